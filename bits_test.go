@@ -84,9 +84,6 @@ func (b fitBits) prediction(p *pgsvi.Prediction) error {
 }
 
 func (b fitBits) saved(p interface{ Save(io.Writer) error }) error {
-	if g, ok := p.(*pgsvi.GLMPosterior); ok {
-		p = g.WithoutRows()
-	}
 	return p.Save(b)
 }
 

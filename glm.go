@@ -868,6 +868,7 @@ type GLMPosterior struct {
 	rows  int
 	means []float64 // GLM.means
 	data  *seenRows // all rows, where they are few; nil: not known
+	filed bool      // Save stores them
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.

@@ -81,8 +81,8 @@ type savedDual struct {
 
 // Save writes p; Load restores it to the same bits, ready for predictions and updates. The format
 // is a line that names the kind of file, JSON, and a checksum. A full covariance takes D²/2
-// numbers. Up to 4096 rows of data are stored too, for Update and Remove; WithoutRows leaves them
-// out. More than 2000 weights that outnumber the rows always store the data.
+// numbers. The rows of the data are stored in two cases only: those of a posterior of WithRows, and
+// those of a model of more than 2000 weights that outnumber the rows.
 //
 // The error is that of w. It wraps ErrParam if the name of a weight is not UTF-8, if the
 // likelihood's type is not registered (Register), or if encoding/json cannot write and read it.
@@ -124,12 +124,16 @@ func (*GLMPosterior) load(r io.Reader) (*GLMPosterior, error) {
 }
 
 func (s *savedGLM) load() (*GLMPosterior, error) {
+	d := len(s.Names)
+	if d == 0 {
+		return nil, fmt.Errorf("no weights: %w", ErrShape)
+	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
 		return nil, err
 	}
-	d, k := len(s.Names), latentsOf(lik)
-	if d == 0 || len(s.Mean)/k != d || len(s.Mean)%k != 0 || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > save.Most {
+	k := latentsOf(lik)
+	if len(s.Mean)/k != d || len(s.Mean)%k != 0 || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > save.Most {
 		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	if cols := d - design.B2i(s.Intercept); len(s.Means) > 0 && len(s.Means) != cols {

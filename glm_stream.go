@@ -28,11 +28,12 @@ import (
 //
 // a proximal step with r = 0 in which q is the prior. It has no step size.
 //
-// Up to 4096 rows, of 2²⁴ values, are kept, and a Posterior is a fit of them all. From then on the contribution of
-// a row depends on q at the time: early rows were seen under a wide q. The rows with the largest
-// variance of η, for which this matters most, are kept with their sites, some thousands at a time.
-// They are solved for again at intervals and before each Posterior. Blocks are counted in rows from
-// the start, so that the result is the same to the last bit however the rows are grouped.
+// Up to 4096 rows, of 2²⁴ values, are kept, and a Posterior is a fit of them all. From then on the
+// contribution of a row depends on q at the time: early rows were seen under a wide q. The rows
+// with the largest variance of η, for which this matters most, are kept with their sites, some
+// thousands at a time. They are solved for again at intervals and before each Posterior. Blocks are
+// counted in rows from the start, so that the result is the same to the last bit however the rows
+// are grouped.
 //
 // The order of the rows matters. If rows are sorted, for example by response, the first blocks
 // move the posterior far away, and it does not come all the way back. Shuffle a file once, or fit
@@ -174,9 +175,10 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 // Update returns the posterior with further rows added (online learning). It does not change p.
 //
 // Of up to 4096 rows in all, of 2²⁴ values, it is the posterior of a fit of all of them, in the
-// family of p. Of more rows it is that of one pass over the new ones, with a full covariance; contributions of
-// earlier rows are not revised, but for some thousands; bench/README.md has measurements. A
-// posterior that does not have its rows, as of GLMPosterior.WithoutRows, is updated by one pass.
+// family of p. Of more rows it is that of one pass over the new ones, with a full covariance;
+// contributions of earlier rows are not revised, but for some thousands; bench/README.md has
+// measurements. A posterior that was loaded does not have its rows unless it was saved by WithRows.
+// It is updated by one pass, which may be many standard deviations off if there are few rows.
 //
 // The errors are those of Stream.AddAll and GLMPosterior.Stream; the posterior is then nil.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
@@ -219,6 +221,9 @@ func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error], 
 		return nil, err
 	}
 	q, err := s.posterior(ctx)
+	if q != nil && p.filed {
+		q = q.WithRows()
+	}
 	return q, prefixed(err)
 }
 

@@ -181,7 +181,7 @@ type savedSeen struct {
 
 // save returns the rows of p as they are saved, nil for none.
 func (p *GLMPosterior) savedRows() *savedSeen {
-	if p.data == nil {
+	if p.data == nil || !p.filed {
 		return nil
 	}
 	return &savedSeen{p.data.rows(p.Dim()).save(), p.opt.Covariance, p.opt.Rank}
@@ -203,6 +203,6 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 		return fmt.Errorf("covariance %d of rank %d: %w", s.Covariance, s.Rank, ErrShape)
 	}
 	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
-	p.data = &seenRows{t.design(), t.y, t.offset, t.weight}
+	p.data, p.filed = &seenRows{t.design(), t.y, t.offset, t.weight}, true
 	return nil
 }

@@ -584,7 +584,7 @@ func TestRemoveCollinear(t *testing.T) {
 			continue
 		}
 		if seed%4 < 2 {
-			p = p.WithoutRows()
+			p = p.withoutRows()
 		}
 		more, err := p.Update(ctx, rows(n/2, n))
 		if err != nil {
@@ -673,6 +673,13 @@ func (c *movedRows) String() string {
 // with returns p.
 func (p *GLMPosterior) with() *GLMPosterior { return p }
 
+// withoutRows returns p as Load returns it of a file without its rows.
+func (p *GLMPosterior) withoutRows() *GLMPosterior {
+	q := *p
+	q.data = nil
+	return &q
+}
+
 // Random posteriors to which rows are added, and from which they are taken, are those of fits of
 // the same rows.
 //
@@ -706,7 +713,7 @@ func TestUpdateRandom(t *testing.T) {
 			continue
 		}
 		rows := p.selectRows(order[:moved]).rows()
-		for i, way := range []func(*GLMPosterior) *GLMPosterior{(*GLMPosterior).with, (*GLMPosterior).WithoutRows} {
+		for i, way := range []func(*GLMPosterior) *GLMPosterior{(*GLMPosterior).with, (*GLMPosterior).withoutRows} {
 			updated, err := way(left).Update(ctx, rows)
 			updates[i].count(t, seed, p, updated, all, err)
 			removed, err := way(all).Remove(ctx, rows)

@@ -49,11 +49,13 @@ func valuesOf(x *design.Matrix) int {
 	return x.Rows * x.Cols
 }
 
-// WithoutRows returns p without the rows of data that it has, so that a file of it does not tell
-// them. Update and Remove are then less accurate, and Save writes less.
-func (p *GLMPosterior) WithoutRows() *GLMPosterior {
+// WithRows returns p, whose Save now stores the rows of the data too, if there are at most 4096 of
+// them. Update and Remove of a posterior that was loaded are then fits of all rows, as before it was
+// saved. Without WithRows a file does not contain the data, and they are less accurate. What Update
+// and Remove return stores its rows as p does.
+func (p *GLMPosterior) WithRows() *GLMPosterior {
 	q := *p
-	q.data = nil
+	q.filed = true
 	return &q
 }
 

@@ -104,7 +104,7 @@ func TestUpdateWhole(t *testing.T) {
 			}
 			for _, way := range []func(*GLMPosterior) *GLMPosterior{(*GLMPosterior).with, func(p *GLMPosterior) *GLMPosterior {
 				var file bytes.Buffer
-				if err := p.Save(&file); err != nil {
+				if err := p.WithRows().Save(&file); err != nil {
 					t.Fatal(err)
 				}
 				q, err := Load[*GLMPosterior](&file)
@@ -152,6 +152,40 @@ func TestUpdateWhole(t *testing.T) {
 	}
 }
 
+// TestSaveWithoutRows: a file has the data of WithRows alone, which loading and updating keep.
+func TestSaveWithoutRows(t *testing.T) {
+	t.Parallel()
+	w := newWholeCase(t, 40, Poisson{}, false)
+	p, _ := fitGLM(t, w.model(t, 0, 30), nil)
+	saved := func(p *GLMPosterior) *GLMPosterior {
+		t.Helper()
+		var file bytes.Buffer
+		if err := p.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		q, err := Load[*GLMPosterior](&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	for _, with := range []bool{false, true} {
+		p := p
+		if with {
+			p = saved(p.WithRows())
+		}
+		more, err := p.Update(t.Context(), w.rows(30, 40))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range []*GLMPosterior{p, more} {
+			if got := saved(q).data != nil; got != with {
+				t.Errorf("%d rows in the file: %v, want %v", q.Len(), got, with)
+			}
+		}
+	}
+}
+
 // Rows that the posterior has not seen, or more than it has.
 func TestRemoveUnknown(t *testing.T) {
 	t.Parallel()
@@ -175,7 +209,7 @@ func TestRemoveUnknown(t *testing.T) {
 	if got.Len() != 35 {
 		t.Errorf("%d rows, want 35", got.Len())
 	}
-	plain, err := all.WithoutRows().Remove(ctx, other.rows(0, 5))
+	plain, err := all.withoutRows().Remove(ctx, other.rows(0, 5))
 	if err != nil {
 		t.Fatal(err)
 	}

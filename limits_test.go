@@ -160,7 +160,7 @@ func TestMemory(t *testing.T) {
 			return err
 		}, "20000 dense rows of 1000000 columns needs 160 GB"},
 		"GLMPosterior.Stream": {func() error { _, err := diagPost.Stream(); return err }, "a stream of 100000 weights needs 1.76 TB"},
-		"GLMPosterior.Update": {func() error { _, err := diagPost.WithoutRows().Update(ctx, Rows(small, smallY)); return err }, "a stream of 100000 weights"},
+		"GLMPosterior.Update": {func() error { _, err := diagPost.withoutRows().Update(ctx, Rows(small, smallY)); return err }, "a stream of 100000 weights"},
 		"GLMPosterior.Cov":    {func() error { return panicOf(func() { diagPost.Cov() }) }, "the covariance of 100000 weights needs 160 GB"},
 		"GLMPosterior.Corr":   {func() error { return panicOf(func() { diagPost.Corr() }) }, "use SD or RandWeights"},
 		"NewGLMStream":        {func() error { _, err := NewGLMStream(1000000, nil, nil); return err }, "a stream of 1000000 weights needs 176 TB"},

@@ -526,8 +526,9 @@ type saved struct {
 var predictorFile = save.Kind{Name: "Predictor", Version: 1}
 
 // Save writes the predictor: encoder, formula and posterior, with a checksum. LoadPredictor reads
-// it back to the same bits. The file of a GLM of up to 4096 rows has these too, for Update; make
-// the predictor of GLMPosterior.WithoutRows to leave them out. The errors are those of w.
+// it back to the same bits. The file does not contain the data, and Update of a loaded predictor is
+// one pass over the new rows. Make the predictor of GLMPosterior.WithRows to store up to 4096 rows,
+// and to fit all of them at an Update. The errors are those of w.
 func (p *Predictor) Save(w io.Writer) error {
 	name, err := posteriorName(p.post)
 	if err != nil {
