@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"reflect"
 	"strconv"
 	"strings"
@@ -62,8 +63,8 @@ type savedCov struct {
 	Diagonal save.List[float64] `json:"variances,omitempty"` // a diagonal V
 	Dual     *savedDual         `json:"dual,omitempty"`
 	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
-	// the precisions of the classes, as Full has them
-	Classes []save.List[float64] `json:"classes,omitempty"`
+	// the precisions of the classes, as Full has them, one after the other
+	Classes save.List[float64] `json:"classes,omitempty"`
 }
 
 // savedLowRank is a gauss.LowRank.
@@ -105,7 +106,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 		s.Cov.LowRank = &savedLowRank{c.Rank, c.D, c.U}
 	case *gauss.Contrasts:
 		for _, of := range c.Of {
-			s.Cov.Classes = append(s.Cov.Classes, dense.PackLower(of.S.P, len(p.names)))
+			s.Cov.Classes = append(s.Cov.Classes, dense.PackLower(of.S.P, len(p.names))...)
 		}
 	default:
 		return fmt.Errorf("pgsvi: a posterior with a %T cannot be saved: %w", c, ErrParam)
@@ -142,8 +143,8 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	if j, ok := dense.AllFinite(s.Means); !ok {
 		return nil, fmt.Errorf("the mean of column %d is %v: %w", j, s.Means[j], ErrNotFinite)
 	}
-	if n := len(s.ClassNames); n > 0 && n != k || k > 1 && k != len(s.Cov.Classes) {
-		return nil, fmt.Errorf("%d classes, with %d names and %d covariances: %w", k, n, len(s.Cov.Classes), ErrShape)
+	if n := len(s.ClassNames); n > 0 && n != k || k > 1 && float64(len(s.Cov.Classes)) != float64(k)*lowerSize(d) {
+		return nil, fmt.Errorf("%d classes, with %d names and %d numbers of covariances: %w", k, n, len(s.Cov.Classes), ErrShape)
 	}
 	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept, ClassNames: s.ClassNames}, means: s.Means}
 	if p.prior, err = s.Prior.Load(); err != nil {
@@ -159,13 +160,16 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	return p, nil
 }
 
+// lowerSize returns the number of elements of the lower triangle of a matrix d×d.
+func lowerSize(d int) float64 { return float64(d) * float64(d+1) / 2 }
+
 func (s *savedCov) load(prior *gauss.Prior) (gauss.Cov, error) {
 	d := len(prior.Mean)
 	switch {
 	case s.Classes != nil:
 		c := &gauss.Contrasts{}
-		for i, p := range s.Classes {
-			w, err := gauss.LoadPrecision(p, nil, d, fmt.Sprintf("precision of class %d", i))
+		for p := range slices.Chunk(s.Classes, int(lowerSize(d))) {
+			w, err := gauss.LoadPrecision(p, nil, d, fmt.Sprintf("precision of class %d", len(c.Of)))
 			if err == nil {
 				err = c.Add(w)
 			}

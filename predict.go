@@ -171,7 +171,8 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 		return dst
 	}
 	if latentsOf(p.lik) > 1 {
-		p.classes(func(i int, r *classRow) { dst[i] = r.pi[int(y)] })
+		q, of := *p, dst // p and dst themselves would be moved to the heap
+		q.classes(func(i int, r *classRow) { of[i] = r.pi[int(y)] })
 		return dst
 	}
 	predictRows{p.lik, p.each, dst, nil, y, p.m, p.v}.run()
@@ -192,11 +193,11 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 	}
 	dst = dense.Dest(dst, p.Len())
 	if k := latentsOf(p.lik); k > 1 {
-		facts := factsOf(p.lik)
-		p.classes(func(i int, r *classRow) {
+		facts, q, of := factsOf(p.lik), *p, dst
+		q.classes(func(i int, r *classRow) {
 			yi := y[i]
-			if dst[i] = math.NaN(); facts.contain(yi) {
-				dst[i] = r.logProb(int(yi), p.m[i*k:(i+1)*k])
+			if of[i] = math.NaN(); facts.contain(yi) {
+				of[i] = r.logProb(int(yi), p.m[i*k:(i+1)*k])
 			}
 		})
 		return dst
@@ -282,8 +283,8 @@ func (p *Prediction) Probs() *mat.Dense {
 		return &mat.Dense{}
 	}
 	if latentsOf(p.lik) > 1 {
-		dst := mat.NewDense(p.Len(), n, nil)
-		p.classes(func(i int, r *classRow) { copy(dst.RawRowView(i), r.pi) })
+		dst, q := mat.NewDense(p.Len(), n, nil), *p
+		q.classes(func(i int, r *classRow) { copy(dst.RawRowView(i), r.pi) })
 		return dst
 	}
 	dst, col := mat.NewDense(p.Len(), n, nil), make([]float64, p.Len())
