@@ -392,6 +392,9 @@ func TestSaveDamage(t *testing.T) {
 		bad("null", []byte(fileOf(t, f.kind, "null")))
 		failure := errors.New("broken pipe")
 		for _, n := range []int{0, first, len(f.data) - 1} {
+			if f.kind == shardFile || f.kind == roundsFile {
+				break // which are read from bytes
+			}
 			_, err := f.load(io.MultiReader(bytes.NewReader(f.data[:n]), iotest.ErrReader(failure)))
 			if !errors.Is(err, failure) || errors.Is(err, ErrFile) || !prefixedOnce(err) {
 				t.Errorf("%s, a reader that fails after %d bytes: %v", name, n, err)

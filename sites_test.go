@@ -325,7 +325,6 @@ func TestOuterLikelihoods(t *testing.T) {
 		{"probit", BernoulliProbit{}, labels, 1},
 		{"Poisson", Poisson{}, counts, 0.3},
 		{"Poisson, wide prior", Poisson{}, counts, 30},
-		{"Gaussian", GaussianNoise{}, eta, 1},
 		{"Student's t", StudentT{}, eta, 1},
 		{"logit, separable", BernoulliLogit{}, labels, 100},
 	} {
