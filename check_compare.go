@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/gonum/mathext"
+	"github.com/pgsvi/pgsvi/internal/score"
+	"github.com/pgsvi/pgsvi/internal/table"
 )
 
 // LOOComparison compares models by leave-one-out cross-validation. It prints as a table.
@@ -59,9 +60,9 @@ func (c *LOOComparison) String() string {
 		verdicts = append(verdicts, r.Verdict())
 	}
 	for _, line := range lines {
-		line[1] = minusSign(line[1])
+		line[1] = table.Minus(line[1])
 	}
-	alignPoints(lines)
+	table.Align(lines)
 	var b strings.Builder
 	for i, line := range lines[1:] {
 		fmt.Fprintf(&b, "%s  %s %s  %s\n", line[0], line[1], line[2], verdicts[i+1])
@@ -104,21 +105,7 @@ func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 	}
 	for i, o := range others {
 		d := LOODifference{Name: cmp.Or(o.Name, fmt.Sprintf("model %d", i+2)), Err: reference.Err + o.Err}
-		var sum, mean, squares float64 // West (1979)
-		for n, l := range o.Pointwise {
-			if _, skip := slices.BinarySearch(without, n); skip {
-				continue
-			}
-			w, x := reference.weightOf(n), l-reference.Pointwise[n]
-			sum += w
-			d.Diff += w * x
-			delta := x - mean
-			mean += delta * w / sum
-			squares += w * delta * (x - mean)
-		}
-		if d.SE = math.Inf(1); sum > 1 {
-			d.SE = math.Sqrt(math.Max(0, sum*squares/(sum-1)))
-		}
+		d.Diff, d.SE = score.Difference(o.Pointwise, reference.Pointwise, without, reference.weightOf)
 		c.Rows = append(c.Rows, d)
 	}
 	return c, nil
@@ -260,7 +247,7 @@ func (p *Prediction) CalibrationOf(response float64, y []float64, bins int) (*Ca
 		if err := checkLabel(p.likOf(n), v); err != nil {
 			return nil, fmt.Errorf("pgsvi: row %d: %w", n, err)
 		}
-		weight[n], is[n] = 1, indicator(v == response)
+		weight[n], is[n] = 1, score.Indicator(v == response)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -301,53 +288,11 @@ func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("pgsvi: calibration of no rows: %w", ErrEmpty)
 	}
-	slices.SortStableFunc(rows, func(a, b int) int { return cmp.Compare(prob[a], prob[b]) })
-	bins = min(bins, len(rows))
 	c := &Calibration{}
-	var all float64
-	for b, lo := 0, 0; lo < len(rows); b++ {
-		hi := max(lo+1, (b+1)*len(rows)/bins)
-		for hi < len(rows) && prob[rows[hi]] == prob[rows[hi-1]] {
-			hi++
-		}
-		bin, n, nats := calibrationBin(rows[lo:hi], prob, y, weight)
-		c.Bins = append(c.Bins, bin)
-		c.Nats += n * nats
-		all += n
-		lo = hi
-		for b+2 < bins && (b+2)*len(rows)/bins <= lo {
-			b++ // the bins that ties have filled
-		}
+	var found []score.Bin
+	found, c.Nats, c.Expected = score.Calibrate(rows, prob, y, weight, bins)
+	for _, b := range found {
+		c.Bins = append(c.Bins, CalibrationBin(b))
 	}
-	c.Nats /= all
-	c.Expected = float64(len(c.Bins)) / (2 * all)
 	return c, nil
-}
-
-// calibrationBin returns a bin of rows, the sum of their weights, and KL(observed‖predicted).
-func calibrationBin(rows []int, prob, y, weight []float64) (bin CalibrationBin, n, nats float64) {
-	var yes, sum float64
-	for _, i := range rows {
-		n += weight[i]
-		sum += weight[i] * prob[i]
-		if y[i] > 0 {
-			yes += weight[i]
-		}
-	}
-	bin = CalibrationBin{Rows: len(rows), Predicted: sum / n, Observed: yes / n, Hi: 1}
-	const tail = 0.025
-	if yes > 0 {
-		bin.Lo = mathext.InvRegIncBeta(yes+0.5, n-yes+0.5, tail)
-	}
-	if yes < n {
-		bin.Hi = mathext.InvRegIncBeta(yes+0.5, n-yes+0.5, 1-tail)
-	}
-	term := func(o, p float64) float64 {
-		if o <= 0 {
-			return 0
-		}
-		return o * math.Log(o/p)
-	}
-	nats = math.Max(0, term(bin.Observed, bin.Predicted)+term(1-bin.Observed, 1-bin.Predicted))
-	return bin, n, nats
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/score"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -183,7 +184,7 @@ func TestCalibrationOf(t *testing.T) {
 			seen += float64(b.Rows) * b.Observed
 		}
 		for _, v := range y {
-			want += indicator(v == float64(c))
+			want += score.Indicator(v == float64(c))
 		}
 		if rows != n || math.Abs(seen-want) > 1e-9 {
 			t.Errorf("class %d: %d rows, %v of them, want %v", c, rows, seen, want)

@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/table"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -51,11 +53,11 @@ func (c *PredictiveCheck) String() string {
 	for _, r := range c.Rows {
 		line := []string{r.Name}
 		for _, v := range []float64{r.Observed, r.Mean, r.Lo, r.Hi} {
-			line = append(line, minusSign(fmt.Sprintf("%.3g", v)))
+			line = append(line, table.Minus(fmt.Sprintf("%.3g", v)))
 		}
 		lines = append(lines, append(line, fmt.Sprintf("%.3f", r.P)))
 	}
-	alignPoints(lines)
+	table.Align(lines)
 	var b strings.Builder
 	for i, line := range lines {
 		text := strings.Join(line, "  ")
@@ -216,7 +218,7 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 // compare fills in what the draws say.
 func (r *PredictiveStatistic) compare(values []float64) {
 	for _, v := range values {
-		r.P += indicator(v > r.Observed) + indicator(v == r.Observed)/2
+		r.P += score.Indicator(v > r.Observed) + score.Indicator(v == r.Observed)/2
 	}
 	r.P /= float64(len(values))
 	slices.Sort(values)
@@ -229,7 +231,7 @@ func (r *PredictiveStatistic) compare(values []float64) {
 func statisticsOf(l Likelihood) []Statistic {
 	zeros := func(y []float64) (share float64) {
 		for _, v := range y {
-			share += indicator(v == 0) / float64(len(y))
+			share += score.Indicator(v == 0) / float64(len(y))
 		}
 		return share
 	}
@@ -319,7 +321,7 @@ func drawResponse(l Likelihood, eta float64, rng *rand.Rand) (float64, error) {
 	}
 	switch l := l.(type) {
 	case BernoulliLogit, BernoulliProbit:
-		return 2*indicator(rng.Float64() < (1+mean)/2) - 1, nil
+		return 2*score.Indicator(rng.Float64() < (1+mean)/2) - 1, nil
 	case GaussianNoise:
 		return mean + math.Sqrt(variance)*rng.NormFloat64(), nil
 	case Poisson:
@@ -348,7 +350,7 @@ func drawResponse(l Likelihood, eta float64, rng *rand.Rand) (float64, error) {
 			return distuv.Beta{Alpha: a, Beta: b, Src: rng}.Rand(), nil
 		}
 	case Laplace:
-		side := 2*indicator(rng.Float64() < 0.5) - 1
+		side := 2*score.Indicator(rng.Float64() < 0.5) - 1
 		return mean + side*positiveOr(l.Scale, 1)*rng.ExpFloat64(), nil
 	}
 	u := rng.Float64()

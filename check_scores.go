@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/score"
+	"github.com/pgsvi/pgsvi/internal/table"
 )
 
 // Scores say how well predictions agree with responses. They print as a table.
@@ -36,13 +37,13 @@ func (m *Scores) Value(name string) (value float64, ok bool) {
 func (m *Scores) String() string {
 	lines := [][]string{{"", ""}}
 	for _, v := range m.Values {
-		cell := effectNumber("%.*f", v.Value, v.SE)
+		cell := table.Rounded("%.*f", v.Value, v.SE)
 		if !math.IsInf(v.SE, 0) {
-			cell += " ± " + effectNumber("%.*f", v.SE, v.SE)
+			cell += " ± " + table.Rounded("%.*f", v.SE, v.SE)
 		}
 		lines = append(lines, []string{v.Name, cell})
 	}
-	alignPoints(lines)
+	table.Align(lines)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d rows\n", m.Rows)
 	for _, line := range lines[1:] {
@@ -208,29 +209,9 @@ func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
 
 // add adds the mean of x.
 func (m *Scores) add(name string, x []float64) {
-	mean, variance := meanVariance(x)
-	m.Values = append(m.Values, Score{name, mean, standardError(variance, len(x))})
+	mean, variance := score.MeanVariance(x)
+	m.Values = append(m.Values, Score{name, mean, score.StandardError(variance, len(x))})
 }
-
-// meanVariance returns the mean and the sample variance of x, which may hold +Inf.
-func meanVariance(x []float64) (mean, variance float64) {
-	var squares float64
-	for i, v := range x { // West (1979)
-		d := v - mean
-		mean += d / float64(i+1)
-		squares += d * (v - mean)
-	}
-	if slices.ContainsFunc(x, func(v float64) bool { return math.IsInf(v, 1) }) {
-		return math.Inf(1), math.Inf(1)
-	}
-	if len(x) < 2 {
-		return mean, math.Inf(1)
-	}
-	return mean, squares / float64(len(x)-1)
-}
-
-// standardError returns that of a mean of n.
-func standardError(variance float64, n int) float64 { return math.Sqrt(variance / float64(n)) }
 
 // labels adds the scores of labels.
 func (m *Scores) labels(s *rowScores) {
@@ -240,8 +221,8 @@ func (m *Scores) labels(s *rowScores) {
 			continue
 		}
 		yes := s.y[i] > 0
-		right = append(right, indicator(yes && p >= 0.5 || !yes && p <= 0.5))
-		square = append(square, (p-indicator(yes))*(p-indicator(yes)))
+		right = append(right, score.Indicator(yes && p >= 0.5 || !yes && p <= 0.5))
+		square = append(square, (p-score.Indicator(yes))*(p-score.Indicator(yes)))
 		if yes {
 			up = append(up, p)
 		} else {
@@ -250,42 +231,10 @@ func (m *Scores) labels(s *rowScores) {
 	}
 	m.add("accuracy", right)
 	if len(up) > 0 && len(down) > 0 {
-		value, se := auc(up, down)
+		value, se := score.AUC(up, down)
 		m.Values = append(m.Values, Score{"AUC", value, se})
 	}
 	m.add("Brier", square)
-}
-
-func indicator(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// auc returns the share of pairs in which up is larger than down, a tie being half a pair, and its
-// standard error: the variances of the shares of each of up, and of each of down (DeLong, DeLong
-// and Clarke-Pearson 1988). Both are sorted.
-func auc(up, down []float64) (value, se float64) {
-	slices.Sort(up)
-	slices.Sort(down)
-	shares := func(of, among []float64) []float64 { // of those that are smaller
-		share := make([]float64, len(of))
-		less, most := 0, 0 // that are smaller, and that are not larger
-		for i, x := range of {
-			for less < len(among) && among[less] < x {
-				less++
-			}
-			for most < len(among) && among[most] <= x {
-				most++
-			}
-			share[i] = float64(less+most) / 2 / float64(len(among))
-		}
-		return share
-	}
-	value, v1 := meanVariance(shares(up, down))
-	_, v0 := meanVariance(shares(down, up))
-	return value, math.Sqrt(v1/float64(len(up)) + v0/float64(len(down)))
 }
 
 // numbers adds the scores of counts and numbers, of rows that are not censored.
@@ -298,30 +247,16 @@ func (m *Scores) numbers(s *rowScores, facts Facts) {
 		y = append(y, yi)
 		square = append(square, (yi-s.mean[i])*(yi-s.mean[i]))
 		absolute = append(absolute, math.Abs(yi-s.median[i]))
-		in50, in90 = append(in50, indicator(s.in50[i])), append(in90, indicator(s.in90[i]))
+		in50, in90 = append(in50, score.Indicator(s.in50[i])), append(in90, score.Indicator(s.in90[i]))
 	}
-	n := len(y)
-	if n == 0 {
+	if len(y) == 0 {
 		return
 	}
-	mse, v := meanVariance(square)
-	rmse := math.Sqrt(mse)
-	se := 0.0
-	if rmse > 0 {
-		se = standardError(v, n) / (2 * rmse)
-	}
+	rmse, se := score.RMSE(square)
 	m.Values = append(m.Values, Score{"RMSE", rmse, se})
 	m.add("MAE", absolute)
-	mean, spread := meanVariance(y)
-	if n > 1 && spread > 0 {
-		spread *= float64(n-1) / float64(n)
-		r2 := 1 - mse/spread
-		influence := make([]float64, n)
-		for i, yi := range y {
-			influence[i] = (square[i] - (1-r2)*(yi-mean)*(yi-mean)) / spread
-		}
-		_, v := meanVariance(influence)
-		m.Values = append(m.Values, Score{"R²", r2, standardError(v, n)})
+	if r2, se, ok := score.R2(y, square); ok {
+		m.Values = append(m.Values, Score{"R²", r2, se})
 	}
 	m.add("coverage 50%", in50)
 	m.add("coverage 90%", in90)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/score"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 )
@@ -50,12 +51,12 @@ func TestScoresLabels(t *testing.T) {
 		for i := range n {
 			p, label := prob[i], (1+y[i])/2
 			loss = append(loss, -math.Log(label*p+(1-label)*(1-p)))
-			right = append(right, indicator((p >= 0.5) == (label == 1) || p == 0.5))
+			right = append(right, score.Indicator((p >= 0.5) == (label == 1) || p == 0.5))
 			brier = append(brier, (p-label)*(p-label))
 			for j := range n {
 				if y[i] > y[j] {
 					pairs++
-					wins += indicator(prob[i] > prob[j]) + indicator(prob[i] == prob[j])/2
+					wins += score.Indicator(prob[i] > prob[j]) + score.Indicator(prob[i] == prob[j])/2
 				}
 			}
 		}
@@ -85,7 +86,7 @@ func TestScoresLabels(t *testing.T) {
 		for range 40 {
 			up, down = append(up, 1+rng.NormFloat64()), append(down, rng.NormFloat64())
 		}
-		value, se := auc(up, down)
+		value, se := score.AUC(up, down)
 		values, errors = append(values, value), append(errors, se)
 	}
 	if sd, se := stat.StdDev(values, nil), stat.Mean(errors, nil); math.Abs(se/sd-1) > 0.12 {
@@ -135,7 +136,7 @@ func TestScoresNumbers(t *testing.T) {
 				lo, hi, _ := p.Interval(nil, nil, level/100)
 				name := fmt.Sprintf("coverage %v%%", level)
 				for i := range y {
-					want[name] += indicator(lo[i] <= y[i] && y[i] <= hi[i]) / n
+					want[name] += score.Indicator(lo[i] <= y[i] && y[i] <= hi[i]) / n
 				}
 				if math.Abs(want[name]-level/100) > 0.1 && factsOf(lik).Support == RealLine {
 					t.Errorf("%T: %s is %v", lik, name, want[name])
@@ -288,14 +289,14 @@ func TestCrossValidateWorkers(t *testing.T) {
 	}
 	all := 0.0
 	for _, v := range y {
-		all += indicator(v > 0)
+		all += score.Indicator(v > 0)
 	}
 	for f := range 10 {
 		rows, up := 0, 0
 		for i, of := range first.Fold {
 			if of == f {
 				rows++
-				up += int(indicator(y[i] > 0))
+				up += int(score.Indicator(y[i] > 0))
 			}
 		}
 		if rows < n/10 || rows > n/10+1 || math.Abs(float64(up)-all/10) > 1 {
@@ -398,7 +399,7 @@ func TestCrossValidateErrors(t *testing.T) {
 		"canceled":  {ctx, y, 3, func(context.Context, []int, []int) (*Prediction, error) { cancel(); return nil, ctx.Err() }, context.Canceled},
 		"no matrix": {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) { return new(GLMPosterior).At(nil), nil }, ErrEmpty},
 		"mixed": {t.Context(), y, 3, func(_ context.Context, _, test []int) (*Prediction, error) {
-			lik := []Likelihood{BernoulliLogit{}, GaussianNoise{}}[int(indicator(slices.Contains(test, 0)))]
+			lik := []Likelihood{BernoulliLogit{}, GaussianNoise{}}[int(score.Indicator(slices.Contains(test, 0)))]
 			return NewPrediction(lik, make([]float64, len(test)), make([]float64, len(test))), nil
 		}, ErrParam},
 	} {

@@ -84,8 +84,8 @@ func TestCTMPaperAP(t *testing.T) {
 	train, test := loadAP(t)
 	for seed := range uint64(1) {
 		five := Solver{MaxPasses: 5}
-		without, _ := score(t, train, test, 10, &CTMOptions{Paper: true}, seed, five)
-		with, _ := score(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed, five)
+		without, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true}, seed, five)
+		with, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed, five)
 		t.Logf("seed %d: without N/M %.4f, with it %.4f", seed, without.PerToken, with.PerToken)
 		if math.Abs(without.PerToken-8.458) > 0.01 || math.Abs(with.PerToken-8.10) > 0.03 {
 			t.Errorf("seed %d: without N/M %.4f, want 8.458 ± 0.01; with it %.4f, want 8.10 ± 0.03", seed, without.PerToken, with.PerToken)
@@ -140,8 +140,8 @@ func some(c *Corpus) *Corpus {
 	return &few
 }
 
-// score fits a model with a seed and returns its scores.
-func score(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64, s Solver) (*HeldOut, time.Duration) {
+// paperScore fits a model with a seed and returns its scores.
+func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64, s Solver) (*HeldOut, time.Duration) {
 	t.Helper()
 	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
 	if s.MaxPasses == 0 {
@@ -192,7 +192,7 @@ func TestCTMHeldOutAP(t *testing.T) {
 		var mean, vocab float64
 		var used time.Duration
 		for seed := range c.seeds {
-			h, cpu := score(t, train, test, 10, c.opt, seed+1, Solver{MaxPasses: 3})
+			h, cpu := paperScore(t, train, test, 10, c.opt, seed+1, Solver{MaxPasses: 3})
 			mean += h.PerToken / float64(c.seeds)
 			vocab += h.InVocab / float64(c.seeds)
 			used += cpu
@@ -213,7 +213,7 @@ func TestCTMHeldOutNIPS(t *testing.T) {
 	t.Parallel()
 	long(t)
 	train, test := loadNIPS(t)
-	h, used := score(t, train, some(test), 10, nil, 1, Solver{})
+	h, used := paperScore(t, train, some(test), 10, nil, 1, Solver{})
 	t.Logf("NIPS, 10 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
 	if h.PerToken > 7.65 {
 		t.Errorf("NIPS: %.4f", h.PerToken)
@@ -224,7 +224,7 @@ func TestCTMHeldOutMany(t *testing.T) {
 	t.Parallel()
 	long(t)
 	train, test := loadAP(t)
-	h, used := score(t, train, some(test), 50, nil, 1, Solver{MaxPasses: 4})
+	h, used := paperScore(t, train, some(test), 50, nil, 1, Solver{MaxPasses: 4})
 	t.Logf("AP, 50 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
 	if h.PerToken > 7.95 {
 		t.Errorf("AP, 50 topics: %.4f", h.PerToken)

@@ -4,18 +4,23 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
+	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/table"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // Summary returns the table of the weights of p, new.
@@ -282,13 +287,13 @@ func (s *Summary) String() string {
 	for _, r := range s.Rows {
 		line := []string{r.Name}
 		for _, v := range []float64{r.Mean, r.SD, r.Lo, r.Hi} {
-			line = append(line, summaryNumber(v, r.SD))
+			line = append(line, table.Precise(v, r.SD))
 		}
 		lines, sure = append(lines, line), append(sure, r.sure())
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d rows, %d weights, %v covariance\n", s.Likelihood, s.Data, s.Weights, s.Covariance)
-	alignPoints(lines)
+	table.Align(lines)
 	for i, line := range lines {
 		text := strings.Join(line, "  ")
 		if sure[i] {
@@ -300,49 +305,188 @@ func (s *Summary) String() string {
 	return b.String()
 }
 
-// summaryNumber formats x to four significant digits of sd.
-func summaryNumber(x, sd float64) string {
-	if !(sd > 0) || math.IsInf(sd, 0) || math.IsNaN(x) || math.IsInf(x, 0) {
-		return strconv.FormatFloat(x, 'g', 6, 64)
-	}
-	decimals := 3 - int(math.Floor(math.Log10(sd)))
-	if decimals > 9 || math.Abs(x) >= 1e9 {
-		return strconv.FormatFloat(x, 'e', 4, 64)
-	}
-	return strconv.FormatFloat(x, 'f', max(0, decimals), 64)
+// Cov returns a new D×D matrix with V. It panics with an error that wraps ErrMemory if that takes
+// more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
+func (p *GLMPosterior) Cov() *mat.SymDense {
+	d := p.Dim()
+	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d), fmt.Sprintf("the covariance of %d weights", d), "use SD or RandWeights, or raise GLMOptions.MaxMemory")
+	return p.cov.Sym()
 }
 
-// alignPoints pads the cells of each column to the same width: names to the left,
-// numbers with their points below each other, and what is above them to the right.
-func alignPoints(lines [][]string) {
-	for j := range lines[0] {
-		whole, part := 0, 0 // widest, before the point and from it on
-		for _, line := range lines[1:] {
-			w, p := splitPoint(line[j], j > 0)
-			whole, part = max(whole, w), max(part, p)
+// Corr returns a new D×D matrix with the correlations of the weights. It panics as Cov does.
+func (p *GLMPosterior) Corr() *mat.SymDense {
+	c := p.Cov()
+	d := p.Dim()
+	sd := make([]float64, d)
+	for j := range d {
+		sd[j] = math.Sqrt(c.At(j, j))
+	}
+	for i := range d {
+		for j := range i {
+			c.SetSym(i, j, c.At(i, j)/(sd[i]*sd[j]))
 		}
-		head := utf8.RuneCountInString(lines[0][j])
-		whole = max(whole, head-part)
-		for i, line := range lines {
-			w, p := splitPoint(line[j], i > 0 && j > 0)
-			left, right := whole-w, part-p
-			switch {
-			case j == 0:
-				left, right = 0, left+right
-			case i == 0:
-				left, right = left+right, 0
+		c.SetSym(i, i, 1)
+	}
+	return c
+}
+
+// WeightQuantile stores the quantile at level prob, in (0, 1), of each weight
+// in dst; nil allocates. It panics if prob is outside (0, 1).
+func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
+	if !(prob > 0 && prob < 1) {
+		panic(fmt.Sprintf("pgsvi: quantile at level %v", prob))
+	}
+	dst = p.SD(dst)
+	z := mathext.NormalQuantile(prob)
+	for j, m := range p.mean {
+		dst[j] = m + z*dst[j]
+	}
+	return dst
+}
+
+// RandWeights stores draws of the weights in the rows of dst, of size draws × D. The error wraps
+// ErrNotPosDef if more than 2000 weights outnumber the rows under a likelihood that is not
+// log-concave: that case has no sampler.
+func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
+	draws, d := dst.Dims()
+	if d != p.Dim() {
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, the model has %d weights", d, p.Dim()))
+	}
+	for i := range draws {
+		row := dst.RawRowView(i)
+		copy(row, p.mean)
+		if err := p.cov.Draw(row, rng); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// At returns the prediction for each row of x. The latent value is the linear predictor, with
+// mean xᵀm and variance xᵀVx, without an offset. For rows with offsets use Prediction.Offset.
+func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, x)
+	return &q
+}
+
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
+// without a prediction is NaN; At(x).Err() says why.
+func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	return p.At(x).Prob(dst, y)
+}
+
+// likelihood implements latents.
+func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
+
+// Latent stores the mean xᵀm and the variance xᵀVx of the latent value of each row of x, without
+// offset: what At(x).Latent stores, to the last bit. For up to 16 rows of a *mat.Dense or a *Sparse
+// it allocates nothing where mean and variance are given, unless V is that of more weights than
+// rows: it is for services that predict a row at a time. Nil allocates. It panics if the number of
+// columns differs; a row with a NaN or an infinity is NaN, and a nil matrix has no rows.
+//
+// For a Softmax it is the scores of the classes, K for each row, row by row.
+func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
+	rows := 0
+	if !absent(x) {
+		rows = checkColumns(x, p.Cols()) * latentsOf(p.lik)
+	}
+	m, v = dense.Dest(mean, rows), dense.Dest(variance, rows)
+	if rows > 0 {
+		p.latent(m, v, x)
+	}
+	return m, v
+}
+
+// latent implements latents.
+func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
+	if latentsOf(p.lik) > 1 {
+		p.latentClasses(m, v, x)
+		return
+	}
+	if len(m) > fewRows || !p.latentFew(m, v, x) {
+		p.latentBlocks(m, v, x)
+	}
+}
+
+// fewRows is how many rows are predicted without blocks.
+const fewRows = 16
+
+// fewWork is a design of a few rows.
+type fewWork struct {
+	design.Matrix
+	sparse design.Rows
+}
+
+var fewWorks = sync.Pool{New: func() any { return new(fewWork) }}
+
+// latentFew is latent for a few rows that lie in memory; it reports whether these do.
+func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
+	w := fewWorks.Get().(*fewWork)
+	defer fewWorks.Put(w)
+	cols := p.Cols()
+	w.Rows, w.Cols, w.Sparse, w.Unit = len(m), p.Dim(), nil, false
+	w.Dense = w.Dense[:0]
+	switch x := x.(type) {
+	case *mat.Dense:
+		for i := range m {
+			w.Dense = append(w.Dense, x.RawRowView(i)...)
+			if p.opt.Intercept {
+				w.Dense = append(w.Dense, 1)
 			}
-			line[j] = strings.Repeat(" ", left) + line[j] + strings.Repeat(" ", right)
 		}
+	case *Sparse:
+		s := &w.sparse
+		s.Cols, s.Ptr, s.Ind, s.Val = w.Cols, append(s.Ptr[:0], 0), s.Ind[:0], s.Val[:0]
+		w.Unit = true
+		for i := range m {
+			ind, val := x.Row(i)
+			s.Ind, s.Val = append(s.Ind, ind...), append(s.Val, val...)
+			if p.opt.Intercept {
+				s.Ind, s.Val = append(s.Ind, int32(cols)), append(s.Val, 1)
+			}
+			s.Ptr = append(s.Ptr, len(s.Ind))
+		}
+		for _, one := range s.Val {
+			w.Unit = w.Unit && one == 1
+		}
+		w.Sparse = s
+	default:
+		return false
+	}
+	w.Mul(m, p.mean, nil)
+	p.cov.Variances(v, &w.Matrix, nil)
+	finiteOrNaN(m, v)
+	return true
+}
+
+// finiteOrNaN makes rows whose mean or variance is not finite NaN, and no variance negative.
+func finiteOrNaN(m, v []float64) {
+	for i := range m {
+		if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
+			m[i], v[i] = math.NaN(), math.NaN()
+		}
+		v[i] = math.Max(0, v[i])
 	}
 }
 
-// splitPoint returns the widths of a cell before its point, if it is a number, and from it on.
-func splitPoint(cell string, number bool) (whole, part int) {
-	n := utf8.RuneCountInString(cell)
-	if at := strings.IndexByte(cell, '.'); number && at >= 0 {
-		at = utf8.RuneCountInString(cell[:at])
-		return at, n - at
+// latentBlocks is latent for any number of rows, in blocks of them.
+func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
+	const block = 4 * predictBlock
+	s, sparse := x.(*Sparse)
+	var all *design.Matrix
+	if sparse {
+		all = newDesign(s, p.opt.Intercept)
 	}
-	return n, 0
+	parallel.For(len(m), block, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+		g, index := all, make([]int, hi-lo)
+		for i := range index {
+			index[i] = lo + i
+		}
+		if !sparse {
+			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
+		}
+		g.Mul(m[lo:hi], p.mean, index)
+		p.cov.Variances(v[lo:hi], g, index)
+		finiteOrNaN(m[lo:hi], v[lo:hi])
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/score"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -127,7 +128,7 @@ func TestClassesGPTwo(t *testing.T) {
 	x, y := irisPart(t)
 	two, sign := make([]float64, len(y)), make([]float64, len(y))
 	for i, c := range y {
-		two[i], sign[i] = indicator(c == 1), plusMinus(c == 1)
+		two[i], sign[i] = score.Indicator(c == 1), plusMinus(c == 1)
 	}
 	fit := func(y []float64, scale float64, lik Likelihood) (*GPPosterior, float64) {
 		g, err := NewGP(x, y, SquaredExp{Scale: scale, Length: 2}, lik, nil)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/score"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -833,7 +834,7 @@ func TestTopicDocs(t *testing.T) {
 	for range draws {
 		d.Rand(x, rng)
 		sum += x[0] / draws
-		in += indicator(lo[0] <= x[0] && x[0] <= hi[0]) / draws
+		in += score.Indicator(lo[0] <= x[0] && x[0] <= hi[0]) / draws
 	}
 	near(t, "mean proportion", sum, mean[0], 0.02)
 	near(t, "share in the interval", in, 0.8, 0.03)

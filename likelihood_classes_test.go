@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -133,7 +134,7 @@ func TestClassesIris(t *testing.T) {
 			t.Errorf("weight %d has variance %v and sd %v", j, got, s)
 		}
 		col := mat.Col(nil, j, draws)
-		if _, v := meanVariance(col); !(math.Abs(v-s*s) < 0.15*s*s) {
+		if _, v := score.MeanVariance(col); !(math.Abs(v-s*s) < 0.15*s*s) {
 			t.Errorf("weight %d has variance %v, and %v by draws", j, s*s, v)
 		}
 	}
@@ -173,7 +174,7 @@ func TestClassesTwo(t *testing.T) {
 	x, y := irisClasses(t)
 	two, sign := make([]float64, len(y)), make([]float64, len(y))
 	for i, c := range y {
-		two[i], sign[i] = indicator(c == 1), plusMinus(c == 1)
+		two[i], sign[i] = score.Indicator(c == 1), plusMinus(c == 1)
 	}
 	offset, each := make([]float64, len(y)), make([]float64, 2*len(y))
 	weights := make([]float64, len(y))

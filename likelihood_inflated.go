@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/passage"
+	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
@@ -522,7 +523,7 @@ func (b countBase) truncatedAbove(y, eta float64) float64 {
 	r, _, _ := b.rate(eta)
 	c := -math.Expm1(-r)
 	if c == 0 || y == 0 {
-		return indicator(y == 0)
+		return score.Indicator(y == 0)
 	}
 	return math.Min(1, b.above(y, eta)/c)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/score"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -199,7 +200,7 @@ func outcomeData(t *testing.T, l Likelihood, n int) (x *mat.Dense, y []float64) 
 		event := make([]float64, n)
 		for i := range event {
 			c := 4 * rng.ExpFloat64() // when somebody stops looking
-			event[i], y[i] = indicator(y[i] <= c), math.Min(y[i], c)
+			event[i], y[i] = score.Indicator(y[i] <= c), math.Min(y[i], c)
 		}
 		var err error
 		if y, err = Survival(y, event); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/predict"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/diff/fd"
 	"gonum.org/v1/gonum/mat"
@@ -81,9 +82,9 @@ func likeGrowth(l Likelihood) float64 {
 	case Poisson:
 		return 1
 	case ZeroInflated:
-		return indicator(l.Shape == 0)
+		return score.Indicator(l.Shape == 0)
 	case Hurdle:
-		return indicator(l.Shape == 0)
+		return score.Indicator(l.Shape == 0)
 	case Weibull:
 		return -positiveOr(l.Shape, 1)
 	case Gamma, Exponential:

@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/predict"
+	"github.com/pgsvi/pgsvi/internal/score"
 )
 
 // classRow is what is predicted of the classes of a row.
@@ -103,10 +104,10 @@ func (m *Scores) classes(p *Prediction, y []float64, errs []error) {
 		c := int(y[i])
 		most := 0.0
 		for j, q := range r.pi {
-			square[i] += (q - indicator(j == c)) * (q - indicator(j == c))
+			square[i] += (q - score.Indicator(j == c)) * (q - score.Indicator(j == c))
 			most = math.Max(most, q)
 		}
-		right[i] = indicator(r.pi[c] == most)
+		right[i] = score.Indicator(r.pi[c] == most)
 	})
 	keep := func(x []float64) (kept []float64) {
 		for i, v := range x {

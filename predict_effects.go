@@ -6,12 +6,12 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/table"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -62,41 +62,23 @@ func (e *Effects) String() string {
 	}
 	lines := [][]string{{"", "", ""}}
 	for _, r := range e.Rows {
-		cell := effectNumber("%+.*f", r.Mean, r.SD) + " ± " + effectNumber("%.*f", r.SD, r.SD)
+		cell := table.Rounded("%+.*f", r.Mean, r.SD) + " ± " + table.Rounded("%.*f", r.SD, r.SD)
 		factor := ""
 		if e.factor != "" {
 			factor = fmt.Sprintf("%s ×%.3g", e.factor, math.Exp(r.Mean))
 		}
 		lines = append(lines, []string{r.Name, cell, factor})
 	}
-	alignPoints(lines)
+	table.Align(lines)
 	for _, line := range lines[1:] {
 		b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
 	}
 	if e.latent != "" {
 		text := fmt.Sprintf("%s %.2f; %.2f at the base row\n", e.latent, e.Value, e.Base)
-		b.WriteString(minusSign(text))
+		b.WriteString(table.Minus(text))
 	}
 	return b.String()
 }
-
-// effectNumber formats x to one significant digit of sd, or two where the first is 1.
-func effectNumber(format string, x, sd float64) string {
-	decimals := 2
-	if sd > 0 && !math.IsInf(sd, 0) {
-		e := math.Floor(math.Log10(sd))
-		if decimals = -int(e); sd/math.Pow(10, e) < 2 {
-			decimals++
-		}
-	}
-	if decimals > 9 || math.Abs(x) >= 1e9 {
-		return minusSign(strconv.FormatFloat(x, 'g', 3, 64))
-	}
-	return minusSign(fmt.Sprintf(format, max(0, decimals), x))
-}
-
-// minusSign writes the sign of a number as a minus, not a hyphen.
-func minusSign(number string) string { return strings.ReplaceAll(number, "-", "−") }
 
 // columnsOf returns the column of each feature, and the features of each column in order.
 func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [][]int, err error) {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/score"
 )
 
 // trustOutcome is the flag of one likelihood.
@@ -63,7 +65,7 @@ func randomOutcome(rng *rand.Rand, l Likelihood, eta float64, poisson func(rate 
 		p := 1 / (1 + math.Exp(-eta-2*rng.NormFloat64()/math.Sqrt(l.Precision+0.5)))
 		k := 0.0
 		for range int(n) {
-			k += indicator(rng.Float64() < p)
+			k += score.Indicator(rng.Float64() < p)
 		}
 		if n == l.Trials {
 			return k, true

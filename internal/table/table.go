@@ -1,0 +1,75 @@
+// Package table prints numbers in columns.
+package table
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Align pads the cells of each column to the same width: names to the left,
+// numbers with their points below each other, and what is above them to the right.
+func Align(lines [][]string) {
+	for j := range lines[0] {
+		whole, part := 0, 0 // widest, before the point and from it on
+		for _, line := range lines[1:] {
+			w, p := splitPoint(line[j], j > 0)
+			whole, part = max(whole, w), max(part, p)
+		}
+		head := utf8.RuneCountInString(lines[0][j])
+		whole = max(whole, head-part)
+		for i, line := range lines {
+			w, p := splitPoint(line[j], i > 0 && j > 0)
+			left, right := whole-w, part-p
+			switch {
+			case j == 0:
+				left, right = 0, left+right
+			case i == 0:
+				left, right = left+right, 0
+			}
+			line[j] = strings.Repeat(" ", left) + line[j] + strings.Repeat(" ", right)
+		}
+	}
+}
+
+// splitPoint returns the widths of a cell before its point, if it is a number, and from it on.
+func splitPoint(cell string, number bool) (whole, part int) {
+	n := utf8.RuneCountInString(cell)
+	if at := strings.IndexByte(cell, '.'); number && at >= 0 {
+		at = utf8.RuneCountInString(cell[:at])
+		return at, n - at
+	}
+	return n, 0
+}
+
+// Precise formats x to four significant digits of sd.
+func Precise(x, sd float64) string {
+	if !(sd > 0) || math.IsInf(sd, 0) || math.IsNaN(x) || math.IsInf(x, 0) {
+		return strconv.FormatFloat(x, 'g', 6, 64)
+	}
+	decimals := 3 - int(math.Floor(math.Log10(sd)))
+	if decimals > 9 || math.Abs(x) >= 1e9 {
+		return strconv.FormatFloat(x, 'e', 4, 64)
+	}
+	return strconv.FormatFloat(x, 'f', max(0, decimals), 64)
+}
+
+// Rounded formats x to one significant digit of sd, or two where the first is 1.
+func Rounded(format string, x, sd float64) string {
+	decimals := 2
+	if sd > 0 && !math.IsInf(sd, 0) {
+		e := math.Floor(math.Log10(sd))
+		if decimals = -int(e); sd/math.Pow(10, e) < 2 {
+			decimals++
+		}
+	}
+	if decimals > 9 || math.Abs(x) >= 1e9 {
+		return Minus(strconv.FormatFloat(x, 'g', 3, 64))
+	}
+	return Minus(fmt.Sprintf(format, max(0, decimals), x))
+}
+
+// Minus writes the sign of a number as a minus, not a hyphen.
+func Minus(number string) string { return strings.ReplaceAll(number, "-", "−") }
