@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -389,7 +390,7 @@ func ExampleFactual() {
 // A posterior that is not Gaussian: the rate of waiting times under a Gamma q, of a
 // family of the user's. The exact one is Gamma(2 + 3, 1 + 2.3).
 func ExampleNewExp() {
-	prior, err := pgsvi.NewExp(gammaFamily{}, []float64{2, -1}) // η = (a, −b)
+	prior, err := pgsvi.NewExp(testkit.GammaFamily{}, []float64{2, -1}) // η = (a, −b)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package pgsvi_test
+package expfam_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -82,7 +83,7 @@ func init() {
 		}
 		return pgsvi.ProductOf(g, x, n)
 	}, [][]float64{{1, -0.5, -1, 0.3, -0.7, 3, -2, 0.4, -0.6}, {0, 0, -0.5, 0, -0.5, 20, -1, -1, -3}}, true}, aFamily{"product", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
-		x, err := pgsvi.NewExp(gammaFamily{}, []float64{1 + math.Min(10, size()), -1 - math.Min(10, size())})
+		x, err := pgsvi.NewExp(testkit.GammaFamily{}, []float64{1 + math.Min(10, size()), -1 - math.Min(10, size())})
 		if err != nil {
 			return nil, err
 		}

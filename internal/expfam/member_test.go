@@ -1,4 +1,4 @@
-package pgsvi_test
+package expfam_test
 
 import (
 	"context"
@@ -11,32 +11,15 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/mathext"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // betaFamily is the Beta(a, b) distribution as a user writes it: η = (a, b),
 // T = (log z, log(1 − z)) and h = 1/(z(1 − z)).
 type betaFamily struct{}
-
-func trigamma(x float64) float64 { return mathext.Zeta(2, x) }
-
-// digamma is to 1e-15, where mathext.Digamma is to 1e-10.
-func digamma(x float64) float64 {
-	var v float64
-	for ; x < 12; x++ {
-		v -= 1 / x
-	}
-	y := 1 / (x * x)
-	return v + math.Log(x) - 0.5/x - y*(1./12-y*(1./120-y*(1./252-y*(1./240-y*(1./132-y*691./32760)))))
-}
-
-func logGamma(x float64) float64 {
-	v, _ := math.Lgamma(x)
-	return v
-}
 
 func (betaFamily) Dim() int { return 1 }
 
@@ -47,18 +30,18 @@ func (betaFamily) LogPartition(eta []float64) float64 {
 	if !(a > 0 && b > 0) {
 		return math.Inf(1)
 	}
-	return logGamma(a) + logGamma(b) - logGamma(a+b)
+	return testkit.LogGamma(a) + testkit.LogGamma(b) - testkit.LogGamma(a+b)
 }
 
 func (betaFamily) Mean(dst, eta []float64) {
-	both := digamma(eta[0] + eta[1])
-	dst[0], dst[1] = digamma(eta[0])-both, digamma(eta[1])-both
+	both := testkit.Digamma(eta[0] + eta[1])
+	dst[0], dst[1] = testkit.Digamma(eta[0])-both, testkit.Digamma(eta[1])-both
 }
 
 func (betaFamily) Fisher(dst *mat.SymDense, eta []float64) {
-	both := trigamma(eta[0] + eta[1])
-	dst.SetSym(0, 0, trigamma(eta[0])-both)
-	dst.SetSym(1, 1, trigamma(eta[1])-both)
+	both := testkit.Trigamma(eta[0] + eta[1])
+	dst.SetSym(0, 0, testkit.Trigamma(eta[0])-both)
+	dst.SetSym(1, 1, testkit.Trigamma(eta[1])-both)
 	dst.SetSym(0, 1, -both)
 }
 
@@ -75,54 +58,6 @@ func (f betaFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	z[0] = distuv.Beta{Alpha: eta[0], Beta: eta[1], Src: rng}.Rand()
 	f.Stat(t, z)
 }
-
-// gammaFamily is the Gamma distribution of a shape and a rate, with a chart:
-// η = (shape, −rate), T = (log z, z), h = 1/z and x = (log shape, log rate).
-type gammaFamily struct{}
-
-func (gammaFamily) Dim() int { return 1 }
-
-func (gammaFamily) NumParams() int { return 2 }
-
-func (gammaFamily) LogPartition(eta []float64) float64 {
-	shape, rate := eta[0], -eta[1]
-	if !(shape > 0 && rate > 0) {
-		return math.Inf(1)
-	}
-	return logGamma(shape) - shape*math.Log(rate)
-}
-
-func (gammaFamily) Mean(dst, eta []float64) {
-	shape, rate := eta[0], -eta[1]
-	dst[0], dst[1] = digamma(shape)-math.Log(rate), shape/rate
-}
-
-func (gammaFamily) Fisher(dst *mat.SymDense, eta []float64) {
-	shape, rate := eta[0], -eta[1]
-	dst.SetSym(0, 0, trigamma(shape))
-	dst.SetSym(0, 1, 1/rate)
-	dst.SetSym(1, 1, shape/(rate*rate))
-}
-
-func (gammaFamily) Stat(dst, z []float64) { dst[0], dst[1] = math.Log(z[0]), z[0] }
-
-func (gammaFamily) LogBase(z []float64) float64 {
-	if !(z[0] > 0) {
-		return math.Inf(-1)
-	}
-	return -math.Log(z[0])
-}
-
-func (f gammaFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
-	z[0] = distuv.Gamma{Alpha: eta[0], Beta: -eta[1], Src: rng}.Rand()
-	f.Stat(t, z)
-}
-
-func (gammaFamily) Chart(dst, eta []float64) { dst[0], dst[1] = math.Log(eta[0]), math.Log(-eta[1]) }
-
-func (gammaFamily) FromChart(dst, x []float64) { dst[0], dst[1] = math.Exp(x[0]), -math.Exp(x[1]) }
-
-func (gammaFamily) ChartGrad(dst, g, eta []float64) { dst[0], dst[1] = g[0]*eta[0], g[1]*eta[1] }
 
 // categories is a distribution over three categories, of which T shows two.
 type categories struct{}
@@ -190,7 +125,7 @@ func TestCheckFamily(t *testing.T) {
 		if err := pgsvi.CheckFamily(betaFamily{}, rng, betaEtas...); err != nil {
 			t.Errorf("Beta: %v", err)
 		}
-		if err := pgsvi.CheckFamily(gammaFamily{}, rng, gammaEtas...); err != nil {
+		if err := pgsvi.CheckFamily(testkit.GammaFamily{}, rng, gammaEtas...); err != nil {
 			t.Errorf("Gamma: %v", err)
 		}
 		if err := pgsvi.CheckFamily(categories{}, rng, categoryEtas...); err != nil {
@@ -262,26 +197,26 @@ func (m *mutant) Rand(z, t, eta []float64, rng *rand.Rand) {
 	m.Stat(t, z)
 }
 
-// mutantChart is gammaFamily with a wrong chart.
+// mutantChart is testkit.GammaFamily with a wrong chart.
 type mutantChart struct {
-	gammaFamily
+	testkit.GammaFamily
 	from, grad float64
 }
 
 func (m mutantChart) FromChart(dst, x []float64) {
-	m.gammaFamily.FromChart(dst, x)
+	m.GammaFamily.FromChart(dst, x)
 	dst[1] *= m.from
 }
 
 func (m mutantChart) ChartGrad(dst, g, eta []float64) {
-	m.gammaFamily.ChartGrad(dst, g, eta)
+	m.GammaFamily.ChartGrad(dst, g, eta)
 	dst[0] *= m.grad
 }
 
 // Each function, when wrong, is caught and named, and no other is blamed alone.
 func TestCheckFamilyMutants(t *testing.T) {
 	t.Parallel()
-	beta, gamma, cat := betaFamily{}, gammaFamily{}, categories{}
+	beta, gamma, cat := betaFamily{}, testkit.GammaFamily{}, categories{}
 	for _, c := range []struct {
 		name string
 		f    pgsvi.Family
@@ -289,17 +224,17 @@ func TestCheckFamilyMutants(t *testing.T) {
 		say  string   // at the head of a violation
 		not  []string // at the head of none
 	}{
-		{"A without the joint term", &mutant{Family: beta, partition: func(eta []float64) float64 { return logGamma(eta[0]) + logGamma(eta[1]) }}, betaEtas, "LogPartition: its slope", []string{"Mean", "Stat", "Fisher"}},
-		{"A with a sign wrong", &mutant{Family: gamma, partition: func(eta []float64) float64 { return logGamma(eta[0]) + eta[0]*math.Log(-eta[1]) }}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Stat"}},
+		{"A without the joint term", &mutant{Family: beta, partition: func(eta []float64) float64 { return testkit.LogGamma(eta[0]) + testkit.LogGamma(eta[1]) }}, betaEtas, "LogPartition: its slope", []string{"Mean", "Stat", "Fisher"}},
+		{"A with a sign wrong", &mutant{Family: gamma, partition: func(eta []float64) float64 { return testkit.LogGamma(eta[0]) + eta[0]*math.Log(-eta[1]) }}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Stat"}},
 		{"A off by a constant", &mutant{Family: beta, partition: func(eta []float64) float64 { return beta.LogPartition(eta) + 0.5 }}, betaEtas, "LogBase, or a constant in LogPartition", []string{"Mean", "Stat", "Fisher"}},
 		{"A finite outside its set", &mutant{Family: beta, partition: func(eta []float64) float64 {
-			return logGamma(eta[0]) + logGamma(eta[1]) - logGamma(eta[0]+eta[1])
+			return testkit.LogGamma(eta[0]) + testkit.LogGamma(eta[1]) - testkit.LogGamma(eta[0]+eta[1])
 		}}, betaEtas, "LogPartition is not convex", []string{"Mean", "Stat", "Fisher"}},
 		{"A = 0", &mutant{Family: beta, partition: func([]float64) float64 { return 0 }}, betaEtas, "LogPartition", []string{"Mean:", "Stat or"}},
 		{"A = NaN", &mutant{Family: beta, partition: func([]float64) float64 { return math.NaN() }}, betaEtas, "LogPartition is NaN", nil},
-		{"mean without the joint term", &mutant{Family: beta, mean: func(dst, eta []float64) { dst[1] = digamma(eta[1]) }}, betaEtas, "Mean: element 1", []string{"LogPartition", "Stat", "Fisher"}},
+		{"mean without the joint term", &mutant{Family: beta, mean: func(dst, eta []float64) { dst[1] = testkit.Digamma(eta[1]) }}, betaEtas, "Mean: element 1", []string{"LogPartition", "Stat", "Fisher"}},
 		{"mean of another rate", &mutant{Family: gamma, mean: func(dst, _ []float64) { dst[1] *= 1.001 }}, gammaEtas, "Mean: element 1", []string{"LogPartition:", "Fisher", "Stat"}},
-		{"A of another rate", &mutant{Family: gamma, partition: func(eta []float64) float64 { return logGamma(eta[0]) - 1.001*eta[0]*math.Log(-eta[1]) }}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Fisher", "Stat"}},
+		{"A of another rate", &mutant{Family: gamma, partition: func(eta []float64) float64 { return testkit.LogGamma(eta[0]) - 1.001*eta[0]*math.Log(-eta[1]) }}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Fisher", "Stat"}},
 		{"mean NaN", &mutant{Family: gamma, mean: func(dst, _ []float64) { dst[1] = math.NaN() }}, gammaEtas, "Mean", nil},
 		{"Fisher twice", &mutant{Family: beta, fisher: func(dst *mat.SymDense, _ []float64) { dst.ScaleSym(2, dst) }}, betaEtas, "Fisher: element (0, 0)", []string{"Mean", "LogPartition", "Stat"}},
 		{"Fisher diagonal", &mutant{Family: gamma, fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 1, 0) }}, gammaEtas, "Fisher: element (0, 1)", []string{"Mean", "LogPartition", "Stat"}},
@@ -310,7 +245,7 @@ func TestCheckFamilyMutants(t *testing.T) {
 		{"T of the draw off", &mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) { gamma.Rand(z, t, eta, rng); t[0] += 1e-6 }}, gammaEtas, "Rand or Stat: at the draw", nil},
 		{"h = 1", &mutant{Family: beta, base: func([]float64) float64 { return 0 }}, betaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
 		{"h of another power", &mutant{Family: gamma, base: func(z []float64) float64 { return -2 * math.Log(z[0]) }}, gammaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
-		{"h of counts", &mutant{Family: cat, base: func(z []float64) float64 { return -logGamma(z[0] + 1) }}, categoryEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
+		{"h of counts", &mutant{Family: cat, base: func(z []float64) float64 { return -testkit.LogGamma(z[0] + 1) }}, categoryEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
 		{"h = 0", &mutant{Family: cat, base: func([]float64) float64 { return math.Inf(-1) }}, categoryEtas, "LogBase or Rand", nil},
 		{"draws of a scale for a rate", &mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) {
 			z[0] = distuv.Gamma{Alpha: eta[0], Beta: -1 / eta[1], Src: rng}.Rand()
@@ -458,7 +393,7 @@ func TestExpProx(t *testing.T) {
 		family      pgsvi.Family
 		from, prior []float64
 	}{
-		{gammaFamily{}, []float64{3, -2}, []float64{5, -4}},
+		{testkit.GammaFamily{}, []float64{3, -2}, []float64{5, -4}},
 		{betaFamily{}, []float64{3, 2}, []float64{2, 5}},
 		{categories{}, []float64{1, -1}, []float64{-1, 0.5}},
 	} {
@@ -509,22 +444,22 @@ func TestExpProx(t *testing.T) {
 func TestGammaFromDraws(t *testing.T) {
 	t.Parallel()
 	y := []float64{3, 0, 2, 5, 1, 4}
-	prior := mustExp(t, gammaFamily{}, 2, -1)
+	prior := mustExp(t, testkit.GammaFamily{}, 2, -1)
 	ll := pgsvi.LogLik{N: len(y), Dim: 1, LogProb: func(n int, z []float64) float64 {
-		return y[n]*math.Log(z[0]) - z[0] - logGamma(y[n]+1)
+		return y[n]*math.Log(z[0]) - z[0] - testkit.LogGamma(y[n]+1)
 	}}
 	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, nil), H: pgsvi.KLTo(prior), Init: prior}
 	q, res, err := o.Fit(context.Background(), &pgsvi.Solver{Src: rand.NewPCG(5, 6)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := mustExp(t, gammaFamily{}, 2+15, -(1 + 6))
+	want := mustExp(t, testkit.GammaFamily{}, 2+15, -(1 + 6))
 	if kl := q.KL(want); !(kl <= 5e-3) || res.Status != pgsvi.Converged {
 		t.Errorf("%v: KL to the posterior %v, Gamma%v", res.Status, kl, q.Natural(nil))
 	}
 	evidence := want.LogPartition() - prior.LogPartition()
 	for _, c := range y {
-		evidence -= logGamma(c + 1)
+		evidence -= testkit.LogGamma(c + 1)
 	}
 	if !(math.Abs(res.ELBO-evidence) <= 5*res.ELBOErr+5e-3) {
 		t.Errorf("ELBO %v ± %v, log evidence %v", res.ELBO, res.ELBOErr, evidence)
@@ -534,7 +469,7 @@ func TestGammaFromDraws(t *testing.T) {
 // What is not a valid member is refused, and q stays as it was.
 func TestExpInvalid(t *testing.T) {
 	t.Parallel()
-	q := mustExp(t, gammaFamily{}, 2, -3)
+	q := mustExp(t, testkit.GammaFamily{}, 2, -3)
 	inf := math.Inf(1)
 	for _, c := range []struct {
 		name string
@@ -591,7 +526,7 @@ func TestExpInvalid(t *testing.T) {
 			do()
 		}()
 	}
-	_, err := pgsvi.Objective[*pgsvi.Exp]{F: tosses(1, 1), H: pgsvi.KLTo(mustExp(t, gammaFamily{}, 1, -1)), Init: mustExp(t, betaFamily{}, 1, 1)}.NewStepper(context.Background(), nil, nil)
+	_, err := pgsvi.Objective[*pgsvi.Exp]{F: tosses(1, 1), H: pgsvi.KLTo(mustExp(t, testkit.GammaFamily{}, 1, -1)), Init: mustExp(t, betaFamily{}, 1, 1)}.NewStepper(context.Background(), nil, nil)
 	if !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("a Gamma prior of a Beta: %v", err)
 	}
@@ -602,8 +537,8 @@ func TestExpRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []float64{1e-2, 0.5, 3, 1e3, 1e6} {
 		for _, rate := range []float64{1e-4, 1, 1e5} {
-			want := mustExp(t, gammaFamily{}, shape, -rate)
-			q := mustExp(t, gammaFamily{}, 1, -1)
+			want := mustExp(t, testkit.GammaFamily{}, shape, -rate)
+			q := mustExp(t, testkit.GammaFamily{}, 1, -1)
 			if err := q.SetMeanParams(want.MeanParams(nil)); err != nil {
 				t.Errorf("Gamma(%v, %v): %v", shape, rate, err)
 				continue
@@ -655,11 +590,11 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 		floats.Scale(0.5, eta)
 		return a.LogPartition() + b.LogPartition() - 2*a.Family().LogPartition(eta)
 	})
-	prior := mustExp(t, gammaFamily{}, 2, -1)
+	prior := mustExp(t, testkit.GammaFamily{}, 2, -1)
 	waits := []float64{0.3, 1.2, 0.8}
 	ll := pgsvi.LogLik{N: len(waits), Dim: 1, LogProb: func(n int, z []float64) float64 { return math.Log(z[0]) - z[0]*waits[n] }}
 	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior), Init: prior}
-	want := mustExp(t, gammaFamily{}, 5, -3.3)
+	want := mustExp(t, testkit.GammaFamily{}, 5, -3.3)
 	seeds := uint64(2)
 	if testing.Short() {
 		seeds = 1
