@@ -147,9 +147,6 @@ func (l *LOO) comparable(o *LOO) error {
 	return nil
 }
 
-// discrete reports whether responses have probabilities, and not densities.
-func (f Facts) discrete() bool { return f.Support == Counts || f.Support == SignLabels }
-
 // Calibration compares predicted probabilities of labels with how often they came true. It prints
 // as a table.
 type Calibration struct {

@@ -261,3 +261,27 @@ func (m *Scores) numbers(s *rowScores, facts Facts) {
 	m.add("coverage 50%", in50)
 	m.add("coverage 90%", in90)
 }
+
+// classes adds the scores of K classes.
+func (m *Scores) classes(p *Prediction, y []float64, errs []error) {
+	right, square := make([]float64, p.Len()), make([]float64, p.Len())
+	p.classes(func(i int, r *classRow) {
+		c := int(y[i])
+		most := 0.0
+		for j, q := range r.pi {
+			square[i] += (q - score.Indicator(j == c)) * (q - score.Indicator(j == c))
+			most = math.Max(most, q)
+		}
+		right[i] = score.Indicator(r.pi[c] == most)
+	})
+	keep := func(x []float64) (kept []float64) {
+		for i, v := range x {
+			if errs[i] == nil {
+				kept = append(kept, v)
+			}
+		}
+		return kept
+	}
+	m.add("accuracy", keep(right))
+	m.add("Brier", keep(square))
+}

@@ -913,23 +913,36 @@ func (p *GLMPosterior) Dim() int { return len(p.mean) }
 // Cols returns the number of columns that new points must have.
 func (p *GLMPosterior) Cols() int { return len(p.names) - design.B2i(p.opt.Intercept) }
 
-// Names returns the names of the weights, the last "(Intercept)" if there is one. For a Softmax
-// they are "class=0 · x1" and so on, class by class, with the names of GLMOptions.ClassNames.
-func (p *GLMPosterior) Names() []string { return p.weightNames() }
-
-// Mean stores the means of the weights in dst; nil allocates.
-func (p *GLMPosterior) Mean(dst []float64) []float64 {
-	dst = dense.Dest(dst, p.Dim())
-	copy(dst, p.mean)
-	return dst
+// checkClasses returns an error if the options are none for a Softmax, or those of one without it.
+func (g *GLM) checkClasses() error {
+	k, o := g.lin.Terms.K, &g.opt
+	switch {
+	case k <= 1 && o.ClassNames != nil:
+		return fmt.Errorf("pgsvi: GLMOptions.ClassNames of %s, which has no classes: %w", typeName(likOf(g.lin.Terms)), ErrParam)
+	case k <= 1:
+		return nil
+	case o.ClassNames != nil && len(o.ClassNames) != k:
+		return fmt.Errorf("pgsvi: %d GLMOptions.ClassNames for %d classes: %w", len(o.ClassNames), k, ErrShape)
+	case o.Covariance > FullCovariance:
+		return fmt.Errorf("pgsvi: Softmax with a %v covariance; each class has a full one: %w", o.Covariance, ErrParam)
+	case o.MeanUpdate != MainText:
+		return fmt.Errorf("pgsvi: Softmax with the MeanUpdate of the appendix; it has that of the main text: %w", ErrParam)
+	case o.Prior != nil && !o.Prior.isDiagonal():
+		return fmt.Errorf("pgsvi: Softmax with a GLMOptions.Prior that has correlations; use a diagonal one, which is that of each class: %w", ErrParam)
+	}
+	o.ClassNames = slices.Clone(o.ClassNames)
+	_, _, err := siteEstimator(o.Estimator, likOf(g.lin.Terms))
+	return err
 }
 
-// SD stores the standard deviations of the weights in dst; nil allocates.
-func (p *GLMPosterior) SD(dst []float64) []float64 {
-	dst = dense.Dest(dst, p.Dim())
-	p.cov.Diag(dst)
-	for j, v := range dst {
-		dst[j] = math.Sqrt(v)
+// checkClassMemory returns an error if K classes of n rows, which take so many bytes, and d weights
+// take more memory than they may.
+func (g *GLM) checkClassMemory(rows float64, n, d int) error {
+	if g.opt.MaxMemory < 0 {
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", g.opt.MaxMemory, ErrParam)
 	}
-	return dst
+	k := float64(g.lin.Terms.K)
+	need := rows + memory.Bytes(site.ContrastMatrices*k, d, d) + memory.Bytes(site.ContrastVectors*k, 1, n)
+	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
+		"use fewer classes or columns, or raise GLMOptions.MaxMemory")
 }

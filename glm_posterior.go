@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -488,5 +489,67 @@ func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
 		g.Mul(m[lo:hi], p.mean, index)
 		p.cov.Variances(v[lo:hi], g, index)
 		finiteOrNaN(m[lo:hi], v[lo:hi])
+	})
+}
+
+// Names returns the names of the weights, the last "(Intercept)" if there is one. For a Softmax
+// they are "class=0 · x1" and so on, class by class, with the names of GLMOptions.ClassNames.
+func (p *GLMPosterior) Names() []string { return p.weightNames() }
+
+// Mean stores the means of the weights in dst; nil allocates.
+func (p *GLMPosterior) Mean(dst []float64) []float64 {
+	dst = dense.Dest(dst, p.Dim())
+	copy(dst, p.mean)
+	return dst
+}
+
+// SD stores the standard deviations of the weights in dst; nil allocates.
+func (p *GLMPosterior) SD(dst []float64) []float64 {
+	dst = dense.Dest(dst, p.Dim())
+	p.cov.Diag(dst)
+	for j, v := range dst {
+		dst[j] = math.Sqrt(v)
+	}
+	return dst
+}
+
+// weightNames returns the names of all weights, new.
+func (p *GLMPosterior) weightNames() []string {
+	k := latentsOf(p.lik)
+	if k == 1 {
+		return slices.Clone(p.names)
+	}
+	var names []string
+	for c := range k {
+		class := strconv.Itoa(c)
+		if p.opt.ClassNames != nil {
+			class = p.opt.ClassNames[c]
+		}
+		for _, name := range p.names {
+			names = append(names, "class="+class+" · "+name)
+		}
+	}
+	return names
+}
+
+// latentClasses is latent for the scores of a Softmax.
+func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
+	k, cov := latentsOf(p.lik), p.cov.(*gauss.Contrasts)
+	var all *design.Matrix
+	s, sparse := x.(*Sparse)
+	if sparse {
+		all = newDesign(s, p.opt.Intercept)
+	}
+	parallel.For(len(m)/k, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+		g, index := all, make([]int, hi-lo)
+		for i := range index {
+			index[i] = lo + i
+		}
+		if !sparse {
+			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
+		}
+		cov.Means(m[lo*k:hi*k], p.mean, g, index)
+		cov.Variances(v[lo*k:hi*k], g, index)
+		finiteOrNaN(m[lo*k:hi*k], v[lo*k:hi*k])
 	})
 }

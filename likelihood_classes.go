@@ -3,10 +3,6 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-
-	"github.com/pgsvi/pgsvi/internal/expect"
-	"github.com/pgsvi/pgsvi/internal/special"
-	"github.com/pgsvi/pgsvi/internal/term"
 )
 
 var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
@@ -93,16 +89,3 @@ func oneLatent(l Likelihood, what string) error {
 	}
 	return nil
 }
-
-// ExpectSeveral implements term.Several.
-func (l *siteView) ExpectSeveral(y float64, m, v, d1, d2 []float64) (value, bound float64) {
-	lse, part := expect.SoftmaxExpect(m, v, d1, d2)
-	for c := range d1 {
-		d1[c], d2[c] = -d1[c], -d2[c]
-	}
-	c := int(y)
-	d1[c]++
-	return m[c] - lse, math.Abs(part) + 8*special.Eps*(math.Abs(m[c])+math.Abs(lse))
-}
-
-var _ term.Several = (*siteView)(nil)

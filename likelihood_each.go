@@ -7,56 +7,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/passage"
 	"github.com/pgsvi/pgsvi/internal/special"
-	"github.com/pgsvi/pgsvi/internal/term"
 )
-
-// eachExpecter is a Likelihood of this package that computes many expectations together, faster
-// than one at a time.
-type eachExpecter interface {
-	// is reports whether l is of this very type. A user's type that embeds one of these has its
-	// methods, but not its meaning.
-	is(l Likelihood) bool
-	// expectEach replaces the responses in value, the means in d1, the variances in d2 and what
-	// ownTerm says of the responses in bound by the results of ExpectLogProb, to the last bit.
-	expectEach(value, d1, d2, bound []float64)
-}
-
-// ownTerm is an eachExpecter whose expectations have a part that depends on the response alone. It
-// is computed once for each row: NaN if y is no response.
-type ownTerm interface {
-	own(y float64) float64
-}
-
-// eachOf returns l where it takes expectations together, or nil.
-func eachOf(l Likelihood) eachExpecter {
-	if e, ok := l.(eachExpecter); ok && e.is(l) {
-		return e
-	}
-	return nil
-}
-
-// manyOf returns what the sites see of eachOf.
-func manyOf(l Likelihood) *term.Many {
-	e := eachOf(l)
-	if e == nil {
-		return nil
-	}
-	m := &term.Many{Expect: e.expectEach}
-	if o, ok := l.(ownTerm); ok {
-		m.Own = o.own
-	}
-	return m
-}
-
-// eachRows is the number of rows that expectEach takes at a time: they fit into the nearest memory.
-const eachRows = 256
-
-// exp1 returns e^x with the bits of fma.Exp.
-func exp1(x float64) float64 {
-	e := [1]float64{x}
-	fma.Exp(e[:])
-	return e[0]
-}
 
 // store stores e in row i.
 func (e *Expectation) store(i int, value, d1, d2, bound []float64) {
@@ -197,11 +148,6 @@ func softplusBothEach(m, v []float64, shift float64, do func(i int, f0, g0, p, q
 			do(lo+i, a, b, p, q, f2[i])
 		}
 	}
-}
-
-// shifted returns m − shift, finite.
-func shifted(m, shift float64) float64 {
-	return math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-shift))
 }
 
 // is implements eachExpecter.

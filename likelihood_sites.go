@@ -8,9 +8,11 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -408,4 +410,45 @@ func (f *siteSmooth) digest(d *save.Digest) {
 	for _, x := range f.x {
 		d.Float(x...)
 	}
+}
+
+// manyOf returns what the sites see of eachOf.
+func manyOf(l Likelihood) *term.Many {
+	e := eachOf(l)
+	if e == nil {
+		return nil
+	}
+	m := &term.Many{Expect: e.expectEach}
+	if o, ok := l.(ownTerm); ok {
+		m.Own = o.own
+	}
+	return m
+}
+
+// ExpectSeveral implements term.Several.
+func (l *siteView) ExpectSeveral(y float64, m, v, d1, d2 []float64) (value, bound float64) {
+	lse, part := expect.SoftmaxExpect(m, v, d1, d2)
+	for c := range d1 {
+		d1[c], d2[c] = -d1[c], -d2[c]
+	}
+	c := int(y)
+	d1[c]++
+	return m[c] - lse, math.Abs(part) + 8*special.Eps*(math.Abs(m[c])+math.Abs(lse))
+}
+
+var _ term.Several = (*siteView)(nil)
+
+// estimateMany is estimate for terms of several latent values: exactly.
+func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
+	k := t.K
+	var scratch []float64
+	for i := 0; i < len(x.M)/k; i++ {
+		n, lo, hi := dense.Index(batch, i), i*k, (i+1)*k
+		clear(x.E[lo:hi])
+		x.E[lo], _, scratch = t.ExpectSeveral(n, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi], x.D2[lo:hi], scratch)
+		if math.IsNaN(x.E[lo]) {
+			return fmt.Errorf("%s: %w", t.Explain(n, x.M[lo], x.V[lo]), ErrNotFinite)
+		}
+	}
+	return nil
 }

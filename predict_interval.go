@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -281,4 +282,24 @@ func monotone(f func(u float64) float64) bool {
 		last = next
 	}
 	return !(rise && fall)
+}
+
+// printedClasses is how many classes of a row a Prediction prints.
+const printedClasses = 3
+
+// classSentence says a prediction of the classes of one row in words.
+func (p *Prediction) classSentence() string {
+	var parts []string
+	p.classes(func(_ int, r *classRow) {
+		order := make([]int, len(r.pi))
+		for c := range order {
+			order[c] = c
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.pi[b], r.pi[a]) })
+		for _, c := range order[:min(len(order), printedClasses)] {
+			sd := math.Sqrt(math.Max(0, r.pi[c]*(1-r.pi[c])-r.d2[c]))
+			parts = append(parts, fmt.Sprintf("class %d: %.2f ± %.2f", c, r.pi[c], sd))
+		}
+	})
+	return strings.Join(parts, ", ")
 }

@@ -642,3 +642,30 @@ func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
 	}
 	return g.Mean(nil), &gauss.Full{S: s}, nil
 }
+
+// newContrastStepper returns a Stepper of l, of K latent values a term, at its prior.
+func newContrastStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence, o linearOptions) (Stepper, error) {
+	if !isKL(d) {
+		return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w", spell(d), typeName(likOf(l.Terms)), ErrNoProx)
+	}
+	s, err := newSiteStepper(l.Terms, o.estimator, o.update)
+	if err != nil {
+		return nil, err
+	}
+	s.identify = l.Digest
+	own := *l
+	own.Terms = s.terms
+	s.build = func(c term.Crew) (site.Algebra, error) { return site.NewContrastAlgebra(&own, c) }
+	return s.started(ctx, env)
+}
+
+// started returns s at its prior.
+func (s *siteStepper) started(ctx context.Context, env *Env) (Stepper, error) {
+	s.halt.Watch(ctx)
+	s.halt.Lend(env.cores())
+	defer s.halt.Forget()
+	if err := s.start(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
