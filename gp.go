@@ -449,7 +449,7 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 			return nil, err
 		}
 	}
-	return newGPPosterior(g, s.K, &s.Cur, s.GiveFactor(), s.Workers.Halt)
+	return newGPPosterior(g, s.K, &s.Cur, s.CopyFactor(), s.Workers.Halt)
 }
 
 // newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor of

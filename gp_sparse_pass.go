@@ -101,13 +101,15 @@ type sparseLane struct {
 	w     []float64
 
 	value, err float64
-	curved     int       // rows of gram
-	widest     float64   // the largest ‖g‖²
-	certain    bool      // all derivatives are those of the expectations
-	gram       []float64 // G diag(t)Gᵀ, lower triangle, with t = max(0, −∂₂)
-	clipped    []float64 // G diag(t + ∂₂)Gᵀ
-	slope      []float64 // G∂₁
-	failed     error
+	// what Terms.Blurred says of the rows
+	blurred, pull float64
+	curved        int       // rows of gram
+	widest        float64   // the largest ‖g‖²
+	certain       bool      // all derivatives are those of the expectations
+	gram          []float64 // G diag(t)Gᵀ, lower triangle, with t = max(0, −∂₂)
+	clipped       []float64 // G diag(t + ∂₂)Gᵀ
+	slope         []float64 // G∂₁
+	failed        error
 }
 
 // reset prepares for a pass.
@@ -162,7 +164,7 @@ func (p *sparsePass) reset(q *gauss.State) {
 		}
 		l.slope = dense.Resize(l.slope, m)
 		clear(l.slope)
-		l.value, l.err, l.widest, l.rows, l.curved, l.failed = 0, 0, 0, 0, 0, nil
+		l.value, l.err, l.blurred, l.pull, l.widest, l.rows, l.curved, l.failed = 0, 0, 0, 0, 0, 0, 0, nil
 		l.terms = term.Terms{Lik: viewOf(p.lik), Y: l.terms.Y[:0], Offset: l.terms.Offset[:0], Weight: l.terms.Weight[:0]}
 		l.plain, l.certain = true, true
 	}
@@ -323,7 +325,7 @@ func (p *sparsePass) do(i int) {
 	}
 	clear(s.M)
 	fma.Gemv(1, g, true, p.mean, s.M)
-	l.terms.Extra, l.terms.Blur = l.c, l.b
+	l.terms.Extra = l.c
 	terms := l.terms
 	if l.plain {
 		terms.Offset, terms.Weight = nil, nil
@@ -331,6 +333,10 @@ func (p *sparsePass) do(i int) {
 	if l.failed = terms.Expect(s, nil, term.Crew{Workers: 1, Halt: p.workers.Halt}); l.failed != nil {
 		return
 	}
+	terms.Blur = l.b
+	variances, pull := terms.Blurred(s, nil)
+	l.blurred += variances
+	l.pull += pull
 	least := 0.0
 	for i, e := range s.E {
 		l.value += e
@@ -413,6 +419,8 @@ func (p *sparsePass) sum() *sparseLane {
 		l := &p.lanes[i]
 		s.value += l.value
 		s.err += l.err
+		s.blurred += l.blurred
+		s.pull += l.pull
 		s.curved += l.curved
 		s.widest = math.Max(s.widest, l.widest)
 		s.certain = s.certain && l.certain
@@ -435,8 +443,11 @@ func (p *sparsePass) sum() *sparseLane {
 // sparseLook is what a pass says of a state.
 type sparseLook struct {
 	elbo, err float64
-	next      gauss.State // where the natural step leads
-	promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
+	// what rounding of the features makes of the ELBO: of all states of them alike, so that it hides
+	// nothing of what one has beyond another
+	blurred float64
+	next    gauss.State // where the natural step leads
+	promise float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
 	// a proved bound of the gap, +Inf where it has none, and 0 where there are no proofs
 	bound float64
 	gram  []float64 // F diag(−∂₂)Fᵀ, lower triangle
@@ -449,7 +460,7 @@ func (p *sparsePass) at(q *gauss.State) (*sparseLook, error) {
 		return nil, err
 	}
 	m, s := p.z.rank(), p.sum()
-	x := &sparseLook{err: s.err}
+	x := &sparseLook{err: s.err, blurred: s.blurred + 0.5*s.pull*s.pull}
 	q.Halt = p.workers.Halt
 	q.Invert()
 	if err := p.workers.Halt.Err(); err != nil {

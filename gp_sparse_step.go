@@ -275,7 +275,7 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 		s.pending = false
 	}
 	x := s.ascent.look
-	e := Evaluation{ELBO: x.elbo, ELBOErr: goals.NeverZero(x.err), Gap: goals.NeverZero(x.promise), Goal: streamGoal}
+	e := Evaluation{ELBO: x.elbo, ELBOErr: goals.NeverZero(x.err + x.blurred), Gap: goals.NeverZero(x.promise), Goal: streamGoal}
 	if s.ascent.stuck() {
 		e.Gap = goals.NeverZero(x.err) // no step leads up that could be told from rounding
 	}
@@ -349,7 +349,7 @@ func (a *sparseAscent) state(c *save.State, m int) {
 }
 
 func (x *sparseLook) state(c *save.State, m int) {
-	c.Float(&x.elbo, &x.err, &x.promise, &x.bound)
+	c.Float(&x.elbo, &x.err, &x.blurred, &x.promise, &x.bound)
 	x.next.State(c, m)
 }
 

@@ -376,6 +376,54 @@ func TestResumeInterrupted(t *testing.T) {
 	t.Logf("%d interruptions of %d runs", total, len(runs))
 }
 
+// asker asks for the posterior in every iteration.
+type asker struct {
+	t *testing.T
+	g *GP
+}
+
+func (a asker) Record(it Iteration) {
+	if _, err := a.g.Posterior(it.State); err != nil {
+		a.t.Error(err)
+	}
+}
+
+// TestPosteriorChangesNothing: a run of a GP whose posterior is asked for in every iteration has the
+// bits of one that nobody looks at, and so has what is saved of it.
+func TestPosteriorChangesNothing(t *testing.T) {
+	t.Parallel()
+	classes := toyGP(t, 36, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
+	noise := toyGP(t, 36, SquaredExp{Scale: 2}, GaussianNoise{Var: 0.1}, 3)
+	mini := Solver{StepSize: RobbinsMonro(0.3, 0, 0), BatchSize: 7, MaxPasses: 4, EvalEvery: 6} // the last step, too
+	for _, c := range []struct {
+		name string
+		g    *GP
+		s    Solver
+	}{
+		{"step size", classes, mini},
+		{"step size, Gaussian noise", noise, mini},
+		{"now and then a step size", noise, Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 6, EvalEvery: 7}},
+		{"closed form", noise, Solver{}},
+		{"blocks", classes, Solver{}},
+	} {
+		var bits [2]string
+		for i := range bits {
+			s := c.s
+			if i == 1 {
+				s.Recorder = asker{t, c.g}
+			}
+			res, err := s.Run(context.Background(), c.g)
+			if err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			bits[i] = bitsOf(t, res)
+		}
+		if bits[0] != bits[1] {
+			t.Errorf("%s: asking for the posterior changes the run", c.name)
+		}
+	}
+}
+
 // askedContext is done once it has been asked so many times.
 type askedContext struct {
 	context.Context

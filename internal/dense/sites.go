@@ -2,6 +2,7 @@ package dense
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -30,6 +31,13 @@ type Sites struct {
 	T        []float64 // product of the last MulC, of length n
 	u, r     []float64 // scratch of length n
 	inv      []float64 // scratch
+}
+
+// Clone returns a copy of f, of the same C.
+func (f *Sites) Clone() *Sites {
+	return &Sites{Halt: f.Halt, n: f.n, C: f.C, Pos: slices.Clone(f.Pos), Neg: slices.Clone(f.Neg),
+		Sp: slices.Clone(f.Sp), sn: slices.Clone(f.sn), Lp: slices.Clone(f.Lp), ln: slices.Clone(f.ln), zn: slices.Clone(f.zn),
+		LogDet: f.LogDet, T: slices.Clone(f.T), r: slices.Clone(f.r)}
 }
 
 // Factor prepares for C, n×n, and Δ, of length n, and reports whether V is positive definite

@@ -356,7 +356,7 @@ func (s *DenseAlgebra) Refresh(whole bool) error {
 func (s *DenseAlgebra) Peek() (back func(), err error) {
 	fresh, unresolved, factored := s.Fresh, s.Unresolved, s.Pg.Current
 	err = s.Refresh(false)
-	return func() { s.Fresh, s.Unresolved, s.Pg.Current = fresh, unresolved, s.Pg.Current && factored }, err
+	return func() { s.Fresh, s.Unresolved, s.Pg.Current = fresh, unresolved, factored }, err
 }
 
 // factor makes p.fac that of the sites, and expands it.

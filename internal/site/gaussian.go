@@ -97,16 +97,14 @@ func (s *DenseAlgebra) roundingDirect() float64 {
 	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
 }
 
-// GiveFactor returns the factor of the current sites, which is the caller's from then on, or nil if
-// it is not at hand.
-func (s *DenseAlgebra) GiveFactor() *dense.Sites {
+// CopyFactor returns a copy of the factor of the current sites, or nil if it is not at hand. A copy,
+// for the run may go on, and what later steps find at hand decides their last bits.
+func (s *DenseAlgebra) CopyFactor() *dense.Sites {
 	p := &s.Pg
 	if !s.Fresh || !p.Current {
 		return nil
 	}
-	f := p.fac
-	p.fac, p.Current = dense.Sites{Halt: f.Halt}, false
-	return &f
+	return p.fac.Clone()
 }
 
 // direct goes from the prior to the q of Gaussian noise, by one product XᵀΓX, and reports whether it

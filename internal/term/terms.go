@@ -227,26 +227,36 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		return err
 	}
 	sum, certain, wild := 0.0, true, false
-	pull := 0.0 // ½∂₁ᵀΔK∂₁ ≤ ½pull², of the latent covariance K that c is left of
 	for i, e := range s.E {
 		var o float64
 		if t.Offset != nil {
 			o = t.Offset[t.Element(batch, i)]
 		}
 		sum += s.bound[i] + dense.Epsilon*math.Abs(s.D1[i])*(math.Abs(s.M[i])+math.Abs(o))
-		if t.Blur != nil {
-			b := t.Blur[t.termOf(batch, i)]
-			sum += 0.5 * math.Abs(s.Tg[i]) * b
-			pull += math.Abs(s.D1[i]) * math.Sqrt(b)
-		}
 		wild = wild || s.lost[i]
 		certain = certain && !s.far[i] && s.Tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.Tg[i] + s.D1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
 			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
 		}
 	}
-	s.Err, s.Certain, s.Wild = sum+0.5*pull*pull, certain, wild
+	variances, pull := t.Blurred(s, batch)
+	s.Err, s.Certain, s.Wild = sum+variances+0.5*pull*pull, certain, wild
 	return nil
+}
+
+// Blurred returns what Blur makes of the ELBO of s, which has expectations: what it makes by the
+// variances c, and the pull, of which ½pull² ≥ ½∂₁ᵀΔK∂₁ is what it makes by the latent covariance K
+// that c is left of. Those of parts of the terms add up to those of all.
+func (t *Terms) Blurred(s *State, batch []int) (variances, pull float64) {
+	if t.Blur == nil {
+		return 0, 0
+	}
+	for i, d1 := range s.D1 {
+		b := t.Blur[t.termOf(batch, i)]
+		variances += 0.5 * math.Abs(s.Tg[i]) * b
+		pull += math.Abs(d1) * math.Sqrt(b)
+	}
+	return variances, pull
 }
 
 // ElboSlack is the relative rounding of an ELBO that a proof allows for.
