@@ -1,9 +1,7 @@
 package pgsvi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -19,7 +17,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // NewGLMRows is NewGLM for any number of rows, of cols columns each, that are not kept in memory
@@ -94,15 +95,6 @@ func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMP
 		return nil, fmt.Errorf("pgsvi: rounds do not learn a prior; leave GLMOptions.Learn nil, and learn with NewGLMRows from a part of the rows first: %w", ErrParam)
 	}
 	return &Rounds[Row, *GLMPosterior]{r}, nil
-}
-
-// glmRows are the rows of a GLM that goes through them again and again.
-type glmRows struct {
-	n, cols int
-	all     iter.Seq2[Row, error]
-	blocks  rounds.Blocks
-	columns *rounds.Columns
-	stands  []float64
 }
 
 // glmModel is what parts of a GLM are called.
@@ -806,176 +798,19 @@ func (s *rowsStepper) state(c *save.State) {
 	s.run.climb.State(c, s.run.g.dim())
 }
 
-// rowsKept returns an error if g goes through its rows, for what needs them in memory.
-func (g *GLM) rowsKept(what string) error {
-	if g.rows == nil {
-		return nil
-	}
-	return fmt.Errorf("pgsvi: %s needs rows in memory, and NewGLMRows does not keep them; use NewGLM with a part of the rows: %w", what, ErrParam)
-}
+// sparseModel is what parts of a sparse GP are called.
+const sparseModel = "SparseGP"
 
-// savedGLMRounds is what a glmRounds has of its model, as JSON.
-type savedGLMRounds struct {
-	Likelihood  save.Value         `json:"likelihood"`
-	Names       save.List[string]  `json:"names"` // of the columns
-	Intercept   bool               `json:"intercept"`
-	Autoscale   bool               `json:"autoscale"`
-	PriorSD     float64            `json:"priorSD"`
-	InterceptSD float64            `json:"interceptSD"`
-	MaxMemory   int64              `json:"maxMemory"`
-	Prior       *gauss.SavedPrior  `json:"prior,omitempty"` // nil where it is not known yet
-	Means       save.List[float64] `json:"columnMeans,omitempty"`
-}
-
-// state implements roundsEngine.
-func (r *glmRounds) state(c *save.State) {
-	var spec []byte
-	if !c.Reading() {
-		var err error
-		if spec, err = r.spec(); err != nil {
-			c.Fail(err)
-			return
-		}
+// features returns the linear model of rows in their features, and the largest prior variance.
+func (a *rowAdder) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel, most float64, err error) {
+	rows := mat.NewDense(x.Rows, a.cols, x.Dense)
+	f := featuresAt(h, a.z, rows)
+	if err := h.Err(); err != nil {
+		return nil, 0, err
 	}
-	c.Bytes(&spec)
-	if c.Reading() {
-		loaded, err := loadGLMRounds(spec)
-		if err != nil {
-			c.Fail(err)
-			return
-		}
-		*r = *loaded
-	}
-	r.progress(c)
-}
-
-// progress writes or reads what rounds have made of the model.
-func (r *glmRounds) progress(c *save.State) {
-	form := int(r.form)
-	c.Int(&r.round, &r.items, &form)
-	c.Check(rowForm(form) <= asSparse, "rows of form %d", form)
-	r.form = rowForm(form)
-	if r.blocks.State(c); r.round == 0 || c.Err() != nil {
-		return
-	}
-	if c.Check(len(r.g.lin.Prior.Mean) > 0, "a state without a prior"); c.Reading() {
-		r.climb = r.newClimb(nil)
-	}
-	r.climb.State(c, r.dim())
-}
-
-// spec returns the model as JSON.
-func (r *glmRounds) spec() ([]byte, error) {
-	o, names := &r.g.opt, r.g.lin.Names[:r.cols]
-	if err := checkText("the name of weight", names); err != nil {
-		return nil, err
-	}
-	s := savedGLMRounds{Names: names, Intercept: o.Intercept, Autoscale: o.Autoscale, PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means}
-	if p := &r.g.lin.Prior; len(p.Mean) > 0 {
-		saved := p.Save()
-		s.Prior = &saved
-	}
-	var err error
-	if s.Likelihood, err = saveValue(r.lik); err != nil {
-		return nil, err
-	}
-	return json.Marshal(s)
-}
-
-// loadGLMRounds returns the model of a spec, before the first round.
-func loadGLMRounds(spec []byte) (*glmRounds, error) {
-	s := &savedGLMRounds{}
-	if err := json.Unmarshal(spec, s); err != nil {
-		return nil, err
-	}
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
+	lin, _, most, err = a.z.linear(rows, t, f)
 	if err != nil {
-		return nil, err
+		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, bare{err})
 	}
-	r, err := newGLMRounds(len(s.Names), lik, &GLMOptions{Names: s.Names, Intercept: s.Intercept, Autoscale: s.Autoscale,
-		PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory})
-	if err != nil {
-		return nil, err
-	}
-	if len(s.Means) > 0 && len(s.Means) != len(s.Names) {
-		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means), len(s.Names), ErrShape)
-	}
-	if r.g.means = s.Means; s.Prior == nil {
-		return r, nil
-	}
-	p, err := s.Prior.Load()
-	if err == nil && len(p.Mean) != r.g.dim() {
-		err = fmt.Errorf("a prior of %d weights, of which there are %d: %w", len(p.Mean), r.g.dim(), ErrShape)
-	}
-	if err == nil {
-		r.g.lin.Prior = *p
-	}
-	return r, err
-}
-
-// state implements shardAdder.
-func (a *rowAdder) state(c *save.State, p *rounds.Part) {
-	a.model(c)
-	form := int(a.form)
-	c.Int(&a.cols, &form)
-	c.Bool(&a.intercept)
-	if a.form = rowForm(form); c.Err() != nil {
-		return
-	}
-	d := a.dim()
-	if p.First != nil {
-		d = a.width()
-	}
-	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.x.RawMatrix().Cols == a.width()), "rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
-	for _, l := range p.Looks {
-		if c.Reading() {
-			l.At = &gauss.State{}
-		}
-		if c.Err() == nil {
-			l.At.State(c, d)
-		}
-		if c.Reading() && a.form == asSparse {
-			l.At.Invert()
-		}
-	}
-}
-
-// model writes or reads the likelihood, and the inducing values of a sparse GP.
-func (a *rowAdder) model(c *save.State) {
-	sparse := a.z != nil
-	c.Bool(&sparse)
-	var b []byte
-	var err error
-	switch {
-	case c.Err() != nil:
-		return
-	case !c.Reading() && sparse:
-		b, err = a.z.bytes(a.lik, 0)
-	case !c.Reading():
-		var saved save.Value
-		if saved, err = saveValue(a.lik); err == nil {
-			b, err = json.Marshal(saved)
-		}
-	}
-	if err != nil {
-		c.Fail(err)
-		return
-	}
-	c.Bytes(&b)
-	switch {
-	case !c.Reading():
-	case sparse:
-		var p *SparseGPPosterior
-		if p, err = Load[*SparseGPPosterior](bytes.NewReader(b)); err == nil {
-			a.z, a.lik = p.z, p.lik
-		}
-	default:
-		var saved save.Value
-		if err = json.Unmarshal(b, &saved); err == nil {
-			a.lik, err = loadValue(saved, checkLikelihood)
-		}
-	}
-	if err != nil {
-		c.Fail(err)
-	}
+	return lin, most, nil
 }

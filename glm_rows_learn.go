@@ -1,9 +1,7 @@
 package pgsvi
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -15,17 +13,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
-
-// learnsPrior returns an error unless the prior alone is learned of a GLM that goes through its
-// rows.
-func (g *GLM) learnsPrior(s *learnSpace) error {
-	for i := range s.coords {
-		if c := &s.coords[i]; g.rows != nil && c.Likelihood && !c.fixed {
-			return fmt.Errorf("pgsvi: Learn of a GLM of NewGLMRows learns prior standard deviations only; add %q to LearnOptions.Fixed, and learn it with NewGLM from a part of the rows first: %w", c.Name, ErrParam)
-		}
-	}
-	return nil
-}
 
 // rowsLearning is a GLM that goes through its rows as a function of the standard deviations of its
 // prior. A look at all rows says at q what the ELBO is under any prior, and where it leads: at
@@ -167,20 +154,4 @@ func (l *rowsLearning) State(c *save.State, n int) {
 		}
 		p.climb.State(c, l.glm.dim())
 	}
-}
-
-// fitRows is what Learned does of a GLM that goes through its rows: g is the model that was
-// learned.
-func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM, learned *Learned) (*GLMPosterior, error) {
-	fitted := &rowsStepper{run: g.rounds()}
-	fitted.run.climb = fitted.run.newClimb(nil)
-	if err := fitted.run.climb.Again(&st.run.Model.(*rowsLearning).best.climb); err != nil {
-		return nil, prefixed(err)
-	}
-	err := st.fitFrom(ctx, s, fitted, learned)
-	post, e := g.Posterior(fitted)
-	if err == nil {
-		err = e
-	}
-	return post, err
 }

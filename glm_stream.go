@@ -13,7 +13,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
-	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -39,52 +38,6 @@ import (
 // move the posterior far away, and it does not come all the way back. Shuffle a file once, or fit
 // all rows with GLM.
 type GLMStream = Stream[Row, *GLMPosterior]
-
-// glmStream is the engine of a GLMStream.
-type glmStream struct {
-	g     *GLM // without data
-	w     gauss.State
-	block site.WeightBlock
-	buf   rowBuffer
-	kept  keptRows
-	size  int // of a block of dense rows
-	rows  int // in w; those in buf come on top
-	seen  int // rows handed over
-
-	past *rowBuffer    // all rows in w, while they are few; nil: not known
-	from *GLMPosterior // the posterior of these rows; nil: it is yet to be made
-	made bool          // w is that of from
-
-	halt   parallel.Halt // while something is under way that can be canceled
-	thin   bool          // the kept rows are too many,
-	solved bool          // and have been solved for anew
-}
-
-// keptRows are rows seen before, with their sites, and the least variance of η
-// of a row to be kept.
-type keptRows struct {
-	rowBuffer
-	gamma, a, m []float64
-	least       float64
-}
-
-func (k *keptRows) drop(d int) {
-	k.reset(d)
-	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
-}
-
-// leastLeft is the least part of a precision that rows may leave that are taken out: what stays has
-// lost as many of its 16 digits.
-const leastLeft = 1e-10
-
-// keptRows holds at most so many rows.
-const mostKept = 4096
-
-func (k *keptRows) clone() keptRows {
-	c := keptRows{rowBuffer: k.rowBuffer.clone(), least: k.least}
-	c.gamma, c.a, c.m = slices.Clone(k.gamma), slices.Clone(k.a), slices.Clone(k.m)
-	return c
-}
 
 // NewGLMStream returns a stream that starts from the prior, for rows of cols columns without the
 // intercept. See NewGLM for lik, opt and the errors. Offset and Weights belong to the rows. The
@@ -130,24 +83,6 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	copy(s.w.Mean, g.lin.Prior.Mean)
 	s.past, s.made = newRowBuffer(len(g.lin.Names)), true
 	return &GLMStream{s}, nil
-}
-
-// checkStream returns an error if a stream of d weights takes more memory than it may.
-func (o *GLMOptions) checkStream(d int) error {
-	if o.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
-	}
-	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("a stream of %d weights", d), "fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
-}
-
-// newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
-func newGLMStream(g *GLM) *glmStream {
-	d := len(g.lin.Names)
-	s := &glmStream{g: g, size: max(1024, 2*d)}
-	s.block.Use(term.Crew{Halt: &s.halt})
-	s.buf.reset(d)
-	s.kept.reset(d)
-	return s
 }
 
 // Stream returns a stream that starts from p, to add or remove rows. It does not change p. The
@@ -230,9 +165,6 @@ func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error], 
 func (s *glmStream) len() int { return s.rows + s.buf.rows() }
 
 func (s *glmStream) given() int { return s.seen }
-
-// dim returns D, the number of weights, that of the intercept included.
-func (s *glmStream) dim() int { return len(s.g.lin.Names) }
 
 func (s *glmStream) add(ctx context.Context, row Row) error {
 	if err := s.settle(ctx); err != nil {
@@ -414,11 +346,6 @@ func (s *glmStream) full() bool {
 		n = max(n, 8*s.dim())
 	}
 	return s.buf.rows() >= n
-}
-
-// check returns an error if row is no row of the stream.
-func (s *glmStream) check(row Row) error {
-	return checkRow(&row, s.dim()-design.B2i(s.g.opt.Intercept), likOf(s.g.lin.Terms), s.seen-1)
 }
 
 // solve moves w by the rows in the buffer.
@@ -665,148 +592,54 @@ func amplification(next, w *gauss.State) (most float64) {
 	return most
 }
 
-// rowBuffer collects rows. They are sparse if the first one is, or as form says.
-type rowBuffer struct {
-	x                 design.Matrix
-	sp                design.Rows
-	y, offset, weight []float64
-	plain             bool // no offset and no weight so far
-	form              rowForm
-}
-
-// rowForm is how a rowBuffer keeps its rows.
-type rowForm int
-
-const (
-	asFirst rowForm = iota // as the first one comes
-	asDense
-	asSparse
-)
-
-func (t *rowBuffer) reset(d int) {
-	t.x = design.Matrix{Cols: d, Dense: t.x.Dense[:0]}
-	t.sp.Cols, t.sp.Ind, t.sp.Val, t.sp.Ptr = d, t.sp.Ind[:0], t.sp.Val[:0], append(t.sp.Ptr[:0], 0)
-	t.y, t.offset, t.weight, t.plain = t.y[:0], t.offset[:0], t.weight[:0], true
-}
-
-func (t *rowBuffer) rows() int { return len(t.y) }
-
-func (t *rowBuffer) add(row Row, intercept bool) {
-	if len(t.y) == 0 && (t.form == asSparse || t.form == asFirst && row.Ind != nil) {
-		t.x.Sparse = &t.sp
+// removeKnown takes rows out of a stream that has all its rows. If one of them is not among these,
+// what the rows contribute is taken out.
+func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error]) error {
+	all := s.together()
+	var gone []Row
+	seen := s.seen
+	defer func() { s.seen = seen }()
+	s.seen = 0
+	taken := newRowBuffer(s.dim())
+	for row, err := range rows {
+		s.seen++
+		if err == nil && s.seen%256 == 1 && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			err = prefixed(s.check(row))
+		}
+		if err != nil {
+			return err
+		}
+		if len(gone) == all.rows() {
+			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the posterior has seen: %w", len(gone), all.rows(), ErrNotPosDef)
+		}
+		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
+		gone = append(gone, row)
+		taken.add(row, s.g.opt.Intercept)
 	}
-	d := t.x.Cols
-	if t.x.Sparse != nil {
-		for k, v := range row.Val {
-			if v != 0 {
-				t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(columnOf(row.Ind, k))), append(t.sp.Val, v)
+	if len(gone) == 0 {
+		return nil
+	}
+	rest, found := all.without(taken)
+	if !found {
+		if err := s.open(); err != nil {
+			return prefixed(err)
+		}
+		return s.remove(ctx, func(yield func(Row, error) bool) {
+			for _, row := range gone {
+				if !yield(row, nil) {
+					return
+				}
 			}
-		}
-		if intercept {
-			t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(d-1)), append(t.sp.Val, 1)
-		}
-		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
-	} else {
-		lo := len(t.x.Dense)
-		t.x.Dense = slices.Grow(t.x.Dense, d)[:lo+d]
-		x := t.x.Dense[lo:]
-		if row.Ind == nil {
-			copy(x, row.Val)
-		} else {
-			clear(x)
-			for k, j := range row.Ind {
-				x[j] = row.Val[k]
-			}
-		}
-		if intercept {
-			x[d-1] = 1
-		}
+		})
 	}
-	w := row.Weight
-	if w == 0 {
-		w = 1
+	post, err := s.fit(ctx, rest)
+	if err != nil {
+		return prefixed(err)
 	}
-	t.y, t.offset, t.weight = append(t.y, row.Y), append(t.offset, row.Offset), append(t.weight, w)
-	t.plain = t.plain && row.Offset == 0 && w == 1
-}
-
-// copyRow appends row i of o.
-func (t *rowBuffer) copyRow(o *rowBuffer, i int) {
-	if len(t.y) == 0 && o.x.Sparse != nil {
-		t.x.Sparse = &t.sp
-	}
-	ind, val := o.x.Row(i)
-	switch {
-	case t.x.Sparse == nil:
-		lo, d := len(t.x.Dense), t.x.Cols
-		t.x.Dense = slices.Grow(t.x.Dense, d)[:lo+d]
-		o.x.Dense1(t.x.Dense[lo:], i)
-	case o.x.Sparse != nil:
-		t.sp.Ind, t.sp.Val = append(t.sp.Ind, ind...), append(t.sp.Val, val...)
-		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
-	default:
-		for j, v := range val {
-			if v != 0 {
-				t.sp.Ind, t.sp.Val = append(t.sp.Ind, int32(j)), append(t.sp.Val, v)
-			}
-		}
-		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
-	}
-	t.y, t.offset, t.weight = append(t.y, o.y[i]), append(t.offset, o.offset[i]), append(t.weight, o.weight[i])
-	t.plain = t.plain && o.offset[i] == 0 && o.weight[i] == 1
-}
-
-// moveRow moves row i to place n ≤ i, whose row is given up, as are those after it but for i.
-func (t *rowBuffer) moveRow(n, i int) {
-	t.y[n], t.offset[n], t.weight[n] = t.y[i], t.offset[i], t.weight[i]
-	if t.x.Sparse == nil {
-		d := t.x.Cols
-		copy(t.x.Dense[n*d:(n+1)*d], t.x.Dense[i*d:(i+1)*d])
-		return
-	}
-	lo, hi, at := t.sp.Ptr[i], t.sp.Ptr[i+1], t.sp.Ptr[n]
-	copy(t.sp.Val[at:], t.sp.Val[lo:hi])
-	copy(t.sp.Ind[at:], t.sp.Ind[lo:hi])
-	t.sp.Ptr[n+1] = at + hi - lo
-}
-
-// truncate gives up all rows but the first n.
-func (t *rowBuffer) truncate(n int) {
-	t.y, t.offset, t.weight = t.y[:n], t.offset[:n], t.weight[:n]
-	if t.x.Sparse == nil {
-		t.x.Dense = t.x.Dense[:n*t.x.Cols]
-		return
-	}
-	t.sp.Ptr = t.sp.Ptr[:n+1]
-	t.sp.Ind, t.sp.Val = t.sp.Ind[:t.sp.Ptr[n]], t.sp.Val[:t.sp.Ptr[n]]
-}
-
-func (t *rowBuffer) clone() rowBuffer {
-	c := rowBuffer{x: design.Matrix{Rows: t.x.Rows, Cols: t.x.Cols, Dense: slices.Clone(t.x.Dense)}, plain: t.plain}
-	c.sp = design.Rows{Cols: t.sp.Cols, Ptr: slices.Clone(t.sp.Ptr), Ind: slices.Clone(t.sp.Ind), Val: slices.Clone(t.sp.Val)}
-	c.y, c.offset, c.weight = slices.Clone(t.y), slices.Clone(t.offset), slices.Clone(t.weight)
-	if t.x.Sparse != nil {
-		c.x.Sparse = &c.sp
-	}
-	return c
-}
-
-// design returns the rows, valid until the next change.
-func (t *rowBuffer) design() *design.Matrix {
-	t.x.Rows = len(t.y)
-	return &t.x
-}
-
-// save returns the rows as they are saved.
-func (t *rowBuffer) save() savedBuffer {
-	return savedBuffer{t.design().Save(), t.y, t.offset, t.weight}
-}
-
-// terms returns the terms of the rows, the first of which is number first of the stream.
-func (t *rowBuffer) terms(lik Likelihood, first int) *term.Terms {
-	r := &term.Terms{Lik: viewOf(lik), Y: t.y, First: first}
-	if !t.plain {
-		r.Offset, r.Weight = t.offset, t.weight
-	}
-	return r
+	s.past, s.from, s.made, s.rows = rest, post, false, rest.rows()
+	s.buf.reset(s.dim())
+	return nil
 }

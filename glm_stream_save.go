@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -32,14 +31,6 @@ type savedGLMStream struct {
 	Buffer       savedBuffer        `json:"buffer"`
 	Kept         savedKept          `json:"kept"`
 	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
-}
-
-// savedBuffer is a rowBuffer.
-type savedBuffer struct {
-	design.SavedRows
-	Y      save.List[float64] `json:"y"`
-	Offset save.List[float64] `json:"offset"`
-	Weight save.List[float64] `json:"weight"`
 }
 
 // savedKept are keptRows.
@@ -141,35 +132,6 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision}, Age: p.Age, Measured: true}
 	}
 	return &GLMStream{t}, nil
-}
-
-// load takes over saved rows of responses that lik has.
-func (t *rowBuffer) load(s *savedBuffer, lik Likelihood) error {
-	n, d := len(s.Y), t.x.Cols
-	if len(s.Offset) != n || len(s.Weight) != n {
-		return fmt.Errorf("%d rows with %d offsets and %d weights: %w", n, len(s.Offset), len(s.Weight), ErrShape)
-	}
-	x, err := s.SavedRows.Load(n, d)
-	if err != nil {
-		return err
-	}
-	for i, y := range s.Y {
-		if err := checkLabel(lik, y); err != nil {
-			return fmt.Errorf("row %d: %w", i, err)
-		}
-		if w := s.Weight[i]; !(w > 0) {
-			return fmt.Errorf("row %d has weight %v: %w", i, w, ErrParam)
-		}
-		t.plain = t.plain && s.Offset[i] == 0 && s.Weight[i] == 1
-	}
-	t.y, t.offset, t.weight = s.Y, s.Offset, s.Weight
-	if x.Sparse != nil {
-		t.sp = *x.Sparse
-		t.x.Sparse = &t.sp
-		return nil
-	}
-	t.x.Dense = x.Dense
-	return nil
 }
 
 // savedSeen are seenRows, and what a fit of them takes.

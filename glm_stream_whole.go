@@ -1,53 +1,24 @@
 package pgsvi
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"hash/maphash"
-	"iter"
 	"math"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
-// mostSeen is the number of values of the rows, 128 MB, that a posterior has at its most.
-const mostSeen = 1 << 24
-
 // While there are no more than mostKept rows a posterior has all of them, and what adds or removes
 // some is a fit of those that are then there. A pass over the new rows alone holds what the old
 // ones contribute fixed, whatever the new ones say, and of few rows that can be off by many
 // standard deviations.
-
-// seenRows are the rows of a GLM, which has them too.
-type seenRows struct {
-	x                 *design.Matrix // with the column of the intercept
-	y, offset, weight []float64      // of the last two nil is none, and ones
-}
-
-// seen returns the rows of g if there are so many and no more than a posterior has.
-func (g *GLM) seen(rows int) *seenRows {
-	if g.rows != nil || g.lin.X == nil || oneLatent(likOf(g.lin.Terms), "") != nil ||
-		rows != g.Len() || rows > mostKept || valuesOf(g.lin.X) > mostSeen {
-		return nil
-	}
-	return &seenRows{g.lin.X, g.lin.Terms.Y, g.offset, g.lin.Terms.Weight}
-}
-
-// valuesOf returns the number of values of x.
-func valuesOf(x *design.Matrix) int {
-	if x.Sparse != nil {
-		return x.Sparse.Ptr[x.Rows]
-	}
-	return x.Rows * x.Cols
-}
 
 // WithRows returns p, whose Save now stores the rows of the data too, if there are at most 4096 of
 // them. Update and Remove of a posterior that was loaded are then fits of all rows, as before it was
@@ -57,33 +28,6 @@ func (p *GLMPosterior) WithRows() *GLMPosterior {
 	q := *p
 	q.filed = true
 	return &q
-}
-
-// newRowBuffer returns a buffer for rows of d values.
-func newRowBuffer(d int) *rowBuffer {
-	t := &rowBuffer{}
-	t.reset(d)
-	return t
-}
-
-// rows returns copies of the rows, of d values, or nil for nil.
-func (s *seenRows) rows(d int) *rowBuffer {
-	if s == nil {
-		return nil
-	}
-	n := len(s.y)
-	all := &rowBuffer{x: *s.x, y: s.y, offset: s.offset, weight: s.weight}
-	if all.offset == nil {
-		all.offset = make([]float64, n)
-	}
-	if all.weight == nil {
-		all.weight = slices.Repeat([]float64{1}, n)
-	}
-	t := newRowBuffer(d)
-	for i := range n {
-		t.copyRow(all, i)
-	}
-	return t
 }
 
 // stream returns a stream that starts from p, whose w is yet to be made.
@@ -249,115 +193,71 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 // mostFitGap is how many nats a fit of all rows may be from its optimum.
 const mostFitGap = 1e-4
 
-// removeKnown takes rows out of a stream that has all its rows. If one of them is not among these,
-// what the rows contribute is taken out.
-func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error]) error {
-	all := s.together()
-	var gone []Row
-	seen := s.seen
-	defer func() { s.seen = seen }()
-	s.seen = 0
-	taken := newRowBuffer(s.dim())
-	for row, err := range rows {
-		s.seen++
-		if err == nil && s.seen%256 == 1 && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if err == nil {
-			err = prefixed(s.check(row))
-		}
-		if err != nil {
-			return err
-		}
-		if len(gone) == all.rows() {
-			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the posterior has seen: %w", len(gone), all.rows(), ErrNotPosDef)
-		}
-		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
-		gone = append(gone, row)
-		taken.add(row, s.g.opt.Intercept)
-	}
-	if len(gone) == 0 {
-		return nil
-	}
-	rest, found := all.without(taken)
-	if !found {
-		if err := s.open(); err != nil {
-			return prefixed(err)
-		}
-		return s.remove(ctx, func(yield func(Row, error) bool) {
-			for _, row := range gone {
-				if !yield(row, nil) {
-					return
-				}
-			}
-		})
-	}
-	post, err := s.fit(ctx, rest)
-	if err != nil {
-		return prefixed(err)
-	}
-	s.past, s.from, s.made, s.rows = rest, post, false, rest.rows()
-	s.buf.reset(s.dim())
-	return nil
+// glmStream is the engine of a GLMStream.
+type glmStream struct {
+	g     *GLM // without data
+	w     gauss.State
+	block site.WeightBlock
+	buf   rowBuffer
+	kept  keptRows
+	size  int // of a block of dense rows
+	rows  int // in w; those in buf come on top
+	seen  int // rows handed over
+
+	past *rowBuffer    // all rows in w, while they are few; nil: not known
+	from *GLMPosterior // the posterior of these rows; nil: it is yet to be made
+	made bool          // w is that of from
+
+	halt   parallel.Halt // while something is under way that can be canceled
+	thin   bool          // the kept rows are too many,
+	solved bool          // and have been solved for anew
 }
 
-// without returns a copy of the rows of t without those of gone, and whether these are all there.
-func (t *rowBuffer) without(gone *rowBuffer) (rest *rowBuffer, found bool) {
-	t.design()
-	gone.design()
-	seed := maphash.MakeSeed()
-	where := make(map[uint64][]int)
-	var key, other []byte
-	for i := range t.rows() {
-		key = t.key(key[:0], i)
-		h := maphash.Bytes(seed, key)
-		where[h] = append(where[h], i)
-	}
-	out := make([]bool, t.rows())
-	for i := range gone.rows() {
-		key = gone.key(key[:0], i)
-		at := where[maphash.Bytes(seed, key)]
-		k := slices.IndexFunc(at, func(j int) bool {
-			other = t.key(other[:0], j)
-			return !out[j] && bytes.Equal(key, other) && sameOffset(t.offset[j], gone.offset[i])
-		})
-		if k < 0 {
-			return nil, false
-		}
-		out[at[k]] = true
-	}
-	rest = newRowBuffer(t.x.Cols)
-	for i, o := range out {
-		if !o {
-			rest.copyRow(t, i)
-		}
-	}
-	return rest, true
+// keptRows are rows seen before, with their sites, and the least variance of η
+// of a row to be kept.
+type keptRows struct {
+	rowBuffer
+	gamma, a, m []float64
+	least       float64
 }
 
-// sameOffset reports whether two offsets differ by rounding alone.
-func sameOffset(a, b float64) bool {
-	return math.Abs(a-b) <= 1e-12*max(math.Abs(a), math.Abs(b))
+func (k *keptRows) drop(d int) {
+	k.reset(d)
+	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
 }
 
-// key appends what row i of t is, but for its offset.
-func (t *rowBuffer) key(dst []byte, i int) []byte {
-	number := func(x float64) {
-		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(x+0)) // −0 is 0
-	}
-	ind, val := t.x.Row(i)
-	for k, v := range val {
-		if v == 0 {
-			continue
-		}
-		j := k
-		if ind != nil {
-			j = int(ind[k])
-		}
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(j))
-		number(v)
-	}
-	number(t.y[i])
-	number(t.weight[i])
-	return dst
+// leastLeft is the least part of a precision that rows may leave that are taken out: what stays has
+// lost as many of its 16 digits.
+const leastLeft = 1e-10
+
+func (k *keptRows) clone() keptRows {
+	c := keptRows{rowBuffer: k.rowBuffer.clone(), least: k.least}
+	c.gamma, c.a, c.m = slices.Clone(k.gamma), slices.Clone(k.a), slices.Clone(k.m)
+	return c
 }
+
+// newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
+func newGLMStream(g *GLM) *glmStream {
+	d := len(g.lin.Names)
+	s := &glmStream{g: g, size: max(1024, 2*d)}
+	s.block.Use(term.Crew{Halt: &s.halt})
+	s.buf.reset(d)
+	s.kept.reset(d)
+	return s
+}
+
+// checkStream returns an error if a stream of d weights takes more memory than it may.
+func (o *GLMOptions) checkStream(d int) error {
+	if o.MaxMemory < 0 {
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+	}
+	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("a stream of %d weights", d), "fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
+}
+
+// check returns an error if row is no row of the stream.
+func (s *glmStream) check(row Row) error {
+	return checkRow(&row, s.dim()-design.B2i(s.g.opt.Intercept), likOf(s.g.lin.Terms), s.seen-1)
+}
+
+// dim returns D, the number of weights, that of the intercept included.
+func (s *glmStream) dim() int { return len(s.g.lin.Names) }

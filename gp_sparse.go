@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -858,4 +859,20 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 		return nil, err
 	}
 	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
+}
+
+// digest shows d the inducing values.
+func (u *inducing) digest(d *save.Digest) {
+	digestValue(d, u.kernel)
+	for j := range u.rank() {
+		d.Floats(u.x.RawRowView(j))
+	}
+}
+
+// bytes returns u and lik as the file of a posterior of nothing.
+func (u *inducing) bytes(lik Likelihood, maxPrior float64) ([]byte, error) {
+	m := u.rank()
+	var b bytes.Buffer
+	err := newSparseGPPosterior(u, lik, make([]float64, m), priorWeights(m), maxPrior, 1).Save(&b)
+	return b.Bytes(), err
 }

@@ -6,10 +6,8 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
-	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -82,9 +80,6 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *Spars
 	return &Rounds[Row, *SparseGPPosterior]{newSparseRounds(u, lik)}, nil
 }
 
-// sparseModel is what parts of a sparse GP are called.
-const sparseModel = "SparseGP"
-
 // sparseRounds is the engine of a Rounds of a sparse GP: that of a GLM of its features.
 type sparseRounds struct{ glmRounds }
 
@@ -96,20 +91,6 @@ func newSparseRounds(u *inducing, lik Likelihood) *sparseRounds {
 	return &sparseRounds{glmRounds{g: g, rowAdder: rowAdder{cols: u.x.RawMatrix().Cols, lik: lik, form: asDense, z: u}}}
 }
 
-// features returns the linear model of rows in their features, and the largest prior variance.
-func (a *rowAdder) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel, most float64, err error) {
-	rows := mat.NewDense(x.Rows, a.cols, x.Dense)
-	f := featuresAt(h, a.z, rows)
-	if err := h.Err(); err != nil {
-		return nil, 0, err
-	}
-	lin, _, most, err = a.z.linear(rows, t, f)
-	if err != nil {
-		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, bare{err})
-	}
-	return lin, most, nil
-}
-
 // posterior implements roundsEngine.
 func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
 	at := r.climb.At
@@ -119,22 +100,6 @@ func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
 	q := &gauss.State{}
 	q.CopyFrom(at)
 	return newSparseGPPosterior(r.z, r.lik, slices.Clone(q.Mean), q, r.maxPrior, r.items), nil
-}
-
-// digest shows d the inducing values.
-func (u *inducing) digest(d *save.Digest) {
-	digestValue(d, u.kernel)
-	for j := range u.rank() {
-		d.Floats(u.x.RawRowView(j))
-	}
-}
-
-// bytes returns u and lik as the file of a posterior of nothing.
-func (u *inducing) bytes(lik Likelihood, maxPrior float64) ([]byte, error) {
-	m := u.rank()
-	var b bytes.Buffer
-	err := newSparseGPPosterior(u, lik, make([]float64, m), priorWeights(m), maxPrior, 1).Save(&b)
-	return b.Bytes(), err
 }
 
 // state implements roundsEngine.
@@ -158,3 +123,6 @@ func (r *sparseRounds) state(c *save.State) {
 	}
 	r.progress(c)
 }
+
+// newRounds implements roundsPosterior.
+func (*SparseGPPosterior) newRounds() roundsEngine[Row, *SparseGPPosterior] { return &sparseRounds{} }

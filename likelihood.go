@@ -619,3 +619,18 @@ func shifted(m, shift float64) float64 {
 
 // discrete reports whether responses have probabilities, and not densities.
 func (f Facts) discrete() bool { return f.Support == Counts || f.Support == SignLabels }
+
+const (
+	// mostPaired is the most trials of a response of Successes, and pairedUnit is what one adds to
+	// it: the fraction of such a response is below 0.01, and a proportion is not taken for one.
+	mostPaired = 1 << 20
+	pairedUnit = 1.0 / (1 << 27)
+)
+
+// unpair returns the successes and the trials of a response of Successes; ok is false for a y that
+// is none.
+func unpair(y float64) (k, n float64, ok bool) {
+	k = math.Floor(y)
+	n = (y - k) / pairedUnit
+	return k, n, k >= 0 && n >= 1 && n <= mostPaired && k <= n && n == math.Floor(n)
+}

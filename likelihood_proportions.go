@@ -232,13 +232,6 @@ type BetaBinomial struct {
 	Precision float64 // φ; the larger it is, the smaller the variance; zero means 2
 }
 
-const (
-	// mostPaired is the most trials of a response of Successes, and pairedUnit is what one adds to
-	// it: the fraction of such a response is below 0.01, and a proportion is not taken for one.
-	mostPaired = 1 << 20
-	pairedUnit = 1.0 / (1 << 27)
-)
-
 // Successes returns the responses of successes_i in trials_i trials, for BetaBinomial. Such a
 // response is successes_i + trials_i/2^27: its integer part is the number of successes, and its
 // fraction tells the trials, so that a response stays one number wherever responses go. Binomial and
@@ -262,14 +255,6 @@ func Successes(successes, trials []float64) ([]float64, error) {
 		}
 	}
 	return y, nil
-}
-
-// unpair returns the successes and the trials of a response of Successes; ok is false for a y that
-// is none.
-func unpair(y float64) (k, n float64, ok bool) {
-	k = math.Floor(y)
-	n = (y - k) / pairedUnit
-	return k, n, k >= 0 && n >= 1 && n <= mostPaired && k <= n && n == math.Floor(n)
 }
 
 // seen returns the likelihood and the response that y stands for: of one of Successes those of its

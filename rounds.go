@@ -192,15 +192,20 @@ func (s *Shard[R]) state(c *save.State) {
 	s.adder.state(c, s.part)
 }
 
+// An addedItem is the type of an item that shards take.
+type addedItem[R any] interface {
+	// newAdder returns what adds items to a model of that name, nil if nothing does. The receiver
+	// says the type alone.
+	newAdder(model string) shardAdder[R]
+}
+
 // newShardAdder returns what adds items R to the model of p, nil if nothing does.
 func newShardAdder[R any](p *rounds.Part) shardAdder[R] {
-	var adder any
-	switch p.ID.Model {
-	case glmModel, sparseModel:
-		adder = &rowAdder{}
+	var item R
+	if of, ok := any(item).(addedItem[R]); ok {
+		return of.newAdder(p.ID.Model)
 	}
-	a, _ := adder.(shardAdder[R])
-	return a
+	return nil
 }
 
 // MarshalBinary returns r, to go on with it in another process (UnmarshalBinary). The error wraps
@@ -227,12 +232,17 @@ func (r *Rounds[R, P]) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
+// A roundsPosterior is the type of a posterior that rounds fit.
+type roundsPosterior[R, P any] interface {
+	// newRounds returns an engine to be read. The receiver says the type alone.
+	newRounds() roundsEngine[R, P]
+}
+
 // newRoundsEngine returns an engine of such items and posteriors, to be read.
 func newRoundsEngine[R, P any]() (roundsEngine[R, P], bool) {
-	for _, e := range []any{&glmRounds{}, &sparseRounds{}} {
-		if engine, ok := e.(roundsEngine[R, P]); ok {
-			return engine, true
-		}
+	var post P
+	if of, ok := any(post).(roundsPosterior[R, P]); ok {
+		return of.newRounds(), true
 	}
 	return nil, false
 }

@@ -1,0 +1,375 @@
+package pgsvi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// NewStepper implements Model.
+//
+// A full covariance with more rows than weights is computed over the weights (primal). With fewer
+// rows it is computed over the linear predictors (dual), as for a Gaussian process. With a
+// divergence other than KL the step is the numeric one of Objective. With an Adaptive one it is
+// the gradient step of Objective.Linearized in the coordinates LogCholesky.
+//
+// The error wraps
+//   - ErrParam if the estimator is invalid;
+//   - ErrNoEstimator if it does not apply;
+//   - ErrEmpty if there are no rows, for which Fit returns the prior.
+//
+// It wraps ErrNoProx if d does not apply, or is not KL for a low-rank covariance or a diagonal
+// one with a full prior.
+func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	if g.rows != nil {
+		if !isKL(d) {
+			return nil, fmt.Errorf("pgsvi: natural steps of a GLM of NewGLMRows under %s, not KL; NewGLM has steps of any kind: %w", spell(d), ErrNoProx)
+		}
+		s, err := g.newRowsStepper(ctx, env)
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return s, nil
+	}
+	return newLinearStepper(ctx, &g.lin, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
+}
+
+// Objective returns the model as an Objective over w − μ0, for use with any method of the paper:
+// f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)). The *Gaussian q is diagonal if the
+// covariances of q and of the prior are. X is stored as dense rows. The error wraps ErrEmpty if
+// there are no rows, and ErrNotPosDef if the prior covariance is not positive definite to
+// rounding.
+func (g *GLM) Objective() (Objective[*Gaussian], error) {
+	if err := g.rowsKept("Objective"); err != nil {
+		return Objective[*Gaussian]{}, err
+	}
+	if g.Len() == 0 {
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+	}
+	if err := oneLatent(likOf(g.lin.Terms), "an Objective"); err != nil {
+		return Objective[*Gaussian]{}, err
+	}
+	return linearObjective(&g.lin, g.covariance() == DiagonalCovariance, g.opt.Estimator)
+}
+
+// Fit runs s on the model. A nil s means the zero Solver, which needs no tuning.
+//
+// The posterior is that of the state reached, and is valid even with an error after the set-up.
+// It is nil if the set-up failed, or if the run was canceled and computing it would take more
+// than a moment; GLM.Posterior of Result.Stepper then computes it. Without rows it is the prior,
+// and Result.Stepper is nil. The errors are those of Solver.Run and, with GLMOptions.Learn, of
+// GLM.Learn.
+func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
+	if s == nil {
+		s = &Solver{}
+	}
+	if g.Len() == 0 {
+		if err := s.validate(); err != nil {
+			return nil, nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("pgsvi: canceled: %w", context.Cause(ctx))
+		}
+		p, err := g.priorPosterior()
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}}, nil
+	}
+	if g.opt.Learn != nil {
+		return g.fitLearned(ctx, s)
+	}
+	return fitModel[*GLMPosterior](ctx, s, g)
+}
+
+// fitLearned is Fit with GLMOptions.Learn.
+func (g *GLM) fitLearned(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
+	_, post, learned, err := g.Learn(ctx, s, g.opt.Learn)
+	switch {
+	case learned == nil:
+		return post, nil, err
+	case learned.Fit == nil:
+		return post, learned.Search, err
+	}
+	return post, learned.Fit, err
+}
+
+// glmLearner is the Learner of a GLM.
+type glmLearner struct {
+	glm   *GLM
+	opt   LearnOptions
+	space *learnSpace
+	scale *learn.BlockPrior
+}
+
+// Learn fits the prior standard deviations of the weights and the parameters of the likelihood
+// (hyper-parameters; empirical Bayes, type-II maximum likelihood). It minimises −ELBO − log
+// prior. It returns the GLM with the learned values, its posterior, and a Learned with intervals
+// and warnings. A nil opt means that all parameters are learned, under weak default priors.
+//
+// The parameters are GLM.PriorSD, or GLM.PriorSD[b] for each block of GLMOptions.Blocks, in the
+// units of Autoscale, and those of the likelihood, such as GaussianNoise.Var. InterceptSD is not
+// learned. A search starts at GLMOptions.PriorSD or, if that is zero, at the mean of its prior.
+//
+// The default prior of log PriorSD is N(log(f/r), t²), where r² is the sum of the variances of
+// the columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and t
+// = 1 if η are log odds, f = 1 and t = 1.5 if they are logarithms, and f the median deviation of
+// the responses and t = 1.5 if they have the unit of the responses. For several blocks r_b² is
+// that of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ).
+//
+// Learning uses the q of GLMOptions.Covariance. A diagonal q has too small variances if features
+// are correlated, and so learns too small prior scales. A low-rank q is an error: it has several
+// optima, between which the search would jump. See GP.Learn for s and for runs that end early.
+//
+// The error wraps
+//   - ErrEmpty if there are no rows;
+//   - ErrParam if an option is out of range, if GLMOptions.Prior is set, or if the covariance is
+//     low-rank;
+//   - ErrMemory if there are too many blocks.
+//
+// Otherwise it is one of Solver.Run.
+func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior, *Learned, error) {
+	l, err := g.Learner(opt)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return learnBy(ctx, s, l)
+}
+
+// Learner returns the model whose runs learn the prior of g. The errors are those of Learn.
+//
+// A run minimises −ELBO(θ) − log p(θ), as for GP.Learner. Block b has the weights w_j ~ N(0,
+// s_b²u_j²), with u_j = 1 without Autoscale, and q has means m and variances v. The derivative at
+// the best q is
+//
+//	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1).
+//
+// The average information of blocks b and c is 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m, with E_b the identity
+// restricted to block b.
+func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: Learn needs rows, and the GLM has none: %w", ErrEmpty)
+	}
+	if g.opt.Prior != nil {
+		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
+	}
+	if g.covariance() == LowRankCovariance && !g.lin.Small(g.rank()) {
+		return nil, fmt.Errorf("pgsvi: prior standard deviations are not learned with a %v covariance; use DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
+	}
+	l := &glmLearner{glm: g}
+	if opt != nil {
+		l.opt = *opt
+	}
+	var variance []float64
+	if g.rows != nil {
+		variance = g.rows.columns.Variance
+	}
+	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale, variance)
+	blocks := len(l.scale.Spread)
+	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks), fmt.Sprintf("learning %d prior standard deviations", blocks), "use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
+	d := &learnData{}
+	d.scales(g.responses(), likOf(g.lin.Terms))
+	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
+	if err := l.space.finish(d, &l.opt); err != nil {
+		return nil, err
+	}
+	if err := g.learnsPrior(l.space); err != nil {
+		return nil, err
+	}
+	l.scale.Over(&l.space.Space)
+	return l, nil
+}
+
+// learnMatrices is the number of matrices of the size of the parameters that a search has.
+const learnMatrices = 8
+
+// responses returns those of g, less their offsets.
+func (g *GLM) responses() []float64 {
+	y := slices.Clone(g.lin.Terms.Y)
+	if g.lin.Terms.K > 1 {
+		return y
+	}
+	for i, o := range g.lin.Terms.Offset {
+		y[i] -= o
+	}
+	return y
+}
+
+// warnings implements warner.
+func (l *glmLearner) warnings() []string { return l.glm.warnings() }
+
+func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
+	if !isKL(d) {
+		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %s: %w", spell(d), ErrNoProx)
+	}
+	var halt parallel.Halt
+	halt.Watch(ctx)
+	defer halt.Forget()
+	m, err := l.learning(term.Crew{Workers: env.Workers(), Halt: &halt})
+	if err != nil {
+		return nil, err
+	}
+	return newLearnStepper(m, l.space, l.glm.Len(), &l.opt, false, env.rng()), nil
+}
+
+// CertifyScale proves that no prior standard deviation from lo to hi has an ELBO more than Bound
+// nats above the best one found, for any Gaussian q and all else unchanged, including the
+// intercept's.
+//
+// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or
+// at a hundred scales. Each takes the work of a few passes and the eigenvalues of a D×D matrix.
+// See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns
+// with Autoscale. If the GLM has learned one for each block, all are multiplied by the same
+// factor and the scale is the first of them.
+//
+// The error wraps
+//   - ErrEmpty if there are no rows;
+//   - ErrParam if GLMOptions.Prior is set, if the covariance is not full, if the likelihood is
+//     not log-concave, or unless within > 0 and 0 < lo < hi;
+//   - ErrMemory if there are too many weights;
+//   - ErrNotFinite if an ELBO is lost in rounding.
+//
+// Otherwise it is that of ctx.
+func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
+	if err := g.rowsKept("CertifyScale"); err != nil {
+		return nil, err
+	}
+	if g.Len() == 0 {
+		return nil, fmt.Errorf("pgsvi: CertifyScale needs rows, and the GLM has none: %w", ErrEmpty)
+	}
+	if g.opt.Prior != nil || g.covariance() != FullCovariance {
+		return nil, fmt.Errorf("pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, is not certified; it takes FullCovariance and no Prior: %w", g.covariance(), g.opt.Prior != nil, ErrParam)
+	}
+	d := g.dim()
+	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	bounds, err := scaleBounds(g.lin.Terms, lo, hi, within)
+	if err != nil {
+		return nil, err
+	}
+	prior := learn.NewBlockPrior(&g.lin, d-design.B2i(g.opt.Intercept), nil, g.opt.Autoscale, nil)
+	p, err := learn.CertifyWeights(ctx, prior, bounds)
+	return scaleCertificate(bounds, p, err)
+}
+
+// learning returns the GLM as a function of its hyper-parameters, over the weights or over the
+// linear predictors as GLM.NewStepper has it.
+func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
+	g := l.glm
+	if g.rows != nil {
+		return &rowsLearning{glm: g, scale: l.scale, workers: c}, nil
+	}
+	if g.lin.Terms.K > 1 {
+		return learn.NewClasses(l.scale), nil
+	}
+	diagonal := g.covariance() == DiagonalCovariance
+	weights := learn.NewWeights(l.scale, diagonal)
+	if diagonal || g.Len() > g.dim() {
+		return weights, nil
+	}
+	start, _ := l.scale.At(l.space.Starts()[0])
+	if start != nil && g.dim() <= site.PrimalWeights {
+		k, err := start.GramUntil(c.Halt)
+		if err != nil {
+			return nil, err
+		}
+		if !site.Conditioned(c.Halt, k, start.Precisions(c.Halt, k), site.DualPivot) {
+			return weights, c.Halt.Err()
+		}
+	}
+	return learn.NewLatent(l.scale, &l.space.Space, g.Len()), c.Halt.Err()
+}
+
+func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior, *Learned, error) {
+	st, err := l.space.searchOf(res)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	lin, err := l.scale.At(st.run.Best.Theta)
+	if err != nil {
+		return nil, nil, nil, prefixed(err)
+	}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows, variances: l.glm.variances, offset: l.glm.offset}
+	g.opt.Learn = nil
+	learned := st.report(res, l)
+	if len(l.scale.Spread) == 1 {
+		g.opt.PriorSD = learned.Params[0].Value
+	}
+	if g.rows != nil {
+		post, err := l.fitRows(ctx, s, st, g, learned)
+		return g, post, learned, err
+	}
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	start, err := g.NewStepper(last, nil, nil)
+	if err != nil {
+		return g, nil, learned, err
+	}
+	fitted := start.(*siteStepper)
+	st.run.Model.(learn.Sited).Begin(fitted.alg)
+	err = st.fitFrom(ctx, s, fitted, learned)
+	defer fitted.begin(last, nil).Forget()
+	post, e := g.Posterior(fitted)
+	if err == nil {
+		err = e
+	}
+	return g, post, learned, err
+}
+
+// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
+// The error wraps ErrParam if st is not one.
+func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
+	if s, ok := st.(*rowsStepper); ok && s.run.g == g {
+		p, err := s.run.posterior()
+		return p, prefixed(err)
+	}
+	if g.rows != nil {
+		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
+	}
+	mean, cov, err := weightsAt(&g.lin, st)
+	if err != nil {
+		return nil, err
+	}
+	return g.posterior(mean, cov, g.Len()), nil
+}
+
+// learnsPrior returns an error unless the prior alone is learned of a GLM that goes through its
+// rows.
+func (g *GLM) learnsPrior(s *learnSpace) error {
+	for i := range s.coords {
+		if c := &s.coords[i]; g.rows != nil && c.Likelihood && !c.fixed {
+			return fmt.Errorf("pgsvi: Learn of a GLM of NewGLMRows learns prior standard deviations only; add %q to LearnOptions.Fixed, and learn it with NewGLM from a part of the rows first: %w", c.Name, ErrParam)
+		}
+	}
+	return nil
+}
+
+// fitRows is what Learned does of a GLM that goes through its rows: g is the model that was
+// learned.
+func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM, learned *Learned) (*GLMPosterior, error) {
+	fitted := &rowsStepper{run: g.rounds()}
+	fitted.run.climb = fitted.run.newClimb(nil)
+	if err := fitted.run.climb.Again(&st.run.Model.(*rowsLearning).best.climb); err != nil {
+		return nil, prefixed(err)
+	}
+	err := st.fitFrom(ctx, s, fitted, learned)
+	post, e := g.Posterior(fitted)
+	if err == nil {
+		err = e
+	}
+	return post, err
+}

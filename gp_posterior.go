@@ -1,0 +1,513 @@
+package pgsvi
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/mat"
+)
+
+// GPPosterior is the approximate posterior q(z) = N(m, V) of a GP, for predictions. It is
+// immutable and safe for concurrent use. It keeps the training inputs and a triangular matrix of
+// about N²/2 numbers. GP.PSIS checks how good the approximation is. GP.LOO is leave-one-out
+// cross-validation.
+//
+// Its methods take new points as the rows of x, and panic if x has another number of columns than
+// the training inputs. They work on blocks of rows in bounded memory, shared between cores; the
+// results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
+// overflows, has latent mean 0 and the largest prior variance of a training point.
+type GPPosterior struct {
+	x                *mat.Dense
+	kernel           Kernel
+	lik              Likelihood
+	a                []float64 // K⁻¹m
+	m, v             []float64 // marginals at the training points
+	gamma            []float64
+	jitter, maxPrior float64
+	self             []float64 // diagonal of K
+	strong           bool      // some sites are far more precise than the prior
+	whole            Kernel    // of which kernel is a term; nil if it is all of it
+	term             int       // that it is
+	// of the features of the kernel, with their mean, where float64 does not hold K; else nil
+	weights    *gauss.Full
+	fac        *dense.Sites
+	workspaces *sync.Pool
+	// of a Softmax, those of the classes; what this one has is then of all of them, row by row
+	classes []*GPPosterior
+}
+
+// Len returns N, the number of training points.
+func (p *GPPosterior) Len() int {
+	n, _ := p.x.Dims()
+	return n
+}
+
+// Cols returns the number of columns that new points must have.
+func (p *GPPosterior) Cols() int {
+	_, d := p.x.Dims()
+	return d
+}
+
+// Train stores mean and variance of the latent values at the training points, under the prior
+// with jitter; nil slices allocate. For a Softmax of K classes they have K for each point, row by
+// row.
+func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
+	m, v = dense.Dest(mean, len(p.m)), dense.Dest(variance, len(p.m))
+	copy(m, p.m)
+	copy(v, p.v)
+	return m, v
+}
+
+// Sites stores the site parameters γ and b in gamma and b; nil allocates. The
+// posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b. For a Softmax of K classes
+// they have K for each point, row by row, and each class has its V.
+func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
+	g, h = dense.Dest(gamma, len(p.m)), dense.Dest(b, len(p.m))
+	copy(g, p.gamma)
+	for i, a := range p.a {
+		h[i] = a + g[i]*p.m[i]
+	}
+	return g, h
+}
+
+// At returns the prediction for each row of x. The latent value z(x), without noise
+// and jitter, has mean and variance
+//
+//	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
+func (p *GPPosterior) At(x mat.Matrix) *Prediction {
+	q := predictAt(p, x)
+	return &q
+}
+
+// Part returns the prediction of term i of a kernel that is a Sum, at each row of x: that term's
+// contribution to the latent value, such as the trend or the season. With k_i the covariances of
+// term i and K those of all terms, its mean and variance are
+//
+//	k_i*ᵀK⁻¹m,   k_i** − k_i*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k_i*
+//
+// (Duvenaud 2014, section 2.4). A linear trend is a Sum with a Linear and a Constant. Its
+// coefficients are the part of the Linear at the rows of an identity matrix, and its intercept
+// the part of the Constant anywhere. Part panics if the kernel is not a Sum or has no term i.
+func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
+	if p.classes != nil {
+		return p.classPart(i, x)
+	}
+	q := predictAt(p.part(i), x)
+	return &q
+}
+
+// part returns the posterior of term i of the kernel.
+func (p *GPPosterior) part(i int) *GPPosterior {
+	part := *p
+	part.kernel, part.whole, part.term, part.strong = sumTerm(p.kernel, i), p.kernel, i, false
+	part.maxPrior = slices.Max(PriorVar(nil, part.kernel, p.x))
+	return &part
+}
+
+// sumTerm returns term i of k. It panics if k is no Sum, or has no such term.
+func sumTerm(k Kernel, i int) Kernel {
+	terms, _ := kernelParts(k)
+	if !isType[Sum](k) || i < 0 || i >= len(terms) {
+		panic(fmt.Sprintf("pgsvi: the kernel, %s, has no term %d", kernelName(k), i))
+	}
+	return terms[i]
+}
+
+// features returns the features of the rows of x, or nil if there are none. If p is of one term,
+// the features of all other terms are zero.
+func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
+	if p.whole == nil {
+		return featuresOf(p.kernel, x, -1)
+	}
+	return featuresOf(p.whole, x, p.term)
+}
+
+// featuresOf returns the features of the rows of x under k, or nil if k has none. If term is not
+// negative, the features of all other terms are zero.
+func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
+	parts := []Kernel{k}
+	if sum, ok := k.(Sum); ok {
+		parts = sum
+	}
+	n, _ := x.Dims()
+	g := &design.Matrix{Rows: n}
+	for _, row := range denseRows(x, 0, n) {
+		for i, part := range parts {
+			from := len(g.Dense)
+			var ok bool
+			if g.Dense, ok = appendFeatures(g.Dense, part, row); !ok {
+				return nil
+			}
+			if term >= 0 && i != term {
+				clear(g.Dense[from:])
+			}
+		}
+	}
+	if _, ok := dense.AllFinite(g.Dense); !ok || n == 0 {
+		return nil
+	}
+	g.Cols = len(g.Dense) / n
+	return g
+}
+
+// appendFeatures appends the features of a row under k to dst, and reports whether k has any: those
+// of a Sum are those of its terms, and those of a Product the products of those of its factors.
+func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bool) {
+	parts, composite := kernelParts(k)
+	own, _ := asNative(k)
+	f, has := own.(featured)
+	switch {
+	case has:
+		return f.features(dst, row), true
+	case composite && isType[Sum](k):
+		for _, term := range parts {
+			if dst, ok = appendFeatures(dst, term, row); !ok {
+				return dst, false
+			}
+		}
+		return dst, true
+	case composite:
+		all := []float64{1}
+		for _, factor := range parts {
+			own, ok := appendFeatures(nil, factor, row)
+			if !ok || len(own)*len(all) > site.PrimalWeights {
+				return dst, false
+			}
+			next := make([]float64, 0, len(own)*len(all))
+			for _, a := range all {
+				for _, b := range own {
+					next = append(next, a*b)
+				}
+			}
+			all = next
+		}
+		return append(dst, all...), true
+	}
+	return dst, false
+}
+
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
+// without a prediction is NaN; At(x).Err() says why.
+func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
+	return p.At(x).Prob(dst, y)
+}
+
+// likelihood implements latents.
+func (p *GPPosterior) likelihood() Likelihood { return p.lik }
+
+// latent implements latents.
+func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
+	if p.classes != nil {
+		p.latentClasses(m, v, x)
+		return
+	}
+	rows := len(m)
+	workers := runtime.GOMAXPROCS(0)
+	works := make([]*predictWork, workers)
+	parallel.For(rows, predictBlock, workers, func(i, lo, hi int) {
+		if works[i] == nil {
+			works[i] = p.workspaces.Get().(*predictWork)
+		}
+		p.latentBlock(works[i], m[lo:hi], v[lo:hi], x, lo)
+	})
+	for _, w := range works {
+		if w != nil {
+			p.workspaces.Put(w)
+		}
+	}
+}
+
+func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
+	t, n := len(m), p.Len()
+	p.cross(w, x, lo, t)
+	if p.weights != nil {
+		f := p.features(w.x)
+		for i := range m {
+			m[i], v[i] = 0, p.maxPrior
+		}
+		if f != nil {
+			p.weights.S.Predict(m, f, nil)
+			p.weights.Variances(v, f, nil)
+		}
+		p.unknown(w, m, v)
+		return
+	}
+	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
+	PriorVar(v, p.kernel, w.x)
+	if p.strong {
+		w.near.prior = append(w.near.prior[:0], v...)
+	}
+	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.SubVar(v)
+	if p.strong {
+		p.latentNear(w, m, v)
+	}
+	p.unknown(w, m, v)
+}
+
+// unknown gives rows with a NaN or an infinity the moments of the prior.
+func (p *GPPosterior) unknown(w *predictWork, m, v []float64) {
+	for i, known := range w.known {
+		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
+			m[i], v[i] = 0, p.maxPrior
+		}
+		v[i] = math.Max(0, v[i])
+	}
+}
+
+// nearWork is the workspace of latentNear.
+type nearWork struct {
+	prior         []float64 // k**
+	point, site   []int     // points that are near, and to which training points
+	rest          []float64 // k_dd
+	x, diff, unit *mat.Dense
+	diffs, units  dense.Expansion
+	cross         []float64
+}
+
+// nearPart is the part of its prior variance that the difference from a training point may have
+// if that point serves as reference.
+const nearPart = 1e-2
+
+// latentNear computes points near training points i of strong sites from there, as k** − k*ᵀ(…)k*
+// may be smaller than the rounding of k**. With k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹, the same
+// is
+//
+//	m_i + k_dᵀK⁻¹m,   V_ii + 2(Wk_d)_i/γ_i + k_dd − k_dᵀWk_d,   k_dd = k** − 2k*_i + K_ii.
+//
+// At the training point itself only m_i and V_ii are left.
+func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
+	t, n, k := &w.near, p.Len(), w.k.RawMatrix()
+	t.point, t.site, t.rest = t.point[:0], t.site[:0], t.rest[:0]
+	for a, prior := range t.prior {
+		best, at := 0.0, -1
+		for i, self := range p.self {
+			if p.gamma[i]*self > dense.StrongSite {
+				if c := k.Data[i*k.Stride+a]; c > 0 && c*c > best*self {
+					best, at = c*c/self, i
+				}
+			}
+		}
+		if at < 0 {
+			continue
+		}
+		if rest := prior - 2*k.Data[at*k.Stride+a] + p.self[at]; rest < nearPart*prior {
+			t.point, t.site, t.rest = append(t.point, a), append(t.site, at), append(t.rest, math.Max(0, rest))
+		}
+	}
+	r := len(t.point)
+	if r == 0 {
+		return
+	}
+	if t.x == nil || t.x.RawMatrix().Rows != r {
+		t.x, t.diff, t.unit = mat.NewDense(r, p.Cols(), nil), mat.NewDense(n, r, nil), mat.NewDense(n, r, nil)
+	}
+	t.unit.Zero()
+	for b, i := range t.site {
+		t.x.SetRow(b, p.x.RawRowView(i))
+		t.unit.Set(i, b, 1)
+	}
+	CrossCov(t.diff, p.kernel, p.x, t.x)
+	for b, a := range t.point {
+		t.diff.Set(t.site[b], b, p.self[t.site[b]])
+		m[a] = p.m[t.site[b]]
+		for i, ai := range p.a {
+			d := k.Data[i*k.Stride+a] - t.diff.At(i, b)
+			t.diff.Set(i, b, d)
+			m[a] += d * ai
+		}
+	}
+	p.fac.Expand(&t.diffs, t.diff.RawMatrix().Data, r)
+	p.fac.Expand(&t.units, t.unit.RawMatrix().Data, r)
+	t.cross = dense.Resize(t.cross, r)
+	t.diffs.Cross(t.cross, &t.units)
+	t.diffs.SubVar(t.rest)
+	for b, a := range t.point {
+		i := t.site[b]
+		v[a] = p.v[i] + 2*t.cross[b]/p.gamma[i] + math.Max(0, t.rest[b])
+	}
+}
+
+// cross stores rows lo … lo+t−1 of x in w.x and K(X, x) for them, N×t, in w.k.
+func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
+	d := p.Cols()
+	if w.x == nil || w.x.RawMatrix().Rows != t {
+		w.x, w.k = mat.NewDense(t, d, nil), mat.NewDense(p.Len(), t, nil)
+	}
+	w.known = dense.Resize(w.known, t)
+	to := w.x.RawMatrix()
+	copyRows(to.Data, to.Stride, x, lo, lo+t)
+	for i := range t {
+		row := w.x.RawRowView(i)
+		if _, w.known[i] = dense.AllFinite(row); !w.known[i] {
+			clear(row)
+		}
+	}
+	CrossCov(w.k, p.kernel, p.x, w.x)
+}
+
+// Joint returns mean and covariance of the joint distribution of the latent values at the rows of
+// x. It takes memory for rows × (rows + N) numbers. The error wraps
+//   - ErrEmpty if x has no rows;
+//   - ErrNotFinite if a value of x is not finite;
+//   - ErrMemory if there are too many rows.
+func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
+	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint distribution")); err != nil {
+		return nil, nil, err
+	}
+	t := checkColumns(x, p.Cols())
+	if t == 0 {
+		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
+	}
+	if err := checkMemory(0, memory.Bytes(2, t, t)+memory.Bytes(3, t, p.Len()), fmt.Sprintf("the joint posterior at %d rows", t), "take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
+		return nil, nil, err
+	}
+	w := new(predictWork)
+	p.cross(w, x, 0, t)
+	for i, known := range w.known {
+		if !known {
+			return nil, nil, fmt.Errorf("pgsvi: row %d of x has a value that is not finite: %w", i, ErrNotFinite)
+		}
+	}
+	mean = make([]float64, t)
+	if f := p.features(w.x); p.weights != nil && f != nil {
+		p.weights.S.Predict(mean, f, nil)
+		z := make([]float64, f.Cols*t) // L⁻¹φ in its columns
+		for i := range t {
+			for j, v := range f.Dense[i*f.Cols : (i+1)*f.Cols] {
+				z[j*t+i] = v
+			}
+		}
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.S.L, f.Cols), dense.General(z, f.Cols, t))
+		c := make([]float64, t*t)
+		dense.Syrk(blas.Trans, 1, dense.General(z, f.Cols, t), 0, dense.Symmetric(c, t))
+		return mean, dense.FullSym(c, t), nil
+	}
+	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
+	prior := mat.NewDense(t, t, nil)
+	CrossCov(prior, p.kernel, w.x, w.x)
+	c := prior.RawMatrix().Data
+	p.fac.Expand(&w.exp, w.k.RawMatrix().Data, t)
+	w.exp.SubCov(c)
+	dense.FillUpper(c, t)
+	return mean, mat.NewSymDense(t, c), nil
+}
+
+// Rand stores joint draws of the latent values at the rows of x in the rows of dst, of size draws
+// × rows of x. dst must not be nil; its number of rows is the number of draws. If the covariance
+// is singular to rounding, the draws use the part that can be factorised. The errors are those of
+// Joint.
+func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
+	mean, cov, err := p.Joint(x)
+	if err != nil {
+		return err
+	}
+	draws, cols := dst.Dims()
+	if cols != len(mean) {
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, x has %d rows", cols, len(mean)))
+	}
+	var chol mat.PivotedCholesky
+	chol.Factorize(cov, -1)
+	var u mat.TriDense
+	chol.UTo(&u)
+	piv := chol.ColumnPivots(nil)
+	eps := make([]float64, cols)
+	for i := range draws {
+		row := dst.RawRowView(i)
+		for j := range eps {
+			eps[j] = 0
+			if j < chol.Rank() {
+				eps[j] = rng.NormFloat64()
+			}
+		}
+		for j := range row { // PᵀCP = UᵀU
+			s := 0.0
+			for k := range min(j+1, chol.Rank()) {
+				s += u.At(k, j) * eps[k]
+			}
+			row[piv[j]] = mean[piv[j]] + s
+		}
+	}
+	return nil
+}
+
+// gpFile is the file of a GPPosterior.
+var gpFile = save.Kind{Name: "GPPosterior", Version: 1}
+
+// savedGP is a GPPosterior as JSON: the inputs, what they were modelled with,
+// and q in site form.
+type savedGP struct {
+	Rows       int                `json:"rows"`
+	Cols       int                `json:"cols"`
+	Kernel     save.Value         `json:"kernel"`
+	Likelihood save.Value         `json:"likelihood"`
+	Jitter     float64            `json:"jitter"`
+	X          save.List[float64] `json:"x"` // row by row
+	Gamma      save.List[float64] `json:"gamma"`
+	A          save.List[float64] `json:"a"` // K⁻¹m
+	M          save.List[float64] `json:"m"`
+	V          save.List[float64] `json:"v"`
+}
+
+// Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
+// is a line that names the kind of file, JSON, and a checksum. The error is that of w. It wraps
+// ErrParam if the type of the kernel or likelihood is not registered (Register), or if
+// encoding/json cannot write and read it.
+func (p *GPPosterior) Save(w io.Writer) error {
+	rows, cols := p.x.Dims()
+	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,
+		X: p.x.RawMatrix().Data, Gamma: p.gamma, A: p.a, M: p.m, V: p.v}
+	var err error
+	if s.Kernel, err = saveValue(p.kernel); err != nil {
+		return err
+	}
+	if s.Likelihood, err = saveValue(p.lik); err != nil {
+		return err
+	}
+	return saveTo(w, gpFile, s)
+}
+
+// predictWork is the memory of one block.
+type predictWork struct {
+	x, k  *mat.Dense
+	exp   dense.Expansion
+	known []bool
+	near  nearWork
+}
+
+// classPart is Part for a Softmax.
+func (p *GPPosterior) classPart(i int, x mat.Matrix) *Prediction {
+	part := *p
+	part.classes = nil
+	for _, of := range p.classes {
+		part.classes = append(part.classes, of.part(i))
+	}
+	q := predictAt(&part, x)
+	return &q
+}
+
+// latentClasses is latent for the scores of a Softmax.
+func (p *GPPosterior) latentClasses(m, v []float64, x mat.Matrix) {
+	k := len(p.classes)
+	mc, vc := latentSlices(len(m) / k)
+	for c, of := range p.classes {
+		of.latent(mc, vc, x)
+		for i := range mc {
+			m[i*k+c], v[i*k+c] = mc[i], vc[i]
+		}
+	}
+}
