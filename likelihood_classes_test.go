@@ -79,6 +79,9 @@ func TestClassesIris(t *testing.T) {
 	if !math.IsInf(res.GapBound, 1) {
 		t.Errorf("a gap of %v is proved", res.GapBound)
 	}
+	if !(res.ELBOErr > 0 && res.ELBOErr < 1e-7) { // 1e-11 or so a class and row
+		t.Errorf("the ELBO is known to %v", res.ELBOErr)
+	}
 	first := 0
 	for _, it := range res.Trace {
 		if first++; it.ELBO > res.ELBO-0.01 {
@@ -262,7 +265,7 @@ func TestClassesFew(t *testing.T) {
 		{"thirty classes", x.Slice(0, 60, 0, 2), floats.Span(make([]float64, 60), 0, 59), 60},
 	} {
 		post, res := fitClasses(t, c.x, c.y, Softmax{Classes: c.k}, &GLMOptions{Intercept: true}, &Solver{Goal: 1e-6})
-		if res.Status != Converged || math.IsNaN(res.ELBO) {
+		if res.Status != Converged || math.IsNaN(res.ELBO) || !(res.ELBOErr < 1e-6) {
 			t.Errorf("%s: %v", c.name, res)
 		}
 		probs := post.At(c.x).Probs()

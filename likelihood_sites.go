@@ -425,15 +425,18 @@ func manyOf(l Likelihood) *term.Many {
 	return m
 }
 
+// softmaxTol is what expectations of Softmax are accurate to, times the classes.
+const softmaxTol = 1e-11
+
 // ExpectSeveral implements term.Several.
 func (l *siteView) ExpectSeveral(y float64, m, v, d1, d2 []float64) (value, bound float64) {
-	lse, part := expect.SoftmaxExpect(m, v, d1, d2)
+	lse, bound := expect.SoftmaxWithin(softmaxTol, m, v, d1, d2)
 	for c := range d1 {
 		d1[c], d2[c] = -d1[c], -d2[c]
 	}
 	c := int(y)
 	d1[c]++
-	return m[c] - lse, math.Abs(part) + 8*special.Eps*(math.Abs(m[c])+math.Abs(lse))
+	return m[c] - lse, bound + 8*special.Eps*(math.Abs(m[c])+math.Abs(lse))
 }
 
 var _ term.Several = (*siteView)(nil)

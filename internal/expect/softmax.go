@@ -486,12 +486,15 @@ func (t *softmaxWork) crossTail(c, e int) (p float64) {
 // left bounds what E L has of F left of the first node. There each Φ of a rule falls at least like
 // exp(−e^{−u}x) for the least node x, and those of normals are log-concave.
 func (t *softmaxWork) left() float64 {
-	ratio := math.Exp(-math.Expm1(t.h) * t.least)
+	ratio := 1.0
+	if t.least > 0 { // else e^h may be infinite
+		ratio = math.Exp(-math.Expm1(t.h) * t.least)
+	}
 	if t.wide[1] > t.wide[0] {
 		ratio *= t.wide[0] / t.wide[1]
 	}
 	if f := t.prod[0]; f > 0 {
-		return t.h * f * ratio / (1 - ratio)
+		return t.h * f * ratio / (1 - ratio) // infinite if F is flat there
 	}
 	return 0
 }

@@ -211,6 +211,45 @@ func TestSoftmaxLimits(t *testing.T) {
 	}
 }
 
+// Whatever the scores, a call ends after some nodes, and its bound is a number.
+func TestSoftmaxEnds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	var w softmaxWork
+	for i := range 150 {
+		k := 2 + rng.IntN(40)
+		m, v := make([]float64, k), make([]float64, k)
+		pi, d := make([]float64, k), make([]float64, k)
+		same := math.Pow(10, 16*rng.Float64()-8)
+		for c := range m {
+			sd := same
+			if i%2 == 0 {
+				sd = math.Pow(10, 16*rng.Float64()-8)
+			}
+			m[c], v[c] = 3*sd*rng.NormFloat64(), sd*sd
+			if i%3 == 0 {
+				m[c] = math.Pow(10, 600*rng.Float64()-300) * float64(2*rng.IntN(2)-1)
+			}
+			if i%15 == 0 {
+				m[c] = math.Copysign(1e300, m[c])
+			}
+		}
+		tol := math.Pow(10, -13+11*rng.Float64())
+		lse, bound, part := w.expect(softmaxAt(tol), m, v, pi, d)
+		if most := max(softmaxMost/k, 64) + 8; w.nodes < 8 || w.nodes > most {
+			t.Errorf("tol %g, m %v, v %v: %d nodes, at most %d", tol, m, v, w.nodes, most)
+		}
+		if !(math.Abs(lse) <= math.MaxFloat64) || !(bound > 0 && bound <= math.MaxFloat64) || math.IsNaN(part) {
+			t.Errorf("tol %g, m %v, v %v: %v, bound %v, Σπ − 1 = %v", tol, m, v, lse, bound, part)
+		}
+		for c := range pi {
+			if !(pi[c] >= 0 && d[c] >= 0 && pi[c] < 2 && d[c] < 2) {
+				t.Errorf("tol %g, m %v, v %v: π = %v, π(1−π) = %v", tol, m, v, pi, d)
+				break
+			}
+		}
+	}
+}
+
 func TestSoftmaxAllocs(t *testing.T) {
 	if testkit.Race {
 		t.Skip("the race detector allocates")
