@@ -467,3 +467,31 @@ func TestAscent(t *testing.T) {
 		t.Errorf("%d steps to the maximum of a quadratic function of %d variables", len(moves), len(scale))
 	}
 }
+
+// Mix is MixIn of a diagonal metric, to the bit, however many iterates there are.
+func TestAndersonMix(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	for _, n := range []int{1, 3, 40} { // the first with dependent differences
+		var a accel.Anderson
+		w, got, want := make([]float64, n), make([]float64, n), make([]float64, n)
+		for i := range w {
+			w[i] = math.Exp(rng.NormFloat64())
+		}
+		for iterates := range 8 {
+			x, r := a.Next(n, false)
+			for i := range x {
+				x[i], r[i] = rng.NormFloat64(), rng.NormFloat64()
+			}
+			ok := a.Mix(got, w)
+			mixed := a.MixIn(want, func(dst, d []float64) bool {
+				for i, v := range d {
+					dst[i] = w[i] * w[i] * v
+				}
+				return true
+			})
+			if ok != mixed || ok != (iterates > 0) || ok && !slices.Equal(got, want) {
+				t.Errorf("%d iterates of %d: %v %v, want %v %v", iterates+1, n, ok, got, mixed, want)
+			}
+		}
+	}
+}

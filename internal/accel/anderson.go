@@ -30,12 +30,49 @@ func (a *Anderson) Reset() { a.x, a.r = a.x[:0], a.r[:0] }
 // The weights are α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. It reports whether there
 // is one, of the last iterates with independent differences of residuals: not for fewer than two.
 func (a *Anderson) Mix(dst, w []float64) bool {
-	return a.MixIn(dst, func(dst, d []float64) bool {
-		for i, v := range d {
-			dst[i] = w[i] * w[i] * v
-		}
-		return true
-	})
+	k := len(a.x) - 1
+	if k < 1 {
+		return false
+	}
+	r := a.r[k]
+	r0, r1, r2, r3 := lastFour(a.r)
+	dst, w = dst[:len(r)], w[:len(r)]
+	r0, r1, r2, r3 = r0[:len(r)], r1[:len(r)], r2[:len(r)], r3[:len(r)]
+	// All inner products in one pass.
+	var g [andersonDepth][andersonDepth + 1]float64
+	var g00, g10, g11, g20, g21, g22, g30, g31, g32, g33, b0, b1, b2, b3 float64
+	for i, x := range r {
+		w2 := w[i] * w[i]
+		d0, d1, d2, d3 := x-r0[i], x-r1[i], x-r2[i], x-r3[i]
+		m0, m1, m2, m3 := w2*d0, w2*d1, w2*d2, w2*d3
+		g00 += m0 * d0
+		g10 += m1 * d0
+		g11 += m1 * d1
+		g20 += m2 * d0
+		g21 += m2 * d1
+		g22 += m2 * d2
+		g30 += m3 * d0
+		g31 += m3 * d1
+		g32 += m3 * d2
+		g33 += m3 * d3
+		b0 += m0 * x
+		b1 += m1 * x
+		b2 += m2 * x
+		b3 += m3 * x
+	}
+	g[0] = [andersonDepth + 1]float64{g00, 0, 0, 0, b0}
+	g[1] = [andersonDepth + 1]float64{g10, g11, 0, 0, b1}
+	g[2] = [andersonDepth + 1]float64{g20, g21, g22, 0, b2}
+	g[3] = [andersonDepth + 1]float64{g30, g31, g32, g33, b3}
+	return a.mixture(dst, &g)
+}
+
+// lastFour returns all of s but the last, and the last where there are fewer than four others, of
+// which a difference is 0.
+func lastFour(s [][]float64) (s0, s1, s2, s3 []float64) {
+	k := len(s) - 1
+	at := func(j int) []float64 { return s[min(j, k)] }
+	return at(0), at(1), at(2), at(3)
 }
 
 // MixIn is Mix in the norm of which mul stores the product of the metric with d in dst. It reports
@@ -45,7 +82,7 @@ func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 	if k < 1 {
 		return false
 	}
-	x, r := a.x[k], a.r[k]
+	r := a.r[k]
 	a.d = dense.Resize(a.d, len(r))
 	// Minimise ‖r − Σ_j θ_j (r − r_j)‖ over the mixtures of the last k differences.
 	var g [andersonDepth][andersonDepth + 1]float64
@@ -61,9 +98,16 @@ func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 			g[j][andersonDepth] += md * r[i]
 		}
 	}
+	return a.mixture(dst, &g)
+}
+
+// mixture is MixIn of the normal equations g.
+func (a *Anderson) mixture(dst []float64, g *[andersonDepth][andersonDepth + 1]float64) bool {
+	k := len(a.x) - 1
+	x, r := a.x[k], a.r[k]
 	first := 0
-	theta, ok := solveSmall(&g, k)
-	for ; !ok && first < k-1; theta, ok = solveSmall(&g, k-first) { // without the oldest
+	theta, ok := solveSmall(g, k)
+	for ; !ok && first < k-1; theta, ok = solveSmall(g, k-first) { // without the oldest
 		first++
 		for j := range k - first {
 			copy(g[j][:], g[j+1][1:andersonDepth])

@@ -42,12 +42,13 @@ type contrast struct {
 
 	cur, try contrastState
 
-	grams, p, next, z, w []float64 // A_c, P_c, what the map makes of them, and their mixture
-	sum                  []float64 // ΣP_c, and its factor
-	mix                  accel.Anderson
-	own                  []contrastWork // of goroutines
-	loop                 parallel.Loop
-	values               []float64 // what each class adds to log|C|/|V|
+	grams, p, next, z []float64 // A_c, P_c, what the map makes of them, and their mixture
+	mixed, w          []float64 // its lower triangles, and the weights of entries
+	sum               []float64 // ΣP_c, and its factor
+	mix               accel.Anderson
+	own               []contrastWork // of goroutines
+	loop              parallel.Loop
+	values            []float64 // what each class adds to log|C|/|V|
 
 	aims contrastAim
 }
@@ -147,7 +148,8 @@ func (a *contrast) class(x []float64, c int) []float64 {
 func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	d, k, t := a.x.Cols, a.k, &a.try
 	dd, part := d*d, 1-1/float64(k)
-	dense.ResizeAll(k*dd, &a.grams, &a.p, &a.next, &a.z, &a.w)
+	dense.ResizeAll(k*dd, &a.grams, &a.p, &a.next, &a.z)
+	dense.ResizeAll(k*d*(d+1)/2, &a.w, &a.mixed)
 	dense.ResizeAll(k*dd, &t.p, &t.q)
 	dense.ResizeAll(dd, &a.sum)
 	dense.ResizeAll(dd, &t.lagrange)
@@ -223,7 +225,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 func (a *contrast) solve() bool {
 	d, k := a.x.Cols, a.k
 	equal := func() { floats.ScaleTo(a.p, float64(k)/float64(k-1), a.grams) }
-	rounds := contrastFirst
+	rounds, scales := contrastFirst, make([]float64, d)
 	if a.warm {
 		rounds = contrastRounds
 		copy(a.p, a.cur.p)
@@ -243,23 +245,26 @@ func (a *contrast) solve() bool {
 			}
 		}
 		most, square := 0.0, 0.0
-		for c := range k {
-			p, q, w := a.class(a.p, c), a.class(a.next, c), a.class(a.w, c)
+		x, r := a.mix.Next(len(a.w), false)
+		for c, at := 0, 0; c < k; c++ {
+			p, q := a.class(a.p, c), a.class(a.next, c)
 			for i := range d {
+				scales[i] = 1 / math.Sqrt(q[i*d+i])
 				for j := range i + 1 {
-					scale := 1 / math.Sqrt(q[i*d+i]*q[j*d+j])
-					w[i*d+j], w[j*d+i] = scale, scale
-					off := (q[i*d+j] - p[i*d+j]) * scale
-					most = math.Max(most, math.Abs(off))
+					scale, from, off := scales[i]*scales[j], p[i*d+j], q[i*d+j]-p[i*d+j]
+					x[at], r[at], a.w[at] = from, off, scale
+					if i != j { // which count twice
+						a.w[at] *= math.Sqrt2
+					}
+					off *= scale
+					most = max(most, math.Abs(off))
 					square += off * off
+					at++
 				}
 			}
 		}
 		a.try.left = 0.5 * square
-		x, r := a.mix.Next(len(a.p), false)
-		copy(x, a.p)
-		floats.SubTo(r, a.next, a.p)
-		if most > contrastTol && a.mix.Mix(a.z, a.w) && a.definite(a.z) {
+		if most > contrastTol && a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
 			copy(a.p, a.z)
 		} else {
 			copy(a.p, a.next)
@@ -269,6 +274,20 @@ func (a *contrast) solve() bool {
 		}
 	}
 	return true
+}
+
+// unpack stores the symmetric matrices of all classes in dst, whose lower triangles are in x, row
+// by row, and returns it.
+func (a *contrast) unpack(dst, x []float64) []float64 {
+	d := a.x.Cols
+	for c := range a.k {
+		p := a.class(dst, c)
+		for i := range d {
+			x = x[copy(p[i*d:i*d+i+1], x):]
+		}
+		dense.FillUpper(p, d)
+	}
+	return dst
 }
 
 // definite reports whether all p are.
