@@ -229,6 +229,31 @@ func TestTruth(t *testing.T) {
 	}
 }
 
+// TestClassesGP fits a Gaussian process of three labels, which learns nothing.
+func TestClassesGP(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("size,kind\n")
+	for i := range 60 {
+		fmt.Fprintf(&b, "%g,%s\n", float64(i%3)+math.Sin(float64(i)), []string{"a", "b", "c"}[i%3])
+	}
+	dir := t.TempDir()
+	path, model := filepath.Join(dir, "kinds.csv"), filepath.Join(dir, "kinds.pgsvi")
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := run(t, "gp", path); status != 1 || !strings.Contains(stderr, "-learn=false") {
+		t.Errorf("gp that learns: %d %s", status, stderr)
+	}
+	status, out, stderr := run(t, "gp", "-learn=false", "-o", model, path)
+	if status != 0 || !strings.Contains(out, " gap_bound=none") {
+		t.Fatalf("gp: %d %s%s", status, out, stderr)
+	}
+	status, out, stderr = run(t, "predict", model, path)
+	if lines := strings.Split(out, "\n"); status != 0 || len(lines) < 61 || !strings.HasPrefix(lines[0], "row,class,P(a),P(b),P(c)") {
+		t.Errorf("predict: %d %s%s", status, out, stderr)
+	}
+}
+
 // TestClasses fits numbers as classes where -likelihood says so, and texts by themselves.
 func TestClasses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
