@@ -46,7 +46,7 @@ func TestQuadratic(t *testing.T) {
 	}
 	gm, gv := make([]float64, 2), make([]float64, 4)
 	fit.AddGrad(gm, gv, q)
-	for i, want := range []float64{1 - 1, -2 + 0.5 - 1} { // ∇f at the mean
+	for i, want := range []float64{0, -2 + 0.5 - 1} { // ∇f at the mean
 		if math.Abs(gm[i]-want) > 1e-7 {
 			t.Errorf("derivative by mean %d is %v, want %v", i, gm[i], want)
 		}
