@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -141,7 +140,7 @@ func learningFlags(f *flag.FlagSet) (l learning) {
 	l.learn = f.Bool("learn", true, "learn hyper-parameters")
 	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
 	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
-	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10);\ngap_bound is a proved one, or none where no proof is known,\nas of classes")
+	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10);\ngap_bound is a proved one, +Inf where no proof is known,\nas of classes")
 	return l
 }
 
@@ -215,11 +214,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 
 // report returns what a fit says of itself.
 func report(m *data.Model, res *pgsvi.Result) string {
-	gap := fmt.Sprintf("gap_bound=%.3g", res.GapBound)
-	if math.IsInf(res.GapBound, 1) { // nothing is proved
-		gap = "gap_bound=none"
-	}
-	return fmt.Sprintf("rows=%d neg_elbo=%.12g %s", len(m.Kept), -res.ELBO, gap)
+	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, res.GapBound)
 }
 
 // finish saves a model, and prints the line that ends a fit.

@@ -245,7 +245,7 @@ func TestClassesGP(t *testing.T) {
 		t.Errorf("gp that learns: %d %s", status, stderr)
 	}
 	status, out, stderr := run(t, "gp", "-learn=false", "-o", model, path)
-	if status != 0 || !strings.Contains(out, " gap_bound=none") {
+	if status != 0 || !strings.Contains(out, " gap_bound=+Inf") {
 		t.Fatalf("gp: %d %s%s", status, out, stderr)
 	}
 	status, out, stderr = run(t, "predict", model, path)
