@@ -79,9 +79,9 @@ func (c *PredictiveCheck) String() string {
 // for w responses.
 //
 // The error wraps ErrParam if q is nil or over other weights than g, draws is negative, a weight is
-// not a whole number, a response is censored, or a Statistic has no function; ErrEmpty if g has no rows; ErrNotFinite if a
-// statistic or a response is not finite; ErrNotPosDef where RandWeights has no draws; or the cause
-// of ctx.
+// not a whole number, a response is censored, or a Statistic has no function; ErrEmpty if g has no
+// rows; ErrNotFinite if a statistic or a response is not finite; ErrNotPosDef where RandWeights has
+// no draws; or the cause of ctx.
 func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
 	if err := oneLatent(likOf(g.lin.Terms), "PredictiveCheck"); err != nil {

@@ -615,8 +615,8 @@ func TestRemoveCollinear(t *testing.T) {
 }
 
 // mostMoved is the part of random updates or removals of posteriors without their rows, one in so
-// many, that may be a standard deviation or more from a fit. Of a thousand problems it is one in 14 of updates, and one in 11 of
-// removals.
+// many, that may be a standard deviation or more from a fit. Of a thousand problems it is one in 14
+// of updates, and one in 11 of removals.
 const mostMoved = 8
 
 // movedRows counts how far updates, or removals, of random problems are from a fit.

@@ -51,8 +51,9 @@ type sparseGPLearner struct {
 // posterior, and a Learned with intervals and warnings. See GP.Learn for the parameters,
 // defaults, options and errors. With more than 5000 rows a sample determines the default priors.
 //
-// Zero opt.Tol means 1e-4 nats, and 2e-5 nats more for each row beyond 5000, which is 0.9 nats for
-// 50,000 rows: predictions show no difference. Learned.Passes counts the passes over all rows; a pass over a
+// Zero opt.Tol means 1e-4 nats, and 2e-5 nats more for each row beyond 5000: 0.9 nats for 50,000
+// rows. On generated labels the log loss of predictions then differs by less than 0.001 bits a row
+// from that of a search to 1e-4 nats. Learned.Passes counts the passes over all rows; a pass over a
 // part counts as that part.
 func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP, *SparseGPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
