@@ -187,6 +187,10 @@ func (s *State) Lower(n int, a []float64) {
 	if s.err != nil {
 		return
 	}
+	if !s.reading {
+		// Once: to grow with the rows copies what there is again and again.
+		s.b = slices.Grow(s.b, 8*(n*(n+1)/2))
+	}
 	for i := range n {
 		s.row(a[i*n : i*n+i+1])
 	}
@@ -194,9 +198,10 @@ func (s *State) Lower(n int, a []float64) {
 
 func (s *State) row(x []float64) {
 	if !s.reading {
-		s.b = slices.Grow(s.b, 8*len(x))
-		for _, v := range x {
-			s.b = binary.LittleEndian.AppendUint64(s.b, math.Float64bits(v))
+		at := len(s.b)
+		s.b = slices.Grow(s.b, 8*len(x))[:at+8*len(x)]
+		for i, v := range x {
+			binary.LittleEndian.PutUint64(s.b[at+8*i:], math.Float64bits(v))
 		}
 		return
 	}
