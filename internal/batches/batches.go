@@ -40,9 +40,9 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 }
 
 // Approach visits every term once, in an order drawn at the start, and then takes all terms
-// together. Its blocks grow with the number of terms visited. Blocks of another size than its own
-// are those of ShuffledOnce.
-type Approach struct{ First int }
+// together. Its blocks grow with the number of terms visited, from First to Most, which is not less.
+// Blocks of another size than First are those of ShuffledOnce.
+type Approach struct{ First, Most int }
 
 func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	if size != a.First {
@@ -59,7 +59,7 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			// their blocks from the first to the last.
 			block, ends := make([]int, n), []int{}
 			for lo := 0; lo < n; {
-				hi := min(n, lo+max(size, lo))
+				hi := min(n, lo+max(size, min(lo, a.Most)))
 				for _, i := range order[lo:hi] {
 					block[i] = len(ends)
 				}

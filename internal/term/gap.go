@@ -167,18 +167,36 @@ type rowsGap struct {
 
 // rowsGap returns what rows lo … hi−1 tell RowGap.
 func (t *Terms) rowsGap(s *State, prior, drift []float64, lo, hi int) (x rowsGap) {
+	var b bends
+	for ; lo < hi; lo += bentTogether {
+		t.someGap(&x, s, prior, drift, lo, min(lo+bentTogether, hi), &b)
+	}
+	return x
+}
+
+// someGap adds what rows lo … hi−1 tell RowGap, at most bentTogether of them, to x.
+func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int, b *bends) {
+	b.rows, b.far = b.rows[:0], b.far[:0]
+	var offs, bents [bentTogether]float64
 	for n := lo; n < hi; n++ {
 		g := s.Tg[n]
 		off := math.Abs(s.A[n]-s.D1[n]) + 4*dense.Epsilon*(math.Abs(s.A[n])+2*math.Abs(s.Gamma[n]*s.M[n])+math.Abs(s.D1[n]))
 		if drift != nil {
 			off += g * math.Abs(drift[n])
 		}
-		bent := nearRow
+		offs[n-lo] = off
 		if near := nearRow * g * min(math.Sqrt(s.V[n]), 1); off <= near {
-			bent *= off / near
+			bents[n-lo] = nearRow * (off / near)
 		} else {
-			bent = t.bent(s, n, 2*off/g)
+			b.rows, b.far = append(b.rows, n), append(b.far, 2*off/g)
 		}
+	}
+	t.changes(b, s)
+	for k, n := range b.rows {
+		bents[n-lo] = b.most[k]
+	}
+	for n := lo; n < hi; n++ {
+		g, off, bent := s.Tg[n], offs[n-lo], bents[n-lo]
 		switch delta := off / math.Abs(s.D1[n]); {
 		case off == 0:
 		case bent <= bentRow:
@@ -191,7 +209,6 @@ func (t *Terms) rowsGap(s *State, prior, drift []float64, lo, hi int) (x rowsGap
 			x.rest += off * math.Sqrt(prior[n])
 		}
 	}
-	return x
 }
 
 // gapOf returns the gap of what all rows tell.
@@ -204,19 +221,67 @@ func (t *Terms) gapOf(x *rowsGap, s *State, elbo float64) float64 {
 	return total + min(wide, 0.5*x.rest*x.rest+x.part*(t.most(s)-elbo))
 }
 
-// bent returns by how much the curvature of term n, relative to what it is at s, is another at
-// means up to so far from that of s. Curvatures rise to one peak and fall: where they are alike at
-// an end, in the middle and here there is no peak between.
-func (t *Terms) bent(s *State, n int, far float64) (most float64) {
-	if math.IsInf(far, 0) || math.IsNaN(far) {
-		return math.Inf(1)
-	}
-	for _, d := range [...]float64{-far, -far / 2, far / 2, far} {
-		if change := math.Abs(1 + t.Expectation(n, s.M[n]+d, s.V[n]).D2/s.Tg[n]); !(change <= most) {
-			most = change
+// bentTogether is the number of rows whose curvatures are looked at together.
+const bentTogether = 64
+
+// bends are rows, and by how much the curvature of each, relative to what it is at a state, is
+// another at means up to so far from that of the state.
+type bends struct {
+	rows      []int
+	far, most []float64
+
+	terms []int // scratch: a row is here once for each mean that is looked at
+	at    State
+}
+
+// bentAt are the means at which a curvature is looked at, in units of how far it is looked for.
+// Curvatures rise to one peak and fall: where they are alike at an end, in the middle and here
+// there is no peak between.
+var bentAt = [...]float64{-1, -0.5, 0.5, 1}
+
+// changes stores in b.most what the rows of b are, at s.
+func (t *Terms) changes(b *bends, s *State) {
+	b.terms, b.most = b.terms[:0], dense.Resize(b.most, len(b.rows))
+	clear(b.most)
+	b.at.Resize(len(bentAt) * len(b.rows))
+	for k, n := range b.rows {
+		for j, d := range bentAt {
+			i := k*len(bentAt) + j
+			b.at.M[i], b.at.V[i] = s.M[n]+d*b.far[k], s.V[n]
+			b.terms = append(b.terms, n)
 		}
 	}
-	return most
+	t.curvatures(&b.at, b.terms)
+	for k, n := range b.rows {
+		for _, g := range b.at.Tg[k*len(bentAt):][:len(bentAt)] {
+			if change := math.Abs(1 - g/s.Tg[n]); !(change <= b.most[k]) {
+				b.most[k] = change
+			}
+		}
+		if math.IsInf(b.far[k], 0) || math.IsNaN(b.far[k]) {
+			b.most[k] = math.Inf(1)
+		}
+	}
+}
+
+// curvatures stores −∂²E/∂m² of the terms that batch names, at the marginals of s, in s.Tg.
+func (t *Terms) curvatures(s *State, batch []int) {
+	each := t.Lik.Each()
+	if each == nil || t.Rule != nil {
+		for i, n := range batch {
+			s.Tg[i] = -t.Expectation(n, s.M[i], s.V[i]).D2
+		}
+		return
+	}
+	s.bound = dense.Resize(s.bound, len(batch))
+	t.place(s, batch, 0, len(batch), each.Own)
+	each.Expect(s.E, s.D1, s.Tg, s.bound)
+	for i, n := range batch {
+		if t.Weight != nil {
+			s.Tg[i] *= t.Weight[n]
+		}
+		s.Tg[i] = -s.Tg[i]
+	}
 }
 
 // most returns the sum of the greatest values of all terms, which are concave and are looked for
