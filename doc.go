@@ -12,7 +12,7 @@
 //	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
 //	counts of many zeros, durations, proportions ZeroInflated, Hurdle, Weibull, LogNormal, Beta
 //	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
-//	rows on many machines                        NewGLMRounds, NewSparseGPRounds (distributed)
+//	data on many machines (distributed)          NewGLMRounds, NewSparseGPRounds, NewCTMRounds
 //	a data stream                                NewGLMStream, NewCTMStream (online learning)
 //	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
 //	rows to cluster                              NewMixture (Gaussian mixture)

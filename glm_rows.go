@@ -237,7 +237,7 @@ func (r *glmRounds) shard() *Shard[Row] {
 // begin takes the part of the first round: the model is then that of the sample.
 func (r *glmRounds) begin(p *rounds.Part) error {
 	g, rows := r.g, p.First.Sample.Rows()
-	r.items, r.blocks = p.Items, p.Blocks
+	r.items, r.blocks = p.Items, p.Blocks.Clone()
 	d := r.width()
 	values := 0
 	for i := range rows {
@@ -437,25 +437,15 @@ func (r *glmRounds) step(p *rounds.Part) (Iteration, error) {
 
 // accept returns an error unless p has all items of a round.
 func (r *glmRounds) accept(p *rounds.Part) error {
-	if err := p.Of(r.id()); err != nil {
+	like := &rounds.Part{ID: r.id(), Size: r.dim(), Looks: make([]*rounds.Look, len(r.climb.Try))}
+	if r.round == 0 {
+		like = r.part()
+	}
+	if err := p.Like(like); err != nil {
 		return err
 	}
-	if p.Items == 0 {
-		return fmt.Errorf("a round without items: %w", ErrEmpty)
-	}
-	if r.round == 0 {
-		return nil
-	}
-	if id, ok := p.Blocks.Missing(&r.blocks); ok {
-		return fmt.Errorf("block %d of the first round is missing in round %d: %w", id, r.round, ErrParam)
-	}
-	if id, ok := r.blocks.Missing(&p.Blocks); ok {
-		return fmt.Errorf("block %d in round %d was not in the first round: %w", id, r.round, ErrParam)
-	}
-	if p.Items != r.items {
-		return fmt.Errorf("%d items in round %d, and %d in the first round; blocks must have the same items in all rounds: %w", p.Items, r.round, r.items, ErrParam)
-	}
-	return nil
+	l := rounds.Ledger{Round: r.round, Items: r.items, Blocks: r.blocks}
+	return l.Accept(p)
 }
 
 // taken describes the step to come.

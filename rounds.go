@@ -24,8 +24,8 @@ import (
 //	post, err := r.Posterior()
 //
 // The first round takes a random sample, to start from a fit of it, and counts the items. The
-// later ones have the exact ELBO of a state, and a proved GapBound if there are proofs for the
-// likelihood. A fit takes three or four of them.
+// later ones have the ELBO of a state. For GLMs and sparse GPs it is exact, with a proved GapBound
+// if there are proofs for the likelihood; a fit takes three or four rounds. A CTM takes ten.
 //
 // Items come in blocks of some thousands, each with a number that stays the same in all rounds.
 // The result depends on the blocks, and not on how they are dealt out or merged: it is the same
@@ -68,8 +68,8 @@ func (r *Rounds[R, P]) Shard() *Shard[R] { return r.engine.shard() }
 
 // Step ends a round, given a shard with all blocks, and begins the next one. The first round
 // returns an Iteration that is not evaluated. The others return the ELBO, Gap and GapBound of the
-// best state so far, which is that of Posterior; K and Passes count these rounds. Step keeps
-// nothing of s.
+// best state so far (of a CTM: the last), which is that of Posterior; K and Passes count these
+// rounds. Step keeps nothing of s.
 //
 // The error wraps
 //   - ErrEmpty if s has no items;
@@ -86,15 +86,15 @@ func (r *Rounds[R, P]) Step(s *Shard[R]) (Iteration, error) {
 	return it, prefixed(err)
 }
 
-// Posterior returns the posterior at the best state so far. The error wraps ErrEmpty before the
-// second round has ended.
+// Posterior returns the posterior at the state of the last Iteration. The error wraps ErrEmpty
+// before the second round has ended.
 func (r *Rounds[R, P]) Posterior() (P, error) {
 	p, err := r.engine.posterior()
 	return p, prefixed(err)
 }
 
 // Add adds the items of a block, in their order. The number of the block must be the same in all
-// rounds, and no other block may have it. A block may be empty. Rows are checked as by Stream.Add.
+// rounds, and no other block may have it. A block may be empty. Items are checked as by Stream.Add.
 //
 // The error is that of ctx or of items, or names block and item; see Stream.Add for what it wraps.
 // It wraps ErrParam if the shard has the block already, or has travelled with items: such a shard

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"bytes"
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,6 +11,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // blocksOf cuts rows into blocks of so many, which it copies.
@@ -32,9 +35,9 @@ func blocksOf(t testing.TB, rows iter.Seq2[Row, error], each int) (blocks [][]Ro
 	return blocks
 }
 
-// each yields rows of a slice.
-func each(rows []Row) iter.Seq2[Row, error] {
-	return func(yield func(Row, error) bool) {
+// each yields items of a slice.
+func each[R any](rows []R) iter.Seq2[R, error] {
+	return func(yield func(R, error) bool) {
 		for _, r := range rows {
 			if !yield(r, nil) {
 				return
@@ -44,13 +47,13 @@ func each(rows []Row) iter.Seq2[Row, error] {
 }
 
 // travel returns s after it was saved and read again.
-func travel(t testing.TB, s *Shard[Row]) *Shard[Row] {
+func travel[R any](t testing.TB, s *Shard[R]) *Shard[R] {
 	t.Helper()
 	b, err := s.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &Shard[Row]{}
+	u := &Shard[R]{}
 	if err := u.UnmarshalBinary(b); err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +61,10 @@ func travel(t testing.TB, s *Shard[Row]) *Shard[Row] {
 }
 
 // roundOf returns a round of r on so many shards, with blocks dealt out and merged at random.
-func roundOf(t testing.TB, r *Rounds[Row, *GLMPosterior], blocks [][]Row, shards int, rng *rand.Rand) *Shard[Row] {
+func roundOf[R, P any](t testing.TB, r *Rounds[R, P], blocks [][]R, shards int,
+	rng *rand.Rand) *Shard[R] {
 	t.Helper()
-	all := make([]*Shard[Row], shards)
+	all := make([]*Shard[R], shards)
 	for i := range all {
 		all[i] = travel(t, r.Shard())
 	}
@@ -246,7 +250,7 @@ func TestRoundsErrors(t *testing.T) {
 	if err := first.Merge(add(r.Shard(), 7)); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Add(ctx, 8, each(nil)); err != nil { // an empty block
+	if err := first.Add(ctx, 8, each[Row](nil)); err != nil { // an empty block
 		t.Fatal(err)
 	}
 	if first.Len() != 800 {
@@ -257,7 +261,7 @@ func TestRoundsErrors(t *testing.T) {
 	}
 	refused("the first round again", step(r, first), ErrParam, "round 0, in round 1")
 	second := add(r.Shard(), 0, 1, 2, 3, 4, 5, 6)
-	if err := second.Add(ctx, 8, each(nil)); err != nil {
+	if err := second.Add(ctx, 8, each[Row](nil)); err != nil {
 		t.Fatal(err)
 	}
 	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
@@ -335,6 +339,15 @@ func TestShardMutations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	refuseChanges(t, files, func(b []byte) (error, bool) {
+		s := &Shard[Row]{}
+		return s.UnmarshalBinary(b), s.part != nil
+	})
+}
+
+// refuseChanges checks that 10,000 changes of files are refused, and that nothing was read.
+func refuseChanges(t *testing.T, files [][]byte, read func([]byte) (err error, some bool)) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
 	for i := range 10_000 {
 		b := append([]byte(nil), files[i%len(files)]...)
@@ -358,8 +371,7 @@ func TestShardMutations(t *testing.T) {
 			b = append(b[:at:at], b[to:]...)
 			how = "bytes fewer"
 		}
-		s := &Shard[Row]{}
-		if err := s.UnmarshalBinary(b); !errors.Is(err, ErrFile) || s.part != nil {
+		if err, some := read(b); !errors.Is(err, ErrFile) || some {
 			t.Fatalf("mutation %d (%s at %d of %d): %v", i, how, at, len(b), err)
 		}
 	}
@@ -396,23 +408,36 @@ func FuzzShard(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var b bytes.Buffer
-		if err := shardFile.Write(&b, body); err != nil {
-			t.Fatal(err)
-		}
 		s := &Shard[Row]{}
-		if err := s.UnmarshalBinary(b.Bytes()); err != nil {
-			if !errors.Is(err, ErrFile) {
-				t.Fatal(err)
-			}
+		if !readFuzzed(t, shardFile, body, s) {
 			return
-		}
-		if _, err := s.MarshalBinary(); err != nil {
-			t.Fatal(err)
 		}
 		_ = r.Shard().Merge(s)
 		_, _ = r.Step(s)
 	})
+}
+
+// readFuzzed reads a file of such a body into x, and reports whether it is accepted. What is
+// refused is so with ErrFile, and what is accepted can be saved.
+func readFuzzed(t *testing.T, kind save.Kind, body []byte, x interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}) bool {
+	t.Helper()
+	var b bytes.Buffer
+	if err := kind.Write(&b, body); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.UnmarshalBinary(b.Bytes()); err != nil {
+		if !errors.Is(err, ErrFile) {
+			t.Fatal(err)
+		}
+		return false
+	}
+	if _, err := x.MarshalBinary(); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // ExampleNewGLMRounds fits a logistic regression to rows on three machines, which are played by

@@ -13,6 +13,9 @@ type Blocks struct{ runs []run }
 // run are the numbers from lo to hi.
 type run struct{ lo, hi uint64 }
 
+// Clone returns a copy.
+func (b *Blocks) Clone() Blocks { return Blocks{slices.Clone(b.runs)} }
+
 // find returns the first run that does not end before id, and whether id is in it.
 func (b *Blocks) find(id uint64) (int, bool) {
 	i, _ := slices.BinarySearchFunc(b.runs, id, func(r run, id uint64) int { return cmp.Compare(r.hi, id) })

@@ -19,4 +19,9 @@
 // A Look is the sum of a linear model of weights, which a GLM is in its rows and a sparse GP in its
 // features. Climb is the driver: natural steps, of which none lowers the ELBO. It starts from a fit
 // of a Sample, which depends on the numbers of blocks and rows alone.
+//
+// # Topics
+//
+// Documents are Sums of an E-step at the topics of the moment, and the driver's M-step makes the
+// next ones (internal/topic). It starts from a fit of Docs, a sample of documents.
 package rounds

@@ -19,7 +19,8 @@ type Part struct {
 	Size   int // numbers of a row, or weights
 	First  *First
 	Looks  []*Look
-	// Sums of a model that is no linear one.
+	// of a model that is no linear one: a sample of the first round, and Size sums of the others
+	Docs *Docs
 	Sums *Sums
 
 	broken string
@@ -28,6 +29,7 @@ type Part struct {
 // ID is what parts have in common that may be merged.
 type ID struct {
 	Model  string // its kind
+	Shape  string // of the model in words, where it has one
 	Digest uint64 // of the model
 	Round  int
 	States uint64 // their digest
@@ -155,12 +157,24 @@ func (p *Part) Begin(block uint64) error {
 	if !p.Blocks.Add(block) {
 		return fmt.Errorf("block %d is in the shard already: %w", block, sentinel.ErrParam)
 	}
-	for _, l := range p.Looks {
-		if l.full(nil) {
-			return fmt.Errorf("block %d is one too many for a shard; make larger blocks: %w", block, sentinel.ErrParam)
-		}
+	if p.full(nil) {
+		return fmt.Errorf("block %d is one too many for a shard; make larger blocks: %w", block,
+			sentinel.ErrParam)
 	}
 	return nil
+}
+
+// full reports whether there is no room for the blocks of o, one if that is nil.
+func (p *Part) full(o *Part) bool {
+	if o == nil {
+		o = &Part{Looks: make([]*Look, len(p.Looks))}
+	}
+	for i, l := range p.Looks {
+		if l.full(o.Looks[i]) {
+			return true
+		}
+	}
+	return p.Sums != nil && p.Sums.Full(o.Sums)
 }
 
 // Break says that the block was not added to its end: nothing can be done with p any more.
@@ -183,6 +197,11 @@ func (p *Part) Of(id ID) error {
 	switch o := p.ID; {
 	case o.Model != id.Model:
 		return fmt.Errorf("a shard of a %s, not of a %s: %w", o.Model, id.Model, sentinel.ErrParam)
+	case o.Shape != id.Shape:
+		return fmt.Errorf("a shard of a %s of %s, not of %s: %w", o.Model, o.Shape, id.Shape,
+			sentinel.ErrParam)
+	case o.Digest != id.Digest && id.Shape != "":
+		return fmt.Errorf("a shard of another %s: its options differ: %w", id.Model, sentinel.ErrParam)
 	case o.Digest != id.Digest:
 		return fmt.Errorf("a shard of another %s: its columns, likelihood or options differ: %w", id.Model, sentinel.ErrParam)
 	case o.Round != id.Round:
@@ -193,6 +212,35 @@ func (p *Part) Of(id ID) error {
 	return p.whole()
 }
 
+// Like returns an error unless p may be merged with o: it is of the same round and has sums of the
+// same shapes.
+func (p *Part) Like(o *Part) error {
+	if err := p.Of(o.ID); err != nil {
+		return err
+	}
+	if p.shape() != o.shape() {
+		return fmt.Errorf("a shard of a %s with sums of other shapes: %w", p.ID.Model, sentinel.ErrParam)
+	}
+	return nil
+}
+
+// shape is what parts have in common whose sums may be merged.
+type shape struct {
+	size, looks, rows, docs, words int
+	sums                           bool
+}
+
+func (p *Part) shape() shape {
+	s := shape{size: p.Size, looks: len(p.Looks), sums: p.Sums != nil}
+	if p.First != nil {
+		s.rows = p.First.Sample.Most
+	}
+	if p.Docs != nil {
+		s.docs, s.words = p.Docs.Most, p.Docs.Words
+	}
+	return s
+}
+
 // Merge adds what o has, which it leaves as it is. On error p is as it was.
 func (p *Part) Merge(o *Part) error {
 	if p == o {
@@ -201,7 +249,7 @@ func (p *Part) Merge(o *Part) error {
 	if err := p.whole(); err != nil {
 		return err
 	}
-	if err := o.Of(p.ID); err != nil {
+	if err := o.Like(p); err != nil {
 		return err
 	}
 	if id, ok := p.Blocks.Shared(&o.Blocks); ok {
@@ -210,10 +258,8 @@ func (p *Part) Merge(o *Part) error {
 	if o.Blocks.Empty() {
 		return nil
 	}
-	for i, l := range p.Looks {
-		if l.full(o.Looks[i]) {
-			return fmt.Errorf("the shards have too many blocks; make larger ones: %w", sentinel.ErrParam)
-		}
+	if p.full(o) {
+		return fmt.Errorf("the shards have too many blocks; make larger ones: %w", sentinel.ErrParam)
 	}
 	p.Blocks.Merge(&o.Blocks)
 	p.Items += o.Items
@@ -224,48 +270,65 @@ func (p *Part) Merge(o *Part) error {
 		p.First.Sample.Merge(o.First.Sample)
 		p.First.columns.Merge(o.First.columns)
 	}
+	if p.Docs != nil {
+		p.Docs.Merge(o.Docs)
+	}
 	if p.Sums != nil {
 		p.Sums.Merge(o.Sums)
 	}
 	return nil
 }
 
-// mostLooks is the most states that are raced in one look, and mostSample the largest sample.
+// mostLooks is the most states that are raced in one look, mostSample the largest sample, and
+// mostSize the largest Size of a linear model and of others.
 const (
 	mostLooks  = 3
 	mostSample = 1 << 20
+	mostSize   = 1 << 20
+	mostSums   = 1 << 30
 )
 
-// State writes or reads p without its states. The error of a part that was not added to its end is
-// that of Merge.
+// State writes or reads p without its states. Of a part without blocks, what holds sums of a model
+// that is no linear one has no room until Room. The error of a part that was not added to its end
+// is that of Merge.
 func (p *Part) State(c *save.State) {
 	if err := p.whole(); err != nil {
 		c.Fail(err)
 		return
 	}
 	c.Text(&p.ID.Model)
+	c.Text(&p.ID.Shape)
 	c.Uint64(&p.ID.Digest, &p.ID.States)
 	c.Int(&p.ID.Round, &p.Items, &p.Size)
 	p.Blocks.State(c)
-	first, sums, n, most := p.First != nil, p.Sums != nil, len(p.Looks), 1
-	if first {
+	first, docs, sums, n := p.First != nil, p.Docs != nil, p.Sums != nil, len(p.Looks)
+	most, words := 1, 1
+	switch {
+	case first:
 		most = p.First.Sample.Most
+	case docs:
+		most, words = p.Docs.Most, p.Docs.Words
 	}
-	c.Int(&most)
-	c.Bool(&first, &sums)
+	c.Int(&most, &words)
+	c.Bool(&first, &docs, &sums)
 	c.Int(&n)
-	c.Check(n <= mostLooks && p.Size <= 1<<20, "%d states of %d weights", n, p.Size)
+	c.Check(n <= mostLooks && (p.Size <= mostSize || n == 0 && !first && p.Size <= mostSums),
+		"%d states of %d weights", n, p.Size)
 	if c.Reading() {
 		*p = Part{ID: p.ID, Blocks: p.Blocks, Items: p.Items, Size: p.Size}
-		c.Check(most > 0 && most <= mostSample, "a sample of %d rows", most)
+		c.Check(most > 0 && most <= mostSample && words > 0, "a sample of %d items and %d words", most,
+			words)
 		if c.Err() != nil {
 			return
 		}
 		if first {
 			p.First = NewFirst(p.Size, most)
 		}
+		if docs {
+			p.Docs = NewDocs(most, words, p.Size)
+		}
 		if sums {
-			p.Sums = NewSums(p.Size)
+			p.Sums = &Sums{}
 		}
 		for range n {
 			p.Looks = append(p.Looks, NewLook(nil, p.Size))
@@ -278,10 +341,61 @@ func (p *Part) State(c *save.State) {
 		p.First.Sample.State(c)
 		p.First.columns.State(c, 1+5*p.Size)
 	}
+	if docs {
+		p.Docs.State(c)
+	}
 	if sums {
 		p.Sums.State(c, p.Size)
 	}
 	for _, l := range p.Looks {
 		l.State(c, p.Size)
 	}
+}
+
+// Room makes room for Size sums in a part without blocks that was read.
+func (p *Part) Room() {
+	if p.Sums != nil && p.Blocks.Empty() {
+		p.Sums = NewSums(p.Size)
+	}
+}
+
+// Ledger says which round it is, and what the first one had.
+type Ledger struct {
+	Round  int
+	Items  int
+	Blocks Blocks
+}
+
+// Open takes the blocks and items of the first round, which ends with it.
+func (l *Ledger) Open(p *Part) { l.Round, l.Items, l.Blocks = 1, p.Items, p.Blocks.Clone() }
+
+// Accept returns an error unless p, which is of this round, has all items. It wraps
+// sentinel.ErrEmpty or sentinel.ErrParam.
+func (l *Ledger) Accept(p *Part) error {
+	if p.Items == 0 {
+		return fmt.Errorf("a round without items: %w", sentinel.ErrEmpty)
+	}
+	if l.Round == 0 {
+		return nil
+	}
+	if id, ok := p.Blocks.Missing(&l.Blocks); ok {
+		return fmt.Errorf("block %d of the first round is missing in round %d: %w", id, l.Round,
+			sentinel.ErrParam)
+	}
+	if id, ok := l.Blocks.Missing(&p.Blocks); ok {
+		return fmt.Errorf("block %d in round %d was not in the first round: %w", id, l.Round,
+			sentinel.ErrParam)
+	}
+	if p.Items != l.Items {
+		return fmt.Errorf("%d items in round %d, and %d in the first round; "+
+			"blocks must have the same items in all rounds: %w",
+			p.Items, l.Round, l.Items, sentinel.ErrParam)
+	}
+	return nil
+}
+
+// State writes or reads l.
+func (l *Ledger) State(c *save.State) {
+	c.Int(&l.Round, &l.Items)
+	l.Blocks.State(c)
 }

@@ -10,10 +10,20 @@ import (
 
 // Row is a row of a Sample. Ind is nil where Val has a value for each column.
 type Row struct {
-	Ind                []int32
-	Val                []float64
-	Y, Offset, Weight  float64
-	hash, block, place uint64
+	Ind               []int32
+	Val               []float64
+	Y, Offset, Weight float64
+	key
+}
+
+// key is where an item is, and its hash.
+type key struct{ hash, block, place uint64 }
+
+func keyOf(block, place uint64) key { return key{Hash(block, place), block, place} }
+
+// compare orders by hash.
+func (a key) compare(b key) int {
+	return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.block, b.block), cmp.Compare(a.place, b.place))
 }
 
 // Sample is a random sample of rows: those whose block and place in it have the least hashes, and
@@ -49,20 +59,16 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// hashOf returns that of a row.
-func hashOf(block, place uint64) uint64 {
+// Hash returns a hash of the item at a place of a block, or of any two numbers.
+func Hash(block, place uint64) uint64 {
 	const golden = 0x9e3779b97f4a7c15
 	return mix(mix(block+golden) + (place+1)*golden)
-}
-
-func (r *Row) compare(o *Row) int {
-	return cmp.Or(cmp.Compare(r.hash, o.hash), cmp.Compare(r.block, o.block), cmp.Compare(r.place, o.place))
 }
 
 // Wants reports whether the row at a place of a block, with the columns ind, nil for all, and
 // values val, may be one of the sample.
 func (s *Sample) Wants(block, place uint64, ind []int32, val []float64) bool {
-	h := hashOf(block, place)
+	h := Hash(block, place)
 	if h <= s.edge {
 		return true
 	}
@@ -80,7 +86,7 @@ func (s *Sample) Wants(block, place uint64, ind []int32, val []float64) bool {
 
 // Add adds the row at a place of a block, whose slices it keeps.
 func (s *Sample) Add(block, place uint64, r Row) {
-	r.hash, r.block, r.place = hashOf(block, place), block, place
+	r.key = keyOf(block, place)
 	if s.rows = append(s.rows, r); len(s.rows) >= 2*max(s.Most, s.size) {
 		s.cut()
 	}
@@ -88,7 +94,7 @@ func (s *Sample) Add(block, place uint64, r Row) {
 
 // cut sorts the rows and drops those that are none of the sample.
 func (s *Sample) cut() {
-	slices.SortFunc(s.rows, func(a, b Row) int { return a.compare(&b) })
+	slices.SortFunc(s.rows, func(a, b Row) int { return a.compare(b.key) })
 	seen := make([]int, s.cols)
 	kept := s.rows[:0]
 	for i, r := range s.rows {
@@ -164,7 +170,7 @@ func (s *Sample) State(c *save.State) {
 			s.rows[i] = rows[i]
 		}
 		s.rows[i].state(c, cols)
-		c.Check(i == 0 || s.rows[i-1].compare(&s.rows[i]) < 0, "row %d of a sample is not in order", i)
+		c.Check(i == 0 || s.rows[i-1].compare(s.rows[i].key) < 0, "row %d of a sample is not in order", i)
 	}
 	if c.Reading() {
 		s.cut()
@@ -173,7 +179,7 @@ func (s *Sample) State(c *save.State) {
 
 func (r *Row) state(c *save.State, cols int) {
 	c.Uint64(&r.block, &r.place)
-	r.hash = hashOf(r.block, r.place)
+	r.key = keyOf(r.block, r.place)
 	c.Float(&r.Y, &r.Offset, &r.Weight)
 	c.Check(r.Weight > 0, "a weight of a sample is %v", r.Weight)
 	n, whole := len(r.Val), r.Ind == nil

@@ -151,30 +151,50 @@ func value(d [places]int64, top int) float64 {
 	return sign * math.Ldexp(high*(1<<digitBits)+rest, digitBits*(top-1)-1074)
 }
 
-// State writes or reads n sums.
+// State writes or reads n sums. Those of nothing take one byte.
 func (s *Sums) State(c *save.State, n int) {
-	tops, digits := make([]byte, 0, n), make([]byte, 0, 8*places*n)
+	tops, digits := make([]byte, 0, len(s.top)), []byte(nil)
 	if !c.Reading() {
+		some := 0
 		for _, t := range s.top {
 			tops = append(tops, byte(t+1))
+			if t >= 0 {
+				some++
+			}
 		}
-		for _, d := range s.digits {
-			digits = binary.LittleEndian.AppendUint64(digits, uint64(d))
+		digits = make([]byte, 0, 8*places*some)
+		for i, t := range s.top {
+			if t < 0 {
+				continue
+			}
+			for _, d := range s.digits[places*i : places*i+places] {
+				digits = binary.LittleEndian.AppendUint64(digits, uint64(d))
+			}
 		}
 	}
 	c.Int(&s.added)
 	c.Bytes(&tops)
 	c.Bytes(&digits)
-	c.Check(len(tops) == n && len(digits) == 8*places*n && s.added <= mostAdded, "sums of %d and %d bytes, of %d numbers", len(tops), len(digits), n)
+	some := 0
+	for _, t := range tops {
+		c.Check(t <= 2046/digitBits+3, "a digit of place %d", t)
+		if t > 0 {
+			some++
+		}
+	}
+	c.Check(len(tops) == n && len(digits) == 8*places*some && s.added <= mostAdded,
+		"sums of %d and %d bytes, of %d numbers", len(tops), len(digits), n)
 	if !c.Reading() {
 		return
 	}
 	s.top, s.digits = make([]int8, n), make([]int64, places*n)
 	for i, t := range tops {
-		c.Check(t <= 2046/digitBits+3, "a digit of place %d", t)
-		s.top[i] = int8(t) - 1
-	}
-	for i := range s.digits {
-		s.digits[i] = int64(binary.LittleEndian.Uint64(digits[8*i:]))
+		if s.top[i] = int8(t) - 1; t == 0 {
+			continue
+		}
+		for k := range places {
+			s.digits[places*i+k] = int64(binary.LittleEndian.Uint64(digits))
+			digits = digits[8:]
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
@@ -298,13 +297,7 @@ func (s *Steps) Evaluate(
 		elbo += values[i]
 		variance += values[n+i]
 	}
-	random = s.o.paired()
-	switch {
-	case !random:
-		stdErr = goals.NeverZero(variance)
-	case s.o.Points() > 2: // of one pair there is no error
-		stdErr = goals.NeverZero(math.Sqrt(variance))
-	}
+	stdErr, random = s.o.spread(variance)
 	return elbo, stdErr, random, nil
 }
 
