@@ -19,6 +19,9 @@ func TestCompareLOORefits(t *testing.T) {
 		lik Likelihood
 		gp  bool
 	}{"logit": {BernoulliLogit{}, false}, "poisson": {Poisson{}, false}, "normal": {GaussianNoise{}, false}, "GP": {BernoulliLogit{}, true}} {
+		if testing.Short() && name != "logit" {
+			continue
+		}
 		x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 		for i := range n {
 			x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})

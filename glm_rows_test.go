@@ -161,7 +161,7 @@ func TestGLMRowsMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range []struct {
+	for i, c := range few([]struct {
 		rows madeRows
 		opt  GLMOptions
 	}{
@@ -174,7 +174,7 @@ func TestGLMRowsMemory(t *testing.T) {
 		{madeRows{lik: GaussianNoise{}, n: 15000, d: 6, dense: 3}, GLMOptions{Autoscale: true, Intercept: true}},
 		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: 10000, d: 5, dense: 5}, GLMOptions{}},
 		{madeRows{lik: Laplace{}, n: 9000, d: 3, dense: 3}, GLMOptions{}},
-	} {
+	}, 5) {
 		name := fmt.Sprintf("%d %s", i, typeName(c.rows.lik))
 		c.rows.seed = uint64(i)
 		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{Goal: 1e-8})
@@ -217,7 +217,7 @@ func TestGLMRowsMemory(t *testing.T) {
 // however rows are written, and after a run was saved and resumed.
 func TestGLMRowsBits(t *testing.T) {
 	t.Parallel()
-	for _, dense := range []int{0, 6} { // rows that are kept sparse, and dense
+	for _, dense := range few([]int{6, 0}, 1) { // rows that are kept dense, and sparse
 		r := madeRows{lik: BernoulliLogit{}, n: 18000, d: 12, dense: dense, seed: 5}
 		opt := &GLMOptions{Intercept: true}
 		p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: 1})
@@ -424,7 +424,7 @@ func TestGLMRowsUnseen(t *testing.T) {
 			}
 		}
 	}
-	for _, sd := range []float64{0.3, 1, 3} {
+	for _, sd := range few([]float64{1, 0.3, 3}, 1) {
 		_, res := fitRows(t, rows, d, Poisson{}, &GLMOptions{PriorSD: sd}, nil)
 		t.Log(sd, res)
 		if res.Status != Converged || !(res.GapBound <= 0.02) {
@@ -451,7 +451,7 @@ func TestGLMRowsLimit(t *testing.T) {
 func TestGLMRowsLearn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, c := range []struct {
+	for _, c := range few([]struct {
 		lik    Likelihood
 		fixed  []string
 		blocks []int
@@ -460,7 +460,7 @@ func TestGLMRowsLearn(t *testing.T) {
 		{BernoulliLogit{}, nil, nil, false},
 		{Poisson{}, nil, []int{0, 0, 1, 1, 1}, true},
 		{GaussianNoise{}, []string{"GaussianNoise.Var"}, nil, false},
-	} {
+	}, 1) {
 		r := madeRows{lik: c.lik, n: 12000, d: 5, dense: 3, seed: 21}
 		opt := GLMOptions{Intercept: true, Blocks: c.blocks, Autoscale: c.scale}
 		search := &LearnOptions{Fixed: c.fixed}

@@ -481,7 +481,7 @@ func TestLearnBounded(t *testing.T) {
 	for i := range all {
 		all[i] = float64(1 + i%3)
 	}
-	for _, c := range []struct {
+	for _, c := range few([]struct {
 		y        []float64
 		min, max float64
 		bare     bool    // without priors
@@ -497,7 +497,7 @@ func TestLearnBounded(t *testing.T) {
 		{none, 0, 1, true, 0.999, 1, true},
 		{all, 0, 1, false, 0.001, 0.1, false},
 		{all, 0, 1, true, 0, 1e-4, true},
-	} {
+	}, 5) {
 		g, err := NewGLM(x, c.y, inflated{0.5, c.min, c.max}, &GLMOptions{Intercept: true})
 		if err != nil {
 			t.Fatal(err)

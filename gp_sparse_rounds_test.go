@@ -43,7 +43,7 @@ func TestSparseGPRounds(t *testing.T) {
 	for i := range 30 {
 		z.SetRow(i, []float64{4*rng.Float64() - 2, 4*rng.Float64() - 2})
 	}
-	for _, c := range []struct {
+	for _, c := range few([]struct {
 		lik Likelihood
 		k   Kernel
 	}{
@@ -51,7 +51,7 @@ func TestSparseGPRounds(t *testing.T) {
 		{Poisson{}, Matern52{Scale: 1, Length: 1.3}},
 		{GaussianNoise{Var: 0.1}, Sum{SquaredExp{Scale: 1, Length: 1}, Linear{Scale: 0.5}}},
 		{BernoulliLogit{}, Linear{Scale: 1}},
-	} {
+	}, 2) {
 		rows := curveRows(12_000, c.lik)
 		blocks := blocksOf(t, each(rows), 1000)
 		x, y := mat.NewDense(len(rows), 2, nil), make([]float64, len(rows))

@@ -513,3 +513,11 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 	}
 	return c
 }
+
+// few returns the first n of cases with -short, and all of them else.
+func few[T any](cases []T, n int) []T {
+	if testing.Short() {
+		return cases[:n]
+	}
+	return cases
+}

@@ -247,8 +247,8 @@ func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
 // are numbers by finite differences, and in those of 0 and 1 by setting them.
 func TestMarginalEffects(t *testing.T) {
 	t.Parallel()
-	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{}, Binomial{Trials: 4},
-		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}} {
+	for _, lik := range few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}, BernoulliProbit{}, Binomial{Trials: 4},
+		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}}, 3) {
 		for name, opt := range effectCovariances {
 			_, post, m := effectCase(t, lik, 40, name == "diagonal", opt)
 			x := mat.DenseCopyOf(m)
@@ -302,7 +302,8 @@ func TestMarginalEffects(t *testing.T) {
 
 // TestMarginalEffectsSD checks standard deviations against those of 4000 draws of the weights.
 func TestMarginalEffectsSD(t *testing.T) {
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}} {
+	t.Parallel()
+	for _, lik := range few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}}, 1) {
 		for name, opt := range effectCovariances {
 			_, post, m := effectCase(t, lik, 150, false, opt)
 			x := mat.DenseCopyOf(m)

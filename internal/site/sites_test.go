@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -261,5 +262,15 @@ func TestChainOfMany(t *testing.T) {
 	e, steps := climb(t, s, 50, 1e-6)
 	if steps > 15 || !(e.GapBound > 0 && e.GapBound < 1e-5) {
 		t.Errorf("%.12g, gap %.2g, bound %.2g, %d steps", e.ELBO, e.Gap, e.GapBound, steps)
+	}
+}
+
+// TestCovarianceOfManyRows: the covariance of rows that cost too much is refused before there is
+// room for it, which many rows do not leave.
+func TestCovarianceOfManyRows(t *testing.T) {
+	const rows = 20_000
+	mover := weightMover{X: &design.Matrix{Rows: rows, Cols: 2, Dense: make([]float64, 2*rows)}}
+	if c := mover.Covariance(); c != nil || cap(mover.s) > 0 {
+		t.Errorf("%d rows of two weights: room for %d numbers", rows, cap(mover.s))
 	}
 }

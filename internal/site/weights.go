@@ -72,29 +72,32 @@ const (
 )
 
 func (a *weightMover) Covariance() []float64 {
-	at := a.known()
+	if !a.coversRows() {
+		return nil // before there is room for N² numbers
+	}
 	a.s = dense.Resize(a.s, a.X.Rows*a.X.Rows)
-	if !a.rowsUnder(at, a.s) {
+	if !a.rowsUnder(a.known(), a.s) {
 		return nil
 	}
 	return a.s
 }
 
 func (a *weightMover) before(dst []float64) bool {
-	if !a.rowsUnder(a.Base, dst) {
+	if !a.coversRows() || !a.rowsUnder(a.Base, dst) {
 		return false
 	}
 	dense.FillUpper(dst, a.X.Rows)
 	return true
 }
 
-// rowsUnder stores the covariance of the rows under at in dst, unless that would cost far more than
-// a move.
+// coversRows reports whether the covariance of the rows costs not far more than a move.
+func (a *weightMover) coversRows() bool {
+	return a.Index == nil && a.X.Rows <= max(covarianceFew, covarianceRows*a.X.Cols)
+}
+
+// rowsUnder stores the covariance of the rows under at in dst, unless it is halted.
 func (a *weightMover) rowsUnder(at *gauss.State, dst []float64) bool {
 	n, d := a.X.Rows, a.X.Cols
-	if a.Index != nil || n > max(covarianceFew, covarianceRows*d) {
-		return false
-	}
 	a.w.Resize(d)
 	for i := range n {
 		if a.Buf.Halt.Stopped() {
