@@ -714,6 +714,7 @@ func TestSeedsMended(t *testing.T) {
 		"an absurd state whose step promises nothing":                         {2024},
 		"a gap of +Inf where the proof was within the goal":                   {8074, 12445},
 		"a mean of raw units without its last digits":                         {2438, 16002, 19638},
+		"a bound by rows whose curvatures change within a deviation":          {3017696},
 		"a bound by rows whose tangents are far off":                          {390, 1188, 1992, 2336, 2558, 3036},
 		"a bound of the mean that is all rounding":                            {300, 674, 1117, 1581, 2557, 2794},
 		"a start from where the rates of rows contradict each other":          {466, 658, 1676, 4397, 6084, 6668, 8875, 9786, 12691, 14694, 15624, 16918, 17159, 18254},

@@ -116,12 +116,16 @@ func ScaleGap(a, b float64) float64 {
 	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
 }
 
-// nearRow is the relative change of the curvature of a term up to which tangents are near: what V
-// gains by such changes, which is their square, is then allowed for to second order. Where it may
-// be more it is computed, and may come to bentRow.
+// A tangent is near, and the curvature of its term not looked at there, up to this distance in
+// units of the standard deviation of η, or of η where that is less. On the way the curvature
+// changes by no more than bentNear times that as a part of itself: it is a mean of curvatures, and
+// of those further off than so many standard deviations nothing is left. What V gains by such
+// changes is allowed for to second order. Where they may be more they are computed, and may come to
+// bentRow.
 const (
-	nearRow = 1e-3
-	bentRow = 0.1
+	nearRow  = 1e-5
+	bentNear = 8
+	bentRow  = 0.1
 )
 
 // roundedRow is the relative change of a slope up to which it is laid to the weight of its row.
@@ -185,8 +189,8 @@ func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int
 			off += g * math.Abs(drift[n])
 		}
 		offs[n-lo] = off
-		if near := nearRow * g * min(math.Sqrt(s.V[n]), 1); off <= near {
-			bents[n-lo] = nearRow * (off / near)
+		if unit := g * min(math.Sqrt(s.V[n]), 1); off <= nearRow*unit {
+			bents[n-lo] = bentNear * off / unit
 		} else {
 			b.rows, b.far = append(b.rows, n), append(b.far, 2*off/g)
 		}
