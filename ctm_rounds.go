@@ -126,7 +126,7 @@ func (r *ctmRounds) blank() *rounds.Part {
 	if r.Round == 0 {
 		p.Docs = rounds.NewDocs(r.most, wordsOfRounds, r.m.terms)
 	} else {
-		p.Sums = &rounds.Sums{}
+		p.Sums = &rounds.Sums{} // without room yet
 	}
 	return p
 }
@@ -356,9 +356,7 @@ func (a *ctmAdder) state(c *save.State, p *rounds.Part) {
 		a.size(p.ID.Round)); first || c.Err() != nil {
 		return
 	}
-	if a.fitted(c, &a.at); c.Reading() {
-		p.Room()
-	}
+	a.fitted(c, &a.at)
 }
 
 // newAdder implements addedItem.

@@ -122,6 +122,8 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 	if p.First != nil {
 		d = a.width()
 	}
+	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks) == 0),
+		"a shard of rows with other sums")
 	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.x.RawMatrix().Cols == a.width()), "rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
 	for _, l := range p.Looks {
 		if c.Reading() {

@@ -531,10 +531,63 @@ func TestGLMRowsLearn(t *testing.T) {
 	}
 }
 
-// TestGLMRowsMany checks a fit to 50 columns, of a million rows with -long, against that in memory.
+// TestGLMRowsCollinear checks columns that are nearly multiples of one another, or of one value,
+// against fits in memory.
+func TestGLMRowsCollinear(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 1))
+	const n = 20_000
+	for _, columns := range few([]func(x float64) []float64{
+		func(x float64) []float64 { return []float64{x, 100*x + 1e-6*rng.NormFloat64(), 1e8 + x} },
+		func(x float64) []float64 { return []float64{x, 100*x + 1e-6*rng.NormFloat64()} },
+		func(x float64) []float64 { return []float64{x, 1e8 + x} },
+		func(x float64) []float64 { return []float64{1, x, 1e4 + x, x} },
+	}, 1) {
+		for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 1}} {
+			rows := make([]Row, n)
+			for i := range rows {
+				x := rng.NormFloat64()
+				r := &rows[i]
+				r.Val = columns(x)
+				switch eta := 0.5*x - 0.3; lik.(type) {
+				case Poisson:
+					r.Y = math.Floor(math.Exp(eta) + rng.Float64())
+				case GaussianNoise:
+					r.Y = eta + rng.NormFloat64()
+				default:
+					r.Y = plusMinus(eta+rng.NormFloat64() > 0)
+				}
+			}
+			d := len(rows[0].Val)
+			x, y := mat.NewDense(n, d, nil), make([]float64, n)
+			for i, r := range rows {
+				x.SetRow(i, r.Val)
+				y[i] = r.Y
+			}
+			for _, sd := range []float64{1e-3, 1, 1e3} {
+				opt := &GLMOptions{PriorSD: sd}
+				_, res := fitRows(t, each(rows), d, lik, opt, nil)
+				g, err := NewGLM(x, y, lik, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, want := fitGLM(t, g, nil)
+				off := want.ELBO - res.ELBO
+				if res.Status != Converged || !(res.GapBound <= 0.01 && off <= res.GapBound) ||
+					!(off >= -want.GapBound-res.ELBOErr) {
+					t.Errorf("%s, prior sd %v, row %v: %v, and in memory %v",
+						typeName(lik), sd, rows[0].Val, res, want)
+				}
+			}
+		}
+	}
+}
+
+// TestGLMRowsMany checks a fit to 50 columns, of 100,000 rows with -long, against that in memory. A
+// million rows are in bench/rounds.
 func TestGLMRowsMany(t *testing.T) {
 	notShort(t)
-	r := madeRows{lik: BernoulliLogit{}, n: longer(1_000_000, 30_000), d: 50, dense: 50, plain: true}
+	r := madeRows{lik: BernoulliLogit{}, n: longer(100_000, 30_000), d: 50, dense: 50, plain: true}
 	_, res := fitRows(t, r.all, r.d, r.lik, nil, &Solver{Goal: 1e-6})
 	x, y, _, _ := r.kept()
 	g, err := NewGLM(x, y, r.lik, nil)

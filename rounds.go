@@ -189,7 +189,9 @@ func (s *Shard[R]) state(c *save.State) {
 			return
 		}
 	}
-	s.adder.state(c, s.part)
+	if s.adder.state(c, s.part); c.Reading() {
+		s.part.Room()
+	}
 }
 
 // An addedItem is the type of an item that shards take.

@@ -12,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/mat"
 )
 
 // blocksOf cuts rows into blocks of so many, which it copies.
@@ -312,44 +315,20 @@ func TestRoundsErrors(t *testing.T) {
 	refused("a shard of rows as one of documents", (&Shard[Document]{}).UnmarshalBinary(empty), ErrFile, "GLM")
 }
 
-// TestShardMutations checks that no change of a saved shard is accepted.
+// TestShardMutations checks that no change of a saved shard or driver is accepted.
 func TestShardMutations(t *testing.T) {
 	t.Parallel()
-	made := madeRows{lik: Poisson{}, n: 400, d: 3, dense: 2}
-	r, err := NewGLMRounds(3, made.lik, nil)
-	if err != nil {
-		t.Fatal(err)
+	for _, f := range roundFiles(t) {
+		refuseChanges(t, f.shards, f.readShard)
+		refuseChanges(t, f.drivers, f.readDriver)
 	}
-	var files [][]byte
-	for range 2 {
-		s := r.Shard()
-		empty, err := s.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Add(context.Background(), 5, made.all); err != nil {
-			t.Fatal(err)
-		}
-		full, err := s.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, empty, full)
-		if _, err := r.Step(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	refuseChanges(t, files, func(b []byte) (error, bool) {
-		s := &Shard[Row]{}
-		return s.UnmarshalBinary(b), s.part != nil
-	})
 }
 
 // refuseChanges checks that 10,000 changes of files are refused, and that nothing was read.
 func refuseChanges(t *testing.T, files [][]byte, read func([]byte) (err error, some bool)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
-	for i := range 10_000 {
+	for i := range shorter(10_000, 1000) {
 		b := append([]byte(nil), files[i%len(files)]...)
 		at := rng.IntN(len(b))
 		var how string
@@ -377,43 +356,172 @@ func refuseChanges(t *testing.T, files [][]byte, read func([]byte) (err error, s
 	}
 }
 
-// FuzzShard checks that bodies of a shard of any content are read or refused, and that what is read
-// can be merged and saved.
-func FuzzShard(f *testing.F) {
-	made := madeRows{lik: Poisson{}, n: 40, d: 2, dense: 1}
-	r, err := NewGLMRounds(2, made.lik, nil)
-	if err != nil {
-		f.Fatal(err)
+// roundsFiles are saved shards and drivers of a model, of the first round and the two that follow,
+// the shards without items and with some.
+type roundsFiles struct {
+	shards, drivers [][]byte
+	// they report whether there is something in what was read
+	readShard, readDriver func([]byte) (error, bool)
+	// they read a body of any content, and use what they get
+	fuzzShard, fuzzDriver func(*testing.T, []byte)
+}
+
+// roundFiles returns those of all models.
+func roundFiles(t testing.TB) []roundsFiles {
+	t.Helper()
+	counts := madeRows{lik: Poisson{}, n: 40, d: 2, dense: 1}
+	var rows []Row
+	for _, b := range blocksOf(t, counts.all, 40) {
+		rows = append(rows, b...)
 	}
-	for range 2 {
+	z := mat.NewDense(3, 2, []float64{0, 0, 1, 1, -1, 0})
+	c, _ := syntheticCTM(12, 2, 6, 9, mat.NewSymDense(2, []float64{1, 0, 0, 1}), 1)
+	topics := mat.NewDense(2, 6, []float64{1, 2, 3, 4, 5, 6, 6, 5, 4, 3, 2, 1})
+	return []roundsFiles{
+		filesOf(t, must(NewGLMRounds(2, counts.lik, nil)), rows),
+		filesOf(t, must(NewGLMRounds(2, counts.lik, &GLMOptions{Intercept: true, Autoscale: true})),
+			rows),
+		filesOf(t, must(NewSparseGPRounds(z, SquaredExp{Scale: 1, Length: 1}, counts.lik, nil)), rows),
+		filesOf(t, must(NewCTMRounds(6, 2, &CTMOptions{Topics: topics})), c.Docs),
+	}
+}
+
+// filesOf returns those of a model.
+func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles) {
+	t.Helper()
+	for range 3 {
 		s := r.Shard()
-		for range 2 {
-			b, err := s.MarshalBinary()
-			if err != nil {
-				f.Fatal(err)
-			}
-			body, err := readBody(bytes.NewReader(b), shardFile)
-			if err != nil {
-				f.Fatal(err)
-			}
-			f.Add(body)
-			if s.Len() == 0 {
-				if err := s.Add(context.Background(), 1, made.all); err != nil {
-					f.Fatal(err)
-				}
-			}
+		f.shards, f.drivers = append(f.shards, must(s.MarshalBinary())), append(f.drivers,
+			must(r.MarshalBinary()))
+		if err := s.Add(context.Background(), 5, each(items)); err != nil {
+			t.Fatal(err)
 		}
+		f.shards = append(f.shards, must(s.MarshalBinary()))
 		if _, err := r.Step(s); err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
 	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		s := &Shard[Row]{}
+	f.readShard = func(b []byte) (error, bool) {
+		s := &Shard[R]{}
+		return s.UnmarshalBinary(b), s.part != nil
+	}
+	f.readDriver = func(b []byte) (error, bool) {
+		r := &Rounds[R, P]{}
+		return r.UnmarshalBinary(b), r.engine != nil
+	}
+	f.fuzzShard = func(t *testing.T, body []byte) {
+		s := &Shard[R]{}
 		if !readFuzzed(t, shardFile, body, s) {
 			return
 		}
-		_ = r.Shard().Merge(s)
-		_, _ = r.Step(s)
+		for _, b := range f.drivers {
+			r := &Rounds[R, P]{}
+			if err := r.UnmarshalBinary(b); err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Shard().Merge(s)
+			_, _ = r.Step(s)
+		}
+		if err := s.Add(t.Context(), 77, each(items[:5])); err == nil {
+			_ = must(s.MarshalBinary())
+		}
+	}
+	f.fuzzDriver = func(t *testing.T, body []byte) {
+		r := &Rounds[R, P]{}
+		if !readFuzzed(t, roundsFile, body, r) {
+			return
+		}
+		s := r.Shard()
+		if err := s.Add(t.Context(), 5, each(items)); err == nil {
+			_, _ = r.Step(s)
+		}
+		_, _ = r.Posterior()
+	}
+	return f
+}
+
+// FuzzShard checks that bodies of a shard of any content are read or refused, and that what is read
+// can be merged, stepped with, added to and saved.
+func FuzzShard(f *testing.F) {
+	all := roundFiles(f)
+	for _, m := range all {
+		for _, b := range m.shards {
+			f.Add(must(readBody(bytes.NewReader(b), shardFile)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, m := range all {
+			m.fuzzShard(t, body)
+		}
+	})
+}
+
+// FuzzRounds checks that bodies of a saved driver of any content are read or refused, and that what
+// is read goes on.
+func FuzzRounds(f *testing.F) {
+	all := roundFiles(f)
+	for _, m := range all {
+		for _, b := range m.drivers {
+			f.Add(must(readBody(bytes.NewReader(b), roundsFile)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, m := range all {
+			m.fuzzDriver(t, body)
+		}
+	})
+}
+
+// BenchmarkDigits measures which part of the CPU time of a pass the sums take that do not depend on
+// their order: blocks of 8192 rows and of 64 documents over 10,000 terms.
+func BenchmarkDigits(b *testing.B) {
+	ctx := context.Background()
+	part := func(b *testing.B, numbers int, add func(block uint64) error) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		x := make([]float64, numbers)
+		for i := range x {
+			x[i] = rng.NormFloat64()
+		}
+		start, n := cputime.Seconds(), uint64(0)
+		for b.Loop() {
+			if err := add(n + 1); err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		pass := cputime.Seconds() - start
+		sums := rounds.NewSums(numbers)
+		start = cputime.Seconds()
+		for range n {
+			sums.Add(x)
+		}
+		b.ReportMetric(100*(cputime.Seconds()-start)/pass, "%digits")
+	}
+	for _, d := range []int{3, 30, 123, 300} {
+		b.Run(fmt.Sprintf("GLM/%d", d), func(b *testing.B) {
+			made := madeRows{lik: BernoulliLogit{}, n: rowsBlock, d: d, dense: d, plain: true}
+			rows := blocksOf(b, made.all, rowsBlock)[0]
+			r := must(NewGLMRounds(d, made.lik, nil))
+			s := r.Shard()
+			if err := s.Add(ctx, 0, each(rows)); err != nil {
+				b.Fatal(err)
+			}
+			must(r.Step(s))
+			s = r.Shard()
+			part(b, 2+d+d*(d+1)/2, func(block uint64) error { return s.Add(ctx, block, each(rows)) })
+		})
+	}
+	b.Run("CTM", func(b *testing.B) {
+		const terms, topics = 10_000, 10
+		c, _ := syntheticCTM(64, 5, terms, 200, correlated(), 1)
+		r := must(NewCTMRounds(terms, topics, nil))
+		s := r.Shard()
+		if err := s.Add(ctx, 0, each(c.Docs)); err != nil {
+			b.Fatal(err)
+		}
+		must(r.Step(s))
+		s = r.Shard()
+		part(b, terms*topics, func(block uint64) error { return s.Add(ctx, block, each(c.Docs)) })
 	})
 }
 

@@ -66,11 +66,49 @@ func TestTable(t *testing.T) {
 	if _, block, _, ok := tables.Lookup(string(readme), "rounds"); !ok || strings.TrimSpace(block) != strings.TrimSpace(table(rows)) {
 		t.Error("the table of bench/README.md is not that of rounds.csv; go generate ./bench/rounds")
 	}
-	text, err := rowsTable("rows.csv")
+	for block, of := range map[string]struct {
+		file  string
+		table func(string) (string, error)
+	}{"rounds rows": {"rows.csv", rowsTable}, "rounds topics": {"topics.csv", topicsTable}} {
+		text, err := of.table(of.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, have, _, ok := tables.Lookup(string(readme), block); !ok || strings.TrimSpace(have) != strings.TrimSpace(text) {
+			t.Errorf("the table of bench/README.md is not that of %s; go generate ./bench/rounds", of.file)
+		}
+	}
+}
+
+// TestFitTopics checks that topics do not depend on the number of shards, and that the stored file
+// has one posterior.
+func TestFitTopics(t *testing.T) {
+	t.Parallel()
+	var blocks [][]pgsvi.Document
+	for i := range 40 {
+		d := pgsvi.Document{Words: []int{i % 3, 3 + i%4}, Counts: []float64{float64(1 + i%5), 2}}
+		blocks = append(blocks, []pgsvi.Document{d})
+	}
+	var want row
+	for _, shards := range []int{1, 5, 64} {
+		x, p, err := fitTopics(context.Background(), blocks, 7, shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want.sha == "" {
+			want = x
+		}
+		if x.sha != want.sha || x.elbo != want.elbo || x.rounds != topicsRounds || len(p.Mu(nil)) != topicsOfAP {
+			t.Errorf("%d shards: %+v, want %+v", shards, x, want)
+		}
+	}
+	records, err := readRecords("topics.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, block, _, ok := tables.Lookup(string(readme), "rounds rows"); !ok || strings.TrimSpace(block) != strings.TrimSpace(text) {
-		t.Error("the table of bench/README.md is not that of rows.csv; go generate ./bench/rounds")
+	for _, r := range records {
+		if r[9] != records[0][9] || r[4] != records[0][4] {
+			t.Errorf("%s shards: another posterior", r[1])
+		}
 	}
 }

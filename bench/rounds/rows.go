@@ -83,6 +83,10 @@ func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) 
 		fmt.Fprintln(stderr, r)
 		records = append(records, r)
 	}
+	return writeRecords(out, records)
+}
+
+func writeRecords(out string, records [][]string) error {
 	f, err := os.Create(out)
 	if err != nil {
 		return err
@@ -90,16 +94,25 @@ func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) 
 	return errors.Join(csv.NewWriter(f).WriteAll(records), f.Close())
 }
 
-// rowsTable returns the table of a file of measureRows.
-func rowsTable(file string) (string, error) {
+// readRecords returns the lines of a file of writeRecords, without the first.
+func readRecords(file string) ([][]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
 	records, err := csv.NewReader(f).ReadAll()
 	if err != nil || len(records) == 0 {
-		return "", errors.Join(err, fmt.Errorf("%s has no rows", file))
+		return nil, errors.Join(err, fmt.Errorf("%s has no lines", file))
 	}
-	return tables.Markdown([]string{"rows", "columns", "passes", "proved within", "CPU s", "peak MB"}, records[1:]), nil
+	return records[1:], nil
+}
+
+// rowsTable returns the table of a file of measureRows.
+func rowsTable(file string) (string, error) {
+	records, err := readRecords(file)
+	if err != nil {
+		return "", err
+	}
+	return tables.Markdown([]string{"rows", "columns", "passes", "proved within", "CPU s", "peak MB"}, records), nil
 }

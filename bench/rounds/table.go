@@ -79,6 +79,12 @@ func load(file string) ([]row, error) {
 	return rows, nil
 }
 
+// roundsTable returns the table of a file of write.
+func roundsTable(file string) (string, error) {
+	rows, err := load(file)
+	return table(rows), err
+}
+
 // table returns the rows as Markdown.
 func table(rows []row) string {
 	var cells [][]string

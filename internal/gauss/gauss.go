@@ -1071,6 +1071,9 @@ func CheckDiagonal(v []float64, d int, name string) error {
 // State is that of a Gaussian of d weights.
 func (s *State) State(c *save.State, d int) {
 	if c.Reading() {
+		if !c.Holds(d+1, d) {
+			return
+		}
 		s.Resize(d)
 		s.hasInv = false
 	}

@@ -37,8 +37,11 @@ func triangle(d int) int { return d * (d + 1) / 2 }
 
 // NewLook returns a look at q, of d weights, of no rows.
 func NewLook(q *gauss.State, d int) *Look {
-	return &Look{At: q, d: d, sums: NewSums(2 + d + triangle(d)), certain: true}
+	return &Look{At: q, d: d, sums: NewSums(lookSums(d)), certain: true}
 }
+
+// lookSums returns the number of sums of a look, without those of clip.
+func lookSums(d int) int { return 2 + d + triangle(d) }
 
 // Lane is the scratch memory of a goroutine that adds rows.
 type Lane struct {
@@ -173,7 +176,7 @@ func (l *Look) State(c *save.State, d int) {
 	if c.Reading() {
 		l.d, l.sums, l.clip = d, &Sums{}, nil
 	}
-	l.sums.State(c, 2+d+triangle(d))
+	l.sums.State(c, lookSums(d))
 	clipped := l.clip != nil
 	if c.Bool(&clipped); clipped {
 		if c.Reading() {

@@ -279,17 +279,17 @@ func (p *Part) Merge(o *Part) error {
 	return nil
 }
 
-// mostLooks is the most states that are raced in one look, mostSample the largest sample, and
-// mostSize the largest Size of a linear model and of others.
+// mostLooks is the most states that are raced in one look, mostSample the largest sample, mostSize
+// the largest Size of a linear model, whose squares fit no memory above it, and mostSums of others.
 const (
 	mostLooks  = 3
 	mostSample = 1 << 20
-	mostSize   = 1 << 20
+	mostSize   = 1 << 16
 	mostSums   = 1 << 30
 )
 
-// State writes or reads p without its states. Of a part without blocks, what holds sums of a model
-// that is no linear one has no room until Room. The error of a part that was not added to its end
+// State writes or reads p without its states. A part without blocks that was read has no room for
+// sums until Room. The error of a part that was not added to its end
 // is that of Merge.
 func (p *Part) State(c *save.State) {
 	if err := p.whole(); err != nil {
@@ -331,7 +331,7 @@ func (p *Part) State(c *save.State) {
 			p.Sums = &Sums{}
 		}
 		for range n {
-			p.Looks = append(p.Looks, NewLook(nil, p.Size))
+			p.Looks = append(p.Looks, &Look{d: p.Size, certain: true})
 		}
 	}
 	if p.Blocks.Empty() || c.Err() != nil {
@@ -352,9 +352,15 @@ func (p *Part) State(c *save.State) {
 	}
 }
 
-// Room makes room for Size sums in a part without blocks that was read.
+// Room makes room for sums in a part without blocks that was read.
 func (p *Part) Room() {
-	if p.Sums != nil && p.Blocks.Empty() {
+	if !p.Blocks.Empty() {
+		return
+	}
+	for _, l := range p.Looks {
+		l.sums = NewSums(lookSums(l.d))
+	}
+	if p.Sums != nil {
 		p.Sums = NewSums(p.Size)
 	}
 }

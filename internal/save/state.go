@@ -61,6 +61,15 @@ func (s *State) Check(ok bool, format string, args ...any) {
 	}
 }
 
+// Holds reports whether so many times n numbers, that are about to be read, may be there. If not it
+// is a fault, before room is made for them.
+func (s *State) Holds(times, n int) bool {
+	if s.Reading() && n > 0 && times > len(s.b)/8/n {
+		s.err = fault("the state ends too early")
+	}
+	return s.err == nil
+}
+
 // take returns the next n bytes, nil if there are fewer.
 func (s *State) take(n int) []byte {
 	if s.err != nil {
