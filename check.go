@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/loo"
@@ -16,7 +15,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/psis"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -577,7 +575,7 @@ func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
-	return newPSIS(ctx, env, g.dim(), draws, g.samplers(q))
+	return newPSIS(ctx, env, g.dim(), draws, loo.WeightSamplers(&g.lin, q.mean, q.cov))
 }
 
 // fits returns an error unless q is over the weights of g.
@@ -595,88 +593,6 @@ func (g *GLM) fits(q *GLMPosterior) error {
 		return fmt.Errorf("pgsvi: the posterior has another prior than the model: %w", ErrParam)
 	}
 	return nil
-}
-
-// samplers returns samplers of q for the joint density of g. With δ = w − m and u = m − μ0,
-//
-//	log p(w)/q(w) = −½uᵀΛ0u − uᵀΛ0δ + ½δᵀ(V⁻¹ − Λ0)δ − ½(log|V⁻¹| − log|Λ0|).
-func (g *GLM) samplers(q *GLMPosterior) func() psis.Sampler {
-	d := g.dim()
-	u, slope := make([]float64, d), make([]float64, d)
-	floats.SubTo(u, q.mean, g.lin.Prior.Mean)
-	g.lin.Prior.Mul(slope, u, 1)
-	eta := make([]float64, g.Len())
-	g.lin.X.Mul(eta, u, nil)
-	return func() psis.Sampler {
-		w := &excessWork{make([]float64, d), make([]float64, d), make([]float64, min(psisRows, g.Len())*psis.Chunk)}
-		return func(z, r []float64, rng *rand.Rand) error {
-			clear(z)
-			for s := range len(z) / d {
-				delta := z[s*d : (s+1)*d]
-				if err := q.cov.Draw(delta, rng); err != nil {
-					return err
-				}
-				if r != nil {
-					square, logDet := g.excess(q.cov, delta, w)
-					r[s] = 0.5*(square-logDet) - 0.5*floats.Dot(slope, u) - floats.Dot(slope, delta)
-				}
-			}
-			for lo := 0; r != nil && lo < g.Len(); lo += psisRows {
-				hi := min(g.Len(), lo+psisRows)
-				rows := w.eta[:len(r)*(hi-lo)]
-				g.lin.X.MulRows(rows, z, lo, hi)
-				for s := range r {
-					l, err := g.lin.Terms.Excess(lo, rows[s*(hi-lo):(s+1)*(hi-lo)], eta, nil, nil)
-					if err != nil {
-						return err
-					}
-					r[s] += l
-				}
-			}
-			for s := range len(z) / d {
-				floats.Add(z[s*d:(s+1)*d], q.mean)
-			}
-			return nil
-		}
-	}
-}
-
-// psisRows is the number of rows whose linear predictors are taken together.
-const psisRows = 512
-
-// excessWork is scratch: two vectors of the weights, and linear predictors of some rows.
-type excessWork struct{ a, b, eta []float64 }
-
-// excess returns δᵀ(V⁻¹ − Λ0)δ and log|V⁻¹| − log|Λ0| for V of the form c.
-func (g *GLM) excess(c gauss.Cov, delta []float64, w *excessWork) (square, logDet float64) {
-	d := len(delta)
-	switch c := c.(type) {
-	case *gauss.Dual:
-		eta := make([]float64, c.X.Rows)
-		c.X.Mul(eta, delta, nil)
-		for n, e := range eta {
-			square += c.Gamma[n] * e * e
-		}
-		return square, c.Fac.LogDet
-	case *gauss.Full:
-		copy(w.a, delta)
-		dense.Trmv(blas.Trans, dense.LowerTriangle(c.S.L, d), dense.Vector(w.a))
-		square, logDet = floats.Dot(w.a, w.a), c.S.LogDet
-	case *gauss.LowRank:
-		t := make([]float64, c.Rank)
-		for j, x := range delta {
-			square += c.D[j] * x * x
-			floats.AddScaled(t, x, c.U[j*c.Rank:(j+1)*c.Rank])
-		}
-		square, logDet = square+floats.Dot(t, t), c.LogDet
-	case gauss.Diagonal:
-		for j, v := range c {
-			square += delta[j] * delta[j] / v
-			logDet -= math.Log(v)
-		}
-	}
-	g.lin.Prior.Mul(w.b, delta, 1)
-	return square - floats.Dot(delta, w.b), logDet - g.lin.Prior.LogDet()
 }
 
 // LOO is leave-one-out cross-validation, by the cavities of q, which must have seen all rows of

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/floats"
 )
 
 // GLMStream fits a generalised linear model with a full covariance in one pass over the rows
@@ -506,12 +504,12 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	if !(next.Pivot(&s.w) >= least) {
 		return fmt.Errorf("pgsvi: rounding leaves nothing of what is known without these %d rows; fit the rows that stay: %w", removed, ErrNotPosDef)
 	}
-	if off := meanRounding(next, &s.w); !(off <= mostMeanRounding) {
+	if off := next.MeanRounding(&s.w); !(off <= mostMeanRounding) {
 		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard deviations; fit the rows that stay: %w",
 			removed, off, ErrNotPosDef)
 	}
 	if _, exact := likOf(s.g.lin.Terms).(GaussianNoise); !exact {
-		off := amplification(next, &s.w) * math.Sqrt(2*site.WeightBlockFine)
+		off := next.Amplification(&s.w) * math.Sqrt(2*site.WeightBlockFine)
 		if !(off <= mostSiteError) {
 			return fmt.Errorf("pgsvi: without these %d rows little is left of what is known, and the mean may be %.2g standard deviations off; fit the rows that stay: %w",
 				removed, off, ErrNotPosDef)
@@ -534,63 +532,9 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 // leaves, in standard deviations: that is then off by less than 1e-6 of them.
 const mostMeanRounding = 2e-7
 
-// roundingTrials is the number of errors that meanRounding tries.
-const roundingTrials = 4
-
-// meanRounding estimates by how many standard deviations the mean of next is off because of the
-// rounding δ of the mean of w: √(δᵀΛVΛδ), where Λ is the precision of w and V the covariance of
-// next, which is w without some rows. It tries a few errors δ_j = ±ε·w_j.
-func meanRounding(next, w *gauss.State) (most float64) {
-	d := len(w.Mean)
-	rng := rand.New(rand.NewPCG(seed1, seed2))
-	none, delta := &design.Matrix{Cols: d}, &gauss.State{Mean: make([]float64, d)}
-	var r dense.Double
-	r.Resize(d)
-	for range roundingTrials {
-		for j, m := range w.Mean {
-			delta.Mean[j] = dense.Epsilon * m * float64(1-2*int(rng.Uint64()&1))
-		}
-		w.Residual(r, delta, none, nil, &design.Work{})
-		next.Whiten(r)
-		most = max(most, floats.Norm(r.Hi, 2))
-	}
-	return most
-}
-
 // mostSiteError is the most that may come of sites that are not at their best, in standard
 // deviations.
 const mostSiteError = 1
-
-// amplificationTurns is the number of turns of the power method: fewer find a tenth less in most
-// cases.
-const amplificationTurns = 8
-
-// amplification returns the largest ratio of a variance under next to that under w: the largest
-// eigenvalue of VΛ, with V the covariance of next and Λ the precision of w. Errors of sites, in
-// standard deviations, grow by as much when rows are removed.
-func amplification(next, w *gauss.State) (most float64) {
-	d := len(w.Mean)
-	rng := rand.New(rand.NewPCG(seed1, seed2))
-	none, x := &design.Matrix{Cols: d}, &gauss.State{Mean: make([]float64, d)}
-	x.Widen()
-	clear(x.MeanLow)
-	for j := range x.Mean {
-		x.Mean[j] = rng.NormFloat64() / math.Sqrt(w.P[j*d+j])
-	}
-	var r, scratch dense.Double
-	r.Resize(d)
-	size := w.Square(x, &scratch)
-	for range amplificationTurns {
-		w.Residual(r, x, none, nil, &design.Work{})
-		next.Apply(r)
-		for j := range r.Hi {
-			x.Mean[j], x.MeanLow[j] = r.Hi[j]/math.Sqrt(size), r.Lo[j]/math.Sqrt(size)
-		}
-		size = w.Square(x, &scratch)
-		most = max(most, math.Sqrt(size))
-	}
-	return most
-}
 
 // removeKnown takes rows out of a stream that has all its rows. If one of them is not among these,
 // what the rows contribute is taken out.

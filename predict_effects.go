@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/effect"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/table"
 	"gonum.org/v1/gonum/floats"
@@ -148,22 +148,9 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 		e.Base += p.mean[p.Cols()]
 	}
 	e.Value = e.Base
-	parts := &design.Rows{Cols: p.Dim(), Ptr: []int{0}}
-	for c, name := range names {
-		r := Effect{Name: name}
-		for _, j := range features[c] {
-			d := row[j] - base[j]
-			r.Mean += d * p.mean[j]
-			parts.Ind, parts.Val = append(parts.Ind, int32(j)), append(parts.Val, d)
-		}
-		parts.Ptr = append(parts.Ptr, len(parts.Ind))
-		e.Rows = append(e.Rows, r)
+	for c, r := range effect.Contributions(row, base, features, p.mean, p.cov) {
+		e.Rows = append(e.Rows, Effect{names[c], r.Mean, r.SD})
 		e.Value += r.Mean
-	}
-	v := make([]float64, len(names))
-	p.cov.Variances(v, &design.Matrix{Rows: len(names), Cols: p.Dim(), Sparse: parts}, nil)
-	for c := range e.Rows {
-		e.Rows[c].SD = math.Sqrt(math.Max(0, v[c]))
 	}
 	slices.SortStableFunc(e.Rows, func(a, b Effect) int {
 		return cmp.Compare(math.Abs(b.Mean), math.Abs(a.Mean))
@@ -228,33 +215,26 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 	if err != nil {
 		return nil, err
 	}
-	e := &Effects{Rows: make([]Effect, p.Cols())}
-	for j := range e.Rows {
-		e.Rows[j].Name = p.names[j]
-	}
-	if err := a.slopes(e.Rows); err != nil {
+	found := make([]effect.Effect, p.Cols())
+	if err := a.Slopes(found); err != nil {
 		return nil, err
 	}
 	for _, c := range features {
-		levels := slices.DeleteFunc(slices.Clone(c), func(j int) bool { return !a.binary[j] })
-		if err := a.levels(e.Rows, levels); err != nil {
+		levels := slices.DeleteFunc(slices.Clone(c), func(j int) bool { return !a.Binary(j) })
+		if err := a.Levels(found, levels); err != nil {
 			return nil, err
 		}
 	}
-	e.title = fmt.Sprintf("effect on %s, mean of %d rows", outcomeName(p.lik), len(a.m))
+	e := &Effects{}
+	for j, r := range found {
+		e.Rows = append(e.Rows, Effect{p.names[j], r.Mean, r.SD})
+	}
+	e.title = fmt.Sprintf("effect on %s, mean of %d rows", outcomeName(p.lik), len(a.M))
 	return e, nil
 }
 
-// average are rows over which effects are averaged.
-type average struct {
-	p      *GLMPosterior
-	x      *design.Matrix
-	m, v   []float64 // of the latent values
-	binary []bool    // of each feature: 0 or 1 in all rows
-	diag   []float64 // of V
-}
-
-func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*average, error) {
+// newAverage returns the rows of x, to average effects over them.
+func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*effect.Average, error) {
 	if err := checkMatrix("x", x); err != nil {
 		return nil, err
 	}
@@ -271,137 +251,27 @@ func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*average, err
 	if i, ok := dense.AllFinite(offset); !ok {
 		return nil, fmt.Errorf("pgsvi: EffectOptions.Offset[%d] is %v: %w", i, offset[i], ErrNotFinite)
 	}
-	a := &average{p: p, x: newDesign(x, p.opt.Intercept)}
-	if err := a.x.Check(); err != nil {
+	a := &effect.Average{X: newDesign(x, p.opt.Intercept), Mean: p.mean, Cov: p.cov}
+	if err := a.X.Check(); err != nil {
 		return nil, err
 	}
-	a.m, a.v = latentSlices(n)
-	p.latent(a.m, a.v, x)
+	a.M, a.V = latentSlices(n)
+	p.latent(a.M, a.V, x)
 	if offset != nil {
-		floats.Add(a.m, offset)
+		floats.Add(a.M, offset)
 	}
-	a.diag = make([]float64, p.Dim())
-	p.cov.Diag(a.diag)
-	a.binary = make([]bool, cols)
-	for j := range a.binary {
-		a.binary[j] = true
-	}
-	for i := range n {
-		ind, val := a.x.Row(i)
-		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
-			if v != 0 && v != 1 && j < cols {
-				a.binary[j] = false
-			}
-		}
-	}
+	a.Expect = p.expectOutcomes
+	a.Begin(cols)
 	return a, nil
 }
 
-// slopes stores the effects of the features that are not binary. With η_i ~ N(m_i, v_i), s = mean
-// of E[μ′(η_i)] and u = mean of E[μ″(η_i)] x_i, that of feature j is s m_j + (Vu)_j, and its
-// gradient in the weights m_j u + s e_j.
-func (a *average) slopes(rows []Effect) error {
-	if !slices.Contains(a.binary, false) {
-		return nil
-	}
-	n, d := len(a.m), a.p.Dim()
-	first, second := make([]float64, n), make([]float64, n)
-	if err := a.expect(a.m, a.v, nil, first, second); err != nil {
-		return err
-	}
-	s := floats.Sum(first) / float64(n)
-	floats.Scale(1/float64(n), second)
-	u, vu := make([]float64, d), make([]float64, d)
-	a.x.AddMulT(u, second, nil)
-	a.p.cov.Mul(vu, u)
-	square := floats.Dot(u, vu)
-	for j := range rows {
-		if m := a.p.mean[j]; !a.binary[j] {
-			rows[j].Mean = s*m + vu[j]
-			rows[j].SD = math.Sqrt(math.Max(0, m*m*square+2*m*s*vu[j]+s*s*a.diag[j]))
-		}
-	}
-	return nil
-}
-
-// levels stores the effects of the binary features of a column. Row i without them is x0_i, with
-// latent moments of it less those that are 1, and x0_i + e_j is that of level j. The gradient in
-// the weights is the mean of E[μ′] at the level times x0_i + e_j, less E[μ′] at x0_i times x0_i.
-func (a *average) levels(rows []Effect, levels []int) error {
-	if len(levels) == 0 {
-		return nil
-	}
-	p, n, d := a.p, len(a.m), a.p.Dim()
-	// Ve_j and x_iᵀVe_j
-	cov, cross := make([][]float64, len(levels)), make([][]float64, len(levels))
-	value := make([][]float64, len(levels)) // x_ij
-	unit := make([]float64, d)
-	for k, j := range levels {
-		cov[k], cross[k], value[k] = make([]float64, d), make([]float64, n), make([]float64, n)
-		unit[j] = 1
-		p.cov.Mul(cov[k], unit)
-		a.x.Mul(cross[k], cov[k], nil)
-		a.x.Mul(value[k], unit, nil)
-		unit[j] = 0
-	}
-	m0, v0 := slices.Clone(a.m), slices.Clone(a.v)
-	for i := range n {
-		for k := range levels {
-			if value[k][i] == 0 {
-				continue
-			}
-			m0[i] -= p.mean[levels[k]]
-			v0[i] -= 2 * cross[k][i]
-			for l := range levels {
-				v0[i] += value[l][i] * cov[k][levels[l]]
-			}
-		}
-		v0[i] = math.Max(0, v0[i])
-	}
-	f0, s0 := make([]float64, n), make([]float64, n)
-	if err := a.expect(m0, v0, f0, s0, nil); err != nil {
-		return err
-	}
-	m1, v1, f1, s1 := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
-	g, vg := make([]float64, d), make([]float64, d)
-	for k, j := range levels {
-		for i := range n {
-			c := cross[k][i]
-			for l := range levels {
-				c -= value[l][i] * cov[k][levels[l]]
-			}
-			m1[i], v1[i] = m0[i]+p.mean[j], math.Max(0, v0[i]+2*c+cov[k][j])
-		}
-		if err := a.expect(m1, v1, f1, s1, nil); err != nil {
-			return err
-		}
-		rows[j].Mean = (floats.Sum(f1) - floats.Sum(f0)) / float64(n)
-		up := floats.Sum(s1) / float64(n)
-		floats.Sub(s1, s0)
-		floats.Scale(1/float64(n), s1)
-		clear(g)
-		a.x.AddMulT(g, s1, nil)
-		for _, l := range levels {
-			g[l] = 0
-		}
-		g[j] = up
-		p.cov.Mul(vg, g)
-		rows[j].SD = math.Sqrt(math.Max(0, floats.Dot(g, vg)))
-	}
-	return nil
-}
-
-// expect stores E[μ(η)], E[μ′(η)] and E[μ″(η)] for each η ~ N(m, v), but for nil slices.
-func (a *average) expect(m, v, value, first, second []float64) error {
+// expectOutcomes is Expect of an effect.Average.
+func (p *GLMPosterior) expectOutcomes(m, v, value, first, second []float64) error {
 	errs := make([]error, len(m))
 	parallel.For(len(m), predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			var f, s, t float64
-			f, s, t, errs[i] = outcomeSlopes(a.p.lik, m[i], v[i], second != nil)
+			f, s, t, errs[i] = outcomeSlopes(p.lik, m[i], v[i], second != nil)
 			if value != nil {
 				value[i] = f
 			}
@@ -437,10 +307,6 @@ func outcome(l Likelihood, m, v float64) (float64, error) {
 	return mean, err
 }
 
-// outcomeStep is that of the differences of an outcome in m, in units of η: fourth-order
-// differences have an error of about 1e-10 for links of unit scale, and rounding one of 1e-12.
-const outcomeStep = 0.01
-
 // outcomeSlopes returns the outcome at N(m, v) and its first and, if wanted, second derivative in
 // m, which are E[μ′(η)] and E[μ″(η)].
 func outcomeSlopes(l Likelihood, m, v float64, second bool) (f, d1, d2 float64, err error) {
@@ -453,15 +319,7 @@ func outcomeSlopes(l Likelihood, m, v float64, second bool) (f, d1, d2 float64, 
 	case Poisson, NegativeBinomial, Gamma, Exponential, ZeroInflated, Weibull, LogNormal:
 		return f, f, f, nil
 	}
-	var at [4]float64 // at −2, −1, 1 and 2 steps
-	for k, step := range [4]float64{-2, -1, 1, 2} {
-		if at[k], err = outcome(l, m+step*outcomeStep, v); err != nil {
-			return 0, 0, 0, err
-		}
-	}
-	d1 = (8*(at[2]-at[1]) - (at[3] - at[0])) / (12 * outcomeStep)
-	if second {
-		d2 = (16*(at[1]+at[2]) - at[0] - at[3] - 30*f) / (12 * outcomeStep * outcomeStep)
-	}
-	return f, d1, d2, nil
+	at := func(m float64) (float64, error) { return outcome(l, m, v) }
+	d1, d2, err = effect.Derivatives(at, m, f, second)
+	return f, d1, d2, err
 }

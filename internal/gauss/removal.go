@@ -1,0 +1,67 @@
+package gauss
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"gonum.org/v1/gonum/floats"
+)
+
+// seed1 and seed2 are of draws that are the same for the same Gaussian.
+const seed1, seed2 = 0x5eed, 0xe1b0
+
+// roundingTrials is the number of errors that MeanRounding tries.
+const roundingTrials = 4
+
+// MeanRounding estimates by how many standard deviations the mean of s is off because of the
+// rounding δ of the mean of w: √(δᵀΛVΛδ), where Λ is the precision of w and V the covariance of s,
+// which is w without some rows. It tries a few errors δ_j = ±ε·w_j.
+func (s *State) MeanRounding(w *State) (most float64) {
+	d := len(w.Mean)
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	none, delta := &design.Matrix{Cols: d}, &State{Mean: make([]float64, d)}
+	var r dense.Double
+	r.Resize(d)
+	for range roundingTrials {
+		for j, m := range w.Mean {
+			delta.Mean[j] = dense.Epsilon * m * float64(1-2*int(rng.Uint64()&1))
+		}
+		w.Residual(r, delta, none, nil, &design.Work{})
+		s.Whiten(r)
+		most = max(most, floats.Norm(r.Hi, 2))
+	}
+	return most
+}
+
+// amplificationTurns is the number of turns of the power method: fewer find a tenth less in most
+// cases.
+const amplificationTurns = 8
+
+// Amplification returns the largest ratio of a variance under s to that under w: the largest
+// eigenvalue of VΛ, with V the covariance of s and Λ the precision of w. Errors of sites, in
+// standard deviations, grow by as much when rows are removed.
+func (s *State) Amplification(w *State) (most float64) {
+	d := len(w.Mean)
+	rng := rand.New(rand.NewPCG(seed1, seed2))
+	none, x := &design.Matrix{Cols: d}, &State{Mean: make([]float64, d)}
+	x.Widen()
+	clear(x.MeanLow)
+	for j := range x.Mean {
+		x.Mean[j] = rng.NormFloat64() / math.Sqrt(w.P[j*d+j])
+	}
+	var r, scratch dense.Double
+	r.Resize(d)
+	size := w.Square(x, &scratch)
+	for range amplificationTurns {
+		w.Residual(r, x, none, nil, &design.Work{})
+		s.Apply(r)
+		for j := range r.Hi {
+			x.Mean[j], x.MeanLow[j] = r.Hi[j]/math.Sqrt(size), r.Lo[j]/math.Sqrt(size)
+		}
+		size = w.Square(x, &scratch)
+		most = max(most, math.Sqrt(size))
+	}
+	return most
+}

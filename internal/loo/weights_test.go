@@ -1,0 +1,68 @@
+package loo
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// TestWeightSamplers checks log p(y, w) − log q(w) of draws, up to a constant, for two forms of V.
+func TestWeightSamplers(t *testing.T) {
+	const s2 = 0.5
+	x, y := []float64{1, 2, -1, 0.5, 3, 1}, []float64{1, -2, 0.5}
+	prior := gauss.Prior{Mean: []float64{0.3, -0.2}, Prec: []float64{2, 3}}
+	l := &site.LinearModel{
+		Terms: &term.Terms{Lik: noise(s2), Y: y},
+		X:     &design.Matrix{Rows: 3, Cols: 2, Dense: x},
+		Prior: prior,
+		Names: []string{"a", "b"},
+	}
+	// The terms of a linear model are functions of X(w − μ0).
+	l.Terms.Offset = make([]float64, 3)
+	l.X.Mul(l.Terms.Offset, prior.Mean, nil)
+	full := &gauss.State{}
+	full.Resize(2)
+	copy(full.P, []float64{5, 0, 1, 4})
+	if !full.Factor() {
+		t.Fatal("no precision")
+	}
+	mean := []float64{0.1, 0.4}
+	for name, c := range map[string]struct {
+		cov  gauss.Cov
+		prec [3]float64 // P00, P01, P11
+	}{
+		"full":     {&gauss.Full{S: full}, [3]float64{5, 1, 4}},
+		"diagonal": {gauss.Diagonal{0.25, 0.5}, [3]float64{4, 0, 2}},
+	} {
+		const draws = 8
+		z, r := make([]float64, 2*draws), make([]float64, draws)
+		draw := WeightSamplers(l, mean, c.cov)()
+		if err := draw(z, r, rand.New(rand.NewPCG(7, 8))); err != nil {
+			t.Fatal(err)
+		}
+		var first float64
+		for s := range draws {
+			w := z[2*s : 2*s+2]
+			var logp float64
+			for n := range y {
+				logp += noise(s2).LogProb(y[n], x[2*n]*w[0]+x[2*n+1]*w[1])
+			}
+			for j, p := range prior.Prec {
+				logp -= p * (w[j] - prior.Mean[j]) * (w[j] - prior.Mean[j]) / 2
+			}
+			a, b := w[0]-mean[0], w[1]-mean[1]
+			logp += (c.prec[0]*a*a + 2*c.prec[1]*a*b + c.prec[2]*b*b) / 2
+			if s == 0 {
+				first = logp - r[0]
+			}
+			if off := logp - r[s] - first; !(math.Abs(off) < 1e-12*(1+math.Abs(logp))) {
+				t.Errorf("%s: draw %d is off by %v", name, s, off)
+			}
+		}
+	}
+}
