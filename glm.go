@@ -213,7 +213,8 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		return nil, err
 	}
 	if classes == 1 { // of several the mean is that of all, and only differences count
-		g.addPriorMean()
+		g.offset = g.lin.Terms.Offset
+		g.lin.AddPriorMean()
 	}
 	g.setMeans(cols)
 	return g, nil
@@ -401,25 +402,6 @@ func (g *GLM) dropWeightless() {
 		*s = (*s)[:len(keep)*per]
 	}
 	t.Row = keep
-}
-
-// addPriorMean makes the terms functions of Xᵀ(w − μ0).
-func (g *GLM) addPriorMean() {
-	g.offset = g.lin.Terms.Offset
-	zero := true
-	for _, m := range g.lin.Prior.Mean {
-		zero = zero && m == 0
-	}
-	if zero {
-		return
-	}
-	t := g.lin.Terms
-	o := make([]float64, g.lin.X.Rows)
-	g.lin.X.Mul(o, g.lin.Prior.Mean, nil)
-	for i := range t.Offset {
-		o[i] += t.Offset[i]
-	}
-	t.Offset = o
 }
 
 // Len returns N, the number of rows of positive weight.

@@ -117,7 +117,7 @@ func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 
 // climb goes up until no more than so many nats are promised.
 func (l *rowsLearning) climb(r *glmRounds, slack float64) error {
-	for range mostSparseRun {
+	for range mostRowPasses {
 		if r.climb.Gap() <= slack || r.climb.Stuck() {
 			return nil
 		}

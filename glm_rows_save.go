@@ -1,12 +1,10 @@
 package pgsvi
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
-	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -43,21 +41,6 @@ func (r *glmRounds) state(c *save.State) {
 		*r = *loaded
 	}
 	r.progress(c)
-}
-
-// progress writes or reads what rounds have made of the model.
-func (r *glmRounds) progress(c *save.State) {
-	form := int(r.form)
-	c.Int(&r.round, &r.items, &form)
-	c.Check(rowForm(form) <= asSparse, "rows of form %d", form)
-	r.form = rowForm(form)
-	if r.blocks.State(c); r.round == 0 || c.Err() != nil {
-		return
-	}
-	if c.Check(len(r.g.lin.Prior.Mean) > 0, "a state without a prior"); c.Reading() {
-		r.climb = r.newClimb(nil)
-	}
-	r.climb.State(c, r.dim())
 }
 
 // spec returns the model as JSON.
@@ -107,83 +90,6 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 		r.g.lin.Prior = *p
 	}
 	return r, err
-}
-
-// state implements shardAdder.
-func (a *rowAdder) state(c *save.State, p *rounds.Part) {
-	a.model(c)
-	form := int(a.form)
-	c.Int(&a.cols, &form)
-	c.Bool(&a.intercept)
-	if a.form = rowForm(form); c.Err() != nil {
-		return
-	}
-	d := a.dim()
-	if p.First != nil {
-		d = a.width()
-	}
-	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks) == 0),
-		"a shard of rows with other sums")
-	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.x.RawMatrix().Cols == a.width()), "rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
-	for _, l := range p.Looks {
-		if c.Reading() {
-			l.At = &gauss.State{}
-		}
-		if c.Err() == nil {
-			l.At.State(c, d)
-		}
-		if c.Reading() && a.form == asSparse {
-			l.At.Invert()
-		}
-	}
-}
-
-// model writes or reads the likelihood, and the inducing values of a sparse GP.
-func (a *rowAdder) model(c *save.State) {
-	sparse := a.z != nil
-	c.Bool(&sparse)
-	var b []byte
-	var err error
-	switch {
-	case c.Err() != nil:
-		return
-	case !c.Reading() && sparse:
-		b, err = a.z.bytes(a.lik, 0)
-	case !c.Reading():
-		var saved save.Value
-		if saved, err = saveValue(a.lik); err == nil {
-			b, err = json.Marshal(saved)
-		}
-	}
-	if err != nil {
-		c.Fail(err)
-		return
-	}
-	c.Bytes(&b)
-	switch {
-	case !c.Reading():
-	case sparse:
-		var p *SparseGPPosterior
-		if p, err = Load[*SparseGPPosterior](bytes.NewReader(b)); err == nil {
-			a.z, a.lik = p.z, p.lik
-		}
-	default:
-		var saved save.Value
-		if err = json.Unmarshal(b, &saved); err == nil {
-			a.lik, err = loadValue(saved, checkLikelihood)
-		}
-	}
-	if err != nil {
-		c.Fail(err)
-	}
-}
-
-// newAdder implements addedItem.
-func (Row) newAdder(model string) shardAdder[Row] {
-	if model == glmModel || model == sparseModel {
-		return &rowAdder{}
-	}
-	return nil
 }
 
 // newRounds implements roundsPosterior.

@@ -140,7 +140,8 @@ func (s *glmStream) fit(ctx context.Context, t *rowBuffer) (*GLMPosterior, error
 	if t.x.Sparse != nil {
 		t.x.Unit = !slices.ContainsFunc(t.sp.Val, func(v float64) bool { return v != 1 })
 	}
-	g.addPriorMean()
+	g.offset = g.lin.Terms.Offset
+	g.lin.AddPriorMean()
 	p, res, err := g.Fit(ctx, nil)
 	if err != nil {
 		return nil, err

@@ -561,16 +561,6 @@ func (p *sparsePass) newton(q *gauss.State) (next *gauss.State, elbo, gain float
 	return next, s.value - 0.5*(floats.Dot(q.Mean, q.Mean)+next.LogDet), gain, nil
 }
 
-// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the
-// curvature of a term is known to a factor near the state where it was taken.
-func selfBounded(lik Likelihood) bool {
-	switch lik.(type) {
-	case BernoulliLogit, Binomial, Poisson, NegativeBinomial, GaussianNoise:
-		return true
-	}
-	return false
-}
-
 // mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not
 // computed.
 const mostEigen = 0.1

@@ -6,8 +6,9 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -77,29 +78,64 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *Spars
 	if err != nil {
 		return nil, err
 	}
-	return &Rounds[Row, *SparseGPPosterior]{newSparseRounds(u, lik)}, nil
+	return &Rounds[Row, *SparseGPPosterior]{newSparseRounds(sparseFeatures{u}, lik)}, nil
 }
 
-// sparseRounds is the engine of a Rounds of a sparse GP: that of a GLM of its features.
-type sparseRounds struct{ glmRounds }
+// sparseModel is what parts of a sparse GP are called.
+const sparseModel = "SparseGP"
+
+// sparseFeatures are those that inducing values make of rows.
+type sparseFeatures struct{ *inducing }
+
+var _ rowFeatures = sparseFeatures{}
+
+func (sparseFeatures) model() string { return sparseModel }
+
+func (z sparseFeatures) columns() int { return z.x.RawMatrix().Cols }
+
+func (z sparseFeatures) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel, widest float64, err error) {
+	rows := mat.NewDense(x.Rows, z.columns(), x.Dense)
+	f := featuresAt(h, z.inducing, rows)
+	if err := h.Err(); err != nil {
+		return nil, 0, err
+	}
+	lin, _, widest, err = z.linear(rows, t, f)
+	if err != nil {
+		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, bare{err})
+	}
+	return lin, widest, nil
+}
+
+func (sparseFeatures) load(b []byte) (rowFeatures, Likelihood, float64, error) {
+	p, err := Load[*SparseGPPosterior](bytes.NewReader(b))
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return sparseFeatures{p.z}, p.lik, p.maxPrior, nil
+}
+
+// sparseRounds is the engine of a Rounds of a sparse GP.
+type sparseRounds struct{ linearRounds }
 
 // newSparseRounds returns the engine before the first round.
-func newSparseRounds(u *inducing, lik Likelihood) *sparseRounds {
-	m := u.rank()
-	g := &GLM{lin: site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: unitPrior(m), Names: make([]string, m)}}
-	g.opt.Covariance = FullCovariance
-	return &sparseRounds{glmRounds{g: g, rowAdder: rowAdder{cols: u.x.RawMatrix().Cols, lik: lik, form: asDense, z: u}}}
+func newSparseRounds(z sparseFeatures, lik Likelihood) *sparseRounds {
+	m := z.rank()
+	lin := &site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: unitPrior(m), Names: make([]string, m)}
+	return &sparseRounds{linearRounds{lin: lin, rowAdder: rowAdder{cols: z.columns(), lik: lik, form: asDense, z: z}}}
+}
+
+// step implements roundsEngine.
+func (r *sparseRounds) step(p *rounds.Part) (Iteration, error) {
+	return r.linearRounds.step(p, r.begin)
 }
 
 // posterior implements roundsEngine.
 func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
-	at := r.climb.At
-	if at == nil {
-		return nil, errNoRound
+	q, err := r.found()
+	if err != nil {
+		return nil, err
 	}
-	q := &gauss.State{}
-	q.CopyFrom(at)
-	return newSparseGPPosterior(r.z, r.lik, slices.Clone(q.Mean), q, r.maxPrior, r.items), nil
+	return newSparseGPPosterior(r.z.(sparseFeatures).inducing, r.lik, slices.Clone(q.Mean), q, r.widest, r.items), nil
 }
 
 // state implements roundsEngine.
@@ -107,22 +143,33 @@ func (r *sparseRounds) state(c *save.State) {
 	var file []byte
 	if !c.Reading() {
 		var err error
-		if file, err = r.z.bytes(r.lik, r.maxPrior); err != nil {
+		if file, err = r.z.bytes(r.lik, r.widest); err != nil {
 			c.Fail(err)
 			return
 		}
 	}
 	if c.Bytes(&file); c.Reading() {
-		p, err := Load[*SparseGPPosterior](bytes.NewReader(file))
+		z, lik, widest, err := sparseFeatures{}.load(file)
 		if err != nil {
 			c.Fail(err)
 			return
 		}
-		*r = *newSparseRounds(p.z, p.lik)
-		r.maxPrior = p.maxPrior
+		*r = *newSparseRounds(z.(sparseFeatures), lik)
+		r.widest = widest
 	}
 	r.progress(c)
 }
 
 // newRounds implements roundsPosterior.
 func (*SparseGPPosterior) newRounds() roundsEngine[Row, *SparseGPPosterior] { return &sparseRounds{} }
+
+// newAdder implements addedItem.
+func (Row) newAdder(model string) shardAdder[Row] {
+	switch model {
+	case glmModel:
+		return &rowAdder{}
+	case sparseModel:
+		return &rowAdder{z: sparseFeatures{}}
+	}
+	return nil
+}

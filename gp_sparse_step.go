@@ -20,12 +20,10 @@ const (
 	coldRows = 3000 // rows that a start from nothing is made of
 	coldGoal = 1    // nats of their best,
 	// or this, where they are all there is, and natural steps may not get on: terms are seen whole,
-	coldAll       = 1e-6
-	coldFew       = 4    // in raw units, or there are no more than so many rows a weight
-	sampleSteps   = 3    // natural steps on the sample from there,
-	sampleGoal    = 10   // or until they promise less
-	streamGoal    = 1e-2 // nats, below which a further pass is not worth it
-	mostSparseRun = 50   // passes
+	coldAll     = 1e-6
+	coldFew     = 4  // in raw units, or there are no more than so many rows a weight
+	sampleSteps = 3  // natural steps on the sample from there,
+	sampleGoal  = 10 // or until they promise less
 )
 
 // keepFeatures says how a SparseGP has other steps than natural ones of all rows.
@@ -141,7 +139,7 @@ func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood,
 	if err != nil {
 		return nil, err
 	}
-	s := Solver{Goal: goal, MaxPasses: mostSparseRun, Workers: workers}
+	s := Solver{Goal: goal, MaxPasses: mostRowPasses, Workers: workers}
 	res, err := s.Resume(h.Context(), &Result{Stepper: st})
 	if halted := h.Err(); halted != nil {
 		return nil, halted
@@ -219,7 +217,7 @@ func newSparseStepper(ctx context.Context, env *Env, z *inducing, rows *rowSourc
 func (s *sparseStepper) Len() int { return s.pass.rows.n }
 
 // Plan implements Stepper.
-func (s *sparseStepper) Plan() Plan { return Plan{MaxPasses: mostSparseRun, Sampler: wholePass{}} }
+func (s *sparseStepper) Plan() Plan { return Plan{MaxPasses: mostRowPasses, Sampler: wholePass{}} }
 
 // wholePass is a Sampler of nothing but all rows.
 type wholePass struct{}

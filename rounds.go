@@ -128,6 +128,15 @@ func (s *Shard[R]) Len() int {
 	return s.part.Items
 }
 
+// errNoRound is the error of a posterior that there is not yet.
+var errNoRound = fmt.Errorf("there is no posterior before the second round has ended: %w", ErrEmpty)
+
+// Of a run that goes through rows again and again:
+const (
+	streamGoal    = 1e-2 // nats, below which a further pass is not worth it
+	mostRowPasses = 50
+)
+
 // shardFile and roundsFile are the files of a Shard and a Rounds.
 var (
 	shardFile  = save.Kind{Name: "Shard", Version: 1}

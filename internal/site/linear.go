@@ -80,6 +80,23 @@ func (l *LinearModel) GramUntil(h *parallel.Halt) ([]float64, error) {
 	return k, nil
 }
 
+// AddPriorMean makes the terms functions of Xᵀ(w − μ0): their offsets are new.
+func (l *LinearModel) AddPriorMean() {
+	zero := true
+	for _, m := range l.Prior.Mean {
+		zero = zero && m == 0
+	}
+	if zero {
+		return
+	}
+	o := make([]float64, l.X.Rows)
+	l.X.Mul(o, l.Prior.Mean, nil)
+	for i := range l.Terms.Offset {
+		o[i] += l.Terms.Offset[i]
+	}
+	l.Terms.Offset = o
+}
+
 func (l *LinearModel) Digest(d *save.Digest) {
 	d.Int(l.X.Rows, l.X.Cols)
 	for i := range l.X.Rows {

@@ -1,0 +1,339 @@
+package pgsvi
+
+import (
+	"math"
+	"runtime"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/rounds"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Of rows of rounds:
+const (
+	sampleOfRounds = 8192      // in the sample, or fewer
+	sampleValues   = 8_000_000 // where they have more values
+	sampleFewest   = 1000
+	sparsePart     = 0.25 // part of the values of a sample that are not 0, below which rows are sparse
+	startGoal      = 1    // nats of the best fit of the sample,
+	startAll       = 1e-6 // or this, where the sample is all rows
+	startPasses    = 50
+)
+
+// What rounds of D weights have at their most, in D×D matrices: three states to try with three
+// looks, two states with what was found there, and lanes.
+const (
+	roundMatrices = 40
+	roundLane     = 4
+)
+
+// linearRounds is the engine of a Rounds of a linear model: of a GLM, and of the features of a sparse
+// GP.
+type linearRounds struct {
+	rowAdder
+	lin    *site.LinearModel // that of the sample, once there is one
+	scaled bool              // its prior is made of the columns
+	sds    [2]float64        // of which it is made otherwise
+	round  int
+	items  int
+	blocks rounds.Blocks
+	climb  rounds.Climb
+	print  fingerprint
+	// of the first round, for the start
+	columns *rounds.Columns
+	stands  []float64 // for how many rows each of the sample stands
+	widest  float64   // largest prior variance of the sample, where rows have features
+}
+
+// sampleSize returns the number of rows of a sample of d weights.
+func sampleSize(d int) int { return max(sampleFewest, min(sampleOfRounds, sampleValues/(d+1))) }
+
+// digest shows d the model, without its rows.
+func (r *linearRounds) digest(d *save.Digest) {
+	d.Int(r.cols, design.B2i(r.intercept), design.B2i(r.scaled))
+	d.Float(r.sds[0], r.sds[1])
+	digestValue(d, r.lik)
+	if r.z != nil {
+		r.z.digest(d)
+	}
+	if r.scaled {
+		return
+	}
+	p := &r.lin.Prior
+	d.Floats(p.Mean)
+	d.Floats(p.Prec)
+	if p.Full != nil {
+		for i := range r.dim() {
+			d.Float(p.Full.P[i*r.dim() : i*r.dim()+i+1]...)
+		}
+	}
+}
+
+// id returns that of the parts of this round.
+func (r *linearRounds) id() rounds.ID {
+	var states save.Digest
+	r.climb.Digest(&states)
+	return rounds.ID{Model: r.model(), Digest: r.print.of(r.digest), Round: r.round, States: states.Sum()}
+}
+
+// part returns an empty part of this round.
+func (r *linearRounds) part() *rounds.Part {
+	d := r.dim()
+	p := &rounds.Part{ID: r.id(), Size: d}
+	if r.round == 0 {
+		p.Size = r.width()
+		p.First = rounds.NewFirst(p.Size, sampleSize(max(p.Size, d)))
+		return p
+	}
+	for _, q := range r.climb.Try {
+		if q.Halt = nil; r.form == asSparse {
+			q.Invert()
+		}
+		p.Looks = append(p.Looks, rounds.NewLook(q, d))
+	}
+	return p
+}
+
+// shard implements roundsEngine.
+func (r *linearRounds) shard() *Shard[Row] {
+	adder := r.rowAdder
+	return &Shard[Row]{part: r.part(), adder: &adder}
+}
+
+// begin takes the part of the first round: the model is then that of the sample.
+func (r *linearRounds) begin(p *rounds.Part) error {
+	lin, rows := r.lin, p.First.Sample.Rows()
+	r.items, r.blocks = p.Items, p.Blocks.Clone()
+	d := r.width()
+	values := 0
+	for i := range rows {
+		for _, v := range rows[i].Val {
+			values += design.B2i(v != 0)
+		}
+	}
+	r.form = asDense
+	if r.z == nil && float64(values) < sparsePart*float64(len(rows))*float64(d) {
+		r.form = asSparse
+	}
+	var buf rowBuffer
+	buf.form = r.form
+	buf.reset(d)
+	for i := range rows {
+		buf.addSampled(&rows[i])
+	}
+	lin.X, lin.Terms = buf.design(), buf.terms(r.lik, 0)
+	if r.z != nil {
+		of, widest, err := r.z.features(nil, lin.X, lin.Terms)
+		if err != nil {
+			return err
+		}
+		lin.X, lin.Terms, r.widest = of.X, of.Terms, widest
+	}
+	r.columns = p.First.Columns(p.Items)
+	r.stands = p.First.Sample.Stands(p.Items, r.columns.Count)
+	return nil
+}
+
+// start makes a fit of the sample what to look at first.
+func (r *linearRounds) start(h *parallel.Halt, workers int) error {
+	r.climb = r.newClimb(h)
+	q, err := r.fitSample(h, workers)
+	switch {
+	case err != nil:
+		return err
+	case q == nil:
+		return r.climb.Start()
+	}
+	guesses := []*gauss.State{q}
+	if s := r.narrow(q); s != nil {
+		guesses = append(guesses, s)
+	}
+	return r.climb.Start(guesses...)
+}
+
+// unseenPart is the part of the squares of a column that a sample may not have seen, and lack of
+// which is no chance.
+const unseenPart = 0.1
+
+// narrow returns q with as much more precision as rows of unit curvature have that the sample does
+// not stand for: large values of which exponentials are of any size. It is nil if there are none.
+func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
+	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.items {
+		return nil
+	}
+	x, seen := r.lin.X, make([]float64, r.dim())
+	for i, w := range r.stands {
+		ind, val := x.Row(i)
+		for k, v := range val {
+			j := k
+			if ind != nil {
+				j = int(ind[k])
+			}
+			seen[j] += w * v * v
+		}
+	}
+	s := &gauss.State{}
+	s.CopyFrom(q)
+	few := false
+	for j, all := range r.columns.Square {
+		if more := all - seen[j]; more > unseenPart*all {
+			s.P[j*len(seen)+j] += more
+			few = true
+		}
+	}
+	if !few || !s.Factor() {
+		return nil
+	}
+	return s
+}
+
+// newClimb returns the ascent of the model, before its start.
+func (r *linearRounds) newClimb(h *parallel.Halt) rounds.Climb {
+	return rounds.Climb{Prior: &r.lin.Prior, Concave: factsOf(r.lik).LogConcave, Bounded: selfBounded(r.lik), Halt: h}
+}
+
+// fitSample returns the posterior of the sample, each of whose rows stands for others; nil means that
+// it has none.
+func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, error) {
+	fit := *r.lin
+	terms := *fit.Terms
+	n := terms.Len()
+	fit.Terms = &terms
+	goal := startAll
+	if n < r.items {
+		goal = startGoal
+		weight := make([]float64, n)
+		for i := range weight {
+			_, _, w, _ := terms.Term(i)
+			weight[i] = w * r.stands[i]
+		}
+		terms.Weight = weight
+	}
+	fit.AddPriorMean()
+	st, err := newLinearStepper(h.Context(), &fit, nil, nil, linearOptions{covariance: FullCovariance})
+	if halted := h.Err(); halted != nil {
+		return nil, halted
+	}
+	if err != nil {
+		return nil, nil // the prior will do
+	}
+	s := Solver{Goal: goal, MaxPasses: startPasses, Workers: workers}
+	res, err := s.Resume(h.Context(), &Result{Stepper: st})
+	if halted := h.Err(); halted != nil {
+		return nil, halted
+	}
+	if err != nil || math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) {
+		return nil, nil
+	}
+	mean, cov, err := weightsAt(&fit, res.Stepper)
+	if err != nil {
+		return nil, nil
+	}
+	full, err := cov.State(h)
+	if halted := h.Err(); halted != nil {
+		return nil, halted
+	}
+	if err != nil {
+		return nil, nil
+	}
+	q := &gauss.State{}
+	q.CopyFrom(full)
+	floats.AddTo(q.Mean, mean, r.lin.Prior.Mean)
+	if q.Double { // of which the first half is near enough
+		if q.Double = false; !q.Factor() {
+			return nil, nil
+		}
+	}
+	return q, nil
+}
+
+// step is that of a roundsEngine, whose model begin makes that of a sample.
+func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Iteration, error) {
+	none := Iteration{K: max(0, r.round-1), Evaluation: notEvaluated()}
+	if err := r.accept(p); err != nil {
+		return none, err
+	}
+	if r.round == 0 {
+		before, lin := *r, *r.lin
+		err := begin(p)
+		if err == nil {
+			err = r.start(nil, runtime.GOMAXPROCS(0))
+		}
+		if err != nil {
+			*r, *r.lin = before, lin
+			return none, err
+		}
+		r.round = 1
+		return none, nil
+	}
+	before := r.climb
+	if err := r.climb.Step(p.Looks); err != nil {
+		r.climb = before
+		return none, err
+	}
+	r.round++
+	it := Iteration{K: r.round - 1, Passes: float64(r.round - 1), Step: r.taken(), Evaluation: r.evaluation()}
+	orNaN(&it.ELBOErr, &it.Gap, &it.GapBound)
+	return it, nil
+}
+
+// accept returns an error unless p has all items of a round.
+func (r *linearRounds) accept(p *rounds.Part) error {
+	like := &rounds.Part{ID: r.id(), Size: r.dim(), Looks: make([]*rounds.Look, len(r.climb.Try))}
+	if r.round == 0 {
+		like = r.part()
+	}
+	if err := p.Like(like); err != nil {
+		return err
+	}
+	l := rounds.Ledger{Round: r.round, Items: r.items, Blocks: r.blocks}
+	return l.Accept(p)
+}
+
+// taken describes the step to come.
+func (r *linearRounds) taken() Step {
+	return Step{Beta: math.Inf(1), ClosedForm: true, GradMap: goals.NeverZero(r.climb.Length() * math.Sqrt(2*r.climb.Gap()))}
+}
+
+// evaluation describes the best state so far.
+func (r *linearRounds) evaluation() Evaluation {
+	f := r.climb.Found
+	if f == nil {
+		return notEvaluated()
+	}
+	e := Evaluation{ELBO: f.ELBO, ELBOErr: goals.NeverZero(f.Err), Gap: goals.NeverZero(r.climb.Gap()), GapBound: r.climb.GapBound(), Goal: streamGoal}
+	if e.GapBound != 0 {
+		e.Scope = OverQ
+	}
+	return e
+}
+
+// found returns the best state so far, of which there is none before the second round has ended.
+func (r *linearRounds) found() (*gauss.State, error) {
+	if r.climb.At == nil {
+		return nil, errNoRound
+	}
+	q := &gauss.State{}
+	q.CopyFrom(r.climb.At)
+	return q, nil
+}
+
+// progress writes or reads what rounds have made of the model.
+func (r *linearRounds) progress(c *save.State) {
+	form := int(r.form)
+	c.Int(&r.round, &r.items, &form)
+	c.Check(rowForm(form) <= asSparse, "rows of form %d", form)
+	r.form = rowForm(form)
+	if r.blocks.State(c); r.round == 0 || c.Err() != nil {
+		return
+	}
+	if c.Check(len(r.lin.Prior.Mean) > 0, "a state without a prior"); c.Reading() {
+		r.climb = r.newClimb(nil)
+	}
+	r.climb.State(c, r.dim())
+}
