@@ -10,9 +10,10 @@
 // topics.csv is the same of topics of AP after ten rounds, with the score on held-out words.
 //
 // rows.csv has fits of NewGLMRows to generated rows that nobody keeps, with the peak memory.
+// memory.csv compares fits of the same million rows from a file and in memory.
 //
 // -tables measures nothing and prints the tables of -out; -readme FILE puts them into FILE. -only
-// rounds, topics or rows measures one of them. -quick does less.
+// rounds, topics, rows or memory measures one of them. -quick does less.
 package main
 
 import (
@@ -56,10 +57,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("rounds", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	folder := f.String("data", os.Getenv("PGSVI_DATA"), "`folder` that holds a9a and ap (default: that of PGSVI_DATA)")
-	out := f.String("out", ".", "folder of rounds.csv, topics.csv and rows.csv")
+	out := f.String("out", ".", "folder of the CSV files")
 	readme := f.String("readme", "", "Markdown `file` whose tables to replace")
 	stored := f.Bool("tables", false, "measure nothing, print the tables of -out")
-	only := f.String("only", "", "measure `rounds`, topics or rows alone")
+	only := f.String("only", "", "measure `rounds`, topics, rows or memory alone")
 	quick := f.Bool("quick", false, "no more than 16 shards, and fewer rows")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -71,6 +72,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		{"rows", "rounds rows", "rows.csv", func(file string) error {
 			return measureRows(ctx, file, *quick, stderr)
 		}, rowsTable},
+		{"memory", "rounds memory", "memory.csv", func(file string) error {
+			return measureMemory(ctx, file, *quick, stderr)
+		}, memoryTable},
 		{"rounds", "rounds", "rounds.csv", func(file string) error {
 			sets, err := read(*folder)
 			if err != nil {
@@ -88,7 +92,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			continue
 		}
 		if !*stored {
-			if *folder == "" && p.name != "rows" {
+			if *folder == "" && p.name != "rows" && p.name != "memory" {
 				return errors.New("no folder of data: set PGSVI_DATA or -data")
 			}
 			if err := p.measure(filepath.Join(*out, p.file)); err != nil {

@@ -69,7 +69,8 @@ func TestTable(t *testing.T) {
 	for block, of := range map[string]struct {
 		file  string
 		table func(string) (string, error)
-	}{"rounds rows": {"rows.csv", rowsTable}, "rounds topics": {"topics.csv", topicsTable}} {
+	}{"rounds rows": {"rows.csv", rowsTable}, "rounds topics": {"topics.csv",
+		topicsTable}, "rounds memory": {"memory.csv", memoryTable}} {
 		text, err := of.table(of.file)
 		if err != nil {
 			t.Fatal(err)
