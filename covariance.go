@@ -52,3 +52,12 @@ func covarianceOf(c gauss.Cov) Covariance {
 		return LowRankCovariance
 	}
 }
+
+// unitPrior returns N(0, I) of d weights.
+func unitPrior(d int) gauss.Prior {
+	p := gauss.Prior{Mean: make([]float64, d), Prec: make([]float64, d)}
+	for j := range p.Prec {
+		p.Prec[j] = 1
+	}
+	return p
+}

@@ -14,29 +14,6 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Divergence is D(q‖q0), the distance that keeps a step close to its start. It must satisfy, for
-// distinct valid q and q0 (Khan et al., 2016, A5 and A6),
-//
-//	D(q‖q0) > 0,   D(q0‖q0) = 0,   (λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²  for some α > 0,
-//
-// which CheckDivergence tests. A Divergence is stateless and safe for concurrent use.
-//
-// A Divergence with closed forms of its proximal step is also a Proxer. One that changes from
-// step to step is Adaptive. A type of yours that embeds a Divergence inherits Value and Grad but
-// not its closed forms: add a method Prox for these.
-type Divergence interface {
-	// Check is called at set-up. The error says why D cannot be used at q. It wraps
-	//   - ErrNoProx if D is not defined on the family of q;
-	//   - ErrShape if the dimension is wrong;
-	//   - ErrParam if a parameter of D is invalid.
-	Check(q Dist) error
-	// Value returns D(q‖q0) ≥ 0, in nats for the Kullback–Leibler family.
-	Value(q, q0 Dist) float64
-	// Grad stores ∇_λ D(q‖q0), the gradient with respect to the λ of q, in
-	// dst; nil allocates.
-	Grad(dst []float64, q, q0 Dist) []float64
-}
-
 // Prox is the problem of one proximal step from q0 = From,
 //
 //	argmin_λ  Gradᵀλ + H(λ) + D(λ‖λ0)/Beta,
@@ -773,4 +750,84 @@ func diagonalProx(q Dist, p *Prox, scale []float64) (bool, error) {
 		}
 	}
 	return true, q.SetParams(l)
+}
+
+// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another metric. Its
+// proximal steps are gradient descent and ISTA with a step size for each element of λ.
+type diagonalMetric struct{ Scale []float64 }
+
+// Value implements Divergence.
+func (d diagonalMetric) Value(q, q0 Dist) float64 {
+	l, l0 := q.Params(nil), q0.Params(nil)
+	var v float64
+	for i, s := range d.Scale {
+		v += 0.5 * s * (l[i] - l0[i]) * (l[i] - l0[i])
+	}
+	return v
+}
+
+// Grad implements Divergence.
+func (d diagonalMetric) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = euclidean{}.Grad(dst, q, q0)
+	floats.Mul(dst, d.Scale)
+	return dst
+}
+
+// Prox implements Proxer for H = Zero and H = L1.
+func (d diagonalMetric) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
+
+// Check returns an error wrapping ErrParam unless Scale is positive and finite,
+// or ErrShape unless it has one element for each of λ.
+func (d diagonalMetric) Check(q Dist) error {
+	for i, s := range d.Scale {
+		if !(s > 0) || math.IsInf(s, 0) {
+			return fmt.Errorf("pgsvi: diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)
+		}
+	}
+	if len(d.Scale) != q.NumParams() {
+		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale), q.NumParams(), ErrShape)
+	}
+	return nil
+}
+
+// Metric is the state of an Adaptive divergence in a run. For a run that can be saved, a Metric
+// of another package must implement encoding.BinaryMarshaler and encoding.BinaryUnmarshaler.
+type Metric interface {
+	// Next is called once a step with g = ∇̂f(λ_k) and the step size β_k, which is 1 if the
+	// Stepper chooses it. It stores the diagonal s_k, which must be positive, in s, and may
+	// replace g by another direction, such as a running mean.
+	Next(s, g []float64, beta float64)
+}
+
+// Adaptive is a Divergence that changes from step to step with the gradients of the run:
+// Euclidean in a running diagonal metric,
+//
+//	D_k(λ‖λ_k) = ½ (λ − λ_k)ᵀ diag(s_k) (λ − λ_k).
+//
+// A step with h = 0 is λ − βg/s_k. AdaGrad, RMSprop, Adadelta and Adam are Adaptive, and types of
+// your own may be. Outside of a run, between two given distributions, each of them is Euclidean.
+//
+// They are made for f = −ELBO and h = 0 (Objective.Linearized) in unconstrained coordinates
+// (Gaussian.In, LogCholesky):
+//
+//	o, err := gp.Objective()
+//	s := pgsvi.Solver{
+//		Divergence: pgsvi.Adam(0, 0, 0),
+//		StepSize:   pgsvi.ConstantStep(0.1),
+//		BatchSize:  5,
+//	}
+//	o = o.Linearized()
+//	o.Init = o.Init.In(pgsvi.LogCholesky)
+//	q, res, err := o.Fit(ctx, &s)
+//
+// A GLM does this by itself. Any other h is kept exact: L1 in closed form, others numerically.
+// Solver.StepSize is the learning rate, published as 0.001 for RMSprop and Adam and 1 for
+// Adadelta. A constant one does not converge under noise. Without it steps are halved until the
+// objective of the batch does not rise, and a momentum that points uphill is replaced by the
+// gradient. These methods are included for comparison: a nil Solver needs neither step sizes nor
+// metrics.
+type Adaptive interface {
+	Divergence
+	// Start returns the metric of a run over n parameters, before its first step.
+	Start(n int) Metric
 }

@@ -311,15 +311,6 @@ func (g *GP) linear() *site.LinearModel {
 	return l
 }
 
-// unitPrior returns N(0, I) of d weights.
-func unitPrior(d int) gauss.Prior {
-	p := gauss.Prior{Mean: make([]float64, d), Prec: make([]float64, d)}
-	for j := range p.Prec {
-		p.Prec[j] = 1
-	}
-	return p
-}
-
 // weightSteps returns the algebra of the weights of g's features under the covariance k. It
 // returns nil if there are no features, or if float64 represents k well: a feature far from zero
 // makes all elements of k nearly equal.

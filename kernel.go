@@ -778,3 +778,52 @@ func kernelGemm(alpha float64, dst, a, bt []float64, n, m, dim int) {
 		blas64.General{Rows: dim, Cols: m, Stride: m, Data: bt},
 		0, blas64.General{Rows: n, Cols: m, Stride: m, Data: dst})
 }
+
+// Constant is the kernel k(x, x′) = Scale² of an unknown offset with standard deviation Scale;
+// zero means 1. Its parameter is Scale.
+type Constant struct {
+	Scale float64
+}
+
+// Cov implements Kernel.
+func (k Constant) Cov(x, y []float64) float64 {
+	kernelLen(y, len(x))
+	s := kernelOne(k.Scale)
+	return s * s
+}
+
+// Params implements Kernel.
+func (k Constant) Params() []Param { return scaleParams("Scale", k.Scale, nil) }
+
+// WithParams implements Kernel.
+func (k Constant) WithParams(values []float64) Kernel {
+	kernelLen(values, 1)
+	return Constant{Scale: values[0]}
+}
+
+// Grad implements Kernel.
+func (k Constant) Grad(dst, x, y []float64) float64 {
+	kernelLen(dst, 1)
+	val := k.Cov(x, y)
+	dst[0] = 2 * val
+	return val
+}
+
+// features implements featured.
+func (k Constant) features(dst, _ []float64) []float64 { return append(dst, kernelOne(k.Scale)) }
+
+// basis implements featured.
+func (Constant) basis(d int) []float64 { return make([]float64, d) }
+
+func (Constant) is(k Kernel) bool { return isType[Constant](k) }
+
+func (Constant) numParams() int { return 1 }
+
+func (k Constant) fill(dst []float64, _ *kernelTile) {
+	s := kernelOne(k.Scale)
+	for i := range dst {
+		dst[i] = s * s
+	}
+}
+
+func (k Constant) pull(dst, w []float64, t *kernelTile) { pullPairs(k, dst, w, t) }

@@ -126,3 +126,11 @@ func validateOption(options ...any) error {
 	}
 	return errors.Join(errs...)
 }
+
+// orDefault returns x, or def where it is zero.
+func orDefault(x, def float64) float64 {
+	if x == 0 {
+		return def
+	}
+	return x
+}

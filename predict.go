@@ -470,6 +470,23 @@ func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err 
 	return mean, variance, nil
 }
 
+// outcomeName says what outcome is of.
+func outcomeName(l Likelihood) string {
+	if factsOf(l).Support == SignLabels {
+		return "P(y = +1)"
+	}
+	return "E[y]"
+}
+
+// outcome returns E[μ(η)] for η ~ N(m, v), μ being the expected response, or P(+1) of labels.
+func outcome(l Likelihood, m, v float64) (float64, error) {
+	mean, _, err := predictiveMoments(l, m, v)
+	if factsOf(l).Support == SignLabels {
+		mean = (1 + mean) / 2
+	}
+	return mean, err
+}
+
 // predictiveQuantile returns the p-quantile of y for η ~ N(m, v), 0 < p < 1.
 func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 	if err := checkLatent(m, v); err != nil {

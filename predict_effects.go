@@ -290,23 +290,6 @@ func (p *GLMPosterior) expectOutcomes(m, v, value, first, second []float64) erro
 	return bad.err()
 }
 
-// outcomeName says what outcome is of.
-func outcomeName(l Likelihood) string {
-	if factsOf(l).Support == SignLabels {
-		return "P(y = +1)"
-	}
-	return "E[y]"
-}
-
-// outcome returns E[μ(η)] for η ~ N(m, v), μ being the expected response, or P(+1) of labels.
-func outcome(l Likelihood, m, v float64) (float64, error) {
-	mean, _, err := predictiveMoments(l, m, v)
-	if factsOf(l).Support == SignLabels {
-		mean = (1 + mean) / 2
-	}
-	return mean, err
-}
-
 // outcomeSlopes returns the outcome at N(m, v) and its first and, if wanted, second derivative in
 // m, which are E[μ′(η)] and E[μ″(η)].
 func outcomeSlopes(l Likelihood, m, v float64, second bool) (f, d1, d2 float64, err error) {

@@ -546,11 +546,3 @@ type shuffleOnce struct{}
 func (shuffleOnce) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	return batches.ShuffledOnce(n, size, rng)
 }
-
-// orDefault returns x, or def where it is zero.
-func orDefault(x, def float64) float64 {
-	if x == 0 {
-		return def
-	}
-	return x
-}

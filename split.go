@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
@@ -482,4 +483,104 @@ func (x *objectiveMix) state(c *save.State, n int) {
 	c.Bool(&x.slow)
 	c.Int(&x.alone)
 	x.Anderson.State(c, n)
+}
+
+// whole is the Convex f + h.
+type whole struct {
+	f Smooth
+	h Convex
+}
+
+// Check implements Convex.
+func (w whole) Check(q Dist) error {
+	t, err := w.f.Setup(q)
+	if err != nil {
+		return err
+	}
+	if !t.Deterministic {
+		return fmt.Errorf("pgsvi: ProximalPoint needs an f without noise, as with the estimator Exact; use Objective.Inner: %w", ErrParam)
+	}
+	if err := w.h.Check(q); err != nil {
+		return err
+	}
+	s, ok := w.f.(sited)
+	if !ok {
+		return nil
+	}
+	lik := s.siteLikelihood()
+	if lik == nil {
+		return nil
+	}
+	if !factsOf(lik).LogConcave {
+		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, and %T is not log-concave: %w", lik, ErrParam)
+	}
+	if e, ok := q.(ExpFamily); ok && e.Coordinates() != Cholesky {
+		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, which it is in the coordinates Cholesky and not in %v; use Init: q.In(Cholesky): %w", e.Coordinates(), ErrParam)
+	}
+	return nil
+}
+
+// Value implements Convex. It is NaN where f has an error.
+func (w whole) Value(q Dist) float64 { return (&survey{whole: w}).Value(q) }
+
+// Grad implements Convex.
+func (w whole) Grad(dst []float64, q Dist) []float64 { return (&survey{whole: w}).Grad(dst, q) }
+
+// survey is whole for one Stepper, which counts how often it looks at f.
+type survey struct {
+	whole
+	ctx    context.Context // nil is never done
+	env    *Env
+	visits int
+	err    error // the last of f
+
+	at, grad, easy []float64 // where it looked last, ∇f there and ∇h
+	f0             float64
+}
+
+// look brings f0 and grad to q.
+func (s *survey) look(q Dist) {
+	n := q.NumParams()
+	if s.at == nil {
+		s.at, s.grad, s.easy = make([]float64, n), make([]float64, n), make([]float64, n)
+		s.at[0] = math.NaN()
+	}
+	if slices.Equal(q.Params(s.easy), s.at) {
+		return
+	}
+	copy(s.at, s.easy)
+	ctx := s.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	s.visits++
+	var err error
+	if s.f0, err = s.f.Grad(ctx, s.env, s.grad, q, nil); err != nil {
+		s.f0, s.err = math.NaN(), err
+		s.grad[0] = math.NaN()
+	}
+}
+
+func (s *survey) Value(q Dist) float64 {
+	s.look(q)
+	return s.f0 + s.h.Value(q)
+}
+
+func (s *survey) Grad(dst []float64, q Dist) []float64 {
+	s.look(q)
+	dst = dense.Dest(dst, len(s.grad))
+	copy(dst, s.grad)
+	floats.Add(dst, s.h.Grad(s.easy, q))
+	return dst
+}
+
+func (w whole) digest(d *save.Digest) {
+	digestPart(d, w.f)
+	digestPart(d, w.h)
+}
+
+// sited is a Smooth of terms that see z through one number each.
+type sited interface {
+	// siteLikelihood returns the likelihood of the terms, nil if they see more than that.
+	siteLikelihood() Likelihood
 }
