@@ -614,12 +614,6 @@ func (g *GLM) rowsKept(what string) error {
 // mostSeen is the number of values of the rows, 128 MB, that a posterior has at its most.
 const mostSeen = 1 << 24
 
-// seenRows are the rows of a GLM, which has them too.
-type seenRows struct {
-	x                 *design.Matrix // with the column of the intercept
-	y, offset, weight []float64      // of the last two nil is none, and ones
-}
-
 // seen returns the rows of g if there are so many and no more than a posterior has.
 func (g *GLM) seen(rows int) *seenRows {
 	if g.rows != nil || g.lin.X == nil || oneLatent(likOf(g.lin.Terms), "") != nil ||

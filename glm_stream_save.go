@@ -133,38 +133,3 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	}
 	return &GLMStream{t}, nil
 }
-
-// savedSeen are seenRows, and what a fit of them takes.
-type savedSeen struct {
-	savedBuffer
-	Covariance Covariance `json:"covariance"`
-	Rank       int        `json:"rank,omitempty"`
-}
-
-// save returns the rows of p as they are saved, nil for none.
-func (p *GLMPosterior) savedRows() *savedSeen {
-	if p.data == nil || !p.filed {
-		return nil
-	}
-	return &savedSeen{p.data.rows(p.Dim()).save(), p.opt.Covariance, p.opt.Rank}
-}
-
-// loadRows makes s the rows of p, whose covariance is loaded.
-func (p *GLMPosterior) loadRows(s *savedSeen) error {
-	if s == nil {
-		return nil
-	}
-	t := newRowBuffer(p.Dim())
-	if err := t.load(&s.savedBuffer, p.lik); err != nil {
-		return fmt.Errorf("rows of the data: %w", err)
-	}
-	if n := t.rows(); n != p.rows || n > mostKept {
-		return fmt.Errorf("%d rows of the data, of %d: %w", n, p.rows, ErrShape)
-	}
-	if s.Covariance < AutoCovariance || s.Covariance > DiagonalCovariance || s.Rank < 0 || s.Rank > save.Most {
-		return fmt.Errorf("covariance %d of rank %d: %w", s.Covariance, s.Rank, ErrShape)
-	}
-	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
-	p.data, p.filed = &seenRows{t.design(), t.y, t.offset, t.weight}, true
-	return nil
-}

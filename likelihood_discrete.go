@@ -479,3 +479,13 @@ func (o Ordinal) predictTail(y, m, v float64, above bool) float64 {
 	}
 	return 0
 }
+
+// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the
+// curvature of a term is known to a factor near the state where it was taken.
+func selfBounded(lik Likelihood) bool {
+	switch lik.(type) {
+	case BernoulliLogit, Binomial, Poisson, NegativeBinomial, GaussianNoise:
+		return true
+	}
+	return false
+}

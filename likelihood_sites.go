@@ -455,13 +455,3 @@ func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
 	}
 	return nil
 }
-
-// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the
-// curvature of a term is known to a factor near the state where it was taken.
-func selfBounded(lik Likelihood) bool {
-	switch lik.(type) {
-	case BernoulliLogit, Binomial, Poisson, NegativeBinomial, GaussianNoise:
-		return true
-	}
-	return false
-}

@@ -283,3 +283,9 @@ func (t *rowBuffer) key(dst []byte, i int) []byte {
 func sameOffset(a, b float64) bool {
 	return math.Abs(a-b) <= 1e-12*max(math.Abs(a), math.Abs(b))
 }
+
+// seenRows are the rows of a GLM, which has them too.
+type seenRows struct {
+	x                 *design.Matrix // with the column of the intercept
+	y, offset, weight []float64      // of the last two nil is none, and ones
+}

@@ -584,3 +584,77 @@ type sited interface {
 	// siteLikelihood returns the likelihood of the terms, nil if they see more than that.
 	siteLikelihood() Likelihood
 }
+
+// linearized is the Smooth f + h.
+type linearized struct {
+	f Smooth
+	h Convex
+}
+
+// costs implements costly.
+func (l linearized) costs(q Dist) (grad, value float64) {
+	if c, ok := l.f.(costly); ok {
+		return c.costs(q)
+	}
+	return 1, 1
+}
+
+// Setup reports what either part says of q.
+func (l linearized) Setup(q Dist) (SmoothTerms, error) {
+	t, err := l.f.Setup(q)
+	if err != nil {
+		return t, err
+	}
+	return t, l.h.Check(q)
+}
+
+// valuer is a Convex whose value and gradient have work in common.
+type valuer interface {
+	// valueGrad stores ∇_λ h in dst and returns h.
+	valueGrad(dst []float64, q Dist) float64
+}
+
+// Grad implements Smooth.
+func (l linearized) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+	v, err := l.f.Grad(ctx, env, dst, q, batch)
+	if err != nil {
+		return math.NaN(), err
+	}
+	g := make([]float64, len(dst))
+	if h, ok := l.h.(valuer); ok {
+		v += h.valueGrad(g, q)
+	} else {
+		l.h.Grad(g, q)
+		v += l.h.Value(q)
+	}
+	floats.Add(dst, g)
+	if i, ok := dense.AllFinite(dst); !ok {
+		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient is %v: %w", i, dst[i], ErrNotFinite)
+	}
+	return v, nil
+}
+
+// Value returns f + h over all terms and the standard error of f.
+func (l linearized) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+	v, stderr, err := l.f.Value(ctx, env, q)
+	return v + l.h.Value(q), stderr, err
+}
+
+func (l linearized) digest(d *save.Digest) {
+	digestPart(d, l.f)
+	digestPart(d, l.h)
+}
+
+// Linearized returns the same negative ELBO with h moved into f, which steps linearise: f ← f +
+// h, h ← 0. Gradient, mirror and natural gradient descent use this split; see Prox. The gradient
+// of h is exact for any batch.
+func (o Objective[Q]) Linearized() Objective[Q] {
+	if o.H == nil {
+		return o
+	}
+	if o.F == nil {
+		o.F = noTerms()
+	}
+	o.F, o.H = linearized{o.F, o.H}, nil
+	return o
+}
