@@ -31,9 +31,11 @@ import (
 // driver.
 //
 // The ELBO of a round is that of all documents at the topics, μ and Σ of the round, which are those
-// of Posterior. It is an estimate where that of a CTM is, with its standard error. There is no Gap
-// or GapBound. Ten rounds are enough; more raise the ELBO but not the held-out probability. The
-// posterior has no q(z_n) and no vocabulary.
+// of Posterior. It is an estimate where that of a CTM is, and ELBOErr is the standard error of its
+// draws at the q(z_n) that were found. These depend on draws, too, so that the ELBO of later rounds
+// goes up and down by a nat or two a document. There is no Gap or GapBound. Ten rounds are enough;
+// more raise the ELBO but not the held-out probability. The posterior has no q(z_n) and no
+// vocabulary.
 //
 // The state is sent to the machines as K × terms + K² numbers, and what a shard has is at most 25
 // bytes for each of these. See NewCTM for topics, opt and the errors. Paper is an error. A document
