@@ -421,15 +421,9 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 // or without an outcome are left out. The error wraps ErrEmpty if no row is left; otherwise it is
 // one of those that end Predictor.Table.
 func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
-	return p.ScoreAnswers(p.Table(t, answerLevel))
-}
-
-// ScoreAnswers is Score for answers that Table gives, of which it keeps two numbers each: they can
-// be written on their way, so that a table is read once.
-func (p *Predictor) ScoreAnswers(answers iter.Seq2[*Answer, error]) (*pgsvi.Scores, error) {
 	var lik pgsvi.Likelihood
 	var y, mean, variance, trials []float64
-	for a, err := range answers {
+	for a, err := range p.Table(t, answerLevel) {
 		if a == nil {
 			return nil, err
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -105,6 +104,20 @@ func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.M
 	return m, nil
 }
 
+// fitted reads the table to fit a model to, and returns it with the likelihood that was named.
+func (in input) fitted(c *command, path, likelihood string) (m *data.Model, lik pgsvi.Likelihood, err error) {
+	if lik, err = choose("likelihood", likelihoods, likelihood); err != nil {
+		return nil, nil, err
+	}
+	t, columns, err := in.read(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	in.classes = likelihood == "softmax"
+	m, err = in.model(c, t, columns)
+	return m, lik, err
+}
+
 func check(f *flag.FlagSet) func(*command, []string) error {
 	in := inputFlags(f)
 	return func(c *command, args []string) error {
@@ -167,16 +180,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		if *in.formula == "" {
 			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", errUsage)
 		}
-		lik, err := choose("likelihood", likelihoods, *likelihood)
-		if err != nil {
-			return err
-		}
-		t, columns, err := in.read(args[0])
-		if err != nil {
-			return err
-		}
-		in.classes = *likelihood == "softmax"
-		m, err := in.model(c, t, columns)
+		m, lik, err := in.fitted(c, args[0], *likelihood)
 		if err != nil {
 			return err
 		}
@@ -193,7 +197,14 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		}
 		s, done := c.progress(*l.goal)
 		defer done()
-		glm, post, res, learned, err := fitOrLearn(c, glm, glm.Fit, glm.Learn, s, opt.Learn)
+		var post *pgsvi.GLMPosterior
+		var res *pgsvi.Result
+		var learned *pgsvi.Learned
+		if opt.Learn == nil {
+			post, res, err = glm.Fit(c.ctx, s)
+		} else if glm, post, learned, err = glm.Learn(c.ctx, s, opt.Learn); err == nil {
+			res = learned.Fit
+		}
 		if err != nil {
 			return err
 		}
@@ -243,9 +254,6 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 	return nil
 }
 
-// denseRows is the number of rows up to which a Gaussian process is one over all of them.
-const denseRows = 3000
-
 func fitGP(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
 	kernel := f.String("kernel", "se", "`name`: se, matern12, matern32, matern52 or rq")
@@ -254,28 +262,13 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
-		lik, err := choose("likelihood", likelihoods, *likelihood)
-		if err != nil {
-			return err
-		}
 		newKernel, err := choose("kernel", kernels, *kernel)
 		if err != nil {
 			return err
 		}
-		t, columns, err := in.read(args[0])
+		m, lik, err := in.fitted(c, args[0], *likelihood)
 		if err != nil {
 			return err
-		}
-		in.classes = *likelihood == "softmax"
-		m, err := in.model(c, t, columns)
-		if err != nil {
-			return err
-		}
-		if lik, err = m.ForGP(lik); err != nil {
-			return err
-		}
-		if _, classes := lik.(pgsvi.Softmax); classes && *l.learn {
-			return errors.New("a Gaussian process does not learn its kernel from an outcome of several classes; -learn=false fits it with the default kernel")
 		}
 		var lengths []float64
 		if *ard {
@@ -284,7 +277,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		s, done := c.progress(*l.goal)
 		defer done()
-		post, res, learned, err := learnGP(c, m, newKernel(lengths), lik, s, l.options())
+		post, res, learned, err := m.FitGP(c.ctx, newKernel(lengths), lik, s, l.options())
 		if err != nil {
 			return err
 		}
@@ -294,39 +287,4 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		return finish(c, m, post, *out, report(m, res), res, learned, start)
 	}
-}
-
-// learnGP fits a Gaussian process, a sparse one where there are many rows.
-func learnGP(c *command, m *data.Model, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver, opt *pgsvi.LearnOptions,
-) (post data.Posterior, res *pgsvi.Result, learned *pgsvi.Learned, err error) {
-	if len(m.Y) > denseRows {
-		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
-		if err == nil {
-			_, post, res, learned, err = fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
-		}
-		return post, res, learned, err
-	}
-	g, err := pgsvi.NewGP(m.X, m.Y, k, lik, nil)
-	if err == nil {
-		_, post, res, learned, err = fitOrLearn(c, g, g.Fit, g.Learn, s, opt)
-	}
-	return post, res, learned, err
-}
-
-// fitOrLearn fits a model and, where opt is not nil, learns its hyper-parameters.
-func fitOrLearn[G any, P data.Posterior](
-	c *command, g G,
-	fit func(context.Context, *pgsvi.Solver) (P, *pgsvi.Result, error),
-	learn func(context.Context, *pgsvi.Solver, *pgsvi.LearnOptions) (G, P, *pgsvi.Learned, error),
-	s *pgsvi.Solver, opt *pgsvi.LearnOptions,
-) (model G, post P, res *pgsvi.Result, learned *pgsvi.Learned, err error) {
-	if opt == nil {
-		post, res, err = fit(c.ctx, s)
-		return g, post, res, nil, err
-	}
-	model, post, learned, err = learn(c.ctx, s, opt)
-	if err == nil {
-		res = learned.Fit
-	}
-	return model, post, res, learned, err
 }

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"cmp"
-	"encoding/csv"
 	"flag"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
@@ -25,68 +21,16 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
-		out := csv.NewWriter(c.stdout)
-		head := []string{"row", "mean", "lo", "hi", "note"}
-		if _, label := p.Outcome(); label != "" {
-			head[1] = "P(" + label + ")"
-		}
-		classes := p.Classes()
-		if classes != nil {
-			head = []string{"row", "class"}
-			for _, name := range classes {
-				head = append(head, "P("+name+")")
-			}
-			head = append(head, "note")
-		}
-		if err := out.Write(head); err != nil {
+		rows, failed, err := p.WriteCSV(c.stdout, t, *level)
+		if err != nil {
 			return err
-		}
-		rows, failed := 0, 0
-		write := func(a *data.Answer, err error) error {
-			rows++
-			number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-			record := []string{strconv.Itoa(rows), number(a.Mean), number(a.Lo), number(a.Hi)}
-			if classes != nil {
-				record = []string{strconv.Itoa(rows), a.Label}
-				for _, q := range a.Probs {
-					record = append(record, number(q))
-				}
-			}
-			record = append(record, strings.Join(a.Notes, "; "))
-			if err != nil {
-				failed++
-				record = make([]string, len(head))
-				record[0], record[len(head)-1] = strconv.Itoa(rows), "error: "+plain(err)
-			}
-			return out.Write(record)
-		}
-		written := func(yield func(*data.Answer, error) bool) {
-			for a, err := range p.Table(t, *level) {
-				if a != nil {
-					if e := write(a, err); e != nil {
-						a, err = nil, e
-					}
-				}
-				if !yield(a, err) {
-					return
-				}
-			}
-		}
-		var scores *pgsvi.Scores
-		if *score {
-			scores, err = p.ScoreAnswers(written)
-		} else {
-			for a, e := range written {
-				if a == nil {
-					err = e // of the table, or of writing
-				}
-			}
-		}
-		if out.Flush(); err != nil || out.Error() != nil {
-			return cmp.Or(err, out.Error())
 		}
 		line := fmt.Sprintf("rows=%d errors=%d", rows, failed)
 		if *score {
+			scores, err := p.Score(t)
+			if err != nil {
+				return err
+			}
 			fmt.Fprint(c.stderr, scores)
 			line += scoreText(scores)
 		}

@@ -1,0 +1,60 @@
+package data
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// denseRows is the number of rows up to which a Gaussian process is one over all of them.
+const denseRows = 3000
+
+// FitGP fits a Gaussian process to the model, and learns its hyper-parameters where opt is not nil.
+// It is a pgsvi.GP up to 3,000 rows, and a pgsvi.SparseGP beyond. A nil likelihood is that of
+// ForGP; s is as for GP.Fit. Learned is nil if opt is.
+//
+// The error is one of ForGP, or one of Fit or Learn of the Gaussian process. It wraps ErrParam as
+// well if hyper-parameters are to be learned from an outcome of several classes, which is not
+// there yet: a nil opt fits the kernel as it is.
+func (m *Model) FitGP(
+	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver, opt *pgsvi.LearnOptions,
+) (Posterior, *pgsvi.Result, *pgsvi.Learned, error) {
+	lik, err := m.ForGP(lik)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if m.classes() && opt != nil {
+		return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process does not learn its kernel from an "+
+			"outcome of several classes; without learning (-learn=false) it is fitted with the kernel as it is: %w", pgsvi.ErrParam)
+	}
+	if len(m.Y) > denseRows {
+		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return fitOrLearn(ctx, s, opt, g.Fit, g.Learn)
+	}
+	g, err := pgsvi.NewGP(m.X, m.Y, k, lik, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return fitOrLearn(ctx, s, opt, g.Fit, g.Learn)
+}
+
+// fitOrLearn fits a model or, where opt is not nil, learns its hyper-parameters.
+func fitOrLearn[G any, P Posterior](
+	ctx context.Context, s *pgsvi.Solver, opt *pgsvi.LearnOptions,
+	fit func(context.Context, *pgsvi.Solver) (P, *pgsvi.Result, error),
+	learn func(context.Context, *pgsvi.Solver, *pgsvi.LearnOptions) (G, P, *pgsvi.Learned, error),
+) (Posterior, *pgsvi.Result, *pgsvi.Learned, error) {
+	if opt == nil {
+		post, res, err := fit(ctx, s)
+		return post, res, nil, err
+	}
+	_, post, learned, err := learn(ctx, s, opt)
+	if err != nil {
+		return post, nil, learned, err
+	}
+	return post, learned.Fit, learned, nil
+}
