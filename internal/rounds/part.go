@@ -331,7 +331,7 @@ func (p *Part) State(c *save.State) {
 			p.Sums = &Sums{}
 		}
 		for range n {
-			p.Looks = append(p.Looks, &Look{d: p.Size, certain: true})
+			p.Looks = append(p.Looks, &Look{d: p.Size, certain: true, sums: &Sums{}})
 		}
 	}
 	if p.Blocks.Empty() || c.Err() != nil {
