@@ -429,14 +429,25 @@ func manyOf(l Likelihood) *term.Many {
 const softmaxTol = 1e-11
 
 // ExpectSeveral implements term.Several.
-func (l *siteView) ExpectSeveral(y float64, m, v, d1, d2 []float64) (value, bound float64) {
-	lse, bound := expect.SoftmaxWithin(softmaxTol, m, v, d1, d2)
+func (l *siteView) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, bound float64) {
+	lse, bound := expect.SoftmaxWithin(max(tol, softmaxTol), m, v, d1, d2)
 	for c := range d1 {
 		d1[c], d2[c] = -d1[c], -d2[c]
 	}
 	c := int(y)
 	d1[c]++
 	return m[c] - lse, bound + 8*special.Eps*(math.Abs(m[c])+math.Abs(lse))
+}
+
+// Curvature implements term.Several.
+func (l *siteView) Curvature(m, v, h []float64) {
+	k := len(m)
+	expect.SoftmaxCross(m, v, make([]float64, k), h)
+	for i := range h {
+		if i/k != i%k {
+			h[i] = -h[i]
+		}
+	}
 }
 
 var _ term.Several = (*siteView)(nil)
@@ -448,7 +459,7 @@ func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
 	for i := 0; i < len(x.M)/k; i++ {
 		n, lo, hi := dense.Index(batch, i), i*k, (i+1)*k
 		clear(x.E[lo:hi])
-		x.E[lo], _, scratch = t.ExpectSeveral(n, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi], x.D2[lo:hi], scratch)
+		x.E[lo], _, scratch = t.ExpectSeveral(n, 0, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi], x.D2[lo:hi], scratch)
 		if math.IsNaN(x.E[lo]) {
 			return fmt.Errorf("%s: %w", t.Explain(n, x.M[lo], x.V[lo]), ErrNotFinite)
 		}

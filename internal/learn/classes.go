@@ -94,7 +94,10 @@ func (l *Classes) fit(lin *site.LinearModel, theta []float64, slack float64) (*s
 		if err = s.Refresh(); err != nil {
 			return nil, 0, err
 		}
-		if gap = s.Promise(); gap <= slack {
+		if gap, err = s.Promise(); err != nil {
+			return nil, 0, err
+		}
+		if gap <= slack {
 			break
 		}
 		if _, err = s.Ascend(); err != nil {

@@ -166,6 +166,7 @@ type Problem struct {
 	modes       siteMode
 	Outer       int // of how many dimensions outer steps are; 0: there are none
 	Evaluations int
+	tol, loose  float64 // of the expectations of several latent values, and the most from here on
 }
 
 // CovMover is the Mover of variables with covariance C.
@@ -299,6 +300,7 @@ func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.St
 	p.aimed = false
 	p.mix.Reset()
 	p.Evaluations = 0
+	p.tol, p.loose = 0, coarseTols[0]
 }
 
 // Start makes the base the current state.
@@ -306,6 +308,7 @@ func (p *Problem) Start() error {
 	p.Cur.CopySites(&p.Base)
 	copy(p.Cur.C, p.Base.A)
 	p.Cur.LogDet = 0
+	p.Cur.Tol = p.tol
 	if err := p.terms.Expect(&p.Cur.State, p.index, p.Workers); err != nil {
 		return err
 	}
@@ -341,6 +344,7 @@ func (p *Problem) settle() bool {
 // finish is settle after the move, whose dᵀC⁻¹d is square.
 func (p *Problem) finish(square float64) bool {
 	kl, ok := p.divergence(square)
+	p.Try.Tol = p.tol
 	if !ok || p.terms.Expect(&p.Try.State, p.index, p.Workers) != nil {
 		return false
 	}
@@ -578,6 +582,7 @@ func (p *Problem) departMany() bool {
 	x := &p.In.At
 	x.CopyFrom(&p.Cur.State)
 	clear(x.V)
+	x.Tol = p.tol
 	p.Evaluations++
 	if p.terms.Expect(x, p.index, p.Workers) != nil {
 		return false
@@ -1054,6 +1059,9 @@ func (p *Problem) state(c *save.State, started bool) {
 	c.Float(&p.t)
 	_, aims := p.Mover.(aimer)
 	p.mix.state(c, p.N, aims)
+	if aims {
+		c.Float(&p.tol, &p.loose)
+	}
 	if started {
 		p.Cur.Keep(c, p.N)
 		c.Floats(p.N, &p.Cur.C)

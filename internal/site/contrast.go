@@ -35,8 +35,10 @@ type contrast struct {
 	prec  []float64 // Λ
 	crew  term.Crew
 	of    *Sites
-	moved bool // cur is the current state
-	warm  bool // cur.p is a P to begin with
+	moved bool    // cur is the current state
+	warm  bool    // cur.p is a P to begin with
+	gap   float64 // the promise of the last state of which it is known
+	due   float64 // the gap at which the next proof is
 	// of a file, cur is that of its state
 	resumed bool
 
@@ -72,8 +74,9 @@ const (
 	// contrastTol is the accuracy of P, relative to its diagonal: log|C|/|V| is exact for any P, and
 	// has its minimum at the solution.
 	contrastTol    = 1e-6
-	contrastRounds = 12 // from the last P,
-	contrastFirst  = 60 // and where there is none
+	contrastPart   = 1e-3 // of the gap, which what P lacks may be
+	contrastRounds = 12   // from the last P,
+	contrastFirst  = 60   // and where there is none
 )
 
 // Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
@@ -83,7 +86,7 @@ const (
 )
 
 func newContrast(l *LinearModel) *contrast {
-	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec}
+	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec, due: contrastProof}
 }
 
 // Prior implements Base.
@@ -264,12 +267,13 @@ func (a *contrast) solve() bool {
 			}
 		}
 		a.try.left = 0.5 * square
-		if most > contrastTol && a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
+		done := most <= contrastTol || a.warm && a.try.left <= contrastPart*a.gap
+		if !done && a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
 			copy(a.p, a.z)
 		} else {
 			copy(a.p, a.next)
 		}
-		if most <= contrastTol {
+		if done {
 			break
 		}
 	}
@@ -408,6 +412,7 @@ func (a *contrast) settled() bool              { return true }
 
 func (a *contrast) save(c *save.State) {
 	c.Bool(&a.warm, &a.moved)
+	c.Float(&a.gap, &a.due)
 	if a.warm {
 		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)
 	}
@@ -451,17 +456,15 @@ func (a *contrast) lagrange(t *contrastState) bool {
 	return dense.Cholesky(t.lagrange, a.x.Cols)
 }
 
-// ready, prove and decrement implement prover. There is no proof: the best P is not known to be the
-// only one. The promise is that of the mean, which the aim knows, and what the sites tell of the
-// precisions.
+// ready and decrement implement prover; see contrast_proof.go. The promise is that of the mean,
+// which the aim knows, and what the sites tell of the precisions.
 func (a *contrast) ready() (bool, error) { return true, nil }
-
-func (a *contrast) prove(float64) (Proof, error) { return Proof{made: true, bound: math.Inf(1)}, nil }
 
 func (a *contrast) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && p.aim() {
 		change := p.Cur.Change()
-		return a.aims.promise + 0.25*change.Square() + a.cur.left
+		a.gap = a.aims.promise + 0.25*change.Square() + a.cur.left
+		return a.gap
 	}
 	return math.Inf(1)
 }
@@ -487,6 +490,9 @@ func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, er
 	return s, s.begin(l.Terms, a, workers)
 }
 
+// Wider implements Algebra: what is proved holds for any covariance of the contrasts.
+func (s *ContrastAlgebra) Wider() bool { return true }
+
 // StartAt makes the sites those with the given γ, and a about the means m.
 func (s *ContrastAlgebra) StartAt(gamma, a, m []float64) {
 	copy(s.Cur.Gamma, gamma)
@@ -496,7 +502,13 @@ func (s *ContrastAlgebra) StartAt(gamma, a, m []float64) {
 }
 
 // Promise returns about how many nats the current state, which is evaluated, lacks.
-func (s *ContrastAlgebra) Promise() float64 { return s.mover.decrement() }
+// The error is that of a crew that is halted.
+func (s *ContrastAlgebra) Promise() (float64, error) {
+	if err := s.refine(); err != nil {
+		return 0, err
+	}
+	return s.mover.decrement(), nil
+}
 
 // Weights implements Weighted: the means of the weights of all classes, one after the other, of
 // which the sum over classes is 0, and a *gauss.Contrasts.

@@ -213,11 +213,24 @@ func (s *Sites) Ascend() (passes int, err error) {
 		}
 		s.Batched = true
 	}
+	if err := s.coarsen(); err != nil {
+		return 0, err
+	}
 	before := s.Elbo(&s.Cur, s.LogDet)
 	passes, ok := p.Stride(&s.Progress)
 	if !ok {
 		if err := s.Workers.Halt.Err(); err != nil {
 			return 0, err
+		}
+		if p.tol > 0 { // which may be what hides a gain
+			if err := p.expectAgain(0); err != nil {
+				return 0, err
+			}
+			more, _ := p.Stride(&s.Progress)
+			passes += more
+			if err := s.Workers.Halt.Err(); err != nil {
+				return 0, err
+			}
 		}
 	}
 	s.Progress.Add(p.Decrement(), s.N, s.N)
@@ -277,6 +290,11 @@ func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 	if !ready {
 		e.Gap = 0
 	} else if !s.Unresolved && !s.Cur.Wild && !math.IsInf(e.ELBO, 0) {
+		if s.Batched && s.Batch.Cur.Tol > 0 {
+			if err := s.refine(); err != nil {
+				return siteEvaluation{}, err
+			}
+		}
 		if !s.Proof.made {
 			proof, err := p.prove(within)
 			if err != nil {

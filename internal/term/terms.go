@@ -617,6 +617,8 @@ type State struct {
 	// a d1 is that of a narrower marginal, and another: it says where to go, and not how far it is
 	Wild bool
 
+	Tol float64 // what Expect is to be accurate to, of Several; 0 is the most that is useful
+
 	bound []float64 // scratch of expect: on the error of each e,
 	far   []bool    // and whether tg and d1 are those of a narrower marginal,
 	lost  []bool    // under which d1 differs, or without which there is no e

@@ -1,0 +1,213 @@
+package site
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// softmax is the likelihood of classes.
+type softmax struct{ poisson }
+
+func (softmax) Identify(d *save.Digest) {}
+
+func (softmax) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
+	lse, err := expect.SoftmaxWithin(max(tol, 1e-11), m, v, d1, d2)
+	for c := range d1 {
+		d1[c], d2[c] = -d1[c], -d2[c]
+	}
+	d1[int(y)]++
+	return m[int(y)] - lse, err
+}
+
+func (softmax) Curvature(m, v, h []float64) {
+	k := len(m)
+	expect.SoftmaxCross(m, v, make([]float64, k), h)
+	for i := range h {
+		if i/k != i%k {
+			h[i] = -h[i]
+		}
+	}
+}
+
+// classProblem returns a random linear model of n rows, d weights and k classes.
+func classProblem(rng *rand.Rand, n, d, k int) *LinearModel {
+	x, y := make([]float64, n*d), make([]float64, n)
+	scale := math.Exp(rng.NormFloat64())
+	for i := range x {
+		x[i] = scale * rng.NormFloat64()
+	}
+	for i := range y {
+		y[i] = float64(rng.IntN(k))
+	}
+	prec := make([]float64, d)
+	for j := range prec {
+		prec[j] = math.Exp(rng.NormFloat64())
+	}
+	return &LinearModel{
+		Terms: &term.Terms{Y: y, Lik: softmax{}, K: k},
+		X:     &design.Matrix{Rows: n, Cols: d, Dense: x},
+		Prior: gauss.Prior{Prec: prec},
+	}
+}
+
+// bestClasses returns the greatest ELBO of a Gaussian of three classes of one weight, of any
+// covariance: with z of two orthonormal contrasts, V⁻¹ = λI + ΣxxB'HB and Newton's step of the mean,
+// by a product of Gauss–Hermite rules.
+func bestClasses(l *LinearModel) float64 {
+	b := [3][2]float64{{1 / math.Sqrt2, 1 / math.Sqrt(6)}, {-1 / math.Sqrt2, 1 / math.Sqrt(6)}, {0, -2 / math.Sqrt(6)}}
+	rule, prec := expect.Hermite(40), l.Prior.Prec[0]
+	var m [2]float64
+	v := [3]float64{1 / prec, 0, 1 / prec} // 00, 10, 11
+	best := math.Inf(-1)
+	for range 60 {
+		l0 := math.Sqrt(v[0])
+		l1 := v[1] / l0
+		l2 := math.Sqrt(v[2] - l1*l1)
+		g, p := [2]float64{-prec * m[0], -prec * m[1]}, [3]float64{prec, 0, prec}
+		sum := 0.0
+		for i, s := range rule.X {
+			for j, t := range rule.X {
+				w := rule.W[i] * rule.W[j]
+				z := [2]float64{m[0] + l0*s, m[1] + l1*s + l2*t}
+				for n, y := range l.Terms.Y {
+					x := l.X.Dense[n]
+					var eta, pi [3]float64
+					for c := range eta {
+						eta[c] = x * (b[c][0]*z[0] + b[c][1]*z[1])
+					}
+					most := max(eta[0], eta[1], eta[2])
+					total := 0.0
+					for c := range eta {
+						pi[c] = math.Exp(eta[c] - most)
+						total += pi[c]
+					}
+					sum += w * (eta[int(y)] - most - math.Log(total))
+					var mean [2]float64
+					for c := range pi {
+						pi[c] /= total
+						mean[0] += pi[c] * b[c][0]
+						mean[1] += pi[c] * b[c][1]
+					}
+					for k := range g {
+						g[k] += w * x * (b[int(y)][k] - mean[k])
+					}
+					for c := range pi {
+						d0, d1 := b[c][0]-mean[0], b[c][1]-mean[1]
+						p[0] += w * x * x * pi[c] * d0 * d0
+						p[1] += w * x * x * pi[c] * d0 * d1
+						p[2] += w * x * x * pi[c] * d1 * d1
+					}
+				}
+			}
+		}
+		kl := 0.5 * (prec*(v[0]+v[2]+m[0]*m[0]+m[1]*m[1]) - 2 - 2*math.Log(prec) - math.Log(v[0]*v[2]-v[1]*v[1]))
+		best = max(best, sum-kl)
+		det := p[0]*p[2] - p[1]*p[1]
+		v = [3]float64{p[2] / det, -p[1] / det, p[0] / det}
+		m[0] += v[0]*g[0] + v[1]*g[1]
+		m[1] += v[1]*g[0] + v[2]*g[1]
+	}
+	return best
+}
+
+// No Gaussian of any covariance has an ELBO above the bound, wherever q is. Of two classes the mean
+// field is all of them, and of three with one weight bestClasses finds the best.
+func TestContrastProof(t *testing.T) {
+	problems, states := 50, 200
+	if testing.Short() {
+		problems = 6
+	}
+	near := 0
+	for seed := range problems {
+		rng := rand.New(rand.NewPCG(uint64(seed), 7))
+		k := 2 + seed%2
+		d := 1
+		if k == 2 {
+			d = 1 + rng.IntN(3)
+		}
+		l := classProblem(rng, 2+rng.IntN(12), d, k)
+		s, err := NewContrastAlgebra(l, term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 60 {
+			if _, err := s.Ascend(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x, err := s.Evaluate(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := x.ELBO
+		if k == 3 {
+			best = max(best, bestClasses(l)-1e-9)
+		}
+		g, a, m := make([]float64, s.N), make([]float64, s.N), make([]float64, s.N)
+		at := s.Cur
+		gamma, means, lin := append([]float64(nil), at.Gamma...), append([]float64(nil), at.M...), append([]float64(nil), at.A...)
+		for range states {
+			size := math.Pow(10, -4*rng.Float64())
+			for i := range g {
+				g[i] = gamma[i] * math.Exp(2*size*rng.NormFloat64())
+				a[i] = lin[i] + size*rng.NormFloat64()
+				m[i] = means[i]
+			}
+			s.StartAt(g, a, m)
+			if err := s.Refresh(); err != nil {
+				t.Fatal(err)
+			}
+			mean, rest, ok := s.mover.loss()
+			if !ok {
+				t.Fatalf("seed %d: no bound", seed)
+			}
+			elbo := s.elbo()
+			if !(elbo+mean+rest+s.Cur.Err > best-special.Eps*8*math.Abs(best)) {
+				t.Fatalf("seed %d: an ELBO of %v is bounded by %v more, and %v is the best", seed, elbo, mean+rest, best)
+			}
+			if lost := best - elbo; lost > 1e-4 && mean+rest < 4*lost {
+				near++
+			}
+		}
+	}
+	if near*4 < problems*states { // else it says nothing
+		t.Errorf("only %d of %d bounds are within a factor of 4", near, problems*states)
+	}
+}
+
+// Far from the optimum expectations are coarse, and at the end they are not: with the ELBO and the
+// promise of a run of fine ones.
+func TestContrastCoarse(t *testing.T) {
+	l := classProblem(rand.New(rand.NewPCG(3, 1)), 300, 4, 4)
+	s, err := NewContrastAlgebra(l, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	coarse := 0
+	for range 30 {
+		if _, err := s.Ascend(); err != nil {
+			t.Fatal(err)
+		}
+		x, err := s.Evaluate(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Batch.Cur.Tol > 0 {
+			coarse++
+			if !(s.Batch.Cur.Err <= coarseAfter*x.Gap) {
+				t.Errorf("errors of %v with a gap of %v", s.Batch.Cur.Err, x.Gap)
+			}
+		}
+	}
+	if coarse == 0 || s.Batch.Cur.Tol != 0 {
+		t.Errorf("%d coarse evaluations, the last to %v", coarse, s.Batch.Cur.Tol)
+	}
+}
