@@ -464,7 +464,7 @@ func (f *RowFile) Cols() int { return f.cols }
 // Options returns how the file was written.
 func (f *RowFile) Options() RowOptions { return f.opts }
 
-// Close closes the file, after which All and RowAt return errors that wrap
+// Close closes the file, after which All, Range and RowAt return errors that wrap
 // os.ErrClosed, and so do iterations that are under way, at the next block. It
 // returns nil.
 func (f *RowFile) Close() error {
@@ -481,19 +481,32 @@ func (f *RowFile) Close() error {
 // ErrShape and names the rows if the checksum of a block of them is wrong or
 // what is in it is not rows, before any of such a block is yielded in the former
 // case.
-func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] {
+func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] { return f.Range(0, f.rows) }
+
+// Range returns the rows from number from up to to, as All does. It reads the
+// blocks of these rows alone, and of a file of sparse rows the beginnings of those
+// before. An error wraps ErrParam if there are no such rows.
+func (f *RowFile) Range(from, to int) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
+		if from < 0 || to < from || to > f.rows {
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: rows %d to %d of %d: %w", f.path, from,
+				to, f.rows, pgsvi.ErrParam))
+			return
+		}
 		window := rowWindow{file: f}
 		defer window.close()
 		row := pgsvi.Row{Val: []float64{}}
 		if f.opts.Sparse {
 			row.Ind = []int{}
 		}
+		off, first, err := f.seek(&window, from)
+		if err != nil {
+			yield(pgsvi.Row{}, err)
+			return
+		}
 		var block []byte
-		off := int64(rowHeader)
-		for first := 0; first < f.rows; {
+		for first < to {
 			var count int
-			var err error
 			block, count, err = f.readBlock(&window, block, off, first)
 			if err != nil {
 				yield(pgsvi.Row{}, err)
@@ -501,7 +514,7 @@ func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] {
 			}
 			off += int64(len(block))
 			b := block[rowBlockHeader:]
-			for i := range count {
+			for i := range min(count, to-first) {
 				var ok bool
 				b, ok = f.decode(b, &row)
 				if !ok || i == count-1 && len(b) > 0 {
@@ -509,17 +522,49 @@ func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] {
 						f.path, first+i, pgsvi.ErrShape))
 					return
 				}
-				if !yield(row, nil) {
+				if first+i >= from && !yield(row, nil) {
 					return
 				}
 			}
 			first += count
 		}
-		if off != f.size-rowTrailer {
+		if to == f.rows && first == to && off != f.size-rowTrailer {
 			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w",
 				f.path, f.size-rowTrailer-off, f.rows, pgsvi.ErrShape))
 		}
 	}
+}
+
+// seek returns the place and the first row of the block that has row i, or of the
+// end.
+func (f *RowFile) seek(window *rowWindow, i int) (off int64, first int, err error) {
+	if !f.opts.Sparse {
+		stride := f.opts.stride(f.cols)
+		per := rowsPerBlock(stride)
+		block := int64(i) / per
+		if i == f.rows { // the last block may have fewer rows
+			return f.size - rowTrailer, i, nil
+		}
+		return rowHeader + block*(per*stride+rowBlockHeader), int(block * per), nil
+	}
+	off = rowHeader
+	buf := make([]byte, rowBlockHeader)
+	for first < f.rows {
+		if f.size-rowTrailer-off < rowBlockHeader {
+			break // of which readBlock tells
+		}
+		if err := window.read(buf, off); err != nil {
+			return 0, 0, err
+		}
+		size, count := binary.LittleEndian.Uint64(buf), int64(binary.LittleEndian.Uint32(buf[8:]))
+		rest := uint64(f.size - rowTrailer - off - rowBlockHeader)
+		if int64(first)+count > int64(i) || count == 0 || size > rest {
+			break
+		}
+		off += rowBlockHeader + int64(size)
+		first += int(count)
+	}
+	return off, first, nil
 }
 
 // readBlock reads the block at off, whose rows begin with the given one, into

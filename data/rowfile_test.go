@@ -781,3 +781,41 @@ func TestRowFileGLM(t *testing.T) {
 		fit(fmt.Sprintf("a file with Sparse %t", sparse), f.All())
 	}
 }
+
+// TestRowFileRange checks that the rows from any number to any other are those of All.
+func TestRowFileRange(t *testing.T) {
+	for _, o := range []RowOptions{{}, {Float32: true, Offset: true}, {Sparse: true}} {
+		const n, cols = 3000, 60
+		f, err := openBytes(t, rowBytes(t, cols, &o, randomRows(7, n, cols, o)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []float64
+		for row, err := range f.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, row.Y)
+		}
+		for _, r := range [][2]int{{0, 0}, {0, n}, {0, 1}, {n - 1, n}, {n, n}, {1000, 1001},
+			{17, 2900}, {2048, n}} {
+			var got []float64
+			for row, err := range f.Range(r[0], r[1]) {
+				if err != nil {
+					t.Fatalf("%+v, rows %d to %d: %v", o, r[0], r[1], err)
+				}
+				got = append(got, row.Y)
+			}
+			if !slices.Equal(got, want[r[0]:r[1]]) {
+				t.Errorf("%+v, rows %d to %d: %d rows, or others", o, r[0], r[1], len(got))
+			}
+		}
+		for _, r := range [][2]int{{-1, 2}, {2, 1}, {0, n + 1}} {
+			for _, err := range f.Range(r[0], r[1]) {
+				if !errors.Is(err, pgsvi.ErrParam) {
+					t.Errorf("rows %d to %d: error %v", r[0], r[1], err)
+				}
+			}
+		}
+	}
+}
