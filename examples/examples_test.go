@@ -22,17 +22,21 @@ var longer = map[string]bool{"methods": true, "divergence": true}
 
 const module = "github.com/pgsvi/pgsvi"
 
-// folders returns the folders of the examples.
+// folders returns the folders of the examples that are not modules of their own.
 func folders(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("*/main.go")
 	if err != nil || len(found) < 10 {
 		t.Fatalf("examples %q, error %v", found, err)
 	}
-	for i := range found {
-		found[i] = filepath.Dir(found[i])
+	var all []string
+	for _, main := range found {
+		dir := filepath.Dir(main)
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+			all = append(all, dir)
+		}
 	}
-	return found
+	return all
 }
 
 // TestTemplates checks the rules of an example: one main.go of 100 lines, a first comment that

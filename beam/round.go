@@ -1,0 +1,223 @@
+package beam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"sync"
+
+	"github.com/apache/beam/sdks/v2/go/pkg/beam"
+	"github.com/apache/beam/sdks/v2/go/pkg/beam/register"
+)
+
+func init() {
+	beam.RegisterType(reflect.TypeFor[blocks]())
+	register.DoFn3x1[context.Context, blocks, func(int, []byte), error](&addFn{})
+	register.DoFn4x1[context.Context, int, func(*[]byte) bool, func(int, []byte), error](&mergeFn{})
+	register.DoFn3x1[context.Context, int, func(*[]byte) bool, error](&writeFn{})
+	register.Emitter2[int, []byte]()
+	register.Iter1[[]byte]()
+}
+
+// onBeam takes a round by a job of Beam:
+//
+//	blocks → Reshuffle → addFn → GroupByKey → mergeFn → GroupByKey → writeFn
+//
+// The state is a file that each process reads once, and what all blocks sum to is one that the
+// last step writes. So neither has to fit a side input or an answer of the runner.
+func (d *driver) onBeam(ctx context.Context, a *adding, state []byte) (*part, error) {
+	from, to := d.store.ofRound(d.rounds, "state"), d.store.ofRound(d.rounds, "sums")
+	defer remove(context.WithoutCancel(ctx), from, to)
+	if err := writeFile(ctx, from, state); err != nil {
+		return nil, err
+	}
+	groups := int(math.Ceil(math.Sqrt(float64(len(d.plan)))))
+	p, s := beam.NewPipelineWithRoot()
+	s = s.Scope(fmt.Sprintf("round %d", d.rounds))
+	elements := beam.Reshuffle(s, beam.CreateList(s, d.plan))
+	parts := beam.ParDo(s, &addFn{Adding: *a, State: from, Groups: groups}, elements)
+	parts = beam.ParDo(s, &mergeFn{Items: a.Items}, beam.GroupByKey(s, parts))
+	beam.ParDo0(s, &writeFn{Items: a.Items, Path: to}, beam.GroupByKey(s, parts))
+	if err := d.job.Run(ctx, p); err != nil {
+		return nil, err
+	}
+	b, err := readFile(ctx, to)
+	if err != nil {
+		return nil, fmt.Errorf("the job has ended, but what it has to write is not there; Job.Dir "+
+			"must be a folder that all machines see: %w", err)
+	}
+	sums := &part{}
+	return sums, unseal(b, sums, to)
+}
+
+// addFn makes a part of each element.
+type addFn struct {
+	Adding adding
+	State  string // the path of the state
+	Groups int    // of parts that are merged together first
+}
+
+// ProcessElement adds up the blocks of an element.
+func (f *addFn) ProcessElement(ctx context.Context, b blocks, emit func(int, []byte)) error {
+	state, err := stateAt(ctx, f.State)
+	if err != nil {
+		return err
+	}
+	p, err := f.Adding.add(ctx, state, b)
+	if err != nil {
+		return err
+	}
+	sealed, err := seal(p)
+	if err != nil {
+		return err
+	}
+	emit(b.Element%f.Groups, sealed)
+	return nil
+}
+
+// lastState is the state of the round that this process works for.
+var lastState struct {
+	sync.Mutex
+	path  string
+	bytes []byte
+}
+
+// stateAt returns the state at a path, whose name no other state has.
+func stateAt(ctx context.Context, path string) ([]byte, error) {
+	lastState.Lock()
+	defer lastState.Unlock()
+	if lastState.path != path {
+		b, err := readFile(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("the state of the round; Job.Dir must be a folder that all machines "+
+				"see: %w", err)
+		}
+		lastState.path, lastState.bytes = path, b
+	}
+	return lastState.bytes, nil
+}
+
+// mergeFn merges the parts of a group.
+type mergeFn struct{ Items itemKind }
+
+// ProcessElement merges the parts of a group into one of group 0.
+func (f *mergeFn) ProcessElement(_ context.Context, _ int, parts func(*[]byte) bool,
+	emit func(int, []byte)) error {
+	b, err := mergeAll(f.Items, parts)
+	if err == nil {
+		emit(0, b)
+	}
+	return err
+}
+
+// writeFn merges what there is, and writes it.
+type writeFn struct {
+	Items itemKind
+	Path  string
+}
+
+// ProcessElement merges the parts of group 0.
+func (f *writeFn) ProcessElement(ctx context.Context, _ int, parts func(*[]byte) bool) error {
+	b, err := mergeAll(f.Items, parts)
+	if err != nil {
+		return err
+	}
+	return writeFile(ctx, f.Path, b)
+}
+
+// mergeAll merges sealed parts into one.
+func mergeAll(items itemKind, parts func(*[]byte) bool) ([]byte, error) {
+	m := merger{items: items}
+	for b := []byte(nil); parts(&b); {
+		if err := m.add(b); err != nil {
+			return nil, err
+		}
+	}
+	p, err := m.whole()
+	if err != nil {
+		return nil, err
+	}
+	return seal(p)
+}
+
+// here takes a round in this process: elements in random order, merged in a random tree.
+func (d *driver) here(ctx context.Context, a *adding, state []byte) (*part, error) {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		parts []*part // not yet merged
+		fail  error
+		next  int
+	)
+	order := rand.Perm(len(d.plan))
+	take := func() (blocks, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(order) || fail != nil {
+			return blocks{}, false
+		}
+		next++
+		return d.plan[order[next-1]], true
+	}
+	work := func() error {
+		for b, ok := take(); ok; b, ok = take() {
+			p, err := a.add(ctx, state, b)
+			if err != nil {
+				return err
+			}
+			for p != nil {
+				mu.Lock()
+				n := len(parts)
+				if n == 0 || n < mostWaiting && rand.IntN(2) == 0 {
+					parts, p = append(parts, p), nil
+					mu.Unlock()
+					break
+				}
+				i := rand.IntN(n)
+				q := parts[i]
+				parts[i], parts = parts[n-1], parts[:n-1]
+				mu.Unlock()
+				if p, err = mergeTwo(a.Items, p, q); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			if err := work(); err != nil {
+				mu.Lock()
+				fail = errors.Join(fail, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if fail != nil {
+		return nil, fail
+	}
+	m := merger{items: a.Items}
+	for _, i := range rand.Perm(len(parts)) {
+		if err := m.addPart(parts[i]); err != nil {
+			return nil, err
+		}
+	}
+	return m.whole()
+}
+
+// mostWaiting is the number of parts that wait in memory.
+const mostWaiting = 16
+
+// mergeTwo merges two parts.
+func mergeTwo(items itemKind, p, q *part) (*part, error) {
+	m := merger{items: items}
+	if err := errors.Join(m.addPart(p), m.addPart(q)); err != nil {
+		return nil, err
+	}
+	return m.whole()
+}

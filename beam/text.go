@@ -1,0 +1,213 @@
+package beam
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+)
+
+// Of text that is parsed together:
+const (
+	linesOfChunk = 512
+	bytesOfChunk = 1 << 20  // or fewer lines
+	longestLine  = 64 << 20 // bytes
+)
+
+// parser reads rows of text, and returns copies of them with the error at which they end.
+type parser struct {
+	parse func(io.Reader) ([]pgsvi.Row, error)
+	csv   bool // a first line may have names, and all have as many fields as another
+}
+
+// parser returns that of a file of text, by its name.
+func (a *adding) parser(file string) parser {
+	switch base := strings.TrimSuffix(path.Base(file), ".gz"); {
+	case strings.HasSuffix(base, ".csv"):
+		return parser{parse: parseCSV, csv: true}
+	case a.Items == docItems:
+		return parser{parse: parseLDAC}
+	}
+	return parser{parse: parseLIBSVM}
+}
+
+func parseLIBSVM(r io.Reader) (rows []pgsvi.Row, _ error) {
+	for row, err := range data.ScanLIBSVM(r) {
+		if err != nil {
+			return rows, err
+		}
+		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func parseCSV(r io.Reader) ([]pgsvi.Row, error) {
+	x, y, err := data.ReadCSV(r)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]pgsvi.Row, len(y))
+	for i := range rows {
+		rows[i] = pgsvi.Row{Val: x.RawRowView(i), Y: y[i]}
+	}
+	return rows, nil
+}
+
+func parseLDAC(r io.Reader) ([]pgsvi.Row, error) {
+	c, err := data.ReadLDAC(r, 0)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]pgsvi.Row, len(c.Docs))
+	for i, d := range c.Docs {
+		rows[i] = pgsvi.Row{Ind: append([]int{}, d.Words...), Val: d.Counts}
+	}
+	return rows, nil
+}
+
+// textReader reads a file of text some lines at a time.
+type textReader struct {
+	in    *bufio.Reader
+	parse parser
+	add   *adding
+	block blocks
+	part  *part // counts what is skipped
+
+	line  int    // lines before the chunk
+	model []byte // a line of CSV with numbers, to compare others with
+	chunk []byte
+	ends  []int // of the lines in chunk
+}
+
+// rows yields the rows.
+func (t *textReader) rows(yield func(pgsvi.Row, error) bool) {
+	for {
+		end, err := t.next()
+		var rows []pgsvi.Row
+		if err == nil && len(t.ends) > 0 {
+			rows, err = t.parseChunk()
+		}
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(pgsvi.Row{}, err)
+			return
+		}
+		if end {
+			return
+		}
+		t.line += len(t.ends)
+	}
+}
+
+// next reads the lines of a chunk, and reports whether they are the last.
+func (t *textReader) next() (end bool, err error) {
+	t.chunk, t.ends = t.chunk[:0], t.ends[:0]
+	for len(t.ends) < linesOfChunk && len(t.chunk) < bytesOfChunk {
+		start := len(t.chunk)
+		for {
+			b, err := t.in.ReadSlice('\n')
+			t.chunk = append(t.chunk, b...)
+			if err == nil {
+				break
+			}
+			if err == io.EOF {
+				if len(t.chunk) > start {
+					t.ends = append(t.ends, len(t.chunk))
+				}
+				return true, nil
+			}
+			if err != bufio.ErrBufferFull {
+				return false, fmt.Errorf("line %d: %w", t.line+len(t.ends)+1, err)
+			}
+			if len(t.chunk)-start > longestLine {
+				return false, fmt.Errorf("pgsvi: line %d has more than %d bytes: %w",
+					t.line+len(t.ends)+1, longestLine, pgsvi.ErrMemory)
+			}
+		}
+		t.ends = append(t.ends, len(t.chunk))
+	}
+	return false, nil
+}
+
+// parseChunk returns the rows of the chunk. Where it is wrong, each line is parsed on its own.
+func (t *textReader) parseChunk() ([]pgsvi.Row, error) {
+	rows, err := t.parseLines(0, len(t.ends), 0)
+	if err == nil {
+		return rows, nil
+	}
+	rows = rows[:0:0]
+	for i := range t.ends {
+		some, err := t.parseLines(i, i+1, t.line+i)
+		if err == nil {
+			rows = append(rows, some...)
+			continue
+		}
+		f, ok := faultOf(t.block.number(0), named(t.block.Path, err))
+		if !ok || t.part.Skipped >= t.add.Skip {
+			return rows, err
+		}
+		t.part.Skipped++
+		t.part.First = first(t.part.First, f)
+	}
+	return rows, nil
+}
+
+// parseLines parses some lines of the chunk, with so many empty lines before them, so that an error
+// has the number of its line. What has no rows is no error.
+func (t *textReader) parseLines(from, to, before int) ([]pgsvi.Row, error) {
+	start := 0
+	if from > 0 {
+		start = t.ends[from-1]
+	}
+	lines := t.chunk[start:t.ends[to-1]]
+	model := t.model
+	if model != nil && before > 0 {
+		before--
+	}
+	rows, err := t.parse.parse(io.MultiReader(&emptyLines{before}, bytes.NewReader(model),
+		bytes.NewReader(lines)))
+	if errors.Is(err, pgsvi.ErrEmpty) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if model != nil {
+		rows = rows[1:]
+	} else if t.parse.csv && len(rows) > 0 {
+		t.model = modelLine(rows[0])
+	}
+	return rows, nil
+}
+
+// modelLine returns a line of CSV with as many fields as a row has.
+func modelLine(r pgsvi.Row) []byte {
+	return append(bytes.Repeat([]byte("0,"), len(r.Val)), '0', '\n')
+}
+
+// emptyLines reads as so many empty lines.
+type emptyLines struct{ left int }
+
+func (e *emptyLines) Read(b []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(b), e.left)
+	for i := range n {
+		b[i] = '\n'
+	}
+	e.left -= n
+	return n, nil
+}

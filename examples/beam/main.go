@@ -1,0 +1,124 @@
+// My rows do not fit one machine: how do I fit a GLM, a sparse GP or a topic model on many?
+//
+// It fits to a file, or to part files, by Apache Beam: in this process, on Prism, or on Dataflow,
+// Flink or Spark. README.md has the commands. While rounds go by it prints the ELBO and how far
+// from the best it is proved to be; the last line has a checksum of the posterior, which is the
+// same for any number of shards and any runner.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"os"
+	"os/signal"
+	"strconv"
+	"time"
+
+	apache "github.com/apache/beam/sdks/v2/go/pkg/beam"
+	_ "github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem/s3"
+	beamlog "github.com/apache/beam/sdks/v2/go/pkg/beam/log"
+	"github.com/apache/beam/sdks/v2/go/pkg/beam/x/beamx" // it has the flag -runner
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/beam"
+)
+
+var (
+	path   = flag.String("data", "", "`file` of LIBSVM, lda-c (for -model ctm) or rows (data.RowWriter)")
+	model  = flag.String("model", "glm", "`model`: glm (logistic regression), sparse (GP) or ctm (topics)")
+	shards = flag.Int("shards", 0, "`number` of elements that the rows are dealt out to; 0: as many as there are rows for")
+	rounds = flag.Int("rounds", 0, "most rounds; 0: 20, and 10 of topics")
+	dir    = flag.String("dir", "", "`folder` for states and the checkpoint, which all machines see; none: a temporary one")
+	resume = flag.Bool("resume", false, "go on from the checkpoint in -dir, if there is one")
+	cols   = flag.Int("cols", 0, "columns or terms of -data that is not local, such as \"gs://bucket/part-*\"")
+	size   = flag.Int("size", 0, "number of topics, or inducing inputs; 0: 10 and 100")
+)
+
+func main() {
+	flag.Parse()
+	apache.Init() // does not return in a worker
+	log.SetFlags(0)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A fitted posterior can be saved.
+type fitted interface{ Save(io.Writer) error }
+
+func run(ctx context.Context) error {
+	if *path == "" {
+		return errors.New("no -data")
+	}
+	in, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	start := time.Now()
+	job := &beam.Job{Paths: []string{in.rows}, Block: in.block, Shards: *shards, Rounds: *rounds,
+		Dir: *dir, Resume: *resume, Run: beamx.Run}
+	switch flag.Lookup("runner").Value.String() {
+	case "inprocess":
+		job.Run = nil
+	case "prism":
+		beamlog.SetupLogging("warn", "text")
+	}
+	job.Report = func(r beam.Result) {
+		if r.K == 0 {
+			fmt.Fprintf(os.Stderr, "sample: %d items, %.1f s\n", r.Items, time.Since(start).Seconds())
+			return
+		}
+		fmt.Fprintf(os.Stderr, "round %d: ELBO %.4f, proved within %.3g nats, %.1f s\n", r.K, r.ELBO,
+			r.GapBound, time.Since(start).Seconds())
+	}
+	var post fitted
+	var res beam.Result
+	heldOut := math.NaN()
+	switch *model {
+	case "glm":
+		post, res, err = beam.FitGLM(ctx, in.cols, pgsvi.BernoulliLogit{}, nil, job)
+	case "sparse":
+		post, res, err = beam.FitSparseGP(ctx, in.inducing, in.kernel, pgsvi.BernoulliLogit{}, nil, job)
+	case "ctm":
+		var p *pgsvi.CTMPosterior
+		p, res, err = beam.FitCTM(ctx, in.cols, in.size, nil, job)
+		if post = p; err == nil && in.test != nil {
+			var h *pgsvi.HeldOut
+			if h, err = p.HeldOut(in.test, nil); err == nil {
+				heldOut = h.PerToken
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	if err := post.Save(sum); err != nil {
+		return err
+	}
+	bound := res.GapBound
+	if math.IsInf(bound, 0) {
+		bound = math.NaN()
+	}
+	seconds, peak := usage()
+	fmt.Printf("rounds=%d neg_elbo=%s gap_bound=%s heldout=%s sha256=%x cpu_seconds=%s peak_mb=%s\n",
+		res.K, number(8, -res.ELBO), number(6, bound), number(6, heldOut), sum.Sum(nil),
+		number(2, seconds), number(0, peak))
+	return nil
+}
+
+// number returns x with so many digits, or nan.
+func number(digits int, x float64) string {
+	if math.IsNaN(x) {
+		return "nan"
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
+}
