@@ -224,22 +224,6 @@ func explainSite(lik Likelihood, n int, y, m, v float64) string {
 	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", n, y, m, v)
 }
 
-// siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to
-// lik.
-func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
-	if e == nil {
-		e = Exact{}
-	}
-	if err := validateOption(e); err != nil {
-		return nil, false, err
-	}
-	if _, ok := e.(Exact); !ok && latentsOf(lik) > 1 {
-		return nil, false, fmt.Errorf("pgsvi: the estimator %T with %s, which has Exact alone: %w", e, typeName(lik), ErrNoEstimator)
-	}
-	exact, err = e.SetupSites(lik)
-	return e, exact, err
-}
-
 // Integrand is a function of z whose expectation an Estimator takes. It may also be a
 // SiteIntegrand.
 type Integrand interface {

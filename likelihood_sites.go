@@ -215,9 +215,12 @@ type siteSmooth struct {
 	prior *Gaussian
 }
 
-// dim returns the dimension of z.
-func (f *siteSmooth) siteLikelihood() Likelihood { return likOf(f.terms) }
+// siteConcave implements sited.
+func (f *siteSmooth) siteConcave() (lik any, concave bool) {
+	return likOf(f.terms), factsOf(likOf(f.terms)).LogConcave
+}
 
+// dim returns the dimension of z.
 func (f *siteSmooth) dim() int {
 	if f.x == nil {
 		return f.terms.Len()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/save"
 )
 
 // Param is a hyper-parameter of a Kernel or of a Likelihood, on its natural scale.
@@ -133,4 +135,15 @@ func orDefault(x, def float64) float64 {
 		return def
 	}
 	return x
+}
+
+// digester is a model, or a part of one, that can say what it is made of.
+type digester interface{ digest(d *save.Digest) }
+
+// digestPart shows d a part of an Objective, by its type alone if it is not a digester.
+func digestPart(d *save.Digest, v any) {
+	d.Text(fmt.Sprintf("%T", v))
+	if x, ok := v.(digester); ok {
+		x.digest(d)
+	}
 }

@@ -187,9 +187,6 @@ func unmarshalState(b []byte, state func(*save.State)) error {
 	return nil
 }
 
-// digester is a model, or a part of one, that can say what it is made of.
-type digester interface{ digest(d *save.Digest) }
-
 // fingerprint is the digest of a model, of data and options alike, once it has been computed.
 type fingerprint struct {
 	sum   uint64
@@ -229,13 +226,5 @@ func digestSaved(d *save.Digest, s save.Value) {
 	d.Int(len(s.Parts))
 	for _, p := range s.Parts {
 		digestSaved(d, p)
-	}
-}
-
-// digestPart shows d a part of an Objective, by its type alone if it is not a digester.
-func digestPart(d *save.Digest, v any) {
-	d.Text(fmt.Sprintf("%T", v))
-	if x, ok := v.(digester); ok {
-		x.digest(d)
 	}
 }

@@ -654,3 +654,19 @@ func (s *siteStepper) started(ctx context.Context, env *Env) (Stepper, error) {
 	}
 	return s, nil
 }
+
+// siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to
+// lik.
+func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
+	if e == nil {
+		e = Exact{}
+	}
+	if err := validateOption(e); err != nil {
+		return nil, false, err
+	}
+	if _, ok := e.(Exact); !ok && latentsOf(lik) > 1 {
+		return nil, false, fmt.Errorf("pgsvi: the estimator %T with %s, which has Exact alone: %w", e, typeName(lik), ErrNoEstimator)
+	}
+	exact, err = e.SetupSites(lik)
+	return e, exact, err
+}

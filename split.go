@@ -507,11 +507,11 @@ func (w whole) Check(q Dist) error {
 	if !ok {
 		return nil
 	}
-	lik := s.siteLikelihood()
+	lik, concave := s.siteConcave()
 	if lik == nil {
 		return nil
 	}
-	if !factsOf(lik).LogConcave {
+	if !concave {
 		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, and %T is not log-concave: %w", lik, ErrParam)
 	}
 	if e, ok := q.(ExpFamily); ok && e.Coordinates() != Cholesky {
@@ -581,8 +581,9 @@ func (w whole) digest(d *save.Digest) {
 
 // sited is a Smooth of terms that see z through one number each.
 type sited interface {
-	// siteLikelihood returns the likelihood of the terms, nil if they see more than that.
-	siteLikelihood() Likelihood
+	// siteConcave returns the likelihood of the terms, nil if they see more than that, and whether
+	// it is log-concave.
+	siteConcave() (lik any, concave bool)
 }
 
 // linearized is the Smooth f + h.

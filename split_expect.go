@@ -159,11 +159,12 @@ func (o Objective[Q]) ProximalPoint() Objective[Q] {
 	return o
 }
 
-func (f *expectedTerms) siteLikelihood() Likelihood {
-	if l, ok := f.ll.Batch(nil).(SiteIntegrand); ok {
-		return l.Likelihood()
+func (f *expectedTerms) siteConcave() (lik any, concave bool) {
+	l, ok := f.ll.Batch(nil).(SiteIntegrand)
+	if !ok || l.Likelihood() == nil {
+		return nil, false
 	}
-	return nil
+	return l.Likelihood(), factsOf(l.Likelihood()).LogConcave
 }
 
 // LogLikelihood is a sum of N log-likelihood terms over z ∈ R^Dim: a LogLik,
