@@ -310,8 +310,9 @@ func (p *PSIS) String() string {
 // NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is
 // the log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant,
 // too. It may return −Inf where p has no density. It must not keep or change z, and is called
-// concurrently if env has more than one worker. Zero draws mean 2200. The same randomness in env
-// gives the same draws and the same result for any number of workers.
+// concurrently if env has more than one worker. Zero draws mean 2200, and 22,000 if these have a
+// k̂ above 0.5 and z at most 100 elements: the largest of fewer weights are no tail yet. The same
+// randomness in env gives the same draws and the same result for any number of workers.
 //
 // The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
 // fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf at all of

@@ -217,6 +217,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		if len(post.Names()) <= mostPSIS {
 			if psis, err := glm.PSIS(c.ctx, nil, post, 0); err == nil {
 				line += fmt.Sprintf(" khat=%.3g", psis.KHat)
+				if psis.KHat > 0.7 {
+					res.Warnings = append(res.Warnings, "a khat above 0.7: intervals of the weights may be off, though predictions may be\n"+
+						"good (loo, predict -score). More rows, fewer terms or a smaller -prior-sd help")
+				}
 			}
 		}
 		return finish(c, m, post, *out, line, res, learned, start)
@@ -272,8 +276,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		var lengths []float64
 		if *ard {
-			_, cols := m.X.Dims()
-			lengths = make([]float64, cols)
+			lengths = make([]float64, len(m.Names))
 		}
 		s, done := c.progress(*l.goal)
 		defer done()

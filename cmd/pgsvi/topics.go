@@ -12,9 +12,6 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// topWords is how many words of a topic are shown.
-const topWords = 10
-
 func topics(f *flag.FlagSet) func(*command, []string) error {
 	model := f.String("model", "ctm", "ctm, whose topics may go together, or lda")
 	k := f.Int("topics", 20, "the number of topics")
@@ -51,7 +48,7 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
-		words, err := pgsvi.TopWords(post.Topics(), corpus, topWords, pgsvi.ByProbability)
+		words, err := pgsvi.TopWords(post.Topics(), corpus, 10, pgsvi.ByProbability)
 		if err != nil {
 			return err
 		}
