@@ -160,31 +160,41 @@ type adding struct {
 
 // add returns what the blocks of b add to a state.
 func (a *adding) add(ctx context.Context, state []byte, b blocks) (*part, error) {
-	s := newShard(a.Items)
-	if err := s.UnmarshalBinary(state); err != nil {
+	m := &merger{items: a.Items}
+	if err := a.addTo(ctx, m, state, b); err != nil {
 		return nil, err
 	}
-	p := &part{}
-	at := b.number(0)
-	err := a.read(ctx, b, p, func(block int, rows iter.Seq2[pgsvi.Row, error]) error {
-		at = b.number(block)
-		return s.add(ctx, at, rows)
-	})
-	if err == nil {
-		p.Shard, err = s.MarshalBinary()
+	return m.whole()
+}
+
+// addTo adds the blocks of b, at a state, to what has been added there.
+func (a *adding) addTo(ctx context.Context, m *merger, state []byte, b blocks) error {
+	if m.Fault != nil {
+		return nil
 	}
+	if m.shard == nil {
+		m.shard = newShard(a.Items)
+		if err := m.shard.UnmarshalBinary(state); err != nil {
+			return err
+		}
+	}
+	at := b.number(0)
+	err := a.read(ctx, b, &m.part, func(block int, rows iter.Seq2[pgsvi.Row, error]) error {
+		at = b.number(block)
+		return m.shard.add(ctx, at, rows)
+	})
 	if err == nil || ctx.Err() != nil {
-		return p, err
+		return err
 	}
 	if b.To != wholeFile { // else it has the name
 		err = named(b.Path, err)
 	}
 	f, ok := faultOf(at, err)
 	if !ok {
-		return nil, err
+		return err
 	}
-	p.Fault = f
-	return p, nil
+	m.Fault = f
+	return nil
 }
 
 // merger merges parts.

@@ -54,29 +54,43 @@ func (d *driver) onBeam(ctx context.Context, a *adding, state []byte) (*part, er
 	return sums, unseal(b, sums, to)
 }
 
-// addFn makes a part of each element.
+// addFn makes a part of each bundle: shards of the first round have samples, which are smaller
+// together.
 type addFn struct {
 	Adding adding
 	State  string // the path of the state
 	Groups int    // of parts that are merged together first
+
+	bundle *merger
+	group  int
+}
+
+// StartBundle begins a part.
+func (f *addFn) StartBundle(_ context.Context, _ func(int, []byte)) {
+	f.bundle = &merger{items: f.Adding.Items}
 }
 
 // ProcessElement adds up the blocks of an element.
-func (f *addFn) ProcessElement(ctx context.Context, b blocks, emit func(int, []byte)) error {
+func (f *addFn) ProcessElement(ctx context.Context, b blocks, _ func(int, []byte)) error {
 	state, err := stateAt(ctx, f.State)
 	if err != nil {
 		return err
 	}
-	p, err := f.Adding.add(ctx, state, b)
-	if err != nil {
+	f.group = b.Element % f.Groups
+	return f.Adding.addTo(ctx, f.bundle, state, b)
+}
+
+// FinishBundle hands on the part.
+func (f *addFn) FinishBundle(_ context.Context, emit func(int, []byte)) error {
+	p, err := f.bundle.whole()
+	if err != nil || p.Shard == nil && p.Fault == nil { // nothing was added
 		return err
 	}
-	sealed, err := seal(p)
-	if err != nil {
-		return err
+	b, err := seal(p)
+	if err == nil {
+		emit(f.group, b)
 	}
-	emit(b.Element%f.Groups, sealed)
-	return nil
+	return err
 }
 
 // lastState is the state of the round that this process works for.
