@@ -813,3 +813,45 @@ func TestCheckpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestRunMutated: a saved run of any kind whose state is not what was saved, though its checksum is
+// right, is an error or a run, in no more memory than 64 MB and ten times its size.
+func TestRunMutated(t *testing.T) {
+	files := 400
+	if testing.Short() {
+		files = 40
+	}
+	ctx := context.Background()
+	for i, r := range interruptedRuns(t) {
+		rng := testRand(uint64(300 + i))
+		s := r.solver
+		s.MaxIter = 3
+		res, err := s.Run(ctx, r.model)
+		if err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		var file bytes.Buffer
+		if err := res.Save(&file); err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		state := []byte(bodyOf(t, runFile, file.String()))
+		refused := 0
+		for range files {
+			data := []byte(fileOf(t, runFile, string(mutateBits(rng, state))))
+			solver := r.solver
+			var err error
+			if n := allocated(func() { _, err = solver.LoadResult(ctx, bytes.NewReader(data), r.model) }); n > uint64(10*len(data)+64<<20) {
+				t.Errorf("%s: %d MB allocated for %d bytes", r.name, n>>20, len(data))
+			}
+			if err != nil {
+				refused++
+				if !isRunError(err) {
+					t.Errorf("%s: %v", r.name, err)
+				}
+			}
+		}
+		if refused < files/4 {
+			t.Errorf("%s: of %d states %d are refused", r.name, files, refused)
+		}
+	}
+}
