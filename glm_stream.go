@@ -315,15 +315,17 @@ func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 		return nil
 	}
 	b, x := &s.block, k.design()
-	b.Base.Resize(n)
-	x.Mul(b.Base.M, w.Mean, nil)
-	for i, m := range b.Base.M {
-		b.Base.Gamma[i] = k.gamma[i]
-		b.Base.A[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
-	}
 	pace := b.Pace
 	b.Pace.Measured = false // there is nothing to go by
-	err := b.Solve(w, x, nil, k.terms(likOf(s.g.lin.Terms), 0))
+	err := s.sure(w, k.terms(likOf(s.g.lin.Terms), 0), func(all *term.Terms) error {
+		b.Base.Resize(n)
+		x.Mul(b.Base.M, w.Mean, nil)
+		for i, m := range b.Base.M {
+			b.Base.Gamma[i] = k.gamma[i]
+			b.Base.A[i] = k.a[i] - k.gamma[i]*(m-k.m[i])
+		}
+		return b.Solve(w, x, nil, all)
+	})
 	b.Pace = pace
 	if err != nil {
 		return err
@@ -361,11 +363,29 @@ func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
 			index = append(index, i)
 		}
 	}
-	b.Base.Resize(hi - lo)
-	x.Mul(b.Base.M, w.Mean, index)
-	clear(b.Base.Gamma)
-	clear(b.Base.A)
-	return b.Solve(w, x, index, t.terms(likOf(s.g.lin.Terms), s.seen-x.Rows))
+	return s.sure(w, t.terms(likOf(s.g.lin.Terms), s.seen-x.Rows), func(all *term.Terms) error {
+		b.Base.Resize(hi - lo)
+		x.Mul(b.Base.M, w.Mean, index)
+		clear(b.Base.Gamma)
+		clear(b.Base.A)
+		return b.Solve(w, x, index, all)
+	})
+}
+
+// sure calls solve, which moves w by terms of t. It calls it again, from the same w, if it finds that
+// the expectations that it took were not accurate.
+func (s *glmStream) sure(w *gauss.State, t *term.Terms, solve func(*term.Terms) error) error {
+	if ruled(t).Rule == nil {
+		return solve(t)
+	}
+	var from gauss.State
+	from.CopyFrom(w)
+	pace := s.block.Pace
+	return t.Sure(func() error {
+		w.CopyFrom(&from)
+		s.block.Pace = pace
+		return solve(t)
+	})
 }
 
 func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {

@@ -553,7 +553,7 @@ func TestRemoveCollinear(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	right := 0
-	const problems = 300
+	problems := shorter(300, 80)
 	for seed := range uint64(problems) {
 		rng := testRand(seed)
 		n := 20 + rng.IntN(100)

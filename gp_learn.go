@@ -254,7 +254,7 @@ func (p *gpPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Term
 	}
 	p.kernel = slopes
 	_, ok := dense.AllFinite(dst)
-	return under(p.gp.terms, lik), ok
+	return ruled(under(p.gp.terms, lik)), ok
 }
 
 // Slopes implements learn.Prior.

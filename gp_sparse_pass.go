@@ -330,7 +330,11 @@ func (p *sparsePass) do(i int) {
 	if l.plain {
 		terms.Offset, terms.Weight = nil, nil
 	}
-	if l.failed = terms.Expect(s, nil, term.Crew{Workers: 1, Halt: p.workers.Halt}); l.failed != nil {
+	ruled(&terms)
+	l.failed = terms.Sure(func() error {
+		return terms.Expect(s, nil, term.Crew{Workers: 1, Halt: p.workers.Halt})
+	})
+	if l.failed != nil {
 		return
 	}
 	terms.Blur = l.b

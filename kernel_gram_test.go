@@ -33,7 +33,7 @@ func TestGram(t *testing.T) {
 			k := Gram(nil, c.k, x)
 			kx := CrossCov(nil, c.k, x, x)
 			v := PriorVar(nil, c.k, x)
-			step := longer(1, 7)
+			step := longer(1, shorter(7, 19))
 			for i := range n {
 				for j := i % step; j < n; j += step {
 					a, b := x.RawRowView(i), x.RawRowView(j)

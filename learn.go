@@ -347,7 +347,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		free[i].Param = at
 	}
 	s.Space = learn.NewSpace(free)
-	s.Space.At, s.Gaussian = s.under, s.gaussian()
+	s.Space.At, s.Space.Ruled, s.Gaussian = s.under, ruled, s.gaussian()
 	s.Noise, s.Scales = s.noiseRay()
 	return nil
 }

@@ -353,10 +353,12 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 // They may all miss a bump that is narrower than the distance of the nodes. Therefore a fixed
 // fraction of the expectations, chosen by their arguments, is also computed by ExpectLogProb. If
 // the two differ, the rule has failed. It is then switched off and ExpectLogProb computes all
-// expectations.
+// expectations: a run begins anew, one of steps of a given size goes on from where it is, and a block
+// of rows or an evaluation of Learn is done once more.
 type nestedRule struct {
 	lik    Likelihood
 	off    bool        // changes between passes over the terms only
+	given  bool        // the run takes steps of a given size
 	missed atomic.Bool // a check has failed
 }
 
@@ -370,8 +372,9 @@ func newNestedRule(l Likelihood, n int) *nestedRule {
 }
 
 const (
-	nestedTerms  = 64 // so many terms make about one check a pass
-	nestedChecks = 64 // one in so many expectations is checked
+	nestedTerms  = 64  // so many terms make about one check a pass
+	nestedAlone  = 256 // and so many about four, without a run that begins anew
+	nestedChecks = 64  // one in so many expectations is checked
 	// a wider Gaussian seldom has an accurate rule of few nodes, and may hide more between them
 	nestedSD   = 0.5
 	nestedTol  = 1e-10 // where values, summed over terms, do not change in nine digits
@@ -407,11 +410,11 @@ func (r *nestedRule) of(y, m, v float64, check bool) Expectation {
 // failed reports whether a check has failed and the rule is not off yet.
 func (r *nestedRule) failed() bool { return r != nil && !r.off && r.missed.Load() }
 
-// stop turns the rule off for good. A run of steps with a given β, which cannot begin anew, is
-// without it from its first step on.
-func (r *nestedRule) stop() {
+// step says that the run takes steps of a given size. It then does not begin anew if a check fails,
+// but goes on from where it is.
+func (r *nestedRule) step() {
 	if r != nil {
-		r.off = true
+		r.given = true
 	}
 }
 
@@ -421,7 +424,7 @@ func (r *nestedRule) state(c *save.State) {
 		return
 	}
 	missed := r.missed.Load()
-	c.Bool(&r.off, &missed)
+	c.Bool(&r.off, &r.given, &missed)
 	r.missed.Store(missed)
 }
 

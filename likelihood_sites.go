@@ -87,7 +87,7 @@ func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
 // under returns the terms with the same responses under lik.
 func under(t *term.Terms, lik Likelihood) *term.Terms {
 	u := *t
-	u.Lik = viewOf(lik)
+	u.Lik, u.Rule, u.Missed = viewOf(lik), nil, nil
 	u.SetOwn()
 	return &u
 }
@@ -101,6 +101,18 @@ func runOf(t *term.Terms) (*term.Terms, *nestedRule) {
 		own.Rule = r.expect
 	}
 	return &own, r
+}
+
+// ruled gives t, the terms of a block of rows or of an evaluation of Learn, a nestedRule of its own if
+// it has enough of them for a check to find what the rule misses; see term.Terms.Sure.
+func ruled(t *term.Terms) *term.Terms {
+	if t.Len() < nestedAlone {
+		return t
+	}
+	if r := newNestedRule(likOf(t), t.Len()); r != nil {
+		t.Rule, t.Missed = r.expect, r.failed
+	}
+	return t
 }
 
 // Responses are far from 0 where their mean is more than farResponse of their standard deviations
@@ -178,7 +190,12 @@ func estimate(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, 
 		x.Y[i], x.At[i], x.Wide[i] = y, x.M[i]+o, x.V[i]+c
 	}
 	defer parallel.At(nil, func(i int) string { return t.Name(dense.Index(batch, i)) })
-	if err := est.EstimateSites(x.E, x.D1, x.D2, likOf(t), x.Y, x.At, x.Wide, rng); err != nil {
+	if _, ok := est.(Exact); ok && t.Rule != nil {
+		for i, y := range x.Y {
+			e := t.Rule(y, x.At[i], x.Wide[i], true)
+			x.E[i], x.D1[i], x.D2[i] = e.Value, e.D1, e.D2
+		}
+	} else if err := est.EstimateSites(x.E, x.D1, x.D2, likOf(t), x.Y, x.At, x.Wide, rng); err != nil {
 		return err
 	}
 	for i := range x.M {

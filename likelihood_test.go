@@ -19,6 +19,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/diff/fd"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -540,8 +541,8 @@ func narrowBump(y, eta float64) float64 {
 type accurate struct{ ownLikelihood }
 
 func (a accurate) ExpectLogProb(y, m, v float64) Expectation {
-	a.calls.Add(1)
-	return ExpectLogProb(a.ownLikelihood, y, m, v)
+	a.calls.Add(1) // of expectations, not of what they take
+	return ExpectLogProb(ownLikelihood{a.log, a.facts, new(atomic.Int64)}, y, m, v)
 }
 
 func (a accurate) LogProb(y, eta float64) float64 { return a.log(y, eta) }
@@ -568,18 +569,72 @@ func TestOwnLikelihoodCost(t *testing.T) {
 			return mustResult(t, r, err)
 		},
 	}
+	// Where a run does not begin anew, and where there are no runs.
+	many, ys := zeroInflatedRows(shorter(900, 400), 3)
+	ctx := context.Background()
+	fits["steps of a given size"] = func(lik Likelihood, workers int) *Result {
+		s := &Solver{Workers: workers, StepSize: ConstantStep(2), MaxIter: 12, Converger: Never()}
+		_, r, err := must(NewGLM(x, y, lik, &GLMOptions{Intercept: true})).Fit(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	fits["Learn"] = func(lik Likelihood, workers int) *Result {
+		g := must(NewGLM(many, ys, lik, &GLMOptions{Intercept: true}))
+		_, _, l, err := g.Learn(ctx, &Solver{Workers: workers}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Search
+	}
+	fits["GP, Learn"] = func(lik Likelihood, workers int) *Result {
+		gp := must(NewGP(many.Slice(0, 260, 0, 3), ys[:260], SquaredExp{Scale: 0.3, Length: 3}, lik, nil))
+		_, _, l, err := gp.Learn(ctx, &Solver{Workers: workers}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Search
+	}
+	fits["rows"] = func(lik Likelihood, workers int) *Result {
+		g, err := NewGLMRows(ctx, Rows(many, ys), 3, lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, r, err := g.Fit(ctx, &Solver{Workers: workers})
+		return mustResult(t, r, err)
+	}
+	fits["stream"] = func(lik Likelihood, workers int) *Result {
+		p, _, err := must(NewGLM(x, y, lik, nil)).Fit(ctx, &Solver{Workers: workers})
+		if err == nil {
+			p, err = p.withoutRows().Update(ctx, Rows(many, ys))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum Result // in place of an ELBO
+		for _, m := range p.Mean(nil) {
+			sum.ELBO += m
+		}
+		return &sum
+	}
 	for name, fit := range fits {
 		exact.calls.Store(0)
 		want := fit(exact, 1)
 		own := ownLikelihood{zeroInflated, facts, new(atomic.Int64)}
 		got := fit(own, 1)
 		mean := float64(own.calls.Load()) / float64(exact.calls.Load())
-		if !(mean <= 60) {
+		most := 60.0
+		if name == "GLM" {
+			most = 70 // a fifth of its few passes are at marginals that are wide
+		}
+		if !(mean <= most) {
 			t.Errorf("%s: %.1f calls an expectation", name, mean)
 		}
 		if !(math.Abs(got.ELBO-want.ELBO) <= 1e-9) {
 			t.Errorf("%s: ELBO %v, want %v", name, got.ELBO, want.ELBO)
 		}
+		t.Logf("%s: %.1f calls an expectation, ELBO off by %.2g", name, mean, got.ELBO-want.ELBO)
 		for _, workers := range []int{2, 5} {
 			if again := fit(own, workers); again.ELBO != got.ELBO || again.Passes != got.Passes {
 				t.Errorf("%s: ELBO %v on %d workers, %v on one", name, again.ELBO, workers, got.ELBO)
@@ -625,6 +680,29 @@ func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 	}
 	if !got.Stepper.(*siteStepper).nested.off {
 		t.Error("the nested rule is on at the end")
+	}
+	// A run of steps of a given size goes on, and forgets what it was told.
+	steps := func() *Solver {
+		return &Solver{StepSize: ConstantStep(3), MaxIter: longer(250, 40), Converger: Never()}
+	}
+	exact, given := fit(accurateOf(narrowBump, Facts{}), steps()), fit(bump, steps())
+	if !(math.Abs(given.ELBO-exact.ELBO) <= longer(1e-8, 1e-2)) || !given.Stepper.(*siteStepper).nested.off {
+		t.Errorf("steps of a given size: ELBO %v, want %v; by steps of its own %v", given.ELBO, exact.ELBO, want.ELBO)
+	}
+	// A block of rows is looked at again.
+	s := new(term.State)
+	terms := ruled(must(newSiteTerms(bump, slices.Concat(y, y))))
+	s.Resize(2 * n)
+	for i := range s.M {
+		s.M[i], s.V[i] = 0.1*terms.Y[i], 0.1
+	}
+	if err := terms.Sure(func() error { return terms.Expect(s, nil, term.Crew{Workers: 1}) }); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range s.E {
+		if want := ExpectLogProb(bump, terms.Y[i], s.M[i], s.V[i]).Value; e != want {
+			t.Fatalf("a block: row %d is %v, want %v", i, e, want)
+		}
 	}
 	// A run that is saved and goes on knows that the rule has failed.
 	state, err := got.Stepper.(*siteStepper).MarshalBinary()

@@ -202,6 +202,7 @@ func (s *rowPass) do(b *rowChunk) {
 		}
 		x, t = lin.X, lin.Terms
 	}
+	ruled(t)
 	for _, l := range s.part.Looks {
 		if b.err = l.Add(&b.lane, s.halt, b.block, x, t); b.err != nil {
 			return

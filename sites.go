@@ -120,7 +120,7 @@ func (s *siteStepper) step(env *Env, batch []int, beta float64) (Step, error) {
 	case s.curve != nil:
 		step.Beta, err = s.alongCurve(batch, beta, env.rng())
 	case !auto:
-		s.nested.stop()
+		s.nested.step()
 		step.Beta, err = s.paper(batch, beta, env.rng())
 	case s.checker.all(batch, s.Len()) || s.alg.Slow():
 		var passes int
@@ -145,7 +145,30 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 	if err := s.alg.Marginals(&s.x, batch); err != nil {
 		return err
 	}
-	return estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
+	err := estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
+	if s.nested.failed() && s.nested.given {
+		s.accurate()
+		return estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
+	}
+	return err
+}
+
+// accurate makes later expectations those of ExpectLogProb. What the nestedRule has said so far
+// proves nothing.
+func (s *siteStepper) accurate() { s.nested.off, s.ceiling = true, math.Inf(1) }
+
+// again makes the expectations of the state accurate, after steps of a given size, by a step of size
+// 0.
+func (s *siteStepper) again() error {
+	s.accurate()
+	err := s.alg.Marginals(&s.x, nil)
+	if err != nil {
+		return err
+	}
+	clear(s.x.D1)
+	clear(s.x.D2)
+	_, err = site.Step(s.alg, &s.x, nil, site.PaperMove{R: 1}, false, &s.halt)
+	return err
 }
 
 // alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as
@@ -187,7 +210,9 @@ func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 	defer s.begin(ctx, env).Forget()
 	x, err := s.alg.Evaluate(env.within())
 	if s.nested.failed() {
-		if err = s.anew(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err == nil {
+		if s.nested.given {
+			err = s.again()
+		} else if err = s.anew(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err == nil {
 			_, err = s.alg.Ascend()
 		}
 		if err == nil {

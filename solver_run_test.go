@@ -360,7 +360,7 @@ const leftOver = 48 << 10
 func TestMemoryFlat(t *testing.T) {
 	early, late := 1000.0, 10000.0
 	if !*runLong {
-		early, late = 60, 300
+		early, late = shorter(60.0, 30), shorter(300.0, 150)
 	}
 	heap := func() uint64 {
 		var m runtime.MemStats

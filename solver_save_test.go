@@ -452,7 +452,7 @@ func (c askedContext) Err() error {
 func TestResumeInside(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(400, 64, len(runs))
+	times := interruptions(400, shorter(64, 32), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 11))
@@ -572,7 +572,7 @@ func TestResumeKilled(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
 	if testing.Short() {
-		runs = []run{runs[0], runs[10], runs[21], runs[28]}
+		runs = []run{runs[0], runs[21]}
 	}
 	times := interruptions(120, 12, len(runs))
 	total, resumed := 0, 0

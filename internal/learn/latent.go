@@ -127,7 +127,11 @@ func (l *Latent) Evaluate(theta []float64, slack, most float64, slopes bool) (se
 	if !ok {
 		return none, nil // out of range
 	}
-	gap, err := l.expect(terms, theta, slack)
+	var gap float64
+	err := terms.Sure(func() (err error) {
+		gap, err = l.expect(terms, theta, slack)
+		return err
+	})
 	if halted := l.workers.Halt.Err(); halted != nil {
 		return none, halted
 	}

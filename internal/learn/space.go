@@ -34,6 +34,9 @@ type Space struct {
 	// At returns the parameters at θ that are not the likelihood's, learned or not, and the terms
 	// t under the likelihood at θ. It fails where θ is out of range.
 	At func(t *term.Terms, theta []float64) (prior []float64, under *term.Terms, err error)
+	// Ruled gives terms that are those of one evaluation their Rule, and returns them; see
+	// term.Terms.Sure. Nil leaves them without.
+	Ruled func(t *term.Terms) *term.Terms
 	// Gaussian reports Gaussian noise, under which one step from any q is exact.
 	Gaussian bool
 	// Noise is the coordinate that is the log variance of Gaussian noise, −1 if there is none or

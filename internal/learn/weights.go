@@ -113,6 +113,13 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 	return &lin, nil
 }
 
+// ruled gives the terms of lin, which are those of one evaluation, the rule of the space.
+func (p *BlockPrior) ruled(lin *site.LinearModel) {
+	if p.space.Ruled != nil {
+		lin.Terms = p.space.Ruled(lin.Terms)
+	}
+}
+
 // Covariance implements Prior, of the linear predictors.
 func (p *BlockPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Terms, bool) {
 	lin, err := p.At(theta)
@@ -123,6 +130,7 @@ func (p *BlockPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.T
 	if err != nil {
 		return nil, false
 	}
+	p.ruled(lin)
 	p.lin = lin
 	copy(dst, k)
 	_, ok := dense.AllFinite(k)
@@ -244,11 +252,16 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 	if err != nil {
 		return none, nil // out of range
 	}
+	l.prior.ruled(lin)
 	fit := l.fitFull
 	if l.diagonal {
 		fit = l.fitDiagonal
 	}
-	q, err := fit(lin, theta, slack)
+	var q *weightFit
+	err = lin.Terms.Sure(func() (err error) {
+		q, err = fit(lin, theta, slack)
+		return err
+	})
 	if halted := l.workers.Halt.Err(); halted != nil {
 		return none, halted
 	}

@@ -74,7 +74,7 @@ func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix,
 	lane.work.Halt = h
 	x.Mul(s.M, l.At.Mean, nil)
 	l.At.Variances(s.V, x, nil, &lane.work)
-	err := t.Expect(s, nil, term.Crew{Workers: 1, Halt: h})
+	err := t.Sure(func() error { return t.Expect(s, nil, term.Crew{Workers: 1, Halt: h}) })
 	if halted := h.Err(); halted != nil {
 		return halted
 	}

@@ -36,8 +36,10 @@ type Terms struct {
 	K int
 
 	// Rule is how a run takes expectations, of which some are to be checked; nil means lik.expect.
-	Rule  func(y, m, v float64, check bool) Expectation
-	Model *Terms // those of the model, of which these are a run's; nil means these
+	Rule func(y, m, v float64, check bool) Expectation
+	// Missed reports whether a check of Rule has failed; see Sure. It is nil where the run looks itself.
+	Missed func() bool
+	Model  *Terms // those of the model, of which these are a run's; nil means these
 }
 
 // Of reports whether t are the terms of a run of the model of o.
@@ -170,6 +172,17 @@ func (t *Terms) checked(n int, m, v float64) Expectation {
 	}
 	y, o, w, c := t.Term(n)
 	return t.Rule(y, m+o, v+c, true).times(w)
+}
+
+// Sure calls f, which takes expectations of t. If a check of Rule then has failed, it calls f again
+// without Rule, and t has none from then on.
+func (t *Terms) Sure(f func() error) error {
+	err := f()
+	if t.Missed == nil || !t.Missed() {
+		return err
+	}
+	t.Rule, t.Missed = nil, nil
+	return f()
 }
 
 // times returns w·x.
