@@ -717,7 +717,8 @@ func (r *reviewer) checkOutcome() {
 		r.found(fmt.Sprintf("the outcome has more than %d different texts", len(labels)))
 		r.hopeless = true
 	case len(labels) == 1:
-		r.found("the outcome is always " + countsText(labels, 1))
+		r.found("the outcome is always " + countsText(labels, 1) +
+			": there is nothing to learn; give rows of two labels or more")
 		r.hopeless = true
 	case s.Positive != "":
 		r.checkPositive(labels)
