@@ -311,7 +311,8 @@ func (p *PSIS) String() string {
 // the log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant,
 // too. It may return −Inf where p has no density. It must not keep or change z, and is called
 // concurrently if env has more than one worker. Zero draws mean 2200, and 22,000 if these have a
-// k̂ above 0.5 and z at most 100 elements: the largest of fewer weights are no tail yet. The same
+// k̂ above 0.5, z at most 100 elements and an Objective, GLM or GP at most 5000 terms: the largest
+// of fewer weights are no tail yet. The same
 // randomness in env gives the same draws and the same result for any number of workers.
 //
 // The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
@@ -324,7 +325,7 @@ func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float
 	if logp == nil {
 		return nil, fmt.Errorf("pgsvi: PSIS needs the log density of p: %w", ErrParam)
 	}
-	return newPSIS(ctx, env, q.Dim(), draws, distSampler(q, nil, func() func([]float64) float64 { return logp }))
+	return newPSIS(ctx, env, q.Dim(), 1, draws, distSampler(q, nil, func() func([]float64) float64 { return logp }))
 }
 
 // PSIS checks q against the posterior of o, log p(y, z) = Σ_n log p(y_n|z) + log p(z). F must be
@@ -340,7 +341,7 @@ func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS
 	if err != nil {
 		return nil, err
 	}
-	return newPSIS(ctx, env, q.Dim(), draws, distSampler(q, j.prior, func() func([]float64) float64 { return j.logLik(ctx) }))
+	return newPSIS(ctx, env, q.Dim(), j.terms, draws, distSampler(q, j.prior, func() func([]float64) float64 { return j.logLik(ctx) }))
 }
 
 // hasDensity returns an error if q has no density.
@@ -360,6 +361,7 @@ type joint struct {
 	prior ExpFamily
 	f     *expectedTerms // or
 	sites *siteSmooth
+	terms int // of either
 }
 
 // newJoint returns the joint density of which o is the negative ELBO.
@@ -386,7 +388,8 @@ func newJoint(o problem) (*joint, error) {
 	if err := h.Check(o.Init); err != nil {
 		return nil, err
 	}
-	_, err := f.Setup(o.Init)
+	t, err := f.Setup(o.Init)
+	j.terms = t.N
 	return j, err
 }
 
@@ -454,9 +457,11 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 	}
 }
 
-// newPSIS returns what draws of dim elements say.
-func newPSIS(ctx context.Context, env *Env, dim, draws int, samplers func() psis.Sampler) (*PSIS, error) {
-	r, err := psis.Run(ctx, drawsOf(env, dim, draws), samplers)
+// newPSIS returns what draws of dim elements say, of a log-likelihood of so many terms.
+func newPSIS(ctx context.Context, env *Env, dim, terms, draws int, samplers func() psis.Sampler) (*PSIS, error) {
+	plan := drawsOf(env, dim, draws)
+	plan.Terms = terms
+	r, err := psis.Run(ctx, plan, samplers)
 	return (*PSIS)(r), prefixed(err)
 }
 
@@ -479,7 +484,7 @@ func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PS
 	if err != nil {
 		return nil, err
 	}
-	return newPSIS(ctx, env, g.Len(), draws, d.Samplers())
+	return newPSIS(ctx, env, g.Len(), g.Len(), draws, d.Samplers())
 }
 
 // denseSites returns q as what sites make of the prior of g.
@@ -576,7 +581,7 @@ func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
-	return newPSIS(ctx, env, g.dim(), draws, loo.WeightSamplers(&g.lin, q.mean, q.cov))
+	return newPSIS(ctx, env, g.dim(), g.Len(), draws, loo.WeightSamplers(&g.lin, q.mean, q.cov))
 }
 
 // fits returns an error unless q is over the weights of g.

@@ -20,6 +20,7 @@ const (
 	moreDraws = 22000
 	moreKHat  = 0.5
 	moreDim   = 100
+	moreTerms = 5000 // of a draw; of more rows p is nearer to a Gaussian, and a draw takes longer
 
 	leastDraws = 25 // which leaves five in the tail
 
@@ -37,6 +38,7 @@ type Sampler func(z, r []float64, rng *rand.Rand) error
 // Plan says how q is drawn from.
 type Plan struct {
 	Dim     int // elements of a draw
+	Terms   int // of its log-likelihood
 	Draws   int // zero means 2200, and for Run 22,000 where those of few elements have k̂ > 0.5
 	Workers int
 	Rng     *rand.Rand // of which the generators of chunks are seeded
@@ -87,7 +89,7 @@ type Result struct {
 // then for their moments. The result is the same for any number of workers.
 func Run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, error) {
 	r, err := run(ctx, plan, samplers)
-	if err == nil && plan.Draws == 0 && plan.Dim <= moreDim && r.KHat > moreKHat {
+	if err == nil && plan.Draws == 0 && plan.Dim <= moreDim && plan.Terms <= moreTerms && r.KHat > moreKHat {
 		plan.Draws = moreDraws
 		return run(ctx, plan, samplers)
 	}
