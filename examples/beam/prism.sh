@@ -4,8 +4,8 @@
 #   ./prism.sh -data a9a.gz -model glm -shards 64
 #
 # It builds the program and Prism, starts Prism, fits, and stops what it has started. If a worker
-# dies, Prism waits for it for ever; so Prism is stopped then, and the fit ends with an error. The
-# same command with -dir FOLDER -resume goes on where a round had ended.
+# dies, the fit ends with an error. With -dir FOLDER -resume the same command goes on where a round
+# had ended.
 #
 # PORT is that of Prism (8073). PRISM_LOG is a file for what Prism and the workers say.
 set -euo pipefail
@@ -34,13 +34,7 @@ for arg; do
 	--provision_endpoint=*) at=\${arg#--provision_endpoint=} ;;
 	esac
 done
-"$work/fit" --worker --id="\$id" --control_endpoint="\$at" --logging_endpoint="\$at"
-code=\$?
-if [ \$code -gt 128 ]; then
-	echo "the worker was killed (\$code)"
-	kill $prism
-fi
-exit \$code
+exec "$work/fit" --worker --id="\$id" --control_endpoint="\$at" --logging_endpoint="\$at"
 END
 chmod +x "$work/worker"
 
