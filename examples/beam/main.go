@@ -76,8 +76,12 @@ func run(ctx context.Context) error {
 			fmt.Fprintf(os.Stderr, "sample: %d items, %.1f s\n", r.Items, time.Since(start).Seconds())
 			return
 		}
-		fmt.Fprintf(os.Stderr, "round %d: ELBO %.4f, proved within %.3g nats, %.1f s\n", r.K, r.ELBO,
-			r.GapBound, time.Since(start).Seconds())
+		proved := ""
+		if !math.IsNaN(r.GapBound) {
+			proved = fmt.Sprintf(" proved within %.3g nats,", r.GapBound)
+		}
+		fmt.Fprintf(os.Stderr, "round %d: ELBO %.4f,%s %.1f s\n", r.K, r.ELBO, proved,
+			time.Since(start).Seconds())
 	}
 	var post fitted
 	var res beam.Result

@@ -3,9 +3,9 @@
 #
 #   ./prism.sh -data a9a.gz -model glm -shards 64
 #
-# It builds the program and Prism, starts Prism, fits, and stops what it has started. If a worker
-# dies, the fit ends with an error. With -dir FOLDER -resume the same command goes on where a round
-# had ended.
+# It builds the program and Prism, starts Prism, fits, and stops what it has started. Prism may
+# wait for ever for a worker that was killed; so Prism is stopped then, and the fit ends with an
+# error. With -dir FOLDER -resume the same command goes on where a round had ended.
 #
 # PORT is that of Prism (8073). PRISM_LOG is a file for what Prism and the workers say.
 set -euo pipefail
@@ -13,8 +13,10 @@ port=${PORT:-8073}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 prism=
+touch "$work/workers"
 stop() {
 	if [ -n "$prism" ]; then kill "$prism" 2>/dev/null || true; fi
+	while read -r worker; do kill "$worker" 2>/dev/null || true; done <"$work/workers"
 	rm -rf "$work"
 }
 trap stop EXIT
@@ -34,7 +36,16 @@ for arg; do
 	--provision_endpoint=*) at=\${arg#--provision_endpoint=} ;;
 	esac
 done
-exec "$work/fit" --worker --id="\$id" --control_endpoint="\$at" --logging_endpoint="\$at"
+# Jobs come one after the other: a worker that is still there has nothing more to do.
+while read -r old; do kill "\$old" 2>/dev/null; done <"$work/workers"
+"$work/fit" --worker --id="\$id" --control_endpoint="\$at" --logging_endpoint="\$at" &
+echo \$! >"$work/workers"
+wait \$!
+code=\$?
+if [ \$code -eq 137 ]; then # kill -9, or out of memory
+	kill $prism
+fi
+exit \$code
 END
 chmod +x "$work/worker"
 
