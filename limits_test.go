@@ -356,8 +356,8 @@ func peakOf(f func() error) (peak float64, err error) {
 }
 
 // mostLate is how late an answer may be. The goal is 0.2 s; the test allows for machines that are
-// slow.
-const mostLate = time.Second
+// slow: on some the first touch of 100 MB takes half a second.
+const mostLate = 2 * time.Second
 
 // watchedContext measures how long no one asks it whether it is done, and how long its user takes
 // to end once it is. Time is that of the processor, which other processes do not change.
@@ -633,6 +633,9 @@ func TestCancelAnswers(t *testing.T) {
 				if err := c.ready(); err != nil {
 					t.Fatalf("%s: %v", c.name, err)
 				}
+			}
+			if *runLong {
+				debug.FreeOSMemory() // what the cases before have left is not for this one to collect and clear
 			}
 			inner, cancel := context.WithTimeout(context.Background(), after*time.Millisecond)
 			ctx := watch(inner)
