@@ -172,7 +172,7 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 // step implements roundsEngine.
 func (r *glmRounds) step(p *rounds.Part) (Iteration, error) {
 	before := *r.g
-	first := r.round == 0
+	first := r.Round == 0
 	it, err := r.linearRounds.step(p, r.begin)
 	if first && err != nil {
 		*r.g = before
@@ -187,7 +187,7 @@ func (r *glmRounds) posterior() (*GLMPosterior, error) {
 		return nil, err
 	}
 	g := r.g
-	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: r.lik, prior: &g.lin.Prior, mean: slices.Clone(q.Mean), cov: &gauss.Full{S: q}, rows: r.items, means: g.means}, nil
+	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: r.lik, prior: &g.lin.Prior, mean: slices.Clone(q.Mean), cov: &gauss.Full{S: q}, rows: r.Items, means: g.means}, nil
 }
 
 // pass returns the part of this round that has all rows of the GLM, in blocks of rowsBlock.
@@ -206,8 +206,8 @@ func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	switch {
 	case h.Err() != nil:
 		return nil, h.Err()
-	case err == nil && r.round > 0 && p.Items != r.items:
-		err = fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows every time it is ranged over: %w", p.Items, r.items, ErrShape)
+	case err == nil && r.Round > 0 && p.Items != r.Items:
+		err = fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows every time it is ranged over: %w", p.Items, r.Items, ErrShape)
 	}
 	return p, err
 }
@@ -229,7 +229,7 @@ func (g *GLM) newRowsStepper(ctx context.Context, env *Env) (*rowsStepper, error
 // rounds returns the rounds of a GLM that has rows, after the first.
 func (g *GLM) rounds() glmRounds {
 	r := glmRounds{linearRounds: g.linearRounds(g.rows.cols), g: g}
-	r.round, r.items, r.blocks, r.columns, r.stands, r.form = 1, g.rows.n, g.rows.blocks, g.rows.columns, g.rows.stands, asDense
+	r.Round, r.Items, r.Blocks, r.columns, r.stands, r.form = 1, g.rows.n, g.rows.blocks, g.rows.columns, g.rows.stands, asDense
 	if g.lin.X.Sparse != nil {
 		r.form = asSparse
 	}
@@ -237,7 +237,7 @@ func (g *GLM) rounds() glmRounds {
 }
 
 // Len implements State.
-func (s *rowsStepper) Len() int { return s.run.items }
+func (s *rowsStepper) Len() int { return s.run.Items }
 
 // Plan implements Stepper.
 func (s *rowsStepper) Plan() Plan {
@@ -322,7 +322,7 @@ func (s *rowsStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b,
 func (s *rowsStepper) state(c *save.State) {
 	s.print.state(c, func(d *save.Digest) {
 		s.run.digest(d)
-		d.Int(s.run.items)
+		d.Int(s.run.Items)
 		s.run.g.lin.Terms.Digest(d)
 		s.run.g.lin.Digest(d)
 	})

@@ -588,7 +588,7 @@ func (p *sparsePass) prove(x *sparseLook, q *gauss.State, a []float64, widest fl
 		trace += a[j*m+j]
 	}
 	bound := 0.5*floats.Dot(delta, delta) + math.Max(0, trace-(x.next.LogDet-q.LogDet))
-	if p.z.jitter != 0 || !selfBounded(p.lik) { // jitterGap adds to the first alone
+	if p.z.jitter != 0 || !factsOf(p.lik).selfBounded { // jitterGap adds to the first alone
 		return bound
 	}
 	square := append([]float64(nil), delta...)

@@ -135,7 +135,7 @@ func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSparseGPPosterior(r.z.(sparseFeatures).inducing, r.lik, slices.Clone(q.Mean), q, r.widest, r.items), nil
+	return newSparseGPPosterior(r.z.(sparseFeatures).inducing, r.lik, slices.Clone(q.Mean), q, r.widest, r.Items), nil
 }
 
 // state implements roundsEngine.

@@ -246,7 +246,7 @@ func TestSparseRowsProof(t *testing.T) {
 		const nearBest = 1e-3 // nats below the best, where a run is after its third pass
 		near, worst := 0, 0.0
 		trials := longer(3400, 20)
-		if selfBounded(lik) {
+		if factsOf(lik).selfBounded {
 			trials = longer(12_000, 40)
 		}
 		for trial := range trials {
@@ -280,13 +280,13 @@ func TestSparseRowsProof(t *testing.T) {
 			if !(x.bound >= excess-1e-7) {
 				t.Errorf("%T, trial %d: %v nats proved, %v below the best", lik, trial, x.bound, excess)
 			}
-			if selfBounded(lik) && excess < nearBest {
+			if factsOf(lik).selfBounded && excess < nearBest {
 				near++
 				worst = max(worst, x.bound/(excess+1e-6))
 			}
 		}
 		t.Logf("%T: %d states within %v nats of the best, proved at most %.3g times what they are below it", lik, near, nearBest, worst)
-		if selfBounded(lik) && (near == 0 && *runLong || worst > 3) {
+		if factsOf(lik).selfBounded && (near == 0 && *runLong || worst > 3) {
 			t.Errorf("%T: %d states near the best, proved %v times what they are below it", lik, near, worst)
 		}
 	}

@@ -516,8 +516,5 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 
 // few returns the first n of cases with -short, and all of them else.
 func few[T any](cases []T, n int) []T {
-	if testing.Short() {
-		return cases[:n]
-	}
-	return cases
+	return shorter(cases, cases[:n])
 }

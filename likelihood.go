@@ -74,6 +74,9 @@ type Facts struct {
 	Rough bool
 	// paired means that responses of Successes, which tell their number of trials, are some.
 	paired bool
+	// selfBounded means that |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·): the curvature of a term is then known
+	// to a factor near the state where it was taken.
+	selfBounded bool
 }
 
 // contain reports whether y is a response.

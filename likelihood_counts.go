@@ -106,7 +106,7 @@ func (p Poisson) CDF(y, eta float64) float64 {
 }
 
 // Facts implements Factual.
-func (Poisson) Facts() Facts { return Facts{Support: Counts, LogConcave: true} }
+func (Poisson) Facts() Facts { return Facts{Support: Counts, LogConcave: true, selfBounded: true} }
 
 // Params implements Parametric.
 func (p Poisson) Params() []Param {
@@ -233,7 +233,7 @@ func (b Binomial) CDF(y, eta float64) float64 {
 
 // Facts implements Factual.
 func (b Binomial) Facts() Facts {
-	return Facts{Support: Counts, Most: b.trials(), LogConcave: true}
+	return Facts{Support: Counts, Most: b.trials(), LogConcave: true, selfBounded: true}
 }
 
 // Validate returns an error that wraps ErrParam unless Trials is zero or a positive integer up to
@@ -421,7 +421,9 @@ func (b NegativeBinomial) CDF(y, eta float64) float64 {
 }
 
 // Facts implements Factual.
-func (NegativeBinomial) Facts() Facts { return Facts{Support: Counts, LogConcave: true} }
+func (NegativeBinomial) Facts() Facts {
+	return Facts{Support: Counts, LogConcave: true, selfBounded: true}
+}
 
 // Params implements Parametric.
 func (b NegativeBinomial) Params() []Param {

@@ -111,7 +111,9 @@ func (BernoulliLogit) CDF(y, eta float64) float64 {
 }
 
 // Facts implements Factual.
-func (BernoulliLogit) Facts() Facts { return Facts{Support: SignLabels, LogConcave: true} }
+func (BernoulliLogit) Facts() Facts {
+	return Facts{Support: SignLabels, LogConcave: true, selfBounded: true}
+}
 
 // BernoulliProbit is the likelihood of probit regression: p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no
 // parameters.
@@ -478,14 +480,4 @@ func (o Ordinal) predictTail(y, m, v float64, above bool) float64 {
 		return math.Inf(-1)
 	}
 	return 0
-}
-
-// selfBounded reports whether |ℓ‴| ≤ |ℓ″| for the log-likelihood ℓ in its latent value: then the
-// curvature of a term is known to a factor near the state where it was taken.
-func selfBounded(lik Likelihood) bool {
-	switch lik.(type) {
-	case BernoulliLogit, Binomial, Poisson, NegativeBinomial, GaussianNoise:
-		return true
-	}
-	return false
 }

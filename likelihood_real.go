@@ -69,7 +69,9 @@ func (g GaussianNoise) CDF(y, eta float64) float64 {
 }
 
 // Facts implements Factual.
-func (GaussianNoise) Facts() Facts { return Facts{Support: RealLine, LogConcave: true} }
+func (GaussianNoise) Facts() Facts {
+	return Facts{Support: RealLine, LogConcave: true, selfBounded: true}
+}
 
 // Params implements Parametric.
 func (g GaussianNoise) Params() []Param {

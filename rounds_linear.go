@@ -39,11 +39,9 @@ type linearRounds struct {
 	lin    *site.LinearModel // that of the sample, once there is one
 	scaled bool              // its prior is made of the columns
 	sds    [2]float64        // of which it is made otherwise
-	round  int
-	items  int
-	blocks rounds.Blocks
-	climb  rounds.Climb
-	print  fingerprint
+	rounds.Ledger
+	climb rounds.Climb
+	print fingerprint
 	// of the first round, for the start
 	columns *rounds.Columns
 	stands  []float64 // for how many rows each of the sample stands
@@ -78,14 +76,14 @@ func (r *linearRounds) digest(d *save.Digest) {
 func (r *linearRounds) id() rounds.ID {
 	var states save.Digest
 	r.climb.Digest(&states)
-	return rounds.ID{Model: r.model(), Digest: r.print.of(r.digest), Round: r.round, States: states.Sum()}
+	return rounds.ID{Model: r.model(), Digest: r.print.of(r.digest), Round: r.Round, States: states.Sum()}
 }
 
 // part returns an empty part of this round.
 func (r *linearRounds) part() *rounds.Part {
 	d := r.dim()
 	p := &rounds.Part{ID: r.id(), Size: d}
-	if r.round == 0 {
+	if r.Round == 0 {
 		p.Size = r.width()
 		p.First = rounds.NewFirst(p.Size, sampleSize(max(p.Size, d)))
 		return p
@@ -108,7 +106,6 @@ func (r *linearRounds) shard() *Shard[Row] {
 // begin takes the part of the first round: the model is then that of the sample.
 func (r *linearRounds) begin(p *rounds.Part) error {
 	lin, rows := r.lin, p.First.Sample.Rows()
-	r.items, r.blocks = p.Items, p.Blocks.Clone()
 	d := r.width()
 	values := 0
 	for i := range rows {
@@ -134,6 +131,7 @@ func (r *linearRounds) begin(p *rounds.Part) error {
 		}
 		lin.X, lin.Terms, r.widest = of.X, of.Terms, widest
 	}
+	r.Open(p)
 	r.columns = p.First.Columns(p.Items)
 	r.stands = p.First.Sample.Stands(p.Items, r.columns.Count)
 	return nil
@@ -163,7 +161,7 @@ const unseenPart = 0.1
 // narrow returns q with as much more precision as rows of unit curvature have that the sample does
 // not stand for: large values of which exponentials are of any size. It is nil if there are none.
 func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
-	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.items {
+	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.Items {
 		return nil
 	}
 	x, seen := r.lin.X, make([]float64, r.dim())
@@ -194,7 +192,8 @@ func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
 
 // newClimb returns the ascent of the model, before its start.
 func (r *linearRounds) newClimb(h *parallel.Halt) rounds.Climb {
-	return rounds.Climb{Prior: &r.lin.Prior, Concave: factsOf(r.lik).LogConcave, Bounded: selfBounded(r.lik), Halt: h}
+	f := factsOf(r.lik)
+	return rounds.Climb{Prior: &r.lin.Prior, Concave: f.LogConcave, Bounded: f.selfBounded, Halt: h}
 }
 
 // fitSample returns the posterior of the sample, each of whose rows stands for others; nil means that
@@ -205,7 +204,7 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 	n := terms.Len()
 	fit.Terms = &terms
 	goal := startAll
-	if n < r.items {
+	if n < r.Items {
 		goal = startGoal
 		weight := make([]float64, n)
 		for i := range weight {
@@ -254,11 +253,11 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 
 // step is that of a roundsEngine, whose model begin makes that of a sample.
 func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Iteration, error) {
-	none := Iteration{K: max(0, r.round-1), Evaluation: notEvaluated()}
+	none := Iteration{K: max(0, r.Round-1), Evaluation: notEvaluated()}
 	if err := r.accept(p); err != nil {
 		return none, err
 	}
-	if r.round == 0 {
+	if r.Round == 0 {
 		before, lin := *r, *r.lin
 		err := begin(p)
 		if err == nil {
@@ -268,7 +267,6 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 			*r, *r.lin = before, lin
 			return none, err
 		}
-		r.round = 1
 		return none, nil
 	}
 	before := r.climb
@@ -276,8 +274,8 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 		r.climb = before
 		return none, err
 	}
-	r.round++
-	it := Iteration{K: r.round - 1, Passes: float64(r.round - 1), Step: r.taken(), Evaluation: r.evaluation()}
+	r.Round++
+	it := Iteration{K: r.Round - 1, Passes: float64(r.Round - 1), Step: r.taken(), Evaluation: r.evaluation()}
 	orNaN(&it.ELBOErr, &it.Gap, &it.GapBound)
 	return it, nil
 }
@@ -285,14 +283,13 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 // accept returns an error unless p has all items of a round.
 func (r *linearRounds) accept(p *rounds.Part) error {
 	like := &rounds.Part{ID: r.id(), Size: r.dim(), Looks: make([]*rounds.Look, len(r.climb.Try))}
-	if r.round == 0 {
+	if r.Round == 0 {
 		like = r.part()
 	}
 	if err := p.Like(like); err != nil {
 		return err
 	}
-	l := rounds.Ledger{Round: r.round, Items: r.items, Blocks: r.blocks}
-	return l.Accept(p)
+	return r.Ledger.Accept(p)
 }
 
 // taken describes the step to come.
@@ -326,10 +323,10 @@ func (r *linearRounds) found() (*gauss.State, error) {
 // progress writes or reads what rounds have made of the model.
 func (r *linearRounds) progress(c *save.State) {
 	form := int(r.form)
-	c.Int(&r.round, &r.items, &form)
+	c.Int(&form)
 	c.Check(rowForm(form) <= asSparse, "rows of form %d", form)
 	r.form = rowForm(form)
-	if r.blocks.State(c); r.round == 0 || c.Err() != nil {
+	if r.Ledger.State(c); r.Round == 0 || c.Err() != nil {
 		return
 	}
 	if c.Check(len(r.lin.Prior.Mean) > 0, "a state without a prior"); c.Reading() {

@@ -195,7 +195,10 @@ func (s *rowPass) do(b *rowChunk) {
 	if s.part.First != nil {
 		s.part.First.Add(b.block, uint64(b.place), x, t)
 	}
-	if s.z != nil && len(s.part.Looks) > 0 {
+	if len(s.part.Looks) == 0 {
+		return
+	}
+	if s.z != nil {
 		lin, _, err := s.z.features(s.halt, x, t)
 		if b.err = err; err != nil {
 			return
@@ -224,7 +227,7 @@ func (t *rowBuffer) addSampled(r *rounds.Row) {
 
 // state implements shardAdder.
 func (a *rowAdder) state(c *save.State, p *rounds.Part) {
-	a.read(c)
+	a.spec(c)
 	form := int(a.form)
 	c.Int(&a.cols, &form)
 	c.Bool(&a.intercept)
@@ -250,8 +253,8 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 	}
 }
 
-// read writes or reads the likelihood, and the features, of which a reader has those of the model.
-func (a *rowAdder) read(c *save.State) {
+// spec writes or reads the likelihood, and the features, of which a reader has those of the model.
+func (a *rowAdder) spec(c *save.State) {
 	made := a.z != nil
 	c.Bool(&made)
 	if c.Check(made == (a.z != nil), "a %s with the rows of another model", a.model()); c.Err() != nil {

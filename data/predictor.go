@@ -421,36 +421,55 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 // or without an outcome are left out. The error wraps ErrEmpty if no row is left; otherwise it is
 // one of those that end Predictor.Table.
 func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
-	var lik pgsvi.Likelihood
-	var y, mean, variance, trials []float64
+	s := scoring{counts: p.trials}
 	for a, err := range p.Table(t, answerLevel) {
 		if a == nil {
 			return nil, err
 		}
-		if err != nil || math.IsNaN(a.Outcome) || p.trials && a.trials == 0 {
-			continue
+		if err == nil {
+			s.add(a)
 		}
-		lik = a.latent.lik
-		outcome := a.Outcome
-		if a.trials > 0 {
-			outcome = math.Round(a.Outcome * a.trials)
-			trials = append(trials, a.trials)
-		}
-		y = append(y, outcome)
-		if k := len(a.latent.scores) / 2; k > 0 {
-			mean, variance = append(mean, a.latent.scores[:k]...), append(variance, a.latent.scores[k:]...)
-			continue
-		}
-		mean, variance = append(mean, a.latent.mean), append(variance, a.latent.variance)
 	}
-	if len(y) == 0 {
+	return s.scores()
+}
+
+// scoring collects answers and their outcomes.
+type scoring struct {
+	counts                    bool // of trials
+	lik                       pgsvi.Likelihood
+	y, mean, variance, trials []float64
+}
+
+// add takes an answer, unless its row has no outcome.
+func (s *scoring) add(a *Answer) {
+	if math.IsNaN(a.Outcome) || s.counts && a.trials == 0 {
+		return
+	}
+	s.lik = a.latent.lik
+	outcome := a.Outcome
+	if a.trials > 0 {
+		outcome = math.Round(a.Outcome * a.trials)
+		s.trials = append(s.trials, a.trials)
+	}
+	s.y = append(s.y, outcome)
+	if k := len(a.latent.scores) / 2; k > 0 {
+		s.mean = append(s.mean, a.latent.scores[:k]...)
+		s.variance = append(s.variance, a.latent.scores[k:]...)
+		return
+	}
+	s.mean, s.variance = append(s.mean, a.latent.mean), append(s.variance, a.latent.variance)
+}
+
+// scores compares them.
+func (s *scoring) scores() (*pgsvi.Scores, error) {
+	if len(s.y) == 0 {
 		return nil, fmt.Errorf("pgsvi: no row has an outcome and a prediction: %w", pgsvi.ErrEmpty)
 	}
-	at := pgsvi.NewPrediction(lik, mean, variance)
-	if trials != nil {
-		at = at.Trials(trials)
+	at := pgsvi.NewPrediction(s.lik, s.mean, s.variance)
+	if s.trials != nil {
+		at = at.Trials(s.trials)
 	}
-	return at.Scores(y)
+	return at.Scores(s.y)
 }
 
 // Update returns a Predictor that has learned further rows (online learning). It does not change

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // WriteCSV predicts each row of a table, as Table does, and writes a line for each to w: the number
@@ -15,21 +16,26 @@ import (
 //	row, mean or P(label), lo, hi, note
 //	row, class, P(class) for each class, note
 //
-// It returns the number of rows and of those with an error, whose other fields are empty. The error
-// is one of w, or one that ends the sequence of Table.
+// It returns the number of rows and of those with an error, whose other fields are empty. It keeps
+// no row in memory. The error is one of w, or one that ends the sequence of Table.
 func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed int, err error) {
-	head := []string{"row", "mean", "lo", "hi", "note"}
-	if _, label := p.Outcome(); label != "" {
-		head[1] = "P(" + label + ")"
+	return p.writeCSV(w, t, level, func(*Answer) {})
+}
+
+// ScoreCSV is WriteCSV and Score in one pass over the table. It keeps some numbers of each row.
+func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
+	rows, failed int, scores *pgsvi.Scores, err error) {
+	s := scoring{counts: p.trials}
+	if rows, failed, err = p.writeCSV(w, t, level, s.add); err == nil {
+		scores, err = s.scores()
 	}
-	classes := p.Classes()
-	if classes != nil {
-		head = []string{"row", "class"}
-		for _, name := range classes {
-			head = append(head, "P("+name+")")
-		}
-		head = append(head, "note")
-	}
+	return rows, failed, scores, err
+}
+
+// writeCSV is WriteCSV that shows each answer that is no error.
+func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*Answer)) (
+	rows, failed int, err error) {
+	head := p.csvHead()
 	out := csv.NewWriter(w)
 	if err := out.Write(head); err != nil {
 		return 0, 0, err
@@ -40,11 +46,13 @@ func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed
 			return rows, failed, fault
 		}
 		rows++
-		record := append([]string{strconv.Itoa(rows)}, a.fields(classes != nil)...)
-		if fault != nil {
+		record := make([]string, len(head))
+		if record[0] = strconv.Itoa(rows); fault != nil {
 			failed++
-			record = make([]string, len(head))
-			record[0], record[len(head)-1] = strconv.Itoa(rows), "error: "+plainError(fault)
+			record[len(head)-1] = "error: " + sentinel.Plain(fault)
+		} else {
+			a.fields(record[1:])
+			show(a)
 		}
 		if err := out.Write(record); err != nil {
 			return rows, failed, err
@@ -54,24 +62,31 @@ func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed
 	return rows, failed, out.Error()
 }
 
-// fields returns what an answer says: the numbers, and then the notes.
-func (a *Answer) fields(classes bool) (all []string) {
-	numbers := []float64{a.Mean, a.Lo, a.Hi}
-	if classes {
-		all, numbers = append(all, a.Label), a.Probs
+// csvHead returns the names of the columns of WriteCSV.
+func (p *Predictor) csvHead() []string {
+	if classes := p.Classes(); classes != nil {
+		head := []string{"row", "class"}
+		for _, name := range classes {
+			head = append(head, "P("+name+")")
+		}
+		return append(head, "note")
 	}
-	for _, v := range numbers {
-		all = append(all, strconv.FormatFloat(v, 'g', 6, 64))
+	mean := "mean"
+	if _, label := p.Outcome(); label != "" {
+		mean = "P(" + label + ")"
 	}
-	return append(all, strings.Join(a.Notes, "; "))
+	return []string{"row", mean, "lo", "hi", "note"}
 }
 
-// plainError returns the text of an error without what is for programs: the names of sentinels.
-func plainError(err error) string {
-	text := strings.TrimPrefix(err.Error(), "pgsvi: ")
-	for _, s := range []error{pgsvi.ErrShape, pgsvi.ErrEmpty, pgsvi.ErrLabel, pgsvi.ErrNotFinite,
-		pgsvi.ErrParam, pgsvi.ErrFile, pgsvi.ErrMemory} {
-		text = strings.ReplaceAll(text, ": "+s.Error(), "")
+// fields stores what an answer says: the numbers, behind its class if there are classes, and then
+// the notes.
+func (a *Answer) fields(dst []string) {
+	numbers, at := []float64{a.Mean, a.Lo, a.Hi}, 0
+	if a.Probs != nil {
+		dst[0], numbers, at = a.Label, a.Probs, 1
 	}
-	return text
+	for k, v := range numbers {
+		dst[at+k] = strconv.FormatFloat(v, 'g', 6, 64)
+	}
+	dst[at+len(numbers)] = strings.Join(a.Notes, "; ")
 }

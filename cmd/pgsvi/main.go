@@ -24,6 +24,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // A verb is one of the things that the command does.
@@ -137,7 +138,7 @@ func (c *command) run(args []string) int {
 	if errors.Is(err, errUndecided) {
 		return 2
 	}
-	fmt.Fprintln(c.stderr, "pgsvi: "+plain(err))
+	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, errUsage))
 	var undecided *data.DecisionError
 	if errors.As(err, &undecided) {
 		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes proposals to a new file; "+
@@ -156,16 +157,6 @@ func checkFolder(f *flag.FlagSet) error {
 		return err
 	}
 	return nil
-}
-
-// plain returns the text of an error without what is for programs: the names of sentinels.
-func plain(err error) string {
-	text := strings.TrimPrefix(err.Error(), "pgsvi: ")
-	for _, s := range []error{pgsvi.ErrShape, pgsvi.ErrEmpty, pgsvi.ErrLabel, pgsvi.ErrNotFinite,
-		pgsvi.ErrParam, pgsvi.ErrFile, pgsvi.ErrMemory, errUsage} {
-		text = strings.ReplaceAll(text, ": "+s.Error(), "")
-	}
-	return text
 }
 
 // progress returns a Solver that shows its progress on a terminal, and what clears that.

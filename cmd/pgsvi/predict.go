@@ -21,16 +21,18 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
-		rows, failed, err := p.WriteCSV(c.stdout, t, *level)
+		var rows, failed int
+		var scores *pgsvi.Scores
+		if *score {
+			rows, failed, scores, err = p.ScoreCSV(c.stdout, t, *level)
+		} else {
+			rows, failed, err = p.WriteCSV(c.stdout, t, *level)
+		}
 		if err != nil {
 			return err
 		}
 		line := fmt.Sprintf("rows=%d errors=%d", rows, failed)
-		if *score {
-			scores, err := p.Score(t)
-			if err != nil {
-				return err
-			}
+		if scores != nil {
 			fmt.Fprint(c.stderr, scores)
 			line += scoreText(scores)
 		}

@@ -135,7 +135,8 @@ type softmaxWork struct {
 	terms          int       // J, or 0 where there is no series
 	e, prod, f, wr []float64 // e^{−kh}; F; a factor of it; weights and ratios of a bump
 	q1, q2         []float64 // Φ′/Φ and (Φ″ + Φ′)/Φ, of so many nodes each, class by class
-	s, exps, d2    []float64
+	s, exps        []float64
+	d2, pi         []float64 // of SoftmaxCross
 	rule           [softmaxNodes][2]float64
 	series         [][softmaxTerms + 1]float64 // E e^{j(s_c − u)}/j! beyond the last node
 	whole          [softmaxTerms + 1]float64   // and their product
@@ -172,11 +173,14 @@ func SoftmaxWithin(tol float64, m, v, pi, d2 []float64) (lse, bound float64) {
 }
 
 // SoftmaxCross is SoftmaxExpect that stores E π_cπ_e off the diagonal of cross, K×K, and
-// E π_c(1 − π_c) on it.
+// E π_c(1 − π_c) on it. A nil pi is not stored.
 func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 	t := softmaxPool.Get().(*softmaxWork)
 	defer softmaxPool.Put(t)
 	classes := len(m)
+	if pi == nil {
+		pi = grown(&t.pi, classes)
+	}
 	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, grown(&t.d2, classes))
 	n := t.nodes
 	for c, d := range t.d2 {

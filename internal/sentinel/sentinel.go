@@ -2,7 +2,10 @@
 // under names of its own.
 package sentinel
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // What each of them reports is said at the name that the root package gives it.
 var (
@@ -19,3 +22,14 @@ var (
 	ErrPanic       = errors.New("panic in a function that was called")
 	ErrDiverged    = errors.New("diverged")
 )
+
+// Plain returns the text of an error for people: without the name of the module, and without what
+// is for programs, the texts of the sentinels of data and options and those of others.
+func Plain(err error, others ...error) string {
+	text := strings.TrimPrefix(err.Error(), "pgsvi: ")
+	data := []error{ErrShape, ErrEmpty, ErrLabel, ErrNotFinite, ErrParam, ErrFile, ErrMemory}
+	for _, s := range append(data, others...) {
+		text = strings.ReplaceAll(text, ": "+s.Error(), "")
+	}
+	return text
+}

@@ -29,7 +29,7 @@ func (softmax) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err
 
 func (softmax) Curvature(m, v, h []float64) {
 	k := len(m)
-	expect.SoftmaxCross(m, v, make([]float64, k), h)
+	expect.SoftmaxCross(m, v, nil, h)
 	for i := range h {
 		if i/k != i%k {
 			h[i] = -h[i]

@@ -1,0 +1,150 @@
+package data
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// TestWriteCSV checks the lines of answers against Table, those of errors, and the scores.
+func TestWriteCSV(t *testing.T) {
+	text := orders(40, 2)
+	_, p := mustFit(t, mustModel(t, tableOf(t, text), "bought ~ plan + age", yes), nil)
+	wrong := strings.Replace(text, "basic", "brass", 1) // a level that was never seen
+	var b, again bytes.Buffer
+	rows, failed, scores, err := p.ScoreCSV(&b, tableOf(t, wrong), 0.8)
+	if err != nil || rows != 40 || failed != 1 {
+		t.Fatalf("%d rows, %d failed, %v", rows, failed, err)
+	}
+	if _, _, err := p.WriteCSV(&again, tableOf(t, wrong), 0.8); err != nil || again.String() != b.String() {
+		t.Errorf("WriteCSV writes something else: %v", err)
+	}
+	want, err := p.Score(tableOf(t, wrong))
+	if err != nil || scores.Rows != 39 || scores.String() != want.String() {
+		t.Errorf("scores %v, want %v, %v", scores, want, err)
+	}
+	lines, err := csv.NewReader(&b).ReadAll()
+	if err != nil || strings.Join(lines[0], ",") != "row,P(yes),lo,hi,note" {
+		t.Fatalf("%v, %v", lines[0], err)
+	}
+	i := 0
+	for a, fault := range p.Table(tableOf(t, wrong), 0.8) {
+		i++
+		line := lines[i]
+		if line[0] != strconv.Itoa(i) {
+			t.Errorf("line %d begins with %s", i, line[0])
+		}
+		if fault != nil {
+			if line[1]+line[2]+line[3] != "" || !strings.HasPrefix(line[4], "error: ") ||
+				!strings.Contains(line[4], "brass") || strings.Contains(line[4], "pgsvi") {
+				t.Errorf("a row with an error: %q", line)
+			}
+			continue
+		}
+		for k, x := range []float64{a.Mean, a.Lo, a.Hi} {
+			v, err := strconv.ParseFloat(line[1+k], 64)
+			if err != nil || math.Abs(v-x) > 1e-5*math.Abs(x) {
+				t.Errorf("line %d: %s, want %v", i, line[1+k], x)
+			}
+		}
+	}
+	if _, _, err := p.WriteCSV(io.Discard, tableOf(t, text), 2); !errors.Is(err, pgsvi.ErrParam) {
+		t.Errorf("a level of 2: %v", err)
+	}
+	if _, _, err := p.WriteCSV(full{}, tableOf(t, text), 0.5); !errors.Is(err, errFull) {
+		t.Errorf("nothing can be written: %v", err)
+	}
+	if _, _, _, err := p.ScoreCSV(io.Discard, tableOf(t, "plan,age\nbasic,30\n"), 0.5); !errors.Is(err, pgsvi.ErrEmpty) {
+		t.Errorf("no outcome: %v", err)
+	}
+}
+
+var errFull = errors.New("full")
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// TestWriteClasses checks the lines of an outcome of several classes.
+func TestWriteClasses(t *testing.T) {
+	table := tableOf(t, flowers(60, "rose", "lily", "iris"))
+	_, p := fitClasses(t, mustModel(t, table, "kind ~ length + width"))
+	var b bytes.Buffer
+	if rows, failed, err := p.WriteCSV(&b, table, 0.9); err != nil || rows != 60 || failed != 0 {
+		t.Fatalf("%d rows, %d failed, %v", rows, failed, err)
+	}
+	lines, err := csv.NewReader(&b).ReadAll()
+	if err != nil || strings.Join(lines[0], ",") != "row,class,P(iris),P(lily),P(rose),note" {
+		t.Fatalf("%v, %v", lines[0], err)
+	}
+	for _, line := range lines[1:] {
+		sum, most, best := 0.0, 0.0, ""
+		for k, name := range []string{"iris", "lily", "rose"} {
+			q, err := strconv.ParseFloat(line[2+k], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum += q; q > most {
+				most, best = q, name
+			}
+		}
+		if line[1] != best {
+			t.Errorf("not the likeliest class: %q", line)
+		}
+		if math.Abs(sum-1) > 1e-5 {
+			t.Errorf("probabilities add up to %v: %q", sum, line)
+		}
+	}
+}
+
+// TestFitGP checks that a model of few rows is a pgsvi.GP, one of many a pgsvi.SparseGP, each with
+// and without learning.
+func TestFitGP(t *testing.T) {
+	ctx := context.Background()
+	curve := func(n int) *Table {
+		var b strings.Builder
+		b.WriteString("x,y\n")
+		for i := range n {
+			x := float64(i) / float64(n) * 6
+			fmt.Fprintf(&b, "%v,%v\n", x, math.Sin(x)+0.1*math.Cos(97*x))
+		}
+		return tableOf(t, b.String())
+	}
+	for _, n := range []int{30, denseRows + 1} {
+		m := mustModel(t, curve(n), "y ~ x")
+		noise := pgsvi.GaussianNoise{Var: 0.01}
+		for _, opt := range []*pgsvi.LearnOptions{nil, {}} {
+			if n > denseRows && opt != nil {
+				continue // seconds
+			}
+			post, res, learned, err := m.FitGP(ctx, pgsvi.SquaredExp{}, noise, nil, opt)
+			if err != nil || res == nil || (learned != nil) != (opt != nil) {
+				t.Fatalf("%d rows: %v, %v, %v", n, res, learned, err)
+			}
+			if _, sparse := post.(*pgsvi.SparseGPPosterior); sparse != (n > denseRows) {
+				t.Errorf("%d rows: a %T", n, post)
+			}
+			p, err := m.Predictor(post)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := p.Predict(map[string]any{"x": 1.5})
+			if err != nil || math.Abs(a.Mean-math.Sin(1.5)) > 0.1 {
+				t.Errorf("%d rows: %v at 1.5, %v", n, a, err)
+			}
+		}
+	}
+	classes := mustModel(t, tableOf(t, flowers(30, "rose", "lily", "iris")), "kind ~ length")
+	if _, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, &pgsvi.LearnOptions{}); !errors.Is(err, pgsvi.ErrParam) {
+		t.Errorf("a kernel learned from classes: %v", err)
+	}
+}

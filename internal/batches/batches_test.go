@@ -1,0 +1,36 @@
+package batches
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestApproach checks that the first pass has each term once, in blocks that double from First to
+// Most, each in order, and that all terms follow.
+func TestApproach(t *testing.T) {
+	const n = 1000
+	a := Approach{First: 10, Most: 100}
+	var sizes []int
+	seen := make([]int, n)
+	for batch := range a.Batches(n, a.First, rand.New(rand.NewPCG(1, 2))) {
+		if len(batch) == n {
+			break
+		}
+		sizes = append(sizes, len(batch))
+		if !slices.IsSorted(batch) {
+			t.Errorf("block %d is not in order", len(sizes))
+		}
+		for _, i := range batch {
+			seen[i]++
+		}
+	}
+	if want := []int{10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100, 100, 100, 40}; !slices.Equal(sizes, want) {
+		t.Errorf("blocks of %v, want %v", sizes, want)
+	}
+	for i, k := range seen {
+		if k != 1 {
+			t.Fatalf("term %d is in %d blocks", i, k)
+		}
+	}
+}
