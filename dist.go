@@ -277,26 +277,3 @@ func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
 	}
 	return eta
 }
-
-// Divergence is D(q‖q0), the distance that keeps a step close to its start. It must satisfy, for
-// distinct valid q and q0 (Khan et al., 2016, A5 and A6),
-//
-//	D(q‖q0) > 0,   D(q0‖q0) = 0,   (λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²  for some α > 0,
-//
-// which CheckDivergence tests. A Divergence is stateless and safe for concurrent use.
-//
-// A Divergence with closed forms of its proximal step is also a Proxer. One that changes from
-// step to step is Adaptive. A type of yours that embeds a Divergence inherits Value and Grad but
-// not its closed forms: add a method Prox for these.
-type Divergence interface {
-	// Check is called at set-up. The error says why D cannot be used at q. It wraps
-	//   - ErrNoProx if D is not defined on the family of q;
-	//   - ErrShape if the dimension is wrong;
-	//   - ErrParam if a parameter of D is invalid.
-	Check(q Dist) error
-	// Value returns D(q‖q0) ≥ 0, in nats for the Kullback–Leibler family.
-	Value(q, q0 Dist) float64
-	// Grad stores ∇_λ D(q‖q0), the gradient with respect to the λ of q, in
-	// dst; nil allocates.
-	Grad(dst []float64, q, q0 Dist) []float64
-}

@@ -1,0 +1,791 @@
+package pgsvi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/normal"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"gonum.org/v1/gonum/floats"
+)
+
+// Prox is the problem of one proximal step from q0 = From,
+//
+//	argmin_λ  Gradᵀλ + H(λ) + D(λ‖λ0)/Beta,
+//
+// which Solve solves. Closed forms exist for
+//
+//	D            H     coordinates  step                                 known as
+//	Euclidean    Zero  any          λ − βg                               gradient descent
+//	Euclidean    L1    any          soft(λ − βg, βw)                     ISTA
+//	Euclidean    KLTo  Cholesky     see below                            Domke (2020)
+//	Diagonal(s)  Zero  any          λ − βg/s                             AdaGrad and others
+//	Diagonal(s)  L1    any          soft(λ − βg/s, βw/s)
+//	Bregman(F)   Zero  any          ∇F⁻¹(∇F(λ) − βg), F with InvGrad     mirror descent
+//	KL           Zero  MeanParams   η − βg                               natural gradient
+//	KL           Zero  MeanCov      V⁻¹ + 2βG,  m − βVg                  natural gradient
+//	KL           KLTo  MeanParams   rη + (1−r)(η_p − g)                  PG-SVI, main text
+//	KL           KLTo  MeanCov      see below                            PG-SVI, appendix
+//	ReverseKL    Zero  Natural      μ − βg                               mirror descent in A
+//
+// with r = 1/(1+β) and (g, G) the gradients with respect to (m, V). With the prior N(μ, P⁻¹) the
+// appendix is
+//
+//	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g).
+//
+// The step in Cholesky, with G the gradient by L, any P, and a diagonal q with standard
+// deviations s and p_i = P_ii, is
+//
+//	m₊ = m − (P + I/β)⁻¹(P(m−μ) + g)
+//	s₊ = (b + √(b² + 4(p + 1/β)))/(2(p + 1/β)),   b = s/β − G.
+//
+// For a full q the diagonal of L solves such a quadratic equation column by column. Beta = +Inf
+// is allowed in the rows with KLTo: 1/β = 0 and r = 0.
+type Prox struct {
+	Grad []float64  // g, an estimate of ∇f, in the coordinates of From
+	H    Convex     // h; nil means Zero
+	D    Divergence // must not be nil
+	From Dist       // q0
+	Beta float64    // β > 0; +Inf leaves D out
+
+	halt *parallel.Halt // of the numeric step; nil is never
+}
+
+// Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is asked
+// first.
+type Proxer interface {
+	// Prox replaces q, which holds p.From on entry, by the solution of p and returns true. It
+	// returns false, without changing q, if it has no closed form for these H and D in the
+	// coordinates of q. If the minimiser is not a valid λ it returns true and the error of
+	// SetParams. It does not keep p.
+	Prox(q Dist, p *Prox) (known bool, err error)
+}
+
+// Solve replaces q, of the family and in the coordinates of p.From, by the solution. It asks D
+// for a closed form, then H, and otherwise minimises numerically; closed says which. On error q
+// holds p.From. The error wraps ErrParam if D is nil, ErrNoProx if there is neither a closed form
+// nor a chart, and ErrNotPosDef or ErrNotFinite if the minimiser is not a valid λ.
+func (p *Prox) Solve(q Dist) (closed bool, err error) {
+	p, err = p.begin(q)
+	if err != nil {
+		return false, err
+	}
+	if known, err := p.ask(q); known {
+		return true, p.orBack(q, err)
+	}
+	return false, p.minimise(q)
+}
+
+// Numeric is Solve without the closed forms: it minimises by L-BFGS from p.From in the chart of
+// q, which must be Charted. It works for any pair (H, D), and serves to test closed forms. The
+// error wraps
+//   - ErrParam if D is nil;
+//   - ErrNoProx if q has no chart;
+//   - ErrNotFinite if the objective is not finite at p.From or no minimum is found; q then holds
+//     p.From.
+func (p *Prox) Numeric(q Dist) error {
+	p, err := p.begin(q)
+	if err != nil {
+		return err
+	}
+	return p.minimise(q)
+}
+
+// begin sets q to p.From and returns p with an H.
+func (p *Prox) begin(q Dist) (*Prox, error) {
+	if p.D == nil {
+		return nil, fmt.Errorf("pgsvi: Prox.D is nil: %w", ErrParam)
+	}
+	if p.H == nil {
+		with := *p
+		with.H = noTerm{}
+		p = &with
+	}
+	return p, setDist(q, p.From)
+}
+
+// ask asks D and then H for the closed form.
+func (p *Prox) ask(q Dist) (known bool, err error) {
+	if x, ok := p.D.(Proxer); ok {
+		if known, err := x.Prox(q, p); known {
+			return true, err
+		}
+	}
+	if x, ok := p.H.(Proxer); ok {
+		return x.Prox(q, p)
+	}
+	return false, nil
+}
+
+// checkProx returns whether the pair (h, d) has a closed form at q, or an error
+// wrapping ErrNoProx if it has no proximal step at all.
+func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
+	p := &Prox{Grad: make([]float64, q.NumParams()), H: h, D: d, From: q, Beta: 1}
+	if known, _ := p.ask(q.Clone()); known {
+		return true, nil
+	}
+	if _, ok := q.(Charted); !ok {
+		return false, fmt.Errorf("pgsvi: h = %s with D = %s on %T has no closed form, and %T has no chart for a numeric step; implement Proxer or Charted: %w", spell(h), spell(d), q, q, ErrNoProx)
+	}
+	return false, nil
+}
+
+// setDist makes q equal to q0.
+func setDist(q, q0 Dist) error {
+	if e, ok := q.(ExpFamily); ok && e.setState(q0) {
+		return nil
+	}
+	return q.SetParams(q0.Params(nil))
+}
+
+// orBack returns err, having put q back to p.From if it is not nil.
+func (p *Prox) orBack(q Dist, err error) error {
+	if err != nil {
+		return errors.Join(err, setDist(q, p.From))
+	}
+	return nil
+}
+
+// minimise is the numeric step; q holds p.From.
+func (p *Prox) minimise(q Dist) error {
+	c, ok := q.(Charted)
+	if !ok {
+		return fmt.Errorf("pgsvi: %T has no chart: %w", q, ErrNoProx)
+	}
+	lambda0 := p.From.Params(nil)
+	lambda, grad := make([]float64, len(lambda0)), make([]float64, len(lambda0))
+	value := func(x []float64) float64 {
+		if p.halt.Stopped() || c.SetChart(x) != nil {
+			return math.Inf(1)
+		}
+		c.Params(lambda)
+		var v float64
+		for i, gi := range p.Grad {
+			v += gi * (lambda[i] - lambda0[i])
+		}
+		v += p.H.Value(c) + p.D.Value(c, p.From)/p.Beta
+		if math.IsNaN(v) {
+			return math.Inf(1)
+		}
+		return v
+	}
+	gradient := func(dst, x []float64) {
+		if p.halt.Stopped() || c.SetChart(x) != nil {
+			floats.AddConst(math.NaN(), dst)
+			return
+		}
+		p.H.Grad(dst, c)
+		floats.Add(dst, p.Grad)
+		floats.AddScaled(dst, 1/p.Beta, p.D.Grad(grad, c, p.From))
+		c.ChartGrad(dst, dst)
+	}
+	x0 := c.Chart(nil)
+	slope := make([]float64, len(x0))
+	gradient(slope, x0)
+	start := floats.Norm(slope, math.Inf(1))
+	x, ok := accel.LBFGS(value, gradient, x0)
+	if err := p.halt.Err(); err != nil {
+		return p.orBack(c, err)
+	}
+	if !ok {
+		return p.orBack(c, fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w", value(x0), ErrNotFinite))
+	}
+	gradient(slope, x)
+	if _, kink := p.H.(l1Term); !kink {
+		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
+			return p.orBack(c, fmt.Errorf("pgsvi: the numeric proximal step found no minimum; the gradient is still %.3g: %w", end, ErrNotFinite))
+		}
+	}
+	return p.orBack(c, c.SetChart(x))
+}
+
+// isKL reports whether d is KL, which nil stands for.
+func isKL(d Divergence) bool {
+	_, ok := d.(forwardKL)
+	return d == nil || ok
+}
+
+// KL is the divergence D(q‖q0) = KL(q‖q0) in nats, for an ExpFamily. In mean parameters it is a
+// Bregman divergence, of the negative entropy, and with h = KLTo its proximal step averages
+// natural parameters. The step has a closed form for h = Zero, and for h = KLTo a member of the
+// family of q, in the coordinates MeanParams and, for a Gaussian, MeanCov.
+func KL() Divergence { return forwardKL{} }
+
+type forwardKL struct{}
+
+func (forwardKL) String() string { return "KL" }
+
+// Value implements Divergence.
+func (forwardKL) Value(q, q0 Dist) float64 { return q.(ExpFamily).KL(q0) }
+
+// Grad implements Divergence.
+func (forwardKL) Grad(dst []float64, q, q0 Dist) []float64 { return klGrad(dst, q.(ExpFamily), q0) }
+
+// Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
+func (forwardKL) Check(q Dist) error { return checkExpFamily("KL", q) }
+
+// Prox implements Proxer for H = Zero and for H = KLTo a member of the family of
+// q, of which a diagonal Gaussian is one for a full one, in mean parameters and,
+// for Gaussians, in moments.
+func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
+	e, ok := q.(ExpFamily)
+	if !ok {
+		return false, nil
+	}
+	prior := priorOf(p.H)
+	if prior == nil && !isZero(p.H) {
+		return false, nil
+	}
+	switch e.Coordinates() {
+	case MeanParams:
+		if x, ok := e.(*Exp); ok {
+			return x.klProx(p.From.(*Exp), p.Grad, prior, p.Beta)
+		}
+		var etaP []float64
+		if prior != nil {
+			if etaP = e.naturalOf(prior); etaP == nil {
+				return false, nil
+			}
+		}
+		return true, e.SetNatural(klProxNatural(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
+	case MeanCov:
+		var form normal.Form
+		if prior != nil {
+			if form = formOf(prior); form == nil {
+				return false, nil
+			}
+		}
+		return normal.StepMoments(e.(*Gaussian).form, p.Grad, form, p.From.(*Gaussian).form, p.Beta)
+	}
+	return false, nil
+}
+
+// ReverseKL is the divergence D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural parameters
+// it is a Bregman divergence, of the log-partition function. With h = 0 its proximal step moves
+// the mean parameters, in closed form in the coordinates Natural.
+func ReverseKL() Divergence { return reverseKL{} }
+
+type reverseKL struct{}
+
+func (reverseKL) String() string { return "ReverseKL" }
+
+// Value implements Divergence.
+func (reverseKL) Value(q, q0 Dist) float64 { return q0.(ExpFamily).KL(q) }
+
+// Grad implements Divergence.
+func (reverseKL) Grad(dst []float64, q, q0 Dist) []float64 {
+	// ∇_η (A(η) − ηᵀμ0) = μ − μ0.
+	e := q.(ExpFamily)
+	g := e.MeanParams(nil)
+	floats.Sub(g, q0.(ExpFamily).MeanParams(nil))
+	return e.FromNaturalGrad(dst, g)
+}
+
+// Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
+func (reverseKL) Check(q Dist) error { return checkExpFamily("ReverseKL", q) }
+
+// Prox implements Proxer for H = Zero in natural parameters, where the mean
+// parameters move by −βg.
+func (reverseKL) Prox(q Dist, p *Prox) (bool, error) {
+	e, ok := q.(ExpFamily)
+	if !ok || !isZero(p.H) || e.Coordinates() != Natural {
+		return false, nil
+	}
+	mu := p.From.(ExpFamily).MeanParams(nil)
+	floats.AddScaled(mu, -p.Beta, p.Grad)
+	return true, e.SetMeanParams(mu)
+}
+
+// SymKL is the divergence D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)) in nats, for an ExpFamily. It is half
+// the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to second order.
+// Hoffman et al. (2013) describe the natural gradient as the steepest descent of this divergence.
+// KL gives the form of it that is exact at every step size.
+func SymKL() Divergence { return symKL{} }
+
+type symKL struct{}
+
+func (symKL) String() string { return "SymKL" }
+
+// Value implements Divergence.
+func (symKL) Value(q, q0 Dist) float64 {
+	return 0.5 * (forwardKL{}.Value(q, q0) + reverseKL{}.Value(q, q0))
+}
+
+// Grad implements Divergence.
+func (symKL) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = forwardKL{}.Grad(dst, q, q0)
+	floats.Add(dst, reverseKL{}.Grad(nil, q, q0))
+	floats.Scale(0.5, dst)
+	return dst
+}
+
+// Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
+func (symKL) Check(q Dist) error { return checkExpFamily("SymKL", q) }
+
+func checkExpFamily(name string, q Dist) error {
+	if _, ok := q.(ExpFamily); !ok {
+		return fmt.Errorf("pgsvi: %s needs an ExpFamily, not a %T: %w", name, q, ErrNoProx)
+	}
+	return nil
+}
+
+// KLTo returns h(λ) = KL(q‖p) in nats for the prior p. It keeps a copy of prior, and panics if
+// prior is nil. Its Check wraps ErrShape unless q has the dimension and the family of the prior,
+// or both are Gaussian.
+func KLTo(prior ExpFamily) Convex {
+	if prior == nil {
+		panic("pgsvi: KLTo needs a prior")
+	}
+	return klTo{prior.Clone().(ExpFamily)}
+}
+
+type klTo struct{ prior ExpFamily }
+
+func (klTo) String() string { return "KLTo" }
+
+func (h klTo) priorDist() ExpFamily { return h.prior }
+
+func (h klTo) Check(q Dist) error {
+	e, ok := q.(ExpFamily)
+	_, qn := q.(*Gaussian)
+	_, pn := h.prior.(*Gaussian)
+	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
+		return fmt.Errorf("pgsvi: KLTo a %s does not fit a q that is a %s; give both the same family and dimension: %w", distName(h.prior), distName(q), ErrShape)
+	}
+	return nil
+}
+
+func (h klTo) Value(q Dist) float64 { return q.(ExpFamily).KL(h.prior) }
+
+func (h klTo) Grad(dst []float64, q Dist) []float64 { return klGrad(dst, q.(ExpFamily), h.prior) }
+
+func (h klTo) valueGrad(dst []float64, q Dist) float64 {
+	if g := factorOf(q); g != nil {
+		return g.FactorKL(dst, h.prior.(*Gaussian).form)
+	}
+	h.Grad(dst, q)
+	return h.Value(q)
+}
+
+func (p klTo) digest(d *save.Digest) {
+	d.Text(fmt.Sprintf("%T", p.prior))
+	d.Float(p.prior.Params(nil)...)
+}
+
+// DivergenceFunc returns the Divergence of a function that computes D(q‖q0). Both arguments have
+// the type of Objective.Init; for a GP they are *Gaussian of dimension N. The function must not
+// change them. NaN means that D cannot be evaluated. The gradient is computed by central
+// differences with 4·NumParams evaluations, to about ten digits if D is smooth; a GP needs none.
+func DivergenceFunc(f func(q, q0 Dist) float64) Divergence { return divergenceFunc(f) }
+
+type divergenceFunc func(q, q0 Dist) float64
+
+func (divergenceFunc) String() string { return "DivergenceFunc" }
+
+// Check returns an error wrapping ErrParam if f is nil.
+func (f divergenceFunc) Check(Dist) error {
+	if f == nil {
+		return fmt.Errorf("pgsvi: DivergenceFunc is nil: %w", ErrParam)
+	}
+	return nil
+}
+
+// Value implements Divergence.
+func (f divergenceFunc) Value(q, q0 Dist) float64 { return f(q, q0) }
+
+// Grad implements Divergence.
+func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
+	return gradientByDifferences(dst, q, func(q Dist) float64 { return f(q, q0) })
+}
+
+// CheckDivergence tests d on every ordered pair of the given distributions, all of one family. It
+// checks that d vanishes for equal arguments and is positive for distinct ones (A5), that Grad
+// agrees with differences of Value, that a closed form for h = 0, if d is a Proxer, leads to a
+// stationary point of the step, and that
+//
+//	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
+//
+// for some α > 0 (A6). It returns the largest α that holds on these pairs; on others it may be
+// smaller. If f has a gradient with Lipschitz constant L and the step is exact, with noise-free
+// ∇f,
+//
+//	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖².
+//
+// The objective then does not rise for step sizes β ≤ 2α/L (Khan et al., 2016, Proposition 2),
+// and the bound is best at β = α/L (Proposition 1). Certificate checks a run against it.
+//
+// Whether A6 holds depends on Coordinates. If it does not, the error names those of the first
+// distribution and those in which it does.
+//
+// The error joins every violation, wrapping ErrParam. It wraps ErrEmpty if there are fewer than
+// two distributions, or is that of d.Check.
+func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
+	if len(qs) < 2 {
+		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w", ErrEmpty)
+	}
+	for _, q := range qs {
+		if err := d.Check(q); err != nil {
+			return math.NaN(), err
+		}
+	}
+	var errs []error
+	bad := func(i, j int, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("pgsvi: %s of distributions %d and %d: "+format+": %w", append(append([]any{spell(d), i, j}, args...), ErrParam)...))
+	}
+	alpha = math.Inf(1)
+	for i, q := range qs {
+		for j, q0 := range qs {
+			v, g := d.Value(q, q0), d.Grad(nil, q, q0)
+			diff := q.Params(nil)
+			floats.Sub(diff, q0.Params(nil))
+			dist := floats.Norm(diff, 2)
+			if dist == 0 {
+				if math.Abs(v) > 1e-9 {
+					bad(i, j, "D = %v for equal arguments, not 0", v)
+				}
+				if n := floats.Norm(g, math.Inf(1)); !(n < 1e-6) {
+					bad(i, j, "gradient %v for equal arguments, not 0", n)
+				}
+				continue
+			}
+			if !(v > 0) {
+				bad(i, j, "D = %v for distinct arguments, not positive", v)
+			}
+			num := gradientByDifferences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
+			if e := floats.Distance(g, num, math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
+				bad(i, j, "Grad is off by %.3g from differences of Value", e)
+			}
+			alpha = math.Min(alpha, strength(diff, g))
+			if _, ok := d.(Proxer); ok {
+				// The step with the gradient −∇D(q‖q0) leads from q0 to q.
+				floats.Scale(-1, g)
+				p := q0.Clone()
+				step, err := (&Prox{Grad: g, D: d, From: q0, Beta: 1}).begin(p)
+				if err == nil {
+					var known bool
+					if known, err = step.ask(p); !known {
+						continue
+					}
+				}
+				want := q.Params(nil)
+				if e := floats.Distance(p.Params(nil), want, math.Inf(1)); err != nil || !(e <= 1e-6*(1+floats.Norm(want, math.Inf(1)))) {
+					bad(i, j, "the closed form of its step is not that of its Grad (error %v); a type that embeds another divergence must not have the Prox of that", err)
+				}
+			}
+		}
+	}
+	if !(alpha > 0) {
+		errs = append(errs, fmt.Errorf("pgsvi: %s: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v%s: %w",
+			spell(d), alpha, otherCoordinates(d, qs), ErrParam))
+	}
+	return alpha, errors.Join(errs...)
+}
+
+// otherCoordinates says for which coordinates A6 was tried, and in which others it holds on all
+// pairs. It says nothing of distributions that have λ in one way only.
+func otherCoordinates(d Divergence, qs []Dist) string {
+	first, ok := qs[0].(ExpFamily)
+	if !ok {
+		return ""
+	}
+	tried := first.Coordinates()
+	var good []string
+	for c := range Coordinates(len(coordinateNames)) {
+		if c != tried && strongIn(d, qs, c) {
+			good = append(good, c.String())
+		}
+	}
+	if len(good) == 0 {
+		return fmt.Sprintf(" in %v, and for no α > 0 in any others", tried)
+	}
+	return fmt.Sprintf(" in %v; on these distributions it holds for an α > 0 in %s: use In",
+		tried, strings.Join(good, ", "))
+}
+
+// strongIn reports whether A6 holds for some α > 0 on all pairs of qs with λ in the coordinates c.
+func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
+	in := make([]Dist, len(qs))
+	for i, q := range qs {
+		switch q := q.(type) {
+		case *Gaussian:
+			in[i] = q.In(c)
+		case *Exp:
+			if c != MeanParams && c != Natural {
+				return false
+			}
+			in[i] = q.In(c)
+		default:
+			return false
+		}
+		if d.Check(in[i]) != nil {
+			return false
+		}
+	}
+	for _, q := range in {
+		for _, q0 := range in {
+			delta := q.Params(nil)
+			floats.Sub(delta, q0.Params(nil))
+			if floats.Norm(delta, 2) > 0 && !(strength(delta, d.Grad(nil, q, q0)) > 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ
+// D(q‖q0).
+func strength(delta, grad []float64) float64 {
+	return floats.Dot(delta, grad) / floats.Dot(delta, delta)
+}
+
+// Potential is a strictly convex function F of λ.
+type Potential interface {
+	// Value returns F(λ).
+	Value(lambda []float64) float64
+	// Grad stores ∇F(λ) in dst; nil allocates.
+	Grad(dst, lambda []float64) []float64
+	// InvGrad stores the λ that solves ∇F(λ) = y in dst; nil allocates. It gives mirror descent a
+	// closed form. It returns nil if it has no closed form.
+	InvGrad(dst, y []float64) []float64
+}
+
+// Bregman is the divergence D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0). With h = 0 its proximal
+// step is mirror descent (Nemirovski and Yudin, 1983; Beck and Teboulle, 2003).
+func Bregman(potential Potential) Divergence { return bregman{potential} }
+
+type bregman struct{ f Potential }
+
+func (bregman) String() string { return "Bregman" }
+
+// Value implements Divergence.
+func (b bregman) Value(q, q0 Dist) float64 {
+	l, l0 := q.Params(nil), q0.Params(nil)
+	g := b.f.Grad(nil, l0)
+	v := b.f.Value(l) - b.f.Value(l0)
+	for i, gi := range g {
+		v -= gi * (l[i] - l0[i])
+	}
+	return v
+}
+
+// Grad implements Divergence.
+func (b bregman) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = b.f.Grad(dst, q.Params(nil))
+	floats.Sub(dst, b.f.Grad(nil, q0.Params(nil)))
+	return dst
+}
+
+// Check returns an error wrapping ErrParam if the Potential is nil, has no gradient at q, or is not
+// convex next to it, as far as a difference of gradients in each of some directions tells. See
+// CheckDivergence for more.
+func (b bregman) Check(q Dist) error {
+	if b.f == nil {
+		return fmt.Errorf("pgsvi: the Potential of Bregman is nil: %w", ErrParam)
+	}
+	from, x := q.Params(nil), q.Params(nil)
+	g0 := b.f.Grad(nil, from)
+	if i, ok := dense.AllFinite(g0); !ok {
+		return fmt.Errorf("pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.f, g0[i], i, from[i], ErrParam)
+	}
+	next, delta, axes := q.Clone(), make([]float64, len(from)), min(len(from), mostAxes)
+	// along one coordinate, and at last along all of them, with alternating signs
+	for k := range axes + 1 {
+		clear(delta)
+		for i := range delta {
+			if i == k || k == axes {
+				delta[i] = 1e-4 * (1 + math.Abs(from[i])) * float64(1-2*(i%2))
+			}
+		}
+		floats.AddTo(x, from, delta)
+		if next.SetParams(x) != nil {
+			continue // beyond the set
+		}
+		var rise, size float64
+		for i, g := range b.f.Grad(nil, x) {
+			rise += (g - g0[i]) * delta[i]
+			size += (math.Abs(g) + math.Abs(g0[i])) * math.Abs(delta[i])
+		}
+		if rise < -1e-10*size {
+			along := fmt.Sprintf("element %d", k)
+			if k == axes {
+				along = "all elements"
+			}
+			return fmt.Errorf("pgsvi: Bregman: %T is not convex at λ_0: its gradient falls along %s, by %.3g over a step of %.3g: %w",
+				b.f, along, -rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
+		}
+	}
+	return nil
+}
+
+// mostAxes is the number of coordinates along which Bregman.Check looks.
+const mostAxes = 64
+
+// Prox implements Proxer for H = Zero where the Potential has an InvGrad.
+func (b bregman) Prox(q Dist, p *Prox) (bool, error) {
+	if !isZero(p.H) {
+		return false, nil
+	}
+	y := b.f.Grad(nil, p.From.Params(nil))
+	floats.AddScaled(y, -p.Beta, p.Grad)
+	l := b.f.InvGrad(nil, y)
+	if l == nil {
+		return false, nil
+	}
+	return true, q.SetParams(l)
+}
+
+// NegEntropy is the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0. Mirror descent with it is
+// the exponentiated gradient.
+func NegEntropy() Potential { return negEntropy{} }
+
+type negEntropy struct{}
+
+func (negEntropy) String() string { return "NegEntropy" }
+
+// Value implements Potential; it is +Inf where some λ_i < 0.
+func (negEntropy) Value(lambda []float64) float64 {
+	var s float64
+	for _, x := range lambda {
+		switch {
+		case x > 0:
+			s += x*math.Log(x) - x
+		case x < 0:
+			return math.Inf(1)
+		}
+	}
+	return s
+}
+
+// Grad implements Potential.
+func (negEntropy) Grad(dst, lambda []float64) []float64 {
+	dst = dense.Dest(dst, len(lambda))
+	for i, x := range lambda {
+		dst[i] = math.Log(x)
+	}
+	return dst
+}
+
+// InvGrad implements Potential: e^y.
+func (negEntropy) InvGrad(dst, y []float64) []float64 {
+	dst = dense.Dest(dst, len(y))
+	for i, x := range y {
+		dst[i] = math.Exp(x)
+	}
+	return dst
+}
+
+// Euclidean is the divergence D(q‖q0) = ½‖λ − λ0‖². Its proximal steps are gradient descent (h =
+// 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the proximal gradient method
+// of Domke (2020).
+func Euclidean() Divergence { return euclidean{} }
+
+type euclidean struct{}
+
+func (euclidean) String() string { return "Euclidean" }
+
+// Check returns nil: it is defined for any q.
+func (euclidean) Check(Dist) error { return nil }
+
+// Value implements Divergence.
+func (euclidean) Value(q, q0 Dist) float64 {
+	d := floats.Distance(q.Params(nil), q0.Params(nil), 2)
+	return 0.5 * d * d
+}
+
+// Grad implements Divergence.
+func (euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = q.Params(dst)
+	floats.Sub(dst, q0.Params(nil))
+	return dst
+}
+
+// Prox implements Proxer for H = Zero and H = L1, and for H = KLTo where q is a
+// Gaussian in the coordinates Cholesky.
+func (euclidean) Prox(q Dist, p *Prox) (bool, error) {
+	if prior := priorOf(p.H); prior != nil {
+		return choleskyProx(q, p, prior)
+	}
+	return diagonalProx(q, p, nil)
+}
+
+// choleskyProx is the step of Euclidean with h = KLTo, for a Gaussian in the coordinates Cholesky.
+func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
+	n, ok := q.(*Gaussian)
+	pr, okPrior := prior.(*Gaussian)
+	if !ok || !okPrior || n.Coordinates() != Cholesky {
+		return false, nil
+	}
+	return true, normal.StepCholesky(n.form, p.From.Params(nil), p.Grad, pr.form, p.Beta)
+}
+
+// diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.
+func diagonalProx(q Dist, p *Prox, scale []float64) (bool, error) {
+	var weight float64
+	n := 0
+	if h, ok := p.H.(l1Term); ok {
+		weight, n = h.weight, h.count(q)
+	} else if !isZero(p.H) {
+		return false, nil
+	}
+	l := p.From.Params(nil)
+	for i, gi := range p.Grad {
+		step := p.Beta
+		if scale != nil {
+			step /= scale[i]
+		}
+		l[i] -= step * gi
+		if i >= n {
+			continue
+		}
+		if a, t := math.Abs(l[i]), step*weight; a > t {
+			l[i] = math.Copysign(a-t, l[i])
+		} else if a <= t {
+			l[i] = 0
+		}
+	}
+	return true, q.SetParams(l)
+}
+
+// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another metric. Its
+// proximal steps are gradient descent and ISTA with a step size for each element of λ.
+type diagonalMetric struct{ Scale []float64 }
+
+// Value implements Divergence.
+func (d diagonalMetric) Value(q, q0 Dist) float64 {
+	l, l0 := q.Params(nil), q0.Params(nil)
+	var v float64
+	for i, s := range d.Scale {
+		v += 0.5 * s * (l[i] - l0[i]) * (l[i] - l0[i])
+	}
+	return v
+}
+
+// Grad implements Divergence.
+func (d diagonalMetric) Grad(dst []float64, q, q0 Dist) []float64 {
+	dst = euclidean{}.Grad(dst, q, q0)
+	floats.Mul(dst, d.Scale)
+	return dst
+}
+
+// Prox implements Proxer for H = Zero and H = L1.
+func (d diagonalMetric) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
+
+// Check returns an error wrapping ErrParam unless Scale is positive and finite,
+// or ErrShape unless it has one element for each of λ.
+func (d diagonalMetric) Check(q Dist) error {
+	for i, s := range d.Scale {
+		if !(s > 0) || math.IsInf(s, 0) {
+			return fmt.Errorf("pgsvi: diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)
+		}
+	}
+	if len(d.Scale) != q.NumParams() {
+		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale), q.NumParams(), ErrShape)
+	}
+	return nil
+}
