@@ -311,9 +311,9 @@ func (p *PSIS) String() string {
 // the log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant,
 // too. It may return −Inf where p has no density. It must not keep or change z, and is called
 // concurrently if env has more than one worker. Zero draws mean 2200, and 22,000 if these have a
-// k̂ above 0.5, z at most 100 elements and an Objective, GLM or GP at most 5000 terms: the largest
-// of fewer weights are no tail yet. The same
-// randomness in env gives the same draws and the same result for any number of workers.
+// k̂ above 0.5, z at most 100 elements, and an Objective, GLM or GP at most 5000 terms: among fewer
+// draws the largest importance weights are not yet a tail. The same randomness in env gives the same
+// draws and the same result for any number of workers.
 //
 // The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
 // fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf at all of
@@ -325,7 +325,8 @@ func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float
 	if logp == nil {
 		return nil, fmt.Errorf("pgsvi: PSIS needs the log density of p: %w", ErrParam)
 	}
-	return newPSIS(ctx, env, q.Dim(), 1, draws, distSampler(q, nil, func() func([]float64) float64 { return logp }))
+	return newPSIS(ctx, env, q.Dim(), 1, draws, distSampler(q, nil,
+		func() func([]float64) float64 { return logp }))
 }
 
 // PSIS checks q against the posterior of o, log p(y, z) = Σ_n log p(y_n|z) + log p(z). F must be
@@ -341,7 +342,8 @@ func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS
 	if err != nil {
 		return nil, err
 	}
-	return newPSIS(ctx, env, q.Dim(), j.terms, draws, distSampler(q, j.prior, func() func([]float64) float64 { return j.logLik(ctx) }))
+	return newPSIS(ctx, env, q.Dim(), j.terms, draws, distSampler(q, j.prior,
+		func() func([]float64) float64 { return j.logLik(ctx) }))
 }
 
 // hasDensity returns an error if q has no density.
@@ -458,7 +460,8 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 }
 
 // newPSIS returns what draws of dim elements say, of a log-likelihood of so many terms.
-func newPSIS(ctx context.Context, env *Env, dim, terms, draws int, samplers func() psis.Sampler) (*PSIS, error) {
+func newPSIS(ctx context.Context, env *Env, dim, terms, draws int,
+	samplers func() psis.Sampler) (*PSIS, error) {
 	plan := drawsOf(env, dim, draws)
 	plan.Terms = terms
 	r, err := psis.Run(ctx, plan, samplers)

@@ -68,7 +68,8 @@ func TestCTMRoundsBits(t *testing.T) {
 	c.Docs = append(c.Docs, Document{}, Document{})
 	blocks := append(docBlocks(c, 7), nil)
 	for _, o := range []CTMOptions{
-		{}, {Expectation: CTMQuasi, Diagonal: true}, {Expectation: CTMDelta}, {Expectation: CTMLaplace},
+		{}, {Expectation: CTMQuasi, Diagonal: true}, {Expectation: CTMDelta},
+		{Expectation: CTMLaplace},
 		{Expectation: CTMMeanField}, {Topics: mat.NewDense(5, 60,
 			slices.Repeat([]float64{1, 2, 3}, 100)), FirstInner: 5},
 	} {
@@ -80,7 +81,8 @@ func TestCTMRoundsBits(t *testing.T) {
 			if got := savedOf(t, p); want == nil {
 				want, elbo = got, last.ELBO
 			} else if !bytes.Equal(got, want) || last.ELBO != elbo {
-				t.Errorf("%v on %d shards: other bits, ELBO %v and %v", o.Expectation, shards, last.ELBO, elbo)
+				t.Errorf("%v on %d shards: other bits, ELBO %v and %v", o.Expectation, shards,
+					last.ELBO, elbo)
 			}
 			paired := o.Expectation == CTMAntithetic || o.Expectation == CTMQuasi
 			if last.K != 3 || last.Passes != 3 || last.Random != paired || !(last.ELBOErr > 0) ||
@@ -98,7 +100,8 @@ func TestCTMRoundsBits(t *testing.T) {
 // of documents inferred one by one, and the M-step against sums of these.
 func TestCTMRoundsELBO(t *testing.T) {
 	t.Parallel()
-	c, _ := syntheticCTM(60, 3, 40, 30, mat.NewSymDense(3, []float64{1, 0.5, 0, 0.5, 1, 0, 0, 0, 1}),
+	c, _ := syntheticCTM(60, 3, 40, 30, mat.NewSymDense(3,
+		[]float64{1, 0.5, 0, 0.5, 1, 0, 0, 0, 1}),
 		3)
 	o := &CTMOptions{Expectation: CTMLaplace} // not random, and q is a mode of its own
 	r := ctmRoundsOf(t, 40, 3, o, 4096)
@@ -168,7 +171,8 @@ func TestCTMRoundsELBO(t *testing.T) {
 			near(t, "Sigma", next.Sigma[i*k+j], want-mu[i]*mu[j], 5e-5)
 		}
 		for v := range c.Terms {
-			near(t, "beta", next.Beta[v*k+i], (stat.At(i, v)+0.03)/(total[i]+0.03*float64(c.Terms)), 1e-6)
+			near(t, "beta", next.Beta[v*k+i], (stat.At(i, v)+0.03)/(total[i]+0.03*float64(c.Terms)),
+				1e-6)
 		}
 	}
 	for v, f := range c.TermFreq() {
@@ -245,11 +249,13 @@ func TestCTMRoundsErrors(t *testing.T) {
 	}
 	refused("documents without words", step(r, blank), ErrEmpty, "no document has words")
 	first := add(r.Shard(), 0, 1, 2)
-	refused("a block twice", first.Add(ctx, 1, each(blocks[1])), ErrParam, "block 1 is in the shard")
+	refused("a block twice", first.Add(ctx, 1, each(blocks[1])), ErrParam,
+		"block 1 is in the shard")
 	refused("a block in both", first.Merge(add(r.Shard(), 3, 2)), ErrParam, "block 2 is in both")
 	refused("another vocabulary", first.Merge(rounds(21, 3, nil).Shard()), ErrParam,
 		"3 topics and 21 terms, not of 3 topics and 20 terms")
-	refused("other topics", first.Merge(rounds(20, 4, nil).Shard()), ErrParam, "4 topics and 20 terms")
+	refused("other topics", first.Merge(rounds(20, 4, nil).Shard()), ErrParam,
+		"4 topics and 20 terms")
 	refused("other options", first.Merge(rounds(20, 3, &CTMOptions{Diagonal: true}).Shard()),
 		ErrParam, "options differ")
 	for name, d := range map[string]Document{

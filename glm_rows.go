@@ -147,7 +147,8 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 // linearRounds returns the engine for rows of so many columns, before the first round.
 func (g *GLM) linearRounds(cols int) linearRounds {
 	o := &g.opt
-	return linearRounds{lin: &g.lin, scaled: o.Autoscale, sds: [2]float64{o.PriorSD, o.InterceptSD}, rowAdder: rowAdder{cols: cols, intercept: o.Intercept, lik: likOf(g.lin.Terms)}}
+	return linearRounds{lin: &g.lin, scaled: o.Autoscale, sds: [2]float64{o.PriorSD, o.InterceptSD},
+		rowAdder: rowAdder{cols: cols, intercept: o.Intercept, lik: likOf(g.lin.Terms)}}
 }
 
 // begin takes the part of the first round: the model is then that of the sample.
@@ -187,7 +188,8 @@ func (r *glmRounds) posterior() (*GLMPosterior, error) {
 		return nil, err
 	}
 	g := r.g
-	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: r.lik, prior: &g.lin.Prior, mean: slices.Clone(q.Mean), cov: &gauss.Full{S: q}, rows: r.Items, means: g.means}, nil
+	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: r.lik, prior: &g.lin.Prior,
+		mean: slices.Clone(q.Mean), cov: &gauss.Full{S: q}, rows: r.Items, means: g.means}, nil
 }
 
 // pass returns the part of this round that has all rows of the GLM, in blocks of rowsBlock.
@@ -207,7 +209,8 @@ func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	case h.Err() != nil:
 		return nil, h.Err()
 	case err == nil && r.Round > 0 && p.Items != r.Items:
-		err = fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows every time it is ranged over: %w", p.Items, r.Items, ErrShape)
+		err = fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows "+
+			"every time it is ranged over: %w", p.Items, r.Items, ErrShape)
 	}
 	return p, err
 }
@@ -229,7 +232,8 @@ func (g *GLM) newRowsStepper(ctx context.Context, env *Env) (*rowsStepper, error
 // rounds returns the rounds of a GLM that has rows, after the first.
 func (g *GLM) rounds() glmRounds {
 	r := glmRounds{linearRounds: g.linearRounds(g.rows.cols), g: g}
-	r.Round, r.Items, r.Blocks, r.columns, r.stands, r.form = 1, g.rows.n, g.rows.blocks, g.rows.columns, g.rows.stands, asDense
+	r.Ledger = rounds.Ledger{Round: 1, Items: g.rows.n, Blocks: g.rows.blocks}
+	r.columns, r.stands, r.form = g.rows.columns, g.rows.stands, asDense
 	if g.lin.X.Sparse != nil {
 		r.form = asSparse
 	}
@@ -381,7 +385,8 @@ func (l *rowsLearning) at(theta []float64) (*glmRounds, error) {
 }
 
 // Evaluate implements learn.Model.
-func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
+func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes bool) (
+	search.Point, error) {
 	none := search.Point{F: math.Inf(1)}
 	r, err := l.at(theta)
 	if err != nil {
@@ -420,7 +425,8 @@ func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes boo
 func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 	var near *rowsPoint
 	for _, p := range [2]*rowsPoint{&l.last, &l.best} {
-		if p.theta != nil && (near == nil || floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2)) {
+		if p.theta != nil && (near == nil ||
+			floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2)) {
 			near = p
 		}
 	}
@@ -512,7 +518,8 @@ func (r *glmRounds) spec() ([]byte, error) {
 	if err := checkText("the name of weight", names); err != nil {
 		return nil, err
 	}
-	s := savedGLMRounds{Names: names, Intercept: o.Intercept, Autoscale: o.Autoscale, PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means}
+	s := savedGLMRounds{Names: names, Intercept: o.Intercept, Autoscale: o.Autoscale,
+		PriorSD: o.PriorSD, InterceptSD: o.InterceptSD, MaxMemory: o.MaxMemory, Means: r.g.means}
 	if p := &r.g.lin.Prior; len(p.Mean) > 0 {
 		saved := p.Save()
 		s.Prior = &saved
@@ -534,20 +541,22 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newGLMRounds(len(s.Names), lik, &GLMOptions{Names: s.Names, Intercept: s.Intercept, Autoscale: s.Autoscale,
-		PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory})
+	r, err := newGLMRounds(len(s.Names), lik, &GLMOptions{Names: s.Names, Intercept: s.Intercept,
+		Autoscale: s.Autoscale, PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory})
 	if err != nil {
 		return nil, err
 	}
 	if len(s.Means) > 0 && len(s.Means) != len(s.Names) {
-		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means), len(s.Names), ErrShape)
+		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means),
+			len(s.Names), ErrShape)
 	}
 	if r.g.means = s.Means; s.Prior == nil {
 		return r, nil
 	}
 	p, err := s.Prior.Load()
 	if err == nil && len(p.Mean) != r.g.dim() {
-		err = fmt.Errorf("a prior of %d weights, of which there are %d: %w", len(p.Mean), r.g.dim(), ErrShape)
+		err = fmt.Errorf("a prior of %d weights, of which there are %d: %w", len(p.Mean), r.g.dim(),
+			ErrShape)
 	}
 	if err == nil {
 		r.g.lin.Prior = *p

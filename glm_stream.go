@@ -372,8 +372,8 @@ func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
 	})
 }
 
-// sure calls solve, which moves w by terms of t. It calls it again, from the same w, if it finds that
-// the expectations that it took were not accurate.
+// sure calls solve, which moves w by terms of t. It calls it again, from the same w, if the
+// expectations that it took were not accurate.
 func (s *glmStream) sure(w *gauss.State, t *term.Terms, solve func(*term.Terms) error) error {
 	if ruled(t).Rule == nil {
 		return solve(t)
@@ -611,9 +611,9 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 }
 
 // WithRows returns p, whose Save now stores the rows of the data too, if there are at most 4096 of
-// them. Update and Remove of a posterior that was loaded are then fits of all rows, as before it was
-// saved. Without WithRows a file does not contain the data, and they are less accurate. What Update
-// and Remove return stores its rows as p does.
+// them. Update and Remove of a posterior that was loaded are then fits of all rows, as before it
+// was saved. Without WithRows a file does not contain the data, and they are less accurate. What
+// Update and Remove return stores its rows as p does.
 func (p *GLMPosterior) WithRows() *GLMPosterior {
 	q := *p
 	q.filed = true
@@ -624,7 +624,8 @@ func (p *GLMPosterior) WithRows() *GLMPosterior {
 func (p *GLMPosterior) stream() *glmStream {
 	s := newGLMStream(&GLM{
 		lin: site.LinearModel{
-			Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names, MaxMemory: p.opt.MaxMemory,
+			Terms: &term.Terms{Lik: viewOf(p.lik)}, Prior: *p.prior, Names: p.names,
+			MaxMemory: p.opt.MaxMemory,
 		},
 		opt: p.opt, means: p.means,
 	})
@@ -681,7 +682,8 @@ func (s *glmStream) open() error {
 		x := past.design()
 		x.Mul(at.M, s.w.Mean, nil)
 		s.w.Variances(at.V, x, nil, &s.block.Mover.Buf)
-		if err := past.terms(likOf(s.g.lin.Terms), 0).Expect(&at, nil, term.Crew{Halt: &s.halt}); err != nil {
+		if err := past.terms(likOf(s.g.lin.Terms), 0).Expect(&at, nil,
+			term.Crew{Halt: &s.halt}); err != nil {
 			return err
 		}
 		if err := s.halt.Err(); err != nil {
@@ -738,11 +740,13 @@ func (s *glmStream) fit(ctx context.Context, t *rowBuffer) (*GLMPosterior, error
 	}
 	if res.Status != Converged && !(res.Gap <= mostFitGap) {
 		return nil, fmt.Errorf("pgsvi: a fit of all %d rows ends (%v) %.2g nats from its optimum; "+
-			"a prior nearer to the scale of the data helps: %w", n, res.Status, res.Gap, ErrDiverged)
+			"a prior nearer to the scale of the data helps: %w", n, res.Status, res.Gap,
+			ErrDiverged)
 	}
 	if i, ok := p.resolves(g); !ok {
-		return nil, fmt.Errorf("pgsvi: row %d of all %d tells so much more than the prior that rounding "+
-			"leaves nothing of the variance there; a prior nearer to the scale of the data helps: %w", i, n, ErrDiverged)
+		return nil, fmt.Errorf("pgsvi: row %d of all %d tells so much more than the prior that "+
+			"rounding leaves nothing of the variance there; a prior nearer to the scale of the data "+
+			"helps: %w", i, n, ErrDiverged)
 	}
 	return p, nil
 }
@@ -842,7 +846,9 @@ func (o *GLMOptions) checkStream(d int) error {
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
 	}
-	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("a stream of %d weights", d), "fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
+	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d),
+		fmt.Sprintf("a stream of %d weights", d),
+		"fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
 }
 
 // check returns an error if row is no row of the stream.

@@ -93,7 +93,8 @@ func (sparseFeatures) model() string { return sparseModel }
 
 func (z sparseFeatures) columns() int { return z.x.RawMatrix().Cols }
 
-func (z sparseFeatures) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel, widest float64, err error) {
+func (z sparseFeatures) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (
+	lin *site.LinearModel, widest float64, err error) {
 	rows := mat.NewDense(x.Rows, z.columns(), x.Dense)
 	f := featuresAt(h, z.inducing, rows)
 	if err := h.Err(); err != nil {
@@ -120,8 +121,10 @@ type sparseRounds struct{ linearRounds }
 // newSparseRounds returns the engine before the first round.
 func newSparseRounds(z sparseFeatures, lik Likelihood) *sparseRounds {
 	m := z.rank()
-	lin := &site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: unitPrior(m), Names: make([]string, m)}
-	return &sparseRounds{linearRounds{lin: lin, rowAdder: rowAdder{cols: z.columns(), lik: lik, form: asDense, z: z}}}
+	lin := &site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: unitPrior(m),
+		Names: make([]string, m)}
+	return &sparseRounds{linearRounds{lin: lin, rowAdder: rowAdder{cols: z.columns(), lik: lik,
+		form: asDense, z: z}}}
 }
 
 // step implements roundsEngine.
@@ -135,7 +138,8 @@ func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSparseGPPosterior(r.z.(sparseFeatures).inducing, r.lik, slices.Clone(q.Mean), q, r.widest, r.Items), nil
+	return newSparseGPPosterior(r.z.(sparseFeatures).inducing, r.lik, slices.Clone(q.Mean), q,
+		r.widest, r.Items), nil
 }
 
 // state implements roundsEngine.

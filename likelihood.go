@@ -356,8 +356,8 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 // They may all miss a bump that is narrower than the distance of the nodes. Therefore a fixed
 // fraction of the expectations, chosen by their arguments, is also computed by ExpectLogProb. If
 // the two differ, the rule has failed. It is then switched off and ExpectLogProb computes all
-// expectations: a run begins anew, one of steps of a given size goes on from where it is, and a block
-// of rows or an evaluation of Learn is done once more.
+// expectations: a run begins anew, one of steps of a given size goes on from where it is, and a
+// block of rows or an evaluation of Learn is done once more.
 type nestedRule struct {
 	lik    Likelihood
 	off    bool        // changes between passes over the terms only

@@ -77,8 +77,10 @@ func TestClassesIris(t *testing.T) {
 		t.Errorf("%v, want an ELBO of %v", res, want)
 	}
 	// A full covariance has an ELBO of −43.09414, which the bound is to be above, and near.
-	if lost := -43.09414 - res.ELBO; res.Scope != OverLargerFamily || !(res.GapBound > lost && res.GapBound < 2.1*lost) {
-		t.Errorf("a gap of %v is proved %v, and a full covariance gains %v", res.GapBound, res.Scope, lost)
+	if lost := -43.09414 - res.ELBO; res.Scope != OverLargerFamily ||
+		!(res.GapBound > lost && res.GapBound < 2.1*lost) {
+		t.Errorf("a gap of %v is proved %v, and a full covariance gains %v", res.GapBound,
+			res.Scope, lost)
 	}
 	if !(res.ELBOErr > 0 && res.ELBOErr < 1e-7) { // 1e-11 or so a class and row
 		t.Errorf("the ELBO is known to %v", res.ELBOErr)
@@ -548,15 +550,23 @@ func TestClassesGP(t *testing.T) {
 		t.Errorf("resumed: %v, want %v; %v", again.ELBO, res.ELBO, err)
 	}
 	for name, f := range map[string]func() error{
-		"PSIS":            func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
-		"LOO":             func() error { _, err := g.LOO(ctx, post); return err },
-		"PredictiveCheck": func() error { _, err := g.PredictiveCheck(ctx, nil, post, 0); return err },
-		"Objective":       func() error { _, err := g.Objective(); return err },
-		"CertifyScale":    func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
-		"Learn":           func() error { _, _, _, err := g.Learn(ctx, nil, nil); return err },
-		"SparseGP":        func() error { _, err := NewSparseGP(x, y, kernel, Softmax{}, nil); return err },
-		"Joint":           func() error { _, _, err := post.Joint(x); return err },
-		"Rand":            func() error { return post.Rand(mat.NewDense(1, len(y), nil), x, nil) },
+		"PSIS": func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
+		"LOO":  func() error { _, err := g.LOO(ctx, post); return err },
+		"PredictiveCheck": func() error {
+			_, err := g.PredictiveCheck(ctx, nil, post,
+				0)
+			return err
+		},
+		"Objective":    func() error { _, err := g.Objective(); return err },
+		"CertifyScale": func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
+		"Learn":        func() error { _, _, _, err := g.Learn(ctx, nil, nil); return err },
+		"SparseGP": func() error {
+			_, err := NewSparseGP(x, y, kernel, Softmax{},
+				nil)
+			return err
+		},
+		"Joint": func() error { _, _, err := post.Joint(x); return err },
+		"Rand":  func() error { return post.Rand(mat.NewDense(1, len(y), nil), x, nil) },
 	} {
 		if err := f(); !errors.Is(err, ErrParam) {
 			t.Errorf("%s: %v", name, err)

@@ -103,8 +103,8 @@ func runOf(t *term.Terms) (*term.Terms, *nestedRule) {
 	return &own, r
 }
 
-// ruled gives t, the terms of a block of rows or of an evaluation of Learn, a nestedRule of its own if
-// it has enough of them for a check to find what the rule misses; see term.Terms.Sure.
+// ruled gives t, the terms of a block of rows or of an evaluation of Learn, a nestedRule of its own
+// if there are enough of them for a check to find what the rule misses; see term.Terms.Sure.
 func ruled(t *term.Terms) *term.Terms {
 	if t.Len() < nestedAlone {
 		return t
@@ -195,7 +195,8 @@ func estimate(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, 
 			e := t.Rule(y, x.At[i], x.Wide[i], true)
 			x.E[i], x.D1[i], x.D2[i] = e.Value, e.D1, e.D2
 		}
-	} else if err := est.EstimateSites(x.E, x.D1, x.D2, likOf(t), x.Y, x.At, x.Wide, rng); err != nil {
+	} else if err := est.EstimateSites(x.E, x.D1, x.D2, likOf(t), x.Y, x.At, x.Wide,
+		rng); err != nil {
 		return err
 	}
 	for i := range x.M {
@@ -479,7 +480,8 @@ func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
 	for i := 0; i < len(x.M)/k; i++ {
 		n, lo, hi := dense.Index(batch, i), i*k, (i+1)*k
 		clear(x.E[lo:hi])
-		x.E[lo], _, scratch = t.ExpectSeveral(n, 0, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi], x.D2[lo:hi], scratch)
+		x.E[lo], _, scratch = t.ExpectSeveral(n, 0, x.M[lo:hi], x.V[lo:hi], x.D1[lo:hi],
+			x.D2[lo:hi], scratch)
 		if math.IsNaN(x.E[lo]) {
 			return fmt.Errorf("%s: %w", t.Explain(n, x.M[lo], x.V[lo]), ErrNotFinite)
 		}

@@ -589,7 +589,8 @@ func TestOwnLikelihoodCost(t *testing.T) {
 		return l.Search
 	}
 	fits["GP, Learn"] = func(lik Likelihood, workers int) *Result {
-		gp := must(NewGP(many.Slice(0, 260, 0, 3), ys[:260], SquaredExp{Scale: 0.3, Length: 3}, lik, nil))
+		gp := must(NewGP(many.Slice(0, 260, 0, 3), ys[:260], SquaredExp{Scale: 0.3, Length: 3}, lik,
+			nil))
 		_, _, l, err := gp.Learn(ctx, &Solver{Workers: workers}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -686,8 +687,10 @@ func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 		return &Solver{StepSize: ConstantStep(3), MaxIter: longer(250, 40), Converger: Never()}
 	}
 	exact, given := fit(accurateOf(narrowBump, Facts{}), steps()), fit(bump, steps())
-	if !(math.Abs(given.ELBO-exact.ELBO) <= longer(1e-8, 1e-2)) || !given.Stepper.(*siteStepper).nested.off {
-		t.Errorf("steps of a given size: ELBO %v, want %v; by steps of its own %v", given.ELBO, exact.ELBO, want.ELBO)
+	if !(math.Abs(given.ELBO-exact.ELBO) <= longer(1e-8, 1e-2)) ||
+		!given.Stepper.(*siteStepper).nested.off {
+		t.Errorf("steps of a given size: ELBO %v, want %v; by steps of its own %v", given.ELBO,
+			exact.ELBO, want.ELBO)
 	}
 	// A block of rows is looked at again.
 	s := new(term.State)
@@ -696,7 +699,10 @@ func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 	for i := range s.M {
 		s.M[i], s.V[i] = 0.1*terms.Y[i], 0.1
 	}
-	if err := terms.Sure(func() error { return terms.Expect(s, nil, term.Crew{Workers: 1}) }); err != nil {
+	if err := terms.Sure(func() error {
+		return terms.Expect(s, nil,
+			term.Crew{Workers: 1})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for i, e := range s.E {

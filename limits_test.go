@@ -635,7 +635,8 @@ func TestCancelAnswers(t *testing.T) {
 				}
 			}
 			if *runLong {
-				debug.FreeOSMemory() // what the cases before have left is not for this one to collect and clear
+				// what the cases before have left is not for this one to collect and clear
+				debug.FreeOSMemory()
 			}
 			inner, cancel := context.WithTimeout(context.Background(), after*time.Millisecond)
 			ctx := watch(inner)

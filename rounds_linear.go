@@ -19,10 +19,11 @@ const (
 	sampleOfRounds = 8192      // in the sample, or fewer
 	sampleValues   = 8_000_000 // where they have more values
 	sampleFewest   = 1000
-	sparsePart     = 0.25 // part of the values of a sample that are not 0, below which rows are sparse
-	startGoal      = 1    // nats of the best fit of the sample,
-	startAll       = 1e-6 // or this, where the sample is all rows
-	startPasses    = 50
+	// part of the values of a sample that are not 0, below which rows are sparse
+	sparsePart  = 0.25
+	startGoal   = 1    // nats of the best fit of the sample,
+	startAll    = 1e-6 // or this, where the sample is all rows
+	startPasses = 50
 )
 
 // What rounds of D weights have at their most, in D×D matrices: three states to try with three
@@ -32,8 +33,8 @@ const (
 	roundLane     = 4
 )
 
-// linearRounds is the engine of a Rounds of a linear model: of a GLM, and of the features of a sparse
-// GP.
+// linearRounds is the engine of a Rounds of a linear model: of a GLM, or of the features of a
+// sparse GP.
 type linearRounds struct {
 	rowAdder
 	lin    *site.LinearModel // that of the sample, once there is one
@@ -76,7 +77,8 @@ func (r *linearRounds) digest(d *save.Digest) {
 func (r *linearRounds) id() rounds.ID {
 	var states save.Digest
 	r.climb.Digest(&states)
-	return rounds.ID{Model: r.model(), Digest: r.print.of(r.digest), Round: r.Round, States: states.Sum()}
+	return rounds.ID{Model: r.model(), Digest: r.print.of(r.digest), Round: r.Round,
+		States: states.Sum()}
 }
 
 // part returns an empty part of this round.
@@ -196,8 +198,8 @@ func (r *linearRounds) newClimb(h *parallel.Halt) rounds.Climb {
 	return rounds.Climb{Prior: &r.lin.Prior, Concave: f.LogConcave, Bounded: f.selfBounded, Halt: h}
 }
 
-// fitSample returns the posterior of the sample, each of whose rows stands for others; nil means that
-// it has none.
+// fitSample returns the posterior of the sample, each of whose rows stands for others; nil if it
+// has none.
 func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, error) {
 	fit := *r.lin
 	terms := *fit.Terms
@@ -214,7 +216,8 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 		terms.Weight = weight
 	}
 	fit.AddPriorMean()
-	st, err := newLinearStepper(h.Context(), &fit, nil, nil, linearOptions{covariance: FullCovariance})
+	st, err := newLinearStepper(h.Context(), &fit, nil, nil,
+		linearOptions{covariance: FullCovariance})
 	if halted := h.Err(); halted != nil {
 		return nil, halted
 	}
@@ -275,7 +278,8 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 		return none, err
 	}
 	r.Round++
-	it := Iteration{K: r.Round - 1, Passes: float64(r.Round - 1), Step: r.taken(), Evaluation: r.evaluation()}
+	it := Iteration{K: r.Round - 1, Passes: float64(r.Round - 1), Step: r.taken(),
+		Evaluation: r.evaluation()}
 	orNaN(&it.ELBOErr, &it.Gap, &it.GapBound)
 	return it, nil
 }
@@ -294,7 +298,8 @@ func (r *linearRounds) accept(p *rounds.Part) error {
 
 // taken describes the step to come.
 func (r *linearRounds) taken() Step {
-	return Step{Beta: math.Inf(1), ClosedForm: true, GradMap: goals.NeverZero(r.climb.Length() * math.Sqrt(2*r.climb.Gap()))}
+	return Step{Beta: math.Inf(1), ClosedForm: true,
+		GradMap: goals.NeverZero(r.climb.Length() * math.Sqrt(2*r.climb.Gap()))}
 }
 
 // evaluation describes the best state so far.
@@ -303,7 +308,8 @@ func (r *linearRounds) evaluation() Evaluation {
 	if f == nil {
 		return notEvaluated()
 	}
-	e := Evaluation{ELBO: f.ELBO, ELBOErr: goals.NeverZero(f.Err), Gap: goals.NeverZero(r.climb.Gap()), GapBound: r.climb.GapBound(), Goal: streamGoal}
+	e := Evaluation{ELBO: f.ELBO, ELBOErr: goals.NeverZero(f.Err),
+		Gap: goals.NeverZero(r.climb.Gap()), GapBound: r.climb.GapBound(), Goal: streamGoal}
 	if e.GapBound != 0 {
 		e.Scope = OverQ
 	}

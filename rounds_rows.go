@@ -23,7 +23,8 @@ type rowFeatures interface {
 	columns() int // of a row
 	rank() int    // of its features
 	// features returns the linear model of rows in their features, and the largest prior variance.
-	features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel, widest float64, err error)
+	features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel,
+		widest float64, err error)
 	digest(d *save.Digest)
 	// bytes returns what load makes the features and the likelihood of.
 	bytes(lik Likelihood, widest float64) ([]byte, error)
@@ -60,7 +61,8 @@ func (a *rowAdder) dim() int {
 }
 
 // add implements shardAdder.
-func (a *rowAdder) add(ctx context.Context, p *rounds.Part, block uint64, items iter.Seq2[Row, error]) error {
+func (a *rowAdder) add(ctx context.Context, p *rounds.Part, block uint64,
+	items iter.Seq2[Row, error]) error {
 	if err := p.Begin(block); err != nil {
 		return err
 	}
@@ -109,7 +111,8 @@ type rowChunk struct {
 
 func newRowPass(a *rowAdder, p *rounds.Part, h *parallel.Halt, workers int) *rowPass {
 	d := a.width()
-	s := &rowPass{rowAdder: a, part: p, halt: h, chunk: rounds.Chunk(max(d, a.dim())), bufs: make([]rowChunk, workers)}
+	s := &rowPass{rowAdder: a, part: p, halt: h, chunk: rounds.Chunk(max(d, a.dim())),
+		bufs: make([]rowChunk, workers)}
 	for i := range s.bufs {
 		s.bufs[i].form = a.form
 		s.bufs[i].reset(d)
@@ -238,8 +241,10 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 	if p.First != nil {
 		d = a.width()
 	}
-	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks) == 0), "a shard of rows with other sums")
-	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.columns() == a.width()), "rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
+	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks) == 0),
+		"a shard of rows with other sums")
+	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.columns() == a.width()),
+		"rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
 	for _, l := range p.Looks {
 		if c.Reading() {
 			l.At = &gauss.State{}
@@ -257,7 +262,8 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 func (a *rowAdder) spec(c *save.State) {
 	made := a.z != nil
 	c.Bool(&made)
-	if c.Check(made == (a.z != nil), "a %s with the rows of another model", a.model()); c.Err() != nil {
+	if c.Check(made == (a.z != nil), "a %s with the rows of another model",
+		a.model()); c.Err() != nil {
 		return
 	}
 	var b []byte

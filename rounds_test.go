@@ -381,7 +381,8 @@ func roundFiles(t testing.TB) []roundsFiles {
 		filesOf(t, must(NewGLMRounds(2, counts.lik, nil)), rows),
 		filesOf(t, must(NewGLMRounds(2, counts.lik, &GLMOptions{Intercept: true, Autoscale: true})),
 			rows),
-		filesOf(t, must(NewSparseGPRounds(z, SquaredExp{Scale: 1, Length: 1}, counts.lik, nil)), rows),
+		filesOf(t, must(NewSparseGPRounds(z, SquaredExp{Scale: 1, Length: 1}, counts.lik, nil)),
+			rows),
 		filesOf(t, must(NewCTMRounds(6, 2, &CTMOptions{Topics: topics})), c.Docs),
 	}
 }
@@ -508,7 +509,10 @@ func BenchmarkDigits(b *testing.B) {
 			}
 			must(r.Step(s))
 			s = r.Shard()
-			part(b, 2+d+d*(d+1)/2, func(block uint64) error { return s.Add(ctx, block, each(rows)) })
+			part(b, 2+d+d*(d+1)/2, func(block uint64) error {
+				return s.Add(ctx, block,
+					each(rows))
+			})
 		})
 	}
 	b.Run("CTM", func(b *testing.B) {
@@ -698,7 +702,8 @@ func TestSparseGPRounds(t *testing.T) {
 					all[i] = travel(t, r.Shard())
 				}
 				for _, b := range deal.Perm(len(blocks)) {
-					if err := all[deal.IntN(shards)].Add(ctx, uint64(b), each(blocks[b])); err != nil {
+					if err := all[deal.IntN(shards)].Add(ctx, uint64(b),
+						each(blocks[b])); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -736,15 +741,18 @@ func TestSparseGPRounds(t *testing.T) {
 				t.Errorf("%s on %d shards: other bits", typeName(c.lik), shards)
 			}
 			off := want.ELBO - it.ELBO
-			if !(it.K <= 5 && it.GapBound <= 1e-3 && off <= it.GapBound+1e-6*math.Abs(want.ELBO) && off >= -1e-6*math.Abs(want.ELBO)) {
-				t.Errorf("%s %T: after %d rounds ELBO %v, proved within %v; in memory %v", typeName(c.lik), c.k, it.K, it.ELBO, it.GapBound, want.ELBO)
+			if !(it.K <= 5 && it.GapBound <= 1e-3 && off <= it.GapBound+1e-6*math.Abs(want.ELBO) &&
+				off >= -1e-6*math.Abs(want.ELBO)) {
+				t.Errorf("%s %T: after %d rounds ELBO %v, proved within %v; in memory %v",
+					typeName(c.lik), c.k, it.K, it.ELBO, it.GapBound, want.ELBO)
 			}
 			at := x.Slice(0, 50, 0, 2)
 			m, _ := p.At(at).Latent(nil, nil)
 			m0, v0 := memory.At(at).Latent(nil, nil)
 			for i := range m {
 				if !(math.Abs(m[i]-m0[i]) <= 1e-2*math.Sqrt(v0[i])+1e-4) {
-					t.Errorf("%s: latent mean %d is %v, in memory %v", typeName(c.lik), i, m[i], m0[i])
+					t.Errorf("%s: latent mean %d is %v, in memory %v", typeName(c.lik), i, m[i],
+						m0[i])
 					break
 				}
 			}

@@ -157,8 +157,8 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 // proves nothing.
 func (s *siteStepper) accurate() { s.nested.off, s.ceiling = true, math.Inf(1) }
 
-// again makes the expectations of the state accurate, after steps of a given size, by a step of size
-// 0.
+// again makes the expectations of the state accurate after steps of a given size, by a step of
+// size 0.
 func (s *siteStepper) again() error {
 	s.accurate()
 	err := s.alg.Marginals(&s.x, nil)
@@ -690,7 +690,8 @@ func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact boo
 		return nil, false, err
 	}
 	if _, ok := e.(Exact); !ok && latentsOf(lik) > 1 {
-		return nil, false, fmt.Errorf("pgsvi: the estimator %T with %s, which has Exact alone: %w", e, typeName(lik), ErrNoEstimator)
+		return nil, false, fmt.Errorf("pgsvi: the estimator %T with %s, which has Exact alone: %w",
+			e, typeName(lik), ErrNoEstimator)
 	}
 	exact, err = e.SetupSites(lik)
 	return e, exact, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,13 +36,17 @@ func TestBadLines(t *testing.T) {
 		good := c.of(rows)
 		lines := bytes.SplitAfter(good, []byte("\n"))
 		at := c.at
-		text := bytes.Join(append(append(append([][]byte{}, lines[:at]...), []byte(c.bad)), lines[at:]...), nil)
-		want, _ := glm(t, &Job{Paths: []string{writeTo(t, filepath.Join(dir, "good"+c.ending), good)}, Block: 64})
-		job := &Job{Paths: []string{writeTo(t, filepath.Join(dir, "bad"+c.ending), text)}, Block: 64}
+		text := bytes.Join(slices.Concat(lines[:at], [][]byte{[]byte(c.bad)}, lines[at:]), nil)
+		file := func(name string, b []byte) []string {
+			return []string{writeTo(t, filepath.Join(dir, name+c.ending), b)}
+		}
+		want, _ := glm(t, &Job{Paths: file("good", good), Block: 64})
+		job := &Job{Paths: file("bad", text), Block: 64}
 		wants(t, job, c.is, "bad"+c.ending, "line "+strconv.Itoa(at+1))
 		job.Skip = 1
 		got, res := glm(t, job)
-		if got != want || res.Skipped != 1 || !strings.Contains(res.Why, "line "+strconv.Itoa(at+1)) ||
+		if got != want || res.Skipped != 1 ||
+			!strings.Contains(res.Why, "line "+strconv.Itoa(at+1)) ||
 			!strings.Contains(res.Why, "bad"+c.ending) {
 			t.Errorf("%s: %s, want %s; %+v", c.bad, got, want, res)
 		}
@@ -58,7 +63,8 @@ func TestSkip(t *testing.T) {
 	job := &Job{Paths: []string{filepath.Join(dir, "*.svm")}, Skip: 1}
 	wants(t, job, pgsvi.ErrNotFinite, "2 rows", "a.svm", "line 101")
 	job.Skip = 2
-	if _, res := glm(t, job); res.Skipped != 2 || res.Items != 300 || !strings.Contains(res.Why, "a.svm") {
+	if _, res := glm(t, job); res.Skipped != 2 || res.Items != 300 ||
+		!strings.Contains(res.Why, "a.svm") {
 		t.Errorf("%+v", res)
 	}
 	writeTo(t, filepath.Join(dir, "c.svm"), []byte(good+"7 1:1\n"))
@@ -71,14 +77,16 @@ func TestSkip(t *testing.T) {
 // to a part of them.
 func TestDamagedFiles(t *testing.T) {
 	rows := labels(3000)
-	for ending, b := range map[string][]byte{".rows": rowFileOf(t, rows, true), ".dense": rowFileOf(t, rows, false),
-		".gz": gzipOf(libsvmOf(rows)), ".parquet": parquetOf(t, rows)} {
+	for ending, b := range map[string][]byte{".rows": rowFileOf(t, rows, true),
+		".dense": rowFileOf(t, rows, false),
+		".gz":    gzipOf(libsvmOf(rows)), ".parquet": parquetOf(t, rows)} {
 		for _, run := range []*Job{{}, {Run: onPrism}} {
 			if run.Run != nil && ending != ".gz" {
 				continue
 			}
 			job := *run
-			job.Paths = []string{writeTo(t, filepath.Join(t.TempDir(), "cut"+ending), b[:len(b)-len(b)/3])}
+			job.Paths = []string{writeTo(t, filepath.Join(t.TempDir(), "cut"+ending),
+				b[:len(b)-len(b)/3])}
 			wants(t, &job, pgsvi.ErrShape, "cut"+ending)
 		}
 		if ending == ".parquet" {

@@ -148,7 +148,7 @@ func fit[R, P any](ctx context.Context, r *pgsvi.Rounds[R, P], err error, items 
 	if err != nil {
 		return p, res, err
 	}
-	defer d.close(ctx)
+	defer d.close()
 	for !d.done() {
 		var s pgsvi.Shard[R]
 		err := d.round(ctx, r.Shard(), &s)
@@ -214,12 +214,12 @@ func newDriver(ctx context.Context, j *Job, items itemKind, r saver) (*driver, e
 		return nil, err
 	}
 	if err := d.load(ctx, r); err != nil {
-		return nil, errors.Join(err, d.store.close(ctx))
+		return nil, errors.Join(err, d.store.close())
 	}
 	return d, nil
 }
 
-func (d *driver) close(ctx context.Context) { d.store.close(ctx) }
+func (d *driver) close() { d.store.close() }
 
 // done reports whether there is no further round.
 func (d *driver) done() bool {
@@ -243,7 +243,8 @@ func (d *driver) round(ctx context.Context, empty, sum saver) error {
 		err = p.err()
 	}
 	if err == nil && p.Skipped > d.job.Skip {
-		err = fmt.Errorf("pgsvi: %d rows cannot be read, and Job.Skip is %d; the first: %w", p.Skipped,
+		err = fmt.Errorf("pgsvi: %d rows cannot be read, and Job.Skip is %d; the first: %w",
+			p.Skipped,
 			d.job.Skip, bare{p.First.err()})
 	}
 	if err != nil {

@@ -33,13 +33,15 @@ func TestGLM(t *testing.T) {
 	var reports []Result
 	_, res := glm(t, &Job{Paths: []string{path}, Block: 100,
 		Report: func(r Result) { reports = append(reports, r) }})
-	if d := want.ELBO - res.ELBO; !(math.Abs(d) < 0.0101) || !(res.GapBound <= 0.01) || !res.Converged {
+	if d := want.ELBO - res.ELBO; !(math.Abs(d) < 0.0101) || !(res.GapBound <= 0.01) ||
+		!res.Converged {
 		t.Errorf("ELBO %v, want %v; %+v", res.ELBO, want.ELBO, res)
 	}
 	if len(reports) != res.K+1 || res.K > 4 || reports[0].Items != len(rows) || reports[0].K != 0 {
 		t.Errorf("%d reports of %d rounds: %+v", len(reports), res.K, reports)
 	}
-	if _, res := glm(t, &Job{Paths: []string{path}, Rounds: 1, Goal: 1e-12}); res.K != 1 || res.Converged {
+	if _, res := glm(t, &Job{Paths: []string{path}, Rounds: 1, Goal: 1e-12}); res.K != 1 ||
+		res.Converged {
 		t.Errorf("one round: %+v", res)
 	}
 }
@@ -53,8 +55,10 @@ func TestSameBits(t *testing.T) {
 	packed := func(r []pgsvi.Row) []byte { return gzipOf(libsvmOf(r)) }
 	tables := func(r []pgsvi.Row) []byte { return parquetOf(t, r) }
 	for _, group := range [][]string{
-		{parts(t, rows, ".rows", sparse), parts(t, rows, ".svm", libsvmOf), parts(t, rows, ".gz", packed)},
-		{parts(t, rows, ".rows", dense), parts(t, rows, ".csv", csvOf), parts(t, rows, ".parquet", tables)},
+		{parts(t, rows, ".rows", sparse), parts(t, rows, ".svm", libsvmOf),
+			parts(t, rows, ".gz", packed)},
+		{parts(t, rows, ".rows", dense), parts(t, rows, ".csv", csvOf),
+			parts(t, rows, ".parquet", tables)},
 	} {
 		want := ""
 		for _, pattern := range group {
@@ -64,7 +68,8 @@ func TestSameBits(t *testing.T) {
 					want = got
 				}
 				if got != want || res.Items != len(rows) {
-					t.Errorf("%s, %d shards: %s with %d rows, want %s", pattern, shards, got, res.Items, want)
+					t.Errorf("%s, %d shards: %s with %d rows, want %s", pattern, shards, got,
+						res.Items, want)
 				}
 			}
 		}
@@ -157,9 +162,11 @@ func TestJobErrors(t *testing.T) {
 		&Job{Paths: []string{rows}})
 	wantsError(t, err, pgsvi.ErrShape, "rows: ", "block 0")
 	lost := errors.New("the cluster is lost")
-	wants(t, &Job{Paths: []string{rows}, Run: func(context.Context, *beam.Pipeline) error { return lost }},
+	wants(t, &Job{Paths: []string{rows},
+		Run: func(context.Context, *beam.Pipeline) error { return lost }},
 		lost, "round 0")
-	wants(t, &Job{Paths: []string{rows}, Run: func(context.Context, *beam.Pipeline) error { return nil }},
+	wants(t, &Job{Paths: []string{rows},
+		Run: func(context.Context, *beam.Pipeline) error { return nil }},
 		os.ErrNotExist, "Job.Dir")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -131,7 +131,8 @@ func parquetOf(t testing.TB, rows []pgsvi.Row) []byte {
 	w := parquet.NewGenericWriter[parquetLine](&b, parquet.MaxRowsPerRowGroup(100))
 	for _, r := range rows {
 		v := r.Val
-		if _, err := w.Write([]parquetLine{{v[0], v[1], v[2], v[3], v[4], int32(r.Y)}}); err != nil {
+		if _, err := w.Write([]parquetLine{{v[0], v[1], v[2], v[3], v[4],
+			int32(r.Y)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

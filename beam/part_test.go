@@ -24,7 +24,7 @@ func testDriver(t *testing.T, job *Job) (*driver, *pgsvi.Rounds[pgsvi.Row, *pgsv
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.close(context.Background()) })
+	t.Cleanup(func() { d.close() })
 	return d, r
 }
 
@@ -44,7 +44,7 @@ func TestBlockTwice(t *testing.T) {
 	}
 }
 
-// TestOtherParts checks that a part of another round, model or likelihood is refused by name, and so
+// TestOtherParts checks that a part of another round, model or likelihood is refused by name, as
 // is any part that has changed on its way.
 func TestOtherParts(t *testing.T) {
 	ctx := context.Background()
@@ -140,7 +140,8 @@ func TestDeal(t *testing.T) {
 			}
 		}
 		if len(seen) != total || len(all) < shards || len(all) > shards+len(files) {
-			t.Fatalf("%d blocks of %d, %d elements of %d shards", len(seen), total, len(all), shards)
+			t.Fatalf("%d blocks of %d, %d elements of %d shards", len(seen), total, len(all),
+				shards)
 		}
 	}
 }

@@ -37,7 +37,8 @@ func TestResume(t *testing.T) {
 		}
 	}
 	got, res := glm(t, &Job{Paths: []string{path}, Block: 50, Dir: dir, Resume: true})
-	if got != want || res.K != all.K || !res.Converged || res.ELBO != all.ELBO || res.Items != 1000 {
+	if got != want || res.K != all.K || !res.Converged || res.ELBO != all.ELBO ||
+		res.Items != 1000 {
 		t.Errorf("%s after %+v, want %s after %+v", got, res, want, all)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
@@ -65,7 +66,8 @@ func TestResume(t *testing.T) {
 
 // killed fits the rows in a folder, in a process that is killed.
 func killed(folder string) {
-	job := &Job{Paths: []string{filepath.Join(folder, "rows")}, Block: 500, Dir: filepath.Join(folder, "fit"),
+	job := &Job{Paths: []string{filepath.Join(folder, "rows")}, Block: 500,
+		Dir:    filepath.Join(folder, "fit"),
 		Resume: true, Goal: 1e-9, Rounds: 7}
 	job.Report = func(r Result) { fmt.Printf("round %d\n", r.K) }
 	if os.Getenv("PGSVI_BEAM_PRISM") != "" {
@@ -82,9 +84,9 @@ func killed(folder string) {
 	}
 }
 
-// TestKilled kills the process of a fit, and its workers with it, at ten random times. Each time the
-// next run must go on where a round has ended, and the last one must have the bits of a fit that
-// nobody killed.
+// TestKilled kills the process of a fit, and its workers with it, at ten random times. Each time
+// the next run must go on where a round has ended, and the last one must have the bits of a fit
+// that nobody killed.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs for some seconds")

@@ -107,8 +107,8 @@ func stateAt(ctx context.Context, path string) ([]byte, error) {
 	if lastState.path != path {
 		b, err := readFile(ctx, path)
 		if err != nil {
-			return nil, fmt.Errorf("the state of the round; Job.Dir must be a folder that all machines "+
-				"see: %w", err)
+			return nil, fmt.Errorf("the state of the round; Job.Dir must be a folder that "+
+				"all machines see: %w", err)
 		}
 		lastState.path, lastState.bytes = path, b
 	}

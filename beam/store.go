@@ -42,7 +42,7 @@ func newStore(ctx context.Context, dir string) (*store, error) {
 }
 
 // close deletes a temporary folder.
-func (s *store) close(context.Context) error {
+func (s *store) close() error {
 	if !s.temp {
 		return nil
 	}
@@ -178,8 +178,8 @@ func (d *driver) load(ctx context.Context, r saver) error {
 		return err
 	}
 	if string(c.Print) != string(d.print[:]) {
-		return fmt.Errorf("pgsvi: %s is the checkpoint of another fit: its model, options, files or "+
-			"Job.Block differ: %w", path, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: %s is the checkpoint of another fit: its model, options, "+
+			"files or Job.Block differ: %w", path, pgsvi.ErrParam)
 	}
 	if err := r.UnmarshalBinary(c.State); err != nil {
 		return named(path, err)

@@ -18,15 +18,17 @@ const denseRows = 3000
 // well if hyper-parameters are to be learned from an outcome of several classes, which is not
 // there yet: a nil opt fits the kernel as it is.
 func (m *Model) FitGP(
-	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver, opt *pgsvi.LearnOptions,
+	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver,
+	opt *pgsvi.LearnOptions,
 ) (Posterior, *pgsvi.Result, *pgsvi.Learned, error) {
 	lik, err := m.ForGP(lik)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if m.classes() && opt != nil {
-		return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process does not learn its kernel from an "+
-			"outcome of several classes; without learning (-learn=false) it is fitted with the kernel as it is: %w", pgsvi.ErrParam)
+		return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process does not learn its kernel "+
+			"from an outcome of several classes; without learning (-learn=false) it is fitted "+
+			"with the kernel as it is: %w", pgsvi.ErrParam)
 	}
 	if len(m.Y) > denseRows {
 		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)

@@ -25,7 +25,8 @@ func TestWriteCSV(t *testing.T) {
 	if err != nil || rows != 40 || failed != 1 {
 		t.Fatalf("%d rows, %d failed, %v", rows, failed, err)
 	}
-	if _, _, err := p.WriteCSV(&again, tableOf(t, wrong), 0.8); err != nil || again.String() != b.String() {
+	if _, _, err := p.WriteCSV(&again, tableOf(t, wrong), 0.8); err != nil ||
+		again.String() != b.String() {
 		t.Errorf("WriteCSV writes something else: %v", err)
 	}
 	want, err := p.Score(tableOf(t, wrong))
@@ -63,7 +64,8 @@ func TestWriteCSV(t *testing.T) {
 	if _, _, err := p.WriteCSV(full{}, tableOf(t, text), 0.5); !errors.Is(err, errFull) {
 		t.Errorf("nothing can be written: %v", err)
 	}
-	if _, _, _, err := p.ScoreCSV(io.Discard, tableOf(t, "plan,age\nbasic,30\n"), 0.5); !errors.Is(err, pgsvi.ErrEmpty) {
+	if _, _, _, err := p.ScoreCSV(io.Discard, tableOf(t, "plan,age\nbasic,30\n"),
+		0.5); !errors.Is(err, pgsvi.ErrEmpty) {
 		t.Errorf("no outcome: %v", err)
 	}
 }
@@ -144,7 +146,8 @@ func TestFitGP(t *testing.T) {
 		}
 	}
 	classes := mustModel(t, tableOf(t, flowers(30, "rose", "lily", "iris")), "kind ~ length")
-	if _, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, &pgsvi.LearnOptions{}); !errors.Is(err, pgsvi.ErrParam) {
+	if _, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil,
+		&pgsvi.LearnOptions{}); !errors.Is(err, pgsvi.ErrParam) {
 		t.Errorf("a kernel learned from classes: %v", err)
 	}
 }

@@ -489,7 +489,8 @@ func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] { return f.Range(0, f.rows) 
 func (f *RowFile) Range(from, to int) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
 		if from < 0 || to < from || to > f.rows {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: rows %d to %d of %d: %w", f.path, from,
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: rows %d to %d of %d: %w", f.path,
+				from,
 				to, f.rows, pgsvi.ErrParam))
 			return
 		}

@@ -56,7 +56,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("rounds", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	folder := f.String("data", os.Getenv("PGSVI_DATA"), "`folder` that holds a9a and ap (default: that of PGSVI_DATA)")
+	folder := f.String("data", os.Getenv("PGSVI_DATA"),
+		"`folder` that holds a9a and ap (default: that of PGSVI_DATA)")
 	out := f.String("out", ".", "folder of the CSV files")
 	readme := f.String("readme", "", "Markdown `file` whose tables to replace")
 	stored := f.Bool("tables", false, "measure nothing, print the tables of -out")

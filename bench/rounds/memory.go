@@ -90,7 +90,8 @@ func measureMemory(ctx context.Context, out string, quick bool, stderr io.Writer
 			return err
 		}
 		r := []string{c.name, strconv.FormatFloat(-res.ELBO, 'f', 7, 64),
-			strconv.FormatFloat(res.GapBound, 'g', 2, 64), strconv.FormatFloat(seconds, 'f', 1, 64), sum}
+			strconv.FormatFloat(res.GapBound, 'g', 2, 64), strconv.FormatFloat(seconds, 'f', 1, 64),
+			sum}
 		fmt.Fprintln(stderr, r)
 		records = append(records, r)
 	}

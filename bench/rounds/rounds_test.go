@@ -75,8 +75,10 @@ func TestTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, have, _, ok := tables.Lookup(string(readme), block); !ok || strings.TrimSpace(have) != strings.TrimSpace(text) {
-			t.Errorf("the table of bench/README.md is not that of %s; go generate ./bench/rounds", of.file)
+		if _, have, _, ok := tables.Lookup(string(readme), block); !ok ||
+			strings.TrimSpace(have) != strings.TrimSpace(text) {
+			t.Errorf("the table of bench/README.md is not that of %s; go generate ./bench/rounds",
+				of.file)
 		}
 	}
 }
@@ -99,7 +101,8 @@ func TestFitTopics(t *testing.T) {
 		if want.sha == "" {
 			want = x
 		}
-		if x.sha != want.sha || x.elbo != want.elbo || x.rounds != topicsRounds || len(p.Mu(nil)) != topicsOfAP {
+		if x.sha != want.sha || x.elbo != want.elbo || x.rounds != topicsRounds ||
+			len(p.Mu(nil)) != topicsOfAP {
 			t.Errorf("%d shards: %+v, want %+v", shards, x, want)
 		}
 	}

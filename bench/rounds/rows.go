@@ -20,7 +20,8 @@ import (
 
 // rowSizes are the numbers of rows and columns of the fits by NewGLMRows, in the order of the
 // memory that they take: the peak of a process does not fall.
-var rowSizes = [][2]int{{100_000, 30}, {1_000_000, 30}, {3_000_000, 30}, {30_000_000, 30}, {1_000_000, 50}}
+var rowSizes = [][2]int{{100_000, 30}, {1_000_000, 30}, {3_000_000, 30}, {30_000_000, 30},
+	{1_000_000, 50}}
 
 var rowsHeader = []string{"rows", "columns", "passes", "gap_bound", "cpu_seconds", "peak_mb"}
 
@@ -114,5 +115,6 @@ func rowsTable(file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return tables.Markdown([]string{"rows", "columns", "passes", "proved within", "CPU s", "peak MB"}, records), nil
+	return tables.Markdown([]string{"rows", "columns", "passes", "proved within", "CPU s",
+		"peak MB"}, records), nil
 }

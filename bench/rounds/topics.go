@@ -57,7 +57,8 @@ func measureTopics(ctx context.Context, out, folder string, quick bool, stderr i
 			return err
 		}
 		r := x.record()
-		r = []string{strconv.Itoa(len(train.Docs)), r[1], r[2], strconv.FormatFloat(-x.elbo, 'f', 0, 64),
+		r = []string{strconv.Itoa(len(train.Docs)), r[1], r[2],
+			strconv.FormatFloat(-x.elbo, 'f', 0, 64),
 			strconv.FormatFloat(h.PerToken, 'f', 4, 64), r[5], r[6], r[7], r[8], r[9]}
 		fmt.Fprintln(stderr, r)
 		records = append(records, r)

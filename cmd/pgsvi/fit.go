@@ -105,7 +105,8 @@ func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.M
 }
 
 // fitted reads the table to fit a model to, and returns it with the likelihood that was named.
-func (in input) fitted(c *command, path, likelihood string) (m *data.Model, lik pgsvi.Likelihood, err error) {
+func (in input) fitted(c *command, path, likelihood string) (
+	m *data.Model, lik pgsvi.Likelihood, err error) {
 	if lik, err = choose("likelihood", likelihoods, likelihood); err != nil {
 		return nil, nil, err
 	}
@@ -218,8 +219,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 			if psis, err := glm.PSIS(c.ctx, nil, post, 0); err == nil {
 				line += fmt.Sprintf(" khat=%.3g", psis.KHat)
 				if psis.KHat > 0.7 {
-					res.Warnings = append(res.Warnings, "a khat above 0.7: intervals of the weights may be off, though predictions may be\n"+
-						"good (loo, predict -score). More rows, fewer terms or a smaller -prior-sd help")
+					res.Warnings = append(res.Warnings,
+						"a khat above 0.7: intervals of the weights may be off, though predictions\n"+
+							"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
+							"-prior-sd help")
 				}
 			}
 		}

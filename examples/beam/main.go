@@ -29,13 +29,13 @@ import (
 )
 
 var (
-	path   = flag.String("data", "", "`file` of LIBSVM, lda-c (for -model ctm) or rows (data.RowWriter)")
-	model  = flag.String("model", "glm", "`model`: glm (logistic regression), sparse (GP) or ctm (topics)")
-	shards = flag.Int("shards", 0, "`number` of elements that the rows are dealt out to; 0: as many as there are rows for")
+	path   = flag.String("data", "", "`file` of LIBSVM, lda-c (ctm) or rows (data.RowWriter)")
+	model  = flag.String("model", "glm", "`model`: glm (logistic regression), sparse (GP) or ctm")
+	shards = flag.Int("shards", 0, "`number` of parts that the rows are dealt out to; 0: by their number")
 	rounds = flag.Int("rounds", 0, "most rounds; 0: 20, and 10 of topics")
-	dir    = flag.String("dir", "", "`folder` for states and the checkpoint, which all machines see; none: a temporary one")
+	dir    = flag.String("dir", "", "`folder` that all machines see, for states and the checkpoint")
 	resume = flag.Bool("resume", false, "go on from the checkpoint in -dir, if there is one")
-	cols   = flag.Int("cols", 0, "columns or terms of -data that is not local, such as \"gs://bucket/part-*\"")
+	cols   = flag.Int("cols", 0, "columns or terms of -data that is not local, as gs://bucket/part-*")
 	size   = flag.Int("size", 0, "number of topics, or inducing inputs; 0: 10 and 100")
 )
 
@@ -73,7 +73,8 @@ func run(ctx context.Context) error {
 	}
 	job.Report = func(r beam.Result) {
 		if r.K == 0 {
-			fmt.Fprintf(os.Stderr, "sample: %d items, %.1f s\n", r.Items, time.Since(start).Seconds())
+			fmt.Fprintf(os.Stderr, "sample: %d items, %.1f s\n", r.Items,
+				time.Since(start).Seconds())
 			return
 		}
 		proved := ""
@@ -90,7 +91,8 @@ func run(ctx context.Context) error {
 	case "glm":
 		post, res, err = beam.FitGLM(ctx, in.cols, pgsvi.BernoulliLogit{}, nil, job)
 	case "sparse":
-		post, res, err = beam.FitSparseGP(ctx, in.inducing, in.kernel, pgsvi.BernoulliLogit{}, nil, job)
+		post, res, err = beam.FitSparseGP(ctx, in.inducing, in.kernel, pgsvi.BernoulliLogit{}, nil,
+			job)
 	case "ctm":
 		var p *pgsvi.CTMPosterior
 		p, res, err = beam.FitCTM(ctx, in.cols, in.size, nil, job)
@@ -113,7 +115,8 @@ func run(ctx context.Context) error {
 		bound = math.NaN()
 	}
 	seconds, peak := usage()
-	fmt.Printf("rounds=%d neg_elbo=%s gap_bound=%s heldout=%s sha256=%x cpu_seconds=%s peak_mb=%s\n",
+	fmt.Printf("rounds=%d neg_elbo=%s gap_bound=%s heldout=%s sha256=%x "+
+		"cpu_seconds=%s peak_mb=%s\n",
 		res.K, number(8, -res.ELBO), number(6, bound), number(6, heldOut), sum.Sum(nil),
 		number(2, seconds), number(0, peak))
 	return nil

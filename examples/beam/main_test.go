@@ -94,10 +94,12 @@ func TestA9a(t *testing.T) {
 	if folder == "" {
 		t.Skip("PGSVI_DATA is not set")
 	}
-	out := program(t, "-data", filepath.Join(folder, "a9a", "a9a.gz"), "-shards", "64", "-runner", "inprocess")
+	out := program(t, "-data", filepath.Join(folder, "a9a", "a9a.gz"), "-shards", "64", "-runner",
+		"inprocess")
 	var rounds int
 	var elbo, bound float64
-	if _, err := fmt.Sscanf(out, "rounds=%d neg_elbo=%f gap_bound=%f", &rounds, &elbo, &bound); err != nil {
+	if _, err := fmt.Sscanf(out, "rounds=%d neg_elbo=%f gap_bound=%f", &rounds, &elbo,
+		&bound); err != nil {
 		t.Fatal(out, err)
 	}
 	if d := elbo - 10724.99614505; rounds > 4 || !(d >= -1e-6 && d <= 0.0101) || !(bound <= 0.01) {

@@ -40,8 +40,8 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 }
 
 // Approach visits every term once, in an order drawn at the start, and then takes all terms
-// together. Its blocks grow with the number of terms visited, from First to Most, which is not less.
-// Blocks of another size than First are those of ShuffledOnce.
+// together. Its blocks grow with the number of terms visited, from First to Most ≥ First. Blocks
+// of another size than First are those of ShuffledOnce.
 type Approach struct{ First, Most int }
 
 func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {

@@ -25,7 +25,8 @@ func TestApproach(t *testing.T) {
 			seen[i]++
 		}
 	}
-	if want := []int{10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100, 100, 100, 40}; !slices.Equal(sizes, want) {
+	want := []int{10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100, 100, 100, 40}
+	if !slices.Equal(sizes, want) {
 		t.Errorf("blocks of %v, want %v", sizes, want)
 	}
 	for i, k := range seen {

@@ -89,7 +89,8 @@ type Result struct {
 // then for their moments. The result is the same for any number of workers.
 func Run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, error) {
 	r, err := run(ctx, plan, samplers)
-	if err == nil && plan.Draws == 0 && plan.Dim <= moreDim && plan.Terms <= moreTerms && r.KHat > moreKHat {
+	if err == nil && plan.Draws == 0 && plan.Dim <= moreDim && plan.Terms <= moreTerms &&
+		r.KHat > moreKHat {
 		plan.Draws = moreDraws
 		return run(ctx, plan, samplers)
 	}

@@ -98,7 +98,8 @@ func (s *Docs) State(c *save.State) {
 		}
 		d := &s.docs[i]
 		d.state(c, s.terms)
-		c.Check(i == 0 || s.docs[i-1].compare(d.key) < 0, "document %d of a sample is not in order", i)
+		c.Check(i == 0 || s.docs[i-1].compare(d.key) < 0, "document %d of a sample is not in order",
+			i)
 	}
 	if c.Reading() {
 		s.cut()

@@ -201,7 +201,8 @@ func (p *Part) Of(id ID) error {
 		return fmt.Errorf("a shard of a %s of %s, not of %s: %w", o.Model, o.Shape, id.Shape,
 			sentinel.ErrParam)
 	case o.Digest != id.Digest && id.Shape != "":
-		return fmt.Errorf("a shard of another %s: its options differ: %w", id.Model, sentinel.ErrParam)
+		return fmt.Errorf("a shard of another %s: its options differ: %w", id.Model,
+			sentinel.ErrParam)
 	case o.Digest != id.Digest:
 		return fmt.Errorf("a shard of another %s: its columns, likelihood or options differ: %w", id.Model, sentinel.ErrParam)
 	case o.Round != id.Round:
@@ -219,7 +220,8 @@ func (p *Part) Like(o *Part) error {
 		return err
 	}
 	if p.shape() != o.shape() {
-		return fmt.Errorf("a shard of a %s with sums of other shapes: %w", p.ID.Model, sentinel.ErrParam)
+		return fmt.Errorf("a shard of a %s with sums of other shapes: %w", p.ID.Model,
+			sentinel.ErrParam)
 	}
 	return nil
 }
@@ -259,7 +261,8 @@ func (p *Part) Merge(o *Part) error {
 		return nil
 	}
 	if p.full(o) {
-		return fmt.Errorf("the shards have too many blocks; make larger ones: %w", sentinel.ErrParam)
+		return fmt.Errorf("the shards have too many blocks; make larger ones: %w",
+			sentinel.ErrParam)
 	}
 	p.Blocks.Merge(&o.Blocks)
 	p.Items += o.Items
@@ -289,8 +292,7 @@ const (
 )
 
 // State writes or reads p without its states. A part without blocks that was read has no room for
-// sums until Room. The error of a part that was not added to its end
-// is that of Merge.
+// sums until Room. The error of a part that was not added to its end is that of Merge.
 func (p *Part) State(c *save.State) {
 	if err := p.whole(); err != nil {
 		c.Fail(err)
@@ -316,7 +318,8 @@ func (p *Part) State(c *save.State) {
 		"%d states of %d weights", n, p.Size)
 	if c.Reading() {
 		*p = Part{ID: p.ID, Blocks: p.Blocks, Items: p.Items, Size: p.Size}
-		c.Check(most > 0 && most <= mostSample && words > 0, "a sample of %d items and %d words", most,
+		c.Check(most > 0 && most <= mostSample && words > 0, "a sample of %d items and %d words",
+			most,
 			words)
 		if c.Err() != nil {
 			return

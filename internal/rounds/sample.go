@@ -23,7 +23,8 @@ func keyOf(block, place uint64) key { return key{Hash(block, place), block, plac
 
 // compare orders by hash.
 func (a key) compare(b key) int {
-	return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.block, b.block), cmp.Compare(a.place, b.place))
+	return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.block, b.block),
+		cmp.Compare(a.place, b.place))
 }
 
 // Sample is a random sample of rows: those whose block and place in it have the least hashes, and
@@ -170,7 +171,8 @@ func (s *Sample) State(c *save.State) {
 			s.rows[i] = rows[i]
 		}
 		s.rows[i].state(c, cols)
-		c.Check(i == 0 || s.rows[i-1].compare(s.rows[i].key) < 0, "row %d of a sample is not in order", i)
+		c.Check(i == 0 || s.rows[i-1].compare(s.rows[i].key) < 0,
+			"row %d of a sample is not in order", i)
 	}
 	if c.Reading() {
 		s.cut()

@@ -45,7 +45,8 @@ const (
 // prove implements prover.
 func (a *contrast) prove(within float64) (Proof, error) {
 	p, s := Proof{made: true, bound: math.Inf(1)}, a.of
-	if !s.Batched || !a.moved || !s.Terms.Concave() || !s.Cur.Certain || a.k*a.x.Cols > contrastProofMost {
+	if !s.Batched || !a.moved || !s.Terms.Concave() || !s.Cur.Certain ||
+		a.k*a.x.Cols > contrastProofMost {
 		return p, nil
 	}
 	gap := a.decrement()
@@ -121,8 +122,9 @@ func (a *contrast) loss() (mean, rest float64, ok bool) {
 	return 0.5 * mean * mean, max(rest, 0), !math.IsNaN(mean + rest)
 }
 
-// curvature adds ΣX_nᵀH_nX_n to the lower triangle of m, and stores the diagonals of the H in diag.
-// It returns the weights of the rows, and a bound on the error of a derivative of a row of weight 1.
+// curvature adds ΣX_nᵀH_nX_n to the lower triangle of m, and stores the diagonals of the H in
+// diag. It returns the weights of the rows, and a bound on the error of a derivative of a row of
+// weight 1.
 func (a *contrast) curvature(m, diag []float64) (weights []float64, off float64, ok bool) {
 	d, k, n, s, t := a.x.Cols, a.k, a.x.Rows, &a.of.Batch.Cur, a.of.Terms
 	kd, pairs := k*d, k*(k+1)/2
@@ -166,7 +168,8 @@ func (a *contrast) curvature(m, diag []float64) (weights []float64, off float64,
 			off = max(off, x)
 		}
 		a.loop.Run(pairs, 1, workers, parallel.Func(func(worker, p, _ int) {
-			a.x.AddGram(blocks[p*d*d:(p+1)*d*d], h[p*rows:p*rows+size], index[:size], &work[worker].Work)
+			a.x.AddGram(blocks[p*d*d:(p+1)*d*d], h[p*rows:p*rows+size], index[:size],
+				&work[worker].Work)
 		}))
 		if a.crew.Halt.Stopped() {
 			return nil, 0, false

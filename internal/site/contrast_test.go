@@ -62,7 +62,8 @@ func classProblem(rng *rand.Rand, n, d, k int) *LinearModel {
 // covariance: with z of two orthonormal contrasts, V⁻¹ = λI + ΣxxB'HB and Newton's step of the mean,
 // by a product of Gauss–Hermite rules.
 func bestClasses(l *LinearModel) float64 {
-	b := [3][2]float64{{1 / math.Sqrt2, 1 / math.Sqrt(6)}, {-1 / math.Sqrt2, 1 / math.Sqrt(6)}, {0, -2 / math.Sqrt(6)}}
+	b := [3][2]float64{{1 / math.Sqrt2, 1 / math.Sqrt(6)}, {-1 / math.Sqrt2, 1 / math.Sqrt(6)},
+		{0, -2 / math.Sqrt(6)}}
 	rule, prec := expect.Hermite(40), l.Prior.Prec[0]
 	var m [2]float64
 	v := [3]float64{1 / prec, 0, 1 / prec} // 00, 10, 11
@@ -153,7 +154,8 @@ func TestContrastProof(t *testing.T) {
 		}
 		g, a, m := make([]float64, s.N), make([]float64, s.N), make([]float64, s.N)
 		at := s.Cur
-		gamma, means, lin := append([]float64(nil), at.Gamma...), append([]float64(nil), at.M...), append([]float64(nil), at.A...)
+		gamma, means, lin := append([]float64(nil), at.Gamma...), append([]float64(nil), at.M...),
+			append([]float64(nil), at.A...)
 		for range states {
 			size := math.Pow(10, -4*rng.Float64())
 			for i := range g {
@@ -171,7 +173,8 @@ func TestContrastProof(t *testing.T) {
 			}
 			elbo := s.elbo()
 			if !(elbo+mean+rest+s.Cur.Err > best-special.Eps*8*math.Abs(best)) {
-				t.Fatalf("seed %d: an ELBO of %v is bounded by %v more, and %v is the best", seed, elbo, mean+rest, best)
+				t.Fatalf("seed %d: an ELBO of %v is bounded by %v more, and %v is the best", seed,
+					elbo, mean+rest, best)
 			}
 			if lost := best - elbo; lost > 1e-4 && mean+rest < 4*lost {
 				near++

@@ -67,7 +67,8 @@ func (t *Terms) expectSeveral(s *State, batch []int, lo, hi int) {
 
 // ExpectSeveral is the Several of term n, times its weight: under scores of means m and variances v
 // without offset and residual variance. It returns its scratch, which may be nil.
-func (t *Terms) ExpectSeveral(n int, tol float64, m, v, d1, d2, scratch []float64) (value, err float64, _ []float64) {
+func (t *Terms) ExpectSeveral(n int, tol float64, m, v, d1, d2, scratch []float64) (value,
+	err float64, _ []float64) {
 	m, v, scratch = t.shown(n, m, v, scratch)
 	value, err = t.Lik.(Several).ExpectSeveral(t.Y[n], tol, m, v, d1, d2)
 	if t.Weight != nil {

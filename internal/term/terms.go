@@ -37,7 +37,8 @@ type Terms struct {
 
 	// Rule is how a run takes expectations, of which some are to be checked; nil means lik.expect.
 	Rule func(y, m, v float64, check bool) Expectation
-	// Missed reports whether a check of Rule has failed; see Sure. It is nil where the run looks itself.
+	// Missed reports whether a check of Rule has failed; see Sure. It is nil where the run itself
+	// looks.
 	Missed func() bool
 	Model  *Terms // those of the model, of which these are a run's; nil means these
 }
