@@ -444,31 +444,34 @@ func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles)
 // FuzzShard checks that bodies of a shard of any content are read or refused, and that what is read
 // can be merged, stepped with, added to and saved.
 func FuzzShard(f *testing.F) {
-	all := roundFiles(f)
-	for _, m := range all {
-		for _, b := range m.shards {
-			f.Add(must(readBody(bytes.NewReader(b), shardFile)))
-		}
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, m := range all {
-			m.fuzzShard(t, body)
-		}
+	fuzzRounds(f, shardFile, func(m roundsFiles) ([][]byte, func(*testing.T, []byte)) {
+		return m.shards, m.fuzzShard
 	})
 }
 
 // FuzzRounds checks that bodies of a saved driver of any content are read or refused, and that what
 // is read goes on.
 func FuzzRounds(f *testing.F) {
-	all := roundFiles(f)
-	for _, m := range all {
-		for _, b := range m.drivers {
-			f.Add(must(readBody(bytes.NewReader(b), roundsFile)))
+	fuzzRounds(f, roundsFile, func(m roundsFiles) ([][]byte, func(*testing.T, []byte)) {
+		return m.drivers, m.fuzzDriver
+	})
+}
+
+// fuzzRounds fuzzes the bodies of files of a kind. Of each model, of says which these are, and what
+// is done with a body.
+func fuzzRounds(f *testing.F, kind save.Kind,
+	of func(roundsFiles) (files [][]byte, do func(*testing.T, []byte))) {
+	var all []func(*testing.T, []byte)
+	for _, m := range roundFiles(f) {
+		files, do := of(m)
+		for _, b := range files {
+			f.Add(must(readBody(bytes.NewReader(b), kind)))
 		}
+		all = append(all, do)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, m := range all {
-			m.fuzzDriver(t, body)
+		for _, do := range all {
+			do(t, body)
 		}
 	})
 }

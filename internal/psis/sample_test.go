@@ -141,4 +141,10 @@ func TestRunAgain(t *testing.T) {
 	if again == 0 {
 		t.Error("no k̂ was taken again")
 	}
+	for seed := range uint64(20) { // of many rows it is not
+		p := Plan{Dim: dim, Terms: moreTerms + 1, Workers: 1, Rng: rand.New(rand.NewPCG(seed, 2))}
+		if r, err := Run(t.Context(), p, skewed); err != nil || r.Draws != defaultDraws {
+			t.Fatalf("%d draws of many rows, %v", r.Draws, err)
+		}
+	}
 }

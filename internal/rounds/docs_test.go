@@ -1,12 +1,14 @@
 package rounds
 
 import (
+	"errors"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/topic"
 )
 
@@ -14,13 +16,16 @@ import (
 // order and tree, and after it was saved.
 func TestDocs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	for range 200 {
+	for trial := range 400 {
 		const terms = 30
 		n, most, words := 1+rng.IntN(120), 1+rng.IntN(40), 1+rng.IntN(300)
+		if trial%2 == 0 { // a long document ends the sample, and short ones behind it are none of it
+			n, words = 1+rng.IntN(12), 1+rng.IntN(20)
+		}
 		docs := make([]topic.Doc, n)
 		for i := range docs {
-			for v := range terms {
-				if rng.IntN(6) == 0 {
+			for v, rare := 0, 2+rng.IntN(20); v < terms; v++ {
+				if rng.IntN(rare) == 0 {
 					docs[i].Words = append(docs[i].Words, v)
 					docs[i].Counts = append(docs[i].Counts, float64(1+i))
 				}
@@ -67,5 +72,26 @@ func TestDocs(t *testing.T) {
 			want) {
 			t.Fatalf("%d documents, want %d", len(got), len(want))
 		}
+	}
+}
+
+// TestShapes checks that parts of the same ID whose sums have other shapes are not merged.
+func TestShapes(t *testing.T) {
+	part := func(size int, sums bool) *Part {
+		p := &Part{ID: ID{Model: "M"}, Size: size}
+		if sums {
+			p.Sums = NewSums(size)
+		} else {
+			p.Docs = NewDocs(3, 5, size)
+		}
+		return p
+	}
+	for _, o := range []*Part{part(5, true), part(4, false)} {
+		if err := part(4, true).Merge(o); !errors.Is(err, sentinel.ErrParam) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := part(4, true).Merge(part(4, true)); err != nil {
+		t.Error(err)
 	}
 }
