@@ -429,13 +429,13 @@ func TestProxTable(t *testing.T) {
 // Every row of the table in the comment of Prox is one of closedForms, and
 // the other way round.
 func TestProxTableIsComplete(t *testing.T) {
-	src, err := os.ReadFile("divergence.go")
+	src, err := os.ReadFile("divergence_prox.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	head := regexp.MustCompile(`//\tD +H +coordinates`).FindIndex(src)
 	if head == nil {
-		t.Fatal("no table in divergence.go")
+		t.Fatal("no table in divergence_prox.go")
 	}
 	table, _, _ := strings.Cut(string(src[head[1]:]), "//\n")
 	rows := map[string]bool{}
