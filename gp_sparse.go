@@ -41,7 +41,7 @@ import (
 //
 // Set-up and each evaluation of the ELBO take of the order of N·M² operations. No jitter is
 // needed. NewSparseGP takes rows in memory, and keeps their features, N·M numbers, if they take
-// at most 400 MB. NewSparseGPRows reads rows from any source, as often as a fit needs them. A
+// at most 200 MB. NewSparseGPRows reads rows from any source, as often as a fit needs them. A
 // SparseGP is a Model, immutable and safe for concurrent use.
 //
 // A kernel with few features is represented exactly, without inducing inputs: a Linear, a
@@ -78,8 +78,8 @@ type SparseGPOptions struct {
 	Inducing mat.Matrix
 	// MaxMemory is the number of bytes that the model may take. A model that keeps its features
 	// takes about 12 N·M + 180 M², with M at most Rank. If that is too much, NewSparseGP does not
-	// keep them but goes through its rows as NewSparseGPRows does, in about 300 M² + 100,000 M
-	// bytes and a sample. Zero means 400 MB for the features, and otherwise the limit described
+	// keep them but goes through its rows as NewSparseGPRows does, in about 300 M² + 50,000 M
+	// bytes and a sample. Zero means 200 MB for the features, and otherwise the limit described
 	// at ErrMemory.
 	MaxMemory int64
 }
@@ -95,7 +95,7 @@ const featureMatrices = 1.5
 // which is rounding. Duplicate rows and a singular K are allowed.
 //
 // Use NewSparseGP for rows in memory, and NewSparseGPRows for those of a file or another source.
-// If the features of all rows would take more than 400 MB, or than opt.MaxMemory, every step goes
+// If the features of all rows would take more than 200 MB, or than opt.MaxMemory, every step goes
 // through the rows and computes their features again. Inducing inputs are then chosen from 10,000
 // of the rows. Fit, Learn, LOO, MoveInducing and predictions work as before. A Solver with a
 // StepSize, a BatchSize or a Divergence other than KL then returns an error that wraps ErrParam
@@ -174,7 +174,7 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 
 // keptFeatures is the number of bytes beyond which features are not kept where nobody says how many
 // may be.
-const keptFeatures = 400e6
+const keptFeatures = 200e6
 
 // pass makes g, which has its rows, a model that goes through them under k, with inducing inputs as
 // newKeptGP chooses them, of a sample.
@@ -283,7 +283,7 @@ func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
 // makes a Newton step of the mean, with a quarter of the Gram matrix and no variances, and undoes
 // it if the ELBO falls. A fit takes two to four passes, and ends when the next one promises less
 // than 0.01 nats. Steps are over all rows and choose their own length. It takes memory for about
-// 40 M² + 16,000 M numbers for M inducing inputs, and one number for each of at most eight
+// 40 M² + 6,000 M numbers for M inducing inputs, and one number for each of at most eight
 // million rows.
 //
 // Zero opt.Rank means 200. If opt.Inducing is nil the inducing inputs are chosen from 10,000 rows
@@ -733,7 +733,7 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	if u == nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
 	}
-	q := p.z.carry(u, p.mean, p.q)
+	q := p.z.carry(u, p.mean, p.q, 1)
 	if q == nil {
 		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
 	}
@@ -744,22 +744,35 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
 }
 
-// carry returns q, with the given mean of the weights of from, as weights of u, as WithInducing
-// says, or nil where P_z has no factor.
-func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss.State {
+// carry returns what the rows of q tell of the latent values at the inducing inputs of from as a
+// state of weights of u, which has the same kernel, as WithInducing says, or the same inputs, whose
+// values then have the same sites. The mean of q is given. With w₀ = Aᵀw the weights of from,
+//
+//	P₊ = I + tA(P − I)Aᵀ,   [I + A(P − I)Aᵀ]m₊ = APm,
+//
+// with the precision of t times the rows; under so many the mean would follow what is noise in
+// them. It returns nil if P₊ has no factor, or m₊ is not finite.
+func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State, times float64) *gauss.State {
 	m, n := from.rank(), u.rank()
-	psi := mat.NewDense(n, m, nil)
-	_, d := u.x.Dims()
-	var parts []inducingPart
-	from.parts(func(p inducingPart) { parts = append(parts, p) })
-	u.parts(func(p inducingPart) {
-		o := parts[p.number]
-		CrossCov(psi.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel, u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), from.x.Slice(o.lo, o.hi, 0, d).(*mat.Dense))
-	})
-	to := psi.RawMatrix()
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
+	a := mat.NewDense(n, m, nil)
+	to := a.RawMatrix()
+	if mat.Equal(from.x, u.x) { // A = LᵀL₀⁻ᵀ
+		for i := range n {
+			for j := range i + 1 {
+				to.Data[j*m+i] = u.l[i*m+j]
+			}
+		}
+	} else { // A = L⁻¹K(Z, Z₀)L₀⁻ᵀ
+		_, d := u.x.Dims()
+		var parts []inducingPart
+		from.parts(func(p inducingPart) { parts = append(parts, p) })
+		u.parts(func(p inducingPart) {
+			o := parts[p.number]
+			CrossCov(a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel, u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), from.x.Slice(o.lo, o.hi, 0, d).(*mat.Dense))
+		})
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
+	}
 	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.l, m), to)
-
 	seen := slices.Clone(of.P) // P − I
 	dense.FillUpper(seen, m)
 	shift := make([]float64, m)
@@ -775,6 +788,18 @@ func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss
 		return nil
 	}
 	dense.Potrs(q.L, q.Mean)
+	if _, ok := dense.AllFinite(q.Mean); !ok {
+		return nil
+	}
+	if times != 1 {
+		floats.Scale(times, q.P)
+		for j := range n {
+			q.P[j*n+j] += 1 - times
+		}
+		if !q.Factor() {
+			return nil
+		}
+	}
 	return q
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -589,9 +590,7 @@ func featuresAt(h *parallel.Halt, u *inducing, x *mat.Dense) []float64 {
 	inBlocksUntil(h, n, func(lo, hi int) {
 		w := new(predictWork)
 		u.features(w, x, lo, hi-lo)
-		for i := lo; i < hi; i++ {
-			mat.Col(f[i*m:(i+1)*m], i-lo, w.k)
-		}
+		fma.Transpose(fma.Of(f[lo*m:hi*m], hi-lo, m, m), fma.Of(w.k.RawMatrix().Data, m, hi-lo, hi-lo))
 	})
 	return f
 }

@@ -37,6 +37,7 @@ const (
 	naturalRate = 0.01
 	leastRate   = 1e-4
 	hopeful     = 4 // times the slack: a pass that is expected to promise less has derivatives
+	learnForm   = 2 // of the State of a search, which another form cannot go on from
 	// nats below the best q at which the average information is good: it is that of F∂₁ = m
 	infoSlack  = 1e-2
 	mostPasses = 20 // passes at one θ
@@ -75,9 +76,10 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 // on all. Those of 10,000 rows or more are kept. The objective of an iteration is that of the
 // rows of its stage.
 //
-// At each θ a run takes natural-gradient steps from the q of the nearest earlier θ, each a pass
-// over the rows of the stage, until the next promises little enough. The last of these passes
-// also computes the derivatives.
+// At each θ a run takes natural-gradient steps, each a pass over the rows of the stage, until the
+// next promises little enough. They start from the nearest earlier θ, where q says what the rows
+// tell of the latent values at the inducing inputs: that changes little with θ, so that one or two
+// passes do. The last of them also computes the derivatives.
 func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPosterior], error) {
 	l := &sparseGPLearner{g: g, rows: g.rows}
 	if opt != nil {
@@ -104,7 +106,7 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d), ErrNoProx)
 	}
-	m := &sparseLearning{rows: l.rows, space: l.space, whole: l.g.z.division, rank: l.g.Rank(), rate: naturalRate}
+	m := &sparseLearning{rows: l.rows, space: l.space, whole: l.g.z.division, rank: l.g.Rank(), rate: naturalRate, afar: math.Inf(1)}
 	if l.space.Gaussian {
 		m.rate = 0 // one step is exact
 	}
@@ -176,7 +178,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 				return g, nil, learned, err
 			}
 			if u := m.divide(k).factored(&h, m.best.z); u != nil {
-				if q := u.carry(g.z, m.best.look.next.Mean, &m.best.look.next); q != nil {
+				if q := u.carry(g.z, m.best.look.next.Mean, &m.best.look.next, 1); q != nil {
 					fitted.(*siteStepper).startAt(q)
 				}
 			}
@@ -247,13 +249,6 @@ type sparsePoint struct {
 	rows  int         // that it was found by
 }
 
-// start returns a state to start from near the point.
-func (p *sparsePoint) start() *gauss.State {
-	q := &gauss.State{}
-	q.CopyFrom(&p.look.next)
-	return q
-}
-
 // sparseLearning is the learn.Staged of a SparseGP: the model as a function of its
 // hyper-parameters, on the rows of a stage.
 type sparseLearning struct {
@@ -272,10 +267,13 @@ type sparseLearning struct {
 	best    sparsePoint
 	found   sparsePoint
 	rate    float64
-	passes  float64
-	info    *mat.SymDense // the average information met last, on so many rows
-	of      int
-	pass    sparsePass
+	// what the first look at a state that was carried to another θ promised last, over the square
+	// of the distance; +Inf before there was one
+	afar   float64
+	passes float64
+	info   *mat.SymDense // the average information met last, on so many rows
+	of     int
+	pass   sparsePass
 }
 
 var _ learn.Staged = (*sparseLearning)(nil)
@@ -283,7 +281,7 @@ var _ learn.Staged = (*sparseLearning)(nil)
 func (l *sparseLearning) Digest(d *save.Digest) {
 	l.rows.digest(d, l.space.lik)
 	digestValue(d, l.space.kernel)
-	d.Int(l.rank)
+	d.Int(l.rank, learnForm)
 	d.Int(l.stages...)
 	if l.fixed != nil {
 		d.Floats(l.fixed.RawMatrix().Data)
@@ -390,28 +388,63 @@ func (l *sparseLearning) Evaluate(theta []float64, slack, _ float64, slopes bool
 	return *at, nil
 }
 
-// nearest returns, of the points with the inducing inputs of now, the one nearest to θ, or nil.
+// nearest returns, of the points with the inducing inputs of now or the same θ, the one nearest to
+// θ, or nil.
 func (l *sparseLearning) nearest(theta []float64) (near *sparsePoint) {
 	for _, p := range [2]*sparsePoint{&l.last, &l.best} {
-		if p.theta != nil && mat.Equal(p.z, l.z) && (near == nil || floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2)) {
+		if p.theta == nil || !mat.Equal(p.z, l.z) && !slices.Equal(p.theta, theta) {
+			continue
+		}
+		if near == nil || floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2) {
 			near = p
 		}
 	}
 	return near
 }
 
-// begin returns the q that natural steps at θ begin with.
-func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *gauss.State, err error) {
-	p, steps, from := &l.pass, sampleSteps, 0
-	if near := l.nearest(theta); near != nil {
-		q, steps, from = near.start(), 1, near.rows
-	} else if q, err = coldWeights(l.workers.Halt, p.z, l.rows, lik, l.workers.Workers); err != nil {
-		return nil, err
+// carried returns the state of p as one at u, with the same inducing inputs or the same θ, of so
+// many times the rows, or nil if it has none. Near the θ of p it is close to the best: what rows
+// tell of latent values changes little with θ, unlike what they tell of weights.
+func (l *sparseLearning) carried(p *sparsePoint, u *inducing, times float64) *gauss.State {
+	k, _, _, err := l.space.at(p.theta)
+	if err != nil {
+		return nil
 	}
-	if n := len(l.rows.y); p.from == 0 && from < n && n < l.rows.n {
-		return climb(p, q, n, steps, sampleGoal)
+	from := l.divide(k).factored(l.workers.Halt, p.z)
+	if from == nil {
+		return nil
 	}
-	return q, nil
+	q := &p.look.next
+	return from.carry(u, q.Mean, q, times)
+}
+
+// begin returns the q that natural steps at θ begin with, and the point that it was carried from,
+// nil if there is none.
+func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *gauss.State, near *sparsePoint, err error) {
+	p, n := &l.pass, len(l.rows.y)
+	sampled := p.from == 0 && n < l.rows.n
+	if near = l.nearest(theta); near != nil {
+		sampled = sampled && near.rows < n
+		rows := p.len()
+		if sampled {
+			rows = n
+		}
+		q = l.carried(near, p.z, float64(rows)/float64(near.rows))
+	}
+	steps := 1
+	if q == nil {
+		if near, steps = nil, sampleSteps; l.workers.Halt.Stopped() {
+			return nil, nil, l.workers.Halt.Err()
+		}
+		if q, err = coldWeights(l.workers.Halt, p.z, l.rows, lik, l.workers.Workers); err != nil {
+			return nil, nil, err
+		}
+	}
+	if sampled {
+		near = nil
+		q, err = climb(p, q, n, steps, sampleGoal)
+	}
+	return q, near, err
 }
 
 // expect finds q at θ to within so many nats, with derivatives if slopes is set.
@@ -419,13 +452,14 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 	p := &l.pass
 	p.each = nil
 	part := float64(l.stages[l.stage]) / float64(l.rows.n)
-	q, err := l.begin(theta, lik)
+	q, near, err := l.begin(theta, lik)
 	if err != nil {
 		return nil, err
 	}
 	var s *sparseSlopes
 	if slopes {
-		info := p.from > 0 || l.rows.all == nil || l.info == nil
+		// otherwise that of fewer rows will do
+		info := p.from > 0 || l.info == nil || len(l.stages) == 1 || l.rows.all == nil && slack <= infoSlack
 		if info {
 			slack = min(slack, infoSlack)
 		}
@@ -434,7 +468,7 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		}
 	}
 	a := sparseAscent{pass: p}
-	if a.start(q); p.from == 0 && l.rows.all != nil {
+	if a.start(q); p.from == 0 && l.rows.all != nil && near == nil {
 		if err := a.begin(); err != nil {
 			return nil, err
 		}
@@ -445,6 +479,11 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 	if !math.IsInf(expected, 1) {
 		expected *= l.rate
 	}
+	distance := math.NaN()
+	if near != nil && near.rows == p.len() {
+		distance = floats.Distance(near.theta, theta, 2)
+		expected = l.afar * distance * distance
+	}
 	for i := range mostPasses {
 		with := s != nil && (expected <= hopeful*slack || i == mostPasses-1)
 		if p.each = nil; with {
@@ -452,7 +491,15 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 			p.each = s.add
 		}
 		before := a.look
-		if err := a.move(); err != nil {
+		switch err := a.move(); {
+		case err != nil && i == 0 && near != nil && a.falls(err):
+			if q, err = coldWeights(l.workers.Halt, p.z, l.rows, lik, l.workers.Workers); err != nil {
+				return nil, err
+			}
+			a.start(q)
+			expected, distance = math.Inf(1), math.NaN()
+			continue
+		case err != nil:
 			return nil, err
 		}
 		l.passes += part
@@ -463,6 +510,9 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 			continue
 		}
 		known = with
+		if before == nil && distance > 0 {
+			l.afar = a.look.promise / (distance * distance)
+		}
 		if before != nil && before.promise > 0 && l.rate > 0 {
 			l.rate = min(max(a.look.promise/before.promise, leastRate), 1)
 		}
@@ -511,7 +561,7 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 func (l *sparseLearning) State(c *save.State, n int) {
 	c.Int(&l.stage, &l.of)
 	c.Check(l.stage >= 0 && l.stage < len(l.stages), "a search is in stage %d", l.stage)
-	c.Float(&l.rate, &l.passes)
+	c.Float(&l.rate, &l.afar, &l.passes)
 	stateMatrix(c, &l.z, l.rows.cols)
 	l.last.state(c, n, l.rows.cols)
 	l.best.state(c, n, l.rows.cols)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
@@ -95,6 +96,76 @@ func sparseTruth(t testing.TB) (x *mat.Dense, y []float64, z *mat.Dense, ref str
 	z = new(mat.Dense)
 	z.Stack(x.Slice(0, 1, 0, 8), rest)
 	return x, y, z, ref
+}
+
+// A state that is carried to a θ near its own is close to the best there: it promises a small part
+// of what the weights themselves do. Under Gaussian noise nothing is left where the scale alone
+// changes, as the sites are then the same.
+func TestSparseCarried(t *testing.T) {
+	t.Parallel()
+	var all, stay float64
+	k := SquaredExp{Scale: 1, Length: 1}
+	for _, lik := range []Likelihood{GaussianNoise{Var: 0.2}, BernoulliLogit{}, Poisson{}} {
+		response := func(f, u float64) float64 { return plusMinus(f+u > 0.5) } // of Gaussian noise, too
+		if lik == (Poisson{}) {
+			response = func(f, u float64) float64 { return math.Floor(math.Exp(f) + 2*u) }
+		}
+		gp := learnCase{"", k, lik, response}.model(t, 300)
+		g := streamed(t, gp, gp.x.Slice(0, 60, 0, 2))
+		for _, to := range []SquaredExp{{Scale: 1.6, Length: 1}, {Scale: 1, Length: 1.2}, {Scale: 0.8, Length: 0.9}} {
+			pass := sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1}}
+			look := func(q *gauss.State) *sparseLook {
+				x, err := pass.at(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return x
+			}
+			q := priorWeights(g.Rank())
+			for range 30 {
+				q = &look(q).next
+			}
+			division := g.z.division
+			v := division.again(to)
+			u := v.factored(nil, g.z.x)
+			pass.z = u
+			as := look(q).promise
+			carried := g.z.carry(u, q.Mean, q, 1)
+			is := look(carried).promise
+			most := as
+			if _, ok := lik.(GaussianNoise); ok && to.Length == k.Length {
+				most = 1e-9 * as
+			}
+			all, stay = all+is, stay+as
+			if !(is < most) {
+				t.Errorf("%s to %+v: the state promises %g nats, and %g where weights stay", spell(lik), to, is, as)
+			}
+			// times the rows
+			const times = 3.5
+			many := g.z.carry(u, q.Mean, q, times)
+			m := u.rank()
+			for i := range m {
+				for j := range i + 1 {
+					one := carried.P[i*m+j]
+					if i == j {
+						one--
+						one = 1 + times*one
+					} else {
+						one *= times
+					}
+					if math.Abs(many.P[i*m+j]-one) > 1e-12*math.Abs(many.P[i*m+i]) {
+						t.Fatalf("precision %d, %d is %v for %v times the rows, want %v", i, j, many.P[i*m+j], times, one)
+					}
+				}
+			}
+			if !slices.Equal(many.Mean, carried.Mean) {
+				t.Errorf("the mean of %v times the rows is another", times)
+			}
+		}
+	}
+	if !(all < 0.15*stay) {
+		t.Errorf("carried states promise %g nats in all, and %g where weights stay", all, stay)
+	}
 }
 
 // The sparse bound is that of the reference at fixed hyper-parameters, of features that are kept or

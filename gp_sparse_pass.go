@@ -25,7 +25,7 @@ import (
 // out in turn to sparseLanes lanes, each of which sums on its own, so that the sums do not depend
 // on the number of workers.
 const (
-	sparseBlock = 512
+	sparseBlock = 192
 	sparseLanes = 8
 )
 

@@ -168,7 +168,8 @@ func (s *pivoting) largest() (int, error) {
 		if err := s.update(s.batch, s.packed, &s.recent[0]); err != nil {
 			return 0, err
 		}
-		for _, i := range s.batch {
+		for a, i := range s.batch {
+			copy(s.f[i*s.rank:i*s.rank+j], s.packed[a*s.rank:])
 			heap.Push(s, i)
 		}
 		if err := s.Halt.Err(); err != nil {
@@ -195,7 +196,7 @@ func (s *pivoting) all() error {
 	return nil
 }
 
-// update brings rows up to date. Those of F, as they are, lie one after the other in f. The scratch
+// update brings rows up to date, and those of F, which lie one after the other in f. The scratch
 // memory is resized.
 func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 	n, j := len(rows), len(s.pivots)
@@ -241,9 +242,10 @@ func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 				s.Columns(cov[:], s.pivots[q:q+1], rows[a:a+1])
 				return &PivotError{Row: i, Pivot: s.pivots[q], Cov: cov[0], Left: l, Rank: q}
 			}
-			s.f[i*s.rank+q], s.left[i], s.age[i] = fq[a], s.rest(l, i), q+1
+			s.left[i], s.age[i] = s.rest(l, i), q+1
 		}
 	}
+	fma.Transpose(fma.Of(f, n, s.rank, s.rank).Slice(0, first, n, j-first), fma.Of(g, j-first, n, n))
 	return nil
 }
 

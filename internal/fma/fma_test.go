@@ -535,3 +535,27 @@ func TestRefuses(t *testing.T) {
 type canceled struct{ context.Context }
 
 func (canceled) Err() error { return context.Canceled }
+
+// Transpose stores every element where it belongs, and none elsewhere, whatever the shapes and
+// strides.
+func TestTranspose(t *testing.T) {
+	for rows := range 11 {
+		for _, cols := range []int{0, 1, 3, 4, 5, 31, 32, 33, 70} {
+			stride, to := cols+3, rows+2
+			a, dst := make([]float64, (rows+1)*stride), make([]float64, (cols+1)*to)
+			for i := range a {
+				a[i] = float64(i + 1)
+			}
+			Transpose(Of(dst, cols, rows, to), Of(a, rows, cols, stride))
+			for i, v := range dst {
+				want := 0.0
+				if j, r := i/to, i%to; j < cols && r < rows {
+					want = a[r*stride+j]
+				}
+				if v != want {
+					t.Fatalf("%d×%d: element %d, %d is %v, want %v", rows, cols, i/to, i%to, v, want)
+				}
+			}
+		}
+	}
+}

@@ -132,3 +132,25 @@ func Trmv(l Matrix, x []float64, transposed bool) {
 		x[i] *= row[i]
 	}
 }
+
+// transposeCols is the number of rows of a transpose that are written at a time: a line of a cache
+// of each.
+const transposeCols = 32
+
+// Transpose stores Aᵀ in dst, which is cols×rows. The rows of both lie in memory one after the
+// other. They may not share memory.
+func Transpose(dst, a Matrix) {
+	shapes(dst.Rows == a.Cols && dst.Cols == a.Rows && dst.Col == 1 && a.Col == 1)
+	for lo := 0; lo < a.Cols; lo += transposeCols {
+		k := min(transposeCols, a.Cols-lo)
+		i := 0
+		for ; i+4 <= a.Rows; i += 4 {
+			pathTranspose(k, dst.Data[dst.Off+lo*dst.Row+i:], dst.Row, a.Data[a.Off+i*a.Row+lo:], a.Row)
+		}
+		for ; i < a.Rows; i++ {
+			for j, v := range a.Data[a.Off+i*a.Row+lo:][:k] {
+				dst.Data[dst.Off+(lo+j)*dst.Row+i] = v
+			}
+		}
+	}
+}
