@@ -216,7 +216,7 @@ func TestClassesSame(t *testing.T) {
 	x, y := irisClasses(t)
 	n := len(y)
 	fit := func(y []float64, opt GLMOptions, s Solver) float64 {
-		opt.Intercept, s.MaxPasses = true, 14
+		opt.Intercept, s.MaxPasses, s.Goal = true, 14, 1e-12
 		_, res := fitClasses(t, x, y, Softmax{Classes: 3}, &opt, &s)
 		return res.ELBO
 	}
@@ -245,8 +245,8 @@ func TestClassesSame(t *testing.T) {
 	for i := range weights {
 		weights[i] = 2
 	}
-	_, a := fitClasses(t, x, y, Softmax{}, &GLMOptions{Weights: weights}, &Solver{MaxPasses: 14})
-	_, b := fitClasses(t, twice, append(append([]float64(nil), y...), y...), Softmax{}, nil, &Solver{MaxPasses: 14})
+	_, a := fitClasses(t, x, y, Softmax{}, &GLMOptions{Weights: weights}, &Solver{MaxPasses: 14, Goal: 1e-12})
+	_, b := fitClasses(t, twice, append(append([]float64(nil), y...), y...), Softmax{}, nil, &Solver{MaxPasses: 14, Goal: 1e-12})
 	if !(math.Abs(a.ELBO-b.ELBO) < 1e-9*math.Abs(b.ELBO)) {
 		t.Errorf("weights of 2: %v, rows twice: %v", a.ELBO, b.ELBO)
 	}
@@ -373,6 +373,14 @@ func TestClassesRefused(t *testing.T) {
 	} {
 		if _, err := NewGLM(x, c.y, c.lik, &c.opt); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	// 10 classes of 300 weights take 144 MB, and their proof 108 MB.
+	wide, ten := mat.NewDense(20, 300, nil), make([]float64, 20)
+	for most, want := range map[int64]error{200e6: ErrMemory, 300e6: nil} {
+		opt := &GLMOptions{MaxMemory: most}
+		if _, err := NewGLM(wide, ten, Softmax{Classes: 10}, opt); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", most, err)
 		}
 	}
 	if _, err := NewGLM(x, y, Poisson{}, &GLMOptions{ClassNames: []string{"a"}}); !errors.Is(err, ErrParam) {

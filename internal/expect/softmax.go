@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Expectations of softmax. With independent standard Gumbel variables G_c, max_c (s_c + G_c) is
@@ -208,6 +209,9 @@ func grown(x *[]float64, n int) []float64 {
 // expect is SoftmaxWithin and SoftmaxExpect.
 func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, bound, part float64) {
 	centre := slices.Max(m)
+	if slices.Max(v) == 0 {
+		return softmaxPoint(m, pi, d2, centre)
+	}
 	t.level = l
 	alias := t.place(m, v, centre)
 	n := t.nodes
@@ -257,6 +261,21 @@ func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, boun
 	}
 	rounding := special.Eps*(size+math.Abs(lse)) + 1e-13*float64(len(m))
 	return lse, alias + inner + t.left() + t.right(m, v, centre) + rounding, total - 1
+}
+
+// softmaxPoint is expect for scores of variance 0, of which centre is the greatest.
+func softmaxPoint(m, pi, d2 []float64, centre float64) (lse, bound, part float64) {
+	for c, x := range m {
+		pi[c] = x - centre
+	}
+	fma.Exp(pi)
+	sum := floats.Sum(pi)
+	floats.Scale(1/sum, pi)
+	for c, p := range pi {
+		d2[c] = p * (1 - p)
+	}
+	lse = centre + math.Log(sum)
+	return lse, special.Eps * (math.Abs(lse) + float64(len(m))), floats.Sum(pi) - 1
 }
 
 // place sets the nodes, and the standard deviations, and returns a bound of the aliases.

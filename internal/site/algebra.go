@@ -316,6 +316,13 @@ func (p *Problem) Start() error {
 	return nil
 }
 
+// startFrom is Start where the base is s, which has expectations.
+func (p *Problem) startFrom(s *term.State) {
+	p.Cur.CopyFrom(s)
+	copy(p.Cur.C, p.Base.A)
+	p.Cur.LogDet, p.Cur.Value = 0, -floats.Sum(p.Cur.E)
+}
+
 // Eval computes p.try at its sites (gamma, c) and reports whether it is a valid
 // state with a value.
 func (p *Problem) Eval() bool { return p.cover() && p.settle() }

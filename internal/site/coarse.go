@@ -20,6 +20,10 @@ const (
 	coarseAfter  = 0.1
 )
 
+// coarsePrior is the tolerance of expectations under the prior, from where a first step gains far
+// more than their errors.
+const coarsePrior = 1e-6
+
 // coarsen chooses the tolerance of the expectations of the next step, where the terms have several
 // latent values and the gap is known.
 func (s *Sites) coarsen() error {
@@ -46,10 +50,13 @@ func (s *Sites) coarsen() error {
 func (s *Sites) refine() error {
 	p := &s.Batch
 	a, again := s.on.(prover), false
-	for p.Cur.Tol > 0 && p.Cur.Err > coarseAfter*a.decrement() {
-		finer := 0.0
+	for p.Cur.Tol > 0 {
+		gap, finer := a.decrement(), 0.0
+		if p.Cur.Err <= coarseAfter*gap {
+			break
+		}
 		for _, finer = range coarseTols {
-			if finer < p.Cur.Tol {
+			if finer < p.Cur.Tol && finer*float64(s.N) <= coarseBefore*gap {
 				break
 			}
 		}

@@ -3,7 +3,6 @@ package site
 import (
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -12,7 +11,13 @@ import (
 // The curvature of a term of K scores is about diag δ − δδᵀ/Σδ, of which the sites have the
 // diagonal, γ_c = δ_c − δ_c²/Σδ. With δ = π a softmax has that at a point.
 
-// coupled stores the δ of the γ of a term in delta, and returns 1/Σδ.
+// coupled stores the δ of the γ of a term in delta, and returns 1/Σδ. With t the part δ/Σδ of the
+// class of the greatest γ, and 1/Σδ = x = t(1 − t)/γ of it, the parts of the others are the lesser
+// roots of γx = q(1 − q), and all add up to 1 where
+//
+//	f(t) = Σ_c q_c/(1 − t) − 1 = t/γ Σ_c 2γ_c/(1 + √(1 − 4γ_cx)) − 1 = 0,
+//
+// over the others. It rises from −1, and its root is found by Newton's steps in a bracket.
 func coupled(delta, gamma []float64) (inv float64) {
 	top, most := 0, 0.0
 	for c, g := range gamma {
@@ -24,42 +29,55 @@ func coupled(delta, gamma []float64) (inv float64) {
 		clear(delta)
 		return 0
 	}
-	// The parts δ/Σδ are q = ½(1 − √(1 − 4γx)), x = 1/Σδ ≤ 1/4γ, of one class perhaps with the other
-	// sign of the root, and Σq = 1.
-	lesser := func(g, x float64) float64 { return 2 * g * x / (1 + math.Sqrt(math.Max(0, 1-4*g*x))) }
-	excess := func(x float64, other bool) (f float64) {
-		for c, g := range gamma {
-			if q := lesser(g, x); c == top && other {
-				f += 1 - q
-			} else {
-				f += q
-			}
-		}
-		return f - 1
-	}
-	edge := 0.25 / most
-	other, lo := excess(edge, false) < 0, 0.0
-	x := coupledLeast * edge
-	if other { // it falls, and is below 0 at the edge
-		lo = x
-	}
 	// Where γ of the top is Σ γ of the others, as always of two classes, and to rounding above it,
-	// the curvature is the same for all small x, and δ of the top is large.
-	if !other || excess(lo, true) > 0 {
-		x = accel.Root(func(x float64) float64 { return excess(x, other) }, lo, edge, 0)
+	// the curvature is the same for all t near 1, and δ of the top is large.
+	lo, hi, t := 0.0, 1-coupledLeast, 0.5
+	for range coupledSteps {
+		x := t * (1 - t) / most
+		dx := 4 * (1 - 2*t) / most
+		var sum, slope float64
+		for c, g := range gamma {
+			if c == top {
+				continue
+			}
+			root := math.Sqrt(math.Max(coupledRoot, 1-4*g*x))
+			q := 2 * g / (1 + root)
+			sum += q
+			slope += 0.5 * q * g * dx / ((1 + root) * root)
+		}
+		f := t*sum/most - 1
+		if f < 0 {
+			lo = t
+		} else {
+			hi = t
+		}
+		if next := t - f*most/(sum+t*slope); next > lo && next < hi {
+			if math.Abs(next-t) <= coupledTol*(1-t) {
+				t = next
+				break
+			}
+			t = next
+		} else if t = 0.5 * (lo + hi); hi-lo <= coupledTol*(1-hi) {
+			break
+		}
 	}
+	x := t * (1 - t) / most
 	for c, g := range gamma {
-		q := lesser(g, x)
-		if c == top && other {
-			q = 1 - q
+		q := t
+		if c != top {
+			q = 2 * g * x / (1 + math.Sqrt(math.Max(0, 1-4*g*x)))
 		}
 		delta[c] = q / x
 	}
 	return x
 }
 
-// coupledLeast is the least 1/Σδ that is looked for, relative to the greatest that there is.
-const coupledLeast = 1e-6
+const (
+	coupledLeast = 2.5e-7 // the least 1 − t that is looked for
+	coupledTol   = 1e-9   // of 1 − t
+	coupledSteps = 100    // bisections alone end before
+	coupledRoot  = 1e-12  // bounds the slope where two classes are alike
+)
 
 // coupling is the curvature of all terms.
 type coupling struct {

@@ -24,8 +24,9 @@ import (
 
 const (
 	// contrastProof is the gap, in nats, from which on the bound is proved: again where the gap has
-	// fallen by contrastProofFall, until the bound is that of the family.
-	contrastProof     = 1
+	// fallen by contrastProofFall, until the bound is that of the family. A proof takes the time of
+	// several passes, and most of the first ones would be repeated.
+	contrastProof     = 0.05
 	contrastProofFall = 0.05
 	contrastProofPart = 0.01
 
@@ -41,6 +42,16 @@ const (
 	curvatureErr  = 1e-9
 	curvatureSafe = 10
 )
+
+// ContrastProof returns how many numbers the proof of K classes of d weights keeps, besides some a
+// row.
+func ContrastProof(k, d int) float64 {
+	kd, pairs := float64(k)*float64(d), float64(k)*float64(k+1)/2
+	if kd > contrastProofMost {
+		return 0
+	}
+	return kd*kd + pairs*float64(d*d+contrastProofRows)
+}
 
 // prove implements prover.
 func (a *contrast) prove(within float64) (Proof, error) {

@@ -214,3 +214,34 @@ func TestContrastCoarse(t *testing.T) {
 		t.Errorf("%d coarse evaluations, the last to %v", coarse, s.Batch.Cur.Tol)
 	}
 }
+
+// The curvature has the precisions as its diagonal, and all δ add up to what is returned.
+func TestCoupled(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 5000 {
+		k := 2 + rng.IntN(9)
+		p, gamma, delta := make([]float64, k), make([]float64, k), make([]float64, k)
+		sum, scale := 0.0, math.Exp(rng.NormFloat64())
+		for c := range p {
+			p[c] = math.Exp(5 * rng.NormFloat64())
+			sum += p[c]
+		}
+		for c := range p {
+			gamma[c] = scale * p[c] / sum * (1 - p[c]/sum)
+		}
+		inv, total := coupled(delta, gamma), 0.0
+		for c, d := range delta {
+			if got := d - d*d*inv; !(math.Abs(got-gamma[c]) <= 1e-8*gamma[c]) {
+				t.Fatalf("%v has γ %v, want %v", delta, got, gamma[c])
+			}
+			total += d
+		}
+		if !(math.Abs(total*inv-1) < 1e-6) {
+			t.Fatalf("%v add up to %v", delta, 1/inv)
+		}
+	}
+	delta := []float64{1, 1}
+	if inv := coupled(delta, []float64{0, 0}); inv != 0 || delta[0] != 0 || delta[1] != 0 {
+		t.Errorf("no curvature has δ %v and 1/Σδ %v", delta, inv)
+	}
+}

@@ -70,6 +70,9 @@ func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
 	s.lay(t, on, workers)
 	s.Cur = on.Prior()
 	s.Fresh, s.free = true, true
+	if t.K > 1 {
+		s.Cur.Tol = coarsePrior
+	}
 	if err := t.Expect(&s.Cur, nil, workers); err != nil {
 		return fmt.Errorf("pgsvi: under the prior, %w", err)
 	}
@@ -175,7 +178,9 @@ func (s *Sites) here() error {
 		p.Cur, p.Try = p.Try, p.Cur
 		p.Mover.Accept()
 	default:
-		if err := p.Start(); err != nil {
+		if s.Terms.K > 1 && s.Fresh && s.bare() {
+			p.startFrom(&s.Cur)
+		} else if err := p.Start(); err != nil {
 			return err
 		}
 		if k, ok := s.on.(keeper); ok {
