@@ -86,10 +86,9 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 // predicted gain of the next step. At the best q the derivatives of q do not matter:
 //
 //	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
+//
+// Under Softmax α and W are sums over classes, and a zero opt.Tol means 0.1 nats.
 func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
-	if err := oneLatent(likOf(g.terms), "learning a kernel"); err != nil {
-		return nil, err
-	}
 	l := &gpLearner{gp: g, rows: pairsOf(g.x)}
 	if opt != nil {
 		l.opt = *opt
@@ -98,6 +97,9 @@ func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
 	l.space, err = newLearnSpace(g.kernel, likOf(g.terms), l.rows, g.terms.Y, &l.opt)
 	if err != nil {
 		return nil, err
+	}
+	if l.opt.Tol == 0 && g.terms.Latents() > 1 {
+		l.opt.Tol = learn.ClassesTol
 	}
 	return l, nil
 }
@@ -111,8 +113,12 @@ func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Ste
 }
 
 // learning returns the GP as a function of its hyper-parameters.
-func (l *gpLearner) learning() *learn.Latent {
-	return learn.NewLatent(&gpPrior{gp: l.gp, rows: l.rows, space: l.space}, &l.space.Space, l.gp.Len())
+func (l *gpLearner) learning() learn.Sited {
+	prior, n := &gpPrior{gp: l.gp, rows: l.rows, space: l.space}, l.gp.Len()
+	if k := l.gp.terms.Latents(); k > 1 {
+		return learn.NewClassesGP(prior, &l.space.Space, n, k)
+	}
+	return learn.NewLatent(prior, &l.space.Space, n)
 }
 
 // warnings implements warner.
@@ -138,9 +144,8 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 		return gp, nil, learned, err
 	}
 	fitted := start.(*siteStepper)
-	st.run.Model.(*learn.Latent).Begin(fitted.alg)
-	alg := fitted.alg.(*site.DenseAlgebra)
-	if diagonal(alg.K, alg.N) {
+	st.run.Model.(learn.Sited).Begin(fitted.alg)
+	if diagonal(latentCov(fitted.alg), gp.Len()) {
 		learned.Warnings = append(learned.Warnings, "the covariances of different rows are all but zero: the length is shorter than any distance between rows, and nothing is predicted")
 	}
 	err = st.fitFrom(ctx, s, fitted, learned)
@@ -150,6 +155,14 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 		err = e
 	}
 	return gp, post, learned, err
+}
+
+// latentCov returns the covariance of the prior of a GP.
+func latentCov(alg site.Algebra) []float64 {
+	if c, ok := alg.(*site.ContrastGP); ok {
+		return c.Covariance()
+	}
+	return alg.(*site.DenseAlgebra).K
 }
 
 // diagonalPart is the largest correlation of two rows, of a K that is as good as diagonal.

@@ -304,7 +304,10 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 // number of workers, and the restarts that it has yet to make are among what is saved.
 func TestLearnResume(t *testing.T) {
 	t.Parallel()
-	for _, c := range []learnCase{learnCases()[0], learnCases()[8]} {
+	classes := learnCase{"softmax", SquaredExp{Scale: 1.5, Length: 0.8}, Softmax{Classes: 3}, func(f, u float64) float64 {
+		return math.Min(2, math.Max(0, math.Floor(2*f+u+1)))
+	}}
+	for _, c := range []learnCase{learnCases()[0], learnCases()[8], classes} {
 		gp := c.model(t, shorter(40, 16))
 		opt := &LearnOptions{Restarts: 2}
 		l, err := learnerAs[*gpLearner](gp.Learner(opt))
@@ -344,7 +347,7 @@ func TestLearnResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Objective != all.Objective || got.Evaluations != all.Evaluations || !slices.Equal(got.Starts, all.Starts) || !slices.Equal(post.a, want.a) {
+			if got.Objective != all.Objective || got.Evaluations != all.Evaluations || got.Fit.ELBO != all.Fit.ELBO || !slices.Equal(got.Starts, all.Starts) || !slices.Equal(post.a, want.a) {
 				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d", c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
 			}
 		}
@@ -760,5 +763,178 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 		if l.Evaluations > 25 {
 			t.Errorf("%s: %d evaluations", name, l.Evaluations)
 		}
+	}
+}
+
+// The gradient of a GP of several classes is that of the ELBO at the best q, by differences.
+func TestClassGPLearnGradient(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kernel{SquaredExp{Scale: 1.5, Length: 0.8}, Sum{Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, Constant{Scale: 0.7}}} {
+		for _, classes := range []int{2, 4} {
+			c := learnCase{"", k, Softmax{Classes: classes}, func(f, u float64) float64 {
+				return math.Min(float64(classes-1), math.Max(0, math.Floor(2*f+u+1)))
+			}}
+			g := c.model(t, 24)
+			l, err := learnerAs[*gpLearner](g.Learner(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := l.learning()
+			m.Use(term.Crew{Workers: 1})
+			theta := make([]float64, len(l.space.free))
+			for i, at := range l.space.free {
+				c := &l.space.coords[at]
+				theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
+			}
+			value := func() float64 {
+				x, err := m.Evaluate(theta, 1e-11, math.Inf(1), false)
+				if err != nil || math.IsInf(x.F, 0) {
+					t.Fatal(x.F, err)
+				}
+				m.Keep(false)
+				return x.F
+			}
+			value()
+			x, err := m.Evaluate(theta, 1e-11, math.Inf(1), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range theta {
+				const h = 2e-3
+				diff := func(h float64) float64 {
+					theta[i] = v + h
+					up := value()
+					theta[i] = v - h
+					down := value()
+					theta[i] = v
+					return (up - down) / (2 * h)
+				}
+				want := (4*diff(h) - diff(2*h)) / 3
+				if math.Abs(x.Grad[i]-want) > 1e-4*(1+math.Abs(want)) {
+					t.Errorf("%s, %d classes: slope %v of parameter %d, by differences %v", kernelName(k), classes, x.Grad[i], i, want)
+				}
+			}
+		}
+	}
+}
+
+// Two classes learn what their logit learns, of which a score has half of the prior variance.
+func TestClassGPLearnTwo(t *testing.T) {
+	t.Parallel()
+	g := learnCases()[0].model(t, shorter(60, 40))
+	y := make([]float64, g.Len())
+	for i, s := range g.terms.Y {
+		y[i] = (s + 1) / 2
+	}
+	opt := &LearnOptions{Tol: 1e-4, NoPrior: true}
+	two, err := NewGP(g.x, y, SquaredExp{Scale: 1, Length: 1}, Softmax{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, got, err := two.Learn(context.Background(), nil, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, want, err := g.Learn(context.Background(), nil, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(got.Objective-want.Objective) > 1e-3 {
+		t.Errorf("−ELBO %v, of the logit %v", got.Objective, want.Objective)
+	}
+	for i, scale := range []float64{math.Sqrt2, 1} {
+		a, b := got.Params[i].Value*scale, want.Params[i].Value
+		if math.Abs(a-b) > 0.02*b {
+			t.Errorf("%s is %v, of the logit %v", got.Params[i].Name, a, b)
+		}
+	}
+}
+
+// What a GP of three classes learns is no worse than any scale and length near it, under the same
+// priors, by more than its tolerance; and rows that it has not seen are predicted better than by
+// the kernel to begin with.
+func TestClassGPLearnBest(t *testing.T) {
+	t.Parallel()
+	x, y := classData(t, "testdata/iris/iris.csv")
+	n, _ := x.Dims()
+	var train, test []int
+	for i := range n {
+		if i%3 == 2 {
+			test = append(test, i)
+		} else {
+			train = append(train, i)
+		}
+	}
+	tx, ty := selectRows(x, y, train)
+	vx, vy := selectRows(x, y, test)
+	g, err := NewGP(tx, ty, SquaredExp{}, Softmax{Classes: 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best, post, l, err := g.Learn(context.Background(), nil, nil)
+	if err != nil || l.Search.Status != Converged {
+		t.Fatal(l, err)
+	}
+	bits := func(p *GPPosterior) (sum float64) {
+		at := p.At(vx)
+		for c := range 3 {
+			for i, v := range at.Prob(nil, float64(c)) {
+				if vy[i] == float64(c) {
+					sum -= math.Log2(v) / float64(len(vy))
+				}
+			}
+		}
+		return sum
+	}
+	plain, _, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, was := bits(post), bits(plain); !(is < was) {
+		t.Errorf("%v bits a row after learning, %v before", is, was)
+	}
+	k := best.kernel.(SquaredExp)
+	for _, f := range [][2]float64{{1.3, 1}, {1 / 1.3, 1}, {1, 1.2}, {1, 1 / 1.2}, {1.5, 1.2}, {1 / 1.5, 1 / 1.2}} {
+		at := SquaredExp{Scale: k.Scale * f[0], Length: k.Length * f[1]}
+		near, err := NewGP(tx, ty, at, Softmax{Classes: 3}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := near.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := -res.ELBO + l.Objective + l.Fit.ELBO // nearly, as priors are wide
+		if f < l.Objective-0.3 {
+			t.Errorf("%+v: objective about %v, below the %v of %+v", at, f, l.Objective, k)
+		}
+	}
+}
+
+// Two classes of equal rows, whose covariance is singular, have the ELBO of their logit.
+func TestClassGPEqualRows(t *testing.T) {
+	t.Parallel()
+	n := 40
+	x, y, sign := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i/4))
+		y[i] = float64((i/4 + i%4/3) % 2)
+		sign[i] = 2*y[i] - 1
+	}
+	g, err := NewGP(x, y, SquaredExp{Scale: 2, Length: 3}, Softmax{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := g.Fit(context.Background(), nil)
+	if err != nil || got.Status != Converged {
+		t.Fatal(got, err)
+	}
+	g, err = NewGP(x, sign, SquaredExp{Scale: 2 * math.Sqrt2, Length: 3}, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, err := g.Fit(context.Background(), nil)
+	if err != nil || math.Abs(got.ELBO-want.ELBO) > 3e-3 {
+		t.Errorf("ELBO %v, of the logit %v: %v", got.ELBO, want.ELBO, err)
 	}
 }

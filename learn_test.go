@@ -715,7 +715,7 @@ func TestLearnNoiseProfile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkNoiseProfile(t, c.name, l.learning(), l.space, c.scales)
+		checkNoiseProfile(t, c.name, l.learning().(*learn.Latent), l.space, c.scales)
 	}
 	wide := mat.NewDense(n, 2*n, nil)
 	for i := range n {

@@ -32,8 +32,8 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // and K N D² operations a pass; one of a GP takes 16 K N² bytes and K N³ operations.
 // What needs one latent value a row returns an error that wraps ErrParam: streams and updates,
 // PSIS, LOO, predictive checks, effects, Objective, divergences other than KL, estimators other
-// than Exact, diagonal and low-rank covariances, SparseGP, CertifyScale, and learning a kernel.
-// GLM.Learn learns prior standard deviations that all classes share. Data that planes separate
+// than Exact, diagonal and low-rank covariances, SparseGP and CertifyScale. GLM.Learn learns prior
+// standard deviations, and GP.Learn a kernel, that all classes share. Data that planes separate
 // have no scale of their own and learn a large one, under which a fit takes many passes.
 type Softmax struct {
 	// Classes is K, at least 2. Zero means as many as the responses show: one more than the

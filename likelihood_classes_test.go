@@ -567,7 +567,6 @@ func TestClassesGP(t *testing.T) {
 		},
 		"Objective":    func() error { _, err := g.Objective(); return err },
 		"CertifyScale": func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
-		"Learn":        func() error { _, _, _, err := g.Learn(ctx, nil, nil); return err },
 		"SparseGP": func() error {
 			_, err := NewSparseGP(x, y, kernel, Softmax{},
 				nil)

@@ -40,6 +40,46 @@ func (l *Classes) Use(c term.Crew) { l.workers = c }
 // Work implements Model, in passes over the rows.
 func (l *Classes) Work() float64 { return l.units }
 
+// Where slowSteps steps gain less than slowPart of what is left there are no more.
+const (
+	slowSteps = 6
+	slowPart  = 0.2
+)
+
+// settle finds the q of s at θ, to within so many nats of the best, and returns how many may be left.
+func (l *memory) settle(s *site.Sites, theta []float64, slack float64) (gap float64, err error) {
+	if len(l.past) > 0 {
+		at := sites{gamma: make([]float64, s.N), a: make([]float64, s.N), m: make([]float64, s.N)}
+		l.extrapolate(at.gamma, at.a, at.m, theta)
+		s.StartAt(at.gamma, at.a, at.m)
+	} else if _, err = s.Ascend(); err != nil {
+		return 0, err
+	}
+	var past [slowSteps]float64
+	for i := range learnSteps {
+		if err = s.Refresh(); err != nil {
+			return 0, err
+		}
+		if gap, err = s.Promise(); err != nil {
+			return 0, err
+		}
+		before, now := &past[i%slowSteps], s.Batch.Cur.Value
+		if gap <= slack || i >= slowSteps && *before-now < slowPart*gap {
+			break
+		}
+		*before = now
+		if _, err = s.Ascend(); err != nil {
+			return 0, err
+		}
+		if s.Distance == 0 {
+			break
+		}
+	}
+	q := &s.Batch.Cur
+	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
+	return gap, nil
+}
+
 // State implements Model.
 func (l *Classes) State(c *save.State, n int) {
 	l.memory.state(c, n, l.prior.base.Terms.Elements())
@@ -81,36 +121,9 @@ func (l *Classes) fit(lin *site.LinearModel, theta []float64, slack float64) (*s
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(l.past) > 0 {
-		n := lin.Terms.Elements()
-		at := sites{gamma: make([]float64, n), a: make([]float64, n), m: make([]float64, n)}
-		l.extrapolate(at.gamma, at.a, at.m, theta)
-		s.StartAt(at.gamma, at.a, at.m)
-	} else if _, err = s.Ascend(); err != nil {
-		return nil, 0, err
-	}
-	var gap float64
-	for range learnSteps {
-		if err = s.Refresh(); err != nil {
-			return nil, 0, err
-		}
-		if gap, err = s.Promise(); err != nil {
-			return nil, 0, err
-		}
-		if gap <= slack {
-			break
-		}
-		if _, err = s.Ascend(); err != nil {
-			return nil, 0, err
-		}
-		if s.Distance == 0 {
-			break
-		}
-	}
+	gap, err := l.settle(&s.Sites, theta, slack)
 	l.units += float64(s.Batch.Evaluations)
-	q := &s.Batch.Cur
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
-	return s, gap, nil
+	return s, gap, err
 }
 
 // slopes stores the gradient in x, by the envelope theorem,

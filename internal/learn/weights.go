@@ -28,6 +28,8 @@ func (l *memory) Begin(alg site.Algebra) {
 		alg.StartAt(s.gamma, s.a, s.m)
 	case *site.ContrastAlgebra:
 		alg.StartAt(s.gamma, s.a, s.m)
+	case *site.ContrastGP:
+		alg.StartAt(s.gamma, s.a, s.m)
 	case *site.DenseAlgebra:
 		alg.Start(s.gamma, s.a)
 	case *site.DualAlgebra:

@@ -507,23 +507,6 @@ func (s *ContrastAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 // Wider implements Algebra: what is proved holds for any covariance of the contrasts.
 func (s *ContrastAlgebra) Wider() bool { return true }
 
-// StartAt makes the sites those with the given γ, and a about the means m.
-func (s *ContrastAlgebra) StartAt(gamma, a, m []float64) {
-	copy(s.Cur.Gamma, gamma)
-	copy(s.Cur.A, a)
-	copy(s.Cur.M, m)
-	s.Fresh, s.Batched, s.Started, s.free, s.Proof = false, false, false, false, Proof{}
-}
-
-// Promise returns about how many nats the current state, which is evaluated, lacks.
-// The error is that of a crew that is halted.
-func (s *ContrastAlgebra) Promise() (float64, error) {
-	if err := s.refine(); err != nil {
-		return 0, err
-	}
-	return s.mover.decrement(), nil
-}
-
 // Weights implements Weighted: the means of the weights of all classes, one after the other, of
 // which the sum over classes is 0, and a *gauss.Contrasts.
 func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {

@@ -6,6 +6,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -93,8 +94,36 @@ func (a *contrastGP) Cover(v, delta []float64) (logDet float64, ok bool) {
 	}
 	logDet -= a.fac.LogDet
 	a.fac.Expand(&a.exp, a.c, n)
-	ok = a.fac.Variances(t.common, &a.exp) && dense.Cholesky(t.lagrange, n)
+	ok = a.fac.Variances(t.common, &a.exp) && (dense.Cholesky(t.lagrange, n) || t.ridge(n))
 	return logDet, ok && !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
+}
+
+// The factor of Σ_c V_c, which is singular where rows are equal, is one of it with so much of its
+// largest element added to the diagonal, or more.
+const (
+	leastRidge = 1e-14
+	mostRidge  = 1e-8
+)
+
+// ridge makes the factor of Σ_c V_c that of one a little larger.
+func (t *contrastGPState) ridge(n int) bool {
+	for part := leastRidge; part <= mostRidge; part *= 10 {
+		clear(t.lagrange)
+		for c := range len(t.v) / (n * n) {
+			floats.Add(t.lagrange, t.class(c, n))
+		}
+		most := 0.0
+		for i := range n {
+			most = math.Max(most, t.lagrange[i*n+i])
+		}
+		for i := range n {
+			t.lagrange[i*n+i] += part * most
+		}
+		if dense.Cholesky(t.lagrange, n) {
+			return true
+		}
+	}
+	return false
 }
 
 // class returns V_c.
@@ -321,6 +350,71 @@ func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, 
 	s := &ContrastGP{}
 	a := &contrastGP{n: t.Len(), k: t.K, c: c, of: &s.Sites}
 	return s, s.begin(t, a, workers)
+}
+
+// Slopes stores both triangles of W in w, with which
+//
+//	∂(−ELBO)/∂θ = ½ Σ_ij (W − Σ_c a_ca_cᵀ)_ij ∂C_ij/∂θ
+//
+// at the current sites and means, which is all where these are the best. With V_c as it follows C,
+// B_c = I − Γ_cV_c and Γ̄ = ΣΓ_c/K,
+//
+//	W = Σ_c [Γ_cB_cᵀ + B_c(H_c − (1 − 1/K)Γ_c)B_cᵀ] − (C + Γ̄⁻¹)⁻¹.
+//
+// It calls class with (C + Γ_c⁻¹)⁻¹ = Γ_cB_cᵀ of each class, of which the lower triangle is valid
+// for the call. It reports false where the crew has halted or a factor fails.
+func (s *ContrastGP) Slopes(w []float64, class func(c int, w []float64)) bool {
+	a := s.on.(*contrastGP)
+	n, k, part := a.n, a.k, 1-1/float64(a.k)
+	if !a.moved {
+		if _, ok := a.Cover(make([]float64, n*k), s.Cur.Gamma); !ok {
+			return false
+		}
+		a.Accept()
+	}
+	clear(w)
+	own, scaled, square := make([]float64, n*n), make([]float64, n*n), make([]float64, n*n)
+	gamma, curve := make([]float64, n), make([]float64, n)
+	for c := range k {
+		v := a.cur.class(c, n)
+		classOf(gamma, s.Cur.Gamma, c)
+		classOf(curve, s.Cur.Tg, c)
+		for i, g := range gamma {
+			curve[i] -= part * g
+			for j, x := range v[i*n : (i+1)*n] {
+				own[i*n+j] = -g * x * gamma[j]
+				scaled[i*n+j] = x * curve[i]
+			}
+			own[i*n+i] += g
+		}
+		class(c, own)
+		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(v, n, n), dense.General(scaled, n, n), 0, dense.General(square, n, n))
+		for i, g := range gamma {
+			for j, x := range v[i*n : (i+1)*n] {
+				w[i*n+j] += own[i*n+j] + g*square[i*n+j]*gamma[j] - g*x*curve[j] - curve[i]*x*gamma[j]
+			}
+			w[i*n+i] += curve[i]
+		}
+		if a.crew.Halt.Stopped() {
+			return false
+		}
+	}
+	for i := range gamma {
+		gamma[i] = floats.Sum(s.Cur.Gamma[i*k:(i+1)*k]) / float64(k)
+	}
+	if !a.fac.Factor(a.c, n, gamma) {
+		return false
+	}
+	a.fac.Expand(&a.exp, a.c, n)
+	a.fac.Covariance(own, &a.exp) // (C⁻¹ + Γ̄)⁻¹
+	dense.FillUpper(own, n)
+	for i, g := range gamma {
+		for j, x := range own[i*n : (i+1)*n] {
+			w[i*n+j] += g * x * gamma[j]
+		}
+		w[i*n+i] -= g
+	}
+	return true
 }
 
 // Covariance returns that of the prior, both triangles.

@@ -262,6 +262,27 @@ func (s *Sites) follow(p *problemState) {
 	s.stale()
 }
 
+// StartAt makes the sites those with the given γ, and a about the means m.
+func (s *Sites) StartAt(gamma, a, m []float64) {
+	copy(s.Cur.Gamma, gamma)
+	copy(s.Cur.A, a)
+	copy(s.Cur.M, m)
+	s.Fresh, s.Batched, s.Started, s.free, s.Proof = false, false, false, false, Proof{}
+}
+
+// Promise returns about how many nats the current state, which is evaluated, lacks, +Inf where the
+// base does not know. The error is that of a crew that is halted.
+func (s *Sites) Promise() (float64, error) {
+	p, ok := s.on.(prover)
+	if !ok {
+		return math.Inf(1), nil
+	}
+	if err := s.refine(); err != nil {
+		return 0, err
+	}
+	return p.decrement(), nil
+}
+
 // Block implements Algebra.
 func (s *Sites) Block(batch []int) error {
 	b, ok := s.on.(blocker)
