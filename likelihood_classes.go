@@ -25,7 +25,7 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 //
 // Runs end by Gap: without a Solver.Goal, a GLM of more than two classes at 2e-6 nats. GapBound of
 // a GLM is proved for Gaussians of any covariance, OverLargerFamily: it includes what q loses by
-// its independent classes, and is about twice that at the end. It is +Inf before Gap is 0.05 nats,
+// its independent classes, and is about twice that at the end. It is +Inf before Gap is 0.001 nats,
 // of more than 3000 weights, and of a GP.
 //
 // A fit of a GLM takes about 160 K D² bytes, 12 (K D)² more for the proof of up to 3000 weights,

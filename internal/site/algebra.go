@@ -583,16 +583,20 @@ func (p *Problem) aim() bool {
 	return p.aimed
 }
 
-// departMany leaves a base without sites, whose variances may be wide, for the sites that its means
-// alone want, and reports whether it did.
+// departMany leaves a base without sites, whose variances may be wide, for the sites that the mode of
+// the means wants, if the mover finds that, or else its own means, and reports whether it did.
 func (p *Problem) departMany() bool {
 	x := &p.In.At
 	x.CopyFrom(&p.Cur.State)
 	clear(x.V)
 	x.Tol = p.tol
 	p.Evaluations++
-	if p.terms.Expect(x, p.index, p.Workers) != nil {
+	expect := func(x *term.State) bool { return p.terms.Expect(x, p.index, p.Workers) == nil }
+	if !expect(x) {
 		return false
+	}
+	if a, ok := p.Mover.(moder); ok {
+		a.mode(x, expect)
 	}
 	for i, g := range x.Tg {
 		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])

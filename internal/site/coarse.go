@@ -22,7 +22,7 @@ const (
 
 // coarsePrior is the tolerance of expectations under the prior, from where a first step gains far
 // more than their errors.
-const coarsePrior = 1e-6
+const coarsePrior = 1e-4
 
 // coarsen chooses the tolerance of the expectations of the next step, where the terms have several
 // latent values and the gap is known.

@@ -76,7 +76,7 @@ const (
 	contrastTol    = 1e-6
 	contrastPart   = 1e-3 // of the gap, which what P lacks may be
 	contrastRounds = 12   // from the last P,
-	contrastFirst  = 60   // and where there is none
+	contrastFirst  = 60   // and from that of equal classes
 )
 
 // Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
@@ -224,30 +224,33 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 }
 
 // solve makes p the solution of P_c = A_c + P_c(ΣP)⁻¹P_c, near enough, from the last P or, where
-// there is none, from that of equal classes.
+// there is none or rounds from it do not end, from that of equal classes: a P that is far too large
+// in some direction takes very many rounds to come back.
 func (a *contrast) solve() bool {
-	d, k := a.x.Cols, a.k
-	equal := func() { floats.ScaleTo(a.p, float64(k)/float64(k-1), a.grams) }
-	rounds, scales := contrastFirst, make([]float64, d)
 	if a.warm {
-		rounds = contrastRounds
 		copy(a.p, a.cur.p)
-	} else {
-		equal()
-	}
-	a.mix.Reset()
-	for range rounds {
-		if !a.rule() {
-			if !a.warm || a.crew.Halt.Stopped() {
-				return false
-			}
-			equal()
-			a.mix.Reset()
-			if !a.rule() {
-				return false
-			}
+		if done, _ := a.rounds(contrastRounds); done {
+			return true
 		}
-		most, square := 0.0, 0.0
+		if a.crew.Halt.Stopped() {
+			return false
+		}
+	}
+	floats.ScaleTo(a.p, float64(a.k)/float64(a.k-1), a.grams)
+	_, ok := a.rounds(contrastFirst)
+	return ok
+}
+
+// rounds takes so many rounds to the solution from p, and reports whether p then is near enough, and
+// whether it is of use.
+func (a *contrast) rounds(most int) (done, ok bool) {
+	d, k, scales := a.x.Cols, a.k, make([]float64, a.x.Cols)
+	a.mix.Reset()
+	for range most {
+		if !a.rule() {
+			return false, false
+		}
+		largest, square := 0.0, 0.0
 		x, r := a.mix.Next(len(a.w), false)
 		for c, at := 0, 0; c < k; c++ {
 			p, q := a.class(a.p, c), a.class(a.next, c)
@@ -260,24 +263,24 @@ func (a *contrast) solve() bool {
 						a.w[at] *= math.Sqrt2
 					}
 					off *= scale
-					most = max(most, math.Abs(off))
+					largest = max(largest, math.Abs(off))
 					square += off * off
 					at++
 				}
 			}
 		}
 		a.try.left = 0.5 * square
-		done := most <= contrastTol || a.warm && a.try.left <= contrastPart*a.gap
-		if !done && a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
+		if largest <= contrastTol || a.warm && a.try.left <= contrastPart*a.gap {
+			copy(a.p, a.next)
+			return true, true
+		}
+		if a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
 			copy(a.p, a.z)
 		} else {
 			copy(a.p, a.next)
 		}
-		if done {
-			break
-		}
 	}
-	return true
+	return false, true
 }
 
 // unpack stores the symmetric matrices of all classes in dst, whose lower triangles are in x, row

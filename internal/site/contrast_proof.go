@@ -26,7 +26,7 @@ const (
 	// contrastProof is the gap, in nats, from which on the bound is proved: again where the gap has
 	// fallen by contrastProofFall, until the bound is that of the family. A proof takes the time of
 	// several passes, and most of the first ones would be repeated.
-	contrastProof     = 0.05
+	contrastProof     = 1e-3
 	contrastProofFall = 0.05
 	contrastProofPart = 0.01
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -243,5 +244,64 @@ func TestCoupled(t *testing.T) {
 	delta := []float64{1, 1}
 	if inv := coupled(delta, []float64{0, 0}); inv != 0 || delta[0] != 0 || delta[1] != 0 {
 		t.Errorf("no curvature has δ %v and 1/Σδ %v", delta, inv)
+	}
+}
+
+// The mode has no slope, and a value above that of the base.
+func TestContrastMode(t *testing.T) {
+	l := classProblem(rand.New(rand.NewPCG(5, 1)), 200, 4, 4)
+	l.Terms.Weight = make([]float64, 200)
+	for i := range l.Terms.Weight {
+		l.Terms.Weight[i] = float64(i % 3)
+	}
+	s, err := NewContrastAlgebra(l, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, x := s.mover, &term.State{}
+	x.CopyFrom(&s.Cur)
+	clear(x.V)
+	looks := 0
+	value := func() float64 { // with the weights that the means tell: x is of full rank
+		sum := 0.0
+		for _, e := range x.E {
+			sum += e
+		}
+		return sum
+	}
+	expect := func(x *term.State) bool {
+		looks++
+		return l.Terms.Expect(x, nil, term.Crew{}) == nil
+	}
+	expect(x)
+	base := value()
+	a.mode(x, expect)
+	if !(value() > base) || looks > 30 {
+		t.Errorf("log p of %v after %d looks, and %v at the base", value(), looks, base)
+	}
+	// At the mode XᵀD1 = Λw, and so ½‖XᵀD1 − Λw‖² over the Hessian, at least Λ, is small.
+	d, k := l.X.Cols, l.Terms.K
+	r, gram := make([]float64, k*d), make([]float64, d*d)
+	a.gather(r, x.D1)
+	one := make([]float64, 200)
+	for i := range one {
+		one[i] = 1
+	}
+	l.X.AddGram(gram, one, nil, &design.Work{})
+	if !dense.Cholesky(gram, d) {
+		t.Fatal("rows of less than full rank")
+	}
+	w := make([]float64, k*d)
+	a.gather(w, x.M)
+	slope := 0.0
+	for c := range k {
+		dense.Potrs(gram, w[c*d:(c+1)*d])
+		for j, p := range l.Prior.Prec {
+			g := r[c*d+j] - p*w[c*d+j]
+			slope += 0.5 * g * g / p
+		}
+	}
+	if gain := value() - base; !(slope < 0.5*gain) {
+		t.Errorf("a slope of %v nats after a gain of %v", slope, gain)
 	}
 }

@@ -1,0 +1,101 @@
+package site
+
+import (
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+)
+
+// moder is a Mover that has a fast way to the mode of the means alone.
+type moder interface {
+	// mode moves the means of s, which has the base's, variances of 0 and expectations, near the
+	// mode of the posterior. It takes expectations by expect, which reports whether there are any.
+	mode(s *term.State, expect func(s *term.State) bool)
+}
+
+// A search for the mode takes so many steps, remembers some, and halves each so often until it rises
+// by a part of what its slope promises. It ends after a step of little gain, in part of all that was
+// gained: the mode is only a start.
+const (
+	pointSteps  = 60
+	pointMemory = 10
+	pointHalves = 10
+	pointRise   = 1e-4
+	pointEnough = 1e-3
+)
+
+// mode implements moder, by L-BFGS: the argmin of ½ Σ_c w_cᵀΛw_c − Σ log p(y_n|Xw). Its coordinates
+// are u_c = Lᵀw_c with LLᵀ = Λ + ½XᵀX, which is at least the Hessian of a class (Böhning, 1992).
+func (a *contrast) mode(s *term.State, expect func(s *term.State) bool) {
+	d, k := a.x.Cols, a.k
+	l, half, w := make([]float64, d*d), make([]float64, a.x.Rows), make([]float64, k*d)
+	for i := range half {
+		if half[i] = 0.5; a.of.Terms.Weight != nil {
+			half[i] *= a.of.Terms.Weight[i]
+		}
+	}
+	a.x.AddGram(l, half, nil, &design.Work{})
+	for j, p := range a.prec {
+		l[j*d+j] += p
+	}
+	if !dense.Cholesky(l, d) {
+		return
+	}
+	// look makes s the state at u, and returns the value and stores the gradient, both to be
+	// maximised.
+	look := func(grad, u []float64) (value float64, ok bool) {
+		copy(w, u)
+		dense.Trsm(blas.Right, blas.NoTrans, 1, dense.LowerTriangle(l, d), dense.General(w, k, d))
+		a.spread(s.M, w)
+		if !expect(s) {
+			return 0, false
+		}
+		a.gather(grad, s.D1)
+		value = floats.Sum(s.E)
+		for i, x := range w {
+			value -= 0.5 * a.prec[i%d] * x * x
+			grad[i] -= a.prec[i%d] * x
+		}
+		dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(grad, k, d))
+		return value, true
+	}
+	size := k * d
+	u, grad := make([]float64, size), make([]float64, size)
+	first, ok := look(grad, u)
+	value := first
+	var moves, turns [][]float64
+	for step := 0; ok && step < pointSteps; step++ {
+		dir := accel.Ascent(grad, moves, turns)
+		slope, length, at := floats.Dot(dir, grad), 1.0, 0.0
+		next, turn := make([]float64, size), make([]float64, size)
+		for range pointHalves {
+			floats.AddScaledTo(next, u, length, dir)
+			at, ok = look(turn, next)
+			if ok = ok && at >= value+pointRise*length*slope; ok {
+				break
+			}
+			length /= 2
+		}
+		if !ok {
+			break
+		}
+		gain := at - value
+		floats.AddScaledTo(u, next, -1, u) // the move
+		floats.AddScaledTo(grad, grad, -1, turn)
+		if floats.Dot(u, grad) > 0 {
+			moves, turns = append(moves, u), append(turns, grad)
+		}
+		if len(moves) > pointMemory {
+			moves, turns = moves[1:], turns[1:]
+		}
+		if u, grad, value = next, turn, at; gain <= pointEnough*(value-first) {
+			return
+		}
+	}
+	look(grad, u)
+}
+
+var _ moder = (*contrast)(nil)
