@@ -57,7 +57,7 @@ func TestClasses(t *testing.T) {
 	if n := len(m.Summary(post).Rows); n != 9 {
 		t.Errorf("a summary of %d rows, want 9", n)
 	}
-	if s := m.String(); !strings.Contains(s, "scores of 3 classes") {
+	if s := m.String(); !strings.Contains(s, "a score for each of 3 classes") {
 		t.Error(s)
 	}
 	a, err := p.Predict(map[string]any{"length": 4.5, "width": 0})

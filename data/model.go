@@ -465,7 +465,7 @@ func (m *Model) String() string {
 	fmt.Fprintf(&b, "%s, %s", plural(rows, "row"), plural(features, "column"))
 	switch {
 	case m.classes():
-		fmt.Fprintf(&b, "; weights are of the scores of %d classes", len(m.Labels))
+		fmt.Fprintf(&b, "; a score for each of %d classes", len(m.Labels))
 	case len(m.Labels) == 2:
 		fmt.Fprintf(&b, "; weights are of the log odds of %s", csvQuote(m.Labels[1]))
 	}

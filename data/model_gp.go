@@ -15,8 +15,7 @@ const denseRows = 3000
 // ForGP; s is as for GP.Fit. Learned is nil if opt is.
 //
 // The error is one of ForGP, or one of Fit or Learn of the Gaussian process. It wraps ErrParam as
-// well if hyper-parameters are to be learned from an outcome of several classes, which is not
-// there yet: a nil opt fits the kernel as it is.
+// well if an outcome of several classes has more than 3,000 rows.
 func (m *Model) FitGP(
 	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver,
 	opt *pgsvi.LearnOptions,
@@ -25,12 +24,12 @@ func (m *Model) FitGP(
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if m.classes() && opt != nil {
-		return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process does not learn its kernel "+
-			"from an outcome of several classes; without learning (-learn=false) it is fitted "+
-			"with the kernel as it is: %w", pgsvi.ErrParam)
-	}
 	if len(m.Y) > denseRows {
+		if m.classes() {
+			return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process of %d rows and %d "+
+				"classes; with classes it takes at most %d rows: fit a linear model of smooth "+
+				"terms, s(x), or fewer rows: %w", len(m.Y), len(m.Labels), denseRows, pgsvi.ErrParam)
+		}
 		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
 		if err != nil {
 			return nil, nil, nil, err

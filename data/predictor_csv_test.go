@@ -146,8 +146,12 @@ func TestFitGP(t *testing.T) {
 		}
 	}
 	classes := mustModel(t, tableOf(t, flowers(30, "rose", "lily", "iris")), "kind ~ length")
-	if _, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil,
-		&pgsvi.LearnOptions{}); !errors.Is(err, pgsvi.ErrParam) {
-		t.Errorf("a kernel learned from classes: %v", err)
+	_, _, learned, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, &pgsvi.LearnOptions{})
+	if err != nil || len(learned.Params) != 2 {
+		t.Errorf("a kernel learned from classes: %v, %v", learned, err)
+	}
+	classes = mustModel(t, tableOf(t, flowers(denseRows+3, "rose", "lily", "iris")), "kind ~ length")
+	if _, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil); !errors.Is(err, pgsvi.ErrParam) {
+		t.Errorf("%d rows of classes: %v", denseRows+3, err)
 	}
 }

@@ -229,7 +229,7 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// TestClassesGP fits a Gaussian process of three labels, which learns nothing.
+// TestClassesGP fits a Gaussian process of three labels, and learns its kernel.
 func TestClassesGP(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("size,kind\n")
@@ -241,10 +241,14 @@ func TestClassesGP(t *testing.T) {
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if status, _, stderr := run(t, "gp", path); status != 1 || !strings.Contains(stderr, "-learn=false") {
-		t.Errorf("gp that learns: %d %s", status, stderr)
+	status, fixed, stderr := run(t, "gp", "-learn=false", path)
+	if status != 0 {
+		t.Fatalf("gp: %d %s%s", status, fixed, stderr)
 	}
-	status, out, stderr := run(t, "gp", "-learn=false", "-o", model, path)
+	status, out, stderr := run(t, "gp", "-o", model, path)
+	if is, was := value(t, out, "neg_elbo"), value(t, fixed, "neg_elbo"); !(is < was) {
+		t.Errorf("−ELBO %v where it learns, %v where it does not", is, was)
+	}
 	if status != 0 || !strings.Contains(out, " gap_bound=+Inf") {
 		t.Fatalf("gp: %d %s%s", status, out, stderr)
 	}

@@ -209,11 +209,14 @@ func (a *contrastGP) decrement() float64 {
 }
 
 // The precisions are aimed at by so many conjugate gradients, and change by a factor of at most
-// e^−gpLess and 1 + gpMore.
+// e^−gpLess and 1 + gpMore. A precision of at most gpBound of that of the prior, which would be
+// less, is at its bound and left alone: under a wide prior most are, and would promise what they
+// cannot give.
 const (
 	gpPrecisions = 3
 	gpLess       = 3
 	gpMore       = 20
+	gpBound      = 1e-2
 )
 
 // aim implements aimer. The step of the means is that of contrast.aim, with C⁻¹ in place of Λ; the
@@ -285,10 +288,11 @@ func (a *contrastGP) precise(gamma []float64, s *term.State, c int) {
 			dst[i] = y
 		}
 	}
+	bound := make([]bool, n)
 	scaled := func() { // by the diagonal of V∘V
 		for i, y := range r {
 			d := v[i*n+i]
-			if z[i] = 0; d > 0 {
+			if z[i] = 0; d > 0 && !bound[i] {
 				z[i] = y / (d * d)
 			}
 		}
@@ -299,6 +303,7 @@ func (a *contrastGP) precise(gamma []float64, s *term.State, c int) {
 	square(r, z)
 	for i := range r {
 		r[i] += (t.common[i] - v[i*n+i]) / float64(k)
+		bound[i] = r[i] <= 0 && t.gamma[i*k+c]*a.c[i*n+i] <= gpBound
 	}
 	scaled()
 	copy(p, z)
