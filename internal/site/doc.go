@@ -40,11 +40,13 @@
 // A term may have K latent values, such as the scores of classes. Element n·K + k of a state is
 // then value k of term n; batches name terms, movers see elements. The covariance of the sites is
 // diagonal, and so is what they say of the curvature of a term. An aimer knows the rest: it says
-// where the means should go, and may say where the precisions should. Mixtures are then of (log γ,
-// m), and steps that need one latent value are not taken. The first step of a linear model is to the
-// sites at the mode of the means, found by L-BFGS without covariances (contrast_start.go).
-// Expectations are coarse far from the optimum (coarse.go), and a proof waits until the gap is small. There are two such bases, both contrast
-// mean fields: contrast of a linear model, and contrastGP of functions.
+// where the means should go, and may say where the precisions should. Mixtures are then of
+// (log γ, m), and steps that need one latent value are not taken.
+//
+// There are two such bases, both contrast mean fields: contrast of a linear model, and contrastGP
+// of functions. The first step of a linear model is to the sites at the mode of the means, found by
+// L-BFGS without covariances (contrast_start.go). Expectations are coarse far from the optimum
+// (coarse.go), and a proof waits until the gap is small (contrast_proof.go).
 //
 // # Steps
 //
