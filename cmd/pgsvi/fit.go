@@ -172,7 +172,7 @@ const mostPSIS = 1000
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
-	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, zip, zinb, hurdle, hurdlenb, weibull,\nlognormal, beta, softmax (default: by the outcome)")
+	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, zip, zinb, hurdle, hurdlenb, weibull,\nlognormal, beta, softmax (default: by the outcome); with weibull\nand lognormal, -y is a duration above y, right-censored")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")
@@ -230,9 +230,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 	}
 }
 
-// report returns what a fit says of itself.
+// report returns what a fit says of itself; a bound of which no proof is known is +Inf.
 func report(m *data.Model, res *pgsvi.Result) string {
-	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, res.GapBound)
+	line := fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, res.GapBound)
+	return strings.Replace(line, "gap_bound=NaN", "gap_bound=+Inf", 1)
 }
 
 // finish saves a model, and prints the line that ends a fit.
@@ -241,17 +242,17 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 	if err != nil {
 		return err
 	}
-	warnings, sds := res.Warnings, ""
-	if learned != nil {
-		line += fmt.Sprintf(" evaluations=%d", learned.Evaluations)
-		warnings = append(learned.Warnings, warnings...)
-		for _, q := range learned.Params {
-			if !q.Fixed {
-				sds += fmt.Sprintf(" %s=%.9g", m.ParamName(q.Name), q.Value)
-			}
+	if learned == nil { // one fit, at the hyper-parameters as they are
+		learned = &pgsvi.Learned{Evaluations: 1}
+	}
+	line += fmt.Sprintf(" evaluations=%d", learned.Evaluations)
+	sds := ""
+	for _, q := range learned.Params {
+		if !q.Fixed {
+			sds += fmt.Sprintf(" %s=%.9g", m.ParamName(q.Name), q.Value)
 		}
 	}
-	for _, w := range warnings {
+	for _, w := range slices.Concat(learned.Warnings, res.Warnings) {
 		fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
 	}
 	if err := c.save(out, p.SaveFile); err != nil {

@@ -301,3 +301,25 @@ func TestClasses(t *testing.T) {
 		t.Errorf("ELBOs %v of the same classes", elbo)
 	}
 }
+
+// TestLastLine checks that the last line of fit has the same keys, and no NaN, whether or not a
+// parameter is learned and a bound on the gap is known, as it is not of beta.
+func TestLastLine(t *testing.T) {
+	path := write(t, t.TempDir(), "shares.csv", "x,y\n1,0.1\n2,0.5\n3,0.9\n4,0.7\n")
+	const keys = "rows weights neg_elbo gap_bound loo khat evaluations seconds"
+	for _, flags := range [][]string{
+		{"-likelihood", "beta"}, {"-likelihood", "beta", "-learn=false"}, {}, {"-learn=false"},
+	} {
+		args := append([]string{"fit", "-formula", "y ~ x", path}, flags...)
+		status, out, stderr := run(t, args...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		last := strings.Fields(lines[len(lines)-1])
+		for i, field := range last {
+			last[i], _, _ = strings.Cut(field, "=")
+		}
+		got := strings.Join(last, " ")
+		if status != 0 || !strings.HasPrefix(got, keys) || strings.Contains(out, "NaN") {
+			t.Errorf("%q: %d %s%s", flags, status, out, stderr)
+		}
+	}
+}
