@@ -28,7 +28,8 @@
 //   - row files of data.RowWriter: binary, with checksums; any part of them can be read, so that
 //     one file may be split. They are many times faster than text;
 //   - Parquet (by its first bytes): columns of numbers, the last of which is the response;
-//   - CSV (.csv, .csv.gz): as data.ReadCSV reads it, the response in the last column;
+//   - CSV (.csv, .csv.gz): as data.ReadCSV reads it, the response in the last column. Only the
+//     first line of a file that is not blank may have names; another is an error, or skipped;
 //   - other files are LIBSVM, and of documents lda-c.
 //
 // Text may be packed by gzip. A file of text, a Parquet file, and a row file that is not local is

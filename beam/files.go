@@ -188,7 +188,8 @@ func (a *adding) read(ctx context.Context, b blocks, p *part,
 			}
 			r = bufio.NewReaderSize(damaged{z}, 1<<16)
 		}
-		t := &textReader{in: r, parse: a.parser(b.Path), add: a, block: b, part: p}
+		t := &textReader{in: r, parse: a.parser(b.Path), add: a, block: b, part: p,
+			most: linesOfChunk}
 		return a.cut(t.rows, add)
 	})
 }

@@ -81,8 +81,11 @@ type textReader struct {
 	block blocks
 	part  *part // counts what is skipped
 
+	most  int    // lines of a chunk
 	line  int    // lines before the chunk
-	model []byte // a line of CSV with numbers, to compare others with
+	begun bool   // a line of CSV that is not blank was met: no other may have names
+	model []byte // that a line of CSV is read behind: the one with names, or one of numbers
+	names bool   // model has names
 	chunk []byte
 	ends  []int // of the lines in chunk
 }
@@ -114,7 +117,7 @@ func (t *textReader) rows(yield func(pgsvi.Row, error) bool) {
 // next reads the lines of a chunk, and reports whether they are the last.
 func (t *textReader) next() (end bool, err error) {
 	t.chunk, t.ends = t.chunk[:0], t.ends[:0]
-	for len(t.ends) < linesOfChunk && len(t.chunk) < bytesOfChunk {
+	for len(t.ends) < t.most && len(t.chunk) < bytesOfChunk {
 		start := len(t.chunk)
 		for {
 			b, err := t.in.ReadSlice('\n')
@@ -143,11 +146,12 @@ func (t *textReader) next() (end bool, err error) {
 
 // parseChunk returns the rows of the chunk. Where it is wrong, each line is parsed on its own.
 func (t *textReader) parseChunk() ([]pgsvi.Row, error) {
-	rows, err := t.parseLines(0, len(t.ends), 0)
-	if err == nil {
-		return rows, nil
+	if !t.begun || t.model != nil {
+		if rows, err := t.parseLines(0, len(t.ends), min(t.line, 1)); err == nil {
+			return rows, nil
+		}
 	}
-	rows = rows[:0:0]
+	var rows []pgsvi.Row
 	for i := range t.ends {
 		some, err := t.parseLines(i, i+1, t.line+i)
 		if err == nil {
@@ -158,6 +162,7 @@ func (t *textReader) parseChunk() ([]pgsvi.Row, error) {
 		if !ok || t.part.Skipped >= t.add.Skip {
 			return rows, err
 		}
+		t.begun = t.parse.csv
 		t.part.Skipped++
 		t.part.First = first(t.part.First, f)
 	}
@@ -173,23 +178,40 @@ func (t *textReader) parseLines(from, to, before int) ([]pgsvi.Row, error) {
 	}
 	lines := t.chunk[start:t.ends[to-1]]
 	model := t.model
-	if model != nil && before > 0 {
-		before--
+	empty := before
+	if model != nil && empty > 0 {
+		empty--
 	}
-	rows, err := t.parse.parse(io.MultiReader(&emptyLines{before}, bytes.NewReader(model),
+	rows, err := t.parse.parse(io.MultiReader(bytes.NewReader(model), &emptyLines{empty},
 		bytes.NewReader(lines)))
 	if errors.Is(err, pgsvi.ErrEmpty) {
-		return nil, nil
+		return nil, t.noRows(lines, before)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if model != nil {
+	if model != nil && !t.names {
 		rows = rows[1:]
-	} else if t.parse.csv && len(rows) > 0 {
-		t.model = modelLine(rows[0])
+	}
+	if t.parse.csv && (model == nil || t.names) && len(rows) > 0 {
+		t.model, t.names, t.begun = modelLine(rows[0]), false, true
 	}
 	return rows, nil
+}
+
+// noRows takes lines without rows, with so many lines before them: they are blank, or the first of
+// a file of CSV that has names. Another one with names is an error.
+func (t *textReader) noRows(lines []byte, before int) error {
+	lines = bytes.TrimSpace(bytes.TrimPrefix(lines, []byte("\ufeff")))
+	if !t.parse.csv || t.model != nil || len(lines) == 0 {
+		return nil
+	}
+	if t.begun {
+		return fmt.Errorf("pgsvi: line %d has names, which only the first line of a file may have: %w",
+			before+1, pgsvi.ErrNotFinite)
+	}
+	t.model, t.names, t.begun = append(bytes.Clone(lines), '\n'), true, true
+	return nil
 }
 
 // modelLine returns a line of CSV with as many fields as a row has.

@@ -60,7 +60,7 @@ func open(context.Context) (in *input, err error) {
 		}
 	}
 	if err != nil {
-		return nil, err
+		return in, err
 	}
 	defer f.Close()
 	in.cols = max(f.Cols(), in.cols)
