@@ -26,6 +26,7 @@ func TestEncoderColumns(t *testing.T) {
 		"no header": {"1,2,0\n3,4,7\n5,5,1\n", []Column{Outcome("y")}, []string{"x1", "x2"}, []float64{1, 2, 3, 4, 5, 5}, []float64{0, 7, 1}, nil},
 		"dropped": {"1,?,0\n3,4,1\n5,6,7\n8,9,3\n", []Column{Outcome("y"), Number("x2").Drop()},
 			[]string{"x1", "x2"}, []float64{3, 4, 5, 6, 8, 9}, []float64{1, 7, 3}, nil},
+		"named like it":       {"x1,b,y\n1,2,3\n2,5,6\n3,8,0\n", []Column{Outcome("y"), Number("x1")}, []string{"x1", "b"}, []float64{1, 2, 2, 5, 3, 8}, []float64{3, 6, 0}, nil},
 		"nameless":            {",b,y\n1,2,3\n4,5,6\n7,8,0\n", []Column{Outcome("y"), Skip("x1")}, []string{"b"}, []float64{2, 5, 8}, []float64{3, 6, 0}, nil},
 		"category of numbers": {"a,y\n10,1\n9,2\n10,3\n", []Column{Outcome("y"), Category("a")}, []string{"a=9"}, []float64{0, 1, 0}, []float64{1, 2, 3}, nil},
 		"positive":            {"a,y\n1,no\n2,yes\n", []Column{Outcome("y").Positive("no")}, []string{"a"}, []float64{1, 2}, []float64{1, -1}, []string{"yes", "no"}},

@@ -117,6 +117,7 @@ type record struct {
 type scanner struct {
 	format  Format
 	names   []string
+	bare    []bool // columns to which the first line gives no name
 	place   map[string]int
 	rec     record
 	text    *bufio.Reader
@@ -319,6 +320,7 @@ func (s *scanner) header() error {
 		}
 		s.place[name] = j
 		s.names = append(s.names, name)
+		s.bare = append(s.bare, named && rec[j] == "")
 	}
 	s.rec.cells = make([]cell, len(s.names))
 	if !named {

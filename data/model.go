@@ -442,13 +442,16 @@ func (m *Model) ParamName(name string) string {
 
 // ForGP returns the likelihood of a Gaussian process of X and Y, where nil is as in Options. The
 // error wraps ErrParam if the formula has what a Gaussian process does without: groups, curves,
-// products, offsets, weights.
+// products, offsets, weights; and ErrEmpty if it has no column.
 func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	for _, t := range m.design.Terms {
 		if t.Kind != productTerm || len(t.Columns) > 1 {
 			return nil, fmt.Errorf("pgsvi: %s in the formula of a Gaussian process, which finds curves and interactions by itself: name the columns alone, as in y ~ a + b: %w",
 				t.Text, pgsvi.ErrParam)
 		}
+	}
+	if len(m.Names) == 0 {
+		return nil, fmt.Errorf("pgsvi: a Gaussian process of no column; name one at least, as in y ~ a: %w", pgsvi.ErrEmpty)
 	}
 	if m.Offset != nil || m.Weights != nil || m.Trials != nil {
 		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised linear models, not of Gaussian processes: %w", pgsvi.ErrParam)

@@ -897,3 +897,29 @@ func BenchmarkPredict(b *testing.B) {
 		}
 	}
 }
+
+// A column without a name that numbers the rows is left out, and the table says why. One that is
+// named as such a column would be has to be decided about.
+func TestColumnWithoutName(t *testing.T) {
+	for name, want := range map[string]string{"": "no name, and the numbers of the rows", "x1": ""} {
+		var b strings.Builder
+		b.WriteString(name + ",a,y\n")
+		for i := range 80 {
+			fmt.Fprintf(&b, "%d,%g,%g\n", i, math.Sin(float64(i)), math.Cos(float64(3*i)))
+		}
+		m, err := tableOf(t, b.String()).Model("y ~ .")
+		if want == "" {
+			if err == nil || !strings.Contains(err.Error(), `"x1"`) {
+				t.Errorf("a column named x1: %v", err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(m.Names, []string{"a"}) || !strings.Contains(m.String(), want) {
+			t.Errorf("a column without a name: %v, %v", err, m)
+		}
+	}
+	m := mustModel(t, tableOf(t, "y\n1.5\n2.5\n0.5\n"), "y ~ 1")
+	if _, err := m.ForGP(nil); !errors.Is(err, pgsvi.ErrEmpty) {
+		t.Errorf("a Gaussian process of no column: %v", err)
+	}
+}

@@ -185,6 +185,11 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 		switch {
 		case use != nil && !used[p.name]:
 			specs[j] = &spec{Name: p.name, Kind: kindSkip, why: "not in the formula"}
+			// . leaves out what would be skipped in any case
+			alone := &spec{Name: p.name}
+			if why, _ := t.review(j, alone); alone.Kind == kindSkip && why != "" {
+				specs[j].why = why
+			}
 			continue
 		case specs[j] == nil:
 			specs[j] = &spec{Name: p.name}

@@ -182,7 +182,7 @@ func (t *Table) profile(f Format) error {
 			most = min(mostTexts, max(fewestTexts, allTexts/len(rec.cells)))
 			j := len(t.profiles)
 			p := newProfile(s.names[j], most)
-			p.nameless = s.format.Header == FirstLineNames && p.name == fmt.Sprint("x", j+1)
+			p.nameless = j < len(s.bare) && s.bare[j]
 			p.skip(t.rows)
 			t.profiles = append(t.profiles, p)
 		}
