@@ -60,6 +60,9 @@ type Format struct {
 	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" finds it out, by a byte order mark and
 	// by what is valid.
 	Encoding string `json:"encoding,omitempty"`
+	// Ragged takes a line with too few or too many fields for a row with an error of its own, where
+	// a Predictor answers row by row. Otherwise such a line is an error of the table.
+	Ragged bool `json:"ragged,omitempty"`
 	// Mark is true if a byte order mark was found. Readers ignore it.
 	Mark bool `json:"mark,omitempty"`
 
@@ -111,6 +114,7 @@ const (
 type record struct {
 	row, line int // from 0 and from 1
 	cells     []cell
+	fault     error // of a line without the right number of fields; the cells are empty
 }
 
 // A scanner reads the records of a table one after the other.
@@ -389,10 +393,15 @@ func (s *scanner) next() (*record, error) {
 		}
 	}
 	s.rec.row++
-	s.rec.line = line
+	s.rec.line, s.rec.fault = line, nil
 	if len(fields) != len(s.names) {
-		return nil, fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line: %w",
+		clear(s.rec.cells)
+		s.rec.fault = fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line: %w",
 			line, plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+		if !s.format.Ragged {
+			return nil, s.rec.fault
+		}
+		return &s.rec, nil
 	}
 	for j, f := range fields {
 		s.rec.cells[j] = cell{s: f}

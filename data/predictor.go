@@ -180,7 +180,8 @@ func (p *Predictor) Predict(row any) (*Answer, error) {
 
 // Table predicts each row of a table: the sequence has an answer or an error for each, in their
 // order, with intervals of probability level, in (0, 1). Columns are found by their names. A row
-// with an error does not end the sequence. A failure of reading, a column that is not there or a
+// with an error does not end the sequence; so that one with too few fields does not, read the
+// table with Format.Ragged. A failure of reading, a column that is not there or a
 // level out of range does, by a last element whose Answer is nil; that of a row is not nil, and has
 // its place.
 func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
@@ -190,11 +191,17 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 			return
 		}
 		var w scratch
-		err := p.enc.each(t, (*column).neededByModel, func(rec *record) error {
-			a, err := p.answer(&w, rec.cells, level)
+		err := p.enc.records(t, (*column).neededByModel, func(rec *record) error {
+			var a *Answer
+			err := rec.fault
+			if err == nil {
+				if a, err = p.answer(&w, rec.cells, level); err != nil {
+					err = fmt.Errorf("pgsvi: line %d, %w", rec.line, err)
+				}
+			}
 			if err != nil {
 				a = &Answer{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Outcome: math.NaN(), LogProb: math.NaN()}
-				err = t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
+				err = t.named(err)
 			}
 			a.Row, a.Line = rec.row, rec.line
 			if !yield(a, err) {

@@ -108,6 +108,32 @@ func TestWriteClasses(t *testing.T) {
 	}
 }
 
+// TestRagged answers the lines around one with too few fields and one with too many, which have
+// errors of their own. A fit refuses such a table, and so does reading it as it is by default.
+func TestRagged(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(200, 1)), "spent ~ age")
+	_, p := mustFit(t, m, nil)
+	text := "age,spent\n30,1\n40\n50,2,3\n60,4\n"
+	table, err := Format{Ragged: true}.Read(strings.NewReader(text), "rows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	rows, failed, err := p.WriteCSV(&b, table, 0.9)
+	lines := strings.Split(b.String(), "\n")
+	if err != nil || rows != 4 || failed != 2 || !strings.Contains(lines[2], "line 3 has 1 field, want 2") ||
+		!strings.Contains(lines[3], "line 4 has 3 fields, want 2") || strings.Contains(lines[4], "error") {
+		t.Errorf("%d rows, %d with errors, %v\n%s", rows, failed, err, b.String())
+	}
+	if _, err := table.Model("spent ~ age", Number("age").Impute(),
+		Outcome("spent").Quantity().Drop()); !errors.Is(err, pgsvi.ErrShape) {
+		t.Errorf("a model of lines that are no rows: %v", err)
+	}
+	if _, err := Read(strings.NewReader(text), "rows"); !errors.Is(err, pgsvi.ErrShape) {
+		t.Errorf("by default: %v", err)
+	}
+}
+
 // TestFitGP checks that a model of few rows is a pgsvi.GP, one of many a pgsvi.SparseGP, each with
 // and without learning.
 func TestFitGP(t *testing.T) {

@@ -61,6 +61,16 @@ func (e *Encoder) missingNames(gone, there []string) error {
 // each calls f for every row of a table, with its cells in the order of state.Columns. Columns are
 // found by their names. It is an error if one of those in need is not there.
 func (e *Encoder) each(t *Table, need func(*column) bool, f func(rec *record) error) error {
+	return e.records(t, need, func(rec *record) error {
+		if rec.fault != nil {
+			return t.named(rec.fault)
+		}
+		return f(rec)
+	})
+}
+
+// records is each, where a record may have a fault.
+func (e *Encoder) records(t *Table, need func(*column) bool, f func(rec *record) error) error {
 	m := &arranger{e: e, need: need}
 	if err := m.match(t.Columns()); err != nil {
 		return t.named(err)
@@ -103,7 +113,7 @@ func (m *arranger) match(names []string) error {
 }
 
 func (m *arranger) arrange(rec *record) *record {
-	m.out.row, m.out.line = rec.row, rec.line
+	m.out.row, m.out.line, m.out.fault = rec.row, rec.line, rec.fault
 	for j, k := range m.from {
 		if k < 0 || k >= len(rec.cells) {
 			m.out.cells[j] = cell{kind: absentCell}

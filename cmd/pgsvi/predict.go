@@ -17,7 +17,7 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil {
 			return err
 		}
-		t, err := data.ReadFile(args[1])
+		t, err := data.Format{Ragged: true}.ReadFile(args[1])
 		if err != nil {
 			return err
 		}
