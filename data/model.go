@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -27,7 +29,8 @@ type Model struct {
 	enc    *Encoder
 	design *design
 	y      *column
-	counts bool // the outcomes are whole numbers that are not negative
+	table  *Table // that the rows are of
+	counts bool   // the outcomes are whole numbers that are not negative
 }
 
 // Model returns the model that a formula such as
@@ -68,7 +71,7 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 		return nil, err
 	}
 	d.compile()
-	m := &Model{Formula: f, enc: e, design: d, y: e.column(f.Outcome)}
+	m := &Model{Formula: f, enc: e, design: d, y: e.column(f.Outcome), table: t}
 	if m.Data, err = e.data(t, d); err != nil {
 		return nil, err
 	}
@@ -326,7 +329,33 @@ func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, er
 	if err != nil {
 		return nil, err
 	}
-	return pgsvi.NewGLM(m.X, m.Y, lik, opt)
+	glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
+	return glm, m.Locate(err)
+}
+
+// Locate returns err, an error of pgsvi.NewGLM or another model of X and Y, with the line and the
+// column of the outcome that the likelihood refuses, which it knows by its row. Any other error is
+// returned as it is. GLM and FitGP do so by themselves.
+func (m *Model) Locate(err error) error {
+	var row int
+	if !errors.Is(err, pgsvi.ErrLabel) || m.table == nil || m.Trials != nil {
+		return err
+	}
+	if n, _ := fmt.Sscanf(err.Error(), "pgsvi: row %d:", &row); n != 1 || row >= len(m.Kept) {
+		return err
+	}
+	line := 0
+	if e := m.table.scan(func(rec *record) error {
+		if rec.row < m.Kept[row] {
+			return nil
+		}
+		line = rec.line
+		return errStop
+	}); line == 0 {
+		return errors.Join(err, e)
+	}
+	text := strings.TrimPrefix(sentinel.Plain(err), fmt.Sprintf("row %d: ", row))
+	return m.table.named(fmt.Errorf("pgsvi: line %d, column %s: %s: %w", line, csvQuote(m.y.Name), text, pgsvi.ErrLabel))
 }
 
 // Options returns the likelihood and the options of the GLM of the formula, those given completed:

@@ -32,13 +32,13 @@ func (m *Model) FitGP(
 		}
 		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, nil, m.Locate(err)
 		}
 		return fitOrLearn(ctx, s, opt, g.Fit, g.Learn)
 	}
 	g, err := pgsvi.NewGP(m.X, m.Y, k, lik, nil)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, m.Locate(err)
 	}
 	return fitOrLearn(ctx, s, opt, g.Fit, g.Learn)
 }

@@ -923,3 +923,16 @@ func TestColumnWithoutName(t *testing.T) {
 		t.Errorf("a Gaussian process of no column: %v", err)
 	}
 }
+
+// An outcome that the likelihood refuses is named by its line and column.
+func TestOutcomeRefused(t *testing.T) {
+	m := mustModel(t, tableOf(t, "x,y\n1,2\n2,\n3,0\n\n4,-3\n5,1\n"), "y ~ x", Outcome("y").Quantity().Drop())
+	_, err := m.GLM(pgsvi.Poisson{}, nil)
+	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `line 6, column "y": y = -3, and Poisson wants`) {
+		t.Error(err)
+	}
+	_, _, _, err = m.FitGP(context.Background(), pgsvi.SquaredExp{}, pgsvi.Poisson{}, nil, nil)
+	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `line 6, column "y"`) {
+		t.Error(err)
+	}
+}

@@ -311,6 +311,9 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return a, p.score(a, at, cells)
 	}
 	at.Latent(w.lo[:], w.hi[:])
+	if math.IsNaN(w.lo[0]) || math.IsInf(w.lo[0], 0) || math.IsNaN(w.hi[0]) || math.IsInf(w.hi[0], 0) {
+		return nil, p.tooLarge(w)
+	}
 	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0], nil}
 	if p.labels() {
 		a.Label = p.label()
@@ -328,6 +331,21 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	}
 	a.Lo, a.Hi = w.lo[0], w.hi[0]
 	return a, p.score(a, at, cells)
+}
+
+// tooLarge is the error of a row that has no latent value.
+func (p *Predictor) tooLarge(w *scratch) error {
+	at, most := -1, 0.0
+	for k, v := range w.row.val {
+		if math.Abs(v) > most {
+			at, most = w.row.ind[k], math.Abs(v)
+		}
+	}
+	if at < 0 {
+		return fmt.Errorf("no prediction, as the posterior is not finite: %w", pgsvi.ErrNotFinite)
+	}
+	return fmt.Errorf("a value is too large to predict by: %s, in the units of the model, is %.3g: %w",
+		csvQuote(p.design.names[at]), most, pgsvi.ErrNotFinite)
 }
 
 // classesOf returns the number of classes that a posterior predicts, or 0.

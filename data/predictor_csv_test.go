@@ -108,6 +108,16 @@ func TestWriteClasses(t *testing.T) {
 	}
 }
 
+// TestTooLarge names the feature that is too large for a prediction.
+func TestTooLarge(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(200, 1)), "spent ~ age")
+	_, p := mustFit(t, m, nil)
+	_, err := p.Predict(map[string]any{"age": 1e308})
+	if !errors.Is(err, pgsvi.ErrNotFinite) || !strings.Contains(err.Error(), `"age"`) {
+		t.Error(err)
+	}
+}
+
 // TestRagged answers the lines around one with too few fields and one with too many, which have
 // errors of their own. A fit refuses such a table, and so does reading it as it is by default.
 func TestRagged(t *testing.T) {

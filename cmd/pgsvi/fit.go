@@ -194,7 +194,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		}
 		glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
 		if err != nil {
-			return err
+			return m.Locate(err)
 		}
 		s, done := c.progress(*l.goal)
 		defer done()
