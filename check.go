@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/loo"
 	"github.com/pgsvi/pgsvi/internal/memory"
@@ -156,6 +157,13 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 		logp, _ := predictiveLogProb(lik, y, m, v)
 		return logp
 	}}
+}
+
+// classLogProb returns log p(y) under independent scores of means m and variances v.
+func classLogProb(y float64, m, v []float64) float64 {
+	r := classRow{pi: make([]float64, len(m)), d2: make([]float64, len(m))}
+	r.lse, _ = expect.SoftmaxExpect(m, v, r.pi, r.d2)
+	return r.logProb(int(y), m)
 }
 
 // looRows leaves out the rows of l under a Gaussian of the weights less those of the prior.
@@ -595,8 +603,12 @@ func (g *GLM) fits(q *GLMPosterior) error {
 	switch {
 	case q == nil:
 		return fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
-	case q.Dim() != g.dim() || q.opt.Intercept != g.opt.Intercept:
-		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), the model %d (%t): %w", q.Dim(), q.opt.Intercept, g.dim(), g.opt.Intercept, ErrParam)
+	case q.Dim() != g.dim()*g.lin.Terms.Latents() || q.opt.Intercept != g.opt.Intercept:
+		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), the model %d (%t): %w",
+			q.Dim(), q.opt.Intercept, g.dim()*g.lin.Terms.Latents(), g.opt.Intercept, ErrParam)
+	case latentsOf(q.lik) != g.lin.Terms.Latents():
+		return fmt.Errorf("pgsvi: the posterior has %d classes, the model %d: %w",
+			latentsOf(q.lik), g.lin.Terms.Latents(), ErrParam)
 	}
 	if c, ok := q.cov.(*gauss.Dual); ok && !c.Prior.Equal(&g.lin.Prior) {
 		return fmt.Errorf("pgsvi: the posterior has another prior than the model: %w", ErrParam)
@@ -608,6 +620,9 @@ func (g *GLM) fits(q *GLMPosterior) error {
 // g. q may come from a stream or a file. If its covariance is full, with at most as many weights
 // as rows, g may hold some of the rows only.
 //
+// Of a Softmax with K classes and D weights a class it takes 16 (K D)² bytes. How P_c couples the
+// classes of a row is taken from that row alone: LOO.Err has a tenth of what each row changes.
+//
 // The error wraps
 //   - ErrParam if q is nil or over other weights than g;
 //   - ErrEmpty if g has no rows;
@@ -616,9 +631,6 @@ func (g *GLM) fits(q *GLMPosterior) error {
 //   - ErrNotFinite if a row that is left out has no log-probability;
 //   - ErrMemory.
 func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
-	if err := oneLatent(likOf(g.lin.Terms), "LOO"); err != nil {
-		return nil, err
-	}
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
@@ -627,6 +639,10 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 	}
 	if c, ok := q.cov.(*gauss.Dual); ok && c.X.Rows != g.Len() {
 		return nil, fmt.Errorf("pgsvi: a posterior of %d rows and more weights, for a model of %d: %w", c.X.Rows, g.Len(), ErrParam)
+	}
+	if classes, ok := q.cov.(*gauss.Contrasts); ok {
+		r, err := loo.ClassRows(ctx, &g.lin, q.mean, classes, classLogProb)
+		return newLOO(r, g.lin.Terms, err)
 	}
 	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
 	return looRows(ctx, &g.lin, mean, q.cov)

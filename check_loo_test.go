@@ -739,3 +739,140 @@ func TestCheckSeeds(t *testing.T) {
 		t.Errorf("%d of %d cannot be checked", failed, seeds)
 	}
 }
+
+// What is predicted of a row that is left out is what a fit without it predicts: of the rows of
+// most influence, and some more.
+func TestClassesLOORefits(t *testing.T) {
+	x, y := irisClasses(t)
+	ctx := context.Background()
+	fit := func(x mat.Matrix, y []float64, loo bool) (*GLMPosterior, *LOO) {
+		g, err := NewGLM(x, y, Softmax{Classes: 3}, &GLMOptions{Intercept: true, PriorSD: 1, InterceptSD: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(ctx, &Solver{Goal: 1e-7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var l *LOO
+		if loo {
+			if l, err = g.LOO(ctx, post); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return post, l
+	}
+	post, l := fit(x, y, true)
+	inside := post.At(x).LogProb(nil, y)
+	order := make([]int, len(y))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, l.Influence[b]-l.Influence[a])) })
+	var sum, estimate, optimism float64
+	for k := range 20 {
+		i := order[k*k*(len(y)-1)/361]
+		rest, labels := leaveOut(x, y, i)
+		p, _ := fit(rest, labels, false)
+		want := p.Prob(nil, y[i], rowOf(x, i))[0]
+		want = math.Log(want)
+		diff := math.Abs(l.Pointwise[i] - want)
+		if !(diff <= 2.5*l.PointErr[i]+1e-4) {
+			t.Errorf("row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", i, l.Influence[i],
+				l.Pointwise[i], l.PointErr[i], want)
+		}
+		sum, estimate = sum+diff, estimate+l.PointErr[i]
+		optimism += math.Abs(inside[i] - want)
+	}
+	t.Logf("%v; of 20 rows off by %.2g, estimated %.2g; in sample %.2g", l, sum, estimate, optimism)
+	if !(sum <= 1.2*estimate) || !(sum < 0.1*optimism) {
+		t.Errorf("off by %.3g, estimated %.3g, in sample %.3g", sum, estimate, optimism)
+	}
+	if !(l.Parameters > 3 && l.Parameters < 15) || len(l.Unresolved) > 0 {
+		t.Errorf("%v, without %v", l, l.Unresolved)
+	}
+	// By class, from probabilities of rows that are left out.
+	bins, err := l.Cavity.CalibrationOf(1, y, 5)
+	if err != nil || len(bins.Bins) != 5 {
+		t.Errorf("%v, %v", bins, err)
+	}
+}
+
+// Two classes have the cavities of BernoulliLogit with twice the prior variance, and a weight is
+// that of as many rows, one of which is left out.
+func TestClassesLOOTwo(t *testing.T) {
+	x, y := irisClasses(t)
+	ctx := context.Background()
+	rows := []int{}
+	for i := 50; i < len(y); i++ {
+		rows = append(rows, i)
+	}
+	sub, labels := SelectRows(x, y, rows)
+	sign, weight := make([]float64, len(labels)), make([]float64, len(labels))
+	for i := range labels {
+		labels[i]--
+		sign[i], weight[i] = 2*labels[i]-1, 1+float64(i%3)
+	}
+	loo := func(y []float64, lik Likelihood, sd float64) *LOO {
+		g, err := NewGLM(sub, y, lik, &GLMOptions{Intercept: true, PriorSD: sd, InterceptSD: 10 * sd,
+			Weights: weight})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(ctx, &Solver{Goal: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := g.LOO(ctx, post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	two, one := loo(labels, Softmax{}, 1), loo(sign, BernoulliLogit{}, math.Sqrt2)
+	for i := range labels {
+		if !(math.Abs(two.Leverage[i]-one.Leverage[i]) < 1e-5) ||
+			!(math.Abs(two.Influence[i]-one.Influence[i]) < 1e-5) ||
+			!(math.Abs(two.Pointwise[i]-one.Pointwise[i]) < 2.5*(one.PointErr[i]+two.PointErr[i])) {
+			t.Errorf("row %d: leverage %v, influence %v, log p %v; of the logit %v, %v, %v ± %v", i,
+				two.Leverage[i], two.Influence[i], two.Pointwise[i],
+				one.Leverage[i], one.Influence[i], one.Pointwise[i], one.PointErr[i])
+		}
+	}
+	if !(math.Abs(two.ELPD-one.ELPD) < two.Err+one.Err && two.Err < 0.2) {
+		t.Errorf("%v, of the logit %v", two, one)
+	}
+}
+
+// The only row of a column is left to the prior.
+func TestClassesLOOAlone(t *testing.T) {
+	y := []float64{0, 1, 2, 0, 1, 2, 1}
+	x := mat.NewDense(len(y), 2, nil)
+	for i := range y {
+		x.Set(i, 0, 1)
+	}
+	x.Set(6, 1, 30)
+	ctx := context.Background()
+	fit := func(x mat.Matrix, y []float64) (*GLM, *GLMPosterior) {
+		g, err := NewGLM(x, y, Softmax{Classes: 3}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, post
+	}
+	g, post := fit(x, y)
+	l, err := g.LOO(ctx, post)
+	if err != nil || math.IsNaN(l.ELPD+l.Err) {
+		t.Fatalf("%v, %v", l, err)
+	}
+	rest, labels := leaveOut(x, y, 6)
+	_, without := fit(rest, labels)
+	want := math.Log(without.Prob(nil, y[6], rowOf(x, 6))[0])
+	if !(math.Abs(l.Pointwise[6]-want) < 2.5*l.PointErr[6]+1e-3) {
+		t.Errorf("log p %v ± %v, refitted %v", l.Pointwise[6], l.PointErr[6], want)
+	}
+}

@@ -412,7 +412,6 @@ func TestClassesRefused(t *testing.T) {
 	ctx, p, all := context.Background(), post.At(x), make([]float64, len(y))
 	for name, f := range map[string]func() error{
 		"PSIS":            func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
-		"LOO":             func() error { _, err := g.LOO(ctx, post); return err },
 		"PredictiveCheck": func() error { _, err := g.PredictiveCheck(ctx, nil, post, 0); return err },
 		"Objective":       func() error { _, err := g.Objective(); return err },
 		"CertifyScale":    func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },

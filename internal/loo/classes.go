@@ -1,0 +1,537 @@
+package loo
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// classCavities are terms of K latent values, of which contrasts alone count, under a Gaussian by
+// contrast mean field. With H_n = −∂²E_n/∂m∂mᵀ, a_n = ∂E_n/∂m and G the matrix by which the means
+// move, the inverse of the prior precision and all H_n, the mean of η_n without term n is
+//
+//	m_n − (I − G_nnH_n)⁻¹G_nna_n.
+//
+// The variances 1/p_c are coupled: of the precisions of row n alone, p_c − p_c²/Σp is what its class
+// knows by itself, to which the term adds the diagonal of H_n (see site.contrast). Taking that away
+// is exact for one weight and for classes of equal covariance.
+type classCavities struct {
+	terms   *term.Terms
+	k       int
+	m, v, a []float64 // of the elements, m without offset
+	h       []float64 // H_n one after the other, K×K each
+	on      classMover
+}
+
+// classMover is G.
+type classMover interface {
+	// block stores G_nn in g, K×K.
+	block(g []float64, n int)
+	// from stores G_·n u in dst, of all elements.
+	from(dst, u []float64, n int)
+	// times stores G r in dst, of all elements.
+	times(dst, r []float64)
+	// cov stores the covariance of each element with that of its class in term n in dst.
+	cov(dst []float64, n int)
+}
+
+// ClassLogProb returns log ∫ p(y|η) N(η|m, diag v) dη in nats, of one term.
+type ClassLogProb func(y float64, m, v []float64) float64
+
+// classPart is the part of what leaving out a term changes that is taken to be unknown. The means and
+// precisions of its row follow, but P_c couples the classes by more than one row says: of iris 6% are
+// missing.
+const classPart = 0.1
+
+// classBudget is how many scores the answers of other rows may take the expectations of.
+const classBudget = 1 << 18
+
+// ClassRows leaves out the rows of l, of K scores each, under weights of the given means, those of
+// one class after those of another.
+func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *gauss.Contrasts,
+	logProb ClassLogProb) (*Result, error) {
+	n, d, k := l.X.Rows, l.X.Cols, l.Terms.K
+	if err := memory.Check(l.MaxMemory, memory.Bytes(2, k*d, k*d)+memory.Bytes(4+float64(k), n, k),
+		fmt.Sprintf("to leave out each of %d rows of %d classes and %d weights", n, k, d),
+		"leave out rows of fewer, or raise GLMOptions.MaxMemory"); err != nil {
+		return nil, err
+	}
+	c := &classCavities{terms: l.Terms, k: k, m: make([]float64, n*k), v: make([]float64, n*k)}
+	cov.Means(c.m, mean, l.X, nil)
+	cov.Variances(c.v, l.X, nil)
+	if err := c.expect(ctx); err != nil {
+		return nil, err
+	}
+	s := &classWeights{l: l, d: d, k: k, of: cov, inverse: make([]float64, k*d*k*d)}
+	x := make([]float64, d)
+	for i := range n {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
+		}
+		l.X.Dense1(x, i)
+		s.add(x, c.h[i*k*k:(i+1)*k*k])
+	}
+	for j := range k * d {
+		s.inverse[j*k*d+j] += l.Prior.Prec[j%d]
+	}
+	if !dense.Cholesky(s.inverse, k*d) {
+		return nil, fmt.Errorf("precision of the weights under the sites of q; is it fitted to the end? %w",
+			sentinel.ErrNotPosDef)
+	}
+	dense.Invert(s.inverse, k*d)
+	c.on = s
+	return c.leaveOut(ctx, logProb)
+}
+
+// classWeights is the classMover of weights of all classes.
+type classWeights struct {
+	l       *site.LinearModel
+	d, k    int
+	of      *gauss.Contrasts
+	inverse []float64 // full
+}
+
+// add adds H ⊗ xxᵀ to the lower triangle.
+func (s *classWeights) add(x, h []float64) {
+	w := s.k * s.d
+	for c := range s.k {
+		for e := range c + 1 {
+			for i, xi := range x {
+				if xi != 0 {
+					at := (c*s.d+i)*w + e*s.d
+					floats.AddScaled(s.inverse[at:at+s.d], h[c*s.k+e]*xi, x)
+				}
+			}
+		}
+	}
+}
+
+func (s *classWeights) block(g []float64, n int) {
+	x, w := make([]float64, s.d), s.k*s.d
+	s.l.X.Dense1(x, n)
+	for c := range s.k {
+		for e := range c + 1 {
+			var sum float64
+			for i, xi := range x {
+				if xi != 0 {
+					at := (c*s.d+i)*w + e*s.d
+					sum += xi * floats.Dot(s.inverse[at:at+s.d], x)
+				}
+			}
+			g[c*s.k+e], g[e*s.k+c] = sum, sum
+		}
+	}
+}
+
+func (s *classWeights) from(dst, u []float64, n int) {
+	x, r := make([]float64, s.d), make([]float64, 0, s.k*s.d)
+	s.l.X.Dense1(x, n)
+	for _, uc := range u {
+		for _, xi := range x {
+			r = append(r, uc*xi)
+		}
+	}
+	s.spread(dst, r)
+}
+
+// spread stores the scores of the weights that the inverse makes of r in dst.
+func (s *classWeights) spread(dst, r []float64) {
+	m := make([]float64, s.l.X.Rows)
+	for c := range s.k {
+		s.l.X.Mul(m, s.solve(r, c), nil)
+		for i, mi := range m {
+			dst[i*s.k+c] = mi
+		}
+	}
+}
+
+// solve returns what class c of the inverse makes of r.
+func (s *classWeights) solve(r []float64, c int) []float64 {
+	w, out := s.k*s.d, make([]float64, s.d)
+	for i := range out {
+		at := (c*s.d + i) * w
+		out[i] = floats.Dot(s.inverse[at:at+w], r)
+	}
+	return out
+}
+
+func (s *classWeights) times(dst, r []float64) {
+	x, all := make([]float64, s.d), make([]float64, s.k*s.d)
+	for i := range s.l.X.Rows {
+		ri := r[i*s.k : (i+1)*s.k]
+		if floats.Norm(ri, 1) == 0 {
+			continue
+		}
+		s.l.X.Dense1(x, i)
+		for c, v := range ri {
+			floats.AddScaled(all[c*s.d:(c+1)*s.d], v, x)
+		}
+	}
+	s.spread(dst, all)
+}
+
+func (s *classWeights) cov(dst []float64, n int) {
+	x, w, m := make([]float64, s.d), make([]float64, s.d), make([]float64, s.l.X.Rows)
+	s.l.X.Dense1(x, n)
+	for c, of := range s.of.Of {
+		of.Mul(w, x)
+		s.l.X.Mul(m, w, nil)
+		for i, mi := range m {
+			dst[i*s.k+c] = mi
+		}
+	}
+}
+
+// expect makes a and h from m and v.
+func (c *classCavities) expect(ctx context.Context) error {
+	n, k := c.terms.Len(), c.k
+	s := &term.State{M: c.m, V: c.v, E: make([]float64, n*k), Tg: make([]float64, n*k),
+		D1: make([]float64, n*k)}
+	var halt parallel.Halt
+	halt.Watch(ctx)
+	defer halt.Forget()
+	workers := runtime.GOMAXPROCS(0)
+	if err := c.terms.Expect(s, nil, term.Crew{Workers: workers, Halt: &halt}); err != nil {
+		return err
+	}
+	c.a, c.h = s.D1, make([]float64, n*k*k)
+	scratch := make([][]float64, workers)
+	return parallel.Each(ctx, n, workers, func(w, i int) error {
+		_, scratch[w] = c.terms.Curvature(i, c.m[i*k:(i+1)*k], c.v[i*k:(i+1)*k],
+			c.h[i*k*k:(i+1)*k*k], scratch[w])
+		return nil
+	})
+}
+
+// part returns the part of the site of term n that is one datum.
+func (c *classCavities) part(n int) float64 {
+	_, _, w, _ := c.terms.Term(n)
+	return math.Min(1, 1/w)
+}
+
+// classCavity is what is left of a term.
+type classCavity struct {
+	m, v     []float64 // without offset
+	leave    mat.LU    // of I − G_nnH_n
+	pull     []float64 // (I − H_nG_nn)⁻¹a_n
+	own      []float64 // what classes know of their scores by themselves, p − p²/Σp
+	leverage float64
+	moved    float64 // KL from it
+}
+
+// leaveTerm returns the cavity of term n, and false where only rounding is left.
+func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
+	k, part := c.k, c.part(n)
+	m, v, a := c.m[n*k:(n+1)*k], c.v[n*k:(n+1)*k], c.a[n*k:(n+1)*k]
+	h := mat.NewDense(k, k, c.h[n*k*k:(n+1)*k*k])
+	g, gh := mat.NewDense(k, k, nil), mat.NewDense(k, k, nil)
+	c.on.block(g.RawMatrix().Data, n)
+	gh.Mul(g, h)
+	q = &classCavity{m: make([]float64, k), v: make([]float64, k), pull: make([]float64, k)}
+	q.leverage = mat.Trace(gh)
+	gh.Scale(-part, gh)
+	for j := range k {
+		gh.Set(j, j, 1+gh.At(j, j))
+	}
+	q.leave.Factorize(gh)
+	if !(q.leave.Det() > remainder) {
+		return q, false
+	}
+	pull, move := mat.NewVecDense(k, q.pull), mat.NewVecDense(k, q.m)
+	if q.leave.SolveVecTo(pull, true, mat.NewVecDense(k, a)) != nil {
+		return q, false
+	}
+	pull.ScaleVec(part, pull)
+	move.MulVec(g, pull)
+	// Precisions with the term and without.
+	var sum float64
+	for _, x := range v {
+		sum += 1 / x
+	}
+	q.own = make([]float64, k)
+	for j, x := range v {
+		with := (1 - 1/(x*sum)) / x
+		if q.own[j] = with - part*h.At(j, j); !(q.own[j] > remainder*with) {
+			return q, false
+		}
+	}
+	if !q.precisions(v) {
+		return q, false
+	}
+	var cross, square, logs, trace, without float64
+	for j, x := range q.v {
+		p := 1 / x
+		without += p
+		logs -= math.Log(p * v[j])
+		cross += p * q.m[j]
+		square += p * q.m[j] * q.m[j]
+	}
+	for j, x := range q.v {
+		trace += v[j] / x * (1 - 1/(x*without))
+	}
+	// KL of Gaussians of contrasts, of precisions diag p − ppᵀ/Σp.
+	q.moved = 0.5 * math.Max(0, trace-float64(k-1)+logs+math.Log(without/sum)+square-cross*cross/without)
+	floats.SubTo(q.m, m, q.m)
+	return q, true
+}
+
+// precisions makes v that of own, and reports whether there is one: by rounds of p_c ← own_c +
+// p_c²/Σp from the variances with all terms, as of two classes, and of one between two others, the
+// sum of the variances counts alone, and says nothing of either.
+func (q *classCavity) precisions(from []float64) bool {
+	for j, x := range from {
+		q.v[j] = 1 / x
+	}
+	for range coupledRounds {
+		sum, moved := floats.Sum(q.v), 0.0
+		for j, p := range q.v {
+			next := q.own[j] + p*p/sum
+			moved = max(moved, math.Abs(next-p)/p)
+			q.v[j] = next
+		}
+		if moved < coupledTol {
+			break
+		}
+	}
+	for j, p := range q.v {
+		if q.v[j] = 1 / p; !(p > 0) || math.IsInf(q.v[j], 0) || math.IsInf(p, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// The rounds of precisions, and the relative change at which they end.
+const (
+	coupledRounds = 200
+	coupledTol    = 1e-10
+)
+
+// shown returns means and variances of the scores of term n as they are predicted.
+func (c *classCavities) shown(n int, m, v []float64) (_, _ []float64) {
+	m, v = slices.Clone(m), slices.Clone(v)
+	if c.terms.Offset != nil {
+		floats.Add(m, c.terms.Offset[n*c.k:(n+1)*c.k])
+	}
+	if c.terms.Extra != nil {
+		floats.AddConst(c.terms.Extra[n], v)
+	}
+	return m, v
+}
+
+// leaveOut takes out one term after the other.
+func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Result, error) {
+	n, k := c.terms.Len(), c.k
+	l := new(Result)
+	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.Leverage, &l.Influence} {
+		*p = make([]float64, n)
+	}
+	l.M, l.V = make([]float64, n*k), make([]float64, n*k)
+	err := parallel.Each(ctx, n, runtime.GOMAXPROCS(0), func(_, i int) error {
+		defer parallel.At(&i, c.terms.Name)
+		at := i * k
+		q, ok := c.leaveTerm(i)
+		l.Leverage[i] = q.leverage
+		if !ok {
+			l.PointErr[i] = math.Inf(1)
+			m, v := c.shown(i, c.m[at:at+k], c.v[at:at+k])
+			copy(l.M[at:], m)
+			copy(l.V[at:], v)
+			return nil
+		}
+		m, v := c.shown(i, q.m, q.v)
+		copy(l.M[at:], m)
+		copy(l.V[at:], v)
+		l.Influence[i] = q.moved
+		l.Pointwise[i] = logProb(c.terms.Y[i], m, v)
+		if sum := l.Pointwise[i] + q.moved; math.IsNaN(sum) || math.IsInf(sum, 0) {
+			return fmt.Errorf("%s has log-probability %v, and an influence of %v, where it is left out: %w",
+				c.terms.Describe(i), l.Pointwise[i], q.moved, sentinel.ErrNotFinite)
+		}
+		return nil
+	})
+	if err == nil {
+		for i, e := range l.PointErr {
+			if math.IsInf(e, 1) {
+				l.Unresolved = append(l.Unresolved, i)
+			}
+		}
+		if len(l.Unresolved) == n {
+			return nil, fmt.Errorf("%s as all others, leaves no more than rounding of the precision of its "+
+				"scores when it is left out: give the weights a prior, or fewer columns: %w",
+				c.terms.Describe(0), sentinel.ErrNotPosDef)
+		}
+		err = c.respond(ctx, logProb, l)
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("canceled while %s: %w", while, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.add(c.terms.Weight)
+	return l, nil
+}
+
+// respond lets the sites of all other terms answer to the absence of those of most influence. What
+// that changes estimates the error, which for the other terms is in proportion to their influence.
+func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Result) error {
+	n, k := c.terms.Len(), c.k
+	size := min(n, mostAnswers) // of many rows a regular sample answers for all
+	var order []int
+	for i := range n {
+		if !l.unresolved(i) {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(l.Influence[b], l.Influence[a]), cmp.Compare(a, b))
+	})
+	known := order[:min(len(order), max(leastKnown, classBudget/(size*k)))]
+	move, part := make([]float64, len(known)), make([]float64, len(known))
+	err := parallel.Each(ctx, len(known), runtime.GOMAXPROCS(0), func(_, at int) error {
+		i := known[at]
+		defer parallel.At(&i, c.terms.Name)
+		inside, variances := c.shown(i, c.m[i*k:(i+1)*k], c.v[i*k:(i+1)*k])
+		part[at] = classPart * logProb(c.terms.Y[i], inside, variances)
+		q, ok := c.leaveTerm(i)
+		if !ok {
+			return nil
+		}
+		if !c.answer(i, q, size) {
+			l.PointErr[i] = math.Inf(1)
+			return nil
+		}
+		m, v := c.shown(i, q.m, q.v)
+		to := logProb(c.terms.Y[i], m, v)
+		if math.IsNaN(to) || math.IsInf(to, 0) {
+			l.PointErr[i] = math.Inf(1)
+			return nil
+		}
+		move[at] = to - l.Pointwise[i]
+		part[at] -= classPart * to
+		l.PointErr[i] = math.Abs(move[at]) + math.Abs(part[at])
+		l.Pointwise[i] = to
+		copy(l.M[i*k:], m)
+		copy(l.V[i*k:], v)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var signed, other, sum, influence float64
+	for at, i := range known {
+		_, _, w, _ := c.terms.Term(i)
+		signed += w * (math.Abs(part[at]) + move[at])
+		other += w * (math.Abs(part[at]) - move[at])
+		sum += l.PointErr[i]
+		influence += l.Influence[i]
+	}
+	l.Err = max(signed, other)
+	if math.IsInf(sum, 1) {
+		l.Err = sum
+	}
+	for _, i := range order[len(known):] {
+		if influence > 0 {
+			_, _, w, _ := c.terms.Term(i)
+			l.PointErr[i] = sum / influence * l.Influence[i]
+			l.Err += w * l.PointErr[i]
+		}
+	}
+	return nil
+}
+
+// answer moves q, the cavity of term n, by what so many other sites are without it, in a few Newton
+// steps of the means, with the curvatures that there were, and of the precisions. The variances of
+// others grow as the covariances of a class have it. It reports false where no precision is left.
+func (c *classCavities) answer(n int, q *classCavity, size int) bool {
+	all, k := c.terms.Len(), c.k
+	elements := func() []float64 { return make([]float64, all*k) }
+	first, shift, rest, cov, more := elements(), elements(), elements(), elements(), elements()
+	c.on.from(first, q.pull, n)
+	copy(shift, first)
+	last := slices.Clone(first)
+	c.on.cov(cov, n)
+	vector := func() []float64 { return make([]float64, k) }
+	m, v, bend, d1, d2, curve := vector(), vector(), vector(), vector(), vector(), vector()
+	here, own := c.v[n*k:(n+1)*k], slices.Clone(q.own)
+	back := mat.NewVecDense(k, nil)
+	var scratch []float64
+	for range classRounds {
+		clear(curve)
+		for s := range size {
+			i := s * all / size
+			scale := float64(all) / float64(size)
+			if i == n {
+				scale *= 1 - c.part(n)
+			}
+			if scale == 0 {
+				continue
+			}
+			at := i * k
+			h := c.h[i*k*k : (i+1)*k*k]
+			floats.SubTo(m, c.m[at:at+k], shift[at:at+k])
+			for j, x := range here {
+				by := cov[at+j] / x
+				v[j] = math.Max(0, c.v[at+j]+by*by*(q.v[j]-x))
+			}
+			_, _, scratch = c.terms.ExpectSeveral(i, 0, m, v, d1, d2, scratch)
+			for j := range bend {
+				bend[j] = floats.Dot(h[j*k:(j+1)*k], shift[at:at+k])
+			}
+			for j := range d1 {
+				rest[at+j] = scale * (d1[j] - c.a[at+j] - bend[j])
+				by := cov[at+j] / here[j]
+				curve[j] += scale * by * by * (-d2[j] - h[j*k+j])
+			}
+		}
+		// The matrix without n is G + G_·n(I − H_nG_nn)⁻¹H_nG_n·.
+		c.on.times(more, rest)
+		part := c.part(n)
+		for j := range bend {
+			h := c.h[(n*k+j)*k : (n*k+j+1)*k]
+			bend[j] = part * floats.Dot(h, more[n*k:(n+1)*k])
+		}
+		if q.leave.SolveVecTo(back, true, mat.NewVecDense(k, bend)) != nil {
+			return false
+		}
+		c.on.from(shift, back.RawVector().Data, n)
+		var most, change float64
+		for i, x := range first {
+			at := x - more[i] - shift[i]
+			most, change = max(most, math.Abs(at)), max(change, math.Abs(at-last[i]))
+			shift[i], last[i] = at, at
+		}
+		for j, x := range curve {
+			q.own[j] = math.Max(own[j]+x, 0.5*own[j])
+		}
+		if !q.precisions(here) {
+			return false
+		}
+		if change <= classEnough*most {
+			break
+		}
+	}
+	floats.SubTo(q.m, c.m[n*k:(n+1)*k], shift[n*k:(n+1)*k])
+	return true
+}
+
+// The steps of answer are so many, or end where the means change by such a part of all that they
+// have changed: of what an answer says, classPart is taken to be unknown.
+const (
+	classRounds = 8
+	classEnough = 1e-2
+)
