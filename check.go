@@ -604,7 +604,8 @@ func (g *GLM) fits(q *GLMPosterior) error {
 	case q == nil:
 		return fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
 	case q.Dim() != g.dim()*g.lin.Terms.Latents() || q.opt.Intercept != g.opt.Intercept:
-		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), the model %d (%t): %w",
+		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), "+
+			"the model %d (%t): %w",
 			q.Dim(), q.opt.Intercept, g.dim()*g.lin.Terms.Latents(), g.opt.Intercept, ErrParam)
 	case latentsOf(q.lik) != g.lin.Terms.Latents():
 		return fmt.Errorf("pgsvi: the posterior has %d classes, the model %d: %w",

@@ -752,7 +752,9 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 //
 // with the precision of t times the rows; under so many the mean would follow what is noise in
 // them. It returns nil if P₊ has no factor, or m₊ is not finite.
-func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State, times float64) *gauss.State {
+func (from *inducing) carry(
+	u *inducing, mean []float64, of *gauss.State, times float64,
+) *gauss.State {
 	m, n := from.rank(), u.rank()
 	a := mat.NewDense(n, m, nil)
 	to := a.RawMatrix()
@@ -768,7 +770,8 @@ func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State, times 
 		from.parts(func(p inducingPart) { parts = append(parts, p) })
 		u.parts(func(p inducingPart) {
 			o := parts[p.number]
-			CrossCov(a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel, u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), from.x.Slice(o.lo, o.hi, 0, d).(*mat.Dense))
+			CrossCov(a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel,
+				u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), from.x.Slice(o.lo, o.hi, 0, d).(*mat.Dense))
 		})
 		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
 	}

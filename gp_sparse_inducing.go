@@ -590,7 +590,8 @@ func featuresAt(h *parallel.Halt, u *inducing, x *mat.Dense) []float64 {
 	inBlocksUntil(h, n, func(lo, hi int) {
 		w := new(predictWork)
 		u.features(w, x, lo, hi-lo)
-		fma.Transpose(fma.Of(f[lo*m:hi*m], hi-lo, m, m), fma.Of(w.k.RawMatrix().Data, m, hi-lo, hi-lo))
+		fma.Transpose(fma.Of(f[lo*m:hi*m], hi-lo, m, m),
+			fma.Of(w.k.RawMatrix().Data, m, hi-lo, hi-lo))
 	})
 	return f
 }

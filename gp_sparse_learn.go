@@ -106,7 +106,8 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d), ErrNoProx)
 	}
-	m := &sparseLearning{rows: l.rows, space: l.space, whole: l.g.z.division, rank: l.g.Rank(), rate: naturalRate, afar: math.Inf(1)}
+	m := &sparseLearning{rows: l.rows, space: l.space, whole: l.g.z.division, rank: l.g.Rank(),
+		rate: naturalRate, afar: math.Inf(1)}
 	if l.space.Gaussian {
 		m.rate = 0 // one step is exact
 	}
@@ -391,12 +392,13 @@ func (l *sparseLearning) Evaluate(theta []float64, slack, _ float64, slopes bool
 // nearest returns, of the points with the inducing inputs of now or the same θ, the one nearest to
 // θ, or nil.
 func (l *sparseLearning) nearest(theta []float64) (near *sparsePoint) {
+	var least float64
 	for _, p := range [2]*sparsePoint{&l.last, &l.best} {
 		if p.theta == nil || !mat.Equal(p.z, l.z) && !slices.Equal(p.theta, theta) {
 			continue
 		}
-		if near == nil || floats.Distance(p.theta, theta, 2) < floats.Distance(near.theta, theta, 2) {
-			near = p
+		if d := floats.Distance(p.theta, theta, 2); near == nil || d < least {
+			near, least = p, d
 		}
 	}
 	return near
@@ -420,7 +422,8 @@ func (l *sparseLearning) carried(p *sparsePoint, u *inducing, times float64) *ga
 
 // begin returns the q that natural steps at θ begin with, and the point that it was carried from,
 // nil if there is none.
-func (l *sparseLearning) begin(theta []float64, lik Likelihood) (q *gauss.State, near *sparsePoint, err error) {
+func (l *sparseLearning) begin(theta []float64, lik Likelihood) (
+	q *gauss.State, near *sparsePoint, err error) {
 	p, n := &l.pass, len(l.rows.y)
 	sampled := p.from == 0 && n < l.rows.n
 	if near = l.nearest(theta); near != nil {
@@ -459,7 +462,8 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 	var s *sparseSlopes
 	if slopes {
 		// otherwise that of fewer rows will do
-		info := p.from > 0 || l.info == nil || len(l.stages) == 1 || l.rows.all == nil && slack <= infoSlack
+		info := p.from > 0 || l.info == nil || len(l.stages) == 1 ||
+			l.rows.all == nil && slack <= infoSlack
 		if info {
 			slack = min(slack, infoSlack)
 		}
@@ -493,7 +497,8 @@ func (l *sparseLearning) expect(theta []float64, lik Likelihood, slack float64, 
 		before := a.look
 		switch err := a.move(); {
 		case err != nil && i == 0 && near != nil && a.falls(err):
-			if q, err = coldWeights(l.workers.Halt, p.z, l.rows, lik, l.workers.Workers); err != nil {
+			q, err = coldWeights(l.workers.Halt, p.z, l.rows, lik, l.workers.Workers)
+			if err != nil {
 				return nil, err
 			}
 			a.start(q)

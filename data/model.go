@@ -355,7 +355,8 @@ func (m *Model) Locate(err error) error {
 		return errors.Join(err, e)
 	}
 	text := strings.TrimPrefix(sentinel.Plain(err), fmt.Sprintf("row %d: ", row))
-	return m.table.named(fmt.Errorf("pgsvi: line %d, column %s: %s: %w", line, csvQuote(m.y.Name), text, pgsvi.ErrLabel))
+	return m.table.named(fmt.Errorf("pgsvi: line %d, column %s: %s: %w", line,
+		csvQuote(m.y.Name), text, pgsvi.ErrLabel))
 }
 
 // Options returns the likelihood and the options of the GLM of the formula, those given completed:
@@ -480,7 +481,8 @@ func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 		}
 	}
 	if len(m.Names) == 0 {
-		return nil, fmt.Errorf("pgsvi: a Gaussian process of no column; name one at least, as in y ~ a: %w", pgsvi.ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a Gaussian process of no column; name one at least, "+
+			"as in y ~ a: %w", pgsvi.ErrEmpty)
 	}
 	if m.Offset != nil || m.Weights != nil || m.Trials != nil {
 		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised linear models, not of Gaussian processes: %w", pgsvi.ErrParam)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
@@ -311,7 +312,7 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return a, p.score(a, at, cells)
 	}
 	at.Latent(w.lo[:], w.hi[:])
-	if math.IsNaN(w.lo[0]) || math.IsInf(w.lo[0], 0) || math.IsNaN(w.hi[0]) || math.IsInf(w.hi[0], 0) {
+	if _, ok := dense.AllFinite([]float64{w.lo[0], w.hi[0]}); !ok {
 		return nil, p.tooLarge(w)
 	}
 	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0], nil}
@@ -344,7 +345,8 @@ func (p *Predictor) tooLarge(w *scratch) error {
 	if at < 0 {
 		return fmt.Errorf("no prediction, as the posterior is not finite: %w", pgsvi.ErrNotFinite)
 	}
-	return fmt.Errorf("a value is too large to predict by: %s, in the units of the model, is %.3g: %w",
+	return fmt.Errorf("a value is too large to predict by: %s, in the units of the model, "+
+		"is %.3g: %w",
 		csvQuote(p.design.names[at]), most, pgsvi.ErrNotFinite)
 }
 

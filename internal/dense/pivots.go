@@ -245,7 +245,8 @@ func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 			s.left[i], s.age[i] = s.rest(l, i), q+1
 		}
 	}
-	fma.Transpose(fma.Of(f, n, s.rank, s.rank).Slice(0, first, n, j-first), fma.Of(g, j-first, n, n))
+	fma.Transpose(fma.Of(f, n, s.rank, s.rank).Slice(0, first, n, j-first),
+		fma.Of(g, j-first, n, n))
 	return nil
 }
 

@@ -145,7 +145,8 @@ func Transpose(dst, a Matrix) {
 		k := min(transposeCols, a.Cols-lo)
 		i := 0
 		for ; i+4 <= a.Rows; i += 4 {
-			pathTranspose(k, dst.Data[dst.Off+lo*dst.Row+i:], dst.Row, a.Data[a.Off+i*a.Row+lo:], a.Row)
+			to, from := dst.Data[dst.Off+lo*dst.Row+i:], a.Data[a.Off+i*a.Row+lo:]
+			pathTranspose(k, to, dst.Row, from, a.Row)
 		}
 		for ; i < a.Rows; i++ {
 			for j, v := range a.Data[a.Off+i*a.Row+lo:][:k] {

@@ -54,7 +54,8 @@ func (l *ClassesGP) State(c *save.State, n int) {
 }
 
 // Evaluate implements Model.
-func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
+func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) (
+	search.Point, error) {
 	none := search.Point{F: math.Inf(1)}
 	l.cov = dense.Resize(l.cov, l.n*l.n)
 	terms, ok := l.prior.Covariance(l.workers.Halt, l.cov, theta)
@@ -110,8 +111,9 @@ func (l *ClassesGP) slopes(x *search.Point, s *site.ContrastGP) bool {
 		l.class(a, s.Cur.A, c)
 		l.prior.Slopes(l.workers.Halt, spare, u, w, a)
 		to := dense.General(wu, n, nf)
-		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(w, n, n), dense.General(u, n, nf), 0, to)
-		dense.Gemm(blas.Trans, blas.NoTrans, 0.5, dense.General(u, n, nf), to, 1, dense.General(info, nf, nf))
+		of, sum := dense.General(u, n, nf), dense.General(info, nf, nf)
+		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(w, n, n), of, 0, to)
+		dense.Gemm(blas.Trans, blas.NoTrans, 0.5, of, to, 1, sum)
 	}) {
 		return false
 	}

@@ -393,10 +393,12 @@ func (s *ContrastGP) Slopes(w []float64, class func(c int, w []float64)) bool {
 			own[i*n+i] += g
 		}
 		class(c, own)
-		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(v, n, n), dense.General(scaled, n, n), 0, dense.General(square, n, n))
+		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(v, n, n),
+			dense.General(scaled, n, n), 0, dense.General(square, n, n))
 		for i, g := range gamma {
 			for j, x := range v[i*n : (i+1)*n] {
-				w[i*n+j] += own[i*n+j] + g*square[i*n+j]*gamma[j] - g*x*curve[j] - curve[i]*x*gamma[j]
+				w[i*n+j] += own[i*n+j] + g*square[i*n+j]*gamma[j] -
+					g*x*curve[j] - curve[i]*x*gamma[j]
 			}
 			w[i*n+i] += curve[i]
 		}
