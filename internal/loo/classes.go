@@ -488,7 +488,7 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 				by := cov[at+j] / x
 				v[j] = math.Max(0, c.v[at+j]+by*by*(q.v[j]-x))
 			}
-			_, _, scratch = c.terms.ExpectSeveral(i, 0, m, v, d1, d2, scratch)
+			_, _, scratch = c.terms.ExpectSeveral(i, answerTol, m, v, d1, d2, scratch)
 			for j := range bend {
 				bend[j] = floats.Dot(h[j*k:(j+1)*k], shift[at:at+k])
 			}
@@ -531,7 +531,9 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 
 // The steps of answer are so many, or end where the means change by such a part of all that they
 // have changed: of what an answer says, classPart is taken to be unknown.
+// Its expectations need be no more accurate than that.
 const (
 	classRounds = 8
 	classEnough = 1e-2
+	answerTol   = 1e-6
 )
