@@ -271,12 +271,21 @@ func (p *gpPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Term
 }
 
 // Slopes implements learn.Prior.
-func (p *gpPrior) Slopes(h *parallel.Halt, grad, u, w, a []float64) {
-	n, k, free := p.gp.Len(), p.kernel, p.space.free
-	all := p.rows.slopes(h, k, &siteWeights{n, w, a})
-	p.space.chain(all, k)
+func (p *gpPrior) Slopes(h *parallel.Halt, grad, w, a []float64) {
+	all := p.rows.slopes(h, p.kernel, &siteWeights{p.gp.Len(), w, a})
+	p.space.chain(all, p.kernel)
+	for i, at := range p.space.free {
+		if !p.space.coords[at].Likelihood {
+			grad[i] = all[at]
+		}
+	}
+}
+
+// Changes implements learn.Prior.
+func (p *gpPrior) Changes(h *parallel.Halt, u, a []float64) {
+	k, free := p.kernel, p.space.free
 	p.u = gramGradMul(h, p.u, k, p.rows, a)
-	ones := make([]float64, len(all))
+	ones := make([]float64, numParams(k))
 	for i := range ones {
 		ones[i] = 1
 	}
@@ -285,9 +294,8 @@ func (p *gpPrior) Slopes(h *parallel.Halt, grad, u, w, a []float64) {
 		if p.space.coords[at].Likelihood {
 			continue
 		}
-		grad[i] = all[at]
-		for r := range n {
-			u[r*len(free)+i] = p.u[r*len(all)+at] * ones[at]
+		for r := range a {
+			u[r*len(free)+i] = p.u[r*len(ones)+at] * ones[at]
 		}
 	}
 }

@@ -16,29 +16,53 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Classes is the Model of a GLM of K scores, by contrast mean field: the standard deviations are
-// those of the weights of every class.
-type Classes struct {
+// several is what the models of K latent values a term share: a q by contrast mean field, found in
+// steps until the next promises little enough.
+type several struct {
 	memory
-	prior   *BlockPrior
 	workers term.Crew
 	units   float64
 }
 
-// NewClasses returns the Model of a GLM with the given prior.
-func NewClasses(prior *BlockPrior) *Classes { return &Classes{prior: prior} }
-
-// Digest implements Model.
-func (l *Classes) Digest(d *save.Digest) {
-	l.prior.Digest(d)
-	d.Text("classes")
-}
-
 // Use implements Model.
-func (l *Classes) Use(c term.Crew) { l.workers = c }
+func (l *several) Use(c term.Crew) { l.workers = c }
 
-// Work implements Model, in passes over the rows.
-func (l *Classes) Work() float64 { return l.units }
+// Work implements Model.
+func (l *several) Work() float64 { return l.units }
+
+// point returns the Point of the best q of s at θ. Each evaluation of s is so many units of work,
+// and err is that of making s. Where −ELBO is at most most, slopes completes the Point.
+func (l *several) point(s *site.Sites, err error, theta []float64, slack, most, work float64,
+	slopes func(x *search.Point) error) (search.Point, error) {
+	none, x := search.Point{F: math.Inf(1)}, search.Point{}
+	if err == nil {
+		x.Slack, err = l.settle(s, theta, slack)
+		l.units += work * float64(s.Batch.Evaluations)
+	}
+	if err == nil {
+		x.F = s.Batch.Cur.Value
+		if x.F <= most && !math.IsInf(x.F, 0) {
+			err = slopes(&x)
+		}
+	}
+	switch halted := l.workers.Halt.Err(); {
+	case halted != nil:
+		return none, halted
+	case errors.Is(err, sentinel.ErrNotFinite), errors.Is(err, sentinel.ErrNotPosDef):
+		return none, nil // out of range
+	case err != nil:
+		return none, err
+	case math.IsNaN(x.F), math.IsInf(x.F, 0):
+		return none, nil
+	}
+	if _, ok := dense.AllFinite(x.Grad); !ok {
+		return none, nil
+	}
+	if x.Info != nil && math.IsNaN(floats.Sum(x.Info.RawSymmetric().Data)) {
+		return none, nil
+	}
+	return x, nil
+}
 
 // Where slowSteps steps gain less than slowPart of what is left there are no more.
 const (
@@ -46,8 +70,9 @@ const (
 	slowPart  = 0.2
 )
 
-// settle finds the q of s at θ, to within so many nats of the best, and returns how many may be left.
-func (l *memory) settle(s *site.Sites, theta []float64, slack float64) (gap float64, err error) {
+// settle finds the q of s at θ, to within so many nats of the best, and returns how many may be
+// left.
+func (l *several) settle(s *site.Sites, theta []float64, slack float64) (gap float64, err error) {
 	if len(l.past) > 0 {
 		at := sites{gamma: make([]float64, s.N), a: make([]float64, s.N), m: make([]float64, s.N)}
 		l.extrapolate(at.gamma, at.a, at.m, theta)
@@ -76,8 +101,25 @@ func (l *memory) settle(s *site.Sites, theta []float64, slack float64) (gap floa
 		}
 	}
 	q := &s.Batch.Cur
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
+	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
+		slices.Clone(q.M)}
 	return gap, nil
+}
+
+// Classes is the Model of a GLM of K scores: the standard deviations are those of the weights of
+// every class. Its Work is in passes over the rows.
+type Classes struct {
+	several
+	prior *BlockPrior
+}
+
+// NewClasses returns the Model of a GLM with the given prior.
+func NewClasses(prior *BlockPrior) *Classes { return &Classes{prior: prior} }
+
+// Digest implements Model.
+func (l *Classes) Digest(d *save.Digest) {
+	l.prior.Digest(d)
+	d.Text("classes")
 }
 
 // State implements Model.
@@ -87,43 +129,19 @@ func (l *Classes) State(c *save.State, n int) {
 }
 
 // Evaluate implements Model.
-func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
-	none := search.Point{F: math.Inf(1)}
+func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
+	search.Point, error) {
 	lin, err := l.prior.At(theta)
 	if err != nil {
-		return none, nil // out of range
+		return search.Point{F: math.Inf(1)}, nil // out of range
 	}
-	s, gap, err := l.fit(lin, theta, slack)
-	if halted := l.workers.Halt.Err(); halted != nil {
-		return none, halted
+	if !slopes {
+		most = math.Inf(-1)
 	}
-	if errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef) {
-		return none, nil
-	}
-	if err != nil {
-		return none, err
-	}
-	x := search.Point{F: s.Batch.Cur.Value, Slack: gap}
-	if math.IsNaN(x.F) || math.IsInf(x.F, 0) {
-		return none, nil
-	}
-	if slopes && x.F <= most {
-		if err := l.slopes(&x, s, lin); err != nil {
-			return none, err
-		}
-	}
-	return x, nil
-}
-
-// fit finds q at θ, to within so many nats.
-func (l *Classes) fit(lin *site.LinearModel, theta []float64, slack float64) (*site.ContrastAlgebra, float64, error) {
 	s, err := site.NewContrastAlgebra(lin, l.workers)
-	if err != nil {
-		return nil, 0, err
-	}
-	gap, err := l.settle(&s.Sites, theta, slack)
-	l.units += float64(s.Batch.Evaluations)
-	return s, gap, err
+	return l.point(&s.Sites, err, theta, slack, most, 1, func(x *search.Point) error {
+		return l.slopes(x, s, lin)
+	})
 }
 
 // slopes stores the gradient in x, by the envelope theorem,
@@ -177,9 +195,6 @@ func (l *Classes) slopes(x *search.Point, s *site.ContrastAlgebra, lin *site.Lin
 	}
 	for b := range nf {
 		x.Info.SetSym(b, b, max(x.Info.At(b, b), 0))
-	}
-	if _, ok := dense.AllFinite(x.Grad); !ok || math.IsNaN(floats.Sum(x.Info.RawSymmetric().Data)) {
-		x.F, x.Grad, x.Info = math.Inf(1), nil, nil
 	}
 	return nil
 }

@@ -73,9 +73,11 @@ type Prior interface {
 	//
 	//	½Σ_ij (W − aaᵀ)_ij ∂K_ij/∂θ_p
 	//
-	// in grad and (∂K/∂θ_p)a in column p of u, which has one for each coordinate of the space. Of
-	// W the lower triangle counts.
-	Slopes(h *parallel.Halt, grad, u, w, a []float64)
+	// in grad. Of W the lower triangle counts.
+	Slopes(h *parallel.Halt, grad, w, a []float64)
+	// Changes stores there (∂K/∂θ_p)a in column p of u, which has one for each coordinate of the
+	// space.
+	Changes(h *parallel.Halt, u, a []float64)
 }
 
 // Latent is the Model of n latent values with all of their covariance.
@@ -513,7 +515,8 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	l.mover.Current = false // the inverse is gone
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
 	u := make([]float64, n*nf)
-	l.prior.Slopes(l.workers.Halt, x.Grad, u, l.w, q.A)
+	l.prior.Slopes(l.workers.Halt, x.Grad, l.w, q.A)
+	l.prior.Changes(l.workers.Halt, u, q.A)
 	least := make([]float64, nf)
 	for i := range l.space.Coords {
 		if l.space.Coords[i].Likelihood {

@@ -156,8 +156,9 @@ func (p *gramScale) Covariance(_ *parallel.Halt, dst, theta []float64) (*term.Te
 	return p.terms, ok
 }
 
-// Slopes implements Prior: none are asked for.
-func (p *gramScale) Slopes(*parallel.Halt, []float64, []float64, []float64, []float64) {}
+// Slopes and Changes implement Prior: none are asked for.
+func (p *gramScale) Slopes(*parallel.Halt, []float64, []float64, []float64) {}
+func (p *gramScale) Changes(*parallel.Halt, []float64, []float64)           {}
 
 // CertifyGram proves the bound of the scales s of a prior covariance of the latent values of
 // terms, log-concave ones, in proportion to s². At the scale first it is k.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
@@ -160,18 +161,15 @@ func (p *BlockPrior) columns() []int {
 }
 
 // Slopes implements Prior: ∂K/∂log s_b = 2 Σ_{j∈b} x_jx_jᵀ/λ_j for columns x_j.
-func (p *BlockPrior) Slopes(h *parallel.Halt, grad, u, w, a []float64) {
-	x, n, d, nf := p.lin.X, p.lin.X.Rows, p.lin.X.Cols, len(p.space.Coords)
-	of, prec := p.columns(), p.lin.Prior.Prec
-	mean := make([]float64, d)
-	x.AddMulT(mean, a, nil)
-	for j, m := range mean { // x_jᵀa
+func (p *BlockPrior) Slopes(h *parallel.Halt, grad, w, a []float64) {
+	x, n, prec := p.lin.X, p.lin.X.Rows, p.lin.Prior.Prec
+	of, t, row := p.columns(), make([]float64, x.Cols), make([]float64, n)
+	x.AddMulT(t, a, nil)
+	for j, m := range t { // x_jᵀa
 		if i := of[j]; i >= 0 {
 			grad[i] -= m * m / prec[j]
 		}
-		mean[j] = 2 * m / prec[j]
 	}
-	t, row := make([]float64, d), make([]float64, n)
 	for r := range n {
 		if h.Stopped() {
 			return
@@ -181,20 +179,39 @@ func (p *BlockPrior) Slopes(h *parallel.Halt, grad, u, w, a []float64) {
 		}
 		clear(t)
 		x.AddMulT(t, row, nil)
-		each := func(j int, v float64) {
+		eachOf(x, r, func(j int, v float64) {
 			if i := of[j]; i >= 0 {
 				grad[i] += v * t[j] / prec[j]
-				u[r*nf+i] += v * mean[j]
 			}
-		}
-		ind, val := x.Row(r)
-		if x.Sparse == nil {
-			for j, v := range val {
-				each(j, v)
+		})
+	}
+}
+
+// Changes implements Prior.
+func (p *BlockPrior) Changes(h *parallel.Halt, u, a []float64) {
+	x, nf, prec := p.lin.X, len(p.space.Coords), p.lin.Prior.Prec
+	of, t := p.columns(), make([]float64, x.Cols)
+	x.AddMulT(t, a, nil)
+	for j, m := range t {
+		t[j] = 2 * m / prec[j]
+	}
+	for r := range x.Rows {
+		eachOf(x, r, func(j int, v float64) {
+			if i := of[j]; i >= 0 {
+				u[r*nf+i] += v * t[j]
 			}
-		}
-		for k, j := range ind {
-			each(int(j), val[k])
+		})
+	}
+}
+
+// eachOf calls f with columns and values of row r of x: with all of them, or those that are not 0.
+func eachOf(x *design.Matrix, r int, f func(j int, v float64)) {
+	ind, val := x.Row(r)
+	for k, v := range val {
+		if ind == nil {
+			f(k, v)
+		} else {
+			f(int(ind[k]), v)
 		}
 	}
 }

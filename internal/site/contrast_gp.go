@@ -359,16 +359,17 @@ func NewContrastGP(t *term.Terms, c []float64, workers term.Crew) (*ContrastGP, 
 
 // Slopes stores both triangles of W in w, with which
 //
-//	∂(−ELBO)/∂θ = ½ Σ_ij (W − Σ_c a_ca_cᵀ)_ij ∂C_ij/∂θ
+//	∂(−ELBO)/∂θ = ½ Σ_ij W_ij ∂C_ij/∂θ
 //
 // at the current sites and means, which is all where these are the best. With V_c as it follows C,
 // B_c = I − Γ_cV_c and Γ̄ = ΣΓ_c/K,
 //
-//	W = Σ_c [Γ_cB_cᵀ + B_c(H_c − (1 − 1/K)Γ_c)B_cᵀ] − (C + Γ̄⁻¹)⁻¹.
+//	W = Σ_c [Γ_cB_cᵀ + B_c(H_c − (1 − 1/K)Γ_c)B_cᵀ − a_ca_cᵀ] − (C + Γ̄⁻¹)⁻¹.
 //
-// It calls class with (C + Γ_c⁻¹)⁻¹ = Γ_cB_cᵀ of each class, of which the lower triangle is valid
-// for the call. It reports false where the crew has halted or a factor fails.
-func (s *ContrastGP) Slopes(w []float64, class func(c int, w []float64)) bool {
+// It calls class with (C + Γ_c⁻¹)⁻¹ = Γ_cB_cᵀ, of which the lower triangle counts, and a_c of each
+// class. Both are valid for the call. It reports false where the crew has halted or there is no
+// factor.
+func (s *ContrastGP) Slopes(w []float64, class func(w, a []float64)) bool {
 	a := s.on.(*contrastGP)
 	n, k, part := a.n, a.k, 1-1/float64(a.k)
 	if !a.moved {
@@ -379,11 +380,12 @@ func (s *ContrastGP) Slopes(w []float64, class func(c int, w []float64)) bool {
 	}
 	clear(w)
 	own, scaled, square := make([]float64, n*n), make([]float64, n*n), make([]float64, n*n)
-	gamma, curve := make([]float64, n), make([]float64, n)
+	gamma, curve, slope := make([]float64, n), make([]float64, n), make([]float64, n)
 	for c := range k {
 		v := a.cur.class(c, n)
 		classOf(gamma, s.Cur.Gamma, c)
 		classOf(curve, s.Cur.Tg, c)
+		classOf(slope, s.Cur.A, c)
 		for i, g := range gamma {
 			curve[i] -= part * g
 			for j, x := range v[i*n : (i+1)*n] {
@@ -392,13 +394,13 @@ func (s *ContrastGP) Slopes(w []float64, class func(c int, w []float64)) bool {
 			}
 			own[i*n+i] += g
 		}
-		class(c, own)
+		class(own, slope)
 		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(v, n, n),
 			dense.General(scaled, n, n), 0, dense.General(square, n, n))
 		for i, g := range gamma {
 			for j, x := range v[i*n : (i+1)*n] {
 				w[i*n+j] += own[i*n+j] + g*square[i*n+j]*gamma[j] -
-					g*x*curve[j] - curve[i]*x*gamma[j]
+					g*x*curve[j] - curve[i]*x*gamma[j] - slope[i]*slope[j]
 			}
 			w[i*n+i] += curve[i]
 		}
