@@ -1,12 +1,10 @@
 package loo
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -49,9 +47,9 @@ type cavities struct {
 	cov func(index []int) func(dst []float64, n int)
 }
 
-// part returns the part of the site of term n that is one datum.
-func (c *cavities) part(n int) float64 {
-	_, _, w, _ := c.terms.Term(n)
+// oneDatum returns the part of the site of term n that is one datum.
+func oneDatum(t *term.Terms, n int) float64 {
+	_, _, w, _ := t.Term(n)
 	return math.Min(1, 1/w)
 }
 
@@ -80,16 +78,13 @@ func (c *cavities) withoutSite(left float64) float64 {
 // leaveOut takes out one datum after the other.
 func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error) {
 	n := c.terms.Len()
-	l := new(Result)
-	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.Leverage, &l.Influence, &l.M, &l.V} {
-		*p = make([]float64, n)
-	}
+	l := newResult(n, n)
 	m, v := l.M, l.V
 	workers := runtime.GOMAXPROCS(0)
 	err := parallel.Each(ctx, n, workers, func(_, i int) error {
 		defer parallel.At(&i, c.terms.Name)
 		y, o, _, extra := c.terms.Term(i)
-		m[i], v[i] = c.leave(i, c.part(i))
+		m[i], v[i] = c.leave(i, oneDatum(c.terms, i))
 		l.Leverage[i] = 1 - c.left[i]
 		if v[i] < 0 {
 			return fmt.Errorf("%s has more precision than all of its linear predictor, and a leverage of %v: "+
@@ -113,16 +108,9 @@ func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error
 		return nil
 	})
 	if err == nil {
-		for i, e := range l.PointErr {
-			if math.IsInf(e, 1) {
-				l.Unresolved = append(l.Unresolved, i)
-			}
-		}
-		if len(l.Unresolved) == n {
-			return nil, fmt.Errorf("%s as all others, leaves no more than rounding of the precision of its "+
-				"linear predictor when it is left out: give the weights a prior, or fewer columns: %w",
-				c.terms.Describe(0), sentinel.ErrNotPosDef)
-		}
+		err = l.resolve(c.terms)
+	}
+	if err == nil {
 		err = c.respond(ctx, lik, l)
 	}
 	if ctx.Err() != nil {
@@ -183,15 +171,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	if err != nil {
 		return err
 	}
-	var order []int
-	for i := range n {
-		if !l.unresolved(i) {
-			order = append(order, i)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(l.Influence[b], l.Influence[a]), cmp.Compare(a, b))
-	})
+	order := l.order()
 	known := order[:min(len(order), max(leastKnown, budget/(size*size)))]
 	spaces := make([]responseWork, workers)
 	move := make([]float64, len(known))
@@ -214,24 +194,12 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	if err != nil {
 		return err
 	}
-	var signed, size1, influence float64
+	var signed float64
 	for k, i := range known {
 		_, _, w, _ := c.terms.Term(i)
 		signed += w * move[k]
-		size1 += l.PointErr[i]
-		influence += l.Influence[i]
 	}
-	l.Err = math.Abs(signed)
-	if math.IsInf(size1, 1) {
-		l.Err = size1
-	}
-	for _, i := range order[len(known):] {
-		if influence > 0 {
-			_, _, w, _ := c.terms.Term(i)
-			l.PointErr[i] = size1 / influence * l.Influence[i]
-			l.Err += w * l.PointErr[i]
-		}
-	}
+	l.extend(known, order[len(known):], math.Abs(signed), c.terms)
 	return nil
 }
 
@@ -260,7 +228,7 @@ func (r *responder) answer(cov []float64, n int, cavity float64, w *responseWork
 	for _, p := range []*[]float64{&w.c, &w.m, &w.v, &w.da, &w.dg, &w.cdg} {
 		*p = dense.Resize(*p, size)
 	}
-	part := r.part(n)
+	part := oneDatum(r.terms, n)
 	left := (1 - part) + part*r.left[n]
 	gain, slope := part*r.gamma[n]/left, part*r.a[n]/left
 	for k, i := range r.index {

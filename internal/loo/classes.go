@@ -1,7 +1,6 @@
 package loo
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -20,14 +19,14 @@ import (
 )
 
 // classCavities are terms of K latent values, of which contrasts alone count, under a Gaussian by
-// contrast mean field. With H_n = −∂²E_n/∂m∂mᵀ, a_n = ∂E_n/∂m and G the matrix by which the means
-// move, the inverse of the prior precision and all H_n, the mean of η_n without term n is
+// contrast mean field. With H_n = −∂²E_n/∂m∂mᵀ, a_n = ∂E_n/∂m and G the matrix by which the
+// means move, the inverse of the prior precision and all H_n, the mean of η_n without term n is
 //
 //	m_n − (I − G_nnH_n)⁻¹G_nna_n.
 //
-// The variances 1/p_c are coupled: of the precisions of row n alone, p_c − p_c²/Σp is what its class
-// knows by itself, to which the term adds the diagonal of H_n (see site.contrast). Taking that away
-// is exact for one weight and for classes of equal covariance.
+// The variances 1/p_c are coupled: of the precisions of row n alone, p_c − p_c²/Σp is what its
+// class knows by itself, to which the term adds the diagonal of H_n (see site.contrast). Taking
+// that away is exact for one weight and for classes of equal covariance.
 type classCavities struct {
 	terms   *term.Terms
 	k       int
@@ -51,9 +50,9 @@ type classMover interface {
 // ClassLogProb returns log ∫ p(y|η) N(η|m, diag v) dη in nats, of one term.
 type ClassLogProb func(y float64, m, v []float64) float64
 
-// classPart is the part of what leaving out a term changes that is taken to be unknown. The means and
-// precisions of its row follow, but P_c couples the classes by more than one row says: of iris 6% are
-// missing.
+// classPart is the part of what leaving out a term changes that is taken to be unknown. The means
+// and precisions of its row follow, but P_c couples the classes by more than one row says: of iris
+// 6% are missing.
 const classPart = 0.1
 
 // classBudget is how many scores the answers of other rows may take the expectations of.
@@ -88,8 +87,8 @@ func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *ga
 		s.inverse[j*k*d+j] += l.Prior.Prec[j%d]
 	}
 	if !dense.Cholesky(s.inverse, k*d) {
-		return nil, fmt.Errorf("precision of the weights under the sites of q; is it fitted to the end? %w",
-			sentinel.ErrNotPosDef)
+		return nil, fmt.Errorf("precision of the weights under the sites of q; is it fitted to the "+
+			"end? %w", sentinel.ErrNotPosDef)
 	}
 	dense.Invert(s.inverse, k*d)
 	c.on = s
@@ -216,12 +215,6 @@ func (c *classCavities) expect(ctx context.Context) error {
 	})
 }
 
-// part returns the part of the site of term n that is one datum.
-func (c *classCavities) part(n int) float64 {
-	_, _, w, _ := c.terms.Term(n)
-	return math.Min(1, 1/w)
-}
-
 // classCavity is what is left of a term.
 type classCavity struct {
 	m, v     []float64 // without offset
@@ -234,7 +227,7 @@ type classCavity struct {
 
 // leaveTerm returns the cavity of term n, and false where only rounding is left.
 func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
-	k, part := c.k, c.part(n)
+	k, part := c.k, oneDatum(c.terms, n)
 	m, v, a := c.m[n*k:(n+1)*k], c.v[n*k:(n+1)*k], c.a[n*k:(n+1)*k]
 	h := mat.NewDense(k, k, c.h[n*k*k:(n+1)*k*k])
 	g, gh := mat.NewDense(k, k, nil), mat.NewDense(k, k, nil)
@@ -283,7 +276,8 @@ func (c *classCavities) leaveTerm(n int) (q *classCavity, ok bool) {
 		trace += v[j] / x * (1 - 1/(x*without))
 	}
 	// KL of Gaussians of contrasts, of precisions diag p − ppᵀ/Σp.
-	q.moved = 0.5 * math.Max(0, trace-float64(k-1)+logs+math.Log(without/sum)+square-cross*cross/without)
+	logs += math.Log(without / sum)
+	q.moved = 0.5 * math.Max(0, trace-float64(k-1)+logs+square-cross*cross/without)
 	floats.SubTo(q.m, m, q.m)
 	return q, true
 }
@@ -335,11 +329,7 @@ func (c *classCavities) shown(n int, m, v []float64) (_, _ []float64) {
 // leaveOut takes out one term after the other.
 func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Result, error) {
 	n, k := c.terms.Len(), c.k
-	l := new(Result)
-	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.Leverage, &l.Influence} {
-		*p = make([]float64, n)
-	}
-	l.M, l.V = make([]float64, n*k), make([]float64, n*k)
+	l := newResult(n, n*k)
 	err := parallel.Each(ctx, n, runtime.GOMAXPROCS(0), func(_, i int) error {
 		defer parallel.At(&i, c.terms.Name)
 		at := i * k
@@ -358,22 +348,15 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 		l.Influence[i] = q.moved
 		l.Pointwise[i] = logProb(c.terms.Y[i], m, v)
 		if sum := l.Pointwise[i] + q.moved; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return fmt.Errorf("%s has log-probability %v, and an influence of %v, where it is left out: %w",
-				c.terms.Describe(i), l.Pointwise[i], q.moved, sentinel.ErrNotFinite)
+			return fmt.Errorf("%s has log-probability %v, and an influence of %v, where it is left "+
+				"out: %w", c.terms.Describe(i), l.Pointwise[i], q.moved, sentinel.ErrNotFinite)
 		}
 		return nil
 	})
 	if err == nil {
-		for i, e := range l.PointErr {
-			if math.IsInf(e, 1) {
-				l.Unresolved = append(l.Unresolved, i)
-			}
-		}
-		if len(l.Unresolved) == n {
-			return nil, fmt.Errorf("%s as all others, leaves no more than rounding of the precision of its "+
-				"scores when it is left out: give the weights a prior, or fewer columns: %w",
-				c.terms.Describe(0), sentinel.ErrNotPosDef)
-		}
+		err = l.resolve(c.terms)
+	}
+	if err == nil {
 		err = c.respond(ctx, logProb, l)
 	}
 	if ctx.Err() != nil {
@@ -391,15 +374,7 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Result) error {
 	n, k := c.terms.Len(), c.k
 	size := min(n, mostAnswers) // of many rows a regular sample answers for all
-	var order []int
-	for i := range n {
-		if !l.unresolved(i) {
-			order = append(order, i)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(l.Influence[b], l.Influence[a]), cmp.Compare(a, b))
-	})
+	order := l.order()
 	known := order[:min(len(order), max(leastKnown, classBudget/(size*k)))]
 	move, part := make([]float64, len(known)), make([]float64, len(known))
 	err := parallel.Each(ctx, len(known), runtime.GOMAXPROCS(0), func(_, at int) error {
@@ -432,25 +407,13 @@ func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Re
 	if err != nil {
 		return err
 	}
-	var signed, other, sum, influence float64
+	var signed, other float64
 	for at, i := range known {
 		_, _, w, _ := c.terms.Term(i)
 		signed += w * (math.Abs(part[at]) + move[at])
 		other += w * (math.Abs(part[at]) - move[at])
-		sum += l.PointErr[i]
-		influence += l.Influence[i]
 	}
-	l.Err = max(signed, other)
-	if math.IsInf(sum, 1) {
-		l.Err = sum
-	}
-	for _, i := range order[len(known):] {
-		if influence > 0 {
-			_, _, w, _ := c.terms.Term(i)
-			l.PointErr[i] = sum / influence * l.Influence[i]
-			l.Err += w * l.PointErr[i]
-		}
-	}
+	l.extend(known, order[len(known):], max(signed, other), c.terms)
 	return nil
 }
 
@@ -476,7 +439,7 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 			i := s * all / size
 			scale := float64(all) / float64(size)
 			if i == n {
-				scale *= 1 - c.part(n)
+				scale *= 1 - oneDatum(c.terms, n)
 			}
 			if scale == 0 {
 				continue
@@ -500,7 +463,7 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 		}
 		// The matrix without n is G + G_·n(I − H_nG_nn)⁻¹H_nG_n·.
 		c.on.times(more, rest)
-		part := c.part(n)
+		part := oneDatum(c.terms, n)
 		for j := range bend {
 			h := c.h[(n*k+j)*k : (n*k+j+1)*k]
 			bend[j] = part * floats.Dot(h, more[n*k:(n+1)*k])
@@ -530,8 +493,8 @@ func (c *classCavities) answer(n int, q *classCavity, size int) bool {
 }
 
 // The steps of answer are so many, or end where the means change by such a part of all that they
-// have changed: of what an answer says, classPart is taken to be unknown.
-// Its expectations need be no more accurate than that.
+// have changed: of what an answer says, classPart is taken to be unknown. Its expectations need be
+// no more accurate than that.
 const (
 	classRounds = 8
 	classEnough = 1e-2

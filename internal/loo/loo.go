@@ -3,9 +3,13 @@
 package loo
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -28,6 +32,65 @@ type Likelihood struct {
 	LogProb func(y, m, v float64) float64
 	// Quadratic says that ∂² log p(y|η)/∂η² is the same for any y and η.
 	Quadratic bool
+}
+
+// newResult returns a Result of n data with so many latent values in all.
+func newResult(n, latents int) *Result {
+	l := new(Result)
+	for _, p := range []*[]float64{&l.Pointwise, &l.PointErr, &l.Leverage, &l.Influence} {
+		*p = make([]float64, n)
+	}
+	l.M, l.V = make([]float64, latents), make([]float64, latents)
+	return l
+}
+
+// resolve lists the data whose PointErr is +Inf as unresolved. The error is that of none other.
+func (l *Result) resolve(t *term.Terms) error {
+	for i, e := range l.PointErr {
+		if math.IsInf(e, 1) {
+			l.Unresolved = append(l.Unresolved, i)
+		}
+	}
+	if len(l.Unresolved) == len(l.PointErr) {
+		return fmt.Errorf("%s as all others, leaves no more than rounding of the precision of its "+
+			"linear predictor when it is left out: give the weights a prior, or fewer columns: %w",
+			t.Describe(0), sentinel.ErrNotPosDef)
+	}
+	return nil
+}
+
+// order returns the data that are resolved, those of most influence first.
+func (l *Result) order() (order []int) {
+	for i := range l.PointErr {
+		if !l.unresolved(i) {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(l.Influence[b], l.Influence[a]), cmp.Compare(a, b))
+	})
+	return order
+}
+
+// extend gives the rest of the data errors in proportion to their influence, as those that are
+// known have, of which the sum is off by err.
+func (l *Result) extend(known, rest []int, err float64, t *term.Terms) {
+	var sum, influence float64
+	for _, i := range known {
+		sum += l.PointErr[i]
+		influence += l.Influence[i]
+	}
+	if l.Err = err; math.IsInf(sum, 1) {
+		l.Err = sum
+	}
+	if !(influence > 0) {
+		return
+	}
+	for _, i := range rest {
+		_, _, w, _ := t.Term(i)
+		l.PointErr[i] = sum / influence * l.Influence[i]
+		l.Err += w * l.PointErr[i]
+	}
 }
 
 // add makes the sums over the data.
