@@ -733,7 +733,7 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	if u == nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
 	}
-	q := p.z.carry(u, p.mean, p.q, 1)
+	q := p.z.carry(u, p.mean, p.q)
 	if q == nil {
 		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
 	}
@@ -744,17 +744,10 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
 }
 
-// carry returns what the rows of q tell of the latent values at the inducing inputs of from as a
-// state of weights of u, which has the same kernel, as WithInducing says, or the same inputs, whose
-// values then have the same sites. The mean of q is given. With w₀ = Aᵀw the weights of from,
-//
-//	P₊ = I + tA(P − I)Aᵀ,   [I + A(P − I)Aᵀ]m₊ = APm,
-//
-// with the precision of t times the rows; under so many the mean would follow what is noise in
-// them. It returns nil if P₊ has no factor, or m₊ is not finite.
-func (from *inducing) carry(
-	u *inducing, mean []float64, of *gauss.State, times float64,
-) *gauss.State {
+// carry returns q, with the given mean of the weights of from, as a state of the weights of u, or
+// nil if there is none: what rows tell of the latent values at the inducing inputs of from. u has
+// the kernel of from, as WithInducing says, or its inputs, so that the values have the same sites.
+func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss.State {
 	m, n := from.rank(), u.rank()
 	a := mat.NewDense(n, m, nil)
 	to := a.RawMatrix()
@@ -765,45 +758,19 @@ func (from *inducing) carry(
 			}
 		}
 	} else { // A = L⁻¹K(Z, Z₀)L₀⁻ᵀ
-		_, d := u.x.Dims()
 		var parts []inducingPart
 		from.parts(func(p inducingPart) { parts = append(parts, p) })
+		rows := func(x *mat.Dense, p inducingPart) *mat.Dense {
+			return x.Slice(p.lo, p.hi, 0, x.RawMatrix().Cols).(*mat.Dense)
+		}
 		u.parts(func(p inducingPart) {
 			o := parts[p.number]
-			CrossCov(a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel,
-				u.x.Slice(p.lo, p.hi, 0, d).(*mat.Dense), from.x.Slice(o.lo, o.hi, 0, d).(*mat.Dense))
+			CrossCov(a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel, rows(u.x, p), rows(from.x, o))
 		})
 		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
 	}
 	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.l, m), to)
-	seen := slices.Clone(of.P) // P − I
-	dense.FillUpper(seen, m)
-	shift := make([]float64, m)
-	dense.Gemv(blas.NoTrans, 1, dense.General(seen, m, m), dense.Vector(mean), 0, dense.Vector(shift))
-	for j := range m {
-		seen[j*m+j]--
-	}
-	q, half := priorWeights(n), dense.General(make([]float64, n*m), n, m)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, to, dense.General(seen, m, m), 0, half)
-	dense.Gemm(blas.NoTrans, blas.Trans, 1, half, to, 1, dense.General(q.P, n, n))
-	dense.Gemv(blas.NoTrans, 1, to, dense.Vector(shift), 0, dense.Vector(q.Mean))
-	if !q.Factor() {
-		return nil
-	}
-	dense.Potrs(q.L, q.Mean)
-	if _, ok := dense.AllFinite(q.Mean); !ok {
-		return nil
-	}
-	if times != 1 {
-		floats.Scale(times, q.P)
-		for j := range n {
-			q.P[j*n+j] += 1 - times
-		}
-		if !q.Factor() {
-			return nil
-		}
-	}
-	return q
+	return of.Carry(to, mean)
 }
 
 // updateRows is the number of rows of a block of Update.
@@ -901,6 +868,6 @@ func (u *inducing) digest(d *save.Digest) {
 func (u *inducing) bytes(lik Likelihood, maxPrior float64) ([]byte, error) {
 	m := u.rank()
 	var b bytes.Buffer
-	err := newSparseGPPosterior(u, lik, make([]float64, m), priorWeights(m), maxPrior, 1).Save(&b)
+	err := newSparseGPPosterior(u, lik, make([]float64, m), gauss.Unit(m), maxPrior, 1).Save(&b)
 	return b.Bytes(), err
 }

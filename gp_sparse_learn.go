@@ -179,7 +179,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 				return g, nil, learned, err
 			}
 			if u := m.divide(k).factored(&h, m.best.z); u != nil {
-				if q := u.carry(g.z, m.best.look.next.Mean, &m.best.look.next, 1); q != nil {
+				if q := u.carry(g.z, m.best.look.next.Mean, &m.best.look.next); q != nil {
 					fitted.(*siteStepper).startAt(q)
 				}
 			}
@@ -416,8 +416,11 @@ func (l *sparseLearning) carried(p *sparsePoint, u *inducing, times float64) *ga
 	if from == nil {
 		return nil
 	}
-	q := &p.look.next
-	return from.carry(u, q.Mean, q, times)
+	q := from.carry(u, p.look.next.Mean, &p.look.next)
+	if q == nil || times != 1 && !q.Times(times) {
+		return nil
+	}
+	return q
 }
 
 // begin returns the q that natural steps at θ begin with, and the point that it was carried from,

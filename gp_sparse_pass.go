@@ -711,19 +711,6 @@ func between(dst, q, next *gauss.State, t float64) bool {
 	return ok
 }
 
-// priorWeights returns the state N(0, I) of m weights.
-func priorWeights(m int) *gauss.State {
-	s := &gauss.State{}
-	s.Resize(m)
-	clear(s.P)
-	clear(s.Mean)
-	for j := range m {
-		s.P[j*m+j] = 1
-	}
-	s.Factor()
-	return s
-}
-
 // rowSource are the rows of a SparseGP that it goes through again and again: a sample of them in
 // memory, in random order, and, unless those are all, where to get the rest.
 type rowSource struct {

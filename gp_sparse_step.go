@@ -120,7 +120,7 @@ func (a *sparseAscent) gap() float64 {
 // coldRows of them.
 func coldWeights(h *parallel.Halt, z *inducing, rows *rowSource, lik Likelihood, workers int) (*gauss.State, error) {
 	if _, ok := lik.(GaussianNoise); ok { // one step from wherever it starts
-		return priorWeights(z.rank()), nil
+		return gauss.Unit(z.rank()), nil
 	}
 	n, goal := min(len(rows.y), coldRows), float64(coldGoal)
 	if n == rows.n && (z.wholes() > 0 || n <= coldFew*z.rank()) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -233,7 +234,7 @@ func TestDividedGradient(t *testing.T) {
 			}
 			move := &inducingMove{kernel: k, whole: v, unit: []float64{1, 1}, pass: sparsePass{rows: g.rows, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}}
 			move.slopes = &sparseSlopes{kernel: k, p: &move.pass, steps: []float64{1e-5, 1e-5}}
-			q := priorWeights(v.wholes() + 5)
+			q := gauss.Unit(v.wholes() + 5)
 			p, err := move.at(z, q)
 			if err != nil || p == nil {
 				t.Fatalf("%v: %v", k, err)
