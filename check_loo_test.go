@@ -1,6 +1,7 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -224,14 +225,8 @@ func TestLOORefits(t *testing.T) {
 			l, post := f(x, y, true)
 			mustLOO(t, l, nil)
 			inSample := post.At(x).LogProb(nil, y)
-			order := make([]int, rows) // the rows of most influence, and some more
-			for i := range order {
-				order[i] = i
-			}
-			slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, l.Influence[b]-l.Influence[a])) })
 			var sum, estimate, optimism float64
-			for k := range 20 {
-				i := order[k*k*(rows-1)/361]
+			for _, i := range influential(l) {
 				rest, yRest := leaveOut(x, y, i)
 				_, p := f(rest, yRest, false)
 				want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
@@ -740,13 +735,27 @@ func TestCheckSeeds(t *testing.T) {
 	}
 }
 
+// influential returns twenty rows: those of most influence, and some more.
+func influential(l *LOO) (rows []int) {
+	order := make([]int, len(l.Influence))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.Influence[b], l.Influence[a]) })
+	for k := range 20 {
+		rows = append(rows, order[k*k*(len(order)-1)/361])
+	}
+	return rows
+}
+
 // What is predicted of a row that is left out is what a fit without it predicts: of the rows of
 // most influence, and some more.
 func TestClassesLOORefits(t *testing.T) {
 	x, y := irisClasses(t)
 	ctx := context.Background()
 	fit := func(x mat.Matrix, y []float64, loo bool) (*GLMPosterior, *LOO) {
-		g, err := NewGLM(x, y, Softmax{Classes: 3}, &GLMOptions{Intercept: true, PriorSD: 1, InterceptSD: 10})
+		opt := &GLMOptions{Intercept: true, PriorSD: 1, InterceptSD: 10}
+		g, err := NewGLM(x, y, Softmax{Classes: 3}, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -764,14 +773,8 @@ func TestClassesLOORefits(t *testing.T) {
 	}
 	post, l := fit(x, y, true)
 	inside := post.At(x).LogProb(nil, y)
-	order := make([]int, len(y))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, l.Influence[b]-l.Influence[a])) })
 	var sum, estimate, optimism float64
-	for k := range 20 {
-		i := order[k*k*(len(y)-1)/361]
+	for _, i := range influential(l) {
 		rest, labels := leaveOut(x, y, i)
 		p, _ := fit(rest, labels, false)
 		want := p.Prob(nil, y[i], rowOf(x, i))[0]
@@ -814,8 +817,8 @@ func TestClassesLOOTwo(t *testing.T) {
 		sign[i], weight[i] = 2*labels[i]-1, 1+float64(i%3)
 	}
 	loo := func(y []float64, lik Likelihood, sd float64) *LOO {
-		g, err := NewGLM(sub, y, lik, &GLMOptions{Intercept: true, PriorSD: sd, InterceptSD: 10 * sd,
-			Weights: weight})
+		opt := &GLMOptions{Intercept: true, PriorSD: sd, InterceptSD: 10 * sd, Weights: weight}
+		g, err := NewGLM(sub, y, lik, opt)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,6 +46,13 @@ func learnCases() []learnCase {
 	}
 }
 
+// classCase is a case of so many classes.
+func classCase(k Kernel, classes int) learnCase {
+	return learnCase{"softmax", k, Softmax{Classes: classes}, func(f, u float64) float64 {
+		return math.Min(float64(classes-1), math.Max(0, math.Floor(2*f+u+1)))
+	}}
+}
+
 // model returns the model of n rows, some of them equal.
 func (c learnCase) model(t testing.TB, n int) *GP {
 	t.Helper()
@@ -304,9 +311,7 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 // number of workers, and the restarts that it has yet to make are among what is saved.
 func TestLearnResume(t *testing.T) {
 	t.Parallel()
-	classes := learnCase{"softmax", SquaredExp{Scale: 1.5, Length: 0.8}, Softmax{Classes: 3}, func(f, u float64) float64 {
-		return math.Min(2, math.Max(0, math.Floor(2*f+u+1)))
-	}}
+	classes := classCase(SquaredExp{Scale: 1.5, Length: 0.8}, 3)
 	for _, c := range []learnCase{learnCases()[0], learnCases()[8], classes} {
 		gp := c.model(t, shorter(40, 16))
 		opt := &LearnOptions{Restarts: 2}
@@ -347,7 +352,9 @@ func TestLearnResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Objective != all.Objective || got.Evaluations != all.Evaluations || got.Fit.ELBO != all.Fit.ELBO || !slices.Equal(got.Starts, all.Starts) || !slices.Equal(post.a, want.a) {
+			if got.Objective != all.Objective || got.Evaluations != all.Evaluations ||
+				got.Fit.ELBO != all.Fit.ELBO || !slices.Equal(got.Starts, all.Starts) ||
+				!slices.Equal(post.a, want.a) {
 				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d", c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
 			}
 		}
@@ -769,12 +776,12 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 // The gradient of a GP of several classes is that of the ELBO at the best q, by differences.
 func TestClassGPLearnGradient(t *testing.T) {
 	t.Parallel()
-	for _, k := range []Kernel{SquaredExp{Scale: 1.5, Length: 0.8}, Sum{Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, Constant{Scale: 0.7}}} {
+	for _, k := range []Kernel{
+		SquaredExp{Scale: 1.5, Length: 0.8},
+		Sum{Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, Constant{Scale: 0.7}},
+	} {
 		for _, classes := range []int{2, 4} {
-			c := learnCase{"", k, Softmax{Classes: classes}, func(f, u float64) float64 {
-				return math.Min(float64(classes-1), math.Max(0, math.Floor(2*f+u+1)))
-			}}
-			g := c.model(t, 24)
+			g := classCase(k, classes).model(t, 24)
 			l, err := learnerAs[*gpLearner](g.Learner(nil))
 			if err != nil {
 				t.Fatal(err)
@@ -811,7 +818,8 @@ func TestClassGPLearnGradient(t *testing.T) {
 				}
 				want := (4*diff(h) - diff(2*h)) / 3
 				if math.Abs(x.Grad[i]-want) > 1e-4*(1+math.Abs(want)) {
-					t.Errorf("%s, %d classes: slope %v of parameter %d, by differences %v", kernelName(k), classes, x.Grad[i], i, want)
+					t.Errorf("%s, %d classes: slope %v of parameter %d, by differences %v",
+						kernelName(k), classes, x.Grad[i], i, want)
 				}
 			}
 		}
@@ -894,7 +902,9 @@ func TestClassGPLearnBest(t *testing.T) {
 		t.Errorf("%v bits a row after learning, %v before", is, was)
 	}
 	k := best.kernel.(SquaredExp)
-	for _, f := range [][2]float64{{1.3, 1}, {1 / 1.3, 1}, {1, 1.2}, {1, 1 / 1.2}, {1.5, 1.2}, {1 / 1.5, 1 / 1.2}} {
+	for _, f := range [][2]float64{
+		{1.3, 1}, {1 / 1.3, 1}, {1, 1.2}, {1, 1 / 1.2}, {1.5, 1.2}, {1 / 1.5, 1 / 1.2},
+	} {
 		at := SquaredExp{Scale: k.Scale * f[0], Length: k.Length * f[1]}
 		near, err := NewGP(tx, ty, at, Softmax{Classes: 3}, nil)
 		if err != nil {

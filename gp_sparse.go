@@ -765,7 +765,8 @@ func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss
 		}
 		u.parts(func(p inducingPart) {
 			o := parts[p.number]
-			CrossCov(a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense), p.kernel, rows(u.x, p), rows(from.x, o))
+			dst := a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense)
+			CrossCov(dst, p.kernel, rows(u.x, p), rows(from.x, o))
 		})
 		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
 	}

@@ -106,13 +106,16 @@ func TestSparseCarried(t *testing.T) {
 	var all, stay float64
 	k := SquaredExp{Scale: 1, Length: 1}
 	for _, lik := range []Likelihood{GaussianNoise{Var: 0.2}, BernoulliLogit{}, Poisson{}} {
-		response := func(f, u float64) float64 { return plusMinus(f+u > 0.5) } // of Gaussian noise, too
+		// of Gaussian noise, too
+		response := func(f, u float64) float64 { return plusMinus(f+u > 0.5) }
 		if lik == (Poisson{}) {
 			response = func(f, u float64) float64 { return math.Floor(math.Exp(f) + 2*u) }
 		}
 		gp := learnCase{"", k, lik, response}.model(t, 300)
 		g := streamed(t, gp, gp.x.Slice(0, 60, 0, 2))
-		for _, to := range []SquaredExp{{Scale: 1.6, Length: 1}, {Scale: 1, Length: 1.2}, {Scale: 0.8, Length: 0.9}} {
+		for _, to := range []SquaredExp{
+			{Scale: 1.6, Length: 1}, {Scale: 1, Length: 1.2}, {Scale: 0.8, Length: 0.9},
+		} {
 			pass := sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1}}
 			look := func(q *gauss.State) *sparseLook {
 				x, err := pass.at(q)
@@ -137,7 +140,8 @@ func TestSparseCarried(t *testing.T) {
 			}
 			all, stay = all+is, stay+as
 			if !(is < most) {
-				t.Errorf("%s to %+v: the state promises %g nats, and %g where weights stay", spell(lik), to, is, as)
+				t.Errorf("%s to %+v: the state promises %g nats, and %g where weights stay",
+					spell(lik), to, is, as)
 			}
 		}
 	}

@@ -16,8 +16,8 @@
 // and three or four more are enough for GLMs and sparse GPs. A job reads the state of the round,
 // goes through all rows, and writes what they sum to; this process makes the next state of it, and
 // ends when Job.Goal is reached. All of these are files in Job.Dir, which all machines must see.
-// Rounds are not unrolled in one job: Beam has no loops, so that it would have as many rounds as
-// were planned, without an early end, and where it fails all of them were lost.
+// A job is one round: Beam has no loops, so that one job of several rounds could not end early, and
+// would lose all of them where it fails.
 //
 // After each round a checkpoint is written. A fit whose process or workers were killed goes on
 // with Job.Resume: it loses the round that was under way, and ends in the same bits.

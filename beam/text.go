@@ -207,8 +207,8 @@ func (t *textReader) noRows(lines []byte, before int) error {
 		return nil
 	}
 	if t.begun {
-		return fmt.Errorf("pgsvi: line %d has names, which only the first line of a file may have: %w",
-			before+1, pgsvi.ErrNotFinite)
+		return fmt.Errorf("pgsvi: line %d has names, which only the first line of a file may "+
+			"have: %w", before+1, pgsvi.ErrNotFinite)
 	}
 	t.model, t.names, t.begun = append(bytes.Clone(lines), '\n'), true, true
 	return nil

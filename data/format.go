@@ -60,8 +60,9 @@ type Format struct {
 	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" finds it out, by a byte order mark and
 	// by what is valid.
 	Encoding string `json:"encoding,omitempty"`
-	// Ragged takes a line with too few or too many fields for a row with an error of its own, where
-	// a Predictor answers row by row. Otherwise such a line is an error of the table.
+	// Ragged reads a table although a line has too few or too many fields. A Predictor then
+	// answers the other rows, and gives that one an error of its own; a model of the table is an
+	// error. Otherwise such a line is an error of reading.
 	Ragged bool `json:"ragged,omitempty"`
 	// Mark is true if a byte order mark was found. Readers ignore it.
 	Mark bool `json:"mark,omitempty"`

@@ -28,7 +28,8 @@ func (m *Model) FitGP(
 		if m.classes() {
 			return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process of %d rows and %d "+
 				"classes; with classes it takes at most %d rows: fit a linear model of smooth "+
-				"terms, s(x), or fewer rows: %w", len(m.Y), len(m.Labels), denseRows, pgsvi.ErrParam)
+				"terms, s(x), or fewer rows: %w",
+				len(m.Y), len(m.Labels), denseRows, pgsvi.ErrParam)
 		}
 		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
 		if err != nil {

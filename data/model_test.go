@@ -901,7 +901,8 @@ func BenchmarkPredict(b *testing.B) {
 // A column without a name that numbers the rows is left out, and the table says why. One that is
 // named as such a column would be has to be decided about.
 func TestColumnWithoutName(t *testing.T) {
-	for name, want := range map[string]string{"": "no name, and the numbers of the rows", "x1": ""} {
+	const why = "no name, and the numbers of the rows"
+	for name, want := range map[string]string{"": why, "x1": ""} {
 		var b strings.Builder
 		b.WriteString(name + ",a,y\n")
 		for i := range 80 {
@@ -914,7 +915,8 @@ func TestColumnWithoutName(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal(m.Names, []string{"a"}) || !strings.Contains(m.String(), want) {
+		if err != nil || !slices.Equal(m.Names, []string{"a"}) ||
+			!strings.Contains(m.String(), want) {
 			t.Errorf("a column without a name: %v, %v", err, m)
 		}
 	}
@@ -926,9 +928,11 @@ func TestColumnWithoutName(t *testing.T) {
 
 // An outcome that the likelihood refuses is named by its line and column.
 func TestOutcomeRefused(t *testing.T) {
-	m := mustModel(t, tableOf(t, "x,y\n1,2\n2,\n3,0\n\n4,-3\n5,1\n"), "y ~ x", Outcome("y").Quantity().Drop())
+	m := mustModel(t, tableOf(t, "x,y\n1,2\n2,\n3,0\n\n4,-3\n5,1\n"), "y ~ x",
+		Outcome("y").Quantity().Drop())
 	_, err := m.GLM(pgsvi.Poisson{}, nil)
-	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `line 6, column "y": y = -3, and Poisson wants`) {
+	const says = `line 6, column "y": y = -3, and Poisson wants`
+	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), says) {
 		t.Error(err)
 	}
 	_, _, _, err = m.FitGP(context.Background(), pgsvi.SquaredExp{}, pgsvi.Poisson{}, nil, nil)

@@ -181,10 +181,9 @@ func (p *Predictor) Predict(row any) (*Answer, error) {
 
 // Table predicts each row of a table: the sequence has an answer or an error for each, in their
 // order, with intervals of probability level, in (0, 1). Columns are found by their names. A row
-// with an error does not end the sequence; so that one with too few fields does not, read the
-// table with Format.Ragged. A failure of reading, a column that is not there or a
-// level out of range does, by a last element whose Answer is nil; that of a row is not nil, and has
-// its place.
+// with an error does not end the sequence, nor does a line with too few fields of a table that was
+// read with Format.Ragged. A failure of reading, a column that is not there or a level out of range
+// does, by a last element whose Answer is nil; that of a row is not nil, and has its place.
 func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 	return func(yield func(*Answer, error) bool) {
 		if !(level > 0 && level < 1) {
@@ -345,8 +344,7 @@ func (p *Predictor) tooLarge(w *scratch) error {
 	if at < 0 {
 		return fmt.Errorf("no prediction, as the posterior is not finite: %w", pgsvi.ErrNotFinite)
 	}
-	return fmt.Errorf("a value is too large to predict by: %s, in the units of the model, "+
-		"is %.3g: %w",
+	return fmt.Errorf("a value is too large to predict by: %s is %.3g as the model sees it: %w",
 		csvQuote(p.design.names[at]), most, pgsvi.ErrNotFinite)
 }
 

@@ -131,8 +131,10 @@ func TestRagged(t *testing.T) {
 	var b strings.Builder
 	rows, failed, err := p.WriteCSV(&b, table, 0.9)
 	lines := strings.Split(b.String(), "\n")
-	if err != nil || rows != 4 || failed != 2 || !strings.Contains(lines[2], "line 3 has 1 field, want 2") ||
-		!strings.Contains(lines[3], "line 4 has 3 fields, want 2") || strings.Contains(lines[4], "error") {
+	if err != nil || rows != 4 || failed != 2 ||
+		!strings.Contains(lines[2], "line 3 has 1 field, want 2") ||
+		!strings.Contains(lines[3], "line 4 has 3 fields, want 2") ||
+		strings.Contains(lines[4], "error") {
 		t.Errorf("%d rows, %d with errors, %v\n%s", rows, failed, err, b.String())
 	}
 	if _, err := table.Model("spent ~ age", Number("age").Impute(),
@@ -186,8 +188,10 @@ func TestFitGP(t *testing.T) {
 	if err != nil || len(learned.Params) != 2 {
 		t.Errorf("a kernel learned from classes: %v, %v", learned, err)
 	}
-	classes = mustModel(t, tableOf(t, flowers(denseRows+3, "rose", "lily", "iris")), "kind ~ length")
-	if _, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil); !errors.Is(err, pgsvi.ErrParam) {
+	many := flowers(denseRows+3, "rose", "lily", "iris")
+	classes = mustModel(t, tableOf(t, many), "kind ~ length")
+	_, _, _, err = classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil)
+	if !errors.Is(err, pgsvi.ErrParam) {
 		t.Errorf("%d rows of classes: %v", denseRows+3, err)
 	}
 }

@@ -185,7 +185,7 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 		switch {
 		case use != nil && !used[p.name]:
 			specs[j] = &spec{Name: p.name, Kind: kindSkip, why: "not in the formula"}
-			// . leaves out what would be skipped in any case
+			// of a column that would be skipped in any case, say why: a . leaves it out
 			alone := &spec{Name: p.name}
 			if why, _ := t.review(j, alone); alone.Kind == kindSkip && why != "" {
 				specs[j].why = why

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -172,7 +173,9 @@ const mostPSIS = 1000
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
-	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, zip, zinb, hurdle, hurdlenb, weibull,\nlognormal, beta, softmax (default: by the outcome); with weibull\nand lognormal, -y is a duration above y, right-censored")
+	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, zip, zinb, hurdle, hurdlenb, weibull,\n"+
+		"lognormal, beta, softmax (default: by the outcome); with weibull\nand lognormal, -y is a "+
+		"duration above y, right-censored")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")
@@ -230,10 +233,13 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 	}
 }
 
-// report returns what a fit says of itself; a bound of which no proof is known is +Inf.
+// report returns what a fit says of itself. Where there is no proof gap_bound is +Inf.
 func report(m *data.Model, res *pgsvi.Result) string {
-	line := fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, res.GapBound)
-	return strings.Replace(line, "gap_bound=NaN", "gap_bound=+Inf", 1)
+	bound := res.GapBound
+	if math.IsNaN(bound) {
+		bound = math.Inf(1)
+	}
+	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, bound)
 }
 
 // finish saves a model, and prints the line that ends a fit.

@@ -553,7 +553,8 @@ func TestTranspose(t *testing.T) {
 					want = a[r*stride+j]
 				}
 				if v != want {
-					t.Fatalf("%d×%d: element %d, %d is %v, want %v", rows, cols, i/to, i%to, v, want)
+					t.Fatalf("%d×%d: element %d, %d is %v, want %v",
+						rows, cols, i/to, i%to, v, want)
 				}
 			}
 		}

@@ -87,8 +87,7 @@ func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *ga
 		s.inverse[j*k*d+j] += l.Prior.Prec[j%d]
 	}
 	if !dense.Cholesky(s.inverse, k*d) {
-		return nil, fmt.Errorf("precision of the weights under the sites of q; is it fitted to the "+
-			"end? %w", sentinel.ErrNotPosDef)
+		return nil, unfitted()
 	}
 	dense.Invert(s.inverse, k*d)
 	c.on = s
@@ -348,8 +347,8 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 		l.Influence[i] = q.moved
 		l.Pointwise[i] = logProb(c.terms.Y[i], m, v)
 		if sum := l.Pointwise[i] + q.moved; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return fmt.Errorf("%s has log-probability %v, and an influence of %v, where it is left "+
-				"out: %w", c.terms.Describe(i), l.Pointwise[i], q.moved, sentinel.ErrNotFinite)
+			return fmt.Errorf("%s has log-probability %v, and an influence of %v, "+
+				"where it is left out: %w", c.terms.Describe(i), l.Pointwise[i], q.moved, sentinel.ErrNotFinite)
 		}
 		return nil
 	})

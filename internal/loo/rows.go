@@ -148,6 +148,12 @@ func rowSites(h *parallel.Halt, l *site.LinearModel, m, gamma, a []float64) (*Si
 	return NewSites(h, l.Terms, k, m, gamma, a)
 }
 
+// unfitted is the error of weights without a covariance under the sites of all rows.
+func unfitted() error {
+	return fmt.Errorf("precision of the weights under the sites of q; is it fitted to the end? %w",
+		sentinel.ErrNotPosDef)
+}
+
 // rowsNewton returns the covariance (Λ0 + Xᵀdiag(γ)X)⁻¹, by which the mean of any q moves when
 // slopes do.
 func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.Full, error) {
@@ -161,8 +167,7 @@ func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.
 		return nil, err
 	}
 	if full.Halt = nil; !ok {
-		return nil, fmt.Errorf("precision of the weights under the sites of q; is it fitted to the end? %w",
-			sentinel.ErrNotPosDef)
+		return nil, unfitted()
 	}
 	clear(full.Mean)
 	return &gauss.Full{S: full}, nil

@@ -583,8 +583,8 @@ func (p *Problem) aim() bool {
 	return p.aimed
 }
 
-// departMany leaves a base without sites, whose variances may be wide, for the sites that the mode of
-// the means wants, if the mover finds that, or else its own means, and reports whether it did.
+// departMany leaves a base without sites, whose variances may be wide, for the sites at the mode of
+// the means, or at its own means where the mover has no way to the mode. It reports whether it did.
 func (p *Problem) departMany() bool {
 	x := &p.In.At
 	x.CopyFrom(&p.Cur.State)

@@ -42,6 +42,7 @@ type Base interface {
 //	prover    a proof of its own                 that of moveProof
 //	keeper    keeps more than the sites          nothing is kept
 //	aimer     a curvature that sites lack        the targets of the terms
+//	moder     a way to the mode of the means     a first step from the means of the base
 type (
 	// exact is a base whose V⁻¹ is C⁻¹ + Γ. A mean field is not, and the bound on the gap that
 	// moves prove does not hold for it.
@@ -106,6 +107,14 @@ type (
 		// linear coefficients about the means after it. It may replace the targets γ̂ in gamma. It
 		// reports whether it could.
 		aim(a, step, gamma []float64, s *term.State) bool
+	}
+
+	// moder has a fast way to the mode of the means alone.
+	moder interface {
+		// mode moves the means of s, which has those of the base, variances of 0 and expectations,
+		// near the mode of the posterior. It takes expectations by expect, which reports whether
+		// there are any.
+		mode(s *term.State, expect func(s *term.State) bool)
 	}
 
 	// blocker takes steps of blocks; see Algebra.

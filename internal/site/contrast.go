@@ -241,7 +241,7 @@ func (a *contrast) solve() bool {
 	return ok
 }
 
-// rounds takes so many rounds to the solution from p, and reports whether p then is near enough, and
+// rounds takes so many rounds to the solution from p. It reports whether p then is near enough, and
 // whether it is of use.
 func (a *contrast) rounds(most int) (done, ok bool) {
 	d, k, scales := a.x.Cols, a.k, make([]float64, a.x.Cols)
@@ -493,9 +493,9 @@ func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, er
 	return s, s.begin(l.Terms, a, workers)
 }
 
-// contrastGoal is the gap, in nats, at which a run without a goal ends: no mean is then further than
-// √(4·10⁻⁶) = 0.002 standard deviations from the optimum. Two classes have the goal of the logit
-// that they are.
+// contrastGoal is the gap, in nats, at which a run without a goal ends: no mean is then further
+// than √(4·10⁻⁶) = 0.002 standard deviations from the optimum. Two classes have the goal of the
+// logit that they are.
 const contrastGoal = 2e-6
 
 // Evaluate implements Algebra.

@@ -9,16 +9,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// moder is a Mover that has a fast way to the mode of the means alone.
-type moder interface {
-	// mode moves the means of s, which has the base's, variances of 0 and expectations, near the
-	// mode of the posterior. It takes expectations by expect, which reports whether there are any.
-	mode(s *term.State, expect func(s *term.State) bool)
-}
-
-// A search for the mode takes so many steps, remembers some, and halves each so often until it rises
-// by a part of what its slope promises. It ends after a step of little gain, in part of all that was
-// gained: the mode is only a start.
+// A search for the mode takes so many steps, remembers some, and halves each so often until it
+// rises by a part of what its slope promises. It ends after a step of little gain, as a part of all
+// that was gained: the mode is only a start.
 const (
 	pointSteps  = 60
 	pointMemory = 10
