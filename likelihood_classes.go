@@ -31,7 +31,7 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // A fit of a GLM takes about 160 K D² bytes, 12 (K D)² more for the proof of up to 3000 weights,
 // and K N D² operations a pass; one of a GP takes 16 K N² bytes and K N³ operations.
 // What needs one latent value a row returns an error that wraps ErrParam: streams and updates,
-// PSIS, LOO of a GP, predictive checks, effects, Objective, divergences other than KL, estimators
+// PSIS, predictive checks, effects, Objective, divergences other than KL, estimators
 // other than Exact, diagonal and low-rank covariances, SparseGP and CertifyScale. GLM.Learn learns
 // prior standard deviations, and GP.Learn a kernel, that all classes share. Data that planes
 // separate have no scale of their own and learn a large one, under which a fit takes many passes.
