@@ -333,6 +333,49 @@ func fits() map[string]func(b fitBits) error {
 	sparse(" of rows", spread.count, pgsvi.Poisson{}, func() (*pgsvi.SparseGP, error) {
 		return pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(spread.x, spread.count), 2, se, pgsvi.Poisson{}, &pgsvi.SparseGPOptions{Rank: 30})
 	})
+	kinds := make([]float64, len(spread.count)) // of three classes
+	for i, y := range spread.count {
+		kinds[i] = min(y, 2)
+	}
+	several := func(name string, fit func() (*pgsvi.Prediction, *pgsvi.Result, error)) {
+		all["classes, "+name] = func(b fitBits) error {
+			p, r, err := fit()
+			if err != nil {
+				return err
+			}
+			b.result(r)
+			m, v := p.Latent(nil, nil)
+			b.add(m...)
+			b.add(v...)
+			b.matrix(p.Probs())
+			return nil
+		}
+	}
+	several("glm", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
+		m, err := pgsvi.NewGLM(spread.x, kinds, pgsvi.Softmax{}, &pgsvi.GLMOptions{Intercept: true, PriorSD: 2})
+		if err != nil {
+			return nil, nil, err
+		}
+		q, r, err := m.Fit(ctx, nil)
+		return q.At(spread.at), r, err
+	})
+	several("gp", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
+		x, y := pgsvi.SelectRows(spread.x, kinds, []int{1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377})
+		m, err := pgsvi.NewGP(x, y, se, pgsvi.Softmax{Classes: 3}, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		q, r, err := m.Fit(ctx, nil)
+		return q.At(spread.at), r, err
+	})
+	several("sparse gp", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
+		m, err := pgsvi.NewSparseGP(spread.x, kinds, se, pgsvi.Softmax{}, &pgsvi.SparseGPOptions{Rank: 20})
+		if err != nil {
+			return nil, nil, err
+		}
+		q, r, err := m.Fit(ctx, nil)
+		return q.At(spread.at), r, err
+	})
 	all["sparse gp learned"] = func(b fitBits) error {
 		m, err := pgsvi.NewSparseGP(spread.x, spread.real, pgsvi.SquaredExp{}, pgsvi.GaussianNoise{}, &pgsvi.SparseGPOptions{Rank: 20})
 		if err != nil {

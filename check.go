@@ -580,12 +580,16 @@ func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 // is from NewSparseGPRows, which does not keep its rows, and ErrMemory if the features take more
 // than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
-	if q == nil || len(q.mean) != g.Rank() {
+	if q == nil || q.z.rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
 		return nil, fmt.Errorf("pgsvi: the posterior does not have the %d inducing inputs of the model: %w", g.Rank(), ErrParam)
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if q.classes != nil {
+		r, err := loo.ClassRows(ctx, lin, q.mean, q.contrasts(), classLogProb)
+		return newLOO(r, lin.Terms, err)
 	}
 	return looRows(ctx, lin, q.mean, &gauss.Full{S: q.q})
 }

@@ -131,6 +131,9 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 // and ErrMemory as LOO does.
 func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
+	if err := oneLatent(g.lik, "PredictiveCheck"); err != nil {
+		return nil, err
+	}
 	if q == nil || len(q.mean) != g.Rank() {
 		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
 	}

@@ -8,7 +8,7 @@
 //
 //	you have                                     use
 //	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
-//	three classes or more (multi-class)          Softmax, in NewGLM or NewGP
+//	three classes or more (multi-class)          Softmax, in NewGLM, NewGP or NewSparseGP
 //	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
 //	counts of many zeros, durations, proportions ZeroInflated, Hurdle, Weibull, LogNormal, Beta
 //	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)

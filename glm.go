@@ -588,10 +588,7 @@ func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 	if g.opt.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", g.opt.MaxMemory, ErrParam)
 	}
-	k := float64(g.lin.Terms.K)
-	need := rows + memory.Bytes(site.ContrastMatrices*k, d, d) +
-		memory.Bytes(site.ContrastVectors*k, 1, n) +
-		memory.Bytes(site.ContrastProof(g.lin.Terms.K, d), 1, 1)
+	need := rows + site.ContrastMemory(g.lin.Terms.K, n, d)
 	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
 		"use fewer classes or columns, or raise GLMOptions.MaxMemory")
 }

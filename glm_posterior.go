@@ -173,17 +173,7 @@ func (s *savedCov) load(prior *gauss.Prior) (gauss.Cov, error) {
 	d := len(prior.Mean)
 	switch {
 	case s.Classes != nil:
-		c := &gauss.Contrasts{}
-		for p := range slices.Chunk(s.Classes, int(lowerSize(d))) {
-			w, err := gauss.LoadPrecision(p, nil, d, fmt.Sprintf("precision of class %d", len(c.Of)))
-			if err == nil {
-				err = c.Add(w)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		return c, nil
+		return gauss.LoadContrasts(s.Classes, int(float64(len(s.Classes))/lowerSize(d)), d)
 	case s.Full != nil:
 		w, err := gauss.LoadPrecision(s.Full, s.FullLow, d, "precision")
 		return &gauss.Full{S: w}, err

@@ -89,6 +89,14 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 //
 // Under Softmax α and W are sums over classes, and a zero opt.Tol means 0.1 nats.
 func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
+	l, err := newGPLearner(g, opt)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func newGPLearner(g *GP, opt *LearnOptions) (*gpLearner, error) {
 	l := &gpLearner{gp: g, rows: pairsOf(g.x)}
 	if opt != nil {
 		l.opt = *opt

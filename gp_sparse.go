@@ -1,25 +1,19 @@
 package pgsvi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"slices"
-	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
-	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -71,7 +65,8 @@ type SparseGPOptions struct {
 	//
 	// Zero means all of Inducing. If Inducing is nil it means at most 500 rows of x: as many as
 	// leave 1e−8 of the total prior variance and cost no more than about 0.001 nats, as given by
-	// Residual row by row, so that rows of another size do not decide for the rest.
+	// Residual row by row, so that rows of another size do not decide for the rest. For a Softmax
+	// of K classes it is at most 500·√(2/K) rows, or 100 if that is less.
 	Rank int
 	// Inducing has candidates for inducing inputs as rows. They are copied and need not be among
 	// those of x. Nil means the rows of x. A kernel that is represented exactly ignores them.
@@ -135,13 +130,11 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		return nil, err
 	}
 	gp, err := newGP(x, y, k, lik, nil)
-	if err == nil {
-		err = oneLatent(likOf(gp.terms), "a SparseGP")
-	}
 	if err != nil {
 		return nil, err
 	}
-	n, m := gp.Len(), cmp.Or(opt.Rank, mostInducing)
+	classes := gp.terms.Latents()
+	n, m := gp.Len(), cmp.Or(opt.Rank, mostInducingOf(classes))
 	// rows that the inducing inputs are chosen from, and columns of a copy of them
 	from, cols := n, 0
 	if opt.Inducing != nil {
@@ -151,8 +144,16 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	m = min(m, from)
 	features := memory.Bytes(featureMatrices, max(n, from), m)
 	need := memory.Bytes(1, from, cols) + features + memory.Bytes(site.WeightMatrices, m, m)
-	full := checkMemory(opt.MaxMemory, need, fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
-	if full != nil || opt.MaxMemory == 0 && features > keptFeatures {
+	what := fmt.Sprintf("a SparseGP of %d rows and up to %d inducing inputs", n, m)
+	if classes > 1 {
+		what = fmt.Sprintf("%s, and %d classes", what, classes)
+		need += site.ContrastMemory(classes, n, m)
+	}
+	full := checkMemory(opt.MaxMemory, need, what, "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
+	if classes > 1 && full != nil {
+		return nil, full
+	}
+	if classes == 1 && (full != nil || opt.MaxMemory == 0 && features > keptFeatures) {
 		g := &SparseGP{lik: likOf(gp.terms), opt: *opt, x: gp.x, terms: gp.terms, rows: rowSourceOf(gp.x, gp.terms)}
 		switch err := g.checkStream(); {
 		case err == nil:
@@ -215,13 +216,14 @@ func (o *SparseGPOptions) check() error {
 // newKeptGP returns the model of gp, with its features.
 func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error) {
 	n := gp.Len()
-	v := divide(h, gp.kernel, gp.x, gp.terms, n, cmp.Or(opt.Rank, mostInducing))
+	most := mostInducingOf(gp.terms.Latents())
+	v := divide(h, gp.kernel, gp.x, gp.terms, n, cmp.Or(opt.Rank, most))
 	if opt.Inducing != nil {
 		return newInducedGP(h, gp, v, opt)
 	}
 	rank, w := opt.Rank, worth{}
 	if rank == 0 {
-		rank = mostInducing
+		rank = most
 		prior := v.restVar(gp.x)
 		w.cost = inducingCosts(h, prior, gp.terms)
 		w.negligible = negligibleOf(n, prior, w.cost)
@@ -509,366 +511,12 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
+	if classes, ok := cov.(*gauss.Contrasts); ok {
+		return newSparseClassPosterior(g.z, likOf(g.lin.Terms), mean, classes, g.maxPrior, g.Len()), nil
+	}
 	q, err := cov.State(haltOf(st))
 	if err != nil {
 		return nil, err
 	}
 	return newSparseGPPosterior(g.z, likOf(g.lin.Terms), mean, q, g.maxPrior, g.Len()), nil
-}
-
-// SparseGPPosterior is the approximate posterior q(w) = N(m, V) of a SparseGP, for predictions.
-// It is immutable and safe for concurrent use. It keeps M inducing inputs and matrices of M²
-// numbers, and none of the data.
-//
-// Its methods take new points as the rows of x, and panic if x has another number of columns than
-// the training inputs. They work on blocks of rows in bounded memory, shared between cores; the
-// results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
-// overflows, has latent mean 0 and the largest prior variance of a training point.
-type SparseGPPosterior struct {
-	z          *inducing
-	lik        Likelihood
-	mean       []float64
-	q          *gauss.State // V⁻¹ and its factor
-	maxPrior   float64
-	rows       int
-	workspaces *sync.Pool
-}
-
-func newSparseGPPosterior(z *inducing, lik Likelihood, mean []float64, q *gauss.State, maxPrior float64, rows int) *SparseGPPosterior {
-	return &SparseGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
-		workspaces: &sync.Pool{New: func() any { return new(predictWork) }}}
-}
-
-// Len returns N, the number of training points.
-func (p *SparseGPPosterior) Len() int { return p.rows }
-
-// Cols returns the number of columns that new points must have.
-func (p *SparseGPPosterior) Cols() int { return p.z.x.RawMatrix().Cols }
-
-// At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the
-// latent value z(x), without noise, has mean and variance
-//
-//	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
-func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
-	q := predictAt(p, x)
-	return &q
-}
-
-// Part returns the prediction of term i of a kernel that is a Sum, at each row of x, as
-// GPPosterior.Part does. With the features x_i* = L⁻¹k_i(Z, x) of its covariances, where L is
-// that of all terms, its mean and variance are
-//
-//	x_i*ᵀm,   x_i*ᵀVx_i* + k_i** − ‖x_i*‖².
-//
-// It panics if the kernel is not a Sum or has no term i.
-func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
-	part := *p
-	part.z = p.z.term(i)
-	part.maxPrior = floats.Max(PriorVar(nil, part.z.kernel, p.z.x))
-	q := predictAt(&part, x)
-	return &q
-}
-
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
-// without a prediction is NaN; At(x).Err() says why.
-func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
-	return p.At(x).Prob(dst, y)
-}
-
-// likelihood implements latents.
-func (p *SparseGPPosterior) likelihood() Likelihood { return p.lik }
-
-// latent implements latents.
-func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
-	inBlocks(len(m), func(lo, hi int) {
-		w := p.workspaces.Get().(*predictWork)
-		defer p.workspaces.Put(w)
-		p.latentBlock(w, m[lo:hi], v[lo:hi], x, lo)
-	})
-}
-
-func (p *SparseGPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
-	p.z.features(w, x, lo, len(m))
-	f := w.k.RawMatrix()
-	clear(v)
-	if p.z.rest != nil {
-		PriorVar(v, p.z.rest, w.x)
-	}
-	clear(m)
-	for j, first := 0, p.z.wholes(); j < f.Rows; j++ {
-		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
-			m[i] += p.mean[j] * e
-			if j >= first {
-				v[i] -= e * e
-			}
-		}
-	}
-	for i := range v {
-		v[i] = math.Max(0, v[i])
-	}
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.L, f.Rows), f)
-	for j := range f.Rows {
-		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
-			v[i] += e * e
-		}
-	}
-	for i, known := range w.known {
-		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
-			m[i], v[i] = 0, p.maxPrior
-		}
-	}
-}
-
-// Update returns the posterior with further rows added, each seen once (online learning). It does
-// not change p. Each block B of rows moves q to
-//
-//	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)],
-//
-// at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al.
-// 2013). Rows far from all inducing inputs do not change the latent function; add inducing inputs
-// with WithInducing first. The errors are those of Stream.AddAll; the posterior is then nil.
-func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*SparseGPPosterior, error) {
-	var h parallel.Halt
-	h.Watch(ctx)
-	m, cols := p.z.rank(), p.Cols()
-	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows, workspaces: p.workspaces}
-	q := &gauss.State{}
-	q.CopyFrom(p.q)
-	copy(q.Mean, p.mean)
-	q.Halt = &h
-	block := site.WeightBlock{}
-	block.Use(term.Crew{Halt: &h})
-	size := max(updateRows, 2*m)
-	x := mat.NewDense(size, cols, nil)
-	terms := term.Terms{Lik: viewOf(p.lik)}
-	seen := 0
-	learn := func() error {
-		n := len(terms.Y)
-		if n == 0 {
-			return nil
-		}
-		rows := x.Slice(0, n, 0, cols).(*mat.Dense)
-		f := featuresAt(&h, p.z, rows)
-		if err := h.Err(); err != nil {
-			return fmt.Errorf("canceled after %d rows: %w", terms.First, err)
-		}
-		lin, _, most, err := p.z.linear(rows, &terms, f)
-		if err != nil {
-			return err
-		}
-		u.maxPrior = math.Max(u.maxPrior, most)
-		block.Base.Resize(n)
-		lin.X.Mul(block.Base.M, q.Mean, nil)
-		clear(block.Base.Gamma)
-		clear(block.Base.A)
-		if err := block.Solve(q, lin.X, nil, lin.Terms); err != nil {
-			return err
-		}
-		u.rows += n
-		terms = term.Terms{Lik: viewOf(p.lik), Y: terms.Y[:0], Offset: terms.Offset[:0], Weight: terms.Weight[:0], First: seen}
-		return nil
-	}
-	for row, err := range rows {
-		if err == nil && ctx.Err() != nil {
-			err = fmt.Errorf("pgsvi: canceled after %d rows: %w", seen, context.Cause(ctx))
-		}
-		if err == nil {
-			err = prefixed(checkRow(&row, cols, p.lik, seen))
-		}
-		if err != nil {
-			return nil, err
-		}
-		denseRow(x.RawRowView(len(terms.Y)), &row)
-		terms.Y, terms.Offset, terms.Weight = append(terms.Y, row.Y), append(terms.Offset, row.Offset), append(terms.Weight, weightOf(&row))
-		if seen++; len(terms.Y) == size {
-			if err := learn(); err != nil {
-				return nil, prefixed(err)
-			}
-		}
-	}
-	if err := learn(); err != nil {
-		return nil, prefixed(err)
-	}
-	if _, ok := dense.AllFinite(q.Mean); !ok {
-		return nil, fmt.Errorf("pgsvi: mean of the weights after %d rows: %w", seen, ErrNotFinite)
-	}
-	q.Halt = nil
-	u.q, u.mean = q, slices.Clone(q.Mean)
-	return u, nil
-}
-
-// Inducing returns a new M×D matrix of the inducing inputs, in the order of the factor.
-func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.inputs()) }
-
-// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied.
-// It does not change p. To extend p to new regions, append rows to p.Inducing: predictions stay
-// the same, and Update then learns near the new inputs.
-//
-// The information of p on the values f at its inducing inputs Z is kept as if it had been
-// observed there. For the values g at z, with the prior p₀, the result is
-//
-//	argmax_q E_q[log p(f)/p₀(f)] − KL(q(g)‖p₀(g))
-//
-// (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed hyper-parameters). With K(z, z) =
-// L_zL_zᵀ and V⁻¹ = P,
-//
-//	Ψ = L_z⁻¹K(z, Z)L⁻ᵀ,   P_z = I + Ψ(P − I)Ψᵀ,   P_zm_z = ΨPm.
-//
-// Nothing is lost if Z is among z. It takes of the order of M³ operations.
-//
-// The error wraps
-//   - ErrEmpty if z has no rows;
-//   - ErrShape if its number of columns is not that of p;
-//   - ErrNotFinite if a value of it is not finite;
-//   - ErrNotPosDef if its covariance or P_z cannot be factorised.
-func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
-	var zs *mat.Dense
-	if p.z.open {
-		var err error
-		if zs, err = inducingInputs("the matrix of inducing inputs", z, p.Cols()); err != nil {
-			return nil, err
-		}
-	}
-	u := p.z.again(p.z.kernel).factored(nil, zs)
-	if u == nil {
-		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
-	}
-	q := p.z.carry(u, p.mean, p.q)
-	if q == nil {
-		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
-	}
-	most := p.maxPrior
-	if zs != nil {
-		most = math.Max(most, floats.Max(PriorVar(nil, u.kernel, zs)))
-	}
-	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
-}
-
-// carry returns q, with the given mean of the weights of from, as a state of the weights of u, or
-// nil if there is none: what rows tell of the latent values at the inducing inputs of from. u has
-// the kernel of from, as WithInducing says, or its inputs, so that the values have the same sites.
-func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss.State {
-	m, n := from.rank(), u.rank()
-	a := mat.NewDense(n, m, nil)
-	to := a.RawMatrix()
-	if mat.Equal(from.x, u.x) { // A = LᵀL₀⁻ᵀ
-		for i := range n {
-			for j := range i + 1 {
-				to.Data[j*m+i] = u.l[i*m+j]
-			}
-		}
-	} else { // A = L⁻¹K(Z, Z₀)L₀⁻ᵀ
-		var parts []inducingPart
-		from.parts(func(p inducingPart) { parts = append(parts, p) })
-		rows := func(x *mat.Dense, p inducingPart) *mat.Dense {
-			return x.Slice(p.lo, p.hi, 0, x.RawMatrix().Cols).(*mat.Dense)
-		}
-		u.parts(func(p inducingPart) {
-			o := parts[p.number]
-			dst := a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense)
-			CrossCov(dst, p.kernel, rows(u.x, p), rows(from.x, o))
-		})
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
-	}
-	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.l, m), to)
-	return of.Carry(to, mean)
-}
-
-// updateRows is the number of rows of a block of Update.
-const updateRows = 1024
-
-// sparseGPFile is the file of a SparseGPPosterior.
-var sparseGPFile = save.Kind{Name: "SparseGPPosterior", Version: 1}
-
-// savedSparseGP is a SparseGPPosterior as JSON.
-type savedSparseGP struct {
-	Rows int `json:"rows"`
-	Rank int `json:"rank"`
-	Cols int `json:"cols"`
-	// values by which terms of the kernel are seen whole
-	Whole      int                `json:"whole,omitempty"`
-	Kernel     save.Value         `json:"kernel"`
-	Likelihood save.Value         `json:"likelihood"`
-	MaxPrior   float64            `json:"maxPrior"`
-	Z          save.List[float64] `json:"z"`         // row by row
-	L          save.List[float64] `json:"l"`         // lower triangle, row by row
-	Mean       save.List[float64] `json:"mean"`      // of the weights
-	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
-	// what is left of it, where it has twice the digits
-	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
-}
-
-// Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
-// is a line that names the kind of file, JSON, and a checksum. The errors are those of
-// GPPosterior.Save.
-func (p *SparseGPPosterior) Save(w io.Writer) error {
-	m := p.z.rank()
-	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.wholes(), MaxPrior: p.maxPrior,
-		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean, Precision: dense.PackLower(p.q.P, m), PrecisionLow: p.q.PackLow()}
-	var err error
-	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
-		return err
-	}
-	if s.Likelihood, err = saveValue(p.lik); err != nil {
-		return err
-	}
-	return saveTo(w, sparseGPFile, s)
-}
-
-// load reads p of a file; it factorises the covariance anew, in about M³/3 operations.
-func (*SparseGPPosterior) load(r io.Reader) (*SparseGPPosterior, error) {
-	return loadFrom(r, sparseGPFile, (*savedSparseGP).load)
-}
-
-func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
-	m := len(s.Mean)
-	if s.Rows < 1 || s.Rows > save.Most || m < 1 || s.Rank != m || len(s.Z)%m != 0 || len(s.Z)/m != s.Cols || s.Cols < 1 ||
-		len(s.L) != m*(m+1)/2 || len(s.Precision) != m*(m+1)/2 {
-		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m, ErrShape)
-	}
-	k, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
-	if err != nil {
-		return nil, err
-	}
-	lik, err := loadValue(s.Likelihood, checkLikelihood)
-	if err != nil {
-		return nil, err
-	}
-	v := undivided(k)
-	if s.Whole != 0 {
-		v = divided(k, s.Cols)
-	}
-	if n := v.wholes(); n != s.Whole || n > m || v.open != (n < m) {
-		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, which have %d: %w", s.Whole, m, n, ErrShape)
-	}
-	z := &inducing{division: v, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
-	for j := range m {
-		if !(z.l[j*m+j] > 0) {
-			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)
-		}
-	}
-	if !(s.MaxPrior >= 0) {
-		return nil, fmt.Errorf("largest prior variance %v: %w", s.MaxPrior, ErrParam)
-	}
-	q, err := gauss.LoadPrecision(s.Precision, s.PrecisionLow, m, "precision")
-	if err != nil {
-		return nil, err
-	}
-	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
-}
-
-// digest shows d the inducing values.
-func (u *inducing) digest(d *save.Digest) {
-	digestValue(d, u.kernel)
-	for j := range u.rank() {
-		d.Floats(u.x.RawRowView(j))
-	}
-}
-
-// bytes returns u and lik as the file of a posterior of nothing.
-func (u *inducing) bytes(lik Likelihood, maxPrior float64) ([]byte, error) {
-	m := u.rank()
-	var b bytes.Buffer
-	err := newSparseGPPosterior(u, lik, make([]float64, m), gauss.Unit(m), maxPrior, 1).Save(&b)
-	return b.Bytes(), err
 }

@@ -246,6 +246,7 @@ const (
 	rounded       = 8
 	notPosDef     = 1e-6 // part of a variance that is more than rounding
 	mostInducing  = 500  // inducing inputs, where their number is ours to choose
+	leastInducing = 100  // the same of many classes
 	leaveInducing = 1e-8 // part of the total variance that these may leave
 	leaveNats     = 1e-3 // what they may cost, too little to see in an ELBO
 	hiddenNats    = 1e-8 // what variances that count as none may
@@ -271,8 +272,14 @@ const (
 // value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
 //
 //	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
+//
+// For K classes γ_n is the most that those of a row have together, Σ_c π_c(1 − π_c) ≤ 1 − 1/K.
 func inducingCosts(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 	cost := make([]float64, len(prior))
+	if k := t.Latents(); k > 1 {
+		floats.AddConst((1-1/float64(k))/2, cost)
+		return cost
+	}
 	inBlocksUntil(h, len(cost), func(lo, hi int) {
 		for n := lo; n < hi; n++ {
 			if n > lo && t.Y[n] == t.Y[n-1] && prior[n] == prior[n-1] {
@@ -283,6 +290,14 @@ func inducingCosts(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 		}
 	})
 	return cost
+}
+
+// mostInducingOf returns mostInducing of so many classes, each of which has its own precision.
+func mostInducingOf(classes int) int {
+	if classes == 1 {
+		return mostInducing
+	}
+	return max(leastInducing, int(mostInducing*math.Sqrt(2/float64(classes))))
 }
 
 // siteCurvature returns γ ≥ 0 of a single datum under the prior N(0, prior), roughly.

@@ -55,6 +55,7 @@ type sparseGPLearner struct {
 // likelihood), minimising −ELBO − log prior. It returns the SparseGP with the learned values, its
 // posterior, and a Learned with intervals and warnings. See GP.Learn for the parameters,
 // defaults, options and errors. With more than 5000 rows a sample determines the default priors.
+// For a Softmax see there.
 //
 // Zero opt.Tol means 1e-4 nats, and 2e-5 nats more for each row beyond 5000: 0.9 nats for 50,000
 // rows. On generated labels the log loss of predictions then differs by less than 0.001 bits a row
@@ -81,6 +82,13 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 // tell of the latent values at the inducing inputs: that changes little with θ, so that one or two
 // passes do. The last of them also computes the derivatives.
 func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPosterior], error) {
+	if latentsOf(g.lik) > 1 {
+		l, err := newSparseClassLearner(g, opt)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
 	l := &sparseGPLearner{g: g, rows: g.rows}
 	if opt != nil {
 		l.opt = *opt
@@ -670,6 +678,9 @@ const (
 //
 // The error wraps ErrParam if steps is negative. Otherwise it is that of ctx or of Fit.
 func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, error) {
+	if err := oneLatent(g.lik, "MoveInducing"); err != nil {
+		return nil, err
+	}
 	if steps < 0 {
 		return nil, fmt.Errorf("pgsvi: %d steps to move inducing inputs; 0 is the default: %w", steps, ErrParam)
 	}

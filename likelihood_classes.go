@@ -29,12 +29,18 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // of more than 3000 weights, and of a GP.
 //
 // A fit of a GLM takes about 160 K D² bytes, 12 (K D)² more for the proof of up to 3000 weights,
-// and K N D² operations a pass; one of a GP takes 16 K N² bytes and K N³ operations.
+// and K N D² operations a pass; one of a GP takes 16 K N² bytes and K N³ operations. A SparseGP is
+// a GLM of M features, with a GapBound of its own, and keeps them: 12 N·M bytes more. It has as
+// many inducing inputs as SparseGPOptions.Rank says, and is much faster from 1000 rows on.
+//
+// GLM.Learn learns prior standard deviations, and GP.Learn a kernel, that all classes share.
+// SparseGP.Learn learns the kernel from a GP of at most 500 rows, spread over all, and says so in
+// Learned.Warnings. Data that planes separate have no scale of their own and learn a large one,
+// under which a fit takes many passes.
+//
 // What needs one latent value a row returns an error that wraps ErrParam: streams and updates,
-// PSIS, predictive checks, effects, Objective, divergences other than KL, estimators
-// other than Exact, diagonal and low-rank covariances, SparseGP and CertifyScale. GLM.Learn learns
-// prior standard deviations, and GP.Learn a kernel, that all classes share. Data that planes
-// separate have no scale of their own and learn a large one, under which a fit takes many passes.
+// rows that are not kept, PSIS, predictive checks, effects, Objective, divergences other than KL,
+// estimators other than Exact, diagonal and low-rank covariances, MoveInducing and CertifyScale.
 type Softmax struct {
 	// Classes is K, at least 2. Zero means as many as the responses show: one more than the
 	// largest. The memory that they take is checked before it is taken.

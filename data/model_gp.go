@@ -2,20 +2,22 @@ package data
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/pgsvi/pgsvi"
 )
 
-// denseRows is the number of rows up to which a Gaussian process is one over all of them.
-const denseRows = 3000
+// A Gaussian process is one over all rows up to so many, or so many with classes.
+const (
+	denseRows      = 3000
+	denseClassRows = 1000
+)
 
 // FitGP fits a Gaussian process to the model, and learns its hyper-parameters where opt is not nil.
-// It is a pgsvi.GP up to 3,000 rows, and a pgsvi.SparseGP beyond. A nil likelihood is that of
-// ForGP; s is as for GP.Fit. Learned is nil if opt is.
+// It is a pgsvi.GP up to 3,000 rows, or 1,000 if the outcome has three classes or more, and a
+// pgsvi.SparseGP beyond. A nil likelihood is that of ForGP; s is as for GP.Fit. Learned is nil if
+// opt is.
 //
-// The error is one of ForGP, or one of Fit or Learn of the Gaussian process. It wraps ErrParam as
-// well if an outcome of several classes has more than 3,000 rows.
+// The error is one of ForGP, or one of Fit or Learn of the Gaussian process.
 func (m *Model) FitGP(
 	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver,
 	opt *pgsvi.LearnOptions,
@@ -24,13 +26,11 @@ func (m *Model) FitGP(
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if len(m.Y) > denseRows {
-		if m.classes() {
-			return nil, nil, nil, fmt.Errorf("pgsvi: a Gaussian process of %d rows and %d "+
-				"classes; with classes it takes at most %d rows: fit a linear model of smooth "+
-				"terms, s(x), or fewer rows: %w",
-				len(m.Y), len(m.Labels), denseRows, pgsvi.ErrParam)
-		}
+	most := denseRows
+	if m.classes() {
+		most = denseClassRows
+	}
+	if len(m.Y) > most {
 		g, err := pgsvi.NewSparseGP(m.X, m.Y, k, lik, nil)
 		if err != nil {
 			return nil, nil, nil, m.Locate(err)

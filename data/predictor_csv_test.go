@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"gonum.org/v1/gonum/floats"
 )
 
 // TestWriteCSV checks the lines of answers against Table, those of errors, and the scores.
@@ -188,10 +189,18 @@ func TestFitGP(t *testing.T) {
 	if err != nil || len(learned.Params) != 2 {
 		t.Errorf("a kernel learned from classes: %v, %v", learned, err)
 	}
-	many := flowers(denseRows+3, "rose", "lily", "iris")
+	many := flowers(denseClassRows+2, "rose", "lily", "iris")
 	classes = mustModel(t, tableOf(t, many), "kind ~ length")
-	_, _, _, err = classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil)
-	if !errors.Is(err, pgsvi.ErrParam) {
-		t.Errorf("%d rows of classes: %v", denseRows+3, err)
+	post, _, _, err := classes.FitGP(ctx, pgsvi.SquaredExp{}, nil, nil, nil)
+	if _, sparse := post.(*pgsvi.SparseGPPosterior); err != nil || !sparse {
+		t.Fatalf("%d rows of classes: a %T, %v", denseClassRows+2, post, err)
+	}
+	p, err := classes.Predictor(post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.Predict(map[string]any{"length": 1.5})
+	if err != nil || len(a.Probs) != 3 || math.Abs(floats.Sum(a.Probs)-1) > 1e-9 {
+		t.Errorf("probabilities of classes: %v, %v", a.Probs, err)
 	}
 }

@@ -33,6 +33,36 @@ func (c *Contrasts) Add(s *State) error {
 	return nil
 }
 
+// Pack returns the lower triangles of all P_c, row by row and class by class.
+func (c *Contrasts) Pack() (l []float64) {
+	_, d := c.dims()
+	for _, of := range c.Of {
+		l = append(l, dense.PackLower(of.S.P, d)...)
+	}
+	return l
+}
+
+// LoadContrasts returns what Pack has packed, of d weights a class.
+func LoadContrasts(l []float64, classes, d int) (*Contrasts, error) {
+	size := d * (d + 1) / 2
+	if classes < 1 || d < 1 || len(l) != classes*size {
+		return nil, fmt.Errorf("precisions of %d classes of %d weights with %d numbers: %w", classes, d,
+			len(l), sentinel.ErrShape)
+	}
+	c := &Contrasts{}
+	for len(c.Of) < classes {
+		w, err := LoadPrecision(l[:size], nil, d, fmt.Sprintf("precision of class %d", len(c.Of)))
+		if err == nil {
+			err = c.Add(w)
+		}
+		if err != nil {
+			return nil, err
+		}
+		l = l[size:]
+	}
+	return c, nil
+}
+
 // dims returns K and the number of weights of a class.
 func (c *Contrasts) dims() (classes, weights int) { return len(c.Of), len(c.Of[0].S.Mean) }
 

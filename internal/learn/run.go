@@ -168,6 +168,9 @@ func (s *Run) compare() error {
 	}
 	if better {
 		s.first, s.News = x, true
+		if !math.IsInf(x.F, 1) { // it is what there is if the run ends here
+			s.Best = x
+		}
 	} else if s.space.screened() > 1 && x.F > s.first.F+screenWorse*float64(s.n) {
 		s.screen = nil
 	}

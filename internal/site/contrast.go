@@ -7,6 +7,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -81,9 +82,15 @@ const (
 
 // Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
 const (
-	ContrastMatrices = 20
+	contrastMatrices = 20
 	ContrastVectors  = 70
 )
+
+// ContrastMemory returns the bytes of a contrast mean field of k scores of n rows and d weights.
+func ContrastMemory(k, n, d int) float64 {
+	return memory.Bytes(contrastMatrices*float64(k), d, d) + memory.Bytes(ContrastVectors*float64(k), 1, n) +
+		memory.Bytes(contrastProofSize(k, d), 1, 1)
+}
 
 func newContrast(l *LinearModel) *contrast {
 	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec, due: contrastProof}

@@ -43,9 +43,9 @@ const (
 	curvatureSafe = 10
 )
 
-// ContrastProof returns how many numbers the proof of K classes of d weights keeps, besides some a
+// contrastProofSize returns how many numbers the proof of K classes of d weights keeps, besides some a
 // row.
-func ContrastProof(k, d int) float64 {
+func contrastProofSize(k, d int) float64 {
 	kd, pairs := float64(k)*float64(d), float64(k)*float64(k+1)/2
 	if kd > contrastProofMost {
 		return 0
