@@ -425,7 +425,7 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 	a := 0.0
 	e, _ := q.(*Exp)
 	if e != nil {
-		eta, a = floats.ScaleTo(make([]float64, len(e.eta)), -1, e.eta), e.a
+		eta, a = floats.ScaleTo(make([]float64, e.NumParams()), -1, e.at.Eta), e.LogPartition()
 		if prior != nil {
 			floats.Add(eta, e.naturalOf(prior))
 			a -= prior.LogPartition()
@@ -441,7 +441,7 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 				if e == nil {
 					q.Rand(zs, rng)
 				} else {
-					e.f.Rand(zs, stat, e.eta, rng)
+					e.at.F.Rand(zs, stat, e.at.Eta, rng)
 				}
 				if r == nil {
 					continue
@@ -455,7 +455,7 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 				default:
 					r[s] = p + floats.Dot(eta, stat) + a
 					if prior == nil {
-						r[s] -= e.f.LogBase(zs)
+						r[s] -= e.at.F.LogBase(zs)
 					}
 				}
 				if math.IsNaN(r[s]) || math.IsInf(r[s], 1) {

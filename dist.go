@@ -10,7 +10,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/diff"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/floats"
 )
 
 // Dist is a member q(z|λ) of a parametric family of distributions over z ∈ R^d.
@@ -262,18 +261,3 @@ func distState(c *save.State, q Dist) {
 }
 
 func (p *Point) state(c *save.State) { c.Floats(len(p.z), &p.z) }
-
-// klProxNatural returns the natural parameters of the step from eta under KL
-// in mean parameters: η − βg, or with a prior of natural parameters etaP
-// rη + (1−r)(η_p − g). It overwrites eta.
-func klProxNatural(eta, g, etaP []float64, beta float64) []float64 {
-	if etaP == nil {
-		floats.AddScaled(eta, -beta, g)
-		return eta
-	}
-	r := 1 / (1 + beta)
-	for i := range eta {
-		eta[i] = r*eta[i] + (1-r)*(etaP[i]-g[i])
-	}
-	return eta
-}

@@ -4,16 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
-	"sync"
-	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/famcheck"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -85,55 +81,6 @@ type PathFamily interface {
 	PathGrad(dst, dl, c, z, aux, eta []float64)
 }
 
-// klFamily is a Family that knows KL between two members without the cancellation of
-// A(η_p) − A(η) − (η_p − η)ᵀμ.
-type klFamily interface {
-	Family
-	Divergence(eta, etaP []float64) float64
-}
-
-// meanFamily is a Family that knows the way back from μ to η.
-type meanFamily interface {
-	Family
-	// FromMean stores η in dst, and reports whether mu is attained.
-	FromMean(dst, mu []float64) bool
-}
-
-// domainFamily is a Family that knows which η are valid for less work than that of A(η), which an
-// Exp then computes only where it is asked for. It also knows the way back from μ.
-type domainFamily interface {
-	Family
-	Valid(eta []float64) bool
-}
-
-// sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to
-// the same bits.
-type sharedFamily interface {
-	Family
-	MeanOn(workers int, dst, eta []float64)
-	DivergenceOn(workers int, eta, etaP []float64) float64
-}
-
-// partedFamily is a Family that finds η from μ part by part, each from where it is.
-type partedFamily interface {
-	Family
-	setMean(q *Exp, mu []float64) error
-}
-
-// namedFamily is a Family that has a name for errors.
-type namedFamily interface {
-	Family
-	fmt.Stringer
-}
-
-// familyName returns the name of f in errors.
-func familyName(f Family) string {
-	if n, ok := f.(namedFamily); ok {
-		return n.String()
-	}
-	return fmt.Sprintf("%T", f)
-}
-
 // ChartFamily is a Family with a chart x ∈ R^NumParams of the valid η, such as the logarithm of a
 // rate. Without one the chart is η itself, whose domain may have edges. The numeric proximal step
 // works in the chart.
@@ -151,29 +98,12 @@ type ChartFamily interface {
 // In(Natural). With λ = μ and the KL divergence a step averages natural parameters and never
 // computes η from μ.
 type Exp struct {
-	f      Family
-	plain  bool // f may be compared by ==
+	at     *expfam.Member
 	coords Coordinates
-	expState
-	next expState // scratch: becomes the state once it is known to be valid
-
-	summed   atomic.Bool    // a is that of eta
-	factored atomic.Bool    // l is that of eta
-	lock     sync.Mutex     // held while a or l is computed: readers may be concurrent
-	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ and KL
-	// lower Cholesky factor of the Fisher information; NaN where it has none
-	l    []float64
-	info *mat.SymDense
 }
 
 // use implements halting.
-func (q *Exp) use(h *parallel.Halt) { q.halt = h }
-
-// expState is a valid η with what Family says of it.
-type expState struct {
-	eta, mu []float64
-	a       float64 // A(η); NaN until it is asked for, of a domainFamily
-}
+func (q *Exp) use(h *parallel.Halt) { q.at.Use(h) }
 
 // NewExp returns the member of f with the natural parameters eta, which are copied, in the
 // coordinates MeanParams. The error wraps
@@ -188,32 +118,23 @@ func NewExp(f Family, eta []float64) (*Exp, error) {
 	}
 	n := f.NumParams()
 	if n < 1 || f.Dim() < 1 {
-		return nil, fmt.Errorf("pgsvi: %s has dimension %d and %d parameters: %w", familyName(f), f.Dim(), n, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: %s has dimension %d and %d parameters: %w", expfam.Name(f), f.Dim(), n, ErrEmpty)
 	}
 	if len(eta) != n {
-		return nil, fmt.Errorf("pgsvi: %s has %d natural parameters, eta has %d elements: %w", familyName(f), n, len(eta), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %s has %d natural parameters, eta has %d elements: %w", expfam.Name(f), n, len(eta), ErrShape)
 	}
-	q := newExp(f, MeanParams)
+	q := expfam.New(f)
 	if err := q.SetNatural(eta); err != nil {
 		return nil, err
 	}
-	if _, ok := f.(FisherFamily); !ok && math.IsNaN(q.fisherFactor()[0]) {
-		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", familyName(f), expfam.First(eta), ErrNotPosDef)
+	if q.Degenerate() {
+		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", expfam.Name(f), expfam.First(eta), ErrNotPosDef)
 	}
-	return q, nil
-}
-
-func newExp(f Family, c Coordinates) *Exp {
-	n := f.NumParams()
-	return &Exp{f: f, plain: reflect.ValueOf(f).Comparable(), coords: c, expState: newExpState(n), next: newExpState(n)}
-}
-
-func newExpState(n int) expState {
-	return expState{eta: make([]float64, n), mu: make([]float64, n)}
+	return &Exp{q, MeanParams}, nil
 }
 
 // Family returns the family of q.
-func (q *Exp) Family() Family { return q.f }
+func (q *Exp) Family() Family { return q.at.F }
 
 // In returns a copy of q with λ in the coordinates c. It panics unless c is MeanParams or
 // Natural.
@@ -221,19 +142,19 @@ func (q *Exp) In(c Coordinates) *Exp {
 	if c != MeanParams && c != Natural {
 		panic(fmt.Sprintf("pgsvi: an Exp has no λ in the coordinates %v", c))
 	}
-	p := newExp(q.f, c)
-	p.setState(q)
-	return p
+	p := expfam.New(q.at.F)
+	p.Set(q.at)
+	return &Exp{p, c}
 }
 
 // Coordinates returns the meaning of λ: MeanParams or Natural.
 func (q *Exp) Coordinates() Coordinates { return q.coords }
 
 // Dim implements Dist.
-func (q *Exp) Dim() int { return q.f.Dim() }
+func (q *Exp) Dim() int { return q.at.Dim() }
 
 // NumParams implements Dist.
-func (q *Exp) NumParams() int { return len(q.eta) }
+func (q *Exp) NumParams() int { return q.at.NumParams() }
 
 // Clone implements Dist.
 func (q *Exp) Clone() Dist { return q.In(q.coords) }
@@ -255,243 +176,45 @@ func (q *Exp) SetParams(p []float64) error {
 }
 
 // Natural implements ExpFamily.
-func (q *Exp) Natural(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(q.eta))
-	copy(dst, q.eta)
-	return dst
-}
+func (q *Exp) Natural(dst []float64) []float64 { return q.at.Natural(dst) }
 
 // SetNatural implements ExpFamily.
-func (q *Exp) SetNatural(eta []float64) error {
-	if err := q.propose(eta); err != nil {
-		return err
-	}
-	q.accept()
-	return nil
-}
-
-// propose makes eta, which must be valid, the next state.
-func (q *Exp) propose(eta []float64) error {
-	s := &q.next
-	if len(eta) != len(s.eta) {
-		panic("pgsvi: natural parameters have the wrong length")
-	}
-	if i, ok := dense.AllFinite(eta); !ok {
-		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, familyName(q.f), eta[i], ErrNotFinite)
-	}
-	copy(s.eta, eta)
-	if f, ok := q.f.(domainFamily); ok && f.Valid(s.eta) {
-		s.a = math.NaN()
-	} else if s.a = q.f.LogPartition(s.eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
-		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", expfam.First(eta), familyName(q.f), ErrNotPosDef)
-	}
-	if f, ok := q.f.(sharedFamily); ok {
-		f.MeanOn(q.halt.Workers(), s.mu, s.eta)
-	} else {
-		q.f.Mean(s.mu, s.eta)
-	}
-	if i, ok := dense.AllFinite(s.mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, familyName(q.f), s.mu[i], expfam.First(eta), ErrNotFinite)
-	}
-	return nil
-}
-
-// accept makes the next state the state.
-func (q *Exp) accept() {
-	q.expState, q.next = q.next, q.expState
-	q.factored.Store(false)
-	q.summed.Store(!math.IsNaN(q.a))
-}
+func (q *Exp) SetNatural(eta []float64) error { return q.at.SetNatural(eta) }
 
 // MeanParams implements ExpFamily.
-func (q *Exp) MeanParams(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(q.mu))
-	copy(dst, q.mu)
-	return dst
-}
-
-const (
-	// newtonSteps is the most steps of SetMeanParams; from a start far off the
-	// guarded ones take some tens.
-	newtonSteps = 200
-	// newtonNear is the Newton decrement, in nats, below which full steps converge.
-	newtonNear = 1e-4
-	// newtonFar is the decrement above which rounding does not account for a μ that is not reached.
-	newtonFar = 1e-12
-)
+func (q *Exp) MeanParams(dst []float64) []float64 { return q.at.MeanParams(dst) }
 
 // SetMeanParams implements ExpFamily: it solves ∇A(η) = μ by minimising the convex A(η) − ηᵀμ.
 // Some families of this package have a closed form. Others use Newton's method with the Fisher
 // information, from the η of q; a step is halved until it is valid and decreases. If mu is not
 // attained the error wraps ErrNotPosDef.
-func (q *Exp) SetMeanParams(mu []float64) error {
-	n := len(q.mu)
-	if len(mu) != n {
-		panic("pgsvi: mean parameters have the wrong length")
-	}
-	if i, ok := dense.AllFinite(mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v: %w", i, familyName(q.f), mu[i], ErrNotFinite)
-	}
-	if f, ok := q.f.(partedFamily); ok {
-		return f.setMean(q, mu)
-	}
-	if f, ok := q.f.(meanFamily); ok {
-		eta := make([]float64, n)
-		if !f.FromMean(eta, mu) {
-			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
-		}
-		return q.SetNatural(eta)
-	}
-	p := newExp(q.f, q.coords)
-	p.setState(q)
-	var (
-		g, d, x = make([]float64, n), make([]float64, n), make([]float64, n)
-		last    = math.Inf(1)
-	)
-	slope := func(s *expState) float64 { // stores ∇ and the step, and returns the decrement
-		floats.SubTo(g, s.mu, mu)
-		copy(d, g)
-		p.fisherSolve(d)
-		return 0.5 * floats.Dot(g, d)
-	}
-	attained := func() error {
-		if !(last <= newtonFar) {
-			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", expfam.First(mu), familyName(q.f), ErrNotPosDef)
-		}
-		q.setState(p)
-		return nil
-	}
-	for range newtonSteps {
-		dec := slope(&p.expState)
-		if !(dec >= 0) {
-			return attained() // the Fisher information is not positive definite here
-		}
-		if dec == 0 {
-			last = 0
-			return attained()
-		}
-		if dec < newtonNear && last < newtonNear && dec > 0.25*last {
-			return attained() // it no longer converges: this is rounding
-		}
-		last = dec
-		value := p.LogPartition() - floats.Dot(p.eta, mu)
-		t := 1.0
-		for ; t > 1e-12; t /= 2 {
-			floats.AddScaledTo(x, p.eta, -t, d)
-			if p.propose(x) != nil {
-				continue
-			}
-			if dec < newtonNear || p.next.a-floats.Dot(x, mu) <= value-0.1*t*dec {
-				break
-			}
-		}
-		if t <= 1e-12 {
-			return attained()
-		}
-		p.accept()
-	}
-	return attained()
-}
+func (q *Exp) SetMeanParams(mu []float64) error { return q.at.SetMeanParams(mu) }
 
 // LogPartition implements ExpFamily.
-func (q *Exp) LogPartition() float64 {
-	if !q.summed.Load() {
-		q.lock.Lock()
-		defer q.lock.Unlock()
-		if !q.summed.Load() {
-			q.a = q.f.LogPartition(q.eta)
-			q.summed.Store(true)
-		}
-	}
-	return q.a
-}
+func (q *Exp) LogPartition() float64 { return q.at.LogPartition() }
 
 // LogProb implements Dist.
-func (q *Exp) LogProb(z []float64) float64 {
-	if len(z) != q.Dim() {
-		panic("pgsvi: z has the wrong length")
-	}
-	base := q.f.LogBase(z)
-	if math.IsInf(base, -1) {
-		return base
-	}
-	t := make([]float64, len(q.eta))
-	q.f.Stat(t, z)
-	return floats.Dot(q.eta, t) - q.LogPartition() + base
-}
+func (q *Exp) LogProb(z []float64) float64 { return q.at.LogProb(z) }
 
 // Score implements Dist. In natural parameters it is T(z) − μ.
 func (q *Exp) Score(dst, z []float64) []float64 {
-	dst = dense.Dest(dst, len(q.eta))
-	q.f.Stat(dst, z)
-	floats.Sub(dst, q.mu)
+	dst = q.at.Score(dst, z)
 	return q.FromNaturalGrad(dst, dst)
 }
 
 // Rand implements Dist.
 func (q *Exp) Rand(dst []float64, rng *rand.Rand) []float64 {
 	dst = dense.Dest(dst, q.Dim())
-	q.f.Rand(dst, make([]float64, len(q.eta)), q.eta, rng)
+	q.at.F.Rand(dst, make([]float64, q.NumParams()), q.at.Eta, rng)
 	return dst
 }
 
 // Entropy returns −E_q[log q(z)] in nats, or NaN if the Family is not an EntropyFamily.
 func (q *Exp) Entropy() float64 {
-	if f, ok := q.f.(EntropyFamily); ok {
-		return f.Entropy(q.eta)
+	if f, ok := q.at.F.(EntropyFamily); ok {
+		return f.Entropy(q.at.Eta)
 	}
 	return math.NaN()
-}
-
-// fisherFactor returns the lower Cholesky factor of the Fisher information, or
-// NaN where it is not positive definite.
-func (q *Exp) fisherFactor() []float64 {
-	if q.factored.Load() {
-		return q.l
-	}
-	q.lock.Lock()
-	defer q.lock.Unlock()
-	if q.factored.Load() {
-		return q.l
-	}
-	n := len(q.eta)
-	if q.info == nil {
-		q.info, q.l = mat.NewSymDense(n, nil), make([]float64, n*n)
-	}
-	q.info.Zero()
-	q.f.Fisher(q.info, q.eta)
-	for i := range n {
-		for j := range n {
-			q.l[i*n+j] = q.info.At(i, j)
-		}
-	}
-	if !dense.Cholesky(q.l, n) {
-		floats.AddConst(math.NaN(), q.l)
-	}
-	q.factored.Store(true)
-	return q.l
-}
-
-// fisherSolve replaces g by F⁻¹g: ∇_η becomes ∇_μ.
-func (q *Exp) fisherSolve(g []float64) {
-	if f, ok := q.f.(FisherFamily); ok {
-		f.FisherSolve(g, g, q.eta)
-		return
-	}
-	l := dense.LowerTriangle(q.fisherFactor(), len(g))
-	dense.Trsv(blas.NoTrans, l, dense.Vector(g))
-	dense.Trsv(blas.Trans, l, dense.Vector(g))
-}
-
-// fisherMul replaces g by Fg: ∇_μ becomes ∇_η.
-func (q *Exp) fisherMul(g []float64) {
-	if f, ok := q.f.(FisherFamily); ok {
-		f.FisherMul(g, g, q.eta)
-		return
-	}
-	l := dense.LowerTriangle(q.fisherFactor(), len(g))
-	dense.Trmv(blas.Trans, l, dense.Vector(g))
-	dense.Trmv(blas.NoTrans, l, dense.Vector(g))
 }
 
 // MeanGrad implements ExpFamily.
@@ -510,14 +233,14 @@ func (q *Exp) FromNaturalGrad(dst, grad []float64) []float64 {
 }
 
 func (q *Exp) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
-	dst = dense.Dest(dst, len(q.eta))
+	dst = dense.Dest(dst, q.NumParams())
 	copy(dst, grad)
 	switch {
 	case from == to:
 	case to == Natural:
-		q.fisherMul(dst)
+		q.at.FisherMul(dst)
 	default:
-		q.fisherSolve(dst)
+		q.at.FisherSolve(dst)
 	}
 	return dst
 }
@@ -526,88 +249,49 @@ func (q *Exp) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
 // not of the same Family.
 func (q *Exp) KL(p Dist) float64 {
 	o, ok := p.(*Exp)
-	if !ok || !q.sameFamily(o) {
-		panic(fmt.Sprintf("pgsvi: KL from %s to a distribution of another family, %s", familyName(q.f), distName(p)))
+	if !ok || !q.at.SameFamily(o.at) {
+		panic(fmt.Sprintf("pgsvi: KL from %s to a distribution of another family, %s", distName(q), distName(p)))
 	}
-	switch f := q.f.(type) {
-	case sharedFamily:
-		return math.Max(0, f.DivergenceOn(q.halt.Workers(), q.eta, o.eta))
-	case klFamily:
-		return math.Max(0, f.Divergence(q.eta, o.eta))
-	}
-	kl := o.LogPartition() - q.LogPartition()
-	for i, mu := range q.mu {
-		kl -= (o.eta[i] - q.eta[i]) * mu
-	}
-	return math.Max(0, kl)
-}
-
-func (q *Exp) sameFamily(p *Exp) bool {
-	if len(q.eta) != len(p.eta) {
-		return false
-	}
-	return q.plain && p.plain && q.f == p.f || reflect.DeepEqual(q.f, p.f)
+	return q.at.KL(o.at)
 }
 
 // distName returns the name of q in errors.
 func distName(q Dist) string {
 	if e, ok := q.(*Exp); ok {
-		return familyName(e.f)
+		return expfam.Name(e.at.F)
 	}
 	return fmt.Sprintf("%T of dimension %d", q, q.Dim())
 }
 
 // Chart implements Charted by ChartFamily, or by η.
-func (q *Exp) Chart(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(q.eta))
-	if c, ok := q.f.(ChartFamily); ok {
-		c.Chart(dst, q.eta)
-		return dst
-	}
-	copy(dst, q.eta)
-	return dst
-}
+func (q *Exp) Chart(dst []float64) []float64 { return q.at.Chart(dst) }
 
 // SetChart implements Charted.
-func (q *Exp) SetChart(x []float64) error {
-	if c, ok := q.f.(ChartFamily); ok {
-		if len(x) != len(q.eta) {
-			panic("pgsvi: x has the wrong length")
-		}
-		eta := make([]float64, len(x))
-		c.FromChart(eta, x)
-		x = eta
-	}
-	return q.SetNatural(x)
-}
+func (q *Exp) SetChart(x []float64) error { return q.at.SetChart(x) }
 
 // ChartGrad implements Charted.
 func (q *Exp) ChartGrad(dst, grad []float64) []float64 {
 	dst = q.convertGrad(dst, grad, q.coords, Natural)
-	if c, ok := q.f.(ChartFamily); ok {
-		c.ChartGrad(dst, dst, q.eta)
-	}
+	q.at.ChartGrad(dst)
 	return dst
 }
 
-// klProx replaces q by the step from a member from of its family under KL in mean parameters,
-// natural parameters to natural parameters and with nothing allocated. It reports false and changes
-// nothing if prior is of another family.
+// klProx replaces q by the step from a member from of its family under KL in mean parameters. It
+// reports false and changes nothing if prior is of another family.
 func (q *Exp) klProx(from *Exp, g []float64, prior ExpFamily, beta float64) (bool, error) {
-	var etaP []float64
+	var p *expfam.Member
 	if prior != nil {
-		p, ok := prior.(*Exp)
-		if !ok || !q.sameFamily(p) {
+		o, ok := prior.(*Exp)
+		if !ok || !q.at.SameFamily(o.at) {
 			return false, nil
 		}
-		etaP = p.eta
+		p = o.at
 	}
-	copy(q.next.eta, from.eta)
-	return true, q.SetNatural(klProxNatural(q.next.eta, g, etaP, beta))
+	return true, q.at.Step(from.at, g, p, beta)
 }
 
 func (q *Exp) naturalOf(p ExpFamily) []float64 {
-	if o, ok := p.(*Exp); ok && q.sameFamily(o) {
+	if o, ok := p.(*Exp); ok && q.at.SameFamily(o.at) {
 		return o.Natural(nil)
 	}
 	return nil
@@ -615,29 +299,10 @@ func (q *Exp) naturalOf(p ExpFamily) []float64 {
 
 func (q *Exp) setState(p Dist) bool {
 	o, ok := p.(*Exp)
-	if !ok || !q.sameFamily(o) {
-		return false
-	}
-	copy(q.eta, o.eta)
-	copy(q.mu, o.mu)
-	q.summed.Store(o.summed.Load())
-	if q.summed.Load() {
-		q.a = o.a
-	}
-	q.factored.Store(false)
-	return true
+	return ok && q.at.Set(o.at)
 }
 
-func (q *Exp) state(c *save.State) {
-	c.Floats(len(q.eta), &q.eta, &q.mu)
-	summed := q.summed.Load()
-	c.Bool(&summed)
-	c.Float(&q.a)
-	if c.Reading() {
-		q.summed.Store(summed)
-		q.factored.Store(false)
-	}
-}
+func (q *Exp) state(c *save.State) { q.at.Save(c) }
 
 // NewBeta returns the Beta distribution over (0, 1) with a, b > 0,
 //
@@ -730,7 +395,7 @@ func NewInverseGamma(shape, scale float64) (*Exp, error) {
 // newPositive returns the member of f with the natural parameters eta, if the parameters, which
 // errors name, are all positive and finite. A single name of several is that of each of them, by
 // number.
-func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, error) {
+func newPositive(f Family, names []string, params, eta []float64) (*Exp, error) {
 	for i, x := range params {
 		if x > 0 && !math.IsInf(x, 1) {
 			continue
@@ -739,7 +404,7 @@ func newPositive(f namedFamily, names []string, params, eta []float64) (*Exp, er
 		if len(names) < len(params) {
 			name = fmt.Sprintf("%s %d", name, i)
 		}
-		return nil, fmt.Errorf("pgsvi: %s of %s is %v; it must be positive and finite: %w", name, f, x, ErrParam)
+		return nil, fmt.Errorf("pgsvi: %s of %s is %v; it must be positive and finite: %w", name, expfam.Name(f), x, ErrParam)
 	}
 	return NewExp(f, eta)
 }
@@ -862,6 +527,5 @@ func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
 		}
 	}
 	env := &Env{Rng: rng}
-	start := func() famcheck.Member { return newExp(f, Natural) }
-	return famcheck.Check(f, start, env.rng, etas)
+	return famcheck.Check(f, env.rng, etas)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -252,7 +253,7 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 				return false, nil
 			}
 		}
-		return true, e.SetNatural(klProxNatural(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
+		return true, e.SetNatural(expfam.Step(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
 	case MeanCov:
 		var form normal.Form
 		if prior != nil {

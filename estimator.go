@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -51,7 +52,7 @@ type Exact struct{}
 // Setup implements Estimator. The error wraps ErrNoEstimator.
 func (Exact) Setup(q Dist, l Integrand) (bool, error) {
 	if e, ok := q.(*Exp); ok {
-		if !hasQuadrature(e.f) {
+		if !hasQuadrature(e.at.F) {
 			return true, fmt.Errorf("pgsvi: Exact has no quadrature over %s; use ScoreFunction or Pathwise: %w", distName(q), ErrNoEstimator)
 		}
 		return true, nil
@@ -65,7 +66,7 @@ func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
 // Grad implements Estimator.
 func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
 	clear(variance)
-	if e, ok := q.(*Exp); ok && hasQuadrature(e.f) {
+	if e, ok := q.(*Exp); ok && hasQuadrature(e.at.F) {
 		return expGrad(dst, e, l)
 	}
 	return siteGrad(ctx, dst, q, l, ExpectLogProb)
@@ -308,7 +309,7 @@ const (
 )
 
 // hasQuadrature reports whether there is one over members of f.
-func hasQuadrature(f Family) bool {
+func hasQuadrature(f expfam.Family) bool {
 	switch f.(type) {
 	case sumFamily, lineFamily:
 		return true
@@ -320,7 +321,7 @@ func hasQuadrature(f Family) bool {
 // dimension that has one. The error wraps ErrNotFinite where l is not finite, and ErrNoEstimator
 // where it is too rough.
 func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err error) {
-	z, n := make([]float64, 1), len(q.eta)
+	z, n := make([]float64, 1), q.NumParams()
 	t := make([]float64, n)
 	logProb := func(x float64) float64 {
 		z[0] = x
@@ -331,29 +332,29 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 		return v
 	}
 	clear(dst)
-	if f, ok := q.f.(sumFamily); ok {
+	if f, ok := q.at.F.(sumFamily); ok {
 		var abs float64
-		f.Each(q.eta, func(x, p float64) {
+		f.Each(q.at.Eta, func(x, p float64) {
 			v := logProb(x)
 			value += p * v
 			abs += p * math.Abs(v)
 		})
-		f.Each(q.eta, func(x, p float64) { // values are taken less their mean
+		f.Each(q.at.Eta, func(x, p float64) { // values are taken less their mean
 			v := logProb(x)
 			f.Stat(t, z)
 			for i, ti := range t {
-				dst[i] += p * (v - value) * (ti - q.mu[i])
+				dst[i] += p * (v - value) * (ti - q.at.Mu[i])
 			}
 		})
-		q.fisherSolve(dst)
+		q.at.FisherSolve(dst)
 		return value, 1e-15 * abs, err
 	}
-	f := q.f.(lineFamily)
+	f := q.at.F.(lineFamily)
 	cuts := []float64{0}
-	h := math.Min(1, f.Width(q.eta))
+	h := math.Min(1, f.Width(q.at.Eta))
 	for range mostFolds {
 		cuts = append(cuts, h)
-		if _, log := f.Line(t, h, q.eta); !(log > -lineFolds) {
+		if _, log := f.Line(t, h, q.at.Eta); !(log > -lineFolds) {
 			break
 		}
 		h *= 2
@@ -361,15 +362,15 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 	h = -cuts[1]
 	for range mostFolds {
 		cuts = slices.Insert(cuts, 0, h)
-		if _, log := f.Line(t, h, q.eta); !(log > -lineFolds) {
+		if _, log := f.Line(t, h, q.at.Eta); !(log > -lineFolds) {
 			break
 		}
 		h *= 2
 	}
-	mode, _ := f.Line(t, 0, q.eta)
+	mode, _ := f.Line(t, 0, q.at.Eta)
 	first := logProb(mode) // values are taken less that at the mode
 	sum := expect.Adaptive(func(u float64) (r [3]float64) {
-		x, log := f.Line(t, u, q.eta)
+		x, log := f.Line(t, u, q.at.Eta)
 		if log < -2*lineFolds {
 			return r
 		}
@@ -384,20 +385,12 @@ func quadrature(dst []float64, q *Exp, l Integrand) (value, bound float64, err e
 	}
 	copy(dst, sum.Sum[1:])
 	for i, e := range sum.Err[1 : 1+n] {
-		if e > lineWorst*math.Sqrt(fisherAt(q, i)) {
+		if e > lineWorst*math.Sqrt(q.at.FisherAt(i)) {
 			return math.NaN(), math.NaN(), fmt.Errorf("pgsvi: the log-likelihood is too rough for quadrature: element %d of its gradient is %.3g ± %.2g; use ScoreFunction: %w", i, dst[i], e, ErrNoEstimator)
 		}
 	}
-	q.fisherSolve(dst)
+	q.at.FisherSolve(dst)
 	return first + sum.Sum[0], sum.Err[0] + 1e-15*math.Abs(first), nil
-}
-
-// fisherAt returns an element of the diagonal of the Fisher information.
-func fisherAt(q *Exp, i int) float64 {
-	e := make([]float64, len(q.eta))
-	e[i] = 1
-	q.fisherMul(e)
-	return e[i]
 }
 
 // expGrad is Exact.Grad for an exponential family.

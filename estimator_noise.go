@@ -69,7 +69,7 @@ const noiseRepeats = 64
 func naturalGrad(q ExpFamily, g []float64) []float64 {
 	if e, ok := q.(*Exp); ok {
 		x := append([]float64(nil), g...)
-		e.fisherMul(x)
+		e.at.FisherMul(x)
 		return x
 	}
 	return q.(*Gaussian).In(Natural).FromMeanGrad(nil, g)

@@ -37,7 +37,7 @@ func (s ScoreFunction) samples() int {
 // drawsOf implements drawing.
 func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 	if e, ok := q.(*Exp); ok && s.Samples == 0 && s.Baseline == Quadratic {
-		return max(expDraws, min(mostDraws, variate.Draws*(1+len(e.eta))))
+		return max(expDraws, min(mostDraws, variate.Draws*(1+e.NumParams())))
 	}
 	g, ok := q.(*Gaussian)
 	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
@@ -246,7 +246,7 @@ func (p Pathwise) drawsOf(q Dist, sites bool) int {
 // pathOf returns the Family of q if it has paths, or nil.
 func pathOf(q Dist) PathFamily {
 	if e, ok := q.(*Exp); ok {
-		f, _ := e.f.(PathFamily)
+		f, _ := e.at.F.(PathFamily)
 		return f
 	}
 	return nil
@@ -458,9 +458,9 @@ func drawSamples(q Dist, n int, rng *rand.Rand) sampleSet {
 	d := q.Dim()
 	s := sampleSet{z: dense.NewRows(n, d), scratch: make([]float64, d)}
 	if e, ok := q.(*Exp); ok {
-		s.t = dense.NewRows(n, len(e.eta))
+		s.t = dense.NewRows(n, e.NumParams())
 		for i, z := range s.z {
-			e.f.Rand(z, s.t[i], e.eta, rng)
+			e.at.F.Rand(z, s.t[i], e.at.Eta, rng)
 		}
 		return s
 	}
@@ -554,7 +554,7 @@ func monteCarloValue(ctx context.Context, env *Env, q Dist, l Integrand, n int) 
 	} else if e, ok := q.(*Exp); ok {
 		var fit variate.Quadratic
 		fit.Ctx = ctx
-		if fit.FitStat(values, draws.t, e.mu) {
+		if fit.FitStat(values, draws.t, e.at.Mu) {
 			offset = fit.Coef[0]
 		}
 	}
@@ -603,7 +603,7 @@ func (s ScoreFunction) expScore(ctx context.Context, env *Env, dst, variance []f
 	}
 	var fit variate.Quadratic
 	var mean float64
-	fitted := s.Baseline == Quadratic && fit.FitStat(values, draws.t, q.mu)
+	fitted := s.Baseline == Quadratic && fit.FitStat(values, draws.t, q.at.Mu)
 	if fitted {
 		mean = floats.Sum(values)/float64(len(values)) + fit.Coef[0]
 	} else {
@@ -611,7 +611,7 @@ func (s ScoreFunction) expScore(ctx context.Context, env *Env, dst, variance []f
 	}
 	acc := newExpMean(q, dst, variance)
 	for i, t := range draws.t {
-		floats.SubTo(acc.g, t, q.mu)
+		floats.SubTo(acc.g, t, q.at.Mu)
 		floats.Scale(values[i], acc.g)
 		acc.add()
 	}
@@ -668,9 +668,9 @@ func (a *expMean) finish(fit *variate.Quadratic, fitted bool) {
 // with the c of expScore.
 func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64, q *Exp, f PathFamily, l Integrand) (float64, error) {
 	n, rng := p.drawsOf(q, false), env.rng()
-	z, t, aux := dense.NewRows(n, q.Dim()), dense.NewRows(n, len(q.eta)), dense.NewRows(n, f.AuxLen())
+	z, t, aux := dense.NewRows(n, q.Dim()), dense.NewRows(n, q.NumParams()), dense.NewRows(n, f.AuxLen())
 	for i := range n {
-		f.RandPath(z[i], t[i], aux[i], q.eta, rng)
+		f.RandPath(z[i], t[i], aux[i], q.at.Eta, rng)
 	}
 	values := make([]float64, n)
 	if err := logProbs(ctx, env, values, l, z); err != nil {
@@ -678,9 +678,9 @@ func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64
 	}
 	mean := floats.Sum(values) / float64(n)
 	var fit variate.Quadratic
-	fitted := fit.FitStat(append([]float64(nil), values...), t, q.mu)
+	fitted := fit.FitStat(append([]float64(nil), values...), t, q.at.Mu)
 	acc := newExpMean(q, dst, variance)
-	dl, c := make([]float64, q.Dim()), make([]float64, len(q.eta))
+	dl, c := make([]float64, q.Dim()), make([]float64, q.NumParams())
 	for i := range n {
 		if ctx.Err() != nil {
 			return math.NaN(), context.Cause(ctx)
@@ -693,7 +693,7 @@ func (p Pathwise) expPath(ctx context.Context, env *Env, dst, variance []float64
 			floats.ScaleTo(c, -1, fit.Half[1-i%2][1:])
 		}
 		clear(acc.g)
-		f.PathGrad(acc.g, dl, c, z[i], aux[i], q.eta)
+		f.PathGrad(acc.g, dl, c, z[i], aux[i], q.at.Eta)
 		acc.add()
 	}
 	acc.finish(&fit, fitted)

@@ -615,7 +615,7 @@ func TestStepsKeepOffTheEdge(t *testing.T) {
 			e := q.(*Exp)
 			c := []float64{-5, 0.5999999}
 			e.FromMeanGrad(dst, c)
-			return floats.Dot(c, e.mu), nil
+			return floats.Dot(c, e.at.Mu), nil
 		})
 		o := Objective[*Exp]{F: f, H: KLTo(prior), Init: prior}
 		st, err := o.NewStepper(context.Background(), nil, nil)
@@ -651,11 +651,11 @@ func TestQuadrature(t *testing.T) {
 				if i == 1 && (name == "Beta" || name == "skew Beta") {
 					c[i] = 0 // near z = 1 a number does not hold the logarithm of 1 − z
 				}
-				want += c[i] * q.mu[i]
-				scale += math.Abs(c[i]) * (math.Abs(q.mu[i]) + math.Sqrt(fisherAt(q, i)))
+				want += c[i] * q.at.Mu[i]
+				scale += math.Abs(c[i]) * (math.Abs(q.at.Mu[i]) + math.Sqrt(q.at.FisherAt(i)))
 			}
 			l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
-				q.f.Stat(stat, z)
+				q.at.F.Stat(stat, z)
 				sum := 0.0
 				for i, x := range stat {
 					if c[i] != 0 {
@@ -674,9 +674,9 @@ func TestQuadrature(t *testing.T) {
 				t.Errorf("%s of %v: %.15g ± %.2g, want %.15g", name, size, v, bound, want)
 			}
 			floats.Sub(g, c)
-			q.fisherMul(g)
+			q.at.FisherMul(g)
 			for i, e := range g {
-				if !(math.Abs(e) <= tol*scale*math.Sqrt(fisherAt(q, i))+1e-12) {
+				if !(math.Abs(e) <= tol*scale*math.Sqrt(q.at.FisherAt(i))+1e-12) {
 					t.Errorf("%s of %v: the gradient in η is off by %.3g in element %d", name, size, e, i)
 				}
 			}

@@ -460,7 +460,7 @@ func (m *Mixture) digest(d *save.Digest) {
 	d.Float(m.z...)
 	d.Float(m.space.mean...)
 	d.Float(m.space.l...)
-	d.Float(m.prior.eta...)
+	d.Float(m.prior.at.Eta...)
 }
 
 // MixturePosterior is the approximate posterior of a Mixture: q(π) = Dirichlet(α) and, for each
@@ -493,7 +493,7 @@ func (m *Mixture) Posterior(st State) (*MixturePosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	eta := q.eta
+	eta := q.at.Eta
 	p := &MixturePosterior{space: m.space, alpha: []float64{1}}
 	if m.k > 1 {
 		p.alpha = append([]float64(nil), eta[:m.k]...)

@@ -245,7 +245,7 @@ func (s *objectiveStepper) keepOff(beta float64) float64 {
 	eta, x := q.Natural(nil), trial.Natural(nil)
 	floats.Sub(x, eta)
 	beyond := floats.AddScaledTo(make([]float64, len(x)), eta, 1/edgeFraction, x)
-	if a := q.f.LogPartition(beyond); !math.IsNaN(a) && !math.IsInf(a, 0) {
+	if a := q.at.F.LogPartition(beyond); !math.IsNaN(a) && !math.IsInf(a, 0) {
 		return beta
 	}
 	floats.AddScaled(eta, edgeFraction, x)

@@ -118,8 +118,8 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 			return -value, stderr, err
 		}
 	}
-	if e, ok := q.(*Exp); ok && hasQuadrature(e.f) {
-		if value, stderr, err = quadrature(make([]float64, len(e.eta)), e, l); err == nil && stderr <= lineWorst*(1+math.Abs(value)) {
+	if e, ok := q.(*Exp); ok && hasQuadrature(e.at.F) {
+		if value, stderr, err = quadrature(make([]float64, e.NumParams()), e, l); err == nil && stderr <= lineWorst*(1+math.Abs(value)) {
 			return -value, stderr, nil
 		}
 	}

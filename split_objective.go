@@ -41,7 +41,7 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 	if !ok {
 		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}
-	if q, ok := s.dist().(*Exp); ok && q.sameFamily(prior) {
+	if q, ok := s.dist().(*Exp); ok && q.at.SameFamily(prior.at) {
 		return q, nil
 	}
 	return nil, fmt.Errorf("pgsvi: a state over a %s, of another model: %w", distName(s.dist()), ErrParam)

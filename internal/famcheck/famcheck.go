@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/diff"
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -34,63 +35,14 @@ const (
 	checkTrip = 1e-6
 )
 
-// Family is pgsvi.Family.
-type Family interface {
-	Dim() int
-	NumParams() int
-	LogPartition(eta []float64) float64
-	Mean(dst, eta []float64)
-	Fisher(dst *mat.SymDense, eta []float64)
-	Stat(dst, z []float64)
-	LogBase(z []float64) float64
-	Rand(z, t, eta []float64, rng *rand.Rand)
-}
-
-// FisherFamily is pgsvi.FisherFamily.
-type FisherFamily interface {
-	FisherMul(dst, g, eta []float64)
-	FisherSolve(dst, g, eta []float64)
-}
-
-// EntropyFamily is pgsvi.EntropyFamily.
-type EntropyFamily interface {
-	Entropy(eta []float64) float64
-}
-
-// PathFamily is pgsvi.PathFamily.
-type PathFamily interface {
-	AuxLen() int
-	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
-	PathGrad(dst, dl, c, z, aux, eta []float64)
-}
-
-// ChartFamily is pgsvi.ChartFamily.
-type ChartFamily interface {
-	Chart(dst, eta []float64)
-	FromChart(dst, x []float64)
-	ChartGrad(dst, g, eta []float64)
-}
-
-// Member is a member of a Family, as pgsvi.Exp makes it from the functions.
-type Member interface {
-	SetNatural(eta []float64) error
-	Natural(dst []float64) []float64
-	SetMeanParams(mu []float64) error
-	MeanParams(dst []float64) []float64
-	LogPartition() float64
-	LogProb(z []float64) float64
-	Score(dst, z []float64) []float64
-}
-
-// Check tests f at each of etas, of NumParams elements. start returns a Member of f whose λ is η and
-// which is not valid before SetNatural. The error joins every violation.
-func Check(f Family, start func() Member, rng func() *rand.Rand, etas [][]float64) error {
+// Check tests f at each of etas, of NumParams elements. The error joins every violation.
+func Check(f expfam.Family, rng func() *rand.Rand, etas [][]float64) error {
 	var (
 		errs    []error
 		members []*member
 	)
 	for i, eta := range etas {
-		c := &member{f: f, start: start, index: i, eta: slices.Clone(eta)}
+		c := &member{f: f, index: i, eta: slices.Clone(eta)}
 		if c.setup(rng()) {
 			c.checkSlopes()
 			c.checkConvex()
@@ -114,13 +66,12 @@ func Check(f Family, start func() Member, rng func() *rand.Rand, etas [][]float6
 
 // member is a Family at one η, under test.
 type member struct {
-	f     Family
-	start func() Member
+	f     expfam.Family
 	index int
 	eta   []float64
 	errs  []error
 
-	q     Member
+	q     *expfam.Member
 	mu    []float64   // mean parameters
 	draws [][]float64 // z
 	stats [][]float64 // T(z)
@@ -141,7 +92,7 @@ func (c *member) setup(rng *rand.Rand) bool {
 		c.bad("LogPartition is %v; give eta inside the set", a)
 		return false
 	}
-	c.q = c.start()
+	c.q = expfam.New(c.f)
 	if err := c.q.SetNatural(c.eta); err != nil {
 		c.bad("Mean: %v", err)
 		return false
@@ -216,8 +167,8 @@ func (c *member) sameStat(t, stat, z []float64) bool {
 }
 
 // gradient returns the gradient of f(p) in η, by differences.
-func (c *member) gradient(eta []float64, f func(p Member) float64) []float64 {
-	p := c.start()
+func (c *member) gradient(eta []float64, f func(p *expfam.Member) float64) []float64 {
+	p := expfam.New(c.f)
 	return diff.Gradient(nil, slices.Clone(eta), func(eta []float64) (float64, bool) {
 		if p.SetNatural(eta) != nil {
 			return 0, false
@@ -237,7 +188,7 @@ func (c *member) checkSlopes() {
 	n := len(c.eta)
 	fisher := mat.NewSymDense(n, nil)
 	c.f.Fisher(fisher, slices.Clone(c.eta))
-	slopes := func(eta []float64) []float64 { return c.gradient(eta, Member.LogPartition) }
+	slopes := func(eta []float64) []float64 { return c.gradient(eta, (*expfam.Member).LogPartition) }
 	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or
 	// -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
@@ -252,10 +203,10 @@ func (c *member) checkSlopes() {
 		return at
 	}
 	ofMean := func(i int) []float64 {
-		return c.gradient(c.eta, func(p Member) float64 { return p.MeanParams(nil)[i] })
+		return c.gradient(c.eta, func(p *expfam.Member) float64 { return p.MeanParams(nil)[i] })
 	}
 	ofPartition := func(i int) []float64 {
-		return c.gradient(c.eta, func(p Member) float64 { return slopes(p.Natural(nil))[i] })
+		return c.gradient(c.eta, func(p *expfam.Member) float64 { return slopes(p.Natural(nil))[i] })
 	}
 	const twice = 1e-4 // accuracy of differences of differences
 	meanBad, partitionBad := false, false
@@ -443,7 +394,7 @@ func (c *member) box(half int) (inside func(z []float64) bool, logVolume float64
 
 // checkChart tests the chart of a ChartFamily.
 func (c *member) checkChart() {
-	f, ok := c.f.(ChartFamily)
+	f, ok := c.f.(expfam.ChartFamily)
 	if !ok {
 		return
 	}
@@ -471,7 +422,7 @@ func (c *member) checkChart() {
 
 // checkFisher tests the products of a FisherFamily.
 func (c *member) checkFisher() {
-	f, ok := c.f.(FisherFamily)
+	f, ok := c.f.(expfam.FisherFamily)
 	if !ok {
 		return
 	}
@@ -503,7 +454,7 @@ func (c *member) checkFisher() {
 
 // checkEntropy tests the entropy of an EntropyFamily.
 func (c *member) checkEntropy() {
-	f, ok := c.f.(EntropyFamily)
+	f, ok := c.f.(expfam.EntropyFamily)
 	if !ok {
 		return
 	}
@@ -526,7 +477,7 @@ func (c *member) checkEntropy() {
 // checkPath tests the paths of a PathFamily: for each statistic, and for the linear function Σ z_j
 // of the draw, the mean slope along the paths is the covariance of the function and T.
 func (c *member) checkPath(rng *rand.Rand) {
-	f, ok := c.f.(PathFamily)
+	f, ok := c.f.(expfam.PathFamily)
 	if !ok || len(c.errs) > 0 {
 		return
 	}
@@ -586,7 +537,7 @@ func (c *member) checkPath(rng *rand.Rand) {
 func (c *member) checkExp(members []*member) {
 	n := len(c.eta)
 	for _, z := range c.draws[:3] {
-		want := c.gradient(c.eta, func(p Member) float64 { return p.LogProb(z) })
+		want := c.gradient(c.eta, func(p *expfam.Member) float64 { return p.LogProb(z) })
 		got := c.q.Score(nil, z)
 		for j := range want {
 			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z), j)) {
@@ -595,7 +546,7 @@ func (c *member) checkExp(members []*member) {
 		}
 	}
 	for _, other := range members {
-		p := c.start()
+		p := expfam.New(c.f)
 		err := p.SetNatural(other.eta)
 		if err == nil {
 			err = p.SetMeanParams(c.mu)

@@ -33,3 +33,12 @@ func Plain(err error, others ...error) string {
 	}
 	return text
 }
+
+// Bare returns err without the prefix "pgsvi: ", for callers that add it.
+func Bare(err error) error { return bare{err} }
+
+type bare struct{ error }
+
+func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }
+
+func (b bare) Unwrap() error { return b.error }

@@ -1,0 +1,482 @@
+package expfam
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Family is pgsvi.Family.
+type Family interface {
+	Dim() int
+	NumParams() int
+	LogPartition(eta []float64) float64
+	Mean(dst, eta []float64)
+	Fisher(dst *mat.SymDense, eta []float64)
+	Stat(dst, z []float64)
+	LogBase(z []float64) float64
+	Rand(z, t, eta []float64, rng *rand.Rand)
+}
+
+// FisherFamily is pgsvi.FisherFamily.
+type FisherFamily interface {
+	FisherMul(dst, g, eta []float64)
+	FisherSolve(dst, g, eta []float64)
+}
+
+// EntropyFamily is pgsvi.EntropyFamily.
+type EntropyFamily interface {
+	Entropy(eta []float64) float64
+}
+
+// PathFamily is pgsvi.PathFamily.
+type PathFamily interface {
+	AuxLen() int
+	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
+	PathGrad(dst, dl, c, z, aux, eta []float64)
+}
+
+// ChartFamily is pgsvi.ChartFamily.
+type ChartFamily interface {
+	Chart(dst, eta []float64)
+	FromChart(dst, x []float64)
+	ChartGrad(dst, g, eta []float64)
+}
+
+// klFamily is a Family that knows KL between two members without the cancellation of
+// A(η_p) − A(η) − (η_p − η)ᵀμ.
+type klFamily interface {
+	Divergence(eta, etaP []float64) float64
+}
+
+// meanFamily is a Family that knows the way back from μ to η.
+type meanFamily interface {
+	// FromMean stores η in dst, and reports whether mu is attained.
+	FromMean(dst, mu []float64) bool
+}
+
+// domainFamily is a Family that knows which η are valid for less work than that of A(η), which a
+// Member then computes only where it is asked for. It also knows the way back from μ.
+type domainFamily interface {
+	Valid(eta []float64) bool
+}
+
+// sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to
+// the same bits.
+type sharedFamily interface {
+	MeanOn(workers int, dst, eta []float64)
+	DivergenceOn(workers int, eta, etaP []float64) float64
+}
+
+// partedFamily is a Family that finds η from μ part by part, each from where it is.
+type partedFamily interface {
+	setMean(q *Member, mu []float64) error
+}
+
+// Name returns the name of f in errors.
+func Name(f Family) string {
+	if n, ok := f.(fmt.Stringer); ok {
+		return n.String()
+	}
+	return fmt.Sprintf("%T", f)
+}
+
+// Member is a member of a Family: a valid η with what the Family says of it. Readers may be
+// concurrent.
+type Member struct {
+	F     Family
+	plain bool // F may be compared by ==
+	State
+	next State // scratch: becomes the state once it is known to be valid
+
+	summed   atomic.Bool    // a is that of Eta
+	factored atomic.Bool    // l is that of Eta
+	lock     sync.Mutex     // held while a or l is computed
+	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ and KL
+	// lower Cholesky factor of the Fisher information; NaN where it has none
+	l    []float64
+	info *mat.SymDense
+}
+
+// State holds η and μ, which only a Member changes.
+type State struct {
+	Eta, Mu []float64
+	a       float64 // A(η); NaN until it is asked for, of a domainFamily
+}
+
+// New returns a member of f that is not valid before SetNatural or Set.
+func New(f Family) *Member {
+	n := f.NumParams()
+	return &Member{F: f, plain: reflect.ValueOf(f).Comparable(), State: newState(n), next: newState(n)}
+}
+
+func newState(n int) State { return State{Eta: make([]float64, n), Mu: make([]float64, n)} }
+
+// Use makes the member compute on the goroutines that h lends.
+func (q *Member) Use(h *parallel.Halt) { q.halt = h }
+
+// Set makes q the member p, without the rounding of μ. It reports false and changes nothing if p
+// is of another family.
+func (q *Member) Set(p *Member) bool {
+	if !q.SameFamily(p) {
+		return false
+	}
+	copy(q.Eta, p.Eta)
+	copy(q.Mu, p.Mu)
+	q.summed.Store(p.summed.Load())
+	if q.summed.Load() {
+		q.a = p.a
+	}
+	q.factored.Store(false)
+	return true
+}
+
+// SameFamily reports whether p is of the family of q.
+func (q *Member) SameFamily(p *Member) bool {
+	if len(q.Eta) != len(p.Eta) {
+		return false
+	}
+	return q.plain && p.plain && q.F == p.F || reflect.DeepEqual(q.F, p.F)
+}
+
+// Save writes or reads the state, to the bit.
+func (q *Member) Save(c *save.State) {
+	c.Floats(len(q.Eta), &q.Eta, &q.Mu)
+	summed := q.summed.Load()
+	c.Bool(&summed)
+	c.Float(&q.a)
+	if c.Reading() {
+		q.summed.Store(summed)
+		q.factored.Store(false)
+	}
+}
+
+// Dim returns the length of z.
+func (q *Member) Dim() int { return q.F.Dim() }
+
+// NumParams returns the length of η.
+func (q *Member) NumParams() int { return len(q.Eta) }
+
+// Natural stores η in dst; nil allocates.
+func (q *Member) Natural(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(q.Eta))
+	copy(dst, q.Eta)
+	return dst
+}
+
+// SetNatural makes q the member of eta, which is copied. If eta is not valid nothing changes and
+// the error wraps ErrNotPosDef or ErrNotFinite.
+func (q *Member) SetNatural(eta []float64) error {
+	if err := q.propose(eta); err != nil {
+		return err
+	}
+	q.accept()
+	return nil
+}
+
+// propose makes eta, which must be valid, the next state.
+func (q *Member) propose(eta []float64) error {
+	s := &q.next
+	if len(eta) != len(s.Eta) {
+		panic("pgsvi: natural parameters have the wrong length")
+	}
+	if i, ok := dense.AllFinite(eta); !ok {
+		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, Name(q.F), eta[i], sentinel.ErrNotFinite)
+	}
+	copy(s.Eta, eta)
+	if f, ok := q.F.(domainFamily); ok && f.Valid(s.Eta) {
+		s.a = math.NaN()
+	} else if s.a = q.F.LogPartition(s.Eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
+		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", First(eta), Name(q.F), sentinel.ErrNotPosDef)
+	}
+	if f, ok := q.F.(sharedFamily); ok {
+		f.MeanOn(q.halt.Workers(), s.Mu, s.Eta)
+	} else {
+		q.F.Mean(s.Mu, s.Eta)
+	}
+	if i, ok := dense.AllFinite(s.Mu); !ok {
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, Name(q.F), s.Mu[i], First(eta), sentinel.ErrNotFinite)
+	}
+	return nil
+}
+
+// accept makes the next state the state.
+func (q *Member) accept() {
+	q.State, q.next = q.next, q.State
+	q.factored.Store(false)
+	q.summed.Store(!math.IsNaN(q.a))
+}
+
+// MeanParams stores μ in dst; nil allocates.
+func (q *Member) MeanParams(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(q.Mu))
+	copy(dst, q.Mu)
+	return dst
+}
+
+const (
+	// newtonSteps is the most steps of SetMeanParams; from a start far off the
+	// guarded ones take some tens.
+	newtonSteps = 200
+	// newtonNear is the Newton decrement, in nats, below which full steps converge.
+	newtonNear = 1e-4
+	// newtonFar is the decrement above which rounding does not account for a μ that is not reached.
+	newtonFar = 1e-12
+)
+
+// SetMeanParams solves ∇A(η) = μ by minimising the convex A(η) − ηᵀμ.
+// Some families of this package have a closed form. Others use Newton's method with the Fisher
+// information, from the η of q; a step is halved until it is valid and decreases. If mu is not
+// attained the error wraps sentinel.ErrNotPosDef.
+func (q *Member) SetMeanParams(mu []float64) error {
+	n := len(q.Mu)
+	if len(mu) != n {
+		panic("pgsvi: mean parameters have the wrong length")
+	}
+	if i, ok := dense.AllFinite(mu); !ok {
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v: %w", i, Name(q.F), mu[i], sentinel.ErrNotFinite)
+	}
+	if f, ok := q.F.(partedFamily); ok {
+		return f.setMean(q, mu)
+	}
+	if f, ok := q.F.(meanFamily); ok {
+		eta := make([]float64, n)
+		if !f.FromMean(eta, mu) {
+			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", First(mu), Name(q.F), sentinel.ErrNotPosDef)
+		}
+		return q.SetNatural(eta)
+	}
+	p := New(q.F)
+	p.Set(q)
+	var (
+		g, d, x = make([]float64, n), make([]float64, n), make([]float64, n)
+		last    = math.Inf(1)
+	)
+	slope := func(s *State) float64 { // stores ∇ and the step, and returns the decrement
+		floats.SubTo(g, s.Mu, mu)
+		copy(d, g)
+		p.FisherSolve(d)
+		return 0.5 * floats.Dot(g, d)
+	}
+	attained := func() error {
+		if !(last <= newtonFar) {
+			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", First(mu), Name(q.F), sentinel.ErrNotPosDef)
+		}
+		q.Set(p)
+		return nil
+	}
+	for range newtonSteps {
+		dec := slope(&p.State)
+		if !(dec >= 0) {
+			return attained() // the Fisher information is not positive definite here
+		}
+		if dec == 0 {
+			last = 0
+			return attained()
+		}
+		if dec < newtonNear && last < newtonNear && dec > 0.25*last {
+			return attained() // it no longer converges: this is rounding
+		}
+		last = dec
+		value := p.LogPartition() - floats.Dot(p.Eta, mu)
+		t := 1.0
+		for ; t > 1e-12; t /= 2 {
+			floats.AddScaledTo(x, p.Eta, -t, d)
+			if p.propose(x) != nil {
+				continue
+			}
+			if dec < newtonNear || p.next.a-floats.Dot(x, mu) <= value-0.1*t*dec {
+				break
+			}
+		}
+		if t <= 1e-12 {
+			return attained()
+		}
+		p.accept()
+	}
+	return attained()
+}
+
+// LogPartition returns A(η).
+func (q *Member) LogPartition() float64 {
+	if !q.summed.Load() {
+		q.lock.Lock()
+		defer q.lock.Unlock()
+		if !q.summed.Load() {
+			q.a = q.F.LogPartition(q.Eta)
+			q.summed.Store(true)
+		}
+	}
+	return q.a
+}
+
+// LogProb returns log q(z|η).
+func (q *Member) LogProb(z []float64) float64 {
+	if len(z) != q.Dim() {
+		panic("pgsvi: z has the wrong length")
+	}
+	base := q.F.LogBase(z)
+	if math.IsInf(base, -1) {
+		return base
+	}
+	t := make([]float64, len(q.Eta))
+	q.F.Stat(t, z)
+	return floats.Dot(q.Eta, t) - q.LogPartition() + base
+}
+
+// Score stores the score in natural parameters, T(z) − μ, in dst; nil allocates.
+func (q *Member) Score(dst, z []float64) []float64 {
+	dst = dense.Dest(dst, len(q.Eta))
+	q.F.Stat(dst, z)
+	floats.Sub(dst, q.Mu)
+	return dst
+}
+
+// fisherFactor returns the lower Cholesky factor of the Fisher information, or
+// NaN where it is not positive definite.
+func (q *Member) fisherFactor() []float64 {
+	if q.factored.Load() {
+		return q.l
+	}
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	if q.factored.Load() {
+		return q.l
+	}
+	n := len(q.Eta)
+	if q.info == nil {
+		q.info, q.l = mat.NewSymDense(n, nil), make([]float64, n*n)
+	}
+	q.info.Zero()
+	q.F.Fisher(q.info, q.Eta)
+	for i := range n {
+		for j := range n {
+			q.l[i*n+j] = q.info.At(i, j)
+		}
+	}
+	if !dense.Cholesky(q.l, n) {
+		floats.AddConst(math.NaN(), q.l)
+	}
+	q.factored.Store(true)
+	return q.l
+}
+
+// Degenerate reports whether the Fisher information is not positive definite.
+func (q *Member) Degenerate() bool {
+	if _, ok := q.F.(FisherFamily); ok {
+		return false
+	}
+	return math.IsNaN(q.fisherFactor()[0])
+}
+
+// FisherAt returns element i of the diagonal of the Fisher information.
+func (q *Member) FisherAt(i int) float64 {
+	e := make([]float64, len(q.Eta))
+	e[i] = 1
+	q.FisherMul(e)
+	return e[i]
+}
+
+// FisherSolve replaces g by F⁻¹g: ∇_η becomes ∇_μ.
+func (q *Member) FisherSolve(g []float64) {
+	if f, ok := q.F.(FisherFamily); ok {
+		f.FisherSolve(g, g, q.Eta)
+		return
+	}
+	l := dense.LowerTriangle(q.fisherFactor(), len(g))
+	dense.Trsv(blas.NoTrans, l, dense.Vector(g))
+	dense.Trsv(blas.Trans, l, dense.Vector(g))
+}
+
+// FisherMul replaces g by Fg: ∇_μ becomes ∇_η.
+func (q *Member) FisherMul(g []float64) {
+	if f, ok := q.F.(FisherFamily); ok {
+		f.FisherMul(g, g, q.Eta)
+		return
+	}
+	l := dense.LowerTriangle(q.fisherFactor(), len(g))
+	dense.Trmv(blas.Trans, l, dense.Vector(g))
+	dense.Trmv(blas.NoTrans, l, dense.Vector(g))
+}
+
+// KL returns KL(q‖p) = A(η_p) − A(η) − (η_p − η)ᵀμ in nats, for a p of the family of q.
+func (q *Member) KL(p *Member) float64 {
+	switch f := q.F.(type) {
+	case sharedFamily:
+		return math.Max(0, f.DivergenceOn(q.halt.Workers(), q.Eta, p.Eta))
+	case klFamily:
+		return math.Max(0, f.Divergence(q.Eta, p.Eta))
+	}
+	kl := p.LogPartition() - q.LogPartition()
+	for i, mu := range q.Mu {
+		kl -= (p.Eta[i] - q.Eta[i]) * mu
+	}
+	return math.Max(0, kl)
+}
+
+// Chart stores the chart of a ChartFamily, or η, in dst; nil allocates.
+func (q *Member) Chart(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(q.Eta))
+	if c, ok := q.F.(ChartFamily); ok {
+		c.Chart(dst, q.Eta)
+		return dst
+	}
+	copy(dst, q.Eta)
+	return dst
+}
+
+// SetChart is SetNatural of the η of chart x.
+func (q *Member) SetChart(x []float64) error {
+	if c, ok := q.F.(ChartFamily); ok {
+		if len(x) != len(q.Eta) {
+			panic("pgsvi: x has the wrong length")
+		}
+		eta := make([]float64, len(x))
+		c.FromChart(eta, x)
+		x = eta
+	}
+	return q.SetNatural(x)
+}
+
+// ChartGrad turns the gradient g with respect to η into that with respect to the chart.
+func (q *Member) ChartGrad(g []float64) {
+	if c, ok := q.F.(ChartFamily); ok {
+		c.ChartGrad(g, g, q.Eta)
+	}
+}
+
+// Step makes q the step from a member from of its family under KL in mean parameters, with
+// gradient g and the prior p, nil for none, and with nothing allocated.
+func (q *Member) Step(from *Member, g []float64, p *Member, beta float64) error {
+	var etaP []float64
+	if p != nil {
+		etaP = p.Eta
+	}
+	copy(q.next.Eta, from.Eta)
+	return q.SetNatural(Step(q.next.Eta, g, etaP, beta))
+}
+
+// Step returns the natural parameters of the step from eta under KL in mean parameters: η − βg, or
+// with a prior of natural parameters etaP rη + (1−r)(η_p − g), r = 1/(1+β). It overwrites eta.
+func Step(eta, g, etaP []float64, beta float64) []float64 {
+	if etaP == nil {
+		floats.AddScaled(eta, -beta, g)
+		return eta
+	}
+	r := 1 / (1 + beta)
+	for i := range eta {
+		eta[i] = r*eta[i] + (1-r)*(etaP[i]-g[i])
+	}
+	return eta
+}

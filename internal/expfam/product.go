@@ -1,0 +1,282 @@
+package expfam
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Product returns the family of independent parts: its z, η, T, μ and charts are the concatenation
+// of theirs. It is a PathFamily if all of them are.
+func Product(parts []Family) Family {
+	for _, g := range parts {
+		if _, ok := g.(PathFamily); !ok {
+			return &product{parts}
+		}
+	}
+	return &pathProduct{product{parts}}
+}
+
+// EachPart calls do for each part of a product, with where its z begins and where its parameters
+// begin and end. It reports whether f is a product.
+func EachPart(f Family, do func(k int, g Family, z, i, j int)) bool {
+	switch p := f.(type) {
+	case *product:
+		p.each(do)
+	case *pathProduct:
+		p.each(do)
+	default:
+		return false
+	}
+	return true
+}
+
+// What a product knows if its parts do.
+var (
+	_ domainFamily  = &product{}
+	_ sharedFamily  = &product{}
+	_ klFamily      = &product{}
+	_ partedFamily  = &product{}
+	_ FisherFamily  = &product{}
+	_ EntropyFamily = &product{}
+	_ ChartFamily   = &product{}
+	_ PathFamily    = &pathProduct{}
+)
+
+// product is the family of products.
+type product struct{ parts []Family }
+
+// each calls do for each part with where its z begins and where its parameters begin and end.
+func (f *product) each(do func(k int, g Family, z, i, j int)) {
+	z, i := 0, 0
+	for k, g := range f.parts {
+		j := i + g.NumParams()
+		do(k, g, z, i, j)
+		z, i = z+g.Dim(), j
+	}
+}
+
+func (f *product) String() string {
+	names := make([]string, len(f.parts))
+	for k, g := range f.parts {
+		names[k] = Name(g)
+	}
+	return "product of " + strings.Join(names, ", ")
+}
+
+func (f *product) Dim() (n int) {
+	for _, g := range f.parts {
+		n += g.Dim()
+	}
+	return n
+}
+
+func (f *product) NumParams() (n int) {
+	for _, g := range f.parts {
+		n += g.NumParams()
+	}
+	return n
+}
+
+func (f *product) LogPartition(eta []float64) (a float64) {
+	f.each(func(_ int, g Family, _, i, j int) { a += g.LogPartition(eta[i:j]) })
+	return a
+}
+
+// Valid asks each part, by what it knows or by its A(η).
+func (f *product) Valid(eta []float64) bool {
+	ok := true
+	f.each(func(_ int, g Family, _, i, j int) {
+		if d, known := g.(domainFamily); known {
+			ok = ok && d.Valid(eta[i:j])
+			return
+		}
+		a := g.LogPartition(eta[i:j])
+		ok = ok && !math.IsNaN(a) && !math.IsInf(a, 0)
+	})
+	return ok
+}
+
+func (f *product) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
+
+func (f *product) MeanOn(workers int, dst, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if s, ok := g.(sharedFamily); ok {
+			s.MeanOn(workers, dst[i:j], eta[i:j])
+		} else {
+			g.Mean(dst[i:j], eta[i:j])
+		}
+	})
+}
+
+func (f *product) Fisher(dst *mat.SymDense, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		block := mat.NewSymDense(j-i, nil)
+		g.Fisher(block, eta[i:j])
+		for r := range j - i {
+			for c := range r + 1 {
+				dst.SetSym(i+c, i+r, block.At(r, c))
+			}
+		}
+	})
+}
+
+// part returns the member of g at eta, for what a Member makes of a Family; nil if eta is not valid.
+func (f *product) part(g Family, eta []float64) *Member {
+	p := New(g)
+	if p.SetNatural(eta) != nil {
+		return nil
+	}
+	return p
+}
+
+func (f *product) FisherMul(dst, g, eta []float64) {
+	f.fisher(dst, g, eta, FisherFamily.FisherMul, (*Member).FisherMul)
+}
+
+func (f *product) FisherSolve(dst, g, eta []float64) {
+	f.fisher(dst, g, eta, FisherFamily.FisherSolve, (*Member).FisherSolve)
+}
+
+// fisher does what by does for those factors that can, and in place for the others.
+func (f *product) fisher(dst, g, eta []float64, by func(f FisherFamily, dst, g, eta []float64), in func(q *Member, g []float64)) {
+	f.each(func(_ int, h Family, _, i, j int) {
+		if x, ok := h.(FisherFamily); ok {
+			by(x, dst[i:j], g[i:j], eta[i:j])
+			return
+		}
+		copy(dst[i:j], g[i:j])
+		in(f.part(h, eta[i:j]), dst[i:j])
+	})
+}
+
+func (f *product) Stat(dst, z []float64) {
+	f.each(func(_ int, g Family, at, i, j int) { g.Stat(dst[i:j], z[at:at+g.Dim()]) })
+}
+
+func (f *product) LogBase(z []float64) (log float64) {
+	f.each(func(_ int, g Family, at, _, _ int) { log += g.LogBase(z[at : at+g.Dim()]) })
+	return log
+}
+
+func (f *product) Rand(z, t, eta []float64, rng *rand.Rand) {
+	f.each(func(_ int, g Family, at, i, j int) { g.Rand(z[at:at+g.Dim()], t[i:j], eta[i:j], rng) })
+}
+
+// Entropy is the sum of those of the parts, NaN if one has none.
+func (f *product) Entropy(eta []float64) (h float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if x, ok := g.(EntropyFamily); ok {
+			h += x.Entropy(eta[i:j])
+		} else {
+			h = math.NaN()
+		}
+	})
+	return h
+}
+
+func (f *product) Divergence(eta, etaP []float64) (kl float64) {
+	return f.DivergenceOn(1, eta, etaP)
+}
+
+func (f *product) DivergenceOn(workers int, eta, etaP []float64) (kl float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if x, ok := g.(sharedFamily); ok {
+			kl += x.DivergenceOn(workers, eta[i:j], etaP[i:j])
+			return
+		}
+		if x, ok := g.(klFamily); ok {
+			kl += x.Divergence(eta[i:j], etaP[i:j])
+			return
+		}
+		q, p := f.part(g, eta[i:j]), f.part(g, etaP[i:j])
+		kl += q.KL(p)
+	})
+	return kl
+}
+
+// setMean solves for η part by part, from those of q.
+func (f *product) setMean(q *Member, mu []float64) error {
+	eta := make([]float64, len(mu))
+	var err error
+	f.each(func(k int, g Family, _, i, j int) {
+		if err != nil {
+			return
+		}
+		p := New(g)
+		if err = p.SetNatural(q.Eta[i:j]); err == nil {
+			err = p.SetMeanParams(mu[i:j])
+		}
+		if err != nil {
+			err = fmt.Errorf("pgsvi: part %d: %w", k, sentinel.Bare(err))
+		}
+		copy(eta[i:j], p.Eta)
+	})
+	if err != nil {
+		return err
+	}
+	return q.SetNatural(eta)
+}
+
+// Chart is that of each part, or η.
+func (f *product) Chart(dst, eta []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if c, ok := g.(ChartFamily); ok {
+			c.Chart(dst[i:j], eta[i:j])
+		} else {
+			copy(dst[i:j], eta[i:j])
+		}
+	})
+}
+
+func (f *product) FromChart(dst, x []float64) {
+	f.each(func(_ int, g Family, _, i, j int) {
+		if c, ok := g.(ChartFamily); ok {
+			c.FromChart(dst[i:j], x[i:j])
+		} else {
+			copy(dst[i:j], x[i:j])
+		}
+	})
+}
+
+func (f *product) ChartGrad(dst, g, eta []float64) {
+	f.each(func(_ int, h Family, _, i, j int) {
+		if c, ok := h.(ChartFamily); ok {
+			c.ChartGrad(dst[i:j], g[i:j], eta[i:j])
+		} else {
+			copy(dst[i:j], g[i:j])
+		}
+	})
+}
+
+// pathProduct is a product of parts that all have paths.
+type pathProduct struct{ product }
+
+func (f *pathProduct) AuxLen() (n int) {
+	for _, g := range f.parts {
+		n += g.(PathFamily).AuxLen()
+	}
+	return n
+}
+
+func (f *pathProduct) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
+	f.each(func(_ int, g Family, at, i, j int) {
+		p := g.(PathFamily)
+		n := p.AuxLen()
+		p.RandPath(z[at:at+g.Dim()], t[i:j], aux[:n], eta[i:j], rng)
+		aux = aux[n:]
+	})
+}
+
+func (f *pathProduct) PathGrad(dst, dl, c, z, aux, eta []float64) {
+	f.each(func(_ int, g Family, at, i, j int) {
+		p := g.(PathFamily)
+		n, end := p.AuxLen(), at+g.Dim()
+		p.PathGrad(dst[i:j], dl[at:end], c[i:j], z[at:end], aux[:n], eta[i:j])
+		aux = aux[n:]
+	})
+}
