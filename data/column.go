@@ -9,8 +9,8 @@ import (
 )
 
 // A Column says what a column of a table is, and what to do about its values. Its makers are
-// Outcome, Number, Category, Date, Group, Exposure, Offset, Weight, Trials, Skip and Raw. Only
-// columns that need a decision have to be named; Table.Suggest says which.
+// Outcome, Number, Category, Date, Group, Exposure, Offset, Weight, Trials, Event, Skip and Raw.
+// Only columns that need a decision have to be named; Table.Suggest says which.
 type Column interface {
 	// String returns the call that makes the column, as Go.
 	String() string
@@ -29,6 +29,7 @@ const (
 	kindOffset   kind = "offset"
 	kindWeight   kind = "weight"
 	kindTrials   kind = "trials"
+	kindEvent    kind = "event"
 	kindSkip     kind = "skip"
 	kindRaw      kind = "raw"
 )
@@ -93,7 +94,7 @@ func fold(s string) string { return strings.ToLower(norm.NFC.String(s)) }
 var constructors = map[kind]string{
 	kindNumber: "Number", kindCategory: "Category", kindDate: "Date", kindGroup: "Group",
 	kindOutcome: "Outcome", kindExposure: "Exposure", kindOffset: "Offset", kindWeight: "Weight",
-	kindTrials: "Trials", kindSkip: "Skip",
+	kindTrials: "Trials", kindEvent: "Event", kindSkip: "Skip",
 }
 
 // call returns the call that makes the column, without the name of the package.
@@ -381,8 +382,8 @@ func (c OutcomeColumn) Decimal(sign rune) OutcomeColumn {
 	return OutcomeColumn{c.with(func(s *spec) { s.Decimal = string(sign) })}
 }
 
-// ScaleColumn is a number of a row that is no feature: an exposure, an offset, a weight or a number
-// of trials. Its methods return changed copies.
+// ScaleColumn is a number of a row that is no feature: an exposure, an offset, a weight, a number
+// of trials or an event. Its methods return changed copies.
 type ScaleColumn struct{ *spec }
 
 // Exposure is how long, or how much, a row was exposed to what is counted. Its logarithm is added
@@ -398,6 +399,11 @@ func Weight(name string) ScaleColumn { return ScaleColumn{specOf(name, kindWeigh
 // Trials is the number of trials of which the outcome is the number of successes; see Data.Trials.
 // Values must be whole and above 0.
 func Trials(name string) ScaleColumn { return ScaleColumn{specOf(name, kindTrials)} }
+
+// Event says whether the outcome, a duration, ended with the event (survival, time to event):
+// values are 1 or true where it did, and 0 or false where it is right-censored, as the event comes
+// later. Data.Y has −y for a censored y; see pgsvi.Survival. Durations must be above 0.
+func Event(name string) ScaleColumn { return ScaleColumn{specOf(name, kindEvent)} }
 
 // MissingAre says which texts mean a missing value, besides the usual ones; see
 // NumberColumn.MissingAre.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,6 +147,8 @@ func (c *column) wants() string {
 		return "a date like " + strings.Join(c.Written, " or ")
 	case kindGroup:
 		return "a group"
+	case kindEvent:
+		return "1 or 0"
 	}
 	return c.unitText()
 }
@@ -192,6 +195,42 @@ func (c *column) outcome(v *cell) (float64, error) {
 		return float64(2*i - 1), nil
 	}
 	return float64(i), nil
+}
+
+// observed returns whether the value of a column of events says that it was observed.
+func (c *column) observed(v *cell) (bool, error) {
+	if c.isGapCell(v) {
+		_, err := c.scale(v)
+		return false, err
+	}
+	text := v.s
+	if x, err := c.value(v); err == nil {
+		text = strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	switch fold(text) {
+	case "1", "true":
+		return true, nil
+	case "0", "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("found the event %s, want 1 where it was observed and 0 where the "+
+		"time is censored: %w", csvQuote(text), pgsvi.ErrLabel)
+}
+
+// duration returns the response of the time y of the column of times: y if the event, of which v is
+// the cell, was observed, and otherwise −y.
+func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
+	observed, err := c.observed(v)
+	switch {
+	case err != nil:
+		return 0, c.wrap(err)
+	case !(y > 0):
+		return 0, times.wrap(fmt.Errorf("found the time %v, want a number above 0: %w", y,
+			pgsvi.ErrLabel))
+	case observed:
+		return y, nil
+	}
+	return -y, nil
 }
 
 // scale returns the value of an exposure, an offset, a weight or a number of trials.

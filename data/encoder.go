@@ -21,6 +21,7 @@ type Encoder struct {
 	state encoderState
 	names []string       // of the features
 	place map[string]int // of the columns in state.Columns
+	event *column        // of events, or nil
 }
 
 // encoderState is what is saved of an Encoder.
@@ -357,7 +358,7 @@ const mostNames = 256 << 20
 
 // compile makes the look-ups.
 func (e *Encoder) compile() error {
-	e.names, e.place = nil, map[string]int{}
+	e.names, e.place, e.event = nil, map[string]int{}, nil
 	bytes, seen := 0, map[string]string{}
 	for j, c := range e.state.Columns {
 		if _, twice := e.place[c.Name]; twice || c.Name == "" {
@@ -373,6 +374,9 @@ func (e *Encoder) compile() error {
 			}
 		}
 		c.place = j
+		if c.Kind == kindEvent {
+			e.event = c
+		}
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {

@@ -84,6 +84,9 @@ func (c *column) taken() string {
 		return c.takenOutcome()
 	case kindExposure:
 		return fmt.Sprintf("exposure, %s; its logarithm is an offset", c.spread())
+	case kindEvent:
+		return fmt.Sprintf("event, observed in %.0f of %s", c.Mean*float64(c.Values),
+			plural(c.Values, "row"))
 	case kindOffset, kindWeight, kindTrials:
 		return fmt.Sprintf("%s, %s", c.Kind, c.spread())
 	}

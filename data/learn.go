@@ -49,6 +49,12 @@ func (l *learner) add(v *cell, y *learner) error {
 	}
 	c.Values++
 	switch {
+	case c.Kind == kindEvent:
+		seen, err := c.observed(v)
+		if err != nil {
+			return err
+		}
+		l.addNumber(float64(b2i(seen)))
 	case c.Kind == kindDate:
 		s, err := c.date(v)
 		if err != nil {
@@ -154,8 +160,12 @@ func (l *learner) finish(y *learner) string {
 		if problem := l.finishNumber(); problem != "" {
 			return problem
 		}
-	case kindExposure, kindOffset, kindWeight, kindTrials:
+	case kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
+		if c.Kind == kindEvent && c.Max == 0 {
+			c.Doubts = append(c.Doubts, "no event was observed: all times are censored, and how "+
+				"much longer durations are is the prior's guess")
+		}
 	case kindOutcome:
 		if problem := l.finishOutcome(); problem != "" {
 			return problem

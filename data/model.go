@@ -21,7 +21,7 @@ import (
 type Model struct {
 	// Data has the rows, encoded as the formula says. Where the outcome is a number of successes, X
 	// and the rest have a row of outcome +1 for the successes, weighted by their number, and one of
-	// −1 for the failures.
+	// −1 for the failures; see For.
 	*Data
 	// Formula is the formula, with . and a*b written out.
 	Formula *formula.Formula
@@ -31,6 +31,7 @@ type Model struct {
 	y      *column
 	table  *Table // that the rows are of
 	counts bool   // the outcomes are whole numbers that are not negative
+	paired bool   // the outcomes are those of pgsvi.Successes
 }
 
 // Model returns the model that a formula such as
@@ -39,7 +40,7 @@ type Model struct {
 //
 // makes of the table; see package formula. Only columns of the formula are used, and only those of
 // them that need a decision have to be among columns; see Table.Encoder. Groups, the outcome,
-// exposures, offsets, weights and trials need not be, if they have no missing values.
+// exposures, offsets, weights, trials and events need not be, if they have no missing values.
 //
 // The error is that of formula.Parse, of Formula.Check or of Table.Encoder. It wraps ErrParam as
 // well where a term cannot be made of a column, such as a smooth curve of a category, and where the
@@ -78,6 +79,9 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	if m.Trials != nil {
 		return m, m.countTrials(t)
 	}
+	if f.Event != "" {
+		return m, nil
+	}
 	m.counts = m.y.Numeric && !slices.ContainsFunc(m.Y, func(y float64) bool { return y < 0 || y != math.Floor(y) })
 	return m, nil
 }
@@ -91,9 +95,16 @@ type role struct {
 
 // roles returns those of a formula.
 func roles(f *formula.Formula) []role {
+	outcome := func(n string) Column {
+		if f.Event != "" || f.Trials != "" {
+			return Outcome(n).Quantity()
+		}
+		return Outcome(n)
+	}
 	all := []role{
-		{f.Outcome, kindOutcome, func(n string) Column { return Outcome(n) }},
+		{f.Outcome, kindOutcome, outcome},
 		{f.Trials, kindTrials, func(n string) Column { return Trials(n) }},
+		{f.Event, kindEvent, func(n string) Column { return Event(n) }},
 		{f.Exposure, kindExposure, func(n string) Column { return Exposure(n) }},
 		{f.Offset, kindOffset, func(n string) Column { return Offset(n) }},
 		{f.Weight, kindWeight, func(n string) Column { return Weight(n) }},
@@ -140,6 +151,9 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 		s := c.said()
 		return s != nil && s.Kind != kindRaw && slices.Contains(t.Columns(), s.Name) && !slices.Contains(use, s.Name)
 	})
+	if err := quantities(f, columns); err != nil {
+		return nil, nil, t.named(err)
+	}
 	for _, r := range roles(f) {
 		switch k := said[r.column]; {
 		case k == "":
@@ -219,113 +233,17 @@ func (e *Encoder) data(t *Table, d *design) (*Data, error) {
 	return data, nil
 }
 
-// countTrials makes of each row one for its successes and one for its failures.
-func (m *Model) countTrials(t *Table) error {
-	from := m.Data
-	_, cols := from.X.Dims()
-	sparse := pgsvi.NewSparse(cols)
-	to := &Data{Names: from.Names, Groups: from.Groups, Labels: []string{"failure", "success"}}
-	row, ind := make([]float64, cols), make([]int, 0, cols)
-	val := make([]float64, 0, cols)
-	for i, k := range from.Y {
-		n := from.Trials[i]
-		if !(k >= 0 && k <= n && k == math.Floor(k)) {
-			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", from.Kept[i], k, n, pgsvi.ErrLabel))
-		}
-		mat.Row(row, i, from.X)
-		ind, val = ind[:0], val[:0]
-		for j, v := range row {
-			if v != 0 {
-				ind, val = append(ind, j), append(val, v)
-			}
-		}
-		w := 1.
-		if from.Weights != nil {
-			w = from.Weights[i]
-		}
-		for _, half := range []struct{ y, n float64 }{{1, k}, {-1, n - k}} {
-			if half.n == 0 {
-				continue
-			}
-			if err := sparse.Append(ind, val); err != nil {
-				return err
-			}
-			to.Y, to.Weights = append(to.Y, half.y), append(to.Weights, w*half.n)
-			to.Kept, to.Trials = append(to.Kept, from.Kept[i]), append(to.Trials, half.n)
-			if from.Offset != nil {
-				to.Offset = append(to.Offset, from.Offset[i])
-			}
-		}
-	}
-	to.X = sparse
-	if cols > 0 && float64(sparse.NNZ()) > sparseAt*float64(len(to.Y)*cols) {
-		to.X = mat.DenseCopyOf(sparse)
-	}
-	m.Data = to
-	return nil
-}
-
-// likelihood returns lik or, where that is nil, the one that suits the outcome.
-func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
-	f := m.Formula
-	soft, softmax := lik.(pgsvi.Softmax)
-	switch {
-	case m.classes() && (lik == nil || softmax && soft.Classes == 0):
-		return pgsvi.Softmax{Classes: len(m.Labels)}, nil
-	case lik != nil:
-		return lik, m.suits(lik)
-	case len(m.Labels) == 2:
-		return pgsvi.BernoulliLogit{}, nil
-	case f.Exposure != "" && m.counts:
-		return pgsvi.Poisson{}, nil
-	case m.counts:
-		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from 0 on: say Poisson{} or NegativeBinomial{} if they count something, GaussianNoise{} if they measure something, and Softmax{} if they number classes (-likelihood poisson, negbinomial, gaussian or softmax): %w",
-			csvQuote(f.Outcome), pgsvi.ErrParam)
-	}
-	return pgsvi.GaussianNoise{}, nil
-}
-
-// classes says that the outcome is one of several classes, and not one of two labels.
-func (m *Model) classes() bool { return m.y.classes() && m.Trials == nil }
-
-// suits returns an error if a likelihood is of labels and the outcome is not, or the other way
-// round.
-func (m *Model) suits(lik pgsvi.Likelihood) error {
-	known, ok := lik.(pgsvi.Factual)
-	soft, softmax := lik.(pgsvi.Softmax)
-	name, like := csvQuote(m.Formula.Outcome), strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
-	switch {
-	case softmax && !m.classes():
-		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; say Outcome(%s).Classes(): %w",
-			name, name, pgsvi.ErrLabel)
-	case softmax && soft.Classes != len(m.Labels):
-		return fmt.Errorf("pgsvi: Softmax of %d classes for the outcome %s, which has %d; leave Classes 0: %w",
-			soft.Classes, name, len(m.Labels), pgsvi.ErrParam)
-	case softmax:
-		return nil
-	case m.classes():
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has %d classes, %s; leave the likelihood out for Softmax: %w",
-			like, name, len(m.Labels), strings.Join(quoteAll(m.Labels, 5), ", "), pgsvi.ErrLabel)
-	}
-	labels := len(m.Labels) == 2
-	if !ok || labels == (known.Facts().Support == pgsvi.SignLabels) {
-		return nil
-	}
-	if labels {
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has two labels, %s; leave the likelihood out for "+
-			"BernoulliLogit, or say Outcome(%s).Quantity() if they are numbers: %w", like, name,
-			strings.Join(quoteAll(m.Labels, 2), " and "), name, pgsvi.ErrLabel)
-	}
-	return fmt.Errorf("pgsvi: %s for the outcome %s, which is numbers from %v to %v; it wants two labels: %w",
-		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
-}
-
 // GLM returns the generalised linear model of the formula. It is
 //
+//	m, err := m.For(lik)
 //	lik, opt, err := m.Options(lik, opt)
 //	glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
 func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, error) {
-	lik, opt, err := m.Options(lik, opt)
+	m, err := m.For(lik)
+	if err != nil {
+		return nil, err
+	}
+	lik, opt, err = m.Options(lik, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +256,7 @@ func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, er
 // returned as it is. GLM and FitGP do so by themselves.
 func (m *Model) Locate(err error) error {
 	var row int
-	if !errors.Is(err, pgsvi.ErrLabel) || m.table == nil || m.Trials != nil {
+	if !errors.Is(err, pgsvi.ErrLabel) || m.table == nil || m.Trials != nil && !m.paired {
 		return err
 	}
 	if n, _ := fmt.Sscanf(err.Error(), "pgsvi: row %d:", &row); n != 1 || row >= len(m.Kept) {
@@ -363,8 +281,9 @@ func (m *Model) Locate(err error) error {
 // intercept, offsets, weights, names, and the blocks of columns that share a prior standard
 // deviation: the effects, each smooth curve and each group (random effects).
 //
-// A nil likelihood is BernoulliLogit for two labels, Softmax for three or more (multi-class),
-// Poisson for counts with an exposure, and GaussianNoise for other numbers. Whole numbers from 0 on
+// A nil likelihood is BernoulliLogit for two labels and for successes in trials, Softmax for three
+// labels or more (multi-class), Weibull for durations that may be censored (survival), Poisson for
+// counts with an exposure, and GaussianNoise for other numbers. Whole numbers from 0 on
 // without exposure are an error, which wraps ErrParam, as they may be either; if they number
 // classes, say Outcome.Classes. Classes have the names of their labels, and share their prior
 // standard deviations.
@@ -484,8 +403,9 @@ func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 		return nil, fmt.Errorf("pgsvi: a Gaussian process of no column; name one at least, "+
 			"as in y ~ a: %w", pgsvi.ErrEmpty)
 	}
-	if m.Offset != nil || m.Weights != nil || m.Trials != nil {
-		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised linear models, not of Gaussian processes: %w", pgsvi.ErrParam)
+	if m.Offset != nil || m.Weights != nil {
+		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised "+
+			"linear models, not of Gaussian processes, though BetaBinomial has trials: %w", pgsvi.ErrParam)
 	}
 	return m.likelihood(lik)
 }
@@ -500,6 +420,8 @@ func (m *Model) String() string {
 	switch {
 	case m.classes():
 		fmt.Fprintf(&b, "; a score for each of %d classes", len(m.Labels))
+	case m.paired:
+		b.WriteString("; weights are of the log odds of a success")
 	case len(m.Labels) == 2:
 		fmt.Fprintf(&b, "; weights are of the log odds of %s", csvQuote(m.Labels[1]))
 	}

@@ -22,7 +22,11 @@ func (m *Model) FitGP(
 	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver,
 	opt *pgsvi.LearnOptions,
 ) (Posterior, *pgsvi.Result, *pgsvi.Learned, error) {
-	lik, err := m.ForGP(lik)
+	m, err := m.For(lik)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	lik, err = m.ForGP(lik)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -363,6 +363,7 @@ func TestModelPredictor(t *testing.T) {
 		{"clicks ~ plan + log(age) + exposure(days)", nil},
 		{"spent ~ poly(age, 3) + s(hour, k=12) + weight(days)", nil},
 		{"wins / tries ~ plan + age", nil},
+		{"wins / tries ~ plan + age", pgsvi.BetaBinomial{}},
 		{"clicks ~ 0 + plan:age + s(days, k=8)", pgsvi.NegativeBinomial{}},
 	} {
 		m := mustModel(t, tableOf(t, orders(300, 3)), c.formula, yes)

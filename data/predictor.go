@@ -127,8 +127,9 @@ type Answer struct {
 	// Row is the number of the row in its table, from 0, and Line that in its file, from 1. They
 	// are 0 where there is no table.
 	Row, Line int
-	// Outcome is the outcome of the row, as in Data.Y, and LogProb the log of its predictive
-	// probability or density, in nats. They are NaN if the row has no outcome.
+	// Outcome is the outcome of the row, as in Data.Y, or the share of successes in trials, and
+	// LogProb the log of its predictive probability or density, in nats: of trials that of one, or
+	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome.
 	Outcome, LogProb float64
 
 	latent latent
@@ -348,9 +349,14 @@ func (p *Predictor) tooLarge(w *scratch) error {
 		csvQuote(p.design.names[at]), most, pgsvi.ErrNotFinite)
 }
 
+// likelihoodOf returns the likelihood that a posterior predicts by.
+func likelihoodOf(post Posterior) pgsvi.Likelihood {
+	return post.At(pgsvi.NewSparse(post.Cols())).Likelihood()
+}
+
 // classesOf returns the number of classes that a posterior predicts, or 0.
 func classesOf(post Posterior) int {
-	lik, _ := post.At(pgsvi.NewSparse(post.Cols())).Likelihood().(pgsvi.Softmax)
+	lik, _ := likelihoodOf(post).(pgsvi.Softmax)
 	return lik.Classes
 }
 
@@ -405,6 +411,15 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	if err != nil {
 		return p.y.wrap(err)
 	}
+	if event := p.enc.event; event != nil {
+		w := &cells[event.place]
+		if event.isGapCell(w) {
+			return nil // whether the time is censored is not known
+		}
+		if y, err = event.duration(p.y, y, w); err != nil {
+			return err
+		}
+	}
 	a.Outcome = y
 	if !p.trials {
 		a.LogProb = at.LogProb(nil, []float64{y})[0]
@@ -413,12 +428,19 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	for _, c := range p.enc.state.Columns {
 		if w := &cells[p.enc.place[c.Name]]; c.Kind == kindTrials && !c.isGapCell(w) {
 			n, err := c.scale(w)
+			if err == nil {
+				err = checkSuccesses(y, n)
+			}
 			if err != nil {
 				return c.wrap(err)
 			}
+			a.Outcome, a.trials = y/n, n
+			if _, ok := at.Likelihood().(pgsvi.BetaBinomial); ok {
+				a.LogProb = at.Trials([]float64{n}).LogProb(nil, []float64{y})[0]
+				continue
+			}
 			yes, no := at.LogProb(nil, []float64{1})[0], at.LogProb(nil, []float64{-1})[0]
 			a.LogProb = (y*yes + (n-y)*no) / n
-			a.Outcome, a.trials = y/n, n
 		}
 	}
 	return nil
@@ -510,12 +532,12 @@ func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Data: d, Formula: &formula.Formula{}, enc: p.enc, design: p.design, y: p.y}
+	m := &Model{Data: d, Formula: &formula.Formula{}, enc: p.enc, design: p.design, y: p.y, table: t}
 	if d.Y == nil {
 		return nil, t.named(fmt.Errorf("pgsvi: there is no column %s, the outcome to learn from: %w", csvQuote(p.y.Name), pgsvi.ErrShape))
 	}
 	if p.trials {
-		if err := m.countTrials(t); err != nil {
+		if err := m.takeTrials(t, likelihoodOf(p.post)); err != nil {
 			return nil, err
 		}
 	}

@@ -23,6 +23,7 @@ type profile struct {
 	nameless bool
 	rows     int
 	gaps     map[string]int   // texts that mean a missing value, "" for none
+	gapLine  int              // of the first of them; 0 if that is not known
 	texts    map[string]*seen // others
 	most     int              // of texts
 	full     bool             // there are more
@@ -86,7 +87,7 @@ func (p *profile) skip(rows int) {
 func (p *profile) add(c cell, line int) {
 	if c.kind == absentCell || c.kind == nullCell || c.kind == textCell && isMissing(c.s) {
 		if p.gaps == nil {
-			p.gaps = map[string]int{}
+			p.gaps, p.gapLine = map[string]int{}, line
 		}
 		p.rows++
 		if _, ok := p.gaps[c.s]; !ok {
@@ -293,7 +294,7 @@ func cutUnit(text string) (number, unit string) {
 // without returns the profile of a column whose unit is cut off, as far as its texts are kept.
 func (p *profile) without(unit string) *profile {
 	q := newProfile(p.name, p.most)
-	q.gaps = maps.Clone(p.gaps)
+	q.gaps, q.gapLine = maps.Clone(p.gaps), p.gapLine
 	q.rows = p.missing()
 	for _, text := range p.examples(len(p.texts)) {
 		s := p.texts[text]

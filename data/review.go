@@ -148,7 +148,7 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 			decisions = append(decisions, t.noColumn(name))
 		}
 	}
-	outcome := ""
+	alone := map[kind]string{kindOutcome: "", kindTrials: "", kindEvent: ""} // one of each kind
 	for _, c := range columns {
 		var s *spec
 		if c != nil {
@@ -170,14 +170,16 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 		case specs[j] != nil:
 			decisions = append(decisions, Decision{Column: s.Name,
 				Problem: fmt.Sprintf("it is named twice, by %s and %s", specs[j].call(), s.call())})
-		case s.Kind == kindOutcome && outcome != "":
+		case alone[s.Kind] != "":
+			what := map[kind]string{kindOutcome: "outcomes", kindTrials: "columns of trials",
+				kindEvent: "columns of events"}[s.Kind]
 			decisions = append(decisions,
 				Decision{Column: s.Name,
-					Problem: fmt.Sprintf("there are two outcomes, %s being the other",
-						csvQuote(outcome))})
+					Problem: fmt.Sprintf("there are two %s, %s being the other",
+						what, csvQuote(alone[s.Kind]))})
 		}
-		if s.Kind == kindOutcome {
-			outcome = s.Name
+		if _, ok := alone[s.Kind]; ok {
+			alone[s.Kind] = s.Name
 		}
 		specs[j] = s.copy()
 	}
@@ -794,6 +796,24 @@ func likelyPositive(labels []string) string {
 	return labels[1]
 }
 
+// gapLine returns the line of the first missing value, or 0 if that is not known.
+func (r *reviewer) gapLine() int {
+	line := r.p.gapLine
+	if r.p.missing() > 0 && (line == 0 || len(r.s.NotNA) > 0) {
+		return 0
+	}
+	for text := range r.gaps {
+		s := r.p.texts[text]
+		if s == nil {
+			s = r.p.odd[text]
+		}
+		if s != nil && (line == 0 || s.line < line) {
+			line = s.line
+		}
+	}
+	return line
+}
+
 // checkMissing asks what to do about missing values.
 func (r *reviewer) checkMissing() {
 	s := r.s
@@ -805,6 +825,9 @@ func (r *reviewer) checkMissing() {
 	text := fmt.Sprintf("%d of %d values %s missing", r.missing, r.p.rows, are)
 	if _, empty := gaps[""]; len(gaps) > 1 || !empty {
 		text += " (" + countsText(gaps, fewListed) + ")"
+	}
+	if line := r.gapLine(); line > 0 {
+		text += fmt.Sprintf(", the first in line %d", line)
 	}
 	r.found(text)
 	s.Missing = missingDrop

@@ -21,7 +21,8 @@ type Data struct {
 	// *mat.Dense.
 	X mat.Matrix
 	// Y has the outcomes: numbers, −1 and +1 for two labels, or from 0 on for classes; see Labels.
-	// It is nil without an outcome.
+	// With a column of Event it has durations, and −y for a censored one. It is nil without an
+	// outcome.
 	Y []float64
 	// Labels are those of Y: the negative and the positive one, or the classes. It is nil for
 	// numbers.
@@ -229,6 +230,9 @@ func (e *Encoder) Data(t *Table) (*Data, error) {
 // gather has b gather the rows of a table.
 func (e *Encoder) gather(t *Table, b *dataBuilder) (*Data, error) {
 	b.begin(t)
+	if b.y != nil && b.event == nil && e.event != nil {
+		return nil, t.named(e.missingNames([]string{e.event.Name}, t.Columns()))
+	}
 	err := e.each(t, (*column).neededByModel, func(rec *record) error {
 		if e.drops(rec.cells, b.y != nil) {
 			return nil
@@ -254,6 +258,7 @@ type dataBuilder struct {
 	e       *Encoder
 	d       *Data
 	y       *column
+	event   *column
 	offset  bool
 	others  []func(rec *record) error // for the columns that are no features
 	row     Encoded
@@ -278,6 +283,8 @@ func (b *dataBuilder) begin(t *Table) {
 			b.gather(j, c, &b.d.Weights, c.scale)
 		case kindTrials:
 			b.gather(j, c, &b.d.Trials, c.scale)
+		case kindEvent:
+			b.event = c
 		case kindExposure, kindOffset:
 			b.offset = true
 		case kindGroup:
@@ -320,15 +327,26 @@ func (b *dataBuilder) add(rec *record) error {
 	if b.offset {
 		d.Offset = append(d.Offset, b.row.Offset)
 	}
+	if err := b.sign(rec.cells); err != nil {
+		return err
+	}
 	if n := len(d.Trials); n > 0 && len(d.Y) == n {
-		if y := d.Y[n-1]; y < 0 || y > d.Trials[n-1] || y != math.Trunc(y) {
-			return b.y.wrap(fmt.Errorf("found %v successes in %v trials, want a whole number "+
-				"from 0 to that: %w",
-				y, d.Trials[n-1], pgsvi.ErrLabel))
+		if err := checkSuccesses(d.Y[n-1], d.Trials[n-1]); err != nil {
+			return b.y.wrap(err)
 		}
 	}
 	d.Kept = append(d.Kept, rec.row)
 	return b.addX()
+}
+
+// sign makes a duration of the last outcome.
+func (b *dataBuilder) sign(cells []cell) (err error) {
+	if b.event == nil || b.y == nil {
+		return nil
+	}
+	y := &b.d.Y[len(b.d.Y)-1]
+	*y, err = b.event.duration(b.y, *y, &cells[b.event.place])
+	return err
 }
 
 // encode encodes a row, by the design if there is one.
@@ -340,6 +358,15 @@ func (b *dataBuilder) encode(cells []cell) (err error) {
 		err = b.design.row(&b.entries, cells)
 	}
 	return err
+}
+
+// checkSuccesses returns an error if y successes in n trials are impossible.
+func checkSuccesses(y, n float64) error {
+	if y >= 0 && y <= n && y == math.Trunc(y) {
+		return nil
+	}
+	return fmt.Errorf("found %v successes in %v trials, want a whole number from 0 to that: %w",
+		y, n, pgsvi.ErrLabel)
 }
 
 const keptRow = 48 // bytes of a row besides its values

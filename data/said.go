@@ -18,7 +18,8 @@ import (
 // makers are the functions that make a Column.
 var makers = map[string]any{
 	"Outcome": Outcome, "Number": Number, "Category": Category, "Date": Date, "Group": Group,
-	"Exposure": Exposure, "Offset": Offset, "Weight": Weight, "Trials": Trials, "Skip": Skip, "Raw": Raw,
+	"Exposure": Exposure, "Offset": Offset, "Weight": Weight, "Trials": Trials,
+	"Event": Event, "Skip": Skip, "Raw": Raw,
 }
 
 // mostSaid is how many bytes of columns are read.

@@ -72,9 +72,13 @@ func (f *Formula) Check(columns []string) error {
 	}
 	use(f.Outcome, "the outcome")
 	use(f.Trials, "the number of trials")
+	use(f.Event, "the event")
 	use(f.Weight, "the weight")
 	use(f.Exposure, "the exposure")
 	use(f.Offset, "the offset")
+	if f.Trials != "" && f.Event != "" {
+		fail(f.Trials, "a duration has no trials")
+	}
 	rest := 0
 	effects := map[string]bool{}
 	for _, t := range f.Terms {
@@ -89,7 +93,8 @@ func (f *Formula) Check(columns []string) error {
 			continue
 		}
 		for _, c := range t.Columns() {
-			if as := used[c]; as == "the outcome" || as == "the number of trials" {
+			switch as := used[c]; as {
+			case "the outcome", "the number of trials", "the event":
 				fail(c, "%s is %s, which cannot predict itself", quote(c), as)
 			}
 		}

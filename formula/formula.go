@@ -6,7 +6,11 @@
 // text into a Formula, a tree that can also be built by hand; its String is the formula again, and
 // its Words say it in a sentence. Package data fits it to a table: see data.Table.Model.
 //
-//	formula = outcome ["/" trials] "~" term {"+" term}
+//	formula = outcome "~" term {"+" term}
+//	outcome = column                                labels, classes, counts or numbers
+//	        | column "/" column                     successes / trials
+//	        | "survival(" column "," column ")"     a duration, and 1 if it ended with the event or
+//	                                                0 if it is right-censored (time to event)
 //	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
 //	        | "." {"-" column}                      every other column, but for these
 //	        | column                                its effect
@@ -42,6 +46,9 @@ type Formula struct {
 	Outcome string
 	// Trials is the column of the numbers of trials, of which Outcome has the successes.
 	Trials string
+	// Event is the column that is 1 where Outcome, a duration, ended with the event, and 0 where
+	// it is right-censored: the event comes later.
+	Event string
 	// Exposure is a column of positive numbers whose logarithm is added to the linear predictor.
 	Exposure string
 	// Offset is a column that is added to the linear predictor.
@@ -291,6 +298,9 @@ func (f *Formula) String() string {
 		}
 	}
 	y := quote(f.Outcome)
+	if f.Event != "" {
+		y = survival + "(" + y + ", " + quote(f.Event) + ")"
+	}
 	if f.Trials != "" {
 		y += " / " + quote(f.Trials)
 	}
@@ -323,6 +333,9 @@ func (f *Formula) Words() string {
 	if f.Trials != "" {
 		w += " of " + quote(f.Trials) + " trials"
 	}
+	if f.Event != "" {
+		w += " until " + quote(f.Event)
+	}
 	w += " by " + strings.Join(words, "; ")
 	if f.Exposure != "" {
 		w += "; in proportion to " + quote(f.Exposure)
@@ -338,7 +351,7 @@ func (f *Formula) Words() string {
 
 // Columns returns all columns that the formula names, each once, the outcome first.
 func (f *Formula) Columns() []string {
-	all := []string{f.Outcome, f.Trials, f.Exposure, f.Offset, f.Weight}
+	all := []string{f.Outcome, f.Trials, f.Event, f.Exposure, f.Offset, f.Weight}
 	for _, t := range f.Terms {
 		all = append(all, t.Columns()...)
 	}

@@ -29,6 +29,8 @@ var formulas = []struct{ text, words string }{
 	{"y ~ (0 + x || g)", "y by a slope of x for each g"},
 	{"claims ~ age + exposure(years)", "claims by age; in proportion to years"},
 	{"dead / treated ~ dose + weight(w) ", "dead of treated trials by dose; each row counts w times"},
+	{"survival(days, died) ~ dose", "days until died by dose"},
+	{"survival(`last seen`, e) ~ s(x)", "`last seen` until e by a smooth curve of x"},
 	{"y ~ x + offset(o)", "y by x; o is added to the linear predictor"},
 }
 
@@ -119,6 +121,15 @@ func TestMistakes(t *testing.T) {
 		{"y ~ . + .", ". stands twice"},
 		{"ärger ~ ¦größe + größe", "größe stands twice"},
 		{"y ~ 1 + x + ¦0", "0 leaves out the intercept and 1 has one"},
+		{"¦Surv(t, e) ~ x", "a duration is survival(time, event)"},
+		{"¦cbind(s, f) ~ x", "are successes / trials"},
+		{"survival(t¦) ~ x", "found ), want , and the column that is 1"},
+		{"survival(t, ¦) ~ x", "want a column of the events"},
+		{"survival(t, e ¦f) ~ x", "found f, want ) to end survival(…"},
+		{"survival(t, e¦", "the formula ends, want )"},
+		{"survival(t, e) ¦/ n ~ x", "found /, want ~"},
+		{"survival(t, ¦t) ~ x", "t is the outcome and the event"},
+		{"survival(t, e) ~ ¦e", "e is the event, which cannot predict itself"},
 		{"log¦(y) ~ x", "the outcome is a column as it is; put its log into"},
 		{"y ~ a¦/b", "found /, which stands in groups only"},
 		{"y ~ ¦\"a b\"", "stands between backquotes"},
@@ -187,6 +198,7 @@ func TestCheckColumns(t *testing.T) {
 		{Outcome: "y", Terms: []Term{Group{}}},
 		{Outcome: "y", Terms: []Term{Group{By: []string{"g"}, Slopes: []string{"a", "a"}}}},
 		{Outcome: "y`", Terms: nil},
+		{Outcome: "y", Trials: "n", Event: "e"},
 	} {
 		if err := bad.Check(nil); !errors.Is(err, sentinel.ErrParam) {
 			t.Errorf("%+v: %v", bad, err)

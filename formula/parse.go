@@ -156,20 +156,11 @@ func (p *parser) number(where string) int {
 }
 
 func (p *parser) formula() {
-	f := p.f
 	if p.token == "~" {
 		p.fail("the outcome is missing: write y ~ …")
 		return
 	}
-	f.Outcome = p.column(" to predict, as in y ~ x")
-	if p.accept("/") {
-		f.Trials = p.column(" of the numbers of trials, as in successes / trials ~ x")
-	}
-	if p.token == "(" {
-		p.fail("the outcome is a column as it is; put its %s into a column of the table first",
-			f.Outcome)
-		return
-	}
+	p.outcome()
 	p.want("~", " between the outcome and the terms, as in y ~ x")
 	if p.token == "-" {
 		p.next()
@@ -198,6 +189,45 @@ func (p *parser) formula() {
 			p.fail("%s, want + before the next term", p.found())
 		}
 	}
+}
+
+// survival is the function of a duration and its event.
+const survival = "survival"
+
+// outcome reads what is before ~.
+func (p *parser) outcome() {
+	f := p.f
+	if p.calls() {
+		p.duration()
+		return
+	}
+	f.Outcome = p.column(" to predict, as in y ~ x")
+	if p.accept("/") {
+		f.Trials = p.column(" of the numbers of trials, as in successes / trials ~ x")
+	}
+}
+
+// duration reads survival(time, event), the only function before ~.
+func (p *parser) duration() {
+	f, name, at := p.f, p.token, p.start
+	p.next()
+	switch name {
+	case survival:
+	case "Surv", "surv", "Survival":
+		p.failAt(at, "a duration is survival(time, event), where event is 1 if it was observed "+
+			"and 0 if the time is censored")
+	case "cbind":
+		p.failAt(at, "successes in trials are successes / trials, as in cured / treated ~ dose")
+	default:
+		p.fail("the outcome is a column as it is; put its %s into a column of the table first",
+			name)
+	}
+	p.next()
+	f.Outcome = p.column(" of the times, as in survival(time, event) ~ x")
+	p.want(",", " and the column that is 1 where the event was observed and 0 where the time is "+
+		"censored; if all were observed, write "+quote(f.Outcome)+" ~ …")
+	f.Event = p.column(" of the events, as in survival(time, event) ~ x")
+	p.want(")", " to end survival(…")
 }
 
 // one reads the 1 of -1.

@@ -24,7 +24,7 @@ var likelihoods = map[string]pgsvi.Likelihood{
 	"softmax": pgsvi.Softmax{},
 	"zip":     pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
 	"hurdlenb": pgsvi.Hurdle{Shape: 1}, "weibull": pgsvi.Weibull{}, "lognormal": pgsvi.LogNormal{},
-	"beta": pgsvi.Beta{},
+	"beta": pgsvi.Beta{}, "betabinomial": pgsvi.BetaBinomial{},
 }
 
 // kernels are those of the flag -kernel, for lengths that are learned.
@@ -53,7 +53,8 @@ type input struct {
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
-	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns")
+	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns;\n"+
+		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
 	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
 	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
 	return in
@@ -79,9 +80,10 @@ func (in input) read(path string) (t *data.Table, columns []data.Column, err err
 	return t, append(columns, said...), err
 }
 
-// model returns the model of a table, and shows what the columns are taken for. Without a formula
-// it is that of the last column by all others.
-func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.Model, error) {
+// model returns the model of a table for a likelihood, which may be nil, and shows what the columns
+// are taken for. Without a formula it is that of the last column by all others.
+func (in input) model(
+	c *command, t *data.Table, columns []data.Column, lik pgsvi.Likelihood) (*data.Model, error) {
 	all := t.Columns()
 	f := &formula.Formula{Outcome: all[len(all)-1], Terms: []formula.Term{formula.Rest{}}}
 	if *in.formula != "" {
@@ -95,6 +97,9 @@ func (in input) model(c *command, t *data.Table, columns []data.Column) (*data.M
 		columns = append(columns, data.Outcome(f.Outcome).Classes())
 	}
 	m, err := t.ModelOf(f, columns...)
+	if err == nil {
+		m, err = m.For(lik)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +121,7 @@ func (in input) fitted(c *command, path, likelihood string) (
 		return nil, nil, err
 	}
 	in.classes = likelihood == "softmax"
-	m, err = in.model(c, t, columns)
+	m, err = in.model(c, t, columns, lik)
 	return m, lik, err
 }
 
@@ -128,7 +133,7 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 		if err != nil && !write {
 			return err
 		}
-		_, err = in.model(c, t, columns)
+		_, err = in.model(c, t, columns, nil)
 		var undecided *data.DecisionError
 		if !errors.As(err, &undecided) {
 			return err
@@ -155,7 +160,8 @@ func learningFlags(f *flag.FlagSet) (l learning) {
 	l.learn = f.Bool("learn", true, "learn hyper-parameters")
 	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
 	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
-	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10);\ngap_bound is a proved one, +Inf where no proof is known,\nas of classes")
+	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some "+
+		"1e-10);\ngap_bound is a proved one, +Inf where no proof is known")
 	return l
 }
 
@@ -173,9 +179,15 @@ const mostPSIS = 1000
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), learningFlags(f)
-	likelihood := f.String("likelihood", "", "`name`: logit, probit, poisson, negbinomial, gaussian, studentt,\nlaplace, gamma, exponential, zip, zinb, hurdle, hurdlenb, weibull,\n"+
-		"lognormal, beta, softmax (default: by the outcome); with weibull\nand lognormal, -y is a "+
-		"duration above y, right-censored")
+	likelihood := f.String("likelihood", "", "`name` (default: by the outcome)\n"+
+		"  labels and classes   logit, probit, softmax\n"+
+		"  counts               poisson, negbinomial\n"+
+		"  with many zeros      zip, zinb, hurdle, hurdlenb\n"+
+		"  successes / trials   logit, probit, betabinomial\n"+
+		"  real numbers         gaussian, studentt, laplace\n"+
+		"  positive numbers     gamma, exponential, lognormal, weibull\n"+
+		"  durations            weibull, lognormal, of survival(time, event)\n"+
+		"  numbers in (0, 1)    beta")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
 	out := f.String("o", "", "the `file` to write the model to")
