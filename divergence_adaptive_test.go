@@ -371,7 +371,7 @@ func TestLinearized(t *testing.T) {
 		}
 		want := o.Init.Params(nil)
 		floats.AddScaled(want, -1e-3, g)
-		checkClose(t, "gradient descent", st.(*objectiveStepper).q.Params(nil), want, 1e-12)
+		checkClose(t, "gradient descent", st.(*objectiveStepper).Q.Params(nil), want, 1e-12)
 	}
 	// What the parts say of q is said at set-up, and a missing part is none.
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(NewIsotropic(5, 1)), Init: p.prior}
@@ -407,7 +407,7 @@ func TestCholeskyCrossesZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		// 1 − 0.015·100 < 0, 1 − 0.0075·100 = ¼.
-		checkClose(t, name, st.(*objectiveStepper).q.Params(nil), []float64{0, 0.25}, 1e-12)
+		checkClose(t, name, st.(*objectiveStepper).Q.Params(nil), []float64{0, 0.25}, 1e-12)
 	}
 }
 

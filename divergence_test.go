@@ -666,7 +666,7 @@ func TestNoProx(t *testing.T) {
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1); err != nil {
 		t.Fatal(err)
 	}
-	checkClose(t, "a Convex that is a Proxer", st.(*objectiveStepper).dist().Params(nil), []float64{0.5, 1}, 0)
+	checkClose(t, "a Convex that is a Proxer", st.(*objectiveStepper).Dist().Params(nil), []float64{0.5, 1}, 0)
 }
 
 // A conjugate model is solved by one step with r = 0, from anywhere: the
@@ -733,8 +733,9 @@ func TestRecognised(t *testing.T) {
 	}
 	for _, d := range []Divergence{nil, KL()} {
 		st := must(Objective[*Gaussian]{H: h, Init: q0}.NewStepper(context.Background(), nil, d)).(*objectiveStepper)
-		if !st.infinite || !math.IsInf(st.beta, 1) {
-			t.Errorf("%T: an Objective steps with β = %v", d, st.beta)
+		step, err := st.Step(context.Background(), &Env{}, nil, math.Inf(1))
+		if !st.infinite || err != nil || !math.IsInf(step.Beta, 1) {
+			t.Errorf("%T: an Objective steps with β = %v, %v", d, step.Beta, err)
 		}
 	}
 	l1 := L1(0.1, 0)

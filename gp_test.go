@@ -261,7 +261,7 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				q, s := dense.(*objectiveStepper).q.(*Gaussian), algOf[*site.DenseAlgebra](sites)
+				q, s := dense.(*objectiveStepper).Q.(*Gaussian), algOf[*site.DenseAlgebra](sites)
 				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.Cur.M, q.Mean(nil)) > 1e-10 || maxRel(s.Cur.V, q.Var(nil)) > 1e-10 {
 					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b, a)
 				}

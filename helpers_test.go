@@ -171,7 +171,7 @@ func inCoords(o Objective[*Gaussian], c Coordinates) Objective[*Gaussian] {
 }
 
 // qOf returns q(z|λ) at the state that a run of an Objective reached.
-func qOf[Q Dist](res *Result) Q { return res.Stepper.(*objectiveStepper).dist().Clone().(Q) }
+func qOf[Q Dist](res *Result) Q { return res.Stepper.(*objectiveStepper).Dist().Clone().(Q) }
 
 // elboOf evaluates a state by hand; a nil rng is one of a fixed seed.
 func elboOf(st Stepper, rng *rand.Rand) (float64, error) {

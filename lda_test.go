@@ -157,7 +157,7 @@ func TestLDAAscent(t *testing.T) {
 		sum += q.ELBO()
 	}
 	q := res.Stepper.(*objectiveStepper)
-	near(t, "ELBO", sum-q.o.H.Value(q.q), res.ELBO, 1e-9)
+	near(t, "ELBO", sum-q.H.Value(q.Q), res.ELBO, 1e-9)
 }
 
 // The gradient of Local is that of what it returns, also where weights underflow.
@@ -173,7 +173,7 @@ func TestLDALocal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mu := st.(*objectiveStepper).q.(*Exp).MeanParams(nil)
+		mu := st.(*objectiveStepper).Q.(*Exp).MeanParams(nil)
 		g := make([]float64, len(mu))
 		value, err := m.Local(g, mu, 2, 1)
 		if err != nil {

@@ -184,7 +184,7 @@ func sameResumed(t *testing.T, m Model, steps int, passes float64) {
 	if res, err = solver().Resume(ctx, res); err != nil {
 		t.Fatal(err)
 	}
-	if res.K != want.K || res.ELBO != want.ELBO || !slices.Equal(res.Stepper.(*objectiveStepper).q.Params(nil), want.Stepper.(*objectiveStepper).q.Params(nil)) {
+	if res.K != want.K || res.ELBO != want.ELBO || !slices.Equal(res.Stepper.(*objectiveStepper).Q.Params(nil), want.Stepper.(*objectiveStepper).Q.Params(nil)) {
 		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO, want.ELBO)
 	}
 }
@@ -269,7 +269,7 @@ func TestMixtureLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := st.(*objectiveStepper).q.(*Exp)
+	q := st.(*objectiveStepper).Q.(*Exp)
 	mu := q.MeanParams(nil)
 	g := make([]float64, len(mu))
 	if _, err := m.Local(g, mu, 77, 2); err != nil {

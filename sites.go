@@ -567,7 +567,7 @@ func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, er
 		}
 		mean, cov, err = alg.Weights()
 	case *objectiveStepper:
-		mean, cov, err = weightsOf(t.dist())
+		mean, cov, err = weightsOf(t.Dist())
 	default:
 		err = fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}

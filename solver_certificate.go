@@ -185,15 +185,15 @@ func (c *Certificate) record(it Iteration) error {
 	if !ok {
 		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w", it.State, ErrParam)
 	}
-	if s.o.Inner > 1 {
-		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: %w", s.o.Inner, ErrParam)
+	if s.Inner > 1 {
+		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: %w", s.Inner, ErrParam)
 	}
-	stepped := s.given && s.took > 0 // from s.trial to s.q
+	stepped := s.given && s.Took > 0 // from s.Trial to s.Q
 	if !c.begun {
 		c.begun = true
-		first := s.q
+		first := s.Q
 		if stepped {
-			first = s.trial
+			first = s.Trial
 		}
 		f, h, _, err := c.value(s, first)
 		if err != nil && !errors.Is(err, ErrNotFinite) {
@@ -212,30 +212,30 @@ func (c *Certificate) env() *Env { return NewEnv(rand.NewPCG(seed1, uint64(c.Ste
 
 // value returns f and h at q, and a bound on the numerical error of f where there is one.
 func (c *Certificate) value(s *objectiveStepper, q Dist) (f, h, bound float64, err error) {
-	f, bound, err = s.o.F.Value(context.Background(), c.env(), q)
+	f, bound, err = s.F.Value(context.Background(), c.env(), q)
 	if !s.exact || math.IsNaN(bound) {
 		bound = 0
 	}
-	return f, s.o.H.Value(q), bound, err
+	return f, s.H.Value(q), bound, err
 }
 
-// look takes the last step of s into account, from s.trial to s.q with s.g.
+// look takes the last step of s into account, from s.Trial to s.Q with s.G.
 func (c *Certificate) look(s *objectiveStepper) error {
-	beta := s.took
-	delta := s.q.Params(nil)
-	floats.Sub(delta, s.trial.Params(nil))
+	beta := s.Took
+	delta := s.Q.Params(nil)
+	floats.Sub(delta, s.Trial.Params(nil))
 	move2 := floats.Dot(delta, delta)
 	if move2 < leastMove {
 		return nil
 	}
-	f0, h0, bound, err := c.value(s, s.trial)
+	f0, h0, bound, err := c.value(s, s.Trial)
 	if errors.Is(err, ErrNotFinite) {
 		return nil // lost in the step before
 	}
 	if err != nil {
 		return err
 	}
-	f1, h1, _, err := c.value(s, s.q)
+	f1, h1, _, err := c.value(s, s.Q)
 	// it rose without a bound
 	if errors.Is(err, ErrNotFinite) || err == nil && math.IsInf(f1+h1, 1) {
 		c.Steps, c.Violations, c.TooLong = c.Steps+1, c.Violations+1, c.TooLong+1
@@ -245,20 +245,20 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	if err != nil {
 		return err
 	}
-	gradD := s.d.Grad(nil, s.q, s.trial)
-	d, pull := s.d.Value(s.q, s.trial), floats.Dot(delta, gradD)
+	gradD := s.d.Grad(nil, s.Q, s.Trial)
+	d, pull := s.d.Value(s.Q, s.Trial), floats.Dot(delta, gradD)
 	rounding := certificateRounding*(math.Abs(f0)+math.Abs(h0)) + 2*bound
 	slack := certificateSlack*math.Abs(pull/beta) + rounding
 
-	own := floats.Dot(s.g, delta) // δᵀĝ
+	own := floats.Dot(s.G, delta) // δᵀĝ
 	exact := own                  // by a gradient over all terms
-	if s.noisy {
+	if s.Noisy {
 		if exact, err = c.addNoise(s, beta, delta); err != nil {
 			return err
 		}
 	}
 	slope, agrees := c.slope(s, delta, f0, exact, slack, rounding)
-	if s.noisy && !s.exact {
+	if s.Noisy && !s.exact {
 		c.sums.values.add((exact - slope) / math.Sqrt(move2))
 	}
 	bend := f1 - f0 - slope
@@ -271,7 +271,7 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	if promised < 0 {
 		c.TooLong++
 	}
-	if s.noisy {
+	if s.Noisy {
 		promised += own - slope
 	} else {
 		promised = math.Max(0, promised)
@@ -289,7 +289,7 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	p := &c.sums
 	p.beta, p.beta2, p.longest = p.beta+beta, p.beta2+beta*beta, math.Max(p.longest, beta)
 	p.map1, p.map2 = p.map1+beta*map2, p.map2+move2
-	c.keep(s.trial, beta)
+	c.keep(s.Trial, beta)
 	c.conclude()
 	return nil
 }
@@ -338,8 +338,8 @@ func (c *Certificate) RandomIterate() Dist {
 // alone: then they count, so that a wrong gradient does not agree with itself. Where they do not
 // come to agree nothing is said against the gradient.
 func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
-	x0 := s.trial.Params(nil)
-	x, p := make([]float64, len(x0)), s.trial.Clone()
+	x0 := s.Trial.Params(nil)
+	x, p := make([]float64, len(x0)), s.Trial.Clone()
 	before := math.Inf(1)
 	for t := slopeStep; t > leastSlopeStep; t /= 8 {
 		sum := -25 * f0
@@ -347,7 +347,7 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 			if p.SetParams(floats.AddScaledTo(x, x0, float64(i+1)*t, delta)) != nil {
 				return exact, true
 			}
-			f, _, err := s.o.F.Value(context.Background(), c.env(), p)
+			f, _, err := s.F.Value(context.Background(), c.env(), p)
 			if err != nil {
 				return exact, true
 			}
@@ -373,19 +373,19 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 // they give E‖ε‖² without the bias of their own noise.
 func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64, error) {
 	ctx, env := context.Background(), c.env()
-	first := make([]float64, len(s.g))
-	if _, err := s.o.F.Grad(ctx, env, first, s.trial, nil); err != nil {
+	first := make([]float64, len(s.G))
+	if _, err := s.F.Grad(ctx, env, first, s.Trial, nil); err != nil {
 		return 0, err
 	}
 	second := first
 	if !s.exact {
-		second = make([]float64, len(s.g))
-		if _, err := s.o.F.Grad(ctx, env, second, s.trial, nil); err != nil {
+		second = make([]float64, len(s.G))
+		if _, err := s.F.Grad(ctx, env, second, s.Trial, nil); err != nil {
 			return 0, err
 		}
 	}
 	var noise, bias float64
-	for i, g := range s.g {
+	for i, g := range s.G {
 		noise += (g - first[i]) * (g - second[i])
 		bias += (g - second[i]) * first[i]
 	}

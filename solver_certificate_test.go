@@ -321,7 +321,7 @@ func TestCertificateNoise(t *testing.T) {
 				gradMap2[k] += it.GradMap * it.GradMap / float64(seeds)
 				sigma2[k] += cert.Sigma2 / float64(seeds)
 				truth[k] += termNoise(t, o.F, before, 20) / float64(seeds)
-				if err := setDist(before, it.State.(*objectiveStepper).q); err != nil {
+				if err := setDist(before, it.State.(*objectiveStepper).Q); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -564,7 +564,7 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 	seen := map[int]bool{}
 	for seed := range uint64(40) {
 		path := []Dist{o.Init.Clone()}
-		keep := RecorderFunc(func(it Iteration) { path = append(path, it.State.(*objectiveStepper).q.Clone()) })
+		keep := RecorderFunc(func(it Iteration) { path = append(path, it.State.(*objectiveStepper).Q.Clone()) })
 		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
 		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8, Recorder: keep}, cert, o)
 		r := cert.RandomIterate()

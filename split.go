@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -404,86 +403,7 @@ func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, 
 // unitRounding is the relative error of an operation.
 const unitRounding = 0x1p-53
 
-// blockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ
-// f. It overwrites best, and is +Inf where q* is none.
-func blockGain(q, prior, best ExpFamily, g []float64) float64 {
-	eta := q.naturalOf(prior)
-	if eta == nil {
-		return math.Inf(1)
-	}
-	floats.Sub(eta, q.MeanGrad(nil, g))
-	if err := best.SetNatural(eta); err != nil {
-		return math.Inf(1)
-	}
-	return q.KL(best)
-}
-
 func (f conjugateTerms) digest(d *save.Digest) { digestPart(d, f.m) }
-
-// worthMixing is the fraction of the gap that an exact step leaves, from which on steps are mixed:
-// where those to the target alone converge faster, they cost less.
-const worthMixing = 0.25
-
-// settledSteps is the number of steps to the targets alone that a model with local factors takes
-// first. It has several optima, and a mixture may leave the one that coordinate ascent comes to: by
-// then it is near.
-const settledSteps = 10
-
-// objectiveMix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What
-// is mixed are natural parameters, in the metric of the Fisher information.
-type objectiveMix struct {
-	accel.Anderson
-	slow             bool // the targets alone converge slowly
-	alone            int  // steps to them
-	eta, to, mu, dst []float64
-}
-
-// propose makes trial the mixture of the targets η_p − ∇_μ f of the last states, of which q, with
-// natural parameters prior of h and gradient g of f, is the newest: x.eta and x.to are then its
-// natural parameters and its target. It reports whether there is a mixture.
-func (x *objectiveMix) propose(trial, q ExpFamily, prior, g []float64) bool {
-	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, g)
-	floats.SubTo(x.to, prior, x.to)
-	at, residual := x.Next(len(x.eta), false)
-	copy(at, x.eta)
-	floats.SubTo(residual, x.to, x.eta)
-	x.dst = dense.Resize(x.dst, len(x.eta))
-	ok := x.MixIn(x.dst, func(dst, d []float64) bool { return x.fisher(dst, d, trial, q) })
-	return ok && trial.SetNatural(x.dst) == nil
-}
-
-// A difference of mean parameters over a KL divergence of these sizes has the digits that are
-// wanted of a product with the Fisher information.
-const leastProbe, probe, mostProbe = 1e-10, 1e-6, 1e-2
-
-// fisher stores Fd in dst, with the Fisher information F at q, by a difference of mean parameters,
-// and reports whether it could.
-func (x *objectiveMix) fisher(dst, d []float64, at, q ExpFamily) bool {
-	h := 1.0
-	for range 20 {
-		kl := math.NaN()
-		if at.SetNatural(floats.AddScaledTo(dst, x.eta, h, d)) == nil {
-			kl = at.KL(q)
-		}
-		switch {
-		case leastProbe <= kl && kl <= mostProbe:
-			floats.SubTo(dst, at.MeanParams(dst), x.mu)
-			floats.Scale(1/h, dst)
-			return true
-		case kl > mostProbe || math.IsNaN(kl):
-			h /= 64
-		default:
-			h *= math.Sqrt(probe / math.Max(kl, 1e-16))
-		}
-	}
-	return false
-}
-
-func (x *objectiveMix) state(c *save.State, n int) {
-	c.Bool(&x.slow)
-	c.Int(&x.alone)
-	x.Anderson.State(c, n)
-}
 
 // whole is the Convex f + h.
 type whole struct {

@@ -186,12 +186,12 @@ func TestRandomIntercepts(t *testing.T) {
 	} {
 		res := solve(t, Solver{BatchSize: c.batch}, Objective[*Gaussian]{F: Expect(ll, c.e), H: KLTo(c.prior), Init: c.prior})
 		s := res.Stepper.(*objectiveStepper)
-		t.Logf("%s: %v after %v passes, ELBO %v ± %.2g, gap %.2g, goal %.2g; work %.3g, evaluations %.3g, checks %.3g", name, res.Status, res.Passes, res.ELBO, res.ELBOErr, res.Gap, res.Goal, s.spent, s.valued, s.verified)
+		t.Logf("%s: %v after %v passes, ELBO %v ± %.2g, gap %.2g, goal %.2g; work %.3g, evaluations %.3g, checks %.3g", name, res.Status, res.Passes, res.ELBO, res.ELBOErr, res.Gap, res.Goal, s.Spent, s.Valued, s.Verified)
 		if res.Status != Converged {
 			t.Errorf("%s: %v after %v passes, gap %v, goal %v", name, res.Status, res.Passes, res.Gap, res.Goal)
 		}
-		if !(s.valued <= 0.2*(s.valued+s.spent)) {
-			t.Errorf("%s: evaluations take %v of %v", name, s.valued, s.valued+s.spent)
+		if !(s.Valued <= 0.2*(s.Valued+s.Spent)) {
+			t.Errorf("%s: evaluations take %v of %v", name, s.Valued, s.Valued+s.Spent)
 		}
 		for i, least := 0, math.Inf(1); i < len(res.Trace); i++ { // no saw-tooth
 			if gap := res.Trace[i].Gap; gap > 1.5*least {
@@ -223,8 +223,8 @@ func TestCountedWork(t *testing.T) {
 	res := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(ll, ScoreFunction{Samples: 20}), H: KLTo(prior), Init: prior})
 	st := res.Stepper.(*objectiveStepper)
 	evaluations := float64(len(res.Trace) * leastDraws * 30)
-	if got := st.spent + st.verified + evaluations; got != float64(calls) {
-		t.Errorf("%v + %v + %v log-likelihoods counted, %d called", st.spent, st.verified, evaluations, calls)
+	if got := st.Spent + st.Verified + evaluations; got != float64(calls) {
+		t.Errorf("%v + %v + %v log-likelihoods counted, %d called", st.Spent, st.Verified, evaluations, calls)
 	}
 }
 
@@ -521,7 +521,7 @@ func stepOf(t *testing.T, o Model, d Divergence, beta float64) (Dist, Step) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.(*objectiveStepper).q.Clone(), step
+	return st.(*objectiveStepper).Q.Clone(), step
 }
 
 // Many linearisations are the exact step: that of ProximalPoint, or the numeric argmin of f + h +
@@ -834,7 +834,7 @@ func TestInnerAllocations(t *testing.T) {
 			grads := 0.0
 			n := testing.AllocsPerRun(10, func() {
 				step()
-				grads = float64(st.(*objectiveStepper).visits) / float64(st.Len())
+				grads = float64(st.(*objectiveStepper).Visits) / float64(st.Len())
 			})
 			return n / grads
 		}

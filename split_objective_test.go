@@ -363,7 +363,7 @@ func TestTrustRegion(t *testing.T) {
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 0.3); err != nil {
 		t.Fatal(err)
 	}
-	q := st.(*objectiveStepper).dist()
+	q := st.(*objectiveStepper).Dist()
 	checkClose(t, "optimality", proxGrad(q, make([]float64, 5), h, KL(), p.init, 0.3), make([]float64, 5), 1e-6)
 }
 
@@ -429,7 +429,7 @@ func TestGradientDescent(t *testing.T) {
 		}
 		g := []float64{z[0] - 1, 2 * (2*z[1] - 1)}
 		floats.AddScaled(z, -beta, g)
-		checkClose(t, fmt.Sprint("iterate ", it.K), it.State.(*objectiveStepper).dist().Params(nil), z, 1e-14)
+		checkClose(t, fmt.Sprint("iterate ", it.K), it.State.(*objectiveStepper).Dist().Params(nil), z, 1e-14)
 		checkNear(t, "gradient map", it.GradMap, floats.Norm(g, 2), 1e-13)
 	}
 }
@@ -450,7 +450,7 @@ func TestMirrorDescent(t *testing.T) {
 		}
 		checkClose(t, "interior", qOf[Dist](res).Params(nil), want, tol)
 		s.Recorder = RecorderFunc(func(it Iteration) {
-			if z := it.State.(*objectiveStepper).dist().Params(nil); !(z[0] > 0 && z[1] >= 0) {
+			if z := it.State.(*objectiveStepper).Dist().Params(nil); !(z[0] > 0 && z[1] >= 0) {
 				t.Fatalf("iteration %d left the orthant: %v", it.K, z)
 			}
 		})
@@ -485,7 +485,7 @@ func TestGradMapOfShortenedStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := st.(*objectiveStepper)
-	if v := o.q.(*Gaussian).form.CovAt(0, 0); !(v > 0 && v < 1) {
+	if v := o.Q.(*Gaussian).form.CovAt(0, 0); !(v > 0 && v < 1) {
 		t.Fatalf("variance %v", v)
 	}
 	checkNear(t, "gradient map", step.GradMap, 5, 1e-12)
@@ -500,7 +500,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 	q := qOf[Dist](res)
 	st := res.Stepper.(*objectiveStepper)
 	// The reference: one proximal step from the average, with the same draws.
-	if _, err := st.o.F.Grad(context.Background(), &Env{Rng: testRand(3)}, g, q, []int{1, 2}); err != nil {
+	if _, err := st.F.Grad(context.Background(), &Env{Rng: testRand(3)}, g, q, []int{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	want := q.Clone()
@@ -510,7 +510,7 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(3)}, []int{1, 2}, 0.1); err != nil {
 		t.Fatal(err)
 	}
-	checkClose(t, "state", momentsOf(st.dist().(*Gaussian)), momentsOf(want.(*Gaussian)), 1e-12)
+	checkClose(t, "state", momentsOf(st.Dist().(*Gaussian)), momentsOf(want.(*Gaussian)), 1e-12)
 }
 
 // A nil batch is all terms, and a batch of N terms drawn with replacement is not.
@@ -529,7 +529,7 @@ func TestStepBatches(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		states[i] = momentsOf(st.dist().(*Gaussian))
+		states[i] = momentsOf(st.Dist().(*Gaussian))
 	}
 	checkClose(t, "nil batch", states[0], states[1], 1e-12)
 	best := solve(t, Solver{}, o).ELBO

@@ -308,6 +308,12 @@ func (q *Member) SetMeanParams(mu []float64) error {
 	return attained()
 }
 
+// Inside reports whether A(eta) is finite.
+func (q *Member) Inside(eta []float64) bool {
+	a := q.F.LogPartition(eta)
+	return !math.IsNaN(a) && !math.IsInf(a, 0)
+}
+
 // LogPartition returns A(η).
 func (q *Member) LogPartition() float64 {
 	if !q.summed.Load() {

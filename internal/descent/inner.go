@@ -1,0 +1,152 @@
+package descent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
+)
+
+// innerSteps are the points between which relinearise moves.
+type innerSteps[Q Dist] struct {
+	at       Q         // the best so far
+	from, to []float64 // at, and the target of the linearisation there
+	lambda   []float64 // the former as λ
+	pcg      rand.PCG
+	rng      *rand.Rand
+}
+
+const (
+	// leastInnerMove is the least part of the way to its target that a linearisation may lead.
+	leastInnerMove = 1. / (1 << 16)
+	// innerFall is the part of the fall that a linearisation promises which must come about
+	// (Armijo).
+	innerFall = 1e-4
+	// innerRounding is the promised fall, relative to the objective, that is rounding.
+	innerRounding = 1e-15
+	// innerNoise is the same below which a step that does not fall has met the errors of
+	// expectations, and a shorter one will, too.
+	innerNoise = 1e-11
+)
+
+// relinearise takes the step with beta by linearisations of f at one point after another: see
+// pgsvi.Objective. It moves in the coordinates of the targets: along natural parameters where these
+// are averaged, otherwise along λ, in which f + h + D/β falls towards the minimiser of the
+// linearised f plus a convex h + D/β.
+func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64) error {
+	in := &s.inner
+	if in.from == nil {
+		in.at = s.o.Clone(s.Q)
+		in.from, in.to, in.lambda = make([]float64, len(s.G)), make([]float64, len(s.G)), make([]float64, len(s.G))
+	} else if err := s.o.Set(in.at, s.Q); err != nil {
+		return err
+	}
+	// The same draws for every gradient of the step.
+	rng := s.o.Rand()
+	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
+	if in.rng == nil {
+		in.rng = rand.New(&in.pcg)
+	}
+	in.pcg.Seed(seed[0], seed[1])
+	f, err := s.grad(ctx, in.rng, s.G, s.Q, batch)
+	if err != nil {
+		return err
+	}
+	easy := s.o.Easy(s.Q) // h + D/β
+	if v := f + easy; math.IsNaN(v) || math.IsInf(v, 0) {
+		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", v, sentinel.ErrNotFinite)
+	}
+	for i := range s.o.Inner {
+		if i == 0 {
+			beta, err = s.tryFrom(beta, nil)
+		} else {
+			err = s.prox(beta)
+		}
+		if i > 0 && (errors.Is(err, sentinel.ErrNotPosDef) || errors.Is(err, sentinel.ErrNotFinite)) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		s.innerCoordinates(in.from, in.at)
+		s.innerCoordinates(in.to, s.Trial)
+		target := s.easy(s.Trial, beta)
+		// What the linearised objective promises bounds what there is to gain, where f is convex.
+		in.at.Params(in.lambda)
+		promise := easy - target + floats.Dot(s.G, in.lambda) - floats.Dot(s.G, s.Trial.Params(in.lambda))
+		if !(promise > innerRounding*math.Abs(f+easy)) {
+			break
+		}
+		least := leastInnerMove
+		if promise < innerNoise*math.Abs(f+easy) {
+			least = 1
+		}
+		fell := false
+		for t := 1.0; t >= least && !fell; t /= 2 {
+			if err := s.Halt.Err(); err != nil {
+				return err
+			}
+			if t < 1 && s.setInner(s.Trial, t) != nil {
+				continue
+			}
+			in.pcg.Seed(seed[0], seed[1])
+			if s.scratch == nil {
+				s.scratch = make([]float64, len(s.G))
+			}
+			v, err := s.grad(ctx, in.rng, s.scratch, s.Trial, batch)
+			if ctx.Err() != nil {
+				return err
+			}
+			if err != nil {
+				continue
+			}
+			e := target
+			if t < 1 {
+				e = s.easy(s.Trial, beta)
+			}
+			if v+e <= f+easy-innerFall*t*promise {
+				f, easy, fell = v, e, true
+			}
+		}
+		if !fell {
+			break
+		}
+		in.at, s.Trial = s.Trial, in.at
+		s.G, s.scratch = s.scratch, s.G
+	}
+	s.More = s.Visits - s.size(batch)
+	s.Gap = math.NaN()
+	in.at, s.Trial = s.Trial, in.at
+	s.accept(beta)
+	return nil
+}
+
+// easy returns h + D(·‖λ_k)/β at q.
+func (s *Stepper[Q]) easy(q Q, beta float64) float64 {
+	return s.o.Easy(q) + s.o.Pull(q, s.Q)/beta
+}
+
+// innerCoordinates stores q in dst.
+func (s *Stepper[Q]) innerCoordinates(dst []float64, q Q) {
+	if s.o.Average {
+		family(q).Natural(dst)
+		return
+	}
+	q.Params(dst)
+}
+
+// setInner makes q the point that is t of the way to the target.
+func (s *Stepper[Q]) setInner(q Q, t float64) error {
+	x := s.inner.lambda
+	for i, from := range s.inner.from {
+		x[i] = from + t*(s.inner.to[i]-from)
+	}
+	if s.o.Average {
+		return family(q).SetNatural(x)
+	}
+	return q.SetParams(x)
+}

@@ -1,0 +1,348 @@
+package descent
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
+)
+
+// approach takes a noisy step that must make the objective of the batch fall, by draws that are not
+// those of the gradient: the longest of those that are 1, 1/2, 1/3, 1/5 … of the way to the target,
+// and over some of the terms no longer than keeps KL(q_{k+1}‖q_k) within one nat. Where none makes
+// it fall by much, q is near.
+func (s *Stepper[Q]) approach(ctx context.Context, batch []int) error {
+	draws, check := s.sameDraws(), s.sameDraws()
+	s.Gap = math.Inf(1)
+	if !s.started {
+		if moved, err := s.narrow(ctx, check, batch); moved || err != nil {
+			return err // a step of its own
+		}
+	}
+	if _, err := s.grad(ctx, draws(), s.G, s.Q, batch); err != nil {
+		return err
+	}
+	start, err := s.objective(ctx, check(), s.Q, batch)
+	if err != nil {
+		return err
+	}
+	beta, gain, cut := math.Inf(1), 0.0, false
+	for range mostImprovings {
+		if err := s.Halt.Err(); err != nil {
+			return err
+		}
+		err := s.prox(beta)
+		if cut && err == nil {
+			beta = s.keepOff(beta)
+		}
+		cut = cut || err != nil
+		if err != nil && !errors.Is(err, sentinel.ErrNotPosDef) && !errors.Is(err, sentinel.ErrNotFinite) {
+			return err
+		}
+		if err == nil && (s.all || family(s.Trial).KL(s.Q) <= 1) {
+			v, err := s.objective(ctx, check(), s.Trial, batch)
+			if ctx.Err() != nil {
+				return err
+			}
+			if err == nil && v < start {
+				gain = start - v
+				break
+			}
+		}
+		if math.IsInf(beta, 1) {
+			beta = 1
+		} else {
+			beta /= 2
+		}
+	}
+	wanders := gain > 0 && !s.all && s.wanders()
+	if gain > 0 {
+		s.accept(beta)
+	} else {
+		s.GradMap = 0
+	}
+	s.Near = wanders || gain < nearGain+nearGainDim*float64(s.Q.Dim())
+	return nil
+}
+
+// leastTelling is the least fraction of the way to the target from which its distance can be told.
+const leastTelling = 1e-6
+
+// stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state to the target of
+// which the trial is a fraction ρ = β/(1+β). It is +Inf where that had to be so small a fraction
+// that rounding is all there is.
+func (s *Stepper[Q]) stepKL(beta float64) float64 {
+	if !s.o.Family || !s.o.Infinite {
+		return math.NaN()
+	}
+	rho := 1.0
+	if !math.IsInf(beta, 1) {
+		rho = beta / (1 + beta)
+	}
+	if rho < leastTelling {
+		return math.Inf(1)
+	}
+	return family(s.Trial).KL(s.Q) / (rho * rho)
+}
+
+// wanders reports whether successive steps no longer agree in their direction,
+// in the metric of the Fisher information: they are noise (Pflug, 1990).
+func (s *Stepper[Q]) wanders() bool {
+	from, to := family(s.Q), family(s.Trial)
+	eta, mu := to.Natural(nil), to.MeanParams(nil)
+	floats.Sub(eta, from.Natural(nil))
+	floats.Sub(mu, from.MeanParams(nil))
+	if s.lastEta == nil {
+		s.agree = 1
+	} else {
+		norm := math.Sqrt(math.Abs(floats.Dot(eta, mu) * floats.Dot(s.lastEta, s.lastMu)))
+		if cos := 0.5 * (floats.Dot(eta, s.lastMu) + floats.Dot(s.lastEta, mu)) / norm; norm > 0 {
+			s.agree += 0.2 * (cos - s.agree)
+		}
+	}
+	s.lastEta, s.lastMu = eta, mu
+	return s.agree < 0
+}
+
+// distance returns ½δᵀFδ, δ = to − eta, with the Fisher information at a, whose
+// natural parameters are eta: by a difference of mean parameters, over a
+// distance that is valid, and no less than its rounding.
+func (s *Stepper[Q]) distance(a Q, eta, to []float64) float64 {
+	probe, mu := family(s.Trial), family(a).MeanParams(nil)
+	delta, x := make([]float64, len(eta)), make([]float64, len(eta))
+	floats.SubTo(delta, to, eta)
+	for h := 1.0 / 64; h > 1e-9; h /= 8 {
+		if probe.SetNatural(floats.AddScaledTo(x, eta, h, delta)) != nil {
+			continue
+		}
+		f := probe.MeanParams(nil)
+		var d, rounding float64
+		for i, x := range delta {
+			d += x * (f[i] - mu[i])
+			rounding += dense.Epsilon * math.Abs(x*mu[i])
+		}
+		return 0.5 * math.Max(math.Abs(d), rounding) / h
+	}
+	return math.Inf(1)
+}
+
+// batchMeans holds the means of 8 to 15 consecutive blocks of passes, of equal
+// length, which doubles as the run goes on.
+type batchMeans struct {
+	means  [][]float64
+	span   int // passes in a block
+	sum    []float64
+	passes int // passes in sum
+}
+
+func (b *batchMeans) add(mean []float64) {
+	if b.span == 0 {
+		b.span, b.sum = 1, make([]float64, len(mean))
+	}
+	floats.Add(b.sum, mean)
+	b.passes++
+	if b.passes < b.span {
+		return
+	}
+	block := make([]float64, len(mean))
+	floats.AddScaled(block, 1/float64(b.span), b.sum)
+	clear(b.sum)
+	b.passes = 0
+	b.means = append(b.means, block)
+	if len(b.means) < mostMeans {
+		return
+	}
+	for i := range mostMeans / 2 {
+		m := b.means[2*i]
+		floats.Add(m, b.means[2*i+1])
+		floats.Scale(0.5, m)
+		b.means[i] = m
+	}
+	b.means, b.span = b.means[:mostMeans/2], 2*b.span
+}
+
+// mostMeans is the number of blocks at which two become one.
+const mostMeans = 16
+
+// leaveAverage goes on from the average, where there is one, without averaging.
+func (s *Stepper[Q]) leaveAverage() error {
+	if !s.averages {
+		return nil
+	}
+	if err := s.o.Set(s.Q, s.avg); err != nil {
+		return err
+	}
+	s.averages, s.K, s.blocks, s.terms, s.target, s.lastEta = false, 0, batchMeans{}, 0, nil, nil
+	s.Near, s.certain, s.replicates = false, math.Inf(1), leastReplicates
+	return nil
+}
+
+// average takes a noisy step and adds it to the average.
+func (s *Stepper[Q]) average(ctx context.Context, batch []int) error {
+	if _, err := s.grad(ctx, nil, s.G, s.Q, batch); err != nil {
+		return err
+	}
+	terms := s.size(batch)
+	// A batch shorter than the others, as the last of a pass, goes less far.
+	s.usual = max(s.usual, terms)
+	most := math.Pow(1+float64(s.K), -0.6) * float64(terms) / float64(s.usual)
+	longest := math.Inf(1)
+	if most < 1 {
+		longest = most / (1 - most)
+	}
+	beta, err := s.tryFrom(longest, func() bool { return family(s.Trial).KL(s.Q) <= 1 })
+	if err != nil {
+		return err
+	}
+	rho := 1.0
+	if !math.IsInf(beta, 1) {
+		rho = beta / (1 + beta)
+	}
+	s.addTarget(rho, terms)
+	if beta == longest || s.K > 0 || s.wanders() {
+		s.K++
+	}
+	s.accept(beta)
+	if s.K == 0 {
+		clear(s.target)
+		s.terms = 0
+		return nil
+	}
+	if !s.averages {
+		s.avg, s.averages, s.averaged = s.o.Clone(s.Q), true, 0
+	}
+	s.averaged++
+	w := (averagePower + 1) / (s.averaged + averagePower)
+	a := family(s.avg)
+	eta, now := a.Natural(nil), family(s.Q).Natural(nil)
+	floats.Scale(1-w, eta)
+	floats.AddScaled(eta, w, now)
+	if err := a.SetNatural(eta); err != nil {
+		return err
+	}
+	if s.terms >= s.o.N {
+		return s.endPass(ctx)
+	}
+	return nil
+}
+
+// addTarget adds the target of a step that went the fraction rho of the way to
+// it, in natural parameters and weighted by the number of terms, to the mean of the pass.
+func (s *Stepper[Q]) addTarget(rho float64, terms int) {
+	from, to := family(s.Q).Natural(nil), family(s.Trial).Natural(nil)
+	if s.target == nil {
+		s.target = make([]float64, len(from))
+	}
+	for i, f := range from {
+		s.target[i] += float64(terms) * (f + (to[i]-f)/rho)
+	}
+	s.terms += terms
+}
+
+// endPass updates the estimate of how far the average is from the optimum, by
+// the method of batch means: the mean target of a block of passes differs from
+// the optimum by the noise of the block, δ, and their average with weights W by
+// ΣWδ, with an expected loss of ΣW²·½δᵀFδ nats. Blocks grow with the run, so
+// that noise which cancels in the long run, as that of batches drawn without
+// replacement does, counts for what it is. Once the estimate is at its goal,
+// the target at the average itself, over all terms, must agree.
+func (s *Stepper[Q]) endPass(ctx context.Context) error {
+	floats.Scale(1/float64(s.terms), s.target)
+	s.blocks.add(s.target)
+	clear(s.target)
+	s.terms = 0
+	n := len(s.blocks.means)
+	if n < 4 {
+		return nil
+	}
+	a := family(s.avg)
+	eta := a.Natural(nil)
+	s.Gap = 0
+	for i, mean := range s.blocks.means {
+		lo, hi := float64(i)/float64(n), float64(i+1)/float64(n)
+		w := math.Pow(hi, averagePower+1) - math.Pow(lo, averagePower+1)
+		s.Gap += w * w * s.distance(s.avg, eta, mean)
+	}
+	blocks := s.Gap
+	if s.Gap = math.Max(blocks, s.certain); math.IsInf(s.Gap, 1) {
+		s.Gap = math.Max(blocks, verifyFrom*s.Goal()) // not at a goal before it is verified
+	}
+	if blocks > verifyFrom*s.Goal() || s.certain <= s.Goal() {
+		return nil
+	}
+	return s.verify(ctx, blocks)
+}
+
+// verify takes gradients at the average itself, over all terms, and estimates ½δᵀFδ from them, δ
+// the distance from the average to its target: with R of them, of distances d_r of their own and d̄
+// of their mean, (R²d̄ − Σd_r)/(R(R−1)) has no bias, and noise has left d̄ less that of d̄. Their
+// number is what a share of the work of the steps allows. Where noise alone does not explain the
+// distance, the iterates have moved their average: they start anew from there.
+func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
+	cost, _ := s.costs()
+	cost *= float64(s.o.N)
+	replicates := 1
+	if !s.o.Exact {
+		replicates = min(mostReplicates, int((verifyShare*s.Spent-s.Verified)/cost))
+		if replicates < s.replicates {
+			return nil
+		}
+		s.replicates = min(mostReplicates, 2*replicates) // those did not decide it
+	}
+	a := family(s.avg)
+	eta, prior := a.Natural(nil), s.o.Prior // η_p − ∇_μ f is the target
+	mean, target := make([]float64, len(eta)), make([]float64, len(eta))
+	var sum float64
+	for range replicates {
+		s.Verified += cost
+		if _, err := s.o.Grad(ctx, nil, s.G, s.avg, nil); err != nil {
+			s.certain, s.Gap = math.Inf(1), math.Inf(1)
+			return context.Cause(ctx)
+		}
+		floats.SubTo(target, prior, a.MeanGrad(nil, s.G))
+		sum += s.distance(s.avg, eta, target)
+		floats.AddScaled(mean, 1/float64(replicates), target)
+	}
+	r := float64(replicates)
+	gap := s.distance(s.avg, eta, mean)
+	// of the estimate: the quadratic form has at least as many degrees of freedom as there are
+	// dimensions
+	var noise float64
+	if replicates > 1 {
+		unbiased := math.Max(0, (r*r*gap-sum)/(r*(r-1)))
+		noise = math.Abs(gap-unbiased) * math.Sqrt(2/float64(s.Q.Dim()))
+		gap = unbiased
+	}
+	s.certain = gap + 2*noise
+	s.Gap = math.Max(blocks, s.certain)
+	if gap-2*noise <= math.Max(s.Goal(), movedAverage*blocks) {
+		return nil
+	}
+	if err := s.o.Set(s.Q, s.avg); err != nil {
+		return err
+	}
+	s.averages, s.blocks, s.certain, s.Gap, s.replicates = false, batchMeans{}, math.Inf(1), math.Inf(1), leastReplicates
+	s.Near = gap < nearGain+nearGainDim*float64(s.Q.Dim())
+	return nil
+}
+
+// averagePower is the power of k with which the weights of the average grow.
+const averagePower = 3
+
+func (b *batchMeans) state(c *save.State, n int) {
+	size := len(b.means)
+	c.Int(&size, &b.span, &b.passes)
+	c.Check(size < mostMeans, "%d means of blocks, of fewer than %d", size, mostMeans)
+	c.Floats(n, &b.sum)
+	c.Check(b.span == 0 || b.sum != nil, "blocks of passes without a sum")
+	if c.Reading() {
+		b.means = make([][]float64, size)
+	}
+	for i := range b.means {
+		c.Floats(n, &b.means[i])
+	}
+}
