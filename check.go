@@ -580,7 +580,7 @@ func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 // is from NewSparseGPRows, which does not keep its rows, and ErrMemory if the features take more
 // than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
-	if q == nil || q.z.rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
+	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
 		return nil, fmt.Errorf("pgsvi: the posterior does not have the %d inducing inputs of the model: %w", g.Rank(), ErrParam)
 	}
 	lin, err := g.linear(ctx)
@@ -608,12 +608,12 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
-	f := featuresAt(&h, g.z, g.x)
+	f := g.z.At(&h, g.x)
 	if err := h.Err(); err != nil {
 		return nil, fmt.Errorf("pgsvi: canceled while features were made: %w", err)
 	}
-	lin, _, _, err := g.z.linear(g.x, under(g.terms, g.lik), f)
-	return lin, err
+	lin, _, _, err := g.z.Linear(g.x, under(g.terms, g.lik), f)
+	return lin, prefixed(err)
 }
 
 // PSIS checks q against the posterior of g; z are the weights w. See NewPSIS for draws and env. q

@@ -53,15 +53,6 @@ func covarianceOf(c gauss.Cov) Covariance {
 	}
 }
 
-// unitPrior returns N(0, I) of d weights.
-func unitPrior(d int) gauss.Prior {
-	p := gauss.Prior{Mean: make([]float64, d), Prec: make([]float64, d)}
-	for j := range p.Prec {
-		p.Prec[j] = 1
-	}
-	return p
-}
-
 // MeanUpdate selects one of the two published updates of the mean of a GP or a GLM. With r =
 // 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and Γ = diag(2 ∂f/∂v), estimated from
 // the batch, both have V₊⁻¹ = K⁻¹ + Γ₊, Γ₊ = rΓ_k + (1−r)Γ.

@@ -281,7 +281,7 @@ func (p *gpPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Term
 // Slopes implements learn.Prior.
 func (p *gpPrior) Slopes(h *parallel.Halt, grad, w, a []float64) {
 	all := p.rows.slopes(h, p.kernel, &siteWeights{p.gp.Len(), w, a})
-	p.space.chain(all, p.kernel)
+	chainParams(all, p.kernel)
 	for i, at := range p.space.free {
 		if !p.space.coords[at].Likelihood {
 			grad[i] = all[at]
@@ -297,7 +297,7 @@ func (p *gpPrior) Changes(h *parallel.Halt, u, a []float64) {
 	for i := range ones {
 		ones[i] = 1
 	}
-	p.space.chain(ones, k)
+	chainParams(ones, k)
 	for i, at := range free {
 		if p.space.coords[at].Likelihood {
 			continue

@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -49,9 +49,9 @@ type SparseGP struct {
 	lin      site.LinearModel // of the features, if they are kept
 	x        *mat.Dense       // the rows, if these are,
 	terms    *term.Terms      // with their terms
-	rows     *rowSource       // what is gone through where the features are not kept
+	rows     *sparse.Rows     // what is gone through where the features are not kept
 	lik      Likelihood
-	z        *inducing
+	z        *sparse.Inducing
 	opt      SparseGPOptions
 	residual float64
 	maxPrior float64
@@ -134,7 +134,7 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		return nil, err
 	}
 	classes := gp.terms.Latents()
-	n, m := gp.Len(), cmp.Or(opt.Rank, mostInducingOf(classes))
+	n, m := gp.Len(), cmp.Or(opt.Rank, sparse.Most(classes))
 	// rows that the inducing inputs are chosen from, and columns of a copy of them
 	from, cols := n, 0
 	if opt.Inducing != nil {
@@ -154,7 +154,7 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		return nil, full
 	}
 	if classes == 1 && (full != nil || opt.MaxMemory == 0 && features > keptFeatures) {
-		g := &SparseGP{lik: likOf(gp.terms), opt: *opt, x: gp.x, terms: gp.terms, rows: rowSourceOf(gp.x, gp.terms)}
+		g := &SparseGP{lik: likOf(gp.terms), opt: *opt, x: gp.x, terms: gp.terms, rows: sparse.RowsOf(gp.x, gp.terms)}
 		switch err := g.checkStream(); {
 		case err == nil:
 			if err := g.pass(h, gp.kernel); err != nil {
@@ -179,24 +179,13 @@ const keptFeatures = 200e6
 
 // pass makes g, which has its rows, a model that goes through them under k, with inducing inputs as
 // newKeptGP chooses them, of a sample.
-func (g *SparseGP) pass(h *parallel.Halt, k Kernel) error {
+func (g *SparseGP) pass(h *parallel.Halt, k Kernel) (err error) {
 	v := g.divide(h, k)
 	z := g.opt.Inducing
-	if z == nil && v.open {
-		n := min(len(g.rows.y), chooseRows)
-		x, w := g.rows.sample(n), worth{}
-		prior := v.restVar(x)
-		cost := inducingCosts(h, prior, g.rows.terms(g.lik, n))
-		w.negligible = negligibleOf(g.rows.n, prior, cost)
-		if g.opt.Rank == 0 {
-			w.cost = cost
-			floats.Scale(float64(g.rows.n)/float64(n), w.cost)
+	if z == nil && v.Open {
+		if z, err = v.Sample(h, g.rows, viewOf(g.lik), g.rank(), g.opt.Rank == 0); err != nil {
+			return prefixed(err)
 		}
-		u, _, err := newInducing(h, v.rest, x, max(1, g.rank()-v.wholes()), w)
-		if err != nil {
-			return err
-		}
-		z = u.x
 	}
 	return g.induce(h, v, z)
 }
@@ -215,58 +204,69 @@ func (o *SparseGPOptions) check() error {
 
 // newKeptGP returns the model of gp, with its features.
 func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error) {
-	n := gp.Len()
-	most := mostInducingOf(gp.terms.Latents())
-	v := divide(h, gp.kernel, gp.x, gp.terms, n, cmp.Or(opt.Rank, most))
+	most := sparse.Most(gp.terms.Latents())
+	v := sparse.Divide(h, kernelOf(gp.kernel), gp.x, gp.terms, gp.Len(), cmp.Or(opt.Rank, most))
+	g := &SparseGP{lik: likOf(gp.terms), x: gp.x, terms: gp.terms}
 	if opt.Inducing != nil {
-		return newInducedGP(h, gp, v, opt)
+		_, d := gp.x.Dims()
+		zs, err := inducingInputs("SparseGPOptions.Inducing", opt.Inducing, d)
+		if err != nil {
+			return nil, err
+		}
+		rows, _ := zs.Dims()
+		return g, g.keepAmong(h, v, zs, cmp.Or(opt.Rank, rows))
 	}
-	rank, w := opt.Rank, worth{}
-	if rank == 0 {
-		rank = most
-		prior := v.restVar(gp.x)
-		w.cost = inducingCosts(h, prior, gp.terms)
-		w.negligible = negligibleOf(n, prior, w.cost)
-	} else {
-		variance, cost := sampleWorth(h, v.rest, gp.x, gp.terms)
-		w.negligible = negligibleOf(n, variance, cost)
-	}
-	z, f, err := v.choose(h, gp.x, rank, w)
+	z, f, err := v.Choose(h, gp.x, gp.terms, opt.Rank, most)
 	if err != nil {
-		return nil, err
+		return nil, prefixed(err)
 	}
-	return newSparseGP(gp, z, f)
+	return g, g.keep(z, f)
 }
 
-// newInducedGP is newKeptGP with inducing inputs among the rows of opt.Inducing.
-func newInducedGP(h *parallel.Halt, gp *GP, v division, opt *SparseGPOptions) (*SparseGP, error) {
-	_, d := gp.x.Dims()
-	zs, err := inducingInputs("SparseGPOptions.Inducing", opt.Inducing, d)
+// keepAmong makes g a model with features that are kept, at up to rank inducing inputs among the
+// rows of z.
+func (g *SparseGP) keepAmong(h *parallel.Halt, v sparse.Division, z *mat.Dense, rank int) error {
+	u, err := v.Among(h, z, rank, g.x, g.terms, g.terms.Len())
 	if err != nil {
-		return nil, err
+		return prefixed(err)
 	}
-	rows, _ := zs.Dims()
-	variance, cost := sampleWorth(h, v.rest, gp.x, gp.terms)
-	u, err := v.at(h, zs, cmp.Or(opt.Rank, rows), worth{negligible: negligibleOf(gp.Len(), variance, cost)})
-	if err != nil {
-		return nil, err
-	}
-	f := featuresAt(h, u, gp.x)
+	f := u.At(h, g.x)
 	if err := h.Err(); err != nil {
-		return nil, err
+		return err
 	}
-	return newSparseGP(gp, u, f)
+	return g.keep(u, f)
 }
 
-// newSparseGP returns the model of gp with features f, N×M, of its inputs, which it keeps.
-func newSparseGP(gp *GP, z *inducing, f []float64) (*SparseGP, error) {
-	g := &SparseGP{z: z, x: gp.x, terms: gp.terms, lik: likOf(gp.terms)}
-	lin, residual, most, err := z.linear(gp.x, gp.terms, f)
+// keep makes g the model with features f, N×M, which it keeps.
+func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
+	lin, residual, most, err := z.Linear(g.x, g.terms, f)
 	if err != nil {
+		return prefixed(err)
+	}
+	g.z, g.lin, g.residual, g.maxPrior = z, *lin, residual, most
+	return nil
+}
+
+// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many
+// columns.
+func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
+	if err := checkMatrix(name, z); err != nil {
 		return nil, err
 	}
-	g.lin, g.residual, g.maxPrior = *lin, residual, most
-	return g, nil
+	rows, d := z.Dims()
+	if rows == 0 {
+		return nil, fmt.Errorf("pgsvi: %s has no rows: %w", name, ErrEmpty)
+	}
+	if d != cols {
+		return nil, fmt.Errorf("pgsvi: x has %d columns, %s has %d: %w", cols, name, d, ErrShape)
+	}
+	zs := mat.DenseCopyOf(z)
+	for i := range rows {
+		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of %s is %v: %w", i, j, name, zs.At(i, j), ErrNotFinite)
+		}
+	}
+	return zs, nil
 }
 
 // NewSparseGPRows is NewSparseGP for any number of rows, of cols columns each, that are not kept
@@ -315,9 +315,12 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 	if err := errors.Join(checkKernel(k, cols), checkLikelihood(g.lik)); err != nil {
 		return nil, err
 	}
+	if rows == nil {
+		return nil, fmt.Errorf("pgsvi: nil rows: %w", ErrEmpty)
+	}
 	var err error
-	if g.rows, err = newRowSource(ctx, rows, cols, g.lik); err != nil {
-		return nil, err
+	if g.rows, err = sparse.NewRows(ctx, checkedRows(rows, cols, g.lik), cols); err != nil {
+		return nil, prefixed(err)
 	}
 	if err := g.checkStream(); err != nil {
 		return nil, err
@@ -326,10 +329,9 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 	h.Watch(ctx)
 	v := g.divide(&h, k)
 	z := g.opt.Inducing
-	if z == nil && v.open {
-		x := g.rows.sample(min(len(g.rows.y), chooseRows))
-		if z, err = chooseInducing(&h, v.rest, x, max(1, g.rank()-v.wholes())); err != nil {
-			return nil, g.canceled(&h, err)
+	if z == nil && v.Open {
+		if z, err = v.SampleSpread(&h, g.rows, g.rank()); err != nil {
+			return nil, g.canceled(&h, prefixed(err))
 		}
 	}
 	if err := g.induce(&h, v, z); err != nil {
@@ -338,10 +340,50 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 	return g, nil
 }
 
+// checkedRows goes through rows as a sparse GP does: with values of use until the next row. Rows
+// that are out of order are errors.
+func checkedRows(rows iter.Seq2[Row, error], cols int, lik Likelihood) iter.Seq2[sparse.Row, error] {
+	return func(yield func(sparse.Row, error) bool) {
+		r, n := sparse.Row{Val: make([]float64, cols)}, 0
+		for row, err := range rows {
+			if err == nil {
+				err = prefixed(checkRow(&row, cols, lik, n))
+			}
+			if err == nil {
+				denseRow(r.Val, &row)
+				r.Y, r.Offset, r.Weight = row.Y, row.Offset, weightOf(&row)
+			}
+			n++
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// weightOf returns the weight of row.
+func weightOf(row *Row) float64 {
+	if row.Weight == 0 {
+		return 1
+	}
+	return row.Weight
+}
+
+// denseRow stores the values of row in dst.
+func denseRow(dst []float64, row *Row) {
+	if row.Ind == nil {
+		copy(dst, row.Val)
+		return
+	}
+	clear(dst)
+	for k, j := range row.Ind {
+		dst[j] = row.Val[k]
+	}
+}
+
 // divide returns the division of k of a model that goes through its rows.
-func (g *SparseGP) divide(h *parallel.Halt, k Kernel) division {
-	n := min(len(g.rows.y), chooseRows)
-	return divide(h, k, g.rows.sample(n), g.rows.terms(g.lik, n), g.rows.n, cmp.Or(g.opt.Rank, mostInducing))
+func (g *SparseGP) divide(h *parallel.Halt, k Kernel) sparse.Division {
+	return g.rows.Divide(h, kernelOf(k), viewOf(g.lik), cmp.Or(g.opt.Rank, sparse.Most(1)))
 }
 
 // canceled returns err, or what it is where h has stopped.
@@ -358,23 +400,23 @@ func (g *SparseGP) rank() int {
 		n, _ := g.opt.Inducing.Dims()
 		return min(n, cmp.Or(g.opt.Rank, n))
 	}
-	return min(g.rows.n, cmp.Or(g.opt.Rank, g.defaultRank()))
+	return min(g.rows.N, cmp.Or(g.opt.Rank, g.defaultRank()))
 }
 
 // defaultRank returns the most inducing inputs of a model that goes through its rows, where their
 // number is ours to choose.
 func (g *SparseGP) defaultRank() int {
 	if g.x != nil {
-		return mostInducing
+		return sparse.Most(1)
 	}
-	return streamRank
+	return sparse.StreamRank
 }
 
 // checkStream returns an error if the passes over the rows take more memory than they may.
 func (g *SparseGP) checkStream() error {
 	m := g.rank()
-	need := memory.Bytes(1, len(g.rows.y), g.rows.cols+3) + memory.Bytes(1, min(g.rows.n, keptResiduals), 1) + memory.Bytes(site.WeightMatrices+2*sparseLanes, m, m) + memory.Bytes(laneMatrices*sparseLanes, sparseBlock, m)
-	from := min(len(g.rows.y), chooseRows)
+	need := sparse.Memory(g.rows.N, len(g.rows.Y), g.rows.Cols, m)
+	from := min(len(g.rows.Y), sparse.ChooseRows)
 	if g.opt.Inducing != nil {
 		rows, cols := g.opt.Inducing.Dims()
 		from = rows
@@ -386,67 +428,45 @@ func (g *SparseGP) checkStream() error {
 
 // induce makes z, or up to rank of its rows, the inducing inputs of v of a model that goes through
 // its rows.
-func (g *SparseGP) induce(h *parallel.Halt, v division, z mat.Matrix) error {
+func (g *SparseGP) induce(h *parallel.Halt, v sparse.Division, z mat.Matrix) error {
 	var zs *mat.Dense
-	if z != nil || v.open {
+	if z != nil || v.Open {
 		var err error
-		if zs, err = inducingInputs("SparseGPOptions.Inducing", z, g.rows.cols); err != nil {
+		if zs, err = inducingInputs("SparseGPOptions.Inducing", z, g.rows.Cols); err != nil {
 			return err
 		}
 	}
-	n := min(len(g.rows.y), worthRows)
-	variance, cost := sampleWorth(h, v.rest, g.rows.sample(n), g.rows.terms(g.lik, n))
-	u, err := v.at(h, zs, g.rank(), worth{negligible: negligibleOf(g.rows.n, variance, cost)})
+	u, err := v.AmongSample(h, zs, g.rank(), g.rows, viewOf(g.lik))
 	if err != nil {
-		return err
+		return prefixed(err)
 	}
 	return g.settle(h, u)
 }
 
 // settle makes u the inducing values of a model that goes through its rows.
-func (g *SparseGP) settle(h *parallel.Halt, u *inducing) error {
-	prior := PriorVar(nil, u.kernel, g.rows.x)
-	for i, v := range prior {
-		if err := checkPriorVar(i, v); err != nil {
-			return err
-		}
+func (g *SparseGP) settle(h *parallel.Halt, u *sparse.Inducing) (err error) {
+	g.z = u
+	if g.residual, g.maxPrior, err = u.Residual(g.rows); err != nil {
+		return prefixed(err)
 	}
-	g.z, g.maxPrior, g.residual = u, floats.Max(prior), 0
-	n, first := min(len(prior), chooseRows), u.wholes()
-	v := u.restVar(g.rows.sample(n))
-	w := new(predictWork)
-	for lo := 0; lo < n; lo += sparseBlock {
-		t := min(sparseBlock, n-lo)
-		u.features(w, g.rows.x, lo, t)
-		c := append([]float64(nil), v[lo:lo+t]...)
-		for j := first; j < u.rank(); j++ {
-			for i, f := range w.k.RawRowView(j) {
-				c[i] -= f * f
-			}
-		}
-		for i, ci := range c {
-			g.residual += math.Max(0, ci) + u.noise(g.rows.x.RawRowView(lo+i), v[lo+i])
-		}
-	}
-	g.residual *= float64(g.rows.n) / float64(n)
 	return h.Err()
 }
 
 // Len returns N, the number of observations.
 func (g *SparseGP) Len() int {
 	if g.rows != nil {
-		return g.rows.n
+		return g.rows.N
 	}
 	return g.lin.X.Rows
 }
 
 // Rank returns M, the number of inducing inputs and exact features.
-func (g *SparseGP) Rank() int { return g.z.rank() }
+func (g *SparseGP) Rank() int { return g.z.Rank() }
 
 // Inducing returns a new matrix with the inducing inputs as rows, in the order of the factor. For
 // a kernel that is represented exactly they are inputs at each of which a single feature is not
 // zero.
-func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.inputs()) }
+func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.Inputs()) }
 
 // Residual returns Σ_n c_n, the prior variance of the latent values that the inducing inputs do
 // not explain, in their units squared. A datum whose log-likelihood has the expected curvature
@@ -483,9 +503,9 @@ func (g *SparseGP) warnings() []string {
 func (g *SparseGP) farFrom0(learned bool) []string {
 	t, x := g.terms, g.x
 	if g.rows != nil {
-		t, x = g.rows.terms(g.lik, len(g.rows.y)), g.rows.x
+		t, x = g.rows.Terms(viewOf(g.lik), len(g.rows.Y)), g.rows.X
 	}
-	return farFrom0(t, vanishingSD(g.z.kernel, x.RawRowView(0)), learned)
+	return farFrom0(t, vanishingSD(kernelIn(g.z.Kernel), x.RawRowView(0)), learned)
 }
 
 // Fit runs s on the model; a nil s means the zero Solver, which needs no tuning. The posterior is
@@ -499,7 +519,7 @@ func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Res
 // The error wraps ErrParam if st is not one. It may also wrap ErrNotPosDef or ErrNotFinite, but
 // not after a successful step.
 func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
-	if s, ok := st.(*sparseStepper); ok && s.pass.rows == g.rows && s.pass.z == g.z {
+	if s, ok := st.(*sparseStepper); ok && s.pass.Rows == g.rows && s.pass.Z == g.z {
 		q := &gauss.State{}
 		q.CopyFrom(s.current())
 		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.Mean), q, g.maxPrior, g.Len()), nil

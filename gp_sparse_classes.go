@@ -7,14 +7,15 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"gonum.org/v1/gonum/mat"
 )
 
 // newSparseClassPosterior is newSparseGPPosterior for a Softmax, whose classes have a mean one after
 // the other.
-func newSparseClassPosterior(z *inducing, lik Likelihood, mean []float64, q *gauss.Contrasts, maxPrior float64, rows int) *SparseGPPosterior {
+func newSparseClassPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Contrasts, maxPrior float64, rows int) *SparseGPPosterior {
 	p := newSparseGPPosterior(z, lik, mean, nil, maxPrior, rows)
-	m := z.rank()
+	m := z.Rank()
 	for c, of := range q.Of {
 		p.classes = append(p.classes, newSparseGPPosterior(z, lik, mean[c*m:(c+1)*m], of.S, maxPrior, rows))
 	}
@@ -31,7 +32,7 @@ func (p *SparseGPPosterior) contrasts() *gauss.Contrasts {
 }
 
 // latentClasses is latent of a block for the scores of a Softmax.
-func (p *SparseGPPosterior) latentClasses(w *predictWork, m, v []float64, x mat.Matrix, lo int) {
+func (p *SparseGPPosterior) latentClasses(w *sparse.Work, m, v []float64, x mat.Matrix, lo int) {
 	k := len(p.classes)
 	n := len(m) / k
 	mc, vc := latentSlices(n)
@@ -39,9 +40,9 @@ func (p *SparseGPPosterior) latentClasses(w *predictWork, m, v []float64, x mat.
 	p.unexplained(w, left, x, lo)
 	var f mat.Dense
 	for c, of := range p.classes {
-		f.CloneFrom(w.k)
+		f.CloneFrom(w.F)
 		copy(vc, left)
-		of.explain(mc, vc, f.RawMatrix())
+		sparse.Explain(mc, vc, f.RawMatrix(), of.mean, of.q.L)
 		p.unknown(w, mc, vc)
 		for i := range n {
 			m[i*k+c], v[i*k+c] = mc[i], vc[i]
@@ -66,7 +67,7 @@ func newSparseClassLearner(g *SparseGP, opt *LearnOptions) (*sparseClassLearner,
 		index[i] = i * n / len(index)
 	}
 	x, y := SelectRows(g.x, g.terms.Y, index)
-	some, err := newGP(x, y, g.z.kernel, g.lik, nil)
+	some, err := newGP(x, y, kernelIn(g.z.Kernel), g.lik, nil)
 	if err != nil {
 		return nil, err
 	}

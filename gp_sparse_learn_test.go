@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
@@ -31,7 +32,8 @@ func TestSparseLearnGradient(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		m := &sparseLearning{rows: l.rows, space: l.space, fixed: g.z.x, stages: []int{l.rows.n}, rate: naturalRate}
+		m := sparse.NewLearning(l.rows, l.sees(), sparse.Division{}, 0, fitFeatures)
+		m.Fixed, m.Stages = g.z.X, []int{l.rows.N}
 		m.Use(term.Crew{Workers: 1, Halt: nil})
 		theta := make([]float64, len(l.space.free))
 		for i, at := range l.space.free {
@@ -116,9 +118,9 @@ func TestSparseCarried(t *testing.T) {
 		for _, to := range []SquaredExp{
 			{Scale: 1.6, Length: 1}, {Scale: 1, Length: 1.2}, {Scale: 0.8, Length: 0.9},
 		} {
-			pass := sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1}}
-			look := func(q *gauss.State) *sparseLook {
-				x, err := pass.at(q)
+			pass := sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1}}
+			look := func(q *gauss.State) *sparse.Look {
+				x, err := pass.At(q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -126,14 +128,14 @@ func TestSparseCarried(t *testing.T) {
 			}
 			q := gauss.Unit(g.Rank())
 			for range 30 {
-				q = &look(q).next
+				q = &look(q).Next
 			}
-			division := g.z.division
-			v := division.again(to)
-			u := v.factored(nil, g.z.x)
-			pass.z = u
-			as := look(q).promise
-			is := look(g.z.carry(u, q.Mean, q)).promise
+			division := g.z.Division
+			v := division.Again(kernelOf(to))
+			u := v.Factored(nil, g.z.X)
+			pass.Z = u
+			as := look(q).Promise
+			is := look(g.z.Carry(u, q.Mean, q)).Promise
 			most := as
 			if _, ok := lik.(GaussianNoise); ok && to.Length == k.Length {
 				most = 1e-9 * as
@@ -211,7 +213,7 @@ func TestSparseTruth(t *testing.T) {
 // on any number of workers.
 func TestSparseLearnResume(t *testing.T) {
 	t.Parallel()
-	n := shorter(2*firstStage+100, 300)
+	n := shorter(6100, 300)
 	x, y := longRows(n)
 	ctx := context.Background()
 	opt := &LearnOptions{Restarts: 1, Tol: 0.01}
@@ -275,7 +277,7 @@ func TestSparseLearnResume(t *testing.T) {
 func TestSparseLearnRows(t *testing.T) {
 	t.Parallel()
 	long(t)
-	n := sampleRows + 10_000
+	n := sparse.SampleRows + 10_000
 	x, y := longRows(n)
 	ctx := context.Background()
 	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{}, &SparseGPOptions{Rank: 15})
@@ -288,7 +290,7 @@ func TestSparseLearnRows(t *testing.T) {
 	if learned.Passes > 15 || post.Len() != n || learned.Cholesky != 0 {
 		t.Errorf("%v passes", learned.Passes)
 	}
-	exact, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{}, &SparseGPOptions{Inducing: post.z.x})
+	exact, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{}, &SparseGPOptions{Inducing: post.z.X})
 	exact = mustSparse(t, exact, err)
 	_, _, best, err := exact.Learn(ctx, nil, &LearnOptions{Tol: 0.01})
 	if err != nil {
@@ -300,26 +302,6 @@ func TestSparseLearnRows(t *testing.T) {
 	t.Logf("exact: objective %.3f in %d evaluations, %.2f passes", best.Objective, best.Evaluations, best.Passes)
 	if d := learned.Objective - best.Objective; d > 5e-5*float64(n) {
 		t.Errorf("objective %v, %v nats above the best", learned.Objective, d)
-	}
-}
-
-// Stages of a part of the rows are in the sample, which of wide rows has fewer than the first.
-func TestSparseLearnStages(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		rows, sample int
-		want         []int
-	}{
-		{1_000_000, sampleRows, []int{firstStage, sampleRows, 1_000_000}},
-		{100_000, sampleRows, []int{firstStage, 25_000, 100_000}},
-		{6010, sampleOf(8000), []int{1000, 6010}},
-		{200_000, sampleOf(2700), []int{2961, 200_000}},
-		{1500, sampleOf(8000), []int{1500}},
-		{500, 500, []int{500}},
-	} {
-		if got := sparseStages(c.rows, c.sample); !slices.Equal(got, c.want) {
-			t.Errorf("%d rows, of which %d are kept: stages %v, want %v", c.rows, c.sample, got, c.want)
-		}
 	}
 }
 
@@ -430,7 +412,7 @@ func TestSparseLearnErrors(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	x, y := longRows(sampleRows + 10)
+	x, y := longRows(sparse.SampleRows + 10)
 	left := 2 // times that the rows can be read
 	rows := func(yield func(Row, error) bool) {
 		if left--; left >= 0 {
@@ -463,36 +445,36 @@ func TestMoveGradient(t *testing.T) {
 		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{DF: 4, Scale: 0.5}} {
 			gp := toyGP(t, shorter(40, 15), k, lik, 4)
 			g := streamed(t, gp, gp.x.Slice(0, 5, 0, 2))
-			m := &inducingMove{kernel: k, unit: []float64{1, 1}, pass: sparsePass{rows: g.rows, lik: g.lik, workers: term.Crew{Workers: 1, Halt: nil}}}
-			m.slopes = &sparseSlopes{kernel: k, p: &m.pass, steps: []float64{1e-5, 1e-5}}
+			crew := term.Crew{Workers: 1}
+			m := sparse.NewMove(g.rows, viewOf(g.lik), fitFeatures, crew, sparse.Undivided(kernelOf(k)))
 			elbo := func(z *mat.Dense) float64 {
-				p := &sparsePass{rows: g.rows, lik: g.lik, workers: term.Crew{Workers: 1, Halt: nil}}
-				p.z = newFactored(nil, k, z)
-				a := sparseAscent{pass: p}
-				a.start(gauss.Unit(5))
+				p := &sparse.Pass{Rows: g.rows, Lik: viewOf(g.lik), Workers: crew}
+				p.Z = sparse.Undivided(kernelOf(k)).Factored(nil, z)
+				a := sparse.Ascent{Pass: p}
+				a.Start(gauss.Unit(5))
 				for range 200 {
-					if err := a.move(); err != nil {
+					if err := a.Move(); err != nil {
 						t.Fatal(err)
 					}
-					if a.gap() < 1e-10 || a.stuck() {
+					if a.Gap() < 1e-10 || a.Stuck() {
 						break
 					}
 				}
-				return a.look.elbo
+				return a.Look.ELBO
 			}
-			z := mat.DenseCopyOf(g.z.x)
-			x, err := m.at(z, gauss.Unit(5))
+			z := mat.DenseCopyOf(g.z.X)
+			x, err := m.At(z, gauss.Unit(5))
 			if err != nil || x == nil {
 				t.Fatalf("%s, %T: %v", name, lik, err)
 			}
-			for i := range x.grad {
+			for i := range x.Grad {
 				const h = 1e-4
 				up, down := mat.DenseCopyOf(z), mat.DenseCopyOf(z)
 				up.Set(i/2, i%2, z.At(i/2, i%2)+h)
 				down.Set(i/2, i%2, z.At(i/2, i%2)-h)
-				want := (elbo(up) - elbo(down)) / (2 * h)
-				if math.Abs(x.grad[i]-want) > 2e-2*(0.1+floats.Norm(x.grad, math.Inf(1))) {
-					t.Errorf("%s, %T: derivative in element %d is %v, by differences %v", name, lik, i, x.grad[i], want)
+				want := (elbo(up) - elbo(down)) / (2 * h) * m.Unit[i%2]
+				if math.Abs(x.Grad[i]-want) > 2e-2*(0.1+floats.Norm(x.Grad, math.Inf(1))) {
+					t.Errorf("%s, %T: derivative in element %d is %v, by differences %v", name, lik, i, x.Grad[i], want)
 				}
 			}
 		}
@@ -538,7 +520,7 @@ func TestMoveInducing(t *testing.T) {
 		}
 	}
 	if !testing.Short() { // more rows than a sample keeps
-		x, y := longRows(sampleRows + 100)
+		x, y := longRows(sparse.SampleRows + 100)
 		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{Length: 0.4}, BernoulliLogit{}, &SparseGPOptions{Rank: 6})
 		g = mustSparse(t, g, err)
 		moved, err := g.MoveInducing(ctx, 4)
@@ -633,7 +615,7 @@ func TestSparseGPNotKeptLOO(t *testing.T) {
 	z := gp.x.Slice(0, 10, 0, 2)
 	kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, BernoulliLogit{}, &SparseGPOptions{Inducing: z})
 	kept = mustSparse(t, kept, err)
-	g := &SparseGP{lik: kept.lik, opt: kept.opt, x: kept.x, terms: kept.terms, rows: rowSourceOf(kept.x, kept.terms)}
+	g := &SparseGP{lik: kept.lik, opt: kept.opt, x: kept.x, terms: kept.terms, rows: sparse.RowsOf(kept.x, kept.terms)}
 	if err := g.pass(nil, gp.kernel); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -15,9 +16,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -31,7 +31,7 @@ import (
 // results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
 // overflows, has latent mean 0 and the largest prior variance of a training point.
 type SparseGPPosterior struct {
-	z          *inducing
+	z          *sparse.Inducing
 	lik        Likelihood
 	mean       []float64
 	q          *gauss.State // V⁻¹ and its factor
@@ -42,16 +42,16 @@ type SparseGPPosterior struct {
 	classes []*SparseGPPosterior
 }
 
-func newSparseGPPosterior(z *inducing, lik Likelihood, mean []float64, q *gauss.State, maxPrior float64, rows int) *SparseGPPosterior {
+func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.State, maxPrior float64, rows int) *SparseGPPosterior {
 	return &SparseGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
-		workspaces: &sync.Pool{New: func() any { return new(predictWork) }}}
+		workspaces: &sync.Pool{New: func() any { return new(sparse.Work) }}}
 }
 
 // Len returns N, the number of training points.
 func (p *SparseGPPosterior) Len() int { return p.rows }
 
 // Cols returns the number of columns that new points must have.
-func (p *SparseGPPosterior) Cols() int { return p.z.x.RawMatrix().Cols }
+func (p *SparseGPPosterior) Cols() int { return p.z.X.RawMatrix().Cols }
 
 // At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the
 // latent value z(x), without noise, has mean and variance
@@ -71,8 +71,8 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 // It panics if the kernel is not a Sum or has no term i.
 func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	part := *p
-	part.z = p.z.term(i)
-	part.maxPrior = floats.Max(PriorVar(nil, part.z.kernel, p.z.x))
+	part.z = termOf(p.z, i)
+	part.maxPrior = floats.Max(PriorVar(nil, kernelIn(part.z.Kernel), p.z.X))
 	q := predictAt(&part, x)
 	return &q
 }
@@ -89,8 +89,8 @@ func (p *SparseGPPosterior) likelihood() Likelihood { return p.lik }
 // latent implements latents.
 func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
 	k := max(1, len(p.classes))
-	inBlocks(len(m)/k, func(lo, hi int) {
-		w := p.workspaces.Get().(*predictWork)
+	parallel.For(len(m)/k, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
+		w := p.workspaces.Get().(*sparse.Work)
 		defer p.workspaces.Put(w)
 		if p.classes != nil {
 			p.latentClasses(w, m[lo*k:hi*k], v[lo*k:hi*k], x, lo)
@@ -98,50 +98,23 @@ func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
 		}
 		m, v := m[lo:hi], v[lo:hi]
 		p.unexplained(w, v, x, lo)
-		p.explain(m, v, w.k.RawMatrix())
+		sparse.Explain(m, v, w.F.RawMatrix(), p.mean, p.q.L)
 		p.unknown(w, m, v)
 	})
 }
 
 // unexplained stores what the features of rows of x, which it makes in w, leave of their prior
 // variance in v.
-func (p *SparseGPPosterior) unexplained(w *predictWork, v []float64, x mat.Matrix, lo int) {
-	p.z.features(w, x, lo, len(v))
-	f := w.k.RawMatrix()
-	clear(v)
-	if p.z.rest != nil {
-		PriorVar(v, p.z.rest, w.x)
-	}
-	for j := p.z.wholes(); j < f.Rows; j++ {
-		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
-			v[i] -= e * e
-		}
-	}
-	for i := range v {
-		v[i] = math.Max(0, v[i])
-	}
-}
-
-// explain stores the means of the features f, a column to a row of x, in m, and adds their variances
-// to v. It overwrites f.
-func (p *SparseGPPosterior) explain(m, v []float64, f blas64.General) {
-	clear(m)
-	for j := range f.Rows {
-		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
-			m[i] += p.mean[j] * e
-		}
-	}
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.q.L, f.Rows), f)
-	for j := range f.Rows {
-		for i, e := range f.Data[j*f.Stride : j*f.Stride+f.Cols] {
-			v[i] += e * e
-		}
-	}
+func (p *SparseGPPosterior) unexplained(w *sparse.Work, v []float64, x mat.Matrix, lo int) {
+	to := p.z.Room(w, len(v)).RawMatrix()
+	copyRows(to.Data, to.Stride, x, lo, lo+len(v))
+	p.z.Features(w)
+	p.z.Left(w, v)
 }
 
 // unknown gives rows with a NaN or an infinity the moments of the prior.
-func (p *SparseGPPosterior) unknown(w *predictWork, m, v []float64) {
-	for i, known := range w.known {
+func (p *SparseGPPosterior) unknown(w *sparse.Work, m, v []float64) {
+	for i, known := range w.Known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
 			m[i], v[i] = 0, p.maxPrior
 		}
@@ -162,7 +135,7 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
-	m, cols := p.z.rank(), p.Cols()
+	m, cols := p.z.Rank(), p.Cols()
 	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows, workspaces: p.workspaces}
 	q := &gauss.State{}
 	q.CopyFrom(p.q)
@@ -180,11 +153,11 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 			return nil
 		}
 		rows := x.Slice(0, n, 0, cols).(*mat.Dense)
-		f := featuresAt(&h, p.z, rows)
+		f := p.z.At(&h, rows)
 		if err := h.Err(); err != nil {
 			return fmt.Errorf("canceled after %d rows: %w", terms.First, err)
 		}
-		lin, _, most, err := p.z.linear(rows, &terms, f)
+		lin, _, most, err := p.z.Linear(rows, &terms, f)
 		if err != nil {
 			return err
 		}
@@ -230,7 +203,7 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 }
 
 // Inducing returns a new M×D matrix of the inducing inputs, in the order of the factor.
-func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.inputs()) }
+func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.Inputs()) }
 
 // WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied.
 // It does not change p. To extend p to new regions, append rows to p.Inducing: predictions stay
@@ -258,55 +231,25 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 		return nil, err
 	}
 	var zs *mat.Dense
-	if p.z.open {
+	if p.z.Open {
 		var err error
 		if zs, err = inducingInputs("the matrix of inducing inputs", z, p.Cols()); err != nil {
 			return nil, err
 		}
 	}
-	u := p.z.again(p.z.kernel).factored(nil, zs)
+	u := p.z.Again(p.z.Kernel).Factored(nil, zs)
 	if u == nil {
 		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
 	}
-	q := p.z.carry(u, p.mean, p.q)
+	q := p.z.Carry(u, p.mean, p.q)
 	if q == nil {
 		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
 	}
 	most := p.maxPrior
 	if zs != nil {
-		most = math.Max(most, floats.Max(PriorVar(nil, u.kernel, zs)))
+		most = math.Max(most, floats.Max(PriorVar(nil, kernelIn(u.Kernel), zs)))
 	}
 	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
-}
-
-// carry returns q, with the given mean of the weights of from, as a state of the weights of u, or
-// nil if there is none: what rows tell of the latent values at the inducing inputs of from. u has
-// the kernel of from, as WithInducing says, or its inputs, so that the values have the same sites.
-func (from *inducing) carry(u *inducing, mean []float64, of *gauss.State) *gauss.State {
-	m, n := from.rank(), u.rank()
-	a := mat.NewDense(n, m, nil)
-	to := a.RawMatrix()
-	if mat.Equal(from.x, u.x) { // A = LᵀL₀⁻ᵀ
-		for i := range n {
-			for j := range i + 1 {
-				to.Data[j*m+i] = u.l[i*m+j]
-			}
-		}
-	} else { // A = L⁻¹K(Z, Z₀)L₀⁻ᵀ
-		var parts []inducingPart
-		from.parts(func(p inducingPart) { parts = append(parts, p) })
-		rows := func(x *mat.Dense, p inducingPart) *mat.Dense {
-			return x.Slice(p.lo, p.hi, 0, x.RawMatrix().Cols).(*mat.Dense)
-		}
-		u.parts(func(p inducingPart) {
-			o := parts[p.number]
-			dst := a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense)
-			CrossCov(dst, p.kernel, rows(u.x, p), rows(from.x, o))
-		})
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.l, n), to)
-	}
-	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.l, m), to)
-	return of.Carry(to, mean)
 }
 
 // updateRows is the number of rows of a block of Update.
@@ -337,16 +280,16 @@ type savedSparseGP struct {
 // is a line that names the kind of file, JSON, and a checksum. The errors are those of
 // GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
-	m := p.z.rank()
-	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.wholes(), MaxPrior: p.maxPrior,
-		Z: p.z.x.RawMatrix().Data, L: dense.PackLower(p.z.l, m), Mean: p.mean}
+	m := p.z.Rank()
+	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.Wholes(), MaxPrior: p.maxPrior,
+		Z: p.z.X.RawMatrix().Data, L: dense.PackLower(p.z.L, m), Mean: p.mean}
 	if p.classes != nil {
 		s.Precision = p.contrasts().Pack()
 	} else {
 		s.Precision, s.PrecisionLow = dense.PackLower(p.q.P, m), p.q.PackLow()
 	}
 	var err error
-	if s.Kernel, err = saveValue(p.z.kernel); err != nil {
+	if s.Kernel, err = saveValue(kernelIn(p.z.Kernel)); err != nil {
 		return err
 	}
 	if s.Likelihood, err = saveValue(p.lik); err != nil {
@@ -378,17 +321,17 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := undivided(kernel)
+	v := sparse.Undivided(kernelOf(kernel))
 	if s.Whole != 0 {
 		v = divided(kernel, s.Cols)
 	}
-	if n := v.wholes(); n != s.Whole || n > m || v.open != (n < m) {
+	if n := v.Wholes(); n != s.Whole || n > m || v.Open != (n < m) {
 		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, which have %d: %w", s.Whole, m, n, ErrShape)
 	}
-	z := &inducing{division: v, x: mat.NewDense(m, s.Cols, s.Z), l: dense.UnpackLower(s.L, m)}
+	z := &sparse.Inducing{Division: v, X: mat.NewDense(m, s.Cols, s.Z), L: dense.UnpackLower(s.L, m)}
 	for j := range m {
-		if !(z.l[j*m+j] > 0) {
-			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.l[j*m+j], ErrNotPosDef)
+		if !(z.L[j*m+j] > 0) {
+			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.L[j*m+j], ErrNotPosDef)
 		}
 	}
 	if !(s.MaxPrior >= 0) {
@@ -408,17 +351,9 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
 }
 
-// digest shows d the inducing values.
-func (u *inducing) digest(d *save.Digest) {
-	digestValue(d, u.kernel)
-	for j := range u.rank() {
-		d.Floats(u.x.RawRowView(j))
-	}
-}
-
-// bytes returns u and lik as the file of a posterior of nothing.
-func (u *inducing) bytes(lik Likelihood, maxPrior float64) ([]byte, error) {
-	m := u.rank()
+// savedPrior returns u and lik as the file of a posterior of nothing.
+func savedPrior(u *sparse.Inducing, lik Likelihood, maxPrior float64) ([]byte, error) {
+	m := u.Rank()
 	var b bytes.Buffer
 	err := newSparseGPPosterior(u, lik, make([]float64, m), gauss.Unit(m), maxPrior, 1).Save(&b)
 	return b.Bytes(), err

@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
 )
@@ -71,12 +73,12 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *Spars
 		return nil, err
 	}
 	v := divided(k, cols) // a kernel of few features is represented exactly
-	if v.open || v.wholes() == 0 {
-		v = undivided(k)
+	if v.Open || v.Wholes() == 0 {
+		v = sparse.Undivided(kernelOf(k))
 	}
-	u, err := v.at(nil, z, rank, worth{negligible: negligible})
+	u, err := v.AmongAll(z, rank)
 	if err != nil {
-		return nil, err
+		return nil, prefixed(err)
 	}
 	return &Rounds[Row, *SparseGPPosterior]{newSparseRounds(sparseFeatures{u}, lik)}, nil
 }
@@ -85,24 +87,32 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *Spars
 const sparseModel = "SparseGP"
 
 // sparseFeatures are those that inducing values make of rows.
-type sparseFeatures struct{ *inducing }
+type sparseFeatures struct{ *sparse.Inducing }
 
 var _ rowFeatures = sparseFeatures{}
 
 func (sparseFeatures) model() string { return sparseModel }
 
-func (z sparseFeatures) columns() int { return z.x.RawMatrix().Cols }
+func (z sparseFeatures) columns() int { return z.X.RawMatrix().Cols }
+
+func (z sparseFeatures) rank() int { return z.Rank() }
+
+func (z sparseFeatures) digest(d *save.Digest) { z.Digest(d) }
+
+func (z sparseFeatures) bytes(lik Likelihood, widest float64) ([]byte, error) {
+	return savedPrior(z.Inducing, lik, widest)
+}
 
 func (z sparseFeatures) features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (
 	lin *site.LinearModel, widest float64, err error) {
 	rows := mat.NewDense(x.Rows, z.columns(), x.Dense)
-	f := featuresAt(h, z.inducing, rows)
+	f := z.At(h, rows)
 	if err := h.Err(); err != nil {
 		return nil, 0, err
 	}
-	lin, _, widest, err = z.linear(rows, t, f)
+	lin, _, widest, err = z.Linear(rows, t, f)
 	if err != nil {
-		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, bare{err})
+		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, err)
 	}
 	return lin, widest, nil
 }
@@ -120,8 +130,8 @@ type sparseRounds struct{ linearRounds }
 
 // newSparseRounds returns the engine before the first round.
 func newSparseRounds(z sparseFeatures, lik Likelihood) *sparseRounds {
-	m := z.rank()
-	lin := &site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: unitPrior(m),
+	m := z.Rank()
+	lin := &site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: gauss.UnitPrior(m),
 		Names: make([]string, m)}
 	return &sparseRounds{linearRounds{lin: lin, rowAdder: rowAdder{cols: z.columns(), lik: lik,
 		form: asDense, z: z}}}
@@ -138,7 +148,7 @@ func (r *sparseRounds) posterior() (*SparseGPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSparseGPPosterior(r.z.(sparseFeatures).inducing, r.lik, slices.Clone(q.Mean), q,
+	return newSparseGPPosterior(r.z.(sparseFeatures).Inducing, r.lik, slices.Clone(q.Mean), q,
 		r.widest, r.Items), nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -77,21 +78,21 @@ func longRows(n int) (*mat.Dense, []float64) {
 // after a cancellation or not; what is proved of the gap holds, and is near it from the third pass.
 func TestSparseRowsBits(t *testing.T) {
 	t.Parallel()
-	n := longer(sampleRows+1000, 400)
+	n := longer(sparse.SampleRows+1000, 400)
 	x, y := longRows(n)
 	ctx := context.Background()
 	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{Scale: 1.5, Length: 0.7}, BernoulliLogit{}, &SparseGPOptions{Rank: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Len() != n || g.Rank() != 7 || (g.rows.all == nil) != !*runLong {
+	if g.Len() != n || g.Rank() != 7 || (g.rows.All == nil) != !*runLong {
 		t.Fatalf("%d rows, rank %d", g.Len(), g.Rank())
 	}
 	best, _, err := g.Fit(ctx, &Solver{Goal: 1e-7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := (&sparsePass{rows: g.rows, z: g.z, lik: g.lik, workers: term.Crew{Workers: 1, Halt: nil}}).at(best.q)
+	top, err := (&sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(g.lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(best.q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestSparseRowsBits(t *testing.T) {
 		if want == nil {
 			want = post
 			for k, it := range res.Trace {
-				excess := top.elbo - it.ELBO
+				excess := top.ELBO - it.ELBO
 				t.Logf("pass %v: excess %.3g, promised %.3g, bound %.3g", it.Passes, excess, it.Gap, it.GapBound)
 				if it.Scope != OverQ || it.GapBound < excess-1e-7 || k > 0 && it.GapBound > 2.5*excess+1e-6 {
 					t.Errorf("pass %v: excess %g, bound %g %v", it.Passes, excess, it.GapBound, it.Scope)
@@ -174,14 +175,14 @@ func TestSparseRowsGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		top, err := (&sparsePass{rows: all.rows, z: all.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}).at(want.q)
+		top, err := (&sparse.Pass{Rows: all.rows, Z: all.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(want.q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g := streamed(t, gp, z)
 		few := n / 4
 		r := *g.rows
-		r.all, r.x, r.y = Rows(gp.x, gp.terms.Y), gp.x.Slice(0, few, 0, 2).(*mat.Dense), gp.terms.Y[:few]
+		r.All, r.X, r.Y = checkedRows(Rows(gp.x, gp.terms.Y), 2, lik), gp.x.Slice(0, few, 0, 2).(*mat.Dense), gp.terms.Y[:few]
 		g.rows = &r
 		st, err := newSparseStepper(ctx, nil, g.z, g.rows, lik, nil)
 		if err != nil {
@@ -190,7 +191,7 @@ func TestSparseRowsGlance(t *testing.T) {
 		if _, err := st.Step(ctx, nil, nil, math.Inf(1)); err != nil {
 			t.Fatal(err)
 		}
-		if st.ascent.try == st.ascent.at || math.IsInf(st.ascent.gain, 0) {
+		if st.ascent.Try == st.ascent.At || math.IsInf(st.ascent.Gap(), 0) {
 			t.Fatalf("%T: no step of the mean", lik)
 		}
 		file, err := st.MarshalBinary()
@@ -204,7 +205,7 @@ func TestSparseRowsGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		start, next, gain := st.ascent.at, st.ascent.try, st.ascent.gain
+		start, next, gain := st.ascent.At, st.ascent.Try, st.ascent.Gap()
 		e, err := st.Evaluate(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -216,17 +217,17 @@ func TestSparseRowsGlance(t *testing.T) {
 			if st.current() != start {
 				t.Errorf("a step that leads down is not undone: ELBO %v", e.ELBO)
 			}
-		} else if left := top.elbo - e.ELBO; st.current() != next || !(left < 0.5*gain) {
+		} else if left := top.ELBO - e.ELBO; st.current() != next || !(left < 0.5*gain) {
 			t.Errorf("%T: a step that promised %v leaves %v", lik, gain, left)
-		} else if _, exact := lik.(GaussianNoise); exact && !(left < 1e-8*math.Abs(top.elbo)) {
+		} else if _, exact := lik.(GaussianNoise); exact && !(left < 1e-8*math.Abs(top.ELBO)) {
 			t.Errorf("a step under Gaussian noise leaves %v", left)
 		}
 		_, res, err := g.Fit(ctx, &Solver{Goal: 1e-6})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := math.Abs(top.elbo - res.ELBO); !(d < 1e-4+1e-9*math.Abs(top.elbo)) {
-			t.Errorf("%T: ELBO %v, of other starts %v", lik, res.ELBO, top.elbo)
+		if d := math.Abs(top.ELBO - res.ELBO); !(d < 1e-4+1e-9*math.Abs(top.ELBO)) {
+			t.Errorf("%T: ELBO %v, of other starts %v", lik, res.ELBO, top.ELBO)
 		}
 	}
 }
@@ -242,7 +243,7 @@ func TestSparseRowsProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}
+		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}
 		const nearBest = 1e-3 // nats below the best, where a run is after its third pass
 		near, worst := 0, 0.0
 		trials := longer(3400, 20)
@@ -263,12 +264,12 @@ func TestSparseRowsProof(t *testing.T) {
 			if !q.Factor() {
 				continue
 			}
-			x, err := p.at(q)
+			x, err := p.At(q)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if lik == (StudentT{DF: 4}) {
-				if x.bound != 0 {
+				if x.Bound != 0 {
 					t.Fatalf("%T has a proof", lik)
 				}
 				if trial == 20 {
@@ -276,13 +277,13 @@ func TestSparseRowsProof(t *testing.T) {
 				}
 				continue
 			}
-			excess := res.ELBO - x.elbo
-			if !(x.bound >= excess-1e-7) {
-				t.Errorf("%T, trial %d: %v nats proved, %v below the best", lik, trial, x.bound, excess)
+			excess := res.ELBO - x.ELBO
+			if !(x.Bound >= excess-1e-7) {
+				t.Errorf("%T, trial %d: %v nats proved, %v below the best", lik, trial, x.Bound, excess)
 			}
 			if factsOf(lik).selfBounded && excess < nearBest {
 				near++
-				worst = max(worst, x.bound/(excess+1e-6))
+				worst = max(worst, x.Bound/(excess+1e-6))
 			}
 		}
 		t.Logf("%T: %d states within %v nats of the best, proved at most %.3g times what they are below it", lik, near, nearBest, worst)
@@ -313,7 +314,7 @@ func TestSparseRowsProofFar(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &sparsePass{rows: g.rows, z: g.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}
+		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}
 		proved, unproved := 0, 0
 		for range shorter(2000, 300) {
 			q := &gauss.State{}
@@ -326,17 +327,17 @@ func TestSparseRowsProofFar(t *testing.T) {
 			if !q.Factor() {
 				continue
 			}
-			x, err := p.at(q)
+			x, err := p.At(q)
 			if err != nil {
 				continue // no expectation
 			}
-			if math.IsInf(x.bound, 1) {
+			if math.IsInf(x.Bound, 1) {
 				unproved++
 			} else {
 				proved++
 			}
-			if excess := res.ELBO - x.elbo; !(x.bound >= excess*(1-1e-9)-1e-7) {
-				t.Fatalf("%T: %v nats proved, %v below the best", lik, x.bound, excess)
+			if excess := res.ELBO - x.ELBO; !(x.Bound >= excess*(1-1e-9)-1e-7) {
+				t.Fatalf("%T: %v nats proved, %v below the best", lik, x.Bound, excess)
 			}
 		}
 		if lik != (BernoulliLogit{}) && (proved < 50 || unproved < 50) {
@@ -370,11 +371,11 @@ func TestSparseUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look, err := (&sparsePass{rows: rowSourceOf(x, &term.Terms{Lik: viewOf(BernoulliLogit{}), Y: y}), z: post.z, lik: BernoulliLogit{}, workers: term.Crew{Workers: 1, Halt: nil}}).at(post.q)
+	look, err := (&sparse.Pass{Rows: sparse.RowsOf(x, &term.Terms{Lik: viewOf(BernoulliLogit{}), Y: y}), Z: post.z, Lik: viewOf(BernoulliLogit{}), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(post.q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := all.ELBO - look.elbo; d > 0.2 || post.Len() != n || half.Len() != n/2 {
+	if d := all.ELBO - look.ELBO; d > 0.2 || post.Len() != n || half.Len() != n/2 {
 		t.Errorf("%v nats below a fit of all %d rows", d, post.Len())
 	}
 	var file bytes.Buffer
@@ -452,7 +453,7 @@ func TestSparseWithInducing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := apart(moved, half); d > 1e-5 || moved.Len() != half.Len() {
-				t.Errorf("%T: %d inducing inputs move predictions by %g", lik, moved.z.rank(), d)
+				t.Errorf("%T: %d inducing inputs move predictions by %g", lik, moved.z.Rank(), d)
 			}
 		}
 		wide := fit(rows(near), z)
@@ -479,14 +480,14 @@ func TestSparseWithInducing(t *testing.T) {
 				}
 				continue
 			}
-			r := rowSourceOf(x, &term.Terms{Lik: viewOf(lik), Y: y})
+			r := sparse.RowsOf(x, &term.Terms{Lik: viewOf(lik), Y: y})
 			var elbo [2]float64
 			for i, p := range [2]*SparseGPPosterior{post, all} {
-				look, err := (&sparsePass{rows: r, z: p.z, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}).at(p.q)
+				look, err := (&sparse.Pass{Rows: r, Z: p.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(p.q)
 				if err != nil {
 					t.Fatal(err)
 				}
-				elbo[i] = look.elbo
+				elbo[i] = look.ELBO
 			}
 			if d := elbo[1] - elbo[0]; d > 2 {
 				t.Errorf("%T, %s: %g nats below a fit of all rows", lik, c.name, d)
@@ -528,7 +529,7 @@ func TestSparseWithInducing(t *testing.T) {
 // Whatever is wrong with rows and options is said, and what to do.
 func TestSparseRowsErrors(t *testing.T) {
 	t.Parallel()
-	x, y := longRows(shorter(sampleRows+10, 20))
+	x, y := longRows(shorter(sparse.SampleRows+10, 20))
 	once := func(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
 		read := false
 		return func(yield func(Row, error) bool) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -258,8 +259,8 @@ func TestSparseGPPrior(t *testing.T) {
 			t.Errorf("row %d: P = %v", i, p)
 		}
 	}
-	if post.Len() != 50 || post.Cols() != 2 || post.z.rank() != 10 {
-		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(), post.z.rank())
+	if post.Len() != 50 || post.Cols() != 2 || post.z.Rank() != 10 {
+		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(), post.z.Rank())
 	}
 	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
@@ -400,7 +401,7 @@ func TestSiteCurvature(t *testing.T) {
 		{Poisson{}, 0, 1e4, 0, 1}, {Poisson{}, 7, 1e12, 5, 9}, {Gamma{Shape: 3}, 1e-3, 1e4, 2, 3.1}, {Laplace{}, 0, 1e6, 0.1, 10},
 		{StudentT{}, 1e6, 1, 0, 1.3}, {Poisson{}, 3, 0, 0, 0},
 	} {
-		if g := siteCurvature(c.l, c.y, c.v); !(g >= c.least*(1-1e-9) && g <= c.most*(1+1e-9)) {
+		if g := sparse.Curvature(viewOf(c.l), c.y, c.v); !(g >= c.least*(1-1e-9) && g <= c.most*(1+1e-9)) {
 			t.Errorf("%#v at %v, prior %v: %v, want %v to %v", c.l, c.y, c.v, g, c.least, c.most)
 		}
 	}

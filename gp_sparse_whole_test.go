@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -111,8 +112,8 @@ func TestSparseRawBeside(t *testing.T) {
 	rows = mustSparse(t, rows, err)
 	_, best := fitSparse(t, want, &Solver{Goal: 1e-6})
 	for i, g := range []*SparseGP{wide, rows} {
-		if g.z.wholes() != 4 {
-			t.Fatalf("model %d sees %d weights whole", i, g.z.wholes())
+		if g.z.Wholes() != 4 {
+			t.Fatalf("model %d sees %d weights whole", i, g.z.Wholes())
 		}
 		_, res := fitSparse(t, g, nil)
 		if short := best.ELBO - res.ELBO; math.Abs(short) > res.GapBound+1e-5 {
@@ -160,8 +161,8 @@ func TestSparseJitterBound(t *testing.T) {
 		plain := streamed(t, gp, z)
 		_, want := fitSparse(t, plain, nil)
 		g := streamed(t, gp, z)
-		v := undivided(gp.kernel)
-		if err := g.settle(nil, v.factored(nil, mat.DenseCopyOf(z))); err != nil {
+		v := sparse.Undivided(kernelOf(gp.kernel))
+		if err := g.settle(nil, v.Factored(nil, mat.DenseCopyOf(z))); err != nil {
 			t.Fatal(err)
 		}
 		_, res, err := g.Fit(ctx, nil)
@@ -198,7 +199,8 @@ func TestDividedGradient(t *testing.T) {
 				t.Fatal(err)
 			}
 			z := mat.DenseCopyOf(gp.x.Slice(0, 5, 0, 2))
-			m := &sparseLearning{rows: l.rows, space: l.space, whole: divided(k, 2), fixed: z, stages: []int{l.rows.n}, rate: naturalRate}
+			m := sparse.NewLearning(l.rows, l.sees(), divided(k, 2), 0, fitFeatures)
+			m.Fixed, m.Stages = z, []int{l.rows.N}
 			m.Use(term.Crew{Workers: 1, Halt: nil})
 			theta := make([]float64, len(l.space.free))
 			for i, at := range l.space.free {
@@ -229,29 +231,28 @@ func TestDividedGradient(t *testing.T) {
 				t.Errorf("%v: the average information is not positive semidefinite", k)
 			}
 			v := divided(k, 2)
-			if !v.open {
+			if !v.Open {
 				continue
 			}
-			move := &inducingMove{kernel: k, whole: v, unit: []float64{1, 1}, pass: sparsePass{rows: g.rows, lik: lik, workers: term.Crew{Workers: 1, Halt: nil}}}
-			move.slopes = &sparseSlopes{kernel: k, p: &move.pass, steps: []float64{1e-5, 1e-5}}
-			q := gauss.Unit(v.wholes() + 5)
-			p, err := move.at(z, q)
+			move := sparse.NewMove(g.rows, viewOf(lik), fitFeatures, term.Crew{Workers: 1}, v)
+			q := gauss.Unit(v.Wholes() + 5)
+			p, err := move.At(z, q)
 			if err != nil || p == nil {
 				t.Fatalf("%v: %v", k, err)
 			}
-			for i := range p.grad {
+			for i := range p.Grad {
 				const h = 1e-3
 				elbo := func(h float64) float64 {
 					to := mat.DenseCopyOf(z)
 					to.Set(i/2, i%2, z.At(i/2, i%2)+h)
-					x, err := move.at(to, p.q)
+					x, err := move.At(to, gauss.Unit(v.Wholes()+5))
 					if err != nil || x == nil {
 						t.Fatalf("%v: %v", k, err)
 					}
-					return x.elbo
+					return x.ELBO
 				}
-				if want := (elbo(h) - elbo(-h)) / (2 * h); math.Abs(p.grad[i]-want) > 2e-2*(0.1+floats.Norm(p.grad, math.Inf(1))) {
-					t.Errorf("%v, %T: derivative in element %d is %v, by differences %v", k, lik, i, p.grad[i], want)
+				if want := (elbo(h) - elbo(-h)) / (2 * h) * move.Unit[i%2]; math.Abs(p.Grad[i]-want) > 2e-2*(0.1+floats.Norm(p.Grad, math.Inf(1))) {
+					t.Errorf("%v, %T: derivative in element %d is %v, by differences %v", k, lik, i, p.Grad[i], want)
 				}
 			}
 		}
@@ -271,8 +272,8 @@ func TestDividedPosterior(t *testing.T) {
 		gp := toyGP(t, 30, k, BernoulliLogit{}, 6)
 		want, dense := mustFit(t, gp, &Solver{Goal: 1e-9})
 		fit := func(gp *GP) *SparseGPPosterior {
-			g := &SparseGP{lik: likOf(gp.terms)}
-			if err := g.keep(nil, divided(k, 2), gp.x, gp.terms, gp.x); err != nil {
+			g := &SparseGP{lik: likOf(gp.terms), x: gp.x, terms: gp.terms}
+			if err := g.keepAmong(nil, divided(k, 2), gp.x, gp.Len()); err != nil {
 				t.Fatal(err)
 			}
 			p, res := fitSparse(t, g, &Solver{Goal: 1e-9})
@@ -347,7 +348,7 @@ func TestSparseLearnRaw(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gp, err := NewGP(x, y, learned.z.kernel, BernoulliLogit{}, nil)
+		gp, err := NewGP(x, y, kernelIn(learned.z.Kernel), BernoulliLogit{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -334,24 +334,6 @@ func crossCovUntil(h *parallel.Halt, dst *mat.Dense, k Kernel, x, y *mat.Dense) 
 	return dst
 }
 
-// covByDifferences stores the covariances of the rows at of x with those at others in dst, row
-// after row: a tile, whose squared distances are sums over the columns, exact where rows are close.
-func covByDifferences(k Kernel, dst []float64, x blas64.General, at, others []int) {
-	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", at[i]) })
-	t := kernelTiles.Get().(*kernelTile)
-	gather := func(index []int) blas64.General {
-		rows := dense.General(t.get(len(index)*x.Cols), len(index), x.Cols)
-		for a, i := range index {
-			copy(kernelRow(rows, a), kernelRow(x, i))
-		}
-		return rows
-	}
-	t.x, t.y, t.centre, t.r2 = gather(at), gather(others), nil, blas64.General{}
-	kernelFill(k, dst, t)
-	t.x, t.y = blas64.General{}, blas64.General{}
-	t.free()
-}
-
 // PriorVar stores the prior variances of the latent function, k(x_i, x_i) without noise, in dst
 // and returns it; nil allocates. It panics if the length of dst is not the number of rows, or if
 // k.Cov panics.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -149,9 +150,9 @@ func TestGramBits(t *testing.T) {
 	}
 }
 
-// TestCovByDifferences: covariances by differences are those of Cov to rounding, and depend neither
+// TestFillByDifferences: covariances by differences are those of Cov to rounding, and depend neither
 // on the other columns nor on the other rows of their tile.
-func TestCovByDifferences(t *testing.T) {
+func TestFillByDifferences(t *testing.T) {
 	const n, d = 70, 34
 	x := kernelPoints(20, n, d, 0.8)
 	copy(x.RawRowView(67), x.RawRowView(3))
@@ -163,8 +164,19 @@ func TestCovByDifferences(t *testing.T) {
 		others = append(others, i)
 	}
 	for _, c := range kernelCases(d) {
-		whole := mat.NewDense(len(at), n, nil)
-		covByDifferences(c.k, whole.RawMatrix().Data, x.RawMatrix(), at, others)
+		cov := func(at, others []int) *mat.Dense {
+			a, b := mat.NewDense(len(at), d, nil), mat.NewDense(len(others), d, nil)
+			for r, i := range at {
+				a.SetRow(r, x.RawRowView(i))
+			}
+			for r, i := range others {
+				b.SetRow(r, x.RawRowView(i))
+			}
+			dst := mat.NewDense(len(at), len(others), nil)
+			kernelOf(c.k).Fill(dst.RawMatrix().Data, &sparse.Tile{X: a.RawMatrix(), Y: b.RawMatrix()})
+			return dst
+		}
+		whole := cov(at, others)
 		for a, i := range at {
 			for _, j := range others {
 				if got, want := whole.At(a, j), c.k.Cov(x.RawRowView(i), x.RawRowView(j)); !kernelClose(got, want, 1e-13, 0) {
@@ -173,8 +185,7 @@ func TestCovByDifferences(t *testing.T) {
 			}
 		}
 		for _, part := range [][4]int{{0, 1, 0, 1}, {3, 4, 0, n}, {0, len(at), 67, 68}, {5, 29, 11, 64}} {
-			got := mat.NewDense(part[1]-part[0], part[3]-part[2], nil)
-			covByDifferences(c.k, got.RawMatrix().Data, x.RawMatrix(), at[part[0]:part[1]], others[part[2]:part[3]])
+			got := cov(at[part[0]:part[1]], others[part[2]:part[3]])
 			if !mat.Equal(got, whole.Slice(part[0], part[1], part[2], part[3])) {
 				t.Errorf("%s: rows and columns %v alone give another result", c.name, part)
 			}

@@ -487,9 +487,9 @@ func (s *learnSpace) params(theta []float64) []Param {
 	return all
 }
 
-// chain turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those
+// chainParams turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those
 // in θ.
-func (s *learnSpace) chain(dst []float64, k Kernel) {
+func chainParams(dst []float64, k Kernel) {
 	for i, p := range k.Params() {
 		dst[i] *= p.slope()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -27,10 +28,10 @@ type siteView struct {
 	facts Facts
 }
 
-var _ term.Noisy = (*siteView)(nil)
+var _ sparse.Likelihood = (*siteView)(nil)
 
 // viewOf returns what the sites see of l.
-func viewOf(l Likelihood) term.Likelihood {
+func viewOf(l Likelihood) *siteView {
 	v := &siteView{lik: l, many: manyOf(l), facts: factsOf(l)}
 	if r, ok := l.(rated); ok {
 		v.rates = r.rate
@@ -62,6 +63,12 @@ func (l *siteView) Noise() float64 {
 	}
 	return 0
 }
+
+// SelfBounded implements sparse.Likelihood.
+func (l *siteView) SelfBounded() bool { return l.facts.selfBounded }
+
+// Rule implements sparse.Likelihood.
+func (l *siteView) Rule(t *term.Terms) { ruled(t) }
 
 func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
 

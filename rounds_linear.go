@@ -216,36 +216,14 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 		terms.Weight = weight
 	}
 	fit.AddPriorMean()
-	st, err := newLinearStepper(h.Context(), &fit, nil, nil,
-		linearOptions{covariance: FullCovariance})
+	q, err := fitWeights(h, &fit, &Solver{Goal: goal, MaxPasses: startPasses, Workers: workers})
 	if halted := h.Err(); halted != nil {
 		return nil, halted
 	}
-	if err != nil {
+	if err != nil || q == nil {
 		return nil, nil // the prior will do
 	}
-	s := Solver{Goal: goal, MaxPasses: startPasses, Workers: workers}
-	res, err := s.Resume(h.Context(), &Result{Stepper: st})
-	if halted := h.Err(); halted != nil {
-		return nil, halted
-	}
-	if err != nil || math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) {
-		return nil, nil
-	}
-	mean, cov, err := weightsAt(&fit, res.Stepper)
-	if err != nil {
-		return nil, nil
-	}
-	full, err := cov.State(h)
-	if halted := h.Err(); halted != nil {
-		return nil, halted
-	}
-	if err != nil {
-		return nil, nil
-	}
-	q := &gauss.State{}
-	q.CopyFrom(full)
-	floats.AddTo(q.Mean, mean, r.lin.Prior.Mean)
+	floats.Add(q.Mean, r.lin.Prior.Mean)
 	if q.Double { // of which the first half is near enough
 		if q.Double = false; !q.Factor() {
 			return nil, nil

@@ -557,6 +557,34 @@ func haltOf(st State) *parallel.Halt {
 	return nil
 }
 
+// fitWeights returns the state over weights that a fit of l by s ends with, nil where it has none,
+// and the error of the fit.
+func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.State, error) {
+	st, err := newLinearStepper(h.Context(), l, nil, nil, linearOptions{covariance: FullCovariance})
+	if err != nil {
+		return nil, err
+	}
+	res, fault := s.Resume(h.Context(), &Result{Stepper: st})
+	if halted := h.Err(); halted != nil {
+		return nil, halted
+	}
+	if math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) {
+		return nil, fault
+	}
+	mean, cov, err := weightsAt(l, res.Stepper)
+	if err != nil {
+		return nil, err
+	}
+	full, err := cov.State(h)
+	if err != nil {
+		return nil, err
+	}
+	q := &gauss.State{}
+	q.CopyFrom(full)
+	copy(q.Mean, mean)
+	return q, fault
+}
+
 // weightsAt returns the mean of w − μ0 and the covariance at st, a state of l; both are new.
 func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, err error) {
 	switch t := st.(type) {

@@ -95,16 +95,16 @@ func sparseReference(p *trustProblem, jiggle func(float64) float64) (*refProblem
 	n, d := p.dims()
 	var rest Kernel = p.kernel
 	var features [][]double // of each, of all rows
-	if len(g.z.whole) > 0 {
+	if len(g.z.Whole) > 0 {
 		v := divided(p.kernel, d)
-		rest = v.rest
-		for _, t := range v.whole {
-			many, _ := t.basis.Dims()
+		rest = kernelIn(v.Rest)
+		for _, t := range v.Whole {
+			many, _ := t.Basis.Dims()
 			for j := range many {
-				b, f := t.basis.RawRowView(j), make([]double, n)
-				norm := asDouble(t.kernel.Cov(b, b)).sqrt()
+				b, f := t.Basis.RawRowView(j), make([]double, n)
+				norm := asDouble(t.Kernel.Cov(b, b)).sqrt()
 				for i := range n {
-					f[i] = asDouble(jiggle(t.kernel.Cov(p.x.RawRowView(i), b))).over(norm)
+					f[i] = asDouble(jiggle(t.Kernel.Cov(p.x.RawRowView(i), b))).over(norm)
 				}
 				features = append(features, f)
 			}

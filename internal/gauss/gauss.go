@@ -516,6 +516,15 @@ type Prior struct {
 	Full *State    // Λ0 where it is not
 }
 
+// UnitPrior returns N(0, I) of d weights.
+func UnitPrior(d int) Prior {
+	p := Prior{Mean: make([]float64, d), Prec: make([]float64, d)}
+	for j := range p.Prec {
+		p.Prec[j] = 1
+	}
+	return p
+}
+
 // State returns the prior as a dense Gaussian about μ0, new.
 func (p *Prior) State() (*State, error) { return p.StateUntil(nil) }
 

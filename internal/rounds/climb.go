@@ -288,9 +288,9 @@ func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, erro
 		if x.Bound = math.Inf(1); l.certain && l.clip == nil {
 			own := make([]float64, d)
 			c.Prior.Solve(own, grad)
-			b := gapBound{own: floats.Dot(grad, own), logDet: n.LogDet - q.LogDet, a: a, d: d,
-				bounded: c.Bounded, lambda: math.Sqrt(max(0, square)), widest: l.widest}
-			x.Bound = goals.Bound(b.least(c.Halt))
+			b := gauss.Gap{Own: floats.Dot(grad, own), LogDet: n.LogDet - q.LogDet, A: a, D: d,
+				Bounded: c.Bounded, Lambda: math.Sqrt(max(0, square)), Widest: l.widest}
+			x.Bound = goals.Bound(b.Bound(c.Halt))
 		}
 	}
 	return x, c.Halt.Err()

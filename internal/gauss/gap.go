@@ -1,4 +1,4 @@
-package rounds
+package gauss
 
 import (
 	"math"
@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// gapBound bounds the gap of q = N(m, P⁻¹) under log-concave log-likelihoods by what a look says.
+// Gap bounds the gap of a state q = N(m, P⁻¹) of weights with the prior N(μ0, Λ0⁻¹), under
+// log-concave log-likelihoods, by the natural step from there, which leads to the precision P₊.
 // With P = RRᵀ, M = R⁻¹P₊R⁻ᵀ and δ = Λ0(m − μ0) − Xᵀ∂₁ it is the less of
 //
 //	G0 = ½δᵀΛ0⁻¹δ + tr(M − I) − log|M|,
@@ -18,58 +19,58 @@ import (
 // μ the eigenvalues of M. The first is small only where the mean is nearly stationary in the metric
 // of the prior. The second is that of Newton's method on self-concordant functions, and needs
 // |ℓ‴| ≤ |ℓ″|. Where D ≥ 1 its last term is Σ max(g((1 − t)μ), g(μ/(1 − t))), g(x) = x − 1 − log x.
-type gapBound struct {
-	own     float64   // δᵀΛ0⁻¹δ
-	logDet  float64   // log|M|
-	a       []float64 // M − I, D×D
-	d       int
-	bounded bool
-	lambda  float64
-	widest  float64 // max xᵀVx
+type Gap struct {
+	Own     float64   // δᵀΛ0⁻¹δ
+	LogDet  float64   // log|M|
+	A       []float64 // M − I, D×D
+	D       int
+	Bounded bool // |ℓ‴| ≤ |ℓ″|
+	Lambda  float64
+	Widest  float64 // max xᵀVx
 }
 
 // mostEigen is the largest ‖M − I‖_F at which the eigenvalues of M are bounded by it, and not
 // computed.
 const mostEigen = 0.1
 
-// least returns the bound.
-func (b *gapBound) least(h *parallel.Halt) float64 {
+// Bound returns the bound.
+func (b *Gap) Bound(h *parallel.Halt) float64 {
 	trace := 0.0
-	for j := range b.d {
-		trace += b.a[j*b.d+j]
+	for j := range b.D {
+		trace += b.A[j*b.D+j]
 	}
-	bound := 0.5*b.own + math.Max(0, trace-b.logDet)
-	if !b.bounded {
+	bound := 0.5*b.Own + math.Max(0, trace-b.LogDet)
+	if !b.Bounded {
 		return bound
 	}
-	norm := floats.Norm(b.a, 2)
+	norm := floats.Norm(b.A, 2)
 	low, high := 1-norm, 1+norm
 	var mu []float64
 	if norm > mostEigen {
-		mu = make([]float64, b.d)
-		if !dense.Eigenvalues(h, mu, append([]float64(nil), b.a...), b.d) {
+		mu = make([]float64, b.D)
+		if !dense.Eigenvalues(h, mu, append([]float64(nil), b.A...), b.D) {
 			return bound
 		}
 		for j := range mu {
 			mu[j]++
 		}
-		low, high = mu[0], mu[b.d-1]
+		low, high = mu[0], mu[b.D-1]
 	}
 	if !(low > 0) {
 		return bound
 	}
-	rho := math.Sqrt(b.widest / low)
-	t := b.lambda * rho
+	rho := math.Sqrt(b.Widest / low)
+	t := b.Lambda * rho
 	if !(t < 1) {
 		return bound
 	}
-	mean := 0.5 * b.lambda * b.lambda
+	mean := 0.5 * b.Lambda * b.Lambda
 	if t > 1e-4 {
 		mean = ((1-t)*math.Log1p(-t) + t) / (rho * rho)
 	} else {
 		mean *= 1 + t // (1 − t)log(1 − t) + t = t²/2 + t³/6 + …
 	}
-	dist := norm + b.lambda*math.Sqrt(b.widest*high)/(1-t)
+	dist := norm + b.Lambda*math.Sqrt(b.Widest*high)/(1-t)
 	cov := 0.5 * dist * dist / (1 - dist)
 	if !(dist < 1) {
 		if cov = 0; mu == nil {

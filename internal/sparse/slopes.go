@@ -1,4 +1,4 @@
-package pgsvi
+package sparse
 
 import (
 	"math"
@@ -8,12 +8,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
-// sparseSlopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, held being
+// slopes are the derivatives of the ELBO of a pass at N(m, V) in hyper-parameters, held being
 // q of the latent values at Z, N(Lm, LVLᵀ): with K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm and G =
 // −F diag(∂₂)Fᵀ,
 //
@@ -26,11 +25,10 @@ import (
 // At the best q they are those of any other that is held. Near it rows that are many determine q of
 // latent values, whatever the scale is, and not that of weights: a few nats below the best the
 // former are near those at the best, and the latter are not. Where info is set they come with the
-// average information ½UᵀWU that GP.Learner tells of, with the sparse covariance in the place of K.
-type sparseSlopes struct {
-	space  *learnSpace
+// average information ½UᵀWU that learn.Latent tells of, with the sparse covariance in the place of K.
+type slopes struct {
+	space  *Space
 	kernel Kernel // with its derivatives
-	free   []int  // coordinates that are learned
 	lik    [][2]Likelihood
 	info   bool
 
@@ -38,14 +36,14 @@ type sparseSlopes struct {
 	// instead.
 	steps []float64
 
-	p     *sparsePass
-	terms division // of kernel
+	p     *Pass
+	terms Division // of kernel
 	q     *gauss.State
 	v     []float64 // V − I, and V of what is seen whole
 	b     []float64
 	beta  []float64
 	chain []float64 // of each parameter of the kernel: ∂/∂θ for one as Kernel.Grad has them
-	lanes [sparseLanes]slopeLane
+	lanes [lanes]slopeLane
 }
 
 // slopeLane are the sums of a lane.
@@ -59,45 +57,46 @@ type slopeLane struct {
 	uu, gg, t []float64 // Σγuuᵀ, Gγu, and (∂K(Z, X))∂₁
 	z         []float64 // M×D, of ΣA∘∂K in the inducing inputs
 	self      []float64
+	own, part []float64 // of a tile
 	up, down  term.State
 	terms     term.Terms
 }
 
-// newSparseSlopes returns those of p at q and θ, of the kernel with derivatives.
-func newSparseSlopes(p *sparsePass, space *learnSpace, k Kernel, theta []float64, info bool) (*sparseSlopes, error) {
-	s := &sparseSlopes{space: space, kernel: k, free: space.free, info: info, p: p}
-	s.lik = make([][2]Likelihood, len(s.free))
-	for i, at := range s.free {
-		if !space.coords[at].Likelihood {
+// newSlopes returns those of p at q and θ, of the kernel with derivatives.
+func newSlopes(p *Pass, space *Space, k Kernel, theta []float64, info bool) (*slopes, error) {
+	s := &slopes{space: space, kernel: k, info: info, p: p}
+	s.lik = make([][2]Likelihood, len(space.Coords))
+	for i, c := range space.Coords {
+		if !c.Likelihood {
 			continue
 		}
 		for side, h := range [2]float64{learn.LikelihoodStep, -learn.LikelihoodStep} {
 			t := append([]float64(nil), theta...)
 			t[i] += h
-			_, _, lik, err := space.at(t)
+			_, _, lik, err := space.At(t)
 			if err != nil {
 				return nil, err
 			}
 			s.lik[i][side] = lik
 		}
 	}
-	s.chain = make([]float64, numParams(k))
+	s.chain = make([]float64, k.NumParams())
 	for i := range s.chain {
 		s.chain[i] = 1
 	}
-	space.chain(s.chain, k)
+	k.Chain(s.chain)
 	return s, nil
 }
 
 // at prepares for a pass at q.
-func (s *sparseSlopes) at(q *gauss.State) {
-	s.q, s.terms = q, s.p.z.again(s.kernel)
-	m, l := s.p.z.rank(), dense.LowerTriangle(s.p.z.l, s.p.z.rank())
-	q.Halt = s.p.workers.Halt
+func (s *slopes) at(q *gauss.State) {
+	s.q, s.terms = q, s.p.Z.Again(s.kernel)
+	m, l := s.p.Z.Rank(), dense.LowerTriangle(s.p.Z.L, s.p.Z.Rank())
+	q.Halt = s.p.Workers.Halt
 	q.Invert()
 	s.v = append(s.v[:0], q.Inv...)
 	dense.FillUpper(s.v, m)
-	for j := s.p.z.wholes(); j < m; j++ {
+	for j := s.p.Z.Wholes(); j < m; j++ {
 		s.v[j*m+j]--
 	}
 	s.b = append(s.b[:0], s.v...)
@@ -106,7 +105,7 @@ func (s *sparseSlopes) at(q *gauss.State) {
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, b)
 	s.beta = append(s.beta[:0], q.Mean...)
 	dense.Trsv(blas.Trans, l, dense.Vector(s.beta))
-	np, nf := len(s.chain), len(s.free)
+	np, nf := len(s.chain), len(s.lik)
 	for i := range s.lanes {
 		a := &s.lanes[i]
 		for _, v := range []struct {
@@ -121,8 +120,8 @@ func (s *sparseSlopes) at(q *gauss.State) {
 }
 
 // add adds the block of lane i, at which l is.
-func (s *sparseSlopes) add(i int, l *sparseLane) {
-	a, m, n := &s.lanes[i], s.p.z.rank(), l.rows
+func (s *slopes) add(i int, l *lane) {
+	a, m, n := &s.lanes[i], s.p.Z.Rank(), l.rows
 	q := &l.site
 	a.w = dense.Resize(a.w, m*n)
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.b, m, m), dense.General(l.k, m, n), 0, dense.General(a.w, m, n))
@@ -133,23 +132,22 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 		}
 	}
 	if d := len(s.steps); d > 0 {
-		s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) {
-			if lo >= s.p.z.wholes() {
-				kernelPullInputs(s.terms.rest, a.z[lo*d:(lo+t.x.Rows)*d], a.w[lo*n:][:t.len()], t, s.steps)
+		s.p.tiles(l, func(t *Tile, p part, lo int) {
+			if lo >= s.p.Z.Wholes() {
+				s.terms.Rest.PullInputs(a.z[lo*d:(lo+t.X.Rows)*d], a.w[lo*n:][:t.Len()], t, s.steps)
 			}
 		})
 		return
 	}
-	s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) { s.pull(p, a.grad, a.w[lo*n:][:t.len()], t) })
-	if s.terms.rest != nil {
-		x := l.block(s.p.rows.cols)
+	s.p.tiles(l, func(t *Tile, p part, lo int) { s.pull(p, a.grad, a.w[lo*n:][:t.Len()], t) })
+	if s.terms.Rest != nil {
+		x := l.block(s.p.Rows.Cols)
 		for r := range n {
-			row := kernelRow(x, r)
-			kernelGradSelf(s.terms.rest, a.self, row, row)
+			s.terms.Rest.GradSelf(a.self, row(x, r))
 			floats.AddScaled(a.grad, -0.5*q.Tg[r], a.self)
 		}
 	}
-	nf := len(s.free)
+	nf := len(s.lik)
 	a.u, a.gu = dense.Resize(a.u, n*nf), dense.Resize(a.gu, n*nf)
 	clear(a.u)
 	a.terms = l.terms
@@ -167,52 +165,52 @@ func (s *sparseSlopes) add(i int, l *sparseLane) {
 }
 
 // of returns the kernel of p, with derivatives.
-func (s *sparseSlopes) of(p inducingPart) Kernel {
-	if p.number < len(s.terms.whole) {
-		return s.terms.whole[p.number].kernel
+func (s *slopes) of(p part) Kernel {
+	if p.number < len(s.terms.Whole) {
+		return s.terms.Whole[p.number].Kernel
 	}
-	return s.terms.rest
+	return s.terms.Rest
 }
 
-// pull is kernelPull of the kernel of p.
-func (s *sparseSlopes) pull(p inducingPart, dst, w []float64, t *kernelTile) {
+// pull adds Σ w∘∂k over the pairs of t, of the kernel of p, to dst.
+func (s *slopes) pull(p part, dst, w []float64, t *Tile) {
 	k := s.of(p)
-	kernelPull(k, dst[p.param:p.param+numParams(k)], w, t)
+	k.Pull(dst[p.param:p.param+k.NumParams()], w, t)
 }
 
-// pullRows is kernelPullRows of the kernel of p.
-func (s *sparseSlopes) pullRows(p inducingPart, dst, w []float64, t *kernelTile) {
+// pullRows is pull of each row of the tile, into a row of dst.
+func (s *slopes) pullRows(a *slopeLane, p part, dst, w []float64, t *Tile) {
 	k, np := s.of(p), len(s.chain)
-	own := numParams(k)
+	own := k.NumParams()
 	if own == np {
-		kernelPullRows(k, dst, w, t)
+		k.PullRows(dst, w, t)
 		return
 	}
-	some := t.get(t.x.Rows * own)
-	clear(some)
-	kernelPullRows(k, some, w, t)
-	for r := range t.x.Rows {
-		floats.Add(dst[r*np+p.param:r*np+p.param+own], some[r*own:(r+1)*own])
+	a.own = dense.Resize(a.own, t.X.Rows*own)
+	clear(a.own)
+	k.PullRows(a.own, w, t)
+	for r := range t.X.Rows {
+		floats.Add(dst[r*np+p.param:r*np+p.param+own], a.own[r*own:(r+1)*own])
 	}
 }
 
 // likelihood adds the derivatives in free parameter f, of the likelihood.
-func (s *sparseSlopes) likelihood(a *slopeLane, l *sparseLane, f int) {
-	q, nf := &l.site, len(s.free)
+func (s *slopes) likelihood(a *slopeLane, l *lane, f int) {
+	q, nf := &l.site, len(s.lik)
 	for side, at := range [2]*term.State{&a.up, &a.down} {
 		at.Resize(l.rows)
 		copy(at.M, q.M)
 		copy(at.V, q.V)
-		a.terms.Lik = viewOf(s.lik[f][side])
-		if a.terms.Expect(at, nil, term.Crew{Workers: 1, Halt: s.p.workers.Halt}) != nil {
+		a.terms.Lik = s.lik[f][side]
+		if a.terms.Expect(at, nil, term.Crew{Workers: 1, Halt: s.p.Workers.Halt}) != nil {
 			a.slope[f] = math.NaN()
 			return
 		}
 	}
-	_, gaussian := likOf(&a.terms).(GaussianNoise)
+	exact := gaussian(s.lik[f][0])
 	for r := range l.rows {
 		a.slope[f] += (a.up.E[r] - a.down.E[r]) / (2 * learn.LikelihoodStep)
-		if !gaussian {
+		if !exact {
 			a.curve[f] -= 0.5 * (a.up.E[r] - 2*q.E[r] + a.down.E[r]) / (learn.LikelihoodStep * learn.LikelihoodStep)
 		}
 		if q.Gamma[r] > 0 {
@@ -222,26 +220,27 @@ func (s *sparseSlopes) likelihood(a *slopeLane, l *sparseLane, f int) {
 }
 
 // informative adds what the average information needs.
-func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
-	m, n, np, nf := s.p.z.rank(), l.rows, len(s.chain), len(s.free)
+func (s *slopes) informative(a *slopeLane, l *lane) {
+	m, n, np, nf := s.p.Z.Rank(), l.rows, len(s.chain), len(s.lik)
 	q := &l.site
-	s.p.tiles(l, func(t *kernelTile, p inducingPart, lo int) {
-		w := t.get(t.len())
-		for r := range t.x.Rows {
+	s.p.tiles(l, func(t *Tile, p part, lo int) {
+		a.part = dense.Resize(a.part, t.Len())
+		w := a.part
+		for r := range t.X.Rows {
 			copy(w[r*n:(r+1)*n], q.D1)
 		}
-		s.pullRows(p, a.t[lo*np:(lo+t.x.Rows)*np], w, t)
-		t.x, t.y = t.y, t.x
-		for r := range t.x.Rows {
-			copy(w[r*t.y.Rows:(r+1)*t.y.Rows], s.beta[lo:])
+		s.pullRows(a, p, a.t[lo*np:(lo+t.X.Rows)*np], w, t)
+		t.X, t.Y = t.Y, t.X
+		for r := range t.X.Rows {
+			copy(w[r*t.Y.Rows:(r+1)*t.Y.Rows], s.beta[lo:])
 		}
-		a.pull = dense.Resize(a.pull, t.x.Rows*np)
+		a.pull = dense.Resize(a.pull, t.X.Rows*np)
 		clear(a.pull)
-		s.pullRows(p, a.pull, w, t)
-		for r := range t.x.Rows {
-			for f, at := range s.free {
-				if !s.space.coords[at].Likelihood {
-					a.u[r*nf+f] += a.pull[r*np+at] * s.chain[at]
+		s.pullRows(a, p, a.pull, w, t)
+		for r := range t.X.Rows {
+			for f, at := range s.space.Coords {
+				if !at.Likelihood {
+					a.u[r*nf+f] += a.pull[r*np+at.Param] * s.chain[at.Param]
 				}
 			}
 		}
@@ -257,32 +256,27 @@ func (s *sparseSlopes) informative(a *slopeLane, l *sparseLane) {
 }
 
 // inducingTiles calls f for tiles of the pairs of inducing values of a part.
-func (s *sparseSlopes) inducingTiles(f func(t *kernelTile, p inducingPart, lo, hi int)) {
-	z := s.p.z.x.RawMatrix()
-	t := kernelTiles.Get().(*kernelTile)
-	t.centre = s.p.centre
-	s.p.z.parts(func(p inducingPart) {
-		for i := p.lo; i < p.hi; i += kernelRows {
-			for j := p.lo; j < p.hi; j += kernelCols {
-				t.x, t.y = kernelSlice(z, i, min(i+kernelRows, p.hi)), kernelSlice(z, j, min(j+kernelCols, p.hi))
+func (s *slopes) inducingTiles(f func(t *Tile, p part, lo, hi int)) {
+	z, t := s.p.Z.X.RawMatrix(), &Tile{}
+	s.p.Z.parts(func(p part) {
+		for i := p.lo; i < p.hi; i += tileRows {
+			for j := p.lo; j < p.hi; j += tileCols {
+				*t = Tile{slice(z, i, min(i+tileRows, p.hi)), slice(z, j, min(j+tileCols, p.hi)), s.p.centre}
 				f(t, p, i, j)
-				t.top = 0
 			}
 		}
 	})
-	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
-	t.free()
 }
 
 // inner returns F diag(−∂₂)Fᵀ, both triangles of it, and W of a pass that found x.
-func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
-	m := s.p.z.rank()
-	l := dense.LowerTriangle(s.p.z.l, m)
+func (s *slopes) inner(x *Look) (gram, w []float64) {
+	m := s.p.Z.Rank()
+	l := dense.LowerTriangle(s.p.Z.L, m)
 	gram = append([]float64(nil), x.gram...)
 	dense.FillUpper(gram, m)
 	w, vg := make([]float64, m*m), make([]float64, m*m)
 	dense.MulSquare(vg, s.v, gram, m)
-	mean, first := s.q.Mean, s.p.z.wholes()
+	mean, first := s.q.Mean, s.p.Z.Wholes()
 	for i := range first {
 		for j := range first {
 			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
@@ -301,31 +295,33 @@ func (s *sparseSlopes) inner(x *sparseLook) (gram, w []float64) {
 
 // moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of a pass that
 // found x.
-func (s *sparseSlopes) moved(x *sparseLook) []float64 {
-	m, d, sum := s.p.z.rank(), len(s.steps), s.lanes[0].z
+func (s *slopes) moved(x *Look) []float64 {
+	m, d, a := s.p.Z.Rank(), len(s.steps), &s.lanes[0]
+	sum := a.z
 	for i := 1; i < len(s.lanes); i++ {
 		floats.Add(sum, s.lanes[i].z)
 	}
 	_, w := s.inner(x)
-	s.inducingTiles(func(t *kernelTile, p inducingPart, lo, hi int) {
-		if lo < s.p.z.wholes() {
+	s.inducingTiles(func(t *Tile, p part, lo, hi int) {
+		if lo < s.p.Z.Wholes() {
 			return
 		}
-		part := t.get(t.len())
-		for r := range t.x.Rows {
-			for c := range t.y.Rows {
-				part[r*t.y.Rows+c] = 2 * w[(lo+r)*m+hi+c]
+		a.part = dense.Resize(a.part, t.Len())
+		part := a.part
+		for r := range t.X.Rows {
+			for c := range t.Y.Rows {
+				part[r*t.Y.Rows+c] = 2 * w[(lo+r)*m+hi+c]
 			}
 		}
-		kernelPullInputs(s.terms.rest, sum[lo*d:(lo+t.x.Rows)*d], part, t, s.steps)
+		s.terms.Rest.PullInputs(sum[lo*d:(lo+t.X.Rows)*d], part, t, s.steps)
 	})
 	return sum
 }
 
 // point returns the gradient of −ELBO and, if it is wanted, the average information, from the sums
 // of a pass that found x.
-func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense) {
-	m, np, nf := s.p.z.rank(), len(s.chain), len(s.free)
+func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
+	m, np, nf := s.p.Z.Rank(), len(s.chain), len(s.lik)
 	a := &s.lanes[0]
 	for i := 1; i < len(s.lanes); i++ {
 		o := &s.lanes[i]
@@ -337,26 +333,27 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 		floats.Add(a.t, o.t)
 	}
 	gram, w := s.inner(x)
-	l, g := dense.LowerTriangle(s.p.z.l, m), dense.General(gram, m, m)
+	l, g := dense.LowerTriangle(s.p.Z.L, m), dense.General(gram, m, m)
 	zz := make([]float64, m*np) // ∂K(Z, Z)β
-	s.inducingTiles(func(t *kernelTile, p inducingPart, lo, hi int) {
-		part := t.get(t.len())
-		for r := range t.x.Rows {
-			copy(part[r*t.y.Rows:(r+1)*t.y.Rows], w[(lo+r)*m+hi:])
+	s.inducingTiles(func(t *Tile, p part, lo, hi int) {
+		a.part = dense.Resize(a.part, t.Len())
+		part := a.part
+		for r := range t.X.Rows {
+			copy(part[r*t.Y.Rows:(r+1)*t.Y.Rows], w[(lo+r)*m+hi:])
 		}
 		s.pull(p, a.grad, part, t)
 		if !s.info {
 			return
 		}
-		for r := range t.x.Rows {
-			copy(part[r*t.y.Rows:(r+1)*t.y.Rows], s.beta[hi:])
+		for r := range t.X.Rows {
+			copy(part[r*t.Y.Rows:(r+1)*t.Y.Rows], s.beta[hi:])
 		}
-		s.pullRows(p, zz[lo*np:(lo+t.x.Rows)*np], part, t)
+		s.pullRows(a, p, zz[lo*np:(lo+t.X.Rows)*np], part, t)
 	})
 	grad = make([]float64, nf)
-	for f, at := range s.free {
-		if grad[f] = -a.slope[f]; !s.space.coords[at].Likelihood {
-			grad[f] = -a.grad[at] * s.chain[at]
+	for f, at := range s.space.Coords {
+		if grad[f] = -a.slope[f]; !at.Likelihood {
+			grad[f] = -a.grad[at.Param] * s.chain[at.Param]
 		}
 	}
 	if !s.info {
@@ -364,12 +361,12 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	}
 	// U = u + Fᵀs with s = L⁻¹(∂K(Z, X)∂₁ − ∂K(Z, Z)β), and Γ − ΓFᵀP₊⁻¹FΓ for W.
 	c := make([]float64, m*nf)
-	for f, at := range s.free {
-		if s.space.coords[at].Likelihood {
+	for f, at := range s.space.Coords {
+		if at.Likelihood {
 			continue
 		}
 		for j := range m {
-			c[j*nf+f] = (a.t[j*np+at] - zz[j*np+at]) * s.chain[at]
+			c[j*nf+f] = (a.t[j*np+at.Param] - zz[j*np+at.Param]) * s.chain[at.Param]
 		}
 	}
 	f := make([]float64, m*nf) // Fγu
@@ -383,7 +380,7 @@ func (s *sparseSlopes) point(x *sparseLook) (grad []float64, info *mat.SymDense)
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, g, cs, 0, dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, dense.General(gc, m, nf), 1, uu)
 	floats.Add(gc, f)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.next.L, m), dense.General(gc, m, nf))
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.Next.L, m), dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, -1, dense.General(gc, m, nf), dense.General(gc, m, nf), 1, uu)
 	info = mat.NewSymDense(nf, nil)
 	for i := range nf {

@@ -1,0 +1,214 @@
+package pgsvi
+
+import (
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sparse"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+)
+
+// kernelView shows a sparse GP a Kernel.
+type kernelView struct{ Kernel }
+
+var _ sparse.Kernel = kernelView{}
+
+// kernelOf returns what a sparse GP sees of k, and kernelIn the Kernel that it is.
+func kernelOf(k Kernel) sparse.Kernel { return kernelView{k} }
+
+func kernelIn(k sparse.Kernel) Kernel { return k.(kernelView).Kernel }
+
+// Noisy implements sparse.Kernel.
+func (k kernelView) Noisy() bool {
+	_, ok := k.Kernel.(Noisy)
+	return ok
+}
+
+// Self implements sparse.Kernel.
+func (k kernelView) Self(x []float64) float64 { return kernelSelf(k.Kernel, x) }
+
+// GradSelf implements sparse.Kernel.
+func (k kernelView) GradSelf(dst, x []float64) { kernelGradSelf(k.Kernel, dst, x, x) }
+
+// NumParams implements sparse.Kernel.
+func (k kernelView) NumParams() int { return numParams(k.Kernel) }
+
+// Chain implements sparse.Kernel.
+func (k kernelView) Chain(dst []float64) { chainParams(dst, k.Kernel) }
+
+// Name implements sparse.Kernel.
+func (k kernelView) Name() string { return kernelName(k.Kernel) }
+
+// Identify implements sparse.Kernel.
+func (k kernelView) Identify(d *save.Digest) { digestValue(d, k.Kernel) }
+
+// tileOf returns the tile of these pairs, to be given back.
+func tileOf(s *sparse.Tile) *kernelTile {
+	t := kernelTiles.Get().(*kernelTile)
+	t.x, t.y, t.centre = s.X, s.Y, s.Centre
+	return t
+}
+
+// giveBack gives the tile of a tileOf back.
+func (t *kernelTile) giveBack() {
+	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
+	t.free()
+}
+
+// Fill implements sparse.Kernel.
+func (k kernelView) Fill(dst []float64, s *sparse.Tile) {
+	t := tileOf(s)
+	kernelFill(k.Kernel, dst, t)
+	t.giveBack()
+}
+
+// Pull implements sparse.Kernel.
+func (k kernelView) Pull(dst, w []float64, s *sparse.Tile) {
+	t := tileOf(s)
+	kernelPull(k.Kernel, dst, w, t)
+	t.giveBack()
+}
+
+// PullRows implements sparse.Kernel.
+func (k kernelView) PullRows(dst, w []float64, s *sparse.Tile) {
+	t := tileOf(s)
+	kernelPullRows(k.Kernel, dst, w, t)
+	t.giveBack()
+}
+
+// PullInputs implements sparse.Kernel.
+func (k kernelView) PullInputs(dst, w []float64, s *sparse.Tile, step []float64) {
+	t := tileOf(s)
+	kernelPullInputs(k.Kernel, dst, w, t, step)
+	t.giveBack()
+}
+
+// Cross implements sparse.Kernel.
+func (k kernelView) Cross(h *parallel.Halt, dst, x, y *mat.Dense) {
+	crossCovUntil(h, dst, k.Kernel, x, y)
+}
+
+// Whole implements sparse.Kernel.
+func (k kernelView) Whole(cols int) sparse.Division { return divided(k.Kernel, cols) }
+
+// Shorter implements sparse.Kernel.
+func (k kernelView) Shorter(by float64) sparse.Kernel {
+	params, roles := k.Params(), kernelRoles(k.Kernel)
+	values := make([]float64, len(params))
+	for i, p := range params {
+		if values[i] = p.Value; roles[i].kind == lengthParam {
+			values[i] *= by
+		}
+	}
+	return kernelOf(k.WithParams(values))
+}
+
+// divided returns the division of k, of inputs of d columns, that sees whole what can be.
+func divided(k Kernel, d int) sparse.Division {
+	v, param := sparse.Division{Kernel: kernelOf(k)}, 0
+	var walk func(k Kernel, term int) (rest Kernel, some bool)
+	walk = func(k Kernel, term int) (Kernel, bool) {
+		if parts, ok := kernelParts(k); ok && isType[Sum](k) {
+			rest, some := make(Sum, len(parts)), false
+			for i, part := range parts {
+				at := term
+				if at < 0 {
+					at = i
+				}
+				r, left := walk(part, at)
+				rest[i], some = r, some || left
+			}
+			return rest, some
+		}
+		from := param
+		param += numParams(k)
+		if basis := basisOf(k, d); basis != nil {
+			v.Whole = append(v.Whole, sparse.Whole{
+				Kernel: kernelOf(k), Term: max(0, term), Param: from, Basis: basis})
+			return silent{k}, false
+		}
+		v.Open = v.Open || !isType[White](k)
+		return k, true
+	}
+	if rest, some := walk(k, -1); some {
+		v.Rest = kernelOf(rest)
+	}
+	return v
+}
+
+// basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each
+// feature. It is nil where k is not known to have such.
+func basisOf(k Kernel, d int) *mat.Dense {
+	own, _ := asNative(k)
+	if isType[Product](k) {
+		parts, _ := kernelParts(k)
+		product := mat.NewDense(1, d, nil) // that of constants
+		for _, factor := range parts {
+			switch basis := basisOf(factor, d); {
+			case basis == nil:
+				return nil
+			case mat.Norm(basis, 1) == 0: // a constant
+			case mat.Norm(product, 1) > 0:
+				return nil // products of features
+			default:
+				product = basis
+			}
+		}
+		return product
+	}
+	f, ok := own.(featured)
+	if !ok {
+		return nil
+	}
+	at := f.basis(d)
+	return mat.NewDense(len(at)/d, d, at)
+}
+
+// silent stands for a term of a Sum that is seen elsewhere: it has the parameters of the term, and
+// no covariance.
+type silent struct{ of Kernel }
+
+// Cov implements Kernel.
+func (silent) Cov(x, y []float64) float64 { return 0 }
+
+// Params implements Kernel.
+func (k silent) Params() []Param { return k.of.Params() }
+
+// WithParams implements Kernel.
+func (k silent) WithParams(values []float64) Kernel { return silent{k.of.WithParams(values)} }
+
+// Grad implements Kernel.
+func (k silent) Grad(dst, x, y []float64) float64 {
+	clear(dst)
+	return 0
+}
+
+func (silent) is(k Kernel) bool { return isType[silent](k) }
+
+func (k silent) numParams() int { return numParams(k.of) }
+
+func (silent) fill(dst []float64, _ *kernelTile) { clear(dst) }
+
+func (silent) pull(_, _ []float64, _ *kernelTile) {}
+
+func (silent) pullInputs(_, _ []float64, _ *kernelTile, _ []float64) {}
+
+// termOf returns u for predictions of term i of its kernel, a Sum: the covariances of its values with
+// those of the function that the term is.
+func termOf(u *sparse.Inducing, i int) *sparse.Inducing {
+	k := kernelOf(sumTerm(kernelIn(u.Kernel), i))
+	if len(u.Whole) == 0 {
+		return &sparse.Inducing{Division: sparse.Undivided(k), X: u.X, L: u.L}
+	}
+	v := sparse.Division{Kernel: k}
+	if u.Rest != nil {
+		v.Rest, v.Open = kernelOf(sumTerm(kernelIn(u.Rest), i)), true
+	}
+	for _, t := range u.Whole {
+		if t.Term != i {
+			t.Kernel = kernelOf(silent{kernelIn(t.Kernel)})
+		}
+		v.Whole = append(v.Whole, t)
+	}
+	return &sparse.Inducing{Division: v, X: u.X, L: u.L}
+}

@@ -1,0 +1,204 @@
+package sparse
+
+import (
+	"errors"
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// Of rows that are gone through again and again:
+const (
+	coldRows = 3000 // rows that a start from nothing is made of
+	coldGoal = 1    // nats of their best,
+	// or this, where they are all there is, and natural steps may not get on: terms are seen whole,
+	coldAll     = 1e-6
+	coldFew     = 4  // in raw units, or there are no more than so many rows a weight
+	sampleSteps = 3  // natural steps on the sample from there,
+	sampleGoal  = 10 // or until they promise less
+)
+
+// mostHalves bounds the halves of a natural step.
+const mostHalves = 12
+
+// Ascent goes up by natural steps, each of which is halved where it leads down.
+type Ascent struct {
+	Pass   *Pass
+	At     *gauss.State
+	Look   *Look // at At; nil before the first
+	Try    *gauss.State
+	Length float64 // of the step to try
+	halves int
+	Begun  bool    // the first pass was made
+	least  float64 // ELBO of Try, where there is no look, below which it is no better than At,
+	gain   float64 // and what it promised
+}
+
+// Start makes q, which it keeps, the state.
+func (a *Ascent) Start(q *gauss.State) {
+	*a = Ascent{Pass: a.Pass, At: q, Try: q, Length: 1, least: math.Inf(-1), gain: math.Inf(1)}
+}
+
+// Begin is the first pass over all rows, from a start by a sample of them: it finds what to try.
+// Otherwise it is Move.
+func (a *Ascent) Begin() error {
+	a.Begun = true
+	if a.Pass.From > 0 || a.Pass.Rows.All == nil {
+		return a.Move()
+	}
+	next, elbo, gain, err := a.Pass.newton(a.At)
+	switch {
+	case err == nil:
+		a.Try, a.least, a.gain = next, elbo-gain, gain
+	case !a.falls(err):
+		return err
+	}
+	return nil
+}
+
+// falls reports whether err says that a state has no ELBO, and nothing worse.
+func (a *Ascent) falls(err error) bool {
+	return a.Pass.Workers.Halt.Err() == nil && (errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef))
+}
+
+// Stuck reports whether there is no further step to try.
+func (a *Ascent) Stuck() bool { return a.halves > mostHalves }
+
+// Move looks at the state to try, in one pass, which becomes the state if its ELBO is no lower.
+func (a *Ascent) Move() error {
+	if a.Stuck() {
+		return nil
+	}
+	x, err := a.Pass.At(a.Try)
+	if halted := a.Pass.Workers.Halt.Err(); halted != nil {
+		return halted
+	}
+	fell := err != nil || math.IsNaN(x.ELBO) || a.Look == nil && x.ELBO < a.least ||
+		a.Look != nil && x.ELBO < a.Look.ELBO-x.Err-a.Look.Err-term.ElboSlack*math.Abs(x.ELBO)
+	switch {
+	case err != nil && (!a.falls(err) || a.Look == nil && a.Try == a.At):
+		return err
+	case a.Look == nil && a.Try != a.At && fell:
+		a.Try, a.least, a.gain = a.At, math.Inf(-1), math.Inf(1)
+		return nil
+	case a.Look == nil || !fell:
+		a.At, a.Look, a.Length, a.halves = a.Try, x, 1, 0
+		a.Try = &a.Look.Next
+		return nil
+	}
+	for a.halves++; !a.Stuck(); a.halves++ {
+		a.Length /= 2
+		try := &gauss.State{}
+		if try.Between(a.At, &a.Look.Next, a.Length, a.Look.Next.Halt) {
+			a.Try = try
+			return nil
+		}
+		if err := a.Pass.Workers.Halt.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Gap returns how many nats the state promises to be below the best.
+func (a *Ascent) Gap() float64 {
+	if a.Look == nil {
+		return a.gain
+	}
+	return a.Look.Promise
+}
+
+// Cold returns the state that a fit of the first rows of the sample ends with, on at most coldRows
+// of them; nil where it has none.
+func (p *Pass) Cold() (*gauss.State, error) {
+	if gaussian(p.Lik) { // one step from wherever it starts
+		return gauss.Unit(p.Z.Rank()), nil
+	}
+	r, h, goal := p.Rows, p.Workers.Halt, float64(coldGoal)
+	n := min(len(r.Y), coldRows)
+	if n == r.N && (p.Z.Wholes() > 0 || n <= coldFew*p.Z.Rank()) {
+		goal = coldAll
+	}
+	f := p.Z.At(h, r.Sample(n))
+	if err := h.Err(); err != nil {
+		return nil, err
+	}
+	lin, _, _, err := p.Z.Linear(r.Sample(n), r.Terms(p.Lik, n), f)
+	if err != nil {
+		return nil, err
+	}
+	return p.Fit(h, lin, goal, p.Workers.Workers)
+}
+
+// Begin returns the state that a run starts from: Cold, and steps on the whole sample.
+func (p *Pass) Begin() (*gauss.State, error) {
+	q, err := p.Cold()
+	if err != nil || len(p.Rows.Y) == p.Rows.N {
+		return q, err
+	}
+	return climb(p, q, len(p.Rows.Y), sampleSteps, sampleGoal)
+}
+
+// climb takes natural steps on the first rows of the sample from q until they promise less than
+// goal.
+func climb(p *Pass, q *gauss.State, from, steps int, goal float64) (*gauss.State, error) {
+	p.From = from
+	defer func() { p.From = 0 }()
+	a := Ascent{Pass: p}
+	a.Start(q)
+	for range steps {
+		if err := a.Move(); err != nil {
+			return nil, err
+		}
+		if a.Gap() < goal || a.Stuck() {
+			break
+		}
+	}
+	if a.Look == nil || a.halves > 0 {
+		return a.At, nil
+	}
+	return a.Try, nil
+}
+
+// State writes or reads a, of m weights.
+func (a *Ascent) State(c *save.State, m int) {
+	looked := a.Look != nil
+	c.Bool(&looked)
+	if c.Reading() {
+		a.At, a.Look = &gauss.State{}, nil
+		if looked {
+			a.Look = &Look{}
+		}
+	}
+	a.At.State(c, m)
+	if looked {
+		a.Look.State(c, m)
+	}
+	c.Bool(&a.Begun)
+	c.Float(&a.least, &a.gain)
+	led := !looked && a.Try != a.At
+	if c.Bool(&led); led {
+		if c.Reading() {
+			a.Try = &gauss.State{}
+		}
+		a.Try.State(c, m)
+	}
+	c.Float(&a.Length)
+	c.Int(&a.halves)
+	if !c.Reading() {
+		return
+	}
+	switch {
+	case led:
+	case !looked:
+		a.Try = a.At
+	case a.halves == 0:
+		a.Try = &a.Look.Next
+	default:
+		a.Try = &gauss.State{}
+		c.Check(a.Try.Between(a.At, &a.Look.Next, a.Length, a.Look.Next.Halt), "a step has no precision")
+	}
+}

@@ -1,0 +1,371 @@
+package sparse
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// lostNats estimates how many nats are lost at n rows if the given part of each of these
+// variances is lost, where costs are the nats for each unit of variance.
+func lostNats(rows int, part float64, variance, cost []float64) float64 {
+	sum := 0.0
+	for i, c := range cost {
+		if lost := part * c * variance[i]; lost > 0 {
+			sum += lost
+		}
+	}
+	return math.Min(math.MaxFloat64, sum*float64(rows)/float64(len(cost)))
+}
+
+const (
+	negligible    = 1e-13 // part of the variance of a row that is rounding
+	leastRounding = 4e-15 // the same, where that much more counts in nats
+	// roundings of a variance, and one for the root of the number of features, that what these
+	// leave of it may be off by
+	rounded       = 8
+	notPosDef     = 1e-6 // part of a variance that is more than rounding
+	mostInducing  = 500  // inducing inputs, where their number is ours to choose
+	leastInducing = 100  // the same of many classes
+	leaveInducing = 1e-8 // part of the total variance that these may leave
+	leaveNats     = 1e-3 // what they may cost, too little to see in an ELBO
+	hiddenNats    = 1e-8 // what variances that count as none may
+	// rows by which the cost of a variance is guessed, where that of each row is not asked for
+	worthRows = 1000
+
+	// StreamRank is the number of inducing inputs of rows that are gone through again and again, where
+	// it is ours to choose, and ChooseRows are the rows of the sample that they are chosen from,
+	StreamRank = 200
+	ChooseRows = 10_000
+	// at so much of the lengths of the kernel: spread over all of the rows, they suit longer and
+	// shorter ones
+	chooseLength = 0.3
+
+	siteSteps   = 50   // most steps to the curvature of a site
+	siteSettled = 1e-2 // relative change of a curvature that is near enough
+	siteStride  = 2    // standard deviations that a step may move, for exponentials
+	// prior variance above which a datum alone would escape to where log p is flat
+	siteWidest = 10
+)
+
+// costs returns γ_n/2, the nats that a datum loses for each unit of variance of its latent
+// value that the inducing inputs leave: γ_n = −E[∂² log p(y_n|η)] under the q of datum n alone,
+//
+//	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
+//
+// For K classes γ_n is the most that those of a row have together, Σ_c π_c(1 − π_c) ≤ 1 − 1/K.
+func costs(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
+	cost := make([]float64, len(prior))
+	if k := t.Latents(); k > 1 {
+		floats.AddConst((1-1/float64(k))/2, cost)
+		return cost
+	}
+	inBlocks(h, len(cost), func(lo, hi int) {
+		for n := lo; n < hi; n++ {
+			if n > lo && t.Y[n] == t.Y[n-1] && prior[n] == prior[n-1] {
+				cost[n] = cost[n-1]
+				continue
+			}
+			cost[n] = Curvature(t.Lik, t.Y[n], prior[n]) / 2
+		}
+	})
+	return cost
+}
+
+// Most returns how many inducing inputs there are at most, where that is ours to choose, for so many
+// classes, each of which has its own precision.
+func Most(classes int) int {
+	if classes == 1 {
+		return mostInducing
+	}
+	return max(leastInducing, int(mostInducing*math.Sqrt(2/float64(classes))))
+}
+
+// Curvature returns γ ≥ 0 of a single datum under the prior N(0, prior), roughly; see costs.
+func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
+	if !(prior > 0) || math.IsInf(prior, 1) {
+		return 0
+	}
+	prior = math.Min(prior, siteWidest)
+	m, v := 0.0, math.Min(1, prior)
+	for range siteSteps {
+		e := lik.Expect(y, m, v)
+		if math.IsNaN(e.D1) || math.IsNaN(e.D2) {
+			return gamma
+		}
+		before := gamma
+		gamma = math.Max(0, math.Min(math.MaxFloat64, -e.D2))
+		v = 1 / (1/prior + gamma)
+		step := v * (e.D1 - m/prior)
+		if reach := siteStride * (1 + math.Sqrt(v)); math.Abs(step) > reach {
+			step = math.Copysign(reach, step)
+		} else if math.Abs(gamma-before) <= siteSettled*gamma {
+			break
+		}
+		m += step
+	}
+	return gamma
+}
+
+// worth says what a choice of inducing inputs may cost.
+type worth struct {
+	// nats of a unit of the variance of each row; nil means not to end before there are rank
+	cost       []float64
+	negligible float64 // part of a variance that counts as none
+}
+
+// sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a
+// unit of each costs. A nil k has none.
+func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (variance, cost []float64) {
+	if k == nil {
+		return nil, nil
+	}
+	rows, d := x.Dims()
+	n := min(rows, worthRows)
+	at, some := make([]int, n), mat.NewDense(n, d, nil)
+	for i := range at {
+		at[i] = i * rows / n
+		some.SetRow(i, x.RawRowView(at[i]))
+	}
+	variance = variances(nil, k, some)
+	return variance, costs(h, variance, t.Sub(at))
+}
+
+// negligibleOf returns the part of a variance that counts as none: rounding, or less where that
+// costs too many nats at so many rows, which have these variances and costs.
+func negligibleOf(rows int, variance, cost []float64) float64 {
+	most := lostNats(rows, 1, variance, cost)
+	return math.Max(leastRounding, math.Min(negligible, hiddenNats/most))
+}
+
+// pick chooses rows of x, the one with the largest variance given those before it first, until there
+// are rank or what they leave of every variance counts as none. With a cost in nats of the variance
+// of each row, it is also enough that they leave little of the variance of all, and that this costs
+// little. It returns the features of all rows, too: the first columns of the pivoted Cholesky factor
+// of K(x, x), N×M. The error is that of h where that has stopped.
+func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (u *Inducing, f []float64, err error) {
+	n, d := x.Dims()
+	rank = min(rank, n)
+	cost := w.cost
+	prior := variances(nil, k, x)
+	for i, v := range prior {
+		if err := checkPriorVar(i, v); err != nil {
+			return nil, nil, err
+		}
+	}
+	pivots := dense.Pivots{
+		Halt: h, Rank: rank, Negligible: w.negligible, NotPosDef: notPosDef,
+		Columns: func(dst []float64, pivots, rows []int) {
+			columns(k, dst, x.RawMatrix(), pivots, rows)
+		},
+	}
+	if cost != nil {
+		total := floats.Sum(prior)
+		pivots.Enough = func(left []float64) bool {
+			return floats.Sum(left) <= leaveInducing*total && floats.Dot(left, cost) <= leaveNats
+		}
+	}
+	chosen, f, err := pivots.Factor(prior)
+	var at *dense.PivotError
+	switch {
+	case err == nil:
+	case !errors.As(err, &at):
+		return nil, nil, err
+	case math.IsNaN(at.Cov) || math.IsInf(at.Cov, 0):
+		return nil, nil, fmt.Errorf("covariance of rows %d and %d is %v: %w", at.Pivot, at.Row, at.Cov, sentinel.ErrNotFinite)
+	default:
+		return nil, nil, fmt.Errorf("covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", at.Cov, at.Pivot, at.Row, prior[at.Pivot], prior[at.Row], at.Left, at.Rank, sentinel.ErrNotPosDef)
+	}
+	m := max(1, len(chosen))
+	u = &Inducing{Division: Undivided(k), X: mat.NewDense(m, d, nil), L: make([]float64, m*m)}
+	if len(chosen) == 0 { // no row has any variance: one feature, which is zero
+		u.X.SetRow(0, x.RawRowView(0))
+		u.L[0] = 1
+	}
+	for j, p := range chosen {
+		u.X.SetRow(j, x.RawRowView(p))
+		copy(u.L[j*m:j*m+j+1], f[p*m:p*m+j+1])
+	}
+	return u, f, nil
+}
+
+// choose returns the inducing values of v, up to rank of them, with inducing inputs among the rows
+// of x as pick chooses them, and the features of these rows.
+func (v Division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (u *Inducing, f []float64, err error) {
+	var rest *Inducing
+	if v.Open {
+		if rest, f, err = pick(h, v.Rest, x, max(1, rank-v.Wholes()), w); err != nil || len(v.Whole) == 0 {
+			return rest, f, err
+		}
+	}
+	if u, err = v.with(rest); err != nil {
+		return nil, nil, err
+	}
+	return u, u.beside(h, x, f), h.Err()
+}
+
+// among is choose of inducing inputs among the rows of z, up to rank of these beside what is seen
+// whole, without the features.
+func (v Division) among(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *Inducing, err error) {
+	var rest *Inducing
+	if v.Open {
+		if rest, _, err = pick(h, v.Rest, z, rank, w); err != nil {
+			return nil, fmt.Errorf("inducing inputs: %w", err)
+		}
+		if len(v.Whole) == 0 {
+			return rest, nil
+		}
+	}
+	return v.with(rest)
+}
+
+// Choose returns the inducing values of v, up to rank of them, with inducing inputs among the rows
+// of x, whose terms are t, and the features of these rows. Rank 0 means as many as are worth it, up
+// to most.
+func (v Division) Choose(h *parallel.Halt, x *mat.Dense, t *term.Terms, rank, most int) (
+	u *Inducing, f []float64, err error) {
+	n, _ := x.Dims()
+	var w worth
+	if rank == 0 {
+		rank = most
+		prior := v.RestVar(x)
+		w.cost = costs(h, prior, t)
+		w.negligible = negligibleOf(n, prior, w.cost)
+	} else {
+		variance, cost := sampleWorth(h, v.Rest, x, t)
+		w.negligible = negligibleOf(n, variance, cost)
+	}
+	return v.choose(h, x, rank, w)
+}
+
+// Among is Choose of inducing inputs among the rows of z, up to rank of these beside what is seen
+// whole, for n rows of which x, with the terms t, is a sample or all.
+func (v Division) Among(h *parallel.Halt, z *mat.Dense, rank int, x *mat.Dense, t *term.Terms, n int) (
+	*Inducing, error) {
+	variance, cost := sampleWorth(h, v.Rest, x, t)
+	return v.among(h, z, rank, worth{negligible: negligibleOf(n, variance, cost)})
+}
+
+// AmongSample is Among for the rows of r, under lik.
+func (v Division) AmongSample(h *parallel.Halt, z *mat.Dense, rank int, r *Rows, lik Likelihood) (
+	*Inducing, error) {
+	n := min(len(r.Y), worthRows)
+	return v.Among(h, z, rank, r.Sample(n), r.Terms(lik, n), r.N)
+}
+
+// AmongAll is Among for rows that are not known yet.
+func (v Division) AmongAll(z *mat.Dense, rank int) (*Inducing, error) {
+	return v.among(nil, z, rank, worth{negligible: negligible})
+}
+
+// Sample returns rows of the sample of r as inducing inputs of v, up to rank with what is seen
+// whole. Where enough is set, as many are enough as are worth it.
+func (v Division) Sample(h *parallel.Halt, r *Rows, lik Likelihood, rank int, enough bool) (
+	*mat.Dense, error) {
+	n := min(len(r.Y), ChooseRows)
+	x := r.Sample(n)
+	prior := v.RestVar(x)
+	cost := costs(h, prior, r.Terms(lik, n))
+	w := worth{negligible: negligibleOf(r.N, prior, cost)}
+	if enough {
+		w.cost = cost
+		floats.Scale(float64(r.N)/float64(n), w.cost)
+	}
+	u, _, err := pick(h, v.Rest, x, max(1, rank-v.Wholes()), w)
+	if err != nil {
+		return nil, err
+	}
+	return u.X, nil
+}
+
+// SampleSpread is Sample of rows that are spread over all, whatever they are worth.
+func (v Division) SampleSpread(h *parallel.Halt, r *Rows, rank int) (*mat.Dense, error) {
+	return spread(h, v.Rest, r.Sample(min(len(r.Y), ChooseRows)), max(1, rank-v.Wholes()))
+}
+
+// worthWhole is the part of leaveNats that rounding may hide of the rest of a kernel beside terms
+// that could be seen whole.
+const worthWhole = 1e-2
+
+// Divide returns the Division of k for rows with the terms t at the rows of x, of n rows in all: a
+// kernel of few features is seen whole, and so are terms of few features beside which rounding
+// would hide the rest. At most so many features are.
+func Divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int) Division {
+	_, d := x.Dims()
+	v := k.Whole(d)
+	f := v.Wholes()
+	if f == 0 || f > most {
+		return Undivided(k)
+	}
+	if v.Open {
+		if 2*f > most {
+			return Undivided(k)
+		}
+		if variance, cost := sampleWorth(h, k, x, t); lostNats(n, negligible, variance, cost) <= worthWhole*leaveNats {
+			return Undivided(k)
+		}
+	}
+	return v
+}
+
+// Divide returns the division of k for r, under lik.
+func (r *Rows) Divide(h *parallel.Halt, k Kernel, lik Likelihood, most int) Division {
+	n := min(len(r.Y), ChooseRows)
+	return Divide(h, k, r.Sample(n), r.Terms(lik, n), r.N, most)
+}
+
+// checkPriorVar returns an error if v is no prior variance of row i.
+func checkPriorVar(i int, v float64) error {
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return fmt.Errorf("covariance of rows %d and %d is %v: %w", i, i, v, sentinel.ErrNotFinite)
+	case v < 0:
+		return fmt.Errorf("variance of row %d is %v: %w", i, v, sentinel.ErrNotPosDef)
+	}
+	return nil
+}
+
+// spread returns up to so many of the rows of x, those with the largest variance given those before,
+// at shorter lengths.
+func spread(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, error) {
+	u, _, err := pick(h, k.Shorter(chooseLength), x, rank, worth{negligible: negligible})
+	if err != nil {
+		return nil, err
+	}
+	return u.X, nil
+}
+
+// gathered are rows with copies of others.
+type gathered struct {
+	at, others []float64
+	t          Tile
+}
+
+var gatherings = sync.Pool{New: func() any { return new(gathered) }}
+
+// columns stores the covariances of the rows at of x with those at others in dst, row after row, by
+// differences, exact where rows are close.
+func columns(k Kernel, dst []float64, x blas64.General, at, others []int) {
+	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", at[i]) })
+	g := gatherings.Get().(*gathered)
+	gather := func(buf *[]float64, index []int) blas64.General {
+		*buf = dense.Resize(*buf, len(index)*x.Cols)
+		rows := dense.General(*buf, len(index), x.Cols)
+		for a, i := range index {
+			copy(row(rows, a), row(x, i))
+		}
+		return rows
+	}
+	g.t.X, g.t.Y = gather(&g.at, at), gather(&g.others, others)
+	k.Fill(dst, &g.t)
+	gatherings.Put(g)
+}

@@ -1,0 +1,423 @@
+package sparse
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Division says how a sparse GP sees the terms of its kernel. A term of few features, such as
+// Linear, can be seen whole: by one value for each of its weights, which are its values at inputs
+// where one feature alone is not zero. Nothing of it is left to a residual variance, whatever the
+// units of the columns. The rest is seen at inducing inputs.
+type Division struct {
+	Kernel Kernel
+	Whole  []Whole // terms that are seen whole
+	Rest   Kernel  // what is left of the kernel; nil means nothing
+	Open   bool    // the rest has latent values, and is not noise alone
+}
+
+// Whole is a term of a kernel that is seen whole.
+type Whole struct {
+	Kernel Kernel
+	Term   int        // the number of the term of the kernel that it is, or is in
+	Param  int        // the first of its parameters among those of the kernel
+	Basis  *mat.Dense // Inputs at which one feature alone is not zero
+}
+
+// Undivided returns the Division that sees all of k at inducing inputs.
+func Undivided(k Kernel) Division { return Division{Kernel: k, Rest: k, Open: true} }
+
+// Again returns the Division of k, which is the kernel of v with other parameters, that v is.
+func (v *Division) Again(k Kernel) Division {
+	if len(v.Whole) == 0 {
+		return Undivided(k)
+	}
+	_, d := v.Whole[0].Basis.Dims()
+	return k.Whole(d)
+}
+
+// Wholes returns the number of values by which terms are seen whole.
+func (v *Division) Wholes() (n int) {
+	for _, t := range v.Whole {
+		r, _ := t.Basis.Dims()
+		n += r
+	}
+	return n
+}
+
+// RestVar returns the prior variances of the rest at the rows of x.
+func (v *Division) RestVar(x *mat.Dense) []float64 {
+	if v.Rest == nil {
+		n, _ := x.Dims()
+		return make([]float64, n)
+	}
+	return variances(nil, v.Rest, x)
+}
+
+// noise returns the noise of a row, whose variance under the rest is self.
+func (v *Division) noise(row []float64, self float64) float64 {
+	if v.Rest == nil || !v.Rest.Noisy() {
+		return 0
+	}
+	return v.Rest.Self(row) - self
+}
+
+// Inducing is what a sparse GP sees the prior through: M values, each of the latent function or of
+// one term of it, at the rows of x, and the factor of their covariance, LLᵀ. The terms that are
+// seen whole come first, each with its own block of L, and then the inducing inputs, at which the
+// rest of the kernel is seen.
+type Inducing struct {
+	Division
+	X      *mat.Dense
+	L      []float64
+	Jitter float64 // what was added to the diagonal of the covariance of the inducing inputs
+}
+
+func (u *Inducing) Rank() int { return u.X.RawMatrix().Rows }
+
+// Inputs returns the inducing inputs, those of the whole kernel where its terms are all seen whole.
+func (u *Inducing) Inputs() *mat.Dense {
+	m, d := u.X.Dims()
+	if n := u.Wholes(); n < m {
+		return u.X.Slice(n, m, 0, d).(*mat.Dense)
+	}
+	return u.X
+}
+
+// part is a part of the inducing values: those at rows lo … hi−1 of x are values of a term,
+// which has a covariance with no others. The first of its parameters is number param of the kernel.
+type part struct {
+	Kernel                Kernel
+	number, lo, hi, param int
+}
+
+// parts calls f for the parts of u.
+func (u *Inducing) parts(f func(p part)) {
+	lo := 0
+	for i, t := range u.Whole {
+		n, _ := t.Basis.Dims()
+		f(part{t.Kernel, i, lo, lo + n, t.Param})
+		lo += n
+	}
+	if m := u.Rank(); lo < m {
+		f(part{u.Rest, len(u.Whole), lo, m, 0})
+	}
+}
+
+// with returns the inducing values of v with the inducing inputs of rest, which is nil where there
+// are none. The error wraps sentinel.ErrNotFinite where the variance of a weight is not finite.
+func (v Division) with(rest *Inducing) (*Inducing, error) {
+	first, m := v.Wholes(), v.Wholes()
+	if rest != nil {
+		m += rest.Rank()
+	}
+	_, d := v.Whole[0].Basis.Dims()
+	u := &Inducing{Division: v, X: mat.NewDense(m, d, nil), L: make([]float64, m*m)}
+	if rest != nil {
+		u.Jitter = rest.Jitter
+		for i := range rest.Rank() {
+			u.X.SetRow(first+i, rest.X.RawRowView(i))
+			copy(u.L[(first+i)*m+first:], rest.L[i*rest.Rank():(i+1)*rest.Rank()])
+		}
+	}
+	at := 0
+	for _, t := range v.Whole {
+		n, _ := t.Basis.Dims()
+		for i := range n {
+			row := t.Basis.RawRowView(i)
+			u.X.SetRow(at, row)
+			u.L[at*m+at] = math.Sqrt(t.Kernel.Cov(row, row))
+			if sd := u.L[at*m+at]; !(sd > 0) || math.IsInf(sd, 1) {
+				return nil, fmt.Errorf("standard deviation of weight %d of %s is %v: %w", i, t.Kernel.Name(), sd, sentinel.ErrNotFinite)
+			}
+			at++
+		}
+	}
+	return u, nil
+}
+
+// beside returns the features of the rows of x, row by row, where f are those of the inducing
+// inputs.
+func (u *Inducing) beside(h *parallel.Halt, x *mat.Dense, f []float64) []float64 {
+	n, _ := x.Dims()
+	m, first := u.Rank(), u.Wholes()
+	all := make([]float64, n*m)
+	inBlocks(h, n, func(lo, hi int) {
+		var row []float64
+		for i := lo; i < hi; i++ {
+			to := all[i*m : (i+1)*m]
+			row = u.wholeFeatures(row[:0], x.RawRowView(i))
+			copy(to, row)
+			copy(to[first:], f[i*(m-first):(i+1)*(m-first)])
+		}
+	})
+	return all
+}
+
+// wholeFeatures appends the features of a row under the terms that are seen whole.
+func (v *Division) wholeFeatures(dst, row []float64) []float64 {
+	for _, t := range v.Whole {
+		n, _ := t.Basis.Dims()
+		for i := range n {
+			at := t.Basis.RawRowView(i)
+			dst = append(dst, t.Kernel.Cov(at, row)/math.Sqrt(t.Kernel.Cov(at, at)))
+		}
+	}
+	return dst
+}
+
+// block is the number of rows that are computed at a time.
+const block = 128
+
+// inBlocks calls f(lo, hi) for blocks of rows that make up all n, on all cores. It ends early where
+// h has stopped.
+func inBlocks(h *parallel.Halt, n int, f func(lo, hi int)) {
+	loop := parallel.Loop{Halt: h}
+	loop.Run(n, block, runtime.GOMAXPROCS(0), parallel.Func(func(_, lo, hi int) { f(lo, hi) }))
+}
+
+// Work are some rows with their features.
+type Work struct {
+	X     *mat.Dense
+	F     *mat.Dense // M×rows
+	Known []bool     // of a row: it is finite
+}
+
+// Room makes room for n rows in w, and returns it.
+func (u *Inducing) Room(w *Work, n int) *mat.Dense {
+	m, d := u.X.Dims()
+	if w.X == nil || w.X.RawMatrix().Rows != n {
+		w.X, w.F = mat.NewDense(n, d, nil), mat.NewDense(m, n, nil)
+	}
+	w.Known = dense.Resize(w.Known, n)
+	return w.X
+}
+
+// Features makes the features L⁻¹k(Z, x) of the rows in w. A row that is not finite is 0.
+func (u *Inducing) Features(w *Work) {
+	for i := range w.Known {
+		row := w.X.RawRowView(i)
+		if _, w.Known[i] = dense.AllFinite(row); !w.Known[i] {
+			clear(row)
+		}
+	}
+	u.cross(w.F, w.X)
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.L, u.Rank()), w.F.RawMatrix())
+}
+
+// Left stores in v what the features in w leave of the prior variances of their rows.
+func (u *Inducing) Left(w *Work, v []float64) {
+	clear(v)
+	if u.Rest != nil {
+		variances(v, u.Rest, w.X)
+	}
+	f := w.F.RawMatrix()
+	for j := u.Wholes(); j < f.Rows; j++ {
+		for i, e := range row(f, j) {
+			v[i] -= e * e
+		}
+	}
+	for i := range v {
+		v[i] = math.Max(0, v[i])
+	}
+}
+
+// Explain stores the means of the rows of features f, M×rows, in m, under weights with the given
+// mean and the factor l of their precision, and adds the variances to v. It overwrites f.
+func Explain(m, v []float64, f blas64.General, mean, l []float64) {
+	clear(m)
+	for j := range f.Rows {
+		floats.AddScaled(m, mean[j], row(f, j))
+	}
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, f.Rows), f)
+	for j := range f.Rows {
+		for i, e := range row(f, j) {
+			v[i] += e * e
+		}
+	}
+}
+
+// cross stores the covariances of the values of u and the latent values at the rows of x in dst,
+// M×N.
+func (u *Inducing) cross(dst, x *mat.Dense) {
+	_, d := u.X.Dims()
+	n, _ := x.Dims()
+	u.parts(func(p part) {
+		p.Kernel.Cross(nil, dst.Slice(p.lo, p.hi, 0, n).(*mat.Dense), u.X.Slice(p.lo, p.hi, 0, d).(*mat.Dense), x)
+	})
+}
+
+// At returns the features of the rows of x, N×M row by row, which are of no use where h has
+// stopped.
+func (u *Inducing) At(h *parallel.Halt, x *mat.Dense) []float64 {
+	n, m := x.RawMatrix().Rows, u.Rank()
+	f := make([]float64, n*m)
+	inBlocks(h, n, func(lo, hi int) {
+		w := new(Work)
+		u.Room(w, hi-lo).Copy(x.Slice(lo, hi, 0, x.RawMatrix().Cols))
+		u.Features(w)
+		fma.Transpose(fma.Of(f[lo*m:hi*m], hi-lo, m, m),
+			fma.Of(w.F.RawMatrix().Data, m, hi-lo, hi-lo))
+	})
+	return f
+}
+
+// Linear returns the model of terms at the rows of x in the features f, N×M, of these, which it
+// keeps, what the inducing inputs leave of the prior variances, and the largest of these.
+func (u *Inducing) Linear(x *mat.Dense, terms *term.Terms, f []float64) (lin *site.LinearModel, residual, most float64, err error) {
+	n, m := terms.Len(), u.Rank()
+	if i, ok := dense.AllFinite(f); !ok {
+		return nil, 0, 0, fmt.Errorf("covariance of row %d and inducing input %d: %w", i/m, i%m, sentinel.ErrNotFinite)
+	}
+	for i, v := range variances(nil, u.Kernel, x) {
+		if err := checkPriorVar(i, v); err != nil {
+			return nil, 0, 0, err
+		}
+		most = math.Max(most, v)
+	}
+	c, first := u.RestVar(x), u.Wholes()
+	t := *terms
+	t.Extra, t.Blur = c, make([]float64, n)
+	for i, v := range c {
+		row := f[i*m+first : (i+1)*m]
+		if c[i] -= floats.Dot(row, row); c[i] < -notPosDef*v {
+			return nil, 0, 0, fmt.Errorf("variance of row %d is %v given the inducing inputs: %w", i, c[i], sentinel.ErrNotPosDef)
+		}
+		c[i], t.Blur[i] = math.Max(0, c[i])+u.noise(x.RawRowView(i), v), u.blur(v)
+		residual += c[i]
+	}
+	lin = &site.LinearModel{
+		X:     &design.Matrix{Rows: n, Cols: m, Dense: f},
+		Terms: &t,
+		Prior: gauss.UnitPrior(m),
+		Names: make([]string, m),
+	}
+	for j := range m {
+		lin.Names[j] = fmt.Sprintf("feature %d", j)
+	}
+	return lin, residual, most, nil
+}
+
+// Residual returns what the inducing values leave of the prior variances of r, from a sample of it,
+// and the largest of these variances.
+func (u *Inducing) Residual(r *Rows) (left, most float64, err error) {
+	prior := variances(nil, u.Kernel, r.X)
+	for i, v := range prior {
+		if err := checkPriorVar(i, v); err != nil {
+			return 0, 0, err
+		}
+	}
+	n := min(len(prior), ChooseRows)
+	x, w := r.Sample(n), new(Work)
+	v := u.RestVar(x)
+	for lo := 0; lo < n; lo += blockRows {
+		c := slices.Clone(v[lo:min(lo+blockRows, n)])
+		u.Room(w, len(c)).Copy(x.Slice(lo, lo+len(c), 0, r.Cols))
+		u.Features(w)
+		u.Left(w, c)
+		for i, ci := range c {
+			left += ci + u.noise(x.RawRowView(lo+i), v[lo+i])
+		}
+	}
+	return left * (float64(r.N) / float64(n)), floats.Max(prior), nil
+}
+
+// blur returns how far rounding may have moved what is left of a variance.
+func (u *Inducing) blur(variance float64) float64 {
+	return dense.Epsilon * (rounded + math.Sqrt(float64(u.Rank()))) * variance
+}
+
+// jitterPart is the part of the largest variance that is added to each variance in K(Z, Z)
+// during a search for inducing inputs or hyper-parameters, so that inputs may be equal.
+const jitterPart = 1e-10
+
+// Factored returns the inducing values of v with the inducing inputs z, which is kept, with the
+// jitter, or nil if their covariance has no factor.
+func (v Division) Factored(h *parallel.Halt, z *mat.Dense) *Inducing {
+	if len(v.Whole) > 0 {
+		var rest *Inducing
+		if v.Open {
+			if rest = Undivided(v.Rest).Factored(h, z); rest == nil {
+				return nil
+			}
+		}
+		u, err := v.with(rest)
+		if err != nil {
+			return nil
+		}
+		return u
+	}
+	k := v.Kernel
+	m, _ := z.Dims()
+	u := &Inducing{Division: v, X: z, L: make([]float64, m*m)}
+	k.Cross(h, mat.NewDense(m, m, u.L), z, z)
+	most := 0.0
+	for i := range m {
+		most = math.Max(most, u.L[i*m+i])
+	}
+	u.Jitter = jitterPart * most
+	for i := range m {
+		u.L[i*m+i] += u.Jitter
+	}
+	if !(most > 0) || !dense.CholeskyUntil(h, u.L, m) {
+		return nil
+	}
+	for i := range m {
+		clear(u.L[i*m+i+1 : (i+1)*m])
+	}
+	return u
+}
+
+// Carry returns q, with the given mean of the weights of from, as a state of the weights of u, or
+// nil if there is none: what rows tell of the latent values at the inducing inputs of from. u has
+// the kernel of from, as WithInducing says, or its inputs, so that the values have the same sites.
+func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.State) *gauss.State {
+	m, n := from.Rank(), u.Rank()
+	a := mat.NewDense(n, m, nil)
+	to := a.RawMatrix()
+	if mat.Equal(from.X, u.X) { // A = LᵀL₀⁻ᵀ
+		for i := range n {
+			for j := range i + 1 {
+				to.Data[j*m+i] = u.L[i*m+j]
+			}
+		}
+	} else { // A = L⁻¹K(Z, Z₀)L₀⁻ᵀ
+		var parts []part
+		from.parts(func(p part) { parts = append(parts, p) })
+		rows := func(x *mat.Dense, p part) *mat.Dense {
+			return x.Slice(p.lo, p.hi, 0, x.RawMatrix().Cols).(*mat.Dense)
+		}
+		u.parts(func(p part) {
+			o := parts[p.number]
+			dst := a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense)
+			p.Kernel.Cross(nil, dst, rows(u.X, p), rows(from.X, o))
+		})
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.L, n), to)
+	}
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(from.L, m), to)
+	return of.Carry(to, mean)
+}
+
+// Digest shows d the inducing values.
+func (u *Inducing) Digest(d *save.Digest) {
+	u.Kernel.Identify(d)
+	for j := range u.Rank() {
+		d.Floats(u.X.RawRowView(j))
+	}
+}

@@ -1,0 +1,459 @@
+package sparse
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/learn"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/search"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Learning the hyper-parameters of a sparse GP, from trials on two data sets of a million rows and
+// fifty thousand.
+const (
+	firstStage = 3000 // rows of the first stage, of which each is a search over hyper-parameters
+	// the second has so many times fewer than all, and at most those of the sample
+	stagePart  = 4
+	leastStage = 400 // of fewer rows there is no stage of a part
+	stageTol   = 0.2 // nats that the search may leave where there are more rows to come
+	// part of what a natural step promises that the next one does, until there is a better guess
+	naturalRate = 0.01
+	leastRate   = 1e-4
+	hopeful     = 4 // times the slack: a pass that is expected to promise less has derivatives
+	learnForm   = 2 // of the State of a search, which another form cannot go on from
+	// nats below the best q at which the average information is good: it is that of F∂₁ = m
+	infoSlack  = 1e-2
+	mostPasses = 20 // passes at one θ
+)
+
+// stagesOf returns the numbers of rows that a search goes through, of n of which so many are
+// kept.
+func stagesOf(n, kept int) (stages []int) {
+	for _, part := range [2]int{min(firstStage, kept), min(kept, n/stagePart)} {
+		if k := len(stages); part >= leastStage && 2*part <= n && (k == 0 || part >= 2*stages[k-1]) {
+			stages = append(stages, part)
+		}
+	}
+	return append(stages, n)
+}
+
+// Space is the space of the hyper-parameters of a kernel and a likelihood that are learned.
+type Space struct {
+	Coords []learn.Coord
+	Kernel Kernel // to begin with
+	Lik    Likelihood
+	// At returns kernel, kernel with derivatives, and likelihood at θ. It fails where θ is out of
+	// range.
+	At func(theta []float64) (k, slopes Kernel, lik Likelihood, err error)
+}
+
+// Point is what was found at a θ.
+type Point struct {
+	Theta []float64
+	Z     *mat.Dense // inducing inputs
+	At    *gauss.State
+	Look  *Look // at At
+	rows  int   // that it was found by
+}
+
+// Learning is the learn.Staged of a sparse GP: the model as a function of its hyper-parameters, on
+// the rows of a stage.
+type Learning struct {
+	Whole  Division   // of the kernel to begin with
+	Fixed  *mat.Dense // inducing inputs, where they stay
+	Rank   int        // the most inducing values
+	Stages []int      // rows
+	Best   Point
+
+	space *Space
+	stage int
+	z     *mat.Dense // nil: to be chosen
+	last  Point      // of the last θ that was kept
+	found Point
+	rate  float64
+	// what the first look at a state that was carried to another θ promised last, over the square
+	// of the distance; +Inf before there was one
+	afar   float64
+	passes float64
+	info   *mat.SymDense // the average information met last, on so many rows
+	of     int
+	pass   Pass
+}
+
+// NewLearning returns the model of rows, which chooses up to rank inducing values of the division
+// whole, and starts from fits by fit.
+func NewLearning(rows *Rows, space *Space, whole Division, rank int, fit Fit) *Learning {
+	l := &Learning{Whole: whole, Rank: rank, Stages: stagesOf(rows.N, len(rows.Y)), space: space,
+		rate: naturalRate, afar: math.Inf(1), pass: Pass{Rows: rows, Fit: fit}}
+	if gaussian(space.Lik) {
+		l.rate = 0 // one step is exact
+	}
+	return l
+}
+
+var _ learn.Staged = (*Learning)(nil)
+
+func (l *Learning) Digest(d *save.Digest) {
+	l.pass.Rows.Digest(d, l.space.Lik)
+	l.space.Kernel.Identify(d)
+	d.Int(l.Rank, learnForm)
+	d.Int(l.Stages...)
+	if l.Fixed != nil {
+		d.Floats(l.Fixed.RawMatrix().Data)
+	}
+}
+
+// Factored returns the inducing values with the inducing inputs z of k, the kernel with other
+// parameters; nil where they have no factor.
+func (l *Learning) Factored(h *parallel.Halt, k Kernel, z *mat.Dense) *Inducing {
+	return l.Whole.Again(k).Factored(h, z)
+}
+
+func (l *Learning) Use(c term.Crew) { l.pass.Workers = c }
+
+func (l *Learning) Work() float64 { return l.passes }
+
+func (l *Learning) Keep(best bool) {
+	l.last = l.found
+	if best {
+		l.Best = l.found
+	}
+}
+
+// Goal implements learn.Staged.
+func (l *Learning) Goal(tol float64) float64 {
+	if l.stage < len(l.Stages)-1 {
+		return stageTol
+	}
+	return tol
+}
+
+// Advance implements learn.Staged.
+func (l *Learning) Advance() (times float64) {
+	if l.stage == len(l.Stages)-1 {
+		return 1
+	}
+	times = float64(l.Stages[l.stage+1]) / float64(l.Stages[l.stage])
+	l.stage++
+	// which is of the order of M over the number of rows
+	l.rate = max(l.rate/times, min(l.rate, leastRate))
+	if l.z.RawMatrix().Rows < l.Rank-l.Whole.Wholes() || l.Stages[l.stage-1] < ChooseRows {
+		l.z = nil
+	}
+	return times
+}
+
+// choose chooses the inducing inputs of the stage, near θ.
+func (l *Learning) choose(k Kernel) error {
+	if l.z = l.Fixed; l.z != nil {
+		return nil
+	}
+	v := l.Whole.Again(k)
+	k = v.Rest
+	n, rank := min(l.Stages[l.stage], len(l.pass.Rows.Y)), max(1, l.Rank-v.Wholes())
+	if l.stage == 0 {
+		k = k.Shorter(1 / learn.ScreenShorter[0])
+		if len(l.Stages) > 1 {
+			rank = min(rank, StreamRank)
+		}
+	}
+	z, err := spread(l.pass.Workers.Halt, k, l.pass.Rows.Sample(min(n, ChooseRows)), min(rank, n))
+	l.z = z
+	return err
+}
+
+// Evaluate implements learn.Model.
+func (l *Learning) Evaluate(theta []float64, slack, _ float64, wanted bool) (search.Point, error) {
+	none := search.Point{F: math.Inf(1)}
+	k, derivs, lik, err := l.space.At(theta)
+	if err != nil {
+		return none, nil // out of range
+	}
+	h := l.pass.Workers.Halt
+	if l.z == nil {
+		if err := l.choose(k); h.Stopped() {
+			l.z = nil
+			return none, h.Err()
+		} else if err != nil {
+			if l.z = nil; errors.Is(err, sentinel.ErrNotFinite) {
+				err = nil // out of range
+			}
+			return none, err
+		}
+	}
+	p := &l.pass
+	p.Lik, p.From = lik, l.Stages[l.stage]
+	if p.From == l.pass.Rows.N {
+		p.From = 0
+	}
+	if p.Z = l.Factored(h, k, l.z); h.Stopped() {
+		return none, h.Err()
+	} else if p.Z == nil {
+		return none, nil
+	}
+	at, err := l.expect(theta, slack, derivs, wanted)
+	switch {
+	case h.Stopped():
+		return none, h.Err()
+	case errors.Is(err, sentinel.ErrShape): // not the rows of the first time
+		return none, err
+	case err != nil:
+		return none, nil
+	}
+	return *at, nil
+}
+
+// nearest returns, of the points with the inducing inputs of now or the same θ, the one nearest to
+// θ, or nil.
+func (l *Learning) nearest(theta []float64) (near *Point) {
+	var least float64
+	for _, p := range [2]*Point{&l.last, &l.Best} {
+		if p.Theta == nil || !mat.Equal(p.Z, l.z) && !slices.Equal(p.Theta, theta) {
+			continue
+		}
+		if d := floats.Distance(p.Theta, theta, 2); near == nil || d < least {
+			near, least = p, d
+		}
+	}
+	return near
+}
+
+// carried returns the state of p as one at u, with the same inducing inputs or the same θ, of so
+// many times the rows, or nil if it has none. Near the θ of p it is close to the best: what rows
+// tell of latent values changes little with θ, unlike what they tell of weights.
+func (l *Learning) carried(p *Point, u *Inducing, times float64) *gauss.State {
+	k, _, _, err := l.space.At(p.Theta)
+	if err != nil {
+		return nil
+	}
+	from := l.Factored(l.pass.Workers.Halt, k, p.Z)
+	if from == nil {
+		return nil
+	}
+	q := from.Carry(u, p.Look.Next.Mean, &p.Look.Next)
+	if q == nil || times != 1 && !q.Times(times) {
+		return nil
+	}
+	return q
+}
+
+// begin returns the q that natural steps at θ begin with, and the point that it was carried from,
+// nil if there is none.
+func (l *Learning) begin(theta []float64) (
+	q *gauss.State, near *Point, err error) {
+	p, n := &l.pass, len(l.pass.Rows.Y)
+	sampled := p.From == 0 && n < l.pass.Rows.N
+	if near = l.nearest(theta); near != nil {
+		sampled = sampled && near.rows < n
+		rows := p.len()
+		if sampled {
+			rows = n
+		}
+		q = l.carried(near, p.Z, float64(rows)/float64(near.rows))
+	}
+	steps := 1
+	if q == nil {
+		if near, steps = nil, sampleSteps; l.pass.Workers.Halt.Stopped() {
+			return nil, nil, l.pass.Workers.Halt.Err()
+		}
+		if q, err = p.Cold(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if sampled {
+		near = nil
+		q, err = climb(p, q, n, steps, sampleGoal)
+	}
+	return q, near, err
+}
+
+// expect finds q at θ to within so many nats, with derivatives if they are wanted.
+func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted bool) (*search.Point, error) {
+	p := &l.pass
+	p.each = nil
+	part := float64(l.Stages[l.stage]) / float64(l.pass.Rows.N)
+	q, near, err := l.begin(theta)
+	if err != nil {
+		return nil, err
+	}
+	var s *slopes
+	if wanted {
+		// otherwise that of fewer rows will do
+		info := p.From > 0 || l.info == nil || len(l.Stages) == 1 ||
+			l.pass.Rows.All == nil && slack <= infoSlack
+		if info {
+			slack = min(slack, infoSlack)
+		}
+		if s, err = newSlopes(p, l.space, derivs, theta, info); err != nil {
+			return nil, err
+		}
+	}
+	a := Ascent{Pass: p}
+	if a.Start(q); p.From == 0 && l.pass.Rows.All != nil && near == nil {
+		if err := a.Begin(); err != nil {
+			return nil, err
+		}
+		l.passes += part
+	}
+	// what the next look is expected to promise, and whether at has derivatives
+	expected, known := a.Gap(), false
+	if !math.IsInf(expected, 1) {
+		expected *= l.rate
+	}
+	distance := math.NaN()
+	if near != nil && near.rows == p.len() {
+		distance = floats.Distance(near.Theta, theta, 2)
+		expected = l.afar * distance * distance
+	}
+	for i := range mostPasses {
+		with := s != nil && (expected <= hopeful*slack || i == mostPasses-1)
+		if p.each = nil; with {
+			s.at(a.Try)
+			p.each = s.add
+		}
+		before := a.Look
+		switch err := a.Move(); {
+		case err != nil && i == 0 && near != nil && a.falls(err):
+			q, err = p.Cold()
+			if err != nil {
+				return nil, err
+			}
+			a.Start(q)
+			expected, distance = math.Inf(1), math.NaN()
+			continue
+		case err != nil:
+			return nil, err
+		}
+		l.passes += part
+		if a.Look == before { // it fell
+			if a.Stuck() {
+				break
+			}
+			continue
+		}
+		known = with
+		if before == nil && distance > 0 {
+			l.afar = a.Look.Promise / (distance * distance)
+		}
+		if before != nil && before.Promise > 0 && l.rate > 0 {
+			l.rate = min(max(a.Look.Promise/before.Promise, leastRate), 1)
+		}
+		if expected = l.rate * a.Look.Promise; a.Look.Promise <= slack {
+			if s == nil || known {
+				break
+			}
+			expected = 0
+		}
+	}
+	if s != nil && !known {
+		s.at(a.At)
+		p.each = s.add
+		look, err := p.At(a.At)
+		if err != nil {
+			return nil, err
+		}
+		a.Look = look
+		l.passes += part
+	}
+	p.each = nil
+	if math.IsInf(a.Look.ELBO, 0) || math.IsNaN(a.Look.ELBO) {
+		return nil, sentinel.ErrNotFinite
+	}
+	l.found = Point{slices.Clone(theta), l.z, a.At, a.Look, l.Stages[l.stage]}
+	x := &search.Point{F: -a.Look.ELBO, Slack: a.Look.Promise}
+	if s == nil {
+		return x, nil
+	}
+	x.Grad, x.Info = s.point(a.Look)
+	for _, g := range x.Grad {
+		if math.IsNaN(g) || math.IsInf(g, 0) {
+			return nil, sentinel.ErrNotFinite
+		}
+	}
+	switch n := l.Stages[l.stage]; {
+	case x.Info != nil:
+		l.info, l.of = x.Info, n
+	default: // that of fewer rows, in proportion
+		x.Info = mat.NewSymDense(len(x.Grad), nil)
+		x.Info.ScaleSym(float64(n)/float64(l.of), l.info)
+	}
+	return x, nil
+}
+
+func (l *Learning) State(c *save.State, n int) {
+	c.Int(&l.stage, &l.of)
+	c.Check(l.stage >= 0 && l.stage < len(l.Stages), "a search is in stage %d", l.stage)
+	c.Float(&l.rate, &l.afar, &l.passes)
+	stateMatrix(c, &l.z, l.pass.Rows.Cols)
+	l.last.state(c, n, l.pass.Rows.Cols)
+	l.Best.state(c, n, l.pass.Rows.Cols)
+	has := l.info != nil
+	if c.Bool(&has); !has || c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		l.info = mat.NewSymDense(n, nil)
+	}
+	raw := l.info.RawSymmetric().Data
+	c.Floats(n*n, &raw)
+}
+
+func (p *Point) state(c *save.State, n, cols int) {
+	has := p.Theta != nil
+	c.Bool(&has)
+	if c.Reading() {
+		*p = Point{}
+	}
+	if !has || c.Err() != nil {
+		return
+	}
+	c.Floats(n, &p.Theta)
+	c.Int(&p.rows)
+	stateMatrix(c, &p.Z, cols)
+	if c.Err() != nil {
+		return
+	}
+	c.Check(p.Z != nil, "a search has no inducing inputs")
+	if c.Reading() {
+		p.At, p.Look = &gauss.State{}, &Look{}
+	}
+	if c.Err() == nil {
+		m, _ := p.Z.Dims()
+		p.At.State(c, m)
+		p.Look.State(c, m)
+	}
+}
+
+// stateMatrix writes or reads a matrix of so many columns, which may be nil.
+func stateMatrix(c *save.State, x **mat.Dense, cols int) {
+	rows := 0
+	if *x != nil {
+		rows, _ = (*x).Dims()
+	}
+	c.Int(&rows)
+	c.Check(rows >= 0 && rows <= math.MaxInt32, "a matrix has %d rows", rows)
+	if c.Err() != nil {
+		return
+	}
+	if c.Reading() {
+		*x = nil
+	}
+	if rows == 0 {
+		return
+	}
+	var data []float64
+	if !c.Reading() {
+		data = (*x).RawMatrix().Data
+	}
+	if c.Floats(rows*cols, &data); c.Reading() {
+		*x = mat.NewDense(rows, cols, data)
+	}
+}

@@ -1,0 +1,182 @@
+package sparse
+
+import (
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+)
+
+// Moving inducing inputs, in units of the deviation of each column, from trials in two dimensions
+// and eight.
+const (
+	movePairs = 10 // steps that the curvature remembers
+	// the longest move of a coordinate by the first step, of whose length nothing is known,
+	moveFirst  = 0.05
+	moveMost   = 0.5  // and by any other: neighbours do not pass each other
+	moveTries  = 6    // lengths of a step
+	movePart   = 1e-4 // of what the slope says, that a step must gain
+	moveRow    = 3    // steps in a row
+	moveGain   = 1e-2 // that together gain fewer nats than these are the last
+	moveSlack  = 1e-4 // nats that q may be below its best
+	moveDiffer = 1e-5 // steps of differences, of kernels without derivatives in their inputs
+)
+
+// Move is the ELBO at the best q as a function of the inducing inputs.
+type Move struct {
+	Unit   []float64 // of each column
+	whole  Division
+	pass   Pass
+	slopes *slopes
+}
+
+// MovePoint is what is known of inducing inputs.
+type MovePoint struct {
+	Z    *mat.Dense
+	ELBO float64
+	Grad []float64 // in the units of the columns
+	q    *gauss.State
+}
+
+// NewMove returns that of the inducing values of whole, by those rows that are in memory. It starts
+// from a fit by fit.
+func NewMove(rows *Rows, lik Likelihood, fit Fit, workers term.Crew, whole Division) *Move {
+	m := &Move{whole: whole, Unit: make([]float64, rows.Cols),
+		pass: Pass{Rows: rows, Lik: lik, Fit: fit, Workers: workers}}
+	if rows.All != nil {
+		m.pass.From = len(rows.Y)
+	}
+	differ := make([]float64, len(m.Unit))
+	for j := range m.Unit {
+		if m.Unit[j] = stat.PopStdDev(mat.Col(nil, j, rows.X), nil); !(m.Unit[j] > 0) {
+			m.Unit[j] = 1
+		}
+		differ[j] = moveDiffer * m.Unit[j]
+	}
+	m.slopes = &slopes{kernel: whole.Kernel, p: &m.pass, steps: differ}
+	return m
+}
+
+// Run returns the inducing inputs that so many evaluations lead to from those of u, or nil where
+// there are no better ones.
+func (m *Move) Run(u *Inducing, steps int) (*mat.Dense, error) {
+	m.pass.Z = u
+	q, err := m.pass.Cold()
+	if err != nil {
+		return nil, err
+	}
+	at, err := m.At(mat.DenseCopyOf(u.Inputs()), q)
+	if err != nil || at == nil {
+		return nil, err
+	}
+	first := at
+	var moves, turns [][]float64
+	var gains []float64
+	for count := 1; count < steps; {
+		dir, most := accel.Ascent(at.Grad, moves, turns), moveMost
+		if len(moves) == 0 {
+			most = moveFirst
+		}
+		size := floats.Norm(dir, math.Inf(1))
+		if !(size > 0) {
+			break
+		}
+		if size > most || len(moves) == 0 {
+			floats.Scale(most/size, dir)
+		}
+		next, length, tried, err := m.along(at, dir, min(moveTries, steps-count))
+		count += tried
+		if err != nil {
+			return nil, err
+		}
+		if next == nil {
+			if len(moves) == 0 {
+				break
+			}
+			moves, turns = nil, nil // once more, straight up
+			continue
+		}
+		turn := slices.Clone(at.Grad)
+		floats.Scale(length, dir)
+		floats.Sub(turn, next.Grad)
+		if floats.Dot(dir, turn) > 0 {
+			if len(moves) == movePairs {
+				moves, turns = moves[1:], turns[1:]
+			}
+			moves, turns = append(moves, dir), append(turns, turn)
+		}
+		gains = append(gains, next.ELBO-at.ELBO)
+		at = next
+		if k := len(gains) - moveRow; k >= 0 && floats.Sum(gains[k:]) < moveGain {
+			break
+		}
+	}
+	if at == first {
+		return nil, nil
+	}
+	return at.Z, nil
+}
+
+// along returns the first of so many points from p along dir, each at a quarter of the length of
+// the one before, whose ELBO is larger by what the slope says, or nil, with its length and how many
+// there were.
+func (m *Move) along(p *MovePoint, dir []float64, tries int) (next *MovePoint, length float64, tried int, err error) {
+	slope, d := floats.Dot(dir, p.Grad), len(m.Unit)
+	for length = 1; tried < tries; length /= 4 {
+		z := mat.DenseCopyOf(p.Z)
+		for i, v := range dir {
+			z.Set(i/d, i%d, z.At(i/d, i%d)+length*v*m.Unit[i%d])
+		}
+		tried++
+		next, err = m.At(z, p.q)
+		if err != nil || next != nil && next.ELBO > p.ELBO+moveSlack+movePart*length*slope {
+			return next, length, tried, err
+		}
+	}
+	return nil, 0, tried, nil
+}
+
+// At returns what there is to know of z, with natural steps from q; nil where there is no ELBO.
+func (m *Move) At(z *mat.Dense, q *gauss.State) (*MovePoint, error) {
+	p := &m.pass
+	halt := p.Workers.Halt
+	v := m.whole.Again(m.whole.Kernel)
+	p.Z = v.Factored(halt, z)
+	if err := halt.Err(); err != nil || p.Z == nil {
+		return nil, err
+	}
+	start := &gauss.State{}
+	start.CopyFrom(q)
+	a := Ascent{Pass: p}
+	a.Start(start)
+	for range mostPasses {
+		if err := a.Move(); err != nil {
+			return nil, halt.Err()
+		}
+		if a.Gap() <= moveSlack || a.Stuck() {
+			break
+		}
+	}
+	s := m.slopes
+	s.at(a.At)
+	p.each = s.add
+	look, err := p.At(a.At)
+	p.each = nil
+	if err != nil {
+		return nil, halt.Err()
+	}
+	x := &MovePoint{Z: z, ELBO: look.ELBO, Grad: slices.Clone(s.moved(look)[p.Z.Wholes()*len(m.Unit):]), q: a.At}
+	for i := range x.Grad {
+		x.Grad[i] *= m.Unit[i%len(m.Unit)]
+	}
+	if _, ok := dense.AllFinite(x.Grad); !ok || math.IsNaN(x.ELBO) || math.IsInf(x.ELBO, 0) {
+		return nil, nil
+	}
+	return x, nil
+}

@@ -1,0 +1,156 @@
+package sparse
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Row is a row of data with its values, of use until the next row, and its weight.
+type Row struct {
+	Val               []float64
+	Y, Offset, Weight float64
+}
+
+// Rows are rows that are gone through again and again: a sample of them in memory, in random order,
+// and, unless those are all, where to get the rest.
+type Rows struct {
+	N, Cols           int
+	All               iter.Seq2[Row, error] // nil where the sample is all
+	X                 *mat.Dense            // the sample
+	Y, Offset, Weight []float64             // nil Offset and Weight mean 0 and 1
+}
+
+// SampleRows is how many rows are kept of those that are gone through again and again, to choose
+// inducing inputs and hyper-parameters by, and to start from. Fewer are kept of rows that take more
+// than sampleNumbers numbers.
+const (
+	SampleRows    = 50_000
+	sampleNumbers = 8_000_000
+)
+
+// ctxEvery is the number of rows between two looks at a context.
+const ctxEvery = 16
+
+// The seeds of what is drawn, those of the library's default generator.
+const seed1, seed2 = 0x5eed, 0xe1b0
+
+// rowRand returns the generator of what is drawn among rows, which begins at the same place every
+// time.
+func rowRand() *rand.Rand { return rand.New(rand.NewPCG(seed1, seed2)) }
+
+// sampleOf returns the number of rows of so many columns that are kept.
+func sampleOf(cols int) int { return max(1000, min(SampleRows, sampleNumbers/(cols+1))) }
+
+// NewRows goes through rows of so many columns once: it counts them and keeps a random sample, by a
+// fixed seed, of which each row is as likely to be one (reservoir sampling; Vitter 1985). The rows
+// of a sample are in random order. The error is that of rows, as it is, or the cause of ctx. It is
+// nil for no rows at all.
+func NewRows(ctx context.Context, rows iter.Seq2[Row, error], cols int) (*Rows, error) {
+	r := &Rows{Cols: cols, All: rows}
+	most := sampleOf(cols)
+	rng := rowRand()
+	var x []float64
+	plain := true
+	for row, err := range rows {
+		if err == nil && r.N%ctxEvery == 0 && ctx.Err() != nil {
+			err = fmt.Errorf("canceled after %d rows: %w", r.N, context.Cause(ctx))
+		}
+		if err != nil {
+			return nil, err
+		}
+		at := r.N
+		if r.N++; at >= most {
+			if at = rng.IntN(r.N); at >= most {
+				continue
+			}
+		} else {
+			x = append(x, make([]float64, cols)...)
+			r.Y, r.Offset, r.Weight = append(r.Y, 0), append(r.Offset, 0), append(r.Weight, 0)
+		}
+		copy(x[at*cols:(at+1)*cols], row.Val)
+		r.Y[at], r.Offset[at], r.Weight[at] = row.Y, row.Offset, row.Weight
+		plain = plain && row.Offset == 0 && row.Weight == 1
+	}
+	if r.N == 0 {
+		return nil, fmt.Errorf("no rows: %w", sentinel.ErrEmpty)
+	}
+	if r.N <= most {
+		r.All = nil
+	}
+	r.X = mat.NewDense(len(r.Y), cols, x)
+	if r.shuffle(rng); plain && r.All == nil {
+		r.Offset, r.Weight = nil, nil
+	}
+	return r, nil
+}
+
+// shuffle puts the sample in random order.
+func (r *Rows) shuffle(rng *rand.Rand) {
+	x := r.X.RawMatrix()
+	rng.Shuffle(len(r.Y), func(i, j int) {
+		a, b := row(x, i), row(x, j)
+		for d, v := range a {
+			a[d], b[d] = b[d], v
+		}
+		for _, v := range [][]float64{r.Y, r.Offset, r.Weight} {
+			if v != nil {
+				v[i], v[j] = v[j], v[i]
+			}
+		}
+	})
+}
+
+// RowsOf returns the rows of terms at the rows of x, which it reads only.
+func RowsOf(x *mat.Dense, t *term.Terms) *Rows {
+	n, cols := x.Dims()
+	most := sampleOf(cols)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	rng := rowRand()
+	rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	r := &Rows{N: n, Cols: cols, X: mat.NewDense(min(n, most), cols, nil)}
+	if n > most {
+		r.All = func(yield func(Row, error) bool) {
+			for i := range n {
+				if !yield(Row{x.RawRowView(i), t.Y[i], 0, 1}, nil) {
+					return
+				}
+			}
+		}
+	}
+	for i, from := range order[:min(n, most)] {
+		r.X.SetRow(i, x.RawRowView(from))
+		r.Y = append(r.Y, t.Y[from])
+	}
+	return r
+}
+
+// Terms returns the terms of the first n rows of the sample, without residual variances.
+func (r *Rows) Terms(lik Likelihood, n int) *term.Terms {
+	t := &term.Terms{Lik: lik, Y: r.Y[:n]}
+	if r.Offset != nil {
+		t.Offset, t.Weight = r.Offset[:n], r.Weight[:n]
+	}
+	return t
+}
+
+// Sample returns the first n rows of the sample.
+func (r *Rows) Sample(n int) *mat.Dense { return r.X.Slice(0, n, 0, r.Cols).(*mat.Dense) }
+
+// Digest shows d the sample, under lik.
+func (r *Rows) Digest(d *save.Digest, lik Likelihood) {
+	d.Int(r.N, r.Cols)
+	r.Terms(lik, len(r.Y)).Digest(d)
+	for i := range r.Y {
+		d.Floats(r.X.RawRowView(i))
+	}
+}
