@@ -141,7 +141,8 @@ var errNotUTF8 = errors.New("not UTF-8")
 // settled returns err, or what to do about a text that is not UTF-8 and will not be read again.
 func settled(err error) error {
 	if errors.Is(err, errNotUTF8) {
-		return fmt.Errorf("pgsvi: the text is not UTF-8; set Format.Encoding: %w", pgsvi.ErrShape)
+		return fmt.Errorf("pgsvi: the text is not UTF-8; set Format.Encoding (-format encoding=…): %w",
+			pgsvi.ErrShape)
 	}
 	return err
 }
@@ -361,8 +362,8 @@ func isHeader(record []string, line int) (bool, error) {
 	}
 	if number != "" && name != "" {
 		return false, fmt.Errorf("pgsvi: line %d has the text %s, as a line of names has, and the "+
-			"number %s, as data have; write a line of names above it, or set Format.Header: %w",
-			line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
+			"number %s, as data have; write a line of names above it, or set Format.Header "+
+			"(-format header=yes or header=no): %w", line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
 	}
 	return name != "", nil
 }
@@ -420,8 +421,8 @@ func (s *scanner) readCSV() ([]string, int, error) {
 		}
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
 			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w; if quotes are part of the "+
-				"texts, "+
-				"set Format.NoQuotes: %w", bad.Line+s.skipped, bad.Column, bad.Err, pgsvi.ErrShape)
+				"texts, set Format.NoQuotes (-format no-quotes): %w",
+				bad.Line+s.skipped, bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)
@@ -465,8 +466,9 @@ func (s *scanner) checkText(text string, line int) error {
 	}
 	if s.format.Encoding != UTF8 {
 		if strings.ContainsRune(text, utf8.RuneError) {
-			return fmt.Errorf("pgsvi: line %d: %s is no text in %s; set Format.Encoding: %w", line,
-				csvQuote(text), s.format.Encoding, pgsvi.ErrShape)
+			return fmt.Errorf("pgsvi: line %d: %s is no text in %s; set Format.Encoding (-format "+
+				"encoding=…): %w",
+				line, csvQuote(text), s.format.Encoding, pgsvi.ErrShape)
 		}
 		return nil
 	}
@@ -478,6 +480,6 @@ func (s *scanner) checkText(text string, line int) error {
 		return errNotUTF8
 	}
 	return fmt.Errorf("pgsvi: line %d: %s is not UTF-8, as the lines before are; set "+
-		"Format.Encoding, or mend the line: %w",
+		"Format.Encoding (-format encoding=…), or mend the line: %w",
 		line, csvQuote(text), pgsvi.ErrShape)
 }

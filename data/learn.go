@@ -287,6 +287,18 @@ func (l *learner) doubtRare(counts map[string]int) {
 	}
 }
 
+// doubtDecimals says that classes look like measurements.
+func (l *learner) doubtDecimals(levels []string) {
+	for _, level := range levels {
+		x, _, ok := numberOf(level, l.c.Sign[0])
+		if l.c.Classes && ok && x != math.Trunc(x) {
+			l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%d classes, and one is the number %s: if "+
+				"these measure something, Outcome(%q).Quantity()", len(levels), level, l.c.Name))
+			return
+		}
+	}
+}
+
 func (l *learner) finishOutcome() string {
 	c := l.c
 	if c.Numeric {
@@ -319,6 +331,7 @@ func (l *learner) finishOutcome() string {
 		}
 	}
 	l.doubtRare(counts)
+	l.doubtDecimals(levels)
 	c.Levels = levels
 	for _, level := range levels {
 		c.Counts = append(c.Counts, counts[level])

@@ -2,6 +2,7 @@ package data
 
 import (
 	"encoding/csv"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -17,14 +18,28 @@ import (
 //	row, class, P(class) for each class, note
 //
 // It returns the number of rows and of those with an error, whose other fields are empty. It keeps
-// no row in memory. The error is one of w, or one that ends the sequence of Table.
+// no row in memory, and writes nothing if there is no answer at all. The error is one of w, or one
+// that ends the sequence of Table.
 func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed int, err error) {
 	return p.writeCSV(w, t, level, func(*Answer) {})
 }
 
-// ScoreCSV is WriteCSV and Score in one pass over the table. It keeps some numbers of each row.
+// ScoreCSV is WriteCSV and Score in one pass over the table. It keeps some numbers of each row. The
+// error wraps ErrShape, and nothing is written, if the table has no column of the outcome, or of
+// the trials or events that belong to it.
 func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 	rows, failed int, scores *pgsvi.Scores, err error) {
+	var gone []string
+	for _, c := range p.enc.state.Columns {
+		_, there := t.place[c.Name]
+		if !there && (c == p.y || c.Kind == kindTrials || c.Kind == kindEvent) {
+			gone = append(gone, c.Name)
+		}
+	}
+	if gone != nil {
+		return 0, 0, nil, t.named(fmt.Errorf("pgsvi: no column %s of outcomes to compare "+
+			"predictions with: %w", strings.Join(quoteAll(gone, fewNamed), ", "), pgsvi.ErrShape))
+	}
 	s := scoring{counts: p.trials}
 	if rows, failed, err = p.writeCSV(w, t, level, s.add); err == nil {
 		scores, err = s.scores()
@@ -37,15 +52,16 @@ func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*An
 	rows, failed int, err error) {
 	head := p.csvHead()
 	out := csv.NewWriter(w)
-	if err := out.Write(head); err != nil {
-		return 0, 0, err
-	}
 	for a, fault := range p.Table(t, level) {
 		if a == nil {
 			out.Flush()
 			return rows, failed, fault
 		}
-		rows++
+		if rows++; rows == 1 { // not before, as there may be no column to predict from
+			if err := out.Write(head); err != nil {
+				return rows, failed, err
+			}
+		}
 		record := make([]string, len(head))
 		if record[0] = strconv.Itoa(rows); fault != nil {
 			failed++

@@ -66,7 +66,7 @@ func TestWriteCSV(t *testing.T) {
 		t.Errorf("nothing can be written: %v", err)
 	}
 	if _, _, _, err := p.ScoreCSV(io.Discard, tableOf(t, "plan,age\nbasic,30\n"),
-		0.5); !errors.Is(err, pgsvi.ErrEmpty) {
+		0.5); !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("no outcome: %v", err)
 	}
 }

@@ -145,7 +145,7 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 	for _, name := range use {
 		used[name] = true
 		if _, ok := t.place[name]; !ok {
-			decisions = append(decisions, t.noColumn(name))
+			decisions = append(decisions, t.noColumn(name, columns))
 		}
 	}
 	alone := map[kind]string{kindOutcome: "", kindTrials: "", kindEvent: ""} // one of each kind
@@ -165,7 +165,7 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 		j, ok := t.place[s.Name]
 		switch {
 		case !ok:
-			decisions = append(decisions, t.noColumn(s.Name))
+			decisions = append(decisions, t.noColumn(s.Name, columns))
 			continue
 		case specs[j] != nil:
 			decisions = append(decisions, Decision{Column: s.Name,
@@ -212,20 +212,33 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 	return specs, decisions
 }
 
-func (t *Table) noColumn(name string) Decision {
-	return Decision{Column: name, Problem: "there is no such column" + near(name, t.Columns())}
+// noColumn says that there is no such column. Those that are said already are not meant by it.
+func (t *Table) noColumn(name string, columns []Column) Decision {
+	free := slices.DeleteFunc(t.Columns(), func(other string) bool {
+		return slices.ContainsFunc(columns, func(c Column) bool {
+			return c != nil && c.said() != nil && c.said().Name == other
+		})
+	})
+	return Decision{Column: name,
+		Problem: "there is no such column" + near(name, free, t.Columns())}
 }
 
-// near says which of names is like name, or what there is.
-func near(name string, names []string) string {
-	if best := suggest.Nearest(name, names); best != "" {
+// near says which of free, the names that are not in use, is like name, or which names there are.
+func near(name string, free, names []string) string {
+	if best := suggest.Nearest(name, free); best != "" {
 		return fmt.Sprintf("; did you mean %s?", csvQuote(best))
 	}
-	if len(names) == 0 {
+	switch len(names) {
+	case 0:
 		return ""
+	case 1:
+		return "; there is " + csvQuote(names[0])
 	}
 	return "; there are " + strings.Join(quoteAll(names, 12), ", ")
 }
+
+// nearAny is near where all names are free.
+func nearAny(name string, names []string) string { return near(name, names, names) }
 
 const (
 	mostLevels = 1000 // levels of a column that is a category for sure
@@ -725,7 +738,7 @@ func (r *reviewer) checkOutcome() {
 		r.hopeless = true
 	case len(labels) == 1:
 		r.found("the outcome is always " + countsText(labels, 1) +
-			": there is nothing to learn; give rows of two labels or more")
+			": there is nothing to learn; give rows of two different outcomes or more")
 		r.hopeless = true
 	case s.Positive != "":
 		r.checkPositive(labels)

@@ -154,7 +154,7 @@ func (e *Encoder) noField(name string) error {
 			names = append(names, c.Name)
 		}
 	}
-	return fmt.Errorf("there is no column %s%s: %w", csvQuote(name), near(name, names),
+	return fmt.Errorf("there is no column %s%s: %w", csvQuote(name), nearAny(name, names),
 		pgsvi.ErrParam)
 }
 

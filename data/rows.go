@@ -55,8 +55,12 @@ func (e *Encoder) missingNames(gone, there []string) error {
 	if len(gone) > 1 {
 		what = "are no columns "
 	}
+	free := slices.DeleteFunc(slices.Clone(there), func(c string) bool {
+		_, used := e.place[c]
+		return used
+	})
 	return fmt.Errorf("pgsvi: there %s%s%s: %w", what, strings.Join(quoteAll(gone, fewNamed), ", "),
-		near(gone[0], there), pgsvi.ErrShape)
+		near(gone[0], free, there), pgsvi.ErrShape)
 }
 
 // each calls f for every row of a table, with its cells in the order of state.Columns. Columns are

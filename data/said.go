@@ -147,11 +147,11 @@ func callColumn(x ast.Expr) (v reflect.Value, err error) {
 		if f = v.MethodByName(fun.Sel.Name); !f.IsValid() || f.Type().NumOut() != 1 ||
 			f.Type().Out(0) != v.Type() {
 			return v, fmt.Errorf("a %s has no method %s%s", v.Type().Name(), fun.Sel.Name,
-				near(fun.Sel.Name, methodsOf(v.Type())))
+				nearAny(fun.Sel.Name, methodsOf(v.Type())))
 		}
 	}
 	if !f.IsValid() {
-		return v, fmt.Errorf("there is no such call%s", near(calledName(call.Fun),
+		return v, fmt.Errorf("there is no such call%s", nearAny(calledName(call.Fun),
 			sortedKeys(makers)))
 	}
 	return callWith(f, call)

@@ -55,12 +55,15 @@ func (f *Formula) Check(columns []string) error {
 	if f.Outcome == "" {
 		fail("", "the outcome is missing: write y ~ …")
 	}
+	free := slices.DeleteFunc(slices.Clone(columns), func(c string) bool {
+		return slices.Contains(f.Columns(), c)
+	})
 	for _, c := range f.Columns() {
 		switch {
 		case strings.Contains(c, "`"):
 			fail(c, "column %q has a backquote, which a formula cannot write", c)
 		case columns != nil && !slices.Contains(columns, c):
-			fail(c, "there is no column %q%s", c, nearest(c, columns))
+			fail(c, "there is no column %q%s", c, nearest(c, free, columns))
 		}
 	}
 	used := map[string]string{}
@@ -282,9 +285,10 @@ func (f *Formula) Resolve(columns []string) (*Formula, error) {
 	return &r, nil
 }
 
-// nearest returns what to say of a name that is not among names: the one most like it, or all.
-func nearest(name string, names []string) string {
-	if best := suggest.Nearest(name, names); best != "" {
+// nearest returns what to say of a name that is not among names: the one most like it among free,
+// those that are not in use, or all names.
+func nearest(name string, free, names []string) string {
+	if best := suggest.Nearest(name, free); best != "" {
 		return fmt.Sprintf("; did you mean %s?", quote(best))
 	}
 	const most = 12
@@ -292,8 +296,11 @@ func nearest(name string, names []string) string {
 		return "; there are " + join(names[:most], ", ") + fmt.Sprintf(" and %d more",
 			len(names)-most)
 	}
-	if len(names) == 0 {
+	switch len(names) {
+	case 0:
 		return ""
+	case 1:
+		return "; there is " + quote(names[0])
 	}
 	return "; there are " + join(names, ", ")
 }

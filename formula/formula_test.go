@@ -86,7 +86,7 @@ func TestMistakes(t *testing.T) {
 		{"y ¦= x", "found =, want ~"},
 		{"y ~ ¦", "the formula ends, want a column, 1, 0, . or a group such as (1 | g)"},
 		{"y ~ x + ¦", "the formula ends, want a column"},
-		{"y ~ x ¦z", "found z, want +"},
+		{"y ~ x ¦z", "found z, want + before the next term; a column with a space"},
 		{"y ~ x + ¦2", "found 2, want a column"},
 		{"y ~ x¦^2", "there are no powers"},
 		{"y ~ ¦I(x)", "there is no function I; poly(x, 2) is a polynomial"},
@@ -171,7 +171,7 @@ func caret(err error, at int, text string) bool {
 
 func TestCheckColumns(t *testing.T) {
 	columns := []string{"churned", "plan", "tenure", "monthly_charges"}
-	f, err := Parse("churned ~ plna + s(tenure) + charges + q")
+	f, err := Parse("churned ~ plna + s(tenure) + charges + q + churn")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,15 +180,16 @@ func TestCheckColumns(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"no column \"plna\"; did you mean plan?\n  churned ~ plna + s(tenure) + charges + q\n            ^",
+		"no column \"plna\"; did you mean plan?\n  churned ~ plna + s(tenure) + charges + q + churn\n            ^",
 		"no column \"charges\"; did you mean monthly_charges?\n",
 		"no column \"q\"; there are churned, plan, tenure, monthly_charges\n",
+		"no column \"churn\"; there are churned, plan, tenure, monthly_charges\n",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}
 	}
-	if err := f.Check([]string{"churned", "plna", "tenure", "charges", "q"}); err != nil {
+	if err := f.Check([]string{"churned", "plna", "tenure", "charges", "q", "churn"}); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []Formula{

@@ -185,6 +185,9 @@ func (p *parser) formula() {
 				"of a and b")
 		case p.token == "*" || p.token == ":":
 			p.fail("found %s: interactions are of columns, as in a:b or a*b*c", p.token)
+		case p.named():
+			p.fail("found %s, want + before the next term; a column with a space in its name "+
+				"stands between backquotes: `Letzte Anfrage`", p.token)
 		default:
 			p.fail("%s, want + before the next term", p.found())
 		}

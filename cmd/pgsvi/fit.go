@@ -14,6 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // likelihoods are those of the flag -likelihood.
@@ -39,15 +40,38 @@ var kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 // choose returns the value of a flag by its name; "" means the zero value.
 func choose[T any](what string, all map[string]T, name string) (v T, err error) {
 	if _, ok := all[name]; !ok && name != "" {
-		names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
-		err = fmt.Errorf("there is no %s %q; there are %s: %w", what, name, names, errUsage)
+		advice := "there are " + strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		if also, ok := otherNames[strings.ToLower(name)]; ok {
+			advice = "it is " + also
+		} else if _, ok := all[strings.ToLower(name)]; ok {
+			advice = "it is " + strings.ToLower(name)
+		}
+		err = fmt.Errorf("there is no %s %q; %s: %w", what, name, advice, errUsage)
 	}
 	return all[name], err
+}
+
+// otherNames are what likelihoods and kernels are called elsewhere.
+var otherNames = map[string]string{
+	"binomial": "logit, of a formula such as 'successes / trials ~ x' or of two labels",
+	"logistic": "logit", "bernoulli": "logit", "normal": "gaussian", "student": "studentt",
+	"t": "studentt", "multinomial": "softmax", "categorical": "softmax", "nb": "negbinomial",
+	"negativebinomial": "negbinomial", "cox": "weibull, of survival(time, event)",
+	"rbf": "se", "matern": "matern12, matern32 or matern52",
+}
+
+// atLeast0 returns an error unless a number of a flag is 0 or more, and finite.
+func atLeast0(name string, v float64) error {
+	if v >= 0 && !math.IsInf(v, 0) {
+		return nil
+	}
+	return fmt.Errorf("-%s is %v, want a number above 0, or 0 for the default: %w", name, v, errUsage)
 }
 
 // input are the flags of verbs that read a table.
 type input struct {
 	formula, columns *string
+	format           *string
 	standardize      *bool
 	classes          bool // the outcome is one of several classes, be they numbers
 }
@@ -56,13 +80,18 @@ func inputFlags(f *flag.FlagSet) (in input) {
 	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns;\n"+
 		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
 	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
+	in.format = formatFlag(f)
 	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
 	return in
 }
 
 // read reads a table and the file of columns.
 func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
-	if t, err = data.ReadFile(path); err != nil {
+	format, err := formatOf(*in.format)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t, err = format.ReadFile(path); err != nil {
 		return nil, nil, err
 	}
 	if !*in.standardize {
@@ -104,10 +133,23 @@ func (in input) model(
 		return nil, err
 	}
 	fmt.Fprint(c.stdout, m)
+	if len(m.Names) == 0 && slices.ContainsFunc(f.Terms, isRest) {
+		hint := ""
+		if len(all) == 1 {
+			hint = "; if the table has more than one, say what is between them: -format separator=…"
+		}
+		fmt.Fprintln(c.stderr, "pgsvi: warning: there is no column for . to stand for"+hint)
+	}
 	if *in.formula == "" {
 		fmt.Fprintf(c.stdout, "the last column is the outcome; -formula says otherwise\n")
 	}
 	return m, nil
+}
+
+// isRest says that a term is . for all other columns.
+func isRest(t formula.Term) bool {
+	_, ok := t.(formula.Rest)
+	return ok
 }
 
 // fitted reads the table to fit a model to, and returns it with the likelihood that was named.
@@ -160,9 +202,13 @@ func learningFlags(f *flag.FlagSet) (l learning) {
 	l.learn = f.Bool("learn", true, "learn hyper-parameters")
 	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
 	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
-	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some "+
-		"1e-10);\ngap_bound is a proved one, +Inf where no proof is known")
+	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10)")
 	return l
+}
+
+// check returns an error if a number is none.
+func (l learning) check() error {
+	return errors.Join(atLeast0("tol", *l.tol), atLeast0("goal", *l.goal))
 }
 
 // options are nil where nothing is learned. The search ends where its quadratic model promises less
@@ -185,8 +231,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"  with many zeros      zip, zinb, hurdle, hurdlenb\n"+
 		"  successes / trials   logit, probit, betabinomial\n"+
 		"  real numbers         gaussian, studentt, laplace\n"+
-		"  positive numbers     gamma, exponential, lognormal, weibull\n"+
-		"  durations            weibull, lognormal, of survival(time, event)\n"+
+		"  positive, durations  gamma, exponential, weibull, lognormal\n"+
 		"  numbers in (0, 1)    beta")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
@@ -195,6 +240,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		start := time.Now()
 		if *in.formula == "" {
 			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", errUsage)
+		}
+		if err := errors.Join(l.check(), atLeast0("prior-sd", *priorSD),
+			atLeast0("intercept-sd", *interceptSD)); err != nil {
+			return err
 		}
 		m, lik, err := in.fitted(c, args[0], *likelihood)
 		if err != nil {
@@ -227,22 +276,41 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		done()
 		fmt.Fprint(c.stdout, m.Summary(post))
 		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())), 1)
-		if loo, err := glm.LOO(c.ctx, post); err == nil {
-			line += fmt.Sprintf(" loo=%.6g", loo.ELPD)
-		}
-		if len(post.Names()) <= mostPSIS {
-			if psis, err := glm.PSIS(c.ctx, nil, post, 0); err == nil {
-				line += fmt.Sprintf(" khat=%.3g", psis.KHat)
-				if psis.KHat > 0.7 {
-					res.Warnings = append(res.Warnings,
-						"a khat above 0.7: intervals of the weights may be off, though predictions\n"+
-							"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
-							"-prior-sd help")
-				}
-			}
-		}
+		line += checks(c, glm, post, res)
 		return finish(c, m, post, *out, line, res, learned, start)
 	}
+}
+
+// checks returns what leave-one-out and importance sampling say, as parts of the last line.
+// It adds what they warn of to the warnings, and prints why one of them is not there.
+func checks(
+	c *command, glm *pgsvi.GLM, post *pgsvi.GLMPosterior, res *pgsvi.Result) (parts string) {
+	say := func(format string, args ...any) {
+		fmt.Fprintf(c.stderr, "pgsvi: "+format+"\n", args...)
+	}
+	if loo, err := glm.LOO(c.ctx, post); err != nil {
+		say("no loo: %v", sentinel.Plain(err))
+	} else {
+		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
+	}
+	if n := len(post.Names()); n > mostPSIS {
+		say("no khat, which is for up to %d weights, as its draws of all weights would take "+
+			"longer\nthan the fit; these are %d. Predictions can be checked by loo and predict "+
+			"-score", mostPSIS, n)
+		return parts
+	}
+	psis, err := glm.PSIS(c.ctx, nil, post, 0)
+	if err != nil {
+		say("no khat: %v", sentinel.Plain(err))
+		return parts
+	}
+	if psis.KHat > 0.7 {
+		res.Warnings = append(res.Warnings,
+			"a khat above 0.7: intervals of the weights may be off, though predictions\n"+
+				"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
+				"-prior-sd help")
+	}
+	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat)
 }
 
 // report returns what a fit says of itself. Where there is no proof gap_bound is +Inf.
@@ -290,6 +358,9 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		start := time.Now()
 		newKernel, err := choose("kernel", kernels, *kernel)
 		if err != nil {
+			return err
+		}
+		if err := l.check(); err != nil {
 			return err
 		}
 		m, lik, err := in.fitted(c, args[0], *likelihood)

@@ -16,15 +16,19 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
 // A verb is one of the things that the command does.
@@ -55,6 +59,11 @@ pgsvi VERB -h has the flags of each. For example:
   pgsvi check churn.csv
   pgsvi fit -formula 'churned ~ .' -o churn.pgsvi churn.csv
   pgsvi predict churn.pgsvi customers.csv
+
+A fit ends with a line of numbers, in nats. neg_elbo is what the fit minimises; it is proved to be
+within gap_bound of the minimum (+Inf: no proof is known). loo is the sum of the log probabilities
+of each row by the others: of two models of the same rows, the one of the larger loo predicts
+better. khat below 0.7 says that the intervals of the weights can be trusted.
 `)
 }
 
@@ -101,37 +110,45 @@ func (c *command) run(args []string) int {
 	case "-h", "-help", "--help", "help":
 		usage(c.stdout)
 		return 0
+	case "-version", "--version", "version":
+		version := "(devel)"
+		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+			version = info.Main.Version
+		}
+		fmt.Fprintln(c.stdout, "pgsvi", version)
+		return 0
 	}
 	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
 	if i < 0 {
-		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; there are check, fit, gp, topics and predict\n", args[0])
+		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; %s\n", args[0], meant(args[0], verbNames()))
 		return 2
 	}
 	v := verbs[i]
 	f := flag.NewFlagSet("pgsvi "+v.name, flag.ContinueOnError)
-	f.SetOutput(c.stderr)
-	f.Usage = func() { v.usage(c.stderr, f) }
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
 	do := v.run(f)
-	var files []string
-	for rest := args[1:]; len(rest) > 0; { // flags may stand behind files
-		switch err := f.Parse(rest); {
-		case errors.Is(err, flag.ErrHelp):
-			return 0
-		case err != nil:
-			return 2
-		}
-		if rest = f.Args(); len(rest) > 0 {
-			files, rest = append(files, rest[0]), rest[1:]
-		}
+	files, err := parse(f, args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		v.usage(c.stderr, f)
+		return 0
+	case err != nil:
+		err = fmt.Errorf("%w (pgsvi %s -h has the flags): %w", err, v.name, errUsage)
+	default:
+		err = v.checkFiles(f, files)
 	}
-	if len(files) != v.count {
-		fmt.Fprintf(c.stderr, "pgsvi: found %d of %d files, want pgsvi %s %s\n", len(files), v.count, v.name, v.args)
-		return 2
+	if err == nil {
+		err = checkOutput(f)
 	}
-	err := checkFolder(f)
 	if err == nil {
 		err = do(c, files)
 	}
+	return c.report(v, err)
+}
+
+// report prints an error of a verb, and returns the exit status.
+func (c *command) report(v verb, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -140,23 +157,89 @@ func (c *command) run(args []string) int {
 	}
 	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, errUsage))
 	var undecided *data.DecisionError
-	if errors.As(err, &undecided) {
-		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes proposals to a new file; "+
-			"read and\nchange them, and give -columns FILE to "+v.name)
+	var wrong *formula.Error
+	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,
+		func(d data.Decision) bool { return len(d.Choices) > 0 }) {
+		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes proposals "+
+			"to a new file; read and\nchange them, and give -columns FILE to "+v.name)
 	}
-	if undecided != nil || errors.Is(err, errUsage) {
+	if undecided != nil || errors.As(err, &wrong) || errors.Is(err, errUsage) {
 		return 2
 	}
 	return 1
 }
 
-// checkFolder returns an error if there is no folder for the file of -o, before anything is fitted.
-func checkFolder(f *flag.FlagSet) error {
-	if out := f.Lookup("o"); out != nil && out.Value.String() != "" {
-		_, err := os.Stat(filepath.Dir(out.Value.String()))
+// verbNames returns the names of the verbs.
+func verbNames() (names []string) {
+	for _, v := range verbs {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// meant returns the one of names that is most like name, or all of them, as the end of a message.
+func meant(name string, names []string) string {
+	if best := suggest.Nearest(name, names); best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// parse parses flags, which may also stand behind files, and returns the files.
+func parse(f *flag.FlagSet, args []string) (files []string, err error) {
+	for len(args) > 0 {
+		if err := f.Parse(args); err != nil {
+			name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+			if !unknown {
+				return nil, err
+			}
+			var names []string
+			f.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
+			return nil, fmt.Errorf("there is no flag -%s; %s", name, meant("-"+name, names))
+		}
+		if args = f.Args(); len(args) > 0 {
+			files, args = append(files, args[0]), args[1:]
+		}
+	}
+	return files, nil
+}
+
+// checkFiles returns an error unless there are as many files as the verb wants.
+func (v verb) checkFiles(f *flag.FlagSet, files []string) error {
+	found := fmt.Sprintf("found %d files, %s", len(files), strings.Join(files, ", "))
+	switch {
+	case len(files) == v.count:
+		return nil
+	case len(files) == 0:
+		found = "a file is missing"
+	case len(files) < v.count:
+		found = "a second file is missing"
+	}
+	want := fmt.Sprintf("want pgsvi %s %s", v.name, v.args)
+	if given := f.Lookup("formula"); given != nil && len(files) > v.count {
+		want += "; a formula stands between quotes, as in -formula 'y ~ x'"
+	}
+	return fmt.Errorf("%s; %s: %w", found, want, errUsage)
+}
+
+// checkOutput returns an error if the file of -o cannot be written, before anything is fitted.
+func checkOutput(f *flag.FlagSet) error {
+	out := f.Lookup("o")
+	if out == nil || out.Value.String() == "" {
+		return nil
+	}
+	path := out.Value.String()
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("-o %s is a folder, want the name of a file: %w", path, errUsage)
+	}
+	try, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
+	if own := (*fs.PathError)(nil); errors.As(err, &own) {
+		return fmt.Errorf("-o %s cannot be written: %w", path, own.Err)
+	}
+	if err != nil {
 		return err
 	}
-	return nil
+	return errors.Join(try.Close(), os.Remove(try.Name()))
 }
 
 // progress returns a Solver that shows its progress on a terminal, and what clears that.

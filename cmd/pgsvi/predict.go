@@ -11,13 +11,23 @@ import (
 
 func predict(f *flag.FlagSet) func(*command, []string) error {
 	level := f.Float64("level", 0.9, "the probability `P` that an interval lo to hi holds")
+	format := formatFlag(f)
 	score := f.Bool("score", false, "compare with the outcomes in the table, on standard error")
 	return func(c *command, args []string) error {
 		p, err := data.LoadFile(args[0])
 		if err != nil {
+			if _, other := data.LoadFile(args[1]); other == nil {
+				return fmt.Errorf("the model stands before the table: pgsvi predict %s %s: %w",
+					args[1], args[0], errUsage)
+			}
 			return err
 		}
-		t, err := data.Format{Ragged: true}.ReadFile(args[1])
+		how, err := formatOf(*format)
+		if err != nil {
+			return err
+		}
+		how.Ragged = true
+		t, err := how.ReadFile(args[1])
 		if err != nil {
 			return err
 		}

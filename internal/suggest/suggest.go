@@ -10,7 +10,7 @@ import (
 
 // Nearest returns the one of names that is most like name, or "" if none is. Case, and how accents
 // are written, do not count. A name that contains the other one, of more than two bytes, is one step
-// away; otherwise at most a third of the runes may differ, or one.
+// away; otherwise at most a third of the runes may differ, or one, but not all: z is no x.
 func Nearest(name string, names []string) string {
 	best, least := "", max(1, utf8.RuneCountInString(name)/3)
 	a := fold(name)
@@ -20,7 +20,8 @@ func Nearest(name string, names []string) string {
 		if d > 1 && min(len(a), len(b)) > 2 && (strings.Contains(a, b) || strings.Contains(b, a)) {
 			d = 1
 		}
-		if d <= least && (best == "" || d < least) {
+		longer := max(utf8.RuneCountInString(a), utf8.RuneCountInString(b))
+		if d <= least && d < longer && (best == "" || d < least) {
 			best, least = n, d
 		}
 	}

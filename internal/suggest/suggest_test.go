@@ -3,7 +3,7 @@ package suggest
 import "testing"
 
 func TestNearest(t *testing.T) {
-	names := []string{"plan", "age", "monthly_charges", "Größe", "id"}
+	names := []string{"plan", "age", "monthly_charges", "Größe", "id", "x"}
 	for name, want := range map[string]string{
 		"plna":        "plan", // two letters swapped
 		"PLAN":        "plan",
@@ -14,6 +14,8 @@ func TestNearest(t *testing.T) {
 		"gro\u0308ße": "Größe", // an accent that is a character of its own
 		"i":           "id",
 		"q":           "",
+		"z":           "", // and not "x"
+		"X":           "x",
 		"tenure":      "",
 		"":            "",
 	} {

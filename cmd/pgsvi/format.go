@@ -1,0 +1,55 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/pgsvi/pgsvi/data"
+)
+
+// formatFlag is that of how a table is written, for files where this is not found out.
+func formatFlag(f *flag.FlagSet) *string {
+	return f.String("format", "", "`how` the table is written where that is not found out, such as\n"+
+		"'separator=; decimal=, no-quotes header=no encoding=Windows-1252'")
+}
+
+// headers are the values of header=….
+var headers = map[string]data.Header{"yes": data.FirstLineNames, "no": data.FirstLineData}
+
+// encodings are the values of encoding=….
+var encodings = map[string]string{"utf-8": data.UTF8, "windows-1252": data.Windows1252,
+	"utf-16le": data.UTF16LE, "utf-16be": data.UTF16BE}
+
+// formatOf returns the format that words say.
+func formatOf(words string) (format data.Format, err error) {
+	for _, word := range strings.Fields(words) {
+		key, value, _ := strings.Cut(word, "=")
+		switch sign := []rune(value); {
+		case word == "no-quotes":
+			format.NoQuotes = true
+		case word == "json":
+			format.JSON = true
+		case key == "separator" && value == "tab":
+			format.Separator = '\t'
+		case key == "separator" && value == "space":
+			format.Separator = ' '
+		case key == "separator" && len(sign) == 1:
+			format.Separator = sign[0]
+		case key == "decimal" && (value == "." || value == ","):
+			format.Decimal = sign[0]
+		case key == "header":
+			format.Header, err = choose("header", headers, value)
+		case key == "encoding":
+			format.Encoding, err = choose("encoding", encodings, strings.ToLower(value))
+		default:
+			err = fmt.Errorf("-format has %q, want some of no-quotes, json, separator=; (or tab, "+
+				"space), decimal=, header=yes (or no), encoding=utf-8 (or windows-1252, utf-16le, "+
+				"utf-16be): %w", word, errUsage)
+		}
+		if err != nil {
+			return format, err
+		}
+	}
+	return format, nil
+}
