@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/loo"
@@ -122,7 +123,7 @@ func (j *joint) looDraws(ctx context.Context, env *Env, q Dist, draws int) (*LOO
 				return 0, err
 			}
 			if math.IsInf(r[0], -1) {
-				return 0, fmt.Errorf("p(y, z) is 0 at a draw of q, z = %s: %w", abridged(z), ErrNotFinite)
+				return 0, fmt.Errorf("p(y, z) is 0 at a draw of q, z = %s: %w", estimate.Abridged(z), ErrNotFinite)
 			}
 			return r[0], nil
 		}
@@ -459,7 +460,7 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 					}
 				}
 				if math.IsNaN(r[s]) || math.IsInf(r[s], 1) {
-					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the log-likelihood is %v, at z = %s: %w", r[s], p, abridged(zs), ErrNotFinite)
+					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the log-likelihood is %v, at z = %s: %w", r[s], p, estimate.Abridged(zs), ErrNotFinite)
 				}
 			}
 			return nil

@@ -73,9 +73,9 @@ func TestDeterministicEstimators(t *testing.T) {
 func TestGaussHermiteError(t *testing.T) {
 	at := func(nodes int, sd float64) float64 {
 		var worst float64
-		r := GaussHermite{Nodes: nodes}.rule()
+		of := GaussHermite{Nodes: nodes}.of(BernoulliLogit{})
 		for m := -2.0; m <= 2; m += 0.25 {
-			e := r.expect(BernoulliLogit{}, 1, m, sd*sd)
+			e := of(1, m, sd*sd)
 			worst = math.Max(worst, math.Abs(e.Value-ExpectLogProb(BernoulliLogit{}, 1, m, sd*sd).Value))
 		}
 		return worst
@@ -400,7 +400,7 @@ func TestNonconjugate(t *testing.T) {
 	for _, p := range nonconjugate() {
 		q := p.best(t)
 		g := make([]float64, 2)
-		v, bound, err := quadrature(g, q, p.l.Batch(nil))
+		v, bound, err := integral(nil, q, p.l.Batch(nil)).Quadrature(g)
 		if err != nil {
 			t.Errorf("%s: %v", p.name, err)
 			continue
@@ -664,7 +664,7 @@ func TestQuadrature(t *testing.T) {
 				}
 				return sum
 			}}
-			v, bound, err := quadrature(g, q, l.Batch(nil))
+			v, bound, err := integral(nil, q, l.Batch(nil)).Quadrature(g)
 			if err != nil {
 				t.Errorf("%s of %v: %v", name, size, err)
 				continue
@@ -692,7 +692,7 @@ func TestQuadrature(t *testing.T) {
 		{func(z float64) float64 { return math.Floor(1e4*z) - 1e4*z + 1e6*math.Mod(math.Floor(1e7*z), 2) }, ErrNoEstimator},
 	} {
 		l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return c.f(z[0]) }}
-		if _, _, err := quadrature(make([]float64, 2), q, l.Batch(nil)); !errors.Is(err, c.want) {
+		if _, _, err := integral(nil, q, l.Batch(nil)).Quadrature(make([]float64, 2)); !errors.Is(err, c.want) {
 			t.Errorf("error %v, want %v", err, c.want)
 		}
 	}

@@ -184,11 +184,11 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	return nil
 }
 
-// estimate stores in x what est says of the terms in batch, under the marginals x.m and x.v. With
+// estimateTerms stores in x what est says of the terms in batch, under the marginals x.m and x.v. With
 // standIn, derivatives that are beyond use give way to those of narrower marginals, as in
 // expectSite. The error wraps ErrNotFinite and names the first term whose derivatives are of no
 // use, or is that of est.
-func estimate(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
+func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
 	if t.K > 1 {
 		return estimateMany(t, x, batch)
 	}
@@ -290,7 +290,7 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 		}
 		x.M[i], x.V[i] = f.marginal(n, b.index(i))
 	}
-	if err := estimate(f.terms, &x, batch, f.est, false, env.rng()); err != nil {
+	if err := estimateTerms(f.terms, &x, batch, f.est, false, env.rng()); err != nil {
 		return math.NaN(), err
 	}
 	var value float64

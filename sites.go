@@ -145,10 +145,10 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 	if err := s.alg.Marginals(&s.x, batch); err != nil {
 		return err
 	}
-	err := estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
+	err := estimateTerms(s.terms, &s.x, batch, s.est, s.exact, rng)
 	if s.nested.failed() && s.nested.given {
 		s.accurate()
-		return estimate(s.terms, &s.x, batch, s.est, s.exact, rng)
+		return estimateTerms(s.terms, &s.x, batch, s.est, s.exact, rng)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -96,7 +97,7 @@ func (f *expectedTerms) costs(q Dist) (grad, value float64) {
 		grad = float64(draws)
 	}
 	if formOf(q) == nil || !sites {
-		value = float64(valueDraws(q.Dim(), max(leastDraws, draws)))
+		value = float64(estimate.ValueDraws(q.Dim(), max(leastDraws, draws)))
 	}
 	return grad, value
 }
@@ -114,12 +115,12 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 	l := f.batch(ctx, nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n := formOf(q); n != nil {
-			value, stderr, err = siteValue(ctx, n, s)
+			value, stderr, err = sitesOf(s).Value(ctx, n, expectOf(s.Likelihood()))
 			return -value, stderr, err
 		}
 	}
-	if e, ok := q.(*Exp); ok && hasQuadrature(e.at.F) {
-		if value, stderr, err = quadrature(make([]float64, e.NumParams()), e, l); err == nil && stderr <= lineWorst*(1+math.Abs(value)) {
+	if e, ok := q.(*Exp); ok && estimate.HasQuadrature(e.at.F) {
+		if value, stderr, err = integral(env, q, l).Quadrature(make([]float64, e.NumParams())); err == nil && stderr <= estimate.LineWorst*(1+math.Abs(value)) {
 			return -value, stderr, nil
 		}
 	}
@@ -127,7 +128,7 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 	if s, ok := f.est.(drawing); ok {
 		samples = max(samples, s.drawsOf(q, false))
 	}
-	value, stderr, err = monteCarloValue(ctx, env, q, l, samples)
+	value, stderr, err = integral(env, q, l).Value(ctx, samples, env.rng())
 	return -value, stderr, err
 }
 
@@ -211,6 +212,8 @@ func (l LogLik) Validate() error {
 	return nil
 }
 
+var _, _ estimate.Explainer = (*logLikBatch)(nil), (*siteBatch)(nil)
+
 type logLikBatch struct {
 	LogLik
 	batchTerms
@@ -219,18 +222,18 @@ type logLikBatch struct {
 // describe names a term of the batch.
 func (b *logLikBatch) describe(i int) string { return fmt.Sprintf("term %d", b.index(i)) }
 
-// explain implements pointwise.
-func (b *logLikBatch) explain(z []float64, grad bool) string {
+// ExplainTerm implements estimate.Explainer.
+func (b *logLikBatch) ExplainTerm(z []float64, grad bool) string {
 	g := make([]float64, len(z))
 	for i := range b.n {
 		if grad {
 			clear(g)
 			b.Grad(g, b.index(i), z)
 			if j, ok := dense.AllFinite(g); !ok {
-				return fmt.Sprintf("%s has %v as element %d of its gradient at z = %s", b.describe(i), g[j], j, abridged(z))
+				return fmt.Sprintf("%s has %v as element %d of its gradient at z = %s", b.describe(i), g[j], j, estimate.Abridged(z))
 			}
 		} else if l := b.LogLik.LogProb(b.index(i), z); math.IsNaN(l) || math.IsInf(l, 0) {
-			return fmt.Sprintf("%s has log-likelihood %v at z = %s", b.describe(i), l, abridged(z))
+			return fmt.Sprintf("%s has log-likelihood %v at z = %s", b.describe(i), l, estimate.Abridged(z))
 		}
 	}
 	return ""
@@ -316,18 +319,18 @@ func (b *siteBatch) describe(i int) string {
 	return fmt.Sprintf("term %d, with label %v", n, b.Y[n])
 }
 
-// explain implements pointwise.
-func (b *siteBatch) explain(z []float64, grad bool) string {
+// ExplainTerm implements estimate.Explainer.
+func (b *siteBatch) ExplainTerm(z []float64, grad bool) string {
 	for i := range b.n {
 		n := b.index(i)
 		eta := floats.Dot(b.X[n], z)
 		if grad {
 			d1, d2 := b.Lik.(Differentiable).Derivs(b.Y[n], eta)
 			if sum := d1 + d2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-				return fmt.Sprintf("%s, has derivatives %v, %v at η = %.6g (z = %s)", b.describe(i), d1, d2, eta, abridged(z))
+				return fmt.Sprintf("%s, has derivatives %v, %v at η = %.6g (z = %s)", b.describe(i), d1, d2, eta, estimate.Abridged(z))
 			}
 		} else if l := b.Lik.LogProb(b.Y[n], eta); math.IsNaN(l) || math.IsInf(l, 0) {
-			return fmt.Sprintf("%s, has log-likelihood %v at η = %.6g (z = %s)", b.describe(i), l, eta, abridged(z))
+			return fmt.Sprintf("%s, has log-likelihood %v at η = %.6g (z = %s)", b.describe(i), l, eta, estimate.Abridged(z))
 		}
 	}
 	return ""
