@@ -186,9 +186,6 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if err := l.space.finish(d, &l.opt); err != nil {
 		return nil, err
 	}
-	if err := g.learnsPrior(l.space); err != nil {
-		return nil, err
-	}
 	l.scale.Over(&l.space.Space)
 	return l, nil
 }
@@ -345,17 +342,6 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 		return nil, err
 	}
 	return g.posterior(mean, cov, g.Len()), nil
-}
-
-// learnsPrior returns an error unless the prior alone is learned of a GLM that goes through its
-// rows.
-func (g *GLM) learnsPrior(s *learnSpace) error {
-	for i := range s.coords {
-		if c := &s.coords[i]; g.rows != nil && c.Likelihood && !c.fixed {
-			return fmt.Errorf("pgsvi: Learn of a GLM of NewGLMRows learns prior standard deviations only; add %q to LearnOptions.Fixed, and learn it with NewGLM from a part of the rows first: %w", c.Name, ErrParam)
-		}
-	}
-	return nil
 }
 
 // fitRows is what Learned does of a GLM that goes through its rows: g is the model that was

@@ -44,11 +44,11 @@ import (
 // The posterior is the same to the last bit for any number of workers, and that of NewGLMRounds
 // with blocks of 8192 rows.
 //
-// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn learns the prior standard
-// deviations, and needs the parameters of the likelihood in LearnOptions.Fixed. LOO, PSIS,
-// PredictiveCheck, CertifyScale and Objective need rows in memory, and return an error that wraps
-// ErrParam. The errors are those of NewGLM, of rows, and those of
-// Stream.Add for a row. They also wrap
+// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn takes one to three passes
+// for each value that it tries of the parameters of the likelihood, and fewer if only the prior is
+// learned. LOO, PSIS, PredictiveCheck, CertifyScale and Objective need rows in memory, and return
+// an error that wraps ErrParam. The errors are those of NewGLM, of rows, and those of Stream.Add
+// for a row. They also wrap
 //   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
 //     full;
 //   - ErrEmpty if there are no rows;
@@ -334,8 +334,8 @@ func (s *rowsStepper) state(c *save.State) {
 }
 
 // rowsLearning is a GLM that goes through its rows as a function of the standard deviations of its
-// prior. A look at all rows says at q what the ELBO is under any prior, and where it leads: at
-// another θ the first look is saved.
+// prior and the parameters of its likelihood. A look at all rows says at q what the ELBO is under
+// any prior, and where it leads: at another prior the first look is saved.
 type rowsLearning struct {
 	glm     *GLM
 	scale   *learn.BlockPrior
@@ -377,11 +377,12 @@ func (l *rowsLearning) at(theta []float64) (*glmRounds, error) {
 		return nil, err
 	}
 	g := *l.glm
-	g.lin.Prior = lin.Prior
+	g.lin.Prior, g.lin.Terms = lin.Prior, lin.Terms
 	r := g.rounds()
 	r.climb = r.newClimb(l.workers.Halt)
 	r.climb.Keep = true
-	return &r, nil
+	r.climb.Tilts, err = l.scale.Tilts(theta)
+	return &r, err
 }
 
 // Evaluate implements learn.Model.
@@ -413,7 +414,11 @@ func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes boo
 		for j := range variance {
 			variance[j] = q.Inv[j*d+j]
 		}
-		l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L)
+		lik, ok := c.Tilted()
+		if !ok && len(c.Tilts) > 0 {
+			return none, nil
+		}
+		l.scale.Gradient(&x, r.g.lin.Prior.Prec, q.Mean, variance, q.L, lik)
 		if _, ok := dense.AllFinite(x.Grad); !ok {
 			return none, nil
 		}
@@ -430,8 +435,12 @@ func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 			near = p
 		}
 	}
-	if near != nil {
+	switch {
+	case near == nil:
+	case l.scale.SameLikelihood(near.theta, theta):
 		return r.climb.Again(&near.climb)
+	default: // what rows say is another thing
+		return r.climb.Start(near.climb.At)
 	}
 	return r.start(l.workers.Halt, l.workers.Workers)
 }

@@ -94,7 +94,9 @@ func (r *linearRounds) part() *rounds.Part {
 		if q.Halt = nil; r.form == asSparse {
 			q.Invert()
 		}
-		p.Looks = append(p.Looks, rounds.NewLook(q, d))
+		l := rounds.NewLook(q, d)
+		l.Tilt(r.climb.Tilts)
+		p.Looks = append(p.Looks, l)
 	}
 	return p
 }
@@ -141,7 +143,9 @@ func (r *linearRounds) begin(p *rounds.Part) error {
 
 // start makes a fit of the sample what to look at first.
 func (r *linearRounds) start(h *parallel.Halt, workers int) error {
-	r.climb = r.newClimb(h)
+	climb := r.newClimb(h)
+	climb.Keep, climb.Tilts = r.climb.Keep, r.climb.Tilts
+	r.climb = climb
 	q, err := r.fitSample(h, workers)
 	switch {
 	case err != nil:

@@ -589,10 +589,18 @@ func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, w
 	for n, g := range q.Gamma {
 		total += g * u[n*len(s.Coords)] * u[n*len(s.Coords)]
 	}
-	if most := curve / search.Part; most > 0 && total > most {
+	if by := shrunk(total, curve); by < 1 {
 		for n := range q.Gamma {
-			u[n*len(s.Coords)] *= math.Sqrt(most / total)
+			u[n*len(s.Coords)] *= by
 		}
 	}
 	return slope, 0.5 * curve
+}
+
+// shrunk returns the factor of u by which so large a Σγu² is at most the curve over search.Part.
+func shrunk(total, curve float64) float64 {
+	if most := curve / search.Part; most > 0 && total > most {
+		return math.Sqrt(most / total)
+	}
+	return 1
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
@@ -114,6 +115,35 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 		}
 	}
 	return &lin, nil
+}
+
+// Tilts returns the likelihoods a little to either side of θ in each parameter that is learned.
+func (p *BlockPrior) Tilts(theta []float64) (tilts []rounds.Tilt, err error) {
+	at := func(i int, h float64) term.Likelihood {
+		t := slices.Clone(theta)
+		t[i] += h
+		_, terms, e := p.space.At(p.base.Terms, t)
+		if e != nil {
+			err = e
+			return nil
+		}
+		return terms.Lik
+	}
+	for _, i := range p.space.likelihoods() {
+		tilts = append(tilts, rounds.Tilt{Up: at(i, LikelihoodStep), Down: at(i, -LikelihoodStep),
+			Step: LikelihoodStep})
+	}
+	return tilts, err
+}
+
+// SameLikelihood reports whether the likelihood is the same at two θ.
+func (p *BlockPrior) SameLikelihood(a, b []float64) bool {
+	for _, i := range p.space.likelihoods() {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // ruled gives the terms of lin, which are those of one evaluation, the rule of the space.
@@ -467,12 +497,37 @@ func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 	information(x, r, own, least, q.variance, q.factor)
 }
 
-// Gradient stores gradient and average information in x where the likelihood is not learned, at q
-// with the mean and variances of the weights, under a prior with precisions prec. The factor is
-// that of Cholesky of V⁻¹.
-func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64) {
+// Gradient stores gradient and average information in x, at q with the mean and variances of the
+// weights, under a prior with precisions prec. The factor is that of Cholesky of V⁻¹, and lik what
+// the rows say of the parameters of the likelihood that are learned. See Weights.slopes.
+func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64, lik []rounds.Tilted) {
 	r, own := p.scaleSlopes(x, prec, mean, variance)
-	information(x, r, own, make([]float64, len(x.Grad)), variance, factor)
+	nf := len(x.Grad)
+	least, shrink := make([]float64, nf), make([]float64, len(lik))
+	for k, at := range p.space.likelihoods() {
+		x.Grad[at] = -lik[k].Slope
+		if shrink[k] = 1; !p.space.Gaussian {
+			least[at] = 0.5 * lik[k].Curve
+			shrink[k] = shrunk(lik[k].Shared[k], lik[k].Curve)
+		}
+		for j, v := range lik[k].Pull {
+			r[j*nf+at] = -shrink[k] * v
+		}
+		for i, to := range p.space.likelihoods()[:k+1] {
+			own.SetSym(at, to, shrink[k]*shrink[i]*lik[k].Shared[i])
+		}
+	}
+	information(x, r, own, least, variance, factor)
+}
+
+// likelihoods returns the coordinates that are parameters of the likelihood.
+func (s *Space) likelihoods() (of []int) {
+	for i := range s.Coords {
+		if s.Coords[i].Likelihood {
+			of = append(of, i)
+		}
+	}
+	return of
 }
 
 // scaleSlopes stores the gradient of the blocks in x, and returns r and D of its information; see

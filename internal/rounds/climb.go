@@ -34,6 +34,8 @@ type Climb struct {
 	Ceiling float64
 	// State keeps what Again needs
 	Keep bool
+	// Tilts are those of looks, for Tilted.
+	Tilts []Tilt
 
 	look *Look // at At
 
@@ -333,6 +335,7 @@ func (c *Climb) State(s *save.State, d int) {
 	if s.Bool(&looked); s.Reading() {
 		if c.look = nil; looked {
 			c.look = NewLook(nil, d)
+			c.look.Tilt(c.Tilts)
 		}
 	}
 	if looked && s.Err() == nil {

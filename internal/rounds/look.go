@@ -30,6 +30,7 @@ type Look struct {
 	certain bool    // all derivatives are those of the expectations
 	lost    string  // of a row without an expectation, in the least of the blocks that have one
 	lostAt  uint64
+	tilts   *tilted // nil where parameters of the likelihood are not asked for
 }
 
 // triangle returns the number of elements of that of D columns.
@@ -49,6 +50,7 @@ type Lane struct {
 	work   design.Work
 	gram   []float64 // D×D
 	packed []float64
+	tilted [2]term.State // under a likelihood with a parameter above and below its value
 }
 
 // chunkNumbers is about how many numbers are in the rows whose sums are taken together in float64:
@@ -89,6 +91,10 @@ func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix,
 		clipped = clipped || s.Tg[i] < 0
 		s.Gamma[i] = max(0, s.Tg[i])
 	}
+	var tilts []float64
+	if l.tilts != nil {
+		tilts = lane.tilt(l.tilts.of, h, x, t)
+	}
 	lane.packed = dense.Resize(lane.packed, l.sums.Len())
 	p := lane.packed
 	p[0], p[1] = value, s.Err
@@ -114,6 +120,9 @@ func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sums.Add(p)
+	if l.tilts != nil {
+		l.tilts.add(tilts)
+	}
 	if clipped {
 		if l.clip == nil {
 			l.clip = NewSums(triangle(d))
@@ -165,6 +174,10 @@ func (l *Look) merge(o *Look) {
 		}
 		l.clip.Merge(o.clip)
 	}
+	if l.tilts != nil && o.tilts != nil {
+		l.tilts.sums.Merge(o.tilts.sums)
+		l.tilts.lost = l.tilts.lost || o.tilts.lost
+	}
 	l.widest, l.certain = max(l.widest, o.widest), l.certain && o.certain
 	if o.lost != "" {
 		l.loseLocked(o.lostAt, o.lost)
@@ -185,6 +198,9 @@ func (l *Look) State(c *save.State, d int) {
 		if c.Err() == nil {
 			l.clip.State(c, triangle(d))
 		}
+	}
+	if l.tilts != nil && c.Err() == nil {
+		l.tilts.state(c, d)
 	}
 	c.Float(&l.widest)
 	c.Bool(&l.certain)

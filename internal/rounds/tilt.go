@@ -1,0 +1,122 @@
+package rounds
+
+import (
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// Tilt is the likelihood of the rows with one of its parameters so much above and below its value.
+type Tilt struct {
+	Up, Down term.Likelihood
+	Step     float64
+}
+
+// tilted is what rows say of parameters θ_i of their likelihood at the state of a Look. With the
+// derivative a of E in the mean of η, and γ = max(0, −∂₂), it has for each of them
+//
+//	Σ ∂E/∂θ_i,   −Σ ∂²E/∂θ_i²,   Xᵀ∂a/∂θ_i,   Σ_rows ∂a/∂θ_i ∂a/∂θ_j/γ for all j ≤ i.
+type tilted struct {
+	of   []Tilt
+	sums *Sums
+	lost bool // a row has no expectation under one of them
+}
+
+// tiltSums returns the number of sums of p parameters and d weights.
+func tiltSums(p, d int) int { return p*(2+d) + triangle(p) }
+
+// Tilt has l see what its rows say of parameters of their likelihood.
+func (l *Look) Tilt(of []Tilt) {
+	if len(of) > 0 {
+		l.tilts = &tilted{of: of, sums: NewSums(tiltSums(len(of), l.d))}
+	}
+}
+
+// tilt returns the sums of rows x with their terms, at which the lane is, or nil where there are
+// none.
+func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Terms) []float64 {
+	n, d, p := x.Rows, x.Cols, len(of)
+	s := &lane.site
+	sums, change := make([]float64, tiltSums(p, d)), make([]float64, p*n)
+	shared := sums[p*(2+d):]
+	for i, tilt := range of {
+		for at, lik := range [2]term.Likelihood{tilt.Up, tilt.Down} {
+			q := &lane.tilted[at]
+			q.Resize(n)
+			copy(q.M, s.M)
+			copy(q.V, s.V)
+			terms := *t
+			terms.Lik = lik
+			if t.Sure(func() error { return terms.Expect(q, nil, term.Crew{Workers: 1, Halt: h}) }) != nil {
+				return nil
+			}
+		}
+		up, down := &lane.tilted[0], &lane.tilted[1]
+		own, da := sums[i*(2+d):(i+1)*(2+d)], change[i*n:(i+1)*n]
+		for r, e := range s.E {
+			own[0] += (up.E[r] - down.E[r]) / (2 * tilt.Step)
+			own[1] -= (up.E[r] - 2*e + down.E[r]) / (tilt.Step * tilt.Step)
+			if g := s.Tg[r]; g*s.V[r] > dense.Epsilon {
+				da[r] = (up.D1[r] - down.D1[r]) / (2 * tilt.Step)
+			}
+		}
+		x.AddMulT(own[2:], da, nil)
+		for j := range i + 1 {
+			var sum float64
+			for r, y := range change[j*n : (j+1)*n] {
+				if z := da[r] * y; z != 0 {
+					sum += z / s.Tg[r]
+				}
+			}
+			shared[triangle(i)+j] = sum
+		}
+	}
+	if _, ok := dense.AllFinite(sums); !ok {
+		return nil
+	}
+	return sums
+}
+
+// add adds what tilt returns.
+func (l *tilted) add(sums []float64) {
+	if sums == nil {
+		l.lost = true
+		return
+	}
+	l.sums.Add(sums)
+}
+
+// state writes or reads l, without its likelihoods.
+func (l *tilted) state(c *save.State, d int) {
+	if c.Reading() {
+		l.sums = &Sums{}
+	}
+	l.sums.State(c, tiltSums(len(l.of), d))
+	c.Bool(&l.lost)
+}
+
+// Tilted is what the rows say at the best state of a Climb of parameter i of Climb.Tilts.
+type Tilted struct {
+	Slope, Curve float64   // Σ ∂E/∂θ_i and −Σ ∂²E/∂θ_i²
+	Pull         []float64 // Xᵀ∂a/∂θ_i
+	Shared       []float64 // Σ_rows ∂a/∂θ_i ∂a/∂θ_j/γ for all j ≤ i
+}
+
+// Tilted returns that of all Tilts, and whether it is known.
+func (c *Climb) Tilted() ([]Tilted, bool) {
+	if c.look == nil || c.look.tilts == nil || c.look.tilts.lost {
+		return nil, false
+	}
+	l, d := c.look.tilts, c.look.d
+	all := make([]float64, l.sums.Len())
+	l.sums.Value(all)
+	p := len(l.of)
+	out := make([]Tilted, p)
+	for i := range out {
+		own, at := all[i*(2+d):(i+1)*(2+d)], p*(2+d)+triangle(i)
+		out[i] = Tilted{own[0], own[1], own[2:], all[at : at+i+1]}
+	}
+	return out, true
+}
