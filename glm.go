@@ -632,3 +632,17 @@ func valuesOf(x *design.Matrix) int {
 
 // keptRows holds at most so many rows.
 const mostKept = 4096
+
+// seenRows are the rows of a GLM, which has them too.
+type seenRows struct {
+	x                 *design.Matrix // with the column of the intercept
+	y, offset, weight []float64      // of the last two nil is none, and ones
+}
+
+// rows returns copies of the rows, of d values, or nil for nil.
+func (s *seenRows) rows(d int) *term.Buffer {
+	if s == nil {
+		return nil
+	}
+	return term.CopyOf(s.x, s.y, s.offset, s.weight, d)
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/table"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
 )
@@ -546,7 +547,7 @@ func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 
 // savedSeen are seenRows, and what a fit of them takes.
 type savedSeen struct {
-	savedBuffer
+	term.SavedBuffer
 	Covariance Covariance `json:"covariance"`
 	Rank       int        `json:"rank,omitempty"`
 }
@@ -556,7 +557,7 @@ func (p *GLMPosterior) savedRows() *savedSeen {
 	if p.data == nil || !p.filed {
 		return nil
 	}
-	return &savedSeen{p.data.rows(p.Dim()).save(), p.opt.Covariance, p.opt.Rank}
+	return &savedSeen{p.data.rows(p.Dim()).Save(), p.opt.Covariance, p.opt.Rank}
 }
 
 // loadRows makes s the rows of p, whose covariance is loaded.
@@ -564,17 +565,17 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	if s == nil {
 		return nil
 	}
-	t := newRowBuffer(p.Dim())
-	if err := t.load(&s.savedBuffer, p.lik); err != nil {
+	t := term.NewBuffer(p.Dim())
+	if err := t.Load(&s.SavedBuffer, func(y float64) error { return checkLabel(p.lik, y) }); err != nil {
 		return fmt.Errorf("rows of the data: %w", err)
 	}
-	if n := t.rows(); n != p.rows || n > mostKept {
+	if n := t.Rows(); n != p.rows || n > mostKept {
 		return fmt.Errorf("%d rows of the data, of %d: %w", n, p.rows, ErrShape)
 	}
 	if s.Covariance < AutoCovariance || s.Covariance > DiagonalCovariance || s.Rank < 0 || s.Rank > save.Most {
 		return fmt.Errorf("covariance %d of rank %d: %w", s.Covariance, s.Rank, ErrShape)
 	}
 	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
-	p.data, p.filed = &seenRows{t.design(), t.y, t.offset, t.weight}, true
+	p.data, p.filed = &seenRows{t.Design(), t.Y, t.Offset, t.Weight}, true
 	return nil
 }

@@ -233,9 +233,9 @@ func (g *GLM) newRowsStepper(ctx context.Context, env *Env) (*rowsStepper, error
 func (g *GLM) rounds() glmRounds {
 	r := glmRounds{linearRounds: g.linearRounds(g.rows.cols), g: g}
 	r.Ledger = rounds.Ledger{Round: 1, Items: g.rows.n, Blocks: g.rows.blocks}
-	r.columns, r.stands, r.form = g.rows.columns, g.rows.stands, asDense
+	r.columns, r.stands, r.form = g.rows.columns, g.rows.stands, term.AsDense
 	if g.lin.X.Sparse != nil {
-		r.form = asSparse
+		r.form = term.AsSparse
 	}
 	return r
 }

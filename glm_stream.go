@@ -81,7 +81,7 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	s := newGLMStream(g)
 	s.w.CopyFrom(w)
 	copy(s.w.Mean, g.lin.Prior.Mean)
-	s.past, s.made = newRowBuffer(len(g.lin.Names)), true
+	s.past, s.made = term.NewBuffer(len(g.lin.Names)), true
 	return &GLMStream{s}, nil
 }
 
@@ -162,7 +162,7 @@ func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error], 
 	return q, prefixed(err)
 }
 
-func (s *glmStream) len() int { return s.rows + s.buf.rows() }
+func (s *glmStream) len() int { return s.rows + s.buf.Rows() }
 
 func (s *glmStream) given() int { return s.seen }
 
@@ -174,7 +174,7 @@ func (s *glmStream) add(ctx context.Context, row Row) error {
 	if err := s.check(row); err != nil {
 		return err
 	}
-	s.buf.add(row, s.g.opt.Intercept)
+	s.buf.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
 	return s.settle(ctx)
 }
 
@@ -210,26 +210,26 @@ func (s *glmStream) flush() error {
 	if errors.Is(err, ErrNotFinite) {
 		err = s.salvageAll(err)
 		if err == nil || s.halt.Err() == nil {
-			s.buf.reset(s.dim())
+			s.buf.Reset(s.dim())
 			return err
 		}
 	}
 	if h := s.halt.Err(); h != nil && err != nil {
 		return h
 	}
-	defer s.buf.reset(s.dim())
+	defer s.buf.Reset(s.dim())
 	if err != nil {
 		return err
 	}
-	s.rows += s.buf.rows()
+	s.rows += s.buf.Rows()
 	k, base := &s.kept, &s.block.Base
 	for i, v := range base.V { // before the block; the row itself has reduced it
 		if v/(1+math.Abs(base.Gamma[i])*v) >= k.least {
-			k.copyRow(&s.buf, i)
+			k.CopyRow(&s.buf, i)
 			k.gamma, k.a, k.m = append(k.gamma, base.Gamma[i]), append(k.a, base.A[i]), append(k.m, base.M[i])
 		}
 	}
-	s.thin = k.rows() > mostKept
+	s.thin = k.Rows() > mostKept
 	return nil
 }
 
@@ -251,8 +251,8 @@ func (s *glmStream) thinOut() error {
 		}
 		s.solved = true
 	}
-	v := make([]float64, k.rows())
-	s.w.Variances(v, k.design(), nil, &s.block.Mover.Buf)
+	v := make([]float64, k.Rows())
+	s.w.Variances(v, k.Design(), nil, &s.block.Mover.Buf)
 	if err := s.halt.Err(); err != nil {
 		return err
 	}
@@ -263,12 +263,12 @@ func (s *glmStream) thinOut() error {
 	for i, vi := range v {
 		if vi >= k.least && n < mostKept/2 {
 			k.gamma[n], k.a[n], k.m[n] = k.gamma[i], k.a[i], k.m[i]
-			k.moveRow(n, i)
+			k.MoveRow(n, i)
 			n++
 		}
 	}
 	k.gamma, k.a, k.m = k.gamma[:n], k.a[:n], k.m[:n]
-	k.truncate(n)
+	k.Truncate(n)
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (s *glmStream) salvageAll(err error) error {
 	var before gauss.State
 	before.CopyFrom(&s.w)
 	rows, pace := s.rows, s.block.Pace
-	err = s.salvage(err, 0, s.buf.rows())
+	err = s.salvage(err, 0, s.buf.Rows())
 	if s.halt.Stopped() {
 		s.w.CopyFrom(&before)
 		s.rows, s.block.Pace = rows, pace
@@ -310,14 +310,14 @@ func (s *glmStream) salvage(err error, lo, hi int) error {
 
 // again solves for kept rows anew.
 func (s *glmStream) again(w *gauss.State, k *keptRows) error {
-	n := k.rows()
+	n := k.Rows()
 	if n == 0 {
 		return nil
 	}
-	b, x := &s.block, k.design()
+	b, x := &s.block, k.Design()
 	pace := b.Pace
 	b.Pace.Measured = false // there is nothing to go by
-	err := s.sure(w, k.terms(likOf(s.g.lin.Terms), 0), func(all *term.Terms) error {
+	err := s.sure(w, k.Terms(s.g.lin.Terms.Lik, 0), func(all *term.Terms) error {
 		b.Base.Resize(n)
 		x.Mul(b.Base.M, w.Mean, nil)
 		for i, m := range b.Base.M {
@@ -341,29 +341,29 @@ func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 func (s *glmStream) full() bool {
 	n := s.size
 	if s.past != nil {
-		x, y := s.past.design(), s.buf.design()
+		x, y := s.past.Design(), s.buf.Design()
 		return x.Rows+y.Rows > mostKept || valuesOf(x)+valuesOf(y) > mostSeen
 	}
-	if s.buf.x.Sparse != nil {
+	if s.buf.X.Sparse != nil {
 		n = max(n, 8*s.dim())
 	}
-	return s.buf.rows() >= n
+	return s.buf.Rows() >= n
 }
 
 // solve moves w by the rows in the buffer.
-func (s *glmStream) solve(w *gauss.State) error { return s.solvePart(w, 0, s.buf.rows()) }
+func (s *glmStream) solve(w *gauss.State) error { return s.solvePart(w, 0, s.buf.Rows()) }
 
 // solvePart moves w by rows lo … hi−1 of the buffer.
 func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
 	b, t := &s.block, &s.buf
-	x := t.design()
+	x := t.Design()
 	var index []int
 	if hi-lo < x.Rows {
 		for i := lo; i < hi; i++ {
 			index = append(index, i)
 		}
 	}
-	return s.sure(w, t.terms(likOf(s.g.lin.Terms), s.seen-x.Rows), func(all *term.Terms) error {
+	return s.sure(w, t.Terms(s.g.lin.Terms.Lik, s.seen-x.Rows), func(all *term.Terms) error {
 		b.Base.Resize(hi - lo)
 		x.Mul(b.Base.M, w.Mean, index)
 		clear(b.Base.Gamma)
@@ -402,7 +402,7 @@ func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	pace := s.block.Pace
 	s.block.Fine = true
 	defer func() { s.block.Fine, s.block.Pace = false, pace }()
-	if s.buf.rows() > 0 {
+	if s.buf.Rows() > 0 {
 		if err := s.solve(w); err != nil {
 			return nil, err
 		}
@@ -441,7 +441,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	// From here on no row is kept, so that all are solved for to the end.
 	s.block.Fine = true
 	defer func() { s.block.Fine = false }()
-	if s.buf.rows() > 0 {
+	if s.buf.Rows() > 0 {
 		if err := s.flush(); err != nil {
 			return prefixed(err)
 		}
@@ -459,7 +459,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	var away term.State
 	removed := 0
 	flush := func() error {
-		x, t := s.buf.design(), &s.buf
+		x, t := s.buf.Design(), &s.buf
 		n := x.Rows
 		if n == 0 {
 			return nil
@@ -468,7 +468,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		// rounded once: what sites of little noise contributed hangs on the last bit
 		mean.Predict(away.M, x, nil)
 		s.w.Variances(away.V, x, nil, &s.block.Mover.Buf)
-		if err := t.terms(likOf(s.g.lin.Terms), removed).Expect(&away, nil, term.Crew{Halt: &s.halt}); err != nil {
+		if err := t.Terms(s.g.lin.Terms.Lik, removed).Expect(&away, nil, term.Crew{Halt: &s.halt}); err != nil {
 			return prefixed(err)
 		}
 		for i := range away.Tg {
@@ -480,10 +480,10 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 			return err
 		}
 		removed += n
-		t.reset(d)
+		t.Reset(d)
 		return nil
 	}
-	defer s.buf.reset(d)
+	defer s.buf.Reset(d)
 	seen := s.seen
 	defer func() { s.seen = seen }()
 	s.seen = 0
@@ -498,7 +498,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		if err != nil {
 			return err
 		}
-		s.buf.add(row, s.g.opt.Intercept)
+		s.buf.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
 		if s.full() {
 			if err := flush(); err != nil {
 				return err
@@ -566,7 +566,7 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 	seen := s.seen
 	defer func() { s.seen = seen }()
 	s.seen = 0
-	taken := newRowBuffer(s.dim())
+	taken := term.NewBuffer(s.dim())
 	for row, err := range rows {
 		s.seen++
 		if err == nil && s.seen%256 == 1 && ctx.Err() != nil {
@@ -578,17 +578,17 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 		if err != nil {
 			return err
 		}
-		if len(gone) == all.rows() {
-			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the posterior has seen: %w", len(gone), all.rows(), ErrNotPosDef)
+		if len(gone) == all.Rows() {
+			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the posterior has seen: %w", len(gone), all.Rows(), ErrNotPosDef)
 		}
 		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
 		gone = append(gone, row)
-		taken.add(row, s.g.opt.Intercept)
+		taken.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
 	}
 	if len(gone) == 0 {
 		return nil
 	}
-	rest, found := all.without(taken)
+	rest, found := all.Without(taken)
 	if !found {
 		if err := s.open(); err != nil {
 			return prefixed(err)
@@ -605,8 +605,8 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 	if err != nil {
 		return prefixed(err)
 	}
-	s.past, s.from, s.made, s.rows = rest, post, false, rest.rows()
-	s.buf.reset(s.dim())
+	s.past, s.from, s.made, s.rows = rest, post, false, rest.Rows()
+	s.buf.Reset(s.dim())
 	return nil
 }
 
@@ -676,13 +676,13 @@ func (s *glmStream) open() error {
 	if err := s.begun(&s.halt); err != nil {
 		return err
 	}
-	if n := past.rows(); n > 0 && s.sited() {
+	if n := past.Rows(); n > 0 && s.sited() {
 		var at term.State
 		at.Resize(n)
-		x := past.design()
+		x := past.Design()
 		x.Mul(at.M, s.w.Mean, nil)
 		s.w.Variances(at.V, x, nil, &s.block.Mover.Buf)
-		if err := past.terms(likOf(s.g.lin.Terms), 0).Expect(&at, nil,
+		if err := past.Terms(s.g.lin.Terms.Lik, 0).Expect(&at, nil,
 			term.Crew{Halt: &s.halt}); err != nil {
 			return err
 		}
@@ -691,7 +691,7 @@ func (s *glmStream) open() error {
 		}
 		k := &s.kept
 		for i := range n {
-			k.copyRow(past, i)
+			k.CopyRow(past, i)
 		}
 		k.gamma, k.a, k.m = at.Tg, at.D1, at.M
 	}
@@ -700,12 +700,12 @@ func (s *glmStream) open() error {
 }
 
 // together returns copies of all rows of a stream that has them.
-func (s *glmStream) together() *rowBuffer {
-	t := newRowBuffer(s.dim())
-	for _, b := range []*rowBuffer{s.past, &s.buf} {
-		b.design()
-		for i := range b.rows() {
-			t.copyRow(b, i)
+func (s *glmStream) together() *term.Buffer {
+	t := term.NewBuffer(s.dim())
+	for _, b := range []*term.Buffer{s.past, &s.buf} {
+		b.Design()
+		for i := range b.Rows() {
+			t.CopyRow(b, i)
 		}
 	}
 	return t
@@ -713,25 +713,23 @@ func (s *glmStream) together() *rowBuffer {
 
 // whole returns the posterior of all rows of a stream that has them.
 func (s *glmStream) whole(ctx context.Context) (*GLMPosterior, error) {
-	if s.from != nil && s.buf.rows() == 0 {
+	if s.from != nil && s.buf.Rows() == 0 {
 		return s.from, nil
 	}
 	return s.fit(ctx, s.together())
 }
 
 // fit returns the posterior of a fit of the rows of t alone.
-func (s *glmStream) fit(ctx context.Context, t *rowBuffer) (*GLMPosterior, error) {
+func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, error) {
 	opt := s.g.opt
 	opt.Learn, opt.Blocks, opt.Estimator = nil, nil, nil
-	n, d := t.rows(), s.dim()
+	n, d := t.Rows(), s.dim()
 	if err := opt.checkMemory(0, n, d, opt.family(n, d)); err != nil {
 		return nil, err
 	}
 	g := &GLM{lin: s.g.lin, opt: opt, means: s.g.means}
-	g.lin.X, g.lin.Terms = t.design(), t.terms(likOf(s.g.lin.Terms), 0)
-	if t.x.Sparse != nil {
-		t.x.Unit = !slices.ContainsFunc(t.sp.Val, func(v float64) bool { return v != 1 })
-	}
+	g.lin.X, g.lin.Terms = t.Design(), t.Terms(s.g.lin.Terms.Lik, 0)
+	t.SetUnit()
 	g.offset = g.lin.Terms.Offset
 	g.lin.AddPriorMean()
 	p, res, err := g.Fit(ctx, nil)
@@ -793,13 +791,13 @@ type glmStream struct {
 	g     *GLM // without data
 	w     gauss.State
 	block site.WeightBlock
-	buf   rowBuffer
+	buf   term.Buffer
 	kept  keptRows
 	size  int // of a block of dense rows
 	rows  int // in w; those in buf come on top
 	seen  int // rows handed over
 
-	past *rowBuffer    // all rows in w, while they are few; nil: not known
+	past *term.Buffer  // all rows in w, while they are few; nil: not known
 	from *GLMPosterior // the posterior of these rows; nil: it is yet to be made
 	made bool          // w is that of from
 
@@ -811,13 +809,13 @@ type glmStream struct {
 // keptRows are rows seen before, with their sites, and the least variance of η
 // of a row to be kept.
 type keptRows struct {
-	rowBuffer
+	term.Buffer
 	gamma, a, m []float64
 	least       float64
 }
 
 func (k *keptRows) drop(d int) {
-	k.reset(d)
+	k.Reset(d)
 	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
 }
 
@@ -826,7 +824,7 @@ func (k *keptRows) drop(d int) {
 const leastLeft = 1e-10
 
 func (k *keptRows) clone() keptRows {
-	c := keptRows{rowBuffer: k.rowBuffer.clone(), least: k.least}
+	c := keptRows{Buffer: k.Buffer.Clone(), least: k.least}
 	c.gamma, c.a, c.m = slices.Clone(k.gamma), slices.Clone(k.a), slices.Clone(k.m)
 	return c
 }
@@ -836,8 +834,8 @@ func newGLMStream(g *GLM) *glmStream {
 	d := len(g.lin.Names)
 	s := &glmStream{g: g, size: max(1024, 2*d)}
 	s.block.Use(term.Crew{Halt: &s.halt})
-	s.buf.reset(d)
-	s.kept.reset(d)
+	s.buf.Reset(d)
+	s.kept.Reset(d)
 	return s
 }
 

@@ -27,15 +27,15 @@ type savedGLMStream struct {
 	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
 	// what is left of it, where it has twice the digits
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
-	Past         *savedBuffer       `json:"past,omitempty"` // all rows of w; nil if they are not known
-	Buffer       savedBuffer        `json:"buffer"`
+	Past         *term.SavedBuffer  `json:"past,omitempty"` // all rows of w; nil if they are not known
+	Buffer       term.SavedBuffer   `json:"buffer"`
 	Kept         savedKept          `json:"kept"`
 	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
 }
 
 // savedKept are keptRows.
 type savedKept struct {
-	savedBuffer
+	term.SavedBuffer
 	Gamma save.List[float64] `json:"gamma"`
 	A     save.List[float64] `json:"a"`
 	M     save.List[float64] `json:"m"`
@@ -66,9 +66,9 @@ func (s *glmStream) save(w io.Writer) error {
 	k, p := &s.kept, &s.block.Pace
 	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept, Prior: s.g.lin.Prior.Save(),
 		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()), PrecisionLow: s.w.PackLow(),
-		Buffer: s.buf.save(), Kept: savedKept{k.save(), k.gamma, k.a, k.m, k.least}}
+		Buffer: s.buf.Save(), Kept: savedKept{k.Save(), k.gamma, k.a, k.m, k.least}}
 	if s.past != nil {
-		past := s.past.save()
+		past := s.past.Save()
 		saved.Past = &past
 	}
 	after := []float64{p.After.Mean, p.After.Precision}
@@ -108,20 +108,20 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	t := newGLMStream(g)
 	copy(w.Mean, s.Mean)
 	t.w, t.made, t.rows, t.seen = *w, true, s.Rows, s.Given
-	if err := t.buf.load(&s.Buffer, lik); err != nil {
+	if err := t.buf.Load(&s.Buffer, func(y float64) error { return checkLabel(lik, y) }); err != nil {
 		return nil, fmt.Errorf("rows of the next block: %w", err)
 	}
 	if s.Past != nil {
-		t.past = newRowBuffer(d)
-		if err := t.past.load(s.Past, lik); err != nil {
+		t.past = term.NewBuffer(d)
+		if err := t.past.Load(s.Past, func(y float64) error { return checkLabel(lik, y) }); err != nil {
 			return nil, fmt.Errorf("rows of before: %w", err)
 		}
-		if n := t.past.rows(); n != s.Rows || n > mostKept {
+		if n := t.past.Rows(); n != s.Rows || n > mostKept {
 			return nil, fmt.Errorf("%d rows of before, of %d: %w", n, s.Rows, ErrShape)
 		}
 	}
 	k, n := &t.kept, len(s.Kept.Y)
-	if err := k.load(&s.Kept.savedBuffer, lik); err != nil {
+	if err := k.Load(&s.Kept.SavedBuffer, func(y float64) error { return checkLabel(lik, y) }); err != nil {
 		return nil, fmt.Errorf("kept rows: %w", err)
 	}
 	if len(s.Kept.Gamma) != n || len(s.Kept.A) != n || len(s.Kept.M) != n || !(s.Kept.Least >= 0) {

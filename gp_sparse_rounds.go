@@ -134,7 +134,7 @@ func newSparseRounds(z sparseFeatures, lik Likelihood) *sparseRounds {
 	lin := &site.LinearModel{Terms: &term.Terms{Lik: viewOf(lik)}, Prior: gauss.UnitPrior(m),
 		Names: make([]string, m)}
 	return &sparseRounds{linearRounds{lin: lin, rowAdder: rowAdder{cols: z.columns(), lik: lik,
-		form: asDense, z: z}}}
+		form: term.AsDense, z: z}}}
 }
 
 // step implements roundsEngine.

@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -91,7 +92,7 @@ func (r *linearRounds) part() *rounds.Part {
 		return p
 	}
 	for _, q := range r.climb.Try {
-		if q.Halt = nil; r.form == asSparse {
+		if q.Halt = nil; r.form == term.AsSparse {
 			q.Invert()
 		}
 		l := rounds.NewLook(q, d)
@@ -117,17 +118,17 @@ func (r *linearRounds) begin(p *rounds.Part) error {
 			values += design.B2i(v != 0)
 		}
 	}
-	r.form = asDense
+	r.form = term.AsDense
 	if r.z == nil && float64(values) < sparsePart*float64(len(rows))*float64(d) {
-		r.form = asSparse
+		r.form = term.AsSparse
 	}
-	var buf rowBuffer
-	buf.form = r.form
-	buf.reset(d)
+	var buf term.Buffer
+	buf.Form = r.form
+	buf.Reset(d)
 	for i := range rows {
-		buf.addSampled(&rows[i])
+		rows[i].AddTo(&buf)
 	}
-	lin.X, lin.Terms = buf.design(), buf.terms(r.lik, 0)
+	lin.X, lin.Terms = buf.Design(), buf.Terms(viewOf(r.lik), 0)
 	if r.z != nil {
 		of, widest, err := r.z.features(nil, lin.X, lin.Terms)
 		if err != nil {
@@ -312,8 +313,8 @@ func (r *linearRounds) found() (*gauss.State, error) {
 func (r *linearRounds) progress(c *save.State) {
 	form := int(r.form)
 	c.Int(&form)
-	c.Check(rowForm(form) <= asSparse, "rows of form %d", form)
-	r.form = rowForm(form)
+	c.Check(term.Form(form) <= term.AsSparse, "rows of form %d", form)
+	r.form = term.Form(form)
 	if r.Ledger.State(c); r.Round == 0 || c.Err() != nil {
 		return
 	}

@@ -39,7 +39,7 @@ type rowAdder struct {
 	cols      int
 	intercept bool
 	lik       Likelihood
-	form      rowForm
+	form      term.Form
 	z         rowFeatures // nil for the rows themselves
 }
 
@@ -101,7 +101,7 @@ type rowPass struct {
 
 // rowChunk is a chunk of a block, with a lane.
 type rowChunk struct {
-	rowBuffer
+	term.Buffer
 	lane  rounds.Lane
 	block uint64
 	place int
@@ -114,8 +114,8 @@ func newRowPass(a *rowAdder, p *rounds.Part, h *parallel.Halt, workers int) *row
 	s := &rowPass{rowAdder: a, part: p, halt: h, chunk: rounds.Chunk(max(d, a.dim())),
 		bufs: make([]rowChunk, workers)}
 	for i := range s.bufs {
-		s.bufs[i].form = a.form
-		s.bufs[i].reset(d)
+		s.bufs[i].Form = a.form
+		s.bufs[i].Reset(d)
 	}
 	return s
 }
@@ -138,7 +138,7 @@ func (s *rowPass) through(rows iter.Seq2[Row, error], each int) error {
 		if err != nil {
 			return err
 		}
-		s.bufs[s.busy].add(row, s.intercept)
+		s.bufs[s.busy].Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.intercept)
 		s.place++
 		s.seen++
 		if s.place%s.chunk == 0 {
@@ -172,7 +172,7 @@ func (s *rowPass) begin() error {
 // flush adds the chunks there are.
 func (s *rowPass) flush() error {
 	n := s.busy
-	if n < len(s.bufs) && s.bufs[n].rows() > 0 {
+	if n < len(s.bufs) && s.bufs[n].Rows() > 0 {
 		n++
 	}
 	s.loop.Halt = s.halt
@@ -186,15 +186,15 @@ func (s *rowPass) flush() error {
 		if b.err != nil {
 			return b.err
 		}
-		s.part.Items += b.rows()
-		b.reset(b.x.Cols)
+		s.part.Items += b.Rows()
+		b.Reset(b.X.Cols)
 	}
 	return nil
 }
 
 // do adds a chunk.
 func (s *rowPass) do(b *rowChunk) {
-	x, t := b.design(), b.terms(s.lik, b.first)
+	x, t := b.Design(), b.Terms(viewOf(s.lik), b.first)
 	if s.part.First != nil {
 		s.part.First.Add(b.block, uint64(b.place), x, t)
 	}
@@ -216,25 +216,13 @@ func (s *rowPass) do(b *rowChunk) {
 	}
 }
 
-// addSampled appends a row of a sample, which has all weights.
-func (t *rowBuffer) addSampled(r *rounds.Row) {
-	row := Row{Val: r.Val, Y: r.Y, Offset: r.Offset, Weight: r.Weight}
-	if r.Ind != nil {
-		row.Ind = make([]int, len(r.Ind))
-		for k, j := range r.Ind {
-			row.Ind[k] = int(j)
-		}
-	}
-	t.add(row, false)
-}
-
 // state implements shardAdder.
 func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 	a.spec(c)
 	form := int(a.form)
 	c.Int(&a.cols, &form)
 	c.Bool(&a.intercept)
-	if a.form = rowForm(form); c.Err() != nil {
+	if a.form = term.Form(form); c.Err() != nil {
 		return
 	}
 	d := a.dim()
@@ -243,7 +231,7 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 	}
 	c.Check(p.Sums == nil && p.Docs == nil && (p.First == nil) != (len(p.Looks) == 0),
 		"a shard of rows with other sums")
-	c.Check(a.form <= asSparse && d == p.Size && (a.z == nil || a.z.columns() == a.width()),
+	c.Check(a.form <= term.AsSparse && d == p.Size && (a.z == nil || a.z.columns() == a.width()),
 		"rows of form %d with %d columns, for %d weights", form, a.cols, p.Size)
 	for _, l := range p.Looks {
 		if c.Reading() {
@@ -252,7 +240,7 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 		if c.Err() == nil {
 			l.At.State(c, d)
 		}
-		if c.Reading() && a.form == asSparse {
+		if c.Reading() && a.form == term.AsSparse {
 			l.At.Invert()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/term"
 )
 
 // Row is a row of a Sample. Ind is nil where Val has a value for each column.
@@ -14,6 +15,18 @@ type Row struct {
 	Val               []float64
 	Y, Offset, Weight float64
 	key
+}
+
+// AddTo appends r, which has all weights, to b.
+func (r *Row) AddTo(b *term.Buffer) {
+	var ind []int
+	if r.Ind != nil {
+		ind = make([]int, len(r.Ind))
+		for k, j := range r.Ind {
+			ind[k] = int(j)
+		}
+	}
+	b.Add(ind, r.Val, r.Y, r.Offset, r.Weight, false)
 }
 
 // key is where an item is, and its hash.
