@@ -11,7 +11,6 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/table"
-	"gonum.org/v1/gonum/mat"
 )
 
 // LOOComparison compares models by leave-one-out cross-validation. It prints as a table.
@@ -440,30 +439,4 @@ func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 		p.each = nil
 	}
 	return p, nil
-}
-
-// SelectRows returns copies of the rows of x at index, in that order, and of these elements of y: a
-// *Sparse of a *Sparse, and otherwise a *mat.Dense. A nil y gives nil. No index gives a *Sparse
-// without rows. It panics if an index is out of range.
-func SelectRows(x mat.Matrix, y []float64, index []int) (mat.Matrix, []float64) {
-	_, cols := x.Dims()
-	var ys []float64
-	if y != nil {
-		ys = make([]float64, len(index))
-		for k, i := range index {
-			ys[k] = y[i]
-		}
-	}
-	if s, ok := x.(*Sparse); ok {
-		part := newDesign(s, false).Sub(index).Sparse
-		return &Sparse{*part}, ys
-	}
-	if len(index) == 0 {
-		return NewSparse(cols), ys
-	}
-	dst := mat.NewDense(len(index), cols, nil)
-	for k, i := range index {
-		copyRows(dst.RawRowView(k), cols, x, i, i+1)
-	}
-	return dst, ys
 }

@@ -202,6 +202,32 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	}
 }
 
+// SelectRows returns copies of the rows of x at index, in that order, and of these elements of y: a
+// *Sparse of a *Sparse, and otherwise a *mat.Dense. A nil y gives nil. No index gives a *Sparse
+// without rows. It panics if an index is out of range.
+func SelectRows(x mat.Matrix, y []float64, index []int) (mat.Matrix, []float64) {
+	_, cols := x.Dims()
+	var ys []float64
+	if y != nil {
+		ys = make([]float64, len(index))
+		for k, i := range index {
+			ys[k] = y[i]
+		}
+	}
+	if s, ok := x.(*Sparse); ok {
+		part := newDesign(s, false).Sub(index).Sparse
+		return &Sparse{*part}, ys
+	}
+	if len(index) == 0 {
+		return NewSparse(cols), ys
+	}
+	dst := mat.NewDense(len(index), cols, nil)
+	for k, i := range index {
+		copyRows(dst.RawRowView(k), cols, x, i, i+1)
+	}
+	return dst, ys
+}
+
 // rowsAtOnce is the number of rows that are read together from a matrix that does not store rows.
 // It is the fastest by trial: of a matrix that stores columns, these are eight cache lines of
 // each.
