@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -189,7 +190,7 @@ func TestCTMRoundsAP(t *testing.T) {
 	notShort(t)
 	train, test := loadAP(t)
 	blocks := docBlocks(train, 8)
-	if !*runLong {
+	if !testkit.IsLong() {
 		test = some(test)
 	}
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"github.com/pgsvi/pgsvi/internal/variate"
 	"gonum.org/v1/gonum/floats"
 )
@@ -121,7 +122,7 @@ func TestSamplingEstimators(t *testing.T) {
 	t.Parallel()
 	const samples, draws = 20, 60_000
 	total := draws
-	if !*runLong {
+	if !testkit.IsLong() {
 		total = 20_000
 	}
 	for _, f := range testFamilies() {
@@ -445,7 +446,7 @@ func TestNoise(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	repeats := 400
-	if !*runLong {
+	if !testkit.IsLong() {
 		repeats = 100
 	}
 	noise := func(name string, q *Exp, l LogLik, e Estimator, want float64) {
@@ -463,7 +464,7 @@ func TestNoise(t *testing.T) {
 	for _, p := range nonconjugate() {
 		q := p.best(t)
 		for _, coords := range []Coordinates{MeanParams, Natural} {
-			if !*runLong && coords == Natural {
+			if !testkit.IsLong() && coords == Natural {
 				continue
 			}
 			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, p.score)
@@ -482,7 +483,7 @@ func TestNoise(t *testing.T) {
 	noise("a rate", q, rate, Pathwise{}, 0)
 	// A document of ten topics.
 	l, q := tenTopics()
-	if !*runLong {
+	if !testkit.IsLong() {
 		repeats = 40
 	}
 	noise("ten topics", q, l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, 80)

@@ -14,6 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -85,7 +86,7 @@ func TestSparseRowsBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Len() != n || g.Rank() != 7 || (g.rows.All == nil) != !*runLong {
+	if g.Len() != n || g.Rank() != 7 || (g.rows.All == nil) != !testkit.IsLong() {
 		t.Fatalf("%d rows, rank %d", g.Len(), g.Rank())
 	}
 	best, _, err := g.Fit(ctx, &Solver{Goal: 1e-7})
@@ -287,7 +288,7 @@ func TestSparseRowsProof(t *testing.T) {
 			}
 		}
 		t.Logf("%T: %d states within %v nats of the best, proved at most %.3g times what they are below it", lik, near, nearBest, worst)
-		if factsOf(lik).selfBounded && (near == 0 && *runLong || worst > 3) {
+		if factsOf(lik).selfBounded && (near == 0 && testkit.IsLong() || worst > 3) {
 			t.Errorf("%T: %d states near the best, proved %v times what they are below it", lik, near, worst)
 		}
 	}

@@ -80,7 +80,7 @@ func TestGPInvariants(t *testing.T) {
 		SquaredExp{Scale: 300, Length: 3}, Matern32{Scale: 3, Length: 2}, Sum{Linear{Scale: 1}, Constant{Scale: 2}},
 	}
 	sizes := []int{1, 2, 70}
-	if !*runLong {
+	if !testkit.IsLong() {
 		sizes = []int{1, 25}
 	}
 	for _, lik := range gpLikelihoods {

@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -599,94 +598,6 @@ func TestGPCancel(t *testing.T) {
 	_, full := mustFit(t, gp, nil)
 	if math.Abs(again.ELBO-full.ELBO) > 1e-9 {
 		t.Errorf("resumed to %v, uninterrupted %v", again.ELBO, full.ELBO)
-	}
-}
-
-// TestGPLinearRaw: a GP with a Linear kernel over raw units, of which K in float64 is one number,
-// is the GLM that it says: at its rows, elsewhere, jointly, saved and loaded, and after blocks or
-// steps of a given size.
-func TestGPLinearRaw(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(3, 15))
-	for _, lik := range []Likelihood{GaussianNoise{Var: 0.01}, BernoulliLogit{}, Poisson{}, Laplace{Scale: 0.3}} {
-		const n = 25
-		x, y := mat.NewDense(n, 3, nil), make([]float64, n)
-		for i := range y {
-			year, z := 2000+5*rng.NormFloat64(), rng.NormFloat64()
-			x.SetRow(i, []float64{1e4 * year, z, 1e-6 * rng.NormFloat64()})
-			y[i] = randomResponse(rng, lik, 0.3*z+0.1*(year-2000))
-		}
-		scales := []float64{1, 1, 1e5}
-		prior, err := NewMeanField(make([]float64, 4), []float64{1, 1, 1e10, 100})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := mustGLM(t, x, y, lik, GLMOptions{Prior: prior, Intercept: true})
-		want, fit, err := m.Fit(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := NewGP(x, y, Sum{Linear{Scales: scales}, Constant{Scale: 10}}, lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		post, res, err := g.Fit(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Status != Converged || math.Abs(res.ELBO-fit.ELBO) > res.Gap+fit.Gap+1e-7 || !(res.GapBound < 1e-6) {
-			t.Errorf("%T: %v at %.12g after %g passes, proved %.3g; the GLM at %.12g", lik, res.Status, res.ELBO, res.Passes, res.GapBound, fit.ELBO)
-		}
-		at := mat.NewDense(4, 3, []float64{2e7, 0, 0, 1.995e7, 1, 1e-6, 2.003e7, -2, 0, x.At(0, 0), x.At(0, 1), x.At(0, 2)})
-		wm, wv := want.At(at).Latent(nil, nil)
-		check := func(name string, p *GPPosterior) {
-			t.Helper()
-			pm, pv := p.At(at).Latent(nil, nil)
-			jm, jv, err := p.Joint(at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tm, tv := p.Train(nil, nil)
-			for i := range wm {
-				if i == 3 && (math.Abs(tm[0]-wm[3]) > 1e-4*math.Sqrt(wv[3]) || math.Abs(tv[0]/wv[3]-1) > 1e-4) {
-					t.Errorf("%T, %s, row 0: N(%v, %v), the GLM N(%v, %v)", lik, name, tm[0], tv[0], wm[3], wv[3])
-				}
-				for _, z := range []float64{(pm[i] - wm[i]) / math.Sqrt(wv[i]), (jm[i] - wm[i]) / math.Sqrt(wv[i]), pv[i]/wv[i] - 1, jv.At(i, i)/wv[i] - 1} {
-					if !(math.Abs(z) < 1e-4) {
-						t.Errorf("%T, %s, point %d: N(%v, %v), jointly N(%v, %v), the GLM N(%v, %v)", lik, name, i, pm[i], pv[i], jm[i], jv.At(i, i), wm[i], wv[i])
-						break
-					}
-				}
-			}
-		}
-		check("fitted", post)
-		var file bytes.Buffer
-		if err := post.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := Load[*GPPosterior](&file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		check("loaded", loaded)
-		begun, err := (&Solver{MaxPasses: 2}).Run(t.Context(), g)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file.Reset()
-		if err := begun.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		if begun, err = new(Solver).LoadResult(t.Context(), &file, g); err != nil {
-			t.Fatal(err)
-		}
-		again, err := new(Solver).Resume(t.Context(), begun)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(again.ELBO-res.ELBO) > res.Gap+again.Gap+1e-9 || again.Status != Converged {
-			t.Errorf("%T: resumed, %v at %.12g; at once %.12g", lik, again.Status, again.ELBO, res.ELBO)
-		}
 	}
 }
 

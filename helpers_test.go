@@ -2,17 +2,13 @@ package pgsvi
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,35 +19,34 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
-// runLong makes tests that take seconds take all that they can, and runs those that take more.
-var runLong = flag.Bool("long", false, "run tests at their full size, and those that are long at any")
-
-// long skips a test that takes many seconds, unless -long asks for it.
-func long(t *testing.T) {
-	t.Helper()
-	if !*runLong {
-		t.Skip("takes many seconds; go test -long runs it")
-	}
-}
-
-// notShort skips a test of seconds under -short.
-func notShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-}
+// Short names of what the tests of several packages share.
+var (
+	long          = testkit.Long
+	notShort      = testkit.NotShort
+	testRand      = testkit.Rand
+	mustPanic     = testkit.MustPanic
+	sharedData    = testkit.SharedData
+	open          = testkit.Open
+	plusMinus     = testkit.PlusMinus
+	maxRel        = testkit.MaxRel
+	prefixedOnce  = testkit.PrefixedOnce
+	readTruth     = testkit.ReadTruth
+	readTruthJSON = testkit.ReadTruthJSON
+	normalMatrix  = testkit.NormalMatrix
+)
 
 // longer returns many under -long, and few otherwise.
-func longer[T any](many, few T) T {
-	if *runLong {
-		return many
-	}
-	return few
-}
+func longer[T any](many, few T) T { return testkit.Longer(many, few) }
+
+// shorter returns few under -short, and many otherwise.
+func shorter[T any](many, few T) T { return testkit.Shorter(many, few) }
+
+// few returns the first n of cases under -short, and all of them otherwise.
+func few[T any](cases []T, n int) []T { return testkit.Few(cases, n) }
 
 // busyMoment is lastMoment in tests, which a machine with other work to do does not exceed.
 const busyMoment = 2 * time.Minute
@@ -63,14 +58,6 @@ func usersMoment(t *testing.T) {
 	t.Helper()
 	lastMoment = 50 * time.Millisecond
 	t.Cleanup(func() { lastMoment = busyMoment })
-}
-
-// shorter returns few under -short, and many otherwise.
-func shorter[T any](many, few T) T {
-	if testing.Short() {
-		return few
-	}
-	return many
 }
 
 // smallCorpus has a document without words and a word without documents.
@@ -115,54 +102,6 @@ func sameRows(a, b []Row) bool {
 type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-func testRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
-
-func mustPanic(t *testing.T, what string, f func()) {
-	t.Helper()
-	defer func() {
-		if recover() == nil {
-			t.Errorf("%s: no panic", what)
-		}
-	}()
-	f()
-}
-
-// sharedData returns the folder of PGSVI_DATA, or skips the test if it is not
-// set. A file missing from it is a failure.
-func sharedData(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("PGSVI_DATA")
-	if dir == "" {
-		t.Skip("PGSVI_DATA is not set")
-	}
-	return dir
-}
-
-func open(t testing.TB, path string) io.Reader {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if !strings.HasSuffix(path, ".gz") {
-		return f
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
-}
-
-// plusMinus is a label.
-func plusMinus(positive bool) float64 {
-	if positive {
-		return 1
-	}
-	return -1
-}
 
 // inCoords returns o with λ in the coordinates c.
 func inCoords(o Objective[*Gaussian], c Coordinates) Objective[*Gaussian] {
@@ -246,11 +185,6 @@ func changed(t testing.TB, kind save.Kind, file, old, new string) string {
 		t.Fatalf("no %q in %.2000s", old, body)
 	}
 	return fileOf(t, kind, strings.Replace(body, old, new, 1))
-}
-
-// prefixedOnce reports whether an error has the name of the package once, where it begins.
-func prefixedOnce(err error) bool {
-	return strings.HasPrefix(err.Error(), "pgsvi: ") && strings.Count(err.Error(), "pgsvi: ") == 1
 }
 
 // fullDisk is a writer that has room for so many bytes.
@@ -338,34 +272,6 @@ func loadUSPS(t testing.TB, small, large float64) split {
 	}
 }
 
-// readTruth reads a reference table, without its header, as columns.
-func readTruth(t testing.TB, name string) [][]float64 {
-	t.Helper()
-	r := csv.NewReader(open(t, filepath.Join(sharedData(t), "..", "truth", name)))
-	records, err := r.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cols := make([][]float64, len(records[0]))
-	for _, rec := range records[1:] {
-		for j, f := range rec {
-			v, err := strconv.ParseFloat(f, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cols[j] = append(cols[j], v)
-		}
-	}
-	return cols
-}
-
-func readTruthJSON(t testing.TB, name string, v any) {
-	t.Helper()
-	if err := json.NewDecoder(open(t, filepath.Join(sharedData(t), "..", "truth", name))).Decode(v); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // gpCase is a data set with the hyper-parameters and jitter of the paper.
 type gpCase struct {
 	name                      string
@@ -387,16 +293,6 @@ func (c gpCase) model(t testing.TB, s split) *GP {
 		t.Fatal(err)
 	}
 	return gp
-}
-
-// maxRel returns the largest difference of a and b relative to the largest element of b.
-func maxRel(a, b []float64) float64 {
-	var diff, size float64
-	for i := range b {
-		diff = math.Max(diff, math.Abs(a[i]-b[i]))
-		size = math.Max(size, math.Abs(b[i]))
-	}
-	return diff / size
 }
 
 // What the tests read, a few lines each: package data, which reads such files for
@@ -512,9 +408,4 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 		d.Words, d.Counts = append(d.Words, int(number(t, f[1]))-1), append(d.Counts, number(t, f[2]))
 	}
 	return c
-}
-
-// few returns the first n of cases with -short, and all of them else.
-func few[T any](cases []T, n int) []T {
-	return shorter(cases, cases[:n])
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
@@ -27,7 +28,7 @@ func TestGram(t *testing.T) {
 	t.Parallel()
 	for name, x := range kernelData() {
 		n, d := x.Dims()
-		if n > 140 && !*runLong {
+		if n > 140 && !testkit.IsLong() {
 			continue
 		}
 		for _, c := range kernelCases(d) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/score"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -371,7 +372,7 @@ func TestLDAErrors(t *testing.T) {
 func TestLDASeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
-	if !*runLong {
+	if !testkit.IsLong() {
 		seeds = 8
 	}
 	for seed := range seeds {

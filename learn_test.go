@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/optimize"
 )
@@ -43,7 +44,7 @@ func TestCertifyScale(t *testing.T) {
 	for i, c := range gpCases[:longer(2, 1)] {
 		d := c.load(t)
 		x, y := d.x, d.y
-		if !*runLong {
+		if !testkit.IsLong() {
 			x, y = mat.DenseCopyOf(x.Slice(0, 40, 0, 34)), y[:40]
 		}
 		length := math.Exp([]float64{1, -1}[i])
@@ -454,8 +455,8 @@ func TestLearnRandom(t *testing.T) {
 	t.Parallel()
 	var near, stalled, lies, limits, unknown int
 	worst := 0.0
-	seeds := mixedSeeds(longer(200, 24))
-	for seed := uint64(*trustFrom); seed < uint64(*trustFrom)+seeds; seed++ {
+	seeds := testkit.Seeds(longer(200, 24))
+	for seed := testkit.FirstSeed(); seed < testkit.FirstSeed()+seeds; seed++ {
 		name, g, opt := learnProblem(t, seed)
 		l, err := learnerAs[*gpLearner](g.Learner(opt))
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/passage"
 	"github.com/pgsvi/pgsvi/internal/predict"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/integrate/quad"
 )
 
@@ -74,7 +75,7 @@ func forGrid(t *testing.T, f func(c likeCase, y, m, v float64)) {
 		for _, y := range c.good {
 			for i, m := range gridMeans {
 				for j, s := range gridSDs {
-					if !*runLong && (i+j)%shorter(4, 8) != 0 {
+					if !testkit.IsLong() && (i+j)%shorter(4, 8) != 0 {
 						continue
 					}
 					f(c, y, m, s*s)
@@ -144,7 +145,7 @@ func TestExpectRandom(t *testing.T) {
 	t.Parallel()
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(3, 4))
 	n := 800
-	if !*runLong {
+	if !testkit.IsLong() {
 		n = 100
 	}
 	for range n {
@@ -234,7 +235,7 @@ func TestExpectAgainstMonteCarlo(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	n := 200000
-	if !*runLong {
+	if !testkit.IsLong() {
 		n = shorter(20000, 8000)
 	}
 	for _, c := range likeCases {

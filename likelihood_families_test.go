@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -86,7 +87,7 @@ func TestFamilyRandom(t *testing.T) {
 	t.Parallel()
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(5, 6))
 	n := 1000
-	if !*runLong {
+	if !testkit.IsLong() {
 		n = 150
 	}
 	worst := map[string]float64{}

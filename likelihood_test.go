@@ -3,12 +3,8 @@ package pgsvi
 import (
 	"context"
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/diff/fd"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -105,42 +102,6 @@ func (c likeCase) at(y float64) float64 {
 	return y + c.centre
 }
 
-// declaredLikelihoods returns the names of the exported types of the package with
-// a method LogProb of two numbers, from its sources.
-func declaredLikelihoods(t *testing.T) (names []string) {
-	t.Helper()
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Recv == nil || fn.Name.Name != "LogProb" || fn.Type.Params.NumFields() != 2 {
-				continue
-			}
-			if arg, ok := fn.Type.Params.List[0].Type.(*ast.Ident); !ok || arg.Name != "float64" {
-				continue
-			}
-			recv := fn.Recv.List[0].Type
-			if star, ok := recv.(*ast.StarExpr); ok {
-				recv = star.X
-			}
-			if id, ok := recv.(*ast.Ident); ok && id.IsExported() {
-				names = append(names, id.Name)
-			}
-		}
-	}
-	return names
-}
-
 // allCases returns likeCases, and the zero values of the likelihoods of the package
 // that are not among them. They have to be registered to be found.
 func allCases(t *testing.T) []likeCase {
@@ -149,7 +110,7 @@ func allCases(t *testing.T) []likeCase {
 	for _, c := range likeCases {
 		listed[typeName(c.l)] = true
 	}
-	for _, name := range declaredLikelihoods(t) {
+	for _, name := range testkit.DeclaredLikelihoods(t, ".") {
 		l, err := loadAny[Likelihood](save.Value{Type: "pgsvi." + name, Value: []byte("{}")})
 		if err != nil {
 			t.Fatalf("%s cannot be saved and loaded; call Register: %v", name, err)
@@ -168,7 +129,7 @@ func allCases(t *testing.T) []likeCase {
 // and loaded, and those with expectations of their own are in likeCases. The tests
 // below run on all of them.
 func TestLikelihoodsComplete(t *testing.T) {
-	if names := declaredLikelihoods(t); len(names) < 11 {
+	if names := testkit.DeclaredLikelihoods(t, "."); len(names) < 11 {
 		t.Errorf("found only %v", names)
 	}
 	for i, c := range allCases(t) {

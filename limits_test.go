@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -483,7 +484,7 @@ func documentsOf(c *Corpus) iter.Seq2[Document, error] {
 // ones.
 func cancelCases(t *testing.T) (cases []cancelCase) {
 	size := func(full, short int) int {
-		if !*runLong {
+		if !testkit.IsLong() {
 			return short
 		}
 		return full
@@ -620,13 +621,13 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 func TestCancelAnswers(t *testing.T) {
 	usersMoment(t)
 	delays := []time.Duration{10, 250, 600}
-	if !*runLong {
+	if !testkit.IsLong() {
 		delays = []time.Duration{1, 30}
 	}
 	before := runtime.NumGoroutine()
 	for i, c := range cancelCases(t) {
 		for j, after := range delays {
-			if !*runLong && j != i%len(delays) {
+			if !testkit.IsLong() && j != i%len(delays) {
 				continue // each is canceled once
 			}
 			if c.ready != nil {
@@ -634,7 +635,7 @@ func TestCancelAnswers(t *testing.T) {
 					t.Fatalf("%s: %v", c.name, err)
 				}
 			}
-			if *runLong {
+			if testkit.IsLong() {
 				// what the cases before have left is not for this one to collect and clear
 				debug.FreeOSMemory()
 			}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/integrate/quad"
 	"gonum.org/v1/gonum/mat"
 )
@@ -601,7 +602,7 @@ func TestQuantileTails(t *testing.T) {
 	o := newTailOracle()
 	levels := []float64{1e-12, 1e-6, 0.025, 0.3, 0.5, 0.75, 0.99, 1 - 1e-6, 1 - 1e-12}
 	means, variances := []float64{-1e3, -30, -4, 0, 1.3, 7, 1e3}, []float64{0, 1e-12, 1e-4, 0.2, 5, 400, 1e6}
-	if !*runLong {
+	if !testkit.IsLong() {
 		means, variances = []float64{0.7, 30}, []float64{1e-12, 0.2, 1e6}
 	}
 	for _, l := range quantileCases {
@@ -610,7 +611,7 @@ func TestQuantileTails(t *testing.T) {
 			for _, v := range variances {
 				last := math.Inf(-1)
 				for _, p := range levels {
-					if !*runLong && p != 1e-12 && p != 0.3 && p < 1-1e-12 {
+					if !testkit.IsLong() && p != 1e-12 && p != 0.3 && p < 1-1e-12 {
 						continue
 					}
 					q, err := predictiveQuantile(l, p, m, v)

@@ -22,6 +22,7 @@ import (
 	"testing/iotest"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -481,7 +482,7 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 // 64 MB and ten times its size.
 func TestSaveMutated(t *testing.T) {
 	files := 10000
-	if !*runLong {
+	if !testkit.IsLong() {
 		files = 500
 	}
 	for i, f := range savedFiles(t) {
@@ -793,7 +794,7 @@ func FuzzLoadCTMPosterior(f *testing.F) {
 
 func FuzzLoadLDAPosterior(f *testing.F) {
 	fuzzLoad(f, ldaFile, Load[*LDAPosterior], func(t *testing.T, p *LDAPosterior) {
-		if !allFinite(p.Lambda()) {
+		if !testkit.AllFinite(p.Lambda()) {
 			t.Errorf("topics %v", p.Lambda())
 		}
 	})
@@ -801,7 +802,7 @@ func FuzzLoadLDAPosterior(f *testing.F) {
 
 func FuzzLoadMixturePosterior(f *testing.F) {
 	fuzzLoad(f, mixtureFile, Load[*MixturePosterior], func(t *testing.T, p *MixturePosterior) {
-		if !allFinite(p.Means()) {
+		if !testkit.AllFinite(p.Means()) {
 			t.Errorf("means %v", p.Means())
 		}
 		for k, w := range p.Weights(nil) {

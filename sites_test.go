@@ -261,12 +261,12 @@ func TestOuterSteps(t *testing.T) {
 	}
 	x, eta := outerRows(1, 150, 70, 3)
 	problems := []problem{{"150 rows of 70 columns", x, outerLabels(2, eta), 10}}
-	if *runLong {
+	if testkit.IsLong() {
 		x, eta := outerRows(3, 900, 100, 3)
 		problems = append(problems, problem{"900 rows of 100 columns", x, outerLabels(4, eta), 8})
 	}
 	t.Run("USPS", func(t *testing.T) {
-		if !*runLong {
+		if !testkit.IsLong() {
 			t.Skip("takes a moment")
 		}
 		s := loadUSPS(t, 3, 5)
@@ -703,7 +703,7 @@ func TestLowRankPasses(t *testing.T) {
 	t.Parallel()
 	type shape struct{ n, d, per int }
 	shapes := []shape{{300, 700, 30}, {500, 200, 25}}
-	if *runLong {
+	if testkit.IsLong() {
 		shapes = append(shapes, shape{1000, 3000, 60}, shape{2000, 800, 50})
 	}
 	for _, c := range shapes {

@@ -359,7 +359,7 @@ const leftOver = 48 << 10
 // whatever context it has.
 func TestMemoryFlat(t *testing.T) {
 	early, late := 1000.0, 10000.0
-	if !*runLong {
+	if !testkit.IsLong() {
 		early, late = shorter(60.0, 30), shorter(300.0, 150)
 	}
 	heap := func() uint64 {

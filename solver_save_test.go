@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -246,7 +247,7 @@ func (r run) uninterrupted(t testing.TB) (bits string, iterations int) {
 // interruptions returns how many of a kind of interruption each of the runs has, so that there are
 // all in all.
 func interruptions(all, short, runs int) int {
-	if !*runLong {
+	if !testkit.IsLong() {
 		all = short
 	}
 	return (all + runs - 1) / runs

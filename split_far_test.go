@@ -233,7 +233,7 @@ func TestCountedWork(t *testing.T) {
 func TestObjectiveSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
-	if !*runLong {
+	if !testkit.IsLong() {
 		seeds = 8
 	}
 	converged, runs := 0, 0
@@ -454,10 +454,10 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 	}
 	for _, value := range []float64{math.NaN(), math.Inf(-1), math.Inf(1)} {
 		for where, span := range map[string][2]float64{"everywhere": {math.Inf(-1), math.Inf(1)}, "below zero": {math.Inf(-1), 0}, "in a gap": {-0.1, 0.1}} {
-			if where == "below zero" && (!*runLong || value != math.Inf(-1)) {
+			if where == "below zero" && (!testkit.IsLong() || value != math.Inf(-1)) {
 				continue // no q of a GP helps, which takes seconds to find out
 			}
-			if !*runLong && (where == "everywhere") != math.IsInf(value, -1) {
+			if !testkit.IsLong() && (where == "everywhere") != math.IsInf(value, -1) {
 				continue
 			}
 			lik := spoiltLik{value, span[0], span[1]}

@@ -1,4 +1,4 @@
-package pgsvi
+package trust
 
 import (
 	"context"
@@ -11,20 +11,21 @@ import (
 	"strings"
 
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // The trust tests fit random problems, in any units, and compare with a slow reference that shares
 // nothing with the package but the definitions, and with what the same problem says in other words.
 //
-//	go test -run Seeds .                  # 200 problems, 20 under -short
-//	go test -run Seeds -seeds 20000 .     # with a summary
-//	go test -run Seeds -seed 1234 -v .    # one of them
-//	go test -run Seeds -seeds 5000 -subject gp .
+//	go test -run Seeds ./internal/trust                  # 200 problems, 20 under -short
+//	go test -run Seeds -seeds 20000 ./internal/trust     # with a summary
+//	go test -run Seeds -seed 1234 -v ./internal/trust    # one of them
+//	go test -run Seeds -seeds 5000 -subject gp ./internal/trust
 var (
-	trustSeeds = flag.Int("seeds", 0, "number of random problems of TestSeeds; 0 means 200, and 20 under -short")
-	trustSeed  = flag.Int64("seed", -1, "the one problem that TestSeeds fits and prints")
-	trustOnly  = flag.String("subject", "", "the one kind of model that TestSeeds fits, by its name in subjects")
-	trustFrom  = flag.Int("from", 0, "the first seed of TestSeeds")
+	trustSeed = flag.Int64("seed", -1, "the one problem that TestSeeds fits and prints")
+	trustOnly = flag.String("subject", "", "the one kind of model that TestSeeds fits, by its name in subjects")
 )
 
 // subject is one kind of model that the trust tests fit. A new model joins by an entry in subjects.
@@ -71,6 +72,17 @@ type trustProblem struct {
 	sparse         bool
 	scales         string // what is unusual about it
 }
+
+// factsFor returns what a likelihood says of itself.
+func factsFor(l Likelihood) Facts {
+	if f, ok := l.(Factual); ok {
+		return f.Facts()
+	}
+	return Facts{}
+}
+
+// kindOf returns the name of the type of v.
+func kindOf(v any) string { return strings.TrimPrefix(fmt.Sprintf("%T", v), "pgsvi.") }
 
 func (p *trustProblem) dims() (n, d int) { return p.x.Dims() }
 
@@ -224,7 +236,7 @@ func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 	p := 1 / (1 + math.Exp(-eta))
 	switch l := l.(type) {
 	case BernoulliLogit, BernoulliProbit:
-		return plusMinus(rng.Float64() < p)
+		return testkit.PlusMinus(rng.Float64() < p)
 	case Poisson, NegativeBinomial:
 		return poisson(rate)
 	case Binomial:

@@ -1,11 +1,11 @@
-package pgsvi
+package trust
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -14,6 +14,9 @@ import (
 
 	"gonum.org/v1/gonum/integrate/quad"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // refMoments are E[ℓ], E[ℓ'], … E[ℓ””] of a log-likelihood ℓ(η) under η ~ N(m, v), and the size of
@@ -273,13 +276,107 @@ func refQuad(m, s, d float64, f func(x float64) [5]float64) (r refMoments) {
 	return r
 }
 
+// expectCases are likelihoods with responses, and the scale of the structure of log p in η.
+var expectCases = []expectCase{
+	{BernoulliLogit{}, []float64{-1, 1}, 2},
+	{BernoulliProbit{}, []float64{-1, 1}, 1},
+	{Poisson{}, []float64{0, 1, 7}, 1},
+	{Poisson{Exposure: 2.5}, []float64{3}, 1},
+	{GaussianNoise{}, []float64{-1.3, 4}, 1},
+	{GaussianNoise{Var: 0.01}, []float64{2}, 0.1},
+	{StudentT{}, []float64{-0.7, 12}, 1},
+	{StudentT{DF: 1.5, Scale: 0.2}, []float64{1}, 0.1},
+	{StudentT{DF: 400, Scale: 3}, []float64{1}, 10},
+	{Laplace{}, []float64{0.5, -6}, 1},
+	{Laplace{Scale: 0.05}, []float64{3}, 0.05},
+	{Binomial{}, []float64{0, 1}, 2},
+	{Binomial{Trials: 40}, []float64{0, 13, 40}, 0.3},
+	{NegativeBinomial{}, []float64{0, 1, 9}, 1},
+	{NegativeBinomial{Shape: 0.3}, []float64{0, 30}, 1},
+	{NegativeBinomial{Shape: 25}, []float64{0, 6}, 0.3},
+	{Gamma{}, []float64{0.2, 3}, 1},
+	{Gamma{Shape: 0.4}, []float64{1e-3, 2}, 1},
+	{Gamma{Shape: 30}, []float64{0.5, 11}, 0.2},
+	{Exponential{}, []float64{0, 0.7, 5}, 1},
+	{Ordinal{}, []float64{0, 1}, 2},
+	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4}, 1},
+	{ZeroInflated{}, []float64{0, 1, 7}, 1},
+	{ZeroInflated{Zero: 0.02}, []float64{0, 3}, 0.5},
+	{ZeroInflated{Zero: 0.9, Shape: 0.5}, []float64{0, 2}, 1},
+	{ZeroInflated{Zero: 0.1, Shape: 12}, []float64{0, 5}, 0.5},
+	{Hurdle{}, []float64{0, 1, 7}, 1},
+	{Hurdle{Zero: 0.2, Shape: 3}, []float64{0, 1, 6}, 1},
+	{Hurdle{Zero: 0.2, Shape: 0.3}, []float64{1, 4}, 1},
+	{Weibull{}, []float64{0.2, 3, -3}, 1},
+	{Weibull{Shape: 2.5}, []float64{0.7, -0.7}, 0.4},
+	{Weibull{Shape: 0.4}, []float64{2, -5}, 2},
+	{LogNormal{}, []float64{0.5, -2}, 1},
+	{LogNormal{Scale: 0.1}, []float64{3, -3}, 0.1},
+	{Beta{}, []float64{1e-3, 0.4, 0.97}, 1},
+	{Beta{Precision: 60}, []float64{0.02, 0.5}, 0.2},
+	{Beta{Precision: 0.3}, []float64{0.2}, 1},
+	{BetaBinomial{Trials: 2}, []float64{0, 1}, 1},
+	{BetaBinomial{Trials: 12, Precision: 4}, []float64{0, 5, 12}, 0.5},
+	{BetaBinomial{Trials: 40, Precision: 500}, []float64{13}, 0.3},
+}
+
+type expectCase struct {
+	l     Likelihood
+	good  []float64
+	scale float64
+}
+
+// growth is k if log p has a term e^{kη}: its expectation overflows where the Gaussian is wide.
+func (c expectCase) growth() float64 {
+	switch l := c.l.(type) {
+	case Poisson:
+		return 1
+	case ZeroInflated:
+		if l.Shape == 0 {
+			return 1
+		}
+	case Hurdle:
+		if l.Shape == 0 {
+			return 1
+		}
+	case Weibull:
+		return -cmp.Or(l.Shape, 1)
+	case Gamma, Exponential:
+		return -1
+	}
+	return 0
+}
+
+// onGrid calls f with all cases, and with means and standard deviations of every size.
+func onGrid(f func(c expectCase, y, m, v float64)) {
+	for _, c := range expectCases {
+		for _, y := range c.good {
+			for i, m := range []float64{0, 1e-3, -1e-3, 0.5, -0.5, 1.5, 3, -3, 20, -20, 1e3, -1e3} {
+				for j, s := range []float64{1e-4, 1e-2, 0.17, 0.19, 0.41, 0.43, 0.75, 1, 1.45, 1.55, 2.6, 5, 9.9, 10.1, 30, 200, 1e3} {
+					if !testkit.IsLong() && (i+j)%testkit.Shorter(4, 8) != 0 {
+						continue
+					}
+					f(c, y, m, s*s)
+				}
+			}
+		}
+	}
+}
+
 // TestTrustExpectations: the expectations of the reference are those of the package to rounding,
 // and each is the derivative of the one before.
 func TestTrustExpectations(t *testing.T) {
 	t.Parallel()
-	forGrid(t, func(c likeCase, y, m, v float64) {
+	near := func(what string, c expectCase, y, m, v, got, want, tol float64) {
+		t.Helper()
+		if got != want && !(math.Abs(got-want) <= tol) {
+			t.Errorf("%#v y=%v m=%v sd=%v: %s = %.17g, want %.17g (off by %.2g, allowed %.2g)",
+				c.l, y, m, math.Sqrt(v), what, got, want, got-want, tol)
+		}
+	}
+	onGrid(func(c expectCase, y, m, v float64) {
 		s := math.Sqrt(v)
-		if _, strip := refOutcome(c.l, y, m, 0); strip && s*math.Max(1, math.Abs(likeGrowth(c.l))) > 35 && !*runLong {
+		if _, strip := refOutcome(c.l, y, m, 0); strip && s*math.Max(1, math.Abs(c.growth())) > 35 && !testkit.IsLong() {
 			return // thousands of nodes
 		}
 		switch c.l.(type) {
@@ -292,34 +389,34 @@ func TestTrustExpectations(t *testing.T) {
 		if math.IsInf(e.Value, 0) || math.Abs(e.Value) < 1e-30 || math.Abs(e.D2) < 1e-30 {
 			return // overflow, or beyond refReach
 		}
-		expectNear(t, "reference Value", c, y, m, v, r.e[0], e.Value, e.Err+1e-14*r.size)
-		expectNear(t, "reference D1", c, y, m, v, r.e[1], e.D1, 1e-12*(math.Abs(e.D1)+1/c.scale))
-		expectNear(t, "reference D2", c, y, m, v, r.e[2], e.D2, 1e-8*math.Abs(e.D2)+1e-15)
+		near("reference Value", c, y, m, v, r.e[0], e.Value, e.Err+1e-14*r.size)
+		near("reference D1", c, y, m, v, r.e[1], e.D1, 1e-12*(math.Abs(e.D1)+1/c.scale))
+		near("reference D2", c, y, m, v, r.e[2], e.D2, 1e-8*math.Abs(e.D2)+1e-15)
 		h := 1e-3 * s
 		a, b := refExpect(c.l, y, m+h, v), refExpect(c.l, y, m-h, v)
 		size := math.Abs(e.D2) + 1e-9/c.scale/c.scale
-		expectNear(t, "reference D3", c, y, m, v, r.e[3], (a.e[2]-b.e[2])/(2*h), 1e-4*(math.Abs(r.e[3])+size*(1+1/s)))
-		expectNear(t, "reference D4", c, y, m, v, r.e[4], (a.e[3]-b.e[3])/(2*h), 1e-4*(math.Abs(r.e[4])+size*(1+1/s/s)))
+		near("reference D3", c, y, m, v, r.e[3], (a.e[2]-b.e[2])/(2*h), 1e-4*(math.Abs(r.e[3])+size*(1+1/s)))
+		near("reference D4", c, y, m, v, r.e[4], (a.e[3]-b.e[3])/(2*h), 1e-4*(math.Abs(r.e[4])+size*(1+1/s/s)))
 	})
 }
 
 // TestTrustLikelihoods: the trust tests draw every likelihood of the package, know responses of
 // each, and its expectations.
 func TestTrustLikelihoods(t *testing.T) {
-	rng := testRand(1)
+	rng := testkit.Rand(1)
 	drawn := map[string]bool{}
 	for _, l := range append(trustLikelihoods(rng), outcomeLikelihoods(rng)...) {
-		drawn[typeName(l)] = true
+		drawn[kindOf(l)] = true
 		y := randomResponse(rng, l, 0.3)
-		if err := checkLabel(l, y); err != nil {
+		if _, err := NewGLM(mat.NewDense(1, 1, []float64{1}), []float64{y}, l, nil); err != nil {
 			t.Errorf("%#v: %v", l, err)
 		}
 		if r, e := refExpect(l, y, 0.1, 0.5), ExpectLogProb(l, y, 0.1, 0.5); !(math.Abs(r.e[0]-e.Value) <= 1e-10*(1+r.size)) {
 			t.Errorf("%#v: %v, %v", l, r, e)
 		}
 	}
-	drawn[typeName(Softmax{})] = true // of several latent values: TestClasses and internal/expect
-	for _, name := range declaredLikelihoods(t) {
+	drawn[kindOf(Softmax{})] = true // of several latent values: TestClasses and internal/expect
+	for _, name := range testkit.DeclaredLikelihoods(t, "../..") {
 		if !drawn[name] {
 			t.Errorf("%s is not among trustLikelihoods", name)
 		}
@@ -478,7 +575,7 @@ func factorDouble(k []double, n int, tol float64) (a []double, r int) {
 
 // TestDouble compares with math/big at 300 bits.
 func TestDouble(t *testing.T) {
-	rng := testRand(3)
+	rng := testkit.Rand(3)
 	number := func() (double, *big.Float) {
 		x := asDouble(rng.NormFloat64() * math.Exp(20*rng.NormFloat64()))
 		x = x.plus(asDouble(x.hi * 0x1p-60 * rng.NormFloat64()))
@@ -512,17 +609,6 @@ func TestDouble(t *testing.T) {
 // the ELBO rises, that the numbering of topics and components, the number of workers and a file
 // change nothing, and that all is finite.
 
-// mixedSeeds is the number of problems of either test: that of -seeds, or so many.
-func mixedSeeds(n int) uint64 {
-	if testing.Short() {
-		n /= 8
-	}
-	if *trustSeeds > 0 {
-		n = *trustSeeds
-	}
-	return uint64(n)
-}
-
 // mixedRun runs m in steps of all terms, with so many workers, and returns the trace; ELBOs that
 // fall are errors.
 func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
@@ -541,20 +627,6 @@ func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
 	return res
 }
 
-// reread returns what load makes of the file of p.
-func reread[P saver](t *testing.T, p P, load func(io.Reader) (P, error)) P {
-	t.Helper()
-	var b bytes.Buffer
-	if err := p.Save(&b); err != nil {
-		t.Fatal(err)
-	}
-	q, err := load(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q
-}
-
 // permutedRows returns x with row perm[i] as row i.
 func permutedRows(x mat.Matrix, perm []int) *mat.Dense {
 	r, c := x.Dims()
@@ -565,11 +637,6 @@ func permutedRows(x mat.Matrix, perm []int) *mat.Dense {
 		}
 	}
 	return y
-}
-
-// allFinite reports whether the elements of x are finite.
-func allFinite(x *mat.Dense) bool {
-	return !slices.ContainsFunc(x.RawMatrix().Data, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 }
 
 // sameELBO fails unless the first ELBOs of a and b agree to tol.
@@ -587,7 +654,7 @@ func sameELBO(t *testing.T, seed uint64, what string, tol float64, a, b *Result)
 // topics than documents.
 func TestSeedsLDA(t *testing.T) {
 	t.Parallel()
-	for seed := range mixedSeeds(24) {
+	for seed := range testkit.Seeds(24) {
 		rng := rand.New(rand.NewPCG(seed, 21))
 		c := &Corpus{Terms: 2 + rng.IntN(30)}
 		wide := 1 + 2.5*rng.Float64()*float64(rng.IntN(2))
@@ -596,7 +663,11 @@ func TestSeedsLDA(t *testing.T) {
 			for range rng.IntN(12) {
 				count[rng.IntN(c.Terms)] += math.Min(1e6, math.Ceil(math.Exp(wide*rng.NormFloat64())))
 			}
-			c.Docs = append(c.Docs, sortedDoc(count))
+			d := Document{Words: slices.Sorted(maps.Keys(count))}
+			for _, w := range d.Words {
+				d.Counts = append(d.Counts, count[w])
+			}
+			c.Docs = append(c.Docs, d)
 			if rng.IntN(4) == 0 {
 				c.Docs = append(c.Docs, c.Docs[rng.IntN(len(c.Docs))])
 			}
@@ -628,13 +699,13 @@ func TestSeedsLDA(t *testing.T) {
 		if p == nil {
 			continue
 		}
-		if !allFinite(p.Lambda()) {
+		if !testkit.AllFinite(p.Lambda()) {
 			t.Errorf("seed %d: topics %v", seed, mat.Formatted(p.Lambda()))
 		}
 		if q, _ := run(opt, 2); !mat.Equal(q.Lambda(), p.Lambda()) {
 			t.Errorf("seed %d: other bits with two workers", seed)
 		}
-		if q := reread(t, p, Load); !mat.Equal(q.Lambda(), p.Lambda()) {
+		if q := testkit.Reread(t, p, Load); !mat.Equal(q.Lambda(), p.Lambda()) {
 			t.Errorf("seed %d: other bits from a file", seed)
 		}
 		opt.Topics = permutedRows(start, rng.Perm(k))
@@ -648,7 +719,7 @@ func TestSeedsLDA(t *testing.T) {
 // many components as rows.
 func TestSeedsMixture(t *testing.T) {
 	t.Parallel()
-	for seed := range mixedSeeds(80) {
+	for seed := range testkit.Seeds(80) {
 		rng := rand.New(rand.NewPCG(seed, 22))
 		n, d := 2+rng.IntN(30), 1+rng.IntN(4)
 		k := 1 + rng.IntN(n)
@@ -686,14 +757,14 @@ func TestSeedsMixture(t *testing.T) {
 		}
 		p, res := run(opt, 1)
 		for i := range k {
-			if w := p.Weights(nil)[i]; !(w >= 0) || !allFinite(p.Means()) || !(p.Cov(i).At(0, 0) > 0) {
+			if w := p.Weights(nil)[i]; !(w >= 0) || !testkit.AllFinite(p.Means()) || !(p.Cov(i).At(0, 0) > 0) {
 				t.Errorf("seed %d: component %d has weight %v, mean %v, covariance %v", seed, i, w, p.Means().RawRowView(i), p.Cov(i))
 			}
 		}
 		if q, _ := run(opt, 2); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
 			t.Errorf("seed %d: other bits with two workers", seed)
 		}
-		if q := reread(t, p, Load); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
+		if q := testkit.Reread(t, p, Load); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
 			t.Errorf("seed %d: other bits from a file", seed)
 		}
 		opt.Start = mat.DenseCopyOf(permutedRows(start.T(), rng.Perm(k)).T())

@@ -1,4 +1,4 @@
-package pgsvi
+package trust
 
 import (
 	"errors"
@@ -9,6 +9,9 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // refProblem is a model by sites in whitened coordinates: z ~ N(0, I) in R^r, and terms w_n log
@@ -807,7 +810,7 @@ func TestTrustReference(t *testing.T) {
 	t.Parallel()
 	same := func(x float64) float64 { return x }
 	for seed := range uint64(20) {
-		rng := testRand(seed)
+		rng := testkit.Rand(seed)
 		n, unit := 12, logUniform(rng, -8, 8)
 		p := &trustProblem{lik: GaussianNoise{Var: 0.3}, x: mat.NewDense(n, 3, nil), y: make([]float64, n), mean: make([]float64, 3), variance: []float64{1, 4, 1e-4}}
 		for i := range n {
@@ -843,8 +846,8 @@ func TestTrustReference(t *testing.T) {
 		}
 	}
 	for _, sd := range []float64{1, 10, 100, 1000} {
-		rng := testRand(5)
-		p := &trustProblem{lik: Poisson{}, x: normalMatrix(rng, 21, 60), y: make([]float64, 21), mean: make([]float64, 60), variance: make([]float64, 60)}
+		rng := testkit.Rand(5)
+		p := &trustProblem{lik: Poisson{}, x: testkit.NormalMatrix(rng, 21, 60), y: make([]float64, 21), mean: make([]float64, 60), variance: make([]float64, 60)}
 		for i := range p.y {
 			p.y[i] = float64(i % 2)
 		}

@@ -1,0 +1,257 @@
+package testkit
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// The flags of every package whose tests import this one.
+var (
+	// runLong makes tests that take seconds take all that they can, and runs those that take more.
+	runLong = flag.Bool("long", false, "run tests at their full size, and those that are long at any")
+
+	seeds = flag.Int("seeds", 0, "number of random problems; 0 means some, and fewer under -short")
+	from  = flag.Int("from", 0, "the first seed")
+)
+
+// IsLong reports whether tests run at their full size.
+func IsLong() bool { return *runLong }
+
+// Long skips a test that takes many seconds, unless -long asks for it.
+func Long(t *testing.T) {
+	t.Helper()
+	if !*runLong {
+		t.Skip("takes many seconds; go test -long runs it")
+	}
+}
+
+// NotShort skips a test of seconds under -short.
+func NotShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+}
+
+// Longer returns many under -long, and few otherwise.
+func Longer[T any](many, few T) T {
+	if *runLong {
+		return many
+	}
+	return few
+}
+
+// Shorter returns few under -short, and many otherwise.
+func Shorter[T any](many, few T) T {
+	if testing.Short() {
+		return few
+	}
+	return many
+}
+
+// Few returns the first n of cases under -short, and all of them otherwise.
+func Few[T any](cases []T, n int) []T { return Shorter(cases, cases[:n]) }
+
+// GivenSeeds returns the number of random problems that -seeds asks for, 0 without it.
+func GivenSeeds() int { return *seeds }
+
+// FirstSeed returns the seed of the first random problem.
+func FirstSeed() uint64 { return uint64(*from) }
+
+// Seeds returns the number of random problems of a test that has n by default.
+func Seeds(n int) uint64 {
+	if testing.Short() {
+		n /= 8
+	}
+	if *seeds > 0 {
+		n = *seeds
+	}
+	return uint64(n)
+}
+
+// Rand returns a generator of its own for each seed.
+func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 11)) }
+
+// NormalMatrix returns a matrix of draws of N(0, 1).
+func NormalMatrix(rng *rand.Rand, rows, cols int) *mat.Dense {
+	x := mat.NewDense(rows, cols, nil)
+	for i := range rows {
+		for j := range cols {
+			x.Set(i, j, rng.NormFloat64())
+		}
+	}
+	return x
+}
+
+// MaxRel returns the largest difference of a and b relative to the largest element of b.
+func MaxRel(a, b []float64) float64 {
+	var diff, size float64
+	for i := range b {
+		diff = math.Max(diff, math.Abs(a[i]-b[i]))
+		size = math.Max(size, math.Abs(b[i]))
+	}
+	return diff / size
+}
+
+// MustPanic fails if f returns.
+func MustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+}
+
+// PrefixedOnce reports whether an error has the name of the library once, where it begins.
+func PrefixedOnce(err error) bool {
+	return strings.HasPrefix(err.Error(), "pgsvi: ") && strings.Count(err.Error(), "pgsvi: ") == 1
+}
+
+// SharedData returns the folder of PGSVI_DATA, or skips the test if it is not set. A file that it
+// lacks is a failure.
+func SharedData(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("PGSVI_DATA")
+	if dir == "" {
+		t.Skip("PGSVI_DATA is not set")
+	}
+	return dir
+}
+
+// Open returns what a file holds, which is unpacked if its name ends in .gz.
+func Open(t testing.TB, path string) io.Reader {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if !strings.HasSuffix(path, ".gz") {
+		return f
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+// ReadTruth reads a reference table, without its header, as columns.
+func ReadTruth(t testing.TB, name string) [][]float64 {
+	t.Helper()
+	records, err := csv.NewReader(Open(t, filepath.Join(SharedData(t), "..", "truth", name))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cols := make([][]float64, len(records[0]))
+	for _, rec := range records[1:] {
+		for j, f := range rec {
+			v, err := strconv.ParseFloat(f, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cols[j] = append(cols[j], v)
+		}
+	}
+	return cols
+}
+
+// ReadTruthJSON reads a reference file into v.
+func ReadTruthJSON(t testing.TB, name string, v any) {
+	t.Helper()
+	r := Open(t, filepath.Join(SharedData(t), "..", "truth", name))
+	if err := json.NewDecoder(r).Decode(v); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w", name, err))
+	}
+}
+
+// DeclaredLikelihoods returns the names of the exported types of the package in a folder with a
+// method LogProb of two numbers, from its sources.
+func DeclaredLikelihoods(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil || fn.Name.Name != "LogProb" || fn.Type.Params.NumFields() != 2 {
+				continue
+			}
+			if arg, ok := fn.Type.Params.List[0].Type.(*ast.Ident); !ok || arg.Name != "float64" {
+				continue
+			}
+			recv := fn.Recv.List[0].Type
+			if star, ok := recv.(*ast.StarExpr); ok {
+				recv = star.X
+			}
+			if id, ok := recv.(*ast.Ident); ok && id.IsExported() {
+				names = append(names, id.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		t.Fatalf("no likelihood in %s", dir)
+	}
+	return names
+}
+
+// AllFinite reports whether no element of x is NaN or infinite.
+func AllFinite(x *mat.Dense) bool {
+	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+	for _, v := range x.RawMatrix().Data {
+		if !finite(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// Reread returns what load reads of what p saves.
+func Reread[P interface{ Save(w io.Writer) error }](t *testing.T, p P, load func(io.Reader) (P, error)) P {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	q, err := load(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// PlusMinus is a label.
+func PlusMinus(positive bool) float64 {
+	if positive {
+		return 1
+	}
+	return -1
+}
