@@ -223,6 +223,9 @@ func (p *Point) ChartGrad(dst, g []float64) []float64 {
 // statePart is a part of a run whose state can be written, or read back, to the bit.
 type statePart interface{ state(c *save.State) }
 
+// enginePart is a statePart of an internal package.
+type enginePart interface{ State(c *save.State) }
+
 // binaryPart is a statePart of another package.
 type binaryPart interface {
 	encoding.BinaryMarshaler
@@ -234,6 +237,8 @@ func partState(c *save.State, part any) {
 	switch x := part.(type) {
 	case statePart:
 		x.state(c)
+	case enginePart:
+		x.State(c)
 	case binaryPart:
 		b, err := x.MarshalBinary()
 		c.Fail(err)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/descent"
 )
 
 // betweenSteps is what an Adaptive divergence is between two given distributions. It is Euclidean
@@ -17,29 +17,53 @@ func (betweenSteps) Value(q, q0 Dist) float64 { return euclidean{}.Value(q, q0) 
 // Grad implements Divergence.
 func (betweenSteps) Grad(dst []float64, q, q0 Dist) []float64 { return euclidean{}.Grad(dst, q, q0) }
 
+// adaptive is Euclidean in the running metric of its kind.
+type adaptive struct {
+	betweenSteps
+	kind    string
+	epsilon float64
+	decays  [2]float64
+	decayed int // how many decays it has
+}
+
+var _ Adaptive = adaptive{}
+
+func (a adaptive) String() string { return a.kind }
+
+// Check returns an error wrapping ErrParam unless the decays are in [0, 1) and ε is finite and not
+// negative.
+func (a adaptive) Check(Dist) error {
+	ok, decays := a.epsilon >= 0 && !math.IsInf(a.epsilon, 0), a.decays[:a.decayed]
+	for _, rho := range decays {
+		ok = ok && rho >= 0 && rho < 1
+	}
+	if !ok {
+		return fmt.Errorf("pgsvi: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0: %w", a.kind, decays, a.epsilon, ErrParam)
+	}
+	return nil
+}
+
+// Start implements Adaptive.
+func (a adaptive) Start(n int) Metric {
+	switch a.kind {
+	case "AdaGrad":
+		return descent.AdaGrad(n, a.epsilon)
+	case "RMSprop":
+		return descent.RMSprop(n, a.decays[0], a.epsilon)
+	case "Adadelta":
+		return descent.Adadelta(n, a.decays[0], a.epsilon)
+	}
+	return descent.Adam(n, a.decays[0], a.decays[1], a.epsilon)
+}
+
 // AdaGrad is the Adaptive divergence
 //
 //	s_k = √(ε + Σ_{j≤k} g_j²)
 //
 // element by element (Duchi, Hazan and Singer, 2011, with ε inside the root, as
 // RMSprop and Adadelta have it). A zero epsilon, ε, means 1e-8.
-func AdaGrad(epsilon float64) Adaptive { return adaGradDivergence{Epsilon: epsilon} }
-
-type adaGradDivergence struct {
-	betweenSteps
-	Epsilon float64 // ε; zero means 1e-8
-}
-
-func (adaGradDivergence) String() string { return "AdaGrad" }
-
-// Check returns an error wrapping ErrParam if Epsilon is negative or not finite.
-func (a adaGradDivergence) Check(Dist) error {
-	return checkAdaptive("AdaGrad", a.Epsilon)
-}
-
-// Start implements Adaptive.
-func (a adaGradDivergence) Start(n int) Metric {
-	return &rootMeanSquare{old: 1, now: 1, eps: orDefault(a.Epsilon, 1e-8), square: make([]float64, n)}
+func AdaGrad(epsilon float64) Adaptive {
+	return adaptive{kind: "AdaGrad", epsilon: orDefault(epsilon, 1e-8)}
 }
 
 // RMSprop is the Adaptive divergence
@@ -49,40 +73,7 @@ func (a adaGradDivergence) Start(n int) Metric {
 // element by element, e_{−1} = 0 (Tieleman and Hinton, 2012, lecture 6.5, who have
 // no ε). A zero decay, ρ, means 0.9 and a zero epsilon, ε, 1e-8.
 func RMSprop(decay, epsilon float64) Adaptive {
-	return rmsPropDivergence{Decay: decay, Epsilon: epsilon}
-}
-
-type rmsPropDivergence struct {
-	betweenSteps
-	Decay   float64 // ρ; zero means 0.9
-	Epsilon float64 // ε; zero means 1e-8
-}
-
-func (rmsPropDivergence) String() string { return "RMSprop" }
-
-// Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
-// Epsilon is finite and not negative.
-func (r rmsPropDivergence) Check(Dist) error {
-	return checkAdaptive("RMSprop", r.Epsilon, r.Decay)
-}
-
-// Start implements Adaptive.
-func (r rmsPropDivergence) Start(n int) Metric {
-	rho := orDefault(r.Decay, 0.9)
-	return &rootMeanSquare{old: rho, now: 1 - rho, eps: orDefault(r.Epsilon, 1e-8), square: make([]float64, n)}
-}
-
-// rootMeanSquare is the metric of AdaGrad and RMSprop.
-type rootMeanSquare struct {
-	old, now, eps float64
-	square        []float64
-}
-
-func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
-	for i, x := range g {
-		r.square[i] = r.old*r.square[i] + r.now*x*x
-		s[i] = math.Sqrt(r.square[i] + r.eps)
-	}
+	return adaptive{kind: "RMSprop", epsilon: orDefault(epsilon, 1e-8), decays: [2]float64{orDefault(decay, 0.9)}, decayed: 1}
 }
 
 // Adadelta is the Adaptive divergence
@@ -94,40 +85,7 @@ func (r *rootMeanSquare) Next(s, g []float64, _ float64) {
 // with their β_k; as each step is a multiple of the root of the last d, a β above 1 compounds. A
 // zero decay, ρ, means 0.95 and a zero epsilon, ε, 1e-6.
 func Adadelta(decay, epsilon float64) Adaptive {
-	return adadeltaDivergence{Decay: decay, Epsilon: epsilon}
-}
-
-type adadeltaDivergence struct {
-	betweenSteps
-	Decay   float64 // ρ; zero means 0.95
-	Epsilon float64 // ε; zero means 1e-6
-}
-
-func (adadeltaDivergence) String() string { return "Adadelta" }
-
-// Check returns an error wrapping ErrParam unless Decay is in [0, 1) and
-// Epsilon is finite and not negative.
-func (a adadeltaDivergence) Check(Dist) error {
-	return checkAdaptive("Adadelta", a.Epsilon, a.Decay)
-}
-
-// Start implements Adaptive.
-func (a adadeltaDivergence) Start(n int) Metric {
-	return &adadelta{rho: orDefault(a.Decay, 0.95), eps: orDefault(a.Epsilon, 1e-6), square: make([]float64, n), step: make([]float64, n)}
-}
-
-type adadelta struct {
-	rho, eps     float64
-	square, step []float64 // e and d
-}
-
-func (a *adadelta) Next(s, g []float64, beta float64) {
-	for i, x := range g {
-		a.square[i] = a.rho*a.square[i] + (1-a.rho)*x*x
-		s[i] = math.Sqrt(a.square[i]+a.eps) / math.Sqrt(a.step[i]+a.eps)
-		x *= beta / s[i]
-		a.step[i] = a.rho*a.step[i] + (1-a.rho)*x*x
-	}
+	return adaptive{kind: "Adadelta", epsilon: orDefault(epsilon, 1e-6), decays: [2]float64{orDefault(decay, 0.95)}, decayed: 1}
 }
 
 // Adam is the Adaptive divergence with momentum
@@ -139,65 +97,6 @@ func (a *adadelta) Next(s, g []float64, beta float64) {
 // ρ_s is β₂ and the β of the step is α). A zero mean, ρ_μ, means 0.9, a zero square,
 // ρ_s, 0.999 and a zero epsilon, ε, 1e-8.
 func Adam(mean, square, epsilon float64) Adaptive {
-	return adamDivergence{Mean: mean, Square: square, Epsilon: epsilon}
-}
-
-type adamDivergence struct {
-	betweenSteps
-	Mean    float64 // ρ_μ; zero means 0.9
-	Square  float64 // ρ_s; zero means 0.999
-	Epsilon float64 // ε; zero means 1e-8
-}
-
-func (adamDivergence) String() string { return "Adam" }
-
-// Check returns an error wrapping ErrParam unless Mean and Square are in
-// [0, 1) and Epsilon is finite and not negative.
-func (a adamDivergence) Check(Dist) error {
-	return checkAdaptive("Adam", a.Epsilon, a.Mean, a.Square)
-}
-
-// Start implements Adaptive.
-func (a adamDivergence) Start(n int) Metric {
-	return &adam{
-		rhoMean: orDefault(a.Mean, 0.9), rhoSquare: orDefault(a.Square, 0.999), eps: orDefault(a.Epsilon, 1e-8),
-		powMean: 1, powSquare: 1, mean: make([]float64, n), square: make([]float64, n),
-	}
-}
-
-type adam struct {
-	rhoMean, rhoSquare, eps float64
-	powMean, powSquare      float64 // ρ to the power of the number of steps
-	mean, square            []float64
-}
-
-func (a *adam) Next(s, g []float64, _ float64) {
-	a.powMean *= a.rhoMean
-	a.powSquare *= a.rhoSquare
-	for i, x := range g {
-		a.mean[i] = a.rhoMean*a.mean[i] + (1-a.rhoMean)*x
-		a.square[i] = a.rhoSquare*a.square[i] + (1-a.rhoSquare)*x*x
-		s[i] = a.eps + math.Sqrt(a.square[i]/(1-a.powSquare))
-		g[i] = a.mean[i] / (1 - a.powMean)
-	}
-}
-
-func checkAdaptive(name string, eps float64, decays ...float64) error {
-	ok := eps >= 0 && !math.IsInf(eps, 0)
-	for _, rho := range decays {
-		ok = ok && rho >= 0 && rho < 1
-	}
-	if !ok {
-		return fmt.Errorf("pgsvi: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0: %w", name, decays, eps, ErrParam)
-	}
-	return nil
-}
-
-func (r *rootMeanSquare) state(c *save.State) { c.Floats(len(r.square), &r.square) }
-
-func (a *adadelta) state(c *save.State) { c.Floats(len(a.square), &a.square, &a.step) }
-
-func (a *adam) state(c *save.State) {
-	c.Float(&a.powMean, &a.powSquare)
-	c.Floats(len(a.mean), &a.mean, &a.square)
+	decays := [2]float64{orDefault(mean, 0.9), orDefault(square, 0.999)}
+	return adaptive{kind: "Adam", epsilon: orDefault(epsilon, 1e-8), decays: decays, decayed: 2}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -281,26 +282,26 @@ func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
 // to the mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
 func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
 	n := formOf(q)
-	b := newBatch(batch, f.terms.Len())
+	b := estimate.NewBatch(batch, f.terms.Len())
 	var x term.Estimates
-	x.Resize(b.n)
-	for i := range b.n {
+	x.Resize(b.N)
+	for i := range b.N {
 		if ctx.Err() != nil {
 			return math.NaN(), context.Cause(ctx)
 		}
-		x.M[i], x.V[i] = f.marginal(n, b.index(i))
+		x.M[i], x.V[i] = f.marginal(n, b.Index(i))
 	}
 	if err := estimateTerms(f.terms, &x, batch, f.est, false, env.rng()); err != nil {
 		return math.NaN(), err
 	}
 	var value float64
-	for i := range b.n {
+	for i := range b.N {
 		if e := x.E[i]; math.IsNaN(e) || math.IsInf(e, 0) {
-			return math.NaN(), fmt.Errorf("%s: %w", f.terms.Explain(b.index(i), x.M[i], x.V[i]), ErrNotFinite)
+			return math.NaN(), fmt.Errorf("%s: %w", f.terms.Explain(b.Index(i), x.M[i], x.V[i]), ErrNotFinite)
 		}
-		value -= b.scale * x.E[i]
-		x.D1[i] *= -b.scale
-		x.D2[i] *= -b.scale
+		value -= b.Scale * x.E[i]
+		x.D1[i] *= -b.Scale
+		x.D2[i] *= -b.Scale
 	}
 	f.collect(dst, q, &x, b)
 	return value, nil
@@ -308,12 +309,12 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 
 // collect stores in dst the gradient whose derivatives in the means of the terms of b are x.d1, and
 // in their variances half of x.d2.
-func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTerms) {
+func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b estimate.Batch) {
 	if g := factorOf(q); g != nil && f.x == nil {
 		// V_nn = Σ_j L_nj²: the gradient of term n has row n of L alone.
 		clear(dst)
-		for i := range b.n {
-			j := b.index(i)
+		for i := range b.N {
+			j := b.Index(i)
 			dst[j] += x.D1[i]
 			d := g.Dim()
 			k := d + j*(j+1)/2
@@ -330,8 +331,8 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTe
 	n := formOf(q)
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 	if f.x != nil {
-		for i := range b.n {
-			row := f.x[b.index(i)]
+		for i := range b.N {
+			row := f.x[b.Index(i)]
 			floats.AddScaled(gm, x.D1[i], row)
 			n.AddOuter(gv, 0.5*x.D2[i], row, row)
 		}
@@ -342,8 +343,8 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTe
 	if len(gv) == len(gm) {
 		stride = 1
 	}
-	for i := range b.n {
-		j := b.index(i)
+	for i := range b.N {
+		j := b.Index(i)
 		gm[j] += x.D1[i]
 		gv[j*stride] += 0.5 * x.D2[i]
 	}
@@ -353,13 +354,13 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b batchTe
 // guide implements guided.
 func (f *siteSmooth) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error) {
 	n := formOf(q)
-	b := newBatch(nil, f.terms.Len())
+	b := estimate.NewBatch(nil, f.terms.Len())
 	var x term.Estimates
-	x.Resize(b.n)
+	x.Resize(b.N)
 	astray := false
 	var i int
 	defer parallel.At(&i, f.terms.Name)
-	for ; i < b.n && !halt.Stopped(); i++ {
+	for ; i < b.N && !halt.Stopped(); i++ {
 		m, v := f.marginal(n, i)
 		e, at, u := f.terms.Expectation(i, m, v), m, v
 		if !term.Usable(e, v) {

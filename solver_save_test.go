@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
@@ -82,28 +83,28 @@ func interruptedRuns(t testing.TB) []run {
 	linear := objective(logistic, Exact{}, NewIsotropic(d, 1).In(LogCholesky)).Linearized()
 	waits := Objective[*Exp]{F: SmoothFunc(n, true, func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
 		rate := q.(*Exp).MeanParams(nil)[0]
-		b := newBatch(batch, n)
+		b := estimate.NewBatch(batch, n)
 		clear(dst)
-		for i := range b.n {
-			v += b.scale * (math.Abs(robust[b.index(i)])*rate - math.Log1p(rate))
-			dst[0] += b.scale * (math.Abs(robust[b.index(i)]) - 1/(1+rate))
+		for i := range b.N {
+			v += b.Scale * (math.Abs(robust[b.Index(i)])*rate - math.Log1p(rate))
+			dst[0] += b.Scale * (math.Abs(robust[b.Index(i)]) - 1/(1+rate))
 		}
 		q.(*Exp).FromMeanGrad(dst, dst)
 		return v, nil
 	}), H: KLTo(must(NewExp(waiting{}, []float64{-1}))), Init: must(NewExp(waiting{}, []float64{-2}))}
 	point := Objective[*Point]{F: SmoothFunc(n, true, func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
 		w := q.Params(nil)
-		b := newBatch(batch, n)
+		b := estimate.NewBatch(batch, n)
 		clear(dst)
-		for i := range b.n {
-			row, r := rows[b.index(i)], -robust[b.index(i)]
+		for i := range b.N {
+			row, r := rows[b.Index(i)], -robust[b.Index(i)]
 			for j, xj := range row {
 				r += xj * w[j]
 			}
 			for j, xj := range row {
-				dst[j] += b.scale * r * xj
+				dst[j] += b.Scale * r * xj
 			}
-			v += 0.5 * b.scale * r * r
+			v += 0.5 * b.Scale * r * r
 		}
 		return v, nil
 	}), H: L1(0.5, 0), Init: NewPoint(make([]float64, d))}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/floats"
@@ -195,39 +196,6 @@ func (h l1Term) Check(q Dist) error {
 	return nil
 }
 
-// batchTerms is a mini-batch of n terms; a nil batch means all.
-type batchTerms struct {
-	batch []int
-	n     int
-	scale float64         // N/len(batch)
-	ctx   context.Context // nil is never done
-}
-
-// watch implements watching.
-func (t *batchTerms) watch(ctx context.Context) { t.ctx = ctx }
-
-// stopped reports, now and then, whether the context of the batch is done, before term i of it.
-func (t *batchTerms) stopped(i int) bool {
-	return i%ctxEvery == 0 && t.ctx != nil && t.ctx.Err() != nil
-}
-
-// watching is an Integrand whose values are NaN, and its gradients of no use, once ctx is done.
-type watching interface{ watch(ctx context.Context) }
-
-func newBatch(batch []int, n int) batchTerms {
-	if batch == nil {
-		return batchTerms{n: n, scale: 1}
-	}
-	return batchTerms{batch: batch, n: len(batch), scale: float64(n) / float64(len(batch))}
-}
-
-func (t batchTerms) index(i int) int {
-	if t.batch == nil {
-		return i
-	}
-	return t.batch[i]
-}
-
 // costly is a Smooth that knows the work of its methods.
 type costly interface {
 	// costs returns the work of Grad and of Value, in log-likelihoods of a term for each term.
@@ -334,9 +302,9 @@ func (f conjugateTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dis
 func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (conjugateValue, error) {
 	w := conjugatePool.Get().(*conjugateWork)
 	defer conjugatePool.Put(w)
-	e, terms := q.(ExpFamily), newBatch(batch, f.m.Len())
+	e, terms := q.(ExpFamily), estimate.NewBatch(batch, f.m.Len())
 	w.mu = e.MeanParams(dense.Resize(w.mu, len(dst)))
-	parts := max(1, min(mostParts, terms.n/partTerms))
+	parts := max(1, min(mostParts, terms.N/partTerms))
 	workers := env.Workers()
 	if _, ok := f.m.(sharedModel); ok {
 		workers = env.cores()
@@ -348,7 +316,7 @@ func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dis
 			g = w.sums[p]
 		}
 		clear(g)
-		w.values[p], err = f.part(ctx, g, w.mu, terms, p*terms.n/parts, (p+1)*terms.n/parts)
+		w.values[p], err = f.part(ctx, g, w.mu, terms, p*terms.N/parts, (p+1)*terms.N/parts)
 		return err
 	})
 	if err != nil {
@@ -365,19 +333,19 @@ func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dis
 		return v, fmt.Errorf("pgsvi: element %d of the gradient of a %T is %v: %w", i, f.m, dst[i], ErrNotFinite)
 	}
 	e.FromMeanGrad(dst, dst)
-	return conjugateValue{-terms.scale * v.sum, terms.scale * v.size}, nil
+	return conjugateValue{-terms.Scale * v.sum, terms.Scale * v.size}, nil
 }
 
 // part sums the terms lo to hi of a batch.
-func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms batchTerms, lo, hi int) (v conjugateValue, err error) {
+func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimate.Batch, lo, hi int) (v conjugateValue, err error) {
 	i := lo
-	defer parallel.At(&i, func(i int) string { return fmt.Sprintf("term %d", terms.index(i)) })
+	defer parallel.At(&i, func(i int) string { return fmt.Sprintf("term %d", terms.Index(i)) })
 	for ; i < hi; i++ {
 		if (i-lo)%ctxEvery == 0 && ctx.Err() != nil {
 			return v, context.Cause(ctx)
 		}
-		n := terms.index(i)
-		l, err := f.m.Local(g, mu, n, terms.scale)
+		n := terms.Index(i)
+		l, err := f.m.Local(g, mu, n, terms.Scale)
 		if err != nil {
 			return v, fmt.Errorf("pgsvi: term %d: %w", n, bare{err})
 		}

@@ -68,8 +68,8 @@ func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dis
 // batch returns the terms in batch, until ctx is done.
 func (f *expectedTerms) batch(ctx context.Context, batch []int) Integrand {
 	l := f.ll.Batch(batch)
-	if w, ok := l.(watching); ok {
-		w.watch(ctx)
+	if w, ok := l.(estimate.Watcher); ok {
+		w.WatchContext(ctx)
 	}
 	return l
 }
@@ -197,7 +197,7 @@ func (l LogLik) Len() int { return l.N }
 
 // Batch implements LogLikelihood.
 func (l LogLik) Batch(batch []int) Integrand {
-	return &logLikBatch{LogLik: l, batchTerms: newBatch(batch, l.N)}
+	return &estimate.TermBatch{Batch: estimate.NewBatch(batch, l.N), D: l.Dim, Log: l.LogProb, Grad: l.Grad}
 }
 
 // Validate returns an error wrapping ErrParam if LogProb is nil, or ErrEmpty if
@@ -210,65 +210,6 @@ func (l LogLik) Validate() error {
 		return fmt.Errorf("pgsvi: LogLik has N = %d and Dim = %d: %w", l.N, l.Dim, ErrEmpty)
 	}
 	return nil
-}
-
-var _, _ estimate.Explainer = (*logLikBatch)(nil), (*siteBatch)(nil)
-
-type logLikBatch struct {
-	LogLik
-	batchTerms
-}
-
-// describe names a term of the batch.
-func (b *logLikBatch) describe(i int) string { return fmt.Sprintf("term %d", b.index(i)) }
-
-// ExplainTerm implements estimate.Explainer.
-func (b *logLikBatch) ExplainTerm(z []float64, grad bool) string {
-	g := make([]float64, len(z))
-	for i := range b.n {
-		if grad {
-			clear(g)
-			b.Grad(g, b.index(i), z)
-			if j, ok := dense.AllFinite(g); !ok {
-				return fmt.Sprintf("%s has %v as element %d of its gradient at z = %s", b.describe(i), g[j], j, estimate.Abridged(z))
-			}
-		} else if l := b.LogLik.LogProb(b.index(i), z); math.IsNaN(l) || math.IsInf(l, 0) {
-			return fmt.Sprintf("%s has log-likelihood %v at z = %s", b.describe(i), l, estimate.Abridged(z))
-		}
-	}
-	return ""
-}
-
-func (b *logLikBatch) Dim() int { return b.LogLik.Dim }
-
-func (b *logLikBatch) LogProb(z []float64) float64 {
-	var s float64
-	var i int
-	defer parallel.At(&i, b.describe)
-	for i = range b.n {
-		if b.stopped(i) {
-			return math.NaN()
-		}
-		s += b.LogLik.LogProb(b.index(i), z)
-	}
-	return b.scale * s
-}
-
-func (b *logLikBatch) GradLogProb(dst, z []float64) bool {
-	if b.Grad == nil {
-		return false
-	}
-	clear(dst)
-	var i int
-	defer parallel.At(&i, b.describe)
-	for i = range b.n {
-		if b.stopped(i) {
-			break
-		}
-		b.Grad(dst, b.index(i), z)
-	}
-	floats.Scale(b.scale, dst)
-	return true
 }
 
 // Sites is a log-likelihood whose terms depend on z through one number each, log p(y_n|η_n) with
@@ -285,7 +226,7 @@ func (s Sites) Len() int { return len(s.Y) }
 
 // Batch implements LogLikelihood.
 func (s Sites) Batch(batch []int) Integrand {
-	return &siteBatch{Sites: s, batchTerms: newBatch(batch, len(s.Y))}
+	return &siteBatch{estimate.SiteBatch{Batch: estimate.NewBatch(batch, len(s.Y)), X: s.X, Y: s.Y, Lik: s.Lik}, s.Lik}
 }
 
 // Validate returns an error wrapping ErrEmpty, ErrShape, ErrParam, ErrLabel or
@@ -308,78 +249,15 @@ func (s Sites) Validate() error {
 	return checkLabels(s.Lik, s.Y)
 }
 
+// siteBatch is a SiteIntegrand of Sites.
 type siteBatch struct {
-	Sites
-	batchTerms
+	estimate.SiteBatch
+	lik Likelihood
 }
 
-// describe names a term of the batch.
-func (b *siteBatch) describe(i int) string {
-	n := b.index(i)
-	return fmt.Sprintf("term %d, with label %v", n, b.Y[n])
-}
+var _ SiteIntegrand = &siteBatch{}
 
-// ExplainTerm implements estimate.Explainer.
-func (b *siteBatch) ExplainTerm(z []float64, grad bool) string {
-	for i := range b.n {
-		n := b.index(i)
-		eta := floats.Dot(b.X[n], z)
-		if grad {
-			d1, d2 := b.Lik.(Differentiable).Derivs(b.Y[n], eta)
-			if sum := d1 + d2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-				return fmt.Sprintf("%s, has derivatives %v, %v at η = %.6g (z = %s)", b.describe(i), d1, d2, eta, estimate.Abridged(z))
-			}
-		} else if l := b.Lik.LogProb(b.Y[n], eta); math.IsNaN(l) || math.IsInf(l, 0) {
-			return fmt.Sprintf("%s, has log-likelihood %v at η = %.6g (z = %s)", b.describe(i), l, eta, estimate.Abridged(z))
-		}
-	}
-	return ""
-}
-
-func (b *siteBatch) Dim() int { return len(b.X[0]) }
-
-func (b *siteBatch) Len() int { return b.n }
-
-func (b *siteBatch) Likelihood() Likelihood { return b.Lik }
-
-func (b *siteBatch) Site(i int) (term int, x []float64, y, weight float64) {
-	n := b.index(i)
-	return n, b.X[n], b.Y[n], b.scale
-}
-
-func (b *siteBatch) LogProb(z []float64) float64 {
-	var s float64
-	var i int
-	defer parallel.At(&i, b.describe)
-	for i = range b.n {
-		if b.stopped(i) {
-			return math.NaN()
-		}
-		n := b.index(i)
-		s += b.Lik.LogProb(b.Y[n], floats.Dot(b.X[n], z))
-	}
-	return b.scale * s
-}
-
-// GradLogProb implements Integrand where the likelihood is Differentiable.
-func (b *siteBatch) GradLogProb(dst, z []float64) bool {
-	lik, ok := b.Lik.(Differentiable)
-	if !ok {
-		return false
-	}
-	clear(dst)
-	var i int
-	defer parallel.At(&i, b.describe)
-	for i = range b.n {
-		if b.stopped(i) {
-			break
-		}
-		n := b.index(i)
-		d1, _ := lik.Derivs(b.Y[n], floats.Dot(b.X[n], z))
-		floats.AddScaled(dst, b.scale*d1, b.X[n])
-	}
-	return true
-}
+func (b *siteBatch) Likelihood() Likelihood { return b.lik }
 
 func (f *expectedTerms) digest(d *save.Digest) {
 	digestPart(d, f.ll)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/descent"
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -115,7 +116,7 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
 		if o.Inner > 1 {
-			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %T, which uses one gradient a step: %w", o.Inner, d, ErrParam)
+			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %s, which uses one gradient a step: %w", o.Inner, spell(d), ErrParam)
 		}
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
@@ -325,7 +326,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	defer s.Halt.Forget()
 	put := s.Undo(ctx, batch)
 	s.env = env
-	s.taken, s.given = newBatch(batch, s.n).n, !math.IsInf(beta, 1)
+	s.taken, s.given = estimate.NewBatch(batch, s.n).N, !math.IsInf(beta, 1)
 	if s.look != nil {
 		s.look.ctx, s.look.env, s.look.visits, s.look.err = ctx, env, 0, nil
 	}

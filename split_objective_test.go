@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/estimate"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -24,15 +25,15 @@ func (f lineFit) Value(ctx context.Context, env *Env, q Dist) (float64, float64,
 	return valueByGrad(ctx, env, f, q)
 }
 func (f lineFit) Grad(_ context.Context, _ *Env, dst []float64, q Dist, batch []int) (float64, error) {
-	b := newBatch(batch, len(f))
+	b := estimate.NewBatch(batch, len(f))
 	z := q.Params(nil)
 	clear(dst)
 	var v float64
-	for i := range b.n {
-		x := f[b.index(i)]
+	for i := range b.N {
+		x := f[b.Index(i)]
 		r := floats.Dot(x, z) - 1
-		v += 0.5 * b.scale * r * r
-		floats.AddScaled(dst, b.scale*r, x)
+		v += 0.5 * b.Scale * r * r
+		floats.AddScaled(dst, b.Scale*r, x)
 	}
 	return v, nil
 }

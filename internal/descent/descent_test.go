@@ -235,3 +235,56 @@ func TestBatchMeans(t *testing.T) {
 		}
 	}
 }
+
+// The metrics are their recurrences, and go on after saving.
+func TestMetrics(t *testing.T) {
+	const eps, beta = 0.03, 0.5
+	gs := []float64{2, -1, 0.5, 3}
+	sq := func(x float64) float64 { return x * x }
+	for name, c := range map[string]struct {
+		start func() Metric
+		want  func() func(g float64) (s, to float64)
+	}{
+		"AdaGrad": {func() Metric { return AdaGrad(1, eps) }, func() func(g float64) (s, to float64) {
+			e := 0.0
+			return func(g float64) (float64, float64) { e += sq(g); return math.Sqrt(eps + e), g }
+		}},
+		"RMSprop": {func() Metric { return RMSprop(1, 0.9, eps) }, func() func(g float64) (s, to float64) {
+			e := 0.0
+			return func(g float64) (float64, float64) { e = 0.9*e + 0.1*sq(g); return math.Sqrt(eps + e), g }
+		}},
+		"Adadelta": {func() Metric { return Adadelta(1, 0.9, eps) }, func() func(g float64) (s, to float64) {
+			e, d := 0.0, 0.0
+			return func(g float64) (float64, float64) {
+				e = 0.9*e + 0.1*sq(g)
+				s := math.Sqrt(eps+e) / math.Sqrt(eps+d)
+				d = 0.9*d + 0.1*sq(beta*g/s)
+				return s, g
+			}
+		}},
+		"Adam": {func() Metric { return Adam(1, 0.9, 0.99, eps) }, func() func(g float64) (s, to float64) {
+			m, e, k := 0.0, 0.0, 0.0
+			return func(g float64) (float64, float64) {
+				m, e, k = 0.9*m+0.1*g, 0.99*e+0.01*sq(g), k+1
+				return eps + math.Sqrt(e/(1-math.Pow(0.99, k))), m / (1 - math.Pow(0.9, k))
+			}
+		}},
+	} {
+		metric, want := c.start(), c.want()
+		for k, g := range gs {
+			s, d := []float64{0}, []float64{g}
+			metric.Next(s, d, beta)
+			if ws, wd := want(g); math.Abs(s[0]-ws) > 1e-12 || math.Abs(d[0]-wd) > 1e-12 {
+				t.Errorf("%s, step %d: %v and %v, want %v and %v", name, k, s[0], d[0], ws, wd)
+			}
+			b, err := save.Marshal(metric.State)
+			if err != nil {
+				t.Fatal(err)
+			}
+			metric = c.start()
+			if err := save.Unmarshal(b, metric.State); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -99,9 +99,15 @@ func TestQuadraticIsExact(t *testing.T) {
 		if _, err := e.Score(ctx, dst, variance, 100000, b, rng); err != nil {
 			t.Fatal(err)
 		}
+		again := make([]float64, 5)
+		if _, err := e.Score(ctx, again, nil, 100000, b, rng); err != nil {
+			t.Fatal(err)
+		}
 		for i, g := range dst {
 			if se := math.Sqrt(variance[i]); !(math.Abs(g-grad[i]) < 5*se) || !(se > 0) {
 				t.Errorf("baseline %v, element %d: %v ± %v, want %v", b, i, g, se, grad[i])
+			} else if e := again[i] - grad[i]; !(math.Abs(e) < 5*se) {
+				t.Errorf("baseline %v, element %d, without variances: off by %v ± %v", b, i, e, se)
 			}
 		}
 	}
@@ -253,5 +259,57 @@ func TestNotFinite(t *testing.T) {
 	}
 	if got := Abridged([]float64{1, 2, 3, 4, 5, 6, 7, 8}); got != "[1 2 3 4 5 6 … 2 more]" {
 		t.Error(got)
+	}
+}
+
+// A batch is its terms times N/M, in values, gradients and sites; a term that is not finite is named by
+// its number in the data, and a context that is done ends the sums.
+func TestBatches(t *testing.T) {
+	x, y := [][]float64{{1, 2}, {-1, 0.5}, {0.3, -2}, {4, 1}}, []float64{1, 2, 3, 4}
+	z, terms := []float64{0.4, -0.7}, []int{2, 0, 2}
+	sites := &SiteBatch{Batch: NewBatch(terms, 4), X: x, Y: y, Lik: gauss{}}
+	own := &TermBatch{Batch: NewBatch(terms, 4), D: 2,
+		Log: func(n int, z []float64) float64 { return gauss{}.LogProb(y[n], floats.Dot(x[n], z)) },
+		Grad: func(dst []float64, n int, z []float64) {
+			floats.AddScaled(dst, y[n]-floats.Dot(x[n], z), x[n])
+		}}
+	want, grad := 0.0, make([]float64, 2)
+	for i, n := range terms {
+		r := y[n] - floats.Dot(x[n], z)
+		want -= 4. / 3 * 0.5 * r * r
+		floats.AddScaled(grad, 4./3*r, x[n])
+		if at, row, label, w := sites.Site(i); at != n || &row[0] != &x[n][0] || label != y[n] || w != 4./3 {
+			t.Errorf("site %d is %d, %v, %v, %v", i, at, row, label, w)
+		}
+	}
+	for _, l := range []Integrand{sites, own} {
+		g := make([]float64, 2)
+		if got := l.LogProb(z); math.Abs(got-want) > 1e-14 || !l.GradLogProb(g, z) || l.Dim() != 2 {
+			t.Errorf("%T: %v, want %v", l, got, want)
+		}
+		near(t, "gradient", g, grad, 1e-14)
+		if what := l.(Explainer).ExplainTerm(z, false) + l.(Explainer).ExplainTerm(z, true); what != "" {
+			t.Errorf("%T: %s", l, what)
+		}
+		y[2] = math.NaN()
+		for _, grad := range []bool{false, true} {
+			if what := l.(Explainer).ExplainTerm(z, grad); !strings.HasPrefix(what, "term 2") {
+				t.Errorf("%T: %s", l, what)
+			}
+		}
+		y[2] = 3
+		ctx, cancel := context.WithCancel(context.Background())
+		l.(Watcher).WatchContext(ctx)
+		cancel()
+		if v := l.LogProb(z); !math.IsNaN(v) {
+			t.Errorf("%T: %v after the end", l, v)
+		}
+	}
+	own.Grad = nil
+	if own.GradLogProb(make([]float64, 2), z) {
+		t.Error("a gradient that is not known")
+	}
+	if b := NewBatch(nil, 7); b.N != 7 || b.Scale != 1 || b.Index(3) != 3 {
+		t.Error(b)
 	}
 }
