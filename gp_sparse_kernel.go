@@ -193,8 +193,8 @@ func (silent) pull(_, _ []float64, _ *kernelTile) {}
 
 func (silent) pullInputs(_, _ []float64, _ *kernelTile, _ []float64) {}
 
-// termOf returns u for predictions of term i of its kernel, a Sum: the covariances of its values with
-// those of the function that the term is.
+// termOf returns u for predictions of term i of its kernel, a Sum: the covariances of its values
+// with those of the function that the term is.
 func termOf(u *sparse.Inducing, i int) *sparse.Inducing {
 	k := kernelOf(sumTerm(kernelIn(u.Kernel), i))
 	if len(u.Whole) == 0 {

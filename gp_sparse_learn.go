@@ -16,7 +16,8 @@ import (
 // Learning the hyper-parameters of a SparseGP, from trials on two data sets of a million rows and
 // fifty thousand.
 const (
-	rowTol    = 2e-5 // nats that the search may leave, for each row beyond tolRows: predictions show no more
+	// nats that the search may leave, for each row beyond tolRows: predictions show no more
+	rowTol    = 2e-5
 	tolRows   = 5000
 	priorRows = 1000 // rows of more than medianRows that default priors are made by
 )

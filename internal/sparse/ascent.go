@@ -61,7 +61,8 @@ func (a *Ascent) Begin() error {
 
 // falls reports whether err says that a state has no ELBO, and nothing worse.
 func (a *Ascent) falls(err error) bool {
-	return a.Pass.Workers.Halt.Err() == nil && (errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef))
+	return a.Pass.Workers.Halt.Err() == nil &&
+		(errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrNotPosDef))
 }
 
 // Stuck reports whether there is no further step to try.
@@ -199,6 +200,7 @@ func (a *Ascent) State(c *save.State, m int) {
 		a.Try = &a.Look.Next
 	default:
 		a.Try = &gauss.State{}
-		c.Check(a.Try.Between(a.At, &a.Look.Next, a.Length, a.Look.Next.Halt), "a step has no precision")
+		ok := a.Try.Between(a.At, &a.Look.Next, a.Length, a.Look.Next.Halt)
+		c.Check(ok, "a step has no precision")
 	}
 }

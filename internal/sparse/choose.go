@@ -42,8 +42,9 @@ const (
 	// rows by which the cost of a variance is guessed, where that of each row is not asked for
 	worthRows = 1000
 
-	// StreamRank is the number of inducing inputs of rows that are gone through again and again, where
-	// it is ours to choose, and ChooseRows are the rows of the sample that they are chosen from,
+	// StreamRank is the number of inducing inputs of rows that are gone through again and again,
+	// where it is ours to choose, and ChooseRows are the rows of the sample that they are chosen
+	// from,
 	StreamRank = 200
 	ChooseRows = 10_000
 	// at so much of the lengths of the kernel: spread over all of the rows, they suit longer and
@@ -81,8 +82,8 @@ func costs(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 	return cost
 }
 
-// Most returns how many inducing inputs there are at most, where that is ours to choose, for so many
-// classes, each of which has its own precision.
+// Most returns how many inducing inputs there are at most, where that is ours to choose, for so
+// many classes, each of which has its own precision.
 func Most(classes int) int {
 	if classes == 1 {
 		return mostInducing
@@ -125,7 +126,8 @@ type worth struct {
 
 // sampleWorth returns the variances under k of some of the rows of x, whose terms are t, and what a
 // unit of each costs. A nil k has none.
-func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (variance, cost []float64) {
+func sampleWorth(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms) (
+	variance, cost []float64) {
 	if k == nil {
 		return nil, nil
 	}
@@ -147,12 +149,13 @@ func negligibleOf(rows int, variance, cost []float64) float64 {
 	return math.Max(leastRounding, math.Min(negligible, hiddenNats/most))
 }
 
-// pick chooses rows of x, the one with the largest variance given those before it first, until there
-// are rank or what they leave of every variance counts as none. With a cost in nats of the variance
-// of each row, it is also enough that they leave little of the variance of all, and that this costs
-// little. It returns the features of all rows, too: the first columns of the pivoted Cholesky factor
-// of K(x, x), N×M. The error is that of h where that has stopped.
-func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (u *Inducing, f []float64, err error) {
+// pick chooses rows of x, the one with the largest variance given those before it first, until
+// there are rank or what they leave of every variance counts as none. With a cost in nats of the
+// variance of each row, it is also enough that they leave little of the variance of all, and that
+// this costs little. It returns the features of all rows, too: the first columns of the pivoted
+// Cholesky factor of K(x, x), N×M. The error is that of h where that has stopped.
+func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (
+	u *Inducing, f []float64, err error) {
 	n, d := x.Dims()
 	rank = min(rank, n)
 	cost := w.cost
@@ -181,9 +184,13 @@ func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (u *Induc
 	case !errors.As(err, &at):
 		return nil, nil, err
 	case math.IsNaN(at.Cov) || math.IsInf(at.Cov, 0):
-		return nil, nil, fmt.Errorf("covariance of rows %d and %d is %v: %w", at.Pivot, at.Row, at.Cov, sentinel.ErrNotFinite)
+		return nil, nil, fmt.Errorf("covariance of rows %d and %d is %v: %w",
+			at.Pivot, at.Row, at.Cov, sentinel.ErrNotFinite)
 	default:
-		return nil, nil, fmt.Errorf("covariance %v of rows %d and %d, with variances %v and %v, leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w", at.Cov, at.Pivot, at.Row, prior[at.Pivot], prior[at.Row], at.Left, at.Rank, sentinel.ErrNotPosDef)
+		return nil, nil, fmt.Errorf("covariance %v of rows %d and %d, with variances %v and %v, "+
+			"leaves the variance %v after %d inducing inputs; check the Kernel, or use fewer: %w",
+			at.Cov, at.Pivot, at.Row, prior[at.Pivot], prior[at.Row],
+			at.Left, at.Rank, sentinel.ErrNotPosDef)
 	}
 	m := max(1, len(chosen))
 	u = &Inducing{Division: Undivided(k), X: mat.NewDense(m, d, nil), L: make([]float64, m*m)}
@@ -200,10 +207,12 @@ func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (u *Induc
 
 // choose returns the inducing values of v, up to rank of them, with inducing inputs among the rows
 // of x as pick chooses them, and the features of these rows.
-func (v Division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (u *Inducing, f []float64, err error) {
+func (v Division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (
+	u *Inducing, f []float64, err error) {
 	var rest *Inducing
 	if v.Open {
-		if rest, f, err = pick(h, v.Rest, x, max(1, rank-v.Wholes()), w); err != nil || len(v.Whole) == 0 {
+		rest, f, err = pick(h, v.Rest, x, max(1, rank-v.Wholes()), w)
+		if err != nil || len(v.Whole) == 0 {
 			return rest, f, err
 		}
 	}
@@ -249,8 +258,8 @@ func (v Division) Choose(h *parallel.Halt, x *mat.Dense, t *term.Terms, rank, mo
 
 // Among is Choose of inducing inputs among the rows of z, up to rank of these beside what is seen
 // whole, for n rows of which x, with the terms t, is a sample or all.
-func (v Division) Among(h *parallel.Halt, z *mat.Dense, rank int, x *mat.Dense, t *term.Terms, n int) (
-	*Inducing, error) {
+func (v Division) Among(h *parallel.Halt, z *mat.Dense, rank int, x *mat.Dense, t *term.Terms,
+	n int) (*Inducing, error) {
 	variance, cost := sampleWorth(h, v.Rest, x, t)
 	return v.among(h, z, rank, worth{negligible: negligibleOf(n, variance, cost)})
 }
@@ -310,7 +319,8 @@ func Divide(h *parallel.Halt, k Kernel, x *mat.Dense, t *term.Terms, n, most int
 		if 2*f > most {
 			return Undivided(k)
 		}
-		if variance, cost := sampleWorth(h, k, x, t); lostNats(n, negligible, variance, cost) <= worthWhole*leaveNats {
+		variance, cost := sampleWorth(h, k, x, t)
+		if lostNats(n, negligible, variance, cost) <= worthWhole*leaveNats {
 			return Undivided(k)
 		}
 	}
@@ -334,8 +344,8 @@ func checkPriorVar(i int, v float64) error {
 	return nil
 }
 
-// spread returns up to so many of the rows of x, those with the largest variance given those before,
-// at shorter lengths.
+// spread returns up to so many of the rows of x, those with the largest variance given those
+// before, at shorter lengths.
 func spread(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, error) {
 	u, _, err := pick(h, k.Shorter(chooseLength), x, rank, worth{negligible: negligible})
 	if err != nil {

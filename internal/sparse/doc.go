@@ -5,9 +5,9 @@
 //
 // A latent function f with covariance k is seen through M values, with covariance LLᵀ. A row x has
 // the features L⁻¹k(Z, x): with weights w ~ N(0, I) its latent value is f(x) = L⁻¹k(Z, x)ᵀw + ε. An
-// Inducing has these values. A Division says which terms of k are seen whole, by one value a weight,
-// and what is left is seen at inducing inputs Z. They are chosen by what each row loses (Choose,
-// Sample, SampleSpread), moved up the slope of the ELBO (Move), or given (Among).
+// Inducing has these values. A Division says which terms of k are seen whole, by one value a
+// weight, and what is left is seen at inducing inputs Z. They are chosen by what each row loses
+// (Choose, Sample, SampleSpread), moved up the slope of the ELBO (Move), or given (Among).
 //
 // # Passes
 //
@@ -18,6 +18,6 @@
 //
 // # What is asked of others
 //
-// A covariance function is a Kernel, a log-likelihood a Likelihood, and the fit of a linear model in
-// memory, from which passes start, a Fit.
+// A covariance function is a Kernel, a log-likelihood a Likelihood, and the fit of a linear model
+// in memory, from which passes start, a Fit.
 package sparse

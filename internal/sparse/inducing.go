@@ -144,7 +144,8 @@ func (v Division) with(rest *Inducing) (*Inducing, error) {
 			u.X.SetRow(at, row)
 			u.L[at*m+at] = math.Sqrt(t.Kernel.Cov(row, row))
 			if sd := u.L[at*m+at]; !(sd > 0) || math.IsInf(sd, 1) {
-				return nil, fmt.Errorf("standard deviation of weight %d of %s is %v: %w", i, t.Kernel.Name(), sd, sentinel.ErrNotFinite)
+				return nil, fmt.Errorf("standard deviation of weight %d of %s is %v: %w",
+					i, t.Kernel.Name(), sd, sentinel.ErrNotFinite)
 			}
 			at++
 		}
@@ -259,7 +260,8 @@ func (u *Inducing) cross(dst, x *mat.Dense) {
 	_, d := u.X.Dims()
 	n, _ := x.Dims()
 	u.parts(func(p part) {
-		p.Kernel.Cross(nil, dst.Slice(p.lo, p.hi, 0, n).(*mat.Dense), u.X.Slice(p.lo, p.hi, 0, d).(*mat.Dense), x)
+		p.Kernel.Cross(nil, dst.Slice(p.lo, p.hi, 0, n).(*mat.Dense),
+			u.X.Slice(p.lo, p.hi, 0, d).(*mat.Dense), x)
 	})
 }
 
@@ -280,10 +282,12 @@ func (u *Inducing) At(h *parallel.Halt, x *mat.Dense) []float64 {
 
 // Linear returns the model of terms at the rows of x in the features f, N×M, of these, which it
 // keeps, what the inducing inputs leave of the prior variances, and the largest of these.
-func (u *Inducing) Linear(x *mat.Dense, terms *term.Terms, f []float64) (lin *site.LinearModel, residual, most float64, err error) {
+func (u *Inducing) Linear(x *mat.Dense, terms *term.Terms, f []float64) (
+	lin *site.LinearModel, residual, most float64, err error) {
 	n, m := terms.Len(), u.Rank()
 	if i, ok := dense.AllFinite(f); !ok {
-		return nil, 0, 0, fmt.Errorf("covariance of row %d and inducing input %d: %w", i/m, i%m, sentinel.ErrNotFinite)
+		return nil, 0, 0, fmt.Errorf("covariance of row %d and inducing input %d: %w",
+			i/m, i%m, sentinel.ErrNotFinite)
 	}
 	for i, v := range variances(nil, u.Kernel, x) {
 		if err := checkPriorVar(i, v); err != nil {
@@ -297,7 +301,8 @@ func (u *Inducing) Linear(x *mat.Dense, terms *term.Terms, f []float64) (lin *si
 	for i, v := range c {
 		row := f[i*m+first : (i+1)*m]
 		if c[i] -= floats.Dot(row, row); c[i] < -notPosDef*v {
-			return nil, 0, 0, fmt.Errorf("variance of row %d is %v given the inducing inputs: %w", i, c[i], sentinel.ErrNotPosDef)
+			return nil, 0, 0, fmt.Errorf("variance of row %d is %v given the inducing inputs: %w",
+				i, c[i], sentinel.ErrNotPosDef)
 		}
 		c[i], t.Blur[i] = math.Max(0, c[i])+u.noise(x.RawRowView(i), v), u.blur(v)
 		residual += c[i]

@@ -55,9 +55,10 @@ type Likelihood interface {
 	Rule(t *term.Terms)
 }
 
-// Fit fits a linear model in memory to within goal nats. It returns the state that the fit has ended
-// with, nil if it has none.
-type Fit func(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.State, error)
+// Fit fits a linear model in memory to within goal nats. It returns the state that the fit has
+// ended with, nil if it has none.
+type Fit func(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (
+	*gauss.State, error)
 
 // gaussian reports Gaussian noise, under which one step from any state is exact.
 func gaussian(l Likelihood) bool { return l.Noise() != 0 }

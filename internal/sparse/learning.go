@@ -276,7 +276,8 @@ func (l *Learning) begin(theta []float64) (
 }
 
 // expect finds q at θ to within so many nats, with derivatives if they are wanted.
-func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted bool) (*search.Point, error) {
+func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted bool) (
+	*search.Point, error) {
 	p := &l.pass
 	p.each = nil
 	part := float64(l.Stages[l.stage]) / float64(l.pass.Rows.N)

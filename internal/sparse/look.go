@@ -18,8 +18,8 @@ import (
 // Look is what a pass says of a state.
 type Look struct {
 	ELBO, Err float64
-	// what rounding of the features makes of the ELBO: of all states of them alike, so that it hides
-	// nothing of what one has beyond another
+	// what rounding of the features makes of the ELBO: of all states of them alike, so that it
+	// hides nothing of what one has beyond another
 	Blurred float64
 	Next    gauss.State // where the natural step leads
 	Promise float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly

@@ -126,7 +126,8 @@ func (m *Move) Run(u *Inducing, steps int) (*mat.Dense, error) {
 // along returns the first of so many points from p along dir, each at a quarter of the length of
 // the one before, whose ELBO is larger by what the slope says, or nil, with its length and how many
 // there were.
-func (m *Move) along(p *MovePoint, dir []float64, tries int) (next *MovePoint, length float64, tried int, err error) {
+func (m *Move) along(p *MovePoint, dir []float64, tries int) (
+	next *MovePoint, length float64, tried int, err error) {
 	slope, d := floats.Dot(dir, p.Grad), len(m.Unit)
 	for length = 1; tried < tries; length /= 4 {
 		z := mat.DenseCopyOf(p.Z)
@@ -171,7 +172,8 @@ func (m *Move) At(z *mat.Dense, q *gauss.State) (*MovePoint, error) {
 	if err != nil {
 		return nil, halt.Err()
 	}
-	x := &MovePoint{Z: z, ELBO: look.ELBO, Grad: slices.Clone(s.moved(look)[p.Z.Wholes()*len(m.Unit):]), q: a.At}
+	grad := slices.Clone(s.moved(look)[p.Z.Wholes()*len(m.Unit):])
+	x := &MovePoint{Z: z, ELBO: look.ELBO, Grad: grad, q: a.At}
 	for i := range x.Grad {
 		x.Grad[i] *= m.Unit[i%len(m.Unit)]
 	}

@@ -47,7 +47,8 @@ const keptResiduals = 8_000_000
 // with F = L⁻¹K(Z, X) the features, M×N, and ∂₁, ∂₂ the derivatives of the expectations in the mean
 // (Khan and Lin 2017). What is made of a row are its features in the metric of q, with P = RRᵀ,
 //
-//	G = R⁻¹F = (LR)⁻¹K(Z, X),   η = Gᵀ(Rᵀm),   v_n = ‖g_n‖²,   F diag(t)Fᵀ = R[G diag(t)Gᵀ]Rᵀ,   F∂₁ = R[G∂₁],
+//	G = R⁻¹F = (LR)⁻¹K(Z, X),   η = Gᵀ(Rᵀm),   v_n = ‖g_n‖²,
+//	F diag(t)Fᵀ = R[G diag(t)Gᵀ]Rᵀ,   F∂₁ = R[G∂₁],
 //
 // by one solution. Another, for ‖f_n‖², is in c_n, which the first pass at z keeps.
 type Pass struct {
@@ -163,9 +164,11 @@ func (p *Pass) reset(q *gauss.State) {
 		}
 		l.slope = dense.Resize(l.slope, m)
 		clear(l.slope)
-		l.value, l.err, l.blurred, l.pull, l.widest, l.rows, l.curved, l.failed = 0, 0, 0, 0, 0, 0, 0, nil
-		l.terms = term.Terms{Lik: p.Lik, Y: l.terms.Y[:0], Offset: l.terms.Offset[:0], Weight: l.terms.Weight[:0]}
-		l.plain, l.certain = true, true
+		l.value, l.err, l.blurred, l.pull, l.widest = 0, 0, 0, 0, 0
+		l.rows, l.curved, l.failed = 0, 0, nil
+		l.terms.Lik = p.Lik
+		l.empty()
+		l.certain = true
 	}
 }
 
@@ -197,7 +200,9 @@ func (p *Pass) through() error {
 				err = p.Workers.Halt.Err()
 			}
 			if err == nil && p.first+p.lanes[p.busy].rows >= r.N {
-				err = fmt.Errorf("the rows are more than the %d of the first time; they must be the same whenever they are gone through: %w", r.N, sentinel.ErrShape)
+				err = fmt.Errorf("the rows are more than the %d of the first time; "+
+					"they must be the same whenever they are gone through: %w",
+					r.N, sentinel.ErrShape)
 			}
 			if err != nil {
 				return err
@@ -208,7 +213,9 @@ func (p *Pass) through() error {
 			}
 		}
 		if seen := p.first + p.lanes[p.busy%lanes].rows; seen != r.N {
-			return fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows every time it is ranged over: %w", seen, r.N, sentinel.ErrShape)
+			return fmt.Errorf("%d rows, and %d the first time; "+
+				"the iterator must yield the same rows every time it is ranged over: %w",
+				seen, r.N, sentinel.ErrShape)
 		}
 		return p.flush()
 	}
@@ -266,10 +273,16 @@ func (p *Pass) flush() error {
 		if l.failed != nil {
 			return l.failed
 		}
-		l.rows, l.plain = 0, true
-		l.terms.Y, l.terms.Offset, l.terms.Weight = l.terms.Y[:0], l.terms.Offset[:0], l.terms.Weight[:0]
+		l.empty()
 	}
 	return nil
+}
+
+// empty gives up the block.
+func (l *lane) empty() {
+	l.rows, l.plain = 0, true
+	t := &l.terms
+	t.Y, t.Offset, t.Weight = t.Y[:0], t.Offset[:0], t.Weight[:0]
 }
 
 // block returns the rows of the block.
@@ -292,7 +305,9 @@ func (p *Pass) tiles(l *lane, f func(t *Tile, q part, lo int)) {
 func (p *Pass) do(i int) {
 	l := &p.lanes[i]
 	n, m := l.rows, p.Z.Rank()
-	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", l.terms.First+i) })
+	defer parallel.At(nil, func(i int) string {
+		return fmt.Sprintf("covariances of row %d", l.terms.First+i)
+	})
 	l.g = dense.Resize(l.g, m*n)
 	l.c, l.w = dense.Resize(l.c, n), dense.Resize(l.w, n)
 	k := l.g
@@ -434,8 +449,8 @@ func (p *Pass) sum() *lane {
 	return s
 }
 
-// Memory returns the bytes of passes over n rows of so many columns, of which kept are in memory, by
-// up to m inducing values.
+// Memory returns the bytes of passes over n rows of so many columns, of which kept are in memory,
+// by up to m inducing values.
 func Memory(n, kept, cols, m int) float64 {
 	return memory.Bytes(1, kept, cols+3) + memory.Bytes(1, min(n, keptResiduals), 1) +
 		memory.Bytes(site.WeightMatrices+2*lanes, m, m) +

@@ -16,7 +16,8 @@ import (
 // q of the latent values at Z, N(Lm, LVLᵀ): with K(Z, Z) = LLᵀ, B = L⁻ᵀ(V − I)L⁻¹, β = L⁻ᵀm and G =
 // −F diag(∂₂)Fᵀ,
 //
-//	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,   W = ½L⁻ᵀ[(V − I)G + G(V − I) + G + V − I + mmᵀ − F∂₁mᵀ − m(F∂₁)ᵀ]L⁻¹,
+//	A = B K(Z, X) diag(∂₂) + β∂₁ᵀ,
+//	W = ½L⁻ᵀ[(V − I)G + G(V − I) + G + V − I + mmᵀ − F∂₁mᵀ − m(F∂₁)ᵀ]L⁻¹,
 //	∂ELBO = Σ A∘∂K(Z, X) + Σ W∘∂K(Z, Z) + ½ Σ ∂₂∂k_nn.
 //
 // Terms that are seen whole leave no residual variance: V takes the place of their part of V − I in
@@ -25,7 +26,8 @@ import (
 // At the best q they are those of any other that is held. Near it rows that are many determine q of
 // latent values, whatever the scale is, and not that of weights: a few nats below the best the
 // former are near those at the best, and the latter are not. Where info is set they come with the
-// average information ½UᵀWU that learn.Latent tells of, with the sparse covariance in the place of K.
+// average information ½UᵀWU that learn.Latent tells of, with the sparse covariance in the place of
+// K.
 type slopes struct {
 	space  *Space
 	kernel Kernel // with its derivatives
@@ -42,7 +44,7 @@ type slopes struct {
 	v     []float64 // V − I, and V of what is seen whole
 	b     []float64
 	beta  []float64
-	chain []float64 // of each parameter of the kernel: ∂/∂θ for one as Kernel.Grad has them
+	chain []float64 // of each parameter of the kernel: ∂/∂θ for one by Kernel.Pull
 	lanes [lanes]slopeLane
 }
 
@@ -111,7 +113,8 @@ func (s *slopes) at(q *gauss.State) {
 		for _, v := range []struct {
 			x *[]float64
 			n int
-		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.gg, m * nf}, {&a.t, m * np}, {&a.z, m * len(s.steps)}} {
+		}{{&a.grad, np}, {&a.slope, nf}, {&a.curve, nf}, {&a.uu, nf * nf}, {&a.gg, m * nf},
+			{&a.t, m * np}, {&a.z, m * len(s.steps)}} {
 			*v.x = dense.Resize(*v.x, v.n)
 			clear(*v.x)
 		}
@@ -124,7 +127,8 @@ func (s *slopes) add(i int, l *lane) {
 	a, m, n := &s.lanes[i], s.p.Z.Rank(), l.rows
 	q := &l.site
 	a.w = dense.Resize(a.w, m*n)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.b, m, m), dense.General(l.k, m, n), 0, dense.General(a.w, m, n))
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.b, m, m), dense.General(l.k, m, n),
+		0, dense.General(a.w, m, n))
 	for j := range m {
 		b, row := s.beta[j], a.w[j*n:(j+1)*n]
 		for r, d := range q.D1 {
@@ -211,7 +215,8 @@ func (s *slopes) likelihood(a *slopeLane, l *lane, f int) {
 	for r := range l.rows {
 		a.slope[f] += (a.up.E[r] - a.down.E[r]) / (2 * learn.LikelihoodStep)
 		if !exact {
-			a.curve[f] -= 0.5 * (a.up.E[r] - 2*q.E[r] + a.down.E[r]) / (learn.LikelihoodStep * learn.LikelihoodStep)
+			bend := a.up.E[r] - 2*q.E[r] + a.down.E[r]
+			a.curve[f] -= 0.5 * bend / (learn.LikelihoodStep * learn.LikelihoodStep)
 		}
 		if q.Gamma[r] > 0 {
 			a.u[r*nf+f] = -(a.up.D1[r] - a.down.D1[r]) / (2 * learn.LikelihoodStep * q.Gamma[r])
@@ -251,8 +256,10 @@ func (s *slopes) informative(a *slopeLane, l *lane) {
 		}
 	}
 	gu := dense.General(a.gu, n, nf)
-	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(a.u, n, nf), gu, 1, dense.General(a.uu, nf, nf))
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.g, m, n), gu, 1, dense.General(a.gg, m, nf))
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(a.u, n, nf), gu,
+		1, dense.General(a.uu, nf, nf))
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.g, m, n), gu,
+		1, dense.General(a.gg, m, nf))
 }
 
 // inducingTiles calls f for tiles of the pairs of inducing values of a part.
@@ -261,7 +268,8 @@ func (s *slopes) inducingTiles(f func(t *Tile, p part, lo, hi int)) {
 	s.p.Z.parts(func(p part) {
 		for i := p.lo; i < p.hi; i += tileRows {
 			for j := p.lo; j < p.hi; j += tileCols {
-				*t = Tile{slice(z, i, min(i+tileRows, p.hi)), slice(z, j, min(j+tileCols, p.hi)), s.p.centre}
+				*t = Tile{slice(z, i, min(i+tileRows, p.hi)), slice(z, j, min(j+tileCols, p.hi)),
+					s.p.centre}
 				f(t, p, i, j)
 			}
 		}
@@ -279,13 +287,15 @@ func (s *slopes) inner(x *Look) (gram, w []float64) {
 	mean, first := s.q.Mean, s.p.Z.Wholes()
 	for i := range first {
 		for j := range first {
-			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
+			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + s.v[i*m+j] +
+				mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 		w[i*m+i] -= 0.5
 	}
 	for i := first; i < m; i++ {
 		for j := first; j < m; j++ {
-			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + gram[i*m+j] + s.v[i*m+j] + mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
+			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + gram[i*m+j] + s.v[i*m+j] +
+				mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 	}
 	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
@@ -371,7 +381,8 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 	}
 	f := make([]float64, m*nf) // Fγu
 	cs, fu := dense.General(c, m, nf), dense.General(f, m, nf)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.p.r, m, m), dense.General(a.gg, m, nf), 0, fu)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.p.r, m, m),
+		dense.General(a.gg, m, nf), 0, fu)
 	dense.Trsm(blas.Left, blas.NoTrans, 1, l, cs)
 	uu := dense.General(a.uu, nf, nf)
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, fu, cs, 1, uu)
@@ -381,7 +392,8 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, dense.General(gc, m, nf), 1, uu)
 	floats.Add(gc, f)
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.Next.L, m), dense.General(gc, m, nf))
-	dense.Gemm(blas.Trans, blas.NoTrans, -1, dense.General(gc, m, nf), dense.General(gc, m, nf), 1, uu)
+	h := dense.General(gc, m, nf)
+	dense.Gemm(blas.Trans, blas.NoTrans, -1, h, h, 1, uu)
 	info = mat.NewSymDense(nf, nil)
 	for i := range nf {
 		for j := range i + 1 {

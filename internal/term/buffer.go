@@ -108,7 +108,8 @@ func (t *Buffer) CopyRow(o *Buffer, i int) {
 		}
 		t.sp.Ptr = append(t.sp.Ptr, len(t.sp.Ind))
 	}
-	t.Y, t.Offset, t.Weight = append(t.Y, o.Y[i]), append(t.Offset, o.Offset[i]), append(t.Weight, o.Weight[i])
+	t.Y, t.Offset = append(t.Y, o.Y[i]), append(t.Offset, o.Offset[i])
+	t.Weight = append(t.Weight, o.Weight[i])
 	t.plain = t.plain && o.Offset[i] == 0 && o.Weight[i] == 1
 }
 
@@ -139,8 +140,10 @@ func (t *Buffer) Truncate(n int) {
 
 // Clone returns a copy.
 func (t *Buffer) Clone() Buffer {
-	c := Buffer{X: design.Matrix{Rows: t.X.Rows, Cols: t.X.Cols, Dense: slices.Clone(t.X.Dense)}, plain: t.plain}
-	c.sp = design.Rows{Cols: t.sp.Cols, Ptr: slices.Clone(t.sp.Ptr), Ind: slices.Clone(t.sp.Ind), Val: slices.Clone(t.sp.Val)}
+	c := Buffer{plain: t.plain}
+	c.X = design.Matrix{Rows: t.X.Rows, Cols: t.X.Cols, Dense: slices.Clone(t.X.Dense)}
+	c.sp = design.Rows{Cols: t.sp.Cols, Ptr: slices.Clone(t.sp.Ptr),
+		Ind: slices.Clone(t.sp.Ind), Val: slices.Clone(t.sp.Val)}
 	c.Y, c.Offset, c.Weight = slices.Clone(t.Y), slices.Clone(t.Offset), slices.Clone(t.Weight)
 	if t.X.Sparse != nil {
 		c.X.Sparse = &c.sp
@@ -187,7 +190,8 @@ type SavedBuffer struct {
 func (t *Buffer) Load(s *SavedBuffer, check func(y float64) error) error {
 	n, d := len(s.Y), t.X.Cols
 	if len(s.Offset) != n || len(s.Weight) != n {
-		return fmt.Errorf("%d rows with %d offsets and %d weights: %w", n, len(s.Offset), len(s.Weight), sentinel.ErrShape)
+		return fmt.Errorf("%d rows with %d offsets and %d weights: %w",
+			n, len(s.Offset), len(s.Weight), sentinel.ErrShape)
 	}
 	x, err := s.SavedRows.Load(n, d)
 	if err != nil {
