@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"bufio"
 	"context"
-	"encoding/csv"
 	"errors"
 	"io"
 	"iter"
@@ -37,6 +36,10 @@ var (
 	readTruth     = testkit.ReadTruth
 	readTruthJSON = testkit.ReadTruthJSON
 	normalMatrix  = testkit.NormalMatrix
+	number        = testkit.Number
+	readCSV       = testkit.ReadCSV
+	readLines     = testkit.ReadLines
+	readIndex     = testkit.ReadIndex
 )
 
 // longer returns many under -long, and few otherwise.
@@ -212,16 +215,9 @@ type split struct {
 }
 
 // loadUCI reads sonar or ionosphere from testdata.
-func loadUCI(t testing.TB, name string) split {
+func loadUCI(t testing.TB, name string) (s split) {
 	t.Helper()
-	dir := filepath.Join("testdata", name)
-	x, y := readCSV(t, open(t, filepath.Join(dir, name+".csv")))
-	part := func(file string) (*mat.Dense, []float64) {
-		return selectRows(x, y, readIndex(t, open(t, filepath.Join(dir, file))))
-	}
-	var s split
-	s.x, s.y = part("train_index.txt")
-	s.xtest, s.ytest = part("test_index.txt")
+	s.x, s.y, s.xtest, s.ytest = testkit.UCI(t, ".", name)
 	return s
 }
 
@@ -297,58 +293,6 @@ func (c gpCase) model(t testing.TB, s split) *GP {
 
 // What the tests read, a few lines each: package data, which reads such files for
 // users, imports this package and cannot be imported by its tests.
-
-func number(t testing.TB, s string) float64 {
-	t.Helper()
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func readLines(t testing.TB, r io.Reader) (lines [][]string) {
-	t.Helper()
-	sc := bufio.NewScanner(r)
-	sc.Buffer(nil, 1<<24)
-	for sc.Scan() {
-		if f := strings.Fields(sc.Text()); len(f) > 0 {
-			lines = append(lines, f)
-		}
-	}
-	if sc.Err() != nil {
-		t.Fatal(sc.Err())
-	}
-	return lines
-}
-
-func readCSV(t testing.TB, r io.Reader) (*mat.Dense, []float64) {
-	t.Helper()
-	records, err := csv.NewReader(r).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := strconv.ParseFloat(records[0][0], 64); err != nil {
-		records = records[1:]
-	}
-	d := len(records[0]) - 1
-	x, y := mat.NewDense(len(records), d, nil), make([]float64, len(records))
-	for i, r := range records {
-		for j := range d {
-			x.Set(i, j, number(t, r[j]))
-		}
-		y[i] = number(t, r[d])
-	}
-	return x, y
-}
-
-func readIndex(t testing.TB, r io.Reader) (index []int) {
-	t.Helper()
-	for _, f := range readLines(t, r) {
-		index = append(index, int(number(t, f[0])))
-	}
-	return index
-}
 
 func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
 	_, d := x.Dims()

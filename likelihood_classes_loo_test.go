@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -47,13 +48,13 @@ func TestClassesLOORefits(t *testing.T) {
 			}
 			inside := post.At(x).LogProb(nil, y)
 			var sum, estimate, optimism float64
-			for _, i := range influential(l) {
-				rest, labels := leaveOut(x, y, i)
+			for _, i := range testkit.Influential(l.Influence) {
+				rest, labels := testkit.LeaveOut(x, y, i)
 				p, _, err := fit(rest, labels, false)
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+				want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 				diff := math.Abs(l.Pointwise[i] - want)
 				if !(diff <= 2.5*l.PointErr[i]+1e-4) {
 					t.Errorf("row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", i, l.Influence[i],
@@ -199,9 +200,9 @@ func TestClassesLOOAlone(t *testing.T) {
 	if err != nil || math.IsNaN(l.ELPD+l.Err) {
 		t.Fatalf("%v, %v", l, err)
 	}
-	rest, labels := leaveOut(x, y, 6)
+	rest, labels := testkit.LeaveOut(x, y, 6)
 	_, without := fit(rest, labels)
-	want := math.Log(without.Prob(nil, y[6], rowOf(x, 6))[0])
+	want := math.Log(without.Prob(nil, y[6], testkit.RowOf(x, 6))[0])
 	if !(math.Abs(l.Pointwise[6]-want) < 2.5*l.PointErr[6]+1e-3) {
 		t.Errorf("log p %v ± %v, refitted %v", l.Pointwise[6], l.PointErr[6], want)
 	}

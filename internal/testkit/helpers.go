@@ -1,7 +1,9 @@
 package testkit
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/csv"
 	"encoding/json"
@@ -15,10 +17,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/design"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -254,4 +258,115 @@ func PlusMinus(positive bool) float64 {
 		return 1
 	}
 	return -1
+}
+
+// UCI reads the training and test rows of sonar or ionosphere. The testdata of the module is that of
+// the folder root.
+func UCI(t testing.TB, root, name string) (x *mat.Dense, y []float64, xtest *mat.Dense, ytest []float64) {
+	t.Helper()
+	dir := filepath.Join(root, "testdata", name)
+	all, labels := ReadCSV(t, Open(t, filepath.Join(dir, name+".csv")))
+	part := func(file string) (*mat.Dense, []float64) {
+		return selectRows(all, labels, ReadIndex(t, Open(t, filepath.Join(dir, file))))
+	}
+	x, y = part("train_index.txt")
+	xtest, ytest = part("test_index.txt")
+	return x, y, xtest, ytest
+}
+
+// ReadCSV reads features, and responses from the last column.
+func ReadCSV(t testing.TB, r io.Reader) (*mat.Dense, []float64) {
+	t.Helper()
+	records, err := csv.NewReader(r).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := strconv.ParseFloat(records[0][0], 64); err != nil {
+		records = records[1:]
+	}
+	d := len(records[0]) - 1
+	x, y := mat.NewDense(len(records), d, nil), make([]float64, len(records))
+	for i, r := range records {
+		for j := range d {
+			x.Set(i, j, Number(t, r[j]))
+		}
+		y[i] = Number(t, r[d])
+	}
+	return x, y
+}
+
+// ReadIndex reads the first number of each line.
+func ReadIndex(t testing.TB, r io.Reader) (index []int) {
+	t.Helper()
+	for _, f := range ReadLines(t, r) {
+		index = append(index, int(Number(t, f[0])))
+	}
+	return index
+}
+
+// ReadLines returns the fields of each line that has any.
+func ReadLines(t testing.TB, r io.Reader) (lines [][]string) {
+	t.Helper()
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<24)
+	for sc.Scan() {
+		if f := strings.Fields(sc.Text()); len(f) > 0 {
+			lines = append(lines, f)
+		}
+	}
+	if sc.Err() != nil {
+		t.Fatal(sc.Err())
+	}
+	return lines
+}
+
+// Number is the number that s is.
+func Number(t testing.TB, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
+	_, d := x.Dims()
+	xs, ys := mat.NewDense(len(index), d, nil), make([]float64, len(index))
+	for i, r := range index {
+		for j := range d {
+			xs.Set(i, j, x.At(r, j))
+		}
+		ys[i] = y[r]
+	}
+	return xs, ys
+}
+
+// LeaveOut returns the data without row i.
+func LeaveOut(x *mat.Dense, y []float64, i int) (*mat.Dense, []float64) {
+	n, d := x.Dims()
+	rest := mat.NewDense(n-1, d, nil)
+	for r := range n - 1 {
+		rest.SetRow(r, x.RawRowView(r+design.B2i(r >= i)))
+	}
+	return rest, slices.Delete(slices.Clone(y), i, i+1)
+}
+
+// RowOf returns row i of x as a matrix.
+func RowOf(x *mat.Dense, i int) mat.Matrix {
+	_, d := x.Dims()
+	return x.Slice(i, i+1, 0, d)
+}
+
+// Influential returns twenty rows: those of most influence, and some more.
+func Influential(influence []float64) (rows []int) {
+	order := make([]int, len(influence))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(influence[b], influence[a]) })
+	for k := range 20 {
+		rows = append(rows, order[k*k*(len(order)-1)/361])
+	}
+	return rows
 }

@@ -1,7 +1,6 @@
-package pgsvi
+package checks
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -9,26 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/design"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
-
-// leaveOut returns the data without row i.
-func leaveOut(x *mat.Dense, y []float64, i int) (*mat.Dense, []float64) {
-	n, d := x.Dims()
-	rest := mat.NewDense(n-1, d, nil)
-	for r := range n - 1 {
-		rest.SetRow(r, x.RawRowView(r+design.B2i(r >= i)))
-	}
-	return rest, slices.Delete(slices.Clone(y), i, i+1)
-}
-
-// rowOf returns row i of x as a matrix.
-func rowOf(x *mat.Dense, i int) mat.Matrix {
-	_, d := x.Dims()
-	return x.Slice(i, i+1, 0, d)
-}
 
 func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 	t.Helper()
@@ -51,7 +36,7 @@ func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 // of any weight.
 func TestLOOGaussian(t *testing.T) {
 	t.Parallel()
-	ctx, rng := context.Background(), testRand(1)
+	ctx, rng := context.Background(), testkit.Rand(1)
 	const n = 15
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 	for i := range y {
@@ -78,9 +63,9 @@ func TestLOOGaussian(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range n {
-			rest, yRest := leaveOut(x, y, i)
+			rest, yRest := testkit.LeaveOut(x, y, i)
 			_, p := fit(rest, yRest)
-			want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+			want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 			if !(math.Abs(l.Pointwise[i]-want) <= tol*(1+math.Abs(want))) {
 				t.Errorf("noise %v, row %d: %v, refitted %v", noise, i, l.Pointwise[i], want)
 			}
@@ -128,7 +113,7 @@ func TestLOOGaussian(t *testing.T) {
 			w := slices.Clone(weights)
 			w[i] = math.Max(0, w[i]-1)
 			_, p := fit(w)
-			want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+			want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 			tol := 1e-9
 			if opt.Covariance == DiagonalCovariance {
 				tol = 1e-6 // of the fits
@@ -166,16 +151,19 @@ func gpJoint(t *testing.T, p *GPPosterior, x *mat.Dense) *Gaussian {
 func TestLOORefits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, name := range []string{"ionosphere", "sonar"} {
-		i := slices.IndexFunc(gpCases, func(c gpCase) bool { return c.name == name })
-		c := gpCases[i]
-		s := c.load(t)
-		rows := longer(len(s.y), 40)
-		_, d := s.x.Dims()
-		x, y := mat.DenseCopyOf(mat.DenseCopyOf(s.x).Slice(0, rows, 0, d)), s.y[:rows]
-		of := c.model(t, s)
+	for name, c := range map[string]struct {
+		kernel Kernel
+		jitter float64
+	}{
+		"ionosphere": {SquaredExp{Scale: math.Exp(2.5), Length: math.Exp(1)}, 1e-2},
+		"sonar":      {SquaredExp{Scale: math.Exp(6), Length: math.Exp(-1)}, 1e-4},
+	} {
+		x, y, _, _ := testkit.UCI(t, "../..", name)
+		rows := testkit.Longer(len(y), 40)
+		_, d := x.Dims()
+		x, y = mat.DenseCopyOf(x.Slice(0, rows, 0, d)), y[:rows]
 		gp := func(x mat.Matrix, y []float64) *GP {
-			g, err := NewGP(x, y, of.kernel, likOf(of.terms), &of.opt)
+			g, err := NewGP(x, y, c.kernel, BernoulliLogit{}, &GPOptions{Jitter: c.jitter})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,10 +213,10 @@ func TestLOORefits(t *testing.T) {
 			mustLOO(t, l, nil)
 			inSample := post.At(x).LogProb(nil, y)
 			var sum, estimate, optimism float64
-			for _, i := range influential(l) {
-				rest, yRest := leaveOut(x, y, i)
+			for _, i := range testkit.Influential(l.Influence) {
+				rest, yRest := testkit.LeaveOut(x, y, i)
 				_, p := f(rest, yRest, false)
-				want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+				want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 				diff := math.Abs(l.Pointwise[i] - want)
 				if !(diff <= 2.5*l.PointErr[i]+0.02) {
 					t.Errorf("%s %s, row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", name, model, i, l.Influence[i], l.Pointwise[i], l.PointErr[i], want)
@@ -247,7 +235,7 @@ func TestLOORefits(t *testing.T) {
 // and a sparse GP, against fits without each row.
 func TestLOOSkewed(t *testing.T) {
 	t.Parallel()
-	ctx, rng := context.Background(), testRand(3)
+	ctx, rng := context.Background(), testkit.Rand(3)
 	const n = 20
 	x, y, offset := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n)
 	for i := range y {
@@ -274,9 +262,9 @@ func TestLOOSkewed(t *testing.T) {
 	l, err := g.LOO(ctx, post)
 	mustLOO(t, l, err)
 	for i := range n {
-		rest, yRest := leaveOut(x, y, i)
+		rest, yRest := testkit.LeaveOut(x, y, i)
 		_, p := fit(rest, yRest, slices.Delete(slices.Clone(offset), i, i+1))
-		want := p.At(rowOf(x, i)).Offset(offset[i:i+1]).LogProb(nil, y[i:i+1])[0]
+		want := p.At(testkit.RowOf(x, i)).Offset(offset[i:i+1]).LogProb(nil, y[i:i+1])[0]
 		if diff := math.Abs(l.Pointwise[i] - want); !(diff <= l.PointErr[i]+1e-4) {
 			t.Errorf("Poisson, row %d: %.5f ± %.2g, refitted %.5f", i, l.Pointwise[i], l.PointErr[i], want)
 		}
@@ -311,9 +299,9 @@ func TestLOOSkewed(t *testing.T) {
 	}
 	var sum, estimate float64
 	for i := range n {
-		rest, yRest := leaveOut(x, y, i)
+		rest, yRest := testkit.LeaveOut(x, y, i)
 		_, p := gp(rest, yRest)
-		want := p.At(rowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+		want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 		sum, estimate = sum+math.Abs(l.Pointwise[i]-want), estimate+l.PointErr[i]
 	}
 	if !(sum <= 1.2*estimate+1e-3) || !(sum < 1) {
@@ -392,11 +380,11 @@ func TestLOODraws(t *testing.T) {
 		t.Errorf("other bits with 3 workers: %v, %v", again, err)
 	}
 
-	rng := testRand(4)
+	rng := testkit.Rand(4)
 	s := Sites{Lik: BernoulliLogit{}}
 	for range 30 {
 		x := []float64{rng.NormFloat64(), rng.NormFloat64()}
-		s.X, s.Y = append(s.X, x), append(s.Y, plusMinus(x[0]+rng.NormFloat64() > 0))
+		s.X, s.Y = append(s.X, x), append(s.Y, testkit.PlusMinus(x[0]+rng.NormFloat64() > 0))
 	}
 	g := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(NewIsotropic(2, 4)), Init: NewIsotropic(2, 1)}
 	gq, _, err := g.Fit(ctx, nil)
@@ -486,7 +474,7 @@ func TestLOOErrors(t *testing.T) {
 		"memory":            {ErrMemory, func() (*LOO, error) { return Objective[*Gaussian]{F: big, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
 	} {
 		l, err := c.f()
-		if l != nil || !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if l != nil || !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, %v", name, l, err)
 		}
 	}
@@ -498,7 +486,7 @@ func TestLOOUnresolved(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	const n = 30
-	rng := testRand(5)
+	rng := testkit.Rand(5)
 	x, y := mat.NewDense(n, 3, nil), make([]float64, n)
 	for i := range n {
 		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64(), 0})
@@ -597,8 +585,7 @@ func TestLOOLeverageNearOne(t *testing.T) {
 		weights := []float64{1, 1, 1, 1, 1}
 		weights[i] = 0
 		_, without := fit(weights)
-		at := without.At(x)
-		want, _ := predictiveLogProb(likOf(g.lin.Terms), y[i], at.m[i], at.v[i])
+		want := without.At(x).LogProb(nil, y)[i]
 		if math.Abs(l.Pointwise[i]-want) > 0.01 {
 			t.Errorf("row %d: log p is %v, of a fit without it %v", i, l.Pointwise[i], want)
 		}
@@ -622,17 +609,4 @@ func TestLOONoneLeftMessage(t *testing.T) {
 		!strings.Contains(err.Error(), "row 0, with response 1, as all others") {
 		t.Error(err)
 	}
-}
-
-// influential returns twenty rows: those of most influence, and some more.
-func influential(l *LOO) (rows []int) {
-	order := make([]int, len(l.Influence))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.Influence[b], l.Influence[a]) })
-	for k := range 20 {
-		rows = append(rows, order[k*k*(len(order)-1)/361])
-	}
-	return rows
 }

@@ -1,4 +1,4 @@
-package pgsvi
+package checks
 
 import (
 	"context"
@@ -16,6 +16,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/score"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // scoreOf returns a score that there must be.
@@ -33,13 +36,13 @@ func scoreOf(t *testing.T, m *Scores, name string) Score {
 
 // TestScoresLabels checks the scores of labels by their definitions, with ties.
 func TestScoresLabels(t *testing.T) {
-	rng := testRand(20)
+	rng := testkit.Rand(20)
 	for _, n := range []int{1, 2, 7, 60} {
 		m, v, y := make([]float64, n), make([]float64, n), make([]float64, n)
 		for i := range n {
 			m[i] = math.Round(4*rng.NormFloat64()) / 2 // some are the same
 			v[i] = 0.3
-			y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-m[i])))
+			y[i] = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-m[i])))
 		}
 		p := NewPrediction(BernoulliLogit{}, m, v)
 		s, err := p.Scores(y)
@@ -100,18 +103,18 @@ func TestScoresLabels(t *testing.T) {
 func TestScoresNumbers(t *testing.T) {
 	t.Parallel()
 	const n = 60
-	rng := testRand(21)
+	rng := testkit.Rand(21)
 	for _, lik := range []Likelihood{GaussianNoise{Var: 2}, Poisson{}, Laplace{}} {
 		var rmse, r2, rmseErr, r2Err []float64
 		reps := 200
 		if lik != (GaussianNoise{Var: 2}) { // whose tails take long
-			reps = longer(200, 1)
+			reps = testkit.Longer(200, 1)
 		}
 		for rep := range reps {
 			m, v, y := make([]float64, n), make([]float64, n), make([]float64, n)
 			for i := range n {
 				m[i], v[i] = 1+0.7*rng.NormFloat64(), 0.05
-				y[i], _ = predictiveQuantile(lik, rng.Float64(), m[i], v[i])
+				y[i] = quantile(t, lik, rng.Float64(), m[i], v[i])
 			}
 			p := NewPrediction(lik, m, v)
 			s, err := p.Scores(y)
@@ -139,7 +142,7 @@ func TestScoresNumbers(t *testing.T) {
 				for i := range y {
 					want[name] += score.Indicator(lo[i] <= y[i] && y[i] <= hi[i]) / n
 				}
-				if math.Abs(want[name]-level/100) > 0.1 && factsOf(lik).Support == RealLine {
+				if math.Abs(want[name]-level/100) > 0.1 && factsFor(lik).Support == RealLine {
 					t.Errorf("%T: %s is %v", lik, name, want[name])
 				}
 			}
@@ -187,7 +190,7 @@ func TestScoresFailedRows(t *testing.T) {
 		"no mean":      {NewPrediction(StudentT{DF: 1}, []float64{1}, []float64{1}), []float64{1}, ErrNotFinite},
 		"a likelihood": {NewPrediction(GaussianNoise{Var: -1}, []float64{1}, []float64{1}), []float64{1}, ErrParam},
 	} {
-		if s, err := c.p.Scores(c.y); s != nil || !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if s, err := c.p.Scores(c.y); s != nil || !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v %v, want %v", name, s, err, c.want)
 		}
 	}
@@ -200,11 +203,11 @@ func TestScoresFailedRows(t *testing.T) {
 
 // crossData are rows for cross-validation.
 func crossData(n int) (*mat.Dense, []float64) {
-	rng := testRand(30)
+	rng := testkit.Rand(30)
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 	for i := range n {
 		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
-		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(1-1.5*x.At(i, 0))))
+		y[i] = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(1-1.5*x.At(i, 0))))
 	}
 	return x, y
 }
@@ -264,7 +267,7 @@ func TestCrossValidateWorkers(t *testing.T) {
 	for _, workers := range []int{1, 2, 5} {
 		var running, most atomic.Int64
 		fit := glmFold(SparseOf(x), y, BernoulliLogit{})
-		c, err := CrossValidate(t.Context(), NewEnv(testRand(1), workers), y, 0, func(ctx context.Context, train, test []int) (*Prediction, error) {
+		c, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(1), workers), y, 0, func(ctx context.Context, train, test []int) (*Prediction, error) {
 			if now := running.Add(1); now > most.Load() {
 				most.Store(now)
 			}
@@ -304,7 +307,7 @@ func TestCrossValidateWorkers(t *testing.T) {
 			t.Errorf("fold %d has %d rows, %d of +1", f, rows, up)
 		}
 	}
-	other, err := CrossValidate(t.Context(), NewEnv(testRand(2), 1), y, 0, glmFold(x, y, BernoulliLogit{}))
+	other, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(2), 1), y, 0, glmFold(x, y, BernoulliLogit{}))
 	if err != nil || slices.Equal(other.Fold, first.Fold) {
 		t.Errorf("another seed deals the same folds: %v", err)
 	}
@@ -404,7 +407,7 @@ func TestCrossValidateErrors(t *testing.T) {
 			return NewPrediction(lik, make([]float64, len(test)), make([]float64, len(test))), nil
 		}, ErrParam},
 	} {
-		if _, err := CrossValidate(c.ctx, nil, c.y, c.folds, c.fit); !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if _, err := CrossValidate(c.ctx, nil, c.y, c.folds, c.fit); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -414,7 +417,9 @@ func TestCrossValidateErrors(t *testing.T) {
 	c, err := CrossValidate(t.Context(), nil, y, 3, func(ctx context.Context, train, test []int) (*Prediction, error) {
 		p, err := fit(ctx, train, test)
 		if i := slices.Index(test, 4); err == nil && i >= 0 {
-			p.m[i] = math.NaN()
+			m, v := p.Latent(nil, nil)
+			m[i] = math.NaN()
+			p = NewPrediction(p.Likelihood(), m, v)
 		}
 		return p, err
 	})
@@ -444,7 +449,7 @@ func TestSelectRows(t *testing.T) {
 		if _, sparse := m.(*Sparse); sparse != (fmt.Sprintf("%T", xs) == "*pgsvi.Sparse") {
 			t.Errorf("rows of a %T are a %T", m, xs)
 		}
-		mustPanic(t, "row 5 of 5", func() { SelectRows(m, nil, []int{5}) })
+		testkit.MustPanic(t, "row 5 of 5", func() { SelectRows(m, nil, []int{5}) })
 	}
 }
 

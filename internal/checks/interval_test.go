@@ -1,4 +1,4 @@
-package pgsvi
+package checks
 
 import (
 	"errors"
@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // TestMeanInterval checks the interval of the mean against g⁻¹(m ± z√v), and against quantiles of
@@ -45,7 +47,7 @@ func TestMeanInterval(t *testing.T) {
 		}
 	}
 	// By draws: 5% of the means on either side.
-	rng := testRand(1)
+	rng := testkit.Rand(1)
 	for _, lik := range []Likelihood{Ordinal{Cuts: []float64{-1, 1}}, NegativeBinomial{}, Laplace{}, Exponential{}} {
 		lo, hi, err := NewPrediction(lik, m[:1], v[:1]).MeanInterval(nil, nil, 0.9)
 		if err != nil {
@@ -84,7 +86,7 @@ func TestIntervals(t *testing.T) {
 	type interval = func(lo, hi []float64, level float64) (l, h []float64, err error)
 	for name, of := range map[string]interval{"mean": p.MeanInterval, "response": p.Interval} {
 		for _, level := range []float64{0, 1, -1, nan} {
-			if _, _, err := of(nil, nil, level); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+			if _, _, err := of(nil, nil, level); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
 				t.Errorf("%s, level %v: %v", name, level, err)
 			}
 		}
@@ -173,15 +175,15 @@ func TestTrials(t *testing.T) {
 		n   float64
 	}{{Poisson{}, 1}, {BernoulliProbit{}, 1}, {BernoulliLogit{}, 0}, {BernoulliLogit{}, 1.5}, {BernoulliLogit{}, math.NaN()}} {
 		p := NewPrediction(c.lik, []float64{0}, []float64{1}).Trials([]float64{c.n})
-		if err := p.Err(); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+		if err := p.Err(); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%v trials of %T: %v", c.n, c.lik, err)
 		}
 		if prob := p.Prob(nil, 1); !math.IsNaN(prob[0]) {
 			t.Errorf("%v trials of %T: %v", c.n, c.lik, prob)
 		}
 	}
-	mustPanic(t, "two trials for three rows", func() { NewPrediction(nil, m, v).Trials(trials[:2]) })
-	mustPanic(t, "row 3 of 3", func() { NewPrediction(nil, m, v).Row(3) })
+	testkit.MustPanic(t, "two trials for three rows", func() { NewPrediction(nil, m, v).Trials(trials[:2]) })
+	testkit.MustPanic(t, "row 3 of 3", func() { NewPrediction(nil, m, v).Row(3) })
 }
 
 // TestPredictionString checks sentences: labels, counts, numbers, failures, and that few are
@@ -222,11 +224,11 @@ func TestPredictionString(t *testing.T) {
 // means and of new responses. Weights are drawn from the prior: that of a Bayesian interval is then
 // its probability.
 func TestIntervalCoverage(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	const rows, cols, fresh = 60, 3, 4
-	fits := longer(1000, 300)
+	fits := testkit.Longer(1000, 300)
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}} {
-		rng := testRand(7)
+		rng := testkit.Rand(7)
 		var means, responses, all float64
 		for range fits {
 			w := []float64{rng.NormFloat64(), 0.6 * rng.NormFloat64(), 0.6 * rng.NormFloat64(), 0.6 * rng.NormFloat64()}
@@ -239,10 +241,7 @@ func TestIntervalCoverage(t *testing.T) {
 						eta += w[j+1] * x.At(i, j)
 					}
 					mu, _ := lik.(Responder).Moments(eta)
-					response, err := predictiveQuantile(lik, rng.Float64(), eta, 0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					response := quantile(t, lik, rng.Float64(), eta, 0)
 					mean, y = append(mean, mu), append(y, response)
 				}
 				return x, mean, y
@@ -278,13 +277,13 @@ func TestIntervalCoverage(t *testing.T) {
 		}
 		t.Logf("%T: %d fits, means %.3f, responses %.3f", lik, fits, means/all, responses/all)
 		// The data of a fit vary: the standard error of 300 fits is 1%.
-		within := longer(0.02, 0.03)
+		within := testkit.Longer(0.02, 0.03)
 		if got := means / all; math.Abs(got-0.9) > within {
 			t.Errorf("%T: 90%% intervals hold %.3f of the means", lik, got)
 		}
 		// Intervals of whole numbers hold at least as much.
 		got := responses / all
-		if got < 0.9-within || factsOf(lik).Support == RealLine && got > 0.9+within {
+		if got < 0.9-within || factsFor(lik).Support == RealLine && got > 0.9+within {
 			t.Errorf("%T: 90%% intervals hold %.3f of the responses", lik, got)
 		}
 	}
@@ -293,7 +292,7 @@ func TestIntervalCoverage(t *testing.T) {
 // latentCase is a posterior and rows to predict.
 func latentCase(t testing.TB, cols, rows int, sparse bool, opt GLMOptions) (*GLMPosterior, mat.Matrix) {
 	t.Helper()
-	rng := testRand(uint64(cols))
+	rng := testkit.Rand(uint64(cols))
 	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
 	for i := range rows {
 		for j := range cols {
@@ -301,7 +300,7 @@ func latentCase(t testing.TB, cols, rows int, sparse bool, opt GLMOptions) (*GLM
 				x.Set(i, j, rng.NormFloat64())
 			}
 		}
-		y[i] = plusMinus(rng.Float64() < 0.5)
+		y[i] = testkit.PlusMinus(rng.Float64() < 0.5)
 	}
 	var m mat.Matrix = x
 	if sparse {
@@ -362,7 +361,7 @@ func TestLatentFew(t *testing.T) {
 		if m, v := post.Latent(nil, nil, nil); len(m)+len(v) != 0 {
 			t.Errorf("%s: rows of no matrix", c.name)
 		}
-		mustPanic(t, "a column too many", func() { post.Latent(nil, nil, mat.NewDense(1, c.cols+1, nil)) })
+		testkit.MustPanic(t, "a column too many", func() { post.Latent(nil, nil, mat.NewDense(1, c.cols+1, nil)) })
 	}
 }
 

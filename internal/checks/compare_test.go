@@ -1,4 +1,4 @@
-package pgsvi
+package checks
 
 import (
 	"errors"
@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // TestCompareLOORefits checks that the difference of two models is within the Err of both of that
@@ -14,7 +17,7 @@ import (
 func TestCompareLOORefits(t *testing.T) {
 	t.Parallel()
 	const n = 60
-	rng := testRand(11)
+	rng := testkit.Rand(11)
 	for name, c := range map[string]struct {
 		lik Likelihood
 		gp  bool
@@ -25,10 +28,7 @@ func TestCompareLOORefits(t *testing.T) {
 		x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 		for i := range n {
 			x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
-			var err error
-			if y[i], err = predictiveQuantile(c.lik, rng.Float64(), 0.3+0.9*x.At(i, 0)+0.2*x.At(i, 1), 0); err != nil {
-				t.Fatal(err)
-			}
+			y[i] = quantile(t, c.lik, rng.Float64(), 0.3+0.9*x.At(i, 0)+0.2*x.At(i, 1), 0)
 		}
 		// The log-probability of row i, or of none, and LOO.
 		fit := func(x *mat.Dense, y []float64, of mat.Matrix, yi []float64) (float64, *LOO) {
@@ -77,10 +77,10 @@ func TestCompareLOORefits(t *testing.T) {
 		d := cmp.Rows[0]
 		var want, mean, squares float64
 		for i := range n {
-			xa, yi := leaveOut(full, y, i)
-			xb, _ := leaveOut(less, y, i)
-			la, _ := fit(mat.DenseCopyOf(xa), yi, rowOf(full, i), y[i:i+1])
-			lb, _ := fit(mat.DenseCopyOf(xb), yi, rowOf(less, i), y[i:i+1])
+			xa, yi := testkit.LeaveOut(full, y, i)
+			xb, _ := testkit.LeaveOut(less, y, i)
+			la, _ := fit(mat.DenseCopyOf(xa), yi, testkit.RowOf(full, i), y[i:i+1])
+			lb, _ := fit(mat.DenseCopyOf(xb), yi, testkit.RowOf(less, i), y[i:i+1])
 			want += lb - la
 			diff := b.Pointwise[i] - a.Pointwise[i]
 			mean += diff / n
@@ -143,7 +143,7 @@ func TestCompareLOO(t *testing.T) {
 		"probabilities": {loo(y, Poisson{}, nil), ErrParam},
 		"none left":     {&LOO{Pointwise: make([]float64, 4), Unresolved: []int{0, 1, 2, 3}}, ErrEmpty},
 	} {
-		if _, err := CompareLOO(a, c.b); !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if _, err := CompareLOO(a, c.b); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -175,11 +175,11 @@ func TestCompareLOO(t *testing.T) {
 // TestCalibration checks bins by hand, calibrated and wrong probabilities, and what is refused.
 func TestCalibration(t *testing.T) {
 	const n = 4000
-	rng := testRand(12)
+	rng := testkit.Rand(12)
 	m, v, y := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range n {
 		m[i] = 2 * rng.NormFloat64()
-		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-m[i])))
+		y[i] = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-m[i])))
 	}
 	c, err := NewPrediction(BernoulliLogit{}, m, v).Calibration(y, 8)
 	if err != nil {
@@ -233,7 +233,7 @@ func TestCalibration(t *testing.T) {
 		"a NaN row": {NewPrediction(BernoulliLogit{}, []float64{math.NaN()}, []float64{1}), []float64{1}, 0, ErrNotFinite},
 		"nothing":   {NewPrediction(BernoulliLogit{}, nil, nil), nil, 0, ErrEmpty},
 	} {
-		if _, err := c.p.Calibration(c.y, c.bins); !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if _, err := c.p.Calibration(c.y, c.bins); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

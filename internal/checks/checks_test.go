@@ -1,0 +1,28 @@
+package checks
+
+import (
+	"testing"
+
+	. "github.com/pgsvi/pgsvi"
+)
+
+// factsFor returns what a likelihood says of itself.
+func factsFor(l Likelihood) Facts {
+	if f, ok := l.(Factual); ok {
+		return f.Facts()
+	}
+	return Facts{}
+}
+
+// quantile returns the quantile of a response whose latent value is N(m, v).
+func quantile(t *testing.T, l Likelihood, prob, m, v float64) float64 {
+	t.Helper()
+	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q[0]
+}
+
+// responderOnly hides all but LogProb and Responder.
+type responderOnly struct{ Responder }
