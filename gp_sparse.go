@@ -8,7 +8,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -247,28 +246,6 @@ func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
 	return nil
 }
 
-// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many
-// columns.
-func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
-	if err := checkMatrix(name, z); err != nil {
-		return nil, err
-	}
-	rows, d := z.Dims()
-	if rows == 0 {
-		return nil, fmt.Errorf("pgsvi: %s has no rows: %w", name, ErrEmpty)
-	}
-	if d != cols {
-		return nil, fmt.Errorf("pgsvi: x has %d columns, %s has %d: %w", cols, name, d, ErrShape)
-	}
-	zs := mat.DenseCopyOf(z)
-	for i := range rows {
-		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: row %d, column %d of %s is %v: %w", i, j, name, zs.At(i, j), ErrNotFinite)
-		}
-	}
-	return zs, nil
-}
-
 // NewSparseGPRows is NewSparseGP for any number of rows, of cols columns each, that are not kept
 // in memory: rows of a file or another source. For rows in memory use NewSparseGP.
 //
@@ -358,26 +335,6 @@ func checkedRows(rows iter.Seq2[Row, error], cols int, lik Likelihood) iter.Seq2
 				return
 			}
 		}
-	}
-}
-
-// weightOf returns the weight of row.
-func weightOf(row *Row) float64 {
-	if row.Weight == 0 {
-		return 1
-	}
-	return row.Weight
-}
-
-// denseRow stores the values of row in dst.
-func denseRow(dst []float64, row *Row) {
-	if row.Ind == nil {
-		copy(dst, row.Val)
-		return
-	}
-	clear(dst)
-	for k, j := range row.Ind {
-		dst[j] = row.Val[k]
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -282,3 +283,72 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	}
 	return moved, nil
 }
+
+// learnedRows is how many rows the kernel of a SparseGP of classes is learned from.
+const learnedRows = 500
+
+// sparseClassLearner is the Learner of a SparseGP of classes: that of the GP of some of its rows.
+type sparseClassLearner struct {
+	*gpLearner
+	g *SparseGP
+}
+
+// newSparseClassLearner returns the Learner of g, which learns from every n-th of its rows.
+func newSparseClassLearner(g *SparseGP, opt *LearnOptions) (*sparseClassLearner, error) {
+	n := g.Len()
+	index := make([]int, min(n, learnedRows))
+	for i := range index {
+		index[i] = i * n / len(index)
+	}
+	x, y := SelectRows(g.x, g.terms.Y, index)
+	some, err := newGP(x, y, kernelIn(g.z.Kernel), g.lik, nil)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newGPLearner(some, opt)
+	if err != nil {
+		return nil, err
+	}
+	return &sparseClassLearner{l, g}, nil
+}
+
+// Learned implements Learner.
+func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result) (
+	*SparseGP, *SparseGPPosterior, *Learned, error) {
+	st, err := l.space.searchOf(res)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	k, _, lik, err := l.space.at(st.run.Best.Theta)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	learned := st.report(res, l)
+	if n, of := l.gp.Len(), l.g.Len(); n < of {
+		learned.Warnings = append(learned.Warnings,
+			fmt.Sprintf("learned from %d of %d rows, as a SparseGP of classes does", n, of))
+	}
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	var h parallel.Halt
+	h.Watch(last)
+	g, err := newSparseGPUntil(&h, l.g.x, l.g.terms.Y, k, lik, &l.g.opt)
+	if err != nil {
+		return nil, nil, learned, l.g.canceled(&h, err)
+	}
+	if !st.run.Done || ctx.Err() != nil {
+		post, _, err := g.Fit(last, nil)
+		return g, post, learned, err
+	}
+	run := Solver{Goal: search.StopPart * st.run.Search.Goal}
+	if s != nil {
+		run.Workers, run.Recover, run.Converger = s.Workers, s.Recover, s.Converger
+	}
+	post, fit, err := g.Fit(ctx, &run)
+	if learned.Fit = fit; fit != nil {
+		fit.Warnings = learned.Warnings
+	}
+	return g, post, learned, err
+}
+
+var _ Learner[*SparseGP, *SparseGPPosterior] = (*sparseClassLearner)(nil)

@@ -47,6 +47,45 @@ func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q 
 		workspaces: &sync.Pool{New: func() any { return new(sparse.Work) }}}
 }
 
+// newSparseClassPosterior is newSparseGPPosterior for a Softmax, whose classes have a mean one after
+// the other.
+func newSparseClassPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Contrasts, maxPrior float64, rows int) *SparseGPPosterior {
+	p := newSparseGPPosterior(z, lik, mean, nil, maxPrior, rows)
+	m := z.Rank()
+	for c, of := range q.Of {
+		p.classes = append(p.classes, newSparseGPPosterior(z, lik, mean[c*m:(c+1)*m], of.S, maxPrior, rows))
+	}
+	return p
+}
+
+// contrasts returns the covariance of a Softmax.
+func (p *SparseGPPosterior) contrasts() *gauss.Contrasts {
+	q := &gauss.Contrasts{}
+	for _, of := range p.classes {
+		q.Of = append(q.Of, &gauss.Full{S: of.q})
+	}
+	return q
+}
+
+// latentClasses is latent of a block for the scores of a Softmax.
+func (p *SparseGPPosterior) latentClasses(w *sparse.Work, m, v []float64, x mat.Matrix, lo int) {
+	k := len(p.classes)
+	n := len(m) / k
+	mc, vc := latentSlices(n)
+	left := make([]float64, n)
+	p.unexplained(w, left, x, lo)
+	var f mat.Dense
+	for c, of := range p.classes {
+		f.CloneFrom(w.F)
+		copy(vc, left)
+		sparse.Explain(mc, vc, f.RawMatrix(), of.mean, of.q.L)
+		p.unknown(w, mc, vc)
+		for i := range n {
+			m[i*k+c], v[i*k+c] = mc[i], vc[i]
+		}
+	}
+}
+
 // Len returns N, the number of training points.
 func (p *SparseGPPosterior) Len() int { return p.rows }
 
@@ -204,6 +243,28 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 
 // Inducing returns a new M×D matrix of the inducing inputs, in the order of the factor.
 func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.Inputs()) }
+
+// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many
+// columns.
+func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
+	if err := checkMatrix(name, z); err != nil {
+		return nil, err
+	}
+	rows, d := z.Dims()
+	if rows == 0 {
+		return nil, fmt.Errorf("pgsvi: %s has no rows: %w", name, ErrEmpty)
+	}
+	if d != cols {
+		return nil, fmt.Errorf("pgsvi: x has %d columns, %s has %d: %w", cols, name, d, ErrShape)
+	}
+	zs := mat.DenseCopyOf(z)
+	for i := range rows {
+		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of %s is %v: %w", i, j, name, zs.At(i, j), ErrNotFinite)
+		}
+	}
+	return zs, nil
+}
 
 // WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied.
 // It does not change p. To extend p to new regions, append rows to p.Inducing: predictions stay

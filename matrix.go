@@ -28,6 +28,26 @@ type Row struct {
 	Weight float64
 }
 
+// weightOf returns the weight of row.
+func weightOf(row *Row) float64 {
+	if row.Weight == 0 {
+		return 1
+	}
+	return row.Weight
+}
+
+// denseRow stores the values of row in dst.
+func denseRow(dst []float64, row *Row) {
+	if row.Ind == nil {
+		copy(dst, row.Val)
+		return
+	}
+	clear(dst)
+	for k, j := range row.Ind {
+		dst[j] = row.Val[k]
+	}
+}
+
 // Sparse is a matrix of sparse rows: the columns and values of the non-zeros of each row (CSR).
 // It is a mat.Matrix. The zero value has neither rows nor columns and is ready for Append. It is
 // safe for concurrent use while nothing is appended.
