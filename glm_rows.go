@@ -197,13 +197,10 @@ func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	p, rows := r.part(), r.g.rows
 	var alone parallel.Halt // of which no lane has others
 	alone.Watch(h.Context())
-	s := newRowPass(&r.rowAdder, p, &alone, max(1, workers))
+	s := r.newPass(p, &alone, max(1, workers))
 	err := p.Begin(0)
 	if err == nil {
-		err = s.through(rows.all, rowsBlock)
-	}
-	if err == nil {
-		err = s.flush()
+		err = r.through(s, rows.all, rowsBlock)
 	}
 	switch {
 	case h.Err() != nil:

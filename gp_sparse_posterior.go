@@ -15,7 +15,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -179,9 +178,7 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 	q := &gauss.State{}
 	q.CopyFrom(p.q)
 	copy(q.Mean, p.mean)
-	q.Halt = &h
-	block := site.WeightBlock{}
-	block.Use(term.Crew{Halt: &h})
+	online := sparse.NewOnline(p.z, q, &h)
 	size := max(updateRows, 2*m)
 	x := mat.NewDense(size, cols, nil)
 	terms := term.Terms{Lik: viewOf(p.lik)}
@@ -191,25 +188,14 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 		if n == 0 {
 			return nil
 		}
-		rows := x.Slice(0, n, 0, cols).(*mat.Dense)
-		f := p.z.At(&h, rows)
-		if err := h.Err(); err != nil {
-			return fmt.Errorf("canceled after %d rows: %w", terms.First, err)
-		}
-		lin, _, most, err := p.z.Linear(rows, &terms, f)
+		most, err := online.Learn(x.Slice(0, n, 0, cols).(*mat.Dense), &terms)
 		if err != nil {
 			return err
 		}
 		u.maxPrior = math.Max(u.maxPrior, most)
-		block.Base.Resize(n)
-		lin.X.Mul(block.Base.M, q.Mean, nil)
-		clear(block.Base.Gamma)
-		clear(block.Base.A)
-		if err := block.Solve(q, lin.X, nil, lin.Terms); err != nil {
-			return err
-		}
 		u.rows += n
-		terms = term.Terms{Lik: viewOf(p.lik), Y: terms.Y[:0], Offset: terms.Offset[:0], Weight: terms.Weight[:0], First: seen}
+		terms = term.Terms{Lik: viewOf(p.lik), Y: terms.Y[:0], Offset: terms.Offset[:0],
+			Weight: terms.Weight[:0], First: seen}
 		return nil
 	}
 	for row, err := range rows {

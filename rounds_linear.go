@@ -161,40 +161,13 @@ func (r *linearRounds) start(h *parallel.Halt, workers int) error {
 	return r.climb.Start(guesses...)
 }
 
-// unseenPart is the part of the squares of a column that a sample may not have seen, and lack of
-// which is no chance.
-const unseenPart = 0.1
-
-// narrow returns q with as much more precision as rows of unit curvature have that the sample does
-// not stand for: large values of which exponentials are of any size. It is nil if there are none.
+// narrow returns q with the precision of large values that the sample does not stand for, of which
+// exponentials are of any size. It is nil if there are none.
 func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
 	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.Items {
 		return nil
 	}
-	x, seen := r.lin.X, make([]float64, r.dim())
-	for i, w := range r.stands {
-		ind, val := x.Row(i)
-		for k, v := range val {
-			j := k
-			if ind != nil {
-				j = int(ind[k])
-			}
-			seen[j] += w * v * v
-		}
-	}
-	s := &gauss.State{}
-	s.CopyFrom(q)
-	few := false
-	for j, all := range r.columns.Square {
-		if more := all - seen[j]; more > unseenPart*all {
-			s.P[j*len(seen)+j] += more
-			few = true
-		}
-	}
-	if !few || !s.Factor() {
-		return nil
-	}
-	return s
+	return r.columns.Narrow(q, r.lin.X, r.stands)
 }
 
 // newClimb returns the ascent of the model, before its start.

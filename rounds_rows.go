@@ -68,13 +68,9 @@ func (a *rowAdder) add(ctx context.Context, p *rounds.Part, block uint64,
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
-	s := newRowPass(a, p, &h, 1)
-	s.block = block
-	err := s.through(items, math.MaxInt)
-	if err == nil {
-		err = s.flush()
-	}
-	if err != nil {
+	s := a.newPass(p, &h, 1)
+	s.Block = block
+	if err := a.through(s, items, math.MaxInt); err != nil {
 		p.Break(block, bare{err})
 		if cause := h.Err(); cause != nil {
 			return fmt.Errorf("canceled in block %d: %w", block, cause)
@@ -84,136 +80,43 @@ func (a *rowAdder) add(ctx context.Context, p *rounds.Part, block uint64,
 	return nil
 }
 
-// rowPass goes through rows, and adds chunks of them to a part, each by one of several lanes.
-type rowPass struct {
-	*rowAdder
-	part  *rounds.Part
-	halt  *parallel.Halt
-	chunk int // rows
-	bufs  []rowChunk
-	busy  int // chunks that are full
-	loop  parallel.Loop
-
-	block uint64
-	place int // in the block, of the next row
-	seen  int // rows
-}
-
-// rowChunk is a chunk of a block, with a lane.
-type rowChunk struct {
-	term.Buffer
-	lane  rounds.Lane
-	block uint64
-	place int
-	first int // number of the first row
-	err   error
-}
-
-func newRowPass(a *rowAdder, p *rounds.Part, h *parallel.Halt, workers int) *rowPass {
-	d := a.width()
-	s := &rowPass{rowAdder: a, part: p, halt: h, chunk: rounds.Chunk(max(d, a.dim())),
-		bufs: make([]rowChunk, workers)}
-	for i := range s.bufs {
-		s.bufs[i].Form = a.form
-		s.bufs[i].Reset(d)
+// newPass returns a pass over rows that adds to p.
+func (a *rowAdder) newPass(p *rounds.Part, h *parallel.Halt, workers int) *rounds.RowPass {
+	lik := viewOf(a.lik)
+	s := rounds.NewRowPass(p, h, a.width(), a.dim(), a.form, workers)
+	s.Lik, s.Rule = lik, lik.Rule
+	if a.z != nil {
+		s.Features = func(x *design.Matrix, t *term.Terms) (*design.Matrix, *term.Terms, error) {
+			lin, _, err := a.z.features(h, x, t)
+			if err != nil {
+				return nil, nil, err
+			}
+			return lin.X, lin.Terms, nil
+		}
 	}
 	return s
 }
 
-// through adds rows to the block, and begins another after so many. The error names a row.
-func (s *rowPass) through(rows iter.Seq2[Row, error], each int) error {
+// through adds rows to s, and begins another block after so many. The error names a row.
+func (a *rowAdder) through(s *rounds.RowPass, rows iter.Seq2[Row, error], each int) error {
 	for row, err := range rows {
-		if err == nil && s.seen%ctxEvery == 0 {
-			err = s.halt.Err()
+		if err == nil && s.Seen%ctxEvery == 0 {
+			err = s.Halt.Err()
 		}
 		if err == nil {
-			err = checkRow(&row, s.cols, s.lik, s.seen)
+			err = checkRow(&row, a.cols, a.lik, s.Seen)
 		}
-		if err == nil && s.place == each {
-			err = s.next()
+		if err == nil && s.Place == each {
+			err = s.Next()
 		}
-		if err == nil && s.place%s.chunk == 0 {
-			err = s.begin()
+		if err == nil {
+			err = s.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, a.intercept)
 		}
 		if err != nil {
 			return err
 		}
-		s.bufs[s.busy].Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.intercept)
-		s.place++
-		s.seen++
-		if s.place%s.chunk == 0 {
-			s.busy++
-		}
 	}
-	return nil
-}
-
-// next begins the next block.
-func (s *rowPass) next() error {
-	if s.place%s.chunk != 0 {
-		s.busy++
-	}
-	s.block, s.place = s.block+1, 0
-	return s.part.Begin(s.block)
-}
-
-// begin begins a chunk.
-func (s *rowPass) begin() error {
-	if s.busy == len(s.bufs) {
-		if err := s.flush(); err != nil {
-			return err
-		}
-	}
-	b := &s.bufs[s.busy]
-	b.block, b.place, b.first = s.block, s.place, s.seen
-	return nil
-}
-
-// flush adds the chunks there are.
-func (s *rowPass) flush() error {
-	n := s.busy
-	if n < len(s.bufs) && s.bufs[n].Rows() > 0 {
-		n++
-	}
-	s.loop.Halt = s.halt
-	s.loop.Run(n, 1, n, parallel.Func(func(_, i, _ int) { s.do(&s.bufs[i]) }))
-	s.busy = 0
-	if err := s.halt.Err(); err != nil {
-		return err
-	}
-	for i := range s.bufs[:n] {
-		b := &s.bufs[i]
-		if b.err != nil {
-			return b.err
-		}
-		s.part.Items += b.Rows()
-		b.Reset(b.X.Cols)
-	}
-	return nil
-}
-
-// do adds a chunk.
-func (s *rowPass) do(b *rowChunk) {
-	x, t := b.Design(), b.Terms(viewOf(s.lik), b.first)
-	if s.part.First != nil {
-		s.part.First.Add(b.block, uint64(b.place), x, t)
-	}
-	if len(s.part.Looks) == 0 {
-		return
-	}
-	if s.z != nil {
-		lin, _, err := s.z.features(s.halt, x, t)
-		if b.err = err; err != nil {
-			return
-		}
-		x, t = lin.X, lin.Terms
-	}
-	ruled(t)
-	for _, l := range s.part.Looks {
-		if b.err = l.Add(&b.lane, s.halt, b.block, x, t); b.err != nil {
-			return
-		}
-	}
+	return s.Flush()
 }
 
 // state implements shardAdder.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -129,6 +130,39 @@ func rowOf(x *design.Matrix, i int, r Row) Row {
 // Columns are of each column of all rows the weighted mean, the variance, the number of values that
 // are not 0, and the sum of squares.
 type Columns struct{ Mean, Variance, Count, Square []float64 }
+
+// unseenPart is the part of the squares of a column that a sample may not have seen, and lack of
+// which is no chance.
+const unseenPart = 0.1
+
+// Narrow returns q with as much more precision as rows of unit curvature have that the sample x, each
+// of whose rows stands for others, does not stand for. It is nil if there are none.
+func (c *Columns) Narrow(q *gauss.State, x *design.Matrix, stands []float64) *gauss.State {
+	seen := make([]float64, len(c.Square))
+	for i, w := range stands {
+		ind, val := x.Row(i)
+		for k, v := range val {
+			j := k
+			if ind != nil {
+				j = int(ind[k])
+			}
+			seen[j] += w * v * v
+		}
+	}
+	s := &gauss.State{}
+	s.CopyFrom(q)
+	few := false
+	for j, all := range c.Square {
+		if more := all - seen[j]; more > unseenPart*all {
+			s.P[j*len(seen)+j] += more
+			few = true
+		}
+	}
+	if !few || !s.Factor() {
+		return nil
+	}
+	return s
+}
 
 // Columns returns those of n rows.
 func (f *First) Columns(n int) *Columns {

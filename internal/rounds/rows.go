@@ -1,0 +1,121 @@
+package rounds
+
+import (
+	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/term"
+)
+
+// RowPass adds rows to a Part, block by block: chunks of them, each by one of several lanes.
+type RowPass struct {
+	Halt *parallel.Halt
+	Lik  term.Likelihood
+	Rule func(t *term.Terms) // gives the terms of a chunk their rule
+	// Features makes those of a chunk of rows; nil means the rows themselves.
+	Features func(x *design.Matrix, t *term.Terms) (*design.Matrix, *term.Terms, error)
+
+	Block uint64
+	Place int // in the block, of the next row
+	Seen  int // rows
+
+	part  *Part
+	chunk int // rows
+	bufs  []rowChunk
+	busy  int // chunks that are full
+	loop  parallel.Loop
+}
+
+// rowChunk is a chunk of a block, with a lane.
+type rowChunk struct {
+	term.Buffer
+	lane  Lane
+	block uint64
+	place int
+	first int // number of the first row
+	err   error
+}
+
+// NewRowPass returns a pass over rows of width values, for dim weights, that adds to p.
+func NewRowPass(p *Part, h *parallel.Halt, width, dim int, form term.Form, workers int) *RowPass {
+	s := &RowPass{Halt: h, part: p, chunk: Chunk(max(width, dim)), bufs: make([]rowChunk, workers)}
+	for i := range s.bufs {
+		s.bufs[i].Form = form
+		s.bufs[i].Reset(width)
+	}
+	return s
+}
+
+// Add adds a row to the block; see term.Buffer.Add. The error is one of a row added before, which it
+// names, or that of the Halt.
+func (s *RowPass) Add(ind []int, val []float64, y, offset, weight float64, intercept bool) error {
+	if s.Place%s.chunk == 0 {
+		if s.busy == len(s.bufs) {
+			if err := s.Flush(); err != nil {
+				return err
+			}
+		}
+		b := &s.bufs[s.busy]
+		b.block, b.place, b.first = s.Block, s.Place, s.Seen
+	}
+	s.bufs[s.busy].Add(ind, val, y, offset, weight, intercept)
+	s.Place++
+	s.Seen++
+	if s.Place%s.chunk == 0 {
+		s.busy++
+	}
+	return nil
+}
+
+// Next begins the next block.
+func (s *RowPass) Next() error {
+	if s.Place%s.chunk != 0 {
+		s.busy++
+	}
+	s.Block, s.Place = s.Block+1, 0
+	return s.part.Begin(s.Block)
+}
+
+// Flush adds the chunks there are. The errors are those of Add.
+func (s *RowPass) Flush() error {
+	n := s.busy
+	if n < len(s.bufs) && s.bufs[n].Rows() > 0 {
+		n++
+	}
+	s.loop.Halt = s.Halt
+	s.loop.Run(n, 1, n, parallel.Func(func(_, i, _ int) { s.do(&s.bufs[i]) }))
+	s.busy = 0
+	if err := s.Halt.Err(); err != nil {
+		return err
+	}
+	for i := range s.bufs[:n] {
+		b := &s.bufs[i]
+		if b.err != nil {
+			return b.err
+		}
+		s.part.Items += b.Rows()
+		b.Reset(b.X.Cols)
+	}
+	return nil
+}
+
+// do adds a chunk.
+func (s *RowPass) do(b *rowChunk) {
+	x, t := b.Design(), b.Terms(s.Lik, b.first)
+	if s.part.First != nil {
+		s.part.First.Add(b.block, uint64(b.place), x, t)
+	}
+	if len(s.part.Looks) == 0 {
+		return
+	}
+	if s.Features != nil {
+		if x, t, b.err = s.Features(x, t); b.err != nil {
+			return
+		}
+	}
+	s.Rule(t)
+	for _, l := range s.part.Looks {
+		if b.err = l.Add(&b.lane, s.Halt, b.block, x, t); b.err != nil {
+			return
+		}
+	}
+}
