@@ -15,7 +15,9 @@ type betweenSteps struct{}
 func (betweenSteps) Value(q, q0 Dist) float64 { return euclidean{}.Value(q, q0) }
 
 // Grad implements Divergence.
-func (betweenSteps) Grad(dst []float64, q, q0 Dist) []float64 { return euclidean{}.Grad(dst, q, q0) }
+func (betweenSteps) Grad(dst []float64, q, q0 Dist) []float64 {
+	return euclidean{}.Grad(dst, q, q0)
+}
 
 // adaptive is Euclidean in the running metric of its kind.
 type adaptive struct {
@@ -73,7 +75,8 @@ func AdaGrad(epsilon float64) Adaptive {
 // element by element, e_{−1} = 0 (Tieleman and Hinton, 2012, lecture 6.5, who have
 // no ε). A zero decay, ρ, means 0.9 and a zero epsilon, ε, 1e-8.
 func RMSprop(decay, epsilon float64) Adaptive {
-	return adaptive{kind: "RMSprop", epsilon: orDefault(epsilon, 1e-8), decays: [2]float64{orDefault(decay, 0.9)}, decayed: 1}
+	return adaptive{kind: "RMSprop", epsilon: orDefault(epsilon, 1e-8),
+		decays: [2]float64{orDefault(decay, 0.9)}, decayed: 1}
 }
 
 // Adadelta is the Adaptive divergence
@@ -85,7 +88,8 @@ func RMSprop(decay, epsilon float64) Adaptive {
 // with their β_k; as each step is a multiple of the root of the last d, a β above 1 compounds. A
 // zero decay, ρ, means 0.95 and a zero epsilon, ε, 1e-6.
 func Adadelta(decay, epsilon float64) Adaptive {
-	return adaptive{kind: "Adadelta", epsilon: orDefault(epsilon, 1e-6), decays: [2]float64{orDefault(decay, 0.95)}, decayed: 1}
+	return adaptive{kind: "Adadelta", epsilon: orDefault(epsilon, 1e-6),
+		decays: [2]float64{orDefault(decay, 0.95)}, decayed: 1}
 }
 
 // Adam is the Adaptive divergence with momentum

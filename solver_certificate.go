@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/descent"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -102,39 +102,14 @@ type Certificate struct {
 	err        error
 	begun      bool
 	start, now float64 // F at the first state and at the last
-	sums       pathSums
+	sums       descent.Sums
 	draw       *rand.Rand
-	candidates []iterate
-}
-
-// iterate is a λ_k that may be λ_R. E_k is a draw of the exponential distribution.
-type iterate struct {
-	q         Dist
-	beta, key float64 // β_k, E_k/β_k
-}
-
-// pathSums are sums over the steps of a path.
-type pathSums struct {
-	beta, beta2, longest    float64 // β, β²; the largest β
-	map1, map2              float64 // β‖G‖², β²‖G‖²
-	noisy, terms            int     // noisy steps, and terms in their batches
-	betaOfNoise, betaByTerm float64 // β and β/M of noisy steps
-	noise                   float64 // βM‖ε‖², ε = ĝ − ∇f
-	of                      int     // N
-	batches, values         zScore  // εᵀu, and of gradients over all terms against values
+	candidates descent.Iterates[Dist]
 }
 
 const (
 	// leastMove is the ‖δ‖² below which rounding is most of what a step shows.
 	leastMove = 1e-7
-	// slopeStep is the first part of a step over which f is differentiated along it, by one-sided
-	// differences of fourth order: they stay on the segment, where every λ is valid. A step that is
-	// long against the curvature of f needs shorter ones, until leastSlopeStep leaves nothing but
-	// rounding.
-	slopeStep, leastSlopeStep = 2.5e-3, 1e-9
-	// slopeAgrees is how near two such differences are to each other, to what they are from the
-	// gradient, when it is the gradient that is wrong.
-	slopeAgrees = 1e-3
 	// certificateSlack is what differences and rounding may leave of an inequality, relative to the
 	// terms in it, and numericSlack what a numeric step may, which ends where its objective no
 	// longer falls.
@@ -152,11 +127,11 @@ func (c *Certificate) Err() error { return c.err }
 // batches are drawn with replacement. Without it fewer will do. It is at most N, and 0 if no step
 // was noisy.
 func (c *Certificate) BatchSize(factor float64) int {
-	if c.sums.noisy == 0 {
+	if c.sums.Noisy == 0 {
 		return 0
 	}
-	mean := float64(c.sums.terms) / float64(c.sums.noisy)
-	return int(math.Min(float64(c.sums.of), math.Ceil(mean*math.Max(1, factor))))
+	mean := float64(c.sums.Terms) / float64(c.sums.Noisy)
+	return int(math.Min(float64(c.sums.Of), math.Ceil(mean*math.Max(1, factor))))
 }
 
 // Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with
@@ -259,7 +234,7 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	}
 	slope, agrees := c.slope(s, delta, f0, exact, slack, rounding)
 	if s.Noisy && !s.exact {
-		c.sums.values.add((exact - slope) / math.Sqrt(move2))
+		c.sums.Values.Add((exact - slope) / math.Sqrt(move2))
 	}
 	bend := f1 - f0 - slope
 	terms := math.Abs(bend) + math.Abs(slope) + math.Abs(own)
@@ -280,32 +255,15 @@ func (c *Certificate) look(s *objectiveStepper) error {
 		c.Violations++
 	}
 
-	map2 := move2 / (beta * beta)
+	map2 := c.sums.Add(beta, move2)
 	c.Steps++
 	c.now = f1 + h1
 	c.Alpha, c.L, c.RelL = nanMin(c.Alpha, strength(delta, gradD)), nanMax(c.L, math.Max(0, 2*bend/move2)), nanMax(c.RelL, bend/d)
 	c.MinGradMap2 = nanMin(c.MinGradMap2, map2)
 	c.TotalD += (pull - d) / beta
-	p := &c.sums
-	p.beta, p.beta2, p.longest = p.beta+beta, p.beta2+beta*beta, math.Max(p.longest, beta)
-	p.map1, p.map2 = p.map1+beta*map2, p.map2+move2
-	c.keep(s.Trial, beta)
+	c.candidates.Keep(s.Trial.Clone, beta, c.draw.ExpFloat64())
 	c.conclude()
 	return nil
-}
-
-// keep makes q, where a step of size beta began, a candidate for λ_R.
-//
-// The least E_k/w_k is that of k with probability w_k/Σw, w_k = β_k(α' − ½Lβ_k). One candidate is
-// below another for every α' and L if both its β and its E/β are less: the other is dropped. Of t
-// steps some log t are kept; of equal steps, one.
-func (c *Certificate) keep(q Dist, beta float64) {
-	key := c.draw.ExpFloat64() / beta
-	if slices.ContainsFunc(c.candidates, func(o iterate) bool { return o.beta <= beta && o.key <= key }) {
-		return
-	}
-	c.candidates = slices.DeleteFunc(c.candidates, func(o iterate) bool { return beta <= o.beta && key <= o.key })
-	c.candidates = append(c.candidates, iterate{q.Clone(), beta, key})
 }
 
 // RandomIterate returns a copy of λ_R, the random iterate of the theorem: Bound is on its E‖G_R‖².
@@ -315,62 +273,33 @@ func (c *Certificate) keep(q Dist, beta float64) {
 // Over many values of Src the mean of ‖G_R‖² is MeanGradMap2. It is nil before the first step that
 // is looked at, and where a step was longer than 2α'/L: there the theorem does not hold.
 func (c *Certificate) RandomIterate() Dist {
-	alpha := c.strength()
-	var drawn Dist
-	if !(c.L*c.sums.longest <= 2*alpha) {
+	alpha := c.sums.Strength(c.Alpha)
+	if !(c.L*c.sums.Longest <= 2*alpha) {
 		return nil
 	}
-	least := math.Inf(1)
-	for _, o := range c.candidates {
-		if key := o.key / (alpha - c.L*o.beta/2); key < least {
-			least, drawn = key, o.q
-		}
+	if q, ok := c.candidates.Draw(alpha, c.L); ok {
+		return q.Clone()
 	}
-	if drawn == nil {
-		return nil
-	}
-	return drawn.Clone()
+	return nil
 }
 
 // slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees
-// with differences of the values of f on the segment, as it must where nothing is random. It does
-// not where differences over shorter and shorter parts of the step come to agree with each other
-// alone: then they count, so that a wrong gradient does not agree with itself. Where they do not
-// come to agree nothing is said against the gradient.
+// with the values of f on the segment: see descent.Slope.
 func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
 	x0 := s.Trial.Params(nil)
 	x, p := make([]float64, len(x0)), s.Trial.Clone()
-	before := math.Inf(1)
-	for t := slopeStep; t > leastSlopeStep; t /= 8 {
-		sum := -25 * f0
-		for i, w := range [...]float64{48, -36, 16, -3} {
-			if p.SetParams(floats.AddScaledTo(x, x0, float64(i+1)*t, delta)) != nil {
-				return exact, true
-			}
-			f, _, err := s.F.Value(context.Background(), c.env(), p)
-			if err != nil {
-				return exact, true
-			}
-			sum += w * f
+	f := func(t float64) (float64, bool) {
+		if p.SetParams(floats.AddScaledTo(x, x0, t, delta)) != nil {
+			return 0, false
 		}
-		slope = sum / (12 * t)
-		off := math.Abs(slope - exact)
-		switch {
-		case !s.exact:
-			return slope, true
-		case off <= certificateSlack*math.Abs(exact)+slack+rounding/t:
-			return exact, true
-		case math.Abs(slope-before) <= slopeAgrees*off:
-			return slope, false
-		}
-		before = slope
+		v, _, err := s.F.Value(context.Background(), c.env(), p)
+		return v, err == nil
 	}
-	return exact, true
+	return descent.Slope(f, f0, exact, certificateSlack*math.Abs(exact)+slack, rounding, !s.exact)
 }
 
 // addNoise takes ĝ of the step δ into account, and returns δᵀ∇f by a gradient over all terms. Two
-// of them, which are one where f is deterministic, are independent of each other, of ĝ and of δ:
-// they give E‖ε‖² without the bias of their own noise.
+// of them, which are one where f is deterministic, are independent of each other, of ĝ and of δ.
 func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64, error) {
 	ctx, env := context.Background(), c.env()
 	first := make([]float64, len(s.G))
@@ -384,64 +313,21 @@ func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float6
 			return 0, err
 		}
 	}
-	var noise, bias float64
-	for i, g := range s.G {
-		noise += (g - first[i]) * (g - second[i])
-		bias += (g - second[i]) * first[i]
-	}
-	p := &c.sums
-	if norm := floats.Norm(first, 2); norm > 0 {
-		p.batches.add(bias / norm)
-	}
-	m := float64(s.taken)
-	p.of, p.noisy, p.terms = s.n, p.noisy+1, p.terms+s.taken
-	p.noise += beta * m * noise
-	p.betaOfNoise, p.betaByTerm = p.betaOfNoise+beta, p.betaByTerm+beta/m
+	c.sums.AddNoise(beta, s.taken, s.n, s.G, first, second)
 	return floats.Dot(second, delta), nil
-}
-
-// zScore tests whether what is added has mean 0, given what was before.
-type zScore struct{ sum, squares float64 }
-
-func (z *zScore) add(x float64) { z.sum, z.squares = z.sum+x, z.squares+x*x }
-
-// score returns the sum in standard errors, NaN without any.
-func (z *zScore) score() float64 { return z.sum / math.Sqrt(z.squares) }
-
-// strength returns the α' of the theorem, or α where no step was noisy.
-func (c *Certificate) strength() float64 {
-	if c.sums.noisy > 0 {
-		return c.Alpha / 2 // α − 1/(2c) with c = 1/α
-	}
-	return c.Alpha
 }
 
 // conclude brings the bounds up to date.
 func (c *Certificate) conclude() {
-	p, l := &c.sums, c.L
-	c.MaxStep = 2 * c.Alpha / l
+	c.MaxStep = 2 * c.Alpha / c.L
 	c.C0 = c.start - c.now
 	if c.Optimum != 0 {
 		c.C0 = c.Optimum + c.start
 	}
-	alpha := c.strength()
-	if p.noisy > 0 {
-		c.Sigma2 = p.noise / p.betaOfNoise
-		c.UnbiasedZ = p.batches.score()
-		if z := p.values.score(); math.Abs(z) > math.Abs(c.UnbiasedZ) {
-			c.UnbiasedZ = z
-		}
+	if p := &c.sums; p.Noisy > 0 {
+		c.Sigma2, c.UnbiasedZ = p.Noise/p.BetaOfNoise, p.Unbiased()
 	}
-	c.Floor, c.Bound, c.MeanGradMap2 = 0, math.Inf(1), p.map1/p.beta
-	sum := alpha*p.beta - l*p.beta2/2
-	if !(sum > 0) {
-		return
-	}
-	c.MeanGradMap2 = (alpha*p.map1 - l*p.map2/2) / sum
-	if p.noisy > 0 {
-		c.Floor = c.Sigma2 * p.betaByTerm / (2 * c.Alpha) / sum
-	}
-	c.Bound = c.C0/sum + c.Floor
+	c.MeanGradMap2, c.Bound, c.Floor = c.sums.Bounds(c.Alpha, c.L, c.C0)
 }
 
 // nanMin and nanMax are the lesser and the greater of two numbers, of which a may be NaN and is

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/descent"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -103,9 +104,9 @@ func TestCertificateTruth(t *testing.T) {
 		}
 		steps, m := float64(want.T), float64(want.M)
 		c := Certificate{Alpha: want.Alpha, L: want.L, start: best.ELBO, Optimum: truth.Data["Euclidean, (m, v)"].C0 - best.ELBO}
-		c.sums = pathSums{beta: steps * want.Beta, beta2: steps * want.Beta * want.Beta, map1: steps * want.Beta * want.MeanG2,
-			map2: steps * want.Beta * want.Beta * want.MeanG2, noisy: want.T, terms: want.T * want.M,
-			betaOfNoise: steps * want.Beta, betaByTerm: steps * want.Beta / m, noise: steps * want.Beta * want.Sigma2}
+		c.sums = descent.Sums{Beta: steps * want.Beta, Beta2: steps * want.Beta * want.Beta, Map1: steps * want.Beta * want.MeanG2,
+			Map2: steps * want.Beta * want.Beta * want.MeanG2, Noisy: want.T, Terms: want.T * want.M,
+			BetaOfNoise: steps * want.Beta, BetaByTerm: steps * want.Beta / m, Noise: steps * want.Beta * want.Sigma2}
 		c.conclude()
 		checkNear(t, name+", bound", c.Bound, want.Bound, 1e-12)
 		checkNear(t, name+", mean", c.MeanGradMap2, want.MeanG2, 1e-12)
@@ -587,58 +588,5 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(2), MaxIter: 8}, long, inCoords(theoryProblem(), MeanCov))
 	if long.TooLong == 0 || long.RandomIterate() != nil {
 		t.Errorf("%d steps too long, λ_R is %v", long.TooLong, long.RandomIterate())
-	}
-}
-
-// λ_R has the weights of the theorem for any order of step sizes, with few states in memory.
-func TestRandomIterateWeights(t *testing.T) {
-	betas := []float64{0.3, 0.1, 0.3, 0.5, 0.2, 0.05, 0.4, 0.45, 0.01, 0.25}
-	const alpha, l, draws = 1.0, 3.0, 20000
-	for _, noisy := range []int{0, 1} {
-		falling := func(a, b float64) int { return cmp.Compare(b, a) }
-		for _, order := range []func(a, b float64) int{nil, cmp.Compare[float64], falling} {
-			beta := slices.Clone(betas)
-			a := alpha
-			if noisy > 0 {
-				a /= 2
-				for k := range beta {
-					beta[k] *= 0.6 // at most 2α'/L
-				}
-			}
-			if order != nil {
-				slices.SortFunc(beta, order)
-			}
-			drawn, sum, most := make([]float64, len(beta)), 0.0, 0
-			for _, b := range beta {
-				sum += a*b - l*b*b/2
-			}
-			rng := rand.New(rand.NewPCG(3, 4))
-			for range draws {
-				c := &Certificate{Alpha: alpha, L: l, draw: rng}
-				c.sums.noisy = noisy
-				for k, b := range beta {
-					c.sums.longest = max(c.sums.longest, b)
-					c.keep(NewIsotropicMeanField(1, float64(k+1)), b)
-				}
-				most = max(most, len(c.candidates))
-				drawn[int(math.Round(c.RandomIterate().(*Gaussian).Cov().At(0, 0)))-1]++
-			}
-			for k, b := range beta {
-				p := (a*b - l*b*b/2) / sum
-				if z := (drawn[k] - draws*p) / math.Sqrt(draws*p*(1-p)); math.Abs(z) > 4.5 {
-					t.Errorf("step %d of size %v: drawn %v times of %d, want %v", k, b, drawn[k], draws, draws*p)
-				}
-			}
-			if order == nil && most == len(beta) {
-				t.Error("no state is ever forgotten")
-			}
-		}
-	}
-	equal := &Certificate{draw: rand.New(rand.NewPCG(5, 6))}
-	for range 1000 {
-		equal.keep(NewIsotropicMeanField(1, 1), 0.1)
-	}
-	if len(equal.candidates) != 1 {
-		t.Errorf("%d states of equal steps in memory", len(equal.candidates))
 	}
 }

@@ -48,7 +48,8 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 	if q, ok := s.Dist().(*Exp); ok && q.at.SameFamily(prior.at) {
 		return q, nil
 	}
-	return nil, fmt.Errorf("pgsvi: a state over a %s, of another model: %w", distName(s.Dist()), ErrParam)
+	return nil, fmt.Errorf("pgsvi: a state over a %s, of another model: %w", distName(s.Dist()),
+		ErrParam)
 }
 
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is not an ExpFamily. The
@@ -111,7 +112,8 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		return nil, err
 	}
 	if o.Inner < 0 {
-		return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must not be negative: %w", o.Inner, ErrParam)
+		return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must not be negative: %w", o.Inner,
+			ErrParam)
 	}
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
@@ -182,7 +184,8 @@ func (s *objectiveStepper) start() {
 	o := descent.Objective[Dist]{
 		N: s.n, Exact: s.exact, Infinite: s.infinite, Factors: s.factors != nil, Inner: s.Inner,
 		Rand: func() *rand.Rand { return s.env.rng() },
-		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist, batch []int) (float64, error) {
+		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist, batch []int) (float64,
+			error) {
 			return s.F.Grad(ctx, s.with(rng), dst, q, batch)
 		},
 		Value: func(ctx context.Context, rng *rand.Rand, q Dist) (value, bound float64, err error) {
@@ -281,7 +284,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if err := s.Halt.Err(); err != nil {
 		return Evaluation{}, err
 	}
-	e := Evaluation{ELBO: -v, ELBOErr: goals.NeverZero(stderr), Random: !s.exact, Gap: goals.NeverZero(s.Gap)}
+	e := Evaluation{ELBO: -v, ELBOErr: goals.NeverZero(stderr), Random: !s.exact,
+		Gap: goals.NeverZero(s.Gap)}
 	if g, ok := q.(*Gaussian); ok && s.infinite && !s.Noisy && dense.Epsilon*g.inflation() > mostLost {
 		e.Gap = math.Inf(1) // what there is to gain may be in digits that V does not have
 	}
@@ -295,7 +299,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		}
 	}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
-		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w", e.ELBO, ErrDiverged)
+		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w",
+			e.ELBO, ErrDiverged)
 	}
 	if s.Noisy && !math.IsNaN(s.Gap) {
 		e.Goal = s.Goal()
@@ -307,7 +312,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 }
 
 // value is Value of f, with a bound on what q can gain with all else held, +Inf if there is none.
-func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist) (value, stderr, bound float64, err error) {
+func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist) (value, stderr,
+	bound float64, err error) {
 	if s.factors == nil || priorOf(s.H) == nil {
 		value, stderr, err = f.Value(ctx, env, q)
 		return value, stderr, math.Inf(1), err
@@ -320,7 +326,8 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist
 }
 
 // Step implements Stepper.
-func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step,
+	error) {
 	s.Halt.Watch(ctx)
 	s.Halt.Lend(env.cores())
 	defer s.Halt.Forget()
@@ -349,7 +356,8 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 	if err != nil {
 		return Step{}, err
 	}
-	return Step{Beta: s.Took, GradMap: goals.NeverZero(s.GradMap), ClosedForm: s.closed, more: s.More}, nil
+	return Step{Beta: s.Took, GradMap: goals.NeverZero(s.GradMap), ClosedForm: s.closed,
+		more: s.More}, nil
 }
 
 // MarshalBinary returns the state. The bytes are not for long storage: see Result.Save. The error

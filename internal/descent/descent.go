@@ -171,8 +171,8 @@ func (s *Stepper[Q]) Dist() Q {
 	return s.Q
 }
 
-// WorthEvaluating reports whether a value is worth its work: where steps are noisy, evaluations take
-// at most a fifth of the work. It is counted work and not time, so that it is the same on any
+// WorthEvaluating reports whether a value is worth its work: where steps are noisy, evaluations
+// take at most a fifth of the work. It is counted work and not time, so that it is the same on any
 // machine.
 func (s *Stepper[Q]) WorthEvaluating() bool {
 	// in the last case the run ends
@@ -286,7 +286,8 @@ func (s *Stepper[Q]) size(batch []int) int {
 }
 
 // grad is Grad of f, whose work it counts as that of steps.
-func (s *Stepper[Q]) grad(ctx context.Context, rng *rand.Rand, dst []float64, q Q, batch []int) (float64, error) {
+func (s *Stepper[Q]) grad(ctx context.Context, rng *rand.Rand, dst []float64, q Q,
+	batch []int) (float64, error) {
 	cost, _ := s.costs()
 	s.Spent += cost * float64(s.size(batch))
 	s.Visits += s.size(batch)
@@ -319,7 +320,7 @@ func (s *Stepper[Q]) tryFrom(beta float64, check func() bool) (float64, error) {
 			return beta, nil
 		}
 		valid = valid || err == nil
-		if err != nil && !errors.Is(err, sentinel.ErrNotPosDef) && !errors.Is(err, sentinel.ErrNotFinite) {
+		if err != nil && !invalid(err) {
 			return 0, err
 		}
 		if math.IsInf(beta, 1) {
@@ -336,6 +337,11 @@ func (s *Stepper[Q]) tryFrom(beta float64, check func() bool) (float64, error) {
 		return 0, s.o.Set(s.Trial, s.Q)
 	}
 	return 0, nil
+}
+
+// invalid reports whether err says that a step led to no valid q: a shorter one may.
+func invalid(err error) bool {
+	return errors.Is(err, sentinel.ErrNotPosDef) || errors.Is(err, sentinel.ErrNotFinite)
 }
 
 // onEdge reports whether rounding leaves the natural parameters of q itself no distribution: then
@@ -496,7 +502,8 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		s.Gap = math.Max(s.Gap, gain)
 	}
 	s.mix.alone++
-	s.mix.slow = s.mix.slow || s.Gap > worthMixing*before && (!s.o.Factors || s.mix.alone >= settledSteps)
+	s.mix.slow = s.mix.slow || s.Gap > worthMixing*before &&
+		(!s.o.Factors || s.mix.alone >= settledSteps)
 	s.beta = 2 * beta
 	if s.o.Infinite && s.beta > 100 {
 		s.beta = math.Inf(1)
@@ -523,7 +530,8 @@ func (s *Stepper[Q]) sameDraws() func() *rand.Rand {
 }
 
 // objective returns f + h at q by the given draws; the gradient of f is in s.scratch.
-func (s *Stepper[Q]) objective(ctx context.Context, rng *rand.Rand, q Q, batch []int) (float64, error) {
+func (s *Stepper[Q]) objective(ctx context.Context, rng *rand.Rand, q Q,
+	batch []int) (float64, error) {
 	if s.scratch == nil {
 		s.scratch = make([]float64, len(s.G))
 	}
@@ -583,7 +591,8 @@ func (s *Stepper[Q]) current(c *save.State) {
 		s.o.State(c, s.avg)
 	}
 	s.averages = averages
-	c.Float(&s.beta, &s.averaged, &s.Gap, &s.GradMap, &s.agree, &s.Spent, &s.Valued, &s.Verified, &s.certain, &s.Most)
+	c.Float(&s.beta, &s.averaged, &s.Gap, &s.GradMap, &s.agree, &s.Spent, &s.Valued, &s.Verified,
+		&s.certain, &s.Most)
 	c.Int(&s.K, &s.terms, &s.usual, &s.replicates)
 	c.Bool(&s.Noisy, &s.started, &s.Near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)

@@ -54,7 +54,8 @@ func (b bowl) start(d int, rng *rand.Rand) *Stepper[*unit] {
 	o := Objective[*unit]{
 		N: 1, Exact: b.sd == 0, Infinite: true, Family: true, Average: true, Prior: zero.m,
 		Rand: func() *rand.Rand { return rng },
-		Grad: func(_ context.Context, r *rand.Rand, dst []float64, q *unit, _ []int) (v float64, _ error) {
+		Grad: func(_ context.Context, r *rand.Rand, dst []float64, q *unit, _ []int) (v float64,
+			_ error) {
 			if r == nil {
 				r = rng
 			}
@@ -144,7 +145,8 @@ func TestGivenSteps(t *testing.T) {
 	if want := (3*2 + 2.) / (3 + 1 + 2); math.Abs(s.Q.m[0]-want) > 1e-6 {
 		t.Errorf("the proximal point is %v, want %v", s.Q.m[0], want)
 	}
-	if err := s.Step(context.Background(), nil, true, math.Inf(1)); !errors.Is(err, sentinel.ErrParam) {
+	if err := s.Step(context.Background(), nil, true, math.Inf(1)); !errors.Is(err,
+		sentinel.ErrParam) {
 		t.Errorf("a step of its own with Inner: %v", err)
 	}
 }
@@ -249,11 +251,13 @@ func TestMetrics(t *testing.T) {
 			e := 0.0
 			return func(g float64) (float64, float64) { e += sq(g); return math.Sqrt(eps + e), g }
 		}},
-		"RMSprop": {func() Metric { return RMSprop(1, 0.9, eps) }, func() func(g float64) (s, to float64) {
+		"RMSprop": {func() Metric { return RMSprop(1, 0.9, eps) }, func() func(g float64) (s,
+			to float64) {
 			e := 0.0
 			return func(g float64) (float64, float64) { e = 0.9*e + 0.1*sq(g); return math.Sqrt(eps + e), g }
 		}},
-		"Adadelta": {func() Metric { return Adadelta(1, 0.9, eps) }, func() func(g float64) (s, to float64) {
+		"Adadelta": {func() Metric { return Adadelta(1, 0.9, eps) }, func() func(g float64) (s,
+			to float64) {
 			e, d := 0.0, 0.0
 			return func(g float64) (float64, float64) {
 				e = 0.9*e + 0.1*sq(g)
@@ -262,7 +266,8 @@ func TestMetrics(t *testing.T) {
 				return s, g
 			}
 		}},
-		"Adam": {func() Metric { return Adam(1, 0.9, 0.99, eps) }, func() func(g float64) (s, to float64) {
+		"Adam": {func() Metric { return Adam(1, 0.9, 0.99, eps) }, func() func(g float64) (s,
+			to float64) {
 			m, e, k := 0.0, 0.0, 0.0
 			return func(g float64) (float64, float64) {
 				m, e, k = 0.9*m+0.1*g, 0.99*e+0.01*sq(g), k+1

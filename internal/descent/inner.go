@@ -2,7 +2,6 @@ package descent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -41,7 +40,8 @@ func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64)
 	in := &s.inner
 	if in.from == nil {
 		in.at = s.o.Clone(s.Q)
-		in.from, in.to, in.lambda = make([]float64, len(s.G)), make([]float64, len(s.G)), make([]float64, len(s.G))
+		in.from, in.to, in.lambda = make([]float64, len(s.G)), make([]float64, len(s.G)),
+			make([]float64, len(s.G))
 	} else if err := s.o.Set(in.at, s.Q); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64)
 		} else {
 			err = s.prox(beta)
 		}
-		if i > 0 && (errors.Is(err, sentinel.ErrNotPosDef) || errors.Is(err, sentinel.ErrNotFinite)) {
+		if i > 0 && invalid(err) {
 			break
 		}
 		if err != nil {

@@ -59,8 +59,8 @@ func (a *adadelta) Next(s, g []float64, beta float64) {
 
 func (a *adadelta) State(c *save.State) { c.Floats(len(a.square), &a.square, &a.step) }
 
-// Adam returns the metric of running means of gradients, with decay mean, and of their squares, with
-// decay square: see pgsvi.Adam.
+// Adam returns the metric of running means of gradients, with decay mean, and of their squares,
+// with decay square: see pgsvi.Adam.
 func Adam(n int, mean, square, eps float64) Metric {
 	return &adam{rhoMean: mean, rhoSquare: square, eps: eps, powMean: 1, powSquare: 1,
 		mean: make([]float64, n), square: make([]float64, n)}

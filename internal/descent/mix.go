@@ -76,8 +76,8 @@ func (x *mix[Q]) state(c *save.State, n int) {
 	x.Anderson.State(c, n)
 }
 
-// BlockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ f.
-// It is +Inf where q* is none.
+// BlockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ
+// f. It is +Inf where q* is none.
 func (s *Stepper[Q]) BlockGain(q Q, g []float64) float64 {
 	if s.o.Prior == nil {
 		return math.Inf(1)

@@ -2,12 +2,10 @@ package descent
 
 import (
 	"context"
-	"errors"
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -40,7 +38,7 @@ func (s *Stepper[Q]) approach(ctx context.Context, batch []int) error {
 			beta = s.keepOff(beta)
 		}
 		cut = cut || err != nil
-		if err != nil && !errors.Is(err, sentinel.ErrNotPosDef) && !errors.Is(err, sentinel.ErrNotFinite) {
+		if err != nil && !invalid(err) {
 			return err
 		}
 		if err == nil && (s.all || family(s.Trial).KL(s.Q) <= 1) {
@@ -325,7 +323,8 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 	if err := s.o.Set(s.Q, s.avg); err != nil {
 		return err
 	}
-	s.averages, s.blocks, s.certain, s.Gap, s.replicates = false, batchMeans{}, math.Inf(1), math.Inf(1), leastReplicates
+	s.averages, s.blocks, s.certain, s.Gap, s.replicates = false, batchMeans{}, math.Inf(1),
+		math.Inf(1), leastReplicates
 	s.Near = gap < nearGain+nearGainDim*float64(s.Q.Dim())
 	return nil
 }

@@ -51,7 +51,8 @@ func (s *Stepper[Q]) straight(gain float64, falls func() bool, fell *float64) bo
 
 // lead takes a step by the gradient of Guide that makes the objective, which is start, fall. It
 // reports whether there is one.
-func (s *Stepper[Q]) lead(ctx context.Context, same func() *rand.Rand, batch []int, start float64) (bool, error) {
+func (s *Stepper[Q]) lead(ctx context.Context, same func() *rand.Rand, batch []int,
+	start float64) (bool, error) {
 	if s.o.Guide == nil || !s.o.Exact || !s.o.Infinite {
 		return false, nil
 	}
@@ -84,7 +85,8 @@ func (s *Stepper[Q]) lead(ctx context.Context, same func() *rand.Rand, batch []i
 
 // seek goes to where Seek leads, once, if the objective, which is start, is less there. It
 // reports whether it is.
-func (s *Stepper[Q]) seek(ctx context.Context, same func() *rand.Rand, batch []int, start float64) (bool, error) {
+func (s *Stepper[Q]) seek(ctx context.Context, same func() *rand.Rand, batch []int,
+	start float64) (bool, error) {
 	if s.o.Seek == nil || s.Most != 0 || !s.o.Exact || !s.o.Infinite {
 		return false, nil
 	}
@@ -110,7 +112,8 @@ func (s *Stepper[Q]) seek(ctx context.Context, same func() *rand.Rand, batch []i
 // given draws is close to the least: q^c has c times the natural parameters of q, and for a
 // Gaussian it is N(m, V/c). If the objective of none is finite the error is that of the narrowest.
 // It reports whether q has changed.
-func (s *Stepper[Q]) narrow(ctx context.Context, same func() *rand.Rand, batch []int) (moved bool, err error) {
+func (s *Stepper[Q]) narrow(ctx context.Context, same func() *rand.Rand, batch []int) (moved bool,
+	err error) {
 	if !s.o.Family {
 		s.started = true
 		return false, nil

@@ -121,8 +121,9 @@ func (e *Integral) draw(n int, rng *rand.Rand) draws {
 }
 
 // values returns l(z) for each z. The workers share them; each value is computed by one of them
-// alone, so that the result does not depend on their number. It ends early, with its cause, when ctx
-// is done. A value that is not finite is an error wrapping ErrNotFinite that names the term and z.
+// alone, so that the result does not depend on their number. It ends early, with its cause, when
+// ctx is done. A value that is not finite is an error wrapping ErrNotFinite that names the term
+// and z.
 func (e *Integral) values(ctx context.Context, zs [][]float64) ([]float64, error) {
 	dst := make([]float64, len(zs))
 	if e.Workers > 1 {
@@ -159,7 +160,8 @@ func ValueDraws(d, n int) int {
 
 // Value returns an estimate of E_q[l] and its standard error, from at least n draws, less a control
 // variate: quadratic where q is Gaussian, and linear in T(z) where it is of another family.
-func (e *Integral) Value(ctx context.Context, n int, rng *rand.Rand) (mean, stderr float64, err error) {
+func (e *Integral) Value(ctx context.Context, n int, rng *rand.Rand) (mean, stderr float64,
+	err error) {
 	n = ValueDraws(e.Q.Dim(), n)
 	s := e.draw(n, rng)
 	values, err := e.values(ctx, s.z)
@@ -169,7 +171,8 @@ func (e *Integral) Value(ctx context.Context, n int, rng *rand.Rand) (mean, stde
 	fit := variate.Quadratic{Regression: variate.Regression{Ctx: ctx}}
 	var offset float64
 	switch {
-	case e.Form != nil && fit.Fit(values, s.eps, true), e.Member != nil && fit.FitStat(values, s.t, e.Member.Mu):
+	case e.Form != nil && fit.Fit(values, s.eps, true), e.Member != nil && fit.FitStat(values, s.t,
+		e.Member.Mu):
 		offset = fit.Coef[0]
 	}
 	if ctx.Err() != nil {

@@ -80,7 +80,10 @@ func TestQuadraticIsExact(t *testing.T) {
 		"score": func(dst, variance []float64) (float64, error) {
 			return e.Score(ctx, dst, variance, 200, Quadratic, rng)
 		},
-		"path": func(dst, variance []float64) (float64, error) { return e.Path(ctx, dst, variance, 200, rng) },
+		"path": func(dst, variance []float64) (float64, error) {
+			return e.Path(ctx, dst, variance, 200,
+				rng)
+		},
 	} {
 		for _, variance := range [][]float64{nil, make([]float64, 5)} {
 			dst := make([]float64, 5)
@@ -155,7 +158,10 @@ func TestLinearIsExact(t *testing.T) {
 		"score": func(dst, variance []float64) (float64, error) {
 			return e.Score(ctx, dst, variance, 200, Quadratic, rng)
 		},
-		"path": func(dst, variance []float64) (float64, error) { return e.Path(ctx, dst, variance, 200, rng) },
+		"path": func(dst, variance []float64) (float64, error) {
+			return e.Path(ctx, dst, variance, 200,
+				rng)
+		},
 		"quadrature": func(dst, variance []float64) (float64, error) {
 			clear(variance)
 			v, bound, err := e.Quadrature(dst)
@@ -208,7 +214,8 @@ func TestSites(t *testing.T) {
 		_, x, y, w := s.Site(i)
 		m, v := q.Marginal(x)
 		value += w * (-0.5*(y-m)*(y-m) - 0.5*v)
-		want := []float64{x[0] * (y - m), x[1] * (y - m), -0.5 * x[0] * x[0], -x[0] * x[1], -0.5 * x[1] * x[1]}
+		want := []float64{x[0] * (y - m), x[1] * (y - m), -0.5 * x[0] * x[0], -x[0] * x[1],
+			-0.5 * x[1] * x[1]}
 		floats.AddScaled(grad, w, want)
 	}
 	got, _, err := s.Value(ctx, q, gauss{}.at)
@@ -221,9 +228,13 @@ func TestSites(t *testing.T) {
 	}
 	near(t, "gradient", dst, grad, 1e-10)
 	h := &Sites{s.Rows, hole{}}
-	at := func(y, m, v float64) term.Expectation { return Hermite(expect.Hermite(20), hole{}, y, m, v) }
+	at := func(y, m, v float64) term.Expectation {
+		return Hermite(expect.Hermite(20), hole{}, y, m,
+			v)
+	}
 	_, _, err = h.Value(ctx, q, at)
-	if !errors.Is(err, sentinel.ErrNotFinite) || !strings.Contains(err.Error(), "term 10, with label 1.5") {
+	if !errors.Is(err, sentinel.ErrNotFinite) || !strings.Contains(err.Error(),
+		"term 10, with label 1.5") {
 		t.Errorf("a hole: %v", err)
 	}
 
@@ -248,7 +259,8 @@ func TestNotFinite(t *testing.T) {
 	q := correlated(t)
 	e := &Integral{Q: gaussian{q}, Form: q, L: square{b: [2]float64{math.NaN(), 0}}, Workers: 1}
 	rng := rand.New(rand.NewPCG(4, 4))
-	if _, _, err := e.Value(context.Background(), 10, rng); !errors.Is(err, sentinel.ErrNotFinite) || !strings.Contains(err.Error(), "at z = [") {
+	if _, _, err := e.Value(context.Background(), 10, rng); !errors.Is(err, sentinel.ErrNotFinite) ||
+		!strings.Contains(err.Error(), "at z = [") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -262,8 +274,8 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// A batch is its terms times N/M, in values, gradients and sites; a term that is not finite is named by
-// its number in the data, and a context that is done ends the sums.
+// A batch is its terms times N/M, in values, gradients and sites; a term that is not finite is
+// named by its number in the data, and a context that is done ends the sums.
 func TestBatches(t *testing.T) {
 	x, y := [][]float64{{1, 2}, {-1, 0.5}, {0.3, -2}, {4, 1}}, []float64{1, 2, 3, 4}
 	z, terms := []float64{0.4, -0.7}, []int{2, 0, 2}
@@ -278,7 +290,8 @@ func TestBatches(t *testing.T) {
 		r := y[n] - floats.Dot(x[n], z)
 		want -= 4. / 3 * 0.5 * r * r
 		floats.AddScaled(grad, 4./3*r, x[n])
-		if at, row, label, w := sites.Site(i); at != n || &row[0] != &x[n][0] || label != y[n] || w != 4./3 {
+		if at, row, label, w := sites.Site(i); at != n || &row[0] != &x[n][0] || label != y[n] ||
+			w != 4./3 {
 			t.Errorf("site %d is %d, %v, %v, %v", i, at, row, label, w)
 		}
 	}

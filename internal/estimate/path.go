@@ -12,10 +12,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Path estimates the gradient from n draws along their paths, and stores it in dst, with the variance
-// of each element in variance, which may be nil. It returns the estimate of the integral. l needs a
-// gradient, or sites with derivatives.
-func (e *Integral) Path(ctx context.Context, dst, variance []float64, n int, rng *rand.Rand) (float64, error) {
+// Path estimates the gradient from n draws along their paths, and stores it in dst, with the
+// variance of each element in variance, which may be nil. It returns the estimate of the integral.
+// l needs a gradient, or sites with derivatives.
+func (e *Integral) Path(ctx context.Context, dst, variance []float64, n int,
+	rng *rand.Rand) (float64, error) {
 	if e.Member != nil {
 		return e.familyPath(ctx, dst, variance, n, rng)
 	}
@@ -114,10 +115,12 @@ func (e *Integral) Path(ctx context.Context, dst, variance []float64, n int, rng
 //	∇_η E_q[l] = E_q[(∂z/∂η)ᵀ∇(l − cᵀT)(z)] + Fc,
 //
 // with the c of familyScore.
-func (e *Integral) familyPath(ctx context.Context, dst, variance []float64, n int, rng *rand.Rand) (float64, error) {
+func (e *Integral) familyPath(ctx context.Context, dst, variance []float64, n int,
+	rng *rand.Rand) (float64, error) {
 	q := e.Member
 	f := q.F.(expfam.PathFamily)
-	z, t, aux := dense.NewRows(n, q.Dim()), dense.NewRows(n, q.NumParams()), dense.NewRows(n, f.AuxLen())
+	z, t, aux := dense.NewRows(n, q.Dim()), dense.NewRows(n, q.NumParams()), dense.NewRows(n,
+		f.AuxLen())
 	for i := range n {
 		f.RandPath(z[i], t[i], aux[i], q.Eta, rng)
 	}
@@ -150,7 +153,8 @@ func (e *Integral) familyPath(ctx context.Context, dst, variance []float64, n in
 }
 
 // PathSites is EstimateSites of pgsvi.Pathwise, with draws of a number.
-func PathSites(e, d1, d2 []float64, lik Differentiable, y, m, v []float64, draws int, rng *rand.Rand) {
+func PathSites(e, d1, d2 []float64, lik Differentiable, y, m, v []float64, draws int,
+	rng *rand.Rand) {
 	eps := getDraws(draws, rng)
 	defer putDraws(eps)
 	n := float64(len(eps.x))

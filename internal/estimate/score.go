@@ -36,9 +36,10 @@ func (b Baseline) center(values []float64) (mean float64) {
 	return mean
 }
 
-// Score estimates the gradient from n draws by their scores, and stores it in dst, with the variance
-// of each element in variance, which may be nil. It returns the estimate of the integral.
-func (e *Integral) Score(ctx context.Context, dst, variance []float64, n int, b Baseline, rng *rand.Rand) (float64, error) {
+// Score estimates the gradient from n draws by their scores, and stores it in dst, with the
+// variance of each element in variance, which may be nil. It returns the estimate of the integral.
+func (e *Integral) Score(ctx context.Context, dst, variance []float64, n int, b Baseline,
+	rng *rand.Rand) (float64, error) {
 	draws := e.draw(n, rng)
 	values, err := e.values(ctx, draws.z)
 	if err != nil {
@@ -106,7 +107,8 @@ func (e *Integral) Score(ctx context.Context, dst, variance []float64, n int, b 
 //
 // with the regression of l on T(z) for c, each half of the draws with the coefficients of the
 // other, or c = 0.
-func (e *Integral) familyScore(dst, variance []float64, draws draws, values []float64, b Baseline) float64 {
+func (e *Integral) familyScore(dst, variance []float64, draws draws, values []float64,
+	b Baseline) float64 {
 	var fit variate.Quadratic
 	var mean float64
 	fitted := b == Quadratic && fit.FitStat(values, draws.t, e.Member.Mu)
@@ -126,7 +128,8 @@ func (e *Integral) familyScore(dst, variance []float64, draws draws, values []fl
 }
 
 // ScoreSites is EstimateSites of pgsvi.ScoreFunction, with n draws.
-func ScoreSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, n int, b Baseline, rng *rand.Rand) {
+func ScoreSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, n int, b Baseline,
+	rng *rand.Rand) {
 	eps := getDraws(n, rng)
 	defer putDraws(eps)
 	values, fit := eps.values, &eps.fit

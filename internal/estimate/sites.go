@@ -54,9 +54,10 @@ func Hermite(r expect.Rule, lik Likelihood, y, m, v float64) term.Expectation {
 // Expect returns E[log p(y|η)] under N(m, v), with its derivatives.
 type Expect func(y, m, v float64) term.Expectation
 
-// Grad adds up the gradients of the sites, each from the expectation under its marginal: with α and γ
-// the first two derivatives with respect to the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
-func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form, of Expect) (float64, error) {
+// Grad adds up the gradients of the sites, each from the expectation under its marginal: with α
+// and γ the first two derivatives with respect to the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
+func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form, of Expect) (float64,
+	error) {
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 	var value float64
 	var i int
@@ -85,9 +86,10 @@ func (s *Sites) name(i int) string {
 	return fmt.Sprintf("term %d, with label %v", term, y)
 }
 
-// Value returns the sum of the expectations, and a bound on the error of that. Where the expectation
-// of a term is not finite it is an error wrapping ErrNotFinite.
-func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bound float64, err error) {
+// Value returns the sum of the expectations, and a bound on the error of that. Where the
+// expectation of a term is not finite it is an error wrapping ErrNotFinite.
+func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bound float64,
+	err error) {
 	var i int
 	defer parallel.At(&i, s.name)
 	for i = range s.Len() {
@@ -98,7 +100,8 @@ func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bou
 		m, v := q.Marginal(x)
 		e := of(y, m, v)
 		if math.IsNaN(e.Value) || math.IsInf(e.Value, 0) {
-			return e.Value, math.NaN(), fmt.Errorf("pgsvi: %s: %w", s.explain(n, y, m, v), sentinel.ErrNotFinite)
+			return e.Value, math.NaN(), fmt.Errorf("pgsvi: %s: %w", s.explain(n, y, m, v),
+				sentinel.ErrNotFinite)
 		}
 		value += w * e.Value
 		bound += math.Abs(w) * e.Err
@@ -109,14 +112,16 @@ func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bou
 // explain says why a term has no finite expectation under N(m, v).
 func (s *Sites) explain(n int, y, m, v float64) string {
 	if eta, l, ok := term.HoleIn(s.Lik.LogProb, y, m, v); ok {
-		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", n, y, l, eta, term.Remedy(l))
+		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", n, y, l,
+			eta, term.Remedy(l))
 	}
 	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", n, y, m, v)
 }
 
 // addDerivs adds w times the gradient and half the Hessian of the sites at z. It reports
 // whether they are finite, and false where ctx is done.
-func (s *Sites) addDerivs(ctx context.Context, n normal.Form, gm, gv []float64, w float64, z []float64) bool {
+func (s *Sites) addDerivs(ctx context.Context, n normal.Form, gm, gv []float64, w float64,
+	z []float64) bool {
 	lik := s.Lik.(Differentiable)
 	var i int
 	defer parallel.At(&i, s.name)

@@ -192,13 +192,15 @@ func (q *Member) propose(eta []float64) error {
 		panic("pgsvi: natural parameters have the wrong length")
 	}
 	if i, ok := dense.AllFinite(eta); !ok {
-		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, Name(q.F), eta[i], sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: natural parameter %d of %s is %v: %w", i, Name(q.F), eta[i],
+			sentinel.ErrNotFinite)
 	}
 	copy(s.Eta, eta)
 	if f, ok := q.F.(domainFamily); ok && f.Valid(s.Eta) {
 		s.a = math.NaN()
 	} else if s.a = q.F.LogPartition(s.Eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
-		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", First(eta), Name(q.F), sentinel.ErrNotPosDef)
+		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", First(eta),
+			Name(q.F), sentinel.ErrNotPosDef)
 	}
 	if f, ok := q.F.(sharedFamily); ok {
 		f.MeanOn(q.halt.Workers(), s.Mu, s.Eta)
@@ -206,7 +208,8 @@ func (q *Member) propose(eta []float64) error {
 		q.F.Mean(s.Mu, s.Eta)
 	}
 	if i, ok := dense.AllFinite(s.Mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, Name(q.F), s.Mu[i], First(eta), sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v at eta = %.6g: %w", i, Name(q.F),
+			s.Mu[i], First(eta), sentinel.ErrNotFinite)
 	}
 	return nil
 }
@@ -245,7 +248,8 @@ func (q *Member) SetMeanParams(mu []float64) error {
 		panic("pgsvi: mean parameters have the wrong length")
 	}
 	if i, ok := dense.AllFinite(mu); !ok {
-		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v: %w", i, Name(q.F), mu[i], sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: mean parameter %d of %s is %v: %w", i, Name(q.F), mu[i],
+			sentinel.ErrNotFinite)
 	}
 	if f, ok := q.F.(partedFamily); ok {
 		return f.setMean(q, mu)
@@ -253,7 +257,8 @@ func (q *Member) SetMeanParams(mu []float64) error {
 	if f, ok := q.F.(meanFamily); ok {
 		eta := make([]float64, n)
 		if !f.FromMean(eta, mu) {
-			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", First(mu), Name(q.F), sentinel.ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", First(mu), Name(q.F),
+				sentinel.ErrNotPosDef)
 		}
 		return q.SetNatural(eta)
 	}
@@ -271,7 +276,8 @@ func (q *Member) SetMeanParams(mu []float64) error {
 	}
 	attained := func() error {
 		if !(last <= newtonFar) {
-			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", First(mu), Name(q.F), sentinel.ErrNotPosDef)
+			return fmt.Errorf("pgsvi: %.6g are not mean parameters of %s: %w", First(mu), Name(q.F),
+				sentinel.ErrNotPosDef)
 		}
 		q.Set(p)
 		return nil

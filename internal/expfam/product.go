@@ -125,7 +125,8 @@ func (f *product) Fisher(dst *mat.SymDense, eta []float64) {
 	})
 }
 
-// part returns the member of g at eta, for what a Member makes of a Family; nil if eta is not valid.
+// part returns the member of g at eta, for what a Member makes of a Family; nil if eta is not
+// valid.
 func (f *product) part(g Family, eta []float64) *Member {
 	p := New(g)
 	if p.SetNatural(eta) != nil {
@@ -143,7 +144,8 @@ func (f *product) FisherSolve(dst, g, eta []float64) {
 }
 
 // fisher does what by does for those factors that can, and in place for the others.
-func (f *product) fisher(dst, g, eta []float64, by func(f FisherFamily, dst, g, eta []float64), in func(q *Member, g []float64)) {
+func (f *product) fisher(dst, g, eta []float64, by func(f FisherFamily, dst, g, eta []float64),
+	in func(q *Member, g []float64)) {
 	f.each(func(_ int, h Family, _, i, j int) {
 		if x, ok := h.(FisherFamily); ok {
 			by(x, dst[i:j], g[i:j], eta[i:j])

@@ -72,7 +72,8 @@ func TestLogPartitionWorkers(t *testing.T) {
 		check("SetMeanParams", q.LogPartition())
 	}
 	inf, most := math.Inf(1), math.MaxFloat64
-	for _, eta := range [][]float64{{1, 2}, {0, 1}, {1, -1e-9}, {math.NaN(), 1}, {1e-300, 1}, {1e303, 1}, {1e306, 1e306},
+	for _, eta := range [][]float64{{1, 2}, {0, 1}, {1, -1e-9}, {math.NaN(), 1}, {1e-300, 1}, {1e303,
+		1}, {1e306, 1e306},
 		{most, most}, {inf, 1}} {
 		f := DirichletFamily{K: 2}
 		if a := f.LogPartition(eta); f.Valid(eta) != !(math.IsNaN(a) || math.IsInf(a, 0)) {
@@ -100,7 +101,8 @@ func TestSharedMean(t *testing.T) {
 		parts, eta = append(parts, DirichletFamily{K: n}), append(eta, alpha(n)...)
 	}
 	product := at(t, Product(parts), eta...)
-	for name, q := range map[string]*Member{"Dirichlet": dirichlet(3*DigammasShared + 1), "product": product} {
+	for name, q := range map[string]*Member{"Dirichlet": dirichlet(3*DigammasShared + 1),
+		"product": product} {
 		f, ok := q.F.(sharedFamily)
 		if !ok {
 			t.Fatalf("%s does not share", name)
