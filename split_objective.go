@@ -184,8 +184,8 @@ func (s *objectiveStepper) start() {
 	o := descent.Objective[Dist]{
 		N: s.n, Exact: s.exact, Infinite: s.infinite, Factors: s.factors != nil, Inner: s.Inner,
 		Rand: func() *rand.Rand { return s.env.rng() },
-		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist, batch []int) (float64,
-			error) {
+		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist,
+			batch []int) (float64, error) {
 			return s.F.Grad(ctx, s.with(rng), dst, q, batch)
 		},
 		Value: func(ctx context.Context, rng *rand.Rand, q Dist) (value, bound float64, err error) {
@@ -312,8 +312,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 }
 
 // value is Value of f, with a bound on what q can gain with all else held, +Inf if there is none.
-func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth, q Dist) (value, stderr,
-	bound float64, err error) {
+func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
+	q Dist) (value, stderr, bound float64, err error) {
 	if s.factors == nil || priorOf(s.H) == nil {
 		value, stderr, err = f.Value(ctx, env, q)
 		return value, stderr, math.Inf(1), err

@@ -145,8 +145,8 @@ func TestGivenSteps(t *testing.T) {
 	if want := (3*2 + 2.) / (3 + 1 + 2); math.Abs(s.Q.m[0]-want) > 1e-6 {
 		t.Errorf("the proximal point is %v, want %v", s.Q.m[0], want)
 	}
-	if err := s.Step(context.Background(), nil, true, math.Inf(1)); !errors.Is(err,
-		sentinel.ErrParam) {
+	err := s.Step(context.Background(), nil, true, math.Inf(1))
+	if !errors.Is(err, sentinel.ErrParam) {
 		t.Errorf("a step of its own with Inner: %v", err)
 	}
 }

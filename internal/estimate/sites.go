@@ -56,8 +56,8 @@ type Expect func(y, m, v float64) term.Expectation
 
 // Grad adds up the gradients of the sites, each from the expectation under its marginal: with α
 // and γ the first two derivatives with respect to the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
-func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form, of Expect) (float64,
-	error) {
+func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form,
+	of Expect) (float64, error) {
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
 	var value float64
 	var i int
