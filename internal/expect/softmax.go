@@ -138,6 +138,7 @@ type softmaxWork struct {
 	e, prod, f, wr []float64 // e^{−kh}; F; a factor of it; weights and ratios of a bump
 	q1, q2         []float64 // Φ′/Φ and (Φ″ + Φ′)/Φ, of so many nodes each, class by class
 	s, exps        []float64
+	v              []float64 // variances, widened where nodes are too few
 	d2, pi         []float64 // of SoftmaxCross
 	rule           [softmaxNodes][2]float64
 	series         [][softmaxTerms + 1]float64 // E e^{j(s_c − u)}/j! beyond the last node
@@ -236,7 +237,7 @@ func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, boun
 		if s := t.s[c]; s <= l.most[softmaxNodes] {
 			inner += t.byRule(c, x-centre, s, last)
 		} else {
-			inner += size * t.byBump(c, x-centre, v[c], s, size)
+			inner += size * t.byBump(c, x-centre, t.v[c], s, size)
 		}
 	}
 	for j := range t.sums {
@@ -261,7 +262,7 @@ func (t *softmaxWork) expect(l *softmaxLevel, m, v, pi, d2 []float64) (lse, boun
 		total += a
 	}
 	rounding := special.Eps*(size+math.Abs(lse)) + 1e-13*float64(len(m))
-	return lse, alias + inner + t.left() + t.right(m, v, centre) + rounding, total - 1
+	return lse, alias + inner + t.left() + t.right(m, t.v, centre) + rounding, total - 1
 }
 
 // softmaxPoint is expect for scores of variance 0, of which centre is the greatest.
@@ -324,12 +325,31 @@ func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
 		alias = softmaxAlias(omega, q)
 	}
 	t.h = 2 * math.Pi / omega
+	t.v = append(t.v[:0], v...)
 	if most := float64(max(softmaxMost/len(m), 64)); end-t.lo > most*t.h {
-		t.h = (end - t.lo) / most
-		alias = t.h // that of a step function is less
+		alias, end = t.widen(end, normal, most)
 	}
 	t.nodes = (int((end-t.lo)/t.h) + 8) &^ 7
 	return alias
+}
+
+// widen takes the steps to the end that there are nodes for, and gives scores that they would miss a
+// standard deviation of √K of them. It returns a bound of what that and the aliases change in E L,
+// and the end. As log Σ exp moves by no more than the scores do, E max_c |√K h z_c| is one.
+func (t *softmaxWork) widen(end, normal, most float64) (off, newEnd float64) {
+	classes := float64(len(t.s))
+	wide := math.Sqrt(classes) * (end - t.lo) / most
+	t.terms = 0
+	t.lo -= t.level.reach * wide
+	end = max(end, normal+math.Log(classes)) + t.level.reach*wide
+	t.h = (end - t.lo) / most
+	q := 0.0
+	for c, s := range t.s {
+		t.s[c] = math.Hypot(s, wide)
+		t.v[c] = t.s[c] * t.s[c]
+		q += 1 / t.v[c]
+	}
+	return softmaxAlias(2*math.Pi/t.h, q) + wide*math.Sqrt(2*math.Log(2*classes)), end
 }
 
 // logSumExp returns log Σ e^x, and changes x.

@@ -286,3 +286,36 @@ func BenchmarkSoftmaxExpect(b *testing.B) {
 		}
 	}
 }
+
+// TestSoftmaxFar checks scores whose standard deviations are from 1 to 1e6 at once, which even steps
+// of the widest would miss: of such scores the largest is what softmax finds.
+func TestSoftmaxFar(t *testing.T) {
+	const wide = 1e6
+	phi := 0.5 * math.Erfc(-1/math.Sqrt2) // of 1
+	density := math.Exp(-0.5) / math.Sqrt(2*math.Pi)
+	for _, c := range []struct {
+		m, v        []float64
+		first, most float64 // P(the first is the largest) and E max
+	}{
+		{[]float64{wide, 0}, []float64{1, wide * wide}, phi, wide*phi + wide*density},
+		{[]float64{0, 0}, []float64{wide * wide, 1}, 0.5, wide / math.Sqrt(2*math.Pi)},
+		{[]float64{wide, 0, 0}, []float64{1, wide * wide, wide * wide}, phi * phi, math.NaN()},
+	} {
+		pi, d2 := make([]float64, len(c.m)), make([]float64, len(c.m))
+		lse, bound := SoftmaxWithin(1e-11, c.m, c.v, pi, d2)
+		sum := 0.0
+		for _, p := range pi {
+			sum += p
+		}
+		if !(math.Abs(pi[0]-c.first) < 1e-4) || !(math.Abs(sum-1) < 1e-9) {
+			t.Errorf("%v, %v: probabilities %v, want %v of the first", c.m, c.v, pi, c.first)
+		}
+		if d2[0] < 0 || d2[0] > pi[0]*(1-pi[0]) {
+			t.Errorf("%v, %v: E π(1−π) is %v", c.m, c.v, d2)
+		}
+		// E log Σ exp is between E max and that plus log 2.
+		if !math.IsNaN(c.most) && !(lse-c.most > -bound && lse-c.most < bound+math.Ln2) || !(bound < 1e-4*wide) {
+			t.Errorf("%v, %v: %v ± %v, want %v", c.m, c.v, lse, bound, c.most)
+		}
+	}
+}

@@ -415,7 +415,7 @@ func TestTrustLikelihoods(t *testing.T) {
 			t.Errorf("%#v: %v, %v", l, r, e)
 		}
 	}
-	drawn[kindOf(Softmax{})] = true // of several latent values: TestClasses and internal/expect
+	drawn[kindOf(Softmax{})] = true // of several latent values: TestSeedsClasses, internal/expect
 	for _, name := range testkit.DeclaredLikelihoods(t, "../..") {
 		if !drawn[name] {
 			t.Errorf("%s is not among trustLikelihoods", name)

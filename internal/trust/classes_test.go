@@ -1,0 +1,454 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
+)
+
+// classProblem is a random problem of several classes: a GLM of the rows of p, or a GP if that has
+// a kernel.
+type classProblem struct {
+	*trustProblem
+	k         int
+	offset    []float64 // of each class of each row
+	intercept bool
+}
+
+// randomClasses draws a problem of 2 to 100 classes. Some have constant labels, classes that never
+// occur, or labels that a plane parts.
+func randomClasses(seed uint64) *classProblem {
+	rng := rand.New(rand.NewPCG(seed, 21))
+	c := &classProblem{trustProblem: randomProblemOf(rng, BernoulliLogit{}), k: 2}
+	switch {
+	case chance(rng, 0.03):
+		c.k = 100
+	case chance(rng, 0.8):
+		c.k = 2 + int(logUniform(rng, 0, 1.3))
+	}
+	if chance(rng, 0.35) {
+		generateGP(rng, c.trustProblem)
+	}
+	n, d := c.dims()
+	// Few columns and rows where there are many classes, for the time it takes.
+	if most := 1 + 30/c.k; c.kernel == nil && d > most && chance(rng, 0.9) {
+		c.narrow(most)
+	}
+	if most := max(1, 150/c.k); n > most {
+		c.trustProblem = c.selectRows(sameRowsOrder(most))
+		n = most
+	}
+	c.lik, c.trustProblem.offset = Softmax{Classes: c.k}, nil
+	c.intercept = c.kernel == nil && chance(rng, 0.5)
+	if c.kernel == nil && chance(rng, 0.2) {
+		c.offset = make([]float64, n*c.k)
+		sd := logUniform(rng, -1, 1.5)
+		for i := range c.offset {
+			c.offset[i] = sd * rng.NormFloat64()
+		}
+		c.scales += fmt.Sprintf(", offsets of %.1g", sd)
+	}
+	c.label(rng)
+	c.calm()
+	return c
+}
+
+// calm limits the prior standard deviations of scores to 1e4: beyond, expectations take seconds.
+func (c *classProblem) calm() {
+	most := 0.0
+	for i := range c.y {
+		sum := 0.0
+		for j, v := range c.variance {
+			sum += c.x.At(i, j) * c.x.At(i, j) * v
+		}
+		most = max(most, sum)
+	}
+	if by := 1e8 / most; by < 1 {
+		floats.Scale(by, c.variance)
+	}
+}
+
+// label draws the labels, of scores that are of order 1 for each column.
+func (c *classProblem) label(rng *rand.Rand) {
+	n, d := c.dims()
+	used := c.k
+	kind := rng.IntN(6)
+	switch kind {
+	case 0:
+		used = 1
+		c.scales += ", constant labels"
+	case 1:
+		used = 1 + rng.IntN(c.k)
+		c.scales += fmt.Sprintf(", %d classes occur", used)
+	}
+	column := make([]float64, d)
+	for j := range column {
+		for i := range n {
+			column[j] = math.Max(column[j], math.Abs(c.x.At(i, j)))
+		}
+	}
+	scores, w := make([]float64, used), mat.NewDense(used, d, nil)
+	for k := range used {
+		for j := range d {
+			w.Set(k, j, 2*rng.NormFloat64()/(column[j]+1e-300))
+		}
+	}
+	names := rng.Perm(c.k)
+	c.y = make([]float64, n)
+	for i := range c.y {
+		for k := range scores {
+			scores[k] = floats.Dot(w.RawRowView(k), c.x.RawRowView(i))
+			if kind != 2 { // of 2 the labels are those of the largest score
+				scores[k] -= math.Log(rng.ExpFloat64())
+			}
+		}
+		c.y[i] = float64(names[floats.MaxIdx(scores)])
+	}
+	if kind == 2 {
+		c.scales += ", separable"
+	}
+}
+
+func (c *classProblem) String() string {
+	s := c.trustProblem.String()
+	if c.intercept {
+		s += ", with an intercept"
+	}
+	return s
+}
+
+// classFit is a fit of a classProblem.
+type classFit struct {
+	res         *Result
+	probs, read *mat.Dense // of the posterior, and as read back from a file
+	model       Model
+}
+
+// fit fits the problem with labels and offsets in the place of its own.
+func (c *classProblem) fit(y, offset []float64, s *Solver) (f *classFit, err error) {
+	ctx := context.Background()
+	f = &classFit{}
+	var file bytes.Buffer
+	if c.kernel != nil {
+		g, err := NewGP(c.x, y, c.kernel, c.lik, nil)
+		if err != nil {
+			return nil, err
+		}
+		post, res, err := g.Fit(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		f.res, f.model, f.probs = res, g, post.At(c.x).Probs()
+		if err := post.Save(&file); err != nil {
+			return nil, err
+		}
+		read, err := Load[*GPPosterior](&file)
+		if err != nil {
+			return nil, err
+		}
+		f.read = read.At(c.x).Probs()
+		return f, nil
+	}
+	g, err := NewGLM(c.x, y, c.lik, c.options(offset))
+	if err != nil {
+		return nil, err
+	}
+	post, res, err := g.Fit(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	at := func(post *GLMPosterior) *mat.Dense {
+		p := post.At(c.x)
+		if offset != nil {
+			p = p.Offset(offset)
+		}
+		return p.Probs()
+	}
+	f.res, f.model, f.probs = res, g, at(post)
+	if err := post.Save(&file); err != nil {
+		return nil, err
+	}
+	read, err := Load[*GLMPosterior](&file)
+	if err != nil {
+		return nil, err
+	}
+	f.read = at(read)
+	return f, nil
+}
+
+// options returns those of the GLM.
+func (c *classProblem) options(offset []float64) *GLMOptions {
+	opt := &GLMOptions{Offset: offset, Weights: c.weight, Intercept: c.intercept}
+	if c.intercept {
+		opt.PriorSD, opt.InterceptSD = math.Sqrt(c.variance[0]), 5
+		return opt
+	}
+	opt.Prior, _ = NewMeanField(make([]float64, len(c.variance)), c.variance)
+	return opt
+}
+
+// classFault is what is wrong with a fit.
+type classFault struct{ what, detail string }
+
+// loss returns how many nats a fit with the zero Solver may be below one that goes on: of a GLM
+// next to nothing, and of a GP, which ends by an estimate of its gap, ten times that.
+func (c *classProblem) loss(gap float64) float64 {
+	if c.kernel != nil {
+		return 1e-3 + 10*gap
+	}
+	return 1e-4
+}
+
+// classLong is the passes of a fit that goes on.
+const classLong = 60
+
+// judgeClasses returns the faults of a problem.
+func judgeClasses(seed uint64) (c *classProblem, faults []classFault) {
+	fault := func(what, format string, args ...any) {
+		faults = append(faults, classFault{what, fmt.Sprintf(format, args...)})
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			fault("panic", "%v", r)
+		}
+	}()
+	c = randomClasses(seed)
+	rng := rand.New(rand.NewPCG(seed, 22))
+	f, err := c.fit(c.y, c.offset, nil)
+	if err != nil {
+		fault("error", "%v", err)
+		return c, faults
+	}
+	best, err := c.fit(c.y, c.offset, &Solver{Goal: 1e-11, MaxPasses: classLong})
+	if err != nil {
+		fault("error of a long fit", "%v", err)
+		return c, faults
+	}
+	c.repeat(rng, f, fault)
+	c.check(f, best, c.restate(rng, best, fault), fault)
+	return c, faults
+}
+
+// check holds a fit against a longer one, another of that ELBO, and against what must be so of any.
+func (c *classProblem) check(
+	f, best *classFit, other float64, fault func(what, format string, args ...any)) {
+	n, _ := c.dims()
+	most := max(f.res.ELBO, best.res.ELBO, other)
+	tiny := 1e-9 * (1 + math.Abs(most))
+	if math.IsNaN(f.res.ELBO) || math.IsInf(f.res.ELBO, 0) || !(f.res.ELBO <= 0) {
+		fault("ELBO", "%v", f.res.ELBO)
+	}
+	if lost := most - f.res.ELBO; !(lost <= c.loss(f.res.Gap)+1e4*tiny) {
+		fault("loss", "%.3g nats below %v: %v", lost, most, f.res)
+	}
+	for _, it := range append(slices.Clone(f.res.Trace), best.res.Trace...) {
+		if math.IsNaN(it.ELBO) {
+			fault("NaN", "%v", it)
+			break
+		}
+		if proved := it.ELBO + it.GapBound; !(proved >= most-f.res.ELBOErr-tiny) && !math.IsNaN(proved) {
+			fault("GapBound", "pass %v: %v + %v < %v", it.Passes, it.ELBO, it.GapBound, most)
+			break
+		}
+	}
+	weights := float64(n)
+	if c.weight != nil {
+		weights += floats.Sum(c.weight)
+	}
+	if !(f.res.ELBOErr < 1e-4*(1+weights)+1e-3*math.Abs(most)) {
+		fault("ELBOErr", "%v", f.res.ELBOErr)
+	}
+	for i := range n {
+		row := f.probs.RawRowView(i)
+		if s := floats.Sum(row); !(math.Abs(s-1) < 1e-8) || !(floats.Min(row) >= 0) {
+			fault("probabilities", "of row %d: %v, sum %v", i, row, s)
+			break
+		}
+	}
+	if !mat.Equal(f.probs, f.read) {
+		fault("file", "it predicts otherwise when read")
+	}
+}
+
+// repeat checks that the same fit has the same bits with two workers, and saved and resumed.
+func (c *classProblem) repeat(
+	rng *rand.Rand, f *classFit, fault func(what, format string, args ...any)) {
+	ctx := context.Background()
+	two, err := c.fit(c.y, c.offset, &Solver{Workers: 2})
+	if err != nil || two.res.ELBO != f.res.ELBO || !mat.Equal(two.probs, f.probs) {
+		fault("workers", "%v of two, want %v, %v", two, f.res.ELBO, err)
+	}
+	const passes = 7
+	whole, err := (&Solver{MaxPasses: passes}).Run(ctx, f.model)
+	if err != nil {
+		fault("run", "%v", err)
+		return
+	}
+	part, err := (&Solver{MaxPasses: float64(1 + rng.IntN(passes-1))}).Run(ctx, f.model)
+	var file bytes.Buffer
+	if err == nil {
+		err = part.Save(&file)
+	}
+	s := &Solver{MaxPasses: passes}
+	if err == nil {
+		part, err = s.LoadResult(ctx, &file, f.model)
+	}
+	if err == nil {
+		part, err = s.Resume(ctx, part)
+	}
+	if err != nil || part.ELBO != whole.ELBO {
+		fault("resume", "%v, want %v, %v", part, whole, err)
+	}
+}
+
+// restate checks that the problem in other words has the same ELBO: its classes in another order
+// and, of two classes, a logit of twice the prior variance. It returns the ELBO of that order.
+func (c *classProblem) restate(rng *rand.Rand, best *classFit,
+	fault func(what, format string, args ...any)) (elbo float64) {
+	elbo = math.Inf(-1)
+	long := &Solver{Goal: 1e-11, MaxPasses: classLong}
+	n, _ := c.dims()
+	perm := rng.Perm(c.k)
+	y, offset := make([]float64, n), slices.Clone(c.offset)
+	for i, label := range c.y {
+		y[i] = float64(perm[int(label)])
+	}
+	for i := range offset {
+		offset[i/c.k*c.k+perm[i%c.k]] = c.offset[i]
+	}
+	near := func(what string, res *Result) {
+		gap := best.res.Gap + res.Gap // of fits that end at the limit of passes
+		got, want := res.ELBO, best.res.ELBO
+		if !(math.Abs(got-want) <= c.loss(gap)+10*gap+1e-5*math.Abs(want)) {
+			fault(what, "%v, want %v", res, best.res)
+		}
+	}
+	if other, err := c.fit(y, offset, long); err != nil {
+		fault("permuted classes", "%v", err)
+	} else {
+		elbo = other.res.ELBO
+		near("permuted classes", other.res)
+		for i := range n {
+			for k := range c.k {
+				a, b := best.probs.At(i, k), other.probs.At(i, perm[k])
+				if !(math.Abs(a-b) < 1e-2) && best.res.Gap+other.res.Gap < 1e-6 {
+					fault("permuted classes", "row %d: probability %v, want %v", i, b, a)
+					return elbo
+				}
+			}
+		}
+	}
+	if c.k != 2 {
+		return elbo
+	}
+	q := c.trustProblem.clone()
+	q.lik, q.y = BernoulliLogit{}, make([]float64, n)
+	for i, label := range c.y {
+		q.y[i] = 2*label - 1
+	}
+	var res *Result
+	var err error
+	if c.kernel != nil {
+		var g *GP
+		if g, err = NewGP(c.x, q.y, Sum{c.kernel, c.kernel}, q.lik, nil); err == nil {
+			_, res, err = g.Fit(context.Background(), nil)
+		}
+	} else {
+		one := make([]float64, 0, n)
+		for i := 0; i < len(c.offset); i += 2 {
+			one = append(one, c.offset[i+1]-c.offset[i])
+		}
+		opt := c.options(one)
+		if len(one) == 0 {
+			opt.Offset = nil
+		}
+		opt.PriorSD, opt.InterceptSD = opt.PriorSD*math.Sqrt2, opt.InterceptSD*math.Sqrt2
+		if opt.Prior != nil {
+			twice := slices.Clone(c.variance)
+			floats.Scale(2, twice)
+			opt.Prior, _ = NewMeanField(make([]float64, len(twice)), twice)
+		}
+		opt.Covariance = FullCovariance
+		var g *GLM
+		if g, err = NewGLM(c.x, q.y, q.lik, opt); err == nil {
+			_, res, err = g.Fit(context.Background(), nil)
+		}
+	}
+	if err != nil {
+		fault("a logit", "%v", err)
+		return elbo
+	}
+	near("a logit", res)
+	return elbo
+}
+
+// knownClassFailures are seeds that fail, by cause.
+var knownClassFailures = map[uint64]string{
+	1: "GP under a prior sd of 511: it ends 0.01 nats short, and estimates 0.0002",
+}
+
+// TestSeedsClasses fits random problems of several classes, and checks what must be so of each.
+//
+//	go test -run SeedsClasses -seeds 2000 -v ./internal/trust
+//	go test -run SeedsClasses -seed 17 -v ./internal/trust
+func TestSeedsClasses(t *testing.T) {
+	t.Parallel()
+	if *trustSeed >= 0 {
+		c, faults := judgeClasses(uint64(*trustSeed))
+		t.Logf("%v", c)
+		for _, f := range faults {
+			t.Errorf("%s: %s", f.what, f.detail)
+		}
+		return
+	}
+	n := testkit.GivenSeeds()
+	if n == 0 {
+		n = testkit.Shorter(28, 12)
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	found := map[string][]uint64{}
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				seed := testkit.FirstSeed() + uint64(i)
+				c, faults := judgeClasses(seed)
+				mu.Lock()
+				if why, known := knownClassFailures[seed]; known {
+					if len(faults) == 0 {
+						t.Errorf("seed %d passes, and is known to fail: %s", seed, why)
+					}
+					faults = nil
+				}
+				for _, f := range faults {
+					found[f.what] = append(found[f.what], seed)
+					t.Errorf("seed %d, %s: %s\n%v", seed, f.what, f.detail, c)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	var lines []string
+	for what, seeds := range found {
+		slices.Sort(seeds)
+		lines = append(lines, fmt.Sprintf("%s: %d, %v", what, len(seeds), seeds[:min(len(seeds), 20)]))
+	}
+	slices.Sort(lines)
+	t.Logf("%d problems\n%s", n, strings.Join(lines, "\n"))
+}
