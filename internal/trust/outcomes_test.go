@@ -354,8 +354,8 @@ func judgeOutcome(seed uint64) *verdict {
 
 // TestSeedsOutcomes is TestSeeds of zero-inflated counts, durations and proportions:
 //
-//	go test -run SeedsOutcomes -seeds 12000 ./internal/trust
-//	go test -run SeedsOutcomes -seeds 12000 -outcome Weibull ./internal/trust
+//	go test ./internal/trust -run SeedsOutcomes -seeds 12000
+//	go test ./internal/trust -run SeedsOutcomes -seeds 12000 -outcome Weibull
 func TestSeedsOutcomes(t *testing.T) {
 	t.Parallel()
 	if *trustSeed >= 0 {

@@ -19,10 +19,10 @@ import (
 // The trust tests fit random problems, in any units, and compare with a slow reference that shares
 // nothing with the package but the definitions, and with what the same problem says in other words.
 //
-//	go test -run Seeds ./internal/trust                  # 200 problems, 20 under -short
-//	go test -run Seeds -seeds 20000 ./internal/trust     # with a summary
-//	go test -run Seeds -seed 1234 -v ./internal/trust    # one of them
-//	go test -run Seeds -seeds 5000 -subject gp ./internal/trust
+//	go test ./internal/trust -run Seeds                   # 200 problems, 20 under -short
+//	go test ./internal/trust -run Seeds -seeds 20000      # with a summary
+//	go test ./internal/trust -run Seeds -seed 1234 -v     # one of them
+//	go test ./internal/trust -run Seeds -seeds 5000 -subject gp
 var (
 	trustSeed = flag.Int64("seed", -1, "the one problem that TestSeeds fits and prints")
 	trustOnly = flag.String("subject", "", "the one kind of model that TestSeeds fits, by its name in subjects")

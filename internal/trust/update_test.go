@@ -72,7 +72,7 @@ func (c *movedRows) String() string {
 // Random posteriors to which rows are added, and from which they are taken, are those of fits of
 // the same rows.
 //
-//	go test -run UpdateRandom -seeds 1000 -v ./internal/trust
+//	go test ./internal/trust -run UpdateRandom -seeds 1000 -v
 func TestUpdateRandom(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
