@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/score"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
@@ -369,7 +370,7 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 			err = checkFold(parts[f], len(tests[f]))
 		}
 		if err != nil {
-			return fmt.Errorf("pgsvi: fold %d: %w", f, bare{err})
+			return fmt.Errorf("pgsvi: fold %d: %w", f, sentinel.Bare(err))
 		}
 		return nil
 	})

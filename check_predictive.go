@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/score"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/table"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -295,7 +296,7 @@ func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rn
 				if err == nil {
 					err = fmt.Errorf("a response of %v was drawn at η = %v: %w", v, e, ErrNotFinite)
 				}
-				return nil, fmt.Errorf("pgsvi: %s: %w", t.Name(n), bare{err})
+				return nil, fmt.Errorf("pgsvi: %s: %w", t.Name(n), sentinel.Bare(err))
 			}
 			y = append(y, v)
 		}

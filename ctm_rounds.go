@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/mat"
 )
@@ -189,7 +190,7 @@ func (r *ctmRounds) start(docs []topic.Doc) (*topic.Fitted, error) {
 	} else {
 		st, err := m.begin(context.Background(), docs, rand.New(rand.NewPCG(seed1, seed2)))
 		if err != nil {
-			return nil, bare{err}
+			return nil, sentinel.Bare(err)
 		}
 		f = st.Fitted()
 	}
@@ -233,11 +234,11 @@ func (a *ctmAdder) add(ctx context.Context, p *rounds.Part, block uint64,
 		p.Items += n
 		return nil
 	}
-	p.Break(block, bare{err})
+	p.Break(block, sentinel.Bare(err))
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("canceled in block %d: %w", block, cause)
 	}
-	return fmt.Errorf("block %d: %w", block, bare{err})
+	return fmt.Errorf("block %d: %w", block, sentinel.Bare(err))
 }
 
 // block adds the documents of a block, and returns their number.

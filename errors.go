@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
@@ -55,7 +54,7 @@ func prefixed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: %w", bare{err})
+	return fmt.Errorf("pgsvi: %w", sentinel.Bare(err))
 }
 
 // prefixedEach joins errors of the engines, nil ones left out, each with the name of the package.
@@ -65,13 +64,6 @@ func prefixedEach(errs []error) error {
 	}
 	return errors.Join(errs...)
 }
-
-// bare is an error without the prefix "pgsvi: ", for callers that add it.
-type bare struct{ error }
-
-func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }
-
-func (b bare) Unwrap() error { return b.error }
 
 // isNil reports whether an interface holds nothing, or a nil pointer.
 func isNil(x any) bool {

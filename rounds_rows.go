@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 )
@@ -71,11 +72,11 @@ func (a *rowAdder) add(ctx context.Context, p *rounds.Part, block uint64,
 	s := a.newPass(p, &h, 1)
 	s.Block = block
 	if err := a.through(s, items, math.MaxInt); err != nil {
-		p.Break(block, bare{err})
+		p.Break(block, sentinel.Bare(err))
 		if cause := h.Err(); cause != nil {
 			return fmt.Errorf("canceled in block %d: %w", block, cause)
 		}
-		return fmt.Errorf("block %d: %w", block, bare{err})
+		return fmt.Errorf("block %d: %w", block, sentinel.Bare(err))
 	}
 	return nil
 }

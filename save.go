@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // savedTypes are the kernels and likelihoods that can be saved. Each is registered
@@ -144,7 +145,7 @@ func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (
 	}
 	p, err := load(s)
 	if errors.Is(err, ErrMemory) {
-		return none, fmt.Errorf("pgsvi: saved %s: %w", kind.Name, bare{err})
+		return none, fmt.Errorf("pgsvi: saved %s: %w", kind.Name, sentinel.Bare(err))
 	}
 	if err != nil {
 		return none, &fileError{kind, err}
@@ -182,7 +183,7 @@ func (e *fileError) Unwrap() []error { return []error{e.err, ErrFile} }
 // unmarshalState is save.Unmarshal with an error that wraps ErrFile.
 func unmarshalState(b []byte, state func(*save.State)) error {
 	if err := save.Unmarshal(b, state); err != nil {
-		return fmt.Errorf("pgsvi: state of a run: %w: %w", bare{err}, ErrFile)
+		return fmt.Errorf("pgsvi: state of a run: %w: %w", sentinel.Bare(err), ErrFile)
 	}
 	return nil
 }

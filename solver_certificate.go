@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/descent"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -151,7 +152,7 @@ func (c *Certificate) Record(it Iteration) {
 		return
 	}
 	if err := c.record(it); err != nil {
-		c.err = fmt.Errorf("pgsvi: certificate of iteration %d: %w", it.K, bare{err})
+		c.err = fmt.Errorf("pgsvi: certificate of iteration %d: %w", it.K, sentinel.Bare(err))
 	}
 }
 

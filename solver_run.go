@@ -15,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Solver runs the proximal-gradient iteration on a Model: mini-batches, step sizes, early
@@ -205,7 +206,7 @@ func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper,
 		return err
 	})
 	if errors.Is(err, ErrPanic) {
-		err = fmt.Errorf("pgsvi: set-up: %w", bare{err})
+		err = fmt.Errorf("pgsvi: set-up: %w", sentinel.Bare(err))
 	} else if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("pgsvi: canceled in the set-up: %w", context.Cause(ctx))
 	}
@@ -472,7 +473,7 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, bare{err})
+		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, sentinel.Bare(err))
 	}
 	ev.Goal = s.goal(&ev, r.Stepper.Len())
 	orNaN(&ev.ELBOErr, &ev.Gap, &ev.GapBound)
@@ -635,7 +636,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 				if ctx.Err() != nil {
 					res.rewind()
 				} else {
-					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, bare{err}))
+					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, sentinel.Bare(err)))
 				}
 				return
 			}

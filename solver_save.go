@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Checkpoint says where and how often Solver.Run and Resume save a run, to continue it in another
@@ -75,7 +76,7 @@ func (c *checkpointWriter) write(r *Result) error {
 		err = writeFile(c.Path, b.Bytes())
 	}
 	if err != nil {
-		return fmt.Errorf("pgsvi: checkpoint at iteration %d: %w", r.K, bare{err})
+		return fmt.Errorf("pgsvi: checkpoint at iteration %d: %w", r.K, sentinel.Bare(err))
 	}
 	c.start(r)
 	return nil

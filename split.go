@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -347,7 +348,7 @@ func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimat
 		n := terms.Index(i)
 		l, err := f.m.Local(g, mu, n, terms.Scale)
 		if err != nil {
-			return v, fmt.Errorf("pgsvi: term %d: %w", n, bare{err})
+			return v, fmt.Errorf("pgsvi: term %d: %w", n, sentinel.Bare(err))
 		}
 		if math.IsNaN(l) || math.IsInf(l, 0) {
 			return v, fmt.Errorf("pgsvi: term %d has the bound %v: %w", n, l, ErrNotFinite)

@@ -14,6 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
@@ -347,7 +348,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 		s.More = max(0, s.look.visits-1) * s.n
 		s.look.ctx, s.look.env = nil, nil
 		if err != nil && s.look.err != nil {
-			err = fmt.Errorf("%w: %w", err, bare{s.look.err})
+			err = fmt.Errorf("%w: %w", err, sentinel.Bare(s.look.err))
 		}
 	}
 	if ctx.Err() != nil { // whatever was canceled inside of the step

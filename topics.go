@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/mat"
 )
@@ -151,7 +152,7 @@ func docTopics(c *Corpus, terms, k int, count func() int, train func(dst []float
 			return nil
 		}
 		if err := infer(t.RawRowView(i), c.Docs[i]); err != nil {
-			return fmt.Errorf("pgsvi: document %d: %w", i, bare{err})
+			return fmt.Errorf("pgsvi: document %d: %w", i, sentinel.Bare(err))
 		}
 		return nil
 	}

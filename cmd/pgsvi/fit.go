@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -14,59 +13,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/cli"
 )
-
-// likelihoods are those of the flag -likelihood.
-var likelihoods = map[string]pgsvi.Likelihood{
-	"logit": pgsvi.BernoulliLogit{}, "probit": pgsvi.BernoulliProbit{}, "poisson": pgsvi.Poisson{},
-	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{}, "studentt": pgsvi.StudentT{},
-	"laplace": pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
-	"softmax": pgsvi.Softmax{},
-	"zip":     pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
-	"hurdlenb": pgsvi.Hurdle{Shape: 1}, "weibull": pgsvi.Weibull{}, "lognormal": pgsvi.LogNormal{},
-	"beta": pgsvi.Beta{}, "betabinomial": pgsvi.BetaBinomial{},
-}
-
-// kernels are those of the flag -kernel, for lengths that are learned.
-var kernels = map[string]func(lengths []float64) pgsvi.Kernel{
-	"se":       func(l []float64) pgsvi.Kernel { return pgsvi.SquaredExp{Lengths: l} },
-	"matern12": func(l []float64) pgsvi.Kernel { return pgsvi.Matern12{Lengths: l} },
-	"matern32": func(l []float64) pgsvi.Kernel { return pgsvi.Matern32{Lengths: l} },
-	"matern52": func(l []float64) pgsvi.Kernel { return pgsvi.Matern52{Lengths: l} },
-	"rq":       func(l []float64) pgsvi.Kernel { return pgsvi.RationalQuadratic{Lengths: l} },
-}
-
-// choose returns the value of a flag by its name; "" means the zero value.
-func choose[T any](what string, all map[string]T, name string) (v T, err error) {
-	if _, ok := all[name]; !ok && name != "" {
-		advice := "there are " + strings.Join(slices.Sorted(maps.Keys(all)), ", ")
-		if also, ok := otherNames[strings.ToLower(name)]; ok {
-			advice = "it is " + also
-		} else if _, ok := all[strings.ToLower(name)]; ok {
-			advice = "it is " + strings.ToLower(name)
-		}
-		err = fmt.Errorf("there is no %s %q; %s: %w", what, name, advice, errUsage)
-	}
-	return all[name], err
-}
-
-// otherNames are what likelihoods and kernels are called elsewhere.
-var otherNames = map[string]string{
-	"binomial": "logit, of a formula such as 'successes / trials ~ x' or of two labels",
-	"logistic": "logit", "bernoulli": "logit", "normal": "gaussian", "student": "studentt",
-	"t": "studentt", "multinomial": "softmax", "categorical": "softmax", "nb": "negbinomial",
-	"negativebinomial": "negbinomial", "cox": "weibull, of survival(time, event)",
-	"rbf": "se", "matern": "matern12, matern32 or matern52",
-}
-
-// atLeast0 returns an error unless a number of a flag is 0 or more, and finite.
-func atLeast0(name string, v float64) error {
-	if v >= 0 && !math.IsInf(v, 0) {
-		return nil
-	}
-	return fmt.Errorf("-%s is %v, want a number above 0, or 0 for the default: %w", name, v, errUsage)
-}
 
 // input are the flags of verbs that read a table.
 type input struct {
@@ -80,14 +28,14 @@ func inputFlags(f *flag.FlagSet) (in input) {
 	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns;\n"+
 		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
 	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
-	in.format = formatFlag(f)
+	in.format = cli.FormatFlag(f)
 	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
 	return in
 }
 
 // read reads a table and the file of columns.
 func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
-	format, err := formatOf(*in.format)
+	format, err := cli.FormatOf(*in.format)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,7 +103,7 @@ func isRest(t formula.Term) bool {
 // fitted reads the table to fit a model to, and returns it with the likelihood that was named.
 func (in input) fitted(c *command, path, likelihood string) (
 	m *data.Model, lik pgsvi.Likelihood, err error) {
-	if lik, err = choose("likelihood", likelihoods, likelihood); err != nil {
+	if lik, err = cli.Choose("likelihood", cli.Likelihoods, likelihood); err != nil {
 		return nil, nil, err
 	}
 	t, columns, err := in.read(path)
@@ -192,39 +140,8 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 	}
 }
 
-// learning are the flags of how hyper-parameters are learned.
-type learning struct {
-	learn, noPrior *bool
-	tol, goal      *float64
-}
-
-func learningFlags(f *flag.FlagSet) (l learning) {
-	l.learn = f.Bool("learn", true, "learn hyper-parameters")
-	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
-	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
-	l.goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10)")
-	return l
-}
-
-// check returns an error if a number is none.
-func (l learning) check() error {
-	return errors.Join(atLeast0("tol", *l.tol), atLeast0("goal", *l.goal))
-}
-
-// options are nil where nothing is learned. The search ends where its quadratic model promises less
-// than Tol, which is about what is left.
-func (l learning) options() *pgsvi.LearnOptions {
-	if !*l.learn {
-		return nil
-	}
-	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
-}
-
-// mostPSIS is the number of weights up to which their draws say how good the approximation is.
-const mostPSIS = 1000
-
 func fit(f *flag.FlagSet) func(*command, []string) error {
-	in, l := inputFlags(f), learningFlags(f)
+	in, l := inputFlags(f), cli.LearningFlags(f)
 	likelihood := f.String("likelihood", "", "`name` (default: by the outcome)\n"+
 		"  labels and classes   logit, probit, softmax\n"+
 		"  counts               poisson, negbinomial\n"+
@@ -239,28 +156,28 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 	return func(c *command, args []string) error {
 		start := time.Now()
 		if *in.formula == "" {
-			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", errUsage)
+			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", cli.ErrUsage)
 		}
-		if err := errors.Join(l.check(), atLeast0("prior-sd", *priorSD),
-			atLeast0("intercept-sd", *interceptSD)); err != nil {
+		if err := errors.Join(l.Check(), cli.AtLeast0("prior-sd", *priorSD),
+			cli.AtLeast0("intercept-sd", *interceptSD)); err != nil {
 			return err
 		}
 		m, lik, err := in.fitted(c, args[0], *likelihood)
 		if err != nil {
 			return err
 		}
-		opt := &pgsvi.GLMOptions{PriorSD: *priorSD, InterceptSD: *interceptSD, Learn: l.options()}
+		opt := &pgsvi.GLMOptions{PriorSD: *priorSD, InterceptSD: *interceptSD, Learn: l.Options()}
 		if lik, opt, err = m.Options(lik, opt); err != nil {
 			return err
 		}
-		if !*l.learn {
+		if !l.Learns() {
 			opt.Learn = nil
 		}
 		glm, err := pgsvi.NewGLM(m.X, m.Y, lik, opt)
 		if err != nil {
 			return m.Locate(err)
 		}
-		s, done := c.progress(*l.goal)
+		s, done := c.progress(*l.Goal)
 		defer done()
 		var post *pgsvi.GLMPosterior
 		var res *pgsvi.Result
@@ -276,41 +193,9 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		done()
 		fmt.Fprint(c.stdout, m.Summary(post))
 		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())), 1)
-		line += checks(c, glm, post, res)
+		line += cli.Checks(c.ctx, c.stderr, glm, post, res)
 		return finish(c, m, post, *out, line, res, learned, start)
 	}
-}
-
-// checks returns what leave-one-out and importance sampling say, as parts of the last line.
-// It adds what they warn of to the warnings, and prints why one of them is not there.
-func checks(
-	c *command, glm *pgsvi.GLM, post *pgsvi.GLMPosterior, res *pgsvi.Result) (parts string) {
-	say := func(format string, args ...any) {
-		fmt.Fprintf(c.stderr, "pgsvi: "+format+"\n", args...)
-	}
-	if loo, err := glm.LOO(c.ctx, post); err != nil {
-		say("no loo: %v", sentinel.Plain(err))
-	} else {
-		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
-	}
-	if n := len(post.Names()); n > mostPSIS {
-		say("no khat, which is for up to %d weights, as its draws of all weights would take "+
-			"longer\nthan the fit; these are %d. Predictions can be checked by loo and predict "+
-			"-score", mostPSIS, n)
-		return parts
-	}
-	psis, err := glm.PSIS(c.ctx, nil, post, 0)
-	if err != nil {
-		say("no khat: %v", sentinel.Plain(err))
-		return parts
-	}
-	if psis.KHat > 0.7 {
-		res.Warnings = append(res.Warnings,
-			"a khat above 0.7: intervals of the weights may be off, though predictions\n"+
-				"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
-				"-prior-sd help")
-	}
-	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat)
 }
 
 // report returns what a fit says of itself. Where there is no proof gap_bound is +Inf.
@@ -338,8 +223,11 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 			sds += fmt.Sprintf(" %s=%.9g", m.ParamName(q.Name), q.Value)
 		}
 	}
-	for _, w := range slices.Concat(learned.Warnings, res.Warnings) {
-		fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
+	warnings := slices.Concat(learned.Warnings, res.Warnings)
+	for i, w := range warnings {
+		if slices.Index(warnings, w) == i {
+			fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
+		}
 	}
 	if err := c.save(out, p.SaveFile); err != nil {
 		return err
@@ -349,18 +237,18 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 }
 
 func fitGP(f *flag.FlagSet) func(*command, []string) error {
-	in, l := inputFlags(f), learningFlags(f)
+	in, l := inputFlags(f), cli.LearningFlags(f)
 	kernel := f.String("kernel", "se", "`name`: se, matern12, matern32, matern52 or rq")
 	ard := f.Bool("ard", false, "learn a length for each feature")
 	likelihood := f.String("likelihood", "", "`name` as of fit (default: by the outcome)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
-		newKernel, err := choose("kernel", kernels, *kernel)
+		newKernel, err := cli.Choose("kernel", cli.Kernels, *kernel)
 		if err != nil {
 			return err
 		}
-		if err := l.check(); err != nil {
+		if err := l.Check(); err != nil {
 			return err
 		}
 		m, lik, err := in.fitted(c, args[0], *likelihood)
@@ -371,9 +259,9 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		if *ard {
 			lengths = make([]float64, len(m.Names))
 		}
-		s, done := c.progress(*l.goal)
+		s, done := c.progress(*l.Goal)
 		defer done()
-		post, res, learned, err := m.FitGP(c.ctx, newKernel(lengths), lik, s, l.options())
+		post, res, learned, err := m.FitGP(c.ctx, newKernel(lengths), lik, s, l.Options())
 		if err != nil {
 			return err
 		}

@@ -16,19 +16,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
-	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
 // A verb is one of the things that the command does.
@@ -70,13 +67,7 @@ better. khat below 0.7 says that the intervals of the weights can be trusted.
 // usage prints the flags of a verb, each in a line.
 func (v verb) usage(w io.Writer, f *flag.FlagSet) {
 	fmt.Fprintf(w, "pgsvi %s [flags] %s\n%s\n\n", v.name, v.args, v.about)
-	f.VisitAll(func(f *flag.Flag) {
-		kind, text := flag.UnquoteUsage(f)
-		if f.DefValue != "" && f.DefValue != "0" {
-			text += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(w, "  -%-21s %s\n", strings.TrimSpace(f.Name+" "+kind), strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 25)))
-	})
+	cli.PrintFlags(w, f)
 }
 
 // A command is where the input and output of a verb are.
@@ -85,9 +76,6 @@ type command struct {
 	stdout, stderr io.Writer
 	terminal       bool // stderr is one
 }
-
-// errUsage is in errors of the command line.
-var errUsage = errors.New("usage")
 
 // errUndecided says that columns need a decision, which was printed.
 var errUndecided = errors.New("columns need a decision")
@@ -120,7 +108,7 @@ func (c *command) run(args []string) int {
 	}
 	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
 	if i < 0 {
-		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; %s\n", args[0], meant(args[0], verbNames()))
+		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; %s\n", args[0], cli.Meant(args[0], verbNames()))
 		return 2
 	}
 	v := verbs[i]
@@ -128,18 +116,18 @@ func (c *command) run(args []string) int {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
 	do := v.run(f)
-	files, err := parse(f, args[1:])
+	files, err := cli.Parse(f, args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		v.usage(c.stderr, f)
 		return 0
 	case err != nil:
-		err = fmt.Errorf("%w (pgsvi %s -h has the flags): %w", err, v.name, errUsage)
+		err = fmt.Errorf("%w (pgsvi %s -h has the flags): %w", err, v.name, cli.ErrUsage)
 	default:
-		err = v.checkFiles(f, files)
+		err = cli.Files(f, v.name, v.args, v.count, files)
 	}
 	if err == nil {
-		err = checkOutput(f)
+		err = cli.Output(f)
 	}
 	if err == nil {
 		err = do(c, files)
@@ -155,7 +143,7 @@ func (c *command) report(v verb, err error) int {
 	if errors.Is(err, errUndecided) {
 		return 2
 	}
-	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, errUsage))
+	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, cli.ErrUsage))
 	var undecided *data.DecisionError
 	var wrong *formula.Error
 	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,
@@ -163,7 +151,7 @@ func (c *command) report(v verb, err error) int {
 		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes proposals "+
 			"to a new file; read and\nchange them, and give -columns FILE to "+v.name)
 	}
-	if undecided != nil || errors.As(err, &wrong) || errors.Is(err, errUsage) {
+	if undecided != nil || errors.As(err, &wrong) || errors.Is(err, cli.ErrUsage) {
 		return 2
 	}
 	return 1
@@ -175,71 +163,6 @@ func verbNames() (names []string) {
 		names = append(names, v.name)
 	}
 	return names
-}
-
-// meant returns the one of names that is most like name, or all of them, as the end of a message.
-func meant(name string, names []string) string {
-	if best := suggest.Nearest(name, names); best != "" {
-		return "did you mean " + best + "?"
-	}
-	return "there are " + strings.Join(names, ", ")
-}
-
-// parse parses flags, which may also stand behind files, and returns the files.
-func parse(f *flag.FlagSet, args []string) (files []string, err error) {
-	for len(args) > 0 {
-		if err := f.Parse(args); err != nil {
-			name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-			if !unknown {
-				return nil, err
-			}
-			var names []string
-			f.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
-			return nil, fmt.Errorf("there is no flag -%s; %s", name, meant("-"+name, names))
-		}
-		if args = f.Args(); len(args) > 0 {
-			files, args = append(files, args[0]), args[1:]
-		}
-	}
-	return files, nil
-}
-
-// checkFiles returns an error unless there are as many files as the verb wants.
-func (v verb) checkFiles(f *flag.FlagSet, files []string) error {
-	found := fmt.Sprintf("found %d files, %s", len(files), strings.Join(files, ", "))
-	switch {
-	case len(files) == v.count:
-		return nil
-	case len(files) == 0:
-		found = "a file is missing"
-	case len(files) < v.count:
-		found = "a second file is missing"
-	}
-	want := fmt.Sprintf("want pgsvi %s %s", v.name, v.args)
-	if given := f.Lookup("formula"); given != nil && len(files) > v.count {
-		want += "; a formula stands between quotes, as in -formula 'y ~ x'"
-	}
-	return fmt.Errorf("%s; %s: %w", found, want, errUsage)
-}
-
-// checkOutput returns an error if the file of -o cannot be written, before anything is fitted.
-func checkOutput(f *flag.FlagSet) error {
-	out := f.Lookup("o")
-	if out == nil || out.Value.String() == "" {
-		return nil
-	}
-	path := out.Value.String()
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("-o %s is a folder, want the name of a file: %w", path, errUsage)
-	}
-	try, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
-	if own := (*fs.PathError)(nil); errors.As(err, &own) {
-		return fmt.Errorf("-o %s cannot be written: %w", path, own.Err)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(try.Close(), os.Remove(try.Name()))
 }
 
 // progress returns a Solver that shows its progress on a terminal, and what clears that.

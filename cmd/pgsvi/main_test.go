@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/cli"
 )
 
 // run runs the command in the process.
@@ -182,13 +184,13 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	_, _, help := run(t, "fit", "-h")
-	for name := range likelihoods {
+	for name := range cli.Likelihoods {
 		if !strings.Contains(help, name) {
 			t.Errorf("fit -h is without %s", name)
 		}
 	}
 	_, _, help = run(t, "gp", "-h")
-	for name := range kernels {
+	for name := range cli.Kernels {
 		if !strings.Contains(help, name) {
 			t.Errorf("gp -h is without %s", name)
 		}

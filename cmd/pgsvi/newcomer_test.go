@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/cli"
 )
 
 // TestNewcomer checks what is said to somebody who knows no more than pgsvi -h.
@@ -99,7 +101,7 @@ func TestFormatFlag(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"separator=", "separator=;;", "decimal=x", "header=maybe", "encoding=latin", "what"} {
-		if _, err := formatOf(bad); err == nil {
+		if _, err := cli.FormatOf(bad); err == nil {
 			t.Errorf("-format %q is taken", bad)
 		}
 	}
@@ -108,12 +110,12 @@ func TestFormatFlag(t *testing.T) {
 // TestManyWeights checks that a fit of too many weights for importance sampling says so.
 func TestManyWeights(t *testing.T) {
 	var b strings.Builder
-	for j := range mostPSIS {
+	for j := range cli.MostPSIS {
 		fmt.Fprintf(&b, "x%d,", j)
 	}
 	b.WriteString("y\n")
 	for i := range 12 {
-		for j := range mostPSIS {
+		for j := range cli.MostPSIS {
 			fmt.Fprintf(&b, "%d,", (i+1)*(j+7)%1013)
 		}
 		fmt.Fprintf(&b, "%d.5\n", i*i%7)

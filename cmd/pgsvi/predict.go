@@ -7,22 +7,23 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/cli"
 )
 
 func predict(f *flag.FlagSet) func(*command, []string) error {
 	level := f.Float64("level", 0.9, "the probability `P` that an interval lo to hi holds")
-	format := formatFlag(f)
+	format := cli.FormatFlag(f)
 	score := f.Bool("score", false, "compare with the outcomes in the table, on standard error")
 	return func(c *command, args []string) error {
 		p, err := data.LoadFile(args[0])
 		if err != nil {
 			if _, other := data.LoadFile(args[1]); other == nil {
 				return fmt.Errorf("the model stands before the table: pgsvi predict %s %s: %w",
-					args[1], args[0], errUsage)
+					args[1], args[0], cli.ErrUsage)
 			}
 			return err
 		}
-		how, err := formatOf(*format)
+		how, err := cli.FormatOf(*format)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
+	"github.com/pgsvi/pgsvi/internal/cli"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -21,7 +22,7 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 	return func(c *command, args []string) error {
 		start := time.Now()
 		if *k < 2 || *model != "ctm" && *model != "lda" {
-			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k, *model, errUsage)
+			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k, *model, cli.ErrUsage)
 		}
 		corpus, err := data.ReadCorpus(args[0], *vocab)
 		if err != nil {

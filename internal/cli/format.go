@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"flag"
@@ -8,8 +8,8 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// formatFlag is that of how a table is written, for files where this is not found out.
-func formatFlag(f *flag.FlagSet) *string {
+// FormatFlag is that of how a table is written, for files where this is not found out.
+func FormatFlag(f *flag.FlagSet) *string {
 	return f.String("format", "", "`how` the table is written where that is not found out, such as\n"+
 		"'separator=; decimal=, no-quotes header=no encoding=Windows-1252'")
 }
@@ -21,8 +21,8 @@ var headers = map[string]data.Header{"yes": data.FirstLineNames, "no": data.Firs
 var encodings = map[string]string{"utf-8": data.UTF8, "windows-1252": data.Windows1252,
 	"utf-16le": data.UTF16LE, "utf-16be": data.UTF16BE}
 
-// formatOf returns the format that words say.
-func formatOf(words string) (format data.Format, err error) {
+// FormatOf returns the format that words say.
+func FormatOf(words string) (format data.Format, err error) {
 	for _, word := range strings.Fields(words) {
 		key, value, _ := strings.Cut(word, "=")
 		switch sign := []rune(value); {
@@ -39,13 +39,13 @@ func formatOf(words string) (format data.Format, err error) {
 		case key == "decimal" && (value == "." || value == ","):
 			format.Decimal = sign[0]
 		case key == "header":
-			format.Header, err = choose("header", headers, value)
+			format.Header, err = Choose("header", headers, value)
 		case key == "encoding":
-			format.Encoding, err = choose("encoding", encodings, strings.ToLower(value))
+			format.Encoding, err = Choose("encoding", encodings, strings.ToLower(value))
 		default:
 			err = fmt.Errorf("-format has %q, want some of no-quotes, json, separator=; (or tab, "+
 				"space), decimal=, header=yes (or no), encoding=utf-8 (or windows-1252, utf-16le, "+
-				"utf-16be): %w", word, errUsage)
+				"utf-16be): %w", word, ErrUsage)
 		}
 		if err != nil {
 			return format, err

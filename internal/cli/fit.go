@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+)
+
+// Learning are the flags of how hyper-parameters are learned.
+type Learning struct {
+	learn, noPrior *bool
+	tol            *float64
+	Goal           *float64 // of the fit
+}
+
+// LearningFlags defines them.
+func LearningFlags(f *flag.FlagSet) (l Learning) {
+	l.learn = f.Bool("learn", true, "learn hyper-parameters")
+	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
+	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
+	l.Goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10)")
+	return l
+}
+
+// Learns reports whether anything is learned.
+func (l Learning) Learns() bool { return *l.learn }
+
+// Check returns an error if a number is none.
+func (l Learning) Check() error {
+	return errors.Join(AtLeast0("tol", *l.tol), AtLeast0("goal", *l.Goal))
+}
+
+// Options are nil where nothing is learned. The search ends where its quadratic model promises less
+// than Tol, which is about what is left.
+func (l Learning) Options() *pgsvi.LearnOptions {
+	if !l.Learns() {
+		return nil
+	}
+	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
+}
+
+// MostPSIS is the number of weights up to which their draws say how good the approximation is.
+const MostPSIS = 1000
+
+// Checks returns what leave-one-out and importance sampling say, as parts of the last line.
+// It adds what they warn of to the warnings, and prints why one of them is not there.
+func Checks(
+	ctx context.Context, stderr io.Writer, glm *pgsvi.GLM, post *pgsvi.GLMPosterior, res *pgsvi.Result) (parts string) {
+	say := func(format string, args ...any) {
+		fmt.Fprintf(stderr, "pgsvi: "+format+"\n", args...)
+	}
+	if loo, err := glm.LOO(ctx, post); err != nil {
+		say("no loo: %v", sentinel.Plain(err))
+	} else {
+		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
+	}
+	if n := len(post.Names()); n > MostPSIS {
+		say("no khat, which is for up to %d weights, as its draws of all weights would take "+
+			"longer\nthan the fit; these are %d. Predictions can be checked by loo and predict "+
+			"-score", MostPSIS, n)
+		return parts
+	}
+	psis, err := glm.PSIS(ctx, nil, post, 0)
+	if err != nil {
+		say("no khat: %v", sentinel.Plain(err))
+		return parts
+	}
+	if psis.KHat > 0.7 {
+		res.Warnings = append(res.Warnings,
+			"a khat above 0.7: intervals of the weights may be off, though predictions\n"+
+				"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
+				"-prior-sd help")
+	}
+	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat)
+}
