@@ -3,7 +3,6 @@ package pgsvi
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -153,7 +152,7 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	}
 	fitted := start.(*siteStepper)
 	st.run.Model.(learn.Sited).Begin(fitted.alg)
-	if diagonal(latentCov(fitted.alg), gp.Len()) {
+	if dense.NearlyDiagonal(latentCov(fitted.alg), gp.Len()) {
 		learned.Warnings = append(learned.Warnings, "the covariances of different rows are all but zero: the length is shorter than any distance between rows, and nothing is predicted")
 	}
 	err = st.fitFrom(ctx, s, fitted, learned)
@@ -171,21 +170,6 @@ func latentCov(alg site.Algebra) []float64 {
 		return c.Covariance()
 	}
 	return alg.(*site.DenseAlgebra).K
-}
-
-// diagonalPart is the largest correlation of two rows, of a K that is as good as diagonal.
-const diagonalPart = 1e-3
-
-// diagonal reports whether K is as good as diagonal.
-func diagonal(k []float64, n int) bool {
-	for i := range n {
-		for j := range i {
-			if math.Abs(k[i*n+j]) > diagonalPart*math.Sqrt(k[i*n+i]*k[j*n+j]) {
-				return false
-			}
-		}
-	}
-	return n > 1
 }
 
 // CertifyScale proves that no scale of the kernel from lo to hi has an ELBO more than Bound nats

@@ -185,7 +185,7 @@ func (t StudentT) Moments(eta float64) (mean, variance float64) {
 // CDF returns P(Y ≤ y|η), by the regularised incomplete beta function.
 func (t StudentT) CDF(y, eta float64) float64 {
 	nu, c := t.dfScale()
-	return studentCDF(nu, (y-eta)/c)
+	return special.StudentCDF(nu, (y-eta)/c)
 }
 
 // Facts implements Factual.
@@ -275,23 +275,6 @@ func (l Laplace) Params() []Param {
 // WithParams implements Parametric.
 func (l Laplace) WithParams(values []float64) Likelihood { return Laplace{Scale: values[0]} }
 
-// studentCDF is the distribution function of Student's t.
-func studentCDF(nu, t float64) float64 {
-	if math.IsNaN(t) || math.IsNaN(nu) {
-		return math.NaN()
-	}
-	var tail float64
-	if q := t * t / nu; q < 1 {
-		tail = 0.5 - mathext.RegIncBeta(0.5, nu/2, q/(1+q))/2
-	} else {
-		tail = mathext.RegIncBeta(nu/2, 0.5, 1/(1+q)) / 2
-	}
-	if t > 0 {
-		return 1 - tail
-	}
-	return tail
-}
-
 func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
 	n := positiveOr(g.Var, 1) + v
 	r := (y - m) / math.Sqrt(n)
@@ -322,7 +305,7 @@ func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
 	if above {
 		sign = -1
 	}
-	return math.Log(passage.PredictiveCDF(func(eta float64) float64 { return studentCDF(nu, sign*(y-eta)/c) }, y, m, v, passage.Tol, 0))
+	return math.Log(passage.PredictiveCDF(func(eta float64) float64 { return special.StudentCDF(nu, sign*(y-eta)/c) }, y, m, v, passage.Tol, 0))
 }
 
 // predictTail implements tailPredictor.

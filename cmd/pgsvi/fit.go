@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
-	"github.com/pgsvi/pgsvi/internal/cli"
 )
 
 // input are the flags of verbs that read a table.

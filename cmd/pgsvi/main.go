@@ -22,9 +22,9 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
-	"github.com/pgsvi/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/cli"
+	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 )
 
 // run runs the command in the process.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/cli"
+	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 )
 
 // TestNewcomer checks what is said to somebody who knows no more than pgsvi -h.

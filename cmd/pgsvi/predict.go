@@ -6,8 +6,8 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
-	"github.com/pgsvi/pgsvi/internal/cli"
 )
 
 func predict(f *flag.FlagSet) func(*command, []string) error {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
-	"github.com/pgsvi/pgsvi/internal/cli"
 	"gonum.org/v1/gonum/mat"
 )
 

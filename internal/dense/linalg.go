@@ -66,6 +66,21 @@ func SquareLower(h *parallel.Halt, l []float64, n int) {
 	fma.SquareLower(fma.Run{Halt: h}, square(l, n))
 }
 
+// diagonalPart is the largest correlation in a matrix that is as good as diagonal.
+const diagonalPart = 1e-3
+
+// NearlyDiagonal reports whether k, n×n with n > 1, is as good as diagonal.
+func NearlyDiagonal(k []float64, n int) bool {
+	for i := range n {
+		for j := range i {
+			if math.Abs(k[i*n+j]) > diagonalPart*math.Sqrt(k[i*n+i]*k[j*n+j]) {
+				return false
+			}
+		}
+	}
+	return n > 1
+}
+
 // FillUpper copies the lower triangle of a to the upper.
 func FillUpper(a []float64, n int) {
 	for i := range n {
