@@ -13,11 +13,11 @@ import (
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
-	"files in the root":                   76,
-	"files in the root, tests included":   138,
-	"rooms":                               81,
-	"arrows":                              730,
-	"arrows, those to errors.go left out": 663,
+	"files in the root":                   73,
+	"files in the root, tests included":   127,
+	"rooms":                               78,
+	"arrows":                              688,
+	"arrows, those to errors.go left out": 625,
 	"floors":                              15,
 	"circles":                             0,
 	"arrows from model to model":          0,
