@@ -352,7 +352,8 @@ func fits() map[string]func(b fitBits) error {
 		}
 	}
 	several("glm", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
-		m, err := pgsvi.NewGLM(spread.x, kinds, pgsvi.Softmax{}, &pgsvi.GLMOptions{Intercept: true, PriorSD: 2})
+		m, err := pgsvi.NewGLM(spread.x, kinds, pgsvi.Softmax{}, &pgsvi.GLMOptions{Intercept: true,
+			PriorSD: 2})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -360,7 +361,8 @@ func fits() map[string]func(b fitBits) error {
 		return q.At(spread.at), r, err
 	})
 	several("gp", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
-		x, y := pgsvi.SelectRows(spread.x, kinds, []int{1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377})
+		x, y := pgsvi.SelectRows(spread.x, kinds, []int{1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233,
+			377})
 		m, err := pgsvi.NewGP(x, y, se, pgsvi.Softmax{Classes: 3}, nil)
 		if err != nil {
 			return nil, nil, err
@@ -369,7 +371,8 @@ func fits() map[string]func(b fitBits) error {
 		return q.At(spread.at), r, err
 	})
 	several("sparse gp", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
-		m, err := pgsvi.NewSparseGP(spread.x, kinds, se, pgsvi.Softmax{}, &pgsvi.SparseGPOptions{Rank: 20})
+		m, err := pgsvi.NewSparseGP(spread.x, kinds, se, pgsvi.Softmax{},
+			&pgsvi.SparseGPOptions{Rank: 20})
 		if err != nil {
 			return nil, nil, err
 		}

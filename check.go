@@ -123,7 +123,8 @@ func (j *joint) looDraws(ctx context.Context, env *Env, q Dist, draws int) (*LOO
 				return 0, err
 			}
 			if math.IsInf(r[0], -1) {
-				return 0, fmt.Errorf("p(y, z) is 0 at a draw of q, z = %s: %w", estimate.Abridged(z), ErrNotFinite)
+				return 0, fmt.Errorf("p(y, z) is 0 at a draw of q, z = %s: %w",
+					estimate.Abridged(z), ErrNotFinite)
 			}
 			return r[0], nil
 		}
@@ -460,7 +461,9 @@ func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64)
 					}
 				}
 				if math.IsNaN(r[s]) || math.IsInf(r[s], 1) {
-					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the log-likelihood is %v, at z = %s: %w", r[s], p, estimate.Abridged(zs), ErrNotFinite)
+					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the "+
+						"log-likelihood is %v, at z = %s: %w", r[s], p, estimate.Abridged(zs),
+						ErrNotFinite)
 				}
 			}
 			return nil
@@ -526,7 +529,8 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 	case q.x != g.x && !mat.Equal(q.x, g.x):
 		return nil, fmt.Errorf("the posterior is of other inputs than the model: %w", ErrParam)
 	case q.x != g.x && !reflect.DeepEqual(q.kernel, g.kernel) || q.jitter != g.opt.Jitter:
-		return nil, fmt.Errorf("the posterior has the kernel %+v and jitter %v, the model %+v and %v: %w",
+		return nil, fmt.Errorf("the posterior has the kernel %+v and jitter %v, the model %+v "+
+			"and %v: %w",
 			q.kernel, q.jitter, g.kernel, g.opt.Jitter, ErrParam)
 	case latentsOf(q.lik) != g.terms.K:
 		return nil, fmt.Errorf("a posterior of %d classes, for a model of %d: %w", latentsOf(q.lik),

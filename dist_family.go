@@ -118,17 +118,20 @@ func NewExp(f Family, eta []float64) (*Exp, error) {
 	}
 	n := f.NumParams()
 	if n < 1 || f.Dim() < 1 {
-		return nil, fmt.Errorf("pgsvi: %s has dimension %d and %d parameters: %w", expfam.Name(f), f.Dim(), n, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: %s has dimension %d and %d parameters: %w", expfam.Name(f),
+			f.Dim(), n, ErrEmpty)
 	}
 	if len(eta) != n {
-		return nil, fmt.Errorf("pgsvi: %s has %d natural parameters, eta has %d elements: %w", expfam.Name(f), n, len(eta), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %s has %d natural parameters, eta has %d elements: %w",
+			expfam.Name(f), n, len(eta), ErrShape)
 	}
 	q := expfam.New(f)
 	if err := q.SetNatural(eta); err != nil {
 		return nil, err
 	}
 	if q.Degenerate() {
-		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", expfam.Name(f), expfam.First(eta), ErrNotPosDef)
+		return nil, fmt.Errorf("pgsvi: Fisher information of %s at eta = %.6g: %w", expfam.Name(f),
+			expfam.First(eta), ErrNotPosDef)
 	}
 	return &Exp{q, MeanParams}, nil
 }
@@ -250,7 +253,8 @@ func (q *Exp) convertGrad(dst, grad []float64, from, to Coordinates) []float64 {
 func (q *Exp) KL(p Dist) float64 {
 	o, ok := p.(*Exp)
 	if !ok || !q.at.SameFamily(o.at) {
-		panic(fmt.Sprintf("pgsvi: KL from %s to a distribution of another family, %s", distName(q), distName(p)))
+		panic(fmt.Sprintf("pgsvi: KL from %s to a distribution of another family, %s", distName(q),
+			distName(p)))
 	}
 	return q.at.KL(o.at)
 }
@@ -404,7 +408,8 @@ func newPositive(f Family, names []string, params, eta []float64) (*Exp, error) 
 		if len(names) < len(params) {
 			name = fmt.Sprintf("%s %d", name, i)
 		}
-		return nil, fmt.Errorf("pgsvi: %s of %s is %v; it must be positive and finite: %w", name, expfam.Name(f), x, ErrParam)
+		return nil, fmt.Errorf("pgsvi: %s of %s is %v; it must be positive and finite: %w", name,
+			expfam.Name(f), x, ErrParam)
 	}
 	return NewExp(f, eta)
 }

@@ -40,7 +40,8 @@ func (a adaptive) Check(Dist) error {
 		ok = ok && rho >= 0 && rho < 1
 	}
 	if !ok {
-		return fmt.Errorf("pgsvi: %s with decays %v and Epsilon %v needs decays in [0, 1) and a finite Epsilon >= 0: %w", a.kind, decays, a.epsilon, ErrParam)
+		return fmt.Errorf("pgsvi: %s with decays %v and Epsilon %v needs decays in [0, 1) and a "+
+			"finite Epsilon >= 0: %w", a.kind, decays, a.epsilon, ErrParam)
 	}
 	return nil
 }

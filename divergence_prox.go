@@ -253,7 +253,8 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 				return false, nil
 			}
 		}
-		return true, e.SetNatural(expfam.Step(p.From.(ExpFamily).Natural(nil), p.Grad, etaP, p.Beta))
+		return true, e.SetNatural(expfam.Step(p.From.(ExpFamily).Natural(nil), p.Grad, etaP,
+			p.Beta))
 	case MeanCov:
 		var form normal.Form
 		if prior != nil {

@@ -666,7 +666,8 @@ func TestNoProx(t *testing.T) {
 	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1); err != nil {
 		t.Fatal(err)
 	}
-	checkClose(t, "a Convex that is a Proxer", st.(*objectiveStepper).Dist().Params(nil), []float64{0.5, 1}, 0)
+	checkClose(t, "a Convex that is a Proxer", st.(*objectiveStepper).Dist().Params(nil),
+		[]float64{0.5, 1}, 0)
 }
 
 // A conjugate model is solved by one step with r = 0, from anywhere: the

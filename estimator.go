@@ -149,11 +149,15 @@ func forSites(name string, q Dist, l Integrand) error {
 
 // expectOf returns the exact expectations under lik.
 func expectOf(lik Likelihood) estimate.Expect {
-	return func(y, m, v float64) term.Expectation { return term.Expectation(ExpectLogProb(lik, y, m, v)) }
+	return func(y, m, v float64) term.Expectation {
+		return term.Expectation(ExpectLogProb(lik, y, m,
+			v))
+	}
 }
 
 // siteGrad is Grad by the expectations of each site of l.
-func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand, of func(lik Likelihood) estimate.Expect) (float64, error) {
+func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand,
+	of func(lik Likelihood) estimate.Expect) (float64, error) {
 	s, ok := l.(SiteIntegrand)
 	n := formOf(q)
 	if !ok || n == nil {

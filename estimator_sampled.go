@@ -39,7 +39,8 @@ func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 	if s.Samples != 0 || s.Baseline != Quadratic || !ok {
 		return s.samples()
 	}
-	if n := variate.Draws * variate.Coefficients(q.Dim(), true); n <= estimate.MostDraws && !g.isDiagonal() {
+	if n := variate.Draws * variate.Coefficients(q.Dim(), true); n <= estimate.MostDraws &&
+		!g.isDiagonal() {
 		return max(scoreDraws, n)
 	}
 	if n := variate.Draws * variate.Coefficients(q.Dim(), false); n <= estimate.MostDraws {
@@ -89,7 +90,8 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
-	return integral(env, q, l).Score(ctx, dst, variance, s.drawsOf(q, false), estimate.Baseline(s.Baseline), env.rng())
+	return integral(env, q, l).Score(ctx, dst, variance, s.drawsOf(q, false),
+		estimate.Baseline(s.Baseline), env.rng())
 }
 
 // EstimateSites implements SiteEstimator.

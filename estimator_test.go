@@ -693,7 +693,8 @@ func TestQuadrature(t *testing.T) {
 		{func(z float64) float64 { return math.Floor(1e4*z) - 1e4*z + 1e6*math.Mod(math.Floor(1e7*z), 2) }, ErrNoEstimator},
 	} {
 		l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return c.f(z[0]) }}
-		if _, _, err := integral(nil, q, l.Batch(nil)).Quadrature(make([]float64, 2)); !errors.Is(err, c.want) {
+		if _, _, err := integral(nil, q, l.Batch(nil)).Quadrature(make([]float64, 2)); !errors.Is(
+			err, c.want) {
 			t.Errorf("error %v, want %v", err, c.want)
 		}
 	}

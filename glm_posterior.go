@@ -566,7 +566,10 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 		return nil
 	}
 	t := term.NewBuffer(p.Dim())
-	if err := t.Load(&s.SavedBuffer, func(y float64) error { return checkLabel(p.lik, y) }); err != nil {
+	if err := t.Load(&s.SavedBuffer, func(y float64) error {
+		return checkLabel(p.lik,
+			y)
+	}); err != nil {
 		return fmt.Errorf("rows of the data: %w", err)
 	}
 	if n := t.Rows(); n != p.rows || n > mostKept {

@@ -491,7 +491,8 @@ func TestGLMRowsLearn(t *testing.T) {
 				t.Errorf("%s: %s is %v, in memory %v ± %v", typeName(c.lik), p.Name, p.Value, q.Value, q.SD)
 			}
 		}
-		if !(math.Abs(learned.Objective-in.Objective) <= 0.01) || learned.Fit == nil || !(learned.Fit.Gap <= 0.01) ||
+		if !(math.Abs(learned.Objective-in.Objective) <= 0.01) || learned.Fit == nil ||
+			!(learned.Fit.Gap <= 0.01) ||
 			factsOf(c.lik).LogConcave && !(learned.Fit.GapBound <= 0.01) {
 			t.Errorf("%s: objective %v, in memory %v; fit %v", typeName(c.lik), learned.Objective, in.Objective, learned.Fit)
 		}

@@ -468,7 +468,8 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		// rounded once: what sites of little noise contributed hangs on the last bit
 		mean.Predict(away.M, x, nil)
 		s.w.Variances(away.V, x, nil, &s.block.Mover.Buf)
-		if err := t.Terms(s.g.lin.Terms.Lik, removed).Expect(&away, nil, term.Crew{Halt: &s.halt}); err != nil {
+		if err := t.Terms(s.g.lin.Terms.Lik, removed).Expect(&away, nil,
+			term.Crew{Halt: &s.halt}); err != nil {
 			return prefixed(err)
 		}
 		for i := range away.Tg {
@@ -579,7 +580,8 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 			return err
 		}
 		if len(gone) == all.Rows() {
-			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the posterior has seen: %w", len(gone), all.Rows(), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the "+
+				"posterior has seen: %w", len(gone), all.Rows(), ErrNotPosDef)
 		}
 		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
 		gone = append(gone, row)

@@ -27,7 +27,7 @@ type savedGLMStream struct {
 	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
 	// what is left of it, where it has twice the digits
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
-	Past         *term.SavedBuffer  `json:"past,omitempty"` // all rows of w; nil if they are not known
+	Past         *term.SavedBuffer  `json:"past,omitempty"` // rows of w; nil if not known
 	Buffer       term.SavedBuffer   `json:"buffer"`
 	Kept         savedKept          `json:"kept"`
 	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
@@ -108,12 +108,18 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	t := newGLMStream(g)
 	copy(w.Mean, s.Mean)
 	t.w, t.made, t.rows, t.seen = *w, true, s.Rows, s.Given
-	if err := t.buf.Load(&s.Buffer, func(y float64) error { return checkLabel(lik, y) }); err != nil {
+	if err := t.buf.Load(&s.Buffer, func(y float64) error {
+		return checkLabel(lik,
+			y)
+	}); err != nil {
 		return nil, fmt.Errorf("rows of the next block: %w", err)
 	}
 	if s.Past != nil {
 		t.past = term.NewBuffer(d)
-		if err := t.past.Load(s.Past, func(y float64) error { return checkLabel(lik, y) }); err != nil {
+		if err := t.past.Load(s.Past, func(y float64) error {
+			return checkLabel(lik,
+				y)
+		}); err != nil {
 			return nil, fmt.Errorf("rows of before: %w", err)
 		}
 		if n := t.past.Rows(); n != s.Rows || n > mostKept {
@@ -121,7 +127,10 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 		}
 	}
 	k, n := &t.kept, len(s.Kept.Y)
-	if err := k.Load(&s.Kept.SavedBuffer, func(y float64) error { return checkLabel(lik, y) }); err != nil {
+	if err := k.Load(&s.Kept.SavedBuffer, func(y float64) error {
+		return checkLabel(lik,
+			y)
+	}); err != nil {
 		return nil, fmt.Errorf("kept rows: %w", err)
 	}
 	if len(s.Kept.Gamma) != n || len(s.Kept.A) != n || len(s.Kept.M) != n || !(s.Kept.Least >= 0) {

@@ -624,12 +624,14 @@ func TestStreamUnsolved(t *testing.T) {
 		s := newStream(t, 1, Poisson{}, nil)
 		start(s)
 		// e¹⁰⁰⁰ whatever the weight is
-		for _, r := range []Row{{Val: []float64{1}, Y: 2}, {Val: []float64{0}, Y: 1, Offset: 1000}} {
+		for _, r := range []Row{{Val: []float64{1}, Y: 2}, {Val: []float64{0}, Y: 1,
+			Offset: 1000}} {
 			if err := s.Add(r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if p, err := s.Posterior(); p != nil || !errors.Is(err, want) || !strings.Contains(err.Error(), "row 1") {
+		if p, err := s.Posterior(); p != nil || !errors.Is(err, want) ||
+			!strings.Contains(err.Error(), "row 1") {
 			t.Errorf("%v, %v, want %v", p, err, want)
 		}
 	}

@@ -304,7 +304,8 @@ func (g *GP) linear() *site.LinearModel {
 	if x == nil || x.Cols > site.PrimalWeights {
 		return nil
 	}
-	l := &site.LinearModel{X: x, Terms: g.terms, Prior: gauss.UnitPrior(x.Cols), Names: make([]string, x.Cols)}
+	l := &site.LinearModel{X: x, Terms: g.terms, Prior: gauss.UnitPrior(x.Cols),
+		Names: make([]string, x.Cols)}
 	for j := range l.Names {
 		l.Names[j] = fmt.Sprintf("feature %d", j)
 	}

@@ -148,12 +148,14 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 		what = fmt.Sprintf("%s, and %d classes", what, classes)
 		need += site.ContrastMemory(classes, n, m)
 	}
-	full := checkMemory(opt.MaxMemory, need, what, "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
+	full := checkMemory(opt.MaxMemory, need, what,
+		"use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 	if classes > 1 && full != nil {
 		return nil, full
 	}
 	if classes == 1 && (full != nil || opt.MaxMemory == 0 && features > keptFeatures) {
-		g := &SparseGP{lik: likOf(gp.terms), opt: *opt, x: gp.x, terms: gp.terms, rows: sparse.RowsOf(gp.x, gp.terms)}
+		g := &SparseGP{lik: likOf(gp.terms), opt: *opt, x: gp.x, terms: gp.terms,
+			rows: sparse.RowsOf(gp.x, gp.terms)}
 		switch err := g.checkStream(); {
 		case err == nil:
 			if err := g.pass(h, gp.kernel); err != nil {
@@ -319,7 +321,8 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 
 // checkedRows goes through rows as a sparse GP does: with values of use until the next row. Rows
 // that are out of order are errors.
-func checkedRows(rows iter.Seq2[Row, error], cols int, lik Likelihood) iter.Seq2[sparse.Row, error] {
+func checkedRows(rows iter.Seq2[Row, error], cols int, lik Likelihood) iter.Seq2[sparse.Row,
+	error] {
 	return func(yield func(sparse.Row, error) bool) {
 		r, n := sparse.Row{Val: make([]float64, cols)}, 0
 		for row, err := range rows {
@@ -489,7 +492,8 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 		return nil, err
 	}
 	if classes, ok := cov.(*gauss.Contrasts); ok {
-		return newSparseClassPosterior(g.z, likOf(g.lin.Terms), mean, classes, g.maxPrior, g.Len()), nil
+		return newSparseClassPosterior(g.z, likOf(g.lin.Terms), mean, classes, g.maxPrior, g.Len()),
+			nil
 	}
 	q, err := cov.State(haltOf(st))
 	if err != nil {

@@ -81,7 +81,8 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 		n = min(n, priorRows)
 	}
 	var err error
-	if l.space, err = newLearnSpace(kernelIn(g.z.Kernel), g.lik, &rowPairs{x: l.rows.Sample(n)}, l.rows.Y[:n], &l.opt); err != nil {
+	if l.space, err = newLearnSpace(kernelIn(g.z.Kernel), g.lik, &rowPairs{x: l.rows.Sample(n)},
+		l.rows.Y[:n], &l.opt); err != nil {
 		return nil, err
 	}
 	if l.opt.Tol == 0 {

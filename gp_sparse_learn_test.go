@@ -118,7 +118,8 @@ func TestSparseCarried(t *testing.T) {
 		for _, to := range []SquaredExp{
 			{Scale: 1.6, Length: 1}, {Scale: 1, Length: 1.2}, {Scale: 0.8, Length: 0.9},
 		} {
-			pass := sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1}}
+			pass := sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures,
+				Workers: term.Crew{Workers: 1}}
 			look := func(q *gauss.State) *sparse.Look {
 				x, err := pass.At(q)
 				if err != nil {
@@ -290,7 +291,8 @@ func TestSparseLearnRows(t *testing.T) {
 	if learned.Passes > 15 || post.Len() != n || learned.Cholesky != 0 {
 		t.Errorf("%v passes", learned.Passes)
 	}
-	exact, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{}, &SparseGPOptions{Inducing: post.z.X})
+	exact, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{},
+		&SparseGPOptions{Inducing: post.z.X})
 	exact = mustSparse(t, exact, err)
 	_, _, best, err := exact.Learn(ctx, nil, &LearnOptions{Tol: 0.01})
 	if err != nil {
@@ -446,7 +448,8 @@ func TestMoveGradient(t *testing.T) {
 			gp := toyGP(t, shorter(40, 15), k, lik, 4)
 			g := streamed(t, gp, gp.x.Slice(0, 5, 0, 2))
 			crew := term.Crew{Workers: 1}
-			m := sparse.NewMove(g.rows, viewOf(g.lik), fitFeatures, crew, sparse.Undivided(kernelOf(k)))
+			m := sparse.NewMove(g.rows, viewOf(g.lik), fitFeatures, crew,
+				sparse.Undivided(kernelOf(k)))
 			elbo := func(z *mat.Dense) float64 {
 				p := &sparse.Pass{Rows: g.rows, Lik: viewOf(g.lik), Workers: crew}
 				p.Z = sparse.Undivided(kernelOf(k)).Factored(nil, z)
@@ -474,7 +477,8 @@ func TestMoveGradient(t *testing.T) {
 				down.Set(i/2, i%2, z.At(i/2, i%2)-h)
 				want := (elbo(up) - elbo(down)) / (2 * h) * m.Unit[i%2]
 				if math.Abs(x.Grad[i]-want) > 2e-2*(0.1+floats.Norm(x.Grad, math.Inf(1))) {
-					t.Errorf("%s, %T: derivative in element %d is %v, by differences %v", name, lik, i, x.Grad[i], want)
+					t.Errorf("%s, %T: derivative in element %d is %v, by differences %v", name, lik,
+						i, x.Grad[i], want)
 				}
 			}
 		}
@@ -615,7 +619,8 @@ func TestSparseGPNotKeptLOO(t *testing.T) {
 	z := gp.x.Slice(0, 10, 0, 2)
 	kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, BernoulliLogit{}, &SparseGPOptions{Inducing: z})
 	kept = mustSparse(t, kept, err)
-	g := &SparseGP{lik: kept.lik, opt: kept.opt, x: kept.x, terms: kept.terms, rows: sparse.RowsOf(kept.x, kept.terms)}
+	g := &SparseGP{lik: kept.lik, opt: kept.opt, x: kept.x, terms: kept.terms,
+		rows: sparse.RowsOf(kept.x, kept.terms)}
 	if err := g.pass(nil, gp.kernel); err != nil {
 		t.Fatal(err)
 	}

@@ -41,18 +41,21 @@ type SparseGPPosterior struct {
 	classes []*SparseGPPosterior
 }
 
-func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.State, maxPrior float64, rows int) *SparseGPPosterior {
+func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.State,
+	maxPrior float64, rows int) *SparseGPPosterior {
 	return &SparseGPPosterior{z: z, lik: lik, mean: mean, q: q, maxPrior: maxPrior, rows: rows,
 		workspaces: &sync.Pool{New: func() any { return new(sparse.Work) }}}
 }
 
-// newSparseClassPosterior is newSparseGPPosterior for a Softmax, whose classes have a mean one after
-// the other.
-func newSparseClassPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Contrasts, maxPrior float64, rows int) *SparseGPPosterior {
+// newSparseClassPosterior is newSparseGPPosterior for a Softmax, whose classes have a mean one
+// after the other.
+func newSparseClassPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Contrasts,
+	maxPrior float64, rows int) *SparseGPPosterior {
 	p := newSparseGPPosterior(z, lik, mean, nil, maxPrior, rows)
 	m := z.Rank()
 	for c, of := range q.Of {
-		p.classes = append(p.classes, newSparseGPPosterior(z, lik, mean[c*m:(c+1)*m], of.S, maxPrior, rows))
+		p.classes = append(p.classes, newSparseGPPosterior(z, lik, mean[c*m:(c+1)*m], of.S,
+			maxPrior, rows))
 	}
 	return p
 }
@@ -167,14 +170,16 @@ func (p *SparseGPPosterior) unknown(w *sparse.Work, m, v []float64) {
 // at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al.
 // 2013). Rows far from all inducing inputs do not change the latent function; add inducing inputs
 // with WithInducing first. The errors are those of Stream.AddAll; the posterior is then nil.
-func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*SparseGPPosterior, error) {
+func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row,
+	error]) (*SparseGPPosterior, error) {
 	if err := oneLatent(p.lik, "Update of a SparseGP"); err != nil {
 		return nil, err
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
 	m, cols := p.z.Rank(), p.Cols()
-	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows, workspaces: p.workspaces}
+	u := &SparseGPPosterior{z: p.z, lik: p.lik, maxPrior: p.maxPrior, rows: p.rows,
+		workspaces: p.workspaces}
 	q := &gauss.State{}
 	q.CopyFrom(p.q)
 	copy(q.Mean, p.mean)
@@ -209,7 +214,8 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row, erro
 			return nil, err
 		}
 		denseRow(x.RawRowView(len(terms.Y)), &row)
-		terms.Y, terms.Offset, terms.Weight = append(terms.Y, row.Y), append(terms.Offset, row.Offset), append(terms.Weight, weightOf(&row))
+		terms.Y, terms.Offset, terms.Weight = append(terms.Y, row.Y), append(terms.Offset,
+			row.Offset), append(terms.Weight, weightOf(&row))
 		if seen++; len(terms.Y) == size {
 			if err := learn(); err != nil {
 				return nil, prefixed(err)
@@ -246,7 +252,8 @@ func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 	zs := mat.DenseCopyOf(z)
 	for i := range rows {
 		if j, ok := dense.AllFinite(zs.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: row %d, column %d of %s is %v: %w", i, j, name, zs.At(i, j), ErrNotFinite)
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of %s is %v: %w", i, j, name,
+				zs.At(i, j), ErrNotFinite)
 		}
 	}
 	return zs, nil
@@ -328,8 +335,9 @@ type savedSparseGP struct {
 // GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.Rank()
-	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.Wholes(), MaxPrior: p.maxPrior,
-		Z: p.z.X.RawMatrix().Data, L: dense.PackLower(p.z.L, m), Mean: p.mean}
+	s := &savedSparseGP{Rows: p.rows, Rank: m, Cols: p.Cols(), Whole: p.z.Wholes(),
+		MaxPrior: p.maxPrior,
+		Z:        p.z.X.RawMatrix().Data, L: dense.PackLower(p.z.L, m), Mean: p.mean}
 	if p.classes != nil {
 		s.Precision = p.contrasts().Pack()
 	} else {
@@ -360,9 +368,13 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	if m > 0 {
 		lower = len(s.Precision) / k
 	}
-	if s.Rows < 1 || s.Rows > save.Most || m < 1 || s.Rank != m || len(s.Mean)%k != 0 || len(s.Z)%m != 0 ||
-		len(s.Z)/m != s.Cols || s.Cols < 1 || len(s.L) != m*(m+1)/2 || lower != m*(m+1)/2 || len(s.Precision)%k != 0 {
-		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z), len(s.L), len(s.Precision), m, ErrShape)
+	if s.Rows < 1 || s.Rows > save.Most || m < 1 || s.Rank != m || len(s.Mean)%k != 0 ||
+		len(s.Z)%m != 0 ||
+		len(s.Z)/m != s.Cols || s.Cols < 1 || len(s.L) != m*(m+1)/2 || lower != m*(m+1)/2 ||
+		len(s.Precision)%k != 0 {
+		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d "+
+			"elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z),
+			len(s.L), len(s.Precision), m, ErrShape)
 	}
 	kernel, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
 	if err != nil {
@@ -373,12 +385,15 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 		v = divided(kernel, s.Cols)
 	}
 	if n := v.Wholes(); n != s.Whole || n > m || v.Open != (n < m) {
-		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, which have %d: %w", s.Whole, m, n, ErrShape)
+		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, which have "+
+			"%d: %w", s.Whole, m, n, ErrShape)
 	}
-	z := &sparse.Inducing{Division: v, X: mat.NewDense(m, s.Cols, s.Z), L: dense.UnpackLower(s.L, m)}
+	z := &sparse.Inducing{Division: v, X: mat.NewDense(m, s.Cols, s.Z), L: dense.UnpackLower(s.L,
+		m)}
 	for j := range m {
 		if !(z.L[j*m+j] > 0) {
-			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.L[j*m+j], ErrNotPosDef)
+			return nil, fmt.Errorf("diagonal element %d of the factor is %v: %w", j, z.L[j*m+j],
+				ErrNotPosDef)
 		}
 	}
 	if !(s.MaxPrior >= 0) {

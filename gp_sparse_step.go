@@ -20,7 +20,8 @@ import (
 const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features keeps them, for steps of any kind"
 
 // fitFeatures is the sparse.Fit of the Solver. A state is good even with an error.
-func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.State, error) {
+func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.State,
+	error) {
 	s := Solver{Goal: goal, MaxPasses: mostRowPasses, Workers: workers}
 	q, err := fitWeights(h, lin, &s)
 	if q != nil {
@@ -40,7 +41,8 @@ type sparseStepper struct {
 }
 
 // newSparseStepper returns that of rows at q, or at a fit of the sample if that is nil.
-func newSparseStepper(ctx context.Context, env *Env, z *sparse.Inducing, rows *sparse.Rows, lik Likelihood, q *gauss.State) (*sparseStepper, error) {
+func newSparseStepper(ctx context.Context, env *Env, z *sparse.Inducing, rows *sparse.Rows,
+	lik Likelihood, q *gauss.State) (*sparseStepper, error) {
 	s := &sparseStepper{ceiling: math.Inf(1)}
 	s.pass.Rows, s.pass.Z, s.pass.Lik, s.pass.Fit = rows, z, viewOf(lik), fitFeatures
 	s.ascent.Pass = &s.pass
@@ -115,7 +117,8 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 		s.pending = false
 	}
 	x := s.ascent.Look
-	e := Evaluation{ELBO: x.ELBO, ELBOErr: goals.NeverZero(x.Err + x.Blurred), Gap: goals.NeverZero(x.Promise), Goal: streamGoal}
+	e := Evaluation{ELBO: x.ELBO, ELBOErr: goals.NeverZero(x.Err + x.Blurred),
+		Gap: goals.NeverZero(x.Promise), Goal: streamGoal}
 	if s.ascent.Stuck() {
 		e.Gap = goals.NeverZero(x.Err) // no step leads up that could be told from rounding
 	}

@@ -93,7 +93,8 @@ func TestSparseRowsBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := (&sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(g.lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(best.q)
+	top, err := (&sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(g.lik), Fit: fitFeatures,
+		Workers: term.Crew{Workers: 1, Halt: nil}}).At(best.q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,14 +177,16 @@ func TestSparseRowsGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		top, err := (&sparse.Pass{Rows: all.rows, Z: all.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(want.q)
+		top, err := (&sparse.Pass{Rows: all.rows, Z: all.z, Lik: viewOf(lik), Fit: fitFeatures,
+			Workers: term.Crew{Workers: 1, Halt: nil}}).At(want.q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g := streamed(t, gp, z)
 		few := n / 4
 		r := *g.rows
-		r.All, r.X, r.Y = checkedRows(Rows(gp.x, gp.terms.Y), 2, lik), gp.x.Slice(0, few, 0, 2).(*mat.Dense), gp.terms.Y[:few]
+		r.All, r.X, r.Y = checkedRows(Rows(gp.x, gp.terms.Y), 2, lik), gp.x.Slice(0, few, 0,
+			2).(*mat.Dense), gp.terms.Y[:few]
 		g.rows = &r
 		st, err := newSparseStepper(ctx, nil, g.z, g.rows, lik, nil)
 		if err != nil {
@@ -244,7 +247,8 @@ func TestSparseRowsProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}
+		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures,
+			Workers: term.Crew{Workers: 1, Halt: nil}}
 		const nearBest = 1e-3 // nats below the best, where a run is after its third pass
 		near, worst := 0, 0.0
 		trials := longer(3400, 20)
@@ -280,7 +284,8 @@ func TestSparseRowsProof(t *testing.T) {
 			}
 			excess := res.ELBO - x.ELBO
 			if !(x.Bound >= excess-1e-7) {
-				t.Errorf("%T, trial %d: %v nats proved, %v below the best", lik, trial, x.Bound, excess)
+				t.Errorf("%T, trial %d: %v nats proved, %v below the best", lik, trial, x.Bound,
+					excess)
 			}
 			if factsOf(lik).selfBounded && excess < nearBest {
 				near++
@@ -315,7 +320,8 @@ func TestSparseRowsProofFar(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}
+		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures,
+			Workers: term.Crew{Workers: 1, Halt: nil}}
 		proved, unproved := 0, 0
 		for range shorter(2000, 300) {
 			q := &gauss.State{}
@@ -372,7 +378,9 @@ func TestSparseUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look, err := (&sparse.Pass{Rows: sparse.RowsOf(x, &term.Terms{Lik: viewOf(BernoulliLogit{}), Y: y}), Z: post.z, Lik: viewOf(BernoulliLogit{}), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(post.q)
+	look, err := (&sparse.Pass{Rows: sparse.RowsOf(x, &term.Terms{Lik: viewOf(BernoulliLogit{}),
+		Y: y}), Z: post.z, Lik: viewOf(BernoulliLogit{}), Fit: fitFeatures,
+		Workers: term.Crew{Workers: 1, Halt: nil}}).At(post.q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,7 +492,8 @@ func TestSparseWithInducing(t *testing.T) {
 			r := sparse.RowsOf(x, &term.Terms{Lik: viewOf(lik), Y: y})
 			var elbo [2]float64
 			for i, p := range [2]*SparseGPPosterior{post, all} {
-				look, err := (&sparse.Pass{Rows: r, Z: p.z, Lik: viewOf(lik), Fit: fitFeatures, Workers: term.Crew{Workers: 1, Halt: nil}}).At(p.q)
+				look, err := (&sparse.Pass{Rows: r, Z: p.z, Lik: viewOf(lik), Fit: fitFeatures,
+					Workers: term.Crew{Workers: 1, Halt: nil}}).At(p.q)
 				if err != nil {
 					t.Fatal(err)
 				}

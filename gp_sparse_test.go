@@ -260,7 +260,8 @@ func TestSparseGPPrior(t *testing.T) {
 		}
 	}
 	if post.Len() != 50 || post.Cols() != 2 || post.z.Rank() != 10 {
-		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(), post.z.Rank())
+		t.Errorf("posterior of %d rows, %d columns, rank %d", post.Len(), post.Cols(),
+			post.z.Rank())
 	}
 	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
@@ -401,7 +402,8 @@ func TestSiteCurvature(t *testing.T) {
 		{Poisson{}, 0, 1e4, 0, 1}, {Poisson{}, 7, 1e12, 5, 9}, {Gamma{Shape: 3}, 1e-3, 1e4, 2, 3.1}, {Laplace{}, 0, 1e6, 0.1, 10},
 		{StudentT{}, 1e6, 1, 0, 1.3}, {Poisson{}, 3, 0, 0, 0},
 	} {
-		if g := sparse.Curvature(viewOf(c.l), c.y, c.v); !(g >= c.least*(1-1e-9) && g <= c.most*(1+1e-9)) {
+		if g := sparse.Curvature(viewOf(c.l), c.y, c.v); !(g >= c.least*(1-1e-9) && g <= c.most*(1+
+			1e-9)) {
 			t.Errorf("%#v at %v, prior %v: %v, want %v to %v", c.l, c.y, c.v, g, c.least, c.most)
 		}
 	}

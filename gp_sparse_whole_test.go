@@ -249,8 +249,10 @@ func TestDividedGradient(t *testing.T) {
 					}
 					return x.ELBO
 				}
-				if want := (elbo(h) - elbo(-h)) / (2 * h) * move.Unit[i%2]; math.Abs(p.Grad[i]-want) > 2e-2*(0.1+floats.Norm(p.Grad, math.Inf(1))) {
-					t.Errorf("%v, %T: derivative in element %d is %v, by differences %v", k, lik, i, p.Grad[i], want)
+				if want := (elbo(h) - elbo(-h)) / (2 * h) * move.Unit[i%2]; math.Abs(
+					p.Grad[i]-want) > 2e-2*(0.1+floats.Norm(p.Grad, math.Inf(1))) {
+					t.Errorf("%v, %T: derivative in element %d is %v, by differences %v", k, lik, i,
+						p.Grad[i], want)
 				}
 			}
 		}

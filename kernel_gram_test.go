@@ -151,8 +151,8 @@ func TestGramBits(t *testing.T) {
 	}
 }
 
-// TestFillByDifferences: covariances by differences are those of Cov to rounding, and depend neither
-// on the other columns nor on the other rows of their tile.
+// TestFillByDifferences: covariances by differences are those of Cov to rounding, and depend
+// neither on the other columns nor on the other rows of their tile.
 func TestFillByDifferences(t *testing.T) {
 	const n, d = 70, 34
 	x := kernelPoints(20, n, d, 0.8)
@@ -174,7 +174,8 @@ func TestFillByDifferences(t *testing.T) {
 				b.SetRow(r, x.RawRowView(i))
 			}
 			dst := mat.NewDense(len(at), len(others), nil)
-			kernelOf(c.k).Fill(dst.RawMatrix().Data, &sparse.Tile{X: a.RawMatrix(), Y: b.RawMatrix()})
+			kernelOf(c.k).Fill(dst.RawMatrix().Data, &sparse.Tile{X: a.RawMatrix(),
+				Y: b.RawMatrix()})
 			return dst
 		}
 		whole := cov(at, others)

@@ -487,8 +487,8 @@ func (s *learnSpace) params(theta []float64) []Param {
 	return all
 }
 
-// chainParams turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into those
-// in θ.
+// chainParams turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into
+// those in θ.
 func chainParams(dst []float64, k Kernel) {
 	for i, p := range k.Params() {
 		dst[i] *= p.slope()

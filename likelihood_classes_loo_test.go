@@ -57,13 +57,15 @@ func TestClassesLOORefits(t *testing.T) {
 				want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 				diff := math.Abs(l.Pointwise[i] - want)
 				if !(diff <= 2.5*l.PointErr[i]+1e-4) {
-					t.Errorf("row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", i, l.Influence[i],
+					t.Errorf("row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", i,
+						l.Influence[i],
 						l.Pointwise[i], l.PointErr[i], want)
 				}
 				sum, estimate = sum+diff, estimate+l.PointErr[i]
 				optimism += math.Abs(inside[i] - want)
 			}
-			t.Logf("%v; of 20 rows off by %.2g, estimated %.2g; in sample %.2g", l, sum, estimate, optimism)
+			t.Logf("%v; of 20 rows off by %.2g, estimated %.2g; in sample %.2g", l, sum, estimate,
+				optimism)
 			if !(sum <= 1.2*estimate) || !(sum < 0.1*optimism) {
 				t.Errorf("off by %.3g, estimated %.3g, in sample %.3g", sum, estimate, optimism)
 			}
@@ -163,7 +165,8 @@ func TestClassGPLOOTwo(t *testing.T) {
 	for i := range labels {
 		if !(math.Abs(two.Leverage[i]-one.Leverage[i]) < 1e-3) ||
 			!(math.Abs(two.Influence[i]-one.Influence[i]) < 1e-3) ||
-			!(math.Abs(two.Pointwise[i]-one.Pointwise[i]) < 2.5*(one.PointErr[i]+two.PointErr[i])+1e-4) {
+			!(math.Abs(two.Pointwise[i]-one.Pointwise[i]) < 2.5*(one.PointErr[i]+two.PointErr[i])+
+				1e-4) {
 			t.Errorf("row %d: leverage %v, influence %v, log p %v; of the logit %v, %v, %v ± %v", i,
 				two.Leverage[i], two.Influence[i], two.Pointwise[i],
 				one.Leverage[i], one.Influence[i], one.Pointwise[i], one.PointErr[i])
@@ -243,7 +246,8 @@ func TestClassGPLOOErrors(t *testing.T) {
 		"memory":         {few, ten, ctx, ErrMemory},
 		"canceled":       {g, post, done, context.Canceled},
 	} {
-		if l, err := c.g.LOO(c.ctx, c.q); l != nil || !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if l, err := c.g.LOO(c.ctx, c.q); l != nil || !errors.Is(err, c.want) ||
+			!prefixedOnce(err) {
 			t.Errorf("%s: %v, %v", name, l, err)
 		}
 	}

@@ -666,7 +666,8 @@ func TestSparseClassesExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := glm.LOO(ctx, of)
-	if err != nil || !(math.Abs(a.ELPD-b.ELPD) < 1e-3) || !(math.Abs(a.Parameters-b.Parameters) < 1e-4) {
+	if err != nil || !(math.Abs(a.ELPD-b.ELPD) < 1e-3) ||
+		!(math.Abs(a.Parameters-b.Parameters) < 1e-4) {
 		t.Errorf("%v, of the GLM %v; %v", a, b, err)
 	}
 	two, sign := make([]float64, len(y)), make([]float64, len(y))
@@ -804,7 +805,8 @@ func TestSparseClassesLearn(t *testing.T) {
 			t.Errorf("%v, of the GP %v", p, want.Params[i])
 		}
 	}
-	if !(math.Abs(l.Fit.ELBO-want.Fit.ELBO) < 0.1) || !mat.EqualApprox(q.At(x).Probs(), of.At(x).Probs(), 0.02) {
+	if !(math.Abs(l.Fit.ELBO-want.Fit.ELBO) < 0.1) || !mat.EqualApprox(q.At(x).Probs(),
+		of.At(x).Probs(), 0.02) {
 		t.Errorf("rank %d: %v, of the GP %v", g.Rank(), l.Fit, want.Fit)
 	}
 	// Of more rows it is some, and says so.

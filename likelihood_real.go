@@ -305,7 +305,10 @@ func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
 	if above {
 		sign = -1
 	}
-	return math.Log(passage.PredictiveCDF(func(eta float64) float64 { return special.StudentCDF(nu, sign*(y-eta)/c) }, y, m, v, passage.Tol, 0))
+	return math.Log(passage.PredictiveCDF(func(eta float64) float64 {
+		return special.StudentCDF(nu,
+			sign*(y-eta)/c)
+	}, y, m, v, passage.Tol, 0))
 }
 
 // predictTail implements tailPredictor.

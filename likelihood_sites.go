@@ -185,11 +185,12 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	return nil
 }
 
-// estimateTerms stores in x what est says of the terms in batch, under the marginals x.m and x.v. With
-// standIn, derivatives that are beyond use give way to those of narrower marginals, as in
+// estimateTerms stores in x what est says of the terms in batch, under the marginals x.m and x.v.
+// With standIn, derivatives that are beyond use give way to those of narrower marginals, as in
 // expectSite. The error wraps ErrNotFinite and names the first term whose derivatives are of no
 // use, or is that of est.
-func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool, rng *rand.Rand) error {
+func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool,
+	rng *rand.Rand) error {
 	if t.K > 1 {
 		return estimateMany(t, x, batch)
 	}
@@ -297,7 +298,8 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, 
 	var value float64
 	for i := range b.N {
 		if e := x.E[i]; math.IsNaN(e) || math.IsInf(e, 0) {
-			return math.NaN(), fmt.Errorf("%s: %w", f.terms.Explain(b.Index(i), x.M[i], x.V[i]), ErrNotFinite)
+			return math.NaN(), fmt.Errorf("%s: %w", f.terms.Explain(b.Index(i), x.M[i], x.V[i]),
+				ErrNotFinite)
 		}
 		value -= b.Scale * x.E[i]
 		x.D1[i] *= -b.Scale

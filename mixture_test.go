@@ -184,7 +184,9 @@ func sameResumed(t *testing.T, m Model, steps int, passes float64) {
 	if res, err = solver().Resume(ctx, res); err != nil {
 		t.Fatal(err)
 	}
-	if res.K != want.K || res.ELBO != want.ELBO || !slices.Equal(res.Stepper.(*objectiveStepper).Q.Params(nil), want.Stepper.(*objectiveStepper).Q.Params(nil)) {
+	if res.K != want.K || res.ELBO != want.ELBO ||
+		!slices.Equal(res.Stepper.(*objectiveStepper).Q.Params(nil),
+			want.Stepper.(*objectiveStepper).Q.Params(nil)) {
 		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO, want.ELBO)
 	}
 }

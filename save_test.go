@@ -731,7 +731,10 @@ func FuzzLoadGPPosterior(f *testing.F) {
 }
 
 func FuzzLoadSparseGPPosterior(f *testing.F) {
-	fuzzLoad(f, sparseGPFile, Load[*SparseGPPosterior], func(t *testing.T, p *SparseGPPosterior) { checkVariances(t, p, p.z.X) })
+	fuzzLoad(f, sparseGPFile, Load[*SparseGPPosterior], func(t *testing.T,
+		p *SparseGPPosterior) {
+		checkVariances(t, p, p.z.X)
+	})
 }
 
 // checkVariances fails unless the variances at x are not negative.

@@ -162,7 +162,8 @@ func (c *Certificate) record(it Iteration) error {
 		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w", it.State, ErrParam)
 	}
 	if s.Inner > 1 {
-		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: %w", s.Inner, ErrParam)
+		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: "+
+			"%w", s.Inner, ErrParam)
 	}
 	stepped := s.given && s.Took > 0 // from s.Trial to s.Q
 	if !c.begun {

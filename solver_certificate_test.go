@@ -104,9 +104,12 @@ func TestCertificateTruth(t *testing.T) {
 		}
 		steps, m := float64(want.T), float64(want.M)
 		c := Certificate{Alpha: want.Alpha, L: want.L, start: best.ELBO, Optimum: truth.Data["Euclidean, (m, v)"].C0 - best.ELBO}
-		c.sums = descent.Sums{Beta: steps * want.Beta, Beta2: steps * want.Beta * want.Beta, Map1: steps * want.Beta * want.MeanG2,
-			Map2: steps * want.Beta * want.Beta * want.MeanG2, Noisy: want.T, Terms: want.T * want.M,
-			BetaOfNoise: steps * want.Beta, BetaByTerm: steps * want.Beta / m, Noise: steps * want.Beta * want.Sigma2}
+		c.sums = descent.Sums{Beta: steps * want.Beta, Beta2: steps * want.Beta * want.Beta,
+			Map1: steps * want.Beta * want.MeanG2,
+			Map2: steps * want.Beta * want.Beta * want.MeanG2, Noisy: want.T,
+			Terms:       want.T * want.M,
+			BetaOfNoise: steps * want.Beta, BetaByTerm: steps * want.Beta / m,
+			Noise: steps * want.Beta * want.Sigma2}
 		c.conclude()
 		checkNear(t, name+", bound", c.Bound, want.Bound, 1e-12)
 		checkNear(t, name+", mean", c.MeanGradMap2, want.MeanG2, 1e-12)
@@ -565,7 +568,10 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 	seen := map[int]bool{}
 	for seed := range uint64(40) {
 		path := []Dist{o.Init.Clone()}
-		keep := RecorderFunc(func(it Iteration) { path = append(path, it.State.(*objectiveStepper).Q.Clone()) })
+		keep := RecorderFunc(func(it Iteration) {
+			path = append(path,
+				it.State.(*objectiveStepper).Q.Clone())
+		})
 		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
 		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8, Recorder: keep}, cert, o)
 		r := cert.RandomIterate()

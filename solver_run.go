@@ -636,7 +636,8 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 				if ctx.Err() != nil {
 					res.rewind()
 				} else {
-					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta, sentinel.Bare(err)))
+					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1,
+						beta, sentinel.Bare(err)))
 				}
 				return
 			}

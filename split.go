@@ -338,7 +338,8 @@ func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dis
 }
 
 // part sums the terms lo to hi of a batch.
-func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimate.Batch, lo, hi int) (v conjugateValue, err error) {
+func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimate.Batch, lo,
+	hi int) (v conjugateValue, err error) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return fmt.Sprintf("term %d", terms.Index(i)) })
 	for ; i < hi; i++ {

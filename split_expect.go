@@ -120,7 +120,8 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 		}
 	}
 	if e, ok := q.(*Exp); ok && estimate.HasQuadrature(e.at.F) {
-		if value, stderr, err = integral(env, q, l).Quadrature(make([]float64, e.NumParams())); err == nil && stderr <= estimate.LineWorst*(1+math.Abs(value)) {
+		if value, stderr, err = integral(env, q, l).Quadrature(make([]float64,
+			e.NumParams())); err == nil && stderr <= estimate.LineWorst*(1+math.Abs(value)) {
 			return -value, stderr, nil
 		}
 	}
@@ -197,7 +198,8 @@ func (l LogLik) Len() int { return l.N }
 
 // Batch implements LogLikelihood.
 func (l LogLik) Batch(batch []int) Integrand {
-	return &estimate.TermBatch{Batch: estimate.NewBatch(batch, l.N), D: l.Dim, Log: l.LogProb, Grad: l.Grad}
+	return &estimate.TermBatch{Batch: estimate.NewBatch(batch, l.N), D: l.Dim, Log: l.LogProb,
+		Grad: l.Grad}
 }
 
 // Validate returns an error wrapping ErrParam if LogProb is nil, or ErrEmpty if
@@ -226,7 +228,8 @@ func (s Sites) Len() int { return len(s.Y) }
 
 // Batch implements LogLikelihood.
 func (s Sites) Batch(batch []int) Integrand {
-	return &siteBatch{estimate.SiteBatch{Batch: estimate.NewBatch(batch, len(s.Y)), X: s.X, Y: s.Y, Lik: s.Lik}, s.Lik}
+	return &siteBatch{estimate.SiteBatch{Batch: estimate.NewBatch(batch, len(s.Y)), X: s.X, Y: s.Y,
+		Lik: s.Lik}, s.Lik}
 }
 
 // Validate returns an error wrapping ErrEmpty, ErrShape, ErrParam, ErrLabel or

@@ -186,7 +186,9 @@ func TestRandomIntercepts(t *testing.T) {
 	} {
 		res := solve(t, Solver{BatchSize: c.batch}, Objective[*Gaussian]{F: Expect(ll, c.e), H: KLTo(c.prior), Init: c.prior})
 		s := res.Stepper.(*objectiveStepper)
-		t.Logf("%s: %v after %v passes, ELBO %v ± %.2g, gap %.2g, goal %.2g; work %.3g, evaluations %.3g, checks %.3g", name, res.Status, res.Passes, res.ELBO, res.ELBOErr, res.Gap, res.Goal, s.Spent, s.Valued, s.Verified)
+		t.Logf("%s: %v after %v passes, ELBO %v ± %.2g, gap %.2g, goal %.2g; work %.3g, "+
+			"evaluations %.3g, checks %.3g", name, res.Status, res.Passes, res.ELBO, res.ELBOErr,
+			res.Gap, res.Goal, s.Spent, s.Valued, s.Verified)
 		if res.Status != Converged {
 			t.Errorf("%s: %v after %v passes, gap %v, goal %v", name, res.Status, res.Passes, res.Gap, res.Goal)
 		}
@@ -224,7 +226,8 @@ func TestCountedWork(t *testing.T) {
 	st := res.Stepper.(*objectiveStepper)
 	evaluations := float64(len(res.Trace) * leastDraws * 30)
 	if got := st.Spent + st.Verified + evaluations; got != float64(calls) {
-		t.Errorf("%v + %v + %v log-likelihoods counted, %d called", st.Spent, st.Verified, evaluations, calls)
+		t.Errorf("%v + %v + %v log-likelihoods counted, %d called", st.Spent, st.Verified,
+			evaluations, calls)
 	}
 }
 

@@ -119,7 +119,8 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
 		if o.Inner > 1 {
-			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %s, which uses one gradient a step: %w", o.Inner, spell(d), ErrParam)
+			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %s, which uses one "+
+				"gradient a step: %w", o.Inner, spell(d), ErrParam)
 		}
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
@@ -226,7 +227,10 @@ func (s *objectiveStepper) start() {
 		o.Guide = func(dst []float64, q Dist) (bool, error) { return f.guide(dst, q, &s.Halt) }
 	}
 	if f, ok := s.F.(seeker); ok {
-		o.Seek = func(q Dist) (term.Sought, error) { return f.seek(q, prior, s.env.Workers(), &s.Halt) }
+		o.Seek = func(q Dist) (term.Sought, error) {
+			return f.seek(q, prior, s.env.Workers(),
+				&s.Halt)
+		}
 	}
 	if s.metric != nil {
 		o.Scale = s.d.(diagonalMetric).Scale
@@ -287,7 +291,8 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	}
 	e := Evaluation{ELBO: -v, ELBOErr: goals.NeverZero(stderr), Random: !s.exact,
 		Gap: goals.NeverZero(s.Gap)}
-	if g, ok := q.(*Gaussian); ok && s.infinite && !s.Noisy && dense.Epsilon*g.inflation() > mostLost {
+	if g, ok := q.(*Gaussian); ok && s.infinite && !s.Noisy &&
+		dense.Epsilon*g.inflation() > mostLost {
 		e.Gap = math.Inf(1) // what there is to gain may be in digits that V does not have
 	}
 	if s.Most != 0 && !math.IsInf(s.Most, 0) && !s.Noisy {

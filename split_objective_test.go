@@ -430,7 +430,8 @@ func TestGradientDescent(t *testing.T) {
 		}
 		g := []float64{z[0] - 1, 2 * (2*z[1] - 1)}
 		floats.AddScaled(z, -beta, g)
-		checkClose(t, fmt.Sprint("iterate ", it.K), it.State.(*objectiveStepper).Dist().Params(nil), z, 1e-14)
+		checkClose(t, fmt.Sprint("iterate ", it.K), it.State.(*objectiveStepper).Dist().Params(nil),
+			z, 1e-14)
 		checkNear(t, "gradient map", it.GradMap, floats.Norm(g, 2), 1e-13)
 	}
 }
@@ -501,7 +502,8 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 	q := qOf[Dist](res)
 	st := res.Stepper.(*objectiveStepper)
 	// The reference: one proximal step from the average, with the same draws.
-	if _, err := st.F.Grad(context.Background(), &Env{Rng: testRand(3)}, g, q, []int{1, 2}); err != nil {
+	if _, err := st.F.Grad(context.Background(), &Env{Rng: testRand(3)}, g, q,
+		[]int{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	want := q.Clone()

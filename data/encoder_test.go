@@ -145,9 +145,11 @@ func TestDecisions(t *testing.T) {
 		"no such label":          {people, []Column{Outcome("ill").Positive("maybe")}, `the outcome is "yes" (2), "no" (1), want two labels and "maybe" among them`},
 		"a third label":          {"a,y\n" + strings.Repeat("1,p\n2,q\n", 9) + "3,-1\n4,k.A.\n", []Column{Outcome("y").Positive("p").MissingAre("-1").Drop()}, `Outcome("y").MissingAre("-1", "k.A.").Positive("p").Drop() if that means missing`},
 		"one label":              {"a,y\n1,p\n2,p\n", []Column{Outcome("y")}, `the outcome is always "p" (2)`},
-		"missing outcome":        {"a,y\n1,3\n2,\n3,4\n4,7\n", []Column{Outcome("y")}, `1 of 4 values is missing, the first in line 3: Outcome("y").Drop()`},
-		"text among outcomes":    {"a,y\n1,3\n2,x\n3,4\n4,7\n5,6\n6,5\n", []Column{Outcome("y")}, `Outcome("y").MissingAre("x").Drop() if that means missing, Outcome("y").Classes() if not`},
-		"missing exposure":       {"a,t,y\n1,3,1\n2,,2\n3,4,3\n", []Column{Outcome("y"), Exposure("t")}, `Exposure("t").Drop()`},
+		"missing outcome": {"a,y\n1,3\n2,\n3,4\n4,7\n", []Column{Outcome("y")},
+			`1 of 4 values is missing, the first in line 3: Outcome("y").Drop()`},
+		"text among outcomes": {"a,y\n1,3\n2,x\n3,4\n4,7\n5,6\n6,5\n", []Column{Outcome("y")}, `Outcome("y").MissingAre("x").Drop() if that means missing, Outcome("y").Classes() if not`},
+		"missing exposure": {"a,t,y\n1,3,1\n2,,2\n3,4,3\n", []Column{Outcome("y"),
+			Exposure("t")}, `Exposure("t").Drop()`},
 	} {
 		_, err := read(t, c.in).Encoder(c.say...)
 		var d *DecisionError

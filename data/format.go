@@ -141,7 +141,8 @@ var errNotUTF8 = errors.New("not UTF-8")
 // settled returns err, or what to do about a text that is not UTF-8 and will not be read again.
 func settled(err error) error {
 	if errors.Is(err, errNotUTF8) {
-		return fmt.Errorf("pgsvi: the text is not UTF-8; set Format.Encoding (-format encoding=…): %w",
+		return fmt.Errorf("pgsvi: the text is not UTF-8; set Format.Encoding (-format "+
+			"encoding=…): %w",
 			pgsvi.ErrShape)
 	}
 	return err
@@ -363,7 +364,8 @@ func isHeader(record []string, line int) (bool, error) {
 	if number != "" && name != "" {
 		return false, fmt.Errorf("pgsvi: line %d has the text %s, as a line of names has, and the "+
 			"number %s, as data have; write a line of names above it, or set Format.Header "+
-			"(-format header=yes or header=no): %w", line, csvQuote(name), csvQuote(number), pgsvi.ErrParam)
+			"(-format header=yes or header=no): %w", line, csvQuote(name), csvQuote(number),
+			pgsvi.ErrParam)
 	}
 	return name != "", nil
 }

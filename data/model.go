@@ -405,7 +405,8 @@ func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	}
 	if m.Offset != nil || m.Weights != nil {
 		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised "+
-			"linear models, not of Gaussian processes, though BetaBinomial has trials: %w", pgsvi.ErrParam)
+			"linear models, not of Gaussian processes, though BetaBinomial has trials: %w",
+			pgsvi.ErrParam)
 	}
 	return m.likelihood(lik)
 }

@@ -75,7 +75,8 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	name, like := csvQuote(m.Formula.Outcome), typeName(lik)
 	switch {
 	case softmax && !m.classes():
-		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; say "+
+		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; "+
+			"say "+
 			"Outcome(%s).Classes(): %w",
 			name, name, pgsvi.ErrLabel)
 	case softmax && soft.Classes != len(m.Labels):
@@ -116,13 +117,15 @@ func (m *Model) suitsDurations(lik pgsvi.Likelihood) error {
 	case m.Formula.Event != "":
 		return nil
 	case m.Labels != nil:
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has the labels %s; it wants durations: %w",
+		return fmt.Errorf("pgsvi: %s for the outcome %s, which has the labels %s; it wants "+
+			"durations: %w",
 			like, name, strings.Join(quoteAll(m.Labels, 5), ", "), pgsvi.ErrLabel)
 	}
 	for i, y := range m.Y {
 		if !(y > 0) {
 			t := formula.Col(m.Formula.Outcome)
-			return m.Locate(fmt.Errorf("pgsvi: row %d: found %v, and %s wants a number above 0; if "+
+			return m.Locate(fmt.Errorf("pgsvi: row %d: found %v, and %s wants a number above 0; "+
+				"if "+
 				"some durations are censored, write survival(%s, event) ~ …: %w",
 				i, y, like, t, pgsvi.ErrLabel))
 		}
@@ -137,7 +140,8 @@ func (m *Model) suitsTrials(lik pgsvi.Likelihood) error {
 	b, ok := lik.(pgsvi.BetaBinomial)
 	switch {
 	case m.Formula.Trials != "" && ok != m.paired:
-		return fmt.Errorf("pgsvi: %s for the rows of another likelihood; use those of Model.For: %w",
+		return fmt.Errorf("pgsvi: %s for the rows of another likelihood; use those of Model.For: "+
+			"%w",
 			typeName(lik), pgsvi.ErrParam)
 	case m.Labels != nil && !m.paired:
 		return fmt.Errorf("pgsvi: BetaBinomial for the outcome %s, which has the labels %s; it "+
@@ -211,7 +215,8 @@ func (m *Model) countTrials(t *Table) error {
 	for i, k := range from.Y {
 		n := from.Trials[i]
 		if !(k >= 0 && k <= n && k == math.Floor(k)) {
-			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", from.Kept[i], k, n,
+			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", from.Kept[i],
+				k, n,
 				pgsvi.ErrLabel))
 		}
 		mat.Row(row, i, from.X)

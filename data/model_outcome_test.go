@@ -64,7 +64,8 @@ func TestModelSurvival(t *testing.T) {
 		want := post.At(m.X).LogProb(nil, y)
 		for a, err := range read.Table(tableOf(t, reversed(text)), 0.9) {
 			if err != nil || a.Outcome != y[a.Row] || !(math.Abs(a.LogProb-want[a.Row]) < 1e-11) {
-				t.Fatalf("row %d: %v and %v, want %v and %v, %v", a.Row, a.Outcome, a.LogProb, y[a.Row],
+				t.Fatalf("row %d: %v and %v, want %v and %v, %v", a.Row, a.Outcome, a.LogProb,
+					y[a.Row],
 					want[a.Row], err)
 			}
 		}
@@ -84,7 +85,8 @@ func TestModelSurvival(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, b := next.Posterior().(*pgsvi.GLMPosterior).Mean(nil), both.Mean(nil); !slices.Equal(a, b) {
+		if a, b := next.Posterior().(*pgsvi.GLMPosterior).Mean(nil),
+			both.Mean(nil); !slices.Equal(a, b) {
 			t.Errorf("means %v after an update, want %v", a, b)
 		}
 	}
@@ -175,7 +177,8 @@ func TestOutcomeErrors(t *testing.T) {
 			pgsvi.ErrLabel, `Weibull for the outcome "e", which has the labels "0", "1"`},
 		"no trials": {head, "t ~ x", pgsvi.BetaBinomial{}, nil, pgsvi.ErrParam,
 			"write t / trials ~ …"},
-		"trials, labels": {head, "e ~ x", pgsvi.BetaBinomial{}, []Column{Outcome("e").Positive("1")},
+		"trials, labels": {head, "e ~ x", pgsvi.BetaBinomial{},
+			[]Column{Outcome("e").Positive("1")},
 			pgsvi.ErrLabel, `BetaBinomial for the outcome "e", which has the labels`},
 		"many trials": {head + "4,2000000,1\n", "e / t ~ x", pgsvi.BetaBinomial{}, nil,
 			pgsvi.ErrLabel, `line 5, column "e": 2e+06 trials`},
@@ -255,7 +258,8 @@ func TestModelSuccesses(t *testing.T) {
 	for a, err := range p.Table(table, 0.9) {
 		if err != nil || a.Outcome != wins[a.Row]/tries[a.Row] ||
 			!(math.Abs(a.LogProb-logp[a.Row]) < 1e-11) || !(a.Lo < a.Mean && a.Mean < a.Hi) {
-			t.Fatalf("row %d: %v, %v and %v, want %v, %v", a.Row, a, a.Outcome, a.LogProb, logp[a.Row], err)
+			t.Fatalf("row %d: %v, %v and %v, want %v, %v", a.Row, a, a.Outcome, a.LogProb,
+				logp[a.Row], err)
 		}
 	}
 	own, err := post.At(one.X).Scores(y)
@@ -270,7 +274,8 @@ func TestModelSuccesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	both, err := post.Update(context.Background(), pgsvi.Rows(one.X, y))
-	if err != nil || !slices.Equal(next.Posterior().(*pgsvi.GLMPosterior).Mean(nil), both.Mean(nil)) {
+	if err != nil || !slices.Equal(next.Posterior().(*pgsvi.GLMPosterior).Mean(nil),
+		both.Mean(nil)) {
 		t.Errorf("another mean after an update: %v", err)
 	}
 	if _, err := p.Update(context.Background(),

@@ -532,7 +532,8 @@ func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Data: d, Formula: &formula.Formula{}, enc: p.enc, design: p.design, y: p.y, table: t}
+	m := &Model{Data: d, Formula: &formula.Formula{}, enc: p.enc, design: p.design, y: p.y,
+		table: t}
 	if d.Y == nil {
 		return nil, t.named(fmt.Errorf("pgsvi: there is no column %s, the outcome to learn from: %w", csvQuote(p.y.Name), pgsvi.ErrShape))
 	}

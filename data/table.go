@@ -315,7 +315,8 @@ func (t *Table) String() string {
 	w.Flush()
 	if len(t.profiles) == 1 && strings.ContainsAny(t.profiles[0].name, " \t:^~") {
 		b.WriteString("\nif there are more columns than one, their separator is none of comma, " +
-			"semicolon, tab and |;\nset Format.Separator (-format separator=…), or write the table with " +
+			"semicolon, tab and |;\nset Format.Separator (-format separator=…), or write the " +
+			"table with " +
 			"one of these\n")
 	}
 	if len(undecided) > 0 {

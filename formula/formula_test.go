@@ -180,7 +180,8 @@ func TestCheckColumns(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"no column \"plna\"; did you mean plan?\n  churned ~ plna + s(tenure) + charges + q + churn\n            ^",
+		"no column \"plna\"; did you mean plan?\n  churned ~ plna + s(tenure) + charges + q + " +
+			"churn\n            ^",
 		"no column \"charges\"; did you mean monthly_charges?\n",
 		"no column \"q\"; there are churned, plan, tenure, monthly_charges\n",
 		"no column \"churn\"; there are churned, plan, tenure, monthly_charges\n",

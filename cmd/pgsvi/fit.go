@@ -25,7 +25,8 @@ type input struct {
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
-	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all columns;\n"+
+	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all "+
+		"columns;\n"+
 		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
 	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
 	in.format = cli.FormatFlag(f)
@@ -156,7 +157,8 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 	return func(c *command, args []string) error {
 		start := time.Now()
 		if *in.formula == "" {
-			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w", cli.ErrUsage)
+			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w",
+				cli.ErrUsage)
 		}
 		if err := errors.Join(l.Check(), cli.AtLeast0("prior-sd", *priorSD),
 			cli.AtLeast0("intercept-sd", *interceptSD)); err != nil {

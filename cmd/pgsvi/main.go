@@ -108,7 +108,8 @@ func (c *command) run(args []string) int {
 	}
 	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
 	if i < 0 {
-		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; %s\n", args[0], cli.Meant(args[0], verbNames()))
+		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; %s\n", args[0], cli.Meant(args[0],
+			verbNames()))
 		return 2
 	}
 	v := verbs[i]
@@ -148,7 +149,8 @@ func (c *command) report(v verb, err error) int {
 	var wrong *formula.Error
 	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,
 		func(d data.Decision) bool { return len(d.Choices) > 0 }) {
-		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes proposals "+
+		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes "+
+			"proposals "+
 			"to a new file; read and\nchange them, and give -columns FILE to "+v.name)
 	}
 	if undecided != nil || errors.As(err, &wrong) || errors.Is(err, cli.ErrUsage) {

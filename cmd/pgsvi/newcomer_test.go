@@ -25,7 +25,8 @@ func TestNewcomer(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"fit|-fomula|y ~ x|" + table, 2, "pgsvi: there is no flag -fomula; did you mean -formula? (pgsvi fit -h has"},
+		{"fit|-fomula|y ~ x|" + table, 2, "pgsvi: there is no flag -fomula; did you mean " +
+			"-formula? (pgsvi fit -h has"},
 		{"fit|-prior-sd|x|" + table, 2, `invalid value "x" for flag -prior-sd`},
 		{"fits|" + table, 2, `there is no verb "fits"; did you mean fit?`},
 		{"guess", 2, "there are check, fit, gp, topics, predict"},
@@ -33,34 +34,48 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y|~|x|" + table, 2, "a formula stands between quotes"},
 		{"fit|-formula|y ~ x", 2, "a file is missing; want pgsvi fit"},
 		{"predict|" + model, 2, "a second file is missing"},
-		{"predict|" + table + "|" + model, 2, "the model stands before the table: pgsvi predict " + model},
-		{"predict|" + model + "|" + file("z.csv", "z\n1\n"), 1, `there is no column "x"; there is "z"`},
-		{"predict|" + model + "|" + file("X.csv", "X\n1\n"), 1, `there is no column "x"; did you mean "X"?`},
+		{"predict|" + table + "|" + model, 2, "the model stands before the table: pgsvi predict " +
+			model},
+		{"predict|" + model + "|" + file("z.csv", "z\n1\n"), 1,
+			`there is no column "x"; there is "z"`},
+		{"predict|" + model + "|" + file("X.csv", "X\n1\n"), 1,
+			`there is no column "x"; did you mean "X"?`},
 		{"predict|-score|" + model + "|" + file("x.csv", "x\n1\n"), 1, `no column "y" of outcomes`},
 		{"predict|-level|90|" + model + "|" + table, 1, "interval of probability 90"},
 		{"fit|-formula|y ~ x + z|" + table, 2, `there is no column "z"; there are x, y`},
-		{"fit|-formula|y ~ my col|" + table, 2, "a column with a space in its name stands between backquotes"},
-		{"fit|-formula|y ~ .|" + file("one.csv", "y\n1.5\n2\n3\n"), 0, "there is no column for . to stand for; if the table"},
-		{"fit|-formula|y ~ .|" + file("const.csv", "x,y\n1,5\n2,5\n3,5\n"), 2, "give rows of two different outcomes"},
-		{"fit|-formula|y ~ .|" + file("p.csv", "\x89PNG\r\n\x1a\n\x00\x00\n"), 1, "this is no text but a picture"},
-		{"fit|-formula|y ~ .|" + file("empty.csv", ""), 1, "empty.csv: table without a line of data"},
-		{"fit|-formula|y ~ .|" + file("head.csv", "x,y\n"), 1, "head.csv: table without a line of data"},
-		{"fit|-formula|y ~ x|-likelihood|Poisson|" + counts, 2, `there is no likelihood "Poisson"; it is poisson`},
-		{"fit|-formula|y ~ x|-likelihood|binomial|" + counts, 2, "it is logit, of a formula such as"},
+		{"fit|-formula|y ~ my col|" + table, 2,
+			"a column with a space in its name stands between backquotes"},
+		{"fit|-formula|y ~ .|" + file("one.csv", "y\n1.5\n2\n3\n"), 0,
+			"there is no column for . to stand for; if the table"},
+		{"fit|-formula|y ~ .|" + file("const.csv", "x,y\n1,5\n2,5\n3,5\n"), 2,
+			"give rows of two different outcomes"},
+		{"fit|-formula|y ~ .|" + file("p.csv", "\x89PNG\r\n\x1a\n\x00\x00\n"), 1,
+			"this is no text but a picture"},
+		{"fit|-formula|y ~ .|" + file("empty.csv", ""), 1,
+			"empty.csv: table without a line of data"},
+		{"fit|-formula|y ~ .|" + file("head.csv", "x,y\n"), 1,
+			"head.csv: table without a line of data"},
+		{"fit|-formula|y ~ x|-likelihood|Poisson|" + counts, 2,
+			`there is no likelihood "Poisson"; it is poisson`},
+		{"fit|-formula|y ~ x|-likelihood|binomial|" + counts, 2,
+			"it is logit, of a formula such as"},
 		{"gp|-formula|y ~ x|-kernel|rbf|" + table, 2, `there is no kernel "rbf"; it is se`},
-		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0, "one is the number 2.5: if these measure something"},
+		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0,
+			"one is the number 2.5: if these measure something"},
 		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0, "pgsvi: no khat: PSIS with Softmax"},
 		{"fit|-formula|y ~ x|-prior-sd|-1|" + table, 2, "-prior-sd is -1, want a number above 0"},
 		{"fit|-formula|y ~ x|-goal|nan|" + table, 2, "-goal is NaN"},
 		{"gp|-formula|y ~ x|-tol|-1|" + table, 2, "-tol is -1"},
 		{"fit|-formula|y ~ x|-o|" + dir + "|" + table, 2, "is a folder, want the name of a file"},
-		{"fit|-formula|y ~ x|-o|" + filepath.Join(dir, "none", "m") + "|" + table, 1, "cannot be written: no such file"},
+		{"fit|-formula|y ~ x|-o|" + filepath.Join(dir, "none", "m") + "|" + table, 1,
+			"cannot be written: no such file"},
 		{"check|" + file("q.csv", "a,y\n6\" pipe,1\n\"x\" y,2\n"), 1, "(-format no-quotes)"},
 		{"check|-format|quotes|" + table, 2, `-format has "quotes", want some of no-quotes`},
 	} {
 		status, out, stderr := run(t, strings.Split(c.args, "|")...)
 		if status != c.status || !strings.Contains(out+stderr, c.want) {
-			t.Errorf("%s: %d, want %d: %s\n%s\nwant %s", c.args, status, c.status, stderr, out, c.want)
+			t.Errorf("%s: %d, want %d: %s\n%s\nwant %s", c.args, status, c.status, stderr, out,
+				c.want)
 		}
 		if strings.HasPrefix(c.args, "predict") && out != "" {
 			t.Errorf("%s: an error, and a header:\n%s", c.args, out)
@@ -87,20 +102,24 @@ func TestNewcomer(t *testing.T) {
 func TestFormatFlag(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ format, text, want string }{
-		{"no-quotes", "a,y\n6\" pipe,1\n\"x\" y,2\n5\" pipe,3\n6\" pipe,3\n", "category of 3 levels"},
+		{"no-quotes", "a,y\n6\" pipe,1\n\"x\" y,2\n5\" pipe,3\n6\" pipe,3\n",
+			"category of 3 levels"},
 		{"separator=space", "a b y\n1 2 3.5\n4 5 6\n2 2 1\n", "y ~ a + b"},
 		{"separator=tab header=no", "1\t2\t3.5\n4\t5\t6\n2\t2\t1\n", "y ~ x1 + x2"},
 		{"separator=: decimal=,", "a:y\n1,234:3,5\n4,567:6,5\n2,111:1,5\n", "2.64 ± "},
 		{"encoding=windows-1252", "a,y\n1,3.5\n2,4\n5,2\n", "Windows-1252"},
 		{"header=yes", "2020,2021\n1,3.5\n2,4\n5,2\n", "`2021` ~ `2020`"},
-		{"json", `{"a": 1, "y": 3.5}` + "\n" + `{"a": 2, "y": 4}` + "\n" + `{"a": 5, "y": 2}`, "y ~ a"},
+		{"json", `{"a": 1, "y": 3.5}` + "\n" + `{"a": 2, "y": 4}` + "\n" + `{"a": 5, "y": 2}`,
+			"y ~ a"},
 	} {
 		path := write(t, dir, "t.txt", c.text)
-		if status, out, stderr := run(t, "check", "-format", c.format, path); status != 0 || !strings.Contains(out, c.want) {
+		if status, out, stderr := run(t, "check", "-format", c.format, path); status != 0 ||
+			!strings.Contains(out, c.want) {
 			t.Errorf("-format %q: %d %s%s\nwant %s", c.format, status, out, stderr, c.want)
 		}
 	}
-	for _, bad := range []string{"separator=", "separator=;;", "decimal=x", "header=maybe", "encoding=latin", "what"} {
+	for _, bad := range []string{"separator=", "separator=;;", "decimal=x", "header=maybe",
+		"encoding=latin", "what"} {
 		if _, err := cli.FormatOf(bad); err == nil {
 			t.Errorf("-format %q is taken", bad)
 		}
@@ -122,7 +141,9 @@ func TestManyWeights(t *testing.T) {
 	}
 	path := write(t, t.TempDir(), "wide.csv", b.String())
 	status, out, stderr := run(t, "fit", "-formula", "y ~ .", "-learn=false", path)
-	if status != 0 || strings.Contains(out, "khat=") || !strings.Contains(stderr, "pgsvi: no khat, which is for up to 1000 weights") || !strings.Contains(stderr, "these are 1001") {
+	if status != 0 || strings.Contains(out, "khat=") || !strings.Contains(stderr,
+		"pgsvi: no khat, which is for up to 1000 weights") || !strings.Contains(stderr,
+		"these are 1001") {
 		t.Errorf("%d: %s\n%.2000s", status, stderr, out)
 	}
 }

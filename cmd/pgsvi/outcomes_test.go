@@ -84,7 +84,8 @@ func TestOutcomes(t *testing.T) {
 			if learn == "-learn=true" {
 				want = learned.Fit.ELBO
 			}
-			status, out, stderr := run(t, "fit", "-formula", c.outcome+" ~ x", "-likelihood", c.name,
+			status, out, stderr := run(t, "fit", "-formula", c.outcome+" ~ x", "-likelihood",
+				c.name,
 				learn, "-standardize=false",
 				"-prior-sd", "1", "-intercept-sd", "10", "-o", model, path)
 			if status != 0 {
@@ -94,7 +95,8 @@ func TestOutcomes(t *testing.T) {
 			last := lines[len(lines)-1]
 			if got := value(t, last, "neg_elbo"); math.Abs(got+want) > 1e-8*math.Abs(want) ||
 				value(t, last, "rows") != n {
-				t.Errorf("%s, %s, %s: neg_elbo=%.12g, want %.12g", c.outcome, c.name, learn, got, -want)
+				t.Errorf("%s, %s, %s: neg_elbo=%.12g, want %.12g", c.outcome, c.name, learn, got,
+					-want)
 			}
 		}
 		for _, p := range learned.Params {

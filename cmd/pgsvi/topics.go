@@ -22,7 +22,8 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 	return func(c *command, args []string) error {
 		start := time.Now()
 		if *k < 2 || *model != "ctm" && *model != "lda" {
-			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k, *model, cli.ErrUsage)
+			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k,
+				*model, cli.ErrUsage)
 		}
 		corpus, err := data.ReadCorpus(args[0], *vocab)
 		if err != nil {

@@ -233,7 +233,8 @@ func TestCalibration(t *testing.T) {
 		"a NaN row": {NewPrediction(BernoulliLogit{}, []float64{math.NaN()}, []float64{1}), []float64{1}, 0, ErrNotFinite},
 		"nothing":   {NewPrediction(BernoulliLogit{}, nil, nil), nil, 0, ErrEmpty},
 	} {
-		if _, err := c.p.Calibration(c.y, c.bins); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
+		if _, err := c.p.Calibration(c.y, c.bins); !errors.Is(err, c.want) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

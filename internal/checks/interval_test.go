@@ -86,7 +86,8 @@ func TestIntervals(t *testing.T) {
 	type interval = func(lo, hi []float64, level float64) (l, h []float64, err error)
 	for name, of := range map[string]interval{"mean": p.MeanInterval, "response": p.Interval} {
 		for _, level := range []float64{0, 1, -1, nan} {
-			if _, _, err := of(nil, nil, level); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
+			if _, _, err := of(nil, nil, level); !errors.Is(err, ErrParam) ||
+				!testkit.PrefixedOnce(err) {
 				t.Errorf("%s, level %v: %v", name, level, err)
 			}
 		}
@@ -182,7 +183,10 @@ func TestTrials(t *testing.T) {
 			t.Errorf("%v trials of %T: %v", c.n, c.lik, prob)
 		}
 	}
-	testkit.MustPanic(t, "two trials for three rows", func() { NewPrediction(nil, m, v).Trials(trials[:2]) })
+	testkit.MustPanic(t, "two trials for three rows", func() {
+		NewPrediction(nil, m,
+			v).Trials(trials[:2])
+	})
 	testkit.MustPanic(t, "row 3 of 3", func() { NewPrediction(nil, m, v).Row(3) })
 }
 
@@ -361,7 +365,10 @@ func TestLatentFew(t *testing.T) {
 		if m, v := post.Latent(nil, nil, nil); len(m)+len(v) != 0 {
 			t.Errorf("%s: rows of no matrix", c.name)
 		}
-		testkit.MustPanic(t, "a column too many", func() { post.Latent(nil, nil, mat.NewDense(1, c.cols+1, nil)) })
+		testkit.MustPanic(t, "a column too many", func() {
+			post.Latent(nil, nil, mat.NewDense(1,
+				c.cols+1, nil))
+		})
 	}
 }
 

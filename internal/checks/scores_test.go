@@ -190,7 +190,8 @@ func TestScoresFailedRows(t *testing.T) {
 		"no mean":      {NewPrediction(StudentT{DF: 1}, []float64{1}, []float64{1}), []float64{1}, ErrNotFinite},
 		"a likelihood": {NewPrediction(GaussianNoise{Var: -1}, []float64{1}, []float64{1}), []float64{1}, ErrParam},
 	} {
-		if s, err := c.p.Scores(c.y); s != nil || !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
+		if s, err := c.p.Scores(c.y); s != nil || !errors.Is(err, c.want) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v %v, want %v", name, s, err, c.want)
 		}
 	}
@@ -267,17 +268,18 @@ func TestCrossValidateWorkers(t *testing.T) {
 	for _, workers := range []int{1, 2, 5} {
 		var running, most atomic.Int64
 		fit := glmFold(SparseOf(x), y, BernoulliLogit{})
-		c, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(1), workers), y, 0, func(ctx context.Context, train, test []int) (*Prediction, error) {
-			if now := running.Add(1); now > most.Load() {
-				most.Store(now)
-			}
-			defer running.Add(-1)
-			runtime.Gosched()
-			if len(train)+len(test) != n || !slices.IsSorted(train) || !slices.IsSorted(test) {
-				t.Errorf("%d and %d rows", len(train), len(test))
-			}
-			return fit(ctx, train, test)
-		})
+		c, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(1), workers), y, 0,
+			func(ctx context.Context, train, test []int) (*Prediction, error) {
+				if now := running.Add(1); now > most.Load() {
+					most.Store(now)
+				}
+				defer running.Add(-1)
+				runtime.Gosched()
+				if len(train)+len(test) != n || !slices.IsSorted(train) || !slices.IsSorted(test) {
+					t.Errorf("%d and %d rows", len(train), len(test))
+				}
+				return fit(ctx, train, test)
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +309,8 @@ func TestCrossValidateWorkers(t *testing.T) {
 			t.Errorf("fold %d has %d rows, %d of +1", f, rows, up)
 		}
 	}
-	other, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(2), 1), y, 0, glmFold(x, y, BernoulliLogit{}))
+	other, err := CrossValidate(t.Context(), NewEnv(testkit.Rand(2), 1), y, 0,
+		glmFold(x, y, BernoulliLogit{}))
 	if err != nil || slices.Equal(other.Fold, first.Fold) {
 		t.Errorf("another seed deals the same folds: %v", err)
 	}
@@ -407,7 +410,8 @@ func TestCrossValidateErrors(t *testing.T) {
 			return NewPrediction(lik, make([]float64, len(test)), make([]float64, len(test))), nil
 		}, ErrParam},
 	} {
-		if _, err := CrossValidate(c.ctx, nil, c.y, c.folds, c.fit); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
+		if _, err := CrossValidate(c.ctx, nil, c.y, c.folds, c.fit); !errors.Is(err, c.want) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

@@ -255,7 +255,8 @@ func (s *Stepper[Q]) Step(ctx context.Context, batch []int, all bool, beta float
 		return nil
 	}
 	if s.o.Inner > 1 {
-		return fmt.Errorf("pgsvi: Objective.Inner is %d, which is for steps of a given size; set Solver.StepSize: %w", s.o.Inner, sentinel.ErrParam)
+		return fmt.Errorf("pgsvi: Objective.Inner is %d, which is for steps of a given size; set "+
+			"Solver.StepSize: %w", s.o.Inner, sentinel.ErrParam)
 	}
 	if s.o.Family && s.o.Infinite && s.Noisy {
 		if !s.Near {
@@ -412,7 +413,8 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	}
 	start := f + s.o.Easy(s.Q)
 	if math.IsNaN(start) || math.IsInf(start, 0) {
-		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start, sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start,
+			sentinel.ErrNotFinite)
 	}
 	if !s.started || s.beta < 1 {
 		if led, err := s.lead(ctx, same, batch, start); led || err != nil {
@@ -541,7 +543,8 @@ func (s *Stepper[Q]) objective(ctx context.Context, rng *rand.Rand, q Q,
 	}
 	v := f + s.o.Easy(q)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return v, fmt.Errorf("pgsvi: the objective of the batch is %v: %w", v, sentinel.ErrNotFinite)
+		return v, fmt.Errorf("pgsvi: the objective of the batch is %v: %w", v,
+			sentinel.ErrNotFinite)
 	}
 	return v, nil
 }
@@ -567,7 +570,8 @@ func (s *Stepper[Q]) Undo(ctx context.Context, batch []int) func(cause error) er
 			err = save.Unmarshal(kept, before)
 		}
 		if err != nil {
-			return fmt.Errorf("%w, in a step that cannot be taken back: %w", cause, sentinel.Bare(err))
+			return fmt.Errorf("%w, in a step that cannot be taken back: %w", cause,
+				sentinel.Bare(err))
 		}
 		return cause
 	}

@@ -247,14 +247,19 @@ func TestMetrics(t *testing.T) {
 		start func() Metric
 		want  func() func(g float64) (s, to float64)
 	}{
-		"AdaGrad": {func() Metric { return AdaGrad(1, eps) }, func() func(g float64) (s, to float64) {
+		"AdaGrad": {func() Metric { return AdaGrad(1, eps) }, func() func(g float64) (s,
+			to float64) {
 			e := 0.0
 			return func(g float64) (float64, float64) { e += sq(g); return math.Sqrt(eps + e), g }
 		}},
 		"RMSprop": {func() Metric { return RMSprop(1, 0.9, eps) }, func() func(g float64) (s,
 			to float64) {
 			e := 0.0
-			return func(g float64) (float64, float64) { e = 0.9*e + 0.1*sq(g); return math.Sqrt(eps + e), g }
+			return func(g float64) (float64, float64) {
+				e = 0.9*e +
+					0.1*sq(g)
+				return math.Sqrt(eps + e), g
+			}
 		}},
 		"Adadelta": {func() Metric { return Adadelta(1, 0.9, eps) }, func() func(g float64) (s,
 			to float64) {

@@ -77,7 +77,8 @@ func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64)
 		target := s.easy(s.Trial, beta)
 		// What the linearised objective promises bounds what there is to gain, where f is convex.
 		in.at.Params(in.lambda)
-		promise := easy - target + floats.Dot(s.G, in.lambda) - floats.Dot(s.G, s.Trial.Params(in.lambda))
+		promise := easy - target + floats.Dot(s.G, in.lambda) - floats.Dot(s.G,
+			s.Trial.Params(in.lambda))
 		if !(promise > innerRounding*math.Abs(f+easy)) {
 			break
 		}

@@ -46,7 +46,8 @@ func TestRandomIterateWeights(t *testing.T) {
 			for k, b := range beta {
 				p := (a*b - l*b*b/2) / sum
 				if z := (drawn[k] - draws*p) / math.Sqrt(draws*p*(1-p)); math.Abs(z) > 4.5 {
-					t.Errorf("step %d of size %v: drawn %v times of %d, want %v", k, b, drawn[k], draws, draws*p)
+					t.Errorf("step %d of size %v: drawn %v times of %d, want %v", k, b, drawn[k],
+						draws, draws*p)
 				}
 			}
 			if order == nil && most == len(beta) {
@@ -76,7 +77,8 @@ func TestSums(t *testing.T) {
 	}
 	var exact Sums
 	for k := range steps {
-		near("the gradient map", exact.Add(alpha/l, 0.5*float64(k+1)), 0.5*float64(k+1)/(alpha/l*alpha/l))
+		near("the gradient map", exact.Add(alpha/l, 0.5*float64(k+1)), 0.5*float64(k+
+			1)/(alpha/l*alpha/l))
 	}
 	mean, bound, floor := exact.Bounds(alpha, l, c0)
 	near("the mean", mean, 0.5*5.5/(alpha/l*alpha/l))
@@ -112,7 +114,8 @@ func TestSlope(t *testing.T) {
 		if s, ok := Slope(f, 2, right, 1e-8, 1e-12, false); s != right || !ok {
 			t.Errorf("bend %v: %v agrees %v, want %v", bend, s, ok, right)
 		}
-		if s, ok := Slope(f, 2, 1.1*right, 1e-8, 1e-12, false); math.Abs(s-right) > 1e-3*right || ok {
+		if s, ok := Slope(f, 2, 1.1*right, 1e-8, 1e-12, false); math.Abs(s-right) > 1e-3*right ||
+			ok {
 			t.Errorf("bend %v: a wrong slope gives %v and agrees %v, want %v", bend, s, ok, right)
 		}
 	}

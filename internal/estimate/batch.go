@@ -80,7 +80,8 @@ func (b *TermBatch) ExplainTerm(z []float64, grad bool) string {
 			clear(g)
 			b.Grad(g, b.Index(i), z)
 			if j, ok := dense.AllFinite(g); !ok {
-				return fmt.Sprintf("%s has %v as element %d of its gradient at z = %s", b.describe(i), g[j],
+				return fmt.Sprintf("%s has %v as element %d of its gradient at z = %s",
+					b.describe(i), g[j],
 					j, Abridged(z))
 			}
 		} else if l := b.Log(b.Index(i), z); math.IsNaN(l) || math.IsInf(l, 0) {
@@ -136,11 +137,13 @@ func (b *SiteBatch) ExplainTerm(z []float64, grad bool) string {
 		if grad {
 			d1, d2 := b.Lik.(Differentiable).Derivs(b.Y[n], eta)
 			if sum := d1 + d2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-				return fmt.Sprintf("%s, has derivatives %v, %v at η = %.6g (z = %s)", b.describe(i), d1, d2,
+				return fmt.Sprintf("%s, has derivatives %v, %v at η = %.6g (z = %s)", b.describe(i),
+					d1, d2,
 					eta, Abridged(z))
 			}
 		} else if l := b.Lik.LogProb(b.Y[n], eta); math.IsNaN(l) || math.IsInf(l, 0) {
-			return fmt.Sprintf("%s, has log-likelihood %v at η = %.6g (z = %s)", b.describe(i), l, eta,
+			return fmt.Sprintf("%s, has log-likelihood %v at η = %.6g (z = %s)", b.describe(i), l,
+				eta,
 				Abridged(z))
 		}
 	}

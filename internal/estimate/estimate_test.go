@@ -259,7 +259,8 @@ func TestNotFinite(t *testing.T) {
 	q := correlated(t)
 	e := &Integral{Q: gaussian{q}, Form: q, L: square{b: [2]float64{math.NaN(), 0}}, Workers: 1}
 	rng := rand.New(rand.NewPCG(4, 4))
-	if _, _, err := e.Value(context.Background(), 10, rng); !errors.Is(err, sentinel.ErrNotFinite) ||
+	if _, _, err := e.Value(context.Background(), 10, rng); !errors.Is(err,
+		sentinel.ErrNotFinite) ||
 		!strings.Contains(err.Error(), "at z = [") {
 		t.Error(err)
 	}
@@ -301,7 +302,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%T: %v, want %v", l, got, want)
 		}
 		near(t, "gradient", g, grad, 1e-14)
-		if what := l.(Explainer).ExplainTerm(z, false) + l.(Explainer).ExplainTerm(z, true); what != "" {
+		if what := l.(Explainer).ExplainTerm(z, false) + l.(Explainer).ExplainTerm(z,
+			true); what != "" {
 			t.Errorf("%T: %s", l, what)
 		}
 		y[2] = math.NaN()

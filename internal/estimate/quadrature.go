@@ -115,7 +115,9 @@ func (e *Integral) Quadrature(dst []float64) (value, bound float64, err error) {
 	for i, off := range sum.Err[1 : 1+n] {
 		if off > LineWorst*math.Sqrt(q.FisherAt(i)) {
 			return math.NaN(), math.NaN(),
-				fmt.Errorf("pgsvi: the log-likelihood is too rough for quadrature: element %d of its gradient is %.3g ± %.2g; use ScoreFunction: %w", i, dst[i], off, sentinel.ErrNoEstimator)
+				fmt.Errorf("pgsvi: the log-likelihood is too rough for quadrature: element %d of "+
+					"its gradient is %.3g ± %.2g; use ScoreFunction: %w", i, dst[i], off,
+					sentinel.ErrNoEstimator)
 		}
 	}
 	q.FisherSolve(dst)

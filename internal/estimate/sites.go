@@ -70,7 +70,8 @@ func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form,
 		m, v := n.Marginal(x)
 		e := of(y, m, v)
 		if sum := e.Value + e.D1 + e.D2; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return math.NaN(), fmt.Errorf("pgsvi: %s: %w", s.explain(term, y, m, v), sentinel.ErrNotFinite)
+			return math.NaN(), fmt.Errorf("pgsvi: %s: %w", s.explain(term, y, m, v),
+				sentinel.ErrNotFinite)
 		}
 		value += w * e.Value
 		floats.AddScaled(gm, w*e.D1, x)
@@ -115,7 +116,8 @@ func (s *Sites) explain(n int, y, m, v float64) string {
 		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", n, y, l,
 			eta, term.Remedy(l))
 	}
-	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, %.4g)", n, y, m, v)
+	return fmt.Sprintf("term %d, with label %v, has an expectation that overflows under N(%.4g, "+
+		"%.4g)", n, y, m, v)
 }
 
 // addDerivs adds w times the gradient and half the Hessian of the sites at z. It reports

@@ -333,9 +333,9 @@ func (t *softmaxWork) place(m, v []float64, centre float64) (alias float64) {
 	return alias
 }
 
-// widen takes the steps to the end that there are nodes for, and gives scores that they would miss a
-// standard deviation of √K of them. It returns a bound of what that and the aliases change in E L,
-// and the end. As log Σ exp moves by no more than the scores do, E max_c |√K h z_c| is one.
+// widen takes the steps to the end that there are nodes for, and gives scores that they would miss
+// a standard deviation of √K of them. It returns a bound of what that and the aliases change in E
+// L, and the end. As log Σ exp moves by no more than the scores do, E max_c |√K h z_c| is one.
 func (t *softmaxWork) widen(end, normal, most float64) (off, newEnd float64) {
 	classes := float64(len(t.s))
 	wide := math.Sqrt(classes) * (end - t.lo) / most

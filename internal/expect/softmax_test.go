@@ -287,8 +287,8 @@ func BenchmarkSoftmaxExpect(b *testing.B) {
 	}
 }
 
-// TestSoftmaxFar checks scores whose standard deviations are from 1 to 1e6 at once, which even steps
-// of the widest would miss: of such scores the largest is what softmax finds.
+// TestSoftmaxFar checks scores whose standard deviations are from 1 to 1e6 at once, which even
+// steps of the widest would miss: of such scores the largest is what softmax finds.
 func TestSoftmaxFar(t *testing.T) {
 	const wide = 1e6
 	phi := 0.5 * math.Erfc(-1/math.Sqrt2) // of 1
@@ -314,7 +314,8 @@ func TestSoftmaxFar(t *testing.T) {
 			t.Errorf("%v, %v: E π(1−π) is %v", c.m, c.v, d2)
 		}
 		// E log Σ exp is between E max and that plus log 2.
-		if !math.IsNaN(c.most) && !(lse-c.most > -bound && lse-c.most < bound+math.Ln2) || !(bound < 1e-4*wide) {
+		if !math.IsNaN(c.most) && !(lse-c.most > -bound && lse-c.most < bound+math.Ln2) ||
+			!(bound < 1e-4*wide) {
 			t.Errorf("%v, %v: %v ± %v, want %v", c.m, c.v, lse, bound, c.most)
 		}
 	}

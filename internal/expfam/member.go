@@ -118,7 +118,8 @@ type State struct {
 // New returns a member of f that is not valid before SetNatural or Set.
 func New(f Family) *Member {
 	n := f.NumParams()
-	return &Member{F: f, plain: reflect.ValueOf(f).Comparable(), State: newState(n), next: newState(n)}
+	return &Member{F: f, plain: reflect.ValueOf(f).Comparable(), State: newState(n),
+		next: newState(n)}
 }
 
 func newState(n int) State { return State{Eta: make([]float64, n), Mu: make([]float64, n)} }
@@ -199,7 +200,8 @@ func (q *Member) propose(eta []float64) error {
 	if f, ok := q.F.(domainFamily); ok && f.Valid(s.Eta) {
 		s.a = math.NaN()
 	} else if s.a = q.F.LogPartition(s.Eta); math.IsNaN(s.a) || math.IsInf(s.a, 0) {
-		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w", First(eta),
+		return fmt.Errorf("pgsvi: natural parameters %.6g are outside the set of %s: %w",
+			First(eta),
 			Name(q.F), sentinel.ErrNotPosDef)
 	}
 	if f, ok := q.F.(sharedFamily); ok {

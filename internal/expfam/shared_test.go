@@ -72,8 +72,9 @@ func TestLogPartitionWorkers(t *testing.T) {
 		check("SetMeanParams", q.LogPartition())
 	}
 	inf, most := math.Inf(1), math.MaxFloat64
-	for _, eta := range [][]float64{{1, 2}, {0, 1}, {1, -1e-9}, {math.NaN(), 1}, {1e-300, 1}, {1e303,
-		1}, {1e306, 1e306},
+	for _, eta := range [][]float64{{1, 2}, {0, 1}, {1, -1e-9}, {math.NaN(), 1}, {1e-300, 1},
+		{1e303,
+			1}, {1e306, 1e306},
 		{most, most}, {inf, 1}} {
 		f := DirichletFamily{K: 2}
 		if a := f.LogPartition(eta); f.Valid(eta) != !(math.IsNaN(a) || math.IsInf(a, 0)) {

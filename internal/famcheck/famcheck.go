@@ -188,7 +188,10 @@ func (c *member) checkSlopes() {
 	n := len(c.eta)
 	fisher := mat.NewSymDense(n, nil)
 	c.f.Fisher(fisher, slices.Clone(c.eta))
-	slopes := func(eta []float64) []float64 { return c.gradient(eta, (*expfam.Member).LogPartition) }
+	slopes := func(eta []float64) []float64 {
+		return c.gradient(eta,
+			(*expfam.Member).LogPartition)
+	}
 	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or
 	// -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
@@ -206,7 +209,10 @@ func (c *member) checkSlopes() {
 		return c.gradient(c.eta, func(p *expfam.Member) float64 { return p.MeanParams(nil)[i] })
 	}
 	ofPartition := func(i int) []float64 {
-		return c.gradient(c.eta, func(p *expfam.Member) float64 { return slopes(p.Natural(nil))[i] })
+		return c.gradient(c.eta, func(p *expfam.Member) float64 {
+			return slopes(
+				p.Natural(nil))[i]
+		})
 	}
 	const twice = 1e-4 // accuracy of differences of differences
 	meanBad, partitionBad := false, false

@@ -46,7 +46,8 @@ func (c *Contrasts) Pack() (l []float64) {
 func LoadContrasts(l []float64, classes, d int) (*Contrasts, error) {
 	size := d * (d + 1) / 2
 	if classes < 1 || d < 1 || len(l) != classes*size {
-		return nil, fmt.Errorf("precisions of %d classes of %d weights with %d numbers: %w", classes, d,
+		return nil, fmt.Errorf("precisions of %d classes of %d weights with %d numbers: %w",
+			classes, d,
 			len(l), sentinel.ErrShape)
 	}
 	c := &Contrasts{}

@@ -500,7 +500,8 @@ func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 // Gradient stores gradient and average information in x, at q with the mean and variances of the
 // weights, under a prior with precisions prec. The factor is that of Cholesky of V⁻¹, and lik what
 // the rows say of the parameters of the likelihood that are learned. See Weights.slopes.
-func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64, lik []rounds.Tilted) {
+func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64,
+	lik []rounds.Tilted) {
 	r, own := p.scaleSlopes(x, prec, mean, variance)
 	nf := len(x.Grad)
 	least, shrink := make([]float64, nf), make([]float64, len(lik))

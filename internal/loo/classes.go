@@ -348,7 +348,8 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 		l.Pointwise[i] = logProb(c.terms.Y[i], m, v)
 		if sum := l.Pointwise[i] + q.moved; math.IsNaN(sum) || math.IsInf(sum, 0) {
 			return fmt.Errorf("%s has log-probability %v, and an influence of %v, "+
-				"where it is left out: %w", c.terms.Describe(i), l.Pointwise[i], q.moved, sentinel.ErrNotFinite)
+				"where it is left out: %w", c.terms.Describe(i), l.Pointwise[i], q.moved,
+				sentinel.ErrNotFinite)
 		}
 		return nil
 	})

@@ -22,7 +22,8 @@ func ClassSites(ctx context.Context, t *term.Terms, c, m, v, gamma []float64, ma
 	n, k := t.Len(), t.K
 	free := n * (k - 1)
 	if err := memory.Check(maxMemory, memory.Bytes(1, free, free)+memory.Bytes(float64(k), n, n)+
-		memory.Bytes(blockTerms*float64(k), free, 1), fmt.Sprintf("to leave out each of %d rows of %d classes", n, k),
+		memory.Bytes(blockTerms*float64(k), free, 1),
+		fmt.Sprintf("to leave out each of %d rows of %d classes", n, k),
 		"leave out rows of fewer, or raise GPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
@@ -162,7 +163,8 @@ func (s *classSites) makeBlocks(h *parallel.Halt) {
 				}
 			}
 		}
-		dense.TrsmUntil(h, blas.Left, blas.NoTrans, 1, dense.LowerTriangle(s.l, all), dense.General(u, all, cols))
+		dense.TrsmUntil(h, blas.Left, blas.NoTrans, 1, dense.LowerTriangle(s.l, all),
+			dense.General(u, all, cols))
 		for t := range some {
 			g := s.blocks[(from+t)*k*k : (from+t+1)*k*k]
 			for i := range all {

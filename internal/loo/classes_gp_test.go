@@ -67,7 +67,8 @@ func TestClassSites(t *testing.T) {
 		t.Fatal("no factor")
 	}
 	s.makeBlocks(&halt)
-	g, from, u, all := make([]float64, k*k), make([]float64, n*k), make([]float64, k), make([]float64, n*k)
+	g, from, u, all := make([]float64, k*k), make([]float64, n*k), make([]float64, k),
+		make([]float64, n*k)
 	times, r := make([]float64, n*k), make([]float64, n*k)
 	for i := range r {
 		r[i] = rng.NormFloat64()

@@ -135,8 +135,8 @@ type Columns struct{ Mean, Variance, Count, Square []float64 }
 // which is no chance.
 const unseenPart = 0.1
 
-// Narrow returns q with as much more precision as rows of unit curvature have that the sample x, each
-// of whose rows stands for others, does not stand for. It is nil if there are none.
+// Narrow returns q with as much more precision as rows of unit curvature have that the sample x,
+// each of whose rows stands for others, does not stand for. It is nil if there are none.
 func (c *Columns) Narrow(q *gauss.State, x *design.Matrix, stands []float64) *gauss.State {
 	seen := make([]float64, len(c.Square))
 	for i, w := range stands {

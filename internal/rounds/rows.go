@@ -45,8 +45,8 @@ func NewRowPass(p *Part, h *parallel.Halt, width, dim int, form term.Form, worke
 	return s
 }
 
-// Add adds a row to the block; see term.Buffer.Add. The error is one of a row added before, which it
-// names, or that of the Halt.
+// Add adds a row to the block; see term.Buffer.Add. The error is one of a row added before, which
+// it names, or that of the Halt.
 func (s *RowPass) Add(ind []int, val []float64, y, offset, weight float64, intercept bool) error {
 	if s.Place%s.chunk == 0 {
 		if s.busy == len(s.bufs) {

@@ -49,7 +49,10 @@ func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Te
 			copy(q.V, s.V)
 			terms := *t
 			terms.Lik = lik
-			if t.Sure(func() error { return terms.Expect(q, nil, term.Crew{Workers: 1, Halt: h}) }) != nil {
+			if t.Sure(func() error {
+				return terms.Expect(q, nil, term.Crew{Workers: 1,
+					Halt: h})
+			}) != nil {
 				return nil
 			}
 		}

@@ -88,7 +88,8 @@ const (
 
 // ContrastMemory returns the bytes of a contrast mean field of k scores of n rows and d weights.
 func ContrastMemory(k, n, d int) float64 {
-	return memory.Bytes(contrastMatrices*float64(k), d, d) + memory.Bytes(ContrastVectors*float64(k), 1, n) +
+	return memory.Bytes(contrastMatrices*float64(k), d, d) +
+		memory.Bytes(ContrastVectors*float64(k), 1, n) +
 		memory.Bytes(contrastProofSize(k, d), 1, 1)
 }
 

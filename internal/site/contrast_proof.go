@@ -43,8 +43,8 @@ const (
 	curvatureSafe = 10
 )
 
-// contrastProofSize returns how many numbers the proof of K classes of d weights keeps, besides some a
-// row.
+// contrastProofSize returns how many numbers the proof of K classes of d weights keeps, besides
+// some a row.
 func contrastProofSize(k, d int) float64 {
 	kd, pairs := float64(k)*float64(d), float64(k)*float64(k+1)/2
 	if kd > contrastProofMost {

@@ -224,7 +224,8 @@ func (v Division) choose(h *parallel.Halt, x *mat.Dense, rank int, w worth) (
 
 // among is choose of inducing inputs among the rows of z, up to rank of these beside what is seen
 // whole, without the features.
-func (v Division) among(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *Inducing, err error) {
+func (v Division) among(h *parallel.Halt, z *mat.Dense, rank int, w worth) (u *Inducing,
+	err error) {
 	var rest *Inducing
 	if v.Open {
 		if rest, _, err = pick(h, v.Rest, z, rank, w); err != nil {
@@ -365,7 +366,10 @@ var gatherings = sync.Pool{New: func() any { return new(gathered) }}
 // columns stores the covariances of the rows at of x with those at others in dst, row after row, by
 // differences, exact where rows are close.
 func columns(k Kernel, dst []float64, x blas64.General, at, others []int) {
-	defer parallel.At(nil, func(i int) string { return fmt.Sprintf("covariances of row %d", at[i]) })
+	defer parallel.At(nil, func(i int) string {
+		return fmt.Sprintf("covariances of row %d",
+			at[i])
+	})
 	g := gatherings.Get().(*gathered)
 	gather := func(buf *[]float64, index []int) blas64.General {
 		*buf = dense.Resize(*buf, len(index)*x.Cols)

@@ -38,7 +38,8 @@ const (
 // kept.
 func stagesOf(n, kept int) (stages []int) {
 	for _, part := range [2]int{min(firstStage, kept), min(kept, n/stagePart)} {
-		if k := len(stages); part >= leastStage && 2*part <= n && (k == 0 || part >= 2*stages[k-1]) {
+		if k := len(stages); part >= leastStage && 2*part <= n &&
+			(k == 0 || part >= 2*stages[k-1]) {
 			stages = append(stages, part)
 		}
 	}

@@ -20,7 +20,8 @@ func TestStages(t *testing.T) {
 		{500, 500, []int{500}},
 	} {
 		if got := stagesOf(c.rows, c.sample); !slices.Equal(got, c.want) {
-			t.Errorf("%d rows, of which %d are kept: stages %v, want %v", c.rows, c.sample, got, c.want)
+			t.Errorf("%d rows, of which %d are kept: stages %v, want %v", c.rows, c.sample, got,
+				c.want)
 		}
 	}
 }

@@ -391,7 +391,8 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, g, cs, 0, dense.General(gc, m, nf))
 	dense.Gemm(blas.Trans, blas.NoTrans, 1, cs, dense.General(gc, m, nf), 1, uu)
 	floats.Add(gc, f)
-	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.Next.L, m), dense.General(gc, m, nf))
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x.Next.L, m), dense.General(gc, m,
+		nf))
 	h := dense.General(gc, m, nf)
 	dense.Gemm(blas.Trans, blas.NoTrans, -1, h, h, 1, uu)
 	info = mat.NewSymDense(nf, nil)

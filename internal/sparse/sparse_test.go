@@ -143,7 +143,8 @@ func TestChoose(t *testing.T) {
 		}
 		for i, v := range u.At(nil, x) {
 			if math.Abs(v-f[i]) > 1e-7 {
-				t.Fatalf("rank %d: feature %d of row %d is %v, chosen with %v", rank, i%m, i/m, v, f[i])
+				t.Fatalf("rank %d: feature %d of row %d is %v, chosen with %v", rank, i%m, i/m, v,
+					f[i])
 			}
 		}
 		l := mat.NewDense(m, m, u.L)
@@ -151,7 +152,8 @@ func TestChoose(t *testing.T) {
 		c.Mul(l, l.T())
 		for i := range m {
 			for j := range m {
-				if want := k.Cov(u.X.RawRowView(i), u.X.RawRowView(j)); math.Abs(c.At(i, j)-want) > 1e-9 {
+				if want := k.Cov(u.X.RawRowView(i), u.X.RawRowView(j)); math.Abs(c.At(i,
+					j)-want) > 1e-9 {
 					t.Errorf("rank %d: LLᵀ has %v at %d, %d, want %v", rank, c.At(i, j), i, j, want)
 				}
 			}
@@ -211,7 +213,8 @@ func TestPass(t *testing.T) {
 	}
 	dense.Potrs(post.L, shift)
 	for j, v := range shift {
-		if math.Abs(look.Next.Mean[j]-v) > 1e-7 || math.Abs(look.Next.P[j*m+j]/post.P[j*m+j]-1) > 1e-8 {
+		if math.Abs(look.Next.Mean[j]-v) > 1e-7 || math.Abs(look.Next.P[j*m+j]/post.P[j*m+
+			j]-1) > 1e-8 {
 			t.Errorf("weight %d: mean %v, precision %v, want %v, %v", j, look.Next.Mean[j],
 				look.Next.P[j*m+j], v, post.P[j*m+j])
 		}
@@ -261,7 +264,8 @@ func TestMoveGradient(t *testing.T) {
 	}
 	const h = 1e-4
 	for i, g := range at(0, 0).Grad {
-		if want := (at(i, h).ELBO - at(i, -h).ELBO) / (2 * h); math.Abs(g-want) > 1e-5*(1+math.Abs(want)) {
+		if want := (at(i, h).ELBO - at(i, -h).ELBO) / (2 * h); math.Abs(g-want) > 1e-5*(1+
+			math.Abs(want)) {
 			t.Errorf("derivative in element %d is %v, by differences %v", i, g, want)
 		}
 	}

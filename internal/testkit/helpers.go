@@ -29,7 +29,8 @@ import (
 // The flags of every package whose tests import this one.
 var (
 	// runLong makes tests that take seconds take all that they can, and runs those that take more.
-	runLong = flag.Bool("long", false, "run tests at their full size, and those that are long at any")
+	runLong = flag.Bool("long", false, "run tests at their full size, and those that are long at "+
+		"any")
 
 	seeds = flag.Int("seeds", 0, "number of random problems; 0 means some, and fewer under -short")
 	from  = flag.Int("from", 0, "the first seed")
@@ -162,7 +163,8 @@ func Open(t testing.TB, path string) io.Reader {
 // ReadTruth reads a reference table, without its header, as columns.
 func ReadTruth(t testing.TB, name string) [][]float64 {
 	t.Helper()
-	records, err := csv.NewReader(Open(t, filepath.Join(SharedData(t), "..", "truth", name))).ReadAll()
+	records, err := csv.NewReader(Open(t, filepath.Join(SharedData(t), "..", "truth",
+		name))).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,8 @@ func DeclaredLikelihoods(t *testing.T, dir string) (names []string) {
 		}
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Recv == nil || fn.Name.Name != "LogProb" || fn.Type.Params.NumFields() != 2 {
+			if !ok || fn.Recv == nil || fn.Name.Name != "LogProb" ||
+				fn.Type.Params.NumFields() != 2 {
 				continue
 			}
 			if arg, ok := fn.Type.Params.List[0].Type.(*ast.Ident); !ok || arg.Name != "float64" {
@@ -239,7 +242,8 @@ func AllFinite(x *mat.Dense) bool {
 }
 
 // Reread returns what load reads of what p saves.
-func Reread[P interface{ Save(w io.Writer) error }](t *testing.T, p P, load func(io.Reader) (P, error)) P {
+func Reread[P interface{ Save(w io.Writer) error }](t *testing.T, p P, load func(io.Reader) (P,
+	error)) P {
 	t.Helper()
 	var b bytes.Buffer
 	if err := p.Save(&b); err != nil {
@@ -260,9 +264,10 @@ func PlusMinus(positive bool) float64 {
 	return -1
 }
 
-// UCI reads the training and test rows of sonar or ionosphere. The testdata of the module is that of
-// the folder root.
-func UCI(t testing.TB, root, name string) (x *mat.Dense, y []float64, xtest *mat.Dense, ytest []float64) {
+// UCI reads the training and test rows of sonar or ionosphere. The testdata of the module is that
+// of the folder root.
+func UCI(t testing.TB, root, name string) (x *mat.Dense, y []float64, xtest *mat.Dense,
+	ytest []float64) {
 	t.Helper()
 	dir := filepath.Join(root, "testdata", name)
 	all, labels := ReadCSV(t, Open(t, filepath.Join(dir, name+".csv")))

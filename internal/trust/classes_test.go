@@ -260,7 +260,8 @@ func (c *classProblem) check(
 			fault("NaN", "%v", it)
 			break
 		}
-		if proved := it.ELBO + it.GapBound; !(proved >= most-f.res.ELBOErr-tiny) && !math.IsNaN(proved) {
+		if proved := it.ELBO + it.GapBound; !(proved >= most-f.res.ELBOErr-tiny) &&
+			!math.IsNaN(proved) {
 			fault("GapBound", "pass %v: %v + %v < %v", it.Passes, it.ELBO, it.GapBound, most)
 			break
 		}
@@ -447,7 +448,8 @@ func TestSeedsClasses(t *testing.T) {
 	var lines []string
 	for what, seeds := range found {
 		slices.Sort(seeds)
-		lines = append(lines, fmt.Sprintf("%s: %d, %v", what, len(seeds), seeds[:min(len(seeds), 20)]))
+		lines = append(lines, fmt.Sprintf("%s: %d, %v", what, len(seeds),
+			seeds[:min(len(seeds), 20)]))
 	}
 	slices.Sort(lines)
 	t.Logf("%d problems\n%s", n, strings.Join(lines, "\n"))

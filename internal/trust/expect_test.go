@@ -352,7 +352,8 @@ func onGrid(f func(c expectCase, y, m, v float64)) {
 	for _, c := range expectCases {
 		for _, y := range c.good {
 			for i, m := range []float64{0, 1e-3, -1e-3, 0.5, -0.5, 1.5, 3, -3, 20, -20, 1e3, -1e3} {
-				for j, s := range []float64{1e-4, 1e-2, 0.17, 0.19, 0.41, 0.43, 0.75, 1, 1.45, 1.55, 2.6, 5, 9.9, 10.1, 30, 200, 1e3} {
+				for j, s := range []float64{1e-4, 1e-2, 0.17, 0.19, 0.41, 0.43, 0.75, 1, 1.45, 1.55,
+					2.6, 5, 9.9, 10.1, 30, 200, 1e3} {
 					if !testkit.IsLong() && (i+j)%testkit.Shorter(4, 8) != 0 {
 						continue
 					}
@@ -376,7 +377,8 @@ func TestTrustExpectations(t *testing.T) {
 	}
 	onGrid(func(c expectCase, y, m, v float64) {
 		s := math.Sqrt(v)
-		if _, strip := refOutcome(c.l, y, m, 0); strip && s*math.Max(1, math.Abs(c.growth())) > 35 && !testkit.IsLong() {
+		if _, strip := refOutcome(c.l, y, m, 0); strip &&
+			s*math.Max(1, math.Abs(c.growth())) > 35 && !testkit.IsLong() {
 			return // thousands of nodes
 		}
 		switch c.l.(type) {
@@ -395,8 +397,10 @@ func TestTrustExpectations(t *testing.T) {
 		h := 1e-3 * s
 		a, b := refExpect(c.l, y, m+h, v), refExpect(c.l, y, m-h, v)
 		size := math.Abs(e.D2) + 1e-9/c.scale/c.scale
-		near("reference D3", c, y, m, v, r.e[3], (a.e[2]-b.e[2])/(2*h), 1e-4*(math.Abs(r.e[3])+size*(1+1/s)))
-		near("reference D4", c, y, m, v, r.e[4], (a.e[3]-b.e[3])/(2*h), 1e-4*(math.Abs(r.e[4])+size*(1+1/s/s)))
+		near("reference D3", c, y, m, v, r.e[3], (a.e[2]-b.e[2])/(2*h), 1e-4*(math.Abs(r.e[3])+
+			size*(1+1/s)))
+		near("reference D4", c, y, m, v, r.e[4], (a.e[3]-b.e[3])/(2*h), 1e-4*(math.Abs(r.e[4])+
+			size*(1+1/s/s)))
 	})
 }
 
@@ -757,14 +761,16 @@ func TestSeedsMixture(t *testing.T) {
 		}
 		p, res := run(opt, 1)
 		for i := range k {
-			if w := p.Weights(nil)[i]; !(w >= 0) || !testkit.AllFinite(p.Means()) || !(p.Cov(i).At(0, 0) > 0) {
+			if w := p.Weights(nil)[i]; !(w >= 0) || !testkit.AllFinite(p.Means()) ||
+				!(p.Cov(i).At(0, 0) > 0) {
 				t.Errorf("seed %d: component %d has weight %v, mean %v, covariance %v", seed, i, w, p.Means().RawRowView(i), p.Cov(i))
 			}
 		}
 		if q, _ := run(opt, 2); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
 			t.Errorf("seed %d: other bits with two workers", seed)
 		}
-		if q := testkit.Reread(t, p, Load); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
+		if q := testkit.Reread(t, p, Load); !mat.Equal(q.Means(), p.Means()) ||
+			!slices.Equal(q.Weights(nil), p.Weights(nil)) {
 			t.Errorf("seed %d: other bits from a file", seed)
 		}
 		opt.Start = mat.DenseCopyOf(permutedRows(start.T(), rng.Perm(k)).T())

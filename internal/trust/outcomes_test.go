@@ -12,7 +12,8 @@ import (
 )
 
 // trustOutcome is the flag of one likelihood.
-var trustOutcome = flag.String("outcome", "", "the one likelihood that TestSeedsOutcomes fits, such as Weibull")
+var trustOutcome = flag.String("outcome", "",
+	"the one likelihood that TestSeedsOutcomes fits, such as Weibull")
 
 // outcomeLikelihoods are those whose random problems have seeds of their own, so that the seeds of
 // the others stay what they are.
@@ -28,12 +29,14 @@ func outcomeLikelihoods(rng *rand.Rand) []Likelihood {
 		Weibull{Shape: logUniform(rng, -0.7, 0.7)},
 		LogNormal{Scale: logUniform(rng, -1.5, 0.7)},
 		Beta{Precision: logUniform(rng, -0.7, 3)},
-		BetaBinomial{Trials: math.Ceil(logUniform(rng, 0, 2.5)), Precision: logUniform(rng, -0.7, 3)},
+		BetaBinomial{Trials: math.Ceil(logUniform(rng, 0, 2.5)), Precision: logUniform(rng, -0.7,
+			3)},
 	}
 }
 
 // randomOutcome is randomResponse of these.
-func randomOutcome(rng *rand.Rand, l Likelihood, eta float64, poisson func(rate float64) float64) (y float64, ok bool) {
+func randomOutcome(rng *rand.Rand, l Likelihood, eta float64, poisson func(rate float64) float64) (
+	y float64, ok bool) {
 	eta = math.Max(-30, math.Min(13.8, eta))
 	censor := func(t float64) float64 {
 		if t = math.Max(t, 1e-300); chance(rng, 0.3) {
@@ -127,10 +130,12 @@ func refTruncated(shape, eta float64) [5]float64 {
 	if r[0] > 0.3 {
 		n := 1 / math.Expm1(r[0])
 		m := n * (1 + n)
-		return refChain([5]float64{-math.Log(-math.Expm1(-r[0])), -n, m, -m * (1 + 2*n), m * (1 + 6*m)}, r)
+		return refChain([5]float64{-math.Log(-math.Expm1(-r[0])), -n, m, -m * (1 + 2*n),
+			m * (1 + 6*m)}, r)
 	}
 	var series [5]float64
-	for _, t := range [...][2]float64{{1, 1. / 2}, {2, -1. / 24}, {4, 1. / 2880}, {6, -1. / 181440}, {8, 1. / 9676800}} {
+	for _, t := range [...][2]float64{{1, 1. / 2}, {2, -1. / 24}, {4, 1. / 2880}, {6, -1. / 181440},
+		{8, 1. / 9676800}} {
 		c := t[1]
 		for k := range series {
 			series[k] += c * math.Pow(r[0], t[0]-float64(k))
@@ -159,7 +164,8 @@ func refTruncated(shape, eta float64) [5]float64 {
 		return refAdd([]float64{1, -1}, series, rest)
 	}
 	u := 1 / r[0]
-	return refAdd([]float64{1, 1}, series, refChain([5]float64{-math.Log(r[0]), -u, u * u, -2 * u * u * u, 6 * u * u * u * u}, r))
+	return refAdd([]float64{1, 1}, series, refChain([5]float64{-math.Log(r[0]), -u, u * u,
+		-2 * u * u * u, 6 * u * u * u * u}, r))
 }
 
 // refLogGamma returns log Γ(x) and four derivatives, by recurrence and Stirling's series.
@@ -206,8 +212,8 @@ func refRise(k, phi, eta float64) [5]float64 {
 // refMirror makes derivatives in η of those in −η.
 func refMirror(x [5]float64) [5]float64 { return [5]float64{x[0], -x[1], x[2], -x[3], x[4]} }
 
-// refStrip returns the expectations of f and four derivatives under N(m, s²) by the trapezoidal rule,
-// for an f that is analytic for |Im η| < d.
+// refStrip returns the expectations of f and four derivatives under N(m, s²) by the trapezoidal
+// rule, for an f that is analytic for |Im η| < d.
 func refStrip(m, s, d float64, f func(eta float64) [5]float64) (r refMoments) {
 	if s == 0 || s > 100 { // where it would take too many nodes
 		return refQuad(m, s, d, f)
@@ -268,7 +274,8 @@ func refOutcome(l Likelihood, y, m, v float64) (r refMoments, ok bool) {
 			return refChain([5]float64{f, -w, c, -c * (1 - 2*w), c * (1 - 6*c)}, rate)
 		}
 		// The nearest zeros of p(0|η) have R = log((1−π)/π) ± iπ.
-		return refStrip(m, s, math.Min(0.75, 0.5*math.Atan2(math.Pi, math.Log((1-pi)/pi))), at), true
+		return refStrip(m, s, math.Min(0.75, 0.5*math.Atan2(math.Pi, math.Log((1-pi)/pi))), at),
+			true
 	case Hurdle:
 		pi := or(l.Zero, 0.5)
 		if y == 0 {
@@ -312,7 +319,8 @@ func refOutcome(l Likelihood, y, m, v float64) (r refMoments, ok bool) {
 		r = refStrip(m, s, 2.8, func(eta float64) [5]float64 {
 			p, _ := refSigma(eta)
 			q := refAdd([]float64{phi * (math.Log(y) - math.Log1p(-y))}, p)
-			return refAdd([]float64{1, 1, 1}, q, refRise(-1, phi, eta), refMirror(refRise(-1, phi, -eta)))
+			return refAdd([]float64{1, 1, 1}, q, refRise(-1, phi, eta),
+				refMirror(refRise(-1, phi, -eta)))
 		})
 		g, _ := math.Lgamma(phi)
 		r.addConst(g)

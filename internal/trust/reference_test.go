@@ -847,7 +847,8 @@ func TestTrustReference(t *testing.T) {
 	}
 	for _, sd := range []float64{1, 10, 100, 1000} {
 		rng := testkit.Rand(5)
-		p := &trustProblem{lik: Poisson{}, x: testkit.NormalMatrix(rng, 21, 60), y: make([]float64, 21), mean: make([]float64, 60), variance: make([]float64, 60)}
+		p := &trustProblem{lik: Poisson{}, x: testkit.NormalMatrix(rng, 21, 60), y: make([]float64,
+			21), mean: make([]float64, 60), variance: make([]float64, 60)}
 		for i := range p.y {
 			p.y[i] = float64(i % 2)
 		}

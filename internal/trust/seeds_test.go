@@ -237,7 +237,8 @@ func (v *verdict) run(s *subject, p *trustProblem) (f *trustFit, err error) {
 	}
 	done := make(chan answer, 1)
 	most := 2 * trustTime
-	if testkit.GivenSeeds() == 0 && *trustSeed < 0 { // beside other tests the clock says more of the machine
+	// beside other tests the clock says more of the machine
+	if testkit.GivenSeeds() == 0 && *trustSeed < 0 {
 		most *= 10
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), most)
@@ -826,7 +827,8 @@ func TestGLMDiagonalFlat(t *testing.T) {
 	for seed := range testkit.Shorter[uint64](60, 30) {
 		rng := testkit.Rand(seed)
 		n, d := 13, 8
-		p := &trustProblem{lik: Laplace{Scale: 0.7}, x: testkit.NormalMatrix(rng, n, d), y: make([]float64, n), weight: make([]float64, n),
+		p := &trustProblem{lik: Laplace{Scale: 0.7}, x: testkit.NormalMatrix(rng, n, d),
+			y: make([]float64, n), weight: make([]float64, n),
 			mean: make([]float64, d), variance: make([]float64, d)}
 		for i := range n {
 			p.weight[i] = logUniform(rng, -6, 6)
@@ -841,7 +843,8 @@ func TestGLMDiagonalFlat(t *testing.T) {
 		}
 		sol, err := new(verdict).solve(&subject{reference: glmReference(true)}, p, f)
 		if r := f.result; err == nil && r.Status == Converged && sol.elbo-r.ELBO > 2*r.Gap+1e-6 {
-			t.Errorf("seed %d: %v with Gap %.2g, short by %.3g", seed, r.Status, r.Gap, sol.elbo-r.ELBO)
+			t.Errorf("seed %d: %v with Gap %.2g, short by %.3g", seed, r.Status, r.Gap,
+				sol.elbo-r.ELBO)
 		}
 	}
 }

@@ -18,14 +18,17 @@ import (
 // sparseAll are sparse GPs with all rows as inducing inputs, in any units, in memory or through
 // their rows. They have the optimum of the GP: no ELBO is above it, none is further below than its
 // bound says, and none is lost without a word.
-var sparseAll = &subject{name: "sparse, all rows", generate: generateSparseAll, fit: fitSparseAll, reference: exactReference,
-	relations: []relation{{name: "as a dense GP", other: func(_ *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
+var sparseAll = &subject{name: "sparse, all rows", generate: generateSparseAll, fit: fitSparseAll,
+	reference: exactReference,
+	relations: []relation{{name: "as a dense GP", other: func(_ *rand.Rand,
+		p *trustProblem) (*trustProblem, string, []int) {
 		return p, "gp", sameRowsOrder(len(p.y))
 	}}}}
 
 // sparseBeside are those whose kernel has a linear trend beside other terms. A dense GP may have no
 // digits for these.
-var sparseBeside = &subject{name: "sparse, beside a trend", generate: generateSparseBeside, fit: fitSparseAll, reference: exactReference}
+var sparseBeside = &subject{name: "sparse, beside a trend", generate: generateSparseBeside,
+	fit: fitSparseAll, reference: exactReference}
 
 // rawRows gives p up to 200 rows of a few columns, each in a unit of its own, and returns the
 // units.
@@ -35,7 +38,8 @@ func rawRows(rng *rand.Rand, p *trustProblem) (unit []float64) {
 		n = 100 + rng.IntN(101)
 	}
 	d := 1 + rng.IntN(4)
-	p.x, p.offset, p.weight, p.mean, p.variance, p.scales = mat.NewDense(n, d, nil), nil, nil, nil, nil, ""
+	p.x, p.offset, p.weight, p.mean, p.variance, p.scales = mat.NewDense(n, d, nil), nil, nil, nil,
+		nil, ""
 	unit = make([]float64, d)
 	shift := make([]float64, d)
 	for j := range unit {
@@ -216,7 +220,8 @@ func exactReference(p *trustProblem, jiggle func(float64) float64) (*refProblem,
 		}
 		a, r = factorDouble(k, n, refRounding)
 	}
-	ref := &refProblem{lik: p.lik, n: n, r: count + r, y: p.y, a: make([]double, n*(count+r)), offset: make([]double, n), extra: make([]float64, n)}
+	ref := &refProblem{lik: p.lik, n: n, r: count + r, y: p.y, a: make([]double, n*(count+r)),
+		offset: make([]double, n), extra: make([]float64, n)}
 	for i := range n {
 		copy(ref.row(i), all[i*count:(i+1)*count])
 		copy(ref.row(i)[count:], a[i*r:(i+1)*r])
@@ -276,7 +281,10 @@ func TestSeedsSparse(t *testing.T) {
 		// few rows in raw units may take natural steps without an end, near the optimum, which the
 		// status says
 		if v.problem.passed {
-			bad = slices.DeleteFunc(bad, func(f fault) bool { return f.kind == faultLimit && f.size <= goodEnough })
+			bad = slices.DeleteFunc(bad, func(f fault) bool {
+				return f.kind == faultLimit &&
+					f.size <= goodEnough
+			})
 		}
 		if why := knownSparse[v.seed]; why != "" && len(bad) > 0 {
 			t.Logf("known: %s: %v", why, v)
@@ -297,7 +305,8 @@ func TestSeedsSparse(t *testing.T) {
 func TestGPLinearRaw(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 15))
-	for _, lik := range []Likelihood{GaussianNoise{Var: 0.01}, BernoulliLogit{}, Poisson{}, Laplace{Scale: 0.3}} {
+	for _, lik := range []Likelihood{GaussianNoise{Var: 0.01}, BernoulliLogit{}, Poisson{},
+		Laplace{Scale: 0.3}} {
 		const n = 25
 		x, y := mat.NewDense(n, 3, nil), make([]float64, n)
 		for i := range y {
@@ -326,10 +335,13 @@ func TestGPLinearRaw(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res.Status != Converged || math.Abs(res.ELBO-fit.ELBO) > res.Gap+fit.Gap+1e-7 || !(res.GapBound < 1e-6) {
-			t.Errorf("%T: %v at %.12g after %g passes, proved %.3g; the GLM at %.12g", lik, res.Status, res.ELBO, res.Passes, res.GapBound, fit.ELBO)
+		if res.Status != Converged || math.Abs(res.ELBO-fit.ELBO) > res.Gap+fit.Gap+1e-7 ||
+			!(res.GapBound < 1e-6) {
+			t.Errorf("%T: %v at %.12g after %g passes, proved %.3g; the GLM at %.12g", lik,
+				res.Status, res.ELBO, res.Passes, res.GapBound, fit.ELBO)
 		}
-		at := mat.NewDense(4, 3, []float64{2e7, 0, 0, 1.995e7, 1, 1e-6, 2.003e7, -2, 0, x.At(0, 0), x.At(0, 1), x.At(0, 2)})
+		at := mat.NewDense(4, 3, []float64{2e7, 0, 0, 1.995e7, 1, 1e-6, 2.003e7, -2, 0, x.At(0, 0),
+			x.At(0, 1), x.At(0, 2)})
 		wm, wv := want.At(at).Latent(nil, nil)
 		check := func(name string, p *GPPosterior) {
 			t.Helper()
@@ -340,12 +352,16 @@ func TestGPLinearRaw(t *testing.T) {
 			}
 			tm, tv := p.Train(nil, nil)
 			for i := range wm {
-				if i == 3 && (math.Abs(tm[0]-wm[3]) > 1e-4*math.Sqrt(wv[3]) || math.Abs(tv[0]/wv[3]-1) > 1e-4) {
-					t.Errorf("%T, %s, row 0: N(%v, %v), the GLM N(%v, %v)", lik, name, tm[0], tv[0], wm[3], wv[3])
+				if i == 3 && (math.Abs(tm[0]-wm[3]) > 1e-4*math.Sqrt(wv[3]) ||
+					math.Abs(tv[0]/wv[3]-1) > 1e-4) {
+					t.Errorf("%T, %s, row 0: N(%v, %v), the GLM N(%v, %v)", lik, name, tm[0], tv[0],
+						wm[3], wv[3])
 				}
-				for _, z := range []float64{(pm[i] - wm[i]) / math.Sqrt(wv[i]), (jm[i] - wm[i]) / math.Sqrt(wv[i]), pv[i]/wv[i] - 1, jv.At(i, i)/wv[i] - 1} {
+				for _, z := range []float64{(pm[i] - wm[i]) / math.Sqrt(wv[i]),
+					(jm[i] - wm[i]) / math.Sqrt(wv[i]), pv[i]/wv[i] - 1, jv.At(i, i)/wv[i] - 1} {
 					if !(math.Abs(z) < 1e-4) {
-						t.Errorf("%T, %s, point %d: N(%v, %v), jointly N(%v, %v), the GLM N(%v, %v)", lik, name, i, pm[i], pv[i], jm[i], jv.At(i, i), wm[i], wv[i])
+						t.Errorf("%T, %s, point %d: N(%v, %v), jointly N(%v, %v), the GLM N(%v, "+
+							"%v)", lik, name, i, pm[i], pv[i], jm[i], jv.At(i, i), wm[i], wv[i])
 						break
 					}
 				}
@@ -377,7 +393,8 @@ func TestGPLinearRaw(t *testing.T) {
 			t.Fatal(err)
 		}
 		if math.Abs(again.ELBO-res.ELBO) > res.Gap+again.Gap+1e-9 || again.Status != Converged {
-			t.Errorf("%T: resumed, %v at %.12g; at once %.12g", lik, again.Status, again.ELBO, res.ELBO)
+			t.Errorf("%T: resumed, %v at %.12g; at once %.12g", lik, again.Status, again.ELBO,
+				res.ELBO)
 		}
 	}
 }

@@ -25,7 +25,8 @@ import (
 //	go test ./internal/trust -run Seeds -seeds 5000 -subject gp
 var (
 	trustSeed = flag.Int64("seed", -1, "the one problem that TestSeeds fits and prints")
-	trustOnly = flag.String("subject", "", "the one kind of model that TestSeeds fits, by its name in subjects")
+	trustOnly = flag.String("subject", "", "the one kind of model that TestSeeds fits, by its "+
+		"name in subjects")
 )
 
 // subject is one kind of model that the trust tests fit. A new model joins by an entry in subjects.

@@ -29,7 +29,8 @@ type movedRows struct {
 // count judges got, which is nil where err is not, by a fit of the same rows: to 1e-6 standard
 // deviations with Gaussian noise, and to one with other likelihoods, for which the order of the
 // rows matters.
-func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *GLMPosterior, err error) {
+func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *GLMPosterior,
+	err error) {
 	t.Helper()
 	c.done++
 	if err != nil {
@@ -56,7 +57,8 @@ func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *
 	switch {
 	case !(m <= most && s <= most):
 		c.wrong++
-		t.Logf("seed %d, %s: %v: means %.3g standard deviations apart, these %.3g of their logarithms", seed, c.what, p, m, s)
+		t.Logf("seed %d, %s: %v: means %.3g standard deviations apart, these %.3g of their "+
+			"logarithms", seed, c.what, p, m, s)
 	case m <= 0.1 && s <= 0.1:
 		c.near++
 	default:
@@ -65,7 +67,8 @@ func (c *movedRows) count(t *testing.T, seed uint64, p *trustProblem, got, fit *
 }
 
 func (c *movedRows) String() string {
-	return fmt.Sprintf("of %d %s %d are refused, %d within 0.1 standard deviations, %d within 1, %d wrong, %d at another optimum",
+	return fmt.Sprintf("of %d %s %d are refused, %d within 0.1 standard deviations, %d within 1, "+
+		"%d wrong, %d at another optimum",
 		c.done, c.what, c.refused, c.near, c.far, c.wrong, c.other)
 }
 
@@ -104,7 +107,9 @@ func TestUpdateRandom(t *testing.T) {
 		rows := p.selectRows(order[:moved]).rows()
 		for i, way := range []func(*GLMPosterior) *GLMPosterior{
 			func(p *GLMPosterior) *GLMPosterior { return p },
-			func(p *GLMPosterior) *GLMPosterior { return testkit.Reread(t, p, Load[*GLMPosterior]) }, // without its rows
+			func(p *GLMPosterior) *GLMPosterior { // without its rows
+				return testkit.Reread(t, p, Load[*GLMPosterior])
+			},
 		} {
 			updated, err := way(left).Update(ctx, rows)
 			updates[i].count(t, seed, p, updated, all, err)
@@ -115,7 +120,8 @@ func TestUpdateRandom(t *testing.T) {
 	for _, c := range []*movedRows{&updates[0], &removals[0], &updates[1], &removals[1]} {
 		t.Log(c)
 		// a pass over few rows is no fit: by how much it differs is not said
-		if most := c.done / mostMoved; c.wrong > most || c.fits && (c.wrong+c.refused+c.far > 0 || c.other > 1+c.done/100) {
+		if most := c.done / mostMoved; c.wrong > most || c.fits && (c.wrong+c.refused+c.far > 0 ||
+			c.other > 1+c.done/100) {
 			t.Errorf("%v", c)
 		}
 	}
@@ -153,7 +159,8 @@ func checkSeed(seed uint64) (name string, p *trustProblem, l *LOO, loo error, k 
 		}
 		l, loo = g.LOO(ctx, q)
 	default:
-		cov := map[string]Covariance{"diagonal": DiagonalCovariance, "low-rank": LowRankCovariance}[s.name]
+		cov := map[string]Covariance{"diagonal": DiagonalCovariance,
+			"low-rank": LowRankCovariance}[s.name]
 		if cov == 0 {
 			cov = FullCovariance
 		}
@@ -201,14 +208,17 @@ func TestCheckSeeds(t *testing.T) {
 			}
 			failed++
 			t.Logf("seed %d, %s, %v: %s: %v", seed, name, p, what, err)
-			if !testkit.PrefixedOnce(err) || !slices.ContainsFunc(trustSentinels, func(s error) bool { return errors.Is(err, s) }) {
+			if !testkit.PrefixedOnce(err) || !slices.ContainsFunc(trustSentinels,
+				func(s error) bool { return errors.Is(err, s) }) {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 		}
 		if l != nil {
 			for i, x := range l.Pointwise {
-				if s := x + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) || math.IsInf(x, 0) {
-					t.Errorf("seed %d, %s, %v: datum %d has %v ± %v, leverage %v, influence %v", seed, name, p, i, x, l.PointErr[i], l.Leverage[i], l.Influence[i])
+				if s := x + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) ||
+					math.IsInf(x, 0) {
+					t.Errorf("seed %d, %s, %v: datum %d has %v ± %v, leverage %v, influence %v",
+						seed, name, p, i, x, l.PointErr[i], l.Leverage[i], l.Influence[i])
 					break
 				}
 			}
@@ -222,7 +232,8 @@ func TestCheckSeeds(t *testing.T) {
 				s += m + k.SD[j] + k.MeanErr[j] + k.SDErr[j]
 			}
 			if math.IsNaN(s) {
-				t.Errorf("seed %d, %s, %v: %v, means %v ± %v, sds %v ± %v", seed, name, p, k, k.Mean, k.MeanErr, k.SD, k.SDErr)
+				t.Errorf("seed %d, %s, %v: %v, means %v ± %v, sds %v ± %v", seed, name, p, k,
+					k.Mean, k.MeanErr, k.SD, k.SDErr)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package cli reads the command line of pgsvi: flags, files and names, with errors that say what was
-// meant.
+// Package cli reads the command line of pgsvi: flags, files and names, with errors that say what
+// was meant.
 package cli
 
 import (
@@ -91,7 +91,8 @@ func PrintFlags(w io.Writer, f *flag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "0" {
 			text += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(w, "  -%-21s %s\n", strings.TrimSpace(f.Name+" "+kind), strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 25)))
+		fmt.Fprintf(w, "  -%-21s %s\n", strings.TrimSpace(f.Name+" "+kind), strings.ReplaceAll(text,
+			"\n", "\n"+strings.Repeat(" ", 25)))
 	})
 }
 
@@ -100,5 +101,6 @@ func AtLeast0(name string, v float64) error {
 	if v >= 0 && !math.IsInf(v, 0) {
 		return nil
 	}
-	return fmt.Errorf("-%s is %v, want a number above 0, or 0 for the default: %w", name, v, ErrUsage)
+	return fmt.Errorf("-%s is %v, want a number above 0, or 0 for the default: %w", name, v,
+		ErrUsage)
 }

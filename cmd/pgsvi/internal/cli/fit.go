@@ -21,7 +21,8 @@ type Learning struct {
 // LearningFlags defines them.
 func LearningFlags(f *flag.FlagSet) (l Learning) {
 	l.learn = f.Bool("learn", true, "learn hyper-parameters")
-	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of hyper-parameters")
+	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of "+
+		"hyper-parameters")
 	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
 	l.Goal = f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: some 1e-10)")
 	return l
@@ -50,7 +51,8 @@ const MostPSIS = 1000
 // Checks returns what leave-one-out and importance sampling say, as parts of the last line.
 // It adds what they warn of to the warnings, and prints why one of them is not there.
 func Checks(
-	ctx context.Context, stderr io.Writer, glm *pgsvi.GLM, post *pgsvi.GLMPosterior, res *pgsvi.Result) (parts string) {
+	ctx context.Context, stderr io.Writer, glm *pgsvi.GLM, post *pgsvi.GLMPosterior,
+	res *pgsvi.Result) (parts string) {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(stderr, "pgsvi: "+format+"\n", args...)
 	}

@@ -12,8 +12,9 @@ import (
 // Likelihoods are those of the flag -likelihood.
 var Likelihoods = map[string]pgsvi.Likelihood{
 	"logit": pgsvi.BernoulliLogit{}, "probit": pgsvi.BernoulliProbit{}, "poisson": pgsvi.Poisson{},
-	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{}, "studentt": pgsvi.StudentT{},
-	"laplace": pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
+	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{},
+	"studentt": pgsvi.StudentT{},
+	"laplace":  pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
 	"softmax": pgsvi.Softmax{},
 	"zip":     pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
 	"hurdlenb": pgsvi.Hurdle{Shape: 1}, "weibull": pgsvi.Weibull{}, "lognormal": pgsvi.LogNormal{},
