@@ -43,107 +43,29 @@ type Beta struct {
 // precisionDefault is φ where it is not given.
 const precisionDefault = 2
 
-// betaStrip is how far from the real line functions of log Γ(φσ(η)) are taken to be analytic: a
-// little less than π, where σ has its poles and φσ the integers ≤ 0.
-const betaStrip = 2.8
-
-// betaSide is what is known of a = φσ(η) or, at −η, of b = φσ(−η).
-type betaSide struct {
-	log  float64 // log σ
-	part float64 // σ
-	a    float64
-	tiny bool // a² is nothing next to 1
-}
-
-const euler = 0.57721566490153286 // −ψ(1)
-
-func newBetaSide(phi, eta float64) betaSide {
-	f, _, _ := expect.SoftplusAt(eta)
-	_, p, _ := expect.SoftplusAt(-eta)
-	return betaSide{-f, p, phi * p, phi*p < 1e-9}
-}
-
-// binet returns ½ log σ less Binet's function of a, log Γ(a) − (a−½) log a + a − log √2π.
-func (s *betaSide) binet(phi float64) float64 {
-	if s.a >= 1 {
-		return s.log/2 - special.Binet(s.a)
-	}
-	g := -euler * s.a // log Γ(1+a)
-	if !s.tiny {
-		g, _ = math.Lgamma(1 + s.a)
-	}
-	l := math.Log(phi) + s.log
-	return (s.a+0.5)*l - s.a - g + special.LogSqrt2Pi + s.log/2
-}
-
-// gaps returns a(log a − ψ(a)) and a²(ψ′(a) − 1/a), which are 1 where a is 0.
-func (s *betaSide) gaps(phi float64) (g, h float64) {
-	if s.tiny {
-		return 1 + special.Times(s.a, math.Log(phi)+s.log+euler), 1 - s.a
-	}
-	return s.a * special.DigammaGap(s.a), s.a * s.a * special.TrigammaGap(s.a)
-}
-
-// klPart returns y − σ − σ log(y/σ), not negative, given the logarithms.
-func (s *betaSide) klPart(y, logy float64) float64 {
-	if r := y / s.part; r > 0.5 && r < 2 {
-		return s.part * special.LogGap(r)
-	}
-	return y - s.part - special.Times(s.part, logy-s.log)
-}
-
-// at returns log p(y|η) and its derivatives. With Binet's function β, log odds λ of y, w = φσ(η)σ(−η),
-// g(a) = a(log a − ψ(a)) and h(a) = a²(ψ′(a) − 1/a)
-//
-//	log p = ½ log φ/2π + β(φ) + [½ log σ(η) − β(a)] + [½ log σ(−η) − β(b)]
-//	        − log y(1−y) − φ KL(σ(η)‖y)
-//	∂   = w(λ−η) + σ(−η)g(a) − σ(η)g(b)
-//	∂²  = w((σ(−η)−σ(η))(λ−η) − 1) − σ(η)σ(−η)(g(a)+g(b)) + σ(−η)²(g(a)−h(a)) + σ(η)²(g(b)−h(b))
-//
-// so that what is of the size of φ has no cancellation.
-func (p betaPoint) at(eta float64) (l, d1, d2 float64) {
-	s, t := newBetaSide(p.phi, eta), newBetaSide(p.phi, -eta)
-	l = p.norm + s.binet(p.phi) + t.binet(p.phi) -
-		p.phi*(s.klPart(p.y, p.logy)+t.klPart(1-p.y, p.logRest))
-	ga, ha := s.gaps(p.phi)
-	gb, hb := t.gaps(p.phi)
-	w, pq := p.phi*s.part*t.part, s.part*t.part
-	off := p.logy - p.logRest - eta
-	d1 = special.Times(w, off) + t.part*ga - s.part*gb
-	d2 = special.Times(w*(t.part-s.part), off) - w - pq*(ga+gb) + t.part*t.part*(ga-ha) + s.part*s.part*(gb-hb)
-	return l, d1, d2
-}
-
-// betaPoint is a Beta at a response.
-type betaPoint struct{ phi, y, logy, logRest, norm float64 }
-
-func (b Beta) point(y float64) betaPoint {
-	p := betaPoint{phi: positiveOr(b.Precision, precisionDefault), y: y, logy: math.Log(y), logRest: math.Log1p(-y)}
-	p.norm = math.Log(p.phi)/2 - special.LogSqrt2Pi + special.Binet(p.phi) - p.logy - p.logRest
-	return p
-}
+func (b Beta) phi() float64 { return positiveOr(b.Precision, precisionDefault) }
 
 // LogProb returns log Γ(φ) − log Γ(a) − log Γ(b) + (a−1) log y + (b−1) log(1−y), or −Inf if y is not
 // between 0 and 1.
 func (b Beta) LogProb(y, eta float64) float64 {
-	p := b.point(y)
+	p := expect.NewBetaPoint(b.phi(), y)
 	switch {
-	case math.IsNaN(p.phi):
-		return p.phi
+	case math.IsNaN(p.Phi):
+		return p.Phi
 	case !UnitInterval.contains(y, 0):
 		return math.Inf(-1)
 	}
-	l, _, _ := p.at(eta)
+	l, _, _ := p.At(eta)
 	return l
 }
 
 // Derivs returns w(log(y/(1−y)) − ψ(a) + ψ(b)), w = φμ(1−μ), and its derivative.
 func (b Beta) Derivs(y, eta float64) (d1, d2 float64) {
-	p := b.point(y)
-	if math.IsNaN(p.phi) {
-		return p.phi, p.phi
+	p := expect.NewBetaPoint(b.phi(), y)
+	if math.IsNaN(p.Phi) {
+		return p.Phi, p.Phi
 	}
-	_, d1, d2 = p.at(eta)
+	_, d1, d2 = p.At(eta)
 	return d1, d2
 }
 
@@ -151,25 +73,21 @@ func (b Beta) Derivs(y, eta float64) (d1, d2 float64) {
 // 2.5, whose errors fall geometrically as log p is analytic for |Im η| < π, and adaptive quadrature
 // beyond. If y is not between 0 and 1, Value is −Inf.
 func (b Beta) ExpectLogProb(y, m, v float64) Expectation {
-	p := b.point(y)
-	if !expect.Valid(m, v) || math.IsNaN(p.phi) {
+	p := expect.NewBetaPoint(b.phi(), y)
+	if !expect.Valid(m, v) || math.IsNaN(p.Phi) {
 		return quadNaN()
 	}
 	if !UnitInterval.contains(y, 0) {
 		return offSupport(m, v)
 	}
-	e, err := expect.Bend{At: p.at, Strip: betaStrip, Lo: -bendReach(p.phi), Hi: bendReach(p.phi), Slope: 1}.Expect(m, math.Sqrt(v))
-	err += 4 * special.Eps * (math.Abs(p.norm) + math.Abs(p.logy) + math.Abs(p.logRest) + 40)
+	e, err := p.Expect(m, math.Sqrt(v))
 	return dropInfErr(Expectation{e[0], e[1], e[2], err})
 }
-
-// bendReach is how far from 0 functions of log Γ(φσ(η)) bend: φσ(−η) is below e^{−40} beyond.
-func bendReach(phi float64) float64 { return 40 + math.Max(0, math.Log(phi)) }
 
 // Moments returns μ and μ(1−μ)/(1+φ).
 func (b Beta) Moments(eta float64) (mean, variance float64) {
 	_, q, f2 := expect.SoftplusAt(-eta)
-	phi := positiveOr(b.Precision, precisionDefault)
+	phi := b.phi()
 	if math.IsNaN(phi) {
 		return phi, phi
 	}
@@ -178,8 +96,8 @@ func (b Beta) Moments(eta float64) (mean, variance float64) {
 
 // CDF returns P(Y ≤ y|η) = I_y(a, b), the regularised incomplete beta function.
 func (b Beta) CDF(y, eta float64) float64 {
-	phi := positiveOr(b.Precision, precisionDefault)
-	s, t := newBetaSide(phi, eta), newBetaSide(phi, -eta)
+	phi := b.phi()
+	shape, rest := expect.BetaParts(phi, eta)
 	switch {
 	case math.IsNaN(y) || math.IsNaN(phi):
 		return math.NaN()
@@ -187,12 +105,12 @@ func (b Beta) CDF(y, eta float64) float64 {
 		return 0
 	case y >= 1:
 		return 1
-	case t.a == 0: // all of the mass is next to 1
+	case rest == 0: // all of the mass is next to 1
 		return 0
-	case s.a == 0:
+	case shape == 0:
 		return 1
 	}
-	return special.Beta(s.a, t.a, y, 1-y)
+	return special.Beta(shape, rest, y, 1-y)
 }
 
 // Facts implements Factual.
@@ -208,7 +126,7 @@ func (Beta) WithParams(values []float64) Likelihood { return Beta{Precision: val
 
 // predictMoments returns E[μ] and E[μ(1−μ)]/(1+φ) + Var[μ].
 func (b Beta) predictMoments(m, v float64) (mean, variance float64) {
-	phi := positiveOr(b.Precision, precisionDefault)
+	phi := b.phi()
 	_, _, p, q, f2 := softplusBoth(m, v)
 	if v == 0 {
 		return q, f2 / (1 + phi)
@@ -278,46 +196,17 @@ func (b BetaBinomial) trials() float64 {
 	return n
 }
 
-// binomialPoint is a BetaBinomial at a response.
-type binomialPoint struct{ phi, k, rest, norm float64 }
-
 // point returns b at y; ok is false for a y that is no response.
-func (b BetaBinomial) point(y float64) (p binomialPoint, ok bool) {
+func (b BetaBinomial) point(y float64) (p expect.BetaBinomialPoint, ok bool) {
 	k, n, ok := unpair(y)
 	if own := b.trials(); !ok {
 		k, n, ok = y, own, isCount(y) && !(y > own)
 	}
-	p.phi = positiveOr(b.Precision, precisionDefault) + 0*b.trials() // NaN
-	if p.k, p.rest = k, n-k; ok {
-		p.norm = special.LogChoose(k, n-k) - special.LogGammaRise(p.phi, n)
+	p.Phi = positiveOr(b.Precision, precisionDefault) + 0*b.trials() // NaN
+	if p.K, p.Rest = k, n-k; ok {
+		p.Norm = special.LogChoose(k, n-k) - special.LogGammaRise(p.Phi, n)
 	}
 	return p, ok
-}
-
-// at returns log p(y|η) and its derivatives.
-func (p binomialPoint) at(eta float64) (l, d1, d2 float64) {
-	l0, a1, a2 := p.rise(p.k, eta)
-	r0, b1, b2 := p.rise(p.rest, -eta)
-	return p.norm + l0 + r0, a1 - b1, a2 + b2
-}
-
-// rise returns log Γ(k+a)/Γ(a), a = φσ(η), and its derivatives in η: 0 for k = 0, and otherwise
-// log a + log Γ(k+a)/Γ(1+a), where a may underflow.
-func (p binomialPoint) rise(k, eta float64) (r, d1, d2 float64) {
-	if k == 0 {
-		return 0, 0, 0
-	}
-	f, rest, pq := expect.SoftplusAt(eta)
-	_, part, _ := expect.SoftplusAt(-eta)
-	r, d1, d2 = math.Log(p.phi)-f, rest, -pq
-	if k > 1 {
-		a, w := p.phi*part, p.phi*pq
-		g1, g2 := special.DigammaRise(1+a, k-1), special.TrigammaFall(1+a, k-1)
-		r += special.LogGammaRise(1+a, k-1)
-		d1 += g1 * w
-		d2 += w * (g1*(rest-part) - g2*w)
-	}
-	return r, d1, d2
 }
 
 // LogProb returns log C(n, y) + log B(y+a, n−y+b) − log B(a, b), or −Inf if y is not an integer from
@@ -325,22 +214,22 @@ func (p binomialPoint) rise(k, eta float64) (r, d1, d2 float64) {
 func (b BetaBinomial) LogProb(y, eta float64) float64 {
 	p, ok := b.point(y)
 	switch {
-	case math.IsNaN(p.phi):
-		return p.phi
+	case math.IsNaN(p.Phi):
+		return p.Phi
 	case !ok:
 		return math.Inf(-1)
 	}
-	l, _, _ := p.at(eta)
+	l, _, _ := p.At(eta)
 	return l
 }
 
 // Derivs returns w(ψ(y+a) − ψ(a) − ψ(n−y+b) + ψ(b)), w = φμ(1−μ), and its derivative.
 func (b BetaBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 	p, _ := b.point(y)
-	if math.IsNaN(p.phi) {
-		return p.phi, p.phi
+	if math.IsNaN(p.Phi) {
+		return p.Phi, p.Phi
 	}
-	_, d1, d2 = p.at(eta)
+	_, d1, d2 = p.At(eta)
 	return d1, d2
 }
 
@@ -348,17 +237,13 @@ func (b BetaBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 // Successes, Value is −Inf.
 func (b BetaBinomial) ExpectLogProb(y, m, v float64) Expectation {
 	p, ok := b.point(y)
-	if !expect.Valid(m, v) || math.IsNaN(p.phi) {
+	if !expect.Valid(m, v) || math.IsNaN(p.Phi) {
 		return quadNaN()
 	}
 	if !ok {
 		return offSupport(m, v)
 	}
-	n, slope := p.k+p.rest, math.Min(1, p.k)
-	reach := bendReach(p.phi)
-	e, err := expect.Bend{At: p.at, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: slope}.Expect(m, math.Sqrt(v))
-	size := special.LogChoose(p.k, p.rest) + special.LogGammaRise(1+p.phi, n)
-	err += 4 * special.Eps * (math.Abs(p.norm) + size + 40)
+	e, err := p.Expect(m, math.Sqrt(v))
 	return dropInfErr(Expectation{e[0], e[1], e[2], err})
 }
 
@@ -389,11 +274,11 @@ func (b BetaBinomial) CDF(y, eta float64) float64 {
 		return 1
 	}
 	y = math.Floor(y)
-	s, t := newBetaSide(phi, eta), newBetaSide(phi, -eta)
-	if y > s.part*n {
-		return 1 - b.below(n-y-1, n, -eta, t.a, s.a)
+	shape, rest := expect.BetaParts(phi, eta)
+	if _, part, _ := expect.SoftplusAt(-eta); y > part*n {
+		return 1 - b.below(n-y-1, n, -eta, rest, shape)
 	}
-	return b.below(y, n, eta, s.a, t.a)
+	return b.below(y, n, eta, shape, rest)
 }
 
 // sumLeast is a part of a sum of probabilities that does not count.

@@ -1,0 +1,144 @@
+package expect
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/special"
+)
+
+// betaStrip is how far from the real line functions of log Γ(φσ(η)) are taken to be analytic: a
+// little less than π, where σ has its poles and φσ the integers ≤ 0.
+const betaStrip = 2.8
+
+// betaSide is what is known of a = φσ(η) or, at −η, of b = φσ(−η).
+type betaSide struct {
+	log  float64 // log σ
+	part float64 // σ
+	a    float64
+	tiny bool // a² is nothing next to 1
+}
+
+func newBetaSide(phi, eta float64) betaSide {
+	f, _, _ := SoftplusAt(eta)
+	_, p, _ := SoftplusAt(-eta)
+	return betaSide{-f, p, phi * p, phi*p < 1e-9}
+}
+
+// binet returns ½ log σ less Binet's function of a, log Γ(a) − (a−½) log a + a − log √2π.
+func (s *betaSide) binet(phi float64) float64 {
+	if s.a >= 1 {
+		return s.log/2 - special.Binet(s.a)
+	}
+	g := -euler * s.a // log Γ(1+a)
+	if !s.tiny {
+		g, _ = math.Lgamma(1 + s.a)
+	}
+	l := math.Log(phi) + s.log
+	return (s.a+0.5)*l - s.a - g + special.LogSqrt2Pi + s.log/2
+}
+
+// gaps returns a(log a − ψ(a)) and a²(ψ′(a) − 1/a), which are 1 where a is 0.
+func (s *betaSide) gaps(phi float64) (g, h float64) {
+	if s.tiny {
+		return 1 + special.Times(s.a, math.Log(phi)+s.log+euler), 1 - s.a
+	}
+	return s.a * special.DigammaGap(s.a), s.a * s.a * special.TrigammaGap(s.a)
+}
+
+// klPart returns y − σ − σ log(y/σ), not negative, given the logarithms.
+func (s *betaSide) klPart(y, logy float64) float64 {
+	if r := y / s.part; r > 0.5 && r < 2 {
+		return s.part * special.LogGap(r)
+	}
+	return y - s.part - special.Times(s.part, logy-s.log)
+}
+
+// At returns log p(y|η) and its derivatives. With Binet's function β, log odds λ of y, w = φσ(η)σ(−η),
+// g(a) = a(log a − ψ(a)) and h(a) = a²(ψ′(a) − 1/a)
+//
+//	log p = ½ log φ/2π + β(φ) + [½ log σ(η) − β(a)] + [½ log σ(−η) − β(b)]
+//	        − log y(1−y) − φ KL(σ(η)‖y)
+//	∂   = w(λ−η) + σ(−η)g(a) − σ(η)g(b)
+//	∂²  = w((σ(−η)−σ(η))(λ−η) − 1) − σ(η)σ(−η)(g(a)+g(b)) + σ(−η)²(g(a)−h(a)) + σ(η)²(g(b)−h(b))
+//
+// so that what is of the size of φ has no cancellation.
+func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
+	s, t := newBetaSide(p.Phi, eta), newBetaSide(p.Phi, -eta)
+	l = p.norm + s.binet(p.Phi) + t.binet(p.Phi) -
+		p.Phi*(s.klPart(p.y, p.logy)+t.klPart(1-p.y, p.rest))
+	ga, ha := s.gaps(p.Phi)
+	gb, hb := t.gaps(p.Phi)
+	w, pq := p.Phi*s.part*t.part, s.part*t.part
+	off := p.logy - p.rest - eta
+	d1 = special.Times(w, off) + t.part*ga - s.part*gb
+	d2 = special.Times(w*(t.part-s.part), off) - w - pq*(ga+gb) + t.part*t.part*(ga-ha) + s.part*s.part*(gb-hb)
+	return l, d1, d2
+}
+
+// BetaPoint is log p(y|η) of a beta distribution of mean σ(η) and precision φ, at a response.
+type BetaPoint struct {
+	Phi, y     float64
+	logy, rest float64 // log y and log(1−y)
+	norm       float64 // what does not depend on η
+}
+
+// NewBetaPoint returns that of φ at y.
+func NewBetaPoint(phi, y float64) BetaPoint {
+	p := BetaPoint{Phi: phi, y: y, logy: math.Log(y), rest: math.Log1p(-y)}
+	p.norm = math.Log(phi)/2 - special.LogSqrt2Pi + special.Binet(phi) - p.logy - p.rest
+	return p
+}
+
+// BetaParts returns a = φσ(η) and b = φσ(−η).
+func BetaParts(phi, eta float64) (a, b float64) {
+	return newBetaSide(phi, eta).a, newBetaSide(phi, -eta).a
+}
+
+// Expect returns E log p under N(m, s²) and the derivatives that Bend has, with a bound on the
+// error.
+func (p BetaPoint) Expect(m, s float64) (e [3]float64, bound float64) {
+	reach := betaReach(p.Phi)
+	e, bound = Bend{At: p.At, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: 1}.Expect(m, s)
+	return e, bound + 4*special.Eps*(math.Abs(p.norm)+math.Abs(p.logy)+math.Abs(p.rest)+40)
+}
+
+// BetaBinomialPoint is log p(k|η) of so many successes, and so many other trials, whose probability
+// has a beta distribution of mean σ(η) and precision Phi. Norm is what does not depend on η.
+type BetaBinomialPoint struct{ Phi, K, Rest, Norm float64 }
+
+// At returns log p(y|η) and its derivatives.
+func (p BetaBinomialPoint) At(eta float64) (l, d1, d2 float64) {
+	l0, a1, a2 := p.rise(p.K, eta)
+	r0, b1, b2 := p.rise(p.Rest, -eta)
+	return p.Norm + l0 + r0, a1 - b1, a2 + b2
+}
+
+// rise returns log Γ(k+a)/Γ(a), a = φσ(η), and its derivatives in η: 0 for k = 0, and otherwise
+// log a + log Γ(k+a)/Γ(1+a), where a may underflow.
+func (p BetaBinomialPoint) rise(k, eta float64) (r, d1, d2 float64) {
+	if k == 0 {
+		return 0, 0, 0
+	}
+	f, rest, pq := SoftplusAt(eta)
+	_, part, _ := SoftplusAt(-eta)
+	r, d1, d2 = math.Log(p.Phi)-f, rest, -pq
+	if k > 1 {
+		a, w := p.Phi*part, p.Phi*pq
+		g1, g2 := special.DigammaRise(1+a, k-1), special.TrigammaFall(1+a, k-1)
+		r += special.LogGammaRise(1+a, k-1)
+		d1 += g1 * w
+		d2 += w * (g1*(rest-part) - g2*w)
+	}
+	return r, d1, d2
+}
+
+// betaReach is how far from 0 functions of log Γ(φσ(η)) bend: φσ(−η) is below e^{−40} beyond.
+func betaReach(phi float64) float64 { return 40 + math.Max(0, math.Log(phi)) }
+
+// Expect is that of a BetaPoint.
+func (p BetaBinomialPoint) Expect(m, s float64) (e [3]float64, bound float64) {
+	n, reach := p.K+p.Rest, betaReach(p.Phi)
+	e, bound = Bend{At: p.At, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: math.Min(1, p.K)}.Expect(m, s)
+	size := special.LogChoose(p.K, p.Rest) + special.LogGammaRise(1+p.Phi, n)
+	return e, bound + 4*special.Eps*(math.Abs(p.Norm)+size+40)
+}
