@@ -327,7 +327,7 @@ func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result
 	learned := st.report(res, l)
 	if n, of := l.gp.Len(), l.g.Len(); n < of {
 		learned.Warnings = append(learned.Warnings,
-			fmt.Sprintf("learned from %d of %d rows, as a SparseGP of classes does", n, of))
+			fmt.Sprintf("the kernel was learned from %d of %d rows; GP.Learn takes all", n, of))
 	}
 	last, stop := shortlyAfter(ctx)
 	defer stop()

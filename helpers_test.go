@@ -295,15 +295,7 @@ func (c gpCase) model(t testing.TB, s split) *GP {
 // users, imports this package and cannot be imported by its tests.
 
 func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
-	_, d := x.Dims()
-	xs, ys := mat.NewDense(len(index), d, nil), make([]float64, len(index))
-	for i, r := range index {
-		for j := range d {
-			xs.Set(i, j, x.At(r, j))
-		}
-		ys[i] = y[r]
-	}
-	return xs, ys
+	return testkit.SelectRows(x, y, index)
 }
 
 func readLIBSVM(t testing.TB, r io.Reader, cols int) (*Sparse, []float64) {

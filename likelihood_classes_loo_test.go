@@ -86,20 +86,29 @@ type probs interface {
 	At(x mat.Matrix) *Prediction
 }
 
-// Two classes have the cavities of BernoulliLogit with twice the prior variance, and a weight is
-// that of as many rows, one of which is left out.
-func TestClassesLOOTwo(t *testing.T) {
-	x, y := irisClasses(t)
-	ctx := context.Background()
-	rows := []int{}
+// twoClasses returns the rows of iris of two classes, with their labels 0 and 1, and −1 and +1.
+func twoClasses(t *testing.T) (x mat.Matrix, labels, sign []float64) {
+	all, y := irisClasses(t)
+	var rows []int
 	for i := 50; i < len(y); i++ {
 		rows = append(rows, i)
 	}
-	sub, labels := SelectRows(x, y, rows)
-	sign, weight := make([]float64, len(labels)), make([]float64, len(labels))
+	x, labels = SelectRows(all, y, rows)
 	for i := range labels {
 		labels[i]--
-		sign[i], weight[i] = 2*labels[i]-1, 1+float64(i%3)
+		sign = append(sign, 2*labels[i]-1)
+	}
+	return x, labels, sign
+}
+
+// Two classes have the cavities of BernoulliLogit with twice the prior variance, and a weight is
+// that of as many rows, one of which is left out.
+func TestClassesLOOTwo(t *testing.T) {
+	ctx := context.Background()
+	sub, labels, sign := twoClasses(t)
+	weight := make([]float64, len(labels))
+	for i := range weight {
+		weight[i] = 1 + float64(i%3)
 	}
 	loo := func(y []float64, lik Likelihood, sd float64) *LOO {
 		opt := &GLMOptions{Intercept: true, PriorSD: sd, InterceptSD: 10 * sd, Weights: weight}
@@ -134,18 +143,8 @@ func TestClassesLOOTwo(t *testing.T) {
 
 // Two classes of a GP have the cavities of the GP of BernoulliLogit with twice the prior variance.
 func TestClassGPLOOTwo(t *testing.T) {
-	x, y := irisClasses(t)
 	ctx := context.Background()
-	var rows []int
-	for i := 50; i < len(y); i++ {
-		rows = append(rows, i)
-	}
-	sub, labels := SelectRows(x, y, rows)
-	sign := make([]float64, len(labels))
-	for i := range labels {
-		labels[i]--
-		sign[i] = 2*labels[i] - 1
-	}
+	sub, labels, sign := twoClasses(t)
 	loo := func(y []float64, lik Likelihood, scale float64) *LOO {
 		g, err := NewGP(sub, y, SquaredExp{Scale: scale, Length: 1.5}, lik, nil)
 		if err != nil {

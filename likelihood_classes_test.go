@@ -500,6 +500,37 @@ func irisPart(t testing.TB) (*mat.Dense, []float64) {
 	return part.(*mat.Dense), labels
 }
 
+// nextClass returns the labels y of three classes with other numbers.
+func nextClass(y []float64) []float64 {
+	other := make([]float64, len(y))
+	for i, c := range y {
+		other[i] = math.Mod(c+1, 3)
+	}
+	return other
+}
+
+// endsAlike checks that a fit of m that is saved after four passes and resumed ends as res.
+func endsAlike(t *testing.T, m Model, res *Result) {
+	t.Helper()
+	ctx := context.Background()
+	part, err := (&Solver{MaxPasses: 4, Workers: 2}).Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	if err := part.Save(&buf); err != nil {
+		t.Fatal(err)
+	}
+	solver := &Solver{}
+	again, err := solver.LoadResult(ctx, &buf, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err = solver.Resume(ctx, again); err != nil || again.ELBO != res.ELBO {
+		t.Errorf("resumed: %v, want %v; %v", again.ELBO, res.ELBO, err)
+	}
+}
+
 func TestClassesGP(t *testing.T) {
 	x, y := irisPart(t)
 	kernel := SquaredExp{Scale: 3, Length: 2}
@@ -549,10 +580,7 @@ func TestClassesGP(t *testing.T) {
 		t.Error("loaded, it predicts otherwise")
 	}
 	// Resumed, and permuted.
-	other := make([]float64, len(y))
-	for i, c := range y {
-		other[i] = math.Mod(c+1, 3)
-	}
+	other := nextClass(y)
 	h, err := NewGP(x, other, kernel, Softmax{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -561,22 +589,7 @@ func TestClassesGP(t *testing.T) {
 	if err != nil || !(math.Abs(permuted.ELBO-res.ELBO) < 1e-8) {
 		t.Errorf("other classes: %v, want %v; %v", permuted.ELBO, res.ELBO, err)
 	}
-	_, part, err := g.Fit(ctx, &Solver{MaxPasses: 4, Workers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf.Reset()
-	if err := part.Save(&buf); err != nil {
-		t.Fatal(err)
-	}
-	solver := &Solver{}
-	again, err := solver.LoadResult(ctx, &buf, g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err = solver.Resume(ctx, again); err != nil || again.ELBO != res.ELBO {
-		t.Errorf("resumed: %v, want %v; %v", again.ELBO, res.ELBO, err)
-	}
+	endsAlike(t, g, res)
 	for name, f := range map[string]func() error{
 		"PSIS": func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
 		"PredictiveCheck": func() error {
@@ -732,10 +745,7 @@ func TestSparseClasses(t *testing.T) {
 			t.Fatalf("score %d is %v, of its parts %v and %v", i, m[i], one[i], two[i])
 		}
 	}
-	other := make([]float64, len(y))
-	for i, c := range y {
-		other[i] = math.Mod(c+1, 3)
-	}
+	other := nextClass(y)
 	h, err := NewSparseGP(x, other, kernel, Softmax{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -744,22 +754,7 @@ func TestSparseClasses(t *testing.T) {
 	if err != nil || !(math.Abs(permuted.ELBO-res.ELBO) < 1e-5) {
 		t.Errorf("other classes: %v, want %v; %v", permuted.ELBO, res.ELBO, err)
 	}
-	_, part, err := g.Fit(ctx, &Solver{MaxPasses: 4, Workers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf.Reset()
-	if err := part.Save(&buf); err != nil {
-		t.Fatal(err)
-	}
-	solver := &Solver{}
-	again, err := solver.LoadResult(ctx, &buf, g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err = solver.Resume(ctx, again); err != nil || again.ELBO != res.ELBO {
-		t.Errorf("resumed: %v, want %v; %v", again.ELBO, res.ELBO, err)
-	}
+	endsAlike(t, g, res)
 	for name, f := range map[string]func() error{
 		"PredictiveCheck": func() error { _, err := g.PredictiveCheck(ctx, nil, q, 0); return err },
 		"MoveInducing":    func() error { _, err := g.MoveInducing(ctx, 1); return err },

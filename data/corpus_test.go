@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // corpusFormat is a format with its reader and writer. Terms are given only to
@@ -554,7 +555,7 @@ func BenchmarkReadCorpus(b *testing.B) {
 	}
 	for name, file := range map[string]string{"ap": "ap/ap.dat.gz", "nips": "nips/docword.nips.txt.gz"} {
 		b.Run(name, func(b *testing.B) {
-			text, err := io.ReadAll(open(b, filepath.Join(sharedData(b), file)))
+			text, err := io.ReadAll(testkit.Open(b, filepath.Join(testkit.SharedData(b), file)))
 			if err != nil {
 				b.Fatal(err)
 			}

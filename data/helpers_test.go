@@ -1,7 +1,6 @@
 package data
 
 import (
-	"compress/gzip"
 	"io"
 	"iter"
 	"math"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // smallCorpus has a document without words and a word without documents.
@@ -70,38 +70,10 @@ func mustPanic(t *testing.T, what string, f func()) {
 	f()
 }
 
-// sharedData returns the folder of PGSVI_DATA, or skips the test if it is not
-// set. A file missing from it is a failure.
-func sharedData(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("PGSVI_DATA")
-	if dir == "" {
-		t.Skip("PGSVI_DATA is not set")
-	}
-	return dir
-}
-
-func open(t testing.TB, path string) io.Reader {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if !strings.HasSuffix(path, ".gz") {
-		return f
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
-}
-
 // loadCorpus reads one of the shared corpora.
 func loadCorpus(t testing.TB, name string) *pgsvi.Corpus {
 	t.Helper()
-	dir := filepath.Join(sharedData(t), name)
+	dir := filepath.Join(testkit.SharedData(t), name)
 	file := func(name string) io.Reader {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -215,8 +216,8 @@ func TestWriteLIBSVM(t *testing.T) {
 
 // Adult, against the fields of its lines.
 func TestReadLIBSVMa9a(t *testing.T) {
-	path := filepath.Join(sharedData(t), "a9a", "a9a.gz")
-	text, err := io.ReadAll(open(t, path))
+	path := filepath.Join(testkit.SharedData(t), "a9a", "a9a.gz")
+	text, err := io.ReadAll(testkit.Open(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,15 +89,7 @@ func TestLOOGaussian(t *testing.T) {
 		fit := func(w []float64) (*GLM, *GLMPosterior) {
 			opt := opt
 			opt.Weights = w
-			g, err := NewGLM(x, y, GaussianNoise{Var: 0.5}, &opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, _, err := g.Fit(ctx, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return g, p
+			return fittedGLM(t, x, y, GaussianNoise{Var: 0.5}, &opt)
 		}
 		g, post := fit(weights)
 		l, err := g.LOO(ctx, post)
@@ -248,15 +240,7 @@ func TestLOOSkewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	fit := func(x mat.Matrix, y, offset []float64) (*GLM, *GLMPosterior) {
-		g, err := NewGLM(x, y, Poisson{}, &GLMOptions{Prior: prior, Offset: offset})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g, p
+		return fittedGLM(t, x, y, Poisson{}, &GLMOptions{Prior: prior, Offset: offset})
 	}
 	g, post := fit(x, y, offset)
 	l, err := g.LOO(ctx, post)
@@ -557,15 +541,7 @@ func TestLOOLeverageNearOne(t *testing.T) {
 	}
 	fit := func(weights []float64) (*GLM, *GLMPosterior) {
 		opt := &GLMOptions{Intercept: true, PriorSD: 10, InterceptSD: 1000, Weights: weights}
-		g, err := NewGLM(x, y, Gamma{Shape: 1}, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g, p
+		return fittedGLM(t, x, y, Gamma{Shape: 1}, opt)
 	}
 	g, p := fit(nil)
 	l, err := g.LOO(ctx, p)

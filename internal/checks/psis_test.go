@@ -411,15 +411,7 @@ func TestPSISErrors(t *testing.T) {
 		return fittedGP(t, x, y, k, BernoulliLogit{}, &GPOptions{Jitter: jitter})
 	}
 	glm := func(x mat.Matrix, opt GLMOptions) (*GLM, *GLMPosterior) {
-		g, err := NewGLM(x, y, BernoulliLogit{}, &opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g, p
+		return fittedGLM(t, x, y, BernoulliLogit{}, &opt)
 	}
 	g, gPost := gp(x, SquaredExp{}, 0)
 	_, other := gp(mat.NewDense(3, 1, []float64{0, 1, 3}), SquaredExp{}, 0)
@@ -479,6 +471,20 @@ func TestPSISErrors(t *testing.T) {
 func fittedGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, *GPPosterior) {
 	t.Helper()
 	g, err := NewGP(x, y, k, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, p
+}
+
+func fittedGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM,
+	*GLMPosterior) {
+	t.Helper()
+	g, err := NewGLM(x, y, lik, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

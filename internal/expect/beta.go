@@ -53,8 +53,8 @@ func (s *betaSide) klPart(y, logy float64) float64 {
 	return y - s.part - special.Times(s.part, logy-s.log)
 }
 
-// At returns log p(y|η) and its derivatives. With Binet's function β, log odds λ of y, w = φσ(η)σ(−η),
-// g(a) = a(log a − ψ(a)) and h(a) = a²(ψ′(a) − 1/a)
+// At returns log p(y|η) and its derivatives. With Binet's function β, log odds λ of y, w =
+// φσ(η)σ(−η), g(a) = a(log a − ψ(a)) and h(a) = a²(ψ′(a) − 1/a)
 //
 //	log p = ½ log φ/2π + β(φ) + [½ log σ(η) − β(a)] + [½ log σ(−η) − β(b)]
 //	        − log y(1−y) − φ KL(σ(η)‖y)
@@ -71,7 +71,8 @@ func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
 	w, pq := p.Phi*s.part*t.part, s.part*t.part
 	off := p.logy - p.rest - eta
 	d1 = special.Times(w, off) + t.part*ga - s.part*gb
-	d2 = special.Times(w*(t.part-s.part), off) - w - pq*(ga+gb) + t.part*t.part*(ga-ha) + s.part*s.part*(gb-hb)
+	d2 = special.Times(w*(t.part-s.part), off) - w - pq*(ga+gb) + t.part*t.part*(ga-ha) +
+		s.part*s.part*(gb-hb)
 	return l, d1, d2
 }
 
@@ -138,7 +139,8 @@ func betaReach(phi float64) float64 { return 40 + math.Max(0, math.Log(phi)) }
 // Expect is that of a BetaPoint.
 func (p BetaBinomialPoint) Expect(m, s float64) (e [3]float64, bound float64) {
 	n, reach := p.K+p.Rest, betaReach(p.Phi)
-	e, bound = Bend{At: p.At, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: math.Min(1, p.K)}.Expect(m, s)
+	e, bound = Bend{At: p.At, Strip: betaStrip, Lo: -reach, Hi: reach, Slope: math.Min(1,
+		p.K)}.Expect(m, s)
 	size := special.LogChoose(p.K, p.Rest) + special.LogGammaRise(1+p.Phi, n)
 	return e, bound + 4*special.Eps*(math.Abs(p.Norm)+size+40)
 }

@@ -504,8 +504,9 @@ func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []fl
 	lik []rounds.Tilted) {
 	r, own := p.scaleSlopes(x, prec, mean, variance)
 	nf := len(x.Grad)
+	of := p.space.likelihoods()
 	least, shrink := make([]float64, nf), make([]float64, len(lik))
-	for k, at := range p.space.likelihoods() {
+	for k, at := range of {
 		x.Grad[at] = -lik[k].Slope
 		if shrink[k] = 1; !p.space.Gaussian {
 			least[at] = 0.5 * lik[k].Curve
@@ -514,7 +515,7 @@ func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []fl
 		for j, v := range lik[k].Pull {
 			r[j*nf+at] = -shrink[k] * v
 		}
-		for i, to := range p.space.likelihoods()[:k+1] {
+		for i, to := range of[:k+1] {
 			own.SetSym(at, to, shrink[k]*shrink[i]*lik[k].Shared[i])
 		}
 	}

@@ -200,13 +200,9 @@ func (s *classSites) times(dst, r []float64) {
 
 // prior stores C r in dst.
 func (s *classSites) prior(dst, r []float64) {
-	clear(dst)
-	for i := range s.n {
-		to := dst[i*s.k : (i+1)*s.k]
-		for j, c := range s.c[i*s.n : (i+1)*s.n] {
-			floats.AddScaled(to, c, r[j*s.k:(j+1)*s.k])
-		}
-	}
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(s.c, s.n, s.n), dense.General(r, s.n,
+		s.k), 0,
+		dense.General(dst, s.n, s.k))
 }
 
 // take stores x − C R(I + RᵀCR)⁻¹Rᵀx in dst.

@@ -272,7 +272,7 @@ func UCI(t testing.TB, root, name string) (x *mat.Dense, y []float64, xtest *mat
 	dir := filepath.Join(root, "testdata", name)
 	all, labels := ReadCSV(t, Open(t, filepath.Join(dir, name+".csv")))
 	part := func(file string) (*mat.Dense, []float64) {
-		return selectRows(all, labels, ReadIndex(t, Open(t, filepath.Join(dir, file))))
+		return SelectRows(all, labels, ReadIndex(t, Open(t, filepath.Join(dir, file))))
 	}
 	x, y = part("train_index.txt")
 	xtest, ytest = part("test_index.txt")
@@ -335,7 +335,8 @@ func Number(t testing.TB, s string) float64 {
 	return v
 }
 
-func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
+// SelectRows returns copies of the rows of x and y at index.
+func SelectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
 	_, d := x.Dims()
 	xs, ys := mat.NewDense(len(index), d, nil), make([]float64, len(index))
 	for i, r := range index {
