@@ -24,6 +24,7 @@ import (
 // LOO is the result of leave-one-out cross-validation, computed without refitting the model. It
 // says how well each datum is predicted from all others, and how much it influences the
 // posterior. It has an element for each datum: for a GLM, for each row of positive weight.
+// CompareLOO compares models by it; print it to see ELPD, its errors and the worst data.
 //
 // For a Gaussian q and terms that depend on one number η_n each, the site of datum n is removed
 // from the marginal N(m_n, v_n) of q. The site has precision γ_n = −∂²E/∂m² and slope a_n = ∂E/∂m
@@ -51,8 +52,8 @@ import (
 type LOO struct {
 	// ELPD is the expected log predictive density Σ_n w_n log p(y_n|y_−n), in nats: an estimate
 	// of the score on as many new data. SE is its standard error over the data, √(N Var_n), +Inf
-	// for a single datum. To compare two models, use the standard error of the differences of
-	// Pointwise.
+	// for a single datum. To compare two models use CompareLOO: their difference has a smaller
+	// standard error.
 	ELPD, SE float64
 	// Err estimates the error of ELPD for this model and q, in nats. It is 0 if only rounding
 	// remains.

@@ -7,22 +7,26 @@
 // # Where to start
 //
 //	you have                                     use
+//	a file (CSV, JSON), columns of any kind      package data: Table.Model, Predictor
+//	no wish to write Go                          the command cmd/pgsvi
 //	rows of features (tabular data)              NewGLM: linear, logistic, Poisson regression
+//	groups (random effects), curves (GAM)        package formula; data.Table.Model fits it
 //	three classes or more (multi-class)          Softmax, in NewGLM, NewGP or NewSparseGP
-//	labels, counts or values at points           NewGP; NewSparseGP above some thousands of rows
-//	counts of many zeros, durations, proportions ZeroInflated, Hurdle, Weibull, LogNormal, Beta
+//	labels, counts or values at points           NewGP; NewSparseGP above a few thousand rows
+//	counts with zeros, durations, proportions    ZeroInflated, Hurdle, Weibull, LogNormal, Beta
 //	more rows than memory                        NewGLMRows, NewSparseGPRows (out of core)
 //	data on many machines (distributed)          NewGLMRounds, NewSparseGPRounds, NewCTMRounds
 //	a data stream                                NewGLMStream, NewCTMStream (online learning)
 //	documents                                    NewCTM, NewCTMStream, NewLDA (topic models)
 //	rows to cluster                              NewMixture (Gaussian mixture)
 //	unknown hyper-parameters                     GP.Learn, GLM.Learn, SparseGP.Learn
-//	a posterior to check                         PSIS, LOO (cross-validation)
+//	models to compare or to check                CompareLOO, CrossValidate, PSIS, PredictiveCheck
+//	a prediction to explain                      Prediction.MeanInterval, Interval; GLMPosterior's
+//	                                             Explain, MarginalEffects, Summary
 //	a log-likelihood of your own                 Objective with Expect and LogLik
 //	a model of your own with local variables     Objective with Conjugate
 //	a posterior that is not Gaussian             Objective with NewGamma and others, or a Family
 //	a divergence of your own                     DivergenceFunc, Solver.Divergence
-//	a file                                       package data
 //
 // Fit with a nil Solver needs no tuning. The Result says how close to the optimum the fit is:
 //

@@ -78,10 +78,9 @@ type GLMOptions struct {
 	ClassNames []string
 	// Covariance is the family of V: full, low-rank or diagonal.
 	Covariance Covariance
-	// Rank is the rank of a LowRankCovariance. Zero means 20. With a zero Solver.Goal a low-rank
-	// fit ends at a Gap of 1e-6 nats a row within its own family. Its GapBound, over all
-	// covariances, is +Inf if the proof takes more than 1e11 multiplications, about the smaller
-	// of N³/3 and D³/3.
+	// Rank is the rank of a LowRankCovariance; zero means 20. With a zero Solver.Goal such a fit
+	// ends at a Gap of 1e-6 nats a row. Its GapBound is over all covariances, and +Inf if its
+	// proof takes more than 1e11 multiplications: the smaller of N³/3 and D³/3.
 	Rank int
 	// Estimator estimates the gradients of steps with a given Solver.StepSize. Nil means Exact.
 	// Steps of a nil Solver are always exact. For safeguards of noisy steps see

@@ -27,17 +27,18 @@ type gpLearner struct {
 // learned, under weak default priors.
 //
 // Learning starts at the fields that are set. Fields that are zero start at the means of their
-// priors. Scale starts so that the kernel reaches from 0 to the responses, unless a Constant or
-// Linear does. More starts are tried in these cases:
+// priors, but for these: Scale starts so that the kernel reaches from 0 to the responses; lengths
+// are also tried at two smaller values; noise and scale start at the best of a few ratios. A
+// second search runs from the next best lengths if they may lead to another optimum.
 //
-//   - If only one part has lengths of zero, they are tried against two shorter ones. If several
-//     parts have, the second part starts at the first of these shorter lengths and further ones
-//     at the second.
-//   - If GaussianNoise.Var is zero, each start first moves to the best noise for its lengths. If
-//     all standard deviations of the kernel are zero, too, it moves to their best common factor.
-//     This takes one factorisation for each of a few ratios.
-//   - The second best of the lengths tried gets a search of its own if it is as good within a
-//     nat, or is separated from the best by worse ones.
+// s runs the search, with its Recorder and Checkpoint; a nil s means the zero Solver. StepSize,
+// BatchSize, Sampler and Goal are not used. If the search is canceled, fails or meets a limit of
+// s, the posterior is that of the best θ so far. Solver.Resume of Learned.Search then continues,
+// and Learner.Learned returns the posterior.
+//
+// The error wraps ErrParam if an option is out of range, if it names a parameter that does not
+// exist, or if a derivative of the kernel is found to be wrong. Otherwise it is one of
+// Solver.Run.
 //
 // The default priors are normal in θ, which is the logarithm for positive parameters (see Param).
 // σ_y is the median deviation of the responses:
@@ -59,15 +60,6 @@ type gpLearner struct {
 //
 // Poisson.Exposure belongs to the data and is not learned. If the Grad of a kernel stores NaN,
 // differences of Cov replace it, and Learned says so.
-//
-// s runs the search, with its Recorder and Checkpoint; a nil s means the zero Solver. StepSize,
-// BatchSize, Sampler and Goal are not used. If the search is canceled, fails or meets a limit of
-// s, the posterior is that of the best θ so far. Solver.Resume of Learned.Search then continues,
-// and Learner.Learned returns the posterior.
-//
-// The error wraps ErrParam if an option is out of range, if it names a parameter that does not
-// exist, or if a derivative of the kernel is found to be wrong. Otherwise it is one of
-// Solver.Run.
 func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {

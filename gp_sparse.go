@@ -30,20 +30,19 @@ import (
 //
 // It is at most the ELBO of the GP, equal to it if every c_n is 0, and does not fall as inducing
 // inputs are added (Titsias 2009; Hensman, Matthews and Ghahramani 2015). It is a lower bound on
-// the evidence of the exact model.
+// the evidence of the exact model. SparseGP.Residual says how much prior variance is left out.
 //
-// Set-up and each evaluation of the ELBO take of the order of N·M² operations. No jitter is
-// needed. NewSparseGP takes rows in memory, and keeps their features, N·M numbers, if they take
-// at most 200 MB. NewSparseGPRows reads rows from any source, as often as a fit needs them. A
-// SparseGP is a Model, immutable and safe for concurrent use.
+// Set-up and each evaluation of the ELBO take about N·M² operations. No jitter is needed.
+// NewSparseGP takes rows in memory, and keeps their features, N·M numbers, if these take at most
+// 200 MB. NewSparseGPRows reads rows from any source, as often as a fit needs them. A SparseGP is
+// a Model, immutable and safe for concurrent use.
 //
-// A kernel with few features is represented exactly, without inducing inputs: a Linear, a
-// Constant, a Sum of these, or a Product of Constants and one Linear. w are then the weights of
-// its features, and every c_n is 0, whatever the units of the columns. Such a term of another Sum
-// is also exact, beside inducing inputs for the rest, if rounding would otherwise hide the rest.
+// Linear and Constant kernels, their Sum, and a Product of Constants and one Linear need no
+// inducing inputs: w are the weights of their features, and every c_n is 0. A Sum of such a kernel
+// and others has inducing inputs for the others alone where that is more accurate.
 //
-// The noise of a kernel that is Noisy is part of the c_n and is not learnt from. Put noise into
-// the likelihood instead.
+// Put noise into the likelihood, not into the kernel (White): noise of the kernel is part of c_n,
+// which data do not reduce.
 type SparseGP struct {
 	lin      site.LinearModel // of the features, if they are kept
 	x        *mat.Dense       // the rows, if these are,
@@ -59,13 +58,10 @@ type SparseGP struct {
 // SparseGPOptions are the options of a SparseGP. The zero value, and a nil pointer, choose the
 // inducing inputs among the rows of x.
 type SparseGPOptions struct {
-	// Rank is the largest number M of inducing inputs and exact features. If Rank is zero there
-	// may be 500 exact features.
-	//
-	// Zero means all of Inducing. If Inducing is nil it means at most 500 rows of x: as many as
-	// leave 1e−8 of the total prior variance and cost no more than about 0.001 nats, as given by
-	// Residual row by row, so that rows of another size do not decide for the rest. For a Softmax
-	// of K classes it is at most 500·√(2/K) rows, or 100 if that is less.
+	// Rank is the largest number M of inducing inputs, with the features of Linear and Constant
+	// kernels. Zero means all of Inducing. If Inducing is nil, too, it means as many rows of x as
+	// the data need: until 1e−8 of the prior variance is left and it costs less than about 0.001
+	// nats (see Residual), but at most 500, or max(100, 500·√(2/K)) for a Softmax of K classes.
 	Rank int
 	// Inducing has candidates for inducing inputs as rows. They are copied and need not be among
 	// those of x. Nil means the rows of x. A kernel that is represented exactly ignores them.

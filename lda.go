@@ -34,19 +34,17 @@ import (
 //
 //	γ_k = DocPrior + Σ_v y_v φ_vk,   φ_vk ∝ exp(E[log θ_k] + E[log β_kv]),
 //
-// iterated to the optimum of the document's share of the ELBO. In a mini-batch the iteration
-// stops when γ changes by less than a twentieth of a word on average, as sampling is by far the
-// largest error there.
+// iterated to the optimum of the document's share of the ELBO.
 //
 // It is a Model whose terms are the documents. With a nil Solver it takes ten passes of
 // stochastic variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet
 // allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. If passes are
 // left it continues with coordinate ascent over all documents until Solver.Goal is met: see Fit.
-// The ELBO is exact. It is evaluated after each pass of coordinate ascent and at the end.
+// Up to 64 documents, or with a Solver.BatchSize of Len, it takes coordinate ascent from the
+// start; with another BatchSize it takes none.
 //
-// With a Solver.BatchSize of Len all passes are coordinate ascent, as always for up to 64
-// documents. With another BatchSize none is. The multinomial coefficient, a constant, is left
-// out. An LDA is immutable and safe for concurrent use.
+// The ELBO is exact, without the multinomial coefficient, a constant. It is evaluated after each
+// pass of coordinate ascent and at the end. An LDA is immutable and safe for concurrent use.
 type LDA struct {
 	docs  []topic.Doc
 	terms int

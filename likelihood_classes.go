@@ -12,38 +12,34 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 //
 //	p(y = c|η) = e^{η_c} / Σ_j e^{η_j}.
 //
-// It is for GLM and GP. Scores have independent priors, those of the weights or of the
-// kernel, the same for every class, so that no class is a reference. Only differences of scores
-// count, and KL is charged for these alone (contrast mean field): q has independent scores before
-// their common part is left out. Of two classes that is the whole posterior, that of
-// BernoulliLogit with twice the prior variance of a score. Of three it is within some thousandths
-// of a nat of a full covariance on iris, where independent classes lose 5 nats.
+// It is for GLM, GP and SparseGP (take that above 1000 rows). All classes have the same prior, that
+// of the weights or of the kernel: there is no reference class. Learn fits prior scales or a
+// kernel that all classes share.
 //
-// Expectations are integrals over one variable (Gumbel's trick), accurate to some 1e-11 a class,
-// more where standard deviations are far above 1; Result.ELBOErr bounds the sum of their errors.
-// Far from the optimum they are taken no more accurately than a step can use.
+// Approximation. Only differences of scores matter to the data. q is that of independent
+// Gaussian scores, of which the mean over the classes is removed (contrast mean field), and KL is
+// that of the rest. With two classes this is the posterior of BernoulliLogit under twice the prior
+// variance, without any loss.
 //
-// Runs end by Gap: without a Solver.Goal, a GLM of more than two classes at 2e-6 nats. GapBound of
-// a GLM is proved for Gaussians of any covariance, OverLargerFamily: it includes what q loses by
-// its independent classes, and is about twice that at the end. It is +Inf before Gap is 0.001 nats,
-// of more than 3000 weights, and of a GP.
+// Accuracy. Expectations are integrals over one variable (Gumbel's trick); Result.ELBOErr bounds
+// the sum of their errors. A GLM of three classes or more ends at a Gap of 2e-6 nats, unless
+// Solver.Goal is set. Its GapBound is proved against Gaussians of any covariance
+// (OverLargerFamily), so it includes the cost of the approximation. It is +Inf while Gap is above
+// 0.001 nats, above 3000 weights, and for a GP.
 //
-// A fit of a GLM takes about 160 K D² bytes, 12 (K D)² more for the proof of up to 3000 weights,
-// and K N D² operations a pass; one of a GP takes 16 K N² bytes and K N³ operations. A SparseGP is
-// a GLM of M features, with a GapBound of its own, and keeps them: 12 N·M bytes more. It has as
-// many inducing inputs as SparseGPOptions.Rank says, and is much faster from 1000 rows on.
+// Cost, for N rows, D weights a class: a GLM takes about 160 K D² bytes, 12 (K D)² more for the
+// proof, and K N D² operations a pass. A GP takes 16 K N² bytes and K N³ operations. A SparseGP of
+// M inducing inputs is a GLM of D = M features, and keeps these in 12 N·M bytes.
 //
-// GLM.Learn learns prior standard deviations, and GP.Learn a kernel, that all classes share.
-// SparseGP.Learn learns the kernel from a GP of at most 500 rows, spread over all, and says so in
-// Learned.Warnings. Data that planes separate have no scale of their own and learn a large one,
-// under which a fit takes many passes.
+// SparseGP.Learn learns the kernel from a GP of at most 500 of the rows, and says so in
+// Learned.Warnings. If the classes can be separated without error, the learned scale is large and
+// a fit takes many passes.
 //
-// What needs one latent value a row returns an error that wraps ErrParam: streams and updates,
-// rows that are not kept, PSIS, predictive checks, effects, Objective, divergences other than KL,
-// estimators other than Exact, diagonal and low-rank covariances, MoveInducing and CertifyScale.
+// Not available, an error that wraps ErrParam: streams and updates, rows out of core, PSIS,
+// predictive checks, effects, Objective, divergences other than KL, estimators other than Exact,
+// diagonal and low-rank covariances, MoveInducing and CertifyScale.
 type Softmax struct {
-	// Classes is K, at least 2. Zero means as many as the responses show: one more than the
-	// largest. The memory that they take is checked before it is taken.
+	// Classes is K, at least 2. Zero means one more than the largest response.
 	Classes int
 }
 

@@ -1,4 +1,4 @@
-// Where does a classifier of two inputs change its mind, and how sure is it?
+// Where is the decision boundary of a classifier of two inputs, and how sure is it?
 //
 // Data: petals of 50 Iris versicolor and 50 Iris virginica (R. A. Fisher, Iris, UCI machine
 // learning repository, 1936). A Gaussian process learns its lengths and scale from all of them.

@@ -122,7 +122,7 @@ func main() {
 	_, best, err := gp.Fit(ctx, &pgsvi.Solver{Goal: 1e-8})
 	check(err)
 	fmt.Printf("the ELBO of the optimum is %.8f, proved to %.1e nats\n\n", best.ELBO, best.GapBound)
-	fmt.Print("method                 f, linearised      h, exact D                 step size   1 nat    0.01    1e-6")
+	fmt.Print("method                 f, linearised      h, exact D                 step size   1 nat    0.01    1e-6 (passes)")
 	var runs []plot.Run
 	for _, m := range methods(gp, sampled) {
 		trace, step := m.fit(ctx)

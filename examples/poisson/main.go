@@ -2,8 +2,8 @@
 //
 // Data: claims of 20,000 car insurance policies, each in force for a part of a year, which are
 // generated with a rate of its own for each policy, so that the truth is known.
-// It prints the weights of a Poisson and of a negative binomial regression, how well each predicts
-// rows from the others (elpd), and draws them beside the truth: Poisson is too sure of itself.
+// It prints the weights of a Poisson and of a negative binomial regression and compares the two by
+// leave-one-out cross-validation. It draws them beside the truth: Poisson is too sure of itself.
 package main
 
 import (
@@ -23,10 +23,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-var (
-	policies = flag.Int("policies", 20000, "number of policies")
-	out      = flag.String("out", "pictures/poisson.png", "picture to write")
-)
+var policies = flag.Int("policies", 20000, "number of policies")
+var out = flag.String("out", "pictures/poisson.png", "picture to write")
 
 // truth has the weights of the log rate. East is what other regions are compared with.
 var truth = map[string]float64{
@@ -66,7 +64,7 @@ func main() {
 		grid.SetRow(i, row.X)
 		known.Y = append(known.Y, rate("west", age))
 	}
-	curves, summaries := []plot.Series{known}, []*pgsvi.Summary{}
+	curves, summaries, loos := []plot.Series{known}, []*pgsvi.Summary{}, []*pgsvi.LOO{}
 	for _, lik := range []pgsvi.Likelihood{pgsvi.Poisson{}, pgsvi.NegativeBinomial{}} {
 		opt := &pgsvi.GLMOptions{Intercept: true, Offset: d.Offset, Names: d.Names}
 		glm, err := pgsvi.NewGLM(d.X, d.Y, lik, opt)
@@ -76,9 +74,9 @@ func main() {
 		loo, err := glm.LOO(ctx, post)
 		check(err)
 		s, name := post.Summary(), strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
-		fmt.Printf("%v\n%v%v\n\n", learned, s, loo)
-		s.Likelihood = name
-		summaries = append(summaries, s)
+		fmt.Printf("%v\n%v\n", learned, s)
+		s.Likelihood, loo.Name = name, name
+		summaries, loos = append(summaries, s), append(loos, loo)
 		curves = append(curves, plot.Latent(name+", 95%", ages, post.At(grid)).Map(math.Exp))
 	}
 	exact := &pgsvi.Summary{Likelihood: "truth"}
@@ -86,7 +84,9 @@ func main() {
 		r.Mean, r.Lo, r.Hi = truth[r.Name], truth[r.Name], truth[r.Name]
 		exact.Rows = append(exact.Rows, r)
 	}
-	fmt.Println("wrote", *out)
+	comparison, err := pgsvi.CompareLOO(loos[0], loos[1])
+	check(err)
+	fmt.Printf("%v\nwrote %v\n", comparison, *out)
 	labels := plot.Labels{Title: "Weights of the log rate (generated data)"}
 	above := plot.Coefficients(labels, append(summaries, exact)...)
 	labels = plot.Labels{Title: "The west (generated data)", X: "age (years)", Y: "claims a year"}
