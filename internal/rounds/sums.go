@@ -40,15 +40,13 @@ func NewSums(n int) *Sums {
 // Len returns the number of sums.
 func (s *Sums) Len() int { return len(s.top) }
 
-// cut returns the digits of |x|, finite, and the place of the highest that is not zero, or −1.
+// cut returns the digits of |x|, finite and not 0, and the place of the highest that is not zero.
 func cut(x float64) (d [places]int64, top int) {
 	b := math.Float64bits(x) &^ (1 << 63)
 	exponent, m := int(b>>52), b&(1<<52-1)
 	if exponent > 0 {
 		m |= 1 << 52
 		exponent--
-	} else if m == 0 {
-		return d, -1
 	}
 	place, shift := exponent/digitBits, uint(exponent%digitBits)
 	lo, hi := m<<shift, m>>(64-shift)
@@ -63,14 +61,34 @@ func cut(x float64) (d [places]int64, top int) {
 	return d, top
 }
 
+// units are 1 in the units of all places, that of none first. They are +Inf for the lowest.
+var units = func() (u [2046/digitBits + 4]float64) {
+	for i := range u {
+		u[i] = math.Ldexp(1, 1074-digitBits*(i-1))
+	}
+	return u
+}()
+
 // Add adds x, finite numbers, one to each sum.
 func (s *Sums) Add(x []float64) {
 	s.added++
+	const base = 1 << digitBits
 	for i, v := range x {
-		d, top := cut(v)
-		if top < 0 {
+		if v == 0 {
 			continue
 		}
+		// no place above those of the sum, as of most numbers: the digits are exact in float64
+		if y := v * units[s.top[i]+1]; math.Abs(y) < base {
+			at := s.digits[places*i : places*i+places : places*i+places]
+			d := int64(y)
+			at[0] += d
+			y = (y - float64(d)) * base
+			d = int64(y)
+			at[1] += d
+			at[2] += int64((y - float64(d)) * base)
+			continue
+		}
+		d, top := cut(v)
 		if v < 0 {
 			d[0], d[1], d[2] = -d[0], -d[1], -d[2]
 		}

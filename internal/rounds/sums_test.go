@@ -208,3 +208,27 @@ func TestSample(t *testing.T) {
 		t.Error("other rows in another order")
 	}
 }
+
+// TestSumsQuick checks that numbers without a new place have the digits that cut finds.
+func TestSumsQuick(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 20_000 {
+		got, want := NewSums(1), NewSums(1)
+		for range 3 {
+			x := random(rng)
+			got.Add([]float64{x})
+			if x == 0 {
+				continue
+			}
+			d, top := cut(x)
+			if x < 0 {
+				d[0], d[1], d[2] = -d[0], -d[1], -d[2]
+			}
+			want.add(0, d, top)
+			if !slices.Equal(got.digits, want.digits) || got.top[0] != want.top[0] {
+				t.Fatalf("%v of place %d after %v, want %v of place %d", got.digits, got.top[0], x,
+					want.digits, want.top[0])
+			}
+		}
+	}
+}
