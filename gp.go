@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -157,7 +158,7 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 	}
 	n := g.Len()
 	k, sd := make([]float64, n*n), make([]float64, n)
-	if (&rowPairs{x: g.x}).gram(h, k, g.kernel); h.Stopped() {
+	if (&gram.Pairs{X: g.x}).Gram(h, k, kernelView{g.kernel}); h.Stopped() {
 		return nil, h.Err()
 	}
 	for i := range sd {

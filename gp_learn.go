@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -18,7 +19,7 @@ type gpLearner struct {
 	gp    *GP
 	opt   LearnOptions
 	space *learnSpace
-	rows  *rowPairs
+	rows  *gram.Pairs
 }
 
 // Learn fits the hyper-parameters of kernel and likelihood (empirical Bayes, type-II maximum
@@ -88,7 +89,7 @@ func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
 }
 
 func newGPLearner(g *GP, opt *LearnOptions) (*gpLearner, error) {
-	l := &gpLearner{gp: g, rows: pairsOf(g.x)}
+	l := &gpLearner{gp: g, rows: gram.NewPairs(g.x)}
 	if opt != nil {
 		l.opt = *opt
 	}
@@ -224,7 +225,7 @@ func commonScale(k Kernel) int {
 // gpPrior is the learn.Prior of a GP.
 type gpPrior struct {
 	gp     *GP
-	rows   *rowPairs
+	rows   *gram.Pairs
 	space  *learnSpace
 	kernel Kernel // with derivatives, of the last covariance
 	u      []float64
@@ -243,7 +244,7 @@ func (p *gpPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Term
 	if err != nil {
 		return nil, false
 	}
-	if p.rows.gram(h, dst, k); h.Stopped() {
+	if p.rows.Gram(h, dst, kernelView{k}); h.Stopped() {
 		return nil, false
 	}
 	for i := range n {
@@ -256,7 +257,7 @@ func (p *gpPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.Term
 
 // Slopes implements learn.Prior.
 func (p *gpPrior) Slopes(h *parallel.Halt, grad, w, a []float64) {
-	all := p.rows.slopes(h, p.kernel, &siteWeights{p.gp.Len(), w, a})
+	all := p.rows.Slopes(h, kernelView{p.kernel}, &gram.Weights{N: p.gp.Len(), W: w, A: a})
 	chainParams(all, p.kernel)
 	for i, at := range p.space.free {
 		if !p.space.coords[at].Likelihood {
@@ -268,7 +269,7 @@ func (p *gpPrior) Slopes(h *parallel.Halt, grad, w, a []float64) {
 // Changes implements learn.Prior.
 func (p *gpPrior) Changes(h *parallel.Halt, u, a []float64) {
 	k, free := p.kernel, p.space.free
-	p.u = gramGradMul(h, p.u, k, p.rows, a)
+	p.u = p.rows.SlopesMul(h, p.u, kernelView{k}, a)
 	ones := make([]float64, numParams(k))
 	for i := range ones {
 		ones[i] = 1

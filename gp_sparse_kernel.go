@@ -1,15 +1,11 @@
 package pgsvi
 
 import (
-	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sparse"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 )
-
-// kernelView shows a sparse GP a Kernel.
-type kernelView struct{ Kernel }
 
 var _ sparse.Kernel = kernelView{}
 
@@ -17,21 +13,6 @@ var _ sparse.Kernel = kernelView{}
 func kernelOf(k Kernel) sparse.Kernel { return kernelView{k} }
 
 func kernelIn(k sparse.Kernel) Kernel { return k.(kernelView).Kernel }
-
-// Noisy implements sparse.Kernel.
-func (k kernelView) Noisy() bool {
-	_, ok := k.Kernel.(Noisy)
-	return ok
-}
-
-// Self implements sparse.Kernel.
-func (k kernelView) Self(x []float64) float64 { return kernelSelf(k.Kernel, x) }
-
-// GradSelf implements sparse.Kernel.
-func (k kernelView) GradSelf(dst, x []float64) { kernelGradSelf(k.Kernel, dst, x, x) }
-
-// NumParams implements sparse.Kernel.
-func (k kernelView) NumParams() int { return numParams(k.Kernel) }
 
 // Chain implements sparse.Kernel.
 func (k kernelView) Chain(dst []float64) { chainParams(dst, k.Kernel) }
@@ -42,50 +23,9 @@ func (k kernelView) Name() string { return kernelName(k.Kernel) }
 // Identify implements sparse.Kernel.
 func (k kernelView) Identify(d *save.Digest) { digestValue(d, k.Kernel) }
 
-// tileOf returns the tile of these pairs, to be given back.
-func tileOf(s *sparse.Tile) *kernelTile {
-	t := kernelTiles.Get().(*kernelTile)
-	t.x, t.y, t.centre = s.X, s.Y, s.Centre
-	return t
-}
-
-// giveBack gives the tile of a tileOf back.
-func (t *kernelTile) giveBack() {
-	t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
-	t.free()
-}
-
-// Fill implements sparse.Kernel.
-func (k kernelView) Fill(dst []float64, s *sparse.Tile) {
-	t := tileOf(s)
-	kernelFill(k.Kernel, dst, t)
-	t.giveBack()
-}
-
-// Pull implements sparse.Kernel.
-func (k kernelView) Pull(dst, w []float64, s *sparse.Tile) {
-	t := tileOf(s)
-	kernelPull(k.Kernel, dst, w, t)
-	t.giveBack()
-}
-
-// PullRows implements sparse.Kernel.
-func (k kernelView) PullRows(dst, w []float64, s *sparse.Tile) {
-	t := tileOf(s)
-	kernelPullRows(k.Kernel, dst, w, t)
-	t.giveBack()
-}
-
 // PullInputs implements sparse.Kernel.
-func (k kernelView) PullInputs(dst, w []float64, s *sparse.Tile, step []float64) {
-	t := tileOf(s)
+func (k kernelView) PullInputs(dst, w []float64, t *gram.Tile, step []float64) {
 	kernelPullInputs(k.Kernel, dst, w, t, step)
-	t.giveBack()
-}
-
-// Cross implements sparse.Kernel.
-func (k kernelView) Cross(h *parallel.Halt, dst, x, y *mat.Dense) {
-	crossCovUntil(h, dst, k.Kernel, x, y)
 }
 
 // Whole implements sparse.Kernel.
@@ -187,11 +127,11 @@ func (silent) is(k Kernel) bool { return isType[silent](k) }
 
 func (k silent) numParams() int { return numParams(k.of) }
 
-func (silent) fill(dst []float64, _ *kernelTile) { clear(dst) }
+func (silent) fill(dst []float64, _ *gram.Tile) { clear(dst) }
 
-func (silent) pull(_, _ []float64, _ *kernelTile) {}
+func (silent) pull(_, _ []float64, _ *gram.Tile) {}
 
-func (silent) pullInputs(_, _ []float64, _ *kernelTile, _ []float64) {}
+func (silent) pullInputs(_, _ []float64, _ *gram.Tile, _ []float64) {}
 
 // termOf returns u for predictions of term i of its kernel, a Sum: the covariances of its values
 // with those of the function that the term is.

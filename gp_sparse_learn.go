@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/search"
@@ -20,7 +21,7 @@ const (
 	// nats that the search may leave, for each row beyond tolRows: predictions show no more
 	rowTol    = 2e-5
 	tolRows   = 5000
-	priorRows = 1000 // rows of more than medianRows that default priors are made by
+	priorRows = 1000 // rows of more than gram.MedianRows that default priors are made by
 )
 
 // sparseGPLearner is the Learner of a SparseGP.
@@ -77,11 +78,11 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 		l.rows = sparse.RowsOf(g.x, g.terms)
 	}
 	n := len(l.rows.Y)
-	if l.rows.N > medianRows {
+	if l.rows.N > gram.MedianRows {
 		n = min(n, priorRows)
 	}
 	var err error
-	if l.space, err = newLearnSpace(kernelIn(g.z.Kernel), g.lik, &rowPairs{x: l.rows.Sample(n)},
+	if l.space, err = newLearnSpace(kernelIn(g.z.Kernel), g.lik, &gram.Pairs{X: l.rows.Sample(n)},
 		l.rows.Y[:n], &l.opt); err != nil {
 		return nil, err
 	}

@@ -3,12 +3,9 @@ package pgsvi
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/parallel"
-	"gonum.org/v1/gonum/blas/blas64"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -126,56 +123,33 @@ func (k Product) roles() (roles []paramRole) {
 type rowPuller interface {
 	tiled
 	// pullRows is pull of each row of the tile, into a row of dst.
-	pullRows(dst, w []float64, t *kernelTile)
+	pullRows(dst, w []float64, t *gram.Tile)
 }
 
 // kernelPullRows adds Σ_j w_ij ∂k_ij/∂θ, for each row i of the tile, to row i of dst.
-func kernelPullRows(k Kernel, dst, w []float64, t *kernelTile) {
+func kernelPullRows(k Kernel, dst, w []float64, t *gram.Tile) {
 	own, _ := asNative(k)
 	if r, ok := own.(rowPuller); ok {
-		mark := t.top
+		mark := t.Mark()
 		r.pullRows(dst, w, t)
-		t.top = mark
+		t.Release(mark)
 		return
 	}
-	x, m, np := t.x, t.y.Rows, len(dst)/t.x.Rows
-	for i := range x.Rows {
-		t.x = kernelSlice(x, i, i+1)
-		kernelPull(k, dst[i*np:(i+1)*np], w[i*m:(i+1)*m], t)
-	}
-	t.x = x
+	m, np := t.Y.Rows, len(dst)/t.X.Rows
+	t.EachRow(func(i int) { kernelPull(k, dst[i*np:(i+1)*np], w[i*m:(i+1)*m], t) })
 }
 
-func (k Iso[P]) pullRows(dst, w []float64, t *kernelTile) {
-	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
-	k.lengths().fill(r2, t)
-	copy(rho, r2)
-	k.Profile.Values(rho)
-	k.Profile.Slopes(slope, r2, rho)
-	s2, x, m, np := k.variance(), t.x, t.y.Rows, k.numParams()
-	s, shaped := shapeOf(k.Profile, &t.profile)
-	mark := t.top
-	for i := range x.Rows {
-		row, lo, hi := dst[i*np:(i+1)*np], i*m, (i+1)*m
-		t.x = kernelSlice(x, i, i+1)
-		k.lengths().pull(row, w[lo:hi], r2[lo:hi], rho[lo:hi], slope[lo:hi], s2, t)
-		t.top = mark
-		if shaped {
-			s.GradShape(slope[lo:hi], r2[lo:hi], rho[lo:hi])
-			for j, g := range slope[lo:hi] {
-				row[np-1] += s2 * w[lo+j] * g
-			}
-		}
-	}
-	t.x = x
+// PullRows implements gram.Kernel.
+func (k kernelView) PullRows(dst, w []float64, t *gram.Tile) {
+	kernelPullRows(k.Kernel, dst, w, t)
 }
 
-func (k Sum) pullRows(dst, w []float64, t *kernelTile) {
+func (k Sum) pullRows(dst, w []float64, t *gram.Tile) {
 	pullParts(k, dst, t, func(int) []float64 { return w })
 }
 
-func (k Product) pullRows(dst, w []float64, t *kernelTile) {
-	buf, val := t.get(len(w)), t.get(len(w))
+func (k Product) pullRows(dst, w []float64, t *gram.Tile) {
+	buf, val := t.Get(len(w)), t.Get(len(w))
 	pullParts(k, dst, t, func(f int) []float64 {
 		k.timesOthers(buf, w, val, f, t)
 		return buf
@@ -183,20 +157,20 @@ func (k Product) pullRows(dst, w []float64, t *kernelTile) {
 }
 
 // pullParts is pullRows of a kernel with parts, of which weights returns the weights of a part.
-func pullParts(parts []Kernel, dst []float64, t *kernelTile, weights func(part int) []float64) {
-	np, from := len(dst)/t.x.Rows, 0
+func pullParts(parts []Kernel, dst []float64, t *gram.Tile, weights func(part int) []float64) {
+	np, from := len(dst)/t.X.Rows, 0
 	for f, part := range parts {
 		n, w := numParams(part), weights(f)
-		mark := t.top
-		own := t.get(t.x.Rows * n)
+		mark := t.Mark()
+		own := t.Get(t.X.Rows * n)
 		clear(own)
 		kernelPullRows(part, own, w, t)
-		for i := range t.x.Rows {
+		for i := range t.X.Rows {
 			for p, v := range own[i*n : (i+1)*n] {
 				dst[i*np+from+p] += v
 			}
 		}
-		t.top = mark
+		t.Release(mark)
 		from += n
 	}
 }
@@ -205,28 +179,28 @@ func pullParts(parts []Kernel, dst []float64, t *kernelTile, weights func(part i
 type inputPuller interface {
 	tiled
 	// pullInputs is kernelPullInputs.
-	pullInputs(dst, w []float64, t *kernelTile, step []float64)
+	pullInputs(dst, w []float64, t *gram.Tile, step []float64)
 }
 
 // kernelPullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i, for each row i of the tile, to row i of dst,
 // with as many elements as x has columns. Of a kernel without such derivatives they are differences
 // of Cov, with the given step in each column.
-func kernelPullInputs(k Kernel, dst, w []float64, t *kernelTile, step []float64) {
+func kernelPullInputs(k Kernel, dst, w []float64, t *gram.Tile, step []float64) {
 	own, _ := asNative(k)
 	if p, ok := own.(inputPuller); ok {
-		mark := t.top
+		mark := t.Mark()
 		p.pullInputs(dst, w, t, step)
-		t.top = mark
+		t.Release(mark)
 		return
 	}
-	cols, m := t.x.Cols, t.y.Rows
+	cols, m := t.X.Cols, t.Y.Rows
 	at := make([]float64, cols)
-	for i := range t.x.Rows {
-		copy(at, kernelRow(t.x, i))
+	for i := range t.X.Rows {
+		copy(at, gram.Row(t.X, i))
 		for d, h := range step {
 			v := at[d]
 			for j, wij := range w[i*m : (i+1)*m] {
-				y := kernelRow(t.y, j)
+				y := gram.Row(t.Y, j)
 				at[d] = v + h
 				up := k.Cov(at, y)
 				at[d] = v - h
@@ -237,115 +211,18 @@ func kernelPullInputs(k Kernel, dst, w []float64, t *kernelTile, step []float64)
 	}
 }
 
-func (k Iso[P]) pullInputs(dst, w []float64, t *kernelTile, _ []float64) {
-	r2, rho, slope := t.get(len(w)), t.get(len(w)), t.get(len(w))
-	k.lengths().fill(r2, t)
-	copy(rho, r2)
-	k.Profile.Values(rho)
-	k.Profile.Slopes(slope, r2, rho)
-	s2, l, cols, m := k.variance(), k.lengths(), t.x.Cols, t.y.Rows
-	for i := range t.x.Rows {
-		x, sum := kernelRow(t.x, i), dst[i*cols:(i+1)*cols]
-		for j, wij := range w[i*m : (i+1)*m] {
-			g := s2 * wij * slope[i*m+j]
-			for d, v := range kernelRow(t.y, j) {
-				length := l.one
-				if len(l.each) > 0 {
-					length = kernelOne(l.each[d])
-				}
-				sum[d] -= g * (x[d] - v) / (length * length)
-			}
-		}
-	}
-}
-
-func (k Sum) pullInputs(dst, w []float64, t *kernelTile, step []float64) {
+func (k Sum) pullInputs(dst, w []float64, t *gram.Tile, step []float64) {
 	for _, part := range k {
 		kernelPullInputs(part, dst, w, t, step)
 	}
 }
 
-func (k Product) pullInputs(dst, w []float64, t *kernelTile, step []float64) {
-	buf, val := t.get(len(w)), t.get(len(w))
+func (k Product) pullInputs(dst, w []float64, t *gram.Tile, step []float64) {
+	buf, val := t.Get(len(w)), t.Get(len(w))
 	for f, factor := range k {
 		k.timesOthers(buf, w, val, f, t)
 		kernelPullInputs(factor, dst, buf, t, step)
 	}
-}
-
-// gramGradMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in
-// and returns: the derivatives of Ka for the training Gram matrix K of the rows of p, noise
-// included, in the parameters of Kernel.Grad. The result does not depend on GOMAXPROCS, and is of
-// no use where h has stopped.
-func gramGradMul(h *parallel.Halt, dst []float64, k Kernel, p *rowPairs, a []float64) []float64 {
-	np, raw := numParams(k), p.x.RawMatrix()
-	dst = slices.Grow(dst[:0], raw.Rows*np)[:raw.Rows*np]
-	clear(dst)
-	j := kernelNewJob(k, p.x, p.x)
-	loop := parallel.Loop{Halt: h}
-	loop.Run((raw.Rows+kernelRows-1)/kernelRows, 1, runtime.GOMAXPROCS(0), parallel.Func(func(_, task, _ int) {
-		t := kernelTiles.Get().(*kernelTile)
-		t.centre = j.centre
-		i0, i1 := task*kernelRows, min((task+1)*kernelRows, raw.Rows)
-		t.x = kernelSlice(raw, i0, i1)
-		for j0 := 0; j0 < raw.Rows; j0 += kernelCols {
-			j1 := min(j0+kernelCols, raw.Rows)
-			t.y = kernelSlice(raw, j0, j1)
-			t.known(p.r2, raw.Rows, i0, j0)
-			w := t.get(t.len())
-			for i := range t.x.Rows {
-				copy(w[i*t.y.Rows:], a[j0:j1])
-				if at := i0 + i - j0; at >= 0 && at < t.y.Rows {
-					w[i*t.y.Rows+at] = 0
-				}
-			}
-			kernelPullRows(k, dst[i0*np:i1*np], w, t)
-			t.top = 0
-		}
-		self := t.get(np)
-		for i := i0; i < i1; i++ {
-			row := kernelRow(raw, i)
-			kernelGradSelf(k, self, row, row)
-			for p, v := range self {
-				dst[i*np+p] += v * a[i]
-			}
-		}
-		t.x, t.y, t.centre = blas64.General{}, blas64.General{}, nil
-		t.known(nil, 0, 0, 0)
-		t.free()
-	}))
-	j.free()
-	return dst
-}
-
-// medianRows is the number of rows from which on the median of their distances is that of a sample,
-// every so manyth row.
-const medianRows = 5000
-
-// medianDistance returns the median distance of two rows of p, and 1 where that is 0 or there is
-// one row.
-func medianDistance(p *rowPairs) float64 {
-	n, _ := p.x.Dims()
-	every := (n + medianRows - 1) / medianRows
-	rows := (n + every - 1) / every
-	all := make([]float64, 0, rows*(rows-1)/2)
-	for i := 0; i < n; i += every {
-		if every == 1 && p.r2 != nil {
-			all = append(all, p.r2[i*n:i*n+i]...)
-			continue
-		}
-		for j := 0; j < i; j += every {
-			all = append(all, lengthScales{one: 1}.dist2(p.x.RawRowView(i), p.x.RawRowView(j)))
-		}
-	}
-	if len(all) == 0 {
-		return 1
-	}
-	m := math.Sqrt(dense.Median(all))
-	if !(m > 0) || math.IsInf(m, 0) {
-		return 1
-	}
-	return m
 }
 
 // diffKernel is a kernel whose Grad has no derivatives: differences of Cov stand in.

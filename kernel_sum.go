@@ -2,6 +2,8 @@ package pgsvi
 
 import (
 	"fmt"
+
+	"github.com/pgsvi/pgsvi/internal/gram"
 )
 
 var (
@@ -39,7 +41,7 @@ type Sum []Kernel
 
 // Cov implements Kernel.
 func (k Sum) Cov(x, y []float64) float64 {
-	kernelLen(y, len(x))
+	gram.MustLen(y, len(x))
 	var val float64
 	for _, term := range k {
 		val += term.Cov(x, y)
@@ -72,7 +74,7 @@ func (k Sum) GradSelf(dst, x []float64) float64 { return k.grad(dst, x, x, kerne
 func (k Sum) Dim() int { return partsDim(k) }
 
 func (k Sum) grad(dst, x, y []float64, grad func(term Kernel, dst, x, y []float64) float64) float64 {
-	kernelLen(dst, k.numParams())
+	gram.MustLen(dst, k.numParams())
 	var val float64
 	for _, term := range k {
 		n := numParams(term)
@@ -88,9 +90,9 @@ func (k Sum) numParams() int { return partsNum(k) }
 
 func (k Sum) parts() []Kernel { return k }
 
-func (k Sum) fill(dst []float64, t *kernelTile) {
+func (k Sum) fill(dst []float64, t *gram.Tile) {
 	clear(dst)
-	buf := t.get(len(dst))
+	buf := t.Get(len(dst))
 	for _, term := range k {
 		kernelFill(term, buf, t)
 		for i, v := range buf {
@@ -99,7 +101,7 @@ func (k Sum) fill(dst []float64, t *kernelTile) {
 	}
 }
 
-func (k Sum) pull(dst, w []float64, t *kernelTile) {
+func (k Sum) pull(dst, w []float64, t *gram.Tile) {
 	for _, term := range k {
 		n := numParams(term)
 		kernelPull(term, dst[:n:n], w, t)
@@ -113,7 +115,7 @@ type Product []Kernel
 
 // Cov implements Kernel.
 func (k Product) Cov(x, y []float64) float64 {
-	kernelLen(y, len(x))
+	gram.MustLen(y, len(x))
 	val := 1.0
 	for _, factor := range k {
 		val *= factor.Cov(x, y)
@@ -148,7 +150,7 @@ func (k Product) Dim() int { return partsDim(k) }
 // grad is the product rule without a division: each factor's derivatives are
 // multiplied by the factors before it and those after it.
 func (k Product) grad(dst, x, y []float64, grad func(factor Kernel, dst, x, y []float64) float64) float64 {
-	kernelLen(dst, k.numParams())
+	gram.MustLen(dst, k.numParams())
 	val, end := 1.0, 0
 	for _, factor := range k {
 		n := numParams(factor)
@@ -172,11 +174,11 @@ func (k Product) numParams() int { return partsNum(k) }
 
 func (k Product) parts() []Kernel { return k }
 
-func (k Product) fill(dst []float64, t *kernelTile) {
+func (k Product) fill(dst []float64, t *gram.Tile) {
 	for i := range dst {
 		dst[i] = 1
 	}
-	buf := t.get(len(dst))
+	buf := t.Get(len(dst))
 	for _, factor := range k {
 		kernelFill(factor, buf, t)
 		for i, v := range buf {
@@ -185,8 +187,8 @@ func (k Product) fill(dst []float64, t *kernelTile) {
 	}
 }
 
-func (k Product) pull(dst, w []float64, t *kernelTile) {
-	buf, val := t.get(len(w)), t.get(len(w))
+func (k Product) pull(dst, w []float64, t *gram.Tile) {
+	buf, val := t.Get(len(w)), t.Get(len(w))
 	for f, factor := range k {
 		k.timesOthers(buf, w, val, f, t)
 		n := numParams(factor)
@@ -197,7 +199,7 @@ func (k Product) pull(dst, w []float64, t *kernelTile) {
 
 // timesOthers stores in dst the weights w times every factor of the tile but factor f, with val to
 // work in.
-func (k Product) timesOthers(dst, w, val []float64, f int, t *kernelTile) {
+func (k Product) timesOthers(dst, w, val []float64, f int, t *gram.Tile) {
 	copy(dst, w)
 	for g, other := range k {
 		if g == f {
@@ -223,7 +225,7 @@ func partParams(parts []Kernel) []Param {
 }
 
 func partsWith(parts []Kernel, values []float64) []Kernel {
-	kernelLen(values, partsNum(parts))
+	gram.MustLen(values, partsNum(parts))
 	out := make([]Kernel, len(parts))
 	for i, k := range parts {
 		n := numParams(k)
@@ -286,16 +288,16 @@ type Linear struct {
 // scale returns s_d.
 func (k Linear) scale(d int) float64 {
 	if len(k.Scales) == 0 {
-		return kernelOne(k.Scale)
+		return gram.One(k.Scale)
 	}
-	return kernelOne(k.Scales[d])
+	return gram.One(k.Scales[d])
 }
 
 // Cov implements Kernel.
 func (k Linear) Cov(x, y []float64) float64 {
-	kernelLen(y, len(x))
+	gram.MustLen(y, len(x))
 	if len(k.Scales) > 0 {
-		kernelLen(k.Scales, len(x))
+		gram.MustLen(k.Scales, len(x))
 	}
 	var sum float64
 	for d, v := range x {
@@ -310,14 +312,14 @@ func (k Linear) Params() []Param { return scaleParams("Scale", k.Scale, k.Scales
 
 // WithParams implements Kernel.
 func (k Linear) WithParams(values []float64) Kernel {
-	kernelLen(values, k.numParams())
+	gram.MustLen(values, k.numParams())
 	k.Scale, k.Scales = withScales(k.Scale, k.Scales, values)
 	return k
 }
 
 // Grad implements Kernel.
 func (k Linear) Grad(dst, x, y []float64) float64 {
-	kernelLen(dst, k.numParams())
+	gram.MustLen(dst, k.numParams())
 	val := k.Cov(x, y)
 	if len(k.Scales) == 0 {
 		dst[0] = 2 * val
@@ -355,23 +357,11 @@ func (Linear) is(k Kernel) bool { return isType[Linear](k) }
 func (k Linear) numParams() int { return max(1, len(k.Scales)) }
 
 // fill stores the covariances in the order of Cov.
-func (k Linear) fill(dst []float64, t *kernelTile) {
-	n, m, dim := t.x.Rows, t.y.Rows, t.x.Cols
-	a, bt := t.get(n*dim), t.get(dim*m)
-	for i := range n {
-		for d, v := range kernelRow(t.x, i) {
-			a[i*dim+d] = k.scale(d) * v
-		}
-	}
-	for j := range m {
-		for d, v := range kernelRow(t.y, j) {
-			bt[d*m+j] = k.scale(d) * v
-		}
-	}
-	kernelGemm(1, dst, a, bt, n, m, dim)
+func (k Linear) fill(dst []float64, t *gram.Tile) {
+	gram.Products(dst, t, k.scale)
 }
 
-func (k Linear) pull(dst, w []float64, t *kernelTile) { pullPairs(k, dst, w, t) }
+func (k Linear) pull(dst, w []float64, t *gram.Tile) { pullPairs(k, dst, w, t) }
 
 // White is the kernel of independent noise with standard deviation Scale; zero means 1. Its
 // parameter is Scale.
@@ -386,7 +376,7 @@ type White struct {
 
 // Cov implements Kernel; it is always 0.
 func (k White) Cov(x, y []float64) float64 {
-	kernelLen(y, len(x))
+	gram.MustLen(y, len(x))
 	return 0
 }
 
@@ -395,13 +385,13 @@ func (k White) Params() []Param { return Constant(k).Params() }
 
 // WithParams implements Kernel.
 func (k White) WithParams(values []float64) Kernel {
-	kernelLen(values, 1)
+	gram.MustLen(values, 1)
 	return White{Scale: values[0]}
 }
 
 // Grad implements Kernel; it stores 0 and returns 0.
 func (k White) Grad(dst, x, y []float64) float64 {
-	kernelLen(dst, 1)
+	gram.MustLen(dst, 1)
 	dst[0] = 0
 	return k.Cov(x, y)
 }
@@ -416,6 +406,6 @@ func (White) is(k Kernel) bool { return isType[White](k) }
 
 func (White) numParams() int { return 1 }
 
-func (White) fill(dst []float64, _ *kernelTile) { clear(dst) }
+func (White) fill(dst []float64, _ *gram.Tile) { clear(dst) }
 
-func (White) pull(_, _ []float64, _ *kernelTile) {}
+func (White) pull(_, _ []float64, _ *gram.Tile) {}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -644,7 +645,7 @@ func TestGramGradMul(t *testing.T) {
 			if got := len(kernelRoles(c.k)); got != np {
 				t.Errorf("%s: %d roles of %d parameters", c.name, got, np)
 			}
-			got := gramGradMul(nil, nil, c.k, &rowPairs{x: x}, a)
+			got := (&gram.Pairs{X: x}).SlopesMul(nil, nil, kernelView{c.k}, a)
 			g := make([]float64, np)
 			for i := range n {
 				want, size := make([]float64, np), make([]float64, np)
@@ -756,17 +757,6 @@ func TestDifferencesNearEnd(t *testing.T) {
 	}
 }
 
-func TestMedianDistance(t *testing.T) {
-	for _, c := range []struct {
-		x    []float64
-		want float64
-	}{{[]float64{0, 1, 3}, 2}, {[]float64{5}, 1}, {[]float64{5, 5, 5}, 1}, {[]float64{0, 1e200}, 1}} {
-		if got := medianDistance(&rowPairs{x: mat.NewDense(len(c.x), 1, slices.Clone(c.x))}); got != c.want {
-			t.Errorf("%v: %v, want %v", c.x, got, c.want)
-		}
-	}
-}
-
 // Covariances, their derivatives and the products of these are the same with the distances of the
 // rows kept, for every kernel and for lengths far below and above them, among rows that are equal,
 // all but equal, or far from the origin.
@@ -782,34 +772,31 @@ func TestRowPairs(t *testing.T) {
 			x.Set(i, 0, x.At(i, 0)+1e3*float64(i%2))
 		}
 		rng := testRand(92)
-		s := &siteWeights{n: n, w: make([]float64, n*n), a: make([]float64, n)}
+		s := &gram.Weights{N: n, W: make([]float64, n*n), A: make([]float64, n)}
 		w := mat.NewSymDense(n, nil)
 		for i := range n {
-			s.a[i] = rng.NormFloat64()
+			s.A[i] = rng.NormFloat64()
 			for j := range i + 1 {
-				s.w[i*n+j] = rng.NormFloat64()
-				w.SetSym(i, j, 0.5*(s.w[i*n+j]-s.a[i]*s.a[j]))
+				s.W[i*n+j] = rng.NormFloat64()
+				w.SetSym(i, j, 0.5*(s.W[i*n+j]-s.A[i]*s.A[j]))
 			}
 		}
-		pairs, plain := pairsOf(x), &rowPairs{x: x}
-		if pairs.r2[3*n+1] != 0 || pairs.r2[69*n+1] == 0 || pairs.r2[69*n+1] != pairs.r2[n+69] {
-			t.Errorf("D=%d: distances of equal rows and of near ones are %v, %v and %v", d, pairs.r2[3*n+1], pairs.r2[69*n+1], pairs.r2[n+69])
-		}
+		pairs, plain := gram.NewPairs(x), &gram.Pairs{X: x}
 		cases := kernelCases(d)
 		for _, l := range []float64{1e-8, 1e-2, 30, 1e5} {
 			cases = append(cases, kernelCase{name: "short or long", k: SquaredExp{Length: l}}, kernelCase{name: "rough", k: Matern12{Length: l}})
 		}
 		for _, c := range cases {
 			want, got := Gram(nil, c.k, x), make([]float64, n*n)
-			pairs.gram(nil, got, c.k)
+			pairs.Gram(nil, got, kernelView{c.k})
 			for i, v := range got {
 				if k := want.At(i/n, i%n); math.Abs(v-k) > 1e-11*math.Sqrt(want.At(i/n, i/n)*want.At(i%n, i%n)) {
 					t.Fatalf("%s, D=%d: covariance %d, %d is %v, want %v", c.name, d, i/n, i%n, v, k)
 				}
 			}
 			np, size := numParams(c.k), 1.0
-			grad, all := GramGrad(nil, c.k, x, w), pairs.slopes(nil, c.k, s)
-			u, kept := gramGradMul(nil, nil, c.k, plain, s.a), gramGradMul(nil, nil, c.k, pairs, s.a)
+			grad, all := GramGrad(nil, c.k, x, w), pairs.Slopes(nil, kernelView{c.k}, s)
+			u, kept := plain.SlopesMul(nil, nil, kernelView{c.k}, s.A), pairs.SlopesMul(nil, nil, kernelView{c.k}, s.A)
 			for _, v := range u {
 				size = max(size, math.Abs(v))
 			}
@@ -824,8 +811,5 @@ func TestRowPairs(t *testing.T) {
 				}
 			}
 		}
-	}
-	if p := pairsOf(mat.NewDense(2, 1, []float64{-1e200, 1e200})); p.r2 != nil {
-		t.Errorf("distances that overflow are kept: %v", p.r2)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -201,9 +202,9 @@ func groupOf(name string) string {
 }
 
 // newLearnSpace returns that of k and lik, for responses y at the rows.
-func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *LearnOptions) (*learnSpace, error) {
-	s := &learnSpace{x: rows.x, kernel: k, lik: lik}
-	slopes, differ, err := derivable(k, rows.x)
+func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64, o *LearnOptions) (*learnSpace, error) {
+	s := &learnSpace{x: rows.X, kernel: k, lik: lik}
+	slopes, differ, err := derivable(k, rows.X)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *rowPairs, y []float64, o *Lea
 	_, composite := kernelParts(k)
 	roles := kernelRoles(k)
 	if slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
-		d.period = learn.Period(rows.x, y)
+		d.period = learn.Period(rows.X, y)
 	}
 	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
@@ -514,10 +515,10 @@ type learnData struct {
 	period        float64 // of the responses, 0 where none was looked for
 }
 
-func newLearnData(rows *rowPairs, y []float64, lik Likelihood) *learnData {
-	x := rows.x
+func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
+	x := rows.X
 	n, cols := x.Dims()
-	d := &learnData{length: math.Log(medianDistance(rows)) - math.Ln2/2, columns: make([]float64, cols)}
+	d := &learnData{length: math.Log(rows.MedianDistance()) - math.Ln2/2, columns: make([]float64, cols)}
 	for j := range d.columns {
 		first := x.At(0, j) // from which a column that does not vary is at exactly 0
 		var mean, square float64

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -358,7 +359,7 @@ func spread(h *parallel.Halt, k Kernel, x *mat.Dense, rank int) (*mat.Dense, err
 // gathered are rows with copies of others.
 type gathered struct {
 	at, others []float64
-	t          Tile
+	t          gram.Tile
 }
 
 var gatherings = sync.Pool{New: func() any { return new(gathered) }}
@@ -375,7 +376,7 @@ func columns(k Kernel, dst []float64, x blas64.General, at, others []int) {
 		*buf = dense.Resize(*buf, len(index)*x.Cols)
 		rows := dense.General(*buf, len(index), x.Cols)
 		for a, i := range index {
-			copy(row(rows, a), row(x, i))
+			copy(gram.Row(rows, a), gram.Row(x, i))
 		}
 		return rows
 	}

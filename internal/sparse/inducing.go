@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
@@ -230,7 +231,7 @@ func (u *Inducing) Left(w *Work, v []float64) {
 	}
 	f := w.F.RawMatrix()
 	for j := u.Wholes(); j < f.Rows; j++ {
-		for i, e := range row(f, j) {
+		for i, e := range gram.Row(f, j) {
 			v[i] -= e * e
 		}
 	}
@@ -244,11 +245,11 @@ func (u *Inducing) Left(w *Work, v []float64) {
 func Explain(m, v []float64, f blas64.General, mean, l []float64) {
 	clear(m)
 	for j := range f.Rows {
-		floats.AddScaled(m, mean[j], row(f, j))
+		floats.AddScaled(m, mean[j], gram.Row(f, j))
 	}
 	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(l, f.Rows), f)
 	for j := range f.Rows {
-		for i, e := range row(f, j) {
+		for i, e := range gram.Row(f, j) {
 			v[i] += e * e
 		}
 	}
@@ -260,7 +261,7 @@ func (u *Inducing) cross(dst, x *mat.Dense) {
 	_, d := u.X.Dims()
 	n, _ := x.Dims()
 	u.parts(func(p part) {
-		p.Kernel.Cross(nil, dst.Slice(p.lo, p.hi, 0, n).(*mat.Dense),
+		cross(nil, p.Kernel, dst.Slice(p.lo, p.hi, 0, n).(*mat.Dense),
 			u.X.Slice(p.lo, p.hi, 0, d).(*mat.Dense), x)
 	})
 }
@@ -371,7 +372,7 @@ func (v Division) Factored(h *parallel.Halt, z *mat.Dense) *Inducing {
 	k := v.Kernel
 	m, _ := z.Dims()
 	u := &Inducing{Division: v, X: z, L: make([]float64, m*m)}
-	k.Cross(h, mat.NewDense(m, m, u.L), z, z)
+	cross(h, k, mat.NewDense(m, m, u.L), z, z)
 	most := 0.0
 	for i := range m {
 		most = math.Max(most, u.L[i*m+i])
@@ -411,7 +412,7 @@ func (from *Inducing) Carry(u *Inducing, mean []float64, of *gauss.State) *gauss
 		u.parts(func(p part) {
 			o := parts[p.number]
 			dst := a.Slice(p.lo, p.hi, o.lo, o.hi).(*mat.Dense)
-			p.Kernel.Cross(nil, dst, rows(u.X, p), rows(from.X, o))
+			cross(nil, p.Kernel, dst, rows(u.X, p), rows(from.X, o))
 		})
 		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(u.L, n), to)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
@@ -32,7 +33,7 @@ const laneMatrices = 3
 
 // tilePairs is about how many covariances of a block are computed at a time: what it takes stays in
 // a cache of the second level.
-const tilePairs = tileRows * tileCols
+const tilePairs = gram.Rows * gram.Cols
 
 // keptResiduals is the number of rows whose residual variances are kept from one pass to the next
 // at the same inducing inputs and hyper-parameters: 64 MB, which spare every further pass one
@@ -89,7 +90,7 @@ type Pass struct {
 type lane struct {
 	x     []float64 // rows×D
 	rows  int
-	tile  Tile
+	tile  gram.Tile
 	terms term.Terms
 	plain bool      // neither offsets nor weights
 	curve bool      // the block has a Gram matrix
@@ -290,12 +291,12 @@ func (l *lane) block(d int) blas64.General { return dense.General(l.x[:l.rows*d]
 
 // tiles calls f for tiles of the pairs of some inducing values of part q, the first of which is lo,
 // and all of the block.
-func (p *Pass) tiles(l *lane, f func(t *Tile, q part, lo int)) {
+func (p *Pass) tiles(l *lane, f func(t *gram.Tile, q part, lo int)) {
 	z, x, t := p.Z.X.RawMatrix(), l.block(p.Rows.Cols), &l.tile
 	high := max(1, tilePairs/x.Rows)
 	p.Z.parts(func(q part) {
 		for i := q.lo; i < q.hi; i += high {
-			*t = Tile{X: slice(z, i, min(i+high, q.hi)), Y: x, Centre: p.centre}
+			t.X, t.Y, t.Centre = gram.Slice(z, i, min(i+high, q.hi)), x, p.centre
 			f(t, q, i)
 		}
 	})
@@ -315,7 +316,7 @@ func (p *Pass) do(i int) {
 		l.k = dense.Resize(l.k, m*n)
 		k = l.k
 	}
-	p.tiles(l, func(t *Tile, q part, lo int) { q.Kernel.Fill(k[lo*n:][:t.Len()], t) })
+	p.tiles(l, func(t *gram.Tile, q part, lo int) { q.Kernel.Fill(k[lo*n:][:t.Len()], t) })
 	s, g := &l.site, fma.Of(l.g, m, n, n)
 	s.Resize(n)
 	if known := p.known(l); !known && (!p.glance || p.Z.Wholes() > 0) {
@@ -411,7 +412,7 @@ func (p *Pass) residuals(l *lane) {
 		clear(l.c)
 	} else {
 		for i, square := range l.site.V {
-			at := row(x, i)
+			at := gram.Row(x, i)
 			self := k.Cov(at, at)
 			if l.c[i] = math.Max(0, self-square); p.noisy {
 				l.c[i] += k.Self(at) - self

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/rand/v2"
 
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -95,7 +96,7 @@ func NewRows(ctx context.Context, rows iter.Seq2[Row, error], cols int) (*Rows, 
 func (r *Rows) shuffle(rng *rand.Rand) {
 	x := r.X.RawMatrix()
 	rng.Shuffle(len(r.Y), func(i, j int) {
-		a, b := row(x, i), row(x, j)
+		a, b := gram.Row(x, i), gram.Row(x, j)
 		for d, v := range a {
 			a[d], b[d] = b[d], v
 		}

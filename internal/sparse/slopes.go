@@ -5,6 +5,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
@@ -136,18 +137,18 @@ func (s *slopes) add(i int, l *lane) {
 		}
 	}
 	if d := len(s.steps); d > 0 {
-		s.p.tiles(l, func(t *Tile, p part, lo int) {
+		s.p.tiles(l, func(t *gram.Tile, p part, lo int) {
 			if lo >= s.p.Z.Wholes() {
 				s.terms.Rest.PullInputs(a.z[lo*d:(lo+t.X.Rows)*d], a.w[lo*n:][:t.Len()], t, s.steps)
 			}
 		})
 		return
 	}
-	s.p.tiles(l, func(t *Tile, p part, lo int) { s.pull(p, a.grad, a.w[lo*n:][:t.Len()], t) })
+	s.p.tiles(l, func(t *gram.Tile, p part, lo int) { s.pull(p, a.grad, a.w[lo*n:][:t.Len()], t) })
 	if s.terms.Rest != nil {
 		x := l.block(s.p.Rows.Cols)
 		for r := range n {
-			s.terms.Rest.GradSelf(a.self, row(x, r))
+			s.terms.Rest.GradSelf(a.self, gram.Row(x, r))
 			floats.AddScaled(a.grad, -0.5*q.Tg[r], a.self)
 		}
 	}
@@ -177,13 +178,13 @@ func (s *slopes) of(p part) Kernel {
 }
 
 // pull adds Σ w∘∂k over the pairs of t, of the kernel of p, to dst.
-func (s *slopes) pull(p part, dst, w []float64, t *Tile) {
+func (s *slopes) pull(p part, dst, w []float64, t *gram.Tile) {
 	k := s.of(p)
 	k.Pull(dst[p.param:p.param+k.NumParams()], w, t)
 }
 
 // pullRows is pull of each row of the tile, into a row of dst.
-func (s *slopes) pullRows(a *slopeLane, p part, dst, w []float64, t *Tile) {
+func (s *slopes) pullRows(a *slopeLane, p part, dst, w []float64, t *gram.Tile) {
 	k, np := s.of(p), len(s.chain)
 	own := k.NumParams()
 	if own == np {
@@ -228,7 +229,7 @@ func (s *slopes) likelihood(a *slopeLane, l *lane, f int) {
 func (s *slopes) informative(a *slopeLane, l *lane) {
 	m, n, np, nf := s.p.Z.Rank(), l.rows, len(s.chain), len(s.lik)
 	q := &l.site
-	s.p.tiles(l, func(t *Tile, p part, lo int) {
+	s.p.tiles(l, func(t *gram.Tile, p part, lo int) {
 		a.part = dense.Resize(a.part, t.Len())
 		w := a.part
 		for r := range t.X.Rows {
@@ -263,13 +264,15 @@ func (s *slopes) informative(a *slopeLane, l *lane) {
 }
 
 // inducingTiles calls f for tiles of the pairs of inducing values of a part.
-func (s *slopes) inducingTiles(f func(t *Tile, p part, lo, hi int)) {
-	z, t := s.p.Z.X.RawMatrix(), &Tile{}
+func (s *slopes) inducingTiles(f func(t *gram.Tile, p part, lo, hi int)) {
+	z, t := s.p.Z.X.RawMatrix(), gram.Take()
+	defer t.Free()
+	t.Centre = s.p.centre
 	s.p.Z.parts(func(p part) {
-		for i := p.lo; i < p.hi; i += tileRows {
-			for j := p.lo; j < p.hi; j += tileCols {
-				*t = Tile{slice(z, i, min(i+tileRows, p.hi)), slice(z, j, min(j+tileCols, p.hi)),
-					s.p.centre}
+		for i := p.lo; i < p.hi; i += gram.Rows {
+			for j := p.lo; j < p.hi; j += gram.Cols {
+				t.X = gram.Slice(z, i, min(i+gram.Rows, p.hi))
+				t.Y = gram.Slice(z, j, min(j+gram.Cols, p.hi))
 				f(t, p, i, j)
 			}
 		}
@@ -277,13 +280,13 @@ func (s *slopes) inducingTiles(f func(t *Tile, p part, lo, hi int)) {
 }
 
 // inner returns F diag(−∂₂)Fᵀ, both triangles of it, and W of a pass that found x.
-func (s *slopes) inner(x *Look) (gram, w []float64) {
+func (s *slopes) inner(x *Look) (outer, w []float64) {
 	m := s.p.Z.Rank()
 	l := dense.LowerTriangle(s.p.Z.L, m)
-	gram = append([]float64(nil), x.gram...)
-	dense.FillUpper(gram, m)
+	outer = append([]float64(nil), x.gram...)
+	dense.FillUpper(outer, m)
 	w, vg := make([]float64, m*m), make([]float64, m*m)
-	dense.MulSquare(vg, s.v, gram, m)
+	dense.MulSquare(vg, s.v, outer, m)
 	mean, first := s.q.Mean, s.p.Z.Wholes()
 	for i := range first {
 		for j := range first {
@@ -294,13 +297,13 @@ func (s *slopes) inner(x *Look) (gram, w []float64) {
 	}
 	for i := first; i < m; i++ {
 		for j := first; j < m; j++ {
-			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + gram[i*m+j] + s.v[i*m+j] +
+			w[i*m+j] = 0.5 * (vg[i*m+j] + vg[j*m+i] + outer[i*m+j] + s.v[i*m+j] +
 				mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 	}
 	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(w, m, m))
-	return gram, w
+	return outer, w
 }
 
 // moved returns the gradient of the ELBO in the inducing inputs, M×D, from the sums of a pass that
@@ -312,7 +315,7 @@ func (s *slopes) moved(x *Look) []float64 {
 		floats.Add(sum, s.lanes[i].z)
 	}
 	_, w := s.inner(x)
-	s.inducingTiles(func(t *Tile, p part, lo, hi int) {
+	s.inducingTiles(func(t *gram.Tile, p part, lo, hi int) {
 		if lo < s.p.Z.Wholes() {
 			return
 		}
@@ -342,10 +345,10 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 		floats.Add(a.gg, o.gg)
 		floats.Add(a.t, o.t)
 	}
-	gram, w := s.inner(x)
-	l, g := dense.LowerTriangle(s.p.Z.L, m), dense.General(gram, m, m)
+	outer, w := s.inner(x)
+	l, g := dense.LowerTriangle(s.p.Z.L, m), dense.General(outer, m, m)
 	zz := make([]float64, m*np) // ∂K(Z, Z)β
-	s.inducingTiles(func(t *Tile, p part, lo, hi int) {
+	s.inducingTiles(func(t *gram.Tile, p part, lo, hi int) {
 		a.part = dense.Resize(a.part, t.Len())
 		part := a.part
 		for r := range t.X.Rows {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -29,21 +30,21 @@ func (bell) Noisy() bool { return false }
 func (bell) Self([]float64) float64 { return 1 }
 
 // pairs calls f for the pairs of t, with where each is.
-func (k bell) pairs(t *Tile, f func(i, at int, x, y []float64)) {
+func (k bell) pairs(t *gram.Tile, f func(i, at int, x, y []float64)) {
 	for i := range t.X.Rows {
 		for j := range t.Y.Rows {
-			f(i, i*t.Y.Rows+j, row(t.X, i), row(t.Y, j))
+			f(i, i*t.Y.Rows+j, gram.Row(t.X, i), gram.Row(t.Y, j))
 		}
 	}
 }
 
-func (k bell) Fill(dst []float64, t *Tile) {
+func (k bell) Fill(dst []float64, t *gram.Tile) {
 	k.pairs(t, func(_, at int, x, y []float64) { dst[at] = k.Cov(x, y) })
 }
 
 func (k bell) Cross(_ *parallel.Halt, dst, x, y *mat.Dense) {
 	to := dst.RawMatrix()
-	k.pairs(&Tile{X: x.RawMatrix(), Y: y.RawMatrix()}, func(i, at int, x, y []float64) {
+	k.pairs(&gram.Tile{X: x.RawMatrix(), Y: y.RawMatrix()}, func(i, at int, x, y []float64) {
 		to.Data[i*to.Stride+at-i*to.Cols] = k.Cov(x, y)
 	})
 }
@@ -54,21 +55,21 @@ func (bell) Chain([]float64) {}
 
 func (bell) GradSelf(dst, _ []float64) { dst[0] = 0 }
 
-func (k bell) Pull(dst, w []float64, t *Tile) {
+func (k bell) Pull(dst, w []float64, t *gram.Tile) {
 	k.pairs(t, func(_, at int, x, y []float64) {
 		c := k.Cov(x, y)
 		dst[0] -= 2 * w[at] * c * math.Log(c)
 	})
 }
 
-func (k bell) PullRows(dst, w []float64, t *Tile) {
+func (k bell) PullRows(dst, w []float64, t *gram.Tile) {
 	k.pairs(t, func(i, at int, x, y []float64) {
 		c := k.Cov(x, y)
 		dst[i] -= 2 * w[at] * c * math.Log(c)
 	})
 }
 
-func (k bell) PullInputs(dst, w []float64, t *Tile, _ []float64) {
+func (k bell) PullInputs(dst, w []float64, t *gram.Tile, _ []float64) {
 	k.pairs(t, func(i, at int, x, y []float64) {
 		for d := range x {
 			dst[i*len(x)+d] -= w[at] * k.Cov(x, y) * (x[d] - y[d]) / (k.length * k.length)

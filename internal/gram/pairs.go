@@ -1,0 +1,166 @@
+package gram
+
+import (
+	"math"
+	"runtime"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Pairs are all pairs of rows of X, whose covariances are wanted under one kernel after the other.
+// Kernels of one length are functions of the distances of the rows over it, which do not change.
+type Pairs struct {
+	X  *mat.Dense
+	r2 []float64 // |x_i − x_j|², both triangles; nil if they are not kept
+}
+
+// NewPairs returns the pairs of the rows of x with their distances, which overflow leaves out.
+func NewPairs(x *mat.Dense) *Pairs {
+	p := &Pairs{X: x}
+	n, _ := x.Dims()
+	r2 := make([]float64, n*n)
+	j := newJob(nil, distances{}, x.RawMatrix(), x.RawMatrix())
+	j.both, j.out = true, dense.General(r2, n, n)
+	j.symmetric()
+	if _, ok := dense.AllFinite(r2); ok {
+		p.r2 = r2
+	}
+	return p
+}
+
+// Gram stores the covariances of the rows under k, noise included, both triangles, in dst, which is
+// of no use where h has stopped.
+func (p *Pairs) Gram(h *parallel.Halt, dst []float64, k Kernel) {
+	n, _ := p.X.Dims()
+	j := newJob(h, k, p.X.RawMatrix(), p.X.RawMatrix())
+	j.both, j.r2, j.out = true, p.r2, dense.General(dst, n, n)
+	j.symmetric()
+}
+
+// Slopes returns Σ_ij w_ij ∂K_ij/∂θ, noise included.
+func (p *Pairs) Slopes(h *parallel.Halt, k Kernel, w mat.Symmetric) []float64 {
+	dst := make([]float64, k.NumParams())
+	j := newJob(h, k, p.X.RawMatrix(), p.X.RawMatrix())
+	j.r2 = p.r2
+	j.pull(dst, w)
+	return dst
+}
+
+// SlopesMul stores U, with U_ip = Σ_j (∂K_ij/∂θ_p) a_j, row by row in dst, which it makes room in
+// and returns: the derivatives of Ka, noise included. It is of no use where h has stopped.
+func (p *Pairs) SlopesMul(h *parallel.Halt, dst []float64, k Kernel, a []float64) []float64 {
+	np, raw := k.NumParams(), p.X.RawMatrix()
+	dst = dense.Resize(dst, raw.Rows*np)
+	clear(dst)
+	centred := newJob(h, k, raw, raw)
+	loop := parallel.Loop{Halt: h}
+	tasks := (raw.Rows + Rows - 1) / Rows
+	loop.Run(tasks, 1, runtime.GOMAXPROCS(0), parallel.Func(func(_, task, _ int) {
+		t := Take()
+		t.Centre = centred.centre
+		i0, i1 := task*Rows, min((task+1)*Rows, raw.Rows)
+		t.X = Slice(raw, i0, i1)
+		for j0 := 0; j0 < raw.Rows; j0 += Cols {
+			j1 := min(j0+Cols, raw.Rows)
+			t.Y = Slice(raw, j0, j1)
+			t.known(p.r2, raw.Rows, i0, j0)
+			w := t.Get(t.Len())
+			for i := range t.X.Rows {
+				copy(w[i*t.Y.Rows:], a[j0:j1])
+				if at := i0 + i - j0; at >= 0 && at < t.Y.Rows {
+					w[i*t.Y.Rows+at] = 0
+				}
+			}
+			k.PullRows(dst[i0*np:i1*np], w, t)
+			t.Release(0)
+		}
+		self := t.Get(np)
+		for i := i0; i < i1; i++ {
+			k.GradSelf(self, Row(raw, i))
+			for p, v := range self {
+				dst[i*np+p] += v * a[i]
+			}
+		}
+		t.Free()
+	}))
+	centred.free()
+	return dst
+}
+
+// MedianRows is the number of rows from which on the median of their distances is that of a sample,
+// every so manyth row.
+const MedianRows = 5000
+
+// MedianDistance returns the median distance of two rows, and 1 where that is 0 or there is one
+// row.
+func (p *Pairs) MedianDistance() float64 {
+	n, _ := p.X.Dims()
+	every := (n + MedianRows - 1) / MedianRows
+	rows := (n + every - 1) / every
+	all := make([]float64, 0, rows*(rows-1)/2)
+	for i := 0; i < n; i += every {
+		if every == 1 && p.r2 != nil {
+			all = append(all, p.r2[i*n:i*n+i]...)
+			continue
+		}
+		for j := 0; j < i; j += every {
+			all = append(all, Lengths{One: 1}.Dist2(p.X.RawRowView(i), p.X.RawRowView(j)))
+		}
+	}
+	if len(all) == 0 {
+		return 1
+	}
+	m := math.Sqrt(dense.Median(all))
+	if !(m > 0) || math.IsInf(m, 0) {
+		return 1
+	}
+	return m
+}
+
+// distances is a Kernel in name only: the squared distance of its arguments, without parameters.
+type distances struct{}
+
+func (distances) Cov(x, y []float64) float64 { return Lengths{One: 1}.Dist2(x, y) }
+
+func (distances) Noisy() bool { return false }
+
+func (distances) Self([]float64) float64 { return 0 }
+
+func (distances) NumParams() int { return 0 }
+
+func (distances) GradSelf(_, _ []float64) {}
+
+func (distances) Pull(_, _ []float64, _ *Tile) {}
+
+func (distances) PullRows(_, _ []float64, _ *Tile) {}
+
+// differencePart is the part of |a|² + |b|² below which |a − b|² is computed by differences: the
+// product of the matrices has some 2√D + 8 roundings of the former in it, and of what is left so
+// few that covariances have twelve digits, whatever the length.
+const differencePart = 1e-3
+
+// Fill implements Kernel.
+func (distances) Fill(dst []float64, t *Tile) {
+	l := Lengths{One: 1}
+	n, m, dim := t.X.Rows, t.Y.Rows, l.Features(t.X.Cols)
+	if dim == 0 {
+		FillDist2(l, dst, t)
+		return
+	}
+	mark := t.Mark()
+	na, nb := fillProducts(l, dst, t, dim)
+	for i := range n {
+		row := dst[i*m : (i+1)*m]
+		for j, ab := range row {
+			norms := na[i] + nb[j]
+			if r2 := norms + ab; r2 > differencePart*norms {
+				row[j] = r2
+			} else {
+				row[j] = l.Dist2(Row(t.X, i), Row(t.Y, j))
+			}
+		}
+	}
+	t.Release(mark)
+}
