@@ -44,7 +44,7 @@ func (c Covariance) String() string {
 // covarianceOf returns the family of c.
 func covarianceOf(c gauss.Cov) Covariance {
 	switch c.(type) {
-	case *gauss.Full, *gauss.Dual:
+	case *gauss.Full, *gauss.Dual, *gauss.Contrasts:
 		return FullCovariance
 	case gauss.Diagonal:
 		return DiagonalCovariance

@@ -28,7 +28,8 @@ import (
 // Summary returns the table of the weights of p, new.
 func (p *GLMPosterior) Summary() *Summary {
 	d, names := p.Dim(), p.weightNames()
-	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d, Covariance: covarianceOf(p.cov)}
+	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d,
+		Covariance: covarianceOf(p.cov), classes: latentsOf(p.lik) > 1}
 	sd := p.SD(nil)
 	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
 	add := func(j int) {
@@ -244,8 +245,10 @@ type Summary struct {
 	Data int
 	// Weights is the number of weights including the intercept.
 	Weights int
-	// Covariance is the family of the covariance of the weights.
+	// Covariance is the family of the covariance of the weights, for a Softmax of those of a class.
 	Covariance Covariance
+
+	classes bool // of a Softmax
 }
 
 // SummaryRow describes one weight: its marginal posterior N(Mean, SD²) and 95% credible interval,
@@ -260,13 +263,24 @@ type SummaryRow struct {
 // sign of the weight is known.
 func (r SummaryRow) sure() bool { return r.Lo > 0 || r.Hi < 0 }
 
-// likelihoodName returns the type of l, with its fields if they are not all zero.
+// likelihoodName returns the type of l, with those of its fields that are not zero.
 func likelihoodName(l Likelihood) string {
 	name := typeName(l)
-	if v := reflect.ValueOf(l); v.Kind() == reflect.Struct && !v.IsZero() {
-		name += fmt.Sprintf("%+v", l)
+	v := reflect.ValueOf(l)
+	if v.Kind() != reflect.Struct || v.IsZero() {
+		return name
 	}
-	return name
+	var fields []string
+	for i := range v.NumField() {
+		switch f := v.Field(i); {
+		case f.IsZero():
+		case f.CanFloat():
+			fields = append(fields, fmt.Sprintf("%s:%.6g", v.Type().Field(i).Name, f.Float()))
+		default:
+			fields = append(fields, fmt.Sprintf("%s:%v", v.Type().Field(i).Name, f))
+		}
+	}
+	return name + "{" + strings.Join(fields, " ") + "}"
 }
 
 // String returns the table as text: a line on the model, the column names, and a line for each
@@ -284,7 +298,9 @@ func (s *Summary) String() string {
 		lines, sure = append(lines, line), append(sure, r.sure())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d rows, %d weights, %v covariance\n", s.Likelihood, s.Data, s.Weights, s.Covariance)
+	fmt.Fprintf(&b, "%s, %d rows, %d weight%s, %v covariance%s\n", s.Likelihood, s.Data, s.Weights,
+		map[bool]string{false: "s"}[s.Weights == 1], s.Covariance,
+		map[bool]string{true: " of each class"}[s.classes])
 	table.Align(lines)
 	for i, line := range lines {
 		text := strings.Join(line, "  ")

@@ -131,7 +131,7 @@ func TestDecisions(t *testing.T) {
 		"settled dates":          {column(30, func(i int) any { return fmt.Sprintf("%d/%d/2024", i%12+1, i%28+1) }), nil, ""},
 		"a text among dates":     {column(30, func(i int) any { return []string{"never", fmt.Sprintf("2024-01-%02d", i+1)}[min(1, i)] }), nil, `29 dates and "never" (1); 1 of 30 values is missing ("never" (1)), the first in line 2: Date("a").MissingAre("never").Impute()`},
 		"no dates":               {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Date("a")}, `there are no dates, but "x0" (15), "x1" (15)`},
-		"no numbers":             {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Number("a")}, `0 numbers and "x0" (15), "x1" (15)`},
+		"no numbers":             {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Number("a")}, `no value is a number: "x0" (15), "x1" (15): Category("a")`},
 		"no such column":         {people, []Column{Number("weight"), Outcome("ill").Positive("yes")}, `column "weight": there is no such column; there are "age"`},
 		"letters swapped":        {people, []Column{Number("aeg"), Outcome("ill").Positive("yes")}, `column "aeg": there is no such column; did you mean "age"?`},
 		"another case":           {people, []Column{Number("Age"), Outcome("ill").Positive("yes")}, `column "Age": there is no such column; did you mean "age"?`},

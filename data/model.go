@@ -324,16 +324,19 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	if o.PriorSD != 0 && len(blocks) > 0 && blocks[0] == "" {
 		learn.Fixed = append(slices.Clone(learn.Fixed), sdName(0, len(blocks)))
-		if _, learned := lik.(pgsvi.Parametric); len(blocks) == 1 && !learned {
-			o.Learn = nil
-		}
+		blocks = blocks[1:]
 	}
-	if len(blocks) == 0 {
-		if _, learned := lik.(pgsvi.Parametric); !learned {
-			o.Learn = nil
-		}
+	if len(blocks) == 0 && !learnable(lik) {
+		o.Learn = nil
 	}
 	return lik, &o, nil
+}
+
+// learnable says that a likelihood has a parameter to be learned. The exposure of Poisson is data.
+func learnable(lik pgsvi.Likelihood) bool {
+	_, parametric := lik.(pgsvi.Parametric)
+	_, poisson := lik.(pgsvi.Poisson)
+	return parametric && !poisson
 }
 
 // mostFull is how many weights, or rows, a full covariance that is learned with may have: with
@@ -423,6 +426,8 @@ func (m *Model) String() string {
 		fmt.Fprintf(&b, "; a score for each of %d classes", len(m.Labels))
 	case m.paired:
 		b.WriteString("; weights are of the log odds of a success")
+	case m.Trials != nil:
+		b.WriteString(" (successes and failures apart); weights are of the log odds of a success")
 	case len(m.Labels) == 2:
 		fmt.Fprintf(&b, "; weights are of the log odds of %s", csvQuote(m.Labels[1]))
 	}

@@ -94,6 +94,11 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	if !ok || labels == (known.Facts().Support == pgsvi.SignLabels) {
 		return nil
 	}
+	if m.Trials != nil {
+		return fmt.Errorf("pgsvi: %s for successes %s in trials %s; want BernoulliLogit, "+
+			"BernoulliProbit or BetaBinomial (-likelihood logit, probit or betabinomial): %w",
+			like, name, csvQuote(m.Formula.Trials), pgsvi.ErrLabel)
+	}
 	if labels {
 		return fmt.Errorf("pgsvi: %s for the outcome %s, which has two labels, %s; leave the "+
 			"likelihood out for "+

@@ -530,7 +530,10 @@ func (r *reviewer) checkNumbers() {
 		r.found(fmt.Sprintf("BelowLimit(%q), want \"half\" or \"at\"", s.Limit))
 		s.Limit = "half"
 	}
-	if rows > 0 {
+	switch {
+	case rows == r.values:
+		r.noNumber(texts)
+	case rows > 0:
 		r.oddTexts(texts, rows, plural(r.numbers, "number"))
 	}
 	if len(p.units) > 1 && !s.AnyUnit && (feature || s.Kind == kindOutcome) {
@@ -539,6 +542,16 @@ func (r *reviewer) checkNumbers() {
 		r.when = "if they mean the same"
 		r.hopeless = r.hopeless || !feature
 	}
+}
+
+// noNumber says that what is said to be numbers is texts alone.
+func (r *reviewer) noNumber(texts map[string]int) {
+	r.found("no value is a number: " + countsText(texts, fewListed))
+	if r.s.Kind == kindNumber {
+		*r.s = spec{Name: r.s.Name, Kind: kindCategory}
+		return
+	}
+	r.hopeless = true
 }
 
 // undecidedSign asks for the decimal sign.

@@ -21,7 +21,6 @@ type input struct {
 	formula, columns *string
 	format           *string
 	standardize      *bool
-	classes          bool // the outcome is one of several classes, be they numbers
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
@@ -58,6 +57,8 @@ func (in input) read(path string) (t *data.Table, columns []data.Column, err err
 	return t, append(columns, said...), err
 }
 
+const lastIsOutcome = "the last column is the outcome; -formula says otherwise"
+
 // model returns the model of a table for a likelihood, which may be nil, and shows what the columns
 // are taken for. Without a formula it is that of the last column by all others.
 func (in input) model(
@@ -71,15 +72,15 @@ func (in input) model(
 		}
 	}
 	said := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
-	if in.classes && !slices.ContainsFunc(columns, said) {
-		columns = append(columns, data.Outcome(f.Outcome).Classes())
+	if !slices.ContainsFunc(columns, said) {
+		columns = append(columns, cli.OutcomeFor(lik, f.Outcome)...)
 	}
 	m, err := t.ModelOf(f, columns...)
 	if err == nil {
 		m, err = m.For(lik)
 	}
 	if err != nil {
-		return nil, err
+		return nil, cli.ExplainOutcome(err, lik, f.Outcome)
 	}
 	fmt.Fprint(c.stdout, m)
 	if len(m.Names) == 0 && slices.ContainsFunc(f.Terms, isRest) {
@@ -90,7 +91,7 @@ func (in input) model(
 		fmt.Fprintln(c.stderr, "pgsvi: warning: there is no column for . to stand for"+hint)
 	}
 	if *in.formula == "" {
-		fmt.Fprintf(c.stdout, "the last column is the outcome; -formula says otherwise\n")
+		fmt.Fprintln(c.stdout, lastIsOutcome)
 	}
 	return m, nil
 }
@@ -111,7 +112,6 @@ func (in input) fitted(c *command, path, likelihood string) (
 	if err != nil {
 		return nil, nil, err
 	}
-	in.classes = likelihood == "softmax"
 	m, err = in.model(c, t, columns, lik)
 	return m, lik, err
 }
@@ -130,7 +130,11 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		s := &data.Suggestions{Decisions: undecided.Decisions}
-		fmt.Fprintf(c.stdout, "%v\nproposals, to read and to change:\n\n%v\n", t, s)
+		fmt.Fprintln(c.stdout, t)
+		if *in.formula == "" {
+			fmt.Fprintln(c.stdout, lastIsOutcome)
+		}
+		fmt.Fprintf(c.stdout, "proposals, to read and to change:\n\n%v\n", s)
 		if err = nil; write {
 			err = os.WriteFile(*in.columns, []byte(s.String()), 0o644)
 			fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
@@ -195,7 +199,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		done()
 		fmt.Fprint(c.stdout, m.Summary(post))
 		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())), 1)
-		line += cli.Checks(c.ctx, c.stderr, glm, post, res)
+		line += cli.Checks(c.ctx, c.stderr, m, glm, post, res)
 		return finish(c, m, post, *out, line, res, learned, start)
 	}
 }

@@ -58,9 +58,9 @@ pgsvi VERB -h has the flags of each. For example:
   pgsvi predict churn.pgsvi customers.csv
 
 A fit ends with a line of numbers, in nats. neg_elbo is what the fit minimises; it is proved to be
-within gap_bound of the minimum (+Inf: no proof is known). loo is the sum of the log probabilities
-of each row by the others: of two models of the same rows, the one of the larger loo predicts
-better. khat below 0.7 says that the intervals of the weights can be trusted.
+within gap_bound of the minimum (+Inf: no proof is known). loo is the leave-one-out score: the log
+probability of each row by a fit to all others, added up. Of two models of the same outcome, the one
+with the larger loo predicts better. khat below 0.7: the intervals of the weights can be trusted.
 `)
 }
 
@@ -128,7 +128,7 @@ func (c *command) run(args []string) int {
 		err = cli.Files(f, v.name, v.args, v.count, files)
 	}
 	if err == nil {
-		err = cli.Output(f)
+		err = cli.Output(f, files)
 	}
 	if err == nil {
 		err = do(c, files)

@@ -20,6 +20,8 @@ func TestNewcomer(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	file := func(name, text string) string { return write(t, dir, name, text) }
+	labels := file("labels.csv", "x,y,z\n1,yes,0\n2,no,1\n3,yes,0\n4,no,0\n")
+	trials := file("trials.csv", "x,k,n\n1,2,3\n2,0,4\n3,5,6\n4,5,5\n")
 	for _, c := range []struct {
 		args   string // split at |
 		status int
@@ -70,6 +72,21 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y ~ x|-o|" + filepath.Join(dir, "none", "m") + "|" + table, 1,
 			"cannot be written: no such file"},
 		{"check|" + file("q.csv", "a,y\n6\" pipe,1\n\"x\" y,2\n"), 1, "(-format no-quotes)"},
+		{"fit|-formula|y ~ x|-likelihood|poisson|" + labels, 2,
+			`no value is a number: "no" (2), "yes" (2)` +
+				"\nPoisson wants numbers; leave -likelihood out for labels and classes\n"},
+		{"fit|-formula|z ~ x|-likelihood|poisson|" + labels, 0, "rows=4 weights=2"},
+		{"fit|-formula|z ~ x|-likelihood|logit|" + labels, 2, `Outcome("z").Positive("1")`},
+		{"fit|-formula|z ~ exposure(y)|-likelihood|poisson|" + labels, 2,
+			`column "y": no value is a number: "no" (2), "yes" (2)` + "\n"},
+		{"fit|-formula|y ~ 1|-likelihood|poisson|" + counts, 0, "Poisson, 4 rows, 1 weight, "},
+		{"fit|-formula|y ~ x|-likelihood|poisson|-prior-sd|5|" + counts, 0, "evaluations=1 "},
+		{"fit|-formula|k/n ~ x|-likelihood|gaussian|" + trials, 1,
+			`GaussianNoise for successes "k" in trials "n"; want BernoulliLogit`},
+		{"fit|-formula|k/n ~ x|" + trials, 0, "loo and neg_elbo are of single trials"},
+		{"fit|-formula|k/n ~ x|-likelihood|betabinomial|" + trials, 0, "BetaBinomial{Precision:"},
+		{"fit|-formula|y ~ x|-o|" + table + "|" + table, 2, "is a file to read, want another name"},
+		{"check|" + labels, 2, "the last column is the outcome"},
 		{"check|-format|quotes|" + table, 2, `-format has "quotes", want some of no-quotes`},
 	} {
 		status, out, stderr := run(t, strings.Split(c.args, "|")...)

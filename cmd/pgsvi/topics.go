@@ -14,7 +14,7 @@ import (
 )
 
 func topics(f *flag.FlagSet) func(*command, []string) error {
-	model := f.String("model", "ctm", "ctm, whose topics may go together, or lda")
+	model := f.String("model", "ctm", "ctm, whose topics may be correlated, or lda")
 	k := f.Int("topics", 20, "the number of topics")
 	vocab := f.String("vocab", "", "a `file` of the words, one a line, for a corpus of numbers")
 	goal := f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: that of the model)")

@@ -64,15 +64,27 @@ func Files(f *flag.FlagSet, verb, args string, count int, files []string) error 
 	return fmt.Errorf("%s; %s: %w", found, want, ErrUsage)
 }
 
-// Output returns an error if the file of -o cannot be written, before anything is fitted.
-func Output(f *flag.FlagSet) error {
+// Output returns an error, before anything is fitted, if the file of -o cannot be written, or if it
+// is one of the files that are read.
+func Output(f *flag.FlagSet, files []string) error {
 	out := f.Lookup("o")
 	if out == nil || out.Value.String() == "" {
 		return nil
 	}
 	path := out.Value.String()
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
 		return fmt.Errorf("-o %s is a folder, want the name of a file: %w", path, ErrUsage)
+	}
+	for _, name := range []string{"columns", "vocab"} {
+		if from := f.Lookup(name); from != nil {
+			files = append(files, from.Value.String())
+		}
+	}
+	for _, from := range files {
+		if own, missing := os.Stat(from); err == nil && missing == nil && os.SameFile(info, own) {
+			return fmt.Errorf("-o %s is a file to read, want another name: %w", path, ErrUsage)
+		}
 	}
 	try, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
 	if own := (*fs.PathError)(nil); errors.As(err, &own) {

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
@@ -51,7 +52,7 @@ const MostPSIS = 1000
 // Checks returns what leave-one-out and importance sampling say, as parts of the last line.
 // It adds what they warn of to the warnings, and prints why one of them is not there.
 func Checks(
-	ctx context.Context, stderr io.Writer, glm *pgsvi.GLM, post *pgsvi.GLMPosterior,
+	ctx context.Context, stderr io.Writer, m *data.Model, glm *pgsvi.GLM, post *pgsvi.GLMPosterior,
 	res *pgsvi.Result) (parts string) {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(stderr, "pgsvi: "+format+"\n", args...)
@@ -60,6 +61,10 @@ func Checks(
 		say("no loo: %v", sentinel.Plain(err))
 	} else {
 		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
+		if m.Trials != nil && m.Labels != nil {
+			say("loo and neg_elbo are of single trials: compare them with those of logit and " +
+				"probit,\nnot of betabinomial, which are of rows")
+		}
 	}
 	if n := len(post.Names()); n > MostPSIS {
 		say("no khat, which is for up to %d weights, as its draws of all weights would take "+
