@@ -437,6 +437,16 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 	return err
 }
 
+// removal is what rows that are taken out contributed.
+type removal struct {
+	rows int
+	next *gauss.State // the posterior without their sites
+	mean *gauss.State // the mean, in twice the digits
+	g    dense.Double // the gradient of their terms
+	away term.State   // of a block of them
+}
+
+// remove takes out what the rows contribute, which need not be known.
 func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	// From here on no row is kept, so that all are solved for to the end.
 	s.block.Fine = true
@@ -450,41 +460,22 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		return prefixed(err)
 	}
 	d := s.dim()
-	next := &gauss.State{}
-	next.CopyFrom(&s.w)
-	mean := &gauss.State{Mean: s.w.Mean, Double: true, MeanLow: make([]float64, d)}
-	var g dense.Double
-	g.Resize(d)
-	g.Clear()
-	var away term.State
-	removed := 0
-	flush := func() error {
-		x, t := s.buf.Design(), &s.buf
-		n := x.Rows
-		if n == 0 {
-			return nil
-		}
-		away.Resize(n)
-		// rounded once: what sites of little noise contributed hangs on the last bit
-		mean.Predict(away.M, x, nil)
-		s.w.Variances(away.V, x, nil, &s.block.Mover.Buf)
-		if err := t.Terms(s.g.lin.Terms.Lik, removed).Expect(&away, nil,
-			term.Crew{Halt: &s.halt}); err != nil {
-			return prefixed(err)
-		}
-		for i := range away.Tg {
-			away.Tg[i] = -away.Tg[i]
-		}
-		next.AddRows(x, away.Tg, nil, &s.block.Mover.Buf)
-		x.AddMulTDouble(g, away.D1, nil, &s.block.Mover.Buf)
-		if err := s.halt.Err(); err != nil {
-			return err
-		}
-		removed += n
-		t.Reset(d)
-		return nil
+	r := &removal{
+		next: &gauss.State{},
+		mean: &gauss.State{Mean: s.w.Mean, Double: true, MeanLow: make([]float64, d)},
 	}
-	defer s.buf.Reset(d)
+	r.next.CopyFrom(&s.w)
+	r.g.Resize(d)
+	r.g.Clear()
+	if err := s.takeOut(ctx, rows, r); err != nil || r.rows == 0 {
+		return err
+	}
+	return s.without(r)
+}
+
+// takeOut adds up in r what the rows contribute.
+func (s *glmStream) takeOut(ctx context.Context, rows iter.Seq2[Row, error], r *removal) error {
+	defer s.buf.Reset(s.dim())
 	seen := s.seen
 	defer func() { s.seen = seen }()
 	s.seen = 0
@@ -501,52 +492,84 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 		}
 		s.buf.Add(row.Ind, row.Val, row.Y, row.Offset, row.Weight, s.g.opt.Intercept)
 		if s.full() {
-			if err := flush(); err != nil {
+			if err := s.takeOutBlock(r); err != nil {
 				return err
 			}
 		}
 	}
-	if err := flush(); err != nil {
-		return err
-	}
-	if removed == 0 {
+	return s.takeOutBlock(r)
+}
+
+// takeOutBlock adds up in r what the rows of the buffer contribute, and empties it.
+func (s *glmStream) takeOutBlock(r *removal) error {
+	x, n := s.buf.Design(), s.buf.Rows()
+	if n == 0 {
 		return nil
 	}
+	r.away.Resize(n)
+	// rounded once: what sites of little noise contributed hangs on the last bit
+	r.mean.Predict(r.away.M, x, nil)
+	s.w.Variances(r.away.V, x, nil, &s.block.Mover.Buf)
+	terms := s.buf.Terms(s.g.lin.Terms.Lik, r.rows)
+	if err := terms.Expect(&r.away, nil, term.Crew{Halt: &s.halt}); err != nil {
+		return prefixed(err)
+	}
+	for i := range r.away.Tg {
+		r.away.Tg[i] = -r.away.Tg[i]
+	}
+	r.next.AddRows(x, r.away.Tg, nil, &s.block.Mover.Buf)
+	x.AddMulTDouble(r.g, r.away.D1, nil, &s.block.Mover.Buf)
+	if err := s.halt.Err(); err != nil {
+		return err
+	}
+	r.rows += n
+	s.buf.Reset(s.dim())
+	return nil
+}
+
+// without makes the posterior that without the rows of r. The error wraps ErrNotPosDef where
+// nothing is left of it, or rounding leaves too little.
+func (s *glmStream) without(r *removal) error {
+	next := r.next
 	next.Halt = &s.halt
 	ok := next.Factor()
 	if err := s.halt.Err(); err != nil {
 		return err
 	}
-	if removed > s.rows || !ok {
-		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; has it seen them? %w", removed, ErrNotPosDef)
+	if r.rows > s.rows || !ok {
+		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; "+
+			"has it seen them? %w", r.rows, ErrNotPosDef)
 	}
 	least := leastLeft
 	if s.w.Double {
 		least = gauss.LeastDoublePivot
 	}
 	if !(next.Pivot(&s.w) >= least) {
-		return fmt.Errorf("pgsvi: rounding leaves nothing of what is known without these %d rows; fit the rows that stay: %w", removed, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: rounding leaves nothing of what is known without these %d rows; "+
+			"fit the rows that stay: %w", r.rows, ErrNotPosDef)
 	}
 	if off := next.MeanRounding(&s.w); !(off <= mostMeanRounding) {
-		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard deviations; fit the rows that stay: %w",
-			removed, off, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard "+
+			"deviations; fit the rows that stay: %w", r.rows, off, ErrNotPosDef)
 	}
 	if _, exact := likOf(s.g.lin.Terms).(GaussianNoise); !exact {
 		off := next.Amplification(&s.w) * math.Sqrt(2*site.WeightBlockFine)
 		if !(off <= mostSiteError) {
-			return fmt.Errorf("pgsvi: without these %d rows little is left of what is known, and the mean may be %.2g standard deviations off; fit the rows that stay: %w",
-				removed, off, ErrNotPosDef)
+			return fmt.Errorf("pgsvi: without these %d rows little is left of what is known, and "+
+				"the mean may be %.2g standard deviations off; fit the rows that stay: %w",
+				r.rows, off, ErrNotPosDef)
 		}
 	}
-	next.Apply(g)
-	if j, ok := dense.AllFinite(g.Hi); !ok {
-		return fmt.Errorf("pgsvi: mean of weight %d (%s) without these rows: %w", j, s.g.lin.Names[j], ErrNotFinite)
+	next.Apply(r.g)
+	if j, ok := dense.AllFinite(r.g.Hi); !ok {
+		return fmt.Errorf("pgsvi: mean of weight %d (%s) without these rows: %w", j,
+			s.g.lin.Names[j], ErrNotFinite)
 	}
-	for j, v := range g.Hi {
+	for j, v := range r.g.Hi {
 		next.Mean[j] = s.w.Mean[j] - v
 	}
 	s.w = *next
-	s.rows -= removed
+	s.rows -= r.rows
 	s.kept.drop(s.dim()) // some of them may be gone
 	return nil
 }

@@ -578,10 +578,6 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			return
 		}
 		plan := s.options(st)
-		schedule := s.StepSize
-		if schedule == nil {
-			schedule = autoStep{}
-		}
 		atEnd := func() bool {
 			return res.Passes >= plan.MaxPasses-passSlack || s.MaxIter > 0 && res.K >= s.MaxIter
 		}
@@ -608,54 +604,71 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 			return
 		}
 		drawn := 0
-		for batch := range plan.Sampler.Batches(n, plan.Batch, rand.New(rand.NewPCG(res.seeds[0], res.seeds[1]))) {
+		rng := rand.New(rand.NewPCG(res.seeds[0], res.seeds[1]))
+		for batch := range plan.Sampler.Batches(n, plan.Batch, rng) {
 			if drawn++; drawn <= res.batches {
 				continue // taken before the run was resumed
 			}
 			if ctx.Err() != nil {
 				return
 			}
-			if err := checkBatch(batch, n); err != nil {
-				yield(res.Iteration, err)
-				return
-			}
-			beta := schedule.StepSize(res.K)
-			if !(beta > 0) {
-				yield(res.Iteration, fmt.Errorf("pgsvi: step size %v at iteration %d must be positive: %w", beta, res.K, ErrParam))
-				return
-			}
-			if ctx.Done() != nil {
-				res.marked()
-			}
-			var step Step
-			err := s.guard(func() (err error) {
-				step, err = st.Step(ctx, env, batch, beta)
-				return err
-			})
+			passes := res.visited / n
+			took, err := s.iterate(ctx, env, res, batch)
 			if err != nil {
-				if ctx.Err() != nil {
-					res.rewind()
-				} else {
-					yield(res.Iteration, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1,
-						beta, sentinel.Bare(err)))
-				}
+				yield(res.Iteration, err)
+			}
+			if !took {
 				return
 			}
-			orNaN(&step.Beta, &step.GradMap)
-			before := res.visited / n
 			res.batches = drawn
-			res.visited += len(batch) + step.more
-			res.K++
-			res.Passes = float64(res.visited) / float64(n)
-			res.Step, res.Evaluation, res.State = step, notEvaluated(), st
 			due := plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0 ||
-				plan.EvalEvery == 0 && res.visited/n > before && worthEvaluating(st) ||
+				plan.EvalEvery == 0 && res.visited/n > passes && worthEvaluating(st) ||
 				plan.EvalEvery < 0 && plan.evalAll && len(batch) >= n
 			if !shown(due) {
 				return
 			}
 		}
 	}
+}
+
+// iterate takes one step by the terms of batch, and reports whether it did. Where ctx is canceled
+// under way res is as before, and there is no error.
+func (s *Solver) iterate(ctx context.Context, env *Env, res *Result, batch []int) (bool, error) {
+	st := res.Stepper
+	if err := checkBatch(batch, st.Len()); err != nil {
+		return false, err
+	}
+	schedule := s.StepSize
+	if schedule == nil {
+		schedule = autoStep{}
+	}
+	beta := schedule.StepSize(res.K)
+	if !(beta > 0) {
+		return false, fmt.Errorf("pgsvi: step size %v at iteration %d must be positive: %w", beta,
+			res.K, ErrParam)
+	}
+	if ctx.Done() != nil {
+		res.marked()
+	}
+	var step Step
+	err := s.guard(func() (err error) {
+		step, err = st.Step(ctx, env, batch, beta)
+		return err
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			res.rewind()
+			return false, nil
+		}
+		return false, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta,
+			sentinel.Bare(err))
+	}
+	orNaN(&step.Beta, &step.GradMap)
+	res.visited += len(batch) + step.more
+	res.K++
+	res.Passes = float64(res.visited) / float64(st.Len())
+	res.Step, res.Evaluation, res.State = step, notEvaluated(), st
+	return true, nil
 }
 
 // validate reports every invalid option at once, wrapping ErrParam; a Divergence is asked at

@@ -392,34 +392,9 @@ func (s *Stepper[Q]) accept(beta float64) {
 // draws before and after, does not rise. A step of length zero is a step.
 func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	same := s.sameDraws()
-	f, err := s.grad(ctx, same(), s.G, s.Q, batch)
-	if errors.Is(err, sentinel.ErrNotFinite) && !s.started {
-		s.Gap = math.Inf(1)
-		moved, e := s.narrow(ctx, same, batch)
-		if moved || e != nil && !errors.Is(e, sentinel.ErrNotFinite) {
-			return e // a step of its own
-		}
-	}
-	if errors.Is(err, sentinel.ErrNotFinite) {
-		if led, e := s.lead(ctx, same, batch, math.Inf(1)); led || e != nil {
-			return e
-		}
-		if found, e := s.seek(ctx, same, batch, math.Inf(1)); found || e != nil {
-			return e
-		}
-	}
-	if err != nil {
+	start, done, err := s.begin(ctx, same, batch)
+	if done || err != nil {
 		return err
-	}
-	start := f + s.o.Easy(s.Q)
-	if math.IsNaN(start) || math.IsInf(start, 0) {
-		return fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start,
-			sentinel.ErrNotFinite)
-	}
-	if !s.started || s.beta < 1 {
-		if led, err := s.lead(ctx, same, batch, start); led || err != nil {
-			return err
-		}
 	}
 	var gain float64 // of the last trial
 	falls := func() bool {
@@ -428,15 +403,7 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		return err == nil && v <= start+1e-13*math.Abs(start)
 	}
 	if s.o.Adapt != nil {
-		g := append([]float64(nil), s.G...)
-		s.adapt(1)
-		var slope float64
-		for i, scale := range s.o.Scale {
-			slope += g[i] * s.G[i] / scale
-		}
-		if !(slope > 0) {
-			copy(s.G, g) // momentum leads uphill, the gradient does not
-		}
+		s.adaptDownhill()
 	}
 	if s.o.Infinite && s.o.Exact && s.mix.slow {
 		q := s.Q
@@ -456,22 +423,8 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		if beta == 0 || err != nil {
 			gain = 0
 		}
-		most := s.Most
-		if found, err := s.seek(ctx, same, batch, start); found || err != nil {
-			return err
-		}
-		if s.Most != most && err == nil && beta > 0 { // the trial is another now
-			if _, err := s.tryFrom(beta, nil); err != nil {
-				return err
-			}
-		}
-		if fell, from := s.straight(gain, falls, &gain), s.Q; fell {
-			s.started, s.beta = true, math.Inf(1)
-			s.accept(math.Inf(1))
-			s.Gap = math.Max(gain, s.toTarget(from))
-			return nil
-		}
-		if err := s.Halt.Err(); err != nil {
+		other := func() (bool, error) { return s.seek(ctx, same, batch, start) }
+		if done, err := s.otherWay(other, beta, err, falls, &gain); done || err != nil {
 			return err
 		}
 	}
@@ -487,6 +440,84 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		s.GradMap, s.beta = 0, 1
 		return err
 	}
+	s.take(ctx, same, beta, gain)
+	return nil
+}
+
+// begin stores the gradient of the batch, and returns its objective. It reports whether a step of
+// another kind was taken instead, where expectations are beyond use or q knows better.
+func (s *Stepper[Q]) begin(ctx context.Context, same func() *rand.Rand, batch []int) (
+	start float64, done bool, err error) {
+	f, err := s.grad(ctx, same(), s.G, s.Q, batch)
+	if errors.Is(err, sentinel.ErrNotFinite) && !s.started {
+		s.Gap = math.Inf(1)
+		moved, e := s.narrow(ctx, same, batch)
+		if moved || e != nil && !errors.Is(e, sentinel.ErrNotFinite) {
+			return 0, true, e
+		}
+	}
+	if errors.Is(err, sentinel.ErrNotFinite) {
+		if led, e := s.lead(ctx, same, batch, math.Inf(1)); led || e != nil {
+			return 0, true, e
+		}
+		if found, e := s.seek(ctx, same, batch, math.Inf(1)); found || e != nil {
+			return 0, true, e
+		}
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	start = f + s.o.Easy(s.Q)
+	if math.IsNaN(start) || math.IsInf(start, 0) {
+		return 0, false, fmt.Errorf("pgsvi: the objective of the batch is %v: %w", start,
+			sentinel.ErrNotFinite)
+	}
+	if !s.started || s.beta < 1 {
+		done, err = s.lead(ctx, same, batch, start)
+	}
+	return start, done, err
+}
+
+// adaptDownhill shows the gradient to the metric, whose change of it is taken back if that leads
+// uphill, as momentum may.
+func (s *Stepper[Q]) adaptDownhill() {
+	g := slices.Clone(s.G)
+	s.adapt(1)
+	var slope float64
+	for i, scale := range s.o.Scale {
+		slope += g[i] * s.G[i] / scale
+	}
+	if !(slope > 0) {
+		copy(s.G, g)
+	}
+}
+
+// otherWay is for an exact step that had to be cut to beta, or failed with err: q is sought by
+// another way, and then along a straight line, if they are better than what a step of beta gained.
+// It reports whether one was; the trial is otherwise that of beta.
+func (s *Stepper[Q]) otherWay(seek func() (bool, error), beta float64, err error,
+	falls func() bool, gain *float64) (bool, error) {
+	most := s.Most
+	if found, err := seek(); found || err != nil {
+		return found, err
+	}
+	if s.Most != most && err == nil && beta > 0 { // the trial is another now
+		if _, err := s.tryFrom(beta, nil); err != nil {
+			return false, err
+		}
+	}
+	if fell, from := s.straight(*gain, falls, gain), s.Q; fell {
+		s.started, s.beta = true, math.Inf(1)
+		s.accept(math.Inf(1))
+		s.Gap = math.Max(*gain, s.toTarget(from))
+		return true, nil
+	}
+	return false, s.Halt.Err()
+}
+
+// take accepts the trial, a step with beta after which the objective has fallen by gain, and
+// chooses the size of the next.
+func (s *Stepper[Q]) take(ctx context.Context, same func() *rand.Rand, beta, gain float64) {
 	before, from := s.Gap, s.Q
 	s.Gap = s.stepKL(beta)
 	s.accept(beta)
@@ -514,7 +545,6 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		s.K++
 		s.beta = math.Min(s.beta, s.beta*math.Pow(1+1/float64(s.K), -0.6)/2)
 	}
-	return nil
 }
 
 // toTarget returns the distance from q, whose gradient is in g, to its target, in nats.

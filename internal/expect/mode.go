@@ -65,8 +65,20 @@ func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 	if math.IsInf(k.top, 0) {
 		return
 	}
-	// Golden sections around the best grid point.
-	a, b := g[max(best-1, 0)], g[min(best+1, len(g)-1)]
+	k.refine(at, g[max(best-1, 0)], g[min(best+1, len(g)-1)])
+	// The hull of what counts, on the grid.
+	lo, hi := len(g), -1
+	for i := range g {
+		if vals[i] > k.top-quadDeep {
+			lo, hi = min(lo, i), i
+		}
+	}
+	lo, hi = min(lo, best), max(hi, best)
+	k.cut(at, g[max(lo-1, 0)], g[min(hi+1, len(g)-1)], marks, unit)
+}
+
+// refine finds the mode between a and b by golden sections, from the one known.
+func (k *Mode) refine(at func(x float64) float64, a, b float64) {
 	const phi = 0.61803398874989484820
 	for range 60 {
 		if b-a <= 1e-9*(math.Abs(a)+math.Abs(b))+1e-300 {
@@ -93,15 +105,12 @@ func (k *Mode) Find(f func(x float64) float64, marks [2]float64, unit float64) {
 			b = x
 		}
 	}
-	// The hull of what counts, on the grid.
-	lo, hi := len(g), -1
-	for i := range g {
-		if vals[i] > k.top-quadDeep {
-			lo, hi = min(lo, i), i
-		}
-	}
-	lo, hi = min(lo, best), max(hi, best)
-	left, right := g[max(lo-1, 0)], g[min(hi+1, len(g)-1)]
+}
+
+// cut finds the width of the peak, and where to cut the integral: what counts is between left and
+// right at most.
+func (k *Mode) cut(at func(x float64) float64, left, right float64, marks [2]float64,
+	unit float64) {
 	// The width of the peak on each side, and where it ends.
 	c := k.cuts[:0]
 	c = append(c, k.Mode)

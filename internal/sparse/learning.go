@@ -281,7 +281,6 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 	*search.Point, error) {
 	p := &l.pass
 	p.each = nil
-	part := float64(l.Stages[l.stage]) / float64(l.pass.Rows.N)
 	q, near, err := l.begin(theta)
 	if err != nil {
 		return nil, err
@@ -303,10 +302,41 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 		if err := a.Begin(); err != nil {
 			return nil, err
 		}
-		l.passes += part
+		l.passes += l.part()
 	}
-	// what the next look is expected to promise, and whether at has derivatives
-	expected, known := a.Gap(), false
+	known, err := l.ascend(&a, s, theta, near, slack)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil && !known {
+		s.at(a.At)
+		p.each = s.add
+		if a.Look, err = p.At(a.At); err != nil {
+			return nil, err
+		}
+		l.passes += l.part()
+	}
+	p.each = nil
+	if math.IsInf(a.Look.ELBO, 0) || math.IsNaN(a.Look.ELBO) {
+		return nil, sentinel.ErrNotFinite
+	}
+	l.found = Point{slices.Clone(theta), l.z, a.At, a.Look, l.Stages[l.stage]}
+	return l.pointOf(a.Look, s)
+}
+
+// part returns what a pass of this stage is of one over all rows.
+func (l *Learning) part() float64 {
+	return float64(l.Stages[l.stage]) / float64(l.pass.Rows.N)
+}
+
+// ascend moves a to within slack of the best q at θ, near which near is, if it is not nil. It
+// reports whether s, if that is not nil, has the derivatives at its last look: those are summed
+// where a look is expected to be the last.
+func (l *Learning) ascend(a *Ascent, s *slopes, theta []float64, near *Point, slack float64) (
+	known bool, err error) {
+	p := a.Pass
+	// what the next look is expected to promise
+	expected := a.Gap()
 	if !math.IsInf(expected, 1) {
 		expected *= l.rate
 	}
@@ -324,17 +354,17 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 		before := a.Look
 		switch err := a.Move(); {
 		case err != nil && i == 0 && near != nil && a.falls(err):
-			q, err = p.Cold()
+			q, err := p.Cold()
 			if err != nil {
-				return nil, err
+				return false, err
 			}
 			a.Start(q)
 			expected, distance = math.Inf(1), math.NaN()
 			continue
 		case err != nil:
-			return nil, err
+			return false, err
 		}
-		l.passes += part
+		l.passes += l.part()
 		if a.Look == before { // it fell
 			if a.Stuck() {
 				break
@@ -355,26 +385,16 @@ func (l *Learning) expect(theta []float64, slack float64, derivs Kernel, wanted 
 			expected = 0
 		}
 	}
-	if s != nil && !known {
-		s.at(a.At)
-		p.each = s.add
-		look, err := p.At(a.At)
-		if err != nil {
-			return nil, err
-		}
-		a.Look = look
-		l.passes += part
-	}
-	p.each = nil
-	if math.IsInf(a.Look.ELBO, 0) || math.IsNaN(a.Look.ELBO) {
-		return nil, sentinel.ErrNotFinite
-	}
-	l.found = Point{slices.Clone(theta), l.z, a.At, a.Look, l.Stages[l.stage]}
-	x := &search.Point{F: -a.Look.ELBO, Slack: a.Look.Promise}
+	return known, nil
+}
+
+// pointOf returns what the search sees of a look, with the derivatives of s unless that is nil.
+func (l *Learning) pointOf(look *Look, s *slopes) (*search.Point, error) {
+	x := &search.Point{F: -look.ELBO, Slack: look.Promise}
 	if s == nil {
 		return x, nil
 	}
-	x.Grad, x.Info = s.point(a.Look)
+	x.Grad, x.Info = s.point(look)
 	for _, g := range x.Grad {
 		if math.IsNaN(g) || math.IsInf(g, 0) {
 			return nil, sentinel.ErrNotFinite

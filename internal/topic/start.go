@@ -224,28 +224,56 @@ func (m starter) kMeans(ctx context.Context, rng *rand.Rand) []int {
 // matrix of word pairs, which says with which words v occurs, is projected at random to few
 // dimensions; anchors are found one at a time as the row furthest from the span of those before.
 func (m starter) anchorTopics(ctx context.Context, out [][]float64, rng *rand.Rand) {
+	words, q := m.wordPairs(ctx, rng)
+	for k := range out {
+		if ctx.Err() != nil {
+			return
+		}
+		far, at := 0.0, -1
+		for i, row := range q {
+			var norm float64
+			for _, x := range row {
+				norm += x * x
+			}
+			if norm > far {
+				far, at = norm, i
+			}
+		}
+		if at < 0 {
+			return // fewer directions than topics: the rest start at random
+		}
+		for _, d := range m.docs {
+			if hasWord(d, words[at]) {
+				addDoc(out[k], d)
+			}
+		}
+		unit := make([]float64, anchorDim)
+		for j, x := range q[at] {
+			unit[j] = x / math.Sqrt(far)
+		}
+		for _, row := range q {
+			var c float64
+			for j, x := range row {
+				c += x * unit[j]
+			}
+			for j := range row {
+				row[j] -= c * unit[j]
+			}
+		}
+		clear(q[at])
+	}
+}
+
+// wordPairs returns the words that are frequent enough for anchors, and their rows of the matrix of
+// word pairs, projected at random and centred.
+func (m starter) wordPairs(ctx context.Context, rng *rand.Rand) (words []int, q [][]float64) {
 	const dim = anchorDim
-	freq := make([]float64, m.terms)
-	for _, d := range m.docs {
-		for _, v := range d.Words {
-			freq[v]++
-		}
-	}
-	least := max(anchorMin, math.Ceil(anchorPart*float64(len(m.docs))))
-	var words []int
-	index := make([]int, m.terms)
-	for v, n := range freq {
-		index[v] = -1
-		if n >= least {
-			index[v] = len(words)
-			words = append(words, v)
-		}
-	}
+	words, index := m.frequent()
 	project := make([]float32, m.terms*dim)
 	for i := range project {
 		project[i] = float32(rng.NormFloat64())
 	}
-	q := dense.NewRows(len(words), dim)
+	q = dense.NewRows(len(words), dim)
 	weight := make([]float64, len(words))
 	sum := make([]float64, dim)
 	for _, d := range m.docs {
@@ -286,43 +314,28 @@ func (m starter) anchorTopics(ctx context.Context, out [][]float64, rng *rand.Ra
 			row[j] -= mean[j]
 		}
 	}
-	for k := range out {
-		if ctx.Err() != nil {
-			return
+	return words, q
+}
+
+// frequent returns the words that occur in enough documents, and the place of each word among them,
+// −1 of those that do not.
+func (m starter) frequent() (words, index []int) {
+	docs := make([]float64, m.terms)
+	for _, d := range m.docs {
+		for _, v := range d.Words {
+			docs[v]++
 		}
-		far, at := 0.0, -1
-		for i, row := range q {
-			var norm float64
-			for _, x := range row {
-				norm += x * x
-			}
-			if norm > far {
-				far, at = norm, i
-			}
-		}
-		if at < 0 {
-			return // fewer directions than topics: the rest start at random
-		}
-		for _, d := range m.docs {
-			if hasWord(d, words[at]) {
-				addDoc(out[k], d)
-			}
-		}
-		unit := make([]float64, dim)
-		for j, x := range q[at] {
-			unit[j] = x / math.Sqrt(far)
-		}
-		for _, row := range q {
-			var c float64
-			for j, x := range row {
-				c += x * unit[j]
-			}
-			for j := range row {
-				row[j] -= c * unit[j]
-			}
-		}
-		clear(q[at])
 	}
+	least := max(anchorMin, math.Ceil(anchorPart*float64(len(m.docs))))
+	index = make([]int, m.terms)
+	for v, n := range docs {
+		index[v] = -1
+		if n >= least {
+			index[v] = len(words)
+			words = append(words, v)
+		}
+	}
+	return words, index
 }
 
 // hasWord reports whether word v occurs in d.
