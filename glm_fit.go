@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -268,7 +269,7 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
 	if g.rows != nil {
-		return &rowsLearning{glm: g, scale: l.scale, workers: c}, nil
+		return newRowsLearning(g, l.scale, c), nil
 	}
 	if g.lin.Terms.K > 1 {
 		return learn.NewClasses(l.scale), nil
@@ -348,11 +349,18 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 // learned.
 func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM, learned *Learned) (*GLMPosterior, error) {
 	fitted := &rowsStepper{run: g.rounds()}
-	fitted.run.climb = fitted.run.newClimb(nil)
-	if err := fitted.run.climb.Again(&st.run.Model.(*rowsLearning).best.climb); err != nil {
+	climb, best := &fitted.run.climb, &st.run.Model.(*rowsLearning).best
+	var err error
+	if best.theta != nil {
+		*climb = fitted.run.newClimb(nil)
+		err = climb.Again(&best.climb)
+	} else if err = fitted.run.start(nil, runtime.GOMAXPROCS(0)); err == nil {
+		climb.At = climb.Try[0] // the search ended on the sample
+	}
+	if err != nil {
 		return nil, prefixed(err)
 	}
-	err := st.fitFrom(ctx, s, fitted, learned)
+	err = st.fitFrom(ctx, s, fitted, learned)
 	post, e := g.Posterior(fitted)
 	if err == nil {
 		err = e

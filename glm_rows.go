@@ -44,11 +44,11 @@ import (
 // The posterior is the same to the last bit for any number of workers, and that of NewGLMRounds
 // with blocks of 8192 rows.
 //
-// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn takes one to three passes
-// for each value that it tries of the parameters of the likelihood, and fewer if only the prior is
-// learned. LOO, PSIS, PredictiveCheck, CertifyScale and Objective need rows in memory, and return
-// an error that wraps ErrParam. The errors are those of NewGLM, of rows, and those of Stream.Add
-// for a row. They also wrap
+// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn searches on the sample
+// first, in memory, with all LearnOptions.Restarts. From there it takes three to six passes over
+// all rows, or some fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
+// CertifyScale and Objective need rows in memory, and return an error that wraps ErrParam. The
+// errors are those of NewGLM, of rows, and those of Stream.Add for a row. They also wrap
 //   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
 //     full;
 //   - ErrEmpty if there are no rows;
@@ -331,19 +331,29 @@ func (s *rowsStepper) state(c *save.State) {
 }
 
 // rowsLearning is a GLM that goes through its rows as a function of the standard deviations of its
-// prior and the parameters of its likelihood. A look at all rows says at q what the ELBO is under
-// any prior, and where it leads: at another prior the first look is saved.
+// prior and the parameters of its likelihood. A search on the sample, in memory, comes before one
+// on all rows. A look at all rows says at q what the ELBO is under any prior, and where it leads:
+// at another prior the first look is saved.
 type rowsLearning struct {
 	glm     *GLM
 	scale   *learn.BlockPrior
+	sample  *learn.Weights // each row of which stands for others
+	all     bool           // the search is one on all rows
 	workers term.Crew
 	last    rowsPoint // of the last θ that was kept
-	best    rowsPoint
+	best    rowsPoint // its theta is nil before there is one of all rows
 	found   rowsPoint
 	passes  float64
 }
 
-var _ learn.Model = (*rowsLearning)(nil)
+var _ learn.Staged = (*rowsLearning)(nil)
+
+// newRowsLearning returns that of a GLM with rows, with the prior of its sample.
+func newRowsLearning(g *GLM, scale *learn.BlockPrior, c term.Crew) *rowsLearning {
+	r := g.rounds()
+	return &rowsLearning{glm: g, scale: scale, workers: c,
+		sample: learn.NewWeights(scale.On(r.stand()), false)}
+}
 
 // rowsPoint is the ascent at a θ.
 type rowsPoint struct {
@@ -356,11 +366,40 @@ func (l *rowsLearning) Digest(d *save.Digest) {
 	d.Int(l.glm.rows.n)
 }
 
-func (l *rowsLearning) Use(c term.Crew) { l.workers = c }
+func (l *rowsLearning) Use(c term.Crew) {
+	l.workers = c
+	l.sample.Use(c)
+}
 
-func (l *rowsLearning) Work() float64 { return l.passes }
+// each is the number of rows that one of the sample stands for, on average.
+func (l *rowsLearning) each() float64 {
+	return float64(l.glm.rows.n) / float64(l.glm.lin.Terms.Len())
+}
+
+// Work implements learn.Model: a pass over the sample is a part of one.
+func (l *rowsLearning) Work() float64 { return l.passes + l.sample.Work()/l.each() }
+
+// Goal implements learn.Staged. The best θ of the sample is some nats for each row that one of it
+// stands for above the best of all rows.
+func (l *rowsLearning) Goal(tol float64) float64 {
+	if l.all {
+		return tol
+	}
+	return max(tol, sampleTol*l.each())
+}
+
+// Advance implements learn.Staged.
+func (l *rowsLearning) Advance() (times float64, ok bool) {
+	ok = !l.all
+	l.all = true
+	return 1, ok
+}
 
 func (l *rowsLearning) Keep(best bool) {
+	if !l.all {
+		l.sample.Keep(best)
+		return
+	}
 	l.last = l.found
 	if best {
 		l.best = l.found
@@ -385,6 +424,9 @@ func (l *rowsLearning) at(theta []float64) (*glmRounds, error) {
 // Evaluate implements learn.Model.
 func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes bool) (
 	search.Point, error) {
+	if !l.all {
+		return l.sample.Evaluate(theta, slack, most, slopes)
+	}
 	none := search.Point{F: math.Inf(1)}
 	r, err := l.at(theta)
 	if err != nil {
@@ -463,6 +505,10 @@ func (l *rowsLearning) climb(r *glmRounds, slack float64) error {
 // State implements learn.Model.
 func (l *rowsLearning) State(c *save.State, n int) {
 	c.Float(&l.passes)
+	c.Bool(&l.all)
+	if l.sample.State(c, n); c.Err() != nil {
+		return
+	}
 	for _, p := range [2]*rowsPoint{&l.last, &l.best} {
 		has := p.theta != nil
 		if c.Bool(&has); c.Reading() {

@@ -500,33 +500,48 @@ func TestGLMRowsLearn(t *testing.T) {
 		if off := math.Abs(post.Mean(nil)[0] - want.Mean(nil)[0]); !(off <= 0.01*want.SD(nil)[0]) {
 			t.Errorf("%s: a mean is %v off", typeName(c.lik), off)
 		}
-		l, err := g.Learner(search)
-		if err != nil {
-			t.Fatal(err)
+		run := learned.Search.Stepper.(*learnStepper).run.Model.(*rowsLearning)
+		if !run.all || run.passes > 6 || !(learned.Cholesky > run.passes) {
+			t.Errorf("%s: %v passes, %v of them over all rows", typeName(c.lik), learned.Cholesky,
+				run.passes)
 		}
-		res, err := (&Solver{MaxIter: 3}).Run(ctx, l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := res.Save(&b); err != nil {
-			t.Fatal(err)
-		}
-		s := &Solver{}
-		if res, err = s.LoadResult(ctx, &b, l); err == nil {
-			res, err = s.Resume(ctx, res)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, again, _, err := l.Learned(ctx, s, res)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(savedBytes(t, again), savedBytes(t, post)) {
-			t.Errorf("%s: other bits when the search was resumed", typeName(c.lik))
+		for _, iter := range []int{2, learned.Search.K - 1} { // on the sample, and on all rows
+			again := resumedLearning(t, g, search, iter)
+			if !bytes.Equal(savedBytes(t, again), savedBytes(t, post)) {
+				t.Errorf("%s: other bits when the search was resumed after %d steps",
+					typeName(c.lik), iter)
+			}
 		}
 	}
+}
+
+// resumedLearning returns the posterior of a search that was saved after so many steps and resumed.
+// After these there must be a posterior without a fit, and a warning.
+func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMPosterior {
+	t.Helper()
+	ctx := context.Background()
+	l := must(g.Learner(search))
+	res := must((&Solver{MaxIter: iter}).Run(ctx, l))
+	_, early, part, err := l.Learned(ctx, nil, res)
+	if err != nil || early == nil || part.Fit != nil || len(part.Warnings) == 0 {
+		t.Fatalf("after %d steps: %v, %v", iter, part, err)
+	}
+	var b bytes.Buffer
+	if err := res.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	s := &Solver{}
+	if res, err = s.LoadResult(ctx, &b, l); err == nil {
+		res, err = s.Resume(ctx, res)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, again, _, err := l.Learned(ctx, s, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
 }
 
 // TestGLMRowsCollinear checks columns that are nearly multiples of one another, or of one value,

@@ -67,7 +67,7 @@ type Learned struct {
 	Evaluations int
 	// Cholesky is the work in units of a Cholesky factorisation of all N rows, N³/3 operations. A
 	// factor, its inverse and the square of that count one each. For a GLM with more rows than
-	// weights it is the number of passes over the rows.
+	// weights it is the number of passes over the rows; a pass over a part counts as that part.
 	Cholesky float64
 	// Passes is the work of a SparseGP, instead of Cholesky: passes over all rows. A pass over a
 	// part of the rows counts as that part.

@@ -25,6 +25,7 @@ const (
 	startGoal   = 1    // nats of the best fit of the sample,
 	startAll    = 1e-6 // or this, where the sample is all rows
 	startPasses = 50
+	sampleTol   = 1e-2 // what learning on the sample may leave, for each row that one stands for
 )
 
 // What rounds of D weights have at their most, in D×D matrices: three states to try with three
@@ -176,16 +177,11 @@ func (r *linearRounds) newClimb(h *parallel.Halt) rounds.Climb {
 	return rounds.Climb{Prior: &r.lin.Prior, Concave: f.LogConcave, Bounded: f.selfBounded, Halt: h}
 }
 
-// fitSample returns the posterior of the sample, each of whose rows stands for others; nil if it
-// has none.
-func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, error) {
-	fit := *r.lin
-	terms := *fit.Terms
-	n := terms.Len()
-	fit.Terms = &terms
-	goal := startAll
-	if n < r.Items {
-		goal = startGoal
+// stand returns the model of the sample, each of whose rows stands for others.
+func (r *linearRounds) stand() *site.LinearModel {
+	lin, terms := *r.lin, *r.lin.Terms
+	lin.Terms = &terms
+	if n := terms.Len(); n < r.Items {
 		weight := make([]float64, n)
 		for i := range weight {
 			_, _, w, _ := terms.Term(i)
@@ -193,8 +189,17 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 		}
 		terms.Weight = weight
 	}
+	return &lin
+}
+
+// fitSample returns the posterior of the sample, or nil if it has none.
+func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, error) {
+	fit, goal := r.stand(), startAll
+	if fit.Terms.Len() < r.Items {
+		goal = startGoal
+	}
 	fit.AddPriorMean()
-	q, err := fitWeights(h, &fit, &Solver{Goal: goal, MaxPasses: startPasses, Workers: workers})
+	q, err := fitWeights(h, fit, &Solver{Goal: goal, MaxPasses: startPasses, Workers: workers})
 	if halted := h.Err(); halted != nil {
 		return nil, halted
 	}

@@ -63,7 +63,7 @@ type Staged interface {
 	// Goal returns how many nats a search on the rows of now may leave where one on all may leave
 	// tol.
 	Goal(tol float64) float64
-	// Advance goes on to more rows, and returns how many times as many; 1 says that there are no
-	// more.
-	Advance() (times float64)
+	// Advance goes on to more rows, and returns by how many times that multiplies −ELBO, nearly. It
+	// reports false where there are no more.
+	Advance() (times float64, ok bool)
 }

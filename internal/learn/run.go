@@ -261,8 +261,8 @@ func (s *Run) advance() bool {
 	if !ok || s.Best.Theta == nil {
 		return false
 	}
-	times := m.Advance()
-	if times == 1 {
+	times, more := m.Advance()
+	if !more {
 		return false
 	}
 	s.Search.Goal = m.Goal(s.tol)

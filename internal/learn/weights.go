@@ -90,6 +90,13 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool, var
 // likelihood.
 func (p *BlockPrior) Over(s *Space) { p.space = s }
 
+// On returns the same prior of l, which has the same weights.
+func (p *BlockPrior) On(l *site.LinearModel) *BlockPrior {
+	of := *p
+	of.base, of.lin = l, nil
+	return &of
+}
+
 // Digest implements Prior.
 func (p *BlockPrior) Digest(d *save.Digest) {
 	p.base.Terms.Digest(d)

@@ -138,9 +138,9 @@ func (l *Learning) Goal(tol float64) float64 {
 }
 
 // Advance implements learn.Staged.
-func (l *Learning) Advance() (times float64) {
+func (l *Learning) Advance() (times float64, ok bool) {
 	if l.stage == len(l.Stages)-1 {
-		return 1
+		return 1, false
 	}
 	times = float64(l.Stages[l.stage+1]) / float64(l.Stages[l.stage])
 	l.stage++
@@ -149,7 +149,7 @@ func (l *Learning) Advance() (times float64) {
 	if l.z.RawMatrix().Rows < l.Rank-l.Whole.Wholes() || l.Stages[l.stage-1] < ChooseRows {
 		l.z = nil
 	}
-	return times
+	return times, true
 }
 
 // choose chooses the inducing inputs of the stage, near θ.
