@@ -46,7 +46,8 @@ type GLMOptions struct {
 	// Its unit is that of η per unit of the feature. Set Autoscale unless all columns share a
 	// unit.
 	PriorSD float64
-	// InterceptSD is the prior standard deviation of the intercept. Zero means 10.
+	// InterceptSD is the prior standard deviation of the intercept. Zero means 10: set it where
+	// real responses are far from 0, such as prices.
 	InterceptSD float64
 	// Autoscale divides PriorSD by the standard deviation of each column of x, so that the units
 	// of the features do not matter. Constant columns keep PriorSD. A stream does not know its
@@ -339,13 +340,7 @@ func (g *GLM) setPrior() error {
 			return fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
 		}
 	default:
-		sd, intercept := o.PriorSD, o.InterceptSD
-		if sd == 0 {
-			sd = 1
-		}
-		if intercept == 0 {
-			intercept = 10
-		}
+		sd, intercept := cmp.Or(o.PriorSD, 1), cmp.Or(o.InterceptSD, defaultInterceptSD)
 		p.Mean, p.Prec = make([]float64, d), make([]float64, d)
 		for j := range p.Prec {
 			p.Prec[j] = 1 / (sd * sd)
@@ -449,10 +444,36 @@ const (
 	unitsRows  = 1000
 )
 
-// warnings implements warner: of columns of very different units under one PriorSD.
+// warnings implements warner.
 func (g *GLM) warnings() []string {
+	if g.opt.Prior != nil || g.Len() == 0 {
+		return nil
+	}
+	return append(g.farIntercept(), g.farUnits()...)
+}
+
+// defaultInterceptSD is the prior standard deviation of an intercept where none is set.
+const defaultInterceptSD = 10.
+
+// farIntercept warns of responses whose mean the prior of the intercept excludes.
+func (g *GLM) farIntercept() []string {
+	if !g.opt.Intercept || g.lin.Terms == nil || g.lin.Terms.Len() < farRows {
+		return nil
+	}
+	mean, sd := meanResponse(g.lin.Terms)
+	far, prior := math.Abs(mean), cmp.Or(g.opt.InterceptSD, defaultInterceptSD)
+	if !(far > farPrior*math.Hypot(prior, sd/math.Sqrt(float64(g.Len())))) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the responses have mean %.4g, and the prior of the intercept is "+
+		"0 ± %.3g: set GLMOptions.InterceptSD, to %.1g for example, or subtract the mean",
+		mean, prior, 10*far)}
+}
+
+// farUnits warns of columns of very different units under one PriorSD.
+func (g *GLM) farUnits() []string {
 	cols := g.dim() - design.B2i(g.opt.Intercept)
-	if g.opt.Autoscale || g.opt.Prior != nil || g.opt.Blocks != nil || g.Len() == 0 || cols < 2 {
+	if g.opt.Autoscale || g.opt.Blocks != nil || cols < 2 {
 		return nil
 	}
 	if every := g.lin.X.Rows / unitsRows; every > 1 {

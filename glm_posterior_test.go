@@ -696,6 +696,40 @@ func TestWarnUnitsManyRows(t *testing.T) {
 	}
 }
 
+// TestWarnIntercept checks that a GLM warns of real responses that the prior of its intercept
+// excludes.
+func TestWarnIntercept(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	x, rng := mat.NewDense(n, 1, nil), testRand(8)
+	y, offset := make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, rng.NormFloat64())
+		y[i], offset[i] = 24000+3000*rng.NormFloat64(), 24000
+	}
+	for _, c := range []struct {
+		lik    Likelihood
+		opt    GLMOptions
+		warned bool
+	}{
+		{GaussianNoise{}, GLMOptions{Intercept: true}, true},
+		{StudentT{Scale: 1e3}, GLMOptions{Intercept: true}, true},
+		{GaussianNoise{}, GLMOptions{Intercept: true, InterceptSD: 1e4}, false},
+		{GaussianNoise{}, GLMOptions{Intercept: true, Offset: offset}, false},
+		{GaussianNoise{}, GLMOptions{}, false},
+		{Gamma{}, GLMOptions{Intercept: true}, false},
+	} {
+		g, err := NewGLM(x, y, c.lik, &c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := g.warnings()
+		if (len(w) > 0) != c.warned || c.warned && !strings.Contains(w[0], "InterceptSD") {
+			t.Errorf("%T, %+v: %q", c.lik, c.opt, w)
+		}
+	}
+}
+
 // The data sets of one unit have no warnings.
 func TestWarnData(t *testing.T) {
 	t.Parallel()

@@ -135,24 +135,30 @@ const (
 // farFrom0 warns of responses far from 0, in units of the latent values, under a prior that
 // returns to 0 away from the rows. prior is its standard deviation, which may be learned.
 func farFrom0(t *term.Terms, prior float64, learned bool) []string {
-	switch likOf(t).(type) {
-	case GaussianNoise, StudentT, Laplace:
-	default:
-		return nil
-	}
-	y := slices.Clone(t.Y)
-	for i, o := range t.Offset {
-		y[i] -= o
-	}
-	mean, sd := stat.MeanStdDev(y, nil)
+	mean, sd := meanResponse(t)
 	far := math.Abs(mean)
 	near := math.IsInf(prior, 1) || !learned && far <= farPrior*prior
-	if near || len(y) < farRows || !(far > farResponse*sd) {
+	if near || t.Len() < farRows || !(far > farResponse*sd) {
 		return nil
 	}
 	return []string{fmt.Sprintf("the responses have mean %.4g and standard deviation %.3g, and a GP with "+
 		"this kernel k goes back to 0 away from the rows: use pgsvi.Sum{pgsvi.Constant{Scale: %.2g}, k}, "+
 		"or subtract the mean", mean, sd, far)}
+}
+
+// meanResponse returns mean and standard deviation of the responses less their offsets, if they
+// have the unit of the latent values, and otherwise 0.
+func meanResponse(t *term.Terms) (mean, sd float64) {
+	switch likOf(t).(type) {
+	case GaussianNoise, StudentT, Laplace:
+	default:
+		return 0, 0
+	}
+	y := slices.Clone(t.Y)
+	for i, o := range t.Offset {
+		y[i] -= o
+	}
+	return stat.MeanStdDev(y, nil)
 }
 
 // checkRow returns an error, without the name of the package, if row, with number n, is none of so

@@ -422,9 +422,13 @@ func (s *scanner) readCSV() ([]string, int, error) {
 			return nil, 0, err
 		}
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			return nil, 0, fmt.Errorf("pgsvi: line %d, byte %d: %w; if quotes are part of the "+
-				"texts, set Format.NoQuotes (-format no-quotes): %w",
-				bad.Line+s.skipped, bad.Column, bad.Err, pgsvi.ErrShape)
+			where := fmt.Sprintf("line %d", bad.Line+s.skipped)
+			if bad.StartLine < bad.Line { // most often a quote that is never closed
+				where = fmt.Sprintf("lines %d to %d", bad.StartLine+s.skipped, bad.Line+s.skipped)
+			}
+			return nil, 0, fmt.Errorf("pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
+				"Format.NoQuotes (-format no-quotes): %w",
+				where, bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -288,10 +289,11 @@ func (m *Model) Locate(err error) error {
 // classes, say Outcome.Classes. Classes have the names of their labels, and share their prior
 // standard deviations.
 //
-// The covariance, if it is not given, is full up to 4,500 weights or rows, and diagonal beyond. A
-// fit learns the standard deviation of each block, and the parameters of the likelihood. If
+// A fit learns the prior standard deviation of each block, and the parameters of the likelihood. If
 // GLMOptions.PriorSD is set it is that of the effects, and is kept. Set Learn of what Options
-// returns to nil to have all of them kept.
+// returns to nil to have all of them kept. The intercept has the prior standard deviation 10, or 10
+// root mean squares of the outcome if that is real numbers. The covariance, if it is not given, is
+// full up to 4,500 weights or rows, and diagonal beyond.
 func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood, *pgsvi.GLMOptions, error) {
 	lik, err := m.likelihood(lik)
 	if err != nil {
@@ -303,6 +305,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	o.Intercept = !m.Formula.NoIntercept
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
+	if known, ok := lik.(pgsvi.Factual); ok && known.Facts().Support == pgsvi.RealLine {
+		o.InterceptSD = cmp.Or(o.InterceptSD, 10*m.size())
+	}
 	if m.classes() {
 		o.ClassNames = m.Labels
 	}
@@ -330,6 +335,19 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		o.Learn = nil
 	}
 	return lik, &o, nil
+}
+
+// size returns the root mean square of the outcomes less their offsets: numbers of any unit have an
+// intercept of that size.
+func (m *Model) size() float64 {
+	norm := 0.
+	for i, y := range m.Y {
+		if m.Offset != nil {
+			y -= m.Offset[i]
+		}
+		norm = math.Hypot(norm, y)
+	}
+	return norm / math.Sqrt(float64(len(m.Y)))
 }
 
 // learnable says that a likelihood has a parameter to be learned. The exposure of Poisson is data.

@@ -941,3 +941,53 @@ func TestOutcomeRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestModelUnits checks that predictions are in the unit of the outcome, be it large or far from 0.
+func TestModelUnits(t *testing.T) {
+	const n = 100
+	rng := rand.New(rand.NewPCG(3, 3))
+	var x, y []float64
+	for range n {
+		x = append(x, rng.NormFloat64())
+		y = append(y, 3+2*x[len(x)-1]+0.5*rng.NormFloat64())
+	}
+	predict := func(lik pgsvi.Likelihood, unit float64) *Answer {
+		var b strings.Builder
+		b.WriteString("x,y\n")
+		for i := range n {
+			fmt.Fprintf(&b, "%v,%v\n", x[i], unit*y[i])
+		}
+		m := mustModel(t, tableOf(t, b.String()), "y ~ x")
+		glm, err := m.GLM(lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, res, err := glm.Fit(context.Background(), nil)
+		if err != nil || len(res.Warnings) > 0 {
+			t.Fatal(err, res.Warnings)
+		}
+		p, err := m.Predictor(post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := p.Predict(map[string]any{"x": 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, lik := range []pgsvi.Likelihood{pgsvi.GaussianNoise{}, pgsvi.Laplace{}} {
+		one := predict(lik, 1)
+		if math.Abs(one.Mean-5) > 0.2 {
+			t.Errorf("%T: %v, want about 5", lik, one)
+		}
+		for _, unit := range []float64{1e-6, 1e3, 1e9} {
+			a := predict(lik, unit)
+			for _, v := range [][2]float64{{a.Mean, one.Mean}, {a.Lo, one.Lo}, {a.Hi, one.Hi}} {
+				if math.Abs(v[0]/unit-v[1]) > 2e-3 {
+					t.Errorf("%T in units of %g: %v, want %v", lik, unit, v[0]/unit, v[1])
+				}
+			}
+		}
+	}
+}

@@ -611,8 +611,19 @@ func (p *Predictor) Save(w io.Writer) error {
 func (p *Predictor) SaveFile(path string) error { return WriteFile(path, p.Save) }
 
 // WriteFile makes a file of what save writes, such as a posterior by its Save. It takes the place
-// of one of that name when it is whole. The errors are those of save and of the file.
+// of one of that name when it is whole; a device or a pipe of that name is written to. The errors
+// are those of save and of the file.
 func WriteFile(path string, save func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err == nil {
+			err = errors.Join(save(f), f.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("pgsvi: %w", err)
+		}
+		return nil
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
 	if err != nil {
 		if own := (*fs.PathError)(nil); errors.As(err, &own) {

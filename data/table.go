@@ -68,6 +68,14 @@ func (f Format) ReadFile(path string) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
+	if !info.Mode().IsRegular() && !info.IsDir() { // a pipe, which can be read only once
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("pgsvi: %w", err)
+		}
+		defer file.Close()
+		return f.Read(file, filepath.Base(path))
+	}
 	t := &Table{Name: filepath.Base(path), src: source{path: path, size: info.Size(),
 		mod: info.ModTime()}}
 	return t, t.read(f)

@@ -156,7 +156,8 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"  positive, durations  gamma, exponential, weibull, lognormal\n"+
 		"  numbers in (0, 1)    beta")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
-	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10)")
+	interceptSD := f.Float64("intercept-sd", 0,
+		"that of the intercept (default 10; for real numbers 10 times their size)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()

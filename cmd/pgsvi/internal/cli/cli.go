@@ -76,6 +76,9 @@ func Output(f *flag.FlagSet, files []string) error {
 	if err == nil && info.IsDir() {
 		return fmt.Errorf("-o %s is a folder, want the name of a file: %w", path, ErrUsage)
 	}
+	if err == nil && !info.Mode().IsRegular() { // a device or a pipe
+		return nil
+	}
 	for _, name := range []string{"columns", "vocab"} {
 		if from := f.Lookup(name); from != nil {
 			files = append(files, from.Value.String())
