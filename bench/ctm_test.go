@@ -242,7 +242,8 @@ func BenchmarkCTMVisit(b *testing.B) {
 					env := &pgsvi.Env{Rng: rand.New(rand.NewPCG(1, 1))}
 					i := 0
 					step := func() {
-						if _, err := st.Step(context.Background(), env, batches[i%len(batches)], math.Inf(1)); err != nil {
+						if _, err := st.Step(context.Background(), env, batches[i%len(batches)],
+							math.Inf(1)); err != nil {
 							b.Fatal(err)
 						}
 						i++
@@ -275,7 +276,8 @@ func BenchmarkCTMInfer(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					post, _, err := m.Fit(context.Background(), &pgsvi.Solver{MaxPasses: 1, EvalEvery: -1})
+					post, _, err := m.Fit(context.Background(),
+						&pgsvi.Solver{MaxPasses: 1, EvalEvery: -1})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -310,11 +312,12 @@ func BenchmarkCTMFit(b *testing.B) {
 		for _, workers := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/workers=%d", c.name, workers), func(b *testing.B) {
 				s := &pgsvi.Solver{MaxPasses: passes, EvalEvery: -1, Workers: workers}
-				each, floor := inTurn(b, ctmFloor(c.all.Docs, k, draws, &pgsvi.CTMOptions{}), func() {
-					if _, _, err := m.Fit(context.Background(), s); err != nil {
-						b.Fatal(err)
-					}
-				})
+				each, floor := inTurn(b, ctmFloor(c.all.Docs, k, draws, &pgsvi.CTMOptions{}),
+					func() {
+						if _, _, err := m.Fit(context.Background(), s); err != nil {
+							b.Fatal(err)
+						}
+					})
 				b.ReportMetric(each/floor/passes, "floors/visit")
 				b.ReportMetric(float64(len(c.all.Docs)*passes)*1e9/each, "visits/s")
 			})

@@ -33,7 +33,10 @@ func BenchmarkEstimators(b *testing.B) {
 	}
 	lik := pgsvi.BernoulliLogit{}
 	vector := pgsvi.LogLik{N: n, Dim: d,
-		LogProb: func(n int, z []float64) float64 { return lik.LogProb(s.Y[n], floats.Dot(s.X[n], z)) },
+		LogProb: func(n int,
+			z []float64) float64 {
+			return lik.LogProb(s.Y[n], floats.Dot(s.X[n], z))
+		},
 		Grad: func(dst []float64, n int, z []float64) {
 			d1, _ := lik.Derivs(s.Y[n], floats.Dot(s.X[n], z))
 			floats.AddScaled(dst, d1, s.X[n])
@@ -55,8 +58,10 @@ func BenchmarkEstimators(b *testing.B) {
 		{"Exact", pgsvi.Exact{}},
 		{"GaussHermite", pgsvi.GaussHermite{}},
 		{"ScoreFunction-Quadratic", pgsvi.ScoreFunction{Samples: draws}},
-		{"ScoreFunction-LeaveOneOut", pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.LeaveOneOut}},
-		{"ScoreFunction-NoBaseline", pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.NoBaseline}},
+		{"ScoreFunction-LeaveOneOut",
+			pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.LeaveOneOut}},
+		{"ScoreFunction-NoBaseline",
+			pgsvi.ScoreFunction{Samples: draws, Baseline: pgsvi.NoBaseline}},
 		{"Pathwise", pgsvi.Pathwise{Samples: draws}},
 	} {
 		report := func(b *testing.B, f func() error) {

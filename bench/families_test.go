@@ -27,7 +27,8 @@ func BenchmarkFamilies(b *testing.B) {
 	}{
 		{"Gamma", func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(3, 2) }},
 		{"Dirichlet of 10000", func() (*pgsvi.Exp, error) { return pgsvi.NewDirichlet(alpha) }},
-		{"NormalWishart of 4", func() (*pgsvi.Exp, error) { return pgsvi.NewNormalWishart(nil, 1, 6, scale) }},
+		{"NormalWishart of 4",
+			func() (*pgsvi.Exp, error) { return pgsvi.NewNormalWishart(nil, 1, 6, scale) }},
 	} {
 		prior, err := c.make()
 		if err != nil {
@@ -35,7 +36,8 @@ func BenchmarkFamilies(b *testing.B) {
 		}
 		b.Run(c.name+"/step", func(b *testing.B) {
 			from, q := prior.Clone(), prior.Clone()
-			p := &pgsvi.Prox{Grad: make([]float64, q.NumParams()), H: pgsvi.KLTo(prior), D: pgsvi.KL(), From: from, Beta: 0.5}
+			p := &pgsvi.Prox{Grad: make([]float64, q.NumParams()), H: pgsvi.KLTo(prior),
+				D: pgsvi.KL(), From: from, Beta: 0.5}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := p.Solve(q); err != nil {
@@ -44,7 +46,8 @@ func BenchmarkFamilies(b *testing.B) {
 			}
 		})
 		b.Run(c.name+"/draw", func(b *testing.B) {
-			z, t, eta := make([]float64, prior.Dim()), make([]float64, prior.NumParams()), prior.Natural(nil)
+			z, t, eta := make([]float64, prior.Dim()), make([]float64, prior.NumParams()),
+				prior.Natural(nil)
 			rng := rand.New(rand.NewPCG(1, 2))
 			b.ReportAllocs()
 			for b.Loop() {

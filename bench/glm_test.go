@@ -101,7 +101,8 @@ func BenchmarkGLM(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 1))
 			env := &pgsvi.Env{Rng: rng}
 			report(b, func() {
-				if _, err := res.Stepper.Step(context.Background(), env, nil, math.Inf(1)); err != nil {
+				if _, err := res.Stepper.Step(context.Background(), env, nil,
+					math.Inf(1)); err != nil {
 					b.Fatal(err)
 				}
 			})

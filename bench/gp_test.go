@@ -168,11 +168,12 @@ func BenchmarkGPEvaluate(b *testing.B) {
 					b.Fatal(err)
 				}
 				evaluations = append(evaluations, time.Since(start))
-				factors = append(factors, lasting(evaluations[len(evaluations)-1], func() time.Duration {
-					start := time.Now()
-					c.Factorize(cov)
-					return time.Since(start)
-				}))
+				factors = append(factors,
+					lasting(evaluations[len(evaluations)-1], func() time.Duration {
+						start := time.Now()
+						c.Factorize(cov)
+						return time.Since(start)
+					}))
 			}
 			b.ReportMetric(median(evaluations)/median(factors), "cholesky/evaluation")
 		})

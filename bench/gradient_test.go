@@ -10,7 +10,8 @@ import (
 	"github.com/pgsvi/pgsvi/bench/paper"
 )
 
-var gradientPasses = flag.Int("gradient.passes", 10, "passes of BenchmarkGradientMethods; 200 is that of the figures")
+var gradientPasses = flag.Int("gradient.passes", 10,
+	"passes of BenchmarkGradientMethods; 200 is that of the figures")
 
 // BenchmarkGradientMethods runs the methods that Khan et al. (2016) compare with on
 // ionosphere, with mini-batches of 5 and 500 draws, with mini-batch gradients as
@@ -36,7 +37,8 @@ func BenchmarkGradientMethods(b *testing.B) {
 						b.Fatal(err)
 					}
 					st := run.Stepper
-					for it, err := range paper.Passes(context.Background(), m.Solver, run, *gradientPasses) {
+					for it, err := range paper.Passes(context.Background(), m.Solver, run,
+						*gradientPasses) {
 						if err != nil {
 							b.Log(err)
 							break

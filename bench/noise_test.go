@@ -13,9 +13,11 @@ import (
 // published scripts, has the sites share their draws.
 type oneByOne struct{ pgsvi.ScoreFunction }
 
-func (o oneByOne) EstimateSites(e, d1, d2 []float64, lik pgsvi.Likelihood, y, m, v []float64, rng *rand.Rand) error {
+func (o oneByOne) EstimateSites(e, d1, d2 []float64, lik pgsvi.Likelihood, y, m, v []float64,
+	rng *rand.Rand) error {
 	for i := range y {
-		if err := o.ScoreFunction.EstimateSites(e[i:i+1], d1[i:i+1], d2[i:i+1], lik, y[i:i+1], m[i:i+1], v[i:i+1], rng); err != nil {
+		if err := o.ScoreFunction.EstimateSites(e[i:i+1], d1[i:i+1], d2[i:i+1], lik, y[i:i+1],
+			m[i:i+1], v[i:i+1], rng); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ func Gram(x mat.Matrix) func() {
 	}
 	var chunks []blas64.General
 	for lo := 0; lo < n; lo += 256 {
-		chunks = append(chunks, mat.DenseCopyOf(x.(*mat.Dense).Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
+		chunks = append(chunks,
+			mat.DenseCopyOf(x.(*mat.Dense).Slice(lo, min(lo+256, n), 0, d).T()).RawMatrix())
 	}
 	return func() {
 		for _, x := range chunks {

@@ -47,10 +47,12 @@ func BenchmarkKernels(b *testing.B) {
 		}{
 			{"gemm", 2 * size * size * size,
 				func() {
-					dense.Gemm(no, no, 1, dense.General(x, n, n), dense.General(y, n, n), 0, dense.General(c, n, n))
+					dense.Gemm(no, no, 1, dense.General(x, n, n), dense.General(y, n, n), 0,
+						dense.General(c, n, n))
 				},
 				func() {
-					blas64.Gemm(no, no, 1, dense.General(x, n, n), dense.General(y, n, n), 0, dense.General(c, n, n))
+					blas64.Gemm(no, no, 1, dense.General(x, n, n), dense.General(y, n, n), 0,
+						dense.General(c, n, n))
 				}},
 			{"syrk", size * size * k,
 				func() { dense.Syrk(no, 1, wide, 0, dense.Symmetric(c, n)) },
@@ -70,7 +72,9 @@ func BenchmarkKernels(b *testing.B) {
 					}
 				}
 				own, peer := median(owns), median(peers)
-				publish(b, line{w.name, n, vectors(), Version(), w.flops / own / 1e9, w.flops / peer / 1e9})
+				publish(b,
+					line{w.name, n, vectors(), Version(), w.flops / own / 1e9,
+						w.flops / peer / 1e9})
 				b.ReportMetric(w.flops/own/1e9, "Gflop/s")
 				b.ReportMetric(w.flops/peer/1e9, Name+"-Gflop/s")
 				b.ReportMetric(peer/own, "ratio")

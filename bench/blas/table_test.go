@@ -53,7 +53,10 @@ func publish(b *testing.B, l line) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		b.Fatal(err)
 	}
-	same := func(o line) bool { return o.kernel == l.kernel && o.n == l.n && o.vectors == l.vectors }
+	same := func(o line) bool {
+		return o.kernel == l.kernel && o.n == l.n &&
+			o.vectors == l.vectors
+	}
 	if i := slices.IndexFunc(lines, same); i >= 0 {
 		lines[i] = l
 	} else {
@@ -64,7 +67,8 @@ func publish(b *testing.B, l line) {
 	w.Write(header)
 	for _, l := range lines {
 		f := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
-		w.Write([]string{l.kernel, strconv.Itoa(l.n), l.vectors, l.peer, f(l.own), f(l.rate), f(l.own / l.rate)})
+		w.Write([]string{l.kernel, strconv.Itoa(l.n), l.vectors, l.peer, f(l.own), f(l.rate),
+			f(l.own / l.rate)})
 	}
 	w.Flush()
 	if err := os.WriteFile(*csvFile, []byte(text.String()), 0o666); err != nil {
@@ -123,12 +127,16 @@ func table(lines []line) string {
 		key := fmt.Sprintf("%s %d", l.kernel, l.n)
 		if rows[key] == nil {
 			order = append(order, key)
-			rows[key] = append([]string{l.kernel, strconv.Itoa(l.n)}, make([]string, 3*len(kinds))...)
+			rows[key] = append([]string{l.kernel, strconv.Itoa(l.n)},
+				make([]string, 3*len(kinds))...)
 		}
 		at := 2 + 3*slices.Index(kinds, l.vectors)
-		copy(rows[key][at:], []string{fmt.Sprintf("%.1f", l.own), fmt.Sprintf("%.1f", l.rate), fmt.Sprintf("%.2f", l.own/l.rate)})
+		copy(rows[key][at:],
+			[]string{fmt.Sprintf("%.1f", l.own), fmt.Sprintf("%.1f", l.rate),
+				fmt.Sprintf("%.2f", l.own/l.rate)})
 	}
-	slices.SortStableFunc(order, func(a, b string) int { return strings.Compare(rows[a][0], rows[b][0]) })
+	slices.SortStableFunc(order,
+		func(a, b string) int { return strings.Compare(rows[a][0], rows[b][0]) })
 	var all [][]string
 	for _, key := range order {
 		all = append(all, rows[key])
@@ -147,7 +155,8 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, block, _, ok := tables.Lookup(string(text), "kernels"); !ok || strings.TrimSpace(block) != strings.TrimSpace(table(lines)) {
+	if _, block, _, ok := tables.Lookup(string(text), "kernels"); !ok ||
+		strings.TrimSpace(block) != strings.TrimSpace(table(lines)) {
 		t.Errorf("the README has\n%s\nthe measurements\n%s", block, table(lines))
 	}
 }

@@ -37,7 +37,8 @@ func archive(t *testing.T, names ...string) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, name := range names {
-		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(text)), Mode: 0o644}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg,
+			Size: int64(len(text)), Mode: 0o644}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(w, text); err != nil {
@@ -177,22 +178,34 @@ func TestFetchErrors(t *testing.T) {
 		ctx  context.Context
 		want string
 	}{
-		"wrong sum":         {file{path: "a/x.txt", url: from + "plain", sum: wrong}, t.Context(), good},
-		"wrong sum, zipped": {file{path: "a/x.gz", url: from + "z.gz", sum: wrong}, t.Context(), wrong},
-		"other order":       {file{path: "a/x.txt", url: from + "plain", sum: sumOf(t, text, true)}, t.Context(), good},
-		"cut short":         {file{path: "a/x.gz", url: from + "short.gz", sum: good}, t.Context(), "unexpected EOF"},
-		"not gzip":          {file{path: "a/x.gz", url: from + "bad.gz", sum: good}, t.Context(), "invalid header"},
-		"too long":          {file{path: "a/x.txt", url: from + "long", sum: good}, t.Context(), "more than"},
-		"not there":         {file{path: "a/x.txt", url: from + "none", sum: good}, t.Context(), "404"},
-		"no member":         {file{path: "a/x.txt", url: from + "ap.tgz", member: "ap/vocab.txt", sum: good}, t.Context(), "no file ap/vocab.txt"},
-		"no archive":        {file{path: "a/x.txt", url: from + "ap2.tgz", member: "ap/ap.dat", sum: good}, t.Context(), "EOF"},
-		"no server":         {file{path: "a/x.txt", url: "http://127.0.0.1:1/x", sum: good}, t.Context(), "127.0.0.1:1"},
-		"canceled":          {file{path: "a/x.txt", url: from + "plain", sum: good}, canceled, "canceled"},
+		"wrong sum": {file{path: "a/x.txt", url: from + "plain", sum: wrong}, t.Context(),
+			good},
+		"wrong sum, zipped": {file{path: "a/x.gz", url: from + "z.gz", sum: wrong}, t.Context(),
+			wrong},
+		"other order": {file{path: "a/x.txt", url: from + "plain", sum: sumOf(t, text, true)},
+			t.Context(), good},
+		"cut short": {file{path: "a/x.gz", url: from + "short.gz", sum: good}, t.Context(),
+			"unexpected EOF"},
+		"not gzip": {file{path: "a/x.gz", url: from + "bad.gz", sum: good}, t.Context(),
+			"invalid header"},
+		"too long": {file{path: "a/x.txt", url: from + "long", sum: good}, t.Context(),
+			"more than"},
+		"not there": {file{path: "a/x.txt", url: from + "none", sum: good}, t.Context(),
+			"404"},
+		"no member": {file{path: "a/x.txt", url: from + "ap.tgz", member: "ap/vocab.txt",
+			sum: good}, t.Context(), "no file ap/vocab.txt"},
+		"no archive": {file{path: "a/x.txt", url: from + "ap2.tgz", member: "ap/ap.dat",
+			sum: good}, t.Context(), "EOF"},
+		"no server": {file{path: "a/x.txt", url: "http://127.0.0.1:1/x", sum: good},
+			t.Context(), "127.0.0.1:1"},
+		"canceled": {file{path: "a/x.txt", url: from + "plain", sum: good}, canceled,
+			"canceled"},
 	} {
 		c.f.size = int64(len(text))
 		folder := t.TempDir()
 		err := c.f.fetch(c.ctx, http.DefaultClient, folder)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), c.f.path) {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), c.f.path) {
 			t.Errorf("%s: %v, want %q in it and %s in front", name, err, c.want, c.f.path)
 		}
 		if names := entries(t, folder); len(names) > 0 {
@@ -268,7 +281,8 @@ func TestRun(t *testing.T) {
 func TestPublished(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range published {
-		if seen[f.path] || len(f.sum) != 64 || f.size <= 0 || f.set() == "." || !strings.HasPrefix(f.url, "http") {
+		if seen[f.path] || len(f.sum) != 64 || f.size <= 0 || f.set() == "." ||
+			!strings.HasPrefix(f.url, "http") {
 			t.Errorf("%+v", f)
 		}
 		if strings.HasSuffix(f.url, ".tgz") != (f.member != "") {

@@ -166,7 +166,9 @@ func (f file) copy(w io.Writer, text io.Reader) error {
 	case limited.N <= 0:
 		return fmt.Errorf("it has more than %d bytes, about %d are expected", most, f.size)
 	case sum != f.sum:
-		return fmt.Errorf("its rows have the SHA-256 %s, want %s: it is not the file that was measured with", sum, f.sum)
+		return fmt.Errorf(
+			"its rows have the SHA-256 %s, want %s: it is not the file that was measured with", sum,
+			f.sum)
 	}
 	return nil
 }

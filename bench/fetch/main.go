@@ -49,8 +49,10 @@ func main() {
 // errors of all.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("fetch", flag.ContinueOnError)
-	to := f.String("to", os.Getenv("PGSVI_DATA"), "`folder` to store the data sets in (default: that of PGSVI_DATA)")
-	only := f.String("only", "", "data sets, separated by commas, of "+strings.Join(sets(published), ", ")+" (default: all)")
+	to := f.String("to", os.Getenv("PGSVI_DATA"),
+		"`folder` to store the data sets in (default: that of PGSVI_DATA)")
+	only := f.String("only", "", "data sets, separated by commas, of "+strings.Join(sets(published),
+		", ")+" (default: all)")
 	check := f.Bool("check", false, "check the files that are there, without a download")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -105,7 +107,8 @@ func choose(files []file, only string) (chosen []file, err error) {
 	}
 	for name := range strings.SplitSeq(only, ",") {
 		if !slices.Contains(sets(files), name) {
-			return nil, fmt.Errorf("fetch: there is no data set %q; there are %s", name, strings.Join(sets(files), ", "))
+			return nil, fmt.Errorf("fetch: there is no data set %q; there are %s", name,
+				strings.Join(sets(files), ", "))
 		}
 		for _, f := range files {
 			if f.set() == name {

@@ -40,7 +40,8 @@ func (o *options) corpora(stdout io.Writer) ([]*corpus, error) {
 	}
 	if o.data != "" {
 		sets = append(sets, set{"ap", func() (*pgsvi.Corpus, error) {
-			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"), func(r io.Reader) (*pgsvi.Corpus, error) { return data.ReadLDAC(r, 0) })
+			return readCorpus(filepath.Join(o.data, "ap", "ap.dat.gz"),
+				func(r io.Reader) (*pgsvi.Corpus, error) { return data.ReadLDAC(r, 0) })
 		}})
 	}
 	if o.data == "" || slices.Contains(o.sets, made.name) {
@@ -130,7 +131,8 @@ func synthetic(docs, terms, length int) *pgsvi.Corpus {
 		for i := range shared {
 			shared[i] = rng.NormFloat64()
 		}
-		shares := weights(topics, func(k int) float64 { return 1.2*shared[k/2] + 0.9*rng.NormFloat64() })
+		shares := weights(topics,
+			func(k int) float64 { return 1.2*shared[k/2] + 0.9*rng.NormFloat64() })
 		count := make([]float64, terms)
 		for range length {
 			count[pick(words[pick(shares, rng)], rng)]++

@@ -42,13 +42,15 @@ type outcome struct {
 
 // row returns the columns of the table that o is.
 func (o outcome) row() []string {
-	return []string{number(o.passes[0]), number(o.passes[1]), o.status, number(o.change), number(o.excess)}
+	return []string{number(o.passes[0]), number(o.passes[1]), o.status, number(o.change),
+		number(o.excess)}
 }
 
 // readOutcome is the inverse of row.
 func readOutcome(row []string) (outcome, error) {
 	o := outcome{status: row[2]}
-	for i, v := range map[int]*float64{0: &o.passes[0], 1: &o.passes[1], 3: &o.change, 4: &o.excess} {
+	for i, v := range map[int]*float64{0: &o.passes[0], 1: &o.passes[1], 3: &o.change,
+		4: &o.excess} {
 		var err error
 		if *v, err = strconv.ParseFloat(row[i], 64); err != nil || math.IsNaN(*v) {
 			return o, fmt.Errorf("the table of figure 1 has %q for a number", row[i])
@@ -79,7 +81,8 @@ func judge(curve []float64, start, optimum float64, failed bool) outcome {
 	gap := start - optimum
 	// Below the optimum, but for rounding, is what is left of a −ELBO that overflows.
 	wrong := func(v float64) bool { return !(v > optimum-1e-6*gap) }
-	if failed || len(curve) == 0 || curve[len(curve)-1] > start || slices.ContainsFunc(curve, wrong) {
+	if failed || len(curve) == 0 || curve[len(curve)-1] > start ||
+		slices.ContainsFunc(curve, wrong) {
 		o.status = diverged
 		return o
 	}
@@ -137,10 +140,13 @@ func (o *options) sweeps(p *problem) ([]*sweep, error) {
 	}
 	steps, n := grid(-3, 1, fine), exact.Len()
 	all := []*sweep{
-		{name: "GD", model: objective, d: pgsvi.Euclidean(), batch: n, steps: grid(-3, 0, fine), passes: long * o.passes, seeds: 1},
+		{name: "GD", model: objective, d: pgsvi.Euclidean(), batch: n, steps: grid(-3, 0, fine),
+			passes: long * o.passes, seeds: 1},
 		{name: "PG", model: exact, batch: n, steps: steps, passes: 10 * o.passes, seeds: 1},
-		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes, seeds: o.seeds},
-		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes, seeds: o.seeds},
+		{name: "PG-MC", model: noisy, batch: n, steps: steps, passes: 10 * o.passes,
+			seeds: o.seeds},
+		{name: "PG-SVI", model: noisy, batch: p.Batch, steps: steps, passes: o.passes,
+			seeds: o.seeds},
 	}
 	return choose("methods", o.methods, all, func(s *sweep) string { return s.name })
 }
@@ -159,7 +165,8 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 
 // tables1 returns the tables of figure 1, by name.
 func tables1(sweeps []*sweep) map[string]string {
-	return map[string]string{"figure 1": tableOfSteps(sweeps), "figure 1, all steps": tableOfAllSteps(sweeps)}
+	return map[string]string{"figure 1": tableOfSteps(sweeps),
+		"figure 1, all steps": tableOfAllSteps(sweeps)}
 }
 
 // tableOfSteps returns, for each method, which step sizes converge and how soon the best one does.
@@ -178,7 +185,8 @@ func tableOfSteps(sweeps []*sweep) string {
 			case 2*n > len(s.runs[i]):
 				noisy = append(noisy, step)
 			}
-			if passes := s.median(i, 1); !math.IsInf(passes, 1) && (best < 0 || passes < s.median(best, 1)) {
+			if passes := s.median(i, 1); !math.IsInf(passes, 1) &&
+				(best < 0 || passes < s.median(best, 1)) {
 				best = i
 			}
 			if 2*s.count(i, diverged) > len(s.runs[i]) {
@@ -193,14 +201,16 @@ func tableOfSteps(sweeps []*sweep) string {
 			row[1] += fmt.Sprintf(", and %.2g with most seeds", noisy[len(noisy)-1])
 		}
 		if best >= 0 {
-			row[2], row[3] = fmt.Sprintf("%v, at %.2g", s.median(best, 1), s.steps[best]), fmt.Sprint(s.median(best, 0))
+			row[2], row[3] = fmt.Sprintf("%v, at %.2g", s.median(best, 1), s.steps[best]),
+				fmt.Sprint(s.median(best, 0))
 		}
 		if !math.IsInf(explodes, 1) {
 			row[4] = fmt.Sprintf("%.2g", explodes)
 		}
 		rows = append(rows, row)
 	}
-	return tables.Markdown([]string{"method", "step sizes that reach 0.1% and stay", "best, passes to 0.1%", "passes to 1% there", "diverges from"}, rows)
+	return tables.Markdown([]string{"method", "step sizes that reach 0.1% and stay",
+		"best, passes to 0.1%", "passes to 1% there", "diverges from"}, rows)
 }
 
 // tableOfAllSteps returns all that was measured, medians over seeds.
@@ -218,11 +228,13 @@ func tableOfAllSteps(sweeps []*sweep) string {
 				}
 			}
 			change, excess := s.stop(i)
-			rows = append(rows, []string{s.name, fmt.Sprintf("%.3g", step), finite(s.median(i, 0)), finite(s.median(i, 1)),
+			rows = append(rows, []string{s.name, fmt.Sprintf("%.3g", step), finite(s.median(i, 0)),
+				finite(s.median(i, 1)),
 				strings.Join(status, ", "), finite(change), finite(excess)})
 		}
 	}
-	return tables.Markdown([]string{"method", "step", "to 1%", "to 0.1%", "status", "to a change of 0.1%", "nats above then"}, rows)
+	return tables.Markdown([]string{"method", "step", "to 1%", "to 0.1%", "status",
+		"to a change of 0.1%", "nats above then"}, rows)
 }
 
 // count returns how many runs at step size i ended so.
@@ -237,7 +249,8 @@ func (s *sweep) count(i int, status string) (n int) {
 
 // measure1 runs the methods of figure 1 at each of their step sizes.
 func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
-	if _, err := choose("data sets", o.sets, []string{"ionosphere"}, func(s string) string { return s }); err != nil {
+	if _, err := choose("data sets", o.sets, []string{"ionosphere"},
+		func(s string) string { return s }); err != nil {
 		return nil, nil, err
 	}
 	ionosphere, err := paper.Ionosphere(o.testdata)
@@ -257,7 +270,8 @@ func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
 		total += len(s.steps) * s.seeds * s.passes
 	}
 	bar := newBar(total)
-	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
+	table, err := o.results("figure1.csv", 3, "method", "step", "seed", "passes_1pct",
+		"passes_0p1pct", "status", "passes_change", "excess_change")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -265,10 +279,11 @@ func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
 		for _, step := range s.steps {
 			var runs []outcome
 			for seed := range s.seeds {
-				rows, err := table.run([]string{s.name, number(step), fmt.Sprint(seed + 1)}, func() ([][]string, error) {
-					r, err := s.run(ctx, step, uint64(seed+1), p, bar)
-					return [][]string{r.row()}, err
-				})
+				rows, err := table.run([]string{s.name, number(step), fmt.Sprint(seed + 1)},
+					func() ([][]string, error) {
+						r, err := s.run(ctx, step, uint64(seed+1), p, bar)
+						return [][]string{r.row()}, err
+					})
 				if err != nil {
 					return nil, nil, fmt.Errorf("%s: %w", s.name, err)
 				}
@@ -289,8 +304,10 @@ func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
 }
 
 // run runs s at a step size.
-func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem, bar *progressbar.ProgressBar) (outcome, error) {
-	solver := pgsvi.Solver{Divergence: s.d, StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch, Src: rand.NewPCG(seed, 0)}
+func (s *sweep) run(ctx context.Context, step float64, seed uint64, p *problem,
+	bar *progressbar.ProgressBar) (outcome, error) {
+	solver := pgsvi.Solver{Divergence: s.d, StepSize: pgsvi.ConstantStep(step), BatchSize: s.batch,
+		Src: rand.NewPCG(seed, 0)}
 	marks := make([]int, s.passes)
 	for i := range marks {
 		marks[i] = i + 1
@@ -321,7 +338,8 @@ func (s *sweep) median(i, band int) float64 {
 // stop returns, of the run in the middle at step size i, the passes to a small change
 // and the nats above the optimum then.
 func (s *sweep) stop(i int) (passes, excess float64) {
-	r := slices.SortedFunc(slices.Values(s.runs[i]), func(a, b outcome) int { return cmp.Compare(a.change, b.change) })
+	r := slices.SortedFunc(slices.Values(s.runs[i]),
+		func(a, b outcome) int { return cmp.Compare(a.change, b.change) })
 	return r[len(r)/2].change, r[len(r)/2].excess
 }
 

@@ -33,7 +33,8 @@ type method struct {
 func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 	n, gp := len(p.Y), p.Noisy
 	all := []*method{
-		{name: "PG-SVI", variant: paper.Published, random: true, model: gp, solver: *paper.PGSVI(n, p.BetaN, p.Batch)},
+		{name: "PG-SVI", variant: paper.Published, random: true, model: gp,
+			solver: *paper.PGSVI(n, p.BetaN, p.Batch)},
 		{name: "block", variant: library, random: true, model: p.GP},
 		{name: "batch", variant: library, model: p.GP, solver: pgsvi.Solver{BatchSize: n}},
 	}
@@ -42,7 +43,8 @@ func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 		return nil, err
 	}
 	for _, m := range gradient {
-		all = append(all, &method{name: m.Name, variant: m.Variant, random: true, model: m.Model, solver: m.Solver})
+		all = append(all, &method{name: m.Name, variant: m.Variant, random: true, model: m.Model,
+			solver: m.Solver})
 	}
 	return choose("methods", o.methods, all, func(m *method) string { return m.name })
 }
@@ -54,9 +56,11 @@ func (o *options) problems2() ([]*paper.Problem, error) {
 		name string
 		read func() (*paper.Problem, error)
 	}
-	sets := []set{{"ionosphere", func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }}}
+	sets := []set{{"ionosphere",
+		func() (*paper.Problem, error) { return paper.Ionosphere(o.testdata) }}}
 	if !o.quick {
-		sets = slices.Insert(sets, 0, set{"sonar", func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }})
+		sets = slices.Insert(sets, 0,
+			set{"sonar", func() (*paper.Problem, error) { return paper.Sonar(o.testdata) }})
 	}
 	if !o.quick && o.data != "" {
 		sets = append(sets,
@@ -89,7 +93,8 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	for i, p := range problems {
-		if err := drawFigure2(filepath.Join(o.out, "figure2-"+p.name+".png"), p, methods[i]); err != nil {
+		if err := drawFigure2(filepath.Join(o.out, "figure2-"+p.name+".png"), p,
+			methods[i]); err != nil {
 			return err
 		}
 	}
@@ -101,7 +106,8 @@ const startName, optimumName = "start", "optimum"
 
 // open2 returns the table of figure 2.
 func (o *options) open2() (*results, error) {
-	return o.results("figure2.csv", 4, "dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds")
+	return o.results("figure2.csv", 4, "dataset", "method", "variant", "seed", "pass", "neg_elbo",
+		"logloss_bits", "seconds")
 }
 
 // measure2 runs the methods of figure 2 on each data set.
@@ -142,9 +148,10 @@ func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [
 		for _, m := range methods[i] {
 			for seed := range m.seeds(o) {
 				name := []string{p.name, m.name, m.variant, fmt.Sprint(seed + 1)}
-				run, err := table.samples(ctx, stdout, name, o.passes, func(add func(sample)) (int, error) {
-					return m.run(ctx, uint64(seed+1), o.marks(), pred, bar, add)
-				})
+				run, err := table.samples(ctx, stdout, name, o.passes,
+					func(add func(sample)) (int, error) {
+						return m.run(ctx, uint64(seed+1), o.marks(), pred, bar, add)
+					})
 				if err != nil {
 					return nil, nil, err
 				}
@@ -162,13 +169,16 @@ func (o *options) stored2() ([]*problem, [][]*method, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	sets, err := choose("data sets", o.sets, column(table.names, 0), func(s string) string { return s })
+	sets, err := choose("data sets", o.sets, column(table.names, 0),
+		func(s string) string { return s })
 	if err != nil {
 		return nil, nil, err
 	}
 	// As they are in the paper, and not as they were measured.
 	order := []string{"sonar", "ionosphere", "usps2v4", "usps3v5"}
-	slices.SortStableFunc(sets, func(a, b string) int { return cmp.Compare(slices.Index(order, a), slices.Index(order, b)) })
+	slices.SortStableFunc(sets, func(a, b string) int {
+		return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
+	})
 	var problems []*problem
 	var methods [][]*method
 	for _, set := range sets {
@@ -178,14 +188,16 @@ func (o *options) stored2() ([]*problem, [][]*method, error) {
 		}
 		var all []*method
 		for _, name := range table.stored(set) {
-			if name[1] == startName || name[1] == optimumName || o.methods != nil && !slices.Contains(o.methods, name[1]) {
+			if name[1] == startName || name[1] == optimumName ||
+				o.methods != nil && !slices.Contains(o.methods, name[1]) {
 				continue
 			}
 			run, err := table.samples(context.Background(), io.Discard, name, 0, nil)
 			if err != nil {
 				return nil, nil, err
 			}
-			i := slices.IndexFunc(all, func(m *method) bool { return m.name == name[1] && m.variant == name[2] })
+			i := slices.IndexFunc(all,
+				func(m *method) bool { return m.name == name[1] && m.variant == name[2] })
 			if i < 0 {
 				i, all = len(all), append(all, &method{name: name[1], variant: name[2]})
 			}
@@ -199,10 +211,12 @@ func (o *options) stored2() ([]*problem, [][]*method, error) {
 // refer keeps the start and the optimum of p in a table, or reads them.
 func (p *problem) refer(table *results) (err error) {
 	name := func(what string) []string { return []string{p.name, what, library, "1"} }
-	if p.start, err = table.reference(name(startName), "neg_elbo", func() float64 { return p.start }); err != nil {
+	if p.start, err = table.reference(name(startName), "neg_elbo",
+		func() float64 { return p.start }); err != nil {
 		return err
 	}
-	p.optimum, err = table.reference(name(optimumName), "neg_elbo", func() float64 { return p.optimum })
+	p.optimum, err = table.reference(name(optimumName), "neg_elbo",
+		func() float64 { return p.optimum })
 	return err
 }
 
@@ -216,7 +230,8 @@ func (m *method) label() string {
 
 // tables2 returns the tables of figure 2, by name.
 func tables2(problems []*problem, methods [][]*method) map[string]string {
-	return map[string]string{"figure 2": tableOfELBOs(problems, methods), "figure 2, bits": tableOfBits(problems, methods)}
+	return map[string]string{"figure 2": tableOfELBOs(problems, methods),
+		"figure 2, bits": tableOfBits(problems, methods)}
 }
 
 // tableOfELBOs returns −ELBO in the end, the range over seeds, and the passes to each band.
@@ -268,7 +283,8 @@ func tableOfBits(problems []*problem, methods [][]*method) string {
 }
 
 // sideBySide returns a table with a row for each method and a column for each data set.
-func sideBySide(problems []*problem, methods [][]*method, first []string, cell func(*problem, *method) string) string {
+func sideBySide(problems []*problem, methods [][]*method, first []string,
+	cell func(*problem, *method) string) string {
 	header := []string{""}
 	var labels []string
 	for i, p := range problems {
@@ -306,7 +322,8 @@ func sideBySide(problems []*problem, methods [][]*method, first []string, cell f
 }
 
 // run runs m, shows what it is at marks to add, and returns the pass that was reached.
-func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor, bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
+func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor,
+	bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	solver := m.solver
 	solver.Src = rand.NewPCG(seed, 0)
 	return follow(ctx, solver, m.model, marks, bar, func(s state) error {

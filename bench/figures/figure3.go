@@ -63,7 +63,8 @@ const frequencies = "frequencies"
 
 // open3 returns the table of figure 3.
 func (o *options) open3() (*results, error) {
-	return o.results("figure3.csv", 4, "corpus", "method", "topics", "seed", "pass", "seconds", "heldout_nats")
+	return o.results("figure3.csv", 4, "corpus", "method", "topics", "seed", "pass", "seconds",
+		"heldout_nats")
 }
 
 // measure3 runs the methods of figure 3 on each corpus.
@@ -99,9 +100,10 @@ func (o *options) measure3(ctx context.Context, stdout io.Writer) ([]*setting, e
 		for _, e := range s.eSteps {
 			for seed := range o.seeds {
 				name := []string{s.name, e.name, fmt.Sprint(s.topics), fmt.Sprint(seed + 1)}
-				run, err := table.samples(ctx, stdout, name, o.passes, func(add func(sample)) (int, error) {
-					return e.run(ctx, s, uint64(seed+1), o.marks(), o.draws, bar, add)
-				})
+				run, err := table.samples(ctx, stdout, name, o.passes,
+					func(add func(sample)) (int, error) {
+						return e.run(ctx, s, uint64(seed+1), o.marks(), o.draws, bar, add)
+					})
 				if err != nil {
 					return nil, err
 				}
@@ -119,12 +121,15 @@ func (o *options) stored3() ([]*setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	sets, err := choose("data sets", o.sets, column(table.names, 0), func(s string) string { return s })
+	sets, err := choose("data sets", o.sets, column(table.names, 0),
+		func(s string) string { return s })
 	if err != nil {
 		return nil, err
 	}
 	order := []string{"nips", "ap"}
-	slices.SortStableFunc(sets, func(a, b string) int { return cmp.Compare(slices.Index(order, a), slices.Index(order, b)) })
+	slices.SortStableFunc(sets, func(a, b string) int {
+		return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
+	})
 	var settings []*setting
 	for _, set := range sets {
 		for _, topics := range column(table.stored(set), 2) {
@@ -137,7 +142,8 @@ func (o *options) stored3() ([]*setting, error) {
 				return nil, err
 			}
 			for _, name := range table.stored(set) {
-				if name[2] != topics || name[1] == frequencies || o.methods != nil && !slices.Contains(o.methods, name[1]) {
+				if name[2] != topics || name[1] == frequencies ||
+					o.methods != nil && !slices.Contains(o.methods, name[1]) {
 					continue
 				}
 				run, err := table.samples(context.Background(), io.Discard, name, 0, nil)
@@ -164,7 +170,8 @@ func (s *setting) refer(table *results) (err error) {
 }
 
 // run runs e on s, shows its scores at marks to add, and returns the pass that was reached.
-func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, draws int, bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
+func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, draws int,
+	bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	model, err := pgsvi.NewCTM(s.train, s.topics, &e.opt)
 	if err != nil {
 		return 0, err
@@ -202,7 +209,8 @@ func tableOfScores(settings []*setting) string {
 	header, scores := []string{""}, []string{"frequencies alone"}
 	var names []string
 	for _, s := range settings {
-		header = append(header, fmt.Sprintf("%s, K = %d: nats a word", titles[s.name], s.topics), "seconds", fmt.Sprintf("to within %g", tolerance))
+		header = append(header, fmt.Sprintf("%s, K = %d: nats a word", titles[s.name], s.topics),
+			"seconds", fmt.Sprintf("to within %g", tolerance))
 		scores = append(scores, fmt.Sprintf("%.3f", s.unigram), "", "")
 		for _, e := range s.eSteps {
 			if !slices.Contains(names, e.name) {
@@ -227,7 +235,8 @@ func tableOfScores(settings []*setting) string {
 			if t := e.secondsTo(best + tolerance); !math.IsInf(t, 1) {
 				to = fmt.Sprintf("%.2f", t)
 			}
-			row = append(row, fmt.Sprintf("%.3f (%.3f–%.3f) of %d", m.loss, lo, hi, len(e.runs)), fmt.Sprintf("%.1f", m.seconds), to)
+			row = append(row, fmt.Sprintf("%.3f (%.3f–%.3f) of %d", m.loss, lo, hi, len(e.runs)),
+				fmt.Sprintf("%.1f", m.seconds), to)
 		}
 		rows = append(rows, row)
 	}
@@ -240,7 +249,8 @@ func (e *eStep) secondsTo(nats float64) float64 {
 	var first []float64
 	for _, run := range e.runs {
 		at := math.Inf(1)
-		if i := slices.IndexFunc(run, func(s sample) bool { return s.loss <= nats }); i >= 0 && !math.IsInf(nats, 1) {
+		if i := slices.IndexFunc(run, func(s sample) bool { return s.loss <= nats }); i >= 0 &&
+			!math.IsInf(nats, 1) {
 			at = run[i].seconds
 		}
 		first = append(first, at)

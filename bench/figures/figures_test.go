@@ -34,7 +34,8 @@ func readTable(t *testing.T, file string, header ...string) [][]string {
 	if len(rows) < 2 || !slices.Equal(rows[0], header) {
 		t.Fatalf("%d rows with header %v, want %v", len(rows), rows[0], header)
 	}
-	return slices.DeleteFunc(rows[1:], func(r []string) bool { return slices.Contains(references, r[1]) })
+	return slices.DeleteFunc(rows[1:],
+		func(r []string) bool { return slices.Contains(references, r[1]) })
 }
 
 // references are the rows of a table that are no runs.
@@ -58,7 +59,8 @@ func drawn(t *testing.T, file string) {
 }
 
 func tiny(t *testing.T, figure int, methods ...string) *options {
-	return &options{figure: figure, out: t.TempDir(), quick: true, passes: 1, seeds: 1, draws: 200, methods: methods, topics: []int{10}, testdata: "../../testdata"}
+	return &options{figure: figure, out: t.TempDir(), quick: true, passes: 1, seeds: 1, draws: 200,
+		methods: methods, topics: []int{10}, testdata: "../../testdata"}
 }
 
 func TestFigure1(t *testing.T) {
@@ -67,7 +69,8 @@ func TestFigure1(t *testing.T) {
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	rows := readTable(t, filepath.Join(o.out, "figure1.csv"), "method", "step", "seed", "passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
+	rows := readTable(t, filepath.Join(o.out, "figure1.csv"), "method", "step", "seed",
+		"passes_1pct", "passes_0p1pct", "status", "passes_change", "excess_change")
 	if len(rows) != 4+3*5 {
 		t.Errorf("%d rows, want 19", len(rows))
 	}
@@ -98,11 +101,15 @@ func TestJudge(t *testing.T) {
 	}{
 		{"both", curve(1100, 105, 100.5), false, outcome{[2]float64{2, 3}, converged, 1, 1000}},
 		{"only 1%", curve(1101, 105), false, outcome{[2]float64{2, inf}, notReached, 1, 1001}},
-		{"leaves and comes back", curve(100.5, 200, 105, 100.5), false, outcome{[2]float64{3, 4}, converged, 5, 0.5}},
+		{"leaves and comes back", curve(100.5, 200, 105, 100.5), false,
+			outcome{[2]float64{3, 4}, converged, 5, 0.5}},
 		{"leaves", curve(100.5, 105), false, outcome{[2]float64{1, inf}, left, 3, 5}},
-		{"arrives at the very end", append(curve(200)[:19], 100), false, outcome{[2]float64{inf, inf}, left, 2, 100}},
-		{"ends above the start", curve(100, 2000), false, outcome{[2]float64{inf, inf}, diverged, inf, inf}},
-		{"below the optimum", curve(1000, -3e16), false, outcome{[2]float64{inf, inf}, diverged, inf, inf}},
+		{"arrives at the very end", append(curve(200)[:19], 100), false,
+			outcome{[2]float64{inf, inf}, left, 2, 100}},
+		{"ends above the start", curve(100, 2000), false,
+			outcome{[2]float64{inf, inf}, diverged, inf, inf}},
+		{"below the optimum", curve(1000, -3e16), false,
+			outcome{[2]float64{inf, inf}, diverged, inf, inf}},
 		{"fails", []float64{100}, true, outcome{[2]float64{inf, inf}, diverged, inf, inf}},
 	} {
 		if got := judge(c.curve, 1100, 100, c.failed); got != c.want {
@@ -111,7 +118,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-var header2 = []string{"dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits", "seconds"}
+var header2 = []string{"dataset", "method", "variant", "seed", "pass", "neg_elbo", "logloss_bits",
+	"seconds"}
 
 func TestFigure2(t *testing.T) {
 	t.Parallel()
@@ -125,7 +133,8 @@ func TestFigure2(t *testing.T) {
 	}
 	drawn(t, filepath.Join(o.out, "figure2-ionosphere.png"))
 	for _, r := range rows {
-		if elbo, bits := parse(t, r[5]), parse(t, r[6]); r[4] != "1" || elbo < 89.2656 || !(bits > 0.3 && bits < 2) {
+		if elbo, bits := parse(t, r[5]), parse(t, r[6]); r[4] != "1" || elbo < 89.2656 ||
+			!(bits > 0.3 && bits < 2) {
 			t.Errorf("%v is out of range", r)
 		}
 	}
@@ -144,7 +153,8 @@ func TestReference(t *testing.T) {
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string][2]float64{"ionosphere": {89.26565163, 0.41769}, "sonar": {156.21421987, 0.93448}}
+	want := map[string][2]float64{"ionosphere": {89.26565163, 0.41769},
+		"sonar": {156.21421987, 0.93448}}
 	checks := 0
 	for _, r := range readTable(t, filepath.Join(o.out, "figure2.csv"), header2...) {
 		elbo, bits := parse(t, r[5]), parse(t, r[6])
@@ -176,8 +186,11 @@ func TestResume(t *testing.T) {
 	file := filepath.Join(o.out, "figure2.csv")
 	first := readTable(t, file, header2...)[0]
 	first[7] = "12345" // seconds that no run takes
-	const start, optimum = "ionosphere,start,library,1,0,1000,NaN,NaN\n", "ionosphere,optimum,library,1,0,90,NaN,NaN\n"
-	if err := os.WriteFile(file, []byte(strings.Join(header2, ",")+"\n"+start+optimum+strings.Join(first, ",")+"\n"), 0o666); err != nil {
+	const start, optimum = "ionosphere,start,library,1,0,1000,NaN,NaN\n",
+		"ionosphere,optimum,library,1,0,90,NaN,NaN\n"
+	if err := os.WriteFile(file,
+		[]byte(strings.Join(header2, ",")+"\n"+start+optimum+strings.Join(first, ",")+"\n"),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
 	o.resume, o.methods = true, []string{"block", "batch"}
@@ -223,10 +236,12 @@ func TestTable(t *testing.T) {
 		o := tiny(t, 2, "block")
 		o.resume = true
 		file := filepath.Join(o.out, "figure2.csv")
-		if err := os.WriteFile(file, []byte(strings.Join(header2, ",")+"\n"+rows), 0o666); err != nil {
+		if err := os.WriteFile(file, []byte(strings.Join(header2, ",")+"\n"+rows),
+			0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.run(context.Background(), io.Discard); (err == nil) != (name == "good") || err != nil && !strings.Contains(err.Error(), "figure2.csv") {
+		if err := o.run(context.Background(), io.Discard); (err == nil) != (name == "good") ||
+			err != nil && !strings.Contains(err.Error(), "figure2.csv") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -242,29 +257,33 @@ func TestFailedRun(t *testing.T) {
 	}
 	var all runs
 	for seed := range 3 {
-		run, err := table.samples(context.Background(), io.Discard, []string{"d", "m", "v", strconv.Itoa(seed)}, 2, func(add func(sample)) (int, error) {
-			if seed == 0 {
-				return 0, errors.New("fails in its first pass")
-			}
-			add(sample{1, 0.5, 100, 1})
-			if seed == 1 {
-				return 1, errors.New("fails in its second pass")
-			}
-			add(sample{2, 1, 50, 0.5})
-			return 2, nil
-		})
+		run, err := table.samples(context.Background(), io.Discard,
+			[]string{"d", "m", "v", strconv.Itoa(seed)}, 2, func(add func(sample)) (int, error) {
+				if seed == 0 {
+					return 0, errors.New("fails in its first pass")
+				}
+				add(sample{1, 0.5, 100, 1})
+				if seed == 1 {
+					return 1, errors.New("fails in its second pass")
+				}
+				add(sample{2, 1, 50, 0.5})
+				return 2, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, run)
 	}
 	rows := readTable(t, filepath.Join(o.out, "figure2.csv"), header2...)
-	if len(rows) != 5 || rows[0][4] != "1" || rows[0][5] != "NaN" || rows[2][4] != "2" || rows[2][5] != "NaN" {
+	if len(rows) != 5 || rows[0][4] != "1" || rows[0][5] != "NaN" || rows[2][4] != "2" ||
+		rows[2][5] != "NaN" {
 		t.Errorf("table: %v", rows)
 	}
 	inf := math.Inf(1)
-	if all.median(1).loss != 100 || all.median(2).loss != inf || all.last() != 2 || all.passesTo(200) != inf || all[2:].passesTo(60) != 2 || all[2:].passesTo(100) != 1 {
-		t.Errorf("medians %v and %v, last %d, passes %v", all.median(1), all.median(2), all.last(), all.passesTo(200))
+	if all.median(1).loss != 100 || all.median(2).loss != inf || all.last() != 2 ||
+		all.passesTo(200) != inf || all[2:].passesTo(60) != 2 || all[2:].passesTo(100) != 1 {
+		t.Errorf("medians %v and %v, last %d, passes %v", all.median(1), all.median(2), all.last(),
+			all.passesTo(200))
 	}
 }
 
@@ -272,12 +291,14 @@ func TestFailedRun(t *testing.T) {
 func TestChoose(t *testing.T) {
 	for figure := 1; figure <= 3; figure++ {
 		o := tiny(t, figure, "PG-SVI", "nonsense")
-		if err := o.run(context.Background(), io.Discard); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		if err := o.run(context.Background(), io.Discard); err == nil ||
+			!strings.Contains(err.Error(), "nonsense") {
 			t.Errorf("method of figure %d: %v", figure, err)
 		}
 		o = tiny(t, figure)
 		o.sets = []string{"usps3v5"} // needs data
-		if err := o.run(context.Background(), io.Discard); err == nil || !strings.Contains(err.Error(), "usps3v5") {
+		if err := o.run(context.Background(), io.Discard); err == nil ||
+			!strings.Contains(err.Error(), "usps3v5") {
 			t.Errorf("data set of figure %d: %v", figure, err)
 		}
 	}
@@ -295,7 +316,8 @@ func TestFigure3(t *testing.T) {
 	if err := o.run(context.Background(), &stdout); err != nil {
 		t.Fatal(err)
 	}
-	if out := stdout.String(); !strings.Contains(out, "synthetic") || !strings.Contains(out, "mean field") {
+	if out := stdout.String(); !strings.Contains(out, "synthetic") ||
+		!strings.Contains(out, "mean field") {
 		t.Errorf("printed:\n%s", out)
 	}
 	corpora, err := o.corpora(io.Discard)
@@ -310,7 +332,8 @@ func TestFigure3(t *testing.T) {
 	for i, r := range rows {
 		seconds, nats := parse(t, r[5]), parse(t, r[6])
 		better := nats < corpora[0].unigram-0.05
-		if r[0] != "synthetic" || r[2] != "10" || r[3] != "1" || r[4] != strconv.Itoa(1+i%2) || better != (r[1] != "PG-SVI (paper)") {
+		if r[0] != "synthetic" || r[2] != "10" || r[3] != "1" || r[4] != strconv.Itoa(1+i%2) ||
+			better != (r[1] != "PG-SVI (paper)") {
 			t.Errorf("%v, by frequencies alone %v", r, corpora[0].unigram)
 		}
 		if seconds <= 0 || r[4] == "2" && seconds <= before {
@@ -338,7 +361,8 @@ func TestUndisturbed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, res, err := model.Fit(context.Background(), &pgsvi.Solver{MaxPasses: 2, EvalEvery: -1, Src: rand.NewPCG(1, 0)})
+	_, res, err := model.Fit(context.Background(),
+		&pgsvi.Solver{MaxPasses: 2, EvalEvery: -1, Src: rand.NewPCG(1, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,8 +378,10 @@ func TestUndisturbed(t *testing.T) {
 
 // TestSecondsTo: a run counts from where it is first seen to be good enough.
 func TestSecondsTo(t *testing.T) {
-	e := &eStep{runs: runs{{{1, 10, 9, 0}, {2, 20, 8, 0}}, {{1, 11, 8.5, 0}, {2, 21, 7, 0}}, {{1, 12, 9, 0}}}}
-	for _, c := range []struct{ nats, want float64 }{{9, 11}, {8, 21}, {7, math.Inf(1)}, {math.Inf(1), math.Inf(1)}} {
+	e := &eStep{runs: runs{{{1, 10, 9, 0}, {2, 20, 8, 0}}, {{1, 11, 8.5, 0}, {2, 21, 7, 0}},
+		{{1, 12, 9, 0}}}}
+	for _, c := range []struct{ nats, want float64 }{{9, 11}, {8, 21}, {7, math.Inf(1)},
+		{math.Inf(1), math.Inf(1)}} {
 		if got := e.secondsTo(c.nats); got != c.want {
 			t.Errorf("%v s to %v nats, want %v", got, c.nats, c.want)
 		}
@@ -376,7 +402,8 @@ func TestCorpora(t *testing.T) {
 		o := tiny(t, 3)
 		o.data, o.sets = c.data, c.sets
 		got, err := o.corpora(io.Discard)
-		if (err != nil) != (c.want == "") || err == nil && (len(got) != 1 || got[0].name != c.want) {
+		if (err != nil) != (c.want == "") ||
+			err == nil && (len(got) != 1 || got[0].name != c.want) {
 			t.Errorf("data %q, sets %v: %v, %v", c.data, c.sets, got, err)
 		}
 	}
@@ -387,7 +414,8 @@ func TestCorpora(t *testing.T) {
 // of the way from the start to the optimum.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	o := &options{figure: 2, draw: true, out: ".", passes: 200, seeds: 5, testdata: "../../testdata"}
+	o := &options{figure: 2, draw: true, out: ".", passes: 200, seeds: 5,
+		testdata: "../../testdata"}
 	problems, methods, err := o.measure2(context.Background(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -406,10 +434,12 @@ func TestClaims(t *testing.T) {
 			case m.name == "PG-SVI" && !(one <= 2 && tenth <= 5):
 				t.Errorf("%s: PG-SVI takes %v and %v passes", p.name, one, tenth)
 			case m.variant == library && m.runs.median(m.runs.last()).loss-p.optimum > 1e-6:
-				t.Errorf("%s: %s ends at %v, the optimum is %v", p.name, m.name, m.runs.median(m.runs.last()), p.optimum)
+				t.Errorf("%s: %s ends at %v, the optimum is %v", p.name, m.name,
+					m.runs.median(m.runs.last()), p.optimum)
 			case m.variant == paper.Published && m.name != "PG-SVI" && !math.IsInf(one, 1),
 				m.variant == paper.Corrected && !(one >= 50 && math.IsInf(tenth, 1)):
-				t.Errorf("%s: %s, %s, takes %v and %v passes", p.name, m.name, m.variant, one, tenth)
+				t.Errorf("%s: %s, %s, takes %v and %v passes", p.name, m.name, m.variant, one,
+					tenth)
 			}
 		}
 	}
@@ -472,7 +502,8 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for figure := 1; figure <= 3; figure++ {
-		o := &options{figure: figure, draw: true, out: ".", passes: 200, seeds: 5, testdata: "../../testdata"}
+		o := &options{figure: figure, draw: true, out: ".", passes: 200, seeds: 5,
+			testdata: "../../testdata"}
 		texts := stored(t, o)
 		found := 0
 		for name, want := range texts {
@@ -501,18 +532,25 @@ func TestCanceled(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	o, err := parseFlags([]string{"-figure", "2", "-quick", "-seeds", "3", "-methods", "SGD,Adam"}, io.Discard)
-	if err != nil || o.passes != 10 || o.seeds != 3 || !slices.Equal(o.methods, []string{"SGD", "Adam"}) {
+	o, err := parseFlags([]string{"-figure", "2", "-quick", "-seeds", "3", "-methods", "SGD,Adam"},
+		io.Discard)
+	if err != nil || o.passes != 10 || o.seeds != 3 ||
+		!slices.Equal(o.methods, []string{"SGD", "Adam"}) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for figure, want := range map[string][2]int{"1": {200, 10}, "2": {200, 10}, "3": {10, 3}} {
 		for i, args := range [][]string{{"-figure", figure}, {"-figure", figure, "-quick"}} {
-			if o, err := parseFlags(args, io.Discard); err != nil || o.passes != want[i] || !slices.Equal(o.topics, []int{10}) {
+			if o, err := parseFlags(args, io.Discard); err != nil || o.passes != want[i] ||
+				!slices.Equal(o.topics, []int{10}) {
 				t.Errorf("%v: %+v, %v", args, o, err)
 			}
 		}
 	}
-	for _, args := range [][]string{{}, {"-figure", "4"}, {"-figure", "3", "-topics", "10,x"}, {"-figure", "3", "-topics", "0"}, {"-figure", "3", "-topics", "10,10"}, {"-figure", "2", "-topics", "10"}, {"-figure", "1", "-draws", "10"}, {"-figure", "3", "-passes", "0"}, {"-figure", "1", "x"}, {"-figure", "1", "-seeds", "0"}} {
+	for _, args := range [][]string{{}, {"-figure", "4"}, {"-figure", "3", "-topics", "10,x"},
+		{"-figure", "3", "-topics", "0"}, {"-figure", "3", "-topics", "10,10"},
+		{"-figure", "2", "-topics", "10"}, {"-figure", "1", "-draws", "10"},
+		{"-figure", "3", "-passes", "0"}, {"-figure", "1", "x"},
+		{"-figure", "1", "-seeds", "0"}} {
 		if _, err := parseFlags(args, io.Discard); err == nil {
 			t.Errorf("%v is no error", args)
 		}

@@ -79,16 +79,21 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("figures", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.IntVar(&o.figure, "figure", 0, "which figure: 1, 2 or 3")
-	f.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"), "`folder` that holds usps, nips and ap (default: that of PGSVI_DATA)")
+	f.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"),
+		"`folder` that holds usps, nips and ap (default: that of PGSVI_DATA)")
 	f.StringVar(&o.out, "out", ".", "`folder` to write to")
-	f.BoolVar(&o.quick, "quick", false, "ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes and -seeds")
-	f.IntVar(&o.passes, "passes", 0, "passes over the data; in figure 1 those of PG-SVI, ten times as many for PG and PG-MC and 150 times for GD\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
+	f.BoolVar(&o.quick, "quick", false,
+		"ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes and -seeds")
+	f.IntVar(&o.passes, "passes", 0,
+		"passes over the data; in figure 1 those of PG-SVI, ten times as many for PG and PG-MC and 150 times for GD\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
 	f.IntVar(&o.seeds, "seeds", 0, "runs of each method that is random (default 5, with -quick 1)")
-	f.IntVar(&o.draws, "draws", 0, "draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with -quick 200)")
+	f.IntVar(&o.draws, "draws", 0,
+		"draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with -quick 200)")
 	topics := f.String("topics", "10", "numbers of topics, separated by commas, in figure 3")
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
-	f.BoolVar(&o.resume, "resume", false, "do not repeat the runs that the table in -out has, from the same -passes and -draws")
+	f.BoolVar(&o.resume, "resume", false,
+		"do not repeat the runs that the table in -out has, from the same -passes and -draws")
 	f.BoolVar(&o.draw, "draw", false, "do not run the methods, draw what the table in -out has")
 	f.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables of the figure to replace")
 	if err := f.Parse(args); err != nil {
@@ -115,7 +120,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	for _, field := range split(*topics) {
 		k, err := strconv.Atoi(field)
 		if err != nil || k < 1 || slices.Contains(o.topics, k) {
-			return nil, fmt.Errorf("-topics is %q, want different positive numbers separated by commas", *topics)
+			return nil, fmt.Errorf(
+				"-topics is %q, want different positive numbers separated by commas", *topics)
 		}
 		o.topics = append(o.topics, k)
 	}
@@ -169,7 +175,8 @@ func choose[T any](what string, asked []string, all []T, name func(T) string) ([
 	}
 	for _, a := range asked {
 		if !slices.Contains(known, a) {
-			return nil, fmt.Errorf("there is no %q among the %s that are at hand: %s", a, what, strings.Join(slices.Compact(known), ", "))
+			return nil, fmt.Errorf("there is no %q among the %s that are at hand: %s", a, what,
+				strings.Join(slices.Compact(known), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(t T) bool { return !slices.Contains(asked, name(t)) }), nil
@@ -236,7 +243,8 @@ func (s state) negELBO() (float64, error) {
 // which ascend, to see, which evaluates them. The error of a step or of see, which is
 // how a run diverges, ends the run and comes with the pass in which it occurred,
 // that of a run that does not start with −1.
-func follow(ctx context.Context, s pgsvi.Solver, m pgsvi.Model, marks []int, bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
+func follow(ctx context.Context, s pgsvi.Solver, m pgsvi.Model, marks []int,
+	bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
 	last := marks[len(marks)-1]
 	used := cputime.Seconds()
 	run, err := s.Start(ctx, m)

@@ -27,23 +27,35 @@ type style struct {
 }
 
 var styles = map[string]style{
-	"PG-SVI":   {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, nil, draw.SquareGlyph{}},
-	"block":    {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
-	"batch":    {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, []vg.Length{vg.Points(6), vg.Points(3)}, draw.RingGlyph{}},
-	"SGD":      {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}, []vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.PlusGlyph{}},
-	"AdaGrad":  {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff}, []vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
-	"RMSprop":  {color.RGBA{R: 0x9a, G: 0x4f, B: 0xa8, A: 0xff}, []vg.Length{vg.Points(8), vg.Points(2)}, draw.CrossGlyph{}},
-	"Adadelta": {color.RGBA{R: 0x96, G: 0x82, B: 0x00, A: 0xff}, []vg.Length{vg.Points(1), vg.Points(1.5)}, draw.BoxGlyph{}},
-	"Adam":     {color.RGBA{R: 0xc0, G: 0x20, B: 0x50, A: 0xff}, []vg.Length{vg.Points(6), vg.Points(2), vg.Points(1), vg.Points(2)}, draw.PyramidGlyph{}},
-	"GD":       {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}, []vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.BoxGlyph{}},
-	"PG":       {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
-	"PG-MC":    {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff}, []vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
+	"PG-SVI": {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, nil, draw.SquareGlyph{}},
+	"block":  {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
+	"batch": {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff},
+		[]vg.Length{vg.Points(6), vg.Points(3)}, draw.RingGlyph{}},
+	"SGD": {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff},
+		[]vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.PlusGlyph{}},
+	"AdaGrad": {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff},
+		[]vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
+	"RMSprop": {color.RGBA{R: 0x9a, G: 0x4f, B: 0xa8, A: 0xff},
+		[]vg.Length{vg.Points(8), vg.Points(2)}, draw.CrossGlyph{}},
+	"Adadelta": {color.RGBA{R: 0x96, G: 0x82, B: 0x00, A: 0xff},
+		[]vg.Length{vg.Points(1), vg.Points(1.5)}, draw.BoxGlyph{}},
+	"Adam": {color.RGBA{R: 0xc0, G: 0x20, B: 0x50, A: 0xff},
+		[]vg.Length{vg.Points(6), vg.Points(2), vg.Points(1), vg.Points(2)}, draw.PyramidGlyph{}},
+	"GD": {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff},
+		[]vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.BoxGlyph{}},
+	"PG": {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
+	"PG-MC": {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff},
+		[]vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
 
-	"PG-SVI-MF":      {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, []vg.Length{vg.Points(6), vg.Points(3)}, draw.BoxGlyph{}},
-	"PG-SVI (paper)": {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff}, []vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.PlusGlyph{}},
-	"delta":          {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff}, []vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
-	"Laplace":        {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
-	"mean field":     {color.RGBA{R: 0x9a, G: 0x4f, B: 0xa8, A: 0xff}, []vg.Length{vg.Points(8), vg.Points(2)}, draw.CrossGlyph{}},
+	"PG-SVI-MF": {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff},
+		[]vg.Length{vg.Points(6), vg.Points(3)}, draw.BoxGlyph{}},
+	"PG-SVI (paper)": {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff},
+		[]vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.PlusGlyph{}},
+	"delta": {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff},
+		[]vg.Length{vg.Points(4), vg.Points(2)}, draw.TriangleGlyph{}},
+	"Laplace": {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
+	"mean field": {color.RGBA{R: 0x9a, G: 0x4f, B: 0xa8, A: 0xff},
+		[]vg.Length{vg.Points(8), vg.Points(2)}, draw.CrossGlyph{}},
 }
 
 func init() {
@@ -57,7 +69,8 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 	var keys legend
 	n := float64(len(problem.Y))
 	const stop = len(within) // the panel after the bands
-	titles := []string{"to within 1% of the optimum", "to within 0.1% of the optimum", "to a change of 0.1% in a pass"}
+	titles := []string{"to within 1% of the optimum", "to within 0.1% of the optimum",
+		"to a change of 0.1% in a pass"}
 	panels := make([]*plot.Plot, len(titles))
 	for i, title := range titles {
 		p := newPanel("Ionosphere: " + title)
@@ -106,7 +119,8 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 			}
 			st := styles[s.name]
 			if !math.IsInf(explodes, 1) {
-				wall, err := plotter.NewLine(plotter.XYs{{X: explodes, Y: p.Y.Min}, {X: explodes, Y: y}})
+				wall, err := plotter.NewLine(
+					plotter.XYs{{X: explodes, Y: p.Y.Min}, {X: explodes, Y: y}})
 				if err != nil {
 					return err
 				}
@@ -137,7 +151,8 @@ type measure struct {
 }
 
 var (
-	nats = measure{"neg_elbo", "nats above the optimum", func(p *problem) float64 { return p.optimum }, 1e-4}
+	nats = measure{"neg_elbo", "nats above the optimum",
+		func(p *problem) float64 { return p.optimum }, 1e-4}
 	bits = measure{"logloss_bits", "test log loss (bits)", func(*problem) float64 { return 0 }, 0}
 )
 
@@ -149,14 +164,16 @@ const bandOver = 0.3
 // this one: medians over seeds, and bands from the least to the largest, cut where a run that fails
 // would leave no room for the medians. A second line of the title names what is cut, and the
 // methods whose runs fail.
-func (m measure) panel(title string, p *problem, methods []*method, variant string, keys *legend) (*plot.Plot, error) {
+func (m measure) panel(title string, p *problem, methods []*method, variant string,
+	keys *legend) (*plot.Plot, error) {
 	panel := newPanel(title)
 	panel.X.Label.Text, panel.Y.Label.Text = "passes over the training data", m.label
 	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.TickerFunc(logTicks), plot.TickerFunc(logTicks)
 	if m.least > 0 {
 		panel.Y.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick {
 			ticks := decades(lo, hi)
-			if least := math.Log10(m.least); len(ticks) > 0 && math.Abs(ticks[0].Value-least) < 1e-9 {
+			if least := math.Log10(m.least); len(ticks) > 0 &&
+				math.Abs(ticks[0].Value-least) < 1e-9 {
 				ticks[0].Label = "≤ " + ticks[0].Label
 			}
 			return ticks
@@ -248,7 +265,9 @@ func drawOverview(file string, problems []*problem, methods [][]*method) error {
 }
 
 // titles are the names of data sets for people.
-var titles = map[string]string{"sonar": "Sonar", "ionosphere": "Ionosphere", "usps2v4": "USPS 2 vs 4", "usps3v5": "USPS 3 vs 5", "nips": "NIPS", "ap": "AP", "synthetic": "Synthetic"}
+var titles = map[string]string{"sonar": "Sonar", "ionosphere": "Ionosphere",
+	"usps2v4": "USPS 2 vs 4", "usps3v5": "USPS 3 vs 5", "nips": "NIPS", "ap": "AP",
+	"synthetic": "Synthetic"}
 
 // variants are how the gradient methods are scaled, for people.
 var variants = map[string]string{paper.Published: "as published", paper.Corrected: "corrected"}
@@ -295,7 +314,8 @@ func drawFigure3(file string, settings []*setting) error {
 			for _, pass := range e.runs.passes() {
 				if m := e.runs.median(pass); !math.IsInf(m.loss, 1) {
 					l, h := e.runs.spread(pass, "heldout_nats")
-					curve = append(curve, plotter.XY{X: math.Log10(max(m.seconds, 1e-3)), Y: m.loss})
+					curve = append(curve,
+						plotter.XY{X: math.Log10(max(m.seconds, 1e-3)), Y: m.loss})
 					lo, hi = append(lo, l), append(hi, h)
 				}
 			}
@@ -390,7 +410,8 @@ func (l *legend) add(name string, thumbs ...plot.Thumbnailer) {
 
 // mark explains a marker.
 func (l *legend) mark(name string, shape draw.GlyphDrawer) {
-	l.add(name, &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: color.Black, Radius: vg.Points(2.8), Shape: shape}})
+	l.add(name, &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: color.Black,
+		Radius: vg.Points(2.8), Shape: shape}})
 }
 
 // size returns the height of the keys and how many there are in a row of some width.
@@ -465,19 +486,24 @@ func addBand(p *plot.Plot, name string, curve plotter.XYs, lo, hi []float64) err
 // addMarks adds markers without a line.
 func addMarks(p *plot.Plot, xys plotter.XYs, c color.Color, shape draw.GlyphDrawer) {
 	if len(xys) > 0 {
-		p.Add(&plotter.Scatter{XYs: xys, GlyphStyle: draw.GlyphStyle{Color: c, Radius: vg.Points(2.8), Shape: shape}})
+		p.Add(&plotter.Scatter{XYs: xys,
+			GlyphStyle: draw.GlyphStyle{Color: c, Radius: vg.Points(2.8), Shape: shape}})
 	}
 }
 
 // savePNG draws rows of panels, of a size in centimetres, with a legend below them into a file.
-func savePNG(file string, panelWidth, panelHeight float64, rows [][]*plot.Plot, keys *legend) error {
+func savePNG(file string, panelWidth, panelHeight float64, rows [][]*plot.Plot,
+	keys *legend) error {
 	cols := len(rows[0])
 	width := vg.Length(float64(cols)*panelWidth) * vg.Centimeter
 	strip, perRow := keys.size(width - vg.Points(24))
-	img := vgimg.NewWith(vgimg.UseWH(width, vg.Length(float64(len(rows))*panelHeight)*vg.Centimeter+strip), vgimg.UseDPI(130))
+	img := vgimg.NewWith(
+		vgimg.UseWH(width, vg.Length(float64(len(rows))*panelHeight)*vg.Centimeter+strip),
+		vgimg.UseDPI(130))
 	tiles := draw.Tiles{
 		Rows: len(rows), Cols: cols, PadX: vg.Points(14), PadY: vg.Points(14),
-		PadTop: vg.Points(8), PadBottom: vg.Points(6), PadLeft: vg.Points(8), PadRight: vg.Points(10),
+		PadTop: vg.Points(8), PadBottom: vg.Points(6), PadLeft: vg.Points(8),
+		PadRight: vg.Points(10),
 	}
 	canvas := draw.New(img)
 	plots := draw.Crop(canvas, 0, 0, strip, 0)

@@ -29,7 +29,8 @@ type results struct {
 
 // results opens file in the folder of o; the first key columns name a run.
 func (o *options) results(file string, key int, header ...string) (*results, error) {
-	r := &results{file: filepath.Join(o.out, file), header: header, key: key, draw: o.draw, runs: make(map[string][][]string)}
+	r := &results{file: filepath.Join(o.out, file), header: header, key: key, draw: o.draw,
+		runs: make(map[string][][]string)}
 	if !o.resume && !o.draw {
 		return r, os.WriteFile(r.file, r.encode([][]string{header}), 0o666)
 	}
@@ -48,7 +49,8 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
 	if len(rows) == 0 || !slices.Equal(rows[0], header) {
-		return nil, fmt.Errorf("%s is not a table of this figure; leave -resume and -draw out, or remove it", r.file)
+		return nil, fmt.Errorf(
+			"%s is not a table of this figure; leave -resume and -draw out, or remove it", r.file)
 	}
 	for _, row := range rows[1:] {
 		name := strings.Join(row[:key], ",")
@@ -162,7 +164,8 @@ func (s *sample) field(column string) *float64 {
 // samples is run for figures 2 and 3, whose runs are samples. measure adds them, and
 // returns the pass that was reached and why the run failed, which is printed. A run
 // that the table had must be of as many passes.
-func (r *results) samples(ctx context.Context, stdout io.Writer, name []string, passes int, measure func(add func(sample)) (pass int, err error)) ([]sample, error) {
+func (r *results) samples(ctx context.Context, stdout io.Writer, name []string, passes int,
+	measure func(add func(sample)) (pass int, err error)) ([]sample, error) {
 	columns := r.header[r.key+1:]
 	rows, err := r.run(name, func() ([][]string, error) {
 		var rows [][]string
@@ -192,13 +195,17 @@ func (r *results) samples(ctx context.Context, stdout io.Writer, name []string, 
 		for k, c := range columns {
 			v, err := strconv.ParseFloat(row[1+k], 64)
 			if err != nil || math.IsInf(v, 0) || c == "seconds" && v < 0 {
-				return nil, fmt.Errorf("%s: %s is %q in pass %d of %v", r.file, c, row[1+k], run[i].pass, name)
+				return nil,
+					fmt.Errorf("%s: %s is %q in pass %d of %v", r.file, c, row[1+k], run[i].pass,
+						name)
 			}
 			*run[i].field(c) = v
 		}
 	}
 	if end := run[len(run)-1]; end.pass != passes && !math.IsNaN(end.loss) && !r.draw {
-		return nil, fmt.Errorf("%s: %v has %d passes and not %d; choose another folder, or these -passes", r.file, name, end.pass, passes)
+		return nil, fmt.Errorf(
+			"%s: %v has %d passes and not %d; choose another folder, or these -passes", r.file,
+			name, end.pass, passes)
 	}
 	return run, nil
 }
@@ -236,7 +243,8 @@ func (rs runs) after(pass int) []sample {
 	all := make([]sample, len(rs))
 	for i, run := range rs {
 		all[i] = sample{pass, inf, inf, inf}
-		if j := slices.IndexFunc(run, func(s sample) bool { return s.pass == pass && !math.IsNaN(s.loss) }); j >= 0 {
+		if j := slices.IndexFunc(run,
+			func(s sample) bool { return s.pass == pass && !math.IsNaN(s.loss) }); j >= 0 {
 			all[i] = run[j]
 		}
 	}

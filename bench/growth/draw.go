@@ -35,10 +35,12 @@ func drawGrowth(file string, rows []row) error {
 	img := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi))
 	canvas := draw.New(img)
 	cols := min(2, len(panels))
-	tiles := draw.Tiles{Rows: (len(panels) + 1) / 2, Cols: cols, PadX: 6 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
+	tiles := draw.Tiles{Rows: (len(panels) + 1) / 2, Cols: cols, PadX: 6 * vg.Millimeter,
+		PadTop: 2 * vg.Millimeter, PadBottom: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
 	if len(panels) > 0 {
 		var rows [][]*plot.Plot
-		for row := range slices.Chunk(append(panels, make([]*plot.Plot, len(panels)%cols)...), cols) {
+		for row := range slices.Chunk(append(panels, make([]*plot.Plot, len(panels)%cols)...),
+			cols) {
 			rows = append(rows, row)
 		}
 		for i, of := range plot.Align(rows, tiles, canvas) {
@@ -68,7 +70,8 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 	panel.X.Scale, panel.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	panel.Y.Tick.Marker = plot.LogTicks{Prec: -1}
 	panel.Legend.Top, panel.Legend.Left = true, true
-	panel.Legend.TextStyle.Font.Size, panel.Legend.ThumbnailWidth, panel.Legend.Padding = vg.Points(9), vg.Points(16), vg.Points(2)
+	panel.Legend.TextStyle.Font.Size, panel.Legend.ThumbnailWidth, panel.Legend.Padding = vg.Points(
+		9), vg.Points(16), vg.Points(2)
 	var measured, work plotter.XYs
 	var sizes []plot.Tick
 	last := of[len(of)-1]
@@ -84,13 +87,15 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 	if err != nil {
 		return nil, err
 	}
-	line.Color, points.Color = color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}
+	line.Color, points.Color = color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff},
+		color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}
 	line.Width, points.Shape = vg.Points(1.5), draw.CircleGlyph{}
 	ideal, err := plotter.NewLine(work)
 	if err != nil {
 		return nil, err
 	}
-	ideal.Color, ideal.Width, ideal.Dashes = color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, vg.Points(1.2), []vg.Length{vg.Points(6), vg.Points(3)}
+	ideal.Color, ideal.Width, ideal.Dashes = color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff},
+		vg.Points(1.2), []vg.Length{vg.Points(6), vg.Points(3)}
 	panel.Add(ideal, line, points)
 	if least := math.Log10(panel.Y.Min); math.Floor(math.Log10(panel.Y.Max)) < math.Ceil(least)+1 {
 		// powers of ten alone have numbers: at least two of them

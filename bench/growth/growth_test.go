@@ -37,7 +37,8 @@ func TestGrowth(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &options{out: dir, readme: filepath.Join(dir, "README.md"), stdout: io.Discard}
-	if err := os.WriteFile(o.readme, []byte("<!-- begin growth -->\n<!-- end growth -->\n"), 0o666); err != nil {
+	if err := os.WriteFile(o.readme, []byte("<!-- begin growth -->\n<!-- end growth -->\n"),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.publish(again); err != nil {
@@ -47,10 +48,12 @@ func TestGrowth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "| 500 |") || !strings.Contains(string(text), "| 3.00 | 3.00 |") {
+	if !strings.Contains(string(text), "| 500 |") ||
+		!strings.Contains(string(text), "| 3.00 | 3.00 |") {
 		t.Errorf("the table is\n%s", text)
 	}
-	if picture, err := os.Stat(filepath.Join(dir, "growth.png")); err != nil || picture.Size() < 5000 {
+	if picture, err := os.Stat(filepath.Join(dir, "growth.png")); err != nil ||
+		picture.Size() < 5000 {
 		t.Errorf("the picture: %v, %v", picture, err)
 	}
 }
@@ -69,7 +72,8 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s: no error", args)
 		}
 	}
-	for _, text := range []string{"gp,0,1,1,1", "gq,1,1,1,1,1", "gp,x,1,1,1,1", "gp,1,nan,1,1,1\ngp,1,-1,1,1,1"} {
+	for _, text := range []string{"gp,0,1,1,1", "gq,1,1,1,1,1", "gp,x,1,1,1,1",
+		"gp,1,nan,1,1,1\ngp,1,-1,1,1,1"} {
 		if _, err := parseRows(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: no error", text)
 		}

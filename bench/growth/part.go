@@ -38,12 +38,18 @@ const (
 var parts = []*part{
 	{name: "gp", title: "Dense GP, N rows", axis: "N", sizes: []int{250, 500, 1000, 2000, 4000},
 		work: func(n float64) float64 { return n * n * n }, formula: "N³", fit: gpFit},
-	{name: "glm", title: "GLM, 4000 rows, D weights", axis: "D", sizes: []int{10, 30, 100, 300, 1000, 2000},
-		work: func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³", fit: glmFit},
-	{name: "sparse", title: "Sparse GP, 300 inducing, N rows", axis: "N", sizes: []int{1000, 2000, 5000, 10000, 20000, 50000},
-		work: func(n float64) float64 { return n*inducing*inducing + inducing*inducing*inducing }, formula: "N M² + M³", fit: sparseFit},
-	{name: "topics", title: "CTM, 500 documents, K topics", axis: "K", sizes: []int{5, 10, 20, 50, 100, 200},
-		work: func(k float64) float64 { return documents * (docWords*k + k*k*k) }, formula: "words · K + docs · K³", fit: topicsFit},
+	{name: "glm", title: "GLM, 4000 rows, D weights", axis: "D",
+		sizes: []int{10, 30, 100, 300, 1000, 2000},
+		work:  func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³",
+		fit: glmFit},
+	{name: "sparse", title: "Sparse GP, 300 inducing, N rows", axis: "N",
+		sizes:   []int{1000, 2000, 5000, 10000, 20000, 50000},
+		work:    func(n float64) float64 { return n*inducing*inducing + inducing*inducing*inducing },
+		formula: "N M² + M³", fit: sparseFit},
+	{name: "topics", title: "CTM, 500 documents, K topics", axis: "K",
+		sizes:   []int{5, 10, 20, 50, 100, 200},
+		work:    func(k float64) float64 { return documents * (docWords*k + k*k*k) },
+		formula: "words · K + docs · K³", fit: topicsFit},
 }
 
 // partOf returns the part of that name, nil if there is none.
@@ -64,7 +70,8 @@ func (p *part) measure(ctx context.Context, size int) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	return row{part: p.name, size: size, seconds: cputime.Seconds() - start, passes: res.Passes, data: float64(bytes) / 1e6, peak: peakMB()}, nil
+	return row{part: p.name, size: size, seconds: cputime.Seconds() - start, passes: res.Passes,
+		data: float64(bytes) / 1e6, peak: peakMB()}, nil
 }
 
 // peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system
@@ -105,7 +112,8 @@ func normals(rows, cols int) (*mat.Dense, []float64) {
 func gpFit(n int) (int, func(context.Context) (*pgsvi.Result, error)) {
 	x, y := normals(n, gpFeatures)
 	return 8 * n * (gpFeatures + 1), func(ctx context.Context) (*pgsvi.Result, error) {
-		gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)}, pgsvi.BernoulliLogit{}, nil)
+		gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)},
+			pgsvi.BernoulliLogit{}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +125,9 @@ func gpFit(n int) (int, func(context.Context) (*pgsvi.Result, error)) {
 func sparseFit(n int) (int, func(context.Context) (*pgsvi.Result, error)) {
 	x, y := normals(n, gpFeatures)
 	return 8 * n * (gpFeatures + 1), func(ctx context.Context) (*pgsvi.Result, error) {
-		gp, err := pgsvi.NewSparseGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)}, pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: inducing})
+		gp, err := pgsvi.NewSparseGP(x, y,
+			pgsvi.SquaredExp{Scale: 2, Length: math.Sqrt(gpFeatures)}, pgsvi.BernoulliLogit{},
+			&pgsvi.SparseGPOptions{Rank: inducing})
 		if err != nil {
 			return nil, err
 		}

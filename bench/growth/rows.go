@@ -30,7 +30,8 @@ func (r row) perPass() float64 { return r.seconds / r.passes }
 
 func (r row) fields() []string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-	return []string{r.part, strconv.Itoa(r.size), number(r.seconds), number(r.passes), number(r.data), number(r.peak)}
+	return []string{r.part, strconv.Itoa(r.size), number(r.seconds), number(r.passes),
+		number(r.data), number(r.peak)}
 }
 
 // parseRows reads rows without a header.
@@ -48,8 +49,10 @@ func parseRows(in io.Reader) ([]row, error) {
 			return nil, fmt.Errorf("row %d, %q, is of no part or size", i, line)
 		}
 		rows[i] = row{part: line[0], size: size}
-		for j, to := range []*float64{&rows[i].seconds, &rows[i].passes, &rows[i].data, &rows[i].peak} {
-			if *to, err = strconv.ParseFloat(line[2+j], 64); err != nil || math.IsInf(*to, 0) || *to < 0 {
+		for j, to := range []*float64{&rows[i].seconds, &rows[i].passes, &rows[i].data,
+			&rows[i].peak} {
+			if *to, err = strconv.ParseFloat(line[2+j], 64); err != nil || math.IsInf(*to, 0) ||
+				*to < 0 {
 				return nil, fmt.Errorf("row %d: %s is %q", i, header[2+j], line[2+j])
 			}
 		}
@@ -123,12 +126,19 @@ func table(rows []row) string {
 				title = p.title
 			} else {
 				before := of[i-1]
-				measured = fmt.Sprintf("%.2f", slope(before.size, r.size, before.perPass(), r.perPass()))
-				arithmetic = fmt.Sprintf("%.2f", slope(before.size, r.size, p.work(float64(before.size)), p.work(float64(r.size))))
+				measured = fmt.Sprintf("%.2f",
+					slope(before.size, r.size, before.perPass(), r.perPass()))
+				arithmetic = fmt.Sprintf("%.2f",
+					slope(before.size, r.size, p.work(float64(before.size)),
+						p.work(float64(r.size))))
 			}
-			cells = append(cells, []string{title, strconv.Itoa(r.size), fmt.Sprintf("%.3g", r.seconds), fmt.Sprintf("%.3g", r.passes),
-				fmt.Sprintf("%.3g", r.perPass()), measured, arithmetic, fmt.Sprintf("%.3g", r.data), fmt.Sprintf("%.0f", r.peak)})
+			cells = append(cells,
+				[]string{title, strconv.Itoa(r.size), fmt.Sprintf("%.3g", r.seconds),
+					fmt.Sprintf("%.3g", r.passes),
+					fmt.Sprintf("%.3g", r.perPass()), measured, arithmetic, fmt.Sprintf("%.3g", r.data),
+					fmt.Sprintf("%.0f", r.peak)})
 		}
 	}
-	return tables.Markdown([]string{"", "size", "CPU s", "passes", "s a pass", "slope", "of the arithmetic", "data MB", "peak MB"}, cells)
+	return tables.Markdown([]string{"", "size", "CPU s", "passes", "s a pass", "slope",
+		"of the arithmetic", "data MB", "peak MB"}, cells)
 }

@@ -78,7 +78,8 @@ func (u unscaled) Setup(q pgsvi.Dist) (pgsvi.SmoothTerms, error) {
 	return t, err
 }
 
-func (u unscaled) Grad(ctx context.Context, env *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64, error) {
+func (u unscaled) Grad(ctx context.Context, env *pgsvi.Env, dst []float64, q pgsvi.Dist,
+	batch []int) (float64, error) {
 	v, err := u.Smooth.Grad(ctx, env, dst, q, batch)
 	if batch != nil {
 		scale := float64(len(batch)) / float64(u.terms)

@@ -36,11 +36,15 @@ type Settings struct {
 
 var (
 	sonar = Settings{LogLength: -1, LogScale: 6, Jitter: 1e-4, Batch: 5, Samples: 2000, BetaN: 0.2,
-		SGDN: 1200, SGDPower: 0.8, AdaGrad: 4.5, RMSprop: 0.1, RMSpropDecay: 0.9, Adadelta: 1, AdadeltaForget: 5e-10, Adam: 0.04}
-	ionosphere = Settings{LogLength: 1, LogScale: 2.5, Jitter: 1e-2, Batch: 5, Samples: 500, BetaN: 2,
-		SGDN: 25, SGDPower: 0.51, AdaGrad: 4, RMSprop: 0.04, RMSpropDecay: 0.9999, Adadelta: 0.1, AdadeltaForget: 1e-11, Adam: 0.25}
+		SGDN: 1200, SGDPower: 0.8, AdaGrad: 4.5, RMSprop: 0.1, RMSpropDecay: 0.9, Adadelta: 1,
+		AdadeltaForget: 5e-10, Adam: 0.04}
+	ionosphere = Settings{LogLength: 1, LogScale: 2.5, Jitter: 1e-2, Batch: 5, Samples: 500,
+		BetaN: 2,
+		SGDN:  25, SGDPower: 0.51, AdaGrad: 4, RMSprop: 0.04, RMSpropDecay: 0.9999, Adadelta: 0.1,
+		AdadeltaForget: 1e-11, Adam: 0.25}
 	usps = Settings{LogLength: 2.5, LogScale: 5, Jitter: 1e-4, Batch: 20, Samples: 2000, BetaN: 2.5,
-		SGDN: 800, SGDPower: 0.6, AdaGrad: 8, RMSprop: 0.1, RMSpropDecay: 0.9, Adadelta: 1, AdadeltaForget: 1e-12, Adam: 2.5}
+		SGDN: 800, SGDPower: 0.6, AdaGrad: 8, RMSprop: 0.1, RMSpropDecay: 0.9, Adadelta: 1,
+		AdadeltaForget: 1e-12, Adam: 2.5}
 )
 
 // A Problem is a data set with its settings.

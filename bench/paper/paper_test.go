@@ -84,7 +84,8 @@ func TestPublishedPGSVI(t *testing.T) {
 	const seeds, passes = 5, 20
 	floor := make(map[string]float64)
 	for name, est := range map[string]pgsvi.SiteEstimator{
-		"score function": p.ScoreFunction(), "Pathwise": pgsvi.Pathwise{Samples: p.Samples}, "exact": nil,
+		"score function": p.ScoreFunction(), "Pathwise": pgsvi.Pathwise{Samples: p.Samples},
+		"exact": nil,
 	} {
 		gp, err := p.Model(pgsvi.GPOptions{Estimator: est})
 		if err != nil {
@@ -117,7 +118,8 @@ func TestPublishedPGSVI(t *testing.T) {
 		for _, v := range curve[11:] {
 			floor[name] += (v - optimum) / (passes - 10)
 		}
-		t.Logf("%s: %.2f %.2f %.2f %.2f, floor %.3f nats", name, curve[1], curve[2], curve[4], curve[10], floor[name])
+		t.Logf("%s: %.2f %.2f %.2f %.2f, floor %.3f nats", name, curve[1], curve[2], curve[4],
+			curve[10], floor[name])
 	}
 	if f := floor["score function"]; math.Abs(f-0.65) > 0.13 {
 		t.Errorf("noise floor of the score function: %.3f nats", f)
@@ -126,7 +128,8 @@ func TestPublishedPGSVI(t *testing.T) {
 		t.Errorf("noise floor of Pathwise: %.2f of that of the score function", r)
 	}
 	if floor["exact"] >= floor["Pathwise"] {
-		t.Errorf("noise floor of exact expectations: %.3f nats, of Pathwise %.3f", floor["exact"], floor["Pathwise"])
+		t.Errorf("noise floor of exact expectations: %.3f nats, of Pathwise %.3f", floor["exact"],
+			floor["Pathwise"])
 	}
 }
 
@@ -192,7 +195,9 @@ func TestGDLimit(t *testing.T) {
 			share float64
 			stays bool
 		}{{0.9, true}, {1.2, false}} {
-			s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60, EvalEvery: -1}
+			s := pgsvi.Solver{Divergence: pgsvi.Euclidean(),
+				StepSize: pgsvi.ConstantStep(c.share * limit), BatchSize: len(p.Y), MaxPasses: 60,
+				EvalEvery: -1}
 			o = o.Linearized()
 			o.Init = o.Init.In(pgsvi.LogCholesky)
 			run, err := s.Start(context.Background(), o)
@@ -211,7 +216,8 @@ func TestGDLimit(t *testing.T) {
 			}
 			elbo, err := ELBO(run.Stepper)
 			if stays := failed == nil && err == nil && elbo > 2*start; stays != c.stays {
-				t.Errorf("jitter %v, %v × the limit: ELBO %v from %v, %v", jitter, c.share, elbo, start, failed)
+				t.Errorf("jitter %v, %v × the limit: ELBO %v from %v, %v", jitter, c.share, elbo,
+					start, failed)
 			} else {
 				t.Log(jitter, c.share, elbo, failed)
 			}
@@ -221,7 +227,8 @@ func TestGDLimit(t *testing.T) {
 
 // TestUSPSFiles: what is no file of images is an error.
 func TestUSPSFiles(t *testing.T) {
-	for name, text := range map[string]string{"empty": "", "a short line": "3 0.5\n", "no number": strings.Repeat("x ", 257) + "\n"} {
+	for name, text := range map[string]string{"empty": "", "a short line": "3 0.5\n",
+		"no number": strings.Repeat("x ", 257) + "\n"} {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "usps"), 0o777); err != nil {
 			t.Fatal(err)
@@ -230,7 +237,8 @@ func TestUSPSFiles(t *testing.T) {
 		z := gzip.NewWriter(&b)
 		z.Write([]byte(text))
 		z.Close()
-		for file, content := range map[string][]byte{"zip.train.gz": b.Bytes(), "zip.test.gz": b.Bytes(), "standin_resampled_index.txt": []byte("0\n")} {
+		for file, content := range map[string][]byte{"zip.train.gz": b.Bytes(),
+			"zip.test.gz": b.Bytes(), "standin_resampled_index.txt": []byte("0\n")} {
 			if err := os.WriteFile(filepath.Join(dir, "usps", file), content, 0o666); err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,8 @@ import (
 // Passes runs n passes of s from where run is and yields the iteration with which each ends,
 // with Passes a whole number, for the caller to evaluate: the run does not. An error
 // ends it.
-func Passes(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result, n int) iter.Seq2[pgsvi.Iteration, error] {
+func Passes(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result,
+	n int) iter.Seq2[pgsvi.Iteration, error] {
 	s.EvalEvery, s.MaxPasses = -1, float64(n+1)
 	return func(yield func(pgsvi.Iteration, error) bool) {
 		pass := 0
@@ -45,5 +46,6 @@ func ELBO(st pgsvi.Stepper) (float64, error) {
 // GPOptions.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
 // samples.
 func PGSVI(n int, betaN float64, batch int) *pgsvi.Solver {
-	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
+	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch,
+		MaxPasses: 10}
 }

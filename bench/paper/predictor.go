@@ -67,7 +67,8 @@ func (d *Predictor) gaussian(q *pgsvi.Gaussian) float64 {
 		variance[i] = math.Max(v, 0)
 	}
 	var sum float64
-	for _, logp := range pgsvi.NewPrediction(pgsvi.BernoulliLogit{}, mean.RawVector().Data, variance).LogProb(nil, d.p.YTest) {
+	for _, logp := range pgsvi.NewPrediction(pgsvi.BernoulliLogit{}, mean.RawVector().Data,
+		variance).LogProb(nil, d.p.YTest) {
 		sum -= logp
 	}
 	return sum / math.Ln2 / float64(len(variance))

@@ -77,23 +77,26 @@ func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, err
 // ownRows returns fits of this library with either covariance, and the full posterior.
 func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPosterior, error) {
 	var post *pgsvi.GLMPosterior
-	full, err := o.fit(s, "GLM", fullVariant, fullName, func() (_ predictor, res *pgsvi.Result, err error) {
-		post, res, err = glmFit(ctx, s, nil, 0)
-		return post, res, err
-	})
+	full, err := o.fit(s, "GLM", fullVariant, fullName,
+		func() (_ predictor, res *pgsvi.Result, err error) {
+			post, res, err = glmFit(ctx, s, nil, 0)
+			return post, res, err
+		})
 	if err != nil {
 		return nil, nil, err
 	}
-	diagonal, err := o.fit(s, "GLM", "diagonal", "diagonal posterior, nil Solver", func() (predictor, *pgsvi.Result, error) {
-		return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, 0)
-	})
+	diagonal, err := o.fit(s, "GLM", "diagonal", "diagonal posterior, nil Solver",
+		func() (predictor, *pgsvi.Result, error) {
+			return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, 0)
+		})
 	return []row{full, diagonal}, post, err
 }
 
 // compare sets the −ELBO of r, and how far its moments are from those of post, from
 // the file that the script left. There is none for draws that were resampled, or of
 // a run that failed.
-func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective[*pgsvi.Gaussian], moments string) error {
+func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective[*pgsvi.Gaussian],
+	moments string) error {
 	if strings.HasSuffix(r.variant, "resampled") || failed(*r) {
 		return nil
 	}
@@ -133,13 +136,15 @@ func negELBO(objective pgsvi.Objective[*pgsvi.Gaussian], q *pgsvi.Gaussian) (flo
 
 // adviTable returns the table of the part advi: medians over the seeds that did not fail.
 func adviTable(rows []row) string {
-	header := []string{"data", "", "seconds", "ratio", "−ELBO above", "test bits", "their range", "means off, worst (median)",
+	header := []string{"data", "", "seconds", "ratio", "−ELBO above", "test bits", "their range",
+		"means off, worst (median)",
 		"sds off, worst (median)", "Pareto k", "distinct draws", "converged"}
 	var lines [][]string
 	for _, set := range distinct(rows, func(r row) string { return r.work }) {
 		of := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.work != set })
 		for _, label := range distinct(of, row.label) {
-			group := slices.DeleteFunc(slices.Clone(of), func(r row) bool { return r.label() != label })
+			group := slices.DeleteFunc(slices.Clone(of),
+				func(r row) bool { return r.label() != label })
 			lines = append(lines, append([]string{set, label}, cells(group, of[0])...))
 		}
 	}
@@ -170,9 +175,12 @@ func cells(group []row, ours row) []string {
 		}
 		ended = fmt.Sprintf("%.0f, failed %d, of %d", n, runs-len(group), runs)
 	}
-	return []string{number("%.4f", seconds), number("%.1f", median(values(group, func(r row) float64 { return r.ratio }))), number("%.3g", above),
+	return []string{number("%.4f", seconds),
+		number("%.1f", median(values(group, func(r row) float64 { return r.ratio }))),
+		number("%.3g", above),
 		number("%.4f", median(bits)), fmt.Sprintf("%.4f–%.4f", slices.Min(bits), slices.Max(bits)),
-		more("%.2f", "mean_worst") + more(" (%.2f)", "mean_median"), more("%.2f", "sd_worst") + more(" (%.2f)", "sd_median"),
+		more("%.2f", "mean_worst") + more(" (%.2f)", "mean_median"),
+		more("%.2f", "sd_worst") + more(" (%.2f)", "sd_median"),
 		more("%.2f", "pareto_k"), more("%.0f", "distinct"), ended}
 }
 

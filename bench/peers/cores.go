@@ -24,7 +24,8 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 	}
 	var all []row
 	add := func(s *split, method, kind string, fit func(*pgsvi.Solver) error, args ...any) error {
-		rows, err := o.script(ctx, s.name, "cores.py", append([]any{kind, s.train, s.cols(), o.repeats}, args...)...)
+		rows, err := o.script(ctx, s.name, "cores.py",
+			append([]any{kind, s.train, s.cols(), o.repeats}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -34,7 +35,8 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 	}
 	addGP := func(s *split, k pgsvi.SquaredExp, jitter float64) error {
 		return add(s, "GP", "gp", func(by *pgsvi.Solver) error {
-			g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: jitter})
+			g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{},
+				&pgsvi.GPOptions{Jitter: jitter})
 			if err == nil {
 				_, _, err = g.Fit(ctx, by)
 			}
@@ -52,7 +54,8 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 	for _, size := range [][2]int{{2000, 10}, {5000, 1000}, {200000, 30}} {
 		n, d := size[0], size[1]
 		x, y := generate(n, d)
-		s := &split{name: fmt.Sprintf("%d dense rows × %d", n, d), x: x, y: y, train: filepath.Join(o.temp, "cores.train")}
+		s := &split{name: fmt.Sprintf("%d dense rows × %d", n, d), x: x, y: y,
+			train: filepath.Join(o.temp, "cores.train")}
 		if err := writeRows(s.train, x, y); err != nil {
 			return nil, err
 		}
@@ -106,7 +109,8 @@ func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 	}
 	x, y := generate(2000+corePredictions, 10)
 	k := pgsvi.SquaredExp{Scale: 1.5, Length: 3}
-	g, err := pgsvi.NewGP(x.Slice(0, 2000, 0, 10), y[:2000], k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 1e-6})
+	g, err := pgsvi.NewGP(x.Slice(0, 2000, 0, 10), y[:2000], k, pgsvi.BernoulliLogit{},
+		&pgsvi.GPOptions{Jitter: 1e-6})
 	if err != nil {
 		return nil, err
 	}
@@ -116,18 +120,22 @@ func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 	}
 	set := fmt.Sprintf("%d rows × 10", corePredictions)
 	rows := x.Slice(2000, len(y), 0, 10)
-	add(set, "predictions, GP of 2000", "predictions of a GP of 2000 rows", func(*pgsvi.Solver) error { post.Prob(nil, 1, rows); return nil })
-	add(set, "SparseGP", fmt.Sprintf("SparseGP, %d inducing inputs", coreInducing), func(by *pgsvi.Solver) error {
-		g, err := pgsvi.NewSparseGP(rows, y[2000:], k, pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: coreInducing})
-		if err == nil {
-			_, _, err = g.Fit(ctx, by)
-		}
-		return err
-	})
+	add(set, "predictions, GP of 2000", "predictions of a GP of 2000 rows",
+		func(*pgsvi.Solver) error { post.Prob(nil, 1, rows); return nil })
+	add(set, "SparseGP", fmt.Sprintf("SparseGP, %d inducing inputs", coreInducing),
+		func(by *pgsvi.Solver) error {
+			g, err := pgsvi.NewSparseGP(rows, y[2000:], k, pgsvi.BernoulliLogit{},
+				&pgsvi.SparseGPOptions{Rank: coreInducing})
+			if err == nil {
+				_, _, err = g.Fit(ctx, by)
+			}
+			return err
+		})
 	many, labels := generate(200000, 30)
 	set = "200000 dense rows × 30"
 	add(set, "GLM, diagonal", "GLM, DiagonalCovariance", func(by *pgsvi.Solver) error {
-		g, err := pgsvi.NewGLM(many, labels, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance})
+		g, err := pgsvi.NewGLM(many, labels, pgsvi.BernoulliLogit{},
+			&pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance})
 		if err == nil {
 			_, _, err = g.Fit(ctx, by)
 		}
@@ -141,28 +149,31 @@ func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	add(set, "predictions, GLM", "predictions of a GLM", func(*pgsvi.Solver) error { weights.Prob(nil, 1, many); return nil })
+	add(set, "predictions, GLM", "predictions of a GLM",
+		func(*pgsvi.Solver) error { weights.Prob(nil, 1, many); return nil })
 	c, _, err := o.readAP()
 	if err != nil && !o.leftOut("ap", err) {
 		return nil, err
 	}
 	if err == nil {
-		add("ap", "LDA", fmt.Sprintf("LDA, %d topics, %d passes", coreTopics, corePasses), func(by *pgsvi.Solver) error {
-			m, err := pgsvi.NewLDA(c, coreTopics, nil)
-			if err == nil {
-				by.MaxPasses = corePasses
-				_, _, err = m.Fit(ctx, by)
-			}
-			return err
-		})
-		add("ap", "CTM", fmt.Sprintf("CTM, %d topics, %d passes", coreTopics, corePasses), func(by *pgsvi.Solver) error {
-			m, err := pgsvi.NewCTM(c, coreTopics, nil)
-			if err == nil {
-				by.MaxPasses = corePasses
-				_, _, err = m.Fit(ctx, by)
-			}
-			return err
-		})
+		add("ap", "LDA", fmt.Sprintf("LDA, %d topics, %d passes", coreTopics, corePasses),
+			func(by *pgsvi.Solver) error {
+				m, err := pgsvi.NewLDA(c, coreTopics, nil)
+				if err == nil {
+					by.MaxPasses = corePasses
+					_, _, err = m.Fit(ctx, by)
+				}
+				return err
+			})
+		add("ap", "CTM", fmt.Sprintf("CTM, %d topics, %d passes", coreTopics, corePasses),
+			func(by *pgsvi.Solver) error {
+				m, err := pgsvi.NewCTM(c, coreTopics, nil)
+				if err == nil {
+					by.MaxPasses = corePasses
+					_, _, err = m.Fit(ctx, by)
+				}
+				return err
+			})
 	}
 	for _, w := range works {
 		rows, err := o.clocks(w.set, w.method, w.name, w.do)
@@ -204,10 +215,14 @@ func coresTable(rows []row) string {
 	var lines [][]string
 	for _, one := range rows {
 		for _, two := range rows {
-			if one.threads == 1 && two.threads == mostCores && one.work == two.work && one.method == two.method {
-				lines = append(lines, []string{one.work, one.label(), number("%.4f", one.seconds), number("%.4f", two.seconds), number("%.2f", one.seconds/two.seconds)})
+			if one.threads == 1 && two.threads == mostCores && one.work == two.work &&
+				one.method == two.method {
+				lines = append(lines,
+					[]string{one.work, one.label(), number("%.4f", one.seconds),
+						number("%.4f", two.seconds), number("%.2f", one.seconds/two.seconds)})
 			}
 		}
 	}
-	return tables.Markdown([]string{"", "", "one core, seconds of the clock", "two", "times as fast"}, lines)
+	return tables.Markdown([]string{"", "", "one core, seconds of the clock", "two",
+		"times as fast"}, lines)
 }

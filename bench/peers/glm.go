@@ -61,13 +61,15 @@ func (o *options) posteriorRows(ctx context.Context, s *split) (rough, end row, 
 	if end, err = o.fit(s, "GLM", fullVariant, fullName, batch(0)); err != nil {
 		return rough, end, err
 	}
-	rough, err = o.fit(s, "GLM", "full, gap 0.01 nats", "full posterior, until its gap is 0.01 nats", batch(0.01))
+	rough, err = o.fit(s, "GLM", "full, gap 0.01 nats",
+		"full posterior, until its gap is 0.01 nats", batch(0.01))
 	rough.note += fmt.Sprintf(", %.1g nats from the optimum", rough.negELBO-end.negELBO)
 	return rough, end, err
 }
 
 // glmFit fits a GLM until its gap is at most the goal, that of a Solver without one for 0.
-func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions, goal float64) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions,
+	goal float64) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
 	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, opt)
 	if err != nil {
 		return nil, nil, err
@@ -77,17 +79,18 @@ func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions, goal float64) 
 
 // streamRow returns a fit by one pass.
 func (o *options) streamRow(ctx context.Context, s *split) (row, error) {
-	return o.fit(s, "GLM", "full, one pass", "full posterior, one streaming pass", func() (predictor, *pgsvi.Result, error) {
-		g, err := pgsvi.NewGLMStream(s.cols(), pgsvi.BernoulliLogit{}, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := g.AddAll(ctx, pgsvi.Rows(s.x, s.y)); err != nil {
-			return nil, nil, err
-		}
-		p, err := g.Posterior()
-		return p, nil, err
-	})
+	return o.fit(s, "GLM", "full, one pass", "full posterior, one streaming pass",
+		func() (predictor, *pgsvi.Result, error) {
+			g, err := pgsvi.NewGLMStream(s.cols(), pgsvi.BernoulliLogit{}, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := g.AddAll(ctx, pgsvi.Rows(s.x, s.y)); err != nil {
+				return nil, nil, err
+			}
+			p, err := g.Posterior()
+			return p, nil, err
+		})
 }
 
 // readA9a returns the data set of that name, sparse.
@@ -96,7 +99,8 @@ func (o *options) readA9a() (*split, error) {
 		return nil, errNoFolder
 	}
 	folder := filepath.Join(o.data, "a9a")
-	s := &split{name: "a9a", train: filepath.Join(folder, "a9a.gz"), test: filepath.Join(folder, "a9a.t.gz")}
+	s := &split{name: "a9a", train: filepath.Join(folder, "a9a.gz"),
+		test: filepath.Join(folder, "a9a.t.gz")}
 	var err error
 	if s.x, s.y, err = readLIBSVM(s.train); err != nil {
 		return nil, err
@@ -155,7 +159,8 @@ func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
 func (o *options) dense(ctx context.Context) ([]row, error) {
 	const d = 50
 	x, y := generate(o.rows, d)
-	s := &split{name: fmt.Sprintf("%d dense rows × %d", o.rows, d), x: x, y: y, train: filepath.Join(o.temp, "dense.train")}
+	s := &split{name: fmt.Sprintf("%d dense rows × %d", o.rows, d), x: x, y: y,
+		train: filepath.Join(o.temp, "dense.train")}
 	if err := writeRows(s.train, s.x, s.y); err != nil {
 		return nil, err
 	}
@@ -188,19 +193,22 @@ func (o *options) digits(ctx context.Context) ([]row, error) {
 	var x mat.Dense
 	x.Stack(halves.X, halves.XTest)
 	n, d := x.Dims()
-	return o.whole(ctx, fmt.Sprintf("%d images × %d", n, d), &x, append(halves.Y, halves.YTest...), pointEstimate)
+	return o.whole(ctx, fmt.Sprintf("%d images × %d", n, d), &x, append(halves.Y, halves.YTest...),
+		pointEstimate)
 }
 
 // wide compares full posteriors with as many weights as rows.
 func (o *options) wide(ctx context.Context) ([]row, error) {
 	const d = 2000
 	x, y := generate(d, d)
-	return o.whole(ctx, fmt.Sprintf("%d dense rows × %d", d, d), x, y, "LogisticRegression, newton-cholesky")
+	return o.whole(ctx, fmt.Sprintf("%d dense rows × %d", d, d), x, y,
+		"LogisticRegression, newton-cholesky")
 }
 
 // whole compares full posteriors for rows that all train with point estimates, of which that of the
 // label base is 1.
-func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64, base string) ([]row, error) {
+func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64,
+	base string) ([]row, error) {
 	s := &split{name: name, x: x, y: y, train: filepath.Join(o.temp, "whole.train")}
 	if err := writeRows(s.train, s.x, s.y); err != nil {
 		return nil, err

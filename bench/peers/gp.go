@@ -19,7 +19,8 @@ func (o *options) gp(ctx context.Context) ([]row, error) {
 	for _, s := range splits {
 		learned := filepath.Join(o.temp, s.name+".learned")
 		kernel := s.problem.Kernel().(pgsvi.SquaredExp)
-		rows, err := o.script(ctx, s.name, "gp.py", s.train, s.test, s.cols(), o.repeats, kernel.Scale, kernel.Length, learned)
+		rows, err := o.script(ctx, s.name, "gp.py", s.train, s.test, s.cols(), o.repeats,
+			kernel.Scale, kernel.Length, learned)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +47,8 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	rough, err := o.fit(s, "GP", "gap 0.001 nats a datum", "until its gap is 0.001 nats a datum", paper(pgsvi.GapBelow(1e-3*float64(len(s.y)), 0)))
+	rough, err := o.fit(s, "GP", "gap 0.001 nats a datum", "until its gap is 0.001 nats a datum",
+		paper(pgsvi.GapBelow(1e-3*float64(len(s.y)), 0)))
 	if err != nil {
 		return nil, err
 	}
@@ -55,15 +57,19 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := o.fit(s, "GP", "learned by GPC", "nil Solver, hyper-parameters learned by GPC", func() (predictor, *pgsvi.Result, error) {
-		return o.gpFit(ctx, s, pgsvi.SquaredExp{Scale: math.Exp(theta[0] / 2), Length: math.Exp(theta[1])}, nil)
-	})
+	theirs, err := o.fit(s, "GP", "learned by GPC", "nil Solver, hyper-parameters learned by GPC",
+		func() (predictor, *pgsvi.Result, error) {
+			return o.gpFit(ctx, s,
+				pgsvi.SquaredExp{Scale: math.Exp(theta[0] / 2), Length: math.Exp(theta[1])}, nil)
+		})
 	return []row{rough, end, theirs}, err
 }
 
 // gpFit fits a Gaussian process from its data, with its covariances.
-func (o *options) gpFit(ctx context.Context, s *split, k pgsvi.Kernel, converger pgsvi.Converger) (predictor, *pgsvi.Result, error) {
-	g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: s.problem.Jitter})
+func (o *options) gpFit(ctx context.Context, s *split, k pgsvi.Kernel, converger pgsvi.Converger) (
+	predictor, *pgsvi.Result, error) {
+	g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{},
+		&pgsvi.GPOptions{Jitter: s.problem.Jitter})
 	if err != nil {
 		return nil, nil, err
 	}

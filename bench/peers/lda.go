@@ -43,12 +43,14 @@ func (o *options) lda(ctx context.Context) ([]row, error) {
 	if err := writeDocuments(documents, train); err != nil {
 		return nil, err
 	}
-	args := []any{documents, train.Terms, ldaTopics, ldaPasses, ldaSeeds, ldaDocPrior, ldaTopicPrior, topics}
+	args := []any{documents, train.Terms, ldaTopics, ldaPasses, ldaSeeds, ldaDocPrior,
+		ldaTopicPrior, topics}
 	rows, err := o.script(ctx, "ap", "lda.py", args...)
 	if err != nil {
 		return nil, err
 	}
-	if version, err := try(ctx, "gensim (Debian: python3-gensim)", o.python, "-c", "import gensim; print('gensim', gensim.__version__)"); err != nil {
+	if version, err := try(ctx, "gensim (Debian: python3-gensim)", o.python, "-c",
+		"import gensim; print('gensim', gensim.__version__)"); err != nil {
 		fmt.Fprintf(o.stderr, "gensim is left out: %v\n", err)
 	} else {
 		more, err := o.script(ctx, "ap", "lda_gensim.py", args...)
@@ -65,7 +67,8 @@ func (o *options) lda(ctx context.Context) ([]row, error) {
 		if r.variant == "online, batches and priors of pgsvi" {
 			prior = [2]float64{ldaDocPrior, ldaTopicPrior}
 		}
-		post, err := posteriorOf(ctx, train, fmt.Sprintf("%s-%s-%s-%d", topics, r.method, r.variant, r.seed), prior[0], prior[1])
+		post, err := posteriorOf(ctx, train,
+			fmt.Sprintf("%s-%s-%s-%d", topics, r.method, r.variant, r.seed), prior[0], prior[1])
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +199,8 @@ func writeDocuments(path string, c *pgsvi.Corpus) error {
 }
 
 // posteriorOf returns the posterior with the parameters of topics in a file.
-func posteriorOf(ctx context.Context, train *pgsvi.Corpus, path string, docPrior, topicPrior float64) (*pgsvi.LDAPosterior, error) {
+func posteriorOf(ctx context.Context, train *pgsvi.Corpus, path string, docPrior,
+	topicPrior float64) (*pgsvi.LDAPosterior, error) {
 	lambda, err := readFloats(path, ldaTopics*train.Terms)
 	if err != nil {
 		return nil, err
@@ -204,7 +208,9 @@ func posteriorOf(ctx context.Context, train *pgsvi.Corpus, path string, docPrior
 	for i, l := range lambda {
 		lambda[i] = max(0, l-topicPrior) // what NewLDA adds to the prior
 	}
-	m, err := pgsvi.NewLDA(train, ldaTopics, &pgsvi.LDAOptions{DocPrior: docPrior, TopicPrior: topicPrior, Topics: mat.NewDense(ldaTopics, train.Terms, lambda)})
+	m, err := pgsvi.NewLDA(train, ldaTopics,
+		&pgsvi.LDAOptions{DocPrior: docPrior, TopicPrior: topicPrior,
+			Topics: mat.NewDense(ldaTopics, train.Terms, lambda)})
 	if err != nil {
 		return nil, err
 	}
@@ -222,12 +228,15 @@ func ldaTable(rows []row) string {
 		var seconds, ratio, nats []float64
 		for _, r := range rows {
 			if r.label() == label {
-				seconds, ratio, nats = append(seconds, r.seconds), append(ratio, r.ratio), append(nats, r.bits*math.Ln2)
+				seconds, ratio, nats = append(seconds, r.seconds), append(ratio, r.ratio),
+					append(nats, r.bits*math.Ln2)
 			}
 		}
 		mean := func(x []float64) float64 { return floats.Sum(x) / float64(len(x)) }
-		lines = append(lines, []string{label, number("%.2f", mean(seconds)), number("%.2f", mean(ratio)),
-			fmt.Sprintf("%.3f (%.3f–%.3f)", mean(nats), slices.Min(nats), slices.Max(nats))})
+		lines = append(lines,
+			[]string{label, number("%.2f", mean(seconds)), number("%.2f", mean(ratio)),
+				fmt.Sprintf("%.3f (%.3f–%.3f)", mean(nats), slices.Min(nats), slices.Max(nats))})
 	}
-	return tables.Markdown([]string{"", "seconds", "ratio", "held out, nats a word: mean (range)"}, lines)
+	return tables.Markdown([]string{"", "seconds", "ratio", "held out, nats a word: mean (range)"},
+		lines)
 }

@@ -49,7 +49,8 @@ func (o *options) learn(ctx context.Context) ([]row, error) {
 		if s.classify {
 			kind = "classify"
 		}
-		theirs, err := o.script(ctx, s.name, "learn.py", kind, filepath.Join(o.temp, s.name), splits[0].cols(), learnSplits, learnARD)
+		theirs, err := o.script(ctx, s.name, "learn.py", kind, filepath.Join(o.temp, s.name),
+			splits[0].cols(), learnSplits, learnARD)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +111,8 @@ func summary(rows, others []row) row {
 }
 
 // learnRow learns the hyper-parameters of a half of s.
-func (o *options) learnRow(ctx context.Context, s *learnSet, half *split, variant string) (row, error) {
+func (o *options) learnRow(ctx context.Context, s *learnSet, half *split, variant string) (row,
+	error) {
 	r := o.newRow(s.name, "pgsvi", variant)
 	var k pgsvi.SquaredExp
 	if variant != "one length" {
@@ -147,9 +149,12 @@ func (o *options) learnSets(ctx context.Context) ([]*learnSet, error) {
 		}
 		var x mat.Dense
 		x.Stack(p.X, p.XTest)
-		all = append(all, &learnSet{name: p.Name, x: &x, y: append(append([]float64(nil), p.Y...), p.YTest...), classify: true})
+		all = append(all,
+			&learnSet{name: p.Name, x: &x, y: append(append([]float64(nil), p.Y...), p.YTest...),
+				classify: true})
 	}
-	for _, s := range []learnSet{{name: "breast_cancer", classify: true, scale: true}, {name: "diabetes", scale: true}} {
+	for _, s := range []learnSet{{name: "breast_cancer", classify: true, scale: true},
+		{name: "diabetes", scale: true}} {
 		file := filepath.Join(o.temp, s.name)
 		cmd := exec.CommandContext(ctx, o.python, filepath.Join(o.temp, "learn.py"), s.name, file)
 		cmd.Stderr = o.stderr
@@ -199,7 +204,8 @@ func (o *options) halves(s *learnSet) ([]*split, error) {
 		if !s.classify {
 			standardize(y, train, func(i int, v float64) { y[i] = v })
 		}
-		half := &split{name: fmt.Sprintf("%s.%d", s.name, k+1), x: x.Slice(0, train, 0, cols), xTest: x.Slice(train, n, 0, cols), y: y[:train], yTest: y[train:]}
+		half := &split{name: fmt.Sprintf("%s.%d", s.name, k+1), x: x.Slice(0, train, 0, cols),
+			xTest: x.Slice(train, n, 0, cols), y: y[:train], yTest: y[train:]}
 		if err := o.write(half); err != nil {
 			return nil, err
 		}

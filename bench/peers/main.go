@@ -109,18 +109,23 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.out, "out", ".", "folder of peers.csv")
 	fs.StringVar(&o.python, "python", "python3", "python with scikit-learn")
 	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with rstanarm")
-	fs.IntVar(&o.repeats, "repeats", 5, "fits by each program, of which the median time counts; for ADVI seeds")
+	fs.IntVar(&o.repeats, "repeats", 5,
+		"fits by each program, of which the median time counts; for ADVI seeds")
 	fs.IntVar(&o.rows, "rows", 1000000, "rows of the parts dense and sparse, at least 1000")
-	fs.IntVar(&o.streamed, "streamed", 20000000, "rows of the part stream, at least 1000; 250 bytes each in a temporary file")
-	fs.BoolVar(&o.tables, "tables", false, "make no fits, print the tables of the peers.csv in -out")
+	fs.IntVar(&o.streamed, "streamed", 20000000,
+		"rows of the part stream, at least 1000; 250 bytes each in a temporary file")
+	fs.BoolVar(&o.tables, "tables", false,
+		"make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
-	only := fs.String("only", "", "parts to run, with commas between: gp, learn, glm, a9a, dense, digits, wide, sparse, advi, lda, stream, cores")
+	only := fs.String("only", "",
+		"parts to run, with commas between: gp, learn, glm, a9a, dense, digits, wide, sparse, advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
 	switch {
 	case fs.NArg() > 0:
-		return nil, fmt.Errorf("there are no arguments but flags: %q; parts are named by -only", fs.Args())
+		return nil, fmt.Errorf("there are no arguments but flags: %q; parts are named by -only",
+			fs.Args())
 	case o.repeats < 1:
 		return nil, errors.New("-repeats must be at least 1")
 	case o.rows < 1000 || o.streamed < 1000:

@@ -13,7 +13,8 @@ import (
 // newRow returns a row of the part that runs, of which nothing is known.
 func (o *options) newRow(set, method, variant string) row {
 	nan := math.NaN()
-	return row{part: o.part, work: set, method: method, variant: variant, version: o.version("pgsvi"), threads: 1, seed: 1,
+	return row{part: o.part, work: set, method: method, variant: variant,
+		version: o.version("pgsvi"), threads: 1, seed: 1,
 		pass: nan, negELBO: nan, bits: nan, seconds: nan, ratio: nan, predict: nan}
 }
 

@@ -22,8 +22,10 @@ import (
 // testOptions are options that need no other program.
 func testOptions(t *testing.T) (o *options, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	return &options{testdata: "../../testdata", temp: t.TempDir(), out: t.TempDir(), repeats: 1, rows: 10,
-		python: "no-such-python", rscript: "no-such-R", stdout: stdout, stderr: stderr}, stdout, stderr
+	return &options{testdata: "../../testdata", temp: t.TempDir(), out: t.TempDir(), repeats: 1,
+			rows:   10,
+			python: "no-such-python", rscript: "no-such-R", stdout: stdout, stderr: stderr}, stdout,
+		stderr
 }
 
 func ionosphere(t *testing.T, o *options) *split {
@@ -50,14 +52,18 @@ GPC,"learned, twice",1,nan,0.5,0.25,0.01,"scale 2, length 3",nan
 	if len(rows) != 2 {
 		t.Fatalf("%d rows, want 2", len(rows))
 	}
-	if r := rows[0]; r.work != "set" || r.part != "gp" || r.version != "scikit-learn 1.2" || r.threads != 1 || r.label() != "GPC, learned, twice" || r.seed != 1 || !math.IsNaN(r.pass) ||
+	if r := rows[0]; r.work != "set" || r.part != "gp" || r.version != "scikit-learn 1.2" ||
+		r.threads != 1 || r.label() != "GPC, learned, twice" || r.seed != 1 ||
+		!math.IsNaN(r.pass) ||
 		r.bits != 0.5 || r.seconds != 0.25 || r.predict != 0.01 || r.note != "scale 2, length 3" {
 		t.Errorf("the first row is %+v", r)
 	}
-	if r := rows[1]; r.seed != 3 || r.pass != 10000 || !math.IsNaN(r.bits) || !math.IsNaN(r.negELBO) || r.more["pareto_k"] != 1.25 {
+	if r := rows[1]; r.seed != 3 || r.pass != 10000 || !math.IsNaN(r.bits) ||
+		!math.IsNaN(r.negELBO) || r.more["pareto_k"] != 1.25 {
 		t.Errorf("the second row is %+v", r)
 	}
-	for _, bad := range []string{"", "method,seed\n", "method,seed\nGPC,one\n", "seconds\nfast\n", "seed,seconds\n1\n"} {
+	for _, bad := range []string{"", "method,seed\n", "method,seed\nGPC,one\n", "seconds\nfast\n",
+		"seed,seconds\n1\n"} {
 		if _, err := o.parse(strings.NewReader(bad), "set", "python3"); err == nil {
 			t.Errorf("%q gives no error", bad)
 		}
@@ -69,7 +75,8 @@ func TestCSV(t *testing.T) {
 	o, _, _ := testOptions(t)
 	o.part = "gp"
 	r := o.newRow("ionosphere", "GPC", "learned, twice")
-	r.seconds, r.ratio, r.note, r.more = 0.25, 2, "scale 2, length 3", map[string]float64{"pareto_k": 1.5}
+	r.seconds, r.ratio, r.note, r.more = 0.25, 2, "scale 2, length 3",
+		map[string]float64{"pareto_k": 1.5}
 	if err := writeCSV(o.out, []row{r, o.newRow("sonar", "GPC", "")}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +90,11 @@ func TestCSV(t *testing.T) {
 	if rows, err := readCSV(t.TempDir()); rows != nil || err != nil {
 		t.Errorf("%v, %v without a file", rows, err)
 	}
-	for name, content := range map[string]string{"other columns": "a,b\n1,2\n", "no number": strings.Join(header, ",") + "\n" + strings.Repeat("x,", len(header)-1) + "x\n"} {
-		if err := os.WriteFile(filepath.Join(o.out, "peers.csv"), []byte(content), 0o666); err != nil {
+	for name, content := range map[string]string{"other columns": "a,b\n1,2\n",
+		"no number": strings.Join(header, ",") + "\n" + strings.Repeat("x,", len(header)-1) +
+			"x\n"} {
+		if err := os.WriteFile(filepath.Join(o.out, "peers.csv"), []byte(content),
+			0o666); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := readCSV(o.out); err == nil {
@@ -131,7 +141,8 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.tables, o.readme = true, filepath.Join(o.out, "README.md")
-	if err := os.WriteFile(o.readme, []byte("<!-- begin peers glm -->\n<!-- end peers glm -->\n"), 0o666); err != nil {
+	if err := os.WriteFile(o.readme, []byte("<!-- begin peers glm -->\n<!-- end peers glm -->\n"),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.run(context.Background()); err != nil {
@@ -153,7 +164,8 @@ func TestTables(t *testing.T) {
 	again := rows[1]
 	again.seconds = 7
 	if all := merge(rows, []row{again}); len(all) != len(rows)-1 || all[len(all)-1].seconds != 7 {
-		t.Errorf("%d rows after a data set of two is measured again by one, want %d", len(all), len(rows)-1)
+		t.Errorf("%d rows after a data set of two is measured again by one, want %d", len(all),
+			len(rows)-1)
 	}
 }
 
@@ -166,14 +178,17 @@ func TestCores(t *testing.T) {
 		workers = append(workers, by.Workers)
 		return nil
 	})
-	if err != nil || !slices.Equal(workers, []int{1, 2, 1, 2}) || len(rows) != 2 || rows[0].threads != 1 || rows[1].threads != 2 {
+	if err != nil || !slices.Equal(workers, []int{1, 2, 1, 2}) || len(rows) != 2 ||
+		rows[0].threads != 1 || rows[1].threads != 2 {
 		t.Fatalf("workers %v, rows %+v, %v", workers, rows, err)
 	}
 	rows[0].seconds, rows[1].seconds = 3, 2
-	if table, want := coresTable(rows), "| set | pgsvi, GP, nil Solver | 3.0000 | 2.0000 | 1.50 |"; !strings.Contains(table, want) {
+	if table, want := coresTable(rows),
+		"| set | pgsvi, GP, nil Solver | 3.0000 | 2.0000 | 1.50 |"; !strings.Contains(table, want) {
 		t.Errorf("there is no %q in\n%s", want, table)
 	}
-	if _, err := o.clocks("set", "GP", "GP, nil Solver", func(*pgsvi.Solver) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+	if _, err := o.clocks("set", "GP", "GP, nil Solver",
+		func(*pgsvi.Solver) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a fit that fails: %v", err)
 	}
 }
@@ -186,7 +201,8 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != 1 || !(rows[0].seconds >= 0) || !(rows[0].known("peak_mb") > 1) || rows[0].work != "1000 rows × 30 from a file" {
+	if len(rows) != 1 || !(rows[0].seconds >= 0) || !(rows[0].known("peak_mb") > 1) ||
+		rows[0].work != "1000 rows × 30 from a file" {
 		t.Errorf("rows %+v", rows)
 	}
 }
@@ -212,7 +228,8 @@ func TestGP(t *testing.T) {
 	if math.Abs(theirs.bits-end.bits) > 1e-6 {
 		t.Errorf("%v bits at the hyper-parameters of the file, want %v", theirs.bits, end.bits)
 	}
-	if excess := rough.negELBO - end.negELBO; !(excess > 0 && excess <= 1e-3*280) || rough.pass >= end.pass {
+	if excess := rough.negELBO - end.negELBO; !(excess > 0 && excess <= 1e-3*280) ||
+		rough.pass >= end.pass {
 		t.Errorf("%v nats from the optimum after %v passes of %v", excess, rough.pass, end.pass)
 	}
 }
@@ -248,7 +265,8 @@ func TestCompare(t *testing.T) {
 		// The moments as one row of numbers, of which the last is the response of writeRows.
 		numbers := slices.Concat(mean.RawRowView(0), cov.RawMatrix().Data)
 		last := len(numbers) - 1
-		if err := writeRows(fmt.Sprintf("%s-fullrank-%d", moments, seed), mat.NewDense(1, last, numbers[:last]), numbers[last:]); err != nil {
+		if err := writeRows(fmt.Sprintf("%s-fullrank-%d", moments, seed),
+			mat.NewDense(1, last, numbers[:last]), numbers[last:]); err != nil {
 			t.Fatal(err)
 		}
 		r := o.newRow(s.name, "ADVI", "fullrank")
@@ -276,7 +294,8 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := adviTable(append(all, fails))
-	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(table, want) || !strings.Contains(table, "1, failed 1, of 3") {
+	if want := "| 2.00 (0.00) | 1.00 (1.00) |"; !strings.Contains(table, want) ||
+		!strings.Contains(table, "1, failed 1, of 3") {
 		t.Errorf("the table has no %q:\n%s", want, table)
 	}
 }
@@ -300,7 +319,8 @@ func TestGrid(t *testing.T) {
 // TestMissing: what is not there is left out, with a message.
 func TestMissing(t *testing.T) {
 	o, _, stderr := testOptions(t)
-	o.only = []string{"gp", "learn", "glm", "a9a", "dense", "digits", "wide", "sparse", "advi", "lda", "cores"}
+	o.only = []string{"gp", "learn", "glm", "a9a", "dense", "digits", "wide", "sparse", "advi",
+		"lda", "cores"}
 	if err := o.run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +334,8 @@ func TestMissing(t *testing.T) {
 // TestParseFlags: what cannot be run is an error.
 func TestParseFlags(t *testing.T) {
 	var w bytes.Buffer
-	for _, args := range []string{"-only gp,knitting", "glm", "-only gp glm", "glm -only gp", "-repeats 0", "-rows 999", "-streamed 999"} {
+	for _, args := range []string{"-only gp,knitting", "glm", "-only gp glm", "glm -only gp",
+		"-repeats 0", "-rows 999", "-streamed 999"} {
 		if _, err := parseFlags(strings.Fields(args), &w, &w); err == nil {
 			t.Errorf("%s gives no error", args)
 		}
@@ -329,7 +350,8 @@ func TestParseFlags(t *testing.T) {
 // the others are not; one that cannot be read is an error.
 func TestLeftOut(t *testing.T) {
 	ctx := context.Background()
-	for name, data := range map[string]string{"no folder": "", "an empty folder": t.TempDir(), "no such folder": filepath.Join(t.TempDir(), "none")} {
+	for name, data := range map[string]string{"no folder": "", "an empty folder": t.TempDir(),
+		"no such folder": filepath.Join(t.TempDir(), "none")} {
 		t.Run(name, func(t *testing.T) {
 			o, _, stderr := testOptions(t)
 			o.data = data
@@ -346,7 +368,8 @@ func TestLeftOut(t *testing.T) {
 				}
 			}
 			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-			if len(lines) != 2 || !strings.HasPrefix(lines[0], "USPS is left out: ") || !strings.HasPrefix(lines[1], "a9a is left out: ") {
+			if len(lines) != 2 || !strings.HasPrefix(lines[0], "USPS is left out: ") ||
+				!strings.HasPrefix(lines[1], "a9a is left out: ") {
 				t.Errorf("the messages are %q", lines)
 			}
 		})
@@ -414,7 +437,8 @@ func TestVariants(t *testing.T) {
 	}
 	want := []string{
 		"GP | gap 0.001 nats a datum", "GP | ", "GP | learned by GPC",
-		"GLM | full, gap 0.01 nats", "GLM | full", "GLM | full, one pass", "GLM | full", "GLM | diagonal",
+		"GLM | full, gap 0.01 nats", "GLM | full", "GLM | full, one pass", "GLM | full",
+		"GLM | diagonal",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the fits are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -426,7 +450,8 @@ func TestMedian(t *testing.T) {
 	for _, test := range []struct {
 		v    []float64
 		want float64
-	}{{[]float64{3}, 3}, {[]float64{2, 1}, 2}, {[]float64{3, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 3}} {
+	}{{[]float64{3}, 3}, {[]float64{2, 1}, 2}, {[]float64{3, 1, 2}, 2},
+		{[]float64{4, 1, 3, 2}, 3}} {
 		if got := median(test.v); got != test.want {
 			t.Errorf("the median of %v is %v, want %v", test.v, got, test.want)
 		}
@@ -458,7 +483,8 @@ func TestLDA(t *testing.T) {
 	o, _, _ := testOptions(t)
 	c := &pgsvi.Corpus{Terms: 7}
 	for n := range 20 {
-		c.Docs = append(c.Docs, pgsvi.Document{Words: []int{n % 3, 3 + n%4}, Counts: []float64{float64(2 + n%2), 4}})
+		c.Docs = append(c.Docs,
+			pgsvi.Document{Words: []int{n % 3, 3 + n%4}, Counts: []float64{float64(2 + n%2), 4}})
 	}
 	path := filepath.Join(o.temp, "documents")
 	if err := writeDocuments(path, c); err != nil {
@@ -495,7 +521,8 @@ func TestLDA(t *testing.T) {
 	}
 	b.method, b.seconds, b.ratio, b.seed = "A", 3, 3, 2
 	a.seconds, a.ratio = 1, 1
-	if want := fmt.Sprintf("| A | 2.00 | 2.00 | %.3f (%.3f–%.3f) |", a.bits*math.Ln2, a.bits*math.Ln2, a.bits*math.Ln2); !strings.Contains(ldaTable([]row{a, b}), want) {
+	if want := fmt.Sprintf("| A | 2.00 | 2.00 | %.3f (%.3f–%.3f) |", a.bits*math.Ln2,
+		a.bits*math.Ln2, a.bits*math.Ln2); !strings.Contains(ldaTable([]row{a, b}), want) {
 		t.Errorf("no %q in\n%s", want, ldaTable([]row{a, b}))
 	}
 	if rows, err := o.lda(ctx); rows != nil || err != nil {
@@ -533,7 +560,8 @@ func TestLearn(t *testing.T) {
 				t.Errorf("row %v is in both halves", v)
 			}
 		}
-		if math.Abs(sum) > 1e-9 || math.Abs(square-float64(len(h.y)-1)) > 1e-9 || h.x.At(0, 1) != 0 {
+		if math.Abs(sum) > 1e-9 || math.Abs(square-float64(len(h.y)-1)) > 1e-9 ||
+			h.x.At(0, 1) != 0 {
 			t.Errorf("sum %v, of squares %v, a constant column %v", sum, square, h.x.At(0, 1))
 		}
 	}
@@ -544,9 +572,11 @@ func TestLearn(t *testing.T) {
 	if !(r.bits < 1.9) || !(r.pass > 2) || r.variant != "one length" {
 		t.Errorf("%+v", r)
 	}
-	ours := []row{{seconds: 1, bits: 0.5, pass: 4}, {seconds: 3, bits: 0.7, pass: 6}, {seconds: 2, bits: 0.3, pass: 5}}
+	ours := []row{{seconds: 1, bits: 0.5, pass: 4}, {seconds: 3, bits: 0.7, pass: 6},
+		{seconds: 2, bits: 0.3, pass: 5}}
 	theirs := []row{{bits: 0.6}, {bits: 0.6}, {bits: 0.6}}
-	if got := summary(ours, theirs); got.seconds != 2 || math.Abs(got.bits-0.5) > 1e-12 || got.note != "3 splits, fewer bits on 2; 5.0 evaluations" {
+	if got := summary(ours, theirs); got.seconds != 2 || math.Abs(got.bits-0.5) > 1e-12 ||
+		got.note != "3 splits, fewer bits on 2; 5.0 evaluations" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -556,7 +586,8 @@ func TestSparse(t *testing.T) {
 	o, _, _ := testOptions(t)
 	const rows, test = 1000, 500
 	x, y := labelledField(rows + test)
-	s := &split{name: "field", x: x.Slice(0, rows, 0, sparseCols), y: y[:rows], xTest: x.Slice(rows, rows+test, 0, sparseCols), yTest: y[rows:]}
+	s := &split{name: "field", x: x.Slice(0, rows, 0, sparseCols), y: y[:rows],
+		xTest: x.Slice(rows, rows+test, 0, sparseCols), yTest: y[rows:]}
 	r, err := o.sparseRow(context.Background(), s)
 	if err != nil {
 		t.Fatal(err)

@@ -114,12 +114,14 @@ func value(field string) (float64, error) {
 
 // sklearn reports that there is no scikit-learn.
 func (o *options) sklearn(ctx context.Context) error {
-	return o.need(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c", "import sklearn; print('scikit-learn', sklearn.__version__)")
+	return o.need(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c",
+		"import sklearn; print('scikit-learn', sklearn.__version__)")
 }
 
 // rstanarm reports that there is no rstanarm.
 func (o *options) rstanarm(ctx context.Context) error {
-	return o.need(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e", "cat('rstanarm', format(packageVersion('rstanarm')))")
+	return o.need(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e",
+		"cat('rstanarm', format(packageVersion('rstanarm')))")
 }
 
 // itself is for parts that need no other program.

@@ -22,8 +22,10 @@ const (
 // gradient boosting.
 func (o *options) sparse(ctx context.Context) ([]row, error) {
 	x, y := labelledField(o.rows + sparseTest)
-	s := &split{name: fmt.Sprintf("%d rows of a field in the plane", o.rows), train: filepath.Join(o.temp, "sparse.train"), test: filepath.Join(o.temp, "sparse.test"),
-		x: x.Slice(0, o.rows, 0, sparseCols), y: y[:o.rows], xTest: x.Slice(o.rows, len(y), 0, sparseCols), yTest: y[o.rows:]}
+	s := &split{name: fmt.Sprintf("%d rows of a field in the plane", o.rows),
+		train: filepath.Join(o.temp, "sparse.train"), test: filepath.Join(o.temp, "sparse.test"),
+		x: x.Slice(0, o.rows, 0, sparseCols), y: y[:o.rows],
+		xTest: x.Slice(o.rows, len(y), 0, sparseCols), yTest: y[o.rows:]}
 	if err := writeRows(s.train, s.x, s.y); err != nil {
 		return nil, err
 	}
@@ -46,15 +48,18 @@ func (o *options) sparse(ctx context.Context) ([]row, error) {
 // sparseRow returns a fit that learns scale and length.
 func (o *options) sparseRow(ctx context.Context, s *split) (row, error) {
 	var learned *pgsvi.Learned
-	r, err := o.fit(s, "SparseGP", fmt.Sprintf("%d inducing inputs", sparseInducing), fmt.Sprintf("SparseGP.Learn with %d inducing inputs", sparseInducing), func() (predictor, *pgsvi.Result, error) {
-		g, err := pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(s.x, s.y), sparseCols, pgsvi.SquaredExp{}, pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: sparseInducing})
-		if err != nil {
-			return nil, nil, err
-		}
-		var post *pgsvi.SparseGPPosterior
-		_, post, learned, err = g.Learn(ctx, nil, nil)
-		return post, nil, err
-	})
+	r, err := o.fit(s, "SparseGP", fmt.Sprintf("%d inducing inputs", sparseInducing),
+		fmt.Sprintf("SparseGP.Learn with %d inducing inputs", sparseInducing),
+		func() (predictor, *pgsvi.Result, error) {
+			g, err := pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(s.x, s.y), sparseCols, pgsvi.SquaredExp{},
+				pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: sparseInducing})
+			if err != nil {
+				return nil, nil, err
+			}
+			var post *pgsvi.SparseGPPosterior
+			_, post, learned, err = g.Learn(ctx, nil, nil)
+			return post, nil, err
+		})
 	if err != nil {
 		return r, err
 	}
@@ -71,7 +76,8 @@ func labelledField(n int) (*mat.Dense, []float64) {
 	type wave struct{ a, b, shift, size float64 }
 	var field [waves]wave
 	for i := range field {
-		field[i] = wave{rng.NormFloat64() / length, rng.NormFloat64() / length, 2 * math.Pi * rng.Float64(), scale * math.Sqrt(2.0/waves) * rng.NormFloat64()}
+		field[i] = wave{rng.NormFloat64() / length, rng.NormFloat64() / length,
+			2 * math.Pi * rng.Float64(), scale * math.Sqrt(2.0/waves) * rng.NormFloat64()}
 	}
 	x, y := mat.NewDense(n, sparseCols, nil), make([]float64, n)
 	for i := range n {

@@ -19,12 +19,14 @@ import (
 // of.
 func (o *options) stream(ctx context.Context) ([]row, error) {
 	program := filepath.Join(o.temp, "stream")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/pgsvi/pgsvi/examples/stream")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program,
+		"github.com/pgsvi/pgsvi/examples/stream")
 	build.Stderr = o.stderr
 	if err := build.Run(); err != nil {
 		return nil, fmt.Errorf("go build: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, program, "-rows", strconv.Itoa(o.streamed), "-file", filepath.Join(o.temp, "rows.bin"))
+	cmd := exec.CommandContext(ctx, program, "-rows", strconv.Itoa(o.streamed), "-file",
+		filepath.Join(o.temp, "rows.bin"))
 	cmd.Stderr = o.stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -33,12 +35,15 @@ func (o *options) stream(ctx context.Context) ([]row, error) {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	var rows, columns int
 	var seconds float64
-	if _, err := fmt.Sscanf(lines[len(lines)-1], "rows=%d cols=%d seconds=%f", &rows, &columns, &seconds); err != nil {
-		return nil, fmt.Errorf("the last line of examples/stream is %q: %w", lines[len(lines)-1], err)
+	if _, err := fmt.Sscanf(lines[len(lines)-1], "rows=%d cols=%d seconds=%f", &rows, &columns,
+		&seconds); err != nil {
+		return nil, fmt.Errorf("the last line of examples/stream is %q: %w", lines[len(lines)-1],
+			err)
 	}
 	r := o.newRow(fmt.Sprintf("%d rows × %d from a file", rows, columns), "GLMStream", "one pass")
 	r.threads, r.seconds, r.pass = runtime.NumCPU(), seconds, 1
-	r.more = map[string]float64{"rows_per_second": float64(rows) / max(seconds, 0.005), "peak_mb": resident(cmd.ProcessState) / 1e6}
+	r.more = map[string]float64{"rows_per_second": float64(rows) / max(seconds, 0.005),
+		"peak_mb": resident(cmd.ProcessState) / 1e6}
 	return []row{r}, nil
 }
 
@@ -62,5 +67,6 @@ func streamTable(rows []row) string {
 		lines = append(lines, []string{r.work, strconv.Itoa(r.threads), number("%.1f", r.seconds),
 			number("%.2f", r.known("rows_per_second")/1e6), number("%.0f", r.known("peak_mb"))})
 	}
-	return tables.Markdown([]string{"", "threads", "seconds of the clock", "million rows a second", "MB resident"}, lines)
+	return tables.Markdown([]string{"", "threads", "seconds of the clock", "million rows a second",
+		"MB resident"}, lines)
 }

@@ -34,11 +34,13 @@ type row struct {
 }
 
 // header names the columns of peers.csv.
-var header = slices.Concat([]string{"part", "work", "program", "variant", "label", "version", "threads", "seed", "passes",
+var header = slices.Concat([]string{"part", "work", "program", "variant", "label", "version",
+	"threads", "seed", "passes",
 	"neg_elbo", "cpu_seconds", "ratio", "predict_seconds", "score_bits", "note"}, extra)
 
 // extra are the columns of row.more.
-var extra = []string{"pareto_k", "distinct", "converged", "mean_worst", "mean_median", "sd_worst", "sd_median", "rows_per_second", "peak_mb"}
+var extra = []string{"pareto_k", "distinct", "converged", "mean_worst", "mean_median", "sd_worst",
+	"sd_median", "rows_per_second", "peak_mb"}
 
 // label returns the name of the program.
 func (r row) label() string {
@@ -62,7 +64,8 @@ func (r row) known(name string) float64 {
 // fields returns the line of r.
 func (r row) fields() []string {
 	f := func(v float64) string { return strconv.FormatFloat(v, 'g', 10, 64) }
-	line := []string{r.part, r.work, r.method, r.variant, r.name, r.version, strconv.Itoa(r.threads), strconv.Itoa(r.seed), f(r.pass),
+	line := []string{r.part, r.work, r.method, r.variant, r.name, r.version,
+		strconv.Itoa(r.threads), strconv.Itoa(r.seed), f(r.pass),
 		f(r.negELBO), f(r.seconds), f(r.ratio), f(r.predict), f(r.bits), r.note}
 	for _, name := range extra {
 		line = append(line, f(r.known(name)))
@@ -72,7 +75,8 @@ func (r row) fields() []string {
 
 // readFields is the inverse of fields.
 func readFields(line []string) (r row, err error) {
-	r = row{part: line[0], work: line[1], method: line[2], variant: line[3], name: line[4], version: line[5], note: line[14]}
+	r = row{part: line[0], work: line[1], method: line[2], variant: line[3], name: line[4],
+		version: line[5], note: line[14]}
 	whole := func(field string) int {
 		n, e := strconv.Atoi(field)
 		err = errors.Join(err, e)
@@ -83,8 +87,10 @@ func readFields(line []string) (r row, err error) {
 		err = errors.Join(err, e)
 		return v
 	}
-	r.threads, r.seed, r.pass, r.negELBO = whole(line[6]), whole(line[7]), number(line[8]), number(line[9])
-	r.seconds, r.ratio, r.predict, r.bits = number(line[10]), number(line[11]), number(line[12]), number(line[13])
+	r.threads, r.seed, r.pass, r.negELBO = whole(line[6]), whole(line[7]), number(line[8]),
+		number(line[9])
+	r.seconds, r.ratio, r.predict, r.bits = number(line[10]), number(line[11]), number(line[12]),
+		number(line[13])
 	for i, name := range extra {
 		if v := number(line[15+i]); !math.IsNaN(v) {
 			if r.more == nil {
@@ -148,7 +154,8 @@ func writeCSV(folder string, rows []row) error {
 // others.
 func merge(before, rows []row) []row {
 	all := slices.DeleteFunc(slices.Clone(before), func(old row) bool {
-		return slices.ContainsFunc(rows, func(r row) bool { return r.part == old.part && r.work == old.work })
+		return slices.ContainsFunc(rows,
+			func(r row) bool { return r.part == old.part && r.work == old.work })
 	})
 	return append(all, rows...)
 }
@@ -167,7 +174,8 @@ func relate(rows []row, base string) {
 func tablesOf(rows []row) map[string]string {
 	all := make(map[string]string)
 	for _, p := range parts {
-		if of := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.part != p.name }); len(of) > 0 {
+		if of := slices.DeleteFunc(slices.Clone(rows),
+			func(r row) bool { return r.part != p.name }); len(of) > 0 {
 			all["peers "+p.name] = p.table(of)
 		}
 	}
@@ -178,7 +186,9 @@ func tablesOf(rows []row) map[string]string {
 func list(rows []row) string {
 	var lines [][]string
 	for _, r := range rows {
-		lines = append(lines, []string{r.label(), number("%.4f", r.seconds), number("%.2f", r.ratio), number("%.4f", r.predict), number("%.4f", r.bits), r.note})
+		lines = append(lines,
+			[]string{r.label(), number("%.4f", r.seconds), number("%.2f", r.ratio),
+				number("%.4f", r.predict), number("%.4f", r.bits), r.note})
 	}
 	return tables.Markdown([]string{"", "seconds", "ratio", "to predict", "test bits", ""}, lines)
 }
@@ -195,13 +205,16 @@ func grid(rows []row) string {
 	for _, label := range distinct(rows, row.label) {
 		line := []string{label}
 		for _, set := range sets {
-			i := slices.IndexFunc(rows, func(r row) bool { return r.work == set && r.label() == label })
+			i := slices.IndexFunc(rows,
+				func(r row) bool { return r.work == set && r.label() == label })
 			if i < 0 {
 				line = append(line, "", "")
 				continue
 			}
 			r := rows[i]
-			line = append(line, strings.TrimSpace(number("%.4f", r.seconds)+number(" (%.2f)", r.ratio)), number("%.4f", r.bits))
+			line = append(line,
+				strings.TrimSpace(number("%.4f", r.seconds)+number(" (%.2f)", r.ratio)),
+				number("%.4f", r.bits))
 		}
 		lines = append(lines, line)
 	}

@@ -50,11 +50,13 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("topics", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	folder := f.String("data", os.Getenv("PGSVI_DATA"), "`folder` that holds ap and nips (default: that of PGSVI_DATA)")
+	folder := f.String("data", os.Getenv("PGSVI_DATA"),
+		"`folder` that holds ap and nips (default: that of PGSVI_DATA)")
 	out := f.String("out", "topics.csv", "`file` to write the measurements to")
 	readme := f.String("readme", "", "Markdown `file` whose table to replace")
 	stored := f.String("table", "", "measure nothing, print the table of this `file`")
-	draws := f.Int("draws", 1000, "draws from q of a test document; the protocol has 10,000, which take four times as long")
+	draws := f.Int("draws", 1000,
+		"draws from q of a test document; the protocol has 10,000, which take four times as long")
 	resume := f.Bool("resume", false, "go on after the last line of -out")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -109,12 +111,18 @@ const frequencies = "frequencies alone"
 var settings = []setting{
 	{corpus: "ap", method: frequencies, topics: 1, seeds: 1},
 	{corpus: "ap", method: "PG-SVI", topics: 10, passes: 10, seeds: 5, byWord: true},
-	{corpus: "ap", method: "PG-SVI, diagonal V", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Diagonal: true}},
-	{corpus: "ap", method: "mean-field E-step", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMMeanField}},
-	{corpus: "ap", method: "Laplace E-step", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMLaplace}},
-	{corpus: "ap", method: "delta E-step", topics: 10, passes: 10, seeds: 5, opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMDelta}},
-	{corpus: "ap", method: "Khan et al. (2016) without N/M", topics: 10, passes: 5, seeds: 5, opt: pgsvi.CTMOptions{Paper: true}},
-	{corpus: "ap", method: "Khan et al. (2016) with N/M", topics: 10, passes: 5, seeds: 5, opt: pgsvi.CTMOptions{Paper: true, PaperScaled: true}},
+	{corpus: "ap", method: "PG-SVI, diagonal V", topics: 10, passes: 10, seeds: 5,
+		opt: pgsvi.CTMOptions{Diagonal: true}},
+	{corpus: "ap", method: "mean-field E-step", topics: 10, passes: 10, seeds: 5,
+		opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMMeanField}},
+	{corpus: "ap", method: "Laplace E-step", topics: 10, passes: 10, seeds: 5,
+		opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMLaplace}},
+	{corpus: "ap", method: "delta E-step", topics: 10, passes: 10, seeds: 5,
+		opt: pgsvi.CTMOptions{Expectation: pgsvi.CTMDelta}},
+	{corpus: "ap", method: "Khan et al. (2016) without N/M", topics: 10, passes: 5, seeds: 5,
+		opt: pgsvi.CTMOptions{Paper: true}},
+	{corpus: "ap", method: "Khan et al. (2016) with N/M", topics: 10, passes: 5, seeds: 5,
+		opt: pgsvi.CTMOptions{Paper: true, PaperScaled: true}},
 	{corpus: "nips", method: frequencies, topics: 1, seeds: 1},
 	{corpus: "nips", method: "PG-SVI", topics: 10, passes: 10, seeds: 5},
 	{corpus: "ap", method: "PG-SVI", topics: 50, passes: 10, seeds: 2},
@@ -133,7 +141,8 @@ func read(folder string) ([]corpus, error) {
 		name, file string
 		read       func(io.Reader) (*pgsvi.Corpus, error)
 	}{
-		{"ap", "ap.dat.gz", func(r io.Reader) (*pgsvi.Corpus, error) { return data.ReadLDAC(r, 0) }},
+		{"ap", "ap.dat.gz",
+			func(r io.Reader) (*pgsvi.Corpus, error) { return data.ReadLDAC(r, 0) }},
 		{"nips", "docword.nips.txt.gz", data.ReadUCI},
 	} {
 		path := filepath.Join(folder, c.name, c.file)
@@ -154,7 +163,8 @@ func read(folder string) ([]corpus, error) {
 
 // fit fits s with a seed and scores it.
 func (s *setting) fit(ctx context.Context, c corpus, seed uint64, draws int) (fit, error) {
-	r := fit{corpus: s.corpus, method: s.method, topics: s.topics, passes: s.passes, seed: int(seed), draws: draws, byWord: math.NaN()}
+	r := fit{corpus: s.corpus, method: s.method, topics: s.topics, passes: s.passes,
+		seed: int(seed), draws: draws, byWord: math.NaN()}
 	if s.method == frequencies {
 		r.heldOut, r.inVocab = unigram(c)
 		r.byWord = r.heldOut
@@ -164,7 +174,8 @@ func (s *setting) fit(ctx context.Context, c corpus, seed uint64, draws int) (fi
 	if err != nil {
 		return r, err
 	}
-	solver := &pgsvi.Solver{MaxPasses: float64(s.passes), EvalEvery: -1, Workers: 1, Src: rand.NewPCG(seed, 0)}
+	solver := &pgsvi.Solver{MaxPasses: float64(s.passes), EvalEvery: -1, Workers: 1,
+		Src: rand.NewPCG(seed, 0)}
 	before := cputime.Seconds()
 	post, _, err := model.Fit(ctx, solver)
 	if err != nil {
@@ -177,7 +188,8 @@ func (s *setting) fit(ctx context.Context, c corpus, seed uint64, draws int) (fi
 	}
 	r.heldOut, r.inVocab = h.PerToken, h.InVocab
 	if s.byWord {
-		if h, err = post.HeldOut(c.test, &pgsvi.HeldOutOptions{Draws: draws, ByWord: true}); err != nil {
+		if h, err = post.HeldOut(c.test,
+			&pgsvi.HeldOutOptions{Draws: draws, ByWord: true}); err != nil {
 			return r, err
 		}
 		r.byWord = h.PerToken

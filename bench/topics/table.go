@@ -13,7 +13,8 @@ import (
 )
 
 // header names the columns of the file.
-var header = []string{"corpus", "topics", "method", "passes", "seed", "draws", "heldout_nats", "in_vocabulary_nats", "by_word_nats", "cpu_seconds"}
+var header = []string{"corpus", "topics", "method", "passes", "seed", "draws", "heldout_nats",
+	"in_vocabulary_nats", "by_word_nats", "cpu_seconds"}
 
 // A fit is a line of the file.
 type fit struct {
@@ -24,7 +25,8 @@ type fit struct {
 
 func (f *fit) record() []string {
 	number := func(x float64, digits int) string { return strconv.FormatFloat(x, 'f', digits, 64) }
-	return []string{f.corpus, strconv.Itoa(f.topics), f.method, strconv.Itoa(f.passes), strconv.Itoa(f.seed), strconv.Itoa(f.draws),
+	return []string{f.corpus, strconv.Itoa(f.topics), f.method, strconv.Itoa(f.passes),
+		strconv.Itoa(f.seed), strconv.Itoa(f.draws),
 		number(f.heldOut, 5), number(f.inVocab, 5), number(f.byWord, 5), number(f.seconds, 3)}
 }
 
@@ -43,7 +45,8 @@ func parse(record []string) (f fit, err error) {
 
 // measure fits all settings and writes a line for each fit to file as it ends. With resume, file
 // has the first of them, of an earlier run, which are kept.
-func measure(ctx context.Context, file string, corpora []corpus, settings []setting, draws int, resume bool, progress io.Writer) (err error) {
+func measure(ctx context.Context, file string, corpora []corpus, settings []setting, draws int,
+	resume bool, progress io.Writer) (err error) {
 	done := 0
 	if resume {
 		fits, err := load(file)
@@ -79,7 +82,8 @@ func measure(ctx context.Context, file string, corpora []corpus, settings []sett
 			}
 			r, err := s.fit(ctx, corpora[at], uint64(seed+1), draws)
 			if err != nil {
-				return fmt.Errorf("%s, %d topics, %s, seed %d: %w", s.corpus, s.topics, s.method, seed+1, err)
+				return fmt.Errorf("%s, %d topics, %s, seed %d: %w", s.corpus, s.topics, s.method,
+					seed+1, err)
 			}
 			if err := w.Write(r.record()); err != nil {
 				return err
@@ -123,7 +127,8 @@ func printTable(w io.Writer, fits []fit) error {
 	for len(fits) > 0 && err == nil {
 		first := fits[0]
 		n := 0
-		for n < len(fits) && fits[n].corpus == first.corpus && fits[n].topics == first.topics && fits[n].method == first.method && fits[n].passes == first.passes {
+		for n < len(fits) && fits[n].corpus == first.corpus && fits[n].topics == first.topics &&
+			fits[n].method == first.method && fits[n].passes == first.passes {
 			n++
 		}
 		var mean fit
@@ -141,11 +146,13 @@ func printTable(w io.Writer, fits []fit) error {
 			byWord = fmt.Sprintf("%.3f", mean.byWord)
 		}
 		if first.method == frequencies {
-			_, err = fmt.Fprintf(w, "| %s | %s | | | %.3f | %.3f | %s | |\n", first.corpus, first.method, mean.heldOut, mean.inVocab, byWord)
+			_, err = fmt.Fprintf(w, "| %s | %s | | | %.3f | %.3f | %s | |\n", first.corpus,
+				first.method, mean.heldOut, mean.inVocab, byWord)
 			continue
 		}
 		_, err = fmt.Fprintf(w, "| %s, %d | %s | %d | %d | %.3f (%.3f–%.3f) | %.3f | %s | %.1f |\n",
-			first.corpus, first.topics, first.method, first.passes, n, mean.heldOut, lo, hi, mean.inVocab, byWord, mean.seconds)
+			first.corpus, first.topics, first.method, first.passes, n, mean.heldOut, lo, hi,
+			mean.inVocab, byWord, mean.seconds)
 	}
 	return err
 }

@@ -22,7 +22,8 @@ func toy() corpus {
 	for n := range 60 {
 		var d pgsvi.Document
 		for v := range 10 {
-			d.Words, d.Counts = append(d.Words, v+10*(n/2%2)), append(d.Counts, float64(1+rng.IntN(3)))
+			d.Words, d.Counts = append(d.Words, v+10*(n/2%2)),
+				append(d.Counts, float64(1+rng.IntN(3)))
 		}
 		c.Docs = append(c.Docs, d)
 	}
@@ -36,14 +37,16 @@ func TestMeasure(t *testing.T) {
 		{corpus: "toy", method: frequencies, topics: 1, seeds: 1},
 		{corpus: "toy", method: "PG-SVI", topics: 2, passes: 5, seeds: 3, byWord: true},
 	}
-	if err := measure(context.Background(), file, []corpus{toy()}, rows, 100, false, io.Discard); err != nil {
+	if err := measure(context.Background(), file, []corpus{toy()}, rows, 100, false,
+		io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	fits, err := load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(fits) != 4 || fits[3].seed != 3 || fits[3].topics != 2 || fits[3].passes != 5 || fits[3].draws != 100 {
+	if len(fits) != 4 || fits[3].seed != 3 || fits[3].topics != 2 || fits[3].passes != 5 ||
+		fits[3].draws != 100 {
 		t.Fatalf("%+v", fits)
 	}
 	base := fits[0]
@@ -52,7 +55,8 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, f := range fits[1:] {
 		// Of two topics of ten words each one is known.
-		if !(f.heldOut < base.heldOut-0.4 && f.heldOut > math.Log(10)-0.1 && f.byWord <= f.heldOut && f.seconds >= 0) {
+		if !(f.heldOut < base.heldOut-0.4 && f.heldOut > math.Log(10)-0.1 &&
+			f.byWord <= f.heldOut && f.seconds >= 0) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -60,7 +64,8 @@ func TestMeasure(t *testing.T) {
 	if err := printTable(&b, fits); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(b.String(), "\n"); got != 4 || !strings.Contains(b.String(), "| toy, 2 | PG-SVI | 5 | 3 | ") {
+	if got := strings.Count(b.String(), "\n"); got != 4 ||
+		!strings.Contains(b.String(), "| toy, 2 | PG-SVI | 5 | 3 | ") {
 		t.Error(b.String())
 	}
 	// Without its last line and resumed it is the same but for times.
@@ -72,7 +77,8 @@ func TestMeasure(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Join(lines[:4], "")), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := measure(context.Background(), file, []corpus{toy()}, rows, 100, true, io.Discard); err != nil {
+	if err := measure(context.Background(), file, []corpus{toy()}, rows, 100, true,
+		io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	again, err := load(file)
@@ -85,7 +91,8 @@ func TestMeasure(t *testing.T) {
 	if !slices.Equal(again[1:], fits[1:]) || len(again) != len(fits) {
 		t.Errorf("resumed %+v, at once %+v", again, fits)
 	}
-	if err := measure(context.Background(), file, []corpus{toy()}, rows, 50, true, io.Discard); err == nil {
+	if err := measure(context.Background(), file, []corpus{toy()}, rows, 50, true,
+		io.Discard); err == nil {
 		t.Error("resumed with other draws")
 	}
 	if err := measure(context.Background(), file, nil, rows, 100, false, io.Discard); err == nil {
@@ -103,7 +110,8 @@ func TestStored(t *testing.T) {
 		for seed := range s.seeds {
 			f := fits[0]
 			fits = fits[1:]
-			if f.corpus != s.corpus || f.method != s.method || f.topics != s.topics || f.passes != s.passes || f.seed != seed+1 {
+			if f.corpus != s.corpus || f.method != s.method || f.topics != s.topics ||
+				f.passes != s.passes || f.seed != seed+1 {
 				t.Fatalf("found %+v, want seed %d of %+v", f, seed+1, s)
 			}
 		}
@@ -123,7 +131,8 @@ func TestStored(t *testing.T) {
 	if err := printTable(&table, fits); err != nil {
 		t.Fatal(err)
 	}
-	if _, block, _, ok := tables.Lookup(string(readme), "topics"); !ok || strings.TrimSpace(block) != strings.TrimSpace(table.String()) {
+	if _, block, _, ok := tables.Lookup(string(readme), "topics"); !ok ||
+		strings.TrimSpace(block) != strings.TrimSpace(table.String()) {
 		t.Error("the table of bench/README.md is not that of topics.csv; go generate ./bench/topics")
 	}
 }
@@ -134,7 +143,8 @@ func TestRunErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PGSVI_DATA", "")
-	for _, args := range [][]string{{"-table", file}, {"-table", file + "x"}, {"-out", file}, {"-data", t.TempDir()}, {"extra"}} {
+	for _, args := range [][]string{{"-table", file}, {"-table", file + "x"}, {"-out", file},
+		{"-data", t.TempDir()}, {"extra"}} {
 		if err := run(context.Background(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		}

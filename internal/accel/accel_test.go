@@ -79,7 +79,8 @@ func TestAndersonLinear(t *testing.T) {
 			f.residual(res, z)
 			// the normal equations lose half of the digits
 			if e := floats.Norm(res, 2); !(e < 1e-4) {
-				t.Errorf("n = %d, eigenvalues in %v: the residual is %.2g after %d steps", n, r, e, n+1)
+				t.Errorf("n = %d, eigenvalues in %v: the residual is %.2g after %d steps", n, r, e,
+					n+1)
 			}
 		}
 	}
@@ -309,7 +310,8 @@ func TestLBFGS(t *testing.T) {
 			dst[i] = 1 - 1/v
 		}
 	}
-	if x, ok := accel.LBFGS(wall, wallSlope, []float64{1e-3, 50}); !ok || !floats.EqualApprox(x, ones(2), 1e-7) {
+	if x, ok := accel.LBFGS(wall, wallSlope, []float64{1e-3, 50}); !ok ||
+		!floats.EqualApprox(x, ones(2), 1e-7) {
 		t.Errorf("barrier: %v, %v", x, ok)
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
@@ -319,7 +321,10 @@ func TestLBFGS(t *testing.T) {
 		}
 	}
 	// A gradient that is wrong: the start is the best point there is.
-	if x, ok := accel.LBFGS(quad, func(dst, x []float64) { quadSlope(dst, x); floats.Scale(-1, dst) }, []float64{3, 3}); !ok || !(quad(x) <= quad([]float64{3, 3})) {
+	if x, ok := accel.LBFGS(quad, func(dst, x []float64) {
+		quadSlope(dst, x)
+		floats.Scale(-1, dst)
+	}, []float64{3, 3}); !ok || !(quad(x) <= quad([]float64{3, 3})) {
 		t.Errorf("a gradient of the wrong sign: %v, %v", x, ok)
 	}
 }
@@ -328,7 +333,8 @@ func TestMinimize1(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(4, 4))
 	count := 0
-	check := func(name string, guess, tol, want, within float64, most int, f func(float64) float64) {
+	check := func(name string, guess, tol, want, within float64, most int,
+		f func(float64) float64) {
 		t.Helper()
 		count = 0
 		got := accel.Minimize1(guess, tol, func(x float64) float64 {
@@ -345,9 +351,12 @@ func TestMinimize1(t *testing.T) {
 	for range 300 {
 		c, guess, tol := rng.Float64(), rng.Float64(), math.Pow(10, -1-4*rng.Float64())
 		near := 3*tol*c + 3e-8
-		check("quadratic", guess, tol, c, near, 30, func(x float64) float64 { return 7 + (x-c)*(x-c) })
-		check("absolute value", guess, tol, c, near, 60, func(x float64) float64 { return math.Abs(x - c) })
-		check("barrier", guess, tol, c, near, 60, func(x float64) float64 { return x - c*math.Log(x) })
+		check("quadratic", guess, tol, c, near, 30,
+			func(x float64) float64 { return 7 + (x-c)*(x-c) })
+		check("absolute value", guess, tol, c, near, 60,
+			func(x float64) float64 { return math.Abs(x - c) })
+		check("barrier", guess, tol, c, near, 60,
+			func(x float64) float64 { return x - c*math.Log(x) })
 		check("infinite on one side", guess, tol, c, near, 60, func(x float64) float64 {
 			if x < c/2 {
 				return math.Inf(1)
@@ -383,7 +392,8 @@ func TestRoot(t *testing.T) {
 			return f(x)
 		}, lo, hi, 1e-300)
 		if !(math.Abs(got-want) <= 4e-13*math.Abs(want)+1e-290) || count > most {
-			t.Errorf("%s on [%v, %v]: %v after %d evaluations, want %v", name, lo, hi, got, count, want)
+			t.Errorf("%s on [%v, %v]: %v after %d evaluations, want %v", name, lo, hi, got, count,
+				want)
 		}
 	}
 	for range 300 {
@@ -396,7 +406,8 @@ func TestRoot(t *testing.T) {
 		check("exponential", lo, hi, c, 80, func(x float64) float64 { return math.Expm1(c - x) })
 		check("sigmoid", lo, hi, c, 80, func(x float64) float64 { return math.Tanh(5 * (x - c)) })
 		check("step", lo, hi, c, 80, func(x float64) float64 { return math.Copysign(1, x-c) })
-		check("cube", lo, hi, c, 150, func(x float64) float64 { return (x - c) * (x - c) * (x - c) })
+		check("cube", lo, hi, c, 150,
+			func(x float64) float64 { return (x - c) * (x - c) * (x - c) })
 	}
 	check("root at zero", -1, 3, 0, 3200, func(x float64) float64 { return x * math.Exp(x) })
 	check("huge values", 1e-200, 1e200, 1, 1500, func(x float64) float64 { return 1e300 * (x - 1) })
@@ -454,7 +465,8 @@ func TestAscent(t *testing.T) {
 		moves, turns = append(moves, d), append(turns, turn)
 		for i, v := range accel.Ascent(turn, moves, turns) {
 			if math.Abs(v-d[i]) > 1e-9*(1+math.Abs(d[i])) {
-				t.Fatalf("after %d steps the last turn leads to %v, want the move %v", len(moves), v, d[i])
+				t.Fatalf("after %d steps the last turn leads to %v, want the move %v", len(moves),
+					v, d[i])
 			}
 		}
 	}
@@ -464,7 +476,8 @@ func TestAscent(t *testing.T) {
 		}
 	}
 	if len(moves) > len(scale)+1 {
-		t.Errorf("%d steps to the maximum of a quadratic function of %d variables", len(moves), len(scale))
+		t.Errorf("%d steps to the maximum of a quadratic function of %d variables", len(moves),
+			len(scale))
 	}
 }
 
@@ -490,7 +503,8 @@ func TestAndersonMix(t *testing.T) {
 				return true
 			})
 			if ok != mixed || ok != (iterates > 0) || ok && !slices.Equal(got, want) {
-				t.Errorf("%d iterates of %d: %v %v, want %v %v", iterates+1, n, ok, got, mixed, want)
+				t.Errorf("%d iterates of %d: %v %v, want %v %v", iterates+1, n, ok, got, mixed,
+					want)
 			}
 		}
 	}

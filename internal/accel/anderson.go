@@ -155,7 +155,8 @@ func (a *Anderson) Next(n int, again bool) (x, r []float64) {
 
 // solveSmall solves the k×k positive semidefinite system whose lower triangle
 // and right-hand side are in g, slightly regularised.
-func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [andersonDepth]float64, ok bool) {
+func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [andersonDepth]float64,
+	ok bool) {
 	var l [andersonDepth][andersonDepth]float64
 	for i := range k {
 		for j := range i + 1 {

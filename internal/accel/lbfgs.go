@@ -19,7 +19,8 @@ const (
 // LBFGS minimises a smooth function by L-BFGS (Liu and Nocedal, 1989), restarted until a restart no
 // longer helps. gradient stores the gradient at x in dst. x0 is not changed. It returns the best
 // point found, and false if the value at x0 is not finite.
-func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64, bool) {
+func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64,
+	bool) {
 	best := value(x0)
 	if math.IsNaN(best) || math.IsInf(best, 0) {
 		return nil, false
@@ -29,7 +30,8 @@ func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []
 		// Minimize may return both a useful result and an error, usually because
 		// the line search met the limits of rounding: the value decides.
 		r, _ := optimize.Minimize(optimize.Problem{Func: value, Grad: gradient}, x,
-			&optimize.Settings{GradientThreshold: lbfgsGradient, Converger: optimize.NeverTerminate{}, MajorIterations: lbfgsSteps},
+			&optimize.Settings{GradientThreshold: lbfgsGradient,
+				Converger: optimize.NeverTerminate{}, MajorIterations: lbfgsSteps},
 			&optimize.LBFGS{Store: lbfgsMemory})
 		if r == nil || !(r.F < best) {
 			break

@@ -76,7 +76,8 @@ func times(x []float64, beta float64) {
 }
 
 // Gemm makes c αAB + βc, A being a or its transpose, and B likewise.
-func Gemm(tA, tB blas.Transpose, alpha float64, a, b blas64.General, beta float64, c blas64.General) {
+func Gemm(tA, tB blas.Transpose, alpha float64, a, b blas64.General, beta float64,
+	c blas64.General) {
 	for i := range c.Rows {
 		times(c.Data[i*c.Stride:][:c.Cols], beta)
 	}
@@ -98,7 +99,8 @@ func Trsm(side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, 
 }
 
 // TrsmUntil is Trsm, on as many goroutines as h lends. It returns early where h has stopped.
-func TrsmUntil(h *parallel.Halt, side blas.Side, t blas.Transpose, alpha float64, a blas64.Triangular, b blas64.General) {
+func TrsmUntil(h *parallel.Halt, side blas.Side, t blas.Transpose, alpha float64,
+	a blas64.Triangular, b blas64.General) {
 	for i := range b.Rows {
 		times(b.Data[i*b.Stride:][:b.Cols], alpha)
 	}
@@ -113,7 +115,8 @@ func TrsmUntil(h *parallel.Halt, side blas.Side, t blas.Transpose, alpha float64
 }
 
 // Gemv makes y αAx + βy, A being a or its transpose.
-func Gemv(t blas.Transpose, alpha float64, a blas64.General, x blas64.Vector, beta float64, y blas64.Vector) {
+func Gemv(t blas.Transpose, alpha float64, a blas64.General, x blas64.Vector, beta float64,
+	y blas64.Vector) {
 	dst := vector(y)
 	times(dst, beta)
 	fma.Gemv(alpha, view(blas.NoTrans, a), t != blas.NoTrans, vector(x), dst)

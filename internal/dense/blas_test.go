@@ -37,7 +37,8 @@ func TestBLAS(t *testing.T) {
 		tA, tB := []blas.Transpose{no, yes}[rng.IntN(2)], []blas.Transpose{no, yes}[rng.IntN(2)]
 		a, b, c := general(tA, m, k), general(tB, k, n), general(no, m, n)
 		sym := blas64.Symmetric{Uplo: blas.Lower, N: m, Stride: m + 1, Data: draw(m * (m + 1))}
-		tri := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: m, Stride: m + 2, Data: draw(m * (m + 2))}
+		tri := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: m, Stride: m + 2,
+			Data: draw(m * (m + 2))}
 		for i := range m {
 			for j := range i {
 				tri.Data[i*tri.Stride+j] /= float64(m)
@@ -53,9 +54,12 @@ func TestBLAS(t *testing.T) {
 			dst       []float64
 			ours, ref func()
 		}{
-			"gemm": {c.Data, func() { dense.Gemm(tA, tB, alpha, a, b, beta, c) }, func() { blas64.Gemm(tA, tB, alpha, a, b, beta, c) }},
-			"syrk": {sym.Data, func() { dense.Syrk(tA, alpha, a, beta, sym) }, func() { blas64.Syrk(tA, alpha, a, beta, sym) }},
-			"left": {c.Data, func() { dense.Trsm(blas.Left, tA, alpha, tri, c) }, func() { blas64.Trsm(blas.Left, tA, alpha, tri, c) }},
+			"gemm": {c.Data, func() { dense.Gemm(tA, tB, alpha, a, b, beta, c) },
+				func() { blas64.Gemm(tA, tB, alpha, a, b, beta, c) }},
+			"syrk": {sym.Data, func() { dense.Syrk(tA, alpha, a, beta, sym) },
+				func() { blas64.Syrk(tA, alpha, a, beta, sym) }},
+			"left": {c.Data, func() { dense.Trsm(blas.Left, tA, alpha, tri, c) },
+				func() { blas64.Trsm(blas.Left, tA, alpha, tri, c) }},
 			"right": {b.Data, func() {
 				b := blas64.General{Rows: len(b.Data) / m, Cols: m, Stride: m, Data: b.Data}
 				dense.Trsm(blas.Right, tA, alpha, tri, b)
@@ -63,16 +67,24 @@ func TestBLAS(t *testing.T) {
 				b := blas64.General{Rows: len(b.Data) / m, Cols: m, Stride: m, Data: b.Data}
 				blas64.Trsm(blas.Right, tA, alpha, tri, b)
 			}},
-			"gemv":  {ym.Data, func() { dense.Gemv(no, alpha, aCols, xk, beta, ym) }, func() { blas64.Gemv(no, alpha, aCols, xk, beta, ym) }},
-			"gemvᵀ": {xk.Data, func() { dense.Gemv(yes, alpha, aCols, xm, beta, xk) }, func() { blas64.Gemv(yes, alpha, aCols, xm, beta, xk) }},
-			"symv":  {ym.Data, func() { dense.Symv(alpha, sym, xm, beta, ym) }, func() { blas64.Symv(alpha, sym, xm, beta, ym) }},
-			"trsv":  {xm.Data, func() { dense.Trsv(tA, tri, xm) }, func() { blas64.Trsv(tA, tri, xm) }},
-			"trmv":  {xm.Data, func() { dense.Trmv(tA, tri, xm) }, func() { blas64.Trmv(tA, tri, xm) }},
-			"axpy":  {ym.Data, func() { dense.Axpy(alpha, xm, ym) }, func() { blas64.Axpy(alpha, xm, ym) }},
+			"gemv": {ym.Data, func() { dense.Gemv(no, alpha, aCols, xk, beta, ym) },
+				func() { blas64.Gemv(no, alpha, aCols, xk, beta, ym) }},
+			"gemvᵀ": {xk.Data, func() { dense.Gemv(yes, alpha, aCols, xm, beta, xk) },
+				func() { blas64.Gemv(yes, alpha, aCols, xm, beta, xk) }},
+			"symv": {ym.Data, func() { dense.Symv(alpha, sym, xm, beta, ym) },
+				func() { blas64.Symv(alpha, sym, xm, beta, ym) }},
+			"trsv": {xm.Data, func() { dense.Trsv(tA, tri, xm) },
+				func() { blas64.Trsv(tA, tri, xm) }},
+			"trmv": {xm.Data, func() { dense.Trmv(tA, tri, xm) },
+				func() { blas64.Trmv(tA, tri, xm) }},
+			"axpy": {ym.Data, func() { dense.Axpy(alpha, xm, ym) },
+				func() { blas64.Axpy(alpha, xm, ym) }},
 			"dot": {ym.Data, func() { ym.Data[0] = dense.Dot(xm, dense.Vector(tri.Data[:m])) },
 				func() { ym.Data[0] = blas64.Dot(xm, dense.Vector(tri.Data[:m])) }},
-			"ger": {aCols.Data, func() { dense.Ger(alpha, xm, xk, aCols) }, func() { blas64.Ger(alpha, xm, xk, aCols) }},
-			"syr": {sym.Data, func() { dense.Syr(alpha, xm, sym) }, func() { blas64.Syr(alpha, xm, sym) }},
+			"ger": {aCols.Data, func() { dense.Ger(alpha, xm, xk, aCols) },
+				func() { blas64.Ger(alpha, xm, xk, aCols) }},
+			"syr": {sym.Data, func() { dense.Syr(alpha, xm, sym) },
+				func() { blas64.Syr(alpha, xm, sym) }},
 		} {
 			before := slices.Clone(f.dst)
 			f.ours()
@@ -81,7 +93,8 @@ func TestBLAS(t *testing.T) {
 			f.ref()
 			for i, want := range f.dst {
 				if !(math.Abs(got[i]-want) <= 1e-12) {
-					t.Fatalf("%s, %d, %d, %d, %c, %c: number %d is %v, want %v", name, m, n, k, tA, tB, i, got[i], want)
+					t.Fatalf("%s, %d, %d, %d, %c, %c: number %d is %v, want %v", name, m, n, k, tA,
+						tB, i, got[i], want)
 				}
 			}
 			copy(f.dst, before)

@@ -69,7 +69,8 @@ const (
 func (d *Delayed) Rows(h *parallel.Halt, dst, c []float64, n int, at []int) {
 	d.at[0], d.at[1] = columnsAt(d.at[0], d.x.xp, n, at), columnsAt(d.at[1], d.x.xn, n, at)
 	if workers := h.Workers(); workers > 1 && len(at)*n >= delayedShared {
-		parallel.For(n, delayedColumns, workers, func(_, lo, hi int) { d.rows(dst, c, n, at, lo, hi) })
+		parallel.For(n, delayedColumns, workers,
+			func(_, lo, hi int) { d.rows(dst, c, n, at, lo, hi) })
 		return
 	}
 	d.rows(dst, c, n, at, 0, n)
@@ -104,7 +105,8 @@ func (d *Delayed) rows(dst, c []float64, n int, at []int, lo, hi int) {
 		x    []float64
 	}{{-1, d.x.xp}, {1, d.x.xn}} {
 		if rank := len(part.x) / max(1, n); rank > 0 {
-			fma.Gemm(run, part.sign, rowsOf(d.at[k], rank), rowsOf(part.x, n).Slice(0, lo, rank, hi-lo), to)
+			fma.Gemm(run, part.sign, rowsOf(d.at[k], rank),
+				rowsOf(part.x, n).Slice(0, lo, rank, hi-lo), to)
 		}
 	}
 }

@@ -73,8 +73,10 @@ func TestDelayed(t *testing.T) {
 			}
 			for a, i := range at {
 				for j := range n {
-					if w := SymmetricAt(want, n, i, j); !(math.Abs(rows[a*n+j]-w) <= 1e-11*(1+math.Abs(w))) {
-						t.Fatalf("n = %d, %d workers: V[%d, %d] is %v, want %v", n, workers, i, j, rows[a*n+j], w)
+					if w := SymmetricAt(want, n, i,
+						j); !(math.Abs(rows[a*n+j]-w) <= 1e-11*(1+math.Abs(w))) {
+						t.Fatalf("n = %d, %d workers: V[%d, %d] is %v, want %v", n, workers, i, j,
+							rows[a*n+j], w)
 					}
 				}
 			}
@@ -93,7 +95,8 @@ func TestDelayed(t *testing.T) {
 			for i := range n {
 				for j := range i + 1 {
 					if w := want[i*n+j]; !(math.Abs(now[i*n+j]-w) <= 1e-11*(1+math.Abs(w))) {
-						t.Fatalf("n = %d, %d workers: V[%d, %d] is %v, want %v", n, workers, i, j, now[i*n+j], w)
+						t.Fatalf("n = %d, %d workers: V[%d, %d] is %v, want %v", n, workers, i, j,
+							now[i*n+j], w)
 					}
 				}
 			}

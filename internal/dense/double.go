@@ -147,7 +147,8 @@ func dot(a, b Double) (h, l float64) {
 func Residual(halt *parallel.Halt, dst, y, a, x []float64) bool {
 	n := len(x)
 	if workers := halt.Workers(); workers > 1 && n*len(y) >= residualShared {
-		parallel.For(len(y), residualRows, workers, func(_, lo, hi int) { residual(halt, dst, y, a, x, lo, hi) })
+		parallel.For(len(y), residualRows, workers,
+			func(_, lo, hi int) { residual(halt, dst, y, a, x, lo, hi) })
 	} else {
 		residual(halt, dst, y, a, x, 0, len(y))
 	}

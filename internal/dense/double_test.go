@@ -64,7 +64,8 @@ func TestDouble(t *testing.T) {
 					d := new(big.Float).Sub(want[i][j], bigOf(a.Hi[i*n+j]))
 					f, _ := d.Sub(d, bigOf(a.Lo[i*n+j])).Float64()
 					if size := math.Sqrt(p.Hi[i*n+i]) * math.Sqrt(p.Hi[j*n+j]); !(math.Abs(f) <= 1e-29*size) {
-						t.Fatalf("trial %d: element (%d, %d) is off by %v of %v", trial, i, j, f, size)
+						t.Fatalf("trial %d: element (%d, %d) is off by %v of %v", trial, i, j, f,
+							size)
 					}
 				}
 			}

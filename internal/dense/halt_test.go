@@ -34,18 +34,36 @@ func haltCases(n int, rng *rand.Rand) []haltCase {
 		l[i*n+i] = 1 + rng.Float64()
 	}
 	return []haltCase{
-		{"xxᵀ", l, func(h *parallel.Halt, c []float64) { AddProduct(h, c, n, -1, General(x, n, cols)) },
-			func(c []float64) { blas64.Syrk(blas.NoTrans, -1, General(x, n, cols), 1, Symmetric(c, n)) }},
-		{"xᵀx", make([]float64, cols*cols), func(h *parallel.Halt, c []float64) { (&Expansion{cols: cols, halt: h}).addGram(c, 1, x) },
-			func(c []float64) { blas64.Syrk(blas.Trans, 1, General(x, n, cols), 1, Symmetric(c, cols)) }},
-		{"−xᵀx by rows", make([]float64, cols*cols), func(h *parallel.Halt, c []float64) { (&Expansion{cols: cols, halt: h, xp: x}).SubCov(c) },
-			func(c []float64) { blas64.Syrk(blas.Trans, -1, General(x, n, cols), 1, Symmetric(c, cols)) }},
+		{"xxᵀ", l, func(h *parallel.Halt,
+			c []float64) {
+			AddProduct(h, c, n, -1, General(x, n, cols))
+		},
+			func(c []float64) {
+				blas64.Syrk(blas.NoTrans, -1, General(x, n, cols), 1,
+					Symmetric(c, n))
+			}},
+		{"xᵀx", make([]float64, cols*cols), func(h *parallel.Halt, c []float64) {
+			(&Expansion{cols: cols, halt: h}).addGram(c, 1, x)
+		},
+			func(c []float64) {
+				blas64.Syrk(blas.Trans, 1, General(x, n, cols), 1,
+					Symmetric(c, cols))
+			}},
+		{"−xᵀx by rows", make([]float64, cols*cols), func(h *parallel.Halt, c []float64) {
+			(&Expansion{cols: cols, halt: h, xp: x}).SubCov(c)
+		},
+			func(c []float64) {
+				blas64.Syrk(blas.Trans, -1, General(x, n, cols), 1,
+					Symmetric(c, cols))
+			}},
 		{"L⁻¹x", x, func(h *parallel.Halt, c []float64) { (&Sites{Halt: h}).trsm(l, n, c, cols) },
 			func(c []float64) {
 				blas64.Trsm(blas.Left, blas.NoTrans, 1, LowerTriangle(l, n), General(c, n, cols))
 			}},
-		{"L⁻¹", l, func(h *parallel.Halt, c []float64) { InvertLower(h, c, n) }, func(c []float64) { lapack64.Trtri(LowerTriangle(c, n)) }},
-		{"(LLᵀ)⁻¹", l, func(h *parallel.Halt, c []float64) { InvertUntil(h, c, n) }, func(c []float64) { lapack64.Potri(LowerTriangle(c, n)) }},
+		{"L⁻¹", l, func(h *parallel.Halt, c []float64) { InvertLower(h, c, n) },
+			func(c []float64) { lapack64.Trtri(LowerTriangle(c, n)) }},
+		{"(LLᵀ)⁻¹", l, func(h *parallel.Halt, c []float64) { InvertUntil(h, c, n) },
+			func(c []float64) { lapack64.Potri(LowerTriangle(c, n)) }},
 	}
 }
 

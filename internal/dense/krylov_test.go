@@ -17,9 +17,12 @@ import (
 func TestLeading(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	for name, spectrum := range map[string]func(j int) float64{
-		"falling":  func(j int) float64 { return math.Exp(-0.3 * float64(j)) },
-		"flat":     func(j int) float64 { return 1 + 0.2*rng.Float64() },
-		"huge":     func(j int) float64 { return []float64{1e12, 1 + math.Exp(-0.3*float64(j))}[min(j, 1)] },
+		"falling": func(j int) float64 { return math.Exp(-0.3 * float64(j)) },
+		"flat":    func(j int) float64 { return 1 + 0.2*rng.Float64() },
+		"huge": func(j int) float64 {
+			return []float64{1e12,
+				1 + math.Exp(-0.3*float64(j))}[min(j, 1)]
+		},
 		"identity": func(int) float64 { return 3 },
 		"few":      func(j int) float64 { return math.Max(0, float64(3-j)) },
 		"nothing":  func(int) float64 { return 0 },
@@ -57,7 +60,8 @@ func TestLeading(t *testing.T) {
 				start[i] = rng.NormFloat64()
 			}
 			mul := func(dst, x []float64) {
-				Gemm(blas.NoTrans, blas.NoTrans, 1, General(s.RawMatrix().Data, n, n), General(x, n, k), 0, General(dst, n, k))
+				Gemm(blas.NoTrans, blas.NoTrans, 1, General(s.RawMatrix().Data, n, n),
+					General(x, n, k), 0, General(dst, n, k))
 			}
 			got, vectors := Leading(nil, append([]float64(nil), start...), k, r, 5, mul)
 			v := mat.NewDense(n, r, vectors)
@@ -80,12 +84,14 @@ func TestLeading(t *testing.T) {
 						one = 1
 					}
 					if off := math.Abs(gram.At(i, c) - one); off > 1e-9 && lambda > 1e-12*size {
-						t.Errorf("%s, %d: vectors %d and %d have the product %v", name, n, i, c, gram.At(i, c))
+						t.Errorf("%s, %d: vectors %d and %d have the product %v", name, n, i, c,
+							gram.At(i, c))
 					}
 				}
 				ray := mat.Dot(v.ColView(c), sv.ColView(c))
 				if math.Abs(ray-value) > 1e-9*size {
-					t.Errorf("%s, %d: vector %d has the Rayleigh quotient %v, not %v", name, n, c, ray, value)
+					t.Errorf("%s, %d: vector %d has the Rayleigh quotient %v, not %v", name, n, c,
+						ray, value)
 				}
 			}
 			var halt parallel.Halt

@@ -109,7 +109,8 @@ func sharedRows(h *parallel.Halt, numbers int) int {
 func Copy(h *parallel.Halt, dst, src []float64) {
 	n := min(len(dst), len(src))
 	if workers := sharedRows(h, n); workers > 1 {
-		parallel.For(n, copiedShared/4, workers, func(_, lo, hi int) { copy(dst[lo:hi], src[lo:hi]) })
+		parallel.For(n, copiedShared/4, workers,
+			func(_, lo, hi int) { copy(dst[lo:hi], src[lo:hi]) })
 		return
 	}
 	copy(dst[:n], src[:n])
@@ -280,7 +281,9 @@ func MulLower(p, a, l []float64, d int) {
 			row := in[i*w : (i+1)*w]
 			clear(row[copy(row, l[(j+i)*d+j:(j+i)*d+j+min(i+1, w)]):])
 		}
-		Gemm(blas.NoTrans, blas.NoTrans, 1, blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, General(in, n, w), 0, General(out, n, w))
+		Gemm(blas.NoTrans, blas.NoTrans, 1,
+			blas64.General{Rows: n, Cols: n, Data: a[j*d+j:], Stride: d}, General(in, n, w), 0,
+			General(out, n, w))
 		for i := range n {
 			r := j + i
 			copy(p[r*(r+1)/2+j:], out[i*w:i*w+min(i+1, w)])

@@ -73,7 +73,8 @@ func TestCholesky(t *testing.T) {
 					for k := range j + 1 {
 						sum += l[i*n+k] * l[j*n+k]
 					}
-					if !(math.Abs(sum-a[i*n+j]) < 1e-14*math.Sqrt(float64(n))*math.Sqrt(a[i*n+i]*a[j*n+j])) {
+					if !(math.Abs(sum-a[i*n+j]) < 1e-14*math.Sqrt(float64(n))*math.Sqrt(
+						a[i*n+i]*a[j*n+j])) {
 						t.Errorf("n = %d: (LLᵀ)[%d][%d] = %v, want %v", n, i, j, sum, a[i*n+j])
 					}
 				}
@@ -85,7 +86,8 @@ func TestCholesky(t *testing.T) {
 			if !ch.Factorize(symDense(a, n)) {
 				t.Fatal("gonum refuses")
 			}
-			if d := dense.LogDet(l, n); !(math.Abs(d-ch.LogDet()) < 1e-10*ridgeless(ridge)*(1+math.Abs(d))) {
+			if d := dense.LogDet(l,
+				n); !(math.Abs(d-ch.LogDet()) < 1e-10*ridgeless(ridge)*(1+math.Abs(d))) {
 				t.Errorf("n = %d: log det %v, want %v", n, d, ch.LogDet())
 			}
 			// (LLᵀ)⁻¹ and its products by what they mean, A times them, for a well-conditioned A.
@@ -115,7 +117,8 @@ func TestCholesky(t *testing.T) {
 			for i := range n {
 				for j := range n {
 					if !(math.Abs(l[i*n+j]-inv.At(i, j)) < 1e-11) {
-						t.Errorf("n = %d: inverse[%d][%d] = %v, want %v", n, i, j, l[i*n+j], inv.At(i, j))
+						t.Errorf("n = %d: inverse[%d][%d] = %v, want %v", n, i, j, l[i*n+j],
+							inv.At(i, j))
 					}
 				}
 			}
@@ -210,7 +213,8 @@ func TestPacking(t *testing.T) {
 				if square[i*n+j] != want {
 					t.Errorf("UnpackLower: (%d, %d) is %v, want %v", i, j, square[i*n+j], want)
 				}
-				if filled[i*n+j] != lower || sym.At(i, j) != lower || dense.SymmetricAt(a, n, i, j) != lower {
+				if filled[i*n+j] != lower || sym.At(i, j) != lower ||
+					dense.SymmetricAt(a, n, i, j) != lower {
 					t.Errorf("FillUpper, FullSym or SymmetricAt at (%d, %d)", i, j)
 				}
 				scale := 5.0
@@ -228,7 +232,8 @@ func TestPacking(t *testing.T) {
 					part = 3 * a[i*n+i]
 				}
 				if low[k] != lower || math.Abs(packed[k]-part) > 1e-14 {
-					t.Errorf("packed element %d is %v and %v, want %v and %v", k, low[k], packed[k], lower, part)
+					t.Errorf("packed element %d is %v and %v, want %v and %v", k, low[k], packed[k],
+						lower, part)
 				}
 				k++
 			}
@@ -261,10 +266,12 @@ func TestProducts(t *testing.T) {
 					t.Fatalf("n = %d: (ab)[%d][%d] = %v, want %v", n, i, j, c[i*n+j], ab.At(i, j))
 				}
 				if j <= i && !(math.Abs(p[i*(i+1)/2+j]-al.At(i, j)) < 1e-12) {
-					t.Fatalf("n = %d: (al)[%d][%d] = %v, want %v", n, i, j, p[i*(i+1)/2+j], al.At(i, j))
+					t.Fatalf("n = %d: (al)[%d][%d] = %v, want %v", n, i, j, p[i*(i+1)/2+j],
+						al.At(i, j))
 				}
 			}
-			if want := mat.Dot(mat.NewVecDense(n, a[i*n:(i+1)*n]), mat.NewVecDense(n, b[:n])); math.Abs(dense.DotRow(a, n, i, b[:n])-want) > 1e-12 {
+			if want := mat.Dot(mat.NewVecDense(n, a[i*n:(i+1)*n]),
+				mat.NewVecDense(n, b[:n])); math.Abs(dense.DotRow(a, n, i, b[:n])-want) > 1e-12 {
 				t.Errorf("DotRow of row %d", i)
 			}
 		}
@@ -278,7 +285,8 @@ func TestSlices(t *testing.T) {
 		x     []float64
 		index int
 		ok    bool
-	}{{nil, 0, true}, {[]float64{0, math.MaxFloat64, -5e-324}, 0, true}, {[]float64{1, inf, math.NaN()}, 1, false},
+	}{{nil, 0, true}, {[]float64{0, math.MaxFloat64, -5e-324}, 0, true},
+		{[]float64{1, inf, math.NaN()}, 1, false},
 		{[]float64{math.NaN()}, 0, false}, {[]float64{1, 2, -inf}, 2, false}} {
 		if i, ok := dense.AllFinite(c.x); i != c.index || ok != c.ok {
 			t.Errorf("AllFinite(%v) = %d, %v", c.x, i, ok)

@@ -49,7 +49,8 @@ type PivotError struct {
 }
 
 func (e *PivotError) Error() string {
-	return fmt.Sprintf("element %d, %d is %v and leaves %v of the diagonal after %d columns", e.Pivot, e.Row, e.Cov, e.Left, e.Rank)
+	return fmt.Sprintf("element %d, %d is %v and leaves %v of the diagonal after %d columns",
+		e.Pivot, e.Row, e.Cov, e.Left, e.Rank)
 }
 
 // Factor returns the pivots and the rows of F, N×len(pivots), of the matrix of diagonal diag. Row
@@ -58,7 +59,10 @@ func (e *PivotError) Error() string {
 // *PivotError, or that of Halt where that has stopped.
 func (o *Pivots) Factor(diag []float64) (pivots []int, f []float64, err error) {
 	n, rank := len(diag), min(o.Rank, len(diag))
-	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag), f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n), last: make([]float64, pivotBlock*rank), recent: make([][]float64, runtime.GOMAXPROCS(0))}
+	s := &pivoting{Pivots: o, rank: rank, diag: diag, left: slices.Clone(diag),
+		f: make([]float64, n*rank), age: make([]int, n), rows: make([]int, n),
+		last:   make([]float64, pivotBlock*rank),
+		recent: make([][]float64, runtime.GOMAXPROCS(0))}
 	for i := range s.rows {
 		s.rows[i] = i
 	}
@@ -224,7 +228,8 @@ func (s *pivoting) update(rows []int, f []float64, scratch *[]float64) error {
 		}
 	}
 	l := fma.Of(s.last, pivotBlock, s.rank, s.rank)
-	fma.Gemm(fma.Run{Workers: 1}, -1, l.Slice(first-from, 0, j-first, from), fma.Of(f, n, s.rank, s.rank).Slice(0, 0, n, from).T(), fma.Of(g, j-first, n, n))
+	fma.Gemm(fma.Run{Workers: 1}, -1, l.Slice(first-from, 0, j-first, from),
+		fma.Of(f, n, s.rank, s.rank).Slice(0, 0, n, from).T(), fma.Of(g, j-first, n, n))
 	for q := first; q < j; q++ {
 		fp, fq := s.last[(q-from)*s.rank:][:q+1], known[(q-from)*n:][:n]
 		for c := from; c < q; c++ {

@@ -15,7 +15,8 @@ import (
 )
 
 // eager is Pivots.Factor as a loop over all rows for each column.
-func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float64, err *PivotError) {
+func eager(o *Pivots, k [][]float64, diag []float64) (pivots []int, f [][]float64,
+	err *PivotError) {
 	left := slices.Clone(diag)
 	f = make([][]float64, len(diag))
 	for j := range o.Rank {
@@ -103,7 +104,8 @@ func TestPivots(t *testing.T) {
 		for i := range diag {
 			diag[i] = k[i][i]
 		}
-		o := &Pivots{Rank: 1 + rng.IntN(n), Columns: elementsOf(k), Negligible: 1e-13, NotPosDef: 1e-6}
+		o := &Pivots{Rank: 1 + rng.IntN(n), Columns: elementsOf(k), Negligible: 1e-13,
+			NotPosDef: 1e-6}
 		if seed%3 == 0 {
 			total := floats.Sum(diag)
 			least := math.Pow(10, -1-9*rng.Float64())
@@ -120,7 +122,8 @@ func TestPivots(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !slices.Equal(pivots, want) {
-				t.Fatalf("seed %d, %d rows, rank %d: pivots %v, want %v", seed, n, o.Rank, pivots, want)
+				t.Fatalf("seed %d, %d rows, rank %d: pivots %v, want %v", seed, n, o.Rank, pivots,
+					want)
 			}
 			m := len(pivots)
 			for i, row := range rows {
@@ -142,13 +145,14 @@ func TestPivotsFew(t *testing.T) {
 		diag[i] = k[i][i]
 	}
 	most, asked := 0, 0
-	o := &Pivots{Rank: rank, Negligible: 1e-13, NotPosDef: 1e-6, Columns: func(dst []float64, pivots, rows []int) {
-		if len(rows) < pivotRows {
-			asked += len(rows) * len(pivots)
-		}
-		most = max(most, len(rows))
-		elementsOf(k)(dst, pivots, rows)
-	}}
+	o := &Pivots{Rank: rank, Negligible: 1e-13, NotPosDef: 1e-6,
+		Columns: func(dst []float64, pivots, rows []int) {
+			if len(rows) < pivotRows {
+				asked += len(rows) * len(pivots)
+			}
+			most = max(most, len(rows))
+			elementsOf(k)(dst, pivots, rows)
+		}}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if _, _, err := o.Factor(diag); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,8 @@ type Sites struct {
 // Clone returns a copy of f, of the same C.
 func (f *Sites) Clone() *Sites {
 	return &Sites{Halt: f.Halt, n: f.n, C: f.C, Pos: slices.Clone(f.Pos), Neg: slices.Clone(f.Neg),
-		Sp: slices.Clone(f.Sp), sn: slices.Clone(f.sn), Lp: slices.Clone(f.Lp), ln: slices.Clone(f.ln), zn: slices.Clone(f.zn),
+		Sp: slices.Clone(f.Sp), sn: slices.Clone(f.sn), Lp: slices.Clone(f.Lp),
+		ln: slices.Clone(f.ln), zn: slices.Clone(f.zn),
 		LogDet: f.LogDet, T: slices.Clone(f.T), r: slices.Clone(f.r)}
 }
 
@@ -48,7 +49,8 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		return false
 	}
 	f.T, f.r = Resize(f.T, n), Resize(f.r, n)
-	f.Pos, f.Neg, f.Sp, f.sn = room(f.Pos, 0, n), room(f.Neg, 0, n), room(f.Sp, 0, n), room(f.sn, 0, n)
+	f.Pos, f.Neg, f.Sp, f.sn = room(f.Pos, 0, n), room(f.Neg, 0, n), room(f.Sp, 0, n),
+		room(f.sn, 0, n)
 	for i, d := range delta {
 		switch {
 		case d > 0:
@@ -188,7 +190,8 @@ func (f *Sites) ExpandVar(x *Expansion, rows []float64, cols int, v []float64) {
 	x.buf = room(x.buf, (p+q)*cols, f.n*cols)
 	x.xp, x.xn = x.buf[:p*cols], x.buf[p*cols:]
 	if workers := f.Halt.Workers(); workers > 1 && p+q <= fma.Block && (p+q)*cols >= expandShared {
-		parallel.For(cols, expandColumns, workers, func(_, lo, hi int) { f.expand(x, rows, v, lo, hi, fma.Run{Halt: f.Halt, Workers: 1}) })
+		parallel.For(cols, expandColumns, workers,
+			func(_, lo, hi int) { f.expand(x, rows, v, lo, hi, fma.Run{Halt: f.Halt, Workers: 1}) })
 		return
 	}
 	f.expand(x, rows, v, 0, cols, fma.Run{Halt: f.Halt})
@@ -201,7 +204,8 @@ func (f *Sites) expand(x *Expansion, rows, v []float64, lo, hi int, run fma.Run)
 	}
 	p, q, cols, wide := len(f.Pos), len(f.Neg), x.cols, hi-lo
 	if workers := sharedRows(run.Halt, p*wide); workers > 1 && run.Workers != 1 {
-		parallel.For(p, copiedRows, workers, func(_, from, to int) { f.scaleRows(x, rows, from, to, lo, hi) })
+		parallel.For(p, copiedRows, workers,
+			func(_, from, to int) { f.scaleRows(x, rows, from, to, lo, hi) })
 	} else {
 		f.scaleRows(x, rows, 0, p, lo, hi)
 	}

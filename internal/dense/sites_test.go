@@ -48,7 +48,8 @@ func floats(a []*big.Float) []float64 {
 
 // newExact reads the lower triangle of c.
 func newExact(c []float64, n int, delta []float64) *exact {
-	e := &exact{n: n, delta: delta, det: 1, c: make([]*big.Float, n*n), inv: make([]*big.Float, n*n)}
+	e := &exact{n: n, delta: delta, det: 1, c: make([]*big.Float, n*n),
+		inv: make([]*big.Float, n*n)}
 	a := make([]*big.Float, n*n)
 	for i := range n {
 		for j := range n {
@@ -85,8 +86,10 @@ func newExact(c []float64, n int, delta []float64) *exact {
 			}
 			f := new(big.Float).SetPrec(prec).Quo(a[i*n+k], pivot)
 			for j := range n {
-				a[i*n+j] = new(big.Float).SetPrec(prec).Sub(a[i*n+j], new(big.Float).SetPrec(prec).Mul(f, a[k*n+j]))
-				e.inv[i*n+j] = new(big.Float).SetPrec(prec).Sub(e.inv[i*n+j], new(big.Float).SetPrec(prec).Mul(f, e.inv[k*n+j]))
+				a[i*n+j] = new(big.Float).SetPrec(prec).Sub(a[i*n+j],
+					new(big.Float).SetPrec(prec).Mul(f, a[k*n+j]))
+				e.inv[i*n+j] = new(big.Float).SetPrec(prec).Sub(e.inv[i*n+j],
+					new(big.Float).SetPrec(prec).Mul(f, e.inv[k*n+j]))
 			}
 		}
 	}
@@ -113,7 +116,8 @@ func (e *exact) solve(w []float64) (u, cu []float64) {
 
 // expand returns rowsᵀ(C⁻¹ − C⁻¹VC⁻¹)rows = rowsᵀ(I + ΔC)⁻¹Δ rows.
 func (e *exact) expand(rows []float64, cols int) []float64 {
-	r, d, tr := make([]*big.Float, len(rows)), make([]*big.Float, len(rows)), make([]float64, 0, cols*cols)
+	r, d, tr := make([]*big.Float, len(rows)), make([]*big.Float, len(rows)),
+		make([]float64, 0, cols*cols)
 	for i, x := range rows {
 		r[i] = bigNum(x)
 		d[i] = new(big.Float).SetPrec(prec).Mul(bigNum(x), bigNum(e.delta[i/cols]))
@@ -229,7 +233,8 @@ func TestSites(t *testing.T) {
 				tol = 1e-9 * l // relative to what is left
 			}
 			if !(math.Abs(left[i]-l) <= tol) {
-				t.Errorf("n = %d, Δ = %v: what is left at %d is %v, want %v", n, delta, i, left[i], l)
+				t.Errorf("n = %d, Δ = %v: what is left at %d is %v, want %v", n, delta, i, left[i],
+					l)
 			}
 		}
 		ref := want.covariance()
@@ -243,12 +248,14 @@ func TestSites(t *testing.T) {
 		}
 		for i := range n {
 			if !(math.Abs(v[i]-ref[i*n+i]) <= tol*scale(i)) && delta[i]*c[i*n+i] < 1e13 {
-				t.Errorf("n = %d, Δ = %v: variance %d is %v, want %v", n, delta, i, v[i], ref[i*n+i])
+				t.Errorf("n = %d, Δ = %v: variance %d is %v, want %v", n, delta, i, v[i],
+					ref[i*n+i])
 			}
 			for j := range i + 1 {
 				if e := math.Abs(cov[i*n+j] - ref[i*n+j]); !(e <= tol*math.Sqrt(c[i*n+i]*c[j*n+j])) ||
 					strong(i) && strong(j) && !(e <= 10*tol*math.Sqrt(scale(i)*scale(j))) {
-					t.Errorf("n = %d, Δ = %v: covariance (%d, %d) is %v, want %v", n, delta, i, j, cov[i*n+j], ref[i*n+j])
+					t.Errorf("n = %d, Δ = %v: covariance (%d, %d) is %v, want %v", n, delta, i, j,
+						cov[i*n+j], ref[i*n+j])
 				}
 			}
 		}
@@ -266,7 +273,8 @@ func TestSites(t *testing.T) {
 		}
 		for i := range n {
 			if !(math.Abs(f.T[i]-cu[i]) <= 100*tol*most) {
-				t.Errorf("n = %d, Δ = %v: the mean moves by %v at %d, want %v", n, delta, f.T[i], i, cu[i])
+				t.Errorf("n = %d, Δ = %v: the mean moves by %v at %d, want %v", n, delta, f.T[i], i,
+					cu[i])
 			}
 			if slices.Max(delta) < 1e3 && !(math.Abs(w[i]-u[i]) <= 1e-9*(1+math.Abs(u[i]))) {
 				t.Errorf("n = %d, Δ = %v: u is %v at %d, want %v", n, delta, w[i], i, u[i])
@@ -285,7 +293,8 @@ func TestSites(t *testing.T) {
 		size := 1.0
 		for i, g := range want.expand(rows, cols) {
 			size = max(size, math.Abs(g))
-			if a, b := i/cols, i%cols; a >= b && !(math.Abs(sub[i]+g) <= 10*tol*size) || a == b && !(math.Abs(diag[a]+g) <= 10*tol*size) {
+			if a, b := i/cols, i%cols; a >= b && !(math.Abs(sub[i]+g) <= 10*tol*size) ||
+				a == b && !(math.Abs(diag[a]+g) <= 10*tol*size) {
 				t.Errorf("n = %d, Δ = %v: expansion %d is %v, want %v", n, delta, i, sub[i], -g)
 			}
 		}
@@ -386,7 +395,8 @@ func TestSitesResolution(t *testing.T) {
 		v := make([]float64, 2)
 		if ok := f.Variances(v, &x); ok != k.resolved || f.Strong() != k.strong {
 			t.Errorf("%+v: strong %v, resolved %v", k, f.Strong(), ok)
-		} else if want := newExact(c, 2, k.delta).covariance(); ok && (math.Abs(v[0]/want[0]-1) > 1e-2 || math.Abs(v[1]/want[3]-1) > 1e-2) {
+		} else if want := newExact(c, 2, k.delta).covariance(); ok &&
+			(math.Abs(v[0]/want[0]-1) > 1e-2 || math.Abs(v[1]/want[3]-1) > 1e-2) {
 			t.Errorf("%+v: variances %v, want %v and %v", k, v, want[0], want[3])
 		}
 	}

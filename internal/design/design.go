@@ -39,7 +39,8 @@ func (s *Rows) Row(i int) (ind []int32, val []float64) {
 // valid reports whether s is a matrix of so many rows.
 func (s *Rows) valid(rows int) bool {
 	n := len(s.Ind)
-	if len(s.Ptr) != rows+1 || len(s.Val) != n || s.Ptr[0] != 0 || s.Ptr[rows] != n || !slices.IsSorted(s.Ptr) {
+	if len(s.Ptr) != rows+1 || len(s.Val) != n || s.Ptr[0] != 0 || s.Ptr[rows] != n ||
+		!slices.IsSorted(s.Ptr) {
 		return false
 	}
 	for i := range rows {
@@ -63,10 +64,12 @@ func (s *Rows) WithOnes(intercept bool) *Rows {
 		return t
 	}
 	rows := s.Rows()
-	t = &Rows{Cols: s.Cols + 1, Ptr: make([]int, 1, rows+1), Ind: make([]int32, 0, len(s.Ind)+rows), Val: make([]float64, 0, len(s.Val)+rows)}
+	t = &Rows{Cols: s.Cols + 1, Ptr: make([]int, 1, rows+1), Ind: make([]int32, 0, len(s.Ind)+rows),
+		Val: make([]float64, 0, len(s.Val)+rows)}
 	for i := range rows {
 		ind, val := s.Row(i)
-		t.Ind, t.Val = append(append(t.Ind, ind...), int32(s.Cols)), append(append(t.Val, val...), 1)
+		t.Ind, t.Val = append(append(t.Ind, ind...), int32(s.Cols)),
+			append(append(t.Val, val...), 1)
 		t.Ptr = append(t.Ptr, len(t.Ind))
 	}
 	return t
@@ -103,14 +106,16 @@ func (g *Matrix) Check() error {
 	if len(g.Dense) >= SharedProducts {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	return parallel.Each(context.Background(), (len(g.Dense)+chunk-1)/chunk, workers, func(_, i int) error {
-		part := g.Dense[i*chunk : min((i+1)*chunk, len(g.Dense))]
-		if k, ok := dense.AllFinite(part); !ok {
-			k += i * chunk
-			return fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", k/g.Cols, k%g.Cols, g.Dense[k], sentinel.ErrNotFinite)
-		}
-		return nil
-	})
+	return parallel.Each(context.Background(), (len(g.Dense)+chunk-1)/chunk, workers,
+		func(_, i int) error {
+			part := g.Dense[i*chunk : min((i+1)*chunk, len(g.Dense))]
+			if k, ok := dense.AllFinite(part); !ok {
+				k += i * chunk
+				return fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", k/g.Cols, k%g.Cols,
+					g.Dense[k], sentinel.ErrNotFinite)
+			}
+			return nil
+		})
 }
 
 // Sub returns the rows at index, as a copy.
@@ -207,7 +212,8 @@ func (g *Matrix) MulOn(h *parallel.Halt, dst, w []float64, index []int) {
 		g.Mul(dst, w, index)
 		return
 	}
-	parallel.For(len(dst), Chunk, h.Workers(), func(_, lo, hi int) { g.mulPart(dst, w, index, lo, hi) })
+	parallel.For(len(dst), Chunk, h.Workers(),
+		func(_, lo, hi int) { g.mulPart(dst, w, index, lo, hi) })
 }
 
 // mulPart is mul for elements lo … hi−1 of dst.
@@ -249,7 +255,9 @@ func (g *Matrix) PerRow() int {
 func (g *Matrix) MulRows(dst, w []float64, lo, hi int) {
 	draws := len(w) / g.Cols
 	if g.Sparse == nil {
-		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.Cols), dense.General(g.Dense[lo*g.Cols:hi*g.Cols], hi-lo, g.Cols), 0, dense.General(dst, draws, hi-lo))
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.Cols),
+			dense.General(g.Dense[lo*g.Cols:hi*g.Cols], hi-lo, g.Cols), 0,
+			dense.General(dst, draws, hi-lo))
 		return
 	}
 	for i := lo; i < hi; i++ {
@@ -311,7 +319,8 @@ type rowSum struct {
 }
 
 var (
-	sumMulT    = rowSum{(*Matrix).addMulTPart, func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
+	sumMulT = rowSum{(*Matrix).addMulTPart,
+		func(dst, sum []float64, _ int) { fma.Axpy(1, sum, dst) }}
 	sumSquares = rowSum{(*Matrix).addSquaresPart, sumMulT.add}
 	sumGramMul = rowSum{(*Matrix).addGramMulPart, sumMulT.add}
 	sumMulGram = rowSum{(*Matrix).mulGramPart, sumMulT.add}
@@ -338,7 +347,10 @@ func (g *Matrix) addSum(r *rowSum, dst, u []float64, index []int, chunk, product
 	s.Sums = dense.Resize(s.Sums, (n+chunk-1)/chunk*size)
 	sums := s.Sums
 	clear(sums)
-	s.Split(n, chunk, func(lo, hi int, s *Work) { r.part(g, sums[lo/chunk*size:][:size], u, index, lo, hi, s) })
+	s.Split(n, chunk, func(lo, hi int,
+		s *Work) {
+		r.part(g, sums[lo/chunk*size:][:size], u, index, lo, hi, s)
+	})
 	for ; len(sums) > 0; sums = sums[size:] {
 		r.add(dst, sums[:size], g.Cols)
 	}
@@ -518,7 +530,8 @@ func (s *Work) Split(n, chunk int, do func(lo, hi int, s *Work)) {
 		s.others[i].Halt, s.others[i].z, s.others[i].k, s.others[i].eta = &alone, s.z, s.k, s.eta
 	}
 	loop := parallel.Loop{Halt: s.Halt}
-	loop.Run(n, chunk, workers, parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
+	loop.Run(n, chunk, workers,
+		parallel.Func(func(worker, lo, hi int) { do(lo, hi, &s.others[worker]) }))
 }
 
 // varianceRows is the number of dense rows whose variances are taken together.
@@ -538,11 +551,13 @@ func (g *Matrix) Variances(dst, l, inv []float64, index []int, s *Work) {
 		}
 		return
 	}
-	s.Split(len(dst), chunk, func(lo, hi int, t *Work) { g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, t) })
+	s.Split(len(dst), chunk,
+		func(lo, hi int, t *Work) { g.variancesPart(dst, l, inv, index, lo, hi, &s.lower, t) })
 }
 
 // variancesPart is variances for elements lo … hi−1 of dst, a chunk; of dense rows lower is L.
-func (g *Matrix) variancesPart(dst, l, inv []float64, index []int, lo, hi int, lower *fma.Lower, s *Work) {
+func (g *Matrix) variancesPart(dst, l, inv []float64, index []int, lo, hi int, lower *fma.Lower,
+	s *Work) {
 	d := g.Cols
 	if s.Halt.Stopped() {
 		return
@@ -570,7 +585,8 @@ func (g *Matrix) variancesPart(dst, l, inv []float64, index []int, lo, hi int, l
 }
 
 // VariancesDouble is variances for an L of twice the digits.
-func (g *Matrix) VariancesDouble(dst []float64, l dense.Double, inv []float64, index []int, s *Work) {
+func (g *Matrix) VariancesDouble(dst []float64, l dense.Double, inv []float64, index []int,
+	s *Work) {
 	s.double.Resize(g.Cols)
 	for a := range dst {
 		if s.Halt.Stopped() {
@@ -609,12 +625,17 @@ func (g *Matrix) solvedVariance(l []float64, ind []int32, val []float64, buf *[]
 	for k, j := range ind {
 		x[int(j)-first] = val[k]
 	}
-	dense.Trsv(blas.NoTrans, blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:], Stride: d}, dense.Vector(x))
+	dense.Trsv(blas.NoTrans,
+		blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Data: l[first*d+first:],
+			Stride: d}, dense.Vector(x))
 	return dense.Dot(dense.Vector(x), dense.Vector(x))
 }
 
 // QuadDiag stores x_nᵀ diag(v) x_n in dst.
-func (g *Matrix) QuadDiag(dst, v []float64, index []int) { g.QuadDiagPart(dst, v, index, 0, len(dst)) }
+func (g *Matrix) QuadDiag(dst, v []float64,
+	index []int) {
+	g.QuadDiagPart(dst, v, index, 0, len(dst))
+}
 
 // QuadDiagOn is QuadDiag, on as many goroutines as h lends.
 func (g *Matrix) QuadDiagOn(h *parallel.Halt, dst, v []float64, index []int) {
@@ -622,7 +643,8 @@ func (g *Matrix) QuadDiagOn(h *parallel.Halt, dst, v []float64, index []int) {
 		g.QuadDiag(dst, v, index)
 		return
 	}
-	parallel.For(len(dst), Chunk, h.Workers(), func(_, lo, hi int) { g.QuadDiagPart(dst, v, index, lo, hi) })
+	parallel.For(len(dst), Chunk, h.Workers(),
+		func(_, lo, hi int) { g.QuadDiagPart(dst, v, index, lo, hi) })
 }
 
 // QuadDiagPart is QuadDiag for elements lo … hi−1 of dst.
@@ -836,7 +858,8 @@ func (s *SavedRows) Load(rows, cols int) (*Matrix, error) {
 		good = x.Sparse.valid(rows)
 	}
 	if !good {
-		return nil, fmt.Errorf("the data are not %d rows of %d columns: %w", rows, cols, sentinel.ErrShape)
+		return nil, fmt.Errorf("the data are not %d rows of %d columns: %w", rows, cols,
+			sentinel.ErrShape)
 	}
 	return x, nil
 }

@@ -76,7 +76,8 @@ func (f DirichletFamily) MeanOn(workers int, dst, eta []float64) {
 	at, others := largest(eta)
 	psi := special.Digamma(eta[at] + others)
 	if workers > 1 && len(eta) > DigammasShared {
-		parallel.For(len(eta), DigammasShared, workers, func(_, lo, hi int) { f.logs(dst[lo:hi], eta[lo:hi], psi) })
+		parallel.For(len(eta), DigammasShared, workers,
+			func(_, lo, hi int) { f.logs(dst[lo:hi], eta[lo:hi], psi) })
 	} else {
 		f.logs(dst, eta, psi)
 	}
@@ -207,7 +208,8 @@ func (f DirichletFamily) DivergenceOn(workers int, eta, etaP []float64) float64 
 		return kl
 	}
 	sums := make([]float64, (n+DigammasShared-1)/DigammasShared)
-	parallel.For(n, DigammasShared, workers, func(_, lo, hi int) { sums[lo/DigammasShared] = f.rests(eta[lo:hi], etaP[lo:hi], ratio) })
+	parallel.For(n, DigammasShared, workers,
+		func(_, lo, hi int) { sums[lo/DigammasShared] = f.rests(eta[lo:hi], etaP[lo:hi], ratio) })
 	for _, s := range sums {
 		kl += s
 	}
@@ -329,7 +331,8 @@ func (f BetaFamily) Line(t []float64, u float64, eta []float64) (z, log float64)
 	r, s := 1/(p+q*math.Exp(-u)), 1/(q+p*math.Exp(u)) // z/p and (1−z)/q
 	gap := special.DigammaGap(total)
 	t[0], t[1] = math.Log(r)+special.DigammaGap(a)-gap, math.Log(s)+special.DigammaGap(b)-gap
-	log = 0.5*math.Log(p*b) - special.LogSqrt2Pi + special.Binet(total) - special.Binet(a) - special.Binet(b)
+	log = 0.5*math.Log(p*b) - special.LogSqrt2Pi +
+		special.Binet(total) - special.Binet(a) - special.Binet(b)
 	return p * r, log - a*special.LogGap(r) - b*special.LogGap(s)
 }
 

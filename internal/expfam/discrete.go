@@ -211,7 +211,8 @@ func (PoissonFamily) Each(eta []float64, add func(z, p float64)) {
 	// Loader (2000): the probability of the mode without large numbers.
 	top := math.Exp(-rate)
 	if mode > 0 {
-		top = math.Exp(-mode*special.LogGap(rate/mode)-special.Binet(mode)-special.LogSqrt2Pi) / math.Sqrt(mode)
+		top = math.Exp(-mode*special.LogGap(rate/mode)-special.Binet(
+			mode)-special.LogSqrt2Pi) / math.Sqrt(mode)
 	}
 	for z, p := mode, top; p > 1e-19*top; z++ {
 		add(z, p)

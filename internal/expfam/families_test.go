@@ -29,11 +29,17 @@ type aFamily struct {
 }
 
 var families = []aFamily{
-	{"Gamma", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) { return pgsvi.NewGamma(size(), size()) }, gammaEtas, true},
+	{"Gamma", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp,
+		error) {
+		return pgsvi.NewGamma(size(), size())
+	}, gammaEtas, true},
 	{"InverseGamma", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
 		return pgsvi.NewInverseGamma(size(), size())
 	}, [][]float64{{6, -4}, {20, -0.1}, {3, -30}}, true},
-	{"Beta", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) { return pgsvi.NewBeta(size(), size()) }, betaEtas, false},
+	{"Beta", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp,
+		error) {
+		return pgsvi.NewBeta(size(), size())
+	}, betaEtas, false},
 	{"Dirichlet", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
 		alpha := make([]float64, 2+rng.IntN(6))
 		for i := range alpha {
@@ -51,7 +57,10 @@ var families = []aFamily{
 		}
 		return pgsvi.NewCategorical(p)
 	}, [][]float64{{0, 0}, {1, -1}, {-2, 0.5}}, true},
-	{"Poisson", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp, error) { return pgsvi.NewPoisson(size()) }, [][]float64{{0}, {-1}, {2.5}}, true},
+	{"Poisson", func(_ *rand.Rand, size func() float64) (*pgsvi.Exp,
+		error) {
+		return pgsvi.NewPoisson(size())
+	}, [][]float64{{0}, {-1}, {2.5}}, true},
 	{"Wishart", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
 		d := 1 + rng.IntN(3)
 		return pgsvi.NewWishart(float64(d-1)+size(), randomScale(rng, d, size()))
@@ -68,35 +77,41 @@ var families = []aFamily{
 
 func init() {
 	// Products, with a Gaussian, a discrete part, and a family of a user's.
-	families = append(families, aFamily{"product with paths", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
-		g, err := pgsvi.NewGaussian([]float64{rng.NormFloat64(), 1}, mat.NewSymDense(2, []float64{2, 0.5, 0.5, 1}))
-		if err != nil {
-			return nil, err
-		}
-		n, err := pgsvi.NewMeanField([]float64{rng.NormFloat64()}, []float64{0.3})
-		if err != nil {
-			return nil, err
-		}
-		x, err := pgsvi.NewGamma(size(), size())
-		if err != nil {
-			return nil, err
-		}
-		return pgsvi.ProductOf(g, x, n)
-	}, [][]float64{{1, -0.5, -1, 0.3, -0.7, 3, -2, 0.4, -0.6}, {0, 0, -0.5, 0, -0.5, 20, -1, -1, -3}}, true}, aFamily{"product", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
-		x, err := pgsvi.NewExp(testkit.GammaFamily{}, []float64{1 + math.Min(10, size()), -1 - math.Min(10, size())})
-		if err != nil {
-			return nil, err
-		}
-		y, err := pgsvi.NewPoisson(size())
-		if err != nil {
-			return nil, err
-		}
-		z, err := pgsvi.NewDirichlet([]float64{size(), size()})
-		if err != nil {
-			return nil, err
-		}
-		return pgsvi.ProductOf(x, y, z)
-	}, [][]float64{{3, -2, 1, 3, 4}, {10, -1, -0.5, 2, 8}}, false})
+	families = append(families,
+		aFamily{"product with paths",
+			func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+				g, err := pgsvi.NewGaussian([]float64{rng.NormFloat64(), 1},
+					mat.NewSymDense(2, []float64{2, 0.5, 0.5, 1}))
+				if err != nil {
+					return nil, err
+				}
+				n, err := pgsvi.NewMeanField([]float64{rng.NormFloat64()}, []float64{0.3})
+				if err != nil {
+					return nil, err
+				}
+				x, err := pgsvi.NewGamma(size(), size())
+				if err != nil {
+					return nil, err
+				}
+				return pgsvi.ProductOf(g, x, n)
+			}, [][]float64{{1, -0.5, -1, 0.3, -0.7, 3, -2, 0.4, -0.6},
+				{0, 0, -0.5, 0, -0.5, 20, -1, -1, -3}}, true},
+		aFamily{"product", func(rng *rand.Rand, size func() float64) (*pgsvi.Exp, error) {
+			x, err := pgsvi.NewExp(testkit.GammaFamily{},
+				[]float64{1 + math.Min(10, size()), -1 - math.Min(10, size())})
+			if err != nil {
+				return nil, err
+			}
+			y, err := pgsvi.NewPoisson(size())
+			if err != nil {
+				return nil, err
+			}
+			z, err := pgsvi.NewDirichlet([]float64{size(), size()})
+			if err != nil {
+				return nil, err
+			}
+			return pgsvi.ProductOf(x, y, z)
+		}, [][]float64{{3, -2, 1, 3, 4}, {10, -1, -0.5, 2, 8}}, false})
 }
 
 // randomScale returns a positive definite matrix of about the given size.
@@ -122,7 +137,8 @@ func extremeSize(rng *rand.Rand) func() float64 {
 }
 
 // eachMember calls f with members of every family, mild and extreme.
-func eachMember(t *testing.T, n int, f func(t *testing.T, c aFamily, what string, q *pgsvi.Exp, rng *rand.Rand)) {
+func eachMember(t *testing.T, n int,
+	f func(t *testing.T, c aFamily, what string, q *pgsvi.Exp, rng *rand.Rand)) {
 	for _, c := range families {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -205,7 +221,8 @@ func TestFamilySlopes(t *testing.T) {
 				want := (hi[i] - lo[i]) / (2 * h)
 				tol := 2e-5*math.Sqrt(fisher.At(i, i)*fisher.At(j, j)) + 1e-14*(math.Abs(mu[i])+1)/h
 				if got := fisher.At(i, j); !(math.Abs(got-want) <= tol) {
-					t.Errorf("%s: F_%d%d is %.12g, the slope of μ %.12g ± %.2g", what, i, j, got, want, tol)
+					t.Errorf("%s: F_%d%d is %.12g, the slope of μ %.12g ± %.2g", what, i, j, got,
+						want, tol)
 				}
 			}
 		}
@@ -241,7 +258,8 @@ func TestFamilySlopes(t *testing.T) {
 			}
 		}
 		if !(math.Sqrt(math.Abs(off)) <= 1e-7) {
-			t.Errorf("%s: F⁻¹F g is off by %.3g standard deviations", what, math.Sqrt(math.Abs(off)))
+			t.Errorf("%s: F⁻¹F g is off by %.3g standard deviations", what,
+				math.Sqrt(math.Abs(off)))
 		}
 	})
 }
@@ -258,12 +276,14 @@ func TestFamilyKL(t *testing.T) {
 		for _, far := range []float64{1e-5, 1e-3, 0.1} {
 			p, x := q.Clone().(*pgsvi.Exp), make([]float64, n)
 			for i := range x {
-				x[i] = eta[i] + far*rng.NormFloat64()*math.Min(1+math.Abs(eta[i]), 1/math.Sqrt(fisher.At(i, i)))
+				x[i] = eta[i] + far*rng.NormFloat64()*math.Min(1+math.Abs(eta[i]),
+					1/math.Sqrt(fisher.At(i, i)))
 			}
 			if p.SetNatural(x) != nil {
 				continue // outside the set
 			}
-			naive, size := p.LogPartition()-q.LogPartition(), math.Abs(p.LogPartition())+math.Abs(q.LogPartition())
+			naive, size := p.LogPartition()-q.LogPartition(),
+				math.Abs(p.LogPartition())+math.Abs(q.LogPartition())
 			var square float64
 			for i, d := range x {
 				d -= eta[i]
@@ -275,10 +295,12 @@ func TestFamilyKL(t *testing.T) {
 			}
 			kl := q.KL(p)
 			if tol := 1e-14*size + 1e-9*kl; !(math.Abs(kl-naive) <= tol) {
-				t.Errorf("%s, %v away: KL is %.12g, by A and μ %.12g ± %.2g", what, far, kl, naive, tol)
+				t.Errorf("%s, %v away: KL is %.12g, by A and μ %.12g ± %.2g", what, far, kl, naive,
+					tol)
 			}
 			if far < 1e-4 && !(math.Abs(kl-square) <= 0.01*square+1e-13) {
-				t.Errorf("%s, %v away: KL is %.12g, half the square of the distance %.12g", what, far, kl, square)
+				t.Errorf("%s, %v away: KL is %.12g, half the square of the distance %.12g", what,
+					far, kl, square)
 			}
 		}
 	})
@@ -330,60 +352,62 @@ func TestFamilyDraws(t *testing.T) {
 	if testing.Short() {
 		members, draws = 6, 1000
 	}
-	eachMember(t, members, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
-		n := q.NumParams()
-		f, eta, mu, fisher := q.Family(), q.Natural(nil), q.MeanParams(nil), fisherOf(q)
-		z, s, mean := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
-		path, paths := f.(pgsvi.PathFamily)
-		var aux []float64
-		if paths {
-			aux = make([]float64, path.AuxLen())
-		}
-		dl, coef, g := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
-		spread := make([]float64, n)
-		slopes := mat.NewDense(n, n, nil)
-		squares := mat.NewDense(n, n, nil)
-		for range draws {
+	eachMember(t, members,
+		func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
+			n := q.NumParams()
+			f, eta, mu, fisher := q.Family(), q.Natural(nil), q.MeanParams(nil), fisherOf(q)
+			z, s, mean := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
+			path, paths := f.(pgsvi.PathFamily)
+			var aux []float64
 			if paths {
-				path.RandPath(z, s, aux, eta, rng)
+				aux = make([]float64, path.AuxLen())
+			}
+			dl, coef, g := make([]float64, q.Dim()), make([]float64, n), make([]float64, n)
+			spread := make([]float64, n)
+			slopes := mat.NewDense(n, n, nil)
+			squares := mat.NewDense(n, n, nil)
+			for range draws {
+				if paths {
+					path.RandPath(z, s, aux, eta, rng)
+					for i := range n {
+						clear(g)
+						clear(coef)
+						coef[i] = 1
+						path.PathGrad(g, dl, coef, z, aux, eta)
+						for j, x := range g {
+							slopes.Set(i, j, slopes.At(i, j)+x/float64(draws))
+							squares.Set(i, j, squares.At(i, j)+x*x/float64(draws))
+						}
+					}
+				} else {
+					f.Rand(z, s, eta, rng)
+				}
+				floats.AddScaled(mean, 1/float64(draws), s)
+				for j, x := range s {
+					spread[j] += (x - mu[j]) * (x - mu[j]) / float64(draws)
+				}
+			}
+			for j, m := range mu {
+				sd := math.Sqrt(fisher.At(j, j) / float64(draws))
+				// Of a very skewed statistic the mean of so many draws may be all but certain to be
+				// off.
+				if fourth := 6.0; !(math.Abs(mean[j]-m) <= fourth*sd+1e-12*math.Abs(m)) {
+					t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m, sd)
+				}
 				for i := range n {
-					clear(g)
-					clear(coef)
-					coef[i] = 1
-					path.PathGrad(g, dl, coef, z, aux, eta)
-					for j, x := range g {
-						slopes.Set(i, j, slopes.At(i, j)+x/float64(draws))
-						squares.Set(i, j, squares.At(i, j)+x*x/float64(draws))
+					if !paths || spread[i] < 0.1*fisher.At(i, i) || spread[j] < 0.1*fisher.At(j, j) {
+						continue // the draws that make up its variance are too rare to be there
+					}
+					got, want := slopes.At(i, j), fisher.At(i, j)
+					se := math.Sqrt(math.Max(0, squares.At(i, j)-got*got) / float64(draws))
+					// What comes of draws that are too rare to be there has a correlation of nearly 0.
+					if !(math.Abs(got-want) <= 8*se+1e-3*math.Sqrt(fisher.At(i, i)*fisher.At(j, j))) {
+						t.Errorf("%s: the slope of T_%d in η_%d along paths is %.9g ± %.2g, F is %.9g",
+							what, i, j, got, se, want)
 					}
 				}
-			} else {
-				f.Rand(z, s, eta, rng)
 			}
-			floats.AddScaled(mean, 1/float64(draws), s)
-			for j, x := range s {
-				spread[j] += (x - mu[j]) * (x - mu[j]) / float64(draws)
-			}
-		}
-		for j, m := range mu {
-			sd := math.Sqrt(fisher.At(j, j) / float64(draws))
-			// Of a very skewed statistic the mean of so many draws may be all but certain to be
-			// off.
-			if fourth := 6.0; !(math.Abs(mean[j]-m) <= fourth*sd+1e-12*math.Abs(m)) {
-				t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m, sd)
-			}
-			for i := range n {
-				if !paths || spread[i] < 0.1*fisher.At(i, i) || spread[j] < 0.1*fisher.At(j, j) {
-					continue // the draws that make up its variance are too rare to be there
-				}
-				got, want := slopes.At(i, j), fisher.At(i, j)
-				se := math.Sqrt(math.Max(0, squares.At(i, j)-got*got) / float64(draws))
-				// What comes of draws that are too rare to be there has a correlation of nearly 0.
-				if !(math.Abs(got-want) <= 8*se+1e-3*math.Sqrt(fisher.At(i, i)*fisher.At(j, j))) {
-					t.Errorf("%s: the slope of T_%d in η_%d along paths is %.9g ± %.2g, F is %.9g", what, i, j, got, se, want)
-				}
-			}
-		}
-	})
+		})
 }
 
 // What is not a parameter is refused by name.
@@ -391,16 +415,40 @@ func TestFamilyParameters(t *testing.T) {
 	bad := []float64{0, -1, math.NaN(), math.Inf(1)}
 	for _, x := range bad {
 		for name, made := range map[string]func() (*pgsvi.Exp, error){
-			"shape of Gamma":               func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(x, 1) },
-			"rate of Gamma":                func() (*pgsvi.Exp, error) { return pgsvi.NewGamma(1, x) },
-			"scale of InverseGamma":        func() (*pgsvi.Exp, error) { return pgsvi.NewInverseGamma(1, x) },
-			"rate of Poisson":              func() (*pgsvi.Exp, error) { return pgsvi.NewPoisson(x) },
-			"weight 1 of Categorical of 3": func() (*pgsvi.Exp, error) { return pgsvi.NewCategorical([]float64{1, x, 1}) },
-			"b of Beta":                    func() (*pgsvi.Exp, error) { return pgsvi.NewBeta(1, x) },
-			"α 2 of Dirichlet of 3 parts":  func() (*pgsvi.Exp, error) { return pgsvi.NewDirichlet([]float64{1, 2, x}) },
+			"shape of Gamma": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewGamma(x, 1)
+			},
+			"rate of Gamma": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewGamma(1, x)
+			},
+			"scale of InverseGamma": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewInverseGamma(1, x)
+			},
+			"rate of Poisson": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewPoisson(x)
+			},
+			"weight 1 of Categorical of 3": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewCategorical([]float64{1, x, 1})
+			},
+			"b of Beta": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewBeta(1, x)
+			},
+			"α 2 of Dirichlet of 3 parts": func() (*pgsvi.Exp,
+				error) {
+				return pgsvi.NewDirichlet([]float64{1, 2, x})
+			},
 		} {
 			q, err := made()
-			if want := fmt.Sprintf("pgsvi: %s is %v; it must be positive and finite: parameter out of range", name, x); q != nil || err == nil || err.Error() != want || !errors.Is(err, pgsvi.ErrParam) {
+			if want := fmt.Sprintf(
+				"pgsvi: %s is %v; it must be positive and finite: parameter out of range", name,
+				x); q != nil || err == nil || err.Error() != want ||
+				!errors.Is(err, pgsvi.ErrParam) {
 				t.Errorf("%s = %v: %v, %v", name, x, q, err)
 			}
 		}
@@ -415,9 +463,14 @@ func TestFamilyParameters(t *testing.T) {
 		made func() (*pgsvi.Exp, error)
 		want error
 	}{
-		{"a Wishart without a scale", func() (*pgsvi.Exp, error) { return pgsvi.NewWishart(3, nil) }, pgsvi.ErrEmpty},
-		{"too few degrees of freedom", func() (*pgsvi.Exp, error) { return pgsvi.NewWishart(1, mat.NewSymDense(2, []float64{1, 0, 0, 1})) }, pgsvi.ErrParam},
-		{"a singular scale", func() (*pgsvi.Exp, error) { return pgsvi.NewWishart(3, mat.NewSymDense(2, []float64{1, 1, 1, 1})) }, pgsvi.ErrNotPosDef},
+		{"a Wishart without a scale",
+			func() (*pgsvi.Exp, error) { return pgsvi.NewWishart(3, nil) }, pgsvi.ErrEmpty},
+		{"too few degrees of freedom", func() (*pgsvi.Exp, error) {
+			return pgsvi.NewWishart(1, mat.NewSymDense(2, []float64{1, 0, 0, 1}))
+		}, pgsvi.ErrParam},
+		{"a singular scale", func() (*pgsvi.Exp, error) {
+			return pgsvi.NewWishart(3, mat.NewSymDense(2, []float64{1, 1, 1, 1}))
+		}, pgsvi.ErrNotPosDef},
 		{"a mean too long", func() (*pgsvi.Exp, error) {
 			return pgsvi.NewNormalWishart([]float64{1, 2}, 1, 3, mat.NewSymDense(1, []float64{1}))
 		}, pgsvi.ErrShape},
@@ -474,7 +527,8 @@ func TestFamilyTruth(t *testing.T) {
 		what := fmt.Sprintf("case %d, %v", i, c["family"])
 		check := func(name string, got, want float64) {
 			if e := math.Abs(got - want); !(e <= 1e-12*math.Abs(want)+1e-15) {
-				t.Errorf("%s: %s is %.17g, want %.17g, off by %.2g of it", what, name, got, want, e/math.Abs(want))
+				t.Errorf("%s: %s is %.17g, want %.17g, off by %.2g of it", what, name, got, want,
+					e/math.Abs(want))
 			}
 		}
 		switch c["family"] {
@@ -541,9 +595,11 @@ func TestFamilyAllocations(t *testing.T) {
 		return q
 	}
 	dirichlet := must(pgsvi.NewDirichlet(alpha))
-	wishart := must(pgsvi.NewNormalWishart([]float64{1, 2, 3}, 2, 5, randomScale(rand.New(rand.NewPCG(1, 1)), 3, 1)))
+	wishart := must(pgsvi.NewNormalWishart([]float64{1, 2, 3}, 2, 5,
+		randomScale(rand.New(rand.NewPCG(1, 1)), 3, 1)))
 	for name, prior := range map[string]*pgsvi.Exp{
-		"Gamma": must(pgsvi.NewGamma(2, 3)), "Dirichlet": dirichlet, "Categorical": must(pgsvi.NewCategorical(alpha)),
+		"Gamma": must(pgsvi.NewGamma(2, 3)), "Dirichlet": dirichlet,
+		"Categorical":   must(pgsvi.NewCategorical(alpha)),
 		"NormalWishart": wishart, "product": must(pgsvi.ProductOf(dirichlet, wishart, dirichlet)),
 	} {
 		from, q := prior.Clone().(*pgsvi.Exp), prior.Clone().(*pgsvi.Exp)
@@ -597,8 +653,10 @@ func TestProductFactors(t *testing.T) {
 	}
 	for i, want := range []pgsvi.ExpFamily{g, x, n} {
 		got := parts[i]
-		if fmt.Sprintf("%T", got) != fmt.Sprintf("%T", want) || !(got.KL(want) <= 1e-14) || got.Coordinates() != pgsvi.MeanParams {
-			t.Errorf("part %d is %T %v, not %T %v", i, got, got.Natural(nil), want, want.Natural(nil))
+		if fmt.Sprintf("%T", got) != fmt.Sprintf("%T", want) || !(got.KL(want) <= 1e-14) ||
+			got.Coordinates() != pgsvi.MeanParams {
+			t.Errorf("part %d is %T %v, not %T %v", i, got, got.Natural(nil), want,
+				want.Natural(nil))
 		}
 	}
 	if one := x.Factors(); len(one) != 1 || one[0].KL(x) != 0 {
@@ -611,7 +669,8 @@ func TestProductFactors(t *testing.T) {
 		t.Errorf("no parts: %v", err)
 	}
 	for _, bad := range []pgsvi.ExpFamily{nil, (*pgsvi.Exp)(nil), (*pgsvi.Gaussian)(nil)} {
-		if _, err := pgsvi.ProductOf(x, bad); !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "part 1") {
+		if _, err := pgsvi.ProductOf(x, bad); !errors.Is(err, pgsvi.ErrParam) ||
+			!strings.Contains(err.Error(), "part 1") {
 			t.Errorf("a part that is nil: %v", err)
 		}
 	}
@@ -625,9 +684,11 @@ func TestFamilySetup(t *testing.T) {
 		}
 		return q
 	}
-	gamma, beta, dirichlet, coin := must(pgsvi.NewGamma(1, 1)), must(pgsvi.NewBeta(1, 1)), must(pgsvi.NewDirichlet([]float64{1, 1, 1})), must(pgsvi.NewBernoulli(0.5))
+	gamma, beta, dirichlet, coin := must(pgsvi.NewGamma(1, 1)), must(pgsvi.NewBeta(1, 1)),
+		must(pgsvi.NewDirichlet([]float64{1, 1, 1})), must(pgsvi.NewBernoulli(0.5))
 	l := func(dim int) pgsvi.LogLik {
-		return pgsvi.LogLik{N: 1, Dim: dim, LogProb: func(_ int, z []float64) float64 { return -z[0] }}
+		return pgsvi.LogLik{N: 1, Dim: dim,
+			LogProb: func(_ int, z []float64) float64 { return -z[0] }}
 	}
 	slope := l(1)
 	slope.Grad = func(dst []float64, _ int, _ []float64) { dst[0]-- }
@@ -640,16 +701,25 @@ func TestFamilySetup(t *testing.T) {
 		want  error
 		say   []string
 	}{
-		{"a prior of another family", gamma, beta, l(1), nil, pgsvi.ErrShape, []string{"Gamma", "Beta"}},
-		{"a prior of another dimension", must(pgsvi.NewDirichlet([]float64{1, 1})), dirichlet, l(3), nil, pgsvi.ErrShape, []string{"Dirichlet of 2 parts", "Dirichlet of 3 parts"}},
-		{"a Gaussian prior", pgsvi.NewIsotropic(1, 1), beta, l(1), nil, pgsvi.ErrShape, []string{"Gaussian", "Beta"}},
-		{"a log-likelihood of another dimension", beta, beta, l(2), nil, pgsvi.ErrShape, []string{"2 dimensions", "over 1"}},
-		{"paths without gradients", beta, beta, l(1), pgsvi.Pathwise{}, pgsvi.ErrNoEstimator, []string{"LogLik.Grad"}},
-		{"paths of a coin", coin, coin, slope, pgsvi.Pathwise{}, pgsvi.ErrNoEstimator, []string{"Bernoulli", "PathFamily"}},
-		{"quadrature over a simplex", dirichlet, dirichlet, l(3), pgsvi.Exact{}, pgsvi.ErrNoEstimator, []string{"Dirichlet of 3 parts"}},
-		{"Gauss–Hermite", gamma, gamma, l(1), pgsvi.GaussHermite{}, pgsvi.ErrNoEstimator, []string{"GaussHermite"}},
+		{"a prior of another family", gamma, beta, l(1), nil, pgsvi.ErrShape,
+			[]string{"Gamma", "Beta"}},
+		{"a prior of another dimension", must(pgsvi.NewDirichlet([]float64{1, 1})), dirichlet, l(3),
+			nil, pgsvi.ErrShape, []string{"Dirichlet of 2 parts", "Dirichlet of 3 parts"}},
+		{"a Gaussian prior", pgsvi.NewIsotropic(1, 1), beta, l(1), nil, pgsvi.ErrShape,
+			[]string{"Gaussian", "Beta"}},
+		{"a log-likelihood of another dimension", beta, beta, l(2), nil, pgsvi.ErrShape,
+			[]string{"2 dimensions", "over 1"}},
+		{"paths without gradients", beta, beta, l(1), pgsvi.Pathwise{}, pgsvi.ErrNoEstimator,
+			[]string{"LogLik.Grad"}},
+		{"paths of a coin", coin, coin, slope, pgsvi.Pathwise{}, pgsvi.ErrNoEstimator,
+			[]string{"Bernoulli", "PathFamily"}},
+		{"quadrature over a simplex", dirichlet, dirichlet, l(3), pgsvi.Exact{},
+			pgsvi.ErrNoEstimator, []string{"Dirichlet of 3 parts"}},
+		{"Gauss–Hermite", gamma, gamma, l(1), pgsvi.GaussHermite{}, pgsvi.ErrNoEstimator,
+			[]string{"GaussHermite"}},
 	} {
-		o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(c.l, c.e), H: pgsvi.KLTo(c.prior), Init: c.init}
+		o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(c.l, c.e), H: pgsvi.KLTo(c.prior),
+			Init: c.init}
 		q, _, err := o.Fit(context.Background(), nil)
 		if q != nil || !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)

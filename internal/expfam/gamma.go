@@ -110,7 +110,8 @@ func (GammaFamily) PathGrad(dst, dl, c, z, aux, eta []float64) {
 
 func (GammaFamily) Entropy(eta []float64) float64 {
 	a, b := eta[0], -eta[1]
-	return 0.5*math.Log(a) - math.Log(b) + special.LogSqrt2Pi + special.Binet(a) + (a-1)*special.DigammaGap(a)
+	return 0.5*math.Log(a) - math.Log(b) + special.LogSqrt2Pi + special.Binet(a) +
+		(a-1)*special.DigammaGap(a)
 }
 
 // Divergence is a_p·g(a b_p/(a_p b)) and the rest of the Bregman divergence of log Γ, with g(u) = u
@@ -131,7 +132,10 @@ func (GammaFamily) FromMean(dst, mu []float64) bool {
 	return true
 }
 
-func (GammaFamily) Chart(dst, eta []float64) { dst[0], dst[1] = math.Log(eta[0]), math.Log(-eta[1]) }
+func (GammaFamily) Chart(dst, eta []float64) {
+	dst[0], dst[1] = math.Log(eta[0]),
+		math.Log(-eta[1])
+}
 
 func (GammaFamily) FromChart(dst, x []float64) { dst[0], dst[1] = math.Exp(x[0]), -math.Exp(x[1]) }
 
@@ -171,7 +175,8 @@ func (f InverseGammaFamily) Entropy(eta []float64) float64 {
 func (GammaFamily) Line(t []float64, u float64, eta []float64) (z, log float64) {
 	a, b := eta[0], -eta[1]
 	t[0], t[1] = u+special.DigammaGap(a), a/b*math.Expm1(u)
-	return a / b * math.Exp(u), 0.5*math.Log(a) - special.LogSqrt2Pi - special.Binet(a) - a*special.ExpRest(u)
+	return a / b * math.Exp(u),
+		0.5*math.Log(a) - special.LogSqrt2Pi - special.Binet(a) - a*special.ExpRest(u)
 }
 
 func (GammaFamily) Width(eta []float64) float64 { return 1 / math.Sqrt(eta[0]) }

@@ -224,37 +224,83 @@ func TestCheckFamilyMutants(t *testing.T) {
 		say  string   // at the head of a violation
 		not  []string // at the head of none
 	}{
-		{"A without the joint term", &mutant{Family: beta, partition: func(eta []float64) float64 { return testkit.LogGamma(eta[0]) + testkit.LogGamma(eta[1]) }}, betaEtas, "LogPartition: its slope", []string{"Mean", "Stat", "Fisher"}},
-		{"A with a sign wrong", &mutant{Family: gamma, partition: func(eta []float64) float64 { return testkit.LogGamma(eta[0]) + eta[0]*math.Log(-eta[1]) }}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Stat"}},
-		{"A off by a constant", &mutant{Family: beta, partition: func(eta []float64) float64 { return beta.LogPartition(eta) + 0.5 }}, betaEtas, "LogBase, or a constant in LogPartition", []string{"Mean", "Stat", "Fisher"}},
+		{"A without the joint term", &mutant{Family: beta, partition: func(eta []float64) float64 {
+			return testkit.LogGamma(eta[0]) + testkit.LogGamma(eta[1])
+		}}, betaEtas, "LogPartition: its slope", []string{"Mean", "Stat", "Fisher"}},
+		{"A with a sign wrong", &mutant{Family: gamma, partition: func(eta []float64) float64 {
+			return testkit.LogGamma(eta[0]) + eta[0]*math.Log(-eta[1])
+		}}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Stat"}},
+		{"A off by a constant", &mutant{Family: beta, partition: func(eta []float64) float64 {
+			return beta.LogPartition(eta) + 0.5
+		}}, betaEtas, "LogBase, or a constant in LogPartition", []string{"Mean", "Stat", "Fisher"}},
 		{"A finite outside its set", &mutant{Family: beta, partition: func(eta []float64) float64 {
-			return testkit.LogGamma(eta[0]) + testkit.LogGamma(eta[1]) - testkit.LogGamma(eta[0]+eta[1])
+			return testkit.LogGamma(eta[0]) + testkit.LogGamma(eta[1]) - testkit.LogGamma(
+				eta[0]+eta[1])
 		}}, betaEtas, "LogPartition is not convex", []string{"Mean", "Stat", "Fisher"}},
-		{"A = 0", &mutant{Family: beta, partition: func([]float64) float64 { return 0 }}, betaEtas, "LogPartition", []string{"Mean:", "Stat or"}},
-		{"A = NaN", &mutant{Family: beta, partition: func([]float64) float64 { return math.NaN() }}, betaEtas, "LogPartition is NaN", nil},
-		{"mean without the joint term", &mutant{Family: beta, mean: func(dst, eta []float64) { dst[1] = testkit.Digamma(eta[1]) }}, betaEtas, "Mean: element 1", []string{"LogPartition", "Stat", "Fisher"}},
-		{"mean of another rate", &mutant{Family: gamma, mean: func(dst, _ []float64) { dst[1] *= 1.001 }}, gammaEtas, "Mean: element 1", []string{"LogPartition:", "Fisher", "Stat"}},
-		{"A of another rate", &mutant{Family: gamma, partition: func(eta []float64) float64 { return testkit.LogGamma(eta[0]) - 1.001*eta[0]*math.Log(-eta[1]) }}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Fisher", "Stat"}},
-		{"mean NaN", &mutant{Family: gamma, mean: func(dst, _ []float64) { dst[1] = math.NaN() }}, gammaEtas, "Mean", nil},
-		{"Fisher twice", &mutant{Family: beta, fisher: func(dst *mat.SymDense, _ []float64) { dst.ScaleSym(2, dst) }}, betaEtas, "Fisher: element (0, 0)", []string{"Mean", "LogPartition", "Stat"}},
-		{"Fisher diagonal", &mutant{Family: gamma, fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 1, 0) }}, gammaEtas, "Fisher: element (0, 1)", []string{"Mean", "LogPartition", "Stat"}},
-		{"Fisher and mean wrong", &mutant{Family: beta, mean: func(dst, _ []float64) { dst[0]++ }, fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 0, 3) }}, betaEtas, "Fisher: element (0, 0)", []string{"LogPartition", "Stat"}},
-		{"T in the wrong order", &mutant{Family: beta, stat: func(dst, _ []float64) { dst[0], dst[1] = dst[1], dst[0] }}, betaEtas, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
-		{"T not in logs", &mutant{Family: gamma, stat: func(dst, z []float64) { dst[0] = z[0] }}, gammaEtas, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
-		{"T infinite", &mutant{Family: gamma, stat: func(dst, _ []float64) { dst[0] = math.Inf(1) }}, gammaEtas, "Rand: T(z)", nil},
-		{"T of the draw off", &mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) { gamma.Rand(z, t, eta, rng); t[0] += 1e-6 }}, gammaEtas, "Rand or Stat: at the draw", nil},
-		{"h = 1", &mutant{Family: beta, base: func([]float64) float64 { return 0 }}, betaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
-		{"h of another power", &mutant{Family: gamma, base: func(z []float64) float64 { return -2 * math.Log(z[0]) }}, gammaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
-		{"h of counts", &mutant{Family: cat, base: func(z []float64) float64 { return -testkit.LogGamma(z[0] + 1) }}, categoryEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
-		{"h = 0", &mutant{Family: cat, base: func([]float64) float64 { return math.Inf(-1) }}, categoryEtas, "LogBase or Rand", nil},
-		{"draws of a scale for a rate", &mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) {
-			z[0] = distuv.Gamma{Alpha: eta[0], Beta: -1 / eta[1], Src: rng}.Rand()
-			gamma.Stat(t, z)
-		}}, [][]float64{{0.7, -3}, {40, -0.1}}, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
-		{"draws that change eta", &mutant{Family: beta, rand: func(z, t, eta []float64, rng *rand.Rand) { beta.Rand(z, t, eta, rng); eta[0]++ }}, betaEtas, "Rand, Stat or LogBase changed", nil},
-		{"a chart that does not come back", mutantChart{from: 2, grad: 1}, gammaEtas, "Chart or FromChart", nil},
-		{"a wrong slope of the chart", mutantChart{from: 1, grad: -1}, gammaEtas, "ChartGrad", []string{"Chart or"}},
-		{"dependent statistics", dependent{}, [][]float64{{0.3, 0.2}}, "Fisher is not positive definite", nil},
+		{"A = 0", &mutant{Family: beta, partition: func([]float64) float64 { return 0 }}, betaEtas,
+			"LogPartition", []string{"Mean:", "Stat or"}},
+		{"A = NaN", &mutant{Family: beta, partition: func([]float64) float64 { return math.NaN() }},
+			betaEtas, "LogPartition is NaN", nil},
+		{"mean without the joint term", &mutant{Family: beta, mean: func(dst, eta []float64) {
+			dst[1] = testkit.Digamma(eta[1])
+		}}, betaEtas, "Mean: element 1", []string{"LogPartition", "Stat", "Fisher"}},
+		{"mean of another rate", &mutant{Family: gamma, mean: func(dst, _ []float64) {
+			dst[1] *= 1.001
+		}}, gammaEtas, "Mean: element 1", []string{"LogPartition:", "Fisher", "Stat"}},
+		{"A of another rate", &mutant{Family: gamma, partition: func(eta []float64) float64 {
+			return testkit.LogGamma(eta[0]) - 1.001*eta[0]*math.Log(-eta[1])
+		}}, gammaEtas, "LogPartition: its slope", []string{"Mean", "Fisher", "Stat"}},
+		{"mean NaN", &mutant{Family: gamma, mean: func(dst, _ []float64) { dst[1] = math.NaN() }},
+			gammaEtas, "Mean", nil},
+		{"Fisher twice", &mutant{Family: beta, fisher: func(dst *mat.SymDense, _ []float64) {
+			dst.ScaleSym(2, dst)
+		}}, betaEtas, "Fisher: element (0, 0)", []string{"Mean", "LogPartition", "Stat"}},
+		{"Fisher diagonal", &mutant{Family: gamma, fisher: func(dst *mat.SymDense, _ []float64) {
+			dst.SetSym(0, 1, 0)
+		}}, gammaEtas, "Fisher: element (0, 1)", []string{"Mean", "LogPartition", "Stat"}},
+		{"Fisher and mean wrong", &mutant{Family: beta, mean: func(dst, _ []float64) {
+			dst[0]++
+		}, fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 0, 3) }}, betaEtas,
+			"Fisher: element (0, 0)", []string{"LogPartition", "Stat"}},
+		{"T in the wrong order", &mutant{Family: beta, stat: func(dst, _ []float64) {
+			dst[0], dst[1] = dst[1], dst[0]
+		}}, betaEtas, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
+		{"T not in logs", &mutant{Family: gamma, stat: func(dst, z []float64) { dst[0] = z[0] }},
+			gammaEtas, "Stat or Rand", []string{"Mean", "LogPartition", "Fisher"}},
+		{"T infinite", &mutant{Family: gamma,
+			stat: func(dst, _ []float64) { dst[0] = math.Inf(1) }}, gammaEtas, "Rand: T(z)", nil},
+		{"T of the draw off",
+			&mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) {
+				gamma.Rand(z, t, eta, rng)
+				t[0] += 1e-6
+			}}, gammaEtas, "Rand or Stat: at the draw", nil},
+		{"h = 1", &mutant{Family: beta, base: func([]float64) float64 { return 0 }}, betaEtas,
+			"LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
+		{"h of another power", &mutant{Family: gamma, base: func(z []float64) float64 {
+			return -2 * math.Log(z[0])
+		}}, gammaEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
+		{"h of counts", &mutant{Family: cat, base: func(z []float64) float64 {
+			return -testkit.LogGamma(z[0] + 1)
+		}}, categoryEtas, "LogBase", []string{"Mean", "LogPartition", "Fisher", "Stat"}},
+		{"h = 0", &mutant{Family: cat, base: func([]float64) float64 { return math.Inf(-1) }},
+			categoryEtas, "LogBase or Rand", nil},
+		{"draws of a scale for a rate",
+			&mutant{Family: gamma, rand: func(z, t, eta []float64, rng *rand.Rand) {
+				z[0] = distuv.Gamma{Alpha: eta[0], Beta: -1 / eta[1], Src: rng}.Rand()
+				gamma.Stat(t, z)
+			}}, [][]float64{{0.7, -3}, {40, -0.1}}, "Stat or Rand",
+			[]string{"Mean", "LogPartition", "Fisher"}},
+		{"draws that change eta",
+			&mutant{Family: beta, rand: func(z, t, eta []float64, rng *rand.Rand) {
+				beta.Rand(z, t, eta, rng)
+				eta[0]++
+			}}, betaEtas, "Rand, Stat or LogBase changed", nil},
+		{"a chart that does not come back", mutantChart{from: 2, grad: 1}, gammaEtas,
+			"Chart or FromChart", nil},
+		{"a wrong slope of the chart", mutantChart{from: 1, grad: -1}, gammaEtas, "ChartGrad",
+			[]string{"Chart or"}},
+		{"dependent statistics", dependent{}, [][]float64{{0.3, 0.2}},
+			"Fisher is not positive definite", nil},
 	} {
 		err := pgsvi.CheckFamily(c.f, nil, c.etas...)
 		if !errors.Is(err, pgsvi.ErrParam) {
@@ -287,8 +333,9 @@ func TestCheckFamilyMutants(t *testing.T) {
 		"no family": {pgsvi.CheckFamily(nil, nil, []float64{1, 1}), pgsvi.ErrParam},
 		"no eta":    {pgsvi.CheckFamily(beta, nil), pgsvi.ErrEmpty},
 		"short eta": {pgsvi.CheckFamily(beta, nil, []float64{1}), pgsvi.ErrShape},
-		"no params": {pgsvi.CheckFamily(&mutant{Family: beta, params: 1}, nil, []float64{1, 1}), pgsvi.ErrParam},
-		"outside":   {pgsvi.CheckFamily(beta, nil, []float64{-1, 1}), pgsvi.ErrParam},
+		"no params": {pgsvi.CheckFamily(&mutant{Family: beta, params: 1}, nil, []float64{1, 1}),
+			pgsvi.ErrParam},
+		"outside": {pgsvi.CheckFamily(beta, nil, []float64{-1, 1}), pgsvi.ErrParam},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: error %v, want %v", name, c.err, c.want)
@@ -332,12 +379,13 @@ func mustExp(t testing.TB, f pgsvi.Family, eta ...float64) *pgsvi.Exp {
 
 // tosses is f = −E[log p(heads, tails|z)] of a coin with P(head) = z, exactly.
 func tosses(heads, tails float64) pgsvi.Smooth {
-	return pgsvi.SmoothFunc(1, true, func(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, _ []int) (float64, error) {
-		e := q.(pgsvi.ExpFamily)
-		mu := e.MeanParams(nil)
-		e.FromMeanGrad(dst, []float64{-heads, -tails})
-		return -heads*mu[0] - tails*mu[1], nil
-	})
+	return pgsvi.SmoothFunc(1, true,
+		func(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, _ []int) (float64, error) {
+			e := q.(pgsvi.ExpFamily)
+			mu := e.MeanParams(nil)
+			e.FromMeanGrad(dst, []float64{-heads, -tails})
+			return -heads*mu[0] - tails*mu[1], nil
+		})
 }
 
 // The posterior of a coin under a conjugate prior, Beta(2, 2) and 3 heads of 12
@@ -351,13 +399,16 @@ func TestBetaConjugate(t *testing.T) {
 	prior := mustExp(t, betaFamily{}, 2, 2)
 	for _, c := range []pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.Natural} {
 		for _, start := range [][]float64{{2, 2}, {0.3, 40}} {
-			o := pgsvi.Objective[*pgsvi.Exp]{F: f, H: pgsvi.KLTo(prior), Init: mustExp(t, betaFamily{}, start...).In(c)}
+			o := pgsvi.Objective[*pgsvi.Exp]{F: f, H: pgsvi.KLTo(prior),
+				Init: mustExp(t, betaFamily{}, start...).In(c)}
 			q, res, err := o.Fit(ctx, nil)
 			if err != nil {
 				t.Fatalf("%v: %v", c, err)
 			}
-			if e := floats.Distance(q.Natural(nil), want, math.Inf(1)); !(e <= 1e-3) || q.Coordinates() != c {
-				t.Errorf("%v, from %v: Beta%.9g in %v after %d iterations, want Beta%v", c, start, q.Natural(nil), q.Coordinates(), res.K, want)
+			if e := floats.Distance(q.Natural(nil), want, math.Inf(1)); !(e <= 1e-3) ||
+				q.Coordinates() != c {
+				t.Errorf("%v, from %v: Beta%.9g in %v after %d iterations, want Beta%v", c, start,
+					q.Natural(nil), q.Coordinates(), res.K, want)
 			}
 			if c == pgsvi.Natural {
 				break // its steps are numeric, and one start is enough
@@ -373,8 +424,10 @@ func TestBetaConjugate(t *testing.T) {
 			if q, err = o.Posterior(st); err != nil {
 				t.Fatal(err)
 			}
-			if e := floats.Distance(q.Natural(nil), want, math.Inf(1)); !(e <= 1e-13) || !step.ClosedForm {
-				t.Errorf("one step from %v is Beta%.17g, closed %v, want Beta%v in closed form", start, q.Natural(nil), step.ClosedForm, want)
+			if e := floats.Distance(q.Natural(nil), want, math.Inf(1)); !(e <= 1e-13) ||
+				!step.ClosedForm {
+				t.Errorf("one step from %v is Beta%.17g, closed %v, want Beta%v in closed form",
+					start, q.Natural(nil), step.ClosedForm, want)
 			}
 			e, err := st.Evaluate(ctx, nil)
 			evidence := betaFamily{}.LogPartition(want) - prior.LogPartition()
@@ -413,7 +466,8 @@ func TestExpProx(t *testing.T) {
 			{pgsvi.KLTo(prior), pgsvi.ReverseKL(), pgsvi.MeanParams, 0.1, false},
 		} {
 			q0 := from.In(c.coords)
-			what := fmt.Sprintf("%T, h = %T, D = %T, %v, β = %v", f.family, c.h, c.d, c.coords, c.beta)
+			what := fmt.Sprintf("%T, h = %T, D = %T, %v, β = %v", f.family, c.h, c.d, c.coords,
+				c.beta)
 			g := []float64{0.1 * rng.NormFloat64(), 0.1 * rng.NormFloat64()}
 			q, num := q0.Clone().(*pgsvi.Exp), q0.Clone().(*pgsvi.Exp)
 			p := &pgsvi.Prox{Grad: g, H: c.h, D: c.d, From: q0, Beta: c.beta}
@@ -426,7 +480,8 @@ func TestExpProx(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 			a, b := q.Natural(nil), num.Natural(nil)
-			if e := floats.Distance(a, b, math.Inf(1)); !(e <= 1e-7*(1+floats.Norm(a, math.Inf(1)))) {
+			if e := floats.Distance(a, b,
+				math.Inf(1)); !(e <= 1e-7*(1+floats.Norm(a, math.Inf(1)))) {
 				t.Errorf("%s: %v, numerically %v", what, a, b)
 			}
 			// It is stationary: ∇_λ of what it minimises vanishes, in terms of η.
@@ -481,7 +536,8 @@ func TestExpInvalid(t *testing.T) {
 		{"NaN", q.SetNatural([]float64{math.NaN(), -3}), pgsvi.ErrNotFinite},
 		{"+Inf", q.SetNatural([]float64{inf, -3}), pgsvi.ErrNotFinite},
 		{"a mean that overflows", q.SetNatural([]float64{1e200, -1e-200}), pgsvi.ErrNotFinite},
-		{"a mean of the logarithm above the logarithm of the mean", q.SetMeanParams([]float64{0, 0.9}), pgsvi.ErrNotPosDef},
+		{"a mean of the logarithm above the logarithm of the mean",
+			q.SetMeanParams([]float64{0, 0.9}), pgsvi.ErrNotPosDef},
 		{"a mean of NaN", q.SetMeanParams([]float64{0, math.NaN()}), pgsvi.ErrNotFinite},
 		{"a negative mean, as λ", q.SetParams([]float64{-1, -1}), pgsvi.ErrNotPosDef},
 		{"a chart that underflows", q.SetChart([]float64{-1e4, 0}), pgsvi.ErrNotPosDef},
@@ -498,13 +554,16 @@ func TestExpInvalid(t *testing.T) {
 		eta  []float64
 		want error
 	}{
-		"nil family":        {nil, []float64{1}, pgsvi.ErrParam},
-		"no parameters":     {&mutant{Family: betaFamily{}, params: 1}, nil, pgsvi.ErrEmpty},
-		"short eta":         {betaFamily{}, []float64{1}, pgsvi.ErrShape},
-		"outside":           {betaFamily{}, []float64{1, -1}, pgsvi.ErrNotPosDef},
-		"dependent":         {dependent{}, []float64{0, 0}, pgsvi.ErrNotPosDef},
-		"mean not finite":   {&mutant{Family: betaFamily{}, mean: func(dst, _ []float64) { dst[0] = inf }}, []float64{1, 1}, pgsvi.ErrNotFinite},
-		"Fisher not finite": {&mutant{Family: betaFamily{}, fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 0, math.NaN()) }}, []float64{1, 1}, pgsvi.ErrNotPosDef},
+		"nil family":    {nil, []float64{1}, pgsvi.ErrParam},
+		"no parameters": {&mutant{Family: betaFamily{}, params: 1}, nil, pgsvi.ErrEmpty},
+		"short eta":     {betaFamily{}, []float64{1}, pgsvi.ErrShape},
+		"outside":       {betaFamily{}, []float64{1, -1}, pgsvi.ErrNotPosDef},
+		"dependent":     {dependent{}, []float64{0, 0}, pgsvi.ErrNotPosDef},
+		"mean not finite": {&mutant{Family: betaFamily{},
+			mean: func(dst, _ []float64) { dst[0] = inf }}, []float64{1, 1}, pgsvi.ErrNotFinite},
+		"Fisher not finite": {&mutant{Family: betaFamily{},
+			fisher: func(dst *mat.SymDense, _ []float64) { dst.SetSym(0, 0, math.NaN()) }},
+			[]float64{1, 1}, pgsvi.ErrNotPosDef},
 	} {
 		if q, err := pgsvi.NewExp(c.f, c.eta); !errors.Is(err, c.want) || q != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
@@ -526,7 +585,9 @@ func TestExpInvalid(t *testing.T) {
 			do()
 		}()
 	}
-	_, err := pgsvi.Objective[*pgsvi.Exp]{F: tosses(1, 1), H: pgsvi.KLTo(mustExp(t, testkit.GammaFamily{}, 1, -1)), Init: mustExp(t, betaFamily{}, 1, 1)}.NewStepper(context.Background(), nil, nil)
+	_, err := pgsvi.Objective[*pgsvi.Exp]{F: tosses(1, 1),
+		H:    pgsvi.KLTo(mustExp(t, testkit.GammaFamily{}, 1, -1)),
+		Init: mustExp(t, betaFamily{}, 1, 1)}.NewStepper(context.Background(), nil, nil)
 	if !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("a Gamma prior of a Beta: %v", err)
 	}
@@ -592,15 +653,19 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 	})
 	prior := mustExp(t, testkit.GammaFamily{}, 2, -1)
 	waits := []float64{0.3, 1.2, 0.8}
-	ll := pgsvi.LogLik{N: len(waits), Dim: 1, LogProb: func(n int, z []float64) float64 { return math.Log(z[0]) - z[0]*waits[n] }}
-	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll, pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior), Init: prior}
+	ll := pgsvi.LogLik{N: len(waits), Dim: 1,
+		LogProb: func(n int, z []float64) float64 { return math.Log(z[0]) - z[0]*waits[n] }}
+	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(ll,
+		pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior),
+		Init: prior}
 	want := mustExp(t, testkit.GammaFamily{}, 5, -3.3)
 	seeds := uint64(2)
 	if testing.Short() {
 		seeds = 1
 	}
 	for seed := range seeds {
-		q, res, err := o.Fit(context.Background(), &pgsvi.Solver{Divergence: renyi, MaxPasses: 20, Src: rand.NewPCG(seed, 1)})
+		q, res, err := o.Fit(context.Background(),
+			&pgsvi.Solver{Divergence: renyi, MaxPasses: 20, Src: rand.NewPCG(seed, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -644,9 +709,11 @@ func TestFamilyProx(t *testing.T) {
 				fisher := fisherOf(from)
 				for _, coords := range []pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.Natural} {
 					for _, h := range []pgsvi.Convex{pgsvi.Zero(), pgsvi.KLTo(prior)} {
-						for _, d := range []pgsvi.Divergence{pgsvi.KL(), pgsvi.ReverseKL(), pgsvi.SymKL(), pgsvi.Euclidean()} {
+						for _, d := range []pgsvi.Divergence{pgsvi.KL(), pgsvi.ReverseKL(),
+							pgsvi.SymKL(), pgsvi.Euclidean()} {
 							q0 := from.In(coords)
-							what := fmt.Sprintf("seed %d, h = %T, D = %T, %v, from %.4g", seed, h, d, coords, from.Natural(nil))
+							what := fmt.Sprintf("seed %d, h = %T, D = %T, %v, from %.4g", seed, h,
+								d, coords, from.Natural(nil))
 							// A gradient of a tenth of a standard deviation, and a step that is
 							// short where D is in the units of λ.
 							g, beta := make([]float64, len(x)), 0.5
@@ -683,7 +750,8 @@ func TestFamilyProx(t *testing.T) {
 							steps++
 							kl := d == pgsvi.Divergence(pgsvi.KL()) && coords == pgsvi.MeanParams
 							zero := h == pgsvi.Zero()
-							reverse := d == pgsvi.Divergence(pgsvi.ReverseKL()) && coords == pgsvi.Natural && zero
+							reverse := d == pgsvi.Divergence(pgsvi.ReverseKL()) &&
+								coords == pgsvi.Natural && zero
 							euclidean := d == pgsvi.Divergence(pgsvi.Euclidean()) && zero
 							if want := kl || reverse || euclidean; closed != want {
 								t.Errorf("%s: closed is %v", what, closed)
@@ -695,9 +763,11 @@ func TestFamilyProx(t *testing.T) {
 								continue
 							}
 							eta := q.Natural(nil)
-							e := floats.Distance(eta, num.Natural(nil), math.Inf(1)) / floats.Norm(eta, math.Inf(1))
+							e := floats.Distance(eta, num.Natural(nil), math.Inf(1)) / floats.Norm(
+								eta, math.Inf(1))
 							if d := math.Sqrt(2 * q.KL(num)); !(e <= 2e-7) || !(d <= 1e-6) {
-								t.Errorf("%s: the closed form is %.3g of η from the numeric step, %.3g standard deviations", what, e, d)
+								t.Errorf(
+									"%s: the closed form is %.3g of η from the numeric step, %.3g standard deviations", what, e, d)
 							}
 							// The slope of the objective there, in terms of x, beside that at the
 							// start.
@@ -709,7 +779,8 @@ func TestFamilyProx(t *testing.T) {
 								return floats.Norm(r, math.Inf(1))
 							}
 							if s, s0 := slope(q), slope(q0); !(s <= 1e-3*s0+1e-7) {
-								t.Errorf("%s: the slope at the step is %.3g, at its start %.3g", what, s, s0)
+								t.Errorf("%s: the slope at the step is %.3g, at its start %.3g",
+									what, s, s0)
 							}
 						}
 					}

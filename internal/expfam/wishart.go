@@ -203,7 +203,8 @@ func (f WishartFamily) draw(w *wishartWork, a float64, rng *rand.Rand) (logDet f
 		w.s[i] = x / math.Sqrt2
 	}
 	dense.Trsm(blas.Left, blas.Trans, 1, dense.LowerTriangle(w.c, d), dense.General(w.s, d, d))
-	dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.s, d, d), dense.General(w.s, d, d), 0, dense.General(w.B, d, d))
+	dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.s, d, d), dense.General(w.s, d, d), 0,
+		dense.General(w.B, d, d))
 	return logDet
 }
 
@@ -221,7 +222,8 @@ func (f WishartFamily) entropy(w *wishartWork, a float64) float64 {
 	for i := range f.D {
 		half := 0.5 * float64(i)
 		x := a - half
-		h += 0.5*(d-float64(i))*math.Log(x) + half + special.LogSqrt2Pi + special.Binet(x) + (a-0.5*(d+1))*special.DigammaGap(x)
+		h += 0.5*(d-float64(i))*math.Log(x) + half + special.LogSqrt2Pi + special.Binet(x) +
+			(a-0.5*(d+1))*special.DigammaGap(x)
 	}
 	return h
 }
@@ -337,7 +339,8 @@ func (f WishartFamily) fromChart(w *wishartWork, x []float64) {
 		w.c[i*d+i] = math.Exp(x[k])
 		k++
 	}
-	dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.c, d, d), dense.General(w.c, d, d), 0, dense.General(w.B, d, d))
+	dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w.c, d, d), dense.General(w.c, d, d), 0,
+		dense.General(w.B, d, d))
 }
 
 func (f WishartFamily) ChartGrad(dst, g, eta []float64) {
@@ -459,12 +462,16 @@ func (f NormalWishartFamily) Mean(dst, eta []float64) {
 	w.factor(d)
 	floats.Scale(x.A, w.inv) // E[Λ]
 	dense.Symv(1, dense.Symmetric(w.inv, d), dense.Vector(x.M), 0, dense.Vector(w.v))
-	lambda, v := f.join(dst, f.Wishart.Digamma(x.A)-dense.LogDet(w.c, d), float64(d)/x.Kappa+floats.Dot(x.M, w.v))
+	lambda, v := f.join(dst, f.Wishart.Digamma(x.A)-dense.LogDet(w.c, d),
+		float64(d)/x.Kappa+floats.Dot(x.M, w.v))
 	dense.Pack(lambda, w.inv, d, 1, 1)
 	copy(v, w.v)
 }
 
-func (f NormalWishartFamily) Fisher(dst *mat.SymDense, eta []float64) { FisherByColumns(dst, f, eta) }
+func (f NormalWishartFamily) Fisher(dst *mat.SymDense,
+	eta []float64) {
+	FisherByColumns(dst, f, eta)
+}
 
 // FisherMul follows a change of η through (a, B, m, κ) to that of μ.
 func (f NormalWishartFamily) FisherMul(dst, g, eta []float64) {
@@ -584,7 +591,8 @@ func (f NormalWishartFamily) Entropy(eta []float64) float64 {
 	defer WishartPool.Put(w)
 	w.factor(f.Wishart.D)
 	log := f.Wishart.Digamma(x.A) - dense.LogDet(w.c, f.Wishart.D)
-	return f.Wishart.entropy(w, x.A) + 0.5*float64(f.Wishart.D)*(1+Log2Pi-math.Log(x.Kappa)) - 0.5*log
+	return f.Wishart.entropy(w, x.A) +
+		0.5*float64(f.Wishart.D)*(1+Log2Pi-math.Log(x.Kappa)) - 0.5*log
 }
 
 // Divergence is that of Λ and the mean of that of x given Λ.
@@ -633,7 +641,8 @@ func (f NormalWishartFamily) FromChart(dst, chart []float64) {
 	w := f.Wishart.work(factor)
 	defer WishartPool.Put(w)
 	f.Wishart.fromChart(w, factor)
-	f.Pack(dst, NormalWishart{A: math.Exp(a) + 0.5*float64(f.Wishart.D-1), Kappa: math.Exp(log), M: m}, w.B)
+	f.Pack(dst, NormalWishart{A: math.Exp(a) + 0.5*float64(f.Wishart.D-1), Kappa: math.Exp(log),
+		M: m}, w.B)
 }
 
 func (f NormalWishartFamily) ChartGrad(dst, g, eta []float64) {

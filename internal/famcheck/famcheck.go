@@ -82,7 +82,8 @@ type member struct {
 // bad adds a violation; it begins with the methods to blame.
 func (c *member) bad(format string, args ...any) {
 	args = append([]any{c.f, c.index}, args...)
-	c.errs = append(c.errs, fmt.Errorf("pgsvi: %T at eta %d: "+format+": %w", append(args, sentinel.ErrParam)...))
+	c.errs = append(c.errs,
+		fmt.Errorf("pgsvi: %T at eta %d: "+format+": %w", append(args, sentinel.ErrParam)...))
 }
 
 // setup takes the draws. It reports false if nothing else can be checked.
@@ -198,7 +199,8 @@ func (c *member) checkSlopes() {
 		at, most := -1, 1.0
 		for j, want := range slope {
 			scale := math.Sqrt(math.Abs(fisher.At(i, i) * fisher.At(j, j)))
-			e := math.Abs(fisher.At(i, j)-want) / (tol*math.Max(math.Abs(want), scale) + c.rounding(c.mu[i], j))
+			e := math.Abs(fisher.At(i, j)-want) / (tol*math.Max(math.Abs(want), scale) +
+				c.rounding(c.mu[i], j))
 			if !(e <= most) {
 				at, most = j, e
 			}
@@ -230,7 +232,8 @@ func (c *member) checkSlopes() {
 		judge := "draws of Stat"
 		if meanOff == slopeOff { // draws cannot tell
 			judge = "Fisher"
-			meanOff, slopeOff = rowOff(i, ofMean(i), checkSlope) >= 0, rowOff(i, ofPartition(i), twice) >= 0
+			meanOff, slopeOff = rowOff(i, ofMean(i), checkSlope) >= 0,
+				rowOff(i, ofPartition(i), twice) >= 0
 		}
 		switch {
 		case meanOff == slopeOff:
@@ -254,7 +257,8 @@ func (c *member) checkSlopes() {
 		}
 		want := row(i)
 		if j := rowOff(i, want, tol); j >= 0 {
-			c.bad("Fisher: element (%d, %d) is %v, the slope of the mean %v", i, j, fisher.At(i, j), want[j])
+			c.bad("Fisher: element (%d, %d) is %v, the slope of the mean %v", i, j, fisher.At(i, j),
+				want[j])
 		}
 	}
 	var chol mat.Cholesky
@@ -280,9 +284,11 @@ func (c *member) checkConvex() {
 					outside = true
 					continue
 				}
-				concave := k >= 2 && v[0]+v[2]-2*v[1] < -1e-9*(1+math.Abs(v[0])+math.Abs(v[1])+math.Abs(v[2]))
+				concave := k >= 2 &&
+					v[0]+v[2]-2*v[1] < -1e-9*(1+math.Abs(v[0])+math.Abs(v[1])+math.Abs(v[2]))
 				if outside || concave || math.IsInf(v[2], -1) {
-					c.bad("LogPartition is not convex on the way to element %d = %v, where it is %v; it must be +Inf or NaN where eta is not valid", j, x[j], v[2])
+					c.bad(
+						"LogPartition is not convex on the way to element %d = %v, where it is %v; it must be +Inf or NaN where eta is not valid", j, x[j], v[2])
 					break
 				}
 			}
@@ -408,7 +414,8 @@ func (c *member) checkChart() {
 	x, eta, g := make([]float64, n), make([]float64, n), make([]float64, n)
 	f.Chart(x, slices.Clone(c.eta))
 	f.FromChart(eta, slices.Clone(x))
-	if e := floats.Distance(eta, c.eta, math.Inf(1)); !(e <= checkTrip*(1+floats.Norm(c.eta, math.Inf(1)))) {
+	if e := floats.Distance(eta, c.eta,
+		math.Inf(1)); !(e <= checkTrip*(1+floats.Norm(c.eta, math.Inf(1)))) {
 		c.bad("Chart or FromChart: FromChart of Chart is %v, not %v", eta, c.eta)
 		return
 	}
@@ -420,7 +427,8 @@ func (c *member) checkChart() {
 			f.FromChart(eta, slices.Clone(x))
 			return eta[i], true
 		})
-		if e := floats.Distance(g, want, math.Inf(1)); !(e <= checkSlope*(1+floats.Norm(want, math.Inf(1)))) {
+		if e := floats.Distance(g, want,
+			math.Inf(1)); !(e <= checkSlope*(1+floats.Norm(want, math.Inf(1)))) {
 			c.bad("ChartGrad: the gradient of element %d of eta is %v, by differences of FromChart %v", i, g, want)
 		}
 	}
@@ -443,7 +451,8 @@ func (c *member) checkFisher() {
 		for i, x := range col {
 			scale := math.Sqrt(fisher.At(i, i) * fisher.At(j, j))
 			if !(math.Abs(x-fisher.At(i, j)) <= checkTrip*scale) {
-				c.bad("FisherMul or Fisher: element (%d, %d) is %v and %v", i, j, x, fisher.At(i, j))
+				c.bad("FisherMul or Fisher: element (%d, %d) is %v and %v", i, j, x,
+					fisher.At(i, j))
 				return
 			}
 		}
@@ -451,7 +460,8 @@ func (c *member) checkFisher() {
 		for i, x := range col {
 			scale := math.Sqrt(fisher.At(j, j) / fisher.At(i, i))
 			if !(math.Abs(x-e[i]) <= checkTrip*math.Max(1, scale)) {
-				c.bad("FisherSolve: from column %d of Fisher, element %d is %v, not %v", j, i, x, e[i])
+				c.bad("FisherSolve: from column %d of Fisher, element %d is %v, not %v", j, i, x,
+					e[i])
 				return
 			}
 		}
@@ -475,7 +485,8 @@ func (c *member) checkEntropy() {
 	if math.IsNaN(h) {
 		return // not known, as of a product with a part that does not say
 	}
-	if !(math.Abs(h-mean) <= checkErrors*se+checkStat*(1+math.Abs(mean)+math.Abs(c.q.LogPartition()))) {
+	if !(math.Abs(h-mean) <= checkErrors*se+
+		checkStat*(1+math.Abs(mean)+math.Abs(c.q.LogPartition()))) {
 		c.bad("Entropy is %v, by draws %v ± %.2g", h, mean, se)
 	}
 }
@@ -533,7 +544,8 @@ func (c *member) checkPath(rng *rand.Rand) {
 				scale *= math.Sqrt(fisher.At(i, i))
 			}
 			if !(math.Abs(got-want) <= checkErrors*se+checkStat*scale) {
-				c.bad("PathGrad or RandPath: the slope of %s in element %d is %v ± %.2g, not %v", what, j, got, se, want)
+				c.bad("PathGrad or RandPath: the slope of %s in element %d is %v ± %.2g, not %v",
+					what, j, got, se, want)
 			}
 		}
 	}
@@ -546,7 +558,8 @@ func (c *member) checkExp(members []*member) {
 		want := c.gradient(c.eta, func(p *expfam.Member) float64 { return p.LogProb(z) })
 		got := c.q.Score(nil, z)
 		for j := range want {
-			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z), j)) {
+			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z),
+				j)) {
 				c.bad("Stat or Mean: element %d of Score is %v at z = %v, by differences of LogProb %v", j, got[j], z, want[j])
 			}
 		}
@@ -558,11 +571,13 @@ func (c *member) checkExp(members []*member) {
 			err = p.SetMeanParams(c.mu)
 		}
 		if back := p.Natural(nil); err != nil {
-			c.bad("Mean or Fisher: no way back to eta from its mean parameters, from eta %d: %v", other.index, err)
+			c.bad("Mean or Fisher: no way back to eta from its mean parameters, from eta %d: %v",
+				other.index, err)
 		} else {
 			for j := range n {
 				if e := math.Abs(back[j] - c.eta[j]); !(e <= checkTrip*(1+math.Abs(c.eta[j]))) {
-					c.bad("Mean or Fisher: the way back from its mean parameters leads to element %d = %v, not %v", j, back[j], c.eta[j])
+					c.bad(
+						"Mean or Fisher: the way back from its mean parameters leads to element %d = %v, not %v", j, back[j], c.eta[j])
 				}
 			}
 		}
@@ -589,7 +604,8 @@ func (c *member) checkExp(members []*member) {
 			c.bad("LogPartition or Mean: KL to eta %d is %v, which is negative", other.index, kl)
 		}
 		if !(math.Abs(kl-mean) <= checkErrors*se+1e-9*(1+size)) {
-			c.bad("LogPartition, Mean or Stat: KL to eta %d is %v, by draws %v ± %.2g", other.index, kl, mean, se)
+			c.bad("LogPartition, Mean or Stat: KL to eta %d is %v, by draws %v ± %.2g", other.index,
+				kl, mean, se)
 		}
 	}
 }

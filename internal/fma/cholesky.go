@@ -20,7 +20,8 @@ func Cholesky(r Run, a Matrix) bool {
 		}
 		if rest := n - i - h; rest > 0 {
 			below := a.Slice(i+h, i, rest, h)
-			p := product{alpha: -1, a: below, b: below.T(), c: a.Slice(i+h, i+h, rest, rest), lower: true}
+			p := product{alpha: -1, a: below, b: below.T(), c: a.Slice(i+h, i+h, rest, rest),
+				lower: true}
 			if !w.t.solveColumns(r, below.T()) || !p.run(r) {
 				return false
 			}
@@ -50,7 +51,8 @@ func (w *work) factor(a Matrix) bool {
 		if !w.diagonal(j, left, d, own, lane, h) {
 			return false
 		}
-		pathTrsmPanels(up(n-first, columns)/columns, columns*height, j, left, own, own[j*columns:], d)
+		pathTrsmPanels(up(n-first, columns)/columns, columns*height, j, left, own, own[j*columns:],
+			d)
 		for i := range h {
 			for s := range i + 1 {
 				own[(j+s)*columns+lane+i] = d[i*rows+s]

@@ -61,7 +61,8 @@ var elementary = []struct {
 		case 1:
 			return math.Ldexp(rng.NormFloat64(), -rng.IntN(60))
 		case 2:
-			return math.Nextafter((float64(rng.IntN(2000))-1000)*math.Ln2/2, float64(rng.IntN(3)-1)*1000)
+			return math.Nextafter((float64(rng.IntN(2000))-1000)*math.Ln2/2,
+				float64(rng.IntN(3)-1)*1000)
 		}
 		return 20 * rng.NormFloat64()
 	}},
@@ -111,8 +112,10 @@ func TestElementary(t *testing.T) {
 // TestElementaryEdges: what is no number, no finite one, too large, too small or has a sign that
 // matters.
 func TestElementaryEdges(t *testing.T) {
-	edges := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), math.Float64frombits(0xfff8000000000001), 5e-324, -5e-324, 0x1p-1022, -0x1p-1022,
-		1e-300, 1e-17, -1e-17, 709.782712893384, 709.7827128933841, 710, 1e5, math.MaxFloat64, -math.MaxFloat64, -745.1332191019411, -745.1332191019412, -745.2, -746, -1e5, -1, -2,
+	edges := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(),
+		math.Float64frombits(0xfff8000000000001), 5e-324, -5e-324, 0x1p-1022, -0x1p-1022,
+		1e-300, 1e-17, -1e-17, 709.782712893384, 709.7827128933841, 710, 1e5, math.MaxFloat64,
+		-math.MaxFloat64, -745.1332191019411, -745.1332191019412, -745.2, -746, -1e5, -1, -2,
 		math.Nextafter(-1, 0), math.Nextafter(-1, -2), 0x1p52, 0x1p53, 0x1p1000}
 	paths(t, func(t *testing.T) {
 		for _, c := range elementary {
@@ -123,7 +126,9 @@ func TestElementaryEdges(t *testing.T) {
 						v[at] = x
 						c.f(v)
 						want := c.plain(x)
-						if got := v[at]; !(got == want && math.Signbit(got) == math.Signbit(want)) && !(got != got && want != want) && !(math.Abs(got-want) <= 1e-15*math.Abs(want)+5e-324) {
+						if got := v[at]; !(got == want && math.Signbit(got) == math.Signbit(want)) &&
+							!(got != got && want != want) &&
+							!(math.Abs(got-want) <= 1e-15*math.Abs(want)+5e-324) {
 							t.Fatalf("%s(%v) = %v, want %v", c.name, x, got, want)
 						}
 						for i, y := range v {
@@ -228,7 +233,8 @@ func TestSoftplusSame(t *testing.T) {
 				}
 				for k, w := range y {
 					if e := math.Abs(got[k][i] - w); !(e <= 1e-13*w) && e > 1e-15 {
-						t.Fatalf("element %d of sum %d at m = %v, s = %v: %v, want %v", i, k, x, s[i], got[k][i], w)
+						t.Fatalf("element %d of sum %d at m = %v, s = %v: %v, want %v", i, k, x,
+							s[i], got[k][i], w)
 					}
 				}
 			}

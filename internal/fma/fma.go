@@ -39,7 +39,8 @@ type Matrix struct {
 // Of returns rows×cols numbers, row by row, the rows stride apart. It does not copy, and panics if
 // the rows do not fit into stride or into data.
 func Of(data []float64, rows, cols, stride int) Matrix {
-	if rows < 0 || cols < 0 || stride < max(1, cols) || rows > 0 && cols > 0 && (rows-1)*stride+cols > len(data) {
+	if rows < 0 || cols < 0 || stride < max(1, cols) || rows > 0 && cols > 0 && (rows-1)*stride+
+		cols > len(data) {
 		panic("fma: a matrix is larger than its data")
 	}
 	return Matrix{data, 0, rows, cols, stride, 1}
@@ -72,7 +73,8 @@ func (m Matrix) span() (lo, hi uintptr, stride int) {
 	for _, d := range [2]int{(m.Rows - 1) * m.Row, (m.Cols - 1) * m.Col} {
 		first, last = first+min(0, d), last+max(0, d)
 	}
-	return uintptr(unsafe.Pointer(&m.Data[first])), uintptr(unsafe.Pointer(&m.Data[last])) + 8, max(m.Row, -m.Row, m.Col, -m.Col)
+	return uintptr(unsafe.Pointer(&m.Data[first])), uintptr(unsafe.Pointer(&m.Data[last])) + 8,
+		max(m.Row, -m.Row, m.Col, -m.Col)
 }
 
 // overlap reports whether a and b share memory. Of matrices of different strides it says so where

@@ -42,9 +42,14 @@ func layouts(rng *rand.Rand, m, n int, draw func() float64) []Matrix {
 		}
 		return x
 	}
-	by := func(m, n int) Matrix { gap := rng.IntN(4); return Of(fill(max(0, m*(n+gap+1))), m, n, n+gap+1) }
+	by := func(m, n int) Matrix {
+		gap := rng.IntN(4)
+		return Of(fill(max(0, m*(n+gap+1))), m, n,
+			n+gap+1)
+	}
 	large := by(m+2, n+3)
-	return []Matrix{by(m, n), by(n, m).T(), large.Slice(1, 2, m, n), by(m, n).reverse(), by(n, m).reverse().T()}
+	return []Matrix{by(m, n), by(n, m).T(), large.Slice(1, 2, m, n), by(m, n).reverse(),
+		by(n, m).reverse().T()}
 }
 
 // sum is the definition: blocks of fused sums, from 0 on.
@@ -146,9 +151,12 @@ func shapesOf(rng *rand.Rand) [][3]int {
 		if testing.Short() && rng.IntN(3) > 0 {
 			continue
 		}
-		s = append(s, [3]int{m, rng.IntN(most + 1), rng.IntN(most + 1)}, [3]int{rng.IntN(most + 1), m, rng.IntN(most + 1)}, [3]int{rng.IntN(most + 1), rng.IntN(most + 1), m})
+		s = append(s, [3]int{m, rng.IntN(most + 1), rng.IntN(most + 1)},
+			[3]int{rng.IntN(most + 1), m, rng.IntN(most + 1)},
+			[3]int{rng.IntN(most + 1), rng.IntN(most + 1), m})
 	}
-	return append(s, [3]int{5, 7, 255}, [3]int{13, 5, 256}, [3]int{9, 30, 257}, [3]int{4, 12, 513}, [3]int{200, 26, 3}, [3]int{3, 1025, 2})
+	return append(s, [3]int{5, 7, 255}, [3]int{13, 5, 256}, [3]int{9, 30, 257}, [3]int{4, 12, 513},
+		[3]int{200, 26, 3}, [3]int{3, 1025, 2})
 }
 
 // TestGemm: products, by every path, have the bits of three loops.
@@ -157,9 +165,11 @@ func TestGemm(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		for _, s := range shapesOf(rng) {
 			m, n, k := s[0], s[1], s[2]
-			a, b, c := layouts(rng, m, k, rng.NormFloat64), layouts(rng, k, n, rng.NormFloat64), layouts(rng, m, n, rng.NormFloat64)
+			a, b, c := layouts(rng, m, k, rng.NormFloat64), layouts(rng, k, n, rng.NormFloat64),
+				layouts(rng, m, n, rng.NormFloat64)
 			for i, c := range c {
-				alpha, a, b, want := []float64{1, -1, 0.7}[rng.IntN(3)], a[rng.IntN(len(a))], b[rng.IntN(len(b))], clone(c)
+				alpha, a, b, want := []float64{1, -1, 0.7}[rng.IntN(3)], a[rng.IntN(len(a))],
+					b[rng.IntN(len(b))], clone(c)
 				naiveGemm(alpha, a, b, want)
 				if !Gemm(Run{}, alpha, a, b, c) {
 					t.Fatal("halted")
@@ -233,7 +243,8 @@ func TestTrsm(t *testing.T) {
 						naiveSolve(l, want, whole)
 						Trsm(Run{}, l, b, false)
 					}
-					same(t, fmt.Sprintf("%d×%d, layout %d, upper %v", n, cols, i, upper), b.Data, want.Data)
+					same(t, fmt.Sprintf("%d×%d, layout %d, upper %v", n, cols, i, upper), b.Data,
+						want.Data)
 				}
 			}
 		}
@@ -328,7 +339,8 @@ func TestVectors(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 5))
 		for n := range 71 {
 			for off := range 4 {
-				x, y, z := make([]float64, n+off)[off:], make([]float64, n+off)[off:], make([]float64, n)
+				x, y, z := make([]float64, n+off)[off:], make([]float64, n+off)[off:],
+					make([]float64, n)
 				for i := range n {
 					x[i], y[i] = rng.NormFloat64(), rng.NormFloat64()
 				}
@@ -410,11 +422,13 @@ func TestNotFinite(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(6, 6))
 		draw := func() float64 {
-			return []float64{0, math.Copysign(0, -1), 1, -2, math.NaN(), math.Inf(1), math.Inf(-1), 5e-324, math.MaxFloat64}[min(8, rng.IntN(40))]
+			return []float64{0, math.Copysign(0, -1), 1, -2, math.NaN(), math.Inf(1), math.Inf(-1),
+				5e-324, math.MaxFloat64}[min(8, rng.IntN(40))]
 		}
 		for range 100 {
 			m, n, k := rng.IntN(20), rng.IntN(30), rng.IntN(20)
-			a, b, c := layouts(rng, m, k, draw)[rng.IntN(5)], layouts(rng, k, n, draw)[rng.IntN(5)], layouts(rng, m, n, draw)[rng.IntN(5)]
+			a, b, c := layouts(rng, m, k, draw)[rng.IntN(5)], layouts(rng, k, n, draw)[rng.IntN(5)],
+				layouts(rng, m, n, draw)[rng.IntN(5)]
 			want := clone(c)
 			naiveGemm(1, a, b, want)
 			Gemm(Run{}, 1, a, b, c)
@@ -441,7 +455,8 @@ func TestWorkers(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))
 	const n, k = 2*mostShare + 7, 70
-	a, b, l := layouts(rng, n, k, rng.NormFloat64)[0], layouts(rng, k, n, rng.NormFloat64)[1], triangular(rng, n)
+	a, b, l := layouts(rng, n, k, rng.NormFloat64)[0], layouts(rng, k, n, rng.NormFloat64)[1],
+		triangular(rng, n)
 	spd := layouts(rng, n, n, func() float64 { return 0 })[0]
 	for i := range n {
 		*spd.at(i, i) = 50
@@ -469,7 +484,8 @@ func TestWorkers(t *testing.T) {
 		h.Lend(3)
 		same(t, name+" by those that are lent", f(Run{Halt: &h}).Data, want.Data)
 		for _, workers := range []int{2, 3, 8} {
-			same(t, fmt.Sprintf("%s by %d", name, workers), f(Run{Workers: workers}).Data, want.Data)
+			same(t, fmt.Sprintf("%s by %d", name, workers), f(Run{Workers: workers}).Data,
+				want.Data)
 		}
 	}
 }
@@ -479,17 +495,20 @@ func TestHalt(t *testing.T) {
 	t.Parallel()
 	var h parallel.Halt
 	h.Watch(t.Context())
-	if !Gemm(Run{Halt: &h}, 1, Of([]float64{2}, 1, 1, 1), Of([]float64{3}, 1, 1, 1), Of([]float64{4}, 1, 1, 1)) {
+	if !Gemm(Run{Halt: &h}, 1, Of([]float64{2}, 1, 1, 1), Of([]float64{3}, 1, 1, 1),
+		Of([]float64{4}, 1, 1, 1)) {
 		t.Error("halted too early")
 	}
 	h.Watch(canceled{t.Context()})
 	for _, workers := range []int{1, 3} {
 		n := 2 * share
-		r, a, b, c := Run{&h, workers}, Of(make([]float64, n*n), n, n, n), Of(make([]float64, n*n), n, n, n), Of(make([]float64, n*n), n, n, n)
+		r, a, b, c := Run{&h, workers}, Of(make([]float64, n*n), n, n, n),
+			Of(make([]float64, n*n), n, n, n), Of(make([]float64, n*n), n, n, n)
 		for i := range n {
 			*a.at(i, i) = 1
 		}
-		if Gemm(r, 1, a, b, c) || Syrk(r, 1, a, c) || Gram(r, make([]float64, n), b, c) || Trsm(r, a, b, false) || Cholesky(r, a) || InvertLower(r, a) || Invert(r, a) {
+		if Gemm(r, 1, a, b, c) || Syrk(r, 1, a, c) || Gram(r, make([]float64, n), b, c) ||
+			Trsm(r, a, b, false) || Cholesky(r, a) || InvertLower(r, a) || Invert(r, a) {
 			t.Errorf("%d workers: done although halted", workers)
 		}
 	}
@@ -502,19 +521,34 @@ func TestRefuses(t *testing.T) {
 	data := make([]float64, 100)
 	m := Of(data, 10, 10, 10)
 	for name, f := range map[string]func(){
-		"itself":         func() { Gemm(Run{}, 1, m, m.T(), m) },
-		"a corner":       func() { Gemm(Run{}, 1, m.Slice(0, 0, 4, 4), m.Slice(6, 6, 4, 4), m.Slice(3, 3, 4, 4)) },
-		"another stride": func() { Gemm(Run{}, 1, Of(data, 3, 3, 7), Of(data[90:], 3, 3, 3), Of(data[10:], 3, 3, 5)) },
-		"syrk":           func() { Syrk(Run{}, 1, m.Slice(0, 4, 3, 3), m.Slice(0, 2, 3, 3)) },
-		"gram":           func() { Gram(Run{}, data[:3], m.Slice(0, 4, 3, 3), m.Slice(2, 2, 3, 3)) },
-		"trsm":           func() { Trsm(Run{}, m.Slice(0, 0, 5, 5), m.Slice(4, 0, 5, 5), false) },
-		"row into row":   func() { Gemm(Run{}, 1, Of(data[7:], 2, 5, 10), m.Slice(5, 0, 5, 2), Of(data, 2, 2, 10)) },
-		"shapes":         func() { Gemm(Run{}, 1, m, m.Slice(0, 0, 9, 10), Of(make([]float64, 100), 10, 10, 10)) },
-		"short data":     func() { Of(data, 10, 10, 11) },
-		"stride":         func() { Of(data, 2, 3, 2) },
-		"part":           func() { m.Slice(8, 0, 3, 1) },
-		"gemv":           func() { Gemv(1, m, false, data[:9], make([]float64, 10)) },
-		"short vector":   func() { Dot(data[:3], data[:2]) },
+		"itself": func() { Gemm(Run{}, 1, m, m.T(), m) },
+		"a corner": func() {
+			Gemm(Run{}, 1, m.Slice(0, 0, 4, 4), m.Slice(6, 6, 4, 4),
+				m.Slice(3, 3, 4, 4))
+		},
+		"another stride": func() {
+			Gemm(Run{}, 1, Of(data, 3, 3, 7), Of(data[90:], 3, 3, 3),
+				Of(data[10:], 3, 3, 5))
+		},
+		"syrk": func() { Syrk(Run{}, 1, m.Slice(0, 4, 3, 3), m.Slice(0, 2, 3, 3)) },
+		"gram": func() {
+			Gram(Run{}, data[:3], m.Slice(0, 4, 3, 3),
+				m.Slice(2, 2, 3, 3))
+		},
+		"trsm": func() { Trsm(Run{}, m.Slice(0, 0, 5, 5), m.Slice(4, 0, 5, 5), false) },
+		"row into row": func() {
+			Gemm(Run{}, 1, Of(data[7:], 2, 5, 10), m.Slice(5, 0, 5, 2),
+				Of(data, 2, 2, 10))
+		},
+		"shapes": func() {
+			Gemm(Run{}, 1, m, m.Slice(0, 0, 9, 10),
+				Of(make([]float64, 100), 10, 10, 10))
+		},
+		"short data":   func() { Of(data, 10, 10, 11) },
+		"stride":       func() { Of(data, 2, 3, 2) },
+		"part":         func() { m.Slice(8, 0, 3, 1) },
+		"gemv":         func() { Gemv(1, m, false, data[:9], make([]float64, 10)) },
+		"short vector": func() { Dot(data[:3], data[:2]) },
 	} {
 		func() {
 			defer func() {

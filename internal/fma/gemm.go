@@ -125,13 +125,16 @@ func (p *product) tiles(w *work, left, right []float64, row, col, m, n, k int) {
 	}
 	for j := 0; j < n; j += wide {
 		for i := 0; i < m; i += high {
-			if vectors512 && i+high <= m && j+wide <= n && !p.upper && (!p.lower || row+i >= col+j+wide-1) {
-				pathGemmPairs(k, left[i*k:], right[j*k:], p.c.Data, p.c.Off+(row+i)*p.c.Row+col+j, p.c.Row, p.alpha)
+			if vectors512 && i+high <= m && j+wide <= n && !p.upper &&
+				(!p.lower || row+i >= col+j+wide-1) {
+				pathGemmPairs(k, left[i*k:], right[j*k:], p.c.Data, p.c.Off+(row+i)*p.c.Row+col+j,
+					p.c.Row, p.alpha)
 				continue
 			}
 			for q := j; q < min(j+wide, n); q += columns {
 				for r := i; r < min(i+high, m); r += rows {
-					p.tile(w, k, left[r*k:], right[q*k:], row+r, col+q, min(rows, m-r), min(columns, n-q))
+					p.tile(w, k, left[r*k:], right[q*k:], row+r, col+q, min(rows, m-r),
+						min(columns, n-q))
 				}
 			}
 		}

@@ -11,7 +11,8 @@ import "math"
 // those with a prime last; each four ratios are q times the four before. There are four partial
 // sums of either kind, fused, of which the i-th term goes to number i mod 4; both kinds are added,
 // and then (s_0 + s_2) + (s_1 + s_3). It panics if a row is too short.
-func Geometric(n int, w, r *[8]float64, q float64, table []float64, up, down int) (sums [3]float64) {
+func Geometric(n int, w, r *[8]float64, q float64, table []float64, up,
+	down int) (sums [3]float64) {
 	wide := len(table) / 3
 	if n < 0 || min(up, down) < 0 || max(up, down)+4*n > wide {
 		panic("fma: a table is too short")
@@ -21,15 +22,18 @@ func Geometric(n int, w, r *[8]float64, q float64, table []float64, up, down int
 }
 
 // geometric is Geometric.
-func geometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int, sums *[3]float64) {
+func geometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int,
+	sums *[3]float64) {
 	var s [3][8]float64
 	a, b := *w, *r
 	for ; n > 0; n, up, down = n-1, up+4, down+4 {
 		for k := range s {
 			t, u := (*[4]float64)(table[k*wide+up:]), (*[4]float64)(table[k*wide+down:])
 			p := &s[k]
-			p[0], p[1], p[2], p[3] = math.FMA(a[0], t[0], p[0]), math.FMA(a[1], t[1], p[1]), math.FMA(a[2], t[2], p[2]), math.FMA(a[3], t[3], p[3])
-			p[4], p[5], p[6], p[7] = math.FMA(a[4], u[0], p[4]), math.FMA(a[5], u[1], p[5]), math.FMA(a[6], u[2], p[6]), math.FMA(a[7], u[3], p[7])
+			p[0], p[1], p[2], p[3] = math.FMA(a[0], t[0], p[0]), math.FMA(a[1], t[1], p[1]),
+				math.FMA(a[2], t[2], p[2]), math.FMA(a[3], t[3], p[3])
+			p[4], p[5], p[6], p[7] = math.FMA(a[4], u[0], p[4]), math.FMA(a[5], u[1], p[5]),
+				math.FMA(a[6], u[2], p[6]), math.FMA(a[7], u[3], p[7])
 		}
 		for i := range a {
 			a[i] *= b[i]

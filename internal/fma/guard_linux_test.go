@@ -13,7 +13,8 @@ func guarded(t *testing.T, n int, front bool) []float64 {
 	t.Helper()
 	page := syscall.Getpagesize()
 	size := (8*n + page - 1) / page * page
-	mem, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	mem, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Skip("no memory of our own: ", err)
 	}
@@ -79,7 +80,8 @@ func TestGuard(t *testing.T) {
 					Gemv(1, a, false, c.Data[:k], w)
 					Gemv(1, b, true, c.Data[:k], w)
 				}
-				a, x, y, w := unit(n), guarded(t, n, front), guarded(t, n, front), guarded(t, n, front)
+				a, x, y, w := unit(n), guarded(t, n, front), guarded(t, n, front),
+					guarded(t, n, front)
 				if !Cholesky(Run{}, a) || !Invert(Run{}, a) {
 					t.Fatal("refused")
 				}
@@ -105,7 +107,8 @@ func TestGuard(t *testing.T) {
 				Geometric(n/4, &eight, &eight, 1, guarded(t, 3*n, front), n%4, 0)
 				// a row of all columns, and one of the last
 				for _, ones := range []bool{false, true} {
-					sp := Sparse{Cols: n, Ptr: []int{0, n, n + 1}, Ind: make([]int32, n+1), Val: guarded(t, n+1, front)}
+					sp := Sparse{Cols: n, Ptr: []int{0, n, n + 1}, Ind: make([]int32, n+1),
+						Val: guarded(t, n+1, front)}
 					for j := range n {
 						sp.Ind[j] = int32(j)
 					}

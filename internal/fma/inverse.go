@@ -28,7 +28,8 @@ func InvertLower(r Run, l Matrix) bool {
 			target, next := l.Slice(i, j, h, Block), j+Block
 			moveLower(diagonal, l.Slice(j, j, Block, Block), false)
 			if !gemm(r, -1, row.Slice(0, j, h, Block), diagonal, target) ||
-				!gemm(r, -1, row.Slice(0, next, h, i-next), l.Slice(next, j, i-next, Block), target) {
+				!gemm(r, -1, row.Slice(0, next, h, i-next), l.Slice(next, j, i-next, Block),
+					target) {
 				return false
 			}
 		}

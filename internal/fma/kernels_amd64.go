@@ -117,12 +117,14 @@ func log1pAVX2(n int, x *float64)
 // softplusAVX2 is softplus, n being a multiple of 4.
 //
 //go:noescape
-func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
+func softplusAVX2(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64,
+	m *float64, s *float64)
 
 // geometricAVX2 is geometric, up and down being where the first row of the table is read, and the rows wide apart.
 //
 //go:noescape
-func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64, wide int, sums *[3]float64)
+func geometricAVX2(n int, w *[8]float64, r *[8]float64, q float64, up *float64, down *float64,
+	wide int, sums *[3]float64)
 
 // gumbelAVX2 is gumbel, n being a multiple of 8.
 //
@@ -132,7 +134,8 @@ func gumbelAVX2(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *fl
 // bellAVX2 is bell for a table of n rows.
 //
 //go:noescape
-func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
+func bellAVX2(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64,
+	f1 *[8]float64, f2 *[8]float64)
 
 // quotientsAVX2 is quotients, n being a multiple of 8.
 //
@@ -187,12 +190,14 @@ func sparseOuterOnesAVX2(n int, ind *int32, val *float64, p *float64, d int, w f
 // gemmAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1, and for both of those of a, whose tiles are one below the other.
 //
 //go:noescape
-func gemmAVX512(k int, a0 *float64, a1 *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
+func gemmAVX512(k int, a0 *float64, a1 *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64,
+	ldc int, alpha float64)
 
 // gemmPairAVX512 is gemmTile for both of the panels of b, whose tiles are at c0 and c1.
 //
 //go:noescape
-func gemmPairAVX512(k int, a *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int, alpha float64)
+func gemmPairAVX512(k int, a *float64, b0 *float64, b1 *float64, c0 *float64, c1 *float64, ldc int,
+	alpha float64)
 
 // trsmAVX512 is trsmTile for both of the panels of b, of which x0 and x1 are parts.
 //
@@ -212,17 +217,20 @@ func log1pAVX512(n int, x *float64)
 // softplusAVX512 is softplus, n being a multiple of 8.
 //
 //go:noescape
-func softplusAVX512(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64, m *float64, s *float64)
+func softplusAVX512(n int, nodes int, rule *float64, f0 *float64, f1 *float64, f2 *float64,
+	m *float64, s *float64)
 
 // gumbelAVX512 is gumbel, n being a multiple of 8.
 //
 //go:noescape
-func gumbelAVX512(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64, f2 *float64)
+func gumbelAVX512(n int, nodes int, rule *float64, e *float64, f0 *float64, f1 *float64,
+	f2 *float64)
 
 // bellAVX512 is bell for a table of n rows.
 //
 //go:noescape
-func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64, f1 *[8]float64, f2 *[8]float64)
+func bellAVX512(n int, table *float64, w *[8]float64, r *[8]float64, q float64, f0 *[8]float64,
+	f1 *[8]float64, f2 *[8]float64)
 
 // quotientsAVX512 is quotients, n being a multiple of 8.
 //

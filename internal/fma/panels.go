@@ -86,7 +86,8 @@ func (p *Panels) Syrk(r Run, alpha float64, c Matrix, lo, hi int) {
 	r.Workers, r.Halt = cmp.Or(r.Workers, r.Halt.Workers()), nil
 	if part := r.parts(hi-lo, (hi-lo)*(lo+hi)/2*p.rows, rows); part > 0 {
 		j := jobs.Get().(*job)
-		j.kind, j.panels, j.product, j.lo, j.n = rowsOfPanels, p, product{alpha: alpha, c: c}, lo, hi-lo
+		j.kind, j.panels, j.product, j.lo, j.n = rowsOfPanels, p, product{alpha: alpha, c: c}, lo,
+			hi-lo
 		r.split(j, part)
 	} else {
 		p.syrk(alpha, c, lo, hi)

@@ -131,13 +131,17 @@ func TestSquaredDifferences(t *testing.T) {
 				do   func(x []float64)
 				want func(x, y float64) float64
 			}{
-				"Scale":      {func(x []float64) { Scale(a, x) }, func(x, _ float64) float64 { return a * x }},
-				"Divide":     {func(x []float64) { Divide(x, s) }, func(x, _ float64) float64 { return x / s }},
-				"AddSquares": {func(x []float64) { AddSquares(x, a, y) }, func(x, y float64) float64 { return x + float64((a-y)*(a-y)) }},
-				"AddSquaresOver": {func(x []float64) { AddSquaresOver(x, a, y, s) }, func(x, y float64) float64 {
-					d := (a - y) / s
-					return x + float64(d*d)
-				}},
+				"Scale": {func(x []float64) { Scale(a, x) },
+					func(x, _ float64) float64 { return a * x }},
+				"Divide": {func(x []float64) { Divide(x, s) },
+					func(x, _ float64) float64 { return x / s }},
+				"AddSquares": {func(x []float64) { AddSquares(x, a, y) },
+					func(x, y float64) float64 { return x + float64((a-y)*(a-y)) }},
+				"AddSquaresOver": {func(x []float64) { AddSquaresOver(x, a, y, s) },
+					func(x, y float64) float64 {
+						d := (a - y) / s
+						return x + float64(d*d)
+					}},
 			} {
 				got, want := slices.Clone(x), make([]float64, n)
 				c.do(got)
@@ -156,7 +160,8 @@ func TestRatios(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(11, 12))
 		for n := range 20 {
-			y, s, got, square := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+			y, s, got, square := make([]float64, n), make([]float64, n), make([]float64, n),
+				make([]float64, n)
 			want, wantSquare := make([]float64, n), make([]float64, n)
 			for i := range y {
 				y[i], s[i] = float64(rng.IntN(5)), rng.Float64()*1e-3

@@ -32,10 +32,12 @@ func pathGemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	gemmAVX512(k, &a[0], &a[rows*k], &b[0], &b[columns*k], &c[at], &c[at+columns], ldc, alpha)
 }
 
-func pathGemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
+func pathGemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int,
+	alpha float64) {
 	p := 0
 	for ; vectors512 && p+2 <= panels; p += 2 {
-		gemmPairAVX512(k, &a[0], &b[p*apart], &b[(p+1)*apart], &c[at+p*next], &c[at+(p+1)*next], ldc, alpha)
+		gemmPairAVX512(k, &a[0], &b[p*apart], &b[(p+1)*apart], &c[at+p*next], &c[at+(p+1)*next],
+			ldc, alpha)
 	}
 	if p < panels {
 		gemmPanels(panels-p, k, a, b[p*apart:], apart, c, at+p*next, next, ldc, alpha)
@@ -53,7 +55,8 @@ func pathTrsm(k int, a, b, x, t []float64) {
 func pathTrsmPanels(panels, apart, k int, a, b, x, t []float64) {
 	p := 0
 	for ; vectors512 && p+2 <= panels; p += 2 {
-		trsmAVX512(k, unsafe.SliceData(a), &b[p*apart], &b[(p+1)*apart], &x[p*apart], &x[(p+1)*apart], unsafe.SliceData(t))
+		trsmAVX512(k, unsafe.SliceData(a), &b[p*apart], &b[(p+1)*apart], &x[p*apart],
+			&x[(p+1)*apart], unsafe.SliceData(t))
 	}
 	if p < panels {
 		trsmPanels(panels-p, apart, k, a, b[p*apart:], x[p*apart:], t)
@@ -148,7 +151,8 @@ func pathRatios(t, u, y, s []float64, w, least float64) {
 	whole := 0
 	if vectors {
 		whole = len(t) &^ 3
-		ratiosAVX2(whole, unsafe.SliceData(t), unsafe.SliceData(u), unsafe.SliceData(y), unsafe.SliceData(s), w, least)
+		ratiosAVX2(whole, unsafe.SliceData(t), unsafe.SliceData(u), unsafe.SliceData(y),
+			unsafe.SliceData(s), w, least)
 	}
 	ratios(t[whole:], u[whole:], y[whole:], s[whole:], w, least)
 }
@@ -280,7 +284,8 @@ func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) {
 	}
 	if rest := len(m) - whole; rest >= 4 && !(vectors512 && rest > 4) {
 		rest &^= 3
-		softplusAVX2(rest, len(rule), nodes, &f0[whole], &f1[whole], &f2[whole], &m[whole], &s[whole])
+		softplusAVX2(rest, len(rule), nodes, &f0[whole], &f1[whole], &f2[whole], &m[whole],
+			&s[whole])
 		whole += rest
 	}
 	if rest := len(m) - whole; rest > 0 {
@@ -298,7 +303,8 @@ func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) {
 	}
 }
 
-func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int, sums *[3]float64) {
+func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int,
+	sums *[3]float64) {
 	if !vectors || n == 0 {
 		geometric(n, w, r, q, table, wide, up, down, sums)
 		return

@@ -11,7 +11,8 @@ func pathGemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	gemmPairs(k, a, b, c, at, ldc, alpha)
 }
 
-func pathGemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
+func pathGemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int,
+	alpha float64) {
 	gemmPanels(panels, k, a, b, apart, c, at, next, ldc, alpha)
 }
 
@@ -57,7 +58,8 @@ func pathAddSquaresOver(dst []float64, a float64, y []float64, s float64) {
 
 func pathSoftplus(rule []Node, f0, f1, f2, m, s []float64) { softplus(rule, f0, f1, f2, m, s) }
 
-func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int, sums *[3]float64) {
+func pathGeometric(n int, w, r *[8]float64, q float64, table []float64, wide, up, down int,
+	sums *[3]float64) {
 	geometric(n, w, r, q, table, wide, up, down, sums)
 }
 

@@ -64,7 +64,8 @@ func BenchmarkPaths(b *testing.B) {
 						for range calls {
 							f.do()
 						}
-						if t := (cputime.Seconds() - start) / float64(calls); best[path] == 0 || t < best[path] {
+						if t := (cputime.Seconds() - start) / float64(calls); best[path] == 0 ||
+							t < best[path] {
 							best[path] = t
 						}
 						undo()

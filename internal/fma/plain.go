@@ -83,7 +83,8 @@ func plainTrsm(l, b Matrix, identity bool) {
 		}
 		for i := first; i < b.Rows; i++ {
 			at, row := b.Off+i*b.Row+j*b.Col, l.Off+i*l.Row
-			s := chains(m, i-first, l.Data, row+first*l.Col, l.Col, b.Data, b.Off+first*b.Row+j*b.Col, b.Row, b.Col)
+			s := chains(m, i-first, l.Data, row+first*l.Col, l.Col, b.Data,
+				b.Off+first*b.Row+j*b.Col, b.Row, b.Col)
 			d := l.Data[row+i*l.Col]
 			for r := range m {
 				x := &b.Data[at+r*b.Col]

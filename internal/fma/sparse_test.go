@@ -113,7 +113,8 @@ func TestSparse(t *testing.T) {
 					}
 				}
 			}
-			for _, c := range [][2]float64{{want.mul[i], mul}, {want.quad[i], quad + diag}, {want.diag[i], diag}} {
+			for _, c := range [][2]float64{{want.mul[i], mul}, {want.quad[i], quad + diag},
+				{want.diag[i], diag}} {
 				if !(math.Abs(c[0]-c[1]) <= 1e-12*(1+math.Abs(c[1]))) {
 					t.Fatalf("row %d: %v, want %v", i, c[0], c[1])
 				}

@@ -31,7 +31,8 @@ func gemmTile(k int, a, b []float64, c []float64, at, ldc int, alpha float64) {
 
 // gemmPanels is gemmTile for so many panels of b, which are apart numbers from each other, and
 // whose tiles are next numbers apart.
-func gemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int, alpha float64) {
+func gemmPanels(panels, k int, a, b []float64, apart int, c []float64, at, next, ldc int,
+	alpha float64) {
 	for p := range panels {
 		pathGemm(k, a, b[p*apart:], c, at+p*next, ldc, alpha)
 	}
@@ -151,7 +152,8 @@ func axpy4(a *[4]float64, x []float64, ld int, y []float64) {
 	n := len(y)
 	r0, r1, r2, r3 := x[:n], x[ld:ld+n], x[2*ld:2*ld+n], x[3*ld:3*ld+n]
 	for j, v := range y {
-		y[j] = math.FMA(a[3], r3[j], math.FMA(a[2], r2[j], math.FMA(a[1], r1[j], math.FMA(a[0], r0[j], v))))
+		y[j] = math.FMA(a[3], r3[j],
+			math.FMA(a[2], r2[j], math.FMA(a[1], r1[j], math.FMA(a[0], r0[j], v))))
 	}
 }
 

@@ -69,9 +69,11 @@ func (t *triangle) solve(x, b Matrix, square []float64, identity bool) {
 			left, d := t.panel(i)
 			at := first
 			for ; at+Block <= i; at += Block {
-				pathGemmPanels(panels, Block, left[at*rows:], w.x[at*columns:], apart, w.x, i*columns, apart, columns, -1)
+				pathGemmPanels(panels, Block, left[at*rows:], w.x[at*columns:], apart, w.x,
+					i*columns, apart, columns, -1)
 			}
-			pathTrsmPanels(panels, apart, i-at, left[at*rows:], w.x[at*columns:], w.x[i*columns:], d)
+			pathTrsmPanels(panels, apart, i-at, left[at*rows:], w.x[at*columns:], w.x[i*columns:],
+				d)
 		}
 		for q := j; q < end; q += columns {
 			panel, m := w.x[(q-j)/columns*apart:], min(columns, end-q)
@@ -127,7 +129,8 @@ func Trsm(r Run, l, b Matrix, upper bool) bool {
 		h := min(Block, n-i)
 		w.t.set(l.Slice(i, i, h, h))
 		x, rest := b.Slice(i, 0, h, b.Cols), n-i-h
-		if !w.t.solveColumns(r, x) || rest > 0 && !gemm(r, -1, l.Slice(i+h, i, rest, h), x, b.Slice(i+h, 0, rest, b.Cols)) {
+		if !w.t.solveColumns(r, x) || rest > 0 && !gemm(r, -1, l.Slice(i+h, i, rest, h), x,
+			b.Slice(i+h, 0, rest, b.Cols)) {
 			return false
 		}
 	}
@@ -152,6 +155,7 @@ func (l *Lower) Set(a Matrix) {
 // empty; and the sums of squares of its columns, one fused product after the other, in squares,
 // unless that is nil.
 func (l *Lower) Solve(x, b Matrix, squares []float64) {
-	shapes(b.Rows == l.n && (x.empty() || x.Rows == b.Rows && x.Cols == b.Cols) && (squares == nil || len(squares) == b.Cols))
+	shapes(b.Rows == l.n && (x.empty() || x.Rows == b.Rows && x.Cols == b.Cols) &&
+		(squares == nil || len(squares) == b.Cols))
 	l.t.solve(x, b, squares, false)
 }

@@ -157,7 +157,8 @@ func (c *Contrasts) Draw(dst []float64, rng *rand.Rand) error {
 
 // State implements Cov: there is none of all classes together.
 func (c *Contrasts) State(*parallel.Halt) (*State, error) {
-	return nil, fmt.Errorf("pgsvi: the weights of %d classes have no precision, since only their differences count: %w", len(c.Of), sentinel.ErrParam)
+	return nil, fmt.Errorf(
+		"pgsvi: the weights of %d classes have no precision, since only their differences count: %w", len(c.Of), sentinel.ErrParam)
 }
 
 var _ Cov = (*Contrasts)(nil)
@@ -167,7 +168,8 @@ var _ Cov = (*Contrasts)(nil)
 func (c *Contrasts) Means(dst, w []float64, x *design.Matrix, index []int) {
 	k, d := c.dims()
 	if x.Sparse == nil && index == nil {
-		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(x.Dense, x.Rows, d), dense.General(w, k, d), 0, dense.General(dst, x.Rows, k))
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(x.Dense, x.Rows, d),
+			dense.General(w, k, d), 0, dense.General(dst, x.Rows, k))
 		return
 	}
 	m := make([]float64, len(dst)/k)

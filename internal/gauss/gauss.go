@@ -276,7 +276,8 @@ func (c *Dual) Sym() *mat.SymDense {
 // with noise (Matheron's rule): w0 − Λ0⁻¹XᵀS½ B⁻¹ (S½Xw0 + ε), ε ~ N(0, I).
 func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
 	if len(c.Fac.Neg) > 0 {
-		return fmt.Errorf("pgsvi: draws from a posterior with more weights than rows under a likelihood that is not log-concave: %w", sentinel.ErrNotPosDef)
+		return fmt.Errorf(
+			"pgsvi: draws from a posterior with more weights than rows under a likelihood that is not log-concave: %w", sentinel.ErrNotPosDef)
 	}
 	w0 := c.Prior.draw(rng)
 	n := c.X.Rows
@@ -318,7 +319,10 @@ func (c *Dual) State(h *parallel.Halt) (*State, error) {
 // Diagonal is a diagonal V.
 type Diagonal []float64
 
-func (c Diagonal) Variances(dst []float64, x *design.Matrix, index []int) { x.QuadDiag(dst, c, index) }
+func (c Diagonal) Variances(dst []float64, x *design.Matrix,
+	index []int) {
+	x.QuadDiag(dst, c, index)
+}
 
 func (c Diagonal) Diag(dst []float64) { copy(dst, c) }
 
@@ -364,7 +368,8 @@ type LowRank struct {
 }
 
 func NewLowRank(d, rank int) *LowRank {
-	return &LowRank{Rank: rank, D: make([]float64, d), V: make([]float64, d), U: make([]float64, d*rank), Z: make([]float64, d*rank), L: make([]float64, rank*rank)}
+	return &LowRank{Rank: rank, D: make([]float64, d), V: make([]float64, d),
+		U: make([]float64, d*rank), Z: make([]float64, d*rank), L: make([]float64, rank*rank)}
 }
 
 // Factor makes v, z, l and LogDet those of d and u, and reports whether they are finite.
@@ -384,7 +389,8 @@ func (c *LowRank) Factor() bool {
 		return false
 	}
 	c.LogDet += dense.LogDet(c.L, k)
-	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(c.L, k), dense.General(c.Z, len(c.D), k))
+	dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(c.L, k),
+		dense.General(c.Z, len(c.D), k))
 	return !math.IsNaN(c.LogDet) && !math.IsInf(c.LogDet, 0)
 }
 
@@ -407,7 +413,8 @@ func (c *LowRank) Variances(dst []float64, x *design.Matrix, index []int) {
 // VariancesOn is variances, Σ_j x_j²/d_j − ‖Zᵀx‖², on as many goroutines as s.halt lends.
 func (c *LowRank) VariancesOn(dst []float64, x *design.Matrix, index []int, s *design.Work) {
 	if n := len(dst); x.Shared(s.Halt, n*x.PerRow()*c.Rank) {
-		s.Split(n, design.Chunk, func(lo, hi int, s *design.Work) { c.variancesPart(dst, x, index, lo, hi, s) })
+		s.Split(n, design.Chunk,
+			func(lo, hi int, s *design.Work) { c.variancesPart(dst, x, index, lo, hi, s) })
 	} else {
 		for lo := 0; lo < n; lo += design.Chunk {
 			c.variancesPart(dst, x, index, lo, min(lo+design.Chunk, n), s)
@@ -416,7 +423,8 @@ func (c *LowRank) VariancesOn(dst []float64, x *design.Matrix, index []int, s *d
 }
 
 // variancesPart is variances for elements lo … hi−1 of dst.
-func (c *LowRank) variancesPart(dst []float64, x *design.Matrix, index []int, lo, hi int, s *design.Work) {
+func (c *LowRank) variancesPart(dst []float64, x *design.Matrix, index []int, lo, hi int,
+	s *design.Work) {
 	if s.Halt.Stopped() {
 		return
 	}
@@ -597,7 +605,8 @@ func (s *State) shift() dense.Double     { return dense.Double{Hi: s.Mean, Lo: s
 // Widen makes s one with twice the digits, of which those of P are zero if they were not there.
 func (s *State) Widen() {
 	d := len(s.Mean)
-	s.pLow, s.lLow, s.MeanLow = dense.Resize(s.pLow, d*d), dense.Resize(s.lLow, d*d), dense.Resize(s.MeanLow, d)
+	s.pLow, s.lLow, s.MeanLow = dense.Resize(s.pLow, d*d), dense.Resize(s.lLow, d*d),
+		dense.Resize(s.MeanLow, d)
 	if !s.Double {
 		clear(s.pLow)
 		s.Double = true
@@ -725,7 +734,8 @@ func (s *State) Resolution() float64 {
 // Add makes P = base + Xᵀ diag(w) X, for the rows of x at index, and its factor. It reports whether
 // P is positive definite and resolved. It takes twice the digits where float64 has too few. The
 // weights w may have any sign; buf is scratch.
-func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int, buf *design.Work) bool {
+func (s *State) Add(base *State, x *design.Matrix, w []float64, index []int,
+	buf *design.Work) bool {
 	s.CopyPrecision(base)
 	if !s.Double {
 		s.AddRows(x, w, index, buf)
@@ -813,7 +823,8 @@ func (s *State) PackLow() []float64 {
 }
 
 // Residual stores Xᵀu − Pw in r, computed in twice the digits, for the mean w of t; buf is scratch.
-func (s *State) Residual(r dense.Double, t *State, x *design.Matrix, u []float64, buf *design.Work) {
+func (s *State) Residual(r dense.Double, t *State, x *design.Matrix, u []float64,
+	buf *design.Work) {
 	r.Clear()
 	x.AddMulTDouble(r, u, nil, buf)
 	d := len(s.Mean)
@@ -975,7 +986,8 @@ func (p *Prior) Solve(dst, x []float64) {
 }
 
 // Residual stores Xᵀu − Λ0w in r, computed in twice the digits; buf is scratch.
-func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.Double, buf *design.Work) {
+func (p *Prior) Residual(r dense.Double, w []float64, x *design.Matrix, u dense.Double,
+	buf *design.Work) {
 	if p.Full != nil {
 		p.Full.Residual(r, &State{Mean: w}, x, u.Hi, buf)
 	} else {
@@ -1048,7 +1060,8 @@ func (s *SavedPrior) Load() (*Prior, error) {
 // PackLow the rest of it.
 func LoadPrecision(l, low []float64, d int, name string) (*State, error) {
 	if len(l) != d*(d+1)/2 || low != nil && len(low) != len(l) {
-		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w", name, d, len(l), len(low), d*(d+1)/2, sentinel.ErrShape)
+		return nil, fmt.Errorf("%s of %d weights with %d numbers and %d more digits, want %d: %w",
+			name, d, len(l), len(low), d*(d+1)/2, sentinel.ErrShape)
 	}
 	w := &State{}
 	w.Resize(d)
@@ -1067,7 +1080,8 @@ func LoadPrecision(l, low []float64, d int, name string) (*State, error) {
 // matrix of dimension d.
 func CheckDiagonal(v []float64, d int, name string) error {
 	if len(v) != d {
-		return fmt.Errorf("%s of %d weights with %d numbers: %w", name, d, len(v), sentinel.ErrShape)
+		return fmt.Errorf("%s of %d weights with %d numbers: %w", name, d, len(v),
+			sentinel.ErrShape)
 	}
 	for j, x := range v {
 		if !(x > 0) {
@@ -1107,7 +1121,8 @@ func (p *Prior) Equal(o *Prior) bool {
 		return p.Full == o.Full && slices.Equal(p.Mean, o.Mean) && slices.Equal(p.Prec, o.Prec)
 	}
 	d := len(p.Mean)
-	return slices.Equal(p.Mean, o.Mean) && slices.Equal(dense.PackLower(p.Full.P, d), dense.PackLower(o.Full.P, d))
+	return slices.Equal(p.Mean, o.Mean) && slices.Equal(dense.PackLower(p.Full.P, d),
+		dense.PackLower(o.Full.P, d))
 }
 
 // Between makes s the state with natural parameters (1 − t) times those of a and t times those of

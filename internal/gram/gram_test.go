@@ -141,8 +141,10 @@ func TestTiles(t *testing.T) {
 			for i := range n {
 				for j := i; j < n; j++ {
 					want := k.Cov(x.RawRowView(i), x.RawRowView(j))
-					if j < 5 && math.Abs(across.At(i, j)-want) > 1e-11*k.Cov(x.RawRowView(i), x.RawRowView(i)) {
-						t.Fatalf("%s, D=%d: across %d, %d is %v, want %v", name, d, i, j, across.At(i, j), want)
+					if j < 5 && math.Abs(across.At(i, j)-want) > 1e-11*k.Cov(x.RawRowView(i),
+						x.RawRowView(i)) {
+						t.Fatalf("%s, D=%d: across %d, %d is %v, want %v", name, d, i, j,
+							across.At(i, j), want)
 					}
 					if i == j {
 						want = k.Self(x.RawRowView(i))
@@ -198,11 +200,13 @@ func TestSlopes(t *testing.T) {
 						ka += dk * w.A[j]
 					}
 					if math.Abs(ka-u[i*k.np+q]) > 1e-5*size {
-						t.Fatalf("%s, D=%d: row %d of parameter %d: %v, differences %v", name, d, i, q, u[i*k.np+q], ka)
+						t.Fatalf("%s, D=%d: row %d of parameter %d: %v, differences %v", name, d, i,
+							q, u[i*k.np+q], ka)
 					}
 				}
 				if math.Abs(sum-grad[q]) > 1e-5*size || math.Abs(kept[q]-grad[q]) > 1e-9*size {
-					t.Errorf("%s, D=%d: parameter %d: %v and %v, differences %v", name, d, q, grad[q], kept[q], sum)
+					t.Errorf("%s, D=%d: parameter %d: %v and %v, differences %v", name, d, q,
+						grad[q], kept[q], sum)
 				}
 			}
 		}
@@ -225,7 +229,8 @@ func TestPairs(t *testing.T) {
 	for _, c := range []struct {
 		x    []float64
 		want float64
-	}{{[]float64{0, 1, 3}, 2}, {[]float64{5}, 1}, {[]float64{5, 5, 5}, 1}, {[]float64{0, 1e200}, 1}} {
+	}{{[]float64{0, 1, 3}, 2}, {[]float64{5}, 1}, {[]float64{5, 5, 5}, 1},
+		{[]float64{0, 1e200}, 1}} {
 		p := &Pairs{X: mat.NewDense(len(c.x), 1, slices.Clone(c.x))}
 		if got := p.MedianDistance(); got != c.want {
 			t.Errorf("%v: %v, want %v", c.x, got, c.want)

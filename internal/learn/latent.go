@@ -144,7 +144,8 @@ func (l *Latent) Evaluate(theta []float64, slack, most float64, slopes bool) (se
 	if err != nil || math.IsNaN(q.Value) || math.IsInf(q.Value, 0) || !l.resolved() {
 		return none, nil
 	}
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
+	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
+		slices.Clone(q.M)}
 	x := search.Point{F: q.Value, Slack: gap}
 	if !slopes || x.F > most {
 		return x, nil
@@ -192,7 +193,8 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	if !ok {
 		return x, l.workers.Halt.Err()
 	}
-	gamma, c, delta, u := make([]float64, l.n), make([]float64, l.n), make([]float64, l.n), make([]float64, l.n)
+	gamma, c, delta, u := make([]float64, l.n), make([]float64, l.n), make([]float64, l.n),
+		make([]float64, l.n)
 	terms.KnownSites(gamma, c)
 	var weights float64
 	for i := range gamma {
@@ -276,7 +278,8 @@ func (l *Latent) resolved() bool {
 		size += math.Abs(q.A[i]*m) + math.Abs(q.Gamma[i]*q.V[i])
 		drift += q.A[i] * (m - p.D[i])
 	}
-	return math.Abs(drift)+math.Abs(0.5*kl-floats.Sum(q.E)-q.Value) <= mostDrift && dense.Epsilon*size <= mostDrift && kl > -mostDrift
+	return math.Abs(drift)+math.Abs(0.5*kl-floats.Sum(q.E)-q.Value) <= mostDrift &&
+		dense.Epsilon*size <= mostDrift && kl > -mostDrift
 }
 
 // learnSteps bounds the steps of q at one θ.
@@ -286,7 +289,8 @@ const learnSteps = 60
 // high. No q is given up for being far off: what its linearised problem promises is no bound
 // there. Where the targets of the sites are slow to converge, as those of large counts under a
 // wide prior, it takes steps of Newton's.
-func (l *Latent) expect(terms *term.Terms, theta []float64, slack float64) (gap float64, err error) {
+func (l *Latent) expect(terms *term.Terms, theta []float64, slack float64) (gap float64,
+	err error) {
 	n, p := l.n, &l.prob
 	l.base.Resize(n)
 	clear(l.base.Gamma)
@@ -368,7 +372,8 @@ func (l *Latent) warm(terms *term.Terms, theta []float64) bool {
 func (l *memory) extrapolate(gamma, a, m, theta []float64) {
 	from := 0
 	for i := range l.past {
-		if floats.Distance(l.past[i].theta, theta, 2) <= floats.Distance(l.past[from].theta, theta, 2) {
+		if floats.Distance(l.past[i].theta, theta, 2) <= floats.Distance(l.past[from].theta, theta,
+			2) {
 			from = i
 		}
 	}
@@ -520,7 +525,8 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	least := make([]float64, nf)
 	for i := range l.space.Coords {
 		if l.space.Coords[i].Likelihood {
-			x.Grad[i], least[i] = l.space.likelihoodSlope(u[i:], terms, &q.State, l.workers, theta, i)
+			x.Grad[i], least[i] = l.space.likelihoodSlope(u[i:], terms, &q.State, l.workers, theta,
+				i)
 		}
 	}
 	l.information(x.Info, u, nf)
@@ -534,11 +540,13 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 func (l *Latent) information(info *mat.SymDense, u []float64, nf int) {
 	n := l.n
 	tu, utu := make([]float64, n*nf), make([]float64, nf*nf)
-	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.w, n, n), dense.General(u, n, nf), 0, dense.General(tu, n, nf))
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(l.w, n, n), dense.General(u, n, nf), 0,
+		dense.General(tu, n, nf))
 	for r := range n { // half of the diagonal belongs to either triangle
 		floats.AddScaled(tu[r*nf:(r+1)*nf], -0.5*l.w[r*n+r], u[r*nf:(r+1)*nf])
 	}
-	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, nf), dense.General(tu, n, nf), 0, dense.General(utu, nf, nf))
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, nf), dense.General(tu, n, nf), 0,
+		dense.General(utu, nf, nf))
 	for i := range nf {
 		for j := range i + 1 {
 			info.SetSym(i, j, 0.5*(utu[i*nf+j]+utu[j*nf+i]))
@@ -557,7 +565,8 @@ const LikelihoodStep = 0x1p-14
 // search takes of it: q that follows θ only lowers the curvature. Sites that say nothing of their
 // latent value, as those of a Laplace far from its response, would have any u whatever, and stop
 // the search.
-func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, workers term.Crew, theta []float64, i int) (slope, curve float64) {
+func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, workers term.Crew,
+	theta []float64, i int) (slope, curve float64) {
 	at := func(h float64) *term.State {
 		t := slices.Clone(theta)
 		t[i] += h

@@ -73,7 +73,8 @@ func Period(x *mat.Dense, y []float64) float64 {
 			ys += r * s
 			now[i] = z * turn[i]
 		}
-		if power := (yc*yc*ss - 2*yc*ys*cs + ys*ys*cc) / (cc*ss - cs*cs); power > most && cc*ss-cs*cs > 1e-6*cc*ss {
+		if power := (yc*yc*ss - 2*yc*ys*cs + ys*ys*cc) / (cc*ss - cs*cs); power > most &&
+			cc*ss-cs*cs > 1e-6*cc*ss {
 			best, most = periodCycles/span+float64(k)*step, power
 		}
 	}

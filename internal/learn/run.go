@@ -132,7 +132,8 @@ func (s *Run) Step() (slope float64, err error) {
 	}
 	if s.Search.Tell(x); !math.IsInf(x.F, 1) {
 		slope = goals.NeverZero(search.MaxAbs(x.Grad))
-		better := s.Stale || x.F < s.Best.F || s.Best.Theta != nil && slices.Equal(x.Theta, s.Best.Theta)
+		better := s.Stale || x.F < s.Best.F || s.Best.Theta != nil && slices.Equal(x.Theta,
+			s.Best.Theta)
 		if better {
 			s.Best, s.News, s.Stale, s.ahead = x, true, false, true
 		}
@@ -177,7 +178,8 @@ func (s *Run) compare() error {
 	if !math.IsInf(x.F, 1) {
 		s.Model.Keep(better)
 	}
-	if len(s.screen) == 0 && noisy != nil && !doubtful && !slices.Equal(s.first.Theta, s.space.Starts()[0]) {
+	if len(s.screen) == 0 && noisy != nil && !doubtful && !slices.Equal(s.first.Theta,
+		s.space.Starts()[0]) {
 		s.screen = [][]float64{noisy}
 	}
 	if len(s.screen) == 0 {

@@ -69,7 +69,8 @@ func (s *scaleState) over(lo, hi float64) float64 {
 			slope -= (theta - 1) * s.q[j] * z / d
 		}
 		end := func(x float64) float64 {
-			return s.offset + value + slope*(x-mid) - s.half*x + s.rise*math.Exp(x) + s.trace*math.Exp((2*theta-1)*x)
+			return s.offset + value + slope*(x-mid) - s.half*x + s.rise*math.Exp(x) +
+				s.trace*math.Exp((2*theta-1)*x)
 		}
 		if b := max(end(lo-s.at), end(hi-s.at)); b < best { // NaN bounds nothing
 			best = b
@@ -80,7 +81,8 @@ func (s *scaleState) over(lo, hi float64) float64 {
 
 // certify proves the bound of the scales of want, of the q that find returns at log s², first at
 // the given scale.
-func certify(h *parallel.Halt, want Interval, first float64, find func(at float64) (*scaleState, error)) (*Proof, error) {
+func certify(h *parallel.Halt, want Interval, first float64,
+	find func(at float64) (*scaleState, error)) (*Proof, error) {
 	c := &Proof{ELBO: math.Inf(-1)}
 	type cell struct{ lo, hi, bound float64 }
 	var cells []cell
@@ -162,7 +164,8 @@ func (p *gramScale) Changes(*parallel.Halt, []float64, []float64)           {}
 
 // CertifyGram proves the bound of the scales s of a prior covariance of the latent values of
 // terms, log-concave ones, in proportion to s². At the scale first it is k.
-func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first float64, want Interval) (*Proof, error) {
+func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first float64,
+	want Interval) (*Proof, error) {
 	var halt parallel.Halt
 	halt.Watch(ctx)
 	defer halt.Forget()
@@ -174,7 +177,8 @@ func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first floa
 			return nil, err
 		}
 		if math.IsInf(x.F, 1) {
-			return nil, fmt.Errorf("the ELBO at the scale %v: %w", math.Exp(0.5*at), sentinel.ErrNotFinite)
+			return nil, fmt.Errorf("the ELBO at the scale %v: %w", math.Exp(0.5*at),
+				sentinel.ErrNotFinite)
 		}
 		l.Keep(true)
 		s := l.scaleState(at)
@@ -189,7 +193,8 @@ func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first floa
 // eigenvalues of Γ^½KΓ^½.
 func (l *Latent) scaleState(at float64) *scaleState {
 	q, n := &l.prob.Cur, l.n
-	s := &scaleState{at: at, elbo: -q.Value, half: 0.5 * float64(n), p: make([]float64, n), q: make([]float64, n)}
+	s := &scaleState{at: at, elbo: -q.Value, half: 0.5 * float64(n), p: make([]float64, n),
+		q: make([]float64, n)}
 	if !q.Certain {
 		s.offset = math.Inf(1)
 		return s
@@ -298,7 +303,8 @@ func (l *Weights) scaleState(q *weightFit, at float64) (*scaleState, error) {
 		return nil, err
 	}
 	m := &gauss.State{Halt: l.workers.Halt}
-	if !rows.Certain || !m.Add(prior, q.lin.X, rows.Tg, nil, &design.Work{Halt: l.workers.Halt}) || m.Double {
+	if !rows.Certain || !m.Add(prior, q.lin.X, rows.Tg, nil, &design.Work{Halt: l.workers.Halt}) ||
+		m.Double {
 		s.offset = math.Inf(1) // it says nothing
 		return s, nil
 	}

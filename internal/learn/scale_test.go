@@ -63,8 +63,10 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 		{view{pgsvi.BernoulliProbit{}, 0, false}, func() float64 { return sign(rng.IntN(3) == 0) }},
 		{view{pgsvi.Poisson{}, 0, false}, func() float64 { return float64(rng.IntN(6)) }},
 		{view{pgsvi.GaussianNoise{Var: 0.3}, 0.3, true}, rng.NormFloat64},
-		{view{pgsvi.Ordinal{Cuts: []float64{-1, 0.5}}, 0, false}, func() float64 { return float64(rng.IntN(3)) }},
-		{view{pgsvi.Gamma{Shape: 2}, 0, false}, func() float64 { return math.Exp(rng.NormFloat64()) }},
+		{view{pgsvi.Ordinal{Cuts: []float64{-1, 0.5}}, 0, false},
+			func() float64 { return float64(rng.IntN(3)) }},
+		{view{pgsvi.Gamma{Shape: 2}, 0, false},
+			func() float64 { return math.Exp(rng.NormFloat64()) }},
 		{view{pgsvi.Laplace{Scale: 0.5}, 0, true}, rng.NormFloat64},
 	}
 	c := liks[rng.IntN(len(liks))]
@@ -80,7 +82,9 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 		y[i] = c.y()
 	}
 	terms := &term.Terms{Lik: c.lik, Y: y}
-	p := &scaleProblem{draw: func() float64 { return 2 * (math.Log(0.05) + rng.Float64()*math.Log(1000)) }}
+	p := &scaleProblem{draw: func() float64 {
+		return 2 * (math.Log(0.05) + rng.Float64()*math.Log(1000))
+	}}
 	noise := math.Exp(2*rng.NormFloat64() - 2)
 	if rng.IntN(2) == 0 {
 		p.name = fmt.Sprintf("GP %T, %d×%d", c.lik.Likelihood, n, d)
@@ -100,7 +104,10 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 			return -e.F
 		}
 		p.best = func(x float64) float64 { return at(x, 1e-10) }
-		p.state = func(x float64) *learn.ScaleState { return l.RandomState(rng, noise, x, at(x, 1)) }
+		p.state = func(x float64) *learn.ScaleState {
+			return l.RandomState(rng, noise, x,
+				at(x, 1))
+		}
 		return p
 	}
 	p.name = fmt.Sprintf("GLM %T, %d×%d", c.lik.Likelihood, n, d)
@@ -184,9 +191,11 @@ func TestScaleStates(t *testing.T) {
 			}
 			for i, a := range at {
 				h := 0.5 * math.Abs(math.Sin(float64(i)))
-				u, wide, least := s.Over(a, a), s.Over(a-h, a+0.1), best[i]-1e-9*(1+math.Abs(best[i]))
+				u, wide, least := s.Over(a, a), s.Over(a-h, a+0.1),
+					best[i]-1e-9*(1+math.Abs(best[i]))
 				if !(u >= least) || !(wide >= least) {
-					t.Errorf("seed %d, %s: bounds %v and %v at %v from a state at %v, and an ELBO of %v",
+					t.Errorf(
+						"seed %d, %s: bounds %v and %v at %v from a state at %v, and an ELBO of %v",
 						seed, p.name, u, wide, a, x, best[i])
 				}
 			}

@@ -58,7 +58,8 @@ type BlockPrior struct {
 // NewBlockPrior returns the prior of l, whose first cols weights are in blocks; nil means one
 // block. If scaled, they are in units of their columns. A nil variance means that of the columns
 // of l.
-func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool, variance []float64) *BlockPrior {
+func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
+	variance []float64) *BlockPrior {
 	d := len(l.Names)
 	p := &BlockPrior{base: l, block: make([]int, d), unit: make([]float64, d)}
 	n := min(cols, 1)
@@ -118,7 +119,8 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 			lin.Prior.Prec[j] /= sds[b] * sds[b]
 		}
 		if l := lin.Prior.Prec[j]; !(l > 0) || math.IsInf(1/l, 0) || math.IsInf(l, 0) {
-			return nil, fmt.Errorf("prior precision of weight %d (%s) is %v: %w", j, lin.Names[j], l, sentinel.ErrParam)
+			return nil, fmt.Errorf("prior precision of weight %d (%s) is %v: %w", j, lin.Names[j],
+				l, sentinel.ErrParam)
 		}
 	}
 	return &lin, nil
@@ -302,7 +304,8 @@ type weightFit struct {
 }
 
 // Evaluate implements Model.
-func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point, error) {
+func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (search.Point,
+	error) {
 	none := search.Point{F: math.Inf(1)}
 	lin, err := l.prior.At(theta)
 	if err != nil {
@@ -321,7 +324,8 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 	if halted := l.workers.Halt.Err(); halted != nil {
 		return none, halted
 	}
-	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) && !errors.Is(err, sentinel.ErrNotPosDef) {
+	if err != nil && !errors.Is(err, sentinel.ErrNotFinite) &&
+		!errors.Is(err, sentinel.ErrNotPosDef) {
 		return none, err
 	}
 	if err != nil || math.IsNaN(q.f) || math.IsInf(q.f, 0) {
@@ -341,7 +345,8 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 }
 
 // fitFull finds q with a full covariance, to within so many nats.
-func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64) (*weightFit, error) {
+func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64) (*weightFit,
+	error) {
 	s, err := site.NewWeightAlgebra(lin, l.workers)
 	if err != nil {
 		return nil, err
@@ -374,7 +379,8 @@ func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64)
 	}
 	l.units += float64(s.Batch.Evaluations)
 	q := &s.Batch.Cur
-	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A), slices.Clone(q.M)}
+	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
+		slices.Clone(q.M)}
 	fit, err := fitOf(s)
 	if err != nil {
 		return nil, err
@@ -391,7 +397,8 @@ func fitOf(s *site.WeightAlgebra) (*weightFit, error) {
 		return nil, fmt.Errorf("the ELBO: %w", sentinel.ErrNotFinite)
 	}
 	w.Invert()
-	fit := &weightFit{lin: s.Lin, f: q.Value, mean: w.Mean, variance: make([]float64, d), rows: &q.State, factor: w.L, logDet: w.LogDet}
+	fit := &weightFit{lin: s.Lin, f: q.Value, mean: w.Mean, variance: make([]float64, d),
+		rows: &q.State, factor: w.L, logDet: w.LogDet}
 	for j := range fit.variance {
 		fit.variance[j] = w.Inv[j*d+j]
 	}
@@ -436,7 +443,8 @@ func (l *Weights) settle(s *site.WeightAlgebra, slack float64) {
 }
 
 // fitDiagonal finds q with a diagonal covariance, to within so many nats.
-func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack float64) (*weightFit, error) {
+func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack float64) (*weightFit,
+	error) {
 	s, d := site.NewFactoredAlgebra(lin, 0), len(lin.Names)
 	s.Use(l.workers)
 	if len(l.past) > 0 {
@@ -470,11 +478,13 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 	}
 	prec := s.Fam.(*site.DiagFamily).Cur
 	s.Cur.Gamma = s.Cur.Tg
-	fit := &weightFit{lin: lin, f: -s.Cur.Elbo, gap: gap, mean: s.Cur.Mean, variance: make([]float64, d), rows: &s.Cur.State}
+	fit := &weightFit{lin: lin, f: -s.Cur.Elbo, gap: gap, mean: s.Cur.Mean,
+		variance: make([]float64, d), rows: &s.Cur.State}
 	for j, p := range prec {
 		fit.variance[j] = 1 / p
 	}
-	l.found = sites{slices.Clone(theta), slices.Clone(prec), slices.Clone(s.Cur.Mean), make([]float64, d)}
+	l.found = sites{slices.Clone(theta), slices.Clone(prec), slices.Clone(s.Cur.Mean),
+		make([]float64, d)}
 	return fit, nil
 }
 
@@ -495,7 +505,8 @@ func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 			if u == nil {
 				u = make([]float64, n*nf)
 			}
-			x.Grad[i], least[i] = l.prior.space.likelihoodSlope(u[i:], q.lin.Terms, q.rows, l.workers, theta, i)
+			x.Grad[i], least[i] = l.prior.space.likelihoodSlope(u[i:], q.lin.Terms, q.rows,
+				l.workers, theta, i)
 		}
 	}
 	if u != nil {
@@ -541,7 +552,8 @@ func (s *Space) likelihoods() (of []int) {
 
 // scaleSlopes stores the gradient of the blocks in x, and returns r and D of its information; see
 // slopes.
-func (p *BlockPrior) scaleSlopes(x *search.Point, prec, mean, variance []float64) (r []float64, own *mat.SymDense) {
+func (p *BlockPrior) scaleSlopes(x *search.Point, prec, mean, variance []float64) (r []float64,
+	own *mat.SymDense) {
 	d, nf := len(mean), len(p.space.Coords)
 	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
 	r, own = make([]float64, d*nf), mat.NewSymDense(nf, nil)
@@ -558,7 +570,8 @@ func (p *BlockPrior) scaleSlopes(x *search.Point, prec, mean, variance []float64
 }
 
 // information stores ½(D − rᵀVr), at least of least, in x. A nil factor means a diagonal V.
-func information(x *search.Point, r []float64, own *mat.SymDense, least, variance, factor []float64) {
+func information(x *search.Point, r []float64, own *mat.SymDense, least, variance,
+	factor []float64) {
 	d, nf := len(variance), len(x.Grad)
 	vr := slices.Clone(r)
 	if factor == nil {
@@ -566,11 +579,13 @@ func information(x *search.Point, r []float64, own *mat.SymDense, least, varianc
 			floats.Scale(math.Sqrt(v), vr[j*nf:(j+1)*nf])
 		}
 	} else {
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(factor, d), dense.General(vr, d, nf))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(factor, d),
+			dense.General(vr, d, nf))
 	}
 	for i := range nf {
 		for j := range i + 1 {
-			vrv := blas64.Dot(blas64.Vector{N: d, Data: vr[i:], Inc: nf}, blas64.Vector{N: d, Data: vr[j:], Inc: nf})
+			vrv := blas64.Dot(blas64.Vector{N: d, Data: vr[i:], Inc: nf},
+				blas64.Vector{N: d, Data: vr[j:], Inc: nf})
 			x.Info.SetSym(i, j, 0.5*(own.At(i, j)-vrv))
 		}
 		x.Info.SetSym(i, i, max(x.Info.At(i, i), least[i], 0))
@@ -591,7 +606,9 @@ func (l *Weights) likelihoodInfo(r []float64, own *mat.SymDense, u []float64, q 
 		}
 		for j := range i + 1 {
 			if l.prior.space.Coords[j].Likelihood {
-				own.SetSym(i, j, blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf}, blas64.Vector{N: n, Data: gu, Inc: 1}))
+				own.SetSym(i, j,
+					blas64.Dot(blas64.Vector{N: n, Data: u[j:], Inc: nf},
+						blas64.Vector{N: n, Data: gu, Inc: 1}))
 			}
 		}
 		clear(xgu)

@@ -33,12 +33,14 @@ func TestCheck(t *testing.T) {
 	}
 	for _, need := range []float64{1001, 1e300, math.Inf(1), math.NaN()} {
 		err := Check(1000, need, "a GP", "use less")
-		want := "a GP needs " + Size(need) + " of memory, and the limit is 1 kB; use less: " + sentinel.ErrMemory.Error()
+		want := "a GP needs " + Size(need) + " of memory, and the limit is 1 kB; use less: " +
+			sentinel.ErrMemory.Error()
 		if !errors.Is(err, sentinel.ErrMemory) || err.Error() != want {
 			t.Errorf("%v: %v", need, err)
 		}
 	}
-	for bytes, want := range map[float64]string{0: "0 bytes", 999: "999 bytes", 1000: "1 kB", 8e9: "8 GB", 3.2e11: "320 GB", 1.6e19: "16 EB"} {
+	for bytes, want := range map[float64]string{0: "0 bytes", 999: "999 bytes", 1000: "1 kB",
+		8e9: "8 GB", 3.2e11: "320 GB", 1.6e19: "16 EB"} {
 		if got := Size(bytes); got != want {
 			t.Errorf("%v bytes are %q, want %q", bytes, got, want)
 		}

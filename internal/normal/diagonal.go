@@ -21,7 +21,8 @@ type Diagonal struct {
 func NewDiagonal(mean, variance []float64) *Diagonal { return &Diagonal{m: mean, v: variance} }
 
 func (q *Diagonal) In(c Coords) Form {
-	return &Diagonal{coords: c, m: append([]float64(nil), q.m...), v: append([]float64(nil), q.v...)}
+	return &Diagonal{coords: c, m: append([]float64(nil), q.m...),
+		v: append([]float64(nil), q.v...)}
 }
 
 func (q *Diagonal) Coords() Coords { return q.coords }
@@ -77,13 +78,16 @@ func (q *Diagonal) setParamsIn(c Coords, p []float64) error {
 	for i := range d {
 		m, v := moments(i)
 		if c == LogCholesky && (v == 0 || math.IsInf(1/v, 0)) {
-			return fmt.Errorf("pgsvi: the variance of dimension %d underflows: %w", i, sentinel.ErrNotFinite)
+			return fmt.Errorf("pgsvi: the variance of dimension %d underflows: %w", i,
+				sentinel.ErrNotFinite)
 		}
 		if math.IsNaN(m+v) || math.IsInf(m, 0) || math.IsInf(v, 0) {
-			return fmt.Errorf("pgsvi: dimension %d would have mean %v and variance %v: %w", i, m, v, sentinel.ErrNotFinite)
+			return fmt.Errorf("pgsvi: dimension %d would have mean %v and variance %v: %w", i, m, v,
+				sentinel.ErrNotFinite)
 		}
 		if !(v > 0) || math.IsInf(1/v, 0) {
-			return fmt.Errorf("pgsvi: dimension %d would have variance %v: %w", i, v, sentinel.ErrNotPosDef)
+			return fmt.Errorf("pgsvi: dimension %d would have variance %v: %w", i, v,
+				sentinel.ErrNotPosDef)
 		}
 	}
 	for i := range d {

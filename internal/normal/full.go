@@ -111,7 +111,8 @@ func NewFull(d int) *Full {
 }
 
 func newState(d int) state {
-	return state{m: make([]float64, d), v: make([]float64, d*d), p: make([]float64, d*d), l: make([]float64, d*d)}
+	return state{m: make([]float64, d), v: make([]float64, d*d), p: make([]float64, d*d),
+		l: make([]float64, d*d)}
 }
 
 func (g *Full) In(c Coords) Form {
@@ -174,11 +175,13 @@ func (g *Full) commitNatural() error {
 
 func (s *state) checkFinite(matrix []float64) error {
 	if i, ok := dense.AllFinite(s.m); !ok {
-		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i], sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i],
+			sentinel.ErrNotFinite)
 	}
 	if i, ok := dense.AllFinite(matrix); !ok {
 		d := len(s.m)
-		return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i/d, i%d, matrix[i], sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i/d, i%d,
+			matrix[i], sentinel.ErrNotFinite)
 	}
 	return nil
 }
@@ -202,17 +205,23 @@ func (g *Full) commitCholesky() error {
 	for i := range d {
 		row := s.l[i*d : i*d+i+1]
 		if j, ok := dense.AllFinite(row); !ok {
-			return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i, j, row[j], sentinel.ErrNotFinite)
+			return fmt.Errorf("pgsvi: element (%d, %d) of the matrix parameter is %v: %w", i, j,
+				row[j], sentinel.ErrNotFinite)
 		}
 		if row[i] <= 0 {
-			return fmt.Errorf("pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d, row[i], i, sentinel.ErrNotPosDef)
+			return fmt.Errorf(
+				"pgsvi: Cholesky factor of dimension %d has %v at %d of its diagonal: %w", d,
+				row[i], i, sentinel.ErrNotPosDef)
 		}
-		if v := dense.Dot(dense.Vector(row), dense.Vector(row)); math.IsInf(v, 0) || math.IsInf(1/(row[i]*row[i]), 0) {
-			return fmt.Errorf("pgsvi: the scale of dimension %d over- or underflows: %w", i, sentinel.ErrNotFinite)
+		if v := dense.Dot(dense.Vector(row), dense.Vector(row)); math.IsInf(v, 0) ||
+			math.IsInf(1/(row[i]*row[i]), 0) {
+			return fmt.Errorf("pgsvi: the scale of dimension %d over- or underflows: %w", i,
+				sentinel.ErrNotFinite)
 		}
 	}
 	if i, ok := dense.AllFinite(s.m); !ok {
-		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i], sentinel.ErrNotFinite)
+		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i],
+			sentinel.ErrNotFinite)
 	}
 	s.logV = dense.LogDet(s.l, d)
 	g.state, g.next = g.next, g.state
@@ -243,7 +252,8 @@ func (g *Full) paramsIn(c Coords, dst []float64) []float64 {
 		}
 	case Natural:
 		p := g.Prec()
-		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(g.m), 0, dense.Vector(dst[:d]))
+		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(g.m), 0,
+			dense.Vector(dst[:d]))
 		k := d
 		for i := range d {
 			for j := range i {
@@ -285,7 +295,8 @@ func (g *Full) setParamsIn(c Coords, lambda []float64) error {
 			if c == LogCholesky {
 				s.l[i*d+i] = math.Exp(s.l[i*d+i])
 				if s.l[i*d+i] == 0 {
-					return fmt.Errorf("pgsvi: the scale of dimension %d underflows: %w", i, sentinel.ErrNotFinite)
+					return fmt.Errorf("pgsvi: the scale of dimension %d underflows: %w", i,
+						sentinel.ErrNotFinite)
 				}
 			}
 		}
@@ -404,7 +415,8 @@ func (g *Full) fromMomentGradIn(c Coords, dst, gm, gv []float64) []float64 {
 		v := g.Cov()
 		dense.MulSquare(w, v, t, d)
 		dense.MulSquare(t, w, v, d)
-		dense.Gemv(blas.NoTrans, 1, dense.General(v, d, d), dense.Vector(gm), 0, dense.Vector(dst[:d]))
+		dense.Gemv(blas.NoTrans, 1, dense.General(v, d, d), dense.Vector(gm), 0,
+			dense.Vector(dst[:d]))
 		dense.Ger(1, dense.Vector(dst[:d]), dense.Vector(g.m), dense.General(t, d, d))
 		dense.Pack(dst[d:], t, d, 2, 2)
 	case Cholesky, LogCholesky:
@@ -462,7 +474,8 @@ func (g *Full) toMomentGradIn(c Coords, gm, gv, grad []float64) {
 		p := g.Prec()
 		dense.MulSquare(w, p, t, d)
 		dense.MulSquare(gv, w, p, d)
-		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(grad[:d]), 0, dense.Vector(gm))
+		dense.Gemv(blas.NoTrans, 1, dense.General(p, d, d), dense.Vector(grad[:d]), 0,
+			dense.Vector(gm))
 	case Cholesky, LogCholesky:
 		// With A = ∂/∂L and Φ(X) the lower triangle of X with half its diagonal,
 		// ∂/∂V is the symmetric part of L⁻ᵀΦ(LᵀA)L⁻¹ (Murray, 2016).
@@ -571,7 +584,8 @@ func (g *Full) PrecisionAt(i, j int) float64 { return g.Prec()[i*g.d+j] }
 func (g *Full) LogDetV() float64             { return g.logV }
 func (g *Full) NumGradV() int                { return g.d * g.d }
 func (g *Full) MulPrecision(dst, x []float64) {
-	dense.Gemv(blas.NoTrans, 1, dense.General(g.Prec(), g.d, g.d), dense.Vector(x), 0, dense.Vector(dst))
+	dense.Gemv(blas.NoTrans, 1, dense.General(g.Prec(), g.d, g.d), dense.Vector(x), 0,
+		dense.Vector(dst))
 }
 
 func (g *Full) CovAt(i, j int) float64 {

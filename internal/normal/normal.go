@@ -102,7 +102,8 @@ func KL(q, p Form) float64 {
 		}
 	}
 	p.MulPrecision(w, diff)
-	kl := 0.5 * (trace - float64(d) + dense.Dot(dense.Vector(diff), dense.Vector(w)) + p.LogDetV() - q.LogDetV())
+	kl := 0.5 * (trace - float64(d) + dense.Dot(dense.Vector(diff), dense.Vector(w)) +
+		p.LogDetV() - q.LogDetV())
 	return math.Max(0, kl)
 }
 

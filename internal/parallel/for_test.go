@@ -29,7 +29,8 @@ func TestForVisitsEveryIndexOnce(t *testing.T) {
 				})
 				for i := range times {
 					if k := times[i].Load(); k != 1 {
-						t.Errorf("%d workers, chunks of %d: %d of %d was done %d times", workers, chunk, i, n, k)
+						t.Errorf("%d workers, chunks of %d: %d of %d was done %d times", workers,
+							chunk, i, n, k)
 					}
 				}
 			}
@@ -96,7 +97,8 @@ func TestHelpersAreIdleInTime(t *testing.T) {
 		before := idle.Load()
 		l.work(1)
 		if l.wg.Wait(); l.left.Load() != 0 || idle.Load() != before+1 || !take() {
-			t.Errorf("fails %v: %d are left, and %d idle, not one", fails, l.left.Load(), idle.Load()-before)
+			t.Errorf("fails %v: %d are left, and %d idle, not one", fails, l.left.Load(),
+				idle.Load()-before)
 		}
 	}
 	before := started.Load()
@@ -109,7 +111,8 @@ func TestHelpersAreIdleInTime(t *testing.T) {
 // helping returns the number of helpers that have not ended.
 func helping() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "created by github.com/pgsvi/pgsvi/internal/parallel.help ")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]),
+		"created by github.com/pgsvi/pgsvi/internal/parallel.help ")
 }
 
 func TestPanicReachesTheCaller(t *testing.T) {
@@ -118,7 +121,9 @@ func TestPanicReachesTheCaller(t *testing.T) {
 		func() {
 			defer func() {
 				r := recover()
-				if p, ok := r.(*Panic); workers > 1 && (!ok || p.Value != "of the body" || !strings.Contains(p.Error(), "for_test.go")) {
+				if p, ok := r.(*Panic); workers > 1 &&
+					(!ok || p.Value != "of the body" ||
+						!strings.Contains(p.Error(), "for_test.go")) {
 					t.Errorf("%d workers: recovered %v", workers, r)
 				} else if workers == 1 && r != "of the body" {
 					t.Errorf("1 worker: recovered %v", r)

@@ -69,7 +69,10 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 		unit = p.Width
 	}
 	step, least := -sign*c/unit, math.Inf(-1)
-	f := func(x float64) float64 { return p.Log(sign*unit*x) + special.NormalLogTail((step-x)*unit/s) }
+	f := func(x float64) float64 {
+		return p.Log(sign*unit*x) +
+			special.NormalLogTail((step-x)*unit/s)
+	}
 	var mode float64
 	if narrow {
 		least, mode = step, math.Max(0, step)
@@ -97,13 +100,15 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 	}
 	lo, hi := slices.Min(cuts), slices.Max(cuts)
 	// Beyond 9 standard deviations Φ is flat: a wide panel from 3 on could miss what is left of it.
-	for _, x := range [...]float64{0, step, step - 3*s/unit, step + 3*s/unit, step - 9*s/unit, step + 9*s/unit} {
+	for _, x := range [...]float64{0, step, step - 3*s/unit, step + 3*s/unit, step - 9*s/unit,
+		step + 9*s/unit} {
 		if lo < x && x < hi {
 			cuts = append(cuts, x)
 		}
 	}
 	slices.Sort(cuts)
-	sum := expect.Adaptive(func(x float64) [3]float64 { return [3]float64{math.Exp(f(x) - top)} }, cuts, Tol).Sum[0]
+	sum := expect.Adaptive(func(x float64) [3]float64 { return [3]float64{math.Exp(f(x) - top)} },
+		cuts, Tol).Sum[0]
 	return math.Min(0, top+math.Log(sum*unit))
 }
 
@@ -163,9 +168,11 @@ func BetaPassage(centre, a, b float64) Passage {
 	p := 1 / (1 + b/a)
 	var norm float64
 	if a >= GammaStirling { // the entropies of a and b cancel
-		norm = (math.Log(a)+math.Log1p(-p))/2 - special.LogSqrt2Pi + special.Stirling(a+b) - special.Stirling(a) - special.Stirling(b)
+		norm = (math.Log(a)+math.Log1p(-p))/2 - special.LogSqrt2Pi +
+			special.Stirling(a+b) - special.Stirling(a) - special.Stirling(b)
 	} else {
-		norm = special.LogChoose(a, b) + math.Log(a) + math.Log1p(-p) + a*math.Log(p) + b*math.Log1p(-p)
+		norm = special.LogChoose(a, b) + math.Log(a) + math.Log1p(-p) + a*math.Log(p) +
+			b*math.Log1p(-p)
 	}
 	return Passage{centre, math.Sqrt(1/a + 1/b), func(d float64) float64 {
 		if d > LogMost/2 {

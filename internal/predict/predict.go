@@ -82,7 +82,8 @@ func LogProb(l Density, y, m, v float64) (logp, bound float64) {
 	var k expect.Mode
 	// N(m, v) has its mode at u = 0; p(y|η) may have its own near η = 0 or η = y.
 	marks := [2]float64{-m / s, (y - m) / s}
-	logp, bound = k.Integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, marks, 1/s)
+	logp, bound = k.Integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, marks,
+		1/s)
 	// η = m + su is rounded, which moves log p by its slope over the peak.
 	at := func(u float64) float64 { return l.LogProb(y, m+s*u) }
 	top := at(k.Mode)

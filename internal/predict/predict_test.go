@@ -35,7 +35,8 @@ func TestLogProb(t *testing.T) {
 		for _, v := range []float64{0, 1e-6, 1, 1e6} {
 			got, bound := LogProb(density(normal), 2, m, v)
 			want := -(2-m)*(2-m)/(2*(1+v)) - math.Log1p(v)/2 - special.LogSqrt2Pi
-			if !(math.Abs(got-want) <= bound+1e-14*math.Abs(want)) || !(bound < 1e-11*(1+math.Abs(want))) {
+			if !(math.Abs(got-want) <= bound+1e-14*math.Abs(want)) ||
+				!(bound < 1e-11*(1+math.Abs(want))) {
 				t.Errorf("N(%v, %v): %v ± %v, want %v", m, v, got, bound, want)
 			}
 		}
@@ -96,7 +97,8 @@ func TestQuantile(t *testing.T) {
 	logit := density(func(y, eta float64) float64 {
 		return normal(math.Log(y/(1-y)), eta) - math.Log(y) - math.Log1p(-y)
 	})
-	logNormal := density(func(y, eta float64) float64 { return normal(math.Log(y), eta) - math.Log(y) })
+	logNormal := density(
+		func(y, eta float64) float64 { return normal(math.Log(y), eta) - math.Log(y) })
 	signs := density(func(y, eta float64) float64 { return -math.Log1p(math.Exp(-y * eta)) })
 	for _, c := range []struct {
 		name string

@@ -172,7 +172,8 @@ func searchReal(excess func(y float64) float64, below func(y float64) bool, l li
 		}
 	}
 	// About start, so that the accuracy of t is one of y.
-	d := accel.Root(func(d float64) float64 { return excess(y(start + d)) }, lo-start, hi-start, l.floor)
+	d := accel.Root(func(d float64) float64 { return excess(y(start + d)) }, lo-start, hi-start,
+		l.floor)
 	return y(start + d)
 }
 
@@ -183,7 +184,8 @@ const (
 )
 
 // searchCount is search for the counts up to most.
-func searchCount(excess func(y float64) float64, below func(y float64) bool, most float64, smooth bool,
+func searchCount(excess func(y float64) float64, below func(y float64) bool, most float64,
+	smooth bool,
 	m, step float64) float64 {
 	if !below(0) {
 		return 0

@@ -64,7 +64,8 @@ func Smooth(w []float64, order []int) (k float64) {
 	for s := range order {
 		order[s] = s
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(w[a], w[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(order,
+		func(a, b int) int { return cmp.Or(cmp.Compare(w[a], w[b]), cmp.Compare(a, b)) })
 	zero := 0
 	for zero < len(w) && math.IsInf(w[order[zero]], -1) {
 		zero++

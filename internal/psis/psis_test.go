@@ -46,7 +46,8 @@ func TestFit(t *testing.T) {
 			}
 			return s
 		}
-		res, err := optimize.Minimize(optimize.Problem{Func: nll}, []float64{k, math.Log(scale / unit)}, nil, &optimize.NelderMead{})
+		res, err := optimize.Minimize(optimize.Problem{Func: nll},
+			[]float64{k, math.Log(scale / unit)}, nil, &optimize.NelderMead{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +57,8 @@ func TestFit(t *testing.T) {
 			t.Errorf("k = %v: fitted %.4f, of largest likelihood %.4f", k, gotK, res.X[0])
 		}
 		if math.Abs(math.Log(gotScale)-res.X[1]) > 2*sd {
-			t.Errorf("k = %v: scale %.4f, of largest likelihood %.4f", k, gotScale*unit, math.Exp(res.X[1])*unit)
+			t.Errorf("k = %v: scale %.4f, of largest likelihood %.4f", k, gotScale*unit,
+				math.Exp(res.X[1])*unit)
 		}
 		if math.Abs(gotK-k) > 4*sd {
 			t.Errorf("k = %v: fitted %.4f", k, gotK)
@@ -175,7 +177,8 @@ func TestSmoothDegenerate(t *testing.T) {
 		{"all zero", many(100, func(int) float64 { return inf }), math.Inf(1)},
 		{"few", many(10, func(i int) float64 { return float64(i) }), math.Inf(1)},
 		{"none", nil, math.Inf(1)},
-		{"one large", many(100, func(i int) float64 { return 1000 * float64((i+1)/100) }), math.NaN()},
+		{"one large", many(100, func(i int) float64 { return 1000 * float64((i+1)/100) }),
+			math.NaN()},
 		{"half zero", many(100, func(i int) float64 {
 			if i%2 == 0 {
 				return inf
@@ -186,7 +189,8 @@ func TestSmoothDegenerate(t *testing.T) {
 		{"ties in the tail", many(100, func(i int) float64 { return float64(i / 82) }), math.NaN()},
 	} {
 		k := Smooth(c.w, make([]int, len(c.w)))
-		if math.IsNaN(k) || !math.IsNaN(c.want) && k != c.want || math.IsNaN(c.want) && math.IsInf(k, 0) {
+		if math.IsNaN(k) || !math.IsNaN(c.want) && k != c.want || math.IsNaN(c.want) &&
+			math.IsInf(k, 0) {
 			t.Errorf("%s: k = %v, want %v", c.name, k, c.want)
 		}
 		for i, w := range c.w {
@@ -199,7 +203,8 @@ func TestSmoothDegenerate(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]float64{0: math.Inf(-1), 1: math.Inf(-1), 10: 0, 100: 0.5, 1000: 2.0 / 3, 2200: 0.7, 1 << 20: 0.7} {
+	for n, want := range map[int]float64{0: math.Inf(-1), 1: math.Inf(-1), 10: 0, 100: 0.5,
+		1000: 2.0 / 3, 2200: 0.7, 1 << 20: 0.7} {
 		if got := Limit(n); math.Abs(got-want) > 1e-12 && got != want {
 			t.Errorf("limit of %d draws: %v, want %v", n, got, want)
 		}

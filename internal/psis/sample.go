@@ -137,7 +137,8 @@ func run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, erro
 	p := &Result{Draws: draws, Limit: Limit(draws)}
 	top := floats.Max(logw)
 	if math.IsInf(top, -1) {
-		return nil, fmt.Errorf("p(y, z) is 0 at all %d draws of q: %w", draws, sentinel.ErrNotFinite)
+		return nil, fmt.Errorf("p(y, z) is 0 at all %d draws of q: %w", draws,
+			sentinel.ErrNotFinite)
 	}
 	p.KHat = Smooth(logw, make([]int, draws))
 	var sum, squares float64
@@ -195,7 +196,8 @@ func (m *moments) add(w, z []float64, dim int) error {
 	for s, ws := range w {
 		for j, zj := range z[s*dim : (s+1)*dim] {
 			if math.IsNaN(zj) || math.IsInf(zj, 0) {
-				return fmt.Errorf("element %d of a draw of q is %v: %w", j, zj, sentinel.ErrNotFinite)
+				return fmt.Errorf("element %d of a draw of q is %v: %w", j, zj,
+					sentinel.ErrNotFinite)
 			}
 			u := (zj - m.centre[j]) / m.scale[j]
 			x := ws * u

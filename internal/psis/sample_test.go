@@ -62,11 +62,13 @@ func TestRunMoments(t *testing.T) {
 	}
 	for j := range 2 {
 		if !(math.Abs(p.Mean[j]) < 4.5*p.MeanErr[j]) || !(math.Abs(p.SD[j]-1) < 4.5*p.SDErr[j]) {
-			t.Errorf("element %d: %v ± %v, sd %v ± %v", j, p.Mean[j], p.MeanErr[j], p.SD[j], p.SDErr[j])
+			t.Errorf("element %d: %v ± %v, sd %v ± %v", j, p.Mean[j], p.MeanErr[j], p.SD[j],
+				p.SDErr[j])
 		}
 	}
 	o, err := Run(t.Context(), plan(2, 0, 3), normals(2, 1.5))
-	if err != nil || o.LogZ != p.LogZ || !slices.Equal(o.Mean, p.Mean) || !slices.Equal(o.SDErr, p.SDErr) {
+	if err != nil || o.LogZ != p.LogZ || !slices.Equal(o.Mean, p.Mean) ||
+		!slices.Equal(o.SDErr, p.SDErr) {
 		t.Errorf("with three workers: %+v, %v", o, err)
 	}
 }
@@ -103,7 +105,8 @@ func TestRunErrors(t *testing.T) {
 		"sampler":      {t.Context(), 100, value(0, 0, failed), failed},
 		"canceled":     {done, 100, normals(1, 1), context.Canceled},
 	} {
-		if p, err := Run(c.ctx, plan(1, c.draws, 2), c.samplers); p != nil || !errors.Is(err, c.want) {
+		if p, err := Run(c.ctx, plan(1, c.draws, 2), c.samplers); p != nil ||
+			!errors.Is(err, c.want) {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}
 	}

@@ -43,7 +43,8 @@ func FuzzRead(f *testing.F) {
 func FuzzUnmarshal(f *testing.F) {
 	var r Registry
 	if err := errors.Join(r.Add("number", number{}), r.Add("pointer", &number{}),
-		r.AddComposite("list", list(nil), func(v any) []any { return v.(list) }, func(parts []any) (any, error) { return list(parts), nil })); err != nil {
+		r.AddComposite("list", list(nil), func(v any) []any { return v.(list) },
+			func(parts []any) (any, error) { return list(parts), nil })); err != nil {
 		f.Fatal(err)
 	}
 	for _, s := range []string{`{"type":"number","value":{"X":1.5}}`, `{"type":"pointer","value":null}`, `{"type":"list","parts":[{"type":"number","value":{}},{"type":"list"}]}`, `{"type":"list","parts":[{}]}`, strings.Repeat(`{"type":"list","parts":[`, 120)} {

@@ -56,7 +56,8 @@ func (r *Registry) add(name string, v any) error {
 		return fmt.Errorf("%v has the name %q, not %q", t, old, name)
 	}
 	if r.byName == nil {
-		r.byName, r.byType, r.composites = map[string]reflect.Type{}, map[reflect.Type]string{}, map[string]composite{}
+		r.byName, r.byType, r.composites = map[string]reflect.Type{}, map[reflect.Type]string{},
+			map[string]composite{}
 	}
 	r.byName[name], r.byType[t] = t, name
 	return nil
@@ -64,7 +65,8 @@ func (r *Registry) add(name string, v any) error {
 
 // AddComposite adds the type of v, whose values are made of others that are saved by
 // the names of their types: parts takes them apart, and join puts them together.
-func (r *Registry) AddComposite(name string, v any, parts func(v any) []any, join func(parts []any) (any, error)) error {
+func (r *Registry) AddComposite(name string, v any, parts func(v any) []any,
+	join func(parts []any) (any, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.add(name, v); err != nil {
@@ -136,7 +138,8 @@ func (r *Registry) unmarshal(s Value, depth int) (any, error) {
 	}
 	t, c, isComposite := r.lookup(s.Type)
 	if t == nil {
-		return nil, fmt.Errorf("type %q is not registered; see Register; known are %s", s.Type, strings.Join(r.Names(), ", "))
+		return nil, fmt.Errorf("type %q is not registered; see Register; known are %s", s.Type,
+			strings.Join(r.Names(), ", "))
 	}
 	if isComposite {
 		parts := make([]any, len(s.Parts))

@@ -83,7 +83,8 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 	var name string
 	var version, size int
 	first := string(head[:end])
-	if n, err := fmt.Sscanf(first[len(magic):], "%s %d %d\n", &name, &version, &size); n != 3 || err != nil || first != firstLine(name, version, size) || size < 0 {
+	if n, err := fmt.Sscanf(first[len(magic):], "%s %d %d\n", &name, &version, &size); n != 3 ||
+		err != nil || first != firstLine(name, version, size) || size < 0 {
 		return nil, fault("its first line is %q; save it again", first)
 	}
 	if name != k.Name {
@@ -96,16 +97,20 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 	}
 	switch n := len(all); {
 	case n < size || n-size < lastBytes:
-		return nil, fault("it ends after %d bytes of %d; copy or save it again", end+n, uint64(end)+uint64(size)+uint64(lastBytes))
+		return nil, fault("it ends after %d bytes of %d; copy or save it again", end+n,
+			uint64(end)+uint64(size)+uint64(lastBytes))
 	case n-size > lastBytes:
 		return nil, fault("it goes on after its end; copy or save it again")
 	}
 	body := all[:size]
 	if has, want := string(all[size:]), lastLine(first, body); has != want {
-		return nil, fault("its checksum is %q, and that of what it holds %q; copy or save it again", strings.TrimSpace(has), strings.TrimSpace(want))
+		return nil, fault("its checksum is %q, and that of what it holds %q; copy or save it again",
+			strings.TrimSpace(has), strings.TrimSpace(want))
 	}
 	if version < 1 || version > k.Version {
-		return nil, fault("it has version %d, and this release reads versions up to %d; use a newer release", version, k.Version)
+		return nil, fault(
+			"it has version %d, and this release reads versions up to %d; use a newer release",
+			version, k.Version)
 	}
 	return body, nil
 }

@@ -92,8 +92,9 @@ func TestRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"no name": r.Add("", list{}), "nil": r.Add("nil", nil), "taken": r.Add("number", ""), "second name": r.Add("two", number{}),
-		"composite": r.AddComposite("number", "", nil, nil),
+		"no name": r.Add("", list{}), "nil": r.Add("nil", nil), "taken": r.Add("number", ""),
+		"second name": r.Add("two", number{}),
+		"composite":   r.AddComposite("number", "", nil, nil),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -110,10 +111,12 @@ func TestRegistry(t *testing.T) {
 	if got, err := r.Unmarshal(s); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := r.Marshal(list{number{1}, "text"}); err == nil || !strings.Contains(err.Error(), "string is not registered") {
+	if _, err := r.Marshal(list{number{1}, "text"}); err == nil ||
+		!strings.Contains(err.Error(), "string is not registered") {
 		t.Errorf("a part that is not known: %v", err)
 	}
-	if _, err := r.Unmarshal(Value{Type: "list", Parts: []Value{{Type: "word"}}}); err == nil || !strings.Contains(err.Error(), "known are list, number") {
+	if _, err := r.Unmarshal(Value{Type: "list", Parts: []Value{{Type: "word"}}}); err == nil ||
+		!strings.Contains(err.Error(), "known are list, number") {
 		t.Errorf("a part that is not known: %v", err)
 	}
 }
@@ -143,7 +146,8 @@ func TestList(t *testing.T) {
 		}
 	}
 	var l List[int]
-	if err := json.Unmarshal([]byte(" [ 1 , 2 ,\n3 ] "), &l); err != nil || !slices.Equal(l, List[int]{1, 2, 3}) {
+	if err := json.Unmarshal([]byte(" [ 1 , 2 ,\n3 ] "), &l); err != nil ||
+		!slices.Equal(l, List[int]{1, 2, 3}) {
 		t.Errorf("%v, %v", l, err)
 	}
 	for _, in := range []string{`{"a":1,"b":2}`, `"a,b"`, "1", `["a"]`, `[1,{}]`, strings.Repeat("[", 500) + strings.Repeat("]", 500)} {
@@ -156,7 +160,8 @@ func TestList(t *testing.T) {
 // On a system of 32 bits a time of more than 2.1 s, in nanoseconds, is no int, and numbers lose no
 // bits.
 func TestStateWideNumbers(t *testing.T) {
-	for _, want := range []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second, math.MaxInt64} {
+	for _, want := range []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second,
+		math.MaxInt64} {
 		b, err := Marshal(func(s *State) { s.Duration(&want) })
 		if err != nil {
 			t.Fatal(err)

@@ -122,7 +122,8 @@ type Bin struct {
 // Calibrate compares probabilities of +1 with labels y in bins of about equally many of rows, which
 // it sorts. Rows of equal probability stay together. It returns the bins, Σ_b n_b
 // KL(observed_b‖predicted_b)/n in nats a row, and what a calibrated model has of that by chance.
-func Calibrate(rows []int, prob, y, weight []float64, bins int) (found []Bin, nats, chance float64) {
+func Calibrate(rows []int, prob, y, weight []float64, bins int) (found []Bin, nats,
+	chance float64) {
 	slices.SortStableFunc(rows, func(a, b int) int { return cmp.Compare(prob[a], prob[b]) })
 	bins = min(bins, len(rows))
 	var all float64

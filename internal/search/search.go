@@ -245,7 +245,8 @@ func (s *Search) Curvature(part float64) *mat.SymDense {
 func (s *Search) inside(i int) bool {
 	const edge = 1e-12
 	t, g := s.Cur.Theta[i], s.Cur.Grad[i]
-	return !(t <= s.Lo[i]+edge*(1+math.Abs(t)) && g > 0 || t >= s.Hi[i]-edge*(1+math.Abs(t)) && g < 0)
+	return !(t <= s.Lo[i]+edge*(1+math.Abs(t)) && g > 0 || t >= s.Hi[i]-edge*(1+math.Abs(t)) &&
+		g < 0)
 }
 
 // solve returns −B⁻¹g, of the metric with that part of the average information, over the
@@ -384,7 +385,8 @@ func (s *Search) State(c *save.State) {
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		StateLists(c, n, searchPairs, list)
 	}
-	c.Check(len(s.steps) == len(s.turns), "a search has %d steps and %d turns", len(s.steps), len(s.turns))
+	c.Check(len(s.steps) == len(s.turns), "a search has %d steps and %d turns", len(s.steps),
+		len(s.turns))
 }
 
 // StateLists writes or reads at most so many slices of n numbers.

@@ -67,12 +67,14 @@ var bigPi = sync.OnceValue(func() *big.Float {
 	return mul(num(4), sub(mul(num(4), arctan(5)), arctan(239)))
 })
 
-var logSqrt2Pi = sync.OnceValue(func() *big.Float { return quo(bigLog(mul(num(2), bigPi())), num(2)) })
+var logSqrt2Pi = sync.OnceValue(
+	func() *big.Float { return quo(bigLog(mul(num(2), bigPi())), num(2)) })
 
 // bigStirling is the series of log Γ(x) − (x−½) log x + x − log √(2π), for x ≥ 60, where
 // twenty Bernoulli numbers give fifty digits.
 func bigStirling(x *big.Float) *big.Float {
-	bernoulli := [][2]float64{{1, 6}, {-1, 30}, {1, 42}, {-1, 30}, {5, 66}, {-691, 2730}, {7, 6}, {-3617, 510},
+	bernoulli := [][2]float64{{1, 6}, {-1, 30}, {1, 42}, {-1, 30}, {5, 66}, {-691, 2730}, {7, 6},
+		{-3617, 510},
 		{43867, 798}, {-174611, 330}, {854513, 138}, {-236364091, 2730}, {8553103, 6}}
 	sum, power := num(0), new(big.Float).Copy(x)
 	for k, b := range bernoulli {

@@ -17,8 +17,10 @@ const asymptoticLeast = 10
 // with alternating signs (Abramowitz and Stegun 1964, 6.3.18), and trigammaSeries those of y(ψ′(y)
 // − 1/y − 1/(2y²)) (6.4.12).
 var (
-	digammaSeries  = [...]float64{1.0 / 12, 1.0 / 120, 1.0 / 252, 1.0 / 240, 1.0 / 132, 691.0 / 32760, 1.0 / 12, 3617.0 / 8160}
-	trigammaSeries = [...]float64{1.0 / 6, 1.0 / 30, 1.0 / 42, 1.0 / 30, 5.0 / 66, 691.0 / 2730, 7.0 / 6, 3617.0 / 510}
+	digammaSeries = [...]float64{1.0 / 12, 1.0 / 120, 1.0 / 252, 1.0 / 240, 1.0 / 132,
+		691.0 / 32760, 1.0 / 12, 3617.0 / 8160}
+	trigammaSeries = [...]float64{1.0 / 6, 1.0 / 30, 1.0 / 42, 1.0 / 30, 5.0 / 66, 691.0 / 2730,
+		7.0 / 6, 3617.0 / 510}
 )
 
 // series returns the sum of a series at z = 1/y², and its divided difference between z and w.
@@ -285,14 +287,17 @@ func GammaSlope(a, logz float64) float64 {
 				end *= 2
 			}
 		}
-		return panels(func(u float64) float64 { return math.Exp((a-z)*u-z*ExpRest(u)) * (u + c) }, 0, end, slopePanels)
+		return panels(func(u float64) float64 { return math.Exp((a-z)*u-z*ExpRest(u)) * (u + c) },
+			0, end, slopePanels)
 	}
 	// In v = log z + u: e^−z is 1, then nearly so, then no more. There au is at most 1, and in the
 	// end it falls behind.
-	ends := [4]float64{logz, math.Max(logz, slopeFlat), math.Max(logz, slopeMild), math.Log(z + 2*a + slopeFolds)}
+	ends := [4]float64{logz, math.Max(logz, slopeFlat), math.Max(logz, slopeMild),
+		math.Log(z + 2*a + slopeFolds)}
 	var sum float64
 	for i, n := range [3]float64{1, math.Ceil((ends[2] - ends[1]) / slopeWidth), slopeLast} {
-		sum += panels(func(u float64) float64 { return math.Exp(a*u-math.Exp(logz+u)+z) * (u + c) }, ends[i]-logz, ends[i+1]-logz, n)
+		sum += panels(func(u float64) float64 { return math.Exp(a*u-math.Exp(logz+u)+z) * (u + c) },
+			ends[i]-logz, ends[i+1]-logz, n)
 	}
 	return sum
 }

@@ -16,7 +16,8 @@ func ulps(got float64, want float64, rel float64) float64 {
 
 func TestExpRate(t *testing.T) {
 	t.Parallel()
-	xs := []float64{0, math.Copysign(0, -1), -5e-324, -1e-300, -1e-17, -math.Ln2, -math.Ln2 / 256, -699.9999, -1, -math.Ln2 / 128 * 129}
+	xs := []float64{0, math.Copysign(0, -1), -5e-324, -1e-300, -1e-17, -math.Ln2, -math.Ln2 / 256,
+		-699.9999, -1, -math.Ln2 / 128 * 129}
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 700 {
 		xs = append(xs, -700*rng.Float64(), -math.Exp(30*rng.Float64()-24))
@@ -29,7 +30,8 @@ func TestExpRate(t *testing.T) {
 		v := []float64{-x}
 		special.ExpRate(v, -1)
 		want := bigExp(num(x))
-		worst = max(worst, ulps(v[0], float(want), math.Abs(float(quo(sub(num(v[0]), want), want)))))
+		worst = max(worst,
+			ulps(v[0], float(want), math.Abs(float(quo(sub(num(v[0]), want), want)))))
 	}
 	if !(worst < 0.8) {
 		t.Errorf("exp is within %.3f units in the last place", worst)
@@ -50,7 +52,8 @@ func TestExpRate(t *testing.T) {
 func TestPolyExp(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, p := range [][]float64{nil, {2}, {1, 1}, {1, 1, 1. / 3}, {1, 1, 0.4, 1. / 15}, {1, 1, 3. / 7, 2. / 21, 1. / 105, 0.001}} {
+	for _, p := range [][]float64{nil, {2}, {1, 1}, {1, 1, 1. / 3}, {1, 1, 0.4, 1. / 15},
+		{1, 1, 3. / 7, 2. / 21, 1. / 105, 0.001}} {
 		for _, n := range []int{0, 1, 63, 64, 65, 130} {
 			c := math.Exp(4*rng.Float64() - 2)
 			r2 := make([]float64, n)
@@ -91,7 +94,8 @@ func TestPolyExp(t *testing.T) {
 func TestExpm1(t *testing.T) {
 	for x := -40.0; x < 700; x += 0.0137 {
 		for _, x := range []float64{x, x * 1e-3, x * 1e-9, x * 1e-300} {
-			if got, want := special.Expm1(x, math.Exp(x)), math.Expm1(x); !(math.Abs(got-want) <= 4*special.Eps*math.Abs(want)) {
+			if got, want := special.Expm1(x, math.Exp(x)),
+				math.Expm1(x); !(math.Abs(got-want) <= 4*special.Eps*math.Abs(want)) {
 				t.Fatalf("Expm1(%v) is %v, want %v", x, got, want)
 			}
 		}

@@ -30,7 +30,8 @@ func TestStirling(t *testing.T) {
 			want = bigStirling(num(x))
 		}
 		// The first term left out is 691/360360 x⁻¹¹.
-		if e := math.Abs(float(sub(num(special.Stirling(x)), want))); !(e < 0.0020*math.Pow(x, -11)+3*special.Eps/x/12) {
+		if e := math.Abs(float(sub(num(special.Stirling(x)), want))); !(e < 0.0020*math.Pow(x, -11)+
+			3*special.Eps/x/12) {
 			t.Errorf("Stirling(%v) is off by %.2g", x, e)
 		}
 	}
@@ -39,18 +40,24 @@ func TestStirling(t *testing.T) {
 func TestLogChoose(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 10))
-	pairs := [][2]float64{{0, 0}, {0, 1e300}, {1, 1}, {5e-324, 3}, {1e-300, 1e10}, {15.99, 16}, {16, 16}, {16, 1e15}, {15.5, 15.5}, {2, 1e15}, {0.5, 0.5}, {1e12, 1e12}, {3, 47}, {16, 15.999}}
+	pairs := [][2]float64{{0, 0}, {0, 1e300}, {1, 1}, {5e-324, 3}, {1e-300, 1e10}, {15.99, 16},
+		{16, 16}, {16, 1e15}, {15.5, 15.5}, {2, 1e15}, {0.5, 0.5}, {1e12, 1e12}, {3, 47},
+		{16, 15.999}}
 	for range 150 {
-		pairs = append(pairs, [2]float64{logUniform(rng, -6, 12), logUniform(rng, -6, 12)}, [2]float64{40 * rng.Float64(), 40 * rng.Float64()})
+		pairs = append(pairs, [2]float64{logUniform(rng, -6, 12), logUniform(rng, -6, 12)},
+			[2]float64{40 * rng.Float64(), 40 * rng.Float64()})
 	}
 	for _, p := range pairs {
 		a, b := num(p[0]), num(p[1])
 		one := num(1)
 		if p[1] < 1e30 {
-			want := sub(bigLogGamma(add(add(a, b), one)), add(bigLogGamma(add(a, one)), bigLogGamma(add(b, one))))
-			for _, got := range []float64{special.LogChoose(p[0], p[1]), special.LogChoose(p[1], p[0])} {
+			want := sub(bigLogGamma(add(add(a, b), one)),
+				add(bigLogGamma(add(a, one)), bigLogGamma(add(b, one))))
+			for _, got := range []float64{special.LogChoose(p[0], p[1]),
+				special.LogChoose(p[1], p[0])} {
 				if e := math.Abs(float(sub(num(got), want))); !(e < 4e-16*(math.Abs(float(want))+40)) {
-					t.Errorf("LogChoose(%v, %v) = %v, want %v (%.2g)", p[0], p[1], got, float(want), e)
+					t.Errorf("LogChoose(%v, %v) = %v, want %v (%.2g)", p[0], p[1], got, float(want),
+						e)
 				}
 			}
 		}
@@ -134,13 +141,16 @@ func TestBeta(t *testing.T) {
 			t.Errorf("I_x(%v, 1) is off by %.2g", b, e)
 		}
 	}
-	if special.Beta(2, 3, 0, 1) != 0 || special.Beta(2, 3, 1, 0) != 1 || !math.IsNaN(special.Beta(2, 3, math.NaN(), math.NaN())) {
+	if special.Beta(2, 3, 0, 1) != 0 || special.Beta(2, 3, 1, 0) != 1 ||
+		!math.IsNaN(special.Beta(2, 3, math.NaN(), math.NaN())) {
 		t.Error("Beta at the ends")
 	}
-	if lo, hi := special.Beta(1e308, 1.5e308, 0.3, 0.7), special.Beta(1e308, 1.5e308, 0.45, 0.55); lo != 0 || hi != 1 {
+	if lo, hi := special.Beta(1e308, 1.5e308, 0.3, 0.7),
+		special.Beta(1e308, 1.5e308, 0.45, 0.55); lo != 0 || hi != 1 {
 		t.Errorf("Beta of numbers whose sum overflows is %v and %v", lo, hi)
 	}
-	if lo, hi := special.Beta(1e300, 2e300, 0.2, 0.8), special.Beta(1e300, 2e300, 0.4, 0.6); lo != 0 || hi != 1 {
+	if lo, hi := special.Beta(1e300, 2e300, 0.2, 0.8),
+		special.Beta(1e300, 2e300, 0.4, 0.6); lo != 0 || hi != 1 {
 		t.Errorf("Beta of huge numbers is %v and %v", lo, hi)
 	}
 }
@@ -150,9 +160,11 @@ func TestGamma(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for range 150 {
 		k := logUniform(rng, -2, 3)
-		for _, x := range []float64{k * math.Exp(rng.NormFloat64()/math.Sqrt(1+k)), logUniform(rng, -8, 2)} {
+		for _, x := range []float64{k * math.Exp(rng.NormFloat64()/math.Sqrt(1+k)),
+			logUniform(rng, -8, 2)} {
 			want := bigGamma(k, x)
-			if got := special.Gamma(k, x); !(math.Abs(got-want) <= 1e-13+1e-11*math.Min(want, 1-want)) {
+			if got := special.Gamma(k,
+				x); !(math.Abs(got-want) <= 1e-13+1e-11*math.Min(want, 1-want)) {
 				t.Errorf("Gamma(%v, %v) = %v, want %v", k, x, got, want)
 			}
 		}
@@ -166,7 +178,8 @@ func TestGamma(t *testing.T) {
 	if e := math.Abs(special.Gamma(k, k+math.Sqrt(k)) - special.NormalTail(-1)); !(e < 1e-7) {
 		t.Errorf("Gamma(k, k+√k) is off by %.2g from Φ(1)", e)
 	}
-	if special.Gamma(3, 0) != 0 || special.Gamma(3, math.Inf(1)) != 1 || !math.IsNaN(special.Gamma(3, math.NaN())) || special.Gamma(3, 1e300) != 1 {
+	if special.Gamma(3, 0) != 0 || special.Gamma(3, math.Inf(1)) != 1 ||
+		!math.IsNaN(special.Gamma(3, math.NaN())) || special.Gamma(3, 1e300) != 1 {
 		t.Error("Gamma at the ends")
 	}
 }
@@ -174,7 +187,8 @@ func TestGamma(t *testing.T) {
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	inf := math.Inf(1)
-	for _, c := range [][3]float64{{0, inf, 0}, {0, -inf, 0}, {2, 3, 6}, {2, inf, inf}, {-1, inf, -inf}, {1, 0, 0}} {
+	for _, c := range [][3]float64{{0, inf, 0}, {0, -inf, 0}, {2, 3, 6}, {2, inf, inf},
+		{-1, inf, -inf}, {1, 0, 0}} {
 		if got := special.Times(c[0], c[1]); got != c[2] {
 			t.Errorf("Times(%v, %v) = %v", c[0], c[1], got)
 		}
@@ -195,11 +209,13 @@ func TestLogNormal(t *testing.T) {
 		e2 := bigExp(mul(num(2), add(M, V)))
 		// The exponents are rounded: a relative error of Eps times their size.
 		tol := 4 * special.Eps * (2 + 2*math.Abs(m) + 2*v)
-		if apart(mean, e1) > tol || apart(square, e2) > tol || apart(spread, sub(e2, mul(e1, e1))) > tol {
+		if apart(mean, e1) > tol || apart(square, e2) > tol ||
+			apart(spread, sub(e2, mul(e1, e1))) > tol {
 			t.Errorf("LogNormal(%v, %v) = %v, %v, %v", m, v, mean, square, spread)
 		}
 	}
-	if mean, square, spread := special.LogNormal(1, 0); mean != math.E || square != math.Exp(2) || spread != 0 {
+	if mean, square, spread := special.LogNormal(1, 0); mean != math.E || square != math.Exp(2) ||
+		spread != 0 {
 		t.Errorf("a point mass: %v, %v, %v", mean, square, spread)
 	}
 	if _, _, spread := special.LogNormal(800, 0); spread != 0 {

@@ -11,7 +11,8 @@ import (
 
 // tails returns points t ≥ 0 from the smallest number to beyond where φ underflows.
 func tails() []float64 {
-	ts := []float64{0, 5e-324, 1e-300, 1e-20, 1e-8, 0.5, 1, 2, 3, 4, 5, 8, 26, 37.5, 38.4, 38.5, 38.6, 39, 40, 1e3}
+	ts := []float64{0, 5e-324, 1e-300, 1e-20, 1e-8, 0.5, 1, 2, 3, 4, 5, 8, 26, 37.5, 38.4, 38.5,
+		38.6, 39, 40, 1e3}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 150 {
 		ts = append(ts, 38*rng.Float64(), math.Exp(14*rng.Float64()-10))
@@ -89,7 +90,8 @@ func TestNormalTails(t *testing.T) {
 			}
 		}
 	}
-	if special.NormalPDF(40) != 0 || special.NormalTail(40) != 0 || special.NormalTail(-40) != 1 || special.NormalLoss(-1e300) != 1e300 {
+	if special.NormalPDF(40) != 0 || special.NormalTail(40) != 0 || special.NormalTail(-40) != 1 ||
+		special.NormalLoss(-1e300) != 1e300 {
 		t.Error("far tails")
 	}
 	if !math.IsInf(special.Mills(-40), 1) {
@@ -99,7 +101,8 @@ func TestNormalTails(t *testing.T) {
 
 func TestConstants(t *testing.T) {
 	t.Parallel()
-	if special.GaussInvSqrt2Pi != float(bigExp(mul(num(-1), logSqrt2Pi()))) || special.LogSqrt2Pi != float(logSqrt2Pi()) {
+	if special.GaussInvSqrt2Pi != float(bigExp(mul(num(-1), logSqrt2Pi()))) ||
+		special.LogSqrt2Pi != float(logSqrt2Pi()) {
 		t.Error("1/√(2π) or log √(2π)")
 	}
 	if special.Eps != math.Nextafter(1, 2)-1 {

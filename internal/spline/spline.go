@@ -48,7 +48,8 @@ func New(x []float64, k int, periodic bool) (*Curve, error) {
 	values := slices.Clone(x)
 	slices.Sort(values)
 	if k = min(k, len(slices.Compact(values))); k < MinBasis {
-		return nil, fmt.Errorf("%d different values, and a smooth curve takes %d: %w", k, MinBasis, sentinel.ErrParam)
+		return nil, fmt.Errorf("%d different values, and a smooth curve takes %d: %w", k, MinBasis,
+			sentinel.ErrParam)
 	}
 	c := &Curve{Lo: values[0], Hi: slices.Max(x), K: k, Periodic: periodic}
 	if math.IsInf(c.Hi-c.Lo, 0) || c.width() == 0 {
@@ -128,7 +129,8 @@ func (c *Curve) Cols() int { return len(c.Mean) }
 func (c *Curve) Check() error {
 	if c.K < MinBasis || len(c.Mean) == 0 || len(c.Map) != c.K*len(c.Mean) || !(c.width() > 0) ||
 		math.IsNaN(floats.Sum(c.Map)+floats.Sum(c.Mean)) {
-		return fmt.Errorf("a smooth curve of %d functions and %d columns from %v to %v: %w", c.K, len(c.Mean), c.Lo, c.Hi, sentinel.ErrFile)
+		return fmt.Errorf("a smooth curve of %d functions and %d columns from %v to %v: %w", c.K,
+			len(c.Mean), c.Lo, c.Hi, sentinel.ErrFile)
 	}
 	return nil
 }
@@ -171,7 +173,8 @@ func (c *Curve) Put(dst []float64, x float64) {
 // cubic returns the four B-splines that are not 0 at t in [0, 1], and their derivatives.
 func cubic(t float64) (b, slope [4]float64) {
 	u := 1 - t
-	b = [4]float64{u * u * u / 6, (4 - 6*t*t + 3*t*t*t) / 6, (4 - 6*u*u + 3*u*u*u) / 6, t * t * t / 6}
+	b = [4]float64{u * u * u / 6, (4 - 6*t*t + 3*t*t*t) / 6, (4 - 6*u*u + 3*u*u*u) / 6,
+		t * t * t / 6}
 	slope = [4]float64{-u * u / 2, (-4*t + 3*t*t) / 2, (4*u - 3*u*u) / 2, t * t / 2}
 	return b, slope
 }

@@ -100,7 +100,9 @@ func TestShape(t *testing.T) {
 		}
 		const h = 1e-3
 		for j := range c.Cols() {
-			second := func(v float64) float64 { return (at(v-h, j) - 2*at(v, j) + at(v+h, j)) / (h * h) }
+			second := func(v float64) float64 {
+				return (at(v-h, j) - 2*at(v, j) + at(v+h, j)) / (h * h)
+			}
 			span := c.Hi - c.Lo
 			jump := 0.
 			for v := c.Lo + 0.01*span; v < c.Hi-0.01*span; v += span / 5000 {
@@ -140,13 +142,16 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%v: %v", x, err)
 		}
 	}
-	if _, err := New([]float64{1, 2, math.NaN(), 4, 5}, 20, false); !errors.Is(err, sentinel.ErrNotFinite) {
+	if _, err := New([]float64{1, 2, math.NaN(), 4, 5}, 20, false); !errors.Is(err,
+		sentinel.ErrNotFinite) {
 		t.Error(err)
 	}
-	if _, err := New([]float64{-1e308, 2, 3, 4, 1e308}, 20, false); !errors.Is(err, sentinel.ErrParam) {
+	if _, err := New([]float64{-1e308, 2, 3, 4, 1e308}, 20, false); !errors.Is(err,
+		sentinel.ErrParam) {
 		t.Error(err)
 	}
-	if err := (&Curve{K: 5, Lo: 0, Hi: 1, Map: make([]float64, 4), Mean: make([]float64, 1)}).Check(); !errors.Is(err, sentinel.ErrFile) {
+	if err := (&Curve{K: 5, Lo: 0, Hi: 1, Map: make([]float64, 4),
+		Mean: make([]float64, 1)}).Check(); !errors.Is(err, sentinel.ErrFile) {
 		t.Error(err)
 	}
 	c, err := New([]float64{1, 2, 3, 4, 5, 5}, 20, false)

@@ -32,7 +32,8 @@ func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"", "ab", 2}, {"ab", "ba", 1}, {"abc", "abd", 1}, {"abc", "xabc", 1}, {"ca", "abc", 3}, {"ö", "o", 1}} {
+	}{{"", "", 0}, {"", "ab", 2}, {"ab", "ba", 1}, {"abc", "abd", 1}, {"abc", "xabc", 1},
+		{"ca", "abc", 3}, {"ö", "o", 1}} {
 		if got := distance(c.a, c.b); got != c.want || got != distance(c.b, c.a) {
 			t.Errorf("%q and %q: %d, want %d", c.a, c.b, got, c.want)
 		}

@@ -9,7 +9,8 @@ import (
 func TestAlign(t *testing.T) {
 	lines := [][]string{{"", "mean"}, {"a", "1.25"}, {"length", "−10.5"}, {"μ", "3"}}
 	Align(lines)
-	want := [][]string{{"      ", "  mean"}, {"a     ", "  1.25"}, {"length", "−10.5 "}, {"μ     ", "  3   "}}
+	want := [][]string{{"      ", "  mean"}, {"a     ", "  1.25"}, {"length", "−10.5 "},
+		{"μ     ", "  3   "}}
 	for i := range want {
 		for j := range want[i] {
 			if lines[i][j] != want[i][j] {

@@ -50,8 +50,9 @@ func (d Doc) Halves() (first, second Doc, err error) {
 	for k, w := range d.Words {
 		n := d.Counts[k]
 		if n != math.Floor(n) {
-			return first, second, fmt.Errorf("word %d has count %v, and cannot be dealt token by token: %w",
-				w, n, sentinel.ErrParam)
+			return first, second,
+				fmt.Errorf("word %d has count %v, and cannot be dealt token by token: %w",
+					w, n, sentinel.ErrParam)
 		}
 		less, more := math.Floor(n/2), math.Ceil(n/2)
 		if odd {

@@ -22,7 +22,8 @@ func near(t *testing.T, what string, got, want, tol float64) {
 // largest.
 func within(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
-	near(t, what, floats.Distance(got, want, math.Inf(1)), 0, tol*max(1, floats.Norm(want, math.Inf(1))))
+	near(t, what, floats.Distance(got, want, math.Inf(1)), 0,
+		tol*max(1, floats.Norm(want, math.Inf(1))))
 }
 
 // workOf is an E-step with k topics.
@@ -72,9 +73,12 @@ func TestExact(t *testing.T) {
 		m, v, c float64
 		tol     float64
 	}{
-		{"full", Options{Expectation: Quadrature, Samples: 40}, -8.30262986, .621858, .750979, .249020, 1e-6},
-		{"diagonal", Options{Expectation: Quadrature, Samples: 40, Diagonal: true}, -8.35740916, .635628, .687017, 0, 1e-6},
-		{"quasi-Monte-Carlo", Options{Expectation: Quasi, Samples: 20000}, -8.30262986, .621858, .750979, .249020, 1e-3},
+		{"full", Options{Expectation: Quadrature, Samples: 40}, -8.30262986, .621858, .750979,
+			.249020, 1e-6},
+		{"diagonal", Options{Expectation: Quadrature, Samples: 40, Diagonal: true}, -8.35740916,
+			.635628, .687017, 0, 1e-6},
+		{"quasi-Monte-Carlo", Options{Expectation: Quasi, Samples: 20000}, -8.30262986, .621858,
+			.750979, .249020, 1e-3},
 	} {
 		w, prior := smallCTM(&c.opt)
 		if c.opt.Expectation == Quasi {
@@ -160,9 +164,15 @@ func TestDerivatives(t *testing.T) {
 		for j := range k {
 			m := w.m[j]
 			// Five points: the error is of order h⁴.
-			f := func(d float64) float64 { w.m[j] = m + d; defer func() { w.m[j] = m }(); return value() }
+			f := func(d float64) float64 {
+				w.m[j] = m +
+					d
+				defer func() { w.m[j] = m }()
+				return value()
+			}
 			fd := (8*(f(h)-f(-h)) - (f(2*h) - f(-2*h))) / (12 * h)
-			near(t, fmt.Sprintf("%v, diagonal %v: derivative %d", c.opt.Expectation, c.opt.Diagonal, j), grad[j], fd, 1e-8)
+			near(t, fmt.Sprintf("%v, diagonal %v: derivative %d", c.opt.Expectation, c.opt.Diagonal,
+				j), grad[j], fd, 1e-8)
 		}
 		if c.opt.Expectation != Laplace {
 			continue
@@ -177,7 +187,8 @@ func TestDerivatives(t *testing.T) {
 			}
 			a, b, c, d := g(h), g(-h), g(2*h), g(-2*h)
 			for i := j; i < k; i++ {
-				near(t, fmt.Sprintf("second derivative %d, %d", i, j), hess[i*k+j], (8*(a[i]-b[i])-(c[i]-d[i]))/(12*h), 1e-8)
+				near(t, fmt.Sprintf("second derivative %d, %d", i, j), hess[i*k+j],
+					(8*(a[i]-b[i])-(c[i]-d[i]))/(12*h), 1e-8)
 			}
 		}
 	}
@@ -189,7 +200,8 @@ func TestComparisonBounds(t *testing.T) {
 	for _, o := range []Options{
 		{Expectation: Delta}, {Expectation: Delta, Diagonal: true}, {Expectation: MeanField},
 		{Expectation: Laplace}, {Expectation: Laplace, Diagonal: true},
-		{Expectation: Quadrature, Samples: 12}, {Expectation: Quadrature, Samples: 12, Diagonal: true},
+		{Expectation: Quadrature, Samples: 12},
+		{Expectation: Quadrature, Samples: 12, Diagonal: true},
 	} {
 		name := fmt.Sprintf("%v, diagonal %v", o.Expectation, o.Diagonal)
 		w, prior := randomTerm(k, n, &o, 5)
@@ -323,10 +335,13 @@ func TestEStepConverges(t *testing.T) {
 	for _, k := range topics {
 		for _, tokens := range lengths {
 			for _, o := range []Options{
-				{Expectation: MeanField}, {Expectation: Delta}, {Expectation: Delta, Diagonal: true}, {Expectation: Laplace},
-				{Expectation: Quadrature, Samples: 12}, {Expectation: Quasi, Samples: 32}, {Expectation: Antithetic, Samples: 32},
+				{Expectation: MeanField}, {Expectation: Delta},
+				{Expectation: Delta, Diagonal: true}, {Expectation: Laplace},
+				{Expectation: Quadrature, Samples: 12}, {Expectation: Quasi, Samples: 32},
+				{Expectation: Antithetic, Samples: 32},
 			} {
-				if o.Expectation == Quadrature && k > 2 || k == 50 && (tokens == 300 || tokens == 50000) {
+				if o.Expectation == Quadrature && k > 2 ||
+					k == 50 && (tokens == 300 || tokens == 50000) {
 					continue // what is left takes a few seconds
 				}
 				rng := rand.New(rand.NewPCG(uint64(k), uint64(tokens)))
@@ -351,7 +366,8 @@ func TestEStepConverges(t *testing.T) {
 				// the state says so.
 				said := k == 50 && (drawn || o.Expectation == Laplace) && short > 0.1*(best-reached)
 				if !settled && !said {
-					t.Errorf("K = %d, %v tokens, %v, diagonal %v: %v, %.3g below the best, said to be %.3g and %.3g",
+					t.Errorf(
+						"K = %d, %v tokens, %v, diagonal %v: %v, %.3g below the best, said to be %.3g and %.3g",
 						k, tokens, o.Expectation, o.Diagonal, reached, best-reached, short, left)
 				}
 			}
@@ -373,7 +389,8 @@ func TestShortfall(t *testing.T) {
 		if err := w.ascend(prior, inferSteps, 0.5, 1e-7); err != nil {
 			t.Fatal(err)
 		}
-		if after, _ := w.elbo(prior); !(left > 0.1*(after-before) && left < 10*(after-before)+1e-9) {
+		if after, _ := w.elbo(prior); !(left > 0.1*(after-before) && left < 10*(after-before)+
+			1e-9) {
 			t.Errorf("%v nats to gain, gained %v", left, after-before)
 		}
 	} else {
@@ -449,7 +466,8 @@ func TestPaperStep(t *testing.T) {
 	for _, diag := range []bool{false, true} {
 		for seed, beta := range []float64{0.001, 0.02, 0.1, 0.3} {
 			what := fmt.Sprintf("diagonal %v, β = %v", diag, beta)
-			w, prior := movedTerm(t, k, &Options{Paper: true, Diagonal: diag, Samples: 40}, uint64(seed))
+			w, prior := movedTerm(t, k, &Options{Paper: true, Diagonal: diag, Samples: 40},
+				uint64(seed))
 			grad, hess := slices.Clone(w.grad), slices.Clone(w.hess)
 			moments := func() (m, v []float64) { // v is full
 				w.invert()
@@ -515,11 +533,13 @@ func TestPaperStep(t *testing.T) {
 				for j := range i + 1 {
 					if !diag || i == j {
 						at := slices.Compact([]int{i*k + j, j*k + i})
-						near(t, fmt.Sprintf("%s: slope along V_%d%d", what, i, j), slope(v, at...), 0, 1e-7/beta)
+						near(t, fmt.Sprintf("%s: slope along V_%d%d", what, i, j), slope(v, at...),
+							0, 1e-7/beta)
 					}
 				}
 			}
-			if far := max(floats.Distance(m, m0, math.Inf(1)), floats.Distance(v, v0, math.Inf(1))); far < beta/10 {
+			if far := max(floats.Distance(m, m0, math.Inf(1)),
+				floats.Distance(v, v0, math.Inf(1))); far < beta/10 {
 				t.Errorf("%s: the step moves q by %v alone", what, far)
 			}
 		}
@@ -565,7 +585,8 @@ func TestStepClosedForm(t *testing.T) {
 			want.Add(&want, d)
 			want.Add(&want, p)
 			// m + t P₊⁻¹ (Σ⁻¹(μ − m) + E[∇f]).
-			force, mean := mat.NewVecDense(k, slices.Clone(prior.mu)), mat.NewVecDense(k, slices.Clone(w.m))
+			force, mean := mat.NewVecDense(k, slices.Clone(prior.mu)),
+				mat.NewVecDense(k, slices.Clone(w.m))
 			force.SubVec(force, mean)
 			force.MulVec(mat.NewDense(k, k, slices.Clone(prior.prec)), force)
 			force.AddVec(force, mat.NewVecDense(k, slices.Clone(w.grad)))

@@ -189,7 +189,8 @@ func (s *Steps) updatePrior(rho, size float64) error {
 		s.next.addScaled(change, &s.slots[i].change)
 	}
 	if !s.next.prior(&s.prior, s.o.pseudo(), &s.chol) {
-		return fmt.Errorf("covariance Sigma after the documents of the batch; use a smaller step size or more PseudoDocs: %w",
+		return fmt.Errorf(
+			"covariance Sigma after the documents of the batch; use a smaller step size or more PseudoDocs: %w",
 			sentinel.ErrNotPosDef)
 	}
 	s.sums, s.next = s.next, s.sums
@@ -366,7 +367,8 @@ func (s *Steps) Snapshot(c *save.State) {
 	stride := stateLen(k, s.o.diagonal())
 	for n := range s.visited {
 		c.Bool(&s.visited[n])
-		c.Check(!s.visited[n] || s.state != nil, "document %d of those that are forgotten is kept", n)
+		c.Check(!s.visited[n] || s.state != nil, "document %d of those that are forgotten is kept",
+			n)
 		if s.visited[n] && c.Err() == nil {
 			q := s.state[n*stride : (n+1)*stride]
 			c.Floats(stride, &q)
@@ -404,8 +406,10 @@ func (s *SavedSteps) Load(o Options) (*Steps, error) {
 	if s.Steps < 0 || s.Steps > save.Most || len(s.Mu) != k || len(s.Sigma) != k*k ||
 		len(s.SumM) != k || len(s.SumV) != k*k || len(s.Totals) != k ||
 		len(s.Stat)%k != 0 || len(s.Stat)/k != terms {
-		return nil, fmt.Errorf("%d topics and %d terms with %d, %d, %d, %d, %d and %d elements in mu, sigma, sumM, sumV, totals and stat: %w",
-			k, terms, len(s.Mu), len(s.Sigma), len(s.SumM), len(s.SumV), len(s.Totals), len(s.Stat), sentinel.ErrShape)
+		return nil, fmt.Errorf(
+			"%d topics and %d terms with %d, %d, %d, %d, %d and %d elements in mu, sigma, sumM, sumV, totals and stat: %w",
+			k, terms, len(s.Mu), len(s.Sigma), len(s.SumM), len(s.SumV), len(s.Totals), len(s.Stat),
+			sentinel.ErrShape)
 	}
 	st := &Steps{o: o, steps: s.Steps, slotOf: map[int]int{}}
 	st.sums = moments{s.Count, s.SumM, s.SumV}
