@@ -68,12 +68,12 @@ func TestCTMRoundsBits(t *testing.T) {
 	c, _ := syntheticCTM(shorter(150, 60), 5, 60, 40, correlated(), 7)
 	c.Docs = append(c.Docs, Document{}, Document{})
 	blocks := append(docBlocks(c, 7), nil)
-	for _, o := range []CTMOptions{
+	for _, o := range few([]CTMOptions{
 		{}, {Expectation: CTMQuasi, Diagonal: true}, {Expectation: CTMDelta},
 		{Expectation: CTMLaplace},
 		{Expectation: CTMMeanField}, {Topics: mat.NewDense(5, 60,
 			slices.Repeat([]float64{1, 2, 3}, 100)), FirstInner: 5},
-	} {
+	}, 3) {
 		var want []byte
 		var elbo float64
 		for _, shards := range few([]int{1, 7, 2, 32}, 2) {

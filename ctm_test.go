@@ -231,7 +231,7 @@ func TestCTMWorkers(t *testing.T) {
 		{Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs},
 	} {
 		var first string
-		for _, workers := range []int{1, 2, 7} {
+		for _, workers := range few([]int{1, 7, 2}, 2) {
 			p, res := fitCTM(t, c, 3, &o, &Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2), Converger: Never()})
 			if res.Passes < 3 || math.IsNaN(res.ELBO) {
 				t.Errorf("%+v: %v passes, ELBO %v", o, res.Passes, res.ELBO)
@@ -485,18 +485,18 @@ func TestCTMHeldOut(t *testing.T) {
 
 // Both scores are what draws of the topic proportions, by their own formulas, say.
 func TestCTMHeldOutDraws(t *testing.T) {
-	const draws = 400000
+	draws := shorter(400000, 100000)
 	p := smallPosterior(t, nil, 0)
 	c := &Corpus{Terms: 3, Docs: []Document{
 		{[]int{0, 1, 2}, []float64{9, 6, 5}},
 		{[]int{1, 2}, []float64{1, 1}},
 		{[]int{0, 2}, []float64{5000, 5000}},
 	}}
-	each, err := p.HeldOut(c, &HeldOutOptions{Draws: 100000})
+	each, err := p.HeldOut(c, &HeldOutOptions{Draws: draws / 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	byWord, err := p.HeldOut(c, &HeldOutOptions{Draws: 100000, ByWord: true})
+	byWord, err := p.HeldOut(c, &HeldOutOptions{Draws: draws / 4, ByWord: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -512,8 +512,8 @@ func TestCTMHeldOutDraws(t *testing.T) {
 		d.Rand(pi, rng)
 		for j, v := range second.Words {
 			x := 0.99*(pi[0]*p.fit.Beta[2*v]+pi[1]*p.fit.Beta[2*v+1]) + 0.01/3
-			mean[j] += x / draws
-			power[j] += math.Pow(x, second.Counts[j]) / draws
+			mean[j] += x / float64(draws)
+			power[j] += math.Pow(x, second.Counts[j]) / float64(draws)
 		}
 	}
 	var wantEach, wantByWord float64
@@ -559,7 +559,7 @@ func TestCTMSave(t *testing.T) {
 		}
 		// Whatever is in a file, there is a model or an error.
 		rng := rand.New(rand.NewPCG(1, 2))
-		for range 300 {
+		for range shorter(300, 100) {
 			b := []byte(bodyOf(t, ctmFile, text))
 			for range 1 + rng.IntN(3) {
 				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]

@@ -209,6 +209,9 @@ func TestAdaptiveGP(t *testing.T) {
 				"batch":  {StepSize: RobbinsMonro(c.beta, 100, 0.9), MaxPasses: 2000, BatchSize: 4},
 				"chosen": {MaxIter: 4000},
 			} {
+				if testing.Short() && what == "batch" {
+					continue
+				}
 				s.Divergence, s.EvalEvery, s.Converger = c.d, -1, Never()
 				res := solve(t, s, inCoords(o.Linearized(), coords))
 				loss := best.ELBO - res.ELBO

@@ -125,8 +125,8 @@ func TestSamplingEstimators(t *testing.T) {
 	if !testkit.IsLong() {
 		total = 20_000
 	}
-	for _, f := range testFamilies() {
-		if f.dim == 1 {
+	for i, f := range testFamilies() {
+		if f.dim == 1 || testing.Short() && i%3 > 0 {
 			continue
 		}
 		s := logisticData(53, 6, f.dim)
@@ -420,7 +420,7 @@ func TestNonconjugate(t *testing.T) {
 			if name == "exact" {
 				near = 1e-8
 			}
-			for seed := range uint64(5) {
+			for seed := range shorter[uint64](5, 2) {
 				q, res, err := p.objective(e).Fit(ctx, &Solver{Src: rand.NewPCG(seed, 1)})
 				if err != nil {
 					t.Errorf("%s, %s: %v", p.name, name, err)
@@ -487,9 +487,11 @@ func TestNoise(t *testing.T) {
 		repeats = 40
 	}
 	noise("ten topics", q, l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, 80)
-	noise("ten topics", q, l, ScoreFunction{Samples: 400}, 14)
 	noise("ten topics", q, l, Pathwise{Samples: 8}, 7)
-	noise("ten topics", q, l, Pathwise{Samples: 400}, 1.1)
+	if !testing.Short() {
+		noise("ten topics", q, l, ScoreFunction{Samples: 400}, 14)
+		noise("ten topics", q, l, Pathwise{Samples: 400}, 1.1)
+	}
 	if _, _, err := Noise(ctx, nil, Exact{}, q, l.Batch(nil), 0); !errors.Is(err, ErrNoEstimator) {
 		t.Errorf("quadrature over a Dirichlet: %v", err)
 	}
@@ -552,7 +554,7 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 			}
 		}
 	}
-	for i, p := range nonconjugate()[:3] {
+	for i, p := range nonconjugate()[:shorter(3, 2)] {
 		for _, coords := range []Coordinates{MeanParams, Natural} {
 			q := p.best(t).In(coords)
 			want := make([]float64, 2)

@@ -319,7 +319,7 @@ func TestSummaryRows(t *testing.T) {
 		family     Covariance
 		want       Covariance
 	}{
-		{"primal", 200, 60, true, AutoCovariance, FullCovariance},
+		{"primal", 100, 30, true, AutoCovariance, FullCovariance},
 		{"dual to primal", 20, 60, false, AutoCovariance, FullCovariance},
 		{"dual", 2, 2001, true, AutoCovariance, FullCovariance},
 		{"low rank", 100, 60, true, LowRankCovariance, LowRankCovariance},

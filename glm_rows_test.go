@@ -174,7 +174,7 @@ func TestGLMRowsMemory(t *testing.T) {
 		{madeRows{lik: GaussianNoise{}, n: 15000, d: 6, dense: 3}, GLMOptions{Autoscale: true, Intercept: true}},
 		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: 10000, d: 5, dense: 5}, GLMOptions{}},
 		{madeRows{lik: Laplace{}, n: 9000, d: 3, dense: 3}, GLMOptions{}},
-	}, 5) {
+	}, 3) {
 		name := fmt.Sprintf("%d %s", i, typeName(c.rows.lik))
 		c.rows.seed = uint64(i)
 		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{Goal: 1e-8})
@@ -222,7 +222,7 @@ func TestGLMRowsBits(t *testing.T) {
 		opt := &GLMOptions{Intercept: true}
 		p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: 1})
 		want := savedBytes(t, p)
-		for _, workers := range []int{2, 5} {
+		for _, workers := range few([]int{2, 5}, 1) {
 			p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: workers})
 			if !bytes.Equal(want, savedBytes(t, p)) {
 				t.Errorf("%d dense columns: other bits with %d workers", dense, workers)
@@ -237,7 +237,7 @@ func TestGLMRowsBits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := 1; k <= 3; k++ {
+		for _, k := range few([]int{2, 1, 3}, 1) {
 			_, res, err := g.Fit(context.Background(), &Solver{MaxIter: k})
 			if err != nil {
 				t.Fatal(err)
@@ -435,8 +435,9 @@ func TestGLMRowsUnseen(t *testing.T) {
 
 // TestGLMRowsLimit checks that memory does not grow with the number of rows.
 func TestGLMRowsLimit(t *testing.T) {
+	d := shorter(30, 12)
 	fit := func(n int) uint64 {
-		r := madeRows{lik: BernoulliLogit{}, n: n, d: 30, dense: 30, plain: true}
+		r := madeRows{lik: BernoulliLogit{}, n: n, d: d, dense: d, plain: true}
 		return allocated(func() { fitRows(t, r.all, r.d, r.lik, nil, &Solver{MaxIter: 2, Workers: 2}) })
 	}
 	fit(100)
@@ -549,14 +550,14 @@ func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMP
 func TestGLMRowsCollinear(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
-	const n = 20_000
+	n := shorter(20_000, 17_000)
 	for _, columns := range few([]func(x float64) []float64{
 		func(x float64) []float64 { return []float64{x, 100*x + 1e-6*rng.NormFloat64(), 1e8 + x} },
 		func(x float64) []float64 { return []float64{x, 100*x + 1e-6*rng.NormFloat64()} },
 		func(x float64) []float64 { return []float64{x, 1e8 + x} },
 		func(x float64) []float64 { return []float64{1, x, 1e4 + x, x} },
 	}, 1) {
-		for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 1}} {
+		for _, lik := range few([]Likelihood{Poisson{}, BernoulliLogit{}, GaussianNoise{Var: 1}}, 2) {
 			rows := make([]Row, n)
 			for i := range rows {
 				x := rng.NormFloat64()
@@ -577,7 +578,7 @@ func TestGLMRowsCollinear(t *testing.T) {
 				x.SetRow(i, r.Val)
 				y[i] = r.Y
 			}
-			for _, sd := range []float64{1e-3, 1, 1e3} {
+			for _, sd := range few([]float64{1e3, 1, 1e-3}, 1) {
 				opt := &GLMOptions{PriorSD: sd}
 				_, res := fitRows(t, each(rows), d, lik, opt, nil)
 				g, err := NewGLM(x, y, lik, opt)

@@ -59,7 +59,7 @@ func TestStreamChunks(t *testing.T) {
 	t.Parallel()
 	c := toyGLM("", 12000, 4, BernoulliLogit{}, 101, nil)
 	ctx := context.Background()
-	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
+	for _, x := range few([]mat.Matrix{c.x, SparseOf(c.x)}, 1) {
 		rows := Rows(x, c.y)
 		one := newStream(t, 4, c.lik, &GLMOptions{Intercept: true})
 		if err := one.AddAll(ctx, rows); err != nil {
@@ -84,7 +84,7 @@ func TestStreamChunks(t *testing.T) {
 // One pass is near the fit to all rows, sparse as dense.
 func TestStreamFit(t *testing.T) {
 	t.Parallel()
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{}, GaussianNoise{}} {
+	for _, lik := range few([]Likelihood{BernoulliLogit{}, GaussianNoise{}, Poisson{}, StudentT{}}, 2) {
 		c := toyGLM("", 6000, 5, lik, 102, &GLMOptions{Intercept: true})
 		g := c.glm(t, c.x)
 		best, res := fitGLM(t, g, nil)
@@ -486,7 +486,7 @@ func TestStreamLastBlock(t *testing.T) {
 // that of a stream which checks each, also where rows become four times as long halfway. One block
 // in nine was once checked whatever it left.
 func TestStreamPace(t *testing.T) {
-	for _, unit := range []float64{1, 4} {
+	for _, unit := range few([]float64{4, 1}, 1) {
 		const blocks, rows = 160, 1024
 		c := toyGLM("", blocks*rows, 4, BernoulliLogit{}, 107, nil)
 		late := c.x.Slice(blocks/2*rows, blocks*rows, 0, 4).(*mat.Dense)
@@ -553,7 +553,7 @@ func TestRemoveCollinear(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	right := 0
-	problems := shorter(300, 80)
+	problems := shorter(300, 40)
 	for seed := range uint64(problems) {
 		rng := testRand(seed)
 		n := 20 + rng.IntN(100)

@@ -180,7 +180,7 @@ func TestStructuredOptimum(t *testing.T) {
 func TestLowRankBetweenDiagonalAndFull(t *testing.T) {
 	t.Parallel()
 	x, y := structuredData(150, 8, 3)
-	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}} {
+	for _, lik := range few([]Likelihood{BernoulliLogit{}, BernoulliProbit{}}, 1) {
 		_, full := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}), nil)
 		_, diag := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: DiagonalCovariance}), nil)
 		before := diag.ELBO
@@ -649,7 +649,7 @@ func TestLowRankTopics(t *testing.T) {
 // TestStructuredRandom fits random models of every likelihood.
 func TestStructuredRandom(t *testing.T) {
 	t.Parallel()
-	for seed := range longer[uint64](60, 20) {
+	for seed := range longer[uint64](60, shorter[uint64](20, 8)) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		x, y := structuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
 		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}

@@ -101,7 +101,7 @@ func TestGLMNoiseAtTheEdge(t *testing.T) {
 			}
 			elbos = append(elbos, res.ELBO)
 		}
-		if slices.Sort(elbos); !(elbos[4] > least) {
+		if slices.Sort(elbos); !(elbos[len(elbos)/2] > least) {
 			t.Errorf("covariance %v: ELBOs %v", cov, elbos)
 		}
 	}
@@ -777,7 +777,7 @@ func TestGLMAllocs(t *testing.T) {
 // weights.
 func TestGLMNotLogConcave(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range shorter[uint64](60, 20) {
 		c := toyGLM("", 12+int(seed%14), 3+int(seed%9), StudentT{}, seed, &GLMOptions{PriorSD: 1000, Intercept: seed%2 == 0})
 		if _, res := fitGLM(t, c.glm(t, c.x), nil); res.Status != Converged {
 			t.Errorf("seed %d: %v, gap %v", seed, res.Status, res.Gap)

@@ -33,7 +33,7 @@ func rawClassifier(n int, t0 float64) (x *mat.Dense, y []float64) {
 func TestSparseRawColumns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, t0 := range []float64{0, 1e3, 1e6, 1e8, 1.7e9} {
+	for _, t0 := range few([]float64{1.7e9, 1e6, 0, 1e3, 1e8}, 2) {
 		for _, k := range []Kernel{
 			Linear{Scale: 2.5}, Linear{Scales: []float64{1, 2, 3}}, Sum{Linear{Scale: 2.5}, Constant{Scale: 3}},
 			Product{Constant{Scale: 2}, Linear{Scale: 1.5}},

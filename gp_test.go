@@ -83,9 +83,12 @@ func TestGPInvariants(t *testing.T) {
 	if !testkit.IsLong() {
 		sizes = []int{1, 25}
 	}
-	for _, lik := range gpLikelihoods {
+	for il, lik := range gpLikelihoods {
 		_, heavy := lik.(StudentT) // not log-concave: several optima
 		for ik, k := range kernels {
+			if testing.Short() && (il+ik)%2 > 0 {
+				continue
+			}
 			for _, n := range sizes {
 				t.Run(fmt.Sprintf("%T/%d/%d", lik, ik, n), func(t *testing.T) {
 					gp := toyGP(t, n, k, lik, 7)
@@ -349,7 +352,7 @@ func TestGPEvidence(t *testing.T) {
 		}
 		_, res := mustFit(t, gp, nil)
 		// ∫∫ by the trapezoidal rule on a fine grid of the whitened variables.
-		const h = 0.02
+		h := shorter(0.02, 0.08)
 		var sum float64
 		for a := -8.0; a <= 8; a += h {
 			for b := -8.0; b <= 8; b += h {
@@ -517,7 +520,7 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
 	gp.opt.MeanUpdate = Appendix
 	s := pgSVI(gp.Len(), 2, 5)
-	passes := longer(10, 3)
+	passes := longer(10, shorter(3, 1))
 	s.EvalEvery, s.MaxPasses, s.Src = -1, float64(passes), rand.NewPCG(5, 0)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
@@ -672,9 +675,9 @@ func TestGPNoAllocation(t *testing.T) {
 // TestGPSameBits: the same seed gives the same bits on any number of cores.
 func TestGPSameBits(t *testing.T) {
 	var want string
-	for _, procs := range []int{1, 2, 7} {
+	for _, procs := range few([]int{1, 7, 2}, 2) {
 		old := runtime.GOMAXPROCS(procs)
-		gp := toyGP(t, 300, SquaredExp{Scale: 3, Length: 1}, BernoulliLogit{}, 10)
+		gp := toyGP(t, shorter(300, 200), SquaredExp{Scale: 3, Length: 1}, BernoulliLogit{}, 10)
 		var out bytes.Buffer
 		post, res := mustFit(t, gp, &Solver{Workers: procs})
 		m, v := post.At(gp.x).Latent(nil, nil)

@@ -28,7 +28,7 @@ func TestGram(t *testing.T) {
 	t.Parallel()
 	for name, x := range kernelData() {
 		n, d := x.Dims()
-		if n > 140 && !testkit.IsLong() {
+		if n > 140 && !testkit.IsLong() || n*d > 5000 && testing.Short() {
 			continue
 		}
 		for _, c := range kernelCases(d) {
@@ -136,13 +136,13 @@ func TestGramBits(t *testing.T) {
 	for _, c := range kernelCases(34) {
 		runtime.GOMAXPROCS(1)
 		k, kxy, g := Gram(nil, c.k, x), CrossCov(nil, c.k, x, y), GramGrad(nil, c.k, x, w)
-		for _, procs := range []int{2, 5} {
+		for _, procs := range few([]int{5, 2}, 1) {
 			runtime.GOMAXPROCS(procs)
 			if !mat.Equal(k, Gram(nil, c.k, x)) || !mat.Equal(kxy, CrossCov(nil, c.k, x, y)) || !slices.Equal(g, GramGrad(nil, c.k, x, w)) {
 				t.Errorf("%s: another result with GOMAXPROCS=%d", c.name, procs)
 			}
 		}
-		for _, part := range [][2]int{{0, 1}, {1, 4}, {5, 7}, {3, 131}, {200, 300}} {
+		for _, part := range few([][2]int{{5, 7}, {3, 131}, {0, 1}, {1, 4}, {200, 300}}, 2) {
 			got := CrossCov(nil, c.k, x, y.Slice(part[0], part[1], 0, 34).(*mat.Dense))
 			if !mat.Equal(got, kxy.Slice(0, 150, part[0], part[1])) {
 				t.Errorf("%s: rows %v alone give another result", c.name, part)
@@ -385,7 +385,7 @@ func TestGramAllocs(t *testing.T) {
 		v, g := PriorVar(nil, c.k, x), GramGrad(nil, c.k, x, k)
 		w := mat.NewSymDense(100, nil)
 		w.CopySym(k)
-		if n := testing.AllocsPerRun(10, func() {
+		if n := testing.AllocsPerRun(shorter(10, 4), func() {
 			Gram(k, c.k, x)
 			CrossCov(kxy, c.k, x, y)
 			PriorVar(v, c.k, x)
@@ -395,7 +395,7 @@ func TestGramAllocs(t *testing.T) {
 		if c.name == "user/embedding" {
 			continue // its Params makes a list each time
 		}
-		if n := testing.AllocsPerRun(10, func() { GramGrad(g, c.k, x, w) }); n > 1 {
+		if n := testing.AllocsPerRun(shorter(10, 4), func() { GramGrad(g, c.k, x, w) }); n > 1 {
 			t.Errorf("%s: %v allocations in GramGrad", c.name, n)
 		}
 	}

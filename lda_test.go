@@ -202,7 +202,7 @@ func TestLDASameBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []float64
-	for _, workers := range []int{1, 2, 7} {
+	for _, workers := range few([]int{1, 7, 2}, 2) {
 		p, res := fitLDA(t, c, 3, nil, &Solver{Workers: workers, Src: rand.NewPCG(5, 6)})
 		h, err := p.HeldOut(c, &HeldOutOptions{Workers: workers})
 		if err != nil {

@@ -240,7 +240,7 @@ func TestLearnEndsStationary(t *testing.T) {
 		{"one 1000", at(7, 1000, 0), Poisson{}, 0, 0, 60, false},
 		{"all labels +1", at(-1, 0, 1), BernoulliLogit{}, 100, 3, 30, true},
 		{"one 1e6 among ones", at(7, 1e6, 1), Exponential{}, 100, 3, 26, true},
-	}, 5) {
+	}, 3) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			x, y := mat.NewDense(c.n, 1, nil), make([]float64, c.n)

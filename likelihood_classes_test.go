@@ -215,7 +215,7 @@ func TestClassesTwo(t *testing.T) {
 
 // What classes and workers are called does not matter, nor what is the same for all classes.
 func TestClassesSame(t *testing.T) {
-	x, y := irisClasses(t)
+	x, y := shorter(irisClasses, irisPart)(t)
 	n := len(y)
 	fit := func(y []float64, opt GLMOptions, s Solver) float64 {
 		opt.Intercept, s.MaxPasses, s.Goal = true, 14, 1e-12
@@ -302,7 +302,7 @@ func TestClassesResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	for _, passes := range []float64{1, 2, 8} {
+	for _, passes := range few([]float64{2, 1, 8}, 1) {
 		_, whole, err := g.Fit(ctx, &Solver{MaxPasses: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -646,7 +646,7 @@ func TestClassesGPTwo(t *testing.T) {
 // With a Linear kernel a SparseGP is a GLM, and two classes are the logit of twice the prior
 // variance.
 func TestSparseClassesExact(t *testing.T) {
-	x, y := irisClasses(t)
+	x, y := shorter(irisClasses, irisPart)(t)
 	ctx := context.Background()
 	fit := func(y []float64, k Kernel, lik Likelihood) (*SparseGP, *SparseGPPosterior, *Result) {
 		g, err := NewSparseGP(x, y, k, lik, nil)
@@ -699,7 +699,7 @@ func TestSparseClassesExact(t *testing.T) {
 
 // A SparseGP of classes against the GP; saved, loaded, resumed, permuted, in parts.
 func TestSparseClasses(t *testing.T) {
-	x, y := irisClasses(t)
+	x, y := shorter(irisClasses, irisPart)(t)
 	ctx := context.Background()
 	kernel := Sum{SquaredExp{Scale: 3, Length: 2}, Constant{Scale: 1}}
 	g, err := NewSparseGP(x, y, kernel, Softmax{}, nil)
@@ -804,7 +804,13 @@ func TestSparseClassesLearn(t *testing.T) {
 		of.At(x).Probs(), 0.02) {
 		t.Errorf("rank %d: %v, of the GP %v", g.Rank(), l.Fit, want.Fit)
 	}
-	// Of more rows it is some, and says so.
+}
+
+// TestSparseClassesLearnSome: of more rows than a GP of classes is learned from, some are taken,
+// and the result says so.
+func TestSparseClassesLearnSome(t *testing.T) {
+	notShort(t)
+	ctx := context.Background()
 	var xs, ys = mat.NewDense(600, 1, nil), make([]float64, 600)
 	for i := range ys {
 		xs.Set(i, 0, float64(i)/100)

@@ -88,7 +88,7 @@ func TestFamilyRandom(t *testing.T) {
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(5, 6))
 	n := 1000
 	if !testkit.IsLong() {
-		n = 150
+		n = shorter(150, 50)
 	}
 	worst := map[string]float64{}
 	for range n {
@@ -339,10 +339,10 @@ func TestFamilyOverflow(t *testing.T) {
 // and the predictions work.
 func TestFamilyGP(t *testing.T) {
 	t.Parallel()
-	for _, l := range []Likelihood{
+	for _, l := range few([]Likelihood{
 		Binomial{Trials: 12}, NegativeBinomial{Shape: 2}, Gamma{Shape: 3}, Exponential{},
 		Ordinal{Cuts: []float64{-2, -0.5, 0.5, 1.5}},
-	} {
+	}, 2) {
 		t.Run(fmt.Sprintf("%T", l), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(9, 10))
 			const n = 60

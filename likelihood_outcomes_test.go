@@ -311,7 +311,7 @@ func TestOutcomeChecks(t *testing.T) {
 	for _, l := range few([]Likelihood{
 		ZeroInflated{Zero: 0.3, Shape: 2}, Weibull{Shape: 1.7}, BetaBinomial{Precision: 8},
 		Hurdle{Zero: 0.3}, LogNormal{Scale: 0.6}, Beta{Precision: 8},
-	}, 3) {
+	}, 2) {
 		x, y := outcomeData(t, l, 60)
 		g := newOutcomeGLM(t, x, y, l)
 		post, _, err := g.Fit(ctx, nil)
@@ -330,7 +330,7 @@ func TestOutcomeChecks(t *testing.T) {
 		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
 			t.Errorf("%#v: a saved posterior predicts otherwise", l)
 		}
-		check, err := g.PredictiveCheck(ctx, nil, post, 200)
+		check, err := g.PredictiveCheck(ctx, nil, post, shorter(200, 60))
 		switch {
 		case factsOf(l).Censored:
 			if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "censored") {

@@ -312,7 +312,7 @@ func TestMarginalEffectsSD(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			draws := shorter(4000, 1000)
+			draws := shorter(4000, 500)
 			w := mat.NewDense(draws, cols+1, nil)
 			if err := post.RandWeights(w, testRand(5)); err != nil {
 				t.Fatal(err)

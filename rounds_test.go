@@ -126,14 +126,14 @@ func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, o
 // any number of shards, in any order and tree.
 func TestRoundsBits(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, c := range few([]struct {
 		rows madeRows
 		opt  GLMOptions
 	}{
 		{madeRows{lik: BernoulliLogit{}, n: shorter(60000, 20000), d: 8, dense: 1}, GLMOptions{Intercept: true, Autoscale: true}},
 		{madeRows{lik: Poisson{}, n: shorter(30000, 17000), d: 3, dense: 3, seed: 1}, GLMOptions{}},
 		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: shorter(30000, 17000), d: 3, dense: 3, seed: 2}, GLMOptions{PriorSD: 2}},
-	} {
+	}, 1) {
 		blocks := blocksOf(t, c.rows.all, rowsBlock)
 		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{MaxIter: 3})
 		want := savedBytes(t, p)
@@ -191,7 +191,7 @@ func TestRoundsA9a(t *testing.T) {
 // TestRoundsPoisson checks the number of rounds of counts.
 func TestRoundsPoisson(t *testing.T) {
 	t.Parallel()
-	for _, sd := range []float64{0.3, 1, 3} {
+	for _, sd := range few([]float64{3, 1, 0.3}, 1) {
 		r := madeRows{lik: Poisson{}, n: shorter(40000, 15000), d: 20, dense: 10, seed: 11}
 		_, it := fitRounds(t, blocksOf(t, r.all, 1000), r.d, 8, r.lik, &GLMOptions{PriorSD: sd}, 0.01)
 		if !(it.K <= 4 && it.GapBound <= 0.01) {
@@ -675,7 +675,7 @@ func TestSparseGPRounds(t *testing.T) {
 		{Poisson{}, Matern52{Scale: 1, Length: 1.3}},
 		{GaussianNoise{Var: 0.1}, Sum{SquaredExp{Scale: 1, Length: 1}, Linear{Scale: 0.5}}},
 		{BernoulliLogit{}, Linear{Scale: 1}},
-	}, 2) {
+	}, 1) {
 		rows := curveRows(12_000, c.lik)
 		blocks := blocksOf(t, each(rows), 1000)
 		x, y := mat.NewDense(len(rows), 2, nil), make([]float64, len(rows))

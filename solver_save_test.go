@@ -328,7 +328,7 @@ func TestResumeLaterChanges(t *testing.T) {
 func TestResumeInterrupted(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(600, 64, len(runs))
+	times := interruptions(600, shorter(64, 16), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 9))
@@ -454,7 +454,7 @@ func (c askedContext) Err() error {
 func TestResumeInside(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(400, shorter(64, 32), len(runs))
+	times := interruptions(400, shorter(64, 16), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 11))

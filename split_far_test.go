@@ -125,7 +125,7 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 // A posterior of standard deviation 1e-3 and less, far out under the prior.
 func TestNarrowPosteriorFarAway(t *testing.T) {
 	t.Parallel()
-	for _, sd := range []float64{1e-1, 1e-3, 1e-6} {
+	for _, sd := range few([]float64{1e-3, 1e-1, 1e-6}, 1) {
 		s := Sites{X: [][]float64{{1}}, Y: []float64{100}, Lik: GaussianNoise{Var: sd * sd}}
 		prior := NewIsotropic(1, 1e4)
 		best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}).ELBO
@@ -237,7 +237,7 @@ func TestObjectiveSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
 	if !testkit.IsLong() {
-		seeds = 8
+		seeds = shorter[uint64](8, 4)
 	}
 	converged, runs := 0, 0
 	for seed := range seeds {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/cputime"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // reader is one that reads a text to its end; text is a small file for it.
@@ -176,7 +177,7 @@ func (e *endless) Read(b []byte) (int, error) {
 func TestReadEndless(t *testing.T) {
 	limit := 32 << 20
 	if testing.Short() {
-		limit = 12 << 20
+		limit = 8 << 20
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(limit)))
 	for _, r := range readers {
@@ -224,7 +225,7 @@ func TestReadEndless(t *testing.T) {
 func TestReadBomb(t *testing.T) {
 	rows := 4000
 	if testing.Short() {
-		rows = 1500
+		rows = 800
 	}
 	for _, r := range readers {
 		if !r.unpacks {
@@ -309,8 +310,9 @@ func TestReadWide(t *testing.T) {
 		}
 		return cputime.Seconds() - start
 	}
-	if few, many := seconds(1000), seconds(50000); many > 50*20*few && many > 5 {
-		t.Errorf("%.3f s for 1,000 columns and %.1f s for 50,000", few, many)
+	more := testkit.Shorter(50, 12)
+	if few, many := seconds(1000), seconds(1000*more); many > float64(more*20)*few && many > 5 {
+		t.Errorf("%.3f s for 1,000 columns and %.1f s for %d,000", few, many, more)
 	}
 }
 
@@ -361,7 +363,7 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 func TestReadMutated(t *testing.T) {
 	files := 10000
 	if testing.Short() {
-		files = 250
+		files = 100
 	}
 	for i, r := range readers {
 		rng := testRand(uint64(100 + i))

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 func seqOf(rows []pgsvi.Row) iter.Seq2[pgsvi.Row, error] {
@@ -107,7 +108,7 @@ func allRowOptions() (all []RowOptions) {
 func TestRowFile(t *testing.T) {
 	sizes := [][2]int{{0, 3}, {1, 0}, {1, 1}, {5, 300}, {3, rowBlock/8 + 1}, {1000, 90}, {40000, 2}}
 	if testing.Short() { // the last is more than a block still
-		sizes = append(sizes[:5], [2]int{800, 90})
+		sizes = append(sizes[:5], [2]int{400, 90})
 	}
 	for _, o := range allRowOptions() {
 		for _, size := range sizes {
@@ -320,7 +321,7 @@ func TestOpenRowsErrors(t *testing.T) {
 		}
 		// No single changed bit goes unnoticed, nor is a row of it yielded.
 		rng := testRand(4)
-		for range 60 {
+		for range testkit.Shorter(60, 20) {
 			at := rng.IntN(8 * len(good))
 			bad := slices.Clone(good)
 			bad[at/8] ^= 1 << (at % 8)

@@ -309,6 +309,9 @@ var header3 = []string{"corpus", "method", "topics", "seed", "pass", "seconds", 
 // TestFigure3: every method but that of the paper's settings predicts better than
 // frequencies alone, and training takes time.
 func TestFigure3(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; TestUndisturbed runs one of its methods")
+	}
 	t.Parallel()
 	o := tiny(t, 3)
 	o.passes = 2

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -49,22 +50,22 @@ func TestOutcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for _, c := range testkit.Few([]struct {
 		outcome, name string
 		y             []float64
 		lik           pgsvi.Likelihood
 	}{
 		{"survival(days, died)", "", durations, pgsvi.Weibull{}},
+		{"cured / treated", "betabinomial", successes, pgsvi.BetaBinomial{}},
 		{"survival(days, died)", "weibull", durations, pgsvi.Weibull{}},
 		{"survival(days, died)", "lognormal", durations, pgsvi.LogNormal{}},
 		{"days", "weibull", columns["days"], pgsvi.Weibull{}},
-		{"cured / treated", "betabinomial", successes, pgsvi.BetaBinomial{}},
 		{"visits", "zip", columns["visits"], pgsvi.ZeroInflated{}},
 		{"visits", "zinb", columns["visits"], pgsvi.ZeroInflated{Shape: 1}},
 		{"visits", "hurdle", columns["visits"], pgsvi.Hurdle{}},
 		{"visits", "hurdlenb", columns["visits"], pgsvi.Hurdle{Shape: 1}},
 		{"share", "beta", columns["share"], pgsvi.Beta{}},
-	} {
+	}, 2) {
 		glm, err := pgsvi.NewGLM(x, c.y, c.lik, &pgsvi.GLMOptions{
 			Intercept: true, PriorSD: 1, InterceptSD: 10, Covariance: pgsvi.FullCovariance})
 		if err != nil {

@@ -350,7 +350,7 @@ func TestFamilyRoundTrips(t *testing.T) {
 func TestFamilyDraws(t *testing.T) {
 	members, draws := 20, 4000
 	if testing.Short() {
-		members, draws = 6, 1000
+		members, draws = 4, 600
 	}
 	eachMember(t, members,
 		func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {

@@ -809,7 +809,7 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 func TestTrustReference(t *testing.T) {
 	t.Parallel()
 	same := func(x float64) float64 { return x }
-	for seed := range uint64(20) {
+	for seed := range testkit.Shorter[uint64](20, 5) {
 		rng := testkit.Rand(seed)
 		n, unit := 12, logUniform(rng, -8, 8)
 		p := &trustProblem{lik: GaussianNoise{Var: 0.3}, x: mat.NewDense(n, 3, nil), y: make([]float64, n), mean: make([]float64, 3), variance: []float64{1, 4, 1e-4}}
@@ -845,7 +845,7 @@ func TestTrustReference(t *testing.T) {
 			t.Errorf("unit %g: ELBO %.12g, evidence %.12g, gap %g, proved: %v", unit, sol.elbo, want, sol.gap, sol.proved)
 		}
 	}
-	for _, sd := range []float64{1, 10, 100, 1000} {
+	for _, sd := range testkit.Few([]float64{1, 100, 10, 1000}, 2) {
 		rng := testkit.Rand(5)
 		p := &trustProblem{lik: Poisson{}, x: testkit.NormalMatrix(rng, 21, 60), y: make([]float64,
 			21), mean: make([]float64, 60), variance: make([]float64, 60)}
