@@ -424,7 +424,7 @@ func (s *scanner) readCSV() ([]string, int, error) {
 		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
 			where := fmt.Sprintf("line %d", bad.Line+s.skipped)
 			if bad.StartLine < bad.Line { // most often a quote that is never closed
-				where = fmt.Sprintf("lines %d to %d", bad.StartLine+s.skipped, bad.Line+s.skipped)
+				where += fmt.Sprintf(" of a record from line %d on", bad.StartLine+s.skipped)
 			}
 			return nil, 0, fmt.Errorf("pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
 				"Format.NoQuotes (-format no-quotes): %w",

@@ -222,13 +222,21 @@ func (l *learner) fewWhole() bool {
 	return l.whole && l.min >= 1 && len(l.values) <= fewValues && l.c.Values > 2*fewValues
 }
 
-// whySaid is the reason of a kind that the caller has given.
-const whySaid = "said"
+// The reasons of a kind that the caller has given.
+const (
+	whySaid    = "said"
+	whyFormula = "the formula" // which has no other reading
+)
 
 // doubtPart says that a category was made of a column of which a part is numbers: those may be
-// what was measured, and the texts what was written where nothing was.
+// what was measured, and the texts what was written where nothing was. Or it says that a column
+// that the formula takes for a number may be an identifier.
 func (l *learner) doubtPart(p *profile) {
 	c := l.c
+	if c.Kind == kindNumber && c.Why == whyFormula {
+		c.Doubts = append(c.Doubts, fmt.Sprintf("%d whole numbers, all different: if they are "+
+			"an identifier, leave %s out of the formula", p.values, csvQuote(c.Name)))
+	}
 	n := p.numbersBy(c.Sign[0])
 	if c.Why != whySaid && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
 		c.Doubts = append(c.Doubts, fmt.Sprintf("%d of %d values are numbers: if the texts mean that there "+

@@ -155,7 +155,14 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 	if err := quantities(f, columns); err != nil {
 		return nil, nil, t.named(err)
 	}
-	for _, r := range roles(f) {
+	all := roles(f)
+	for _, name := range named {
+		if said[name] == "" && t.likeNumbers(name) &&
+			!slices.ContainsFunc(all, func(r role) bool { return r.column == name }) {
+			all = append(all, role{name, kindNumber, func(n string) Column { return Number(n) }})
+		}
+	}
+	for _, r := range all {
 		switch k := said[r.column]; {
 		case k == "":
 			c := r.make(r.column)
@@ -176,6 +183,17 @@ func (t *Table) useless(name string) bool {
 	s := &spec{Name: name}
 	_, d := t.review(t.place[name], s)
 	return s.Kind == kindSkip && d == nil
+}
+
+// likeNumbers reports whether a column looks like an identifier of whole numbers. A formula that
+// names it takes it for a number, such as a week, and . leaves it out.
+func (t *Table) likeNumbers(name string) bool {
+	s := &spec{Name: name}
+	_, d := t.review(t.place[name], s)
+	return s.Kind == kindSkip && d != nil && slices.ContainsFunc(d.Choices, func(c Choice) bool {
+		_, number := c.Column.(NumberColumn)
+		return number
+	})
 }
 
 // column returns a column by its name, or nil.

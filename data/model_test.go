@@ -993,3 +993,29 @@ func TestModelUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestModelWholeNumbers checks that a formula may name whole numbers that are all different, such as
+// weeks, as features and as the outcome, and that . still asks.
+func TestModelWholeNumbers(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("week,price,x\n")
+	for i := range 80 {
+		fmt.Fprintf(&b, "%d,%d,%v\n", i+1, 1000+3*i, 0.25*float64(i%7))
+	}
+	table := tableOf(t, b.String())
+	for _, f := range []string{"x ~ week", "x ~ s(week)", "x ~ poly(week, 2) + log(price)", "x ~ week*price"} {
+		m := mustModel(t, table, f)
+		if text := m.String(); !strings.Contains(text, `column "week": 80 whole numbers, all different`) {
+			t.Errorf("%s:\n%s", f, text)
+		}
+	}
+	if m := mustModel(t, table, "price ~ x + (1 | week)"); m.Y[1] != 1003 || len(m.Groups) != 1 {
+		t.Errorf("%v", m)
+	}
+	if m := mustModel(t, table, "price ~ week", Number("week")); strings.Contains(m.String(), "all different") {
+		t.Errorf("%v", m)
+	}
+	if m, err := table.Model("x ~ ."); err == nil || !strings.Contains(err.Error(), `Number("week")`) {
+		t.Errorf("%v, %v", m, err)
+	}
+}

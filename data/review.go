@@ -199,7 +199,7 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 		before := specs[j].copy()
 		why, d := t.review(j, specs[j])
 		if specs[j].why = why; specs[j].formula {
-			specs[j].why = "the formula"
+			specs[j].why = whyFormula
 		}
 		if d != nil {
 			if before.Kind != "" && before.call() == specs[j].call() && len(d.Choices) > 0 &&

@@ -86,7 +86,7 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|k/n ~ x|" + trials, 0, "loo and neg_elbo are of single trials"},
 		{"fit|-formula|k/n ~ x|-likelihood|betabinomial|" + trials, 0, "BetaBinomial{Precision:"},
 		{"fit|-formula|y ~ x|-o|" + table + "|" + table, 2, "is a file to read, want another name"},
-		{"check|" + file("open.csv", "x,y\n1,2\n\"3,4\n5,6\n"), 1, "open.csv: lines 3 to 4, byte "},
+		{"check|" + file("open.csv", "x,y\n1,2\n\"3,4\n5,6\n"), 1, "open.csv: line 4 of a record from line 3 on, byte "},
 		{"check|" + labels, 2, "the last column is the outcome"},
 		{"check|-format|quotes|" + table, 2, `-format has "quotes", want some of no-quotes`},
 	} {
