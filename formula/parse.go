@@ -161,7 +161,11 @@ func (p *parser) formula() {
 		return
 	}
 	p.outcome()
-	p.want("~", " between the outcome and the terms, as in y ~ x")
+	hint := " between the outcome and the terms, as in y ~ x"
+	if p.token != "" && p.token != "=" {
+		hint += "; a name that is no word stands between backquotes: `y-1`"
+	}
+	p.want("~", hint)
 	if p.token == "-" {
 		p.next()
 		p.one()

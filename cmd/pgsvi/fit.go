@@ -156,8 +156,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"  positive, durations  gamma, exponential, weibull, lognormal\n"+
 		"  numbers in (0, 1)    beta")
 	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
-	interceptSD := f.Float64("intercept-sd", 0,
-		"that of the intercept (default 10; for real numbers 10 times their size)")
+	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10; real y: 10 |y|)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
@@ -268,7 +267,8 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		s, done := c.progress(*l.Goal)
 		defer done()
-		post, res, learned, err := m.FitGP(c.ctx, newKernel(lengths), lik, s, l.Options())
+		kernel := cli.WithMean(newKernel(lengths), m, lik)
+		post, res, learned, err := m.FitGP(c.ctx, kernel, lik, s, l.Options())
 		if err != nil {
 			return err
 		}

@@ -138,6 +138,34 @@ func TestGP(t *testing.T) {
 	}
 }
 
+// TestGPFar fits a Gaussian process to numbers far from 0: predictions away from the rows stay there.
+func TestGPFar(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("x,y\n")
+	rng := rand.New(rand.NewPCG(9, 9))
+	for i := range 60 {
+		x := float64(i) / 10
+		fmt.Fprintf(&b, "%v,%v\n", x, 340+math.Sin(x)+0.1*rng.NormFloat64())
+	}
+	dir := t.TempDir()
+	path, model := write(t, dir, "far.csv", b.String()), filepath.Join(dir, "far.pgsvi")
+	status, out, stderr := run(t, "gp", "-o", model, path)
+	if status != 0 || strings.Contains(stderr, "warning") {
+		t.Fatalf("gp: %d %s\n%s", status, stderr, out)
+	}
+	status, out, stderr = run(t, "predict", model, write(t, dir, "new.csv", "x\n1.55\n1000\n"))
+	lines := strings.Split(out, "\n")
+	if status != 0 || len(lines) < 3 {
+		t.Fatalf("predict: %d %s\n%s", status, stderr, out)
+	}
+	for i, within := range []float64{0.1, 3} {
+		mean, err := strconv.ParseFloat(strings.Split(lines[1+i], ",")[1], 64)
+		if err != nil || math.Abs(mean-340-[]float64{1, 0}[i]) > within {
+			t.Errorf("row %d: %s", i+1, lines[1+i])
+		}
+	}
+}
+
 func TestTopics(t *testing.T) {
 	dir := t.TempDir()
 	corpus := filepath.Join(dir, "texts.txt")

@@ -3,10 +3,13 @@ package cli
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/data"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Likelihoods are those of the flag -likelihood.
@@ -28,6 +31,25 @@ var Kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 	"matern32": func(l []float64) pgsvi.Kernel { return pgsvi.Matern32{Lengths: l} },
 	"matern52": func(l []float64) pgsvi.Kernel { return pgsvi.Matern52{Lengths: l} },
 	"rq":       func(l []float64) pgsvi.Kernel { return pgsvi.RationalQuadratic{Lengths: l} },
+}
+
+// Outcomes are far from 0, to which a kernel returns away from the rows, where their mean is so many
+// of their standard deviations. Beyond tooFar a constant would hide them from rounding.
+const (
+	farFrom0 = 5
+	tooFar   = 1000
+)
+
+// WithMean returns k for the outcomes of m, with a Constant if these are real numbers far from 0.
+func WithMean(k pgsvi.Kernel, m *data.Model, lik pgsvi.Likelihood) pgsvi.Kernel {
+	lik, err := m.ForGP(lik)
+	known, ok := lik.(pgsvi.Factual)
+	mean, sd := stat.MeanStdDev(m.Y, nil)
+	far := math.Abs(mean) / sd
+	if err == nil && ok && known.Facts().Support == pgsvi.RealLine && far > farFrom0 && far < tooFar {
+		return pgsvi.Sum{pgsvi.Constant{}, k}
+	}
+	return k
 }
 
 // Choose returns the value of a flag by its name; "" means the zero value.
