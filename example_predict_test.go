@@ -7,10 +7,8 @@ import (
 	"log"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/pgsvi/pgsvi"
-	"github.com/pgsvi/pgsvi/data"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -359,49 +357,22 @@ func wave() (*mat.Dense, []float64) {
 	return x, y
 }
 
-// plants are leaf lengths in cm and heights in m of two kinds of plants.
-const plants = `leaf,height,kind
-4.9,1.2,elm
-5.4,1.1,elm
-6.1,1.6,elm
-5.0,1.3,elm
-5.2,1.4,elm
-6.3,1.2,ash
-7.1,1.7,ash
-7.7,1.4,ash
-5.8,1.5,elm
-6.6,1.3,elm
-8.2,1.5,ash
-6.0,1.2,ash
-7.4,1.1,ash
-5.6,1.6,elm
-7.9,1.3,ash
-6.9,1.4,ash
-5.1,1.5,elm
-4.6,1.2,elm
-`
-
-// readPlants encodes plants, with leaf and height in their units.
-func readPlants() (*data.Data, error) {
-	t, err := data.Read(strings.NewReader(plants), "plants.csv")
-	if err != nil {
-		return nil, err
-	}
-	enc, err := t.Encoder(data.Outcome("kind").Positive("ash"), data.Raw())
-	if err != nil {
-		return nil, err
-	}
-	return enc.Data(t)
+// plants are leaf lengths in cm and heights in m of ashes, +1, and elms. Package data reads such
+// tables from files of text.
+func plants() (x *mat.Dense, y []float64) {
+	x = mat.NewDense(18, 2, []float64{
+		4.9, 1.2, 5.4, 1.1, 6.1, 1.6, 5, 1.3, 5.2, 1.4, 6.3, 1.2, 7.1, 1.7, 7.7, 1.4, 5.8, 1.5,
+		6.6, 1.3, 8.2, 1.5, 6, 1.2, 7.4, 1.1, 5.6, 1.6, 7.9, 1.3, 6.9, 1.4, 5.1, 1.5, 4.6, 1.2,
+	})
+	y = []float64{-1, -1, -1, -1, -1, 1, 1, 1, -1, -1, 1, 1, 1, -1, 1, 1, -1, -1}
+	return x, y
 }
 
-// From a table of text to a table of weights.
+// A table of weights, with their names.
 func ExampleGLMPosterior_Summary() {
-	t, err := readPlants()
-	if err != nil {
-		log.Fatal(err)
-	}
-	glm, err := pgsvi.NewGLM(t.X, t.Y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
-		Intercept: true, PriorSD: 2.5, Autoscale: true, Names: t.Names,
+	x, y := plants()
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
+		Intercept: true, PriorSD: 2.5, Autoscale: true, Names: []string{"leaf", "height"},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -422,11 +393,8 @@ func ExampleGLMPosterior_Summary() {
 
 // A posterior on file predicts as it did before, and can be given more data.
 func ExampleGLMPosterior_Save() {
-	t, err := readPlants()
-	if err != nil {
-		log.Fatal(err)
-	}
-	glm, err := pgsvi.NewGLM(t.X, t.Y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Autoscale: true})
+	x, y := plants()
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Autoscale: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -442,8 +410,8 @@ func ExampleGLMPosterior_Save() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(loaded.At(t.X).Prob(nil, +1)[0] == post.At(t.X).Prob(nil, +1)[0])
-	more, err := loaded.Update(context.Background(), pgsvi.Rows(t.X, t.Y))
+	fmt.Println(loaded.At(x).Prob(nil, +1)[0] == post.At(x).Prob(nil, +1)[0])
+	more, err := loaded.Update(context.Background(), pgsvi.Rows(x, y))
 	if err != nil {
 		log.Fatal(err)
 	}

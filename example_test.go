@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
-	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
@@ -518,11 +517,16 @@ func ExampleNewGP() {
 
 // Topics of documents, and which go together.
 func ExampleNewCTM() {
-	var b data.CorpusBuilder
-	for _, text := range []string{"the cat and the dog", "a dog and a bird", "stocks and bonds fell", "bonds rose, stocks fell"} {
-		b.Add("", strings.Repeat(text+" ", 5))
+	// Package data counts the words of texts.
+	corpus := &pgsvi.Corpus{
+		Terms: 7, Vocab: []string{"bird", "bonds", "cat", "dog", "fell", "rose", "stocks"},
+		Docs: []pgsvi.Document{
+			{Words: []int{2, 3}, Counts: []float64{5, 5}},
+			{Words: []int{0, 3}, Counts: []float64{5, 5}},
+			{Words: []int{1, 4, 6}, Counts: []float64{5, 5, 5}},
+			{Words: []int{1, 4, 5, 6}, Counts: []float64{5, 5, 5, 5}},
+		},
 	}
-	corpus, _ := b.Corpus()
 	ctm, err := pgsvi.NewCTM(corpus, 2, nil)
 	if err != nil {
 		log.Fatal(err)

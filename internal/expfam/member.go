@@ -79,6 +79,26 @@ type sharedFamily interface {
 	DivergenceOn(workers int, eta, etaP []float64) float64
 }
 
+// What a Member and a product ask a family for: one that no longer answers would cost time and
+// digits, and would be no error.
+var (
+	_ domainFamily  = DirichletFamily{}
+	_ sharedFamily  = DirichletFamily{}
+	_ klFamily      = DirichletFamily{}
+	_ klFamily      = WishartFamily{}
+	_ klFamily      = NormalWishartFamily{}
+	_ FisherFamily  = DirichletFamily{}
+	_ FisherFamily  = WishartFamily{}
+	_ FisherFamily  = NormalWishartFamily{}
+	_ PathFamily    = GammaFamily{}
+	_ PathFamily    = InverseGammaFamily{}
+	_ PathFamily    = BetaFamily{}
+	_ PathFamily    = DirichletFamily{}
+	_ ChartFamily   = GammaFamily{}
+	_ ChartFamily   = WishartFamily{}
+	_ EntropyFamily = GammaFamily{}
+)
+
 // partedFamily is a Family that finds η from μ part by part, each from where it is.
 type partedFamily interface {
 	setMean(q *Member, mu []float64) error

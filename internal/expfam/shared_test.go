@@ -1,4 +1,4 @@
-package expfam
+package expfam_test
 
 import (
 	"math"
@@ -7,13 +7,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
 // at returns the member of f at eta.
-func at(t *testing.T, f Family, eta ...float64) *Member {
+func at(t *testing.T, f expfam.Family, eta ...float64) *expfam.Member {
 	t.Helper()
-	q := New(f)
+	q := expfam.New(f)
 	if err := q.SetNatural(eta); err != nil {
 		t.Fatal(err)
 	}
@@ -24,8 +25,8 @@ func at(t *testing.T, f Family, eta ...float64) *Member {
 // and after every way to set η, and η is valid where it is finite.
 func TestLogPartitionWorkers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(77, 0))
-	f := Product([]Family{DirichletFamily{K: 5}, BetaFamily{}, GammaFamily{}})
-	random := func(scale float64) *Member {
+	f := expfam.Product([]expfam.Family{expfam.DirichletFamily{K: 5}, expfam.BetaFamily{}, expfam.GammaFamily{}})
+	random := func(scale float64) *expfam.Member {
 		eta := make([]float64, 9)
 		for i := range eta {
 			eta[i] = scale * (0.01 + rng.ExpFloat64())
@@ -76,11 +77,17 @@ func TestLogPartitionWorkers(t *testing.T) {
 		{1e303,
 			1}, {1e306, 1e306},
 		{most, most}, {inf, 1}} {
-		f := DirichletFamily{K: 2}
+		f := expfam.DirichletFamily{K: 2}
 		if a := f.LogPartition(eta); f.Valid(eta) != !(math.IsNaN(a) || math.IsInf(a, 0)) {
 			t.Errorf("%v: valid is %v, A is %v", eta, f.Valid(eta), a)
 		}
 	}
+}
+
+// sharedMean computes μ and KL on so many goroutines.
+type sharedMean interface {
+	MeanOn(workers int, dst, eta []float64)
+	DivergenceOn(workers int, eta, etaP []float64) float64
 }
 
 // μ of families that share it between goroutines has the bits of one, in a product and alone, and a
@@ -95,16 +102,16 @@ func TestSharedMean(t *testing.T) {
 		}
 		return a
 	}
-	dirichlet := func(n int) *Member { return at(t, DirichletFamily{K: n}, alpha(n)...) }
-	sizes := []int{4*DigammasShared + 3, 5, DigammasShared + 1}
-	parts, eta := []Family{GammaFamily{}}, []float64{2, -3}
+	dirichlet := func(n int) *expfam.Member { return at(t, expfam.DirichletFamily{K: n}, alpha(n)...) }
+	sizes := []int{4*expfam.DigammasShared + 3, 5, expfam.DigammasShared + 1}
+	parts, eta := []expfam.Family{expfam.GammaFamily{}}, []float64{2, -3}
 	for _, n := range sizes {
-		parts, eta = append(parts, DirichletFamily{K: n}), append(eta, alpha(n)...)
+		parts, eta = append(parts, expfam.DirichletFamily{K: n}), append(eta, alpha(n)...)
 	}
-	product := at(t, Product(parts), eta...)
-	for name, q := range map[string]*Member{"Dirichlet": dirichlet(3*DigammasShared + 1),
+	product := at(t, expfam.Product(parts), eta...)
+	for name, q := range map[string]*expfam.Member{"Dirichlet": dirichlet(3*expfam.DigammasShared + 1),
 		"product": product} {
-		f, ok := q.F.(sharedFamily)
+		f, ok := q.F.(sharedMean)
 		if !ok {
 			t.Fatalf("%s does not share", name)
 		}
@@ -125,7 +132,7 @@ func TestSharedMean(t *testing.T) {
 			}
 			var h parallel.Halt
 			h.Lend(workers)
-			lent := New(q.F)
+			lent := expfam.New(q.F)
 			lent.Use(&h)
 			if err := lent.SetNatural(q.Eta); err != nil || !slices.Equal(lent.Mu, want) {
 				t.Errorf("%s, a halt that lends %d: other bits, %v", name, workers, err)
@@ -133,23 +140,3 @@ func TestSharedMean(t *testing.T) {
 		}
 	}
 }
-
-// What a Member and a product ask a family for is there: a family that no longer answers would cost
-// time and digits, and no error.
-var (
-	_ domainFamily  = DirichletFamily{}
-	_ sharedFamily  = DirichletFamily{}
-	_ klFamily      = DirichletFamily{}
-	_ klFamily      = WishartFamily{}
-	_ klFamily      = NormalWishartFamily{}
-	_ FisherFamily  = DirichletFamily{}
-	_ FisherFamily  = WishartFamily{}
-	_ FisherFamily  = NormalWishartFamily{}
-	_ PathFamily    = GammaFamily{}
-	_ PathFamily    = InverseGammaFamily{}
-	_ PathFamily    = BetaFamily{}
-	_ PathFamily    = DirichletFamily{}
-	_ ChartFamily   = GammaFamily{}
-	_ ChartFamily   = WishartFamily{}
-	_ EntropyFamily = GammaFamily{}
-)

@@ -1,4 +1,4 @@
-package learn_test
+package learn
 
 import (
 	"context"
@@ -7,26 +7,50 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
-	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
-// view shows a log-concave likelihood of the root to the sites.
+// view is a log-concave likelihood, as the sites see it.
 type view struct {
-	pgsvi.Likelihood
+	name  string
 	noise float64
 	real  bool
+	// logProb returns log p(y|η) and its derivatives, and expect their expectations under
+	// η ~ N(m, v); nil is quadrature of a smooth logProb.
+	logProb func(y, eta float64) (f, d1, d2 float64)
+	expect  func(y, m, v float64) (f, d1, d2 float64)
+}
+
+func (l view) LogProb(y, eta float64) float64 {
+	f, _, _ := l.logProb(y, eta)
+	return f
 }
 
 func (l view) Expect(y, m, v float64) term.Expectation {
-	return term.Expectation(pgsvi.ExpectLogProb(l.Likelihood, y, m, v))
+	if v == 0 {
+		f, d1, d2 := l.logProb(y, m)
+		return term.Expectation{Value: f, D1: d1, D2: d2, Err: 1e-15 * math.Abs(f)}
+	}
+	if l.expect != nil {
+		f, d1, d2 := l.expect(y, m, v)
+		return term.Expectation{Value: f, D1: d1, D2: d2, Err: 1e-15 * math.Abs(f)}
+	}
+	cuts := []float64{-12, -6, -3, -1, 0, 1, 3, 6, 12}
+	t := expect.Adaptive(func(u float64) [3]float64 {
+		f, d1, d2 := l.logProb(y, m+math.Sqrt(v)*u)
+		p := special.NormalPDF(u)
+		return [3]float64{p * f, p * d1, p * d2}
+	}, cuts, 1e-14)
+	return term.Expectation{Value: t.Sum[0], D1: t.Sum[1], D2: t.Sum[2], Err: t.Err[0]}
 }
 
 func (l view) Noise() float64 { return l.noise }
@@ -38,12 +62,143 @@ func (view) Each() *term.Many                                     { return nil }
 func (view) Rated() func(y float64) (sign, origin, slope float64) { return nil }
 func (view) Identify(*save.Digest)                                {}
 
+// softplus returns E[log(1 + e^η)] under N(m, v), with its derivatives in m.
+func softplus(m, v float64) (f, d1, d2 float64) {
+	f, d1, d2, scale := expect.SoftplusExpect(math.Abs(m), v)
+	c := math.Exp(scale)
+	if f, d1, d2 = c*f, c*d1, c*d2; m > 0 {
+		return m + f, 1 - d1, d2
+	}
+	return f, d1, d2
+}
+
+// logit is p(y|η) = 1/(1 + e^(−yη)).
+var logit = exact("logit", 0, false, func(y, m, v float64) (f, d1, d2 float64) {
+	f, d1, d2 = softplus(-y*m, v)
+	return -f, y * d1, -d2
+})
+
+// probit is p(y|η) = Φ(yη), by quadrature.
+var probit = view{name: "probit", logProb: func(y, eta float64) (f, d1, d2 float64) {
+	f, d1, d2 = special.NormalLogCDF(y * eta)
+	return f, y * d1, d2
+}}
+
+var poisson = exact("Poisson", 0, false, func(y, m, v float64) (f, d1, d2 float64) {
+	g, _ := math.Lgamma(y + 1)
+	e := math.Exp(m + v/2)
+	return y*m - e - g, y - e, -e
+})
+
+var gaussian = exact("Gaussian", 0.3, true, func(y, m, v float64) (f, d1, d2 float64) {
+	const noise = 0.3
+	return -0.5 * ((y-m)*(y-m)/noise + v/noise + math.Log(2*math.Pi*noise)), (y - m) / noise,
+		-1 / noise
+})
+
+// ordinal has three levels, with cuts at −1 and 0.5: the middle one has
+// log p = log(1 − e^(−1.5)) − log(1 + e^(η−0.5)) − log(1 + e^(−1−η)).
+var ordinal = exact("ordinal", 0, false, func(y, m, v float64) (f, d1, d2 float64) {
+	f0, a0, b0 := softplus(m+1, v)
+	f1, a1, b1 := softplus(0.5-m, v)
+	switch y {
+	case 0:
+		return -f0, -a0, -b0
+	case 2:
+		return -f1, a1, -b1
+	}
+	f0, a0, b0 = softplus(-1-m, v)
+	f1, a1, b1 = softplus(m-0.5, v)
+	return math.Log(-math.Expm1(-1.5)) - f0 - f1, a0 - a1, -b0 - b1
+})
+
+// gamma has shape 2 and mean e^η.
+var gamma = exact("gamma", 0, false, func(y, m, v float64) (f, d1, d2 float64) {
+	e := 2 * y * math.Exp(v/2-m)
+	return 2*math.Log(2) + math.Log(y) - 2*m - e, e - 2, -e
+})
+
+// laplace has scale ½: log p = −2|y − η|.
+var laplace = exact("Laplace", 0, true, func(y, m, v float64) (f, d1, d2 float64) {
+	if v == 0 {
+		return -2 * math.Abs(y-m), math.Copysign(2, y-m), 0
+	}
+	s := math.Sqrt(v)
+	u := (y - m) / s
+	p := special.NormalPDF(u)
+	return -2 * s * (2*p + u*math.Erf(u/math.Sqrt2)), 2 * math.Erf(u/math.Sqrt2), -4 * p / s
+})
+
+// exact is a likelihood whose expectations have closed forms.
+func exact(name string, noise float64, real bool,
+	of func(y, m, v float64) (f, d1, d2 float64)) view {
+	return view{name, noise, real,
+		func(y, eta float64) (f, d1, d2 float64) { return of(y, eta, 0) }, of}
+}
+
+// known reports whether the state says anything of other scales.
+func (s *scaleState) known() bool { return !math.IsInf(s.offset, 0) }
+
+// eigenvaluesOf returns the state of the eigenvalues of b, n×n.
+func eigenvaluesOf(h *parallel.Halt, b []float64, n int) *scaleState {
+	s := &scaleState{p: make([]float64, n)}
+	s.eigenvalues(h, b)
+	return s
+}
+
+// randomState returns what a q near the last one says of all scales, its sites off by noise.
+func (l *Latent) randomState(rng *rand.Rand, noise, at, elbo float64) *scaleState {
+	q := &l.prob
+	for i, g := range q.Cur.Gamma {
+		q.Try.Gamma[i] = g * math.Exp(noise*rng.NormFloat64())
+		q.Try.C[i] = q.Cur.C[i] + noise*rng.NormFloat64()
+	}
+	if q.Eval() && q.Try.Value < -elbo+1e6 {
+		q.Cur, q.Try = q.Try, q.Cur
+	}
+	return l.scaleState(at)
+}
+
+// bestAt returns the greatest ELBO at log s², which is 0 in the base of the prior.
+func (l *Weights) bestAt(at float64) (float64, error) {
+	q, err := l.fitFull(l.prior.scaled(1, at), []float64{at}, 1e-10)
+	if err != nil {
+		return 0, err
+	}
+	return -q.f, nil
+}
+
+// randomState returns what a q of random sites says of all scales.
+func (l *Weights) randomState(rng *rand.Rand, noise, at float64) (*scaleState, error) {
+	alg, err := site.NewWeightAlgebra(l.prior.scaled(1, at), l.workers)
+	if err != nil {
+		return nil, err
+	}
+	for i := range alg.Gamma {
+		alg.Gamma[i], alg.A[i] = math.Exp(noise*rng.NormFloat64()-1), noise*rng.NormFloat64()
+	}
+	if err := alg.Settle(); err != nil {
+		return nil, err
+	}
+	q, err := fitOf(alg)
+	if err != nil { // expectations overflow
+		return &scaleState{offset: math.Inf(1)}, nil
+	}
+	return l.scaleState(q, at)
+}
+
 // scaleProblem is a random GP or GLM of a log-concave likelihood.
 type scaleProblem struct {
 	name  string
-	best  func(at float64) float64           // the greatest ELBO at a log s²
-	state func(at float64) *learn.ScaleState // what a random state there says
+	best  func(at float64) float64     // the greatest ELBO at a log s²
+	state func(at float64) *scaleState // what a random state there says
 	draw  func() float64
+}
+
+// matern32 is the Matérn kernel of ν = 3/2 and length 1.5.
+func matern32(a, b []float64) float64 {
+	r := math.Sqrt(3) * floats.Distance(a, b, 2) / 1.5
+	return (1 + r) * math.Exp(-r)
 }
 
 // randomScaleProblem returns the problem of a seed.
@@ -59,15 +214,13 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 		lik view
 		y   func() float64
 	}{
-		{view{pgsvi.BernoulliLogit{}, 0, false}, func() float64 { return sign(rng.IntN(2) == 0) }},
-		{view{pgsvi.BernoulliProbit{}, 0, false}, func() float64 { return sign(rng.IntN(3) == 0) }},
-		{view{pgsvi.Poisson{}, 0, false}, func() float64 { return float64(rng.IntN(6)) }},
-		{view{pgsvi.GaussianNoise{Var: 0.3}, 0.3, true}, rng.NormFloat64},
-		{view{pgsvi.Ordinal{Cuts: []float64{-1, 0.5}}, 0, false},
-			func() float64 { return float64(rng.IntN(3)) }},
-		{view{pgsvi.Gamma{Shape: 2}, 0, false},
-			func() float64 { return math.Exp(rng.NormFloat64()) }},
-		{view{pgsvi.Laplace{Scale: 0.5}, 0, true}, rng.NormFloat64},
+		{logit, func() float64 { return sign(rng.IntN(2) == 0) }},
+		{probit, func() float64 { return sign(rng.IntN(3) == 0) }},
+		{poisson, func() float64 { return float64(rng.IntN(6)) }},
+		{gaussian, rng.NormFloat64},
+		{ordinal, func() float64 { return float64(rng.IntN(3)) }},
+		{gamma, func() float64 { return math.Exp(rng.NormFloat64()) }},
+		{laplace, rng.NormFloat64},
 	}
 	c := liks[rng.IntN(len(liks))]
 	n, d := 1+rng.IntN(8), 1+rng.IntN(4)
@@ -87,14 +240,14 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 	}}
 	noise := math.Exp(2*rng.NormFloat64() - 2)
 	if rng.IntN(2) == 0 {
-		p.name = fmt.Sprintf("GP %T, %d×%d", c.lik.Likelihood, n, d)
+		p.name = fmt.Sprintf("GP %s, %d×%d", c.lik.name, n, d)
 		k := make([]float64, n*n)
 		for i := range n {
 			for j := range n {
-				k[i*n+j] = pgsvi.Matern32{Length: 1.5}.Cov(x.RawRowView(i), x.RawRowView(j))
+				k[i*n+j] = matern32(x.RawRowView(i), x.RawRowView(j))
 			}
 		}
-		l := learn.NewLatent(learn.NewGramScale(terms, k), nil, n)
+		l := NewLatent(&gramScale{terms, k, 0}, nil, n)
 		l.Use(term.Crew{Workers: 1})
 		at := func(at, slack float64) float64 {
 			e, err := l.Evaluate([]float64{at}, slack, math.Inf(1), false)
@@ -104,13 +257,13 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 			return -e.F
 		}
 		p.best = func(x float64) float64 { return at(x, 1e-10) }
-		p.state = func(x float64) *learn.ScaleState {
-			return l.RandomState(rng, noise, x,
+		p.state = func(x float64) *scaleState {
+			return l.randomState(rng, noise, x,
 				at(x, 1))
 		}
 		return p
 	}
-	p.name = fmt.Sprintf("GLM %T, %d×%d", c.lik.Likelihood, n, d)
+	p.name = fmt.Sprintf("GLM %s, %d×%d", c.lik.name, n, d)
 	lin := &site.LinearModel{Terms: terms}
 	cols, prec := d, []float64(nil)
 	for range d {
@@ -128,17 +281,17 @@ func randomScaleProblem(t *testing.T, seed uint64) *scaleProblem {
 		}
 	}
 	lin.Names, lin.Prior = make([]string, d), gauss.Prior{Mean: make([]float64, d), Prec: prec}
-	w := learn.NewWeights(learn.NewBlockPrior(lin, cols, nil, false, nil), false)
+	w := NewWeights(NewBlockPrior(lin, cols, nil, false, nil), false)
 	w.Use(term.Crew{Workers: 1})
 	p.best = func(x float64) float64 {
-		elbo, err := w.BestAt(x)
+		elbo, err := w.bestAt(x)
 		if err != nil {
 			t.Fatalf("seed %d, %s at %v: %v", seed, p.name, x, err)
 		}
 		return elbo
 	}
-	p.state = func(x float64) *learn.ScaleState {
-		s, err := w.RandomState(rng, noise, x)
+	p.state = func(x float64) *scaleState {
+		s, err := w.randomState(rng, noise, x)
 		if err != nil {
 			t.Fatalf("seed %d, %s at %v: %v", seed, p.name, x, err)
 		}
@@ -181,17 +334,17 @@ func TestScaleStates(t *testing.T) {
 		for range each {
 			x := p.draw()
 			s := p.state(x)
-			if !s.Known() {
+			if !s.known() {
 				continue
 			}
 			known++
-			if s.Over(x, x) < s.ELBO() {
+			if s.over(x, x) < s.elbo {
 				t.Errorf("seed %d, %s: bound %v below the ELBO %v of the state itself",
-					seed, p.name, s.Over(x, x), s.ELBO())
+					seed, p.name, s.over(x, x), s.elbo)
 			}
 			for i, a := range at {
 				h := 0.5 * math.Abs(math.Sin(float64(i)))
-				u, wide, least := s.Over(a, a), s.Over(a-h, a+0.1),
+				u, wide, least := s.over(a, a), s.over(a-h, a+0.1),
 					best[i]-1e-9*(1+math.Abs(best[i]))
 				if !(u >= least) || !(wide >= least) {
 					t.Errorf(
@@ -233,20 +386,20 @@ func TestEigenvaluesHearCancel(t *testing.T) {
 	x := mat.NewDense(n, n, nil)
 	x.Apply(func(int, int, float64) float64 { return rng.NormFloat64() }, x)
 	b.SymOuterK(1, x)
-	eigenvalues := func(asks int64) (*learn.ScaleState, int64) {
+	eigenvalues := func(asks int64) (*scaleState, int64) {
 		ctx := &asked{context.Background(), asks, 0, make(chan struct{})}
 		var h parallel.Halt
 		h.Watch(ctx)
-		s := learn.Eigenvalues(&h, mat.DenseCopyOf(&b).RawMatrix().Data, n)
+		s := eigenvaluesOf(&h, mat.DenseCopyOf(&b).RawMatrix().Data, n)
 		return s, ctx.count
 	}
 	s, all := eigenvalues(math.MaxInt64)
-	if all < n || !s.Known() {
-		t.Errorf("asked %d times for %d columns, known %t", all, n, s.Known())
+	if all < n || !s.known() {
+		t.Errorf("asked %d times for %d columns, known %t", all, n, s.known())
 	}
 	for k := range all {
-		if s, more := eigenvalues(k); more != k+1 || s.Known() {
-			t.Errorf("done at ask %d: asked %d times, known %t", k, more, s.Known())
+		if s, more := eigenvalues(k); more != k+1 || s.known() {
+			t.Errorf("done at ask %d: asked %d times, known %t", k, more, s.known())
 		}
 	}
 }
