@@ -47,7 +47,7 @@ func (m *Scores) String() string {
 	}
 	table.Align(lines)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d rows\n", m.Rows)
+	fmt.Fprintf(&b, "%d row%s\n", m.Rows, map[bool]string{false: "s"}[m.Rows == 1])
 	for _, line := range lines[1:] {
 		b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
 	}

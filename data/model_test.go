@@ -1019,3 +1019,40 @@ func TestModelWholeNumbers(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 }
+
+// TestUnusableOutcomes checks that an outcome that cannot be used is noted in a prediction, and is an
+// error of its row where predictions are scored.
+func TestUnusableOutcomes(t *testing.T) {
+	table := tableOf(t, orders(200, 15))
+	for _, c := range []struct {
+		formula string
+		lik     pgsvi.Likelihood
+		header  string
+		rows    []string // one with a good outcome, and others
+	}{
+		{"bought ~ age", nil, "bought", []string{"no", "maybe", "No"}},
+		{"clicks ~ age", pgsvi.Poisson{}, "clicks", []string{"2", "-1", "0.5", "x"}},
+		{"wins / tries ~ age", nil, "wins,tries", []string{"2,3", "4,3", "1.5,3", "1,0"}},
+		{"wins / tries ~ age", pgsvi.BetaBinomial{}, "wins,tries", []string{"2,3", "4,3"}},
+	} {
+		m := mustModel(t, table, c.formula, yes)
+		_, p := mustFit(t, m, c.lik)
+		text := "age," + c.header + "\n"
+		for _, row := range c.rows {
+			text += "44," + row + "\n"
+		}
+		var plain, scored strings.Builder
+		rows, failed, err := p.WriteCSV(&plain, tableOf(t, text), 0.9)
+		if err != nil || rows != len(c.rows) || failed != 0 ||
+			strings.Count(plain.String(), "the outcome is not used") != rows-1 {
+			t.Errorf("%s: %d, %d, %v\n%s", c.formula, rows, failed, err, &plain)
+		}
+		_, failed, s, err := p.ScoreCSV(&scored, tableOf(t, text), 0.9)
+		if err != nil || failed != rows-1 || s.Rows != 1 || !strings.Contains(scored.String(), "error: orders.csv: line 3, ") {
+			t.Errorf("%s: %d, %v, %v\n%s", c.formula, failed, s, err, &scored)
+		}
+		if s, err := p.Score(tableOf(t, text)); err != nil || s.Rows != 1 {
+			t.Errorf("%s: %v, %v", c.formula, s, err)
+		}
+	}
+}

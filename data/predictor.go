@@ -21,6 +21,7 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/mathext"
 )
@@ -129,11 +130,13 @@ type Answer struct {
 	Row, Line int
 	// Outcome is the outcome of the row, as in Data.Y, or the share of successes in trials, and
 	// LogProb the log of its predictive probability or density, in nats: of trials that of one, or
-	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome.
+	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome, or one
+	// that cannot be used, which Notes say.
 	Outcome, LogProb float64
 
 	latent latent
 	trials float64 // of which Outcome is the share of successes; 0 if there are none
+	unread error   // of an outcome that cannot be used
 }
 
 // latent is the latent value of a row, N(mean, variance), and the likelihood.
@@ -309,7 +312,8 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		if err := p.class(a, at, level); err != nil {
 			return nil, err
 		}
-		return a, p.score(a, at, cells)
+		p.compare(a, at, cells)
+		return a, nil
 	}
 	at.Latent(w.lo[:], w.hi[:])
 	if _, ok := dense.AllFinite([]float64{w.lo[0], w.hi[0]}); !ok {
@@ -331,7 +335,16 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return nil, err
 	}
 	a.Lo, a.Hi = w.lo[0], w.hi[0]
-	return a, p.score(a, at, cells)
+	p.compare(a, at, cells)
+	return a, nil
+}
+
+// compare scores an answer by the outcome of the row. One that cannot be read is noted.
+func (p *Predictor) compare(a *Answer, at *pgsvi.Prediction, cells []cell) {
+	if a.unread = p.score(a, at, cells); a.unread != nil {
+		a.Outcome, a.LogProb = math.NaN(), math.NaN()
+		a.Notes = append(a.Notes, "the outcome is not used: "+sentinel.Plain(a.unread))
+	}
 }
 
 // tooLarge is the error of a row that has no latent value.
@@ -422,7 +435,12 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	}
 	a.Outcome = y
 	if !p.trials {
-		a.LogProb = at.LogProb(nil, []float64{y})[0]
+		if a.LogProb = at.LogProb(nil, []float64{y})[0]; math.IsNaN(a.LogProb) {
+			if _, err := at.Scores([]float64{y}); errors.Is(err, pgsvi.ErrLabel) {
+				return p.y.wrap(fmt.Errorf("%s: %w",
+					strings.TrimPrefix(sentinel.Plain(err), "row 0: "), pgsvi.ErrLabel))
+			}
+		}
 		return nil
 	}
 	for _, c := range p.enc.state.Columns {

@@ -21,12 +21,12 @@ import (
 // no row in memory, and writes nothing if there is no answer at all. The error is one of w, or one
 // that ends the sequence of Table.
 func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed int, err error) {
-	return p.writeCSV(w, t, level, func(*Answer) {})
+	return p.writeCSV(w, t, level, func(*Answer) error { return nil })
 }
 
-// ScoreCSV is WriteCSV and Score in one pass over the table. It keeps some numbers of each row. The
-// error wraps ErrShape, and nothing is written, if the table has no column of the outcome, or of
-// the trials or events that belong to it.
+// ScoreCSV is WriteCSV and Score in one pass over the table. An outcome that cannot be used is an
+// error of its row. It keeps some numbers of each row. The error wraps ErrShape, and nothing is
+// written, if the table has no column of the outcome, or of the trials or events that belong to it.
 func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 	rows, failed int, scores *pgsvi.Scores, err error) {
 	var gone []string
@@ -41,14 +41,21 @@ func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 			"predictions with: %w", strings.Join(quoteAll(gone, fewNamed), ", "), pgsvi.ErrShape))
 	}
 	s := scoring{counts: p.trials}
-	if rows, failed, err = p.writeCSV(w, t, level, s.add); err == nil {
+	add := func(a *Answer) error {
+		if a.unread != nil {
+			return t.named(fmt.Errorf("pgsvi: line %d, %w", a.Line, a.unread))
+		}
+		s.add(a)
+		return nil
+	}
+	if rows, failed, err = p.writeCSV(w, t, level, add); err == nil {
 		scores, err = s.scores()
 	}
 	return rows, failed, scores, err
 }
 
-// writeCSV is WriteCSV that shows each answer that is no error.
-func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*Answer)) (
+// writeCSV is WriteCSV that shows each answer that is no error to a function that may find one.
+func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*Answer) error) (
 	rows, failed int, err error) {
 	head := p.csvHead()
 	out := csv.NewWriter(w)
@@ -62,13 +69,15 @@ func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*An
 				return rows, failed, err
 			}
 		}
+		if fault == nil {
+			fault = show(a)
+		}
 		record := make([]string, len(head))
 		if record[0] = strconv.Itoa(rows); fault != nil {
 			failed++
 			record[len(head)-1] = "error: " + sentinel.Plain(fault)
 		} else {
 			a.fields(record[1:])
-			show(a)
 		}
 		if err := out.Write(record); err != nil {
 			return rows, failed, err
