@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 
-	"github.com/pgsvi/pgsvi/internal/batches"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expfam"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/mixture"
 	"github.com/pgsvi/pgsvi/internal/save"
-	"github.com/pgsvi/pgsvi/internal/special"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -39,7 +35,7 @@ import (
 type Mixture struct {
 	n, d, k int
 	z       []float64 // the rows as z = L⁻¹(x − x̄), N×D
-	space   mixtureSpace
+	space   mixture.Space
 	prior   *Exp
 	start   *mat.Dense // nil means drawn
 }
@@ -60,19 +56,6 @@ type MixtureOptions struct {
 	// Start holds the initial responsibilities, N×K: no row may be negative or sum to 0. It is
 	// copied. Nil means those of k-means from centres drawn by k-means++.
 	Start mat.Matrix
-}
-
-// mixtureSpace are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What
-// is told of a mixture is so in any units.
-type mixtureSpace struct {
-	mean, l []float64 // L is lower triangular, row by row
-	logDet  float64   // log|L|
-}
-
-// to stores z of x in dst, which may be x.
-func (s *mixtureSpace) to(dst, x []float64) {
-	floats.SubTo(dst, x, s.mean)
-	dense.Trsv(blas.NoTrans, dense.LowerTriangle(s.l, len(dst)), dense.Vector(dst))
 }
 
 // NewMixture returns the model of the rows of x with the given number of components. x is copied.
@@ -97,7 +80,8 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 	}
 	m := &Mixture{k: components}
 	if m.n, m.d = x.Dims(); m.n < 2 || m.d < 1 {
-		return nil, fmt.Errorf("pgsvi: a mixture of %d×%d data; it needs two rows and a column: %w", m.n, m.d, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a mixture of %d×%d data; it needs two rows and a column: %w",
+			m.n, m.d, ErrEmpty)
 	}
 	if m.k < 1 || m.k > m.n {
 		return nil, fmt.Errorf("pgsvi: %d components for %d rows: %w", m.k, m.n, ErrParam)
@@ -111,11 +95,20 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 		x, above float64
 	}{{"Weight", weight, 0}, {"Kappa", kappa, 0}, {"DF", df, float64(m.d - 1)}} {
 		if !(p.x > p.above) || math.IsInf(p.x, 1) {
-			return nil, fmt.Errorf("pgsvi: MixtureOptions.%s is %v; it must be above %v and finite: %w", p.name, p.x, p.above, ErrParam)
+			return nil, fmt.Errorf(
+				"pgsvi: MixtureOptions.%s is %v; it must be above %v and finite: %w", p.name, p.x,
+				p.above, ErrParam)
 		}
 	}
-	if err := m.read(x, o.Cov); err != nil {
+	given, err := givenOption("MixtureOptions.Cov", o.Cov)
+	if err != nil {
 		return nil, err
+	}
+	if !given {
+		o.Cov = nil
+	}
+	if m.z, m.space, err = mixture.Whiten(x, o.Cov); err != nil {
+		return nil, prefixed(err)
 	}
 	if err := m.setStart(o.Start); err != nil {
 		return nil, err
@@ -153,124 +146,9 @@ const mixtureVectors = 32
 func (m *Mixture) checkMemory() error {
 	n, d, k := float64(m.n), float64(m.d), float64(m.k)
 	need := 8 * (n*(d+3) + mixtureVectors*k*((d+1)*(d+2)/2+2) + 2*d*d)
-	return checkMemory(0, need, fmt.Sprintf("a mixture of %d components for %d rows of %d columns", m.k, m.n, m.d),
+	return checkMemory(0, need, fmt.Sprintf("a mixture of %d components for %d rows of %d columns",
+		m.k, m.n, m.d),
 		"use fewer components or columns, or raise the limit (GOMEMLIMIT)")
-}
-
-// read stores the rows of x, centered and whitened by the Cholesky factor of cov, or of their
-// covariance.
-func (m *Mixture) read(x mat.Matrix, cov mat.Symmetric) error {
-	n, d := m.n, m.d
-	given, err := givenOption("MixtureOptions.Cov", cov)
-	if err != nil {
-		return err
-	}
-	m.z = make([]float64, n*d)
-	mean, sd := make([]float64, d), make([]float64, d)
-	for j := range d {
-		var most float64 // which keeps sums of squares from overflow
-		for i := range n {
-			v := x.At(i, j)
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, j, v, ErrNotFinite)
-			}
-			m.z[i*d+j] = v
-			most = max(most, math.Abs(v))
-			mean[j] += v / float64(n)
-		}
-		var rest, square float64
-		for i := range n { // what rounding left of the mean
-			rest += (m.z[i*d+j] - mean[j]) / float64(n)
-		}
-		mean[j] += rest
-		for i := range n {
-			r := (m.z[i*d+j] - mean[j]) / max(most, math.SmallestNonzeroFloat64)
-			square += r * r
-		}
-		sd[j] = most * math.Sqrt(square/float64(n-1))
-		if !given && !(sd[j] > mixtureSpread*most) {
-			return fmt.Errorf("pgsvi: column %d is constant; leave it out, or give MixtureOptions.Cov: %w", j, ErrNotPosDef)
-		}
-	}
-	l := make([]float64, d*d)
-	if given {
-		if c := cov.SymmetricDim(); c != d {
-			return fmt.Errorf("pgsvi: MixtureOptions.Cov is %d×%d, the rows have %d columns: %w", c, c, d, ErrShape)
-		}
-		for j := range d {
-			for i := range j + 1 {
-				if c := cov.At(j, i); math.IsNaN(c) || math.IsInf(c, 0) {
-					return fmt.Errorf("pgsvi: MixtureOptions.Cov(%d, %d) is %v: %w", j, i, c, ErrNotFinite)
-				}
-			}
-			if !(cov.At(j, j) > 0) {
-				return fmt.Errorf("pgsvi: MixtureOptions.Cov(%d, %d) is %v: %w", j, j, cov.At(j, j), ErrNotPosDef)
-			}
-			sd[j] = math.Sqrt(cov.At(j, j))
-		}
-		for j := range d {
-			for i := range d {
-				l[j*d+i] = cov.At(j, i) / sd[j] / sd[i]
-			}
-		}
-	}
-	for i := range m.z {
-		m.z[i] = (m.z[i] - mean[i%d]) / sd[i%d]
-	}
-	if !given {
-		z := blas64.General{Rows: n, Cols: d, Stride: d, Data: m.z}
-		dense.Gemm(blas.Trans, blas.NoTrans, 1/float64(n-1), z, z, 0, dense.General(l, d, d))
-	}
-	if j := choleskyOfCorrelation(l, d); j < d {
-		return fmt.Errorf("pgsvi: the prior covariance is singular from column %d on, which is a combination of those before it; leave it out, or give another MixtureOptions.Cov: %w", j, ErrNotPosDef)
-	}
-	for i := range n {
-		row := m.z[i*d : (i+1)*d]
-		dense.Trsv(blas.NoTrans, dense.LowerTriangle(l, d), dense.Vector(row))
-		if far := floats.Norm(row, 2); !(far <= mixtureFarthest) {
-			return fmt.Errorf("pgsvi: row %d is %.3g standard deviations of MixtureOptions.Cov from the mean of the rows; give a larger one: %w", i, far, ErrParam)
-		}
-	}
-	for j, s := range sd {
-		floats.Scale(s, l[j*d:(j+1)*d])
-	}
-	m.space = mixtureSpace{mean, l, 0.5 * dense.LogDet(l, d)}
-	return nil
-}
-
-// mixtureSpread is the smallest standard deviation of a column, relative to its largest element,
-// that is more than the rounding of its mean.
-const mixtureSpread = 1e-14
-
-// mixtureFarthest is the largest distance of a row from the mean, in prior standard deviations,
-// at which sums of squares about the mean still hold a covariance of the prior's size to about
-// five digits.
-const mixtureFarthest = 1e5
-
-// mixturePivot is the square of a pivot of the Cholesky factor of correlations that is more than
-// their rounding.
-const mixturePivot = 1e-13
-
-// choleskyOfCorrelation replaces a by its lower Cholesky factor with zeros above, and returns the
-// first column without one, d if none is.
-func choleskyOfCorrelation(a []float64, d int) int {
-	for j := range d {
-		for i := range j {
-			a[i*d+j] = 0
-		}
-		for i := j; i < d; i++ {
-			v := a[i*d+j] - floats.Dot(a[i*d:i*d+j], a[j*d:j*d+j])
-			if i > j {
-				a[i*d+j] = v / a[j*d+j]
-				continue
-			}
-			if !(v > mixturePivot) {
-				return j
-			}
-			a[j*d+j] = math.Sqrt(v)
-		}
-	}
-	return d
 }
 
 // setStart copies the responsibilities to start from.
@@ -279,9 +157,12 @@ func (m *Mixture) setStart(start mat.Matrix) error {
 		return err
 	}
 	if r, c := start.Dims(); r != m.n || c != m.k {
-		return fmt.Errorf("pgsvi: MixtureOptions.Start is %d×%d, want rows × components, %d×%d: %w", r, c, m.n, m.k, ErrShape)
+		return fmt.Errorf("pgsvi: MixtureOptions.Start is %d×%d, want rows × components, %d×%d: %w",
+			r, c, m.n, m.k, ErrShape)
 	}
-	if err := checkMemory(0, memory.Bytes(1, m.n, m.k), fmt.Sprintf("a MixtureOptions.Start of %d×%d", m.n, m.k), "use fewer components, or raise the limit (GOMEMLIMIT)"); err != nil {
+	if err := checkMemory(0, memory.Bytes(1, m.n, m.k),
+		fmt.Sprintf("a MixtureOptions.Start of %d×%d", m.n, m.k),
+		"use fewer components, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return err
 	}
 	m.start = mat.DenseCopyOf(start)
@@ -289,15 +170,18 @@ func (m *Mixture) setStart(start mat.Matrix) error {
 		row := m.start.RawRowView(n)
 		for k, r := range row {
 			if math.IsNaN(r) || math.IsInf(r, 0) {
-				return fmt.Errorf("pgsvi: MixtureOptions.Start(%d, %d) is %v: %w", n, k, r, ErrNotFinite)
+				return fmt.Errorf("pgsvi: MixtureOptions.Start(%d, %d) is %v: %w", n, k, r,
+					ErrNotFinite)
 			}
 			if r < 0 {
-				return fmt.Errorf("pgsvi: MixtureOptions.Start(%d, %d) is %v: %w", n, k, r, ErrParam)
+				return fmt.Errorf("pgsvi: MixtureOptions.Start(%d, %d) is %v: %w", n, k, r,
+					ErrParam)
 			}
 		}
 		sum := floats.Sum(row)
 		if !(sum > 0) || math.IsInf(sum, 1) {
-			return fmt.Errorf("pgsvi: MixtureOptions.Start: row %d sums to %v: %w", n, sum, ErrParam)
+			return fmt.Errorf("pgsvi: MixtureOptions.Start: row %d sums to %v: %w", n, sum,
+				ErrParam)
 		}
 		floats.Scale(1/sum, row)
 	}
@@ -334,7 +218,7 @@ func (m *Mixture) Local(dst, mu []float64, n int, weight float64) (float64, erro
 	for k, log := range r {
 		m.add(dst, z, k, weight*math.Exp(log-value))
 	}
-	return value - m.space.logDet, nil
+	return value - m.space.LogDet, nil
 }
 
 // shared implements sharedModel.
@@ -374,7 +258,7 @@ func (m *Mixture) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepp
 			}
 		}
 	} else {
-		cluster := m.kMeans(ctx, env.rng())
+		cluster := mixture.KMeans(ctx, m.z, m.d, m.k, env.rng())
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -389,96 +273,18 @@ func (m *Mixture) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepp
 	return st, nil
 }
 
-// mixtureRounds is the most rounds of k-means: the steps of the mixture itself go on from there.
-const mixtureRounds = 15
-
-// mixtureLook is the number of rows between two looks at a context.
-const mixtureLook = 1 << 12
-
-// kMeans returns the cluster of each row, from centres that k-means++ draws. Once ctx is done it is
-// of no use.
-func (m *Mixture) kMeans(ctx context.Context, rng *rand.Rand) []int {
-	row := func(n int) []float64 { return m.z[n*m.d : (n+1)*m.d] }
-	square := func(x, y []float64) (s float64) {
-		for i, v := range x {
-			s += (v - y[i]) * (v - y[i])
-		}
-		return s
-	}
-	far, centres := make([]float64, m.n), dense.NewRows(m.k, m.d)
-	floats.AddConst(1, far)
-	for j, c := range centres {
-		copy(c, row(batches.Pick(far, rng)))
-		for n := range far {
-			if n%mixtureLook == 0 && ctx.Err() != nil {
-				return nil
-			}
-			s := square(row(n), c)
-			if j > 0 {
-				s = min(s, far[n])
-			}
-			far[n] = s
-		}
-	}
-	cluster, size := make([]int, m.n), make([]float64, m.k)
-	for range mixtureRounds {
-		changed := false
-		for n := range cluster {
-			if n%mixtureLook == 0 && ctx.Err() != nil {
-				return nil
-			}
-			best, least := 0, math.Inf(1)
-			for k, c := range centres {
-				if s := square(row(n), c); s < least {
-					best, least = k, s
-				}
-			}
-			changed = changed || cluster[n] != best
-			cluster[n] = best
-		}
-		if !changed {
-			break
-		}
-		clear(size)
-		for n, k := range cluster { // running means; an empty cluster keeps its centre
-			size[k]++
-			for i, x := range row(n) {
-				if size[k] == 1 {
-					centres[k][i] = x
-				} else {
-					centres[k][i] += (x - centres[k][i]) / size[k]
-				}
-			}
-		}
-	}
-	return cluster
-}
-
 // digest shows d what m is made of.
 func (m *Mixture) digest(d *save.Digest) {
 	d.Int(m.n, m.d, m.k)
 	d.Float(m.z...)
-	d.Float(m.space.mean...)
-	d.Float(m.space.l...)
+	d.Float(m.space.Mean...)
+	d.Float(m.space.L...)
 	d.Float(m.prior.at.Eta...)
 }
 
 // MixturePosterior is the approximate posterior of a Mixture: q(π) = Dirichlet(α) and, for each
 // component, a NormalWishart(m, κ, ν, W). It is immutable and safe for concurrent use.
-type MixturePosterior struct {
-	space      mixtureSpace
-	alpha      []float64
-	components []mixtureComponent
-}
-
-// mixtureComponent is a NormalWishart distribution in the coordinates of the space.
-type mixtureComponent struct {
-	kappa, df float64
-	m         []float64
-	c         []float64 // lower Cholesky factor of W⁻¹
-	expected  float64   // E[log π] + ½E[log|Λ|] − ½D(log 2π + 1/κ)
-	student   float64   // log of the density of the prediction, with its share of E[π], at m
-}
+type MixturePosterior struct{ q mixture.Components }
 
 // Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
 // reached, and is valid even with an error after the set-up. The errors are those of Solver.Run.
@@ -494,91 +300,55 @@ func (m *Mixture) Posterior(st State) (*MixturePosterior, error) {
 		return nil, err
 	}
 	eta := q.at.Eta
-	p := &MixturePosterior{space: m.space, alpha: []float64{1}}
+	p := &MixturePosterior{mixture.Components{Space: m.space, Alpha: []float64{1}}}
 	if m.k > 1 {
-		p.alpha = append([]float64(nil), eta[:m.k]...)
+		p.q.Alpha = append([]float64(nil), eta[:m.k]...)
 	}
 	f := expfam.NormalWishartFamily{Wishart: expfam.WishartFamily{D: m.d}}
 	for k := range m.k {
 		x, w, _ := f.Unpack(m.part(eta, k))
-		c := mixtureComponent{kappa: x.Kappa, df: 2 * x.A, m: append([]float64(nil), x.M...), c: append([]float64(nil), w.B...)}
-		floats.Scale(2, c.c) // W⁻¹ = 2B
-		ok := dense.Cholesky(c.c, m.d)
+		c := mixture.Component{Kappa: x.Kappa, DF: 2 * x.A,
+			M: append([]float64(nil), x.M...), C: append([]float64(nil), w.B...)}
+		floats.Scale(2, c.C) // W⁻¹ = 2B
+		ok := dense.Cholesky(c.C, m.d)
 		expfam.WishartPool.Put(w)
 		if !ok {
 			return nil, fmt.Errorf("pgsvi: scale of component %d: %w", k, ErrNotPosDef)
 		}
-		p.components = append(p.components, c)
+		p.q.Each = append(p.q.Each, c)
 	}
-	p.prepare()
+	p.q.Prepare()
 	return p, nil
-}
-
-// prepare computes what the components have of their own.
-func (p *MixturePosterior) prepare() {
-	d := len(p.space.mean)
-	f, dim, total := expfam.WishartFamily{D: d}, float64(d), floats.Sum(p.alpha)
-	for k := range p.components {
-		c := &p.components[k]
-		logW := -dense.LogDet(c.c, d)
-		c.expected = 0.5 * (f.Digamma(0.5*c.df) + dim*math.Ln2 + logW - dim*(expfam.Log2Pi+1/c.kappa))
-		if len(p.alpha) > 1 {
-			c.expected += special.Digamma(p.alpha[k]) - special.Digamma(total)
-		}
-		free := c.df + 1 - dim
-		c.student = math.Log(p.alpha[k]/total) + special.LogGammaRise(0.5*free, 0.5*dim) +
-			0.5*(logW+dim*math.Log(c.kappa/(1+c.kappa)/math.Pi)) - p.space.logDet
-	}
-}
-
-// square returns (z − m)ᵀW(z − m); it overwrites u.
-func (c *mixtureComponent) square(u, z []float64) float64 {
-	floats.SubTo(u, z, c.m)
-	dense.Trsv(blas.NoTrans, dense.LowerTriangle(c.c, len(u)), dense.Vector(u))
-	return floats.Dot(u, u)
 }
 
 // Weights stores the means α_k/Σα of the weights of the components in dst; nil allocates.
 func (p *MixturePosterior) Weights(dst []float64) []float64 {
-	dst = dense.Dest(dst, len(p.alpha))
-	floats.ScaleTo(dst, 1/floats.Sum(p.alpha), p.alpha)
+	dst = dense.Dest(dst, len(p.q.Alpha))
+	floats.ScaleTo(dst, 1/floats.Sum(p.q.Alpha), p.q.Alpha)
 	return dst
 }
 
 // Means returns a new K×D matrix of the means of the m_k.
 func (p *MixturePosterior) Means() *mat.Dense {
-	d := len(p.space.mean)
-	out := mat.NewDense(len(p.components), d, nil)
-	for k, c := range p.components {
-		row := out.RawRowView(k)
-		copy(row, c.m)
-		dense.Trmv(blas.NoTrans, dense.LowerTriangle(p.space.l, d), dense.Vector(row))
-		floats.Add(row, p.space.mean)
+	out := mat.NewDense(len(p.q.Each), len(p.q.Space.Mean), nil)
+	for k := range p.q.Each {
+		p.q.Mean(out.RawRowView(k), k)
 	}
 	return out
 }
 
 // Cov returns the covariance of component k, the inverse of E[Λ_k] = νW, as a new D×D matrix. It
 // panics if there is no component k.
-func (p *MixturePosterior) Cov(k int) *mat.SymDense {
-	c, d := p.components[k], len(p.space.mean)
-	l := dense.General(append([]float64(nil), c.c...), d, d)
-	for i := range d {
-		clear(l.Data[i*d+i+1 : (i+1)*d])
-	}
-	blas64.Trmm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.space.l, d), l)
-	out := mat.NewSymDense(d, nil)
-	blas64.Syrk(blas.NoTrans, 1/c.df, l, 0, out.RawSymmetric())
-	return out
-}
+func (p *MixturePosterior) Cov(k int) *mat.SymDense { return p.q.Cov(k) }
 
 // NormalWishart returns q(m_k, Λ_k) of component k: the mean of m_k, κ, ν and W⁻¹, D×D, all new.
 // It panics if there is no component k.
-func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float64, inverse *mat.SymDense) {
+func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float64,
+	inverse *mat.SymDense) {
 	inverse = p.Cov(k)
-	c := p.components[k]
-	inverse.ScaleSym(c.df, inverse)
-	return mat.Row(nil, k, p.Means()), c.kappa, c.df, inverse
+	c := p.q.Each[k]
+	inverse.ScaleSym(c.DF, inverse)
+	return mat.Row(nil, k, p.Means()), c.Kappa, c.DF, inverse
 }
 
 // Responsibilities stores the probabilities that x belongs to each component (cluster), those of
@@ -588,12 +358,9 @@ func (p *MixturePosterior) NormalWishart(k int) (mean []float64, kappa, df float
 //
 // in dst, of length K; nil allocates. It panics unless x has D elements.
 func (p *MixturePosterior) Responsibilities(dst, x []float64) []float64 {
-	dst = dense.Dest(dst, len(p.components))
-	p.each(x, func(k int, c *mixtureComponent, square float64) { dst[k] = c.expected - 0.5*c.df*square })
-	log := floats.LogSumExp(dst)
-	for k, l := range dst {
-		dst[k] = math.Exp(l - log)
-	}
+	p.mustFit(x)
+	dst = dense.Dest(dst, len(p.q.Each))
+	p.q.Responsibilities(dst, x)
 	return dst
 }
 
@@ -604,24 +371,14 @@ func (p *MixturePosterior) Responsibilities(dst, x []float64) []float64 {
 //
 // It panics unless x has D elements.
 func (p *MixturePosterior) LogProb(x []float64) float64 {
-	log := make([]float64, len(p.components))
-	p.each(x, func(k int, c *mixtureComponent, square float64) {
-		log[k] = c.student - 0.5*(c.df+1)*math.Log1p(c.kappa/(1+c.kappa)*square)
-	})
-	return floats.LogSumExp(log)
+	p.mustFit(x)
+	return p.q.LogProb(x)
 }
 
-// each calls do for each component with (z − m)ᵀW(z − m).
-func (p *MixturePosterior) each(x []float64, do func(k int, c *mixtureComponent, square float64)) {
-	d := len(p.space.mean)
-	if len(x) != d {
+// mustFit panics unless x has the columns of p.
+func (p *MixturePosterior) mustFit(x []float64) {
+	if d := len(p.q.Space.Mean); len(x) != d {
 		panic(fmt.Sprintf("pgsvi: a row of %d elements, want %d", len(x), d))
-	}
-	z, u := make([]float64, d), make([]float64, d)
-	p.space.to(z, x)
-	for k := range p.components {
-		c := &p.components[k]
-		do(k, c, c.square(u, z))
 	}
 }
 
@@ -641,10 +398,10 @@ type savedMixture struct {
 
 // Save writes p; Load restores it to the same bits. The error is that of w.
 func (p *MixturePosterior) Save(w io.Writer) error {
-	s := savedMixture{Mean: p.space.mean, Factor: p.space.l, Alpha: p.alpha}
-	for _, c := range p.components {
-		s.Kappa, s.DF = append(s.Kappa, c.kappa), append(s.DF, c.df)
-		s.Means, s.Factors = append(s.Means, c.m...), append(s.Factors, c.c...)
+	s := savedMixture{Mean: p.q.Space.Mean, Factor: p.q.Space.L, Alpha: p.q.Alpha}
+	for _, c := range p.q.Each {
+		s.Kappa, s.DF = append(s.Kappa, c.Kappa), append(s.DF, c.DF)
+		s.Means, s.Factors = append(s.Means, c.M...), append(s.Factors, c.C...)
 	}
 	return saveTo(w, mixtureFile, &s)
 }
@@ -655,25 +412,31 @@ func (*MixturePosterior) load(r io.Reader) (*MixturePosterior, error) {
 
 func (s *savedMixture) load() (*MixturePosterior, error) {
 	d, k := len(s.Mean), len(s.Alpha)
-	if d < 1 || k < 1 || len(s.Kappa) != k || len(s.DF) != k || len(s.Means)%k != 0 || len(s.Means)/k != d || len(s.Factors)%k != 0 || len(s.Factors)/k%d != 0 || len(s.Factors)/k/d != d {
-		return nil, fmt.Errorf("%d columns and %d weights with %d, %d, %d and %d elements in kappa, df, means and factors: %w", d, k, len(s.Kappa), len(s.DF), len(s.Means), len(s.Factors), ErrShape)
+	if d < 1 || k < 1 || len(s.Kappa) != k || len(s.DF) != k || len(s.Means)%k != 0 ||
+		len(s.Means)/k != d || len(s.Factors)%k != 0 || len(s.Factors)/k%d != 0 ||
+		len(s.Factors)/k/d != d {
+		return nil, fmt.Errorf(
+			"%d columns and %d weights with %d, %d, %d and %d elements in kappa, df, means and factors: %w", d, k, len(s.Kappa), len(s.DF), len(s.Means), len(s.Factors), ErrShape)
 	}
-	p := &MixturePosterior{space: mixtureSpace{mean: s.Mean, l: s.Factor}, alpha: s.Alpha}
+	p := &MixturePosterior{mixture.Components{
+		Space: mixture.Space{Mean: s.Mean, L: s.Factor}, Alpha: s.Alpha}}
 	if err := checkFactor(s.Factor, d); err != nil {
 		return nil, err
 	}
-	p.space.logDet = 0.5 * dense.LogDet(s.Factor, d)
+	p.q.Space.LogDet = 0.5 * dense.LogDet(s.Factor, d)
 	for k, alpha := range s.Alpha {
 		if !(alpha > 0) || !(s.Kappa[k] > 0) || !(s.DF[k] > float64(d-1)) {
-			return nil, fmt.Errorf("component %d has the parameters %v, %v and %v: %w", k, alpha, s.Kappa[k], s.DF[k], ErrParam)
+			return nil, fmt.Errorf("component %d has the parameters %v, %v and %v: %w", k, alpha,
+				s.Kappa[k], s.DF[k], ErrParam)
 		}
 		c := s.Factors[k*d*d : (k+1)*d*d]
 		if err := checkFactor(c, d); err != nil {
 			return nil, fmt.Errorf("component %d: %w", k, err)
 		}
-		p.components = append(p.components, mixtureComponent{kappa: s.Kappa[k], df: s.DF[k], m: s.Means[k*d : (k+1)*d], c: c})
+		p.q.Each = append(p.q.Each, mixture.Component{Kappa: s.Kappa[k], DF: s.DF[k],
+			M: s.Means[k*d : (k+1)*d], C: c})
 	}
-	p.prepare()
+	p.q.Prepare()
 	return p, nil
 }
 
@@ -684,7 +447,8 @@ func checkFactor(l []float64, d int) error {
 	}
 	for i := range d {
 		if !(l[i*d+i] > 0) {
-			return fmt.Errorf("element %d of the diagonal of a factor is %v: %w", i, l[i*d+i], ErrNotPosDef)
+			return fmt.Errorf("element %d of the diagonal of a factor is %v: %w", i, l[i*d+i],
+				ErrNotPosDef)
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ func TestMixtureIris(t *testing.T) {
 		what      string
 		got, want float64
 	}{
-		{"alpha", post.alpha[1], 29.457921585457985}, {"kappa", kappa, 29.457921585457985}, {"nu", df, 32.45792158545798},
+		{"alpha", 153 * post.Weights(nil)[1], 29.457921585457985}, {"kappa", kappa, 29.457921585457985}, {"nu", df, 32.45792158545798},
 		{"m", mean[2], 4.129132575770326}, {"W⁻¹(0, 0)", inverse.At(0, 0), 10.650441620904843}, {"W⁻¹(3, 1)", inverse.At(3, 1), 0.9377956009758776},
 		{"weight", post.Weights(nil)[0], 51.00105353678091 / 153}, {"Cov", post.Cov(2).At(2, 2), 42.15976773321741 / 75.5410248777611},
 	} {
