@@ -724,3 +724,33 @@ func ExampleCertificate() {
 	// beta 0.05: at most 1.5, 0 of 20 steps too long, 0 violations
 	// beta 2: at most 1.2, 10 of 20 steps too long, 10 violations
 }
+
+// Clusters of rows, and to which of them a row belongs.
+func ExampleNewMixture() {
+	// Fifty rows about 0 and fifty about 10.
+	x := mat.NewDense(100, 1, nil)
+	for n := range 100 {
+		x.Set(n, 0, 10*float64(n%2)+math.Sin(float64(n)))
+	}
+	m, err := pgsvi.NewMixture(x, 2, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	post, res, err := m.Fit(ctx, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Status)
+	means := mat.Col(nil, 0, post.Means())
+	slices.Sort(means)
+	fmt.Printf("means %.1f\n", means)
+	fmt.Printf("a row at 2: %.3f\n", slices.Max(post.Responsibilities(nil, []float64{2})))
+	fmt.Printf("log density at 5 and 10: %.1f %.1f\n", post.LogProb([]float64{5}), post.LogProb([]float64{10}))
+	// Output:
+	// converged
+	// means [0.1 9.9]
+	// a row at 2: 1.000
+	// log density at 5 and 10: -8.2 -1.8
+}

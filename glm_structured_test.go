@@ -758,3 +758,48 @@ func TestDirectDue(t *testing.T) {
 		t.Errorf("%v after %v passes and %d iterations of conjugate gradients", res.Status, res.Passes, n)
 	}
 }
+
+// TestCovMul checks Vx of each form of the covariance against V.
+func TestCovMul(t *testing.T) {
+	x := mat.NewDense(6, 2100, nil)
+	rng := testRand(3)
+	y := make([]float64, 6)
+	for i := range y {
+		y[i] = 3 * rng.NormFloat64()
+		for j := range 2100 {
+			x.Set(i, j, 0.1*rng.NormFloat64())
+		}
+	}
+	dual := func(lik Likelihood, y []float64) *GLMPosterior {
+		g, err := NewGLM(x, y, lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return post
+	}
+	posts := map[string]*GLMPosterior{
+		"dual":              dual(GaussianNoise{}, y),
+		"dual, not concave": dual(StudentT{DF: 1, Scale: 0.05}, []float64{9, -9, 8, 1, 0, 5}),
+	}
+	few, labels := structuredData(40, 5, 1)
+	for _, c := range []Covariance{FullCovariance, DiagonalCovariance, LowRankCovariance} {
+		g := mustGLM(t, few, labels, BernoulliLogit{}, GLMOptions{Covariance: c, Rank: 2})
+		posts[c.String()], _ = structuredFit(t, g, nil)
+	}
+	for name, p := range posts {
+		z := make([]float64, p.Dim())
+		for j := range z {
+			z[j] = rng.NormFloat64()
+		}
+		got, want := make([]float64, p.Dim()), mat.NewVecDense(p.Dim(), nil)
+		p.cov.Mul(got, z)
+		want.MulVec(p.Cov(), mat.NewVecDense(p.Dim(), z))
+		if e := maxRel(got, want.RawVector().Data); !(e < 1e-10) {
+			t.Errorf("%s: Vx is off by %v", name, e)
+		}
+	}
+}

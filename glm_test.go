@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -806,5 +807,38 @@ func TestGLMWeightless(t *testing.T) {
 		if !(math.Abs(elbo[0]-elbo[1]) <= 1e-9) {
 			t.Errorf("%T: ELBO %v, without the rows %v", lik, elbo[0], elbo[1])
 		}
+	}
+}
+
+// TestClassesLearnSlope: the slope of the best ELBO of several classes in the prior scale is what
+// differences say.
+func TestClassesLearnSlope(t *testing.T) {
+	x, y := loadIris(t)
+	for i := range y { // so that no plane parts the classes
+		if i%7 == 0 {
+			y[i] = math.Mod(y[i]+1, 3)
+		}
+	}
+	at := func(sd float64) float64 {
+		g := mustGLM(t, x, y, Softmax{}, GLMOptions{Intercept: true, PriorSD: sd})
+		_, res := fitGLM(t, g, &Solver{Goal: 1e-9})
+		return res.ELBO
+	}
+	l, err := mustGLM(t, x, y, Softmax{}, GLMOptions{Intercept: true}).Learner(&LearnOptions{NoPrior: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := l.(*glmLearner).learning(term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const h = 1e-3
+	p, err := m.Evaluate([]float64{0.5}, 1e-10, math.Inf(1), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := -(at(math.Exp(0.5+h)) - at(math.Exp(0.5-h))) / (2 * h)
+	if !(math.Abs(p.Grad[0]-want) < 1e-4*math.Abs(want)) || !(p.Info.At(0, 0) > 0) {
+		t.Errorf("a slope of %v and an information of %v, want a slope of %v", p.Grad[0], p.Info.At(0, 0), want)
 	}
 }

@@ -869,7 +869,7 @@ func TestClassGPLearnTwo(t *testing.T) {
 // the kernel to begin with.
 func TestClassGPLearnBest(t *testing.T) {
 	t.Parallel()
-	x, y := classData(t, "testdata/iris/iris.csv")
+	x, y := loadIris(t)
 	n, _ := x.Dims()
 	var train, test []int
 	for i := range n {

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
@@ -40,6 +39,9 @@ var (
 	readCSV       = testkit.ReadCSV
 	readLines     = testkit.ReadLines
 	readIndex     = testkit.ReadIndex
+	bodyOf        = testkit.BodyOf
+	fileOf        = testkit.FileOf
+	changed       = testkit.Changed
 )
 
 // longer returns many under -long, and few otherwise.
@@ -158,36 +160,6 @@ func stepperOver(t testing.TB, g *GLM, alg site.Algebra) *siteStepper {
 	}
 	s.alg, s.identify = alg, g.lin.Digest
 	return s
-}
-
-// bodyOf returns the body of a file of that kind.
-func bodyOf(t testing.TB, kind save.Kind, file string) string {
-	t.Helper()
-	body, err := kind.Read(strings.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
-// fileOf returns a file of that kind.
-func fileOf(t testing.TB, kind save.Kind, body string) string {
-	t.Helper()
-	var file strings.Builder
-	if err := kind.Write(&file, []byte(body)); err != nil {
-		t.Fatal(err)
-	}
-	return file.String()
-}
-
-// changed returns a file with something else in its body.
-func changed(t testing.TB, kind save.Kind, file, old, new string) string {
-	t.Helper()
-	body := bodyOf(t, kind, file)
-	if !strings.Contains(body, old) {
-		t.Fatalf("no %q in %.2000s", old, body)
-	}
-	return fileOf(t, kind, strings.Replace(body, old, new, 1))
 }
 
 // fullDisk is a writer that has room for so many bytes.

@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // TestSurvival checks the responses of durations and the errors that name a row.
@@ -460,4 +461,30 @@ func ExampleBetaBinomial() {
 	// P(Y = 1) = 0.2360
 	// P(Y = 2) = 0.3280
 	// P(Y = 3) = 0.3251
+}
+
+// TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
+func TestDrawResponse(t *testing.T) {
+	t.Parallel()
+	rng := testRand(40)
+	n := shorter(4000, 1500)
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Binomial{Trials: 5}, Ordinal{Cuts: []float64{-1, 1}},
+		Poisson{Exposure: 2}, NegativeBinomial{Shape: 3}, Gamma{Shape: 2}, Exponential{}, GaussianNoise{Var: 4},
+		Laplace{Scale: 2}, StudentT{DF: 8}} {
+		y := make([]float64, n)
+		for i := range y {
+			var err error
+			if y[i], err = drawResponse(lik, 0.7, rng); err != nil || !factsOf(lik).contain(y[i]) {
+				t.Fatalf("%T: drew %v, %v", lik, y[i], err)
+			}
+		}
+		mean, variance := lik.(Responder).Moments(0.7)
+		m, v := stat.MeanVariance(y, nil)
+		if math.Abs(m-mean) > 4*math.Sqrt(variance/float64(n)) || math.Abs(v/variance-1) > 0.2 {
+			t.Errorf("%T: draws have mean %v and variance %v, want %v and %v", lik, m, v, mean, variance)
+		}
+	}
+	if y, err := drawResponse(Poisson{}, -1000, rng); y != 0 || err != nil {
+		t.Errorf("a rate of 0 draws %v, %v", y, err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -657,6 +658,98 @@ func TestObjectiveMixed(t *testing.T) {
 			if res.Status != Converged || res.Passes > 60 || math.Abs(res.ELBO-want.ELBO) > 1e-8*(1+math.Abs(want.ELBO)) {
 				t.Errorf("%T, %d rows: %v after %v passes at ELBO %v, gap %v; the GLM has %v", lik, n, res.Status, res.Passes, res.ELBO, res.Gap, want.ELBO)
 			}
+		}
+	}
+}
+
+// loadIris reads the flowers.
+func loadIris(t testing.TB) (x *mat.Dense, species []float64) {
+	t.Helper()
+	return readCSV(t, open(t, filepath.Join("testdata", "iris", "iris.csv")))
+}
+
+// A run that is saved and loaded goes on to the bits that it would have had, whatever drew its
+// start.
+func TestMixtureResume(t *testing.T) {
+	x, _ := loadIris(t)
+	m, err := NewMixture(x, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameResumed(t, m, 3, 3)
+}
+
+// sameResumed compares a run of m with one that is saved after so many steps, and loaded.
+func sameResumed(t *testing.T, m Model, steps int, passes float64) {
+	t.Helper()
+	ctx := context.Background()
+	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: passes} }
+	want, err := solver().Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := solver()
+	half.MaxIter = steps - 1
+	res, err := half.Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := res.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = solver().LoadResult(ctx, &file, m); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = solver().Resume(ctx, res); err != nil {
+		t.Fatal(err)
+	}
+	if res.K != want.K || res.ELBO != want.ELBO ||
+		!slices.Equal(res.Stepper.(*objectiveStepper).Q.Params(nil),
+			want.Stepper.(*objectiveStepper).Q.Params(nil)) {
+		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO, want.ELBO)
+	}
+}
+
+// The gradient that Local adds is that of what it returns.
+func TestMixtureLocal(t *testing.T) {
+	x, _ := loadIris(t)
+	m, err := NewMixture(x, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.NewStepper(context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := st.(*objectiveStepper).Q.(*Exp)
+	mu := q.MeanParams(nil)
+	g := make([]float64, len(mu))
+	if _, err := m.Local(g, mu, 77, 2); err != nil {
+		t.Fatal(err)
+	}
+	checkLocalGrad(t, m, g, mu, 77, 2)
+}
+
+// checkLocalGrad compares a gradient times weight with differences of Local.
+func checkLocalGrad(t *testing.T, m ConjugateModel, g, mu []float64, n int, weight float64) {
+	t.Helper()
+	at := slices.Clone(mu)
+	scratch := make([]float64, len(mu))
+	value := func(i int, v float64) float64 {
+		at[i] = v
+		l, err := m.Local(scratch, at, n, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[i] = mu[i]
+		return l
+	}
+	for i := range mu {
+		h := 1e-5 * max(1, math.Abs(mu[i]))
+		want := weight * (value(i, mu[i]+h) - value(i, mu[i]-h)) / (2 * h)
+		if math.Abs(g[i]-want) > 1e-6*(1+math.Abs(want)) {
+			t.Errorf("element %d of the gradient is %v, by differences %v", i, g[i], want)
 		}
 	}
 }

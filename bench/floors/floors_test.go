@@ -15,7 +15,7 @@ import (
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
 	"files in the root":                   73,
-	"files in the root, tests included":   127,
+	"files in the root, tests included":   122,
 	"rooms":                               78,
 	"arrows":                              684,
 	"arrows, those to errors.go left out": 621,

@@ -15,7 +15,7 @@ func factsFor(l Likelihood) Facts {
 }
 
 // quantile returns the quantile of a response whose latent value is N(m, v).
-func quantile(t *testing.T, l Likelihood, prob, m, v float64) float64 {
+func quantile(t testing.TB, l Likelihood, prob, m, v float64) float64 {
 	t.Helper()
 	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
 	if err != nil {

@@ -1,3 +1,4 @@
-// Package checks holds tests of what the library says of its own answers: LOO, PSIS, scores,
-// comparisons and intervals. They use the library as its users do.
+// Package checks holds tests that use the library as its users do: of what it says of its own
+// answers (LOO, PSIS, scores, comparisons, intervals, predictive checks, effects), of models of
+// several classes, and of mixtures.
 package checks

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -254,6 +255,36 @@ func Reread[P interface{ Save(w io.Writer) error }](t *testing.T, p P, load func
 		t.Fatal(err)
 	}
 	return q
+}
+
+// BodyOf returns the body of a file of that kind.
+func BodyOf(t testing.TB, kind save.Kind, file string) string {
+	t.Helper()
+	body, err := kind.Read(strings.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// FileOf returns a file of that kind.
+func FileOf(t testing.TB, kind save.Kind, body string) string {
+	t.Helper()
+	var file strings.Builder
+	if err := kind.Write(&file, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	return file.String()
+}
+
+// Changed returns a file with something else in its body.
+func Changed(t testing.TB, kind save.Kind, file, old, new string) string {
+	t.Helper()
+	body := BodyOf(t, kind, file)
+	if !strings.Contains(body, old) {
+		t.Fatalf("no %q in %.2000s", old, body)
+	}
+	return FileOf(t, kind, strings.Replace(body, old, new, 1))
 }
 
 // PlusMinus is a label.

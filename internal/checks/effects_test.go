@@ -1,4 +1,4 @@
-package pgsvi
+package checks
 
 import (
 	"bytes"
@@ -8,10 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 )
+
+// glmFile is the file of a GLMPosterior.
+var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
 
 // effectNames are those of effectCase: two numbers, a column of three levels, and a yes or no.
 var effectNames = []string{"age", "calls", "plan=gold", "plan=basic", "new"}
@@ -19,7 +25,7 @@ var effectNames = []string{"age", "calls", "plan=gold", "plan=basic", "new"}
 // effectCase is a fit to simulated rows of effectNames.
 func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions) (*GLM, *GLMPosterior, mat.Matrix) {
 	t.Helper()
-	rng := testRand(uint64(n))
+	rng := testkit.Rand(uint64(n))
 	x, y := mat.NewDense(n, 5, nil), make([]float64, n)
 	w := []float64{0.5, -0.4, 0.7, -0.3, 0.4}
 	for i := range n {
@@ -30,10 +36,7 @@ func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions
 		}
 		x.Set(i, 4, float64(rng.IntN(2)))
 		eta := 0.2 + floats.Dot(w, x.RawRowView(i))
-		var err error
-		if y[i], err = predictiveQuantile(lik, rng.Float64(), eta, 0); err != nil {
-			t.Fatal(err)
-		}
+		y[i] = quantile(t, lik, rng.Float64(), eta, 0)
 	}
 	opt.Intercept, opt.Names = true, effectNames
 	var m mat.Matrix = x
@@ -56,49 +59,6 @@ var effectCovariances = map[string]GLMOptions{
 	"full":     {},
 	"diagonal": {Covariance: DiagonalCovariance},
 	"low rank": {Covariance: LowRankCovariance, Rank: 2},
-}
-
-// TestCovMul checks Vx of each form of the covariance against V.
-func TestCovMul(t *testing.T) {
-	x := mat.NewDense(6, 2100, nil)
-	rng := testRand(3)
-	y := make([]float64, 6)
-	for i := range y {
-		y[i] = 3 * rng.NormFloat64()
-		for j := range 2100 {
-			x.Set(i, j, 0.1*rng.NormFloat64())
-		}
-	}
-	dual := func(lik Likelihood, y []float64) *GLMPosterior {
-		g, err := NewGLM(x, y, lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		post, _, err := g.Fit(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return post
-	}
-	posts := map[string]*GLMPosterior{
-		"dual":              dual(GaussianNoise{}, y),
-		"dual, not concave": dual(StudentT{DF: 1, Scale: 0.05}, []float64{9, -9, 8, 1, 0, 5}),
-	}
-	for name, opt := range effectCovariances {
-		_, posts[name], _ = effectCase(t, BernoulliLogit{}, 40, false, opt)
-	}
-	for name, p := range posts {
-		z := make([]float64, p.Dim())
-		for j := range z {
-			z[j] = rng.NormFloat64()
-		}
-		got, want := make([]float64, p.Dim()), mat.NewVecDense(p.Dim(), nil)
-		p.cov.Mul(got, z)
-		want.MulVec(p.Cov(), mat.NewVecDense(p.Dim(), z))
-		if e := maxRel(got, want.RawVector().Data); !(e < 1e-10) {
-			t.Errorf("%s: Vx is off by %v", name, e)
-		}
-	}
 }
 
 // TestExplain checks contributions against their formula, and that they add up.
@@ -191,18 +151,18 @@ func TestExplainMeans(t *testing.T) {
 		t.Errorf("mean %v after an update, want %v", got, mean)
 	}
 	// A file of before means were kept loads, and wants a base.
-	old, err := Load[*GLMPosterior](strings.NewReader(changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, `"unknown":0`)))
+	old, err := Load[*GLMPosterior](strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, `"unknown":0`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := old.Explain([]float64{3}, nil); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+	if _, err := old.Explain([]float64{3}, nil); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
 		t.Errorf("without means: %v", err)
 	}
 	if e, err := old.Explain([]float64{3}, &EffectOptions{Base: []float64{3}}); err != nil || e.Rows[0].Mean != 0 || e.Rows[0].SD != 0 {
 		t.Errorf("from the row itself: %v %v", e, err)
 	}
 	for want, text := range map[error]string{ErrShape: `"columnMeans":[1.25,1]`, ErrNotFinite: `"columnMeans":["NaN"]`} {
-		_, err := Load[*GLMPosterior](strings.NewReader(changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, text)))
+		_, err := Load[*GLMPosterior](strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, text)))
 		if err == nil || want == ErrShape && !errors.Is(err, want) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -230,7 +190,7 @@ func TestExplainMeans(t *testing.T) {
 		{[]float64{1}, &EffectOptions{Base: []float64{}}, ErrShape},
 		{[]float64{1}, &EffectOptions{Columns: []string{"a", "b"}}, ErrShape},
 	} {
-		if _, err := post.Explain(c.row, c.opt); !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if _, err := post.Explain(c.row, c.opt); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%v, %+v: %v, want %v", c.row, c.opt, err, c.want)
 		}
 	}
@@ -247,7 +207,7 @@ func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
 // are numbers by finite differences, and in those of 0 and 1 by setting them.
 func TestMarginalEffects(t *testing.T) {
 	t.Parallel()
-	for _, lik := range few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}, BernoulliProbit{}, Binomial{Trials: 4},
+	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}, BernoulliProbit{}, Binomial{Trials: 4},
 		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}}, 3) {
 		for name, opt := range effectCovariances {
 			_, post, m := effectCase(t, lik, 40, name == "diagonal", opt)
@@ -262,7 +222,7 @@ func TestMarginalEffects(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if factsOf(lik).Support == SignLabels {
+				if factsFor(lik).Support == SignLabels {
 					return (1 + stat.Mean(y, nil)) / 2
 				}
 				return stat.Mean(y, nil)
@@ -303,7 +263,7 @@ func TestMarginalEffects(t *testing.T) {
 // TestMarginalEffectsSD checks standard deviations against those of 4000 draws of the weights.
 func TestMarginalEffectsSD(t *testing.T) {
 	t.Parallel()
-	for _, lik := range few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}}, 1) {
+	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}}, 1) {
 		for name, opt := range effectCovariances {
 			_, post, m := effectCase(t, lik, 150, false, opt)
 			x := mat.DenseCopyOf(m)
@@ -312,9 +272,9 @@ func TestMarginalEffectsSD(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			draws := shorter(4000, 500)
+			draws := testkit.Shorter(4000, 500)
 			w := mat.NewDense(draws, cols+1, nil)
-			if err := post.RandWeights(w, testRand(5)); err != nil {
+			if err := post.RandWeights(w, testkit.Rand(5)); err != nil {
 				t.Fatal(err)
 			}
 			effects := make([][]float64, cols)
@@ -322,7 +282,7 @@ func TestMarginalEffectsSD(t *testing.T) {
 				ws := w.RawRowView(s)
 				at := func(eta float64) float64 {
 					y, _ := lik.(Responder).Moments(eta)
-					if factsOf(lik).Support == SignLabels {
+					if factsFor(lik).Support == SignLabels {
 						return (1 + y) / 2
 					}
 					return y
@@ -376,7 +336,7 @@ func TestMarginalEffectsErrors(t *testing.T) {
 		"an offset":     {mat.NewDense(1, 5, nil), &EffectOptions{Offset: []float64{math.NaN()}}, ErrNotFinite},
 		"named columns": {m, &EffectOptions{Columns: []string{"a"}}, ErrShape},
 	} {
-		if _, err := post.MarginalEffects(c.x, c.opt); !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if _, err := post.MarginalEffects(c.x, c.opt); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package pgsvi
+package checks
 
 import (
 	"context"
@@ -8,50 +8,23 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 )
-
-// TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
-func TestDrawResponse(t *testing.T) {
-	t.Parallel()
-	rng := testRand(40)
-	n := shorter(4000, 1500)
-	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Binomial{Trials: 5}, Ordinal{Cuts: []float64{-1, 1}},
-		Poisson{Exposure: 2}, NegativeBinomial{Shape: 3}, Gamma{Shape: 2}, Exponential{}, GaussianNoise{Var: 4},
-		Laplace{Scale: 2}, StudentT{DF: 8}} {
-		y := make([]float64, n)
-		for i := range y {
-			var err error
-			if y[i], err = drawResponse(lik, 0.7, rng); err != nil || !factsOf(lik).contain(y[i]) {
-				t.Fatalf("%T: drew %v, %v", lik, y[i], err)
-			}
-		}
-		mean, variance := lik.(Responder).Moments(0.7)
-		m, v := stat.MeanVariance(y, nil)
-		if math.Abs(m-mean) > 4*math.Sqrt(variance/float64(n)) || math.Abs(v/variance-1) > 0.2 {
-			t.Errorf("%T: draws have mean %v and variance %v, want %v and %v", lik, m, v, mean, variance)
-		}
-	}
-	if y, err := drawResponse(Poisson{}, -1000, rng); y != 0 || err != nil {
-		t.Errorf("a rate of 0 draws %v, %v", y, err)
-	}
-}
 
 // TestPredictiveCheck checks that right models pass, and that counts of more variance than a
 // Poisson has do not.
 func TestPredictiveCheck(t *testing.T) {
 	const n = 120
-	rng := testRand(41)
+	rng := testkit.Rand(41)
 	x := mat.NewDense(n, 2, nil)
 	data := func(lik Likelihood) []float64 {
 		y := make([]float64, n)
 		for i := range y {
 			x.SetRow(i, []float64{1, rng.NormFloat64()})
-			var err error
-			if y[i], err = drawResponse(lik, 1+0.5*x.At(i, 1), rng); err != nil {
-				t.Fatal(err)
-			}
+			y[i] = quantile(t, lik, rng.Float64(), 1+0.5*x.At(i, 1), 0)
 		}
 		return y
 	}
@@ -83,7 +56,7 @@ func TestPredictiveCheck(t *testing.T) {
 		}
 	}
 	many := data(NegativeBinomial{Shape: 0.7})
-	c := check(many, Poisson{}, nil, Statistic{"range", func(y []float64) float64 { return 7 }})
+	c := check(many, Poisson{}, nil, Statistic{Name: "range", Of: func(y []float64) float64 { return 7 }})
 	got := map[string]PredictiveStatistic{}
 	for _, r := range c.Rows {
 		got[r.Name] = r
@@ -118,7 +91,7 @@ func TestPredictiveCheck(t *testing.T) {
 // TestPredictiveCheckGP checks GPs and sparse GPs, which with all inputs inducing agree.
 func TestPredictiveCheckGP(t *testing.T) {
 	const n = 30
-	rng := testRand(42)
+	rng := testkit.Rand(42)
 	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
 	for i := range n {
 		x.Set(i, 0, float64(i)/5)
@@ -189,7 +162,7 @@ func TestPredictiveCheckErrors(t *testing.T) {
 	heavy, _ := fit(x, y, &GLMOptions{Weights: []float64{1, 1e12, 1}})
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	nan := Statistic{"ratio", func(y []float64) float64 { return math.NaN() }}
+	nan := Statistic{Name: "ratio", Of: func(y []float64) float64 { return math.NaN() }}
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		g     *GLM
@@ -207,7 +180,7 @@ func TestPredictiveCheckErrors(t *testing.T) {
 		"NaN":         {t.Context(), g, q, 10, []Statistic{nan}, ErrNotFinite},
 		"canceled":    {canceled, g, q, 10, nil, context.Canceled},
 	} {
-		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err, c.want) || !prefixedOnce(err) {
+		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

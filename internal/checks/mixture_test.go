@@ -1,10 +1,9 @@
-package pgsvi
+package checks
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -21,7 +22,7 @@ import (
 // loadIris reads the flowers.
 func loadIris(t testing.TB) (x *mat.Dense, species []float64) {
 	t.Helper()
-	return readCSV(t, open(t, filepath.Join("testdata", "iris", "iris.csv")))
+	return testkit.ReadCSV(t, testkit.Open(t, filepath.Join("..", "..", "testdata", "iris", "iris.csv")))
 }
 
 // speciesStart are the responsibilities that the reference values start from.
@@ -89,7 +90,8 @@ func TestMixtureIris(t *testing.T) {
 		what      string
 		got, want float64
 	}{
-		{"alpha", 153 * post.Weights(nil)[1], 29.457921585457985}, {"kappa", kappa, 29.457921585457985}, {"nu", df, 32.45792158545798},
+		{"alpha", 153 * post.Weights(nil)[1], 29.457921585457985}, {"kappa", kappa, 29.457921585457985},
+		{"nu", df, 32.45792158545798},
 		{"m", mean[2], 4.129132575770326}, {"W⁻¹(0, 0)", inverse.At(0, 0), 10.650441620904843}, {"W⁻¹(3, 1)", inverse.At(3, 1), 0.9377956009758776},
 		{"weight", post.Weights(nil)[0], 51.00105353678091 / 153}, {"Cov", post.Cov(2).At(2, 2), 42.15976773321741 / 75.5410248777611},
 	} {
@@ -145,49 +147,6 @@ func TestMixtureNil(t *testing.T) {
 		if step == nil && (math.IsInf(res.Beta, 1) || res.Scope != OverBlock) {
 			t.Errorf("step size %v, scope %v", res.Beta, res.Scope)
 		}
-	}
-}
-
-// A run that is saved and loaded goes on to the bits that it would have had, whatever drew its
-// start.
-func TestMixtureResume(t *testing.T) {
-	x, _ := loadIris(t)
-	m, err := NewMixture(x, 3, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sameResumed(t, m, 3, 3)
-}
-
-// sameResumed compares a run of m with one that is saved after so many steps, and loaded.
-func sameResumed(t *testing.T, m Model, steps int, passes float64) {
-	t.Helper()
-	ctx := context.Background()
-	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: passes} }
-	want, err := solver().Run(ctx, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	half := solver()
-	half.MaxIter = steps - 1
-	res, err := half.Run(ctx, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if err := res.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	if res, err = solver().LoadResult(ctx, &file, m); err != nil {
-		t.Fatal(err)
-	}
-	if res, err = solver().Resume(ctx, res); err != nil {
-		t.Fatal(err)
-	}
-	if res.K != want.K || res.ELBO != want.ELBO ||
-		!slices.Equal(res.Stepper.(*objectiveStepper).Q.Params(nil),
-			want.Stepper.(*objectiveStepper).Q.Params(nil)) {
-		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO, want.ELBO)
 	}
 }
 
@@ -257,49 +216,6 @@ func TestMixtureOne(t *testing.T) {
 	}
 	if r := post.Responsibilities(nil, []float64{9}); len(r) != 1 || r[0] != 1 {
 		t.Errorf("responsibilities %v", r)
-	}
-}
-
-// The gradient that Local adds is that of what it returns.
-func TestMixtureLocal(t *testing.T) {
-	x, species := loadIris(t)
-	m, err := NewMixture(x, 3, &MixtureOptions{Start: speciesStart(species)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := m.NewStepper(context.Background(), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := st.(*objectiveStepper).Q.(*Exp)
-	mu := q.MeanParams(nil)
-	g := make([]float64, len(mu))
-	if _, err := m.Local(g, mu, 77, 2); err != nil {
-		t.Fatal(err)
-	}
-	checkLocalGrad(t, m, g, mu, 77, 2)
-}
-
-// checkLocalGrad compares a gradient times weight with differences of Local.
-func checkLocalGrad(t *testing.T, m ConjugateModel, g, mu []float64, n int, weight float64) {
-	t.Helper()
-	at := slices.Clone(mu)
-	scratch := make([]float64, len(mu))
-	value := func(i int, v float64) float64 {
-		at[i] = v
-		l, err := m.Local(scratch, at, n, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at[i] = mu[i]
-		return l
-	}
-	for i := range mu {
-		h := 1e-5 * max(1, math.Abs(mu[i]))
-		want := weight * (value(i, mu[i]+h) - value(i, mu[i]-h)) / (2 * h)
-		if math.Abs(g[i]-want) > 1e-6*(1+math.Abs(want)) {
-			t.Errorf("element %d of the gradient is %v, by differences %v", i, g[i], want)
-		}
 	}
 }
 
@@ -465,35 +381,6 @@ func TestMixtureSeeds(t *testing.T) {
 			}
 		}
 	}
-}
-
-func ExampleNewMixture() {
-	// Fifty rows about 0 and fifty about 10.
-	x := mat.NewDense(100, 1, nil)
-	for n := range 100 {
-		x.Set(n, 0, 10*float64(n%2)+math.Sin(float64(n)))
-	}
-	m, err := NewMixture(x, 2, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	post, res, err := m.Fit(context.Background(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(res.Status)
-	means := mat.Col(nil, 0, post.Means())
-	slices.Sort(means)
-	fmt.Printf("means %.1f\n", means)
-	fmt.Printf("a row at 2: %.3f\n", slices.Max(post.Responsibilities(nil, []float64{2})))
-	fmt.Printf("log density at 5 and 10: %.1f %.1f\n", post.LogProb([]float64{5}), post.LogProb([]float64{10}))
-	// Output:
-	// converged
-	// means [0.1 9.9]
-	// a row at 2: 1.000
-	// log density at 5 and 10: -8.2 -1.8
 }
 
 // A mixture that takes more memory than there may be is an error before any of it is taken.

@@ -1,4 +1,4 @@
-package pgsvi
+package checks
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	. "github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
@@ -13,7 +14,7 @@ import (
 // What is predicted of a row that is left out is what a fit without it predicts: of the rows of
 // most influence, and some more.
 func TestClassesLOORefits(t *testing.T) {
-	x, y := shorter(irisClasses, irisPart)(t)
+	x, y := testkit.Shorter(irisClasses, irisPart)(t)
 	ctx := context.Background()
 	models := map[string]func(x mat.Matrix, y []float64, loo bool) (probs, *LOO, error){
 		"GLM": func(x mat.Matrix, y []float64, loo bool) (q probs, l *LOO, err error) {
@@ -246,7 +247,7 @@ func TestClassGPLOOErrors(t *testing.T) {
 		"canceled":       {g, post, done, context.Canceled},
 	} {
 		if l, err := c.g.LOO(c.ctx, c.q); l != nil || !errors.Is(err, c.want) ||
-			!prefixedOnce(err) {
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, %v", name, l, err)
 		}
 	}
