@@ -465,8 +465,15 @@ func manyOf(l Likelihood) *term.Many {
 // softmaxTol is what expectations of Softmax are accurate to, times the classes.
 const softmaxTol = 1e-11
 
-// ExpectSeveral implements term.Several.
+// ExpectSeveral implements term.Several. Two classes are a logit of the difference of the scores,
+// with small relative errors in the tails too, and one curvature for both.
 func (l *siteView) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, bound float64) {
+	if len(m) == 2 {
+		c := int(y)
+		f, _, p, _, h := softplusBoth(m[c]-m[1-c], v[0]+v[1])
+		d1[c], d1[1-c], d2[0], d2[1] = p, -p, -h, -h
+		return -f, logitErr * f
+	}
 	lse, bound := expect.SoftmaxWithin(max(tol, softmaxTol), m, v, d1, d2)
 	for c := range d1 {
 		d1[c], d2[c] = -d1[c], -d2[c]
@@ -479,6 +486,11 @@ func (l *siteView) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value,
 // Curvature implements term.Several.
 func (l *siteView) Curvature(m, v, h []float64) {
 	k := len(m)
+	if k == 2 {
+		_, _, _, _, g := softplusBoth(m[1]-m[0], v[0]+v[1])
+		h[0], h[1], h[2], h[3] = g, -g, -g, g
+		return
+	}
 	expect.SoftmaxCross(m, v, nil, h)
 	for i := range h {
 		if i/k != i%k {

@@ -186,6 +186,66 @@ func TestClassesTwo(t *testing.T) {
 	}
 }
 
+// Under a prior that is far wider than the labels say, scores of classes that a plane parts are as
+// large as it lets them be: a run goes there, and does not end with small ones and a small Gap.
+func TestClassesWidePrior(t *testing.T) {
+	const n = 12
+	for _, c := range []struct {
+		classes int
+		sd      float64
+		label   func(i int) int
+	}{
+		{2, 1e3, func(int) int { return 0 }},
+		{2, 1e6, func(i int) int { return i / 6 }},
+		{3, 200, func(int) int { return 2 }},
+		{5, 100, func(i int) int { return i / 6 }},
+	} {
+		x, y, sign := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n)
+		for i := range n {
+			x.SetRow(i, []float64{float64(2*i - 11), 3})
+			y[i] = float64(c.label(i))
+			sign[i] = plusMinus(y[i] == 1)
+		}
+		_, res := fitClasses(t, x, y, Softmax{Classes: c.classes}, &GLMOptions{PriorSD: c.sd}, nil)
+		_, long := fitClasses(t, x, y, Softmax{Classes: c.classes}, &GLMOptions{PriorSD: c.sd},
+			&Solver{Goal: 1e-9, MaxPasses: 1000})
+		want := long.ELBO
+		if c.classes == 2 {
+			_, ref := fitClasses(t, x, sign, BernoulliLogit{},
+				&GLMOptions{PriorSD: math.Sqrt2 * c.sd}, nil)
+			want = ref.ELBO
+		}
+		if !(math.Abs(res.ELBO-want) < 1e-4) || res.Status != Converged || res.Passes > 100 {
+			t.Errorf("%d classes, a prior sd of %v: %v, want %v", c.classes, c.sd, res, want)
+		}
+	}
+}
+
+// Two classes have the expectations of a logit, with the relative accuracy of its tails and one
+// curvature for both: what differs by rounding alone would favour one of the classes.
+func TestClassesTwoTails(t *testing.T) {
+	l := viewOf(Softmax{Classes: 2})
+	var d1, d2 [2]float64
+	for _, m := range []float64{-700, -40, 0, 3, 40, 300} {
+		for _, v := range []float64{0, 1, 50, 1e6} {
+			value, bound := l.ExpectSeveral(0, 1e-4, []float64{m, 0.5}, []float64{v, v / 3}, d1[:],
+				d2[:])
+			e := BernoulliLogit{}.ExpectLogProb(1, m-0.5, v+v/3)
+			if value != e.Value || bound != e.Err || d1[0] != e.D1 || d1[1] != -e.D1 ||
+				d2[0] != e.D2 || d2[1] != e.D2 {
+				t.Errorf("mean %v, variance %v: %v, %v, %v, want %+v", m, v, value, d1, d2, e)
+			}
+			h := make([]float64, 4)
+			l.Curvature([]float64{m, 0.5}, []float64{v, v / 3}, h)
+			for i, x := range h {
+				if want := -e.D2 * plusMinus(i%3 == 0); !(math.Abs(x-want) <= 1e-12*math.Abs(want)) {
+					t.Errorf("mean %v, variance %v: curvature %v, want ±%v", m, v, h, -e.D2)
+				}
+			}
+		}
+	}
+}
+
 // What classes and workers are called does not matter, nor what is the same for all classes.
 func TestClassesSame(t *testing.T) {
 	x, y := testkit.Shorter(irisClasses, irisPart)(t)

@@ -422,6 +422,12 @@ func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	if lost && (p.narrow() || p.walk()) || (lost || f.Slow && p.Decrement() > farPromise) && p.alone() || f.Slow && p.leap() {
 		return p.Evaluations - before, true
 	}
+	if f.Slow && p.terms.K > 1 {
+		if p.stretch() { // and again, in the next pass
+			return p.Evaluations - before, true
+		}
+		f.Slow, f.rest = false, slowRest
+	}
 	if f.Slow && p.terms.K <= 1 { // None is good here: something else, and the like of it for some passes.
 		f.Slow, f.rest = false, slowRest
 		p.targetAlone()
@@ -581,6 +587,34 @@ func (p *Problem) aim() bool {
 		p.aimed = a.aim(p.ta, p.step, p.tg, &p.Cur.State) && !p.Workers.Halt.Stopped()
 	}
 	return p.aimed
+}
+
+// A stretch is by stretchBy, and tried where the slope promises stretchLeast nats for a factor of e:
+// near the optimum there is none.
+const (
+	stretchBy    = 2
+	stretchLeast = 0.1
+)
+
+// stretch multiplies the means and standard deviations of all terms, as far as the sites and not
+// the base make them, by stretchBy if the value falls, and reports whether it did. Where planes
+// part the classes and the prior is wide, the best scores are as large as it lets them be.
+// Expectations fall there like exponentials: a step of Newton's moves the means by a part of a
+// standard deviation, and precisions that wait for them are far too large.
+func (p *Problem) stretch() bool {
+	s, x := &p.Cur, &p.Try
+	slope := 0.0 // of the value, by the logarithm of a standard deviation
+	for i, g := range s.Gamma {
+		slope += (s.A[i]-s.D1[i])*(s.M[i]-p.Base.M[i]) + (s.Tg[i]-g)*s.V[i]
+		x.Gamma[i] = g / (stretchBy * stretchBy)
+		x.C[i] = stretchBy*s.A[i] + x.Gamma[i]*stretchBy*(s.M[i]-p.Base.M[i])
+	}
+	if !(slope < -stretchLeast) || !p.Eval() || !(x.Value < s.Value) || !p.Accept() {
+		return false
+	}
+	p.t = 1
+	p.mix.Reset()
+	return true
 }
 
 // departMany leaves a base without sites, whose variances may be wide, for the sites at the mode of
@@ -913,7 +947,9 @@ func (p *Problem) halveValue(times int) bool {
 	return false
 }
 
-// segment makes the sites of p.try those at the fraction t of the way to the target.
+// segment makes the sites of p.try those at the fraction t of the way to the target. Where an aimer
+// says the step of the means these go straight there, as γ does: of b = a + γm, what both change by
+// factors would lead elsewhere.
 func (p *Problem) segment(t float64) {
 	if t == 1 { // sites may be so strong that a difference from them is all rounding
 		copy(p.Try.Gamma, p.tg)
@@ -921,8 +957,14 @@ func (p *Problem) segment(t float64) {
 		return
 	}
 	for i := range p.N {
-		p.Try.Gamma[i] = p.Cur.Gamma[i] + t*(p.tg[i]-p.Cur.Gamma[i])
-		p.Try.C[i] = p.Cur.C[i] + t*(p.tc[i]-p.Cur.C[i])
+		g := p.Cur.Gamma[i] + t*(p.tg[i]-p.Cur.Gamma[i])
+		p.Try.Gamma[i] = g
+		if p.aimed {
+			a, m := p.Cur.A[i]+t*(p.ta[i]-p.Cur.A[i]), p.Cur.M[i]+t*p.step[i]
+			p.Try.C[i] = a + g*(m-p.Base.M[i])
+		} else {
+			p.Try.C[i] = p.Cur.C[i] + t*(p.tc[i]-p.Cur.C[i])
+		}
 	}
 }
 

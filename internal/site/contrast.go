@@ -233,20 +233,68 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 
 // solve makes p the solution of P_c = A_c + P_c(ΣP)⁻¹P_c, near enough, from the last P or, where
 // there is none or rounds from it do not end, from that of equal classes: a P that is far too large
-// in some direction takes very many rounds to come back.
+// in some direction takes very many rounds to come back. Where neither ends, p is the best of both
+// and of one round from the last P, which is no worse than that: steps that are short gain little.
 func (a *contrast) solve() bool {
 	if a.warm {
 		copy(a.p, a.cur.p)
 		if done, _ := a.rounds(contrastRounds); done {
 			return true
 		}
-		if a.crew.Halt.Stopped() {
-			return false
+	}
+	least := math.Inf(1)
+	keep := func() {
+		if x := a.divergence(); x < least {
+			least = x
+			copy(a.try.p, a.p)
 		}
 	}
+	if a.warm {
+		keep()
+		copy(a.p, a.cur.p)
+		if a.rule() {
+			copy(a.p, a.next)
+			keep()
+		}
+	}
+	if a.crew.Halt.Stopped() {
+		return false
+	}
 	floats.ScaleTo(a.p, float64(a.k)/float64(a.k-1), a.grams)
-	_, ok := a.rounds(contrastFirst)
-	return ok
+	done, ok := a.rounds(contrastFirst)
+	if done || !a.warm {
+		return ok
+	}
+	if ok {
+		keep()
+	}
+	copy(a.p, a.try.p)
+	return !math.IsInf(least, 1)
+}
+
+// divergence returns what p adds to the negative ELBO, twice and up to a constant: Σ_c tr A_cP_c⁻¹ +
+// log|P_c|, less log|ΣP|. A round never raises it: the last is concave in the P_c⁻¹, and a round is
+// the argmin of the rest and its tangent. It is +Inf where a P is not positive definite.
+func (a *contrast) divergence() float64 {
+	d := a.x.Cols
+	clear(a.sum)
+	for c := range a.k {
+		floats.Add(a.sum, a.class(a.p, c))
+	}
+	if !dense.Cholesky(a.sum, d) || !a.each(func(c int, s *contrastWork) bool {
+		g := a.class(a.grams, c)
+		dense.CopyLower(s.half, a.class(a.p, c), d)
+		if !dense.Cholesky(s.half, d) {
+			return false
+		}
+		a.values[c] = dense.LogDet(s.half, d)
+		dense.Invert(s.half, d)
+		a.values[c] += floats.Dot(s.half, g)
+		return true
+	}) {
+		return math.Inf(1)
+	}
+	return floats.Sum(a.values) - dense.LogDet(a.sum, d)
 }
 
 // rounds takes so many rounds to the solution from p. It reports whether p then is near enough, and
@@ -278,7 +326,7 @@ func (a *contrast) rounds(most int) (done, ok bool) {
 			}
 		}
 		a.try.left = 0.5 * square
-		if largest <= contrastTol || a.warm && a.try.left <= contrastPart*a.gap {
+		if largest <= contrastTol || a.warm && a.try.left <= contrastPart*min(a.gap, 1) {
 			copy(a.p, a.next)
 			return true, true
 		}

@@ -305,3 +305,42 @@ func TestContrastMode(t *testing.T) {
 		t.Errorf("a slope of %v nats after a gain of %v", slope, gain)
 	}
 }
+
+// A round to the precisions of classes never raises what they add to the divergence, wherever it
+// begins.
+func TestContrastRounds(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		l := classProblem(rng, 12, 1+rng.IntN(4), 2+rng.IntN(5))
+		s, err := NewContrastAlgebra(l, term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, d := s.mover, l.X.Cols
+		delta := make([]float64, s.N)
+		for i := range delta {
+			delta[i] = math.Exp(3 * rng.NormFloat64())
+		}
+		if _, ok := a.Cover(make([]float64, s.N), delta); !ok {
+			t.Fatalf("seed %d: no cover", seed)
+		}
+		for c := range a.k {
+			scale := math.Exp(2 * rng.NormFloat64())
+			for i := range d * d {
+				a.class(a.p, c)[i] *= scale
+			}
+		}
+		before := a.divergence()
+		for round := range 40 {
+			if !a.rule() {
+				t.Fatalf("seed %d: no round", seed)
+			}
+			copy(a.p, a.next)
+			now := a.divergence()
+			if !(now <= before+1e-11*(1+math.Abs(before))) {
+				t.Errorf("seed %d, round %d: from %v to %v", seed, round, before, now)
+			}
+			before = now
+		}
+	}
+}

@@ -41,7 +41,8 @@
 // then value k of term n; batches name terms, movers see elements. The covariance of the sites is
 // diagonal, and so is what they say of the curvature of a term. An aimer knows the rest: it says
 // where the means should go, and may say where the precisions should. Mixtures are then of
-// (log γ, m), and steps that need one latent value are not taken.
+// (log γ, m), and steps that need one latent value are not taken. The two of a
+// softmax of two classes have the expectations of a logit.
 //
 // There are two such bases, both contrast mean fields: contrast of a linear model, and contrastGP
 // of functions. The first step of a linear model is to the sites at the mode of the means, found by
@@ -65,6 +66,7 @@
 //	alone       the optimum of each site by itself           far away: a target is only a factor of e
 //	                                                         away
 //	narrow      the same means, variances below 1            expectations overflow
+//	stretch     twice the means and standard deviations     several latent values, where this is slow
 //	walk        the solution by rates, in the dual           likelihoods of one exponential, where the
 //	                                                         others fail
 //	mode        the mode of the means                        terms contradict each other by more nats

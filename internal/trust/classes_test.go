@@ -293,6 +293,9 @@ func (c *classProblem) repeat(
 	if err != nil || two.res.ELBO != f.res.ELBO || !mat.Equal(two.probs, f.probs) {
 		fault("workers", "%v of two, want %v, %v", two, f.res.ELBO, err)
 	}
+	if f.res.Stepper == nil { // all rows have weight 0
+		return
+	}
 	const passes = 7
 	whole, err := (&Solver{MaxPasses: passes}).Run(ctx, f.model)
 	if err != nil {
@@ -398,9 +401,7 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 }
 
 // knownClassFailures are seeds that fail, by cause.
-var knownClassFailures = map[uint64]string{
-	1: "GP under a prior sd of 511: it ends 0.01 nats short, and estimates 0.0002",
-}
+var knownClassFailures = map[uint64]string{}
 
 // TestSeedsClasses fits random problems of several classes, and checks what must be so of each.
 //
