@@ -788,3 +788,28 @@ func TestExpectEach(t *testing.T) {
 		t.Error("expectations of another type are taken together")
 	}
 }
+
+// Two classes have the expectations of a logit, with the relative accuracy of its tails and one
+// curvature for both: what differs by rounding alone would favour one of the classes.
+func TestClassesTwoTails(t *testing.T) {
+	l := viewOf(Softmax{Classes: 2})
+	var d1, d2 [2]float64
+	for _, m := range []float64{-700, -40, 0, 3, 40, 300} {
+		for _, v := range []float64{0, 1, 50, 1e6} {
+			value, bound := l.ExpectSeveral(0, 1e-4, []float64{m, 0.5}, []float64{v, v / 3}, d1[:],
+				d2[:])
+			e := BernoulliLogit{}.ExpectLogProb(1, m-0.5, v+v/3)
+			if value != e.Value || bound != e.Err || d1[0] != e.D1 || d1[1] != -e.D1 ||
+				d2[0] != e.D2 || d2[1] != e.D2 {
+				t.Errorf("mean %v, variance %v: %v, %v, %v, want %+v", m, v, value, d1, d2, e)
+			}
+			h := make([]float64, 4)
+			l.Curvature([]float64{m, 0.5}, []float64{v, v / 3}, h)
+			for i, x := range h {
+				if want := -e.D2 * testkit.PlusMinus(i%3 == 0); !(math.Abs(x-want) <= 1e-12*math.Abs(want)) {
+					t.Errorf("mean %v, variance %v: curvature %v, want ±%v", m, v, h, -e.D2)
+				}
+			}
+		}
+	}
+}

@@ -204,7 +204,7 @@ func TestClassesWidePrior(t *testing.T) {
 		for i := range n {
 			x.SetRow(i, []float64{float64(2*i - 11), 3})
 			y[i] = float64(c.label(i))
-			sign[i] = plusMinus(y[i] == 1)
+			sign[i] = testkit.PlusMinus(y[i] == 1)
 		}
 		_, res := fitClasses(t, x, y, Softmax{Classes: c.classes}, &GLMOptions{PriorSD: c.sd}, nil)
 		_, long := fitClasses(t, x, y, Softmax{Classes: c.classes}, &GLMOptions{PriorSD: c.sd},
@@ -217,31 +217,6 @@ func TestClassesWidePrior(t *testing.T) {
 		}
 		if !(math.Abs(res.ELBO-want) < 1e-4) || res.Status != Converged || res.Passes > 100 {
 			t.Errorf("%d classes, a prior sd of %v: %v, want %v", c.classes, c.sd, res, want)
-		}
-	}
-}
-
-// Two classes have the expectations of a logit, with the relative accuracy of its tails and one
-// curvature for both: what differs by rounding alone would favour one of the classes.
-func TestClassesTwoTails(t *testing.T) {
-	l := viewOf(Softmax{Classes: 2})
-	var d1, d2 [2]float64
-	for _, m := range []float64{-700, -40, 0, 3, 40, 300} {
-		for _, v := range []float64{0, 1, 50, 1e6} {
-			value, bound := l.ExpectSeveral(0, 1e-4, []float64{m, 0.5}, []float64{v, v / 3}, d1[:],
-				d2[:])
-			e := BernoulliLogit{}.ExpectLogProb(1, m-0.5, v+v/3)
-			if value != e.Value || bound != e.Err || d1[0] != e.D1 || d1[1] != -e.D1 ||
-				d2[0] != e.D2 || d2[1] != e.D2 {
-				t.Errorf("mean %v, variance %v: %v, %v, %v, want %+v", m, v, value, d1, d2, e)
-			}
-			h := make([]float64, 4)
-			l.Curvature([]float64{m, 0.5}, []float64{v, v / 3}, h)
-			for i, x := range h {
-				if want := -e.D2 * plusMinus(i%3 == 0); !(math.Abs(x-want) <= 1e-12*math.Abs(want)) {
-					t.Errorf("mean %v, variance %v: curvature %v, want ±%v", m, v, h, -e.D2)
-				}
-			}
 		}
 	}
 }
