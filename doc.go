@@ -21,7 +21,7 @@
 //	rows to cluster                              NewMixture (Gaussian mixture)
 //	unknown hyper-parameters                     GP.Learn, GLM.Learn, SparseGP.Learn
 //	models to compare or to check                CompareLOO, CrossValidate, PSIS, PredictiveCheck
-//	a prediction to explain                      Prediction.MeanInterval, Interval; GLMPosterior's
+//	a prediction to explain                      Prediction.ProbInterval, Interval; GLMPosterior's
 //	                                             Explain, MarginalEffects, Summary
 //	a log-likelihood of your own                 Objective with Expect and LogLik
 //	a model of your own with local variables     Objective with Conjugate
