@@ -90,7 +90,7 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 			}
 		case formula.Smooth:
 			n.Kind, n.Line = smoothTerm, !t.Periodic && !has[formula.Col(t.Column).String()]
-			n.Curve = &spline.Curve{K: t.K, Periodic: t.Periodic}
+			n.Curve = &spline.Curve{K: t.K, Periodic: t.Periodic, Hi: t.Period}
 		case formula.Poly:
 			n.Kind, n.Degree = polyTerm, t.Degree
 		case formula.Log:
@@ -498,7 +498,11 @@ func (t *term) finish(raw bool) error {
 		if k == 0 {
 			k = defaultBasis
 		}
-		curve, err := spline.New(t.x, k, t.Curve.Periodic)
+		period := t.Curve.Hi
+		if t.Curve.Periodic && period == 0 {
+			period = spline.Period(t.x)
+		}
+		curve, err := spline.New(t.x, k, period)
 		if err != nil {
 			return fmt.Errorf("pgsvi: %s: %w", t.Text, err)
 		}

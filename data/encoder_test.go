@@ -130,6 +130,7 @@ func TestDecisions(t *testing.T) {
 		"ambiguous dates":        {column(30, func(i int) any { return fmt.Sprintf("%d/%d/2024", i%12+1, i%7+1) }), nil, `can be day/month or month/day in every row: Date("a").Layout("2/1/2006") if the day comes first, Date("a").Layout("1/2/2006") if the month does`},
 		"settled dates":          {column(30, func(i int) any { return fmt.Sprintf("%d/%d/2024", i%12+1, i%28+1) }), nil, ""},
 		"a text among dates":     {column(30, func(i int) any { return []string{"never", fmt.Sprintf("2024-01-%02d", i+1)}[min(1, i)] }), nil, `29 dates and "never" (1); 1 of 30 values is missing ("never" (1)), the first in line 2: Date("a").MissingAre("never").Impute()`},
+		"no layout":              {column(30, func(i int) any { return fmt.Sprintf("2024-01-%02d", i+1) }), []Column{Date("a").Layout("YYYY-MM-DD")}, `Layout("YYYY-MM-DD") has no year, month or day as Go writes them`},
 		"no dates":               {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Date("a")}, `there are no dates, but "x0" (15), "x1" (15)`},
 		"no numbers":             {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }), []Column{Number("a")}, `no value is a number: "x0" (15), "x1" (15): Category("a")`},
 		"no such column":         {people, []Column{Number("weight"), Outcome("ill").Positive("yes")}, `column "weight": there is no such column; there are "age"`},

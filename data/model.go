@@ -334,7 +334,7 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	blocks, index := m.blocks()
 	o.Blocks = nil
-	if len(blocks) > 1 {
+	if len(blocks) > 1 || len(blocks) == 1 && blocks[0] != "" { // columns of a curve have one unit
 		o.Blocks = index
 	}
 	var learn pgsvi.LearnOptions
@@ -455,6 +455,12 @@ func (m *Model) String() string {
 	var b strings.Builder
 	b.WriteString(m.enc.String())
 	fmt.Fprintf(&b, "\n%s\n%s\n", m.Formula, m.Formula.Words())
+	for _, t := range m.design.Terms {
+		if c := t.Curve; c != nil && c.Periodic && !strings.Contains(t.Text, ", period=") {
+			fmt.Fprintf(&b, "the period of %s is %.6g; s(%s, period=…) sets it\n", t.Text, c.Hi-c.Lo,
+				formula.Col(t.Columns[0]))
+		}
+	}
 	rows, features := len(m.Kept), len(m.Names)
 	fmt.Fprintf(&b, "%s, %s", plural(rows, "row"), plural(features, "column"))
 	switch {

@@ -1056,3 +1056,53 @@ func TestUnusableOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// TestModelPeriod checks that a periodic curve has the period that the formula says, or that whole
+// numbers count through, and that it is shown.
+func TestModelPeriod(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("month,hour,y\n")
+	rng := rand.New(rand.NewPCG(4, 2))
+	for range 150 {
+		month, hour := 1+rng.IntN(12), 23*rng.Float64()
+		fmt.Fprintf(&b, "%d,%.3f,%.3f\n", month, hour,
+			math.Sin(float64(month)*math.Pi/6)+math.Sin(hour*math.Pi/12)+0.1*rng.NormFloat64())
+	}
+	for f, period := range map[string]float64{
+		"y ~ s(month, periodic) + s(hour)":    12,
+		"y ~ s(month, periodic)":              12,
+		"y ~ month + s(hour, period=24)":      24,
+		"y ~ s(hour, k=8, period=24) + month": 24,
+	} {
+		m := mustModel(t, tableOf(t, b.String()), f)
+		if text := m.String(); strings.Contains(f, "periodic") != strings.Contains(text, "the period of s(month, periodic) is 12;") {
+			t.Errorf("%s:\n%s", f, text)
+		}
+		glm, err := m.GLM(nil, nil)
+		if err != nil {
+			t.Fatal(f, err)
+		}
+		post, res, err := glm.Fit(context.Background(), nil)
+		if err != nil || len(res.Warnings) > 0 {
+			t.Fatal(f, err, res.Warnings)
+		}
+		p, err := m.Predictor(post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := func(month, hour float64) float64 {
+			a, err := p.Predict(map[string]any{"month": month, "hour": hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.Mean
+		}
+		a, b := at(3, 5), at(3+12, 5)
+		if period == 24 {
+			b = at(3, 5+24)
+		}
+		if math.Abs(a-b) > 1e-9 {
+			t.Errorf("%s: %v, and %v a period later", f, a, b)
+		}
+	}
+}

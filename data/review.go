@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/suggest"
@@ -627,6 +628,13 @@ func (r *reviewer) checkDates() {
 	for _, p := range s.Parts {
 		if p != Elapsed && p != Month && p != Weekday {
 			r.found(fmt.Sprintf("As(%q), want data.Elapsed, data.Month or data.Weekday", string(p)))
+			r.hopeless = true
+		}
+	}
+	for _, l := range s.Layouts {
+		if time.Date(2023, 5, 31, 17, 8, 9, 0, time.UTC).Format(l) == l {
+			r.found(fmt.Sprintf("Layout(%q) has no year, month or day as Go writes them: for "+
+				"2023-05-31 it is \"2006-01-02\"", l))
 			r.hopeless = true
 		}
 	}

@@ -3,6 +3,7 @@ package formula
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -173,6 +174,9 @@ func (s Smooth) check() error {
 	if s.K != 0 && (s.K < minBasis || s.K > maxBasis) {
 		return fmt.Errorf("the number of basis functions of %v, k, must be from %d to %d",
 			s, minBasis, maxBasis)
+	}
+	if s.Period != 0 && !(s.Periodic && s.Period > 0 && s.Period <= math.MaxFloat64) {
+		return fmt.Errorf("the period of %v must be above 0, of a periodic curve", s)
 	}
 	return Col(s.Column).check()
 }

@@ -12,27 +12,29 @@
 //	        | "survival(" column "," column ")"     a duration, and 1 if it ended with the event or
 //	                                                0 if it is right-censored (time to event)
 //	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
-//	        | "." {"-" column}                      every other column, but for these
+//	        | "." {"-" column}                      every other column, except these
 //	        | column                                its effect
 //	        | column {":" column}                   the interaction alone
 //	        | column {"*" column}                   all effects and all interactions
-//	        | "s(" column [", k=" n] [", periodic"] ")"   a smooth curve (spline, GAM)
+//	        | "s(" column [", k=" n] [period] ")"   a smooth curve (spline, GAM)
 //	        | "poly(" column "," degree ")"         a polynomial
 //	        | "log(" column ")"                     the logarithm
 //	        | "exposure(" column ")"                a rate: its logarithm is added to the predictor
 //	        | "offset(" column ")"                  added to the predictor as it is
 //	        | "weight(" column ")"                  the row counts so many times
 //	        | "(" ("1" | "0" | column) {"+" column} ("|" | "||") column {"/" column} ")"
+//	period  = ", periodic" | ", period=" number     joins the ends of the curve
 //
-// The last are random effects (mixed models, multilevel models): an intercept, or slopes, for each
-// level of a group, whose spread is learned. Two bars leave out their correlation, and a/b is
-// short for groups of a and of b within a.
+// The last term has random effects (mixed models, multilevel models): an intercept, or slopes, for
+// each level of a group, whose spread is learned. Two bars leave out their correlation, and a/b is
+// short for groups of a and of b within a. Package data does not fit slopes yet.
 //
 // A column is a name of letters, digits, _ and . that does not begin with a digit; any other name
 // stands between backquotes: `Letzte Anfrage`.
 package formula
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,8 +93,10 @@ type Smooth struct {
 	Column string
 	// K is the number of basis functions; 0 means 20. At least 4.
 	K int
-	// Periodic joins the ends of the curve.
+	// Periodic joins the ends of the curve. Period is its period, in the unit of the column; 0 means
+	// the range of the data, and 1 more if they are whole numbers: 12 for months from 1 to 12.
 	Periodic bool
+	Period   float64
 }
 
 // Poly is a polynomial of a column of numbers: poly(x, 2).
@@ -160,7 +164,10 @@ func (s Smooth) String() string {
 	if s.K != 0 {
 		t += ", k=" + strconv.Itoa(s.K)
 	}
-	if s.Periodic {
+	switch {
+	case s.Periodic && s.Period != 0:
+		t += ", period=" + strconv.FormatFloat(s.Period, 'f', -1, 64)
+	case s.Periodic:
 		t += ", periodic"
 	}
 	return t + ")"
@@ -201,6 +208,9 @@ func (s Smooth) Words() string {
 	w := "a smooth curve of " + quote(s.Column)
 	if s.Periodic {
 		w = "a smooth periodic curve of " + quote(s.Column)
+	}
+	if s.Periodic && s.Period != 0 {
+		w += fmt.Sprintf(" with period %v", s.Period)
 	}
 	return w
 }

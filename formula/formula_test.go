@@ -55,7 +55,7 @@ func TestBuilt(t *testing.T) {
 	built := &Formula{
 		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
 		Terms: []Term{
-			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true}, Poly{"z", 2}, Log{"u"},
+			Col("a b"), Interact{"a", "b"}, Smooth{"x", 8, true, 24}, Poly{"z", 2}, Log{"u"},
 			Group{By: []string{"g", "h"}, Slopes: []string{"x"}, Uncorrelated: true},
 			Rest{Except: []string{"id"}},
 		},
@@ -91,7 +91,9 @@ func TestMistakes(t *testing.T) {
 		{"y ~ x¦^2", "there are no powers"},
 		{"y ~ ¦I(x)", "there is no function I; poly(x, 2) is a polynomial"},
 		{"y ~ ¦sqrt(x)", "there is no function sqrt; there are s, poly"},
-		{"y ~ s(x, ¦q=3)", "found q, want k=… or periodic"},
+		{"y ~ s(x, ¦q=3)", "found q, want k=…, periodic or period=…"},
+		{"y ~ s(x, period=¦0)", "found 0, want a number above 0, the period"},
+		{"y ~ s(x, period¦)", "found ), want = as in s(x, period=24)"},
 		{"y ~ s(x, k=¦many)", "found many, want a whole number"},
 		{"y ~ s(x, k=0¦)", "k must be from 4"},
 		{"y ~ s(¦x, k=3)", "functions of s(x, k=3), k, must be from 4"},

@@ -2,6 +2,7 @@ package formula
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -368,7 +369,7 @@ func (p *parser) function(add func(Term)) {
 	p.want(")", " to end "+name+"(…")
 }
 
-// smooth reads what follows the column of s(x, k=20, periodic).
+// smooth reads what follows the column of s(x, k=20, periodic) or s(x, period=24).
 func (p *parser) smooth(column string) Smooth {
 	s := Smooth{Column: column}
 	for p.accept(",") {
@@ -380,8 +381,17 @@ func (p *parser) smooth(column string) Smooth {
 			}
 		case p.accept("periodic"):
 			s.Periodic = true
+		case p.accept("period"):
+			p.want("=", " as in s(x, period=24)")
+			v, err := strconv.ParseFloat(p.token, 64)
+			if err != nil || !(v > 0) || math.IsInf(v, 0) {
+				p.fail("%s, want a number above 0, the period", p.found())
+				break
+			}
+			s.Periodic, s.Period = true, v
+			p.next()
 		default:
-			p.fail("%s, want k=… or periodic, as in s(x, k=20, periodic)", p.found())
+			p.fail("%s, want k=…, periodic or period=…, as in s(x, k=20, period=24)", p.found())
 		}
 	}
 	return s

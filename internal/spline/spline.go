@@ -21,7 +21,7 @@ import (
 
 // Curve has the features of a smooth curve. It is plain data, to be saved as it is.
 type Curve struct {
-	// Lo and Hi are the range of x. The period of a periodic curve is Hi - Lo.
+	// Lo and Hi are the range of x. Of a periodic curve Hi - Lo is the period.
 	Lo, Hi float64
 	// K is the number of B-splines.
 	K        int
@@ -35,27 +35,45 @@ type Curve struct {
 // MinBasis is the least number of B-splines.
 const MinBasis = 4
 
-// New returns the features of a curve over x by k B-splines, fewer where x has fewer values. Their
-// mean over x is 0, and the sum of their variances 1: a curve whose weights have the standard
-// deviation τ has about that itself. The error wraps ErrParam
-// if x has fewer than MinBasis values, and ErrNotFinite if one is not finite.
-func New(x []float64, k int, periodic bool) (*Curve, error) {
+// Period returns the period of whole numbers that count through one, such as the months from 1 to
+// 12, and the range of other numbers.
+func Period(x []float64) float64 {
+	period := slices.Max(x) - slices.Min(x)
+	if slices.ContainsFunc(x, func(v float64) bool { return v != math.Trunc(v) }) {
+		return period
+	}
+	return period + 1
+}
+
+// New returns the features of a curve over x by k B-splines, fewer where x has fewer values, or
+// fewer modulo the period. Period 0 means none. Their mean over x is 0, and the sum of their
+// variances 1: a curve whose weights have the standard deviation τ has about that itself. The error
+// wraps ErrParam if x has fewer than MinBasis values, and ErrNotFinite if one is not finite.
+func New(x []float64, k int, period float64) (*Curve, error) {
 	for i, v := range x {
 		if math.IsNaN(v - v) {
 			return nil, fmt.Errorf("value %d is %v: %w", i, v, sentinel.ErrNotFinite)
 		}
 	}
-	values := slices.Clone(x)
+	if len(x) == 0 {
+		return nil, fmt.Errorf("a smooth curve of no values: %w", sentinel.ErrParam)
+	}
+	values, c := slices.Clone(x), &Curve{Lo: slices.Min(x), Hi: slices.Max(x)}
+	if period != 0 {
+		c.Hi, c.Periodic = c.Lo+period, true
+		for i, v := range values {
+			values[i] = c.wrap(v)
+		}
+	}
 	slices.Sort(values)
 	if k = min(k, len(slices.Compact(values))); k < MinBasis {
 		return nil, fmt.Errorf("%d different values, and a smooth curve takes %d: %w", k, MinBasis,
 			sentinel.ErrParam)
 	}
-	c := &Curve{Lo: values[0], Hi: slices.Max(x), K: k, Periodic: periodic}
-	if math.IsInf(c.Hi-c.Lo, 0) || c.width() == 0 {
+	if c.K = k; math.IsInf(c.Hi-c.Lo, 0) || !(c.width() > 0) {
 		return nil, fmt.Errorf("values from %v to %v: %w", c.Lo, c.Hi, sentinel.ErrParam)
 	}
-	if periodic {
+	if c.Periodic {
 		c.Map = circular(k)
 	} else {
 		c.Map = differences(k)
@@ -146,11 +164,16 @@ func (c *Curve) width() float64 {
 // Inside says that x is in the range of the data. A periodic curve has no outside.
 func (c *Curve) Inside(x float64) bool { return c.Periodic || x >= c.Lo && x <= c.Hi }
 
+// wrap returns x in the first period.
+func (c *Curve) wrap(x float64) float64 {
+	return x - (c.Hi-c.Lo)*math.Floor((x-c.Lo)/(c.Hi-c.Lo))
+}
+
 // Put stores the features of x in dst, of length Cols. Beyond the range of the data the curve goes
 // on as a straight line.
 func (c *Curve) Put(dst []float64, x float64) {
 	if c.Periodic {
-		x -= (c.Hi - c.Lo) * math.Floor((x-c.Lo)/(c.Hi-c.Lo))
+		x = c.wrap(x)
 	}
 	at := min(max(x, c.Lo), c.Hi)
 	t := (at - c.Lo) / c.width()

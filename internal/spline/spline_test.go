@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/pgsvi/pgsvi/internal/sentinel"
@@ -20,12 +21,20 @@ func values(n int, seed uint64) []float64 {
 	return x
 }
 
+// periodOf is that of New where x has one.
+func periodOf(x []float64, periodic bool) float64 {
+	if periodic {
+		return Period(x)
+	}
+	return 0
+}
+
 // TestMoments checks that columns have mean 0 and variances that add up to 1.
 func TestMoments(t *testing.T) {
 	for _, periodic := range []bool{false, true} {
 		for _, k := range []int{4, 5, 12, 21, 200} {
 			x := values(500, uint64(k))
-			c, err := New(x, k, periodic)
+			c, err := New(x, k, periodOf(x, periodic))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +98,7 @@ func TestPenalty(t *testing.T) {
 func TestShape(t *testing.T) {
 	x := values(300, 7)
 	for _, periodic := range []bool{false, true} {
-		c, err := New(x, 12, periodic)
+		c, err := New(x, 12, periodOf(x, periodic))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,15 +147,15 @@ func TestShape(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, x := range [][]float64{nil, {1, 2, 3, 3, 2}, {1, 1, 1, 1, 1, 1}} {
-		if _, err := New(x, 20, false); !errors.Is(err, sentinel.ErrParam) {
+		if _, err := New(x, 20, 0); !errors.Is(err, sentinel.ErrParam) {
 			t.Errorf("%v: %v", x, err)
 		}
 	}
-	if _, err := New([]float64{1, 2, math.NaN(), 4, 5}, 20, false); !errors.Is(err,
+	if _, err := New([]float64{1, 2, math.NaN(), 4, 5}, 20, 0); !errors.Is(err,
 		sentinel.ErrNotFinite) {
 		t.Error(err)
 	}
-	if _, err := New([]float64{-1e308, 2, 3, 4, 1e308}, 20, false); !errors.Is(err,
+	if _, err := New([]float64{-1e308, 2, 3, 4, 1e308}, 20, 0); !errors.Is(err,
 		sentinel.ErrParam) {
 		t.Error(err)
 	}
@@ -154,8 +163,46 @@ func TestRefused(t *testing.T) {
 		Mean: make([]float64, 1)}).Check(); !errors.Is(err, sentinel.ErrFile) {
 		t.Error(err)
 	}
-	c, err := New([]float64{1, 2, 3, 4, 5, 5}, 20, false)
+	c, err := New([]float64{1, 2, 3, 4, 5, 5}, 20, 0)
 	if err != nil || c.K != 5 {
 		t.Errorf("%d functions for five values, %v", c.K, err)
+	}
+}
+
+// TestPeriod checks that curves repeat after the period that is given, or that whole numbers count
+// through.
+func TestPeriod(t *testing.T) {
+	months, hours := []float64{}, []float64{}
+	for i := range 60 {
+		months, hours = append(months, float64(i%12+1)), append(hours, 0.4*float64(i))
+	}
+	for _, c := range []struct {
+		x            []float64
+		period, want float64
+	}{{months, Period(months), 12}, {hours, Period(hours), 0.4 * 59}, {hours, 24, 24}, {hours, 6, 6}} {
+		curve, err := New(c.x, 8, c.period)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b, far := make([]float64, curve.Cols()), make([]float64, curve.Cols()), 0.
+		for _, x := range c.x {
+			curve.Put(a, x)
+			curve.Put(b, x+3*c.want)
+			for j := range a {
+				far = max(far, math.Abs(a[j]-b[j]))
+			}
+		}
+		if !(far < 1e-12) {
+			t.Errorf("period %v: columns differ by %v after it", c.want, far)
+		}
+		curve.Put(a, c.x[0])
+		curve.Put(b, c.x[0]+c.want/2)
+		if floats.Distance(a, b, 2) < 0.1 {
+			t.Errorf("period %v: the curve is the same after half of it", c.want)
+		}
+	}
+	// Five days at noon are one value of the day.
+	if _, err := New([]float64{0, 24, 48, 72, 96}, 8, 24); !errors.Is(err, sentinel.ErrParam) {
+		t.Error(err)
 	}
 }
