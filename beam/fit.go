@@ -69,7 +69,7 @@ type Result struct {
 // The errors name the file, and its line or row. They wrap
 //   - pgsvi.ErrEmpty if there is no file or no row;
 //   - pgsvi.ErrParam if a number of job is negative, if Dir has the checkpoint of another fit, or
-//     one without Job.Resume, or if files have changed between rounds;
+//     one without Job.Resume, or is empty with it, or if files have changed between rounds;
 //   - pgsvi.ErrFile if a checkpoint or what a round has written is damaged;
 //   - what the readers of package data and pgsvi.Shard.Add return for rows;
 //   - the error of ctx, of a file system, or of Run.
@@ -118,6 +118,10 @@ func (job *Job) filled(items itemKind) (*Job, error) {
 		return nil, fmt.Errorf("pgsvi: a Job with Block %d, Shards %d, Skip %d, Rounds %d, Goal "+
 			"%v, want none that is negative: %w", j.Block, j.Shards, j.Skip, j.Rounds, j.Goal,
 			pgsvi.ErrParam)
+	}
+	if j.Resume && j.Dir == "" {
+		return nil, fmt.Errorf("pgsvi: a Job with Resume and without Dir, the folder that has the "+
+			"checkpoint: %w", pgsvi.ErrParam)
 	}
 	if j.Block == 0 {
 		j.Block = defaultBlock

@@ -155,6 +155,7 @@ func TestJobErrors(t *testing.T) {
 		job.Paths = []string{rows}
 		wants(t, &job, pgsvi.ErrParam, "negative")
 	}
+	wants(t, &Job{Paths: []string{rows}, Resume: true}, pgsvi.ErrParam, "without Dir")
 	_, _, err := FitGLM(context.Background(), testCols, pgsvi.BernoulliLogit{},
 		&pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, &Job{Paths: []string{rows}})
 	wantsError(t, err, pgsvi.ErrParam)

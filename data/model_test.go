@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -754,6 +755,13 @@ func TestPredictorFiles(t *testing.T) {
 	}
 	if _, err := LoadFile(path + "x"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+	full := errors.New("pgsvi: no more rows")
+	if err := WriteFile(path, func(io.Writer) error { return full }); err != full {
+		t.Error(err)
+	}
+	if _, err := LoadFile(path); err != nil {
+		t.Error("the file of before is gone:", err)
 	}
 }
 

@@ -650,8 +650,12 @@ func WriteFile(path string, save func(io.Writer) error) error {
 		return fmt.Errorf("pgsvi: writing %s: %w", path, err)
 	}
 	defer os.Remove(f.Name())
-	if err := errors.Join(save(f), f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("pgsvi: %w", err)
+	err = save(f)
+	if e := errors.Join(f.Chmod(0o644), f.Close()); err == nil && e != nil {
+		err = fmt.Errorf("pgsvi: %w", e)
+	}
+	if err != nil {
+		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return fmt.Errorf("pgsvi: %w", err)

@@ -57,6 +57,8 @@ func open(context.Context) (in *input, err error) {
 	if errors.Is(err, pgsvi.ErrParam) { // of another kind
 		if err = in.convert(); err == nil {
 			f, err = data.OpenRows(in.rows)
+		} else {
+			err = fmt.Errorf("%s: %w", *path, err)
 		}
 	}
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"math"
 	"os"
 	"os/signal"
@@ -42,11 +41,11 @@ var (
 func main() {
 	flag.Parse()
 	apache.Init() // does not return in a worker
-	log.SetFlags(0)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, "beam:", err)
+		os.Exit(1)
 	}
 }
 
@@ -54,8 +53,11 @@ func main() {
 type fitted interface{ Save(io.Writer) error }
 
 func run(ctx context.Context) error {
-	if *path == "" {
-		return errors.New("no -data")
+	switch {
+	case *path == "":
+		return errors.New("no -data; -h lists the flags")
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q; all flags come before it", flag.Arg(0))
 	}
 	in, err := open(ctx)
 	if err != nil {
@@ -68,7 +70,7 @@ func run(ctx context.Context) error {
 	switch flag.Lookup("runner").Value.String() {
 	case "inprocess":
 		job.Run = nil
-	case "prism":
+	case "", "prism": // Beam's default is Prism
 		beamlog.SetupLogging("warn", "text")
 	}
 	job.Report = func(r beam.Result) {

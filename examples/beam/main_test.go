@@ -88,6 +88,31 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// TestMistakes checks that mistakes of a command line end with one line that says what is wrong.
+func TestMistakes(t *testing.T) {
+	rows, docs := files(t)
+	for _, c := range []struct{ args, want string }{
+		{"", "beam: no -data; -h lists the flags"},
+		{"-data " + rows + "x", rows + "x: no such file"},
+		{"-data " + docs, filepath.Base(docs) + ": pgsvi: line 1"},
+		{"-data " + rows + " -model foo", "want glm, sparse or ctm"},
+		{"-data " + rows + " -shards -3", "Shards -3"},
+		{"-data " + rows + " -resume", "without Dir"},
+		{"-data " + rows + " -cols 2 -runner prism", "row 0 has column 2"},
+		{"-data " + rows + " more", `unexpected argument "more"`},
+		{"-data " + rows + " -runner spark", "job service endpoint"},
+	} {
+		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)
+		cmd.Env = append(os.Environ(), "PGSVI_BEAM_MAIN=1")
+		out, err := cmd.CombinedOutput()
+		said := strings.TrimSpace(string(out))
+		if err == nil || !strings.HasPrefix(said, "beam: ") || !strings.Contains(said, c.want) ||
+			strings.Contains(said, "\n") || strings.Contains(said, "pgsvi: pgsvi") {
+			t.Errorf("%s: %v\n%s", c.args, err, said)
+		}
+	}
+}
+
 // TestA9a checks the rounds and the ELBO of a9a, in the order of the file and sorted by label.
 func TestA9a(t *testing.T) {
 	folder := os.Getenv("PGSVI_DATA")
