@@ -466,7 +466,7 @@ func (g *GLM) farIntercept() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("the responses have mean %.4g, and the prior of the intercept is "+
-		"0 ± %.3g: set GLMOptions.InterceptSD, to %.1g for example, or subtract the mean",
+		"0 ± %.3g: set GLMOptions.InterceptSD, to %.3g for example, or subtract the mean",
 		mean, prior, 10*far)}
 }
 

@@ -296,12 +296,12 @@ func TestSummaryText(t *testing.T) {
 		[]float64{-12.345678, 0.1, 3e-12, 123456789, 1}, []float64{0.5, 1, 1e-12, 25000, 0.0123456}, true, NegativeBinomial{Shape: 2.5})
 	got := p.Summary().String()
 	want := `NegativeBinomial{Shape:2.5}, 7 rows, 5 weights, diagonal covariance
-                           mean              sd                2.5%               97.5%
-(Intercept)          1.00000         0.01235             0.97580             1.02420    *
-größe              -12.3457          0.5000            -13.3257            -11.3657     *
-b                    0.100           1.000              -1.860               2.060
-tiny                 3.0000e-12      1.0000e-12          1.0400e-12          4.9600e-12 *
-large        123456789           25000           123407790           123505788          *
+                          mean             sd               2.5%              97.5%
+(Intercept)          1.00000        0.01235            0.97580            1.02420   *
+größe              -12.3457         0.5000           -13.3257           -11.3657    *
+b                    0.100          1.000             -1.860              2.060
+tiny                 3.000e-12      1.000e-12          1.040e-12          4.960e-12 *
+large        123456789          25000          123407790          123505788         *
 * zero is outside the interval from 2.5% to 97.5%
 `
 	if got != want {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -252,15 +253,22 @@ func (r *Result) line() string {
 	}
 	s += fmt.Sprintf(", ELBO %.10g", r.ELBO)
 	if r.ELBOErr > 0 {
-		s += fmt.Sprintf(" ± %.1g", r.ELBOErr)
+		s += " ± " + rough(r.ELBOErr)
 	}
 	switch {
 	case r.GapBound < math.Inf(1):
-		s += fmt.Sprintf(", proved to be within %.1g nats of its maximum %v", r.GapBound, r.Scope)
+		s += fmt.Sprintf(", proved to be within %s nats of its maximum %v",
+			rough(r.GapBound), r.Scope)
 	case r.Gap >= 0:
-		s += fmt.Sprintf(", estimated to be within %.1g nats of its maximum", r.Gap)
+		s += fmt.Sprintf(", estimated to be within %s nats of its maximum", rough(r.Gap))
 	}
 	return s
+}
+
+// rough formats x to one digit, in full from 0.0001 to 900,000.
+func rough(x float64) string {
+	v, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 1, 64), 64)
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 // Sampler draws mini-batches. A Sampler, Schedule or Converger may also have a method Validate()

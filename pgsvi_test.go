@@ -754,6 +754,8 @@ func TestResultString(t *testing.T) {
 	estimate.ELBOErr, estimate.GapBound = 0, math.Inf(1)
 	random.ELBOErr, random.Random, random.Gap, random.GapBound = 0.03, true, math.NaN(), math.NaN()
 	random.Passes, failed.Evaluation = 1, notEvaluated()
+	wide := estimate
+	wide.ELBOErr, wide.Gap = 31, 5213
 	for _, c := range []struct {
 		r    Result
 		want string
@@ -762,6 +764,7 @@ func TestResultString(t *testing.T) {
 		{Result{Status: Converged, Iteration: it}, "converged, 4 passes, 95ms, ELBO -10724.99615 ± 2e-09, proved to be within 3e-09 nats of its maximum over q"},
 		{Result{Status: PassLimit, Iteration: estimate}, "pass limit, 4 passes, 95ms, ELBO -10724.99615, estimated to be within 2e-10 nats of its maximum"},
 		{Result{Status: Canceled, Iteration: random}, "canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
+		{Result{Status: Canceled, Iteration: wide}, "canceled, 4 passes, 95ms, ELBO -10724.99615 ± 30, estimated to be within 5000 nats of its maximum"},
 		{Result{Status: Failed, Iteration: failed}, "failed, 4 passes, 95ms"},
 		{Result{Warnings: []string{"one", "two"}}, "not terminated, 0 passes, 0s\nwarning: one\nwarning: two"},
 	} {

@@ -312,7 +312,7 @@ func (p *progress) Record(it Iteration) {
 		line += fmt.Sprintf(", ELBO %.6g", p.elbo)
 	}
 	if !math.IsNaN(p.gap) {
-		line += fmt.Sprintf(", gap %.1g", p.gap)
+		line += ", gap " + rough(p.gap)
 	}
 	p.print(line + fmt.Sprintf(", %v", it.Elapsed.Round(time.Millisecond)))
 }

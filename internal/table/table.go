@@ -50,8 +50,12 @@ func Precise(x, sd float64) string {
 		return strconv.FormatFloat(x, 'g', 6, 64)
 	}
 	decimals := 3 - int(math.Floor(math.Log10(sd)))
-	if decimals > 9 || math.Abs(x) >= 1e9 {
-		return strconv.FormatFloat(x, 'e', 4, 64)
+	if decimals > 9 || math.Abs(x) >= 1e9 || sd >= 1e7 {
+		digits := 3
+		if x != 0 {
+			digits = min(max(digits, int(math.Floor(math.Log10(math.Abs(x))))+decimals), 15)
+		}
+		return strconv.FormatFloat(x, 'e', digits, 64)
 	}
 	return strconv.FormatFloat(x, 'f', max(0, decimals), 64)
 }
