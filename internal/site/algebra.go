@@ -589,11 +589,12 @@ func (p *Problem) aim() bool {
 	return p.aimed
 }
 
-// A stretch is by stretchBy, and tried where the slope promises stretchLeast nats for a factor of e:
-// near the optimum there is none.
+// A stretch is by stretchBy, and tried where a factor of e brings stretchLeast nats or more for each
+// dimension that the sites determine, Σγv: 1 where only the volume of q counts, and 0 at the
+// optimum.
 const (
 	stretchBy    = 2
-	stretchLeast = 0.1
+	stretchLeast = 0.25
 )
 
 // stretch multiplies the means and standard deviations of all terms, as far as the sites and not
@@ -603,13 +604,14 @@ const (
 // standard deviation, and precisions that wait for them are far too large.
 func (p *Problem) stretch() bool {
 	s, x := &p.Cur, &p.Try
-	slope := 0.0 // of the value, by the logarithm of a standard deviation
+	slope, dims := 0.0, 0.0 // of the value, by the logarithm of a standard deviation
 	for i, g := range s.Gamma {
+		dims += g * s.V[i]
 		slope += (s.A[i]-s.D1[i])*(s.M[i]-p.Base.M[i]) + (s.Tg[i]-g)*s.V[i]
 		x.Gamma[i] = g / (stretchBy * stretchBy)
 		x.C[i] = stretchBy*s.A[i] + x.Gamma[i]*stretchBy*(s.M[i]-p.Base.M[i])
 	}
-	if !(slope < -stretchLeast) || !p.Eval() || !(x.Value < s.Value) || !p.Accept() {
+	if !(slope < -stretchLeast*dims) || !p.Eval() || !(x.Value < s.Value) || !p.Accept() {
 		return false
 	}
 	p.t = 1
