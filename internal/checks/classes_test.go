@@ -196,7 +196,7 @@ func TestClassesWidePrior(t *testing.T) {
 		label   func(i int) int
 	}{
 		{2, 1e3, func(int) int { return 0 }},
-		{2, 1e6, func(i int) int { return i / 6 }},
+		{2, 1e5, func(i int) int { return i / 6 }},
 		{3, 200, func(int) int { return 2 }},
 		{5, 100, func(i int) int { return i / 6 }},
 	} {

@@ -159,6 +159,7 @@ type Problem struct {
 	tg, tc      []float64 // target of the segment
 	aimed       bool      // tg, and these, are what an aimer says of the current state:
 	ta, step    []float64 // a after the step of the means, and the step
+	straight    bool      // the segment to the target is that of an aimer's means
 	mix         siteMix
 	newton      siteNewton
 	rates       siteRates
@@ -568,6 +569,7 @@ func (p *Problem) mixture() bool {
 // target computes the sites that minimise the linearised problem, or those that an aimer says.
 func (p *Problem) target() {
 	s := &p.Cur
+	p.straight = false
 	if p.aim() {
 		for i, m := range s.M {
 			p.tc[i] = p.ta[i] + p.tg[i]*(m+p.step[i]-p.Base.M[i])
@@ -641,11 +643,12 @@ func (p *Problem) departMany() bool {
 }
 
 // targetAlone computes the optimum of each site alone: the minimiser of its one-dimensional
-// problem. Of several sites to a term it is that of all.
+// problem. Of several sites to a term it is that of all, to which the means go straight.
 func (p *Problem) targetAlone() {
 	s := &p.Cur
 	if p.terms.K > 1 {
 		p.target()
+		p.straight = p.aimed
 		return
 	}
 	for i, m := range s.M {
@@ -752,7 +755,7 @@ func (p *Problem) walk() bool {
 // because of large variances. It reports whether the value fell enough.
 func (p *Problem) narrow() bool {
 	s := &p.Cur
-	p.aimed = false
+	p.aimed, p.straight = false, false
 	for i, g := range s.Gamma {
 		p.tg[i] = g + 1
 		p.tc[i] = s.A[i] + p.tg[i]*(s.M[i]-p.Base.M[i])
@@ -949,9 +952,8 @@ func (p *Problem) halveValue(times int) bool {
 	return false
 }
 
-// segment makes the sites of p.try those at the fraction t of the way to the target. Where an aimer
-// says the step of the means these go straight there, as γ does: of b = a + γm, what both change by
-// factors would lead elsewhere.
+// segment makes the sites of p.try those at the fraction t of the way to the target. Straight, the
+// means go there as γ does: of b = a + γm, what both change by factors may lead elsewhere.
 func (p *Problem) segment(t float64) {
 	if t == 1 { // sites may be so strong that a difference from them is all rounding
 		copy(p.Try.Gamma, p.tg)
@@ -961,7 +963,7 @@ func (p *Problem) segment(t float64) {
 	for i := range p.N {
 		g := p.Cur.Gamma[i] + t*(p.tg[i]-p.Cur.Gamma[i])
 		p.Try.Gamma[i] = g
-		if p.aimed {
+		if p.straight {
 			a, m := p.Cur.A[i]+t*(p.ta[i]-p.Cur.A[i]), p.Cur.M[i]+t*p.step[i]
 			p.Try.C[i] = a + g*(m-p.Base.M[i])
 		} else {
