@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"runtime"
@@ -669,5 +670,192 @@ func TestSparseGPManyRows(t *testing.T) {
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 400e6 {
 		t.Errorf("%d bytes for two fits", took)
+	}
+}
+
+// dividedCases are kernels with terms that are seen whole.
+func dividedCases() []Kernel {
+	return []Kernel{
+		Linear{Scales: []float64{0.7, 1.4}},
+		Sum{Linear{Scale: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.2}},
+		Sum{SquaredExp{Scale: 1.2, Length: 0.8}, Linear{Scale: 0.8}, Sum{Constant{Scale: 1.5}, Matern52{Length: 2}}, White{Scale: 0.2}},
+	}
+}
+
+// TestDividedGradient checks the derivatives in hyper-parameters where terms are seen whole, and
+// those in inducing inputs, against differences.
+func TestDividedGradient(t *testing.T) {
+	t.Parallel()
+	for _, k := range dividedCases() {
+		for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 0.3}} {
+			gp := toyGP(t, shorter(50, 20), k, lik, 4)
+			g := streamed(t, gp, gp.x.Slice(0, 5, 0, 2))
+			l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			z := mat.DenseCopyOf(gp.x.Slice(0, 5, 0, 2))
+			m := sparse.NewLearning(l.rows, l.sees(), divided(k, 2), 0, fitFeatures)
+			m.Fixed, m.Stages = z, []int{l.rows.N}
+			m.Use(term.Crew{Workers: 1, Halt: nil})
+			theta := make([]float64, len(l.space.free))
+			for i, at := range l.space.free {
+				c := &l.space.coords[at]
+				theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
+			}
+			at := func(theta []float64, slopes bool) search.Point {
+				x, err := m.Evaluate(theta, 1e-12, math.Inf(1), slopes)
+				if err != nil || math.IsInf(x.F, 0) {
+					t.Fatalf("%v: at %v: %v, %v", k, theta, x.F, err)
+				}
+				return x
+			}
+			x := at(theta, true)
+			m.Keep(false)
+			for i := range theta {
+				const h = 1e-3
+				up, down := slices.Clone(theta), slices.Clone(theta)
+				up[i] += h
+				down[i] -= h
+				want := (at(up, false).F - at(down, false).F) / (2 * h)
+				if math.Abs(x.Grad[i]-want) > 1e-4*(1+floats.Norm(x.Grad, 2)) {
+					t.Errorf("%v, %T: derivative %d is %v, by differences %v", k, lik, i, x.Grad[i], want)
+				}
+			}
+			var e mat.EigenSym
+			if !e.Factorize(x.Info, false) || e.Values(nil)[0] < -1e-6*e.Values(nil)[len(theta)-1] {
+				t.Errorf("%v: the average information is not positive semidefinite", k)
+			}
+			v := divided(k, 2)
+			if !v.Open {
+				continue
+			}
+			move := sparse.NewMove(g.rows, viewOf(lik), fitFeatures, term.Crew{Workers: 1}, v)
+			q := gauss.Unit(v.Wholes() + 5)
+			p, err := move.At(z, q)
+			if err != nil || p == nil {
+				t.Fatalf("%v: %v", k, err)
+			}
+			for i := range p.Grad {
+				const h = 1e-3
+				elbo := func(h float64) float64 {
+					to := mat.DenseCopyOf(z)
+					to.Set(i/2, i%2, z.At(i/2, i%2)+h)
+					x, err := move.At(to, gauss.Unit(v.Wholes()+5))
+					if err != nil || x == nil {
+						t.Fatalf("%v: %v", k, err)
+					}
+					return x.ELBO
+				}
+				if want := (elbo(h) - elbo(-h)) / (2 * h) * move.Unit[i%2]; math.Abs(
+					p.Grad[i]-want) > 2e-2*(0.1+floats.Norm(p.Grad, math.Inf(1))) {
+					t.Errorf("%v, %T: derivative in element %d is %v, by differences %v", k, lik, i,
+						p.Grad[i], want)
+				}
+			}
+		}
+	}
+}
+
+// TestDividedPosterior checks a posterior whose kernel has terms that are seen whole: with all rows
+// as inducing inputs it is that of the dense GP, and so are its terms; a file has the same bits;
+// other inducing inputs and rows seen later change what they should.
+func TestDividedPosterior(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, k := range dividedCases() {
+		if sum, ok := k.(Sum); ok { // noise is no part of q
+			k = sum[:len(sum)-1]
+		}
+		gp := toyGP(t, 30, k, BernoulliLogit{}, 6)
+		want, dense := mustFit(t, gp, &Solver{Goal: 1e-9})
+		fit := func(gp *GP) *SparseGPPosterior {
+			g := &SparseGP{lik: likOf(gp.terms), x: gp.x, terms: gp.terms}
+			if err := g.keepAmong(nil, divided(k, 2), gp.x, gp.Len()); err != nil {
+				t.Fatal(err)
+			}
+			p, res := fitSparse(t, g, &Solver{Goal: 1e-9})
+			if gp.Len() == 30 && math.Abs(res.ELBO-dense.ELBO) > 1e-6 {
+				t.Errorf("%v: ELBO %v, want %v", k, res.ELBO, dense.ELBO)
+			}
+			return p
+		}
+		p := fit(gp)
+		at := mat.NewDense(4, 2, []float64{0, 0, 1, -1, 3, 2, 40, -40})
+		same := func(name string, a, b *Prediction, tol float64) {
+			t.Helper()
+			m, v := a.Latent(nil, nil)
+			wm, wv := b.Latent(nil, nil)
+			for i := range m {
+				if math.Abs(m[i]-wm[i]) > tol*(1+math.Abs(wm[i])) || math.Abs(v[i]-wv[i]) > tol*(1+wv[i]) {
+					t.Errorf("%v, %s: row %d is %g ± %g, want %g ± %g", k, name, i, m[i], v[i], wm[i], wv[i])
+				}
+			}
+		}
+		same("posterior", p.At(at), want.At(at), 1e-5)
+		if sum, ok := k.(Sum); ok {
+			for i := range sum {
+				same(fmt.Sprint("term ", i), p.Part(i, at), want.Part(i, at), 1e-5)
+			}
+		}
+		var file bytes.Buffer
+		if err := p.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := Load[*SparseGPPosterior](&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("file", loaded.At(at), p.At(at), 0)
+		first := *gp
+		first.x, first.terms = gp.x.Slice(0, 15, 0, 2).(*mat.Dense), gp.terms.Sub(slices.Collect(func(yield func(int) bool) {
+			for i := range 15 {
+				if !yield(i) {
+					return
+				}
+			}
+		}))
+		half := fit(&first)
+		other, err := half.WithInducing(gp.x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("more inducing inputs", other.At(at), half.At(at), 1e-5)
+		all, err := other.Update(ctx, Rows(gp.x.Slice(15, 30, 0, 2), gp.terms.Y[15:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		near := at.Slice(0, 3, 0, 2) // far away the order of rows shows
+		same("rows later", all.At(near), want.At(near), 0.1)
+	}
+}
+
+// TestSparseLearnRaw checks that hyper-parameters are learned beside a column in raw units: the
+// ELBO is that of the dense GP at what is learned.
+func TestSparseLearnRaw(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	x, y := rawClassifier(60, 1e6)
+	k := Sum{Linear{Scales: []float64{1e-6, 1, 1}}, Constant{}}
+	kept, err := NewSparseGP(x, y, k, BernoulliLogit{}, nil)
+	kept = mustSparse(t, kept, err)
+	rows, err := NewSparseGPRows(ctx, Rows(x, y), 3, k, BernoulliLogit{}, nil)
+	rows = mustSparse(t, rows, err)
+	for i, g := range []*SparseGP{kept, rows} {
+		learned, _, l, err := g.Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gp, err := NewGP(x, y, kernelIn(learned.z.Kernel), BernoulliLogit{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want := mustFit(t, gp, nil)
+		if short := want.ELBO - l.Fit.ELBO; math.Abs(short) > l.Fit.GapBound+1e-6 {
+			t.Errorf("model %d: %.3g nats short of the dense GP, bound %.2g", i, short, l.Fit.GapBound)
+		}
+		if moved, err := learned.MoveInducing(ctx, 2); err != nil || moved != learned {
+			t.Errorf("model %d: inducing inputs of none are moved: %v", i, err)
+		}
 	}
 }

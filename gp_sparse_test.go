@@ -667,3 +667,162 @@ func TestSparseGPLarge(t *testing.T) {
 		}
 	}
 }
+
+// rawClassifier returns rows with a column of time stamps about t0 beside two of unit size, which
+// alone tell of y.
+func rawClassifier(n int, t0 float64) (x *mat.Dense, y []float64) {
+	rng := testRand(1)
+	x, y = mat.NewDense(n, 3, nil), make([]float64, n)
+	for i := range y {
+		x.SetRow(i, []float64{t0 + 1e-2*t0*rng.Float64(), rng.NormFloat64(), rng.NormFloat64()})
+		y[i] = plusMinus(2*x.At(i, 1)-x.At(i, 2)+0.5*rng.NormFloat64() > 0)
+	}
+	return x, y
+}
+
+// TestSparseRawColumns checks that a column of any size takes nothing from the others: the ELBO is
+// that of the dense GP, within the proved bound.
+func TestSparseRawColumns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, t0 := range few([]float64{1.7e9, 1e6, 0, 1e3, 1e8}, 2) {
+		for _, k := range []Kernel{
+			Linear{Scale: 2.5}, Linear{Scales: []float64{1, 2, 3}}, Sum{Linear{Scale: 2.5}, Constant{Scale: 3}},
+			Product{Constant{Scale: 2}, Linear{Scale: 1.5}},
+		} {
+			for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 0.1}} {
+				x, y := rawClassifier(80, t0)
+				linear := k
+				if isType[Product](k) { // of which the dense GP does not know the features
+					linear = Linear{Scale: 3}
+				}
+				gp, err := NewGP(x, y, linear, lik, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, dense := mustFit(t, gp, nil)
+				kept, err := NewSparseGP(x, y, k, lik, nil)
+				kept = mustSparse(t, kept, err)
+				given, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Inducing: x})
+				given = mustSparse(t, given, err)
+				rows, err := NewSparseGPRows(ctx, Rows(x, y), 3, k, lik, nil)
+				rows = mustSparse(t, rows, err)
+				for i, g := range []*SparseGP{kept, given, rows} {
+					post, res, err := g.Fit(ctx, nil)
+					if err != nil {
+						t.Fatalf("%v, t0 %g, model %d: %v", k, t0, i, err)
+					}
+					short := dense.ELBO - res.ELBO
+					slack := 1e-6 + dense.ELBOErr + dense.GapBound + res.ELBOErr
+					if short > res.GapBound+slack || short < -slack || g.Residual() != 0 {
+						t.Errorf("%v, %T, t0 %g, model %d of rank %d: %.3g nats short, bound %.2g, residual %g", k, lik, t0, i, g.Rank(), short, res.GapBound, g.Residual())
+					}
+					if m, _ := post.At(x).Latent(nil, nil); t0 == 1.7e9 {
+						right := 0
+						for n, at := range m {
+							if at*y[n] > 0 {
+								right++
+							}
+						}
+						if right < 64 {
+							t.Errorf("%v, %T, model %d: %d of 80 rows are on the right side", k, lik, i, right)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSparseRawBeside checks that a linear trend in raw units hides nothing of the function beside
+// it: the ELBO is that of the same model with its weights in other units, by which float64 knows
+// it.
+func TestSparseRawBeside(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	gp := toyGP(t, 60, SquaredExp{}, BernoulliLogit{}, 5)
+	y := gp.terms.Y
+	raw := mat.NewDense(60, 3, nil)
+	rng := testRand(3)
+	for i := range y {
+		raw.SetRow(i, []float64{gp.x.At(i, 0), gp.x.At(i, 1), 1e9 * rng.NormFloat64()})
+	}
+	tame := mat.DenseCopyOf(raw)
+	for i := range y {
+		tame.Set(i, 2, 1e-3*raw.At(i, 2))
+	}
+	model := func(column, length float64) Kernel {
+		return Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 1, length}}, Linear{Scales: []float64{0.5, 0.5, column}}, Constant{Scale: 2}}
+	}
+	want, err := NewSparseGP(tame, y, model(1e3, 1e10), BernoulliLogit{}, &SparseGPOptions{Inducing: tame})
+	want = mustSparse(t, want, err)
+	wide, err := NewSparseGP(raw, y, model(1, 1e13), BernoulliLogit{}, &SparseGPOptions{Inducing: raw})
+	wide = mustSparse(t, wide, err)
+	rows, err := NewSparseGPRows(ctx, Rows(raw, y), 3, model(1, 1e13), BernoulliLogit{}, &SparseGPOptions{Inducing: raw})
+	rows = mustSparse(t, rows, err)
+	_, best := fitSparse(t, want, &Solver{Goal: 1e-6})
+	for i, g := range []*SparseGP{wide, rows} {
+		if g.z.Wholes() != 4 {
+			t.Fatalf("model %d sees %d weights whole", i, g.z.Wholes())
+		}
+		_, res := fitSparse(t, g, nil)
+		if short := best.ELBO - res.ELBO; math.Abs(short) > res.GapBound+1e-5 {
+			t.Errorf("model %d: ELBO %.8f, want %.8f: %.3g nats, bound %.2g", i, res.ELBO, best.ELBO, short, res.GapBound)
+		}
+	}
+}
+
+// TestSparseRowsUnits checks that a model that goes through its rows has the ELBO of one that keeps
+// its features, at the same inducing inputs, within the bound that it proves, whatever the units
+// are.
+func TestSparseRowsUnits(t *testing.T) {
+	t.Parallel()
+	for _, scale := range []float64{1e-3, 1, 1e4, 1e5} {
+		for _, k := range []Kernel{Linear{}, SquaredExp{Scale: 3, Length: 3 * scale}, Matern52{Scale: 1e3, Length: 10 * scale}, Sum{Linear{Scale: 1 / scale}, SquaredExp{Length: scale}}} {
+			for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 1e-4}} {
+				gp := toyGP(t, shorter(150, 60), k, lik, 7)
+				gp.x.Scale(scale, gp.x)
+				s, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, nil)
+				s = mustSparse(t, s, err)
+				z := s.Inducing()
+				kept, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Inducing: z})
+				kept = mustSparse(t, kept, err)
+				_, want := fitSparse(t, kept, nil)
+				_, res := fitSparse(t, streamed(t, gp, z), nil)
+				short := want.ELBO - res.ELBO
+				// and what features round
+				slack := 1e-9 + 1e-10*math.Abs(want.ELBO) + want.ELBOErr + res.ELBOErr + want.GapBound
+				if short > res.GapBound+slack {
+					t.Errorf("%v, %T, units %g: %.3g nats short, bound %.2g", k, lik, scale, short, res.GapBound)
+				}
+			}
+		}
+	}
+}
+
+// TestSparseJitterBound checks that the bound of a model whose inducing inputs have a jitter counts
+// what that costs.
+func TestSparseJitterBound(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, noise := range []float64{1e-2, 1e-5, 1e-7} {
+		gp := toyGP(t, 60, SquaredExp{Scale: 3, Length: 2}, GaussianNoise{Var: noise}, 7)
+		z := gp.x.Slice(0, 40, 0, 2).(*mat.Dense)
+		plain := streamed(t, gp, z)
+		_, want := fitSparse(t, plain, nil)
+		g := streamed(t, gp, z)
+		v := sparse.Undivided(kernelOf(gp.kernel))
+		if err := g.settle(nil, v.Factored(nil, mat.DenseCopyOf(z))); err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := want.ELBO - res.ELBO
+		t.Logf("noise %g: %.3g nats short, bound %.3g", noise, short, res.GapBound)
+		if short > res.GapBound+res.ELBOErr+want.ELBOErr+1e-9 || short > 1e-3 && !(res.GapBound < 1e4*short) {
+			t.Errorf("noise %g: %.3g nats short, bound %.3g", noise, short, res.GapBound)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -699,5 +700,61 @@ func TestRoughIsAccurate(t *testing.T) {
 	}
 	if elbo[0] != elbo[1] {
 		t.Errorf("ELBO %v, want %v", elbo[1], elbo[0])
+	}
+}
+
+// Values by arithmetic with 50 digits or more.
+func TestLogChoose(t *testing.T) {
+	for _, c := range []struct{ a, b, want float64 }{
+		{0, 1e300, 0},
+		{1, 1, 0.69314718055994530942},
+		{3, 7.5, 4.9509737500381886077},
+		{15, 15.5, 19.194171968901068137},
+		{15.5, 17, 20.519597537772349998},
+		{2, 1e6, 26.937876935366102902},
+		{0.25, 40, 1.0243736631336220934},
+		{16, 16, 20.214239243953691571},
+		{500, 500, 689.46726156785118008},
+		{1e6, 3e6, 2249332.8956223671625},
+		{7, 1e15, 233.24627340330941052},
+		{1e9, 4e15, 16201805032.80358298},
+		{1e-8, 1e5, 1.2090146121638807906e-7},
+		{1e-12, 3, 1.8333333333326527409e-12},
+	} {
+		for _, got := range []float64{special.LogChoose(c.a, c.b), special.LogChoose(c.b, c.a)} {
+			if e := math.Abs(got - c.want); e > 4*special.Eps*(c.want+40) {
+				t.Errorf("log C(%v+%v, %v) = %.17g, want %.17g", c.a, c.b, c.a, got, c.want)
+			}
+		}
+	}
+	for _, c := range []struct{ y, r, want float64 }{
+		{1, 1e-20, -46.051701859880913735},
+		{5, 0.3, -2.2436536685334356935},
+		{200, 1e-6, -19.113822051482182666},
+		{3, 1e12, 81.101303878560589624},
+		{1000, 25, 111.29897686377444598},
+		{1e15, 2.5, 51.523481721893110606},
+		{40, 1e300, 27520.700476213790815},
+		{1e300, 1e-3, -696.9919312556993452},
+	} {
+		if got, err := (NegativeBinomial{}).logCoefficient(c.y, c.r); !(math.Abs(got-c.want) <= err) || err > 1e-12*(1+math.Abs(c.want)) {
+			t.Errorf("coefficient at y = %v, r = %v: %.17g ± %.1g, want %.17g", c.y, c.r, got, err, c.want)
+		}
+	}
+}
+
+func BenchmarkFamilies(b *testing.B) {
+	for _, l := range []Likelihood{
+		Binomial{Trials: 12}, NegativeBinomial{Shape: 2}, Gamma{Shape: 3}, Exponential{},
+		Ordinal{Cuts: []float64{-2, -0.5, 0.5, 1.5}},
+	} {
+		for _, s := range []float64{0.3, 2} {
+			b.Run(fmt.Sprintf("%T/sd=%v", l, s), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					ExpectLogProb(l, 2, 0.4, s*s)
+				}
+			})
+		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
-	"files in the root":                   73,
-	"files in the root, tests included":   122,
-	"rooms":                               78,
-	"arrows":                              684,
-	"arrows, those to errors.go left out": 621,
+	"files in the root":                   64,
+	"files in the root, tests included":   110,
+	"rooms":                               69,
+	"arrows":                              612,
+	"arrows, those to errors.go left out": 555,
 	"floors":                              15,
 	"circles":                             0,
 	"arrows from model to model":          0,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -410,4 +412,359 @@ func TestCTMShortfall(t *testing.T) {
 			t.Errorf("%v: %v nats to gain at the maximum", e, errs[1])
 		}
 	}
+}
+
+// docBlocks cuts documents into blocks of so many.
+func docBlocks(c *Corpus, each int) [][]Document {
+	return slices.Collect(slices.Chunk(c.Docs, each))
+}
+
+// ctmRoundsOf returns rounds with a sample of at most so many documents.
+func ctmRoundsOf(t testing.TB, terms, topics int, opt *CTMOptions, sample int) *Rounds[Document,
+	*CTMPosterior] {
+	t.Helper()
+	r, err := NewCTMRounds(terms, topics, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.engine.(*ctmRounds).most = sample
+	return r
+}
+
+// ctmFit goes through so many rounds on so many shards.
+func ctmFit(t testing.TB, r *Rounds[Document, *CTMPosterior], blocks [][]Document, shards,
+	times int) (*CTMPosterior, []Iteration) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(shards), 5))
+	var its []Iteration
+	for range times + 1 {
+		it, err := r.Step(roundOf(t, r, blocks, shards, rng))
+		if err != nil {
+			t.Fatal(err)
+		}
+		its = append(its, it)
+		b, err := r.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = &Rounds[Document, *CTMPosterior]{}
+		if err := r.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, its[1:]
+}
+
+// TestCTMRoundsBits checks that the posterior and the ELBO of rounds have the same bits on any
+// number of shards, in any order and tree, for all expectations.
+func TestCTMRoundsBits(t *testing.T) {
+	t.Parallel()
+	c, _ := syntheticCTM(shorter(150, 60), 5, 60, 40, correlated(), 7)
+	c.Docs = append(c.Docs, Document{}, Document{})
+	blocks := append(docBlocks(c, 7), nil)
+	for _, o := range few([]CTMOptions{
+		{}, {Expectation: CTMQuasi, Diagonal: true}, {Expectation: CTMDelta},
+		{Expectation: CTMLaplace},
+		{Expectation: CTMMeanField}, {Topics: mat.NewDense(5, 60,
+			slices.Repeat([]float64{1, 2, 3}, 100)), FirstInner: 5},
+	}, 3) {
+		var want []byte
+		var elbo float64
+		for _, shards := range few([]int{1, 7, 2, 32}, 2) {
+			p, its := ctmFit(t, ctmRoundsOf(t, 60, 5, &o, 20), blocks, shards, 3)
+			last := its[len(its)-1]
+			if got := savedOf(t, p); want == nil {
+				want, elbo = got, last.ELBO
+			} else if !bytes.Equal(got, want) || last.ELBO != elbo {
+				t.Errorf("%v on %d shards: other bits, ELBO %v and %v", o.Expectation, shards,
+					last.ELBO, elbo)
+			}
+			paired := o.Expectation == CTMAntithetic || o.Expectation == CTMQuasi
+			if last.K != 3 || last.Passes != 3 || last.Random != paired || !(last.ELBOErr > 0) ||
+				!math.IsNaN(last.Gap) || !math.IsNaN(last.GapBound) {
+				t.Errorf("%v: %+v", o.Expectation, last)
+			}
+			if shards == 1 && !(its[2].ELBO > its[0].ELBO) {
+				t.Errorf("%v: the ELBO fell from %v to %v", o.Expectation, its[0].ELBO, its[2].ELBO)
+			}
+		}
+	}
+}
+
+// TestCTMRoundsELBO checks the ELBO of a round, and that of a sample of all documents, against that
+// of documents inferred one by one, and the M-step against sums of these.
+func TestCTMRoundsELBO(t *testing.T) {
+	t.Parallel()
+	c, _ := syntheticCTM(60, 3, 40, 30, mat.NewSymDense(3,
+		[]float64{1, 0.5, 0, 0.5, 1, 0, 0, 0, 1}),
+		3)
+	o := &CTMOptions{Expectation: CTMLaplace} // not random, and q is a mode of its own
+	r := ctmRoundsOf(t, 40, 3, o, 4096)
+	blocks := docBlocks(c, 9)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 3 {
+		if _, err := r.Step(roundOf(t, r, blocks, 4, rng)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := r.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := r.engine.(*ctmRounds).now
+	it, err := r.Step(roundOf(t, r, blocks, 4, rng))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var elbo float64
+	const k, imagined = 3, 20
+	mu, second, n := make([]float64, k), mat.NewSymDense(k, nil), 0.0
+	beta, total := before.Topics(), make([]float64, k)
+	stat := mat.NewDense(k, c.Terms, nil)
+	for i, d := range c.Docs {
+		q, err := p.Infer(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		elbo += q.ELBO()
+		q, err = before.Infer(d)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		m := q.Mean(nil)
+		for j, x := range m {
+			mu[j] += x
+		}
+		second.AddSym(second, q.Cov())
+		second.SymRankOne(second, 1, mat.NewVecDense(k, m))
+		for at, v := range d.Words { // y_v ρ_vk at the mode
+			var sum float64
+			for j, x := range m {
+				sum += beta.At(j, v) * math.Exp(x)
+			}
+			for j, x := range m {
+				add := d.Counts[at] * beta.At(j, v) * math.Exp(x) / sum
+				stat.Set(j, v, stat.At(j, v)+add)
+				total[j] += add
+			}
+		}
+		n++
+	}
+	near(t, "ELBO", it.ELBO, elbo, 1e-6*math.Abs(elbo))
+	for i := range k {
+		mu[i] /= n + imagined
+		near(t, "mu", next.Mu[i], mu[i], 1e-5)
+		for j := range i + 1 {
+			want := second.At(i, j) / (n + imagined)
+			if i == j {
+				want += imagined / (n + imagined)
+			}
+			near(t, "Sigma", next.Sigma[i*k+j], want-mu[i]*mu[j], 5e-5)
+		}
+		for v := range c.Terms {
+			near(t, "beta", next.Beta[v*k+i], (stat.At(i, v)+0.03)/(total[i]+0.03*float64(c.Terms)),
+				1e-6)
+		}
+	}
+	for v, f := range c.TermFreq() {
+		if seen := p.seen[v]; seen != (f > 0) {
+			t.Errorf("term %d occurs %v times, seen %v", v, f, seen)
+		}
+	}
+}
+
+// TestCTMRoundsAP checks the score on held-out words of AP after ten rounds, from a sample of all
+// documents and from few of them.
+func TestCTMRoundsAP(t *testing.T) {
+	t.Parallel()
+	notShort(t)
+	train, test := loadAP(t)
+	blocks := docBlocks(train, 8)
+	if !testkit.IsLong() {
+		test = some(test)
+	}
+	for _, c := range []struct {
+		sample, rounds int
+		most           float64
+	}{{docsOfRounds, 10, 8.14}, {256, 10, 8.14}} {
+		p, its := ctmFit(t, ctmRoundsOf(t, train.Terms, 10, nil, c.sample), blocks, 3, c.rounds)
+		h, err := p.HeldOut(test, &HeldOutOptions{Draws: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range its {
+			t.Logf("sample of %d: round %d: %.0f ± %.0f", c.sample, it.K, it.ELBO, it.ELBOErr)
+		}
+		t.Logf("sample of %d: held out %.4f, in vocabulary %.4f", c.sample, h.PerToken, h.InVocab)
+		if !(h.PerToken <= c.most) {
+			t.Errorf("sample of %d: held out %.4f, want at most %v", c.sample, h.PerToken, c.most)
+		}
+	}
+}
+
+// TestCTMRoundsErrors checks that shards and documents that do not belong are refused, by name.
+func TestCTMRoundsErrors(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c, _ := syntheticCTM(40, 3, 20, 15, mat.NewSymDense(3, []float64{1, 0, 0, 0, 1, 0, 0, 0, 1}), 1)
+	blocks := docBlocks(c, 10)
+	refused := func(what string, err, want error, text string) {
+		t.Helper()
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), text) || !prefixedOnce(err) {
+			t.Errorf("%s: %v, want %q and %v", what, err, text, want)
+		}
+	}
+	rounds := func(terms, topics int, opt *CTMOptions) *Rounds[Document, *CTMPosterior] {
+		return ctmRoundsOf(t, terms, topics, opt, 100)
+	}
+	add := func(s *Shard[Document], ids ...int) *Shard[Document] {
+		t.Helper()
+		for _, id := range ids {
+			if err := s.Add(ctx, uint64(id), each(blocks[id])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	step := func(r *Rounds[Document, *CTMPosterior], s *Shard[Document]) error {
+		_, err := r.Step(s)
+		return err
+	}
+	r := rounds(20, 3, nil)
+	_, early := r.Posterior()
+	refused("a posterior at first", early, ErrEmpty, "second round")
+	refused("an empty shard", step(r, r.Shard()), ErrEmpty, "without items")
+	blank := r.Shard()
+	if err := blank.Add(ctx, 1, each([]Document{{}, {}})); err != nil {
+		t.Fatal(err)
+	}
+	refused("documents without words", step(r, blank), ErrEmpty, "no document has words")
+	first := add(r.Shard(), 0, 1, 2)
+	refused("a block twice", first.Add(ctx, 1, each(blocks[1])), ErrParam,
+		"block 1 is in the shard")
+	refused("a block in both", first.Merge(add(r.Shard(), 3, 2)), ErrParam, "block 2 is in both")
+	refused("another vocabulary", first.Merge(rounds(21, 3, nil).Shard()), ErrParam,
+		"3 topics and 21 terms, not of 3 topics and 20 terms")
+	refused("other topics", first.Merge(rounds(20, 4, nil).Shard()), ErrParam,
+		"4 topics and 20 terms")
+	refused("other options", first.Merge(rounds(20, 3, &CTMOptions{Diagonal: true}).Shard()),
+		ErrParam, "options differ")
+	for name, d := range map[string]Document{
+		"has word 20; words must increase and be below 20": {Words: []int{3, 20},
+			Counts: []float64{1, 1}},
+		"has word -1; words": {Words: []int{-1}, Counts: []float64{1}},
+		"has 1 words":        {Words: []int{1}},
+	} {
+		bad := r.Shard()
+		refused("a bad document", bad.Add(ctx, 9, each([]Document{c.Docs[0], d})), ErrShape,
+			"block 9: document 1 "+name)
+		refused("a broken shard", first.Merge(bad), ErrParam, "block 9 was not added to its end")
+	}
+	refused("a bad count", r.Shard().Add(ctx, 9,
+		each([]Document{{Words: []int{1}, Counts: []float64{math.NaN()}}})), ErrNotFinite,
+		"document 0 has word 1 with count NaN")
+	if err := step(r, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Merge(first); err == nil {
+		t.Error("a shard is merged with itself")
+	}
+	refused("the first round again", step(r, first), ErrParam, "round 0, in round 1")
+	refused("a lost block", step(r, add(r.Shard(), 0, 2)), ErrParam,
+		"block 1 of the first round is missing")
+	refused("another block", step(r, add(r.Shard(), 0, 1, 2, 3)), ErrParam,
+		"block 3 in round 1 was not in the first round")
+	refused("an unknown term", r.Shard().Add(ctx, 0,
+		each([]Document{{Words: []int{25}, Counts: []float64{1}}})), ErrShape,
+		"block 0: document 0 has word 25")
+	second := add(r.Shard(), 0, 1)
+	other := rounds(20, 3, nil)
+	if err := step(other, add(other.Shard(), 3)); err != nil {
+		t.Fatal(err)
+	}
+	refused("another state", second.Merge(other.Shard()), ErrParam, "at other states")
+	refused("of a saved shard", travel(t, second).Add(ctx, 2, each(blocks[2])), ErrParam,
+		"saved with items")
+	why := errors.New("enough")
+	done, cancel := context.WithCancelCause(ctx)
+	cancel(why)
+	refused("a context", r.Shard().Add(done, 2, each(blocks[2])), why, "canceled in block 2")
+	if err := second.Merge(add(travel(t, r.Shard()), 2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := step(r, second); err != nil {
+		t.Fatal(err)
+	}
+	b, err := second.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a shard of documents as one of rows",
+		(&Shard[Row]{}).UnmarshalBinary(must(r.Shard().MarshalBinary())), ErrFile, "CTM")
+	refused("an earlier round", r.Shard().Merge(travel(t, second)), ErrParam, "round 1, in round 2")
+	refused("rounds", (&Rounds[Document, *CTMPosterior]{}).UnmarshalBinary(b), ErrFile,
+		`holds a "Shard"`)
+
+	_, paper := NewCTMRounds(20, 3, &CTMOptions{Paper: true})
+	refused("Paper", paper, ErrParam, "cannot Forget")
+	_, none := NewCTMRounds(0, 3, nil)
+	refused("no terms", none, ErrEmpty, "without terms")
+	_, large := NewCTMRounds(1<<30, 1<<20, nil)
+	refused("a huge model", large, ErrMemory, "1048576 topics and 1073741824 terms")
+	_, small := NewCTMRounds(100_000, 100, &CTMOptions{MaxMemory: 1e9})
+	refused("less memory", small, ErrMemory, "MaxMemory")
+}
+
+// ExampleNewCTMRounds fits topics to documents on two machines, which are played by shards here.
+func ExampleNewCTMRounds() {
+	sport := Document{Words: []int{0, 1}, Counts: []float64{3, 2}}
+	money := Document{Words: []int{2, 3}, Counts: []float64{4, 1}}
+	machines := [][]Document{slices.Repeat([]Document{sport, money}, 30),
+		slices.Repeat([]Document{money}, 40)}
+	ctx := context.Background()
+	r, err := NewCTMRounds(4, 2, nil)
+	for round := 0; err == nil && round <= 5; round++ { // the first takes a sample
+		all := r.Shard()
+		for i, docs := range machines {
+			part := r.Shard() // MarshalBinary sends it to a machine, and back
+			if err = part.Add(ctx, uint64(i), each(docs)); err == nil {
+				err = all.Merge(part)
+			}
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+		_, err = r.Step(all)
+	}
+	p, err := r.Posterior()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	topics := p.Topics()
+	for k := range 2 {
+		fmt.Printf("%.2f\n", topics.RawRowView(k))
+	}
+	// Unordered output:
+	// [0.60 0.40 0.00 0.00]
+	// [0.00 0.00 0.80 0.20]
+}
+
+// savedOf returns p as it is saved.
+func savedOf(t testing.TB, p interface{ Save(io.Writer) error }) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
