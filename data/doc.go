@@ -1,25 +1,28 @@
-// Package data reads what models of pgsvi take in, and predicts from what they have learned.
+// Package data reads tables, sparse rows and documents for the models of pgsvi. It fits formulas to
+// tables, and predicts new rows from one file.
 //
 // # Tables
 //
-// ReadFile reads a table in any dialect of CSV, or JSON objects, one a line, and finds out how it
-// is written and what each column looks like. Print the Table to see that. Some columns need a
-// decision that nobody but you can make: whether "k.A." means a missing value, whether 05/08/2018
-// is in May, which label is +1. Table.Suggest prints the calls that decide, to paste and read:
+// ReadFile reads a table in any dialect of CSV, or JSON objects. It detects separator, decimal sign,
+// encoding, and the kind of each column: print the Table to see them. Some columns need a decision:
+// whether "k.A." means a missing value, whether 05/08/2018 is in May, which label is +1.
+// Table.Suggest prints the calls that decide, to read and to paste:
 //
 //	t, err := data.ReadFile("churn.csv")
 //	fmt.Print(t)                    // the separator, the decimal sign, the columns
 //	fmt.Print(t.Suggest("churned")) // what has to be decided, as Go
-//	enc, err := t.Encoder(
+//	m, err := t.Model("churned ~ plan + s(age) + (1 | region)",
 //		data.Outcome("churned").Positive("yes"),
 //		data.Category("plan").FoldCase().New(),
 //		data.Number("age").MissingAre("unknown").Impute())
-//	fmt.Print(enc)                  // what each column was taken for, and doubts
-//	d, err := enc.Data(t)           // X, Y, offsets, weights and names, for pgsvi.NewGLM
-//	row, err := enc.Row(map[string]any{"plan": "basic", "age": 44})
+//	fmt.Print(m)                    // how each column was read, doubts, the model in words
+//	glm, err := m.GLM(nil, nil)     // or m.FitGP
+//	post, res, err := glm.Fit(ctx, nil)
+//	p, err := m.Predictor(post)     // p.SaveFile writes all that predictions need
+//	a, err := p.Predict(map[string]any{"plan": "basic", "age": 44, "region": "north"})
 //
-// Columns that are not named are taken for what they look like, if that leaves no question open.
-// Table.Model takes a formula too, and gives a model and a Predictor that goes to a file.
+// A column that can be read in only one way needs no call. Otherwise one DecisionError lists every
+// decision, with the call that makes it. Table.Encoder has the matrices without a formula.
 //
 // # Other files
 //

@@ -108,7 +108,7 @@ func (p *Predictor) Classes() []string {
 	return slices.Clone(p.y.Levels)
 }
 
-// An Answer is what a Predictor says of a row.
+// An Answer is the prediction for a row, with its interval.
 type Answer struct {
 	// Label is the label that Mean is the probability of: of classes the likeliest. It is "" for
 	// numbers.
@@ -117,13 +117,11 @@ type Answer struct {
 	Probs []float64
 	// Mean is the probability of Label or of a success, or the mean of the outcome.
 	Mean float64
-	// Lo and Hi are the ends of an interval, of probability 0.9 unless something else was asked
-	// for: of a probability its credible interval, and of numbers the prediction interval, which a
-	// new outcome is in. That of a class is of the beta distribution that has the mean and standard
-	// deviation of its probability.
+	// Lo and Hi are the ends of a 90% interval, or of the level asked for. For a probability it is a
+	// credible interval; that of a class is of the beta distribution with the mean and standard
+	// deviation of its probability. For numbers it is a prediction interval of a new outcome.
 	Lo, Hi float64
-	// Notes say what is to be known of the row: values that are imputed, new or beyond the training
-	// data.
+	// Notes name values of the row that are imputed, new or beyond the training data.
 	Notes []string
 	// Row is the number of the row in its table, from 0, and Line that in its file, from 1. They
 	// are 0 where there is no table.

@@ -27,7 +27,7 @@ func inputFlags(f *flag.FlagSet) (in input) {
 	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all "+
 		"columns;\n"+
 		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
-	in.columns = f.String("columns", "", "a `file` that says what columns are, as check writes it")
+	in.columns = f.String("columns", "", "a `file` of decisions about columns, as check writes it")
 	in.format = cli.FormatFlag(f)
 	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
 	return in

@@ -10,8 +10,7 @@ import (
 
 // FormatFlag is that of how a table is written, for files where this is not found out.
 func FormatFlag(f *flag.FlagSet) *string {
-	return f.String("format", "", "`how` the table is written where that is not found out, such "+
-		"as\n"+
+	return f.String("format", "", "`how` the table is written, where it is not detected, such as\n"+
 		"'separator=; decimal=, no-quotes header=no encoding=Windows-1252'")
 }
 
