@@ -3,9 +3,9 @@
 //
 // # Tables
 //
-// ReadFile reads a table in any dialect of CSV, or JSON objects. It detects separator, decimal sign,
-// encoding, and the kind of each column: print the Table to see them. Some columns need a decision:
-// whether "k.A." means a missing value, whether 05/08/2018 is in May, which label is +1.
+// ReadFile reads a table in any dialect of CSV, or JSON objects. It detects separator, decimal
+// sign, encoding, and the kind of each column: print the Table to see them. Some columns need a
+// decision: whether "k.A." means a missing value, whether 05/08/2018 is in May, which label is +1.
 // Table.Suggest prints the calls that decide, to read and to paste:
 //
 //	t, err := data.ReadFile("churn.csv")

@@ -314,6 +314,9 @@ func (m *Model) Locate(err error) error {
 // full up to 4,500 weights or rows, and diagonal beyond.
 func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood, *pgsvi.GLMOptions, error) {
 	lik, err := m.likelihood(lik)
+	if err == nil {
+		err = m.suitsExposure(lik)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

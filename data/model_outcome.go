@@ -49,11 +49,11 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	case f.Exposure != "" && m.counts:
 		return pgsvi.Poisson{}, nil
 	case m.counts:
-		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from 0 on: say Poisson{} "+
+		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers, %v to %v: say Poisson{} "+
 			"or NegativeBinomial{} if they count something, GaussianNoise{} if they measure "+
 			"something, and Softmax{} if they number classes (-likelihood poisson, negbinomial, "+
 			"gaussian or softmax): %w",
-			csvQuote(f.Outcome), pgsvi.ErrParam)
+			csvQuote(f.Outcome), m.y.Min, m.y.Max, pgsvi.ErrParam)
 	}
 	return pgsvi.GaussianNoise{}, nil
 }
@@ -108,6 +108,24 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	return fmt.Errorf("pgsvi: %s for the outcome %s, which is numbers from %v to %v; it wants "+
 		"two labels: %w",
 		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
+}
+
+// suitsExposure returns an error if there is an exposure, whose logarithm is an offset, and the
+// linear predictor is not the log of a rate.
+func (m *Model) suitsExposure(lik pgsvi.Likelihood) error {
+	known, ok := lik.(pgsvi.Factual)
+	if m.Formula.Exposure == "" || !ok {
+		return nil
+	}
+	s := known.Facts().Support
+	if s != pgsvi.RealLine && s != pgsvi.SignLabels && s != pgsvi.UnitInterval &&
+		m.Formula.Trials == "" && !m.classes() {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: exposure(%s) for %s: an exposure is that of a rate, such as of "+
+		"Poisson or NegativeBinomial counts (-likelihood poisson or negbinomial); divide the "+
+		"outcome by it, or make it a term: %w", formula.Col(m.Formula.Exposure), typeName(lik),
+		pgsvi.ErrParam)
 }
 
 // suitsDurations returns an error if durations may be censored and the likelihood does not know, or

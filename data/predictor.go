@@ -117,8 +117,8 @@ type Answer struct {
 	Probs []float64
 	// Mean is the probability of Label or of a success, or the mean of the outcome.
 	Mean float64
-	// Lo and Hi are the ends of a 90% interval, or of the level asked for. For a probability it is a
-	// credible interval; that of a class is of the beta distribution with the mean and standard
+	// Lo and Hi are the ends of a 90% interval, or of the level asked for. For a probability it is
+	// a credible interval; that of a class is of the beta distribution with the mean and standard
 	// deviation of its probability. For numbers it is a prediction interval of a new outcome.
 	Lo, Hi float64
 	// Notes name values of the row that are imputed, new or beyond the training data.

@@ -21,6 +21,7 @@ func TestNewcomer(t *testing.T) {
 	}
 	file := func(name, text string) string { return write(t, dir, name, text) }
 	labels := file("labels.csv", "x,y,z\n1,yes,0\n2,no,1\n3,yes,0\n4,no,0\n")
+	exposed := file("exposed.csv", "x,z,u\n1.5,0,1\n2.5,1,2\n3,0,1.5\n4,3,7\n")
 	trials := file("trials.csv", "x,k,n\n1,2,3\n2,0,4\n3,5,6\n4,5,5\n")
 	for _, c := range []struct {
 		args   string // split at |
@@ -83,6 +84,10 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y ~ x|-likelihood|poisson|-prior-sd|5|" + counts, 0, "evaluations=1 "},
 		{"fit|-formula|k/n ~ x|-likelihood|gaussian|" + trials, 1,
 			`GaussianNoise for successes "k" in trials "n"; want BernoulliLogit`},
+		{"fit|-formula|x ~ z + exposure(u)|" + exposed, 1, "exposure(u) for GaussianNoise: an exposure "},
+		{"fit|-formula|k/n ~ exposure(x)|" + trials, 1, "exposure(x) for BernoulliLogit: an exposure "},
+		{"fit|-formula|z ~ exposure(u)|-likelihood|poisson|" + exposed, 0, "rows=4 weights=1 "},
+		{"fit|-formula|k ~ x|" + trials, 1, "are whole numbers, 0 to 5: say Poisson{}"},
 		{"fit|-formula|k/n ~ x|" + trials, 0, "loo and neg_elbo are of single trials"},
 		{"fit|-formula|k/n ~ x|-likelihood|betabinomial|" + trials, 0, "BetaBinomial{Precision:"},
 		{"fit|-formula|y ~ x|-o|" + table + "|" + table, 2, "is a file to read, want another name"},
