@@ -165,7 +165,7 @@ func TestJobErrors(t *testing.T) {
 	lost := errors.New("the cluster is lost")
 	wants(t, &Job{Paths: []string{rows},
 		Run: func(context.Context, *beam.Pipeline) error { return lost }},
-		lost, "round 0")
+		lost, "round 0", "Job.Resume")
 	wants(t, &Job{Paths: []string{rows},
 		Run: func(context.Context, *beam.Pipeline) error { return nil }},
 		os.ErrNotExist, "Job.Dir")

@@ -43,7 +43,8 @@ func (d *driver) onBeam(ctx context.Context, a *adding, state []byte) (*part, er
 	parts = beam.ParDo(s, &mergeFn{Items: a.Items}, beam.GroupByKey(s, parts))
 	beam.ParDo0(s, &writeFn{Items: a.Items, Path: to}, beam.GroupByKey(s, parts))
 	if err := d.job.Run(ctx, p); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the job failed; with Job.Dir and Job.Resume the same fit goes on "+
+			"with this round: %w", err)
 	}
 	b, err := readFile(ctx, to)
 	if err != nil {
