@@ -36,7 +36,7 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // a fit takes many passes.
 //
 // Not available, an error that wraps ErrParam: streams and updates, rows out of core, PSIS,
-// predictive checks, effects, Objective, divergences other than KL, estimators other than Exact,
+// predictive checks, Explain, Objective, divergences other than KL, estimators other than Exact,
 // diagonal and low-rank covariances, MoveInducing and CertifyScale.
 type Softmax struct {
 	// Classes is K, at least 2. Zero means one more than the largest response.

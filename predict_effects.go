@@ -9,7 +9,10 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/effect"
+	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/table"
 	"gonum.org/v1/gonum/floats"
@@ -28,7 +31,8 @@ type EffectOptions struct {
 	// unknown for a stream that began without a fit, for a fit of no rows, and in files of
 	// earlier versions.
 	Base []float64
-	// Offset is the offset of each row of MarginalEffects, as GLMOptions.Offset. Nil means 0.
+	// Offset is the offset of each row of MarginalEffects, as GLMOptions.Offset: of a Softmax one
+	// for each class of each row. Nil means 0.
 	Offset []float64
 }
 
@@ -190,6 +194,10 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 // column (see EffectOptions.Columns) at 0: a level against the reference. E[y|x] is that of the
 // prediction, over the posterior of the weights. Average effects are not causal by themselves.
 //
+// For a Softmax they are the effects on the probability of each class, class by class, in rows named
+// as the weights are, "class=0 · x1"; those of a feature add up to 0. They take 2K + 1 expectations
+// of pairs of classes a row, and K³D operations.
+//
 // SD is the posterior standard deviation √(gᵀVg), where g is the gradient of the effect by the
 // weights, averaged over the posterior of each linear predictor. It is accurate if the effect is
 // nearly linear over the posterior.
@@ -203,13 +211,13 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 //
 // Otherwise it is as for Prediction.Moments.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
-	if err := oneLatent(p.lik, "MarginalEffects"); err != nil {
-		return nil, err
-	}
 	opt = cmp.Or(opt, &EffectOptions{})
 	_, features, err := p.columnsOf(opt)
 	if err != nil {
 		return nil, err
+	}
+	if latentsOf(p.lik) > 1 {
+		return p.classEffects(x, opt, features)
 	}
 	a, err := p.newAverage(x, opt.Offset)
 	if err != nil {
@@ -233,35 +241,89 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 	return e, nil
 }
 
-// newAverage returns the rows of x, to average effects over them.
-func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*effect.Average, error) {
-	if err := checkMatrix("x", x); err != nil {
+// classEffects is MarginalEffects on the probabilities of classes, of the features of each column.
+func (p *GLMPosterior) classEffects(x mat.Matrix, opt *EffectOptions, features [][]int) (*Effects,
+	error) {
+	rows, m, v, err := p.effectRows(x, opt.Offset)
+	if err != nil {
 		return nil, err
+	}
+	k, cols := latentsOf(p.lik), p.Cols()
+	for i := range m {
+		if err := checkLatent(m[i], v[i]); err != nil {
+			return nil, fmt.Errorf("pgsvi: row %d: %w", i/k, err)
+		}
+	}
+	a := &effect.Classes{X: rows, K: k, Mean: p.mean, Cov: p.cov.(*gauss.Contrasts), M: m, V: v}
+	a.Expect = func(m, v, pi, h []float64) {
+		expect.SoftmaxCross(m, v, pi, h)
+		for i := range h {
+			if i/k != i%k {
+				h[i] = -h[i]
+			}
+		}
+	}
+	binary := effect.BinaryColumns(rows, cols)
+	found := make([]effect.Effect, k*cols)
+	if slices.Contains(binary, false) {
+		a.Slopes(found, binary)
+	}
+	for _, c := range features {
+		a.Levels(found, cols, slices.DeleteFunc(slices.Clone(c), func(j int) bool { return !binary[j] }))
+	}
+	e := &Effects{title: fmt.Sprintf("effect on P(class), mean of %d rows", rows.Rows)}
+	names := p.weightNames()
+	for i, r := range found {
+		e.Rows = append(e.Rows, Effect{names[i/cols*rows.Cols+i%cols], r.Mean, r.SD})
+	}
+	return e, nil
+}
+
+// effectRows returns the rows of x, to average effects over them, and the moments of their latent
+// values.
+func (p *GLMPosterior) effectRows(x mat.Matrix, offset []float64) (rows *design.Matrix, m,
+	v []float64, err error) {
+	if err := checkMatrix("x", x); err != nil {
+		return nil, nil, nil, err
 	}
 	n, cols := x.Dims()
+	all := n * latentsOf(p.lik)
 	switch {
 	case n == 0:
-		return nil, fmt.Errorf("pgsvi: effects over no rows: %w", ErrEmpty)
+		err = fmt.Errorf("pgsvi: effects over no rows: %w", ErrEmpty)
 	case cols != p.Cols():
-		return nil, fmt.Errorf("pgsvi: x has %d columns, the model has %d: %w", cols, p.Cols(), ErrShape)
-	case offset != nil && len(offset) != n:
-		return nil, fmt.Errorf("pgsvi: x has %d rows, EffectOptions.Offset has %d elements: %w",
-			n, len(offset), ErrShape)
+		err = fmt.Errorf("pgsvi: x has %d columns, the model has %d: %w", cols, p.Cols(), ErrShape)
+	case offset != nil && len(offset) != all:
+		err = fmt.Errorf("pgsvi: x has %d rows, EffectOptions.Offset has %d elements, and should "+
+			"have %d: %w", n, len(offset), all, ErrShape)
+	}
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	if i, ok := dense.AllFinite(offset); !ok {
-		return nil, fmt.Errorf("pgsvi: EffectOptions.Offset[%d] is %v: %w", i, offset[i], ErrNotFinite)
+		return nil, nil, nil, fmt.Errorf("pgsvi: EffectOptions.Offset[%d] is %v: %w",
+			i, offset[i], ErrNotFinite)
 	}
-	a := &effect.Average{X: newDesign(x, p.opt.Intercept), Mean: p.mean, Cov: p.cov}
-	if err := a.X.Check(); err != nil {
+	rows = newDesign(x, p.opt.Intercept)
+	if err := rows.Check(); err != nil {
+		return nil, nil, nil, err
+	}
+	m, v = latentSlices(all)
+	p.latent(m, v, x)
+	if offset != nil {
+		floats.Add(m, offset)
+	}
+	return rows, m, v, nil
+}
+
+// newAverage returns the rows of x, to average effects over them.
+func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*effect.Average, error) {
+	rows, m, v, err := p.effectRows(x, offset)
+	if err != nil {
 		return nil, err
 	}
-	a.M, a.V = latentSlices(n)
-	p.latent(a.M, a.V, x)
-	if offset != nil {
-		floats.Add(a.M, offset)
-	}
-	a.Expect = p.expectOutcomes
-	a.Begin(cols)
+	a := &effect.Average{X: rows, Mean: p.mean, Cov: p.cov, M: m, V: v, Expect: p.expectOutcomes}
+	a.Begin(p.Cols())
 	return a, nil
 }
 

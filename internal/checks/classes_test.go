@@ -429,7 +429,6 @@ func TestClassesRefused(t *testing.T) {
 		"Stream":          func() error { _, err := post.Stream(); return err },
 		"NewGLMStream":    func() error { _, err := NewGLMStream(4, Softmax{Classes: 3}, nil); return err },
 		"Explain":         func() error { _, err := post.Explain(all[:4], nil); return err },
-		"MarginalEffects": func() error { _, err := post.MarginalEffects(x, nil); return err },
 		"Moments":         func() error { _, _, err := p.Moments(nil, nil); return err },
 		"Quantile":        func() error { _, err := p.Quantile(nil, 0.5); return err },
 		"ProbInterval":    func() error { _, _, err := p.ProbInterval(nil, nil, 1, 0.9); return err },

@@ -316,6 +316,153 @@ func TestMarginalEffectsSD(t *testing.T) {
 	}
 }
 
+// classEffectCase is a fit of so many classes to rows of effectNames.
+func classEffectCase(t testing.TB, classes, n int) (*GLMPosterior, *mat.Dense) {
+	t.Helper()
+	_, _, m := effectCase(t, GaussianNoise{}, n, false, GLMOptions{})
+	x, y, rng := mat.DenseCopyOf(m), make([]float64, n), testkit.Rand(3)
+	for i := range y {
+		best := math.Inf(-1)
+		for c := range classes {
+			score := math.Cos(float64(c))*x.At(i, 0) + math.Sin(float64(3*c))*x.At(i, 4) +
+				float64(c%2)*x.At(i, 2) - math.Log(rng.ExpFloat64())
+			if score > best {
+				best, y[i] = score, float64(c)
+			}
+		}
+	}
+	g, err := NewGLM(x, y, Softmax{Classes: classes}, &GLMOptions{Intercept: true, Names: effectNames})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return post, x
+}
+
+// TestMarginalEffectsClasses checks effects on the probabilities of classes against differences of
+// the mean probabilities, and that they add up to 0 over the classes.
+func TestMarginalEffectsClasses(t *testing.T) {
+	t.Parallel()
+	for _, classes := range []int{2, 3, 5} {
+		post, x := classEffectCase(t, classes, 40)
+		n, cols := x.Dims()
+		offset := make([]float64, n*classes)
+		for i := range offset {
+			offset[i] = 0.3 * math.Sin(float64(i))
+		}
+		// means returns the mean probabilities where each column in set has what its function says.
+		means := func(set map[int]func(float64) float64) []float64 {
+			z := mat.DenseCopyOf(x)
+			for j, f := range set {
+				for i := range n {
+					z.Set(i, j, f(z.At(i, j)))
+				}
+			}
+			p, sum := post.At(z).Offset(offset).Probs(), make([]float64, classes)
+			for i := range n {
+				floats.AddScaled(sum, 1/float64(n), p.RawRowView(i))
+			}
+			return sum
+		}
+		to := func(v float64) func(float64) float64 { return func(float64) float64 { return v } }
+		by := func(v float64) func(float64) float64 { return func(x float64) float64 { return x + v } }
+		type sets = map[int]func(float64) float64
+		const h = 1e-3
+		up := []sets{{0: by(h)}, {1: by(h)}, {2: to(1), 3: to(0)}, {2: to(0), 3: to(1)}, {4: to(1)}}
+		down := []sets{{0: by(-h)}, {1: by(-h)}, {2: to(0), 3: to(0)}, {2: to(0), 3: to(0)}, {4: to(0)}}
+		for name, m := range map[string]mat.Matrix{"dense": x, "sparse": SparseOf(x)} {
+			e, err := post.MarginalEffects(m, &EffectOptions{Offset: offset})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range cols {
+				want, total := means(up[j]), 0.0
+				floats.Sub(want, means(down[j]))
+				if j < 2 {
+					floats.Scale(1/(2*h), want)
+				}
+				for c, w := range want {
+					r := e.Rows[c*cols+j]
+					total += r.Mean
+					if full := post.Names()[c*(cols+1)+j]; r.Name != full || !(math.Abs(r.Mean-w) < 2e-6) {
+						t.Errorf("%d classes, %s, %s: %v, want %s %v", classes, name, r.Name, r.Mean, full, w)
+					}
+				}
+				if !(math.Abs(total) < 1e-8) {
+					t.Errorf("%d classes, %s, feature %d: effects add up to %v", classes, name, j, total)
+				}
+			}
+		}
+	}
+}
+
+// TestMarginalEffectsClassesSD checks their standard deviations against those of draws.
+func TestMarginalEffectsClassesSD(t *testing.T) {
+	t.Parallel()
+	const classes = 3
+	post, x := classEffectCase(t, classes, 150)
+	n, cols := x.Dims()
+	e, err := post.MarginalEffects(x, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draws := testkit.Shorter(2000, 500)
+	w := mat.NewDense(draws, post.Dim(), nil)
+	if err := post.RandWeights(w, testkit.Rand(5)); err != nil {
+		t.Fatal(err)
+	}
+	effects := make([][]float64, classes*cols)
+	for s := range draws {
+		probs := func(row []float64) []float64 {
+			p := make([]float64, classes)
+			for c := range p {
+				p[c] = floats.Dot(append(slices.Clone(row), 1), w.RawRowView(s)[c*(cols+1):(c+1)*(cols+1)])
+			}
+			floats.AddConst(-floats.LogSumExp(p), p)
+			for c := range p {
+				p[c] = math.Exp(p[c])
+			}
+			return p
+		}
+		sum := make([]float64, classes*cols)
+		for i := range n {
+			for j := range cols {
+				row, scale := slices.Clone(x.RawRowView(i)), 1.0
+				const h = 1e-4
+				switch j {
+				case 0, 1:
+					row[j] -= h
+					scale = 1 / (2 * h)
+				case 2, 3:
+					row[2], row[3] = 0, 0
+				case 4:
+					row[4] = 0
+				}
+				low := probs(row)
+				if row[j] += 1; j < 2 {
+					row[j] += 2*h - 1
+				}
+				for c, p := range probs(row) {
+					sum[c*cols+j] += scale * (p - low[c])
+				}
+			}
+		}
+		for j, v := range sum {
+			effects[j] = append(effects[j], v/float64(n))
+		}
+	}
+	for j, r := range e.Rows {
+		mean, sd := stat.MeanStdDev(effects[j], nil)
+		if !(math.Abs(r.SD/sd-1) < 0.03+3.2/math.Sqrt(2*float64(draws))) ||
+			!(math.Abs(r.Mean-mean) < 4*sd/math.Sqrt(float64(draws))) {
+			t.Errorf("%s: %v ± %v, by draws %v ± %v", r.Name, r.Mean, r.SD, mean, sd)
+		}
+	}
+}
+
 // TestMarginalEffectsErrors checks what is refused, and names of columns.
 func TestMarginalEffectsErrors(t *testing.T) {
 	_, post, m := effectCase(t, BernoulliLogit{}, 20, false, GLMOptions{})

@@ -34,22 +34,28 @@ type Average struct {
 func (a *Average) Begin(features int) {
 	a.diag = make([]float64, a.X.Cols)
 	a.Cov.Diag(a.diag)
-	a.binary = make([]bool, features)
-	for j := range a.binary {
-		a.binary[j] = true
+	a.binary = BinaryColumns(a.X, features)
+}
+
+// BinaryColumns reports which of the first features columns of x are 0 or 1 in all rows.
+func BinaryColumns(x *design.Matrix, features int) []bool {
+	binary := make([]bool, features)
+	for j := range binary {
+		binary[j] = true
 	}
-	for i := range a.M {
-		ind, val := a.X.Row(i)
+	for i := range x.Rows {
+		ind, val := x.Row(i)
 		for k, v := range val {
 			j := k
 			if ind != nil {
 				j = int(ind[k])
 			}
 			if v != 0 && v != 1 && j < features {
-				a.binary[j] = false
+				binary[j] = false
 			}
 		}
 	}
+	return binary
 }
 
 // Binary reports whether feature j is 0 or 1 in all rows.
@@ -82,55 +88,76 @@ func (a *Average) Slopes(effects []Effect) error {
 	return nil
 }
 
-// Levels stores the effects of the binary features of a column. Row i without them is x0_i, with
-// latent moments of it less those that are 1, and x0_i + e_j is that of level j. The gradient in
-// the weights is the mean of E[μ′] at the level times x0_i + e_j, less E[μ′] at x0_i times x0_i.
-func (a *Average) Levels(effects []Effect, levels []int) error {
-	if len(levels) == 0 {
+// levels are the binary features of a column, and what latent values of N(mean, cov) have with and
+// without them. Row i without them is x0_i, and x0_i + e_j is that of level j.
+type levels struct {
+	at           []int
+	mean         []float64
+	cov, cross   [][]float64 // Ve_j and x_iᵀVe_j
+	value        [][]float64 // x_ij
+	m0, v0       []float64   // at x0_i
+	m1, v1, unit []float64
+}
+
+// newLevels returns those features of x, the latent values of whose rows have the moments m and v.
+func newLevels(at []int, x *design.Matrix, mean []float64, cov gauss.Cov, m, v []float64) *levels {
+	n, d := len(m), x.Cols
+	l := &levels{at: at, mean: mean, m0: slices.Clone(m), v0: slices.Clone(v),
+		m1: make([]float64, n), v1: make([]float64, n), unit: make([]float64, d)}
+	for _, j := range at {
+		c, cross, value := make([]float64, d), make([]float64, n), make([]float64, n)
+		l.unit[j] = 1
+		cov.Mul(c, l.unit)
+		x.Mul(cross, c, nil)
+		x.Mul(value, l.unit, nil)
+		l.unit[j] = 0
+		l.cov, l.cross, l.value = append(l.cov, c), append(l.cross, cross), append(l.value, value)
+	}
+	for i := range n {
+		for k := range at {
+			if l.value[k][i] == 0 {
+				continue
+			}
+			l.m0[i] -= mean[at[k]]
+			l.v0[i] -= 2 * l.cross[k][i]
+			for o := range at {
+				l.v0[i] += l.value[o][i] * l.cov[k][at[o]]
+			}
+		}
+		l.v0[i] = math.Max(0, l.v0[i])
+	}
+	return l
+}
+
+// set makes m1 and v1 those at level k.
+func (l *levels) set(k int) {
+	j := l.at[k]
+	for i := range l.m1 {
+		c := l.cross[k][i]
+		for o := range l.at {
+			c -= l.value[o][i] * l.cov[k][l.at[o]]
+		}
+		l.m1[i], l.v1[i] = l.m0[i]+l.mean[j], math.Max(0, l.v0[i]+2*c+l.cov[k][j])
+	}
+}
+
+// Levels stores the effects of the binary features of a column. The gradient in the weights is the
+// mean of E[μ′] at the level times x0_i + e_j, less E[μ′] at x0_i times x0_i.
+func (a *Average) Levels(effects []Effect, at []int) error {
+	if len(at) == 0 {
 		return nil
 	}
 	n, d := len(a.M), a.X.Cols
-	// Ve_j and x_iᵀVe_j
-	cov, cross := make([][]float64, len(levels)), make([][]float64, len(levels))
-	value := make([][]float64, len(levels)) // x_ij
-	unit := make([]float64, d)
-	for k, j := range levels {
-		cov[k], cross[k], value[k] = make([]float64, d), make([]float64, n), make([]float64, n)
-		unit[j] = 1
-		a.Cov.Mul(cov[k], unit)
-		a.X.Mul(cross[k], cov[k], nil)
-		a.X.Mul(value[k], unit, nil)
-		unit[j] = 0
-	}
-	m0, v0 := slices.Clone(a.M), slices.Clone(a.V)
-	for i := range n {
-		for k := range levels {
-			if value[k][i] == 0 {
-				continue
-			}
-			m0[i] -= a.Mean[levels[k]]
-			v0[i] -= 2 * cross[k][i]
-			for l := range levels {
-				v0[i] += value[l][i] * cov[k][levels[l]]
-			}
-		}
-		v0[i] = math.Max(0, v0[i])
-	}
+	l := newLevels(at, a.X, a.Mean, a.Cov, a.M, a.V)
 	f0, s0 := make([]float64, n), make([]float64, n)
-	if err := a.Expect(m0, v0, f0, s0, nil); err != nil {
+	if err := a.Expect(l.m0, l.v0, f0, s0, nil); err != nil {
 		return err
 	}
-	m1, v1, f1, s1 := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	f1, s1 := make([]float64, n), make([]float64, n)
 	g, vg := make([]float64, d), make([]float64, d)
-	for k, j := range levels {
-		for i := range n {
-			c := cross[k][i]
-			for l := range levels {
-				c -= value[l][i] * cov[k][levels[l]]
-			}
-			m1[i], v1[i] = m0[i]+a.Mean[j], math.Max(0, v0[i]+2*c+cov[k][j])
-		}
-		if err := a.Expect(m1, v1, f1, s1, nil); err != nil {
+	for k, j := range at {
+		l.set(k)
+		if err := a.Expect(l.m1, l.v1, f1, s1, nil); err != nil {
 			return err
 		}
 		effects[j].Mean = (floats.Sum(f1) - floats.Sum(f0)) / float64(n)
@@ -139,8 +166,8 @@ func (a *Average) Levels(effects []Effect, levels []int) error {
 		floats.Scale(1/float64(n), s1)
 		clear(g)
 		a.X.AddMulT(g, s1, nil)
-		for _, l := range levels {
-			g[l] = 0
+		for _, o := range at {
+			g[o] = 0
 		}
 		g[j] = up
 		a.Cov.Mul(vg, g)
