@@ -4,8 +4,12 @@
 //
 // rounds.csv simulates many machines in one process. The rows are dealt out to 1 … 4096 shards,
 // which are sent as bytes in both directions and merged. It has the rounds to a proved 0.01 nats,
-// the bytes, the CPU seconds, and a checksum of the posterior. In the second round of each fit a
-// shard is lost: Step must name a block of it, and the round is repeated.
+// the bytes, the CPU seconds, and a checksum of the posterior. shard_ms and slowest_ms are the CPU
+// time of a shard in a round: the mean, and that of the straggler which the others wait for.
+// round_ms is a round on as many machines: the straggler, the merges one above the other, and Step.
+// Of all rounds the least is taken. In the second round of each fit a shard is lost: Step must name
+// a block of it, and the round is repeated. In every round a straggler is merged last, and comes a
+// second time, as from a spare machine that took over its blocks: Merge must refuse that.
 //
 // topics.csv is the same of topics of AP after ten rounds, with the score on held-out words.
 //
@@ -248,36 +252,37 @@ func drive[R, P any](
 	ctx context.Context, r *pgsvi.Rounds[R, P], blocks [][]R, x *row,
 	enough func(pgsvi.Iteration) bool,
 ) error {
+	x.shard, x.slowest, x.round = math.Inf(1), math.Inf(1), math.Inf(1)
 	for round := 0; ; round++ {
 		down, err := r.Shard().MarshalBinary()
 		if err != nil {
 			return err
 		}
-		if round == 1 && x.shards > 1 {
-			lost := min(x.shards, len(blocks)) / 2
-			part, _, err := roundOf(ctx, blocks, down, x.shards, lost)
-			if err != nil {
+		// a machine without a block has nothing to do
+		s := &simulation[R]{blocks: blocks, down: down, shards: min(x.shards, len(blocks))}
+		if round == 1 && s.shards > 1 {
+			if err := s.lose(ctx, r, s.shards/2); err != nil {
 				return err
 			}
-			_, err = r.Step(part)
-			if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "missing") {
-				return fmt.Errorf("shard %d was lost, and Step says %w", lost, err)
-			}
 		}
-		whole, up, err := roundOf(ctx, blocks, down, x.shards, -1)
+		whole, err := s.round(ctx, -1)
 		if err != nil {
 			return err
 		}
+		start := cputime.Seconds()
 		it, err := r.Step(whole)
 		if err != nil {
 			return err
 		}
 		if round == 0 {
-			x.sample = float64(up) / 1e6
+			x.sample = float64(s.up) / 1e6
 			continue
 		}
 		x.rounds, x.elbo, x.bound = it.K, it.ELBO, it.GapBound
-		x.down, x.up = max(x.down, float64(len(down))/1e6), max(x.up, float64(up)/1e6)
+		x.down, x.up = max(x.down, float64(len(down))/1e6), max(x.up, float64(s.up)/1e6)
+		x.shard = min(x.shard, 1e3*s.sum/float64(s.shards))
+		x.slowest = min(x.slowest, 1e3*s.slowest)
+		x.round = min(x.round, 1e3*(s.slowest+s.above()+cputime.Seconds()-start))
 		if enough(it) {
 			return nil
 		}
@@ -291,44 +296,92 @@ func checksum(p interface{ Save(io.Writer) error }) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), err
 }
 
-// roundOf returns what the shards have, merged two by two, without the lost one, and how many bytes
-// all of them sent.
-func roundOf[R any](
-	ctx context.Context, blocks [][]R, down []byte, shards, lost int,
-) (*pgsvi.Shard[R], int, error) {
-	bytes := 0
-	var stack []*pgsvi.Shard[R] // of 2ᵏ shards each, as the bits of a counter
-	for i := range shards {
-		part := new(pgsvi.Shard[R])
-		if err := part.UnmarshalBinary(down); err != nil {
-			return nil, 0, err
-		}
-		for b := i; b < len(blocks) && i != lost; b += shards {
-			if err := part.Add(ctx, uint64(b), each(blocks[b])); err != nil {
-				return nil, 0, err
-			}
-		}
-		up, err := part.MarshalBinary()
+// A simulation is a round on many machines, which are played one after the other.
+type simulation[R any] struct {
+	blocks [][]R
+	down   []byte // to each shard
+	shards int
+
+	stack []*pgsvi.Shard[R] // of 2ᵏ shards each, as the bits of a counter
+	up    int               // bytes back from all shards
+	// CPU seconds of all shards, of the slowest, and of all merges
+	sum, slowest, merges float64
+}
+
+// above returns the CPU seconds of the merges that come one after the other in a tree.
+func (s *simulation[R]) above() float64 {
+	return s.merges / max(1, float64(s.shards-1)) * math.Ceil(math.Log2(float64(s.shards)))
+}
+
+// lose plays a round in which a shard is lost, which Step must refuse by the name of a block.
+func (s simulation[R]) lose(ctx context.Context, r interface {
+	Step(*pgsvi.Shard[R]) (pgsvi.Iteration, error)
+}, lost int) error {
+	part, err := s.round(ctx, lost)
+	if err != nil {
+		return err
+	}
+	_, err = r.Step(part)
+	if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "missing") {
+		return fmt.Errorf("shard %d was lost, and Step says %w", lost, err)
+	}
+	return nil
+}
+
+// round returns what the shards have, merged two by two, without the lost one. The straggler is the
+// first, which comes last, and then again.
+func (s *simulation[R]) round(ctx context.Context, lost int) (*pgsvi.Shard[R], error) {
+	var last []byte
+	for n := 1; n <= s.shards; n++ {
+		i := n % s.shards
+		up, err := s.send(ctx, i, i == lost)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		bytes += len(up)
+		last = up
+		start := cputime.Seconds()
+		part := new(pgsvi.Shard[R])
 		if err := part.UnmarshalBinary(up); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		stack = append(stack, part)
-		for n := i + 1; n%2 == 0; n /= 2 {
-			if err := fold(&stack); err != nil {
-				return nil, 0, err
+		s.stack = append(s.stack, part)
+		for k := n; len(s.stack) > 1 && (k%2 == 0 || n == s.shards); k /= 2 {
+			if err := fold(&s.stack); err != nil {
+				return nil, err
 			}
 		}
+		s.merges += cputime.Seconds() - start
 	}
-	for len(stack) > 1 {
-		if err := fold(&stack); err != nil {
-			return nil, 0, err
+	if s.shards > 1 {
+		again := new(pgsvi.Shard[R])
+		if err := again.UnmarshalBinary(last); err != nil {
+			return nil, err
+		}
+		err := s.stack[0].Merge(again)
+		if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "block 0 is in both") {
+			return nil, fmt.Errorf("a shard came twice, and Merge says %w", err)
 		}
 	}
-	return stack[0], bytes, nil
+	return s.stack[0], nil
+}
+
+// send returns what shard i has of its blocks, of which a lost one has none.
+func (s *simulation[R]) send(ctx context.Context, i int, lost bool) ([]byte, error) {
+	start := cputime.Seconds()
+	part := new(pgsvi.Shard[R])
+	if err := part.UnmarshalBinary(s.down); err != nil {
+		return nil, err
+	}
+	for b := i; b < len(s.blocks) && !lost; b += s.shards {
+		if err := part.Add(ctx, uint64(b), each(s.blocks[b])); err != nil {
+			return nil, err
+		}
+	}
+	up, err := part.MarshalBinary()
+	s.up += len(up)
+	seconds := cputime.Seconds() - start
+	s.sum, s.slowest = s.sum+seconds, max(s.slowest, seconds)
+	return up, err
 }
 
 // fold merges the last two of a stack.

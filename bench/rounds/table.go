@@ -11,30 +11,41 @@ import (
 )
 
 // header names the columns of the file.
-var header = []string{"data", "shards", "rounds", "neg_elbo", "gap_bound", "sample_mb", "down_mb_a_shard", "up_mb", "cpu_seconds", "sha256"}
+var header = []string{"data", "shards", "rounds", "neg_elbo", "gap_bound", "sample_mb",
+	"down_mb_a_shard", "up_mb", "shard_ms", "slowest_ms", "round_ms", "cpu_seconds", "sha256"}
 
 // A row is a fit: a line of the file.
 type row struct {
 	set                                    string
 	shards, rounds                         int
 	elbo, bound, sample, down, up, seconds float64
+	shard, slowest, round                  float64 // ms of a round
 	sha                                    string
 }
 
+// numbers are the columns that follow gap_bound, but for the checksum.
+func (r *row) numbers() []*float64 {
+	return []*float64{&r.sample, &r.down, &r.up, &r.shard, &r.slowest, &r.round, &r.seconds}
+}
+
 func (r *row) record() []string {
-	number := func(x float64, digits int) string { return strconv.FormatFloat(x, 'f', digits, 64) }
-	return []string{r.set, strconv.Itoa(r.shards), strconv.Itoa(r.rounds), number(-r.elbo, 6), strconv.FormatFloat(r.bound, 'g', 3, 64),
-		number(r.sample, 3), number(r.down, 4), number(r.up, 3), number(r.seconds, 2), r.sha}
+	c := []string{r.set, strconv.Itoa(r.shards), strconv.Itoa(r.rounds),
+		strconv.FormatFloat(-r.elbo, 'f', 6, 64), strconv.FormatFloat(r.bound, 'g', 3, 64)}
+	for i, p := range r.numbers() {
+		digits := []int{3, 4, 3, 1, 1, 1, 2}[i]
+		c = append(c, strconv.FormatFloat(*p, 'f', digits, 64))
+	}
+	return append(c, r.sha)
 }
 
 func parse(record []string) (r row, err error) {
-	r.set, r.sha = record[0], record[9]
-	for i, p := range map[int]*int{1: &r.shards, 2: &r.rounds} {
-		v, e := strconv.Atoi(record[i])
+	r.set, r.sha = record[0], record[len(record)-1]
+	for i, p := range []*int{&r.shards, &r.rounds} {
+		v, e := strconv.Atoi(record[1+i])
 		*p, err = v, errors.Join(err, e)
 	}
-	for i, p := range map[int]*float64{3: &r.elbo, 4: &r.bound, 5: &r.sample, 6: &r.down, 7: &r.up, 8: &r.seconds} {
-		v, e := strconv.ParseFloat(record[i], 64)
+	for i, p := range append([]*float64{&r.elbo, &r.bound}, r.numbers()...) {
+		v, e := strconv.ParseFloat(record[3+i], 64)
 		*p, err = v, errors.Join(err, e)
 	}
 	r.elbo = -r.elbo
@@ -90,10 +101,13 @@ func table(rows []row) string {
 	var cells [][]string
 	for i := range rows {
 		c := rows[i].record()
-		cells = append(cells, []string{c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], "`" + c[9] + "`"})
+		c[len(c)-1] = "`" + rows[i].sha + "`"
 		if i > 0 && rows[i-1].set == rows[i].set {
-			cells[i][0] = ""
+			c[0] = ""
 		}
+		cells = append(cells, c)
 	}
-	return tables.Markdown([]string{"data", "shards", "rounds", "−ELBO", "proved within", "sample MB", "MB to a shard", "MB back", "CPU s", "posterior"}, cells)
+	return tables.Markdown([]string{"data", "shards", "rounds", "−ELBO", "proved within",
+		"sample MB", "MB to a shard", "MB back", "ms a shard", "slowest", "ms a round", "CPU s",
+		"posterior"}, cells)
 }
