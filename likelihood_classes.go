@@ -93,7 +93,8 @@ func (s Softmax) seen(y []float64) (Softmax, error) {
 // oneLatent returns an error if l has several latent values, for what cannot do with them.
 func oneLatent(l Likelihood, what string) error {
 	if k := latentsOf(l); k > 1 {
-		return fmt.Errorf("pgsvi: %s with %s, whose rows have %d latent values; it is for likelihoods of one: %w", what, typeName(l), k, ErrParam)
+		return fmt.Errorf("pgsvi: %s is not available for %s of %d classes: %w", what, typeName(l), k,
+			ErrParam)
 	}
 	return nil
 }

@@ -315,7 +315,7 @@ func (m *Model) Locate(err error) error {
 func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood, *pgsvi.GLMOptions, error) {
 	lik, err := m.likelihood(lik)
 	if err == nil {
-		err = m.suitsExposure(lik)
+		err = m.suitsOffset(lik)
 	}
 	if err != nil {
 		return nil, nil, err

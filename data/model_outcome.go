@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
@@ -110,16 +111,26 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
 }
 
-// suitsExposure returns an error if there is an exposure, whose logarithm is an offset, and the
-// linear predictor is not the log of a rate.
-func (m *Model) suitsExposure(lik pgsvi.Likelihood) error {
+// mostLogOffset is the largest offset of a log rate that can be meant: a factor of e^50.
+const mostLogOffset = 50
+
+// suitsOffset returns an error if there is an exposure, whose logarithm is an offset, and the linear
+// predictor is not the log of a rate, or if it is and the offset looks like an exposure.
+func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
-	if m.Formula.Exposure == "" || !ok {
+	if !ok {
 		return nil
 	}
 	s := known.Facts().Support
-	if s != pgsvi.RealLine && s != pgsvi.SignLabels && s != pgsvi.UnitInterval &&
-		m.Formula.Trials == "" && !m.classes() {
+	logRate := s != pgsvi.RealLine && s != pgsvi.SignLabels && s != pgsvi.UnitInterval &&
+		m.Formula.Trials == "" && !m.classes()
+	far := func(o float64) bool { return math.Abs(o) > mostLogOffset }
+	if i := slices.IndexFunc(m.Offset, far); logRate && m.Formula.Offset != "" && i >= 0 {
+		name := formula.Col(m.Formula.Offset)
+		return fmt.Errorf("pgsvi: offset(%s) adds %.4g to the log of a mean by %s; exposure(%s) "+
+			"adds its logarithm: %w", name, m.Offset[i], typeName(lik), name, pgsvi.ErrParam)
+	}
+	if logRate || m.Formula.Exposure == "" {
 		return nil
 	}
 	return fmt.Errorf("pgsvi: exposure(%s) for %s: an exposure is that of a rate, such as of "+

@@ -21,7 +21,7 @@ func TestNewcomer(t *testing.T) {
 	}
 	file := func(name, text string) string { return write(t, dir, name, text) }
 	labels := file("labels.csv", "x,y,z\n1,yes,0\n2,no,1\n3,yes,0\n4,no,0\n")
-	exposed := file("exposed.csv", "x,z,u\n1.5,0,1\n2.5,1,2\n3,0,1.5\n4,3,7\n")
+	exposed := file("exposed.csv", "x,z,u,days\n1.5,0,1,20\n2.5,1,2,200\n3,0,1.5,300\n4,3,7,365\n")
 	trials := file("trials.csv", "x,k,n\n1,2,3\n2,0,4\n3,5,6\n4,5,5\n")
 	for _, c := range []struct {
 		args   string // split at |
@@ -65,7 +65,7 @@ func TestNewcomer(t *testing.T) {
 		{"gp|-formula|y ~ x|-kernel|rbf|" + table, 2, `there is no kernel "rbf"; it is se`},
 		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0,
 			"one is the number 2.5: if these measure something"},
-		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0, "pgsvi: no khat: PSIS with Softmax"},
+		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0, "pgsvi: no khat: PSIS is not available for Softmax of "},
 		{"fit|-formula|y ~ x|-prior-sd|-1|" + table, 2, "-prior-sd is -1, want a number above 0"},
 		{"fit|-formula|y ~ x|-goal|nan|" + table, 2, "-goal is NaN"},
 		{"gp|-formula|y ~ x|-tol|-1|" + table, 2, "-tol is -1"},
@@ -87,6 +87,10 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|x ~ z + exposure(u)|" + exposed, 1, "exposure(u) for GaussianNoise: an exposure "},
 		{"fit|-formula|k/n ~ exposure(x)|" + trials, 1, "exposure(x) for BernoulliLogit: an exposure "},
 		{"fit|-formula|z ~ exposure(u)|-likelihood|poisson|" + exposed, 0, "rows=4 weights=1 "},
+		{"fit|-formula|z ~ offset(u)|-likelihood|poisson|" + exposed, 0, "rows=4 weights=1 "},
+		{"fit|-formula|z ~ offset(days)|-likelihood|poisson|" + exposed, 1,
+			"offset(days) adds 200 to the log of a mean by Poisson; exposure(days) adds its"},
+		{"fit|-formula|x ~ offset(days)|" + exposed, 0, "rows=4 weights=1 "},
 		{"fit|-formula|k ~ x|" + trials, 1, "are whole numbers, 0 to 5: say Poisson{}"},
 		{"fit|-formula|k/n ~ x|" + trials, 0, "loo and neg_elbo are of single trials"},
 		{"fit|-formula|k/n ~ x|-likelihood|betabinomial|" + trials, 0, "BetaBinomial{Precision:"},
