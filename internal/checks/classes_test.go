@@ -824,3 +824,66 @@ func TestSparseClassesLearnSome(t *testing.T) {
 		t.Error(l)
 	}
 }
+
+// What a GP of three classes learns is no worse than any scale and length near it, under the same
+// priors, by more than its tolerance; and rows that it has not seen are predicted better than by
+// the kernel to begin with.
+func TestClassGPLearnBest(t *testing.T) {
+	t.Parallel()
+	x, y := loadIris(t)
+	n, _ := x.Dims()
+	var train, test []int
+	for i := range n {
+		if i%3 == 2 {
+			test = append(test, i)
+		} else {
+			train = append(train, i)
+		}
+	}
+	tx, ty := testkit.SelectRows(x, y, train)
+	vx, vy := testkit.SelectRows(x, y, test)
+	g, err := NewGP(tx, ty, SquaredExp{}, Softmax{Classes: 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, post, l, err := g.Learn(context.Background(), nil, nil)
+	if err != nil || l.Search.Status != Converged {
+		t.Fatal(l, err)
+	}
+	bits := func(p *GPPosterior) (sum float64) {
+		at := p.At(vx)
+		for c := range 3 {
+			for i, v := range at.Prob(nil, float64(c)) {
+				if vy[i] == float64(c) {
+					sum -= math.Log2(v) / float64(len(vy))
+				}
+			}
+		}
+		return sum
+	}
+	plain, _, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, was := bits(post), bits(plain); !(is < was) {
+		t.Errorf("%v bits a row after learning, %v before", is, was)
+	}
+	k := SquaredExp{Scale: l.Params[0].Value, Length: l.Params[1].Value}
+	for _, f := range testkit.Few([][2]float64{
+		{1.3, 1}, {1, 1 / 1.2}, {1 / 1.3, 1}, {1, 1.2}, {1.5, 1.2}, {1 / 1.5, 1 / 1.2},
+	}, 2) {
+		at := SquaredExp{Scale: k.Scale * f[0], Length: k.Length * f[1]}
+		near, err := NewGP(tx, ty, at, Softmax{Classes: 3}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := near.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := -res.ELBO + l.Objective + l.Fit.ELBO // nearly, as priors are wide
+		if f < l.Objective-0.3 {
+			t.Errorf("%+v: objective about %v, below the %v of %+v", at, f, l.Objective, k)
+		}
+	}
+}
