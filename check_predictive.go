@@ -74,7 +74,8 @@ func (c *PredictiveCheck) String() string {
 // of them with those of the responses that g was given. Each draw has weights of its own, the same
 // for all rows. The statistics are the "share of +1" of labels; for all other responses the
 // "mean", the "sd" and the "max", the "share of 0" where 0 is a response, the "min" where
-// responses are no counts; and those given.
+// responses are no counts; and those given. Of a Softmax they are the share of each class, such as
+// "share of class=0".
 //
 // Zero draws mean 1000. They are the same for the same randomness in env. A row of weight w stands
 // for w responses.
@@ -85,11 +86,12 @@ func (c *PredictiveCheck) String() string {
 // no draws; or the cause of ctx.
 func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
-	if err := oneLatent(likOf(g.lin.Terms), "PredictiveCheck"); err != nil {
-		return nil, err
-	}
 	if err := g.fits(q); err != nil {
 		return nil, err
+	}
+	if cov, ok := q.cov.(*gauss.Contrasts); ok {
+		return newPredictiveCheck(ctx, env, g.lin.Terms, draws, append(classShares(q), stats...),
+			drawScores(&g.lin, q.mean, cov))
 	}
 	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
 	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, stats, drawRows(&g.lin, mean, q.cov))
@@ -163,6 +165,47 @@ func drawRows(l *site.LinearModel, mean []float64, cov gauss.Cov) drawLatent {
 	}
 }
 
+// drawScores draws the scores of all classes of the rows of l.
+func drawScores(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) drawLatent {
+	w := make([]float64, len(mean))
+	return func(eta []float64, _ int, rng *rand.Rand) error {
+		copy(w, mean)
+		if err := cov.Draw(w, rng); err != nil {
+			return err
+		}
+		cov.Means(eta, w, l.X, nil)
+		return nil
+	}
+}
+
+// classShares are the shares of the classes of q.
+func classShares(q *GLMPosterior) []Statistic {
+	all := make([]Statistic, latentsOf(q.lik))
+	for c := range all {
+		all[c] = Statistic{"share of " + q.className(c), func(y []float64) (share float64) {
+			for _, v := range y {
+				share += score.Indicator(v == float64(c)) / float64(len(y))
+			}
+			return share
+		}}
+	}
+	return all
+}
+
+// drawClass returns a draw of the class of term n of t, of those scores (Gumbel's trick).
+func drawClass(t *term.Terms, n int, scores []float64, rng *rand.Rand) (class float64) {
+	most := math.Inf(-1)
+	for c, s := range scores {
+		if t.Offset != nil {
+			s += t.Offset[n*len(scores)+c]
+		}
+		if s -= math.Log(rng.ExpFloat64()); s > most {
+			most, class = s, float64(c)
+		}
+	}
+	return class
+}
+
 // newPredictiveCheck compares the responses of t with draws of them.
 func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int, stats []Statistic,
 	draw drawLatent) (*PredictiveCheck, error) {
@@ -193,7 +236,7 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 		}
 		c.Rows = append(c.Rows, r)
 	}
-	rng, eta := env.rng(), make([]float64, t.Len())
+	rng, eta := env.rng(), make([]float64, t.Elements())
 	values := make([][]float64, len(all))
 	for d := range draws {
 		if ctx.Err() != nil {
@@ -238,6 +281,9 @@ func statisticsOf(l Likelihood) []Statistic {
 			share += score.Indicator(v == 0) / float64(len(y))
 		}
 		return share
+	}
+	if latentsOf(l) > 1 {
+		return nil // see classShares
 	}
 	support := factsOf(l).Support
 	if support == SignLabels {
@@ -284,6 +330,15 @@ func repeated(t *term.Terms) ([]float64, error) {
 // drawResponses appends a draw of the responses of all terms to y.
 func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rng *rand.Rand) (
 	[]float64, error) {
+	if k := t.Latents(); k > 1 {
+		for n := range t.Len() {
+			_, _, w, _ := t.Term(n)
+			for range int(w) {
+				y = append(y, drawClass(t, n, eta[n*k:(n+1)*k], rng))
+			}
+		}
+		return y, nil
+	}
 	for n, e := range eta {
 		given, o, w, extra := t.Term(n)
 		if e += o; extra > 0 {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -579,6 +580,14 @@ func (p *GLMPosterior) Dim() int { return len(p.mean) }
 
 // Cols returns the number of columns that new points must have.
 func (p *GLMPosterior) Cols() int { return len(p.names) - design.B2i(p.opt.Intercept) }
+
+// className returns "class=" and the name of class c.
+func (p *GLMPosterior) className(c int) string {
+	if p.opt.ClassNames != nil {
+		return "class=" + p.opt.ClassNames[c]
+	}
+	return "class=" + strconv.Itoa(c)
+}
 
 // checkClasses returns an error if the options are none for a Softmax, or those of one without it.
 func (g *GLM) checkClasses() error {

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -528,12 +527,8 @@ func (p *GLMPosterior) weightNames() []string {
 	}
 	var names []string
 	for c := range k {
-		class := strconv.Itoa(c)
-		if p.opt.ClassNames != nil {
-			class = p.opt.ClassNames[c]
-		}
 		for _, name := range p.names {
-			names = append(names, "class="+class+" · "+name)
+			names = append(names, p.className(c)+" · "+name)
 		}
 	}
 	return names

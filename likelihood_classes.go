@@ -36,8 +36,8 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // a fit takes many passes.
 //
 // Not available, an error that wraps ErrParam: streams and updates, rows out of core, PSIS,
-// predictive checks, Explain, Objective, divergences other than KL, estimators other than Exact,
-// diagonal and low-rank covariances, MoveInducing and CertifyScale.
+// predictive checks of a GP, Explain, Objective, divergences other than KL, estimators other than
+// Exact, diagonal and low-rank covariances, MoveInducing and CertifyScale.
 type Softmax struct {
 	// Classes is K, at least 2. Zero means one more than the largest response.
 	Classes int

@@ -221,6 +221,62 @@ func TestClassesWidePrior(t *testing.T) {
 	}
 }
 
+// A predictive check of classes draws their shares: the means are those of the probabilities, and
+// the spread that of a multinomial or more. Labels that are not of the model stand out.
+func TestClassesPredictiveCheck(t *testing.T) {
+	x, y := irisClasses(t)
+	n := len(y)
+	weights, offset := make([]float64, n), make([]float64, 3*n)
+	for i := range y {
+		weights[i] = float64(1 + i%3)
+	}
+	for i := range offset {
+		offset[i] = math.Sin(float64(i))
+	}
+	lik, ctx := Softmax{Classes: 3}, context.Background()
+	opt := &GLMOptions{Intercept: true, ClassNames: []string{"a", "b", "c"}, Weights: weights, Offset: offset}
+	g, err := NewGLM(x, y, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := Statistic{Name: "class of the second row", Of: func(y []float64) float64 { return y[1] }}
+	const draws = 4000
+	check, err := g.PredictiveCheck(ctx, nil, post, draws, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	probs, total := post.At(x).Offset(offset).Probs(), floats.Sum(weights)
+	for c, name := range []string{"share of class=a", "share of class=b", "share of class=c"} {
+		want, seen, r := 0.0, 0.0, check.Rows[c]
+		for i, w := range weights {
+			want += w * probs.At(i, c) / total
+			seen += w * score.Indicator(y[i] == float64(c)) / total
+		}
+		if r.Name != name || !(math.Abs(r.Observed-seen) < 1e-12) ||
+			!(math.Abs(r.Mean-want) < 0.002) || !(r.Lo < r.Observed && r.Observed < r.Hi) ||
+			!(r.Hi-r.Lo < 0.1) {
+			t.Errorf("%+v, want %s, %v, a mean of %v", r, name, seen, want)
+		}
+	}
+	row := check.Rows[3]
+	if want := probs.At(1, 1) + 2*probs.At(1, 2); len(check.Rows) != 4 || row.Observed != 0 ||
+		!(math.Abs(row.Mean-want) < 0.02) {
+		t.Errorf("%+v, want a mean of %v", row, want)
+	}
+	other := make([]float64, n) // all of one class
+	h, err := NewGLM(x, other, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if check, err = h.PredictiveCheck(ctx, nil, post, 200); err != nil || check.Rows[0].P != 0 {
+		t.Errorf("labels of one class: %v, %v", check, err)
+	}
+}
+
 // What classes and workers are called does not matter, nor what is the same for all classes.
 func TestClassesSame(t *testing.T) {
 	x, y := testkit.Shorter(irisClasses, irisPart)(t)
@@ -422,21 +478,20 @@ func TestClassesRefused(t *testing.T) {
 	}
 	ctx, p, all := context.Background(), post.At(x), make([]float64, len(y))
 	for name, f := range map[string]func() error{
-		"PSIS":            func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
-		"PredictiveCheck": func() error { _, err := g.PredictiveCheck(ctx, nil, post, 0); return err },
-		"Objective":       func() error { _, err := g.Objective(); return err },
-		"CertifyScale":    func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
-		"Stream":          func() error { _, err := post.Stream(); return err },
-		"NewGLMStream":    func() error { _, err := NewGLMStream(4, Softmax{Classes: 3}, nil); return err },
-		"Explain":         func() error { _, err := post.Explain(all[:4], nil); return err },
-		"Moments":         func() error { _, _, err := p.Moments(nil, nil); return err },
-		"Quantile":        func() error { _, err := p.Quantile(nil, 0.5); return err },
-		"ProbInterval":    func() error { _, _, err := p.ProbInterval(nil, nil, 1, 0.9); return err },
-		"MeanInterval":    func() error { _, _, err := p.MeanInterval(nil, nil, 0.9); return err },
-		"Interval":        func() error { _, _, err := p.Interval(nil, nil, 0.9); return err },
-		"Trials":          func() error { return p.Trials(all).Err() },
-		"NewPrediction":   func() error { return NewPrediction(Softmax{}, all, all).Err() },
-		"blocks":          func() error { _, _, err := g.Fit(ctx, &Solver{BatchSize: 10}); return err },
+		"PSIS":          func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
+		"Objective":     func() error { _, err := g.Objective(); return err },
+		"CertifyScale":  func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
+		"Stream":        func() error { _, err := post.Stream(); return err },
+		"NewGLMStream":  func() error { _, err := NewGLMStream(4, Softmax{Classes: 3}, nil); return err },
+		"Explain":       func() error { _, err := post.Explain(all[:4], nil); return err },
+		"Moments":       func() error { _, _, err := p.Moments(nil, nil); return err },
+		"Quantile":      func() error { _, err := p.Quantile(nil, 0.5); return err },
+		"ProbInterval":  func() error { _, _, err := p.ProbInterval(nil, nil, 1, 0.9); return err },
+		"MeanInterval":  func() error { _, _, err := p.MeanInterval(nil, nil, 0.9); return err },
+		"Interval":      func() error { _, _, err := p.Interval(nil, nil, 0.9); return err },
+		"Trials":        func() error { return p.Trials(all).Err() },
+		"NewPrediction": func() error { return NewPrediction(Softmax{}, all, all).Err() },
+		"blocks":        func() error { _, _, err := g.Fit(ctx, &Solver{BatchSize: 10}); return err },
 	} {
 		if err := f(); !errors.Is(err, ErrParam) {
 			t.Errorf("%s: %v", name, err)

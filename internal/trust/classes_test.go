@@ -401,7 +401,10 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 }
 
 // knownClassFailures are seeds that fail, by cause.
-var knownClassFailures = map[uint64]string{}
+var knownClassFailures = map[uint64]string{
+	287: "a GLM with 5 classes that never occur: precisions of classes have several solutions, and " +
+		"it ends at one 0.35 nats below another; GapBound, 0.8 nats, holds",
+}
 
 // TestSeedsClasses fits random problems of several classes, and checks what must be so of each.
 //
