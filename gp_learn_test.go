@@ -572,7 +572,7 @@ func TestWarnFarResponses(t *testing.T) {
 		{"own kernel", underived{SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
 		{"labels", SquaredExp{}, BernoulliLogit{}, label, false, false},
 	} {
-		if testing.Short() && i%4 > 0 {
+		if testing.Short() && i%5 > 0 {
 			continue
 		}
 		gp := mustGP(t, x, c.y, c.k, c.lik)

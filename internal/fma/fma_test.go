@@ -148,7 +148,7 @@ func shapesOf(rng *rand.Rand) [][3]int {
 	const most = 70
 	var s [][3]int
 	for m := range most + 1 {
-		if testing.Short() && rng.IntN(3) > 0 {
+		if testing.Short() && rng.IntN(6) > 0 {
 			continue
 		}
 		s = append(s, [3]int{m, rng.IntN(most + 1), rng.IntN(most + 1)},
