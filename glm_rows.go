@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 
@@ -243,25 +242,6 @@ func (s *rowsStepper) Len() int { return s.run.Items }
 // Plan implements Stepper.
 func (s *rowsStepper) Plan() Plan {
 	return Plan{Batch: 1, MaxPasses: mostRowPasses, Sampler: everyRow{}}
-}
-
-// everyRow is a Sampler of all rows, for a Stepper that does not need to be told their numbers: the
-// first stands for all.
-type everyRow struct{}
-
-// Batches implements Sampler.
-func (everyRow) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
-	if size >= n {
-		size = 1
-	}
-	batch := make([]int, max(0, size))
-	for i := range batch {
-		batch[i] = i
-	}
-	return func(yield func([]int) bool) {
-		for n > 0 && size > 0 && yield(batch) {
-		}
-	}
 }
 
 // begin implements haltable.

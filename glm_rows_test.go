@@ -523,6 +523,9 @@ func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMP
 	ctx := context.Background()
 	l := must(g.Learner(search))
 	res := must((&Solver{MaxIter: iter}).Run(ctx, l))
+	if p := res.Stepper.Plan(); p.Batch != 1 || p.Sampler != (everyRow{}) {
+		t.Error("a search lists the numbers of all rows")
+	}
 	_, early, part, err := l.Learned(ctx, nil, res)
 	if err != nil || early == nil || part.Fit != nil || len(part.Warnings) == 0 {
 		t.Fatalf("after %d steps: %v, %v", iter, part, err)

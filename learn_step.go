@@ -35,7 +35,9 @@ func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, c
 func (s *learnStepper) Len() int { return s.n }
 
 // Plan implements Stepper.
-func (s *learnStepper) Plan() Plan { return Plan{MaxPasses: float64(s.run.Most())} }
+func (s *learnStepper) Plan() Plan {
+	return Plan{Batch: 1, MaxPasses: float64(s.run.Most()), Sampler: everyRow{}}
+}
 
 // begin implements haltable.
 func (s *learnStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
@@ -46,9 +48,9 @@ func (s *learnStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 }
 
 // Step implements Stepper.
-func (s *learnStepper) Step(ctx context.Context, env *Env, _ []int, beta float64) (Step, error) {
+func (s *learnStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	defer s.begin(ctx, env).Forget()
-	step := Step{Beta: beta, GradMap: math.SmallestNonzeroFloat64}
+	step := Step{Beta: beta, GradMap: math.SmallestNonzeroFloat64, more: s.n - len(batch)}
 	if !math.IsInf(beta, 1) {
 		return step, fmt.Errorf("a search over hyper-parameters chooses its own steps, not a step size of %v: %w", beta, ErrParam)
 	}

@@ -282,6 +282,25 @@ type Sampler interface {
 	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
 }
 
+// everyRow is a Sampler of all rows, for a Stepper that does not need to be told their numbers: the
+// first stands for all.
+type everyRow struct{}
+
+// Batches implements Sampler.
+func (everyRow) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
+	if size >= n {
+		size = 1
+	}
+	batch := make([]int, max(0, size))
+	for i := range batch {
+		batch[i] = i
+	}
+	return func(yield func([]int) bool) {
+		for n > 0 && size > 0 && yield(batch) {
+		}
+	}
+}
+
 // Schedule gives the step sizes β_0, β_1, …, all positive. A large β is a long step. β = +Inf
 // lets the Stepper choose the step length.
 type Schedule interface{ StepSize(k int) float64 }
