@@ -31,7 +31,8 @@ import (
 //	go test -run FitBits -bits testdata/bits.txt .
 const bitsFile = "testdata/bits.txt"
 
-var writeBits = flag.String("bits", "", "the file to which TestFitBits writes its hashes, in place of comparing them")
+var writeBits = flag.String("bits", "",
+	"the file to which TestFitBits writes its hashes, in place of comparing them")
 
 // fitBits is the hash of what a fit gave.
 type fitBits struct{ hash.Hash }
@@ -142,7 +143,8 @@ func newBitsData(n, d int, seed uint64, scale float64) *bitsData {
 		}
 		c.sign, c.count = append(c.sign, sign), append(c.count, count)
 		c.real, c.up = append(c.real, eta+noise), append(c.up, math.Exp(eta)*rng.ExpFloat64())
-		c.offset, c.weight = append(c.offset, 0.3*rng.NormFloat64()), append(c.weight, float64(rng.IntN(3)))
+		c.offset, c.weight = append(c.offset, 0.3*rng.NormFloat64()),
+			append(c.weight, float64(rng.IntN(3)))
 	}
 	c.at = mat.DenseCopyOf(c.x.Slice(0, min(n, 20), 0, d))
 	return c
@@ -154,7 +156,8 @@ func fits() map[string]func(b fitBits) error {
 	se := pgsvi.SquaredExp{Scale: 2, Length: 1.5}
 	logit, student := pgsvi.BernoulliLogit{}, pgsvi.StudentT{DF: 4, Scale: 0.5}
 
-	gp := func(name string, c *bitsData, y []float64, k pgsvi.Kernel, l pgsvi.Likelihood, o *pgsvi.GPOptions, s *pgsvi.Solver) {
+	gp := func(name string, c *bitsData, y []float64, k pgsvi.Kernel, l pgsvi.Likelihood,
+		o *pgsvi.GPOptions, s *pgsvi.Solver) {
 		all["gp "+name] = func(b fitBits) error {
 			m, err := pgsvi.NewGP(c.x, y, k, l, o)
 			if err != nil {
@@ -213,20 +216,24 @@ func fits() map[string]func(b fitBits) error {
 	} {
 		gp(name, wide, wide.sign, k, logit, nil, nil)
 	}
-	gp("poisson of a wide prior", small, small.count, pgsvi.SquaredExp{Scale: 100}, pgsvi.Poisson{}, nil, nil)
+	gp("poisson of a wide prior", small, small.count, pgsvi.SquaredExp{Scale: 100}, pgsvi.Poisson{},
+		nil, nil)
 	gp("steps of all terms", wide, wide.sign, se, logit, nil, &pgsvi.Solver{BatchSize: 120})
 	gp("steps of the paper", wide, wide.sign, se, logit, nil,
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.5), BatchSize: 20, MaxPasses: 10})
-	gp("steps of the appendix", small, small.real, se, student, &pgsvi.GPOptions{MeanUpdate: pgsvi.Appendix},
+	gp("steps of the appendix", small, small.real, se, student,
+		&pgsvi.GPOptions{MeanUpdate: pgsvi.Appendix},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.3), MaxPasses: 10})
-	gp("steps of draws", wide, wide.sign, se, logit, &pgsvi.GPOptions{Estimator: pgsvi.Pathwise{Samples: 20}},
+	gp("steps of draws", wide, wide.sign, se, logit,
+		&pgsvi.GPOptions{Estimator: pgsvi.Pathwise{Samples: 20}},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.2), BatchSize: 30, MaxPasses: 4})
 	gp("symmetric KL", small, small.sign, se, logit, &pgsvi.GPOptions{Jitter: 0.01},
 		&pgsvi.Solver{Divergence: pgsvi.SymKL(), MaxPasses: 4})
 	large := newBitsData(700, 3, 3, 2)
 	gp("700 rows", large, large.sign, se, logit, nil, nil)
 
-	glm := func(name string, c *bitsData, x mat.Matrix, y []float64, l pgsvi.Likelihood, o *pgsvi.GLMOptions, s *pgsvi.Solver) {
+	glm := func(name string, c *bitsData, x mat.Matrix, y []float64, l pgsvi.Likelihood,
+		o *pgsvi.GLMOptions, s *pgsvi.Solver) {
 		all["glm "+name] = func(b fitBits) error {
 			m, err := pgsvi.NewGLM(x, y, l, o)
 			if err != nil {
@@ -240,7 +247,8 @@ func fits() map[string]func(b fitBits) error {
 			b.add(p.SD(nil)...)
 			b.result(r)
 			rows, cols := x.Dims()
-			if err := b.prediction(p.At(mat.DenseCopyOf(x).Slice(0, min(rows, 10), 0, cols))); err != nil {
+			if err := b.prediction(
+				p.At(mat.DenseCopyOf(x).Slice(0, min(rows, 10), 0, cols))); err != nil {
 				return err
 			}
 			if err := b.saved(p); err != nil || o != nil && o.Learn != nil {
@@ -251,7 +259,8 @@ func fits() map[string]func(b fitBits) error {
 	}
 	c := newBitsData(800, 8, 11, 2)
 	glm("logit", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Intercept: true}, nil)
-	glm("autoscale", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Intercept: true, Autoscale: true, PriorSD: 2}, nil)
+	glm("autoscale", c, c.x, c.sign, logit,
+		&pgsvi.GLMOptions{Intercept: true, Autoscale: true, PriorSD: 2}, nil)
 	glm("sparse rows", c, pgsvi.SparseOf(c.x), c.sign, logit, nil, nil)
 	c = newBitsData(600, 6, 12, 1)
 	glm("poisson, weights, offsets", c, c.x, c.count, pgsvi.Poisson{},
@@ -262,26 +271,34 @@ func fits() map[string]func(b fitBits) error {
 	c = newBitsData(400, 5, 15, 1)
 	glm("steps of the paper", c, c.x, c.sign, logit, nil,
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.5), BatchSize: 50, MaxPasses: 6})
-	glm("steps of the appendix", c, c.x, c.sign, logit, &pgsvi.GLMOptions{MeanUpdate: pgsvi.Appendix},
+	glm("steps of the appendix", c, c.x, c.sign, logit,
+		&pgsvi.GLMOptions{MeanUpdate: pgsvi.Appendix},
 		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.4), MaxPasses: 6})
 	c = newBitsData(60, 200, 16, 2)
-	glm("dual, weights, offsets", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Offset: c.offset, Weights: c.weight}, nil)
+	glm("dual, weights, offsets", c, c.x, c.sign, logit,
+		&pgsvi.GLMOptions{Offset: c.offset, Weights: c.weight}, nil)
 	glm("dual, poisson", c, c.x, c.count, pgsvi.Poisson{}, &pgsvi.GLMOptions{PriorSD: 0.3}, nil)
 	c = newBitsData(40, 120, 18, 1)
 	far := mat.DenseCopyOf(c.x)
 	far.Apply(func(_, _ int, v float64) float64 { return 1e6 + v }, far)
 	glm("columns far from zero", c, far, c.sign, logit, nil, nil)
 	c = newBitsData(300, 25, 19, 1)
-	glm("diagonal", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, nil)
+	glm("diagonal", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance},
+		nil)
 	glm("diagonal, poisson, weights, offsets", c, c.x, c.count, pgsvi.Poisson{},
-		&pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance, Offset: c.offset, Weights: c.weight}, nil)
-	glm("low rank", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Covariance: pgsvi.LowRankCovariance, Rank: 5}, nil)
+		&pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance, Offset: c.offset,
+			Weights: c.weight}, nil)
+	glm("low rank", c, c.x, c.sign, logit,
+		&pgsvi.GLMOptions{Covariance: pgsvi.LowRankCovariance, Rank: 5}, nil)
 	c = newBitsData(300, 12, 36, 1)
-	glm("learned", c, c.x, c.count, pgsvi.Poisson{}, &pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{}}, nil)
+	glm("learned", c, c.x, c.count, pgsvi.Poisson{},
+		&pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{}}, nil)
 	glm("blocks learned", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}, Learn: &pgsvi.LearnOptions{}}, nil)
+		&pgsvi.GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+			Learn: &pgsvi.LearnOptions{}}, nil)
 	c = newBitsData(50, 120, 37, 1)
-	glm("dual, learned", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{}}, nil)
+	glm("dual, learned", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{}},
+		nil)
 
 	rows := newBitsData(600, 4, 40, 1)
 	all["glm stream"] = func(b fitBits) error {
@@ -298,7 +315,8 @@ func fits() map[string]func(b fitBits) error {
 		}
 		b.add(p.Mean(nil)...)
 		b.matrix(p.Cov())
-		if p, err = p.Remove(ctx, pgsvi.Rows(rows.x.Slice(0, 50, 0, 4), rows.sign[:50])); err != nil {
+		if p, err = p.Remove(ctx,
+			pgsvi.Rows(rows.x.Slice(0, 50, 0, 4), rows.sign[:50])); err != nil {
 			return err
 		}
 		b.add(p.Mean(nil)...)
@@ -306,7 +324,8 @@ func fits() map[string]func(b fitBits) error {
 	}
 
 	spread := newBitsData(500, 2, 39, 2)
-	sparse := func(name string, y []float64, l pgsvi.Likelihood, of func() (*pgsvi.SparseGP, error)) {
+	sparse := func(name string, y []float64, l pgsvi.Likelihood,
+		of func() (*pgsvi.SparseGP, error)) {
 		all["sparse gp"+name] = func(b fitBits) error {
 			m, err := of()
 			if err != nil {
@@ -331,7 +350,8 @@ func fits() map[string]func(b fitBits) error {
 		return pgsvi.NewSparseGP(spread.x, spread.sign, se, logit, &pgsvi.SparseGPOptions{Rank: 40})
 	})
 	sparse(" of rows", spread.count, pgsvi.Poisson{}, func() (*pgsvi.SparseGP, error) {
-		return pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(spread.x, spread.count), 2, se, pgsvi.Poisson{}, &pgsvi.SparseGPOptions{Rank: 30})
+		return pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(spread.x, spread.count), 2, se,
+			pgsvi.Poisson{}, &pgsvi.SparseGPOptions{Rank: 30})
 	})
 	kinds := make([]float64, len(spread.count)) // of three classes
 	for i, y := range spread.count {
@@ -380,7 +400,8 @@ func fits() map[string]func(b fitBits) error {
 		return q.At(spread.at), r, err
 	})
 	all["sparse gp learned"] = func(b fitBits) error {
-		m, err := pgsvi.NewSparseGP(spread.x, spread.real, pgsvi.SquaredExp{}, pgsvi.GaussianNoise{}, &pgsvi.SparseGPOptions{Rank: 20})
+		m, err := pgsvi.NewSparseGP(spread.x, spread.real, pgsvi.SquaredExp{},
+			pgsvi.GaussianNoise{}, &pgsvi.SparseGPOptions{Rank: 20})
 		if err != nil {
 			return err
 		}
@@ -396,10 +417,11 @@ func fits() map[string]func(b fitBits) error {
 		l pgsvi.Likelihood
 		k pgsvi.Kernel
 	}{
-		"":           {small.sign, logit, pgsvi.SquaredExp{}},
-		" lengths":   {small.sign, logit, pgsvi.Matern52{Lengths: make([]float64, 2)}},
-		" noise":     {small.real, pgsvi.GaussianNoise{}, pgsvi.SquaredExp{}},
-		" of counts": {small.count, pgsvi.NegativeBinomial{}, pgsvi.Sum{pgsvi.SquaredExp{}, pgsvi.Constant{}}},
+		"":         {small.sign, logit, pgsvi.SquaredExp{}},
+		" lengths": {small.sign, logit, pgsvi.Matern52{Lengths: make([]float64, 2)}},
+		" noise":   {small.real, pgsvi.GaussianNoise{}, pgsvi.SquaredExp{}},
+		" of counts": {small.count, pgsvi.NegativeBinomial{},
+			pgsvi.Sum{pgsvi.SquaredExp{}, pgsvi.Constant{}}},
 	} {
 		all["gp learned"+name] = func(b fitBits) error {
 			m, err := pgsvi.NewGP(small.x, l.y, l.k, l.l, nil)
@@ -494,9 +516,11 @@ func fits() map[string]func(b fitBits) error {
 		return b.saved(p)
 	}
 
-	objective := func(name string, in pgsvi.Coordinates, s *pgsvi.Solver, l pgsvi.LogLikelihood, e pgsvi.Estimator, h pgsvi.Convex) {
+	objective := func(name string, in pgsvi.Coordinates, s *pgsvi.Solver, l pgsvi.LogLikelihood,
+		e pgsvi.Estimator, h pgsvi.Convex) {
 		all["objective "+name] = func(b fitBits) error {
-			o := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(l, e), H: h, Init: pgsvi.NewIsotropic(3, 0.5).In(in)}
+			o := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(l, e), H: h,
+				Init: pgsvi.NewIsotropic(3, 0.5).In(in)}
 			q, r, err := o.Fit(ctx, s)
 			if err != nil {
 				return err
@@ -520,7 +544,8 @@ func fits() map[string]func(b fitBits) error {
 	}}
 	prior := pgsvi.KLTo(pgsvi.NewIsotropic(3, 1))
 	objective("exact", pgsvi.MeanParams, nil, terms, nil, prior)
-	objective("draws", pgsvi.Cholesky, &pgsvi.Solver{BatchSize: 10, MaxPasses: 5}, black, pgsvi.ScoreFunction{Samples: 50}, prior)
+	objective("draws", pgsvi.Cholesky, &pgsvi.Solver{BatchSize: 10, MaxPasses: 5}, black,
+		pgsvi.ScoreFunction{Samples: 50}, prior)
 	for name, s := range map[string]*pgsvi.Solver{
 		"euclidean":  {Divergence: pgsvi.Euclidean()},
 		"kl":         {Divergence: pgsvi.KL()},
@@ -601,7 +626,8 @@ func bitsCorpus() *pgsvi.Corpus {
 // saved file, and of a run that is saved and resumed.
 func TestFitBits(t *testing.T) {
 	if runtime.GOARCH != "amd64" || !cpu.X86.HasFMA {
-		t.Skipf("the bits of %s are those of amd64 with FMA: math.Exp has others elsewhere", bitsFile)
+		t.Skipf("the bits of %s are those of amd64 with FMA: math.Exp has others elsewhere",
+			bitsFile)
 	}
 	t.Parallel()
 	want := map[string]string{}

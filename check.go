@@ -98,7 +98,8 @@ func (l *LOO) String() string {
 	if n := len(l.Unresolved); n > 0 {
 		left = fmt.Sprintf(", excluding %d that cannot be left out", n)
 	}
-	return fmt.Sprintf("elpd %.6g ± %.2g over %d data%s, error %.2g; %.3g effective parameters", l.ELPD, l.SE, len(l.Pointwise)-len(l.Unresolved), left, l.Err, l.Parameters)
+	return fmt.Sprintf("elpd %.6g ± %.2g over %d data%s, error %.2g; %.3g effective parameters",
+		l.ELPD, l.SE, len(l.Pointwise)-len(l.Unresolved), left, l.Err, l.Parameters)
 }
 
 // looDraws leaves out terms of a log-likelihood by weights of draws of q.
@@ -170,7 +171,8 @@ func classLogProb(y float64, m, v []float64) float64 {
 }
 
 // looRows leaves out the rows of l under a Gaussian of the weights less those of the prior.
-func looRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov) (*LOO, error) {
+func looRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov) (*LOO,
+	error) {
 	r, err := loo.Rows(ctx, l, mean, cov, cavityLikelihood(l.Terms))
 	return newLOO(r, l.Terms, err)
 }
@@ -306,30 +308,34 @@ type PSIS struct {
 
 // String summarises the result in words, and says whether it is reliable.
 func (p *PSIS) String() string {
-	s := fmt.Sprintf("k̂ = %.2f from %d draws (effective sample size %.0f): log evidence %.6g ± %.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
+	s := fmt.Sprintf("k̂ = %.2f from %d draws (effective sample size %.0f): log evidence %.6g ± "+
+		"%.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
 	switch {
 	case p.KHat <= p.Limit:
 		return s
 	case p.KHat < 0.7:
-		return fmt.Sprintf("%s; not reliable with fewer than %.0f draws", s, math.Ceil(math.Pow(10, 1/(1-p.KHat))))
+		return fmt.Sprintf("%s; not reliable with fewer than %.0f draws", s,
+			math.Ceil(math.Pow(10, 1/(1-p.KHat))))
 	case p.KHat < 1:
-		return s + "; not reliable: q misses part of the posterior, for which no affordable number of draws makes up"
+		return s + "; not reliable: q misses part of the posterior, for which no affordable " +
+			"number of draws makes up"
 	}
 	return s + "; not reliable: the weights have no mean"
 }
 
-// NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is
-// the log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant,
-// too. It may return −Inf where p has no density. It must not keep or change z, and is called
-// concurrently if env has more than one worker. Zero draws mean 2200, and 22,000 if these have a
-// k̂ above 0.5, z at most 100 elements, and an Objective, GLM or GP at most 5000 terms: among fewer
-// draws the largest importance weights are not yet a tail. The same randomness in env gives the same
-// draws and the same result for any number of workers.
+// NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is the
+// log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant, too. It
+// may return −Inf where p has no density. It must not keep or change z, and is called concurrently
+// if env has more than one worker. Zero draws mean 2200, and 22,000 if these have a k̂ above 0.5, z
+// at most 100 elements, and an Objective, GLM or GP at most 5000 terms: among fewer draws the
+// largest importance weights are not yet a tail. The same randomness in env gives the same draws
+// and the same result for any number of workers.
 //
 // The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
 // fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf at all of
 // them, or if a draw is not finite; and ErrMemory.
-func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float64, draws int) (*PSIS, error) {
+func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float64,
+	draws int) (*PSIS, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
 	}
@@ -364,7 +370,8 @@ func hasDensity(q Dist) error {
 		return fmt.Errorf("pgsvi: nil q: %w", ErrParam)
 	}
 	if _, ok := q.(*Point); ok {
-		return fmt.Errorf("pgsvi: a point mass has no density that draws could be weighted by: %w", ErrParam)
+		return fmt.Errorf("pgsvi: a point mass has no density that draws could be weighted by: %w",
+			ErrParam)
 	}
 	return nil
 }
@@ -388,7 +395,9 @@ func newJoint(o problem) (*joint, error) {
 		j.prior = priorOf(h)
 	}
 	if j.prior == nil {
-		return nil, fmt.Errorf("pgsvi: PSIS needs an H that is KLTo a prior, not %s; use NewPSIS: %w", spell(h), ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: PSIS needs an H that is KLTo a prior, not %s; use NewPSIS: %w", spell(h),
+			ErrParam)
 	}
 	switch f := f.(type) {
 	case *expectedTerms:
@@ -396,7 +405,8 @@ func newJoint(o problem) (*joint, error) {
 	case *siteSmooth:
 		j.sites = f
 	default:
-		return nil, fmt.Errorf("pgsvi: PSIS needs an F with a likelihood, not a %T; use NewPSIS: %w", f, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: PSIS needs an F with a likelihood, not a %T; use NewPSIS: %w", f, ErrParam)
 	}
 	if err := h.Check(o.Init); err != nil {
 		return nil, err
@@ -423,7 +433,8 @@ func (j *joint) logLik(ctx context.Context) func(z []float64) float64 {
 // LogProb is a part of log p(y, z), logp is the rest of it. Densities of q and of a prior of its
 // own exponential family are not taken one by one, as the statistics of a draw may be finite where
 // the draw itself underflows.
-func distSampler(q Dist, prior ExpFamily, logp func() func(z []float64) float64) func() psis.Sampler {
+func distSampler(q Dist, prior ExpFamily,
+	logp func() func(z []float64) float64) func() psis.Sampler {
 	var eta []float64 // what is left of the statistics in the ratio
 	a := 0.0
 	e, _ := q.(*Exp)
@@ -517,7 +528,8 @@ func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error)
 		d, err = loo.NewSites(&h, g.terms, k, q.m, q.gamma, q.a)
 	}
 	if cause := h.Err(); cause != nil && err != nil {
-		return nil, fmt.Errorf("pgsvi: canceled while the posterior covariance was computed: %w", cause)
+		return nil, fmt.Errorf("pgsvi: canceled while the posterior covariance was computed: %w",
+			cause)
 	}
 	return d, prefixed(err)
 }
@@ -587,7 +599,9 @@ func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 // than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
 	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
-		return nil, fmt.Errorf("pgsvi: the posterior does not have the %d inducing inputs of the model: %w", g.Rank(), ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: the posterior does not have the %d inducing inputs of the model: %w", g.Rank(),
+			ErrParam)
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {
@@ -606,10 +620,14 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 	case g.rows == nil:
 		return &g.lin, nil
 	case g.x == nil:
-		return nil, fmt.Errorf("pgsvi: a SparseGP by NewSparseGPRows does not keep its rows; LOO needs those of NewSparseGP: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a SparseGP by NewSparseGPRows does not keep its rows; LOO needs those of "+
+				"NewSparseGP: %w", ErrParam)
 	}
 	n, m := g.Len(), g.Rank()
-	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(featureMatrices, n, m), fmt.Sprintf("leaving out the %d rows of a SparseGP of %d inducing inputs", n, m), "raise SparseGPOptions.MaxMemory"); err != nil {
+	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(featureMatrices, n, m),
+		fmt.Sprintf("leaving out the %d rows of a SparseGP of %d inducing inputs", n, m),
+		"raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	var h parallel.Halt
@@ -682,7 +700,9 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
 	}
 	if c, ok := q.cov.(*gauss.Dual); ok && c.X.Rows != g.Len() {
-		return nil, fmt.Errorf("pgsvi: a posterior of %d rows and more weights, for a model of %d: %w", c.X.Rows, g.Len(), ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a posterior of %d rows and more weights, for a model of %d: %w", c.X.Rows,
+			g.Len(), ErrParam)
 	}
 	if classes, ok := q.cov.(*gauss.Contrasts); ok {
 		r, err := loo.ClassRows(ctx, &g.lin, q.mean, classes, classLogProb)

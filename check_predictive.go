@@ -110,7 +110,8 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 	case q == nil:
 		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
 	case q.x != g.x && !mat.Equal(q.x, g.x):
-		return nil, fmt.Errorf("pgsvi: the posterior is of other inputs than the model: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the posterior is of other inputs than the model: %w",
+			ErrParam)
 	}
 	var all *mat.Dense
 	next := 0
@@ -138,7 +139,8 @@ func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPos
 		return nil, err
 	}
 	if q == nil || len(q.mean) != g.Rank() {
-		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(), ErrParam)
+		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(),
+			ErrParam)
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {
@@ -227,7 +229,8 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 	c := &PredictiveCheck{Draws: draws}
 	for i, s := range all {
 		if s.Of == nil {
-			return nil, fmt.Errorf("pgsvi: statistic %d (%s) has no function: %w", i, s.Name, ErrParam)
+			return nil, fmt.Errorf("pgsvi: statistic %d (%s) has no function: %w", i, s.Name,
+				ErrParam)
 		}
 		r := PredictiveStatistic{Name: s.Name, Observed: s.Of(y)}
 		if math.IsNaN(r.Observed) || math.IsInf(r.Observed, 0) {
@@ -240,7 +243,8 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 	values := make([][]float64, len(all))
 	for d := range draws {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("pgsvi: canceled while responses were drawn: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("pgsvi: canceled while responses were drawn: %w",
+				context.Cause(ctx))
 		}
 		if err := draw(eta, draws-d, rng); err != nil {
 			return nil, prefixed(err)
@@ -251,7 +255,8 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 		for i, s := range all {
 			v := s.Of(y)
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("pgsvi: statistic %s is %v of drawn responses: %w", s.Name, v, ErrNotFinite)
+				return nil, fmt.Errorf("pgsvi: statistic %s is %v of drawn responses: %w", s.Name,
+					v, ErrNotFinite)
 			}
 			values[i] = append(values[i], v)
 		}
@@ -287,7 +292,8 @@ func statisticsOf(l Likelihood) []Statistic {
 	}
 	support := factsOf(l).Support
 	if support == SignLabels {
-		return []Statistic{{"share of +1", func(y []float64) float64 { return (1 + stat.Mean(y, nil)) / 2 }}}
+		return []Statistic{{"share of +1",
+			func(y []float64) float64 { return (1 + stat.Mean(y, nil)) / 2 }}}
 	}
 	all := []Statistic{
 		{"mean", func(y []float64) float64 { return stat.Mean(y, nil) }},
@@ -317,8 +323,9 @@ func repeated(t *term.Terms) ([]float64, error) {
 		}
 		_, yn = seen(likOf(t), yn)
 		if sum += w; w != math.Floor(w) || sum > most {
-			return nil, fmt.Errorf("pgsvi: %s: a predictive check wants weights that are whole numbers "+
-				"of a sum up to %.0g: %w", t.Name(n), most, ErrParam)
+			return nil, fmt.Errorf(
+				"pgsvi: %s: a predictive check wants weights that are whole numbers "+
+					"of a sum up to %.0g: %w", t.Name(n), most, ErrParam)
 		}
 		for range int(w) {
 			y = append(y, yn)

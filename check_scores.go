@@ -111,8 +111,10 @@ func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 		}
 	}
 	for i, o := range others {
-		d := LOODifference{Name: cmp.Or(o.Name, fmt.Sprintf("model %d", i+2)), Err: reference.Err + o.Err}
-		d.Diff, d.SE = score.Difference(o.Pointwise, reference.Pointwise, without, reference.weightOf)
+		d := LOODifference{Name: cmp.Or(o.Name, fmt.Sprintf("model %d", i+2)),
+			Err: reference.Err + o.Err}
+		d.Diff, d.SE = score.Difference(o.Pointwise, reference.Pointwise, without,
+			reference.weightOf)
 		c.Rows = append(c.Rows, d)
 	}
 	return c, nil
@@ -132,7 +134,8 @@ func (l *LOO) comparable(o *LOO) error {
 		return fmt.Errorf("nil LOO: %w", ErrParam)
 	}
 	if len(o.Pointwise) != len(l.Pointwise) {
-		return fmt.Errorf("%d data, and %d of the reference: %w", len(o.Pointwise), len(l.Pointwise), ErrShape)
+		return fmt.Errorf("%d data, and %d of the reference: %w", len(o.Pointwise),
+			len(l.Pointwise), ErrShape)
 	}
 	if l.y == nil || o.y == nil {
 		return nil
@@ -140,7 +143,8 @@ func (l *LOO) comparable(o *LOO) error {
 	for n, y := range l.y {
 		switch {
 		case y != o.y[n]:
-			return fmt.Errorf("datum %d has response %v, and %v in the reference: %w", n, o.y[n], y, ErrShape)
+			return fmt.Errorf("datum %d has response %v, and %v in the reference: %w", n, o.y[n], y,
+				ErrShape)
 		case o.weightOf(n) != l.weightOf(n):
 			return fmt.Errorf("datum %d has weight %v, and %v in the reference: %w",
 				n, o.weightOf(n), l.weightOf(n), ErrShape)
@@ -148,7 +152,8 @@ func (l *LOO) comparable(o *LOO) error {
 	}
 	a, b := o.Cavity.lik, l.Cavity.lik
 	if factsOf(a).discrete() != factsOf(b).discrete() {
-		return fmt.Errorf("%s and %s of the reference: probabilities and densities do not compare: %w",
+		return fmt.Errorf(
+			"%s and %s of the reference: probabilities and densities do not compare: %w",
 			typeName(a), typeName(b), ErrParam)
 	}
 	return nil
@@ -182,7 +187,8 @@ func (c *Calibration) String() string {
 		if r.Predicted < r.Lo || r.Predicted > r.Hi {
 			star = " *"
 		}
-		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", r.Rows, r.Predicted, r.Observed, r.Lo, r.Hi, star)
+		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", r.Rows, r.Predicted, r.Observed,
+			r.Lo, r.Hi, star)
 	}
 	fmt.Fprintf(&b, "miscalibration %.2g nats a row; %.2g by chance\n", c.Nats, c.Expected)
 	return b.String()
@@ -262,7 +268,8 @@ func (p *Prediction) CalibrationOf(response float64, y []float64, bins int) (*Ca
 // calibration is Calibration of rows of these weights; those of weight 0 are left out.
 func (p *Prediction) calibration(y, weight []float64, bins int) (*Calibration, error) {
 	if factsOf(p.lik).Support != SignLabels {
-		return nil, fmt.Errorf("pgsvi: calibration of %s, whose responses are no labels −1 and +1: %w",
+		return nil, fmt.Errorf(
+			"pgsvi: calibration of %s, whose responses are no labels −1 and +1: %w",
 			typeName(p.lik), ErrParam)
 	}
 	if err := p.Err(); err != nil {
@@ -341,19 +348,22 @@ func (c *CrossValidation) String() string {
 // of test. If rows could not be predicted, there is a result of the others and the error of
 // Prediction.Scores.
 func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
-	fit func(ctx context.Context, train, test []int) (*Prediction, error)) (*CrossValidation, error) {
+	fit func(ctx context.Context, train, test []int) (*Prediction, error)) (*CrossValidation,
+	error) {
 	const normal = 10
 	n := len(y)
 	if folds == 0 {
 		folds = min(normal, n)
 	}
-	switch i := slices.IndexFunc(y, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }); {
+	switch i := slices.IndexFunc(y,
+		func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }); {
 	case n == 0:
 		return nil, fmt.Errorf("pgsvi: cross-validation of no rows: %w", ErrEmpty)
 	case i >= 0:
 		return nil, fmt.Errorf("pgsvi: row %d: y = %v: %w", i, y[i], ErrNotFinite)
 	case folds < 2 || folds > n:
-		return nil, fmt.Errorf("pgsvi: %d folds of %d rows, want from 2 to as many as rows: %w", folds, n, ErrParam)
+		return nil, fmt.Errorf("pgsvi: %d folds of %d rows, want from 2 to as many as rows: %w",
+			folds, n, ErrParam)
 	case fit == nil:
 		return nil, fmt.Errorf("pgsvi: cross-validation without a function that fits: %w", ErrParam)
 	}
@@ -396,7 +406,8 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 func (e *Env) deal(y []float64, folds int) []int {
 	order := e.rng().Perm(len(y))
 	other := slices.IndexFunc(y, func(v float64) bool { return v != y[0] })
-	if other >= 0 && !slices.ContainsFunc(y, func(v float64) bool { return v != y[0] && v != y[other] }) {
+	if other >= 0 && !slices.ContainsFunc(y,
+		func(v float64) bool { return v != y[0] && v != y[other] }) {
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(y[a], y[b]) })
 	}
 	fold := make([]int, len(y))
@@ -428,10 +439,13 @@ func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	same := true
 	for f, part := range parts {
 		if a, b := factsOf(part.lik).Support, factsOf(p.lik).Support; a != b {
-			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, fold 0 of %v: %w", f, a, b, ErrParam)
+			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, fold 0 of %v: %w", f,
+				a, b, ErrParam)
 		}
 		if a, b := latentsOf(part.lik), width; a != b {
-			return nil, fmt.Errorf("pgsvi: fold %d predicts %d classes, fold 0 %d; set Softmax.Classes: %w", f, a, b, ErrParam)
+			return nil, fmt.Errorf(
+				"pgsvi: fold %d predicts %d classes, fold 0 %d; set Softmax.Classes: %w", f, a, b,
+				ErrParam)
 		}
 		same = same && part.each == nil && reflect.DeepEqual(part.lik, p.lik)
 		for k, i := range tests[f] {
@@ -510,7 +524,8 @@ func (m *Scores) String() string {
 //   - "coverage 50%" and "coverage 90%": the share of responses in their Interval of that level,
 //     more for whole numbers.
 //
-// A censored response counts in the log loss alone, by the probability that the response is above it.
+// A censored response counts in the log loss alone, by the probability that the response is above
+// it.
 //
 // Standard errors are those of means over the rows, and of RMSE and R² by the delta method. A log
 // loss is +Inf where a response was impossible.
@@ -564,8 +579,8 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 	return m, bad.err()
 }
 
-// seen returns the prediction and the responses that y stands for, where responses of Successes tell
-// the trials of their rows.
+// seen returns the prediction and the responses that y stands for, where responses of Successes
+// tell the trials of their rows.
 func (p *Prediction) seen(y []float64) (*Prediction, []float64) {
 	if !factsOf(p.lik).paired || p.each != nil {
 		return p, y
@@ -589,8 +604,9 @@ type rowScores struct {
 
 func newRowScores(p *Prediction, y []float64) *rowScores {
 	n := len(y)
-	s := &rowScores{y: y, logp: p.LogProb(nil, y), mean: make([]float64, n), median: make([]float64, n),
-		in50: make([]bool, n), in90: make([]bool, n), errs: make([]error, n)}
+	s := &rowScores{y: y, logp: p.LogProb(nil, y), mean: make([]float64, n),
+		median: make([]float64, n),
+		in50:   make([]bool, n), in90: make([]bool, n), errs: make([]error, n)}
 	parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			if latentsOf(p.lik) > 1 {
@@ -682,7 +698,8 @@ func (m *Scores) numbers(s *rowScores, facts Facts) {
 		y = append(y, yi)
 		square = append(square, (yi-s.mean[i])*(yi-s.mean[i]))
 		absolute = append(absolute, math.Abs(yi-s.median[i]))
-		in50, in90 = append(in50, score.Indicator(s.in50[i])), append(in90, score.Indicator(s.in90[i]))
+		in50, in90 = append(in50, score.Indicator(s.in50[i])),
+			append(in90, score.Indicator(s.in90[i]))
 	}
 	if len(y) == 0 {
 		return
@@ -731,15 +748,16 @@ type Confusion struct {
 }
 
 // NewConfusion compares decisions, such as those of Prediction.Decide, with the responses y: the
-// labels −1 and +1, of which −1 comes first, or classes 0, 1, …. Rows whose decision is NaN are left
-// out. The names are those of all classes; nil takes as many as there are, with their numbers as
-// names.
+// labels −1 and +1, of which −1 comes first, or classes 0, 1, …. Rows whose decision is NaN are
+// left out. The names are those of all classes; nil takes as many as there are, with their numbers
+// as names.
 //
 // The error wraps ErrShape if there are not as many decisions as responses, ErrLabel if one is no
 // label and no class, names the row, and ErrEmpty if there are no rows.
 func NewConfusion(y, decided []float64, names []string) (*Confusion, error) {
 	if len(y) != len(decided) {
-		return nil, fmt.Errorf("pgsvi: %d decisions for %d responses: %w", len(decided), len(y), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %d decisions for %d responses: %w", len(decided), len(y),
+			ErrShape)
 	}
 	const most = 1 << 16
 	signs, n := false, 1

@@ -167,7 +167,8 @@ const (
 )
 
 var (
-	ctmExpectationNames = [...]string{"antithetic draws", "quasi-Monte-Carlo", "quadrature", "delta", "Laplace", "mean field"}
+	ctmExpectationNames = [...]string{"antithetic draws", "quasi-Monte-Carlo", "quadrature",
+		"delta", "Laplace", "mean field"}
 )
 
 // String returns the name in words.
@@ -187,7 +188,8 @@ const (
 func (o *CTMOptions) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("pgsvi: CTMOptions."+format+": %w", append(args, ErrParam)...))
+		errs = append(errs,
+			fmt.Errorf("pgsvi: CTMOptions."+format+": %w", append(args, ErrParam)...))
 	}
 	for _, v := range []struct {
 		name string
@@ -224,7 +226,8 @@ func (o *CTMOptions) validate() error {
 		bad("Paper is of expectations by draws, not of %v", o.Expectation)
 	}
 	if o.Samples > ctmMaxNodes || o.Expectation == CTMQuadrature && o.Samples > ctmMaxHermite {
-		bad("Samples is %d; at most %d, and %d for a quadrature", o.Samples, ctmMaxNodes, ctmMaxHermite)
+		bad("Samples is %d; at most %d, and %d for a quadrature", o.Samples, ctmMaxNodes,
+			ctmMaxHermite)
 	}
 	return errors.Join(errs...)
 }
@@ -232,8 +235,10 @@ func (o *CTMOptions) validate() error {
 // checkNodes returns an error if a quadrature has too many points for k topics.
 func (o *CTMOptions) checkNodes(k int) error {
 	engine := o.engine(k, 1)
-	if n := engine.Points(); o.Expectation == CTMQuadrature && math.Pow(float64(n), float64(k)) > ctmMaxNodes {
-		return fmt.Errorf("pgsvi: a quadrature of %d^%d points, at most %d; use CTMQuasi: %w", n, k, ctmMaxNodes, ErrParam)
+	if n := engine.Points(); o.Expectation == CTMQuadrature && math.Pow(float64(n),
+		float64(k)) > ctmMaxNodes {
+		return fmt.Errorf("pgsvi: a quadrature of %d^%d points, at most %d; use CTMQuasi: %w", n, k,
+			ctmMaxNodes, ErrParam)
 	}
 	return nil
 }
@@ -302,7 +307,9 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 		return nil, err
 	} else if given {
 		if r, c := o.Topics.Dims(); r != topics || c != terms {
-			return nil, fmt.Errorf("pgsvi: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, topics, terms, ErrShape)
+			return nil, fmt.Errorf(
+				"pgsvi: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, topics,
+				terms, ErrShape)
 		}
 		t := mat.DenseCopyOf(o.Topics)
 		for k := range topics {
@@ -310,15 +317,19 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 			var sum float64
 			for v, x := range row {
 				if math.IsNaN(x) || math.IsInf(x, 0) {
-					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrNotFinite)
+					return nil,
+						fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x,
+							ErrNotFinite)
 				}
 				if x < 0 {
-					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrParam)
+					return nil,
+						fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrParam)
 				}
 				sum += x
 			}
 			if !(sum > 0) || math.IsInf(sum, 0) {
-				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v: %w", k, sum, ErrParam)
+				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v: %w", k, sum,
+					ErrParam)
 			}
 		}
 		o.Topics = t
@@ -507,7 +518,9 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	if o.ByWord {
 		points *= float64(1 + 2*o.Workers)
 	}
-	if err := checkMemory(p.opt.MaxMemory, points, fmt.Sprintf("a score by %d draws of %d topics", o.Draws, p.fit.K), "take fewer HeldOutOptions.Draws, or raise the limit (GOMEMLIMIT)"); err != nil {
+	if err := checkMemory(p.opt.MaxMemory, points,
+		fmt.Sprintf("a score by %d draws of %d topics", o.Draws, p.fit.K),
+		"take fewer HeldOutOptions.Draws, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(seed1, seed2))
@@ -553,8 +566,12 @@ func (*CTMPosterior) load(r io.Reader) (*CTMPosterior, error) {
 func (s *savedCTM) load() (*CTMPosterior, error) {
 	k := s.Topics
 	if k < 1 || s.Terms < 1 || len(s.Mu) != k || len(s.Sigma)%k != 0 || len(s.Sigma)/k != k ||
-		len(s.Beta)%k != 0 || len(s.Beta)/k != s.Terms || len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
-		return nil, fmt.Errorf("%d topics and %d terms with %d, %d, %d, %d and %d elements in beta, mu, sigma, seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen), len(s.Vocab), ErrShape)
+		len(s.Beta)%k != 0 || len(s.Beta)/k != s.Terms || len(s.Seen) != s.Terms ||
+		s.Vocab != nil && len(s.Vocab) != s.Terms {
+		return nil, fmt.Errorf(
+			"%d topics and %d terms with %d, %d, %d, %d and %d elements in beta, mu, sigma, "+
+				"seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen),
+			len(s.Vocab), ErrShape)
 	}
 	opt := &CTMOptions{Expectation: s.Expectation, Diagonal: s.Diagonal, Samples: s.Samples}
 	m, err := newCTM(s.Terms, k, opt)

@@ -53,8 +53,10 @@ func TestCTMPaperReadings(t *testing.T) {
 		scaled := CTMOptions{Paper: true, PaperScaled: true, Diagonal: diag}
 		plain := CTMOptions{Inner: 1, FirstInner: 1, Diagonal: diag}
 		// Without the factor a document does not see how many there are.
-		checkClose(t, fmt.Sprintf("diagonal %v: 4 documents and 40", diag), oneStep(t, few, paper, inf), oneStep(t, c, paper, inf), 1e-12)
-		if got, want := oneStep(t, c, paper, 0.001), oneStep(t, c, paper, inf); !slices.Equal(got, want) {
+		checkClose(t, fmt.Sprintf("diagonal %v: 4 documents and 40", diag),
+			oneStep(t, few, paper, inf), oneStep(t, c, paper, inf), 1e-12)
+		if got, want := oneStep(t, c, paper, 0.001),
+			oneStep(t, c, paper, inf); !slices.Equal(got, want) {
 			t.Errorf("diagonal %v: the default β is not 0.001: %v, want %v", diag, got, want)
 		}
 		// With it the step is that of N/M times β.
@@ -63,8 +65,10 @@ func TestCTMPaperReadings(t *testing.T) {
 			beta float64
 		}{{c, 20}, {few, 2}} {
 			want := oneStep(t, x.c, plain, x.beta*0.001)
-			checkClose(t, fmt.Sprintf("diagonal %v, %d documents", diag, len(x.c.Docs)), oneStep(t, x.c, scaled, inf), want, 1e-14)
-			checkClose(t, fmt.Sprintf("diagonal %v, %d documents, β = 0.01", diag, len(x.c.Docs)), oneStep(t, x.c, scaled, 0.01), oneStep(t, x.c, plain, x.beta*0.01), 1e-14)
+			checkClose(t, fmt.Sprintf("diagonal %v, %d documents", diag, len(x.c.Docs)),
+				oneStep(t, x.c, scaled, inf), want, 1e-14)
+			checkClose(t, fmt.Sprintf("diagonal %v, %d documents, β = 0.01", diag, len(x.c.Docs)),
+				oneStep(t, x.c, scaled, 0.01), oneStep(t, x.c, plain, x.beta*0.01), 1e-14)
 		}
 		if slices.Equal(oneStep(t, c, scaled, inf), oneStep(t, few, scaled, inf)) {
 			t.Errorf("diagonal %v: N plays no part", diag)
@@ -87,15 +91,18 @@ func TestCTMPaperAP(t *testing.T) {
 	for seed := range uint64(1) {
 		five := Solver{MaxPasses: 5}
 		without, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true}, seed, five)
-		with, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed, five)
+		with, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed,
+			five)
 		t.Logf("seed %d: without N/M %.4f, with it %.4f", seed, without.PerToken, with.PerToken)
 		if math.Abs(without.PerToken-8.458) > 0.01 || math.Abs(with.PerToken-8.10) > 0.03 {
-			t.Errorf("seed %d: without N/M %.4f, want 8.458 ± 0.01; with it %.4f, want 8.10 ± 0.03", seed, without.PerToken, with.PerToken)
+			t.Errorf("seed %d: without N/M %.4f, want 8.458 ± 0.01; with it %.4f, want 8.10 ± 0.03",
+				seed, without.PerToken, with.PerToken)
 		}
 	}
 	m := mustCTM(t, train, 10, &CTMOptions{Paper: true})
 	beta := 0.001 * float64(len(train.Docs)) / 2
-	_, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 1, BatchSize: 2, EvalEvery: -1, StepSize: ConstantStep(beta)})
+	_, res, err := m.Fit(context.Background(),
+		&Solver{MaxPasses: 1, BatchSize: 2, EvalEvery: -1, StepSize: ConstantStep(beta)})
 	if !errors.Is(err, ErrNotPosDef) || res.K > 10 {
 		t.Errorf("β = %v as in the appendix: %v", beta, err)
 	} else {
@@ -143,7 +150,8 @@ func some(c *Corpus) *Corpus {
 }
 
 // paperScore fits a model with a seed and returns its scores.
-func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64, s Solver) (*HeldOut, time.Duration) {
+func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64,
+	s Solver) (*HeldOut, time.Duration) {
 	t.Helper()
 	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
 	if s.MaxPasses == 0 {
@@ -172,7 +180,8 @@ func TestCTMHeldOutAP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f ± %.0f", h.PerToken, h.InVocab, res.Passes, res.Elapsed, res.ELBO, res.ELBOErr)
+	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f ± %.0f", h.PerToken,
+		h.InVocab, res.Passes, res.Elapsed, res.ELBO, res.ELBOErr)
 	if h.PerToken > 8.11 || h.InVocab > 8.03 || res.Passes > 10.01 {
 		t.Error("nil Solver: more than 8.11, 8.03 or 10 passes")
 	}
@@ -238,7 +247,8 @@ func blockCorpus(docs int, tokens float64) *Corpus {
 	rng := rand.New(rand.NewPCG(1, 9))
 	c := &Corpus{Terms: 30}
 	for range docs {
-		z := []float64{math.Exp(1.5 * rng.NormFloat64()), math.Exp(1.5 * rng.NormFloat64()), math.Exp(1.5 * rng.NormFloat64())}
+		z := []float64{math.Exp(1.5 * rng.NormFloat64()), math.Exp(1.5 * rng.NormFloat64()),
+			math.Exp(1.5 * rng.NormFloat64())}
 		sum := z[0] + z[1] + z[2]
 		var d Document
 		for v := range 30 {
@@ -273,7 +283,8 @@ func TestCTMLongDocuments(t *testing.T) {
 			// some seeds.
 			var gaps []float64
 			for seed := range seeds {
-				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 1), MaxPasses: 40})
+				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(
+					context.Background(), &Solver{Src: rand.NewPCG(seed, 1), MaxPasses: 40})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -289,7 +300,8 @@ func TestCTMLongDocuments(t *testing.T) {
 			}
 			slices.Sort(gaps)
 			if gaps[seeds/2] > 3 {
-				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches", tokens, forget, gaps)
+				t.Errorf("%v tokens, forget %v: %.1f nats a document below what Infer reaches",
+					tokens, forget, gaps)
 			} else {
 				t.Logf("%v tokens, forget %v: %.2f", tokens, forget, gaps)
 			}
@@ -344,10 +356,12 @@ func TestCTMStreamStart(t *testing.T) {
 func TestCTMOddities(t *testing.T) {
 	ctx := context.Background()
 	c := blockCorpus(30, 40)
-	if _, err := NewCTM(c, 1, &CTMOptions{Expectation: CTMQuadrature, Samples: 7000}); !errors.Is(err, ErrParam) {
+	if _, err := NewCTM(c, 1, &CTMOptions{Expectation: CTMQuadrature, Samples: 7000}); !errors.Is(
+		err, ErrParam) {
 		t.Errorf("7000 points: %v", err)
 	}
-	if _, err := NewCTM(&Corpus{Terms: 2, Docs: []Document{{[]int{0, 1}, []float64{1e308, 1e308}}}}, 1, nil); !errors.Is(err, ErrNotFinite) {
+	if _, err := NewCTM(&Corpus{Terms: 2, Docs: []Document{{[]int{0, 1}, []float64{1e308, 1e308}}}},
+		1, nil); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("counts that overflow: %v", err)
 	}
 	if _, err := NewCTM(c, 3, &CTMOptions{TopicPrior: 1.7e308}); !errors.Is(err, ErrParam) {
@@ -378,7 +392,8 @@ func TestCTMOddities(t *testing.T) {
 	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) {
 		t.Errorf("a word that is not UTF-8: %v", err)
 	}
-	two := fileOf(t, ctmFile, `{"topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)
+	two := fileOf(t, ctmFile,
+		`{"topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)
 	if _, err := Load[*CTMPosterior](strings.NewReader(two)); !errors.Is(err, ErrParam) {
 		t.Errorf("probabilities that add up to 2: %v", err)
 	}
@@ -401,7 +416,8 @@ func TestCTMShortfall(t *testing.T) {
 	for _, e := range []CTMExpectation{CTMMeanField, CTMDelta, CTMLaplace} {
 		var errs []float64
 		for _, steps := range []int{1, 0} {
-			m := mustCTM(t, c, 3, &CTMOptions{Expectation: e, FirstInner: steps, Inner: steps, Forget: true})
+			m := mustCTM(t, c, 3,
+				&CTMOptions{Expectation: e, FirstInner: steps, Inner: steps, Forget: true})
 			_, res, err := m.Fit(t.Context(), &Solver{MaxPasses: 2})
 			if err != nil {
 				t.Fatal(err)

@@ -121,7 +121,8 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 // if d is not KL.
 func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: a CTM supports only the KL divergence, not %s: %w", spell(d), ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: a CTM supports only the KL divergence, not %s: %w", spell(d),
+			ErrNoProx)
 	}
 	steps, err := m.begin(ctx, m.docs, env.rng())
 	if err != nil {
@@ -187,7 +188,8 @@ func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CTMStream{&ctmStream{m: m, pcg: rand.NewPCG(seed1, seed2), seen: make([]bool, terms)}}, nil
+	return &CTMStream{&ctmStream{m: m, pcg: rand.NewPCG(seed1, seed2), seen: make([]bool, terms)}},
+		nil
 }
 
 func (s *ctmStream) len() int { return s.docs }
@@ -243,21 +245,24 @@ func (s *ctmStream) flush(ctx context.Context) error {
 	s.buf, s.done = nil, 0
 	for batch := range slices.Chunk(index[begun:], ctmBatch) {
 		before = *s.pcg
-		if _, err := s.st.Step(ctx, runtime.GOMAXPROCS(0), batch, math.Inf(1), rng.Uint64()); err != nil {
+		if _, err := s.st.Step(ctx, runtime.GOMAXPROCS(0), batch, math.Inf(1),
+			rng.Uint64()); err != nil {
 			if ctx.Err() != nil {
 				s.buf, s.done, *s.pcg = all, batch[0], before
 				return err
 			}
 			lost := len(all) - batch[0]
 			s.docs -= lost
-			return fmt.Errorf("the last %d documents with words of the %d of the stream: %w", lost, s.items, err)
+			return fmt.Errorf("the last %d documents with words of the %d of the stream: %w", lost,
+				s.items, err)
 		}
 	}
 	return nil
 }
 
 func (s *ctmStream) removeAll(context.Context, iter.Seq2[Document, error]) error {
-	return fmt.Errorf("pgsvi: documents cannot be removed from a CTMStream, which does not keep them: %w", errors.ErrUnsupported)
+	return fmt.Errorf("pgsvi: documents cannot be removed from a CTMStream, which does not keep "+
+		"them: %w", errors.ErrUnsupported)
 }
 
 // posterior steps for the documents in the buffer with a copy of the stream.
@@ -270,7 +275,8 @@ func (s *ctmStream) posterior(ctx context.Context) (*CTMPosterior, error) {
 	}
 	if len(s.buf) > 0 {
 		pcg := *s.pcg
-		ahead := &ctmStream{m: s.m, pcg: &pcg, buf: s.buf, seen: s.seen, docs: s.docs, items: s.items}
+		ahead := &ctmStream{m: s.m, pcg: &pcg, buf: s.buf, seen: s.seen, docs: s.docs,
+			items: s.items}
 		if s.st != nil {
 			ahead.st = s.st.Clone()
 		}
@@ -308,7 +314,8 @@ func (s *ctmStream) save(w io.Writer) error {
 	if err != nil {
 		return prefixed(err)
 	}
-	saved := &savedCTMStream{Terms: s.m.terms, Topics: s.m.k, Options: s.m.opt, Rng: rng, Docs: s.docs, Items: s.items, Seen: s.seen, Buffer: s.buf}
+	saved := &savedCTMStream{Terms: s.m.terms, Topics: s.m.k, Options: s.m.opt, Rng: rng,
+		Docs: s.docs, Items: s.items, Seen: s.seen, Buffer: s.buf}
 	saved.Options.Topics = nil
 	switch st := s.st; {
 	case st != nil:
@@ -326,9 +333,13 @@ func (*CTMPosterior) loadStream(r io.Reader) (*CTMStream, error) {
 
 func (s *savedCTMStream) load() (*CTMStream, error) {
 	k, terms := s.Topics, s.Terms
-	if k < 1 || terms < 1 || len(s.Seen) != terms || s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
+	if k < 1 || terms < 1 || len(s.Seen) != terms ||
+		s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
 		s.Items < s.Docs || s.Items > save.Most || s.Docs < len(s.Buffer) {
-		return nil, fmt.Errorf("%d topics and %d terms, %d known, with %d starting probabilities and %d documents, %d of them waiting, of %d: %w", k, terms, len(s.Seen), len(s.Start), s.Docs, len(s.Buffer), s.Items, ErrShape)
+		return nil, fmt.Errorf(
+			"%d topics and %d terms, %d known, with %d starting probabilities and %d documents, "+
+				"%d of them waiting, of %d: %w", k, terms, len(s.Seen), len(s.Start), s.Docs,
+			len(s.Buffer), s.Items, ErrShape)
 	}
 	opt := s.Options
 	if s.Start != nil {
@@ -341,7 +352,8 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ctmStream{m: m, pcg: new(rand.PCG), buf: s.Buffer, seen: s.Seen, docs: s.Docs, items: s.Items}
+	t := &ctmStream{m: m, pcg: new(rand.PCG), buf: s.Buffer, seen: s.Seen, docs: s.Docs,
+		items: s.Items}
 	if err := t.pcg.UnmarshalBinary(s.Rng); err != nil {
 		return nil, err
 	}
@@ -354,7 +366,9 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 		}
 		for _, v := range d.Words {
 			if !s.Seen[v] {
-				return nil, fmt.Errorf("waiting document %d has word %d, which is not among those seen: %w", i, v, ErrParam)
+				return nil,
+					fmt.Errorf("waiting document %d has word %d, which is not among those seen: %w",
+						i, v, ErrParam)
 			}
 		}
 	}

@@ -56,7 +56,8 @@ func smallPosterior(t *testing.T, opt *CTMOptions, mix float64) *CTMPosterior {
 	for i, b := range beta {
 		beta[i] = (1-mix)*b + mix/3
 	}
-	fit, err := topic.NewFitted(m.opt.engine(2, 3), beta, []float64{0, 0}, []float64{1, 0, 0, 1}, nil)
+	fit, err := topic.NewFitted(m.opt.engine(2, 3), beta, []float64{0, 0}, []float64{1, 0, 0, 1},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func smallPosterior(t *testing.T, opt *CTMOptions, mix float64) *CTMPosterior {
 }
 
 // syntheticCTM draws a corpus from known topics and Σ.
-func syntheticCTM(docs, k, terms, length int, corr *mat.SymDense, seed uint64) (*Corpus, [][]float64) {
+func syntheticCTM(docs, k, terms, length int, corr *mat.SymDense, seed uint64) (*Corpus,
+	[][]float64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	topics := dense.NewRows(k, terms)
 	for _, row := range topics {
@@ -157,17 +159,20 @@ func TestCTMSynthetic(t *testing.T) {
 		const runs = 3
 		found := 0
 		for seed := range uint64(runs) {
-			p, res, err := m.Fit(context.Background(), &Solver{MaxPasses: 20, EvalEvery: -1, Src: rand.NewPCG(seed, 7)})
+			p, res, err := m.Fit(context.Background(),
+				&Solver{MaxPasses: 20, EvalEvery: -1, Src: rand.NewPCG(seed, 7)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			index, least := match(truth, p.Topics())
-			t.Logf("diagonal %v, seed %d: least cosine %.4f, matched %v, ELBO %.0f, %v", diag, seed, least, index, res.ELBO, res.Elapsed)
+			t.Logf("diagonal %v, seed %d: least cosine %.4f, matched %v, ELBO %.0f, %v", diag, seed,
+				least, index, res.ELBO, res.Elapsed)
 			good := least >= 0.95
 			got := p.Corr()
 			for i := range 5 {
 				for j := range i {
-					if a, b := corr.At(i, j), got.At(index[i], index[j]); math.Abs(a) > 0.3 && a*b <= 0 {
+					if a, b := corr.At(i, j), got.At(index[i], index[j]); math.Abs(a) > 0.3 &&
+						a*b <= 0 {
 						t.Logf("correlation %d, %d: %.2f, want %.2f", i, j, b, a)
 						good = false
 					}
@@ -226,13 +231,16 @@ func TestCTMWorkers(t *testing.T) {
 	c := toyCorpus(70, 4)
 	c.Docs[3] = Document{}
 	for _, o := range []CTMOptions{
-		{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMQuadrature, Samples: 5}, {Expectation: CTMDelta},
-		{Expectation: CTMLaplace}, {Expectation: CTMMeanField}, {Forget: true}, {Paper: true}, {Paper: true, Diagonal: true},
+		{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMQuadrature, Samples: 5},
+		{Expectation: CTMDelta},
+		{Expectation: CTMLaplace}, {Expectation: CTMMeanField}, {Forget: true}, {Paper: true},
+		{Paper: true, Diagonal: true},
 		{Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs},
 	} {
 		var first string
 		for _, workers := range few([]int{1, 7, 2}, 2) {
-			p, res := fitCTM(t, c, 3, &o, &Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2), Converger: Never()})
+			p, res := fitCTM(t, c, 3, &o,
+				&Solver{MaxPasses: 3, Workers: workers, Src: rand.NewPCG(1, 2), Converger: Never()})
 			if res.Passes < 3 || math.IsNaN(res.ELBO) {
 				t.Errorf("%+v: %v passes, ELBO %v", o, res.Passes, res.ELBO)
 			}
@@ -240,7 +248,8 @@ func TestCTMWorkers(t *testing.T) {
 				t.Errorf("%+v: the error of the ELBO is %v", o, e)
 			}
 			if !(res.Trace[2].ELBO > res.Trace[0].ELBO-1) {
-				t.Errorf("%+v: the ELBO goes from %v to %v", o, res.Trace[0].ELBO, res.Trace[2].ELBO)
+				t.Errorf("%+v: the ELBO goes from %v to %v", o, res.Trace[0].ELBO,
+					res.Trace[2].ELBO)
 			}
 			got := saved(t, p) + fmt.Sprint(res.ELBO)
 			if first == "" {
@@ -280,7 +289,8 @@ func TestCTMStepAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, f := range map[string]func(){"a step of 32 documents": step, "an evaluation": evaluate} {
+	for name, f := range map[string]func(){"a step of 32 documents": step,
+		"an evaluation": evaluate} {
 		f()
 		f()
 		if a := testing.AllocsPerRun(20, f); a > 0 {
@@ -302,7 +312,8 @@ func TestCTMErrors(t *testing.T) {
 		{&Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
 		{&Corpus{Docs: make([]Document, 2)}, 2, nil, ErrEmpty, "vocabulary"},
 		{&Corpus{Docs: make([]Document, 2), Terms: 4}, 2, nil, ErrEmpty, "no words"},
-		{&Corpus{Docs: []Document{{[]int{7}, []float64{1}}}, Terms: 4}, 2, nil, ErrShape, "document 0 has word 7"},
+		{&Corpus{Docs: []Document{{[]int{7}, []float64{1}}}, Terms: 4}, 2, nil, ErrShape,
+			"document 0 has word 7"},
 		{&Corpus{Docs: []Document{{[]int{1}, []float64{-1}}}, Terms: 4}, 2, nil, ErrParam, "count"},
 		{good, 0, nil, ErrParam, "0 topics"},
 		{good, 2, &CTMOptions{Samples: -1}, ErrParam, "Samples"},
@@ -336,7 +347,8 @@ func TestCTMErrors(t *testing.T) {
 	if _, err := p.Infer(Document{[]int{60}, []float64{1}}); !errors.Is(err, ErrShape) {
 		t.Error(err)
 	}
-	if _, err := p.HeldOut(&Corpus{Terms: 60, Docs: []Document{{[]int{3}, []float64{1.5}}}}, nil); !errors.Is(err, ErrParam) {
+	if _, err := p.HeldOut(&Corpus{Terms: 60, Docs: []Document{{[]int{3}, []float64{1.5}}}},
+		nil); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
 	if _, err := p.HeldOut(&Corpus{Terms: 61, Docs: good.Docs}, nil); !errors.Is(err, ErrShape) {
@@ -344,7 +356,8 @@ func TestCTMErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) || !prefixedOnce(err) || p != nil || res != nil {
+	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) || !prefixedOnce(err) ||
+		p != nil || res != nil {
 		t.Errorf("%v, %v, %v", p, res, err)
 	}
 }
@@ -357,8 +370,10 @@ func checkFinite(t *testing.T, what string, p *CTMPosterior) {
 		var sum float64
 		for j := range mean {
 			sum += mean[j]
-			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && p.fit.K > 1 && hi[j]-lo[j] > 1e-3 {
-				t.Logf("%s: document %d, topic %d: %v outside %v to %v", what, n, j, mean[j], lo[j], hi[j])
+			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && p.fit.K > 1 &&
+				hi[j]-lo[j] > 1e-3 {
+				t.Logf("%s: document %d, topic %d: %v outside %v to %v", what, n, j, mean[j], lo[j],
+					hi[j])
 			}
 		}
 		near(t, what+": sum of the proportions", sum, 1, 1e-9)
@@ -379,14 +394,18 @@ func TestCTMEdgeCases(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	long := Document{}
 	for v := range 60 {
-		long.Words, long.Counts = append(long.Words, v), append(long.Counts, math.Ceil(100000/60*2*rng.Float64()))
+		long.Words, long.Counts = append(long.Words, v),
+			append(long.Counts, math.Ceil(100000/60*2*rng.Float64()))
 	}
 	c := toyCorpus(6, 7)
-	c.Docs = append(c.Docs, Document{}, Document{[]int{5}, []float64{1}}, long, Document{[]int{59}, []float64{100000}}, Document{[]int{4}, []float64{0.25}})
+	c.Docs = append(c.Docs, Document{}, Document{[]int{5}, []float64{1}}, long,
+		Document{[]int{59}, []float64{100000}}, Document{[]int{4}, []float64{0.25}})
 	// the last are more than there are documents
 	for _, k := range longer([]int{1, 2, 5, 30}, []int{1, 12}) {
-		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMDelta}, {Expectation: CTMLaplace},
-			{Expectation: CTMMeanField}, {Forget: true}, {Start: StartKMeans}, {Start: StartAnchors}, {Start: StartDocs}} {
+		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi},
+			{Expectation: CTMDelta}, {Expectation: CTMLaplace},
+			{Expectation: CTMMeanField}, {Forget: true}, {Start: StartKMeans},
+			{Start: StartAnchors}, {Start: StartDocs}} {
 			what := fmt.Sprintf("%d topics, %+v", k, o)
 			p, res := fitCTM(t, c, k, &o, &Solver{MaxPasses: 4, BatchSize: 3})
 			if math.IsNaN(res.ELBO) || math.IsInf(res.ELBO, 0) || res.ELBO > 0 {
@@ -421,7 +440,9 @@ func TestCTMEdgeCases(t *testing.T) {
 		t.Error(err)
 	}
 	// A batch that repeats a document, and one of all documents.
-	for _, s := range []*Solver{{Sampler: WithReplacement(), BatchSize: 30, MaxIter: 6}, {StepSize: ConstantStep(1), MaxIter: 3}, {StepSize: ConstantStep(1e9), BatchSize: 2, MaxPasses: 3}} {
+	for _, s := range []*Solver{{Sampler: WithReplacement(), BatchSize: 30, MaxIter: 6},
+		{StepSize: ConstantStep(1), MaxIter: 3},
+		{StepSize: ConstantStep(1e9), BatchSize: 2, MaxPasses: 3}} {
 		p, _ := fitCTM(t, c, 3, nil, s)
 		checkFinite(t, "repetitions", p)
 	}
@@ -449,8 +470,10 @@ func TestCTMHeldOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 1 1 1 4 6 6 9 → even places 1 1 6 9, odd places 1 4 6
-	if !slices.Equal(first.Words, []int{1, 6, 9}) || !slices.Equal(first.Counts, []float64{2, 1, 1}) ||
-		!slices.Equal(second.Words, []int{1, 4, 6}) || !slices.Equal(second.Counts, []float64{1, 1, 1}) {
+	if !slices.Equal(first.Words, []int{1, 6, 9}) ||
+		!slices.Equal(first.Counts, []float64{2, 1, 1}) ||
+		!slices.Equal(second.Words, []int{1, 4, 6}) ||
+		!slices.Equal(second.Counts, []float64{1, 1, 1}) {
 		t.Fatal(first, second)
 	}
 	p := smallPosterior(t, nil, 0)
@@ -528,16 +551,19 @@ func TestCTMHeldOutDraws(t *testing.T) {
 	}
 	near(t, "score by word of one token", byWord.DocumentScores[1], each.DocumentScores[1], 1e-12)
 	if !(byWord.DocumentScores[2] < each.DocumentScores[2] && byWord.DocumentScores[2] > 1000) {
-		t.Errorf("of 2500 tokens of a word: %v by word, %v by token", byWord.DocumentScores[2], each.DocumentScores[2])
+		t.Errorf("of 2500 tokens of a word: %v by word, %v by token", byWord.DocumentScores[2],
+			each.DocumentScores[2])
 	}
-	if byWord.Tokens != each.Tokens || !(byWord.PerToken < each.PerToken) || !(byWord.InVocab < each.InVocab) {
+	if byWord.Tokens != each.Tokens || !(byWord.PerToken < each.PerToken) ||
+		!(byWord.InVocab < each.InVocab) {
 		t.Errorf("by word %+v, by token %+v", byWord, each)
 	}
 }
 
 func TestCTMSave(t *testing.T) {
 	t.Parallel()
-	for _, o := range []CTMOptions{{}, {Diagonal: true}, {Forget: true}, {Expectation: CTMMeanField}} {
+	for _, o := range []CTMOptions{{}, {Diagonal: true}, {Forget: true},
+		{Expectation: CTMMeanField}} {
 		c := toyCorpus(20, 11)
 		c.Docs[2] = Document{}
 		p, _ := fitCTM(t, c, 3, &o, nil)
@@ -564,7 +590,8 @@ func TestCTMSave(t *testing.T) {
 			for range 1 + rng.IntN(3) {
 				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]
 			}
-			if q, err := Load[*CTMPosterior](strings.NewReader(fileOf(t, ctmFile, string(b)))); err == nil {
+			if q, err := Load[*CTMPosterior](
+				strings.NewReader(fileOf(t, ctmFile, string(b)))); err == nil {
 				if _, err := q.Infer(c.Docs[0]); err != nil && !errors.Is(err, ErrNotPosDef) {
 					t.Error(err)
 				}
@@ -578,10 +605,13 @@ func TestCTMSave(t *testing.T) {
 		{"", ErrFile}, {"{}", ErrShape},
 		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[-1],"seen":[true]}`, ErrNotPosDef},
 		{`{"topics":1,"terms":1,"beta":[2],"mu":[0],"sigma":[1],"seen":[true]}`, ErrParam},
-		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1]]}`, ErrShape},
-		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`, ErrNotPosDef},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1]]}`,
+			ErrShape},
+		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`,
+			ErrNotPosDef},
 	} {
-		if _, err := Load[*CTMPosterior](strings.NewReader(fileOf(t, ctmFile, s.text))); !errors.Is(err, s.want) || !errors.Is(err, ErrFile) {
+		if _, err := Load[*CTMPosterior](strings.NewReader(fileOf(t, ctmFile, s.text))); !errors.Is(
+			err, s.want) || !errors.Is(err, ErrFile) {
 			t.Errorf("%s: %v, want %v", s.text, err, s.want)
 		}
 	}
@@ -598,7 +628,8 @@ func documents(c *Corpus) iter.Seq2[Document, error] {
 }
 
 func TestCTMStream(t *testing.T) {
-	c, truth := syntheticCTM(1200, 3, 100, 80, mat.NewSymDense(3, []float64{1, .5, 0, .5, 1, 0, 0, 0, 1}), 12)
+	c, truth := syntheticCTM(1200, 3, 100, 80,
+		mat.NewSymDense(3, []float64{1, .5, 0, .5, 1, 0, 0, 0, 1}), 12)
 	s, err := NewCTMStream(c.Terms, 3, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -609,7 +640,8 @@ func TestCTMStream(t *testing.T) {
 	if err := s.AddAll(context.Background(), documents(c)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Add(Document{[]int{100}, []float64{1}}); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "document 1200") {
+	if err := s.Add(Document{[]int{100}, []float64{1}}); !errors.Is(err, ErrShape) ||
+		!strings.Contains(err.Error(), "document 1200") {
 		t.Error(err)
 	}
 	p, err := s.Posterior()
@@ -641,7 +673,8 @@ func TestCTMStream(t *testing.T) {
 // The topics of the documents are those of their posteriors, and what LDAvis takes.
 func TestCTMDocTopics(t *testing.T) {
 	c := &Corpus{Terms: 6, Docs: []Document{
-		{[]int{0, 1, 2}, []float64{9, 5, 4}}, {[]int{3, 4, 5}, []float64{7, 5, 2}}, {}, {[]int{0, 5}, []float64{3, 3}},
+		{[]int{0, 1, 2}, []float64{9, 5, 4}}, {[]int{3, 4, 5}, []float64{7, 5, 2}}, {},
+		{[]int{0, 5}, []float64{3, 3}},
 	}}
 	m, err := NewCTM(c, 2, nil)
 	if err != nil {
@@ -680,15 +713,17 @@ func TestTopicEnumerations(t *testing.T) {
 		}
 	}
 	for r, want := range map[TopicRank]topic.Rank{
-		ByProbability: topic.ByProbability, ByFREX: topic.ByFREX, ByLift: topic.ByLift, ByRelevance: topic.ByRelevance,
+		ByProbability: topic.ByProbability, ByFREX: topic.ByFREX, ByLift: topic.ByLift,
+		ByRelevance: topic.ByRelevance,
 	} {
 		if topic.Rank(r) != want {
 			t.Errorf("%v is %d in the engine, not %d", r, want, r)
 		}
 	}
 	for s, want := range map[TopicStart]topic.Start{
-		StartAuto: topic.StartAuto, StartKMeans: topic.StartKMeans, StartAnchors: topic.StartAnchors,
-		StartDocs: topic.StartDocs, StartRandom: topic.StartRandom,
+		StartAuto: topic.StartAuto, StartKMeans: topic.StartKMeans,
+		StartAnchors: topic.StartAnchors,
+		StartDocs:    topic.StartDocs, StartRandom: topic.StartRandom,
 	} {
 		if topic.Start(s) != want {
 			t.Errorf("%v is %d in the engine, not %d", s, want, s)

@@ -130,7 +130,8 @@ const (
 	LogCholesky
 )
 
-var coordinateNames = [...]string{"mean parameters", "moments", "natural parameters", "Cholesky factor", "log-Cholesky factor"}
+var coordinateNames = [...]string{"mean parameters", "moments", "natural parameters",
+	"Cholesky factor", "log-Cholesky factor"}
 
 // String returns the coordinates in words.
 func (c Coordinates) String() string {
@@ -247,7 +248,8 @@ func partState(c *save.State, part any) {
 			c.Fail(x.UnmarshalBinary(b))
 		}
 	default:
-		c.Fail(fmt.Errorf("a %T cannot be saved; give it MarshalBinary and UnmarshalBinary: %w", part, ErrParam))
+		c.Fail(fmt.Errorf("a %T cannot be saved; give it MarshalBinary and UnmarshalBinary: %w",
+			part, ErrParam))
 	}
 }
 

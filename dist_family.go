@@ -329,7 +329,8 @@ func NewBeta(a, b float64) (*Exp, error) {
 // there are fewer than two α, and ErrParam if one is not positive and finite.
 func NewDirichlet(alpha []float64) (*Exp, error) {
 	if len(alpha) < 2 {
-		return nil, fmt.Errorf("pgsvi: NewDirichlet needs at least two α, not %d: %w", len(alpha), ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: NewDirichlet needs at least two α, not %d: %w", len(alpha),
+			ErrEmpty)
 	}
 	return newPositive(expfam.DirichletFamily{K: len(alpha)}, []string{"α"}, alpha, alpha)
 }
@@ -342,7 +343,8 @@ func NewDirichlet(alpha []float64) (*Exp, error) {
 // ErrParam unless 0 < p < 1.
 func NewBernoulli(p float64) (*Exp, error) {
 	if !(p > 0 && p < 1) {
-		return nil, fmt.Errorf("pgsvi: p of Bernoulli is %v; it must be between 0 and 1: %w", p, ErrParam)
+		return nil, fmt.Errorf("pgsvi: p of Bernoulli is %v; it must be between 0 and 1: %w", p,
+			ErrParam)
 	}
 	return NewExp(expfam.CategoricalFamily{K: 2}, []float64{math.Log(p) - math.Log1p(-p)})
 }
@@ -357,7 +359,8 @@ func NewBernoulli(p float64) (*Exp, error) {
 // weights, and ErrParam if one is not positive and finite.
 func NewCategorical(p []float64) (*Exp, error) {
 	if len(p) < 2 {
-		return nil, fmt.Errorf("pgsvi: NewCategorical needs at least two weights, not %d: %w", len(p), ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: NewCategorical needs at least two weights, not %d: %w",
+			len(p), ErrEmpty)
 	}
 	eta := make([]float64, len(p))
 	for k, x := range p {
@@ -373,7 +376,8 @@ func NewCategorical(p []float64) (*Exp, error) {
 // in the coordinates MeanParams. It has quadrature, which is the sum. It returns an error wrapping
 // ErrParam if rate is not positive and finite. The likelihood of counts is Poisson.
 func NewPoisson(rate float64) (*Exp, error) {
-	return newPositive(expfam.PoissonFamily{}, []string{"rate"}, []float64{rate}, []float64{math.Log(rate)})
+	return newPositive(expfam.PoissonFamily{}, []string{"rate"}, []float64{rate},
+		[]float64{math.Log(rate)})
 }
 
 // NewGamma returns the Gamma distribution of a shape a > 0 and a rate b > 0,
@@ -384,7 +388,8 @@ func NewPoisson(rate float64) (*Exp, error) {
 // error wrapping ErrParam if a parameter is not positive and finite, or ErrNotFinite if μ
 // overflows.
 func NewGamma(shape, rate float64) (*Exp, error) {
-	return newPositive(expfam.GammaFamily{}, []string{"shape", "rate"}, []float64{shape, rate}, []float64{shape, -rate})
+	return newPositive(expfam.GammaFamily{}, []string{"shape", "rate"}, []float64{shape, rate},
+		[]float64{shape, -rate})
 }
 
 // NewInverseGamma returns the inverse gamma distribution, a common prior of a variance: that of
@@ -394,7 +399,8 @@ func NewGamma(shape, rate float64) (*Exp, error) {
 //
 // in the coordinates MeanParams. Paths, quadrature, chart and errors are those of NewGamma.
 func NewInverseGamma(shape, scale float64) (*Exp, error) {
-	return newPositive(expfam.InverseGammaFamily{}, []string{"shape", "scale"}, []float64{shape, scale}, []float64{shape, -scale})
+	return newPositive(expfam.InverseGammaFamily{}, []string{"shape", "scale"},
+		[]float64{shape, scale}, []float64{shape, -scale})
 }
 
 // newPositive returns the member of f with the natural parameters eta, if the parameters, which
@@ -458,10 +464,13 @@ func NewNormalWishart(mean []float64, kappa, df float64, scale mat.Symmetric) (*
 		mean = make([]float64, d)
 	}
 	if len(mean) != d {
-		return nil, fmt.Errorf("pgsvi: mean of NormalWishart has %d elements, scale is %d×%d: %w", len(mean), d, d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: mean of NormalWishart has %d elements, scale is %d×%d: %w",
+			len(mean), d, d, ErrShape)
 	}
 	if !(kappa > 0) || math.IsInf(kappa, 1) {
-		return nil, fmt.Errorf("pgsvi: kappa of NormalWishart is %v; it must be positive and finite: %w", kappa, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: kappa of NormalWishart is %v; it must be positive and finite: %w", kappa,
+			ErrParam)
 	}
 	f := expfam.NormalWishartFamily{Wishart: expfam.WishartFamily{D: d}}
 	eta := make([]float64, f.NumParams())
@@ -477,7 +486,9 @@ func wishartParams(name string, df float64, scale mat.Symmetric) (b []float64, d
 	}
 	d = scale.SymmetricDim()
 	if !(df > float64(d-1)) || math.IsInf(df, 1) {
-		return nil, 0, fmt.Errorf("pgsvi: df of %s is %v; of %d×%d matrices it must be above %d and finite: %w", name, df, d, d, d-1, ErrParam)
+		return nil, 0, fmt.Errorf(
+			"pgsvi: df of %s is %v; of %d×%d matrices it must be above %d and finite: %w", name, df,
+			d, d, d-1, ErrParam)
 	}
 	b = make([]float64, d*d)
 	for i := range d {
@@ -525,11 +536,13 @@ func CheckFamily(f Family, rng *rand.Rand, etas ...[]float64) error {
 	}
 	d, n := f.Dim(), f.NumParams()
 	if d < 1 || n < 1 {
-		return fmt.Errorf("pgsvi: %T: Dim is %d and NumParams is %d; both must be positive: %w", f, d, n, ErrParam)
+		return fmt.Errorf("pgsvi: %T: Dim is %d and NumParams is %d; both must be positive: %w", f,
+			d, n, ErrParam)
 	}
 	for i, eta := range etas {
 		if len(eta) != n {
-			return fmt.Errorf("pgsvi: %T: eta %d has %d elements, NumParams is %d: %w", f, i, len(eta), n, ErrShape)
+			return fmt.Errorf("pgsvi: %T: eta %d has %d elements, NumParams is %d: %w", f, i,
+				len(eta), n, ErrShape)
 		}
 	}
 	env := &Env{Rng: rng}

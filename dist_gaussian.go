@@ -44,7 +44,8 @@ func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 		mean = make([]float64, d)
 	}
 	if len(mean) != d {
-		return nil, fmt.Errorf("pgsvi: mean has %d elements, covariance is %d×%d: %w", len(mean), d, d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: mean has %d elements, covariance is %d×%d: %w", len(mean), d,
+			d, ErrShape)
 	}
 	g := normal.NewFull(d)
 	m, v := g.Next()
@@ -85,7 +86,10 @@ const gaussianMatrices = 6
 
 // checkFull returns an error if a full covariance of d dimensions takes more memory than it may.
 func checkFull(d int) error {
-	return checkMemory(0, memory.Bytes(gaussianMatrices, d, d), fmt.Sprintf("a full covariance of %d dimensions", d), "use a mean field (NewMeanField, NewIsotropicMeanField), or raise the limit (GOMEMLIMIT)")
+	return checkMemory(0, memory.Bytes(gaussianMatrices, d, d),
+		fmt.Sprintf("a full covariance of %d dimensions", d),
+		"use a mean field (NewMeanField, NewIsotropicMeanField), or raise the limit "+
+			"(GOMEMLIMIT)")
 }
 
 // NewMeanField returns N(mean, diag(variance)), whose V stays diagonal, in the
@@ -101,7 +105,8 @@ func NewMeanField(mean, variance []float64) (*Gaussian, error) {
 		mean = make([]float64, d)
 	}
 	if len(mean) != d {
-		return nil, fmt.Errorf("pgsvi: mean has %d elements, variance has %d: %w", len(mean), d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: mean has %d elements, variance has %d: %w", len(mean), d,
+			ErrShape)
 	}
 	q := normal.NewDiagonal(make([]float64, d), make([]float64, d)).In(normal.MeanCov)
 	if err := q.SetParams(append(append([]float64(nil), mean...), variance...)); err != nil {

@@ -67,8 +67,10 @@ func testFamilies() []testFamily {
 	for _, c := range allCoordinates {
 		for _, d := range []int{1, 3} {
 			fs = append(fs,
-				testFamily{fmt.Sprintf("Gaussian %d, %v", d, c), d, func(r *rand.Rand) *Gaussian { return randomGaussian(r, d, c) }},
-				testFamily{fmt.Sprintf("MeanField %d, %v", d, c), d, func(r *rand.Rand) *Gaussian { return randomMeanField(r, d, c) }})
+				testFamily{fmt.Sprintf("Gaussian %d, %v", d, c), d,
+					func(r *rand.Rand) *Gaussian { return randomGaussian(r, d, c) }},
+				testFamily{fmt.Sprintf("MeanField %d, %v", d, c), d,
+					func(r *rand.Rand) *Gaussian { return randomMeanField(r, d, c) }})
 		}
 	}
 	return fs
@@ -109,7 +111,8 @@ func checkClose(t *testing.T, what string, got, want []float64, tol float64) {
 	if len(got) != len(want) {
 		t.Fatalf("%s has length %d, want %d", what, len(got), len(want))
 	}
-	if e := floats.Distance(got, want, math.Inf(1)); !(e <= tol*math.Max(1, floats.Norm(want, math.Inf(1)))) {
+	if e := floats.Distance(got, want,
+		math.Inf(1)); !(e <= tol*math.Max(1, floats.Norm(want, math.Inf(1)))) {
 		t.Errorf("%s is off by %.3g:\n got  %.12g\n want %.12g", what, e, got, want)
 	}
 }
@@ -160,10 +163,16 @@ func TestParamsRoundTrip(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			q := f.rand(rng)
 			ways := map[string]func(dst, src *Gaussian) error{
-				"Params":  func(dst, src *Gaussian) error { return dst.SetParams(src.Params(nil)) },
-				"Natural": func(dst, src *Gaussian) error { return dst.SetNatural(src.Natural(nil)) },
-				"Mean":    func(dst, src *Gaussian) error { return dst.SetMeanParams(src.MeanParams(nil)) },
-				"Chart":   func(dst, src *Gaussian) error { return dst.SetChart(src.Chart(nil)) },
+				"Params": func(dst, src *Gaussian) error { return dst.SetParams(src.Params(nil)) },
+				"Natural": func(dst,
+					src *Gaussian) error {
+					return dst.SetNatural(src.Natural(nil))
+				},
+				"Mean": func(dst,
+					src *Gaussian) error {
+					return dst.SetMeanParams(src.MeanParams(nil))
+				},
+				"Chart": func(dst, src *Gaussian) error { return dst.SetChart(src.Chart(nil)) },
 			}
 			for name, way := range ways {
 				p := f.rand(rng)
@@ -189,14 +198,16 @@ func TestParamsRoundTrip(t *testing.T) {
 			want := map[Coordinates][2]float64{
 				MeanCov:    {m[i], v.At(i, i)},
 				MeanParams: {m[i], v.At(i, i) + m[i]*m[i]},
-				Natural:    {mat.Dot(prec.RowView(i), mat.NewVecDense(f.dim, m)), -0.5 * prec.At(i, i)},
+				Natural: {mat.Dot(prec.RowView(i), mat.NewVecDense(f.dim, m)),
+					-0.5 * prec.At(i, i)},
 				// The last pivot of V is the inverse of the last element of V⁻¹.
 				Cholesky:    {m[i], math.Sqrt(1 / prec.At(i, i))},
 				LogCholesky: {m[i], -0.5 * math.Log(prec.At(i, i))},
 			}[q.Coordinates()]
 			l := q.Params(nil)
 			checkClose(t, "λ", []float64{l[i], l[len(l)-1]}, want[:], 1e-13)
-			checkClose(t, "Precision", mat.DenseCopyOf(g.precisionMatrix()).RawMatrix().Data, prec.RawMatrix().Data, 1e-12)
+			checkClose(t, "Precision", mat.DenseCopyOf(g.precisionMatrix()).RawMatrix().Data,
+				prec.RawMatrix().Data, 1e-12)
 		})
 	}
 }
@@ -210,7 +221,8 @@ func TestInAndClone(t *testing.T) {
 		for _, c := range allCoordinates {
 			p := q.In(c)
 			if p.Coordinates() != c || !slices.Equal(momentsOf(p), before) {
-				t.Errorf("%s: In(%v) is %v with moments %v, want %v", f.name, c, p.Coordinates(), momentsOf(p), before)
+				t.Errorf("%s: In(%v) is %v with moments %v, want %v", f.name, c, p.Coordinates(),
+					momentsOf(p), before)
 			}
 			if err := p.SetMeanParams(f.rand(rng).MeanParams(nil)); err != nil {
 				t.Fatal(err)
@@ -236,10 +248,13 @@ func TestInAndClone(t *testing.T) {
 		"1/variance = +Inf": func() { NewIsotropicMeanField(1, 1e-310) },
 		"Params(dst)":       func() { NewIsotropic(2, 1).Params(make([]float64, 4)) },
 		"SetParams":         func() { _ = NewIsotropic(2, 1).SetParams(make([]float64, 4)) },
-		"SetChart":          func() { _ = NewIsotropicMeanField(2, 1).SetChart(make([]float64, 5)) },
-		"LogProb":           func() { NewIsotropic(2, 1).LogProb(make([]float64, 1)) },
-		"KL of dimensions":  func() { NewIsotropic(2, 1).KL(NewIsotropic(1, 1)) },
-		"KLTo(nil)":         func() { KLTo(nil) },
+		"SetChart": func() {
+			_ = NewIsotropicMeanField(2,
+				1).SetChart(make([]float64, 5))
+		},
+		"LogProb":          func() { NewIsotropic(2, 1).LogProb(make([]float64, 1)) },
+		"KL of dimensions": func() { NewIsotropic(2, 1).KL(NewIsotropic(1, 1)) },
+		"KLTo(nil)":        func() { KLTo(nil) },
 	} {
 		func() {
 			defer func() {
@@ -260,19 +275,34 @@ func TestDistConstructors(t *testing.T) {
 		make func() (Dist, error)
 		want error
 	}{
-		{"Gaussian without covariance", func() (Dist, error) { return NewGaussian(nil, nil) }, ErrEmpty},
-		{"Gaussian of no dimensions", func() (Dist, error) { return NewGaussian(nil, &mat.SymDense{}) }, ErrEmpty},
-		{"Gaussian of two shapes", func() (Dist, error) { return NewGaussian([]float64{1}, sym(2, 1, 0, 0, 1)) }, ErrShape},
-		{"Gaussian with NaN mean", func() (Dist, error) { return NewGaussian([]float64{nan}, sym(1, 1)) }, ErrNotFinite},
-		{"Gaussian with +Inf variance", func() (Dist, error) { return NewGaussian(nil, sym(1, inf)) }, ErrNotFinite},
-		{"Gaussian, indefinite", func() (Dist, error) { return NewGaussian(nil, sym(2, 1, 2, 2, 1)) }, ErrNotPosDef},
-		{"Gaussian, singular", func() (Dist, error) { return NewGaussian(nil, sym(2, 1, 1, 1, 1)) }, ErrNotPosDef},
-		{"MeanField without variances", func() (Dist, error) { return NewMeanField(nil, nil) }, ErrEmpty},
-		{"MeanField of two shapes", func() (Dist, error) { return NewMeanField([]float64{1}, []float64{1, 1}) }, ErrShape},
-		{"MeanField with NaN", func() (Dist, error) { return NewMeanField(nil, []float64{nan}) }, ErrNotFinite},
-		{"MeanField with +Inf mean", func() (Dist, error) { return NewMeanField([]float64{inf}, []float64{1}) }, ErrNotFinite},
-		{"MeanField with variance 0", func() (Dist, error) { return NewMeanField(nil, []float64{0}) }, ErrNotPosDef},
-		{"MeanField with variance -1", func() (Dist, error) { return NewMeanField(nil, []float64{1, -1}) }, ErrNotPosDef},
+		{"Gaussian without covariance", func() (Dist, error) { return NewGaussian(nil, nil) },
+			ErrEmpty},
+		{"Gaussian of no dimensions",
+			func() (Dist, error) { return NewGaussian(nil, &mat.SymDense{}) }, ErrEmpty},
+		{"Gaussian of two shapes", func() (Dist, error) {
+			return NewGaussian([]float64{1}, sym(2, 1, 0, 0, 1))
+		}, ErrShape},
+		{"Gaussian with NaN mean",
+			func() (Dist, error) { return NewGaussian([]float64{nan}, sym(1, 1)) }, ErrNotFinite},
+		{"Gaussian with +Inf variance",
+			func() (Dist, error) { return NewGaussian(nil, sym(1, inf)) }, ErrNotFinite},
+		{"Gaussian, indefinite",
+			func() (Dist, error) { return NewGaussian(nil, sym(2, 1, 2, 2, 1)) }, ErrNotPosDef},
+		{"Gaussian, singular", func() (Dist, error) { return NewGaussian(nil, sym(2, 1, 1, 1, 1)) },
+			ErrNotPosDef},
+		{"MeanField without variances", func() (Dist, error) { return NewMeanField(nil, nil) },
+			ErrEmpty},
+		{"MeanField of two shapes",
+			func() (Dist, error) { return NewMeanField([]float64{1}, []float64{1, 1}) }, ErrShape},
+		{"MeanField with NaN", func() (Dist, error) { return NewMeanField(nil, []float64{nan}) },
+			ErrNotFinite},
+		{"MeanField with +Inf mean", func() (Dist, error) {
+			return NewMeanField([]float64{inf}, []float64{1})
+		}, ErrNotFinite},
+		{"MeanField with variance 0",
+			func() (Dist, error) { return NewMeanField(nil, []float64{0}) }, ErrNotPosDef},
+		{"MeanField with variance -1",
+			func() (Dist, error) { return NewMeanField(nil, []float64{1, -1}) }, ErrNotPosDef},
 	} {
 		if _, err := c.make(); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
@@ -285,7 +315,8 @@ func TestDistConstructors(t *testing.T) {
 	g := must(NewGaussian(m, s))
 	m[0], v[0] = 9, 9
 	s.SetSym(0, 0, 9)
-	if q.form.MeanAt(0) != 1 || q.form.CovAt(0, 0) != 3 || g.form.MeanAt(0) != 1 || g.form.CovAt(0, 0) != 3 {
+	if q.form.MeanAt(0) != 1 || q.form.CovAt(0, 0) != 3 || g.form.MeanAt(0) != 1 ||
+		g.form.CovAt(0, 0) != 3 {
 		t.Error("a constructor kept its arguments")
 	}
 }
@@ -305,7 +336,9 @@ func TestInvalidParamsChangeNothing(t *testing.T) {
 		sets := []set{
 			{"SetMean", q.SetMeanParams, q.MeanParams(nil), -1},
 			{"SetNatural", q.SetNatural, q.Natural(nil), 1},
-			{"SetParams", q.SetParams, q.Params(nil), map[Coordinates]float64{MeanParams: -1, MeanCov: -1, Natural: 1, Cholesky: -1, LogCholesky: -800}[q.Coordinates()]},
+			{"SetParams", q.SetParams, q.Params(nil),
+				map[Coordinates]float64{MeanParams: -1, MeanCov: -1, Natural: 1, Cholesky: -1,
+					LogCholesky: -800}[q.Coordinates()]},
 		}
 		check := func(what string, err, want error) {
 			t.Helper()
@@ -363,7 +396,8 @@ func TestDensity(t *testing.T) {
 				stat = append(stat, z[i]*z[j])
 			}
 		}
-		checkNear(t, f.name+": ηᵀT − A", floats.Dot(q.Natural(nil), stat)-q.LogPartition(), q.LogProb(z), 1e-12)
+		checkNear(t, f.name+": ηᵀT − A", floats.Dot(q.Natural(nil), stat)-q.LogPartition(),
+			q.LogProb(z), 1e-12)
 	}
 }
 
@@ -381,7 +415,8 @@ func TestLogPartitionAndScore(t *testing.T) {
 		}, q.Natural(nil))
 		checkClose(t, f.name+": ∇A", g, q.MeanParams(nil), 1e-9)
 		z := normals(rng, f.dim)
-		checkClose(t, f.name+": Score", q.Score(nil, z), paramGrad(q, func(p Dist) float64 { return p.LogProb(z) }), 1e-9)
+		checkClose(t, f.name+": Score", q.Score(nil, z),
+			paramGrad(q, func(p Dist) float64 { return p.LogProb(z) }), 1e-9)
 	}
 }
 
@@ -426,7 +461,8 @@ func TestGradientCoordinates(t *testing.T) {
 		}
 		// The inverses are exact, not only to the accuracy of differences.
 		g := normals(rng, q.NumParams())
-		checkClose(t, f.name+": FromMeanGrad∘MeanGrad", q.FromMeanGrad(nil, q.MeanGrad(nil, g)), g, 1e-12)
+		checkClose(t, f.name+": FromMeanGrad∘MeanGrad", q.FromMeanGrad(nil, q.MeanGrad(nil, g)), g,
+			1e-12)
 	}
 }
 
@@ -440,7 +476,8 @@ func TestKLMixed(t *testing.T) {
 		checkNear(t, "KL(diagonal‖full)", p.KL(g), toDense(p).KL(g), 1e-13)
 		checkNear(t, "KL(q‖q), full", g.KL(g), 0, 1e-14)
 		checkNear(t, "KL(q‖q), diagonal", p.KL(p), 0, 1e-14)
-		if p.naturalOf(g) != nil || g.naturalOf(NewIsotropic(d+1, 1)) != nil || p.naturalOf(NewIsotropicMeanField(d+1, 1)) != nil {
+		if p.naturalOf(g) != nil || g.naturalOf(NewIsotropic(d+1, 1)) != nil ||
+			p.naturalOf(NewIsotropicMeanField(d+1, 1)) != nil {
 			t.Error("naturalOf takes another family or dimension")
 		}
 	}
@@ -490,7 +527,8 @@ func TestPoint(t *testing.T) {
 	p := NewPoint(z)
 	z[0] = 5
 	want := []float64{1, -2}
-	for name, got := range map[string][]float64{"Params": p.Params(nil), "Rand": p.Rand(nil, nil), "Chart": p.Chart(nil)} {
+	for name, got := range map[string][]float64{"Params": p.Params(nil), "Rand": p.Rand(nil, nil),
+		"Chart": p.Chart(nil)} {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -519,7 +557,8 @@ func TestDistConcurrentReads(t *testing.T) {
 		z := normals(rng, f.dim)
 		read := func() []float64 {
 			x := []float64{q.LogProb(z), q.LogPartition(), q.KL(p)}
-			for _, v := range [][]float64{q.Natural(nil), q.MeanParams(nil), q.Params(nil), q.Chart(nil), q.Score(nil, z)} {
+			for _, v := range [][]float64{q.Natural(nil), q.MeanParams(nil), q.Params(nil),
+				q.Chart(nil), q.Score(nil, z)} {
 				x = append(x, v...)
 			}
 			g := q.Params(nil)
@@ -545,7 +584,8 @@ func TestDistConcurrentReads(t *testing.T) {
 // in V + mmᵀ, is still a valid starting point of a closed step.
 func TestFarMean(t *testing.T) {
 	for _, c := range []Coordinates{MeanParams, MeanCov} {
-		q := must(NewGaussian([]float64{1e9, -1e9}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(c)
+		q := must(NewGaussian([]float64{1e9, -1e9},
+			mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(c)
 		p := q.Clone()
 		h := KLTo(NewIsotropic(2, 1))
 		// With g = 0 and β tiny the step is of length zero.
@@ -569,10 +609,12 @@ func TestDiagonalGaussian(t *testing.T) {
 	rng := testRand(10)
 	m := randomMeanField(rng, 3, MeanCov)
 	full := toDense(m)
-	if !m.isDiagonal() || full.isDiagonal() || m.In(Cholesky).full() != nil || !m.Clone().(*Gaussian).isDiagonal() {
+	if !m.isDiagonal() || full.isDiagonal() || m.In(Cholesky).full() != nil ||
+		!m.Clone().(*Gaussian).isDiagonal() {
 		t.Error("Diagonal is wrong")
 	}
-	if !mat.EqualApprox(m.Cov(), full.Cov(), 1e-15) || !mat.EqualApprox(m.precisionMatrix(), full.precisionMatrix(), 1e-13) {
+	if !mat.EqualApprox(m.Cov(), full.Cov(), 1e-15) ||
+		!mat.EqualApprox(m.precisionMatrix(), full.precisionMatrix(), 1e-13) {
 		t.Errorf("V is %v with inverse %v", m.Cov(), m.precisionMatrix())
 	}
 	// As a member of the full family it is the same distribution, and not the other way round.

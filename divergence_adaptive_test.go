@@ -87,7 +87,8 @@ func TestAdaptiveUpdates(t *testing.T) {
 			db := math.Sqrt(0.25*sq(da)+0.05) / math.Sqrt(0.1875*sq(a)+0.25*sq(b)+0.05) * b
 			z -= db
 			e := grad(c, z)
-			return z - math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
+			return z - math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(
+				0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
 		}},
 		{"Adadelta, half a step", Adadelta(0.75, 0.05), 0.5, func(c, z float64) float64 {
 			a := grad(c, z)
@@ -97,7 +98,8 @@ func TestAdaptiveUpdates(t *testing.T) {
 			db := 0.5 * math.Sqrt(0.25*sq(da)+0.05) / math.Sqrt(0.1875*sq(a)+0.25*sq(b)+0.05) * b
 			z -= db
 			e := grad(c, z)
-			return z - 0.5*math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
+			return z - 0.5*math.Sqrt(0.1875*sq(da)+0.25*sq(db)+0.05)/math.Sqrt(
+				0.140625*sq(a)+0.1875*sq(b)+0.25*sq(e)+0.05)*e
 		}},
 		{"Adam", Adam(0.6, 0.8, 0.03), 0.4, func(c, z float64) float64 {
 			a := grad(c, z)
@@ -128,7 +130,8 @@ func TestAdaptiveUpdates(t *testing.T) {
 // A zero field is its documented default, and another value is not.
 func TestAdaptiveDefaults(t *testing.T) {
 	run := func(d Divergence) []float64 {
-		return qOf[Dist](solve(t, Solver{Divergence: d, StepSize: ConstantStep(0.2), MaxIter: 5}, Objective[*Point]{F: bowl{1e-3, 2}, Init: NewPoint([]float64{3, -2})})).Params(nil)
+		return qOf[Dist](solve(t, Solver{Divergence: d, StepSize: ConstantStep(0.2), MaxIter: 5},
+			Objective[*Point]{F: bowl{1e-3, 2}, Init: NewPoint([]float64{3, -2})})).Params(nil)
 	}
 	for _, c := range []struct{ zero, same, other Divergence }{
 		{AdaGrad(0), AdaGrad(1e-8), AdaGrad(1e-6)},
@@ -158,7 +161,8 @@ func TestAdaptiveCheck(t *testing.T) {
 		RMSprop(1, 0), RMSprop(-0.1, 0), RMSprop(nan, 0), RMSprop(0, -1),
 		Adadelta(1, 0), Adadelta(0, inf),
 		Adam(1, 0, 0), Adam(0, 1, 0), Adam(0, -1, 0), Adam(nan, 0, 0), Adam(0, 0, -1e-9),
-		diagonalMetric{[]float64{1, 0, 1}}, diagonalMetric{[]float64{1, inf, 1}}, diagonalMetric{[]float64{1, 1, nan}},
+		diagonalMetric{[]float64{1, 0, 1}}, diagonalMetric{[]float64{1, inf, 1}},
+		diagonalMetric{[]float64{1, 1, nan}},
 	} {
 		o := Objective[*Point]{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
 		_, err := o.NewStepper(context.Background(), nil, d)
@@ -169,12 +173,14 @@ func TestAdaptiveCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(context.Background(), nil, diagonalMetric{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
+	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(
+		context.Background(), nil, diagonalMetric{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
 		t.Errorf("Diagonal of another length: %v", err)
 	}
 	// Between two distributions they are Euclidean, and pass its check.
 	for name, a := range adaptives() {
-		if alpha, err := CheckDivergence(a.d, NewPoint([]float64{1, 2}), NewPoint([]float64{0, 5}), NewPoint([]float64{-3, 1})); err != nil || math.Abs(alpha-1) > 1e-9 {
+		if alpha, err := CheckDivergence(a.d, NewPoint([]float64{1, 2}), NewPoint([]float64{0, 5}),
+			NewPoint([]float64{-3, 1})); err != nil || math.Abs(alpha-1) > 1e-9 {
 			t.Errorf("%s: %v, %v", name, alpha, err)
 		}
 	}
@@ -203,7 +209,8 @@ func TestAdaptiveGP(t *testing.T) {
 		}{a.d, a.beta}
 	}
 	for name, c := range ds {
-		for _, coords := range longer([]Coordinates{Cholesky, LogCholesky}, []Coordinates{LogCholesky}) {
+		for _, coords := range longer([]Coordinates{Cholesky, LogCholesky},
+			[]Coordinates{LogCholesky}) {
 			for what, s := range map[string]Solver{
 				"all":    {StepSize: RobbinsMonro(c.beta, 100, 0.9), MaxIter: 4000},
 				"batch":  {StepSize: RobbinsMonro(c.beta, 100, 0.9), MaxPasses: 2000, BatchSize: 4},
@@ -218,7 +225,8 @@ func TestAdaptiveGP(t *testing.T) {
 				t.Logf("%s, %v, %s: %.2g nats below", name, coords, what, loss)
 				most := map[string]float64{"all": 2e-3, "batch": 5e-3, "chosen": 1e-8}[what]
 				if !(loss > -1e-9 && loss < most) {
-					t.Errorf("%s, %v, %s: %.3g nats below the optimum, want %g", name, coords, what, loss, most)
+					t.Errorf("%s, %v, %s: %.3g nats below the optimum, want %g", name, coords, what,
+						loss, most)
 				}
 				if q := qOf[*Gaussian](res); q.Coordinates() != coords {
 					t.Errorf("%s: the result is in %v", name, q.Coordinates())
@@ -235,7 +243,8 @@ func TestAdaptiveModels(t *testing.T) {
 	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
 		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov})
 		_, best := structuredFit(t, g, nil)
-		s := Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000, Converger: Never(), EvalEvery: -1}
+		s := Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000,
+			Converger: Never(), EvalEvery: -1}
 		_, res, err := g.Fit(context.Background(), &s)
 		if err != nil {
 			t.Fatal(err)
@@ -256,12 +265,15 @@ func TestAdaptiveModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, res, err := low.Fit(context.Background(), &Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000, Converger: Never(), EvalEvery: -1})
+	_, res, err := low.Fit(context.Background(),
+		&Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000,
+			Converger: Never(), EvalEvery: -1})
 	if err != nil || !(math.Abs(best.ELBO-res.ELBO) < 1e-5) {
 		t.Errorf("low rank: %.3g nats below the optimum (%v)", best.ELBO-res.ELBO, err)
 	}
 	gp := toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 3)
-	if _, res, err := gp.Fit(context.Background(), &Solver{Divergence: Adam(0, 0, 0)}); !errors.Is(err, ErrNoProx) || res != nil || !strings.Contains(err.Error(), "GP.Objective") {
+	if _, res, err := gp.Fit(context.Background(), &Solver{Divergence: Adam(0, 0, 0)}); !errors.Is(
+		err, ErrNoProx) || res != nil || !strings.Contains(err.Error(), "GP.Objective") {
 		t.Errorf("GP.Fit: %v", err)
 	}
 }
@@ -276,13 +288,15 @@ func TestAdaptiveSameBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(d Divergence, seed uint64, workers, every int) []float64 {
-		s := Solver{Divergence: d, StepSize: ConstantStep(0.01), BatchSize: 4, MaxPasses: 5, Workers: workers, EvalEvery: every,
+		s := Solver{Divergence: d, StepSize: ConstantStep(0.01), BatchSize: 4, MaxPasses: 5,
+			Workers: workers, EvalEvery: every,
 			Src: rand.NewPCG(seed, 1), Converger: Never()}
 		return qOf[Dist](solve(t, s, inCoords(o.Linearized(), LogCholesky))).Params(nil)
 	}
 	for name, a := range adaptives() {
 		want := run(a.d, 1, 1, 0)
-		if !slices.Equal(run(a.d, 1, 2, 0), want) || !slices.Equal(run(a.d, 1, 7, 1), want) || !slices.Equal(run(a.d, 1, 1, -1), want) {
+		if !slices.Equal(run(a.d, 1, 2, 0), want) || !slices.Equal(run(a.d, 1, 7, 1), want) ||
+			!slices.Equal(run(a.d, 1, 1, -1), want) {
 			t.Errorf("%s: the same seed gave other bits", name)
 		}
 		if slices.Equal(run(a.d, 2, 1, 0), want) {
@@ -294,14 +308,16 @@ func TestAdaptiveSameBits(t *testing.T) {
 // Resume goes on with the metric that the run has come to.
 func TestAdaptiveResume(t *testing.T) {
 	o := Objective[*Point]{F: bowl{0.5, 3}, Init: NewPoint([]float64{4, -1})}
-	s := Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.1), MaxIter: 7, Converger: Never()}
+	s := Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.1), MaxIter: 7,
+		Converger: Never()}
 	whole := solve(t, s, o)
 	s.MaxIter = 3
 	part := solve(t, s, o)
 	s.MaxIter = 7
 	rest, err := s.Resume(context.Background(), part)
 	if err != nil || !slices.Equal(qOf[Dist](rest).Params(nil), qOf[Dist](whole).Params(nil)) {
-		t.Errorf("%v, in two parts %v (%v)", qOf[Dist](whole).Params(nil), qOf[Dist](rest).Params(nil), err)
+		t.Errorf("%v, in two parts %v (%v)", qOf[Dist](whole).Params(nil),
+			qOf[Dist](rest).Params(nil), err)
 	}
 }
 
@@ -344,7 +360,8 @@ func TestAdaptiveProx(t *testing.T) {
 func TestLinearized(t *testing.T) {
 	p := corpus()[0]
 	for _, c := range allCoordinates {
-		o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: nearby(p.prior, randomGaussian(testRand(4), p.prior.Dim(), c), 0.3).In(c)}
+		o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior),
+			Init: nearby(p.prior, randomGaussian(testRand(4), p.prior.Dim(), c), 0.3).In(c)}
 		l := o.Linearized()
 		g := make([]float64, o.Init.NumParams())
 		v, err := o.F.Grad(context.Background(), nil, g, o.Init, nil)
@@ -378,13 +395,16 @@ func TestLinearized(t *testing.T) {
 	}
 	// What the parts say of q is said at set-up, and a missing part is none.
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(NewIsotropic(5, 1)), Init: p.prior}
-	if _, err := o.Linearized().NewStepper(context.Background(), nil, nil); !errors.Is(err, ErrShape) {
+	if _, err := o.Linearized().NewStepper(context.Background(), nil, nil); !errors.Is(err,
+		ErrShape) {
 		t.Errorf("a prior of another dimension: %v", err)
 	}
 	if o := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})}); o.Linearized().F.(bowl)[0] != 1 {
 		t.Error("without h, Linearized changed f")
 	}
-	res := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.2), MaxIter: 1}, Objective[*Gaussian]{H: negELBO{f: Expect(p.s, nil), h: KLTo(p.prior)}, Init: p.prior}.Linearized())
+	res := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.2), MaxIter: 1},
+		Objective[*Gaussian]{H: negELBO{f: Expect(p.s, nil), h: KLTo(p.prior)},
+			Init: p.prior}.Linearized())
 	if math.IsNaN(res.ELBO) {
 		t.Error("without f, the ELBO is NaN")
 	}
@@ -393,19 +413,23 @@ func TestLinearized(t *testing.T) {
 // A gradient step in the coordinates Cholesky that would lead past a zero on the
 // diagonal of L is shortened; SetParams refuses such a λ and changes nothing.
 func TestCholeskyCrossesZero(t *testing.T) {
-	g := must(NewGaussian([]float64{1, 2}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(Cholesky)
+	g := must(NewGaussian([]float64{1, 2}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(
+		Cholesky)
 	before := g.Params(nil)
 	for _, bad := range []float64{0, -1.2} {
 		p := slices.Clone(before)
 		p[2] = bad // L_00
-		if err := g.SetParams(p); !errors.Is(err, ErrNotPosDef) || !slices.Equal(g.Params(nil), before) {
+		if err := g.SetParams(p); !errors.Is(err, ErrNotPosDef) ||
+			!slices.Equal(g.Params(nil), before) {
 			t.Errorf("L_00 = %v: %v, now %v", bad, err, g.Params(nil))
 		}
 	}
 	// f = 50 z² pulls the scale from 1 towards 0: ∂f/∂L = 100 L.
 	s := Sites{X: [][]float64{{10}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
-	for name, q := range map[string]*Gaussian{"Gaussian": NewIsotropic(1, 1).In(Cholesky), "MeanField": NewIsotropicMeanField(1, 1).In(Cholesky)} {
-		st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: q}.NewStepper(context.Background(), nil, Euclidean()))
+	for name, q := range map[string]*Gaussian{"Gaussian": NewIsotropic(1, 1).In(Cholesky),
+		"MeanField": NewIsotropicMeanField(1, 1).In(Cholesky)} {
+		st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: q}.NewStepper(context.Background(),
+			nil, Euclidean()))
 		if _, err := st.Step(context.Background(), nil, nil, 0.015); err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +465,8 @@ func TestCholeskyIsLazy(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				if !mat.EqualApprox(lazy.Cov(), a, 1e-10) || !mat.EqualApprox(lazy.precisionMatrix(), want.precisionMatrix(), 1e-10) {
+				if !mat.EqualApprox(lazy.Cov(), a, 1e-10) ||
+					!mat.EqualApprox(lazy.precisionMatrix(), want.precisionMatrix(), 1e-10) {
 					t.Errorf("%v: V or V⁻¹ is off", c)
 				}
 			})
@@ -455,7 +480,8 @@ func TestCholeskyIsLazy(t *testing.T) {
 		gm, gv := make([]float64, d), make([]float64, d*d)
 		m := want.In(MeanCov)
 		m.form.ToMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
-		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy), lazy.form.FromMomentGrad(nil, gm, gv), 1e-11)
+		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy),
+			lazy.form.FromMomentGrad(nil, gm, gv), 1e-11)
 		value := KLTo(p).(valuer).valueGrad(make([]float64, lazy.NumParams()), lazy)
 		checkNear(t, "value with the gradient", value, want.KL(p), 1e-11)
 	}
@@ -502,7 +528,8 @@ func TestSiteSmooth(t *testing.T) {
 		noisy := &siteSmooth{terms: all, est: ScoreFunction{Samples: 10}}
 		acc := variate.NewMoments(make([]float64, len(got)), nil)
 		for i := range 4000 {
-			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q, []int{i % n}); err != nil {
+			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q,
+				[]int{i % n}); err != nil {
 				t.Fatal(err)
 			}
 			acc.Add(want)
@@ -513,12 +540,14 @@ func TestSiteSmooth(t *testing.T) {
 		}
 		for i, g := range got {
 			if e := math.Abs(acc.Mean[i] - g); e > 5*math.Sqrt(acc.M2[i])+1e-12 {
-				t.Errorf("%s: element %d of the mean of the score function is off by %.3g", c.name, i, e)
+				t.Errorf("%s: element %d of the mean of the score function is off by %.3g", c.name,
+					i, e)
 			}
 		}
 	}
 	bad := &siteSmooth{terms: &term.Terms{Lik: viewOf(spiky{}), Y: y}, est: Exact{}, exact: true}
-	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1), []int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 2") {
+	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1),
+		[]int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 2") {
 		t.Errorf("a NaN: %v", err)
 	}
 }
@@ -544,13 +573,16 @@ func (h *heavyBallState) Next(s, g []float64, _ float64) {
 }
 
 func TestAdaptiveOfTheUser(t *testing.T) {
-	res := solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4), MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
+	res := solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4),
+		MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
 	// g = 1: z = 2 − 0.4; g = 0.6, v = 1.1: z = 1.6 − 0.44.
 	checkClose(t, "heavy ball", qOf[Dist](res).Params(nil), []float64{1.16}, 1e-14)
 	// Steps of its own choice drop a direction that leads uphill for the gradient.
-	st := must(Objective[*Point]{F: bowl{1, 30}, Init: NewPoint([]float64{2, -5})}.NewStepper(context.Background(), nil, uphill{Euclidean()}))
+	st := must(Objective[*Point]{F: bowl{1, 30}, Init: NewPoint([]float64{2, -5})}.NewStepper(
+		context.Background(), nil, uphill{Euclidean()}))
 	before := must(elboOf(st, testRand(1)))
-	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, math.Inf(1)); err != nil {
+	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil,
+		math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
 	if after := must(elboOf(st, testRand(1))); !(after > before+1) {

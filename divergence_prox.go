@@ -131,7 +131,10 @@ func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
 		return true, nil
 	}
 	if _, ok := q.(Charted); !ok {
-		return false, fmt.Errorf("pgsvi: h = %s with D = %s on %T has no closed form, and %T has no chart for a numeric step; implement Proxer or Charted: %w", spell(h), spell(d), q, q, ErrNoProx)
+		return false, fmt.Errorf(
+			"pgsvi: h = %s with D = %s on %T has no closed form, and %T has no chart for a "+
+				"numeric step; implement Proxer or Charted: %w", spell(h), spell(d), q, q,
+			ErrNoProx)
 	}
 	return false, nil
 }
@@ -194,12 +197,17 @@ func (p *Prox) minimise(q Dist) error {
 		return p.orBack(c, err)
 	}
 	if !ok {
-		return p.orBack(c, fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w", value(x0), ErrNotFinite))
+		return p.orBack(c,
+			fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w",
+				value(x0), ErrNotFinite))
 	}
 	gradient(slope, x)
 	if _, kink := p.H.(l1Term); !kink {
 		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
-			return p.orBack(c, fmt.Errorf("pgsvi: the numeric proximal step found no minimum; the gradient is still %.3g: %w", end, ErrNotFinite))
+			return p.orBack(c,
+				fmt.Errorf(
+					"pgsvi: the numeric proximal step found no minimum; the gradient is still "+
+						"%.3g: %w", end, ErrNotFinite))
 		}
 	}
 	return p.orBack(c, c.SetChart(x))
@@ -357,7 +365,9 @@ func (h klTo) Check(q Dist) error {
 	_, qn := q.(*Gaussian)
 	_, pn := h.prior.(*Gaussian)
 	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
-		return fmt.Errorf("pgsvi: KLTo a %s does not fit a q that is a %s; give both the same family and dimension: %w", distName(h.prior), distName(q), ErrShape)
+		return fmt.Errorf(
+			"pgsvi: KLTo a %s does not fit a q that is a %s; give both the same family and "+
+				"dimension: %w", distName(h.prior), distName(q), ErrShape)
 	}
 	return nil
 }
@@ -428,7 +438,8 @@ func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 // two distributions, or is that of d.Check.
 func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	if len(qs) < 2 {
-		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w", ErrEmpty)
+		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w",
+			ErrEmpty)
 	}
 	for _, q := range qs {
 		if err := d.Check(q); err != nil {
@@ -437,7 +448,8 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	}
 	var errs []error
 	bad := func(i, j int, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("pgsvi: %s of distributions %d and %d: "+format+": %w", append(append([]any{spell(d), i, j}, args...), ErrParam)...))
+		errs = append(errs, fmt.Errorf("pgsvi: %s of distributions %d and %d: "+format+": %w",
+			append(append([]any{spell(d), i, j}, args...), ErrParam)...))
 	}
 	alpha = math.Inf(1)
 	for i, q := range qs {
@@ -459,7 +471,8 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 				bad(i, j, "D = %v for distinct arguments, not positive", v)
 			}
 			num := gradientByDifferences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
-			if e := floats.Distance(g, num, math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
+			if e := floats.Distance(g, num,
+				math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
 				bad(i, j, "Grad is off by %.3g from differences of Value", e)
 			}
 			alpha = math.Min(alpha, strength(diff, g))
@@ -475,15 +488,19 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 					}
 				}
 				want := q.Params(nil)
-				if e := floats.Distance(p.Params(nil), want, math.Inf(1)); err != nil || !(e <= 1e-6*(1+floats.Norm(want, math.Inf(1)))) {
-					bad(i, j, "the closed form of its step is not that of its Grad (error %v); a type that embeds another divergence must not have the Prox of that", err)
+				if e := floats.Distance(p.Params(nil), want, math.Inf(1)); err != nil ||
+					!(e <= 1e-6*(1+floats.Norm(want, math.Inf(1)))) {
+					bad(i, j,
+						"the closed form of its step is not that of its Grad (error %v); a type "+
+							"that embeds another divergence must not have the Prox of that", err)
 				}
 			}
 		}
 	}
 	if !(alpha > 0) {
-		errs = append(errs, fmt.Errorf("pgsvi: %s: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v%s: %w",
-			spell(d), alpha, otherCoordinates(d, qs), ErrParam))
+		errs = append(errs,
+			fmt.Errorf("pgsvi: %s: (λ − λ0)ᵀ∇D ≥ α‖λ − λ0‖² holds only for α ≤ %v%s: %w",
+				spell(d), alpha, otherCoordinates(d, qs), ErrParam))
 	}
 	return alpha, errors.Join(errs...)
 }
@@ -593,7 +610,9 @@ func (b bregman) Check(q Dist) error {
 	from, x := q.Params(nil), q.Params(nil)
 	g0 := b.f.Grad(nil, from)
 	if i, ok := dense.AllFinite(g0); !ok {
-		return fmt.Errorf("pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.f, g0[i], i, from[i], ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.f,
+			g0[i], i, from[i], ErrParam)
 	}
 	next, delta, axes := q.Clone(), make([]float64, len(from)), min(len(from), mostAxes)
 	// along one coordinate, and at last along all of them, with alternating signs
@@ -618,7 +637,9 @@ func (b bregman) Check(q Dist) error {
 			if k == axes {
 				along = "all elements"
 			}
-			return fmt.Errorf("pgsvi: Bregman: %T is not convex at λ_0: its gradient falls along %s, by %.3g over a step of %.3g: %w",
+			return fmt.Errorf(
+				"pgsvi: Bregman: %T is not convex at λ_0: its gradient falls along %s, by %.3g "+
+					"over a step of %.3g: %w",
 				b.f, along, -rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
 		}
 	}
@@ -783,11 +804,13 @@ func (d diagonalMetric) Prox(q Dist, p *Prox) (bool, error) { return diagonalPro
 func (d diagonalMetric) Check(q Dist) error {
 	for i, s := range d.Scale {
 		if !(s > 0) || math.IsInf(s, 0) {
-			return fmt.Errorf("pgsvi: diagonal.Scale[%d] is %v; it must be positive and finite: %w", i, s, ErrParam)
+			return fmt.Errorf("pgsvi: diagonal.Scale[%d] is %v; it must be positive and finite: %w",
+				i, s, ErrParam)
 		}
 	}
 	if len(d.Scale) != q.NumParams() {
-		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale), q.NumParams(), ErrShape)
+		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale),
+			q.NumParams(), ErrShape)
 	}
 	return nil
 }

@@ -92,7 +92,8 @@ func checkMatrix(name string, x mat.Matrix) error {
 // givenOption reports whether the option x is set. A nil pointer is neither: it is an error.
 func givenOption(name string, x mat.Matrix) (bool, error) {
 	if x != nil && absent(x) {
-		return false, fmt.Errorf("pgsvi: %s is a nil %T; leave it out, or give a matrix: %w", name, x, ErrParam)
+		return false, fmt.Errorf("pgsvi: %s is a nil %T; leave it out, or give a matrix: %w", name,
+			x, ErrParam)
 	}
 	return x != nil, nil
 }

@@ -26,7 +26,8 @@ type Estimator interface {
 	// returns an estimate of E_q[l(z)] in nats. If variance is not nil, of the same length, it
 	// receives the estimated variance of each element of dst over repetitions: zeros if nothing
 	// is random, NaN from a single draw.
-	Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (value float64, err error)
+	Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
+		l Integrand) (value float64, err error)
 }
 
 // SiteEstimator is an Estimator for one-dimensional terms, as GP and GLM have them.
@@ -50,7 +51,10 @@ type Exact struct{}
 func (Exact) Setup(q Dist, l Integrand) (bool, error) {
 	if e, ok := q.(*Exp); ok {
 		if !estimate.HasQuadrature(e.at.F) {
-			return true, fmt.Errorf("pgsvi: Exact has no quadrature over %s; use ScoreFunction or Pathwise: %w", distName(q), ErrNoEstimator)
+			return true,
+				fmt.Errorf(
+					"pgsvi: Exact has no quadrature over %s; use ScoreFunction or Pathwise: %w",
+					distName(q), ErrNoEstimator)
 		}
 		return true, nil
 	}
@@ -61,7 +65,8 @@ func (Exact) Setup(q Dist, l Integrand) (bool, error) {
 func (Exact) SetupSites(Likelihood) (bool, error) { return true, nil }
 
 // Grad implements Estimator.
-func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
+func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
+	l Integrand) (float64, error) {
 	clear(variance)
 	if e, ok := q.(*Exp); ok && estimate.HasQuadrature(e.at.F) {
 		value, _, err := integral(nil, q, l).Quadrature(dst)
@@ -75,7 +80,8 @@ func (Exact) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, 
 }
 
 // EstimateSites implements SiteEstimator.
-func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, _ *rand.Rand) error {
+func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+	_ *rand.Rand) error {
 	var i int
 	defer parallel.At(&i, nil)
 	for i = range y {
@@ -107,7 +113,8 @@ func (g GaussHermite) validate() error {
 	if g.Nodes < 0 {
 		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d: %w", g.Nodes, ErrParam)
 	}
-	return checkMemory(0, memory.Bytes(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes), "take fewer Nodes, or Exact")
+	return checkMemory(0, memory.Bytes(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes),
+		"take fewer Nodes, or Exact")
 }
 
 // rule takes expectations under N(0, 1).
@@ -120,13 +127,15 @@ func (g GaussHermite) of(lik Likelihood) estimate.Expect {
 }
 
 // Grad implements Estimator.
-func (g GaussHermite) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
+func (g GaussHermite) Grad(ctx context.Context, _ *Env, dst, variance []float64, q Dist,
+	l Integrand) (float64, error) {
 	clear(variance)
 	return siteGrad(ctx, dst, q, l, g.of)
 }
 
 // EstimateSites implements SiteEstimator.
-func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, _ *rand.Rand) error {
+func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+	_ *rand.Rand) error {
 	r := g.rule()
 	var i int
 	defer parallel.At(&i, nil)
@@ -140,10 +149,13 @@ func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v
 // forSites returns an error unless l has sites and q is Gaussian.
 func forSites(name string, q Dist, l Integrand) error {
 	if _, ok := l.(SiteIntegrand); !ok {
-		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such as Sites, not %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
+		return fmt.Errorf(
+			"pgsvi: %s needs terms that depend on z through one number each, such as Sites, not "+
+				"%T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
 	if formOf(q) == nil {
-		return fmt.Errorf("pgsvi: %s needs a Gaussian q, not %T; use ScoreFunction: %w", name, q, ErrNoEstimator)
+		return fmt.Errorf("pgsvi: %s needs a Gaussian q, not %T; use ScoreFunction: %w", name, q,
+			ErrNoEstimator)
 	}
 	return nil
 }
@@ -258,7 +270,9 @@ const (
 // ErrNoEstimator if q is a Point, which has no score.
 func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
-		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has none; write f as a Smooth: %w", ErrNoEstimator)
+		return false, fmt.Errorf(
+			"pgsvi: ScoreFunction needs a density, and a Point has none; write f as a Smooth: %w",
+			ErrNoEstimator)
 	}
 	if err := s.validate(); err != nil {
 		return false, err
@@ -277,14 +291,16 @@ func (s ScoreFunction) validate() error {
 		least = 2
 	}
 	if s.samples() < least || s.Baseline < Quadratic || s.Baseline > NoBaseline {
-		return fmt.Errorf("pgsvi: %+v needs Samples >= %d and a known Baseline: %w", s, least, ErrParam)
+		return fmt.Errorf("pgsvi: %+v needs Samples >= %d and a known Baseline: %w", s, least,
+			ErrParam)
 	}
 	return checkSamples(s.samples(), 1)
 }
 
 // Grad implements Estimator. With the baseline Quadratic the variance treats the fitted
 // coefficients as constants, which is accurate for many draws.
-func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
+func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
+	l Integrand) (float64, error) {
 	if _, err := s.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
@@ -293,7 +309,8 @@ func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float
 }
 
 // EstimateSites implements SiteEstimator.
-func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error {
+func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+	rng *rand.Rand) error {
 	estimate.ScoreSites(e, d1, d2, lik, y, m, v, s.samples(), estimate.Baseline(s.Baseline), rng)
 	return nil
 }
@@ -351,7 +368,9 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	}
 	path := pathOf(q)
 	if formOf(q) == nil && path == nil {
-		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian q or one whose Family is a PathFamily, not %s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
+		return false, fmt.Errorf(
+			"pgsvi: Pathwise needs a Gaussian q or one whose Family is a PathFamily, not %s; "+
+				"use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
 		return p.SetupSites(s.Likelihood())
@@ -359,13 +378,17 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	if l.GradLogProb(make([]float64, l.Dim()), q.Rand(nil, rand.New(rand.NewPCG(1, 1)))) {
 		return false, nil
 	}
-	return false, fmt.Errorf("pgsvi: Pathwise needs the gradient of the log-likelihood: set LogLik.Grad, or use ScoreFunction: %w", ErrNoEstimator)
+	return false, fmt.Errorf(
+		"pgsvi: Pathwise needs the gradient of the log-likelihood: set LogLik.Grad, or use "+
+			"ScoreFunction: %w", ErrNoEstimator)
 }
 
 // SetupSites implements SiteEstimator. The error wraps ErrNoEstimator unless lik is Differentiable.
 func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 	if _, ok := lik.(Differentiable); !ok {
-		return false, fmt.Errorf("pgsvi: Pathwise needs the derivatives of %T: implement Differentiable, or use Exact or ScoreFunction: %w", lik, ErrNoEstimator)
+		return false, fmt.Errorf(
+			"pgsvi: Pathwise needs the derivatives of %T: implement Differentiable, or use "+
+				"Exact or ScoreFunction: %w", lik, ErrNoEstimator)
 	}
 	return false, p.validate()
 }
@@ -385,11 +408,14 @@ const sampleVectors = 3
 // checkSamples returns an error, wrapping ErrMemory, if n draws of d numbers each take more memory
 // than they may.
 func checkSamples(n, d int) error {
-	return checkMemory(0, memory.Bytes(sampleVectors, n, d), fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d), "take fewer Samples, or raise the limit (GOMEMLIMIT)")
+	return checkMemory(0, memory.Bytes(sampleVectors, n, d),
+		fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d),
+		"take fewer Samples, or raise the limit (GOMEMLIMIT)")
 }
 
 // Grad implements Estimator.
-func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist, l Integrand) (float64, error) {
+func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
+	l Integrand) (float64, error) {
 	if _, err := p.Setup(q, l); err != nil {
 		return math.NaN(), err
 	}
@@ -398,7 +424,8 @@ func (p Pathwise) Grad(ctx context.Context, env *Env, dst, variance []float64, q
 }
 
 // EstimateSites implements SiteEstimator. The value is the mean of LogProb over the draws.
-func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error {
+func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64,
+	rng *rand.Rand) error {
 	d, ok := lik.(Differentiable)
 	if !ok {
 		_, err := p.SetupSites(lik)

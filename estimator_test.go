@@ -51,7 +51,8 @@ func TestDeterministicEstimators(t *testing.T) {
 				want, value := exactGrad(q, l), exactValue(q, l)
 				for _, e := range []Estimator{Exact{}, GaussHermite{Nodes: 100}} {
 					what := fmt.Sprintf("%T, %s, %T, batch %v", e, f.name, lik, batch)
-					g, v2, variance := make([]float64, len(want)), make([]float64, len(want)), make([]float64, len(want))
+					g, v2, variance := make([]float64, len(want)), make([]float64, len(want)),
+						make([]float64, len(want))
 					v, err := e.Grad(context.Background(), nil, g, nil, q, l)
 					if err != nil {
 						t.Fatal(what, err)
@@ -59,7 +60,8 @@ func TestDeterministicEstimators(t *testing.T) {
 					checkNear(t, what+": value", v, value, 1e-7)
 					checkClose(t, what, g, want, 1e-7)
 					variance[0] = 9
-					if _, err := e.Grad(context.Background(), &Env{Rng: nil}, v2, variance, q, l); err != nil || floats.Norm(variance, 1) != 0 {
+					if _, err := e.Grad(context.Background(), &Env{Rng: nil}, v2, variance, q,
+						l); err != nil || floats.Norm(variance, 1) != 0 {
 						t.Errorf("%s: variance %v, %v", what, variance, err)
 					}
 					checkClose(t, what+": GradVar", v2, g, 0)
@@ -77,7 +79,8 @@ func TestGaussHermiteError(t *testing.T) {
 		of := GaussHermite{Nodes: nodes}.of(BernoulliLogit{})
 		for m := -2.0; m <= 2; m += 0.25 {
 			e := of(1, m, sd*sd)
-			worst = math.Max(worst, math.Abs(e.Value-ExpectLogProb(BernoulliLogit{}, 1, m, sd*sd).Value))
+			worst = math.Max(worst,
+				math.Abs(e.Value-ExpectLogProb(BernoulliLogit{}, 1, m, sd*sd).Value))
 		}
 		return worst
 	}
@@ -90,7 +93,8 @@ func TestGaussHermiteError(t *testing.T) {
 		{0, 8, 1.6e-2, 2.0e-2}, {20, 8, 1.6e-2, 2.0e-2},
 	} {
 		if e := at(c.nodes, c.sd); !(e >= c.min && e <= c.max) {
-			t.Errorf("%d nodes, sd %v: error %.3g, want it in [%v, %v]", c.nodes, c.sd, e, c.min, c.max)
+			t.Errorf("%d nodes, sd %v: error %.3g, want it in [%v, %v]", c.nodes, c.sd, e, c.min,
+				c.max)
 		}
 	}
 }
@@ -142,7 +146,8 @@ func TestSamplingEstimators(t *testing.T) {
 			q := f.rand(rng)
 			batch := []int{0, 2, 5}
 			l := c.l.Batch(batch)
-			want, value := exactGrad(q, s.Batch(batch).(SiteIntegrand)), exactValue(q, s.Batch(batch).(SiteIntegrand))
+			want, value := exactGrad(q, s.Batch(batch).(SiteIntegrand)),
+				exactValue(q, s.Batch(batch).(SiteIntegrand))
 			n := len(want)
 			mean, m2 := make([]float64, n+1), make([]float64, n+1)
 			acc := variate.NewMoments(mean, m2)
@@ -162,7 +167,8 @@ func TestSamplingEstimators(t *testing.T) {
 				worst = math.Max(worst, math.Abs(mean[i]-w)/math.Sqrt(m2[i]))
 			}
 			if !(worst < 4.5) {
-				t.Errorf("%s: %.2f standard errors off:\n got  %.5g\n want %.5g", what, worst, mean, append(want, value))
+				t.Errorf("%s: %.2f standard errors off:\n got  %.5g\n want %.5g", what, worst, mean,
+					append(want, value))
 			}
 			for i, r := range reported {
 				empirical := m2[i] * float64(reps)
@@ -172,7 +178,8 @@ func TestSamplingEstimators(t *testing.T) {
 					factor = 1.6 // fewer repetitions, and the report takes the fit as given
 				}
 				if r < empirical/factor || r > empirical*factor {
-					t.Errorf("%s: element %d has variance %.3g, reported as %.3g", what, i, empirical, r)
+					t.Errorf("%s: element %d has variance %.3g, reported as %.3g", what, i,
+						empirical, r)
 				}
 			}
 			// Grad and GradVar are the same estimate.
@@ -190,7 +197,8 @@ func TestSamplingEstimators(t *testing.T) {
 		}
 		// five times the draws
 		if a, b := variances["Quadratic"], variances["LeaveOneOut"]/5; !(a < 0.5*b) {
-			t.Errorf("%s: variance %.3g with the quadratic baseline, %.3g with leave-one-out and as many draws", f.name, a, b)
+			t.Errorf("%s: variance %.3g with the quadratic baseline, %.3g with leave-one-out "+
+				"and as many draws", f.name, a, b)
 		}
 		if a, b := variances["Pathwise, Sites"], variances["LeaveOneOut"]; !(a < 0.5*b) {
 			t.Errorf("%s: variance %.3g pathwise, %.3g with the score function", f.name, a, b)
@@ -202,9 +210,11 @@ func TestSamplingEstimators(t *testing.T) {
 func TestVarianceOfOneDraw(t *testing.T) {
 	s := logisticData(56, 3, 1)
 	q := NewIsotropic(1, 1)
-	for _, e := range []Estimator{ScoreFunction{Samples: 1, Baseline: NoBaseline}, Pathwise{Samples: 1}} {
+	for _, e := range []Estimator{ScoreFunction{Samples: 1, Baseline: NoBaseline},
+		Pathwise{Samples: 1}} {
 		g, v := make([]float64, 2), make([]float64, 2)
-		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(1)}, g, v, q, s.Batch(nil)); err != nil {
+		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(1)}, g, v, q,
+			s.Batch(nil)); err != nil {
 			t.Fatal(err)
 		}
 		if v[0] == 0 {
@@ -219,10 +229,12 @@ func TestScoreFunctionAnyFamily(t *testing.T) {
 	l := logisticData(58, 4, 2).Batch(nil)
 	for _, e := range []ScoreFunction{{Samples: 7}, {Samples: 7, Baseline: NoBaseline}} {
 		a, b := make([]float64, 5), make([]float64, 5)
-		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(59)}, a, nil, q, l); err != nil {
+		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(59)}, a, nil, q,
+			l); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(59)}, b, nil, onlyExpFamily{q}, l); err != nil {
+		if _, err := e.Grad(context.Background(), &Env{Rng: testRand(59)}, b, nil, onlyExpFamily{q},
+			l); err != nil {
 			t.Fatal(err)
 		}
 		checkClose(t, fmt.Sprintf("%+v", e), b, a, 1e-12)
@@ -246,7 +258,8 @@ func TestLeaveOneOut(t *testing.T) {
 		floats.AddScaled(want, (v[i]-others)/n, q.Score(nil, z[i]))
 	}
 	got := make([]float64, 4)
-	value, err := ScoreFunction{Samples: n}.Grad(context.Background(), &Env{Rng: testRand(66)}, got, nil, q, l)
+	value, err := ScoreFunction{Samples: n}.Grad(context.Background(), &Env{Rng: testRand(66)}, got,
+		nil, q, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,19 +272,23 @@ func TestLeaveOneOut(t *testing.T) {
 func TestEstimateSites(t *testing.T) {
 	const m, v = 0.4, 1.7
 	q := must(NewMeanField([]float64{m}, []float64{v})).In(MeanCov)
-	for _, est := range []Estimator{Exact{}, GaussHermite{Nodes: 9}, ScoreFunction{Samples: 11}, ScoreFunction{Samples: 11, Baseline: NoBaseline}, Pathwise{Samples: 3}} {
+	for _, est := range []Estimator{Exact{}, GaussHermite{Nodes: 9}, ScoreFunction{Samples: 11},
+		ScoreFunction{Samples: 11, Baseline: NoBaseline}, Pathwise{Samples: 3}} {
 		for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}} {
 			s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: lik}
 			g := make([]float64, 2)
-			value, err := est.Grad(context.Background(), &Env{Rng: testRand(60)}, g, nil, q, s.Batch(nil))
+			value, err := est.Grad(context.Background(), &Env{Rng: testRand(60)}, g, nil, q,
+				s.Batch(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
 			e, d1, d2 := make([]float64, 1), make([]float64, 1), make([]float64, 1)
-			if err := est.(SiteEstimator).EstimateSites(e, d1, d2, lik, s.Y, []float64{m}, []float64{v}, testRand(60)); err != nil {
+			if err := est.(SiteEstimator).EstimateSites(e, d1, d2, lik, s.Y, []float64{m},
+				[]float64{v}, testRand(60)); err != nil {
 				t.Fatal(err)
 			}
-			checkClose(t, fmt.Sprintf("%+v, %T", est, lik), []float64{e[0], d1[0], d2[0]}, []float64{value, g[0], 2 * g[1]}, 1e-13)
+			checkClose(t, fmt.Sprintf("%+v, %T", est, lik), []float64{e[0], d1[0], d2[0]},
+				[]float64{value, g[0], 2 * g[1]}, 1e-13)
 		}
 	}
 }
@@ -288,11 +305,13 @@ func TestDiagonalIsFull(t *testing.T) {
 				continue // fits the products of draws for the full q only
 			}
 			a, b := make([]float64, 6), make([]float64, 9)
-			va, err := p.e.Grad(context.Background(), &Env{Rng: testRand(63)}, a, nil, q, p.l.Batch(nil))
+			va, err := p.e.Grad(context.Background(), &Env{Rng: testRand(63)}, a, nil, q,
+				p.l.Batch(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
-			vb, _ := p.e.Grad(context.Background(), &Env{Rng: testRand(63)}, b, nil, full, p.l.Batch(nil))
+			vb, _ := p.e.Grad(context.Background(), &Env{Rng: testRand(63)}, b, nil, full,
+				p.l.Batch(nil))
 			diag := []float64{b[0], b[1], b[2], b[3], b[5], b[8]}
 			if c == MeanParams { // ∂/∂m_i at fixed V + mmᵀ sees the off-diagonal elements
 				gm, gv := make([]float64, 3), make([]float64, 9)
@@ -360,19 +379,28 @@ func nonconjugate() []lawless {
 	y := []float64{0.4, 1.3, 2.2, 0.9, 1.6}
 	topics := [][]float64{{.6, .3, .1}, {.1, .3, .6}}
 	return []lawless{
-		{"shape of a Gamma", must(NewGamma(1, 0.5)), 57.8413913900728, 25.1874785566863, 10.6470446753954, LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
-			lg, _ := math.Lgamma(z[0])
-			return (z[0]-1)*logs - 20*lg
-		}, Grad: func(dst []float64, _ int, z []float64) { dst[0] += logs - 20*special.Digamma(z[0]) }}, 9.3, 0.09, 2, 0.024},
-		{"logit-normal", must(NewBeta(1, 1)), 23.3540586049920867, 7.54112618127484251, -7.19361678891311276, LogLik{N: len(y), Dim: 1, LogProb: func(n int, z []float64) float64 {
-			r := y[n] - math.Log(z[0]/(1-z[0]))
-			return -0.5 * (r*r + expfam.Log2Pi)
-		}, Grad: func(dst []float64, n int, z []float64) {
-			dst[0] += (y[n] - math.Log(z[0]/(1-z[0]))) / (z[0] * (1 - z[0]))
-		}}, 9.6, 0.48, 2.3, 0.13},
-		{"document (5, 2, 1)", must(NewBeta(1, 1)), 3.746831072165, 1.120458237564, -8.256318212003, document([]float64{5, 2, 1}, topics, 1), 11, 0.45, 2.5, 0.2},
-		{"document (50, 2, 1)", must(NewBeta(0.3, 0.3)), 37.58721603438, 0.3005429960985, -32.0320868951, document([]float64{50, 2, 1}, topics, 1), 14, 0.02, 4, 0.02},
-		{"document (30, 0, 0)", must(NewBeta(0.3, 0.3)), 25.04118412714, 0.2996008528535, -16.98606861054, document([]float64{30, 0, 0}, topics, 1), 14, 0.02, 4, 0.02},
+		{"shape of a Gamma", must(NewGamma(1, 0.5)), 57.8413913900728, 25.1874785566863,
+			10.6470446753954, LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
+				lg, _ := math.Lgamma(z[0])
+				return (z[0]-1)*logs - 20*lg
+			}, Grad: func(dst []float64, _ int,
+				z []float64) {
+				dst[0] += logs - 20*special.Digamma(z[0])
+			}}, 9.3, 0.09, 2, 0.024},
+		{"logit-normal", must(NewBeta(1, 1)), 23.3540586049920867, 7.54112618127484251,
+			-7.19361678891311276,
+			LogLik{N: len(y), Dim: 1, LogProb: func(n int, z []float64) float64 {
+				r := y[n] - math.Log(z[0]/(1-z[0]))
+				return -0.5 * (r*r + expfam.Log2Pi)
+			}, Grad: func(dst []float64, n int, z []float64) {
+				dst[0] += (y[n] - math.Log(z[0]/(1-z[0]))) / (z[0] * (1 - z[0]))
+			}}, 9.6, 0.48, 2.3, 0.13},
+		{"document (5, 2, 1)", must(NewBeta(1, 1)), 3.746831072165, 1.120458237564, -8.256318212003,
+			document([]float64{5, 2, 1}, topics, 1), 11, 0.45, 2.5, 0.2},
+		{"document (50, 2, 1)", must(NewBeta(0.3, 0.3)), 37.58721603438, 0.3005429960985,
+			-32.0320868951, document([]float64{50, 2, 1}, topics, 1), 14, 0.02, 4, 0.02},
+		{"document (30, 0, 0)", must(NewBeta(0.3, 0.3)), 25.04118412714, 0.2996008528535,
+			-16.98606861054, document([]float64{30, 0, 0}, topics, 1), 14, 0.02, 4, 0.02},
 	}
 }
 
@@ -415,7 +443,8 @@ func TestNonconjugate(t *testing.T) {
 				t.Errorf("%s: the target is off by %.3g in element %d", p.name, e, i)
 			}
 		}
-		for name, e := range map[string]Estimator{"exact": Exact{}, "nil": nil, "paths": Pathwise{}} {
+		for name, e := range map[string]Estimator{"exact": Exact{}, "nil": nil,
+			"paths": Pathwise{}} {
 			most, near := 11.0, 1e-3
 			if name == "exact" {
 				near = 1e-8
@@ -429,8 +458,10 @@ func TestNonconjugate(t *testing.T) {
 				if name == "paths" {
 					near = 4e-3 // its goal for one dimension, twice: it takes 20 draws
 				}
-				if loss := p.elbo - res.ELBO; !(math.Abs(loss) <= near) || res.Status != Converged || !(q.KL(p.best(t)) <= 2*near) {
-					t.Errorf("%s, %s, seed %d: %v at ELBO %.9g, %.3g below the best", p.name, name, seed, res.Status, res.ELBO, loss)
+				if loss := p.elbo - res.ELBO; !(math.Abs(loss) <= near) ||
+					res.Status != Converged || !(q.KL(p.best(t)) <= 2*near) {
+					t.Errorf("%s, %s, seed %d: %v at ELBO %.9g, %.3g below the best", p.name, name,
+						seed, res.Status, res.ELBO, loss)
 				}
 				if !(res.Passes <= most) && seed == 0 {
 					t.Errorf("%s, %s: %v passes", p.name, name, res.Passes)
@@ -467,17 +498,21 @@ func TestNoise(t *testing.T) {
 			if !testkit.IsLong() && coords == Natural {
 				continue
 			}
-			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut}, p.score)
+			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100, Baseline: LeaveOneOut},
+				p.score)
 			noise(p.name, q.In(coords), p.l, ScoreFunction{Samples: 100}, p.fitted)
 			noise(p.name, q.In(coords), p.l, Pathwise{Samples: 8}, p.implicit)
 			noise(p.name, q.In(coords), p.l, Pathwise{Samples: 100}, p.both)
 		}
-		if v, n, err := Noise(ctx, nil, Exact{}, q, p.l.Batch(nil), 2); v != 0 || n != 0 || err != nil {
+		if v, n, err := Noise(ctx, nil, Exact{}, q, p.l.Batch(nil), 2); v != 0 || n != 0 ||
+			err != nil {
 			t.Errorf("%s: quadrature has noise %v of %d draws, %v", p.name, v, n, err)
 		}
 	}
 	// Conjugate: nothing is left.
-	rate := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return 15*math.Log(z[0]) - 6*z[0] }, Grad: func(dst []float64, _ int, z []float64) { dst[0] += 15/z[0] - 6 }}
+	rate := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
+		return 15*math.Log(z[0]) - 6*z[0]
+	}, Grad: func(dst []float64, _ int, z []float64) { dst[0] += 15/z[0] - 6 }}
 	q := must(NewGamma(17, 7))
 	noise("a rate", q, rate, ScoreFunction{Samples: 100}, 0)
 	noise("a rate", q, rate, Pathwise{}, 0)
@@ -546,11 +581,15 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 		}
 		acc.Finish()
 		for i, m := range acc.Mean {
-			if se := math.Sqrt(acc.M2[i]); !(math.Abs(m-want[i]) <= 5*se+1e-9*(1+math.Abs(want[i]))) {
-				t.Errorf("%s, %T %+v: element %d has the mean %.6g ± %.2g, want %.6g", name, e, e, i, m, se, want[i])
+			if se := math.Sqrt(acc.M2[i]); !(math.Abs(m-want[i]) <= 5*se+
+				1e-9*(1+math.Abs(want[i]))) {
+				t.Errorf("%s, %T %+v: element %d has the mean %.6g ± %.2g, want %.6g", name, e, e,
+					i, m, se, want[i])
 			}
-			if v := acc.M2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) || !(said[i] <= 2.5*v+1e-18) {
-				t.Errorf("%s, %T %+v: element %d has the variance %.4g, and says %.4g", name, e, e, i, v, said[i])
+			if v := acc.M2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) ||
+				!(said[i] <= 2.5*v+1e-18) {
+				t.Errorf("%s, %T %+v: element %d has the variance %.4g, and says %.4g", name, e, e,
+					i, v, said[i])
 			}
 		}
 	}
@@ -561,7 +600,9 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 			if _, err := (Exact{}).Grad(ctx, nil, want, nil, q, p.l.Batch(nil)); err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range []Estimator{ScoreFunction{Samples: 60}, ScoreFunction{Samples: 60, Baseline: LeaveOneOut}, Pathwise{Samples: 8}, Pathwise{Samples: 60}} {
+			for _, e := range []Estimator{ScoreFunction{Samples: 60},
+				ScoreFunction{Samples: 60, Baseline: LeaveOneOut}, Pathwise{Samples: 8},
+				Pathwise{Samples: 60}} {
 				check(fmt.Sprintf("%s, %v", p.name, coords), q, p.l, e, want, uint64(i))
 			}
 		}
@@ -598,12 +639,15 @@ func TestTenTopics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best, far, err := o.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 3), Converger: Never(), MaxPasses: 100, EvalEvery: -1})
+		best, far, err := o.Fit(context.Background(),
+			&Solver{Src: rand.NewPCG(seed, 3), Converger: Never(), MaxPasses: 100, EvalEvery: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if kl := q.KL(best); res.Status != Converged || !(res.Passes <= 60) || !(kl <= 0.04) {
-			t.Errorf("seed %d: %v after %v passes, ELBO %.6g ± %.2g; after %v %.6g ± %.2g; KL %.3g", seed, res.Status, res.Passes, res.ELBO, res.ELBOErr, far.Passes, far.ELBO, far.ELBOErr, kl)
+			t.Errorf("seed %d: %v after %v passes, ELBO %.6g ± %.2g; after %v %.6g ± %.2g; KL %.3g",
+				seed, res.Status, res.Passes, res.ELBO, res.ELBOErr, far.Passes, far.ELBO,
+				far.ELBOErr, kl)
 		}
 	}
 }
@@ -643,8 +687,11 @@ func TestQuadrature(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, size := range []float64{0.2, 1, 30, 1e4, 1e9} {
 		for name, q := range map[string]*Exp{
-			"Gamma": must(NewGamma(size, 3)), "InverseGamma": must(NewInverseGamma(size, 0.1)), "Beta": must(NewBeta(size, 0.7*size)), "skew Beta": must(NewBeta(size, 0.3)),
-			"Bernoulli": must(NewBernoulli(1 / (1 + size))), "Categorical": must(NewCategorical([]float64{1, size, 2, 3})), "Poisson": must(NewPoisson(math.Min(size, 1e6))),
+			"Gamma": must(NewGamma(size, 3)), "InverseGamma": must(NewInverseGamma(size, 0.1)),
+			"Beta": must(NewBeta(size, 0.7*size)), "skew Beta": must(NewBeta(size, 0.3)),
+			"Bernoulli":   must(NewBernoulli(1 / (1 + size))),
+			"Categorical": must(NewCategorical([]float64{1, size, 2, 3})),
+			"Poisson":     must(NewPoisson(math.Min(size, 1e6))),
 		} {
 			n := q.NumParams()
 			c, stat, g := make([]float64, n), make([]float64, n), make([]float64, n)
@@ -680,7 +727,8 @@ func TestQuadrature(t *testing.T) {
 			q.at.FisherMul(g)
 			for i, e := range g {
 				if !(math.Abs(e) <= tol*scale*math.Sqrt(q.at.FisherAt(i))+1e-12) {
-					t.Errorf("%s of %v: the gradient in η is off by %.3g in element %d", name, size, e, i)
+					t.Errorf("%s of %v: the gradient in η is off by %.3g in element %d", name, size,
+						e, i)
 				}
 			}
 		}
@@ -692,7 +740,10 @@ func TestQuadrature(t *testing.T) {
 		want error
 	}{
 		{func(z float64) float64 { return math.Log(z - 1) }, ErrNotFinite},
-		{func(z float64) float64 { return math.Floor(1e4*z) - 1e4*z + 1e6*math.Mod(math.Floor(1e7*z), 2) }, ErrNoEstimator},
+		{func(z float64) float64 {
+			return math.Floor(1e4*z) - 1e4*z +
+				1e6*math.Mod(math.Floor(1e7*z), 2)
+		}, ErrNoEstimator},
 	} {
 		l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return c.f(z[0]) }}
 		if _, _, err := integral(nil, q, l.Batch(nil)).Quadrature(make([]float64, 2)); !errors.Is(

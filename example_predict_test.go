@@ -71,7 +71,8 @@ func ExamplePrediction_Interval() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%.1f events a day, between %.1f and %.1f; tomorrow %.0f to %.0f\n", mean[0], lo[0], hi[0], least[0], most[0])
+	fmt.Printf("%.1f events a day, between %.1f and %.1f; tomorrow %.0f to %.0f\n", mean[0], lo[0],
+		hi[0], least[0], most[0])
 	// Output:
 	// 2.9 events a day, between 1.6 and 4.8; tomorrow 0 to 7
 }
@@ -136,7 +137,8 @@ func ExampleCompareLOO() {
 		return l
 	}
 	all := loo("all columns", x)
-	c, err := pgsvi.CompareLOO(all, loo("without calls", x.Slice(0, 16, 1, 2)), loo("without contract", x.Slice(0, 16, 0, 1)))
+	c, err := pgsvi.CompareLOO(all, loo("without calls", x.Slice(0, 16, 1, 2)),
+		loo("without contract", x.Slice(0, 16, 0, 1)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -173,7 +175,8 @@ func ExampleCrossValidate() {
 	cv, err := pgsvi.CrossValidate(context.Background(), pgsvi.NewEnv(nil, 2), y, 4,
 		func(ctx context.Context, train, test []int) (*pgsvi.Prediction, error) {
 			xs, ys := pgsvi.SelectRows(x, y, train)
-			glm, err := pgsvi.NewGLM(xs, ys, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
+			glm, err := pgsvi.NewGLM(xs, ys, pgsvi.BernoulliLogit{},
+				&pgsvi.GLMOptions{Intercept: true})
 			if err != nil {
 				return nil, err
 			}
@@ -198,7 +201,8 @@ func ExampleCrossValidate() {
 
 // Scores of counts that were held out.
 func ExamplePrediction_Scores() {
-	p := pgsvi.NewPrediction(pgsvi.Poisson{}, []float64{0.5, 1, 1.5, 2}, []float64{0.1, 0.1, 0.2, 0.2})
+	p := pgsvi.NewPrediction(pgsvi.Poisson{}, []float64{0.5, 1, 1.5, 2},
+		[]float64{0.1, 0.1, 0.2, 0.2})
 	s, err := p.Scores([]float64{2, 1, 6, 9})
 	if err != nil {
 		log.Fatal(err)
@@ -233,7 +237,8 @@ func ExampleGLM_PredictiveCheck() {
 		log.Fatal(err)
 	}
 	for _, s := range check.Rows {
-		fmt.Printf("%s %.1f, in the data %.1f, unlikely: %t\n", s.Name, s.Mean, s.Observed, s.P < 0.025 || s.P > 0.975)
+		fmt.Printf("%s %.1f, in the data %.1f, unlikely: %t\n", s.Name, s.Mean, s.Observed,
+			s.P < 0.025 || s.P > 0.975)
 	}
 	// Output:
 	// mean 2.4, in the data 2.5, unlikely: false
@@ -244,11 +249,12 @@ func ExampleGLM_PredictiveCheck() {
 
 // Which documents are like a new one?
 func ExampleLDAPosterior_Similar() {
-	c := &pgsvi.Corpus{Vocab: []string{"loan", "bank", "rate", "ship", "sea", "wind"}, Terms: 6, Docs: []pgsvi.Document{
-		{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
-		{Words: []int{3, 4, 5}, Counts: []float64{7, 5, 6}},
-		{Words: []int{0, 2, 4}, Counts: []float64{5, 4, 6}},
-	}}
+	c := &pgsvi.Corpus{Vocab: []string{"loan", "bank", "rate", "ship", "sea", "wind"}, Terms: 6,
+		Docs: []pgsvi.Document{
+			{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
+			{Words: []int{3, 4, 5}, Counts: []float64{7, 5, 6}},
+			{Words: []int{0, 2, 4}, Counts: []float64{5, 4, 6}},
+		}}
 	lda, err := pgsvi.NewLDA(c, 2, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -257,7 +263,8 @@ func ExampleLDAPosterior_Similar() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	index, distance, err := post.Similar(pgsvi.Document{Words: []int{1, 2}, Counts: []float64{8, 8}}, 2)
+	index, distance, err := post.Similar(
+		pgsvi.Document{Words: []int{1, 2}, Counts: []float64{8, 8}}, 2)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -286,7 +293,8 @@ func ExampleGLM_PSIS() {
 	}
 	fmt.Printf("k̂ = %.1f, to be trusted up to %.1f\n", p.KHat, p.Limit)
 	fmt.Printf("log evidence %.3f, of which the ELBO is a bound: %.3f\n", p.LogZ, res.ELBO)
-	fmt.Printf("log rate %.2f ± %.2f, by q %.2f ± %.2f\n", p.Mean[0], p.SD[0], post.Mean(nil)[0], post.SD(nil)[0])
+	fmt.Printf("log rate %.2f ± %.2f, by q %.2f ± %.2f\n", p.Mean[0], p.SD[0], post.Mean(nil)[0],
+		post.SD(nil)[0])
 	// Output:
 	// k̂ = 0.6, to be trusted up to 0.7
 	// log evidence -6.057, of which the ELBO is a bound: -6.069
@@ -298,7 +306,8 @@ func ExampleGP_LOO() {
 	ctx := context.Background()
 	x, y := wave()
 	for _, length := range []float64{0.1, 1} {
-		gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Length: length, Scale: 2}, pgsvi.BernoulliLogit{}, nil)
+		gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Length: length, Scale: 2},
+			pgsvi.BernoulliLogit{}, nil)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -323,7 +332,8 @@ func ExampleLOO_leverage() {
 	ctx := context.Background()
 	x := mat.NewDense(6, 1, []float64{0.5, 0.6, 0.7, 0.8, 0.9, 5}) // the last is far out
 	y := []float64{0.4, 0.7, 0.6, 0.9, 0.8, 2}
-	glm, err := pgsvi.NewGLM(x, y, pgsvi.GaussianNoise{Var: 0.04}, &pgsvi.GLMOptions{Intercept: true})
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.GaussianNoise{Var: 0.04},
+		&pgsvi.GLMOptions{Intercept: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -337,7 +347,8 @@ func ExampleLOO_leverage() {
 	}
 	fmt.Printf("effective parameters %.2f of %d\n", loo.Parameters, post.Dim())
 	worst := slices.Index(loo.Influence, slices.Max(loo.Influence))
-	fmt.Printf("row %d: leverage %.2f, moves the posterior by %.0f nats\n", worst, loo.Leverage[worst], loo.Influence[worst])
+	fmt.Printf("row %d: leverage %.2f, moves the posterior by %.0f nats\n", worst,
+		loo.Leverage[worst], loo.Influence[worst])
 	// Output:
 	// effective parameters 2.00 of 2
 	// row 5: leverage 0.99, moves the posterior by 2 nats
@@ -394,7 +405,8 @@ func ExampleGLMPosterior_Summary() {
 // A posterior on file predicts as it did before, and can be given more data.
 func ExampleGLMPosterior_Save() {
 	x, y := plants()
-	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Autoscale: true})
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{},
+		&pgsvi.GLMOptions{Intercept: true, Autoscale: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -81,7 +81,8 @@ func ExampleSolver() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropicMeanField(2, 4)
 	m := pgsvi.Objective[*pgsvi.Gaussian]{
-		F:    pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}}, pgsvi.ScoreFunction{Samples: 500}),
+		F: pgsvi.Expect(pgsvi.Sites{X: x, Y: y, Lik: pgsvi.BernoulliLogit{}},
+			pgsvi.ScoreFunction{Samples: 500}),
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
 	}
@@ -170,7 +171,8 @@ func (l leastSquares) smooth() pgsvi.Smooth {
 	return pgsvi.SmoothFunc(len(l.y), true, l.grad)
 }
 
-func (l leastSquares) grad(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64, error) {
+func (l leastSquares) grad(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []int) (float64,
+	error) {
 	z := q.Params(nil)
 	clear(dst)
 	var f float64
@@ -202,7 +204,8 @@ func ExampleL1() {
 		x: [][]float64{{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {2, -1, 0}},
 		y: []float64{2, 0, 2, 4},
 	}
-	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), H: pgsvi.L1(1, 0), Init: pgsvi.NewPoint(make([]float64, 3))}
+	m := pgsvi.Objective[*pgsvi.Point]{F: f.smooth(), H: pgsvi.L1(1, 0),
+		Init: pgsvi.NewPoint(make([]float64, 3))}
 	s := pgsvi.Solver{
 		Divergence: pgsvi.Euclidean(),
 		StepSize:   pgsvi.ConstantStep(0.1),
@@ -291,7 +294,8 @@ func ExampleTee() {
 		StepSize: pgsvi.RobbinsMonro(0, 0, 1),
 		Recorder: pgsvi.Tee(
 			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { betas = append(betas, it.Beta) }),
-			pgsvi.RecorderFunc(func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) }),
+			pgsvi.RecorderFunc(
+				func(it pgsvi.Iteration) { fmt.Printf("pass %.0f: %.2f\n", it.Passes, it.ELBO) }),
 		),
 	}
 	if _, err := s.Run(context.Background(), m); err != nil {
@@ -308,7 +312,8 @@ func ExampleTee() {
 func ExampleGP() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{},
+		nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -330,14 +335,16 @@ func ExampleGP() {
 func ExampleGP_published() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{
-		Estimator: pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline},
-	})
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{},
+		&pgsvi.GPOptions{
+			Estimator: pgsvi.ScoreFunction{Samples: 500, Baseline: pgsvi.NoBaseline},
+		})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	_, res, err := gp.Fit(context.Background(), &pgsvi.Solver{StepSize: pgsvi.ConstantStep(1. / 6), BatchSize: 2, MaxPasses: 10})
+	_, res, err := gp.Fit(context.Background(),
+		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(1. / 6), BatchSize: 2, MaxPasses: 10})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -413,7 +420,8 @@ func ExampleGLMStream() {
 		log.Fatal(err)
 	}
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
-	if err := s.AddAll(context.Background(), pgsvi.Rows(x, []float64{-1, -1, 1, -1, 1, 1})); err != nil {
+	if err := s.AddAll(context.Background(),
+		pgsvi.Rows(x, []float64{-1, -1, 1, -1, 1, 1})); err != nil {
 		log.Fatal(err)
 	}
 	post, err := s.Posterior()
@@ -429,7 +437,8 @@ func ExampleCTM() {
 	c := &pgsvi.Corpus{Terms: 6, Vocab: []string{"ball", "goal", "team", "law", "party", "vote"}}
 	for n := range 20 {
 		k := 3 * (n % 2)
-		c.Docs = append(c.Docs, pgsvi.Document{Words: []int{k, k + 1, k + 2}, Counts: []float64{6, 5, 4}})
+		c.Docs = append(c.Docs,
+			pgsvi.Document{Words: []int{k, k + 1, k + 2}, Counts: []float64{6, 5, 4}})
 	}
 	ctm, err := pgsvi.NewCTM(c, 2, nil)
 	if err != nil {
@@ -454,7 +463,8 @@ func ExampleCTM() {
 // A loaded posterior predicts the same bits. Rows of three ordered classes.
 func ExampleGPPosterior_Save() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
-	gp, err := pgsvi.NewGP(x, []float64{0, 0, 1, 1, 2, 2}, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.Ordinal{Cuts: []float64{-1, 1}}, nil)
+	gp, err := pgsvi.NewGP(x, []float64{0, 0, 1, 1, 2, 2}, pgsvi.SquaredExp{Scale: 2, Length: 1.5},
+		pgsvi.Ordinal{Cuts: []float64{-1, 1}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -481,7 +491,8 @@ var ctx = context.Background()
 func ExampleNewGLM() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
-	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{},
+		&pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -490,7 +501,8 @@ func ExampleNewGLM() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%v %.2f ± %.2f\n", post.Names(), post.Mean(nil), post.SD(nil))
-	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{4}))[0])
+	fmt.Printf("P(y = +1 at a dose of 4) = %.2f\n",
+		post.Prob(nil, +1, mat.NewDense(1, 1, []float64{4}))[0])
 	// Output:
 	// [dose (Intercept)] [0.81 -2.02] ± [0.52 1.55]
 	// P(y = +1 at a dose of 4) = 0.73
@@ -500,7 +512,8 @@ func ExampleNewGLM() {
 func ExampleNewGP() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{},
+		nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -508,8 +521,10 @@ func ExampleNewGP() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("ELBO %.4f, proved to be within 1e-9 nats of its maximum: %v\n", res.ELBO, res.GapBound < 1e-9)
-	fmt.Printf("P(y = +1 at 2.5) = %.3f\n", post.Prob(nil, +1, mat.NewDense(1, 1, []float64{2.5}))[0])
+	fmt.Printf("ELBO %.4f, proved to be within 1e-9 nats of its maximum: %v\n", res.ELBO,
+		res.GapBound < 1e-9)
+	fmt.Printf("P(y = +1 at 2.5) = %.3f\n",
+		post.Prob(nil, +1, mat.NewDense(1, 1, []float64{2.5}))[0])
 	// Output:
 	// ELBO -4.6718, proved to be within 1e-9 nats of its maximum: true
 	// P(y = +1 at 2.5) = 0.710
@@ -553,7 +568,8 @@ func ExampleNewCTM() {
 func ExampleGLM_PSIS_trust() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
-	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{},
+		&pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -575,7 +591,8 @@ func ExampleGLM_PSIS_trust() {
 func ExampleAdam() {
 	x := mat.NewDense(8, 1, []float64{-3, -2, -1, -0.5, 0.5, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: 0.01})
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1}, pgsvi.BernoulliLogit{},
+		&pgsvi.GPOptions{Jitter: 0.01})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -654,7 +671,8 @@ func ExampleSparseGP() {
 			y[i] = 1
 		}
 	}
-	gp, err := pgsvi.NewSparseGP(x, y, pgsvi.SquaredExp{Scale: 3, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
+	gp, err := pgsvi.NewSparseGP(x, y, pgsvi.SquaredExp{Scale: 3, Length: 1.5},
+		pgsvi.BernoulliLogit{}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -662,7 +680,8 @@ func ExampleSparseGP() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v, %d inducing inputs, %.0e of the variance left\n", res.Status, gp.Rank(), gp.Residual()/(9*5000))
+	fmt.Printf("%v, %d inducing inputs, %.0e of the variance left\n", res.Status, gp.Rank(),
+		gp.Residual()/(9*5000))
 	xnew := mat.NewDense(3, 1, []float64{math.Pi / 2, 3 * math.Pi / 2, 1000})
 	for i, p := range post.At(xnew).Prob(nil, 1) {
 		fmt.Printf("P(+1) at %.2f: %.2f\n", xnew.At(i, 0), p)
@@ -706,19 +725,23 @@ func ExampleIso() {
 // How long may the steps of gradient descent be? Those of 0.05 leave no doubt, those of 2 are
 // beyond what the theory allows, and raise −ELBO.
 func ExampleCertificate() {
-	sites := pgsvi.Sites{X: [][]float64{{1, 0.5}, {0.3, -1.2}, {-2, 0.4}, {0.8, 1.1}, {-0.6, -0.2}}, Y: []float64{1, 1, -1, 1, 1}, Lik: pgsvi.BernoulliLogit{}}
+	sites := pgsvi.Sites{X: [][]float64{{1, 0.5}, {0.3, -1.2}, {-2, 0.4}, {0.8, 1.1}, {-0.6, -0.2}},
+		Y: []float64{1, 1, -1, 1, 1}, Lik: pgsvi.BernoulliLogit{}}
 	prior := pgsvi.NewIsotropic(2, 4)
-	o := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(sites, nil), H: pgsvi.KLTo(prior), Init: prior.In(pgsvi.Cholesky)}
+	o := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(sites, nil), H: pgsvi.KLTo(prior),
+		Init: prior.In(pgsvi.Cholesky)}
 	for _, beta := range []float64{0.05, 2} {
 		var c pgsvi.Certificate
-		s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(beta), MaxIter: 20, Recorder: &c}
+		s := pgsvi.Solver{Divergence: pgsvi.Euclidean(), StepSize: pgsvi.ConstantStep(beta),
+			MaxIter: 20, Recorder: &c}
 		if _, _, err := o.Linearized().Fit(context.Background(), &s); err != nil {
 			log.Fatal(err)
 		}
 		if err := c.Err(); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("beta %v: at most %.1f, %d of %d steps too long, %d violations\n", beta, c.MaxStep, c.TooLong, c.Steps, c.Violations)
+		fmt.Printf("beta %v: at most %.1f, %d of %d steps too long, %d violations\n", beta,
+			c.MaxStep, c.TooLong, c.Steps, c.Violations)
 	}
 	// Output:
 	// beta 0.05: at most 1.5, 0 of 20 steps too long, 0 violations
@@ -747,7 +770,8 @@ func ExampleNewMixture() {
 	slices.Sort(means)
 	fmt.Printf("means %.1f\n", means)
 	fmt.Printf("a row at 2: %.3f\n", slices.Max(post.Responsibilities(nil, []float64{2})))
-	fmt.Printf("log density at 5 and 10: %.1f %.1f\n", post.LogProb([]float64{5}), post.LogProb([]float64{10}))
+	fmt.Printf("log density at 5 and 10: %.1f %.1f\n", post.LogProb([]float64{5}),
+		post.LogProb([]float64{10}))
 	// Output:
 	// converged
 	// means [0.1 9.9]

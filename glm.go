@@ -124,7 +124,9 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 		need += memory.Bytes(site.WeightMatrices, d, d)
 		instead = "use DiagonalCovariance or LowRankCovariance"
 	}
-	return checkMemory(o.MaxMemory, need, fmt.Sprintf("a GLM of %d rows and %d weights with a %v covariance", n, d, family), instead+", or raise GLMOptions.MaxMemory")
+	return checkMemory(o.MaxMemory, need,
+		fmt.Sprintf("a GLM of %d rows and %d weights with a %v covariance", n, d, family),
+		instead+", or raise GLMOptions.MaxMemory")
 }
 
 // What AutoCovariance chooses by: D² or N² numbers are 128 MB at the first, and a low-rank
@@ -148,7 +150,8 @@ const (
 //   - ErrMemory if the rows or columns are too many for GLMOptions.MaxMemory and the covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if absent(x) {
-		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w",
+			ErrEmpty)
 	}
 	g, err := newGLM(lik, slices.Clone(y), opt)
 	if err != nil {
@@ -170,12 +173,15 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		if v.x != nil && len(v.x) != n*v.per {
 			each := ""
 			if v.per > 1 {
-				each = fmt.Sprintf(", and should have one for each of %d classes of each row", v.per)
+				each = fmt.Sprintf(", and should have one for each of %d classes of each row",
+					v.per)
 			}
-			return nil, fmt.Errorf("pgsvi: x has %d rows, GLMOptions.%s has %d elements%s: %w", n, v.name, len(v.x), each, ErrShape)
+			return nil, fmt.Errorf("pgsvi: x has %d rows, GLMOptions.%s has %d elements%s: %w", n,
+				v.name, len(v.x), each, ErrShape)
 		}
 		if i, ok := dense.AllFinite(v.x); !ok {
-			return nil, fmt.Errorf("pgsvi: GLMOptions.%s[%d] is %v: %w", v.name, i, v.x[i], ErrNotFinite)
+			return nil, fmt.Errorf("pgsvi: GLMOptions.%s[%d] is %v: %w", v.name, i, v.x[i],
+				ErrNotFinite)
 		}
 	}
 	for i, w := range g.opt.Weights {
@@ -248,18 +254,22 @@ func (o *GLMOptions) checkBlocks(cols int) error {
 		return nil
 	}
 	if len(o.Blocks) != cols {
-		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Blocks has %d elements: %w", cols, len(o.Blocks), ErrShape)
+		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Blocks has %d elements: %w", cols,
+			len(o.Blocks), ErrShape)
 	}
 	seen := make([]bool, cols)
 	for j, b := range o.Blocks {
 		if b < 0 || b >= cols {
-			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d, of %d columns: %w", j, b, cols, ErrParam)
+			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d, of %d columns: %w", j, b, cols,
+				ErrParam)
 		}
 		seen[b] = true
 	}
 	for b := range slices.Max(append([]int{0}, o.Blocks...)) {
 		if !seen[b] {
-			return fmt.Errorf("pgsvi: GLMOptions.Blocks has no column in block %d; number them without gaps: %w", b, ErrParam)
+			return fmt.Errorf(
+				"pgsvi: GLMOptions.Blocks has no column in block %d; number them without gaps: %w",
+				b, ErrParam)
 		}
 	}
 	return nil
@@ -284,10 +294,12 @@ func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	positive("InterceptSD", o.InterceptSD)
 	positive("Rank", float64(o.Rank))
 	if o.Covariance < AutoCovariance || o.Covariance > DiagonalCovariance {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d: %w", o.Covariance, ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d: %w", o.Covariance,
+			ErrParam))
 	}
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d: %w", o.MeanUpdate, ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d: %w", o.MeanUpdate,
+			ErrParam))
 	}
 	return g, errors.Join(errs...)
 }
@@ -305,7 +317,8 @@ func (g *GLM) setNames(cols int) error {
 		}
 	}
 	if len(names) != cols {
-		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Names has %d: %w", cols, len(names), ErrShape)
+		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Names has %d: %w", cols, len(names),
+			ErrShape)
 	}
 	if g.opt.Intercept {
 		names = append(names, "(Intercept)")
@@ -320,7 +333,8 @@ func (g *GLM) setPrior() error {
 	p := &g.lin.Prior
 	q := o.Prior
 	if q != nil && q.Dim() != d {
-		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights: %w", q.Dim(), d, ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights: %w",
+			q.Dim(), d, ErrShape)
 	}
 	switch {
 	case q != nil && q.isDiagonal():
@@ -363,7 +377,9 @@ func (g *GLM) setPrior() error {
 	}
 	for j, l := range p.Prec {
 		if !(l > 0) || math.IsInf(l, 0) {
-			return fmt.Errorf("pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with Autoscale, rescale the column: %w", j, g.lin.Names[j], l, ErrNotPosDef)
+			return fmt.Errorf(
+				"pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with "+
+					"Autoscale, rescale the column: %w", j, g.lin.Names[j], l, ErrNotPosDef)
 		}
 	}
 	return nil
@@ -540,7 +556,8 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 	if len(mean) == len(g.lin.Prior.Mean) {
 		floats.Add(mean, g.lin.Prior.Mean)
 	}
-	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms), prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
+	return &GLMPosterior{names: g.lin.Names, opt: g.opt, lik: likOf(g.lin.Terms),
+		prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
 }
 
 // priorPosterior returns the posterior of no data.
@@ -594,17 +611,24 @@ func (g *GLM) checkClasses() error {
 	k, o := g.lin.Terms.K, &g.opt
 	switch {
 	case k <= 1 && o.ClassNames != nil:
-		return fmt.Errorf("pgsvi: GLMOptions.ClassNames of %s, which has no classes: %w", typeName(likOf(g.lin.Terms)), ErrParam)
+		return fmt.Errorf("pgsvi: GLMOptions.ClassNames of %s, which has no classes: %w",
+			typeName(likOf(g.lin.Terms)), ErrParam)
 	case k <= 1:
 		return nil
 	case o.ClassNames != nil && len(o.ClassNames) != k:
-		return fmt.Errorf("pgsvi: %d GLMOptions.ClassNames for %d classes: %w", len(o.ClassNames), k, ErrShape)
+		return fmt.Errorf("pgsvi: %d GLMOptions.ClassNames for %d classes: %w", len(o.ClassNames),
+			k, ErrShape)
 	case o.Covariance > FullCovariance:
-		return fmt.Errorf("pgsvi: Softmax with a %v covariance; each class has a full one: %w", o.Covariance, ErrParam)
+		return fmt.Errorf("pgsvi: Softmax with a %v covariance; each class has a full one: %w",
+			o.Covariance, ErrParam)
 	case o.MeanUpdate != MainText:
-		return fmt.Errorf("pgsvi: Softmax with the MeanUpdate of the appendix; it has that of the main text: %w", ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Softmax with the MeanUpdate of the appendix; it has that of the main text: %w",
+			ErrParam)
 	case o.Prior != nil && !o.Prior.isDiagonal():
-		return fmt.Errorf("pgsvi: Softmax with a GLMOptions.Prior that has correlations; use a diagonal one, which is that of each class: %w", ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Softmax with a GLMOptions.Prior that has correlations; use a diagonal one, "+
+				"which is that of each class: %w", ErrParam)
 	}
 	o.ClassNames = slices.Clone(o.ClassNames)
 	_, _, err := siteEstimator(o.Estimator, likOf(g.lin.Terms))
@@ -618,7 +642,8 @@ func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", g.opt.MaxMemory, ErrParam)
 	}
 	need := rows + site.ContrastMemory(g.lin.Terms.K, n, d)
-	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
+	return checkMemory(g.opt.MaxMemory, need,
+		fmt.Sprintf("a GLM of %d rows, %d weights and %d classes", n, d, g.lin.Terms.K),
 		"use fewer classes or columns, or raise GLMOptions.MaxMemory")
 }
 
@@ -636,7 +661,8 @@ func (g *GLM) rowsKept(what string) error {
 	if g.rows == nil {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: %s needs rows in memory, and NewGLMRows does not keep them; use NewGLM with a part of the rows: %w", what, ErrParam)
+	return fmt.Errorf("pgsvi: %s needs rows in memory, and NewGLMRows does not keep them; use "+
+		"NewGLM with a part of the rows: %w", what, ErrParam)
 }
 
 // mostSeen is the number of values of the rows, 128 MB, that a posterior has at its most.

@@ -34,7 +34,9 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	}
 	if g.rows != nil {
 		if !isKL(d) {
-			return nil, fmt.Errorf("pgsvi: natural steps of a GLM of NewGLMRows under %s, not KL; NewGLM has steps of any kind: %w", spell(d), ErrNoProx)
+			return nil, fmt.Errorf(
+				"pgsvi: natural steps of a GLM of NewGLMRows under %s, not KL; NewGLM has steps "+
+					"of any kind: %w", spell(d), ErrNoProx)
 		}
 		s, err := g.newRowsStepper(ctx, env)
 		if err != nil {
@@ -42,7 +44,8 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		}
 		return s, nil
 	}
-	return newLinearStepper(ctx, &g.lin, env, d, linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
+	return newLinearStepper(ctx, &g.lin, env, d,
+		linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
 // Objective returns the model as an Objective over w − μ0, for use with any method of the paper:
@@ -85,7 +88,8 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 		if err != nil {
 			return nil, nil, err
 		}
-		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}}, nil
+		return p, &Result{Status: Converged, Iteration: Iteration{Step: Step{ClosedForm: true}}},
+			nil
 	}
 	if g.opt.Learn != nil {
 		return g.fitLearned(ctx, s)
@@ -139,7 +143,8 @@ type glmLearner struct {
 //   - ErrMemory if there are too many blocks.
 //
 // Otherwise it is one of Solver.Run.
-func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior, *Learned, error) {
+func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior,
+	*Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
 		return nil, nil, nil, err
@@ -162,10 +167,14 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 		return nil, fmt.Errorf("pgsvi: Learn needs rows, and the GLM has none: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil {
-		return nil, fmt.Errorf("pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w",
+			ErrParam)
 	}
 	if g.covariance() == LowRankCovariance && !g.lin.Small(g.rank()) {
-		return nil, fmt.Errorf("pgsvi: prior standard deviations are not learned with a %v covariance; use DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: prior standard deviations are not learned with a %v covariance; use "+
+				"DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
 	l := &glmLearner{glm: g}
 	if opt != nil {
@@ -175,9 +184,12 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.rows != nil {
 		variance = g.rows.columns.Variance
 	}
-	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks, g.opt.Autoscale, variance)
+	l.scale = learn.NewBlockPrior(&g.lin, g.dim()-design.B2i(g.opt.Intercept), g.opt.Blocks,
+		g.opt.Autoscale, variance)
 	blocks := len(l.scale.Spread)
-	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks), fmt.Sprintf("learning %d prior standard deviations", blocks), "use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
+	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(learnMatrices, blocks, blocks),
+		fmt.Sprintf("learning %d prior standard deviations", blocks),
+		"use fewer GLMOptions.Blocks, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
@@ -211,7 +223,8 @@ func (l *glmLearner) warnings() []string { return l.glm.warnings() }
 
 func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %s: %w", spell(d), ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %s: %w",
+			spell(d), ErrNoProx)
 	}
 	var halt parallel.Halt
 	halt.Watch(ctx)
@@ -249,10 +262,15 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 		return nil, fmt.Errorf("pgsvi: CertifyScale needs rows, and the GLM has none: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil || g.covariance() != FullCovariance {
-		return nil, fmt.Errorf("pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, is not certified; it takes FullCovariance and no Prior: %w", g.covariance(), g.opt.Prior != nil, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, "+
+				"is not certified; it takes FullCovariance and no Prior: %w", g.covariance(),
+			g.opt.Prior != nil, ErrParam)
 	}
 	d := g.dim()
-	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d), fmt.Sprintf("the certificate of %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
+	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d),
+		fmt.Sprintf("the certificate of %d weights", d),
+		"use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	bounds, err := scaleBounds(g.lin.Terms, lo, hi, within)
@@ -292,7 +310,8 @@ func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	return learn.NewLatent(l.scale, &l.space.Space, g.Len()), c.Halt.Err()
 }
 
-func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior, *Learned, error) {
+func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM, *GLMPosterior,
+	*Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
 		return nil, nil, nil, err
@@ -301,7 +320,8 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	if err != nil {
 		return nil, nil, nil, prefixed(err)
 	}
-	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows, variances: l.glm.variances, offset: l.glm.offset}
+	g := &GLM{lin: *lin, opt: l.glm.opt, means: l.glm.means, rows: l.glm.rows,
+		variances: l.glm.variances, offset: l.glm.offset}
 	g.opt.Learn = nil
 	learned := st.report(res, l)
 	if len(l.scale.Spread) == 1 {
@@ -347,7 +367,8 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 
 // fitRows is what Learned does of a GLM that goes through its rows: g is the model that was
 // learned.
-func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM, learned *Learned) (*GLMPosterior, error) {
+func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM,
+	learned *Learned) (*GLMPosterior, error) {
 	fitted := &rowsStepper{run: g.rounds()}
 	climb, best := &fitted.run.climb, &st.run.Model.(*rowsLearning).best
 	var err error

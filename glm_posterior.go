@@ -101,7 +101,8 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of class", p.opt.ClassNames); err != nil {
 		return err
 	}
-	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept, Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows()}
+	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept,
+		Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows()}
 	switch c := p.cov.(type) {
 	case *gauss.Full:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
@@ -141,19 +142,25 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 		return nil, err
 	}
 	k := latentsOf(lik)
-	if len(s.Mean)/k != d || len(s.Mean)%k != 0 || len(s.Prior.Mean) != d || s.Rows < 0 || s.Rows > save.Most {
-		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w", d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
+	if len(s.Mean)/k != d || len(s.Mean)%k != 0 || len(s.Prior.Mean) != d || s.Rows < 0 ||
+		s.Rows > save.Most {
+		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w",
+			d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	if cols := d - design.B2i(s.Intercept); len(s.Means) > 0 && len(s.Means) != cols {
-		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means), cols, ErrShape)
+		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means), cols,
+			ErrShape)
 	}
 	if j, ok := dense.AllFinite(s.Means); !ok {
 		return nil, fmt.Errorf("the mean of column %d is %v: %w", j, s.Means[j], ErrNotFinite)
 	}
-	if n := len(s.ClassNames); n > 0 && n != k || k > 1 && float64(len(s.Cov.Classes)) != float64(k)*lowerSize(d) {
-		return nil, fmt.Errorf("%d classes, with %d names and %d numbers of covariances: %w", k, n, len(s.Cov.Classes), ErrShape)
+	if n := len(s.ClassNames); n > 0 && n != k ||
+		k > 1 && float64(len(s.Cov.Classes)) != float64(k)*lowerSize(d) {
+		return nil, fmt.Errorf("%d classes, with %d names and %d numbers of covariances: %w", k, n,
+			len(s.Cov.Classes), ErrShape)
 	}
-	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik, opt: GLMOptions{Intercept: s.Intercept, ClassNames: s.ClassNames}, means: s.Means}
+	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik,
+		opt: GLMOptions{Intercept: s.Intercept, ClassNames: s.ClassNames}, means: s.Means}
 	if p.prior, err = s.Prior.Load(); err != nil {
 		return nil, err
 	}
@@ -193,7 +200,8 @@ func (s *savedDual) load(prior *gauss.Prior) (gauss.Cov, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("sites of no rows: %w", ErrShape)
 	}
-	if err := checkMemory(0, memory.Bytes(site.DenseMatrices, n, n), fmt.Sprintf("the covariance of %d rows", n), "raise the limit (GOMEMLIMIT)"); err != nil {
+	if err := checkMemory(0, memory.Bytes(site.DenseMatrices, n, n),
+		fmt.Sprintf("the covariance of %d rows", n), "raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}
 	x, err := s.SavedRows.Load(n, len(prior.Mean))
@@ -214,7 +222,8 @@ func (s *savedLowRank) load(d int) (gauss.Cov, error) {
 		return nil, err
 	}
 	if s.Rank < 1 || s.Rank > d || len(s.U) != d*s.Rank {
-		return nil, fmt.Errorf("precision of %d weights and rank %d with %d factors: %w", d, s.Rank, len(s.U), ErrShape)
+		return nil, fmt.Errorf("precision of %d weights and rank %d with %d factors: %w", d, s.Rank,
+			len(s.U), ErrShape)
 	}
 	c := gauss.NewLowRank(d, s.Rank)
 	copy(c.D, s.D)
@@ -316,7 +325,9 @@ func (s *Summary) String() string {
 // more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
 func (p *GLMPosterior) Cov() *mat.SymDense {
 	d := p.Dim()
-	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d), fmt.Sprintf("the covariance of %d weights", d), "use SD or RandWeights, or raise GLMOptions.MaxMemory")
+	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d),
+		fmt.Sprintf("the covariance of %d weights", d),
+		"use SD or RandWeights, or raise GLMOptions.MaxMemory")
 	return p.cov.Sym()
 }
 
@@ -586,7 +597,8 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	if n := t.Rows(); n != p.rows || n > mostKept {
 		return fmt.Errorf("%d rows of the data, of %d: %w", n, p.rows, ErrShape)
 	}
-	if s.Covariance < AutoCovariance || s.Covariance > DiagonalCovariance || s.Rank < 0 || s.Rank > save.Most {
+	if s.Covariance < AutoCovariance || s.Covariance > DiagonalCovariance || s.Rank < 0 ||
+		s.Rank > save.Most {
 		return fmt.Errorf("covariance %d of rank %d: %w", s.Covariance, s.Rank, ErrShape)
 	}
 	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank

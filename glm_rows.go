@@ -55,7 +55,8 @@ import (
 //
 // An error that wraps ErrShape during a run means that the rows were not the same as the first
 // time.
-func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood, opt *GLMOptions) (*GLM, error) {
+func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood,
+	opt *GLMOptions) (*GLM, error) {
 	if rows == nil {
 		return nil, fmt.Errorf("pgsvi: nil rows: %w", ErrEmpty)
 	}
@@ -91,7 +92,9 @@ func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMP
 		return nil, err
 	}
 	if r.g.opt.Learn != nil {
-		return nil, fmt.Errorf("pgsvi: rounds do not learn a prior; leave GLMOptions.Learn nil, and learn with NewGLMRows from a part of the rows first: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: rounds do not learn a prior; leave GLMOptions.Learn nil, and learn with "+
+				"NewGLMRows from a part of the rows first: %w", ErrParam)
 	}
 	return &Rounds[Row, *GLMPosterior]{r}, nil
 }
@@ -119,9 +122,13 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	}
 	switch o := &g.opt; {
 	case o.Offset != nil || o.Weights != nil:
-		return nil, fmt.Errorf("pgsvi: Offset and Weights are those of the rows; leave GLMOptions.Offset and Weights nil: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: Offset and Weights are those of the rows; leave GLMOptions.Offset and "+
+				"Weights nil: %w", ErrParam)
 	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf("pgsvi: rows that are gone through with a %v covariance; it must be full: %w", o.Covariance, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: rows that are gone through with a %v covariance; it must be full: %w",
+			o.Covariance, ErrParam)
 	}
 	if err := errors.Join(g.setNames(cols), g.opt.checkBlocks(cols)); err != nil {
 		return nil, err
@@ -130,8 +137,11 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	g.opt.Covariance = FullCovariance
 	d := g.dim()
 	workers := runtime.GOMAXPROCS(0)
-	need := memory.Bytes(roundMatrices+roundLane*float64(workers), d, d) + memory.Bytes(2*float64(workers), rounds.Chunk(d), d) + memory.Bytes(3, sampleSize(d), d)
-	if err := checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GLM of any number of rows and %d weights", d), "use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
+	need := memory.Bytes(roundMatrices+roundLane*float64(workers), d, d) +
+		memory.Bytes(2*float64(workers), rounds.Chunk(d), d) + memory.Bytes(3, sampleSize(d), d)
+	if err := checkMemory(g.opt.MaxMemory, need,
+		fmt.Sprintf("a GLM of any number of rows and %d weights", d),
+		"use fewer columns, or raise GLMOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	g.lin.MaxMemory = g.opt.MaxMemory
@@ -164,7 +174,8 @@ func (r *glmRounds) begin(p *rounds.Part) error {
 		}
 	}
 	if g.rows != nil {
-		g.rows.n, g.rows.blocks, g.rows.columns, g.rows.stands = p.Items, p.Blocks, r.columns, r.stands
+		g.rows.n, g.rows.blocks, g.rows.columns, g.rows.stands = p.Items, p.Blocks, r.columns,
+			r.stands
 	}
 	return nil
 }
@@ -256,7 +267,10 @@ func (s *rowsStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: true}
 	if few := len(batch); !math.IsInf(beta, 1) || few > 1 && few < s.Len() {
-		return step, fmt.Errorf("a GLM of NewGLMRows takes all rows in every step and chooses the step size, not %d of %d rows with step size %v; NewGLM has steps of any kind: %w", few, s.Len(), beta, ErrParam)
+		return step, fmt.Errorf(
+			"a GLM of NewGLMRows takes all rows in every step and chooses the step size, not %d "+
+				"of %d rows with step size %v; NewGLM has steps of any kind: %w", few, s.Len(),
+			beta, ErrParam)
 	}
 	looks := max(1, len(s.run.climb.Try))
 	if err := s.look(env); err != nil {
@@ -574,7 +588,8 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 		return nil, err
 	}
 	r, err := newGLMRounds(len(s.Names), lik, &GLMOptions{Names: s.Names, Intercept: s.Intercept,
-		Autoscale: s.Autoscale, PriorSD: s.PriorSD, InterceptSD: s.InterceptSD, MaxMemory: s.MaxMemory})
+		Autoscale: s.Autoscale, PriorSD: s.PriorSD, InterceptSD: s.InterceptSD,
+		MaxMemory: s.MaxMemory})
 	if err != nil {
 		return nil, err
 	}

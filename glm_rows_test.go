@@ -17,7 +17,8 @@ import (
 )
 
 // fitRows fits a GLM of rows that are gone through.
-func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood, opt *GLMOptions, s *Solver) (*GLMPosterior, *Result) {
+func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood, opt *GLMOptions,
+	s *Solver) (*GLMPosterior, *Result) {
 	t.Helper()
 	g, err := NewGLMRows(context.Background(), rows, cols, lik, opt)
 	if err != nil {
@@ -54,14 +55,17 @@ func TestGLMRowsA9a(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, memory := fitGLM(t, g, nil)
-	for name, rows := range map[string]iter.Seq2[Row, error]{"file order": Rows(x, y), "sorted by label": sortedRows(x, y)} {
+	for name, rows := range map[string]iter.Seq2[Row, error]{"file order": Rows(x, y),
+		"sorted by label": sortedRows(x, y)} {
 		_, res := fitRows(t, rows, 123, BernoulliLogit{}, nil, nil)
 		off := res.ELBO + truth.NegELBO
-		if !(res.Status == Converged && res.Passes <= 5 && res.GapBound <= 0.01 && -off <= res.GapBound && off <= 1e-6) {
+		if !(res.Status == Converged && res.Passes <= 5 && res.GapBound <= 0.01 &&
+			-off <= res.GapBound && off <= 1e-6) {
 			t.Errorf("%s: %v, %v nats off", name, res, off)
 		}
 		_, res = fitRows(t, rows, 123, BernoulliLogit{}, nil, &Solver{Goal: 1e-6})
-		if off := math.Abs(res.ELBO - memory.ELBO); !(off <= 1e-8*math.Abs(memory.ELBO) && off <= res.GapBound+memory.GapBound) {
+		if off := math.Abs(res.ELBO - memory.ELBO); !(off <= 1e-8*math.Abs(memory.ELBO) &&
+			off <= res.GapBound+memory.GapBound) {
 			t.Errorf("%s: %v, and in memory %v", name, res, memory)
 		}
 	}
@@ -147,7 +151,8 @@ func (r madeRows) kept() (x *mat.Dense, y, offset, weight []float64) {
 	x = mat.NewDense(r.n, r.d, nil)
 	for row := range r.all {
 		x.SetRow(len(y), row.Val)
-		y, offset, weight = append(y, row.Y), append(offset, row.Offset), append(weight, max(1, row.Weight))
+		y, offset, weight = append(y, row.Y), append(offset, row.Offset),
+			append(weight, max(1, row.Weight))
 	}
 	return x, y, offset, weight
 }
@@ -157,7 +162,8 @@ func (r madeRows) kept() (x *mat.Dense, y, offset, weight []float64) {
 func TestGLMRowsMemory(t *testing.T) {
 	t.Parallel()
 	full, err := NewGaussian([]float64{0.5, -1, 0.2, 0, 1, 0}, mat.NewSymDense(6, []float64{
-		2, 0.3, 0, 0, 0, 0.1, 0.3, 1, 0, 0, 0, 0, 0, 0, 3, 0.5, 0, 0, 0, 0, 0.5, 1, 0, 0, 0, 0, 0, 0, 0.2, 0, 0.1, 0, 0, 0, 0, 4}))
+		2, 0.3, 0, 0, 0, 0.1, 0.3, 1, 0, 0, 0, 0, 0, 0, 3, 0.5, 0, 0, 0, 0, 0.5, 1, 0, 0, 0, 0, 0,
+		0, 0.2, 0, 0.1, 0, 0, 0, 0, 4}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,12 +172,18 @@ func TestGLMRowsMemory(t *testing.T) {
 		opt  GLMOptions
 	}{
 		{madeRows{lik: BernoulliLogit{}, n: 12000, d: 5, dense: 2}, GLMOptions{Intercept: true}},
-		{madeRows{lik: BernoulliLogit{}, n: 12000, d: 5, dense: 5}, GLMOptions{Prior: full, Intercept: true}},
-		{madeRows{lik: BernoulliLogit{}, n: 300, d: 5, dense: 3, plain: true}, GLMOptions{PriorSD: 3}},
-		{madeRows{lik: BernoulliProbit{}, n: 9000, d: 4, dense: 4}, GLMOptions{Intercept: true, InterceptSD: 2}},
-		{madeRows{lik: Poisson{}, n: 20000, d: 8, dense: 1}, GLMOptions{Autoscale: true, PriorSD: 0.3}},
-		{madeRows{lik: Poisson{}, n: 20000, d: 8, dense: 8, intercept: 2}, GLMOptions{Intercept: true, PriorSD: 3}},
-		{madeRows{lik: GaussianNoise{}, n: 15000, d: 6, dense: 3}, GLMOptions{Autoscale: true, Intercept: true}},
+		{madeRows{lik: BernoulliLogit{}, n: 12000, d: 5, dense: 5},
+			GLMOptions{Prior: full, Intercept: true}},
+		{madeRows{lik: BernoulliLogit{}, n: 300, d: 5, dense: 3, plain: true},
+			GLMOptions{PriorSD: 3}},
+		{madeRows{lik: BernoulliProbit{}, n: 9000, d: 4, dense: 4},
+			GLMOptions{Intercept: true, InterceptSD: 2}},
+		{madeRows{lik: Poisson{}, n: 20000, d: 8, dense: 1},
+			GLMOptions{Autoscale: true, PriorSD: 0.3}},
+		{madeRows{lik: Poisson{}, n: 20000, d: 8, dense: 8, intercept: 2},
+			GLMOptions{Intercept: true, PriorSD: 3}},
+		{madeRows{lik: GaussianNoise{}, n: 15000, d: 6, dense: 3},
+			GLMOptions{Autoscale: true, Intercept: true}},
 		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: 10000, d: 5, dense: 5}, GLMOptions{}},
 		{madeRows{lik: Laplace{}, n: 9000, d: 3, dense: 3}, GLMOptions{}},
 	}, 3) {
@@ -188,13 +200,15 @@ func TestGLMRowsMemory(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		want, in := fitGLM(t, g, nil)
-		if off := math.Abs(res.ELBO - in.ELBO); !(off <= 1e-9*math.Abs(in.ELBO)) || res.Status != Converged && res.Status != Stalled {
+		if off := math.Abs(res.ELBO - in.ELBO); !(off <= 1e-9*math.Abs(in.ELBO)) ||
+			res.Status != Converged && res.Status != Stalled {
 			t.Errorf("%s: %v, and in memory %v", name, res, in)
 		}
 		m0, s0, m, s := want.Mean(nil), want.SD(nil), p.Mean(nil), p.SD(nil)
 		for j := range m {
 			if !(math.Abs(m[j]-m0[j]) <= 1e-4*s0[j] && math.Abs(s[j]-s0[j]) <= 1e-4*s0[j]) {
-				t.Errorf("%s: weight %d is %v ± %v, in memory %v ± %v", name, j, m[j], s[j], m0[j], s0[j])
+				t.Errorf("%s: weight %d is %v ± %v, in memory %v ± %v", name, j, m[j], s[j], m0[j],
+					s0[j])
 			}
 		}
 		for j, v := range p.means {
@@ -203,8 +217,10 @@ func TestGLMRowsMemory(t *testing.T) {
 			}
 		}
 		for _, it := range res.Trace {
-			if proved := factsOf(c.rows.lik).LogConcave; proved != (it.GapBound > 0) || proved && it.ELBO+it.GapBound < in.ELBO-in.ELBOErr {
-				t.Errorf("%s, step %d: ELBO %v is proved to be within %v of the best, %v", name, it.K, it.ELBO, it.GapBound, in.ELBO)
+			if proved := factsOf(c.rows.lik).LogConcave; proved != (it.GapBound > 0) ||
+				proved && it.ELBO+it.GapBound < in.ELBO-in.ELBOErr {
+				t.Errorf("%s, step %d: ELBO %v is proved to be within %v of the best, %v", name,
+					it.K, it.ELBO, it.GapBound, in.ELBO)
 			}
 			if it.ELBO > in.ELBO+in.Gap+1e-9*math.Abs(in.ELBO) {
 				t.Errorf("%s, step %d: ELBO %v is above %v", name, it.K, it.ELBO, in.ELBO)
@@ -230,7 +246,8 @@ func TestGLMRowsBits(t *testing.T) {
 		}
 		sparse := r
 		sparse.asSparse = true
-		if p, _ := fitRows(t, sparse.all, r.d, r.lik, opt, nil); !bytes.Equal(want, savedBytes(t, p)) {
+		if p, _ := fitRows(t, sparse.all, r.d, r.lik, opt, nil); !bytes.Equal(want,
+			savedBytes(t, p)) {
 			t.Errorf("%d dense columns: other bits if rows come as sparse ones", dense)
 		}
 		g, err := NewGLMRows(context.Background(), r.all, r.d, r.lik, opt)
@@ -290,7 +307,8 @@ func TestGLMRowsCancel(t *testing.T) {
 		}
 	}
 	_, res, err := g.Fit(ctx, nil)
-	if !errors.Is(err, why) || res.Status != Canceled || seen > r.n+2*rowsBlock*runtime.GOMAXPROCS(0) {
+	if !errors.Is(err, why) || res.Status != Canceled ||
+		seen > r.n+2*rowsBlock*runtime.GOMAXPROCS(0) {
 		t.Fatalf("%v after %d rows, %v", err, seen, res)
 	}
 	if _, err := (&Solver{}).Resume(context.Background(), res); err != nil {
@@ -303,7 +321,8 @@ func TestGLMRowsCancel(t *testing.T) {
 	if !bytes.Equal(savedBytes(t, p), savedBytes(t, q)) {
 		t.Error("other bits after a run was canceled")
 	}
-	if _, err := NewGLMRows(ctx, r.all, r.d, r.lik, nil); !errors.Is(err, why) || !prefixedOnce(err) {
+	if _, err := NewGLMRows(ctx, r.all, r.d, r.lik, nil); !errors.Is(err, why) ||
+		!prefixedOnce(err) {
 		t.Errorf("rows were counted although the context is done: %v", err)
 	}
 }
@@ -341,12 +360,16 @@ func TestGLMRowsErrors(t *testing.T) {
 		{few.all, -1, nil, nil, ErrShape, "-1 columns"},
 		{few.all, 4, few.lik, nil, ErrShape, "row 0 has 3 values"},
 		{bad(7, func(r *Row) { r.Y = 3 }), 3, few.lik, nil, ErrLabel, "row 7"},
-		{bad(8, func(r *Row) { r.Val[1] = math.NaN() }), 3, few.lik, nil, ErrNotFinite, "row 8, column 1"},
+		{bad(8, func(r *Row) { r.Val[1] = math.NaN() }), 3, few.lik, nil, ErrNotFinite,
+			"row 8, column 1"},
 		{bad(9, func(r *Row) { r.Weight = -1 }), 3, few.lik, nil, ErrParam, "row 9"},
-		{func(yield func(Row, error) bool) { yield(Row{}, broken) }, 3, nil, nil, broken, "broken pipe"},
-		{few.all, 3, few.lik, &GLMOptions{Covariance: DiagonalCovariance}, ErrParam, "must be full"},
+		{func(yield func(Row, error) bool) { yield(Row{}, broken) }, 3, nil, nil, broken,
+			"broken pipe"},
+		{few.all, 3, few.lik, &GLMOptions{Covariance: DiagonalCovariance}, ErrParam,
+			"must be full"},
 		{few.all, 3, few.lik, &GLMOptions{Covariance: LowRankCovariance}, ErrParam, "must be full"},
-		{few.all, 3, few.lik, &GLMOptions{Weights: make([]float64, 50)}, ErrParam, "those of the rows"},
+		{few.all, 3, few.lik, &GLMOptions{Weights: make([]float64, 50)}, ErrParam,
+			"those of the rows"},
 		{few.all, 3, few.lik, &GLMOptions{PriorSD: -1}, ErrParam, "PriorSD"},
 		{few.all, 3, few.lik, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
 		{few.all, 3, few.lik, &GLMOptions{MaxMemory: 1000}, ErrMemory, "fewer columns"},
@@ -354,7 +377,8 @@ func TestGLMRowsErrors(t *testing.T) {
 		{few.all, 3, Softmax{Classes: 3}, nil, ErrParam, "rows"},
 	} {
 		_, err := NewGLMRows(ctx, c.rows, c.cols, c.lik, c.opt)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || c.want != broken && !prefixedOnce(err) {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) ||
+			c.want != broken && !prefixedOnce(err) {
 			t.Errorf("%d: %v, want %q and %v", i, err, c.text, c.want)
 		}
 	}
@@ -402,7 +426,8 @@ func TestGLMRowsErrors(t *testing.T) {
 	less := few
 	less.n--
 	g.rows.all = less.all
-	if _, _, err := g.Fit(ctx, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "49 rows, and 50") {
+	if _, _, err := g.Fit(ctx, nil); !errors.Is(err, ErrShape) ||
+		!strings.Contains(err.Error(), "49 rows, and 50") {
 		t.Errorf("fewer rows in a later pass: %v", err)
 	}
 }
@@ -438,7 +463,8 @@ func TestGLMRowsLimit(t *testing.T) {
 	d := shorter(30, 12)
 	fit := func(n int) uint64 {
 		r := madeRows{lik: BernoulliLogit{}, n: n, d: d, dense: d, plain: true}
-		return allocated(func() { fitRows(t, r.all, r.d, r.lik, nil, &Solver{MaxIter: 2, Workers: 2}) })
+		return allocated(
+			func() { fitRows(t, r.all, r.d, r.lik, nil, &Solver{MaxIter: 2, Workers: 2}) })
 	}
 	fit(100)
 	few, many := fit(shorter(40_000, 20_000)), fit(shorter(160_000, 70_000))
@@ -488,16 +514,20 @@ func TestGLMRowsLearn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, p := range learned.Params {
-			if q := in.Params[i]; p.Name != q.Name || !(math.Abs(math.Log(p.Value/q.Value)) <= 0.05*max(q.SD, 0.01)) {
-				t.Errorf("%s: %s is %v, in memory %v ± %v", typeName(c.lik), p.Name, p.Value, q.Value, q.SD)
+			if q := in.Params[i]; p.Name != q.Name ||
+				!(math.Abs(math.Log(p.Value/q.Value)) <= 0.05*max(q.SD, 0.01)) {
+				t.Errorf("%s: %s is %v, in memory %v ± %v", typeName(c.lik), p.Name, p.Value,
+					q.Value, q.SD)
 			}
 		}
 		if !(math.Abs(learned.Objective-in.Objective) <= 0.01) || learned.Fit == nil ||
 			!(learned.Fit.Gap <= 0.01) ||
 			factsOf(c.lik).LogConcave && !(learned.Fit.GapBound <= 0.01) {
-			t.Errorf("%s: objective %v, in memory %v; fit %v", typeName(c.lik), learned.Objective, in.Objective, learned.Fit)
+			t.Errorf("%s: objective %v, in memory %v; fit %v", typeName(c.lik), learned.Objective,
+				in.Objective, learned.Fit)
 		}
-		t.Logf("%s: %d evaluations, %v passes; %v", typeName(c.lik), learned.Evaluations, learned.Cholesky, learned.Fit)
+		t.Logf("%s: %d evaluations, %v passes; %v", typeName(c.lik), learned.Evaluations,
+			learned.Cholesky, learned.Fit)
 		if off := math.Abs(post.Mean(nil)[0] - want.Mean(nil)[0]); !(off <= 0.01*want.SD(nil)[0]) {
 			t.Errorf("%s: a mean is %v off", typeName(c.lik), off)
 		}
@@ -560,7 +590,8 @@ func TestGLMRowsCollinear(t *testing.T) {
 		func(x float64) []float64 { return []float64{x, 1e8 + x} },
 		func(x float64) []float64 { return []float64{1, x, 1e4 + x, x} },
 	}, 1) {
-		for _, lik := range few([]Likelihood{Poisson{}, BernoulliLogit{}, GaussianNoise{Var: 1}}, 2) {
+		for _, lik := range few([]Likelihood{Poisson{}, BernoulliLogit{}, GaussianNoise{Var: 1}},
+			2) {
 			rows := make([]Row, n)
 			for i := range rows {
 				x := rng.NormFloat64()

@@ -45,7 +45,9 @@ type GLMStream = Stream[Row, *GLMPosterior]
 // if the D² numbers of the stream are too many for GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
 	if _, many := lik.(Softmax); many {
-		return nil, fmt.Errorf("pgsvi: a stream with Softmax, whose rows have several latent values; fit the rows together: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a stream with Softmax, whose rows have several latent values; fit the rows "+
+				"together: %w", ErrParam)
 	}
 	g, err := newGLM(lik, nil, opt)
 	if err != nil {
@@ -56,13 +58,19 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 	}
 	switch o := &g.opt; {
 	case o.Offset != nil || o.Weights != nil:
-		return nil, fmt.Errorf("pgsvi: Offset and Weights of a stream are those of its rows: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: Offset and Weights of a stream are those of its rows: %w",
+			ErrParam)
 	case o.Autoscale:
-		return nil, fmt.Errorf("pgsvi: Autoscale needs to know the columns, which a stream does not; set PriorSD or Prior: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: Autoscale needs to know the columns, which a stream does not; set PriorSD "+
+				"or Prior: %w", ErrParam)
 	case o.Learn != nil || o.Blocks != nil:
-		return nil, fmt.Errorf("pgsvi: a stream does not learn its prior; leave GLMOptions.Learn and Blocks nil, and learn from rows in memory first: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a stream does not learn its prior; leave GLMOptions.Learn and Blocks nil, "+
+				"and learn from rows in memory first: %w", ErrParam)
 	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf("pgsvi: a stream with a %v covariance; it has a full one: %w", o.Covariance, ErrParam)
+		return nil, fmt.Errorf("pgsvi: a stream with a %v covariance; it has a full one: %w",
+			o.Covariance, ErrParam)
 	}
 	if err := g.opt.checkStream(cols + design.B2i(g.opt.Intercept)); err != nil {
 		return nil, err
@@ -116,7 +124,8 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 // It is updated by one pass, which may be many standard deviations off if there are few rows.
 //
 // The errors are those of Stream.AddAll and GLMPosterior.Stream; the posterior is then nil.
-func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
+func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
+	error) {
 	return p.changed(ctx, rows, (*GLMStream).AddAll)
 }
 
@@ -132,12 +141,14 @@ func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (
 // The errors are those of Stream.RemoveAll and GLMPosterior.Stream; the posterior is then nil. An
 // error that wraps ErrNotPosDef means that float64 is not accurate enough, or that the mean may
 // be off by a standard deviation: fit the remaining rows instead.
-func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior, error) {
+func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
+	error) {
 	return p.changed(ctx, rows, (*GLMStream).RemoveAll)
 }
 
 // changed returns the posterior of what change makes of the stream from p.
-func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error], change func(*GLMStream, context.Context, iter.Seq2[Row, error]) error) (*GLMPosterior, error) {
+func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error],
+	change func(*GLMStream, context.Context, iter.Seq2[Row, error]) error) (*GLMPosterior, error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
 	}
@@ -226,7 +237,8 @@ func (s *glmStream) flush() error {
 	for i, v := range base.V { // before the block; the row itself has reduced it
 		if v/(1+math.Abs(base.Gamma[i])*v) >= k.least {
 			k.CopyRow(&s.buf, i)
-			k.gamma, k.a, k.m = append(k.gamma, base.Gamma[i]), append(k.a, base.A[i]), append(k.m, base.M[i])
+			k.gamma, k.a, k.m = append(k.gamma, base.Gamma[i]), append(k.a, base.A[i]),
+				append(k.m, base.M[i])
 		}
 	}
 	s.thin = k.Rows() > mostKept
@@ -768,7 +780,8 @@ func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, err
 	}
 	if i, ok := p.resolves(g); !ok {
 		return nil, fmt.Errorf("pgsvi: row %d of all %d tells so much more than the prior that "+
-			"rounding leaves nothing of the variance there; a prior nearer to the scale of the data "+
+			"rounding leaves nothing of the variance there; a prior nearer to the scale of the "+
+			"data "+
 			"helps: %w", i, n, ErrDiverged)
 	}
 	return p, nil

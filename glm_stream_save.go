@@ -64,9 +64,11 @@ func (s *glmStream) save(w io.Writer) error {
 		return err
 	}
 	k, p := &s.kept, &s.block.Pace
-	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept, Prior: s.g.lin.Prior.Save(),
-		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()), PrecisionLow: s.w.PackLow(),
-		Buffer: s.buf.Save(), Kept: savedKept{k.Save(), k.gamma, k.a, k.m, k.least}}
+	saved := &savedGLMStream{Likelihood: lik, Names: s.g.lin.Names, Intercept: s.g.opt.Intercept,
+		Prior: s.g.lin.Prior.Save(),
+		Given: s.seen, Rows: s.rows, Mean: s.w.Mean, Precision: dense.PackLower(s.w.P, s.dim()),
+		PrecisionLow: s.w.PackLow(),
+		Buffer:       s.buf.Save(), Kept: savedKept{k.Save(), k.gamma, k.a, k.m, k.least}}
 	if s.past != nil {
 		past := s.past.Save()
 		saved.Past = &past
@@ -86,8 +88,11 @@ func (*GLMPosterior) loadStream(r io.Reader) (*GLMStream, error) {
 
 func (s *savedGLMStream) load() (*GLMStream, error) {
 	d := len(s.Names)
-	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 || max(s.Rows, s.Given) > save.Most {
-		return nil, fmt.Errorf("%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d, s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
+	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 ||
+		max(s.Rows, s.Given) > save.Most {
+		return nil, fmt.Errorf(
+			"%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d,
+			s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
@@ -134,11 +139,13 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 		return nil, fmt.Errorf("kept rows: %w", err)
 	}
 	if len(s.Kept.Gamma) != n || len(s.Kept.A) != n || len(s.Kept.M) != n || !(s.Kept.Least >= 0) {
-		return nil, fmt.Errorf("%d kept rows with %d, %d and %d site parameters: %w", n, len(s.Kept.Gamma), len(s.Kept.A), len(s.Kept.M), ErrShape)
+		return nil, fmt.Errorf("%d kept rows with %d, %d and %d site parameters: %w", n,
+			len(s.Kept.Gamma), len(s.Kept.A), len(s.Kept.M), ErrShape)
 	}
 	k.gamma, k.a, k.m, k.least = s.Kept.Gamma, s.Kept.A, s.Kept.M, s.Kept.Least
 	if p := s.Pace; p != nil {
-		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision}, Age: p.Age, Measured: true}
+		t.block.Pace = site.Pace{After: site.Remainder{Mean: p.Mean, Precision: p.Precision},
+			Age: p.Age, Measured: true}
 	}
 	return &GLMStream{t}, nil
 }

@@ -25,8 +25,8 @@ func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStre
 	return s
 }
 
-// learnInBlocks makes s, of which nothing is known yet, learn from its first rows in blocks of so many
-// too, as from those after the first some thousand.
+// learnInBlocks makes s, of which nothing is known yet, learn from its first rows in blocks of so
+// many too, as from those after the first some thousand.
 func learnInBlocks(s *GLMStream, size int) {
 	e := s.engine.(*glmStream)
 	e.size, e.past = size, nil
@@ -84,7 +84,8 @@ func TestStreamChunks(t *testing.T) {
 // One pass is near the fit to all rows, sparse as dense.
 func TestStreamFit(t *testing.T) {
 	t.Parallel()
-	for _, lik := range few([]Likelihood{BernoulliLogit{}, GaussianNoise{}, Poisson{}, StudentT{}}, 2) {
+	for _, lik := range few([]Likelihood{BernoulliLogit{}, GaussianNoise{}, Poisson{}, StudentT{}},
+		2) {
 		c := toyGLM("", 6000, 5, lik, 102, &GLMOptions{Intercept: true})
 		g := c.glm(t, c.x)
 		best, res := fitGLM(t, g, nil)
@@ -144,7 +145,8 @@ func TestStreamOffsets(t *testing.T) {
 			if c.opt.Weights[i] == 0 {
 				continue
 			}
-			if err := s.Add(Row{Val: c.x.RawRowView(i), Y: y, Offset: c.opt.Offset[i], Weight: c.opt.Weights[i]}); err != nil {
+			if err := s.Add(Row{Val: c.x.RawRowView(i), Y: y, Offset: c.opt.Offset[i],
+				Weight: c.opt.Weights[i]}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -289,7 +291,8 @@ func TestStreamErrors(t *testing.T) {
 		}
 		n := s.Len()
 		err := s.Add(c.row)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), fmt.Sprintf("row %d", s.engine.given()-1)) {
+		if !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("row %d", s.engine.given()-1)) {
 			t.Errorf("%+v: %v, want %v", c.row, err, c.want)
 		}
 		if s.Len() != n {
@@ -321,7 +324,8 @@ func TestStreamErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Remove(ctx, Rows(mat.NewDense(1, 2, []float64{3, 4}), nil)); !errors.Is(err, ErrNotPosDef) {
+	if _, err := p.Remove(ctx, Rows(mat.NewDense(1, 2, []float64{3, 4}), nil)); !errors.Is(err,
+		ErrNotPosDef) {
 		t.Errorf("%v, want %v", err, ErrNotPosDef)
 	}
 }
@@ -354,9 +358,12 @@ func TestGLMa9a(t *testing.T) {
 	}
 	p, res := fitGLM(t, g, nil)
 	mean, sd := worst(p)
-	t.Logf("batch: −ELBO − reference %.1e nats, means within %.1e sd, sds within %.1e, %v passes, gap %.0e", -res.ELBO-truth.NegELBO, mean, sd, res.Passes, res.Gap)
-	if math.Abs(res.ELBO+truth.NegELBO) > 1e-9 || mean > 2e-5 || sd > 2e-5 || res.Status != Converged || res.Passes > 10 {
-		t.Errorf("batch fit: %v after %v passes, −ELBO %.12f, want %.12f; means %v, sds %v off", res.Status, res.Passes, -res.ELBO, truth.NegELBO, mean, sd)
+	t.Logf("batch: −ELBO − reference %.1e nats, means within %.1e sd, sds within %.1e, %v "+
+		"passes, gap %.0e", -res.ELBO-truth.NegELBO, mean, sd, res.Passes, res.Gap)
+	if math.Abs(res.ELBO+truth.NegELBO) > 1e-9 || mean > 2e-5 || sd > 2e-5 ||
+		res.Status != Converged || res.Passes > 10 {
+		t.Errorf("batch fit: %v after %v passes, −ELBO %.12f, want %.12f; means %v, sds %v off",
+			res.Status, res.Passes, -res.ELBO, truth.NegELBO, mean, sd)
 	}
 	two := math.NaN()
 	for _, it := range res.Trace {
@@ -389,9 +396,11 @@ func TestGLMa9a(t *testing.T) {
 	q := streamPosterior(t, s)
 	mean, sd = worst(q)
 	excess := -elboAt(t, g, q) - truth.NegELBO
-	t.Logf("one streaming pass: %.3f nats above the optimum, means within %.3f sd, sds within %.3f", excess, mean, sd)
+	t.Logf("one streaming pass: %.3f nats above the optimum, means within %.3f sd, sds within %.3f",
+		excess, mean, sd)
 	if !(excess <= 0.1 && mean <= 0.1 && sd <= 0.05) {
-		t.Errorf("one streaming pass: %v nats above the optimum, means %v sd off, sds %v", excess, mean, sd)
+		t.Errorf("one streaming pass: %v nats above the optimum, means %v sd off, sds %v", excess,
+			mean, sd)
 	}
 }
 
@@ -422,7 +431,8 @@ func TestGLMa9aUpdate(t *testing.T) {
 	const first = 16000
 	ctx := context.Background()
 	begin, late := sparseRows(t, x, 0, first), Rows(sparseRows(t, x, first, len(y)), y[first:])
-	half, all := mustGLM(t, begin, y[:first], BernoulliLogit{}, GLMOptions{}), mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{})
+	half, all := mustGLM(t, begin, y[:first], BernoulliLogit{}, GLMOptions{}),
+		mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{})
 	halfPost, halfRes := fitGLM(t, half, nil)
 	allPost, allRes := fitGLM(t, all, nil)
 	more, err := halfPost.Update(ctx, late)
@@ -455,14 +465,17 @@ func TestGLMa9aUpdate(t *testing.T) {
 	}{
 		{"16,561 rows added", all, more, allPost, allRes, 0.046, 0.15, 0.046, 0.15},
 		{"and taken out again", half, less, halfPost, halfRes, 0.01, 0.05, 0.025, 0.1},
-		{"16,561 rows taken out of a fit to all", half, fewer, halfPost, halfRes, 0.42, 1.2, 0.11, 0.3},
+		{"16,561 rows taken out of a fit to all", half, fewer, halfPost, halfRes, 0.42, 1.2, 0.11,
+			0.3},
 		{"twenty rows in and out", half, back, halfPost, halfRes, 2e-8, 1e-6, 4e-5, 4e-4},
 	} {
 		excess := c.res.ELBO - elboAt(t, c.g, c.got)
 		mean, sd := apart(c.got, c.want)
-		t.Logf("%s: %.2g nats above the optimum, means within %.2g sd, sds within %.2g", c.what, excess, mean, sd)
+		t.Logf("%s: %.2g nats above the optimum, means within %.2g sd, sds within %.2g", c.what,
+			excess, mean, sd)
 		if !(excess > -1e-6 && excess <= c.mostNats && mean <= c.mostMean) {
-			t.Errorf("%s: %v nats above the optimum, means %v sd off, want about %v and %v", c.what, excess, mean, c.nats, c.means)
+			t.Errorf("%s: %v nats above the optimum, means %v sd off, want about %v and %v", c.what,
+				excess, mean, c.nats, c.means)
 		}
 	}
 }
@@ -539,7 +552,8 @@ func TestStreamStrongRow(t *testing.T) {
 				_, v := post.At(mat.NewDense(1, d, row.Val)).Latent(nil, nil)
 				want := 1 / (1/(3600*square) + 1/noise)
 				if !(math.Abs(v[0]/want-1) <= 1e-5) {
-					t.Errorf("%d weights, noise %g, unit %g: latent variance %g, want %g", d, noise, unit, v[0], want)
+					t.Errorf("%d weights, noise %g, unit %g: latent variance %g, want %g", d, noise,
+						unit, v[0], want)
 				}
 			}
 		}
@@ -603,7 +617,8 @@ func TestRemoveCollinear(t *testing.T) {
 		for i := range m {
 			off := max(math.Abs(m[i]-m1[i])/math.Sqrt(v[i]), 0.5*math.Abs(math.Log(v[i]/v1[i])))
 			if !(off <= most) {
-				t.Errorf("seed %d, %T, columns of kind %d: row %d is off by %.3g sd", seed, lik, kind, i, off)
+				t.Errorf("seed %d, %T, columns of kind %d: row %d is off by %.3g sd", seed, lik,
+					kind, i, off)
 				break
 			}
 		}

@@ -111,9 +111,11 @@ func TestStructuredDisjointFeatures(t *testing.T) {
 	x, y := blockData(60, 6)
 	for _, lik := range []Likelihood{BernoulliLogit{}, StudentT{}, GaussianNoise{}} {
 		exact := &Solver{Converger: GapBelow(1e-13, 0)}
-		full, fr := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}), exact)
+		full, fr := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}),
+			exact)
 		for _, c := range []Covariance{DiagonalCovariance, LowRankCovariance} {
-			p, res := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: c, Rank: 2}), exact)
+			p, res := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: c, Rank: 2}),
+				exact)
 			const tol, sd = 1e-10, 1e-6 // the ELBO is flat
 			if math.Abs(res.ELBO-fr.ELBO) > tol*math.Abs(fr.ELBO) {
 				t.Errorf("%T, %v: ELBO %v, full %v", lik, c, res.ELBO, fr.ELBO)
@@ -130,7 +132,9 @@ func TestStructuredDisjointFeatures(t *testing.T) {
 
 func TestStructuredOptimum(t *testing.T) {
 	x, y := structuredData(40, 5, 1)
-	prior, err := NewGaussian([]float64{1, 0, -1, 0, 2}, mat.NewSymDense(5, []float64{2, .5, 0, 0, 0, .5, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1}))
+	prior, err := NewGaussian([]float64{1, 0, -1, 0, 2},
+		mat.NewSymDense(5, []float64{2, .5, 0, 0, 0, .5, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 1, 1, 0,
+			0, 0, 0, 0, 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +175,8 @@ func TestStructuredOptimum(t *testing.T) {
 			}
 			or, err := (&Solver{MaxPasses: 5000}).Run(context.Background(), o)
 			if err != nil || math.Abs(or.ELBO-res.ELBO) > 1e-8*(1+math.Abs(res.ELBO)) {
-				t.Errorf("%T: ELBO %v, of the Objective %v (%v, %v)", lik, res.ELBO, or.ELBO, or.Status, err)
+				t.Errorf("%T: ELBO %v, of the Objective %v (%v, %v)", lik, res.ELBO, or.ELBO,
+					or.Status, err)
 			}
 		}
 	}
@@ -181,14 +186,17 @@ func TestLowRankBetweenDiagonalAndFull(t *testing.T) {
 	t.Parallel()
 	x, y := structuredData(150, 8, 3)
 	for _, lik := range few([]Likelihood{BernoulliLogit{}, BernoulliProbit{}}, 1) {
-		_, full := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}), nil)
-		_, diag := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: DiagonalCovariance}), nil)
+		_, full := structuredFit(t, mustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}),
+			nil)
+		_, diag := structuredFit(t,
+			mustGLM(t, x, y, lik, GLMOptions{Covariance: DiagonalCovariance}), nil)
 		before := diag.ELBO
 		for rank := 1; rank <= 8; rank++ {
 			g := mustGLM(t, x, y, lik, GLMOptions{Covariance: LowRankCovariance, Rank: rank})
 			_, res := structuredFit(t, g, &Solver{Goal: 1e-7})
 			if res.ELBO < before-1e-6 || res.ELBO > full.ELBO+1e-9 {
-				t.Errorf("%T, rank %d: ELBO %v, of rank %d %v, diagonal %v, full %v", lik, rank, res.ELBO, rank-1, before, diag.ELBO, full.ELBO)
+				t.Errorf("%T, rank %d: ELBO %v, of rank %d %v, diagonal %v, full %v", lik, rank,
+					res.ELBO, rank-1, before, diag.ELBO, full.ELBO)
 			}
 			before = res.ELBO
 			if rank == 1 && !(res.ELBO > diag.ELBO+0.1) {
@@ -206,9 +214,11 @@ func TestStructuredCorpus(t *testing.T) {
 	x, y := structuredData(80, 6, 4)
 	rng := rand.New(rand.NewPCG(5, 5))
 	n := len(y)
-	counts, big, real, weights, offset := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	counts, big, real, weights, offset := make([]float64, n), make([]float64, n),
+		make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range n {
-		counts[i], big[i], real[i] = float64(rng.IntN(8)), float64(rng.IntN(1000000)), 5*rng.NormFloat64()
+		counts[i], big[i], real[i] = float64(rng.IntN(8)), float64(rng.IntN(1000000)),
+			5*rng.NormFloat64()
 		weights[i], offset[i] = float64(rng.IntN(3)), rng.NormFloat64()
 	}
 	separable := make([]float64, n)
@@ -224,7 +234,8 @@ func TestStructuredCorpus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sigma := mat.NewSymDense(6, []float64{2, 1, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1})
+	sigma := mat.NewSymDense(6, []float64{2, 1, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0,
+		0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1})
 	full, err := NewGaussian([]float64{1, 0, 0, 0, 0, 1}, sigma)
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +263,8 @@ func TestStructuredCorpus(t *testing.T) {
 		{"zero rows", zero, y, BernoulliLogit{}, GLMOptions{}},
 		{"more weights than rows", wide, wy, BernoulliLogit{}, GLMOptions{}},
 		{"one row", mat.DenseCopyOf(x.Slice(0, 1, 0, 6)), y[:1], BernoulliLogit{}, GLMOptions{}},
-		{"weights and offsets", x, y, BernoulliLogit{}, GLMOptions{Weights: weights, Offset: offset}},
+		{"weights and offsets", x, y, BernoulliLogit{},
+			GLMOptions{Weights: weights, Offset: offset}},
 		{"prior mean", x, y, BernoulliLogit{}, GLMOptions{Prior: prior}},
 		{"full prior", x, counts, Poisson{}, GLMOptions{Prior: full}},
 	} {
@@ -270,15 +282,19 @@ func TestStructuredCorpus(t *testing.T) {
 				// which has several optima
 				if c.name != "zero rows" && c.name != "Student t, wide prior" {
 					c.opt.Covariance = FullCovariance
-					if _, full, err := mustGLM(t, c.x, c.y, c.lik, c.opt).Fit(context.Background(), nil); err != nil {
+					if _, full, err := mustGLM(t, c.x, c.y, c.lik, c.opt).Fit(context.Background(),
+						nil); err != nil {
 						t.Logf("full: %v", err)
-					} else if full.Status == Converged && res.ELBO > full.ELBO+1e-8*math.Abs(full.ELBO) {
+					} else if full.Status == Converged && res.ELBO > full.ELBO+
+						1e-8*math.Abs(full.ELBO) {
 						t.Errorf("ELBO %v above that of a full covariance, %v", res.ELBO, full.ELBO)
 					} else {
-						t.Logf("%v passes, ELBO %.6f, full %.6f (%v)", res.Passes, res.ELBO, full.ELBO, full.Status)
+						t.Logf("%v passes, ELBO %.6f, full %.6f (%v)", res.Passes, res.ELBO,
+							full.ELBO, full.Status)
 					}
 				}
-				sg := mustGLM(t, SparseOf(c.x), c.y, c.lik, func() GLMOptions { o := c.opt; o.Covariance = cov; return o }())
+				sg := mustGLM(t, SparseOf(c.x), c.y, c.lik,
+					func() GLMOptions { o := c.opt; o.Covariance = cov; return o }())
 				tol := 1e-7 * (1 + math.Abs(res.ELBO))
 				if c.name == "separable, wide prior" && cov == LowRankCovariance {
 					tol = 1e-2 // rounding decides between two optima
@@ -313,7 +329,8 @@ func TestStructuredWorkers(t *testing.T) {
 func TestMeanFieldPGStep(t *testing.T) {
 	x, y := structuredData(30, 4, 9)
 	for _, update := range []MeanUpdate{MainText, Appendix} {
-		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, MeanUpdate: update, PriorSD: 2})
+		g := mustGLM(t, x, y, BernoulliLogit{},
+			GLMOptions{Covariance: DiagonalCovariance, MeanUpdate: update, PriorSD: 2})
 		st, err := g.NewStepper(context.Background(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -359,7 +376,8 @@ func TestMeanFieldPGStep(t *testing.T) {
 			cov.Diag(v)
 			for j := range m {
 				if math.Abs(mean[j]-m[j]) > 1e-12 || math.Abs(v[j]*prec[j]-1) > 1e-12 {
-					t.Errorf("step %d, weight %d: N(%v, %v), want N(%v, %v)", k, j, mean[j], v[j], m[j], 1/prec[j])
+					t.Errorf("step %d, weight %d: N(%v, %v), want N(%v, %v)", k, j, mean[j], v[j],
+						m[j], 1/prec[j])
 				}
 			}
 			if e, _ := elboOf(st, nil); math.Abs(e-plainELBO(g, mean, v)) > 1e-11*math.Abs(e) {
@@ -368,12 +386,16 @@ func TestMeanFieldPGStep(t *testing.T) {
 		}
 		// A run with a step size approaches the optimum, and one without continues from there.
 		_, want := structuredFit(t, g, nil)
-		res, err := (&Solver{StepSize: ConstantStep(0.5), MaxPasses: 100}).Resume(context.Background(), &Result{Stepper: st})
+		res, err := (&Solver{StepSize: ConstantStep(0.5), MaxPasses: 100}).Resume(
+			context.Background(), &Result{Stepper: st})
 		if err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-3 {
-			t.Errorf("%v: ELBO %v with a step size, %v without (%v)", update, res.ELBO, want.ELBO, err)
+			t.Errorf("%v: ELBO %v with a step size, %v without (%v)", update, res.ELBO, want.ELBO,
+				err)
 		}
-		if res, err = (&Solver{}).Resume(context.Background(), &Result{Stepper: st}); err != nil || math.Abs(res.ELBO-want.ELBO) > 1e-9 || res.Status != Converged {
-			t.Errorf("ELBO %v after both, %v at once (%v, %v)", res.ELBO, want.ELBO, res.Status, err)
+		if res, err = (&Solver{}).Resume(context.Background(), &Result{Stepper: st}); err != nil ||
+			math.Abs(res.ELBO-want.ELBO) > 1e-9 || res.Status != Converged {
+			t.Errorf("ELBO %v after both, %v at once (%v, %v)", res.ELBO, want.ELBO, res.Status,
+				err)
 		}
 	}
 }
@@ -391,7 +413,8 @@ func TestStructuredErrors(t *testing.T) {
 		{LowRankCovariance, 2, Solver{BatchSize: 7}, ErrParam, "FullCovariance"},
 		{LowRankCovariance, 2, Solver{StepSize: ConstantStep(0.1)}, ErrNoProx, "LowRankCovariance"},
 	} {
-		_, _, err := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: c.cov, Rank: c.rank}).Fit(context.Background(), &c.s)
+		_, _, err := mustGLM(t, x, y, BernoulliLogit{},
+			GLMOptions{Covariance: c.cov, Rank: c.rank}).Fit(context.Background(), &c.s)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v: %v", c.cov, err)
 		}
@@ -404,7 +427,8 @@ func TestStructuredAllocs(t *testing.T) {
 	}
 	x, y := structuredData(200, 6, 10)
 	for _, beta := range []float64{math.Inf(1), 0.1} {
-		g := mustGLM(t, SparseOf(x), y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 100})
+		g := mustGLM(t, SparseOf(x), y, BernoulliLogit{},
+			GLMOptions{Covariance: DiagonalCovariance, PriorSD: 100})
 		st, _ := g.NewStepper(context.Background(), nil, nil)
 		env := NewEnv(nil, 1)
 		step := func() {
@@ -497,7 +521,8 @@ func TestLowRankCov(t *testing.T) {
 		for j := range i + 1 {
 			e := math.Sqrt((want.At(i, i)*want.At(j, j) + want.At(i, j)*want.At(i, j)) / draws)
 			if diff := sum.At(i, j) - want.At(i, j); math.Abs(diff) > 5*e {
-				t.Errorf("covariance (%d, %d) of draws is off by %.1f standard errors", i, j, diff/e)
+				t.Errorf("covariance (%d, %d) of draws is off by %.1f standard errors", i, j,
+					diff/e)
 			}
 		}
 	}
@@ -589,14 +614,20 @@ func TestStructuredA9a(t *testing.T) {
 			ratio += sd[j] / fullSD[j] / float64(len(sd))
 			least = math.Min(least, sd[j]/fullSD[j])
 		}
-		t.Logf("%v: %.4f nats below, sd ratio %.3f (least %.3f), %v passes, %v", c.opt.Covariance, -res.ELBO-optimum, ratio, least, res.Passes, time.Since(start))
-		if gap := -res.ELBO - optimum; !(math.Abs(gap-c.gap) <= c.off && math.Abs(ratio-c.ratio) <= 0.05) {
-			t.Errorf("%v: %v nats below the full optimum, want %v; sd ratio %v, want %v", c.opt.Covariance, gap, c.gap, ratio, c.ratio)
+		t.Logf("%v: %.4f nats below, sd ratio %.3f (least %.3f), %v passes, %v", c.opt.Covariance,
+			-res.ELBO-optimum, ratio, least, res.Passes, time.Since(start))
+		if gap := -res.ELBO - optimum; !(math.Abs(gap-c.gap) <= c.off &&
+			math.Abs(ratio-c.ratio) <= 0.05) {
+			t.Errorf("%v: %v nats below the full optimum, want %v; sd ratio %v, want %v",
+				c.opt.Covariance, gap, c.gap, ratio, c.ratio)
 		}
 	}
 	const n = 6000
-	few := &Sparse{design.Rows{Cols: x.x.Cols, Ptr: x.x.Ptr[:n+1], Ind: x.x.Ind[:x.x.Ptr[n]], Val: x.x.Val[:x.x.Ptr[n]]}}
-	_, res := structuredFit(t, mustGLM(t, few, y[:n], BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 1000}), nil)
+	few := &Sparse{design.Rows{Cols: x.x.Cols, Ptr: x.x.Ptr[:n+1], Ind: x.x.Ind[:x.x.Ptr[n]],
+		Val: x.x.Val[:x.x.Ptr[n]]}}
+	_, res := structuredFit(t,
+		mustGLM(t, few, y[:n], BernoulliLogit{},
+			GLMOptions{Covariance: DiagonalCovariance, PriorSD: 1000}), nil)
 	t.Logf("wide prior: %v passes, %v", res.Passes, res.Elapsed)
 }
 
@@ -634,16 +665,20 @@ func topicRows(n, d, k int) (*Sparse, []float64) {
 func TestLowRankTopics(t *testing.T) {
 	t.Parallel()
 	x, y := topicRows(2000, 300, 15)
-	_, diag := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance}), nil)
-	_, full := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: FullCovariance}), nil)
-	_, low := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance}), nil)
+	_, diag := structuredFit(t,
+		mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance}), nil)
+	_, full := structuredFit(t,
+		mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: FullCovariance}), nil)
+	_, low := structuredFit(t,
+		mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance}), nil)
 	if gap := (full.ELBO - low.ELBO) / (full.ELBO - diag.ELBO); !(gap > 0 && gap < 0.6) {
 		t.Errorf("ELBO %v, full %v, diagonal %v", low.ELBO, full.ELBO, diag.ELBO)
 	}
 	if low.Passes > 100 || diag.Passes > 20 {
 		t.Errorf("%v and %v passes", low.Passes, diag.Passes)
 	}
-	t.Logf("ELBO: diagonal %.3f in %v passes, low rank %.3f in %v, full %.3f", diag.ELBO, diag.Passes, low.ELBO, low.Passes, full.ELBO)
+	t.Logf("ELBO: diagonal %.3f in %v passes, low rank %.3f in %v, full %.3f", diag.ELBO,
+		diag.Passes, low.ELBO, low.Passes, full.ELBO)
 }
 
 // TestStructuredRandom fits random models of every likelihood.
@@ -652,7 +687,8 @@ func TestStructuredRandom(t *testing.T) {
 	for seed := range longer[uint64](60, shorter[uint64](20, 8)) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		x, y := structuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
-		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}
+		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{},
+			StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}
 		lik := liks[rng.IntN(len(liks))]
 		for i := range y {
 			switch lik.(type) {
@@ -662,7 +698,8 @@ func TestStructuredRandom(t *testing.T) {
 				y[i] = 3 * rng.NormFloat64()
 			}
 		}
-		opt := GLMOptions{PriorSD: math.Pow(10, 4*rng.Float64()-1), Intercept: rng.IntN(2) == 0, Rank: 1 + rng.IntN(6)}
+		opt := GLMOptions{PriorSD: math.Pow(10, 4*rng.Float64()-1), Intercept: rng.IntN(2) == 0,
+			Rank: 1 + rng.IntN(6)}
 		for _, opt.Covariance = range []Covariance{DiagonalCovariance, LowRankCovariance} {
 			_, res := structuredFit(t, mustGLM(t, x, y, lik, opt), nil)
 			if t.Failed() {
@@ -675,14 +712,16 @@ func TestStructuredRandom(t *testing.T) {
 func BenchmarkDiagonalMillionWeights(b *testing.B) {
 	x, y := topicRows(100000, 1000000, 20)
 	for b.Loop() {
-		structuredFit(b, mustGLM(b, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance}), nil)
+		structuredFit(b,
+			mustGLM(b, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance}), nil)
 	}
 }
 
 func BenchmarkLowRank3000Weights(b *testing.B) {
 	x, y := topicRows(20000, 3000, 40)
 	for b.Loop() {
-		structuredFit(b, mustGLM(b, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance}), nil)
+		structuredFit(b,
+			mustGLM(b, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance}), nil)
 	}
 }
 
@@ -700,7 +739,8 @@ func TestDirectMetric(t *testing.T) {
 				x.Set(i, j, 1e4+rng.NormFloat64())
 			}
 		}
-		g := mustGLM(t, x, y, GaussianNoise{}, GLMOptions{PriorSD: 10, Covariance: DiagonalCovariance})
+		g := mustGLM(t, x, y, GaussianNoise{},
+			GLMOptions{PriorSD: 10, Covariance: DiagonalCovariance})
 		w := make([]float64, c.rows)
 		for i := range w {
 			w[i] = math.Exp(2 * rng.NormFloat64())
@@ -752,10 +792,12 @@ func TestDirectDue(t *testing.T) {
 		}
 		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-eta)))
 	}
-	_, res := fitGLM(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: DiagonalCovariance, PriorSD: 10}), nil)
+	_, res := fitGLM(t, mustGLM(t, x, y, BernoulliLogit{},
+		GLMOptions{Covariance: DiagonalCovariance, PriorSD: 10}), nil)
 	s := res.Stepper.(*siteStepper).alg.(*site.FactoredAlgebra)
 	if n := s.Cg.Iterations; res.Status != Converged || n > 80 {
-		t.Errorf("%v after %v passes and %d iterations of conjugate gradients", res.Status, res.Passes, n)
+		t.Errorf("%v after %v passes and %d iterations of conjugate gradients", res.Status,
+			res.Passes, n)
 	}
 }
 

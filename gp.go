@@ -50,7 +50,8 @@ type GPOptions struct {
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
 	// MaxMemory is the number of bytes that the model may take, about 64 N²: K, V, and working
-	// memory; with a Softmax of K classes 80 N² + 16 K N². Zero means the limit described at ErrMemory.
+	// memory; with a Softmax of K classes 80 N² + 16 K N². Zero means the limit described at
+	// ErrMemory.
 	MaxMemory int64
 }
 
@@ -82,10 +83,14 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 func (g *GP) checkMemory(instead string) error {
 	n := g.Len()
 	if k := g.terms.K; k > 1 {
-		need := memory.Bytes(site.ContrastGPMatrices(k), n, n) + memory.Bytes(site.ContrastVectors, n, k)
-		return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a GP of %d rows and %d classes", n, k), instead)
+		need := memory.Bytes(site.ContrastGPMatrices(k), n, n) + memory.Bytes(site.ContrastVectors,
+			n, k)
+		return checkMemory(g.opt.MaxMemory, need,
+			fmt.Sprintf("a GP of %d rows and %d classes", n, k), instead)
 	}
-	return checkMemory(g.opt.MaxMemory, memory.Bytes(site.DenseMatrices, n, n), fmt.Sprintf("a GP of %d rows, with %d matrices of %s each,", n, site.DenseMatrices, memory.Size(memory.Bytes(1, n, n))), instead)
+	return checkMemory(g.opt.MaxMemory, memory.Bytes(site.DenseMatrices, n, n),
+		fmt.Sprintf("a GP of %d rows, with %d matrices of %s each,", n, site.DenseMatrices,
+			memory.Size(memory.Bytes(1, n, n))), instead)
 }
 
 // newGP is NewGP of any number of rows.
@@ -113,13 +118,16 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	if opt != nil {
 		g.opt = *opt
 	}
-	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(1, n, d), fmt.Sprintf("a copy of x, %d×%d,", n, d), "use fewer columns, or raise the limit"); err != nil {
+	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(1, n, d),
+		fmt.Sprintf("a copy of x, %d×%d,", n, d),
+		"use fewer columns, or raise the limit"); err != nil {
 		return nil, err
 	}
 	g.x = mat.DenseCopyOf(x)
 	for i := range n {
 		if j, ok := dense.AllFinite(g.x.RawRowView(i)); !ok {
-			return nil, fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", i, j, g.x.At(i, j), ErrNotFinite)
+			return nil, fmt.Errorf("pgsvi: row %d, column %d of x is %v: %w", i, j, g.x.At(i, j),
+				ErrNotFinite)
 		}
 	}
 	var err error
@@ -140,7 +148,8 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 
 func (g *GP) checkJitter() error {
 	if j := g.opt.Jitter; !(j >= 0) || math.IsInf(j, 0) {
-		return fmt.Errorf("pgsvi: GPOptions.Jitter is %v; it must be finite and not negative: %w", j, ErrParam)
+		return fmt.Errorf("pgsvi: GPOptions.Jitter is %v; it must be finite and not negative: %w",
+			j, ErrParam)
 	}
 	return nil
 }
@@ -166,7 +175,8 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 		sd[i] = math.Sqrt(k[i*n+i])
 	}
 	if i, ok := dense.AllFinite(k); !ok {
-		return nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i/n, i%n, k[i], ErrNotFinite)
+		return nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i/n, i%n, k[i],
+			ErrNotFinite)
 	}
 	for i := range n {
 		if err := h.Err(); err != nil {
@@ -174,7 +184,10 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 		}
 		for j := range i + 1 { // what a kernel of the user's can get wrong, as far as pairs show it
 			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > sd[i]*sd[j]*(1+1e-6) {
-				return nil, fmt.Errorf("pgsvi: covariance %v of rows %d and %d, with variances %v and %v: %w", k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
+				return nil,
+					fmt.Errorf(
+						"pgsvi: covariance %v of rows %d and %d, with variances %v and %v: %w",
+						k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
 			}
 		}
 	}
@@ -195,7 +208,8 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 	if err != nil {
 		return Objective[*Gaussian]{}, err
 	}
-	if err := checkObjective(g.opt.MaxMemory, g.Len(), "use Fit, or raise GPOptions.MaxMemory"); err != nil {
+	if err := checkObjective(g.opt.MaxMemory, g.Len(),
+		"use Fit, or raise GPOptions.MaxMemory"); err != nil {
 		return Objective[*Gaussian]{}, err
 	}
 	k, err := g.gram()
@@ -205,9 +219,11 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 	n := g.Len()
 	prior, err := NewGaussian(nil, mat.NewSymDense(n, k))
 	if err != nil {
-		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: covariance of the prior; set GPOptions.Jitter: %w", err)
+		return Objective[*Gaussian]{},
+			fmt.Errorf("pgsvi: covariance of the prior; set GPOptions.Jitter: %w", err)
 	}
-	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact}, H: KLTo(prior), Init: prior}, nil
+	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact},
+		H: KLTo(prior), Init: prior}, nil
 }
 
 // Fit runs s on the model. A nil s means the zero Solver, which needs no tuning.
@@ -245,7 +261,9 @@ func (g *GP) farFrom0(learned bool) []string {
 //   - ErrNoProx if d is Adaptive, which is for Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
-		return nil, fmt.Errorf("pgsvi: the sites of a GP have no step with %s, which is in the coordinates of a dense covariance; run it on GP.Objective: %w", spell(d), ErrNoProx)
+		return nil, fmt.Errorf(
+			"pgsvi: the sites of a GP have no step with %s, which is in the coordinates of a "+
+				"dense covariance; run it on GP.Objective: %w", spell(d), ErrNoProx)
 	}
 	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {
@@ -261,16 +279,21 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	s.identify = g.digest
 	if g.terms.K > 1 {
 		if !isKL(d) {
-			return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w", spell(d), typeName(likOf(g.terms)), ErrNoProx)
+			return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w",
+				spell(d), typeName(likOf(g.terms)), ErrNoProx)
 		}
-		s.build = func(c term.Crew) (site.Algebra, error) { return site.NewContrastGP(s.terms, k, c) }
+		s.build = func(c term.Crew) (site.Algebra,
+			error) {
+			return site.NewContrastGP(s.terms, k, c)
+		}
 		if err := s.start(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
 			return nil, err
 		}
 		return s, nil
 	}
 	if !isKL(d) {
-		alg, err := site.NewDenseAlgebra(g.terms, k, term.Crew{Workers: env.Workers(), Halt: &s.halt})
+		alg, err := site.NewDenseAlgebra(g.terms, k,
+			term.Crew{Workers: env.Workers(), Halt: &s.halt})
 		if err != nil {
 			return nil, err
 		}
@@ -318,7 +341,8 @@ func (g *GP) linear() *site.LinearModel {
 // makes all elements of k nearly equal.
 func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, error) {
 	l := g.linear()
-	if l == nil || site.Conditioned(workers.Halt, k, l.Precisions(workers.Halt, k), site.DualPivot) {
+	if l == nil || site.Conditioned(workers.Halt, k, l.Precisions(workers.Halt, k),
+		site.DualPivot) {
 		return nil, workers.Halt.Err()
 	}
 	return site.NewWeightAlgebra(l, workers)
@@ -348,14 +372,17 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	return newGPPosterior(g, s.K, &s.Cur, s.CopyFactor(), s.Workers.Halt)
 }
 
-// newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor of
-// its sites, which it keeps, nil where that is not at hand. It copies what it keeps of q.
-func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites, h *parallel.Halt) (*GPPosterior, error) {
+// newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor
+// of its sites, which it keeps, nil where that is not at hand. It copies what it keeps of q.
+func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites,
+	h *parallel.Halt) (*GPPosterior, error) {
 	if g.terms.K > 1 {
 		return newClassPosterior(g, k, q, h)
 	}
-	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter, fac: &dense.Sites{Halt: h},
-		m: slices.Clone(q.M), v: slices.Clone(q.V), gamma: slices.Clone(q.Gamma), a: slices.Clone(q.A)}
+	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter,
+		fac: &dense.Sites{Halt: h},
+		m:   slices.Clone(q.M), v: slices.Clone(q.V), gamma: slices.Clone(q.Gamma),
+		a: slices.Clone(q.A)}
 	ok := fac != nil
 	if ok {
 		p.fac = fac
@@ -464,7 +491,10 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	all := len(s.Gamma) // N·K
 	if n < 1 || s.Cols < 1 || len(s.X)%n != 0 || len(s.X)/n != s.Cols ||
 		all%n != 0 || all/n != latents || len(s.A) != all || len(s.M) != all || len(s.V) != all {
-		return nil, fmt.Errorf("%d rows and %d columns with %d inputs and %d, %d, %d, %d site parameters and marginals: %w", n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V), ErrShape)
+		return nil, fmt.Errorf(
+			"%d rows and %d columns with %d inputs and %d, %d, %d, %d site parameters and "+
+				"marginals: %w", n, s.Cols, len(s.X), len(s.Gamma), len(s.A), len(s.M), len(s.V),
+			ErrShape)
 	}
 	kernel, err := loadValue(s.Kernel, func(k Kernel) error { return checkKernel(k, s.Cols) })
 	if err != nil {
@@ -475,7 +505,8 @@ func (s *savedGP) load() (*GPPosterior, error) {
 			return nil, fmt.Errorf("variance %d is %v: %w", i, v, ErrParam)
 		}
 	}
-	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel, terms: &term.Terms{Lik: viewOf(lik), Y: make([]float64, n), K: latents}}
+	g := &GP{opt: GPOptions{Jitter: s.Jitter}, x: mat.NewDense(n, s.Cols, s.X), kernel: kernel,
+		terms: &term.Terms{Lik: viewOf(lik), Y: make([]float64, n), K: latents}}
 	if err := g.checkMemory("raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}

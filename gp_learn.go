@@ -65,7 +65,8 @@ type gpLearner struct {
 //
 // Poisson.Exposure belongs to the data and is not learned. If the Grad of a kernel stores NaN,
 // differences of Cov replace it, and Learned says so.
-func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPPosterior, *Learned, error) {
+func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPPosterior, *Learned,
+	error) {
 	l, err := g.Learner(opt)
 	if err != nil {
 		return nil, nil, nil, err
@@ -110,7 +111,8 @@ func newGPLearner(g *GP, opt *LearnOptions) (*gpLearner, error) {
 
 func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d), ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d),
+			ErrNoProx)
 	}
 	_, composite := kernelParts(l.gp.kernel)
 	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, composite, env.rng()), nil
@@ -130,7 +132,8 @@ func (l *gpLearner) warnings() []string {
 	return l.gp.farFrom0(true)
 }
 
-func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior, *Learned, error) {
+func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior,
+	*Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
 		return nil, nil, nil, err
@@ -150,7 +153,9 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	fitted := start.(*siteStepper)
 	st.run.Model.(learn.Sited).Begin(fitted.alg)
 	if dense.NearlyDiagonal(latentCov(fitted.alg), gp.Len()) {
-		learned.Warnings = append(learned.Warnings, "the covariances of different rows are all but zero: the length is shorter than any distance between rows, and nothing is predicted")
+		learned.Warnings = append(learned.Warnings,
+			"the covariances of different rows are all but zero: the length is shorter than any "+
+				"distance between rows, and nothing is predicted")
 	}
 	err = st.fitFrom(ctx, s, fitted, learned)
 	defer fitted.begin(last, nil).Forget()
@@ -192,7 +197,10 @@ func latentCov(alg site.Algebra) []float64 {
 func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	at := commonScale(g.kernel)
 	if at < 0 || g.opt.Jitter != 0 {
-		return nil, fmt.Errorf("pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances; use Product{Constant{}, k} for one of any k, without GPOptions.Jitter: %w", kernelName(g.kernel), g.opt.Jitter, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances; use "+
+				"Product{Constant{}, k} for one of any k, without GPOptions.Jitter: %w",
+			kernelName(g.kernel), g.opt.Jitter, ErrParam)
 	}
 	bounds, err := scaleBounds(g.terms, lo, hi, within)
 	if err != nil {
@@ -211,7 +219,8 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 func commonScale(k Kernel) int {
 	parts, composite := kernelParts(k)
 	if !composite {
-		return slices.IndexFunc(kernelRoles(k), func(r paramRole) bool { return r.kind == scaleParam || r.kind == offsetParam })
+		return slices.IndexFunc(kernelRoles(k),
+			func(r paramRole) bool { return r.kind == scaleParam || r.kind == offsetParam })
 	}
 	if isType[Sum](k) {
 		return -1
@@ -316,7 +325,8 @@ type sparseGPLearner struct {
 // rows. On generated labels the log loss of predictions then differs by less than 0.001 bits a row
 // from that of a search to 1e-4 nats. Learned.Passes counts the passes over all rows; a pass over a
 // part counts as that part.
-func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP, *SparseGPPosterior, *Learned, error) {
+func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP,
+	*SparseGPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
 	if err != nil {
 		return nil, nil, nil, err
@@ -368,7 +378,8 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 
 func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d), ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d),
+			ErrNoProx)
 	}
 	m := sparse.NewLearning(l.rows, l.sees(), l.g.z.Division, l.g.Rank(), fitFeatures)
 	switch {
@@ -401,7 +412,8 @@ func (l *sparseGPLearner) warnings() []string {
 
 // Learned implements Learner. If the search has ended, the ELBO of Learned.Fit is that of the
 // posterior on all rows.
-func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP, *SparseGPPosterior, *Learned, error) {
+func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP,
+	*SparseGPPosterior, *Learned, error) {
 	st, err := l.space.searchOf(res)
 	if err != nil {
 		return nil, nil, nil, err
@@ -428,7 +440,9 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	} else { // the best state has this factor
 		u := m.Factored(&h, kernelOf(k), m.Best.Z)
 		if u == nil {
-			return nil, nil, learned, g.canceled(&h, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef))
+			return nil, nil, learned,
+				g.canceled(&h,
+					fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef))
 		}
 		if err := g.settle(&h, u); err != nil {
 			return nil, nil, learned, g.canceled(&h, err)
@@ -511,7 +525,8 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 		return nil, err
 	}
 	if steps < 0 {
-		return nil, fmt.Errorf("pgsvi: %d steps to move inducing inputs; 0 is the default: %w", steps, ErrParam)
+		return nil, fmt.Errorf("pgsvi: %d steps to move inducing inputs; 0 is the default: %w",
+			steps, ErrParam)
 	}
 	if steps == 0 {
 		steps = moveSteps

@@ -246,7 +246,8 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 		p.unknown(w, m, v)
 		return
 	}
-	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0, dense.Vector(m))
+	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, n, t), dense.Vector(p.a), 0,
+		dense.Vector(m))
 	PriorVar(v, p.kernel, w.x)
 	if p.strong {
 		w.near.prior = append(w.near.prior[:0], v...)
@@ -306,7 +307,8 @@ func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
 			continue
 		}
 		if rest := prior - 2*k.Data[at*k.Stride+a] + p.self[at]; rest < nearPart*prior {
-			t.point, t.site, t.rest = append(t.point, a), append(t.site, at), append(t.rest, math.Max(0, rest))
+			t.point, t.site, t.rest = append(t.point, a), append(t.site, at),
+				append(t.rest, math.Max(0, rest))
 		}
 	}
 	r := len(t.point)
@@ -314,7 +316,8 @@ func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
 		return
 	}
 	if t.x == nil || t.x.RawMatrix().Rows != r {
-		t.x, t.diff, t.unit = mat.NewDense(r, p.Cols(), nil), mat.NewDense(n, r, nil), mat.NewDense(n, r, nil)
+		t.x, t.diff, t.unit = mat.NewDense(r, p.Cols(), nil), mat.NewDense(n, r, nil),
+			mat.NewDense(n, r, nil)
 	}
 	t.unit.Zero()
 	for b, i := range t.site {
@@ -373,14 +376,17 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
 	}
-	if err := checkMemory(0, memory.Bytes(2, t, t)+memory.Bytes(3, t, p.Len()), fmt.Sprintf("the joint posterior at %d rows", t), "take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
+	if err := checkMemory(0, memory.Bytes(2, t, t)+memory.Bytes(3, t, p.Len()),
+		fmt.Sprintf("the joint posterior at %d rows", t),
+		"take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, nil, err
 	}
 	w := new(predictWork)
 	p.cross(w, x, 0, t)
 	for i, known := range w.known {
 		if !known {
-			return nil, nil, fmt.Errorf("pgsvi: row %d of x has a value that is not finite: %w", i, ErrNotFinite)
+			return nil, nil, fmt.Errorf("pgsvi: row %d of x has a value that is not finite: %w", i,
+				ErrNotFinite)
 		}
 	}
 	mean = make([]float64, t)
@@ -392,12 +398,14 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 				z[j*t+i] = v
 			}
 		}
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.S.L, f.Cols), dense.General(z, f.Cols, t))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(p.weights.S.L, f.Cols),
+			dense.General(z, f.Cols, t))
 		c := make([]float64, t*t)
 		dense.Syrk(blas.Trans, 1, dense.General(z, f.Cols, t), 0, dense.Symmetric(c, t))
 		return mean, dense.FullSym(c, t), nil
 	}
-	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0, dense.Vector(mean))
+	dense.Gemv(blas.Trans, 1, dense.General(w.k.RawMatrix().Data, p.Len(), t), dense.Vector(p.a), 0,
+		dense.Vector(mean))
 	prior := mat.NewDense(t, t, nil)
 	CrossCov(prior, p.kernel, w.x, w.x)
 	c := prior.RawMatrix().Data

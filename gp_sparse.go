@@ -105,13 +105,15 @@ const featureMatrices = 1.5
 //   - ErrMemory if the rows and inducing inputs together are too many for opt.MaxMemory.
 //
 // N alone is never too large.
-func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood,
+	opt *SparseGPOptions) (*SparseGP, error) {
 	return NewSparseGPContext(context.Background(), x, y, k, lik, opt)
 }
 
 // NewSparseGPContext is NewSparseGP with a context: set-up takes of the order of N·M² operations.
 // If ctx ends first, the error wraps its cause.
-func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel, lik Likelihood,
+	opt *SparseGPOptions) (*SparseGP, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
 	g, err := newSparseGPUntil(&h, x, y, k, lik, opt)
@@ -121,7 +123,8 @@ func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel
 	return g, err
 }
 
-func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik Likelihood,
+	opt *SparseGPOptions) (*SparseGP, error) {
 	if opt == nil {
 		opt = &SparseGPOptions{}
 	}
@@ -194,7 +197,8 @@ func (g *SparseGP) pass(h *parallel.Halt, k Kernel) (err error) {
 // check returns an error if an option is out of range.
 func (o *SparseGPOptions) check() error {
 	if o.Rank < 0 {
-		return fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", o.Rank, ErrParam)
+		return fmt.Errorf("pgsvi: SparseGPOptions.Rank is %d; 0 is the default: %w", o.Rank,
+			ErrParam)
 	}
 	if o.MaxMemory < 0 {
 		return fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
@@ -271,7 +275,8 @@ func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
 // of the sample, at 0.3 of the lengths of k, so that they spread over all of it. The errors are
 // those of NewSparseGP, of rows, and those of Stream.Add for a row. An error that wraps ErrShape
 // during a run means that the rows were not the same as the first time.
-func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel, lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
+func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel,
+	lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	g := &SparseGP{lik: lik}
 	if opt != nil {
 		g.opt = *opt
@@ -289,7 +294,9 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 		return nil, fmt.Errorf("pgsvi: rows of %d columns: %w", cols, ErrEmpty)
 	}
 	if _, many := g.lik.(Softmax); many {
-		return nil, fmt.Errorf("pgsvi: NewSparseGPRows with Softmax, whose rows have several latent values: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: NewSparseGPRows with Softmax, whose rows have several latent values: %w",
+			ErrParam)
 	}
 	if err := errors.Join(checkKernel(k, cols), checkLikelihood(g.lik)); err != nil {
 		return nil, err
@@ -383,7 +390,9 @@ func (g *SparseGP) checkStream() error {
 		need += memory.Bytes(1, rows, cols)
 	}
 	need += memory.Bytes(featureMatrices, from, m)
-	return checkMemory(g.opt.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", m), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
+	return checkMemory(g.opt.MaxMemory, need,
+		fmt.Sprintf("a SparseGP of up to %d inducing inputs", m),
+		"use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 }
 
 // induce makes z, or up to rank of its rows, the inducing inputs of v of a model that goes through
@@ -444,7 +453,8 @@ func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Step
 		return newLinearStepper(ctx, &g.lin, env, d, linearOptions{covariance: FullCovariance})
 	}
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows under %s, not KL; %s: %w", spell(d), keepFeatures, ErrNoProx)
+		return nil, fmt.Errorf(
+			"pgsvi: natural steps of a SparseGP that goes through its rows under %s, not KL; %s: %w", spell(d), keepFeatures, ErrNoProx)
 	}
 	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
 	if err != nil {
@@ -503,7 +513,8 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 }
 
 // keepFeatures says how a SparseGP has other steps than natural ones of all rows.
-const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features keeps them, for steps of any kind"
+const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features " +
+	"keeps them, for steps of any kind"
 
 // fitFeatures is the sparse.Fit of the Solver. A state is good even with an error.
 func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.State,
@@ -572,11 +583,15 @@ func (s *sparseStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 }
 
 // Step implements Stepper: what the last pass told is where it leads.
-func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step,
+	error) {
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: true}
 	if !math.IsInf(beta, 1) || batch != nil && len(batch) != s.Len() {
-		return step, fmt.Errorf("a SparseGP that does not keep its features takes all rows in every step and chooses the step size, not %d of %d rows with step size %v; %s: %w", len(batch), s.Len(), beta, keepFeatures, ErrParam)
+		return step, fmt.Errorf(
+			"a SparseGP that does not keep its features takes all rows in every step and "+
+				"chooses the step size, not %d of %d rows with step size %v; %s: %w", len(batch),
+			s.Len(), beta, keepFeatures, ErrParam)
 	}
 	pass := s.ascent.Move
 	if !s.ascent.Begun {

@@ -62,7 +62,8 @@ func TestSparseLearnGradient(t *testing.T) {
 			}
 			want := (4*diff(h) - diff(2*h)) / 3
 			if math.Abs(x.Grad[i]-want) > 1e-5*(1+floats.Norm(x.Grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
+				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name,
+					l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
 			}
 		}
 		var e mat.EigenSym
@@ -190,7 +191,8 @@ func TestSparseTruth(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	prior := &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {0, 1.5, 0}, "SquaredExp.Length": {0.5, 0.7, 1}, "GaussianNoise.Var": {0, 3, 0}}}
+	prior := &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {0, 1.5, 0},
+		"SquaredExp.Length": {0.5, 0.7, 1}, "GaussianNoise.Var": {0, 3, 0}}}
 	k := SquaredExp{Lengths: make([]float64, 8)}
 	kept, err := NewSparseGP(x, y, k, GaussianNoise{}, opt)
 	kept = mustSparse(t, kept, err)
@@ -201,12 +203,16 @@ func TestSparseTruth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("objective %.6f, %.3g above the reference, in %d evaluations, %.1f passes; %v", learned.Objective, learned.Objective+ref.Objective, learned.Evaluations, learned.Passes, learned.Warnings)
+		t.Logf("objective %.6f, %.3g above the reference, in %d evaluations, %.1f passes; %v",
+			learned.Objective, learned.Objective+ref.Objective, learned.Evaluations, learned.Passes,
+			learned.Warnings)
 		if !(learned.Objective <= -ref.Objective+1e-3) {
 			t.Errorf("objective %.6f, reference %.6f", learned.Objective, -ref.Objective)
 		}
-		if d := learned.Fit.ELBO + learned.LogPrior + learned.Objective; math.Abs(d) > 2e-3 || post.Len() != 2000 || got.Rank() != 50 {
-			t.Errorf("ELBO %v and log prior %v, objective %v; rank %d", learned.Fit.ELBO, learned.LogPrior, learned.Objective, got.Rank())
+		if d := learned.Fit.ELBO + learned.LogPrior + learned.Objective; math.Abs(d) > 2e-3 ||
+			post.Len() != 2000 || got.Rank() != 50 {
+			t.Errorf("ELBO %v and log prior %v, objective %v; rank %d", learned.Fit.ELBO,
+				learned.LogPrior, learned.Objective, got.Rank())
 		}
 	}
 }
@@ -219,7 +225,8 @@ func TestSparseLearnResume(t *testing.T) {
 	x, y := longRows(n)
 	ctx := context.Background()
 	opt := &LearnOptions{Restarts: 1, Tol: 0.01}
-	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 8})
+	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{}, BernoulliLogit{},
+		&SparseGPOptions{Rank: 8})
 	g = mustSparse(t, g, err)
 	_, want, all, err := g.Learn(ctx, nil, opt)
 	if err != nil {
@@ -235,11 +242,14 @@ func TestSparseLearnResume(t *testing.T) {
 			stop()
 		}
 	})}
-	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) || early == nil || so.Fit != nil {
+	if _, early, so, err := g.Learn(now, s, opt); !errors.Is(err, context.Canceled) ||
+		early == nil || so.Fit != nil {
 		t.Errorf("canceled after 4: %v, posterior %v, fit %v", err, early != nil, so.Fit)
 	}
-	if len(all.Starts) != 2 || all.Evaluations < 8 || all.Fit.Status != Converged || all.Fit.Scope != OverQ {
-		t.Fatalf("starts %v, %d evaluations, %v, %v", all.Starts, all.Evaluations, all.Fit.Status, all.Fit.Scope)
+	if len(all.Starts) != 2 || all.Evaluations < 8 || all.Fit.Status != Converged ||
+		all.Fit.Scope != OverQ {
+		t.Fatalf("starts %v, %d evaluations, %v, %v", all.Starts, all.Evaluations, all.Fit.Status,
+			all.Fit.Scope)
 	}
 	for _, at := range []int{2, all.Search.K - 1} {
 		sub, cancel := context.WithCancel(ctx)
@@ -268,8 +278,10 @@ func TestSparseLearnResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Objective != all.Objective || got.Evaluations != all.Evaluations || got.Passes != all.Passes || !slices.Equal(post.mean, want.mean) {
-			t.Errorf("resumed after %d: objective %v in %d evaluations, want %v in %d", at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
+		if got.Objective != all.Objective || got.Evaluations != all.Evaluations ||
+			got.Passes != all.Passes || !slices.Equal(post.mean, want.mean) {
+			t.Errorf("resumed after %d: objective %v in %d evaluations, want %v in %d", at,
+				got.Objective, got.Evaluations, all.Objective, all.Evaluations)
 		}
 	}
 }
@@ -282,13 +294,15 @@ func TestSparseLearnRows(t *testing.T) {
 	n := sparse.SampleRows + 10_000
 	x, y := longRows(n)
 	ctx := context.Background()
-	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{}, &SparseGPOptions{Rank: 15})
+	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{}, BernoulliLogit{},
+		&SparseGPOptions{Rank: 15})
 	g = mustSparse(t, g, err)
 	_, post, learned, err := g.Learn(ctx, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("objective %.3f in %d evaluations, %.2f passes; %v", learned.Objective, learned.Evaluations, learned.Passes, learned.Fit.Evaluation)
+	t.Logf("objective %.3f in %d evaluations, %.2f passes; %v", learned.Objective,
+		learned.Evaluations, learned.Passes, learned.Fit.Evaluation)
 	if learned.Passes > 15 || post.Len() != n || learned.Cholesky != 0 {
 		t.Errorf("%v passes", learned.Passes)
 	}
@@ -300,9 +314,11 @@ func TestSparseLearnRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, p := range best.Params {
-		t.Logf("%s %v ± %v, exact %v", p.Name, learned.Params[i].Value, learned.Params[i].SD, p.Value)
+		t.Logf("%s %v ± %v, exact %v", p.Name, learned.Params[i].Value, learned.Params[i].SD,
+			p.Value)
 	}
-	t.Logf("exact: objective %.3f in %d evaluations, %.2f passes", best.Objective, best.Evaluations, best.Passes)
+	t.Logf("exact: objective %.3f in %d evaluations, %.2f passes", best.Objective, best.Evaluations,
+		best.Passes)
 	if d := learned.Objective - best.Objective; d > 5e-5*float64(n) {
 		t.Errorf("objective %v, %v nats above the best", learned.Objective, d)
 	}
@@ -365,18 +381,22 @@ func TestSparseLearnAnything(t *testing.T) {
 		for _, g := range []*SparseGP{kept, rows} {
 			_, post, learned, err := g.Learn(ctx, nil, nil)
 			if err != nil {
-				t.Errorf("trial %d, %T, %d×%d, %d inducing inputs, unit %.3g: %v", trial, lik, n, d, m, unit, err)
+				t.Errorf("trial %d, %T, %d×%d, %d inducing inputs, unit %.3g: %v", trial, lik, n, d,
+					m, unit, err)
 				continue
 			}
 			if learned.Fit == nil { // equal rows: the noise falls and falls
 				if learned.Search.Status != PassLimit || factsOf(lik).LogConcave {
-					t.Errorf("trial %d, %T: search ended as %v after %d evaluations", trial, lik, learned.Search.Status, learned.Evaluations)
+					t.Errorf("trial %d, %T: search ended as %v after %d evaluations", trial, lik,
+						learned.Search.Status, learned.Evaluations)
 				}
 				continue
 			}
 			// Student's t has several optima, of which that of the search is one.
-			if diff := learned.Fit.ELBO + learned.LogPrior + learned.Objective; !(diff > -0.01) || diff > 0.2 && factsOf(lik).LogConcave {
-				t.Errorf("trial %d, %T: ELBO %v and log prior %v, objective %v: %v", trial, lik, learned.Fit.ELBO, learned.LogPrior, learned.Objective, diff)
+			if diff := learned.Fit.ELBO + learned.LogPrior + learned.Objective; !(diff > -0.01) ||
+				diff > 0.2 && factsOf(lik).LogConcave {
+				t.Errorf("trial %d, %T: ELBO %v and log prior %v, objective %v: %v", trial, lik,
+					learned.Fit.ELBO, learned.LogPrior, learned.Objective, diff)
 			}
 			m, v := post.At(x).Latent(nil, nil)
 			for i := range m {
@@ -395,17 +415,21 @@ func TestSparseLearnErrors(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 3)
 	g := streamed(t, gp, gp.x.Slice(0, 4, 0, 2))
 	_, _, _, err := g.Learn(ctx, nil, &LearnOptions{Fixed: []string{"SquaredExp.Width"}})
-	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), `"SquaredExp.Width", the parameters are SquaredExp.Scale, SquaredExp.Length`) {
+	if !errors.Is(err, ErrParam) ||
+		!strings.Contains(err.Error(),
+			`"SquaredExp.Width", the parameters are SquaredExp.Scale, SquaredExp.Length`) {
 		t.Errorf("a parameter that there is not: %v", err)
 	}
-	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err, ErrNoProx) {
+	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err,
+		ErrNoProx) {
 		t.Errorf("another divergence: %v", err)
 	}
 	l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err = l.Learned(ctx, nil, &Result{Stepper: badStepper{}}); !errors.Is(err, ErrParam) {
+	if _, _, _, err = l.Learned(ctx, nil, &Result{Stepper: badStepper{}}); !errors.Is(err,
+		ErrParam) {
 		t.Errorf("another run: %v", err)
 	}
 	_, _, fixed, err := g.Learn(ctx, nil, &LearnOptions{Fixed: []string{"SquaredExp.Length"}})
@@ -422,11 +446,13 @@ func TestSparseLearnErrors(t *testing.T) {
 			iter.Seq2[Row, error](Rows(x, y))(yield)
 		}
 	}
-	if g, err = NewSparseGPRows(ctx, rows, 1, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 3}); err != nil {
+	if g, err = NewSparseGPRows(ctx, rows, 1, SquaredExp{}, BernoulliLogit{},
+		&SparseGPOptions{Rank: 3}); err != nil {
 		t.Fatal(err)
 	}
 	left = 0
-	if _, _, _, err = g.Learn(ctx, nil, nil); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "the iterator must yield the same rows every time") {
+	if _, _, _, err = g.Learn(ctx, nil, nil); !errors.Is(err, ErrShape) ||
+		!strings.Contains(err.Error(), "the iterator must yield the same rows every time") {
 		t.Errorf("rows that are read once: %v", err)
 	}
 }
@@ -526,17 +552,20 @@ func TestMoveInducing(t *testing.T) {
 	}
 	if !testing.Short() { // more rows than a sample keeps
 		x, y := longRows(sparse.SampleRows + 100)
-		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{Length: 0.4}, BernoulliLogit{}, &SparseGPOptions{Rank: 6})
+		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{Length: 0.4}, BernoulliLogit{},
+			&SparseGPOptions{Rank: 6})
 		g = mustSparse(t, g, err)
 		moved, err := g.MoveInducing(ctx, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if before, after := elbo(g), elbo(moved); !(after > before+10) || moved.Len() != g.Len() || moved.Rank() != 6 {
+		if before, after := elbo(g), elbo(moved); !(after > before+10) || moved.Len() != g.Len() ||
+			moved.Rank() != 6 {
 			t.Errorf("%d rows: ELBO %v, moved %v", g.Len(), before, after)
 		}
 	}
-	g := streamed(t, toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 3), mat.NewDense(2, 2, []float64{0, 1, 1, 0}))
+	g := streamed(t, toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 3),
+		mat.NewDense(2, 2, []float64{0, 1, 1, 0}))
 	if _, err := g.MoveInducing(ctx, -1); !errors.Is(err, ErrParam) {
 		t.Error(err)
 	}
@@ -575,7 +604,8 @@ func TestSparseGPNotKept(t *testing.T) {
 		t.Fatal("the wrong one goes through its rows")
 	}
 	if g.Len() != 30_000 || g.Rank() > 50 || math.Abs(g.Residual()-kept.Residual()) > 1e-3 {
-		t.Errorf("%d rows, rank %d, residual %g, kept %g", g.Len(), g.Rank(), g.Residual(), kept.Residual())
+		t.Errorf("%d rows, rank %d, residual %g, kept %g", g.Len(), g.Rank(), g.Residual(),
+			kept.Residual())
 	}
 	want, a := fitSparse(t, kept, nil)
 	post, b := fitSparse(t, g, nil)
@@ -593,7 +623,8 @@ func TestSparseGPNotKept(t *testing.T) {
 	if loo, err := g.LOO(ctx, post); err != nil || len(loo.Pointwise) != 30_000 {
 		t.Errorf("LOO: %v", err)
 	}
-	for _, s := range []*Solver{{StepSize: ConstantStep(0.1), BatchSize: 100, MaxPasses: 1}, {Divergence: ReverseKL()}} {
+	for _, s := range []*Solver{{StepSize: ConstantStep(0.1), BatchSize: 100, MaxPasses: 1},
+		{Divergence: ReverseKL()}} {
 		if _, _, err := g.Fit(ctx, s); err == nil || !strings.Contains(err.Error(), "MaxMemory") {
 			t.Errorf("%+v: %v", s, err)
 		}
@@ -618,7 +649,8 @@ func TestSparseGPNotKept(t *testing.T) {
 func TestSparseGPNotKeptLOO(t *testing.T) {
 	gp := toyGP(t, 60, SquaredExp{}, BernoulliLogit{}, 3)
 	z := gp.x.Slice(0, 10, 0, 2)
-	kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, BernoulliLogit{}, &SparseGPOptions{Inducing: z})
+	kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, BernoulliLogit{},
+		&SparseGPOptions{Inducing: z})
 	kept = mustSparse(t, kept, err)
 	g := &SparseGP{lik: kept.lik, opt: kept.opt, x: kept.x, terms: kept.terms,
 		rows: sparse.RowsOf(kept.x, kept.terms)}
@@ -678,7 +710,8 @@ func dividedCases() []Kernel {
 	return []Kernel{
 		Linear{Scales: []float64{0.7, 1.4}},
 		Sum{Linear{Scale: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.2}},
-		Sum{SquaredExp{Scale: 1.2, Length: 0.8}, Linear{Scale: 0.8}, Sum{Constant{Scale: 1.5}, Matern52{Length: 2}}, White{Scale: 0.2}},
+		Sum{SquaredExp{Scale: 1.2, Length: 0.8}, Linear{Scale: 0.8},
+			Sum{Constant{Scale: 1.5}, Matern52{Length: 2}}, White{Scale: 0.2}},
 	}
 }
 
@@ -719,7 +752,8 @@ func TestDividedGradient(t *testing.T) {
 				down[i] -= h
 				want := (at(up, false).F - at(down, false).F) / (2 * h)
 				if math.Abs(x.Grad[i]-want) > 1e-4*(1+floats.Norm(x.Grad, 2)) {
-					t.Errorf("%v, %T: derivative %d is %v, by differences %v", k, lik, i, x.Grad[i], want)
+					t.Errorf("%v, %T: derivative %d is %v, by differences %v", k, lik, i, x.Grad[i],
+						want)
 				}
 			}
 			var e mat.EigenSym
@@ -787,8 +821,10 @@ func TestDividedPosterior(t *testing.T) {
 			m, v := a.Latent(nil, nil)
 			wm, wv := b.Latent(nil, nil)
 			for i := range m {
-				if math.Abs(m[i]-wm[i]) > tol*(1+math.Abs(wm[i])) || math.Abs(v[i]-wv[i]) > tol*(1+wv[i]) {
-					t.Errorf("%v, %s: row %d is %g ± %g, want %g ± %g", k, name, i, m[i], v[i], wm[i], wv[i])
+				if math.Abs(m[i]-wm[i]) > tol*(1+math.Abs(wm[i])) ||
+					math.Abs(v[i]-wv[i]) > tol*(1+wv[i]) {
+					t.Errorf("%v, %s: row %d is %g ± %g, want %g ± %g", k, name, i, m[i], v[i],
+						wm[i], wv[i])
 				}
 			}
 		}
@@ -808,13 +844,14 @@ func TestDividedPosterior(t *testing.T) {
 		}
 		same("file", loaded.At(at), p.At(at), 0)
 		first := *gp
-		first.x, first.terms = gp.x.Slice(0, 15, 0, 2).(*mat.Dense), gp.terms.Sub(slices.Collect(func(yield func(int) bool) {
-			for i := range 15 {
-				if !yield(i) {
-					return
+		first.x, first.terms = gp.x.Slice(0, 15, 0, 2).(*mat.Dense),
+			gp.terms.Sub(slices.Collect(func(yield func(int) bool) {
+				for i := range 15 {
+					if !yield(i) {
+						return
+					}
 				}
-			}
-		}))
+			}))
 		half := fit(&first)
 		other, err := half.WithInducing(gp.x)
 		if err != nil {
@@ -852,7 +889,8 @@ func TestSparseLearnRaw(t *testing.T) {
 		}
 		_, want := mustFit(t, gp, nil)
 		if short := want.ELBO - l.Fit.ELBO; math.Abs(short) > l.Fit.GapBound+1e-6 {
-			t.Errorf("model %d: %.3g nats short of the dense GP, bound %.2g", i, short, l.Fit.GapBound)
+			t.Errorf("model %d: %.3g nats short of the dense GP, bound %.2g", i, short,
+				l.Fit.GapBound)
 		}
 		if moved, err := learned.MoveInducing(ctx, 2); err != nil || moved != learned {
 			t.Errorf("model %d: inducing inputs of none are moved: %v", i, err)

@@ -27,7 +27,8 @@ import (
 // opt.Rank is the largest number of inducing inputs, of which those are taken first that the
 // earlier ones determine least; opt.Inducing must be nil. A nil lik means GaussianNoise{}, a nil
 // opt the zero SparseGPOptions. The errors are those of NewSparseGP.
-func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *SparseGPOptions) (*Rounds[Row, *SparseGPPosterior], error) {
+func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
+	opt *SparseGPOptions) (*Rounds[Row, *SparseGPPosterior], error) {
 	var o SparseGPOptions
 	if opt != nil {
 		o = *opt
@@ -41,7 +42,9 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *Spars
 	rows, cols := inducing.Dims()
 	switch {
 	case o.Inducing != nil:
-		return nil, fmt.Errorf("pgsvi: NewSparseGPRounds takes the inducing inputs as an argument; leave SparseGPOptions.Inducing nil: %w", ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: NewSparseGPRounds takes the inducing inputs as an argument; leave "+
+				"SparseGPOptions.Inducing nil: %w", ErrParam)
 	case k == nil:
 		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
 	case cols < 1:
@@ -68,8 +71,11 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood, opt *Spars
 		rank = min(rank, o.Rank)
 	}
 	workers := float64(runtime.GOMAXPROCS(0))
-	need := memory.Bytes(roundMatrices+roundLane*workers, rank, rank) + memory.Bytes(2*workers, rounds.Chunk(rank), rank) + memory.Bytes(3, sampleSize(max(rank, cols)), max(rank, cols))
-	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("a SparseGP of up to %d inducing inputs", rank), "use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
+	need := memory.Bytes(roundMatrices+roundLane*workers, rank, rank) + memory.Bytes(2*workers,
+		rounds.Chunk(rank), rank) + memory.Bytes(3, sampleSize(max(rank, cols)), max(rank, cols))
+	if err := checkMemory(o.MaxMemory, need,
+		fmt.Sprintf("a SparseGP of up to %d inducing inputs", rank),
+		"use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
 	v := divided(k, cols) // a kernel of few features is represented exactly
@@ -175,7 +181,10 @@ func (r *sparseRounds) state(c *save.State) {
 }
 
 // newRounds implements roundsPosterior.
-func (*SparseGPPosterior) newRounds() roundsEngine[Row, *SparseGPPosterior] { return &sparseRounds{} }
+func (*SparseGPPosterior) newRounds() roundsEngine[Row,
+	*SparseGPPosterior] {
+	return &sparseRounds{}
+}
 
 // newAdder implements addedItem.
 func (Row) newAdder(model string) shardAdder[Row] {

@@ -23,7 +23,8 @@ import (
 func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
 	t.Helper()
 	_, d := gp.x.Dims()
-	g, err := NewSparseGPRows(context.Background(), Rows(gp.x, gp.terms.Y), d, gp.kernel, likOf(gp.terms), &SparseGPOptions{Inducing: z})
+	g, err := NewSparseGPRows(context.Background(), Rows(gp.x, gp.terms.Y), d, gp.kernel,
+		likOf(gp.terms), &SparseGPOptions{Inducing: z})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,8 @@ func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
 func TestSparseRowsFit(t *testing.T) {
 	t.Parallel()
 	k := SquaredExp{Scale: 1.3, Length: 0.9}
-	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}, Laplace{Scale: 0.3}} {
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{},
+		GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}, Laplace{Scale: 0.3}} {
 		gp := toyGP(t, shorter(900, 120), Sum{k, White{Scale: 0.2}}, lik, 5)
 		z := gp.x.Slice(0, 14, 0, 2)
 		kept, err := NewSparseGP(gp.x, gp.terms.Y, gp.kernel, lik, &SparseGPOptions{Inducing: z})
@@ -54,7 +56,8 @@ func TestSparseRowsFit(t *testing.T) {
 		a, b := post.At(gp.x), want.At(gp.x)
 		ma, va := a.Latent(nil, nil)
 		mb, vb := b.Latent(nil, nil)
-		if d := floats.Distance(ma, mb, math.Inf(1)) + floats.Distance(va, vb, math.Inf(1)); d > 1e-2 {
+		if d := floats.Distance(ma, mb, math.Inf(1)) + floats.Distance(va, vb,
+			math.Inf(1)); d > 1e-2 {
 			t.Errorf("%T: predictions differ by %g", lik, d)
 		}
 		if passes := float64(len(res.Trace) + 1); res.Passes != passes {
@@ -82,7 +85,8 @@ func TestSparseRowsBits(t *testing.T) {
 	n := longer(sparse.SampleRows+1000, 400)
 	x, y := longRows(n)
 	ctx := context.Background()
-	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{Scale: 1.5, Length: 0.7}, BernoulliLogit{}, &SparseGPOptions{Rank: 7})
+	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, Matern52{Scale: 1.5, Length: 0.7},
+		BernoulliLogit{}, &SparseGPOptions{Rank: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +112,12 @@ func TestSparseRowsBits(t *testing.T) {
 			want = post
 			for k, it := range res.Trace {
 				excess := top.ELBO - it.ELBO
-				t.Logf("pass %v: excess %.3g, promised %.3g, bound %.3g", it.Passes, excess, it.Gap, it.GapBound)
-				if it.Scope != OverQ || it.GapBound < excess-1e-7 || k > 0 && it.GapBound > 2.5*excess+1e-6 {
-					t.Errorf("pass %v: excess %g, bound %g %v", it.Passes, excess, it.GapBound, it.Scope)
+				t.Logf("pass %v: excess %.3g, promised %.3g, bound %.3g", it.Passes, excess, it.Gap,
+					it.GapBound)
+				if it.Scope != OverQ || it.GapBound < excess-1e-7 ||
+					k > 0 && it.GapBound > 2.5*excess+1e-6 {
+					t.Errorf("pass %v: excess %g, bound %g %v", it.Passes, excess, it.GapBound,
+						it.Scope)
 				}
 			}
 		}
@@ -162,7 +169,8 @@ func TestSparseRowsBits(t *testing.T) {
 func TestSparseRowsGlance(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04},
+		StudentT{DF: 4, Scale: 0.3}} {
 		_, counts := lik.(Poisson)
 		n := shorter(900, 200)
 		gp := toyGP(t, n, SquaredExp{Scale: 1.3, Length: 0.9}, lik, 5)
@@ -214,7 +222,8 @@ func TestSparseRowsGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e2, err := again.Evaluate(ctx, nil); err != nil || e2.ELBO != e.ELBO || !slices.Equal(again.current().Mean, st.current().Mean) {
+		if e2, err := again.Evaluate(ctx, nil); err != nil || e2.ELBO != e.ELBO ||
+			!slices.Equal(again.current().Mean, st.current().Mean) {
 			t.Errorf("%T: saved and resumed, ELBO %v, want %v: %v", lik, e2.ELBO, e.ELBO, err)
 		}
 		if counts {
@@ -240,7 +249,8 @@ func TestSparseRowsGlance(t *testing.T) {
 func TestSparseRowsProof(t *testing.T) {
 	t.Parallel()
 	rng := testRand(9)
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, BernoulliProbit{}, StudentT{DF: 4}} {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, BernoulliProbit{},
+		StudentT{DF: 4}} {
 		gp := toyGP(t, 60, SquaredExp{Scale: 1.2}, lik, 8)
 		g := streamed(t, gp, gp.x.Slice(0, 6, 0, 2))
 		post, res, err := g.Fit(context.Background(), &Solver{Goal: 1e-8})
@@ -292,9 +302,11 @@ func TestSparseRowsProof(t *testing.T) {
 				worst = max(worst, x.Bound/(excess+1e-6))
 			}
 		}
-		t.Logf("%T: %d states within %v nats of the best, proved at most %.3g times what they are below it", lik, near, nearBest, worst)
+		t.Logf("%T: %d states within %v nats of the best, proved at most %.3g times what they "+
+			"are below it", lik, near, nearBest, worst)
 		if factsOf(lik).selfBounded && (near == 0 && testkit.IsLong() || worst > 3) {
-			t.Errorf("%T: %d states near the best, proved %v times what they are below it", lik, near, worst)
+			t.Errorf("%T: %d states near the best, proved %v times what they are below it", lik,
+				near, worst)
 		}
 	}
 }
@@ -362,7 +374,8 @@ func TestSparseUpdate(t *testing.T) {
 	k := Matern52{Scale: 1.5, Length: 0.7}
 	z := x.Slice(0, 12, 0, 1)
 	fit := func(x mat.Matrix, y []float64) (*SparseGPPosterior, *Result) {
-		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, k, BernoulliLogit{}, &SparseGPOptions{Inducing: z})
+		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, k, BernoulliLogit{},
+			&SparseGPOptions{Inducing: z})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,7 +464,8 @@ func TestSparseWithInducing(t *testing.T) {
 			mb, vb := b.At(x).Latent(nil, nil)
 			most := 0.0
 			for i := range ma {
-				most = max(most, math.Abs(ma[i]-mb[i])/math.Sqrt(vb[i]), math.Abs(va[i]-vb[i])/vb[i])
+				most = max(most, math.Abs(ma[i]-mb[i])/math.Sqrt(vb[i]),
+					math.Abs(va[i]-vb[i])/vb[i])
 			}
 			return most
 		}
@@ -512,7 +526,8 @@ func TestSparseWithInducing(t *testing.T) {
 			}
 		}
 	}
-	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, k, BernoulliLogit{}, &SparseGPOptions{Inducing: old})
+	g, err := NewSparseGPRows(ctx, Rows(x, y), 1, k, BernoulliLogit{},
+		&SparseGPOptions{Inducing: old})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -523,8 +538,10 @@ func TestSparseWithInducing(t *testing.T) {
 	for _, c := range []struct {
 		z    mat.Matrix
 		want error
-	}{{new(mat.Dense), ErrEmpty}, {mat.NewDense(2, 2, nil), ErrShape}, {mat.NewDense(1, 1, []float64{math.NaN()}), ErrNotFinite}} {
-		if _, err := post.WithInducing(c.z); !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+	}{{new(mat.Dense), ErrEmpty}, {mat.NewDense(2, 2, nil), ErrShape},
+		{mat.NewDense(1, 1, []float64{math.NaN()}), ErrNotFinite}} {
+		if _, err := post.WithInducing(c.z); !errors.Is(err, c.want) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%v, want %v", err, c.want)
 		}
 	}
@@ -567,22 +584,29 @@ func TestSparseRowsErrors(t *testing.T) {
 		{set(Rows(new(mat.Dense), nil), nil), ErrEmpty, "no rows"},
 		{set(Rows(nan, few), nil), ErrNotFinite, "row 7, column 0 is NaN"},
 		{set(Rows(small, make([]float64, 20)), nil), ErrLabel, "row 0: y = 0"},
-		{set(Rows(mat.NewDense(3, 2, nil), []float64{1, 1, 1}), nil), ErrShape, "row 0 has 2 values, the model 1 columns"},
+		{set(Rows(mat.NewDense(3, 2, nil), []float64{1, 1, 1}), nil), ErrShape,
+			"row 0 has 2 values, the model 1 columns"},
 		{set(func(yield func(Row, error) bool) { yield(Row{}, broken) }, nil), broken, ""},
 		{set(Rows(small, few), &SparseGPOptions{Rank: -1}), ErrParam, "Rank"},
-		{set(Rows(small, few), &SparseGPOptions{MaxMemory: 1000}), ErrMemory, "use a smaller SparseGPOptions.Rank"},
-		{set(Rows(small, few), &SparseGPOptions{Inducing: mat.NewDense(2, 2, nil)}), ErrShape, "Inducing has 2"},
+		{set(Rows(small, few), &SparseGPOptions{MaxMemory: 1000}), ErrMemory,
+			"use a smaller SparseGPOptions.Rank"},
+		{set(Rows(small, few), &SparseGPOptions{Inducing: mat.NewDense(2, 2, nil)}), ErrShape,
+			"Inducing has 2"},
 		{set(Rows(small, few), &SparseGPOptions{Inducing: nan}), ErrNotFinite, "Inducing"},
 	} {
-		if !errors.Is(c.err, c.is) || !strings.Contains(c.err.Error(), c.want) || c.is != broken && !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
+		if !errors.Is(c.err, c.is) || !strings.Contains(c.err.Error(), c.want) ||
+			c.is != broken && !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
 			t.Errorf("%v, want %q and %v", c.err, c.want, c.is)
 		}
 	}
-	g, err := NewSparseGPRows(ctx, once(Rows(x, y)), 1, k, BernoulliLogit{}, &SparseGPOptions{Rank: 3})
+	g, err := NewSparseGPRows(ctx, once(Rows(x, y)), 1, k, BernoulliLogit{},
+		&SparseGPOptions{Rank: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = g.Fit(ctx, nil); !testing.Short() && !errors.Is(err, ErrShape) || err != nil && !strings.Contains(fmt.Sprint(err), "the iterator must yield the same rows every time") {
+	if _, _, err = g.Fit(ctx, nil); !testing.Short() && !errors.Is(err, ErrShape) ||
+		err != nil && !strings.Contains(fmt.Sprint(err),
+			"the iterator must yield the same rows every time") {
 		t.Errorf("rows that are read once: %v", err)
 	}
 	g = streamed(t, toyGP(t, 20, k, Poisson{}, 1), mat.NewDense(2, 2, []float64{1, 1, 1, 1}))
@@ -600,7 +624,8 @@ func TestSparseRowsErrors(t *testing.T) {
 	}
 	stop, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err = NewSparseGPRows(stop, Rows(small, few), 1, k, BernoulliLogit{}, nil); !errors.Is(err, context.Canceled) {
+	if _, err = NewSparseGPRows(stop, Rows(small, few), 1, k, BernoulliLogit{},
+		nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }

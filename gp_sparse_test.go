@@ -60,8 +60,10 @@ func polish(t testing.TB, st Stepper) (elbo float64) {
 func TestSparseGPFullRank(t *testing.T) {
 	t.Parallel()
 	xnew := mat.NewDense(5, 2, []float64{0, 0, 1, -1, 3, 2, -2, 0.5, 40, -40})
-	for il, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
-		for ik, k := range []Kernel{SquaredExp{Scale: 2, Length: 1.5}, Matern32{Scale: 1.5, Length: 2}, Sum{Linear{}, Constant{}}} {
+	for il, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04},
+		StudentT{DF: 4, Scale: 0.3}} {
+		for ik, k := range []Kernel{SquaredExp{Scale: 2, Length: 1.5},
+			Matern32{Scale: 1.5, Length: 2}, Sum{Linear{}, Constant{}}} {
 			if testing.Short() && (il+ik)%2 > 0 {
 				continue
 			}
@@ -93,8 +95,10 @@ func TestSparseGPFullRank(t *testing.T) {
 					m, v := post.At(x).Latent(nil, nil)
 					wm, wv := dense.At(x).Latent(nil, nil)
 					for n := range m {
-						if !(math.Abs(m[n]-wm[n]) < 1e-6*(1+math.Abs(wm[n])) && math.Abs(v[n]-wv[n]) < 1e-6*(1+wv[n])) {
-							t.Errorf("%T, %T, %d: row %d is %g ± %g, want %g ± %g", k, lik, i, n, m[n], v[n], wm[n], wv[n])
+						if !(math.Abs(m[n]-wm[n]) < 1e-6*(1+math.Abs(wm[n])) &&
+							math.Abs(v[n]-wv[n]) < 1e-6*(1+wv[n])) {
+							t.Errorf("%T, %T, %d: row %d is %g ± %g, want %g ± %g", k, lik, i, n,
+								m[n], v[n], wm[n], wv[n])
 						}
 					}
 				}
@@ -162,7 +166,8 @@ func TestSparseGPRegression(t *testing.T) {
 // that of the dense GP, never past it, and leave less variance.
 func TestSparseGPNested(t *testing.T) {
 	k := Matern52{Scale: 2, Length: 1.5}
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}} {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04},
+		StudentT{DF: 4, Scale: 0.3}} {
 		gp := toyGP(t, 90, k, lik, 11)
 		_, dense := mustFit(t, gp, nil)
 		elbo, residual := math.Inf(-1), math.Inf(1)
@@ -179,7 +184,8 @@ func TestSparseGPNested(t *testing.T) {
 			z = g.Inducing()
 			_, res := fitSparse(t, g, nil)
 			if res.ELBO < elbo-1e-7 || res.ELBO > dense.ELBO+1e-7 {
-				t.Errorf("%T, rank %d: ELBO %v after %v, dense %v", lik, rank, res.ELBO, elbo, dense.ELBO)
+				t.Errorf("%T, rank %d: ELBO %v after %v, dense %v", lik, rank, res.ELBO, elbo,
+					dense.ELBO)
 			}
 			if !(g.Residual() < residual) {
 				t.Errorf("rank %d: residual %v after %v", rank, g.Residual(), residual)
@@ -200,7 +206,8 @@ func TestSparseGPGivenStep(t *testing.T) {
 	g, err := NewSparseGP(gp.x, gp.terms.Y, k, Poisson{}, &SparseGPOptions{Rank: 8})
 	g = mustSparse(t, g, err)
 	_, want := fitSparse(t, g, nil)
-	_, res, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
+	_, res, err := g.Fit(context.Background(),
+		&Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,8 +277,10 @@ func TestSparseGPPrior(t *testing.T) {
 		t.Errorf("no rows give %v, %v", m, v)
 	}
 	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 3, nil)).Latent(nil, nil) })
-	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 2, nil)).Latent(make([]float64, 2), nil) })
-	mustPanic(t, "bad shape", func() { post.At(mat.NewDense(1, 2, nil)).LogProb(nil, []float64{1, 1}) })
+	mustPanic(t, "bad shape",
+		func() { post.At(mat.NewDense(1, 2, nil)).Latent(make([]float64, 2), nil) })
+	mustPanic(t, "bad shape",
+		func() { post.At(mat.NewDense(1, 2, nil)).LogProb(nil, []float64{1, 1}) })
 }
 
 // TestSparseGPSingular: duplicated rows, covariances of low rank, no variance at
@@ -296,7 +305,8 @@ func TestSparseGPSingular(t *testing.T) {
 		}
 		chosen, err = NewSparseGP(twice, y, c.k, BernoulliLogit{}, nil)
 		chosen = mustSparse(t, chosen, err)
-		given, err := NewSparseGP(twice, y, c.k, BernoulliLogit{}, &SparseGPOptions{Inducing: twice})
+		given, err := NewSparseGP(twice, y, c.k, BernoulliLogit{},
+			&SparseGPOptions{Inducing: twice})
 		given = mustSparse(t, given, err)
 		for _, g := range []*SparseGP{chosen, given} {
 			if g.Rank() != c.rank {
@@ -353,7 +363,8 @@ func TestSparseGPRawRows(t *testing.T) {
 	}{
 		{"one row", Linear{}, func(x *mat.Dense) { x.Set(7, 2, 1e6) }},
 		{"one row, scaled", Linear{}, func(x *mat.Dense) { floats.Scale(1e6, x.RawRowView(7)) }},
-		{"one row twice", Linear{}, func(x *mat.Dense) { x.Set(7, 2, 1e6); x.SetRow(9, x.RawRowView(7)) }},
+		{"one row twice", Linear{},
+			func(x *mat.Dense) { x.Set(7, 2, 1e6); x.SetRow(9, x.RawRowView(7)) }},
 		{"one column", Linear{}, func(x *mat.Dense) {
 			for i := range n {
 				x.Set(i, 3, 1e6*x.At(i, 3))
@@ -388,7 +399,8 @@ func TestSparseGPRawRows(t *testing.T) {
 				tol += 4 * dense.Epsilon * c.k.Cov(row, row) / 0.2
 			}
 			if !(math.Abs(res.ELBO-want.ELBO) < tol) {
-				t.Errorf("%s, %T: rank %d, ELBO %v, want %v", c.name, lik, g.Rank(), res.ELBO, want.ELBO)
+				t.Errorf("%s, %T: rank %d, ELBO %v, want %v", c.name, lik, g.Rank(), res.ELBO,
+					want.ELBO)
 			}
 		}
 	}
@@ -401,8 +413,10 @@ func TestSiteCurvature(t *testing.T) {
 		y, v        float64
 		least, most float64
 	}{
-		{GaussianNoise{Var: 1e-6}, 3, 1e6, 1e6, 1e6}, {BernoulliLogit{}, 1, 1, 0.15, 0.25}, {BernoulliLogit{}, 1, 1e12, 0.05, 0.25}, {Poisson{}, 1e6, 100, 0.9e6, 1.1e6},
-		{Poisson{}, 0, 1e4, 0, 1}, {Poisson{}, 7, 1e12, 5, 9}, {Gamma{Shape: 3}, 1e-3, 1e4, 2, 3.1}, {Laplace{}, 0, 1e6, 0.1, 10},
+		{GaussianNoise{Var: 1e-6}, 3, 1e6, 1e6, 1e6}, {BernoulliLogit{}, 1, 1, 0.15, 0.25},
+		{BernoulliLogit{}, 1, 1e12, 0.05, 0.25}, {Poisson{}, 1e6, 100, 0.9e6, 1.1e6},
+		{Poisson{}, 0, 1e4, 0, 1}, {Poisson{}, 7, 1e12, 5, 9}, {Gamma{Shape: 3}, 1e-3, 1e4, 2, 3.1},
+		{Laplace{}, 0, 1e6, 0.1, 10},
 		{StudentT{}, 1e6, 1, 0, 1.3}, {Poisson{}, 3, 0, 0, 0},
 	} {
 		if g := sparse.Curvature(viewOf(c.l), c.y, c.v); !(g >= c.least*(1-1e-9) && g <= c.most*(1+
@@ -416,9 +430,11 @@ func TestSiteCurvature(t *testing.T) {
 // the ELBO is that of the likelihood averaged over it.
 func TestSparseGPNoise(t *testing.T) {
 	gp := toyGP(t, 30, SquaredExp{}, GaussianNoise{Var: 0.5}, 6)
-	plain, err := NewSparseGP(gp.x, gp.terms.Y, SquaredExp{}, likOf(gp.terms), &SparseGPOptions{Rank: 12})
+	plain, err := NewSparseGP(gp.x, gp.terms.Y, SquaredExp{}, likOf(gp.terms),
+		&SparseGPOptions{Rank: 12})
 	plain = mustSparse(t, plain, err)
-	noisy, err := NewSparseGP(gp.x, gp.terms.Y, Sum{SquaredExp{}, White{Scale: 0.5}}, likOf(gp.terms), &SparseGPOptions{Rank: 12})
+	noisy, err := NewSparseGP(gp.x, gp.terms.Y, Sum{SquaredExp{}, White{Scale: 0.5}},
+		likOf(gp.terms), &SparseGPOptions{Rank: 12})
 	noisy = mustSparse(t, noisy, err)
 	if d := noisy.Residual() - plain.Residual(); math.Abs(d-30*0.25) > 1e-9 {
 		t.Errorf("noise adds %v to the residual, want 7.5", d)
@@ -462,20 +478,26 @@ func TestSparseGPErrors(t *testing.T) {
 		{with(x, &mat.Dense{}), ErrEmpty, "no rows"},
 		{with(x, mat.NewDense(1, 2, nil)), ErrShape, "Inducing has 2"},
 	} {
-		if !errors.Is(c.err, c.want) || !strings.Contains(c.err.Error(), c.text) || !strings.HasPrefix(c.err.Error(), "pgsvi: ") {
+		if !errors.Is(c.err, c.want) || !strings.Contains(c.err.Error(), c.text) ||
+			!strings.HasPrefix(c.err.Error(), "pgsvi: ") {
 			t.Errorf("%d: %v, want %v with %q", i, c.err, c.want, c.text)
 		}
 	}
-	if _, err := NewSparseGP(x, y, indefinite{}, lik, &SparseGPOptions{Inducing: mat.NewDense(1, 1, nil)}); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "row 1") {
+	if _, err := NewSparseGP(x, y, indefinite{}, lik,
+		&SparseGPOptions{Inducing: mat.NewDense(1, 1, nil)}); !errors.Is(err, ErrNotPosDef) ||
+		!strings.Contains(err.Error(), "row 1") {
 		t.Errorf("indefinite kernel against inducing inputs: %v", err)
 	}
 	g, err := NewSparseGP(x, y, k, lik, nil)
 	g = mustSparse(t, g, err)
-	if post, res, err := g.Fit(context.Background(), &Solver{BatchSize: -1}); post != nil || res != nil || !errors.Is(err, ErrParam) {
+	if post, res, err := g.Fit(context.Background(), &Solver{BatchSize: -1}); post != nil ||
+		res != nil || !errors.Is(err, ErrParam) {
 		t.Errorf("bad Solver: %v", err)
 	}
-	g, err = NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 2, Inducing: mat.NewDense(4, 1, []float64{7, 7, 8, 9})})
-	if g = mustSparse(t, g, err); g.Rank() != 2 || g.Inducing().At(0, 0) != 7 || g.Inducing().At(1, 0) != 9 {
+	g, err = NewSparseGP(x, y, k, lik,
+		&SparseGPOptions{Rank: 2, Inducing: mat.NewDense(4, 1, []float64{7, 7, 8, 9})})
+	if g = mustSparse(t, g, err); g.Rank() != 2 || g.Inducing().At(0, 0) != 7 ||
+		g.Inducing().At(1, 0) != 9 {
 		t.Errorf("two of four inducing inputs are %v", mat.Formatted(g.Inducing().T()))
 	}
 	if g, err = NewSparseGP(x, y, k, lik, nil); err != nil {
@@ -508,7 +530,8 @@ func TestSparseGPSameBits(t *testing.T) {
 			g, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
 			post, res := fitSparse(t, mustSparse(t, g, err), nil)
 			m, v := post.At(gp.x).Latent(nil, nil)
-			h, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Inducing: gp.x.Slice(0, 30, 0, 2)})
+			h, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{},
+				&SparseGPOptions{Inducing: gp.x.Slice(0, 30, 0, 2)})
 			got := fmt.Sprint(res.ELBO, m, v, mustSparse(t, h, err).lin.X.Dense)
 			if want == "" {
 				want = got
@@ -549,7 +572,8 @@ func TestSparseGPPredict(t *testing.T) {
 		l2, _ := predictiveLogProb(lik, 2, m[i], v[i])
 		ly, _ := predictiveLogProb(lik, gp.terms.Y[i], m[i], v[i])
 		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
-			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i], p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
+			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i],
+				p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
 		}
 	}
 }
@@ -594,7 +618,8 @@ func TestSaveSparseGP(t *testing.T) {
 		{"pgsvi.StudentT", "pgsvi.SquaredExp", ErrParam},
 	} {
 		s := changed(t, sparseGPFile, file.String(), c.old, c.new)
-		if _, err := Load[*SparseGPPosterior](strings.NewReader(s)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
+		if _, err := Load[*SparseGPPosterior](strings.NewReader(s)); !errors.Is(err, c.want) ||
+			!errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s for %s: %v, want %v", c.new, c.old, err, c.want)
 		}
 	}
@@ -612,7 +637,9 @@ func TestSparseGPUSPS(t *testing.T) {
 	last := math.Inf(1)
 	for _, rank := range []int{50, 100, 300} {
 		start := time.Now()
-		g, err := NewSparseGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, &SparseGPOptions{Rank: rank})
+		g, err := NewSparseGP(s.x, s.y,
+			SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)},
+			BernoulliLogit{}, &SparseGPOptions{Rank: rank})
 		g = mustSparse(t, g, err)
 		setup := time.Since(start)
 		post, res := fitSparse(t, g, nil)
@@ -621,7 +648,8 @@ func TestSparseGPUSPS(t *testing.T) {
 		for _, l := range post.At(s.xtest).LogProb(nil, s.ytest) {
 			bits -= l / math.Ln2 / float64(len(s.ytest))
 		}
-		t.Logf("rank %d: −ELBO %.4f, %.5f bits, residual %.4g, set-up %v, %.1f passes, in all %v", rank, -res.ELBO, bits, g.Residual(), setup, res.Passes, total)
+		t.Logf("rank %d: −ELBO %.4f, %.5f bits, residual %.4g, set-up %v, %.1f passes, in all %v",
+			rank, -res.ELBO, bits, g.Residual(), setup, res.Passes, total)
 		if -res.ELBO < want-0.1 || -res.ELBO > last { // 0.1 for the jitter
 			t.Errorf("rank %d: −ELBO %v after %v, dense %v", rank, -res.ELBO, last, want)
 		}
@@ -661,7 +689,9 @@ func TestSparseGPLarge(t *testing.T) {
 		for i, q := range post.At(x).Prob(nil, 1) {
 			worst = math.Max(worst, math.Abs(q-p[i]))
 		}
-		t.Logf("%d-D: rank %d, residual %.3g, set-up %v, %.1f passes, fit %v, predictions %v; largest error of P %.3f", d, g.Rank(), g.Residual(), setup, res.Passes, fit, time.Since(start)-fit, worst)
+		t.Logf("%d-D: rank %d, residual %.3g, set-up %v, %.1f passes, fit %v, predictions %v; "+
+			"largest error of P %.3f", d, g.Rank(), g.Residual(), setup, res.Passes, fit,
+			time.Since(start)-fit, worst)
 		if worst > 0.2 {
 			t.Errorf("%d-D: P is wrong by %v", d, worst)
 		}
@@ -687,7 +717,8 @@ func TestSparseRawColumns(t *testing.T) {
 	ctx := context.Background()
 	for _, t0 := range few([]float64{1.7e9, 1e6, 0, 1e3, 1e8}, 2) {
 		for _, k := range []Kernel{
-			Linear{Scale: 2.5}, Linear{Scales: []float64{1, 2, 3}}, Sum{Linear{Scale: 2.5}, Constant{Scale: 3}},
+			Linear{Scale: 2.5}, Linear{Scales: []float64{1, 2, 3}},
+			Sum{Linear{Scale: 2.5}, Constant{Scale: 3}},
 			Product{Constant{Scale: 2}, Linear{Scale: 1.5}},
 		} {
 			for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 0.1}} {
@@ -715,7 +746,10 @@ func TestSparseRawColumns(t *testing.T) {
 					short := dense.ELBO - res.ELBO
 					slack := 1e-6 + dense.ELBOErr + dense.GapBound + res.ELBOErr
 					if short > res.GapBound+slack || short < -slack || g.Residual() != 0 {
-						t.Errorf("%v, %T, t0 %g, model %d of rank %d: %.3g nats short, bound %.2g, residual %g", k, lik, t0, i, g.Rank(), short, res.GapBound, g.Residual())
+						t.Errorf(
+							"%v, %T, t0 %g, model %d of rank %d: %.3g nats short, bound %.2g, "+
+								"residual %g", k, lik, t0, i, g.Rank(), short, res.GapBound,
+							g.Residual())
 					}
 					if m, _ := post.At(x).Latent(nil, nil); t0 == 1.7e9 {
 						right := 0
@@ -725,7 +759,8 @@ func TestSparseRawColumns(t *testing.T) {
 							}
 						}
 						if right < 64 {
-							t.Errorf("%v, %T, model %d: %d of 80 rows are on the right side", k, lik, i, right)
+							t.Errorf("%v, %T, model %d: %d of 80 rows are on the right side", k,
+								lik, i, right)
 						}
 					}
 				}
@@ -752,13 +787,17 @@ func TestSparseRawBeside(t *testing.T) {
 		tame.Set(i, 2, 1e-3*raw.At(i, 2))
 	}
 	model := func(column, length float64) Kernel {
-		return Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 1, length}}, Linear{Scales: []float64{0.5, 0.5, column}}, Constant{Scale: 2}}
+		return Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 1, length}},
+			Linear{Scales: []float64{0.5, 0.5, column}}, Constant{Scale: 2}}
 	}
-	want, err := NewSparseGP(tame, y, model(1e3, 1e10), BernoulliLogit{}, &SparseGPOptions{Inducing: tame})
+	want, err := NewSparseGP(tame, y, model(1e3, 1e10), BernoulliLogit{},
+		&SparseGPOptions{Inducing: tame})
 	want = mustSparse(t, want, err)
-	wide, err := NewSparseGP(raw, y, model(1, 1e13), BernoulliLogit{}, &SparseGPOptions{Inducing: raw})
+	wide, err := NewSparseGP(raw, y, model(1, 1e13), BernoulliLogit{},
+		&SparseGPOptions{Inducing: raw})
 	wide = mustSparse(t, wide, err)
-	rows, err := NewSparseGPRows(ctx, Rows(raw, y), 3, model(1, 1e13), BernoulliLogit{}, &SparseGPOptions{Inducing: raw})
+	rows, err := NewSparseGPRows(ctx, Rows(raw, y), 3, model(1, 1e13), BernoulliLogit{},
+		&SparseGPOptions{Inducing: raw})
 	rows = mustSparse(t, rows, err)
 	_, best := fitSparse(t, want, &Solver{Goal: 1e-6})
 	for i, g := range []*SparseGP{wide, rows} {
@@ -767,7 +806,8 @@ func TestSparseRawBeside(t *testing.T) {
 		}
 		_, res := fitSparse(t, g, nil)
 		if short := best.ELBO - res.ELBO; math.Abs(short) > res.GapBound+1e-5 {
-			t.Errorf("model %d: ELBO %.8f, want %.8f: %.3g nats, bound %.2g", i, res.ELBO, best.ELBO, short, res.GapBound)
+			t.Errorf("model %d: ELBO %.8f, want %.8f: %.3g nats, bound %.2g", i, res.ELBO,
+				best.ELBO, short, res.GapBound)
 		}
 	}
 }
@@ -778,7 +818,9 @@ func TestSparseRawBeside(t *testing.T) {
 func TestSparseRowsUnits(t *testing.T) {
 	t.Parallel()
 	for _, scale := range []float64{1e-3, 1, 1e4, 1e5} {
-		for _, k := range []Kernel{Linear{}, SquaredExp{Scale: 3, Length: 3 * scale}, Matern52{Scale: 1e3, Length: 10 * scale}, Sum{Linear{Scale: 1 / scale}, SquaredExp{Length: scale}}} {
+		for _, k := range []Kernel{Linear{}, SquaredExp{Scale: 3, Length: 3 * scale},
+			Matern52{Scale: 1e3, Length: 10 * scale},
+			Sum{Linear{Scale: 1 / scale}, SquaredExp{Length: scale}}} {
 			for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 1e-4}} {
 				gp := toyGP(t, shorter(150, 60), k, lik, 7)
 				gp.x.Scale(scale, gp.x)
@@ -791,9 +833,11 @@ func TestSparseRowsUnits(t *testing.T) {
 				_, res := fitSparse(t, streamed(t, gp, z), nil)
 				short := want.ELBO - res.ELBO
 				// and what features round
-				slack := 1e-9 + 1e-10*math.Abs(want.ELBO) + want.ELBOErr + res.ELBOErr + want.GapBound
+				slack := 1e-9 + 1e-10*math.Abs(want.ELBO) + want.ELBOErr + res.ELBOErr +
+					want.GapBound
 				if short > res.GapBound+slack {
-					t.Errorf("%v, %T, units %g: %.3g nats short, bound %.2g", k, lik, scale, short, res.GapBound)
+					t.Errorf("%v, %T, units %g: %.3g nats short, bound %.2g", k, lik, scale, short,
+						res.GapBound)
 				}
 			}
 		}
@@ -821,7 +865,8 @@ func TestSparseJitterBound(t *testing.T) {
 		}
 		short := want.ELBO - res.ELBO
 		t.Logf("noise %g: %.3g nats short, bound %.3g", noise, short, res.GapBound)
-		if short > res.GapBound+res.ELBOErr+want.ELBOErr+1e-9 || short > 1e-3 && !(res.GapBound < 1e4*short) {
+		if short > res.GapBound+res.ELBOErr+want.ELBOErr+1e-9 ||
+			short > 1e-3 && !(res.GapBound < 1e4*short) {
 			t.Errorf("noise %g: %.3g nats short, bound %.3g", noise, short, res.GapBound)
 		}
 	}

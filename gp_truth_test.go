@@ -63,7 +63,8 @@ func TestGPOptimum(t *testing.T) {
 				t.Errorf("status %v, closed form %v", res.Status, res.ClosedForm)
 			}
 			excess := -res.ELBO - truth.NegELBO
-			t.Logf("%v passes, excess %.2g, gap %.2g, error of the expectations %.2g", res.Passes, excess, res.Gap, res.ELBOErr)
+			t.Logf("%v passes, excess %.2g, gap %.2g, error of the expectations %.2g", res.Passes,
+				excess, res.Gap, res.ELBOErr)
 			if math.Abs(excess) > 1e-9 || res.Passes > 12 {
 				t.Errorf("−ELBO %.10f, want %.10f", -res.ELBO, truth.NegELBO)
 			}
@@ -82,8 +83,10 @@ func TestGPOptimum(t *testing.T) {
 				// Proved, and from the third pass on, as far as the reference goes, within some
 				// twice the truth: of what is left in V the bound is twice as much where the sites
 				// do not answer to it, and a little more where they do.
-				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2.25*e || it.Scope != OverQ {
-					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound, it.Scope, e)
+				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2.25*e ||
+					it.Scope != OverQ {
+					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound,
+						it.Scope, e)
 				}
 				// Honest: no more than twice too low, nor more than 1000 times too high.
 				if i >= 4 && e > 1e-10 && (e > 2*it.Gap || it.Gap > 1000*e) {
@@ -92,13 +95,16 @@ func TestGPOptimum(t *testing.T) {
 			}
 			if truth.SumV > 0 { // USPS, whose marginals are given as sums
 				m, v := post.Train(nil, nil)
-				if sm, sv := floats.Sum(m), floats.Sum(v); math.Abs(sm/truth.SumM-1) > 1e-5 || math.Abs(sv/truth.SumV-1) > 1e-5 {
-					t.Errorf("sums of m and v are %v and %v, want %v and %v", sm, sv, truth.SumM, truth.SumV)
+				if sm, sv := floats.Sum(m), floats.Sum(v); math.Abs(sm/truth.SumM-1) > 1e-5 ||
+					math.Abs(sv/truth.SumV-1) > 1e-5 {
+					t.Errorf("sums of m and v are %v and %v, want %v and %v", sm, sv, truth.SumM,
+						truth.SumV)
 				}
 			}
 			bits, errors := testBits(post, s)
 			if math.Abs(bits-truth.TestBits) > 1e-7 || errors != truth.Errors {
-				t.Errorf("%.9f bits and %d errors, want %.9f and %d", bits, errors, truth.TestBits, truth.Errors)
+				t.Errorf("%.9f bits and %d errors, want %.9f and %d", bits, errors, truth.TestBits,
+					truth.Errors)
 			}
 		})
 	}
@@ -112,7 +118,8 @@ func TestGPOptimumMarginals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ref := readTruth(t, c.name+"_optimum.csv")
 			s := c.load(t)
-			for solver, sv := range map[string]*Solver{"block": nil, "batch": {BatchSize: len(s.y)}} {
+			for solver, sv := range map[string]*Solver{"block": nil,
+				"batch": {BatchSize: len(s.y)}} {
 				post, _, err := c.model(t, s).Fit(context.Background(), sv)
 				if err != nil {
 					t.Fatal(err)
@@ -145,8 +152,10 @@ func TestGPOptimumMarginals(t *testing.T) {
 				t.Errorf("test latents off by %.2g in mean, %.2g in variance", em, ev)
 			}
 			for i, y := range s.ytest {
-				if p := math.Exp(post.At(s.xtest).LogProb(nil, s.ytest)[i]); math.Abs(p-test[2][i]) > 1e-6 || y != test[3][i] {
-					t.Fatalf("test row %d: p = %v of label %v, want %v of %v", i, p, y, test[2][i], test[3][i])
+				if p := math.Exp(post.At(s.xtest).LogProb(nil, s.ytest)[i]); math.Abs(
+					p-test[2][i]) > 1e-6 || y != test[3][i] {
+					t.Fatalf("test row %d: p = %v of label %v, want %v of %v", i, p, y, test[2][i],
+						test[3][i])
 				}
 			}
 		})
@@ -200,9 +209,11 @@ func TestGPTraces(t *testing.T) {
 					sum[2] += g.Cur.Gamma[i]
 				}
 				got := []float64{-elbo, g.Cur.M[0], sum[0], g.Cur.V[0], sum[1], sum[2]}
-				for j, want := range []float64{ref[1][row], ref[2][row], ref[3][row], ref[4][row], ref[5][row], ref[6][row]} {
+				for j, want := range []float64{ref[1][row], ref[2][row], ref[3][row], ref[4][row],
+					ref[5][row], ref[6][row]} {
 					if math.Abs(got[j]-want) > 1e-8*math.Max(1, math.Abs(want)) {
-						t.Fatalf("iteration %d, column %d: %.15g, want %.15g", row, j+1, got[j], want)
+						t.Fatalf("iteration %d, column %d: %.15g, want %.15g", row, j+1, got[j],
+							want)
 					}
 				}
 			}
@@ -256,7 +267,9 @@ func TestGPRegressionTruth(t *testing.T) {
 		x.Set(i, 0, ref[0][i])
 		x.Set(i, 1, ref[1][i])
 	}
-	gp, err := NewGP(x, ref[2], SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, GaussianNoise{Var: truth.Noise}, &GPOptions{Jitter: truth.Jitter})
+	gp, err := NewGP(x, ref[2],
+		SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)},
+		GaussianNoise{Var: truth.Noise}, &GPOptions{Jitter: truth.Jitter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +295,9 @@ func TestGPPoissonTruth(t *testing.T) {
 	}
 	readTruthJSON(t, "gp_poisson.json", &truth)
 	ref := readTruth(t, "gp_poisson.csv")
-	gp, err := NewGP(mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, Poisson{}, &GPOptions{Jitter: truth.Jitter})
+	gp, err := NewGP(mat.NewDense(len(ref[0]), 1, ref[0]), ref[1],
+		SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, Poisson{},
+		&GPOptions{Jitter: truth.Jitter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +370,8 @@ func TestGPPosterior(t *testing.T) {
 
 // TestGPPredictionBlocks: a row's prediction does not depend on its company.
 func TestGPPredictionBlocks(t *testing.T) {
-	gp := toyGP(t, 70, Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}}, BernoulliLogit{}, 12)
+	gp := toyGP(t, 70, Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}}, BernoulliLogit{},
+		12)
 	post, _ := mustFit(t, gp, nil)
 	rng := rand.New(rand.NewPCG(5, 5))
 	x := mat.NewDense(3*predictBlock+17, 2, nil)
@@ -411,7 +427,8 @@ func TestGPJointSamples(t *testing.T) {
 	}
 	for i := range 4 {
 		if math.Abs(mean[i]-lm[i]) > 1e-12 || math.Abs(cov.At(i, i)-lv[i]) > 1e-10 {
-			t.Errorf("row %d: Joint N(%v, %v), Latent N(%v, %v)", i, mean[i], cov.At(i, i), lm[i], lv[i])
+			t.Errorf("row %d: Joint N(%v, %v), Latent N(%v, %v)", i, mean[i], cov.At(i, i), lm[i],
+				lv[i])
 		}
 		for j := range i + 1 {
 			var s1, s2, s12 float64
@@ -422,8 +439,10 @@ func TestGPJointSamples(t *testing.T) {
 				s12 += a * b / draws
 			}
 			se := math.Sqrt(2 * cov.At(i, i) * cov.At(j, j) / draws)
-			if math.Abs(s1) > 4*math.Sqrt(cov.At(i, i)/draws) || math.Abs(s12-s1*s2-cov.At(i, j)) > 4*se {
-				t.Errorf("draws (%d, %d): mean error %v, covariance %v, want %v", i, j, s1, s12, cov.At(i, j))
+			if math.Abs(s1) > 4*math.Sqrt(cov.At(i, i)/draws) ||
+				math.Abs(s12-s1*s2-cov.At(i, j)) > 4*se {
+				t.Errorf("draws (%d, %d): mean error %v, covariance %v, want %v", i, j, s1, s12,
+					cov.At(i, j))
 			}
 		}
 	}
@@ -432,7 +451,8 @@ func TestGPJointSamples(t *testing.T) {
 			t.Errorf("draws at equal rows differ: %v, %v", z.At(k, 1), z.At(k, 2))
 		}
 	}
-	if _, _, err := post.Joint(mat.NewDense(1, 2, []float64{0, math.Inf(1)})); !errors.Is(err, ErrNotFinite) {
+	if _, _, err := post.Joint(mat.NewDense(1, 2, []float64{0, math.Inf(1)})); !errors.Is(err,
+		ErrNotFinite) {
 		t.Errorf("Joint at Inf: %v", err)
 	}
 }
@@ -441,7 +461,8 @@ func TestGPJointSamples(t *testing.T) {
 // any order: each starts from the state that the last one reached.
 func TestGPMixedSteps(t *testing.T) {
 	t.Parallel()
-	for _, lik := range few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{}, Poisson{}}, 2) {
+	for _, lik := range few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{}, Poisson{}},
+		2) {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
 			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)
 			gp.opt.MeanUpdate = update
@@ -473,7 +494,8 @@ func TestGPMixedSteps(t *testing.T) {
 					batch = []int{k % 40, (k + 3) % 40, (k + 19) % 40}
 				}
 				for _, s := range []Stepper{st, fresh} {
-					if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch, beta); err != nil {
+					if _, err := s.Step(context.Background(), &Env{Rng: rng}, batch,
+						beta); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -488,7 +510,9 @@ func TestGPMixedSteps(t *testing.T) {
 				// A step of all terms goes on from the history of the last.
 				history := (batch == nil || slow) && math.IsInf(beta, 1)
 				if d := math.Abs(a - b); !history && d > 1e-7*math.Max(1, math.Abs(a)) {
-					t.Fatalf("%T, update %d, step %d with batch %v and beta %v: ELBO %.12g, from a fresh start %.12g", lik, update, k, batch, beta, a, b)
+					t.Fatalf(
+						"%T, update %d, step %d with batch %v and beta %v: ELBO %.12g, from a "+
+							"fresh start %.12g", lik, update, k, batch, beta, a, b)
 				}
 			}
 		}
@@ -517,13 +541,17 @@ func TestGPUserMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := gp.Fit(context.Background(), &Solver{MaxPasses: 20}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 0, with response 1, has log-likelihood -Inf") {
+	if _, _, err := gp.Fit(context.Background(), &Solver{MaxPasses: 20}); !errors.Is(err,
+		ErrNotFinite) ||
+		!strings.Contains(err.Error(), "row 0, with response 1, has log-likelihood -Inf") {
 		t.Errorf("impossible likelihood: %v", err)
 	}
-	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{savedLinear{1}}, GaussianNoise{}, nil); err != nil {
+	if gp, err = NewGP(x, []float64{1, 2, 3}, badKernel{savedLinear{1}}, GaussianNoise{},
+		nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "rows 1 and 0") {
+	if _, _, err := gp.Fit(context.Background(), nil); !errors.Is(err, ErrNotPosDef) ||
+		!strings.Contains(err.Error(), "rows 1 and 0") {
 		t.Errorf("kernel that is no covariance: %v", err)
 	}
 }
@@ -559,7 +587,8 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 	if _, err := st.Step(context.Background(), nil, []int{0, 2, 2, 3}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if g := algOf[*site.DenseAlgebra](st).Cur.Gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 || g[3] == 0 {
+	if g := algOf[*site.DenseAlgebra](st).Cur.Gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 ||
+		g[3] == 0 {
 		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
 	}
 	// all, in some order
@@ -606,12 +635,15 @@ func TestGPCancel(t *testing.T) {
 func TestGPPromising(t *testing.T) {
 	t.Parallel()
 	var passes, sweeps float64
-	for seed, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}, BernoulliProbit{}, Laplace{Scale: 0.3}} {
-		gp := toyGP(t, longer(240, shorter(100, 60)), SquaredExp{Scale: 10, Length: 0.5}, lik, uint64(seed))
+	for seed, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3},
+		BernoulliProbit{}, Laplace{Scale: 0.3}} {
+		gp := toyGP(t, longer(240, shorter(100, 60)), SquaredExp{Scale: 10, Length: 0.5}, lik,
+			uint64(seed))
 		_, by := mustFit(t, gp, nil)
 		_, in := mustFit(t, gp, &Solver{Sampler: ShuffleOnce()})
 		if math.Abs(by.ELBO-in.ELBO) > 1e-8 || by.Passes > in.Passes {
-			t.Errorf("%T: ELBO %v after %v passes, by sweeps %v after %v", lik, by.ELBO, by.Passes, in.ELBO, in.Passes)
+			t.Errorf("%T: ELBO %v after %v passes, by sweeps %v after %v", lik, by.ELBO, by.Passes,
+				in.ELBO, in.Passes)
 		}
 		passes, sweeps = passes+by.Passes, sweeps+in.Passes
 	}
@@ -619,7 +651,8 @@ func TestGPPromising(t *testing.T) {
 		t.Errorf("%v passes in all, by sweeps %v", passes, sweeps)
 	}
 
-	res, err := new(Solver).Start(t.Context(), toyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
+	res, err := new(Solver).Start(t.Context(),
+		toyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -645,7 +678,8 @@ func TestGPPromising(t *testing.T) {
 			}
 			for i := range seen {
 				if worth(i) > least && !slices.Contains(batch, i) {
-					t.Fatalf("step %d: term %d promises %g, one of the batch %g", steps, i, worth(i), least)
+					t.Fatalf("step %d: term %d promises %g, one of the batch %g", steps, i,
+						worth(i), least)
 				}
 			}
 		}
@@ -674,7 +708,8 @@ func TestFirstOf(t *testing.T) {
 			promise[i] = float64(rng.IntN(8))
 		}
 		want := slices.Clone(terms)
-		slices.SortStableFunc(want, func(i, j int) int { return cmp.Compare(promise[j], promise[i]) })
+		slices.SortStableFunc(want,
+			func(i, j int) int { return cmp.Compare(promise[j], promise[i]) })
 		m := 1 + rng.IntN(n)
 		if got := site.FirstOf(nil, terms, promise, m); !slices.Equal(got, want[:m]) {
 			t.Fatalf("%v, want %v", got, want[:m])

@@ -99,8 +99,10 @@ func sameRows(a, b []Row) bool {
 		return u
 	}
 	return slices.EqualFunc(a, b, func(a, b Row) bool {
-		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) && slices.Equal(bits(a.Val), bits(b.Val)) &&
-			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}), bits([]float64{b.Y, b.Offset, b.Weight}))
+		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) &&
+			slices.Equal(bits(a.Val), bits(b.Val)) &&
+			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}),
+				bits([]float64{b.Y, b.Offset, b.Weight}))
 	})
 }
 
@@ -256,7 +258,9 @@ var gpCases = []gpCase{
 
 func (c gpCase) model(t testing.TB, s split) *GP {
 	t.Helper()
-	gp, err := NewGP(s.x, s.y, SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{}, &GPOptions{Jitter: c.jitt})
+	gp, err := NewGP(s.x, s.y,
+		SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{},
+		&GPOptions{Jitter: c.jitt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +317,8 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 	c.Docs = make([]Document, int(number(t, lines[0][0])))
 	for _, f := range lines[3:] {
 		d := &c.Docs[int(number(t, f[0]))-1]
-		d.Words, d.Counts = append(d.Words, int(number(t, f[1]))-1), append(d.Counts, number(t, f[2]))
+		d.Words, d.Counts = append(d.Words, int(number(t, f[1]))-1),
+			append(d.Counts, number(t, f[2]))
 	}
 	return c
 }

@@ -88,14 +88,17 @@ func checkKernel(k Kernel, d int) error { return checkKernelPart("", k, d) }
 // checkKernelPart is checkKernel of a part, with the path to it, such as "Sum[1].".
 func checkKernelPart(path string, k Kernel, d int) error {
 	if k == nil {
-		return fmt.Errorf("pgsvi: %s is nil: %w", strings.TrimSuffix(path+"Kernel", ".Kernel"), ErrParam)
+		return fmt.Errorf("pgsvi: %s is nil: %w", strings.TrimSuffix(path+"Kernel", ".Kernel"),
+			ErrParam)
 	}
 	name := path + kernelName(k)
 	parts, composite := kernelParts(k)
 	if !composite {
 		err := checkParams(name, k.Params())
 		if f, ok := k.(dimensional); ok && f.Dim() != 0 && f.Dim() != d {
-			err = errors.Join(err, fmt.Errorf("pgsvi: %s is for %d columns, the data have %d: %w", name, f.Dim(), d, ErrShape))
+			err = errors.Join(err,
+				fmt.Errorf("pgsvi: %s is for %d columns, the data have %d: %w", name, f.Dim(), d,
+					ErrShape))
 		}
 		return err
 	}
@@ -230,7 +233,8 @@ func vanishingSD(k Kernel, x []float64) float64 {
 	if !allNative(k) || !(v > 0) {
 		return math.Inf(1)
 	}
-	if stationary := math.Abs(k.Cov(away, away)-v) <= 1e-9*v; !stationary || !(k.Cov(x, away) <= 1e-9*v) {
+	if stationary := math.Abs(k.Cov(away, away)-v) <= 1e-9*v; !stationary ||
+		!(k.Cov(x, away) <= 1e-9*v) {
 		return math.Inf(1)
 	}
 	return math.Sqrt(v)
@@ -284,7 +288,8 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	}
 	if dst.IsEmpty() {
 		kernelNotEmpty(n)
-		mustMemory(0, memory.Bytes(1, n, n), fmt.Sprintf("the covariance of %d rows", n), "give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
+		mustMemory(0, memory.Bytes(1, n, n), fmt.Sprintf("the covariance of %d rows", n),
+			"give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAsSym(n)
 	}
 	out := dst.RawSymmetric()
@@ -313,7 +318,8 @@ func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	}
 	if dst.IsEmpty() {
 		kernelNotEmpty(min(n, m))
-		mustMemory(0, memory.Bytes(1, n, m), fmt.Sprintf("the covariance of %d and %d rows", n, m), "take fewer rows at a time, or raise the limit (GOMEMLIMIT)")
+		mustMemory(0, memory.Bytes(1, n, m), fmt.Sprintf("the covariance of %d and %d rows", n, m),
+			"take fewer rows at a time, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAs(n, m)
 	}
 	out := dst.RawMatrix()

@@ -41,25 +41,30 @@ func TestGram(t *testing.T) {
 					a, b := x.RawRowView(i), x.RawRowView(j)
 					want := c.k.Cov(a, b)
 					if !kernelClose(kx.At(i, j), want, 1e-12, 0) {
-						t.Fatalf("%s, %s: CrossCov[%d,%d] = %v, Cov %v, off by %.2g", name, c.name, i, j, kx.At(i, j), want, kx.At(i, j)/want-1)
+						t.Fatalf("%s, %s: CrossCov[%d,%d] = %v, Cov %v, off by %.2g", name, c.name,
+							i, j, kx.At(i, j), want, kx.At(i, j)/want-1)
 					}
 					if i == j {
 						if v[i] != want {
-							t.Fatalf("%s, %s: PriorVar[%d] = %v, Cov %v", name, c.name, i, v[i], want)
+							t.Fatalf("%s, %s: PriorVar[%d] = %v, Cov %v", name, c.name, i, v[i],
+								want)
 						}
 						if n, ok := c.k.(Noisy); ok {
 							want = n.SelfCov(a)
 						}
 						if !kernelClose(k.At(i, i), want, 1e-14, 0) {
-							t.Fatalf("%s, %s: diagonal %d of Gram is %v, want %v", name, c.name, i, k.At(i, i), want)
+							t.Fatalf("%s, %s: diagonal %d of Gram is %v, want %v", name, c.name, i,
+								k.At(i, i), want)
 						}
 						continue
 					}
 					if k.At(i, j) != kx.At(i, j) {
-						t.Fatalf("%s, %s: Gram[%d,%d] = %v, CrossCov %v", name, c.name, i, j, k.At(i, j), kx.At(i, j))
+						t.Fatalf("%s, %s: Gram[%d,%d] = %v, CrossCov %v", name, c.name, i, j,
+							k.At(i, j), kx.At(i, j))
 					}
 					if slices.Equal(a, b) && kx.At(i, j) != kx.At(i, i) {
-						t.Fatalf("%s, %s: equal rows %d, %d: %v, diagonal %v", name, c.name, i, j, kx.At(i, j), kx.At(i, i))
+						t.Fatalf("%s, %s: equal rows %d, %d: %v, diagonal %v", name, c.name, i, j,
+							kx.At(i, j), kx.At(i, i))
 					}
 				}
 			}
@@ -138,7 +143,8 @@ func TestGramBits(t *testing.T) {
 		k, kxy, g := Gram(nil, c.k, x), CrossCov(nil, c.k, x, y), GramGrad(nil, c.k, x, w)
 		for _, procs := range few([]int{5, 2}, 1) {
 			runtime.GOMAXPROCS(procs)
-			if !mat.Equal(k, Gram(nil, c.k, x)) || !mat.Equal(kxy, CrossCov(nil, c.k, x, y)) || !slices.Equal(g, GramGrad(nil, c.k, x, w)) {
+			if !mat.Equal(k, Gram(nil, c.k, x)) || !mat.Equal(kxy, CrossCov(nil, c.k, x, y)) ||
+				!slices.Equal(g, GramGrad(nil, c.k, x, w)) {
 				t.Errorf("%s: another result with GOMAXPROCS=%d", c.name, procs)
 			}
 		}
@@ -181,12 +187,14 @@ func TestFillByDifferences(t *testing.T) {
 		whole := cov(at, others)
 		for a, i := range at {
 			for _, j := range others {
-				if got, want := whole.At(a, j), c.k.Cov(x.RawRowView(i), x.RawRowView(j)); !kernelClose(got, want, 1e-13, 0) {
+				if got, want := whole.At(a, j),
+					c.k.Cov(x.RawRowView(i), x.RawRowView(j)); !kernelClose(got, want, 1e-13, 0) {
 					t.Fatalf("%s: covariance %d, %d is %v, Cov %v", c.name, i, j, got, want)
 				}
 			}
 		}
-		for _, part := range [][4]int{{0, 1, 0, 1}, {3, 4, 0, n}, {0, len(at), 67, 68}, {5, 29, 11, 64}} {
+		for _, part := range [][4]int{{0, 1, 0, 1}, {3, 4, 0, n}, {0, len(at), 67, 68},
+			{5, 29, 11, 64}} {
 			got := cov(at[part[0]:part[1]], others[part[2]:part[3]])
 			if !mat.Equal(got, whole.Slice(part[0], part[1], part[2], part[3])) {
 				t.Errorf("%s: rows and columns %v alone give another result", c.name, part)
@@ -230,7 +238,8 @@ func TestGramGrad(t *testing.T) {
 					return sum
 				})
 				if !kernelClose(got[p], want, 1e-10, 1+abs) {
-					t.Errorf("%s, N=%d, D=%d, parameter %d: %v, want %v", c.name, n, d, p, got[p], want)
+					t.Errorf("%s, N=%d, D=%d, parameter %d: %v, want %v", c.name, n, d, p, got[p],
+						want)
 				}
 			}
 		}
@@ -279,7 +288,8 @@ func TestWhite(t *testing.T) {
 		}
 		kx := CrossCov(nil, c.k, x, x)
 		if kx.At(1, 1) != c.prior || PriorVar(nil, c.k, x)[1] != c.prior {
-			t.Errorf("%s: CrossCov %v, PriorVar %v, want %v", c.name, kx.At(1, 1), PriorVar(nil, c.k, x)[1], c.prior)
+			t.Errorf("%s: CrossCov %v, PriorVar %v, want %v", c.name, kx.At(1, 1),
+				PriorVar(nil, c.k, x)[1], c.prior)
 		}
 	}
 }
@@ -303,24 +313,33 @@ func TestCheckKernel(t *testing.T) {
 		says []string
 	}{
 		{nil, 1, ErrParam, []string{"nil"}},
-		{SquaredExp{Scale: -1, Length: nan}, 1, ErrParam, []string{"SquaredExp.Scale is -1", "SquaredExp.Length is NaN"}},
+		{SquaredExp{Scale: -1, Length: nan}, 1, ErrParam,
+			[]string{"SquaredExp.Scale is -1", "SquaredExp.Length is NaN"}},
 		{Matern12{Scale: inf}, 1, ErrParam, []string{"Matern12.Scale is +Inf"}},
 		{Matern32{Lengths: []float64{1, -2}}, 2, ErrParam, []string{"Matern32.Length[1] is -2"}},
-		{Matern52{Lengths: []float64{1, 2}}, 3, ErrShape, []string{"Matern52 is for 2 columns, the data have 3"}},
-		{Sum{White{}, Product{Matern52{Lengths: []float64{1, 2}}, Linear{Scales: []float64{1, 2, -3}}}}, 3, ErrShape,
-			[]string{"Sum[1].Product[0].Matern52 is for 2 columns", "Sum[1].Product[1].Linear.Scale[2] is -3"}},
+		{Matern52{Lengths: []float64{1, 2}}, 3, ErrShape,
+			[]string{"Matern52 is for 2 columns, the data have 3"}},
+		{Sum{White{}, Product{Matern52{Lengths: []float64{1, 2}},
+			Linear{Scales: []float64{1, 2, -3}}}}, 3, ErrShape,
+			[]string{"Sum[1].Product[0].Matern52 is for 2 columns",
+				"Sum[1].Product[1].Linear.Scale[2] is -3"}},
 		{Matern72{Scale: -1}, 1, ErrParam, []string{"matern72.Scale is -1"}},
 		{&Product{&Linear{Scale: -1}}, 1, ErrParam, []string{"Product[0].Linear.Scale is -1"}},
-		{Iso[*hump]{Profile: &hump{1}}, 1, ErrParam, []string{"hump.Power is 1, want a number between -1 and 1"}},
-		{RationalQuadratic{Profile: rational{Alpha: -1}, Length: -2}, 3, ErrParam, []string{"Alpha is -1", "Length is -2"}},
+		{Iso[*hump]{Profile: &hump{1}}, 1, ErrParam,
+			[]string{"hump.Power is 1, want a number between -1 and 1"}},
+		{RationalQuadratic{Profile: rational{Alpha: -1}, Length: -2}, 3, ErrParam,
+			[]string{"Alpha is -1", "Length is -2"}},
 		{Periodic{Period: nan}, 3, ErrParam, []string{"Periodic.Period is NaN"}},
-		{Linear{Scales: []float64{1}}, 3, ErrShape, []string{"Linear is for 1 columns, the data have 3"}},
+		{Linear{Scales: []float64{1}}, 3, ErrShape,
+			[]string{"Linear is for 1 columns, the data have 3"}},
 		{Linear{Scale: nan}, 3, ErrParam, []string{"Linear.Scale"}},
 		{Constant{Scale: -1}, 3, ErrParam, []string{"Constant.Scale"}},
 		{White{Scale: -1}, 3, ErrParam, []string{"White.Scale"}},
 		{Sum{}, 3, ErrParam, []string{"Sum of no kernels"}},
 		{Product{}, 3, ErrParam, []string{"Product of no kernels"}},
-		{Sum{SquaredExp{Scale: -1}, nil, Product{White{Scale: nan}}}, 3, ErrParam, []string{"Sum[0].SquaredExp.Scale is -1", "Sum[1] is nil", "Sum[2].Product[0].White.Scale is NaN"}},
+		{Sum{SquaredExp{Scale: -1}, nil, Product{White{Scale: nan}}}, 3, ErrParam,
+			[]string{"Sum[0].SquaredExp.Scale is -1", "Sum[1] is nil",
+				"Sum[2].Product[0].White.Scale is NaN"}},
 	} {
 		err := checkKernel(c.k, c.d)
 		if !errors.Is(err, c.want) {
@@ -344,8 +363,11 @@ func TestKernelPanics(t *testing.T) {
 	x := kernelPoints(50, 4, 2, 1)
 	wrong := mat.NewDense(4, 3, nil)
 	for name, f := range map[string]func(){
-		"Cov":              func() { SquaredExp{}.Cov([]float64{1}, []float64{1, 2}) },
-		"Cov Lengths":      func() { SquaredExp{Lengths: []float64{1}}.Cov([]float64{1, 2}, []float64{1, 2}) },
+		"Cov": func() { SquaredExp{}.Cov([]float64{1}, []float64{1, 2}) },
+		"Cov Lengths": func() {
+			SquaredExp{Lengths: []float64{1}}.Cov([]float64{1, 2},
+				[]float64{1, 2})
+		},
 		"Gram Lengths":     func() { Gram(nil, Sum{Matern32{Lengths: []float64{1}}}, x) },
 		"Gram dst":         func() { Gram(mat.NewSymDense(3, nil), SquaredExp{}, x) },
 		"Gram empty":       func() { Gram(nil, SquaredExp{}, new(mat.Dense)) },
@@ -354,10 +376,16 @@ func TestKernelPanics(t *testing.T) {
 		"CrossCov dst":     func() { CrossCov(mat.NewDense(4, 3, nil), SquaredExp{}, x, x) },
 		"PriorVar dst":     func() { PriorVar(make([]float64, 3), SquaredExp{}, x) },
 		"GramGrad w":       func() { GramGrad(nil, SquaredExp{}, x, mat.NewSymDense(3, nil)) },
-		"GramGrad dst":     func() { GramGrad(make([]float64, 3), SquaredExp{}, x, mat.NewSymDense(4, nil)) },
-		"WithParams":       func() { Periodic{}.WithParams(make([]float64, 2)) },
-		"WithParams Sum":   func() { Sum{White{}}.WithParams(make([]float64, 2)) },
-		"Grad":             func() { Linear{}.Grad(make([]float64, 2), []float64{1}, []float64{1}) },
+		"GramGrad dst": func() {
+			GramGrad(make([]float64, 3), SquaredExp{}, x,
+				mat.NewSymDense(4, nil))
+		},
+		"WithParams":     func() { Periodic{}.WithParams(make([]float64, 2)) },
+		"WithParams Sum": func() { Sum{White{}}.WithParams(make([]float64, 2)) },
+		"Grad": func() {
+			Linear{}.Grad(make([]float64, 2), []float64{1},
+				[]float64{1})
+		},
 	} {
 		func() {
 			defer func() {
@@ -410,7 +438,8 @@ func TestKernelExp(t *testing.T) {
 	for i := range v {
 		v[i] = -math.Exp(rng.Float64()*50 - 43)
 	}
-	copy(v, []float64{0, math.Copysign(0, -1), -1e-300, -0x1p-53, -699.9999, -700, -708.5, -745, -746, math.Inf(-1)})
+	copy(v, []float64{0, math.Copysign(0, -1), -1e-300, -0x1p-53, -699.9999, -700, -708.5, -745,
+		-746, math.Inf(-1)})
 	got := slices.Clone(v)
 	special.ExpRate(got, 1)
 	for i, x := range v {
@@ -550,7 +579,8 @@ func BenchmarkCrossCov(b *testing.B) {
 		n, d := size[0], size[1]
 		x, y := kernelPoints(80, n, d, 0.5), kernelPoints(81, rows, d, 0.5)
 		length := math.Sqrt(float64(d)) / 2
-		tri := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Stride: n, Data: kernelPoints(82, n, n, 1).RawMatrix().Data}
+		tri := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Stride: n,
+			Data: kernelPoints(82, n, n, 1).RawMatrix().Data}
 		for i := range n {
 			tri.Data[i*n+i] = float64(n)
 		}
@@ -562,7 +592,8 @@ func BenchmarkCrossCov(b *testing.B) {
 			solve = min(solve, time.Since(start))
 		}
 		for _, k := range []Kernel{
-			SquaredExp{Length: length}, Matern12{Length: length}, Matern52{Length: length}, RationalQuadratic{Length: length},
+			SquaredExp{Length: length}, Matern12{Length: length}, Matern52{Length: length},
+			RationalQuadratic{Length: length},
 			Linear{}, Sum{SquaredExp{Length: length}, Constant{}},
 		} {
 			b.Run(fmt.Sprintf("N=%d/D=%d/pgsvi.%s", n, d, kernelName(k)), func(b *testing.B) {
@@ -571,7 +602,8 @@ func BenchmarkCrossCov(b *testing.B) {
 				for b.Loop() {
 					CrossCov(dst, k, x, y)
 				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(solve), "of-Trsm")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(solve),
+					"of-Trsm")
 			})
 		}
 	}
@@ -598,8 +630,9 @@ func BenchmarkGramProfile(b *testing.B) {
 		x := kernelPoints(80, 280, d, 0.5)
 		length := math.Sqrt(float64(d)) / 2
 		for name, k := range map[string]Kernel{
-			"Matern52": Matern52{Scale: 2, Length: length}, "Matern72": Matern72{Scale: 2, Length: length},
-			"pairs": newUserKernel(Matern72{Scale: 2, Length: length}),
+			"Matern52": Matern52{Scale: 2, Length: length},
+			"Matern72": Matern72{Scale: 2, Length: length},
+			"pairs":    newUserKernel(Matern72{Scale: 2, Length: length}),
 		} {
 			b.Run(fmt.Sprintf("D=%d/%s", d, name), func(b *testing.B) {
 				dst := Gram(nil, k, x)
@@ -620,7 +653,8 @@ func BenchmarkGramGrad(b *testing.B) {
 		for i := range lengths {
 			lengths[i] = math.Sqrt(float64(d)) / 2
 		}
-		for name, k := range map[string]Kernel{"one": SquaredExp{Length: lengths[0]}, "ARD": SquaredExp{Lengths: lengths}} {
+		for name, k := range map[string]Kernel{"one": SquaredExp{Length: lengths[0]},
+			"ARD": SquaredExp{Lengths: lengths}} {
 			b.Run(fmt.Sprintf("N=%d/D=%d/%s", n, d, name), func(b *testing.B) {
 				w := Gram(nil, k, x)
 				dst := GramGrad(nil, k, x, w)

@@ -99,7 +99,8 @@ func (k Iso[P]) Cov(x, y []float64) float64 {
 
 // Params implements Kernel.
 func (k Iso[P]) Params() []Param {
-	params := append(scaleParams("Scale", k.Scale, nil), scaleParams("Length", k.Length, k.Lengths)...)
+	params := append(scaleParams("Scale", k.Scale, nil),
+		scaleParams("Length", k.Length, k.Lengths)...)
 	if s, ok := any(k.Profile).(shapedProfile); ok {
 		params = append(params, s.Shape())
 	}

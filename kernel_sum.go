@@ -76,7 +76,8 @@ func (k Sum) GradSelf(dst, x []float64) float64 { return k.grad(dst, x, x, kerne
 // Dim returns that of the first term that fixes it.
 func (k Sum) Dim() int { return partsDim(k) }
 
-func (k Sum) grad(dst, x, y []float64, grad func(term Kernel, dst, x, y []float64) float64) float64 {
+func (k Sum) grad(dst, x, y []float64,
+	grad func(term Kernel, dst, x, y []float64) float64) float64 {
 	gram.MustLen(dst, k.numParams())
 	var val float64
 	for _, term := range k {
@@ -152,7 +153,8 @@ func (k Product) Dim() int { return partsDim(k) }
 
 // grad is the product rule without a division: each factor's derivatives are
 // multiplied by the factors before it and those after it.
-func (k Product) grad(dst, x, y []float64, grad func(factor Kernel, dst, x, y []float64) float64) float64 {
+func (k Product) grad(dst, x, y []float64,
+	grad func(factor Kernel, dst, x, y []float64) float64) float64 {
 	gram.MustLen(dst, k.numParams())
 	val, end := 1.0, 0
 	for _, factor := range k {
@@ -475,7 +477,8 @@ func scaleRoles(kind paramKind, one float64, list []float64) []paramRole {
 }
 
 func (k Iso[P]) roles() []paramRole {
-	roles := append(scaleRoles(scaleParam, k.Scale, nil), scaleRoles(lengthParam, k.Length, k.Lengths)...)
+	roles := append(scaleRoles(scaleParam, k.Scale, nil),
+		scaleRoles(lengthParam, k.Length, k.Lengths)...)
 	if len(roles) < k.numParams() {
 		roles = append(roles, paramRole{kind: relativeParam, column: -1})
 	}
@@ -679,7 +682,8 @@ func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 const (
 	checkedPairs   = 8
 	checkedSlope   = 1e-3
-	kernelUnproven = "pgsvi: %s: Grad gives %v for the derivative in %s at rows %d and %d, and differences of Cov %v; mend it, or store NaN for Learn to take differences: %w"
+	kernelUnproven = "pgsvi: %s: Grad gives %v for the derivative in %s at rows %d and %d, and " +
+		"differences of Cov %v; mend it, or store NaN for Learn to take differences: %w"
 )
 
 // derivable returns k as a kernel that has derivatives: k itself, or with differences in place of
@@ -714,7 +718,8 @@ func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 	}
 	rows, _ := x.Dims()
 	params := k.Params()
-	got, want, again := make([]float64, len(params)), make([]float64, len(params)), make([]float64, len(params))
+	got, want, again := make([]float64, len(params)), make([]float64, len(params)),
+		make([]float64, len(params))
 	for pair := range checkedPairs {
 		i, j := pair*(rows-1)/checkedPairs, (pair+1)*(rows-1)/checkedPairs
 		a, b := x.RawRowView(i), x.RawRowView(j)
@@ -731,7 +736,8 @@ func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 			// steps of either size are short enough
 			known := math.Abs(again[p]-want[p]) <= 0.1*checkedSlope*size
 			if known && math.Abs(g-want[p]) > checkedSlope*size {
-				return nil, nil, fmt.Errorf(kernelUnproven, kernelName(k), g, params[p].Name, i, j, want[p], ErrParam)
+				return nil, nil, fmt.Errorf(kernelUnproven, kernelName(k), g, params[p].Name, i, j,
+					want[p], ErrParam)
 			}
 		}
 	}

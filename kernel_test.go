@@ -98,7 +98,10 @@ func kernelCases(d int) []kernelCase {
 	}
 	one := func(l float64) func(int) float64 { return func(int) float64 { return l } }
 	ard := func(i int) float64 { return ls[i] }
-	se := func(x, y []float64) float64 { return 1.69 * math.Exp(-0.5*math.Pow(kernelR(x, y, one(2.5)), 2)) }
+	se := func(x, y []float64) float64 {
+		return 1.69 * math.Exp(
+			-0.5*math.Pow(kernelR(x, y, one(2.5)), 2))
+	}
 	m32 := func(s float64, l func(int) float64) func(x, y []float64) float64 {
 		return func(x, y []float64) float64 {
 			r := kernelR(x, y, l) * math.Sqrt(3)
@@ -123,11 +126,17 @@ func kernelCases(d int) []kernelCase {
 		}
 	}
 	return []kernelCase{
-		{"SquaredExp/zero", SquaredExp{}, func(x, y []float64) float64 { return math.Exp(-0.5 * math.Pow(kernelR(x, y, one(1)), 2)) }},
+		{"SquaredExp/zero", SquaredExp{}, func(x, y []float64) float64 {
+			return math.Exp(-0.5 * math.Pow(kernelR(x, y, one(1)), 2))
+		}},
 		{"SquaredExp", SquaredExp{Scale: 1.3, Length: 2.5}, se},
-		{"SquaredExp/ARD", SquaredExp{Scale: 0.5, Lengths: ls}, func(x, y []float64) float64 { return 0.25 * math.Exp(-0.5*math.Pow(kernelR(x, y, ard), 2)) }},
-		{"Matern12", Matern12{Scale: 1.3, Length: 2.5}, func(x, y []float64) float64 { return 1.69 * math.Exp(-kernelR(x, y, one(2.5))) }},
-		{"Matern12/ARD", Matern12{Scale: 2, Lengths: ls}, func(x, y []float64) float64 { return 4 * math.Exp(-kernelR(x, y, ard)) }},
+		{"SquaredExp/ARD", SquaredExp{Scale: 0.5, Lengths: ls}, func(x, y []float64) float64 {
+			return 0.25 * math.Exp(-0.5*math.Pow(kernelR(x, y, ard), 2))
+		}},
+		{"Matern12", Matern12{Scale: 1.3, Length: 2.5},
+			func(x, y []float64) float64 { return 1.69 * math.Exp(-kernelR(x, y, one(2.5))) }},
+		{"Matern12/ARD", Matern12{Scale: 2, Lengths: ls},
+			func(x, y []float64) float64 { return 4 * math.Exp(-kernelR(x, y, ard)) }},
 		{"Matern32", Matern32{Scale: 1.3, Length: 2.5}, m32(1.3, one(2.5))},
 		{"Matern32/ARD", Matern32{Scale: 0.8, Lengths: ls}, m32(0.8, ard)},
 		{"Matern52", Matern52{Scale: 1.3, Length: 2.5}, func(x, y []float64) float64 {
@@ -138,10 +147,12 @@ func kernelCases(d int) []kernelCase {
 			r := kernelR(x, y, ard)
 			return math.Exp(-math.Sqrt(5)*r) * (1 + math.Sqrt(5)*r + 5*r*r/3)
 		}},
-		{"RationalQuadratic", RationalQuadratic{Scale: 1.3, Length: 2.5, Profile: rational{Alpha: 0.6}}, func(x, y []float64) float64 {
-			r := kernelR(x, y, one(2.5))
-			return 1.69 * math.Pow(1+r*r/1.2, -0.6)
-		}},
+		{"RationalQuadratic",
+			RationalQuadratic{Scale: 1.3, Length: 2.5, Profile: rational{Alpha: 0.6}},
+			func(x, y []float64) float64 {
+				r := kernelR(x, y, one(2.5))
+				return 1.69 * math.Pow(1+r*r/1.2, -0.6)
+			}},
 		{"RationalQuadratic/ARD", RationalQuadratic{Lengths: ls}, func(x, y []float64) float64 {
 			r := kernelR(x, y, ard)
 			return 1 / (1 + r*r/2)
@@ -154,12 +165,17 @@ func kernelCases(d int) []kernelCase {
 		{"Linear/ARD", Linear{Scales: ls}, linear},
 		{"Constant", Constant{Scale: 3}, func(x, y []float64) float64 { return 9 }},
 		{"White", White{Scale: 0.3}, func(x, y []float64) float64 { return 0 }},
-		{"Sum", Sum{SquaredExp{Scale: 1.3, Length: 2.5}, Linear{Scales: ls}, White{Scale: 0.3}}, func(x, y []float64) float64 { return se(x, y) + linear(x, y) }},
-		{"Product", Product{SquaredExp{Scale: 1.3, Length: 2.5}, Linear{Scales: ls}, Constant{Scale: 2}}, func(x, y []float64) float64 { return 4 * se(x, y) * linear(x, y) }},
-		{"Product/nested", Product{Sum{SquaredExp{Scale: 1.3, Length: 2.5}, Constant{Scale: 2}}, Sum{Periodic{}, Linear{Scales: ls}}}, func(x, y []float64) float64 {
+		{"Sum", Sum{SquaredExp{Scale: 1.3, Length: 2.5}, Linear{Scales: ls}, White{Scale: 0.3}},
+			func(x, y []float64) float64 { return se(x, y) + linear(x, y) }},
+		{"Product", Product{SquaredExp{Scale: 1.3, Length: 2.5}, Linear{Scales: ls},
+			Constant{Scale: 2}},
+			func(x, y []float64) float64 { return 4 * se(x, y) * linear(x, y) }},
+		{"Product/nested", Product{Sum{SquaredExp{Scale: 1.3, Length: 2.5}, Constant{Scale: 2}},
+			Sum{Periodic{}, Linear{Scales: ls}}}, func(x, y []float64) float64 {
 			return (se(x, y) + 4) * (periodic(1, 1, 1)(x, y) + linear(x, y))
 		}},
-		{"Product/White", Product{Sum{SquaredExp{Scale: 1.3, Length: 2.5}}, White{Scale: 2}}, func(x, y []float64) float64 { return 0 }},
+		{"Product/White", Product{Sum{SquaredExp{Scale: 1.3, Length: 2.5}}, White{Scale: 2}},
+			func(x, y []float64) float64 { return 0 }},
 		{"Matern72", Matern72{Scale: 1.3, Length: 2.5}, func(x, y []float64) float64 {
 			a := math.Sqrt(7) * kernelR(x, y, one(2.5))
 			return 1.69 * math.Exp(-a) * (1 + a + 0.4*a*a + a*a*a/15)
@@ -168,14 +184,17 @@ func kernelCases(d int) []kernelCase {
 			a := math.Sqrt(7) * kernelR(x, y, ard)
 			return 0.64 * math.Exp(-a) * (1 + a + 0.4*a*a + a*a*a/15)
 		}},
-		{"hump", Iso[*hump]{Scale: 2, Length: 2.5, Profile: &hump{-0.01}}, func(x, y []float64) float64 {
-			r := kernelR(x, y, one(2.5))
-			return 4 * math.Exp(-r*r/2) * (1 - 0.01*r*r)
-		}},
+		{"hump", Iso[*hump]{Scale: 2, Length: 2.5, Profile: &hump{-0.01}},
+			func(x, y []float64) float64 {
+				r := kernelR(x, y, one(2.5))
+				return 4 * math.Exp(-r*r/2) * (1 - 0.01*r*r)
+			}},
 		{"pointer", &Sum{&SquaredExp{Scale: 1.3, Length: 2.5}, &White{Scale: 0.3}}, se},
 		{"user", newUserKernel(SquaredExp{Scale: 1.3, Length: 2.5}), se},
-		{"user/embedding", halfCov{SquaredExp{Scale: 1.3, Length: 2.5}}, func(x, y []float64) float64 { return se(x, y) / 2 }},
-		{"Sum/user", Sum{newUserKernel(Constant{Scale: 2}), SquaredExp{Scale: 1.3, Length: 2.5}}, func(x, y []float64) float64 { return 4 + se(x, y) }},
+		{"user/embedding", halfCov{SquaredExp{Scale: 1.3, Length: 2.5}},
+			func(x, y []float64) float64 { return se(x, y) / 2 }},
+		{"Sum/user", Sum{newUserKernel(Constant{Scale: 2}), SquaredExp{Scale: 1.3, Length: 2.5}},
+			func(x, y []float64) float64 { return 4 + se(x, y) }},
 	}
 }
 
@@ -229,7 +248,8 @@ func packageKernels(t *testing.T) []string {
 				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
-					if s, ok := spec.(*ast.TypeSpec); ok && s.Assign.IsValid() && s.Name.IsExported() {
+					if s, ok := spec.(*ast.TypeSpec); ok && s.Assign.IsValid() &&
+						s.Name.IsExported() {
 						if of, ok := s.Type.(*ast.IndexExpr); ok && fmt.Sprint(of.X) == "Iso" {
 							kernels = append(kernels, s.Name.Name)
 						}
@@ -281,21 +301,26 @@ func TestKernelNames(t *testing.T) {
 		k    Kernel
 		want string
 	}{
-		{Matern72{}, "matern72"}, {Iso[*hump]{}, "hump"}, {halfCov{}, "halfCov"}, {newUserKernel(White{}), "userKernel"},
-		{&SquaredExp{}, "squaredExp"}, {&Linear{}, "Linear"}, {genericKernel[Matern72]{}, "genericKernel"},
+		{Matern72{}, "matern72"}, {Iso[*hump]{}, "hump"}, {halfCov{}, "halfCov"},
+		{newUserKernel(White{}), "userKernel"},
+		{&SquaredExp{}, "squaredExp"}, {&Linear{}, "Linear"},
+		{genericKernel[Matern72]{}, "genericKernel"},
 	} {
 		if got := kernelName(c.k); got != c.want {
 			t.Errorf("%T: name %q, want %q", c.k, got, c.want)
 		}
 	}
-	k := Product{Sum{SquaredExp{Lengths: []float64{1, 2}}, White{}}, RationalQuadratic{}, Linear{Scales: []float64{3}}}
+	k := Product{Sum{SquaredExp{Lengths: []float64{1, 2}}, White{}}, RationalQuadratic{},
+		Linear{Scales: []float64{3}}}
 	var names []string
 	for _, p := range k.Params() {
 		names = append(names, paramName(kernelName(k), p.Name))
 	}
 	want := []string{
-		"Product[0].Sum[0].SquaredExp.Scale", "Product[0].Sum[0].SquaredExp.Length[0]", "Product[0].Sum[0].SquaredExp.Length[1]",
-		"Product[0].Sum[1].White.Scale", "Product[1].RationalQuadratic.Scale", "Product[1].RationalQuadratic.Length",
+		"Product[0].Sum[0].SquaredExp.Scale", "Product[0].Sum[0].SquaredExp.Length[0]",
+		"Product[0].Sum[0].SquaredExp.Length[1]",
+		"Product[0].Sum[1].White.Scale", "Product[1].RationalQuadratic.Scale",
+		"Product[1].RationalQuadratic.Length",
 		"Product[1].RationalQuadratic.Alpha", "Product[2].Linear.Scale[0]",
 	}
 	if !slices.Equal(names, want) {
@@ -340,7 +365,8 @@ func TestKernelClosedForm(t *testing.T) {
 					a, b := x.RawRowView(i), x.RawRowView(j)
 					got, want := c.k.Cov(a, b), c.want(a, b)
 					floor := 0.0
-					if strings.Contains(c.name, "Linear") || strings.Contains(c.name, "Sum") || strings.Contains(c.name, "Product") {
+					if strings.Contains(c.name, "Linear") || strings.Contains(c.name, "Sum") ||
+						strings.Contains(c.name, "Product") {
 						floor = 1
 					}
 					if !kernelClose(got, want, 1e-13, floor) {
@@ -378,7 +404,8 @@ func TestKernelClosedForm(t *testing.T) {
 
 func TestKernelFarAway(t *testing.T) {
 	far := []float64{1e200}
-	for _, k := range []Kernel{SquaredExp{}, Matern12{}, Matern32{}, Matern52{}, RationalQuadratic{}} {
+	for _, k := range []Kernel{SquaredExp{}, Matern12{}, Matern32{}, Matern52{},
+		RationalQuadratic{}} {
 		if got := k.Cov(far, []float64{-1e200}); got != 0 {
 			t.Errorf("%T at distance 2e200: %v, want 0", k, got)
 		}
@@ -422,7 +449,8 @@ func TestKernelParams(t *testing.T) {
 			p[i].Value = v[i]
 		}
 		k := c.k.WithParams(v)
-		if strings.TrimPrefix(fmt.Sprintf("%T", k), "*") != strings.TrimPrefix(fmt.Sprintf("%T", c.k), "*") && c.name != "user/embedding" {
+		if strings.TrimPrefix(fmt.Sprintf("%T", k), "*") != strings.TrimPrefix(
+			fmt.Sprintf("%T", c.k), "*") && c.name != "user/embedding" {
 			t.Errorf("%s: WithParams returns %T", c.name, k)
 		}
 		// its parts lose their pointers and get other names
@@ -477,7 +505,8 @@ func TestKernelGradients(t *testing.T) {
 					for p := range grad {
 						want := kernelDiff(c.k, p, func(k Kernel) float64 { return k.Cov(a, b) })
 						if !kernelClose(grad[p], want, 1e-9, 1) {
-							t.Fatalf("%s, D=%d, parameter %d: %v, want %v", c.name, d, p, grad[p], want)
+							t.Fatalf("%s, D=%d, parameter %d: %v, want %v", c.name, d, p, grad[p],
+								want)
 						}
 					}
 				}
@@ -569,8 +598,11 @@ func TestParamCoordinate(t *testing.T) {
 	t.Parallel()
 	inf := math.Inf(1)
 	for _, p := range []Param{
-		{"log", 3, 0, inf}, {"log", 1e-8, 0, inf}, {"above", 3, 2.5, inf}, {"above", -3, -7, inf}, {"below", 3, -inf, 4}, {"below", -3e5, -inf, 4},
-		{"unit", 0.5, 0, 1}, {"unit", 1 - 1e-9, 0, 1}, {"unit", 1e-9, 0, 1}, {"range", 3, 2, 7}, {"range", -0.2, -1, 1}, {"range", 0.999, -1, 1}, {"free", -3, -inf, inf}, {"sane", 3, 0, 1e9},
+		{"log", 3, 0, inf}, {"log", 1e-8, 0, inf}, {"above", 3, 2.5, inf}, {"above", -3, -7, inf},
+		{"below", 3, -inf, 4}, {"below", -3e5, -inf, 4},
+		{"unit", 0.5, 0, 1}, {"unit", 1 - 1e-9, 0, 1}, {"unit", 1e-9, 0, 1}, {"range", 3, 2, 7},
+		{"range", -0.2, -1, 1}, {"range", 0.999, -1, 1}, {"free", -3, -inf, inf},
+		{"sane", 3, 0, 1e9},
 	} {
 		theta := p.theta(p.Value)
 		if v := p.value(theta); !(math.Abs(v-p.Value) <= 1e-14*math.Abs(p.Value)) {
@@ -597,10 +629,13 @@ func TestParamCoordinate(t *testing.T) {
 			}
 			last = v
 		}
-		if lower, upper := p.ends(); lower && p.theta(p.Min) != -inf || upper && p.theta(p.Max) != inf || lower && !math.IsNaN(p.theta(p.Min-1)) || upper && !math.IsNaN(p.theta(p.Max+1)) {
+		if lower, upper := p.ends(); lower && p.theta(p.Min) != -inf ||
+			upper && p.theta(p.Max) != inf || lower && !math.IsNaN(p.theta(p.Min-1)) ||
+			upper && !math.IsNaN(p.theta(p.Max+1)) {
 			t.Errorf("%+v: θ of the ends is %v and %v", p, p.theta(p.Min), p.theta(p.Max))
 		}
-		if p.Name == "log" && (theta != math.Log(p.Value) || p.value(theta) != math.Exp(theta) || p.moved(0.3) != p.Value*math.Exp(0.3) || p.slope() != 1) {
+		if p.Name == "log" && (theta != math.Log(p.Value) || p.value(theta) != math.Exp(theta) ||
+			p.moved(0.3) != p.Value*math.Exp(0.3) || p.slope() != 1) {
 			t.Errorf("%+v: θ is not the logarithm", p)
 		}
 	}
@@ -609,12 +644,14 @@ func TestParamCoordinate(t *testing.T) {
 func TestCheckParams(t *testing.T) {
 	t.Parallel()
 	inf, nan := math.Inf(1), math.NaN()
-	good := []Param{{"Scale", 1e-300, 0, inf}, {"[1].Linear.Scale", 3, 0, inf}, {"Cuts[0]", -2, -inf, inf}, {"Prob", 0.5, 0, 1}}
+	good := []Param{{"Scale", 1e-300, 0, inf}, {"[1].Linear.Scale", 3, 0, inf},
+		{"Cuts[0]", -2, -inf, inf}, {"Prob", 0.5, 0, 1}}
 	if err := checkParams("Sum", good); err != nil {
 		t.Errorf("valid parameters: %v", err)
 	}
 	err := checkParams("Sum", []Param{
-		{"Scale", 0, 0, inf}, good[0], {"[1].Linear.Scale", nan, 0, inf}, {"Cuts[0]", inf, -inf, inf}, {"Prob", 1, 0, 1}, {"Prob", -0.5, 0, 1},
+		{"Scale", 0, 0, inf}, good[0], {"[1].Linear.Scale", nan, 0, inf},
+		{"Cuts[0]", inf, -inf, inf}, {"Prob", 1, 0, 1}, {"Prob", -0.5, 0, 1},
 	})
 	want := "pgsvi: Sum.Scale is 0, want a positive number: parameter out of range\n" +
 		"pgsvi: Sum[1].Linear.Scale is NaN, want a positive number: parameter out of range\n" +
@@ -639,7 +676,9 @@ func TestGramGradMul(t *testing.T) {
 			a[i] = rng.NormFloat64()
 		}
 		cases := kernelCases(d)
-		cases = append(cases, kernelCase{name: "differences", k: diffKernel{Sum{SquaredExp{Length: 2}, White{Scale: 0.3}}}})
+		cases = append(cases,
+			kernelCase{name: "differences",
+				k: diffKernel{Sum{SquaredExp{Length: 2}, White{Scale: 0.3}}}})
 		for _, c := range cases {
 			np := len(c.k.Params())
 			if got := len(kernelRoles(c.k)); got != np {
@@ -662,7 +701,8 @@ func TestGramGradMul(t *testing.T) {
 				}
 				for p, w := range want {
 					if !(math.Abs(got[i*np+p]-w) <= 1e-10*(1+size[p])) {
-						t.Fatalf("%s, D=%d, row %d, parameter %d: %v, want %v", c.name, d, i, p, got[i*np+p], w)
+						t.Fatalf("%s, D=%d, row %d, parameter %d: %v, want %v", c.name, d, i, p,
+							got[i*np+p], w)
 					}
 				}
 			}
@@ -706,7 +746,8 @@ func TestDerivable(t *testing.T) {
 			t.Errorf("%s: %v, %q", c.name, err, names)
 		}
 	}
-	for _, k := range []Kernel{underived{}, Sum{White{}, underived{}}, Product{Constant{}, &Sum{underived{}}}} {
+	for _, k := range []Kernel{underived{}, Sum{White{}, underived{}},
+		Product{Constant{}, &Sum{underived{}}}} {
 		d, names, err := derivable(k, x)
 		if err != nil || len(names) != 1 || !strings.HasSuffix(names[0], "underived") {
 			t.Errorf("%T: %q, %v", k, names, err)
@@ -733,7 +774,8 @@ func TestDerivable(t *testing.T) {
 		}
 	}
 	_, _, err := derivable(Sum{White{}, wrongly{}}, x)
-	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "wrongly: Grad gives") || !prefixedOnce(err) {
+	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "wrongly: Grad gives") ||
+		!prefixedOnce(err) {
 		t.Error(err)
 	}
 }
@@ -743,15 +785,18 @@ func TestDifferencesNearEnd(t *testing.T) {
 	t.Parallel()
 	x, y := []float64{0.1, 0.4}, []float64{0.5, -0.3}
 	for _, k := range []ranged{
-		{SquaredExp{Scale: 1.7 - 1e-4, Length: 0.3 + 1e-4}, [2]float64{0.5, 1.7}, [2]float64{0.3, math.Inf(1)}, true},
-		{SquaredExp{Scale: 1.7 - 1e-4, Length: 0.9 - 1e-4}, [2]float64{-1, 1.7}, [2]float64{math.Inf(-1), 0.9}, true},
+		{SquaredExp{Scale: 1.7 - 1e-4, Length: 0.3 + 1e-4}, [2]float64{0.5, 1.7},
+			[2]float64{0.3, math.Inf(1)}, true},
+		{SquaredExp{Scale: 1.7 - 1e-4, Length: 0.9 - 1e-4}, [2]float64{-1, 1.7},
+			[2]float64{math.Inf(-1), 0.9}, true},
 	} {
 		got, want := make([]float64, 2), make([]float64, 2)
 		k.Grad(want, x, y)
 		diffKernel{k}.Grad(got, x, y)
 		for p := range want {
 			if !(math.Abs(got[p]-want[p]) <= 1e-7*math.Abs(want[p])) {
-				t.Errorf("%+v: derivative in parameter %d is %v by differences, want %v", k, p, got[p], want[p])
+				t.Errorf("%+v: derivative in parameter %d is %v by differences, want %v", k, p,
+					got[p], want[p])
 			}
 		}
 	}
@@ -784,30 +829,36 @@ func TestRowPairs(t *testing.T) {
 		pairs, plain := gram.NewPairs(x), &gram.Pairs{X: x}
 		cases := kernelCases(d)
 		for _, l := range []float64{1e-8, 1e-2, 30, 1e5} {
-			cases = append(cases, kernelCase{name: "short or long", k: SquaredExp{Length: l}}, kernelCase{name: "rough", k: Matern12{Length: l}})
+			cases = append(cases, kernelCase{name: "short or long", k: SquaredExp{Length: l}},
+				kernelCase{name: "rough", k: Matern12{Length: l}})
 		}
 		for _, c := range cases {
 			want, got := Gram(nil, c.k, x), make([]float64, n*n)
 			pairs.Gram(nil, got, kernelView{c.k})
 			for i, v := range got {
-				if k := want.At(i/n, i%n); math.Abs(v-k) > 1e-11*math.Sqrt(want.At(i/n, i/n)*want.At(i%n, i%n)) {
-					t.Fatalf("%s, D=%d: covariance %d, %d is %v, want %v", c.name, d, i/n, i%n, v, k)
+				if k := want.At(i/n, i%n); math.Abs(v-k) > 1e-11*math.Sqrt(
+					want.At(i/n, i/n)*want.At(i%n, i%n)) {
+					t.Fatalf("%s, D=%d: covariance %d, %d is %v, want %v", c.name, d, i/n, i%n, v,
+						k)
 				}
 			}
 			np, size := numParams(c.k), 1.0
 			grad, all := GramGrad(nil, c.k, x, w), pairs.Slopes(nil, kernelView{c.k}, s)
-			u, kept := plain.SlopesMul(nil, nil, kernelView{c.k}, s.A), pairs.SlopesMul(nil, nil, kernelView{c.k}, s.A)
+			u, kept := plain.SlopesMul(nil, nil, kernelView{c.k}, s.A),
+				pairs.SlopesMul(nil, nil, kernelView{c.k}, s.A)
 			for _, v := range u {
 				size = max(size, math.Abs(v))
 			}
 			for p := range np {
 				if math.Abs(grad[p]-all[p]) > 1e-9*(size*float64(n)+math.Abs(grad[p])) {
-					t.Errorf("%s, D=%d: derivative %d is %v, want %v", c.name, d, p, all[p], grad[p])
+					t.Errorf("%s, D=%d: derivative %d is %v, want %v", c.name, d, p, all[p],
+						grad[p])
 				}
 			}
 			for i, v := range kept {
 				if math.Abs(v-u[i]) > 1e-9*size {
-					t.Fatalf("%s, D=%d: product %d of parameter %d is %v, want %v", c.name, d, i/np, i%np, v, u[i])
+					t.Fatalf("%s, D=%d: product %d of parameter %d is %v, want %v", c.name, d, i/np,
+						i%np, v, u[i])
 				}
 			}
 		}

@@ -143,7 +143,8 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 	}{{"DocPrior", &o.DocPrior, ldaDocPrior}, {"TopicPrior", &o.TopicPrior, ldaTopicPrior}} {
 		*p.x = orDefault(*p.x, p.zero)
 		if !(*p.x >= ldaLeast && *p.x <= 1/ldaLeast) {
-			bad("LDAOptions.%s is %v; it must be positive, from %v to %v", p.name, *p.x, ldaLeast, 1/ldaLeast)
+			bad("LDAOptions.%s is %v; it must be positive, from %v to %v", p.name, *p.x, ldaLeast,
+				1/ldaLeast)
 		}
 	}
 	if o.Start < StartAuto || o.Start > StartRandom {
@@ -156,13 +157,15 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 		return nil, errors.Join(errs...)
 	}
 	if terms < 2 {
-		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms,
+			ErrEmpty)
 	}
 	need := memory.Bytes(ldaMatrices, terms, topics)
 	if o.Topics == nil {
 		need += topic.Start(o.Start).Bytes(topics, terms)
 	}
-	if err := checkMemory(o.MaxMemory, need, fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
+	if err := checkMemory(o.MaxMemory, need,
+		fmt.Sprintf("an LDA of %d topics and %d terms", topics, terms),
 		"use fewer topics or terms, or raise LDAOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
@@ -178,13 +181,15 @@ func (m *LDA) setStart() error {
 		return err
 	}
 	if r, c := m.opt.Topics.Dims(); r != m.k || c != m.terms {
-		return fmt.Errorf("pgsvi: LDAOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, m.k, m.terms, ErrShape)
+		return fmt.Errorf("pgsvi: LDAOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c,
+			m.k, m.terms, ErrShape)
 	}
 	t := mat.DenseCopyOf(m.opt.Topics)
 	for k := range m.k {
 		for v, x := range t.RawRowView(k) {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
-				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrNotFinite)
+				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v: %w", k, v, x,
+					ErrNotFinite)
 			}
 			if !(x >= 0 && x <= 1e100) {
 				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrParam)
@@ -232,7 +237,8 @@ func (m *LDA) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		return nil, err
 	}
 	st.plan = Plan{
-		Batch: ldaBatch, Sampler: thenAll{ldaBatch, ldaPasses}, MaxPasses: m.passes(), EvalEvery: -1, evalAll: true,
+		Batch: ldaBatch, Sampler: thenAll{ldaBatch, ldaPasses}, MaxPasses: m.passes(),
+		EvalEvery: -1, evalAll: true,
 	}
 	return st, nil
 }
@@ -302,7 +308,9 @@ func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &LDAPosterior{k: m.k, terms: m.terms, vocab: m.vocab, docPrior: m.opt.DocPrior, lambda: q.Natural(nil), mu: q.MeanParams(nil), seen: make([]bool, m.terms), train: &ldaTrain{docs: m.docs}}
+	p := &LDAPosterior{k: m.k, terms: m.terms, vocab: m.vocab, docPrior: m.opt.DocPrior,
+		lambda: q.Natural(nil), mu: q.MeanParams(nil), seen: make([]bool, m.terms),
+		train: &ldaTrain{docs: m.docs}}
 	for _, d := range m.docs {
 		for _, v := range d.Words {
 			p.seen[v] = true
@@ -514,7 +522,9 @@ func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
 	}
-	return saveTo(w, ldaFile, &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior, Lambda: p.lambda, Seen: p.seen, Docs: p.trained()})
+	return saveTo(w, ldaFile,
+		&savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior,
+			Lambda: p.lambda, Seen: p.seen, Docs: p.trained()})
 }
 
 func (*LDAPosterior) load(r io.Reader) (*LDAPosterior, error) {
@@ -523,15 +533,20 @@ func (*LDAPosterior) load(r io.Reader) (*LDAPosterior, error) {
 
 func (s *savedLDA) load() (*LDAPosterior, error) {
 	k := s.Topics
-	if k < 1 || s.Terms < 2 || len(s.Lambda)%k != 0 || len(s.Lambda)/k != s.Terms || len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
-		return nil, fmt.Errorf("%d topics and %d terms with %d, %d and %d elements in lambda, seen and vocab: %w", k, s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab), ErrShape)
+	if k < 1 || s.Terms < 2 || len(s.Lambda)%k != 0 || len(s.Lambda)/k != s.Terms ||
+		len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
+		return nil, fmt.Errorf(
+			"%d topics and %d terms with %d, %d and %d elements in lambda, seen and vocab: %w", k,
+			s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab), ErrShape)
 	}
 	if !(s.DocPrior >= ldaLeast && s.DocPrior <= 1/ldaLeast) {
 		return nil, fmt.Errorf("the prior of a document is %v: %w", s.DocPrior, ErrParam)
 	}
-	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda, mu: make([]float64, len(s.Lambda)), seen: s.Seen, train: &ldaTrain{gamma: s.Docs}}
+	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda,
+		mu: make([]float64, len(s.Lambda)), seen: s.Seen, train: &ldaTrain{gamma: s.Docs}}
 	if len(s.Docs)%k != 0 {
-		return nil, fmt.Errorf("documents of %d numbers for %d topics: %w", len(s.Docs), k, ErrShape)
+		return nil, fmt.Errorf("documents of %d numbers for %d topics: %w", len(s.Docs), k,
+			ErrShape)
 	}
 	for i, g := range s.Docs {
 		if !(g > 0 && g <= math.MaxFloat64) {
@@ -542,7 +557,8 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	for k := range k {
 		row := p.lambda[k*s.Terms : (k+1)*s.Terms]
 		if !f.Valid(row) {
-			return nil, fmt.Errorf("the parameters of topic %d are not all positive and finite: %w", k, ErrParam)
+			return nil, fmt.Errorf("the parameters of topic %d are not all positive and finite: %w",
+				k, ErrParam)
 		}
 		f.Mean(p.mu[k*s.Terms:(k+1)*s.Terms], row)
 	}

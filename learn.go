@@ -128,7 +128,9 @@ func (l *Learned) String() string {
 		case p.AtBound:
 			note = "at its bound"
 		}
-		fmt.Fprintf(table, "%s\t%.4g\t%s\t%s\t%s\n", p.Name, p.Value, between(c.theta(p.Value), p.SD), between(p.Prior.Mean, math.Hypot(p.Prior.SD, p.Prior.Shared)), note)
+		fmt.Fprintf(table, "%s\t%.4g\t%s\t%s\t%s\n", p.Name, p.Value,
+			between(c.theta(p.Value), p.SD),
+			between(p.Prior.Mean, math.Hypot(p.Prior.SD, p.Prior.Shared)), note)
 	}
 	_ = table.Flush() // to memory
 	for _, w := range l.Warnings {
@@ -202,7 +204,8 @@ func groupOf(name string) string {
 }
 
 // newLearnSpace returns that of k and lik, for responses y at the rows.
-func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64, o *LearnOptions) (*learnSpace, error) {
+func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
+	o *LearnOptions) (*learnSpace, error) {
 	s := &learnSpace{x: rows.X, kernel: k, lik: lik}
 	slopes, differ, err := derivable(k, rows.X)
 	if err != nil {
@@ -212,10 +215,12 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64, o *L
 	d := newLearnData(rows, y, lik)
 	_, composite := kernelParts(k)
 	roles := kernelRoles(k)
-	if slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
+	if slices.ContainsFunc(roles,
+		func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
 		d.period = learn.Period(rows.X, y)
 	}
-	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles, func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
+	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles,
+		func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
 	}
 	var lists int      // of lengths that are not set,
@@ -296,7 +301,8 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		for _, c := range s.coords {
 			names = append(names, c.Name)
 		}
-		return fmt.Errorf("pgsvi: LearnOptions name %q, the parameters are %s: %w", name, strings.Join(names, ", "), ErrParam)
+		return fmt.Errorf("pgsvi: LearnOptions name %q, the parameters are %s: %w", name,
+			strings.Join(names, ", "), ErrParam)
 	}
 	for _, name := range o.Fixed {
 		if err := named(name, func(c *learnCoord) { c.fixed = true }); err != nil {
@@ -305,8 +311,11 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	}
 	for _, name := range sortedKeys(o.Prior) {
 		p := o.Prior[name]
-		if !(p.SD > 0) || math.IsInf(p.SD, 0) || math.IsNaN(p.Mean) || math.IsInf(p.Mean, 0) || !(p.Shared >= 0) || math.IsInf(p.Shared, 0) {
-			return fmt.Errorf("pgsvi: LearnOptions.Prior of %s is %+v; its SD must be positive, and all of it finite: %w", name, p, ErrParam)
+		if !(p.SD > 0) || math.IsInf(p.SD, 0) || math.IsNaN(p.Mean) || math.IsInf(p.Mean, 0) ||
+			!(p.Shared >= 0) || math.IsInf(p.Shared, 0) {
+			return fmt.Errorf(
+				"pgsvi: LearnOptions.Prior of %s is %+v; its SD must be positive, and all of it "+
+					"finite: %w", name, p, ErrParam)
 		}
 		if err := named(name, func(c *learnCoord) { c.Prior = learn.Normal(p) }); err != nil {
 			return err
@@ -314,20 +323,27 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	}
 	for _, name := range sortedKeys(o.Bounds) {
 		b := o.Bounds[name]
-		if err := named(name, func(c *learnCoord) { c.Lo, c.Hi = c.theta(b[0]), c.theta(b[1]) }); err != nil {
+		if err := named(name,
+			func(c *learnCoord) { c.Lo, c.Hi = c.theta(b[0]), c.theta(b[1]) }); err != nil {
 			return err
 		}
 		if !(b[0] < b[1]) {
-			return fmt.Errorf("pgsvi: LearnOptions.Bounds of %s are %v, the least value and the largest: %w", name, b, ErrParam)
+			return fmt.Errorf(
+				"pgsvi: LearnOptions.Bounds of %s are %v, the least value and the largest: %w",
+				name, b, ErrParam)
 		}
 	}
 	if o.Restarts < 0 || !(o.Tol >= 0) || math.IsInf(o.Tol, 0) {
-		return fmt.Errorf("pgsvi: LearnOptions.Restarts is %d and Tol %v; they must not be negative: %w", o.Restarts, o.Tol, ErrParam)
+		return fmt.Errorf(
+			"pgsvi: LearnOptions.Restarts is %d and Tol %v; they must not be negative: %w",
+			o.Restarts, o.Tol, ErrParam)
 	}
 	for i := range s.coords {
 		c := &s.coords[i]
 		if math.IsNaN(c.Lo) || math.IsNaN(c.Hi) {
-			return fmt.Errorf("pgsvi: LearnOptions.Bounds of %s are outside its range, from %v to %v: %w", c.Name, c.Min, c.Max, ErrParam)
+			return fmt.Errorf(
+				"pgsvi: LearnOptions.Bounds of %s are outside its range, from %v to %v: %w", c.Name,
+				c.Min, c.Max, ErrParam)
 		}
 		if c.fixed {
 			c.Start = c.theta(c.Value)
@@ -518,7 +534,8 @@ type learnData struct {
 func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 	x := rows.X
 	n, cols := x.Dims()
-	d := &learnData{length: math.Log(rows.MedianDistance()) - math.Ln2/2, columns: make([]float64, cols)}
+	d := &learnData{length: math.Log(rows.MedianDistance()) - math.Ln2/2,
+		columns: make([]float64, cols)}
 	for j := range d.columns {
 		first := x.At(0, j) // from which a column that does not vary is at exactly 0
 		var mean, square float64
@@ -571,7 +588,8 @@ func (d *learnData) offset(beside bool) float64 {
 
 // kernel returns start and prior of a parameter of the kernel. A value set by the caller is the
 // start. In a Sum or Product it also identifies the part, and the prior is centred on it.
-func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64, prior learn.Normal) {
+func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64,
+	prior learn.Normal) {
 	start = c.theta(c.Value)
 	given := !r.unset && (composite || r.kind == otherParam)
 	switch r.kind {
@@ -639,7 +657,8 @@ func scaleCoords(spread []float64, value float64, d *learnData) []learnCoord {
 }
 
 // noise returns start and prior of parameter i of the likelihood.
-func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (start float64, prior learn.Normal) {
+func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (start float64,
+	prior learn.Normal) {
 	start = c.theta(c.Value)
 	prior = learn.Normal{Mean: start, SD: freeSD}
 	sd := d.scale - math.Log(noisePart)

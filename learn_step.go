@@ -26,7 +26,8 @@ type learnStepper struct {
 }
 
 // newLearnStepper returns that of m over space, with n terms.
-func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, composite bool, rng *rand.Rand) *learnStepper {
+func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, composite bool,
+	rng *rand.Rand) *learnStepper {
 	of := learn.Options{Restarts: o.Restarts, Tol: o.Tol, Composite: composite}
 	return &learnStepper{run: learn.NewRun(m, &space.Space, n, of, rng), space: space, n: n}
 }
@@ -48,11 +49,14 @@ func (s *learnStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 }
 
 // Step implements Stepper.
-func (s *learnStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
+func (s *learnStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step,
+	error) {
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, GradMap: math.SmallestNonzeroFloat64, more: s.n - len(batch)}
 	if !math.IsInf(beta, 1) {
-		return step, fmt.Errorf("a search over hyper-parameters chooses its own steps, not a step size of %v: %w", beta, ErrParam)
+		return step, fmt.Errorf(
+			"a search over hyper-parameters chooses its own steps, not a step size of %v: %w", beta,
+			ErrParam)
 	}
 	slope, err := s.run.Step()
 	if slope > 0 {
@@ -67,12 +71,15 @@ func (s *learnStepper) worthEvaluating() bool { return s.run.News }
 
 // Evaluate implements Stepper: of the best θ so far.
 func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
-	e := Evaluation{ELBO: -s.run.Objective(), ELBOErr: goals.NeverZero(s.run.Best.Slack), Gap: math.Inf(1), Goal: s.run.Search.Goal}
+	e := Evaluation{ELBO: -s.run.Objective(), ELBOErr: goals.NeverZero(s.run.Best.Slack),
+		Gap: math.Inf(1), Goal: s.run.Search.Goal}
 	if s.run.Done {
 		e.Gap = goals.NeverZero(s.run.Ended.Left)
 	}
 	if math.IsInf(e.ELBO, -1) && s.run.Done {
-		return e, fmt.Errorf("no value of the hyper-parameters that was tried has an ELBO; rescale features or responses that are too large or too small to be squared: %w", ErrDiverged)
+		return e, fmt.Errorf(
+			"no value of the hyper-parameters that was tried has an ELBO; rescale features or "+
+				"responses that are too large or too small to be squared: %w", ErrDiverged)
 	}
 	return e, nil
 }
@@ -80,19 +87,34 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 // warnings returns what may be wrong with the parameters of a run with the given status.
 func (s *learnStepper) warnings(status Status) (all []string) {
 	if !s.run.Done && (status == PassLimit || status == IterationLimit || status == TimeLimit) {
-		all = append(all, fmt.Sprintf("the search ended (%v) after %d evaluations, before its tolerance of %.1g nats, and without a final fit: raise the limit of the Solver, or continue by Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
+		all = append(all,
+			fmt.Sprintf(
+				"the search ended (%v) after %d evaluations, before its tolerance of %.1g nats, "+
+					"and without a final fit: raise the limit of the Solver, or continue by "+
+					"Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
 	}
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
 		if s.run.AtBound(i) {
-			all = append(all, fmt.Sprintf("%s ended at its bound %.4g: the data do not determine it, or LearnOptions.Bounds are too narrow", c.Name, c.value(s.run.Best.Theta[i])))
+			all = append(all,
+				fmt.Sprintf(
+					"%s ended at its bound %.4g: the data do not determine it, or "+
+						"LearnOptions.Bounds are too narrow", c.Name, c.value(s.run.Best.Theta[i])))
 		}
 	}
 	switch {
 	case s.run.Ended.Stuck:
-		all = append(all, fmt.Sprintf("the search stalled: the slope predicts a gain of %.2g nats, but no step achieves it, because of a local optimum, wrong derivatives or an inaccurate ELBO; try other starts (LearnOptions.Restarts) or fix a parameter (LearnOptions.Fixed)", s.run.Ended.Left))
+		all = append(all,
+			fmt.Sprintf(
+				"the search stalled: the slope predicts a gain of %.2g nats, but no step "+
+					"achieves it, because of a local optimum, wrong derivatives or an "+
+					"inaccurate ELBO; try other starts (LearnOptions.Restarts) or fix a "+
+					"parameter (LearnOptions.Fixed)", s.run.Ended.Left))
 	case s.run.Done && s.run.Ended.Doubted:
-		all = append(all, "the curvature at the end is unknown in some directions: the standard deviations of the parameters may be too small, and the objective may be lower elsewhere; try more LearnOptions.Restarts")
+		all = append(all,
+			"the curvature at the end is unknown in some directions: the standard deviations of "+
+				"the parameters may be too small, and the objective may be lower elsewhere; try "+
+				"more LearnOptions.Restarts")
 	}
 	if len(s.run.Ends) > 1 {
 		near := 0
@@ -102,7 +124,10 @@ func (s *learnStepper) warnings(status Status) (all []string) {
 			}
 		}
 		if near < len(s.run.Ends) {
-			all = append(all, fmt.Sprintf("a local optimum is likely: %d of %d starts ended within a nat of the best; more LearnOptions.Restarts may find a better one", near, len(s.run.Ends)))
+			all = append(all,
+				fmt.Sprintf(
+					"a local optimum is likely: %d of %d starts ended within a nat of the best; "+
+						"more LearnOptions.Restarts may find a better one", near, len(s.run.Ends)))
 		}
 	}
 	return all
@@ -118,9 +143,11 @@ func (s *learnStepper) flat(sd []float64) (all []string) {
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
 		if _, upper := c.ends(); upper && sd[i] > flatSD && !s.run.AtBound(i) {
-			all = append(all, fmt.Sprintf("%s ended at %.4g, where the objective is flat: its best value is "+
-				"Min (%v) or Max (%v), or the data do not tell it; set LearnOptions.Prior or Fixed of it",
-				c.Name, c.value(s.run.Best.Theta[i]), c.Min, c.Max))
+			all = append(all,
+				fmt.Sprintf("%s ended at %.4g, where the objective is flat: its best value is "+
+					"Min (%v) or Max (%v), or the data do not tell it; set LearnOptions.Prior or "+
+					"Fixed of it",
+					c.Name, c.value(s.run.Best.Theta[i]), c.Min, c.Max))
 		}
 	}
 	return all
@@ -128,12 +155,15 @@ func (s *learnStepper) flat(sd []float64) (all []string) {
 
 // report returns what the run res of m has learned; it has no fit.
 func (s *learnStepper) report(res *Result, m warner) *Learned {
-	l := &Learned{Search: res, Objective: s.run.Best.F, LogPrior: -s.run.Best.Prior, Evaluations: s.run.Count, Cholesky: s.run.Model.Work(), Starts: slices.Clone(s.run.Ends), Warnings: s.warnings(res.Status)}
+	l := &Learned{Search: res, Objective: s.run.Best.F, LogPrior: -s.run.Best.Prior,
+		Evaluations: s.run.Count, Cholesky: s.run.Model.Work(), Starts: slices.Clone(s.run.Ends),
+		Warnings: s.warnings(res.Status)}
 	sd := s.run.Deviations()
 	l.Warnings = slices.Concat(l.Warnings, s.flat(sd), m.warnings())
 	next, values := 0, s.space.params(s.run.Best.Theta)
 	for i, c := range s.space.coords {
-		p := LearnedParam{Param: values[i], Fixed: c.fixed, Prior: Prior(c.Prior), Differences: c.differ && !c.fixed}
+		p := LearnedParam{Param: values[i], Fixed: c.fixed, Prior: Prior(c.Prior),
+			Differences: c.differ && !c.fixed}
 		if !c.fixed {
 			p.SD, p.AtBound = sd[next], s.run.AtBound(next)
 			next++
@@ -160,7 +190,8 @@ type Learner[M, P any] interface {
 
 // learnBy runs the search l with the options of s that apply to a search, and returns what it has
 // learned. The result is not empty once the search has begun.
-func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M, post P, learned *Learned, err error) {
+func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M, post P,
+	learned *Learned, err error) {
 	run := Solver{}
 	if s != nil {
 		run = *s
@@ -181,17 +212,22 @@ func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M
 func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 	st, ok := res.Stepper.(*learnStepper)
 	if !ok || st.space != s {
-		return nil, fmt.Errorf("pgsvi: a run with a %T is not a run of this search for hyper-parameters: %w", res.Stepper, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a run with a %T is not a run of this search for hyper-parameters: %w",
+			res.Stepper, ErrParam)
 	}
 	if st.run.Best.Theta == nil {
-		return nil, fmt.Errorf("pgsvi: the search has not met hyper-parameters with an ELBO yet; where features or responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
+		return nil, fmt.Errorf(
+			"pgsvi: the search has not met hyper-parameters with an ELBO yet; where features or "+
+				"responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
 	}
 	return st, nil
 }
 
 // fitFrom runs the final fit with s from the state fitted, where the search has ended. learned
 // then describes the fit.
-func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper, learned *Learned) (err error) {
+func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper,
+	learned *Learned) (err error) {
 	if !s.run.Done || ctx.Err() != nil {
 		return nil
 	}
@@ -262,12 +298,14 @@ func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, err
 	}
 	i := learn.Interval{Lo: lo, Hi: hi, Within: within}
 	if !terms.Concave() {
-		return i, fmt.Errorf("pgsvi: scales are certified only for log-concave likelihoods, not for %s: %w",
+		return i, fmt.Errorf(
+			"pgsvi: scales are certified only for log-concave likelihoods, not for %s: %w",
 			typeName(likOf(terms)), ErrParam)
 	}
 	if !i.Valid() {
-		return i, fmt.Errorf("pgsvi: the scales from %v to %v, to be certified to %v nats; the interval must be "+
-			"of positive numbers, in order, and the bound positive: %w", lo, hi, within, ErrParam)
+		return i, fmt.Errorf(
+			"pgsvi: the scales from %v to %v, to be certified to %v nats; the interval must be "+
+				"of positive numbers, in order, and the bound positive: %w", lo, hi, within, ErrParam)
 	}
 	return i, nil
 }

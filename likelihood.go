@@ -210,7 +210,8 @@ func checkLabel(l Likelihood, y float64) error {
 	case f.paired:
 		advice = "; Successes makes responses of successes and trials"
 	}
-	return fmt.Errorf("y = %v, and %s wants %s%s: %w", y, typeName(l), f.Support.describe(f.Most), advice, ErrLabel)
+	return fmt.Errorf("y = %v, and %s wants %s%s: %w", y, typeName(l), f.Support.describe(f.Most),
+		advice, ErrLabel)
 }
 
 // checkLabels checks a likelihood and its labels.
@@ -248,7 +249,8 @@ const (
 
 // String returns the name of the constant.
 func (s Support) String() string {
-	names := [...]string{"RealLine", "Counts", "SignLabels", "UnitInterval", "Positive", "NonNegative"}
+	names := [...]string{"RealLine", "Counts", "SignLabels", "UnitInterval", "Positive",
+		"NonNegative"}
 	if s >= 0 && int(s) < len(names) {
 		return names[s]
 	}
@@ -401,8 +403,12 @@ func (r *nestedRule) of(y, m, v float64, check bool) Expectation {
 		return quadExpect(l, y, m, v)
 	case check && nestedChecked(y, m, v):
 		exact, s := quadExpect(l, y, m, v), math.Sqrt(v)
-		far := func(a, b, unit float64) bool { return !(math.Abs(a-b) <= nestedFar*(math.Abs(b)+unit)) }
-		if far(x.Value, exact.Value, nestedUnit) || far(x.D1, exact.D1, nestedUnit/s) || s > nestedUnit && far(x.D2, exact.D2, nestedUnit/v) {
+		far := func(a, b,
+			unit float64) bool {
+			return !(math.Abs(a-b) <= nestedFar*(math.Abs(b)+unit))
+		}
+		if far(x.Value, exact.Value, nestedUnit) || far(x.D1, exact.D1, nestedUnit/s) ||
+			s > nestedUnit && far(x.D2, exact.D2, nestedUnit/v) {
 			r.missed.Store(true)
 		}
 		return exact
@@ -468,7 +474,8 @@ func nestedExpect(l Likelihood, y, m, v float64) (_ Expectation, ok bool) {
 	if !ok {
 		return Expectation{}, false
 	}
-	e := Expectation{Value: g0 + t.Sum[0], D1: t.Sum[1], D2: t.Sum[2], Err: t.Err[0] + 2*special.Eps*math.Abs(g0)}
+	e := Expectation{Value: g0 + t.Sum[0], D1: t.Sum[1], D2: t.Sum[2],
+		Err: t.Err[0] + 2*special.Eps*math.Abs(g0)}
 	if !smooth {
 		e.stein(l, y, m, v, g0)
 	}

@@ -51,7 +51,9 @@ var (
 // Validate returns an error that wraps ErrParam if Classes is negative or 1.
 func (s Softmax) Validate() error {
 	if s.Classes < 0 || s.Classes == 1 {
-		return fmt.Errorf("pgsvi: Softmax.Classes is %d; it must be at least 2, or 0 for as many as the responses show: %w", s.Classes, ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Softmax.Classes is %d; it must be at least 2, or 0 for as many as the "+
+				"responses show: %w", s.Classes, ErrParam)
 	}
 	return nil
 }
@@ -82,7 +84,9 @@ func (s Softmax) seen(y []float64) (Softmax, error) {
 		most = math.Max(most, yi) // NaN is found later
 	}
 	if most < 1 {
-		return s, fmt.Errorf("pgsvi: Softmax of one class, as every response is 0; set Softmax.Classes: %w", ErrLabel)
+		return s, fmt.Errorf(
+			"pgsvi: Softmax of one class, as every response is 0; set Softmax.Classes: %w",
+			ErrLabel)
 	}
 	if s.Classes = math.MaxInt32; most < math.MaxInt32 {
 		s.Classes = int(most) + 1
@@ -93,7 +97,8 @@ func (s Softmax) seen(y []float64) (Softmax, error) {
 // oneLatent returns an error if l has several latent values, for what cannot do with them.
 func oneLatent(l Likelihood, what string) error {
 	if k := latentsOf(l); k > 1 {
-		return fmt.Errorf("pgsvi: %s is not available for %s of %d classes: %w", what, typeName(l), k,
+		return fmt.Errorf("pgsvi: %s is not available for %s of %d classes: %w", what, typeName(l),
+			k,
 			ErrParam)
 	}
 	return nil

@@ -128,7 +128,8 @@ func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
 // predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a gamma variable of
 // shape y + 1 exceeds the rate.
 func (p Poisson) predictTail(y, m, v float64, above bool) float64 {
-	return passage.GammaPassage(math.Log1p(y)-math.Log(positiveOr(p.Exposure, 1)), y+1, 1).Tail(m, v, above)
+	return passage.GammaPassage(math.Log1p(y)-math.Log(positiveOr(p.Exposure, 1)), y+1, 1).Tail(m,
+		v, above)
 }
 
 // Binomial is the likelihood of y successes in n = Trials trials with log odds η (logit link;
@@ -194,7 +195,8 @@ func (b Binomial) ExpectLogProb(y, m, v float64) Expectation {
 // of softplusBoth.
 func (Binomial) expectation(y, n, k, f0, g0, p, q, f2 float64) Expectation {
 	t := special.Times(y, f0) + special.Times(n-y, g0)
-	return dropInfErr(Expectation{k - t, y*p - (n-y)*q, -n * f2, logitErr*t + 4*special.Eps*(k+logChooseSlack(n-1))})
+	return dropInfErr(Expectation{k - t, y*p - (n-y)*q, -n * f2,
+		logitErr*t + 4*special.Eps*(k+logChooseSlack(n-1))})
 }
 
 // logChooseSlack is the part of the error of special.LogChoose, in roundings, that
@@ -240,7 +242,9 @@ func (b Binomial) Facts() Facts {
 // 2^53. Trials belongs to the data and is not a Param.
 func (b Binomial) Validate() error {
 	if math.IsNaN(b.trials()) {
-		return fmt.Errorf("pgsvi: Binomial.Trials is %v, want a positive integer, or zero for the default: %w", b.Trials, ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Binomial.Trials is %v, want a positive integer, or zero for the default: %w",
+			b.Trials, ErrParam)
 	}
 	return nil
 }

@@ -405,7 +405,8 @@ func (o Ordinal) Moments(eta float64) (mean, variance float64) {
 // indicatorMoments returns the moments of Y = Σ_j 1[Y > j]. The covariances of these
 // indicators, P(Y > max(i, j)) P(Y ≤ min(i, j)), are not negative, so that nothing
 // cancels (Hoeffding 1940).
-func (o Ordinal) indicatorMoments(at func(c float64) (below, above float64)) (mean, variance float64) {
+func (o Ordinal) indicatorMoments(at func(c float64) (below, above float64)) (mean,
+	variance float64) {
 	cuts := o.cutPoints()
 	if cuts == nil {
 		return math.NaN(), math.NaN()

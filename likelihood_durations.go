@@ -33,7 +33,8 @@ var (
 //
 // The sign carries the second column of such data, so that a response stays one number wherever
 // responses go: in rows and streams, in cross-validation and LOO, in scores of new rows, and in
-// files. Facts.Censored says that a likelihood reads it. Predictions are of durations, and positive.
+// files. Facts.Censored says that a likelihood reads it. Predictions are of durations, and
+// positive.
 //
 // The error wraps ErrShape if the lengths differ, and ErrLabel if an event is neither 0 nor 1 or a
 // time is not positive and finite; it names the row.
@@ -48,7 +49,8 @@ func Survival(time, event []float64) ([]float64, error) {
 			return nil, fmt.Errorf("pgsvi: row %d: the event is %v, want 1 if it was observed "+
 				"or 0 if the time is censored: %w", i, e, ErrLabel)
 		case !Positive.contains(t, 0):
-			return nil, fmt.Errorf("pgsvi: row %d: the time is %v, want a positive number: %w", i, t, ErrLabel)
+			return nil, fmt.Errorf("pgsvi: row %d: the time is %v, want a positive number: %w", i,
+				t, ErrLabel)
 		case e == 1:
 			y[i] = t
 		default:
@@ -240,7 +242,8 @@ func (w Weibull) predictTail(y, m, v float64, above bool) float64 {
 // digit of the posterior, with predictions of y itself.
 //
 // Responses may be right-censored: −y says that the response is above y, with P(Y > y|η) = Φ((η −
-// log y)/Scale); Survival makes such responses of times and events. It is log-concave in η for both.
+// log y)/Scale); Survival makes such responses of times and events. It is log-concave in η for
+// both.
 type LogNormal struct {
 	Scale float64 // σ, the standard deviation of log y given η; zero means 1
 }
@@ -277,8 +280,8 @@ func (g LogNormal) Derivs(y, eta float64) (d1, d2 float64) {
 }
 
 // ExpectLogProb returns that of GaussianNoise at log y, less log y. For a censored y < 0 it is that
-// of BernoulliProbit for η' ~ N((m − log(−y))/σ, v/σ²), with its accuracy, D1/σ and D2/σ². If y is 0
-// or not finite, Value is −Inf.
+// of BernoulliProbit for η' ~ N((m − log(−y))/σ, v/σ²), with its accuracy, D1/σ and D2/σ². If y is
+// 0 or not finite, Value is −Inf.
 func (g LogNormal) ExpectLogProb(y, m, v float64) Expectation {
 	s := positiveOr(g.Scale, 1)
 	if !expect.Valid(m, v) || math.IsNaN(s) {
@@ -293,10 +296,14 @@ func (g LogNormal) ExpectLogProb(y, m, v float64) Expectation {
 	if observed {
 		q, k := (r*r+u)/2, special.LogSqrt2Pi+math.Log(s)+l
 		e := Expectation{Value: -k - q, D1: r / s, D2: -1 / s / s}
-		e.Err = 8 * special.Eps * (q + math.Abs(r)*math.Abs(l)/s + math.Abs(math.Log(s)) + math.Abs(l) + 1)
+		e.Err = 8 * special.Eps * (q + math.Abs(r)*math.Abs(l)/s + math.Abs(math.Log(s)) +
+			math.Abs(l) + 1)
 		return dropInfErr(e)
 	}
-	finite := func(x float64) float64 { return math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, x)) }
+	finite := func(x float64) float64 {
+		return math.Max(-math.MaxFloat64,
+			math.Min(math.MaxFloat64, x))
+	}
 	e := BernoulliProbit{}.ExpectLogProb(1, finite(-r), finite(u))
 	e.D1, e.D2 = e.D1/s, e.D2/s/s
 	e.Err += 2 * special.Eps * (math.Abs(e.D1)*(math.Abs(m)+math.Abs(l)) + math.Abs(e.D2)*v)
@@ -339,7 +346,8 @@ func (g LogNormal) predictLogProb(y, m, v float64) (logp, bound float64) {
 	logp = whole.LogProb(y, m)
 	slope, _ := whole.Derivs(y, m)
 	l := math.Abs(math.Log(math.Abs(y)))
-	return logp, 8 * special.Eps * (1 + math.Abs(logp) + math.Abs(math.Log(whole.Scale)) + math.Abs(slope)*(math.Abs(m)+l))
+	return logp, 8 * special.Eps * (1 + math.Abs(logp) + math.Abs(math.Log(whole.Scale)) +
+		math.Abs(slope)*(math.Abs(m)+l))
 }
 
 // predictMoments implements momentPredictor.

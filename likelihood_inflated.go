@@ -33,8 +33,8 @@ var (
 //
 //	p(0|η) = π + (1−π) b(0|η),   p(y|η) = (1−π) b(y|η),  y = 1, 2, …
 //
-// The mean of y is (1−π)μ. An exposure is an offset of its logarithm. Learn fits Zero and, unless it
-// is zero, Shape; ZeroInflated{Shape: 1} is a start for counts with variance beyond Poisson.
+// The mean of y is (1−π)μ. An exposure is an offset of its logarithm. Learn fits Zero and, unless
+// it is zero, Shape; ZeroInflated{Shape: 1} is a start for counts with variance beyond Poisson.
 //
 // log p(0|η) is not concave: it falls to log π and then stays there. So no GapBound is proved.
 // Hurdle has a concave log p, and is the alternative where every zero has one cause.
@@ -51,8 +51,8 @@ type ZeroInflated struct {
 //	p(0|η) = π,   p(y|η) = (1−π) b(y|η)/(1 − b(0|η)),  y = 1, 2, …
 //
 // Rows with y = 0 tell of Zero alone and not of η. Where the probability of a zero depends on
-// features, fit two models, which together are one: BernoulliLogit for whether y > 0, and Hurdle for
-// the rows with y > 0. Without zeros this is regression on zero-truncated counts.
+// features, fit two models, which together are one: BernoulliLogit for whether y > 0, and Hurdle
+// for the rows with y > 0. Without zeros this is regression on zero-truncated counts.
 //
 // It is log-concave in η for Poisson, an exponential family in η, and for Shape ≥ 1: then
 // (u^r − 1)/(u − 1) = r∫_0^1 (1 + te^ξ)^{r−1} dt, u = 1 + e^ξ, is a sum of log-convex functions.
@@ -177,8 +177,8 @@ func (b countBase) inflated(pi, eta float64) (g, d1, d2 float64) {
 	return g, -w * r1, w * (rest*r1*r1 - r2)
 }
 
-// inflatedStrip is how far from the real line log(π + (1−π)e^{−R}) is analytic: its first zeros have
-// R = log((1−π)/π) ± iπ, and those beyond, and those of 1 + e^ξ, are not nearer than π/2.
+// inflatedStrip is how far from the real line log(π + (1−π)e^{−R}) is analytic: its first zeros
+// have R = log((1−π)/π) ± iπ, and those beyond, and those of 1 + e^ξ, are not nearer than π/2.
 func (b countBase) inflatedStrip(pi float64) float64 {
 	u, t := math.Log1p(-pi)-math.Log(pi), math.Pi
 	if b.shape != 0 {
@@ -274,8 +274,8 @@ func (z ZeroInflated) LogProb(y, eta float64) float64 {
 	return math.Log1p(-pi) + b.logProb(y, eta)
 }
 
-// Derivs returns those of log b(y|η) for y > 0. For y = 0, with b(0|η) = e^{−R} and w = (1−π)e^{−R}/
-// p(0|η), they are −wR′ and w((1−w)R′² − R″).
+// Derivs returns those of log b(y|η) for y > 0. For y = 0, with b(0|η) = e^{−R} and w =
+// (1−π)e^{−R}/ p(0|η), they are −wR′ and w((1−w)R′² − R″).
 func (z ZeroInflated) Derivs(y, eta float64) (d1, d2 float64) {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	switch {
@@ -289,9 +289,9 @@ func (z ZeroInflated) Derivs(y, eta float64) (d1, d2 float64) {
 }
 
 // ExpectLogProb is log(1−π) and that of Poisson or NegativeBinomial for y > 0. For y = 0 it uses
-// Gauss–Hermite quadrature or the trapezoidal rule, whose errors fall geometrically as log p(0|η) is
-// analytic about the real line, and adaptive quadrature for wide Gaussians. If y is no count, Value
-// is −Inf.
+// Gauss–Hermite quadrature or the trapezoidal rule, whose errors fall geometrically as log p(0|η)
+// is analytic about the real line, and adaptive quadrature for wide Gaussians. If y is no count,
+// Value is −Inf.
 func (z ZeroInflated) ExpectLogProb(y, m, v float64) Expectation {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	switch {
@@ -302,7 +302,8 @@ func (z ZeroInflated) ExpectLogProb(y, m, v float64) Expectation {
 	case y == 0:
 		at := func(x float64) (g, d1, d2 float64) { return b.inflated(pi, x) }
 		lo, hi := b.bend(pi)
-		e, err := expect.Bend{At: at, Strip: b.inflatedStrip(pi), Lo: lo, Hi: hi, Flat: true}.Expect(m, math.Sqrt(v))
+		e, err := expect.Bend{At: at, Strip: b.inflatedStrip(pi), Lo: lo, Hi: hi,
+			Flat: true}.Expect(m, math.Sqrt(v))
 		return Expectation{e[0], e[1], e[2], err}
 	}
 	e, c := b.expect(y, m, v), math.Log1p(-pi)
@@ -467,7 +468,8 @@ func (h Hurdle) ExpectLogProb(y, m, v float64) Expectation {
 	}
 	e, c := b.expect(y, m, v), math.Log1p(-pi)
 	lo, hi := b.bend(0.5)
-	g, err := expect.Bend{At: b.untruncated, Strip: stripLog, Lo: lo, Hi: hi, Slope: -1}.Expect(m, math.Sqrt(v))
+	g, err := expect.Bend{At: b.untruncated, Strip: stripLog, Lo: lo, Hi: hi, Slope: -1}.Expect(m,
+		math.Sqrt(v))
 	if !math.IsInf(e.Value, 0) {
 		e.Value += c + g[0]
 	}

@@ -45,8 +45,8 @@ const precisionDefault = 2
 
 func (b Beta) phi() float64 { return positiveOr(b.Precision, precisionDefault) }
 
-// LogProb returns log Γ(φ) − log Γ(a) − log Γ(b) + (a−1) log y + (b−1) log(1−y), or −Inf if y is not
-// between 0 and 1.
+// LogProb returns log Γ(φ) − log Γ(a) − log Γ(b) + (a−1) log y + (b−1) log(1−y), or −Inf if y is
+// not between 0 and 1.
 func (b Beta) LogProb(y, eta float64) float64 {
 	p := expect.NewBetaPoint(b.phi(), y)
 	switch {
@@ -118,7 +118,8 @@ func (Beta) Facts() Facts { return Facts{Support: UnitInterval} }
 
 // Params implements Parametric.
 func (b Beta) Params() []Param {
-	return []Param{{Name: "Precision", Value: cmp.Or(b.Precision, precisionDefault), Max: math.Inf(1)}}
+	return []Param{{Name: "Precision", Value: cmp.Or(b.Precision, precisionDefault),
+		Max: math.Inf(1)}}
 }
 
 // WithParams implements Parametric.
@@ -134,9 +135,9 @@ func (b Beta) predictMoments(m, v float64) (mean, variance float64) {
 	return q, f2/(1+phi) + math.Max(0, p*q-f2)
 }
 
-// BetaBinomial is the likelihood of y successes in n trials whose probability varies from row to row
-// beyond η (overdispersed binomial counts; Williams 1982): it has a beta distribution with mean μ =
-// σ(η) (logit link) and precision φ. With a = φμ, b = φ(1−μ) and the beta function B
+// BetaBinomial is the likelihood of y successes in n trials whose probability varies from row to
+// row beyond η (overdispersed binomial counts; Williams 1982): it has a beta distribution with mean
+// μ = σ(η) (logit link) and precision φ. With a = φμ, b = φ(1−μ) and the beta function B
 //
 //	p(y|η) = C(n, y) B(y+a, n−y+b)/B(a, b),  y = 0, 1, …, n.
 //
@@ -152,22 +153,25 @@ type BetaBinomial struct {
 
 // Successes returns the responses of successes_i in trials_i trials, for BetaBinomial. Such a
 // response is successes_i + trials_i/2^27: its integer part is the number of successes, and its
-// fraction tells the trials, so that a response stays one number wherever responses go. Binomial and
-// BernoulliLogit need none: they have GLMOptions.Weights for it.
+// fraction tells the trials, so that a response stays one number wherever responses go. Binomial
+// and BernoulliLogit need none: they have GLMOptions.Weights for it.
 //
 // The error wraps ErrShape if the lengths differ, and ErrLabel, and names the row, unless trials_i
 // is a positive integer up to 2^20 and successes_i an integer from 0 to trials_i.
 func Successes(successes, trials []float64) ([]float64, error) {
 	if len(successes) != len(trials) {
-		return nil, fmt.Errorf("pgsvi: %d numbers of successes and %d of trials: %w", len(successes), len(trials), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %d numbers of successes and %d of trials: %w",
+			len(successes), len(trials), ErrShape)
 	}
 	y := make([]float64, len(trials))
 	for i, n := range trials {
 		switch k := successes[i]; {
 		case !isCount(n) || n == 0 || n > mostPaired:
-			return nil, fmt.Errorf("pgsvi: row %d: %v trials, want a positive integer up to 2^20: %w", i, n, ErrLabel)
+			return nil, fmt.Errorf(
+				"pgsvi: row %d: %v trials, want a positive integer up to 2^20: %w", i, n, ErrLabel)
 		case !isCount(k) || k > n:
-			return nil, fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", i, k, n, ErrLabel)
+			return nil, fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", i, k, n,
+				ErrLabel)
 		default:
 			y[i] = k + n*pairedUnit
 		}
@@ -209,8 +213,8 @@ func (b BetaBinomial) point(y float64) (p expect.BetaBinomialPoint, ok bool) {
 	return p, ok
 }
 
-// LogProb returns log C(n, y) + log B(y+a, n−y+b) − log B(a, b), or −Inf if y is not an integer from
-// 0 to n or a response of Successes.
+// LogProb returns log C(n, y) + log B(y+a, n−y+b) − log B(a, b), or −Inf if y is not an integer
+// from 0 to n or a response of Successes.
 func (b BetaBinomial) LogProb(y, eta float64) float64 {
 	p, ok := b.point(y)
 	switch {
@@ -316,14 +320,17 @@ func (b BetaBinomial) Facts() Facts {
 // 2^20. Trials belongs to the data and is not a Param.
 func (b BetaBinomial) Validate() error {
 	if math.IsNaN(b.trials()) {
-		return fmt.Errorf("pgsvi: BetaBinomial.Trials is %v, want a positive integer up to 2^20, or zero for the default: %w", b.Trials, ErrParam)
+		return fmt.Errorf(
+			"pgsvi: BetaBinomial.Trials is %v, want a positive integer up to 2^20, or zero for "+
+				"the default: %w", b.Trials, ErrParam)
 	}
 	return nil
 }
 
 // Params implements Parametric.
 func (b BetaBinomial) Params() []Param {
-	return []Param{{Name: "Precision", Value: cmp.Or(b.Precision, precisionDefault), Max: math.Inf(1)}}
+	return []Param{{Name: "Precision", Value: cmp.Or(b.Precision, precisionDefault),
+		Max: math.Inf(1)}}
 }
 
 // WithParams implements Parametric. It keeps Trials.

@@ -51,7 +51,8 @@ func (g GaussianNoise) ExpectLogProb(y, m, v float64) Expectation {
 func (GaussianNoise) expectation(y, m, v, n, sd, k float64) Expectation {
 	r := (y - m) / sd
 	q := (r*r + v/n) / 2
-	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n, Err: 8 * special.Eps * (q + math.Abs(k) + 1)}
+	e := Expectation{Value: -k - q, D1: (y - m) / n, D2: -1 / n,
+		Err: 8 * special.Eps * (q + math.Abs(k) + 1)}
 	if math.IsInf(q, 1) {
 		e.Err = 0
 	}
@@ -79,7 +80,10 @@ func (g GaussianNoise) Params() []Param {
 }
 
 // WithParams implements Parametric.
-func (g GaussianNoise) WithParams(values []float64) Likelihood { return GaussianNoise{Var: values[0]} }
+func (g GaussianNoise) WithParams(
+	values []float64) Likelihood {
+	return GaussianNoise{Var: values[0]}
+}
 
 // StudentT is the likelihood of robust regression, for data with outliers: y = η + Scale·t, where
 // t has Student's t distribution with DF degrees of freedom. It is not log-concave in η: its
@@ -166,7 +170,8 @@ func (t StudentT) ExpectLogProb(y, m, v float64) Expectation {
 		e[0], e[1], e[2] = f(z)
 		abs = -e[0]
 	}
-	return Expectation{k + e[0], e[1] / w, e[2] / w / w, studentErr*abs + 16*special.Eps*(1+math.Abs(k))}
+	return Expectation{k + e[0], e[1] / w, e[2] / w / w,
+		studentErr*abs + 16*special.Eps*(1+math.Abs(k))}
 }
 
 // Moments returns η and Scale² ν/(ν−2). The variance is +Inf if 1 < ν ≤ 2, and both are
@@ -315,7 +320,8 @@ func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
 func (l Laplace) predictTail(y, m, v float64, above bool) float64 {
 	b := positiveOr(l.Scale, 1)
 	norm := -math.Log(2 * b)
-	return passage.Passage{Centre: y, Width: b, Log: func(d float64) float64 { return norm - math.Abs(d)/b }}.Tail(m, v, above)
+	return passage.Passage{Centre: y, Width: b,
+		Log: func(d float64) float64 { return norm - math.Abs(d)/b }}.Tail(m, v, above)
 }
 
 func (g GaussianNoise) predictMoments(m, v float64) (mean, variance float64) {
@@ -407,7 +413,8 @@ func (g Gamma) expectation(m, v, l, k, c, e float64) Expectation {
 	}
 	w := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
 	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
-	w.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) + k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
+	w.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) +
+		k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
 	if k < passage.GammaStirling {
 		w.Err += 4 * special.Eps * 40
 	}

@@ -143,9 +143,11 @@ func farFrom0(t *term.Terms, prior float64, learned bool) []string {
 	if near || t.Len() < farRows || !(far > farResponse*sd) {
 		return nil
 	}
-	return []string{fmt.Sprintf("the responses have mean %.4g and standard deviation %.3g, and a GP with "+
-		"this kernel k goes back to 0 away from the rows: use pgsvi.Sum{pgsvi.Constant{Scale: %.2g}, k}, "+
-		"or subtract the mean", mean, sd, far)}
+	return []string{fmt.Sprintf(
+		"the responses have mean %.4g and standard deviation %.3g, and a GP with "+
+			"this kernel k goes back to 0 away from the rows: use pgsvi.Sum{pgsvi.Constant{Scale: "+
+			"%.2g}, k}, "+
+			"or subtract the mean", mean, sd, far)}
 }
 
 // meanResponse returns mean and standard deviation of the responses less their offsets, if they
@@ -168,23 +170,28 @@ func meanResponse(t *term.Terms) (mean, sd float64) {
 func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	switch {
 	case row.Ind == nil && len(row.Val) != cols:
-		return fmt.Errorf("row %d has %d values, the model %d columns: %w", n, len(row.Val), cols, ErrShape)
+		return fmt.Errorf("row %d has %d values, the model %d columns: %w", n, len(row.Val), cols,
+			ErrShape)
 	case row.Ind != nil && len(row.Ind) != len(row.Val):
-		return fmt.Errorf("row %d has %d columns and %d values: %w", n, len(row.Ind), len(row.Val), ErrShape)
+		return fmt.Errorf("row %d has %d columns and %d values: %w", n, len(row.Ind), len(row.Val),
+			ErrShape)
 	case row.Weight < 0:
 		return fmt.Errorf("row %d has weight %v: %w", n, row.Weight, ErrParam)
 	}
 	for k, j := range row.Ind {
 		if j < 0 || j >= cols || k > 0 && j <= row.Ind[k-1] {
-			return fmt.Errorf("row %d has column %d; columns must increase and be below %d: %w", n, j, cols, ErrShape)
+			return fmt.Errorf("row %d has column %d; columns must increase and be below %d: %w", n,
+				j, cols, ErrShape)
 		}
 	}
 	if k, ok := dense.AllFinite(row.Val); !ok {
-		return fmt.Errorf("row %d, column %d is %v: %w", n, columnOf(row.Ind, k), row.Val[k], ErrNotFinite)
+		return fmt.Errorf("row %d, column %d is %v: %w", n, columnOf(row.Ind, k), row.Val[k],
+			ErrNotFinite)
 	}
 	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("row %d has response %v, offset %v, weight %v: %w", n, row.Y, row.Offset, row.Weight, ErrNotFinite)
+			return fmt.Errorf("row %d has response %v, offset %v, weight %v: %w", n, row.Y,
+				row.Offset, row.Weight, ErrNotFinite)
 		}
 	}
 	if err := checkLabel(lik, row.Y); err != nil {
@@ -222,7 +229,8 @@ func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstima
 			w := t.Weight[n]
 			x.E[i], x.D1[i], x.D2[i] = w*x.E[i], w*x.D1[i], w*x.D2[i]
 		}
-		if e := (term.Expectation{Value: x.E[i], D1: x.D1[i], D2: x.D2[i]}); standIn && !term.Usable(e, x.V[i]) {
+		if e := (term.Expectation{Value: x.E[i], D1: x.D1[i], D2: x.D2[i]}); standIn &&
+			!term.Usable(e, x.V[i]) {
 			if e, at, u := t.StandIn(n, x.M[i], x.V[i], e, term.MostNats); term.Usable(e, u) {
 				x.D1[i], x.D2[i] = e.D1-e.D2*(at-x.M[i]), e.D2
 			}
@@ -231,7 +239,10 @@ func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstima
 			if _, _, ok := term.HoleOf(t.Lik, x.Y[i], x.At[i], x.Wide[i]); ok {
 				return fmt.Errorf("%s: %w", t.Explain(n, x.M[i], x.V[i]), ErrNotFinite)
 			}
-			return fmt.Errorf("%s under N(%.4g, %.4g) has derivatives %v, %v; use Exact{}, no step size, or a narrower prior: %w", t.Describe(n), x.M[i], x.V[i], x.D1[i], x.D2[i], ErrNotFinite)
+			return fmt.Errorf(
+				"%s under N(%.4g, %.4g) has derivatives %v, %v; use Exact{}, no step size, or a "+
+					"narrower prior: %w", t.Describe(n), x.M[i], x.V[i], x.D1[i], x.D2[i],
+				ErrNotFinite)
 		}
 	}
 	return nil
@@ -282,14 +293,17 @@ func (f *siteSmooth) marginal(q normal.Form, n int) (m, v float64) {
 // Setup implements Smooth. The error wraps ErrShape unless q is Gaussian of the dimension of z.
 func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
 	if formOf(q) == nil || q.Dim() != f.dim() {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
+		return SmoothTerms{},
+			fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, "+
+				"not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
 	}
 	return SmoothTerms{f.terms.Len(), f.exact}, nil
 }
 
 // Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect
 // to the mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
-func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
 	n := formOf(q)
 	b := estimate.NewBatch(batch, f.terms.Len())
 	var x term.Estimates
@@ -390,9 +404,11 @@ func (f *siteSmooth) guide(dst []float64, q Dist, halt *parallel.Halt) (bool, er
 }
 
 // seek implements seeker.
-func (f *siteSmooth) seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error) {
+func (f *siteSmooth) seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought,
+	error) {
 	g, ok := q.(*Gaussian)
-	if !ok || g.isDiagonal() || f.best == nil || !slices.Equal(prior.Natural(nil), f.prior.Natural(nil)) {
+	if !ok || g.isDiagonal() || f.best == nil ||
+		!slices.Equal(prior.Natural(nil), f.prior.Natural(nil)) {
 		return term.Sought{}, nil
 	}
 	found, v, err := f.best(term.Crew{Workers: workers, Halt: halt})

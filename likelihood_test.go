@@ -45,8 +45,10 @@ var likeCases = []likeCase{
 	{Laplace{}, []float64{0.5, -6}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
 	{Laplace{Scale: 0.05}, []float64{3}, []float64{math.Inf(-1)}, 0, 0.05},
 	{Binomial{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
-	{Binomial{Trials: 40}, []float64{0, 13, 40}, []float64{-1, 12.5, 41, math.Inf(1)}, math.NaN(), 0.3},
-	{NegativeBinomial{}, []float64{0, 1, 9}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{Binomial{Trials: 40}, []float64{0, 13, 40}, []float64{-1, 12.5, 41, math.Inf(1)}, math.NaN(),
+		0.3},
+	{NegativeBinomial{}, []float64{0, 1, 9}, []float64{-1, 0.5, math.NaN(), math.Inf(1)},
+		math.NaN(), 1},
 	{NegativeBinomial{Shape: 0.3}, []float64{0, 30}, []float64{-1}, math.NaN(), 1},
 	{NegativeBinomial{Shape: 25}, []float64{0, 6}, []float64{2.5}, math.NaN(), 0.3},
 	{Gamma{}, []float64{0.2, 3}, []float64{0, -1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
@@ -54,24 +56,30 @@ var likeCases = []likeCase{
 	{Gamma{Shape: 30}, []float64{0.5, 11}, []float64{0, math.NaN()}, math.NaN(), 0.2},
 	{Exponential{}, []float64{0, 0.7, 5}, []float64{-1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
 	{Ordinal{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
-	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4}, []float64{-1, 1.5, 5, math.Inf(1)}, math.NaN(), 1},
-	{ZeroInflated{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
+	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4},
+		[]float64{-1, 1.5, 5, math.Inf(1)}, math.NaN(), 1},
+	{ZeroInflated{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(),
+		1},
 	{ZeroInflated{Zero: 0.02}, []float64{0, 3}, []float64{-1}, math.NaN(), 0.5},
 	{ZeroInflated{Zero: 0.9, Shape: 0.5}, []float64{0, 2}, []float64{1.5}, math.NaN(), 1},
 	{ZeroInflated{Zero: 0.1, Shape: 12}, []float64{0, 5}, []float64{-2}, math.NaN(), 0.5},
 	{Hurdle{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
 	{Hurdle{Zero: 0.2, Shape: 3}, []float64{0, 1, 6}, []float64{-1}, math.NaN(), 1},
 	{Hurdle{Zero: 0.2, Shape: 0.3}, []float64{1, 4}, []float64{0.1}, math.NaN(), 1},
-	{Weibull{}, []float64{0.2, 3, -3}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)}, math.NaN(), 1},
+	{Weibull{}, []float64{0.2, 3, -3}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)},
+		math.NaN(), 1},
 	{Weibull{Shape: 2.5}, []float64{0.7, -0.7}, []float64{0}, math.NaN(), 0.4},
 	{Weibull{Shape: 0.4}, []float64{2, -5}, []float64{0}, math.NaN(), 2},
-	{LogNormal{}, []float64{0.5, -2}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)}, math.NaN(), 1},
+	{LogNormal{}, []float64{0.5, -2}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)},
+		math.NaN(), 1},
 	{LogNormal{Scale: 0.1}, []float64{3, -3}, []float64{0}, math.NaN(), 0.1},
 	{Beta{}, []float64{1e-3, 0.4, 0.97}, []float64{0, 1, -0.2, math.NaN()}, math.NaN(), 1},
 	{Beta{Precision: 60}, []float64{0.02, 0.5}, []float64{0, 1}, math.NaN(), 0.2},
 	{Beta{Precision: 0.3}, []float64{0.2}, []float64{0, 1}, math.NaN(), 1},
-	{BetaBinomial{Trials: 2}, []float64{0, 1, 2 + 12*pairedUnit}, []float64{-1, 0.5, 3, math.NaN()}, math.NaN(), 1},
-	{BetaBinomial{Trials: 12, Precision: 4}, []float64{0, 5, 12}, []float64{-1, 13, math.Inf(1)}, math.NaN(), 0.5},
+	{BetaBinomial{Trials: 2}, []float64{0, 1, 2 + 12*pairedUnit}, []float64{-1, 0.5, 3, math.NaN()},
+		math.NaN(), 1},
+	{BetaBinomial{Trials: 12, Precision: 4}, []float64{0, 5, 12}, []float64{-1, 13, math.Inf(1)},
+		math.NaN(), 0.5},
 	{BetaBinomial{Trials: 40, Precision: 500}, []float64{13}, []float64{41}, math.NaN(), 0.3},
 }
 
@@ -138,7 +146,8 @@ func TestLikelihoodsComplete(t *testing.T) {
 			t.Errorf("%T has no Facts", c.l)
 		}
 		if _, ok := c.l.(Expecter); ok && i >= len(likeCases) {
-			t.Errorf("%T computes expectations and is not in likeCases, whose tests compare them with quadrature", c.l)
+			t.Errorf("%T computes expectations and is not in likeCases, whose tests compare "+
+				"them with quadrature", c.l)
 		}
 		saved, err := saveValue(c.l)
 		if err != nil {
@@ -184,10 +193,12 @@ func TestLikelihoodSupport(t *testing.T) {
 	for _, c := range allCases(t) {
 		l := c.l
 		f := factsOf(l)
-		for _, y := range []float64{-inf, -1e9, -3, -1.5, -1, -0.5, 0, 5e-324, 0.3, 0.5, 1, 1.5, 2, 3, 12.5, 40, 41, 1e6, inf, math.NaN(), f.Most, f.Most + 1} {
+		for _, y := range []float64{-inf, -1e9, -3, -1.5, -1, -0.5, 0, 5e-324, 0.3, 0.5, 1, 1.5, 2,
+			3, 12.5, 40, 41, 1e6, inf, math.NaN(), f.Most, f.Most + 1} {
 			p := l.LogProb(y, 0.3)
 			if in := f.contain(y); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
-				t.Errorf("%#v: log p(%v) = %v, and %v (most %v) contains it: %v", l, y, p, f.Support, f.Most, in)
+				t.Errorf("%#v: log p(%v) = %v, and %v (most %v) contains it: %v", l, y, p,
+					f.Support, f.Most, in)
 			}
 		}
 	}
@@ -214,7 +225,8 @@ func TestLikelihoodLogConcave(t *testing.T) {
 					if a-2*b+c > rounding {
 						convex = true
 						if concave {
-							t.Errorf("%#v y=%v η=%v: second difference %v over %v", l, y, eta, a-2*b+c, h)
+							t.Errorf("%#v y=%v η=%v: second difference %v over %v", l, y, eta,
+								a-2*b+c, h)
 						}
 					}
 				}
@@ -246,7 +258,8 @@ func TestLikelihoodParams(t *testing.T) {
 				}
 				bad := v.Interface().(Likelihood)
 				name := typeName(l) + "." + v.Type().Field(i).Name
-				if err := checkLikelihood(bad); !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: "+name) {
+				if err := checkLikelihood(bad); !errors.Is(err, ErrParam) ||
+					!strings.HasPrefix(err.Error(), "pgsvi: "+name) {
 					t.Errorf("%#v: %v, want ErrParam", bad, err)
 				}
 				for _, y := range someLabels(bad) {
@@ -277,7 +290,8 @@ func TestLikelihoodParams(t *testing.T) {
 		clear(values)
 		differs := false
 		for i, x := range other.(Parametric).Params() {
-			if x != again[i] || x.Name != params[i].Name || math.Abs(x.Value-params[i].Value*1.5-0.1) > 1e-15*math.Abs(x.Value) {
+			if x != again[i] || x.Name != params[i].Name ||
+				math.Abs(x.Value-params[i].Value*1.5-0.1) > 1e-15*math.Abs(x.Value) {
 				t.Errorf("%#v: parameter %d of WithParams is %v", l, i, x)
 			}
 		}
@@ -295,7 +309,8 @@ func TestLikelihoodParams(t *testing.T) {
 		}
 	}
 	err := checkLikelihood(StudentT{DF: -1, Scale: -2})
-	if err == nil || !strings.Contains(err.Error(), "StudentT.DF is -1") || !strings.Contains(err.Error(), "StudentT.Scale is -2") {
+	if err == nil || !strings.Contains(err.Error(), "StudentT.DF is -1") ||
+		!strings.Contains(err.Error(), "StudentT.Scale is -2") {
 		t.Errorf("both violations should be named: %v", err)
 	}
 	if err := checkLikelihood(nil); !errors.Is(err, ErrParam) {
@@ -337,9 +352,12 @@ func TestLabels(t *testing.T) {
 			}
 		}
 	}
-	for s, want := range map[Support]string{RealLine: "a finite number", Counts: "from 0 to 3", SignLabels: "−1 or +1",
-		UnitInterval: "between 0 and 1", Positive: "a positive number", NonNegative: "not negative", 99: "Support(99)"} {
-		err := checkLabel(supported{bareLikelihood{GaussianNoise{}}, Facts{Support: s, Most: 3}}, math.NaN())
+	for s, want := range map[Support]string{RealLine: "a finite number", Counts: "from 0 to 3",
+		SignLabels:   "−1 or +1",
+		UnitInterval: "between 0 and 1", Positive: "a positive number", NonNegative: "not negative",
+		99: "Support(99)"} {
+		err := checkLabel(supported{bareLikelihood{GaussianNoise{}}, Facts{Support: s, Most: 3}},
+			math.NaN())
 		if !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", s, err, want)
 		}
@@ -358,9 +376,11 @@ func TestDerivs(t *testing.T) {
 				h := 1e-3 * c.scale
 				set := &fd.Settings{Formula: fd.Central, Step: h}
 				n1 := fd.Derivative(func(x float64) float64 { return c.l.LogProb(y, x) }, eta, set)
-				n2 := fd.Derivative(func(x float64) float64 { d, _ := d.Derivs(y, x); return d }, eta, set)
+				n2 := fd.Derivative(func(x float64) float64 { d, _ := d.Derivs(y, x); return d },
+					eta, set)
 				g := math.Abs(c.l.LogProb(y, eta))
-				if e := math.Abs(d1 - n1); e > 2e-6*(math.Abs(d1)+math.Abs(d2)+1/c.scale)+1e-15*g/h {
+				if e := math.Abs(d1 - n1); e > 2e-6*(math.Abs(d1)+math.Abs(d2)+1/c.scale)+
+					1e-15*g/h {
 					t.Errorf("%#v y=%v η=%v: d1 = %v, differences %v", c.l, y, eta, d1, n1)
 				}
 				if e := math.Abs(d2 - n2); e > 3e-6*(math.Abs(d2)+1/c.scale/c.scale) {
@@ -385,13 +405,16 @@ func TestGaussTails(t *testing.T) {
 		}
 	}
 	for x := -37.0; x < 37; x += 0.37 {
-		if a, b := special.NormalTail(x), math.Erfc(x/math.Sqrt2)/2; math.Abs(a/b-1) > 1e-15*(4+x*x) {
+		if a, b := special.NormalTail(x),
+			math.Erfc(x/math.Sqrt2)/2; math.Abs(a/b-1) > 1e-15*(4+x*x) {
 			t.Errorf("Φ(−%v) = %v, by erfc %v", x, a, b)
 		}
-		if a, b := special.NormalLogTail(x), math.Log(special.NormalTail(x)); math.Abs(a-b) > 1e-14*(1+math.Abs(b)) {
+		if a, b := special.NormalLogTail(x),
+			math.Log(special.NormalTail(x)); math.Abs(a-b) > 1e-14*(1+math.Abs(b)) {
 			t.Errorf("log Φ(−%v) = %v, want %v", x, a, b)
 		}
-		if a, b := special.Mills(x), special.NormalTail(x)/special.NormalPDF(x); math.Abs(a/b-1) > 1e-14 {
+		if a, b := special.Mills(x),
+			special.NormalTail(x)/special.NormalPDF(x); math.Abs(a/b-1) > 1e-14 {
 			t.Errorf("Mills(%v) = %v, want %v", x, a, b)
 		}
 	}
@@ -401,7 +424,8 @@ func TestGaussTails(t *testing.T) {
 func TestSupportKinds(t *testing.T) {
 	for s, k := range map[Support]predict.Kind{
 		RealLine: predict.RealLine, Counts: predict.Counts, SignLabels: predict.SignLabels,
-		UnitInterval: predict.UnitInterval, Positive: predict.Positive, NonNegative: predict.NonNegative,
+		UnitInterval: predict.UnitInterval, Positive: predict.Positive,
+		NonNegative: predict.NonNegative,
 	} {
 		if predict.Kind(s) != k {
 			t.Errorf("%v is %d, for predictions %d", s, s, k)
@@ -421,7 +445,8 @@ func TestNormalised(t *testing.T) {
 			for _, y := range c.good {
 				a := n.CDF(y, eta)
 				if r, ok := c.l.(Responder); ok && !(math.Abs(a-r.CDF(y, eta)) < 1e-9) {
-					t.Errorf("%#v: P(Y ≤ %v|%v) = %v, by integration %v", c.l, y, eta, r.CDF(y, eta), a)
+					t.Errorf("%#v: P(Y ≤ %v|%v) = %v, by integration %v", c.l, y, eta,
+						r.CDF(y, eta), a)
 				}
 			}
 			if err := checkNormalised(c.l, n); err != nil {
@@ -433,7 +458,8 @@ func TestNormalised(t *testing.T) {
 			if r, ok := c.l.(Responder); ok {
 				bm, bv := r.Moments(eta)
 				if math.Abs(am-bm) > 1e-8*(1+math.Abs(bm)) || math.Abs(av-bv) > 1e-5*(1+bv) {
-					t.Errorf("%#v: moments at %v: %v, %v, by integration %v, %v", c.l, eta, bm, bv, am, av)
+					t.Errorf("%#v: moments at %v: %v, %v, by integration %v, %v", c.l, eta, bm, bv,
+						am, av)
 				}
 			}
 		}
@@ -522,11 +548,13 @@ func TestOwnLikelihoodCost(t *testing.T) {
 	exact := accurateOf(zeroInflated, facts)
 	fits := map[string]func(lik Likelihood, workers int) *Result{
 		"GLM": func(lik Likelihood, workers int) *Result {
-			_, r, err := must(NewGLM(x, y, lik, &GLMOptions{Intercept: true})).Fit(context.Background(), &Solver{Workers: workers})
+			_, r, err := must(NewGLM(x, y, lik, &GLMOptions{Intercept: true})).Fit(
+				context.Background(), &Solver{Workers: workers})
 			return mustResult(t, r, err)
 		},
 		"GP": func(lik Likelihood, workers int) *Result {
-			gp := must(NewGP(x.Slice(0, 80, 0, 3), y[:80], SquaredExp{Scale: 0.3, Length: 3}, lik, nil))
+			gp := must(NewGP(x.Slice(0, 80, 0, 3), y[:80], SquaredExp{Scale: 0.3, Length: 3}, lik,
+				nil))
 			_, r, err := gp.Fit(context.Background(), &Solver{Workers: workers})
 			return mustResult(t, r, err)
 		},
@@ -603,7 +631,8 @@ func TestOwnLikelihoodCost(t *testing.T) {
 		t.Logf("%s: %.1f calls an expectation, ELBO off by %.2g", name, mean, got.ELBO-want.ELBO)
 		for _, workers := range few([]int{2, 5}, 1) {
 			if again := fit(own, workers); again.ELBO != got.ELBO || again.Passes != got.Passes {
-				t.Errorf("%s: ELBO %v on %d workers, %v on one", name, again.ELBO, workers, got.ELBO)
+				t.Errorf("%s: ELBO %v on %d workers, %v on one", name, again.ELBO, workers,
+					got.ELBO)
 			}
 		}
 	}
@@ -737,8 +766,10 @@ func TestLogChoose(t *testing.T) {
 		{40, 1e300, 27520.700476213790815},
 		{1e300, 1e-3, -696.9919312556993452},
 	} {
-		if got, err := (NegativeBinomial{}).logCoefficient(c.y, c.r); !(math.Abs(got-c.want) <= err) || err > 1e-12*(1+math.Abs(c.want)) {
-			t.Errorf("coefficient at y = %v, r = %v: %.17g ± %.1g, want %.17g", c.y, c.r, got, err, c.want)
+		if got, err := (NegativeBinomial{}).logCoefficient(c.y,
+			c.r); !(math.Abs(got-c.want) <= err) || err > 1e-12*(1+math.Abs(c.want)) {
+			t.Errorf("coefficient at y = %v, r = %v: %.17g ± %.1g, want %.17g", c.y, c.r, got, err,
+				c.want)
 		}
 	}
 }

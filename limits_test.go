@@ -64,7 +64,8 @@ func emptyRows(t *testing.T, n, cols int) (*Sparse, []float64) {
 // hugeGPFile is a file of 600 kB with a GPPosterior of 60,000 rows.
 func hugeGPFile(t *testing.T, n int) string {
 	zeros := "[" + strings.Repeat("0,", n-1) + "0]"
-	return fileOf(t, gpFile, fmt.Sprintf(`{"rows":%d,"cols":1,"kernel":{"type":"pgsvi.SquaredExp","value":{}},"likelihood":{"type":"pgsvi.BernoulliLogit","value":{}},"x":%s,"gamma":%s,"a":%s,"m":%s,"v":%s}`, n, zeros, zeros, zeros, zeros, zeros))
+	return fileOf(t, gpFile,
+		fmt.Sprintf(`{"rows":%d,"cols":1,"kernel":{"type":"pgsvi.SquaredExp","value":{}},"likelihood":{"type":"pgsvi.BernoulliLogit","value":{}},"x":%s,"gamma":%s,"a":%s,"m":%s,"v":%s}`, n, zeros, zeros, zeros, zeros, zeros))
 }
 
 // TestMemory: what would need more memory than there may be is an error before it is taken, which
@@ -91,19 +92,27 @@ func TestMemory(t *testing.T) {
 	manyDocs.Docs[7] = Document{[]int{1}, []float64{1}}
 	ll := LogLik{N: 3, Dim: 1000, LogProb: func(int, []float64) float64 { return 0 }}
 	objective := func(e Estimator) error {
-		_, err := (&Solver{}).Run(ctx, Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropicMeanField(1000, 1)), Init: NewIsotropicMeanField(1000, 1)})
+		_, err := (&Solver{}).Run(ctx,
+			Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropicMeanField(1000, 1)),
+				Init: NewIsotropicMeanField(1000, 1)})
 		return err
 	}
 	for name, c := range map[string]struct {
 		f    func() error
 		says string
 	}{
-		"NewGP": {func() error { _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil); return err }, "a GP of 200000 rows, with 8 matrices of 320 GB each, needs 2.56 TB of memory, and the limit is 8 GB; use NewSparseGP, or raise GPOptions.MaxMemory"},
+		"NewGP": {func() error {
+			_, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
+			return err
+		}, "a GP of 200000 rows, with 8 matrices of 320 GB each, needs 2.56 TB of memory, and " +
+			"the limit is 8 GB; use NewSparseGP, or raise GPOptions.MaxMemory"},
 		"GP, its own limit": {func() error {
-			_, err := NewGP(small, smallY, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1000})
+			_, err := NewGP(small, smallY, SquaredExp{}, BernoulliLogit{},
+				&GPOptions{MaxMemory: 1000})
 			return err
 		}, "needs 25.6 kB of memory, and the limit is 1 kB"},
-		"Load": {func() error { _, err := Load[*GPPosterior](strings.NewReader(file)); return err }, "60000 rows, with 8 matrices of 28.8 GB each"},
+		"Load": {func() error { _, err := Load[*GPPosterior](strings.NewReader(file)); return err },
+			"60000 rows, with 8 matrices of 28.8 GB each"},
 		"GP.Objective": {func() error {
 			g, err := NewGP(mid, midY, SquaredExp{}, BernoulliLogit{}, nil)
 			if err != nil {
@@ -112,40 +121,57 @@ func TestMemory(t *testing.T) {
 			_, err = g.Objective()
 			return err
 		}, "a full covariance of 11000 dimensions needs 23.2 GB"},
-		"GPPosterior.Joint": {func() error { _, _, err := gpPost.Joint(mat.NewDense(200000, 2, nil)); return err }, "the joint posterior at 200000 rows needs 640 GB"},
+		"GPPosterior.Joint": {func() error {
+			_, _, err := gpPost.Joint(mat.NewDense(200000, 2, nil))
+			return err
+		}, "the joint posterior at 200000 rows needs 640 GB"},
 		"GPPosterior.Rand": {func() error {
-			return gpPost.Rand(mat.NewDense(1, 200000, nil), mat.NewDense(200000, 2, nil), rand.New(rand.NewPCG(1, 1)))
+			return gpPost.Rand(mat.NewDense(1, 200000, nil), mat.NewDense(200000, 2, nil),
+				rand.New(rand.NewPCG(1, 1)))
 		}, "200000 rows"},
 		"NewGP, a matrix that is small": {func() error {
-			_, err := NewGP(mat.NewDiagDense(100000, nil), make([]float64, 100000), SquaredExp{}, nil, nil)
+			_, err := NewGP(mat.NewDiagDense(100000, nil), make([]float64, 100000), SquaredExp{},
+				nil, nil)
 			return err
 		}, "a copy of x, 100000×100000, needs 80 GB"},
 		"NewSparseGP, inducing inputs that are small": {func() error {
-			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 1, Inducing: mat.NewDiagDense(100000, nil)})
+			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Rank: 1, Inducing: mat.NewDiagDense(100000, nil)})
 			return err
 		}, "needs 80 GB"},
 		"NewGLM, a matrix that is small": {func() error {
-			_, err := NewGLM(mat.NewDiagDense(100000, nil), make([]float64, 100000), nil, &GLMOptions{Covariance: DiagonalCovariance})
+			_, err := NewGLM(mat.NewDiagDense(100000, nil), make([]float64, 100000), nil,
+				&GLMOptions{Covariance: DiagonalCovariance})
 			return err
 		}, "needs 80 GB"},
 		"NewSparseGP": {func() error {
-			_, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: math.MaxInt})
+			_, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Rank: math.MaxInt})
 			return err
 		}, "a SparseGP of 200000 rows and up to 200000 inducing inputs needs 7.52 TB"},
 		"NewSparseGP, inducing": {func() error {
-			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Inducing: mat.NewDense(100000, 2, nil)})
+			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Inducing: mat.NewDense(100000, 2, nil)})
 			return err
 		}, "up to 100000 inducing inputs"},
-		"GLM, dual": {func() error { _, err := NewGLM(dual, dualY, nil, &GLMOptions{Covariance: FullCovariance}); return err }, "a GLM of 20000 rows and 1000000 weights with a full covariance needs 25.9 GB"},
+		"GLM, dual": {func() error {
+			_, err := NewGLM(dual, dualY, nil, &GLMOptions{Covariance: FullCovariance})
+			return err
+		}, "a GLM of 20000 rows and 1000000 weights with a full covariance needs 25.9 GB"},
 		"GLM, primal": {func() error {
 			_, err := NewGLM(primal, primalY, nil, &GLMOptions{Covariance: FullCovariance})
 			return err
 		}, "20000 weights with a full covariance needs 70.4 GB"},
 		"GLM, low rank": {func() error {
-			_, err := NewGLM(dual, dualY, nil, &GLMOptions{Covariance: LowRankCovariance, Rank: 1e9})
+			_, err := NewGLM(dual, dualY, nil,
+				&GLMOptions{Covariance: LowRankCovariance, Rank: 1e9})
 			return err
 		}, "a low-rank covariance needs 224 TB"},
-		"GLM, the largest index": {func() error { _, err := NewGLM(wide, wideY, nil, nil); return err },
+		"GLM, the largest index": {func() error {
+			_,
+				err := NewGLM(wide, wideY, nil, nil)
+			return err
+		},
 			"2147483647 weights"},
 		"GLM, the largest index, diagonal": {func() error {
 			_, err := NewGLM(wide, wideY, nil, &GLMOptions{Covariance: DiagonalCovariance})
@@ -160,28 +186,67 @@ func TestMemory(t *testing.T) {
 			_, err = g.Objective()
 			return err
 		}, "20000 dense rows of 1000000 columns needs 160 GB"},
-		"GLMPosterior.Stream": {func() error { _, err := diagPost.Stream(); return err }, "a stream of 100000 weights needs 1.76 TB"},
-		"GLMPosterior.Update": {func() error { _, err := diagPost.withoutRows().Update(ctx, Rows(small, smallY)); return err }, "a stream of 100000 weights"},
-		"GLMPosterior.Cov":    {func() error { return panicOf(func() { diagPost.Cov() }) }, "the covariance of 100000 weights needs 160 GB"},
-		"GLMPosterior.Corr":   {func() error { return panicOf(func() { diagPost.Corr() }) }, "use SD or RandWeights"},
-		"NewGLMStream":        {func() error { _, err := NewGLMStream(1000000, nil, nil); return err }, "a stream of 1000000 weights needs 176 TB"},
-		"NewGLMStream, most":  {func() error { _, err := NewGLMStream(math.MaxInt32, nil, nil); return err }, "a stream of 2147483647 weights"},
-		"NewCTM, terms":       {func() error { c := *smallCorpus(); c.Terms = 2e9; _, err := NewCTM(&c, 10, nil); return err }, "a CTM of 10 topics and 2000000000 terms needs 1.28 TB"},
-		"NewCTM, topics":      {func() error { _, err := NewCTM(smallCorpus(), 1e6, nil); return err }, "a CTM of 1000000 topics"},
-		"NewCTM, documents":   {func() error { _, err := NewCTM(manyDocs, 100, nil); return err }, "with q(z) of 2000000 documents needs 165 GB"},
-		"NewCTM, samples":     {func() error { _, err := NewCTM(smallCorpus(), 10000, &CTMOptions{Samples: 100000}); return err }, "a CTM of 10000 topics"},
-		"NewCTMStream":        {func() error { _, err := NewCTMStream(2e9, 10, nil); return err }, "2000000000 terms"},
+		"GLMPosterior.Stream": {func() error { _, err := diagPost.Stream(); return err },
+			"a stream of 100000 weights needs 1.76 TB"},
+		"GLMPosterior.Update": {func() error {
+			_, err := diagPost.withoutRows().Update(ctx, Rows(small, smallY))
+			return err
+		}, "a stream of 100000 weights"},
+		"GLMPosterior.Cov": {func() error { return panicOf(func() { diagPost.Cov() }) },
+			"the covariance of 100000 weights needs 160 GB"},
+		"GLMPosterior.Corr": {func() error { return panicOf(func() { diagPost.Corr() }) },
+			"use SD or RandWeights"},
+		"NewGLMStream": {func() error {
+			_, err := NewGLMStream(1000000, nil, nil)
+			return err
+		}, "a stream of 1000000 weights needs 176 TB"},
+		"NewGLMStream, most": {func() error {
+			_, err := NewGLMStream(math.MaxInt32, nil, nil)
+			return err
+		}, "a stream of 2147483647 weights"},
+		"NewCTM, terms": {func() error {
+			c := *smallCorpus()
+			c.Terms = 2e9
+			_, err := NewCTM(&c, 10, nil)
+			return err
+		}, "a CTM of 10 topics and 2000000000 terms needs 1.28 TB"},
+		"NewCTM, topics": {func() error {
+			_,
+				err := NewCTM(smallCorpus(), 1e6, nil)
+			return err
+		}, "a CTM of 1000000 topics"},
+		"NewCTM, documents": {func() error { _, err := NewCTM(manyDocs, 100, nil); return err },
+			"with q(z) of 2000000 documents needs 165 GB"},
+		"NewCTM, samples": {func() error {
+			_, err := NewCTM(smallCorpus(), 10000, &CTMOptions{Samples: 100000})
+			return err
+		}, "a CTM of 10000 topics"},
+		"NewCTMStream": {func() error { _, err := NewCTMStream(2e9, 10, nil); return err },
+			"2000000000 terms"},
 		"HeldOut": {func() error {
-			_, err := ctm.HeldOut(smallCorpus(), &HeldOutOptions{Draws: 1e7, ByWord: true, Workers: 1e9})
+			_, err := ctm.HeldOut(smallCorpus(),
+				&HeldOutOptions{Draws: 1e7, ByWord: true, Workers: 1e9})
 			return err
 		}, ""},
-		"Gram":          {func() error { return panicOf(func() { Gram(nil, SquaredExp{}, x) }) }, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; give Gram a matrix"},
-		"CrossCov":      {func() error { return panicOf(func() { CrossCov(nil, SquaredExp{}, x, mid) }) }, "the covariance of 200000 and 11000 rows needs 17.6 GB"},
-		"NewGaussian":   {func() error { _, err := NewGaussian(nil, mat.NewDiagDense(1000000, nil)); return err }, "a full covariance of 1000000 dimensions needs 48 TB"},
-		"NewIsotropic":  {func() error { return panicOf(func() { NewIsotropic(math.MaxInt, 1) }) }, "use a mean field"},
-		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) }, "an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
-		"Pathwise":      {func() error { return Pathwise{Samples: math.MaxInt}.validate() }, "take fewer Samples"},
-		"GaussHermite":  {func() error { return GaussHermite{Nodes: math.MaxInt}.validate() }, "take fewer Nodes"},
+		"Gram": {func() error {
+			return panicOf(func() { Gram(nil, SquaredExp{}, x) })
+		}, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; give " +
+			"Gram a matrix"},
+		"CrossCov": {func() error {
+			return panicOf(func() { CrossCov(nil, SquaredExp{}, x, mid) })
+		}, "the covariance of 200000 and 11000 rows needs 17.6 GB"},
+		"NewGaussian": {func() error {
+			_, err := NewGaussian(nil, mat.NewDiagDense(1000000, nil))
+			return err
+		}, "a full covariance of 1000000 dimensions needs 48 TB"},
+		"NewIsotropic": {func() error { return panicOf(func() { NewIsotropic(math.MaxInt, 1) }) },
+			"use a mean field"},
+		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) },
+			"an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
+		"Pathwise": {func() error { return Pathwise{Samples: math.MaxInt}.validate() },
+			"take fewer Samples"},
+		"GaussHermite": {func() error { return GaussHermite{Nodes: math.MaxInt}.validate() },
+			"take fewer Nodes"},
 	} {
 		if name == "HeldOut" { // whose draws fit under the default
 			defer debug.SetMemoryLimit(debug.SetMemoryLimit(200 << 20))
@@ -193,7 +258,8 @@ func TestMemory(t *testing.T) {
 		}
 		var err error
 		n := allocated(func() { err = c.f() })
-		if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), c.says) || !prefixedOnce(err) || !strings.HasSuffix(err.Error(), ErrMemory.Error()) {
+		if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), c.says) ||
+			!prefixedOnce(err) || !strings.HasSuffix(err.Error(), ErrMemory.Error()) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 		if n > 64<<20 {
@@ -206,7 +272,8 @@ func TestMemory(t *testing.T) {
 // there is no option.
 func TestMaxMemory(t *testing.T) {
 	x, y := manyRows(20000)
-	if _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1 << 40}); err != nil {
+	if _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{},
+		&GPOptions{MaxMemory: 1 << 40}); err != nil {
 		t.Error(err)
 	}
 	gp := func() error { _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil); return err }
@@ -219,8 +286,9 @@ func TestMaxMemory(t *testing.T) {
 	}
 	few, fewY := savedData(20, 2, BernoulliLogit{}, 1)
 	for name, err := range map[string]error{
-		"GP":        second(NewGP(few, fewY, SquaredExp{}, nil, &GPOptions{MaxMemory: 1000})),
-		"SparseGP":  second(NewSparseGP(few, fewY, SquaredExp{}, nil, &SparseGPOptions{MaxMemory: 1000})),
+		"GP": second(NewGP(few, fewY, SquaredExp{}, nil, &GPOptions{MaxMemory: 1000})),
+		"SparseGP": second(NewSparseGP(few, fewY, SquaredExp{}, nil,
+			&SparseGPOptions{MaxMemory: 1000})),
 		"GLM":       second(NewGLM(few, fewY, nil, &GLMOptions{MaxMemory: 100})),
 		"GLMStream": second(NewGLMStream(2, nil, &GLMOptions{MaxMemory: 100})),
 		"CTM":       second(NewCTM(smallCorpus(), 2, &CTMOptions{MaxMemory: 100})),
@@ -230,8 +298,9 @@ func TestMaxMemory(t *testing.T) {
 		}
 	}
 	for name, err := range map[string]error{
-		"GP":        second(NewGP(few, fewY, SquaredExp{}, nil, &GPOptions{MaxMemory: -1})),
-		"SparseGP":  second(NewSparseGP(few, fewY, SquaredExp{}, nil, &SparseGPOptions{MaxMemory: -1})),
+		"GP": second(NewGP(few, fewY, SquaredExp{}, nil, &GPOptions{MaxMemory: -1})),
+		"SparseGP": second(NewSparseGP(few, fewY, SquaredExp{}, nil,
+			&SparseGPOptions{MaxMemory: -1})),
 		"GLM":       second(NewGLM(few, fewY, nil, &GLMOptions{MaxMemory: -1})),
 		"GLMStream": second(NewGLMStream(2, nil, &GLMOptions{MaxMemory: -1})),
 		"CTM":       second(NewCTM(smallCorpus(), 2, &CTMOptions{MaxMemory: -1})),
@@ -262,36 +331,44 @@ func TestMemoryEstimates(t *testing.T) {
 		asked error // of a model that may take next to no memory
 		run   func() error
 	}{
-		"GP": {second(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1e6})), func() error {
-			g, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
-			if err == nil {
-				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 3})
-			}
-			return err
-		}},
-		"GLM, primal": {second(NewGLM(tall, tallY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1})), func() error {
-			g, err := NewGLM(tall, tallY, BernoulliLogit{}, nil)
-			if err == nil {
-				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
-			}
-			return err
-		}},
-		"GLM, dual": {second(NewGLM(fat, fatY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1})), func() error {
-			g, err := NewGLM(fat, fatY, BernoulliLogit{}, nil)
-			if err == nil {
-				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
-			}
-			return err
-		}},
-		"GLM, diagonal": {second(NewGLM(wide, wideY, nil, &GLMOptions{MaxMemory: 1, Covariance: DiagonalCovariance})), func() error {
-			g, err := NewGLM(wide, wideY, nil, &GLMOptions{Covariance: DiagonalCovariance})
-			if err == nil {
-				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
-			}
-			return err
-		}},
-		"GLM, low rank": {second(NewGLM(few, fewY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1, Covariance: LowRankCovariance})), func() error {
-			g, err := NewGLM(few, fewY, BernoulliLogit{}, &GLMOptions{Covariance: LowRankCovariance})
+		"GP": {second(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1e6})),
+			func() error {
+				g, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 3})
+				}
+				return err
+			}},
+		"GLM, primal": {second(NewGLM(tall, tallY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1})),
+			func() error {
+				g, err := NewGLM(tall, tallY, BernoulliLogit{}, nil)
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+		"GLM, dual": {second(NewGLM(fat, fatY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1})),
+			func() error {
+				g, err := NewGLM(fat, fatY, BernoulliLogit{}, nil)
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+		"GLM, diagonal": {second(
+			NewGLM(wide, wideY, nil, &GLMOptions{MaxMemory: 1, Covariance: DiagonalCovariance})),
+			func() error {
+				g, err := NewGLM(wide, wideY, nil, &GLMOptions{Covariance: DiagonalCovariance})
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+		"GLM, low rank": {second(
+			NewGLM(few, fewY, BernoulliLogit{},
+				&GLMOptions{MaxMemory: 1, Covariance: LowRankCovariance})), func() error {
+			g, err := NewGLM(few, fewY, BernoulliLogit{},
+				&GLMOptions{Covariance: LowRankCovariance})
 			if err == nil {
 				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 6})
 			}
@@ -304,13 +381,14 @@ func TestMemoryEstimates(t *testing.T) {
 			}
 			return err
 		}},
-		"CTM, anchors": {second(NewCTM(corpus, 10, &CTMOptions{MaxMemory: 1, Start: StartAnchors})), func() error {
-			m, err := NewCTM(corpus, 10, &CTMOptions{Start: StartAnchors})
-			if err == nil {
-				_, _, err = m.Fit(ctx, &Solver{MaxPasses: 2})
-			}
-			return err
-		}},
+		"CTM, anchors": {second(NewCTM(corpus, 10, &CTMOptions{MaxMemory: 1, Start: StartAnchors})),
+			func() error {
+				m, err := NewCTM(corpus, 10, &CTMOptions{Start: StartAnchors})
+				if err == nil {
+					_, _, err = m.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
 	} {
 		asked := sizeIn(t, c.asked)
 		peak, err := peakOf(c.run)
@@ -523,7 +601,8 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	steps("GP, all terms", Solver{BatchSize: n}, gp)
 	steps("GP, step size", Solver{StepSize: ConstantStep(0.5), BatchSize: n}, gp)
 	x, y = data.table(size(1500, 300), 3)
-	both("GP, another divergence", Solver{Divergence: SymKL()}, must(NewGP(x, y, Matern12{}, BernoulliLogit{}, nil)))
+	both("GP, another divergence", Solver{Divergence: SymKL()},
+		must(NewGP(x, y, Matern12{}, BernoulliLogit{}, nil)))
 
 	x, y = data.table(size(5000, 1000), size(1000, 150))
 	glm := func(o GLMOptions) *GLM { return must(NewGLM(x, y, BernoulliLogit{}, &o)) }
@@ -551,7 +630,8 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	both("GLM, sparse", Solver{}, must(NewGLM(z, y, BernoulliLogit{}, nil)))
 	z, y = data.sparse(size(20000, 2000), size(50000, 3000), 60)
 	for _, c := range []Covariance{LowRankCovariance, DiagonalCovariance} {
-		both("GLM, sparse and wide, "+c.String(), Solver{}, must(NewGLM(z, y, BernoulliLogit{}, &GLMOptions{Covariance: c})))
+		both("GLM, sparse and wide, "+c.String(), Solver{},
+			must(NewGLM(z, y, BernoulliLogit{}, &GLMOptions{Covariance: c})))
 	}
 
 	x, y = data.table(size(30000, 3000), 5)
@@ -560,10 +640,13 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 		return err
 	})
 	add("SparseGP, inducing inputs from a list", func(ctx context.Context) error {
-		_, err := NewSparseGPContext(ctx, x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Inducing: x.Slice(0, size(1000, 200), 0, 5)})
+		_, err := NewSparseGPContext(ctx, x, y, SquaredExp{}, BernoulliLogit{},
+			&SparseGPOptions{Inducing: x.Slice(0, size(1000, 200), 0, 5)})
 		return err
 	})
-	both("SparseGP", Solver{}, must(NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: size(100, 40)})))
+	both("SparseGP", Solver{},
+		must(NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{},
+			&SparseGPOptions{Rank: size(100, 40)})))
 
 	c, topics := data.corpus(size(600, 280), size(3000, 500)), size(50, 12)
 	for _, e := range []CTMExpectation{CTMQuasi, CTMMeanField, CTMDelta, CTMLaplace} {
@@ -583,11 +666,15 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 		rows[i] = ox.RawRowView(i)
 	}
 	for name, m := range map[string]Objective[*Gaussian]{
-		"exact":         {F: Expect(Sites{rows, oy, BernoulliLogit{}}, nil), Init: NewIsotropic(d, 1)},
-		"log-Cholesky":  {F: Expect(Sites{rows, oy, BernoulliLogit{}}, nil), Init: NewIsotropic(d, 1).In(LogCholesky)},
-		"Pathwise":      {F: Expect(Sites{rows, oy, BernoulliLogit{}}, Pathwise{}), Init: NewIsotropic(d, 1)},
-		"ScoreFunction": {F: Expect(Sites{rows, oy, BernoulliLogit{}}, ScoreFunction{}), Init: NewIsotropic(d, 1)},
-		"of a GLM":      must(must(NewGLM(ox, oy, BernoulliLogit{}, nil)).Objective()),
+		"exact": {F: Expect(Sites{rows, oy, BernoulliLogit{}}, nil),
+			Init: NewIsotropic(d, 1)},
+		"log-Cholesky": {F: Expect(Sites{rows, oy, BernoulliLogit{}}, nil),
+			Init: NewIsotropic(d, 1).In(LogCholesky)},
+		"Pathwise": {F: Expect(Sites{rows, oy, BernoulliLogit{}}, Pathwise{}),
+			Init: NewIsotropic(d, 1)},
+		"ScoreFunction": {F: Expect(Sites{rows, oy, BernoulliLogit{}}, ScoreFunction{}),
+			Init: NewIsotropic(d, 1)},
+		"of a GLM": must(must(NewGLM(ox, oy, BernoulliLogit{}, nil)).Objective()),
 	} {
 		if m.H == nil {
 			m.H = KLTo(NewIsotropic(d, 1))
@@ -644,8 +731,10 @@ func TestCancelAnswers(t *testing.T) {
 			err := c.run(ctx)
 			late, wall, longest := ctx.ended()
 			cancel()
-			t.Logf("%s, canceled after %v: late by %v of the processor, %v on the clock; %v without a question", c.name, after*time.Millisecond,
-				late.Round(time.Millisecond), wall.Round(time.Millisecond), longest.Round(time.Millisecond))
+			t.Logf("%s, canceled after %v: late by %v of the processor, %v on the clock; %v "+
+				"without a question", c.name, after*time.Millisecond,
+				late.Round(time.Millisecond), wall.Round(time.Millisecond),
+				longest.Round(time.Millisecond))
 			if err != nil && !(errors.Is(err, context.DeadlineExceeded) && prefixedOnce(err)) {
 				t.Errorf("%s: %v", c.name, err)
 			}
@@ -696,8 +785,10 @@ func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
 	s := &Solver{MaxIter: 1, Recorder: cancelAtEnd{cancel}}
 	p, res, err := fitModel(ctx, s, m)
 	late, wall, _ := ctx.ended()
-	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name, late.Round(time.Millisecond), wall.Round(time.Millisecond), p != nil, err)
-	if res == nil || res.K != 1 || p == nil && err == nil || err != nil && !(errors.Is(err, context.Canceled) && prefixedOnce(err)) {
+	t.Logf("%s: late by %v of the processor, %v on the clock; a posterior: %t, %v", name,
+		late.Round(time.Millisecond), wall.Round(time.Millisecond), p != nil, err)
+	if res == nil || res.K != 1 || p == nil && err == nil ||
+		err != nil && !(errors.Is(err, context.Canceled) && prefixedOnce(err)) {
 		t.Fatalf("%s: %t, %v, %v", name, p != nil, res, err)
 	}
 	if late > mostLate {
@@ -725,11 +816,13 @@ func TestStreamCanceled(t *testing.T) {
 		return s
 	}, func(i int) Row { return Row{Y: y[i], Val: x.RawRowView(i)} }, 200)
 	c := data.corpus(300, 60)
-	canceledStream(t, "CTM", times/2, func() *CTMStream { return must(NewCTMStream(60, 3, nil)) }, func(i int) Document { return c.Docs[i] }, 300)
+	canceledStream(t, "CTM", times/2, func() *CTMStream { return must(NewCTMStream(60, 3, nil)) },
+		func(i int) Document { return c.Docs[i] }, 300)
 }
 
 // canceledStream compares streams of n items that are canceled now and then with one that is not.
-func canceledStream[R, P any](t *testing.T, name string, times int, start func() *Stream[R, P], item func(int) R, n int) {
+func canceledStream[R, P any](t *testing.T, name string, times int, start func() *Stream[R, P],
+	item func(int) R, n int) {
 	t.Helper()
 	rng := testRand(67)
 	from := func(i int) iter.Seq2[R, error] {

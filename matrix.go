@@ -92,10 +92,12 @@ func SparseOf(x mat.Matrix) *Sparse {
 func (s *Sparse) Append(ind []int, val []float64) error {
 	row := s.rows()
 	if ind != nil && len(ind) != len(val) {
-		return fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", row, len(ind), len(val), ErrShape)
+		return fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", row, len(ind), len(val),
+			ErrShape)
 	}
 	if k, ok := dense.AllFinite(val); !ok {
-		return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", row, columnOf(ind, k), val[k], ErrNotFinite)
+		return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", row, columnOf(ind, k), val[k],
+			ErrNotFinite)
 	}
 	sorted := true
 	for k, j := range ind {
@@ -168,7 +170,8 @@ func (s *Sparse) At(i, j int) float64 {
 		panic(mat.ErrRowAccess)
 	}
 	ind, val := s.Row(i)
-	if k := sort.Search(len(ind), func(k int) bool { return int(ind[k]) >= j }); k < len(ind) && int(ind[k]) == j {
+	if k := sort.Search(len(ind), func(k int) bool { return int(ind[k]) >= j }); k < len(ind) &&
+		int(ind[k]) == j {
 		return val[k]
 	}
 	return 0
@@ -301,7 +304,8 @@ func copyRows(dst []float64, stride int, x mat.Matrix, lo, hi int) {
 		}
 	case *mat.SymDense: // the upper triangle
 		s := own.RawSymmetric()
-		copyColumns(dst, stride, func(i int) []float64 { return s.Data[i*s.Stride:][:s.N] }, lo, hi, min(hi, s.N))
+		copyColumns(dst, stride, func(i int) []float64 { return s.Data[i*s.Stride:][:s.N] }, lo, hi,
+			min(hi, s.N))
 		for i := lo; i < hi; i++ {
 			copy(row(i)[i:], s.Data[i*s.Stride+i:])
 		}
@@ -354,7 +358,8 @@ func newDesign(x mat.Matrix, intercept bool) *design.Matrix {
 	if s, ok := x.(*Sparse); ok {
 		rows, _ := s.Dims()
 		own := s.x.WithOnes(intercept)
-		return &design.Matrix{Rows: rows, Cols: own.Cols, Sparse: own, Unit: !slices.ContainsFunc(own.Val, func(v float64) bool { return v != 1 })}
+		return &design.Matrix{Rows: rows, Cols: own.Cols, Sparse: own,
+			Unit: !slices.ContainsFunc(own.Val, func(v float64) bool { return v != 1 })}
 	}
 	rows, _ := x.Dims()
 	return designOf(x, 0, rows, intercept)

@@ -76,7 +76,8 @@ func TestSparseAppend(t *testing.T) {
 	for _, r := range []struct {
 		ind []int
 		val []float64
-	}{{ind, val}, {nil, []float64{7, 0, 8}}, {[]int{}, nil}, {nil, nil}, {[]int{5}, []float64{0}}, {[]int{1, 3}, []float64{2, 4}}} {
+	}{{ind, val}, {nil, []float64{7, 0, 8}}, {[]int{}, nil}, {nil, nil}, {[]int{5}, []float64{0}},
+		{[]int{1, 3}, []float64{2, 4}}} {
 		if err := s.Append(r.ind, r.val); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,8 @@ func TestSparseAppend(t *testing.T) {
 	if err := wide.Append([]int{1}, []float64{1}); err != nil || wide.x.Cols != 9 {
 		t.Errorf("9 columns became %d, %v", wide.x.Cols, err)
 	}
-	if err := s.Append([]int{math.MaxInt32 - 1}, []float64{1}); err != nil || s.x.Cols != math.MaxInt32 {
+	if err := s.Append([]int{math.MaxInt32 - 1}, []float64{1}); err != nil ||
+		s.x.Cols != math.MaxInt32 {
 		t.Errorf("the last column: %v", err)
 	}
 }
@@ -131,13 +133,16 @@ func TestSparseAppendErrors(t *testing.T) {
 				}
 			}
 			err := s.Append(c.ind, c.val)
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), fmt.Sprintf("row %d", rows)) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("row %d", rows)) ||
+				!strings.HasPrefix(err.Error(), "pgsvi: ") {
 				t.Errorf("%v, %v: error %v, want %q", c.ind, c.val, err, c.says)
 			}
 			if n, d := s.Dims(); n != rows || d != rows || s.NNZ() != 2*rows {
 				t.Errorf("%v, %v: the error left %d×%d with %d", c.ind, c.val, n, d, s.NNZ())
 			}
-			if err := s.Append([]int{2}, []float64{3}); err != nil || s.At(rows, 2) != 3 || s.rows() != rows+1 {
+			if err := s.Append([]int{2}, []float64{3}); err != nil || s.At(rows, 2) != 3 ||
+				s.rows() != rows+1 {
 				t.Errorf("%v, %v: after the error: %v", c.ind, c.val, err)
 			}
 		}
@@ -161,8 +166,10 @@ func TestSparsePanics(t *testing.T) {
 func TestRows(t *testing.T) {
 	x := mat.NewDense(3, 3, []float64{1, 0, 3, 0, 0, 0, 0, 5, 0})
 	y := []float64{1, -1, 2}
-	dense := []Row{{Val: []float64{1, 0, 3}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1}, {Val: []float64{0, 5, 0}, Y: 2}}
-	sparse := []Row{{Ind: []int{0, 2}, Val: []float64{1, 3}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1}, Val: []float64{5}, Y: 2}}
+	dense := []Row{{Val: []float64{1, 0, 3}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1},
+		{Val: []float64{0, 5, 0}, Y: 2}}
+	sparse := []Row{{Ind: []int{0, 2}, Val: []float64{1, 3}, Y: 1},
+		{Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1}, Val: []float64{5}, Y: 2}}
 	empty := NewSparse(3)
 	for range 2 {
 		if err := empty.Append(nil, nil); err != nil {
@@ -174,12 +181,15 @@ func TestRows(t *testing.T) {
 		y    []float64
 		want []Row
 	}{
-		"dense":      {x, y, dense},
-		"view":       {mat.NewDense(3, 4, []float64{1, 0, 3, 9, 0, 0, 0, 9, 0, 5, 0, 9}).Slice(0, 3, 0, 3), y, dense},
-		"transposed": {x.T(), nil, []Row{{Val: []float64{1, 0, 0}}, {Val: []float64{0, 0, 5}}, {Val: []float64{3, 0, 0}}}},
-		"sparse":     {SparseOf(x), y, sparse},
-		"empty":      {empty, nil, []Row{{Ind: []int{}, Val: []float64{}}, {Ind: []int{}, Val: []float64{}}}},
-		"none":       {NewSparse(3), nil, nil},
+		"dense": {x, y, dense},
+		"view": {mat.NewDense(3, 4, []float64{1, 0, 3, 9, 0, 0, 0, 9, 0, 5, 0, 9}).Slice(0, 3,
+			0, 3), y, dense},
+		"transposed": {x.T(), nil,
+			[]Row{{Val: []float64{1, 0, 0}}, {Val: []float64{0, 0, 5}}, {Val: []float64{3, 0, 0}}}},
+		"sparse": {SparseOf(x), y, sparse},
+		"empty": {empty, nil,
+			[]Row{{Ind: []int{}, Val: []float64{}}, {Ind: []int{}, Val: []float64{}}}},
+		"none": {NewSparse(3), nil, nil},
 	} {
 		rows := Rows(c.x, c.y)
 		for range 2 {
@@ -349,7 +359,8 @@ func TestRowTypes(t *testing.T) {
 						want = x.At(lo+i/stride, j)
 					}
 					if v != want {
-						t.Fatalf("%s, rows %d to %d of %d: number %d is %v, want %v", name, lo, hi, n, i, v, want)
+						t.Fatalf("%s, rows %d to %d of %d: number %d is %v, want %v", name, lo, hi,
+							n, i, v, want)
 					}
 				}
 			}
@@ -369,7 +380,8 @@ func TestRowTypes(t *testing.T) {
 			}
 			if _, sparse := x.(*Sparse); !sparse {
 				for _, intercept := range []bool{false, true} {
-					if got, want := newDesign(x, intercept), newDesign(same, intercept); !slices.Equal(got.Dense, want.Dense) {
+					if got, want := newDesign(x, intercept),
+						newDesign(same, intercept); !slices.Equal(got.Dense, want.Dense) {
 						t.Errorf("%s: designs differ", name)
 					}
 				}
@@ -392,7 +404,8 @@ func TestRowTypesPredict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sparse, err := NewSparseGP(train, y, k, BernoulliLogit{}, &SparseGPOptions{Inducing: train.Slice(0, 10, 0, n)})
+	sparse, err := NewSparseGP(train, y, k, BernoulliLogit{},
+		&SparseGPOptions{Inducing: train.Slice(0, 10, 0, n)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,17 +430,21 @@ func TestRowTypesPredict(t *testing.T) {
 			continue
 		}
 		same := mat.DenseCopyOf(x)
-		for model, at := range map[string]func(x mat.Matrix) *Prediction{"GP": ofGP.At, "sparse GP": ofSparse.At, "GLM": ofGLM.At} {
+		for model, at := range map[string]func(x mat.Matrix) *Prediction{"GP": ofGP.At,
+			"sparse GP": ofSparse.At, "GLM": ofGLM.At} {
 			if name == "sparse" && model == "GLM" { // whose products leave out zeros
 				continue
 			}
 			m, v := at(x).Latent(nil, nil)
 			wantM, wantV := at(same).Latent(nil, nil)
 			if !slices.Equal(m, wantM) || !slices.Equal(v, wantV) {
-				t.Errorf("%s at rows of a matrix that is %s: %v and %v, want %v and %v", model, name, m, v, wantM, wantV)
+				t.Errorf("%s at rows of a matrix that is %s: %v and %v, want %v and %v", model,
+					name, m, v, wantM, wantV)
 			}
-			if got, want := testing.AllocsPerRun(20, func() { at(x) }), testing.AllocsPerRun(20, func() { at(same) }); got > want+0.5 {
-				t.Errorf("%s at rows of a matrix that is %s: %v allocations, %v of a dense one", model, name, got, want)
+			if got, want := testing.AllocsPerRun(20, func() { at(x) }),
+				testing.AllocsPerRun(20, func() { at(same) }); got > want+0.5 {
+				t.Errorf("%s at rows of a matrix that is %s: %v allocations, %v of a dense one",
+					model, name, got, want)
 			}
 		}
 	}
@@ -509,7 +526,9 @@ func TestSharedRows(t *testing.T) {
 			for workers := 1; workers <= 3; workers++ {
 				var h parallel.Halt
 				h.Lend(workers)
-				got := [9][]float64{make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(p), make([]float64, n), slices.Clone(w), make([]float64, n), slices.Clone(w), slices.Clone(z)}
+				got := [9][]float64{make([]float64, n), slices.Clone(w), make([]float64, n),
+					slices.Clone(p), make([]float64, n), slices.Clone(w), make([]float64, n),
+					slices.Clone(w), slices.Clone(z)}
 				buf := &design.Work{Halt: &h}
 				if !g.Shared(&h, n*g.PerRow()) && workers > 1 {
 					t.Fatal("nothing is shared")
@@ -539,7 +558,8 @@ func TestSharedRows(t *testing.T) {
 				}
 				for k := range got {
 					if !slices.Equal(got[k], want[k]) {
-						t.Errorf("%s: result %d of %d goroutines is another than that of one", name, k, workers)
+						t.Errorf("%s: result %d of %d goroutines is another than that of one", name,
+							k, workers)
 					}
 				}
 			}
@@ -548,7 +568,8 @@ func TestSharedRows(t *testing.T) {
 }
 
 // compareRows compares what TestSharedRows has of x with plain sums.
-func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *gauss.LowRank, w, u, z []float64, got [][]float64) {
+func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *gauss.LowRank, w, u,
+	z []float64, got [][]float64) {
 	t.Helper()
 	n, d := x.Dims()
 	k, v := len(z)/d, low.Sym()
@@ -567,7 +588,8 @@ func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *gaus
 			squares[j] += u[a] * xj * xj
 		}
 		near("a variance under a diagonal V", got[0][a], diag, 1+diag)
-		near("a variance under a V of low rank", got[2][a], mat.Inner(mat.NewVecDense(d, row), v, mat.NewVecDense(d, row)), 1+diag)
+		near("a variance under a V of low rank", got[2][a],
+			mat.Inner(mat.NewVecDense(d, row), v, mat.NewVecDense(d, row)), 1+diag)
 		for c := range k {
 			var xz, xw float64
 			for j, xj := range row {
@@ -627,7 +649,8 @@ func TestNilMatricesAreErrors(t *testing.T) {
 	}
 	c := &Corpus{Terms: 2, Docs: []Document{{[]int{0, 1}, []float64{2, 1}}}}
 	var dense *mat.Dense
-	for _, z := range []mat.Matrix{nil, dense, (*Sparse)(nil), (*mat.SymDense)(nil), mat.Transpose{Matrix: dense}} {
+	for _, z := range []mat.Matrix{nil, dense, (*Sparse)(nil), (*mat.SymDense)(nil),
+		mat.Transpose{Matrix: dense}} {
 		fails := map[string]error{}
 		_, fails["NewGLM"] = NewGLM(z, nil, nil, nil)
 		_, fails["NewGP"] = NewGP(z, y, k, nil, nil)
@@ -651,8 +674,10 @@ func TestNilMatricesAreErrors(t *testing.T) {
 			continue // options may be left out
 		}
 		clear(fails)
-		_, fails["SparseGPOptions.Inducing"] = NewSparseGP(x, y, k, nil, &SparseGPOptions{Inducing: z})
-		_, fails["Inducing of rows"] = NewSparseGPRows(ctx, rows(), 2, k, nil, &SparseGPOptions{Inducing: z})
+		_, fails["SparseGPOptions.Inducing"] = NewSparseGP(x, y, k, nil,
+			&SparseGPOptions{Inducing: z})
+		_, fails["Inducing of rows"] = NewSparseGPRows(ctx, rows(), 2, k, nil,
+			&SparseGPOptions{Inducing: z})
 		_, fails["LDAOptions.Topics"] = NewLDA(c, 1, &LDAOptions{Topics: z})
 		_, fails["CTMOptions.Topics"] = NewCTM(c, 2, &CTMOptions{Topics: z})
 		_, fails["MixtureOptions.Start"] = NewMixture(x, 1, &MixtureOptions{Start: z})

@@ -416,7 +416,9 @@ func (s *savedMixture) load() (*MixturePosterior, error) {
 		len(s.Means)/k != d || len(s.Factors)%k != 0 || len(s.Factors)/k%d != 0 ||
 		len(s.Factors)/k/d != d {
 		return nil, fmt.Errorf(
-			"%d columns and %d weights with %d, %d, %d and %d elements in kappa, df, means and factors: %w", d, k, len(s.Kappa), len(s.DF), len(s.Means), len(s.Factors), ErrShape)
+			"%d columns and %d weights with %d, %d, %d and %d elements in kappa, df, means and "+
+				"factors: %w", d, k, len(s.Kappa), len(s.DF), len(s.Means), len(s.Factors),
+			ErrShape)
 	}
 	p := &MixturePosterior{mixture.Components{
 		Space: mixture.Space{Mean: s.Mean, L: s.Factor}, Alpha: s.Alpha}}

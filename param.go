@@ -109,7 +109,9 @@ func checkParams(of string, params []Param) error {
 		case math.IsInf(p.Min, -1) && math.IsInf(p.Max, 1):
 			want = "a finite number"
 		}
-		errs = append(errs, fmt.Errorf("pgsvi: %s is %v, want %s: %w", paramName(of, p.Name), p.Value, want, ErrParam))
+		errs = append(errs,
+			fmt.Errorf("pgsvi: %s is %v, want %s: %w", paramName(of, p.Name), p.Value, want,
+				ErrParam))
 	}
 	return errors.Join(errs...)
 }

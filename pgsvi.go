@@ -146,7 +146,8 @@ const (
 	OverBlock
 )
 
-var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family", "over a block"}
+var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family",
+	"over a block"}
 
 // String returns the scope in words.
 func (s Scope) String() string {
@@ -194,7 +195,8 @@ const (
 	Failed         // a step or an evaluation returned an error
 )
 
-var statusNames = [...]string{"not terminated", "converged", "stalled", "pass limit", "iteration limit", "time limit", "sampler exhausted", "canceled", "failed"}
+var statusNames = [...]string{"not terminated", "converged", "stalled", "pass limit",
+	"iteration limit", "time limit", "sampler exhausted", "canceled", "failed"}
 
 // String returns the status in words.
 func (s Status) String() string {
@@ -247,7 +249,8 @@ func (r *Result) line() string {
 	if r.Passes == 1 {
 		passes = "pass"
 	}
-	s := fmt.Sprintf("%v, %.4g %s, %v", r.Status, r.Passes, passes, r.Elapsed.Round(time.Millisecond))
+	s := fmt.Sprintf("%v, %.4g %s, %v", r.Status, r.Passes, passes,
+		r.Elapsed.Round(time.Millisecond))
 	if r.K == 0 || math.IsNaN(r.ELBO) {
 		return s
 	}
@@ -361,7 +364,10 @@ func (s *Stream[R, P]) Len() int { return s.engine.len() }
 // An item with an error is left out. If the item completes a block, the stream learns from the
 // block. An error of that step wraps ErrNotFinite or ErrNotPosDef. It names the first row that
 // was left out, or the documents of the block, which are left out together.
-func (s *Stream[R, P]) Add(item R) error { return prefixed(s.engine.add(context.Background(), item)) }
+func (s *Stream[R, P]) Add(
+	item R) error {
+	return prefixed(s.engine.add(context.Background(), item))
+}
 
 // AddAll adds all items of the sequence. It stops at the first error: of ctx, of items, or of
 // Add. Items before that one are in the posterior. If ctx ends while the stream learns from a
@@ -375,7 +381,8 @@ func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) er
 			err = s.engine.add(ctx, item)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("pgsvi: canceled after %d items of the stream: %w", s.engine.given(), context.Cause(ctx))
+			return fmt.Errorf("pgsvi: canceled after %d items of the stream: %w", s.engine.given(),
+				context.Cause(ctx))
 		}
 		if err != nil {
 			return prefixed(err)

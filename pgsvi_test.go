@@ -67,7 +67,10 @@ type asModel struct {
 	err error
 }
 
-func (m asModel) NewStepper(context.Context, *Env, Divergence) (Stepper, error) { return m.st, m.err }
+func (m asModel) NewStepper(context.Context, *Env, Divergence) (Stepper, error) {
+	return m.st,
+		m.err
+}
 
 // order is a Sampler of given batches, whatever is asked for.
 type order iter.Seq[[]int]
@@ -101,25 +104,42 @@ func TestStatus(t *testing.T) {
 		errs   []error
 		inText string
 	}{
-		{name: "converged", s: Solver{Converger: GapBelow(1, 0)}, st: func(c *counter) { c.gap = 0.5 }, want: Converged, k: 1},
+		{name: "converged", s: Solver{Converger: GapBelow(1, 0)},
+			st: func(c *counter) { c.gap = 0.5 }, want: Converged, k: 1},
 		{name: "default, gap", st: func(c *counter) { c.gap = 1e-11 }, want: Converged, k: 1},
 		{name: "pass limit", s: Solver{MaxPasses: 7, Converger: Never()}, want: PassLimit, k: 7},
-		{name: "pass limit within a pass", s: Solver{MaxPasses: 1.5, BatchSize: 1, Converger: Never()}, want: PassLimit, k: 6},
+		{name: "pass limit within a pass",
+			s: Solver{MaxPasses: 1.5, BatchSize: 1, Converger: Never()}, want: PassLimit, k: 6},
 		{name: "default pass limit", s: Solver{Converger: Never()}, want: PassLimit, k: 1000},
-		{name: "iteration limit", s: Solver{MaxIter: 3, Converger: Never()}, want: IterationLimit, k: 3},
+		{name: "iteration limit", s: Solver{MaxIter: 3, Converger: Never()}, want: IterationLimit,
+			k: 3},
 		{name: "time limit", s: Solver{Converger: Deadline(0)}, want: TimeLimit, k: 1},
 		{name: "exhausted", s: Solver{Sampler: once, Converger: Never()}, want: Exhausted, k: 3},
-		{name: "canceled", ctx: done, want: Canceled, errs: []error{context.Canceled}, inText: "after 0 iterations"},
+		{name: "canceled", ctx: done, want: Canceled, errs: []error{context.Canceled},
+			inText: "after 0 iterations"},
 		{name: "canceled with a cause", ctx: canceled, want: Canceled, errs: []error{why}},
-		{name: "context deadline", ctx: late, want: Canceled, errs: []error{context.DeadlineExceeded}},
-		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never()}, st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3, errs: []error{errUser}, inText: "iteration 4, beta 2:"},
-		{name: "failed ELBO", s: Solver{Converger: Never()}, st: func(c *counter) { c.noELBO = errUser }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
-		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: GradientMap(1)}, st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
+		{name: "context deadline", ctx: late, want: Canceled,
+			errs: []error{context.DeadlineExceeded}},
+		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never()},
+			st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3,
+			errs: []error{errUser}, inText: "iteration 4, beta 2:"},
+		{name: "failed ELBO", s: Solver{Converger: Never()}, st: func(c *counter) {
+			c.noELBO = errUser
+		}, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
+		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: GradientMap(1)},
+			st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1,
+			errs: []error{errUser}, inText: "ELBO at iteration 1"},
 		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
-		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed, errs: []error{ErrShape}, inText: "term 4 of 4"},
-		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed, errs: []error{ErrShape}, inText: "term -1"},
-		{name: "negative step size", s: Solver{StepSize: stepFunc(func(k int) float64 { return 2 - float64(k) })}, want: Failed, k: 2, errs: []error{ErrParam}, inText: "iteration 2"},
-		{name: "NaN step size", s: Solver{StepSize: stepFunc(func(int) float64 { return math.NaN() })}, want: Failed, errs: []error{ErrParam}, inText: "NaN"},
+		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed,
+			errs: []error{ErrShape}, inText: "term 4 of 4"},
+		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed,
+			errs: []error{ErrShape}, inText: "term -1"},
+		{name: "negative step size", s: Solver{StepSize: stepFunc(func(k int) float64 {
+			return 2 - float64(k)
+		})}, want: Failed, k: 2, errs: []error{ErrParam}, inText: "iteration 2"},
+		{name: "NaN step size", s: Solver{StepSize: stepFunc(func(int) float64 {
+			return math.NaN()
+		})}, want: Failed, errs: []error{ErrParam}, inText: "NaN"},
 		{name: "no terms", st: func(c *counter) { c.n = 0 }, want: Failed, errs: []error{ErrEmpty}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,13 +156,15 @@ func TestStatus(t *testing.T) {
 				t.Fatal("no result", err)
 			}
 			if res.Status != c.want || res.K != c.k || st.k != c.k {
-				t.Errorf("%v after %d iterations, want %v after %d (%v)", res.Status, res.K, c.want, c.k, err)
+				t.Errorf("%v after %d iterations, want %v after %d (%v)", res.Status, res.K, c.want,
+					c.k, err)
 			}
 			if (err != nil) != (c.errs != nil) {
 				t.Errorf("error %v", err)
 			}
 			for _, want := range c.errs {
-				if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), c.inText) {
+				if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+					!strings.Contains(err.Error(), c.inText) {
 					t.Errorf("error %q, want %v with %q", err, want, c.inText)
 				}
 			}
@@ -157,7 +179,8 @@ func TestStatus(t *testing.T) {
 			}
 		})
 	}
-	for s, want := range map[Status]string{Converged: "converged", Canceled: "canceled", Failed: "failed", 77: "Status(77)", -1: "Status(-1)"} {
+	for s, want := range map[Status]string{Converged: "converged", Canceled: "canceled",
+		Failed: "failed", 77: "Status(77)", -1: "Status(-1)"} {
 		if s.String() != want {
 			t.Errorf("Status %d is %q, want %q", int(s), s, want)
 		}
@@ -179,7 +202,8 @@ func TestCancelAndResume(t *testing.T) {
 	}
 	s := Solver{Converger: Never(), MaxPasses: 10}
 	res, err := s.Run(ctx, asModel{st: st})
-	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 5 || res.ELBO != -0.2 || len(res.Trace) != 5 {
+	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 5 ||
+		res.ELBO != -0.2 || len(res.Trace) != 5 {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	res, err = s.Resume(context.Background(), res)
@@ -190,10 +214,12 @@ func TestCancelAndResume(t *testing.T) {
 
 // Set-up errors return no result; Validate reports all violations at once.
 func TestSolverValidate(t *testing.T) {
-	if res, err := new(Solver).Run(context.Background(), nil); !errors.Is(err, ErrParam) || res != nil {
+	if res, err := new(Solver).Run(context.Background(), nil); !errors.Is(err, ErrParam) ||
+		res != nil {
 		t.Errorf("nil Model: %v, %v", res, err)
 	}
-	if res, err := new(Solver).Run(context.Background(), asModel{err: errUser}); !errors.Is(err, errUser) || res != nil {
+	if res, err := new(Solver).Run(context.Background(), asModel{err: errUser}); !errors.Is(err,
+		errUser) || res != nil {
 		t.Errorf("failing Model: %v, %v", res, err)
 	}
 	bad := Solver{
@@ -204,25 +230,29 @@ func TestSolverValidate(t *testing.T) {
 	if !errors.Is(err, ErrParam) {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN", "MaxIter is -2", "Workers is -3", "ELBOChange(-1, 0)", "ELBOChange(0, -4)"} {
+	for _, s := range []string{"ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN",
+		"MaxIter is -2", "Workers is -3", "ELBOChange(-1, 0)", "ELBOChange(0, -4)"} {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("%q is not reported in\n%v", s, err)
 		}
 	}
 	st := newCounter(1)
-	if res, e := bad.Run(context.Background(), asModel{st: st}); res != nil || e == nil || st.k != 0 {
+	if res, e := bad.Run(context.Background(), asModel{st: st}); res != nil || e == nil ||
+		st.k != 0 {
 		t.Errorf("an invalid Solver ran: %v, %v", res, e)
 	}
 	if _, e := new(Solver).Resume(context.Background(), &Result{}); !errors.Is(e, ErrParam) {
 		t.Errorf("a Result without a Stepper: %v", e)
 	}
-	if _, e := bad.Resume(context.Background(), &Result{Stepper: st}); e == nil || e.Error() != err.Error() {
+	if _, e := bad.Resume(context.Background(), &Result{Stepper: st}); e == nil ||
+		e.Error() != err.Error() {
 		t.Errorf("Resume: %v", e)
 	}
 	if err := new(Solver).validate(); err != nil {
 		t.Errorf("the zero Solver: %v", err)
 	}
-	for _, r := range []robbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1}, {Scale: math.NaN()}, {Delay: math.Inf(1)}} {
+	for _, r := range []robbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1},
+		{Scale: math.NaN()}, {Delay: math.Inf(1)}} {
 		if err := r.Validate(); !errors.Is(err, ErrParam) {
 			t.Errorf("%+v: %v", r, err)
 		}
@@ -238,7 +268,8 @@ func TestZeroIsUnknown(t *testing.T) {
 	if err != nil || res.Status != PassLimit || res.K != 4 {
 		t.Errorf("%v after %d iterations, %v", res.Status, res.K, err)
 	}
-	for name, x := range map[string]float64{"gap": res.Gap, "bound": res.GapBound, "error": res.ELBOErr, "beta": res.Beta, "gradient map": res.GradMap} {
+	for name, x := range map[string]float64{"gap": res.Gap, "bound": res.GapBound,
+		"error": res.ELBOErr, "beta": res.Beta, "gradient map": res.GradMap} {
 		if !math.IsNaN(x) {
 			t.Errorf("the %s is %v", name, x)
 		}
@@ -251,7 +282,10 @@ type frugal struct{}
 func (frugal) Len() int                                                 { return 3 }
 func (frugal) Plan() Plan                                               { return Plan{} }
 func (frugal) Step(context.Context, *Env, []int, float64) (Step, error) { return Step{}, nil }
-func (frugal) Evaluate(context.Context, *Env) (Evaluation, error)       { return Evaluation{ELBO: -1}, nil }
+func (frugal) Evaluate(context.Context, *Env) (Evaluation,
+	error) {
+	return Evaluation{ELBO: -1}, nil
+}
 
 // Whoever looks on does not change a run: neither its bits nor the gap that it reports.
 func TestLookingOnChangesNothing(t *testing.T) {
@@ -261,7 +295,8 @@ func TestLookingOnChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := corpus()[0]
-	o := Objective[*Gaussian]{F: Expect(p.s, ScoreFunction{Samples: 30}), H: KLTo(p.prior), Init: p.init}
+	o := Objective[*Gaussian]{F: Expect(p.s, ScoreFunction{Samples: 30}), H: KLTo(p.prior),
+		Init: p.init}
 	gp := toyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
 	ctm := mustCTM(t, toyCorpus(40, 4), 3, nil)
 	for name, c := range map[string]struct {
@@ -294,7 +329,8 @@ func TestLookingOnChangesNothing(t *testing.T) {
 			for i, it := range alone.Trace {
 				was := watched.Trace[i]
 				it.Elapsed, was.Elapsed = 0, 0
-				if fmt.Sprintf("%x %x %x", it.ELBO, it.Gap, it.GradMap) != fmt.Sprintf("%x %x %x", was.ELBO, was.Gap, was.GradMap) {
+				if fmt.Sprintf("%x %x %x", it.ELBO, it.Gap, it.GradMap) != fmt.Sprintf("%x %x %x",
+					was.ELBO, was.Gap, was.GradMap) {
 					t.Errorf("pass %v: %+v, watched %+v", it.Passes, it, was)
 				}
 			}
@@ -325,16 +361,17 @@ func TestEvalEvery(t *testing.T) {
 	} {
 		st := newCounter(5)
 		var shown []int
-		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never(), Recorder: RecorderFunc(func(it Iteration) {
-			if evaluated := !math.IsNaN(it.ELBO); evaluated {
-				shown = append(shown, it.K)
-				if it.ELBO != -1/float64(it.K) {
-					t.Errorf("iteration %d has ELBO %v", it.K, it.ELBO)
+		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never(),
+			Recorder: RecorderFunc(func(it Iteration) {
+				if evaluated := !math.IsNaN(it.ELBO); evaluated {
+					shown = append(shown, it.K)
+					if it.ELBO != -1/float64(it.K) {
+						t.Errorf("iteration %d has ELBO %v", it.K, it.ELBO)
+					}
+				} else if !math.IsNaN(it.Gap) {
+					t.Errorf("iteration %d has a gap and no ELBO", it.K)
 				}
-			} else if !math.IsNaN(it.Gap) {
-				t.Errorf("iteration %d has a gap and no ELBO", it.K)
-			}
-		})}
+			})}
 		st.gap = 3
 		s.Sampler = Reshuffle()
 		res, err := s.Run(context.Background(), asModel{st: st})
@@ -348,8 +385,10 @@ func TestEvalEvery(t *testing.T) {
 				t.Error("a Trace holds a Stepper")
 			}
 		}
-		if !slices.Equal(shown, c.want) || !slices.Equal(trace, c.want) || !slices.Equal(st.evals, c.want) {
-			t.Errorf("EvalEvery %d: shown at %v, traced at %v, evaluated at %v, want %v", c.every, shown, trace, st.evals, c.want)
+		if !slices.Equal(shown, c.want) || !slices.Equal(trace, c.want) ||
+			!slices.Equal(st.evals, c.want) {
+			t.Errorf("EvalEvery %d: shown at %v, traced at %v, evaluated at %v, want %v", c.every,
+				shown, trace, st.evals, c.want)
 		}
 		if res.ELBO != -1./11 || res.Gap != 3 {
 			t.Errorf("EvalEvery %d: ELBO %v, gap %v", c.every, res.ELBO, res.Gap)
@@ -360,14 +399,16 @@ func TestEvalEvery(t *testing.T) {
 // Passes count terms, shorter last batches included; batch sizes are clipped.
 func TestPassesAndBatches(t *testing.T) {
 	st := newCounter(5)
-	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro(0, 0, 0), Converger: Never(), Workers: 3}
+	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro(0, 0, 0), Converger: Never(),
+		Workers: 3}
 	var passes []float64
 	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		passes = append(passes, it.Passes)
-		if it.K != len(passes) || it.Beta != math.Pow(float64(it.K), -0.6) || it.State != Stepper(st) || it.Elapsed < 0 {
+		if it.K != len(passes) || it.Beta != math.Pow(float64(it.K), -0.6) ||
+			it.State != Stepper(st) || it.Elapsed < 0 {
 			t.Errorf("iteration %+v", it)
 		}
 	}
@@ -381,7 +422,9 @@ func TestPassesAndBatches(t *testing.T) {
 		t.Errorf("%d workers", st.workers)
 	}
 	st = newCounter(5)
-	if _, err := (&Solver{BatchSize: 99, MaxIter: 1}).Run(context.Background(), asModel{st: st}); err != nil || len(st.batches[0]) != 5 || !math.IsInf(st.betas[0], 1) || st.workers != 1 {
+	if _, err := (&Solver{BatchSize: 99, MaxIter: 1}).Run(context.Background(),
+		asModel{st: st}); err != nil || len(st.batches[0]) != 5 || !math.IsInf(st.betas[0], 1) ||
+		st.workers != 1 {
 		t.Errorf("batch %v, β %v, %d workers, %v", st.batches[0], st.betas[0], st.workers, err)
 	}
 	// The caller may stop by breaking out.
@@ -414,7 +457,8 @@ func TestPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := st.batches[0]
-		if len(b) != c.size || slices.Equal(b, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}[:c.size]) != c.inOrder {
+		if len(b) != c.size ||
+			slices.Equal(b, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}[:c.size]) != c.inOrder {
 			t.Errorf("%s: batch %v", c.name, b)
 		}
 	}
@@ -469,7 +513,8 @@ func TestSamplers(t *testing.T) {
 		if _, ordered := s.(inOrder); slices.IsSorted(passes[0]) != ordered {
 			t.Errorf("%T: first pass %v", s, passes[0])
 		}
-		if again := take(s.Batches(n, size, testRand(80)), 4*perPass); !slices.EqualFunc(bs, again, slices.Equal) {
+		if again := take(s.Batches(n, size, testRand(80)), 4*perPass); !slices.EqualFunc(bs, again,
+			slices.Equal) {
 			t.Errorf("%T: the same seed gives other batches", s)
 		}
 	}
@@ -478,7 +523,8 @@ func TestSamplers(t *testing.T) {
 	if b := take(ShuffleOnce().Batches(n, n, testRand(81)), 1); slices.Equal(a[0], b[0]) {
 		t.Error("ShuffleOnce repeats itself over runs")
 	}
-	if b := take(Reshuffle().Batches(n, n+1, testRand(80)), 2); !slices.IsSorted(b[1]) || len(b[1]) != n {
+	if b := take(Reshuffle().Batches(n, n+1, testRand(80)), 2); !slices.IsSorted(b[1]) ||
+		len(b[1]) != n {
 		t.Errorf("all terms are shuffled: %v", b[1])
 	}
 	for _, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce(), WithReplacement()} {
@@ -537,7 +583,8 @@ func TestELBOChange(t *testing.T) {
 		stop  int // the index at which it stops; −1 for never
 	}{
 		{"constant", ELBOChange(0, 3), []float64{5, 5, 5, 5, 5}, 3},
-		{"default window of 10", ELBOChange(0, 0), []float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 10},
+		{"default window of 10", ELBOChange(0, 0), []float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5},
+			10},
 		{"not evaluated", ELBOChange(0, 2), []float64{5, nan, 5, nan, nan, 5}, 5},
 		{"an outlier", ELBOChange(0, 3), []float64{5, 5, 9, 5, 5, 5, 5}, 5},
 		{"the first step", ELBOChange(0, 3), []float64{-1e6, -3, -3, -3}, 3},
@@ -564,7 +611,8 @@ func TestELBOChange(t *testing.T) {
 
 // evaluated is an Iteration with an ELBO and a gap.
 func evaluated(elbo, gap float64) Iteration {
-	return Iteration{Evaluation: Evaluation{ELBO: elbo, Gap: gap, GapBound: math.NaN(), Goal: 1e-10}}
+	return Iteration{Evaluation: Evaluation{ELBO: elbo, Gap: gap, GapBound: math.NaN(),
+		Goal: 1e-10}}
 }
 
 func proved(elbo, gap, bound float64, over Scope) Iteration {
@@ -593,7 +641,8 @@ func TestStopRules(t *testing.T) {
 		{"gap above", GapBelow(1e-3, 0), at(-5, 2e-3, nan, 0), NotTerminated},
 		{"gap relative", GapBelow(0, 1e-3), at(-5, 4e-3, nan, 0), Converged},
 		{"gap unknown", GapBelow(1, 0), at(-5, nan, nan, 0), NotTerminated},
-		{"before the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second-1), NotTerminated},
+		{"before the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second-1),
+			NotTerminated},
 		{"after the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second), TimeLimit},
 		{"never", Never(), at(0, 0, 0, time.Hour), NotTerminated},
 		{"any of none", AnyOf(), at(0, 0, 0, 0), NotTerminated},
@@ -602,12 +651,18 @@ func TestStopRules(t *testing.T) {
 		{"default, gap", DefaultConverger(), at(-5, 1e-10, nan, 0), Converged},
 		{"default, gap too large", DefaultConverger(), at(-5, 2e-10, nan, 0), NotTerminated},
 		{"default, proof", DefaultConverger(), proved(-5, 1, 1e-10, OverQ), Converged},
-		{"default, proof over a larger family", DefaultConverger(), proved(-5, 1, 1e-10, OverLargerFamily), Converged},
-		{"default, proof over a block", DefaultConverger(), proved(-5, 1, 1e-10, OverBlock), NotTerminated},
-		{"default, proof to come", DefaultConverger(), proved(-5, 1e-10, 1e-9, OverQ), NotTerminated},
-		{"default, no proof to come", DefaultConverger(), proved(-5, 1e-10, math.Inf(1), OverQ), Converged},
-		{"default, loss of the family", DefaultConverger(), proved(-5, 1e-10, 1, OverLargerFamily), Converged},
-		{"default, infinite ELBO", DefaultConverger(), proved(math.Inf(-1), 0, 0, OverQ), NotTerminated},
+		{"default, proof over a larger family", DefaultConverger(),
+			proved(-5, 1, 1e-10, OverLargerFamily), Converged},
+		{"default, proof over a block", DefaultConverger(), proved(-5, 1, 1e-10, OverBlock),
+			NotTerminated},
+		{"default, proof to come", DefaultConverger(), proved(-5, 1e-10, 1e-9, OverQ),
+			NotTerminated},
+		{"default, no proof to come", DefaultConverger(), proved(-5, 1e-10, math.Inf(1), OverQ),
+			Converged},
+		{"default, loss of the family", DefaultConverger(), proved(-5, 1e-10, 1, OverLargerFamily),
+			Converged},
+		{"default, infinite ELBO", DefaultConverger(), proved(math.Inf(-1), 0, 0, OverQ),
+			NotTerminated},
 	} {
 		c.rule.Init()
 		if got := c.rule.Converged(c.it); got != c.want {
@@ -660,8 +715,12 @@ type spyRule struct {
 	calls  *[]string
 }
 
-func (s spyRule) Init()                      { *s.calls = append(*s.calls, "init "+s.name) }
-func (s spyRule) Converged(Iteration) Status { *s.calls = append(*s.calls, s.name); return s.status }
+func (s spyRule) Init() { *s.calls = append(*s.calls, "init "+s.name) }
+func (s spyRule) Converged(Iteration) Status {
+	*s.calls = append(*s.calls,
+		s.name)
+	return s.status
+}
 
 func TestTee(t *testing.T) {
 	var got []string
@@ -714,9 +773,10 @@ func TestProgress(t *testing.T) {
 // TestELBOWithoutGenerator: every Stepper takes a nil rng for one of a fixed seed.
 func TestELBOWithoutGenerator(t *testing.T) {
 	gp := toyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
-	noisy := Objective[*Gaussian]{F: Expect(LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
-		return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
-	}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
+	noisy := Objective[*Gaussian]{F: Expect(
+		LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
+			return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
+		}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
 	ctm, err := NewCTM(toyCorpus(6, 1), 2, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -749,7 +809,9 @@ func TestELBOWithoutGenerator(t *testing.T) {
 // error, and what is left to gain.
 func TestResultString(t *testing.T) {
 	t.Parallel()
-	it := Iteration{K: 12, Passes: 4, Elapsed: 95_402_325, Evaluation: Evaluation{ELBO: -10724.996145047564, ELBOErr: 2.1e-9, Gap: 2.4e-10, GapBound: 2.72e-9, Scope: OverQ}}
+	it := Iteration{K: 12, Passes: 4, Elapsed: 95_402_325,
+		Evaluation: Evaluation{ELBO: -10724.996145047564, ELBOErr: 2.1e-9, Gap: 2.4e-10,
+			GapBound: 2.72e-9, Scope: OverQ}}
 	estimate, random, failed := it, it, it
 	estimate.ELBOErr, estimate.GapBound = 0, math.Inf(1)
 	random.ELBOErr, random.Random, random.Gap, random.GapBound = 0.03, true, math.NaN(), math.NaN()
@@ -761,12 +823,20 @@ func TestResultString(t *testing.T) {
 		want string
 	}{
 		{Result{}, "not terminated, 0 passes, 0s"},
-		{Result{Status: Converged, Iteration: it}, "converged, 4 passes, 95ms, ELBO -10724.99615 ± 2e-09, proved to be within 3e-09 nats of its maximum over q"},
-		{Result{Status: PassLimit, Iteration: estimate}, "pass limit, 4 passes, 95ms, ELBO -10724.99615, estimated to be within 2e-10 nats of its maximum"},
-		{Result{Status: Canceled, Iteration: random}, "canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
-		{Result{Status: Canceled, Iteration: wide}, "canceled, 4 passes, 95ms, ELBO -10724.99615 ± 30, estimated to be within 5000 nats of its maximum"},
+		{Result{Status: Converged, Iteration: it},
+			"converged, 4 passes, 95ms, ELBO -10724.99615 ± 2e-09, proved to be within 3e-09 " +
+				"nats of its maximum over q"},
+		{Result{Status: PassLimit, Iteration: estimate},
+			"pass limit, 4 passes, 95ms, ELBO -10724.99615, estimated to be within 2e-10 nats " +
+				"of its maximum"},
+		{Result{Status: Canceled, Iteration: random},
+			"canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
+		{Result{Status: Canceled, Iteration: wide},
+			"canceled, 4 passes, 95ms, ELBO -10724.99615 ± 30, estimated to be within 5000 nats " +
+				"of its maximum"},
 		{Result{Status: Failed, Iteration: failed}, "failed, 4 passes, 95ms"},
-		{Result{Warnings: []string{"one", "two"}}, "not terminated, 0 passes, 0s\nwarning: one\nwarning: two"},
+		{Result{Warnings: []string{"one", "two"}},
+			"not terminated, 0 passes, 0s\nwarning: one\nwarning: two"},
 	} {
 		if got := c.r.String(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

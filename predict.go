@@ -53,7 +53,10 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 		lik = GaussianNoise{}
 	}
 	if s, ok := lik.(Softmax); ok && s.Classes < 2 {
-		return &Prediction{lik: lik, err: fmt.Errorf("pgsvi: a prediction needs the number of classes, and Softmax.Classes is %d: %w", s.Classes, ErrParam)}
+		return &Prediction{lik: lik,
+			err: fmt.Errorf(
+				"pgsvi: a prediction needs the number of classes, and Softmax.Classes is %d: %w",
+				s.Classes, ErrParam)}
 	}
 	if k := latentsOf(lik); len(mean)%k != 0 {
 		panic(fmt.Sprintf("pgsvi: %d latent means of rows that have %d each", len(mean), k))
@@ -223,7 +226,8 @@ type predictRows struct {
 func (r predictRows) run() {
 	if n := len(r.dst); n >= predictShared {
 		shared := r // on the heap here alone
-		parallel.For(n, predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) { shared.part(lo, hi) })
+		parallel.For(n, predictBlock, runtime.GOMAXPROCS(0),
+			func(_, lo, hi int) { shared.part(lo, hi) })
 	} else {
 		for lo := 0; lo < n; lo += predictBlock {
 			r.part(lo, min(lo+predictBlock, n))
@@ -277,7 +281,9 @@ func (p *Prediction) Probs() *mat.Dense {
 	case f.Support == Counts && f.Most > 0:
 		n = int(f.Most) + 1
 	default:
-		panic(fmt.Sprintf("pgsvi: Probs needs a finite set of responses, which %s does not have; use Prob", typeName(p.lik)))
+		panic(fmt.Sprintf(
+			"pgsvi: Probs needs a finite set of responses, which %s does not have; use Prob",
+			typeName(p.lik)))
 	}
 	if p.Len() == 0 {
 		return &mat.Dense{}
@@ -346,7 +352,8 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	dst = dense.Dest(dst, p.Len())
 	err := cmp.Or(p.err, oneLatent(p.lik, "Quantile"))
 	if err == nil && !(prob > 0 && prob < 1) {
-		err = fmt.Errorf("pgsvi: quantile at level %v, want one between 0 and 1: %w", prob, ErrParam)
+		err = fmt.Errorf("pgsvi: quantile at level %v, want one between 0 and 1: %w", prob,
+			ErrParam)
 	}
 	if err != nil {
 		fillNaN(dst)
@@ -379,9 +386,11 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 	switch err = cmp.Or(p.err, oneLatent(p.lik, "ProbInterval")); {
 	case err != nil:
 	case !(level > 0 && level < 1):
-		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)
+		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level,
+			ErrParam)
 	case facts.Support != Counts && facts.Support != SignLabels:
-		err = fmt.Errorf("pgsvi: ProbInterval needs probabilities, and %s has a density on %s; use Quantile: %w",
+		err = fmt.Errorf(
+			"pgsvi: ProbInterval needs probabilities, and %s has a density on %s; use Quantile: %w",
 			typeName(p.lik), facts.Support.describe(0), ErrParam)
 	default:
 		if err = checkLabel(p.lik, y); err != nil {
@@ -464,8 +473,9 @@ func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err 
 		}
 	}
 	if math.IsNaN(mean) || math.IsInf(mean, 0) || math.IsNaN(variance) {
-		return math.NaN(), math.NaN(), fmt.Errorf("the response of %s has no moments that a float64 holds "+
-			"at a latent mean of %v and variance of %v: %w", typeName(l), m, v, ErrNotFinite)
+		return math.NaN(), math.NaN(),
+			fmt.Errorf("the response of %s has no moments that a float64 holds "+
+				"at a latent mean of %v and variance of %v: %w", typeName(l), m, v, ErrNotFinite)
 	}
 	return mean, variance, nil
 }
@@ -536,7 +546,8 @@ func checkNormalised(l Likelihood, r predict.Response) error {
 	if !failed {
 		return nil
 	}
-	return fmt.Errorf("LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y in %v; "+
+	return fmt.Errorf("LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y "+
+		"in %v; "+
 		"normalise it, or give its Support in Facts if y lives elsewhere, or Responder: %w",
 		l, eta, total, factsOf(l).Support, ErrParam)
 }
@@ -617,7 +628,8 @@ func (p *Prediction) rowErr(i int) error {
 func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 	facts := factsOf(p.lik)
 	if !facts.discrete() {
-		panic(fmt.Sprintf("pgsvi: ProbSD needs probabilities, and %s has a density on %s; use Quantile",
+		panic(fmt.Sprintf(
+			"pgsvi: ProbSD needs probabilities, and %s has a density on %s; use Quantile",
 			typeName(p.lik), facts.Support.describe(0)))
 	}
 	dst = dense.Dest(dst, p.Len())
@@ -657,26 +669,31 @@ func (s squared) LogProb(y, eta float64) float64 { return 2 * s.Likelihood.LogPr
 //
 // the first of those that are equal. Element (y, d) of cost is what it costs to decide for d where
 // the response is y; rows and columns are in the order of the columns of Probs. Costs may be of any
-// sign, so that gains are possible, and rows may have a cost of being right. Nil is the cost of 1 of
-// every mistake: the likeliest response.
+// sign, so that gains are possible, and rows may have a cost of being right. Nil is the cost of 1
+// of every mistake: the likeliest response.
 //
-// The decision for a row without a prediction is NaN. The error wraps ErrParam if the Likelihood has
-// no finite set of responses, ErrShape if cost has another size, ErrNotFinite if a cost is not
+// The decision for a row without a prediction is NaN. The error wraps ErrParam if the Likelihood
+// has no finite set of responses, ErrShape if cost has another size, ErrNotFinite if a cost is not
 // finite, and otherwise is as for Err.
 func (p *Prediction) Decide(cost mat.Matrix) ([]float64, error) {
 	first, step, n := decisions(p.lik)
 	if n == 0 {
-		return nil, fmt.Errorf("pgsvi: Decide needs a finite set of responses, which %s does not have: %w",
+		return nil, fmt.Errorf(
+			"pgsvi: Decide needs a finite set of responses, which %s does not have: %w",
 			typeName(p.lik), ErrParam)
 	}
 	if cost != nil {
 		if rows, cols := cost.Dims(); rows != n || cols != n {
-			return nil, fmt.Errorf("pgsvi: costs of %d×%d for %d responses, want %d×%d: %w", rows, cols, n, n, n, ErrShape)
+			return nil, fmt.Errorf("pgsvi: costs of %d×%d for %d responses, want %d×%d: %w", rows,
+				cols, n, n, n, ErrShape)
 		}
 		for y := range n {
 			for d := range n {
 				if c := cost.At(y, d); math.IsNaN(c) || math.IsInf(c, 0) {
-					return nil, fmt.Errorf("pgsvi: the cost of deciding for response %d where it is %d is %v: %w", d, y, c, ErrNotFinite)
+					return nil,
+						fmt.Errorf(
+							"pgsvi: the cost of deciding for response %d where it is %d is %v: %w",
+							d, y, c, ErrNotFinite)
 				}
 			}
 		}

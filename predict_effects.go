@@ -194,9 +194,9 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 // column (see EffectOptions.Columns) at 0: a level against the reference. E[y|x] is that of the
 // prediction, over the posterior of the weights. Average effects are not causal by themselves.
 //
-// For a Softmax they are the effects on the probability of each class, class by class, in rows named
-// as the weights are, "class=0 · x1"; those of a feature add up to 0. They take 2K + 1 expectations
-// of pairs of classes a row, and K³D operations.
+// For a Softmax they are the effects on the probability of each class, class by class, in rows
+// named as the weights are, "class=0 · x1"; those of a feature add up to 0. They take 2K + 1
+// expectations of pairs of classes a row, and K³D operations.
 //
 // SD is the posterior standard deviation √(gᵀVg), where g is the gradient of the effect by the
 // weights, averaged over the posterior of each linear predictor. It is accurate if the effect is
@@ -269,7 +269,8 @@ func (p *GLMPosterior) classEffects(x mat.Matrix, opt *EffectOptions, features [
 		a.Slopes(found, binary)
 	}
 	for _, c := range features {
-		a.Levels(found, cols, slices.DeleteFunc(slices.Clone(c), func(j int) bool { return !binary[j] }))
+		a.Levels(found, cols,
+			slices.DeleteFunc(slices.Clone(c), func(j int) bool { return !binary[j] }))
 	}
 	e := &Effects{title: fmt.Sprintf("effect on P(class), mean of %d rows", rows.Rows)}
 	names := p.weightNames()

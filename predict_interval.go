@@ -31,7 +31,8 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	case BetaBinomial:
 		with = func(n float64) Likelihood { return b.with(n) }
 	default:
-		q.fail(fmt.Errorf("pgsvi: trials of %s; they are for BernoulliLogit, Binomial and BetaBinomial: %w",
+		q.fail(fmt.Errorf(
+			"pgsvi: trials of %s; they are for BernoulliLogit, Binomial and BetaBinomial: %w",
 			typeName(p.lik), ErrParam))
 		return q
 	}
@@ -40,7 +41,8 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	for i, n := range trials {
 		b := with(n)
 		if n == 0 || validateOption(b) != nil {
-			q.fail(fmt.Errorf("pgsvi: row %d: %v trials, want a positive integer: %w", i, n, ErrParam))
+			q.fail(fmt.Errorf("pgsvi: row %d: %v trials, want a positive integer: %w", i, n,
+				ErrParam))
 			return q
 		}
 		q.each[i] = b
@@ -211,8 +213,10 @@ func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err e
 func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
-	if err = cmp.Or(p.err, oneLatent(p.lik, "an interval")); err == nil && !(level > 0 && level < 1) {
-		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level, ErrParam)
+	if err = cmp.Or(p.err, oneLatent(p.lik, "an interval")); err == nil &&
+		!(level > 0 && level < 1) {
+		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level,
+			ErrParam)
 	}
 	if err != nil {
 		fillNaN(l)

@@ -94,15 +94,20 @@ func TestPredictionErrors(t *testing.T) {
 		want error
 		text string
 	}{
-		{"parameter", NewPrediction(Laplace{-1}, []float64{0, 1}, []float64{1, 1}), ErrParam, "pgsvi: Laplace.Scale is -1"},
-		{"negative variance", NewPrediction(Laplace{}, []float64{0, 1}, []float64{1, -1}), ErrParam, "pgsvi: row 1: the latent variance is -1"},
-		{"NaN", NewPrediction(Poisson{}, []float64{0, nan}, []float64{1, 1}), ErrNotFinite, "pgsvi: row 1: the latent mean is NaN"},
-		{"infinity", NewPrediction(nil, []float64{0, 1}, []float64{1, math.Inf(1)}), ErrNotFinite, "pgsvi: row 1: "},
+		{"parameter", NewPrediction(Laplace{-1}, []float64{0, 1}, []float64{1, 1}), ErrParam,
+			"pgsvi: Laplace.Scale is -1"},
+		{"negative variance", NewPrediction(Laplace{}, []float64{0, 1}, []float64{1, -1}), ErrParam,
+			"pgsvi: row 1: the latent variance is -1"},
+		{"NaN", NewPrediction(Poisson{}, []float64{0, nan}, []float64{1, 1}), ErrNotFinite,
+			"pgsvi: row 1: the latent mean is NaN"},
+		{"infinity", NewPrediction(nil, []float64{0, 1}, []float64{1, math.Inf(1)}), ErrNotFinite,
+			"pgsvi: row 1: "},
 	} {
 		mean, variance, merr := c.p.Moments(nil, nil)
 		q, qerr := c.p.Quantile(nil, 0.5)
 		for _, err := range []error{c.p.Err(), c.p.Offset([]float64{0, 0}).Err(), merr, qerr} {
-			if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.text) || !strings.HasSuffix(err.Error(), c.want.Error()) {
+			if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.text) ||
+				!strings.HasSuffix(err.Error(), c.want.Error()) {
 				t.Errorf("%s: %v, want %v", c.name, err, c.want)
 			}
 		}
@@ -126,7 +131,8 @@ func TestPredictionErrors(t *testing.T) {
 	mustPanic(t, "dst", func() { good.Prob(make([]float64, 2), 1) })
 	mustPanic(t, "responses", func() { good.LogProb(nil, []float64{1, 2}) })
 	mustPanic(t, "real line", func() { good.Probs() })
-	mustPanic(t, "counts without end", func() { NewPrediction(Poisson{}, []float64{1}, []float64{1}).Probs() })
+	mustPanic(t, "counts without end",
+		func() { NewPrediction(Poisson{}, []float64{1}, []float64{1}).Probs() })
 }
 
 // TestPrediction: every method agrees with those of one row, and nothing that is
@@ -138,7 +144,8 @@ func TestPrediction(t *testing.T) {
 		mean[0], variance[0] = 9, 9
 		m, v := p.Latent(nil, nil)
 		m[0], v[0] = 8, 8
-		if m, v = p.Latent(make([]float64, 3), make([]float64, 3)); m[0] != 0.4 || v[0] != 0.3 || p.Len() != 3 {
+		if m, v = p.Latent(make([]float64, 3), make([]float64, 3)); m[0] != 0.4 || v[0] != 0.3 ||
+			p.Len() != 3 {
 			t.Fatalf("%#v: latent values %v, %v", c.l, m, v)
 		}
 		y := []float64{c.good[0], c.good[len(c.good)-1], c.good[0]}
@@ -157,7 +164,8 @@ func TestPrediction(t *testing.T) {
 			wm, wv, _ := predictiveMoments(c.l, m[i], v[i])
 			wq, _ := predictiveQuantile(c.l, 0.3, m[i], v[i])
 			if prob[i] != math.Exp(l0) || lp[i] != li || em[i] != wm || ev[i] != wv || q[i] != wq {
-				t.Errorf("%#v row %d: %v, %v, %v, %v, %v", c.l, i, prob[i], lp[i], em[i], ev[i], q[i])
+				t.Errorf("%#v row %d: %v, %v, %v, %v, %v", c.l, i, prob[i], lp[i], em[i], ev[i],
+					q[i])
 			}
 		}
 		if got := p.LogProb(y, y); !slices.Equal(got, lp) {
@@ -193,7 +201,8 @@ func TestPredictionProbs(t *testing.T) {
 			var sum float64
 			for j, y := range c.labels {
 				if all.At(i, j) != p.Prob(nil, y)[i] {
-					t.Errorf("%#v row %d: P(%v) = %v, want %v", c.l, i, y, all.At(i, j), p.Prob(nil, y)[i])
+					t.Errorf("%#v row %d: P(%v) = %v, want %v", c.l, i, y, all.At(i, j),
+						p.Prob(nil, y)[i])
 				}
 				sum += all.At(i, j)
 			}
@@ -209,7 +218,8 @@ func TestPredictionProbs(t *testing.T) {
 
 // TestPredictionAllocs: a Prediction takes one slice, and its methods none.
 func TestPredictionAllocs(t *testing.T) {
-	g, err := NewGLM(mat.NewDense(3, 1, []float64{1, 2, -1}), []float64{1, 1, -1}, BernoulliLogit{}, &GLMOptions{Covariance: DiagonalCovariance})
+	g, err := NewGLM(mat.NewDense(3, 1, []float64{1, 2, -1}), []float64{1, 1, -1}, BernoulliLogit{},
+		&GLMOptions{Covariance: DiagonalCovariance})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +290,9 @@ func TestPredictionWorkers(t *testing.T) {
 			for range 4 {
 				wg.Go(func() {
 					m5, v5 := post.At(x).Latent(nil, nil)
-					if !slices.Equal(m, m5) || !slices.Equal(v, v5) || !slices.Equal(prob, post.At(x).Prob(nil, 1)) || !slices.Equal(prob, p.Prob(nil, 1)) {
+					if !slices.Equal(m, m5) || !slices.Equal(v, v5) ||
+						!slices.Equal(prob, post.At(x).Prob(nil, 1)) ||
+						!slices.Equal(prob, p.Prob(nil, 1)) {
 						t.Errorf("%T of a %T: other bits on five cores", post, x)
 					}
 				})
@@ -316,7 +328,8 @@ func ExamplePrediction() {
 		return
 	}
 	for i := range mean {
-		fmt.Printf("desk %d: %.2f ± %.2f days, 95%% within %.2f\n", i, mean[i], math.Sqrt(variance[i]), longest[i])
+		fmt.Printf("desk %d: %.2f ± %.2f days, 95%% within %.2f\n", i, mean[i],
+			math.Sqrt(variance[i]), longest[i])
 	}
 	// Output:
 	// desk 0: 1.24 ± 0.73 days, 95% within 2.63
@@ -376,21 +389,27 @@ func TestPredictEach(t *testing.T) {
 		logp, prob := all.LogProb(nil, y), all.Prob(nil, -1)
 		for i := range y {
 			one := NewPrediction(lik, m[i:i+1], v[i:i+1])
-			for _, x := range [...][2]float64{{logp[i], one.LogProb(nil, y[i:i+1])[0]}, {prob[i], one.Prob(nil, -1)[0]}} {
-				if math.Float64bits(x[0]) != math.Float64bits(x[1]) && !(x[0] != x[0] && x[1] != x[1]) {
-					t.Errorf("%T of %v at m = %v, v = %v: %v, alone %v", lik, y[i], m[i], v[i], x[0], x[1])
+			for _, x := range [...][2]float64{{logp[i], one.LogProb(nil, y[i:i+1])[0]},
+				{prob[i], one.Prob(nil, -1)[0]}} {
+				if math.Float64bits(x[0]) != math.Float64bits(x[1]) &&
+					!(x[0] != x[0] && x[1] != x[1]) {
+					t.Errorf("%T of %v at m = %v, v = %v: %v, alone %v", lik, y[i], m[i], v[i],
+						x[0], x[1])
 				}
 			}
 			want, _ := predictiveLogProb(lik, y[i], m[i], v[i])
 			if y[i] == 0 {
 				want = math.NaN()
 			}
-			if math.Float64bits(want) != math.Float64bits(logp[i]) && !(want != want && logp[i] != logp[i]) {
-				t.Errorf("%T of %v at m = %v, v = %v: %v, want %v", lik, y[i], m[i], v[i], logp[i], want)
+			if math.Float64bits(want) != math.Float64bits(logp[i]) &&
+				!(want != want && logp[i] != logp[i]) {
+				t.Errorf("%T of %v at m = %v, v = %v: %v, want %v", lik, y[i], m[i], v[i], logp[i],
+					want)
 			}
 		}
 		own := slices.Clone(y)
-		if got := all.LogProb(own, own); !slices.EqualFunc(got, logp, func(a, b float64) bool { return a == b || a != a && b != b }) {
+		if got := all.LogProb(own, own); !slices.EqualFunc(got, logp,
+			func(a, b float64) bool { return a == b || a != a && b != b }) {
 			t.Errorf("%T: others where they go to the responses", lik)
 		}
 	}
@@ -492,15 +511,18 @@ func betaTails(a, b, odds float64) (lower, upper float64) {
 
 // conditional returns log P(Y ≤ y|η) and log P(Y > y|η), and the η about which they change, and
 // over what distance.
-func (o *tailOracle) conditional(l Likelihood, y float64) (tails func(eta float64) (below, above float64), centre, width float64) {
+func (o *tailOracle) conditional(l Likelihood,
+	y float64) (tails func(eta float64) (below, above float64), centre, width float64) {
 	swap := func(a, b float64) (float64, float64) { return b, a }
 	switch l := l.(type) {
 	case Poisson:
 		c := math.Log(positiveOr(l.Exposure, 1))
-		return func(eta float64) (float64, float64) { return swap(gammaTails(y+1, eta+c)) }, math.Log(y+1) - c, 1 / math.Sqrt(y+1)
+		return func(eta float64) (float64, float64) { return swap(gammaTails(y+1, eta+c)) },
+			math.Log(y+1) - c, 1 / math.Sqrt(y+1)
 	case Gamma:
 		k := positiveOr(l.Shape, 1)
-		return func(eta float64) (float64, float64) { return gammaTails(k, math.Log(k*y)-eta) }, math.Log(y), 1 / math.Sqrt(k)
+		return func(eta float64) (float64, float64) { return gammaTails(k, math.Log(k*y)-eta) },
+			math.Log(y), 1 / math.Sqrt(k)
 	case Exponential:
 		return func(eta float64) (float64, float64) {
 			r := math.Exp(math.Log(y) - eta)
@@ -508,12 +530,18 @@ func (o *tailOracle) conditional(l Likelihood, y float64) (tails func(eta float6
 		}, math.Log(y), 1
 	case Binomial:
 		n := l.trials()
-		return func(eta float64) (float64, float64) { return swap(betaTails(y+1, n-y, eta)) }, math.Log((y + 1) / (n - y)), math.Sqrt(1/(y+1) + 1/(n-y))
+		return func(eta float64) (float64, float64) { return swap(betaTails(y+1, n-y, eta)) },
+			math.Log((y + 1) / (n - y)), math.Sqrt(1/(y+1) + 1/(n-y))
 	case NegativeBinomial:
 		r := positiveOr(l.Shape, 1)
-		return func(eta float64) (float64, float64) { return swap(betaTails(y+1, r, eta-math.Log(r))) }, math.Log(y + 1), math.Sqrt(1/(y+1) + 1/r)
+		return func(eta float64) (float64, float64) {
+			return swap(betaTails(y+1, r, eta-math.Log(r)))
+		}, math.Log(y + 1), math.Sqrt(1/(y+1) + 1/r)
 	case BernoulliLogit:
-		return func(eta float64) (float64, float64) { return -math.Log1p(math.Exp(eta)), -math.Log1p(math.Exp(-eta)) }, 0, 1
+		return func(eta float64) (float64, float64) {
+			return -math.Log1p(math.Exp(eta)),
+				-math.Log1p(math.Exp(-eta))
+		}, 0, 1
 	case BernoulliProbit:
 		return func(eta float64) (float64, float64) {
 			return math.Log(math.Erfc(eta/math.Sqrt2) / 2), math.Log(math.Erfc(-eta/math.Sqrt2) / 2)
@@ -589,8 +617,10 @@ func (o *tailOracle) tails(l Likelihood, y, m, v float64) (below, above float64)
 
 // quantileCases are likelihoods with the tails of a tailOracle.
 var quantileCases = []Likelihood{
-	GaussianNoise{Var: 0.3}, Laplace{Scale: 0.7}, StudentT{}, StudentT{DF: 1.5, Scale: 3}, Gamma{Shape: 0.3}, Gamma{Shape: 40}, Exponential{},
-	Poisson{}, Poisson{Exposure: 1e-3}, NegativeBinomial{Shape: 0.05}, NegativeBinomial{Shape: 12}, Binomial{Trials: 7}, Binomial{Trials: 5000},
+	GaussianNoise{Var: 0.3}, Laplace{Scale: 0.7}, StudentT{}, StudentT{DF: 1.5, Scale: 3},
+	Gamma{Shape: 0.3}, Gamma{Shape: 40}, Exponential{},
+	Poisson{}, Poisson{Exposure: 1e-3}, NegativeBinomial{Shape: 0.05}, NegativeBinomial{Shape: 12},
+	Binomial{Trials: 7}, Binomial{Trials: 5000},
 	BernoulliLogit{}, BernoulliProbit{}, Ordinal{Cuts: []float64{-3, -1, 0.5, 9}},
 }
 
@@ -601,9 +631,11 @@ func TestQuantileTails(t *testing.T) {
 	t.Parallel()
 	o := newTailOracle()
 	levels := []float64{1e-12, 1e-6, 0.025, 0.3, 0.5, 0.75, 0.99, 1 - 1e-6, 1 - 1e-12}
-	means, variances := []float64{-1e3, -30, -4, 0, 1.3, 7, 1e3}, []float64{0, 1e-12, 1e-4, 0.2, 5, 400, 1e6}
+	means, variances := []float64{-1e3, -30, -4, 0, 1.3, 7, 1e3},
+		[]float64{0, 1e-12, 1e-4, 0.2, 5, 400, 1e6}
 	if !testkit.IsLong() {
-		means, variances = []float64{0.7, 30}, shorter([]float64{1e-12, 0.2, 1e6}, []float64{0.2, 1e6})
+		means, variances = []float64{0.7, 30},
+			shorter([]float64{1e-12, 0.2, 1e6}, []float64{0.2, 1e6})
 	}
 	for _, l := range quantileCases {
 		facts := factsOf(l)
@@ -627,7 +659,8 @@ func TestQuantileTails(t *testing.T) {
 					}
 					const tol = 1e-8
 					if err != nil {
-						if !errors.Is(err, ErrNotFinite) || facts.Support == RealLine || facts.Most > 0 || m+math.Sqrt(v)*8 < 700 ||
+						if !errors.Is(err, ErrNotFinite) || facts.Support == RealLine ||
+							facts.Most > 0 || m+math.Sqrt(v)*8 < 700 ||
 							facts.Support != Counts && reached(math.MaxFloat64/1e10, tol) {
 							t.Errorf("%s", name)
 						}
@@ -647,7 +680,8 @@ func TestQuantileTails(t *testing.T) {
 						if q != math.Trunc(q) || q > 1e4 { // beyond the oracle
 							continue
 						}
-						if (facts.Most == 0 || q < facts.Most) && !reached(q, -tol) || q > 0 && reached(q-1, tol) {
+						if (facts.Most == 0 || q < facts.Most) && !reached(q, -tol) ||
+							q > 0 && reached(q-1, tol) {
 							t.Errorf("%s", name)
 						}
 					default:
@@ -673,17 +707,20 @@ func TestQuantileRows(t *testing.T) {
 	for _, l := range []Likelihood{Poisson{}, Gamma{}, Exponential{}, NegativeBinomial{}} {
 		p := NewPrediction(l, m, v)
 		q, err := p.Quantile(nil, 0.9)
-		if !errors.Is(err, ErrNotFinite) || !strings.HasPrefix(err.Error(), "pgsvi: the first of 2 rows that fail: row 1: ") {
+		if !errors.Is(err, ErrNotFinite) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: the first of 2 rows that fail: row 1: ") {
 			t.Errorf("%T: %v", l, err)
 		}
 		mean, variance, err := p.Moments(nil, nil)
-		if !errors.Is(err, ErrNotFinite) || !strings.HasPrefix(err.Error(), "pgsvi: the first of 3 rows that fail: row 1: ") {
+		if !errors.Is(err, ErrNotFinite) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: the first of 3 rows that fail: row 1: ") {
 			t.Errorf("%T: %v", l, err)
 		}
 		for i := range m {
 			want, werr := predictiveQuantile(l, 0.9, m[i], v[i])
 			bad := i == 1 || i == 3
-			if bad != (werr != nil) || bad != math.IsNaN(q[i]) || !bad && (q[i] != want || q[i] < 0) || math.IsInf(q[i], 0) {
+			if bad != (werr != nil) || bad != math.IsNaN(q[i]) ||
+				!bad && (q[i] != want || q[i] < 0) || math.IsInf(q[i], 0) {
 				t.Errorf("%T row %d: %v, want %v, %v", l, i, q[i], want, werr)
 			}
 			bad = bad || i == 4
@@ -699,7 +736,8 @@ func TestQuantileLargeCounts(t *testing.T) {
 	for _, m := range []float64{40, 300, 700} {
 		for _, l := range []Likelihood{Poisson{}, NegativeBinomial{Shape: 1e30}} {
 			q, err := predictiveQuantile(l, 0.975, m, 0.25)
-			if want := math.Exp(m + 0.5*1.959963984540054); err != nil || math.Abs(q/want-1) > 1e-10 {
+			if want := math.Exp(m + 0.5*1.959963984540054); err != nil ||
+				math.Abs(q/want-1) > 1e-10 {
 				t.Errorf("%T at %v: %v, %v, want %v", l, m, q, err, want)
 			}
 		}
@@ -723,9 +761,12 @@ func TestProbInterval(t *testing.T) {
 		y    float64
 		rise float64 // ±1 where p(y|η) rises or falls
 	}{
-		{BernoulliLogit{}, 1, 1}, {BernoulliLogit{}, -1, -1}, {BernoulliProbit{}, 1, 1}, {BernoulliProbit{}, -1, -1},
-		{Binomial{Trials: 5}, 5, 1}, {Binomial{Trials: 5}, 0, -1}, {Binomial{Trials: 5}, 2, 0}, {Poisson{}, 0, -1}, {Poisson{}, 3, 0},
-		{NegativeBinomial{Shape: 2}, 1, 0}, {Ordinal{Cuts: []float64{-2, 0, 1}}, 0, -1}, {Ordinal{Cuts: []float64{-2, 0, 1}}, 2, 0},
+		{BernoulliLogit{}, 1, 1}, {BernoulliLogit{}, -1, -1}, {BernoulliProbit{}, 1, 1},
+		{BernoulliProbit{}, -1, -1},
+		{Binomial{Trials: 5}, 5, 1}, {Binomial{Trials: 5}, 0, -1}, {Binomial{Trials: 5}, 2, 0},
+		{Poisson{}, 0, -1}, {Poisson{}, 3, 0},
+		{NegativeBinomial{Shape: 2}, 1, 0}, {Ordinal{Cuts: []float64{-2, 0, 1}}, 0, -1},
+		{Ordinal{Cuts: []float64{-2, 0, 1}}, 2, 0},
 		{Ordinal{Cuts: []float64{-2, 0, 1}}, 3, 1}, {cauchit{}, 1, 1},
 	} {
 		for j, m := range []float64{-5, -0.4, 0, 1.5, 40} {
@@ -733,7 +774,8 @@ func TestProbInterval(t *testing.T) {
 				if testing.Short() && (i+j+k)%3 > 0 {
 					continue
 				}
-				lo, hi, err := NewPrediction(c.l, []float64{m}, []float64{v}).ProbInterval(nil, nil, c.y, 0.95)
+				lo, hi, err := NewPrediction(c.l, []float64{m}, []float64{v}).ProbInterval(nil, nil,
+					c.y, 0.95)
 				name := fmt.Sprintf("%#v, y = %v, N(%v, %v): %v to %v", c.l, c.y, m, v, lo, hi)
 				if err != nil || !(lo[0] >= 0 && lo[0] <= hi[0] && hi[0] <= 1) {
 					t.Errorf("%s, %v", name, err)
@@ -741,7 +783,8 @@ func TestProbInterval(t *testing.T) {
 				}
 				s := math.Sqrt(v)
 				if c.rise != 0 {
-					a, b := math.Exp(c.l.LogProb(c.y, m-c.rise*z*s)), math.Exp(c.l.LogProb(c.y, m+c.rise*z*s))
+					a, b := math.Exp(c.l.LogProb(c.y, m-c.rise*z*s)),
+						math.Exp(c.l.LogProb(c.y, m+c.rise*z*s))
 					if math.Abs(lo[0]-a) > 1e-9*a || math.Abs(hi[0]-b) > 1e-9*b {
 						t.Errorf("%s, want %v to %v", name, a, b)
 					}
@@ -758,7 +801,8 @@ func TestProbInterval(t *testing.T) {
 					}
 				}
 				// Four standard errors; fewer are below where p(y|η) underflows.
-				if v > 0 && (below/draws > 0.0285 || below/draws < 0.0215 && lo[0] > 0 || above/draws > 0.0285 || above/draws < 0.0215 && hi[0] > 0) {
+				if v > 0 && (below/draws > 0.0285 || below/draws < 0.0215 && lo[0] > 0 ||
+					above/draws > 0.0285 || above/draws < 0.0215 && hi[0] > 0) {
 					t.Errorf("%s: %v below, %v above", name, below/draws, above/draws)
 				}
 			}
@@ -766,7 +810,8 @@ func TestProbInterval(t *testing.T) {
 	}
 	good := NewPrediction(BernoulliLogit{}, []float64{0, math.NaN(), 1}, []float64{1, 1, 1})
 	lo, hi, err := good.ProbInterval(nil, nil, 1, 0.9)
-	if !errors.Is(err, ErrNotFinite) || !math.IsNaN(lo[1]+hi[1]) || math.IsNaN(lo[0]+hi[0]+lo[2]+hi[2]) || !strings.HasPrefix(err.Error(), "pgsvi: row 1: ") {
+	if !errors.Is(err, ErrNotFinite) || !math.IsNaN(lo[1]+hi[1]) ||
+		math.IsNaN(lo[0]+hi[0]+lo[2]+hi[2]) || !strings.HasPrefix(err.Error(), "pgsvi: row 1: ") {
 		t.Errorf("%v to %v, %v", lo, hi, err)
 	}
 	for _, c := range []struct {
@@ -774,14 +819,16 @@ func TestProbInterval(t *testing.T) {
 		y, level float64
 		want     error
 	}{
-		{good, 1, 0, ErrParam}, {good, 1, 1, ErrParam}, {good, 1, math.NaN(), ErrParam}, {good, 0, 0.5, ErrLabel},
+		{good, 1, 0, ErrParam}, {good, 1, 1, ErrParam}, {good, 1, math.NaN(), ErrParam},
+		{good, 0, 0.5, ErrLabel},
 		{NewPrediction(nil, []float64{0}, []float64{1}), 0, 0.5, ErrParam},
 		{NewPrediction(Gamma{}, []float64{0}, []float64{1}), 1, 0.5, ErrParam},
 		{NewPrediction(Poisson{-1}, []float64{0}, []float64{1}), 1, 0.5, ErrParam},
 		{NewPrediction(Poisson{}, []float64{0}, []float64{1}), 0.5, 0.5, ErrLabel},
 	} {
 		lo, hi, err := c.p.ProbInterval(nil, nil, c.y, c.level)
-		if !errors.Is(err, c.want) || !math.IsNaN(lo[0]) || !math.IsNaN(hi[0]) || !prefixedOnce(err) {
+		if !errors.Is(err, c.want) || !math.IsNaN(lo[0]) || !math.IsNaN(hi[0]) ||
+			!prefixedOnce(err) {
 			t.Errorf("y = %v, level %v: %v to %v, %v", c.y, c.level, lo, hi, err)
 		}
 	}

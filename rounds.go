@@ -80,7 +80,8 @@ func (r *Rounds[R, P]) Shard() *Shard[R] { return r.engine.shard() }
 // r is then as it was.
 func (r *Rounds[R, P]) Step(s *Shard[R]) (Iteration, error) {
 	if s == nil || s.part == nil {
-		return Iteration{Evaluation: notEvaluated()}, fmt.Errorf("pgsvi: Step without a shard: %w", ErrParam)
+		return Iteration{Evaluation: notEvaluated()},
+			fmt.Errorf("pgsvi: Step without a shard: %w", ErrParam)
 	}
 	it, err := r.engine.step(s.part)
 	return it, prefixed(err)
@@ -103,7 +104,9 @@ func (r *Rounds[R, P]) Posterior() (P, error) {
 func (s *Shard[R]) Add(ctx context.Context, block uint64, items iter.Seq2[R, error]) error {
 	switch {
 	case s.adder == nil:
-		return fmt.Errorf("pgsvi: a shard that was saved with items takes no more; merge it with one of Rounds.Shard: %w", ErrParam)
+		return fmt.Errorf(
+			"pgsvi: a shard that was saved with items takes no more; merge it with one of "+
+				"Rounds.Shard: %w", ErrParam)
 	case items == nil:
 		return fmt.Errorf("pgsvi: block %d: nil items: %w", block, ErrEmpty)
 	}
@@ -115,7 +118,9 @@ func (s *Shard[R]) Add(ctx context.Context, block uint64, items iter.Seq2[R, err
 // block, and s is then as it was.
 func (s *Shard[R]) Merge(o *Shard[R]) error {
 	if s.part == nil || o == nil || o.part == nil {
-		return fmt.Errorf("pgsvi: Merge of a shard that does not come from Rounds.Shard or UnmarshalBinary: %w", ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Merge of a shard that does not come from Rounds.Shard or UnmarshalBinary: %w",
+			ErrParam)
 	}
 	return prefixed(s.part.Merge(o.part))
 }
@@ -194,7 +199,8 @@ func (s *Shard[R]) state(c *save.State) {
 	}
 	if c.Reading() {
 		s.adder = newShardAdder[R](s.part)
-		if c.Check(s.adder != nil, "a shard of a %s is not one of %T", s.part.ID.Model, s); s.adder == nil {
+		if c.Check(s.adder != nil, "a shard of a %s is not one of %T", s.part.ID.Model,
+			s); s.adder == nil {
 			return
 		}
 	}

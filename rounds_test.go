@@ -72,7 +72,8 @@ func roundOf[R, P any](t testing.TB, r *Rounds[R, P], blocks [][]R, shards int,
 		all[i] = travel(t, r.Shard())
 	}
 	for _, b := range rng.Perm(len(blocks)) {
-		if err := all[rng.IntN(shards)].Add(context.Background(), uint64(b), each(blocks[b])); err != nil {
+		if err := all[rng.IntN(shards)].Add(context.Background(), uint64(b),
+			each(blocks[b])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +93,8 @@ func roundOf[R, P any](t testing.TB, r *Rounds[R, P], blocks [][]R, shards int,
 
 // fitRounds fits by rounds on so many shards until the gap is proved to be within so much, and
 // returns the posterior, as it is saved, and the number of rounds.
-func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions, within float64) (post []byte, it Iteration) {
+func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions,
+	within float64) (post []byte, it Iteration) {
 	t.Helper()
 	r, err := NewGLMRounds(cols, lik, opt)
 	if err != nil {
@@ -130,9 +132,11 @@ func TestRoundsBits(t *testing.T) {
 		rows madeRows
 		opt  GLMOptions
 	}{
-		{madeRows{lik: BernoulliLogit{}, n: shorter(60000, 20000), d: 8, dense: 1}, GLMOptions{Intercept: true, Autoscale: true}},
+		{madeRows{lik: BernoulliLogit{}, n: shorter(60000, 20000), d: 8, dense: 1},
+			GLMOptions{Intercept: true, Autoscale: true}},
 		{madeRows{lik: Poisson{}, n: shorter(30000, 17000), d: 3, dense: 3, seed: 1}, GLMOptions{}},
-		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: shorter(30000, 17000), d: 3, dense: 3, seed: 2}, GLMOptions{PriorSD: 2}},
+		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: shorter(30000, 17000), d: 3, dense: 3,
+			seed: 2}, GLMOptions{PriorSD: 2}},
 	}, 1) {
 		blocks := blocksOf(t, c.rows.all, rowsBlock)
 		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{MaxIter: 3})
@@ -142,15 +146,18 @@ func TestRoundsBits(t *testing.T) {
 			if !bytes.Equal(post, want) {
 				t.Errorf("%s on %d shards: other bits", typeName(c.rows.lik), shards)
 			}
-			if math.Float64bits(it.ELBO) != math.Float64bits(res.ELBO) || it.GapBound > 0 != (res.GapBound > 0) {
-				t.Errorf("%s on %d shards: ELBO %v, and %v in one process", typeName(c.rows.lik), shards, it.ELBO, res.ELBO)
+			if math.Float64bits(it.ELBO) != math.Float64bits(res.ELBO) ||
+				it.GapBound > 0 != (res.GapBound > 0) {
+				t.Errorf("%s on %d shards: ELBO %v, and %v in one process", typeName(c.rows.lik),
+					shards, it.ELBO, res.ELBO)
 			}
 		}
 	}
 }
 
 // fitRoundsTimes is fitRounds for so many rounds of sums.
-func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions, times int) (post []byte, it Iteration) {
+func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions,
+	times int) (post []byte, it Iteration) {
 	t.Helper()
 	r, err := NewGLMRounds(cols, lik, opt)
 	if err != nil {
@@ -181,9 +188,12 @@ func TestRoundsA9a(t *testing.T) {
 		rows iter.Seq2[Row, error]
 		most int
 	}{{"file order", Rows(x, y), 4}, {"sorted by label", sortedRows(x, y), 5}} {
-		_, it := fitRounds(t, blocksOf(t, c.rows, (len(y)+63)/64), 123, 64, BernoulliLogit{}, nil, 0.01)
-		if off := best - it.ELBO; !(it.K <= c.most && it.GapBound <= 0.01 && off <= it.GapBound && off >= -1e-6) {
-			t.Errorf("%s: %d rounds to a proved %v nats, %v nats off", c.name, it.K, it.GapBound, off)
+		_, it := fitRounds(t, blocksOf(t, c.rows, (len(y)+63)/64), 123, 64, BernoulliLogit{}, nil,
+			0.01)
+		if off := best - it.ELBO; !(it.K <= c.most && it.GapBound <= 0.01 && off <= it.GapBound &&
+			off >= -1e-6) {
+			t.Errorf("%s: %d rounds to a proved %v nats, %v nats off", c.name, it.K, it.GapBound,
+				off)
 		}
 	}
 }
@@ -193,7 +203,8 @@ func TestRoundsPoisson(t *testing.T) {
 	t.Parallel()
 	for _, sd := range few([]float64{3, 1, 0.3}, 1) {
 		r := madeRows{lik: Poisson{}, n: shorter(40000, 15000), d: 20, dense: 10, seed: 11}
-		_, it := fitRounds(t, blocksOf(t, r.all, 1000), r.d, 8, r.lik, &GLMOptions{PriorSD: sd}, 0.01)
+		_, it := fitRounds(t, blocksOf(t, r.all, 1000), r.d, 8, r.lik, &GLMOptions{PriorSD: sd},
+			0.01)
 		if !(it.K <= 4 && it.GapBound <= 0.01) {
 			t.Errorf("prior sd %v: %d rounds to a proved %v nats", sd, it.K, it.GapBound)
 		}
@@ -239,14 +250,19 @@ func TestRoundsErrors(t *testing.T) {
 	refused("a nil shard", r.Shard().Merge(nil), ErrParam, "UnmarshalBinary")
 
 	first := add(r.Shard(), 0, 1, 2, 3, 4, 5, 6)
-	refused("a block twice", first.Add(ctx, 3, each(blocks[3])), ErrParam, "block 3 is in the shard")
+	refused("a block twice", first.Add(ctx, 3, each(blocks[3])), ErrParam,
+		"block 3 is in the shard")
 	refused("a block in both", first.Merge(add(r.Shard(), 8, 6, 7)), ErrParam, "block 6 is in both")
 	refused("itself", first.Merge(first), ErrParam, "itself")
-	refused("another likelihood", first.Merge(add(rounds(3, BernoulliProbit{}, nil).Shard(), 7)), ErrParam, "likelihood")
-	refused("other options", first.Merge(rounds(3, made.lik, &GLMOptions{PriorSD: 2}).Shard()), ErrParam, "options")
+	refused("another likelihood", first.Merge(add(rounds(3, BernoulliProbit{}, nil).Shard(), 7)),
+		ErrParam, "likelihood")
+	refused("other options", first.Merge(rounds(3, made.lik, &GLMOptions{PriorSD: 2}).Shard()),
+		ErrParam, "options")
 	refused("other columns", first.Merge(rounds(4, made.lik, nil).Shard()), ErrParam, "columns")
 	bad := r.Shard()
-	refused("a row of other columns", bad.Add(ctx, 7, each([]Row{blocks[7][0], {Val: []float64{1}, Y: 1}})), ErrShape, "block 7: row 1 has 1 values")
+	refused("a row of other columns",
+		bad.Add(ctx, 7, each([]Row{blocks[7][0], {Val: []float64{1}, Y: 1}})), ErrShape,
+		"block 7: row 1 has 1 values")
 	refused("a broken shard", first.Merge(bad), ErrParam, "block 7 was not added to its end")
 	_, broken := bad.MarshalBinary()
 	refused("a broken shard", broken, ErrParam, "block 7 was not added to its end")
@@ -268,7 +284,8 @@ func TestRoundsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
-	refused("of a saved shard", travel(t, second).Add(ctx, 7, each(blocks[7])), ErrParam, "saved with items")
+	refused("of a saved shard", travel(t, second).Add(ctx, 7, each(blocks[7])), ErrParam,
+		"saved with items")
 	more := add(r.Shard(), 7)
 	if err := more.Merge(second); err != nil {
 		t.Fatal(err)
@@ -312,7 +329,8 @@ func TestRoundsErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused("a shard of rows as one of documents", (&Shard[Document]{}).UnmarshalBinary(empty), ErrFile, "GLM")
+	refused("a shard of rows as one of documents", (&Shard[Document]{}).UnmarshalBinary(empty),
+		ErrFile, "GLM")
 }
 
 // TestShardMutations checks that no change of a saved shard or driver is accepted.
@@ -614,7 +632,8 @@ func ExampleNewGLMRows() {
 			}
 		}
 	}
-	glm, err := NewGLMRows(context.Background(), rows, 1, BernoulliLogit{}, &GLMOptions{Intercept: true})
+	glm, err := NewGLMRows(context.Background(), rows, 1, BernoulliLogit{},
+		&GLMOptions{Intercept: true})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -625,7 +644,8 @@ func ExampleNewGLMRows() {
 		return
 	}
 	fmt.Println(post.Summary())
-	fmt.Printf("%v after %.0f passes, proved to be within 0.01 nats: %t\n", res.Status, res.Passes, res.GapBound <= 0.01)
+	fmt.Printf("%v after %.0f passes, proved to be within 0.01 nats: %t\n", res.Status, res.Passes,
+		res.GapBound <= 0.01)
 	// Output:
 	// BernoulliLogit, 20000 rows, 2 weights, full covariance
 	//                 mean       sd     2.5%    97.5%

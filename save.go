@@ -64,7 +64,8 @@ func (b builtin) register() struct{} {
 }
 
 // registerComposite is Register of a list of values that are registered; see save.Registry.
-func registerComposite(name string, v any, parts func(v any) []any, join func(parts []any) (any, error)) {
+func registerComposite(name string, v any, parts func(v any) []any,
+	join func(parts []any) (any, error)) {
 	if err := savedTypes.AddComposite(name, v, parts, join); err != nil {
 		panic("pgsvi: " + err.Error())
 	}
@@ -79,7 +80,9 @@ func saveValue(v any) (save.Value, error) {
 	// What encoding/json does not see, such as a field that is not exported, must not be lost.
 	back, err := savedTypes.Unmarshal(s)
 	if err == nil && !slices.Equal(paramsOf(back), paramsOf(v)) {
-		err = errors.New("encoding/json does not keep its parameters; export its fields, or give it MarshalJSON and UnmarshalJSON")
+		err = errors.New(
+			"encoding/json does not keep its parameters; export its fields, or give it " +
+				"MarshalJSON and UnmarshalJSON")
 	}
 	if err != nil {
 		return s, fmt.Errorf("pgsvi: a %T cannot be saved: %w: %w", v, err, ErrParam)
@@ -107,7 +110,8 @@ func loadValue[T any](s save.Value, check func(T) error) (value T, err error) {
 	}
 	value, ok := v.(T)
 	if !ok {
-		return value, fmt.Errorf("%s is not a %s: %w", s.Type, reflect.TypeFor[T]().Name(), ErrParam)
+		return value, fmt.Errorf("%s is not a %s: %w", s.Type, reflect.TypeFor[T]().Name(),
+			ErrParam)
 	}
 	return value, check(value)
 }
@@ -116,7 +120,8 @@ func loadValue[T any](s save.Value, check func(T) error) (value T, err error) {
 func checkText(what string, texts []string) error {
 	for i, s := range texts {
 		if !utf8.ValidString(s) {
-			return fmt.Errorf("pgsvi: %s %d, %q, is not UTF-8 and cannot be saved: %w", what, i, s, ErrParam)
+			return fmt.Errorf("pgsvi: %s %d, %q, is not UTF-8 and cannot be saved: %w", what, i, s,
+				ErrParam)
 		}
 	}
 	return nil
@@ -174,7 +179,8 @@ type fileError struct {
 }
 
 func (e *fileError) Error() string {
-	what := strings.TrimSuffix(strings.ReplaceAll(e.err.Error(), "pgsvi: ", ""), ": "+ErrFile.Error())
+	what := strings.TrimSuffix(strings.ReplaceAll(e.err.Error(), "pgsvi: ", ""),
+		": "+ErrFile.Error())
 	return fmt.Sprintf("pgsvi: saved %s: %s: %v", e.kind.Name, what, ErrFile)
 }
 
@@ -198,7 +204,9 @@ type fingerprint struct {
 func (f *fingerprint) state(c *save.State, digest func(*save.Digest)) {
 	sum := f.of(digest)
 	c.Uint64(&sum)
-	c.Check(sum == f.sum, "it is of another model (other data, options or divergence) or of another release: run it again")
+	c.Check(sum == f.sum,
+		"it is of another model (other data, options or divergence) or of another release: run "+
+			"it again")
 }
 
 // of returns the digest that digest makes.

@@ -51,7 +51,8 @@ func newSiteStepper(t *term.Terms, e SiteEstimator, update MeanUpdate) (*siteSte
 		return nil, err
 	}
 	own, nested := runOf(t)
-	return &siteStepper{terms: own, nested: nested, est: est, exact: exact, update: update, ceiling: math.Inf(1)}, nil
+	return &siteStepper{terms: own, nested: nested, est: est, exact: exact, update: update,
+		ceiling: math.Inf(1)}, nil
 }
 
 // Len implements State.
@@ -195,7 +196,8 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 		return 0, err
 	}
 	r := 1 / (1 + beta)
-	m := site.PaperMove{R: r, Scale: (1 - r) * float64(s.terms.Elements()) / float64(len(s.x.M)), Appendix: s.update == Appendix}
+	m := site.PaperMove{R: r, Scale: (1 - r) * float64(s.terms.Elements()) / float64(len(s.x.M)),
+		Appendix: s.update == Appendix}
 	halved, err := site.Step(s.alg, &s.x, batch, m, !s.exact, &s.halt)
 	if err == nil && halved > 0 {
 		length := math.Ldexp(1-r, -halved)
@@ -219,7 +221,8 @@ func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 			x, err = s.alg.Evaluate(env.within())
 		}
 	}
-	e := Evaluation{ELBO: x.ELBO, ELBOErr: x.ELBOErr, Gap: x.Gap, GapBound: x.GapBound, Goal: x.Goal}
+	e := Evaluation{ELBO: x.ELBO, ELBOErr: x.ELBOErr, Gap: x.Gap, GapBound: x.GapBound,
+		Goal: x.Goal}
 	if err != nil || math.IsInf(e.ELBO, 0) {
 		return e, err
 	}
@@ -276,7 +279,8 @@ type curveProx struct {
 
 // newCurve returns the steps of s under d, or an error if d cannot be evaluated at the prior.
 func newCurve(s *site.DenseAlgebra, d Divergence) (*curveProx, error) {
-	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{normal.NewFull(s.N)}, q0: &Gaussian{normal.NewFull(s.N)}}
+	c := &curveProx{d: d, sites: s, beta: 1, q: &Gaussian{normal.NewFull(s.N)},
+		q0: &Gaussian{normal.NewFull(s.N)}}
 	haltDist(c.q, s.Workers.Halt)
 	haltDist(c.q0, s.Workers.Halt)
 	prior := c.q0.full()
@@ -287,7 +291,9 @@ func newCurve(s *site.DenseAlgebra, d Divergence) (*curveProx, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: the prior covariance must be nonsingular for %T; set GPOptions.Jitter: %w", d, err)
+		return nil, fmt.Errorf(
+			"pgsvi: the prior covariance must be nonsingular for %T; set GPOptions.Jitter: %w", d,
+			err)
 	}
 	return c, d.Check(c.q0)
 }
@@ -380,11 +386,13 @@ func (c *curveProx) step(beta float64) (float64, error) {
 			continue
 		}
 		failure = nil
-		if after := s.Elbo(&c.try, c.logDet); !auto || after >= before-site.ElboRounding*math.Abs(before) {
+		if after := s.Elbo(&c.try, c.logDet); !auto ||
+			after >= before-site.ElboRounding*math.Abs(before) {
 			s.Distance = site.Distance(&c.try, &s.Cur)
 			s.Cur, c.try = c.try, s.Cur
 			s.LogDet = c.logDet
-			s.Fresh, s.Dense, s.Batched, s.Unresolved, s.Pg.Current, s.Proof = true, false, false, false, false, site.Proof{}
+			s.Fresh, s.Dense, s.Batched, s.Unresolved, s.Pg.Current, s.Proof = true, false, false,
+				false, false, site.Proof{}
 			c.beta = math.Min(2*beta, mostBeta)
 			return beta, nil
 		}
@@ -436,13 +444,16 @@ type linearOptions struct {
 // newLinearStepper returns a Stepper of l at its prior. A full covariance with more rows than
 // weights is kept over the weights, and otherwise over the linear predictors, unless these are too
 // nearly collinear. Divergences other than KL step by the Objective.
-func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence, o linearOptions) (Stepper, error) {
+func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
+	o linearOptions) (Stepper, error) {
 	if l.Terms.K > 1 {
 		return newContrastStepper(ctx, l, env, d, o)
 	}
 	if !isKL(d) {
-		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance && l.Prior.Full != nil {
-			return nil, fmt.Errorf("pgsvi: %T with a %v covariance and this prior: %w", d, o.covariance, ErrNoProx)
+		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance &&
+			l.Prior.Full != nil {
+			return nil, fmt.Errorf("pgsvi: %T with a %v covariance and this prior: %w", d,
+				o.covariance, ErrNoProx)
 		}
 		f, err := linearObjective(l, o.covariance == DiagonalCovariance, o.estimator)
 		if err != nil {
@@ -488,11 +499,13 @@ const objectiveMatrices = 4 * gaussianMatrices
 // checkObjective returns an error if an Objective over a full Gaussian of d dimensions takes more
 // memory than it may.
 func checkObjective(most int64, d int, instead string) error {
-	return checkMemory(most, memory.Bytes(objectiveMatrices, d, d), fmt.Sprintf("an Objective over a full covariance of %d dimensions", d), instead)
+	return checkMemory(most, memory.Bytes(objectiveMatrices, d, d),
+		fmt.Sprintf("an Objective over a full covariance of %d dimensions", d), instead)
 }
 
 // linearObjective returns l as an Objective over w − μ0, with dense rows.
-func linearObjective(l *site.LinearModel, diagonal bool, e SiteEstimator) (Objective[*Gaussian], error) {
+func linearObjective(l *site.LinearModel, diagonal bool, e SiteEstimator) (Objective[*Gaussian],
+	error) {
 	d := len(l.Names)
 	diagonal = diagonal && l.Prior.Full == nil
 	instead := "use Fit with a nil Divergence, or raise GLMOptions.MaxMemory"
@@ -501,7 +514,9 @@ func linearObjective(l *site.LinearModel, diagonal bool, e SiteEstimator) (Objec
 			return Objective[*Gaussian]{}, err
 		}
 	}
-	if err := checkMemory(l.MaxMemory, memory.Bytes(1, l.X.Rows, d), fmt.Sprintf("an Objective with %d dense rows of %d columns", l.X.Rows, d), instead); err != nil {
+	if err := checkMemory(l.MaxMemory, memory.Bytes(1, l.X.Rows, d),
+		fmt.Sprintf("an Objective with %d dense rows of %d columns", l.X.Rows, d),
+		instead); err != nil {
 		return Objective[*Gaussian]{}, err
 	}
 	zero := make([]float64, d)
@@ -600,7 +615,8 @@ func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, er
 		err = fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
 	}
 	if all := len(l.Names) * l.Terms.Latents(); err == nil && len(mean) != all {
-		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), all, ErrParam)
+		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), all,
+			ErrParam)
 	}
 	return mean, cov, err
 }
@@ -617,7 +633,8 @@ func (s *siteStepper) constant() bool { return s.alg.Constant() }
 
 func (s *siteStepper) state(c *save.State) {
 	s.print.state(c, func(d *save.Digest) {
-		d.Text(fmt.Sprintf("%d %s %T %+v %d %t", sitesState, algebraName(s.alg), s.est, s.est, s.update, s.curve != nil))
+		d.Text(fmt.Sprintf("%d %s %T %+v %d %t", sitesState, algebraName(s.alg), s.est, s.est,
+			s.update, s.curve != nil))
 		s.terms.Digest(d)
 		s.identify(d)
 		if s.curve != nil {
@@ -682,9 +699,11 @@ func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
 }
 
 // newContrastStepper returns a Stepper of l, of K latent values a term, at its prior.
-func newContrastStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence, o linearOptions) (Stepper, error) {
+func newContrastStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
+	o linearOptions) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w", spell(d), typeName(likOf(l.Terms)), ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w", spell(d),
+			typeName(likOf(l.Terms)), ErrNoProx)
 	}
 	s, err := newSiteStepper(l.Terms, o.estimator, o.update)
 	if err != nil {

@@ -26,27 +26,38 @@ func concaveLikelihoods() map[string]struct {
 		lik Likelihood
 		y   func(eta float64, rng *rand.Rand) float64
 	}
-	sign := func(eta float64, rng *rand.Rand) float64 { return math.Copysign(1, eta+rng.NormFloat64()) }
+	sign := func(eta float64,
+		rng *rand.Rand) float64 {
+		return math.Copysign(1, eta+rng.NormFloat64())
+	}
 	count := func(eta float64, rng *rand.Rand) float64 {
 		return math.Floor(math.Exp(min(eta, 4)) * (0.2 + 1.5*rng.Float64()))
 	}
-	positive := func(eta float64, rng *rand.Rand) float64 { return math.Exp(eta) * rng.ExpFloat64() }
+	positive := func(eta float64,
+		rng *rand.Rand) float64 {
+		return math.Exp(eta) * rng.ExpFloat64()
+	}
 	return map[string]entry{
-		"logit":             {BernoulliLogit{}, sign},
-		"probit":            {BernoulliProbit{}, sign},
-		"Poisson":           {Poisson{}, count},
-		"Gaussian":          {GaussianNoise{}, func(eta float64, rng *rand.Rand) float64 { return eta + 0.5*rng.NormFloat64() }},
-		"binomial":          {Binomial{Trials: 5}, func(eta float64, rng *rand.Rand) float64 { return math.Floor(6 * rng.Float64()) }},
+		"logit":   {BernoulliLogit{}, sign},
+		"probit":  {BernoulliProbit{}, sign},
+		"Poisson": {Poisson{}, count},
+		"Gaussian": {GaussianNoise{},
+			func(eta float64, rng *rand.Rand) float64 { return eta + 0.5*rng.NormFloat64() }},
+		"binomial": {Binomial{Trials: 5},
+			func(eta float64, rng *rand.Rand) float64 { return math.Floor(6 * rng.Float64()) }},
 		"negative binomial": {NegativeBinomial{}, count},
 		"Gamma":             {Gamma{}, positive},
 		"exponential":       {Exponential{}, positive},
-		"ordinal":           {Ordinal{Cuts: []float64{-1, 0, 1}}, func(_ float64, rng *rand.Rand) float64 { return float64(rng.IntN(4)) }},
-		"Laplace":           {Laplace{}, func(eta float64, rng *rand.Rand) float64 { return eta + rng.NormFloat64() }},
+		"ordinal": {Ordinal{Cuts: []float64{-1, 0, 1}},
+			func(_ float64, rng *rand.Rand) float64 { return float64(rng.IntN(4)) }},
+		"Laplace": {Laplace{},
+			func(eta float64, rng *rand.Rand) float64 { return eta + rng.NormFloat64() }},
 	}
 }
 
 // gapProblem is a GLM of few rows with its optimum.
-func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float64, n, d int, cov Covariance, rng *rand.Rand) (*GLM, float64) {
+func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float64, n, d int,
+	cov Covariance, rng *rand.Rand) (*GLM, float64) {
 	t.Helper()
 	x, resp := mat.NewDense(n, d, nil), make([]float64, n)
 	for i := range n {
@@ -88,7 +99,8 @@ func TestGapBoundRandomStates(t *testing.T) {
 				t.Helper()
 				checked++
 				if gap := best - elbo; !(gap <= bound+1e-9+1e-12*math.Abs(best)) {
-					t.Errorf("%s: %.6g nats below the optimum, proved to be at most %.6g", what, gap, bound)
+					t.Errorf("%s: %.6g nats below the optimum, proved to be at most %.6g", what,
+						gap, bound)
 				} else if gap > 1e-6 && !math.IsInf(gap, 1) {
 					tightest = min(tightest, bound/gap)
 				}
@@ -101,14 +113,16 @@ func TestGapBoundRandomStates(t *testing.T) {
 				for range states {
 					scale := math.Exp(-14 * rng.Float64())
 					for i := range dual.N {
-						dual.Cur.Gamma[i] = fitted.Cur.Gamma[i] * math.Exp(3*scale*rng.NormFloat64())
+						dual.Cur.Gamma[i] = fitted.Cur.Gamma[i] * math.Exp(
+							3*scale*rng.NormFloat64())
 						dual.Cur.A[i] = fitted.Cur.A[i] + scale*rng.NormFloat64()
 					}
 					meanOf(dual.DenseAlgebra)
 					if dual.Refresh(true) != nil {
 						continue // too far for expectations
 					}
-					check("dual", dual.Elbo(&dual.Cur, dual.LogDet), must(dual.Prove(false, 0)), best)
+					check("dual", dual.Elbo(&dual.Cur, dual.LogDet), must(dual.Prove(false, 0)),
+						best)
 				}
 				// Fewer: the weights.
 				g, best = gapProblem(t, c.lik, c.y, 6, 3, FullCovariance, rng)
@@ -216,7 +230,8 @@ func TestGapCertificate(t *testing.T) {
 			var g site.DenseGap
 			bound, _ := g.Precision(s.Cov, &s.Cur)
 			exact := g.Exact(s.K, &s.Cur, s.LogDet)
-			for what, x := range map[string][2]float64{"−ELBO": {-elbo, row[0]}, "mean": {g.Mean(s.K, &s.Cur), row[1]}, "precision": {exact, row[2]}} {
+			for what, x := range map[string][2]float64{"−ELBO": {-elbo, row[0]},
+				"mean": {g.Mean(s.K, &s.Cur), row[1]}, "precision": {exact, row[2]}} {
 				if math.Abs(x[0]-x[1]) > 1e-8*math.Max(1, math.Abs(x[1])) {
 					t.Errorf("%s, step %d: %s %.12g, want %.12g", c.name, k, what, x[0], x[1])
 				}
@@ -230,12 +245,16 @@ func TestGapCertificate(t *testing.T) {
 			}
 			best = min(best, row[0]-min(row[1]+row[2], math.Inf(1)), row[0])
 			if gap := row[0] - want.Best; ev.GapBound < gap-1e-9 || -ev.ELBO != -elbo {
-				t.Errorf("%s, step %d: proved %.6g, really %.6g; −ELBO %.12g before and %.12g after", c.name, k, ev.GapBound, gap, -elbo, -ev.ELBO)
+				t.Errorf(
+					"%s, step %d: proved %.6g, really %.6g; −ELBO %.12g before and %.12g after",
+					c.name, k, ev.GapBound, gap, -elbo, -ev.ELBO)
 			}
 			// What evaluations report is no more than either of the two of the reference, but for a
 			// bound on the precision part that takes no factor.
-			if most := min(row[1]+max(bound, row[2]), row[3]+bound-exact); k > 0 && ev.GapBound > 2*most {
-				t.Errorf("%s, step %d: proved %.6g, the reference %.6g and %.6g", c.name, k, ev.GapBound, row[1]+row[2], row[3])
+			if most := min(row[1]+max(bound, row[2]), row[3]+bound-exact); k > 0 &&
+				ev.GapBound > 2*most {
+				t.Errorf("%s, step %d: proved %.6g, the reference %.6g and %.6g", c.name, k,
+					ev.GapBound, row[1]+row[2], row[3])
 			}
 		}
 	}
@@ -267,7 +286,8 @@ func TestGoal(t *testing.T) {
 	}
 	passes := 0.0
 	for _, goal := range []float64{10, 1e-1, 1e-4, 1e-8} {
-		res, err := (&Solver{Goal: goal}).Run(t.Context(), toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+		res, err := (&Solver{Goal: goal}).Run(t.Context(),
+			toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +309,8 @@ func TestGoal(t *testing.T) {
 		t.Errorf("%v passes: too easy to tell", passes)
 	}
 	for _, goal := range []float64{-1, math.NaN()} {
-		if _, err := (&Solver{Goal: goal}).Run(t.Context(), toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)); !errors.Is(err, ErrParam) {
+		if _, err := (&Solver{Goal: goal}).Run(t.Context(),
+			toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)); !errors.Is(err, ErrParam) {
 			t.Errorf("goal %v: %v", goal, err)
 		}
 	}
@@ -300,7 +321,8 @@ func TestGapEvaluateAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{8, 40} {
 		for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
-			g, _ := gapProblem(t, BernoulliLogit{}, concaveLikelihoods()["logit"].y, n, 12, cov, rng)
+			g, _ := gapProblem(t, BernoulliLogit{}, concaveLikelihoods()["logit"].y, n, 12, cov,
+				rng)
 			st, env := mustStepper(t, g), NewEnv(nil, 1)
 			for range 8 {
 				if _, err := st.Step(t.Context(), env, nil, math.Inf(1)); err != nil {
@@ -366,10 +388,12 @@ func TestGapRounding(t *testing.T) {
 		a.Potrs(r)
 		want -= 0.5 * floats.Dot(y, r.Hi)
 		if gap := want - res.ELBO; gap > res.GapBound+1e-11 || gap < -res.ELBOErr-1e-11 {
-			t.Errorf("noise %.2g, length %.2g: short by %.3g of %v, proved %.3g, error %.3g", noise, length, gap, want, res.GapBound, res.ELBOErr)
+			t.Errorf("noise %.2g, length %.2g: short by %.3g of %v, proved %.3g, error %.3g", noise,
+				length, gap, want, res.GapBound, res.ELBOErr)
 		}
 		if res.Status != Converged || res.GapBound > 1e-5 {
-			t.Errorf("noise %.2g, length %.2g: %v after %v passes, proved %.3g", noise, length, res.Status, res.Passes, res.GapBound)
+			t.Errorf("noise %.2g, length %.2g: %v after %v passes, proved %.3g", noise, length,
+				res.Status, res.Passes, res.GapBound)
 		}
 	}
 }
@@ -384,13 +408,15 @@ func TestScaleGap(t *testing.T) {
 		for s := 1e-4; s < 1e4; s *= 1.01 {
 			least = min(least, f(s))
 		}
-		if got, want := term.ScaleGap(a, b), f(1)-least; got < want-1e-9*(1+want) || got > want+1e-3*(a+b+1) {
+		if got, want := term.ScaleGap(a, b), f(1)-least; got < want-1e-9*(1+want) ||
+			got > want+1e-3*(a+b+1) {
 			t.Errorf("a = %v, b = %v: %v, want %v", a, b, got, want)
 		}
 	}
 	for _, eps := range []float64{1e-3, 1e-5, 1e-7} {
 		// a + b = 1 + ε: ½ε²/(1 + b).
-		if got, want := term.ScaleGap(0.6+eps, 0.4), 0.5*eps*eps/1.4; math.Abs(got/want-1) > 10*eps+1e-8 {
+		if got, want := term.ScaleGap(0.6+eps, 0.4),
+			0.5*eps*eps/1.4; math.Abs(got/want-1) > 10*eps+1e-8 {
 			t.Errorf("ε = %v: %v, want %v", eps, got, want)
 		}
 	}
@@ -439,7 +465,8 @@ func TestPrecisionGap(t *testing.T) {
 func TestRowGapLargeSlopes(t *testing.T) {
 	terms := &term.Terms{Lik: viewOf(GaussianNoise{Var: 1. / 37}), Y: []float64{0}}
 	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
-		s := &term.State{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off}, D1: []float64{4e11}, M: []float64{1e10}, V: []float64{0.02}}
+		s := &term.State{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off},
+			D1: []float64{4e11}, M: []float64{1e10}, V: []float64{0.02}}
 		gap := terms.RowGap(s, 0, []float64{1e14}, nil, nil)
 		y := c.off / 37 / math.Sqrt(s.V[0])
 		if !(gap <= c.most) || gap < c.off*c.off/(2*37)+y*y*math.Pow(37*s.V[0], 2) {
@@ -526,7 +553,9 @@ func TestResidualError(t *testing.T) {
 	x, eta := outerRows(11, 300, 80, 3)
 	for _, rows := range []mat.Matrix{x, SparseOf(x)} {
 		for _, prior := range []float64{1e-2, 1, 1e3} {
-			st := mustStepper(t, mustGLM(t, rows, outerLabels(12, eta), BernoulliLogit{}, GLMOptions{PriorSD: prior}))
+			st := mustStepper(t,
+				mustGLM(t, rows, outerLabels(12, eta), BernoulliLogit{},
+					GLMOptions{PriorSD: prior}))
 			for range 3 {
 				if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
 					t.Fatal(err)

@@ -66,7 +66,8 @@ func TestSiteFactor(t *testing.T) {
 		if !f.Factor(full, n, delta) {
 			t.Fatalf("trial %d: not positive definite", trial)
 		}
-		if want := math.Log(mat.Det(ic)); math.Abs(f.LogDet-want) > 1e-10*math.Max(1, math.Abs(want)) {
+		if want := math.Log(mat.Det(ic)); math.Abs(f.LogDet-want) > 1e-10*math.Max(1,
+			math.Abs(want)) {
 			t.Errorf("trial %d: log determinant %v, want %v", trial, f.LogDet, want)
 		}
 		var x dense.Expansion
@@ -83,7 +84,8 @@ func TestSiteFactor(t *testing.T) {
 			}
 			for j := range i + 1 {
 				if math.Abs(cov[i*n+j]-v.At(i, j)) > 1e-10*(1+scale) {
-					t.Errorf("trial %d: covariance (%d, %d) is %v, want %v", trial, i, j, cov[i*n+j], v.At(i, j))
+					t.Errorf("trial %d: covariance (%d, %d) is %v, want %v", trial, i, j,
+						cov[i*n+j], v.At(i, j))
 				}
 			}
 		}
@@ -160,7 +162,8 @@ func TestSolveSite(t *testing.T) {
 		lik          Likelihood
 		y, mc, vc, m float64
 	}{
-		{Poisson{}, 10000, 0, 0.01, 0}, {Poisson{}, 3, 100, 1e4, 100}, {Poisson{}, 0, 0, 100, 0}, {Poisson{}, 1e6, -50, 100, 3},
+		{Poisson{}, 10000, 0, 0.01, 0}, {Poisson{}, 3, 100, 1e4, 100}, {Poisson{}, 0, 0, 100, 0},
+		{Poisson{}, 1e6, -50, 100, 3},
 		{BernoulliLogit{}, 1, -1000, 1e6, -1000}, {BernoulliProbit{}, -1, 1000, 1e6, 1000},
 		{StudentT{DF: 4, Scale: 0.1}, 5, 0, 100, 0}, {Laplace{Scale: 0.1}, 5, 0, 100, 0},
 	} {
@@ -168,7 +171,8 @@ func TestSolveSite(t *testing.T) {
 		gamma, d1, m := one.Solve(0, c.mc, c.vc, c.m, c.vc)
 		v := 1 / (1/c.vc + gamma)
 		if r := (m-c.mc)/c.vc - d1; math.Abs(r) > 0.05/math.Sqrt(v) || !(v > 0) {
-			t.Errorf("%T y = %v: m = %v, v = %v, residual %v of %v", c.lik, c.y, m, v, r, 1/math.Sqrt(v))
+			t.Errorf("%T y = %v: m = %v, v = %v, residual %v of %v", c.lik, c.y, m, v, r,
+				1/math.Sqrt(v))
 		}
 		e := ExpectLogProb(c.lik, c.y, m, v)
 		if math.Abs(gamma+e.D2) > 0.05*math.Abs(gamma) {
@@ -209,7 +213,8 @@ func TestSiteProblem(t *testing.T) {
 			t.Errorf("value rose from %v to %v", before, p.Cur.Value)
 		}
 		for i, a := range p.Cur.A {
-			if want := p.Cur.C[i] - p.Cur.Gamma[i]*(p.Cur.M[i]-p.Base.M[i]); math.Abs(a-want) > 1e-9*(1+math.Abs(want)) {
+			if want := p.Cur.C[i] - p.Cur.Gamma[i]*(p.Cur.M[i]-p.Base.M[i]); math.Abs(
+				a-want) > 1e-9*(1+math.Abs(want)) {
 				t.Errorf("site %d: a = %v, from c %v", i, a, want)
 			}
 		}
@@ -246,7 +251,8 @@ func outerLabels(seed uint64, eta []float64) []float64 {
 
 // gramsOf returns the number of matrices XᵀΓX that s has taken, parts of them for blocks.
 func gramsOf(s *site.WeightAlgebra) float64 {
-	return float64(s.Mover.Buf.Rows+s.Gap.Buf.Rows+s.Blocks.Mover.Buf.Rows+s.Pg.Buf.Rows) / float64(s.N)
+	return float64(s.Mover.Buf.Rows+s.Gap.Buf.Rows+s.Blocks.Mover.Buf.Rows+s.Pg.Buf.Rows) / float64(
+		s.N)
 }
 
 // TestOuterSteps: with many columns a fit takes three matrices XᵀΓX to 0.01 nats, and few more to
@@ -274,7 +280,8 @@ func TestOuterSteps(t *testing.T) {
 		var all mat.Dense
 		s = loadUSPS(t, 2, 4)
 		all.Stack(s.x, s.xtest)
-		problems = append(problems, problem{"USPS 2 v 4, all", &all, append(append([]float64{}, s.y...), s.ytest...), 9})
+		problems = append(problems,
+			problem{"USPS 2 v 4, all", &all, append(append([]float64{}, s.y...), s.ytest...), 9})
 	})
 	for _, p := range problems {
 		g := mustGLM(t, p.x, p.y, BernoulliLogit{}, GLMOptions{})
@@ -292,16 +299,21 @@ func TestOuterSteps(t *testing.T) {
 			}
 		})}, g)
 		all := gramsOf(algOf[*site.WeightAlgebra](res.Stepper))
-		t.Logf("%s: %v matrices to 0.01 nats, %v in all in %v passes; %v without inner steps in %v", p.name, near, all, res.Passes, gramsOf(plain.alg.(*site.WeightAlgebra)), want.Passes)
+		t.Logf("%s: %v matrices to 0.01 nats, %v in all in %v passes; %v without inner steps in %v",
+			p.name, near, all, res.Passes, gramsOf(plain.alg.(*site.WeightAlgebra)), want.Passes)
 		if near > 3 || all > p.end || res.Passes > p.end {
-			t.Errorf("%s: %v matrices to 0.01 nats, %v in all in %v passes, at most 3 and %v", p.name, near, all, res.Passes, p.end)
+			t.Errorf("%s: %v matrices to 0.01 nats, %v in all in %v passes, at most 3 and %v",
+				p.name, near, all, res.Passes, p.end)
 		}
 		if res.Status != Converged || !(math.Abs(res.ELBO-want.ELBO) <= 1e-9) {
 			t.Errorf("%s: %v at %v, want %v", p.name, res.Status, res.ELBO, want.ELBO)
 		}
 		// A proof takes one matrix more, at most.
-		if res = solve(t, Solver{Goal: 0.01}, g); gramsOf(algOf[*site.WeightAlgebra](res.Stepper)) > 4 || res.Passes > 3 || !(res.GapBound >= want.ELBO-res.ELBO) {
-			t.Errorf("%s: %v matrices and %v passes to a proved gap of %v", p.name, gramsOf(algOf[*site.WeightAlgebra](res.Stepper)), res.Passes, res.GapBound)
+		if res = solve(t, Solver{Goal: 0.01},
+			g); gramsOf(algOf[*site.WeightAlgebra](res.Stepper)) > 4 || res.Passes > 3 ||
+			!(res.GapBound >= want.ELBO-res.ELBO) {
+			t.Errorf("%s: %v matrices and %v passes to a proved gap of %v", p.name,
+				gramsOf(algOf[*site.WeightAlgebra](res.Stepper)), res.Passes, res.GapBound)
 		}
 	}
 }
@@ -341,8 +353,10 @@ func TestOuterLikelihoods(t *testing.T) {
 			if err != nil || errWant != nil {
 				t.Fatal(c.name, err, errWant)
 			}
-			if tol := 1e-8 + res.ELBOErr + want.ELBOErr; res.Status != Converged || !(math.Abs(res.ELBO-want.ELBO) <= tol) {
-				t.Errorf("%s: %v at %v after %v passes, %v at %v after %v without", c.name, res.Status, res.ELBO, res.Passes, want.Status, want.ELBO, want.Passes)
+			if tol := 1e-8 + res.ELBOErr + want.ELBOErr; res.Status != Converged ||
+				!(math.Abs(res.ELBO-want.ELBO) <= tol) {
+				t.Errorf("%s: %v at %v after %v passes, %v at %v after %v without", c.name,
+					res.Status, res.ELBO, res.Passes, want.Status, want.ELBO, want.Passes)
 			}
 			if testing.Short() {
 				break
@@ -414,14 +428,17 @@ func TestOuterAllocs(t *testing.T) {
 
 // TestRated: what a rated likelihood says of its sites is what its expectations are.
 func TestRated(t *testing.T) {
-	for _, l := range []rated{Poisson{}, Poisson{Exposure: 3}, Gamma{}, Gamma{Shape: 40}, Exponential{}} {
+	for _, l := range []rated{Poisson{}, Poisson{Exposure: 3}, Gamma{}, Gamma{Shape: 40},
+		Exponential{}} {
 		for _, y := range []float64{1, 7} {
 			for _, at := range [][2]float64{{0, 0}, {-3, 2}, {1.5, 0.3}} {
 				sign, origin, slope := l.rate(y)
 				gamma := math.Exp(origin + sign*at[0] + 0.5*at[1])
 				e := ExpectLogProb(l, y, at[0], at[1])
-				if math.Abs(e.D2+gamma) > 1e-12*gamma || math.Abs(e.D1-slope+sign*gamma) > 1e-12*(math.Abs(slope)+gamma) {
-					t.Errorf("%#v of %g under N(%g, %g): %v, not slope %g and curvature %g", l, y, at[0], at[1], e, slope-sign*gamma, -gamma)
+				if math.Abs(e.D2+gamma) > 1e-12*gamma ||
+					math.Abs(e.D1-slope+sign*gamma) > 1e-12*(math.Abs(slope)+gamma) {
+					t.Errorf("%#v of %g under N(%g, %g): %v, not slope %g and curvature %g", l, y,
+						at[0], at[1], e, slope-sign*gamma, -gamma)
 				}
 			}
 		}
@@ -447,9 +464,12 @@ func TestRatesOfZeros(t *testing.T) {
 				}
 			}
 			x.SetRow(3, make([]float64, d))
-			_, res, err := mustGLM(t, x, y, Poisson{}, GLMOptions{PriorSD: sd}).Fit(t.Context(), nil)
+			_, res, err := mustGLM(t, x, y, Poisson{}, GLMOptions{PriorSD: sd}).Fit(t.Context(),
+				nil)
 			if err != nil || res.Status != Converged || res.Passes > 120 || !(res.GapBound < 1e-6) {
-				t.Errorf("prior sd %g, %d weights: %v after %g passes at %.8g, proved to be within %.3g: %v", sd, d, res.Status, res.Passes, res.ELBO, res.GapBound, err)
+				t.Errorf(
+					"prior sd %g, %d weights: %v after %g passes at %.8g, proved to be within "+
+						"%.3g: %v", sd, d, res.Status, res.Passes, res.ELBO, res.GapBound, err)
 			}
 		}
 	}
@@ -491,7 +511,8 @@ func spanProblem(t *testing.T, lik Likelihood) (*GLM, func() *siteStepper) {
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	g, direct := spanProblem(t, BernoulliLogit{})
-	for _, s := range []*Solver{{}, {StepSize: ConstantStep(0.5), MaxIter: 12, Converger: Never()}} {
+	for _, s := range []*Solver{{},
+		{StepSize: ConstantStep(0.5), MaxIter: 12, Converger: Never()}} {
 		res, err := s.Run(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
@@ -519,7 +540,8 @@ func TestSpan(t *testing.T) {
 		wcov.Diag(wv)
 		for j := range m {
 			if math.Abs(m[j]-wm[j]) > 1e-5*math.Sqrt(wv[j]) || math.Abs(v[j]-wv[j]) > 1e-6*wv[j] {
-				t.Errorf("weight %d: N(%g, %g), over the weights N(%g, %g)", j, m[j], v[j], wm[j], wv[j])
+				t.Errorf("weight %d: N(%g, %g), over the weights N(%g, %g)", j, m[j], v[j], wm[j],
+					wv[j])
 			}
 		}
 
@@ -537,7 +559,8 @@ func TestSpan(t *testing.T) {
 			half, err = s.Resume(t.Context(), half)
 		}
 		if err != nil || half.ELBO != res.ELBO || half.K != res.K {
-			t.Errorf("ELBO %v after %d steps, resumed %v after %d: %v", res.ELBO, res.K, half.ELBO, half.K, err)
+			t.Errorf("ELBO %v after %d steps, resumed %v after %d: %v", res.ELBO, res.K, half.ELBO,
+				half.K, err)
 		}
 	}
 }
@@ -570,7 +593,8 @@ func TestStreamSpan(t *testing.T) {
 		m, sd, wm, wsd := post.Mean(nil), post.SD(nil), want.Mean(nil), want.SD(nil)
 		for j := range m {
 			if math.Abs(m[j]-wm[j]) > 1e-2*wsd[j] || math.Abs(math.Log(sd[j]/wsd[j])) > 1e-2 {
-				t.Errorf("%T, weight %d: N(%g, %g²) in a stream, N(%g, %g²) in a fit", lik, j, m[j], sd[j], wm[j], wsd[j])
+				t.Errorf("%T, weight %d: N(%g, %g²) in a stream, N(%g, %g²) in a fit", lik, j, m[j],
+					sd[j], wm[j], wsd[j])
 			}
 		}
 	}
@@ -586,8 +610,10 @@ func TestNearestEndsBelowTheUlp(t *testing.T) {
 		}
 		return term.Moderate(x)
 	})
-	if below := terms.Expectation(0, math.Nextafter(at, 0), 0); !term.Moderate(terms.Expectation(0, at, 0)) || term.Moderate(below) {
-		t.Errorf("nearest to 0 is %v, with curvature %v, and one float below %v", at, terms.Expectation(0, at, 0).D2, below.D2)
+	if below := terms.Expectation(0, math.Nextafter(at, 0),
+		0); !term.Moderate(terms.Expectation(0, at, 0)) || term.Moderate(below) {
+		t.Errorf("nearest to 0 is %v, with curvature %v, and one float below %v", at,
+			terms.Expectation(0, at, 0).D2, below.D2)
 	}
 }
 
@@ -597,16 +623,19 @@ func TestSparseGPEndsUnderWidePriors(t *testing.T) {
 	for _, c := range []struct {
 		lik Likelihood
 		y   []float64
-	}{{Poisson{}, []float64{2, 1}}, {Gamma{}, []float64{2.29, 0.736}}, {Gamma{Shape: 30.48}, []float64{2.29, 0.736}}} {
+	}{{Poisson{}, []float64{2, 1}}, {Gamma{}, []float64{2.29, 0.736}},
+		{Gamma{Shape: 30.48}, []float64{2.29, 0.736}}} {
 		for _, scale := range few([]float64{3515, 1e4, 1000, 3000}, 2) {
-			g, err := NewSparseGP(x, c.y, SquaredExp{Scale: scale}, c.lik, &SparseGPOptions{Rank: 1})
+			g, err := NewSparseGP(x, c.y, SquaredExp{Scale: scale}, c.lik,
+				&SparseGPOptions{Rank: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			_, r, err := g.Fit(ctx, nil)
 			cancel()
-			if err == nil && (math.IsNaN(r.ELBO) || math.IsInf(r.ELBO, 0)) || errors.Is(err, context.DeadlineExceeded) {
+			if err == nil && (math.IsNaN(r.ELBO) || math.IsInf(r.ELBO, 0)) ||
+				errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v, scale %v: ELBO %v, %v", c.lik, scale, r.ELBO, err)
 			}
 		}
@@ -685,13 +714,17 @@ func TestLowRankBoundHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ n, d, per int }{{100, 150, 20}, {150, 1000, 40}, {800, 850, 20}} {
 		x, y := sparseLabels(c.n, c.d, c.per)
-		_, full := structuredFit(t, mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: FullCovariance}), nil)
+		_, full := structuredFit(t,
+			mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: FullCovariance}), nil)
 		for _, goal := range []float64{0, 0.01} {
-			g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance, Rank: 5})
+			g := mustGLM(t, x, y, BernoulliLogit{},
+				GLMOptions{Covariance: LowRankCovariance, Rank: 5})
 			_, res := structuredFit(t, g, &Solver{Goal: goal})
 			short := full.ELBO - res.ELBO
-			if res.Scope != OverLargerFamily || !(short <= res.GapBound) || !(res.GapBound < 3*short+1e-3) {
-				t.Errorf("%v, goal %v: %v nats below a full covariance, proved within %v (%v)", c, goal, short, res.GapBound, res.Scope)
+			if res.Scope != OverLargerFamily || !(short <= res.GapBound) ||
+				!(res.GapBound < 3*short+1e-3) {
+				t.Errorf("%v, goal %v: %v nats below a full covariance, proved within %v (%v)", c,
+					goal, short, res.GapBound, res.Scope)
 			}
 		}
 	}
@@ -713,7 +746,8 @@ func TestLowRankPasses(t *testing.T) {
 		_, best := structuredFit(t, g, &Solver{Goal: 1e-4})
 		t.Logf("%v: %v; %v", c, res, best)
 		if most := 1e-3 * (1 + 1e-3*float64(c.n)); res.Passes > 20 || best.ELBO-res.ELBO > most {
-			t.Errorf("%v: %v passes, %v nats below a run of %v passes", c, res.Passes, best.ELBO-res.ELBO, best.Passes)
+			t.Errorf("%v: %v passes, %v nats below a run of %v passes", c, res.Passes,
+				best.ELBO-res.ELBO, best.Passes)
 		}
 	}
 }
@@ -775,17 +809,22 @@ func TestGapBoundScopes(t *testing.T) {
 			solver := &Solver{Goal: goal, EvalEvery: 1}
 			check := func(name string, res *Result, best *Result, scope Scope, proved bool) {
 				t.Helper()
-				if res.Status != Converged || res.Scope != scope || proved != !math.IsInf(res.GapBound, 1) {
-					t.Errorf("%v, %s, goal %v: %v, proved within %v (%v)", c, name, goal, res, res.GapBound, res.Scope)
+				if res.Status != Converged || res.Scope != scope ||
+					proved != !math.IsInf(res.GapBound, 1) {
+					t.Errorf("%v, %s, goal %v: %v, proved within %v (%v)", c, name, goal, res,
+						res.GapBound, res.Scope)
 				}
 				for _, it := range res.Trace {
 					if short := best.ELBO - it.ELBO; it.Scope != scope || !(short <= it.GapBound) {
-						t.Errorf("%v, %s, goal %v, pass %v: %v nats short, proved within %v (%v)", c, name, goal, it.Passes, short, it.GapBound, it.Scope)
+						t.Errorf("%v, %s, goal %v, pass %v: %v nats short, proved within %v (%v)",
+							c, name, goal, it.Passes, short, it.GapBound, it.Scope)
 					}
 				}
 			}
-			check("full", run(GLMOptions{Covariance: FullCovariance}, -1, solver), full, OverQ, true)
-			check("diagonal", run(GLMOptions{Covariance: DiagonalCovariance}, -1, solver), diagonal, OverQ, true)
+			check("full", run(GLMOptions{Covariance: FullCovariance}, -1, solver), full, OverQ,
+				true)
+			check("diagonal", run(GLMOptions{Covariance: DiagonalCovariance}, -1, solver), diagonal,
+				OverQ, true)
 			if c.d < 8 { // whose V are all of low rank
 				continue
 			}
@@ -803,7 +842,8 @@ func TestGapBoundScopes(t *testing.T) {
 func TestLowRankProofs(t *testing.T) {
 	t.Parallel()
 	x, y := sparseLabels(200, 400, 20)
-	res := must((&Solver{}).Run(t.Context(), mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance, Rank: 4})))
+	res := must((&Solver{}).Run(t.Context(),
+		mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: LowRankCovariance, Rank: 4})))
 	s := res.Stepper.(*siteStepper).alg.(*site.FactoredAlgebra)
 	if _, dual := s.ProofWork(); !dual {
 		t.Fatal("the proof is not over the rows")
@@ -814,7 +854,8 @@ func TestLowRankProofs(t *testing.T) {
 	if !a.Add(prior, s.Lin.X, s.Cur.Tg, nil, &design.Work{}) {
 		t.Fatal("A is not positive definite")
 	}
-	if weights := a.LogDet - prior.LogDet; !(math.Abs(rows-weights) <= 1e-10*weights) || !(rounding < 1e-9) {
+	if weights := a.LogDet - prior.LogDet; !(math.Abs(rows-weights) <= 1e-10*weights) ||
+		!(rounding < 1e-9) {
 		t.Errorf("log|A|/|Λ0| by the rows is %v ± %v, by the weights %v", rows, rounding, weights)
 	}
 	s.Lin.MaxMemory = 1 << 16

@@ -37,8 +37,11 @@ func (s *slowELBO) expect(y, m, v float64) (e [6]float64) {
 		return [6]float64{a*m - t + rest, a - sign*t, -t / 2, -t, -sign * t / 2, -t / 4}
 	}
 	sd := math.Sqrt(v)
-	nodes, weights := []float64{-0.9602898564975363, -0.7966664774136267, -0.5255324099163290, -0.1834346424956498, 0.1834346424956498, 0.5255324099163290, 0.7966664774136267, 0.9602898564975363},
-		[]float64{0.1012285362903763, 0.2223810344533745, 0.3137066458778873, 0.3626837833783620, 0.3626837833783620, 0.3137066458778873, 0.2223810344533745, 0.1012285362903763}
+	nodes, weights := []float64{-0.9602898564975363, -0.7966664774136267, -0.5255324099163290,
+		-0.1834346424956498, 0.1834346424956498, 0.5255324099163290, 0.7966664774136267,
+		0.9602898564975363},
+		[]float64{0.1012285362903763, 0.2223810344533745, 0.3137066458778873, 0.3626837833783620,
+			0.3626837833783620, 0.3137066458778873, 0.2223810344533745, 0.1012285362903763}
 	// Panels of a quarter of a standard deviation, and others that become finer towards the kinks.
 	var cuts []float64
 	for u := -11.0; u <= 11; u += 0.25 {
@@ -80,7 +83,8 @@ func exponentialForm(lik Likelihood, y float64) (a, r, sign, rest float64, ok bo
 		return y, 1, 1, -g, true
 	case Gamma:
 		g, _ := math.Lgamma(l.Shape)
-		return -l.Shape, l.Shape * y, -1, l.Shape*math.Log(l.Shape) - g + (l.Shape-1)*math.Log(y), true
+		return -l.Shape, l.Shape * y, -1, l.Shape*math.Log(l.Shape) - g + (l.Shape-1)*math.Log(y),
+			true
 	case Exponential:
 		return -1, y, -1, 0, true
 	}
@@ -150,7 +154,8 @@ func (s *slowELBO) value(mu []float64, c *mat.Dense, g []float64, h *mat.SymDens
 		for a := range size {
 			g[a] += e[1]*dm[a] + e[2]*dv[a]
 			for b := range a + 1 {
-				if x := e[3]*dm[a]*dm[b] + e[4]*(dm[a]*dv[b]+dv[a]*dm[b]) + e[5]*dv[a]*dv[b]; x != 0 {
+				if x := e[3]*dm[a]*dm[b] + e[4]*(dm[a]*dv[b]+dv[a]*dm[b]) +
+					e[5]*dv[a]*dv[b]; x != 0 {
 					h.SetSym(a, b, h.At(a, b)+x)
 				}
 			}
@@ -257,7 +262,8 @@ func (s *slowELBO) from(t testing.TB, st Stepper) {
 		}
 	case *site.FactoredAlgebra:
 		d := len(a.Cur.Mean)
-		s.f, s.mu, s.c, s.diagonal = mat.NewDense(a.N, d, nil), make([]float64, d), mat.NewDense(d, d, nil), true
+		s.f, s.mu, s.c, s.diagonal = mat.NewDense(a.N, d, nil), make([]float64, d),
+			mat.NewDense(d, d, nil), true
 		row := make([]float64, d)
 		for i := range a.N {
 			a.Lin.X.Dense1(row, i)
@@ -339,7 +345,8 @@ type wideProblem struct {
 func (p *wideProblem) solve(t testing.TB) (res *Result, optimum float64, took time.Duration) {
 	t.Helper()
 	start := time.Now()
-	res, err := (&Solver{Converger: AnyOf(DefaultConverger(), Deadline(5*time.Minute))}).Run(context.Background(), p.model)
+	res, err := (&Solver{Converger: AnyOf(DefaultConverger(), Deadline(5*time.Minute))}).Run(
+		context.Background(), p.model)
 	took = time.Since(start)
 	if err != nil {
 		t.Errorf("%s: %v", p.name, err)
@@ -363,7 +370,10 @@ func (p *wideProblem) check(t testing.TB, passes float64) {
 	// Where priors of variance 1e6 meet counts of 1e6 rounding may leave no gap of 1e-10 nats.
 	rounded := res.Status == Stalled && math.Abs(gap) < 1e-6*math.Abs(optimum)
 	bad := !rounded && (res.Status != Converged || math.Abs(gap) > tol) || res.Passes > passes
-	if text := fmt.Sprintf("%s: %v after %v passes, ELBO %.9g, optimum %.9g: gap %.3g, said to be %.3g; %v", p.name, res.Status, res.Passes, res.ELBO, optimum, gap, res.Gap, took.Round(time.Millisecond)); bad {
+	if text := fmt.Sprintf(
+		"%s: %v after %v passes, ELBO %.9g, optimum %.9g: gap %.3g, said to be %.3g; %v", p.name,
+		res.Status, res.Passes, res.ELBO, optimum, gap, res.Gap,
+		took.Round(time.Millisecond)); bad {
 		t.Error(text)
 	} else {
 		t.Log(text)
@@ -455,7 +465,8 @@ func TestStreamPriorOverflows(t *testing.T) {
 	want, v := fit.At(x).Latent(nil, nil)
 	for i := range y {
 		if d := math.Abs(m[i] - want[i]); !(d < 0.02*math.Sqrt(v[i])) {
-			t.Errorf("row %d: latent mean %v in a stream, %v in a fit, whose sd is %v", i, m[i], want[i], math.Sqrt(v[i]))
+			t.Errorf("row %d: latent mean %v in a stream, %v in a fit, whose sd is %v", i, m[i],
+				want[i], math.Sqrt(v[i]))
 		}
 	}
 }
@@ -465,14 +476,16 @@ func TestOrdinaryIsNotSlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range gpCases[:2] {
 		s := c.load(t)
-		if a := algOf[*site.DenseAlgebra](solve(t, Solver{}, c.model(t, s)).Stepper); a.Progress.Slow || a.Progress.Passes == 0 {
+		if a := algOf[*site.DenseAlgebra](
+			solve(t, Solver{}, c.model(t, s)).Stepper); a.Progress.Slow || a.Progress.Passes == 0 {
 			t.Errorf("a GP on %s: %+v", c.name, a.Progress)
 		}
 		g, err := NewGLM(s.x, s.y, BernoulliLogit{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := algOf[*site.WeightAlgebra](solve(t, Solver{}, g).Stepper); a.Progress.Slow || a.Progress.Passes == 0 {
+		if a := algOf[*site.WeightAlgebra](solve(t, Solver{}, g).Stepper); a.Progress.Slow ||
+			a.Progress.Passes == 0 {
 			t.Errorf("a GLM on %s: %+v", c.name, a.Progress)
 		}
 	}
@@ -505,7 +518,8 @@ func wideRandom(t testing.TB, seed uint64) *wideProblem {
 		}
 	}
 	size := pick(0.1, 1, 10, 1e3, 1e6)
-	likes := []Likelihood{Poisson{}, NegativeBinomial{Shape: pick(0.3, 1, 10)}, Gamma{Shape: pick(0.5, 2, 20)}, Exponential{}, Binomial{Trials: pick(2, 20, 1e3)},
+	likes := []Likelihood{Poisson{}, NegativeBinomial{Shape: pick(0.3, 1, 10)},
+		Gamma{Shape: pick(0.5, 2, 20)}, Exponential{}, Binomial{Trials: pick(2, 20, 1e3)},
 		BernoulliLogit{}, BernoulliProbit{}, StudentT{DF: pick(3, 10), Scale: pick(0.3, 1)}}
 	lik := likes[rng.IntN(len(likes))]
 	separable := rng.IntN(3) == 0
@@ -547,7 +561,9 @@ func wideRandom(t testing.TB, seed uint64) *wideProblem {
 	var m Model
 	var err error
 	if gp {
-		k := []Kernel{Matern52{Scale: sd, Length: pick(0.3, 1, 3)}, Matern32{Scale: sd, Length: pick(0.3, 1)}, SquaredExp{Scale: sd, Length: pick(0.3, 1)}}[rng.IntN(3)]
+		k := []Kernel{Matern52{Scale: sd, Length: pick(0.3, 1, 3)},
+			Matern32{Scale: sd, Length: pick(0.3, 1)},
+			SquaredExp{Scale: sd, Length: pick(0.3, 1)}}[rng.IntN(3)]
 		o, shape = nil, fmt.Sprintf("GP %T, N = %d", k, n)
 		m, err = NewGP(x, y, k, lik, nil)
 	} else {
@@ -561,10 +577,14 @@ func wideRandom(t testing.TB, seed uint64) *wideProblem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &wideProblem{fmt.Sprintf("seed %d: %T%+v, %s, prior sd %g, size %g, offsets %v, separable %v", seed, lik, lik, shape, sd, size, o != nil, separable), m, lik, y, o}
+	return &wideProblem{fmt.Sprintf(
+		"seed %d: %T%+v, %s, prior sd %g, size %g, offsets %v, separable %v", seed, lik, lik, shape,
+		sd, size, o != nil, separable), m, lik, y, o}
 }
 
-var wideSeeds, wideFrom = flag.Int("wide", 0, "problems of TestWideRandom; 0 means 100, or 20 in short, and those that were hard"), flag.Int("widefrom", 0, "first seed of TestWideRandom")
+var wideSeeds, wideFrom = flag.Int("wide", 0,
+	"problems of TestWideRandom; 0 means 100, or 20 in short, and those that were hard"),
+	flag.Int("widefrom", 0, "first seed of TestWideRandom")
 
 // wideHard are seeds of wideRandom that once ended far from the optimum: a prior where expectations
 // overflow (885, 897, the last of which was said to be the optimum), a diagonal V (929), targets
@@ -627,7 +647,8 @@ func TestWideHopeless(t *testing.T) {
 			x = BernoulliProbit{}.ExpectLogProb(1, m, v)
 		}
 		if s.D1[0] != x.D1 || s.Tg[0] != -x.D2 {
-			t.Errorf("sd %g: derivatives %v and %v, not %v and %v", sd, s.D1[0], -s.Tg[0], x.D1, x.D2)
+			t.Errorf("sd %g: derivatives %v and %v, not %v and %v", sd, s.D1[0], -s.Tg[0], x.D1,
+				x.D2)
 		}
 	}
 }
@@ -656,7 +677,8 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 			return NewGLM(x, y, Poisson{}, &GLMOptions{PriorSD: sd, Covariance: DiagonalCovariance})
 		}},
 		{"low rank", 2, 1e7, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
-			return NewGLM(x, y, Poisson{}, &GLMOptions{PriorSD: sd, Covariance: LowRankCovariance, Rank: 1})
+			return NewGLM(x, y, Poisson{},
+				&GLMOptions{PriorSD: sd, Covariance: LowRankCovariance, Rank: 1})
 		}},
 	} {
 		for sd := 1e2; sd <= c.most; sd *= 10 {
@@ -684,7 +706,8 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 				t.Fatal(err)
 			}
 			if res.Status != Converged || res.Passes > 40 || !(math.Abs(res.ELBO-want) < 1e-9) {
-				t.Errorf("%s, prior sd %g: %v after %g passes at %.12g, want %.12g", c.name, sd, res.Status, res.Passes, res.ELBO, want)
+				t.Errorf("%s, prior sd %g: %v after %g passes at %.12g, want %.12g", c.name, sd,
+					res.Status, res.Passes, res.ELBO, want)
 			}
 		}
 	}
@@ -711,8 +734,10 @@ func TestSitesBeside(t *testing.T) {
 		{"exponential", ones(1), Exponential{}, []float64{-1000}, FullCovariance},
 		{"gamma", ones(1), Gamma{Shape: 3}, []float64{-900}, DiagonalCovariance},
 		{"poisson", ones(1), Poisson{}, []float64{900}, FullCovariance},
-		{"more rows than weights", ones(4), Exponential{}, []float64{-1000, -730, 0, 300}, FullCovariance},
-		{"diagonal", mat.NewDense(3, 2, []float64{1, 0, 0, 1, 1, 1}), Exponential{}, []float64{-480, -700, -20}, DiagonalCovariance},
+		{"more rows than weights", ones(4), Exponential{}, []float64{-1000, -730, 0, 300},
+			FullCovariance},
+		{"diagonal", mat.NewDense(3, 2, []float64{1, 0, 0, 1, 1, 1}), Exponential{},
+			[]float64{-480, -700, -20}, DiagonalCovariance},
 	} {
 		y := make([]float64, len(c.o))
 		for i := range y {
@@ -764,13 +789,15 @@ func TestWideStart(t *testing.T) {
 					}
 					y[i], o[i] = math.Ceil(10*rng.ExpFloat64()), 100*rng.NormFloat64()
 				}
-				g := mustGLM(t, x, y, lik, GLMOptions{PriorSD: 7, Covariance: cov, Rank: 2, Offset: o})
+				g := mustGLM(t, x, y, lik,
+					GLMOptions{PriorSD: 7, Covariance: cov, Rank: 2, Offset: o})
 				_, res, err := g.Fit(t.Context(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if res.Status != Converged || !(res.ELBO > -1e6) {
-					t.Errorf("%T, %v, unit %g: %v after %g passes at %.6g, gap %.3g", lik, cov, unit, res.Status, res.Passes, res.ELBO, res.Gap)
+					t.Errorf("%T, %v, unit %g: %v after %g passes at %.6g, gap %.3g", lik, cov,
+						unit, res.Status, res.Passes, res.ELBO, res.Gap)
 				}
 			}
 		}
@@ -795,7 +822,9 @@ func TestWideContradictions(t *testing.T) {
 					}
 					y[i], o[i] = math.Ceil(10*rng.ExpFloat64()), far*rng.NormFloat64()
 				}
-				_, res, err := mustGLM(t, x, y, lik, GLMOptions{PriorSD: 200, Covariance: cov, Rank: 2, Offset: o}).Fit(t.Context(), nil)
+				_, res, err := mustGLM(t, x, y, lik,
+					GLMOptions{PriorSD: 200, Covariance: cov, Rank: 2, Offset: o}).Fit(t.Context(),
+					nil)
 				want := Converged
 				// an ELBO of −1e105, of which rounding is 1e89 nats
 				if res != nil && min(res.Gap, res.ELBOErr) > 1 {
@@ -805,7 +834,8 @@ func TestWideContradictions(t *testing.T) {
 					want = Stalled // two float64 of that size are 0.02 nats apart, or more
 				}
 				if err != nil || res.Status != want || res.Passes > 200 {
-					t.Errorf("%T, %v, offsets of %g: %v after %g passes at %.6g, gap %.3g, %v", lik, cov, far, res.Status, res.Passes, res.ELBO, res.Gap, err)
+					t.Errorf("%T, %v, offsets of %g: %v after %g passes at %.6g, gap %.3g, %v", lik,
+						cov, far, res.Status, res.Passes, res.ELBO, res.Gap, err)
 				}
 			}
 		}
@@ -830,8 +860,11 @@ func TestSiteAloneWide(t *testing.T) {
 				}
 			}
 			x := BernoulliProbit{}.ExpectLogProb(1, m, lo)
-			if off := math.Abs((m-mc)/vc-d1) * math.Sqrt(lo); calls > 300 || off > 0.05 || math.Abs(x.D2+gamma)*lo > 0.05 || math.Abs(x.D1-d1)*math.Sqrt(lo) > 0.05 {
-				t.Errorf("prior N(%g, %g): site of γ %g, slope %g at %g after %d expectations, where the derivatives are %g and %g", mc, vc, gamma, d1, m, calls, -x.D2, x.D1)
+			if off := math.Abs((m-mc)/vc-d1) * math.Sqrt(lo); calls > 300 || off > 0.05 ||
+				math.Abs(x.D2+gamma)*lo > 0.05 || math.Abs(x.D1-d1)*math.Sqrt(lo) > 0.05 {
+				t.Errorf(
+					"prior N(%g, %g): site of γ %g, slope %g at %g after %d expectations, where "+
+						"the derivatives are %g and %g", mc, vc, gamma, d1, m, calls, -x.D2, x.D1)
 			}
 		}
 	}

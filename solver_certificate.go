@@ -140,7 +140,8 @@ func (c *Certificate) BatchSize(factor float64) int {
 func (c *Certificate) Record(it Iteration) {
 	if it.K == 1 || !c.begun && c.err == nil {
 		nan := math.NaN()
-		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Src: c.Src, Alpha: nan, L: nan, RelL: nan, MaxStep: nan, C0: nan,
+		*c = Certificate{Every: c.Every, Optimum: c.Optimum, Src: c.Src, Alpha: nan, L: nan,
+			RelL: nan, MaxStep: nan, C0: nan,
 			MinGradMap2: nan, MeanGradMap2: nan, Bound: nan, Floor: nan, UnbiasedZ: nan, start: nan}
 		src := c.Src
 		if src == nil {
@@ -159,7 +160,8 @@ func (c *Certificate) Record(it Iteration) {
 func (c *Certificate) record(it Iteration) error {
 	s, ok := it.State.(*objectiveStepper)
 	if !ok {
-		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w", it.State, ErrParam)
+		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w",
+			it.State, ErrParam)
 	}
 	if s.Inner > 1 {
 		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: "+
@@ -260,7 +262,8 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	map2 := c.sums.Add(beta, move2)
 	c.Steps++
 	c.now = f1 + h1
-	c.Alpha, c.L, c.RelL = nanMin(c.Alpha, strength(delta, gradD)), nanMax(c.L, math.Max(0, 2*bend/move2)), nanMax(c.RelL, bend/d)
+	c.Alpha, c.L, c.RelL = nanMin(c.Alpha, strength(delta, gradD)),
+		nanMax(c.L, math.Max(0, 2*bend/move2)), nanMax(c.RelL, bend/d)
 	c.MinGradMap2 = nanMin(c.MinGradMap2, map2)
 	c.TotalD += (pull - d) / beta
 	c.candidates.Keep(s.Trial.Clone, beta, c.draw.ExpFloat64())
@@ -287,7 +290,8 @@ func (c *Certificate) RandomIterate() Dist {
 
 // slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees
 // with the values of f on the segment: see descent.Slope.
-func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack, rounding float64) (slope float64, agrees bool) {
+func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack,
+	rounding float64) (slope float64, agrees bool) {
 	x0 := s.Trial.Params(nil)
 	x, p := make([]float64, len(x0)), s.Trial.Clone()
 	f := func(t float64) (float64, bool) {
@@ -302,7 +306,8 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 
 // addNoise takes ĝ of the step δ into account, and returns δᵀ∇f by a gradient over all terms. Two
 // of them, which are one where f is deterministic, are independent of each other, of ĝ and of δ.
-func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64, error) {
+func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64,
+	error) {
 	ctx, env := context.Background(), c.env()
 	first := make([]float64, len(s.G))
 	if _, err := s.F.Grad(ctx, env, first, s.Trial, nil); err != nil {

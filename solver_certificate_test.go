@@ -34,7 +34,8 @@ func theoryProblem() Objective[*Gaussian] {
 // certified runs s on m with a Certificate, which must not meet an error.
 func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	t.Helper()
-	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never(), cmp.Or(s.EvalEvery, -1)
+	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never(),
+		cmp.Or(s.EvalEvery, -1)
 	res := solve(t, s, m)
 	if err := c.Err(); err != nil {
 		t.Fatal(err)
@@ -88,22 +89,26 @@ func TestCertificateTruth(t *testing.T) {
 			t.Fatalf("no %s in the truth", name)
 		}
 		cert := &Certificate{Optimum: best.ELBO}
-		certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(want.Beta), MaxIter: 60}, cert, inCoords(o, c.in))
+		certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(want.Beta), MaxIter: 60}, cert,
+			inCoords(o, c.in))
 		checkNear(t, name+", C0", cert.C0, want.C0, 1e-9)
 		checkNear(t, name+", alpha", cert.Alpha, want.Alpha, 1e-8)
 		checkNear(t, name+", L", cert.L, want.L, c.within)
 		checkNear(t, name+", L relative to D", cert.RelL, want.RelL, c.within)
-		if cert.Violations != 0 || cert.TooLong != 0 || !(cert.TotalD <= cert.C0) || !(cert.MeanGradMap2 <= cert.Bound) {
+		if cert.Violations != 0 || cert.TooLong != 0 || !(cert.TotalD <= cert.C0) ||
+			!(cert.MeanGradMap2 <= cert.Bound) {
 			t.Errorf("%s: %+v", name, cert)
 		}
 	}
-	for _, name := range []string{"Euclidean, (m, sd) stochastic", "KL, mean parameters stochastic"} {
+	for _, name := range []string{"Euclidean, (m, sd) stochastic",
+		"KL, mean parameters stochastic"} {
 		want, ok := truth.Data[name]
 		if !ok {
 			t.Fatalf("no %s in the truth", name)
 		}
 		steps, m := float64(want.T), float64(want.M)
-		c := Certificate{Alpha: want.Alpha, L: want.L, start: best.ELBO, Optimum: truth.Data["Euclidean, (m, v)"].C0 - best.ELBO}
+		c := Certificate{Alpha: want.Alpha, L: want.L, start: best.ELBO,
+			Optimum: truth.Data["Euclidean, (m, v)"].C0 - best.ELBO}
 		c.sums = descent.Sums{Beta: steps * want.Beta, Beta2: steps * want.Beta * want.Beta,
 			Map1: steps * want.Beta * want.MeanG2,
 			Map2: steps * want.Beta * want.Beta * want.MeanG2, Noisy: want.T,
@@ -149,7 +154,8 @@ func TestCertificateBounds(t *testing.T) {
 		}
 		o := inCoords(full, c.in)
 		// L of these steps is not known before: halve the step until it is short enough.
-		_, best, err := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}.Fit(context.Background(), nil)
+		_, best, err := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior),
+			Init: prior}.Fit(context.Background(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,13 +169,16 @@ func TestCertificateBounds(t *testing.T) {
 					return
 				}
 				c := cert
-				if c.Violations > 0 || !(c.C0 <= c.start+best.ELBO+1e-9) || !(c.MinGradMap2 <= c.Bound*(1+1e-9)) || !(c.MeanGradMap2 <= c.Bound*(1+1e-9)) ||
+				if c.Violations > 0 || !(c.C0 <= c.start+best.ELBO+1e-9) ||
+					!(c.MinGradMap2 <= c.Bound*(1+1e-9)) || !(c.MeanGradMap2 <= c.Bound*(1+1e-9)) ||
 					beta <= 1/math.Max(0, c.RelL) && !(c.TotalD <= c.C0+1e-9) {
 					worst = append(worst, fmt.Sprintf("step %d: %+v", it.K, c))
 				}
 				tight = math.Max(tight, cert.MeanGradMap2/cert.Bound)
 			})
-			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(beta), MaxIter: 8, Recorder: look}, cert, o)
+			certified(t,
+				Solver{Divergence: c.d, StepSize: ConstantStep(beta), MaxIter: 8, Recorder: look},
+				cert, o)
 			if cert.TooLong > 0 || beta > cert.MaxStep || math.IsInf(cert.Bound, 1) {
 				ok = false
 				continue
@@ -180,7 +189,8 @@ func TestCertificateBounds(t *testing.T) {
 		}
 	}
 	if tight < 0.3 {
-		t.Errorf("the bounds are %v times what they bound, at best: too loose to have been tested", 1/tight)
+		t.Errorf("the bounds are %v times what they bound, at best: too loose to have been tested",
+			1/tight)
 	}
 }
 
@@ -208,10 +218,12 @@ func TestCertificateTooLong(t *testing.T) {
 		look := RecorderFunc(func(it Iteration) {
 			broken = broken || c.beta != 1.9/l && it.GradMap*it.GradMap > 2*l*c0/float64(it.K)
 		})
-		certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(c.beta), MaxIter: 20, Recorder: look}, cert,
+		certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(c.beta), MaxIter: 20,
+			Recorder: look}, cert,
 			Objective[*Point]{F: parabola(3, 8), Init: NewPoint([]float64{1, 1})})
 		if c.holds {
-			if cert.Violations != 0 || cert.TooLong != 0 || !(cert.MinGradMap2 <= cert.Bound) || broken {
+			if cert.Violations != 0 || cert.TooLong != 0 || !(cert.MinGradMap2 <= cert.Bound) ||
+				broken {
 				t.Errorf("beta %v: %+v, Proposition 1 broken %t", c.beta, cert, broken)
 			}
 			// equal where the path sees the steepest direction to the end
@@ -220,7 +232,8 @@ func TestCertificateTooLong(t *testing.T) {
 			}
 			continue
 		}
-		if cert.Violations == 0 || cert.Violations > cert.TooLong || !math.IsInf(cert.Bound, 1) || !broken {
+		if cert.Violations == 0 || cert.Violations > cert.TooLong || !math.IsInf(cert.Bound, 1) ||
+			!broken {
 			t.Errorf("beta %v: %+v, Proposition 1 broken %t", c.beta, cert, broken)
 		}
 	}
@@ -232,7 +245,8 @@ type scaledGrad struct {
 	factor float64
 }
 
-func (f scaledGrad) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f scaledGrad) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
 	v, err := f.Smooth.Grad(ctx, env, dst, q, batch)
 	floats.Scale(f.factor, dst)
 	return v, err
@@ -257,15 +271,18 @@ func TestCertificateWrong(t *testing.T) {
 		factor float64
 		batch  int
 		wrong  bool
-	}{{"right", 1, 0, false}, {"right, batches", 1, 5, false}, {"sign", -1, 0, true}, {"twice", 2, 0, true}, {"half", 0.5, 0, true},
-		{"a little", 1.0001, 0, true}, {"sign, batches", -1, 5, true}, {"half, batches", 0.5, 5, true}} {
+	}{{"right", 1, 0, false}, {"right, batches", 1, 5, false}, {"sign", -1, 0, true},
+		{"twice", 2, 0, true}, {"half", 0.5, 0, true},
+		{"a little", 1.0001, 0, true}, {"sign, batches", -1, 5, true},
+		{"half, batches", 0.5, 5, true}} {
 		bad := o
 		bad.F = scaledGrad{o.F, c.factor}
 		s, cert := short, &Certificate{}
 		s.BatchSize = c.batch
 		certified(t, s, cert, bad)
 		if (cert.Violations > 0) != c.wrong || cert.Steps == 0 || cert.TooLong > 0 {
-			t.Errorf("%s: %d violations in %d steps, %d too long", c.name, cert.Violations, cert.Steps, cert.TooLong)
+			t.Errorf("%s: %d violations in %d steps, %d too long", c.name, cert.Violations,
+				cert.Steps, cert.TooLong)
 		}
 	}
 	s, cert := short, &Certificate{}
@@ -277,7 +294,8 @@ func TestCertificateWrong(t *testing.T) {
 	// −|z|² is concave: its exact steps, with the closed form of a user, do not fall by what is
 	// proved of a convex h.
 	cert = &Certificate{}
-	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 5}, cert, Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
+	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 5}, cert,
+		Objective[*Point]{H: dome{}, Init: NewPoint([]float64{1})})
 	if cert.Violations == 0 {
 		t.Errorf("a concave h: %+v", cert)
 	}
@@ -329,7 +347,8 @@ func TestCertificateNoise(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m, Sampler: WithReplacement(), MaxIter: steps,
+			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m,
+				Sampler: WithReplacement(), MaxIter: steps,
 				Src: rand.NewPCG(uint64(seed), 1), Recorder: look}, cert, inCoords(o, c.in))
 			if cert.Violations > 0 || cert.Steps != steps {
 				t.Errorf("%T: %+v", c.d, cert)
@@ -339,7 +358,8 @@ func TestCertificateNoise(t *testing.T) {
 			if cert.BatchSize(3) != 3*m || cert.BatchSize(100) != 20 {
 				t.Errorf("batches of %d and %d", cert.BatchSize(3), cert.BatchSize(100))
 			}
-			checkNear(t, "floor", cert.Floor, cert.Sigma2/(m*2*cert.Alpha)/(cert.Alpha/2-cert.L*c.beta/2), 1e-12)
+			checkNear(t, "floor", cert.Floor,
+				cert.Sigma2/(m*2*cert.Alpha)/(cert.Alpha/2-cert.L*c.beta/2), 1e-12)
 		}
 		n := float64(seeds)
 		if math.Abs(z) > 4*math.Sqrt(n) || !(math.Abs(z2/n-1) < shorter(0.5, 1)) {
@@ -352,7 +372,8 @@ func TestCertificateNoise(t *testing.T) {
 			if e := math.Abs(sigma2[k]*done/sumNoise - 1); k > 10 && !(e < shorter(0.1, 0.4)) {
 				t.Errorf("%T, step %d: σ² %v, of the terms %v", c.d, k, sigma2[k], sumNoise/done)
 			}
-			bound := (best.ELBO + 1e-9 + elboAtStart(t, o) + done*c.beta*sumNoise/done/(2*m*alpha)) / (done * (alpha*c.beta/2 - l*c.beta*c.beta/2))
+			bound := (best.ELBO + 1e-9 + elboAtStart(t, o) +
+				done*c.beta*sumNoise/done/(2*m*alpha)) / (done * (alpha*c.beta/2 - l*c.beta*c.beta/2))
 			if !(sumMap/done <= bound) || l*c.beta > alpha {
 				t.Errorf("%T, step %d: mean %v above its bound %v", c.d, k, sumMap/done, bound)
 			}
@@ -391,7 +412,8 @@ func termNoise(t *testing.T, f Smooth, q Dist, n int) (v float64) {
 // unscaled is a Smooth whose gradients of batches lack the factor N/M.
 type unscaled struct{ Smooth }
 
-func (f unscaled) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f unscaled) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64,
+	error) {
 	v, err := f.Smooth.Grad(ctx, env, dst, q, batch)
 	if batch != nil {
 		floats.Scale(float64(len(batch))/20, dst)
@@ -416,14 +438,16 @@ func TestCertificateUnbiased(t *testing.T) {
 		{"without N/M", unscaled{o.F}, 5, true},
 		{"draws", Expect(asLogLik(sites, false), ScoreFunction{Samples: 100}), 0, false},
 		{"paths, batches", Expect(asLogLik(sites, true), Pathwise{Samples: 4}), 10, false},
-		{"half the gradient along paths", scaledGrad{Expect(asLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
+		{"half the gradient along paths",
+			scaledGrad{Expect(asLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
 	} {
 		if _, sampled := c.f.(*expectedTerms); testing.Short() && sampled && c.name != "batches" {
 			continue
 		}
 		draws.F = c.f
 		cert := &Certificate{}
-		certified(t, Solver{StepSize: ConstantStep(0.02), BatchSize: c.batch, Sampler: WithReplacement(), MaxIter: shorter(30, 24)}, cert, draws)
+		certified(t, Solver{StepSize: ConstantStep(0.02), BatchSize: c.batch,
+			Sampler: WithReplacement(), MaxIter: shorter(30, 24)}, cert, draws)
 		if biased := math.Abs(cert.UnbiasedZ) > 4; biased != c.biased || !(cert.Sigma2 > 0) {
 			t.Errorf("%s: z = %v, σ² %v", c.name, cert.UnbiasedZ, cert.Sigma2)
 		}
@@ -452,7 +476,8 @@ func TestCertificateDraws(t *testing.T) {
 		squares += floats.Dot(g, g)
 	}
 	floats.Scale(1./many, sum)
-	if want := 20 * (squares/many - floats.Dot(sum, sum)); c.Steps != 60 || !(math.Abs(c.Sigma2/want-1) < 0.4) {
+	if want := 20 * (squares/many - floats.Dot(sum, sum)); c.Steps != 60 ||
+		!(math.Abs(c.Sigma2/want-1) < 0.4) {
 		t.Errorf("σ² is %v after %d steps, want %v", c.Sigma2, c.Steps, want)
 	}
 }
@@ -478,7 +503,8 @@ func TestCertificateRecords(t *testing.T) {
 	late := &Certificate{}
 	first := solve(t, half, o)
 	s.Recorder = late
-	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 6 || !(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
+	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 6 ||
+		!(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
 		t.Errorf("of a run that is resumed: %+v (%v)", late, err)
 	}
 	s.Recorder, s.StepSize = c, nil
@@ -493,8 +519,10 @@ func TestCertificateRecords(t *testing.T) {
 	}
 	for _, batch := range []int{0, 10} {
 		c := &Certificate{}
-		certified(t, Solver{StepSize: FractionStep(1, 0.7), BatchSize: batch, MaxIter: 24, EvalEvery: 1}, c, must(NewMixture(x, 3, nil)))
-		if c.Violations != 0 || c.L != 0 || c.Steps < 10 || (batch > 0) != (c.Sigma2 > 0) || math.Abs(c.UnbiasedZ) > 4 || batch == 0 && !(c.TotalD <= c.C0) {
+		certified(t, Solver{StepSize: FractionStep(1, 0.7), BatchSize: batch, MaxIter: 24,
+			EvalEvery: 1}, c, must(NewMixture(x, 3, nil)))
+		if c.Violations != 0 || c.L != 0 || c.Steps < 10 || (batch > 0) != (c.Sigma2 > 0) ||
+			math.Abs(c.UnbiasedZ) > 4 || batch == 0 && !(c.TotalD <= c.C0) {
 			t.Errorf("a mixture, batches of %d: %+v", batch, c)
 		}
 	}
@@ -519,7 +547,8 @@ func TestCertificateInnocent(t *testing.T) {
 		rng := testRand(seed)
 		d := 1 + rng.IntN(3)
 		s := logisticData(seed+5000, 5+rng.IntN(10), d)
-		s.Lik = []Likelihood{BernoulliLogit{}, BernoulliProbit{}, StudentT{DF: 3, Scale: 0.5}, Laplace{Scale: 0.5}, GaussianNoise{Var: 0.3}}[rng.IntN(5)]
+		s.Lik = []Likelihood{BernoulliLogit{}, BernoulliProbit{}, StudentT{DF: 3, Scale: 0.5},
+			Laplace{Scale: 0.5}, GaussianNoise{Var: 0.3}}[rng.IntN(5)]
 		scale := math.Exp(1.5 * rng.NormFloat64())
 		for _, x := range s.X {
 			floats.Scale(scale, x)
@@ -536,24 +565,31 @@ func TestCertificateInnocent(t *testing.T) {
 				if testing.Short() && i == 0 && in == Cholesky {
 					continue // a numeric step
 				}
-				o := inCoords(Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}, in)
+				o := inCoords(Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior},
+					in)
 				if _, ok := div.(Adaptive); ok || rng.IntN(2) == 0 {
 					o = o.Linearized()
 				}
 				c := &Certificate{}
-				run := Solver{Divergence: div, StepSize: ConstantStep(math.Exp(2*rng.NormFloat64() - 1.5)), BatchSize: 3 * rng.IntN(2),
-					MaxIter: 6, Recorder: c, Converger: Never(), EvalEvery: -1}
+				run := Solver{Divergence: div,
+					StepSize:  ConstantStep(math.Exp(2*rng.NormFloat64() - 1.5)),
+					BatchSize: 3 * rng.IntN(2),
+					MaxIter:   6, Recorder: c, Converger: Never(), EvalEvery: -1}
 				_, err := run.Run(context.Background(), o) // which may end in an overflow
 				if c.Violations > c.TooLong || c.Err() != nil {
-					t.Errorf("seed %d, %T in %v: %d violations, %d steps too long, of %d (%v, %v)", seed, div, in, c.Violations, c.TooLong, c.Steps, err, c.Err())
+					t.Errorf("seed %d, %T in %v: %d violations, %d steps too long, of %d (%v, %v)",
+						seed, div, in, c.Violations, c.TooLong, c.Steps, err, c.Err())
 				}
 			}
 		}
 	}
-	far := Objective[*Gaussian]{F: Expect(Sites{X: [][]float64{{1}}, Y: []float64{3}, Lik: Poisson{}}, nil), H: KLTo(NewIsotropic(1, 100)), Init: NewIsotropic(1, 4).In(Cholesky)}
+	far := Objective[*Gaussian]{F: Expect(Sites{X: [][]float64{{1}}, Y: []float64{3},
+		Lik: Poisson{}}, nil), H: KLTo(NewIsotropic(1, 100)), Init: NewIsotropic(1, 4).In(Cholesky)}
 	c := &Certificate{}
-	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3, Recorder: c, EvalEvery: -1}
-	if _, err := run.Run(context.Background(), far.Linearized()); c.Err() != nil || c.Violations == 0 || c.Violations > c.TooLong || !math.IsInf(c.L, 1) {
+	run := Solver{Divergence: Euclidean(), StepSize: ConstantStep(1e4), MaxIter: 3, Recorder: c,
+		EvalEvery: -1}
+	if _, err := run.Run(context.Background(), far.Linearized()); c.Err() != nil ||
+		c.Violations == 0 || c.Violations > c.TooLong || !math.IsInf(c.L, 1) {
 		t.Errorf("a step without a bound: %+v (%v)", c, err)
 	}
 }
@@ -573,9 +609,11 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 				it.State.(*objectiveStepper).Q.Clone())
 		})
 		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
-		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8, Recorder: keep}, cert, o)
+		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8,
+			Recorder: keep}, cert, o)
 		r := cert.RandomIterate()
-		k := slices.IndexFunc(path, func(q Dist) bool { return slices.Equal(q.Params(nil), r.Params(nil)) })
+		k := slices.IndexFunc(path,
+			func(q Dist) bool { return slices.Equal(q.Params(nil), r.Params(nil)) })
 		if k < 0 || k == len(path)-1 {
 			t.Fatalf("seed %d: λ_R is state %d of the path", seed, k)
 		}
@@ -591,7 +629,8 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 		t.Errorf("40 seeds draw %d of 8 states", len(seen))
 	}
 	long := &Certificate{}
-	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(2), MaxIter: 8}, long, inCoords(theoryProblem(), MeanCov))
+	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(2), MaxIter: 8}, long,
+		inCoords(theoryProblem(), MeanCov))
 	if long.TooLong == 0 || long.RandomIterate() != nil {
 		t.Errorf("%d steps too long, λ_R is %v", long.TooLong, long.RandomIterate())
 	}

@@ -55,7 +55,8 @@ func (c *stall) Converged(it Iteration) Status {
 	switch {
 	case c.times < 10:
 		return NotTerminated
-	case it.Scope == OverQ && it.GapBound <= stalledBound && min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
+	case it.Scope == OverQ && it.GapBound <= stalledBound &&
+		min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
 		return Converged // what the bound lacks is its own rounding, which no step lowers
 	case it.Scope == Unproved && it.Gap <= max(it.Goal, roundingBound):
 		return Converged
@@ -101,7 +102,8 @@ func (c *goalReached) Converged(it Iteration) Status {
 	if math.IsInf(gap, 1) || math.IsNaN(gap) {
 		gap = it.Gap
 	}
-	if status == Converged && gap > goals.UnknownNats && 2*it.ELBOErr > goals.UnknownNats && !it.Random {
+	if status == Converged && gap > goals.UnknownNats && 2*it.ELBOErr > goals.UnknownNats &&
+		!it.Random {
 		return Stalled
 	}
 	return status
@@ -121,7 +123,8 @@ func (c *goalReached) reached(it Iteration) Status {
 	case !(it.Gap <= it.Goal):
 	case !provable:
 		return Converged
-	case it.GapBound > stillFalling*before && it.GapBound <= max(roundingBound, roundingBoundRelative*math.Abs(it.ELBO)):
+	case it.GapBound > stillFalling*before && it.GapBound <= max(roundingBound,
+		roundingBoundRelative*math.Abs(it.ELBO)):
 		return Converged
 	}
 	return NotTerminated
@@ -183,7 +186,8 @@ func (c *elboChange) Converged(it Iteration) Status {
 // Validate returns an error wrapping ErrParam if a field is negative.
 func (c *elboChange) Validate() error {
 	if !(c.tol >= 0) || c.window < 0 {
-		return fmt.Errorf("pgsvi: ELBOChange(%v, %d) must not be negative: %w", c.tol, c.window, ErrParam)
+		return fmt.Errorf("pgsvi: ELBOChange(%v, %d) must not be negative: %w", c.tol, c.window,
+			ErrParam)
 	}
 	return nil
 }
@@ -376,8 +380,11 @@ func (r robbinsMonro) power() float64 {
 // Validate returns an error wrapping ErrParam unless Scale and Delay are
 // positive or zero and Power is in [0, 1].
 func (r robbinsMonro) Validate() error {
-	if !(r.Scale >= 0) || !(r.Delay >= 0) || !(r.Power >= 0 && r.Power <= 1) || math.IsInf(r.Scale, 0) || math.IsInf(r.Delay, 0) {
-		return fmt.Errorf("pgsvi: RobbinsMonro%+v needs Scale and Delay >= 0 and Power in [0, 1]: %w", r, ErrParam)
+	if !(r.Scale >= 0) || !(r.Delay >= 0) || !(r.Power >= 0 && r.Power <= 1) ||
+		math.IsInf(r.Scale, 0) || math.IsInf(r.Delay, 0) {
+		return fmt.Errorf(
+			"pgsvi: RobbinsMonro%+v needs Scale and Delay >= 0 and Power in [0, 1]: %w", r,
+			ErrParam)
 	}
 	return nil
 }
@@ -404,7 +411,8 @@ const (
 
 // StepSize returns β_k.
 func (s fractionStep) StepSize(k int) float64 {
-	rho := math.Pow(orDefault(s.Delay, fractionDelay)+float64(k), -orDefault(s.Power, fractionPower))
+	rho := math.Pow(orDefault(s.Delay, fractionDelay)+float64(k),
+		-orDefault(s.Power, fractionPower))
 	return rho / (1 - rho)
 }
 
@@ -413,10 +421,14 @@ func (s fractionStep) StepSize(k int) float64 {
 func (s fractionStep) Validate() error {
 	var errs []error
 	if s.Delay != 0 && !(s.Delay >= 1 && s.Delay <= math.MaxFloat64) {
-		errs = append(errs, fmt.Errorf("pgsvi: the delay of FractionStep is %v; it must be at least 1, or 0: %w", s.Delay, ErrParam))
+		errs = append(errs,
+			fmt.Errorf("pgsvi: the delay of FractionStep is %v; it must be at least 1, or 0: %w",
+				s.Delay, ErrParam))
 	}
 	if !(s.Power >= 0 && s.Power <= 1) {
-		errs = append(errs, fmt.Errorf("pgsvi: the power of FractionStep is %v; it must be in [0, 1]: %w", s.Power, ErrParam))
+		errs = append(errs,
+			fmt.Errorf("pgsvi: the power of FractionStep is %v; it must be in [0, 1]: %w", s.Power,
+				ErrParam))
 	}
 	return errors.Join(errs...)
 }

@@ -110,7 +110,8 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	}
 	post, e := m.Posterior(res.Stepper)
 	if e != nil && last.Err() != nil {
-		e = fmt.Errorf("pgsvi: canceled before the posterior of the run was made: %w", context.Cause(ctx))
+		e = fmt.Errorf("pgsvi: canceled before the posterior of the run was made: %w",
+			context.Cause(ctx))
 	}
 	if err == nil {
 		err = e
@@ -322,7 +323,8 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 		if e, ok := res.Stepper.(explainer); ok {
 			what = cmp.Or(e.explain(), what)
 		}
-		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations: %s: %w", res.ELBO, res.K, what, ErrDiverged)
+		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations: %s: %w", res.ELBO, res.K, what,
+			ErrDiverged)
 	}
 	return res, err
 }
@@ -359,7 +361,9 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	}
 	snap, ok := st.(snapshotter)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be loaded, as it has no MarshalBinary and UnmarshalBinary: %w", st, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a run of a %T cannot be loaded, as it has no MarshalBinary and "+
+				"UnmarshalBinary: %w", st, ErrParam)
 	}
 	if err := snap.UnmarshalBinary(saved.stepper); err != nil {
 		return nil, &fileError{runFile, err}
@@ -374,12 +378,16 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	}
 	u, ok := src.(encoding.BinaryUnmarshaler)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, which has no UnmarshalBinary: %w", src, ErrParam)
+		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, which has no UnmarshalBinary: %w", src,
+			ErrParam)
 	}
 	if err := u.UnmarshalBinary(saved.src); err != nil && s.Src == nil {
-		return nil, &fileError{runFile, fmt.Errorf("the source of the run, where Solver.Src is nil: %w", err)}
+		return nil, &fileError{runFile,
+			fmt.Errorf("the source of the run, where Solver.Src is nil: %w", err)}
 	} else if err != nil {
-		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, and that of the saved run was another: %w: %w", src, err, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: Solver.Src is a %T, and that of the saved run was another: %w: %w", src, err,
+			ErrParam)
 	}
 	res.use(src)
 	return res, nil
@@ -415,7 +423,8 @@ func (r *Result) begin(src rand.Source) {
 	}
 	r.begun = true
 	r.use(src)
-	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()}, Evaluation: notEvaluated()}
+	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()},
+		Evaluation: notEvaluated()}
 }
 
 // use makes src, and the seeds, the randomness of the run.

@@ -50,7 +50,8 @@ func TestPathsSameBits(t *testing.T) {
 		fits, _, _ = strings.Cut(fits, "PASS")
 		t.Logf("GODEBUG=%s: %s", debug, vectors)
 		switch has512 := strings.Contains(vectors, "AVX-512 true"); {
-		case debug != "" && has512, debug == "cpu.avx2=off" && strings.Contains(vectors, "AVX2 true"):
+		case debug != "" && has512,
+			debug == "cpu.avx2=off" && strings.Contains(vectors, "AVX2 true"):
 			t.Errorf("GODEBUG=%s leaves %s", debug, vectors)
 		case want == "":
 			want = fits
@@ -78,7 +79,8 @@ func printFits(t *testing.T) {
 		m, v := post.At(gp.x).Latent(nil, nil)
 		fmt.Printf("GP %x %x %x\n", res.ELBO, m, v)
 	}
-	sparse, err := NewSparseGP(toyGP(t, 300, SquaredExp{}, BernoulliLogit{}, 12).x, signs(300), SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
+	sparse, err := NewSparseGP(toyGP(t, 300, SquaredExp{}, BernoulliLogit{}, 12).x, signs(300),
+		SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,9 @@ func printFits(t *testing.T) {
 	}
 	fmt.Printf("SparseGP %x\n", res.ELBO)
 	for _, c := range []glmCase{
-		toyGLM("", 2000, 7, BernoulliLogit{}, 81, nil), toyGLM("", 300, 90, BernoulliLogit{}, 82, nil), toyGLM("", 200, 30, Poisson{}, 83, nil), toyGLM("", 40, 120, BernoulliLogit{}, 84, nil),
+		toyGLM("", 2000, 7, BernoulliLogit{}, 81, nil),
+		toyGLM("", 300, 90, BernoulliLogit{}, 82, nil), toyGLM("", 200, 30, Poisson{}, 83, nil),
+		toyGLM("", 40, 120, BernoulliLogit{}, 84, nil),
 	} {
 		p, res := fitGLM(t, c.glm(t, c.x), nil)
 		fmt.Printf("GLM %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
@@ -97,12 +101,16 @@ func printFits(t *testing.T) {
 	for _, ones := range []bool{false, true} {
 		rows := randomSparse(rand.New(rand.NewPCG(86, 7)), 900, 40, 0.3)
 		if ones {
-			rows.Apply(func(_, _ int, v float64) float64 { return math.Ceil(math.Abs(math.Tanh(v))) }, rows)
+			rows.Apply(func(_, _ int,
+				v float64) float64 {
+				return math.Ceil(math.Abs(math.Tanh(v)))
+			}, rows)
 		}
 		p, res := fitGLM(t, few.glm(t, SparseOf(rows)), nil)
 		fmt.Printf("GLM, sparse %x %x %x\n", res.ELBO, p.Mean(nil), p.SD(nil))
 	}
-	ctm, res := fitCTM(t, toyCorpus(70, 4), 9, nil, &Solver{MaxPasses: 3, Src: rand.NewPCG(1, 2), Converger: Never()})
+	ctm, res := fitCTM(t, toyCorpus(70, 4), 9, nil,
+		&Solver{MaxPasses: 3, Src: rand.NewPCG(1, 2), Converger: Never()})
 	fmt.Printf("CTM %x %x\n", res.ELBO, saved(t, ctm))
 }
 
@@ -202,8 +210,10 @@ func TestSolverOfWorkersAlone(t *testing.T) {
 			if want == nil {
 				want = res
 			}
-			if res.Passes != want.Passes || res.K != want.K || res.Status != want.Status || math.Float64bits(res.ELBO) != math.Float64bits(want.ELBO) {
-				t.Errorf("%s with %+v: %v passes, ELBO %v, %v; with nil %v, %v, %v", name, s, res.Passes, res.ELBO, res.Status, want.Passes, want.ELBO, want.Status)
+			if res.Passes != want.Passes || res.K != want.K || res.Status != want.Status ||
+				math.Float64bits(res.ELBO) != math.Float64bits(want.ELBO) {
+				t.Errorf("%s with %+v: %v passes, ELBO %v, %v; with nil %v, %v, %v", name, s,
+					res.Passes, res.ELBO, res.Status, want.Passes, want.ELBO, want.Status)
 			}
 		}
 	}
@@ -225,7 +235,8 @@ func TestFunctionsOneAtATime(t *testing.T) {
 			return -0.5 * (z[0] - float64(n%3)) * (z[0] - z[1])
 		}}
 		m := Objective[*Gaussian]{F: Expect(ll, nil), H: KLTo(prior), Init: prior}
-		if _, _, err := m.Fit(context.Background(), &Solver{Workers: workers, MaxIter: 3}); err != nil {
+		if _, _, err := m.Fit(context.Background(),
+			&Solver{Workers: workers, MaxIter: 3}); err != nil {
 			t.Fatal(err)
 		}
 		if n := most.Load(); workers < 2 && n > 1 || workers > 1 && n < 2 {
@@ -243,7 +254,8 @@ type longModel struct {
 }
 
 // asking is longModel.ask of a model and the predictions of its posteriors.
-func asking[P any](m poster[P], predict func(P) []float64) func(st State) (func() []float64, error) {
+func asking[P any](m poster[P], predict func(P) []float64) func(st State) (func() []float64,
+	error) {
 	return func(st State) (func() []float64, error) {
 		p, err := m.Posterior(st)
 		return func() []float64 { return predict(p) }, err
@@ -262,7 +274,8 @@ func longModels(t testing.TB) []longModel {
 	sparse := must(NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 6}))
 	glm := must(NewGLM(x, y, BernoulliLogit{}, nil))
 	dual := must(NewGLM(mat.DenseCopyOf(x.T()), []float64{1, -1, 1}, BernoulliLogit{}, nil))
-	lowRank := must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Covariance: LowRankCovariance, Rank: 2}))
+	lowRank := must(NewGLM(x, y, BernoulliLogit{},
+		&GLMOptions{Covariance: LowRankCovariance, Rank: 2}))
 	corpus := savedCorpus()
 	ctm := must(NewCTM(corpus, 2, nil))
 	rows := make([][]float64, len(y))
@@ -270,21 +283,30 @@ func longModels(t testing.TB) []longModel {
 		rows[i] = x.RawRowView(i)
 	}
 	objective := func(e Estimator, q *Gaussian) Objective[*Gaussian] {
-		return Objective[*Gaussian]{F: Expect(Sites{rows, y, BernoulliLogit{}}, e), H: KLTo(NewIsotropic(3, 1)), Init: q}
+		return Objective[*Gaussian]{F: Expect(Sites{rows, y, BernoulliLogit{}}, e),
+			H: KLTo(NewIsotropic(3, 1)), Init: q}
 	}
 	gaussian := func(q *Gaussian) []float64 {
-		return append(q.Params(nil), q.LogProb([]float64{1, 2, 3}), q.LogPartition(), q.KL(NewIsotropic(3, 2)))
+		return append(q.Params(nil), q.LogProb([]float64{1, 2, 3}), q.LogPartition(),
+			q.KL(NewIsotropic(3, 2)))
 	}
-	exact, sampled := objective(nil, NewIsotropic(3, 1).In(LogCholesky)), objective(Pathwise{}, NewIsotropic(3, 1))
+	exact, sampled := objective(nil, NewIsotropic(3, 1).In(LogCholesky)),
+		objective(Pathwise{}, NewIsotropic(3, 1))
 	glmAt := func(p *GLMPosterior) []float64 { return all(p.At(z)) }
 	return []longModel{
 		{"GP", gp, Solver{}, asking(gp, func(p *GPPosterior) []float64 { return all(p.At(z)) })},
-		{"SparseGP", sparse, Solver{}, asking(sparse, func(p *SparseGPPosterior) []float64 { return all(p.At(z)) })},
+		{"SparseGP", sparse, Solver{},
+			asking(sparse, func(p *SparseGPPosterior) []float64 { return all(p.At(z)) })},
 		{"GLM", glm, Solver{}, asking(glm, glmAt)},
-		{"GLM, step size", glm, Solver{StepSize: RobbinsMonro(0.3, 0, 0), BatchSize: 5}, asking(glm, glmAt)},
-		{"GLM, dual", dual, Solver{}, asking(dual, func(p *GLMPosterior) []float64 { return all(p.At(mat.NewDense(1, 24, y))) })},
+		{"GLM, step size", glm, Solver{StepSize: RobbinsMonro(0.3, 0, 0), BatchSize: 5},
+			asking(glm, glmAt)},
+		{"GLM, dual", dual, Solver{}, asking(dual, func(p *GLMPosterior) []float64 {
+			return all(p.At(mat.NewDense(1, 24, y)))
+		})},
 		{"GLM, low rank", lowRank, Solver{}, asking(lowRank, glmAt)},
-		{"CTM", ctm, Solver{}, asking(ctm, func(p *CTMPosterior) []float64 { return must(p.Infer(corpus.Docs[0])).Mean(nil) })},
+		{"CTM", ctm, Solver{}, asking(ctm, func(p *CTMPosterior) []float64 {
+			return must(p.Infer(corpus.Docs[0])).Mean(nil)
+		})},
 		{"Objective", exact, Solver{}, asking(exact, gaussian)},
 		{"Objective, sampled", sampled, Solver{BatchSize: 6}, asking(sampled, gaussian)},
 	}
@@ -381,7 +403,10 @@ func TestMemoryFlat(t *testing.T) {
 				t.Fatal(err)
 			}
 			var before, traced uint64
-			trace := func() uint64 { return uint64(cap(res.Trace)) * uint64(unsafe.Sizeof(Iteration{})) }
+			trace := func() uint64 {
+				return uint64(cap(res.Trace)) * uint64(
+					unsafe.Sizeof(Iteration{}))
+			}
 			for it, err := range s.Steps(ctx, res) {
 				if err != nil {
 					t.Fatalf("%s, pass %v: %v", m.name, it.Passes, err)
@@ -394,7 +419,8 @@ func TestMemoryFlat(t *testing.T) {
 				}
 			}
 			grown := int64(heap()-before) - int64(trace()-traced)
-			t.Logf("%s, evaluated every %d: %d kB, and %d kB more after %.0f passes, less %d kB of Trace", m.name, every, before>>10, grown>>10, res.Passes, (trace()-traced)>>10)
+			t.Logf("%s, evaluated every %d: %d kB, and %d kB more after %.0f passes, less %d kB "+
+				"of Trace", m.name, every, before>>10, grown>>10, res.Passes, (trace()-traced)>>10)
 			if before == 0 || grown > leftOver {
 				t.Errorf("%s: %d bytes more", m.name, grown)
 			}
@@ -468,9 +494,11 @@ func fusedModels(t testing.TB, f *fuse) map[string]Model {
 		"Sites, exact":           objective(fused, nil),
 		"Sites, score function":  objective(fused, ScoreFunction{Samples: 20}),
 		"GP":                     must(NewGP(x, s.Y, SquaredExp{Length: 2}, fusedLik{f}, nil)),
-		"GP, score function":     must(NewGP(x, s.Y, SquaredExp{Length: 2}, fusedLik{f}, &GPOptions{Estimator: ScoreFunction{Samples: 20}})),
-		"GLM":                    must(NewGLM(x, s.Y, fusedLik{f}, nil)),
-		"GLM, score function":    must(NewGLM(x, s.Y, fusedLik{f}, &GLMOptions{Estimator: ScoreFunction{Samples: 20}})),
+		"GP, score function": must(NewGP(x, s.Y, SquaredExp{Length: 2}, fusedLik{f},
+			&GPOptions{Estimator: ScoreFunction{Samples: 20}})),
+		"GLM": must(NewGLM(x, s.Y, fusedLik{f}, nil)),
+		"GLM, score function": must(
+			NewGLM(x, s.Y, fusedLik{f}, &GLMOptions{Estimator: ScoreFunction{Samples: 20}})),
 	}
 }
 
@@ -510,7 +538,8 @@ func TestRecover(t *testing.T) {
 			s.Workers = workers
 			for _, share := range shorter([]float64{0, 0.03, 0.2, 0.5, 0.8, 0.99},
 				[][]float64{{0, 0.99}, {0.2}}[i]) {
-				what := fmt.Sprintf("%s, %d workers, call %.0f of %d", name, workers, share*float64(total)+1, total)
+				what := fmt.Sprintf("%s, %d workers, call %.0f of %d", name, workers,
+					share*float64(total)+1, total)
 				at := int64(share*float64(total)) + 1
 				s.Recover = false
 				f.set(at)
@@ -519,7 +548,8 @@ func TestRecover(t *testing.T) {
 						r := recover()
 						err, _ := r.(error)
 						var p *PanicError
-						if !errors.As(err, &p) || !errors.Is(err, errFuse) || p.Where == "" || !strings.Contains(string(p.Stack), "burn") {
+						if !errors.As(err, &p) || !errors.Is(err, errFuse) || p.Where == "" ||
+							!strings.Contains(string(p.Stack), "burn") {
 							t.Errorf("%s: recovered %v", what, r)
 						}
 					}()
@@ -530,15 +560,18 @@ func TestRecover(t *testing.T) {
 				f.set(at)
 				res, err := s.Run(ctx, m)
 				var p *PanicError
-				if !errors.Is(err, ErrPanic) || !errors.Is(err, errFuse) || !errors.As(err, &p) || !prefixedOnce(err) ||
-					!strings.Contains(err.Error(), "term ") && !strings.Contains(err.Error(), "row ") || strings.Contains(err.Error(), "goroutine") {
+				if !errors.Is(err, ErrPanic) || !errors.Is(err, errFuse) || !errors.As(err, &p) ||
+					!prefixedOnce(err) ||
+					!strings.Contains(err.Error(), "term ") && !strings.Contains(err.Error(),
+						"row ") || strings.Contains(err.Error(), "goroutine") {
 					t.Errorf("%s: error %v", what, err)
 					continue
 				}
 				if res == nil && strings.Contains(err.Error(), "set-up") {
 					continue
 				}
-				if res == nil || res.Status != Failed || res.Stepper == nil || math.IsNaN(res.ELBO) {
+				if res == nil || res.Status != Failed || res.Stepper == nil ||
+					math.IsNaN(res.ELBO) {
 					t.Errorf("%s: result %+v", what, res)
 					continue
 				}
@@ -550,7 +583,8 @@ func TestRecover(t *testing.T) {
 				if res.K > 0 {
 					want = solve(t, short, m)
 				}
-				if got, want := stateOf(t, m, res.Stepper), stateOf(t, m, want.Stepper); !slices.Equal(got, want) {
+				if got, want := stateOf(t, m, res.Stepper),
+					stateOf(t, m, want.Stepper); !slices.Equal(got, want) {
 					t.Errorf("%s: after %d steps the state is %v, want %v", what, res.K, got, want)
 				}
 				// It goes on.
@@ -613,7 +647,8 @@ func TestPanicOfKernel(t *testing.T) {
 		return build(), true
 	}
 	if g, ok := g2(); ok {
-		if _, err := (&Solver{Recover: true}).Run(context.Background(), g); !errors.Is(err, ErrPanic) || !strings.Contains(err.Error(), "row ") {
+		if _, err := (&Solver{Recover: true}).Run(context.Background(), g); !errors.Is(err,
+			ErrPanic) || !strings.Contains(err.Error(), "row ") {
 			t.Errorf("set-up: error %v", err)
 		}
 	}
@@ -648,7 +683,8 @@ func (panicking) NewStepper(context.Context, *Env, Divergence) (Stepper, error) 
 
 // TestRecoverLoading: Recover is for every set-up, that of a run which is loaded as well.
 func TestRecoverLoading(t *testing.T) {
-	res, err := (&Solver{MaxPasses: 1}).Run(t.Context(), toyGP(t, 10, SquaredExp{}, BernoulliLogit{}, 1))
+	res, err := (&Solver{MaxPasses: 1}).Run(t.Context(),
+		toyGP(t, 10, SquaredExp{}, BernoulliLogit{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -660,7 +696,8 @@ func TestRecoverLoading(t *testing.T) {
 	if _, err := s.Start(t.Context(), panicking{}); !errors.Is(err, ErrPanic) {
 		t.Errorf("Start: %v", err)
 	}
-	if _, err := s.LoadResult(t.Context(), &file, panicking{}); !errors.Is(err, ErrPanic) || !errors.Is(err, errFuse) {
+	if _, err := s.LoadResult(t.Context(), &file, panicking{}); !errors.Is(err, ErrPanic) ||
+		!errors.Is(err, errFuse) {
 		t.Errorf("LoadResult: %v", err)
 	}
 }
@@ -684,16 +721,21 @@ func TestGivenStepSizeHasGaps(t *testing.T) {
 		}
 		for _, size := range []int{0, 30} {
 			var last Iteration
-			_, r, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.05), BatchSize: size, MaxPasses: 300, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
-				if math.IsNaN(it.ELBO) {
-					return
-				}
-				last = it
-				left := best.ELBO - it.ELBO
-				if math.IsNaN(it.Gap) || !(it.GapBound >= left-1e-9) || math.IsInf(it.GapBound, 1) || it.Scope != OverQ {
-					t.Errorf("%v, batches of %d, iteration %d: gap %v, bound %v of %v, %v nats below the best", covariance, size, it.K, it.Gap, it.GapBound, it.Scope, left)
-				}
-			})})
+			_, r, err := g.Fit(context.Background(),
+				&Solver{StepSize: ConstantStep(0.05), BatchSize: size, MaxPasses: 300, EvalEvery: 1,
+					Recorder: RecorderFunc(func(it Iteration) {
+						if math.IsNaN(it.ELBO) {
+							return
+						}
+						last = it
+						left := best.ELBO - it.ELBO
+						if math.IsNaN(it.Gap) || !(it.GapBound >= left-1e-9) ||
+							math.IsInf(it.GapBound, 1) || it.Scope != OverQ {
+							t.Errorf(
+								"%v, batches of %d, iteration %d: gap %v, bound %v of %v, %v nats below "+
+									"the best", covariance, size, it.K, it.Gap, it.GapBound, it.Scope, left)
+						}
+					})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -722,9 +764,11 @@ func TestGivenStepSizeUnderWidePriors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, r, err := g.Fit(context.Background(), &Solver{StepSize: ConstantStep(0.1), MaxPasses: 2000})
+				_, r, err := g.Fit(context.Background(),
+					&Solver{StepSize: ConstantStep(0.1), MaxPasses: 2000})
 				if err != nil || !(best.ELBO-r.ELBO <= 0.01) {
-					t.Errorf("%v, %v, %d rows: ELBO %v, want %v; %v", typeName(lik), covariance, rows, r.ELBO, best.ELBO, err)
+					t.Errorf("%v, %v, %d rows: ELBO %v, want %v; %v", typeName(lik), covariance,
+						rows, r.ELBO, best.ELBO, err)
 				}
 			}
 		}

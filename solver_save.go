@@ -38,7 +38,9 @@ const checkpointEvery = time.Minute
 // Validate returns an error wrapping ErrParam if a field is negative.
 func (c Checkpoint) Validate() error {
 	if c.Every < 0 || !(c.Passes >= 0) {
-		return fmt.Errorf("pgsvi: Checkpoint has Every %v and Passes %v; they must not be negative: %w", c.Every, c.Passes, ErrParam)
+		return fmt.Errorf(
+			"pgsvi: Checkpoint has Every %v and Passes %v; they must not be negative: %w", c.Every,
+			c.Passes, ErrParam)
 	}
 	return nil
 }
@@ -150,14 +152,18 @@ func (r *Result) savable() (saved *savedRun, err error) {
 	saved = &savedRun{Result: r}
 	st, ok := r.Stepper.(snapshotter)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run of a %T cannot be saved, as it has no MarshalBinary and UnmarshalBinary: %w", r.Stepper, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a run of a %T cannot be saved, as it has no MarshalBinary and "+
+				"UnmarshalBinary: %w", r.Stepper, ErrParam)
 	}
 	if saved.stepper, err = st.MarshalBinary(); err != nil || !r.begun {
 		return saved, prefixed(err)
 	}
 	src, ok := r.src.(encoding.BinaryMarshaler)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a run with the source of randomness %T cannot be saved, as it has no MarshalBinary: %w", r.src, ErrParam)
+		return nil, fmt.Errorf(
+			"pgsvi: a run with the source of randomness %T cannot be saved, as it has no "+
+				"MarshalBinary: %w", r.src, ErrParam)
 	}
 	saved.src, err = src.MarshalBinary()
 	return saved, prefixed(err)
@@ -201,7 +207,8 @@ func (r *savedRun) state(c *save.State) {
 func (it *Iteration) save(c *save.State) {
 	c.Int(&it.K)
 	c.Duration(&it.Elapsed)
-	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &it.Gap, &it.GapBound, &it.Goal)
+	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &it.Gap, &it.GapBound,
+		&it.Goal)
 	c.Bool(&it.ClosedForm, &it.Random)
 	scope := int(it.Scope)
 	c.Int(&scope)

@@ -26,13 +26,15 @@ func TestCheckpointFullDisk(t *testing.T) {
 		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}
 		s.Recorder = RecorderFunc(func(it Iteration) {
 			if it.K == 9 {
-				if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 3000, Max: 3000}); err != nil {
+				if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE,
+					&syscall.Rlimit{Cur: 3000, Max: 3000}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 		res, err := s.Run(ctx, r.model)
-		if !errors.Is(err, syscall.EFBIG) || !prefixedOnce(err) || res.Status != Failed || res.K != 9 {
+		if !errors.Is(err, syscall.EFBIG) || !prefixedOnce(err) || res.Status != Failed ||
+			res.K != 9 {
 			t.Errorf("after %d iterations: %v, %v", res.K, res.Status, err)
 		}
 		return

@@ -32,7 +32,8 @@ type Smooth interface {
 	// the terms in batch, scaled by N/len(batch). It returns an estimate of f with the same
 	// scaling. A nil batch means all terms. The same randomness in env must give the same bits
 	// for any number of workers. The error names the term.
-	Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (value float64, err error)
+	Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (value float64,
+		err error)
 	// Value returns f over all terms, as exactly as possible, with its standard error or an error
 	// bound, NaN if that is unknown.
 	Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error)
@@ -41,7 +42,8 @@ type Smooth interface {
 // SmoothFunc returns a Smooth of n terms whose Grad is f. deterministic means that f ignores the
 // randomness of env. Value is what f returns, with an unknown error. A nil f is an error at
 // set-up that wraps ErrParam.
-func SmoothFunc(n int, deterministic bool, f func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)) Smooth {
+func SmoothFunc(n int, deterministic bool,
+	f func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)) Smooth {
 	return smoothFunc{SmoothTerms{n, deterministic}, f}
 }
 
@@ -58,7 +60,8 @@ func (f smoothFunc) Setup(Dist) (SmoothTerms, error) {
 }
 
 // Grad implements Smooth.
-func (f smoothFunc) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f smoothFunc) Grad(_ context.Context, env *Env, dst []float64, q Dist, batch []int) (float64,
+	error) {
 	return f.f(env, dst, q, batch)
 }
 
@@ -189,10 +192,12 @@ func (h l1Term) Grad(dst []float64, q Dist) []float64 {
 // and ErrShape if q has fewer than count parameters.
 func (h l1Term) Check(q Dist) error {
 	if !(h.weight >= 0) || math.IsInf(h.weight, 0) {
-		return fmt.Errorf("pgsvi: the weight of L1 is %v; it must be finite and not negative: %w", h.weight, ErrParam)
+		return fmt.Errorf("pgsvi: the weight of L1 is %v; it must be finite and not negative: %w",
+			h.weight, ErrParam)
 	}
 	if h.first < 0 || h.first > q.NumParams() {
-		return fmt.Errorf("pgsvi: the count of L1 is %d, λ has %d elements: %w", h.first, q.NumParams(), ErrShape)
+		return fmt.Errorf("pgsvi: the count of L1 is %d, λ has %d elements: %w", h.first,
+			q.NumParams(), ErrShape)
 	}
 	return nil
 }
@@ -254,7 +259,8 @@ type conjugateTerms struct{ m ConjugateModel }
 type blockwise interface {
 	Smooth
 	// valueGrad is Value, and stores the gradient over all terms in dst.
-	valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value, stderr float64, err error)
+	valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value, stderr float64,
+		err error)
 }
 
 // Setup implements Smooth.
@@ -263,7 +269,8 @@ func (f conjugateTerms) Setup(q Dist) (SmoothTerms, error) {
 		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs a ConjugateModel: %w", ErrParam)
 	}
 	if _, ok := q.(ExpFamily); !ok {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, not a %T: %w", q, ErrShape)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, not a %T: %w", q,
+			ErrShape)
 	}
 	return SmoothTerms{N: f.m.Len(), Deterministic: true}, nil
 }
@@ -295,12 +302,14 @@ type conjugateValue struct{ sum, size float64 }
 var conjugatePool = sync.Pool{New: func() any { return new(conjugateWork) }}
 
 // Grad implements Smooth.
-func (f conjugateTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f conjugateTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
 	v, err := f.grad(ctx, env, dst, q, batch)
 	return v.sum, err
 }
 
-func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (conjugateValue, error) {
+func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (conjugateValue, error) {
 	w := conjugatePool.Get().(*conjugateWork)
 	defer conjugatePool.Put(w)
 	e, terms := q.(ExpFamily), estimate.NewBatch(batch, f.m.Len())
@@ -331,7 +340,8 @@ func (f conjugateTerms) grad(ctx context.Context, env *Env, dst []float64, q Dis
 	}
 	floats.Scale(-1, dst)
 	if i, ok := dense.AllFinite(dst); !ok {
-		return v, fmt.Errorf("pgsvi: element %d of the gradient of a %T is %v: %w", i, f.m, dst[i], ErrNotFinite)
+		return v, fmt.Errorf("pgsvi: element %d of the gradient of a %T is %v: %w", i, f.m, dst[i],
+			ErrNotFinite)
 	}
 	e.FromMeanGrad(dst, dst)
 	return conjugateValue{-terms.Scale * v.sum, terms.Scale * v.size}, nil
@@ -361,11 +371,13 @@ func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimat
 }
 
 // Value implements Smooth, with a bound on the rounding of the sum.
-func (f conjugateTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+func (f conjugateTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
+	err error) {
 	return f.valueGrad(ctx, env, make([]float64, q.NumParams()), q)
 }
 
-func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value, stderr float64, err error) {
+func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value,
+	stderr float64, err error) {
 	v, err := f.grad(ctx, env, dst, q, nil)
 	return v.sum, unitRounding * math.Sqrt(float64(f.m.Len())) * v.size, err
 }
@@ -388,7 +400,9 @@ func (w whole) Check(q Dist) error {
 		return err
 	}
 	if !t.Deterministic {
-		return fmt.Errorf("pgsvi: ProximalPoint needs an f without noise, as with the estimator Exact; use Objective.Inner: %w", ErrParam)
+		return fmt.Errorf(
+			"pgsvi: ProximalPoint needs an f without noise, as with the estimator Exact; use "+
+				"Objective.Inner: %w", ErrParam)
 	}
 	if err := w.h.Check(q); err != nil {
 		return err
@@ -402,10 +416,13 @@ func (w whole) Check(q Dist) error {
 		return nil
 	}
 	if !concave {
-		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, and %T is not log-concave: %w", lik, ErrParam)
+		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, and %T is not log-concave: %w",
+			lik, ErrParam)
 	}
 	if e, ok := q.(ExpFamily); ok && e.Coordinates() != Cholesky {
-		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, which it is in the coordinates Cholesky and not in %v; use Init: q.In(Cholesky): %w", e.Coordinates(), ErrParam)
+		return fmt.Errorf(
+			"pgsvi: ProximalPoint needs a convex f, which it is in the coordinates Cholesky and "+
+				"not in %v; use Init: q.In(Cholesky): %w", e.Coordinates(), ErrParam)
 	}
 	return nil
 }
@@ -506,7 +523,8 @@ type valuer interface {
 }
 
 // Grad implements Smooth.
-func (l linearized) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (l linearized) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
 	v, err := l.f.Grad(ctx, env, dst, q, batch)
 	if err != nil {
 		return math.NaN(), err
@@ -520,13 +538,15 @@ func (l linearized) Grad(ctx context.Context, env *Env, dst []float64, q Dist, b
 	}
 	floats.Add(dst, g)
 	if i, ok := dense.AllFinite(dst); !ok {
-		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient is %v: %w", i, dst[i], ErrNotFinite)
+		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient is %v: %w", i, dst[i],
+			ErrNotFinite)
 	}
 	return v, nil
 }
 
 // Value returns f + h over all terms and the standard error of f.
-func (l linearized) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+func (l linearized) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
+	err error) {
 	v, stderr, err := l.f.Value(ctx, env, q)
 	return v + l.h.Value(q), stderr, err
 }

@@ -46,21 +46,26 @@ func (f *expectedTerms) Setup(q Dist) (SmoothTerms, error) {
 	}
 	l := f.ll.Batch(nil)
 	if l.Dim() != q.Dim() {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: the log-likelihood is over %d dimensions, q over %d: %w", l.Dim(), q.Dim(), ErrShape)
+		return SmoothTerms{},
+			fmt.Errorf("pgsvi: the log-likelihood is over %d dimensions, q over %d: %w", l.Dim(),
+				q.Dim(), ErrShape)
 	}
 	exact, err := f.est.Setup(q, l)
 	return SmoothTerms{f.ll.Len(), exact}, err
 }
 
 // Grad implements Smooth.
-func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
 	v, err := f.est.Grad(ctx, env, dst, nil, q, f.batch(ctx, batch))
 	if err != nil {
 		return math.NaN(), err
 	}
 	floats.Scale(-1, dst)
 	if i, ok := dense.AllFinite(dst); !ok {
-		return math.NaN(), fmt.Errorf("pgsvi: element %d of the gradient estimate is %v; the log-likelihood may overflow under q: %w", i, dst[i], ErrNotFinite)
+		return math.NaN(),
+			fmt.Errorf("pgsvi: element %d of the gradient estimate is %v; the log-likelihood "+
+				"may overflow under q: %w", i, dst[i], ErrNotFinite)
 	}
 	return -v, nil
 }
@@ -111,7 +116,8 @@ type drawing interface {
 // Value returns f over all terms and its standard error: exactly for Sites under a Gaussian q, and
 // where there is a quadrature over q that holds, with a bound on the numerical error, and otherwise
 // by antithetic draws.
-func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error) {
+func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
+	err error) {
 	l := f.batch(ctx, nil)
 	if s, ok := l.(SiteIntegrand); ok {
 		if n := formOf(q); n != nil {
@@ -243,7 +249,8 @@ func (s Sites) Validate() error {
 	}
 	for n, x := range s.X {
 		if len(x) != len(s.X[0]) {
-			return fmt.Errorf("pgsvi: row %d has %d columns, row 0 has %d: %w", n, len(x), len(s.X[0]), ErrShape)
+			return fmt.Errorf("pgsvi: row %d has %d columns, row 0 has %d: %w", n, len(x),
+				len(s.X[0]), ErrShape)
 		}
 		if j, ok := dense.AllFinite(x); !ok {
 			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", n, j, x[j], ErrNotFinite)
@@ -286,12 +293,15 @@ func (s Sites) digest(d *save.Digest) {
 // number of draws is 0 for an estimator that has none, or of which it is not known. The expectation
 // is estimated from repeats of the estimate, at least two; 0 means 64. The error is that of Setup
 // or Grad, or wraps ErrParam if there is one repeat or q is no ExpFamily.
-func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand, repeats int) (noise float64, draws int, err error) {
+func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
+	repeats int) (noise float64, draws int, err error) {
 	if repeats == 0 {
 		repeats = noiseRepeats
 	}
 	if repeats < 2 || e == nil || q == nil || l == nil {
-		return math.NaN(), 0, fmt.Errorf("pgsvi: Noise needs an estimator, q, an integrand and at least two repeats, not %d: %w", repeats, ErrParam)
+		return math.NaN(), 0,
+			fmt.Errorf("pgsvi: Noise needs an estimator, q, an integrand and at least two "+
+				"repeats, not %d: %w", repeats, ErrParam)
 	}
 	if _, err := e.Setup(q, l); err != nil {
 		return math.NaN(), 0, err

@@ -35,7 +35,8 @@ func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	}
 	reached := s.Dist().Clone()
 	if q, ok = reached.(Q); !ok {
-		return q, fmt.Errorf("pgsvi: a state over a %T, of another Objective: %w", reached, ErrParam)
+		return q, fmt.Errorf("pgsvi: a state over a %T, of another Objective: %w", reached,
+			ErrParam)
 	}
 	return q, nil
 }

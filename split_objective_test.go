@@ -24,7 +24,8 @@ func (f lineFit) Setup(Dist) (SmoothTerms, error) { return SmoothTerms{len(f), t
 func (f lineFit) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
 	return valueByGrad(ctx, env, f, q)
 }
-func (f lineFit) Grad(_ context.Context, _ *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f lineFit) Grad(_ context.Context, _ *Env, dst []float64, q Dist, batch []int) (float64,
+	error) {
 	b := estimate.NewBatch(batch, len(f))
 	z := q.Params(nil)
 	clear(dst)
@@ -103,7 +104,8 @@ func corpus() []toyProblem {
 		{"separable", separable, NewIsotropic(2, 100), nil},
 		{"prior far away", logisticData(75, 40, 2), normalAt(30, 1), nil},
 		{"one parameter, N = 1", one, NewIsotropic(1, 9), nil},
-		{"N = 1", Sites{X: [][]float64{{1, -2}}, Y: []float64{3}, Lik: Poisson{}}, NewIsotropic(2, 1), nil},
+		{"N = 1", Sites{X: [][]float64{{1, -2}}, Y: []float64{3}, Lik: Poisson{}},
+			NewIsotropic(2, 1), nil},
 	}
 	for i, p := range ps {
 		if p.init == nil {
@@ -150,7 +152,8 @@ func promised(t *testing.T, p toyProblem, q *Gaussian) float64 {
 		d := q.Dim()
 		eta = make([]float64, 2*d)
 		for i := range d {
-			eta[i], eta[d+i] = p.prior.form.MeanAt(i)*p.prior.form.PrecisionAt(i, i), -0.5*p.prior.form.PrecisionAt(i, i)
+			eta[i], eta[d+i] = p.prior.form.MeanAt(i)*p.prior.form.PrecisionAt(i, i),
+				-0.5*p.prior.form.PrecisionAt(i, i)
 		}
 	}
 	floats.Sub(eta, q.MeanGrad(nil, g))
@@ -198,7 +201,8 @@ func TestZeroSolver(t *testing.T) {
 				// conditioned descent, and may end at the limit.
 				slow := c.q.Coordinates() == MeanCov && p.name == "not log-concave"
 				if res.Status != Converged && !slow || !res.ClosedForm {
-					t.Errorf("status %v after %d iterations, gap %v, closed form %v", res.Status, res.K, res.Gap, res.ClosedForm)
+					t.Errorf("status %v after %d iterations, gap %v, closed form %v", res.Status,
+						res.K, res.Gap, res.ClosedForm)
 				}
 				if !slices.Equal(momentsOf(c.q), before) {
 					t.Error("the run changed Init")
@@ -214,7 +218,9 @@ func TestZeroSolver(t *testing.T) {
 				if e := promised(t, p, q); !(e < 1e-8) && !(slow && e < 1e-6) {
 					t.Errorf("not stationary: %v nats to gain", e)
 				}
-				long := solve(t, Solver{Converger: AnyOf(GapBelow(1e-14, 0)), MaxPasses: float64(res.K + 100)}, m)
+				long := solve(t,
+					Solver{Converger: AnyOf(GapBelow(1e-14, 0)), MaxPasses: float64(res.K + 100)},
+					m)
 				if e := long.ELBO - res.ELBO; !(e < 5*res.Gap+1e-9*math.Max(1, math.Abs(res.ELBO))) {
 					t.Errorf("gap reported as %.3g is %.3g", res.Gap, e)
 				}
@@ -237,9 +243,11 @@ func TestZeroSolver(t *testing.T) {
 func TestConjugateEvidence(t *testing.T) {
 	p := corpus()[2]
 	p.s.Lik = GaussianNoise{Var: 0.7}
-	res := solve(t, Solver{MaxIter: 1}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
+	res := solve(t, Solver{MaxIter: 1},
+		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
 	checkNear(t, "ELBO", res.ELBO, logEvidence(p, qOf[*Gaussian](res)), 1e-11)
-	next := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: qOf[*Gaussian](res)})
+	next := solve(t, Solver{},
+		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: qOf[*Gaussian](res)})
 	checkNear(t, "a step at the optimum", next.Trace[0].ELBO, res.ELBO, 1e-11)
 	if next.K != 1 || next.Status != Converged {
 		t.Errorf("from the optimum: %v after %d iterations", next.Status, next.K)
@@ -254,7 +262,8 @@ func TestNoisyGradients(t *testing.T) {
 		t.Skip("several seconds")
 	}
 	for _, p := range []toyProblem{corpus()[0], corpus()[1], corpus()[2], corpus()[9]} {
-		best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
+		best := solve(t, Solver{},
+			Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 		batch := max(1, len(p.s.Y)/5)
 		for _, c := range []struct {
 			name string
@@ -262,19 +271,23 @@ func TestNoisyGradients(t *testing.T) {
 			m    int
 		}{
 			{"score function, all", Expect(asLogLik(p.s, false), ScoreFunction{Samples: 200}), 0},
-			{"score function, batches", Expect(asLogLik(p.s, false), ScoreFunction{Samples: 200}), batch},
+			{"score function, batches", Expect(asLogLik(p.s, false), ScoreFunction{Samples: 200}),
+				batch},
 			{"pathwise, batches", Expect(p.s, Pathwise{}), batch},
 			{"exact, batches", Expect(p.s, Exact{}), batch},
 		} {
 			name := p.name + ", " + c.name
-			res := solve(t, Solver{BatchSize: c.m}, Objective[*Gaussian]{F: c.f, H: KLTo(p.prior), Init: p.init})
+			res := solve(t, Solver{BatchSize: c.m},
+				Objective[*Gaussian]{F: c.f, H: KLTo(p.prior), Init: p.init})
 			gap := best - exactELBO(p, qOf[*Gaussian](res))
-			t.Logf("%-50s %v, %5d iterations, gap %.2g reported as %.2g, ELBO ± %.2g", name, res.Status, res.K, gap, res.Gap, res.ELBOErr)
+			t.Logf("%-50s %v, %5d iterations, gap %.2g reported as %.2g, ELBO ± %.2g", name,
+				res.Status, res.K, gap, res.Gap, res.ELBOErr)
 			if !(gap < 1e-2) {
 				t.Errorf("%s: %v nats from the optimum", name, gap)
 			}
 			// Draws without a control variate are noisy: they may take longer.
-			if res.Status != Converged && !(res.Status == PassLimit && c.name == "pathwise, batches" && res.Gap < 0.1) {
+			if res.Status != Converged &&
+				!(res.Status == PassLimit && c.name == "pathwise, batches" && res.Gap < 0.1) {
 				t.Errorf("%s: %v after %d iterations", name, res.Status, res.K)
 			}
 			if !(gap < 10*res.Gap+1e-9) {
@@ -290,9 +303,12 @@ func TestNoiseAboveOneNat(t *testing.T) {
 	const d = 10
 	p := toyProblem{s: logisticData(68, 300, d), prior: NewIsotropic(d, 25)}
 	init := NewIsotropic(d, 0.1)
-	best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: init}).ELBO
-	for name, f := range map[string]Smooth{"exact": Expect(p.s, nil), "pathwise": Expect(p.s, Pathwise{})} {
-		res := solve(t, Solver{BatchSize: 15, MaxPasses: 40}, Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: init})
+	best := solve(t, Solver{},
+		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: init}).ELBO
+	for name, f := range map[string]Smooth{"exact": Expect(p.s, nil),
+		"pathwise": Expect(p.s, Pathwise{})} {
+		res := solve(t, Solver{BatchSize: 15, MaxPasses: 40},
+			Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: init})
 		gap := best - exactELBO(p, qOf[*Gaussian](res))
 		t.Logf("%s: gap %.2g reported as %.2g", name, gap, res.Gap)
 		if !(gap < 0.1) || !(gap < 3*res.Gap) {
@@ -305,7 +321,8 @@ func TestNoiseAboveOneNat(t *testing.T) {
 func TestDivergencesSameOptimum(t *testing.T) {
 	t.Parallel()
 	p := corpus()[0]
-	want := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
+	want := solve(t, Solver{},
+		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 	for name, d := range testDivergences(p.init.NumParams()) {
 		for _, c := range allCoordinates {
 			if testing.Short() && (name == "DivergenceFunc" || c == Natural) {
@@ -314,12 +331,16 @@ func TestDivergencesSameOptimum(t *testing.T) {
 			if c == Natural && (name == "Euclidean" || name == "Diagonal" || name == "Bregman") {
 				continue // a geometry so ill-conditioned that 300 passes do not suffice
 			}
-			res := solve(t, Solver{Divergence: d, MaxPasses: 300}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init.In(c)})
-			t.Logf("%s, %v: %v after %d iterations, %.2g below", name, c, res.Status, res.K, want-res.ELBO)
+			res := solve(t, Solver{Divergence: d, MaxPasses: 300},
+				Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init.In(c)})
+			t.Logf("%s, %v: %v after %d iterations, %.2g below", name, c, res.Status, res.K,
+				want-res.ELBO)
 			if !(math.Abs(want-res.ELBO) < 1e-4) {
-				t.Errorf("%s, %v: ELBO %v, want %v (%v after %d iterations)", name, c, res.ELBO, want, res.Status, res.K)
+				t.Errorf("%s, %v: ELBO %v, want %v (%v after %d iterations)", name, c, res.ELBO,
+					want, res.Status, res.K)
 			}
-			if wantClosed := slices.Contains(closedForms[name+"/KLTo"], c); res.ClosedForm != wantClosed {
+			if wantClosed := slices.Contains(closedForms[name+"/KLTo"],
+				c); res.ClosedForm != wantClosed {
 				t.Errorf("%s, %v: ClosedForm is %v", name, c, res.ClosedForm)
 			}
 		}
@@ -368,7 +389,8 @@ func TestTrustRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := st.(*objectiveStepper).Dist()
-	checkClose(t, "optimality", proxGrad(q, make([]float64, 5), h, KL(), p.init, 0.3), make([]float64, 5), 1e-6)
+	checkClose(t, "optimality", proxGrad(q, make([]float64, 5), h, KL(), p.init, 0.3),
+		make([]float64, 5), 1e-6)
 }
 
 // lassoOracle solves ½‖Xz − 1‖² + w‖z‖₁ by coordinate descent.
@@ -426,7 +448,8 @@ func TestGradientDescent(t *testing.T) {
 	z := []float64{3, -1}
 	const beta = 0.1
 	s := Solver{Divergence: Euclidean(), StepSize: ConstantStep(beta), MaxIter: 50}
-	st := must(Objective[*Point]{F: f, Init: NewPoint(z)}.NewStepper(context.Background(), nil, s.Divergence))
+	st := must(Objective[*Point]{F: f, Init: NewPoint(z)}.NewStepper(context.Background(), nil,
+		s.Divergence))
 	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
 			t.Fatal(err)
@@ -469,9 +492,11 @@ func TestMirrorDescent(t *testing.T) {
 func TestMiniBatchPoint(t *testing.T) {
 	f := lineFit(logisticData(77, 60, 2).X)
 	want := lassoOracle(f, 0)
-	st := must(Objective[*Point]{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(context.Background(), nil, Euclidean()))
+	st := must(Objective[*Point]{F: f, Init: NewPoint([]float64{2, 2})}.NewStepper(
+		context.Background(), nil, Euclidean()))
 	best, _ := f.Grad(context.Background(), nil, make([]float64, 2), NewPoint(want), nil)
-	res, err := (&Solver{BatchSize: 5, MaxPasses: 200, Converger: Never()}).Resume(context.Background(), &Result{Stepper: st})
+	res, err := (&Solver{BatchSize: 5, MaxPasses: 200, Converger: Never()}).Resume(
+		context.Background(), &Result{Stepper: st})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,7 +509,8 @@ func TestMiniBatchPoint(t *testing.T) {
 func TestGradMapOfShortenedStep(t *testing.T) {
 	// Gradient descent in (m, v) from v = 1 with ∂f/∂v = ½·10 leaves v > 0 for β ≥ 0.2.
 	s := Sites{X: [][]float64{{math.Sqrt(10)}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
-	st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: NewIsotropic(1, 1).In(MeanCov)}.NewStepper(context.Background(), nil, Euclidean()))
+	st := must(Objective[*Gaussian]{F: Expect(s, nil),
+		Init: NewIsotropic(1, 1).In(MeanCov)}.NewStepper(context.Background(), nil, Euclidean()))
 	step, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -500,7 +526,8 @@ func TestGradMapOfShortenedStep(t *testing.T) {
 func TestFixedStepAfterAveraging(t *testing.T) {
 	p := corpus()[0]
 	s := Solver{BatchSize: 8, MaxPasses: 3}
-	res := solve(t, s, Objective[*Gaussian]{F: Expect(p.s, Pathwise{}), H: KLTo(p.prior), Init: p.init})
+	res := solve(t, s, Objective[*Gaussian]{F: Expect(p.s, Pathwise{}), H: KLTo(p.prior),
+		Init: p.init})
 	g := make([]float64, 5)
 	q := qOf[Dist](res)
 	st := res.Stepper.(*objectiveStepper)
@@ -513,7 +540,8 @@ func TestFixedStepAfterAveraging(t *testing.T) {
 	if _, err := solveProx(want, g, KLTo(p.prior), KL(), q, 0.1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Step(context.Background(), &Env{Rng: testRand(3)}, []int{1, 2}, 0.1); err != nil {
+	if _, err := st.Step(context.Background(), &Env{Rng: testRand(3)}, []int{1, 2},
+		0.1); err != nil {
 		t.Fatal(err)
 	}
 	checkClose(t, "state", momentsOf(st.Dist().(*Gaussian)), momentsOf(want.(*Gaussian)), 1e-12)
@@ -531,7 +559,8 @@ func TestStepBatches(t *testing.T) {
 	for i, batch := range [][]int{nil, all} {
 		st := must(o.NewStepper(context.Background(), nil, nil)).(*objectiveStepper)
 		for range 5 {
-			if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, batch, math.Inf(1)); err != nil {
+			if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, batch,
+				math.Inf(1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -557,7 +586,8 @@ func (f *failing) Value(ctx context.Context, env *Env, q Dist) (float64, float64
 	return valueByGrad(ctx, env, f, q)
 }
 
-func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64,
+	error) {
 	if f.calls++; f.calls >= f.at {
 		clear(dst)
 		return 0, errUser
@@ -570,33 +600,39 @@ func (f *failing) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 func TestSmoothError(t *testing.T) {
 	p := corpus()[0]
 	f := &failing{Smooth: lineFitAsSmooth(p.s), at: 5} // each step and each ELBO is a call
-	res, err := (&Solver{StepSize: ConstantStep(0.25), Converger: Never()}).Run(context.Background(), Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
-	if !errors.Is(err, errUser) || !strings.Contains(err.Error(), "iteration 3") || !strings.Contains(err.Error(), "beta 0.25") || !prefixedOnce(err) {
+	res, err := (&Solver{StepSize: ConstantStep(0.25), Converger: Never()}).Run(
+		context.Background(), Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
+	if !errors.Is(err, errUser) || !strings.Contains(err.Error(), "iteration 3") ||
+		!strings.Contains(err.Error(), "beta 0.25") || !prefixedOnce(err) {
 		t.Errorf("error %v", err)
 	}
 	if res == nil || res.Status != Failed || res.K != 2 || qOf[Dist](res) == nil {
 		t.Fatalf("result %+v", res)
 	}
-	want := solve(t, Solver{StepSize: ConstantStep(0.25), MaxIter: 2}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
+	want := solve(t, Solver{StepSize: ConstantStep(0.25), MaxIter: 2},
+		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init})
 	checkClose(t, "state", momentsOf(qOf[*Gaussian](res)), momentsOf(qOf[*Gaussian](want)), 0)
 }
 
 // lineFitAsSmooth does not say that it is exact, and has its values from Grad.
 func lineFitAsSmooth(s Sites) Smooth {
 	f := Expect(s, nil)
-	return SmoothFunc(s.Len(), false, func(env *Env, dst []float64, q Dist, batch []int) (float64, error) {
-		return f.Grad(context.Background(), env, dst, q, batch)
-	})
+	return SmoothFunc(s.Len(), false,
+		func(env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+			return f.Grad(context.Background(), env, dst, q, batch)
+		})
 }
 
 // The same seed gives the same bits for any number of workers; another seed
 // gives other bits; a nil source is a fixed seed.
 func TestWorkersAndSeeds(t *testing.T) {
 	s := logisticData(78, 50, 3)
-	for name, e := range map[string]Estimator{"score function": ScoreFunction{Samples: 40}, "pathwise": Pathwise{Samples: 10}} {
+	for name, e := range map[string]Estimator{"score function": ScoreFunction{Samples: 40},
+		"pathwise": Pathwise{Samples: 10}} {
 		run := func(workers int, src rand.Source) *Result {
 			return solve(t, Solver{BatchSize: 7, MaxPasses: 4, Workers: workers, Src: src},
-				Objective[*Gaussian]{F: Expect(asLogLik(s, true), e), H: KLTo(NewIsotropic(3, 4)), Init: NewIsotropic(3, 0.1)})
+				Objective[*Gaussian]{F: Expect(asLogLik(s, true), e), H: KLTo(NewIsotropic(3, 4)),
+					Init: NewIsotropic(3, 0.1)})
 		}
 		bits := func(r *Result) []uint64 {
 			x := append(momentsOf(qOf[*Gaussian](r)), r.ELBO, r.ELBOErr, r.Gap)
@@ -627,9 +663,11 @@ func TestWorkersAndSeeds(t *testing.T) {
 // A Model, its f and its prior are shared by concurrent runs.
 func TestSharedModel(t *testing.T) {
 	s := logisticData(79, 20, 2)
-	o := Objective[*Gaussian]{F: Expect(asLogLik(s, false), ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 4).In(MeanCov)), Init: NewIsotropic(2, 1)}
+	o := Objective[*Gaussian]{F: Expect(asLogLik(s, false), ScoreFunction{Samples: 10}),
+		H: KLTo(NewIsotropic(2, 4).In(MeanCov)), Init: NewIsotropic(2, 1)}
 	run := func(workers int) []float64 {
-		res, err := (&Solver{BatchSize: 5, MaxPasses: 5, Workers: workers}).Run(context.Background(), o)
+		res, err := (&Solver{BatchSize: 5, MaxPasses: 5, Workers: workers}).Run(
+			context.Background(), o)
 		if err != nil {
 			t.Error(err)
 			return nil
@@ -677,7 +715,8 @@ func TestResume(t *testing.T) {
 		checkClose(t, name, momentsOf(qOf[*Gaussian](res)), momentsOf(qOf[*Gaussian](want)), 0)
 		checkNear(t, name+": ELBO", res.ELBO, want.ELBO, 0)
 		if res.K != want.K || res.Passes != want.Passes || len(res.Trace) != len(want.Trace) {
-			t.Errorf("%s: %d iterations, %v passes and a Trace of %d, want %d, %v and %d", name, res.K, res.Passes, len(res.Trace), want.K, want.Passes, len(want.Trace))
+			t.Errorf("%s: %d iterations, %v passes and a Trace of %d, want %d, %v and %d", name,
+				res.K, res.Passes, len(res.Trace), want.K, want.Passes, len(want.Trace))
 		}
 	}
 }
@@ -687,7 +726,8 @@ func TestInfiniteELBO(t *testing.T) {
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
 	q := NewIsotropic(1, 1)
 	for _, e := range []Estimator{nil, ScoreFunction{}} {
-		res, err := new(Solver).Run(context.Background(), Objective[*Gaussian]{F: Expect(s, e), H: KLTo(q), Init: q})
+		res, err := new(Solver).Run(context.Background(),
+			Objective[*Gaussian]{F: Expect(s, e), H: KLTo(q), Init: q})
 		if !errors.Is(err, ErrNotFinite) || res == nil || res.Status != Failed {
 			t.Errorf("%T: error %v, result %+v", e, err, res)
 		}
@@ -709,7 +749,8 @@ func (s spoilt) Value(ctx context.Context, env *Env, q Dist) (float64, float64, 
 	return valueByGrad(ctx, env, s, q)
 }
 
-func (s spoilt) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (s spoilt) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64,
+	error) {
 	v, err := s.Smooth.Grad(ctx, env, dst, q, batch)
 	if s.value {
 		v = math.NaN()
@@ -732,11 +773,18 @@ func TestNotFinite(t *testing.T) {
 		o    Model
 		want error
 	}{
-		{"value", Solver{}, Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
-		{"value, fixed step", Solver{StepSize: ConstantStep(1)}, Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init}, ErrDiverged},
-		{"gradient", Solver{}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
-		{"gradient, fixed step", Solver{StepSize: ConstantStep(1)}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init}, ErrNotFinite},
-		{"exploding descent", Solver{StepSize: ConstantStep(1), Divergence: Euclidean()}, blowUp, ErrDiverged},
+		{"value", Solver{}, Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior),
+			Init: p.init}, ErrNotFinite},
+		{"value, fixed step", Solver{StepSize: ConstantStep(1)},
+			Objective[*Gaussian]{F: spoilt{good, true, false}, H: KLTo(p.prior), Init: p.init},
+			ErrDiverged},
+		{"gradient", Solver{}, Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior),
+			Init: p.init}, ErrNotFinite},
+		{"gradient, fixed step", Solver{StepSize: ConstantStep(1)},
+			Objective[*Gaussian]{F: spoilt{good, false, true}, H: KLTo(p.prior), Init: p.init},
+			ErrNotFinite},
+		{"exploding descent", Solver{StepSize: ConstantStep(1), Divergence: Euclidean()}, blowUp,
+			ErrDiverged},
 	} {
 		res, err := c.s.Run(context.Background(), c.o)
 		if !errors.Is(err, c.want) || !prefixedOnce(err) || res.Status != Failed {
@@ -767,7 +815,8 @@ func TestGaussHermiteRun(t *testing.T) {
 func TestELBOErr(t *testing.T) {
 	p := corpus()[0]
 	run := func(f Smooth) *Result {
-		return solve(t, Solver{MaxIter: 3}, Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
+		return solve(t, Solver{MaxIter: 3},
+			Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init})
 	}
 	if e := run(Expect(p.s, nil)).ELBOErr; !(e > 0 && e < 1e-9) {
 		t.Errorf("Sites: ELBOErr is %v", e)
@@ -792,7 +841,8 @@ func TestObjectiveStepSizeTaken(t *testing.T) {
 	})
 	o := Objective[*Gaussian]{F: f, Init: NewIsotropicMeanField(1, 1).In(MeanCov)}
 	res := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.1), MaxIter: 1}, o)
-	if v := qOf[*Gaussian](res).Params(nil)[1]; res.Beta != 0.1/8 && res.Beta != 0.1/4 || math.Abs(1-v-40*res.Beta) > 1e-12 {
+	if v := qOf[*Gaussian](res).Params(nil)[1]; res.Beta != 0.1/8 && res.Beta != 0.1/4 ||
+		math.Abs(1-v-40*res.Beta) > 1e-12 {
 		t.Errorf("β = %v reported for a step from 1 to %v by 40β", res.Beta, v)
 	}
 }
@@ -805,7 +855,8 @@ func TestGoalErrorUnknown(t *testing.T) {
 		return 0, nil
 	})
 	prior := NewIsotropic(2, 3)
-	_, res, err := Objective[*Gaussian]{F: f, H: KLTo(prior), Init: NewIsotropic(2, 1)}.Fit(t.Context(), nil)
+	_, res, err := Objective[*Gaussian]{F: f, H: KLTo(prior), Init: NewIsotropic(2, 1)}.Fit(
+		t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,46 +113,95 @@ func TestObjectiveSetupErrors(t *testing.T) {
 		say  string
 	}{
 		{"no Init", Objective[Dist]{F: Expect(ll, nil), H: h}, nil, ErrParam, "Init"},
-		{"typed nil Init", Objective[Dist]{F: Expect(ll, nil), H: h, Init: (*Gaussian)(nil)}, nil, ErrParam, "Init"},
-		{"nil log-likelihood", Objective[Dist]{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty, "log-likelihood"},
-		{"no terms", Objective[Dist]{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "N = 0"},
-		{"negative N", Objective[Dist]{F: Expect(LogLik{N: -1, Dim: 2, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "-1"},
-		{"no LogProb", Objective[Dist]{F: Expect(LogLik{N: 3, Dim: 2}, nil), H: h, Init: q}, nil, ErrParam, "LogProb"},
-		{"no Dim", Objective[Dist]{F: Expect(LogLik{N: 3, LogProb: ll.LogProb}, nil), H: h, Init: q}, nil, ErrEmpty, "Dim"},
-		{"other dimension", Objective[Dist]{F: Expect(ll, nil), H: h, Init: NewIsotropic(3, 1)}, nil, ErrShape, "3"},
-		{"prior of other dimension", Objective[Dist]{F: Expect(ll, nil), H: KLTo(NewIsotropic(3, 1)), Init: q}, nil, ErrShape, "3"},
-		{"prior of a Point", Objective[Dist]{F: lineFit{{1, 1}}, H: h, Init: NewPoint([]float64{1, 1})}, Euclidean(), ErrShape, "Point"},
-		{"no rows", Objective[Dist]{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil, ErrEmpty, "one row"},
-		{"no columns", Objective[Dist]{F: with(func(s *Sites) { s.X[0] = nil }), H: h, Init: q}, nil, ErrEmpty, "column"},
-		{"rows and labels", Objective[Dist]{F: with(func(s *Sites) { s.Y = s.Y[:3] }), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
-		{"ragged", Objective[Dist]{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q}, nil, ErrShape, "row 2"},
-		{"NaN in X", Objective[Dist]{F: with(func(s *Sites) { s.X[3][1] = nan }), H: h, Init: q}, nil, ErrNotFinite, "row 3, column 1"},
-		{"Inf in Y", Objective[Dist]{F: with(func(s *Sites) { s.Y[1] = inf }), H: h, Init: q}, nil, ErrNotFinite, "row 1"},
-		{"label", Objective[Dist]{F: with(func(s *Sites) { s.Y[2] = 0 }), H: h, Init: q}, nil, ErrLabel, "row 2"},
-		{"no likelihood", Objective[Dist]{F: with(func(s *Sites) { s.Lik = nil }), H: h, Init: q}, nil, ErrParam, "Likelihood"},
-		{"likelihood's parameter", Objective[Dist]{F: with(func(s *Sites) { s.Lik = GaussianNoise{Var: -1} }), H: h, Init: q}, nil, ErrParam, "Var"},
-		{"L1 weight", Objective[Dist]{F: lineFit{{1}}, H: L1(-1, 0), Init: NewPoint([]float64{0})}, Euclidean(), ErrParam, "weight"},
-		{"L1 weight NaN", Objective[Dist]{F: lineFit{{1}}, H: L1(nan, 0), Init: NewPoint([]float64{0})}, Euclidean(), ErrParam, "weight"},
-		{"L1 count", Objective[Dist]{F: lineFit{{1}}, H: L1(1, 2), Init: NewPoint([]float64{0})}, Euclidean(), ErrShape, "count"},
-		{"no potential", Objective[Dist]{F: lineFit{{1}}, Init: NewPoint([]float64{0})}, Bregman(nil), ErrParam, "Potential"},
-		{"Exact with LogLik", Objective[Dist]{F: Expect(ll, Exact{}), H: h, Init: q}, nil, ErrNoEstimator, "ScoreFunction"},
-		{"GaussHermite with LogLik", Objective[Dist]{F: Expect(ll, GaussHermite{}), H: h, Init: q}, nil, ErrNoEstimator, "Sites"},
-		{"GaussHermite nodes", Objective[Dist]{F: with(func(*Sites) {}), H: h, Init: q}, nil, nil, ""},
-		{"negative nodes", Objective[Dist]{F: Expect(good(), GaussHermite{Nodes: -1}), H: h, Init: q}, nil, ErrParam, "Nodes"},
-		{"Pathwise without gradient", Objective[Dist]{F: Expect(ll, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "LogLik.Grad"},
-		{"Pathwise with a kink", Objective[Dist]{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise{}), H: h, Init: q}, nil, ErrNoEstimator, "Laplace"},
-		{"Pathwise samples", Objective[Dist]{F: Expect(good(), Pathwise{Samples: -1}), H: h, Init: q}, nil, ErrParam, "Samples"},
-		{"one sample", Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: 1}), H: h, Init: q}, nil, ErrParam, "Samples"},
-		{"negative samples", Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: -1, Baseline: NoBaseline}), H: h, Init: q}, nil, ErrParam, "Samples"},
-		{"unknown baseline", Objective[Dist]{F: Expect(ll, ScoreFunction{Baseline: 5}), H: h, Init: q}, nil, ErrParam, "Baseline"},
-		{"Exact at a Point", Objective[Dist]{F: Expect(good(), nil), Init: NewPoint([]float64{0, 0})}, Euclidean(), ErrNoEstimator, "Point"},
-		{"score function at a Point", Objective[Dist]{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean(), ErrNoEstimator, "Point"},
-		{"Pathwise at a Point", Objective[Dist]{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})}, Euclidean(), ErrNoEstimator, "Point"},
+		{"typed nil Init", Objective[Dist]{F: Expect(ll, nil), H: h, Init: (*Gaussian)(nil)}, nil,
+			ErrParam, "Init"},
+		{"nil log-likelihood", Objective[Dist]{F: Expect(nil, nil), H: h, Init: q}, nil, ErrEmpty,
+			"log-likelihood"},
+		{"no terms", Objective[Dist]{F: Expect(LogLik{Dim: 2, LogProb: ll.LogProb}, nil), H: h,
+			Init: q}, nil, ErrEmpty, "N = 0"},
+		{"negative N", Objective[Dist]{F: Expect(LogLik{N: -1, Dim: 2, LogProb: ll.LogProb}, nil),
+			H: h, Init: q}, nil, ErrEmpty, "-1"},
+		{"no LogProb", Objective[Dist]{F: Expect(LogLik{N: 3, Dim: 2}, nil), H: h, Init: q}, nil,
+			ErrParam, "LogProb"},
+		{"no Dim", Objective[Dist]{F: Expect(LogLik{N: 3, LogProb: ll.LogProb}, nil), H: h,
+			Init: q}, nil, ErrEmpty, "Dim"},
+		{"other dimension", Objective[Dist]{F: Expect(ll, nil), H: h, Init: NewIsotropic(3, 1)},
+			nil, ErrShape, "3"},
+		{"prior of other dimension",
+			Objective[Dist]{F: Expect(ll, nil), H: KLTo(NewIsotropic(3, 1)), Init: q}, nil,
+			ErrShape, "3"},
+		{"prior of a Point",
+			Objective[Dist]{F: lineFit{{1, 1}}, H: h, Init: NewPoint([]float64{1, 1})}, Euclidean(),
+			ErrShape, "Point"},
+		{"no rows", Objective[Dist]{F: with(func(s *Sites) { s.Y = nil }), H: h, Init: q}, nil,
+			ErrEmpty, "one row"},
+		{"no columns", Objective[Dist]{F: with(func(s *Sites) { s.X[0] = nil }), H: h, Init: q},
+			nil, ErrEmpty, "column"},
+		{"rows and labels", Objective[Dist]{F: with(func(s *Sites) {
+			s.Y = s.Y[:3]
+		}), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
+		{"ragged", Objective[Dist]{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q},
+			nil, ErrShape, "row 2"},
+		{"NaN in X", Objective[Dist]{F: with(func(s *Sites) { s.X[3][1] = nan }), H: h, Init: q},
+			nil, ErrNotFinite, "row 3, column 1"},
+		{"Inf in Y", Objective[Dist]{F: with(func(s *Sites) { s.Y[1] = inf }), H: h, Init: q}, nil,
+			ErrNotFinite, "row 1"},
+		{"label", Objective[Dist]{F: with(func(s *Sites) { s.Y[2] = 0 }), H: h, Init: q}, nil,
+			ErrLabel, "row 2"},
+		{"no likelihood", Objective[Dist]{F: with(func(s *Sites) { s.Lik = nil }), H: h, Init: q},
+			nil, ErrParam, "Likelihood"},
+		{"likelihood's parameter", Objective[Dist]{F: with(func(s *Sites) {
+			s.Lik = GaussianNoise{Var: -1}
+		}), H: h, Init: q}, nil, ErrParam, "Var"},
+		{"L1 weight", Objective[Dist]{F: lineFit{{1}}, H: L1(-1, 0), Init: NewPoint([]float64{0})},
+			Euclidean(), ErrParam, "weight"},
+		{"L1 weight NaN",
+			Objective[Dist]{F: lineFit{{1}}, H: L1(nan, 0), Init: NewPoint([]float64{0})},
+			Euclidean(), ErrParam, "weight"},
+		{"L1 count", Objective[Dist]{F: lineFit{{1}}, H: L1(1, 2), Init: NewPoint([]float64{0})},
+			Euclidean(), ErrShape, "count"},
+		{"no potential", Objective[Dist]{F: lineFit{{1}}, Init: NewPoint([]float64{0})},
+			Bregman(nil), ErrParam, "Potential"},
+		{"Exact with LogLik", Objective[Dist]{F: Expect(ll, Exact{}), H: h, Init: q}, nil,
+			ErrNoEstimator, "ScoreFunction"},
+		{"GaussHermite with LogLik", Objective[Dist]{F: Expect(ll, GaussHermite{}), H: h, Init: q},
+			nil, ErrNoEstimator, "Sites"},
+		{"GaussHermite nodes", Objective[Dist]{F: with(func(*Sites) {}), H: h, Init: q}, nil, nil,
+			""},
+		{"negative nodes",
+			Objective[Dist]{F: Expect(good(), GaussHermite{Nodes: -1}), H: h, Init: q}, nil,
+			ErrParam, "Nodes"},
+		{"Pathwise without gradient", Objective[Dist]{F: Expect(ll, Pathwise{}), H: h, Init: q},
+			nil, ErrNoEstimator, "LogLik.Grad"},
+		{"Pathwise with a kink",
+			Objective[Dist]{F: Expect(Sites{X: good().X, Y: good().Y, Lik: Laplace{}}, Pathwise{}),
+				H: h, Init: q}, nil, ErrNoEstimator, "Laplace"},
+		{"Pathwise samples",
+			Objective[Dist]{F: Expect(good(), Pathwise{Samples: -1}), H: h, Init: q}, nil, ErrParam,
+			"Samples"},
+		{"one sample", Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: 1}), H: h, Init: q},
+			nil, ErrParam, "Samples"},
+		{"negative samples",
+			Objective[Dist]{F: Expect(ll, ScoreFunction{Samples: -1, Baseline: NoBaseline}), H: h,
+				Init: q}, nil, ErrParam, "Samples"},
+		{"unknown baseline",
+			Objective[Dist]{F: Expect(ll, ScoreFunction{Baseline: 5}), H: h, Init: q}, nil,
+			ErrParam, "Baseline"},
+		{"Exact at a Point",
+			Objective[Dist]{F: Expect(good(), nil), Init: NewPoint([]float64{0, 0})}, Euclidean(),
+			ErrNoEstimator, "Point"},
+		{"score function at a Point",
+			Objective[Dist]{F: Expect(ll, nil), Init: NewPoint([]float64{0, 0})}, Euclidean(),
+			ErrNoEstimator, "Point"},
+		{"Pathwise at a Point",
+			Objective[Dist]{F: Expect(good(), Pathwise{}), Init: NewPoint([]float64{0, 0})},
+			Euclidean(), ErrNoEstimator, "Point"},
 	} {
 		_, err := c.o.NewStepper(context.Background(), nil, c.d)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
-		} else if err != nil && (!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {
+		} else if err != nil &&
+			(!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {
 			t.Errorf("%s: error %q does not say %q", c.name, err, c.say)
 		}
 	}
@@ -176,7 +225,8 @@ func TestObjectiveOfOneType(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkClose(t, "posterior", momentsOf(again), momentsOf(fitted), 0)
-	if _, err := (Objective[*Point]{}).Posterior(res.Stepper); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "*pgsvi.Gaussian") {
+	if _, err := (Objective[*Point]{}).Posterior(res.Stepper); !errors.Is(err, ErrParam) ||
+		!strings.Contains(err.Error(), "*pgsvi.Gaussian") {
 		t.Errorf("a state over a Gaussian for one over a Point: %v", err)
 	}
 }
@@ -281,14 +331,16 @@ func TestExpectValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, stderr, err := Expect(s, ScoreFunction{}).Value(context.Background(), &Env{Rng: testRand(1)}, q)
+	v, stderr, err := Expect(s, ScoreFunction{}).Value(context.Background(), &Env{Rng: testRand(1)},
+		q)
 	if err != nil || stderr > 1e-9 {
 		t.Errorf("Sites: standard error %v, %v", stderr, err)
 	}
 	checkNear(t, "Sites", v, exact, 1e-13)
 	var chi2, n float64
 	for seed := range uint64(60) {
-		v, stderr, err := Expect(asLogLik(s, false), nil).Value(context.Background(), &Env{Rng: testRand(seed)}, q)
+		v, stderr, err := Expect(asLogLik(s, false), nil).Value(context.Background(),
+			&Env{Rng: testRand(seed)}, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,14 +356,17 @@ func TestExpectValue(t *testing.T) {
 
 // A log-likelihood that is not finite under q is an error that says so.
 func TestExpectNotFinite(t *testing.T) {
-	half := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 { return math.Log(z[0]) }}
-	_, err := Expect(half, nil).Grad(context.Background(), &Env{Rng: testRand(1)}, make([]float64, 2), NewIsotropic(1, 1), nil)
+	half := LogLik{N: 1, Dim: 1,
+		LogProb: func(_ int, z []float64) float64 { return math.Log(z[0]) }}
+	_, err := Expect(half, nil).Grad(context.Background(), &Env{Rng: testRand(1)},
+		make([]float64, 2), NewIsotropic(1, 1), nil)
 	if !errors.Is(err, ErrNotFinite) {
 		t.Errorf("LogLik: %v", err)
 	}
 	s := Sites{X: [][]float64{{1}}, Y: []float64{1}, Lik: halfLine{}}
 	for _, e := range []Estimator{Exact{}, GaussHermite{}, ScoreFunction{}} {
-		_, err := Expect(s, e).Grad(context.Background(), &Env{Rng: testRand(1)}, make([]float64, 2), NewIsotropic(1, 1), nil)
+		_, err := Expect(s, e).Grad(context.Background(), &Env{Rng: testRand(1)},
+			make([]float64, 2), NewIsotropic(1, 1), nil)
 		if !errors.Is(err, ErrNotFinite) {
 			t.Errorf("Sites with %T: %v", e, err)
 		}
@@ -380,10 +435,12 @@ func TestConjugateExact(t *testing.T) {
 		if math.Abs(res.ELBO-evidence) > 1e-9 {
 			t.Errorf("%v: ELBO %v, evidence %v", coords, res.ELBO, evidence)
 		}
-		if mean := q.Natural(nil); coords == MeanParams && (math.Abs(mean[0]-prior.Natural(nil)[0]-sum) > 1e-9 || res.K != 1 && res.K > 3) {
+		if mean := q.Natural(nil); coords == MeanParams &&
+			(math.Abs(mean[0]-prior.Natural(nil)[0]-sum) > 1e-9 || res.K != 1 && res.K > 3) {
 			t.Errorf("natural parameters %v after %d steps", mean, res.K)
 		}
-		if coords == MeanParams && (res.Status != Converged || res.Scope != OverBlock || !(res.GapBound < 1e-9)) {
+		if coords == MeanParams && (res.Status != Converged || res.Scope != OverBlock ||
+			!(res.GapBound < 1e-9)) {
 			t.Errorf("%v, gap %v %v", res.Status, res.GapBound, res.Scope)
 		}
 	}
@@ -401,7 +458,8 @@ func TestConjugateFractions(t *testing.T) {
 		if step == nil { // that of the Stepper
 			rho = func(k int) float64 { return math.Pow(float64(10+k), -0.7) }
 		}
-		s := &Solver{StepSize: step, BatchSize: 6, Sampler: InOrder(), MaxPasses: 3, EvalEvery: 1, Converger: Never()}
+		s := &Solver{StepSize: step, BatchSize: 6, Sampler: InOrder(), MaxPasses: 3, EvalEvery: 1,
+			Converger: Never()}
 		k, at := 0, 0
 		s.Recorder = RecorderFunc(func(it Iteration) {
 			batch := c.x[at:min(40, at+6)]
@@ -421,10 +479,12 @@ func TestConjugateFractions(t *testing.T) {
 				}
 			}
 			best := prior.Clone().(*Exp)
-			if err := best.SetNatural([]float64{etaP[0] + floats.Sum(c.x), etaP[1] - 40}); err != nil {
+			if err := best.SetNatural(
+				[]float64{etaP[0] + floats.Sum(c.x), etaP[1] - 40}); err != nil {
 				t.Fatal(err)
 			}
-			if want := q.KL(best); it.Scope != OverBlock || math.Abs(it.GapBound-want) > 1e-9*(1+want) {
+			if want := q.KL(best); it.Scope != OverBlock ||
+				math.Abs(it.GapBound-want) > 1e-9*(1+want) {
 				t.Errorf("step %d: bound %v %v, want %v", k, it.GapBound, it.Scope, want)
 			}
 			if want := rho(k) / (1 - rho(k)); math.Abs(it.Beta-want) > 1e-12*want {
@@ -449,15 +509,20 @@ func TestConjugateErrors(t *testing.T) {
 		want error
 		say  string
 	}{
-		{"nil", Objective[*Exp]{F: Conjugate(nil), Init: prior}, ErrParam, "needs a ConjugateModel"},
-		{"nil pointer", Objective[*Exp]{F: Conjugate(none), Init: prior}, ErrParam, "needs a ConjugateModel"},
+		{"nil", Objective[*Exp]{F: Conjugate(nil), Init: prior}, ErrParam,
+			"needs a ConjugateModel"},
+		{"nil pointer", Objective[*Exp]{F: Conjugate(none), Init: prior}, ErrParam,
+			"needs a ConjugateModel"},
 		{"empty", Objective[*Exp]{F: Conjugate(counts{}), Init: prior}, ErrEmpty, "0 terms"},
-		{"failing", Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}, failing, "term 17"},
-		{"not finite", Objective[*Exp]{F: Conjugate(counts{x: []float64{1, math.NaN()}}), H: KLTo(prior), Init: prior}, ErrNotFinite, "term 1"},
+		{"failing", Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}, failing,
+			"term 17"},
+		{"not finite", Objective[*Exp]{F: Conjugate(counts{x: []float64{1, math.NaN()}}),
+			H: KLTo(prior), Init: prior}, ErrNotFinite, "term 1"},
 	} {
 		for _, workers := range []int{1, 4} {
 			_, _, err := e.o.Fit(context.Background(), &Solver{Workers: workers})
-			if !errors.Is(err, e.want) || !strings.Contains(err.Error(), e.say) || strings.Count(err.Error(), "pgsvi: ") != 1 {
+			if !errors.Is(err, e.want) || !strings.Contains(err.Error(), e.say) ||
+				strings.Count(err.Error(), "pgsvi: ") != 1 {
 				t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
 			}
 		}
@@ -474,7 +539,8 @@ func TestConjugateErrors(t *testing.T) {
 			cancel()
 		}
 	})}
-	if _, res, err := o.Fit(ctx, s); !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 7 {
+	if _, res, err := o.Fit(ctx, s); !errors.Is(err, context.Canceled) || res.Status != Canceled ||
+		res.K != 7 {
 		t.Errorf("canceled: %v, %v after %d", err, res.Status, res.K)
 	}
 }
@@ -566,13 +632,15 @@ func TestFractionStep(t *testing.T) {
 			t.Errorf("%+v: %v", c.s, err)
 		}
 	}
-	for _, s := range []fractionStep{{Delay: 0.5}, {Delay: -1}, {Delay: math.Inf(1)}, {Delay: math.NaN()}, {Power: -0.1}, {Power: 1.1}, {Power: math.NaN()}} {
+	for _, s := range []fractionStep{{Delay: 0.5}, {Delay: -1}, {Delay: math.Inf(1)},
+		{Delay: math.NaN()}, {Power: -0.1}, {Power: 1.1}, {Power: math.NaN()}} {
 		if err := s.Validate(); !errors.Is(err, ErrParam) {
 			t.Errorf("%+v: %v", s, err)
 		}
 		_, prior := newCounts(t)
 		o := Objective[*Exp]{H: KLTo(prior), Init: prior}
-		if _, _, err := o.Fit(context.Background(), &Solver{StepSize: s}); !errors.Is(err, ErrParam) {
+		if _, _, err := o.Fit(context.Background(), &Solver{StepSize: s}); !errors.Is(err,
+			ErrParam) {
 			t.Errorf("%+v in a Solver: %v", s, err)
 		}
 	}
@@ -582,13 +650,15 @@ func ExampleConjugate() {
 	// Counts of a Poisson distribution, and a Gamma prior of its rate: no local variables, and one
 	// step is the posterior.
 	prior, _ := NewGamma(2, 0.5)
-	o := Objective[*Exp]{F: Conjugate(counts{x: []float64{3, 1, 4, 1, 5}}), H: KLTo(prior), Init: prior}
+	o := Objective[*Exp]{F: Conjugate(counts{x: []float64{3, 1, 4, 1, 5}}), H: KLTo(prior),
+		Init: prior}
 	q, res, err := o.Fit(context.Background(), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("shape %.1f, rate %.1f, %v\n", q.Natural(nil)[0]-prior.Natural(nil)[0]+2, -q.Natural(nil)[1], res.Status)
+	fmt.Printf("shape %.1f, rate %.1f, %v\n", q.Natural(nil)[0]-prior.Natural(nil)[0]+2,
+		-q.Natural(nil)[1], res.Status)
 	// Output:
 	// shape 16.0, rate 5.5, converged
 }
@@ -606,14 +676,17 @@ func TestConjugateCertificate(t *testing.T) {
 	for i, every := range []int{1, -1} {
 		for _, batch := range []int{0, 50} {
 			c := &Certificate{}
-			s := &Solver{StepSize: ConstantStep(0.5), BatchSize: batch, MaxPasses: 4, EvalEvery: every, Recorder: c, Converger: Never()}
+			s := &Solver{StepSize: ConstantStep(0.5), BatchSize: batch, MaxPasses: 4,
+				EvalEvery: every, Recorder: c, Converger: Never()}
 			if _, err := s.Run(context.Background(), m); err != nil || c.Err() != nil {
 				t.Fatal(err, c.Err())
 			}
 			if batch == 0 && (c.Steps != 4 || c.Violations != 0 || c.L > 1e-9 || c.RelL > 1e-9) {
-				t.Errorf("%d steps, %d violations, L %v, relative %v", c.Steps, c.Violations, c.L, c.RelL)
+				t.Errorf("%d steps, %d violations, L %v, relative %v", c.Steps, c.Violations, c.L,
+					c.RelL)
 			}
-			numbers[i] += fmt.Sprintln(c.Steps, c.Violations, c.Alpha, c.L, c.RelL, c.MinGradMap2, c.Sigma2, c.TotalD)
+			numbers[i] += fmt.Sprintln(c.Steps, c.Violations, c.Alpha, c.L, c.RelL, c.MinGradMap2,
+				c.Sigma2, c.TotalD)
 		}
 	}
 	if numbers[0] != numbers[1] {
@@ -627,7 +700,8 @@ func TestConjugateCertificate(t *testing.T) {
 func TestObjectiveMixed(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(31, 2))
-	for _, lik := range []Likelihood{Poisson{}, BernoulliProbit{}, BernoulliLogit{}, Exponential{}} {
+	for _, lik := range []Likelihood{Poisson{}, BernoulliProbit{}, BernoulliLogit{},
+		Exponential{}} {
 		for n := 1; n <= 4; n++ {
 			const d = 3
 			x, y := mat.NewDense(n, d, nil), make([]float64, n)
@@ -655,8 +729,10 @@ func TestObjectiveMixed(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%T, %d rows: %v after %v passes", lik, n, res.Status, res.Passes)
-			if res.Status != Converged || res.Passes > 60 || math.Abs(res.ELBO-want.ELBO) > 1e-8*(1+math.Abs(want.ELBO)) {
-				t.Errorf("%T, %d rows: %v after %v passes at ELBO %v, gap %v; the GLM has %v", lik, n, res.Status, res.Passes, res.ELBO, res.Gap, want.ELBO)
+			if res.Status != Converged || res.Passes > 60 ||
+				math.Abs(res.ELBO-want.ELBO) > 1e-8*(1+math.Abs(want.ELBO)) {
+				t.Errorf("%T, %d rows: %v after %v passes at ELBO %v, gap %v; the GLM has %v", lik,
+					n, res.Status, res.Passes, res.ELBO, res.Gap, want.ELBO)
 			}
 		}
 	}
@@ -707,7 +783,8 @@ func sameResumed(t *testing.T, m Model, steps int, passes float64) {
 	if res.K != want.K || res.ELBO != want.ELBO ||
 		!slices.Equal(res.Stepper.(*objectiveStepper).Q.Params(nil),
 			want.Stepper.(*objectiveStepper).Q.Params(nil)) {
-		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO, want.ELBO)
+		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO,
+			want.ELBO)
 	}
 }
 

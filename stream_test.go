@@ -18,7 +18,9 @@ import (
 // resumed hands the items to a stream that is saved, loaded and asked for its posterior at the
 // given places on the way, and returns what it says at the end, and what one says that was left
 // alone.
-func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P], load func(io.Reader) (*Stream[R, P], error), items []R, at []int, say func(P) string) (got, want string) {
+func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P],
+	load func(io.Reader) (*Stream[R, P], error), items []R, at []int, say func(P) string) (got,
+	want string) {
 	t.Helper()
 	one, two := fresh(), fresh()
 	for i, item := range items {
@@ -58,7 +60,8 @@ func sayWeights(p *GLMPosterior) string {
 func TestGLMStreamResume(t *testing.T) {
 	notShort(t)
 	t.Parallel()
-	prior, err := NewGaussian([]float64{1, 0, -1, 0.3}, mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
+	prior, err := NewGaussian([]float64{1, 0, -1, 0.3},
+		mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,8 @@ func TestGLMStreamResume(t *testing.T) {
 		odd    bool // offsets and weights
 	}{
 		{"logit", BernoulliLogit{}, &GLMOptions{Intercept: true}, false, false},
-		{"sparse", BernoulliLogit{}, &GLMOptions{Intercept: true, Names: []string{"a", "b", "ü"}}, true, false},
+		{"sparse", BernoulliLogit{}, &GLMOptions{Intercept: true, Names: []string{"a", "b", "ü"}},
+			true, false},
 		{"counts", Poisson{}, &GLMOptions{Intercept: true, Prior: prior}, false, true},
 		{"robust", StudentT{DF: 3}, nil, true, true},
 	} {
@@ -148,7 +152,8 @@ func TestCTMStreamResume(t *testing.T) {
 			start.Set(k, v, 1+float64((v+k)%3))
 		}
 	}
-	for _, o := range []*CTMOptions{nil, {Expectation: CTMQuasi}, {Expectation: CTMLaplace}, {Expectation: CTMMeanField}, {Topics: start, Diagonal: true, FirstInner: 4}} {
+	for _, o := range []*CTMOptions{nil, {Expectation: CTMQuasi}, {Expectation: CTMLaplace},
+		{Expectation: CTMMeanField}, {Topics: start, Diagonal: true, FirstInner: 4}} {
 		fresh := func() *CTMStream {
 			s, err := NewCTMStream(c.Terms, 3, o)
 			if err != nil {
@@ -156,7 +161,8 @@ func TestCTMStreamResume(t *testing.T) {
 			}
 			return s
 		}
-		if got, want := resumed(t, fresh, Load[*CTMStream], c.Docs, []int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
+		if got, want := resumed(t, fresh, Load[*CTMStream], c.Docs,
+			[]int{1, 100, 256, 258, 280, 333}, sayTopics); got != want {
 			t.Errorf("%+v: %.300s, want %.300s", o, got, want)
 		}
 	}
@@ -173,7 +179,8 @@ func TestCTMStreamErrors(t *testing.T) {
 	if err := s.AddAll(ctx, documents(smallCorpus())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveAll(ctx, documents(smallCorpus())); !errors.Is(err, errors.ErrUnsupported) || !prefixedOnce(err) || s.Len() != 3 {
+	if err := s.RemoveAll(ctx, documents(smallCorpus())); !errors.Is(err, errors.ErrUnsupported) ||
+		!prefixedOnce(err) || s.Len() != 3 {
 		t.Errorf("%v, %d documents", err, s.Len())
 	}
 	for i, c := range []struct {
@@ -186,7 +193,8 @@ func TestCTMStreamErrors(t *testing.T) {
 		{Document{[]int{1}, []float64{-1}}, ErrParam},
 		{Document{[]int{1}, []float64{math.Inf(1)}}, ErrNotFinite},
 	} {
-		if err := s.Add(c.d); !errors.Is(err, c.want) || !prefixedOnce(err) || !strings.Contains(err.Error(), fmt.Sprintf("document %d ", 3+i)) {
+		if err := s.Add(c.d); !errors.Is(err, c.want) || !prefixedOnce(err) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("document %d ", 3+i)) {
 			t.Errorf("%+v: %v, want %v", c.d, err, c.want)
 		}
 	}
@@ -194,13 +202,17 @@ func TestCTMStreamErrors(t *testing.T) {
 		t.Errorf("%d documents, want the 3 good ones", s.Len())
 	}
 	failure := errors.New("broken pipe")
-	broken := func(yield func(Document, error) bool) { _ = yield(Document{}, nil) && yield(Document{}, failure) }
+	broken := func(yield func(Document, error) bool) {
+		_ = yield(Document{}, nil) &&
+			yield(Document{}, failure)
+	}
 	if err := s.AddAll(ctx, broken); err != failure || s.Len() != 4 {
 		t.Errorf("%v, %d documents", err, s.Len())
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := s.AddAll(canceled, iter.Seq2[Document, error](documents(smallCorpus()))); !errors.Is(err, context.Canceled) || s.Len() != 4 {
+	if err := s.AddAll(canceled, iter.Seq2[Document, error](documents(smallCorpus()))); !errors.Is(
+		err, context.Canceled) || s.Len() != 4 {
 		t.Errorf("%v, %d documents", err, s.Len())
 	}
 }
@@ -264,7 +276,9 @@ func TestLoadStreamErrors(t *testing.T) {
 		{"words", &early, `"Words":[0,2]`, `"Words":[0,7]`, ErrShape},
 		{"no words", &early, `{"Words":[0,2],"Counts":[3,1]}`, `{}`, ErrEmpty},
 		{"unseen", &early, `"Words":[0,2]`, `"Words":[0,3]`, ErrParam},
-		{"nothing to start from", &early, `"buffer":[{"Words":[0,2],"Counts":[3,1]},{"Words":[0,1,4],"Counts":[2,12,1]}]`, `"buffer":[]`, ErrShape},
+		{"nothing to start from", &early,
+			`"buffer":[{"Words":[0,2],"Counts":[3,1]},{"Words":[0,1,4],"Counts":[2,12,1]}]`,
+			`"buffer":[]`, ErrShape},
 		{"start", &early, `"rng"`, `"start":[1],"rng"`, ErrShape},
 		{"steps", &late, `"steps":`, `"steps":-`, ErrShape},
 		{"mu", &late, `"mu":[`, `"mu":[0,`, ErrShape},
@@ -275,9 +289,11 @@ func TestLoadStreamErrors(t *testing.T) {
 	} {
 		var err error
 		if c.file == &dense || c.file == &sparse {
-			_, err = Load[*GLMStream](strings.NewReader(changed(t, glmStreamFile, c.file.String(), c.old, c.new)))
+			_, err = Load[*GLMStream](
+				strings.NewReader(changed(t, glmStreamFile, c.file.String(), c.old, c.new)))
 		} else {
-			_, err = Load[*CTMStream](strings.NewReader(changed(t, ctmStreamFile, c.file.String(), c.old, c.new)))
+			_, err = Load[*CTMStream](
+				strings.NewReader(changed(t, ctmStreamFile, c.file.String(), c.old, c.new)))
 		}
 		if !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -368,7 +384,8 @@ func TestUpdateWhole(t *testing.T) {
 					t.Errorf("%s, %s: %v", name, what, err)
 					return
 				}
-				if !slices.Equal(got.Mean(nil), want.Mean(nil)) || !slices.Equal(got.SD(nil), want.SD(nil)) {
+				if !slices.Equal(got.Mean(nil), want.Mean(nil)) ||
+					!slices.Equal(got.SD(nil), want.SD(nil)) {
 					m, s := apart(got, want)
 					t.Errorf("%s, %s: %v and %v apart from a fit", name, what, m, s)
 				}
@@ -376,17 +393,18 @@ func TestUpdateWhole(t *testing.T) {
 					t.Errorf("%s, %s: %d rows, want %d", name, what, got.Len(), want.Len())
 				}
 			}
-			for _, way := range []func(*GLMPosterior) *GLMPosterior{(*GLMPosterior).with, func(p *GLMPosterior) *GLMPosterior {
-				var file bytes.Buffer
-				if err := p.WithRows().Save(&file); err != nil {
-					t.Fatal(err)
-				}
-				q, err := Load[*GLMPosterior](&file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return q
-			}} {
+			for _, way := range []func(*GLMPosterior) *GLMPosterior{(*GLMPosterior).with,
+				func(p *GLMPosterior) *GLMPosterior {
+					var file bytes.Buffer
+					if err := p.WithRows().Save(&file); err != nil {
+						t.Fatal(err)
+					}
+					q, err := Load[*GLMPosterior](&file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return q
+				}} {
 				p, err := way(early).Update(ctx, w.rows(10, 40))
 				same("added", p, all, err)
 				if p, err = way(none).Update(ctx, w.rows(0, 40)); err == nil {
@@ -522,7 +540,8 @@ func TestUpdateBeyond(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkApart(t, fmt.Sprintf("beyond, from a %v covariance", c.p.opt.Covariance), got, all, c.tol)
+		checkApart(t, fmt.Sprintf("beyond, from a %v covariance", c.p.opt.Covariance), got, all,
+			c.tol)
 		if got.data != nil || got.Len() != mostKept+1000 {
 			t.Errorf("%d rows, of which it has %v", got.Len(), got.data)
 		}

@@ -184,7 +184,8 @@ func similarDocs(docs *mat.Dense, p []float64, n int) (index []int, distance []f
 	case n < 1:
 		return nil, nil, fmt.Errorf("pgsvi: the %d most similar documents: %w", n, ErrParam)
 	case docs == nil:
-		return nil, nil, fmt.Errorf("pgsvi: the posterior stores no training documents: %w", ErrEmpty)
+		return nil, nil, fmt.Errorf("pgsvi: the posterior stores no training documents: %w",
+			ErrEmpty)
 	}
 	rows, _ := docs.Dims()
 	all := make([]float64, rows)
@@ -328,7 +329,8 @@ func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions
 	if opt != nil {
 		o = *opt
 	}
-	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 || !(o.Smoothing >= 0 && o.Smoothing <= 1) {
+	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 ||
+		!(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		return o, fmt.Errorf("pgsvi: HeldOutOptions %+v: %w", o, ErrParam)
 	}
 	if c == nil || len(c.Docs) == 0 {
@@ -394,7 +396,8 @@ func (c *Corpus) Validate() error {
 		return fmt.Errorf("pgsvi: a nil *Corpus: %w", ErrEmpty)
 	}
 	if c.Terms < 0 || c.Vocab != nil && len(c.Vocab) != c.Terms {
-		return fmt.Errorf("pgsvi: a vocabulary of %d terms has %d names: %w", c.Terms, len(c.Vocab), ErrShape)
+		return fmt.Errorf("pgsvi: a vocabulary of %d terms has %d names: %w", c.Terms, len(c.Vocab),
+			ErrShape)
 	}
 	for i, d := range c.Docs {
 		if err := d.check(c.Terms); err != nil {
@@ -410,7 +413,8 @@ func (c *Corpus) fits(terms int) error {
 		return err
 	}
 	if c.Terms != terms {
-		return fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, terms, ErrShape)
+		return fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, terms,
+			ErrShape)
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ func flowers(n int, names ...string) string {
 	b.WriteString("length,width,kind\n")
 	for range n {
 		c := rng.IntN(len(names))
-		fmt.Fprintf(&b, "%.2f,%.2f,%s\n", 2*float64(c)+rng.NormFloat64(), float64(c%2)+rng.NormFloat64(), names[c])
+		fmt.Fprintf(&b, "%.2f,%.2f,%s\n", 2*float64(c)+rng.NormFloat64(),
+			float64(c%2)+rng.NormFloat64(), names[c])
 	}
 	return b.String()
 }
@@ -68,7 +69,8 @@ func TestClasses(t *testing.T) {
 	for _, q := range a.Probs {
 		sum += q
 	}
-	if a.Label != "iris" || a.Mean != slices.Max(a.Probs) || !(math.Abs(sum-1) < 1e-9) || !(a.Lo < a.Mean && a.Mean < a.Hi) {
+	if a.Label != "iris" || a.Mean != slices.Max(a.Probs) || !(math.Abs(sum-1) < 1e-9) ||
+		!(a.Lo < a.Mean && a.Mean < a.Hi) {
 		t.Errorf("%+v", a)
 	}
 	if want := fmt.Sprintf("iris: %.2f (%.2f to %.2f)", a.Mean, a.Lo, a.Hi); a.String() != want {
@@ -92,7 +94,8 @@ func TestClasses(t *testing.T) {
 	n := float64(len(m.Y))
 	loss, _ := s.Value("log loss")
 	accuracy, _ := s.Value("accuracy")
-	if s.Rows != 90 || !(math.Abs(loss/math.Ln2-bits/n) < 1e-9) || !(math.Abs(1-accuracy-wrong/n) < 1e-12) {
+	if s.Rows != 90 || !(math.Abs(loss/math.Ln2-bits/n) < 1e-9) ||
+		!(math.Abs(1-accuracy-wrong/n) < 1e-12) {
 		t.Errorf("score %+v, want %v bits and an error of %v", s, bits/n, wrong/n)
 	}
 	var file bytes.Buffer
@@ -103,7 +106,8 @@ func TestClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := q.Predict(map[string]any{"length": 4.5, "width": 0}); err != nil || !slices.Equal(b.Probs, a.Probs) {
+	if b, err := q.Predict(map[string]any{"length": 4.5, "width": 0}); err != nil ||
+		!slices.Equal(b.Probs, a.Probs) {
 		t.Errorf("loaded: %+v, %v", b, err)
 	}
 	b, err := p.Predict(map[string]any{"length": 4.5, "width": 0, "kind": "tulip"})
@@ -125,7 +129,8 @@ func TestClassesNumbered(t *testing.T) {
 		if !slices.Equal(p.Classes(), names) {
 			t.Errorf("classes %q, want %q", p.Classes(), names)
 		}
-		if lik, opt, err := m.Options(pgsvi.Softmax{}, nil); err != nil || lik.(pgsvi.Softmax).Classes != len(names) || !slices.Equal(opt.ClassNames, names) {
+		if lik, opt, err := m.Options(pgsvi.Softmax{}, nil); err != nil ||
+			lik.(pgsvi.Softmax).Classes != len(names) || !slices.Equal(opt.ClassNames, names) {
 			t.Errorf("options: %v, %+v, %v", lik, opt, err)
 		}
 	}
@@ -134,7 +139,8 @@ func TestClassesNumbered(t *testing.T) {
 // TestClassesMistakes checks that what does not suit classes is an error that says why.
 func TestClassesMistakes(t *testing.T) {
 	three := mustModel(t, tableOf(t, flowers(60, "a", "b", "c")), "kind ~ length")
-	two, err := tableOf(t, flowers(60, "a", "b")).Model("kind ~ length", Outcome("kind").Positive("b"))
+	two, err := tableOf(t, flowers(60, "a", "b")).Model("kind ~ length",
+		Outcome("kind").Positive("b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +154,11 @@ func TestClassesMistakes(t *testing.T) {
 		{three, pgsvi.BernoulliLogit{}, `has 3 classes`, pgsvi.ErrLabel},
 		{three, pgsvi.Softmax{Classes: 4}, `Softmax of 4 classes`, pgsvi.ErrParam},
 		{two, pgsvi.Softmax{}, `say Outcome("kind").Classes()`, pgsvi.ErrLabel},
-		{mustModel(t, tableOf(t, flowers(60, "1", "2", "3")), "kind ~ length"), nil, "Softmax{} if they number classes", pgsvi.ErrParam},
+		{mustModel(t, tableOf(t, flowers(60, "1", "2", "3")), "kind ~ length"), nil,
+			"Softmax{} if they number classes", pgsvi.ErrParam},
 	} {
-		if _, err := c.m.GLM(c.lik, nil); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+		if _, err := c.m.GLM(c.lik, nil); !errors.Is(err, c.is) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%T: %v, want %s", c.lik, err, c.want)
 		}
 	}

@@ -95,7 +95,8 @@ func ExampleTopWords() {
 		.48, .42, .01, .09,
 		.55, .01, .43, .01,
 	})
-	for _, rank := range []pgsvi.TopicRank{pgsvi.ByProbability, pgsvi.ByFREX, pgsvi.ByLift, pgsvi.ByRelevance} {
+	for _, rank := range []pgsvi.TopicRank{pgsvi.ByProbability, pgsvi.ByFREX, pgsvi.ByLift,
+		pgsvi.ByRelevance} {
 		words, err := pgsvi.TopWords(topics, c, 2, rank)
 		if err != nil {
 			fmt.Println(err)

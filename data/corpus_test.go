@@ -29,8 +29,12 @@ type corpusFormat struct {
 
 var corpusFormats = []corpusFormat{
 	{"lda-c", ReadLDAC, WriteLDAC},
-	{"UCI docword", func(r io.Reader, _ int) (*pgsvi.Corpus, error) { return ReadUCI(r) }, WriteUCI},
-	{"Matrix Market", func(r io.Reader, _ int) (*pgsvi.Corpus, error) { return ReadMatrixMarket(r) }, WriteMatrixMarket},
+	{"UCI docword", func(r io.Reader, _ int) (*pgsvi.Corpus, error) { return ReadUCI(r) },
+		WriteUCI},
+	{"Matrix Market", func(r io.Reader, _ int) (*pgsvi.Corpus,
+		error) {
+		return ReadMatrixMarket(r)
+	}, WriteMatrixMarket},
 }
 
 func TestCorpusCounts(t *testing.T) {
@@ -65,14 +69,17 @@ func TestCorpusCounts(t *testing.T) {
 		break
 	}
 	s := c.Subset([]int{2, 0, 2})
-	if s.Terms != 5 || len(s.Vocab) != 5 || !reflect.DeepEqual(s.Docs, []pgsvi.Document{c.Docs[2], c.Docs[0], c.Docs[2]}) {
+	if s.Terms != 5 || len(s.Vocab) != 5 ||
+		!reflect.DeepEqual(s.Docs, []pgsvi.Document{c.Docs[2], c.Docs[0], c.Docs[2]}) {
 		t.Errorf("subset %v", s)
 	}
 	even, odd := c.EvenOdd()
-	if !reflect.DeepEqual(even, c.Subset([]int{0, 2})) || !reflect.DeepEqual(odd, c.Subset([]int{1})) {
+	if !reflect.DeepEqual(even, c.Subset([]int{0, 2})) ||
+		!reflect.DeepEqual(odd, c.Subset([]int{1})) {
 		t.Errorf("even %v, odd %v", even, odd)
 	}
-	if even, odd := new(pgsvi.Corpus).EvenOdd(); len(even.Docs)+len(odd.Docs) != 0 || new(pgsvi.Corpus).Validate() != nil {
+	if even, odd := new(pgsvi.Corpus).EvenOdd(); len(even.Docs)+len(odd.Docs) != 0 ||
+		new(pgsvi.Corpus).Validate() != nil {
 		t.Error("halves of nothing")
 	}
 }
@@ -83,14 +90,25 @@ func TestCorpusValidate(t *testing.T) {
 		want error
 		says string
 	}{
-		"terms":   {pgsvi.Corpus{Terms: -1}, pgsvi.ErrShape, "-1 terms"},
-		"vocab":   {pgsvi.Corpus{Terms: 2, Vocab: []string{"a"}}, pgsvi.ErrShape, "1 names"},
-		"lengths": {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{}, {Words: []int{1}}}}, pgsvi.ErrShape, "document 1"},
-		"range":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{2}, Counts: []float64{1}}}}, pgsvi.ErrShape, "word 2"},
-		"below":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{-1}, Counts: []float64{1}}}}, pgsvi.ErrShape, "word -1"},
-		"twice":   {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{1, 1}, Counts: []float64{1, 1}}}}, pgsvi.ErrShape, "increase"},
-		"NaN":     {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{1}, Counts: []float64{math.NaN()}}}}, pgsvi.ErrNotFinite, "word 1"},
-		"zero":    {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{Words: []int{1}, Counts: []float64{0}}}}, pgsvi.ErrParam, "count 0"},
+		"terms": {pgsvi.Corpus{Terms: -1}, pgsvi.ErrShape, "-1 terms"},
+		"vocab": {pgsvi.Corpus{Terms: 2, Vocab: []string{"a"}}, pgsvi.ErrShape, "1 names"},
+		"lengths": {pgsvi.Corpus{Terms: 2, Docs: []pgsvi.Document{{}, {Words: []int{1}}}},
+			pgsvi.ErrShape, "document 1"},
+		"range": {pgsvi.Corpus{Terms: 2,
+			Docs: []pgsvi.Document{{Words: []int{2}, Counts: []float64{1}}}}, pgsvi.ErrShape,
+			"word 2"},
+		"below": {pgsvi.Corpus{Terms: 2,
+			Docs: []pgsvi.Document{{Words: []int{-1}, Counts: []float64{1}}}}, pgsvi.ErrShape,
+			"word -1"},
+		"twice": {pgsvi.Corpus{Terms: 2,
+			Docs: []pgsvi.Document{{Words: []int{1, 1}, Counts: []float64{1, 1}}}}, pgsvi.ErrShape,
+			"increase"},
+		"NaN": {pgsvi.Corpus{Terms: 2,
+			Docs: []pgsvi.Document{{Words: []int{1}, Counts: []float64{math.NaN()}}}},
+			pgsvi.ErrNotFinite, "word 1"},
+		"zero": {pgsvi.Corpus{Terms: 2,
+			Docs: []pgsvi.Document{{Words: []int{1}, Counts: []float64{0}}}}, pgsvi.ErrParam,
+			"count 0"},
 	} {
 		err := c.c.Validate()
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -98,7 +116,8 @@ func TestCorpusValidate(t *testing.T) {
 		}
 		for _, f := range corpusFormats {
 			var out bytes.Buffer
-			if err2 := f.write(&out, &c.c); err2 == nil || err2.Error() != err.Error() || out.Len() > 0 {
+			if err2 := f.write(&out, &c.c); err2 == nil || err2.Error() != err.Error() ||
+				out.Len() > 0 {
 				t.Errorf("%s: %s wrote %d bytes, %v", name, f.name, out.Len(), err2)
 			}
 		}
@@ -107,7 +126,8 @@ func TestCorpusValidate(t *testing.T) {
 
 // The halves are those of the tokens written out one by one.
 func TestDocumentHalves(t *testing.T) {
-	first, second := pgsvi.Document{Words: []int{1, 4, 6, 7}, Counts: []float64{3, 1, 2, 1}}.Halves()
+	first, second := pgsvi.Document{Words: []int{1, 4, 6, 7},
+		Counts: []float64{3, 1, 2, 1}}.Halves()
 	// 1 1 1 4 6 6 7
 	want1 := pgsvi.Document{Words: []int{1, 6, 7}, Counts: []float64{2, 1, 1}}
 	want2 := pgsvi.Document{Words: []int{1, 4, 6}, Counts: []float64{1, 1, 1}}
@@ -117,7 +137,8 @@ func TestDocumentHalves(t *testing.T) {
 	for seed := range 200 {
 		var d pgsvi.Document
 		for k := range seed % 7 {
-			d.Words, d.Counts = append(d.Words, 3*k+1), append(d.Counts, float64((seed*31+k*17)%5+1))
+			d.Words, d.Counts = append(d.Words, 3*k+1),
+				append(d.Counts, float64((seed*31+k*17)%5+1))
 		}
 		var want [2]map[int]float64
 		want[0], want[1] = map[int]float64{}, map[int]float64{}
@@ -139,7 +160,9 @@ func TestDocumentHalves(t *testing.T) {
 			}
 		}
 	}
-	if first, second := (pgsvi.Document{Words: []int{0}, Counts: []float64{1 << 53}}).Halves(); first.Counts[0] != 1<<52 || second.Counts[0] != 1<<52 {
+	if first, second := (pgsvi.Document{Words: []int{0},
+		Counts: []float64{1 << 53}}).Halves(); first.Counts[0] != 1<<52 ||
+		second.Counts[0] != 1<<52 {
 		t.Errorf("halves of many: %v, %v", first, second)
 	}
 	defer func() {
@@ -154,7 +177,8 @@ func TestReadCorpus(t *testing.T) {
 	const (
 		lda = "2 0:3 2:1\n0\n3 0:2 1:12 4:1\n"
 		uci = "3\n5\n5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n"
-		mm  = "%%MatrixMarket matrix coordinate integer general\n3 5 5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n"
+		mm  = "%%MatrixMarket matrix coordinate integer general\n3 5 5\n1 1 3\n1 3 1\n3 1 2\n3 " +
+			"2 12\n3 5 1\n"
 	)
 	for _, c := range []struct{ format, name, in string }{
 		{"lda-c", "plain", lda},
@@ -164,12 +188,17 @@ func TestReadCorpus(t *testing.T) {
 		{"lda-c", "numbers", "02 00:3.0 2:1e0\n0\n3 0:2 1:1.2e1 4:+1\n"},
 		{"UCI docword", "plain", uci},
 		{"UCI docword", "disorder", "3\n5\n5\n3 5 1\n1 3 1\n3 2 12\n1 1 3\n3 1 2\n"},
-		{"UCI docword", "twice, zero", "3\n5\n7\n1 1 1\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n1 1 2\n2 2 0\n"},
-		{"UCI docword", "blank lines, spaces", "\n 3 \n5\n\n5\n1 1\t3\n 1 3 1\n3 1 2 \n\n3 2 12\n3 5 1\n\n"},
+		{"UCI docword", "twice, zero",
+			"3\n5\n7\n1 1 1\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n1 1 2\n2 2 0\n"},
+		{"UCI docword", "blank lines, spaces",
+			"\n 3 \n5\n\n5\n1 1\t3\n 1 3 1\n3 1 2 \n\n3 2 12\n3 5 1\n\n"},
 		{"Matrix Market", "plain", mm},
-		{"Matrix Market", "real", "%%MatrixMarket Matrix Coordinate REAL General\n% by hand\n%\n\n3 5 5\n1 1 3.0\n1 3 1e0\n3 5 1\n%end\n3 1 2\n3 2 12.\n"},
+		{"Matrix Market", "real",
+			"%%MatrixMarket Matrix Coordinate REAL General\n% by hand\n%\n\n3 5 5\n1 1 3.0\n1 3 " +
+				"1e0\n3 5 1\n%end\n3 1 2\n3 2 12.\n"},
 	} {
-		f := corpusFormats[slices.IndexFunc(corpusFormats, func(f corpusFormat) bool { return f.name == c.format })]
+		f := corpusFormats[slices.IndexFunc(corpusFormats,
+			func(f corpusFormat) bool { return f.name == c.format })]
 		for how, in := range map[string]string{
 			"as it is":   c.in,
 			"no newline": strings.TrimSuffix(c.in, "\n"),
@@ -190,11 +219,16 @@ func TestReadCorpus(t *testing.T) {
 	if c, err := ReadLDAC(strings.NewReader(lda), 9); err != nil || c.Terms != 9 {
 		t.Errorf("nine terms: %v, %v", c, err)
 	}
-	if c, err := ReadLDAC(strings.NewReader("0\n"), 0); err != nil || c.Terms != 0 || len(c.Docs) != 1 {
+	if c, err := ReadLDAC(strings.NewReader("0\n"), 0); err != nil || c.Terms != 0 ||
+		len(c.Docs) != 1 {
 		t.Errorf("no terms: %v, %v", c, err)
 	}
-	c, err := ReadMatrixMarket(strings.NewReader("%%MatrixMarket matrix coordinate pattern general\n2 3 3\n2 3\n1 2\n2 1\n"))
-	if want := []pgsvi.Document{{Words: []int{1}, Counts: []float64{1}}, {Words: []int{0, 2}, Counts: []float64{1, 1}}}; err != nil || !reflect.DeepEqual(c.Docs, want) {
+	c, err := ReadMatrixMarket(
+		strings.NewReader(
+			"%%MatrixMarket matrix coordinate pattern general\n2 3 3\n2 3\n1 2\n2 1\n"))
+	if want := []pgsvi.Document{{Words: []int{1}, Counts: []float64{1}},
+		{Words: []int{0, 2}, Counts: []float64{1, 1}}}; err != nil ||
+		!reflect.DeepEqual(c.Docs, want) {
 		t.Errorf("pattern: %v, %v", c, err)
 	}
 	// Appending to a document leaves the next one alone.
@@ -228,14 +262,16 @@ func TestReadCorpusErrors(t *testing.T) {
 		{"lda-c", "0\n1 :1\n", pgsvi.ErrShape, `line 2: found the word ""`},
 		{"lda-c", "0\n1 9:1\n", pgsvi.ErrShape, `line 2: found the word "9"`},
 		{"lda-c", "0\n1 -1:1\n", pgsvi.ErrShape, `line 2: found the word "-1"`},
-		{"lda-c", "0\n1 18446744073709551617:1\n", pgsvi.ErrShape, `line 2: found the word "18446744073709551617"`},
+		{"lda-c", "0\n1 18446744073709551617:1\n", pgsvi.ErrShape,
+			`line 2: found the word "18446744073709551617"`},
 		{"lda-c", "0\n1 1:x\n", pgsvi.ErrNotFinite, `line 2: found the count "x"`},
 		{"lda-c", "0\n1 1:\n", pgsvi.ErrNotFinite, `line 2: found the count ""`},
 		{"lda-c", "0\n1 1:inf\n", pgsvi.ErrNotFinite, `line 2: found the count "inf"`},
 		{"lda-c", "0\n1 1:1e999\n", pgsvi.ErrNotFinite, `line 2: found the count "1e999"`},
 		{"lda-c", "0\n1 1:-2\n", pgsvi.ErrParam, `line 2: found the count "-2"`},
 		{"lda-c", "0\n2 1:1e308 1:1e308\n", pgsvi.ErrNotFinite, "document 1 has word 1"},
-		{"lda-c", "0\n1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: found "qqqq`},
+		{"lda-c", "0\n1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape,
+			`line 2: found "qqqq`},
 		{"lda-c", "\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{"lda-c", string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "lda-c, line "},
 
@@ -245,40 +281,58 @@ func TestReadCorpusErrors(t *testing.T) {
 		{"UCI docword", "3\n5\n", pgsvi.ErrShape, "found the end, want the number of entries"},
 		{"UCI docword", "3 5 5\n", pgsvi.ErrShape, `line 1: found the number of documents "3 5 5"`},
 		{"UCI docword", "3\n-5\n5\n", pgsvi.ErrShape, `line 2: found the number of terms "-5"`},
-		{"UCI docword", "3\n2147483648\n5\n", pgsvi.ErrShape, `line 2: found the number of terms "2147483648"`},
+		{"UCI docword", "3\n2147483648\n5\n", pgsvi.ErrShape,
+			`line 2: found the number of terms "2147483648"`},
 		{"UCI docword", "3\n5\nx\n", pgsvi.ErrShape, `line 3: found the number of entries "x"`},
-		{"UCI docword", "3\n5\n1\n0 1 1\n", pgsvi.ErrShape, `line 4: found the document "0", want one from 1 to 3`},
-		{"UCI docword", "3\n5\n1\n4 1 1\n", pgsvi.ErrShape, `line 4: found the document "4", want one from 1 to 3`},
-		{"UCI docword", "3\n5\n1\n1 0 1\n", pgsvi.ErrShape, `line 4: found the word "0", want one from 1 to 5`},
-		{"UCI docword", "3\n5\n1\n1 6 1\n", pgsvi.ErrShape, `line 4: found the word "6", want one from 1 to 5`},
+		{"UCI docword", "3\n5\n1\n0 1 1\n", pgsvi.ErrShape,
+			`line 4: found the document "0", want one from 1 to 3`},
+		{"UCI docword", "3\n5\n1\n4 1 1\n", pgsvi.ErrShape,
+			`line 4: found the document "4", want one from 1 to 3`},
+		{"UCI docword", "3\n5\n1\n1 0 1\n", pgsvi.ErrShape,
+			`line 4: found the word "0", want one from 1 to 5`},
+		{"UCI docword", "3\n5\n1\n1 6 1\n", pgsvi.ErrShape,
+			`line 4: found the word "6", want one from 1 to 5`},
 		{"UCI docword", "3\n5\n1\n1 1\n", pgsvi.ErrShape, "line 4: found 2 fields, want 3"},
 		{"UCI docword", "3\n5\n1\n1 1 1 1 1\n", pgsvi.ErrShape, "line 4: found 5 fields, want 3"},
 		{"UCI docword", "3\n5\n1\n1 1 nan\n", pgsvi.ErrNotFinite, `line 4: found the count "nan"`},
 		{"UCI docword", "3\n5\n1\n1 1 -1\n", pgsvi.ErrParam, `line 4: found the count "-1"`},
-		{"UCI docword", "3\n5\n2\n\n1 1 1\n", pgsvi.ErrShape, "found the end after 1 entries, want 2"},
-		{"UCI docword", "3\n5\n1\n1 1 1\n2 1 1\n", pgsvi.ErrShape, "line 5: found more entries than the 1"},
-		{"UCI docword", "1000000000\n5\n1\n1 1 1\n", pgsvi.ErrShape, "the header has 1000000000 documents"},
+		{"UCI docword", "3\n5\n2\n\n1 1 1\n", pgsvi.ErrShape,
+			"found the end after 1 entries, want 2"},
+		{"UCI docword", "3\n5\n1\n1 1 1\n2 1 1\n", pgsvi.ErrShape,
+			"line 5: found more entries than the 1"},
+		{"UCI docword", "1000000000\n5\n1\n1 1 1\n", pgsvi.ErrShape,
+			"the header has 1000000000 documents"},
 
 		{"Matrix Market", "", pgsvi.ErrEmpty, "without documents"},
-		{"Matrix Market", "1 1 1\n", pgsvi.ErrShape, `line 1: found "1 1 1", want %%MatrixMarket matrix`},
-		{"Matrix Market", "%%MatrixMarket matrix array real general\n", pgsvi.ErrShape, "line 1: found"},
-		{"Matrix Market", "%%MatrixMarket matrix coordinate complex general\n", pgsvi.ErrShape, "line 1: found"},
-		{"Matrix Market", "%%MatrixMarket matrix coordinate real symmetric\n", pgsvi.ErrShape, "line 1: found"},
-		{"Matrix Market", "%%MatrixMarket vector coordinate real general\n", pgsvi.ErrShape, "line 1: found"},
+		{"Matrix Market", "1 1 1\n", pgsvi.ErrShape,
+			`line 1: found "1 1 1", want %%MatrixMarket matrix`},
+		{"Matrix Market", "%%MatrixMarket matrix array real general\n", pgsvi.ErrShape,
+			"line 1: found"},
+		{"Matrix Market", "%%MatrixMarket matrix coordinate complex general\n", pgsvi.ErrShape,
+			"line 1: found"},
+		{"Matrix Market", "%%MatrixMarket matrix coordinate real symmetric\n", pgsvi.ErrShape,
+			"line 1: found"},
+		{"Matrix Market", "%%MatrixMarket vector coordinate real general\n", pgsvi.ErrShape,
+			"line 1: found"},
 		{"Matrix Market", mm + "%\n", pgsvi.ErrShape, "found the end, want the numbers"},
-		{"Matrix Market", mm + "%\n3 5\n", pgsvi.ErrShape, `line 3: found the number of entries ""`},
+		{"Matrix Market", mm + "%\n3 5\n", pgsvi.ErrShape,
+			`line 3: found the number of entries ""`},
 		{"Matrix Market", mm + "3 5 1 1\n", pgsvi.ErrShape, `line 2: found "1" after`},
 		{"Matrix Market", mm + "0 5 0\n", pgsvi.ErrEmpty, "without documents"},
 		{"Matrix Market", mm + "3 5 1\n%\n1 6 1\n", pgsvi.ErrShape, `line 4: found the word "6"`},
-		{"Matrix Market", mm + "3 5 9999999999\n1 5 1\n", pgsvi.ErrShape, "found the end after 1 entries"},
-		{"Matrix Market", strings.Replace(mm, "integer", "pattern", 1) + "3 5 1\n1 5 1\n", pgsvi.ErrShape, "line 3: found 3 fields, want 2"},
+		{"Matrix Market", mm + "3 5 9999999999\n1 5 1\n", pgsvi.ErrShape,
+			"found the end after 1 entries"},
+		{"Matrix Market", strings.Replace(mm, "integer", "pattern", 1) + "3 5 1\n1 5 1\n",
+			pgsvi.ErrShape, "line 3: found 3 fields, want 2"},
 	} {
-		f := corpusFormats[slices.IndexFunc(corpusFormats, func(f corpusFormat) bool { return f.name == c.format })]
+		f := corpusFormats[slices.IndexFunc(corpusFormats,
+			func(f corpusFormat) bool { return f.name == c.format })]
 		got, err := f.read(strings.NewReader(c.in), 9)
 		if got != nil {
 			t.Errorf("%s, %.40q: a corpus besides the error", c.format, c.in)
 		}
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
 			t.Errorf("%s, %.40q: error %q, want %q that is %q", c.format, c.in, err, c.says, c.want)
 		}
 	}
@@ -288,7 +342,10 @@ func TestReadCorpusErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		part := out.Bytes()[:out.Len()-6]
-		if _, err := f.read(io.MultiReader(bytes.NewReader(part), iotest.ErrReader(io.ErrClosedPipe)), 0); !errors.Is(err, io.ErrClosedPipe) || !strings.Contains(err.Error(), f.name+", line ") {
+		if _, err := f.read(
+			io.MultiReader(bytes.NewReader(part), iotest.ErrReader(io.ErrClosedPipe)),
+			0); !errors.Is(err, io.ErrClosedPipe) ||
+			!strings.Contains(err.Error(), f.name+", line ") {
 			t.Errorf("%s of a failing reader: %v", f.name, err)
 		}
 		if err := f.write(failingWriter{}, smallCorpus()); !errors.Is(err, io.ErrClosedPipe) {
@@ -306,10 +363,11 @@ func TestReadCorpusErrors(t *testing.T) {
 // A header may claim what it likes: memory is that of what follows it.
 func TestReadCorpusMemory(t *testing.T) {
 	for in, read := range map[string]func(io.Reader) (*pgsvi.Corpus, error){
-		"2000000000\n2000000000\n9000000000000000000\n1 1 1\n":                                              ReadUCI,
-		"60000\n2000000000\n1\n60000 1 1\n":                                                                 ReadUCI,
-		"1000000000\n2000000000\n1\n999999999 1 1\n":                                                        ReadUCI,
-		"%%MatrixMarket matrix coordinate real general\n2000000000 2000000000 2000000000\n1 2000000000 1\n": ReadMatrixMarket,
+		"2000000000\n2000000000\n9000000000000000000\n1 1 1\n": ReadUCI,
+		"60000\n2000000000\n1\n60000 1 1\n":                    ReadUCI,
+		"1000000000\n2000000000\n1\n999999999 1 1\n":           ReadUCI,
+		"%%MatrixMarket matrix coordinate real general\n2000000000 2000000000 2000000000\n1 " +
+			"2000000000 1\n": ReadMatrixMarket,
 		"1 2000000000:1\n": func(r io.Reader) (*pgsvi.Corpus, error) { return ReadLDAC(r, 0) },
 		"2147483647 1:1\n": func(r io.Reader) (*pgsvi.Corpus, error) { return ReadLDAC(r, 0) },
 	} {
@@ -327,11 +385,13 @@ func TestWriteCorpus(t *testing.T) {
 	c := smallCorpus()
 	c.Docs[0].Counts[1] = 1234567 // not 1.234567e+06
 	for name, want := range map[string]string{
-		"lda-c":         "2 0:3 2:1234567\n0\n3 0:2 1:12 4:1\n",
-		"UCI docword":   "3\n5\n5\n1 1 3\n1 3 1234567\n3 1 2\n3 2 12\n3 5 1\n",
-		"Matrix Market": "%%MatrixMarket matrix coordinate integer general\n3 5 5\n1 1 3\n1 3 1234567\n3 1 2\n3 2 12\n3 5 1\n",
+		"lda-c":       "2 0:3 2:1234567\n0\n3 0:2 1:12 4:1\n",
+		"UCI docword": "3\n5\n5\n1 1 3\n1 3 1234567\n3 1 2\n3 2 12\n3 5 1\n",
+		"Matrix Market": "%%MatrixMarket matrix coordinate integer general\n3 5 5\n1 1 3\n1 3 " +
+			"1234567\n3 1 2\n3 2 12\n3 5 1\n",
 	} {
-		f := corpusFormats[slices.IndexFunc(corpusFormats, func(f corpusFormat) bool { return f.name == name })]
+		f := corpusFormats[slices.IndexFunc(corpusFormats,
+			func(f corpusFormat) bool { return f.name == name })]
 		var out strings.Builder
 		if err := f.write(&out, c); err != nil || out.String() != want {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
@@ -372,20 +432,24 @@ func TestVocab(t *testing.T) {
 	if got, err := ReadVocab(&out); err != nil || !slices.Equal(got, want) {
 		t.Errorf("round trip: %q, %v", got, err)
 	}
-	for in, want := range map[string]error{"": pgsvi.ErrEmpty, "\n \n": pgsvi.ErrEmpty, "a\n\nb\n": pgsvi.ErrShape, "\na\n": pgsvi.ErrShape} {
+	for in, want := range map[string]error{"": pgsvi.ErrEmpty, "\n \n": pgsvi.ErrEmpty,
+		"a\n\nb\n": pgsvi.ErrShape, "\na\n": pgsvi.ErrShape} {
 		if got, err := ReadVocab(strings.NewReader(in)); got != nil || !errors.Is(err, want) {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}
 	}
-	if _, err := ReadVocab(strings.NewReader("a\nb\n\n\nc\n")); err == nil || !strings.Contains(err.Error(), "line 3") {
+	if _, err := ReadVocab(strings.NewReader("a\nb\n\n\nc\n")); err == nil ||
+		!strings.Contains(err.Error(), "line 3") {
 		t.Errorf("blank line 3: %v", err)
 	}
-	if _, err := ReadVocab(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := ReadVocab(io.MultiReader(strings.NewReader("a\nb"),
+		iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("failing reader: %v", err)
 	}
 	for _, bad := range []string{"", " a", "a\t", "a\nb", "\ufeffa", "\x1f\x8ba", "\r"} {
 		out.Reset()
-		if err := WriteVocab(&out, []string{bad, "fine"}); !errors.Is(err, pgsvi.ErrParam) || out.Len() > 0 {
+		if err := WriteVocab(&out, []string{bad, "fine"}); !errors.Is(err, pgsvi.ErrParam) ||
+			out.Len() > 0 {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -434,19 +498,27 @@ func fuzzCorpus(f *testing.F, format int, seeds ...string) {
 }
 
 func FuzzReadLDAC(f *testing.F) {
-	fuzzCorpus(f, 0, "", "2 0:3 2:1\n0\n3 0:2 1:12 4:1\n", "2 5:1 5:2\n", "1 2147483646:1e300", "1 0:0x1p-2\r\n\n", "99 1:1", "1 1:nan", "1 1:-1")
+	fuzzCorpus(f, 0, "", "2 0:3 2:1\n0\n3 0:2 1:12 4:1\n", "2 5:1 5:2\n", "1 2147483646:1e300",
+		"1 0:0x1p-2\r\n\n", "99 1:1", "1 1:nan", "1 1:-1")
 }
 
 func FuzzReadUCI(f *testing.F) {
-	fuzzCorpus(f, 1, "", "3\n5\n5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n", "2\n2\n2\n2 2 1\n1 1 .5\n", "1000000000\n1\n1\n1 1 1\n", "65000\n1\n1\n65000 1 1", "1\n1\n2\n1 1 1e308\n1 1 1e308\n")
+	fuzzCorpus(f, 1, "", "3\n5\n5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n",
+		"2\n2\n2\n2 2 1\n1 1 .5\n", "1000000000\n1\n1\n1 1 1\n", "65000\n1\n1\n65000 1 1",
+		"1\n1\n2\n1 1 1e308\n1 1 1e308\n")
 }
 
 func FuzzReadMatrixMarket(f *testing.F) {
-	fuzzCorpus(f, 2, "", "%%MatrixMarket matrix coordinate integer general\n% c\n3 5 5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n", "%%MatrixMarket matrix coordinate pattern general\n2 2 2\n2 2\n1 1\n", "%%MatrixMarket matrix coordinate real general\n1000000000 1 1\n1 1 .5\n", "%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 0\n")
+	fuzzCorpus(f, 2, "",
+		"%%MatrixMarket matrix coordinate integer general\n% c\n3 5 5\n1 1 3\n1 3 1\n3 1 2\n3 2 "+
+			"12\n3 5 1\n", "%%MatrixMarket matrix coordinate pattern general\n2 2 2\n2 2\n1 1\n",
+		"%%MatrixMarket matrix coordinate real general\n1000000000 1 1\n1 1 .5\n",
+		"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 0\n")
 }
 
 func FuzzReadVocab(f *testing.F) {
-	for _, s := range []string{"", "alpha\nnew york\nété\nd\n", "\ufeffa \r\n\n\n", "a\n\nb", "\u00a0\n", "\ufeff\ufeff"} {
+	for _, s := range []string{"", "alpha\nnew york\nété\nd\n", "\ufeffa \r\n\n\n", "a\n\nb",
+		"\u00a0\n", "\ufeff\ufeff"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -475,7 +547,8 @@ func FuzzReadVocab(f *testing.F) {
 // unigramScore returns the mean negative log-probability of the second halves of
 // the test documents under prob, of a word by its frequency among all tokens of
 // the training documents and the number of terms.
-func unigramScore(train, test *pgsvi.Corpus, prob func(freq, total, terms float64) float64) float64 {
+func unigramScore(train, test *pgsvi.Corpus,
+	prob func(freq, total, terms float64) float64) float64 {
 	freq, total := train.TermFreq(), train.Tokens()
 	var score, tokens float64
 	for _, d := range test.Docs {
@@ -506,12 +579,16 @@ func TestSharedCorpora(t *testing.T) {
 		if err := c.Validate(); err != nil {
 			t.Error(err)
 		}
-		if len(c.Docs) != want.docs || c.Terms != want.terms || len(c.Vocab) != want.terms || corpusEntries(c) != want.entries || c.Tokens() != want.tokens {
-			t.Errorf("%s: %d documents, %d terms, %d words, %d entries, %v tokens", want.name, len(c.Docs), c.Terms, len(c.Vocab), corpusEntries(c), c.Tokens())
+		if len(c.Docs) != want.docs || c.Terms != want.terms || len(c.Vocab) != want.terms ||
+			corpusEntries(c) != want.entries || c.Tokens() != want.tokens {
+			t.Errorf("%s: %d documents, %d terms, %d words, %d entries, %v tokens", want.name,
+				len(c.Docs), c.Terms, len(c.Vocab), corpusEntries(c), c.Tokens())
 		}
 		even, odd := c.EvenOdd()
-		mixed, addOne := unigramScore(even, odd, mixedUnigram), unigramScore(even, odd, addOneUnigram)
-		if t.Logf("%s: the unigram scores %.5f, with one added %.5f", want.name, mixed, addOne); math.Abs(mixed-want.mixed) > 1e-4 || math.Abs(addOne-want.addOne) > 1e-3 {
+		mixed, addOne := unigramScore(even, odd, mixedUnigram),
+			unigramScore(even, odd, addOneUnigram)
+		if t.Logf("%s: the unigram scores %.5f, with one added %.5f", want.name, mixed,
+			addOne); math.Abs(mixed-want.mixed) > 1e-4 || math.Abs(addOne-want.addOne) > 1e-3 {
 			t.Errorf("%s: want %.4f and %.3f", want.name, want.mixed, want.addOne)
 		}
 		vocab := c.Vocab
@@ -534,7 +611,8 @@ func BenchmarkReadCorpus(b *testing.B) {
 	for i := range 2000 {
 		var d pgsvi.Document
 		for k := range 150 {
-			d.Words, d.Counts = append(d.Words, 130*k+(i*k)%97), append(d.Counts, float64(1+(i*k)%11/9))
+			d.Words, d.Counts = append(d.Words, 130*k+(i*k)%97),
+				append(d.Counts, float64(1+(i*k)%11/9))
 		}
 		c.Docs = append(c.Docs, d)
 	}
@@ -553,7 +631,8 @@ func BenchmarkReadCorpus(b *testing.B) {
 			}
 		})
 	}
-	for name, file := range map[string]string{"ap": "ap/ap.dat.gz", "nips": "nips/docword.nips.txt.gz"} {
+	for name, file := range map[string]string{"ap": "ap/ap.dat.gz",
+		"nips": "nips/docword.nips.txt.gz"} {
 		b.Run(name, func(b *testing.B) {
 			text, err := io.ReadAll(testkit.Open(b, filepath.Join(testkit.SharedData(b), file)))
 			if err != nil {

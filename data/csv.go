@@ -47,7 +47,8 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 		}
 		if width < 2 {
 			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features "+
-				"and a response separated by commas: %w", rec.line, csvQuote(rec.cells[0].s), pgsvi.ErrShape)
+				"and a response separated by commas: %w", rec.line, csvQuote(rec.cells[0].s),
+				pgsvi.ErrShape)
 		}
 		if rec.row == 0 && csvIsHeader(rec.cells) {
 			continue

@@ -68,7 +68,8 @@ func TestReadCSVErrors(t *testing.T) {
 		{"1,2\nNaN,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"NaN\""},
 		{"1,2\n3,-inf\n", pgsvi.ErrNotFinite, "line 2, column 2: found \"-inf\""},
 		{"1,2\n1e999,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"1e999\""},
-		{"1,2\n3,4\n\n5," + strings.Repeat("q", 1000) + "\n", pgsvi.ErrNotFinite, "line 4, column 2: found \"qqqq"},
+		{"1,2\n3,4\n\n5," + strings.Repeat("q", 1000) + "\n", pgsvi.ErrNotFinite,
+			"line 4, column 2: found \"qqqq"},
 		{"1,\"2\n3,4\n", pgsvi.ErrShape, "line 2"},
 		{"1,2\n3,4\"5\n", csv.ErrBareQuote, "line 2"},
 	} {
@@ -76,18 +77,21 @@ func TestReadCSVErrors(t *testing.T) {
 		if x != nil || y != nil {
 			t.Errorf("%.40q: data besides the error", c.in)
 		}
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
 			t.Errorf("%.40q: error %q, want %q that is %q", c.in, err, c.says, c.want)
 		}
 	}
-	if _, _, err := ReadCSV(io.MultiReader(strings.NewReader("1,2\n3,"), iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
+	if _, _, err := ReadCSV(io.MultiReader(strings.NewReader("1,2\n3,"),
+		iotest.ErrReader(io.ErrClosedPipe))); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("failing reader: %v", err)
 	}
 }
 
 func TestReadIndex(t *testing.T) {
 	for _, in := range []string{"3\n0\n12", "\ufeff3\r\n0\r\n12\r\n", "\n 3\n\n0 \n\t12\n\n"} {
-		if got, err := ReadIndex(strings.NewReader(in)); err != nil || !slices.Equal(got, []int{3, 0, 12}) {
+		if got, err := ReadIndex(strings.NewReader(in)); err != nil ||
+			!slices.Equal(got, []int{3, 0, 12}) {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
 	}
@@ -116,7 +120,8 @@ func TestReadIndex(t *testing.T) {
 func TestSelectRows(t *testing.T) {
 	x, y := mat.NewDense(3, 2, []float64{1, 2, 3, 4, 5, 6}), []float64{-1, 0, 1}
 	sx, sy, err := SelectRows(x, y, []int{2, 0, 2})
-	if err != nil || !mat.Equal(sx, mat.NewDense(3, 2, []float64{5, 6, 1, 2, 5, 6})) || !slices.Equal(sy, []float64{1, -1, 1}) {
+	if err != nil || !mat.Equal(sx, mat.NewDense(3, 2, []float64{5, 6, 1, 2, 5, 6})) ||
+		!slices.Equal(sy, []float64{1, -1, 1}) {
 		t.Errorf("got %v, %v, %v", sx, sy, err)
 	}
 	sx.Set(0, 0, 9)
@@ -124,7 +129,8 @@ func TestSelectRows(t *testing.T) {
 	if x.At(2, 0) != 5 || y[2] != 1 {
 		t.Error("the result shares memory with the data")
 	}
-	if sx, sy, err := SelectRows(x.Slice(1, 3, 1, 2).(*mat.Dense), nil, []int{1}); err != nil || sy != nil || sx.At(0, 0) != 6 {
+	if sx, sy, err := SelectRows(x.Slice(1, 3, 1, 2).(*mat.Dense), nil, []int{1}); err != nil ||
+		sy != nil || sx.At(0, 0) != 6 {
 		t.Errorf("nil y, view: %v, %v, %v", sx, sy, err)
 	}
 	for _, c := range []struct {
@@ -138,7 +144,8 @@ func TestSelectRows(t *testing.T) {
 		{y, []int{0, 3}, pgsvi.ErrParam, "index[1] is 3, want a row of 0 to 2"},
 		{y, []int{-1}, pgsvi.ErrParam, "index[0] is -1"},
 	} {
-		if _, _, err := SelectRows(x, c.y, c.index); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+		if _, _, err := SelectRows(x, c.y, c.index); !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: error %v, want %q", c.index, err, c.says)
 		}
 	}
@@ -147,7 +154,8 @@ func TestSelectRows(t *testing.T) {
 // FuzzReadCSV checks that whatever is accepted is finite and rectangular, and is
 // read back to the last bit when written.
 func FuzzReadCSV(f *testing.F) {
-	for _, s := range []string{"", "1,2\n3,4\n", "a,b,y\r\n1,-2.5,1\r\n", "\ufeff1,2\n", "1,\"2\"\n\n 3 ,0x1p-4", "nan,1\n1e999,2", "1,\"2", ",,\n", "1\n"} {
+	for _, s := range []string{"", "1,2\n3,4\n", "a,b,y\r\n1,-2.5,1\r\n", "\ufeff1,2\n",
+		"1,\"2\"\n\n 3 ,0x1p-4", "nan,1\n1e999,2", "1,\"2", ",,\n", "1\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -202,7 +210,8 @@ func FuzzReadIndex(f *testing.F) {
 			}
 			out.WriteString(strconv.Itoa(i) + "\n")
 		}
-		if back, err := ReadIndex(strings.NewReader(out.String())); err != nil || !slices.Equal(back, index) {
+		if back, err := ReadIndex(strings.NewReader(out.String())); err != nil ||
+			!slices.Equal(back, index) {
 			t.Fatalf("no round trip: %v, %v", back, err)
 		}
 	})
@@ -237,7 +246,8 @@ func TestReadCSVGzip(t *testing.T) {
 	if err != nil || x.At(1, 0) != 3 || y[1] != 4 {
 		t.Errorf("%v %v %v", x, y, err)
 	}
-	if _, _, err := ReadCSV(bytes.NewReader(file[:len(file)-9])); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, _, err := ReadCSV(bytes.NewReader(file[:len(file)-9])); !errors.Is(err,
+		io.ErrUnexpectedEOF) {
 		t.Errorf("cut short: %v", err)
 	}
 	if _, _, err := ReadCSV(bytes.NewReader(file[:5])); err == nil {

@@ -97,8 +97,11 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 			n.Kind = logTerm
 		case formula.Group:
 			if len(t.Slopes) > 0 {
-				return nil, fmt.Errorf("pgsvi: %v: slopes of groups are not there yet; (1 | %s) has an intercept for each: %w",
-					t, strings.Join(t.By, "/"), pgsvi.ErrParam)
+				return nil,
+					fmt.Errorf(
+						"pgsvi: %v: slopes of groups are not there yet; (1 | %s) has an "+
+							"intercept for each: %w",
+						t, strings.Join(t.By, "/"), pgsvi.ErrParam)
 			}
 			d.Terms = d.Terms[:len(d.Terms)-1]
 			for i := range t.By {
@@ -122,7 +125,8 @@ func hasEffect(has map[string]bool, columns []string) bool {
 		if err != nil || len(f.Terms) != 1 {
 			continue
 		}
-		if i, ok := f.Terms[0].(formula.Interact); ok && slices.Equal(slices.Sorted(slices.Values(i)), want) {
+		if i, ok := f.Terms[0].(formula.Interact); ok &&
+			slices.Equal(slices.Sorted(slices.Values(i)), want) {
 			return true
 		}
 	}
@@ -136,7 +140,8 @@ func (d *design) bind(e *Encoder) error {
 		for _, name := range t.Columns {
 			c := e.column(name)
 			if c == nil {
-				return fmt.Errorf("pgsvi: a model whose encoder has no column %s: %w", csvQuote(name), pgsvi.ErrFile)
+				return fmt.Errorf("pgsvi: a model whose encoder has no column %s: %w",
+					csvQuote(name), pgsvi.ErrFile)
 			}
 			t.cols = append(t.cols, c)
 		}
@@ -145,7 +150,8 @@ func (d *design) bind(e *Encoder) error {
 		case t.Kind == groupTerm || t.Kind == productTerm:
 		case c.Kind == kindDate && t.Kind == smoothTerm:
 		case c.Kind != kindNumber:
-			return fmt.Errorf("pgsvi: %s: column %s is a %s, want a number: %w", t.Text, csvQuote(c.Name), c.Kind, pgsvi.ErrParam)
+			return fmt.Errorf("pgsvi: %s: column %s is a %s, want a number: %w", t.Text,
+				csvQuote(c.Name), c.Kind, pgsvi.ErrParam)
 		}
 	}
 	return nil
@@ -315,7 +321,8 @@ func (t *term) put(r *entries, cells []cell) error {
 		i, ok := t.level[l]
 		if !ok {
 			i = len(t.Levels)
-			r.note(fmt.Sprintf("%s=%q is new: its effect is as uncertain as its prior", strings.Join(t.Columns, "/"), l))
+			r.note(fmt.Sprintf("%s=%q is new: its effect is as uncertain as its prior",
+				strings.Join(t.Columns, "/"), l))
 		}
 		r.put(t.at+i, 1)
 		return nil
@@ -339,7 +346,8 @@ func (t *term) put(r *entries, cells []cell) error {
 	switch t.Kind {
 	case smoothTerm:
 		if !t.Curve.Inside(x) {
-			r.note(fmt.Sprintf("%s=%v is outside %v to %v, where there were data", c.Name, x, t.Curve.Lo, t.Curve.Hi))
+			r.note(fmt.Sprintf("%s=%v is outside %v to %v, where there were data", c.Name, x,
+				t.Curve.Lo, t.Curve.Hi))
 		}
 		if t.Line {
 			r.put(j, (x-t.Shift)/t.Scale)
@@ -357,7 +365,9 @@ func (t *term) put(r *entries, cells []cell) error {
 		}
 	case logTerm:
 		if !(x > 0) {
-			return c.wrap(fmt.Errorf("found %v, want a number above 0, of which there is a logarithm: %w", x, pgsvi.ErrParam))
+			return c.wrap(
+				fmt.Errorf("found %v, want a number above 0, of which there is a logarithm: %w", x,
+					pgsvi.ErrParam))
 		}
 		r.put(j, (math.Log(x)-t.Shift)/t.Scale)
 	}
@@ -473,7 +483,9 @@ func (t *term) see(cells []cell) error {
 		case !ok:
 			return nil
 		case t.Kind == logTerm && !(x > 0):
-			return c.wrap(fmt.Errorf("found %v, want a number above 0, of which there is a logarithm: %w", x, pgsvi.ErrParam))
+			return c.wrap(
+				fmt.Errorf("found %v, want a number above 0, of which there is a logarithm: %w", x,
+					pgsvi.ErrParam))
 		case t.Kind == logTerm:
 			x = math.Log(x)
 		}

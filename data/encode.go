@@ -174,7 +174,10 @@ func (c *column) index(v *cell) (int, error) {
 }
 
 // classes says that the outcome is one of several classes, numbered from 0.
-func (c *column) classes() bool { return c.Kind == kindOutcome && c.Levels != nil && c.Positive == "" }
+func (c *column) classes() bool {
+	return c.Kind == kindOutcome && c.Levels != nil &&
+		c.Positive == ""
+}
 
 // outcome returns the value of an outcome as in Data.Y.
 func (c *column) outcome(v *cell) (float64, error) {

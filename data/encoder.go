@@ -413,7 +413,8 @@ func (c *column) compile(at int) {
 	}
 	c.gaps = nil
 	for _, text := range c.NA {
-		if x, err := strconv.ParseFloat(text, 64); err == nil && (&column{}).text(&cell{f: x, kind: numberCell}) == text {
+		if x, err := strconv.ParseFloat(text, 64); err == nil &&
+			(&column{}).text(&cell{f: x, kind: numberCell}) == text {
 			c.gaps = append(c.gaps, x)
 		}
 	}

@@ -167,7 +167,8 @@ func ExampleEncoder_Row() {
 		Age   *int    `col:"Alter"`
 	}
 	age := 44
-	for _, r := range []any{customer{"Basis", 25.5, &age}, []byte(`{"Tarif": "basis", "Preis": 25.5, "Alter": 44}`)} {
+	for _, r := range []any{customer{"Basis", 25.5, &age},
+		[]byte(`{"Tarif": "basis", "Preis": 25.5, "Alter": 44}`)} {
 		row, err := enc.Row(r)
 		fmt.Printf("%.2f %v\n", row.X, err)
 	}
@@ -191,17 +192,22 @@ func ExampleEncoder_Row() {
 
 // Rows that cannot be encoded are errors of their own; the others are encoded all the same.
 func ExampleEncoder_Rows() {
-	t, err := data.Read(strings.NewReader("size,kind,price\n20,flat,300\n55,flat,700\n90,house,1100\n70,house,950\n"), "rents.csv")
+	t, err := data.Read(
+		strings.NewReader(
+			"size,kind,price\n20,flat,300\n55,flat,700\n90,house,1100\n70,house,950\n"),
+		"rents.csv")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	enc, err := t.Encoder(data.Outcome("price"), data.Category("kind").Reference("flat"), data.Raw())
+	enc, err := t.Encoder(data.Outcome("price"), data.Category("kind").Reference("flat"),
+		data.Raw())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	more, err := data.Read(strings.NewReader("kind;size\nhouse;80\ncastle;900\nflat;30\n"), "more.csv")
+	more, err := data.Read(strings.NewReader("kind;size\nhouse;80\ncastle;900\nflat;30\n"),
+		"more.csv")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -26,7 +26,8 @@ func TestReadCorpusByName(t *testing.T) {
 		}
 		return path
 	}
-	texts := []string{"apple pear apple", "apple plum", "pear apple plum", "pear plum plum", "sun moon", "sun moon", "moon sun", "stars"}
+	texts := []string{"apple pear apple", "apple plum", "pear apple plum", "pear plum plum",
+		"sun moon", "sun moon", "moon sun", "stars"}
 	for i, text := range texts {
 		write(filepath.Join("folder", string(rune('a'+i))+".txt"), text)
 	}
@@ -40,12 +41,14 @@ func TestReadCorpusByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("folder/a.txt", packed.String())
-	for _, path := range []string{filepath.Join(dir, "folder"), write("lines.txt", strings.Join(texts, "\n")+"\n\n")} {
+	for _, path := range []string{filepath.Join(dir, "folder"),
+		write("lines.txt", strings.Join(texts, "\n")+"\n\n")} {
 		c, err := ReadCorpus(path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(c.Vocab, " "); len(c.Docs) != 8 || got != "apple moon pear plum sun" {
+		if got := strings.Join(c.Vocab, " "); len(c.Docs) != 8 ||
+			got != "apple moon pear plum sun" {
 			t.Errorf("%s: %d documents of %s", path, len(c.Docs), got)
 		}
 	}
@@ -53,7 +56,8 @@ func TestReadCorpusByName(t *testing.T) {
 	for _, path := range []string{
 		write("corpus.ldac", "2 0:2 1:1\n1 1:3\n"),
 		write("docword.small.txt", "2\n3\n3\n1 1 2\n1 2 1\n2 2 3\n"),
-		write("corpus.mtx", "%%MatrixMarket matrix coordinate integer general\n2 3 3\n1 1 2\n1 2 1\n2 2 3\n"),
+		write("corpus.mtx",
+			"%%MatrixMarket matrix coordinate integer general\n2 3 3\n1 1 2\n1 2 1\n2 2 3\n"),
 	} {
 		c, err := ReadCorpus(path, vocab)
 		if err != nil {
@@ -63,7 +67,8 @@ func TestReadCorpusByName(t *testing.T) {
 			t.Errorf("%s: %d documents of %d words, %q", path, len(c.Docs), c.Terms, c.Vocab)
 		}
 	}
-	if _, err := ReadCorpus(write("large.ldac", "1 7:1\n"), vocab); !errors.Is(err, pgsvi.ErrShape) {
+	if _, err := ReadCorpus(write("large.ldac", "1 7:1\n"), vocab); !errors.Is(err,
+		pgsvi.ErrShape) {
 		t.Error(err)
 	}
 	if _, err := ReadCorpus(write("empty.txt", "\n"), ""); !errors.Is(err, pgsvi.ErrEmpty) {

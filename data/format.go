@@ -345,7 +345,8 @@ func checkTitle(record []string, line int) error {
 		return nil
 	}
 	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: if it is a title, remove the "+
-		"line; if the columns have no names, give them some: %w", line, csvQuote(record[0]), len(record), pgsvi.ErrShape)
+		"line; if the columns have no names, give them some: %w", line, csvQuote(record[0]),
+		len(record), pgsvi.ErrShape)
 }
 
 // isHeader reports whether a first line has the names of the columns.
@@ -426,9 +427,10 @@ func (s *scanner) readCSV() ([]string, int, error) {
 			if bad.StartLine < bad.Line { // most often a quote that is never closed
 				where += fmt.Sprintf(" of a record from line %d on", bad.StartLine+s.skipped)
 			}
-			return nil, 0, fmt.Errorf("pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
-				"Format.NoQuotes (-format no-quotes): %w",
-				where, bad.Column, bad.Err, pgsvi.ErrShape)
+			return nil, 0,
+				fmt.Errorf("pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
+					"Format.NoQuotes (-format no-quotes): %w",
+					where, bad.Column, bad.Err, pgsvi.ErrShape)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)

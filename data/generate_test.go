@@ -38,7 +38,8 @@ func grouped(v float64, digits int, group, decimal string) string {
 func churnFile(rows int) string {
 	rng := testRand(1)
 	var b strings.Builder
-	b.WriteString("\ufeffKundennr;Vertragsbeginn;Letzte Anfrage;Tarif;Monatspreis;Umsatz gesamt;Alter;Anrufe;PLZ;" +
+	b.WriteString("\ufeffKundennr;Vertragsbeginn;Letzte Anfrage;Tarif;Monatspreis;Umsatz " +
+		"gesamt;Alter;Anrufe;PLZ;" +
 		"Newsletter;gekündigt\r\n")
 	for i := range rows {
 		start := time.Date(2019, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, rng.IntN(1800))
@@ -47,7 +48,8 @@ func churnFile(rows int) string {
 		if rng.Float64() < 0.004 {
 			k = 4
 		}
-		price, months := []float64{19.9, 29.9, 49.9, 49.9, 9.9}[k]+float64(rng.IntN(10)), 1+rng.IntN(60)
+		price, months := []float64{19.9, 29.9, 49.9, 49.9, 9.9}[k]+float64(rng.IntN(10)),
+			1+rng.IntN(60)
 		age := fmt.Sprint(18 + rng.IntN(65))
 		if rng.Float64() < 0.08 {
 			age = []string{"", "k.A.", "-"}[rng.IntN(3)]
@@ -57,10 +59,13 @@ func churnFile(rows int) string {
 			asked = ""
 		}
 		calls := rng.IntN(8)
-		fmt.Fprintf(&b, "K-%06d;%s;%s;%s;%s €;%s €;%s;%d;%05d;%s;%s\r\n", 100000+7*i, start.Format("02.01.2006"), asked,
-			[]string{"Basis", "Komfort", "Premium", "premium ", "Altvertrag"}[k], grouped(price, 2, ".", ","),
+		fmt.Fprintf(&b, "K-%06d;%s;%s;%s;%s €;%s €;%s;%d;%05d;%s;%s\r\n", 100000+7*i,
+			start.Format("02.01.2006"), asked,
+			[]string{"Basis", "Komfort", "Premium", "premium ", "Altvertrag"}[k],
+			grouped(price, 2, ".", ","),
 			grouped(price*float64(months), 2, ".", ","), age, calls, 1000+rng.IntN(98000),
-			[]string{"ja", "nein", ""}[rng.IntN(3)], yesNo(rng, -2+0.4*float64(calls)-0.02*float64(months), "ja", "nein"))
+			[]string{"ja", "nein", ""}[rng.IntN(3)],
+			yesNo(rng, -2+0.4*float64(calls)-0.02*float64(months), "ja", "nein"))
 	}
 	return b.String()
 }
@@ -82,7 +87,8 @@ func claimsFile(rows int) string {
 		if rng.Float64() < 0.01 {
 			value = "NA"
 		}
-		fmt.Fprintf(&b, "%d,%s,B%d,%d,%s,%d,%d\n", 4000000+i, []string{"north", "south", "east", "west"}[rng.IntN(4)],
+		fmt.Fprintf(&b, "%d,%s,B%d,%d,%s,%d,%d\n", 4000000+i,
+			[]string{"north", "south", "east", "west"}[rng.IntN(4)],
 			1+rng.IntN(14), 18+rng.IntN(70), value, days, k)
 	}
 	return b.String()
@@ -99,7 +105,8 @@ func clinicalFile(rows int) string {
 		for u > []float64{0.7, 0.9, 0.96, 0.99, 0.997, 1}[k] {
 			k++
 		}
-		crp, bmi := fmt.Sprintf("%.1f", math.Exp(1+rng.NormFloat64())), fmt.Sprintf("%.1f", 27+5*rng.NormFloat64())
+		crp, bmi := fmt.Sprintf("%.1f", math.Exp(1+rng.NormFloat64())),
+			fmt.Sprintf("%.1f", 27+5*rng.NormFloat64())
 		if rng.Float64() < 0.1 {
 			crp = "<0.3"
 		}
@@ -107,8 +114,10 @@ func clinicalFile(rows int) string {
 			bmi = "."
 		}
 		day := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, rng.IntN(300))
-		fmt.Fprintf(&b, "S%04d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", i/2, 100+rng.IntN(14), day.Format("01/02/2006"),
-			[]string{"F", "M", "m", "f"}[rng.IntN(4)], []string{"White", "Black", "Asian", "Other", "Am. Indian", "Pacific"}[k],
+		fmt.Fprintf(&b, "S%04d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", i/2, 100+rng.IntN(14),
+			day.Format("01/02/2006"),
+			[]string{"F", "M", "m", "f"}[rng.IntN(4)],
+			[]string{"White", "Black", "Asian", "Other", "Am. Indian", "Pacific"}[k],
 			crp, bmi, rng.IntN(2), yesNo(rng, -0.3, "yes", "no"))
 	}
 	return b.String()
@@ -122,8 +131,10 @@ func swissFile(rows int) string {
 	var b strings.Builder
 	b.WriteString("sep=;\r\nGr\xf6sse;Miete;W\xe4hrung;Bemerkung;PLZ;verf\xfcgbar;Punkte;\r\n")
 	for i := range rows {
-		fmt.Fprintf(&b, "%d m2;%s;%s;\"%s\";0%d;%s;%d;\r\n", 20+rng.IntN(100), grouped(900+4000*rng.Float64(), 2, "'", "."),
-			[]string{"CHF", "EUR"}[rng.IntN(2)], []string{"sch\xf6n;\r\nhell", "ruhig", "N\xe4he \"\"See\"\""}[rng.IntN(3)],
+		fmt.Fprintf(&b, "%d m2;%s;%s;\"%s\";0%d;%s;%d;\r\n", 20+rng.IntN(100),
+			grouped(900+4000*rng.Float64(), 2, "'", "."),
+			[]string{"CHF", "EUR"}[rng.IntN(2)],
+			[]string{"sch\xf6n;\r\nhell", "ruhig", "N\xe4he \"\"See\"\""}[rng.IntN(3)],
 			801+rng.IntN(4), []string{"3/4/2024", "5/6/2024", "11/12/2024"}[rng.IntN(3)], i%5*i%97)
 	}
 	return b.String()
@@ -136,8 +147,10 @@ func eventsFile(rows int) string {
 	var b strings.Builder
 	for i := range rows {
 		paid := yesNo(rng, 0, "true", "false")
-		fmt.Fprintf(&b, `{"id": "%08x", "ms": %d, "price": "%.2f", "d\u00e9vice": %q, "paid": %s`, uint32(i)*2654435761,
-			rng.IntN(100000), 1+100*rng.Float64(), []string{"phone", "tablet", "pc"}[rng.IntN(3)], paid)
+		fmt.Fprintf(&b, `{"id": "%08x", "ms": %d, "price": "%.2f", "d\u00e9vice": %q, "paid": %s`,
+			uint32(i)*2654435761,
+			rng.IntN(100000), 1+100*rng.Float64(), []string{"phone", "tablet", "pc"}[rng.IntN(3)],
+			paid)
 		if paid == "true" {
 			fmt.Fprintf(&b, `, "receipt": %d`, rng.IntN(3))
 		}
@@ -156,9 +169,12 @@ func sensorsFile(rows int) string {
 	var b strings.Builder
 	b.WriteString("\ufefftime|country|code|flow|grade|note\n")
 	for i := range rows {
-		at := time.Date(2023, 3, 1, 0, 0, 0, 0, time.FixedZone("", 3600)).Add(time.Duration(i) * 7 * time.Hour)
-		fmt.Fprintf(&b, "%s|%s|%03d|%.3e|%d|%s\n", at.Format(time.RFC3339), []string{"NA", "ZA", "BW"}[rng.IntN(3)], rng.IntN(12),
-			math.Exp(3*rng.NormFloat64()), 1+rng.IntN(5), "checked at the gate, all well: "+fmt.Sprint(i*i))
+		at := time.Date(2023, 3, 1, 0, 0, 0, 0, time.FixedZone("", 3600)).Add(
+			time.Duration(i) * 7 * time.Hour)
+		fmt.Fprintf(&b, "%s|%s|%03d|%.3e|%d|%s\n", at.Format(time.RFC3339),
+			[]string{"NA", "ZA", "BW"}[rng.IntN(3)], rng.IntN(12),
+			math.Exp(3*rng.NormFloat64()), 1+rng.IntN(5),
+			"checked at the gate, all well: "+fmt.Sprint(i*i))
 	}
 	return utf16Text(b.String(), false)
 }

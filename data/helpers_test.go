@@ -49,8 +49,10 @@ func sameRows(a, b []pgsvi.Row) bool {
 		return u
 	}
 	return slices.EqualFunc(a, b, func(a, b pgsvi.Row) bool {
-		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) && slices.Equal(bits(a.Val), bits(b.Val)) &&
-			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}), bits([]float64{b.Y, b.Offset, b.Weight}))
+		return (a.Ind == nil) == (b.Ind == nil) && slices.Equal(a.Ind, b.Ind) &&
+			slices.Equal(bits(a.Val), bits(b.Val)) &&
+			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}),
+				bits([]float64{b.Y, b.Offset, b.Weight}))
 	})
 }
 
@@ -102,7 +104,8 @@ func loadCorpus(t testing.TB, name string) *pgsvi.Corpus {
 
 // peopleEncoder is learned from three rows of a number, a category and two labels.
 func peopleEncoder() *Encoder {
-	t, err := Read(strings.NewReader("age,colour,y\n1,red,no\n2,blue,yes\n3,red,no\n"), "people.csv")
+	t, err := Read(strings.NewReader("age,colour,y\n1,red,no\n2,blue,yes\n3,red,no\n"),
+		"people.csv")
 	if err != nil {
 		panic(err)
 	}

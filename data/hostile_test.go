@@ -37,21 +37,24 @@ var readers = []reader{
 		}
 		return err
 	}},
-	{"Read", "age,\"colour\",y\n1,red,no\n2,blue,yes\n3.5,\"green, dark\",no\n", true, func(r io.Reader) error {
+	{"Read", "age,\"colour\",y\n1,red,no\n2,blue,yes\n3.5,\"green, dark\",no\n", true,
+		func(r io.Reader) error {
+			_, _, err := encodeAll(r)
+			return err
+		}},
+	{"Read of JSON", "{\"age\": 1, \"c\": \"red\", \"y\": true}\n{\"age\": 2.5, \"c\": " +
+		"\"bl\\u00fc\", \"y\": false}\n", true, func(r io.Reader) error {
 		_, _, err := encodeAll(r)
 		return err
 	}},
-	{"Read of JSON", "{\"age\": 1, \"c\": \"red\", \"y\": true}\n{\"age\": 2.5, \"c\": \"bl\\u00fc\", \"y\": false}\n", true, func(r io.Reader) error {
-		_, _, err := encodeAll(r)
-		return err
-	}},
-	{"Encoder.Data", "age,colour,y\n1,red,no\n2,blue,yes\n9,red,no\n", true, func(r io.Reader) error {
-		t, err := Read(r, "t")
-		if err == nil {
-			_, err = peopleEncoder().Data(t)
-		}
-		return err
-	}},
+	{"Encoder.Data", "age,colour,y\n1,red,no\n2,blue,yes\n9,red,no\n", true,
+		func(r io.Reader) error {
+			t, err := Read(r, "t")
+			if err == nil {
+				_, err = peopleEncoder().Data(t)
+			}
+			return err
+		}},
 	{"ReadLIBSVM", "+1 1:1 3:-2.5 # x\n-1\n3.5 qid:7 2:3e2 4:1\n", true, func(r io.Reader) error {
 		x, y, err := ReadLIBSVM(r, 0)
 		if err == nil && rowsOf(x) != len(y) {
@@ -63,11 +66,15 @@ var readers = []reader{
 		_, err := collectRows(ScanLIBSVM(r))
 		return err
 	}},
-	{"ReadLDAC", "2 0:3 2:1\n0\n3 0:2 1:12 4:1\n", true, func(r io.Reader) error { return validCorpus(ReadLDAC(r, 0)) }},
-	{"ReadUCI", "3\n5\n5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n", true, func(r io.Reader) error { return validCorpus(ReadUCI(r)) }},
-	{"ReadMatrixMarket", "%%MatrixMarket matrix coordinate integer general\n% c\n3 5 5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n", true, func(r io.Reader) error {
-		return validCorpus(ReadMatrixMarket(r))
-	}},
+	{"ReadLDAC", "2 0:3 2:1\n0\n3 0:2 1:12 4:1\n", true,
+		func(r io.Reader) error { return validCorpus(ReadLDAC(r, 0)) }},
+	{"ReadUCI", "3\n5\n5\n1 1 3\n1 3 1\n3 1 2\n3 2 12\n3 5 1\n", true,
+		func(r io.Reader) error { return validCorpus(ReadUCI(r)) }},
+	{"ReadMatrixMarket",
+		"%%MatrixMarket matrix coordinate integer general\n% c\n3 5 5\n1 1 3\n1 3 1\n3 1 2\n3 2 " +
+			"12\n3 5 1\n", true, func(r io.Reader) error {
+			return validCorpus(ReadMatrixMarket(r))
+		}},
 	{"ReadVocab", "alpha\nnew york\nété\nd\n", true, func(r io.Reader) error {
 		_, err := ReadVocab(r)
 		return err
@@ -128,14 +135,16 @@ func TestReadHugeIndex(t *testing.T) {
 		says string // or read without an error
 	}{
 		{"1 1:1 2147483646:1\n", libsvm(0), "line 1: a model of 2147483646 columns needs 258 GB"},
-		{"0 1:1\n1 1:1 100000000:1\n", libsvm(0), "line 2: a model of 100000000 columns needs 12 GB"},
+		{"0 1:1\n1 1:1 100000000:1\n", libsvm(0),
+			"line 2: a model of 100000000 columns needs 12 GB"},
 		{"1 1:1 2147483646:1\n", libsvm(math.MaxInt32), ""},
 		{"1 1:1 50000000:1\n", libsvm(0), ""},
 		{"1 2000000000:1\n", ldac(0), "line 1: a model of 2000000001 terms needs 240 GB"},
 		{"1 2000000000:1\n", ldac(2000000001), ""},
 		{"1\n2000000000\n1\n1 1 1\n", uci, "line 2: a model of 2000000000 terms needs 240 GB"},
 		{"1\n2000000000\n1\n1 2000000000 1\n", uci, "line 2: a model of 2000000000 terms"},
-		{"%%MatrixMarket matrix coordinate real general\n1 2000000000 1\n1 1 1\n", market, "line 2: a model of 2000000000 terms"},
+		{"%%MatrixMarket matrix coordinate real general\n1 2000000000 1\n1 1 1\n", market,
+			"line 2: a model of 2000000000 terms"},
 		{"2000000000\n5\n2000000000\n1 1 1\n", uci, ""}, // the documents are not there
 	} {
 		var err error
@@ -148,7 +157,9 @@ func TestReadHugeIndex(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, pgsvi.ErrMemory) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.HasSuffix(err.Error(), pgsvi.ErrMemory.Error()) {
+		if !errors.Is(err, pgsvi.ErrMemory) || !strings.Contains(err.Error(), c.says) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") ||
+			!strings.HasSuffix(err.Error(), pgsvi.ErrMemory.Error()) {
 			t.Errorf("%.40q: %v, want %q", c.in, err, c.says)
 		}
 	}
@@ -188,7 +199,8 @@ func TestReadEndless(t *testing.T) {
 		case "ReadUCI":
 			line, r.text = "1 1 1\n", "9\n9\n9000000000000000000\n"
 		case "ReadMatrixMarket":
-			line, r.text = "1 1 1\n", "%%MatrixMarket matrix coordinate real general\n9 9 9000000000000000000\n"
+			line, r.text = "1 1 1\n",
+				"%%MatrixMarket matrix coordinate real general\n9 9 9000000000000000000\n"
 		case "ReadVocab":
 			line = "word\n"
 		case "ReadCSV", "Read":
@@ -200,7 +212,8 @@ func TestReadEndless(t *testing.T) {
 		case "CorpusBuilder":
 			continue // takes strings
 		}
-		inputs := map[string]io.Reader{"line": &endless{text: repeated}, "quoted": io.MultiReader(strings.NewReader(`"`), &endless{text: "a\n"})}
+		inputs := map[string]io.Reader{"line": &endless{text: repeated},
+			"quoted": io.MultiReader(strings.NewReader(`"`), &endless{text: "a\n"})}
 		if line != "" {
 			inputs["file"] = io.MultiReader(strings.NewReader(r.text), &endless{text: line})
 		}
@@ -213,7 +226,9 @@ func TestReadEndless(t *testing.T) {
 			if n := allocated(func() { err = r.read(in) }); n > uint64(5*limit) {
 				t.Errorf("%s, %s: %d MB allocated", r.name, what, n>>20)
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), "pgsvi: ") || what == "file" && !errors.Is(err, pgsvi.ErrMemory) || what == "line" && r.name != "ReadIndex" && !errors.Is(err, pgsvi.ErrMemory) {
+			if err == nil || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+				what == "file" && !errors.Is(err, pgsvi.ErrMemory) ||
+				what == "line" && r.name != "ReadIndex" && !errors.Is(err, pgsvi.ErrMemory) {
 				t.Errorf("%s, %s: %v", r.name, what, err)
 			}
 		}
@@ -231,13 +246,15 @@ func TestReadBomb(t *testing.T) {
 		if !r.unpacks {
 			continue
 		}
-		for what, text := range map[string]string{"line": "1", "rows": r.text[strings.IndexByte(r.text, '\n')+1:], "words": "a\n"} {
+		for what, text := range map[string]string{"line": "1",
+			"rows": r.text[strings.IndexByte(r.text, '\n')+1:], "words": "a\n"} {
 			if what != "line" && r.name != "ReadLIBSVM" && testing.Short() {
 				continue
 			}
 			part := zipped([]byte(strings.Repeat(text, 1<<20/len(text))))
 			// 2 GB
-			file := io.MultiReader(bytes.NewReader(zipped([]byte(r.text))), bytes.NewReader(bytes.Repeat(part, 2000)))
+			file := io.MultiReader(bytes.NewReader(zipped([]byte(r.text))),
+				bytes.NewReader(bytes.Repeat(part, 2000)))
 			var err error
 			if n := allocated(func() { err = r.read(file) }); n > 256<<20 {
 				t.Errorf("%s, %s: %d MB allocated", r.name, what, n>>20)
@@ -279,7 +296,9 @@ func TestRowWriterMemory(t *testing.T) {
 		if n > 1<<20 {
 			t.Errorf("sparse %t: %d MB allocated", sparse, n>>20)
 		}
-		if refused := errors.Is(err, pgsvi.ErrMemory); refused == sparse || refused && (!errors.Is(closed, pgsvi.ErrMemory) || file.Len() > 0) || sparse && closed != nil {
+		if refused := errors.Is(err, pgsvi.ErrMemory); refused == sparse ||
+			refused && (!errors.Is(closed, pgsvi.ErrMemory) || file.Len() > 0) ||
+			sparse && closed != nil {
 			t.Errorf("sparse %t: %v, %v, %d bytes", sparse, err, closed, file.Len())
 		}
 	}
@@ -319,7 +338,10 @@ func TestReadWide(t *testing.T) {
 // mutate returns a file that differs from a good one in a few places: bits, bytes, numbers, and
 // parts that are gone, doubled or moved.
 func mutate(rng *rand.Rand, good []byte) []byte {
-	odd := []string{"-1", "0", "1e999", "nan", "-Inf", "2147483647", "2147483648", "9223372036854775807", "18446744073709551616", "1e18", "1000000000", "\x00", "\xff\xfe", "\"", ":", "::", ",", "\n", "\r", "#", "%", "\ufeff", "\x1f\x8b", "0x1p-1074", ".", "1_000", strings.Repeat("9", 400), strings.Repeat(" ", 100)}
+	odd := []string{"-1", "0", "1e999", "nan", "-Inf", "2147483647", "2147483648",
+		"9223372036854775807", "18446744073709551616", "1e18", "1000000000", "\x00", "\xff\xfe",
+		"\"", ":", "::", ",", "\n", "\r", "#", "%", "\ufeff", "\x1f\x8b", "0x1p-1074", ".",
+		"1_000", strings.Repeat("9", 400), strings.Repeat(" ", 100)}
 	b := slices.Clone(good)
 	for range 1 + rng.IntN(4) {
 		at := rng.IntN(len(b) + 1)
@@ -380,7 +402,8 @@ func TestReadMutated(t *testing.T) {
 				in = mutate(rng, zipped([]byte(r.text)))
 			}
 			var err error
-			if n := allocated(func() { err = r.read(bytes.NewReader(in)) }); n > uint64(10*len(in)+64<<20) {
+			if n := allocated(func() { err = r.read(bytes.NewReader(in)) }); n > uint64(
+				10*len(in)+64<<20) {
 				t.Errorf("%s, %q: %d MB allocated", r.name, in, n>>20)
 			}
 			if err != nil {
@@ -430,7 +453,8 @@ func TestRowFileFlips(t *testing.T) {
 		for at := range 8 * len(good) {
 			bad := slices.Clone(good)
 			bad[at/8] ^= 1 << (at % 8)
-			if n, err := read(bad); err == nil || n > 0 || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			if n, err := read(bad); err == nil || n > 0 ||
+				!strings.HasPrefix(err.Error(), "pgsvi: ") {
 				t.Fatalf("%+v, bit %d: %d rows, %v", o, at, n, err)
 			}
 		}

@@ -239,8 +239,9 @@ func (l *learner) doubtPart(p *profile) {
 	}
 	n := p.numbersBy(c.Sign[0])
 	if c.Why != whySaid && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
-		c.Doubts = append(c.Doubts, fmt.Sprintf("%d of %d values are numbers: if the texts mean that there "+
-			"is none, Number(%q).MissingAre(…)", n, p.values, c.Name))
+		c.Doubts = append(c.Doubts,
+			fmt.Sprintf("%d of %d values are numbers: if the texts mean that there "+
+				"is none, Number(%q).MissingAre(…)", n, p.values, c.Name))
 	}
 }
 

@@ -32,12 +32,13 @@ func TestReadLIBSVM(t *testing.T) {
 	want := mat.NewDense(3, 4, []float64{1, 0, -2.5, 0, 0, 0, 0, 0, 0, 300, 0, 1})
 	const plain = "+1 1:1 3:-2.5\n-1\n3.5 2:3e2 4:1\n"
 	for name, in := range map[string]string{
-		"plain":         plain,
-		"no newline":    strings.TrimSuffix(plain, "\n"),
-		"CRLF":          strings.ReplaceAll(plain, "\n", "\r\n"),
-		"byte order":    "\ufeff" + plain,
-		"gzip":          string(zipped([]byte(plain))),
-		"two of gzip":   string(zipped([]byte("+1 1:1 3:-2.5\n"))) + string(zipped([]byte("-1\n3.5 2:3e2 4:1\n"))),
+		"plain":      plain,
+		"no newline": strings.TrimSuffix(plain, "\n"),
+		"CRLF":       strings.ReplaceAll(plain, "\n", "\r\n"),
+		"byte order": "\ufeff" + plain,
+		"gzip":       string(zipped([]byte(plain))),
+		"two of gzip": string(zipped([]byte("+1 1:1 3:-2.5\n"))) +
+			string(zipped([]byte("-1\n3.5 2:3e2 4:1\n"))),
 		"comments":      "# of old\n1 1:1 3:-2.5#6:7\n-1 # 4:5\n\n  # \n3.5 2:3e2 4:1 # end",
 		"blank lines":   "\n\n1 1:1 3:-2.5\n \t\r\n-1\n3.5 2:3e2 4:1\n\n",
 		"spaces":        " +1\t1:1  3:-2.5 \n -1 \n3.5 2:3e2 4:1\t\n",
@@ -56,13 +57,16 @@ func TestReadLIBSVM(t *testing.T) {
 			}
 		}
 	}
-	if x, _, err := ReadLIBSVM(strings.NewReader(plain), 7); err != nil || cols(x) != 7 || x.At(2, 1) != 300 || x.At(2, 6) != 0 {
+	if x, _, err := ReadLIBSVM(strings.NewReader(plain), 7); err != nil || cols(x) != 7 ||
+		x.At(2, 1) != 300 || x.At(2, 6) != 0 {
 		t.Errorf("seven columns: %v", err)
 	}
-	if x, y, err := ReadLIBSVM(strings.NewReader("1\n0\n"), 0); err != nil || rowsOf(x) != 2 || cols(x) != 0 || len(y) != 2 {
+	if x, y, err := ReadLIBSVM(strings.NewReader("1\n0\n"), 0); err != nil || rowsOf(x) != 2 ||
+		cols(x) != 0 || len(y) != 2 {
 		t.Errorf("rows without values: %v", err)
 	}
-	if x, _, err := ReadLIBSVM(strings.NewReader("1 2147483647:1\n"), math.MaxInt32); err != nil || cols(x) != math.MaxInt32 {
+	if x, _, err := ReadLIBSVM(strings.NewReader("1 2147483647:1\n"), math.MaxInt32); err != nil ||
+		cols(x) != math.MaxInt32 {
 		t.Errorf("the largest index: %v", err)
 	}
 }
@@ -93,11 +97,14 @@ func TestReadLIBSVMErrors(t *testing.T) {
 		{"1\n-1 1=1\n", pgsvi.ErrShape, `line 2: found "1=1", want index:value`},
 		{"1\n-1 0:1\n", pgsvi.ErrShape, `line 2: found the index "0", want one from 1 to 9`},
 		{"1\n-1 2:1 0:1\n", pgsvi.ErrShape, `line 2: found the index "0", want one from 1 to 9`},
-		{"1\n-1 2:1 2:1\n", pgsvi.ErrShape, `line 2: found the index "2", want one above the one before it, 2`},
-		{"1\n-1 3:1 2:1\n", pgsvi.ErrShape, `line 2: found the index "2", want one above the one before it, 3`},
+		{"1\n-1 2:1 2:1\n", pgsvi.ErrShape,
+			`line 2: found the index "2", want one above the one before it, 2`},
+		{"1\n-1 3:1 2:1\n", pgsvi.ErrShape,
+			`line 2: found the index "2", want one above the one before it, 3`},
 		{"1\n-1 3:1 10:1\n", pgsvi.ErrShape, `line 2: found the index "10", want one from 1 to 9`},
 		{"1\n-1 2147483648:1\n", pgsvi.ErrShape, `line 2: found the index "2147483648"`},
-		{"1\n-1 18446744073709551617:1\n", pgsvi.ErrShape, `line 2: found the index "18446744073709551617"`},
+		{"1\n-1 18446744073709551617:1\n", pgsvi.ErrShape,
+			`line 2: found the index "18446744073709551617"`},
 		{"1\n-1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: found "qqqq`},
 		{"\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "line"},
@@ -106,20 +113,25 @@ func TestReadLIBSVMErrors(t *testing.T) {
 		if x != nil || y != nil {
 			t.Errorf("%.40q: data besides the error", c.in)
 		}
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
 			t.Errorf("%.40q: error %q, want %q that is %q", c.in, err, c.says, c.want)
 		}
 		// What comes before the error is yielded, and nothing after it.
 		if strings.Contains(c.says, shown) && !strings.Contains(c.says, "to 9") {
-			if rows, err2 := collectRows(ScanLIBSVM(strings.NewReader(c.in))); len(rows) != 1 || err2 == nil || err2.Error() != err.Error() && !strings.Contains(c.says, "index") {
+			if rows, err2 := collectRows(ScanLIBSVM(strings.NewReader(c.in))); len(rows) != 1 ||
+				err2 == nil || err2.Error() != err.Error() && !strings.Contains(c.says, "index") {
 				t.Errorf("%.40q: scan has %d rows, error %v", c.in, len(rows), err2)
 			}
 		}
 	}
-	if rows, err := collectRows(ScanLIBSVM(strings.NewReader("1 10:1\n1 2147483648:1\n"))); len(rows) != 1 || !errors.Is(err, pgsvi.ErrShape) {
+	if rows, err := collectRows(ScanLIBSVM(strings.NewReader("1 10:1\n1 2147483648:1\n"))); len(
+		rows) != 1 || !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("scan of large indices: %d rows, %v", len(rows), err)
 	}
-	if _, _, err := ReadLIBSVM(io.MultiReader(strings.NewReader("1 1:1\n1 2"), iotest.ErrReader(io.ErrClosedPipe)), 0); !errors.Is(err, io.ErrClosedPipe) || !strings.Contains(err.Error(), "line 2") {
+	if _, _, err := ReadLIBSVM(io.MultiReader(strings.NewReader("1 1:1\n1 2"),
+		iotest.ErrReader(io.ErrClosedPipe)), 0); !errors.Is(err, io.ErrClosedPipe) ||
+		!strings.Contains(err.Error(), "line 2") {
 		t.Errorf("failing reader: %v", err)
 	}
 	most := int64(math.MaxInt32)
@@ -133,7 +145,8 @@ func TestReadLIBSVMErrors(t *testing.T) {
 func TestScanLIBSVM(t *testing.T) {
 	rows := ScanLIBSVM(strings.NewReader("1 1:1 3:0\n-1\n"))
 	got, err := collectRows(rows)
-	want := []pgsvi.Row{{Ind: []int{0, 2}, Val: []float64{1, 0}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}}
+	want := []pgsvi.Row{{Ind: []int{0, 2}, Val: []float64{1, 0}, Y: 1},
+		{Ind: []int{}, Val: []float64{}, Y: -1}}
 	if err != nil || !sameRows(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -153,7 +166,8 @@ func TestScanLIBSVM(t *testing.T) {
 	}
 	long.WriteString("\n2 3:4\n5 1:" + strings.Repeat("0", 1<<17) + "6")
 	got, err = collectRows(ScanLIBSVM(iotest.HalfReader(strings.NewReader(long.String()))))
-	if err != nil || len(got) != 4 || len(got[1].Ind) != d || got[2].Y != 2 || got[2].Val[0] != 4 || got[3].Y != 5 || got[3].Val[0] != 6 {
+	if err != nil || len(got) != 4 || len(got[1].Ind) != d || got[2].Y != 2 || got[2].Val[0] != 4 ||
+		got[3].Y != 5 || got[3].Val[0] != 6 {
 		t.Fatalf("long line: %d rows, %v", len(got), err)
 	}
 	for j := range d {
@@ -188,7 +202,8 @@ func TestWriteLIBSVM(t *testing.T) {
 		if err := WriteLIBSVM(&out, m, y); err != nil || out.String() != want {
 			t.Errorf("%T: %q, %v", m, out.String(), err)
 		}
-		if x2, y2, err := ReadLIBSVM(strings.NewReader(out.String()), 3); err != nil || !mat.Equal(x2, x) || !slices.Equal(y2, y) {
+		if x2, y2, err := ReadLIBSVM(strings.NewReader(out.String()), 3); err != nil ||
+			!mat.Equal(x2, x) || !slices.Equal(y2, y) {
 			t.Errorf("%T: no round trip: %v", m, err)
 		}
 	}
@@ -197,16 +212,20 @@ func TestWriteLIBSVM(t *testing.T) {
 		t.Errorf("nil y: %q, %v", out.String(), err)
 	}
 	out.Reset()
-	if err := WriteLIBSVM(&out, (*mat.Dense)(nil), y); !errors.Is(err, pgsvi.ErrEmpty) || out.Len() > 0 {
+	if err := WriteLIBSVM(&out, (*mat.Dense)(nil), y); !errors.Is(err, pgsvi.ErrEmpty) ||
+		out.Len() > 0 {
 		t.Errorf("nil matrix: %v", err)
 	}
 	if err := WriteLIBSVM(&out, x, y[:2]); !errors.Is(err, pgsvi.ErrShape) || out.Len() > 0 {
 		t.Errorf("short y: %v", err)
 	}
-	if err := WriteLIBSVM(&out, x, []float64{1, math.NaN(), 1}); !errors.Is(err, pgsvi.ErrNotFinite) || !strings.Contains(err.Error(), "row 1") {
+	if err := WriteLIBSVM(&out, x, []float64{1, math.NaN(), 1}); !errors.Is(err,
+		pgsvi.ErrNotFinite) || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("label NaN: %v", err)
 	}
-	if err := WriteLIBSVM(&out, mat.NewDense(2, 2, []float64{0, 0, 0, math.Inf(1)}), nil); !errors.Is(err, pgsvi.ErrNotFinite) || !strings.Contains(err.Error(), "row 1, column 1") {
+	if err := WriteLIBSVM(&out, mat.NewDense(2, 2, []float64{0, 0, 0, math.Inf(1)}),
+		nil); !errors.Is(err, pgsvi.ErrNotFinite) ||
+		!strings.Contains(err.Error(), "row 1, column 1") {
 		t.Errorf("value Inf: %v", err)
 	}
 	if err := WriteLIBSVM(failingWriter{}, x, y); !errors.Is(err, io.ErrClosedPipe) {
@@ -251,7 +270,10 @@ func TestReadLIBSVMa9a(t *testing.T) {
 // FuzzLIBSVM checks that the scanner and the reader agree, that what they accept
 // is in order and finite, and that it is read back to the last bit when written.
 func FuzzLIBSVM(f *testing.F) {
-	for _, s := range []string{"", "+1 1:1 3:-2.5\n-1\n3.5 2:3e2 4:1\n", "\ufeff1 qid:3 1:0x1p-2 # x\r\n\n", "1 2:1 1:1", "1 0:1", "nan", "1 1:nan", "1 99999999999:1", "1 1:-0\n0 7:1_0", "0 66666660:0#", string(zipped([]byte("1 1:1\n")))} {
+	for _, s := range []string{"", "+1 1:1 3:-2.5\n-1\n3.5 2:3e2 4:1\n",
+		"\ufeff1 qid:3 1:0x1p-2 # x\r\n\n", "1 2:1 1:1", "1 0:1", "nan", "1 1:nan",
+		"1 99999999999:1", "1 1:-0\n0 7:1_0", "0 66666660:0#",
+		string(zipped([]byte("1 1:1\n")))} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -265,7 +287,8 @@ func FuzzLIBSVM(f *testing.F) {
 		}
 		width := 0
 		for i, row := range rows {
-			if row.Ind == nil || len(row.Ind) != len(row.Val) || row.Offset != 0 || row.Weight != 0 {
+			if row.Ind == nil || len(row.Ind) != len(row.Val) || row.Offset != 0 ||
+				row.Weight != 0 {
 				t.Fatalf("row %d is %+v", i, row)
 			}
 			last := -1
@@ -275,7 +298,8 @@ func FuzzLIBSVM(f *testing.F) {
 				}
 				last = j
 				if err == nil && x.At(i, j) != row.Val[k] {
-					t.Fatalf("row %d, column %d: scan has %v, read %v", i, j, row.Val[k], x.At(i, j))
+					t.Fatalf("row %d, column %d: scan has %v, read %v", i, j, row.Val[k],
+						x.At(i, j))
 				}
 			}
 			width = max(width, last+1)
@@ -293,7 +317,8 @@ func FuzzLIBSVM(f *testing.F) {
 			t.Fatalf("%d×%d, %d responses, want %d×%d", n, d, len(y), len(rows), width)
 		}
 		if narrow := width - 1; narrow > 0 {
-			if _, _, err := ReadLIBSVM(bytes.NewReader(in), narrow); !errors.Is(err, pgsvi.ErrShape) {
+			if _, _, err := ReadLIBSVM(bytes.NewReader(in), narrow); !errors.Is(err,
+				pgsvi.ErrShape) {
 				t.Fatalf("%d columns in %d: %v", width, narrow, err)
 			}
 		}
@@ -305,7 +330,8 @@ func FuzzLIBSVM(f *testing.F) {
 			t.Fatal(err)
 		}
 		x2, y2, err := ReadLIBSVM(&out, width)
-		if err != nil || !mat.Equal(x, x2) || x.NNZ() != x2.NNZ() || !slices.Equal(y, y2) || width > 0 && cols(x) != cols(x2) {
+		if err != nil || !mat.Equal(x, x2) || x.NNZ() != x2.NNZ() || !slices.Equal(y, y2) ||
+			width > 0 && cols(x) != cols(x2) {
 			t.Fatalf("no round trip: %v", err)
 		}
 	})
@@ -333,7 +359,8 @@ func BenchmarkScanLIBSVM(b *testing.B) {
 }
 
 func BenchmarkReadLIBSVM(b *testing.B) {
-	in := []byte(strings.Repeat("-1 3:1 11:1 14:1 19:1 39:1 42:1 55:1 64:1 67:1 73:1 75:1 76:1 80:1 83:1 \n", 20000))
+	in := []byte(strings.Repeat(
+		"-1 3:1 11:1 14:1 19:1 39:1 42:1 55:1 64:1 67:1 73:1 75:1 76:1 80:1 83:1 \n", 20000))
 	b.SetBytes(int64(len(in)))
 	for b.Loop() {
 		if _, _, err := ReadLIBSVM(bytes.NewReader(in), 0); err != nil {

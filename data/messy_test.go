@@ -12,7 +12,8 @@ import (
 // TestForeignFiles checks that files that are no tables of text are called by their name.
 func TestForeignFiles(t *testing.T) {
 	for begin, name := range map[string]string{
-		"PK\x03\x04\x14\x00": "Excel", "PAR1\x15\x04": "Parquet", "pgsvi GLM 1 4\n": "Save of pgsvi",
+		"PK\x03\x04\x14\x00": "Excel", "PAR1\x15\x04": "Parquet",
+		"pgsvi GLM 1 4\n":         "Save of pgsvi",
 		"<!DOCTYPE html>\n<html>": "HTML", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ".xls",
 	} {
 		_, err := Read(strings.NewReader(begin+"a,b\n1,2\n"), "t.csv")
@@ -29,14 +30,16 @@ func TestForeignFiles(t *testing.T) {
 // wrong with it.
 func TestJSONList(t *testing.T) {
 	lines := `{"a": 1.5, "b": "x, {y]"}` + "\n" + `{"b": "z \"q\"", "a": 2}` + "\n"
-	list := "[\n  {\n    \"a\": 1.5,\n    \"b\": \"x, {y]\"},\n {\"b\": \"z \\\"q\\\"\", \"a\": 2}]\n"
+	list := "[\n  {\n    \"a\": 1.5,\n    \"b\": \"x, {y]\"},\n {\"b\": \"z \\\"q\\\"\", \"a\": " +
+		"2}]\n"
 	want := tableOf(t, lines)
 	got := tableOf(t, list)
 	if got.Len() != 2 || strings.Replace(got.String(), got.Name, want.Name, 1) != want.String() {
 		t.Errorf("%v\nwant %v", got, want)
 	}
 	var at []int
-	if err := got.scan(func(r *record) error { at = append(at, r.line); return nil }); err != nil || fmt.Sprint(at) != "[2 5]" {
+	if err := got.scan(func(r *record) error { at = append(at, r.line); return nil }); err != nil ||
+		fmt.Sprint(at) != "[2 5]" {
 		t.Errorf("lines %v, %v", at, err)
 	}
 	for text, says := range map[string]string{
@@ -47,7 +50,8 @@ func TestJSONList(t *testing.T) {
 		"[{\"a\": 1}]\n{\"a\": 2}":       "behind the list",
 		"[{\"a\": 1, \"b\": {\"c\":1}}]": "line 1: field \"b\"",
 	} {
-		if _, err := Read(strings.NewReader(text), "t.json"); !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), says) {
+		if _, err := Read(strings.NewReader(text), "t.json"); !errors.Is(err, pgsvi.ErrShape) ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %s", text, err, says)
 		}
 	}
@@ -64,7 +68,8 @@ func TestCarriageReturns(t *testing.T) {
 // TestTitleLine checks that a title above the names is no name of a column.
 func TestTitleLine(t *testing.T) {
 	_, err := Read(strings.NewReader("Report of 2020,,\n,,\na,b,y\n1,2,3\n"), "t.csv")
-	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), `line 1 has "Report of 2020" alone, and 3 columns`) {
+	if !errors.Is(err, pgsvi.ErrShape) ||
+		!strings.Contains(err.Error(), `line 1 has "Report of 2020" alone, and 3 columns`) {
 		t.Error(err)
 	}
 	f := Format{Header: FirstLineNames}
@@ -87,7 +92,8 @@ func TestRowNumbers(t *testing.T) {
 		if why, d := table.review(0, s); s.Kind != want || d != nil {
 			t.Errorf("numbers from %d on are a %s, %s, %v", first, s.Kind, why, d)
 		}
-		if m := mustModel(t, table, "y ~ ."); strings.Contains(m.Formula.String(), "x1") != (want == kindNumber) {
+		if m := mustModel(t, table, "y ~ ."); strings.Contains(m.Formula.String(),
+			"x1") != (want == kindNumber) {
 			t.Errorf("numbers from %d on: %v", first, m.Formula)
 		}
 	}
@@ -97,7 +103,8 @@ func TestRowNumbers(t *testing.T) {
 func TestUnknownPart(t *testing.T) {
 	table := tableOf(t, "d,y\n2020-01-02,1\n2020-03-01,2.5\n2021-01-01,3\n")
 	_, err := table.Encoder(Date("d").As("Month"))
-	if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), `As("Month"), want data.Elapsed`) {
+	if !errors.Is(err, pgsvi.ErrParam) ||
+		!strings.Contains(err.Error(), `As("Month"), want data.Elapsed`) {
 		t.Error(err)
 	}
 }
@@ -113,7 +120,8 @@ func TestPartlyNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := strings.Join(e.Doubts(), "\n"); !strings.Contains(d, `column "a": 30 of 60 values are numbers`) {
+	if d := strings.Join(e.Doubts(), "\n"); !strings.Contains(d,
+		`column "a": 30 of 60 values are numbers`) {
 		t.Errorf("doubts %q", d)
 	}
 }
@@ -122,12 +130,14 @@ func TestPartlyNumbers(t *testing.T) {
 func TestLikelihoodOfLabels(t *testing.T) {
 	labels := mustModel(t, tableOf(t, orders(40, 1)), "bought ~ plan", yes)
 	_, err := labels.GLM(pgsvi.Poisson{}, nil)
-	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `Poisson for the outcome "bought", which has two labels`) {
+	if !errors.Is(err, pgsvi.ErrLabel) ||
+		!strings.Contains(err.Error(), `Poisson for the outcome "bought", which has two labels`) {
 		t.Error(err)
 	}
 	numbers := mustModel(t, tableOf(t, orders(40, 1)), "age ~ plan")
 	_, err = numbers.GLM(pgsvi.BernoulliProbit{}, nil)
-	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which is numbers`) {
+	if !errors.Is(err, pgsvi.ErrLabel) ||
+		!strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which is numbers`) {
 		t.Error(err)
 	}
 	for _, lik := range []pgsvi.Likelihood{nil, pgsvi.StudentT{}} {
@@ -143,7 +153,8 @@ func TestMeanWithDeviation(t *testing.T) {
 		mean, sd float64
 		want     string
 	}{
-		{4812.3, 2239.6, "4812 ± 2240"}, {44, 12.34, "44.0 ± 12.3"}, {-0.04406, 0.8951, "-0.044 ± 0.895"},
+		{4812.3, 2239.6, "4812 ± 2240"}, {44, 12.34, "44.0 ± 12.3"},
+		{-0.04406, 0.8951, "-0.044 ± 0.895"},
 		{5, 0, "5 ± 0"}, {3e9, 2e9, "3e+09 ± 2e+09"}, {1e-7, 1e-8, "1e-07 ± 1e-08"},
 	} {
 		got := (&column{Mean: c.mean, SD: c.sd}).spread()

@@ -64,7 +64,8 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := slices.ContainsFunc(columns, func(c Column) bool { return c.said() != nil && c.said().Kind == kindRaw })
+	raw := slices.ContainsFunc(columns,
+		func(c Column) bool { return c.said() != nil && c.said().Kind == kindRaw })
 	d, err := newDesign(f, e, raw)
 	if err != nil {
 		return nil, err
@@ -83,7 +84,8 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	if f.Event != "" {
 		return m, nil
 	}
-	m.counts = m.y.Numeric && !slices.ContainsFunc(m.Y, func(y float64) bool { return y < 0 || y != math.Floor(y) })
+	m.counts = m.y.Numeric && !slices.ContainsFunc(m.Y,
+		func(y float64) bool { return y < 0 || y != math.Floor(y) })
 	return m, nil
 }
 
@@ -150,7 +152,8 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 	use := f.Columns()
 	columns = slices.DeleteFunc(columns, func(c Column) bool {
 		s := c.said()
-		return s != nil && s.Kind != kindRaw && slices.Contains(t.Columns(), s.Name) && !slices.Contains(use, s.Name)
+		return s != nil && s.Kind != kindRaw && slices.Contains(t.Columns(), s.Name) &&
+			!slices.Contains(use, s.Name)
 	})
 	if err := quantities(f, columns); err != nil {
 		return nil, nil, t.named(err)
@@ -171,8 +174,12 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 			said[r.column] = r.kind
 		case k == kindCategory && r.kind == kindGroup:
 		case k != r.kind:
-			return nil, nil, t.named(fmt.Errorf("pgsvi: column %s is said to be a %s, and the formula takes it for the %s: %w",
-				csvQuote(r.column), k, r.kind, pgsvi.ErrParam))
+			return nil, nil,
+				t.named(
+					fmt.Errorf(
+						"pgsvi: column %s is said to be a %s, and the formula takes it for the "+
+							"%s: %w",
+						csvQuote(r.column), k, r.kind, pgsvi.ErrParam))
 		}
 	}
 	return f, columns, nil
@@ -246,7 +253,8 @@ func (e *Encoder) data(t *Table, d *design) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := b.sparse.NNZ(); len(d.names) > 0 && float64(n) > sparseAt*float64(len(data.Kept)*len(d.names)) {
+	if n := b.sparse.NNZ(); len(d.names) > 0 &&
+		float64(n) > sparseAt*float64(len(data.Kept)*len(d.names)) {
 		data.X = mat.DenseCopyOf(b.sparse)
 	}
 	return data, nil
@@ -312,7 +320,8 @@ func (m *Model) Locate(err error) error {
 // returns to nil to have all of them kept. The intercept has the prior standard deviation 10, or 10
 // root mean squares of the outcome if that is real numbers. The covariance, if it is not given, is
 // full up to 4,500 weights or rows, and diagonal beyond.
-func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood, *pgsvi.GLMOptions, error) {
+func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood,
+	*pgsvi.GLMOptions, error) {
 	lik, err := m.likelihood(lik)
 	if err == nil {
 		err = m.suitsOffset(lik)
@@ -437,7 +446,9 @@ func (m *Model) ParamName(name string) string {
 func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	for _, t := range m.design.Terms {
 		if t.Kind != productTerm || len(t.Columns) > 1 {
-			return nil, fmt.Errorf("pgsvi: %s in the formula of a Gaussian process, which finds curves and interactions by itself: name the columns alone, as in y ~ a + b: %w",
+			return nil, fmt.Errorf(
+				"pgsvi: %s in the formula of a Gaussian process, which finds curves and "+
+					"interactions by itself: name the columns alone, as in y ~ a + b: %w",
 				t.Text, pgsvi.ErrParam)
 		}
 	}
@@ -460,7 +471,8 @@ func (m *Model) String() string {
 	fmt.Fprintf(&b, "\n%s\n%s\n", m.Formula, m.Formula.Words())
 	for _, t := range m.design.Terms {
 		if c := t.Curve; c != nil && c.Periodic && !strings.Contains(t.Text, ", period=") {
-			fmt.Fprintf(&b, "the period of %s is %.6g; s(%s, period=…) sets it\n", t.Text, c.Hi-c.Lo,
+			fmt.Fprintf(&b, "the period of %s is %.6g; s(%s, period=…) sets it\n", t.Text,
+				c.Hi-c.Lo,
 				formula.Col(t.Columns[0]))
 		}
 	}
@@ -484,7 +496,8 @@ func (m *Model) String() string {
 // model, in units of the outcome; see pgsvi.GLMPosterior.MarginalEffects, and there for the errors.
 // A standardised number has the effect of one standard deviation.
 func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error) {
-	return post.MarginalEffects(m.X, &pgsvi.EffectOptions{Columns: m.design.columns(), Offset: m.Offset})
+	return post.MarginalEffects(m.X,
+		&pgsvi.EffectOptions{Columns: m.design.columns(), Offset: m.Offset})
 }
 
 // Summary returns the table of the weights of the effects, without those of curves and groups and
@@ -499,7 +512,8 @@ func (m *Model) Summary(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	from := each - len(m.Names) // the intercept is first
 	var rows []pgsvi.SummaryRow
 	for i, r := range s.Rows {
-		if j := i%each - from; j >= 0 && (m.design.blocks[j] != "" || strings.HasSuffix(m.Names[j], "=(new)")) {
+		if j := i%each - from; j >= 0 &&
+			(m.design.blocks[j] != "" || strings.HasSuffix(m.Names[j], "=(new)")) {
 			continue
 		}
 		rows = append(rows, r)

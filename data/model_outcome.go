@@ -114,8 +114,8 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 // mostLogOffset is the largest offset of a log rate that can be meant: a factor of e^50.
 const mostLogOffset = 50
 
-// suitsOffset returns an error if there is an exposure, whose logarithm is an offset, and the linear
-// predictor is not the log of a rate, or if it is and the offset looks like an exposure.
+// suitsOffset returns an error if there is an exposure, whose logarithm is an offset, and the
+// linear predictor is not the log of a rate, or if it is and the offset looks like an exposure.
 func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	if !ok {

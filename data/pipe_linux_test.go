@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPipes checks that a table may come from a pipe, and that WriteFile writes to a pipe instead of
-// putting a file in its place.
+// TestPipes checks that a table may come from a pipe, and that WriteFile writes to a pipe instead
+// of putting a file in its place.
 func TestPipes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pipe")
@@ -24,7 +24,8 @@ func TestPipes(t *testing.T) {
 		}
 		got <- string(b)
 	}()
-	if err := WriteFile(path, func(w io.Writer) error { _, err := io.WriteString(w, "model"); return err }); err != nil {
+	if err := WriteFile(path,
+		func(w io.Writer) error { _, err := io.WriteString(w, "model"); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeNamedPipe {

@@ -53,11 +53,14 @@ func (m *Model) Predictor(post Posterior) (*Predictor, error) {
 		return nil, err
 	}
 	if n := post.Cols(); n != len(m.Names) {
-		return nil, fmt.Errorf("pgsvi: a posterior of %d columns, and the model has %d: %w", n, len(m.Names), pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: a posterior of %d columns, and the model has %d: %w", n,
+			len(m.Names), pgsvi.ErrShape)
 	}
-	p := &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "", post: post}
+	p := &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "",
+		post: post}
 	if n := classesOf(post); n != len(p.Classes()) {
-		return nil, fmt.Errorf("pgsvi: a posterior of %d classes, and the outcome has %d: %w", n, len(p.Classes()), pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: a posterior of %d classes, and the outcome has %d: %w", n,
+			len(p.Classes()), pgsvi.ErrShape)
 	}
 	return p, nil
 }
@@ -78,7 +81,9 @@ func posteriorName(post Posterior) (string, error) {
 			return "SparseGPPosterior", nil
 		}
 	}
-	return "", fmt.Errorf("pgsvi: a posterior that is %T, want a *GLMPosterior, *GPPosterior or *SparseGPPosterior: %w", post, pgsvi.ErrParam)
+	return "", fmt.Errorf(
+		"pgsvi: a posterior that is %T, want a *GLMPosterior, *GPPosterior or "+
+			"*SparseGPPosterior: %w", post, pgsvi.ErrParam)
 }
 
 // Posterior returns the posterior that p predicts by.
@@ -128,8 +133,8 @@ type Answer struct {
 	Row, Line int
 	// Outcome is the outcome of the row, as in Data.Y, or the share of successes in trials, and
 	// LogProb the log of its predictive probability or density, in nats: of trials that of one, or
-	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome, or one
-	// that cannot be used, which Notes say.
+	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome, or
+	// one that cannot be used, which Notes say.
 	Outcome, LogProb float64
 
 	latent latent
@@ -189,7 +194,8 @@ func (p *Predictor) Predict(row any) (*Answer, error) {
 func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 	return func(yield func(*Answer, error) bool) {
 		if !(level > 0 && level < 1) {
-			yield(nil, fmt.Errorf("pgsvi: an interval of probability %v, want one in (0, 1): %w", level, pgsvi.ErrParam))
+			yield(nil, fmt.Errorf("pgsvi: an interval of probability %v, want one in (0, 1): %w",
+				level, pgsvi.ErrParam))
 			return
 		}
 		var w scratch
@@ -202,7 +208,8 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 				}
 			}
 			if err != nil {
-				a = &Answer{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Outcome: math.NaN(), LogProb: math.NaN()}
+				a = &Answer{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Outcome: math.NaN(),
+					LogProb: math.NaN()}
 				err = t.named(err)
 			}
 			a.Row, a.Line = rec.row, rec.line
@@ -225,7 +232,8 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 func (p *Predictor) Explain(row any) (*pgsvi.Effects, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: %T has no weights to explain a prediction by: %w", p.post, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: %T has no weights to explain a prediction by: %w", p.post,
+			pgsvi.ErrParam)
 	}
 	w, err := p.fill(row)
 	defer w.release()
@@ -398,7 +406,8 @@ func betaInterval(mean, sd, level float64) (lo, hi float64) {
 		return mean, mean
 	}
 	tail := (1 - level) / 2
-	return mathext.InvRegIncBeta(mean*n, (1-mean)*n, tail), mathext.InvRegIncBeta(mean*n, (1-mean)*n, 1-tail)
+	return mathext.InvRegIncBeta(mean*n, (1-mean)*n, tail),
+		mathext.InvRegIncBeta(mean*n, (1-mean)*n, 1-tail)
 }
 
 // labels says that the outcome is one of two.
@@ -542,7 +551,8 @@ func (s *scoring) scores() (*pgsvi.Scores, error) {
 func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: %T cannot be updated; fit it to all rows: %w", p.post, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: %T cannot be updated; fit it to all rows: %w", p.post,
+			pgsvi.ErrParam)
 	}
 	d, err := p.enc.data(t, p.design)
 	if err != nil {
@@ -551,7 +561,9 @@ func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	m := &Model{Data: d, Formula: &formula.Formula{}, enc: p.enc, design: p.design, y: p.y,
 		table: t}
 	if d.Y == nil {
-		return nil, t.named(fmt.Errorf("pgsvi: there is no column %s, the outcome to learn from: %w", csvQuote(p.y.Name), pgsvi.ErrShape))
+		return nil, t.named(
+			fmt.Errorf("pgsvi: there is no column %s, the outcome to learn from: %w",
+				csvQuote(p.y.Name), pgsvi.ErrShape))
 	}
 	if p.trials {
 		if err := m.takeTrials(t, likelihoodOf(p.post)); err != nil {
@@ -689,7 +701,8 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	if s.Encoder == nil || s.Design == nil {
 		return nil, fmt.Errorf("pgsvi: a predictor without encoder or design: %w", pgsvi.ErrFile)
 	}
-	p = &Predictor{enc: s.Encoder, design: s.Design, trials: s.Trials, y: s.Encoder.column(s.Outcome)}
+	p = &Predictor{enc: s.Encoder, design: s.Design, trials: s.Trials,
+		y: s.Encoder.column(s.Outcome)}
 	if p.y == nil || p.y.Kind != kindOutcome {
 		return nil, fmt.Errorf("pgsvi: a predictor without an outcome: %w", pgsvi.ErrFile)
 	}
@@ -710,16 +723,19 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	case "SparseGPPosterior":
 		p.post, err = pgsvi.Load[*pgsvi.SparseGPPosterior](r)
 	default:
-		err = fmt.Errorf("pgsvi: a predictor by a %q, which this release does not know: %w", s.Posterior, pgsvi.ErrFile)
+		err = fmt.Errorf("pgsvi: a predictor by a %q, which this release does not know: %w",
+			s.Posterior, pgsvi.ErrFile)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if n := p.post.Cols(); n != len(s.Design.names) {
-		return nil, fmt.Errorf("pgsvi: a predictor of %d features and %d columns: %w", len(s.Design.names), n, pgsvi.ErrFile)
+		return nil, fmt.Errorf("pgsvi: a predictor of %d features and %d columns: %w",
+			len(s.Design.names), n, pgsvi.ErrFile)
 	}
 	if n := classesOf(p.post); n != len(p.Classes()) {
-		return nil, fmt.Errorf("pgsvi: a predictor of %d classes by a posterior of %d: %w", len(p.Classes()), n, pgsvi.ErrFile)
+		return nil, fmt.Errorf("pgsvi: a predictor of %d classes by a posterior of %d: %w",
+			len(p.Classes()), n, pgsvi.ErrFile)
 	}
 	return p, nil
 }

@@ -29,7 +29,8 @@ func bitsOf(t *testing.T, p *Predictor) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "%016x %016x %016x %q\n", math.Float64bits(a.Mean), math.Float64bits(a.Lo), math.Float64bits(a.Hi), a.Notes)
+		fmt.Fprintf(&b, "%016x %016x %016x %q\n", math.Float64bits(a.Mean), math.Float64bits(a.Lo),
+			math.Float64bits(a.Hi), a.Notes)
 	}
 	return b.String()
 }
@@ -44,7 +45,8 @@ func TestAnotherProcess(t *testing.T) {
 		fmt.Print(bitsOf(t, p))
 		return
 	}
-	m := mustModel(t, tableOf(t, orders(200, 6)), "bought ~ plan + s(age, k=6) + s(hour, periodic) + (1 | shop)",
+	m := mustModel(t, tableOf(t, orders(200, 6)),
+		"bought ~ plan + s(age, k=6) + s(hour, periodic) + (1 | shop)",
 		yes, Number("age").Impute())
 	_, p := mustFit(t, m, nil)
 	path := filepath.Join(t.TempDir(), "m.pgsvi")

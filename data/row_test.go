@@ -55,40 +55,52 @@ func TestRow(t *testing.T) {
 	c := customer{start, &asked, "Komfort", 29.5, 1295.25, &age, 3, &news, 0}
 	rows := map[string]any{
 		"struct": c, "pointer": &c,
-		"map": map[string]any{"Vertragsbeginn": start, "Letzte Anfrage": &asked, "Tarif": "KOMFORT", "Monatspreis": 29.5,
-			"Umsatz gesamt": json.Number("1295.25"), "Alter": int64(44), "Anrufe": uint(3), "Newsletter": "ja", "gekündigt": "nein"},
-		"texts": map[string]string{"Vertragsbeginn": "03.05.2021", "Letzte Anfrage": "3.7.2021", "Tarif": " komfort ", "Monatspreis": "29,50 €",
-			"Umsatz gesamt": "1.295,25", "Alter": "44", "Anrufe": "3", "Newsletter": "ja", "PLZ": "01067"},
+		"map": map[string]any{"Vertragsbeginn": start, "Letzte Anfrage": &asked, "Tarif": "KOMFORT",
+			"Monatspreis":   29.5,
+			"Umsatz gesamt": json.Number("1295.25"), "Alter": int64(44), "Anrufe": uint(3),
+			"Newsletter": "ja", "gekündigt": "nein"},
+		"texts": map[string]string{"Vertragsbeginn": "03.05.2021", "Letzte Anfrage": "3.7.2021",
+			"Tarif": " komfort ", "Monatspreis": "29,50 €",
+			"Umsatz gesamt": "1.295,25", "Alter": "44", "Anrufe": "3", "Newsletter": "ja",
+			"PLZ": "01067"},
 		"JSON": []byte(` {"Vertragsbeginn": "2021-05-03", "Letzte Anfrage": "2021-07-03T00:00:00Z", "Tarif": "Komfort", "Monatspreis": 29.5,
 			"Umsatz gesamt": 1.29525e3, "Alter": "44", "Anrufe": 3, "Newsletter": "j\u0061"} `),
-		"raw JSON": json.RawMessage(`{"Newsletter":"ja","Anrufe":3,"Alter":44,"Umsatz gesamt":1295.25,"Monatspreis":29.5,"Tarif":"Komfort","Letzte Anfrage":"3.7.2021","Vertragsbeginn":"3.5.2021"}`),
+		"raw JSON": json.RawMessage(
+			`{"Newsletter":"ja","Anrufe":3,"Alter":44,"Umsatz gesamt":1295.25,"Monatspreis":29.5,"Tarif":"Komfort","Letzte Anfrage":"3.7.2021","Vertragsbeginn":"3.5.2021"}`),
 	}
 	want, err := e.Row(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(want.Notes) > 0 || len(want.X) != len(e.Features()) || want.X[slices.Index(e.Features(), "Tarif=komfort")] != 1 {
+	if len(want.Notes) > 0 || len(want.X) != len(e.Features()) ||
+		want.X[slices.Index(e.Features(), "Tarif=komfort")] != 1 {
 		t.Errorf("%+v", want)
 	}
 	for name, row := range rows {
-		if got, err := e.Row(row); err != nil || !slices.Equal(got.X, want.X) || len(got.Notes) > 0 {
+		if got, err := e.Row(row); err != nil || !slices.Equal(got.X, want.X) ||
+			len(got.Notes) > 0 {
 			t.Errorf("%s: %+v, want %v, %v", name, got, want.X, err)
 		}
 	}
-	feature := func(r *Encoded, name string) float64 { return r.X[slices.Index(e.Features(), name)] }
+	feature := func(r *Encoded,
+		name string) float64 {
+		return r.X[slices.Index(e.Features(), name)]
+	}
 	c.Age, c.Asked, c.News, c.Plan, c.Calls = nil, nil, nil, "Gold", 40
 	r, err := e.Row(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]float64{"Alter": 0, "Alter missing": 1, "Letzte Anfrage.elapsed": 0, "Letzte Anfrage missing": 1,
+	for name, want := range map[string]float64{"Alter": 0, "Alter missing": 1,
+		"Letzte Anfrage.elapsed": 0, "Letzte Anfrage missing": 1,
 		"Newsletter=(missing)": 1, "Newsletter=nein": 0, "Tarif=(new)": 1, "Tarif=komfort": 0} {
 		if math.Abs(feature(r, name)-want) > 1e-12 {
 			t.Errorf("%s is %v, want %v", name, feature(r, name), want)
 		}
 	}
 	notes := strings.Join(r.Notes, "\n")
-	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing: the mean stands in`, `"Anrufe" is 40, outside of 0 to 7 in training`} {
+	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing: the mean stands in`,
+		`"Anrufe" is 40, outside of 0 to 7 in training`} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no note %q in %q", want, notes)
 		}
@@ -99,7 +111,8 @@ func TestRow(t *testing.T) {
 func TestRowErrors(t *testing.T) {
 	_, e := churnEncoder(t)
 	good := func(change func(m map[string]any)) map[string]any {
-		m := map[string]any{"Vertragsbeginn": "03.05.2021", "Tarif": "basis", "Monatspreis": 29.5, "Umsatz gesamt": 100, "Anrufe": 3}
+		m := map[string]any{"Vertragsbeginn": "03.05.2021", "Tarif": "basis", "Monatspreis": 29.5,
+			"Umsatz gesamt": 100, "Anrufe": 3}
 		change(m)
 		return m
 	}
@@ -111,17 +124,28 @@ func TestRowErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{good(func(m map[string]any) { delete(m, "Anrufe") }), pgsvi.ErrNotFinite, `column "Anrufe": the value is missing, and training had no row without one`},
-		{good(func(m map[string]any) { m["Anrufe"] = "viele" }), pgsvi.ErrNotFinite, `column "Anrufe": found "viele", want a number with the decimal sign ','`},
-		{good(func(m map[string]any) { m["Anrufe"] = math.NaN() }), pgsvi.ErrNotFinite, `column "Anrufe": found NaN`},
-		{good(func(m map[string]any) { m["Anrufe"] = []int{1} }), pgsvi.ErrShape, `column "Anrufe": found a []int`},
-		{good(func(m map[string]any) { m["Anrufe"] = time.Now() }), pgsvi.ErrParam, `column "Anrufe": found a date`},
-		{good(func(m map[string]any) { m["Monatspreis"] = "5 $" }), pgsvi.ErrParam, `column "Monatspreis": found "5 $", want a number in €`},
-		{good(func(m map[string]any) { m["Monatspreis"] = "29.5" }), pgsvi.ErrNotFinite, `decimal sign ','`},
-		{good(func(m map[string]any) { m["Vertragsbeginn"] = "gestern" }), pgsvi.ErrParam, `column "Vertragsbeginn": found "gestern", want a date like 2.1.2006`},
-		{good(func(m map[string]any) { m["Newsletter"] = "oft" }), pgsvi.ErrParam, `column "Newsletter": found the unknown level "oft", want one of "ja", "nein"`},
-		{good(func(m map[string]any) { m["anrufe"], m["zz"] = 3, 1 }), pgsvi.ErrParam, `there is no column "anrufe"; did you mean "Anrufe"?`},
-		{map[string]string{"b": "1", "a": "2"}, pgsvi.ErrParam, `there is no column "a"; there are "Vertragsbeginn"`},
+		{good(func(m map[string]any) { delete(m, "Anrufe") }), pgsvi.ErrNotFinite,
+			`column "Anrufe": the value is missing, and training had no row without one`},
+		{good(func(m map[string]any) { m["Anrufe"] = "viele" }), pgsvi.ErrNotFinite,
+			`column "Anrufe": found "viele", want a number with the decimal sign ','`},
+		{good(func(m map[string]any) { m["Anrufe"] = math.NaN() }), pgsvi.ErrNotFinite,
+			`column "Anrufe": found NaN`},
+		{good(func(m map[string]any) { m["Anrufe"] = []int{1} }), pgsvi.ErrShape,
+			`column "Anrufe": found a []int`},
+		{good(func(m map[string]any) { m["Anrufe"] = time.Now() }), pgsvi.ErrParam,
+			`column "Anrufe": found a date`},
+		{good(func(m map[string]any) { m["Monatspreis"] = "5 $" }), pgsvi.ErrParam,
+			`column "Monatspreis": found "5 $", want a number in €`},
+		{good(func(m map[string]any) { m["Monatspreis"] = "29.5" }), pgsvi.ErrNotFinite,
+			`decimal sign ','`},
+		{good(func(m map[string]any) { m["Vertragsbeginn"] = "gestern" }), pgsvi.ErrParam,
+			`column "Vertragsbeginn": found "gestern", want a date like 2.1.2006`},
+		{good(func(m map[string]any) { m["Newsletter"] = "oft" }), pgsvi.ErrParam,
+			`column "Newsletter": found the unknown level "oft", want one of "ja", "nein"`},
+		{good(func(m map[string]any) { m["anrufe"], m["zz"] = 3, 1 }), pgsvi.ErrParam,
+			`there is no column "anrufe"; did you mean "Anrufe"?`},
+		{map[string]string{"b": "1", "a": "2"}, pgsvi.ErrParam,
+			`there is no column "a"; there are "Vertragsbeginn"`},
 		{[]byte(`{"Anrufe": 3, "Anrufe": 4}`), pgsvi.ErrShape, `field "Anrufe" is there twice`},
 		{[]byte(`{"Anrufe": {"x": 3}}`), pgsvi.ErrShape, `field "Anrufe": found an object`},
 		{[]byte(`{"Anrufe": 1e999}`), pgsvi.ErrNotFinite, `field "Anrufe": found "1e999"`},
@@ -141,7 +165,9 @@ func TestRowErrors(t *testing.T) {
 		}{}, pgsvi.ErrShape, `column "Anrufe": found a chan int`},
 	} {
 		for range 3 { // as maps are in no order
-			if r, err := e.Row(c.row); r != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			if r, err := e.Row(c.row); r != nil || !errors.Is(err, c.want) ||
+				!strings.Contains(err.Error(), c.says) ||
+				!strings.HasPrefix(err.Error(), "pgsvi: ") {
 				t.Errorf("%v: %v, %v, want %q that is %v", c.row, r, err, c.says, c.want)
 			}
 		}
@@ -221,7 +247,8 @@ func TestFileMemory(t *testing.T) {
 		w := bufio.NewWriter(f)
 		fmt.Fprintln(w, "id,value,city,note,y")
 		for i := range lines {
-			fmt.Fprintf(w, "id%d,%d.25,c%d,%s %d,%d\n", i, i*7919%1000003, i%50, strings.Repeat("text ", 20), i, i%7)
+			fmt.Fprintf(w, "id%d,%d.25,c%d,%s %d,%d\n", i, i*7919%1000003, i%50,
+				strings.Repeat("text ", 20), i, i%7)
 		}
 		fmt.Fprint(w, last)
 		if err := errors.Join(w.Flush(), f.Close()); err != nil {
@@ -236,7 +263,9 @@ func TestFileMemory(t *testing.T) {
 	}
 	write("id,1,c1\n")
 	before := inUse()
-	if _, err := ReadFile(path); !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), fmt.Sprintf("large.csv: line %d has 3 fields, want 5", lines+2)) {
+	if _, err := ReadFile(path); !errors.Is(err, pgsvi.ErrShape) ||
+		!strings.Contains(err.Error(),
+			fmt.Sprintf("large.csv: line %d has 3 fields, want 5", lines+2)) {
 		t.Errorf("%v", err)
 	}
 	write("")
@@ -266,7 +295,8 @@ func TestFileMemory(t *testing.T) {
 	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Data(table); !errors.Is(err, pgsvi.ErrFile) || !strings.Contains(err.Error(), "has changed") {
+	if _, err := e.Data(table); !errors.Is(err, pgsvi.ErrFile) ||
+		!strings.Contains(err.Error(), "has changed") {
 		t.Errorf("changed file: %v", err)
 	}
 	if _, err := ReadFile(path + "x"); !errors.Is(err, os.ErrNotExist) {
@@ -277,8 +307,11 @@ func TestFileMemory(t *testing.T) {
 // FuzzTable checks that whatever is read has columns of all rows, that suggestions are enough or
 // nothing is, and that all numbers are finite and rows agree with data.
 func FuzzTable(f *testing.F) {
-	for _, s := range []string{"", people, "1,2\n3,4\n", "\ufeffa,b\r\n1,\"x\"\r\n\n2,y", "a;y\n?;1\nNaN;2\n3,5;3\n", ",a\n1,2\n2,3", "a,a\n1,2", "a\n1", "a,y\n1,p\n2,q\n3,p\n",
-		string(zipped([]byte(people))), "sep=|\na|b\n1|2\n", utf16Text(people, true), "a,\xfc\n1,2\n", eventsFile(5), clinicalFile(9), "a,y\n<3,1\n4,2\n2/3/2024,4\n1.234 €,2\n"} {
+	for _, s := range []string{"", people, "1,2\n3,4\n", "\ufeffa,b\r\n1,\"x\"\r\n\n2,y",
+		"a;y\n?;1\nNaN;2\n3,5;3\n", ",a\n1,2\n2,3", "a,a\n1,2", "a\n1", "a,y\n1,p\n2,q\n3,p\n",
+		string(zipped([]byte(people))), "sep=|\na|b\n1|2\n", utf16Text(people, true),
+		"a,\xfc\n1,2\n", eventsFile(5), clinicalFile(9),
+		"a,y\n<3,1\n4,2\n2/3/2024,4\n1.234 €,2\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -294,7 +327,8 @@ func FuzzTable(f *testing.F) {
 			return
 		}
 		n, cols := d.X.Dims()
-		if n == 0 || n > table.Len() || cols != len(d.Names) || n != len(d.Kept) || d.Y != nil && n != len(d.Y) {
+		if n == 0 || n > table.Len() || cols != len(d.Names) || n != len(d.Kept) ||
+			d.Y != nil && n != len(d.Y) {
 			t.Fatalf("%d×%d of %d rows, %d outcomes", n, cols, table.Len(), len(d.Y))
 		}
 		if _, ok := dense.AllFinite(d.Y); !ok {
@@ -319,7 +353,8 @@ func FuzzFormat(f *testing.F) {
 		comma := []string{",", ";", "\t", "|"}[separator%4]
 		quote := func(s string) string {
 			s = strings.Map(func(r rune) rune {
-				if r < ' ' || r == '"' || r > 0xff || r >= 0x7f && r <= 0xa0 || strings.ContainsRune(",;|", r) && string(r) != comma {
+				if r < ' ' || r == '"' || r > 0xff || r >= 0x7f && r <= 0xa0 ||
+					strings.ContainsRune(",;|", r) && string(r) != comma {
 					return 'z'
 				}
 				return r
@@ -340,12 +375,14 @@ func FuzzFormat(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		if got := table.Columns(); len(got) != 2 || got[0] != strings.Trim(strings.Trim(name, `"`), " ") {
+		if got := table.Columns(); len(got) != 2 || got[0] != strings.Trim(strings.Trim(name, `"`),
+			" ") {
 			t.Fatalf("%q: columns %q", text, got)
 		}
 		i := 0
 		err = table.scan(func(rec *record) error {
-			if want := strings.TrimSpace(strings.Trim(quote([]string{p, q}[i]), `"`)); rec.cells[0].s != want {
+			if want := strings.TrimSpace(
+				strings.Trim(quote([]string{p, q}[i]), `"`)); rec.cells[0].s != want {
 				return fmt.Errorf("row %d is %q, want %q", i, rec.cells[0].s, want)
 			}
 			i++
@@ -366,7 +403,9 @@ func latin1(s string) (b []byte) {
 
 // FuzzRowJSON checks that JSON is encoded or refused, as encoding/json reads it.
 func FuzzRowJSON(f *testing.F) {
-	for _, s := range []string{`{}`, `{"age":1,"colour":"red"}`, `{"age":"1","colour":null}`, `{"age":1e3,"colour":"r\u0065d","y":true}`, `[1]`, `{"age":{}}`, `{"a":1}`, ` {"age" : -0.5 , "colour":"blue" } `} {
+	for _, s := range []string{`{}`, `{"age":1,"colour":"red"}`, `{"age":"1","colour":null}`,
+		`{"age":1e3,"colour":"r\u0065d","y":true}`, `[1]`, `{"age":{}}`, `{"a":1}`,
+		` {"age" : -0.5 , "colour":"blue" } `} {
 		f.Add([]byte(s))
 	}
 	e := peopleEncoder()
@@ -411,13 +450,15 @@ func FuzzEncoderJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var e Encoder
 		if err := e.UnmarshalJSON(in); err != nil {
-			if !errors.Is(err, pgsvi.ErrFile) && !errors.Is(err, pgsvi.ErrShape) && !errors.Is(err, pgsvi.ErrMemory) {
+			if !errors.Is(err, pgsvi.ErrFile) && !errors.Is(err, pgsvi.ErrShape) &&
+				!errors.Is(err, pgsvi.ErrMemory) {
 				t.Fatal(err)
 			}
 			return
 		}
 		_ = e.String()
-		for _, row := range []any{map[string]any{}, map[string]any{"age": 1, "colour": "red"}, map[string]any{"age": nil, "colour": "new"}, []byte(`{"age":"x"}`)} {
+		for _, row := range []any{map[string]any{}, map[string]any{"age": 1, "colour": "red"},
+			map[string]any{"age": nil, "colour": "new"}, []byte(`{"age":"x"}`)} {
 			if r, err := e.Row(row); err == nil && len(r.X) != len(e.Features()) {
 				t.Fatalf("%d features, want %d", len(r.X), len(e.Features()))
 			}
@@ -433,11 +474,14 @@ func BenchmarkRow(b *testing.B) {
 	start := time.Date(2021, 5, 3, 0, 0, 0, 0, time.UTC)
 	age, news := 44, "ja"
 	rows := map[string]any{
-		"map": map[string]any{"Vertragsbeginn": "03.05.2021", "Letzte Anfrage": "2022-01-02", "Tarif": "Komfort", "Monatspreis": 29.5,
+		"map": map[string]any{"Vertragsbeginn": "03.05.2021", "Letzte Anfrage": "2022-01-02",
+			"Tarif": "Komfort", "Monatspreis": 29.5,
 			"Umsatz gesamt": 1295.25, "Alter": 44.0, "Anrufe": 3.0, "Newsletter": "ja"},
-		"texts": map[string]string{"Vertragsbeginn": "03.05.2021", "Letzte Anfrage": "2022-01-02", "Tarif": "Komfort", "Monatspreis": "29,50 €",
+		"texts": map[string]string{"Vertragsbeginn": "03.05.2021", "Letzte Anfrage": "2022-01-02",
+			"Tarif": "Komfort", "Monatspreis": "29,50 €",
 			"Umsatz gesamt": "1.295,25 €", "Alter": "44", "Anrufe": "3", "Newsletter": "ja"},
-		"JSON":   []byte(`{"Vertragsbeginn":"2021-05-03","Letzte Anfrage":"2022-01-02","Tarif":"Komfort","Monatspreis":29.5,"Umsatz gesamt":1295.25,"Alter":44,"Anrufe":3,"Newsletter":"ja"}`),
+		"JSON": []byte(
+			`{"Vertragsbeginn":"2021-05-03","Letzte Anfrage":"2022-01-02","Tarif":"Komfort","Monatspreis":29.5,"Umsatz gesamt":1295.25,"Alter":44,"Anrufe":3,"Newsletter":"ja"}`),
 		"struct": &customer{start, &start, "Komfort", 29.5, 1295.25, &age, 3, &news, 0},
 	}
 	for name, row := range rows {

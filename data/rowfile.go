@@ -404,7 +404,8 @@ func OpenRows(path string) (*RowFile, error) {
 			return nil, fmt.Errorf("pgsvi: row file %s: %w", path, err)
 		}
 	}
-	version, flags := binary.LittleEndian.Uint32(header[8:]), binary.LittleEndian.Uint32(header[12:])
+	version, flags := binary.LittleEndian.Uint32(header[8:]),
+		binary.LittleEndian.Uint32(header[12:])
 	switch {
 	case string(header[:8]) != rowMagic:
 		return nil, fmt.Errorf("pgsvi: %s is not a row file: %w", path, pgsvi.ErrParam)
@@ -422,7 +423,8 @@ func OpenRows(path string) (*RowFile, error) {
 	if _, err := m.ReadAt(trailer, f.size-rowTrailer); err != nil {
 		return nil, fmt.Errorf("pgsvi: row file %s: %w", path, err)
 	}
-	cols, rows, size := binary.LittleEndian.Uint64(trailer), binary.LittleEndian.Uint64(trailer[8:]), binary.LittleEndian.Uint64(trailer[16:])
+	cols, rows, size := binary.LittleEndian.Uint64(trailer),
+		binary.LittleEndian.Uint64(trailer[8:]), binary.LittleEndian.Uint64(trailer[16:])
 	if string(trailer[28:]) != rowEnd || rowFileSum(header,
 		trailer) != binary.LittleEndian.Uint32(trailer[24:]) {
 		return nil, f.truncated()

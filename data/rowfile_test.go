@@ -100,7 +100,8 @@ func randomRows(seed uint64, n, cols int, o RowOptions) []pgsvi.Row {
 
 func allRowOptions() (all []RowOptions) {
 	for k := range 16 {
-		all = append(all, RowOptions{Sparse: k&1 > 0, Float32: k&2 > 0, Offset: k&4 > 0, Weight: k&8 > 0})
+		all = append(all,
+			RowOptions{Sparse: k&1 > 0, Float32: k&2 > 0, Offset: k&4 > 0, Weight: k&8 > 0})
 	}
 	return all
 }
@@ -150,25 +151,31 @@ func TestRowFile(t *testing.T) {
 
 // Rows written to a file of the other kind.
 func TestRowFileKinds(t *testing.T) {
-	dense := []pgsvi.Row{{Val: []float64{1, 0, 2}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1}, {Val: []float64{0, 1, 1}, Y: 2}}
-	sparse := []pgsvi.Row{{Ind: []int{0, 2}, Val: []float64{1, 2}, Y: 1}, {Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1, 2}, Val: []float64{1, 1}, Y: 2}}
+	dense := []pgsvi.Row{{Val: []float64{1, 0, 2}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1},
+		{Val: []float64{0, 1, 1}, Y: 2}}
+	sparse := []pgsvi.Row{{Ind: []int{0, 2}, Val: []float64{1, 2}, Y: 1},
+		{Ind: []int{}, Val: []float64{}, Y: -1}, {Ind: []int{1, 2}, Val: []float64{1, 1}, Y: 2}}
 	for _, rows := range [][]pgsvi.Row{dense, sparse} {
 		for _, c := range []struct {
 			opts *RowOptions
 			cols int
 			want []pgsvi.Row
-		}{{nil, 3, dense}, {&RowOptions{Sparse: true}, 3, sparse}, {&RowOptions{Sparse: true}, 0, sparse}} {
+		}{{nil, 3, dense}, {&RowOptions{Sparse: true}, 3, sparse},
+			{&RowOptions{Sparse: true}, 0, sparse}} {
 			f, err := openBytes(t, rowBytes(t, c.cols, c.opts, rows))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := collectRows(f.All()); err != nil || !sameRows(got, c.want) || f.Cols() != 3 {
+			if got, err := collectRows(f.All()); err != nil || !sameRows(got, c.want) ||
+				f.Cols() != 3 {
 				t.Errorf("%d columns, %v, %v", f.Cols(), got, err)
 			}
 		}
 	}
 	// What a block before has left in the buffer is not in the way.
-	f, err := openBytes(t, rowBytes(t, rowBlock/8-1, nil, []pgsvi.Row{{Ind: []int{5}, Val: []float64{1}}, {Ind: []int{6}, Val: []float64{1}}}))
+	f, err := openBytes(t,
+		rowBytes(t, rowBlock/8-1, nil,
+			[]pgsvi.Row{{Ind: []int{5}, Val: []float64{1}}, {Ind: []int{6}, Val: []float64{1}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +183,8 @@ func TestRowFileKinds(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Zeros that are given are kept, and rounding is that of float32.
-	kept := []pgsvi.Row{{Ind: []int{0, 4}, Val: []float64{0, math.Copysign(0, -1)}}, {Ind: []int{2}, Val: []float64{0.1}, Y: 0.1}}
+	kept := []pgsvi.Row{{Ind: []int{0, 4}, Val: []float64{0, math.Copysign(0, -1)}},
+		{Ind: []int{2}, Val: []float64{0.1}, Y: 0.1}}
 	f, err = openBytes(t, rowBytes(t, 5, &RowOptions{Sparse: true, Float32: true}, kept))
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +198,8 @@ func TestRowFileKinds(t *testing.T) {
 	for k := range ones.Ind {
 		ones.Ind[k], ones.Val[k] = 100*k, 1
 	}
-	if size := len(rowBytes(t, 0, &RowOptions{Sparse: true}, []pgsvi.Row{ones})); size > 8+2+100+rowHeader+rowBlockHeader+rowTrailer {
+	if size := len(rowBytes(t, 0, &RowOptions{Sparse: true}, []pgsvi.Row{ones})); size > 8+2+100+
+		rowHeader+rowBlockHeader+rowTrailer {
 		t.Errorf("a row with 100 ones takes %d bytes", size)
 	}
 }
@@ -203,23 +212,40 @@ func TestRowWriterErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, 2}}, pgsvi.ErrShape, "dense row 1 has 2 values, want 3"},
-		{3, RowOptions{Sparse: true}, pgsvi.Row{Val: []float64{1, 2, 3, 4}}, pgsvi.ErrShape, "dense row 1 has 4 values, want 3"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{1}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has 1 columns and 2 values"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 3}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has column 3"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has column 1"},
-		{3, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{2, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape, "row 1 has column 1"},
-		{0, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{-1}, Val: []float64{1}}, pgsvi.ErrShape, "row 1 has column -1"},
-		{0, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{math.MaxInt32}, Val: []float64{1}}, pgsvi.ErrShape, "row 1 has column 2147483647"},
-		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, math.NaN(), 3}}, pgsvi.ErrNotFinite, "row 1, column 1 is NaN"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{2}, Val: []float64{math.Inf(1)}}, pgsvi.ErrNotFinite, "row 1, column 2 is +Inf"},
-		{3, RowOptions{Float32: true}, pgsvi.Row{Ind: []int{2}, Val: []float64{1e39}}, pgsvi.ErrNotFinite, "row 1, column 2 is 1e+39"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Y: math.NaN()}, pgsvi.ErrNotFinite, "row 1 has response NaN"},
-		{3, RowOptions{Offset: true}, pgsvi.Row{Ind: []int{}, Offset: math.Inf(1)}, pgsvi.ErrNotFinite, "offset +Inf"},
-		{3, RowOptions{Weight: true}, pgsvi.Row{Ind: []int{}, Weight: math.NaN()}, pgsvi.ErrNotFinite, "weight NaN"},
-		{3, RowOptions{Weight: true}, pgsvi.Row{Ind: []int{}, Weight: -1}, pgsvi.ErrParam, "row 1 has the weight -1"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Weight: 2}, pgsvi.ErrParam, "row 1 has the weight 2"},
-		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Offset: 2}, pgsvi.ErrParam, "row 1 has the offset 2"},
+		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, 2}}, pgsvi.ErrShape,
+			"dense row 1 has 2 values, want 3"},
+		{3, RowOptions{Sparse: true}, pgsvi.Row{Val: []float64{1, 2, 3, 4}}, pgsvi.ErrShape,
+			"dense row 1 has 4 values, want 3"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{1}, Val: []float64{1, 2}}, pgsvi.ErrShape,
+			"row 1 has 1 columns and 2 values"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 3}, Val: []float64{1, 2}}, pgsvi.ErrShape,
+			"row 1 has column 3"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape,
+			"row 1 has column 1"},
+		{3, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{2, 1}, Val: []float64{1, 2}},
+			pgsvi.ErrShape, "row 1 has column 1"},
+		{0, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{-1}, Val: []float64{1}}, pgsvi.ErrShape,
+			"row 1 has column -1"},
+		{0, RowOptions{Sparse: true}, pgsvi.Row{Ind: []int{math.MaxInt32}, Val: []float64{1}},
+			pgsvi.ErrShape, "row 1 has column 2147483647"},
+		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, math.NaN(), 3}}, pgsvi.ErrNotFinite,
+			"row 1, column 1 is NaN"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{2}, Val: []float64{math.Inf(1)}}, pgsvi.ErrNotFinite,
+			"row 1, column 2 is +Inf"},
+		{3, RowOptions{Float32: true}, pgsvi.Row{Ind: []int{2}, Val: []float64{1e39}},
+			pgsvi.ErrNotFinite, "row 1, column 2 is 1e+39"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Y: math.NaN()}, pgsvi.ErrNotFinite,
+			"row 1 has response NaN"},
+		{3, RowOptions{Offset: true}, pgsvi.Row{Ind: []int{}, Offset: math.Inf(1)},
+			pgsvi.ErrNotFinite, "offset +Inf"},
+		{3, RowOptions{Weight: true}, pgsvi.Row{Ind: []int{}, Weight: math.NaN()},
+			pgsvi.ErrNotFinite, "weight NaN"},
+		{3, RowOptions{Weight: true}, pgsvi.Row{Ind: []int{}, Weight: -1}, pgsvi.ErrParam,
+			"row 1 has the weight -1"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Weight: 2}, pgsvi.ErrParam,
+			"row 1 has the weight 2"},
+		{3, RowOptions{}, pgsvi.Row{Ind: []int{}, Offset: 2}, pgsvi.ErrParam,
+			"row 1 has the offset 2"},
 	} {
 		good := pgsvi.Row{Ind: []int{0, 2}, Val: []float64{3, 4}, Y: 5, Weight: 1}
 		var out bytes.Buffer
@@ -228,7 +254,8 @@ func TestRowWriterErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := w.Write(c.row)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%+v: error %v, want %q", c.row, err, c.says)
 		}
 		if err := errors.Join(w.Write(good), w.Close()); err != nil {
@@ -253,17 +280,20 @@ func TestRowWriterErrors(t *testing.T) {
 	for first == nil {
 		first = w.Write(pgsvi.Row{Val: make([]float64, 1000)})
 	}
-	if err := w.Write(pgsvi.Row{Val: make([]float64, 1000)}); !errors.Is(first, io.ErrClosedPipe) || err != first || w.Close() != first {
+	if err := w.Write(pgsvi.Row{Val: make([]float64, 1000)}); !errors.Is(first, io.ErrClosedPipe) ||
+		err != first || w.Close() != first {
 		t.Errorf("failing writer: %v, then %v", first, err)
 	}
 	if err := NewRowWriter(failingWriter{}, 1, nil).Close(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("failing writer: %v", err)
 	}
-	n, err := CopyRows(NewRowWriter(io.Discard, 1, nil), ScanLIBSVM(strings.NewReader("1 1:1\n1 1:2\n1 1:x\n")))
+	n, err := CopyRows(NewRowWriter(io.Discard, 1, nil),
+		ScanLIBSVM(strings.NewReader("1 1:1\n1 1:2\n1 1:x\n")))
 	if n != 2 || !errors.Is(err, pgsvi.ErrNotFinite) {
 		t.Errorf("copied %d, %v", n, err)
 	}
-	n, err = CopyRows(NewRowWriter(io.Discard, 1, nil), ScanLIBSVM(strings.NewReader("1 1:1\n1 2:2\n")))
+	n, err = CopyRows(NewRowWriter(io.Discard, 1, nil),
+		ScanLIBSVM(strings.NewReader("1 1:1\n1 2:2\n")))
 	if n != 1 || !errors.Is(err, pgsvi.ErrShape) {
 		t.Errorf("copied %d, %v", n, err)
 	}
@@ -298,24 +328,31 @@ func TestOpenRowsErrors(t *testing.T) {
 			want error
 			says string
 		}{
-			"empty":            {nil, pgsvi.ErrParam, "not a row file"},
-			"text":             {[]byte(strings.Repeat("1,2,3\n", 100)), pgsvi.ErrParam, "not a row file"},
-			"begins alike":     {[]byte("pgsvirow"), pgsvi.ErrParam, "not a row file"},
-			"version":          {resealed(good, func(b []byte) { b[8] = 2 }), pgsvi.ErrParam, "has version 2, want 1"},
-			"flags":            {resealed(good, func(b []byte) { b[12] |= 16 }), pgsvi.ErrParam, "unknown flags"},
+			"empty": {nil, pgsvi.ErrParam, "not a row file"},
+			"text": {[]byte(strings.Repeat("1,2,3\n", 100)), pgsvi.ErrParam,
+				"not a row file"},
+			"begins alike": {[]byte("pgsvirow"), pgsvi.ErrParam, "not a row file"},
+			"version": {resealed(good, func(b []byte) { b[8] = 2 }), pgsvi.ErrParam,
+				"has version 2, want 1"},
+			"flags": {resealed(good, func(b []byte) { b[12] |= 16 }), pgsvi.ErrParam,
+				"unknown flags"},
 			"header alone":     {good[:rowHeader], pgsvi.ErrShape, "truncated"},
 			"without its end":  {good[:len(good)-1], pgsvi.ErrShape, "truncated"},
 			"without its half": {good[:len(good)/2], pgsvi.ErrShape, "truncated"},
 			"with more":        {append(slices.Clone(good), 0), pgsvi.ErrShape, "truncated"},
-			"something within": {slices.Insert(slices.Clone(good), rowHeader+20, 1), pgsvi.ErrShape, "says it has"},
-			"without a part":   {slices.Delete(slices.Clone(good), rowHeader+20, rowHeader+24), pgsvi.ErrShape, "says it has"},
-			"other rows":       {put(good, -24, 5), pgsvi.ErrShape, "truncated"},
-			"many rows":        {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "says it has"},
-			"most rows":        {resealed(good, put64(-24, math.MaxUint64)), pgsvi.ErrShape, "says it has"},
-			"many columns":     {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "says it has"},
+			"something within": {slices.Insert(slices.Clone(good), rowHeader+20, 1), pgsvi.ErrShape,
+				"says it has"},
+			"without a part": {slices.Delete(slices.Clone(good), rowHeader+20, rowHeader+24),
+				pgsvi.ErrShape, "says it has"},
+			"other rows": {put(good, -24, 5), pgsvi.ErrShape, "truncated"},
+			"many rows":  {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "says it has"},
+			"most rows": {resealed(good, put64(-24, math.MaxUint64)), pgsvi.ErrShape,
+				"says it has"},
+			"many columns": {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "says it has"},
 		} {
 			f, err := openBytes(t, c.b)
-			if f != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			if f != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+				!strings.HasPrefix(err.Error(), "pgsvi: ") {
 				t.Errorf("%+v, %s: error %v, want %q", o, name, err, c.says)
 			}
 		}
@@ -329,13 +366,15 @@ func TestOpenRowsErrors(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if got, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || len(got) != 0 || !strings.Contains(err.Error(), "row") {
+			if got, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || len(got) != 0 ||
+				!strings.Contains(err.Error(), "row") {
 				t.Fatalf("%+v: bit %d: %d rows, %v", o, at, len(got), err)
 			}
 			f.Close()
 		}
 	}
-	if _, err := OpenRows(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+	if _, err := OpenRows(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.HasPrefix(err.Error(), "pgsvi: ") {
 		t.Errorf("no file: %v", err)
 	}
 	if _, err := OpenRows(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "pgsvi: ") {
@@ -353,11 +392,13 @@ func put(b []byte, at int, v byte) []byte {
 // Files that are wrong though their checksums are right.
 func TestRowFileNonsense(t *testing.T) {
 	sparse := RowOptions{Sparse: true}
-	good := rowBytes(t, 10, &sparse, []pgsvi.Row{{Ind: []int{1, 5}, Val: []float64{1, 1}}, {Ind: []int{2}, Val: []float64{3}}})
+	good := rowBytes(t, 10, &sparse,
+		[]pgsvi.Row{{Ind: []int{1, 5}, Val: []float64{1, 1}}, {Ind: []int{2}, Val: []float64{3}}})
 	const first = rowHeader + rowBlockHeader + 8 // the values of row 0
 	for name, b := range map[string][]byte{
-		"too many values":   reblocked(good, func(b []byte) { b[first] = 0x7f }),
-		"endless number":    reblocked(good, func(b []byte) { copy(b[first:], bytes.Repeat([]byte{0xff}, 11)) }),
+		"too many values": reblocked(good, func(b []byte) { b[first] = 0x7f }),
+		"endless number": reblocked(good,
+			func(b []byte) { copy(b[first:], bytes.Repeat([]byte{0xff}, 11)) }),
 		"column out":        reblocked(good, func(b []byte) { b[first+2] = 8 }),
 		"values missing":    reblocked(good, func(b []byte) { b[len(b)-rowTrailer-10]++ }),
 		"bytes left":        reblocked(good, func(b []byte) { b[len(b)-rowTrailer-10] |= 1 }),
@@ -375,7 +416,8 @@ func TestRowFileNonsense(t *testing.T) {
 			t.Errorf("%s: not opened: %v", name, err)
 			continue
 		}
-		if _, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+		if _, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -415,7 +457,8 @@ func TestRowFileClosed(t *testing.T) {
 	if err := os.WriteFile(f.path, rowBytes(t, 50, nil, rows[1:]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "when it was opened") {
+	if _, err := collectRows(f.All()); !errors.Is(err, pgsvi.ErrShape) ||
+		!strings.Contains(err.Error(), "when it was opened") {
 		t.Errorf("a changed file: %v", err)
 	}
 }
@@ -438,7 +481,8 @@ func TestRowFileConcurrent(t *testing.T) {
 						return
 					}
 					if k := (i*(g+3) + g) % len(rows); !o.Sparse && i%7 == 0 {
-						if err := f.RowAt(k, &at); err != nil || !sameRows([]pgsvi.Row{at}, rows[k:k+1]) {
+						if err := f.RowAt(k, &at); err != nil ||
+							!sameRows([]pgsvi.Row{at}, rows[k:k+1]) {
 							t.Errorf("RowAt(%d): %v", k, err)
 							return
 						}
@@ -592,7 +636,9 @@ func FuzzOpenRows(f *testing.F) {
 				copy(trailer[28:], rowEnd)
 				block := b[rowHeader : len(b)-rowTrailer]
 				binary.LittleEndian.PutUint64(block, uint64(len(block)-rowBlockHeader))
-				binary.LittleEndian.PutUint32(block[12:], crc32.Update(crc32.Checksum(block[:12], rowCRC), rowCRC, block[rowBlockHeader:]))
+				binary.LittleEndian.PutUint32(block[12:],
+					crc32.Update(crc32.Checksum(block[:12], rowCRC), rowCRC,
+						block[rowBlockHeader:]))
 			}))
 		}
 		for _, b := range files {
@@ -622,7 +668,9 @@ func FuzzOpenRows(f *testing.F) {
 					}
 					last = j
 				}
-				if (row.Ind == nil) == f.Options().Sparse || row.Ind == nil && len(row.Val) != f.Cols() || row.Ind != nil && len(row.Val) != len(row.Ind) {
+				if (row.Ind == nil) == f.Options().Sparse ||
+					row.Ind == nil && len(row.Val) != f.Cols() ||
+					row.Ind != nil && len(row.Val) != len(row.Ind) {
 					t.Fatalf("row %d has %d columns and %d values", n, len(row.Ind), len(row.Val))
 				}
 				n++
@@ -671,7 +719,8 @@ func FuzzRowFile(f *testing.F) {
 			}
 			if o.Sparse {
 				row.Ind = []int{}
-				for j := int(8 * math.Abs(next())); j < int(cols); j += 1 + int(8*math.Abs(next())) {
+				for j := int(8 * math.Abs(next())); j < int(cols); j += 1 +
+					int(8*math.Abs(next())) {
 					row.Ind, row.Val = append(row.Ind, j), append(row.Val, next())
 				}
 			} else {
@@ -750,7 +799,8 @@ func TestRowFileGLM(t *testing.T) {
 	rng := testRand(9)
 	rows := make([]pgsvi.Row, 20_000)
 	for i := range rows {
-		rows[i] = pgsvi.Row{Val: []float64{rng.NormFloat64(), 0, float64(rng.IntN(2))}, Y: float64(2*rng.IntN(2) - 1)}
+		rows[i] = pgsvi.Row{Val: []float64{rng.NormFloat64(), 0, float64(rng.IntN(2))},
+			Y: float64(2*rng.IntN(2) - 1)}
 	}
 	var want []byte
 	fit := func(what string, from iter.Seq2[pgsvi.Row, error]) {

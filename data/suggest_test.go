@@ -122,13 +122,15 @@ func checkDecisions(t *testing.T, table *Table, outcome string, s *Suggestions) 
 		}
 		return
 	}
-	if !errors.As(err, &d) || !errors.Is(err, pgsvi.ErrParam) || len(d.Decisions) != len(s.Decisions) {
+	if !errors.As(err, &d) || !errors.Is(err, pgsvi.ErrParam) ||
+		len(d.Decisions) != len(s.Decisions) {
 		t.Fatalf("%v, want %d decisions", err, len(s.Decisions))
 	}
 	last := -1
 	for i, x := range d.Decisions {
 		at := slices.Index(table.Columns(), x.Column)
-		if at <= last || x.String() != s.Decisions[i].String() || !strings.Contains(err.Error(), "\n  "+x.String()) {
+		if at <= last || x.String() != s.Decisions[i].String() ||
+			!strings.Contains(err.Error(), "\n  "+x.String()) {
 			t.Errorf("decision %d: %v", i, x)
 		}
 		last = at
@@ -140,7 +142,8 @@ func checkData(t *testing.T, name string, e *Encoder, d *Data) {
 	t.Helper()
 	rows, cols := d.X.Dims()
 	if rows != len(d.Kept) || cols != len(d.Names) || d.Y != nil && len(d.Y) != rows {
-		t.Fatalf("%s: %d×%d, %d kept, %d names, %d outcomes", name, rows, cols, len(d.Kept), len(d.Names), len(d.Y))
+		t.Fatalf("%s: %d×%d, %d kept, %d names, %d outcomes", name, rows, cols, len(d.Kept),
+			len(d.Names), len(d.Y))
 	}
 	for j := range cols {
 		x := mat.Col(nil, j, d.X)
@@ -166,7 +169,8 @@ func checkData(t *testing.T, name string, e *Encoder, d *Data) {
 // TestGeneratedValues checks rows of the files against what was written.
 func TestGeneratedValues(t *testing.T) {
 	table := read(t, swissFile(600))
-	e, err := table.Encoder(Outcome("Miete"), Number("Grösse").Unit("m2"), Date("verfügbar").Layout("02/01/2006").As(Month, Elapsed), Raw())
+	e, err := table.Encoder(Outcome("Miete"), Number("Grösse").Unit("m2"),
+		Date("verfügbar").Layout("02/01/2006").As(Month, Elapsed), Raw())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +181,8 @@ func TestGeneratedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"verfügbar.elapsed", "verfügbar.month=12", `Bemerkung=schön;` + "\n" + `hell`, "PLZ=0801", "Grösse"} {
+	for _, want := range []string{"verfügbar.elapsed", "verfügbar.month=12",
+		`Bemerkung=schön;` + "\n" + `hell`, "PLZ=0801", "Grösse"} {
 		if !slices.Contains(d.Names, want) {
 			t.Errorf("no feature %q in %q", want, d.Names)
 		}
@@ -188,20 +193,24 @@ func TestGeneratedValues(t *testing.T) {
 		}
 	}
 	if table := read(t, eventsFile(900)); true {
-		e, err := table.Encoder(Outcome("paid").Positive("true"), Skip("id"), Number("receipt").Impute(), Number("score").Impute())
+		e, err := table.Encoder(Outcome("paid").Positive("true"), Skip("id"),
+			Number("receipt").Impute(), Number("score").Impute())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := fmt.Sprint(e); !strings.Contains(s, `column "receipt": gives "paid" away: it is missing where`) {
+		if s := fmt.Sprint(e); !strings.Contains(s,
+			`column "receipt": gives "paid" away: it is missing where`) {
 			t.Error(s)
 		}
 	}
 	table = read(t, sensorsFile(800))
-	e, err = table.Encoder(Outcome("grade").Classes(), Category("country").NotMissing("NA"), Skip("note"))
+	e, err = table.Encoder(Outcome("grade").Classes(), Category("country").NotMissing("NA"),
+		Skip("note"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err = e.Data(table); err != nil || !slices.Equal(d.Labels, []string{"1", "2", "3", "4", "5"}) || slices.Max(d.Y) != 4 {
+	if d, err = e.Data(table); err != nil ||
+		!slices.Equal(d.Labels, []string{"1", "2", "3", "4", "5"}) || slices.Max(d.Y) != 4 {
 		t.Errorf("labels %q, %v", d.Labels, err)
 	}
 	if c := e.state.Columns[e.place["country"]]; c.Gaps != 0 || !slices.Contains(c.Levels, "NA") {

@@ -65,7 +65,8 @@ func TestReadPeople(t *testing.T) {
 
 {"age": 4e1, "smokes": 0, "ill": "yes", "colour": "green"}`,
 	} {
-		_, d := encode(t, in, Outcome("ill").Positive("yes").Drop(), Category("colour").Reference("blue").Drop(), Number("age").Drop())
+		_, d := encode(t, in, Outcome("ill").Positive("yes").Drop(),
+			Category("colour").Reference("blue").Drop(), Number("age").Drop())
 		if !mat.Equal(d.X, want) || !slices.Equal(d.Y, []float64{1, -1, 1}) {
 			t.Errorf("%s: X = %v, Y = %v", name, mat.Formatted(d.X), d.Y)
 		}
@@ -103,7 +104,8 @@ func TestReadErrors(t *testing.T) {
 		{"a,b\n1,\"2\n", Format{}, pgsvi.ErrShape, "line 2"},
 		{"a,b\n1,2\"\n", Format{}, csv.ErrBareQuote, "line 2"},
 		{"sep=;\na;b\n1;2;3\n", Format{}, pgsvi.ErrShape, "line 3 has 3 fields"},
-		{"5.1,3.5,setosa\n", Format{}, pgsvi.ErrParam, `line 1 has the text "setosa", as a line of names has, and the number "3.5"`},
+		{"5.1,3.5,setosa\n", Format{}, pgsvi.ErrParam,
+			`line 1 has the text "setosa", as a line of names has, and the number "3.5"`},
 		{"a,b\n1,2\n", Format{Separator: '"'}, pgsvi.ErrParam, "Separator"},
 		{"a,b\n1,2\n", Format{Separator: -1}, pgsvi.ErrParam, "Separator"},
 		{"a,b\n1,2\n", Format{Decimal: ';'}, pgsvi.ErrParam, "Decimal"},
@@ -111,25 +113,33 @@ func TestReadErrors(t *testing.T) {
 		{"a,b\n1,2\n", Format{Encoding: "latin1"}, pgsvi.ErrParam, `Encoding is "latin1"`},
 		{"a,b\n1,\xfc\n", Format{Encoding: UTF8}, pgsvi.ErrShape, "not UTF-8"},
 		{"a,ü\n1,\xfc\n", Format{}, pgsvi.ErrShape, `line 2`},
-		{"{\"a\": 1}\n{\"a\": [1]}\n", Format{}, pgsvi.ErrShape, `line 2: field "a": found an object or a list`},
-		{"{\"a\": 1}\n{\"a\": 1, \"a\": 2}\n", Format{}, pgsvi.ErrShape, `line 2: field "a" is there twice`},
+		{"{\"a\": 1}\n{\"a\": [1]}\n", Format{}, pgsvi.ErrShape,
+			`line 2: field "a": found an object or a list`},
+		{"{\"a\": 1}\n{\"a\": 1, \"a\": 2}\n", Format{}, pgsvi.ErrShape,
+			`line 2: field "a" is there twice`},
 		{"{\"a\": 1}\n\n{\"a\": 1\n", Format{}, pgsvi.ErrShape, "line 3: byte 8"},
-		{"{\"a\": 1}\n{\"a\": 1e999}\n", Format{}, pgsvi.ErrNotFinite, `line 2: field "a": found "1e999"`},
+		{"{\"a\": 1}\n{\"a\": 1e999}\n", Format{}, pgsvi.ErrNotFinite,
+			`line 2: field "a": found "1e999"`},
 	} {
 		table, err := c.f.Read(strings.NewReader(c.in), "t.csv")
-		if table != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "pgsvi: t.csv: ") && !strings.Contains(err.Error(), "Format.") {
+		if table != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: t.csv: ") && !strings.Contains(err.Error(),
+				"Format.") {
 			t.Errorf("%q: %v, error %q, want %q that is %q", c.in, table, err, c.says, c.want)
 		}
 	}
-	table, err := Format{NoQuotes: true}.Read(strings.NewReader("\na;b\n6\" pipe;1\n\"x;2\n5\";3"), "t.csv")
-	if err != nil || table.Len() != 3 || !slices.Equal(table.profiles[0].examples(3), []string{`6" pipe`, `"x`, `5"`}) {
+	table, err := Format{NoQuotes: true}.Read(strings.NewReader("\na;b\n6\" pipe;1\n\"x;2\n5\";3"),
+		"t.csv")
+	if err != nil || table.Len() != 3 || !slices.Equal(table.profiles[0].examples(3),
+		[]string{`6" pipe`, `"x`, `5"`}) {
 		t.Errorf("no quotes: %v, %v", table, err)
 	}
 	_, err = Format{NoQuotes: true}.Read(strings.NewReader("a;b\n\n6\" pipe;1;2\n"), "t.csv")
 	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "line 3 has 3 fields") {
 		t.Errorf("no quotes: %v", err)
 	}
-	if _, err := Read(io.MultiReader(strings.NewReader("a,b\n3,"), iotest.ErrReader(io.ErrClosedPipe)), "t"); !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := Read(io.MultiReader(strings.NewReader("a,b\n3,"),
+		iotest.ErrReader(io.ErrClosedPipe)), "t"); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("failing reader: %v", err)
 	}
 }

@@ -20,13 +20,16 @@ func TestTokenizer(t *testing.T) {
 		want string // words with bars
 	}{
 		{Tokenizer{}, "", ""},
-		{Tokenizer{}, "The quick brown fox jumps over the lazy dogs.", "quick|brown|fox|jumps|lazy|dogs"},
-		{Tokenizer{}, "It's Bill's; don't, O'Brien’s 'quoted' rock'n'roll dogs'", "bill|o'brien|quoted|rock'n'roll|dogs"},
+		{Tokenizer{}, "The quick brown fox jumps over the lazy dogs.",
+			"quick|brown|fox|jumps|lazy|dogs"},
+		{Tokenizer{}, "It's Bill's; don't, O'Brien’s 'quoted' rock'n'roll dogs'",
+			"bill|o'brien|quoted|rock'n'roll|dogs"},
 		{Tokenizer{Stop: none}, "It's Bill's; don’t", "it|bill|don't"},
 		{Tokenizer{}, "1990 3d 1990s x2 4x4 covid-19 a b c", "3d|1990s|x2|4x4|covid"},
 		{Tokenizer{MinLen: 1, Stop: none}, "1990 a b'", "a|b"},
 		{Tokenizer{MinLen: 4, Stop: none}, "new newt été étés", "newt|étés"},
-		{Tokenizer{Stop: map[string]bool{"der": true, "die": false}}, "Der Ärger, die the", "ärger|die|the"},
+		{Tokenizer{Stop: map[string]bool{"der": true, "die": false}}, "Der Ärger, die the",
+			"ärger|die|the"},
 		{Tokenizer{}, "cafe\u0301 café CAFÉ e\u0301te\u0301", "café|café|café|été"},
 		{Tokenizer{}, "ﬁnal soft\u00adware a\u200db", "final|software|a\u200db"},
 		{Tokenizer{}, "Москва Ελλάδα हिन्दी می\u200cخواهم", "москва|ελλάδα|हिन्दी|می\u200cخواهم"},
@@ -59,7 +62,8 @@ func TestEnglishStopWords(t *testing.T) {
 			t.Errorf("stop word %q is %v", w, ok)
 		}
 		// It could come of a Tokenizer, or it is of no use.
-		if got := slices.Collect(Tokenizer{MinLen: 1, Stop: map[string]bool{}}.Words(w)); len(got) != 1 || got[0] != w {
+		if got := slices.Collect(Tokenizer{MinLen: 1, Stop: map[string]bool{}}.Words(w)); len(
+			got) != 1 || got[0] != w {
 			t.Errorf("stop word %q is cut into %q", w, got)
 		}
 	}
@@ -67,13 +71,15 @@ func TestEnglishStopWords(t *testing.T) {
 	if EnglishStopWords()["quick"] || slices.Collect(Tokenizer{}.Words("quick"))[0] != "quick" {
 		t.Error("a change of the copy changes the list")
 	}
-	if got := slices.Collect(Tokenizer{Stop: stop}.Words("the quick fox")); !slices.Equal(got, []string{"fox"}) {
+	if got := slices.Collect(Tokenizer{Stop: stop}.Words("the quick fox")); !slices.Equal(got,
+		[]string{"fox"}) {
 		t.Errorf("more stop words: %q", got)
 	}
 }
 
 func TestCorpusBuilder(t *testing.T) {
-	texts := []string{"zebra apple apple, the", "", "apple cherry zebra!", "banana apple cherry zebra", "apple apple zebra"}
+	texts := []string{"zebra apple apple, the", "", "apple cherry zebra!",
+		"banana apple cherry zebra", "apple apple zebra"}
 	build := func(b *CorpusBuilder) *pgsvi.Corpus {
 		t.Helper()
 		for i, s := range texts {
@@ -89,9 +95,13 @@ func TestCorpusBuilder(t *testing.T) {
 		return c
 	}
 	got := build(&CorpusBuilder{})
-	want := &pgsvi.Corpus{Terms: 4, Vocab: []string{"apple", "banana", "cherry", "zebra"}, Docs: []pgsvi.Document{
-		{Words: []int{0, 3}, Counts: []float64{2, 1}}, {}, {Words: []int{0, 2, 3}, Counts: []float64{1, 1, 1}}, {Words: []int{0, 1, 2, 3}, Counts: []float64{1, 1, 1, 1}}, {Words: []int{0, 3}, Counts: []float64{2, 1}},
-	}}
+	want := &pgsvi.Corpus{Terms: 4, Vocab: []string{"apple", "banana", "cherry", "zebra"},
+		Docs: []pgsvi.Document{
+			{Words: []int{0, 3}, Counts: []float64{2, 1}}, {},
+			{Words: []int{0, 2, 3}, Counts: []float64{1, 1, 1}},
+			{Words: []int{0, 1, 2, 3}, Counts: []float64{1, 1, 1, 1}},
+			{Words: []int{0, 3}, Counts: []float64{2, 1}},
+		}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -111,9 +121,11 @@ func TestCorpusBuilder(t *testing.T) {
 		{CorpusBuilder{MaxTerms: 1, MaxDocs: 0.5}, "cherry"},
 		{CorpusBuilder{MinDocs: 9}, ""},
 		{CorpusBuilder{MinDocs: -1, MaxDocs: -1, MaxTerms: -1}, "apple banana cherry zebra"},
-		{CorpusBuilder{Vocab: []string{"cherry", "pear", "apple", "pear"}, MinDocs: 9, MaxTerms: 1}, "cherry pear apple pear"},
+		{CorpusBuilder{Vocab: []string{"cherry", "pear", "apple", "pear"}, MinDocs: 9, MaxTerms: 1},
+			"cherry pear apple pear"},
 		{CorpusBuilder{Vocab: []string{}}, ""},
-		{CorpusBuilder{Tokenizer: Tokenizer{MinLen: 6, Stop: map[string]bool{"banana": true}}}, "cherry"},
+		{CorpusBuilder{Tokenizer: Tokenizer{MinLen: 6, Stop: map[string]bool{"banana": true}}},
+			"cherry"},
 	} {
 		got := build(&c.b)
 		if v := strings.Join(got.Vocab, " "); v != c.want || got.Vocab == nil {
@@ -125,7 +137,8 @@ func TestCorpusBuilder(t *testing.T) {
 				counts[got.Vocab[w]] = d.Counts[k]
 			}
 			for k, w := range want.Docs[i].Words {
-				if word := want.Vocab[w]; slices.Contains(got.Vocab, word) && counts[word] != want.Docs[i].Counts[k] {
+				if word := want.Vocab[w]; slices.Contains(got.Vocab, word) &&
+					counts[word] != want.Docs[i].Counts[k] {
 					t.Errorf("%+v: document %d has %v", c.b, i, counts)
 				} else {
 					delete(counts, word)
@@ -138,17 +151,22 @@ func TestCorpusBuilder(t *testing.T) {
 	}
 	// More documents, and words cut elsewhere.
 	var b CorpusBuilder
-	if c, names := b.Corpus(); len(c.Docs) != 0 || len(names) != 0 || c.Terms != 0 || c.Validate() != nil {
+	if c, names := b.Corpus(); len(c.Docs) != 0 || len(names) != 0 || c.Terms != 0 ||
+		c.Validate() != nil {
 		t.Errorf("nothing: %v, %v", c, names)
 	}
 	b.Add("first", "apple")
 	first, _ := b.Corpus()
 	b.AddWords("second", slices.Values([]string{"The", "北京", "The"}))
 	second, names := b.Corpus()
-	if !reflect.DeepEqual(first, &pgsvi.Corpus{Terms: 1, Vocab: []string{"apple"}, Docs: []pgsvi.Document{{Words: []int{0}, Counts: []float64{1}}}}) {
+	if !reflect.DeepEqual(first,
+		&pgsvi.Corpus{Terms: 1, Vocab: []string{"apple"},
+			Docs: []pgsvi.Document{{Words: []int{0}, Counts: []float64{1}}}}) {
 		t.Errorf("first %+v", first)
 	}
-	if !slices.Equal(names, []string{"first", "second"}) || !slices.Equal(second.Vocab, []string{"The", "apple", "北京"}) || !slices.Equal(second.Docs[1].Counts, []float64{2, 1}) {
+	if !slices.Equal(names, []string{"first", "second"}) ||
+		!slices.Equal(second.Vocab, []string{"The", "apple", "北京"}) ||
+		!slices.Equal(second.Docs[1].Counts, []float64{2, 1}) {
 		t.Errorf("second %+v, %q", second, names)
 	}
 }
@@ -163,7 +181,8 @@ func FuzzTokenizer(f *testing.F) {
 		counts := map[string]float64{}
 		for w := range tok.Words(text) {
 			counts[w]++
-			if w == "" || EnglishStopWords()[w] || strings.Trim(w, joiners) == "" || strings.ContainsAny(w, " \n.,-\u00ad’") {
+			if w == "" || EnglishStopWords()[w] || strings.Trim(w, joiners) == "" ||
+				strings.ContainsAny(w, " \n.,-\u00ad’") {
 				t.Fatalf("word %q", w)
 			}
 		}
@@ -178,7 +197,8 @@ func FuzzTokenizer(f *testing.F) {
 		}
 		for k, w := range c.Docs[0].Words {
 			if c.Docs[0].Counts[k] != counts[c.Vocab[w]] {
-				t.Fatalf("%q has count %v, want %v", c.Vocab[w], c.Docs[0].Counts[k], counts[c.Vocab[w]])
+				t.Fatalf("%q has count %v, want %v", c.Vocab[w], c.Docs[0].Counts[k],
+					counts[c.Vocab[w]])
 			}
 		}
 		// Read again with that vocabulary, it is the same.
@@ -191,7 +211,9 @@ func FuzzTokenizer(f *testing.F) {
 }
 
 func BenchmarkCorpusBuilder(b *testing.B) {
-	text := strings.Repeat("It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. ", 1000)
+	text := strings.Repeat(
+		"It was the best of times, it was the worst of times, it was the age of wisdom, it was "+
+			"the age of foolishness. ", 1000)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		var cb CorpusBuilder

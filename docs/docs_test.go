@@ -161,7 +161,8 @@ func moduleFiles(t *testing.T, dir string) {
 		t.Fatalf("go.mod does not begin with %q", name)
 	}
 	text := "module example.com/snippets\n" + strings.TrimPrefix(string(mod), name) +
-		"\nrequire github.com/pgsvi/pgsvi v0.0.0\n\nreplace github.com/pgsvi/pgsvi => " + here + "\n"
+		"\nrequire github.com/pgsvi/pgsvi v0.0.0\n\nreplace github.com/pgsvi/pgsvi => " + here +
+		"\n"
 	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +220,8 @@ var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
 // TestLinks checks that relative links and pictures of the documents lead to files.
 func TestLinks(t *testing.T) {
 	files := documents(t)
-	for _, name := range []string{"CONTRIBUTING.md", "SECURITY.md", "bench/README.md", "examples/README.md"} {
+	for _, name := range []string{"CONTRIBUTING.md", "SECURITY.md", "bench/README.md",
+		"examples/README.md"} {
 		files = append(files, filepath.Join(root, name))
 	}
 	for _, file := range files {
@@ -250,9 +252,11 @@ func linesOf(code string) (n int) {
 		line := strings.TrimSpace(lines[i])
 		switch {
 		case line == "" || strings.HasPrefix(line, "//") || strings.HasPrefix(line, "#"):
-		case line == "if err != nil {" && i+2 < len(lines) && strings.Contains(lines[i+1], "log.Fatal"):
+		case line == "if err != nil {" && i+2 < len(lines) && strings.Contains(lines[i+1],
+			"log.Fatal"):
 			i += 2
-		case strings.HasPrefix(line, "if err := ") && i+2 < len(lines) && strings.Contains(lines[i+1], "log.Fatal"):
+		case strings.HasPrefix(line, "if err := ") && i+2 < len(lines) &&
+			strings.Contains(lines[i+1], "log.Fatal"):
 			i += 2
 			n++
 		default:
@@ -280,7 +284,8 @@ func TestComingFrom(t *testing.T) {
 			lines[m[1]] += linesOf(m[2])
 		}
 		t.Logf("%s: %d lines of Python, %d of Go", title, lines["python"], lines["go"])
-		if lines["python"] == 0 || lines["go"] == 0 || float64(lines["go"]) > mostLonger*float64(lines["python"]) {
+		if lines["python"] == 0 || lines["go"] == 0 ||
+			float64(lines["go"]) > mostLonger*float64(lines["python"]) {
 			t.Errorf("%s: %d lines of Python, %d of Go", title, lines["python"], lines["go"])
 		}
 	}

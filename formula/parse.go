@@ -326,7 +326,8 @@ func instead(name string) string {
 	case "I":
 		return "poly(x, 2) is a polynomial, and other powers are columns to put into the table"
 	case "C", "factor", "as.factor":
-		return "columns of texts are categories by themselves, and of numbers by Category(…) among the columns"
+		return "columns of texts are categories by themselves, and of numbers by Category(…) " +
+			"among the columns"
 	case "bs", "ns", "te", "ti":
 		return "s(x) is a smooth curve"
 	}

@@ -46,7 +46,8 @@ func ExampleBands() {
 func ExampleCoefficients() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
-	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{},
+		&pgsvi.GLMOptions{Intercept: true, Names: []string{"dose"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func ExampleCoefficients() {
 	weights := plot.Coefficients(plot.Labels{Title: "Log odds"}, post.Summary())
 	steps := plot.Trace(plot.Labels{Title: "Convergence"}, res.ELBO, plot.Run{Trace: res.Trace})
 	both := plot.Stack(weights, steps) // one picture
-	fmt.Println(weights.Y.Tick.Marker.Ticks(0, 1)[1].Label, steps.X.Max == res.Passes, both.Title.Text == "")
+	fmt.Println(weights.Y.Tick.Marker.Ticks(0, 1)[1].Label, steps.X.Max == res.Passes,
+		both.Title.Text == "")
 	// Output: dose true true
 }
 

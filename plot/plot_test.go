@@ -44,8 +44,11 @@ func pictures() map[string]*gonum.Plot {
 	at, truth := lines("observed", 12), lines("truth", 200)
 	at.Look, truth.Look, truth.Lo, truth.Hi = Points, Dashes, nil, nil
 	second := lines("second", 200).Shift(1)
-	summary := &pgsvi.Summary{Likelihood: "Poisson", Rows: []pgsvi.SummaryRow{row("(Intercept)", -1, 0.1, -1.2, -0.8), row("age", 0.5, 0.3, -0.1, 1.1)}}
-	other := &pgsvi.Summary{Likelihood: "NegativeBinomial", Rows: []pgsvi.SummaryRow{row("age", 0.4, 0.4, -0.4, 1.2), row("not there", 9, 1, 7, 11)}}
+	summary := &pgsvi.Summary{Likelihood: "Poisson",
+		Rows: []pgsvi.SummaryRow{row("(Intercept)", -1, 0.1, -1.2, -0.8),
+			row("age", 0.5, 0.3, -0.1, 1.1)}}
+	other := &pgsvi.Summary{Likelihood: "NegativeBinomial",
+		Rows: []pgsvi.SummaryRow{row("age", 0.4, 0.4, -0.4, 1.2), row("not there", 9, 1, 7, 11)}}
 	var prob, y []float64
 	for i := range 500 {
 		prob = append(prob, float64(i)/499)
@@ -56,8 +59,13 @@ func pictures() map[string]*gonum.Plot {
 	}
 	var fast, slow []pgsvi.Iteration
 	for k := range 12 {
-		fast = append(fast, pgsvi.Iteration{Passes: float64(k), Evaluation: pgsvi.Evaluation{ELBO: -5 - math.Pow(10, 1-float64(k)), Gap: math.Pow(10, 1-float64(k))}})
-		slow = append(slow, pgsvi.Iteration{Passes: 2 * float64(k), Evaluation: pgsvi.Evaluation{ELBO: -5 - math.Pow(2, -float64(k)), Gap: nan}})
+		fast = append(fast,
+			pgsvi.Iteration{Passes: float64(k),
+				Evaluation: pgsvi.Evaluation{ELBO: -5 - math.Pow(10, 1-float64(k)),
+					Gap: math.Pow(10, 1-float64(k))}})
+		slow = append(slow,
+			pgsvi.Iteration{Passes: 2 * float64(k),
+				Evaluation: pgsvi.Evaluation{ELBO: -5 - math.Pow(2, -float64(k)), Gap: nan}})
 	}
 	x := mat.NewDense(4, 2, []float64{0, 0, 1, 0, 0, 1, 1, 1})
 	logistic := func(g *mat.Dense) []float64 {
@@ -74,17 +82,24 @@ func pictures() map[string]*gonum.Plot {
 	}
 	sigma.SetSym(0, 3, 0.7)
 	sigma.SetSym(1, 2, -0.6)
-	names := []string{"wind rain sun", "goal match team", "vote party law", "sea river fish", "bond stock bank"}
+	names := []string{"wind rain sun", "goal match team", "vote party law", "sea river fish",
+		"bond stock bank"}
 	return map[string]*gonum.Plot{
-		"bands":         Bands(Labels{"Two functions", "time (s)", "length (m)"}, second, lines("first", 200), truth, at),
-		"components":    Components(Labels{"Parts", "time (s)", "length (m)"}, lines("trend", 50), lines("season", 50)),
-		"stack":         Stack(Bands(Labels{Title: "above"}, lines("a", 9)), Bands(Labels{Title: "below"}, lines("b", 9))),
-		"coefficients":  Coefficients(Labels{Title: "Claims"}, summary, other),
-		"calibration":   Calibration(Labels{Title: "Calibration"}, prob, y),
-		"trace":         Trace(Labels{Title: "Runs"}, -5, Run{"block steps", fast}, Run{"small steps", slow}),
-		"gap":           Trace(Labels{}, nan, Run{"block steps", fast}),
-		"probabilities": Probabilities(Labels{"Classes", "width (cm)", "height (cm)"}, [2]string{"left", "right"}, x, []float64{-1, 1, -1, 1}, logistic),
-		"topics":        TopicGraph(Labels{Title: "Topics"}, names, []float64{0.1, 0.4, 0.2, 0.2, 0.1}, TopicLinks(sigma)),
+		"bands": Bands(Labels{"Two functions", "time (s)", "length (m)"}, second,
+			lines("first", 200), truth, at),
+		"components": Components(Labels{"Parts", "time (s)", "length (m)"}, lines("trend", 50),
+			lines("season", 50)),
+		"stack": Stack(Bands(Labels{Title: "above"}, lines("a", 9)),
+			Bands(Labels{Title: "below"}, lines("b", 9))),
+		"coefficients": Coefficients(Labels{Title: "Claims"}, summary, other),
+		"calibration":  Calibration(Labels{Title: "Calibration"}, prob, y),
+		"trace": Trace(Labels{Title: "Runs"}, -5, Run{"block steps", fast},
+			Run{"small steps", slow}),
+		"gap": Trace(Labels{}, nan, Run{"block steps", fast}),
+		"probabilities": Probabilities(Labels{"Classes", "width (cm)", "height (cm)"},
+			[2]string{"left", "right"}, x, []float64{-1, 1, -1, 1}, logistic),
+		"topics": TopicGraph(Labels{Title: "Topics"}, names,
+			[]float64{0.1, 0.4, 0.2, 0.2, 0.1}, TopicLinks(sigma)),
 	}
 }
 
@@ -126,7 +141,8 @@ func TestSave(t *testing.T) {
 		}
 	}
 	p := Bands(Labels{})
-	for _, err := range []error{Save(filepath.Join(dir, "x.gif"), p, 0), Save(filepath.Join(dir, "x.png"), p, -1), Save(filepath.Join(dir, "x.png"), p, nan)} {
+	for _, err := range []error{Save(filepath.Join(dir, "x.gif"), p, 0),
+		Save(filepath.Join(dir, "x.png"), p, -1), Save(filepath.Join(dir, "x.png"), p, nan)} {
 		if !errors.Is(err, pgsvi.ErrParam) {
 			t.Errorf("error %v", err)
 		}
@@ -160,11 +176,13 @@ func drawn(p *gonum.Plot) (strokes, fills int, texts []string) {
 func TestTexts(t *testing.T) {
 	all := pictures()
 	for name, want := range map[string]string{
-		"bands":         "Two functions;time (s);length (m);first;second;truth;observed",
-		"components":    "Parts;trend;season;time (s);length (m)",
-		"coefficients":  "Claims;coefficient (mean, 95% interval);(Intercept);age;Poisson;NegativeBinomial",
-		"calibration":   "predicted probability;observed frequency;perfect calibration;50",
-		"trace":         "passes over the data;ELBO below its optimum (nats);block steps;small steps;1e-10",
+		"bands":      "Two functions;time (s);length (m);first;second;truth;observed",
+		"components": "Parts;trend;season;time (s);length (m)",
+		"coefficients": "Claims;coefficient (mean, 95% " +
+			"interval);(Intercept);age;Poisson;NegativeBinomial",
+		"calibration": "predicted probability;observed frequency;perfect calibration;50",
+		"trace": "passes over the data;ELBO below its optimum (nats);block steps;small " +
+			"steps;1e-10",
 		"gap":           "estimated gap (nats)",
 		"probabilities": "width (cm);height (cm);left;right;even odds;0.1 and 0.9",
 		"topics":        "Topics;occur together;wind;bank",
@@ -226,7 +244,8 @@ func TestBands(t *testing.T) {
 		t.Errorf("stretches %v", got)
 	}
 	p := Bands(Labels{}, s)
-	if p.X.Min != 0 || p.X.Max != 7 || math.Abs(p.Y.Min-0.84) > 1e-12 || math.Abs(p.Y.Max-5.16) > 1e-12 {
+	if p.X.Min != 0 || p.X.Max != 7 || math.Abs(p.Y.Min-0.84) > 1e-12 ||
+		math.Abs(p.Y.Max-5.16) > 1e-12 {
 		t.Errorf("axes %v to %v and %v to %v", p.X.Min, p.X.Max, p.Y.Min, p.Y.Max)
 	}
 	without, _, _ := drawn(Bands(Labels{}, Series{X: []float64{0, 7}, Y: []float64{nan, nan}}))
@@ -243,11 +262,14 @@ func TestOddNumbers(t *testing.T) {
 	s := Series{Name: "odd", X: bad, Y: bad, Lo: bad, Hi: bad}
 	points := s
 	points.Look = Points
-	rows := []pgsvi.SummaryRow{row("a", nan, nan, nan, nan), row("b", 1, 0, -inf, inf), row("b", 1e300, 1, 0, 0)}
+	rows := []pgsvi.SummaryRow{row("a", nan, nan, nan, nan), row("b", 1, 0, -inf, inf),
+		row("b", 1e300, 1, 0, 0)}
 	for range 50 {
-		rows = append(rows, pgsvi.SummaryRow{Name: fmt.Sprint(len(rows)), Mean: float64(len(rows)), SD: 1})
+		rows = append(rows, pgsvi.SummaryRow{Name: fmt.Sprint(len(rows)), Mean: float64(len(rows)),
+			SD: 1})
 	}
-	trace := []pgsvi.Iteration{{Passes: nan}, {Evaluation: pgsvi.Evaluation{ELBO: nan, Gap: inf}}, {Evaluation: pgsvi.Evaluation{ELBO: 1e300}}, {Evaluation: pgsvi.Evaluation{ELBO: 3}}}
+	trace := []pgsvi.Iteration{{Passes: nan}, {Evaluation: pgsvi.Evaluation{ELBO: nan, Gap: inf}},
+		{Evaluation: pgsvi.Evaluation{ELBO: 1e300}}, {Evaluation: pgsvi.Evaluation{ELBO: 3}}}
 	bads := func(g *mat.Dense) []float64 {
 		n, _ := g.Dims()
 		return slices.Repeat([]float64{nan}, n)
@@ -258,11 +280,13 @@ func TestOddNumbers(t *testing.T) {
 	}
 	x := mat.NewDense(2, 2, []float64{nan, inf, 3, 3})
 	for name, p := range map[string]*gonum.Plot{
-		"bands":         Bands(Labels{}, s, points),
-		"nothing":       Bands(Labels{}),
-		"one":           Bands(Labels{}, Series{X: []float64{5}, Y: []float64{1e9}}),
-		"tiny":          Bands(Labels{}, Series{X: []float64{1e9, 1e9 + 1e-6}, Y: []float64{1e-300, 2e-300}}),
-		"large":         Bands(Labels{}, Series{X: []float64{-1e150, 1e150}, Y: []float64{-1e150, 1e150}}),
+		"bands":   Bands(Labels{}, s, points),
+		"nothing": Bands(Labels{}),
+		"one":     Bands(Labels{}, Series{X: []float64{5}, Y: []float64{1e9}}),
+		"tiny": Bands(Labels{},
+			Series{X: []float64{1e9, 1e9 + 1e-6}, Y: []float64{1e-300, 2e-300}}),
+		"large": Bands(Labels{},
+			Series{X: []float64{-1e150, 1e150}, Y: []float64{-1e150, 1e150}}),
 		"components":    Components(Labels{}, s),
 		"coefficients":  Coefficients(Labels{}, &pgsvi.Summary{Rows: rows}, &pgsvi.Summary{}),
 		"no rows":       Coefficients(Labels{}, &pgsvi.Summary{}),
@@ -272,8 +296,10 @@ func TestOddNumbers(t *testing.T) {
 		"traces":        Trace(Labels{}, 3, Run{"a", trace}),
 		"probabilities": Probabilities(Labels{}, [2]string{}, x, []float64{1, nan}, bads),
 		"flat":          Probabilities(Labels{}, [2]string{}, x, []float64{1, 1}, half),
-		"topics":        TopicGraph(Labels{}, []string{"a", "b"}, []float64{nan, inf}, mat.NewSymDense(2, []float64{1, nan, nan, 1})),
-		"one topic":     TopicGraph(Labels{}, []string{""}, []float64{1}, mat.NewSymDense(1, []float64{1})),
+		"topics": TopicGraph(Labels{}, []string{"a", "b"}, []float64{nan, inf},
+			mat.NewSymDense(2, []float64{1, nan, nan, 1})),
+		"one topic": TopicGraph(Labels{}, []string{""}, []float64{1},
+			mat.NewSymDense(1, []float64{1})),
 	} {
 		for _, a := range []gonum.Axis{p.X, p.Y} {
 			if !(a.Min > -1.2e150) || !(a.Max < 1.2e150) || !(a.Min < a.Max) {
@@ -296,7 +322,8 @@ func TestTicks(t *testing.T) {
 		{0, 0.95, "0.0 0.2 0.4 0.6 0.8"},
 		{-1, 1, "-1.0 -0.5 0.0 0.5 1.0"},
 		{1959, 1998, "1960 1970 1980 1990"},
-		{1000.001, 1000.0022, "1000.0010 1000.0012 1000.0014 1000.0016 1000.0018 1000.0020 1000.0022"},
+		{1000.001, 1000.0022,
+			"1000.0010 1000.0012 1000.0014 1000.0016 1000.0018 1000.0020 1000.0022"},
 		{0, 3e6, "0 500000 1000000 1500000 2000000 2500000 3000000"},
 	} {
 		var labels []string
@@ -315,11 +342,13 @@ func TestTicks(t *testing.T) {
 // TestCalibration checks the bins and their intervals.
 func TestCalibration(t *testing.T) {
 	bins := binned(5, []float64{0, 0.1, 0.5, 1, nan, 0.5}, []float64{-1, 1, 1, 1, 1, nan})
-	if bins[0].rows != 2 || bins[0].ones != 1 || bins[2].rows != 1 || bins[4].rows != 1 || bins[4].predicted != 1 {
+	if bins[0].rows != 2 || bins[0].ones != 1 || bins[2].rows != 1 || bins[4].rows != 1 ||
+		bins[4].predicted != 1 {
 		t.Errorf("bins %+v", bins)
 	}
 	// 8 of 10: Wilson's interval, from the roots of (f − p)² = z²p(1−p)/n.
-	if lo, hi := (bin{rows: 10, ones: 8}).interval(); math.Abs(lo-0.49016) > 1e-5 || math.Abs(hi-0.94331) > 1e-5 {
+	if lo, hi := (bin{rows: 10, ones: 8}).interval(); math.Abs(lo-0.49016) > 1e-5 ||
+		math.Abs(hi-0.94331) > 1e-5 {
 		t.Errorf("interval [%v, %v]", lo, hi)
 	}
 }
@@ -388,7 +417,9 @@ func TestPosterior(t *testing.T) {
 	if up.Y[0] != math.Log(11) || l.Y[0] != 1 {
 		t.Errorf("shifted %v from %v", up.Y, l.Y)
 	}
-	if _, err := Response("y", x[:1], pgsvi.NewPrediction(nil, []float64{nan}, []float64{1})); !errors.Is(err, pgsvi.ErrNotFinite) {
+	if _, err := Response("y", x[:1],
+		pgsvi.NewPrediction(nil, []float64{nan}, []float64{1})); !errors.Is(err,
+		pgsvi.ErrNotFinite) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -396,13 +427,20 @@ func TestPosterior(t *testing.T) {
 // TestPanics checks the mistakes that the comments warn of.
 func TestPanics(t *testing.T) {
 	for name, f := range map[string]func(){
-		"series":      func() { Bands(Labels{}, Series{X: []float64{1}}) },
-		"interval":    func() { Bands(Labels{}, Series{X: []float64{1}, Y: []float64{1}, Lo: []float64{1}}) },
+		"series": func() { Bands(Labels{}, Series{X: []float64{1}}) },
+		"interval": func() {
+			Bands(Labels{},
+				Series{X: []float64{1}, Y: []float64{1}, Lo: []float64{1}})
+		},
 		"calibration": func() { Calibration(Labels{}, []float64{1}, nil) },
 		"stack":       func() { Stack() },
-		"inputs":      func() { Probabilities(Labels{}, [2]string{}, mat.NewDense(1, 3, nil), []float64{1}, nil) },
+		"inputs": func() {
+			Probabilities(Labels{}, [2]string{}, mat.NewDense(1, 3, nil),
+				[]float64{1}, nil)
+		},
 		"probabilities": func() {
-			Probabilities(Labels{}, [2]string{}, mat.NewDense(1, 2, nil), []float64{1}, func(*mat.Dense) []float64 { return nil })
+			Probabilities(Labels{}, [2]string{}, mat.NewDense(1, 2, nil), []float64{1},
+				func(*mat.Dense) []float64 { return nil })
 		},
 		"topics": func() { TopicGraph(Labels{}, []string{"a"}, nil, mat.NewSymDense(1, nil)) },
 	} {
@@ -421,7 +459,8 @@ func TestPanics(t *testing.T) {
 func TestFit(t *testing.T) {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
-	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{}, nil)
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 2, Length: 1.5}, pgsvi.BernoulliLogit{},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +468,9 @@ func TestFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, _, texts := drawn(Bands(Labels{}, Latent("log odds", x.RawMatrix().Data, post.At(x)))); s < 10 || !slices.Contains(texts, "log odds") {
+	if s, _, texts := drawn(
+		Bands(Labels{}, Latent("log odds", x.RawMatrix().Data, post.At(x)))); s < 10 ||
+		!slices.Contains(texts, "log odds") {
 		t.Errorf("%d strokes, texts %q", s, texts)
 	}
 	p := Trace(Labels{}, res.ELBO, Run{"GP", res.Trace})

@@ -234,6 +234,7 @@ func Trace(l Labels, best float64, runs ...Run) *gonum.Plot {
 	x.axis(&p.X, 0)
 	y.axis(&p.Y, 0)
 	// Gonum's LogScale leaves room for a label that is not in the middle of the axis.
-	p.Y.Min, p.Y.Max, p.Y.Tick.Marker = math.Floor(p.Y.Min), math.Ceil(p.Y.Max), gonum.TickerFunc(decades)
+	p.Y.Min, p.Y.Max, p.Y.Tick.Marker = math.Floor(p.Y.Min), math.Ceil(p.Y.Max),
+		gonum.TickerFunc(decades)
 	return p.done()
 }

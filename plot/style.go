@@ -187,7 +187,8 @@ func (k *keys) Plot(c draw.Canvas, _ *gonum.Plot) {
 		x := c.Min.X
 		for _, i := range row {
 			icon := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
-				Min: vg.Point{X: x, Y: y - keyHeight/3}, Max: vg.Point{X: x + thumb, Y: y + keyHeight/3}}}
+				Min: vg.Point{X: x, Y: y - keyHeight/3},
+				Max: vg.Point{X: x + thumb, Y: y + keyHeight/3}}}
 			for _, t := range k.thumbnails[i] {
 				t.Thumbnail(&icon)
 			}

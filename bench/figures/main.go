@@ -83,12 +83,15 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		"`folder` that holds usps, nips and ap (default: that of PGSVI_DATA)")
 	f.StringVar(&o.out, "out", ".", "`folder` to write to")
 	f.BoolVar(&o.quick, "quick", false,
-		"ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes and -seeds")
+		"ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes "+
+			"and -seeds")
 	f.IntVar(&o.passes, "passes", 0,
-		"passes over the data; in figure 1 those of PG-SVI, ten times as many for PG and PG-MC and 150 times for GD\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
+		"passes over the data; in figure 1 those of PG-SVI, ten times as many for PG and PG-MC "+
+			"and 150 times for GD\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
 	f.IntVar(&o.seeds, "seeds", 0, "runs of each method that is random (default 5, with -quick 1)")
 	f.IntVar(&o.draws, "draws", 0,
-		"draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with -quick 200)")
+		"draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with "+
+			"-quick 200)")
 	topics := f.String("topics", "10", "numbers of topics, separated by commas, in figure 3")
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")

@@ -100,7 +100,8 @@ func TestPackages(t *testing.T) {
 				}
 			}
 		case s.folder == "." || s.folder == "data" || strings.HasPrefix(s.folder, "internal/"):
-			t.Errorf("%s is not in the table; go run ./bench/floors -write CONTRIBUTING.md", s.folder)
+			t.Errorf("%s is not in the table; go run ./bench/floors -write CONTRIBUTING.md",
+				s.folder)
 		}
 	}
 }
@@ -109,9 +110,12 @@ func TestPackages(t *testing.T) {
 func TestSizes(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":          "module sized\n\ngo 1.26.0\n",
-		"a.go":            "package sized\n\nimport \"sized/internal/b\"\n\nfunc A() int {\n\treturn b.B + b.T{}.M()\n}\n",
-		"internal/b/b.go": "package b\n\n// B is one" + strings.Repeat("x", 100) + "\nconst B = 1\n\ntype T struct{ F int }\n\nfunc (T) M() int { return unused() }\n\nfunc unused() int {\n\treturn 2\n}\n\nvar Unused int\n",
+		"go.mod": "module sized\n\ngo 1.26.0\n",
+		"a.go": "package sized\n\nimport \"sized/internal/b\"\n\nfunc A() int " +
+			"{\n\treturn b.B + b.T{}.M()\n}\n",
+		"internal/b/b.go": "package b\n\n// B is one" + strings.Repeat("x", 100) +
+			"\nconst B = 1\n\ntype T struct{ F int }\n\nfunc (T) M() int { return unused() " +
+			"}\n\nfunc unused() int {\n\treturn 2\n}\n\nvar Unused int\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
@@ -227,7 +231,8 @@ func TestSmallHouse(t *testing.T) {
 	for _, a := range h.sorted() {
 		arrows = append(arrows, a.from+" "+a.to)
 	}
-	want := []string{"glm.go errors.go", "glm.go gp_fit.go", "gp.go gp_fit.go", "gp_fit.go gp.go", "gp_fit.go internal/"}
+	want := []string{"glm.go errors.go", "glm.go gp_fit.go", "gp.go gp_fit.go", "gp_fit.go gp.go",
+		"gp_fit.go internal/"}
 	if !slices.Equal(arrows, want) {
 		t.Errorf("arrows %q, want %q", arrows, want)
 	}
@@ -240,7 +245,8 @@ func TestSmallHouse(t *testing.T) {
 	}
 	for what, n := range map[string]int{
 		"files in the root": 4, "rooms": 5, "arrows": 5, "arrows, those to errors.go left out": 4,
-		"floors": 3, "circles": 1, "arrows from model to model": 1, "assertions to unnamed interfaces": 2,
+		"floors": 3, "circles": 1, "arrows from model to model": 1,
+		"assertions to unnamed interfaces": 2,
 		// Fitter, GLM, GP and Names; GP.X, GP.Fit, Fit and ErrGP.
 		"exported types": 4, "exported names": 8,
 	} {

@@ -29,7 +29,8 @@ func (m *module) house() *house {
 			if o.Pkg() == nil || !o.Pos().IsValid() {
 				continue // of the language, such as append
 			}
-			a := arrow{m.room(m.set.Position(id.Pos()).Filename), m.room(m.set.Position(o.Pos()).Filename)}
+			a := arrow{m.room(m.set.Position(id.Pos()).Filename),
+				m.room(m.set.Position(o.Pos()).Filename)}
 			if a.from == a.to || a.to == "" {
 				continue
 			}

@@ -59,7 +59,8 @@ func main() {
 		fmt.Printf("circle: %s\n", strings.Join(c, " "))
 	}
 	for _, a := range h.between() {
-		fmt.Printf("from model to model: %s → %s: %s\n", a.from, a.to, strings.Join(h.names(a), " "))
+		fmt.Printf("from model to model: %s → %s: %s\n", a.from, a.to,
+			strings.Join(h.names(a), " "))
 	}
 	for _, pos := range m.unnamed() {
 		fmt.Printf("asserts an unnamed interface: %s\n", pos)

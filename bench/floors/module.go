@@ -46,7 +46,8 @@ func load(folder string) (*module, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,Standard,Module,GoFiles", "./...")
+	cmd := exec.Command("go", "list", "-export", "-deps",
+		"-json=ImportPath,Dir,Export,Standard,Module,GoFiles", "./...")
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -83,7 +84,8 @@ func load(folder string) (*module, error) {
 func (m *module) check(p listed, imports types.Importer) (*pkg, error) {
 	c := &pkg{uses: make(map[*ast.Ident]types.Object)}
 	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(m.set, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(m.set, filepath.Join(p.Dir, name), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +137,8 @@ func (m *module) room(file string) string {
 // root returns the package in the root.
 func (m *module) root() *pkg {
 	i := slices.IndexFunc(m.packages, func(p *pkg) bool {
-		return len(p.files) > 0 && strings.HasSuffix(m.room(m.set.Position(p.files[0].Pos()).Filename), ".go")
+		return len(p.files) > 0 &&
+			strings.HasSuffix(m.room(m.set.Position(p.files[0].Pos()).Filename), ".go")
 	})
 	return m.packages[i]
 }

@@ -70,7 +70,8 @@ func (m *module) sizes() ([]size, error) {
 			s.wide += wide
 			for _, d := range f.Decls {
 				if d, ok := d.(*ast.FuncDecl); ok {
-					s.longest = max(s.longest, m.set.Position(d.End()).Line-m.set.Position(d.Pos()).Line+1)
+					s.longest = max(s.longest,
+						m.set.Position(d.End()).Line-m.set.Position(d.Pos()).Line+1)
 				}
 			}
 		}
@@ -103,7 +104,8 @@ func (m *module) tests() (int, error) {
 
 // header is that of the table of packages. Every column but the first is a number, which may not
 // rise.
-var header = []string{"package", "files", "lines", "doors", "longest function", "lines above 100 columns"}
+var header = []string{"package", "files", "lines", "doors", "longest function",
+	"lines above 100 columns"}
 
 // table returns the sizes of the root, of data and of the internal packages in Markdown.
 func (m *module) table() (string, error) {

@@ -43,8 +43,11 @@ var parts = []*part{
 		work:  func(d float64) float64 { return glmRows*d*d + d*d*d }, formula: "N D² + D³",
 		fit: glmFit},
 	{name: "sparse", title: "Sparse GP, 300 inducing, N rows", axis: "N",
-		sizes:   []int{1000, 2000, 5000, 10000, 20000, 50000},
-		work:    func(n float64) float64 { return n*inducing*inducing + inducing*inducing*inducing },
+		sizes: []int{1000, 2000, 5000, 10000, 20000, 50000},
+		work: func(n float64) float64 {
+			return n*inducing*inducing +
+				inducing*inducing*inducing
+		},
 		formula: "N M² + M³", fit: sparseFit},
 	{name: "topics", title: "CTM, 500 documents, K topics", axis: "K",
 		sizes:   []int{5, 10, 20, 50, 100, 200},

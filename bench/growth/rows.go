@@ -135,7 +135,8 @@ func table(rows []row) string {
 			cells = append(cells,
 				[]string{title, strconv.Itoa(r.size), fmt.Sprintf("%.3g", r.seconds),
 					fmt.Sprintf("%.3g", r.passes),
-					fmt.Sprintf("%.3g", r.perPass()), measured, arithmetic, fmt.Sprintf("%.3g", r.data),
+					fmt.Sprintf("%.3g", r.perPass()), measured, arithmetic,
+					fmt.Sprintf("%.3g", r.data),
 					fmt.Sprintf("%.0f", r.peak)})
 		}
 	}

@@ -118,7 +118,8 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 		"make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
 	only := fs.String("only", "",
-		"parts to run, with commas between: gp, learn, glm, a9a, dense, digits, wide, sparse, advi, lda, stream, cores")
+		"parts to run, with commas between: gp, learn, glm, a9a, dense, digits, wide, sparse, "+
+			"advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

@@ -149,7 +149,8 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"peers gp\n\n|  | set, seconds (ratio) | bits |\n|---|---|---|\n| A | 2.0000 (1.00) | 0.5000 |\n| B | 1.0000 (0.50) | 0.5000 |\n",
+		"peers gp\n\n|  | set, seconds (ratio) | bits |\n|---|---|---|\n| A | 2.0000 (1.00) | " +
+			"0.5000 |\n| B | 1.0000 (0.50) | 0.5000 |\n",
 		"| B | 1.0000 | 0.50 |  | 0.5000 |  |\n",
 		"| set | B | 1.0000 | 0.5 | 0 | 0.5000 | 0.5000–0.5000 |",
 	} {

@@ -51,7 +51,8 @@ func (o *options) sparseRow(ctx context.Context, s *split) (row, error) {
 	r, err := o.fit(s, "SparseGP", fmt.Sprintf("%d inducing inputs", sparseInducing),
 		fmt.Sprintf("SparseGP.Learn with %d inducing inputs", sparseInducing),
 		func() (predictor, *pgsvi.Result, error) {
-			g, err := pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(s.x, s.y), sparseCols, pgsvi.SquaredExp{},
+			g, err := pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(s.x, s.y), sparseCols,
+				pgsvi.SquaredExp{},
 				pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: sparseInducing})
 			if err != nil {
 				return nil, nil, err

@@ -166,7 +166,8 @@ func read(folder string) ([]set, error) {
 	}
 	counts := cut(generate(100_000, 20))
 	for _, sd := range []float64{0.3, 1, 3} {
-		sets = append(sets, set{fmt.Sprintf("Poisson, prior sd %v", sd), 20, pgsvi.Poisson{}, sd, counts})
+		sets = append(sets, set{fmt.Sprintf("Poisson, prior sd %v", sd), 20, pgsvi.Poisson{}, sd,
+			counts})
 	}
 	return sets, nil
 }

@@ -39,7 +39,8 @@ func TestFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range again {
-		if r.sha != rows[i].sha || r.shards != rows[i].shards || math.Abs(r.elbo-rows[i].elbo) > 1e-6 {
+		if r.sha != rows[i].sha || r.shards != rows[i].shards ||
+			math.Abs(r.elbo-rows[i].elbo) > 1e-6 {
 			t.Errorf("read %+v, want %+v", r, rows[i])
 		}
 	}
@@ -64,7 +65,8 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, block, _, ok := tables.Lookup(string(readme), "rounds"); !ok || strings.TrimSpace(block) != strings.TrimSpace(table(rows)) {
+	if _, block, _, ok := tables.Lookup(string(readme), "rounds"); !ok ||
+		strings.TrimSpace(block) != strings.TrimSpace(table(rows)) {
 		t.Error("the table of bench/README.md is not that of rounds.csv; go generate ./bench/rounds")
 	}
 	for block, of := range map[string]struct {

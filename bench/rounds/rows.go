@@ -79,8 +79,10 @@ func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) 
 		if err != nil {
 			return err
 		}
-		r := []string{strconv.Itoa(n), strconv.Itoa(d), strconv.FormatFloat(res.Passes, 'f', 0, 64), strconv.FormatFloat(res.GapBound, 'g', 2, 64),
-			strconv.FormatFloat(cputime.Seconds()-start, 'f', 1, 64), strconv.FormatFloat(peakMB(), 'f', 0, 64)}
+		r := []string{strconv.Itoa(n), strconv.Itoa(d), strconv.FormatFloat(res.Passes, 'f', 0, 64),
+			strconv.FormatFloat(res.GapBound, 'g', 2, 64),
+			strconv.FormatFloat(cputime.Seconds()-start, 'f', 1, 64),
+			strconv.FormatFloat(peakMB(), 'f', 0, 64)}
 		fmt.Fprintln(stderr, r)
 		records = append(records, r)
 	}

@@ -9,7 +9,8 @@ import (
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "README.md")
-	const text = "a\n\n<!-- begin one -->\nold\n<!-- end one -->\n\nb\n<!-- begin two -->\n<!-- end two -->\n"
+	const text = "a\n\n<!-- begin one -->\nold\n<!-- end one -->\n\nb\n<!-- begin two -->\n<!-- " +
+		"end two -->\n"
 	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,8 @@ func TestReplace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "a\n\n<!-- begin one -->\n\n|  | x |\n|---|---|\n| r | 1 |\n\n<!-- end one -->\n\nb\n<!-- begin two -->\n<!-- end two -->\n"; string(got) != want {
+		if want := "a\n\n<!-- begin one -->\n\n|  | x |\n|---|---|\n| r | 1 |\n\n<!-- end one " +
+			"-->\n\nb\n<!-- begin two -->\n<!-- end two -->\n"; string(got) != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -122,7 +122,8 @@ func load(file string) ([]fit, error) {
 
 // printTable prints a line of Markdown for each setting, in the order of the file.
 func printTable(w io.Writer, fits []fit) error {
-	fmt.Fprintln(w, "| corpus, topics | method | passes | seeds | held out, mean (range) | in vocabulary | by word | CPU s |")
+	fmt.Fprintln(w, "| corpus, topics | method | passes | seeds | held out, mean (range) | in "+
+		"vocabulary | by word | CPU s |")
 	_, err := fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|")
 	for len(fits) > 0 && err == nil {
 		first := fits[0]

@@ -63,8 +63,8 @@ func records(t *testing.T, text string) [][]string {
 	return all
 }
 
-// customers are eight rows to predict: the third has a plan that training has not seen, the fifth no
-// age, and the seventh an age that is no number.
+// customers are eight rows to predict: the third has a plan that training has not seen, the fifth
+// no age, and the seventh an age that is no number.
 var customers = [][]string{
 	{"plan", "age", "since"},
 	{"basic", "31", "2020-03-01"}, {"gold", "44,5", "2019-11-12"}, {"silver", "52", "2021-01-05"},
@@ -110,14 +110,15 @@ func trained(t *testing.T) (dir, model string) {
 	columns := write(t, dir, "columns.txt",
 		"Outcome(\"churned\").Positive(\"yes\")\nCategory(\"plan\").New()\nNumber(\"age\").Impute()\n")
 	model = filepath.Join(dir, "churn.pgsvi")
-	if status, _, stderr := run(t, "fit", path, "-formula", "churned ~ .", "-columns", columns, "-o", model); status != 0 {
+	if status, _, stderr := run(t, "fit", path, "-formula", "churned ~ .", "-columns", columns,
+		"-o", model); status != 0 {
 		t.Fatal(stderr)
 	}
 	return dir, model
 }
 
-// TestCustomers predicts eight customers: each has its own answer, note or error, whatever the order
-// of the columns, and another process gives the same bits.
+// TestCustomers predicts eight customers: each has its own answer, note or error, whatever the
+// order of the columns, and another process gives the same bits.
 func TestCustomers(t *testing.T) {
 	dir, model := trained(t)
 	path := write(t, dir, "customers.csv", table(customers, 0, 1, 2))
@@ -129,10 +130,12 @@ func TestCustomers(t *testing.T) {
 	if len(answers) != 9 {
 		t.Fatalf("%d lines", len(answers))
 	}
-	notes := map[int]string{3: `"plan"="silver" is new`, 5: `"age" is missing: the mean stands in`, 7: `found "old"`}
+	notes := map[int]string{3: `"plan"="silver" is new`, 5: `"age" is missing: the mean stands in`,
+		7: `found "old"`}
 	for i, r := range answers[1:] {
 		note := notes[i+1]
-		if !strings.Contains(r[4], note) || (note == "") != (r[4] == "") || (i+1 == 7) != (r[1] == "") {
+		if !strings.Contains(r[4], note) || (note == "") != (r[4] == "") ||
+			(i+1 == 7) != (r[1] == "") {
 			t.Errorf("row %d: %q, want %q", i+1, r, note)
 		}
 	}
@@ -146,7 +149,8 @@ func TestCustomers(t *testing.T) {
 		t.Errorf("another process: %v %s\n%s\nwant\n%s", err, stderr, own, out)
 	}
 	lacking := write(t, dir, "lacking.csv", table(customers, 0, 2))
-	if status, out, stderr := run(t, "predict", model, lacking); status != 1 || strings.Count(out, "\n") > 1 ||
+	if status, out, stderr := run(t, "predict", model, lacking); status != 1 ||
+		strings.Count(out, "\n") > 1 ||
 		!strings.Contains(stderr, `there is no column "age"`) {
 		t.Errorf("a column short: %d %s%s", status, out, stderr)
 	}
@@ -162,7 +166,8 @@ func TestDamagedModels(t *testing.T) {
 	}
 	var later, other bytes.Buffer
 	for kind, to := range map[string]*bytes.Buffer{"Predictor": &later, "CTMPosterior": &other} {
-		if err := (save.Kind{Name: kind, Version: 9}).Write(to, []byte("of a later release")); err != nil {
+		if err := (save.Kind{Name: kind, Version: 9}).Write(to,
+			[]byte("of a later release")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -174,14 +179,17 @@ func TestDamagedModels(t *testing.T) {
 		"half":    {string(good[:len(good)/2]), "it ends after"},
 		"longer":  {string(good) + "x", "it goes on after its end"},
 		"changed": {string(changed), "its checksum is"},
-		"later":   {later.String(), "it has version 9, and this release reads versions up to 1; use a newer release"},
-		"topics":  {other.String(), "it holds a \"CTMPosterior\""},
-		"joblib":  {"\x80\x04\x95\x1c\x00sklearn.linear_model", "no file that a method Save of pgsvi has written"},
-		"empty":   {"", "no file that a method Save of pgsvi has written"},
+		"later": {later.String(),
+			"it has version 9, and this release reads versions up to 1; use a newer release"},
+		"topics": {other.String(), "it holds a \"CTMPosterior\""},
+		"joblib": {"\x80\x04\x95\x1c\x00sklearn.linear_model",
+			"no file that a method Save of pgsvi has written"},
+		"empty": {"", "no file that a method Save of pgsvi has written"},
 	} {
 		file := write(t, dir, name+".pgsvi", c.text)
 		status, out, stderr := run(t, "predict", file, path)
-		if status != 1 || out != "" || !strings.Contains(stderr, name+".pgsvi: ") || !strings.Contains(stderr, c.says) {
+		if status != 1 || out != "" || !strings.Contains(stderr, name+".pgsvi: ") ||
+			!strings.Contains(stderr, c.says) {
 			t.Errorf("%s: %d %s%s, want %s", name, status, out, stderr, c.says)
 		}
 	}
@@ -225,7 +233,8 @@ func TestTruthA9A(t *testing.T) {
 		b.WriteString(strings.Join(row, ",") + "\n")
 	}
 	path := write(t, t.TempDir(), "a9a.csv", b.String())
-	status, out, stderr := run(t, "fit", "-formula", "y ~ 0 + .", "-learn=false", "-prior-sd", "1", "-standardize=false", path)
+	status, out, stderr := run(t, "fit", "-formula", "y ~ 0 + .", "-learn=false", "-prior-sd", "1",
+		"-standardize=false", path)
 	if status != 0 {
 		t.Fatal(stderr)
 	}

@@ -139,7 +139,8 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 			err = os.WriteFile(*in.columns, []byte(s.String()), 0o644)
 			fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
 		} else {
-			fmt.Fprintln(c.stdout, "-columns FILE writes them to a new file, which check, fit and gp then read")
+			fmt.Fprintln(c.stdout,
+				"-columns FILE writes them to a new file, which check, fit and gp then read")
 		}
 		return errors.Join(errUndecided, err)
 	}
@@ -155,8 +156,10 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"  real numbers         gaussian, studentt, laplace\n"+
 		"  positive, durations  gamma, exponential, weibull, lognormal\n"+
 		"  numbers in (0, 1)    beta")
-	priorSD := f.Float64("prior-sd", 0, "prior standard deviation of the effects (default: learned, or 1)")
-	interceptSD := f.Float64("intercept-sd", 0, "that of the intercept (default 10; real y: 10 |y|)")
+	priorSD := f.Float64("prior-sd", 0,
+		"prior standard deviation of the effects (default: learned, or 1)")
+	interceptSD := f.Float64("intercept-sd", 0,
+		"that of the intercept (default 10; real y: 10 |y|)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
@@ -198,7 +201,8 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		}
 		done()
 		fmt.Fprint(c.stdout, m.Summary(post))
-		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())), 1)
+		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())),
+			1)
 		line += cli.Checks(c.ctx, c.stderr, m, glm, post, res)
 		return finish(c, m, post, *out, line, res, learned, start)
 	}
@@ -214,7 +218,8 @@ func report(m *data.Model, res *pgsvi.Result) string {
 }
 
 // finish saves a model, and prints the line that ends a fit.
-func finish(c *command, m *data.Model, post data.Posterior, out, line string, res *pgsvi.Result, learned *pgsvi.Learned, start time.Time) error {
+func finish(c *command, m *data.Model, post data.Posterior, out, line string, res *pgsvi.Result,
+	learned *pgsvi.Learned, start time.Time) error {
 	p, err := m.Predictor(post)
 	if err != nil {
 		return err

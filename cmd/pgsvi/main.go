@@ -37,11 +37,14 @@ type verb struct {
 }
 
 var verbs = []verb{
-	{"check", "TABLE", "show how each column of a table is read, and what you have to decide", check, 1},
-	{"fit", "-formula F -o MODEL TABLE", "fit a generalised linear model: labels, counts, numbers; groups, curves", fit, 1},
+	{"check", "TABLE", "show how each column of a table is read, and what you have to decide",
+		check, 1},
+	{"fit", "-formula F -o MODEL TABLE",
+		"fit a generalised linear model: labels, counts, numbers; groups, curves", fit, 1},
 	{"gp", "-o MODEL TABLE", "fit a Gaussian process", fitGP, 1},
 	{"topics", "-topics K -o MODEL CORPUS", "fit a topic model", topics, 1},
-	{"predict", "MODEL TABLE", "predict the rows of a table by a model that was fitted, as CSV", predict, 2},
+	{"predict", "MODEL TABLE", "predict the rows of a table by a model that was fitted, as CSV",
+		predict, 2},
 }
 
 // usage prints what there is.

@@ -73,27 +73,34 @@ func TestTable(t *testing.T) {
 	dir := filepath.Dir(path)
 	columns, model := filepath.Join(dir, "columns.txt"), filepath.Join(dir, "visits.pgsvi")
 	status, out, _ := run(t, "check", path)
-	if status != 2 || !strings.Contains(out, `Outcome("bought").Positive("yes")`) || !strings.Contains(out, "separator ';'") {
+	if status != 2 || !strings.Contains(out, `Outcome("bought").Positive("yes")`) ||
+		!strings.Contains(out, "separator ';'") {
 		t.Errorf("check: %d\n%s", status, out)
 	}
 	formula := "bought ~ plan + age + (1 | shop)"
-	if status, _, err := run(t, "fit", "-formula", formula, path); status != 2 || !strings.Contains(err, "k.A.") {
+	if status, _, err := run(t, "fit", "-formula", formula, path); status != 2 ||
+		!strings.Contains(err, "k.A.") {
 		t.Errorf("a fit with open questions: %d, %s", status, err)
 	}
-	if status, out, err := run(t, "check", "-formula", formula, "-columns", columns, path); status != 2 || !strings.Contains(out, "columns.txt") {
+	if status, out, err := run(t, "check", "-formula", formula, "-columns", columns,
+		path); status != 2 || !strings.Contains(out, "columns.txt") {
 		t.Fatalf("check -columns: %d\n%s%s", status, out, err)
 	}
-	if status, out, err := run(t, "check", "-formula", formula, "-columns", columns, path); status != 0 || !strings.Contains(out, "an intercept for each shop") {
+	if status, out, err := run(t, "check", "-formula", formula, "-columns", columns,
+		path); status != 0 || !strings.Contains(out, "an intercept for each shop") {
 		t.Fatalf("check with columns: %d\n%s%s", status, out, err)
 	}
-	status, out, stderr := run(t, "fit", "-formula", formula, "-columns", columns, "-o", model, path)
+	status, out, stderr := run(t, "fit", "-formula", formula, "-columns", columns, "-o", model,
+		path)
 	if status != 0 {
 		t.Fatalf("fit: %d %s", status, stderr)
 	}
-	if rows, gap, sd := value(t, out, "rows"), value(t, out, "gap_bound"), value(t, out, "sd[shop]"); rows != 300 || gap > 1e-3 || !(sd > 0.1 && sd < 3) {
+	if rows, gap, sd := value(t, out, "rows"), value(t, out, "gap_bound"),
+		value(t, out, "sd[shop]"); rows != 300 || gap > 1e-3 || !(sd > 0.1 && sd < 3) {
 		t.Errorf("fit: %s", out)
 	}
-	for _, key := range []string{"weights", "neg_elbo", "loo", "khat", "evaluations", "seconds", "sd[effects]"} {
+	for _, key := range []string{"weights", "neg_elbo", "loo", "khat", "evaluations", "seconds",
+		"sd[effects]"} {
 		value(t, out, key)
 	}
 	status, out, stderr = run(t, "predict", "-score", model, path)
@@ -101,11 +108,14 @@ func TestTable(t *testing.T) {
 	if err != nil || status != 0 || len(records) != 301 || records[0][1] != "P(yes)" {
 		t.Fatalf("predict: %d %v %s", status, err, stderr)
 	}
-	if value(t, stderr, "rows") != 300 || value(t, stderr, "errors") != 0 || value(t, stderr, "error") > 0.5 || value(t, stderr, "bits") > 1 {
+	if value(t, stderr, "rows") != 300 || value(t, stderr, "errors") != 0 ||
+		value(t, stderr, "error") > 0.5 || value(t, stderr, "bits") > 1 {
 		t.Errorf("score: %s", stderr)
 	}
 	strange := filepath.Join(dir, "new.csv")
-	if err := os.WriteFile(strange, []byte("shop,age,plan\ns1,33.5,basic\ns9,41.5,basic\ns1,what,basic\ns1,41,silver\n"), 0o644); err != nil {
+	if err := os.WriteFile(strange,
+		[]byte("shop,age,plan\ns1,33.5,basic\ns9,41.5,basic\ns1,what,basic\ns1,41,silver\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	status, out, stderr = run(t, "predict", model, strange)
@@ -125,10 +135,12 @@ func TestGP(t *testing.T) {
 	path := visits(t, 120)
 	model := filepath.Join(filepath.Dir(path), "gp.pgsvi")
 	columns := filepath.Join(filepath.Dir(path), "columns.txt")
-	if err := os.WriteFile(columns, []byte("Outcome(\"bought\").Positive(\"yes\"),\nNumber(\"age\").MissingAre(\"k.A.\").Drop(),\n"), 0o644); err != nil {
+	if err := os.WriteFile(columns,
+		[]byte("Outcome(\"bought\").Positive(\"yes\"),\nNumber(\"age\").MissingAre(\"k.A.\").Drop(),\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	status, out, stderr := run(t, "gp", "-kernel", "matern52", "-formula", "bought ~ age + plan", "-columns", columns, "-o", model, path)
+	status, out, stderr := run(t, "gp", "-kernel", "matern52", "-formula", "bought ~ age + plan",
+		"-columns", columns, "-o", model, path)
 	if status != 0 || value(t, out, "rows") != 119 {
 		t.Fatalf("gp: %d %s\n%s", status, stderr, out)
 	}
@@ -138,7 +150,8 @@ func TestGP(t *testing.T) {
 	}
 }
 
-// TestGPFar fits a Gaussian process to numbers far from 0: predictions away from the rows stay there.
+// TestGPFar fits a Gaussian process to numbers far from 0: predictions away from the rows stay
+// there.
 func TestGPFar(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x,y\n")
@@ -169,7 +182,9 @@ func TestGPFar(t *testing.T) {
 func TestTopics(t *testing.T) {
 	dir := t.TempDir()
 	corpus := filepath.Join(dir, "texts.txt")
-	text := strings.Repeat("cat dog bird cat dog\ndog bird cat bird\nstock bond fund stock\nbond stock fund fund\n", 20)
+	text := strings.Repeat(
+		"cat dog bird cat dog\ndog bird cat bird\nstock bond fund stock\nbond stock fund fund\n",
+		20)
 	if err := os.WriteFile(corpus, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -189,9 +204,12 @@ func TestTopics(t *testing.T) {
 func TestUsage(t *testing.T) {
 	path := visits(t, 50)
 	for _, args := range [][]string{
-		{"fit", "-formula", "bought ~ age", "-o", filepath.Join(path, "none", "m"), path}, {"topics", "-topics", "1", path},
-		{}, {"guess"}, {"fit"}, {"fit", "-nothing", path}, {"fit", path}, {"predict", path}, {"topics", "-model", "x", path},
-		{"fit", "-formula", "bought ~ age", "-likelihood", "x", path}, {"gp", "-kernel", "x", path}, {"fit", "-formula", "bought ~", path},
+		{"fit", "-formula", "bought ~ age", "-o", filepath.Join(path, "none", "m"), path},
+		{"topics", "-topics", "1", path},
+		{}, {"guess"}, {"fit"}, {"fit", "-nothing", path}, {"fit", path}, {"predict", path},
+		{"topics", "-model", "x", path},
+		{"fit", "-formula", "bought ~ age", "-likelihood", "x", path}, {"gp", "-kernel", "x", path},
+		{"fit", "-formula", "bought ~", path},
 	} {
 		if status, _, stderr := run(t, args...); status == 0 || stderr == "" {
 			t.Errorf("%q: status %d, %s", args, status, stderr)
@@ -223,10 +241,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("gp -h is without %s", name)
 		}
 	}
-	if status, _, stderr := run(t, "check", path+"x"); status != 1 || !strings.HasPrefix(stderr, "pgsvi: ") {
+	if status, _, stderr := run(t, "check", path+"x"); status != 1 ||
+		!strings.HasPrefix(stderr, "pgsvi: ") {
 		t.Errorf("no file: %d %s", status, stderr)
 	}
-	if status, _, stderr := run(t, "predict", path, path); status != 1 || !strings.Contains(stderr, "visits.csv") {
+	if status, _, stderr := run(t, "predict", path, path); status != 1 ||
+		!strings.Contains(stderr, "visits.csv") {
 		t.Errorf("no model: %d %s", status, stderr)
 	}
 }
@@ -245,7 +265,8 @@ func TestTruth(t *testing.T) {
 		{"re_poisson200.csv", "poisson", 9171.890755636476, 0.19626485538233288},
 	} {
 		path := filepath.Join(dir, "..", "truth", c.file)
-		status, out, stderr := run(t, "fit", "-formula", "y ~ x1 + x2 + (1 | group)", "-likelihood", c.likelihood, "-standardize=false",
+		status, out, stderr := run(t, "fit", "-formula", "y ~ x1 + x2 + (1 | group)", "-likelihood",
+			c.likelihood, "-standardize=false",
 			"-prior-sd", "10", "-intercept-sd", "10", "-no-prior", "-tol", "1e-8", path)
 		if status != 0 {
 			t.Fatalf("%s: %s", c.file, stderr)
@@ -283,7 +304,8 @@ func TestClassesGP(t *testing.T) {
 		t.Fatalf("gp: %d %s%s", status, out, stderr)
 	}
 	status, out, stderr = run(t, "predict", model, path)
-	if lines := strings.Split(out, "\n"); status != 0 || len(lines) < 61 || !strings.HasPrefix(lines[0], "row,class,P(a),P(b),P(c)") {
+	if lines := strings.Split(out, "\n"); status != 0 || len(lines) < 61 ||
+		!strings.HasPrefix(lines[0], "row,class,P(a),P(b),P(c)") {
 		t.Errorf("predict: %d %s%s", status, out, stderr)
 	}
 }
@@ -304,7 +326,8 @@ func TestClasses(t *testing.T) {
 	dir := t.TempDir()
 	var elbo [2]float64
 	for i, text := range []string{numbers.String(), texts.String()} {
-		path, model := filepath.Join(dir, fmt.Sprintf("%d.csv", i)), filepath.Join(dir, fmt.Sprintf("%d.pgsvi", i))
+		path, model := filepath.Join(dir, fmt.Sprintf("%d.csv", i)),
+			filepath.Join(dir, fmt.Sprintf("%d.pgsvi", i))
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -319,11 +342,13 @@ func TestClasses(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		elbo[i] = value(t, lines[len(lines)-1], "neg_elbo")
 		status, out, stderr = run(t, "predict", "-score", model, path)
-		want := []string{"row,class,P(1),P(2),P(3),note\n", "row,class,P(ant),P(bee),P(fly),note\n"}[i]
+		want := []string{"row,class,P(1),P(2),P(3),note\n",
+			"row,class,P(ant),P(bee),P(fly),note\n"}[i]
 		if status != 0 || !strings.HasPrefix(out, want) {
 			t.Errorf("predict: %d, %s\n%s", status, stderr, out)
 		}
-		if e := value(t, stderr, "error"); !(e < 0.4) || !(value(t, stderr, "bits") < math.Log2(3)) {
+		if e := value(t, stderr, "error"); !(e < 0.4) ||
+			!(value(t, stderr, "bits") < math.Log2(3)) {
 			t.Errorf("score: %s", stderr)
 		}
 	}

@@ -17,7 +17,8 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 	model := f.String("model", "ctm", "ctm, whose topics may be correlated, or lda")
 	k := f.Int("topics", 20, "the number of topics")
 	vocab := f.String("vocab", "", "a `file` of the words, one a line, for a corpus of numbers")
-	goal := f.Float64("goal", 0, "the gap in `nats` at which the fit ends (default: that of the model)")
+	goal := f.Float64("goal", 0,
+		"the gap in `nats` at which the fit ends (default: that of the model)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
@@ -58,7 +59,8 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 		for i, w := range words {
 			fmt.Fprintf(c.stdout, "topic %2d  %s\n", i+1, strings.Join(w, " "))
 		}
-		if err := c.save(*out, func(path string) error { return data.WriteFile(path, post.Save) }); err != nil {
+		if err := c.save(*out,
+			func(path string) error { return data.WriteFile(path, post.Save) }); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.stdout, "documents=%d words=%d topics=%d neg_elbo=%.12g seconds=%.2f\n",

@@ -159,7 +159,8 @@ func TestAndersonHard(t *testing.T) {
 		f.residual(pres, plain)
 		e, p := floats.Norm(res, 2), floats.Norm(pres, 2)
 		if !(worst < 3*first) || !(e < 1e-6*first) || !(e < 1e-3*p) {
-			t.Errorf("eigenvalues in %v: residual %.2g, at most %.2g, from %.2g; %.2g without mixing", r, e, worst, first, p)
+			t.Errorf("eigenvalues in %v: residual %.2g, at most %.2g, from %.2g; %.2g without "+
+				"mixing", r, e, worst, first, p)
 		}
 	}
 }

@@ -21,7 +21,8 @@ func TestCompareLOORefits(t *testing.T) {
 	for name, c := range map[string]struct {
 		lik Likelihood
 		gp  bool
-	}{"logit": {BernoulliLogit{}, false}, "poisson": {Poisson{}, false}, "normal": {GaussianNoise{}, false}, "GP": {BernoulliLogit{}, true}} {
+	}{"logit": {BernoulliLogit{}, false}, "poisson": {Poisson{}, false},
+		"normal": {GaussianNoise{}, false}, "GP": {BernoulliLogit{}, true}} {
 		if testing.Short() && name != "logit" {
 			continue
 		}
@@ -90,7 +91,8 @@ func TestCompareLOORefits(t *testing.T) {
 		if math.Abs(d.SE-se) > 1e-9*se || math.Abs(d.Diff-n*mean) > 1e-9 {
 			t.Errorf("%s: %v ± %v, want %v ± %v", name, d.Diff, d.SE, n*mean, se)
 		}
-		t.Logf("%s: %.4f ± %.2f, error %.2g, by refits %.4f, %s", name, d.Diff, d.SE, d.Err, want, d.Verdict())
+		t.Logf("%s: %.4f ± %.2f, error %.2g, by refits %.4f, %s", name, d.Diff, d.SE, d.Err, want,
+			d.Verdict())
 		if !(math.Abs(d.Diff-want) <= d.Err+1e-6) {
 			t.Errorf("%s: difference %v with error %v, by refits %v", name, d.Diff, d.Err, want)
 		}
@@ -106,8 +108,10 @@ func TestCompareLOO(t *testing.T) {
 		diff, se, err float64
 		want          string
 	}{
-		{-10, 3, 0, "worse"}, {10, 3, 0, "better"}, {-3.9, 0.1, 0, "about the same"}, {-10, 6, 0, "about the same"},
-		{-10, 3, 5, "about the same"}, {0, 0, 0, "about the same"}, {-10, math.Inf(1), 0, "about the same"},
+		{-10, 3, 0, "worse"}, {10, 3, 0, "better"}, {-3.9, 0.1, 0, "about the same"},
+		{-10, 6, 0, "about the same"},
+		{-10, 3, 5, "about the same"}, {0, 0, 0, "about the same"},
+		{-10, math.Inf(1), 0, "about the same"},
 	} {
 		if got := (LOODifference{Diff: c.diff, SE: c.se, Err: c.err}).Verdict(); got != c.want {
 			t.Errorf("%+v is %q", c, got)
@@ -136,12 +140,14 @@ func TestCompareLOO(t *testing.T) {
 		b    *LOO
 		want error
 	}{
-		"nil":           {nil, ErrParam},
-		"fewer rows":    {few, ErrShape},
-		"responses":     {loo([]float64{1, 0, 0, 1}, GaussianNoise{}, nil), ErrShape},
-		"weights":       {loo(y, GaussianNoise{}, &GLMOptions{Weights: []float64{1, 1, 2, 1}}), ErrShape},
+		"nil":        {nil, ErrParam},
+		"fewer rows": {few, ErrShape},
+		"responses":  {loo([]float64{1, 0, 0, 1}, GaussianNoise{}, nil), ErrShape},
+		"weights": {loo(y, GaussianNoise{}, &GLMOptions{Weights: []float64{1, 1, 2, 1}}),
+			ErrShape},
 		"probabilities": {loo(y, Poisson{}, nil), ErrParam},
-		"none left":     {&LOO{Pointwise: make([]float64, 4), Unresolved: []int{0, 1, 2, 3}}, ErrEmpty},
+		"none left": {&LOO{Pointwise: make([]float64, 4), Unresolved: []int{0, 1, 2, 3}},
+			ErrEmpty},
 	} {
 		if _, err := CompareLOO(a, c.b); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -165,8 +171,10 @@ func TestCompareLOO(t *testing.T) {
 		t.Errorf("%+v, want %v and 0", cmp.Rows, want)
 	}
 	c := &LOOComparison{Reference: "all columns", ELPD: -1234.5, Rows: []LOODifference{
-		{Name: "without calls", Diff: -272.84, SE: 22.2}, {Name: "without age", Diff: 1.04, SE: 1.5, Err: 2}}}
-	text := "all columns    −1234.5         elpd\nwithout calls   −272.8 ± 22.2  worse\nwithout age       +1.0  ± 2.5  about the same\n"
+		{Name: "without calls", Diff: -272.84, SE: 22.2},
+		{Name: "without age", Diff: 1.04, SE: 1.5, Err: 2}}}
+	text := "all columns    −1234.5         elpd\nwithout calls   −272.8 ± 22.2  worse\nwithout " +
+		"age       +1.0  ± 2.5  about the same\n"
 	if got := c.String(); got != text {
 		t.Errorf("%s, want\n%s", got, text)
 	}
@@ -201,7 +209,8 @@ func TestCalibration(t *testing.T) {
 	for i := range m {
 		m[i] *= 3 // far too sure
 	}
-	if c, err = NewPrediction(BernoulliLogit{}, m, v).Calibration(y, 0); err != nil || len(c.Bins) != 10 || c.Nats < 20*c.Expected || !strings.Contains(c.String(), "*") {
+	if c, err = NewPrediction(BernoulliLogit{}, m, v).Calibration(y, 0); err != nil ||
+		len(c.Bins) != 10 || c.Nats < 20*c.Expected || !strings.Contains(c.String(), "*") {
 		t.Errorf("too sure: %v %v", c, err)
 	}
 	// By hand: two bins of probabilities ½ and σ(2), the first of tied rows.
@@ -212,11 +221,13 @@ func TestCalibration(t *testing.T) {
 	high := 1 / (1 + math.Exp(-2))
 	kl := func(o, p float64) float64 { return o*math.Log(o/p) + (1-o)*math.Log((1-o)/(1-p)) }
 	want := (3*kl(1.0/3, 0.5) + 2*kl(0.5, high)) / 5
-	if len(c.Bins) != 2 || c.Bins[0].Rows != 3 || c.Bins[1].Rows != 2 || math.Abs(c.Nats-want) > 1e-12 || c.Bins[1].Observed != 0.5 {
+	if len(c.Bins) != 2 || c.Bins[0].Rows != 3 || c.Bins[1].Rows != 2 ||
+		math.Abs(c.Nats-want) > 1e-12 || c.Bins[1].Observed != 0.5 {
 		t.Errorf("%v, want %v nats", c, want)
 	}
 	// All of a bin: the interval ends at 1.
-	if c, err = NewPrediction(BernoulliLogit{}, []float64{1}, []float64{1}).Calibration([]float64{1}, 0); err != nil || c.Bins[0].Hi != 1 || c.Bins[0].Lo <= 0 {
+	if c, err = NewPrediction(BernoulliLogit{}, []float64{1}, []float64{1}).Calibration(
+		[]float64{1}, 0); err != nil || c.Bins[0].Hi != 1 || c.Bins[0].Lo <= 0 {
 		t.Errorf("%v %v", c, err)
 	}
 	for name, c := range map[string]struct {
@@ -225,13 +236,15 @@ func TestCalibration(t *testing.T) {
 		bins int
 		want error
 	}{
-		"lengths":   {p, []float64{1}, 0, ErrShape},
-		"bins":      {p, []float64{1, 1, 1, 1, 1}, -1, ErrParam},
-		"a label":   {p, []float64{1, 1, 1, 0, 1}, 0, ErrLabel},
-		"a NaN":     {p, []float64{1, 1, 1, math.NaN(), 1}, 0, ErrLabel},
-		"counts":    {NewPrediction(Poisson{}, []float64{1}, []float64{1}), []float64{1}, 0, ErrParam},
-		"a NaN row": {NewPrediction(BernoulliLogit{}, []float64{math.NaN()}, []float64{1}), []float64{1}, 0, ErrNotFinite},
-		"nothing":   {NewPrediction(BernoulliLogit{}, nil, nil), nil, 0, ErrEmpty},
+		"lengths": {p, []float64{1}, 0, ErrShape},
+		"bins":    {p, []float64{1, 1, 1, 1, 1}, -1, ErrParam},
+		"a label": {p, []float64{1, 1, 1, 0, 1}, 0, ErrLabel},
+		"a NaN":   {p, []float64{1, 1, 1, math.NaN(), 1}, 0, ErrLabel},
+		"counts": {NewPrediction(Poisson{}, []float64{1}, []float64{1}), []float64{1}, 0,
+			ErrParam},
+		"a NaN row": {NewPrediction(BernoulliLogit{}, []float64{math.NaN()}, []float64{1}),
+			[]float64{1}, 0, ErrNotFinite},
+		"nothing": {NewPrediction(BernoulliLogit{}, nil, nil), nil, 0, ErrEmpty},
 	} {
 		if _, err := c.p.Calibration(c.y, c.bins); !errors.Is(err, c.want) ||
 			!testkit.PrefixedOnce(err) {
@@ -265,11 +278,13 @@ func TestLOOCalibration(t *testing.T) {
 	}
 	prob := l.Cavity.Prob(nil, 1)
 	want := (3*prob[0] + prob[1] + 2*prob[2] + prob[3]) / 7
-	if b := c.Bins[0]; math.Abs(b.Predicted-want) > 1e-12 || math.Abs(b.Observed-2.0/7) > 1e-12 || b.Rows != 4 {
+	if b := c.Bins[0]; math.Abs(b.Predicted-want) > 1e-12 || math.Abs(b.Observed-2.0/7) > 1e-12 ||
+		b.Rows != 4 {
 		t.Errorf("%+v, want %v", b, want)
 	}
 	l.Unresolved = []int{1, 3}
-	if c, err = l.Calibration(1); err != nil || c.Bins[0].Rows != 2 || c.Bins[0].Observed != 0 || c.Bins[0].Lo != 0 {
+	if c, err = l.Calibration(1); err != nil || c.Bins[0].Rows != 2 || c.Bins[0].Observed != 0 ||
+		c.Bins[0].Lo != 0 {
 		t.Errorf("%v %v", c, err)
 	}
 }

@@ -24,14 +24,16 @@ func TestMeanInterval(t *testing.T) {
 		lik Likelihood
 		inv func(eta float64) float64
 	}{
-		"logit":    {BernoulliLogit{}, func(e float64) float64 { return 2/(1+math.Exp(-e)) - 1 }},
-		"probit":   {BernoulliProbit{}, func(e float64) float64 { return math.Erf(e / math.Sqrt2) }},
-		"binomial": {Binomial{Trials: 7}, func(e float64) float64 { return 7 / (1 + math.Exp(-e)) }},
-		"poisson":  {Poisson{Exposure: 3}, func(e float64) float64 { return 3 * math.Exp(e) }},
-		"gamma":    {Gamma{Shape: 2}, math.Exp},
-		"normal":   {GaussianNoise{Var: 4}, func(e float64) float64 { return e }},
-		"student":  {StudentT{}, func(e float64) float64 { return e }},
-		"own":      {responderOnly{Poisson{}}, math.Exp},
+		"logit": {BernoulliLogit{}, func(e float64) float64 { return 2/(1+math.Exp(-e)) - 1 }},
+		"probit": {BernoulliProbit{},
+			func(e float64) float64 { return math.Erf(e / math.Sqrt2) }},
+		"binomial": {Binomial{Trials: 7},
+			func(e float64) float64 { return 7 / (1 + math.Exp(-e)) }},
+		"poisson": {Poisson{Exposure: 3}, func(e float64) float64 { return 3 * math.Exp(e) }},
+		"gamma":   {Gamma{Shape: 2}, math.Exp},
+		"normal":  {GaussianNoise{Var: 4}, func(e float64) float64 { return e }},
+		"student": {StudentT{}, func(e float64) float64 { return e }},
+		"own":     {responderOnly{Poisson{}}, math.Exp},
 	} {
 		lo, hi, err := NewPrediction(c.lik, m, v).MeanInterval(nil, nil, 0.9)
 		if err != nil {
@@ -41,14 +43,17 @@ func TestMeanInterval(t *testing.T) {
 		for i := range m {
 			sd := math.Sqrt(v[i])
 			wantLo, wantHi := c.inv(m[i]-z*sd), c.inv(m[i]+z*sd)
-			if math.Abs(lo[i]-wantLo) > 1e-9*(1+math.Abs(wantLo)) || math.Abs(hi[i]-wantHi) > 1e-9*(1+math.Abs(wantHi)) {
-				t.Errorf("%s, row %d: %v to %v, want %v to %v", name, i, lo[i], hi[i], wantLo, wantHi)
+			if math.Abs(lo[i]-wantLo) > 1e-9*(1+math.Abs(wantLo)) ||
+				math.Abs(hi[i]-wantHi) > 1e-9*(1+math.Abs(wantHi)) {
+				t.Errorf("%s, row %d: %v to %v, want %v to %v", name, i, lo[i], hi[i], wantLo,
+					wantHi)
 			}
 		}
 	}
 	// By draws: 5% of the means on either side.
 	rng := testkit.Rand(1)
-	for _, lik := range []Likelihood{Ordinal{Cuts: []float64{-1, 1}}, NegativeBinomial{}, Laplace{}, Exponential{}} {
+	for _, lik := range []Likelihood{Ordinal{Cuts: []float64{-1, 1}}, NegativeBinomial{}, Laplace{},
+		Exponential{}} {
 		lo, hi, err := NewPrediction(lik, m[:1], v[:1]).MeanInterval(nil, nil, 0.9)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +97,8 @@ func TestIntervals(t *testing.T) {
 			}
 		}
 		lo, hi, err := of(make([]float64, 4), nil, 0.9)
-		if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "3 rows that fail: row 1") {
+		if !errors.Is(err, ErrNotFinite) ||
+			!strings.Contains(err.Error(), "3 rows that fail: row 1") {
 			t.Errorf("%s: %v", name, err)
 		}
 		for i := range lo {
@@ -105,10 +111,12 @@ func TestIntervals(t *testing.T) {
 	if lo, hi, err := none.Interval(nil, nil, 0.9); len(lo)+len(hi) > 0 || err != nil {
 		t.Errorf("no rows: %v %v %v", lo, hi, err)
 	}
-	if _, _, err := NewPrediction(responderOnly{squaredMean{}}, []float64{0}, []float64{1}).MeanInterval(nil, nil, 0.9); !errors.Is(err, ErrParam) {
+	if _, _, err := NewPrediction(responderOnly{squaredMean{}}, []float64{0},
+		[]float64{1}).MeanInterval(nil, nil, 0.9); !errors.Is(err, ErrParam) {
 		t.Errorf("a mean that falls and rises: %v", err)
 	}
-	if _, _, err := NewPrediction(StudentT{DF: 1}, []float64{0}, []float64{1}).MeanInterval(nil, nil, 0.9); !errors.Is(err, ErrNotFinite) {
+	if _, _, err := NewPrediction(StudentT{DF: 1}, []float64{0}, []float64{1}).MeanInterval(nil,
+		nil, 0.9); !errors.Is(err, ErrNotFinite) {
 		t.Errorf("a mean that does not exist: %v", err)
 	}
 	// A response is in the interval with at least its probability, and no whole number less will
@@ -153,7 +161,8 @@ func TestTrials(t *testing.T) {
 			wantQ, _ := one.Quantile(nil, 0.7)
 			wantLo, wantHi, _ := one.ProbInterval(nil, nil, 1, 0.9)
 			got := []float64{logp[i], mean[i], variance[i], q[i], lo[i], hi[i]}
-			want := []float64{one.LogProb(nil, y[i:i+1])[0], wantMean[0], wantVar[0], wantQ[0], wantLo[0], wantHi[0]}
+			want := []float64{one.LogProb(nil, y[i:i+1])[0], wantMean[0], wantVar[0], wantQ[0],
+				wantLo[0], wantHi[0]}
 			if !slices.Equal(got, want) {
 				t.Errorf("%T, row %d: %v, want %v", lik, i, got, want)
 			}
@@ -174,7 +183,8 @@ func TestTrials(t *testing.T) {
 	for _, c := range []struct {
 		lik Likelihood
 		n   float64
-	}{{Poisson{}, 1}, {BernoulliProbit{}, 1}, {BernoulliLogit{}, 0}, {BernoulliLogit{}, 1.5}, {BernoulliLogit{}, math.NaN()}} {
+	}{{Poisson{}, 1}, {BernoulliProbit{}, 1}, {BernoulliLogit{}, 0}, {BernoulliLogit{}, 1.5},
+		{BernoulliLogit{}, math.NaN()}} {
 		p := NewPrediction(c.lik, []float64{0}, []float64{1}).Trials([]float64{c.n})
 		if err := p.Err(); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%v trials of %T: %v", c.n, c.lik, err)
@@ -194,12 +204,18 @@ func TestTrials(t *testing.T) {
 // printed.
 func TestPredictionString(t *testing.T) {
 	for want, p := range map[string]*Prediction{
-		"0.43 (0.37 to 0.49)":                                                      NewPrediction(BernoulliLogit{}, []float64{-0.28}, []float64{0.0155}),
-		"0.0012 (0.0001 to 0.0048)":                                                NewPrediction(BernoulliLogit{}, []float64{-7.2}, []float64{0.9}),
-		"7.4 (6.1 to 9.0), a new response 3 to 13":                                 NewPrediction(Poisson{}, []float64{2}, []float64{0.01}),
-		"120.3 (118.3 to 122.2), a new response 92 to 148":                         NewPrediction(GaussianNoise{Var: 200}, []float64{120.26}, []float64{1}),
-		"2 (2 to 2), a new response 0.0 to 4.0":                                    NewPrediction(nil, []float64{2}, []float64{0}),
-		"no prediction: the latent mean is NaN, the latent variance 1: not finite": NewPrediction(nil, []float64{math.NaN()}, []float64{1}),
+		"0.43 (0.37 to 0.49)": NewPrediction(
+			BernoulliLogit{}, []float64{-0.28}, []float64{0.0155}),
+		"0.0012 (0.0001 to 0.0048)": NewPrediction(
+			BernoulliLogit{}, []float64{-7.2}, []float64{0.9}),
+		"7.4 (6.1 to 9.0), a new response 3 to 13": NewPrediction(
+			Poisson{}, []float64{2}, []float64{0.01}),
+		"120.3 (118.3 to 122.2), a new response 92 to 148": NewPrediction(
+			GaussianNoise{Var: 200}, []float64{120.26}, []float64{1}),
+		"2 (2 to 2), a new response 0.0 to 4.0": NewPrediction(
+			nil, []float64{2}, []float64{0}),
+		"no prediction: the latent mean is NaN, the latent variance 1: not finite": NewPrediction(
+			nil, []float64{math.NaN()}, []float64{1}),
 		"no rows": NewPrediction(nil, nil, nil),
 	} {
 		if got := p.String(); got != want {
@@ -235,7 +251,8 @@ func TestIntervalCoverage(t *testing.T) {
 		rng := testkit.Rand(7)
 		var means, responses, all float64
 		for range fits {
-			w := []float64{rng.NormFloat64(), 0.6 * rng.NormFloat64(), 0.6 * rng.NormFloat64(), 0.6 * rng.NormFloat64()}
+			w := []float64{rng.NormFloat64(), 0.6 * rng.NormFloat64(), 0.6 * rng.NormFloat64(),
+				0.6 * rng.NormFloat64()}
 			draw := func(n int) (x *mat.Dense, mean, y []float64) {
 				x = mat.NewDense(n, cols, nil)
 				for i := range n {
@@ -294,7 +311,8 @@ func TestIntervalCoverage(t *testing.T) {
 }
 
 // latentCase is a posterior and rows to predict.
-func latentCase(t testing.TB, cols, rows int, sparse bool, opt GLMOptions) (*GLMPosterior, mat.Matrix) {
+func latentCase(t testing.TB, cols, rows int, sparse bool, opt GLMOptions) (*GLMPosterior,
+	mat.Matrix) {
 	t.Helper()
 	rng := testkit.Rand(uint64(cols))
 	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)

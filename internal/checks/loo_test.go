@@ -21,8 +21,10 @@ func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 		t.Fatal(err)
 	}
 	for i, p := range l.Pointwise {
-		if s := p + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) || math.IsInf(s, 0) || l.PointErr[i] < 0 || l.Influence[i] < 0 {
-			t.Fatalf("datum %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i], l.Leverage[i], l.Influence[i])
+		if s := p + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) ||
+			math.IsInf(s, 0) || l.PointErr[i] < 0 || l.Influence[i] < 0 {
+			t.Fatalf("datum %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i],
+				l.Leverage[i], l.Influence[i])
 		}
 	}
 	if !(math.Abs(floats.Sum(l.Leverage)-l.Parameters) < 1e-9) || !(l.SE > 0) || !(l.Err >= 0) {
@@ -211,13 +213,17 @@ func TestLOORefits(t *testing.T) {
 				want := p.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
 				diff := math.Abs(l.Pointwise[i] - want)
 				if !(diff <= 2.5*l.PointErr[i]+0.02) {
-					t.Errorf("%s %s, row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", name, model, i, l.Influence[i], l.Pointwise[i], l.PointErr[i], want)
+					t.Errorf("%s %s, row %d of influence %.3g: %.5f ± %.2g, refitted %.5f", name,
+						model, i, l.Influence[i], l.Pointwise[i], l.PointErr[i], want)
 				}
-				sum, estimate, optimism = sum+diff, estimate+l.PointErr[i], optimism+math.Abs(inSample[i]-want)
+				sum, estimate, optimism = sum+diff, estimate+l.PointErr[i],
+					optimism+math.Abs(inSample[i]-want)
 			}
-			t.Logf("%s %s: %v; of 20 rows off by %.2g, estimated %.2g; in sample %.2g", name, model, l, sum, estimate, optimism)
+			t.Logf("%s %s: %v; of 20 rows off by %.2g, estimated %.2g; in sample %.2g", name, model,
+				l, sum, estimate, optimism)
 			if !(sum <= 1.2*estimate) || !(sum < 0.1*optimism) {
-				t.Errorf("%s %s: off by %.3g, estimated %.3g, in sample %.3g", name, model, sum, estimate, optimism)
+				t.Errorf("%s %s: off by %.3g, estimated %.3g, in sample %.3g", name, model, sum,
+					estimate, optimism)
 			}
 		}
 	}
@@ -250,7 +256,8 @@ func TestLOOSkewed(t *testing.T) {
 		_, p := fit(rest, yRest, slices.Delete(slices.Clone(offset), i, i+1))
 		want := p.At(testkit.RowOf(x, i)).Offset(offset[i:i+1]).LogProb(nil, y[i:i+1])[0]
 		if diff := math.Abs(l.Pointwise[i] - want); !(diff <= l.PointErr[i]+1e-4) {
-			t.Errorf("Poisson, row %d: %.5f ± %.2g, refitted %.5f", i, l.Pointwise[i], l.PointErr[i], want)
+			t.Errorf("Poisson, row %d: %.5f ± %.2g, refitted %.5f", i, l.Pointwise[i],
+				l.PointErr[i], want)
 		}
 	}
 	// The same by the objective, of the model and of Sites.
@@ -323,7 +330,9 @@ func TestLOODraws(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	data := []float64{3, 1, 2, 7, 0}
-	ll := LogLik{N: len(data), Dim: 1, LogProb: func(n int, z []float64) float64 { return Poisson{}.LogProb(data[n], math.Log(z[0])) }}
+	ll := LogLik{N: len(data), Dim: 1, LogProb: func(n int, z []float64) float64 {
+		return Poisson{}.LogProb(data[n], math.Log(z[0]))
+	}}
 	prior, err := NewGamma(2, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +352,8 @@ func TestLOODraws(t *testing.T) {
 		want := lg(a+y) - lg(a) - lg(y+1) + a*math.Log(b/(b+1)) - y*math.Log(b+1)
 		elpd += want
 		if !(math.Abs(l.Pointwise[n]-want) <= 4.5*l.PointErr[n]) || !(l.KHat[n] <= l.Limit) {
-			t.Errorf("datum %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n], l.KHat[n], want)
+			t.Errorf("datum %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n],
+				l.KHat[n], want)
 		}
 		without, err := NewGamma(a, b)
 		if err != nil {
@@ -370,23 +380,29 @@ func TestLOODraws(t *testing.T) {
 		x := []float64{rng.NormFloat64(), rng.NormFloat64()}
 		s.X, s.Y = append(s.X, x), append(s.Y, testkit.PlusMinus(x[0]+rng.NormFloat64() > 0))
 	}
-	g := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(NewIsotropic(2, 4)), Init: NewIsotropic(2, 1)}
+	g := Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(NewIsotropic(2, 4)),
+		Init: NewIsotropic(2, 1)}
 	gq, _, err := g.Fit(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cavity, err := g.LOO(ctx, nil, gq, 0)
 	mustLOO(t, cavity, err)
-	g.F = Expect(LogLik{N: 30, Dim: 2, LogProb: func(n int, z []float64) float64 { return s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z)) }}, nil)
+	g.F = Expect(LogLik{N: 30, Dim: 2, LogProb: func(n int, z []float64) float64 {
+		return s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z))
+	}}, nil)
 	draws, err := g.LOO(ctx, nil, gq, 10000)
 	mustLOO(t, draws, err)
 	for n, want := range draws.Pointwise {
 		// q is not the posterior, which the draws know: 0.02 nats.
 		if !(math.Abs(cavity.Pointwise[n]-want) <= cavity.PointErr[n]+4.5*draws.PointErr[n]+0.02) {
-			t.Errorf("site %d: %v by its cavity, %v ± %v by draws", n, cavity.Pointwise[n], want, draws.PointErr[n])
+			t.Errorf("site %d: %v by its cavity, %v ± %v by draws", n, cavity.Pointwise[n], want,
+				draws.PointErr[n])
 		}
 	}
-	if cavity.KHat != nil || !(math.Abs(cavity.Parameters-draws.Parameters) < 0.3*cavity.Parameters) || !(math.Abs(cavity.ELPD-draws.ELPD) < 0.1) {
+	if cavity.KHat != nil ||
+		!(math.Abs(cavity.Parameters-draws.Parameters) < 0.3*cavity.Parameters) ||
+		!(math.Abs(cavity.ELPD-draws.ELPD) < 0.1) {
 		t.Errorf("by cavities %v, by draws %v", cavity, draws)
 	}
 }
@@ -425,7 +441,8 @@ func TestLOOErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := one.LOO(ctx, oPost)
-	if err != nil || !math.IsInf(l.SE, 1) || !(math.Abs(l.ELPD-GaussianNoise{Var: 2}.LogProb(2, 0)) < 1e-9) {
+	if err != nil || !math.IsInf(l.SE, 1) ||
+		!(math.Abs(l.ELPD-GaussianNoise{Var: 2}.LogProb(2, 0)) < 1e-9) {
 		t.Errorf("one datum: %v, %v", l, err)
 	}
 	sparse, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
@@ -433,9 +450,12 @@ func TestLOOErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := NewIsotropic(1, 1)
-	nan := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.NaN() }}, nil)
-	nowhere := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.Inf(-1) }}, nil)
-	big := Expect(LogLik{N: min(1<<40, math.MaxInt), Dim: 1, LogProb: func(int, []float64) float64 { return 0 }}, nil)
+	nan := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.NaN() }},
+		nil)
+	nowhere := Expect(LogLik{N: 1, Dim: 1,
+		LogProb: func(int, []float64) float64 { return math.Inf(-1) }}, nil)
+	big := Expect(LogLik{N: min(1<<40, math.MaxInt), Dim: 1,
+		LogProb: func(int, []float64) float64 { return 0 }}, nil)
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	for name, c := range map[string]struct {
@@ -447,15 +467,30 @@ func TestLOOErrors(t *testing.T) {
 		"nil sparse":        {ErrParam, func() (*LOO, error) { return sparse.LOO(ctx, nil) }},
 		"no rows":           {ErrEmpty, func() (*LOO, error) { return none.LOO(ctx, nPost) }},
 		"rows not seen":     {ErrNotPosDef, func() (*LOO, error) { return glm.LOO(ctx, nPost) }},
-		"canceled GP":       {context.Canceled, func() (*LOO, error) { return gp.LOO(done, gPost) }},
-		"canceled GLM":      {context.Canceled, func() (*LOO, error) { return one.LOO(done, oPost) }},
-		"canceled draws":    {context.Canceled, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(done, nil, q, 0) }},
-		"nil q":             {ErrParam, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, nil, 0) }},
-		"no prior":          {ErrParam, func() (*LOO, error) { return Objective[*Gaussian]{F: nan}.LOO(ctx, nil, q, 0) }},
-		"few draws":         {ErrParam, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, q, 3) }},
-		"NaN":               {ErrNotFinite, func() (*LOO, error) { return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
-		"nowhere":           {ErrNotFinite, func() (*LOO, error) { return Objective[*Gaussian]{F: nowhere, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
-		"memory":            {ErrMemory, func() (*LOO, error) { return Objective[*Gaussian]{F: big, H: KLTo(q)}.LOO(ctx, nil, q, 0) }},
+		"canceled GP": {context.Canceled,
+			func() (*LOO, error) { return gp.LOO(done, gPost) }},
+		"canceled GLM": {context.Canceled,
+			func() (*LOO, error) { return one.LOO(done, oPost) }},
+		"canceled draws": {context.Canceled, func() (*LOO, error) {
+			return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(done, nil, q, 0)
+		}},
+		"nil q": {ErrParam, func() (*LOO, error) {
+			return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, nil, 0)
+		}},
+		"no prior": {ErrParam,
+			func() (*LOO, error) { return Objective[*Gaussian]{F: nan}.LOO(ctx, nil, q, 0) }},
+		"few draws": {ErrParam, func() (*LOO, error) {
+			return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, q, 3)
+		}},
+		"NaN": {ErrNotFinite, func() (*LOO, error) {
+			return Objective[*Gaussian]{F: nan, H: KLTo(q)}.LOO(ctx, nil, q, 0)
+		}},
+		"nowhere": {ErrNotFinite, func() (*LOO, error) {
+			return Objective[*Gaussian]{F: nowhere, H: KLTo(q)}.LOO(ctx, nil, q, 0)
+		}},
+		"memory": {ErrMemory, func() (*LOO, error) {
+			return Objective[*Gaussian]{F: big, H: KLTo(q)}.LOO(ctx, nil, q, 0)
+		}},
 	} {
 		l, err := c.f()
 		if l != nil || !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
@@ -492,8 +527,10 @@ func TestLOOUnresolved(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 			continue
 		}
-		if !slices.Equal(l.Unresolved, []int{own}) || !math.IsInf(l.PointErr[own], 1) || l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 data, excluding 1 ") {
-			t.Errorf("%v: unresolved %v, %v ± %v: %v", c, l.Unresolved, l.Pointwise[own], l.PointErr[own], l)
+		if !slices.Equal(l.Unresolved, []int{own}) || !math.IsInf(l.PointErr[own], 1) ||
+			l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 data, excluding 1 ") {
+			t.Errorf("%v: unresolved %v, %v ± %v: %v", c, l.Unresolved, l.Pointwise[own],
+				l.PointErr[own], l)
 		}
 		if c == DiagonalCovariance {
 			continue // whose variances of the other weights are lower with the row
@@ -506,7 +543,8 @@ func TestLOOUnresolved(t *testing.T) {
 				rest = append(rest, y[i])
 			}
 		}
-		if glm, err = NewGLM(rows, rest, GaussianNoise{Var: 0.01}, &GLMOptions{PriorSD: 1e7, Covariance: c}); err != nil {
+		if glm, err = NewGLM(rows, rest, GaussianNoise{Var: 0.01},
+			&GLMOptions{PriorSD: 1e7, Covariance: c}); err != nil {
 			t.Fatal(err)
 		}
 		if post, _, err = glm.Fit(ctx, nil); err != nil {
@@ -516,7 +554,8 @@ func TestLOOUnresolved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(l.ELPD-want.ELPD) > 1e-6 || math.Abs(l.SE-want.SE) > 1e-6 || math.Abs(l.Err-want.Err) > 1e-6 || len(want.Unresolved) != 0 {
+		if math.Abs(l.ELPD-want.ELPD) > 1e-6 || math.Abs(l.SE-want.SE) > 1e-6 ||
+			math.Abs(l.Err-want.Err) > 1e-6 || len(want.Unresolved) != 0 {
 			t.Errorf("%v: %v, without the row %v", c, l, want)
 		}
 	}

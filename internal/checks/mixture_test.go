@@ -22,7 +22,8 @@ import (
 // loadIris reads the flowers.
 func loadIris(t testing.TB) (x *mat.Dense, species []float64) {
 	t.Helper()
-	return testkit.ReadCSV(t, testkit.Open(t, filepath.Join("..", "..", "testdata", "iris", "iris.csv")))
+	return testkit.ReadCSV(t,
+		testkit.Open(t, filepath.Join("..", "..", "testdata", "iris", "iris.csv")))
 }
 
 // speciesStart are the responsibilities that the reference values start from.
@@ -41,7 +42,8 @@ func speciesStart(species []float64) *mat.Dense {
 // states, by an independent program (numpy, Bishop 10.2).
 const irisOptimum = -334.1176183723994
 
-var irisFirst = []float64{-425.61219489026325, -379.3082732664951, -354.6187753202744, -341.2657820148289, -338.5287257964705, -337.0935066810151}
+var irisFirst = []float64{-425.61219489026325, -379.3082732664951, -354.6187753202744,
+	-341.2657820148289, -338.5287257964705, -337.0935066810151}
 
 func TestMixtureIris(t *testing.T) {
 	x, species := loadIris(t)
@@ -90,10 +92,13 @@ func TestMixtureIris(t *testing.T) {
 		what      string
 		got, want float64
 	}{
-		{"alpha", 153 * post.Weights(nil)[1], 29.457921585457985}, {"kappa", kappa, 29.457921585457985},
+		{"alpha", 153 * post.Weights(nil)[1], 29.457921585457985},
+		{"kappa", kappa, 29.457921585457985},
 		{"nu", df, 32.45792158545798},
-		{"m", mean[2], 4.129132575770326}, {"W⁻¹(0, 0)", inverse.At(0, 0), 10.650441620904843}, {"W⁻¹(3, 1)", inverse.At(3, 1), 0.9377956009758776},
-		{"weight", post.Weights(nil)[0], 51.00105353678091 / 153}, {"Cov", post.Cov(2).At(2, 2), 42.15976773321741 / 75.5410248777611},
+		{"m", mean[2], 4.129132575770326}, {"W⁻¹(0, 0)", inverse.At(0, 0), 10.650441620904843},
+		{"W⁻¹(3, 1)", inverse.At(3, 1), 0.9377956009758776},
+		{"weight", post.Weights(nil)[0], 51.00105353678091 / 153},
+		{"Cov", post.Cov(2).At(2, 2), 42.15976773321741 / 75.5410248777611},
 	} {
 		if math.Abs(c.got-c.want) > 1e-5*math.Abs(c.want) {
 			t.Errorf("%s is %v, want %v", c.what, c.got, c.want)
@@ -137,7 +142,8 @@ func TestMixtureNil(t *testing.T) {
 	}
 	// Stochastic variational inference, by the Stepper's schedule and by one of the Solver's.
 	for _, step := range []Schedule{nil, FractionStep(5, 0.7)} {
-		_, res, err := m.Fit(context.Background(), &Solver{BatchSize: 10, StepSize: step, MaxPasses: 60, EvalEvery: 150})
+		_, res, err := m.Fit(context.Background(),
+			&Solver{BatchSize: 10, StepSize: step, MaxPasses: 60, EvalEvery: 150})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +161,8 @@ func TestMixtureNil(t *testing.T) {
 func TestMixtureUnits(t *testing.T) {
 	x, species := loadIris(t)
 	opt := &MixtureOptions{Start: speciesStart(species)}
-	turn := mat.NewDense(4, 4, []float64{1e3, 2e-5, 0, 0, 0, 1e-5, 0, 0, 1e3, 0, 1, 0.5, 0, 1e-5, 0.1, 2})
+	turn := mat.NewDense(4, 4, []float64{1e3, 2e-5, 0, 0, 0, 1e-5, 0, 0, 1e3, 0, 1, 0.5, 0, 1e-5,
+		0.1, 2})
 	y := mat.NewDense(150, 4, nil)
 	y.Mul(x, turn)
 	y.Apply(func(_, j int, v float64) float64 { return v + []float64{1e5, -3e-5, 0, 7}[j] }, y)
@@ -192,7 +199,8 @@ func TestMixtureOne(t *testing.T) {
 	for _, x := range v {
 		square += (x - mean) * (x - mean)
 	}
-	m, err := NewMixture(mat.NewDense(len(v), 1, slices.Clone(v)), 1, &MixtureOptions{Kappa: 2, DF: 3})
+	m, err := NewMixture(mat.NewDense(len(v), 1, slices.Clone(v)), 1,
+		&MixtureOptions{Kappa: 2, DF: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,14 +211,16 @@ func TestMixtureOne(t *testing.T) {
 	scale := square / (n - 1) // W₀⁻¹; the prior mean is that of the rows
 	inv := scale + square
 	lg := func(x float64) float64 { l, _ := math.Lgamma(x); return l }
-	evidence := -0.5*n*math.Log(math.Pi) + 0.5*math.Log(2/(2+n)) + 1.5*math.Log(scale) - 0.5*(3+n)*math.Log(inv) + lg(0.5*(3+n)) - lg(1.5)
+	evidence := -0.5*n*math.Log(math.Pi) + 0.5*math.Log(2/(2+n)) +
+		1.5*math.Log(scale) - 0.5*(3+n)*math.Log(inv) + lg(0.5*(3+n)) - lg(1.5)
 	if math.Abs(res.ELBO-evidence) > 1e-10 {
 		t.Errorf("ELBO %v, evidence %v", res.ELBO, evidence)
 	}
 	nu, kappa := 3+n, 2+n
 	student := distuv.StudentsT{Mu: mean, Sigma: math.Sqrt(inv * (1 + kappa) / kappa / nu), Nu: nu}
 	for _, x := range []float64{-4, 0.5, mean, 30} {
-		if got, want := post.LogProb([]float64{x}), student.LogProb(x); math.Abs(got-want) > 1e-11*(1+math.Abs(want)) {
+		if got, want := post.LogProb([]float64{x}),
+			student.LogProb(x); math.Abs(got-want) > 1e-11*(1+math.Abs(want)) {
 			t.Errorf("log density at %v is %v, want %v", x, got, want)
 		}
 	}
@@ -240,11 +250,13 @@ func TestMixtureSave(t *testing.T) {
 	}
 	for n := range 150 {
 		row := x.RawRowView(n)
-		if p.LogProb(row) != q.LogProb(row) || !slices.Equal(p.Responsibilities(nil, row), q.Responsibilities(nil, row)) {
+		if p.LogProb(row) != q.LogProb(row) || !slices.Equal(p.Responsibilities(nil, row),
+			q.Responsibilities(nil, row)) {
 			t.Fatalf("row %d differs", n)
 		}
 	}
-	if _, err := Load[*MixturePosterior](strings.NewReader(text[:len(text)/2])); !errors.Is(err, ErrFile) {
+	if _, err := Load[*MixturePosterior](strings.NewReader(text[:len(text)/2])); !errors.Is(err,
+		ErrFile) {
 		t.Errorf("half of a file: %v", err)
 	}
 }
@@ -272,29 +284,44 @@ func TestMixtureErrors(t *testing.T) {
 		{"fewer rows than components", x, 5, nil, ErrParam, "5 components for 4 rows"},
 		{"NaN", with(2, 1, nan), 2, nil, ErrNotFinite, "row 2, column 1"},
 		{"Inf", with(3, 0, math.Inf(1)), 2, nil, ErrNotFinite, "row 3, column 0"},
-		{"constant column", mat.NewDense(3, 2, []float64{1, 4, 2, 4, 7, 4}), 2, nil, ErrNotPosDef, "column 1 is constant"},
-		{"constant but for rounding", mat.NewDense(3, 1, []float64{0.1, 0.1, 0.1}), 2, nil, ErrNotPosDef, "column 0 is constant"},
-		{"collinear", mat.NewDense(4, 2, []float64{1, 2, 3, 6, 4, 8, 9, 18}), 2, nil, ErrNotPosDef, "column 1"},
-		{"more columns than rows", mat.NewDense(2, 3, []float64{1, 2, 4, 3, 5, 1}), 1, nil, ErrNotPosDef, "column 1"},
+		{"constant column", mat.NewDense(3, 2, []float64{1, 4, 2, 4, 7, 4}), 2, nil, ErrNotPosDef,
+			"column 1 is constant"},
+		{"constant but for rounding", mat.NewDense(3, 1, []float64{0.1, 0.1, 0.1}), 2, nil,
+			ErrNotPosDef, "column 0 is constant"},
+		{"collinear", mat.NewDense(4, 2, []float64{1, 2, 3, 6, 4, 8, 9, 18}), 2, nil, ErrNotPosDef,
+			"column 1"},
+		{"more columns than rows", mat.NewDense(2, 3, []float64{1, 2, 4, 3, 5, 1}), 1, nil,
+			ErrNotPosDef, "column 1"},
 		{"weight", x, 2, &MixtureOptions{Weight: -1}, ErrParam, "Weight"},
 		{"kappa", x, 2, &MixtureOptions{Kappa: nan}, ErrParam, "Kappa"},
 		{"df", x, 2, &MixtureOptions{DF: 1}, ErrParam, "DF is 1"},
 		{"cov shape", x, 2, &MixtureOptions{Cov: mat.NewSymDense(3, nil)}, ErrShape, "Cov is 3×3"},
-		{"cov indefinite", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1, 2, 2, 1})}, ErrNotPosDef, "column 1"},
-		{"cov negative", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1, 0, 0, -1})}, ErrNotPosDef, "Cov(1, 1)"},
-		{"cov NaN", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1, nan, nan, 1})}, ErrNotFinite, "Cov(1, 0)"},
-		{"cov small", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1e-20, 0, 0, 1e-20})}, ErrParam, "row 0"},
-		{"start shape", x, 2, &MixtureOptions{Start: mat.NewDense(4, 3, nil)}, ErrShape, "Start is 4×3"},
-		{"start empty row", x, 2, &MixtureOptions{Start: mat.NewDense(4, 2, []float64{1, 0, 0, 0, 1, 1, 1, 1})}, ErrParam, "row 1"},
-		{"start negative", x, 2, &MixtureOptions{Start: mat.NewDense(4, 2, []float64{1, 0, 1, -1, 1, 1, 1, 1})}, ErrParam, "Start(1, 1)"},
+		{"cov indefinite", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1, 2, 2, 1})},
+			ErrNotPosDef, "column 1"},
+		{"cov negative", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1, 0, 0, -1})},
+			ErrNotPosDef, "Cov(1, 1)"},
+		{"cov NaN", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1, nan, nan, 1})},
+			ErrNotFinite, "Cov(1, 0)"},
+		{"cov small", x, 2, &MixtureOptions{Cov: mat.NewSymDense(2, []float64{1e-20, 0, 0, 1e-20})},
+			ErrParam, "row 0"},
+		{"start shape", x, 2, &MixtureOptions{Start: mat.NewDense(4, 3, nil)}, ErrShape,
+			"Start is 4×3"},
+		{"start empty row", x, 2,
+			&MixtureOptions{Start: mat.NewDense(4, 2, []float64{1, 0, 0, 0, 1, 1, 1, 1})}, ErrParam,
+			"row 1"},
+		{"start negative", x, 2,
+			&MixtureOptions{Start: mat.NewDense(4, 2, []float64{1, 0, 1, -1, 1, 1, 1, 1})},
+			ErrParam, "Start(1, 1)"},
 	} {
 		_, err := NewMixture(c.x, c.k, c.opt)
-		if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), c.say) {
+		if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+			!strings.Contains(err.Error(), c.say) {
 			t.Errorf("%s: %v, want %q, %v", c.name, err, c.say, c.want)
 		}
 	}
 	// With a covariance, columns may be constant and more than the rows.
-	m, err := NewMixture(mat.NewDense(2, 3, []float64{1, 2, 4, 3, 2, 1}), 2, &MixtureOptions{Cov: mat.NewSymDense(3, []float64{1, 0, 0, 0, 1, 0, 0, 0, 1})})
+	m, err := NewMixture(mat.NewDense(2, 3, []float64{1, 2, 4, 3, 2, 1}), 2,
+		&MixtureOptions{Cov: mat.NewSymDense(3, []float64{1, 0, 0, 0, 1, 0, 0, 0, 1})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +354,9 @@ func TestMixtureSeeds(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		n, d := 2+rng.IntN(40), 1+rng.IntN(4)
 		k := 1 + rng.IntN(min(n, 6))
-		opt := &MixtureOptions{Weight: math.Exp(4 * rng.NormFloat64()), Kappa: math.Exp(4 * rng.NormFloat64()), DF: float64(d) - 1 + math.Exp(3*rng.NormFloat64())}
+		opt := &MixtureOptions{Weight: math.Exp(4 * rng.NormFloat64()),
+			Kappa: math.Exp(4 * rng.NormFloat64()),
+			DF:    float64(d) - 1 + math.Exp(3*rng.NormFloat64())}
 		if n <= d+1 || rng.IntN(3) == 0 {
 			unit := mat.NewSymDense(d, nil)
 			for i := range d {
@@ -356,12 +385,14 @@ func TestMixtureSeeds(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		last := math.Inf(-1)
-		post, res, err := m.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 0), MaxPasses: 3000, Recorder: RecorderFunc(func(it Iteration) {
-			if it.ELBO < last-1e-10*math.Abs(last) {
-				t.Errorf("seed %d: ELBO from %v to %v", seed, last, it.ELBO)
-			}
-			last = it.ELBO
-		})})
+		post, res, err := m.Fit(context.Background(),
+			&Solver{Src: rand.NewPCG(seed, 0), MaxPasses: 3000,
+				Recorder: RecorderFunc(func(it Iteration) {
+					if it.ELBO < last-1e-10*math.Abs(last) {
+						t.Errorf("seed %d: ELBO from %v to %v", seed, last, it.ELBO)
+					}
+					last = it.ELBO
+				})})
 		if err != nil {
 			t.Errorf("seed %d: %d rows × %d, %d components, %+v: %v", seed, n, d, k, opt, err)
 			continue

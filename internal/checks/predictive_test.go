@@ -28,7 +28,8 @@ func TestPredictiveCheck(t *testing.T) {
 		}
 		return y
 	}
-	check := func(y []float64, lik Likelihood, opt *GLMOptions, stats ...Statistic) *PredictiveCheck {
+	check := func(y []float64, lik Likelihood, opt *GLMOptions,
+		stats ...Statistic) *PredictiveCheck {
 		t.Helper()
 		g, err := NewGLM(x, y, lik, opt)
 		if err != nil {
@@ -56,21 +57,25 @@ func TestPredictiveCheck(t *testing.T) {
 		}
 	}
 	many := data(NegativeBinomial{Shape: 0.7})
-	c := check(many, Poisson{}, nil, Statistic{Name: "range", Of: func(y []float64) float64 { return 7 }})
+	c := check(many, Poisson{}, nil,
+		Statistic{Name: "range", Of: func(y []float64) float64 { return 7 }})
 	got := map[string]PredictiveStatistic{}
 	for _, r := range c.Rows {
 		got[r.Name] = r
 	}
-	if got["sd"].P > 0.01 || got["share of 0"].P > 0.01 || got["max"].P > 0.01 || got["range"].P != 0.5 {
+	if got["sd"].P > 0.01 || got["share of 0"].P > 0.01 || got["max"].P > 0.01 ||
+		got["range"].P != 0.5 {
 		t.Errorf("a Poisson of such counts: %v", c)
 	}
-	if got["sd"].Observed != math.Sqrt(stat.PopVariance(many, nil)) || !strings.Contains(c.String(), "*") {
+	if got["sd"].Observed != math.Sqrt(stat.PopVariance(many, nil)) ||
+		!strings.Contains(c.String(), "*") {
 		t.Errorf("%v", c)
 	}
 	// A weight is as many rows; the latent values of a draw go together, which a mean shows: its sd
 	// is that of the weight and the noise, √(1/(n+1) + 1/n).
 	y := []float64{1, 2}
-	g, err := NewGLM(mat.NewDense(2, 1, []float64{1, 1}), y, nil, &GLMOptions{Weights: []float64{30, 10}, Offset: []float64{1, 1}})
+	g, err := NewGLM(mat.NewDense(2, 1, []float64{1, 1}), y, nil,
+		&GLMOptions{Weights: []float64{30, 10}, Offset: []float64{1, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +88,8 @@ func TestPredictiveCheck(t *testing.T) {
 	}
 	sd := math.Sqrt(1.0/41 + 1.0/40)
 	mean := post.Mean(nil)[0] + 1
-	if r := c.Rows[0]; r.Observed != 1.25 || math.Abs(r.Mean-mean) > 0.02 || math.Abs((r.Hi-r.Lo)/(2*1.96*sd)-1) > 0.08 {
+	if r := c.Rows[0]; r.Observed != 1.25 || math.Abs(r.Mean-mean) > 0.02 ||
+		math.Abs((r.Hi-r.Lo)/(2*1.96*sd)-1) > 0.08 {
 		t.Errorf("%+v, want a mean of %v and a deviation of %v", r, mean, sd)
 	}
 }
@@ -123,7 +129,8 @@ func TestPredictiveCheckGP(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range a.Rows {
-		if o := b.Rows[i]; r.Observed != o.Observed || math.Abs(r.P-o.P) > 0.06 || math.Abs(r.Mean-o.Mean) > 0.1*(r.Hi-r.Lo) || r.P < 0.005 || r.P > 0.995 {
+		if o := b.Rows[i]; r.Observed != o.Observed || math.Abs(r.P-o.P) > 0.06 ||
+			math.Abs(r.Mean-o.Mean) > 0.1*(r.Hi-r.Lo) || r.P < 0.005 || r.P > 0.995 {
 			t.Errorf("%+v of a GP, %+v of a sparse one", r, o)
 		}
 	}
@@ -180,7 +187,8 @@ func TestPredictiveCheckErrors(t *testing.T) {
 		"NaN":         {t.Context(), g, q, 10, []Statistic{nan}, ErrNotFinite},
 		"canceled":    {canceled, g, q, 10, nil, context.Canceled},
 	} {
-		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
+		if _, err := c.g.PredictiveCheck(c.ctx, nil, c.q, c.draws, c.stats...); !errors.Is(err,
+			c.want) || !testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 
 // gridMoments sums exp(logp) over a grid of the box with the given number of points a side: log Z,
 // means and standard deviations.
-func gridMoments(logp func(z []float64) float64, lo, hi []float64, points int) (logZ float64, mean, sd []float64) {
+func gridMoments(logp func(z []float64) float64, lo, hi []float64, points int) (logZ float64, mean,
+	sd []float64) {
 	d := len(lo)
 	z, total := make([]float64, d), 1
 	step, volume := make([]float64, d), 1.0
@@ -94,7 +95,8 @@ func TestPSISGaussian(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if p.LogZErr < 1e-7 != (p.KHat == 0) || !(math.Abs(p.LogZ-elbo) < 1e-5) || !(math.Abs(p.ESS-float64(p.Draws)) < 1e-4) {
+		if p.LogZErr < 1e-7 != (p.KHat == 0) || !(math.Abs(p.LogZ-elbo) < 1e-5) ||
+			!(math.Abs(p.ESS-float64(p.Draws)) < 1e-4) {
 			t.Errorf("%s: %v, ESS %v; the log evidence is %v", name, p, p.ESS, elbo)
 		}
 		checkPSIS(t, p, name, elbo, mean, sd)
@@ -123,7 +125,8 @@ func TestPSISGaussian(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, o := range map[string]Objective[*Gaussian]{"Objective": o, "Linearized": o.Linearized()} {
+			for name, o := range map[string]Objective[*Gaussian]{"Objective": o,
+				"Linearized": o.Linearized()} {
 				p, err := o.PSIS(ctx, nil, q, 500)
 				check(name, p, err, res.ELBO, m, v)
 			}
@@ -135,7 +138,8 @@ func TestPSISGaussian(t *testing.T) {
 			wide.Set(i, j, rng.NormFloat64()/40)
 		}
 	}
-	prior, err := NewGaussian([]float64{1, 0, -1, 0}, mat.NewSymDense(4, []float64{2, 0.5, 0, 0, 0.5, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 3}))
+	prior, err := NewGaussian([]float64{1, 0, -1, 0},
+		mat.NewSymDense(4, []float64{2, 0.5, 0, 0, 0.5, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 3}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +149,9 @@ func TestPSISGaussian(t *testing.T) {
 		opt   GLMOptions
 		draws int
 	}{
-		{"full", x, GLMOptions{Intercept: true, Weights: []float64{1, 2, 0, 1, 1, 3, 1, 1, 1, 1, 0.5, 1}, Offset: make([]float64, 12)}, 0},
+		{"full", x, GLMOptions{Intercept: true,
+			Weights: []float64{1, 2, 0, 1, 1, 3, 1, 1, 1, 1, 0.5, 1}, Offset: make([]float64, 12)},
+			0},
 		{"full prior", x, GLMOptions{Intercept: true, Prior: prior}, 0},
 		{"rank 3", x, GLMOptions{Covariance: LowRankCovariance, Rank: 3}, 0},
 		{"dual", wide, GLMOptions{}, 100},
@@ -198,14 +204,16 @@ func TestPSISQuadrature(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%v: %v; ELBO %.6f, mean %.4f, corrected %.4f ± %.4f, exact %.4f", cov, p, res.ELBO, post.Mean(nil), p.Mean, p.MeanErr, mean)
+		t.Logf("%v: %v; ELBO %.6f, mean %.4f, corrected %.4f ± %.4f, exact %.4f", cov, p, res.ELBO,
+			post.Mean(nil), p.Mean, p.MeanErr, mean)
 		checkPSIS(t, p, cov.String(), logZ, mean, sd)
 		if !(res.ELBO < p.LogZ) {
 			t.Errorf("%v: the ELBO is %v", cov, res.ELBO)
 		}
 		// The correction is one: the standard deviation of a diagonal q is off by more than the
 		// corrected one.
-		if s := post.SD(nil); cov == DiagonalCovariance && !(math.Abs(s[0]-sd[0]) > 3*math.Abs(p.SD[0]-sd[0])) {
+		if s := post.SD(nil); cov == DiagonalCovariance &&
+			!(math.Abs(s[0]-sd[0]) > 3*math.Abs(p.SD[0]-sd[0])) {
 			t.Errorf("%v: sd %v, corrected %v, exact %v", cov, s[0], p.SD[0], sd[0])
 		}
 		o, err := g.Objective()
@@ -247,7 +255,8 @@ func TestPSISQuadrature(t *testing.T) {
 	a, b, c := k.At(0, 0), k.At(0, 1), k.At(1, 1)
 	det := a*c - b*b
 	logZ, mean, sd = gridMoments(func(z []float64) float64 {
-		return -0.5*(c*z[0]*z[0]-2*b*z[0]*z[1]+a*z[1]*z[1])/det - expfam.Log2Pi - 0.5*math.Log(det) +
+		return -0.5*(c*z[0]*z[0]-2*b*z[0]*z[1]+a*z[1]*z[1])/det - expfam.Log2Pi - 0.5*math.Log(
+			det) +
 			lik.LogProb(obs[0], z[0]) + lik.LogProb(obs[1], z[1])
 	}, []float64{-9, -9}, []float64{9, 9}, grid)
 	p, err := gp.PSIS(ctx, nil, post, 40000)
@@ -299,7 +308,9 @@ func TestPSISFamilies(t *testing.T) {
 	}
 	// A Gamma of a tiny shape, against itself: draws underflow, log statistics do not.
 	tiny := must(NewGamma(1e-4, 1))
-	p, err := Objective[*Exp]{F: Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return -1.5 }}, nil), H: KLTo(tiny)}.PSIS(ctx, nil, tiny, 500)
+	p, err := Objective[*Exp]{F: Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 {
+		return -1.5
+	}}, nil), H: KLTo(tiny)}.PSIS(ctx, nil, tiny, 500)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +332,8 @@ func TestPSISFamilies(t *testing.T) {
 // TestPSISString checks that String says whether k̂ is reliable.
 func TestPSISString(t *testing.T) {
 	for k, words := range map[float64]string{
-		0.2: "effective sample size", 0.65: "fewer than 720 draws", 0.8: "affordable", 1.5: "no mean", math.Inf(1): "no mean",
+		0.2: "effective sample size", 0.65: "fewer than 720 draws", 0.8: "affordable",
+		1.5: "no mean", math.Inf(1): "no mean",
 	} {
 		p := &PSIS{KHat: k, Limit: 0.5, Draws: 100}
 		s := p.String()
@@ -388,7 +400,8 @@ func TestPSISBits(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if p.KHat != first.KHat || p.LogZ != first.LogZ || p.Mean[1] != first.Mean[1] || p.SDErr[0] != first.SDErr[0] {
+			if p.KHat != first.KHat || p.LogZ != first.LogZ || p.Mean[1] != first.Mean[1] ||
+				p.SDErr[0] != first.SDErr[0] {
 				t.Errorf("%s: other bits with %d workers", name, workers)
 			}
 		}
@@ -425,40 +438,63 @@ func TestPSISErrors(t *testing.T) {
 	_, widePrior := glm(wide, GLMOptions{PriorSD: 2})
 	q := NewIsotropic(1, 1)
 	ones := func(v float64) func([]float64) float64 { return func([]float64) float64 { return v } }
-	ll := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.NaN() }}, nil)
+	ll := Expect(LogLik{N: 1, Dim: 1, LogProb: func(int, []float64) float64 { return math.NaN() }},
+		nil)
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	for name, c := range map[string]struct {
 		want error
 		f    func() (*PSIS, error)
 	}{
-		"nil GP posterior":  {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, nil, 0) }},
-		"other inputs":      {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, other, 0) }},
-		"other kernel":      {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, kernel, 0) }},
-		"other jitter":      {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, jitter, 0) }},
-		"few draws":         {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, gPost, 24) }},
-		"negative draws":    {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, -1) }},
-		"too many draws":    {ErrMemory, func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, min(1<<50, math.MaxInt)) }},
+		"nil GP posterior": {ErrParam, func() (*PSIS, error) { return g.PSIS(ctx, nil, nil, 0) }},
+		"other inputs": {ErrParam,
+			func() (*PSIS, error) { return g.PSIS(ctx, nil, other, 0) }},
+		"other kernel": {ErrParam,
+			func() (*PSIS, error) { return g.PSIS(ctx, nil, kernel, 0) }},
+		"other jitter": {ErrParam,
+			func() (*PSIS, error) { return g.PSIS(ctx, nil, jitter, 0) }},
+		"few draws": {ErrParam,
+			func() (*PSIS, error) { return g.PSIS(ctx, nil, gPost, 24) }},
+		"negative draws": {ErrParam,
+			func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, -1) }},
+		"too many draws": {ErrMemory,
+			func() (*PSIS, error) { return l.PSIS(ctx, nil, lPost, min(1<<50, math.MaxInt)) }},
 		"nil GLM posterior": {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, nil, 0) }},
-		"intercept":         {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, intercept, 0) }},
-		"other weights":     {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, two, 0) }},
-		"other prior":       {ErrParam, func() (*PSIS, error) { return wideModel.PSIS(ctx, nil, widePrior, 0) }},
-		"canceled GP":       {context.Canceled, func() (*PSIS, error) { return g.PSIS(done, nil, gPost, 0) }},
-		"canceled GLM":      {context.Canceled, func() (*PSIS, error) { return l.PSIS(done, nil, lPost, 0) }},
-		"nil q":             {ErrParam, func() (*PSIS, error) { return NewPSIS(ctx, nil, nil, ones(0), 0) }},
-		"nil pointer":       {ErrParam, func() (*PSIS, error) { return NewPSIS(ctx, nil, (*Gaussian)(nil), ones(0), 0) }},
-		"nil density":       {ErrParam, func() (*PSIS, error) { return NewPSIS(ctx, nil, q, nil, 0) }},
-		"point":             {ErrParam, func() (*PSIS, error) { return NewPSIS(ctx, nil, NewPoint([]float64{1}), ones(0), 0) }},
-		"NaN":               {ErrNotFinite, func() (*PSIS, error) { return NewPSIS(ctx, nil, q, ones(math.NaN()), 0) }},
-		"+Inf":              {ErrNotFinite, func() (*PSIS, error) { return NewPSIS(ctx, nil, q, ones(math.Inf(1)), 0) }},
-		"nowhere":           {ErrNotFinite, func() (*PSIS, error) { return NewPSIS(ctx, nil, q, ones(math.Inf(-1)), 0) }},
-		"no prior":          {ErrParam, func() (*PSIS, error) { return Objective[*Gaussian]{F: ll}.PSIS(ctx, nil, q, 0) }},
-		"no likelihood":     {ErrParam, func() (*PSIS, error) { return Objective[*Gaussian]{H: KLTo(q)}.PSIS(ctx, nil, q, 0) }},
-		"NaN term":          {ErrNotFinite, func() (*PSIS, error) { return Objective[*Gaussian]{F: ll, H: KLTo(q)}.PSIS(ctx, nil, q, 0) }},
+		"intercept": {ErrParam,
+			func() (*PSIS, error) { return l.PSIS(ctx, nil, intercept, 0) }},
+		"other weights": {ErrParam, func() (*PSIS, error) { return l.PSIS(ctx, nil, two, 0) }},
+		"other prior": {ErrParam,
+			func() (*PSIS, error) { return wideModel.PSIS(ctx, nil, widePrior, 0) }},
+		"canceled GP": {context.Canceled,
+			func() (*PSIS, error) { return g.PSIS(done, nil, gPost, 0) }},
+		"canceled GLM": {context.Canceled,
+			func() (*PSIS, error) { return l.PSIS(done, nil, lPost, 0) }},
+		"nil q": {ErrParam,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, nil, ones(0), 0) }},
+		"nil pointer": {ErrParam,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, (*Gaussian)(nil), ones(0), 0) }},
+		"nil density": {ErrParam,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, q, nil, 0) }},
+		"point": {ErrParam,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, NewPoint([]float64{1}), ones(0), 0) }},
+		"NaN": {ErrNotFinite,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, q, ones(math.NaN()), 0) }},
+		"+Inf": {ErrNotFinite,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, q, ones(math.Inf(1)), 0) }},
+		"nowhere": {ErrNotFinite,
+			func() (*PSIS, error) { return NewPSIS(ctx, nil, q, ones(math.Inf(-1)), 0) }},
+		"no prior": {ErrParam,
+			func() (*PSIS, error) { return Objective[*Gaussian]{F: ll}.PSIS(ctx, nil, q, 0) }},
+		"no likelihood": {ErrParam,
+			func() (*PSIS, error) { return Objective[*Gaussian]{H: KLTo(q)}.PSIS(ctx, nil, q, 0) }},
+		"NaN term": {ErrNotFinite, func() (*PSIS, error) {
+			return Objective[*Gaussian]{F: ll, H: KLTo(q)}.PSIS(ctx, nil, q, 0)
+		}},
 		"other dimension": {ErrShape, func() (*PSIS, error) {
 			return Objective[*Gaussian]{F: ll, H: KLTo(q)}.PSIS(ctx, nil, NewIsotropic(2, 1), 0)
 		}},
-		"canceled Objective": {context.Canceled, func() (*PSIS, error) { return NewPSIS(done, nil, q, ones(0), 0) }},
+		"canceled Objective": {context.Canceled,
+			func() (*PSIS, error) { return NewPSIS(done, nil, q, ones(0), 0) }},
 	} {
 		p, err := c.f()
 		if p != nil || !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
@@ -468,7 +504,8 @@ func TestPSISErrors(t *testing.T) {
 }
 
 // fittedGP returns a GP and its posterior.
-func fittedGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, *GPPosterior) {
+func fittedGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood,
+	opt *GPOptions) (*GP, *GPPosterior) {
 	t.Helper()
 	g, err := NewGP(x, y, k, lik, opt)
 	if err != nil {

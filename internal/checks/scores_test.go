@@ -60,17 +60,20 @@ func TestScoresLabels(t *testing.T) {
 			for j := range n {
 				if y[i] > y[j] {
 					pairs++
-					wins += score.Indicator(prob[i] > prob[j]) + score.Indicator(prob[i] == prob[j])/2
+					wins += score.Indicator(prob[i] > prob[j]) +
+						score.Indicator(prob[i] == prob[j])/2
 				}
 			}
 		}
-		for name, want := range map[string][]float64{"log loss": loss, "accuracy": right, "Brier": brier} {
+		for name, want := range map[string][]float64{"log loss": loss, "accuracy": right,
+			"Brier": brier} {
 			got := scoreOf(t, s, name)
 			se := stat.StdDev(want, nil) / math.Sqrt(float64(n))
 			if n == 1 {
 				se = math.Inf(1)
 			}
-			if math.Abs(got.Value-stat.Mean(want, nil)) > 1e-12 || got.SE != se && math.Abs(got.SE-se) > 1e-12 {
+			if math.Abs(got.Value-stat.Mean(want, nil)) > 1e-12 ||
+				got.SE != se && math.Abs(got.SE-se) > 1e-12 {
 				t.Errorf("%d rows, %s: %+v, want %v ± %v", n, name, got, stat.Mean(want, nil), se)
 			}
 		}
@@ -135,7 +138,8 @@ func TestScoresNumbers(t *testing.T) {
 				absolute += math.Abs(y[i]-median[i]) / n
 			}
 			want := map[string]float64{"RMSE": math.Sqrt(square), "MAE": absolute,
-				"R²": 1 - square/(stat.Variance(y, nil)*(n-1)/n), "log loss": -stat.Mean(p.LogProb(nil, y), nil)}
+				"R²":       1 - square/(stat.Variance(y, nil)*(n-1)/n),
+				"log loss": -stat.Mean(p.LogProb(nil, y), nil)}
 			for _, level := range []float64{50, 90} {
 				lo, hi, _ := p.Interval(nil, nil, level/100)
 				name := fmt.Sprintf("coverage %v%%", level)
@@ -157,7 +161,8 @@ func TestScoresNumbers(t *testing.T) {
 				continue
 			}
 			if sd, se := stat.StdDev(c[0], nil), stat.Mean(c[1], nil); math.Abs(se/sd-1) > 0.3 {
-				t.Errorf("%T: the standard error of %s is %v, the deviation over samples %v", lik, name, se, sd)
+				t.Errorf("%T: the standard error of %s is %v, the deviation over samples %v", lik,
+					name, se, sd)
 			}
 		}
 	}
@@ -168,11 +173,14 @@ func TestScoresFailedRows(t *testing.T) {
 	nan := math.NaN()
 	for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{}} {
 		y := []float64{1, 1, -1, 1}
-		s, err := NewPrediction(lik, []float64{0.5, nan, -0.2, 2}, []float64{1, 1, 1, nan}).Scores(y)
-		if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "2 rows that fail: row 1") {
+		s, err := NewPrediction(lik, []float64{0.5, nan, -0.2, 2}, []float64{1, 1, 1, nan}).Scores(
+			y)
+		if !errors.Is(err, ErrNotFinite) ||
+			!strings.Contains(err.Error(), "2 rows that fail: row 1") {
 			t.Errorf("%T: %v", lik, err)
 		}
-		want, err := NewPrediction(lik, []float64{0.5, -0.2}, []float64{1, 1}).Scores([]float64{1, -1})
+		want, err := NewPrediction(lik, []float64{0.5, -0.2},
+			[]float64{1, 1}).Scores([]float64{1, -1})
 		if err != nil || !reflect.DeepEqual(s, want) {
 			t.Errorf("%T: %v, want %v (%v)", lik, s, want, err)
 		}
@@ -182,20 +190,25 @@ func TestScoresFailedRows(t *testing.T) {
 		y    []float64
 		want error
 	}{
-		"lengths":      {NewPrediction(nil, []float64{1}, []float64{1}), nil, ErrShape},
-		"no rows":      {NewPrediction(nil, nil, nil), nil, ErrEmpty},
-		"a label":      {NewPrediction(BernoulliLogit{}, []float64{1}, []float64{1}), []float64{0}, ErrLabel},
-		"a NaN":        {NewPrediction(nil, []float64{1}, []float64{1}), []float64{nan}, ErrLabel},
-		"no row":       {NewPrediction(nil, []float64{nan}, []float64{1}), []float64{1}, ErrNotFinite},
-		"no mean":      {NewPrediction(StudentT{DF: 1}, []float64{1}, []float64{1}), []float64{1}, ErrNotFinite},
-		"a likelihood": {NewPrediction(GaussianNoise{Var: -1}, []float64{1}, []float64{1}), []float64{1}, ErrParam},
+		"lengths": {NewPrediction(nil, []float64{1}, []float64{1}), nil, ErrShape},
+		"no rows": {NewPrediction(nil, nil, nil), nil, ErrEmpty},
+		"a label": {NewPrediction(BernoulliLogit{}, []float64{1}, []float64{1}), []float64{0},
+			ErrLabel},
+		"a NaN": {NewPrediction(nil, []float64{1}, []float64{1}), []float64{nan}, ErrLabel},
+		"no row": {NewPrediction(nil, []float64{nan}, []float64{1}), []float64{1},
+			ErrNotFinite},
+		"no mean": {NewPrediction(StudentT{DF: 1}, []float64{1}, []float64{1}), []float64{1},
+			ErrNotFinite},
+		"a likelihood": {NewPrediction(GaussianNoise{Var: -1}, []float64{1}, []float64{1}),
+			[]float64{1}, ErrParam},
 	} {
 		if s, err := c.p.Scores(c.y); s != nil || !errors.Is(err, c.want) ||
 			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v %v, want %v", name, s, err, c.want)
 		}
 	}
-	if s, err := NewPrediction(nil, []float64{1, 2}, []float64{1, 1}).Scores([]float64{3, 3}); err != nil {
+	if s, err := NewPrediction(nil, []float64{1, 2},
+		[]float64{1, 1}).Scores([]float64{3, 3}); err != nil {
 		t.Error(err)
 	} else if _, ok := s.Value("R²"); ok {
 		t.Errorf("R² of responses that are the same: %v", s)
@@ -237,13 +250,15 @@ func TestCrossValidateLOO(t *testing.T) {
 			t.Errorf("row %d: %v, LOO says %v", i, logp, l.Pointwise[i])
 		}
 	}
-	if got := scoreOf(t, c.Scores, "log loss"); math.Abs(got.Value+l.ELPD/25) > 1e-9 || math.Abs(got.SE-l.SE/25) > 1e-9 {
+	if got := scoreOf(t, c.Scores, "log loss"); math.Abs(got.Value+l.ELPD/25) > 1e-9 ||
+		math.Abs(got.SE-l.SE/25) > 1e-9 {
 		t.Errorf("%+v, LOO says %v ± %v", got, -l.ELPD/25, l.SE/25)
 	}
 }
 
 // glmFold returns a fit of a GLM.
-func glmFold(x mat.Matrix, y []float64, lik Likelihood) func(ctx context.Context, train, test []int) (*Prediction, error) {
+func glmFold(x mat.Matrix, y []float64, lik Likelihood) func(ctx context.Context, train,
+	test []int) (*Prediction, error) {
 	return func(ctx context.Context, train, test []int) (*Prediction, error) {
 		xs, ys := SelectRows(x, y, train)
 		g, err := NewGLM(xs, ys, lik, &GLMOptions{Intercept: true})
@@ -322,7 +337,8 @@ func TestCrossValidateWorkers(t *testing.T) {
 // TestCrossValidateModels checks GPs, sparse GPs and likelihoods that differ between folds.
 func TestCrossValidateModels(t *testing.T) {
 	x, y := crossData(60)
-	for name, fit := range map[string]func(ctx context.Context, xs mat.Matrix, ys []float64) (interface {
+	for name, fit := range map[string]func(ctx context.Context, xs mat.Matrix,
+		ys []float64) (interface {
 		At(x mat.Matrix) *Prediction
 	}, error){
 		"GP": func(ctx context.Context, xs mat.Matrix, ys []float64) (interface {
@@ -338,7 +354,8 @@ func TestCrossValidateModels(t *testing.T) {
 		"sparse GP": func(ctx context.Context, xs mat.Matrix, ys []float64) (interface {
 			At(x mat.Matrix) *Prediction
 		}, error) {
-			g, err := NewSparseGP(xs, ys, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 10})
+			g, err := NewSparseGP(xs, ys, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Rank: 10})
 			if err != nil {
 				return nil, err
 			}
@@ -346,15 +363,16 @@ func TestCrossValidateModels(t *testing.T) {
 			return p, err
 		},
 	} {
-		c, err := CrossValidate(t.Context(), NewEnv(nil, 2), y, 3, func(ctx context.Context, train, test []int) (*Prediction, error) {
-			xs, ys := SelectRows(x, y, train)
-			p, err := fit(ctx, xs, ys)
-			if err != nil {
-				return nil, err
-			}
-			rows, _ := SelectRows(x, nil, test)
-			return p.At(rows), nil
-		})
+		c, err := CrossValidate(t.Context(), NewEnv(nil, 2), y, 3,
+			func(ctx context.Context, train, test []int) (*Prediction, error) {
+				xs, ys := SelectRows(x, y, train)
+				p, err := fit(ctx, xs, ys)
+				if err != nil {
+					return nil, err
+				}
+				rows, _ := SelectRows(x, nil, test)
+				return p.At(rows), nil
+			})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -363,9 +381,11 @@ func TestCrossValidateModels(t *testing.T) {
 		}
 	}
 	// Noise of another variance in each fold.
-	c, err := CrossValidate(t.Context(), nil, y, 3, func(_ context.Context, _, test []int) (*Prediction, error) {
-		return NewPrediction(GaussianNoise{Var: float64(1 + test[0])}, make([]float64, len(test)), make([]float64, len(test))), nil
-	})
+	c, err := CrossValidate(t.Context(), nil, y, 3,
+		func(_ context.Context, _, test []int) (*Prediction, error) {
+			return NewPrediction(GaussianNoise{Var: float64(1 + test[0])}, make([]float64, len(test)),
+				make([]float64, len(test))), nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,20 +413,31 @@ func TestCrossValidateErrors(t *testing.T) {
 		fit   func(ctx context.Context, train, test []int) (*Prediction, error)
 		want  error
 	}{
-		"no rows":   {t.Context(), nil, 0, fit, ErrEmpty},
-		"one row":   {t.Context(), y[:1], 0, fit, ErrParam},
-		"one fold":  {t.Context(), y, 1, fit, ErrParam},
-		"negative":  {t.Context(), y, -2, fit, ErrParam},
-		"too many":  {t.Context(), y, 13, fit, ErrParam},
-		"no fit":    {t.Context(), y, 3, nil, ErrParam},
-		"a NaN":     {t.Context(), []float64{1, math.NaN()}, 2, fit, ErrNotFinite},
-		"nil":       {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) { return nil, nil }, ErrParam},
-		"an error":  {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) { return nil, failed }, failed},
-		"few rows":  {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) { return NewPrediction(nil, nil, nil), nil }, ErrShape},
-		"canceled":  {ctx, y, 3, func(context.Context, []int, []int) (*Prediction, error) { cancel(); return nil, ctx.Err() }, context.Canceled},
-		"no matrix": {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) { return new(GLMPosterior).At(nil), nil }, ErrEmpty},
+		"no rows":  {t.Context(), nil, 0, fit, ErrEmpty},
+		"one row":  {t.Context(), y[:1], 0, fit, ErrParam},
+		"one fold": {t.Context(), y, 1, fit, ErrParam},
+		"negative": {t.Context(), y, -2, fit, ErrParam},
+		"too many": {t.Context(), y, 13, fit, ErrParam},
+		"no fit":   {t.Context(), y, 3, nil, ErrParam},
+		"a NaN":    {t.Context(), []float64{1, math.NaN()}, 2, fit, ErrNotFinite},
+		"nil": {t.Context(), y, 3,
+			func(context.Context, []int, []int) (*Prediction, error) { return nil, nil }, ErrParam},
+		"an error": {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) {
+			return nil, failed
+		}, failed},
+		"few rows": {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) {
+			return NewPrediction(nil, nil, nil), nil
+		}, ErrShape},
+		"canceled": {ctx, y, 3, func(context.Context, []int, []int) (*Prediction, error) {
+			cancel()
+			return nil, ctx.Err()
+		}, context.Canceled},
+		"no matrix": {t.Context(), y, 3, func(context.Context, []int, []int) (*Prediction, error) {
+			return new(GLMPosterior).At(nil), nil
+		}, ErrEmpty},
 		"mixed": {t.Context(), y, 3, func(_ context.Context, _, test []int) (*Prediction, error) {
-			lik := []Likelihood{BernoulliLogit{}, GaussianNoise{}}[int(score.Indicator(slices.Contains(test, 0)))]
+			lik := []Likelihood{BernoulliLogit{},
+				GaussianNoise{}}[int(score.Indicator(slices.Contains(test, 0)))]
 			return NewPrediction(lik, make([]float64, len(test)), make([]float64, len(test))), nil
 		}, ErrParam},
 	} {
@@ -418,16 +449,18 @@ func TestCrossValidateErrors(t *testing.T) {
 	// A row that cannot be predicted.
 	nan := mat.DenseCopyOf(x)
 	nan.Set(4, 0, math.NaN())
-	c, err := CrossValidate(t.Context(), nil, y, 3, func(ctx context.Context, train, test []int) (*Prediction, error) {
-		p, err := fit(ctx, train, test)
-		if i := slices.Index(test, 4); err == nil && i >= 0 {
-			m, v := p.Latent(nil, nil)
-			m[i] = math.NaN()
-			p = NewPrediction(p.Likelihood(), m, v)
-		}
-		return p, err
-	})
-	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 4") || c == nil || c.Scores.Rows != 11 {
+	c, err := CrossValidate(t.Context(), nil, y, 3,
+		func(ctx context.Context, train, test []int) (*Prediction, error) {
+			p, err := fit(ctx, train, test)
+			if i := slices.Index(test, 4); err == nil && i >= 0 {
+				m, v := p.Latent(nil, nil)
+				m[i] = math.NaN()
+				p = NewPrediction(p.Likelihood(), m, v)
+			}
+			return p, err
+		})
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 4") || c == nil ||
+		c.Scores.Rows != 11 {
 		t.Errorf("%v %v", c, err)
 	}
 }
@@ -479,7 +512,8 @@ func TestConfusion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprint(c.Names, c.Counts) != "[-1 +1] [[2 0] [1 1]]" || c.Error() != 0.25 || c.Recall(1) != 0.5 ||
+	if fmt.Sprint(c.Names, c.Counts) != "[-1 +1] [[2 0] [1 1]]" || c.Error() != 0.25 ||
+		c.Recall(1) != 0.5 ||
 		c.Precision(1) != 1 || c.Precision(0) != 2./3 {
 		t.Errorf("%+v", c)
 	}

@@ -21,7 +21,8 @@ func TestGradient(t *testing.T) {
 	if g := Gradient(nil, []float64{1, 1e-8}, f); math.Abs(g[1]-1e8) > 0.1e8 {
 		t.Errorf("%v near the edge, want 1e8", g[1])
 	}
-	if g := Gradient(nil, []float64{-1}, func([]float64) (float64, bool) { return 0, false }); !math.IsNaN(g[0]) {
+	if g := Gradient(nil, []float64{-1},
+		func([]float64) (float64, bool) { return 0, false }); !math.IsNaN(g[0]) {
 		t.Errorf("%v where nothing is defined", g)
 	}
 }

@@ -74,8 +74,8 @@ func (a *Classes) Slopes(effects []Effect, binary []bool) {
 	}
 }
 
-// addSlopes adds the parts of class f to the effects on a class, with S_cf = s, U_cef and V_fU_cef of
-// each e in u and vu, and the diagonal of V_f.
+// addSlopes adds the parts of class f to the effects on a class, with S_cf = s, U_cef and V_fU_cef
+// of each e in u and vu, and the diagonal of V_f.
 func (a *Classes) addSlopes(effects []Effect, variance []float64, f int, s float64, u, vu,
 	diag []float64, binary []bool) {
 	k, d := a.K, a.X.Cols

@@ -49,7 +49,8 @@ func (b Bend) Expect(m, s float64) (e [3]float64, bound float64) {
 		return e, 4 * special.Eps * math.Abs(e[0])
 	}
 	if s <= 0.9*b.Strip {
-		// Singularities may be anywhere on the lines at ±i Strip: none is nearer than at m ± i Strip.
+		// Singularities may be anywhere on the lines at ±i Strip: none is nearer than at m ± i
+		// Strip.
 		var abs float64
 		e, abs = Centred(b.At, m, s, m-analyticReach*s, m+analyticReach*s, s, m, b.Strip)
 		return e, analyticErr * abs

@@ -157,12 +157,14 @@ func (k *Mode) Clip(end float64) {
 
 // Integrate calls Find and returns log ∫ exp(f) and an estimate of the relative error of the
 // integral, without the rounding of x. If f is −∞ on the grid, they are −∞ and 0.
-func (k *Mode) Integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI, bound float64) {
+func (k *Mode) Integrate(f func(x float64) float64, marks [2]float64, unit float64) (logI,
+	bound float64) {
 	k.Find(f, marks, unit)
 	if math.IsInf(k.top, 0) {
 		return k.top, 0
 	}
-	t := Adaptive(func(x float64) [3]float64 { return [3]float64{k.exp(f(x))} }, k.cuts[:k.n], 1e-13)
+	t := Adaptive(func(x float64) [3]float64 { return [3]float64{k.exp(f(x))} }, k.cuts[:k.n],
+		1e-13)
 	return k.top + math.Log(t.Sum[0]), t.Err[0]/t.Sum[0] + 1e-15 + 4*special.Eps*math.Abs(k.top)
 }
 

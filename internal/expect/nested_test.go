@@ -16,7 +16,8 @@ func TestNestedDegrees(t *testing.T) {
 		}
 		for k, n := range rule {
 			if r > 0 && k < len(genzKeister[r-1]) && n.x != genzKeister[r-1][k].x {
-				t.Errorf("node %d of rule %d is %v, and %v in the rule before", k, r, n.x, genzKeister[r-1][k].x)
+				t.Errorf("node %d of rule %d is %v, and %v in the rule before", k, r, n.x,
+					genzKeister[r-1][k].x)
 			}
 		}
 		moment := 1.0 // E[u^d] = 1·3·5…(d−1); odd ones are 0 by symmetry
@@ -51,12 +52,15 @@ func TestNestedAgrees(t *testing.T) {
 		ok    bool
 		calls int
 	}{
-		{"a polynomial of degree 12", func(u float64) float64 { return math.Pow(u, 12) }, 10395, true, 19},
+		{"a polynomial of degree 12", func(u float64) float64 { return math.Pow(u, 12) }, 10395,
+			true, 19},
 		{"exp", func(u float64) float64 { return math.Exp(0.3 * u) }, math.Exp(0.045), true, 19},
-		{"a steeper exp", func(u float64) float64 { return math.Exp(1.2 * u) }, math.Exp(0.72), true, 35},
+		{"a steeper exp", func(u float64) float64 { return math.Exp(1.2 * u) }, math.Exp(0.72),
+			true, 35},
 		{"a kink", math.Abs, math.Sqrt(2 / math.Pi), false, 35},
 		{"a layer", func(u float64) float64 { return math.Tanh(20*u) * u }, math.NaN(), false, 35},
-		{"no value far out", func(u float64) float64 { return math.Log(u + 3) }, math.NaN(), false, 9},
+		{"no value far out", func(u float64) float64 { return math.Log(u + 3) }, math.NaN(), false,
+			9},
 	} {
 		calls := 0
 		s, ok := Nested(func(u float64) ([3]float64, bool) {
@@ -65,7 +69,8 @@ func TestNestedAgrees(t *testing.T) {
 			return [3]float64{y, -y, 2 * y}, !math.IsNaN(y)
 		}, 1e-10)
 		if ok != c.ok || calls > c.calls || ok && calls != c.calls {
-			t.Errorf("%s: ok %v after %d values, want %v after %d", c.name, ok, calls, c.ok, c.calls)
+			t.Errorf("%s: ok %v after %d values, want %v after %d", c.name, ok, calls, c.ok,
+				c.calls)
 		}
 		for k, w := range []float64{c.want, -c.want, 2 * c.want} {
 			if ok && !(math.Abs(s.Sum[k]-w) <= s.Err[k] && s.Err[k] <= 1e-8*math.Abs(w)) {

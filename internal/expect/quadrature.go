@@ -75,7 +75,8 @@ const narrow = 0.42
 var hermiteRules = [...]struct {
 	below float64 // this standard deviation,
 	rule  []fma.Node
-}{{0.035, hermite4[:]}, {0.11, hermite6[:]}, {0.18, hermite8[:]}, {0.26, hermite10[:]}, {0.33, hermite12[:]}, {narrow, hermite16[:]}}
+}{{0.035, hermite4[:]}, {0.11, hermite6[:]}, {0.18, hermite8[:]}, {0.26, hermite10[:]},
+	{0.33, hermite12[:]}, {narrow, hermite16[:]}}
 
 // ruleOf returns the number of the rule for a standard deviation below narrow. With n nodes the
 // error of the second derivative relative to its value at zero is about 8 (2n+1) n! s²ⁿ/π²ⁿ⁺², for
@@ -371,7 +372,8 @@ func softplusSeries(m, v, s float64) (f0, f1, f2, scale float64) {
 // step h makes that e^−37. Else [lo, hi] is cut at c into panels whose lengths
 // grow in proportion to their distance from c, so that 16 Gauss–Legendre nodes
 // resolve g on each, but stay below 4s (4w), so that they resolve the Gaussian.
-func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64, abs float64) {
+func Centred(f func(x float64) (g, d1, d2 float64), m, s, lo, hi, w, c, d float64) (e [3]float64,
+	abs float64) {
 	var rule []fma.Node
 	switch r := math.Hypot(m-c, d); {
 	case w < s:

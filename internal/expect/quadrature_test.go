@@ -81,7 +81,8 @@ func TestSoftplusExpect(t *testing.T) {
 		}
 	}
 	for range 1500 {
-		cs = append(cs, pair{50 * rng.Float64(), math.Pow(10, -3+3.6*rng.Float64())}, pair{5 * rng.Float64(), math.Pow(10, -2+2*rng.Float64())})
+		cs = append(cs, pair{50 * rng.Float64(), math.Pow(10, -3+3.6*rng.Float64())},
+			pair{5 * rng.Float64(), math.Pow(10, -2+2*rng.Float64())})
 	}
 	for range 60 { // wide
 		s := math.Pow(10, 1+rng.Float64())
@@ -132,7 +133,8 @@ func TestSoftplusExpectEdges(t *testing.T) {
 	if got, want := math.Log(f1)+scale, special.NormalLogTail(m/s); !(math.Abs(got-want) < 1e-6) {
 		t.Errorf("log F1 is %v, want %v", got, want)
 	}
-	if got, want := f1/f0, special.Mills(m/s)/(1-m/s*special.Mills(m/s))/s; !(math.Abs(got/want-1) < 1e-6) {
+	if got, want := f1/f0,
+		special.Mills(m/s)/(1-m/s*special.Mills(m/s))/s; !(math.Abs(got/want-1) < 1e-6) {
 		t.Errorf("F1/F0 is %v, want %v", got, want)
 	}
 	for _, c := range [][2]float64{{1, 0.01}, {2, 1}, {10, 30}, {3, 200}, {60, 200}} {
@@ -155,7 +157,8 @@ func TestValid(t *testing.T) {
 			t.Errorf("N(%v, %v) is refused", c[0], c[1])
 		}
 	}
-	for _, c := range [][2]float64{{nan, 1}, {0, nan}, {inf, 1}, {-inf, 1}, {0, inf}, {0, -5e-324}} {
+	for _, c := range [][2]float64{{nan, 1}, {0, nan}, {inf, 1}, {-inf, 1}, {0, inf},
+		{0, -5e-324}} {
 		if expect.Valid(c[0], c[1]) {
 			t.Errorf("N(%v, %v) is taken", c[0], c[1])
 		}
@@ -201,16 +204,19 @@ func TestCentred(t *testing.T) {
 				size += p * math.Abs(y[0])
 			}
 		}
-		if !(math.Abs(got[0]-want[0]) < 1e-13*size+1e-16) || !(math.Abs(abs-size) < 2e-13*size+1e-16) {
+		if !(math.Abs(got[0]-want[0]) < 1e-13*size+1e-16) ||
+			!(math.Abs(abs-size) < 2e-13*size+1e-16) {
 			t.Errorf("m = %v, s = %v: %v of %v, want %v of %v", m, s, got[0], abs, want[0], size)
 		}
 		if !(math.Abs(got[1]-want[1]) < 1e-11) || !(math.Abs(got[2]-want[2]) < 1e-11) {
-			t.Errorf("m = %v, s = %v: derivatives %v and %v, want %v and %v", m, s, got[1], got[2], want[1], want[2])
+			t.Errorf("m = %v, s = %v: derivatives %v and %v, want %v and %v", m, s, got[1], got[2],
+				want[1], want[2])
 		}
 	}
 	for range 200 {
 		s, m := math.Pow(10, -3+3.3*rng.Float64()), 6*rng.Float64()-6
-		got, _ := expect.Centred(special.NormalLogCDF, m, s, m-9*s, math.Min(m+9*s, 9.5), s, 1.9159, 2.8163)
+		got, _ := expect.Centred(special.NormalLogCDF, m, s, m-9*s, math.Min(m+9*s, 9.5), s, 1.9159,
+			2.8163)
 		want, _ := trapezoid(func(x float64) [3]float64 {
 			g, d1, d2 := special.NormalLogCDF(x)
 			return [3]float64{g, d1, d2}
@@ -249,10 +255,12 @@ func TestAdaptive(t *testing.T) {
 		for k := range want {
 			e := math.Abs(got.Sum[k] - want[k])
 			if !(e <= got.Err[k]+4e-15*size[k]) {
-				t.Errorf("[%v, %v] about %v ± %v to %.2g: integral %d is %v ± %.2g, want %v", a, b, c, w, tol, k, got.Sum[k], got.Err[k], want[k])
+				t.Errorf("[%v, %v] about %v ± %v to %.2g: integral %d is %v ± %.2g, want %v", a, b,
+					c, w, tol, k, got.Sum[k], got.Err[k], want[k])
 			}
 			if !(got.Err[k] <= (tol+2e-15)*size[k]) {
-				t.Errorf("[%v, %v] about %v ± %v to %.2g: the bound of integral %d is %.2g", a, b, c, w, tol, k, got.Err[k])
+				t.Errorf("[%v, %v] about %v ± %v to %.2g: the bound of integral %d is %.2g", a, b,
+					c, w, tol, k, got.Err[k])
 			}
 		}
 	}
@@ -262,14 +270,17 @@ func TestAdaptive(t *testing.T) {
 		got := expect.Adaptive(func(x float64) [3]float64 {
 			return [3]float64{math.Abs(x - c), math.Sqrt(math.Abs(x - c)), math.Copysign(1, x-c)}
 		}, []float64{0, 1}, 1e-8)
-		want := [3]float64{(c*c + (1-c)*(1-c)) / 2, (math.Pow(c, 1.5) + math.Pow(1-c, 1.5)) / 1.5, 1 - 2*c}
+		want := [3]float64{(c*c + (1-c)*(1-c)) / 2, (math.Pow(c, 1.5) + math.Pow(1-c, 1.5)) / 1.5,
+			1 - 2*c}
 		for k := range want {
 			if e := math.Abs(got.Sum[k] - want[k]); !(e < 3e-7) || !(got.Err[k] < 2e-8) {
-				t.Errorf("c = %v: integral %d is off by %.2g, with a bound of %.2g", c, k, e, got.Err[k])
+				t.Errorf("c = %v: integral %d is off by %.2g, with a bound of %.2g", c, k, e,
+					got.Err[k])
 			}
 		}
 	}
-	if got := expect.Adaptive(func(float64) [3]float64 { return [3]float64{1, 1, 1} }, []float64{2, 2}, 1e-9); got.Sum != [3]float64{} {
+	if got := expect.Adaptive(func(float64) [3]float64 { return [3]float64{1, 1, 1} },
+		[]float64{2, 2}, 1e-9); got.Sum != [3]float64{} {
 		t.Errorf("over nothing: %v", got.Sum)
 	}
 }
@@ -286,7 +297,8 @@ func TestReach(t *testing.T) {
 		// E = e^{k²/2}, all of it about u = ±k
 		grow := func(u float64) float64 { return math.Exp(side * k * u) }
 		cuts := expect.Reach(buf[:0], grow, 1, y, m, s)
-		if !slices.IsSorted(cuts) || cuts[0] > -9 || cuts[len(cuts)-1] < 9 || math.Max(side*cuts[0], side*cuts[len(cuts)-1]) < k+7 {
+		if !slices.IsSorted(cuts) || cuts[0] > -9 || cuts[len(cuts)-1] < 9 ||
+			math.Max(side*cuts[0], side*cuts[len(cuts)-1]) < k+7 {
 			t.Fatalf("k = %v: cuts %v", k, cuts)
 		}
 		if len(cuts) > len(buf) {
@@ -314,7 +326,8 @@ func TestReach(t *testing.T) {
 			}
 		}
 	}
-	if cuts := expect.Reach(nil, func(u float64) float64 { return math.Exp(-25 * u) }, 1, 0, 0, 1e-3); cuts[0] > -33 || cuts[len(cuts)-1] != 9 {
+	if cuts := expect.Reach(nil, func(u float64) float64 { return math.Exp(-25 * u) }, 1, 0, 0,
+		1e-3); cuts[0] > -33 || cuts[len(cuts)-1] != 9 {
 		t.Errorf("growth to the left: %v", cuts)
 	}
 }
@@ -326,7 +339,8 @@ func TestMode(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var k expect.Mode
 	inf := math.Inf(1)
-	check := func(name string, f func(x float64) float64, marks [2]float64, unit, mode, width, want float64) {
+	check := func(name string, f func(x float64) float64, marks [2]float64, unit, mode, width,
+		want float64) {
 		t.Helper()
 		logI, bound := k.Integrate(f, marks, unit)
 		// The rounding of x, and of f where its terms are as large as e^x at the mode.
@@ -349,14 +363,17 @@ func TestMode(t *testing.T) {
 		check("Gaussian", gauss, marks, s, c, s*math.Sqrt2, top+math.Log(s)+special.LogSqrt2Pi)
 		m := k.Moments(gauss, func(x float64) float64 { return (x - c) / s })
 		scale := s * math.Sqrt(2*math.Pi) * math.Exp(top)
-		if !(math.Abs(m[0]/scale-1) < 1e-11) || !(math.Abs(m[1]/scale) < 1e-11) || !(math.Abs(m[2]/scale-1) < 1e-11) {
+		if !(math.Abs(m[0]/scale-1) < 1e-11) || !(math.Abs(m[1]/scale) < 1e-11) ||
+			!(math.Abs(m[2]/scale-1) < 1e-11) {
 			t.Errorf("moments about %v ± %v: %v of %v", c, s, m, scale)
 		}
 		b := math.Pow(10, -1+2*rng.Float64())
-		check("Laplace", func(x float64) float64 { return -math.Abs(x-c) / b }, [2]float64{c, 0}, b, c, b, math.Log(2*b))
+		check("Laplace", func(x float64) float64 { return -math.Abs(x-c) / b }, [2]float64{c, 0}, b,
+			c, b, math.Log(2*b))
 		a := math.Pow(10, -0.5+3*rng.Float64())
 		lg, _ := math.Lgamma(a)
-		check("log-gamma", func(x float64) float64 { return a*x - math.Exp(x) }, [2]float64{math.Log(a), 0}, 1/math.Sqrt(a),
+		check("log-gamma", func(x float64) float64 { return a*x - math.Exp(x) },
+			[2]float64{math.Log(a), 0}, 1/math.Sqrt(a),
 			math.Log(a), math.Sqrt(2/a), lg)
 		p, q := 0.5+20*rng.Float64(), 0.5+20*rng.Float64()
 		check("log-beta", func(x float64) float64 {
@@ -366,7 +383,8 @@ func TestMode(t *testing.T) {
 		}, [2]float64{0, inf}, 1, math.Log(p/q), math.Sqrt(2/p+2/q), mathext.Lbeta(p, q))
 	}
 	// Nothing there, and half of a Gaussian.
-	if l, b := k.Integrate(func(float64) float64 { return -inf }, [2]float64{}, 1); !math.IsInf(l, -1) || b != 0 {
+	if l, b := k.Integrate(func(float64) float64 { return -inf }, [2]float64{}, 1); !math.IsInf(l,
+		-1) || b != 0 {
 		t.Errorf("the integral of nothing: %v ± %v", l, b)
 	}
 	if m := k.Moments(func(float64) float64 { return -inf }, math.Sin); !math.IsNaN(m[0]) {
@@ -375,7 +393,8 @@ func TestMode(t *testing.T) {
 	half := func(x float64) float64 { return -x * x / 2 }
 	k.Find(half, [2]float64{0.5, 0}, 1)
 	k.Clip(0.5)
-	for i, want := range []float64{special.NormalTail(-0.5), -special.NormalPDF(0.5), special.NormalTail(-0.5) - 0.5*special.NormalPDF(0.5)} {
+	for i, want := range []float64{special.NormalTail(-0.5), -special.NormalPDF(0.5),
+		special.NormalTail(-0.5) - 0.5*special.NormalPDF(0.5)} {
 		got := k.Moments(half, func(x float64) float64 { return x })[i] * special.GaussInvSqrt2Pi
 		if !(math.Abs(got-want) < 1e-12) {
 			t.Errorf("clipped moment %d is %v, want %v", i, got, want)

@@ -144,8 +144,9 @@ type softmaxWork struct {
 	series         [][softmaxTerms + 1]float64 // E e^{j(s_c − u)}/j! beyond the last node
 	whole          [softmaxTerms + 1]float64   // and their product
 	sums           [softmaxTerms + 1]float64   // h Σ_k e^{−jkh}
-	wide           [2]float64                  // the product of the Φ by bumps at the first two nodes
-	least          float64                     // the sum of the least nodes of the rules
+	// the product of the Φ by bumps at the first two nodes
+	wide  [2]float64
+	least float64 // the sum of the least nodes of the rules
 }
 
 var softmaxPool = sync.Pool{New: func() any { return new(softmaxWork) }}

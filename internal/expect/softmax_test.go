@@ -238,7 +238,8 @@ func TestSoftmaxEnds(t *testing.T) {
 		if most := max(softmaxMost/k, 64) + 8; w.nodes < 8 || w.nodes > most {
 			t.Errorf("tol %g, m %v, v %v: %d nodes, at most %d", tol, m, v, w.nodes, most)
 		}
-		if !(math.Abs(lse) <= math.MaxFloat64) || !(bound > 0 && bound <= math.MaxFloat64) || math.IsNaN(part) {
+		if !(math.Abs(lse) <= math.MaxFloat64) || !(bound > 0 && bound <= math.MaxFloat64) ||
+			math.IsNaN(part) {
 			t.Errorf("tol %g, m %v, v %v: %v, bound %v, Σπ − 1 = %v", tol, m, v, lse, bound, part)
 		}
 		for c := range pi {

@@ -392,17 +392,22 @@ func TestFamilyDraws(t *testing.T) {
 				// Of a very skewed statistic the mean of so many draws may be all but certain to be
 				// off.
 				if fourth := 6.0; !(math.Abs(mean[j]-m) <= fourth*sd+1e-12*math.Abs(m)) {
-					t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m, sd)
+					t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m,
+						sd)
 				}
 				for i := range n {
-					if !paths || spread[i] < 0.1*fisher.At(i, i) || spread[j] < 0.1*fisher.At(j, j) {
+					if !paths || spread[i] < 0.1*fisher.At(i, i) ||
+						spread[j] < 0.1*fisher.At(j, j) {
 						continue // the draws that make up its variance are too rare to be there
 					}
 					got, want := slopes.At(i, j), fisher.At(i, j)
 					se := math.Sqrt(math.Max(0, squares.At(i, j)-got*got) / float64(draws))
-					// What comes of draws that are too rare to be there has a correlation of nearly 0.
-					if !(math.Abs(got-want) <= 8*se+1e-3*math.Sqrt(fisher.At(i, i)*fisher.At(j, j))) {
-						t.Errorf("%s: the slope of T_%d in η_%d along paths is %.9g ± %.2g, F is %.9g",
+					// What comes of draws that are too rare to be there has a correlation of nearly
+					// 0.
+					if !(math.Abs(got-want) <= 8*se+
+						1e-3*math.Sqrt(fisher.At(i, i)*fisher.At(j, j))) {
+						t.Errorf(
+							"%s: the slope of T_%d in η_%d along paths is %.9g ± %.2g, F is %.9g",
 							what, i, j, got, se, want)
 					}
 				}

@@ -770,7 +770,8 @@ func TestFamilyProx(t *testing.T) {
 								eta, math.Inf(1))
 							if d := math.Sqrt(2 * q.KL(num)); !(e <= 2e-7) || !(d <= 1e-6) {
 								t.Errorf(
-									"%s: the closed form is %.3g of η from the numeric step, %.3g standard deviations", what, e, d)
+									"%s: the closed form is %.3g of η from the numeric step, "+
+										"%.3g standard deviations", what, e, d)
 							}
 							// The slope of the objective there, in terms of x, beside that at the
 							// start.

@@ -25,7 +25,8 @@ func at(t *testing.T, f expfam.Family, eta ...float64) *expfam.Member {
 // and after every way to set η, and η is valid where it is finite.
 func TestLogPartitionWorkers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(77, 0))
-	f := expfam.Product([]expfam.Family{expfam.DirichletFamily{K: 5}, expfam.BetaFamily{}, expfam.GammaFamily{}})
+	f := expfam.Product([]expfam.Family{expfam.DirichletFamily{K: 5}, expfam.BetaFamily{},
+		expfam.GammaFamily{}})
 	random := func(scale float64) *expfam.Member {
 		eta := make([]float64, 9)
 		for i := range eta {
@@ -102,14 +103,18 @@ func TestSharedMean(t *testing.T) {
 		}
 		return a
 	}
-	dirichlet := func(n int) *expfam.Member { return at(t, expfam.DirichletFamily{K: n}, alpha(n)...) }
+	dirichlet := func(n int) *expfam.Member {
+		return at(t, expfam.DirichletFamily{K: n},
+			alpha(n)...)
+	}
 	sizes := []int{4*expfam.DigammasShared + 3, 5, expfam.DigammasShared + 1}
 	parts, eta := []expfam.Family{expfam.GammaFamily{}}, []float64{2, -3}
 	for _, n := range sizes {
 		parts, eta = append(parts, expfam.DirichletFamily{K: n}), append(eta, alpha(n)...)
 	}
 	product := at(t, expfam.Product(parts), eta...)
-	for name, q := range map[string]*expfam.Member{"Dirichlet": dirichlet(3*expfam.DigammasShared + 1),
+	for name, q := range map[string]*expfam.Member{"Dirichlet": dirichlet(
+		3*expfam.DigammasShared + 1),
 		"product": product} {
 		f, ok := q.F.(sharedMean)
 		if !ok {

@@ -1,5 +1,5 @@
-// Package famcheck tests that the functions of an exponential family agree with each other: slopes by
-// differences, means by draws.
+// Package famcheck tests that the functions of an exponential family agree with each other: slopes
+// by differences, means by draws.
 package famcheck
 
 import (
@@ -225,7 +225,9 @@ func (c *member) checkSlopes() {
 		slopeOff := !(math.Abs(c.mean[i]-slope[i]) <= noise)
 		if math.Abs(slope[i]-m) <= checkSlope*math.Abs(slope[i])+c.rounding(c.q.LogPartition(), i) {
 			if meanOff {
-				c.bad("Stat or Rand: the mean of element %d of Stat over %d draws is %v, Mean and LogPartition say %v, %.0f standard errors off", i, checkDraws, c.mean[i], m, math.Abs(c.mean[i]-m)/c.se[i])
+				c.bad("Stat or Rand: the mean of element %d of Stat over %d draws is %v, Mean "+
+					"and LogPartition say %v, %.0f standard errors off", i, checkDraws, c.mean[i],
+					m, math.Abs(c.mean[i]-m)/c.se[i])
 			}
 			continue
 		}
@@ -238,7 +240,8 @@ func (c *member) checkSlopes() {
 		switch {
 		case meanOff == slopeOff:
 			meanBad, partitionBad = true, true
-			c.bad("Mean or LogPartition: element %d of Mean is %v, the slope of LogPartition %v, the mean of Stat over draws %v", i, m, slope[i], c.mean[i])
+			c.bad("Mean or LogPartition: element %d of Mean is %v, the slope of LogPartition "+
+				"%v, the mean of Stat over draws %v", i, m, slope[i], c.mean[i])
 		case meanOff:
 			meanBad = true
 			c.bad("Mean: element %d is %v, the slope of LogPartition is %v, and %s agrees with that", i, m, slope[i], judge)
@@ -288,7 +291,8 @@ func (c *member) checkConvex() {
 					v[0]+v[2]-2*v[1] < -1e-9*(1+math.Abs(v[0])+math.Abs(v[1])+math.Abs(v[2]))
 				if outside || concave || math.IsInf(v[2], -1) {
 					c.bad(
-						"LogPartition is not convex on the way to element %d = %v, where it is %v; it must be +Inf or NaN where eta is not valid", j, x[j], v[2])
+						"LogPartition is not convex on the way to element %d = %v, where it is "+
+							"%v; it must be +Inf or NaN where eta is not valid", j, x[j], v[2])
 					break
 				}
 			}
@@ -324,7 +328,8 @@ func (c *member) checkDensity() {
 	mean := sum / n
 	se := math.Sqrt((square/n - mean*mean) / n)
 	if !(math.Abs(mean-1) <= checkErrors*se+checkSlope) {
-		c.bad("LogBase, or a constant in LogPartition: draws of Rand say that the density is %.4g ± %.2g times too small", mean, se)
+		c.bad("LogBase, or a constant in LogPartition: draws of Rand say that the density is "+
+			"%.4g ± %.2g times too small", mean, se)
 	}
 }
 
@@ -429,7 +434,8 @@ func (c *member) checkChart() {
 		})
 		if e := floats.Distance(g, want,
 			math.Inf(1)); !(e <= checkSlope*(1+floats.Norm(want, math.Inf(1)))) {
-			c.bad("ChartGrad: the gradient of element %d of eta is %v, by differences of FromChart %v", i, g, want)
+			c.bad("ChartGrad: the gradient of element %d of eta is %v, by differences of "+
+				"FromChart %v", i, g, want)
 		}
 	}
 }
@@ -560,7 +566,8 @@ func (c *member) checkExp(members []*member) {
 		for j := range want {
 			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z),
 				j)) {
-				c.bad("Stat or Mean: element %d of Score is %v at z = %v, by differences of LogProb %v", j, got[j], z, want[j])
+				c.bad("Stat or Mean: element %d of Score is %v at z = %v, by differences of "+
+					"LogProb %v", j, got[j], z, want[j])
 			}
 		}
 	}
@@ -577,7 +584,8 @@ func (c *member) checkExp(members []*member) {
 			for j := range n {
 				if e := math.Abs(back[j] - c.eta[j]); !(e <= checkTrip*(1+math.Abs(c.eta[j]))) {
 					c.bad(
-						"Mean or Fisher: the way back from its mean parameters leads to element %d = %v, not %v", j, back[j], c.eta[j])
+						"Mean or Fisher: the way back from its mean parameters leads to element "+
+							"%d = %v, not %v", j, back[j], c.eta[j])
 				}
 			}
 		}

@@ -277,7 +277,8 @@ func (c *Dual) Sym() *mat.SymDense {
 func (c *Dual) Draw(dst []float64, rng *rand.Rand) error {
 	if len(c.Fac.Neg) > 0 {
 		return fmt.Errorf(
-			"pgsvi: draws from a posterior with more weights than rows under a likelihood that is not log-concave: %w", sentinel.ErrNotPosDef)
+			"pgsvi: draws from a posterior with more weights than rows under a likelihood that "+
+				"is not log-concave: %w", sentinel.ErrNotPosDef)
 	}
 	w0 := c.Prior.draw(rng)
 	n := c.X.Rows

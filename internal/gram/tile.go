@@ -69,8 +69,8 @@ func (t *Tile) known(r2 []float64, cols, i, j int) {
 	}
 }
 
-// EachRow calls f with the tile narrowed to each of its rows of X, and takes back the scratch that f
-// got.
+// EachRow calls f with the tile narrowed to each of its rows of X, and takes back the scratch that
+// f got.
 func (t *Tile) EachRow(f func(i int)) {
 	x, r2, mark := t.X, t.r2, t.top
 	for i := range x.Rows {

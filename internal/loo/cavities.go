@@ -87,8 +87,9 @@ func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error
 		m[i], v[i] = c.leave(i, oneDatum(c.terms, i))
 		l.Leverage[i] = 1 - c.left[i]
 		if v[i] < 0 {
-			return fmt.Errorf("%s has more precision than all of its linear predictor, and a leverage of %v: "+
-				"is q that of these rows, and fitted to the end? %w",
+			return fmt.Errorf(
+				"%s has more precision than all of its linear predictor, and a leverage of %v: "+
+					"is q that of these rows, and fitted to the end? %w",
 				c.terms.Describe(i), l.Leverage[i], sentinel.ErrNotPosDef)
 		}
 		if math.IsNaN(v[i]) {
@@ -101,9 +102,11 @@ func (c *cavities) leaveOut(ctx context.Context, lik Likelihood) (*Result, error
 		v[i] += extra
 		l.Pointwise[i] = lik.LogProb(y, m[i], v[i])
 		if sum := l.Pointwise[i] + l.Influence[i]; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return fmt.Errorf("%s has log-probability %v, and an influence of %v, where it is left out, "+
-				"at a latent mean of %v and variance of %v: %w",
-				c.terms.Describe(i), l.Pointwise[i], l.Influence[i], m[i], v[i], sentinel.ErrNotFinite)
+			return fmt.Errorf(
+				"%s has log-probability %v, and an influence of %v, where it is left out, "+
+					"at a latent mean of %v and variance of %v: %w",
+				c.terms.Describe(i), l.Pointwise[i], l.Influence[i], m[i], v[i],
+				sentinel.ErrNotFinite)
 		}
 		return nil
 	})

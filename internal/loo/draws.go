@@ -19,14 +19,16 @@ type Sampler func(z, logp []float64, rng *rand.Rand) (r float64, err error)
 
 // Draws leaves out each term by weights of draws that make them those of the posterior without the
 // term (Vehtari, Gelman and Gabry 2017). There is a sampler for each worker.
-func Draws(ctx context.Context, plan psis.Plan, terms int, samplers func() Sampler) (*Result, error) {
+func Draws(ctx context.Context, plan psis.Plan, terms int, samplers func() Sampler) (*Result,
+	error) {
 	if err := plan.Check("LOO"); err != nil {
 		return nil, err
 	}
 	n, draws, workers := terms, plan.Draws, plan.Workers
 	each := memory.Bytes(1, 1, n) + memory.Bytes(2, 1, draws) // worker
 	need := memory.Bytes(1, draws, n) + float64(workers)*each
-	if err := memory.Check(0, need, fmt.Sprintf("log-likelihoods of %d terms at %d draws", n, draws),
+	if err := memory.Check(0, need,
+		fmt.Sprintf("log-likelihoods of %d terms at %d draws", n, draws),
 		"take fewer draws, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}

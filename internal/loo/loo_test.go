@@ -121,7 +121,8 @@ func TestSamplers(t *testing.T) {
 	}
 	a := 1 + float64(s2)
 	det := a*a - c*c
-	want := -0.5*(a*y[0]*y[0]-2*c*y[0]*y[1]+a*y[1]*y[1])/det - 0.5*math.Log(det) - math.Log(2*math.Pi)
+	want := -0.5*(a*y[0]*y[0]-2*c*y[0]*y[1]+a*y[1]*y[1])/det - 0.5*math.Log(det) - math.Log(
+		2*math.Pi)
 	near(t, "k̂", p.KHat, 0, 0)
 	near(t, "log evidence", p.LogZ, want, 1e-12)
 	mean, cov, _, _ := posterior()
@@ -161,7 +162,8 @@ func TestDraws(t *testing.T) {
 	}
 	for i := range y {
 		near(t, "log p(y_n|y_−n)", r.Pointwise[i], want.Pointwise[i], 4.5*r.PointErr[i])
-		near(t, "influence", r.Influence[i], want.Influence[i], 0.1*want.Influence[i]+4.5*r.PointErr[i])
+		near(t, "influence", r.Influence[i], want.Influence[i],
+			0.1*want.Influence[i]+4.5*r.PointErr[i])
 		if !(r.KHat[i] < r.Limit) {
 			t.Errorf("k̂ = %v, limit %v", r.KHat[i], r.Limit)
 		}

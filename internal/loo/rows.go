@@ -41,8 +41,10 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	h.Watch(ctx)
 	defer h.Forget()
 	cov.Variances(c.v, l.X, nil)
-	s := term.State{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n), D1: make([]float64, n)}
-	if err := l.Terms.Expect(&s, nil, term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}); err != nil {
+	s := term.State{M: c.m, V: c.v, E: make([]float64, n), Tg: make([]float64, n),
+		D1: make([]float64, n)}
+	if err := l.Terms.Expect(&s, nil,
+		term.Crew{Workers: runtime.GOMAXPROCS(0), Halt: &h}); err != nil {
 		return nil, err
 	}
 	c.gamma, c.a, c.vary = s.Tg, s.D1, c.v
@@ -106,7 +108,8 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 // the goal. Where that is not enough for a row, and the rows are all that q has seen, the
 // covariance of the γ takes the place of V, which resolve returns. Only slopes are then off by
 // what q is short of its optimum.
-func resolve(h *parallel.Halt, l *site.LinearModel, c *cavities, goal float64) (*gauss.Full, error) {
+func resolve(h *parallel.Halt, l *site.LinearModel, c *cavities, goal float64) (*gauss.Full,
+	error) {
 	c.known = fitted * math.Sqrt(goal)
 	resolved := true
 	for i, g := range c.gamma {
@@ -175,7 +178,8 @@ func rowsNewton(h *parallel.Halt, l *site.LinearModel, gamma []float64) (*gauss.
 
 // diagWithout returns the variance of row n where a site of precision gamma is taken out of each
 // weight.
-func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int, gamma float64) (v float64) {
+func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int,
+	gamma float64) (v float64) {
 	ind, val := x.Row(n)
 	for k, z := range val {
 		j := k

@@ -29,7 +29,8 @@ type Sites struct {
 // It keeps all of these.
 func NewSites(h *parallel.Halt, t *term.Terms, k, m, gamma, a []float64) (*Sites, error) {
 	n := len(m)
-	d := &Sites{terms: t, m: m, gamma: gamma, a: a, v: make([]float64, n*n), left: make([]float64, n)}
+	d := &Sites{terms: t, m: m, gamma: gamma, a: a, v: make([]float64, n*n),
+		left: make([]float64, n)}
 	f := dense.Sites{Halt: h}
 	var x dense.Expansion
 	ok := f.Factor(k, n, gamma)
@@ -90,7 +91,8 @@ func (d *Sites) Samplers() func() psis.Sampler {
 			}
 			clear(z)
 			if rank > 0 {
-				dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(e, draws, rank), dense.General(l, n, rank),
+				dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(e, draws, rank),
+					dense.General(l, n, rank),
 					0, dense.General(z, draws, n))
 			}
 			for s := range draws {

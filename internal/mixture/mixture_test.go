@@ -24,8 +24,8 @@ func rows(n, d int, seed uint64) *mat.Dense {
 	return x
 }
 
-// Whitened rows have mean 0 and covariance I, or with a covariance of the caller's the one that this
-// leaves; L takes them back.
+// Whitened rows have mean 0 and covariance I, or with a covariance of the caller's the one that
+// this leaves; L takes them back.
 func TestWhiten(t *testing.T) {
 	const n, d = 50, 3
 	x := rows(n, d, 1)

@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Space are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What is told
-// of a mixture is so in any units.
+// Space are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What is
+// told of a mixture is so in any units.
 type Space struct {
 	Mean, L []float64 // L is lower triangular, row by row
 	LogDet  float64   // log|L|
@@ -78,8 +78,8 @@ func Whiten(x mat.Matrix, cov mat.Symmetric) ([]float64, Space, error) {
 	return z, Space{mean, l, 0.5 * dense.LogDet(l, d)}, nil
 }
 
-// standardise copies column j of x to z, finds its mean and standard deviation, and returns the size
-// of its largest element.
+// standardise copies column j of x to z, finds its mean and standard deviation, and returns the
+// size of its largest element.
 func standardise(x mat.Matrix, j int, z, mean, sd []float64) (most float64, err error) {
 	n, d := x.Dims() // dividing by most keeps sums of squares from overflow
 	for i := range n {

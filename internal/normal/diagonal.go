@@ -16,8 +16,8 @@ type Diagonal struct {
 	m, v   []float64
 }
 
-// NewDiagonal returns N(mean, diag(variance)), whose slices it keeps, in the coordinates MeanParams.
-// They are to be valid.
+// NewDiagonal returns N(mean, diag(variance)), whose slices it keeps, in the coordinates
+// MeanParams. They are to be valid.
 func NewDiagonal(mean, variance []float64) *Diagonal { return &Diagonal{m: mean, v: variance} }
 
 func (q *Diagonal) In(c Coords) Form {

@@ -78,8 +78,8 @@ func (g *Full) fill() {
 	}
 }
 
-// factor replaces the lower triangle of a by its Cholesky factor. The error wraps sentinel.ErrNotPosDef and
-// names a as what, or is that of the halt.
+// factor replaces the lower triangle of a by its Cholesky factor. The error wraps
+// sentinel.ErrNotPosDef and names a as what, or is that of the halt.
 func (g *Full) factor(a []float64, what string) error {
 	ok := dense.CholeskyUntil(g.halt, a, g.d)
 	if err := g.halt.Err(); err != nil {

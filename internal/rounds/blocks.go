@@ -18,7 +18,8 @@ func (b *Blocks) Clone() Blocks { return Blocks{slices.Clone(b.runs)} }
 
 // find returns the first run that does not end before id, and whether id is in it.
 func (b *Blocks) find(id uint64) (int, bool) {
-	i, _ := slices.BinarySearchFunc(b.runs, id, func(r run, id uint64) int { return cmp.Compare(r.hi, id) })
+	i, _ := slices.BinarySearchFunc(b.runs, id,
+		func(r run, id uint64) int { return cmp.Compare(r.hi, id) })
 	return i, i < len(b.runs) && b.runs[i].lo <= id
 }
 
@@ -100,6 +101,7 @@ func (b *Blocks) State(c *save.State) {
 		}
 		r := &b.runs[i]
 		c.Uint64(&r.lo, &r.hi)
-		c.Check(r.lo <= r.hi && (i == 0 || b.runs[i-1].hi < r.lo), "blocks from %d to %d", r.lo, r.hi)
+		c.Check(r.lo <= r.hi && (i == 0 || b.runs[i-1].hi < r.lo), "blocks from %d to %d", r.lo,
+			r.hi)
 	}
 }

@@ -77,8 +77,8 @@ func (c *Climb) prior() (*gauss.State, error) {
 	return q, nil
 }
 
-// Again starts at the best state of o, an ascent under another prior. The sums of its look are those
-// under any prior, so that no look is needed.
+// Again starts at the best state of o, an ascent under another prior. The sums of its look are
+// those under any prior, so that no look is needed.
 func (c *Climb) Again(o *Climb) error {
 	if o.look == nil {
 		return c.Start(o.At)
@@ -142,7 +142,8 @@ func (c *Climb) Step(looks []*Look) error {
 		}
 	}
 	if c.At != nil {
-		if f := c.Found; best == nil || most < f.ELBO-f.slack()-slack-term.ElboSlack*math.Abs(most) {
+		if f := c.Found; best == nil ||
+			most < f.ELBO-f.slack()-slack-term.ElboSlack*math.Abs(most) {
 			return c.shorten()
 		}
 	}
@@ -190,7 +191,8 @@ func (c *Climb) shorten() error {
 			return err
 		}
 	}
-	if len(c.Try) == 0 && !c.bare && c.Found.Promise > goals.UnknownNats { // a guess may lead nowhere
+	// a guess may lead nowhere
+	if len(c.Try) == 0 && !c.bare && c.Found.Promise > goals.UnknownNats {
 		p, err := c.prior()
 		c.bare, c.Try = true, []*gauss.State{p}
 		return err
@@ -223,7 +225,8 @@ func (c *Climb) elbo(q *gauss.State, l *Look) (elbo, err float64, ok bool) {
 	quad, logDet := floats.Dot(shift, pull), q.LogDet-c.Prior.LogDet()
 	kl := 0.5 * (trace + quad - float64(d) + logDet)
 	elbo = head[0] - kl
-	err = head[1] + dense.Epsilon*float64(d)*(trace+math.Abs(quad)+math.Abs(q.LogDet)+math.Abs(logDet)) + q.Resolution()
+	err = head[1] + dense.Epsilon*float64(d)*(trace+math.Abs(quad)+math.Abs(q.LogDet)+
+		math.Abs(logDet)) + q.Resolution()
 	return elbo, err, !math.IsNaN(elbo) && !math.IsInf(elbo, 0)
 }
 
@@ -265,7 +268,9 @@ func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, erro
 		}
 	}
 	if ok = ok || step(); !ok {
-		return nil, fmt.Errorf("the precision of the natural step; columns may be collinear or of very different units: %w", sentinel.ErrNotPosDef)
+		return nil, fmt.Errorf(
+			"the precision of the natural step; columns may be collinear or of very different "+
+				"units: %w", sentinel.ErrNotPosDef)
 	}
 
 	// Δm and M − I, with P = RRᵀ and M = R⁻¹P₊R⁻ᵀ.

@@ -19,7 +19,8 @@ func TestDocs(t *testing.T) {
 	for trial := range 400 {
 		const terms = 30
 		n, most, words := 1+rng.IntN(120), 1+rng.IntN(40), 1+rng.IntN(300)
-		if trial%2 == 0 { // a long document ends the sample, and short ones behind it are none of it
+		// a long document ends the sample, and short ones behind it are none of it
+		if trial%2 == 0 {
 			n, words = 1+rng.IntN(12), 1+rng.IntN(20)
 		}
 		docs := make([]topic.Doc, n)

@@ -69,7 +69,8 @@ func Chunk(cols int) int {
 
 // Add adds the rows x of a block, with their terms, by a goroutine with the lane. The error is that
 // of h: a row without an expectation makes the state one that has no ELBO.
-func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix, t *term.Terms) error {
+func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix,
+	t *term.Terms) error {
 	d, n := l.d, x.Rows
 	s := &lane.site
 	s.Resize(n)

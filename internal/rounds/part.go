@@ -53,7 +53,8 @@ func NewFirst(cols, sample int) *First {
 func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
 	d, n := f.cols, float64(x.Rows)
 	sums := make([]float64, 1+5*d)
-	mean, sum, moment, square, seen := sums[1:1+d], sums[1+d:1+2*d], sums[1+2*d:1+3*d], sums[1+3*d:1+4*d], sums[1+4*d:]
+	mean, sum, moment, square, seen := sums[1:1+d], sums[1+d:1+2*d], sums[1+2*d:1+3*d],
+		sums[1+3*d:1+4*d], sums[1+4*d:]
 	each := func(do func(i, j int, v float64)) {
 		for i := range x.Rows {
 			ind, val := x.Row(i)
@@ -238,9 +239,11 @@ func (p *Part) Of(id ID) error {
 		return fmt.Errorf("a shard of another %s: its options differ: %w", id.Model,
 			sentinel.ErrParam)
 	case o.Digest != id.Digest:
-		return fmt.Errorf("a shard of another %s: its columns, likelihood or options differ: %w", id.Model, sentinel.ErrParam)
+		return fmt.Errorf("a shard of another %s: its columns, likelihood or options differ: %w",
+			id.Model, sentinel.ErrParam)
 	case o.Round != id.Round:
-		return fmt.Errorf("a shard of round %d, in round %d: %w", o.Round, id.Round, sentinel.ErrParam)
+		return fmt.Errorf("a shard of round %d, in round %d: %w", o.Round, id.Round,
+			sentinel.ErrParam)
 	case o.States != id.States:
 		return fmt.Errorf("a shard of round %d at other states: %w", o.Round, sentinel.ErrParam)
 	}

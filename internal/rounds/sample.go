@@ -200,7 +200,8 @@ func (r *Row) state(c *save.State, cols int) {
 	n, whole := len(r.Val), r.Ind == nil
 	c.Int(&n)
 	c.Bool(&whole)
-	c.Check(n <= cols && (!whole || n == cols), "a row of a sample has %d values of %d columns", n, cols)
+	c.Check(n <= cols && (!whole || n == cols), "a row of a sample has %d values of %d columns", n,
+		cols)
 	c.Floats(n, &r.Val)
 	if whole {
 		return
@@ -212,7 +213,8 @@ func (r *Row) state(c *save.State, cols int) {
 	for k := range r.Ind {
 		j := int(r.Ind[k])
 		c.Int(&j)
-		c.Check(j > last && j < cols, "a row of a sample has column %d after %d, of %d", j, last, cols)
+		c.Check(j > last && j < cols, "a row of a sample has column %d after %d, of %d", j, last,
+			cols)
 		r.Ind[k], last = int32(j), j
 	}
 }

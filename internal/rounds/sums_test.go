@@ -88,7 +88,8 @@ func TestSumsOrder(t *testing.T) {
 		want, got := make([]float64, n), make([]float64, n)
 		whole.Value(want)
 		parts[0].Value(got)
-		if !slices.Equal(whole.digits, parts[0].digits) || !slices.Equal(whole.top, parts[0].top) || !slices.Equal(want, got) {
+		if !slices.Equal(whole.digits, parts[0].digits) || !slices.Equal(whole.top, parts[0].top) ||
+			!slices.Equal(want, got) {
 			t.Fatalf("%v in order, and %v in a tree", want, got)
 		}
 	}
@@ -204,7 +205,8 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	last.Merge(parts[1])
-	if !slices.EqualFunc(rows, last.Rows(), func(a, b Row) bool { return a.hash == b.hash && slices.Equal(a.Val, b.Val) }) {
+	if !slices.EqualFunc(rows, last.Rows(),
+		func(a, b Row) bool { return a.hash == b.hash && slices.Equal(a.Val, b.Val) }) {
 		t.Error("other rows in another order")
 	}
 }

@@ -12,7 +12,10 @@ import (
 // FuzzRead reads whatever there is: what is read is the body of a file that Write writes, and what
 // is wrong with any other is a Fault.
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{"", written(f, kind, ""), written(f, kind, `{"a":1}`), written(f, Kind{"Thing", 1}, strings.Repeat("long\n", 2000)), written(f, Kind{"Other", 1}, "x"), "pgsvi Thing 2 9223372036854775807\n{}", "pgsvi Thing 2 -1\n"} {
+	for _, s := range []string{"", written(f, kind, ""), written(f, kind, `{"a":1}`),
+		written(f, Kind{"Thing", 1}, strings.Repeat("long\n", 2000)),
+		written(f, Kind{"Other", 1}, "x"), "pgsvi Thing 2 9223372036854775807\n{}",
+		"pgsvi Thing 2 -1\n"} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
 	}
@@ -47,7 +50,10 @@ func FuzzUnmarshal(f *testing.F) {
 			func(parts []any) (any, error) { return list(parts), nil })); err != nil {
 		f.Fatal(err)
 	}
-	for _, s := range []string{`{"type":"number","value":{"X":1.5}}`, `{"type":"pointer","value":null}`, `{"type":"list","parts":[{"type":"number","value":{}},{"type":"list"}]}`, `{"type":"list","parts":[{}]}`, strings.Repeat(`{"type":"list","parts":[`, 120)} {
+	for _, s := range []string{`{"type":"number","value":{"X":1.5}}`,
+		`{"type":"pointer","value":null}`,
+		`{"type":"list","parts":[{"type":"number","value":{}},{"type":"list"}]}`,
+		`{"type":"list","parts":[{}]}`, strings.Repeat(`{"type":"list","parts":[`, 120)} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -30,7 +30,8 @@ func TestFormat(t *testing.T) {
 	if got := written(t, kind, `{"a":1}`); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	for _, body := range []string{`{"a":1}`, "", "\n", strings.Repeat("long\n", 5000), "\ncrc64 0000000000000000\n"} {
+	for _, body := range []string{`{"a":1}`, "", "\n", strings.Repeat("long\n", 5000),
+		"\ncrc64 0000000000000000\n"} {
 		for version := 1; version <= 2; version++ {
 			got, err := kind.Read(strings.NewReader(written(t, Kind{"Thing", version}, body)))
 			if err != nil || string(got) != body {
@@ -150,7 +151,8 @@ func TestList(t *testing.T) {
 		!slices.Equal(l, List[int]{1, 2, 3}) {
 		t.Errorf("%v, %v", l, err)
 	}
-	for _, in := range []string{`{"a":1,"b":2}`, `"a,b"`, "1", `["a"]`, `[1,{}]`, strings.Repeat("[", 500) + strings.Repeat("]", 500)} {
+	for _, in := range []string{`{"a":1,"b":2}`, `"a,b"`, "1", `["a"]`, `[1,{}]`,
+		strings.Repeat("[", 500) + strings.Repeat("]", 500)} {
 		if err := json.Unmarshal([]byte(in), &l); err == nil {
 			t.Errorf("%s: no error", in)
 		}

@@ -90,8 +90,8 @@ func R2(y, squares []float64) (r2, se float64, ok bool) {
 }
 
 // Difference returns Σ w_n x_n of differences x = a − b, without those at the sorted indices skip,
-// and its standard error over the data, +Inf unless their weights add up to more than 1. Weights are
-// those of weight(n).
+// and its standard error over the data, +Inf unless their weights add up to more than 1. Weights
+// are those of weight(n).
 func Difference(a, b []float64, skip []int, weight func(n int) float64) (diff, se float64) {
 	var sum, mean, squares float64 // West (1979)
 	for n, l := range a {

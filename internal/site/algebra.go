@@ -89,7 +89,8 @@ type PaperMove struct {
 // Step takes the step of m from the estimates x of the terms in batch, nil for all. It halves the
 // step until V is positive definite and, for noisy estimates, not too near the edge of that; it
 // returns how often. The error wraps sentinel.ErrNotPosDef if no length will do.
-func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool, h *parallel.Halt) (halved int, err error) {
+func Step(a Algebra, x *term.Estimates, batch []int, m PaperMove, noisy bool,
+	h *parallel.Halt) (halved int, err error) {
 	if err := a.aim(x, batch, m); err != nil {
 		return 0, err
 	}
@@ -420,7 +421,8 @@ func (p *Problem) Decrement() float64 {
 func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 	before, t, was := p.Evaluations, p.t, *f
 	lost := f.lost(&p.Cur.State)
-	if lost && (p.narrow() || p.walk()) || (lost || f.Slow && p.Decrement() > farPromise) && p.alone() || f.Slow && p.leap() {
+	if lost && (p.narrow() || p.walk()) || (lost || f.Slow && p.Decrement() > farPromise) &&
+		p.alone() || f.Slow && p.leap() {
 		return p.Evaluations - before, true
 	}
 	if f.Slow && p.terms.K > 1 {
@@ -429,7 +431,8 @@ func (p *Problem) Stride(f *Progress) (passes int, ok bool) {
 		}
 		f.Slow, f.rest = false, slowRest
 	}
-	if f.Slow && p.terms.K <= 1 { // None is good here: something else, and the like of it for some passes.
+	// None is good here: something else, and the like of it for some passes.
+	if f.Slow && p.terms.K <= 1 {
 		f.Slow, f.rest = false, slowRest
 		p.targetAlone()
 		p.t = 1
@@ -479,7 +482,8 @@ func (p *Problem) outerStep() bool {
 	if p.Workers.Halt.Stopped() {
 		return false
 	}
-	if !p.plain && p.mix.precisions(x) && p.outward(p.mix.z) || !p.Workers.Halt.Stopped() && p.outward(x.Tg) {
+	if !p.plain && p.mix.precisions(x) && p.outward(p.mix.z) || !p.Workers.Halt.Stopped() &&
+		p.outward(x.Tg) {
 		return true
 	}
 	p.mix.again = p.Workers.Halt.Stopped()
@@ -591,8 +595,8 @@ func (p *Problem) aim() bool {
 	return p.aimed
 }
 
-// A stretch is by stretchBy, and tried where a factor of e brings stretchLeast nats or more for each
-// dimension that the sites determine, Σγv: 1 where only the volume of q counts, and 0 at the
+// A stretch is by stretchBy, and tried where a factor of e brings stretchLeast nats or more for
+// each dimension that the sites determine, Σγv: 1 where only the volume of q counts, and 0 at the
 // optimum.
 const (
 	stretchBy    = 2
@@ -706,7 +710,8 @@ func (p *Problem) newtonStep(h float64) bool {
 		return false
 	}
 	for i, g := range x.Gamma {
-		x.C[i] = s.A[i] + n.linear(&s.State, i, h) + g*(s.M[i]-p.Base.M[i]+n.mean(&s.State, i, h, x.V[i]))
+		x.C[i] = s.A[i] + n.linear(&s.State, i, h) +
+			g*(s.M[i]-p.Base.M[i]+n.mean(&s.State, i, h, x.V[i]))
 	}
 	return p.settle()
 }
@@ -831,7 +836,9 @@ func (a *siteMode) look(t *term.Terms, s *term.State, index []int) float64 {
 		a.beyond[i] = math.Log(math.Abs(x.D2) / a.nats)
 		if term.Absurd(x, a.nats) {
 			if math.IsNaN(edge) {
-				edge = t.Nearest(n, m, modeEdge*(1+math.Abs(m)), func(x term.Expectation) bool { return term.Moderate(x) && !term.Absurd(x, a.nats) })
+				edge = t.Nearest(n, m, modeEdge*(1+math.Abs(m)), func(x term.Expectation) bool {
+					return term.Moderate(x) && !term.Absurd(x, a.nats)
+				})
 				a.edge[i] = edge
 			}
 			x = t.Expectation(n, edge, 0)

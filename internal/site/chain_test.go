@@ -25,7 +25,8 @@ var _ interface {
 
 func newChain(t []float64, sd, length float64) *chain {
 	n := len(t)
-	c := &chain{diag: make([]float64, n), off: make([]float64, n), v0: sd * sd, p: make([]float64, n), l: make([]float64, n)}
+	c := &chain{diag: make([]float64, n), off: make([]float64, n), v0: sd * sd,
+		p: make([]float64, n), l: make([]float64, n)}
 	c.diag[0] = 1 / c.v0
 	for i := 1; i < n; i++ {
 		f := math.Exp(-(t[i] - t[i-1]) / length)

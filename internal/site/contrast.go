@@ -72,8 +72,8 @@ type contrastWork struct {
 }
 
 const (
-	// contrastTol is the accuracy of P, relative to its diagonal: log|C|/|V| is exact for any P, and
-	// has its minimum at the solution.
+	// contrastTol is the accuracy of P, relative to its diagonal: log|C|/|V| is exact for any P,
+	// and has its minimum at the solution.
 	contrastTol    = 1e-6
 	contrastPart   = 1e-3 // of the gap, which what P lacks may be
 	contrastRounds = 12   // from the last P,
@@ -135,12 +135,14 @@ func (a *contrast) each(f func(c int, s *contrastWork) bool) bool {
 	}
 	n, d := a.x.Rows, a.x.Cols
 	for i := range a.own {
-		a.own[i].col, a.own[i].half = dense.Resize(a.own[i].col, n), dense.Resize(a.own[i].half, d*d)
+		a.own[i].col, a.own[i].half = dense.Resize(a.own[i].col, n),
+			dense.Resize(a.own[i].half, d*d)
 	}
 	a.values = dense.Resize(a.values, a.k)
 	failed := make([]bool, a.k)
 	a.loop.Halt = a.crew.Halt
-	a.loop.Run(a.k, 1, workers, parallel.Func(func(worker, c, _ int) { failed[c] = !f(c, &a.own[worker]) }))
+	a.loop.Run(a.k, 1, workers,
+		parallel.Func(func(worker, c, _ int) { failed[c] = !f(c, &a.own[worker]) }))
 	for _, no := range failed {
 		if no {
 			return false
@@ -224,7 +226,8 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	if !dense.Cholesky(a.sum, d) {
 		return 0, false
 	}
-	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d) - float64((k-1)*d) + float64(d)*math.Log(float64(k))
+	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d) - float64((k-1)*d) +
+		float64(d)*math.Log(float64(k))
 	for _, l := range a.prec {
 		logDet -= float64(k-1) * math.Log(l)
 	}
@@ -272,9 +275,9 @@ func (a *contrast) solve() bool {
 	return !math.IsInf(least, 1)
 }
 
-// divergence returns what p adds to the negative ELBO, twice and up to a constant: Σ_c tr A_cP_c⁻¹ +
-// log|P_c|, less log|ΣP|. A round never raises it: the last is concave in the P_c⁻¹, and a round is
-// the argmin of the rest and its tangent. It is +Inf where a P is not positive definite.
+// divergence returns what p adds to the negative ELBO, twice and up to a constant: Σ_c tr A_cP_c⁻¹
+// + log|P_c|, less log|ΣP|. A round never raises it: the last is concave in the P_c⁻¹, and a round
+// is the argmin of the rest and its tangent. It is +Inf where a P is not positive definite.
 func (a *contrast) divergence() float64 {
 	d := a.x.Cols
 	clear(a.sum)
@@ -374,9 +377,11 @@ func (a *contrast) rule() bool {
 	return a.each(func(c int, s *contrastWork) bool {
 		next := a.class(a.next, c)
 		copy(s.half, a.class(a.p, c))
-		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(a.sum, d), dense.General(s.half, d, d))
+		dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(a.sum, d),
+			dense.General(s.half, d, d))
 		copy(next, a.class(a.grams, c))
-		dense.Syrk(blas.Trans, 1, dense.General(s.half, d, d), 1, blas64.Symmetric{N: d, Stride: d, Data: next, Uplo: blas.Lower})
+		dense.Syrk(blas.Trans, 1, dense.General(s.half, d, d), 1,
+			blas64.Symmetric{N: d, Stride: d, Data: next, Uplo: blas.Lower})
 		dense.FillUpper(next, d)
 		return true
 	})
@@ -389,12 +394,14 @@ func (t *contrastState) restrict(r, w []float64, d int) {
 	sum := make([]float64, d)
 	for c := range k {
 		wc := w[c*d : (c+1)*d]
-		dense.Gemv(blas.NoTrans, 1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(r[c*d:(c+1)*d]), 0, dense.Vector(wc))
+		dense.Gemv(blas.NoTrans, 1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d),
+			dense.Vector(r[c*d:(c+1)*d]), 0, dense.Vector(wc))
 		floats.Add(sum, wc)
 	}
 	dense.Potrs(t.lagrange, sum)
 	for c := range k {
-		dense.Gemv(blas.NoTrans, -1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(sum), 1, dense.Vector(w[c*d:(c+1)*d]))
+		dense.Gemv(blas.NoTrans, -1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(sum),
+			1, dense.Vector(w[c*d:(c+1)*d]))
 	}
 	copy(r, w)
 }
@@ -403,7 +410,8 @@ func (t *contrastState) restrict(r, w []float64, d int) {
 func (a *contrast) gather(r, u []float64) {
 	n, d, k := a.x.Rows, a.x.Cols, a.k
 	if a.x.Sparse == nil {
-		dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, k), dense.General(a.x.Dense, n, d), 0, dense.General(r, k, d))
+		dense.Gemm(blas.Trans, blas.NoTrans, 1, dense.General(u, n, k),
+			dense.General(a.x.Dense, n, d), 0, dense.General(r, k, d))
 		return
 	}
 	clear(r)
@@ -422,7 +430,8 @@ func (a *contrast) gather(r, u []float64) {
 func (a *contrast) spread(eta, w []float64) {
 	n, d, k := a.x.Rows, a.x.Cols, a.k
 	if a.x.Sparse == nil {
-		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(a.x.Dense, n, d), dense.General(w, k, d), 0, dense.General(eta, n, k))
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(a.x.Dense, n, d),
+			dense.General(w, k, d), 0, dense.General(eta, n, k))
 		return
 	}
 	for i := range n {

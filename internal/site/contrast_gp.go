@@ -132,7 +132,8 @@ func (t *contrastGPState) class(c, n int) []float64 { return t.v[c*n*n : (c+1)*n
 // times stores V_c x_c of all classes in dst.
 func (a *contrastGP) times(t *contrastGPState, dst, x []float64) {
 	for c := range a.k {
-		dense.Symv(1, dense.Symmetric(t.class(c, a.n), a.n), dense.Vector(classOf(a.col, x, c)), 0, dense.Vector(a.out))
+		dense.Symv(1, dense.Symmetric(t.class(c, a.n), a.n), dense.Vector(classOf(a.col, x, c)), 0,
+			dense.Vector(a.out))
 		for i, y := range a.out {
 			dst[i*a.k+c] = y
 		}

@@ -60,8 +60,8 @@ func classProblem(rng *rand.Rand, n, d, k int) *LinearModel {
 }
 
 // bestClasses returns the greatest ELBO of a Gaussian of three classes of one weight, of any
-// covariance: with z of two orthonormal contrasts, V⁻¹ = λI + ΣxxB'HB and Newton's step of the mean,
-// by a product of Gauss–Hermite rules.
+// covariance: with z of two orthonormal contrasts, V⁻¹ = λI + ΣxxB'HB and Newton's step of the
+// mean, by a product of Gauss–Hermite rules.
 func bestClasses(l *LinearModel) float64 {
 	b := [3][2]float64{{1 / math.Sqrt2, 1 / math.Sqrt(6)}, {-1 / math.Sqrt2, 1 / math.Sqrt(6)},
 		{0, -2 / math.Sqrt(6)}}
@@ -110,7 +110,8 @@ func bestClasses(l *LinearModel) float64 {
 				}
 			}
 		}
-		kl := 0.5 * (prec*(v[0]+v[2]+m[0]*m[0]+m[1]*m[1]) - 2 - 2*math.Log(prec) - math.Log(v[0]*v[2]-v[1]*v[1]))
+		kl := 0.5 * (prec*(v[0]+v[2]+m[0]*m[0]+m[1]*m[1]) - 2 - 2*math.Log(prec) - math.Log(
+			v[0]*v[2]-v[1]*v[1]))
 		best = max(best, sum-kl)
 		det := p[0]*p[2] - p[1]*p[1]
 		v = [3]float64{p[2] / det, -p[1] / det, p[0] / det}

@@ -103,7 +103,8 @@ func (b denseBase) plan() sitePlan {
 func (b denseBase) use(c term.Crew) {
 	s := b.s
 	s.Blocks.prob.Workers = c
-	for _, f := range [...]*dense.Sites{&s.Pg.fac, &s.Pg.next, &s.mover.Fac, &s.Blocks.fac, &s.Blocks.mover.Fac, &s.gap.fac} {
+	for _, f := range [...]*dense.Sites{&s.Pg.fac, &s.Pg.next, &s.mover.Fac, &s.Blocks.fac,
+		&s.Blocks.mover.Fac, &s.gap.fac} {
 		f.Halt = c.Halt
 	}
 	if s.Features != nil {
@@ -483,7 +484,8 @@ func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 		s.Distance = 0
 		return nil
 	}
-	for goal := math.Min(blockGoal, blockTol*t.promise); p.Decrement() > goal && p.Evaluations < blockEvals; {
+	for goal := math.Min(blockGoal, blockTol*t.promise); p.Decrement() > goal &&
+		p.Evaluations < blockEvals; {
 		if !p.Iterate() {
 			break
 		}
@@ -529,7 +531,8 @@ func (t *blockStep) putBack(s *DenseAlgebra, fraction float64) bool {
 	t.fac.ExpandVar(&t.exp, t.rows, n, next.V)
 	t.fac.Solve(t.u)
 	clear(next.M)
-	dense.Gemv(blas.Trans, 1, dense.General(t.rows, m, n), dense.Vector(t.u), 0, dense.Vector(next.M))
+	dense.Gemv(blas.Trans, 1, dense.General(t.rows, m, n), dense.Vector(t.u), 0,
+		dense.Vector(next.M))
 	for i, d := range next.M {
 		next.Gamma[i] = s.Cur.Gamma[i]
 		next.A[i] = s.Cur.A[i] - s.Cur.Gamma[i]*d
@@ -634,7 +637,8 @@ func (s *DenseAlgebra) drifted(before *term.State) {
 		}
 		s.rounding[i] = s.rounding[i]*math.Max(v/before.V[i], before.V[i]/v) + dense.Epsilon
 		// The mean has lost the digits that it had where it was large.
-		lost := dense.Epsilon*math.Abs(before.M[i]) > most*math.Sqrt(v) && math.Abs(before.M[i]) > 1e3*math.Abs(s.Cur.M[i])
+		lost := dense.Epsilon*math.Abs(before.M[i]) > most*math.Sqrt(v) &&
+			math.Abs(before.M[i]) > 1e3*math.Abs(s.Cur.M[i])
 		if lost || s.rounding[i] > most && s.rounding[i] > 1e3*s.roundingAnew(i) {
 			s.Fresh, s.Dense, s.Pg.Current = false, false, false
 		}
@@ -666,7 +670,8 @@ func (t *blockStep) Gather(s *DenseAlgebra) {
 	s.Later.Rows(s.Workers.Halt, t.rows, s.Cov, n, t.B)
 	for a, i := range t.B {
 		row := t.rows[a*n : (a+1)*n]
-		t.Base.Gamma[a], t.Base.A[a], t.Base.M[a], t.Base.V[a] = s.Cur.Gamma[i], s.Cur.A[i], s.Cur.M[i], row[i]
+		t.Base.Gamma[a], t.Base.A[a], t.Base.M[a], t.Base.V[a] = s.Cur.Gamma[i], s.Cur.A[i],
+			s.Cur.M[i], row[i]
 		for c, j := range t.B[:a+1] {
 			t.Cov[a*m+c] = row[j]
 		}
@@ -845,7 +850,8 @@ func (s *DualAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	}
 	n, d := s.N, len(s.lin.Names)
 	if d <= PrimalWeights {
-		if mean, cov, err := s.lin.primal(s.Cur.Gamma, s.Cur.A, s.Cur.M, s.Workers.Halt); err == nil {
+		if mean, cov, err := s.lin.primal(s.Cur.Gamma, s.Cur.A, s.Cur.M,
+			s.Workers.Halt); err == nil {
 			return mean, cov, nil
 		}
 	}
@@ -895,7 +901,8 @@ func (b denseBase) save(c *save.State) {
 		s.Features.State(c)
 	}
 	if c.Reading() && s.Pg.Current {
-		c.Check(s.Pg.fac.Factor(s.K, s.N, s.Cur.Gamma), "its sites do not leave a positive definite covariance")
+		c.Check(s.Pg.fac.Factor(s.K, s.N, s.Cur.Gamma),
+			"its sites do not leave a positive definite covariance")
 	}
 }
 

@@ -87,7 +87,8 @@ func NewFactoredAlgebra(l *LinearModel, rank int) *FactoredAlgebra {
 	n, d := l.X.Rows, len(l.Names)
 	s := &FactoredAlgebra{Lin: l, N: n, terms: l.Terms, t: 1, Most: MostProof, renewal: math.Inf(1)}
 	for _, c := range []*factoredState{&s.Cur, &s.next} {
-		c.M, c.V, c.E, c.Tg, c.D1 = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+		c.M, c.V, c.E, c.Tg, c.D1 = make([]float64, n), make([]float64, n), make([]float64, n),
+			make([]float64, n), make([]float64, n)
 		c.Mean = make([]float64, d)
 	}
 	prec := make([]float64, d)
@@ -121,7 +122,9 @@ func (s *FactoredAlgebra) Moved() float64 { return s.Distance }
 
 // Block implements algebra: there is none.
 func (s *FactoredAlgebra) Block(batch []int) error {
-	return fmt.Errorf("a batch of %d of %d rows without a step size: blocks need FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.N, sentinel.ErrParam)
+	return fmt.Errorf("a batch of %d of %d rows without a step size: blocks need "+
+		"FullCovariance; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.N,
+		sentinel.ErrParam)
 }
 
 // Ascend implements algebra.
@@ -133,7 +136,8 @@ func (s *FactoredAlgebra) Ascend() (passes int, err error) {
 		return 0, err
 	}
 	s.kept = append(append(s.kept[:0], s.delta...), s.grad...)
-	promise, unseen, t, renewal, free, pairs := s.Promise, s.Unseen, s.t, s.renewal, s.free, s.History.pairs
+	promise, unseen, t, renewal, free, pairs := s.Promise, s.Unseen, s.t, s.renewal, s.free,
+		s.History.pairs
 	slow := s.progress
 	diagonal, _ := s.Fam.(*DiagFamily)
 	straight := diagonal != nil && diagonal.straight
@@ -143,7 +147,8 @@ func (s *FactoredAlgebra) Ascend() (passes int, err error) {
 	}
 	if err = s.workers.Halt.Err(); err != nil { // back to before the step
 		copy(s.grad, s.kept[copy(s.delta, s.kept):])
-		s.Promise, s.Unseen, s.t, s.renewal, s.free, s.History.pairs, s.Aimed = promise, unseen, t, renewal, free, pairs, true
+		s.Promise, s.Unseen, s.t, s.renewal, s.free, s.History.pairs, s.Aimed = promise, unseen, t,
+			renewal, free, pairs, true
 		s.progress = slow
 		if diagonal != nil {
 			diagonal.straight = straight
@@ -368,7 +373,8 @@ func (s *FactoredAlgebra) look(tm, tv float64) error {
 	}
 	for i, v := range c.V {
 		if bad := c.M[i] + v; !(v >= 0) || math.IsInf(bad, 0) || math.IsNaN(bad) {
-			return fmt.Errorf("the linear predictor of %s is N(%.4g, %.4g): %w", s.terms.Describe(i), c.M[i], v, sentinel.ErrNotFinite)
+			return fmt.Errorf("the linear predictor of %s is N(%.4g, %.4g): %w",
+				s.terms.Describe(i), c.M[i], v, sentinel.ErrNotFinite)
 		}
 	}
 	if err := s.terms.Expect(&c.State, nil, s.workers); err != nil {
@@ -489,7 +495,8 @@ func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 	enough, nothing := newtonTol*newtonTol*rho, newtonNothing*rho
 	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
 	direct := false
-	for k := 0; k < diagNewtonMost && (rho > enough || rho > nothing && gain > newtonTol*total) && !s.workers.Halt.Stopped(); k++ {
+	for k := 0; k < diagNewtonMost && (rho > enough || rho > nothing && gain > newtonTol*total) &&
+		!s.workers.Halt.Stopped(); k++ {
 		t.mul(s)
 		curvature := floats.Dot(t.p, t.q)
 		if !(curvature > 0) || math.IsInf(curvature, 0) {
@@ -709,7 +716,9 @@ type factoredPaper struct {
 func (s *FactoredAlgebra) Marginals(x *term.Estimates, batch []int) error {
 	f, ok := s.Fam.(*DiagFamily)
 	if !ok {
-		return fmt.Errorf("a step size with LowRankCovariance; leave Solver.StepSize nil, or choose DiagonalCovariance or FullCovariance: %w", sentinel.ErrNoProx)
+		return fmt.Errorf(
+			"a step size with LowRankCovariance; leave Solver.StepSize nil, or choose "+
+				"DiagonalCovariance or FullCovariance: %w", sentinel.ErrNoProx)
 	}
 	m := len(batch)
 	if batch == nil {
@@ -785,7 +794,8 @@ func (s *FactoredAlgebra) take() error {
 		}
 		t.mean[j] = s.Cur.Mean[j] + h
 		if math.IsNaN(t.mean[j]+p) || math.IsInf(t.mean[j]+p, 0) {
-			return fmt.Errorf("weight %d (%s) would move to N(%v, %v): %w", j, s.Lin.Names[j], t.mean[j], 1/p, sentinel.ErrNotFinite)
+			return fmt.Errorf("weight %d (%s) would move to N(%v, %v): %w", j, s.Lin.Names[j],
+				t.mean[j], 1/p, sentinel.ErrNotFinite)
 		}
 	}
 	s.Distance = floats.Distance(t.mean, s.Cur.Mean, 2)
@@ -882,7 +892,10 @@ func (f *DiagFamily) Divergence(p *gauss.Prior) float64 {
 
 func (f *DiagFamily) Accept() { f.Cur, f.try = f.try, f.Cur }
 
-func (f *DiagFamily) precondition(dst, r []float64, a *WeightHessian) { floats.DivTo(dst, r, a.diag) }
+func (f *DiagFamily) precondition(dst, r []float64,
+	a *WeightHessian) {
+	floats.DivTo(dst, r, a.diag)
+}
 
 func (f *DiagFamily) cov() gauss.Cov {
 	v := make(gauss.Diagonal, len(f.Cur))
@@ -950,7 +963,9 @@ func (s *FactoredAlgebra) ProofWork() (work float64, dual bool) {
 	work, size, dual := s.hess.factorWork()
 	rows := memory.Bytes(1, s.N, l.X.PerRow())
 	rank := (s.Fam.Size() - d) / d
-	if memory.Check(l.MaxMemory, rows+memory.Bytes(WeightVectors, 1, d)+memory.Bytes(LowRankMatrices, d, rank)+8*proofMatrices*size, "", "") != nil {
+	if memory.Check(l.MaxMemory,
+		rows+memory.Bytes(WeightVectors, 1, d)+memory.Bytes(LowRankMatrices, d, rank)+
+			8*proofMatrices*size, "", "") != nil {
 		work = math.Inf(1)
 	}
 	return work, dual
@@ -1063,7 +1078,8 @@ func (s *FactoredAlgebra) Told() (logDet, rounding float64) {
 		return 0, none
 	}
 	before := l.Prior.LogDet()
-	rounding = best.Rounding() + best.Resolution() + dense.Epsilon*(math.Abs(best.LogDet)+math.Abs(before))
+	rounding = best.Rounding() + best.Resolution() +
+		dense.Epsilon*(math.Abs(best.LogDet)+math.Abs(before))
 	return best.LogDet - before, rounding
 }
 
@@ -1100,7 +1116,8 @@ func (s *FactoredAlgebra) rowsGap(goal float64) float64 {
 	for k := range rowsRefined + 1 {
 		p.Residual(g.r, c.Mean, x, slopes, &design.Work{Halt: s.workers.Halt})
 		p.Solve(g.back, g.r.Hi)
-		if rest = 0.5 * floats.Dot(g.back, g.r.Hi); k == rowsRefined || rest <= rowsRest*goal || s.workers.Halt.Stopped() {
+		if rest = 0.5 * floats.Dot(g.back, g.r.Hi); k == rowsRefined || rest <= rowsRest*goal ||
+			s.workers.Halt.Stopped() {
 			break
 		}
 		s.Cg.solve(g.delta, &s.hess, g.r.Hi, s.Fam, rowsRest*goal, true)

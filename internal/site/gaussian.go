@@ -8,9 +8,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/goals"
 )
 
-// Gaussian noise. A term is then a parabola in its latent value, and its site γ = w/σ², b = γ(y − o)
-// whatever q is. One factor of B = I + Γ½KΓ½ gives q (Rasmussen and Williams 2006, algorithm 2.1),
-// and the inverse of the factor its variances:
+// Gaussian noise. A term is then a parabola in its latent value, and its site γ = w/σ², b = γ(y −
+// o) whatever q is. One factor of B = I + Γ½KΓ½ gives q (Rasmussen and Williams 2006, algorithm
+// 2.1), and the inverse of the factor its variances:
 //
 //	a = Γ½B⁻¹Γ^−½b,   m = Ka,   V_nn = (1 − (B⁻¹)_nn)/γ_n.
 //
@@ -70,11 +70,12 @@ func (s *DenseAlgebra) atTargets() bool {
 func (s *DenseAlgebra) proveDirect(within float64) (Proof, bool) {
 	goal := goals.Of(within, s.N, s.Elbo(&s.Cur, s.LogDet))
 	rounding, bound := s.roundingDirect(), s.gap.Mean(s.K, &s.Cur)
-	return Proof{made: true, bound: goals.Bound(bound), rounding: rounding}, s.Cur.Certain && rounding <= goal && bound <= goal
+	return Proof{made: true, bound: goals.Bound(bound), rounding: rounding},
+		s.Cur.Certain && rounding <= goal && bound <= goal
 }
 
-// roundingDirect estimates what rounding of K and of m = Ka makes of the ELBO; see settle. Of W = Γ −
-// ΓVΓ, which is positive definite, |W_ij| ≤ (W_iiW_jj)^½ is known.
+// roundingDirect estimates what rounding of K and of m = Ka makes of the ELBO; see settle. Of W = Γ
+// − ΓVΓ, which is positive definite, |W_ij| ≤ (W_iiW_jj)^½ is known.
 func (s *DenseAlgebra) roundingDirect() float64 {
 	n, c, w := s.N, &s.Cur, dense.Resize(s.gap.r, s.N)
 	s.gap.r = w
@@ -97,8 +98,8 @@ func (s *DenseAlgebra) roundingDirect() float64 {
 	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
 }
 
-// CopyFactor returns a copy of the factor of the current sites, or nil if it is not at hand. A copy,
-// for the run may go on, and what later steps find at hand decides their last bits.
+// CopyFactor returns a copy of the factor of the current sites, or nil if it is not at hand. A
+// copy, for the run may go on, and what later steps find at hand decides their last bits.
 func (s *DenseAlgebra) CopyFactor() *dense.Sites {
 	p := &s.Pg
 	if !s.Fresh || !p.Current {
@@ -107,8 +108,8 @@ func (s *DenseAlgebra) CopyFactor() *dense.Sites {
 	return p.fac.Clone()
 }
 
-// direct goes from the prior to the q of Gaussian noise, by one product XᵀΓX, and reports whether it
-// did. The error is that of Settle.
+// direct goes from the prior to the q of Gaussian noise, by one product XᵀΓX, and reports whether
+// it did. The error is that of Settle.
 func (s *WeightAlgebra) direct() (ok bool, err error) {
 	if !(s.Terms.Noise() > 0 && !s.Free && !s.Started && s.Cur.Bare()) {
 		return false, nil

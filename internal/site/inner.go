@@ -51,7 +51,8 @@ const (
 
 // begin makes s, with that value, the state to start from, whose terms have the indices, nil for
 // all, and the covariance cov.
-func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index []int, cov spreader, c term.Crew) {
+func (t *innerMean) begin(s *term.State, value float64, terms *term.Terms, index []int,
+	cov spreader, c term.Crew) {
 	t.At.CopyFrom(s)
 	t.Value, t.terms, t.index, t.cov, t.workers = value, terms, index, cov, c
 	n := len(s.M)

@@ -37,7 +37,8 @@ func NewLowRankFamily(prec []float64, rank int) *lowRankFamily {
 	f := &lowRankFamily{cur: gauss.NewLowRank(n, rank), try: gauss.NewLowRank(n, rank)}
 	copy(f.cur.D, prec)
 	f.e, f.etry = append([]float64(nil), prec...), make([]float64, n)
-	f.w, f.aw, f.k, f.kc = make([]float64, n*rank), make([]float64, n*rank), make([]float64, rank*rank), make([]float64, rank*rank)
+	f.w, f.aw, f.k, f.kc = make([]float64, n*rank), make([]float64, n*rank),
+		make([]float64, rank*rank), make([]float64, rank*rank)
 	f.metric, f.t, f.product = make([]float64, n), make([]float64, rank), make([]float64, rank*rank)
 	f.cur.Factor()
 	return f
@@ -130,7 +131,8 @@ func (f *lowRankFamily) renew(dst []float64, a *WeightHessian) bool {
 }
 
 // factors stores in dst the move to the U of leading and to the e that it leaves of diag(A).
-func (f *lowRankFamily) factors(dst []float64, a *WeightHessian, d []float64, least float64, warm bool) {
+func (f *lowRankFamily) factors(dst []float64, a *WeightHessian, d []float64, least float64,
+	warm bool) {
 	clear(dst)
 	n, r := len(d), f.cur.Rank
 	f.leading(dst[n:], a, d, least, warm)
@@ -153,7 +155,8 @@ const (
 // the given one. They are the Ritz vectors in the block Krylov space of random vectors and, where
 // warm is set, of the current U (Musco and Musco, 2015): all blocks count, and not the last alone,
 // as what leads of a flat spectrum is yet in all of them.
-func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, least float64, warm bool) {
+func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, least float64,
+	warm bool) {
 	n, r := len(d), f.cur.Rank
 	k := min(n, r+krylovExtra)
 	q := make([]float64, n*k)
@@ -243,7 +246,10 @@ func (f *lowRankFamily) Accept() {
 	f.e, f.etry = f.etry, f.e
 }
 
-func (f *lowRankFamily) precondition(dst, r []float64, _ *WeightHessian) { f.cur.Solve(dst, r, f.t) }
+func (f *lowRankFamily) precondition(dst, r []float64,
+	_ *WeightHessian) {
+	f.cur.Solve(dst, r, f.t)
+}
 
 func (f *lowRankFamily) cov() gauss.Cov {
 	c := gauss.NewLowRank(len(f.cur.D), f.cur.Rank)
@@ -379,7 +385,8 @@ func (a *WeightHessian) Direct() bool {
 	if dual {
 		m = n
 	}
-	a.chol, a.unit, a.buf = dense.Resize(a.chol, m*m), dense.Resize(a.unit, m), dense.Resize(a.buf, d)
+	a.chol, a.unit, a.buf = dense.Resize(a.chol, m*m), dense.Resize(a.unit, m),
+		dense.Resize(a.buf, d)
 	clear(a.chol)
 	if a.Dual {
 		a.row = dense.Resize(a.row, d)
@@ -464,7 +471,8 @@ const (
 //
 // The preconditioner M may be far above A along what columns nearly have in common. With proof the
 // residual is measured by the prior, ½rᵀΛ0⁻¹r ≥ ½rᵀA⁻¹r, until that is below tol.
-func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float64, m covFamily, tol float64, proof bool) float64 {
+func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float64, m covFamily,
+	tol float64, proof bool) float64 {
 	for _, p := range []*[]float64{&c.r, &c.z, &c.p, &c.q} {
 		*p = dense.Resize(*p, len(g))
 	}
@@ -478,7 +486,8 @@ func (c *conjugateGradients) solve(delta []float64, a *WeightHessian, g []float6
 	if _, ok := m.(*lowRankFamily); ok {
 		least = lowRankCG
 	}
-	for k := 0; k < maxCG && rho > 0 && !a.halt.Stopped() && (k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
+	for k := 0; k < maxCG && rho > 0 && !a.halt.Stopped() &&
+		(k == 0 || !proof && 0.5*rho > enough || proof && c.unseen(a) > tol); k++ {
 		c.Iterations++
 		a.Mul(c.q, c.p, 1)
 		curve := floats.Dot(c.p, c.q)

@@ -46,7 +46,8 @@ func (p *Progress) Add(promise float64, terms, n int) {
 		p.rest--
 		p.Slow = p.rest == 0
 	}
-	p.Slow = p.Slow || p.rest == 0 && p.Passes >= slowPasses && p.sum > slowLeast && p.sum*slowFall > p.before[slowPasses-1]
+	p.Slow = p.Slow || p.rest == 0 && p.Passes >= slowPasses && p.sum > slowLeast &&
+		p.sum*slowFall > p.before[slowPasses-1]
 	copy(p.before[1:], p.before[:])
 	p.before[0] = p.sum
 	p.Passes++
@@ -116,7 +117,8 @@ const (
 // aim finds the step at s, the state of the terms in batch (nil means all), with the covariance cov
 // of the variables, of which the lower triangle counts. It reports whether there is one: not
 // without a cov.
-func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []float64, c term.Crew) bool {
+func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []float64,
+	c term.Crew) bool {
 	n := len(s.M)
 	if cov == nil || !t.slopes(terms, s, batch, c) {
 		return false
@@ -135,7 +137,8 @@ func (t *siteNewton) aim(terms *term.Terms, s *term.State, batch []int, cov []fl
 	rho := floats.Dot(t.r, t.z)
 	enough, nothing := newtonTol*rho, newtonNothing*rho
 	gain, total := math.Inf(1), 0.0 // twice the nats of the last iteration, and of all
-	for k := 0; k < max(newtonMost, n) && (rho > enough || rho > nothing && gain > newtonTol*total) && !c.Halt.Stopped(); k++ {
+	for k := 0; k < max(newtonMost, n) &&
+		(rho > enough || rho > nothing && gain > newtonTol*total) && !c.Halt.Stopped(); k++ {
 		curvature := floats.Dot(t.p, t.q)
 		for i, a := range t.p[:n] {
 			b := t.p[n+i]
@@ -193,11 +196,13 @@ func (t *siteNewton) slopes(terms *term.Terms, s *term.State, batch []int, c ter
 }
 
 func (t *siteNewton) differences(terms *term.Terms, s *term.State, batch []int, c term.Crew) {
-	parallel.For(len(s.M), 8, c.Workers, func(_, lo, hi int) { t.difference(terms, s, batch, c.Halt, lo, hi) })
+	parallel.For(len(s.M), 8, c.Workers,
+		func(_, lo, hi int) { t.difference(terms, s, batch, c.Halt, lo, hi) })
 }
 
 // difference is slopes for the elements lo … hi−1 of s.
-func (t *siteNewton) difference(terms *term.Terms, s *term.State, batch []int, halt *parallel.Halt, lo, hi int) {
+func (t *siteNewton) difference(terms *term.Terms, s *term.State, batch []int, halt *parallel.Halt,
+	lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return terms.Name(dense.Index(batch, i)) })
 	for ; i < hi && !halt.Stopped(); i++ {

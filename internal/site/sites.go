@@ -287,7 +287,10 @@ func (s *Sites) Promise() (float64, error) {
 func (s *Sites) Block(batch []int) error {
 	b, ok := s.on.(blocker)
 	if !ok {
-		return fmt.Errorf("a batch of %d of %d terms without a step size: this model takes steps of all; leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.N, sentinel.ErrParam)
+		return fmt.Errorf(
+			"a batch of %d of %d terms without a step size: this model takes steps of all; "+
+				"leave Solver.BatchSize at 0, or give Solver.StepSize: %w", len(batch), s.N,
+			sentinel.ErrParam)
 	}
 	s.free, s.Batched, s.Proof = false, false, Proof{}
 	before := s.Progress
@@ -478,7 +481,8 @@ func (s *Sites) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	if m.Appendix {
 		a, ok := s.on.(factored)
 		if !ok {
-			return fmt.Errorf("the update of the mean of the appendix with this model: %w", sentinel.ErrNoProx)
+			return fmt.Errorf("the update of the mean of the appendix with this model: %w",
+				sentinel.ErrNoProx)
 		}
 		t.a = dense.Resize(t.a, n)
 		if err := a.appendix(x, batch, m); err != nil {

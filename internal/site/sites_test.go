@@ -113,8 +113,10 @@ func TestThreeMethods(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, steps := climb(t, s, 50, 1e-10)
-		t.Logf("%s: %.12g in %d steps, bound %.2g; dense %.12g in %d", name, e.ELBO, steps, e.GapBound, want.ELBO, most)
-		if !(math.Abs(e.ELBO-want.ELBO) < 1e-9) || !(e.GapBound > 0 && e.GapBound < 1e-8) || steps > most+2 {
+		t.Logf("%s: %.12g in %d steps, bound %.2g; dense %.12g in %d", name, e.ELBO, steps,
+			e.GapBound, want.ELBO, most)
+		if !(math.Abs(e.ELBO-want.ELBO) < 1e-9) || !(e.GapBound > 0 && e.GapBound < 1e-8) ||
+			steps > most+2 {
 			t.Errorf("%s: ELBO %v, bound %v, %d steps", name, e.ELBO, e.GapBound, steps)
 		}
 		if err := s.Block([]int{0, 1}); !errors.Is(err, sentinel.ErrParam) {
@@ -213,7 +215,8 @@ func TestPaperSteps(t *testing.T) {
 				e := poisson{}.Expect(y[i], x.M[a], x.V[a])
 				x.E[a], x.D1[a], x.D2[a] = e.Value, e.D1, e.D2
 			}
-			if _, err := Step(s, &x, batch, PaperMove{R: 0.7, Scale: 0.3 * 2}, false, nil); err != nil {
+			if _, err := Step(s, &x, batch, PaperMove{R: 0.7, Scale: 0.3 * 2}, false,
+				nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -224,7 +227,8 @@ func TestPaperSteps(t *testing.T) {
 		want, _ := climb(t, best, 50, 1e-10)
 		e, err := s.Evaluate(0)
 		if err != nil || !(want.ELBO-e.ELBO < 0.01*(want.ELBO-first.ELBO)) {
-			t.Errorf("%s: %v after steps of the paper, %v at best, %v", name, e.ELBO, want.ELBO, err)
+			t.Errorf("%s: %v after steps of the paper, %v at best, %v", name, e.ELBO, want.ELBO,
+				err)
 		}
 		for range 3 {
 			if _, err := s.Ascend(); err != nil {

@@ -224,7 +224,8 @@ type Pace struct {
 // weightBlockTogether times that.
 func (p *Pace) unchecked(promise, left float64) bool {
 	leaves := p.After.of(promise)
-	return p.Measured && leaves < left && float64(p.Age+1)*leaves <= weightBlockTogether*left && p.Age < weightBlockUnchecked
+	return p.Measured && leaves < left && float64(p.Age+1)*leaves <= weightBlockTogether*left &&
+		p.Age < weightBlockUnchecked
 }
 
 // Remainder is what a step to the target left to gain, in nats: in the mean as
@@ -295,18 +296,21 @@ const mostGathered = 1 << 23
 // gather returns copies of the dense rows of x at index, valid until the next call.
 func (b *WeightBlock) gather(x *design.Matrix, index []int) *design.Matrix {
 	d := x.Cols
-	b.rows = design.Matrix{Rows: len(index), Cols: d, Dense: dense.Resize(b.rows.Dense, len(index)*d)}
+	b.rows = design.Matrix{Rows: len(index), Cols: d,
+		Dense: dense.Resize(b.rows.Dense, len(index)*d)}
 	if !x.Shared(b.Mover.Buf.Halt, len(b.rows.Dense)) {
 		x.Gather(b.rows.Dense, index)
 		return &b.rows
 	}
-	parallel.For(len(index), design.CopiedRows, b.Mover.Buf.Halt.Workers(), func(_, lo, hi int) { x.Gather(b.rows.Dense[lo*d:hi*d], index[lo:hi]) })
+	parallel.For(len(index), design.CopiedRows, b.Mover.Buf.Halt.Workers(),
+		func(_, lo, hi int) { x.Gather(b.rows.Dense[lo*d:hi*d], index[lo:hi]) })
 	return &b.rows
 }
 
 // moveOn is solve for the rows of x at the given numbers, whose terms index names; its halt may
 // leave it with another pace.
-func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term.Terms, index []int) error {
+func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
+	index []int) error {
 	p, base := &b.prob, &b.Base
 	w.Variances(base.V, x, at, &b.Mover.Buf)
 	p.plain = len(base.M) > 4*x.Cols
@@ -361,7 +365,8 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 		slow.Add(p.Decrement(), p.N, p.N)
 		mean, precision := b.Promise(&p.Cur.State, &b.Mover.Cur)
 		if first {
-			b.Pace = Pace{After: Remainder{mean / promise / promise, precision / promise}, Measured: true}
+			b.Pace = Pace{After: Remainder{mean / promise / promise, precision / promise},
+				Measured: true}
 		}
 		left = mean + d*precision
 		if mean+precision < goal && !p.Cur.Wild {
@@ -374,8 +379,12 @@ func (b *WeightBlock) moveOn(w *gauss.State, x *design.Matrix, at []int, t *term
 	if err := t.Overflow(&p.Cur.State, index); err != nil {
 		return err
 	}
-	if b.Fine && !(left <= weightBlockLast) || p.Evaluations >= weightBlockEvals && left > weightBlockLeft {
-		return fmt.Errorf("pgsvi: a block of %d rows, from %s on, is %.2g nats from its solution after %d steps; a prior nearer to the scale of the data helps: %w", len(base.M), t.Name(dense.Index(index, 0)), left, p.Evaluations, sentinel.ErrDiverged)
+	if b.Fine && !(left <= weightBlockLast) || p.Evaluations >= weightBlockEvals &&
+		left > weightBlockLeft {
+		return fmt.Errorf(
+			"pgsvi: a block of %d rows, from %s on, is %.2g nats from its solution after %d "+
+				"steps; a prior nearer to the scale of the data helps: %w", len(base.M),
+			t.Name(dense.Index(index, 0)), left, p.Evaluations, sentinel.ErrDiverged)
 	}
 	if b.Mover.moved {
 		copy(base.Gamma, p.Cur.Gamma)
@@ -404,7 +413,8 @@ func spanPays(rows, weights int) bool { return weights >= spanWeights && spanRow
 // span returns L for the rows of x at index, whose sites have about these precisions; rows replaces
 // one of them by its row of Z. L begins with what the strongest rows tell: what is left of the
 // precisions of u is then no small part of them.
-func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Double), h *parallel.Halt) *design.Matrix {
+func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Double),
+	h *parallel.Halt) *design.Matrix {
 	var z dense.Double
 	n, d := len(gamma), x.Cols
 	weight := make([]float64, n)
@@ -440,7 +450,8 @@ func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 
 // inSpan solves the problem of the block over the span of its rows, and moves w to the solution, as
 // moveOn does.
-func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term.Terms, index []int) error {
+func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
+	index []int) error {
 	base, h := &b.Base, b.prob.Workers.Halt
 	l := span(x, at, b.prob.Cur.Tg, w.Whiten, h)
 	if err := h.Err(); err != nil {
@@ -471,7 +482,8 @@ func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term
 		return err
 	}
 	if !moved {
-		return fmt.Errorf("pgsvi: the precision with a block of %d rows, from %s on: %w", len(base.M), t.Name(dense.Index(index, 0)), sentinel.ErrDiverged)
+		return fmt.Errorf("pgsvi: the precision with a block of %d rows, from %s on: %w",
+			len(base.M), t.Name(dense.Index(index, 0)), sentinel.ErrDiverged)
 	}
 	copy(base.Gamma, s.Base.Gamma)
 	copy(base.A, s.Base.A)
@@ -573,8 +585,8 @@ func (l *LinearModel) outerPays() bool {
 	return work > outerWork*n
 }
 
-// plan is outer steps of all rows where these pay, one step of all under Gaussian noise, and otherwise one pass of blocks that grow, to
-// come near, and then all rows at a time.
+// plan is outer steps of all rows where these pay, one step of all under Gaussian noise, and
+// otherwise one pass of blocks that grow, to come near, and then all rows at a time.
 func (b weightBase) plan() sitePlan {
 	s := b.s
 	if s.Batch.Outer > 0 || s.Terms.Noise() > 0 {
@@ -678,7 +690,8 @@ func (b_ weightBase) block(batch []int) error {
 		b.Base.A[k] = s.A[i] - s.Gamma[i]*(b.Base.M[k]-s.Eta[i])
 	}
 	s.before = append(s.before[:0], s.Run.Mean...)
-	if err := b.Solve(&s.Run, s.Lin.X, batch, s.Terms); errors.Is(err, sentinel.ErrNotFinite) || errors.Is(err, sentinel.ErrDiverged) {
+	if err := b.Solve(&s.Run, s.Lin.X, batch, s.Terms); errors.Is(err, sentinel.ErrNotFinite) ||
+		errors.Is(err, sentinel.ErrDiverged) {
 		// Where the other rows have led, this block has no expectations, or is not solved: it is
 		// left out, and all rows together will tell.
 		s.Distance, s.Fresh = 0, false
@@ -728,7 +741,8 @@ func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 		return siteEvaluation{}, err
 	}
 	gap := s.Promise()
-	if !s.Proof.made && (s.Batch.Outer > 0 || s.Blocks.rough && gap <= worthStepping*float64(s.Lin.X.Cols)) {
+	if !s.Proof.made && (s.Batch.Outer > 0 ||
+		s.Blocks.rough && gap <= worthStepping*float64(s.Lin.X.Cols)) {
 		if err := s.stepMean(); err != nil {
 			return siteEvaluation{}, err
 		}
@@ -751,7 +765,8 @@ func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	s.Proof.made = true
 	c := &s.Batch.Cur
 	bound := c.Err + s.Mover.Cur.Rounding() + s.Mover.Cur.Resolution()
-	return siteEvaluation{ELBO: -c.Value, ELBOErr: goals.NeverZero(bound), Gap: goals.NeverZero(gap), GapBound: s.Proof.bound}, nil
+	return siteEvaluation{ELBO: -c.Value, ELBOErr: goals.NeverZero(bound),
+		Gap: goals.NeverZero(gap), GapBound: s.Proof.bound}, nil
 }
 
 // Promise returns the gap of the state of the problem of all rows, as evaluate says.
@@ -817,7 +832,8 @@ func (s *WeightAlgebra) aim(x *term.Estimates, batch []int, m PaperMove) error {
 	t.negative = len(t.w) > 0 && slices.Min(t.w) < 0
 	t.h.Resize(d)
 	clear(t.h.Lo)
-	dense.Symv(m.R-1, dense.Symmetric(s.Prior.P, d), dense.Vector(s.Run.Mean), 0, dense.Vector(t.h.Hi))
+	dense.Symv(m.R-1, dense.Symmetric(s.Prior.P, d), dense.Vector(s.Run.Mean), 0,
+		dense.Vector(t.h.Hi))
 	if t.next.Double {
 		s.Lin.X.AddMulTDouble(t.h, x.D1, batch, &t.Buf)
 	} else {
@@ -863,7 +879,8 @@ func (s *WeightAlgebra) take() error {
 	}
 	metric.Apply(t.h)
 	if j, ok := dense.AllFinite(t.h.Hi); !ok {
-		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.Lin.Names[j], t.h.Hi[j], sentinel.ErrNotFinite)
+		return fmt.Errorf("mean of weight %d (%s) would move by %v: %w", j, s.Lin.Names[j],
+			t.h.Hi[j], sentinel.ErrNotFinite)
 	}
 	s.Distance = floats.Norm(t.h.Hi, 2)
 	floats.AddTo(t.next.Mean, s.Run.Mean, t.h.Hi)
@@ -900,7 +917,8 @@ func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 	g.c, g.z = dense.Resize(g.c, d), dense.Resize(g.z, d)
 	dense.Symv(1, dense.Symmetric(s.Prior.P, d), dense.Vector(s.Run.Mean), 0, dense.Vector(g.c))
 	kl := trace + floats.Dot(g.c, s.Run.Mean) + s.Run.LogDet - s.Prior.LogDet
-	e := siteEvaluation{ELBO: floats.Sum(c.E) - 0.5*kl, ELBOErr: goals.NeverZero(c.Err), Gap: math.Inf(1)}
+	e := siteEvaluation{ELBO: floats.Sum(c.E) - 0.5*kl, ELBOErr: goals.NeverZero(c.Err),
+		Gap: math.Inf(1)}
 	if !c.Wild && !math.IsInf(e.ELBO, 0) && g.target.Add(s.Prior, s.Lin.X, c.Tg, nil, &t.Buf) {
 		for n, a := range c.D1 {
 			c.A[n] = -a
@@ -909,7 +927,8 @@ func (s *WeightAlgebra) freeEvaluation() (siteEvaluation, error) {
 		s.Lin.Prior.Solve(g.z, g.c)
 		mean := 0.5 * floats.Dot(g.c, g.z)
 		own := floats.Dot(c.Tg, c.V)
-		rounding := dense.Epsilon * (float64(d) + math.Abs(own) + math.Abs(s.Run.LogDet) + math.Abs(g.target.LogDet))
+		rounding := dense.Epsilon * (float64(d) + math.Abs(own) + math.Abs(s.Run.LogDet) +
+			math.Abs(g.target.LogDet))
 		precision := max(0, own+trace+s.Run.LogDet-g.target.LogDet) + rounding
 		copy(g.z, g.c)
 		dense.Trsv(blas.NoTrans, dense.LowerTriangle(g.target.L, d), dense.Vector(g.z))
@@ -991,7 +1010,8 @@ func (s *WeightAlgebra) Prove(goal float64) (float64, error) {
 		}
 	}
 	byRows()
-	if total := mean + precision; min(total, rows+2*precision) > goal && precision <= loosePrecisions*goal && g.target.Add(s.Prior, s.Lin.X, c.Tg, nil, &g.Buf) {
+	if total := mean + precision; min(total, rows+2*precision) > goal &&
+		precision <= loosePrecisions*goal && g.target.Add(s.Prior, s.Lin.X, c.Tg, nil, &g.Buf) {
 		off := dense.Epsilon * (math.Abs(g.target.LogDet) + math.Abs(m.Cur.LogDet) + change.Nuclear)
 		exact := max(0, change.Trace+m.Cur.LogDet-g.target.LogDet) + off
 		precision = min(precision, exact)
@@ -1104,7 +1124,8 @@ func newSpanAlgebra(l *LinearModel, gamma []float64, c term.Crew) (*SpanAlgebra,
 	for j := range names {
 		prior.Prec[j], names[j] = 1, fmt.Sprintf("dimension %d of the rows", j)
 	}
-	near, err := NewWeightAlgebra(&LinearModel{Terms: l.Terms, X: x, Prior: prior, Names: names, MaxMemory: l.MaxMemory}, c)
+	near, err := NewWeightAlgebra(&LinearModel{Terms: l.Terms, X: x, Prior: prior, Names: names,
+		MaxMemory: l.MaxMemory}, c)
 	return &SpanAlgebra{WeightAlgebra: near, near: near, whole: l}, err
 }
 
@@ -1185,7 +1206,8 @@ func (l *LinearModel) at(gamma, a, m []float64, h *parallel.Halt) (*gauss.State,
 }
 
 // primal returns mean and covariance of the weights at these sites.
-func (l *LinearModel) primal(gamma, a, m []float64, h *parallel.Halt) ([]float64, gauss.Cov, error) {
+func (l *LinearModel) primal(gamma, a, m []float64, h *parallel.Halt) ([]float64, gauss.Cov,
+	error) {
 	w, err := l.at(gamma, a, m, h)
 	if err != nil {
 		return nil, nil, err

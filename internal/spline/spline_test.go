@@ -179,7 +179,8 @@ func TestPeriod(t *testing.T) {
 	for _, c := range []struct {
 		x            []float64
 		period, want float64
-	}{{months, Period(months), 12}, {hours, Period(hours), 0.4 * 59}, {hours, 24, 24}, {hours, 6, 6}} {
+	}{{months, Period(months), 12}, {hours, Period(hours), 0.4 * 59}, {hours, 24, 24},
+		{hours, 6, 6}} {
 		curve, err := New(c.x, 8, c.period)
 		if err != nil {
 			t.Fatal(err)

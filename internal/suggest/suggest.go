@@ -9,8 +9,8 @@ import (
 )
 
 // Nearest returns the one of names that is most like name, or "" if none is. Case, and how accents
-// are written, do not count. A name that contains the other one, of more than two bytes, is one step
-// away; otherwise at most a third of the runes may differ, or one, but not all: z is no x.
+// are written, do not count. A name that contains the other one, of more than two bytes, is one
+// step away; otherwise at most a third of the runes may differ, or one, but not all: z is no x.
 func Nearest(name string, names []string) string {
 	best, least := "", max(1, utf8.RuneCountInString(name)/3)
 	a := fold(name)
@@ -31,8 +31,8 @@ func Nearest(name string, names []string) string {
 // fold returns what names that differ in case or in how accents are written have in common.
 func fold(s string) string { return strings.ToLower(norm.NFC.String(s)) }
 
-// distance returns the number of runes to insert, delete, replace or swap with the next one to make b
-// of a (optimal string alignment; Damerau 1964).
+// distance returns the number of runes to insert, delete, replace or swap with the next one to make
+// b of a (optimal string alignment; Damerau 1964).
 func distance(a, b string) int {
 	from, to := []rune(a), []rune(b)
 	d := make([][]int, len(from)+1)

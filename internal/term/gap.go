@@ -150,10 +150,12 @@ func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, h *parall
 		return t.gapOf(&x, s, elbo)
 	}
 	parts := make([]rowsGap, (n+GapRows-1)/GapRows)
-	parallel.For(n, GapRows, h.Workers(), func(_, lo, hi int) { parts[lo/GapRows] = t.rowsGap(s, prior, drift, lo, hi) })
+	parallel.For(n, GapRows, h.Workers(),
+		func(_, lo, hi int) { parts[lo/GapRows] = t.rowsGap(s, prior, drift, lo, hi) })
 	var sum rowsGap
 	for _, x := range parts {
-		sum.total, sum.change, sum.rest, sum.lines, sum.part = sum.total+x.total, sum.change+x.change, sum.rest+x.rest, sum.lines+x.lines, max(sum.part, x.part)
+		sum.total, sum.change, sum.rest, sum.lines, sum.part = sum.total+x.total,
+			sum.change+x.change, sum.rest+x.rest, sum.lines+x.lines, max(sum.part, x.part)
 	}
 	return t.gapOf(&sum, s, elbo)
 }
@@ -184,7 +186,8 @@ func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int
 	var offs, bents [bentTogether]float64
 	for n := lo; n < hi; n++ {
 		g := s.Tg[n]
-		off := math.Abs(s.A[n]-s.D1[n]) + 4*dense.Epsilon*(math.Abs(s.A[n])+2*math.Abs(s.Gamma[n]*s.M[n])+math.Abs(s.D1[n]))
+		off := math.Abs(s.A[n]-s.D1[n]) +
+			4*dense.Epsilon*(math.Abs(s.A[n])+2*math.Abs(s.Gamma[n]*s.M[n])+math.Abs(s.D1[n]))
 		if drift != nil {
 			off += g * math.Abs(drift[n])
 		}
@@ -304,7 +307,8 @@ func (t *Terms) most(s *State) (sum float64) {
 		if math.Abs(step) == 1 {
 			from = -step
 		}
-		x := accel.Minimize1(1, modeTol, func(x float64) float64 { return -h(from + x*(step-from)) })
+		x := accel.Minimize1(1, modeTol,
+			func(x float64) float64 { return -h(from + x*(step-from)) })
 		sum += max(best, h(from+x*(step-from)))
 	}
 	return sum

@@ -81,5 +81,6 @@ func Remedy(value float64) string {
 	case value > 0:
 		return "it must be finite wherever q has mass"
 	}
-	return "the ELBO is -Inf where q has mass outside the support: change variables or q so that all of its mass is inside, or return a finite penalty"
+	return "the ELBO is -Inf where q has mass outside the support: change variables or q so " +
+		"that all of its mass is inside, or return a finite penalty"
 }

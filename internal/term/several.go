@@ -46,8 +46,8 @@ func (t *Terms) termOf(batch []int, i int) int {
 	return dense.Index(batch, i)
 }
 
-// expectSeveral is expectSites for terms of K > 1 latent values. All derivatives are of use: those of
-// the likelihoods that there are do not overflow.
+// expectSeveral is expectSites for terms of K > 1 latent values. All derivatives are of use: those
+// of the likelihoods that there are do not overflow.
 func (t *Terms) expectSeveral(s *State, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })

@@ -60,7 +60,8 @@ func (t *Terms) Sub(index []int) *Terms {
 			s.Row[k] = t.Row[i]
 		}
 	}
-	for _, p := range [][2]*[]float64{{&s.Y, &t.Y}, {&s.Offset, &t.Offset}, {&s.Weight, &t.Weight}, {&s.Extra, &t.Extra}, {&s.Blur, &t.Blur}, {&s.Own, &t.Own}} {
+	for _, p := range [][2]*[]float64{{&s.Y, &t.Y}, {&s.Offset, &t.Offset}, {&s.Weight, &t.Weight},
+		{&s.Extra, &t.Extra}, {&s.Blur, &t.Blur}, {&s.Own, &t.Own}} {
 		if *p[1] == nil {
 			continue
 		}
@@ -148,13 +149,17 @@ func (t *Terms) Name(n int) string {
 // Explain says of term n why its expectation under η_n ~ N(m, v) is not finite.
 func (t *Terms) Explain(n int, m, v float64) string {
 	if t.K > 1 {
-		return fmt.Sprintf("%s has an expectation that is not finite, with a latent value under N(%.4g, %.4g)", t.Describe(n), m, v)
+		return fmt.Sprintf(
+			"%s has an expectation that is not finite, with a latent value under N(%.4g, %.4g)",
+			t.Describe(n), m, v)
 	}
 	y, o, _, c := t.Term(n)
 	if eta, l, ok := HoleOf(t.Lik, y, m+o, v+c); ok {
-		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.Describe(n), l, eta, Remedy(l))
+		return fmt.Sprintf("%s has log-likelihood %v at η = %.6g; %s", t.Describe(n), l, eta,
+			Remedy(l))
 	}
-	return fmt.Sprintf("%s has an expectation that overflows under N(%.4g, %.4g)", t.Describe(n), m+o, v+c)
+	return fmt.Sprintf("%s has an expectation that overflows under N(%.4g, %.4g)", t.Describe(n),
+		m+o, v+c)
 }
 
 // Expectation returns w_n E[log p(y_n|·)] under η_n ~ N(m, v), with its derivatives.
@@ -210,7 +215,8 @@ func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err e
 		d := delta[n-lo]
 		l := t.LogProb(n, m[n]+d)
 		if math.IsNaN(l) || math.IsInf(l, 1) {
-			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.Describe(n), l, m[n]+d, sentinel.ErrNotFinite)
+			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.Describe(n),
+				l, m[n]+d, sentinel.ErrNotFinite)
 		}
 		if gamma != nil {
 			l += (0.5*gamma[n]*d - a[n]) * d
@@ -225,7 +231,8 @@ func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err e
 // so that the result does not depend on their number. The error wraps sentinel.ErrNotFinite and
 // names the first bad term, or is that of the crew.
 func (t *Terms) Expect(s *State, batch []int, c Crew) error {
-	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)), dense.Resize(s.lost, len(s.M))
+	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)),
+		dense.Resize(s.lost, len(s.M))
 	if len(s.M) >= expectShared { // and a Likelihood is safe for concurrent use
 		c.Workers = max(c.Workers, c.Halt.Workers())
 	}
@@ -250,7 +257,8 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		wild = wild || s.lost[i]
 		certain = certain && !s.far[i] && s.Tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
 		if bad := s.Tg[i] + s.D1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
+			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]),
+				sentinel.ErrNotFinite)
 		}
 	}
 	variances, pull := t.Blurred(s, batch)
@@ -280,7 +288,8 @@ const ElboSlack = 1e-14
 func (t *Terms) Overflow(s *State, batch []int) error {
 	for i, e := range s.E {
 		if s.lost[i] || math.IsInf(e, -1) {
-			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]), sentinel.ErrNotFinite)
+			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]),
+				sentinel.ErrNotFinite)
 		}
 	}
 	return nil
@@ -400,7 +409,8 @@ func (t *Terms) expectSite(s *State, i, n int, x Expectation) {
 // StandIn returns derivatives of term n, x under N(m, v), that are of use where those are not:
 // under N(at, u), u ≤ v, at = m but where derivatives at m are absurd, promising more than so many
 // nats. They are of no use either where there are none.
-func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Expectation, at, u float64) {
+func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Expectation, at,
+	u float64) {
 	at, u = m, v
 	narrowest := t.Expectation(n, m, 0)
 	if Absurd(narrowest, nats) {
@@ -444,7 +454,8 @@ func (s *State) Absurd() bool {
 // promise more than so many nats and say that these are near, as those of an exponential do far
 // out.
 func Absurd(x Expectation, nats float64) bool {
-	return !Moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) && math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
+	return !Moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) &&
+		math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
 }
 
 // beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal
@@ -526,14 +537,16 @@ const mostTelling = 1e8
 // Usable reports whether the derivatives under a marginal of variance v can be
 // a target: of a finite expectation, and no more than a factor of mostTelling more precise than it.
 func Usable(x Expectation, v float64) bool {
-	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < mostTelling && math.Abs(x.D1)*math.Sqrt(v) < mostTelling && Moderate(x)
+	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < mostTelling &&
+		math.Abs(x.D1)*math.Sqrt(v) < mostTelling && Moderate(x)
 }
 
 // hopeless reports whether the derivatives under a marginal of variance v are not worth the while,
 // judged by those at its mean, which are less where log-likelihoods fall as exponentials do and
 // much the same where they fall as polynomials.
 func hopeless(atMean Expectation, v float64) bool {
-	return math.Abs(atMean.D1)*math.Sqrt(v) > 10*mostTelling || math.Abs(atMean.D2)*v > 100*mostTelling
+	return math.Abs(atMean.D1)*math.Sqrt(v) > 10*mostTelling ||
+		math.Abs(atMean.D2)*v > 100*mostTelling
 }
 
 // Moderate reports whether the derivatives are far from overflow.
@@ -556,7 +569,8 @@ func (t *Terms) Solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 		m = t.beside(n, m, v)
 	}
 	x := t.Expectation(n, m, v)
-	for k := 0; k < mostNarrowed && (!Moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {
+	for k := 0; k < mostNarrowed &&
+		(!Moderate(x) || math.Abs(x.D2)*v > 1e8 || math.IsInf(x.Value, 0)); k++ {
 		v /= 8
 		x = t.Expectation(n, m, v)
 	}
@@ -609,7 +623,8 @@ func (t *Terms) bend(n int, m, v, gamma float64) (tm, tv float64) {
 	sd := math.Sqrt(v)
 	for h := bendWidth * sd; h > bendLeast*sd; h /= 4 {
 		above, below := -t.Expectation(n, m+h, v).D2, -t.Expectation(n, m-h, v).D2
-		if most := bendMost * gamma; math.Abs(above-gamma) <= most && math.Abs(below-gamma) <= most {
+		if most := bendMost * gamma; math.Abs(above-gamma) <= most &&
+			math.Abs(below-gamma) <= most {
 			return (above - below) / (2 * h), 0.5 * (above - 2*gamma + below) / (h * h)
 		}
 	}
@@ -644,7 +659,8 @@ func (s *State) Resize(n int) {
 
 func (s *State) CopyFrom(o *State) {
 	s.Resize(len(o.M))
-	for _, p := range [][2][]float64{{s.Gamma, o.Gamma}, {s.A, o.A}, {s.M, o.M}, {s.V, o.V}, {s.E, o.E}, {s.Tg, o.Tg}, {s.D1, o.D1}} {
+	for _, p := range [][2][]float64{{s.Gamma, o.Gamma}, {s.A, o.A}, {s.M, o.M}, {s.V, o.V},
+		{s.E, o.E}, {s.Tg, o.Tg}, {s.D1, o.D1}} {
 		copy(p[0], p[1])
 	}
 	s.Err, s.Certain, s.Wild = o.Err, o.Certain, o.Wild

@@ -70,7 +70,10 @@ func (f GammaFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	f.Stat(t, z)
 }
 
-func (GammaFamily) Chart(dst, eta []float64) { dst[0], dst[1] = math.Log(eta[0]), math.Log(-eta[1]) }
+func (GammaFamily) Chart(dst, eta []float64) {
+	dst[0], dst[1] = math.Log(eta[0]),
+		math.Log(-eta[1])
+}
 
 func (GammaFamily) FromChart(dst, x []float64) { dst[0], dst[1] = math.Exp(x[0]), -math.Exp(x[1]) }
 

@@ -367,7 +367,8 @@ func TestEStepConverges(t *testing.T) {
 				said := k == 50 && (drawn || o.Expectation == Laplace) && short > 0.1*(best-reached)
 				if !settled && !said {
 					t.Errorf(
-						"K = %d, %v tokens, %v, diagonal %v: %v, %.3g below the best, said to be %.3g and %.3g",
+						"K = %d, %v tokens, %v, diagonal %v: %v, %.3g below the best, said to "+
+							"be %.3g and %.3g",
 						k, tokens, o.Expectation, o.Diagonal, reached, best-reached, short, left)
 				}
 			}

@@ -190,7 +190,8 @@ func (s *Steps) updatePrior(rho, size float64) error {
 	}
 	if !s.next.prior(&s.prior, s.o.pseudo(), &s.chol) {
 		return fmt.Errorf(
-			"covariance Sigma after the documents of the batch; use a smaller step size or more PseudoDocs: %w",
+			"covariance Sigma after the documents of the batch; use a smaller step size or more "+
+				"PseudoDocs: %w",
 			sentinel.ErrNotPosDef)
 	}
 	s.sums, s.next = s.next, s.sums
@@ -407,7 +408,8 @@ func (s *SavedSteps) Load(o Options) (*Steps, error) {
 		len(s.SumM) != k || len(s.SumV) != k*k || len(s.Totals) != k ||
 		len(s.Stat)%k != 0 || len(s.Stat)/k != terms {
 		return nil, fmt.Errorf(
-			"%d topics and %d terms with %d, %d, %d, %d, %d and %d elements in mu, sigma, sumM, sumV, totals and stat: %w",
+			"%d topics and %d terms with %d, %d, %d, %d, %d and %d elements in mu, sigma, sumM, "+
+				"sumV, totals and stat: %w",
 			k, terms, len(s.Mu), len(s.Sigma), len(s.SumM), len(s.SumV), len(s.Totals), len(s.Stat),
 			sentinel.ErrShape)
 	}

@@ -170,7 +170,8 @@ func WriteLDAvis(
 	k, v := topics.Dims()
 	if n, kd := docTopics.Dims(); v != len(vocab) || n != len(docs) || kd != k {
 		return fmt.Errorf(
-			"topics are %d×%d and their shares in documents %d×%d, want %d×%d for a corpus of %d documents and %d terms: %w",
+			"topics are %d×%d and their shares in documents %d×%d, want %d×%d for a corpus of "+
+				"%d documents and %d terms: %w",
 			k, v, n, kd, len(docs), k, len(docs), len(vocab), sentinel.ErrShape)
 	}
 	lengths := make([]float64, len(docs))

@@ -107,7 +107,8 @@ func refExpect(l Likelihood, y, m, v float64) (r refMoments) {
 		w := scale * math.Sqrt(nu)
 		x := refQuad((m-y)/w, math.Sqrt(v)/w, 1, func(t float64) [5]float64 {
 			q := 1 / (1 + t*t)
-			return [5]float64{math.Log1p(t * t), 2 * t * q, 2 * (1 - t*t) * q * q, 4 * t * (t*t - 3) * q * q * q, (-12*t*t*t*t + 72*t*t - 12) * q * q * q * q}
+			return [5]float64{math.Log1p(t * t), 2 * t * q, 2 * (1 - t*t) * q * q,
+				4 * t * (t*t - 3) * q * q * q, (-12*t*t*t*t + 72*t*t - 12) * q * q * q * q}
 		})
 		for k := range x.e {
 			x.e[k] *= math.Pow(w, -float64(k))
@@ -419,7 +420,8 @@ func TestTrustLikelihoods(t *testing.T) {
 		if _, err := NewGLM(mat.NewDense(1, 1, []float64{1}), []float64{y}, l, nil); err != nil {
 			t.Errorf("%#v: %v", l, err)
 		}
-		if r, e := refExpect(l, y, 0.1, 0.5), ExpectLogProb(l, y, 0.1, 0.5); !(math.Abs(r.e[0]-e.Value) <= 1e-10*(1+r.size)) {
+		if r, e := refExpect(l, y, 0.1, 0.5),
+			ExpectLogProb(l, y, 0.1, 0.5); !(math.Abs(r.e[0]-e.Value) <= 1e-10*(1+r.size)) {
 			t.Errorf("%#v: %v, %v", l, r, e)
 		}
 	}
@@ -622,12 +624,13 @@ func TestDouble(t *testing.T) {
 func mixedRun(t *testing.T, seed uint64, m Model, batch, workers int) *Result {
 	t.Helper()
 	last := math.Inf(-1)
-	s := &Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, Workers: workers, MaxPasses: 12, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
-		if math.IsNaN(it.ELBO) || it.ELBO < last-1e-9*(1+math.Abs(last)) {
-			t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
-		}
-		last = it.ELBO
-	})}
+	s := &Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, Workers: workers, MaxPasses: 12,
+		EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
+			if math.IsNaN(it.ELBO) || it.ELBO < last-1e-9*(1+math.Abs(last)) {
+				t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
+			}
+			last = it.ELBO
+		})}
 	res, err := s.Run(context.Background(), m)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
@@ -669,7 +672,8 @@ func TestSeedsLDA(t *testing.T) {
 		for range 1 + rng.IntN(20) {
 			count := map[int]float64{}
 			for range rng.IntN(12) {
-				count[rng.IntN(c.Terms)] += math.Min(1e6, math.Ceil(math.Exp(wide*rng.NormFloat64())))
+				count[rng.IntN(c.Terms)] += math.Min(1e6,
+					math.Ceil(math.Exp(wide*rng.NormFloat64())))
 			}
 			d := Document{Words: slices.Sorted(maps.Keys(count))}
 			for _, w := range d.Words {
@@ -687,7 +691,8 @@ func TestSeedsLDA(t *testing.T) {
 				start.Set(i, j, rng.ExpFloat64())
 			}
 		}
-		opt := LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()), TopicPrior: math.Exp(3 * rng.NormFloat64()), Topics: start}
+		opt := LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()),
+			TopicPrior: math.Exp(3 * rng.NormFloat64()), Topics: start}
 		run := func(opt LDAOptions, workers int) (*LDAPosterior, *Result) {
 			m, err := NewLDA(c, k, &opt)
 			if errors.Is(err, ErrEmpty) && c.Tokens() == 0 {
@@ -750,7 +755,9 @@ func TestSeedsMixture(t *testing.T) {
 				start.Set(i, j, rng.ExpFloat64())
 			}
 		}
-		opt := MixtureOptions{Weight: math.Exp(4 * rng.NormFloat64()), Kappa: math.Exp(4 * rng.NormFloat64()), DF: float64(d) - 1 + math.Exp(3*rng.NormFloat64()), Cov: cov, Start: start}
+		opt := MixtureOptions{Weight: math.Exp(4 * rng.NormFloat64()),
+			Kappa: math.Exp(4 * rng.NormFloat64()),
+			DF:    float64(d) - 1 + math.Exp(3*rng.NormFloat64()), Cov: cov, Start: start}
 		run := func(opt MixtureOptions, workers int) (*MixturePosterior, *Result) {
 			m, err := NewMixture(x, k, &opt)
 			if err != nil {
@@ -767,10 +774,12 @@ func TestSeedsMixture(t *testing.T) {
 		for i := range k {
 			if w := p.Weights(nil)[i]; !(w >= 0) || !testkit.AllFinite(p.Means()) ||
 				!(p.Cov(i).At(0, 0) > 0) {
-				t.Errorf("seed %d: component %d has weight %v, mean %v, covariance %v", seed, i, w, p.Means().RawRowView(i), p.Cov(i))
+				t.Errorf("seed %d: component %d has weight %v, mean %v, covariance %v", seed, i, w,
+					p.Means().RawRowView(i), p.Cov(i))
 			}
 		}
-		if q, _ := run(opt, 2); !mat.Equal(q.Means(), p.Means()) || !slices.Equal(q.Weights(nil), p.Weights(nil)) {
+		if q, _ := run(opt, 2); !mat.Equal(q.Means(), p.Means()) ||
+			!slices.Equal(q.Weights(nil), p.Weights(nil)) {
 			t.Errorf("seed %d: other bits with two workers", seed)
 		}
 		if q := testkit.Reread(t, p, Load); !mat.Equal(q.Means(), p.Means()) ||

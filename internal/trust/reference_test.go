@@ -195,7 +195,8 @@ func (p *refProblem) at(gamma []float64, mu []double) (*refState, bool) {
 // derivatives returns, of −w_n E log p, the negative first derivative in the mean, the second,
 // third and half the fourth.
 func (p *refProblem) derivatives(s *refState) (d1, g, gm, gv []float64) {
-	d1, g, gm, gv = make([]float64, p.n), make([]float64, p.n), make([]float64, p.n), make([]float64, p.n)
+	d1, g, gm, gv = make([]float64, p.n), make([]float64, p.n), make([]float64, p.n),
+		make([]float64, p.n)
 	for n := range p.n {
 		w := p.weightOf(n)
 		e := s.x[n].e
@@ -233,7 +234,8 @@ func (p *refProblem) times(x []double) []float64 {
 // where S = AVAᵀ, S' that under the precision P' = I + AᵀΓA, γ_m and γ_v are the derivatives of γ =
 // −w E[ℓ″], δη₀ = −AP'⁻¹δ: exact at the optimum, where P = P'. gap is the decrement that remains to
 // second order.
-func (p *refProblem) newton(s *refState) (gamma []float64, mu []double, target []float64, targetMu []double, gap float64, ok bool) {
+func (p *refProblem) newton(s *refState) (gamma []float64, mu []double, target []float64,
+	targetMu []double, gap float64, ok bool) {
 	d1, g, gm, gv := p.derivatives(s)
 	for _, x := range g {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
@@ -286,7 +288,8 @@ func (p *refProblem) newton(s *refState) (gamma []float64, mu []double, target [
 		m.Set(i, i, m.At(i, i)+1)
 	}
 	var eps mat.VecDense
-	if err := eps.SolveVec(&m, mat.NewVecDense(n, rhs)); err != nil && !errors.As(err, new(mat.Condition)) {
+	if err := eps.SolveVec(&m, mat.NewVecDense(n, rhs)); err != nil &&
+		!errors.As(err, new(mat.Condition)) {
 		return nil, nil, g, targetMu, gap, true
 	}
 	e := eps.RawVector().Data
@@ -325,7 +328,8 @@ func (p *refProblem) decrement(s *refState) float64 {
 }
 
 // between is the state a share of the way from s to sites and a mean.
-func (p *refProblem) between(s *refState, gamma []float64, mu []double, share float64) (*refState, bool) {
+func (p *refProblem) between(s *refState, gamma []float64, mu []double, share float64) (*refState,
+	bool) {
 	g, m := make([]float64, p.n), make([]double, p.r)
 	for n := range g {
 		g[n] = s.gamma[n] + share*(gamma[n]-s.gamma[n])
@@ -340,7 +344,8 @@ func (p *refProblem) between(s *refState, gamma []float64, mu []double, share fl
 }
 
 // search halves the step from s to sites and a mean until −ELBO falls.
-func (p *refProblem) search(s *refState, gamma []float64, mu []double, least float64) (*refState, bool) {
+func (p *refProblem) search(s *refState, gamma []float64, mu []double, least float64) (*refState,
+	bool) {
 	if gamma == nil {
 		return s, false
 	}
@@ -515,7 +520,8 @@ func (p *refProblem) site(n int, mc, vc, m, v float64) (gamma, b float64, ok boo
 		}
 		// Where e^m rules, those go a unit at a time.
 		far := math.Copysign(math.Sqrt(vc)+math.Abs(m-mc), -dm)
-		moves = append(moves, [2]float64{0, -s / 2}, [2]float64{0, s}, [2]float64{-dm * s * s, 0}, [2]float64{far, 0})
+		moves = append(moves, [2]float64{0, -s / 2}, [2]float64{0, s}, [2]float64{-dm * s * s, 0},
+			[2]float64{far, 0})
 		steep := w*math.Abs(e[2])*s*s > 10
 		bm, bs, bx, bf := m, s, x, f
 		for _, d := range moves {
@@ -604,7 +610,8 @@ func (p *refProblem) solve(m, v []float64) (*refSolution, error) {
 			break
 		}
 	}
-	sol := &refSolution{elbo: -s.f.float(), err: s.err, gap: gap, m: s.eta, v: slices.Clone(s.v), state: s, problem: p, steps: steps}
+	sol := &refSolution{elbo: -s.f.float(), err: s.err, gap: gap, m: s.eta, v: slices.Clone(s.v),
+		state: s, problem: p, steps: steps}
 	for n, c := range p.extra {
 		sol.v[n] += c
 	}
@@ -686,7 +693,8 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 		}
 		kl := double{}
 		for _, x := range sd {
-			kl = kl.plus(x.times(x).minus(asDouble(1)).times(asDouble(0.5))).minus(asDouble(x.log()))
+			kl = kl.plus(x.times(x).minus(asDouble(1)).times(asDouble(0.5))).minus(
+				asDouble(x.log()))
 		}
 		return s, p.expect(s, kl)
 	}
@@ -789,7 +797,8 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 			break
 		}
 	}
-	sol := &refSolution{elbo: -s.f.float(), err: s.err, gap: gap, m: s.eta, v: slices.Clone(s.v), state: s, problem: p, steps: steps}
+	sol := &refSolution{elbo: -s.f.float(), err: s.err, gap: gap, m: s.eta, v: slices.Clone(s.v),
+		state: s, problem: p, steps: steps}
 	for n, c := range p.extra {
 		sol.v[n] += c
 	}
@@ -798,7 +807,8 @@ func (p *refProblem) solveDiagonal(mu, sd []double) (*refSolution, error) {
 		return sol, fmt.Errorf("diagonal: no maximum in the mean: %w", errReference)
 	}
 	if !(gap < 1e-3+s.err) {
-		return sol, fmt.Errorf("diagonal: decrement %.3g after %d Newton steps: %w", gap, steps, errReference)
+		return sol, fmt.Errorf("diagonal: decrement %.3g after %d Newton steps: %w", gap, steps,
+			errReference)
 	}
 	return sol, nil
 }
@@ -812,7 +822,8 @@ func TestTrustReference(t *testing.T) {
 	for seed := range testkit.Shorter[uint64](20, 5) {
 		rng := testkit.Rand(seed)
 		n, unit := 12, logUniform(rng, -8, 8)
-		p := &trustProblem{lik: GaussianNoise{Var: 0.3}, x: mat.NewDense(n, 3, nil), y: make([]float64, n), mean: make([]float64, 3), variance: []float64{1, 4, 1e-4}}
+		p := &trustProblem{lik: GaussianNoise{Var: 0.3}, x: mat.NewDense(n, 3, nil),
+			y: make([]float64, n), mean: make([]float64, 3), variance: []float64{1, 4, 1e-4}}
 		for i := range n {
 			z := rng.NormFloat64()
 			p.x.SetRow(i, []float64{unit * z, 100 * unit * z, 1})
@@ -840,9 +851,12 @@ func TestTrustReference(t *testing.T) {
 			t.Fatal("not positive definite")
 		}
 		forwardDouble(k, y)
-		want := -0.5 * (dotDouble(y, y).float() + logDetDouble(k, n) + float64(n)*math.Log(2*math.Pi))
-		if !(math.Abs(sol.elbo-want) <= 1e-9*(1+math.Abs(want))) || !sol.proved || !(sol.gap < 1e-9) {
-			t.Errorf("unit %g: ELBO %.12g, evidence %.12g, gap %g, proved: %v", unit, sol.elbo, want, sol.gap, sol.proved)
+		want := -0.5 * (dotDouble(y, y).float() + logDetDouble(k, n) +
+			float64(n)*math.Log(2*math.Pi))
+		if !(math.Abs(sol.elbo-want) <= 1e-9*(1+math.Abs(want))) || !sol.proved ||
+			!(sol.gap < 1e-9) {
+			t.Errorf("unit %g: ELBO %.12g, evidence %.12g, gap %g, proved: %v", unit, sol.elbo,
+				want, sol.gap, sol.proved)
 		}
 	}
 	for _, sd := range testkit.Few([]float64{1, 100, 10, 1000}, 2) {
@@ -865,7 +879,8 @@ func TestTrustReference(t *testing.T) {
 				t.Errorf("prior sd %g: %v, %v", sd, sol, err)
 				continue
 			}
-			t.Logf("prior sd %g, diagonal %v: ELBO %.10g, %d Newton steps, gap %.2g, proved: %v", sd, diagonal, sol.elbo, sol.steps, sol.gap, sol.proved)
+			t.Logf("prior sd %g, diagonal %v: ELBO %.10g, %d Newton steps, gap %.2g, proved: %v",
+				sd, diagonal, sol.elbo, sol.steps, sol.gap, sol.proved)
 		}
 	}
 }

@@ -114,7 +114,9 @@ func (p *trustProblem) clone() *trustProblem {
 func (p *trustProblem) rows() iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for i := range p.y {
-			if w := p.weightAt(i); w > 0 && !yield(Row{Val: p.x.RawRowView(i), Y: p.y[i], Offset: p.offsetAt(i), Weight: w}, nil) {
+			if w := p.weightAt(i); w > 0 &&
+				!yield(Row{Val: p.x.RawRowView(i), Y: p.y[i], Offset: p.offsetAt(i), Weight: w},
+					nil) {
 				return
 			}
 		}
@@ -276,7 +278,10 @@ func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 
 // randomProblem returns what all subjects share: a likelihood, rows, a prior and responses, mostly
 // tame, and with each of many kinds of trouble now and then.
-func randomProblem(rng *rand.Rand) *trustProblem { return randomProblemOf(rng, randomLikelihood(rng)) }
+func randomProblem(rng *rand.Rand) *trustProblem {
+	return randomProblemOf(rng,
+		randomLikelihood(rng))
+}
 
 // randomProblemOf is randomProblem of a likelihood.
 func randomProblemOf(rng *rand.Rand, lik Likelihood) *trustProblem {
@@ -462,38 +467,41 @@ func (p *trustProblem) respond(rng *rand.Rand, unit, shift []float64) {
 // ---- subjects
 
 var (
-	permuteRows = relation{name: "permuted rows", other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
-		n, _ := p.dims()
-		perm := rng.Perm(n)
-		rows := make([]int, n)
-		for k, i := range perm {
-			rows[i] = k
-		}
-		return p.selectRows(perm), "", rows
-	}}
-	permuteColumns = relation{name: "permuted columns", other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
-		q := p.clone()
-		n, d := p.dims()
-		for k, j := range rng.Perm(d) {
-			q.mean[k], q.variance[k] = p.mean[j], p.variance[j]
-			for i := range n {
-				q.x.Set(i, k, p.x.At(i, j))
+	permuteRows = relation{name: "permuted rows",
+		other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
+			n, _ := p.dims()
+			perm := rng.Perm(n)
+			rows := make([]int, n)
+			for k, i := range perm {
+				rows[i] = k
 			}
-		}
-		return q, "", sameRowsOrder(n)
-	}}
-	scaledColumn = relation{name: "column and its prior in other units", other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
-		q := p.clone()
-		n, d := p.dims()
-		for j := range d {
-			k := rng.IntN(41) - 20
-			q.mean[j], q.variance[j] = math.Ldexp(q.mean[j], -k), math.Ldexp(q.variance[j], -2*k)
-			for i := range n {
-				q.x.Set(i, j, math.Ldexp(q.x.At(i, j), k))
+			return p.selectRows(perm), "", rows
+		}}
+	permuteColumns = relation{name: "permuted columns",
+		other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
+			q := p.clone()
+			n, d := p.dims()
+			for k, j := range rng.Perm(d) {
+				q.mean[k], q.variance[k] = p.mean[j], p.variance[j]
+				for i := range n {
+					q.x.Set(i, k, p.x.At(i, j))
+				}
 			}
-		}
-		return q, "", sameRowsOrder(n)
-	}}
+			return q, "", sameRowsOrder(n)
+		}}
+	scaledColumn = relation{name: "column and its prior in other units",
+		other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
+			q := p.clone()
+			n, d := p.dims()
+			for j := range d {
+				k := rng.IntN(41) - 20
+				q.mean[j], q.variance[j] = math.Ldexp(q.mean[j], -k), math.Ldexp(q.variance[j], -2*k)
+				for i := range n {
+					q.x.Set(i, j, math.Ldexp(q.x.At(i, j), k))
+				}
+			}
+			return q, "", sameRowsOrder(n)
+		}}
 	weightsAsRepeats = relation{
 		name: "weights as repeated rows",
 		prepare: func(rng *rand.Rand, p *trustProblem) {
@@ -545,31 +553,32 @@ var (
 			return q, "", sameRowsOrder(len(p.y))
 		},
 	}
-	weightlessRow = relation{name: "rows of weight 0", other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
-		n, d := p.dims()
-		at := rng.IntN(n + 1)
-		all := append(append(sameRowsOrder(n)[:at:at], rng.IntN(n)), sameRowsOrder(n)[at:]...)
-		q := p.selectRows(all)
-		if q.weight == nil {
-			q.weight = make([]float64, n+1)
-			for i := range q.weight {
-				q.weight[i] = 1
+	weightlessRow = relation{name: "rows of weight 0",
+		other: func(rng *rand.Rand, p *trustProblem) (*trustProblem, string, []int) {
+			n, d := p.dims()
+			at := rng.IntN(n + 1)
+			all := append(append(sameRowsOrder(n)[:at:at], rng.IntN(n)), sameRowsOrder(n)[at:]...)
+			q := p.selectRows(all)
+			if q.weight == nil {
+				q.weight = make([]float64, n+1)
+				for i := range q.weight {
+					q.weight[i] = 1
+				}
 			}
-		}
-		q.weight[at] = 0
-		row := make([]float64, d)
-		if chance(rng, 0.5) {
-			for j := range row {
-				row[j] = logUniform(rng, -8, 8)
+			q.weight[at] = 0
+			row := make([]float64, d)
+			if chance(rng, 0.5) {
+				for j := range row {
+					row[j] = logUniform(rng, -8, 8)
+				}
 			}
-		}
-		q.x.SetRow(at, row)
-		rows := sameRowsOrder(n)
-		for i := at; i < n; i++ {
-			rows[i]++
-		}
-		return q, "", rows
-	}}
+			q.x.SetRow(at, row)
+			rows := sameRowsOrder(n)
+			for i := at; i < n; i++ {
+				rows[i]++
+			}
+			return q, "", rows
+		}}
 	linearGP = relation{
 		name: "GP with a Linear kernel",
 		prepare: func(_ *rand.Rand, p *trustProblem) {
@@ -602,20 +611,26 @@ var subjects []*subject
 func init() {
 	subjects = []*subject{
 		{name: "glm", share: 40, fit: fitTrustGLM(FullCovariance), reference: glmReference(false),
-			relations: []relation{permuteRows, permuteColumns, scaledColumn, weightsAsRepeats, meanAsOffset, weightlessRow, linearGP}},
-		{name: "diagonal", share: 10, generate: func(_ *rand.Rand, p *trustProblem) { p.narrow(40) }, fit: fitTrustGLM(DiagonalCovariance), reference: glmReference(true),
-			relations: []relation{permuteRows, permuteColumns, scaledColumn, weightsAsRepeats, meanAsOffset, weightlessRow}},
+			relations: []relation{permuteRows, permuteColumns, scaledColumn, weightsAsRepeats,
+				meanAsOffset, weightlessRow, linearGP}},
+		{name: "diagonal", share: 10, generate: func(_ *rand.Rand, p *trustProblem) {
+			p.narrow(40)
+		}, fit: fitTrustGLM(DiagonalCovariance), reference: glmReference(true),
+			relations: []relation{permuteRows, permuteColumns, scaledColumn, weightsAsRepeats,
+				meanAsOffset, weightlessRow}},
 		{name: "low-rank", share: 6, generate: func(rng *rand.Rand, p *trustProblem) {
 			p.rank = 1 + rng.IntN(5)
 		}, fit: fitTrustGLM(LowRankCovariance), reference: glmReference(false), below: true,
 			relations: []relation{weightlessRow}},
-		{name: "stream", share: 8, fit: fitTrustStream, reference: glmReference(false), loose: 0.02},
+		{name: "stream", share: 8, fit: fitTrustStream, reference: glmReference(false),
+			loose: 0.02},
 		{name: "objective", share: 6, generate: func(rng *rand.Rand, p *trustProblem) {
 			n, _ := p.dims()
 			*p = *p.selectRows(rng.Perm(n)[:min(n, 25)])
 			p.narrow(6)
 		}, fit: fitTrustObjective, reference: glmReference(false)},
-		{name: "gp", share: 18, generate: generateGP, fit: fitTrustGP, reference: gpReference, relations: []relation{permuteRows}},
+		{name: "gp", share: 18, generate: generateGP, fit: fitTrustGP, reference: gpReference,
+			relations: []relation{permuteRows}},
 		{name: "sparse", share: 12, generate: func(rng *rand.Rand, p *trustProblem) {
 			generateGP(rng, p)
 			n, _ := p.dims()
@@ -671,7 +686,8 @@ func generateGP(rng *rand.Rand, p *trustProblem) {
 	case 5:
 		p.kernel = Linear{Scale: scale / unit}
 	case 6:
-		p.kernel = Sum{SquaredExp{Scale: scale, Length: length}, Constant{Scale: logUniform(rng, -1, 2)}}
+		p.kernel = Sum{SquaredExp{Scale: scale, Length: length},
+			Constant{Scale: logUniform(rng, -1, 2)}}
 	}
 	units := make([]float64, d)
 	for j := range units {

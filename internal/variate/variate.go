@@ -1,5 +1,5 @@
-// Package variate has control variates: functions of draws, fitted to an integrand by least squares,
-// whose expectation is known and which leave it with less noise.
+// Package variate has control variates: functions of draws, fitted to an integrand by least
+// squares, whose expectation is known and which leave it with less noise.
 package variate
 
 import (

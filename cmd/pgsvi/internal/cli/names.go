@@ -33,8 +33,8 @@ var Kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 	"rq":       func(l []float64) pgsvi.Kernel { return pgsvi.RationalQuadratic{Lengths: l} },
 }
 
-// Outcomes are far from 0, to which a kernel returns away from the rows, where their mean is so many
-// of their standard deviations. Beyond tooFar a constant would hide them from rounding.
+// Outcomes are far from 0, to which a kernel returns away from the rows, where their mean is so
+// many of their standard deviations. Beyond tooFar a constant would hide them from rounding.
 const (
 	farFrom0 = 5
 	tooFar   = 1000
@@ -46,7 +46,8 @@ func WithMean(k pgsvi.Kernel, m *data.Model, lik pgsvi.Likelihood) pgsvi.Kernel 
 	known, ok := lik.(pgsvi.Factual)
 	mean, sd := stat.MeanStdDev(m.Y, nil)
 	far := math.Abs(mean) / sd
-	if err == nil && ok && known.Facts().Support == pgsvi.RealLine && far > farFrom0 && far < tooFar {
+	if err == nil && ok && known.Facts().Support == pgsvi.RealLine && far > farFrom0 &&
+		far < tooFar {
 		return pgsvi.Sum{pgsvi.Constant{}, k}
 	}
 	return k

@@ -28,7 +28,8 @@ func OutcomeFor(lik pgsvi.Likelihood, name string) []data.Column {
 	return nil
 }
 
-// ExplainOutcome adds to an error that says that the outcome is no number which likelihood wants one.
+// ExplainOutcome adds to an error that says that the outcome is no number which likelihood wants
+// one.
 func ExplainOutcome(err error, lik pgsvi.Likelihood, name string) error {
 	var undecided *data.DecisionError
 	if !errors.As(err, &undecided) || !wantsNumbers(lik) {
@@ -36,7 +37,8 @@ func ExplainOutcome(err error, lik pgsvi.Likelihood, name string) error {
 	}
 	for _, d := range undecided.Decisions {
 		if d.Column == name && len(d.Choices) == 0 {
-			return fmt.Errorf("%w\n%s wants numbers; leave -likelihood out for labels and classes", err,
+			return fmt.Errorf("%w\n%s wants numbers; leave -likelihood out for labels and classes",
+				err,
 				strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi."))
 		}
 	}
