@@ -781,8 +781,7 @@ func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, err
 	if i, ok := p.resolves(g); !ok {
 		return nil, fmt.Errorf("pgsvi: row %d of all %d tells so much more than the prior that "+
 			"rounding leaves nothing of the variance there; a prior nearer to the scale of the "+
-			"data "+
-			"helps: %w", i, n, ErrDiverged)
+			"data helps: %w", i, n, ErrDiverged)
 	}
 	return p, nil
 }

@@ -145,9 +145,8 @@ func farFrom0(t *term.Terms, prior float64, learned bool) []string {
 	}
 	return []string{fmt.Sprintf(
 		"the responses have mean %.4g and standard deviation %.3g, and a GP with "+
-			"this kernel k goes back to 0 away from the rows: use pgsvi.Sum{pgsvi.Constant{Scale: "+
-			"%.2g}, k}, "+
-			"or subtract the mean", mean, sd, far)}
+			"this kernel k goes back to 0 away from the rows: use "+
+			"pgsvi.Sum{pgsvi.Constant{Scale: %.2g}, k}, or subtract the mean", mean, sd, far)}
 }
 
 // meanResponse returns mean and standard deviation of the responses less their offsets, if they

@@ -547,8 +547,7 @@ func checkNormalised(l Likelihood, r predict.Response) error {
 		return nil
 	}
 	return fmt.Errorf("LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y "+
-		"in %v; "+
-		"normalise it, or give its Support in Facts if y lives elsewhere, or Responder: %w",
+		"in %v; normalise it, or give its Support in Facts if y lives elsewhere, or Responder: %w",
 		l, eta, total, factsOf(l).Support, ErrParam)
 }
 

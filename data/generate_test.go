@@ -39,8 +39,7 @@ func churnFile(rows int) string {
 	rng := testRand(1)
 	var b strings.Builder
 	b.WriteString("\ufeffKundennr;Vertragsbeginn;Letzte Anfrage;Tarif;Monatspreis;Umsatz " +
-		"gesamt;Alter;Anrufe;PLZ;" +
-		"Newsletter;gekündigt\r\n")
+		"gesamt;Alter;Anrufe;PLZ;Newsletter;gekündigt\r\n")
 	for i := range rows {
 		start := time.Date(2019, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, rng.IntN(1800))
 		last := start.AddDate(0, 0, 30+rng.IntN(600))

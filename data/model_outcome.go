@@ -77,9 +77,7 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	switch {
 	case softmax && !m.classes():
 		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; "+
-			"say "+
-			"Outcome(%s).Classes(): %w",
-			name, name, pgsvi.ErrLabel)
+			"say Outcome(%s).Classes(): %w", name, name, pgsvi.ErrLabel)
 	case softmax && soft.Classes != len(m.Labels):
 		return fmt.Errorf("pgsvi: Softmax of %d classes for the outcome %s, which has %d; leave "+
 			"Classes 0: %w",
@@ -102,9 +100,9 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	}
 	if labels {
 		return fmt.Errorf("pgsvi: %s for the outcome %s, which has two labels, %s; leave the "+
-			"likelihood out for "+
-			"BernoulliLogit, or say Outcome(%s).Quantity() if they are numbers: %w", like, name,
-			strings.Join(quoteAll(m.Labels, 2), " and "), name, pgsvi.ErrLabel)
+			"likelihood out for BernoulliLogit, or say Outcome(%s).Quantity() if they are "+
+			"numbers: %w", like, name, strings.Join(quoteAll(m.Labels, 2), " and "), name,
+			pgsvi.ErrLabel)
 	}
 	return fmt.Errorf("pgsvi: %s for the outcome %s, which is numbers from %v to %v; it wants "+
 		"two labels: %w",
@@ -159,8 +157,7 @@ func (m *Model) suitsDurations(lik pgsvi.Likelihood) error {
 		if !(y > 0) {
 			t := formula.Col(m.Formula.Outcome)
 			return m.Locate(fmt.Errorf("pgsvi: row %d: found %v, and %s wants a number above 0; "+
-				"if "+
-				"some durations are censored, write survival(%s, event) ~ …: %w",
+				"if some durations are censored, write survival(%s, event) ~ …: %w",
 				i, y, like, t, pgsvi.ErrLabel))
 		}
 	}

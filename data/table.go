@@ -324,8 +324,7 @@ func (t *Table) String() string {
 	if len(t.profiles) == 1 && strings.ContainsAny(t.profiles[0].name, " \t:^~") {
 		b.WriteString("\nif there are more columns than one, their separator is none of comma, " +
 			"semicolon, tab and |;\nset Format.Separator (-format separator=…), or write the " +
-			"table with " +
-			"one of these\n")
+			"table with one of these\n")
 	}
 	if len(undecided) > 0 {
 		fmt.Fprintf(&b, "\nto be decided: %s\n", strings.Join(quoteAll(undecided, fewNamed), ", "))

@@ -24,8 +24,8 @@ type input struct {
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
-	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is all "+
-		"columns;\n"+
+	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is "+
+		"all columns;\n"+
 		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
 	in.columns = f.String("columns", "", "a `file` of decisions about columns, as check writes it")
 	in.format = cli.FormatFlag(f)

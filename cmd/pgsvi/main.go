@@ -153,8 +153,7 @@ func (c *command) report(v verb, err error) int {
 	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,
 		func(d data.Decision) bool { return len(d.Choices) > 0 }) {
 		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes "+
-			"proposals "+
-			"to a new file; read and\nchange them, and give -columns FILE to "+v.name)
+			"proposals to a new file; read and\nchange them, and give -columns FILE to "+v.name)
 	}
 	if undecided != nil || errors.As(err, &wrong) || errors.Is(err, cli.ErrUsage) {
 		return 2

@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"math"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
@@ -45,21 +44,9 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 		line := fmt.Sprintf("rows=%d errors=%d", rows, failed)
 		if scores != nil {
 			fmt.Fprint(c.stderr, scores)
-			line += scoreText(scores)
+			line += cli.ScoreText(scores)
 		}
 		fmt.Fprintln(c.stderr, line)
 		return nil
 	}
-}
-
-// scoreText returns bits, the log loss of a row to the base 2, and error, the share of labels that
-// are not the likelier one, or the root of the mean squared error.
-func scoreText(s *pgsvi.Scores) string {
-	loss, _ := s.Value("log loss")
-	failed, ok := s.Value("RMSE")
-	if !ok {
-		accuracy, _ := s.Value("accuracy")
-		failed = 1 - accuracy
-	}
-	return fmt.Sprintf(" bits=%.6g error=%.6g", loss/math.Ln2, failed)
 }

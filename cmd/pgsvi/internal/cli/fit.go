@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
@@ -84,4 +85,16 @@ func Checks(
 				"-prior-sd help")
 	}
 	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat)
+}
+
+// ScoreText returns bits, the log loss of a row to the base 2, and error, the share of labels that
+// are not the likelier one, or the root of the mean squared error.
+func ScoreText(s *pgsvi.Scores) string {
+	loss, _ := s.Value("log loss")
+	failed, ok := s.Value("RMSE")
+	if !ok {
+		accuracy, _ := s.Value("accuracy")
+		failed = 1 - accuracy
+	}
+	return fmt.Sprintf(" bits=%.6g error=%.6g", loss/math.Ln2, failed)
 }
