@@ -132,13 +132,17 @@ func (l *gpLearner) warnings() []string {
 	return l.gp.farFrom0(true)
 }
 
+// found returns the search over s that res is a run of, and kernel and likelihood at its best θ.
+func (s *learnSpace) found(res *Result) (st *learnStepper, k Kernel, lik Likelihood, err error) {
+	if st, err = s.searchOf(res); err == nil {
+		k, _, lik, err = s.at(st.run.Best.Theta)
+	}
+	return st, k, lik, err
+}
+
 func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *GPPosterior,
 	*Learned, error) {
-	st, err := l.space.searchOf(res)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	k, _, lik, err := l.space.at(st.run.Best.Theta)
+	st, k, lik, err := l.space.found(res)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -414,11 +418,7 @@ func (l *sparseGPLearner) warnings() []string {
 // posterior on all rows.
 func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP,
 	*SparseGPPosterior, *Learned, error) {
-	st, err := l.space.searchOf(res)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	k, _, lik, err := l.space.at(st.run.Best.Theta)
+	st, k, lik, err := l.space.found(res)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -606,11 +606,7 @@ func newSparseClassLearner(g *SparseGP, opt *LearnOptions) (*sparseClassLearner,
 // Learned implements Learner.
 func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	*SparseGP, *SparseGPPosterior, *Learned, error) {
-	st, err := l.space.searchOf(res)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	k, _, lik, err := l.space.at(st.run.Best.Theta)
+	st, k, lik, err := l.space.found(res)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -132,12 +132,7 @@ func (a *Classes) Levels(effects []Effect, features int, at []int) {
 				up := floats.Sum(h) / float64(n)
 				floats.Sub(h, less)
 				floats.Scale(1/float64(n), h)
-				clear(g)
-				a.X.AddMulT(g, h, nil)
-				for _, o := range at {
-					g[o] = 0
-				}
-				g[j] = up
+				slope(g, a.X, h, at, j, up)
 				a.Cov.Of[f].Mul(vg, g)
 				variance += floats.Dot(g, vg)
 			}

@@ -164,16 +164,21 @@ func (a *Average) Levels(effects []Effect, at []int) error {
 		up := floats.Sum(s1) / float64(n)
 		floats.Sub(s1, s0)
 		floats.Scale(1/float64(n), s1)
-		clear(g)
-		a.X.AddMulT(g, s1, nil)
-		for _, o := range at {
-			g[o] = 0
-		}
-		g[j] = up
+		slope(g, a.X, s1, at, j, up)
 		a.Cov.Mul(vg, g)
 		effects[j].SD = math.Sqrt(math.Max(0, floats.Dot(g, vg)))
 	}
 	return nil
+}
+
+// slope stores Xᵀh in g, with 0 for the features at, all of one column, and up for feature j of them.
+func slope(g []float64, x *design.Matrix, h []float64, at []int, j int, up float64) {
+	clear(g)
+	x.AddMulT(g, h, nil)
+	for _, o := range at {
+		g[o] = 0
+	}
+	g[j] = up
 }
 
 // Contributions returns the effect (x − x̄)_cᵀm_c of the features c of each column on the latent
