@@ -453,8 +453,8 @@ func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Step
 		return newLinearStepper(ctx, &g.lin, env, d, linearOptions{covariance: FullCovariance})
 	}
 	if !isKL(d) {
-		return nil, fmt.Errorf(
-			"pgsvi: natural steps of a SparseGP that goes through its rows under %s, not KL; %s: %w", spell(d), keepFeatures, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows "+
+			"under %s, not KL; %s: %w", spell(d), keepFeatures, ErrNoProx)
 	}
 	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
 	if err != nil {

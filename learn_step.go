@@ -303,9 +303,9 @@ func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, err
 			typeName(likOf(terms)), ErrParam)
 	}
 	if !i.Valid() {
-		return i, fmt.Errorf(
-			"pgsvi: the scales from %v to %v, to be certified to %v nats; the interval must be "+
-				"of positive numbers, in order, and the bound positive: %w", lo, hi, within, ErrParam)
+		return i, fmt.Errorf("pgsvi: the scales from %v to %v, to be certified to %v nats; the "+
+			"interval must be of positive numbers, in order, and the bound positive: %w",
+			lo, hi, within, ErrParam)
 	}
 	return i, nil
 }

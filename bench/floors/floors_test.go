@@ -14,11 +14,11 @@ import (
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
-	"files in the root":                   64,
-	"files in the root, tests included":   110,
+	"files in the root":                   62,
+	"files in the root, tests included":   108,
 	"rooms":                               69,
-	"arrows":                              612,
-	"arrows, those to errors.go left out": 555,
+	"arrows":                              601,
+	"arrows, those to errors.go left out": 544,
 	"floors":                              15,
 	"circles":                             0,
 	"arrows from model to model":          0,

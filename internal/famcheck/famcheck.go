@@ -564,8 +564,8 @@ func (c *member) checkExp(members []*member) {
 		want := c.gradient(c.eta, func(p *expfam.Member) float64 { return p.LogProb(z) })
 		got := c.q.Score(nil, z)
 		for j := range want {
-			if e := math.Abs(got[j] - want[j]); !(e <= checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j]))+c.rounding(c.q.LogProb(z),
-				j)) {
+			most := checkSlope*(math.Abs(c.mu[j])+math.Abs(want[j])) + c.rounding(c.q.LogProb(z), j)
+			if e := math.Abs(got[j] - want[j]); !(e <= most) {
 				c.bad("Stat or Mean: element %d of Score is %v at z = %v, by differences of "+
 					"LogProb %v", j, got[j], z, want[j])
 			}

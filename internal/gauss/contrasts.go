@@ -157,8 +157,8 @@ func (c *Contrasts) Draw(dst []float64, rng *rand.Rand) error {
 
 // State implements Cov: there is none of all classes together.
 func (c *Contrasts) State(*parallel.Halt) (*State, error) {
-	return nil, fmt.Errorf(
-		"pgsvi: the weights of %d classes have no precision, since only their differences count: %w", len(c.Of), sentinel.ErrParam)
+	return nil, fmt.Errorf("pgsvi: the weights of %d classes have no precision, since only their "+
+		"differences count: %w", len(c.Of), sentinel.ErrParam)
 }
 
 var _ Cov = (*Contrasts)(nil)

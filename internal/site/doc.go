@@ -66,7 +66,8 @@
 //	alone       the optimum of each site by itself           far away: a target is only a factor of e
 //	                                                         away
 //	narrow      the same means, variances below 1            expectations overflow
-//	stretch     twice the means and standard deviations     several latent values, where this is slow
+//	stretch     twice the means and standard deviations      several latent values, where steps are
+//	                                                         slow
 //	walk        the solution by rates, in the dual           likelihoods of one exponential, where the
 //	                                                         others fail
 //	mode        the mode of the means                        terms contradict each other by more nats
