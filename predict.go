@@ -375,7 +375,8 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 // holds for binary responses, for 0 and the largest of Counts, and for the first and last class
 // of Ordinal. In between, p(y|η) rises to a maximum and falls; an end is then the level that it
 // exceeds with the wanted probability. A likelihood of your own must not rise again after it has
-// fallen.
+// fallen. For three or more classes of Softmax an end is a quantile at a lattice of 1021 points: it
+// is exceeded with a probability that is off by about 0.005, and a row takes about a millisecond.
 //
 // A row that fails is NaN; the others are valid. The error names the first that fails, and how
 // many do. It wraps ErrParam if level is not in (0, 1) or if the Likelihood has densities instead
@@ -383,7 +384,7 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
 	facts := factsOf(p.lik)
-	switch err = cmp.Or(p.err, oneLatent(p.lik, "ProbInterval")); {
+	switch err = p.err; {
 	case err != nil:
 	case !(level > 0 && level < 1):
 		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level,
@@ -403,6 +404,13 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 		return l, h, err
 	}
 	var bad failedRows
+	if latentsOf(p.lik) > 1 {
+		p.classIntervals(l, h, int(y), (1-level)/2)
+		for i := range l {
+			bad.add(i, p.rowErr(i))
+		}
+		return l, h, bad.err()
+	}
 	for i := range l {
 		lik := p.likOf(i)
 		if err = checkLatent(p.m[i], p.v[i]); err == nil && p.each != nil {
@@ -416,6 +424,19 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 		bad.add(i, err)
 	}
 	return l, h, bad.err()
+}
+
+// classIntervals is the ProbInterval of a class of a Softmax, NaN where a row has no prediction.
+func (p *Prediction) classIntervals(lo, hi []float64, class int, tail float64) {
+	k := latentsOf(p.lik)
+	parallel.For(p.Len(), 1, runtime.GOMAXPROCS(0), func(_, first, end int) {
+		for i := first; i < end; i++ {
+			if lo[i], hi[i] = math.NaN(), math.NaN(); p.rowErr(i) == nil {
+				m, v := p.m[i*k:(i+1)*k], p.v[i*k:(i+1)*k]
+				lo[i], hi[i] = predict.ClassInterval(m, v, class, tail)
+			}
+		}
+	})
 }
 
 // fillNaN fills x with NaN.

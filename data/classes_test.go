@@ -167,17 +167,3 @@ func TestClassesMistakes(t *testing.T) {
 		t.Errorf("a posterior of three classes for two labels: %v", err)
 	}
 }
-
-// TestBetaInterval checks the interval of a uniform and of a Gaussian, and where there is none.
-func TestBetaInterval(t *testing.T) {
-	for _, c := range []struct{ mean, sd, lo, hi, tol float64 }{
-		{0.5, math.Sqrt(1. / 12), 0.05, 0.95, 1e-9},
-		{0.5, 1e-4, 0.5 - 1.645e-4, 0.5 + 1.645e-4, 1e-7},
-		{1, 0, 1, 1, 0}, {0.3, 0, 0.3, 0.3, 0}, {0.3, 0.9, 0.3, 0.3, 0},
-	} {
-		lo, hi := betaInterval(c.mean, c.sd, 0.9)
-		if !(math.Abs(lo-c.lo) <= c.tol && math.Abs(hi-c.hi) <= c.tol) {
-			t.Errorf("%v ± %v: %v to %v, want %v to %v", c.mean, c.sd, lo, hi, c.lo, c.hi)
-		}
-	}
-}

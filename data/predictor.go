@@ -23,7 +23,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/mathext"
 )
 
 // A Posterior is what a Predictor predicts by: a *pgsvi.GLMPosterior, *pgsvi.GPPosterior or
@@ -123,8 +122,8 @@ type Answer struct {
 	// Mean is the probability of Label or of a success, or the mean of the outcome.
 	Mean float64
 	// Lo and Hi are the ends of a 90% interval, or of the level asked for. For a probability it is
-	// a credible interval; that of a class is of the beta distribution with the mean and standard
-	// deviation of its probability. For numbers it is a prediction interval of a new outcome.
+	// a credible interval (Prediction.ProbInterval). For numbers it is a prediction interval of a
+	// new outcome.
 	Lo, Hi float64
 	// Notes name values of the row that are imputed, new or beyond the training data.
 	Notes []string
@@ -394,20 +393,9 @@ func (p *Predictor) class(a *Answer, at *pgsvi.Prediction, level float64) error 
 	m, v := at.Latent(nil, nil)
 	a.latent = latent{lik: at.Likelihood(), scores: append(m, v...)}
 	a.Label, a.Mean = p.y.Levels[best], a.Probs[best]
-	a.Lo, a.Hi = betaInterval(a.Mean, at.ProbSD(nil, float64(best))[0], level)
-	return nil
-}
-
-// betaInterval returns the interval, of the same probability on both sides, of a beta distribution
-// of that mean and standard deviation.
-func betaInterval(mean, sd, level float64) (lo, hi float64) {
-	n := mean*(1-mean)/(sd*sd) - 1 // the sum of its parameters
-	if !(sd > 0) || !(n > 0) || math.IsInf(n, 1) || mean*n < 1e-9 || (1-mean)*n < 1e-9 {
-		return mean, mean
-	}
-	tail := (1 - level) / 2
-	return mathext.InvRegIncBeta(mean*n, (1-mean)*n, tail),
-		mathext.InvRegIncBeta(mean*n, (1-mean)*n, 1-tail)
+	lo, hi, err := at.ProbInterval(nil, nil, float64(best), level)
+	a.Lo, a.Hi = lo[0], hi[0]
+	return err
 }
 
 // labels says that the outcome is one of two.

@@ -486,7 +486,6 @@ func TestClassesRefused(t *testing.T) {
 		"Explain":       func() error { _, err := post.Explain(all[:4], nil); return err },
 		"Moments":       func() error { _, _, err := p.Moments(nil, nil); return err },
 		"Quantile":      func() error { _, err := p.Quantile(nil, 0.5); return err },
-		"ProbInterval":  func() error { _, _, err := p.ProbInterval(nil, nil, 1, 0.9); return err },
 		"MeanInterval":  func() error { _, _, err := p.MeanInterval(nil, nil, 0.9); return err },
 		"Interval":      func() error { _, _, err := p.Interval(nil, nil, 0.9); return err },
 		"Trials":        func() error { return p.Trials(all).Err() },

@@ -136,6 +136,39 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
+// TestProbIntervalClasses holds two classes against the logit of their difference, and looks at rows
+// without a prediction and at classes that are not there. More classes are tested with
+// predict.ClassInterval.
+func TestProbIntervalClasses(t *testing.T) {
+	p := NewPrediction(Softmax{Classes: 2}, []float64{1, -0.5, 30, 0}, []float64{1, 3, 0.1, 0.2})
+	logit := NewPrediction(BernoulliLogit{}, []float64{-1.5, -30}, []float64{4, 0.1 + 0.2})
+	lo, hi, err := p.ProbInterval(nil, nil, 1, 0.9)
+	wantLo, wantHi, wantErr := logit.ProbInterval(nil, nil, 1, 0.9)
+	if err != nil || wantErr != nil {
+		t.Fatal(err, wantErr)
+	}
+	for i := range lo {
+		if !(math.Abs(lo[i]/wantLo[i]-1) < 1e-9) || !(math.Abs(hi[i]/wantHi[i]-1) < 1e-9) {
+			t.Errorf("row %d: %v to %v, want %v to %v", i, lo[i], hi[i], wantLo[i], wantHi[i])
+		}
+	}
+	p = NewPrediction(Softmax{Classes: 3}, []float64{1, 0, 2, 0, math.NaN(), 1},
+		[]float64{1, 1, 1, 1, 1, 1})
+	lo, hi, err = p.ProbInterval(nil, nil, 2, 0.9)
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 1") ||
+		!math.IsNaN(lo[1]) || !math.IsNaN(hi[1]) || !(lo[0] < hi[0]) {
+		t.Errorf("%v to %v: %v", lo, hi, err)
+	}
+	if mean := p.Prob(nil, 2)[0]; !(lo[0] < mean && mean < hi[0]) {
+		t.Errorf("%v to %v about a mean of %v", lo[0], hi[0], mean)
+	}
+	for _, y := range []float64{-1, 3, 0.5} {
+		if _, _, err = p.ProbInterval(nil, nil, y, 0.9); !errors.Is(err, ErrLabel) {
+			t.Errorf("class %v: %v", y, err)
+		}
+	}
+}
+
 // TestTrials holds a prediction with trials against one of a Binomial for each row.
 func TestTrials(t *testing.T) {
 	m, v := []float64{-1, 0.3, 2}, []float64{0.5, 0.1, 1.5}

@@ -1,0 +1,98 @@
+package predict
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/pgsvi/pgsvi/internal/accel"
+	"github.com/pgsvi/pgsvi/internal/special"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mathext"
+)
+
+const (
+	latticePoints = 1021
+	latticeStep   = 76
+	latticePart   = 8 // points that are taken as one where they are neighbours
+)
+
+// latticeQuantiles returns the quantiles of N(0, 1) in the middle of latticePoints equal parts.
+var latticeQuantiles = sync.OnceValue(func() []float64 {
+	z := make([]float64, latticePoints)
+	for i := range z {
+		z[i] = mathext.NormalQuantile((float64(i) + 0.5) / latticePoints)
+	}
+	return z
+})
+
+// ClassInterval returns the quantiles at tail and 1 − tail of π_c = e^{s_c}/Σ_j e^{s_j}, the
+// probability of a class c, for independent scores s_j ~ N(m_j, v_j), which must be Valid. π_c is
+// below p where s_c < logit p + L, with L the logarithm of the sum of e^{s_j} over the other
+// classes:
+//
+//	P(π_c < p) = E Φ((logit p + L − m_c)/√v_c).
+//
+// Φ is exact in s_c. The expectation over L is a mean over the points of a lattice (Korobov 1959;
+// number and generator of L'Ecuyer and Lemieux 2000), by which P is off by about 0.005. Two
+// classes need no lattice. The order of the other classes does not matter.
+func ClassInterval(m, v []float64, c int, tail float64) (lo, hi float64) {
+	others := make([]int, 0, len(m))
+	for j := range m {
+		if j != c {
+			others = append(others, j)
+		}
+	}
+	sd := math.Sqrt(v[c])
+	if len(others) == 1 { // the difference of two Gaussians is one
+		j := others[0]
+		d, s := m[c]-m[j], math.Hypot(sd, math.Sqrt(v[j]))
+		return sigmoid(d + s*normalQuantile(tail)), sigmoid(d - s*normalQuantile(tail))
+	}
+	// The first coordinates of a lattice are the best. They are for the largest E e^{s_j}.
+	slices.SortFunc(others, func(a, b int) int {
+		return cmp.Or(cmp.Compare(m[b]+v[b]/2, m[a]+v[a]/2), cmp.Compare(v[b], v[a]))
+	})
+	odds := make([]float64, latticePoints) // m_c − L
+	terms, z := make([]float64, len(others)), latticeQuantiles()
+	for i := range odds {
+		at := i
+		for k, j := range others {
+			terms[k] = m[j] + math.Sqrt(v[j])*z[at]
+			at = at * latticeStep % latticePoints
+		}
+		odds[i] = m[c] - floats.LogSumExp(terms)
+	}
+	slices.Sort(odds)
+	near := odds[:0] // neighbours, which are taken as one at their mean
+	var share []float64
+	for part := range slices.Chunk(odds, latticePart) {
+		near = append(near, floats.Sum(part)/float64(len(part)))
+		share = append(share, float64(len(part))/latticePoints)
+	}
+	return sigmoid(oddsQuantile(near, share, sd, tail)),
+		sigmoid(oddsQuantile(near, share, sd, 1-tail))
+}
+
+// oddsQuantile returns the x at which the sum of share·Φ((x − odds)/sd) is p, for increasing odds
+// and shares that add up to 1.
+func oddsQuantile(odds, share []float64, sd, p float64) float64 {
+	n := len(odds)
+	if sd == 0 {
+		return odds[min(n-1, int(p*float64(n)))]
+	}
+	below := func(x float64) float64 {
+		sum := -p
+		for i, o := range odds {
+			sum += share[i] * special.NormalTail((o-x)/sd)
+		}
+		return sum
+	}
+	// With all of odds at the least or the greatest of them x would be z from it.
+	z, slack := normalQuantile(p)*sd, sd/16
+	return accel.Root(below, odds[0]+z-slack, odds[n-1]+z+slack, sd*1e-5)
+}
+
+// sigmoid returns 1/(1 + e^{−x}).
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
