@@ -207,7 +207,8 @@ func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 // wraps
 //   - ErrEmpty if x is nil or has no rows;
 //   - ErrShape if a number of columns or a length disagrees;
-//   - ErrNotFinite if an element is not finite or a row has no expected response.
+//   - ErrNotFinite if an element is not finite, a row has no expected response, or an effect is
+//     too large for a float64. An SD of +Inf is no error.
 //
 // Otherwise it is as for Prediction.Moments.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
@@ -235,6 +236,10 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 	}
 	e := &Effects{}
 	for j, r := range found {
+		if _, ok := dense.AllFinite([]float64{r.Mean}); !ok {
+			return nil, fmt.Errorf("pgsvi: the effect of %s is too large: %w", p.names[j],
+				ErrNotFinite)
+		}
 		e.Rows = append(e.Rows, Effect{p.names[j], r.Mean, r.SD})
 	}
 	e.title = fmt.Sprintf("effect on %s, mean of %d rows", outcomeName(p.lik), len(a.M))

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -502,5 +503,39 @@ func TestMarginalEffectsErrors(t *testing.T) {
 	text := b.String()
 	if !strings.HasPrefix(text, "effect on P(y = +1), mean of 20 rows\n") || strings.Count(text, "\n") != 6 || strings.Contains(text, "×") {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestMarginalEffectsLarge has means that a float64 holds, variances that it does not, and then
+// neither.
+func TestMarginalEffectsLarge(t *testing.T) {
+	x := mat.NewDense(4, 2, []float64{1, 0, 0, 1, -1, 0.5, 0.5, -1})
+	g, err := NewGLM(x, []float64{3, 2, 0, 1}, Poisson{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overflows := 0
+	for far := 1.0; far < 1e6; far *= 1.3 {
+		e, err := post.MarginalEffects(mat.NewDense(1, 2, []float64{far, -2 * far}), nil)
+		if errors.Is(err, ErrNotFinite) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range e.Rows {
+			if math.IsNaN(r.Mean) || math.IsInf(r.Mean, 0) || !(r.SD > 0) {
+				t.Errorf("at %v: %v", far, r)
+			}
+			if math.IsInf(r.SD, 1) {
+				overflows++
+			}
+		}
+	}
+	if overflows == 0 {
+		t.Error("no variance was too large")
 	}
 }

@@ -1,8 +1,6 @@
 package effect
 
 import (
-	"math"
-
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"gonum.org/v1/gonum/floats"
@@ -69,7 +67,7 @@ func (a *Classes) Slopes(effects []Effect, binary []bool) {
 	}
 	for i, v := range variance {
 		if !binary[i%features] {
-			effects[i].SD = math.Sqrt(math.Max(0, v))
+			effects[i].SD = sqrtOf(v)
 		}
 	}
 }
@@ -136,7 +134,7 @@ func (a *Classes) Levels(effects []Effect, features int, at []int) {
 				a.Cov.Of[f].Mul(vg, g)
 				variance += floats.Dot(g, vg)
 			}
-			x.SD = math.Sqrt(math.Max(0, variance))
+			x.SD = sqrtOf(variance)
 		}
 	}
 }

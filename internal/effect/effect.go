@@ -14,6 +14,15 @@ import (
 // Effect is a Mean with its posterior standard deviation.
 type Effect struct{ Mean, SD float64 }
 
+// sqrtOf returns the square root of a variance, which rounding may have made negative. It is +Inf
+// where the variance is too large for a float64, whatever the overflow of its terms left.
+func sqrtOf(variance float64) float64 {
+	if math.IsNaN(variance) {
+		return math.Inf(1)
+	}
+	return math.Sqrt(math.Max(0, variance))
+}
+
 // Average are rows over which effects are averaged. The weights are N(Mean, Cov), of the features
 // and then of an intercept, where there is one.
 type Average struct {
@@ -82,7 +91,7 @@ func (a *Average) Slopes(effects []Effect) error {
 	for j := range effects {
 		if m := a.Mean[j]; !a.binary[j] {
 			effects[j].Mean = s*m + vu[j]
-			effects[j].SD = math.Sqrt(math.Max(0, m*m*square+2*m*s*vu[j]+s*s*a.diag[j]))
+			effects[j].SD = sqrtOf(m*m*square + 2*m*s*vu[j] + s*s*a.diag[j])
 		}
 	}
 	return nil
@@ -166,7 +175,7 @@ func (a *Average) Levels(effects []Effect, at []int) error {
 		floats.Scale(1/float64(n), s1)
 		slope(g, a.X, s1, at, j, up)
 		a.Cov.Mul(vg, g)
-		effects[j].SD = math.Sqrt(math.Max(0, floats.Dot(g, vg)))
+		effects[j].SD = sqrtOf(floats.Dot(g, vg))
 	}
 	return nil
 }
@@ -198,7 +207,7 @@ func Contributions(row, base []float64, columns [][]int, mean []float64, cov gau
 	x := &design.Matrix{Rows: len(columns), Cols: len(mean), Sparse: parts}
 	cov.Variances(v, x, nil)
 	for c := range effects {
-		effects[c].SD = math.Sqrt(math.Max(0, v[c]))
+		effects[c].SD = sqrtOf(v[c])
 	}
 	return effects
 }
