@@ -67,7 +67,7 @@ func (l *siteView) Noise() float64 {
 	return 0
 }
 
-// SelfBounded implements sparse.Likelihood.
+// SelfBounded implements term.Likelihood.
 func (l *siteView) SelfBounded() bool { return l.facts.selfBounded }
 
 // Rule implements sparse.Likelihood.

@@ -467,7 +467,7 @@ func TestRowGapLargeSlopes(t *testing.T) {
 	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
 		s := &term.State{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off},
 			D1: []float64{4e11}, M: []float64{1e10}, V: []float64{0.02}}
-		gap := terms.RowGap(s, 0, []float64{1e14}, nil, nil)
+		gap := terms.RowGap(s, 0, []float64{1e14}, nil, 0, nil)
 		y := c.off / 37 / math.Sqrt(s.V[0])
 		if !(gap <= c.most) || gap < c.off*c.off/(2*37)+y*y*math.Pow(37*s.V[0], 2) {
 			t.Errorf("slopes apart by %g: gap %.3g", c.off, gap)

@@ -149,15 +149,31 @@ func (g *Matrix) ColumnSpreads() (v, reach []float64) {
 	mean, v := make([]float64, g.Cols), make([]float64, g.Cols)
 	lo, hi, count := make([]float64, g.Cols), make([]float64, g.Cols), make([]int, g.Cols)
 	n := float64(g.Rows)
-	g.each(func(j int, x float64) {
-		if count[j] == 0 {
-			lo[j], hi[j] = x, x
+	for i := range g.Rows {
+		ind, val := g.Row(i)
+		for k, x := range val {
+			j := k
+			if ind != nil {
+				j = int(ind[k])
+			}
+			if count[j] == 0 {
+				lo[j], hi[j] = x, x
+			}
+			count[j]++
+			mean[j] += x / n
+			lo[j], hi[j] = min(lo[j], x), max(hi[j], x)
 		}
-		count[j]++
-		mean[j] += x / n
-		lo[j], hi[j] = math.Min(lo[j], x), math.Max(hi[j], x)
-	})
-	g.each(func(j int, x float64) { v[j] += (x - mean[j]) * (x - mean[j]) / n })
+	}
+	for i := range g.Rows {
+		ind, val := g.Row(i)
+		for k, x := range val {
+			j := k
+			if ind != nil {
+				j = int(ind[k])
+			}
+			v[j] += (x - mean[j]) * (x - mean[j]) / n
+		}
+	}
 	for j, c := range count { // the zeros that a sparse matrix leaves out
 		if c < g.Rows {
 			lo[j], hi[j] = math.Min(lo[j], 0), math.Max(hi[j], 0)
@@ -169,20 +185,6 @@ func (g *Matrix) ColumnSpreads() (v, reach []float64) {
 		lo[j] = math.Max(hi[j]-mean[j], mean[j]-lo[j])
 	}
 	return v, lo
-}
-
-// each calls f with every value kept and its column.
-func (g *Matrix) each(f func(j int, x float64)) {
-	if g.Sparse != nil {
-		s := g.Sparse
-		for k := s.Ptr[0]; k < s.Ptr[g.Rows]; k++ {
-			f(int(s.Ind[k]), s.Val[k])
-		}
-		return
-	}
-	for k, x := range g.Dense {
-		f(k%g.Cols, x)
-	}
 }
 
 // Row returns the columns, nil if dense, and the values of row i.

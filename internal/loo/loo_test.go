@@ -25,8 +25,9 @@ func (s noise) Expect(y, m, v float64) term.Expectation {
 	return term.Expectation{Value: s.LogProb(y, m) - 0.5*v/s2, D1: (y - m) / s2, D2: -1 / s2}
 }
 
-func (noise) Concave() bool { return true }
-func (noise) Real() bool    { return true }
+func (noise) Concave() bool     { return true }
+func (noise) SelfBounded() bool { return true }
+func (noise) Real() bool        { return true }
 
 func (noise) Each() *term.Many                                     { return nil }
 func (noise) Rated() func(y float64) (sign, origin, slope float64) { return nil }

@@ -1086,7 +1086,7 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 		last = next
 	}
 	if bound > max(goal, 2*precision) && last.Certain {
-		bound = min(bound, s.rowsGap(last)+2*precision)
+		bound = min(bound, s.rowsGap(last, goal-2*precision)+2*precision)
 	}
 	if err := s.Workers.Halt.Err(); err != nil {
 		return 0, err
@@ -1099,12 +1099,12 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 
 // rowsGap returns the bound on the gap of c by its rows, V held, beside twice that of V: where K is
 // large and the sites are strong, that of the mean is the rounding of ∂E/∂m, squared, times K.
-func (s *DenseAlgebra) rowsGap(c *term.State) float64 {
+func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 	g, n := &s.gap, s.N
 	g.h, g.prior = dense.Resize(g.h, n), dense.Resize(g.prior, n)
 	dense.Residual(s.Workers.Halt, g.h, c.M, s.K, c.A)
 	for i := range g.prior {
 		g.prior[i] = s.K[i*n+i]
 	}
-	return s.Terms.RowGap(c, s.Elbo(c, s.LogDet), g.prior, g.h, s.Workers.Halt)
+	return s.Terms.RowGap(c, s.Elbo(c, s.LogDet), g.prior, g.h, goal, s.Workers.Halt)
 }

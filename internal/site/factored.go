@@ -1133,7 +1133,8 @@ func (s *FactoredAlgebra) rowsGap(goal float64) float64 {
 	floats.Sub(g.drift, c.M)
 	p.Variances(g.wide, x)
 	// The residual adds to the c of rows without a tangent before that is squared.
-	rows := s.terms.RowGap(&c.State, c.Elbo, g.wide, g.drift, s.workers.Halt)
+	rows := s.terms.RowGap(&c.State, c.Elbo, g.wide, g.drift, goal-rest,
+		s.workers.Halt)
 	return rest + rows + 2*math.Sqrt(rest*rows)
 }
 

@@ -1006,7 +1006,8 @@ func (s *WeightAlgebra) Prove(goal float64) (float64, error) {
 	precision := change.Gap()
 	byRows := func() { // where that may be less
 		if math.IsInf(rows, 1) && mean+precision > goal && mean > precision {
-			rows = s.Terms.RowGap(&c.State, -c.Value, p.Base.V, nil, s.Workers.Halt)
+			rows = s.Terms.RowGap(&c.State, -c.Value, p.Base.V, nil, goal-2*precision,
+				s.Workers.Halt)
 		}
 	}
 	byRows()

@@ -33,8 +33,6 @@ type Kernel interface {
 // Likelihood is what is asked of a log-likelihood log p(y|η), beyond what its terms ask.
 type Likelihood interface {
 	term.Noisy
-	// SelfBounded reports |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·).
-	SelfBounded() bool
 	// Rule gives terms that are those of one evaluation their rule, if that pays; see
 	// term.Terms.Sure.
 	Rule(t *term.Terms)

@@ -143,21 +143,37 @@ const roundedRow = 1e-9
 // with every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| −
 // f_n*) ≤ δ(−ELBO − Σ_n f_n*). This is for means whose Λ0m = Xᵀa holds, as those of solved
 // equations do, or of which drift says how far from that each is; nil means not at all.
-func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, h *parallel.Halt) float64 {
+//
+// Where |ℓ‴| ≤ |ℓ″| the curvature changes by no more than a factor e^d over a distance d. Curvatures
+// are computed only where that bound leaves open whether the gap is at most enough nats.
+func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, enough float64,
+	h *parallel.Halt) float64 {
+	if t.Lik.SelfBounded() {
+		x := t.allRowsGap(s, prior, drift, true, h)
+		gap := x.total + x.change*x.change
+		if x.rest == 0 && x.lines == 0 && (gap <= enough || x.total > enough) {
+			return gap
+		}
+	}
+	x := t.allRowsGap(s, prior, drift, false, h)
+	return t.gapOf(&x, s, elbo)
+}
+
+// allRowsGap returns what all rows tell RowGap, of curvatures that are bounded or computed.
+func (t *Terms) allRowsGap(s *State, prior, drift []float64, bounded bool,
+	h *parallel.Halt) (sum rowsGap) {
 	n := len(s.Tg)
 	if n <= GapRows {
-		x := t.rowsGap(s, prior, drift, 0, n)
-		return t.gapOf(&x, s, elbo)
+		return t.rowsGap(s, prior, drift, bounded, 0, n)
 	}
 	parts := make([]rowsGap, (n+GapRows-1)/GapRows)
 	parallel.For(n, GapRows, h.Workers(),
-		func(_, lo, hi int) { parts[lo/GapRows] = t.rowsGap(s, prior, drift, lo, hi) })
-	var sum rowsGap
+		func(_, lo, hi int) { parts[lo/GapRows] = t.rowsGap(s, prior, drift, bounded, lo, hi) })
 	for _, x := range parts {
 		sum.total, sum.change, sum.rest, sum.lines, sum.part = sum.total+x.total,
 			sum.change+x.change, sum.rest+x.rest, sum.lines+x.lines, max(sum.part, x.part)
 	}
-	return t.gapOf(&sum, s, elbo)
+	return sum
 }
 
 // GapRows is the number of rows that RowGap takes together: the sums of more are added in that
@@ -172,8 +188,9 @@ type rowsGap struct {
 }
 
 // rowsGap returns what rows lo … hi−1 tell RowGap.
-func (t *Terms) rowsGap(s *State, prior, drift []float64, lo, hi int) (x rowsGap) {
-	var b bends
+func (t *Terms) rowsGap(s *State, prior, drift []float64, bounded bool, lo,
+	hi int) (x rowsGap) {
+	b := bends{bounded: bounded}
 	for ; lo < hi; lo += bentTogether {
 		t.someGap(&x, s, prior, drift, lo, min(lo+bentTogether, hi), &b)
 	}
@@ -194,11 +211,16 @@ func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int
 		offs[n-lo] = off
 		if unit := g * min(math.Sqrt(s.V[n]), 1); off <= nearRow*unit {
 			bents[n-lo] = bentNear * off / unit
+		} else if b.bounded {
+			d := 2 * off / g
+			bents[n-lo] = d + d*d // ≥ e^d − 1 for d ≤ 1
 		} else {
 			b.rows, b.far = append(b.rows, n), append(b.far, 2*off/g)
 		}
 	}
-	t.changes(b, s)
+	if len(b.rows) > 0 {
+		t.changes(b, s)
+	}
 	for k, n := range b.rows {
 		bents[n-lo] = b.most[k]
 	}
@@ -236,6 +258,7 @@ const bentTogether = 64
 type bends struct {
 	rows      []int
 	far, most []float64
+	bounded   bool // curvatures are not looked at, but bounded
 
 	terms []int // scratch: a row is here once for each mean that is looked at
 	at    State

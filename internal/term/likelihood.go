@@ -16,6 +16,8 @@ type Likelihood interface {
 	// number.
 	Concave() bool
 	Real() bool
+	// SelfBounded reports |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·).
+	SelfBounded() bool
 	// Each returns what takes many expectations at once, nil where nothing does.
 	Each() *Many
 	// Rated returns, of a log-likelihood that is slope·η − exp(origin + sign·η) and a constant,
