@@ -739,42 +739,6 @@ func TestCTMRoundsErrors(t *testing.T) {
 	refused("less memory", small, ErrMemory, "MaxMemory")
 }
 
-// ExampleNewCTMRounds fits topics to documents on two machines, which are played by shards here.
-func ExampleNewCTMRounds() {
-	sport := Document{Words: []int{0, 1}, Counts: []float64{3, 2}}
-	money := Document{Words: []int{2, 3}, Counts: []float64{4, 1}}
-	machines := [][]Document{slices.Repeat([]Document{sport, money}, 30),
-		slices.Repeat([]Document{money}, 40)}
-	ctx := context.Background()
-	r, err := NewCTMRounds(4, 2, nil)
-	for round := 0; err == nil && round <= 5; round++ { // the first takes a sample
-		all := r.Shard()
-		for i, docs := range machines {
-			part := r.Shard() // MarshalBinary sends it to a machine, and back
-			if err = part.Add(ctx, uint64(i), each(docs)); err == nil {
-				err = all.Merge(part)
-			}
-			if err != nil {
-				fmt.Println(err)
-				return
-			}
-		}
-		_, err = r.Step(all)
-	}
-	p, err := r.Posterior()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	topics := p.Topics()
-	for k := range 2 {
-		fmt.Printf("%.2f\n", topics.RawRowView(k))
-	}
-	// Unordered output:
-	// [0.60 0.40 0.00 0.00]
-	// [0.00 0.00 0.80 0.20]
-}
-
 // savedOf returns p as it is saved.
 func savedOf(t testing.TB, p interface{ Save(io.Writer) error }) []byte {
 	t.Helper()

@@ -714,32 +714,6 @@ func TestLearnHarness(t *testing.T) {
 	}
 }
 
-func ExampleGP_Learn() {
-	x, y := mat.NewDense(40, 1, nil), make([]float64, 40)
-	for i := range y {
-		x.Set(i, 0, float64(i)/4)
-		y[i] = 3*math.Sin(x.At(i, 0)) + 0.1*math.Cos(float64(37*i))
-	}
-	gp, err := NewGP(x, y, SquaredExp{}, GaussianNoise{}, nil)
-	if err != nil {
-		panic(err)
-	}
-	_, post, learned, err := gp.Learn(context.Background(), nil, nil)
-	if err != nil {
-		panic(err)
-	}
-	for _, p := range learned.Params {
-		fmt.Printf("%s %.1f\n", p.Name, p.Value)
-	}
-	m, _ := post.At(mat.NewDense(1, 1, []float64{math.Pi / 2})).Latent(nil, nil)
-	fmt.Printf("%.1f\n", m[0])
-	// Output:
-	// SquaredExp.Scale 2.6
-	// SquaredExp.Length 1.4
-	// GaussianNoise.Var 0.0
-	// 3.0
-}
-
 // The scale of Laplace noise is learned where the model fits badly, too, so that most residuals are
 // many standard deviations of their latent value from zero.
 func TestLearnNoiseOfBadFit(t *testing.T) {

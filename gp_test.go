@@ -21,6 +21,11 @@ import (
 // toyGP returns a small model with labels that suit the likelihood.
 func toyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
 	t.Helper()
+	return toyGPWith(t, n, k, lik, seed, nil)
+}
+
+func toyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *GPOptions) *GP {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 	for i := range n {
@@ -42,7 +47,7 @@ func toyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
 			}
 		}
 	}
-	gp, err := NewGP(x, y, k, lik, nil)
+	gp, err := NewGP(x, y, k, lik, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -851,28 +856,4 @@ func TestLearnTrend(t *testing.T) {
 			t.Errorf("from %v: forecast %v ± %v, want %v", c, m[0], math.Sqrt(v[0]), want)
 		}
 	}
-}
-
-func ExampleGPPosterior_Part() {
-	x, y := mat.NewDense(60, 1, nil), make([]float64, 60)
-	for i := range y {
-		year := float64(i) / 4
-		x.Set(i, 0, 2000+year)
-		y[i] = 50 + 1.5*(year-5) + 2*math.Sin(2*year) + 0.3*math.Cos(float64(37*i*i))
-	}
-	gp, err := NewGP(x, y, Sum{SquaredExp{}, Linear{}, Constant{}}, GaussianNoise{}, nil)
-	if err != nil {
-		panic(err)
-	}
-	_, post, _, err := gp.Learn(context.Background(), nil, nil)
-	if err != nil {
-		panic(err)
-	}
-	slope, variance := post.Part(1, mat.NewDense(1, 1, []float64{1})).Latent(nil, nil)
-	fmt.Printf("%.1f ± %.1f a year\n", slope[0], math.Sqrt(variance[0]))
-	forecast, _ := post.At(mat.NewDense(1, 1, []float64{2045})).Latent(nil, nil)
-	fmt.Printf("%.0f in 2045\n", forecast[0])
-	// Output:
-	// 1.4 ± 0.3 a year
-	// 105 in 2045
 }

@@ -42,10 +42,18 @@ var (
 	bodyOf        = testkit.BodyOf
 	fileOf        = testkit.FileOf
 	changed       = testkit.Changed
+	normals       = testkit.Normals
+	randomCov     = testkit.RandomCov
+	checkClose    = testkit.CheckClose
+	checkNear     = testkit.CheckNear
+	numGrad       = testkit.NumGrad
 )
 
 // longer returns many under -long, and few otherwise.
 func longer[T any](many, few T) T { return testkit.Longer(many, few) }
+
+// must returns v; it panics on an error.
+func must[T any](v T, err error) T { return testkit.Must(v, err) }
 
 // shorter returns few under -short, and many otherwise.
 func shorter[T any](many, few T) T { return testkit.Shorter(many, few) }
@@ -110,14 +118,14 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// inCoords returns o with λ in the coordinates c.
-func inCoords(o Objective[*Gaussian], c Coordinates) Objective[*Gaussian] {
-	o.Init = o.Init.In(c)
-	return o
+// reached returns a copy of q(z|λ) at a state of an Objective.
+func reached[Q Dist](st State) Q {
+	q, err := Objective[Q]{}.Posterior(st)
+	if err != nil {
+		panic(err)
+	}
+	return q
 }
-
-// qOf returns q(z|λ) at the state that a run of an Objective reached.
-func qOf[Q Dist](res *Result) Q { return res.Stepper.(*objectiveStepper).Dist().Clone().(Q) }
 
 // elboOf evaluates a state by hand; a nil rng is one of a fixed seed.
 func elboOf(st Stepper, rng *rand.Rand) (float64, error) {

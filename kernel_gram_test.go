@@ -508,69 +508,6 @@ func kernelBigExp(x float64) *big.Float {
 	return sum
 }
 
-func ExampleGram() {
-	x := mat.NewDense(3, 1, []float64{0, 1, 3})
-	k := Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}}
-	fmt.Printf("%.4f\n", mat.Formatted(Gram(nil, k, x)))
-	// Output:
-	// ⎡4.0100  2.4261  0.0444⎤
-	// ⎢2.4261  4.0100  0.5413⎥
-	// ⎣0.0444  0.5413  4.0100⎦
-}
-
-func ExampleProduct() {
-	// A yearly rhythm that may change its shape over a decade, and a trend.
-	k := Sum{
-		Product{SquaredExp{Scale: 2, Length: 10}, Periodic{Period: 1}},
-		Linear{Scale: 0.1},
-	}
-	fmt.Printf("%.3f\n", k.Cov([]float64{1}, []float64{3}))
-	fmt.Println(len(k.Params()), "parameters")
-	// Output:
-	// 3.951
-	// 6 parameters
-}
-
-func ExampleKernel() {
-	var k Kernel = Sum{Matern52{Scale: 2, Lengths: []float64{1, 10}}, White{}}
-	var values []float64
-	for _, p := range k.Params() {
-		fmt.Println(p.Name, p.Value)
-		values = append(values, p.Value)
-	}
-	values[2] = 5
-	k = k.WithParams(values)
-	fmt.Println(k.Params()[2].Value)
-	// Output:
-	// [0].Matern52.Scale 2
-	// [0].Matern52.Length[0] 1
-	// [0].Matern52.Length[1] 10
-	// [1].White.Scale 1
-	// 5
-}
-
-func ExampleGramGrad() {
-	// The gradient of the log marginal likelihood of y ~ N(0, K) is
-	// ½ Σ_ij (a_i a_j − K⁻¹_ij) ∂K_ij/∂log θ with
-	// a = K⁻¹y.
-	x := mat.NewDense(4, 1, []float64{0, 1, 2, 3})
-	y := mat.NewVecDense(4, []float64{0.1, 0.9, 0.8, 0.2})
-	var k Kernel = Sum{SquaredExp{}, White{Scale: 0.1}}
-
-	var chol mat.Cholesky
-	chol.Factorize(Gram(nil, k, x))
-	var a mat.VecDense
-	var w mat.SymDense
-	chol.SolveVecTo(&a, y)
-	chol.InverseTo(&w)
-	w.ScaleSym(-1, &w)
-	w.SymRankOne(&w, 1, &a)
-	w.ScaleSym(0.5, &w)
-	fmt.Printf("%.3f\n", GramGrad(nil, k, x, &w))
-	// Output:
-	// [-2.787 1.998 -0.085]
-}
-
 // BenchmarkCrossCov reports the cost relative to the triangular solve that a
 // prediction needs besides it.
 func BenchmarkCrossCov(b *testing.B) {

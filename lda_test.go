@@ -414,39 +414,6 @@ func TestLDASeeds(t *testing.T) {
 	}
 }
 
-func ExampleNewLDA() {
-	// Documents about two things, as counts of the words of a vocabulary.
-	c := &Corpus{Vocab: strings.Fields("sea ship wind rate bank loan"), Terms: 6}
-	for n := range 40 {
-		first := 3 * (n % 2)
-		c.Docs = append(c.Docs, Document{Words: []int{first, first + 1, first + 2}, Counts: []float64{6, 4, float64(1 + n%3)}})
-	}
-	m, err := NewLDA(c, 2, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	post, _, err := m.Fit(context.Background(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	words, _ := TopWords(post.Topics(), c, 3, ByProbability)
-	slices.SortFunc(words, slices.Compare)
-	fmt.Println(words)
-	d := Document{Words: []int{0, 2}, Counts: []float64{5, 5}}
-	q, err := post.Infer(d)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	mean, _, _ := q.Proportions(0.9)
-	fmt.Printf("%.2f\n", slices.Max(mean))
-	// Output:
-	// [[rate bank loan] [sea ship wind]]
-	// 0.98
-}
-
 // A run over all documents evaluates itself at each pass, and ends at its goal; one without options
 // of a small corpus goes on to where coordinate ascent from the same start ends, also after
 // mini-batches.

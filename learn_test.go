@@ -158,21 +158,6 @@ func TestCertifyScaleErrors(t *testing.T) {
 	}
 }
 
-func ExampleGP_CertifyScale() {
-	x, y := mat.NewDense(6, 1, []float64{1, 2, 3, 6, 7, 8}), []float64{1, 1, 1, -1, -1, 1}
-	gp, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
-	if err != nil {
-		panic(err)
-	}
-	c, err := gp.CertifyScale(context.Background(), 0.05, 50, 0.1)
-	if err != nil {
-		panic(err)
-	}
-	fmt.Printf("no scale has an ELBO above %.2f + 0.1\n", c.ELBO)
-	// Output:
-	// no scale has an ELBO above -3.77 + 0.1
-}
-
 // CertifyScale ends with the error of its context wherever that is done.
 func TestCertifyScaleHearsCancel(t *testing.T) {
 	t.Parallel()

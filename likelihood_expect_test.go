@@ -658,29 +658,11 @@ func BenchmarkExpect(b *testing.B) {
 	}
 }
 
-func ExampleExpectLogProb() {
-	// E[log σ(η)] for η ~ N(1, 4), with the derivatives that variational
-	// inference needs.
-	e := ExpectLogProb(BernoulliLogit{}, +1, 1, 4)
-	fmt.Printf("%.6f %.6f %.6f\n", e.Value, e.D1, e.D2)
-	// Output: -0.642495 0.352274 -0.140498
-}
-
 // cauchit is p(y|η) = ½ + arctan(yη)/π for y = ±1: LogProb is all there is to it.
 type cauchit struct{}
 
 func (cauchit) LogProb(y, eta float64) float64 { return math.Log(0.5 + math.Atan(y*eta)/math.Pi) }
 func (cauchit) Facts() Facts                   { return Facts{Support: SignLabels} }
-
-func ExampleLikelihood() {
-	e := ExpectLogProb(cauchit{}, +1, 1, 4)
-	p := NewPrediction(cauchit{}, []float64{1}, []float64{4}).Prob(nil, +1)
-	fmt.Printf("%.6f within %.0e: %t\n", e.Value, 1e-12, e.Err < 1e-12)
-	fmt.Printf("%.6f\n", p[0])
-	// Output:
-	// -0.611444 within 1e-12: true
-	// 0.635640
-}
 
 // tailRefs: expectations for y = +1 by composite quadrature in 32-digit arithmetic.
 var tailRefs = []struct {

@@ -294,9 +294,9 @@ func TestLookingOnChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := corpus()[0]
-	o := Objective[*Gaussian]{F: Expect(p.s, ScoreFunction{Samples: 30}), H: KLTo(p.prior),
-		Init: p.init}
+	prior := NewIsotropic(2, 4)
+	o := Objective[*Gaussian]{F: Expect(logisticData(75, 40, 2), ScoreFunction{Samples: 30}),
+		H: KLTo(prior), Init: prior}
 	gp := toyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
 	ctm := mustCTM(t, toyCorpus(40, 4), 3, nil)
 	for name, c := range map[string]struct {

@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -301,39 +300,6 @@ func TestPredictionWorkers(t *testing.T) {
 			runtime.GOMAXPROCS(before)
 		}
 	}
-}
-
-func ExamplePrediction() {
-	// Waiting times in days at two desks: a gamma GLM without an intercept.
-	x := mat.NewDense(6, 2, []float64{1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1})
-	g, err := NewGLM(x, []float64{1.2, 0.7, 1.6, 5.1, 7.9, 6.4}, Gamma{Shape: 4}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	post, _, err := g.Fit(context.Background(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	p := post.At(mat.NewDense(2, 2, []float64{1, 0, 0, 1}))
-	mean, variance, err := p.Moments(nil, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	longest, err := p.Quantile(nil, 0.95)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for i := range mean {
-		fmt.Printf("desk %d: %.2f ± %.2f days, 95%% within %.2f\n", i, mean[i],
-			math.Sqrt(variance[i]), longest[i])
-	}
-	// Output:
-	// desk 0: 1.24 ± 0.73 days, 95% within 2.63
-	// desk 1: 6.03 ± 3.51 days, 95% within 12.70
 }
 
 // TestPredictionOutsideSupport: what is no response has no probability.

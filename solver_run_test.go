@@ -507,7 +507,8 @@ func stateOf(t testing.TB, m Model, st Stepper) []float64 {
 	t.Helper()
 	switch m := m.(type) {
 	case Objective[*Gaussian]:
-		return momentsOf(must(m.Posterior(st)))
+		q := must(m.Posterior(st))
+		return append(q.Mean(nil), q.Cov().RawSymmetric().Data...)
 	case *GP:
 		mean, v := must(m.Posterior(st)).Train(nil, nil)
 		return append(mean, v...)

@@ -17,7 +17,8 @@ import (
 	"strings"
 )
 
-// A module is its packages from their sources, tests, examples and commands left out.
+// A module is its packages from their sources. Tests, the packages of tests below internal/checks,
+// examples and commands are left out.
 type module struct {
 	folder   string
 	set      *token.FileSet
@@ -71,6 +72,9 @@ func load(folder string) (*module, error) {
 		if room := m.room(filepath.Join(p.Dir, "x.go")); room == "examples/" || room == "cmd/" {
 			continue // as users write them
 		}
+		if m.isTests(p.Dir) {
+			continue
+		}
 		c, err := m.check(p, l)
 		if err != nil {
 			return nil, err
@@ -78,6 +82,13 @@ func load(folder string) (*module, error) {
 		l.checked[p.ImportPath] = c.types
 		m.packages = append(m.packages, c)
 	}
+}
+
+// isTests reports whether a folder is of a package of tests, or of what these need.
+func (m *module) isTests(folder string) bool {
+	rel, err := filepath.Rel(m.folder, folder)
+	first := filepath.Join("internal", "checks")
+	return err == nil && (rel == first || strings.HasPrefix(rel, first+string(filepath.Separator)))
 }
 
 // check type-checks a package.

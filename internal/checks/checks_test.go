@@ -6,14 +6,6 @@ import (
 	. "github.com/pgsvi/pgsvi"
 )
 
-// factsFor returns what a likelihood says of itself.
-func factsFor(l Likelihood) Facts {
-	if f, ok := l.(Factual); ok {
-		return f.Facts()
-	}
-	return Facts{}
-}
-
 // quantile returns the quantile of a response whose latent value is N(m, v).
 func quantile(t testing.TB, l Likelihood, prob, m, v float64) float64 {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
@@ -223,7 +224,7 @@ func TestMarginalEffects(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if factsFor(lik).Support == SignLabels {
+				if kit.FactsOf(lik).Support == SignLabels {
 					return (1 + stat.Mean(y, nil)) / 2
 				}
 				return stat.Mean(y, nil)
@@ -283,7 +284,7 @@ func TestMarginalEffectsSD(t *testing.T) {
 				ws := w.RawRowView(s)
 				at := func(eta float64) float64 {
 					y, _ := lik.(Responder).Moments(eta)
-					if factsFor(lik).Support == SignLabels {
+					if kit.FactsOf(lik).Support == SignLabels {
 						return (1 + y) / 2
 					}
 					return y

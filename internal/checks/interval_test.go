@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/gonum/mathext"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
@@ -337,7 +338,7 @@ func TestIntervalCoverage(t *testing.T) {
 		}
 		// Intervals of whole numbers hold at least as much.
 		got := responses / all
-		if got < 0.9-within || factsFor(lik).Support == RealLine && got > 0.9+within {
+		if got < 0.9-within || kit.FactsOf(lik).Support == RealLine && got > 0.9+within {
 			t.Errorf("%T: 90%% intervals hold %.3f of the responses", lik, got)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
@@ -146,7 +147,7 @@ func TestScoresNumbers(t *testing.T) {
 				for i := range y {
 					want[name] += score.Indicator(lo[i] <= y[i] && y[i] <= hi[i]) / n
 				}
-				if math.Abs(want[name]-level/100) > 0.1 && factsFor(lik).Support == RealLine {
+				if math.Abs(want[name]-level/100) > 0.1 && kit.FactsOf(lik).Support == RealLine {
 					t.Errorf("%T: %s is %v", lik, name, want[name])
 				}
 			}

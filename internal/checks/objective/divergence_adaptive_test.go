@@ -1,4 +1,4 @@
-package pgsvi
+package objective
 
 import (
 	"context"
@@ -9,14 +9,16 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/variate"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // adaptives are the Adaptive divergences, with a step size at which each moves
@@ -39,10 +41,15 @@ func adaptives() map[string]struct {
 // bowl is the Smooth ½ Σ_i c_i (z_i − 1)² over a Point.
 type bowl []float64
 
-func (b bowl) Setup(Dist) (SmoothTerms, error) { return SmoothTerms{1, true}, nil }
+func (b bowl) Setup(Dist) (SmoothTerms, error) {
+	return SmoothTerms{N: 1, Deterministic: true},
+		nil
+}
+
 func (b bowl) Value(ctx context.Context, env *Env, q Dist) (float64, float64, error) {
 	return valueByGrad(ctx, env, b, q)
 }
+
 func (b bowl) Grad(_ context.Context, _ *Env, dst []float64, q Dist, _ []int) (float64, error) {
 	var v float64
 	for i, z := range q.Params(nil) {
@@ -115,12 +122,12 @@ func TestAdaptiveUpdates(t *testing.T) {
 	} {
 		f, start := bowl{0.3, 2, 0.9}, []float64{-2, 3, 0.5}
 		o := Objective[*Point]{F: f, Init: NewPoint(start)}
-		res := solve(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), MaxIter: 3}, o)
+		res := kit.Solve(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), MaxIter: 3}, o)
 		want := make([]float64, len(f))
 		for i := range f {
 			want[i] = c.want(f[i], start[i])
 		}
-		checkClose(t, c.name, qOf[Dist](res).Params(nil), want, 1e-14)
+		testkit.CheckClose(t, c.name, qOf[Dist](res).Params(nil), want, 1e-14)
 		if !res.ClosedForm {
 			t.Errorf("%s: not a closed form", c.name)
 		}
@@ -130,8 +137,9 @@ func TestAdaptiveUpdates(t *testing.T) {
 // A zero field is its documented default, and another value is not.
 func TestAdaptiveDefaults(t *testing.T) {
 	run := func(d Divergence) []float64 {
-		return qOf[Dist](solve(t, Solver{Divergence: d, StepSize: ConstantStep(0.2), MaxIter: 5},
-			Objective[*Point]{F: bowl{1e-3, 2}, Init: NewPoint([]float64{3, -2})})).Params(nil)
+		return qOf[Dist](
+			kit.Solve(t, Solver{Divergence: d, StepSize: ConstantStep(0.2), MaxIter: 5},
+				Objective[*Point]{F: bowl{1e-3, 2}, Init: NewPoint([]float64{3, -2})})).Params(nil)
 	}
 	for _, c := range []struct{ zero, same, other Divergence }{
 		{AdaGrad(0), AdaGrad(1e-8), AdaGrad(1e-6)},
@@ -161,8 +169,6 @@ func TestAdaptiveCheck(t *testing.T) {
 		RMSprop(1, 0), RMSprop(-0.1, 0), RMSprop(nan, 0), RMSprop(0, -1),
 		Adadelta(1, 0), Adadelta(0, inf),
 		Adam(1, 0, 0), Adam(0, 1, 0), Adam(0, -1, 0), Adam(nan, 0, 0), Adam(0, 0, -1e-9),
-		diagonalMetric{[]float64{1, 0, 1}}, diagonalMetric{[]float64{1, inf, 1}},
-		diagonalMetric{[]float64{1, 1, nan}},
 	} {
 		o := Objective[*Point]{F: bowl{1, 2, 3}, Init: NewPoint(make([]float64, 3))}
 		_, err := o.NewStepper(context.Background(), nil, d)
@@ -172,10 +178,6 @@ func TestAdaptiveCheck(t *testing.T) {
 				t.Errorf("%+v: %v", d, err)
 			}
 		}
-	}
-	if _, err := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{0})}).NewStepper(
-		context.Background(), nil, diagonalMetric{[]float64{1, 1}}); !errors.Is(err, ErrShape) {
-		t.Errorf("Diagonal of another length: %v", err)
 	}
 	// Between two distributions they are Euclidean, and pass its check.
 	for name, a := range adaptives() {
@@ -191,9 +193,9 @@ func TestAdaptiveCheck(t *testing.T) {
 // do mini-batches, less near.
 func TestAdaptiveGP(t *testing.T) {
 	t.Parallel()
-	gp := toyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
-	gp.opt.Jitter = 0.1
-	_, best := mustFit(t, gp, nil)
+	gp := kit.ToyGPWith(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3,
+		&GPOptions{Jitter: 0.1})
+	_, best := kit.MustFit(t, gp, nil)
 	o, err := gp.Objective()
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +211,7 @@ func TestAdaptiveGP(t *testing.T) {
 		}{a.d, a.beta}
 	}
 	for name, c := range ds {
-		for _, coords := range longer([]Coordinates{Cholesky, LogCholesky},
+		for _, coords := range testkit.Longer([]Coordinates{Cholesky, LogCholesky},
 			[]Coordinates{LogCholesky}) {
 			for what, s := range map[string]Solver{
 				"all":    {StepSize: RobbinsMonro(c.beta, 100, 0.9), MaxIter: 4000},
@@ -220,7 +222,7 @@ func TestAdaptiveGP(t *testing.T) {
 					continue
 				}
 				s.Divergence, s.EvalEvery, s.Converger = c.d, -1, Never()
-				res := solve(t, s, inCoords(o.Linearized(), coords))
+				res := kit.Solve(t, s, inCoords(o.Linearized(), coords))
 				loss := best.ELBO - res.ELBO
 				t.Logf("%s, %v, %s: %.2g nats below", name, coords, what, loss)
 				most := map[string]float64{"all": 2e-3, "batch": 5e-3, "chosen": 1e-8}[what]
@@ -239,10 +241,10 @@ func TestAdaptiveGP(t *testing.T) {
 // A GLM runs an Adaptive divergence itself, on Objective.Linearized in
 // log-Cholesky coordinates; a GP, whose state is sites, refuses it at set-up.
 func TestAdaptiveModels(t *testing.T) {
-	x, y := structuredData(40, 3, 5)
+	x, y := kit.StructuredData(40, 3, 5)
 	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
-		g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov})
-		_, best := structuredFit(t, g, nil)
+		g := kit.MustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov})
+		_, best := kit.StructuredFit(t, g, nil)
 		s := Solver{Divergence: Adam(0, 0, 0), StepSize: RobbinsMonro(0.05, 300, 0), MaxIter: 3000,
 			Converger: Never(), EvalEvery: -1}
 		_, res, err := g.Fit(context.Background(), &s)
@@ -252,8 +254,8 @@ func TestAdaptiveModels(t *testing.T) {
 		if loss := best.ELBO - res.ELBO; !(math.Abs(loss) < 1e-5) {
 			t.Errorf("%v: %.3g nats below the optimum", cov, loss)
 		}
-		o := must(g.Objective())
-		if again := solve(t, s, inCoords(o.Linearized(), LogCholesky)); again.ELBO != res.ELBO {
+		o := testkit.Must(g.Objective())
+		if again := kit.Solve(t, s, inCoords(o.Linearized(), LogCholesky)); again.ELBO != res.ELBO {
 			t.Errorf("%v: ELBO %v, of the Objective %v", cov, res.ELBO, again.ELBO)
 		}
 	}
@@ -271,7 +273,7 @@ func TestAdaptiveModels(t *testing.T) {
 	if err != nil || !(math.Abs(best.ELBO-res.ELBO) < 1e-5) {
 		t.Errorf("low rank: %.3g nats below the optimum (%v)", best.ELBO-res.ELBO, err)
 	}
-	gp := toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 3)
+	gp := kit.ToyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 3)
 	if _, res, err := gp.Fit(context.Background(), &Solver{Divergence: Adam(0, 0, 0)}); !errors.Is(
 		err, ErrNoProx) || res != nil || !strings.Contains(err.Error(), "GP.Objective") {
 		t.Errorf("GP.Fit: %v", err)
@@ -281,8 +283,8 @@ func TestAdaptiveModels(t *testing.T) {
 // The same seed gives the same bits for any number of workers, with and without
 // evaluations on the way; another seed does not.
 func TestAdaptiveSameBits(t *testing.T) {
-	gp := toyGP(t, 15, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
-	gp.opt.Jitter, gp.opt.Estimator = 0.01, ScoreFunction{Samples: 50}
+	gp := kit.ToyGPWith(t, 15, SquaredExp{Scale: 2}, BernoulliLogit{}, 3,
+		&GPOptions{Jitter: 0.01, Estimator: ScoreFunction{Samples: 50}})
 	o, err := gp.Objective()
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +293,7 @@ func TestAdaptiveSameBits(t *testing.T) {
 		s := Solver{Divergence: d, StepSize: ConstantStep(0.01), BatchSize: 4, MaxPasses: 5,
 			Workers: workers, EvalEvery: every,
 			Src: rand.NewPCG(seed, 1), Converger: Never()}
-		return qOf[Dist](solve(t, s, inCoords(o.Linearized(), LogCholesky))).Params(nil)
+		return qOf[Dist](kit.Solve(t, s, inCoords(o.Linearized(), LogCholesky))).Params(nil)
 	}
 	for name, a := range adaptives() {
 		want := run(a.d, 1, 1, 0)
@@ -310,9 +312,9 @@ func TestAdaptiveResume(t *testing.T) {
 	o := Objective[*Point]{F: bowl{0.5, 3}, Init: NewPoint([]float64{4, -1})}
 	s := Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.1), MaxIter: 7,
 		Converger: Never()}
-	whole := solve(t, s, o)
+	whole := kit.Solve(t, s, o)
 	s.MaxIter = 3
-	part := solve(t, s, o)
+	part := kit.Solve(t, s, o)
 	s.MaxIter = 7
 	rest, err := s.Resume(context.Background(), part)
 	if err != nil || !slices.Equal(qOf[Dist](rest).Params(nil), qOf[Dist](whole).Params(nil)) {
@@ -326,21 +328,20 @@ func TestAdaptiveResume(t *testing.T) {
 func TestAdaptiveProx(t *testing.T) {
 	f, start := bowl{0.3, 2, 0.9}, []float64{-2, 3, 0.01}
 	o := Objective[*Point]{F: f, H: L1(0.4, 0), Init: NewPoint(start)}
-	res := solve(t, Solver{Divergence: AdaGrad(0), StepSize: ConstantStep(0.5), MaxIter: 1}, o)
+	res := kit.Solve(t, Solver{Divergence: AdaGrad(0), StepSize: ConstantStep(0.5), MaxIter: 1}, o)
 	for i, z := range start {
 		g := f[i] * (z - 1)
 		s := math.Sqrt(g*g + 1e-8)
 		want := z - 0.5*g/s
 		want = math.Copysign(math.Max(0, math.Abs(want)-0.5*0.4/s), want)
-		checkNear(t, "soft threshold", qOf[Dist](res).Params(nil)[i], want, 1e-14)
+		testkit.CheckNear(t, "soft threshold", qOf[Dist](res).Params(nil)[i], want, 1e-14)
 	}
 	if !res.ClosedForm {
 		t.Error("L1: not a closed form")
 	}
-	gp := toyGP(t, 4, SquaredExp{}, BernoulliLogit{}, 3)
-	gp.opt.Jitter = 0.1
-	p := inCoords(must(gp.Objective()), LogCholesky)
-	res = solve(t, Solver{Divergence: AdaGrad(0), StepSize: ConstantStep(0.05), MaxIter: 1}, p)
+	gp := kit.ToyGPWith(t, 4, SquaredExp{}, BernoulliLogit{}, 3, &GPOptions{Jitter: 0.1})
+	p := inCoords(testkit.Must(gp.Objective()), LogCholesky)
+	res = kit.Solve(t, Solver{Divergence: AdaGrad(0), StepSize: ConstantStep(0.05), MaxIter: 1}, p)
 	g := make([]float64, p.Init.NumParams())
 	if _, err := p.F.Grad(context.Background(), nil, g, p.Init, nil); err != nil {
 		t.Fatal(err)
@@ -349,7 +350,7 @@ func TestAdaptiveProx(t *testing.T) {
 	for i, now := range qOf[Dist](res).Params(nil) {
 		slope[i] += g[i] + math.Sqrt(g[i]*g[i]+1e-8)*(now-p.Init.Params(nil)[i])/0.05
 	}
-	checkClose(t, "optimality of the step with KLTo", slope, make([]float64, len(g)), 1e-6)
+	testkit.CheckClose(t, "optimality of the step with KLTo", slope, make([]float64, len(g)), 1e-6)
 	if res.ClosedForm {
 		t.Error("KLTo: a closed form")
 	}
@@ -361,7 +362,7 @@ func TestLinearized(t *testing.T) {
 	p := corpus()[0]
 	for _, c := range allCoordinates {
 		o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior),
-			Init: nearby(p.prior, randomGaussian(testRand(4), p.prior.Dim(), c), 0.3).In(c)}
+			Init: nearby(p.prior, randomGaussian(testkit.Rand(4), p.prior.Dim(), c), 0.3).In(c)}
 		l := o.Linearized()
 		g := make([]float64, o.Init.NumParams())
 		v, err := o.F.Grad(context.Background(), nil, g, o.Init, nil)
@@ -375,13 +376,13 @@ func TestLinearized(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkClose(t, fmt.Sprintf("gradient, %v", c), h, g, 1e-13)
-		checkNear(t, "value", lv, v, 1e-13)
+		testkit.CheckClose(t, fmt.Sprintf("gradient, %v", c), h, g, 1e-13)
+		testkit.CheckNear(t, "value", lv, v, 1e-13)
 		lv, _, err = l.F.Value(context.Background(), nil, o.Init)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkNear(t, "Value", lv, v, 1e-13)
+		testkit.CheckNear(t, "Value", lv, v, 1e-13)
 		st, err := l.NewStepper(context.Background(), nil, Euclidean())
 		if err != nil {
 			t.Fatal(err)
@@ -391,7 +392,8 @@ func TestLinearized(t *testing.T) {
 		}
 		want := o.Init.Params(nil)
 		floats.AddScaled(want, -1e-3, g)
-		checkClose(t, "gradient descent", st.(*objectiveStepper).Q.Params(nil), want, 1e-12)
+		testkit.CheckClose(t, "gradient descent", kit.Reached[*Gaussian](st).Params(nil), want,
+			1e-12)
 	}
 	// What the parts say of q is said at set-up, and a missing part is none.
 	o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(NewIsotropic(5, 1)), Init: p.prior}
@@ -402,7 +404,7 @@ func TestLinearized(t *testing.T) {
 	if o := (Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})}); o.Linearized().F.(bowl)[0] != 1 {
 		t.Error("without h, Linearized changed f")
 	}
-	res := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.2), MaxIter: 1},
+	res := kit.Solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(0.2), MaxIter: 1},
 		Objective[*Gaussian]{H: negELBO{f: Expect(p.s, nil), h: KLTo(p.prior)},
 			Init: p.prior}.Linearized())
 	if math.IsNaN(res.ELBO) {
@@ -413,7 +415,8 @@ func TestLinearized(t *testing.T) {
 // A gradient step in the coordinates Cholesky that would lead past a zero on the
 // diagonal of L is shortened; SetParams refuses such a λ and changes nothing.
 func TestCholeskyCrossesZero(t *testing.T) {
-	g := must(NewGaussian([]float64{1, 2}, mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(
+	g := testkit.Must(NewGaussian([]float64{1, 2},
+		mat.NewSymDense(2, []float64{1, 0.5, 0.5, 2}))).In(
 		Cholesky)
 	before := g.Params(nil)
 	for _, bad := range []float64{0, -1.2} {
@@ -428,77 +431,35 @@ func TestCholeskyCrossesZero(t *testing.T) {
 	s := Sites{X: [][]float64{{10}}, Y: []float64{0}, Lik: GaussianNoise{Var: 1}}
 	for name, q := range map[string]*Gaussian{"Gaussian": NewIsotropic(1, 1).In(Cholesky),
 		"MeanField": NewIsotropicMeanField(1, 1).In(Cholesky)} {
-		st := must(Objective[*Gaussian]{F: Expect(s, nil), Init: q}.NewStepper(context.Background(),
-			nil, Euclidean()))
+		st := testkit.Must(
+			Objective[*Gaussian]{F: Expect(s, nil), Init: q}.NewStepper(context.Background(),
+				nil, Euclidean()))
 		if _, err := st.Step(context.Background(), nil, nil, 0.015); err != nil {
 			t.Fatal(err)
 		}
 		// 1 − 0.015·100 < 0, 1 − 0.0075·100 = ¼.
-		checkClose(t, name, st.(*objectiveStepper).Q.Params(nil), []float64{0, 0.25}, 1e-12)
-	}
-}
-
-// V and V⁻¹ of a Gaussian that was set by its factor are computed when they are
-// first read, by any number of readers, and are those of the factor.
-func TestCholeskyIsLazy(t *testing.T) {
-	rng := testRand(9)
-	for _, c := range []Coordinates{Cholesky, LogCholesky} {
-		const d = 70 // more than a panel
-		a := mat.NewSymDense(d, nil)
-		x := mat.NewDense(d, d, normals(rng, d*d))
-		a.SymOuterK(1, x)
-		for i := range d {
-			a.SetSym(i, i, a.At(i, i)+d)
-		}
-		want := must(NewGaussian(normals(rng, d), a))
-		q := NewIsotropic(d, 1).In(c)
-		if err := q.SetParams(want.In(c).Params(nil)); err != nil {
-			t.Fatal(err)
-		}
-		p := randomMeanField(rng, d, MeanCov)
-		lazy := q.Clone().(*Gaussian)
-		checkClose(t, "variances", lazy.Var(nil), want.Var(nil), 1e-12)
-		checkClose(t, "∇KL to full", KLTo(want).Grad(nil, lazy), KLTo(want).Grad(nil, q), 1e-12)
-		if lazy.full().Filled() {
-			t.Error("V was computed without need")
-		}
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				if !mat.EqualApprox(lazy.Cov(), a, 1e-10) ||
-					!mat.EqualApprox(lazy.precisionMatrix(), want.precisionMatrix(), 1e-10) {
-					t.Errorf("%v: V or V⁻¹ is off", c)
-				}
-			})
-		}
-		wg.Wait()
-		if !slices.Equal(lazy.Var(nil), q.Var(nil)) {
-			t.Errorf("%v: the variances depend on when they are read", c)
-		}
-		checkNear(t, "KL", lazy.KL(p), want.KL(p), 1e-11)
-		// Against the gradient by way of (m, V).
-		gm, gv := make([]float64, d), make([]float64, d*d)
-		m := want.In(MeanCov)
-		m.form.ToMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
-		checkClose(t, "∇KL to diagonal", KLTo(p).Grad(nil, lazy),
-			lazy.form.FromMomentGrad(nil, gm, gv), 1e-11)
-		value := KLTo(p).(valuer).valueGrad(make([]float64, lazy.NumParams()), lazy)
-		checkNear(t, "value with the gradient", value, want.KL(p), 1e-11)
+		testkit.CheckClose(t, name, kit.Reached[*Gaussian](st).Params(nil), []float64{0, 0.25},
+			1e-12)
 	}
 }
 
 // The terms of GP.Objective are those of Expect with unit rows, for every family
 // and all coordinates; batches are unbiased, and so is the score function.
 func TestSiteSmooth(t *testing.T) {
-	rng := testRand(12)
+	rng := testkit.Rand(12)
 	const n = 3
 	y := []float64{1, -1, 1}
 	x := dense.NewRows(n, n)
 	for i := range x {
 		x[i][i] = 1
 	}
-	all := &term.Terms{Lik: viewOf(BernoulliLogit{}), Y: y}
-	f := &siteSmooth{terms: all, est: Exact{}, exact: true}
+	// f of a GP with those responses; its kernel is not in it.
+	smooth := func(lik Likelihood, e SiteEstimator) Smooth {
+		gp := testkit.Must(NewGP(mat.NewDense(n, 1, []float64{1, 2, 3}), y, SquaredExp{}, lik,
+			&GPOptions{Estimator: e, Jitter: 0.1}))
+		return testkit.Must(gp.Objective()).F
+	}
+	f := smooth(BernoulliLogit{}, nil)
 	slow := Expect(Sites{X: x, Y: y, Lik: BernoulliLogit{}}, nil)
 	for _, c := range testFamilies() {
 		if c.dim != n {
@@ -515,17 +476,17 @@ func TestSiteSmooth(t *testing.T) {
 			if err != nil || err2 != nil {
 				t.Fatal(err, err2)
 			}
-			checkClose(t, fmt.Sprintf("%s, %v", c.name, batch), got, want, 1e-12)
-			checkNear(t, "value", v, w, 1e-13)
+			testkit.CheckClose(t, fmt.Sprintf("%s, %v", c.name, batch), got, want, 1e-12)
+			testkit.CheckNear(t, "value", v, w, 1e-13)
 		}
 		v, _, err := f.Value(context.Background(), nil, q)
 		w, _, err2 := slow.Value(context.Background(), nil, q)
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
-		checkNear(t, "Value", v, w, 1e-13)
+		testkit.CheckNear(t, "Value", v, w, 1e-13)
 
-		noisy := &siteSmooth{terms: all, est: ScoreFunction{Samples: 10}}
+		noisy := smooth(BernoulliLogit{}, ScoreFunction{Samples: 10})
 		acc := variate.NewMoments(make([]float64, len(got)), nil)
 		for i := range 4000 {
 			if _, err := noisy.Grad(context.Background(), &Env{Rng: rng}, want, q,
@@ -545,7 +506,7 @@ func TestSiteSmooth(t *testing.T) {
 			}
 		}
 	}
-	bad := &siteSmooth{terms: &term.Terms{Lik: viewOf(spiky{}), Y: y}, est: Exact{}, exact: true}
+	bad := smooth(spiky{}, nil)
 	if _, err := bad.Grad(context.Background(), nil, make([]float64, 9), NewIsotropic(n, 1),
 		[]int{2}); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "row 2") {
 		t.Errorf("a NaN: %v", err)
@@ -573,19 +534,20 @@ func (h *heavyBallState) Next(s, g []float64, _ float64) {
 }
 
 func TestAdaptiveOfTheUser(t *testing.T) {
-	res := solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4),
+	res := kit.Solve(t, Solver{Divergence: heavyBall{Euclidean()}, StepSize: ConstantStep(0.4),
 		MaxIter: 2}, Objective[*Point]{F: bowl{1}, Init: NewPoint([]float64{2})})
 	// g = 1: z = 2 − 0.4; g = 0.6, v = 1.1: z = 1.6 − 0.44.
-	checkClose(t, "heavy ball", qOf[Dist](res).Params(nil), []float64{1.16}, 1e-14)
+	testkit.CheckClose(t, "heavy ball", qOf[Dist](res).Params(nil), []float64{1.16}, 1e-14)
 	// Steps of its own choice drop a direction that leads uphill for the gradient.
-	st := must(Objective[*Point]{F: bowl{1, 30}, Init: NewPoint([]float64{2, -5})}.NewStepper(
+	st := testkit.Must(Objective[*Point]{F: bowl{1, 30},
+		Init: NewPoint([]float64{2, -5})}.NewStepper(
 		context.Background(), nil, uphill{Euclidean()}))
-	before := must(elboOf(st, testRand(1)))
-	if _, err := st.Step(context.Background(), &Env{Rng: testRand(1)}, nil,
+	before := testkit.Must(kit.ElboOf(st, testkit.Rand(1)))
+	if _, err := st.Step(context.Background(), &Env{Rng: testkit.Rand(1)}, nil,
 		math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if after := must(elboOf(st, testRand(1))); !(after > before+1) {
+	if after := testkit.Must(kit.ElboOf(st, testkit.Rand(1))); !(after > before+1) {
 		t.Errorf("ELBO %v after %v", after, before)
 	}
 }
@@ -605,9 +567,10 @@ func (uphill) Next(s, g []float64, _ float64) {
 // mulLower is the lower triangle of the product, with the same bits for any
 // number of processors.
 func TestMulLower(t *testing.T) {
-	rng := testRand(14)
+	rng := testkit.Rand(14)
 	for _, d := range []int{1, 63, 64, 300} {
-		a, l := normals(rng, d*d), normals(rng, d*d) // the upper triangle of l does not count
+		// the upper triangle of l does not count
+		a, l := testkit.Normals(rng, d*d), testkit.Normals(rng, d*d)
 		got := make([]float64, d*(d+1)/2)
 		dense.MulLower(got, a, l, d)
 		var want []float64
@@ -620,7 +583,7 @@ func TestMulLower(t *testing.T) {
 				want = append(want, s)
 			}
 		}
-		checkClose(t, fmt.Sprint("d = ", d), got, want, 1e-12)
+		testkit.CheckClose(t, fmt.Sprint("d = ", d), got, want, 1e-12)
 		before := runtime.GOMAXPROCS(1)
 		one := make([]float64, len(got))
 		dense.MulLower(one, a, l, d)

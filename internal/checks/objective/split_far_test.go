@@ -1,4 +1,4 @@
-package pgsvi
+package objective
 
 import (
 	"context"
@@ -13,6 +13,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
 // drawnSites returns n rows of d normal numbers times scale, and responses drawn from lik at
@@ -37,7 +40,7 @@ func drawnSites(rng *rand.Rand, n, d int, scale, sd float64, lik Likelihood) Sit
 				p *= rng.Float64()
 			}
 		case BernoulliLogit:
-			y = plusMinus(rng.Float64() < 1/(1+math.Exp(-eta)))
+			y = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-eta)))
 		case GaussianNoise:
 			y += math.Sqrt(l.Var) * rng.NormFloat64()
 		case StudentT:
@@ -54,15 +57,17 @@ func estimatorsOf(s Sites) map[string]Smooth {
 		"Sites, exact":           Expect(s, nil),
 		"Sites, score function":  Expect(s, ScoreFunction{}),
 		"Sites, pathwise":        Expect(s, Pathwise{}),
-		"LogLik, score function": Expect(asLogLik(s, false), nil),
-		"LogLik, leave one out":  Expect(asLogLik(s, false), ScoreFunction{Baseline: LeaveOneOut}),
-		"LogLik, pathwise":       Expect(asLogLik(s, true), Pathwise{}),
+		"LogLik, score function": Expect(kit.AsLogLik(s, false), nil),
+		"LogLik, leave one out": Expect(kit.AsLogLik(s, false),
+			ScoreFunction{Baseline: LeaveOneOut}),
+		"LogLik, pathwise": Expect(kit.AsLogLik(s, true), Pathwise{}),
 	}
 }
 
 // checkReached reports a run whose ELBO is farther below best than it says, and a NaN; converged
 // asks for that Status.
-func checkReached(t *testing.T, what string, res *Result, err error, elbo, best float64, converged bool) {
+func checkReached(t *testing.T, what string, res *Result, err error, elbo, best float64,
+	converged bool) {
 	t.Helper()
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
@@ -73,28 +78,33 @@ func checkReached(t *testing.T, what string, res *Result, err error, elbo, best 
 	if res.Random {
 		said += 3 * res.ELBOErr
 	}
-	if res.Status == Converged && !(best-elbo <= said) || math.IsNaN(res.ELBO) || math.IsNaN(elbo) ||
+	if res.Status == Converged && !(best-elbo <= said) || math.IsNaN(res.ELBO) ||
+		math.IsNaN(elbo) ||
 		res.Random && !(math.Abs(res.ELBO-elbo) <= 5*res.ELBOErr+1e-9*math.Max(1, math.Abs(best))) {
-		t.Errorf("%s: %v after %d steps at ELBO %v ± %.2g (exactly %v), %.3g below %v, and reports a gap of %.3g", what, res.Status, res.K, res.ELBO, res.ELBOErr, elbo, best-elbo, best, res.Gap)
+		t.Errorf("%s: %v after %d steps at ELBO %v ± %.2g (exactly %v), %.3g below %v, and "+
+			"reports a gap of %.3g", what, res.Status, res.K, res.ELBO, res.ELBOErr, elbo,
+			best-elbo, best, res.Gap)
 	}
 	if converged && res.Status != Converged {
-		t.Errorf("%s: %v after %d steps, gap %.3g, goal %.3g, %.3g below the best", what, res.Status, res.K, res.Gap, res.Goal, best-elbo)
+		t.Errorf("%s: %v after %d steps, gap %.3g, goal %.3g, %.3g below the best", what,
+			res.Status, res.K, res.Gap, res.Goal, best-elbo)
 	}
 }
 
 // An exponential likelihood under wide priors, where expectations overflow: every estimator finds
 // the optimum.
 func TestPoissonFromThePrior(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	t.Parallel()
-	s := drawnSites(testRand(201), 100, 4, 1, 1, Poisson{})
-	for _, variance := range shorter([]float64{16, 1e3, 1e6}, []float64{16, 1e6}) {
+	s := drawnSites(testkit.Rand(201), 100, 4, 1, 1, Poisson{})
+	for _, variance := range testkit.Shorter([]float64{16, 1e3, 1e6}, []float64{16, 1e6}) {
 		prior := NewIsotropic(4, variance)
 		p := toyProblem{s: s, prior: prior, init: prior}
 		best := math.NaN()
 		names := estimatorsOf(s)
 		for _, name := range slices.Sorted(keysOf(names)) {
-			res, err := (&Solver{MaxPasses: 300}).Run(context.Background(), Objective[*Gaussian]{F: names[name], H: KLTo(prior), Init: prior})
+			res, err := (&Solver{MaxPasses: 300}).Run(context.Background(),
+				Objective[*Gaussian]{F: names[name], H: KLTo(prior), Init: prior})
 			what := fmt.Sprintf("prior variance %v, %s", variance, name)
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
@@ -102,11 +112,14 @@ func TestPoissonFromThePrior(t *testing.T) {
 			}
 			elbo := exactELBO(p, qOf[*Gaussian](res))
 			if name == "Sites, exact" || math.IsNaN(best) {
-				best = solve(t, Solver{}, Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}).ELBO
+				best = kit.Solve(t, Solver{},
+					Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}).ELBO
 			}
-			checkReached(t, what, res, err, elbo, best, name != "LogLik, leave one out" && name != "LogLik, pathwise")
+			checkReached(t, what, res, err, elbo, best,
+				name != "LogLik, leave one out" && name != "LogLik, pathwise")
 			if !(best-elbo < 0.2) {
-				t.Errorf("%s: %v nats below the optimum after %d steps: %v", what, best-elbo, res.K, res.Status)
+				t.Errorf("%s: %v nats below the optimum after %d steps: %v", what, best-elbo, res.K,
+					res.Status)
 			}
 		}
 	}
@@ -125,109 +138,19 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 // A posterior of standard deviation 1e-3 and less, far out under the prior.
 func TestNarrowPosteriorFarAway(t *testing.T) {
 	t.Parallel()
-	for _, sd := range few([]float64{1e-3, 1e-1, 1e-6}, 1) {
+	for _, sd := range testkit.Few([]float64{1e-3, 1e-1, 1e-6}, 1) {
 		s := Sites{X: [][]float64{{1}}, Y: []float64{100}, Lik: GaussianNoise{Var: sd * sd}}
 		prior := NewIsotropic(1, 1e4)
-		best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}).ELBO
+		best := kit.Solve(t, Solver{},
+			Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}).ELBO
 		names := estimatorsOf(s)
 		for _, name := range slices.Sorted(keysOf(names)) {
-			res, err := new(Solver).Run(context.Background(), Objective[*Gaussian]{F: names[name], H: KLTo(prior), Init: prior})
+			res, err := new(Solver).Run(context.Background(),
+				Objective[*Gaussian]{F: names[name], H: KLTo(prior), Init: prior})
 			elbo := exactELBO(toyProblem{s: s, prior: prior}, qOf[*Gaussian](res))
-			checkReached(t, fmt.Sprintf("sd %v, %s", sd, name), res, err, elbo, best, name != "LogLik, leave one out" || sd == 0.1)
+			checkReached(t, fmt.Sprintf("sd %v, %s", sd, name), res, err, elbo, best,
+				name != "LogLik, leave one out" || sd == 0.1)
 		}
-	}
-}
-
-// randomIntercepts is a logistic regression with 2 slopes, a log-sd and 20 intercepts, as a user
-// writes it.
-func randomIntercepts(rng *rand.Rand) LogLik {
-	const groups, each = 20, 8
-	n := groups * each
-	x, y, b := make([][2]float64, n), make([]float64, n), make([]float64, groups)
-	for g := range b {
-		b[g] = 0.8 * rng.NormFloat64()
-	}
-	for i := range n {
-		x[i] = [2]float64{rng.NormFloat64(), rng.NormFloat64()}
-		y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-(x[i][0]-0.5*x[i][1]+b[i/each]))))
-	}
-	eta := func(i int, z []float64) float64 {
-		return z[0]*x[i][0] + z[1]*x[i][1] + math.Exp(z[2])*z[3+i/each]
-	}
-	return LogLik{N: n, Dim: 3 + groups, LogProb: func(i int, z []float64) float64 {
-		return BernoulliLogit{}.LogProb(y[i], eta(i, z))
-	}, Grad: func(dst []float64, i int, z []float64) {
-		d, _ := BernoulliLogit{}.Derivs(y[i], eta(i, z))
-		sd := math.Exp(z[2])
-		dst[0] += d * x[i][0]
-		dst[1] += d * x[i][1]
-		dst[2] += d * sd * z[3+i/each]
-		dst[3+i/each] += d * sd
-	}}
-}
-
-// A LogLik of 23 dimensions meets the goal of the zero Solver, and evaluations take no more than a
-// fifth of the work.
-func TestRandomIntercepts(t *testing.T) {
-	t.Parallel()
-	long(t)
-	ll := randomIntercepts(testRand(3))
-	reached := map[bool][]float64{}
-	for name, c := range map[string]struct {
-		e     Estimator
-		prior *Gaussian
-		batch int
-	}{
-		"score function":           {nil, NewIsotropic(23, 1), 0},
-		"score function, diagonal": {nil, NewIsotropicMeanField(23, 1), 0},
-		"pathwise":                 {Pathwise{Samples: 100}, NewIsotropic(23, 1), 0},
-		"pathwise, diagonal":       {Pathwise{}, NewIsotropicMeanField(23, 1), 0},
-		"pathwise, batches":        {Pathwise{Samples: 100}, NewIsotropic(23, 1), 60},
-	} {
-		res := solve(t, Solver{BatchSize: c.batch}, Objective[*Gaussian]{F: Expect(ll, c.e), H: KLTo(c.prior), Init: c.prior})
-		s := res.Stepper.(*objectiveStepper)
-		t.Logf("%s: %v after %v passes, ELBO %v ± %.2g, gap %.2g, goal %.2g; work %.3g, "+
-			"evaluations %.3g, checks %.3g", name, res.Status, res.Passes, res.ELBO, res.ELBOErr,
-			res.Gap, res.Goal, s.Spent, s.Valued, s.Verified)
-		if res.Status != Converged {
-			t.Errorf("%s: %v after %v passes, gap %v, goal %v", name, res.Status, res.Passes, res.Gap, res.Goal)
-		}
-		if !(s.Valued <= 0.2*(s.Valued+s.Spent)) {
-			t.Errorf("%s: evaluations take %v of %v", name, s.Valued, s.Valued+s.Spent)
-		}
-		for i, least := 0, math.Inf(1); i < len(res.Trace); i++ { // no saw-tooth
-			if gap := res.Trace[i].Gap; gap > 1.5*least {
-				t.Errorf("%s: after %v passes the gap rises from %v to %v", name, res.Trace[i].Passes, least, gap)
-			} else {
-				least = min(least, gap)
-			}
-		}
-		reached[c.prior.isDiagonal()] = append(reached[c.prior.isDiagonal()], res.ELBO)
-	}
-	for diagonal, elbos := range reached {
-		if least, most := slices.Min(elbos), slices.Max(elbos); !(most-least < 0.2) {
-			t.Errorf("diagonal %v: ELBOs %v of one problem", diagonal, elbos)
-		}
-	}
-}
-
-// The work that is counted is that which is done.
-func TestCountedWork(t *testing.T) {
-	calls := 0
-	s := logisticData(94, 30, 2)
-	ll := asLogLik(s, false)
-	logProb := ll.LogProb
-	ll.LogProb = func(n int, z []float64) float64 {
-		calls++
-		return logProb(n, z)
-	}
-	prior := NewIsotropic(2, 4)
-	res := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(ll, ScoreFunction{Samples: 20}), H: KLTo(prior), Init: prior})
-	st := res.Stepper.(*objectiveStepper)
-	evaluations := float64(len(res.Trace) * leastDraws * 30)
-	if got := st.Spent + st.Verified + evaluations; got != float64(calls) {
-		t.Errorf("%v + %v + %v log-likelihoods counted, %d called", st.Spent, st.Verified,
-			evaluations, calls)
 	}
 }
 
@@ -237,13 +160,16 @@ func TestObjectiveSeeds(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(60)
 	if !testkit.IsLong() {
-		seeds = shorter[uint64](8, 4)
+		seeds = testkit.Shorter[uint64](8, 4)
 	}
 	converged, runs := 0, 0
 	for seed := range seeds {
-		rng := testRand(1000 + seed)
+		rng := testkit.Rand(1000 + seed)
 		d, n := 1+rng.IntN(5), 5+rng.IntN(60)
-		lik := []Likelihood{Poisson{}, BernoulliLogit{}, GaussianNoise{Var: math.Pow(10, 10*rng.Float64()-6)}, StudentT{DF: 3 + 5*rng.Float64(), Scale: math.Pow(10, 4*rng.Float64()-2)}}[rng.IntN(4)]
+		lik := []Likelihood{Poisson{}, BernoulliLogit{},
+			GaussianNoise{Var: math.Pow(10, 10*rng.Float64()-6)},
+			StudentT{DF: 3 + 5*rng.Float64(), Scale: math.Pow(10, 4*rng.Float64()-2)}}[rng.IntN(
+			4)]
 		scale, sd := math.Pow(10, 4*rng.Float64()-2), math.Pow(10, 1.5*rng.Float64()-1)
 		s := drawnSites(rng, n, d, scale, sd, lik)
 		priorSD := math.Pow(10, 6*rng.Float64()-3)
@@ -253,13 +179,16 @@ func TestObjectiveSeeds(t *testing.T) {
 		}
 		p := toyProblem{s: s, prior: prior}
 		names := estimatorsOf(s)
-		ref := solve(t, Solver{}, Objective[*Gaussian]{F: names["Sites, exact"], H: KLTo(prior), Init: prior})
+		ref := kit.Solve(t, Solver{},
+			Objective[*Gaussian]{F: names["Sites, exact"], H: KLTo(prior), Init: prior})
 		for _, name := range slices.Sorted(keysOf(names)) {
 			if pick := rng.IntN(3); pick > 0 && name != "Sites, exact" {
 				continue
 			}
-			what := fmt.Sprintf("seed %d: %d × %d, %+v, scale %.3g, prior sd %.3g, diagonal %v, %s", seed, n, d, lik, scale, priorSD, prior.isDiagonal(), name)
-			res, err := (&Solver{MaxPasses: 200}).Run(context.Background(), Objective[*Gaussian]{F: names[name], H: KLTo(prior), Init: prior})
+			what := fmt.Sprintf("seed %d: %d × %d, %+v, scale %.3g, prior sd %.3g, diagonal %v, %s",
+				seed, n, d, lik, scale, priorSD, isDiagonal(prior), name)
+			res, err := (&Solver{MaxPasses: 200}).Run(context.Background(),
+				Objective[*Gaussian]{F: names[name], H: KLTo(prior), Init: prior})
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 				continue
@@ -272,7 +201,8 @@ func TestObjectiveSeeds(t *testing.T) {
 			best := ref.ELBO
 			if _, convex := lik.(StudentT); convex {
 				// There may be several optima: that from here is the reference.
-				best = solve(t, Solver{}, Objective[*Gaussian]{F: names["Sites, exact"], H: KLTo(prior), Init: q}).ELBO
+				best = kit.Solve(t, Solver{},
+					Objective[*Gaussian]{F: names["Sites, exact"], H: KLTo(prior), Init: q}).ELBO
 			}
 			checkReached(t, what, res, nil, exactELBO(p, q), best, false)
 		}
@@ -284,7 +214,8 @@ func TestObjectiveSeeds(t *testing.T) {
 }
 
 // glmObjectiveRun runs the Objective of a GLM with the nil Solver.
-func glmObjectiveRun(t *testing.T, x *mat.Dense, y []float64, lik Likelihood, opt *GLMOptions) (*Gaussian, *Result) {
+func glmObjectiveRun(t *testing.T, x *mat.Dense, y []float64, lik Likelihood,
+	opt *GLMOptions) (*Gaussian, *Result) {
 	t.Helper()
 	g, err := NewGLM(x, y, lik, opt)
 	if err != nil {
@@ -304,14 +235,15 @@ func glmObjectiveRun(t *testing.T, x *mat.Dense, y []float64, lik Likelihood, op
 // TestObjectiveFarStart: exact steps from a prior under which exponentials are astronomical, or
 // overflow, come to the optimum of the GLM by sites.
 func TestObjectiveFarStart(t *testing.T) {
-	rng := testRand(7)
+	rng := testkit.Rand(7)
 	x := mat.NewDense(25, 4, nil)
 	y, o, w := make([]float64, 25), make([]float64, 25), make([]float64, 25)
 	for i := range y {
 		for j := range 4 {
 			x.Set(i, j, rng.NormFloat64())
 		}
-		y[i], o[i], w[i] = math.Floor(4*rng.Float64()), 50*rng.NormFloat64(), math.Pow(10, 12*rng.Float64()-6)
+		y[i], o[i], w[i] = math.Floor(4*rng.Float64()), 50*rng.NormFloat64(),
+			math.Pow(10, 12*rng.Float64()-6)
 	}
 	plus := make([]float64, 25)
 	for i, v := range y {
@@ -337,7 +269,8 @@ func TestObjectiveFarStart(t *testing.T) {
 		_, res := glmObjectiveRun(t, x, c.y, c.lik, &c.opt)
 		known := res.Status == Converged || res.Status == Stalled && res.ELBOErr > goals.UnknownNats
 		if off := math.Abs(res.ELBO - best.ELBO); !known || !(off <= 1e-6*math.Abs(best.ELBO)) {
-			t.Errorf("%s: %v after %d steps at ELBO %v, by sites %v", c.name, res.Status, res.K, res.ELBO, best.ELBO)
+			t.Errorf("%s: %v after %d steps at ELBO %v, by sites %v", c.name, res.Status, res.K,
+				res.ELBO, best.ELBO)
 		}
 	}
 }
@@ -356,7 +289,8 @@ func TestObjectiveUnresolved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, res := glmObjectiveRun(t, x, y, Poisson{}, &GLMOptions{Prior: prior}); res.Status == Converged || res.Gap < 1 {
+	if _, res := glmObjectiveRun(t, x, y, Poisson{},
+		&GLMOptions{Prior: prior}); res.Status == Converged || res.Gap < 1 {
 		t.Errorf("%v at a gap of %v", res.Status, res.Gap)
 	}
 }
@@ -369,7 +303,8 @@ func TestObjectiveSought(t *testing.T) {
 	for _, c := range []struct {
 		lik     Likelihood
 		sd, far float64
-	}{{Gamma{Shape: 2}, 0.3, 60}, {Poisson{}, 0.3, 50}, {Poisson{}, 1e5, 0}, {Exponential{}, 1e4, 1}} {
+	}{{Gamma{Shape: 2}, 0.3, 60}, {Poisson{}, 0.3, 50}, {Poisson{}, 1e5, 0},
+		{Exponential{}, 1e4, 1}} {
 		rng := rand.New(rand.NewPCG(5, 8))
 		const n, d = 10, 4
 		x, y, o := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)
@@ -382,7 +317,7 @@ func TestObjectiveSought(t *testing.T) {
 				y[i]++
 			}
 		}
-		g := mustGLM(t, x, y, c.lik, GLMOptions{PriorSD: c.sd, Offset: o})
+		g := kit.MustGLM(t, x, y, c.lik, GLMOptions{PriorSD: c.sd, Offset: o})
 		_, want, err := g.Fit(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -395,8 +330,11 @@ func TestObjectiveSought(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if off := math.Abs(got.ELBO - want.ELBO); got.Status != Converged || off > got.Gap+got.ELBOErr+1e-6 || got.Gap > 1e-2*(1+1e-6*math.Abs(want.ELBO)) {
-			t.Errorf("%T, prior sd %g, offsets of %g: %v after %g passes at %.10g, gap %.3g; the GLM has %.10g", c.lik, c.sd, c.far, got.Status, got.Passes, got.ELBO, got.Gap, want.ELBO)
+		if off := math.Abs(got.ELBO - want.ELBO); got.Status != Converged ||
+			off > got.Gap+got.ELBOErr+1e-6 || got.Gap > 1e-2*(1+1e-6*math.Abs(want.ELBO)) {
+			t.Errorf("%T, prior sd %g, offsets of %g: %v after %g passes at %.10g, gap %.3g; "+
+				"the GLM has %.10g", c.lik, c.sd, c.far, got.Status, got.Passes, got.ELBO, got.Gap,
+				want.ELBO)
 		}
 	}
 }
@@ -427,10 +365,10 @@ func (l spoiltSlope) Derivs(y, eta float64) (d1, d2 float64) {
 // A log-likelihood or gradient of a user's that is not finite ends a run with an error that names
 // the term, the point and the value, and says what to do.
 func TestNotFiniteNamesTheTerm(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	t.Parallel()
 	ctx := context.Background()
-	s := logisticData(93, 20, 8)
+	s := kit.LogisticData(93, 20, 8)
 	for i := range s.Y {
 		s.Y[i] = -1
 	}
@@ -447,7 +385,8 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 			}
 			return e
 		}
-		return LogLik{N: 20, Dim: 8, LogProb: func(n int, z []float64) float64 { return lik.LogProb(s.Y[n], eta(n, z)) },
+		return LogLik{N: 20, Dim: 8,
+			LogProb: func(n int, z []float64) float64 { return lik.LogProb(s.Y[n], eta(n, z)) },
 			Grad: func(dst []float64, n int, z []float64) {
 				d1, _ := lik.(Differentiable).Derivs(s.Y[n], eta(n, z))
 				for j, xj := range s.X[n] {
@@ -456,7 +395,8 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 			}}
 	}
 	for _, value := range []float64{math.NaN(), math.Inf(-1), math.Inf(1)} {
-		for where, span := range map[string][2]float64{"everywhere": {math.Inf(-1), math.Inf(1)}, "below zero": {math.Inf(-1), 0}, "in a gap": {-0.1, 0.1}} {
+		for where, span := range map[string][2]float64{"everywhere": {math.Inf(-1), math.Inf(1)},
+			"below zero": {math.Inf(-1), 0}, "in a gap": {-0.1, 0.1}} {
 			if where == "below zero" && (!testkit.IsLong() || value != math.Inf(-1)) {
 				continue // no q of a GP helps, which takes seconds to find out
 			}
@@ -481,14 +421,24 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 				m    Model
 				want []string
 			}{
-				"LogLik, score function": {objective(logLik(lik), ScoreFunction{}), []string{"term 17", "log-likelihood " + bad, "at z = [", "… 2 more]"}},
-				"LogLik, pathwise":       {objective(logLik(slope), Pathwise{}), []string{"term 17", strings.TrimLeft(bad, "+-"), "gradient", "at z = [", "… 2 more]"}},
-				"Sites, exact":           {objective(sites, nil), []string{"term 17, with label 1", "log-likelihood " + bad, "η = "}},
-				"Sites, score function":  {objective(sites, ScoreFunction{}), []string{"term 17, with label 1", "log-likelihood " + bad, "η = "}},
-				"Sites, pathwise":        {objective(steep, Pathwise{}), []string{"term 17, with label 1", "derivatives " + bad, "η = ", "(z = ["}},
-				"GP":                     {must(NewGP(x, s.Y, SquaredExp{}, lik, nil)), []string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
-				"GLM":                    {must(NewGLM(x, s.Y, lik, nil)), []string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
-				"GLM, score function":    {must(NewGLM(x, s.Y, lik, &GLMOptions{Estimator: ScoreFunction{}})), []string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
+				"LogLik, score function": {objective(logLik(lik), ScoreFunction{}),
+					[]string{"term 17", "log-likelihood " + bad, "at z = [", "… 2 more]"}},
+				"LogLik, pathwise": {objective(logLik(slope), Pathwise{}),
+					[]string{"term 17", strings.TrimLeft(bad, "+-"), "gradient", "at z = [",
+						"… 2 more]"}},
+				"Sites, exact": {objective(sites, nil),
+					[]string{"term 17, with label 1", "log-likelihood " + bad, "η = "}},
+				"Sites, score function": {objective(sites, ScoreFunction{}),
+					[]string{"term 17, with label 1", "log-likelihood " + bad, "η = "}},
+				"Sites, pathwise": {objective(steep, Pathwise{}),
+					[]string{"term 17, with label 1", "derivatives " + bad, "η = ", "(z = ["}},
+				"GP": {testkit.Must(NewGP(x, s.Y, SquaredExp{}, lik, nil)),
+					[]string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
+				"GLM": {testkit.Must(NewGLM(x, s.Y, lik, nil)),
+					[]string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
+				"GLM, score function": {testkit.Must(
+					NewGLM(x, s.Y, lik, &GLMOptions{Estimator: ScoreFunction{}})),
+					[]string{"row 17, with response 1", "log-likelihood " + bad, "η = "}},
 			} {
 				what := name + ", " + bad + " " + where
 				sol := Solver{MaxPasses: 100, Src: rand.NewPCG(1, 2)}
@@ -500,7 +450,8 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 					t.Errorf("%s: error %v, result %v", what, err, res)
 					continue
 				}
-				if !errors.Is(err, ErrNotFinite) && !errors.Is(err, ErrDiverged) || !prefixedOnce(err) {
+				if !errors.Is(err, ErrNotFinite) && !errors.Is(err, ErrDiverged) ||
+					!testkit.PrefixedOnce(err) {
 					t.Errorf("%s: error %v", what, err)
 				}
 				for _, w := range c.want {
@@ -508,7 +459,8 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 						t.Errorf("%s: no %q in %q", what, w, err)
 					}
 				}
-				if value < 0 && !strings.Contains(name, "pathwise") && !strings.Contains(err.Error(), "support") {
+				if value < 0 && !strings.Contains(name, "pathwise") &&
+					!strings.Contains(err.Error(), "support") {
 					t.Errorf("%s: %q does not say what to do", what, err)
 				}
 			}
@@ -517,14 +469,12 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 }
 
 // stepOf takes one step of o with beta from all terms.
-func stepOf(t *testing.T, o Model, d Divergence, beta float64) (Dist, Step) {
+func stepOf(t *testing.T, o Model, d Divergence, beta float64) (q Dist, step Iteration) {
 	t.Helper()
-	st := must(o.NewStepper(context.Background(), nil, d))
-	step, err := st.Step(context.Background(), NewEnv(nil, 1), nil, beta)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st.(*objectiveStepper).Q.Clone(), step
+	s := Solver{Divergence: d, StepSize: ConstantStep(beta), MaxIter: 1, EvalEvery: -1,
+		Converger: Never(), Src: rand.NewPCG(1, 1)}
+	s.Recorder = RecorderFunc(func(it Iteration) { step = it })
+	return qOf[Dist](kit.Solve(t, s, o)), step
 }
 
 // Many linearisations are the exact step: that of ProximalPoint, or the numeric argmin of f + h +
@@ -555,31 +505,37 @@ func TestInnerIsExactStep(t *testing.T) {
 			o := inCoords(c.o, c.in)
 			last := math.Inf(1)
 			var q Dist
-			var step Step
+			var step Iteration
 			for _, inner := range []int{1, 2, 4, 3000} {
 				o.Inner = inner
 				q, step = stepOf(t, o, c.d, beta)
 				value := -exactELBOOf(t, o, q) + c.d.Value(q, o.Init)/step.Beta
 				// one linearisation may go too far
 				if inner > 1 && !(value <= last+1e-9) && !(inner == 2) {
-					t.Errorf("%s, beta %v: %v after %d linearisations, %v after fewer", c.name, beta, value, inner, last)
+					t.Errorf("%s, beta %v: %v after %d linearisations, %v after fewer", c.name,
+						beta, value, inner, last)
 				}
-				if n := must(o.F.Setup(o.Init)).N; inner > 1 && (step.more < n || step.more > (2*inner+20)*n) {
-					t.Errorf("%s, beta %v: %d more terms for %d linearisations", c.name, beta, step.more, inner)
+				if more := step.Passes - 1; inner > 1 &&
+					!(more >= 1 && more <= float64(2*inner+20)) {
+					t.Errorf("%s, beta %v: %v more passes for %d linearisations", c.name, beta,
+						more, inner)
 				}
 				last = value
 			}
 			want := o.Init.Clone()
 			h := negELBO{o.F, orZero(o.H)}
-			if err := (&Prox{Grad: make([]float64, want.NumParams()), H: h, D: c.d, From: o.Init, Beta: step.Beta}).Numeric(want); err != nil {
+			if err := (&Prox{Grad: make([]float64, want.NumParams()), H: h, D: c.d, From: o.Init,
+				Beta: step.Beta}).Numeric(want); err != nil {
 				t.Fatal(err)
 			}
-			checkClose(t, fmt.Sprintf("%s, beta %v", c.name, beta), q.Params(nil), want.Params(nil), 1e-5)
+			testkit.CheckClose(t, fmt.Sprintf("%s, beta %v", c.name, beta), q.Params(nil),
+				want.Params(nil), 1e-5)
 			if c.in != Cholesky {
 				continue
 			}
 			exact, _ := stepOf(t, inCoords(c.o, c.in).ProximalPoint(), c.d, step.Beta)
-			checkClose(t, fmt.Sprintf("%s, beta %v, proximal point", c.name, beta), exact.Params(nil), want.Params(nil), 2e-6)
+			testkit.CheckClose(t, fmt.Sprintf("%s, beta %v, proximal point", c.name, beta),
+				exact.Params(nil), want.Params(nil), 2e-6)
 		}
 	}
 }
@@ -603,18 +559,19 @@ func exactELBOOf[Q Dist](t *testing.T, o Objective[Q], q Dist) float64 {
 
 // With an Exp whose expectations are quadrature, too.
 func TestInnerFamilies(t *testing.T) {
-	shape := must(NewGamma(1, 0.5))
+	shape := testkit.Must(NewGamma(1, 0.5))
 	l := LogLik{N: 1, Dim: 1, LogProb: func(_ int, z []float64) float64 {
 		lg, _ := math.Lgamma(z[0])
 		return 12.2*(z[0]-1) - 20*lg
 	}}
 	o := Objective[*Exp]{F: Expect(l, Exact{}), H: KLTo(shape), Init: shape, Inner: 300}
 	want := shape.Clone()
-	if err := (&Prox{Grad: make([]float64, 2), H: negELBO{o.F, o.H}, D: KL(), From: shape, Beta: 0.5}).Numeric(want); err != nil {
+	if err := (&Prox{Grad: make([]float64, 2), H: negELBO{o.F, o.H}, D: KL(), From: shape,
+		Beta: 0.5}).Numeric(want); err != nil {
 		t.Fatal(err)
 	}
 	q, _ := stepOf(t, o, nil, 0.5)
-	checkClose(t, "η", q.(*Exp).Natural(nil), want.(*Exp).Natural(nil), 1e-5)
+	testkit.CheckClose(t, "η", q.(*Exp).Natural(nil), want.(*Exp).Natural(nil), 1e-5)
 	rising(t, o, Solver{StepSize: ConstantStep(20), MaxIter: 6})
 }
 
@@ -622,11 +579,12 @@ func TestInnerFamilies(t *testing.T) {
 func rising[Q Dist](t *testing.T, o Objective[Q], s Solver) *Result {
 	t.Helper()
 	s.EvalEvery, s.Converger = 1, Never()
-	res := solve(t, s, o)
+	res := kit.Solve(t, s, o)
 	last := math.Inf(-1)
 	for _, it := range res.Trace {
 		if it.ELBO < last-1e-9*(1+math.Abs(last)) {
-			t.Errorf("inner %d: the ELBO falls from %v to %v at step %d", o.Inner, last, it.ELBO, it.K)
+			t.Errorf("inner %d: the ELBO falls from %v to %v at step %d", o.Inner, last, it.ELBO,
+				it.K)
 		}
 		last = it.ELBO
 	}
@@ -637,19 +595,23 @@ func rising[Q Dist](t *testing.T, o Objective[Q], s Solver) *Result {
 // nearer the optimum than as many plain ones.
 func TestInnerMonotone(t *testing.T) {
 	p := corpus()[1] // counts from a bad start
-	best := solve(t, Solver{}, Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
+	best := kit.Solve(t, Solver{},
+		Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init}).ELBO
 	for _, beta := range []float64{0.3, 10, 1000} {
 		for _, inner := range []int{2, 5, 30} {
-			o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init, Inner: inner}
+			o := Objective[*Gaussian]{F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init,
+				Inner: inner}
 			res := rising(t, o, Solver{StepSize: ConstantStep(beta), MaxIter: 12, MaxPasses: 1e6})
 			if gap := best - res.ELBO; beta >= 10 && inner == 30 && !(gap < 1e-6) {
 				t.Errorf("beta %v, inner %d: %v nats from the optimum", beta, inner, gap)
 			}
 		}
 	}
-	logistic := inCoords(Objective[*Gaussian]{F: Expect(corpus()[0].s, nil), H: KLTo(p.prior), Init: NewIsotropic(2, 4)}, Cholesky)
+	logistic := inCoords(Objective[*Gaussian]{F: Expect(corpus()[0].s, nil), H: KLTo(p.prior),
+		Init: NewIsotropic(2, 4)}, Cholesky)
 	const beta = 2. // beyond 2α/L
-	plain := solve(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(beta), MaxIter: 10}, logistic)
+	plain := kit.Solve(t,
+		Solver{Divergence: Euclidean(), StepSize: ConstantStep(beta), MaxIter: 10}, logistic)
 	falls := false
 	for i, it := range plain.Trace[1:] {
 		falls = falls || it.ELBO < plain.Trace[i].ELBO
@@ -658,12 +620,15 @@ func TestInnerMonotone(t *testing.T) {
 		t.Errorf("plain steps of %v do not oscillate", beta)
 	}
 	logistic.Inner = 4
-	if res := rising(t, logistic, Solver{Divergence: Euclidean(), StepSize: ConstantStep(beta), MaxIter: 10, MaxPasses: 1e6}); !(res.ELBO > plain.ELBO) {
+	if res := rising(t, logistic,
+		Solver{Divergence: Euclidean(), StepSize: ConstantStep(beta), MaxIter: 10,
+			MaxPasses: 1e6}); !(res.ELBO > plain.ELBO) {
 		t.Errorf("ELBO %v, of plain steps %v", res.ELBO, plain.ELBO)
 	}
 	point := logistic.ProximalPoint()
 	point.Inner = 0
-	rising(t, point, Solver{Divergence: Euclidean(), StepSize: ConstantStep(50), MaxIter: 4, MaxPasses: 1e6})
+	rising(t, point, Solver{Divergence: Euclidean(), StepSize: ConstantStep(50), MaxIter: 4,
+		MaxPasses: 1e6})
 }
 
 // watchedSmooth notes the batches and the first draws of every gradient.
@@ -673,10 +638,11 @@ type watchedSmooth struct {
 	draws   *[]uint64
 }
 
-func (f watchedSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (float64, error) {
+func (f watchedSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
+	batch []int) (float64, error) {
 	*f.batches = append(*f.batches, slices.Clone(batch))
 	v, err := f.Smooth.Grad(ctx, env, dst, q, batch)
-	*f.draws = append(*f.draws, env.rng().Uint64()) // the same where the draws before are
+	*f.draws = append(*f.draws, env.Rng.Uint64()) // the same where the draws before are
 	return v, err
 }
 
@@ -689,14 +655,15 @@ func TestInnerBatches(t *testing.T) {
 	var draws []uint64
 	f := watchedSmooth{Expect(p.s, Pathwise{Samples: 3}), &batches, &draws}
 	o := Objective[*Gaussian]{F: f, H: KLTo(p.prior), Init: p.init, Inner: 3}
-	s := Solver{StepSize: ConstantStep(0.2), BatchSize: 8, MaxIter: 6, MaxPasses: 1e6, EvalEvery: -1, Converger: Never()}
+	s := Solver{StepSize: ConstantStep(0.2), BatchSize: 8, MaxIter: 6, MaxPasses: 1e6,
+		EvalEvery: -1, Converger: Never()}
 	var ends []int
 	visited := 0.0
 	s.Recorder = RecorderFunc(func(it Iteration) {
 		ends = append(ends, len(batches))
 		visited = it.Passes
 	})
-	res := solve(t, s, o)
+	res := kit.Solve(t, s, o)
 	if want := float64(8*len(batches)) / 40; math.Abs(visited-want) > 1e-12 || len(batches) < 6*3 {
 		t.Errorf("%v passes for %d gradients of 8 of 40 terms", visited, len(batches))
 	}
@@ -704,33 +671,38 @@ func TestInnerBatches(t *testing.T) {
 	for k, end := range ends {
 		for i := start; i < end; i++ {
 			if !slices.Equal(batches[i], batches[start]) || draws[i] != draws[start] {
-				t.Errorf("step %d, gradient %d: batch %v, %x, not %v, %x", k, i-start, batches[i], draws[i], batches[start], draws[start])
+				t.Errorf("step %d, gradient %d: batch %v, %x, not %v, %x", k, i-start, batches[i],
+					draws[i], batches[start], draws[start])
 			}
 		}
-		if k > 0 && (slices.Equal(batches[start], batches[start-1]) || draws[start] == draws[start-1]) {
+		if k > 0 && (slices.Equal(batches[start], batches[start-1]) ||
+			draws[start] == draws[start-1]) {
 			t.Errorf("step %d has the batch or the draws of the last", k)
 		}
 		start = end
 	}
 	half := s
 	half.MaxIter = 3
-	first := solve(t, half, o)
+	first := kit.Solve(t, half, o)
 	resumed, err := s.Resume(context.Background(), first)
 	if err != nil || resumed.ELBO != res.ELBO || resumed.Passes != res.Passes {
-		t.Errorf("resumed: ELBO %v, passes %v, want %v, %v (%v)", resumed.ELBO, resumed.Passes, res.ELBO, res.Passes, err)
+		t.Errorf("resumed: ELBO %v, passes %v, want %v, %v (%v)", resumed.ELBO, resumed.Passes,
+			res.ELBO, res.Passes, err)
 	}
 	plain := o
 	plain.Inner = 0
-	want := solve(t, s, plain)
+	want := kit.Solve(t, s, plain)
 	plain.Inner = 1
-	if got := solve(t, s, plain); got.ELBO != want.ELBO || got.Passes != want.Passes || got.Passes != 6*8/40. {
-		t.Errorf("one linearisation: %v, %v passes; a plain step: %v, %v", got.ELBO, got.Passes, want.ELBO, want.Passes)
+	if got := kit.Solve(t, s, plain); got.ELBO != want.ELBO || got.Passes != want.Passes ||
+		got.Passes != 6*8/40. {
+		t.Errorf("one linearisation: %v, %v passes; a plain step: %v, %v", got.ELBO, got.Passes,
+			want.ELBO, want.Passes)
 	}
 	// The same bits for any number of workers.
 	o.F, s.Recorder = Expect(p.s, Pathwise{Samples: 3}), nil
-	alone := solve(t, s, o)
+	alone := kit.Solve(t, s, o)
 	s.Workers = 3
-	if got := solve(t, s, o); got.ELBO != alone.ELBO {
+	if got := kit.Solve(t, s, o); got.ELBO != alone.ELBO {
 		t.Errorf("three workers: ELBO %v, one %v", got.ELBO, alone.ELBO)
 	}
 }
@@ -742,19 +714,21 @@ func TestProximalPointPasses(t *testing.T) {
 	var batches [][]int
 	var draws []uint64
 	o.F = watchedSmooth{o.F, &batches, &draws}
-	res := solve(t, Solver{StepSize: ConstantStep(3), MaxIter: 4, MaxPasses: 1e6}, o.ProximalPoint())
+	res := kit.Solve(t, Solver{StepSize: ConstantStep(3), MaxIter: 4, MaxPasses: 1e6},
+		o.ProximalPoint())
 	if res.Passes != float64(len(batches)) || res.K != 4 || res.ClosedForm {
 		t.Errorf("%v passes for %d gradients in %d steps", res.Passes, len(batches), res.K)
 	}
 	plain := theoryProblem()
-	best := solve(t, Solver{}, plain)
-	free := solve(t, Solver{}, inCoords(plain, Cholesky).ProximalPoint())
-	checkNear(t, "ELBO", free.ELBO, best.ELBO, 1e-9)
+	best := kit.Solve(t, Solver{}, plain)
+	free := kit.Solve(t, Solver{}, inCoords(plain, Cholesky).ProximalPoint())
+	testkit.CheckNear(t, "ELBO", free.ELBO, best.ELBO, 1e-9)
 	if !(free.ELBOErr < 1e-9) || free.Status != Converged {
 		t.Errorf("ELBO ± %v, %v", free.ELBOErr, free.Status)
 	}
 	c := &Certificate{}
-	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(5), MaxIter: 5}, c, inCoords(plain, Cholesky).ProximalPoint())
+	certified(t, Solver{Divergence: Euclidean(), StepSize: ConstantStep(5), MaxIter: 5}, c,
+		inCoords(plain, Cholesky).ProximalPoint())
 	if c.Violations != 0 || c.L != 0 || !(c.MeanGradMap2 <= c.Bound) || c.Steps < 2 {
 		t.Errorf("the theory of the proximal point method: %+v", c)
 	}
@@ -765,27 +739,31 @@ func TestInnerErrors(t *testing.T) {
 	o := theoryProblem()
 	inner := func(n int) Objective[*Gaussian] { o := o; o.Inner = n; return o }
 	robust := inCoords(o, Cholesky)
-	robust.F = Expect(Sites{X: [][]float64{{1, 0}}, Y: []float64{1}, Lik: StudentT{DF: 3, Scale: 1}}, nil)
+	robust.F = Expect(Sites{X: [][]float64{{1, 0}}, Y: []float64{1},
+		Lik: StudentT{DF: 3, Scale: 1}}, nil)
 	noisy := inCoords(o, Cholesky)
-	noisy.F = Expect(o.F.(*expectedTerms).ll, Pathwise{})
-	dense := must(toyGP(t, 8, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3).Objective())
+	noisy.F = Expect(theorySites(), Pathwise{})
+	dense := testkit.Must(kit.ToyGP(t, 8, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{},
+		3).Objective())
 	for name, c := range map[string]struct {
 		o    Objective[*Gaussian]
 		d    Divergence
 		beta float64
 		want string
 	}{
-		"negative":            {inner(-1), nil, 1, "Inner is -1"},
-		"adaptive":            {inner(2).Linearized(), Adam(0, 0, 0), 1, "one gradient a step"},
-		"no step size":        {inner(2), nil, math.Inf(1), "StepSize"},
-		"not convex in μ":     {o.ProximalPoint(), nil, 1, "Cholesky"},
-		"a GP in μ":           {dense.ProximalPoint(), nil, 1, "Cholesky"},
-		"not log-concave":     {robust.ProximalPoint(), nil, 1, "StudentT is not log-concave"},
-		"noisy":               {noisy.ProximalPoint(), nil, 1, "without noise"},
-		"a theory of one":     {inner(2), nil, 1, ""},
-		"a user's convex f":   {Objective[*Gaussian]{F: parabola(1, 1, 1, 1), Init: o.Init}.ProximalPoint(), nil, 1, ""},
-		"a GP in (m, L)":      {inCoords(dense, Cholesky).ProximalPoint(), nil, 1, ""},
-		"nothing to be moved": {Objective[*Gaussian]{H: o.H, Init: o.Init}.ProximalPoint(), nil, 1, ""},
+		"negative":        {inner(-1), nil, 1, "Inner is -1"},
+		"adaptive":        {inner(2).Linearized(), Adam(0, 0, 0), 1, "one gradient a step"},
+		"no step size":    {inner(2), nil, math.Inf(1), "StepSize"},
+		"not convex in μ": {o.ProximalPoint(), nil, 1, "Cholesky"},
+		"a GP in μ":       {dense.ProximalPoint(), nil, 1, "Cholesky"},
+		"not log-concave": {robust.ProximalPoint(), nil, 1, "StudentT is not log-concave"},
+		"noisy":           {noisy.ProximalPoint(), nil, 1, "without noise"},
+		"a theory of one": {inner(2), nil, 1, ""},
+		"a user's convex f": {Objective[*Gaussian]{F: parabola(1, 1, 1, 1),
+			Init: o.Init}.ProximalPoint(), nil, 1, ""},
+		"a GP in (m, L)": {inCoords(dense, Cholesky).ProximalPoint(), nil, 1, ""},
+		"nothing to be moved": {Objective[*Gaussian]{H: o.H, Init: o.Init}.ProximalPoint(), nil, 1,
+			""},
 	} {
 		st, err := c.o.NewStepper(context.Background(), nil, c.d)
 		if err == nil {
@@ -797,58 +775,14 @@ func TestInnerErrors(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.want) || !prefixedOnce(err) {
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.want) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	cert := &Certificate{}
-	solve(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 2, Recorder: cert}, inner(2))
+	kit.Solve(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 2, Recorder: cert}, inner(2))
 	if !errors.Is(cert.Err(), ErrParam) {
 		t.Errorf("a certificate of inner steps: %v", cert.Err())
-	}
-}
-
-// A linearisation allocates about what a plain step does.
-func TestInnerAllocations(t *testing.T) {
-	if testkit.Race {
-		t.Skip("the race detector allocates")
-	}
-	beta := must(NewBeta(1, 1))
-	y := []float64{0.4, 1.3, 2.2}
-	l := LogLik{N: len(y), Dim: 1, LogProb: func(n int, z []float64) float64 {
-		r := y[n] - math.Log(z[0]/(1-z[0]))
-		return -0.5 * r * r
-	}}
-	p := corpus()[0]
-	for name, c := range map[string]problem{
-		"Gaussian": {F: Expect(p.s, nil), H: KLTo(p.prior), Init: p.init},
-		"Beta":     {F: Expect(l, nil), H: KLTo(beta), Init: beta},
-	} {
-		allocs := func(inner int) float64 {
-			c.Inner = inner
-			st := must(c.newStepper(nil))
-			env := NewEnv(nil, 1)
-			step := func() {
-				if _, err := st.Step(context.Background(), env, nil, 0.01); err != nil {
-					t.Fatal(err)
-				}
-			}
-			step()
-			grads := 0.0
-			n := testing.AllocsPerRun(10, func() {
-				step()
-				grads = float64(st.(*objectiveStepper).Visits) / float64(st.Len())
-			})
-			return n / grads
-		}
-		value := testing.AllocsPerRun(10, func() {
-			c.H.Value(c.Init)
-			KL().Value(c.Init, c.Init)
-		})
-		// h and D are evaluated at the target and at the point on the way to it. The last target of
-		// a step may promise nothing and is then solved for without a gradient.
-		if one, many := allocs(1), allocs(6); many > one+2*value+2 {
-			t.Errorf("%s: %v allocations a gradient, %v in a plain step, %v for h and D", name, many, one, value)
-		}
 	}
 }

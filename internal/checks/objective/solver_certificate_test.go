@@ -1,4 +1,4 @@
-package pgsvi
+package objective
 
 import (
 	"cmp"
@@ -14,21 +14,29 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/descent"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // theoryProblem is the logistic regression of theory_prototype.json: N = 20, D = 2, a diagonal q.
 func theoryProblem() Objective[*Gaussian] {
+	prior := NewIsotropicMeanField(2, 1)
+	return Objective[*Gaussian]{F: Expect(theorySites(), nil), H: KLTo(prior), Init: prior}
+}
+
+// theorySites are the terms of theoryProblem.
+func theorySites() Sites {
 	rng := rand.New(rand.NewPCG(11, 12))
 	s := Sites{X: dense.NewRows(20, 2), Y: make([]float64, 20), Lik: BernoulliLogit{}}
 	for n, x := range s.X {
 		x[0], x[1] = rng.NormFloat64(), rng.NormFloat64()
-		s.Y[n] = plusMinus(rng.Float64() < 1/(1+math.Exp(x[1]-x[0])))
+		s.Y[n] = testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(x[1]-x[0])))
 	}
-	prior := NewIsotropicMeanField(2, 1)
-	return Objective[*Gaussian]{F: Expect(s, nil), H: KLTo(prior), Init: prior}
+	return s
 }
 
 // certified runs s on m with a Certificate, which must not meet an error.
@@ -36,7 +44,7 @@ func certified(t *testing.T, s Solver, c *Certificate, m Model) *Result {
 	t.Helper()
 	s.Recorder, s.Converger, s.EvalEvery = Tee(c, recorderOrNone(s.Recorder)), Never(),
 		cmp.Or(s.EvalEvery, -1)
-	res := solve(t, s, m)
+	res := kit.Solve(t, s, m)
 	if err := c.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +60,7 @@ func recorderOrNone(r Recorder) Recorder {
 
 // The constants of the prototype, made anew, and its bound of the theorem from its constants.
 func TestCertificateTruth(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join(sharedData(t), "../truth/theory_prototype.json"))
+	b, err := os.ReadFile(filepath.Join(testkit.SharedData(t), "../truth/theory_prototype.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,34 +99,14 @@ func TestCertificateTruth(t *testing.T) {
 		cert := &Certificate{Optimum: best.ELBO}
 		certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(want.Beta), MaxIter: 60}, cert,
 			inCoords(o, c.in))
-		checkNear(t, name+", C0", cert.C0, want.C0, 1e-9)
-		checkNear(t, name+", alpha", cert.Alpha, want.Alpha, 1e-8)
-		checkNear(t, name+", L", cert.L, want.L, c.within)
-		checkNear(t, name+", L relative to D", cert.RelL, want.RelL, c.within)
+		testkit.CheckNear(t, name+", C0", cert.C0, want.C0, 1e-9)
+		testkit.CheckNear(t, name+", alpha", cert.Alpha, want.Alpha, 1e-8)
+		testkit.CheckNear(t, name+", L", cert.L, want.L, c.within)
+		testkit.CheckNear(t, name+", L relative to D", cert.RelL, want.RelL, c.within)
 		if cert.Violations != 0 || cert.TooLong != 0 || !(cert.TotalD <= cert.C0) ||
 			!(cert.MeanGradMap2 <= cert.Bound) {
 			t.Errorf("%s: %+v", name, cert)
 		}
-	}
-	for _, name := range []string{"Euclidean, (m, sd) stochastic",
-		"KL, mean parameters stochastic"} {
-		want, ok := truth.Data[name]
-		if !ok {
-			t.Fatalf("no %s in the truth", name)
-		}
-		steps, m := float64(want.T), float64(want.M)
-		c := Certificate{Alpha: want.Alpha, L: want.L, start: best.ELBO,
-			Optimum: truth.Data["Euclidean, (m, v)"].C0 - best.ELBO}
-		c.sums = descent.Sums{Beta: steps * want.Beta, Beta2: steps * want.Beta * want.Beta,
-			Map1: steps * want.Beta * want.MeanG2,
-			Map2: steps * want.Beta * want.Beta * want.MeanG2, Noisy: want.T,
-			Terms:       want.T * want.M,
-			BetaOfNoise: steps * want.Beta, BetaByTerm: steps * want.Beta / m,
-			Noise: steps * want.Beta * want.Sigma2}
-		c.conclude()
-		checkNear(t, name+", bound", c.Bound, want.Bound, 1e-12)
-		checkNear(t, name+", mean", c.MeanGradMap2, want.MeanG2, 1e-12)
-		checkNear(t, name+", sigma²", c.Sigma2, want.Sigma2, 1e-12)
 	}
 }
 
@@ -127,9 +115,9 @@ func TestCertificateTruth(t *testing.T) {
 func TestCertificateBounds(t *testing.T) {
 	t.Parallel()
 	tight := 0.0
-	for seed := range uint64(shorter(200, 20)) {
-		rng := testRand(1000 + seed)
-		s := logisticData(2000+seed, 5+rng.IntN(6), 2)
+	for seed := range uint64(testkit.Shorter(200, 20)) {
+		rng := testkit.Rand(1000 + seed)
+		s := kit.LogisticData(2000+seed, 5+rng.IntN(6), 2)
 		if seed%3 == 1 {
 			s.Lik = BernoulliProbit{}
 		}
@@ -159,6 +147,7 @@ func TestCertificateBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		start := elboAtStart(t, o)
 		beta := math.Exp(rng.NormFloat64())
 		for ok := false; !ok; beta /= 2 {
 			cert := &Certificate{}
@@ -169,7 +158,7 @@ func TestCertificateBounds(t *testing.T) {
 					return
 				}
 				c := cert
-				if c.Violations > 0 || !(c.C0 <= c.start+best.ELBO+1e-9) ||
+				if c.Violations > 0 || !(c.C0 <= start+best.ELBO+1e-9) ||
 					!(c.MinGradMap2 <= c.Bound*(1+1e-9)) || !(c.MeanGradMap2 <= c.Bound*(1+1e-9)) ||
 					beta <= 1/math.Max(0, c.RelL) && !(c.TotalD <= c.C0+1e-9) {
 					worst = append(worst, fmt.Sprintf("step %d: %+v", it.K, c))
@@ -258,7 +247,7 @@ type farProx struct{ Divergence }
 func (farProx) Prox(q Dist, p *Prox) (bool, error) {
 	far := *p
 	far.D, far.Beta = KL(), p.Beta*4
-	return forwardKL{}.Prox(q, &far)
+	return KL().(Proxer).Prox(q, &far)
 }
 
 // A wrong gradient or proximal step is a violation at steps that are short enough; so is an h that
@@ -304,13 +293,16 @@ func TestCertificateWrong(t *testing.T) {
 // dome is h(z) = −|z|², whose steps have their stationary point for what it is.
 type dome struct{}
 
-func (dome) Check(Dist) error     { return nil }
+func (dome) Check(Dist) error { return nil }
+
 func (dome) Value(q Dist) float64 { z := q.Params(nil); return -floats.Dot(z, z) }
+
 func (dome) Grad(dst []float64, q Dist) []float64 {
 	dst = q.Params(dst)
 	floats.Scale(-2, dst)
 	return dst
 }
+
 func (dome) Prox(q Dist, p *Prox) (bool, error) {
 	z := p.From.Params(nil)
 	floats.Scale(1/(1+2*p.Beta), z) // the step of +|z|²: it climbs
@@ -323,7 +315,7 @@ func TestCertificateNoise(t *testing.T) {
 	t.Parallel()
 	o := theoryProblem()
 	const m, steps = 2, 15
-	seeds := shorter(200, 12)
+	seeds := testkit.Shorter(200, 12)
 	_, best, err := o.Fit(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -343,9 +335,7 @@ func TestCertificateNoise(t *testing.T) {
 				gradMap2[k] += it.GradMap * it.GradMap / float64(seeds)
 				sigma2[k] += cert.Sigma2 / float64(seeds)
 				truth[k] += termNoise(t, o.F, before, 20) / float64(seeds)
-				if err := setDist(before, it.State.(*objectiveStepper).Q); err != nil {
-					t.Fatal(err)
-				}
+				before = kit.Reached[*Gaussian](it.State)
 			})
 			certified(t, Solver{Divergence: c.d, StepSize: ConstantStep(c.beta), BatchSize: m,
 				Sampler: WithReplacement(), MaxIter: steps,
@@ -358,18 +348,19 @@ func TestCertificateNoise(t *testing.T) {
 			if cert.BatchSize(3) != 3*m || cert.BatchSize(100) != 20 {
 				t.Errorf("batches of %d and %d", cert.BatchSize(3), cert.BatchSize(100))
 			}
-			checkNear(t, "floor", cert.Floor,
+			testkit.CheckNear(t, "floor", cert.Floor,
 				cert.Sigma2/(m*2*cert.Alpha)/(cert.Alpha/2-cert.L*c.beta/2), 1e-12)
 		}
 		n := float64(seeds)
-		if math.Abs(z) > 4*math.Sqrt(n) || !(math.Abs(z2/n-1) < shorter(0.5, 1)) {
+		if math.Abs(z) > 4*math.Sqrt(n) || !(math.Abs(z2/n-1) < testkit.Shorter(0.5, 1)) {
 			t.Errorf("%T: z has mean %v, mean square %v", c.d, z/n, z2/n)
 		}
 		var sumMap, sumNoise float64
 		for k := range steps {
 			sumMap, sumNoise = sumMap+gradMap2[k], sumNoise+truth[k]
 			done := float64(k + 1)
-			if e := math.Abs(sigma2[k]*done/sumNoise - 1); k > 10 && !(e < shorter(0.1, 0.4)) {
+			if e := math.Abs(sigma2[k]*done/sumNoise - 1); k > 10 &&
+				!(e < testkit.Shorter(0.1, 0.4)) {
 				t.Errorf("%T, step %d: σ² %v, of the terms %v", c.d, k, sigma2[k], sumNoise/done)
 			}
 			bound := (best.ELBO + 1e-9 + elboAtStart(t, o) +
@@ -384,7 +375,7 @@ func TestCertificateNoise(t *testing.T) {
 // elboAtStart returns −ELBO at the start.
 func elboAtStart(t *testing.T, o Objective[*Gaussian]) float64 {
 	t.Helper()
-	st := must(o.NewStepper(context.Background(), nil, nil))
+	st := testkit.Must(o.NewStepper(context.Background(), nil, nil))
 	e, err := st.Evaluate(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -426,7 +417,7 @@ func (f unscaled) Grad(ctx context.Context, env *Env, dst []float64, q Dist, bat
 func TestCertificateUnbiased(t *testing.T) {
 	t.Parallel()
 	o := theoryProblem()
-	sites := o.F.(*expectedTerms).ll.(Sites)
+	sites := theorySites()
 	draws := Objective[*Gaussian]{H: o.H, Init: o.Init}
 	for _, c := range []struct {
 		name   string
@@ -436,18 +427,18 @@ func TestCertificateUnbiased(t *testing.T) {
 	}{
 		{"batches", o.F, 5, false},
 		{"without N/M", unscaled{o.F}, 5, true},
-		{"draws", Expect(asLogLik(sites, false), ScoreFunction{Samples: 100}), 0, false},
-		{"paths, batches", Expect(asLogLik(sites, true), Pathwise{Samples: 4}), 10, false},
+		{"draws", Expect(kit.AsLogLik(sites, false), ScoreFunction{Samples: 100}), 0, false},
+		{"paths, batches", Expect(kit.AsLogLik(sites, true), Pathwise{Samples: 4}), 10, false},
 		{"half the gradient along paths",
-			scaledGrad{Expect(asLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
+			scaledGrad{Expect(kit.AsLogLik(sites, true), Pathwise{Samples: 60}), 0.5}, 0, true},
 	} {
-		if _, sampled := c.f.(*expectedTerms); testing.Short() && sampled && c.name != "batches" {
+		if sampled := c.name == "draws" || c.name == "paths, batches"; testing.Short() && sampled {
 			continue
 		}
 		draws.F = c.f
 		cert := &Certificate{}
 		certified(t, Solver{StepSize: ConstantStep(0.02), BatchSize: c.batch,
-			Sampler: WithReplacement(), MaxIter: shorter(30, 24)}, cert, draws)
+			Sampler: WithReplacement(), MaxIter: testkit.Shorter(30, 24)}, cert, draws)
 		if biased := math.Abs(cert.UnbiasedZ) > 4; biased != c.biased || !(cert.Sigma2 > 0) {
 			t.Errorf("%s: z = %v, σ² %v", c.name, cert.UnbiasedZ, cert.Sigma2)
 		}
@@ -462,7 +453,7 @@ func TestCertificateDraws(t *testing.T) {
 	}
 	t.Parallel()
 	o := theoryProblem()
-	o.F = Expect(asLogLik(o.F.(*expectedTerms).ll.(Sites), false), ScoreFunction{Samples: 30})
+	o.F = Expect(kit.AsLogLik(theorySites(), false), ScoreFunction{Samples: 30})
 	c := &Certificate{}
 	certified(t, Solver{StepSize: ConstantStep(1e-4), MaxIter: 60}, c, o)
 	const many = 2000
@@ -487,11 +478,11 @@ func TestCertificateDraws(t *testing.T) {
 func TestCertificateRecords(t *testing.T) {
 	o := theoryProblem()
 	s := Solver{StepSize: ConstantStep(0.3), BatchSize: 5, MaxIter: 12, Converger: Never()}
-	alone := solve(t, s, o)
+	alone := kit.Solve(t, s, o)
 	c := &Certificate{Every: 3}
 	s.Recorder = c
 	for range 2 {
-		if watched := solve(t, s, o); watched.ELBO != alone.ELBO {
+		if watched := kit.Solve(t, s, o); watched.ELBO != alone.ELBO {
 			t.Errorf("watched: ELBO %v, alone %v", watched.ELBO, alone.ELBO)
 		}
 		if c.Steps != 4 || c.Violations != 0 || c.Err() != nil {
@@ -501,36 +492,36 @@ func TestCertificateRecords(t *testing.T) {
 	half := s
 	half.MaxIter = 6
 	late := &Certificate{}
-	first := solve(t, half, o)
+	first := kit.Solve(t, half, o)
 	s.Recorder = late
 	if _, err := s.Resume(context.Background(), first); err != nil || late.Steps != 6 ||
 		!(late.Alpha > 0) || !(late.MinGradMap2 > 0) || math.IsNaN(late.Bound) {
 		t.Errorf("of a run that is resumed: %+v (%v)", late, err)
 	}
 	s.Recorder, s.StepSize = c, nil
-	if solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
+	if kit.Solve(t, s, o); c.Steps != 0 || !math.IsNaN(c.Bound) || c.Err() != nil {
 		t.Errorf("steps of the Stepper's own: %+v", c)
 	}
 	// A mixture begins elsewhere than at its prior, and its evaluations need gradients, too; its f
 	// is concave.
-	x := mat.NewDense(60, 1, normals(testRand(8), 60))
+	x := mat.NewDense(60, 1, testkit.Normals(testkit.Rand(8), 60))
 	for n := range 30 {
 		x.Set(n, 0, x.At(n, 0)+6)
 	}
 	for _, batch := range []int{0, 10} {
 		c := &Certificate{}
 		certified(t, Solver{StepSize: FractionStep(1, 0.7), BatchSize: batch, MaxIter: 24,
-			EvalEvery: 1}, c, must(NewMixture(x, 3, nil)))
+			EvalEvery: 1}, c, testkit.Must(NewMixture(x, 3, nil)))
 		if c.Violations != 0 || c.L != 0 || c.Steps < 10 || (batch > 0) != (c.Sigma2 > 0) ||
 			math.Abs(c.UnbiasedZ) > 4 || batch == 0 && !(c.TotalD <= c.C0) {
 			t.Errorf("a mixture, batches of %d: %+v", batch, c)
 		}
 	}
-	gp := toyGP(t, 20, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
-	if solve(t, s, gp); !errors.Is(c.Err(), ErrParam) || !prefixedOnce(c.Err()) {
+	gp := kit.ToyGP(t, 20, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 3)
+	if kit.Solve(t, s, gp); !errors.Is(c.Err(), ErrParam) || !testkit.PrefixedOnce(c.Err()) {
 		t.Errorf("a GP: %v", c.Err())
 	}
-	dense := must(gp.Objective())
+	dense := testkit.Must(gp.Objective())
 	c.Every = 0
 	certified(t, Solver{StepSize: ConstantStep(0.5), MaxIter: 3}, c, dense)
 	if c.Steps != 3 || c.Violations != 0 {
@@ -543,10 +534,10 @@ func TestCertificateRecords(t *testing.T) {
 // step that leaves what float64 can hold is one.
 func TestCertificateInnocent(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(shorter(9, 4)) {
-		rng := testRand(seed)
+	for seed := range uint64(testkit.Shorter(9, 4)) {
+		rng := testkit.Rand(seed)
 		d := 1 + rng.IntN(3)
-		s := logisticData(seed+5000, 5+rng.IntN(10), d)
+		s := kit.LogisticData(seed+5000, 5+rng.IntN(10), d)
 		s.Lik = []Likelihood{BernoulliLogit{}, BernoulliProbit{}, StudentT{DF: 3, Scale: 0.5},
 			Laplace{Scale: 0.5}, GaussianNoise{Var: 0.3}}[rng.IntN(5)]
 		scale := math.Exp(1.5 * rng.NormFloat64())
@@ -606,7 +597,7 @@ func TestRandomIterateIsOfThePath(t *testing.T) {
 		path := []Dist{o.Init.Clone()}
 		keep := RecorderFunc(func(it Iteration) {
 			path = append(path,
-				it.State.(*objectiveStepper).Q.Clone())
+				kit.Reached[*Gaussian](it.State))
 		})
 		cert := &Certificate{Src: rand.NewPCG(seed, 1)}
 		certified(t, Solver{Divergence: KL(), StepSize: ConstantStep(0.02), MaxIter: 8,

@@ -1,0 +1,257 @@
+// Package kit has what the tests of several packages below internal/checks need: models and fits of
+// them, by the names that users have. What does not depend on the library is in internal/testkit.
+package kit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+)
+
+// Root returns the path of a file of the module, as a package below internal/checks sees it.
+func Root(path ...string) string { return filepath.Join("../../..", filepath.Join(path...)) }
+
+// StructuredFit fits g and returns what was reached; it must converge with an ELBO that never
+// falls.
+func StructuredFit(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	p, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != Converged {
+		t.Errorf("%v after %v passes, gap %v of %v", res.Status, res.Passes, res.Gap, res.ELBO)
+	}
+	for k := 1; k < len(res.Trace); k++ {
+		if a, b := res.Trace[k-1].ELBO, res.Trace[k].ELBO; b < a-1e-13*math.Abs(a) {
+			t.Errorf("ELBO fell from %v to %v at iteration %d", a, b, k+1)
+		}
+	}
+	return p, res
+}
+
+func MustGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt GLMOptions) *GLM {
+	t.Helper()
+	g, err := NewGLM(x, y, lik, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// StructuredData returns n×d rows, correlated, of which a part is 0, and labels.
+func StructuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		common, eta := rng.NormFloat64(), rng.NormFloat64()
+		for j := range d {
+			if rng.IntN(3) > 0 {
+				x.Set(i, j, 0.7*common+rng.NormFloat64())
+			}
+			eta += x.At(i, j) * math.Cos(float64(j))
+		}
+		y[i] = math.Copysign(1, eta)
+	}
+	return x, y
+}
+
+// ToyGP returns a small model with labels that suit the likelihood.
+func ToyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
+	t.Helper()
+	return ToyGPWith(t, n, k, lik, seed, nil)
+}
+
+func ToyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *GPOptions) *GP {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+	for i := range n {
+		a, b := 2*rng.NormFloat64(), 2*rng.NormFloat64()
+		x.SetRow(i, []float64{a, b})
+		f := 2 * math.Sin(a) * math.Cos(b)
+		switch lik.(type) {
+		case Poisson:
+			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
+		case BernoulliLogit, BernoulliProbit, LogProbOnly:
+			y[i] = 1
+			if rng.Float64() > 1/(1+math.Exp(-f)) {
+				y[i] = -1
+			}
+		default:
+			y[i] = f + 0.2*rng.NormFloat64()
+			if i%9 == 4 {
+				y[i] += 6 // an outlier
+			}
+		}
+	}
+	gp, err := NewGP(x, y, k, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+// LogProbOnly is a user's likelihood: the logit, without anything optional.
+type LogProbOnly struct{}
+
+func (LogProbOnly) LogProb(y, eta float64) float64 {
+	if x := y * eta; x < 0 {
+		return x - math.Log1p(math.Exp(x))
+	}
+	return -math.Log1p(math.Exp(-y * eta))
+}
+
+func MustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
+	t.Helper()
+	post, res, err := gp.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return post, res
+}
+
+// SmallCorpus has a document without words and a word without documents.
+func SmallCorpus() *Corpus {
+	return &Corpus{Terms: 5, Docs: []Document{
+		{Words: []int{0, 2}, Counts: []float64{3, 1}},
+		{},
+		{Words: []int{0, 1, 4}, Counts: []float64{2, 12, 1}},
+	}}
+}
+
+// Reached returns a copy of q(z|λ) at a state of an Objective.
+func Reached[Q Dist](st State) Q {
+	q, err := Objective[Q]{}.Posterior(st)
+	if err != nil {
+		panic(err)
+	}
+	return q
+}
+
+// ElboOf evaluates a state by hand; a nil rng is one of a fixed seed.
+func ElboOf(st Stepper, rng *rand.Rand) (float64, error) {
+	e, err := st.Evaluate(context.Background(), &Env{Rng: rng})
+	return e.ELBO, err
+}
+
+// FactsOf returns what a likelihood says of itself.
+func FactsOf(l Likelihood) Facts {
+	if f, ok := l.(Factual); ok {
+		return f.Facts()
+	}
+	return Facts{}
+}
+
+func Solve(t *testing.T, s Solver, m Model) *Result {
+	t.Helper()
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+var ErrUser = errors.New("the disk is full")
+
+// LogisticData is a small data set with labels −1 and +1.
+func LogisticData(seed uint64, n, d int) Sites {
+	rng := testkit.Rand(seed)
+	s := Sites{X: dense.NewRows(n, d), Y: make([]float64, n), Lik: BernoulliLogit{}}
+	for i, x := range s.X {
+		copy(x, testkit.Normals(rng, d))
+		s.Y[i] = 1
+		if x[0]-0.5+rng.NormFloat64() < 0 {
+			s.Y[i] = -1
+		}
+	}
+	return s
+}
+
+// AsLogLik writes the same terms as a user would, with or without the gradient.
+func AsLogLik(s Sites, grad bool) LogLik {
+	l := LogLik{N: len(s.Y), Dim: len(s.X[0]), LogProb: func(n int, z []float64) float64 {
+		return s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z))
+	}}
+	if grad {
+		l.Grad = func(dst []float64, n int, z []float64) {
+			d1, _ := s.Lik.(Differentiable).Derivs(s.Y[n], floats.Dot(s.X[n], z))
+			floats.AddScaled(dst, d1, s.X[n])
+		}
+	}
+	return l
+}
+
+// LoadIris reads the flowers.
+func LoadIris(t testing.TB) (x *mat.Dense, species []float64) {
+	t.Helper()
+	return testkit.ReadCSV(t, testkit.Open(t, Root("testdata", "iris", "iris.csv")))
+}
+
+// SameResumed compares a run of m with one that is saved after so many steps, and loaded.
+func SameResumed(t *testing.T, m Model, steps int, passes float64) {
+	t.Helper()
+	ctx := context.Background()
+	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: passes} }
+	want, err := solver().Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := solver()
+	half.MaxIter = steps - 1
+	res, err := half.Run(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := res.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = solver().LoadResult(ctx, &file, m); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = solver().Resume(ctx, res); err != nil {
+		t.Fatal(err)
+	}
+	if res.K != want.K || res.ELBO != want.ELBO ||
+		!slices.Equal(Reached[*Exp](res.Stepper).Params(nil),
+			Reached[*Exp](want.Stepper).Params(nil)) {
+		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO,
+			want.ELBO)
+	}
+}
+
+// CheckLocalGrad compares a gradient times weight with differences of Local.
+func CheckLocalGrad(t *testing.T, m ConjugateModel, g, mu []float64, n int, weight float64) {
+	t.Helper()
+	at := slices.Clone(mu)
+	scratch := make([]float64, len(mu))
+	value := func(i int, v float64) float64 {
+		at[i] = v
+		l, err := m.Local(scratch, at, n, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[i] = mu[i]
+		return l
+	}
+	for i := range mu {
+		h := 1e-5 * max(1, math.Abs(mu[i]))
+		want := weight * (value(i, mu[i]+h) - value(i, mu[i]-h)) / (2 * h)
+		if math.Abs(g[i]-want) > 1e-6*(1+math.Abs(want)) {
+			t.Errorf("element %d of the gradient is %v, by differences %v", i, g[i], want)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package testkit
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+)
+
+// Must returns v; it panics on an error.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Normals returns n draws of N(0, 1).
+func Normals(rng *rand.Rand, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = rng.NormFloat64()
+	}
+	return x
+}
+
+// RandomCov returns a well-conditioned covariance.
+func RandomCov(rng *rand.Rand, d int) *mat.SymDense {
+	a := mat.NewDense(d, d, Normals(rng, d*d))
+	v := mat.NewSymDense(d, nil)
+	v.SymOuterK(1/float64(d), a)
+	for i := range d {
+		v.SetSym(i, i, v.At(i, i)+0.4)
+	}
+	return v
+}
+
+// CheckClose fails unless got is want to within tol, relative to the largest element above 1.
+func CheckClose(t *testing.T, what string, got, want []float64, tol float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s has length %d, want %d", what, len(got), len(want))
+	}
+	if e := floats.Distance(got, want,
+		math.Inf(1)); !(e <= tol*math.Max(1, floats.Norm(want, math.Inf(1)))) {
+		t.Errorf("%s is off by %.3g:\n got  %.12g\n want %.12g", what, e, got, want)
+	}
+}
+
+// CheckNear is CheckClose of two numbers.
+func CheckNear(t *testing.T, what string, got, want, tol float64) {
+	t.Helper()
+	CheckClose(t, what, []float64{got}, []float64{want}, tol)
+}
+
+// NumGrad is the gradient of f at x by differences of sixth order.
+func NumGrad(f func([]float64) float64, x []float64) []float64 {
+	g, p := make([]float64, len(x)), slices.Clone(x)
+	for i, xi := range x {
+		h := 1e-3 * math.Max(math.Abs(xi), 0.25)
+		var s float64
+		for k, c := range []float64{45, -9, 1} {
+			p[i] = xi + float64(k+1)*h
+			up := f(p)
+			p[i] = xi - float64(k+1)*h
+			s += c * (up - f(p))
+		}
+		p[i] = xi
+		g[i] = s / (60 * h)
+	}
+	return g
+}
