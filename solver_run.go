@@ -54,15 +54,15 @@ type Solver struct {
 	// concurrently, too.
 	Workers int
 	// Goal is the gap in nats at which the run ends (tolerance). The gap is proved where possible
-	// (Evaluation.GapBound) and otherwise estimated. The mean is then within √(2·Goal) standard
-	// deviations of its optimum, in any direction.
+	// (Evaluation.GapBound) and otherwise estimated. The mean is then within about √(2·Goal)
+	// standard deviations of its optimum, up to three times as far with a handful of rows, and if
+	// the likelihood is log-concave always within √(2·Goal) prior standard deviations.
 	//
 	// Zero means the Stepper's own goal, if it has one. Otherwise it means the largest of 1e-10
 	// nats, 1e-13 nats a term, and the accuracy of the ELBO.
 	//
 	// The default costs about one pass more than a Goal of 0.01, and gives means and ELBO to the
-	// digits that float64 has. For predictions 0.01 is enough: no mean is then off by more than
-	// 0.15 of its standard deviation.
+	// digits that float64 has. For predictions 0.01 is enough.
 	Goal float64
 	// Converger decides when to stop. Nil means DefaultConverger, which uses Goal.
 	Converger Converger

@@ -1,0 +1,73 @@
+package checks
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/mat"
+)
+
+// TestGoalDistance holds the mean of a fit to a Goal against what Solver.Goal says of its distance
+// to the optimum, with few rows and a wide prior, where the ELBO is the least quadratic.
+func TestGoalDistance(t *testing.T) {
+	const goal, prior = 0.01, 10.0
+	ctx, ends, beyond := context.Background(), 0, 0
+	for seed := range testkit.Seeds(testkit.Shorter(300, 60)) {
+		rng := testkit.Rand(seed)
+		n, d := 1+rng.IntN(10), 1+rng.IntN(3)
+		x := testkit.NormalMatrix(rng, n, d)
+		x.Scale(3, x)
+		count, label, duration := make([]float64, n), make([]float64, n), make([]float64, n)
+		for i := range n {
+			duration[i] = math.Exp(rng.NormFloat64())
+			count[i], label[i] = math.Floor(duration[i]), testkit.PlusMinus(rng.IntN(2) == 0)
+			duration[i] *= label[i]
+		}
+		for _, c := range []struct {
+			lik Likelihood
+			y   []float64
+		}{{Poisson{}, count}, {BernoulliLogit{}, label}, {Weibull{}, duration}} {
+			g, err := NewGLM(x, c.y, c.lik, &GLMOptions{PriorSD: prior})
+			if err != nil {
+				t.Fatal(err)
+			}
+			early, short, err := g.Fit(ctx, &Solver{Goal: goal})
+			if err != nil {
+				t.Fatal(err)
+			}
+			best, _, err := g.Fit(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			off := mat.NewVecDense(d, early.Mean(nil))
+			off.SubVec(off, mat.NewVecDense(d, best.Mean(nil)))
+			var chol mat.Cholesky
+			if !chol.Factorize(best.Cov()) {
+				t.Fatalf("seed %d, %T: no Cholesky factor", seed, c.lik)
+			}
+			var w mat.VecDense
+			if err := chol.SolveVecTo(&w, off); err != nil {
+				t.Fatal(err)
+			}
+			within := math.Sqrt(2 * short.GapBound)
+			if far := math.Sqrt(mat.Dot(off, &w)); far > within {
+				beyond++
+				if far > 3*math.Sqrt(2*goal) {
+					t.Errorf("seed %d, %T: %v standard deviations off", seed, c.lik, far)
+				}
+			}
+			if far := mat.Norm(off, 2) / prior; !(far <= within*(1+1e-9)) {
+				t.Errorf("seed %d, %T: %v prior standard deviations off, bound %v", seed, c.lik, far,
+					within)
+			}
+			ends++
+		}
+	}
+	if beyond == 0 || beyond > ends/2 {
+		t.Errorf("%d of %d fits are beyond what a quadratic ELBO has", beyond, ends)
+	}
+	t.Logf("%d of %d fits are beyond what a quadratic ELBO has", beyond, ends)
+}
