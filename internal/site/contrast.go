@@ -39,7 +39,8 @@ type contrast struct {
 	moved bool    // cur is the current state
 	warm  bool    // cur.p is a P to begin with
 	gap   float64 // the promise of the last state of which it is known
-	due   float64 // the gap at which the next proof is
+	due   float64 // the gap at which the next proof is, and the next look at the precisions
+	check float64
 	// of a file, cur is that of its state
 	resumed bool
 
@@ -53,7 +54,10 @@ type contrast struct {
 	loop              parallel.Loop
 	values            []float64 // what each class adds to log|C|/|V|
 
-	aims contrastAim
+	aims   contrastAim
+	newton contrastNewton
+	sure   float64 // what the precisions of the current state lack, in nats; 0 is not known
+	sharp  bool    // rounds fall short of the solution, and Newton's steps follow them
 }
 
 // contrastState is what a cover makes.
@@ -82,7 +86,7 @@ const (
 
 // Memory of a contrast mean field: so many matrices D×D a class and numbers a score.
 const (
-	contrastMatrices = 20
+	contrastMatrices = 26
 	ContrastVectors  = 70
 )
 
@@ -94,7 +98,8 @@ func ContrastMemory(k, n, d int) float64 {
 }
 
 func newContrast(l *LinearModel) *contrast {
-	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec, due: contrastProof}
+	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec,
+		due: contrastProof, check: contrastProof}
 }
 
 // Prior implements Base.
@@ -241,7 +246,8 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 func (a *contrast) solve() bool {
 	if a.warm {
 		copy(a.p, a.cur.p)
-		if done, _ := a.rounds(contrastRounds); done {
+		done, ok := a.rounds(contrastRounds)
+		if a.sharp && ok && a.polish() || done {
 			return true
 		}
 	}
@@ -273,6 +279,12 @@ func (a *contrast) solve() bool {
 	}
 	copy(a.p, a.try.p)
 	return !math.IsInf(least, 1)
+}
+
+// polish takes Newton's steps of p, and reports whether it could.
+func (a *contrast) polish() bool {
+	a.try.left = contrastPart * min(a.gap, contrastGoal)
+	return !math.IsInf(a.descend(a.try.left), 1)
 }
 
 // divergence returns what p adds to the negative ELBO, twice and up to a constant: Σ_c tr A_cP_c⁻¹
@@ -466,7 +478,7 @@ func (a *contrast) Move(d, delta, u []float64) (square float64) {
 // Accept implements Mover.
 func (a *contrast) Accept() {
 	a.cur, a.try = a.try, a.cur
-	a.moved, a.warm = true, true
+	a.moved, a.warm, a.sure = true, true, 0
 }
 
 // use, restart, start, follow, stale, settled, save and resume implement keeper. P is kept, since
@@ -479,8 +491,8 @@ func (a *contrast) stale()                     {}
 func (a *contrast) settled() bool              { return true }
 
 func (a *contrast) save(c *save.State) {
-	c.Bool(&a.warm, &a.moved)
-	c.Float(&a.gap, &a.due)
+	c.Bool(&a.warm, &a.moved, &a.sharp)
+	c.Float(&a.gap, &a.due, &a.check, &a.sure)
 	if a.warm {
 		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)
 	}
@@ -525,13 +537,14 @@ func (a *contrast) lagrange(t *contrastState) bool {
 }
 
 // ready and decrement implement prover; see contrast_proof.go. The promise is that of the mean,
-// which the aim knows, and what the sites tell of the precisions.
+// which the aim knows, and what the sites tell of the precisions, or Newton's steps where they have
+// been taken.
 func (a *contrast) ready() (bool, error) { return true, nil }
 
 func (a *contrast) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && p.aim() {
 		change := p.Cur.Change()
-		a.gap = a.aims.promise + 0.25*change.Square() + a.cur.left
+		a.gap = a.aims.promise + max(a.sure, 0.25*change.Square()+a.cur.left)
 		return a.gap
 	}
 	return math.Inf(1)

@@ -31,10 +31,14 @@ type contrastGP struct {
 	moved    bool // cur is the current state
 	resumed  bool
 	col, out []float64
+	scaled   []float64 // n² of scratch
 
 	h                coupling
 	r, z, p, q, s, e []float64
 	mean, precision  float64 // what the aim promises of these, in nats
+
+	step gpNewton
+	sure float64 // what Newton's step of the precisions promises, in nats; 0 is not known
 }
 
 // contrastGPState is what a cover makes.
@@ -46,7 +50,7 @@ type contrastGPState struct {
 }
 
 // ContrastGPMatrices is how many matrices N×N a contrast mean field of K functions has.
-func ContrastGPMatrices(k int) float64 { return float64(2*k + 10) }
+func ContrastGPMatrices(k int) float64 { return float64(3*k + 11) }
 
 // Prior implements Base.
 func (a *contrastGP) Prior() (s term.State) {
@@ -167,7 +171,7 @@ func (a *contrastGP) Move(d, delta, u []float64) (square float64) {
 // Accept implements Mover.
 func (a *contrastGP) Accept() {
 	a.cur, a.try = a.try, a.cur
-	a.moved = true
+	a.moved, a.sure = true, 0
 }
 
 // use, restart, start, follow, stale, settled, save and resume implement keeper.
@@ -180,6 +184,7 @@ func (a *contrastGP) settled() bool              { return true }
 
 func (a *contrastGP) save(c *save.State) {
 	moved := a.moved
+	c.Float(&a.sure)
 	if c.Bool(&moved); c.Reading() {
 		a.resumed = moved
 	}
@@ -196,15 +201,23 @@ func (a *contrastGP) resume(gamma []float64) {
 }
 
 // ready, prove and decrement implement prover: there is no proof, and the promise is that of aim.
+// Where that may be a goal, Newton's step says what the precisions lack.
 func (a *contrastGP) ready() (bool, error) { return true, nil }
 
-func (a *contrastGP) prove(float64) (Proof, error) {
-	return Proof{made: true, bound: math.Inf(1)}, nil
+func (a *contrastGP) prove(within float64) (Proof, error) {
+	p := Proof{made: true, bound: math.Inf(1)}
+	a.sure = 0
+	if gap := a.decrement(); gap <= max(within, contrastGPGoal, contrastGPGoalRow*float64(a.n)) {
+		if sure, ok := a.newton(&a.of.Batch.Cur.State); ok {
+			a.sure = sure
+		}
+	}
+	return p, a.crew.Halt.Err()
 }
 
 func (a *contrastGP) decrement() float64 {
-	if p := &a.of.Batch; a.of.Batched && p.aim() {
-		return a.mean + a.precision
+	if p := &a.of.Batch; a.of.Batched && a.moved && p.aim() {
+		return a.mean + max(a.sure, a.precision)
 	}
 	return math.Inf(1)
 }

@@ -30,6 +30,10 @@ const (
 	contrastProofFall = 0.05
 	contrastProofPart = 0.01
 
+	// contrastSharp is how many times what the sites and the last round tell of the precisions they
+	// may lack before rounds are no longer trusted.
+	contrastSharp = 10
+
 	// A proof takes (KD)²(N + KD)/2 operations and as many numbers as a matrix of KD rows. There is
 	// none for more weights.
 	contrastProofMost = 3000
@@ -56,13 +60,16 @@ func contrastProofSize(k, d int) float64 {
 // prove implements prover.
 func (a *contrast) prove(within float64) (Proof, error) {
 	p, s := Proof{made: true, bound: math.Inf(1)}, a.of
-	if !s.Batched || !a.moved || !s.Terms.Concave() || !s.Cur.Certain ||
-		a.k*a.x.Cols > contrastProofMost {
+	if !s.Batched || !a.moved {
 		return p, nil
 	}
-	gap := a.decrement()
+	gap := a.settle(within)
 	if a.crew.Halt.Stopped() {
+		a.sure = 0
 		return p, a.crew.Halt.Err()
+	}
+	if !s.Terms.Concave() || !s.Cur.Certain || a.k*a.x.Cols > contrastProofMost {
+		return p, nil
 	}
 	if gap > a.due && !(gap <= within && a.due > 0) {
 		return p, nil
@@ -79,6 +86,20 @@ func (a *contrast) prove(within float64) (Proof, error) {
 		a.due = 0
 	}
 	return p, nil
+}
+
+// settle returns the gap. Where that may be a goal, and at first, Newton's steps say what the
+// precisions lack.
+func (a *contrast) settle(within float64) (gap float64) {
+	a.sure = 0
+	gap = a.decrement()
+	if !(a.sharp && gap <= contrastProof || gap <= max(within, contrastGoal, a.check)) {
+		return gap
+	}
+	about := gap - a.aims.promise
+	a.sure = a.precisions(contrastPart * gap)
+	a.sharp, a.check = a.sure > contrastSharp*about, contrastProofFall*gap
+	return a.decrement()
 }
 
 // loss returns what the mean and the covariance add to the bound, of the current state.

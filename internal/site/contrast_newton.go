@@ -1,0 +1,221 @@
+package site
+
+import (
+	"math"
+
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/floats"
+)
+
+// contrastNewton takes Newton's steps of the P_c of a contrast mean field for given A_c, inside a
+// radius (Steihaug, 1983). Rounds creep where a class counts in some directions only: the size of a
+// round then says nothing of the distance to the solution. With R = (ΣP)⁻¹ the negative ELBO has
+// the gradient ½ρ_c in P_c⁻¹ and, for a change of it by −P_c⁻¹X_cP_c⁻¹, the curvature ½(1 − J):
+//
+//	ρ_c = A_c + P_cRP_c − P_c,   (JX)_c = X_cRP_c + P_cRX_c − P_cR(ΣX)RP_c.
+//
+// Here all is in units of P_c = L_cL_cᵀ, where J is symmetric. P_c⁻¹ becomes L_c⁻ᵀ(1 − X_c)L_c⁻¹.
+type contrastNewton struct {
+	l, b, u []float64 // L_c, L_cᵀRL_c and RL_c
+	r, p    []float64 // residual and direction of conjugate gradients; others are in z and next
+	last    []float64 // P before the step
+}
+
+const (
+	descentMost     = 50   // steps,
+	descentSolves   = 60   // and solves of each,
+	descentReduce   = 1e-4 // to this part of the residual
+	descentRadius   = 0.5
+	descentWidest   = 0.95  // P may then grow by a factor of 20
+	descentLeast    = 1e-6  // radius, below which rounding is what hides a gain
+	descentRise     = 0.1   // of what a step promises, and
+	descentFaithful = 0.75  // what lets the radius grow
+	descentFlat     = 1e-13 // curvatures up to it are rounding
+
+	// descentApart tells classes apart that are alike: where these are at a saddle, their gradients
+	// have no part in its direction.
+	descentApart = 1e-4
+)
+
+// descend takes such steps of p from where it is, for the A_c in grams, until one promises at most
+// tol nats. It returns how many nats that gained, with the promise of the last. It is +Inf where a
+// matrix is not positive definite.
+func (a *contrast) descend(tol float64) (gain float64) {
+	w := &a.newton
+	w.last = dense.Resize(w.last, len(a.p))
+	value, radius := a.divergence(), float64(descentRadius)
+	tol = max(tol, ElboRounding*math.Abs(value))
+	for range descentMost {
+		if math.IsInf(value, 1) || !a.whiten() {
+			return math.Inf(1)
+		}
+		promise, size := a.newtonStep(radius)
+		if promise <= tol {
+			return gain + max(promise, 0)
+		}
+		copy(w.last, a.p)
+		if !a.each(a.retract) {
+			return math.Inf(1)
+		}
+		next := a.divergence()
+		fall := 0.5 * (value - next)
+		if !(fall >= descentRise*promise) {
+			copy(a.p, w.last)
+			if radius = 0.25 * min(radius, size); radius < descentLeast {
+				break
+			}
+			continue
+		}
+		gain, value = gain+fall, next
+		if fall >= descentFaithful*promise && size >= 0.99*radius {
+			radius = min(4*radius, descentWidest)
+		}
+	}
+	return gain
+}
+
+// whiten makes the units of p, and r the gradient ρ in these.
+func (a *contrast) whiten() bool {
+	d, k, w := a.x.Cols, a.k, &a.newton
+	dense.ResizeAll(len(a.p), &w.l, &w.b, &w.u, &w.r, &w.p)
+	clear(a.sum)
+	for c := range k {
+		floats.Add(a.sum, a.class(a.p, c))
+	}
+	if !dense.Cholesky(a.sum, d) {
+		return false
+	}
+	sum, of := dense.LowerTriangle(a.sum, d), dense.General
+	return a.each(func(c int, _ *contrastWork) bool {
+		l, b, u, r := a.class(w.l, c), a.class(w.b, c), a.class(w.u, c), a.class(w.r, c)
+		copy(l, a.class(a.p, c))
+		if !dense.Cholesky(l, d) {
+			return false
+		}
+		for i := range d {
+			clear(l[i*d+i+1 : (i+1)*d])
+		}
+		copy(u, l)
+		dense.Trsm(blas.Left, blas.NoTrans, 1, sum, of(u, d, d))
+		dense.Gemm(blas.Trans, blas.NoTrans, 1, of(u, d, d), of(u, d, d), 0, of(b, d, d))
+		dense.Trsm(blas.Left, blas.Trans, 1, sum, of(u, d, d))
+		copy(r, a.class(a.grams, c))
+		lower := dense.LowerTriangle(l, d)
+		dense.Trsm(blas.Left, blas.NoTrans, 1, lower, of(r, d, d))
+		dense.Trsm(blas.Right, blas.Trans, 1, lower, of(r, d, d))
+		floats.Add(r, b)
+		for i := range d {
+			r[i*d+i]--
+		}
+		floats.Scale(1+descentApart*math.Cos(float64(c)), r)
+		return true
+	})
+}
+
+// newtonStep makes z the step X of norm at most radius, and returns how many nats that promises and
+// its norm.
+func (a *contrast) newtonStep(radius float64) (promise, size float64) {
+	w, x, q := &a.newton, a.z, a.next
+	clear(x)
+	copy(w.p, w.r)
+	rho := floats.Dot(w.r, w.r)
+	least := descentReduce * descentReduce * rho
+	for range descentSolves {
+		if !(rho > least) || !a.curve(q, w.p) {
+			break
+		}
+		curve, pp := floats.Dot(w.p, q), floats.Dot(w.p, w.p)
+		length := rho / curve
+		// To the edge, where ‖x + lp‖ is the radius.
+		xp, room := floats.Dot(x, w.p), max(0, radius*radius-size*size)
+		edge := room / (xp + math.Sqrt(xp*xp+pp*room))
+		if !(curve > descentFlat*pp) || length >= edge {
+			floats.AddScaled(x, edge, w.p)
+			return promise + 0.5*edge*rho - 0.25*edge*edge*curve, radius
+		}
+		promise += 0.25 * length * rho
+		floats.AddScaled(x, length, w.p)
+		size = floats.Norm(x, 2)
+		floats.AddScaled(w.r, -length, q)
+		next := floats.Dot(w.r, w.r)
+		floats.Scale(next/rho, w.p)
+		floats.Add(w.p, w.r)
+		rho = next
+	}
+	return promise, size
+}
+
+// curve stores (1 − J)x in q.
+func (a *contrast) curve(q, x []float64) bool {
+	d, w, of := a.x.Cols, &a.newton, dense.General
+	if !a.each(func(c int, s *contrastWork) bool {
+		l, half := of(a.class(w.l, c), d, d), of(s.half, d, d)
+		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, l, of(a.class(x, c), d, d), 0, half)
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, half, l, 0, of(a.class(q, c), d, d))
+		return true
+	}) {
+		return false
+	}
+	clear(a.sum)
+	for c := range a.k {
+		floats.Add(a.sum, a.class(q, c))
+	}
+	return a.each(func(c int, s *contrastWork) bool {
+		to, u, half := a.class(q, c), of(a.class(w.u, c), d, d), of(s.half, d, d)
+		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, of(a.class(x, c), d, d),
+			of(a.class(w.b, c), d, d), 0, half)
+		copy(to, a.class(x, c))
+		for i := range d {
+			for j := range d {
+				to[i*d+j] -= s.half[i*d+j] + s.half[j*d+i]
+			}
+		}
+		dense.Gemm(blas.NoTrans, blas.NoTrans, 1, of(a.sum, d, d), u, 0, half)
+		dense.Gemm(blas.Trans, blas.NoTrans, 1, u, half, 1, of(to, d, d))
+		return true
+	})
+}
+
+// retract makes p that after the step X: (L⁻ᵀ(1 − X)L⁻¹)⁻¹.
+func (a *contrast) retract(c int, s *contrastWork) bool {
+	d, x, of := a.x.Cols, a.class(a.z, c), dense.General
+	for i := range d {
+		for j := range i + 1 {
+			x[i*d+j] = -0.5 * (x[i*d+j] + x[j*d+i])
+		}
+		x[i*d+i]++
+	}
+	l := a.class(a.newton.l, c)
+	for i := range d {
+		for j := range d {
+			s.half[i*d+j] = l[j*d+i]
+		}
+	}
+	if !dense.Cholesky(x, d) {
+		return false
+	}
+	dense.Trsm(blas.Left, blas.NoTrans, 1, dense.LowerTriangle(x, d), of(s.half, d, d))
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, of(s.half, d, d), of(s.half, d, d), 0,
+		of(a.class(a.p, c), d, d))
+	return true
+}
+
+// precisions returns how many nats the best P for the targets has above that of the current state.
+func (a *contrast) precisions(tol float64) float64 {
+	d, s, part := a.x.Cols, &a.of.Batch.Cur, 1-1/float64(a.k)
+	copy(a.p, a.cur.p)
+	if !a.each(func(c int, w *contrastWork) bool {
+		g := a.class(a.grams, c)
+		clear(g)
+		a.x.AddGram(g, classOf(w.col, s.Tg, c), nil, &w.Work)
+		dense.FillUpper(g, d)
+		for j, l := range a.prec {
+			g[j*d+j] += part * l
+		}
+		return true
+	}) {
+		return math.Inf(1)
+	}
+	return a.descend(tol)
+}
