@@ -155,7 +155,7 @@ func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed 
 	t.Helper()
 	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
 	if s.MaxPasses == 0 {
-		s.MaxPasses = ctmPasses
+		s.MaxPasses = 10 // as of the paper
 	}
 	start := time.Now()
 	p, _ := fitCTM(t, train, k, opt, &s)

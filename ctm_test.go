@@ -370,7 +370,7 @@ func checkFinite(t *testing.T, what string, p *CTMPosterior) {
 		var sum float64
 		for j := range mean {
 			sum += mean[j]
-			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && p.fit.K > 1 &&
+			if !(lo[j] <= mean[j]+1e-12 && mean[j] <= hi[j]+1e-12) && topicsOf(p) > 1 &&
 				hi[j]-lo[j] > 1e-3 {
 				t.Logf("%s: document %d, topic %d: %v outside %v to %v", what, n, j, mean[j], lo[j],
 					hi[j])
@@ -379,7 +379,7 @@ func checkFinite(t *testing.T, what string, p *CTMPosterior) {
 		near(t, what+": sum of the proportions", sum, 1, 1e-9)
 	}
 	topics := p.Topics()
-	for k := range p.fit.K {
+	for k := range topicsOf(p) {
 		var sum float64
 		for _, b := range topics.RawRowView(k) {
 			sum += b
@@ -497,7 +497,7 @@ func TestCTMHeldOut(t *testing.T) {
 	}
 	mean[1] = 1 - mean[0]
 	prob := func(v int) float64 {
-		return -math.Log(0.99*(mean[0]*p.fit.Beta[2*v]+mean[1]*p.fit.Beta[2*v+1]) + 0.01/3)
+		return -math.Log(0.99*(mean[0]*p.Topics().At(0, v)+mean[1]*p.Topics().At(1, v)) + 0.01/3)
 	}
 	near(t, "held-out score", h.PerToken, (2*prob(0)+prob(1)+prob(2))/4, 1e-3)
 	near(t, "score in vocabulary", h.InVocab, (2*prob(0)+prob(1))/3, 1e-3)
@@ -534,7 +534,7 @@ func TestCTMHeldOutDraws(t *testing.T) {
 	for range draws {
 		d.Rand(pi, rng)
 		for j, v := range second.Words {
-			x := 0.99*(pi[0]*p.fit.Beta[2*v]+pi[1]*p.fit.Beta[2*v+1]) + 0.01/3
+			x := 0.99*(pi[0]*p.Topics().At(0, v)+pi[1]*p.Topics().At(1, v)) + 0.01/3
 			mean[j] += x / float64(draws)
 			power[j] += math.Pow(x, second.Counts[j]) / float64(draws)
 		}
@@ -730,3 +730,6 @@ func TestTopicEnumerations(t *testing.T) {
 		}
 	}
 }
+
+// topicsOf is the number of topics.
+func topicsOf(p *CTMPosterior) int { return p.Topics().RawMatrix().Rows }

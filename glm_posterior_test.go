@@ -34,7 +34,7 @@ func savedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float
 			}
 		}
 		y[i] = rng.NormFloat64()
-		switch factsOf(lik).Support {
+		switch testFacts(lik).Support {
 		case SignLabels:
 			y[i] = plusMinus(y[i] > 0)
 		case Counts:

@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,7 +247,7 @@ func (c *rawCase) posterior(g *GLM) *bigPosterior {
 	for i := range g.Len() {
 		g.lin.X.Dense1(full.RawRowView(i), i)
 	}
-	return newBigPosterior(full, c.y, g.lin.Prior.Prec, positiveOr(c.lik.Var, 1))
+	return newBigPosterior(full, c.y, g.lin.Prior.Prec, cmp.Or(c.lik.Var, 1))
 }
 
 // check compares p with q and what p says of the rows of x, those of q, with what q does.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -187,7 +188,7 @@ func TestGLMRowsMemory(t *testing.T) {
 		{madeRows{lik: StudentT{DF: 4, Scale: 1}, n: 10000, d: 5, dense: 5}, GLMOptions{}},
 		{madeRows{lik: Laplace{}, n: 9000, d: 3, dense: 3}, GLMOptions{}},
 	}, 3) {
-		name := fmt.Sprintf("%d %s", i, typeName(c.rows.lik))
+		name := fmt.Sprintf("%d %s", i, testkit.TypeName(c.rows.lik))
 		c.rows.seed = uint64(i)
 		p, res := fitRows(t, c.rows.all, c.rows.d, c.rows.lik, &c.opt, &Solver{Goal: 1e-8})
 		x, y, offset, weight := c.rows.kept()
@@ -217,7 +218,7 @@ func TestGLMRowsMemory(t *testing.T) {
 			}
 		}
 		for _, it := range res.Trace {
-			if proved := factsOf(c.rows.lik).LogConcave; proved != (it.GapBound > 0) ||
+			if proved := testFacts(c.rows.lik).LogConcave; proved != (it.GapBound > 0) ||
 				proved && it.ELBO+it.GapBound < in.ELBO-in.ELBOErr {
 				t.Errorf("%s, step %d: ELBO %v is proved to be within %v of the best, %v", name,
 					it.K, it.ELBO, it.GapBound, in.ELBO)
@@ -516,31 +517,31 @@ func TestGLMRowsLearn(t *testing.T) {
 		for i, p := range learned.Params {
 			if q := in.Params[i]; p.Name != q.Name ||
 				!(math.Abs(math.Log(p.Value/q.Value)) <= 0.05*max(q.SD, 0.01)) {
-				t.Errorf("%s: %s is %v, in memory %v ± %v", typeName(c.lik), p.Name, p.Value,
+				t.Errorf("%s: %s is %v, in memory %v ± %v", testkit.TypeName(c.lik), p.Name, p.Value,
 					q.Value, q.SD)
 			}
 		}
 		if !(math.Abs(learned.Objective-in.Objective) <= 0.01) || learned.Fit == nil ||
 			!(learned.Fit.Gap <= 0.01) ||
-			factsOf(c.lik).LogConcave && !(learned.Fit.GapBound <= 0.01) {
-			t.Errorf("%s: objective %v, in memory %v; fit %v", typeName(c.lik), learned.Objective,
+			testFacts(c.lik).LogConcave && !(learned.Fit.GapBound <= 0.01) {
+			t.Errorf("%s: objective %v, in memory %v; fit %v", testkit.TypeName(c.lik), learned.Objective,
 				in.Objective, learned.Fit)
 		}
-		t.Logf("%s: %d evaluations, %v passes; %v", typeName(c.lik), learned.Evaluations,
+		t.Logf("%s: %d evaluations, %v passes; %v", testkit.TypeName(c.lik), learned.Evaluations,
 			learned.Cholesky, learned.Fit)
 		if off := math.Abs(post.Mean(nil)[0] - want.Mean(nil)[0]); !(off <= 0.01*want.SD(nil)[0]) {
-			t.Errorf("%s: a mean is %v off", typeName(c.lik), off)
+			t.Errorf("%s: a mean is %v off", testkit.TypeName(c.lik), off)
 		}
 		run := learned.Search.Stepper.(*learnStepper).run.Model.(*rowsLearning)
 		if !run.all || run.passes > 6 || !(learned.Cholesky > run.passes) {
-			t.Errorf("%s: %v passes, %v of them over all rows", typeName(c.lik), learned.Cholesky,
+			t.Errorf("%s: %v passes, %v of them over all rows", testkit.TypeName(c.lik), learned.Cholesky,
 				run.passes)
 		}
 		for _, iter := range []int{2, learned.Search.K - 1} { // on the sample, and on all rows
 			again := resumedLearning(t, g, search, iter)
 			if !bytes.Equal(savedBytes(t, again), savedBytes(t, post)) {
 				t.Errorf("%s: other bits when the search was resumed after %d steps",
-					typeName(c.lik), iter)
+					testkit.TypeName(c.lik), iter)
 			}
 		}
 	}
@@ -624,7 +625,7 @@ func TestGLMRowsCollinear(t *testing.T) {
 				if res.Status != Converged || !(res.GapBound <= 0.01 && off <= res.GapBound) ||
 					!(off >= -want.GapBound-res.ELBOErr) {
 					t.Errorf("%s, prior sd %v, row %v: %v, and in memory %v",
-						typeName(lik), sd, rows[0].Val, res, want)
+						testkit.TypeName(lik), sd, rows[0].Val, res, want)
 				}
 			}
 		}

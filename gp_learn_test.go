@@ -34,7 +34,7 @@ func learnCases() []learnCase {
 		{"probit ARD", Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, BernoulliProbit{}, sign},
 		{"Poisson, sum", Sum{SquaredExp{Scale: 1, Length: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.3}}, Poisson{}, count},
 		{"Gaussian, product", Sum{Product{SquaredExp{Scale: 1, Length: 2}, Periodic{Period: 1.7}}, Linear{Scales: []float64{0.4, 0.2}}}, GaussianNoise{Var: 0.2}, plain},
-		{"Gaussian, rational", RationalQuadratic{Length: 1.2, Profile: rational{Alpha: 0.7}}, GaussianNoise{Var: 0.2}, plain},
+		{"Gaussian, rational", rationalQuadratic(1, 1.2, 0.7), GaussianNoise{Var: 0.2}, plain},
 		{"negative binomial", Matern32{Scale: 1, Length: 1}, NegativeBinomial{Shape: 2}, count},
 		{"gamma", Matern52{Scale: 1, Length: 1}, Gamma{Shape: 2}, func(f, u float64) float64 { return math.Exp(f) * (0.5 + u) }},
 		{"Laplace", SquaredExp{Scale: 1, Length: 1}, Laplace{Scale: 0.3}, plain},
@@ -92,8 +92,10 @@ func (k ranged) WithParams(v []float64) Kernel {
 }
 
 func (k ranged) Cov(x, y []float64) float64 {
-	if checkParams("ranged", k.Params()) != nil {
-		return math.NaN()
+	for _, p := range k.Params() {
+		if !(p.Value >= p.Min && p.Value <= p.Max) {
+			return math.NaN()
+		}
 	}
 	return k.SquaredExp.Cov(x, y)
 }
@@ -247,7 +249,7 @@ func co2(t testing.TB) (*GP, *LearnOptions, float64) {
 	gp := mustGP(t, mat.NewDense(len(x), 1, x), y, Sum{
 		SquaredExp{Scale: e(0), Length: e(1)},
 		Product{SquaredExp{Scale: e(2), Length: e(3)}, Periodic{Length: e(4), Period: 1}},
-		RationalQuadratic{Scale: e(5), Length: e(6), Profile: rational{e(7)}},
+		rationalQuadratic(e(5), e(6), e(7)),
 		SquaredExp{Scale: e(8), Length: e(9)},
 	}, GaussianNoise{Var: math.Exp(2 * truth.Centre[10])})
 	c := truth.Centre

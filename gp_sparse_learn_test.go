@@ -386,7 +386,7 @@ func TestSparseLearnAnything(t *testing.T) {
 				continue
 			}
 			if learned.Fit == nil { // equal rows: the noise falls and falls
-				if learned.Search.Status != PassLimit || factsOf(lik).LogConcave {
+				if learned.Search.Status != PassLimit || testFacts(lik).LogConcave {
 					t.Errorf("trial %d, %T: search ended as %v after %d evaluations", trial, lik,
 						learned.Search.Status, learned.Evaluations)
 				}
@@ -394,7 +394,7 @@ func TestSparseLearnAnything(t *testing.T) {
 			}
 			// Student's t has several optima, of which that of the search is one.
 			if diff := learned.Fit.ELBO + learned.LogPrior + learned.Objective; !(diff > -0.01) ||
-				diff > 0.2 && factsOf(lik).LogConcave {
+				diff > 0.2 && testFacts(lik).LogConcave {
 				t.Errorf("trial %d, %T: ELBO %v and log prior %v, objective %v: %v", trial, lik,
 					learned.Fit.ELBO, learned.LogPrior, learned.Objective, diff)
 			}

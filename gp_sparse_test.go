@@ -567,10 +567,10 @@ func TestSparseGPPredict(t *testing.T) {
 	}
 	p, lp := post.At(gp.x).Prob(nil, 2), post.At(gp.x).LogProb(nil, gp.terms.Y)
 	for i := range m {
-		wm, wv, _ := predictiveMoments(lik, m[i], v[i])
-		wq, _ := predictiveQuantile(lik, 0.9, m[i], v[i])
-		l2, _ := predictiveLogProb(lik, 2, m[i], v[i])
-		ly, _ := predictiveLogProb(lik, gp.terms.Y[i], m[i], v[i])
+		wm, wv, _ := predictedMoments(lik, m[i], v[i])
+		wq, _ := predictedQuantile(lik, 0.9, m[i], v[i])
+		l2 := predictedLogProb(lik, 2, m[i], v[i])
+		ly := predictedLogProb(lik, gp.terms.Y[i], m[i], v[i])
 		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
 			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i],
 				p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)

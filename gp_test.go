@@ -26,6 +26,16 @@ func toyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
 
 func toyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *GPOptions) *GP {
 	t.Helper()
+	x, y := toyRows(n, lik, seed)
+	gp, err := NewGP(x, y, k, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+// toyRows are the rows and labels of toyGP.
+func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 	for i := range n {
@@ -47,11 +57,7 @@ func toyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *
 			}
 		}
 	}
-	gp, err := NewGP(x, y, k, lik, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return gp
+	return x, y
 }
 
 // logProbOnly is a user's likelihood: the logit, without anything optional.
@@ -205,8 +211,7 @@ func TestGPExactRegression(t *testing.T) {
 func TestGPFixedPoint(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
-			gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2)
-			gp.opt.MeanUpdate = update
+			gp := toyGPWith(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2, &GPOptions{MeanUpdate: update})
 			_, res := mustFit(t, gp, &Solver{Converger: GapBelow(1e-13, 0)})
 			st := res.Stepper
 			rng := rand.New(rand.NewPCG(1, 1))
@@ -239,8 +244,7 @@ func TestGPFixedPoint(t *testing.T) {
 func TestGPSiteFormIsDenseForm(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams, Appendix: MeanCov} {
-			gp := toyGP(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4)
-			gp.opt.MeanUpdate = update
+			gp := toyGPWith(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4, &GPOptions{MeanUpdate: update})
 			o, err := gp.Objective()
 			if err != nil {
 				t.Fatal(err)
@@ -613,8 +617,7 @@ func TestGPWide(t *testing.T) {
 // TestGPStochasticNegativeSites: with the score function γ̃ is negative at
 // times; the step keeps the sign and stays among the valid states.
 func TestGPStochasticNegativeSites(t *testing.T) {
-	gp := toyGP(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8)
-	gp.opt.Estimator = ScoreFunction{Samples: 30, Baseline: NoBaseline}
+	gp := toyGPWith(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8, &GPOptions{Estimator: ScoreFunction{Samples: 30, Baseline: NoBaseline}})
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -655,8 +658,7 @@ func TestGPNoAllocation(t *testing.T) {
 			"PG pathwise":      {Pathwise{}, []int{1, 5, 17}, 0.01},
 			"PG Gauss–Hermite": {GaussHermite{}, []int{1, 5, 17}, 0.01},
 		} {
-			gp := toyGP(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9)
-			gp.opt.Estimator = c.est
+			gp := toyGPWith(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9, &GPOptions{Estimator: c.est})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)

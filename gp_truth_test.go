@@ -330,7 +330,7 @@ func TestGPPosterior(t *testing.T) {
 		y := append([]float64(nil), gp.terms.Y...)
 		lp := post.At(gp.x).LogProb(nil, y)
 		for i := range y {
-			if want, _ := predictiveLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
+			if want := predictedLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
 				t.Fatalf("%T: LogProb of row %d is %v, want %v", lik, i, lp[i], want)
 			}
 		}
@@ -464,8 +464,7 @@ func TestGPMixedSteps(t *testing.T) {
 	for _, lik := range few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{}, Poisson{}},
 		2) {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
-			gp := toyGP(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16)
-			gp.opt.MeanUpdate = update
+			gp := toyGPWith(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16, &GPOptions{MeanUpdate: update})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)

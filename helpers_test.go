@@ -330,3 +330,11 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 	}
 	return c
 }
+
+// testFacts returns what a likelihood says of itself.
+func testFacts(l Likelihood) Facts {
+	if f, ok := l.(Factual); ok {
+		return f.Facts()
+	}
+	return Facts{}
+}

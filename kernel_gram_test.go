@@ -327,7 +327,7 @@ func TestCheckKernel(t *testing.T) {
 		{&Product{&Linear{Scale: -1}}, 1, ErrParam, []string{"Product[0].Linear.Scale is -1"}},
 		{Iso[*hump]{Profile: &hump{1}}, 1, ErrParam,
 			[]string{"hump.Power is 1, want a number between -1 and 1"}},
-		{RationalQuadratic{Profile: rational{Alpha: -1}, Length: -2}, 3, ErrParam,
+		{rationalQuadratic(1, -2, -1), 3, ErrParam,
 			[]string{"Alpha is -1", "Length is -2"}},
 		{Periodic{Period: nan}, 3, ErrParam, []string{"Periodic.Period is NaN"}},
 		{Linear{Scales: []float64{1}}, 3, ErrShape,
@@ -533,7 +533,7 @@ func BenchmarkCrossCov(b *testing.B) {
 			RationalQuadratic{Length: length},
 			Linear{}, Sum{SquaredExp{Length: length}, Constant{}},
 		} {
-			b.Run(fmt.Sprintf("N=%d/D=%d/pgsvi.%s", n, d, kernelName(k)), func(b *testing.B) {
+			b.Run(fmt.Sprintf("N=%d/D=%d/pgsvi.%s", n, d, testkit.TypeName(k)), func(b *testing.B) {
 				dst := CrossCov(nil, k, x, y)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -91,6 +91,11 @@ type kernelCase struct {
 }
 
 // kernelCases has every exported kernel; TestKernelTable sees to that.
+// rationalQuadratic returns a RationalQuadratic of that shape.
+func rationalQuadratic(scale, length, alpha float64) Kernel {
+	return RationalQuadratic{}.WithParams([]float64{scale, length, alpha})
+}
+
 func kernelCases(d int) []kernelCase {
 	ls := make([]float64, d)
 	for i := range ls {
@@ -148,7 +153,7 @@ func kernelCases(d int) []kernelCase {
 			return math.Exp(-math.Sqrt(5)*r) * (1 + math.Sqrt(5)*r + 5*r*r/3)
 		}},
 		{"RationalQuadratic",
-			RationalQuadratic{Scale: 1.3, Length: 2.5, Profile: rational{Alpha: 0.6}},
+			rationalQuadratic(1.3, 2.5, 0.6),
 			func(x, y []float64) float64 {
 				r := kernelR(x, y, one(2.5))
 				return 1.69 * math.Pow(1+r*r/1.2, -0.6)
@@ -391,7 +396,7 @@ func TestKernelClosedForm(t *testing.T) {
 		{Matern32{}, []float64{0}, []float64{1}, 0.48335772459650765},
 		{Matern52{}, []float64{0}, []float64{1}, 0.52399410883182029},
 		{RationalQuadratic{}, []float64{0}, []float64{2}, 1. / 3},
-		{RationalQuadratic{Profile: rational{Alpha: 2}}, []float64{0}, []float64{2}, 0.25},
+		{rationalQuadratic(1, 1, 2), []float64{0}, []float64{2}, 0.25},
 		{Periodic{}, []float64{0}, []float64{0.5}, 0.13533528323661270},
 		{Periodic{Period: 0.75}, []float64{0.125}, []float64{750000.125}, 1},
 		{Linear{Scales: []float64{2, 3}}, []float64{1, 2}, []float64{5, -1}, 2},
@@ -862,5 +867,25 @@ func TestRowPairs(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSaveKernels: posteriors of GPs come back with the same predictions, for every kernel that is
+// registered.
+func TestSaveKernels(t *testing.T) {
+	Register("test.savedLinear", savedLinear{})
+	rng := testRand(41)
+	x := mat.NewDense(8, 2, normals(rng, 16))
+	kernels := append(kernelCases(2), kernelCase{name: "registered",
+		k: Sum{Linear{Scale: 0.3}, Constant{}, Product{SquaredExp{}, savedLinear{0.5}},
+			White{Scale: 0.1}}})
+	for _, c := range kernels {
+		if strings.Contains(c.name, "user") || strings.HasPrefix(c.name, "Matern72") ||
+			c.name == "hump" || c.name == "pointer" {
+			continue // is not registered, or has a part that is not
+		}
+		k := c.k.WithParams(awkward(c.k.Params()))
+		saveGPs(t, c.name, k, StudentT{DF: math.Pi}, x,
+			[]float64{0.1, -1.0 / 3, 0.7, 2, -1, 0, 1e-3, 0.2})
 	}
 }

@@ -174,7 +174,7 @@ func TestLDALocal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mu := st.(*objectiveStepper).Q.(*Exp).MeanParams(nil)
+		mu := reached[*Exp](st).MeanParams(nil)
 		g := make([]float64, len(mu))
 		value, err := m.Local(g, mu, 2, 1)
 		if err != nil {

@@ -383,7 +383,7 @@ func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOpti
 		k = Sum{Matern52{}, Constant{}}
 	}
 	opt = &LearnOptions{NoPrior: rng.IntN(4) == 0}
-	return fmt.Sprintf("seed %d: %s, %d×%d, %s, without priors %v", seed, kind, n, d, kernelName(k), opt.NoPrior),
+	return fmt.Sprintf("seed %d: %s, %d×%d, %s, without priors %v", seed, kind, n, d, testkit.TypeName(k), opt.NoPrior),
 		mustGP(t, x, y, k, lik), opt
 }
 
@@ -510,7 +510,7 @@ func TestLearnConstantColumn(t *testing.T) {
 			}
 		}
 		if !slices.Equal(priors[0], priors[1]) {
-			t.Errorf("%s: beside a column of zeros %v, of 0.1 %v", kernelName(k), priors[0], priors[1])
+			t.Errorf("%s: beside a column of zeros %v, of 0.1 %v", testkit.TypeName(k), priors[0], priors[1])
 		}
 	}
 	var glms [2]*GLMPosterior
@@ -639,9 +639,9 @@ func TestLearnedString(t *testing.T) {
 	l := &Learned{
 		Objective: 12.5, Evaluations: 7, Warnings: []string{"of a kind"},
 		Params: []LearnedParam{
-			{Param: positive("Linear.Scale", 2), SD: math.Log(2) / normal975, Prior: Prior{math.Log(3), math.Log(10) / normal975, 0}},
+			{Param: positive("Linear.Scale", 2), SD: math.Log(2) / 1.959963984540054, Prior: Prior{math.Log(3), math.Log(10) / 1.959963984540054, 0}},
 			{Param: positive("Matern52.Length", 4), Fixed: true, SD: 1, Prior: Prior{0, 1, 0}},
-			{Param: Param{"Ordinal.Cuts[0]", -1, math.Inf(-1), math.Inf(1)}, SD: 0.5 / normal975, AtBound: true},
+			{Param: Param{"Ordinal.Cuts[0]", -1, math.Inf(-1), math.Inf(1)}, SD: 0.5 / 1.959963984540054, AtBound: true},
 		},
 	}
 	want := `3 parameters, 7 evaluations, objective 12.5 nats

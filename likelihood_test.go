@@ -3,734 +3,19 @@ package pgsvi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/predict"
-	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
-	"gonum.org/v1/gonum/diff/fd"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/stat"
 )
-
-// likeCase is a likelihood with labels it accepts and labels it does not.
-type likeCase struct {
-	l      Likelihood
-	good   []float64
-	bad    []float64
-	centre float64 // kink or kernel at y + this; NaN: at 0
-	scale  float64 // of the structure of log p in η
-}
-
-var likeCases = []likeCase{
-	{BernoulliLogit{}, []float64{-1, 1}, []float64{0, 0.5, 2, math.NaN()}, math.NaN(), 2},
-	{BernoulliProbit{}, []float64{-1, 1}, []float64{0, 0.5, 2, math.NaN()}, math.NaN(), 1},
-	{Poisson{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
-	{Poisson{Exposure: 2.5}, []float64{3}, []float64{-1}, math.NaN(), 1},
-	{GaussianNoise{}, []float64{-1.3, 4}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
-	{GaussianNoise{Var: 0.01}, []float64{2}, []float64{math.Inf(-1)}, 0, 0.1},
-	{StudentT{}, []float64{-0.7, 12}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
-	{StudentT{DF: 1.5, Scale: 0.2}, []float64{1}, []float64{math.NaN()}, 0, 0.1},
-	{StudentT{DF: 400, Scale: 3}, []float64{1}, []float64{math.NaN()}, 0, 10},
-	{Laplace{}, []float64{0.5, -6}, []float64{math.NaN(), math.Inf(1)}, 0, 1},
-	{Laplace{Scale: 0.05}, []float64{3}, []float64{math.Inf(-1)}, 0, 0.05},
-	{Binomial{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
-	{Binomial{Trials: 40}, []float64{0, 13, 40}, []float64{-1, 12.5, 41, math.Inf(1)}, math.NaN(),
-		0.3},
-	{NegativeBinomial{}, []float64{0, 1, 9}, []float64{-1, 0.5, math.NaN(), math.Inf(1)},
-		math.NaN(), 1},
-	{NegativeBinomial{Shape: 0.3}, []float64{0, 30}, []float64{-1}, math.NaN(), 1},
-	{NegativeBinomial{Shape: 25}, []float64{0, 6}, []float64{2.5}, math.NaN(), 0.3},
-	{Gamma{}, []float64{0.2, 3}, []float64{0, -1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
-	{Gamma{Shape: 0.4}, []float64{1e-3, 2}, []float64{0, -1}, math.NaN(), 1},
-	{Gamma{Shape: 30}, []float64{0.5, 11}, []float64{0, math.NaN()}, math.NaN(), 0.2},
-	{Exponential{}, []float64{0, 0.7, 5}, []float64{-1, math.NaN(), math.Inf(1)}, math.NaN(), 1},
-	{Ordinal{}, []float64{0, 1}, []float64{-1, 0.5, 2, math.NaN()}, math.NaN(), 2},
-	{Ordinal{Cuts: []float64{-1.5, -1.4, 0.8, 3}}, []float64{0, 1, 2, 4},
-		[]float64{-1, 1.5, 5, math.Inf(1)}, math.NaN(), 1},
-	{ZeroInflated{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(),
-		1},
-	{ZeroInflated{Zero: 0.02}, []float64{0, 3}, []float64{-1}, math.NaN(), 0.5},
-	{ZeroInflated{Zero: 0.9, Shape: 0.5}, []float64{0, 2}, []float64{1.5}, math.NaN(), 1},
-	{ZeroInflated{Zero: 0.1, Shape: 12}, []float64{0, 5}, []float64{-2}, math.NaN(), 0.5},
-	{Hurdle{}, []float64{0, 1, 7}, []float64{-1, 0.5, math.NaN(), math.Inf(1)}, math.NaN(), 1},
-	{Hurdle{Zero: 0.2, Shape: 3}, []float64{0, 1, 6}, []float64{-1}, math.NaN(), 1},
-	{Hurdle{Zero: 0.2, Shape: 0.3}, []float64{1, 4}, []float64{0.1}, math.NaN(), 1},
-	{Weibull{}, []float64{0.2, 3, -3}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)},
-		math.NaN(), 1},
-	{Weibull{Shape: 2.5}, []float64{0.7, -0.7}, []float64{0}, math.NaN(), 0.4},
-	{Weibull{Shape: 0.4}, []float64{2, -5}, []float64{0}, math.NaN(), 2},
-	{LogNormal{}, []float64{0.5, -2}, []float64{0, math.NaN(), math.Inf(1), math.Inf(-1)},
-		math.NaN(), 1},
-	{LogNormal{Scale: 0.1}, []float64{3, -3}, []float64{0}, math.NaN(), 0.1},
-	{Beta{}, []float64{1e-3, 0.4, 0.97}, []float64{0, 1, -0.2, math.NaN()}, math.NaN(), 1},
-	{Beta{Precision: 60}, []float64{0.02, 0.5}, []float64{0, 1}, math.NaN(), 0.2},
-	{Beta{Precision: 0.3}, []float64{0.2}, []float64{0, 1}, math.NaN(), 1},
-	{BetaBinomial{Trials: 2}, []float64{0, 1, 2 + 12*pairedUnit}, []float64{-1, 0.5, 3, math.NaN()},
-		math.NaN(), 1},
-	{BetaBinomial{Trials: 12, Precision: 4}, []float64{0, 5, 12}, []float64{-1, 13, math.Inf(1)},
-		math.NaN(), 0.5},
-	{BetaBinomial{Trials: 40, Precision: 500}, []float64{13}, []float64{41}, math.NaN(), 0.3},
-}
-
-// likeGrowth is k if log p has a term e^{kη}: its expectation overflows where the Gaussian is wide.
-func likeGrowth(l Likelihood) float64 {
-	switch l := l.(type) {
-	case Poisson:
-		return 1
-	case ZeroInflated:
-		return score.Indicator(l.Shape == 0)
-	case Hurdle:
-		return score.Indicator(l.Shape == 0)
-	case Weibull:
-		return -positiveOr(l.Shape, 1)
-	case Gamma, Exponential:
-		return -1
-	}
-	return 0
-}
-
-func (c likeCase) at(y float64) float64 {
-	switch c.l.(type) {
-	case Gamma, Weibull, LogNormal:
-		return math.Log(math.Abs(y))
-	}
-	if math.IsNaN(c.centre) {
-		return 0
-	}
-	return y + c.centre
-}
-
-// allCases returns likeCases, and the zero values of the likelihoods of the package
-// that are not among them. They have to be registered to be found.
-func allCases(t *testing.T) []likeCase {
-	t.Helper()
-	all, listed := slices.Clone(likeCases), map[string]bool{}
-	for _, c := range likeCases {
-		listed[typeName(c.l)] = true
-	}
-	for _, name := range testkit.DeclaredLikelihoods(t, ".") {
-		l, err := loadAny[Likelihood](save.Value{Type: "pgsvi." + name, Value: []byte("{}")})
-		if err != nil {
-			t.Fatalf("%s cannot be saved and loaded; call Register: %v", name, err)
-		}
-		if _, several := l.(Softmax); several {
-			continue // has tests of its own: it is of several latent values
-		}
-		if !listed[name] {
-			all = append(all, likeCase{l: l, good: someLabels(l), centre: math.NaN(), scale: 1})
-		}
-	}
-	return all
-}
-
-// TestLikelihoodsComplete: every likelihood of the package is Factual, can be saved
-// and loaded, and those with expectations of their own are in likeCases. The tests
-// below run on all of them.
-func TestLikelihoodsComplete(t *testing.T) {
-	if names := testkit.DeclaredLikelihoods(t, "."); len(names) < 11 {
-		t.Errorf("found only %v", names)
-	}
-	for i, c := range allCases(t) {
-		if _, ok := c.l.(Factual); !ok {
-			t.Errorf("%T has no Facts", c.l)
-		}
-		if _, ok := c.l.(Expecter); ok && i >= len(likeCases) {
-			t.Errorf("%T computes expectations and is not in likeCases, whose tests compare "+
-				"them with quadrature", c.l)
-		}
-		saved, err := saveValue(c.l)
-		if err != nil {
-			t.Errorf("%T: %v", c.l, err)
-			continue
-		}
-		if again, err := loadAny[Likelihood](saved); err != nil || !reflect.DeepEqual(again, c.l) {
-			t.Errorf("%#v: loaded as %#v, %v", c.l, again, err)
-		}
-	}
-}
-
-// TestLikelihoodCapabilities pins which optional interfaces each type has.
-func TestLikelihoodCapabilities(t *testing.T) {
-	for _, c := range likeCases {
-		if _, ok := c.l.(Expecter); !ok {
-			t.Errorf("%T is no Expecter", c.l)
-		}
-		if _, ok := c.l.(Responder); !ok {
-			t.Errorf("%T is no Responder", c.l)
-		}
-		_, smooth := c.l.(Differentiable)
-		if _, kink := c.l.(Laplace); smooth == kink {
-			t.Errorf("%T: Differentiable is %v", c.l, smooth)
-		}
-	}
-}
-
-// someLabels are responses at the ends and in the middle of the support of l.
-func someLabels(l Likelihood) (y []float64) {
-	f := factsOf(l)
-	for _, x := range []float64{-3, -1, 0, 1e-3, 0.4, 0.9, 1, 2, 4, 7.5, f.Most, f.Most - 1} {
-		if f.Support.contains(x, f.Most) {
-			y = append(y, x)
-		}
-	}
-	return y
-}
-
-// TestLikelihoodSupport: p(y|η) > 0 for the responses and for no other numbers.
-func TestLikelihoodSupport(t *testing.T) {
-	inf := math.Inf(1)
-	for _, c := range allCases(t) {
-		l := c.l
-		f := factsOf(l)
-		for _, y := range []float64{-inf, -1e9, -3, -1.5, -1, -0.5, 0, 5e-324, 0.3, 0.5, 1, 1.5, 2,
-			3, 12.5, 40, 41, 1e6, inf, math.NaN(), f.Most, f.Most + 1} {
-			p := l.LogProb(y, 0.3)
-			if in := f.contain(y); in != (p > math.Inf(-1)) || math.IsInf(p, 1) {
-				t.Errorf("%#v: log p(%v) = %v, and %v (most %v) contains it: %v", l, y, p,
-					f.Support, f.Most, in)
-			}
-		}
-	}
-}
-
-// TestLikelihoodLogConcave: the second differences of log p over a grid of η are not
-// positive where LogConcave says so, and somewhere are where it does not.
-func TestLikelihoodLogConcave(t *testing.T) {
-	t.Parallel()
-	for _, c := range allCases(t) {
-		l := c.l
-		concave, convex := factsOf(l).LogConcave, false
-		for _, y := range someLabels(l) {
-			for _, h := range few([]float64{0.4, 30, 0.03, 3}, 2) {
-				for eta := -max(25, 20*h); eta <= max(25, 20*h); eta += h / 2 {
-					a, b, c := l.LogProb(y, eta-h), l.LogProb(y, eta), l.LogProb(y, eta+h)
-					rounding := 1e-14 * (1 + math.Abs(a) + 2*math.Abs(b) + math.Abs(c))
-					if b, ok := l.(Binomial); ok {
-						rounding += 1e-13 * b.Trials // of log C(n, y)
-					}
-					if _, ok := l.(Hurdle); ok {
-						rounding += 1e-15 * math.Abs(eta) // of what cancels for y = 1
-					}
-					if a-2*b+c > rounding {
-						convex = true
-						if concave {
-							t.Errorf("%#v y=%v η=%v: second difference %v over %v", l, y, eta,
-								a-2*b+c, h)
-						}
-					}
-				}
-			}
-		}
-		if !concave && !convex {
-			t.Errorf("%#v seems to be log-concave, and its Facts do not say so", l)
-		}
-	}
-}
-
-// TestLikelihoodParams: parameters are inside their ranges, make the same likelihood
-// again, and are refused outside; every number that a type has is checked.
-func TestLikelihoodParams(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, c := range allCases(t) {
-		l := c.l
-		if err := checkLikelihood(l); err != nil {
-			t.Errorf("%#v: %v", l, err)
-		}
-		for i := range reflect.TypeOf(l).NumField() {
-			for _, x := range []float64{-1, nan, inf, -inf} {
-				v := reflect.New(reflect.TypeOf(l)).Elem()
-				switch f := v.Field(i); f.Kind() {
-				case reflect.Float64:
-					f.SetFloat(x)
-				case reflect.Slice:
-					f.Set(reflect.ValueOf([]float64{0, x, 0}))
-				}
-				bad := v.Interface().(Likelihood)
-				name := typeName(l) + "." + v.Type().Field(i).Name
-				if err := checkLikelihood(bad); !errors.Is(err, ErrParam) ||
-					!strings.HasPrefix(err.Error(), "pgsvi: "+name) {
-					t.Errorf("%#v: %v, want ErrParam", bad, err)
-				}
-				for _, y := range someLabels(bad) {
-					if p := bad.LogProb(y, 0.1); !math.IsNaN(p) {
-						t.Errorf("%#v: log p(%v) = %v, want NaN", bad, y, p)
-					}
-					if l, ok := bad.(Expecter); ok && !math.IsNaN(l.ExpectLogProb(y, 0, 1).Value) {
-						t.Errorf("%#v: expectation %v, want NaN", bad, l.ExpectLogProb(y, 0, 1))
-					}
-				}
-			}
-		}
-		p, ok := l.(Parametric)
-		if !ok {
-			continue
-		}
-		params := p.Params()
-		values := make([]float64, len(params))
-		for i, x := range params {
-			values[i] = x.Value
-		}
-		same := p.WithParams(values)
-		for i := range values {
-			values[i] = values[i]*1.5 + 0.1
-		}
-		other := p.WithParams(values) // which must not keep values
-		again := other.(Parametric).Params()
-		clear(values)
-		differs := false
-		for i, x := range other.(Parametric).Params() {
-			if x != again[i] || x.Name != params[i].Name ||
-				math.Abs(x.Value-params[i].Value*1.5-0.1) > 1e-15*math.Abs(x.Value) {
-				t.Errorf("%#v: parameter %d of WithParams is %v", l, i, x)
-			}
-		}
-		for _, y := range someLabels(l) {
-			for _, eta := range []float64{-2, 0.3, 4} {
-				want := l.LogProb(y, eta)
-				if got := same.LogProb(y, eta); got != want {
-					t.Errorf("%#v made again: log p(%v|%v) = %v, want %v", l, y, eta, got, want)
-				}
-				differs = differs || other.LogProb(y, eta) != want
-			}
-		}
-		if reflect.TypeOf(same) != reflect.TypeOf(l) || !differs {
-			t.Errorf("%#v: WithParams is %#v with its own values, %#v with others", l, same, other)
-		}
-	}
-	err := checkLikelihood(StudentT{DF: -1, Scale: -2})
-	if err == nil || !strings.Contains(err.Error(), "StudentT.DF is -1") ||
-		!strings.Contains(err.Error(), "StudentT.Scale is -2") {
-		t.Errorf("both violations should be named: %v", err)
-	}
-	if err := checkLikelihood(nil); !errors.Is(err, ErrParam) {
-		t.Errorf("nil: %v, want ErrParam", err)
-	}
-}
-
-// Labels of 0 and 1 are a frequent mistake: the error names the row, and what makes signs of them.
-func TestLabelsNameSigns(t *testing.T) {
-	_, err := NewGLM(mat.NewDense(2, 1, []float64{1, 2}), []float64{1, 0}, BernoulliLogit{}, nil)
-	if !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), "row 1: y = 0") ||
-		!strings.Contains(err.Error(), "2y−1") {
-		t.Error(err)
-	}
-	_, err = NewGLM(mat.NewDense(1, 1, []float64{1}), []float64{-1}, Poisson{}, nil)
-	if !errors.Is(err, ErrLabel) || strings.Contains(err.Error(), "2y") {
-		t.Error(err)
-	}
-}
-
-func TestLabels(t *testing.T) {
-	for _, c := range likeCases {
-		for _, y := range c.good {
-			if err := checkLabels(c.l, []float64{y}); err != nil {
-				t.Errorf("%T: y = %v: %v", c.l, y, err)
-			}
-		}
-		for _, y := range c.bad {
-			err := checkLabels(c.l, []float64{c.good[0], y})
-			want := ErrLabel
-			if math.IsNaN(y) || math.IsInf(y, 0) {
-				want = ErrNotFinite
-			}
-			if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: row 1") {
-				t.Errorf("%T: y = %v: %v, want %v at row 1", c.l, y, err, want)
-			}
-			if err := checkLabel(c.l, y); !errors.Is(err, ErrLabel) {
-				t.Errorf("%T: y = %v: %v, want ErrLabel", c.l, y, err)
-			}
-		}
-	}
-	for s, want := range map[Support]string{RealLine: "a finite number", Counts: "from 0 to 3",
-		SignLabels:   "−1 or +1",
-		UnitInterval: "between 0 and 1", Positive: "a positive number", NonNegative: "not negative",
-		99: "Support(99)"} {
-		err := checkLabel(supported{bareLikelihood{GaussianNoise{}}, Facts{Support: s, Most: 3}},
-			math.NaN())
-		if !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, want %q", s, err, want)
-		}
-	}
-}
-
-func TestDerivs(t *testing.T) {
-	for _, c := range allCases(t) {
-		d, ok := c.l.(Differentiable)
-		if !ok {
-			continue
-		}
-		for _, y := range c.good {
-			for _, eta := range []float64{-30, -8, -5.01, -3, -0.6, -1e-3, 0, 0.02, 1.7, 4, 9} {
-				d1, d2 := d.Derivs(y, eta)
-				h := 1e-3 * c.scale
-				set := &fd.Settings{Formula: fd.Central, Step: h}
-				n1 := fd.Derivative(func(x float64) float64 { return c.l.LogProb(y, x) }, eta, set)
-				n2 := fd.Derivative(func(x float64) float64 { d, _ := d.Derivs(y, x); return d },
-					eta, set)
-				g := math.Abs(c.l.LogProb(y, eta))
-				if e := math.Abs(d1 - n1); e > 2e-6*(math.Abs(d1)+math.Abs(d2)+1/c.scale)+
-					1e-15*g/h {
-					t.Errorf("%#v y=%v η=%v: d1 = %v, differences %v", c.l, y, eta, d1, n1)
-				}
-				if e := math.Abs(d2 - n2); e > 3e-6*(math.Abs(d2)+1/c.scale/c.scale) {
-					t.Errorf("%#v y=%v η=%v: d2 = %v, differences %v", c.l, y, eta, d2, n2)
-				}
-				if factsOf(c.l).LogConcave && d2 > 0 {
-					t.Errorf("%#v y=%v η=%v: d2 = %v > 0", c.l, y, eta, d2)
-				}
-			}
-		}
-	}
-}
-
-// Values to 20 digits, by arithmetic with 50.
-func TestGaussTails(t *testing.T) {
-	for _, c := range gaussRefs {
-		g, d1, d2 := special.NormalLogCDF(c.x)
-		for i, p := range [3][2]float64{{g, c.g}, {d1, c.d1}, {d2, c.d2}} {
-			if e := math.Abs(p[0]/p[1] - 1); e > 3e-15*(1+math.Max(0, c.x)) {
-				t.Errorf("log Φ(%v), derivative %d: %v, want %v (%.1e)", c.x, i, p[0], p[1], e)
-			}
-		}
-	}
-	for x := -37.0; x < 37; x += 0.37 {
-		if a, b := special.NormalTail(x),
-			math.Erfc(x/math.Sqrt2)/2; math.Abs(a/b-1) > 1e-15*(4+x*x) {
-			t.Errorf("Φ(−%v) = %v, by erfc %v", x, a, b)
-		}
-		if a, b := special.NormalLogTail(x),
-			math.Log(special.NormalTail(x)); math.Abs(a-b) > 1e-14*(1+math.Abs(b)) {
-			t.Errorf("log Φ(−%v) = %v, want %v", x, a, b)
-		}
-		if a, b := special.Mills(x),
-			special.NormalTail(x)/special.NormalPDF(x); math.Abs(a/b-1) > 1e-14 {
-			t.Errorf("Mills(%v) = %v, want %v", x, a, b)
-		}
-	}
-}
-
-// TestSupportKinds checks that kinds of support have the numbers that predictions know them by.
-func TestSupportKinds(t *testing.T) {
-	for s, k := range map[Support]predict.Kind{
-		RealLine: predict.RealLine, Counts: predict.Counts, SignLabels: predict.SignLabels,
-		UnitInterval: predict.UnitInterval, Positive: predict.Positive,
-		NonNegative: predict.NonNegative,
-	} {
-		if predict.Kind(s) != k {
-			t.Errorf("%v is %d, for predictions %d", s, s, k)
-		}
-	}
-}
-
-// TestNormalised checks that probabilities sum to one and agree with CDF and Moments.
-func TestNormalised(t *testing.T) {
-	for _, c := range allCases(t) {
-		if b, ok := c.l.(Beta); ok && b.Precision < 8 {
-			continue // some of its mass is nearer to 0 and 1 than float64 tells
-		}
-		n := predict.NewNumeric(c.l, supportOf(c.l))
-		for _, eta := range []float64{-1.3, 0, 0.4, 2} {
-			am, av := n.Moments(eta)
-			for _, y := range c.good {
-				a := n.CDF(y, eta)
-				if r, ok := c.l.(Responder); ok && !(math.Abs(a-r.CDF(y, eta)) < 1e-9) {
-					t.Errorf("%#v: P(Y ≤ %v|%v) = %v, by integration %v", c.l, y, eta,
-						r.CDF(y, eta), a)
-				}
-			}
-			if err := checkNormalised(c.l, n); err != nil {
-				t.Errorf("%#v: %v", c.l, err)
-			}
-			if st, ok := c.l.(StudentT); ok && st.DF == 1.5 {
-				continue // no variance, and a mean that converges slowly
-			}
-			if r, ok := c.l.(Responder); ok {
-				bm, bv := r.Moments(eta)
-				if math.Abs(am-bm) > 1e-8*(1+math.Abs(bm)) || math.Abs(av-bv) > 1e-5*(1+bv) {
-					t.Errorf("%#v: moments at %v: %v, %v, by integration %v, %v", c.l, eta, bm, bv,
-						am, av)
-				}
-			}
-		}
-	}
-}
-
-// gaussRefs holds x, log Φ(x), φ(x)/Φ(x) and its derivative.
-var gaussRefs = [...]struct{ x, g, d1, d2 float64 }{
-	{-1000000.0, -500000000014.7344491, 1000000.000001, -0.999999999999},
-	{-1000.0, -500007.8266948121843, 1000.00099999800001, -0.99999900000599995},
-	{-40, -804.6084420137537882, 40.02496884720726372, -0.9993773316214086112},
-	{-12.5, -81.57596787074388322, 12.57900730440697609, -0.9938334592368576973},
-	{-3, -6.607726221510349543, 3.283098654930436507, -0.9294408132147318831},
-	{-0.25, -0.9130617648111350552, 0.9635539794164039069, -0.6875477763950867471},
-	{0, -0.6931471805599453094, 0.7978845608028653559, -0.6366197723675813431},
-	{2, -0.02301290932896348847, 0.0552478626789899591, -0.1135480516885764498},
-	{9, -1.128588405953840648e-19, 1.02797735716689148e-18, -9.251796214502023318e-18},
-}
-
-// ownLikelihood is a likelihood of a user's own that counts its calls.
-type ownLikelihood struct {
-	log   func(y, eta float64) float64
-	facts Facts
-	calls *atomic.Int64
-}
-
-func (c ownLikelihood) LogProb(y, eta float64) float64 { c.calls.Add(1); return c.log(y, eta) }
-func (c ownLikelihood) Facts() Facts                   { return c.facts }
-
-// zeroInflated is the log-probability of a count that is 0 with probability 0.3, and else
-// Poisson(exp(η)).
-func zeroInflated(y, eta float64) float64 {
-	lg, _ := math.Lgamma(y + 1)
-	p := y*eta - math.Exp(eta) - lg
-	if y == 0 {
-		return math.Log(0.3 + 0.7*math.Exp(p))
-	}
-	return math.Log(0.7) + p
-}
-
-func zeroInflatedRows(n, d int) (*mat.Dense, []float64) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	x, y := mat.NewDense(n, d, nil), make([]float64, n)
-	for i := range n {
-		eta := 0.7
-		for j := range d {
-			a := rng.NormFloat64()
-			x.Set(i, j, a)
-			eta += a * []float64{0.5, -0.3, 0.1, 0, 0.2}[j]
-		}
-		if rng.Float64() > 0.3 {
-			y[i] = distuv.Poisson{Lambda: math.Exp(eta), Src: rng}.Rand()
-		}
-	}
-	return x, y
-}
-
-// narrowBump is the log density of N(η, 1), with a part of 0.3 that is N(η + 1, 0.01²).
-func narrowBump(y, eta float64) float64 {
-	r, q := y-eta, (y-eta-1)/0.01
-	a, b := math.Log(0.7)-0.5*r*r, math.Log(0.3/0.01)-0.5*q*q
-	m := max(a, b)
-	return m + math.Log(math.Exp(a-m)+math.Exp(b-m))
-}
-
-// accurate takes all of its expectations by ExpectLogProb, and counts them.
-type accurate struct{ ownLikelihood }
-
-func (a accurate) ExpectLogProb(y, m, v float64) Expectation {
-	a.calls.Add(1) // of expectations, not of what they take
-	return ExpectLogProb(ownLikelihood{a.log, a.facts, new(atomic.Int64)}, y, m, v)
-}
-
-func (a accurate) LogProb(y, eta float64) float64 { return a.log(y, eta) }
-
-func accurateOf(log func(y, eta float64) float64, facts Facts) accurate {
-	return accurate{ownLikelihood{log, facts, new(atomic.Int64)}}
-}
-
-// A fit of a smooth likelihood that has LogProb alone takes at most 60 calls of it for an
-// expectation, to the same ELBO as with accurate expectations, and to the same bits on any number
-// of workers.
-func TestOwnLikelihoodCost(t *testing.T) {
-	x, y := zeroInflatedRows(200, 3)
-	facts := Facts{Support: Counts}
-	exact := accurateOf(zeroInflated, facts)
-	fits := map[string]func(lik Likelihood, workers int) *Result{
-		"GLM": func(lik Likelihood, workers int) *Result {
-			_, r, err := must(NewGLM(x, y, lik, &GLMOptions{Intercept: true})).Fit(
-				context.Background(), &Solver{Workers: workers})
-			return mustResult(t, r, err)
-		},
-		"GP": func(lik Likelihood, workers int) *Result {
-			gp := must(NewGP(x.Slice(0, 80, 0, 3), y[:80], SquaredExp{Scale: 0.3, Length: 3}, lik,
-				nil))
-			_, r, err := gp.Fit(context.Background(), &Solver{Workers: workers})
-			return mustResult(t, r, err)
-		},
-	}
-	// Where a run does not begin anew, and where there are no runs.
-	many, ys := zeroInflatedRows(shorter(900, 400), 3)
-	ctx := context.Background()
-	fits["steps of a given size"] = func(lik Likelihood, workers int) *Result {
-		s := &Solver{Workers: workers, StepSize: ConstantStep(2), MaxIter: 12, Converger: Never()}
-		_, r, err := must(NewGLM(x, y, lik, &GLMOptions{Intercept: true})).Fit(ctx, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	fits["Learn"] = func(lik Likelihood, workers int) *Result {
-		g := must(NewGLM(many, ys, lik, &GLMOptions{Intercept: true}))
-		_, _, l, err := g.Learn(ctx, &Solver{Workers: workers}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l.Search
-	}
-	fits["GP, Learn"] = func(lik Likelihood, workers int) *Result {
-		gp := must(NewGP(many.Slice(0, 260, 0, 3), ys[:260], SquaredExp{Scale: 0.3, Length: 3}, lik,
-			nil))
-		_, _, l, err := gp.Learn(ctx, &Solver{Workers: workers}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l.Search
-	}
-	fits["rows"] = func(lik Likelihood, workers int) *Result {
-		g, err := NewGLMRows(ctx, Rows(many, ys), 3, lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, r, err := g.Fit(ctx, &Solver{Workers: workers})
-		return mustResult(t, r, err)
-	}
-	fits["stream"] = func(lik Likelihood, workers int) *Result {
-		p, _, err := must(NewGLM(x, y, lik, nil)).Fit(ctx, &Solver{Workers: workers})
-		if err == nil {
-			p, err = p.withoutRows().Update(ctx, Rows(many, ys))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var sum Result // in place of an ELBO
-		for _, m := range p.Mean(nil) {
-			sum.ELBO += m
-		}
-		return &sum
-	}
-	for name, fit := range fits {
-		if testing.Short() && strings.Contains(name, "Learn") {
-			continue
-		}
-		exact.calls.Store(0)
-		want := fit(exact, 1)
-		own := ownLikelihood{zeroInflated, facts, new(atomic.Int64)}
-		got := fit(own, 1)
-		mean := float64(own.calls.Load()) / float64(exact.calls.Load())
-		most := 60.0
-		if name == "GLM" {
-			most = 70 // a fifth of its few passes are at marginals that are wide
-		}
-		if !(mean <= most) {
-			t.Errorf("%s: %.1f calls an expectation", name, mean)
-		}
-		if !(math.Abs(got.ELBO-want.ELBO) <= 1e-9) {
-			t.Errorf("%s: ELBO %v, want %v", name, got.ELBO, want.ELBO)
-		}
-		t.Logf("%s: %.1f calls an expectation, ELBO off by %.2g", name, mean, got.ELBO-want.ELBO)
-		for _, workers := range few([]int{2, 5}, 1) {
-			if again := fit(own, workers); again.ELBO != got.ELBO || again.Passes != got.Passes {
-				t.Errorf("%s: ELBO %v on %d workers, %v on one", name, again.ELBO, workers,
-					got.ELBO)
-			}
-		}
-	}
-}
-
-func mustResult(t *testing.T, r *Result, err error) *Result {
-	t.Helper()
-	if err != nil || r.Status != Converged {
-		t.Fatal(r, err)
-	}
-	return r
-}
-
-// A bump that is narrower than the nodes are apart is found by the checks, and the run begun anew
-// with accurate expectations.
-func TestNestedRuleFindsNarrowBumps(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes accurate expectations of a bump")
-	}
-	rng := rand.New(rand.NewPCG(5, 6))
-	n := 150
-	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
-	for i := range n {
-		a, b := rng.NormFloat64(), rng.NormFloat64()
-		x.SetRow(i, []float64{a, b})
-		y[i] = 0.5*a - 0.3*b + rng.NormFloat64()
-	}
-	fit := func(lik Likelihood, s *Solver) *Result {
-		_, r, err := must(NewGLM(x, y, lik, nil)).Fit(context.Background(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	bump := ownLikelihood{narrowBump, Facts{}, new(atomic.Int64)}
-	want := fit(accurateOf(narrowBump, Facts{}), nil)
-	got := fit(bump, nil)
-	if !(math.Abs(got.ELBO-want.ELBO) <= 1e-9) {
-		t.Errorf("ELBO %v, want %v", got.ELBO, want.ELBO)
-	}
-	if !got.Stepper.(*siteStepper).nested.off {
-		t.Error("the nested rule is on at the end")
-	}
-	// A run of steps of a given size goes on, and forgets what it was told.
-	steps := func() *Solver {
-		return &Solver{StepSize: ConstantStep(3), MaxIter: longer(250, 40), Converger: Never()}
-	}
-	exact, given := fit(accurateOf(narrowBump, Facts{}), steps()), fit(bump, steps())
-	if !(math.Abs(given.ELBO-exact.ELBO) <= longer(1e-8, 1e-2)) ||
-		!given.Stepper.(*siteStepper).nested.off {
-		t.Errorf("steps of a given size: ELBO %v, want %v; by steps of its own %v", given.ELBO,
-			exact.ELBO, want.ELBO)
-	}
-	// A block of rows is looked at again.
-	s := new(term.State)
-	terms := ruled(must(newSiteTerms(bump, slices.Concat(y, y))))
-	s.Resize(2 * n)
-	for i := range s.M {
-		s.M[i], s.V[i] = 0.1*terms.Y[i], 0.1
-	}
-	if err := terms.Sure(func() error {
-		return terms.Expect(s, nil,
-			term.Crew{Workers: 1})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range s.E {
-		if want := ExpectLogProb(bump, terms.Y[i], s.M[i], s.V[i]).Value; e != want {
-			t.Fatalf("a block: row %d is %v, want %v", i, e, want)
-		}
-	}
-	// A run that is saved and goes on knows that the rule has failed.
-	state, err := got.Stepper.(*siteStepper).MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := must(must(NewGLM(x, y, bump, nil)).NewStepper(context.Background(), nil, nil)).(*siteStepper)
-	st.nested.off = false
-	if err := st.UnmarshalBinary(state); err != nil || !st.nested.off {
-		t.Errorf("read from the state of a run: the rule is off: %v, error %v", st.nested.off, err)
-	}
-}
-
-// Facts.Rough takes every expectation as ExpectLogProb does, to the last bit.
-func TestRoughIsAccurate(t *testing.T) {
-	x, y := zeroInflatedRows(100, 2)
-	var elbo [2]float64
-	for i, lik := range []Likelihood{
-		accurateOf(zeroInflated, Facts{Support: Counts}),
-		ownLikelihood{zeroInflated, Facts{Support: Counts, Rough: true}, new(atomic.Int64)},
-	} {
-		_, r, err := must(NewGLM(x, y, lik, nil)).Fit(context.Background(), nil)
-		elbo[i] = mustResult(t, r, err).ELBO
-	}
-	if elbo[0] != elbo[1] {
-		t.Errorf("ELBO %v, want %v", elbo[1], elbo[0])
-	}
-}
 
 // Values by arithmetic with 50 digits or more.
 func TestLogChoose(t *testing.T) {
@@ -774,18 +59,427 @@ func TestLogChoose(t *testing.T) {
 	}
 }
 
-func BenchmarkFamilies(b *testing.B) {
-	for _, l := range []Likelihood{
-		Binomial{Trials: 12}, NegativeBinomial{Shape: 2}, Gamma{Shape: 3}, Exponential{},
-		Ordinal{Cuts: []float64{-2, -0.5, 0.5, 1.5}},
+// predictedLogProb is the log probability of y where the latent value is N(m, v).
+func predictedLogProb(l Likelihood, y, m, v float64) float64 {
+	return NewPrediction(l, []float64{m}, []float64{v}).LogProb(nil, []float64{y})[0]
+}
+
+// predictedMoments are the mean and variance of y where the latent value is N(m, v).
+func predictedMoments(l Likelihood, m, v float64) (mean, variance float64, err error) {
+	ms, vs, err := NewPrediction(l, []float64{m}, []float64{v}).Moments(nil, nil)
+	if err != nil {
+		return math.NaN(), math.NaN(), err
+	}
+	return ms[0], vs[0], nil
+}
+
+// predictedQuantile is a quantile of y where the latent value is N(m, v).
+func predictedQuantile(l Likelihood, prob, m, v float64) (float64, error) {
+	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
+	if err != nil {
+		return math.NaN(), err
+	}
+	return q[0], nil
+}
+
+// TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those
+// that are none included.
+func TestExpectEach(t *testing.T) {
+	t.Parallel()
+	counts := func(rng *rand.Rand,
+		_ float64) float64 {
+		return math.Floor(math.Pow(10, 4*rng.Float64()) - 1)
+	}
+	times := func(rng *rand.Rand,
+		_ float64) float64 {
+		return rng.ExpFloat64() * math.Pow(10, 6*rng.Float64()-3)
+	}
+	for _, c := range []struct {
+		lik      Likelihood
+		response func(rng *rand.Rand, sign float64) float64
+	}{
+		{BernoulliLogit{}, func(_ *rand.Rand, sign float64) float64 { return sign }},
+		{GaussianNoise{}, times},
+		{GaussianNoise{Var: 0.03}, times},
+		{Poisson{}, counts},
+		{Poisson{Exposure: 3}, counts},
+		{Poisson{Exposure: -1}, counts},
+		{NegativeBinomial{}, counts},
+		{NegativeBinomial{Shape: 0.3}, counts},
+		{NegativeBinomial{Shape: 1e8}, counts},
+		{Binomial{}, func(rng *rand.Rand, _ float64) float64 { return float64(rng.IntN(2)) }},
+		{Binomial{Trials: 300},
+			func(rng *rand.Rand, _ float64) float64 { return float64(rng.IntN(301)) }},
+		{Gamma{}, times},
+		{Gamma{Shape: 50}, times},
+		{Gamma{Shape: math.NaN()}, times},
+		{Exponential{}, times},
 	} {
-		for _, s := range []float64{0.3, 2} {
-			b.Run(fmt.Sprintf("%T/sd=%v", l, s), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					ExpectLogProb(l, 2, 0.4, s*s)
+		rng := rand.New(rand.NewPCG(11, 12))
+		for _, n := range []int{0, 1, 3, 127, 128, 129, 1000} {
+			y, m, v := testkit.SignRows(rng, n)
+			for i, sign := range y {
+				if y[i] = c.response(rng, sign); rng.IntN(20) == 0 {
+					y[i] = -0.5
 				}
-			})
+			}
+			many := manyOf(c.lik)
+			bound := make([]float64, n)
+			value, d1, d2 := slices.Clone(y), slices.Clone(m), slices.Clone(v)
+			if many.Own != nil {
+				for i, y := range y {
+					bound[i] = many.Own(y)
+				}
+			}
+			many.Expect(value, d1, d2, bound)
+			for i := range y {
+				want := ExpectLogProb(c.lik, y[i], m[i], v[i])
+				for k, x := range [...][2]float64{{value[i], want.Value}, {d1[i], want.D1},
+					{d2[i], want.D2}, {bound[i], want.Err}} {
+					if math.Float64bits(x[0]) != math.Float64bits(x[1]) &&
+						!(x[0] != x[0] && x[1] != x[1]) {
+						t.Fatalf("%T%+v, y = %v, m = %v, v = %v: number %d is %v, want %v", c.lik,
+							c.lik, y[i], m[i], v[i], k, x[0], x[1])
+					}
+				}
+			}
 		}
+	}
+	// A type that embeds the likelihood may mean something else.
+	type other struct{ BernoulliLogit }
+	if eachOf(other{}) != nil || eachOf(&BernoulliLogit{}) != nil {
+		t.Error("expectations of another type are taken together")
+	}
+}
+
+// Two classes have the expectations of a logit, with the relative accuracy of its tails and one
+// curvature for both: what differs by rounding alone would favour one of the classes.
+func TestClassesTwoTails(t *testing.T) {
+	l := viewOf(Softmax{Classes: 2})
+	var d1, d2 [2]float64
+	for _, m := range []float64{-700, -40, 0, 3, 40, 300} {
+		for _, v := range []float64{0, 1, 50, 1e6} {
+			value, bound := l.ExpectSeveral(0, 1e-4, []float64{m, 0.5}, []float64{v, v / 3}, d1[:],
+				d2[:])
+			e := BernoulliLogit{}.ExpectLogProb(1, m-0.5, v+v/3)
+			if value != e.Value || bound != e.Err || d1[0] != e.D1 || d1[1] != -e.D1 ||
+				d2[0] != e.D2 || d2[1] != e.D2 {
+				t.Errorf("mean %v, variance %v: %v, %v, %v, want %+v", m, v, value, d1, d2, e)
+			}
+			h := make([]float64, 4)
+			l.Curvature([]float64{m, 0.5}, []float64{v, v / 3}, h)
+			for i, x := range h {
+				if want := -e.D2 * testkit.PlusMinus(i%3 == 0); !(math.Abs(x-want) <= 1e-12*math.Abs(want)) {
+					t.Errorf("mean %v, variance %v: curvature %v, want ±%v", m, v, h, -e.D2)
+				}
+			}
+		}
+	}
+}
+
+// drawOutcomes draws responses at the latent values eta.
+func drawOutcomes(t *testing.T, rng *rand.Rand, l Likelihood, eta []float64) []float64 {
+	t.Helper()
+	y := make([]float64, len(eta))
+	for i, e := range eta {
+		v, err := drawResponse(l, e, rng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y[i] = v
+	}
+	return y
+}
+
+// outcomeData returns n rows and responses that are drawn at 0.8x + 0.5. A good part of the
+// durations is censored.
+func outcomeData(t *testing.T, l Likelihood, n int) (x *mat.Dense, y []float64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(11, 7))
+	x = mat.NewDense(n, 1, nil)
+	eta := make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, rng.NormFloat64())
+		eta[i] = 0.8*x.At(i, 0) + 0.5
+	}
+	if b, ok := l.(BetaBinomial); ok {
+		k, trials := make([]float64, n), make([]float64, n)
+		for i := range n {
+			trials[i] = float64(5 + rng.IntN(30))
+			k[i] = drawOutcomes(t, rng, b.with(trials[i]), eta[i:i+1])[0]
+		}
+		y, err := Successes(k, trials)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x, y
+	}
+	y = drawOutcomes(t, rng, l, eta)
+	if testFacts(l).Censored {
+		event := make([]float64, n)
+		for i := range event {
+			c := 4 * rng.ExpFloat64() // when somebody stops looking
+			event[i], y[i] = score.Indicator(y[i] <= c), math.Min(y[i], c)
+		}
+		var err error
+		if y, err = Survival(y, event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x, y
+}
+
+func newOutcomeGLM(t *testing.T, x mat.Matrix, y []float64, l Likelihood) *GLM {
+	t.Helper()
+	g, err := NewGLM(x, y, l, &GLMOptions{Intercept: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestOutcomeRecovered learns the parameters that responses were drawn with: weights and parameters
+// are within three standard deviations of the truth, of which those of parameters come from the
+// intervals of Learn. Censored rows are not taken for events, which would shorten durations.
+func TestOutcomeRecovered(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	for _, l := range []Likelihood{
+		ZeroInflated{Zero: 0.3}, ZeroInflated{Zero: 0.3, Shape: 2}, Hurdle{Zero: 0.3},
+		Hurdle{Zero: 0.3, Shape: 2},
+		Weibull{Shape: 1.7}, LogNormal{Scale: 0.6}, Beta{Precision: 8}, BetaBinomial{Precision: 8},
+	} {
+		p := l.(Parametric)
+		start := make([]float64, len(p.Params())) // which is not the truth
+		for i, q := range p.Params() {
+			if start[i] = 1; q.Max == 1 {
+				start[i] = 0.5
+			}
+		}
+		x, y := outcomeData(t, l, 1000)
+		g := newOutcomeGLM(t, x, y, p.WithParams(start))
+		_, post, learned, err := g.Learn(context.Background(), nil, nil)
+		if err != nil {
+			t.Errorf("%#v: %v", l, err)
+			continue
+		}
+		mean, sd := post.Mean(nil), post.SD(nil)
+		for j, want := range []float64{0.8, 0.5} {
+			if !(math.Abs(mean[j]-want) < 3.5*sd[j]) {
+				t.Errorf("%#v: weight %d is %v ± %v, want %v", l, j, mean[j], sd[j], want)
+			}
+		}
+		for _, p := range l.(Parametric).Params() {
+			found := false
+			for _, q := range learned.Params {
+				if q.Name == testkit.TypeName(l)+"."+p.Name {
+					found = true
+					if off := math.Abs(q.theta(q.Value) - q.theta(p.Value)); !(off < 3.5*q.SD) ||
+						!(q.SD < 1) {
+						t.Errorf("%#v: %s is %v, off by %.3g of sd %.3g, want %v", l, q.Name,
+							q.Value, off, q.SD, p.Value)
+					}
+				}
+			}
+			if !found {
+				t.Errorf("%#v: %s was not learned", l, p.Name)
+			}
+		}
+	}
+}
+
+// TestOutcomePosterior compares the posterior of one weight with the exact one, by quadrature over
+// the weight: mean and standard deviation within 5% of a standard deviation.
+func TestOutcomePosterior(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Likelihood{ZeroInflated{Zero: 0.3}, Hurdle{Zero: 0.3, Shape: 2},
+		Weibull{Shape: 1.7}, LogNormal{Scale: 0.6}, Beta{Precision: 8},
+		BetaBinomial{Precision: 8}} {
+		x, y := outcomeData(t, l, 80)
+		g, err := NewGLM(x, y, l, &GLMOptions{PriorSD: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logp := func(w float64) float64 {
+			sum := -w * w / 8
+			for i, yi := range y {
+				sum += l.LogProb(yi, w*x.At(i, 0))
+			}
+			return sum
+		}
+		m, s := post.Mean(nil)[0], post.SD(nil)[0]
+		top := logp(m)
+		var total, mean, square float64
+		for u := -8.0; u <= 8; u += 0.05 {
+			p := math.Exp(logp(m+s*u) - top)
+			total, mean, square = total+p, mean+p*u, square+p*u*u
+		}
+		mean /= total
+		sd := math.Sqrt(square/total - mean*mean)
+		if !(math.Abs(mean) < 0.05 && math.Abs(sd-1) < 0.05) {
+			t.Errorf("%#v: N(%v, %v²), exact mean off by %.3g sd, sd by a factor of %.3g", l, m, s,
+				mean, sd)
+		}
+	}
+}
+
+// TestOutcomeChecks: predictions, scores, draws and files of the likelihoods, with censored rows and
+// rows of their own trials.
+func TestOutcomeChecks(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, l := range few([]Likelihood{
+		ZeroInflated{Zero: 0.3, Shape: 2}, Weibull{Shape: 1.7}, BetaBinomial{Precision: 8},
+		Hurdle{Zero: 0.3}, LogNormal{Scale: 0.6}, Beta{Precision: 8},
+	}, 2) {
+		x, y := outcomeData(t, l, 60)
+		g := newOutcomeGLM(t, x, y, l)
+		post, _, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := post.At(x)
+		scores, err := p.Scores(y)
+		if err != nil {
+			t.Fatalf("%#v: %v", l, err)
+		}
+		if v, ok := scores.Value("coverage 90%"); !ok || v < 0.7 {
+			t.Errorf("%#v: coverage %v of\n%v", l, v, scores)
+		}
+		again := testkit.Reread(t, post, Load)
+		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
+			t.Errorf("%#v: a saved posterior predicts otherwise", l)
+		}
+		check, err := g.PredictiveCheck(ctx, nil, post, shorter(200, 60))
+		switch {
+		case testFacts(l).Censored:
+			if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "censored") {
+				t.Errorf("%#v: a check of censored rows: %v", l, err)
+			}
+		case err != nil:
+			t.Errorf("%#v: %v", l, err)
+		default:
+			for _, r := range check.Rows {
+				if r.Name == "mean" && (r.P < 0.001 || r.P > 0.999) {
+					t.Errorf("%#v: %v", l, check)
+				}
+			}
+		}
+		if loo, err := g.LOO(ctx, post); err != nil || math.IsNaN(loo.ELPD) {
+			t.Errorf("%#v: LOO %v, %v", l, loo, err)
+		}
+	}
+	// A row above its trials, and trials of another likelihood.
+	p := NewPrediction(BetaBinomial{Precision: 5}, []float64{0.3, 0.3}, []float64{0.1, 0.1}).Trials(
+		[]float64{4, 9})
+	mean, _, err := p.Moments(nil, nil)
+	if err != nil || math.Abs(mean[1]/mean[0]-9./4) > 1e-12 {
+		t.Errorf("moments of trials: %v, %v", mean, err)
+	}
+	if lp := p.LogProb(nil, []float64{5, 5}); !math.IsNaN(lp[0]) || math.IsNaN(lp[1]) {
+		t.Errorf("5 of 4 trials: %v", lp)
+	}
+	if q := NewPrediction(Beta{}, []float64{0}, []float64{1}).Trials([]float64{3}); !errors.Is(
+		q.Err(), ErrParam) {
+		t.Errorf("trials of Beta: %v", q.Err())
+	}
+}
+
+// TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
+func TestDrawResponse(t *testing.T) {
+	t.Parallel()
+	rng := testRand(40)
+	n := shorter(4000, 1500)
+	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Binomial{Trials: 5},
+		Ordinal{Cuts: []float64{-1, 1}},
+		Poisson{Exposure: 2}, NegativeBinomial{Shape: 3}, Gamma{Shape: 2}, Exponential{},
+		GaussianNoise{Var: 4},
+		Laplace{Scale: 2}, StudentT{DF: 8}} {
+		y := make([]float64, n)
+		for i := range y {
+			var err error
+			if y[i], err = drawResponse(lik, 0.7, rng); err != nil || !factsOf(lik).contain(y[i]) {
+				t.Fatalf("%T: drew %v, %v", lik, y[i], err)
+			}
+		}
+		mean, variance := lik.(Responder).Moments(0.7)
+		m, v := stat.MeanVariance(y, nil)
+		if math.Abs(m-mean) > 4*math.Sqrt(variance/float64(n)) || math.Abs(v/variance-1) > 0.2 {
+			t.Errorf("%T: draws have mean %v and variance %v, want %v and %v", lik, m, v, mean,
+				variance)
+		}
+	}
+	if y, err := drawResponse(Poisson{}, -1000, rng); y != 0 || err != nil {
+		t.Errorf("a rate of 0 draws %v, %v", y, err)
+	}
+}
+
+// bump is a smooth likelihood of a user's own: log p is N(η, 1), with a part of 0.3 that is narrow.
+type bump struct{}
+
+func (bump) LogProb(y, eta float64) float64 {
+	r, q := y-eta, (y-eta-1)/0.01
+	a, b := math.Log(0.7)-0.5*r*r, math.Log(0.3/0.01)-0.5*q*q
+	m := max(a, b)
+	return m + math.Log(math.Exp(a-m)+math.Exp(b-m))
+}
+
+// TestNestedRuleIsOff: the rule of few points is off at the end of a fit that it would not serve;
+// blocks of rows are looked at again, and a run that is saved and goes on knows that it has failed.
+func TestNestedRuleIsOff(t *testing.T) {
+	notShort(t)
+	rng := rand.New(rand.NewPCG(5, 6))
+	n := 150
+	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+	for i := range n {
+		a, b := rng.NormFloat64(), rng.NormFloat64()
+		x.SetRow(i, []float64{a, b})
+		y[i] = 0.5*a - 0.3*b + rng.NormFloat64()
+	}
+	bump := bump{}
+	glm := must(NewGLM(x, y, bump, nil))
+	_, got, err := glm.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, given, err := glm.Fit(t.Context(), &Solver{StepSize: ConstantStep(3), MaxIter: 40,
+		Converger: Never()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Stepper.(*siteStepper).nested.off || !given.Stepper.(*siteStepper).nested.off {
+		t.Error("the nested rule is on at the end")
+	}
+	// A block of rows is looked at again.
+	s := new(term.State)
+	terms := ruled(must(newSiteTerms(bump, slices.Concat(y, y))))
+	s.Resize(2 * n)
+	for i := range s.M {
+		s.M[i], s.V[i] = 0.1*terms.Y[i], 0.1
+	}
+	if err := terms.Sure(func() error {
+		return terms.Expect(s, nil,
+			term.Crew{Workers: 1})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range s.E {
+		if want := ExpectLogProb(bump, terms.Y[i], s.M[i], s.V[i]).Value; e != want {
+			t.Fatalf("a block: row %d is %v, want %v", i, e, want)
+		}
+	}
+	// A run that is saved and goes on knows that the rule has failed.
+	state, err := got.Stepper.(*siteStepper).MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := must(must(NewGLM(x, y, bump, nil)).NewStepper(context.Background(), nil, nil)).(*siteStepper)
+	st.nested.off = false
+	if err := st.UnmarshalBinary(state); err != nil || !st.nested.off {
+		t.Errorf("read from the state of a run: the rule is off: %v, error %v", st.nested.off, err)
 	}
 }

@@ -748,7 +748,7 @@ func TestProgress(t *testing.T) {
 	for _, it := range []Iteration{
 		{K: 1, Passes: 0.5, Evaluation: Evaluation{ELBO: -123.456, Gap: 0.25}, Elapsed: 0},
 		{K: 2, Passes: 1, Evaluation: Evaluation{ELBO: -1, Gap: 3}, Elapsed: time.Second / 2},
-		{K: 3, Passes: 1.5, Evaluation: notEvaluated(), Elapsed: 3 * time.Second},
+		{K: 3, Passes: 1.5, Evaluation: nowhereEvaluated(), Elapsed: 3 * time.Second},
 	} {
 		p.Record(it)
 	}
@@ -764,8 +764,8 @@ func TestProgress(t *testing.T) {
 		t.Errorf("done writes %q, want %q", got, want)
 	}
 	b.Reset()
-	p.Record(Iteration{K: 1, Evaluation: notEvaluated()}) // a second run
-	if strings.Contains(b.String(), "ELBO") {             // not yet known
+	p.Record(Iteration{K: 1, Evaluation: nowhereEvaluated()}) // a second run
+	if strings.Contains(b.String(), "ELBO") {                 // not yet known
 		t.Errorf("a new run shows %q", b.String())
 	}
 }
@@ -815,7 +815,7 @@ func TestResultString(t *testing.T) {
 	estimate, random, failed := it, it, it
 	estimate.ELBOErr, estimate.GapBound = 0, math.Inf(1)
 	random.ELBOErr, random.Random, random.Gap, random.GapBound = 0.03, true, math.NaN(), math.NaN()
-	random.Passes, failed.Evaluation = 1, notEvaluated()
+	random.Passes, failed.Evaluation = 1, nowhereEvaluated()
 	wide := estimate
 	wide.ELBOErr, wide.Gap = 31, 5213
 	for _, c := range []struct {
@@ -869,4 +869,10 @@ func TestStallUnproved(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", c.e, got, c.want)
 		}
 	}
+}
+
+// nowhereEvaluated is the Evaluation of a step after which there was none.
+func nowhereEvaluated() Evaluation {
+	nan := math.NaN()
+	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/cputime"
 	"github.com/pgsvi/pgsvi/internal/rounds"
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -144,11 +145,11 @@ func TestRoundsBits(t *testing.T) {
 		for _, shards := range few([]int{1, 7, 2, 32}, 2) {
 			post, it := fitRoundsTimes(t, blocks, c.rows.d, shards, c.rows.lik, &c.opt, res.K)
 			if !bytes.Equal(post, want) {
-				t.Errorf("%s on %d shards: other bits", typeName(c.rows.lik), shards)
+				t.Errorf("%s on %d shards: other bits", testkit.TypeName(c.rows.lik), shards)
 			}
 			if math.Float64bits(it.ELBO) != math.Float64bits(res.ELBO) ||
 				it.GapBound > 0 != (res.GapBound > 0) {
-				t.Errorf("%s on %d shards: ELBO %v, and %v in one process", typeName(c.rows.lik),
+				t.Errorf("%s on %d shards: ELBO %v, and %v in one process", testkit.TypeName(c.rows.lik),
 					shards, it.ELBO, res.ELBO)
 			}
 		}
@@ -678,20 +679,20 @@ func TestSparseGPRounds(t *testing.T) {
 			if first == nil {
 				first = out.Bytes()
 			} else if !bytes.Equal(first, out.Bytes()) {
-				t.Errorf("%s on %d shards: other bits", typeName(c.lik), shards)
+				t.Errorf("%s on %d shards: other bits", testkit.TypeName(c.lik), shards)
 			}
 			off := want.ELBO - it.ELBO
 			if !(it.K <= 5 && it.GapBound <= 1e-3 && off <= it.GapBound+1e-6*math.Abs(want.ELBO) &&
 				off >= -1e-6*math.Abs(want.ELBO)) {
 				t.Errorf("%s %T: after %d rounds ELBO %v, proved within %v; in memory %v",
-					typeName(c.lik), c.k, it.K, it.ELBO, it.GapBound, want.ELBO)
+					testkit.TypeName(c.lik), c.k, it.K, it.ELBO, it.GapBound, want.ELBO)
 			}
 			at := x.Slice(0, 50, 0, 2)
 			m, _ := p.At(at).Latent(nil, nil)
 			m0, v0 := memory.At(at).Latent(nil, nil)
 			for i := range m {
 				if !(math.Abs(m[i]-m0[i]) <= 1e-2*math.Sqrt(v0[i])+1e-4) {
-					t.Errorf("%s: latent mean %d is %v, in memory %v", typeName(c.lik), i, m[i],
+					t.Errorf("%s: latent mean %d is %v, in memory %v", testkit.TypeName(c.lik), i, m[i],
 						m0[i])
 					break
 				}

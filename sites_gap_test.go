@@ -90,7 +90,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 	for name, c := range concaveLikelihoods() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if !factsOf(c.lik).LogConcave {
+			if !testFacts(c.lik).LogConcave {
 				t.Fatal("is not log-concave")
 			}
 			rng := rand.New(rand.NewPCG(7, uint64(len(name))))

@@ -254,7 +254,13 @@ type longModel struct {
 }
 
 // asking is longModel.ask of a model and the predictions of its posteriors.
-func asking[P any](m poster[P], predict func(P) []float64) func(st State) (func() []float64,
+// modelOf is a Model of posteriors of one type.
+type modelOf[P any] interface {
+	Model
+	Posterior(st State) (P, error)
+}
+
+func asking[P any](m modelOf[P], predict func(P) []float64) func(st State) (func() []float64,
 	error) {
 	return func(st State) (func() []float64, error) {
 		p, err := m.Posterior(st)
@@ -768,7 +774,7 @@ func TestGivenStepSizeUnderWidePriors(t *testing.T) {
 				_, r, err := g.Fit(context.Background(),
 					&Solver{StepSize: ConstantStep(0.1), MaxPasses: 2000})
 				if err != nil || !(best.ELBO-r.ELBO <= 0.01) {
-					t.Errorf("%v, %v, %d rows: ELBO %v, want %v; %v", typeName(lik), covariance,
+					t.Errorf("%v, %v, %d rows: ELBO %v, want %v; %v", testkit.TypeName(lik), covariance,
 						rows, r.ELBO, best.ELBO, err)
 				}
 			}

@@ -1,9 +1,11 @@
 package testkit
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
@@ -16,6 +18,12 @@ func Must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// TypeName is the name of the type of v, without its package.
+func TypeName(v any) string {
+	name := fmt.Sprintf("%T", v)
+	return name[strings.LastIndexByte(name, '.')+1:]
 }
 
 // Normals returns n draws of N(0, 1).
@@ -72,4 +80,26 @@ func NumGrad(f func([]float64) float64, x []float64) []float64 {
 		g[i] = s / (60 * h)
 	}
 	return g
+}
+
+// SignRows returns n random labels, means and variances, of which some are at the edges of what
+// there is, or beyond.
+func SignRows(rng *rand.Rand, n int) (y, m, v []float64) {
+	edges := []float64{0, 1e-300, 1e-9, 0.3, 40, 700, 1e4, 1e9, math.Inf(1), math.NaN(), -1}
+	y, m, v = make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range y {
+		y[i], m[i], v[i] = PlusMinus(rng.IntN(2) == 0), 5*rng.NormFloat64(),
+			rng.ExpFloat64()*math.Pow(10, float64(rng.IntN(6)-4))
+		switch rng.IntN(20) {
+		case 0:
+			y[i] = 0
+		case 1:
+			m[i] = edges[rng.IntN(len(edges))]
+		case 2:
+			v[i] = edges[rng.IntN(len(edges))]
+		case 3:
+			m[i] *= 100
+		}
+	}
+	return y, m, v
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -254,4 +256,141 @@ func CheckLocalGrad(t *testing.T, m ConjugateModel, g, mu []float64, n int, weig
 			t.Errorf("element %d of the gradient is %v, by differences %v", i, g[i], want)
 		}
 	}
+}
+
+// ToyRows are the rows and labels of toyGP.
+func ToyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+	for i := range n {
+		a, b := 2*rng.NormFloat64(), 2*rng.NormFloat64()
+		x.SetRow(i, []float64{a, b})
+		f := 2 * math.Sin(a) * math.Cos(b)
+		switch lik.(type) {
+		case Poisson:
+			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
+		case BernoulliLogit, BernoulliProbit, LogProbOnly:
+			y[i] = 1
+			if rng.Float64() > 1/(1+math.Exp(-f)) {
+				y[i] = -1
+			}
+		default:
+			y[i] = f + 0.2*rng.NormFloat64()
+			if i%9 == 4 {
+				y[i] += 6 // an outlier
+			}
+		}
+	}
+	return x, y
+}
+
+// PredictedLogProb is the log probability of y where the latent value is N(m, v).
+func PredictedLogProb(l Likelihood, y, m, v float64) float64 {
+	return NewPrediction(l, []float64{m}, []float64{v}).LogProb(nil, []float64{y})[0]
+}
+
+// PredictedMoments are the mean and variance of y where the latent value is N(m, v).
+func PredictedMoments(l Likelihood, m, v float64) (mean, variance float64, err error) {
+	ms, vs, err := NewPrediction(l, []float64{m}, []float64{v}).Moments(nil, nil)
+	if err != nil {
+		return math.NaN(), math.NaN(), err
+	}
+	return ms[0], vs[0], nil
+}
+
+// PredictedQuantile is a quantile of y where the latent value is N(m, v).
+func PredictedQuantile(l Likelihood, prob, m, v float64) (float64, error) {
+	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
+	if err != nil {
+		return math.NaN(), err
+	}
+	return q[0], nil
+}
+
+// Saver is what can be saved.
+type Saver interface{ Save(w io.Writer) error }
+
+// Again returns what comes back, and fails if that is saved as another file.
+func Again[P Saver](t testing.TB, name string, p P, load func(io.Reader) (P, error)) P {
+	t.Helper()
+	var file, second bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	q, err := load(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := q.Save(&second); err != nil || !bytes.Equal(file.Bytes(), second.Bytes()) {
+		t.Errorf("%s: saved again it differs (%v)", name, err)
+	}
+	return q
+}
+
+// Predictor is a posterior that predicts responses.
+type Predictor interface {
+	Saver
+	At(x mat.Matrix) *Prediction
+}
+
+// SamePredictions fails unless p comes back from a file with the same predictions, to the last bit.
+func SamePredictions[P Predictor](t *testing.T, name string, p P, load func(io.Reader) (P, error),
+	x mat.Matrix, y []float64) {
+	t.Helper()
+	q := Again(t, name, p, load)
+	says := func(p P) string {
+		at := p.At(x)
+		m, v := at.Latent(nil, nil)
+		mean, variance, err := at.Moments(nil, nil)
+		return fmt.Sprint(m, v, at.LogProb(nil, y), mean, variance, err)
+	}
+	if a, b := says(p), says(q); a != b {
+		t.Errorf("%s: predicts %s, and loaded %s", name, a, b)
+	}
+}
+
+// Awkward returns p with values that take all the digits that there are.
+func Awkward(params []Param) []float64 {
+	values := make([]float64, len(params))
+	for i, p := range params {
+		values[i] = math.Nextafter(1.1*p.Value, math.Inf(1))
+	}
+	return values
+}
+
+// SaveGPs saves and loads posteriors of the GP and the sparse GP of 8 rows.
+func SaveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, y []float64) {
+	t.Helper()
+	gp, err := NewGP(x, y, k, lik, &GPOptions{Jitter: 1e-3})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	post, _, err := gp.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	SamePredictions(t, name, post, Load[*GPPosterior], x, y)
+	sparse, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 4})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	sparsePost, _, err := sparse.Fit(t.Context(), nil)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	SamePredictions(t, "sparse, "+name, sparsePost, Load[*SparseGPPosterior], x, y)
+}
+
+// WithoutRows returns p as Load returns it of a file without its rows.
+func WithoutRows(t testing.TB, p *GLMPosterior) *GLMPosterior {
+	t.Helper()
+	var file bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Load[*GLMPosterior](&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -1,4 +1,4 @@
-package pgsvi
+package likelihoods
 
 import (
 	"context"
@@ -10,11 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pgsvi/pgsvi/internal/score"
+	"github.com/pgsvi/pgsvi/internal/predict"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
 // TestFamilyDigits: E[log p] by quadrature with 30 digits.
@@ -37,9 +39,11 @@ func TestFamilyDigits(t *testing.T) {
 	} {
 		e := ExpectLogProb(c.l, c.y, c.m, c.s*c.s)
 		off := math.Abs(e.Value - c.want)
-		t.Logf("%#v: off by %.2g (relative %.2g), Err = %.2g", c.l, off, off/math.Abs(c.want), e.Err)
+		t.Logf("%#v: off by %.2g (relative %.2g), Err = %.2g", c.l, off, off/math.Abs(c.want),
+			e.Err)
 		if !(off <= e.Err) {
-			t.Errorf("%#v y=%v m=%v sd=%v: %.17g ± %.2g, want %.17g", c.l, c.y, c.m, c.s, e.Value, e.Err, c.want)
+			t.Errorf("%#v y=%v m=%v sd=%v: %.17g ± %.2g, want %.17g", c.l, c.y, c.m, c.s, e.Value,
+				e.Err, c.want)
 		}
 	}
 }
@@ -51,7 +55,7 @@ func TestFamilyRandom(t *testing.T) {
 	o, rng := newPanelOracle(), rand.New(rand.NewPCG(5, 6))
 	n := 1000
 	if !testkit.IsLong() {
-		n = shorter(150, 50)
+		n = testkit.Shorter(150, 50)
 	}
 	worst := map[string]float64{}
 	for range n {
@@ -71,7 +75,8 @@ func TestFamilyRandom(t *testing.T) {
 			d  float64 // and how wide it may be
 		}{
 			{Binomial{Trials: trials}, math.Floor((trials + 1) * rng.Float64()), 0, 1},
-			{NegativeBinomial{Shape: shape}, math.Floor(math.Exp(6*rng.Float64()) - 1), math.Log(shape), 1},
+			{NegativeBinomial{Shape: shape}, math.Floor(math.Exp(6*rng.Float64()) - 1),
+				math.Log(shape), 1},
 			{Gamma{Shape: shape}, math.Exp(2 * rng.NormFloat64()), math.NaN(), 1},
 			{Exponential{}, math.Exp(2 * rng.NormFloat64()), math.NaN(), 1},
 			{Ordinal{Cuts: cuts}, math.Floor(5 * rng.Float64()), cuts[1], 0.5},
@@ -91,8 +96,10 @@ func TestFamilyRandom(t *testing.T) {
 				abs = math.Max(abs, math.Abs(c.l.LogProb(c.y, x)-g0)*math.Exp(-(x-m)*(x-m)/(2*v)))
 				return c.l.LogProb(c.y, x) - g0
 			}, m, s, c.at, c.d, reach)
-			d1 := o.mean(func(x float64) float64 { d, _ := der.Derivs(c.y, x); return d }, m, s, c.at, c.d, reach)
-			d2 := o.mean(func(x float64) float64 { _, d := der.Derivs(c.y, x); return d }, m, s, c.at, c.d, reach)
+			d1 := o.mean(func(x float64) float64 { d, _ := der.Derivs(c.y, x); return d }, m, s,
+				c.at, c.d, reach)
+			d2 := o.mean(func(x float64) float64 { _, d := der.Derivs(c.y, x); return d }, m, s,
+				c.at, c.d, reach)
 			k := likeCase{l: c.l}
 			expectNear(t, "Value", k, c.y, m, v, e.Value, g0+want, e.Err+4*special.Eps*abs)
 			size := math.Abs(d1) + math.Sqrt(math.Abs(d2)) + math.Abs(d2)
@@ -135,19 +142,23 @@ func TestFamilyRelations(t *testing.T) {
 				near("one trial", ExpectLogProb(Binomial{}, y, m, v), b, 0, 1e-14)
 				near("two classes", ExpectLogProb(Ordinal{}, y, m, v), b, 0, 1e-14)
 				for _, l := range []Likelihood{Binomial{}, Ordinal{}} {
-					mean, variance, err := predictiveMoments(l, m, v)
-					bm, bv, _ := predictiveMoments(BernoulliLogit{}, m, v)
-					if err != nil || math.Abs(mean-(1+bm)/2) > 1e-14 || math.Abs(variance-bv/4) > 1e-13*bv {
-						t.Errorf("%T: moments %v, %v, want %v, %v", l, mean, variance, (1+bm)/2, bv/4)
+					mean, variance, err := kit.PredictedMoments(l, m, v)
+					bm, bv, _ := kit.PredictedMoments(BernoulliLogit{}, m, v)
+					if err != nil || math.Abs(mean-(1+bm)/2) > 1e-14 ||
+						math.Abs(variance-bv/4) > 1e-13*bv {
+						t.Errorf("%T: moments %v, %v, want %v, %v", l, mean, variance, (1+bm)/2,
+							bv/4)
 					}
 				}
 			}
 			if v > 10 {
 				continue
 			}
-			near("gamma of shape one", ExpectLogProb(Gamma{}, 2.3, m, v), ExpectLogProb(Exponential{}, 2.3, m, v), 0, 2e-14)
+			near("gamma of shape one", ExpectLogProb(Gamma{}, 2.3, m, v),
+				ExpectLogProb(Exponential{}, 2.3, m, v), 0, 2e-14)
 			if m+v < 10 {
-				near("Poisson limit", ExpectLogProb(NegativeBinomial{Shape: 1e14}, 6, m, v), ExpectLogProb(Poisson{}, 6, m, v), 0, 1e-7)
+				near("Poisson limit", ExpectLogProb(NegativeBinomial{Shape: 1e14}, 6, m, v),
+					ExpectLogProb(Poisson{}, 6, m, v), 0, 1e-7)
 			}
 		}
 	}
@@ -191,7 +202,8 @@ func TestFamilyCDF(t *testing.T) {
 		if !(math.Abs(sum-1) < c.tol) {
 			t.Errorf("%#v: probabilities sum to 1 %+.2g", c.l, sum-1)
 		}
-		if a, b, n := r.CDF(-1, c.eta), r.CDF(math.Inf(1), c.eta), r.CDF(math.NaN(), c.eta); a != 0 || b != 1 || !math.IsNaN(n) {
+		if a, b, n := r.CDF(-1, c.eta), r.CDF(math.Inf(1), c.eta),
+			r.CDF(math.NaN(), c.eta); a != 0 || b != 1 || !math.IsNaN(n) {
 			t.Errorf("%#v: CDF %v, %v, %v at −1, ∞, NaN", c.l, a, b, n)
 		}
 	}
@@ -219,10 +231,12 @@ func TestOrdinalNarrow(t *testing.T) {
 		t.Errorf("tail: %v, want −601", p)
 	}
 	want := math.Exp(-699) + 3*math.Exp(-700) // one class down, or two
-	if mean, variance := o.Moments(1300); math.Abs(mean-5) > 1e-15 || math.Abs(variance/want-1) > 1e-12 {
+	if mean, variance := o.Moments(1300); math.Abs(mean-5) > 1e-15 ||
+		math.Abs(variance/want-1) > 1e-12 {
 		t.Errorf("moments far up: %v, %v", mean, variance)
 	}
-	if e := o.ExpectLogProb(1, 20, 4); !(math.Abs(e.Err) < 1e-11) || math.Abs(e.D1+1) > 1e-6 || e.D2 > 0 {
+	if e := o.ExpectLogProb(1, 20, 4); !(math.Abs(e.Err) < 1e-11) || math.Abs(e.D1+1) > 1e-6 ||
+		e.D2 > 0 {
 		t.Errorf("expectation of a narrow class: %v", e)
 	}
 }
@@ -230,16 +244,20 @@ func TestOrdinalNarrow(t *testing.T) {
 func TestFamilyParams(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, l := range []Likelihood{
-		Binomial{2.5}, Binomial{1e17}, Binomial{-3}, NegativeBinomial{-1}, Gamma{inf},
-		Ordinal{[]float64{1, 1}}, Ordinal{[]float64{2, 1, 3}}, Ordinal{[]float64{nan}}, Ordinal{[]float64{0, inf}},
+		Binomial{Trials: 2.5}, Binomial{Trials: 1e17}, Binomial{Trials: -3},
+		NegativeBinomial{Shape: -1}, Gamma{Shape: inf},
+		Ordinal{Cuts: []float64{1, 1}}, Ordinal{Cuts: []float64{2, 1, 3}},
+		Ordinal{Cuts: []float64{nan}}, Ordinal{Cuts: []float64{0, inf}},
 	} {
-		if err := checkLikelihood(l); !errors.Is(err, ErrParam) || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+		if err := paramError(l); !errors.Is(err, ErrParam) ||
+			!strings.HasPrefix(err.Error(), "pgsvi: ") {
 			t.Errorf("%#v: %v, want ErrParam", l, err)
 		}
 		r := l.(Responder)
 		a, b := r.Moments(0.1)
 		e := ExpectLogProb(l, 1, 0, 1)
-		for i, x := range []float64{a, b, r.CDF(0.5, 0.1), l.LogProb(1, 0.1), e.Value, e.D1, e.D2, e.Err} {
+		for i, x := range []float64{a, b, r.CDF(0.5, 0.1), l.LogProb(1, 0.1), e.Value, e.D1, e.D2,
+			e.Err} {
 			if !math.IsNaN(x) {
 				t.Errorf("%#v: result %d is %v, want NaN", l, i, x)
 			}
@@ -249,8 +267,9 @@ func TestFamilyParams(t *testing.T) {
 			t.Errorf("%#v: Derivs %v, %v, want NaN", l, d1, d2)
 		}
 	}
-	err := checkLikelihood(Ordinal{[]float64{1, 0, inf}})
-	if err == nil || !strings.Contains(err.Error(), "Ordinal.Cuts[1] is 0") || !strings.Contains(err.Error(), "Ordinal.Cuts[2] is +Inf") {
+	err := paramError(Ordinal{Cuts: []float64{1, 0, inf}})
+	if err == nil || !strings.Contains(err.Error(), "Ordinal.Cuts[1] is 0") ||
+		!strings.Contains(err.Error(), "Ordinal.Cuts[2] is +Inf") {
 		t.Errorf("both violations should be named: %v", err)
 	}
 }
@@ -258,24 +277,28 @@ func TestFamilyParams(t *testing.T) {
 func TestFamilyOverflow(t *testing.T) {
 	inf := math.Inf(1)
 	for _, l := range []Likelihood{Gamma{}, Gamma{Shape: 70}, Exponential{}} {
-		for _, p := range [][2]float64{{-720, 0}, {0, 1500}, {1e308, math.MaxFloat64}, {-1e308, 1e308}} {
+		for _, p := range [][2]float64{{-720, 0}, {0, 1500}, {1e308, math.MaxFloat64},
+			{-1e308, 1e308}} {
 			e := ExpectLogProb(l, 3, p[0], p[1])
-			if p[0] != 1e308 && e != (Expectation{-inf, inf, -inf, 0}) {
+			if p[0] != 1e308 && e != (Expectation{Value: -inf, D1: inf, D2: -inf, Err: 0}) {
 				t.Errorf("%#v at %v: %v, want −Inf, +Inf, −Inf", l, p, e)
 			}
 		}
 	}
 	for _, l := range []Likelihood{
-		NegativeBinomial{Shape: math.MaxFloat64}, NegativeBinomial{Shape: 5e-324}, NegativeBinomial{Shape: 1e-300},
+		NegativeBinomial{Shape: math.MaxFloat64}, NegativeBinomial{Shape: 5e-324},
+		NegativeBinomial{Shape: 1e-300},
 		Gamma{Shape: math.MaxFloat64}, Gamma{Shape: 5e-324}, Binomial{Trials: 1 << 53},
-		Ordinal{Cuts: []float64{-math.MaxFloat64, -1, math.MaxFloat64}}, Ordinal{Cuts: []float64{0, 5e-324}},
+		Ordinal{Cuts: []float64{-math.MaxFloat64, -1, math.MaxFloat64}},
+		Ordinal{Cuts: []float64{0, 5e-324}},
 		NegativeBinomial{}, Exponential{}, Gamma{},
 	} {
 		for _, y := range []float64{0, 1, 2, 1e15, 1e305, math.MaxFloat64, 5e-324, 1e-300} {
-			if checkLabel(l, y) != nil {
+			if labelError(l, y) != nil {
 				continue
 			}
-			for _, m := range []float64{0, 3, -700, 700, 1e200, -1e200, math.MaxFloat64, -math.MaxFloat64} {
+			for _, m := range []float64{0, 3, -700, 700, 1e200, -1e200, math.MaxFloat64,
+				-math.MaxFloat64} {
 				d1, d2 := l.(Differentiable).Derivs(y, m)
 				mean, variance := l.(Responder).Moments(m)
 				p := l.(Responder).CDF(y, m)
@@ -289,7 +312,8 @@ func TestFamilyOverflow(t *testing.T) {
 				}
 				for _, v := range []float64{0, 1e-300, 2, 1e4, 1e200, math.MaxFloat64} {
 					e := ExpectLogProb(l, y, m, v)
-					if math.IsNaN(e.Value) || math.IsNaN(e.D1) || math.IsNaN(e.D2) || math.IsNaN(e.Err) || e.D2 > 0 {
+					if math.IsNaN(e.Value) || math.IsNaN(e.D1) || math.IsNaN(e.D2) ||
+						math.IsNaN(e.Err) || e.D2 > 0 {
 						t.Errorf("%#v y=%v m=%v v=%v: %v", l, y, m, v, e)
 					}
 				}
@@ -302,7 +326,7 @@ func TestFamilyOverflow(t *testing.T) {
 // and the predictions work.
 func TestFamilyGP(t *testing.T) {
 	t.Parallel()
-	for _, l := range few([]Likelihood{
+	for _, l := range testkit.Few([]Likelihood{
 		Binomial{Trials: 12}, NegativeBinomial{Shape: 2}, Gamma{Shape: 3}, Exponential{},
 		Ordinal{Cuts: []float64{-2, -0.5, 0.5, 1.5}},
 	}, 2) {
@@ -314,7 +338,7 @@ func TestFamilyGP(t *testing.T) {
 				x.Set(i, 0, -3+6*float64(i)/(n-1))
 				f[i] = 1.5 * math.Sin(1.7*x.At(i, 0))
 				u := rng.Float64()
-				q, err := predictiveQuantile(l, u, f[i], 0) // inverse transform sampling
+				q, err := kit.PredictedQuantile(l, u, f[i], 0) // inverse transform sampling
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -361,7 +385,8 @@ func TestFamilyGP(t *testing.T) {
 			out = 0
 			for i := range mean {
 				if !(variance[i] > 0) || !(lo[i] <= hi[i]) || !(logp[i] <= 5) {
-					t.Errorf("row %d: mean %v, variance %v, quantiles %v, %v, log p %v", i, mean[i], variance[i], lo[i], hi[i], logp[i])
+					t.Errorf("row %d: mean %v, variance %v, quantiles %v, %v, log p %v", i, mean[i],
+						variance[i], lo[i], hi[i], logp[i])
 				}
 				if y[i] < lo[i] || y[i] > hi[i] {
 					out++
@@ -372,7 +397,8 @@ func TestFamilyGP(t *testing.T) {
 			}
 			// A wrong label is refused, with its index.
 			y[7] = -2
-			if _, err := NewGP(x, y, SquaredExp{}, l, nil); !errors.Is(err, ErrLabel) || !strings.Contains(err.Error(), "7") {
+			if _, err := NewGP(x, y, SquaredExp{}, l, nil); !errors.Is(err, ErrLabel) ||
+				!strings.Contains(err.Error(), "7") {
 				t.Errorf("label −2: %v, want ErrLabel at 7", err)
 			}
 			t.Logf("%v after %v passes", res.Status, res.Passes)
@@ -397,7 +423,8 @@ func TestSurvival(t *testing.T) {
 		{[]float64{0, 2}, []float64{1, 0}, ErrLabel, "row 0: the time is 0"},
 		{[]float64{1, math.Inf(1)}, []float64{1, 0}, ErrLabel, "row 1: the time is +Inf"},
 	} {
-		if _, err := Survival(c.time, c.event); !errors.Is(err, c.want) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.text) {
+		if _, err := Survival(c.time, c.event); !errors.Is(err, c.want) ||
+			!testkit.PrefixedOnce(err) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v, %v: %v, want %q", c.time, c.event, err, c.text)
 		}
 	}
@@ -411,11 +438,11 @@ func TestSuccesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range y {
-		a, b, ok := unpair(y[i])
-		if !ok || a != k[i] || b != n[i] {
-			t.Errorf("%v of %v: %v, %v, %v", k[i], n[i], a, b, ok)
+		a := math.Floor(y[i])
+		if b := (y[i] - a) * (1 << 27); a != k[i] || b != n[i] {
+			t.Errorf("%v of %v: %v of %v", k[i], n[i], a, b)
 		}
-		if err := checkLabel(BetaBinomial{}, y[i]); err != nil {
+		if err := labelError(BetaBinomial{}, y[i]); err != nil {
 			t.Error(err)
 		}
 		want := BetaBinomial{Trials: n[i], Precision: 3}.LogProb(k[i], 0.4)
@@ -434,7 +461,8 @@ func TestSuccesses(t *testing.T) {
 		{[]float64{0}, []float64{0}, ErrLabel, "row 0: 0 trials"},
 		{[]float64{1}, []float64{1<<20 + 1}, ErrLabel, "row 0: 1.048577e+06 trials"},
 	} {
-		if _, err := Successes(c.k, c.n); !errors.Is(err, c.want) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.text) {
+		if _, err := Successes(c.k, c.n); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v, %v: %v, want %q", c.k, c.n, err, c.text)
 		}
 	}
@@ -455,15 +483,18 @@ func TestOutcomeRelations(t *testing.T) {
 		for _, v := range []float64{0, 1e-3, 0.6, 5} {
 			at := func(l Likelihood, y float64) Expectation { return ExpectLogProb(l, y, m, v) }
 			near("Weibull of shape 1", at(Weibull{}, 2.3), at(Exponential{}, 2.3), 0, 1e-14)
-			near("log-normal", at(LogNormal{Scale: 0.7}, 2.3), at(GaussianNoise{Var: 0.49}, math.Log(2.3)), -math.Log(2.3), 1e-14)
+			near("log-normal", at(LogNormal{Scale: 0.7}, 2.3),
+				at(GaussianNoise{Var: 0.49}, math.Log(2.3)), -math.Log(2.3), 1e-14)
 			near("a row of weight 0", at(Hurdle{Zero: 0.3}, 0), Expectation{}, math.Log(0.3), 0)
 			if m < 1 && v < 0.1 {
 				near("few zeros", at(ZeroInflated{Zero: 1e-12}, 0), at(Poisson{}, 0), 0, 1e-7)
 			}
-			near("more counts", at(ZeroInflated{Zero: 0.3, Shape: 2}, 4), at(NegativeBinomial{Shape: 2}, 4), math.Log(0.7), 1e-14)
+			near("more counts", at(ZeroInflated{Zero: 0.3, Shape: 2}, 4),
+				at(NegativeBinomial{Shape: 2}, 4), math.Log(0.7), 1e-14)
 			near("one trial", at(BetaBinomial{Precision: 0.3}, 1), at(Binomial{}, 1), 0, 1e-11)
 			if math.Abs(m) < 1 && v < 1 {
-				near("trials without more variance", at(BetaBinomial{Trials: 9, Precision: 1e9}, 4), at(Binomial{Trials: 9}, 4), 0, 1e-6)
+				near("trials without more variance", at(BetaBinomial{Trials: 9, Precision: 1e9}, 4),
+					at(Binomial{Trials: 9}, 4), 0, 1e-6)
 			}
 			if v < 3 && m < 3 {
 				near("truncated Poisson", at(Hurdle{Shape: 1e11}, 3), at(Hurdle{}, 3), 0, 1e-7)
@@ -481,13 +512,15 @@ func TestOutcomeRelations(t *testing.T) {
 // TestOutcomeMoments compares moments and CDF with sums and differences of the probabilities.
 func TestOutcomeMoments(t *testing.T) {
 	for _, l := range []Likelihood{
-		ZeroInflated{}, ZeroInflated{Zero: 0.2, Shape: 0.7}, Hurdle{}, Hurdle{Zero: 0.2, Shape: 0.7}, Hurdle{Zero: 0.9, Shape: 9},
-		BetaBinomial{Trials: 30}, BetaBinomial{Trials: 30, Precision: 40}, BetaBinomial{Trials: 7, Precision: 0.2},
+		ZeroInflated{}, ZeroInflated{Zero: 0.2, Shape: 0.7}, Hurdle{},
+		Hurdle{Zero: 0.2, Shape: 0.7}, Hurdle{Zero: 0.9, Shape: 9},
+		BetaBinomial{Trials: 30}, BetaBinomial{Trials: 30, Precision: 40},
+		BetaBinomial{Trials: 7, Precision: 0.2},
 	} {
 		r := l.(Responder)
 		for _, eta := range []float64{-9, -2, 0.3, 2} {
 			var total, mean, square float64
-			for y := 0.0; y < 3000 && checkLabel(l, y) == nil; y++ {
+			for y := 0.0; y < 3000 && labelError(l, y) == nil; y++ {
 				p := math.Exp(l.LogProb(y, eta))
 				total, mean, square = total+p, mean+p*y, square+p*y*y
 				if c := r.CDF(y, eta); !(math.Abs(c-total) < 1e-11) {
@@ -496,260 +529,35 @@ func TestOutcomeMoments(t *testing.T) {
 				}
 			}
 			m, v := r.Moments(eta)
-			if !(math.Abs(total-1) < 1e-11 && math.Abs(m-mean) < 1e-9*(1+mean) && math.Abs(v-(square-mean*mean)) < 1e-8*(1+square)) {
-				t.Errorf("%#v at %v: total %v, moments %v, %v, sums %v, %v", l, eta, total, m, v, mean, square-mean*mean)
+			if !(math.Abs(total-1) < 1e-11 && math.Abs(m-mean) < 1e-9*(1+mean) &&
+				math.Abs(v-(square-mean*mean)) < 1e-8*(1+square)) {
+				t.Errorf("%#v at %v: total %v, moments %v, %v, sums %v, %v", l, eta, total, m, v,
+					mean, square-mean*mean)
 			}
 		}
 	}
-	for _, l := range []Likelihood{Weibull{Shape: 0.7}, Weibull{Shape: 3}, Weibull{Shape: 70}, LogNormal{Scale: 0.4}, Beta{}, Beta{Precision: 30}} {
+	for _, l := range []Likelihood{Weibull{Shape: 0.7}, Weibull{Shape: 3}, Weibull{Shape: 70},
+		LogNormal{Scale: 0.4}, Beta{}, Beta{Precision: 30}} {
 		r := l.(Responder)
 		for _, eta := range []float64{-1, 0.4} {
 			mean, variance := r.Moments(eta)
-			numeric := responseOf(supported{bareLikelihood{l}, factsOf(l)})
+			numeric := predict.NewNumeric(l,
+				predict.Support{Kind: predict.Kind(kit.FactsOf(l).Support)})
 			m, v := numeric.Moments(eta)
 			if !(math.Abs(m-mean) < 1e-8*mean && math.Abs(v-variance) < 1e-7*variance) {
-				t.Errorf("%#v at %v: moments %v, %v, by integrals %v, %v", l, eta, mean, variance, m, v)
+				t.Errorf("%#v at %v: moments %v, %v, by integrals %v, %v", l, eta, mean, variance,
+					m, v)
 			}
 			for _, y := range []float64{0.2, 0.5, 0.8} {
 				if a, b := r.CDF(y, eta), numeric.CDF(y, eta); !(math.Abs(a-b) < 1e-9) {
 					t.Errorf("%#v at %v: P(Y ≤ %v) = %v, by an integral %v", l, eta, y, a, b)
 				}
-				if factsOf(l).Censored {
+				if kit.FactsOf(l).Censored {
 					if p := math.Exp(l.LogProb(-y, eta)); math.Abs(p+r.CDF(y, eta)-1) > 1e-14 {
 						t.Errorf("%#v at %v: P(Y > %v) = %v", l, eta, y, p)
 					}
 				}
 			}
 		}
-	}
-}
-
-// drawOutcomes draws responses at the latent values eta.
-func drawOutcomes(t *testing.T, rng *rand.Rand, l Likelihood, eta []float64) []float64 {
-	t.Helper()
-	y := make([]float64, len(eta))
-	for i, e := range eta {
-		v, err := drawResponse(l, e, rng)
-		if err != nil {
-			t.Fatal(err)
-		}
-		y[i] = v
-	}
-	return y
-}
-
-// outcomeData returns n rows and responses that are drawn at 0.8x + 0.5. A good part of the
-// durations is censored.
-func outcomeData(t *testing.T, l Likelihood, n int) (x *mat.Dense, y []float64) {
-	t.Helper()
-	rng := rand.New(rand.NewPCG(11, 7))
-	x = mat.NewDense(n, 1, nil)
-	eta := make([]float64, n)
-	for i := range n {
-		x.Set(i, 0, rng.NormFloat64())
-		eta[i] = 0.8*x.At(i, 0) + 0.5
-	}
-	if b, ok := l.(BetaBinomial); ok {
-		k, trials := make([]float64, n), make([]float64, n)
-		for i := range n {
-			trials[i] = float64(5 + rng.IntN(30))
-			k[i] = drawOutcomes(t, rng, b.with(trials[i]), eta[i:i+1])[0]
-		}
-		y, err := Successes(k, trials)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x, y
-	}
-	y = drawOutcomes(t, rng, l, eta)
-	if factsOf(l).Censored {
-		event := make([]float64, n)
-		for i := range event {
-			c := 4 * rng.ExpFloat64() // when somebody stops looking
-			event[i], y[i] = score.Indicator(y[i] <= c), math.Min(y[i], c)
-		}
-		var err error
-		if y, err = Survival(y, event); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return x, y
-}
-
-func newOutcomeGLM(t *testing.T, x mat.Matrix, y []float64, l Likelihood) *GLM {
-	t.Helper()
-	g, err := NewGLM(x, y, l, &GLMOptions{Intercept: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
-
-// TestOutcomeRecovered learns the parameters that responses were drawn with: weights and parameters
-// are within three standard deviations of the truth, of which those of parameters come from the
-// intervals of Learn. Censored rows are not taken for events, which would shorten durations.
-func TestOutcomeRecovered(t *testing.T) {
-	notShort(t)
-	t.Parallel()
-	for _, l := range []Likelihood{
-		ZeroInflated{Zero: 0.3}, ZeroInflated{Zero: 0.3, Shape: 2}, Hurdle{Zero: 0.3}, Hurdle{Zero: 0.3, Shape: 2},
-		Weibull{Shape: 1.7}, LogNormal{Scale: 0.6}, Beta{Precision: 8}, BetaBinomial{Precision: 8},
-	} {
-		p := l.(Parametric)
-		start := make([]float64, len(p.Params())) // which is not the truth
-		for i, q := range p.Params() {
-			if start[i] = 1; q.Max == 1 {
-				start[i] = 0.5
-			}
-		}
-		x, y := outcomeData(t, l, 1000)
-		g := newOutcomeGLM(t, x, y, p.WithParams(start))
-		_, post, learned, err := g.Learn(context.Background(), nil, nil)
-		if err != nil {
-			t.Errorf("%#v: %v", l, err)
-			continue
-		}
-		mean, sd := post.Mean(nil), post.SD(nil)
-		for j, want := range []float64{0.8, 0.5} {
-			if !(math.Abs(mean[j]-want) < 3.5*sd[j]) {
-				t.Errorf("%#v: weight %d is %v ± %v, want %v", l, j, mean[j], sd[j], want)
-			}
-		}
-		for _, p := range l.(Parametric).Params() {
-			found := false
-			for _, q := range learned.Params {
-				if q.Name == typeName(l)+"."+p.Name {
-					found = true
-					if off := math.Abs(q.theta(q.Value) - q.theta(p.Value)); !(off < 3.5*q.SD) || !(q.SD < 1) {
-						t.Errorf("%#v: %s is %v, off by %.3g of sd %.3g, want %v", l, q.Name, q.Value, off, q.SD, p.Value)
-					}
-				}
-			}
-			if !found {
-				t.Errorf("%#v: %s was not learned", l, p.Name)
-			}
-		}
-	}
-}
-
-// TestOutcomePosterior compares the posterior of one weight with the exact one, by quadrature over
-// the weight: mean and standard deviation within 5% of a standard deviation.
-func TestOutcomePosterior(t *testing.T) {
-	t.Parallel()
-	for _, l := range []Likelihood{ZeroInflated{Zero: 0.3}, Hurdle{Zero: 0.3, Shape: 2}, Weibull{Shape: 1.7}, LogNormal{Scale: 0.6}, Beta{Precision: 8}, BetaBinomial{Precision: 8}} {
-		x, y := outcomeData(t, l, 80)
-		g, err := NewGLM(x, y, l, &GLMOptions{PriorSD: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		post, _, err := g.Fit(context.Background(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		logp := func(w float64) float64 {
-			sum := -w * w / 8
-			for i, yi := range y {
-				sum += l.LogProb(yi, w*x.At(i, 0))
-			}
-			return sum
-		}
-		m, s := post.Mean(nil)[0], post.SD(nil)[0]
-		top := logp(m)
-		var total, mean, square float64
-		for u := -8.0; u <= 8; u += 0.05 {
-			p := math.Exp(logp(m+s*u) - top)
-			total, mean, square = total+p, mean+p*u, square+p*u*u
-		}
-		mean /= total
-		sd := math.Sqrt(square/total - mean*mean)
-		if !(math.Abs(mean) < 0.05 && math.Abs(sd-1) < 0.05) {
-			t.Errorf("%#v: N(%v, %v²), exact mean off by %.3g sd, sd by a factor of %.3g", l, m, s, mean, sd)
-		}
-	}
-}
-
-// TestOutcomeChecks: predictions, scores, draws and files of the likelihoods, with censored rows and
-// rows of their own trials.
-func TestOutcomeChecks(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	for _, l := range few([]Likelihood{
-		ZeroInflated{Zero: 0.3, Shape: 2}, Weibull{Shape: 1.7}, BetaBinomial{Precision: 8},
-		Hurdle{Zero: 0.3}, LogNormal{Scale: 0.6}, Beta{Precision: 8},
-	}, 2) {
-		x, y := outcomeData(t, l, 60)
-		g := newOutcomeGLM(t, x, y, l)
-		post, _, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := post.At(x)
-		scores, err := p.Scores(y)
-		if err != nil {
-			t.Fatalf("%#v: %v", l, err)
-		}
-		if v, ok := scores.Value("coverage 90%"); !ok || v < 0.7 {
-			t.Errorf("%#v: coverage %v of\n%v", l, v, scores)
-		}
-		again := testkit.Reread(t, post, Load)
-		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
-			t.Errorf("%#v: a saved posterior predicts otherwise", l)
-		}
-		check, err := g.PredictiveCheck(ctx, nil, post, shorter(200, 60))
-		switch {
-		case factsOf(l).Censored:
-			if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "censored") {
-				t.Errorf("%#v: a check of censored rows: %v", l, err)
-			}
-		case err != nil:
-			t.Errorf("%#v: %v", l, err)
-		default:
-			for _, r := range check.Rows {
-				if r.Name == "mean" && (r.P < 0.001 || r.P > 0.999) {
-					t.Errorf("%#v: %v", l, check)
-				}
-			}
-		}
-		if loo, err := g.LOO(ctx, post); err != nil || math.IsNaN(loo.ELPD) {
-			t.Errorf("%#v: LOO %v, %v", l, loo, err)
-		}
-	}
-	// A row above its trials, and trials of another likelihood.
-	p := NewPrediction(BetaBinomial{Precision: 5}, []float64{0.3, 0.3}, []float64{0.1, 0.1}).Trials([]float64{4, 9})
-	mean, _, err := p.Moments(nil, nil)
-	if err != nil || math.Abs(mean[1]/mean[0]-9./4) > 1e-12 {
-		t.Errorf("moments of trials: %v, %v", mean, err)
-	}
-	if lp := p.LogProb(nil, []float64{5, 5}); !math.IsNaN(lp[0]) || math.IsNaN(lp[1]) {
-		t.Errorf("5 of 4 trials: %v", lp)
-	}
-	if q := NewPrediction(Beta{}, []float64{0}, []float64{1}).Trials([]float64{3}); !errors.Is(q.Err(), ErrParam) {
-		t.Errorf("trials of Beta: %v", q.Err())
-	}
-}
-
-// TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
-func TestDrawResponse(t *testing.T) {
-	t.Parallel()
-	rng := testRand(40)
-	n := shorter(4000, 1500)
-	for _, lik := range []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Binomial{Trials: 5}, Ordinal{Cuts: []float64{-1, 1}},
-		Poisson{Exposure: 2}, NegativeBinomial{Shape: 3}, Gamma{Shape: 2}, Exponential{}, GaussianNoise{Var: 4},
-		Laplace{Scale: 2}, StudentT{DF: 8}} {
-		y := make([]float64, n)
-		for i := range y {
-			var err error
-			if y[i], err = drawResponse(lik, 0.7, rng); err != nil || !factsOf(lik).contain(y[i]) {
-				t.Fatalf("%T: drew %v, %v", lik, y[i], err)
-			}
-		}
-		mean, variance := lik.(Responder).Moments(0.7)
-		m, v := stat.MeanVariance(y, nil)
-		if math.Abs(m-mean) > 4*math.Sqrt(variance/float64(n)) || math.Abs(v/variance-1) > 0.2 {
-			t.Errorf("%T: draws have mean %v and variance %v, want %v and %v", lik, m, v, mean, variance)
-		}
-	}
-	if y, err := drawResponse(Poisson{}, -1000, rng); y != 0 || err != nil {
-		t.Errorf("a rate of 0 draws %v, %v", y, err)
 	}
 }

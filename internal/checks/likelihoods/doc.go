@@ -1,0 +1,3 @@
+// Package likelihoods tests every likelihood: its support, derivatives, expectations, responses and
+// parameters, and the predictions that it makes.
+package likelihoods
