@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -72,6 +73,43 @@ func ExampleGP_Learn() {
 	// SquaredExp.Length 1.4
 	// GaussianNoise.Var 0.0
 	// 3.0
+}
+
+// Each class has a prior standard deviation of its own. The features tell class 0 from the others,
+// and nothing tells these apart, so that their weights are smaller.
+func ExampleGLM_Learn_classes() {
+	const rows, cols = 200, 6
+	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range y {
+		score := rng.NormFloat64()
+		for j := range cols {
+			x.Set(i, j, rng.NormFloat64())
+			score += 2 * x.At(i, j) * float64(1-j%2*2)
+		}
+		if score < 0 {
+			y[i] = float64(1 + i%2)
+		}
+	}
+	var blocks []int // of each column in each class: the class
+	for class := range 3 {
+		blocks = append(blocks, slices.Repeat([]int{class}, cols)...)
+	}
+	glm, err := pgsvi.NewGLM(x, y, pgsvi.Softmax{}, &pgsvi.GLMOptions{Blocks: blocks})
+	if err != nil {
+		panic(err)
+	}
+	_, _, learned, err := glm.Learn(context.Background(), nil, nil)
+	if err != nil {
+		panic(err)
+	}
+	for _, p := range learned.Params {
+		fmt.Printf("%s %.1f\n", p.Name, p.Value)
+	}
+	// Output:
+	// GLM.PriorSD[0] 2.6
+	// GLM.PriorSD[1] 0.5
+	// GLM.PriorSD[2] 0.5
 }
 
 func ExampleGPPosterior_Part() {

@@ -55,7 +55,8 @@ type GLMOptions struct {
 	// columns in advance and returns an error for Autoscale.
 	Autoscale bool
 	// Prior is a prior over all weights, the intercept last. It replaces PriorSD, InterceptSD and
-	// Autoscale. Nil means these.
+	// Autoscale. Nil means these. Of a Softmax it is diagonal: that of each class or, with mean 0,
+	// of the weights of all classes, one class after the other.
 	Prior *Gaussian
 	// Learn makes Fit learn PriorSD and the parameters of the likelihood (hyper-parameters) with
 	// these options, if it is not nil. GLM.Learn does the same and also returns the GLM with the
@@ -64,7 +65,9 @@ type GLMOptions struct {
 	Learn *LearnOptions
 	// Blocks groups the columns of x that share a prior standard deviation when that is learned:
 	// Blocks[j] is the block of column j, numbered from 0 without gaps. Nil means one block. The
-	// blocks 0, 1, 2, … are automatic relevance determination (ARD), one for each column.
+	// blocks 0, 1, 2, … are automatic relevance determination (ARD), one for each column. Of a
+	// Softmax they are those of the columns in every class, or of each column in each class, class
+	// by class: 0, 0, 1, 1, 2, 2 is one standard deviation for each of three classes.
 	Blocks []int
 	// Offset is o_n for each row; nil means 0. For counts with an exposure it is the logarithm of
 	// the exposure. For a Softmax it has one for each class of each row, row by row.
@@ -209,7 +212,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.setNames(cols); err != nil {
 		return nil, err
 	}
-	if err := g.opt.checkBlocks(cols); err != nil {
+	if err := g.opt.checkBlocks(cols, classes); err != nil {
 		return nil, err
 	}
 	g.opt.Blocks = slices.Clone(g.opt.Blocks)
@@ -248,19 +251,29 @@ func (g *GLM) setMeans(cols int) {
 	g.means = g.means[:cols:cols]
 }
 
-// checkBlocks returns an error if the blocks of so many columns have gaps.
-func (o *GLMOptions) checkBlocks(cols int) error {
+// ofEach returns what weights or columns of each of K classes are called after their number.
+func ofEach(classes int) string {
+	if classes > 1 {
+		return fmt.Sprintf(", or these of each of %d classes", classes)
+	}
+	return ""
+}
+
+// checkBlocks returns an error if the blocks of so many columns, or of these of each class, have
+// gaps.
+func (o *GLMOptions) checkBlocks(cols, classes int) error {
 	if o.Blocks == nil {
 		return nil
 	}
-	if len(o.Blocks) != cols {
-		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Blocks has %d elements: %w", cols,
-			len(o.Blocks), ErrShape)
+	if n := len(o.Blocks); n != cols && n != classes*cols {
+		return fmt.Errorf("pgsvi: x has %d columns%s, GLMOptions.Blocks has %d elements: %w", cols,
+			ofEach(classes), n, ErrShape)
 	}
+	cols = len(o.Blocks)
 	seen := make([]bool, cols)
 	for j, b := range o.Blocks {
 		if b < 0 || b >= cols {
-			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d, of %d columns: %w", j, b, cols,
+			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d, of %d elements: %w", j, b, cols,
 				ErrParam)
 		}
 		seen[b] = true
@@ -332,11 +345,22 @@ func (g *GLM) setPrior() error {
 	d, o := len(g.lin.Names), &g.opt
 	p := &g.lin.Prior
 	q := o.Prior
-	if q != nil && q.Dim() != d {
-		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights: %w",
-			q.Dim(), d, ErrShape)
+	k := g.lin.Terms.Latents()
+	if q != nil && q.Dim() != d && q.Dim() != k*d {
+		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights%s: %w",
+			q.Dim(), d, ofEach(k), ErrShape)
 	}
 	switch {
+	case q != nil && q.Dim() > d:
+		if j := slices.IndexFunc(q.Mean(nil), func(m float64) bool { return m != 0 }); j >= 0 {
+			return fmt.Errorf("pgsvi: GLMOptions.Prior of all classes has the mean %v in weight %d; "+
+				"use 0, and GLMOptions.Offset: %w", q.Mean(nil)[j], j, ErrParam)
+		}
+		p.Each = q.Var(nil)
+		for j, v := range p.Each {
+			p.Each[j] = 1 / v
+		}
+		p.Mean, p.Prec = make([]float64, d), p.Each[:d:d]
 	case q != nil && q.isDiagonal():
 		p.Mean, p.Prec = q.Mean(nil), q.Var(nil)
 		for j, v := range p.Prec {
@@ -375,11 +399,11 @@ func (g *GLM) setPrior() error {
 			p.Prec[d-1] = 1 / (intercept * intercept)
 		}
 	}
-	for j, l := range p.Prec {
+	for j, l := range slices.Concat(p.Prec, p.Each) {
 		if !(l > 0) || math.IsInf(l, 0) {
 			return fmt.Errorf(
 				"pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with "+
-					"Autoscale, rescale the column: %w", j, g.lin.Names[j], l, ErrNotPosDef)
+					"Autoscale, rescale the column: %w", j%d, g.lin.Names[j%d], l, ErrNotPosDef)
 		}
 	}
 	return nil
@@ -627,8 +651,8 @@ func (g *GLM) checkClasses() error {
 			ErrParam)
 	case o.Prior != nil && !o.Prior.isDiagonal():
 		return fmt.Errorf(
-			"pgsvi: Softmax with a GLMOptions.Prior that has correlations; use a diagonal one, "+
-				"which is that of each class: %w", ErrParam)
+			"pgsvi: Softmax with a GLMOptions.Prior that has correlations; use a diagonal one: %w",
+			ErrParam)
 	}
 	o.ClassNames = slices.Clone(o.ClassNames)
 	_, _, err := siteEstimator(o.Estimator, likOf(g.lin.Terms))

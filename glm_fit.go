@@ -130,7 +130,8 @@ type glmLearner struct {
 // the columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and t
 // = 1 if η are log odds, f = 1 and t = 1.5 if they are logarithms, and f the median deviation of
 // the responses and t = 1.5 if they have the unit of the responses. For several blocks r_b² is
-// that of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ).
+// that of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of
+// classes with blocks of their own, r_b² is that of one class times the blocks of a class.
 //
 // Learning uses the q of GLMOptions.Covariance. A diagonal q has too small variances if features
 // are correlated, and so learns too small prior scales. A low-rank q is an error: it has several
@@ -159,6 +160,8 @@ func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *G
 // the best q is
 //
 //	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1).
+//
+// Of K classes, of which only contrasts count, v_j and 1 are those less their part of a shift.
 //
 // The average information of blocks b and c is 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m, with E_b the identity
 // restricted to block b.

@@ -130,7 +130,7 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 			"pgsvi: rows that are gone through with a %v covariance; it must be full: %w",
 			o.Covariance, ErrParam)
 	}
-	if err := errors.Join(g.setNames(cols), g.opt.checkBlocks(cols)); err != nil {
+	if err := errors.Join(g.setNames(cols), g.opt.checkBlocks(cols, 1)); err != nil {
 		return nil, err
 	}
 	g.opt.Blocks = slices.Clone(g.opt.Blocks)

@@ -841,6 +841,36 @@ func TestClassesLearnSlope(t *testing.T) {
 	if !(math.Abs(p.Grad[0]-want) < 1e-4*math.Abs(want)) || !(p.Info.At(0, 0) > 0) {
 		t.Errorf("a slope of %v and an information of %v, want a slope of %v", p.Grad[0], p.Info.At(0, 0), want)
 	}
+	// One of each class, but for a column that two share.
+	each := GLMOptions{Intercept: true, Blocks: []int{0, 0, 0, 3, 1, 1, 1, 3, 2, 2, 2, 2}}
+	l, err = mustGLM(t, x, y, Softmax{}, each).Learner(&LearnOptions{NoPrior: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = l.(*glmLearner).learning(term.Crew{}); err != nil {
+		t.Fatal(err)
+	}
+	value := func(theta []float64) float64 {
+		p, err := m.Evaluate(theta, 1e-10, math.Inf(-1), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.F
+	}
+	theta := []float64{0.5, -1, 1.5, 0.3}
+	if p, err = m.Evaluate(theta, 1e-10, math.Inf(1), true); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range p.Grad {
+		up, down := slices.Clone(theta), slices.Clone(theta)
+		up[i] += 10 * h
+		down[i] -= 10 * h
+		want := (value(up) - value(down)) / (20 * h)
+		if !(math.Abs(got-want) < 3e-4*(1+math.Abs(want))) || !(p.Info.At(i, i) > 0) {
+			t.Errorf("block %d: a slope of %v and an information of %v, want a slope of %v", i, got,
+				p.Info.At(i, i), want)
+		}
+	}
 }
 
 // Sparse rows are as accurate as dense ones where V has entries that cancel.

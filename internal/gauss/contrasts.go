@@ -92,8 +92,8 @@ func (c *Contrasts) Diag(dst []float64) {
 	}
 }
 
-// centre subtracts the mean over classes from the weights w.
-func (c *Contrasts) centre(w []float64) {
+// Centre subtracts the mean over classes from the weights w.
+func (c *Contrasts) Centre(w []float64) {
 	k, d := c.dims()
 	mean := make([]float64, d)
 	for j := range k {
@@ -108,11 +108,11 @@ func (c *Contrasts) centre(w []float64) {
 func (c *Contrasts) Mul(dst, x []float64) {
 	_, d := c.dims()
 	x = append([]float64(nil), x...)
-	c.centre(x)
+	c.Centre(x)
 	for j, of := range c.Of {
 		of.Mul(dst[j*d:(j+1)*d], x[j*d:(j+1)*d])
 	}
-	c.centre(dst)
+	c.Centre(dst)
 }
 
 // Sym implements Cov.
@@ -150,7 +150,7 @@ func (c *Contrasts) Draw(dst []float64, rng *rand.Rand) error {
 			return err
 		}
 	}
-	c.centre(w)
+	c.Centre(w)
 	floats.Add(dst, w)
 	return nil
 }

@@ -522,7 +522,9 @@ func (c *LowRank) State(h *parallel.Halt) (*State, error) {
 type Prior struct {
 	Mean []float64
 	Prec []float64 // Λ0 where it is diagonal, or nil
-	Full *State    // Λ0 where it is not
+	// Each is Λ0 of K classes, one after the other, where these differ: Prec is that of the first.
+	Each []float64
+	Full *State // Λ0 where it is not
 }
 
 // UnitPrior returns N(0, I) of d weights.
@@ -1034,12 +1036,21 @@ func (p *Prior) draw(rng *rand.Rand) []float64 {
 type SavedPrior struct {
 	Mean save.List[float64] `json:"mean"`
 	Diag save.List[float64] `json:"diagonal,omitempty"`  // of Λ0, or
+	Each save.List[float64] `json:"classes,omitempty"`   // of each class, or
 	Full save.List[float64] `json:"precision,omitempty"` // its lower triangle, row by row
+}
+
+// Classes returns the precisions of the weights of K classes, one class after the other.
+func (p *Prior) Classes(k int) []float64 {
+	if p.Each != nil {
+		return p.Each
+	}
+	return slices.Repeat(p.Prec, k)
 }
 
 // Save returns p as it is saved.
 func (p *Prior) Save() SavedPrior {
-	s := SavedPrior{Mean: p.Mean, Diag: p.Prec}
+	s := SavedPrior{Mean: p.Mean, Diag: p.Prec, Each: p.Each}
 	if p.Full != nil {
 		s.Full = dense.PackLower(p.Full.P, len(p.Mean))
 	}
@@ -1053,7 +1064,12 @@ func (s *SavedPrior) Load() (*Prior, error) {
 		p.Full = w
 		return p, err
 	}
-	p.Prec = s.Diag
+	p.Prec, p.Each = s.Diag, s.Each
+	if s.Each != nil {
+		if err := CheckDiagonal(s.Each, len(s.Each), "prior precision of a class"); err != nil {
+			return nil, err
+		}
+	}
 	return p, CheckDiagonal(s.Diag, len(s.Mean), "prior precision")
 }
 

@@ -107,7 +107,7 @@ func (l *several) settle(s *site.Sites, theta []float64, slack float64) (gap flo
 }
 
 // Classes is the Model of a GLM of K scores: the standard deviations are those of the weights of
-// every class. Its Work is in passes over the rows.
+// every class, or of each. Its Work is in passes over the rows.
 type Classes struct {
 	several
 	prior *BlockPrior
@@ -144,52 +144,62 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 	})
 }
 
-// slopes stores the gradient in x, by the envelope theorem,
+// slopes stores the gradient in x, by the envelope theorem. With r_cj = λ_cj/Σ_eλ_ej, and means with
+// Σ_c Λ_cμ_c = 0,
 //
-//	∂ELBO/∂log s_b = Σ_{j∈b} [Σ_c Λ_j((1 − 1/K)(P_c⁻¹)_jj + μ_cj²) − (K − 1)],
+//	∂ELBO/∂log s_b = Σ_{cj∈b} [λ_cj((1 − 2r_cj)V_cjj + Σ_e r_ej²V_ejj + μ_cj²) − 1 + r_cj],
 //
-// and as information that of the means, 2 Σ_c μ_cᵀE_b(Λ − ΛP_c⁻¹Λ)E_dμ_c for blocks b and d.
+// and as information that of the means, 2 Σ_c μ_cᵀE_b(Λ_c − Λ_cV_cΛ_c)E_dμ_c for blocks b and d.
 func (l *Classes) slopes(x *search.Point, s *site.ContrastAlgebra, lin *site.LinearModel) error {
 	mean, cov, err := s.Weights()
 	if err != nil {
 		return err
 	}
 	d, k, nf := len(lin.Names), lin.Terms.K, len(l.prior.space.Coords)
-	of, prec, part := l.prior.columns(), lin.Prior.Prec, 1-1/float64(k)
-	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
-	v, r, vr := make([]float64, d), make([]float64, d), make([][]float64, nf)
-	for b := range vr {
-		vr[b] = make([]float64, d)
+	of, prec := l.prior.columns(), lin.Prior.Classes(k)
+	if len(of) == d {
+		of = slices.Repeat(of, k)
 	}
-	for _, b := range of {
+	share, v, common := make([]float64, k*d), make([]float64, k*d), make([]float64, d)
+	total, shift := make([]float64, d), make([]float64, d)
+	for i, p := range prec {
+		total[i%d] += p
+		shift[i%d] += p * mean[i]
+	}
+	classes := cov.(*gauss.Contrasts).Of
+	for c, class := range classes {
+		class.Diag(v[c*d : (c+1)*d])
+	}
+	for i, p := range prec {
+		share[i] = p / total[i%d]
+		mean[i] -= shift[i%d] / total[i%d]
+		common[i%d] += share[i] * share[i] * v[i]
+	}
+	x.Grad, x.Info = make([]float64, nf), mat.NewSymDense(nf, nil)
+	for i, b := range of {
 		if b >= 0 {
-			x.Grad[b] += float64(k - 1)
+			own := (1-2*share[i])*v[i] + common[i%d] + mean[i]*mean[i]
+			x.Grad[b] += 1 - share[i] - prec[i]*own
+			x.Info.SetSym(b, b, x.Info.At(b, b)+2*prec[i]*mean[i]*mean[i])
 		}
 	}
-	for c, class := range cov.(*gauss.Contrasts).Of {
-		m := mean[c*d : (c+1)*d]
-		class.Diag(v)
-		for j, b := range of {
-			if b >= 0 {
-				x.Grad[b] -= prec[j] * (part*v[j] + m[j]*m[j])
-				x.Info.SetSym(b, b, x.Info.At(b, b)+2*prec[j]*m[j]*m[j])
-			}
+	r, vr := make([]float64, d), make([]float64, d)
+	for c, class := range classes {
+		at, lm := of[c*d:(c+1)*d], make([]float64, d)
+		for j := range lm {
+			lm[j] = prec[c*d+j] * mean[c*d+j]
 		}
 		for b := range nf {
-			for j, at := range of {
-				if r[j] = 0; at == b {
-					r[j] = prec[j] * m[j]
+			for j, to := range at {
+				if r[j] = 0; to == b {
+					r[j] = lm[j]
 				}
 			}
-			class.Mul(vr[b], r)
-			for e := range b + 1 {
-				var sum float64
-				for j, at := range of {
-					if at == e {
-						sum += prec[j] * m[j] * vr[b][j]
-					}
+			class.Mul(vr, r)
+			for j, e := range at {
+				if e >= 0 && e <= b {
+					x.Info.SetSym(b, e, x.Info.At(b, e)-2*lm[j]*vr[j])
 				}
-				x.Info.SetSym(b, e, x.Info.At(b, e)-2*sum)
 			}
 		}
 	}

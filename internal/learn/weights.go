@@ -56,12 +56,15 @@ type BlockPrior struct {
 }
 
 // NewBlockPrior returns the prior of l, whose first cols weights are in blocks; nil means one
-// block. If scaled, they are in units of their columns. A nil variance means that of the columns
-// of l.
+// block. Of K classes there may be K·cols blocks, those of a class one after the other. If scaled,
+// weights are in units of their columns. A nil variance means that of the columns of l.
 func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 	variance []float64) *BlockPrior {
-	d := len(l.Names)
-	p := &BlockPrior{base: l, block: make([]int, d), unit: make([]float64, d)}
+	d, classes := len(l.Names), 1
+	if len(blocks) > cols {
+		classes = l.Terms.K
+	}
+	p := &BlockPrior{base: l, block: make([]int, classes*d), unit: make([]float64, classes*d)}
 	n := min(cols, 1)
 	if len(blocks) > 0 {
 		n = slices.Max(blocks) + 1
@@ -70,19 +73,34 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 	if variance == nil {
 		variance = l.X.ColumnVariances()
 	}
-	for j := range d {
-		p.unit[j] = 1
+	last, in := make([]int, n), make([]float64, n) // the class seen last, and how many have it
+	total := 0.0
+	for i := range p.unit {
+		c, j := i/d, i%d
+		p.unit[i] = 1
 		if j >= cols {
-			p.block[j], p.unit[j] = -1, l.Prior.Prec[j]
+			p.block[i], p.unit[i] = -1, l.Prior.Prec[j]
 			continue
 		}
 		if blocks != nil {
-			p.block[j] = blocks[j]
+			p.block[i] = blocks[c*cols+j]
 		}
 		if scaled && variance[j] > 0 {
-			p.unit[j] = variance[j]
+			p.unit[i] = variance[j]
 		}
-		p.Spread[p.block[j]] += variance[j] / p.unit[j]
+		b := p.block[i]
+		p.Spread[b] += variance[j] / p.unit[i]
+		if last[b] <= c {
+			last[b] = c + 1
+			in[b]++
+			total++
+		}
+	}
+	// Scores of a class are made by its own blocks only.
+	for b := range p.Spread {
+		if classes > 1 {
+			p.Spread[b] *= total / float64(classes) / float64(n) / in[b]
+		}
 	}
 	return p
 }
@@ -113,15 +131,19 @@ func (p *BlockPrior) At(theta []float64) (*site.LinearModel, error) {
 		return nil, err
 	}
 	lin := *p.base
-	lin.Terms, lin.Prior.Prec = terms, slices.Clone(p.unit)
+	d, prec := len(lin.Names), slices.Clone(p.unit)
 	for j, b := range p.block {
 		if b >= 0 {
-			lin.Prior.Prec[j] /= sds[b] * sds[b]
+			prec[j] /= sds[b] * sds[b]
 		}
-		if l := lin.Prior.Prec[j]; !(l > 0) || math.IsInf(1/l, 0) || math.IsInf(l, 0) {
-			return nil, fmt.Errorf("prior precision of weight %d (%s) is %v: %w", j, lin.Names[j],
-				l, sentinel.ErrParam)
+		if l := prec[j]; !(l > 0) || math.IsInf(1/l, 0) || math.IsInf(l, 0) {
+			return nil, fmt.Errorf("prior precision of weight %d (%s) is %v: %w", j,
+				lin.Names[j%d], l, sentinel.ErrParam)
 		}
+	}
+	lin.Terms, lin.Prior.Prec = terms, prec[:d:d]
+	if len(prec) > d {
+		lin.Prior.Each = prec
 	}
 	return &lin, nil
 }

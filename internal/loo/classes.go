@@ -83,8 +83,8 @@ func ClassRows(ctx context.Context, l *site.LinearModel, mean []float64, cov *ga
 		l.X.Dense1(x, i)
 		s.add(x, c.h[i*k*k:(i+1)*k*k])
 	}
-	for j := range k * d {
-		s.inverse[j*k*d+j] += l.Prior.Prec[j%d]
+	for j, p := range l.Prior.Classes(k) {
+		s.inverse[j*k*d+j] += p
 	}
 	if !dense.Cholesky(s.inverse, k*d) {
 		return nil, unfitted()

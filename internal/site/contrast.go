@@ -19,7 +19,7 @@ import (
 // contrast is the base of a linear model of K scores of which only differences count, as those of
 // the classes of a softmax: η_nc = x_nᵀw_c, with independent weights w_c ~ N(μ_c, P_c⁻¹), Σ_c μ_c =
 // 0, and the prior N(0, Λ⁻¹) of each. KL is charged for contrasts alone, the differences of the
-// weights from their mean over classes (contrast mean field):
+// weights between classes (contrast mean field):
 //
 //	2 KL = (1 − 1/K) Σ_c tr ΛP_c⁻¹ + Σ_c μ_cᵀΛμ_c − (K − 1)D
 //	       + Σ_c log|P_c| − log|Σ_c P_c| − (K − 1) log|Λ| + D log K.
@@ -30,10 +30,17 @@ import (
 //
 // and the best means (Λ + XᵀΓ_cX)μ_c = Xᵀb_c − λ, with the λ for which Σ_c μ_c = 0. Two classes are
 // the logit of w_1 − w_0, with twice the prior variance.
+//
+// Classes may have different Λ_c. The prior of the contrasts is then what is left of that of all
+// weights where a shift of all classes is integrated out: (1 − 1/K)Λ becomes Λ_c − Λ_c²(ΣΛ)⁻¹, (K −
+// 1) log|Λ| − D log K becomes Σ log|Λ_c| − log|ΣΛ|, and the means are those with Σ_c Λ_cμ_c = 0.
 type contrast struct {
 	x     *design.Matrix
 	k     int
-	prec  []float64 // Λ
+	prec  []float64 // Λ_c of all classes
+	share []float64 // λ_c/Σλ of each
+	gauge []float64 // K times that; nil: ones
+	prior float64   // the log-determinant of the prior precision of the contrasts
 	crew  term.Crew
 	of    *Sites
 	moved bool    // cur is the current state
@@ -98,26 +105,69 @@ func ContrastMemory(k, n, d int) float64 {
 }
 
 func newContrast(l *LinearModel) *contrast {
-	return &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Prec,
-		due: contrastProof, check: contrastProof}
+	a := &contrast{x: l.X, k: l.Terms.K, prec: l.Prior.Classes(l.Terms.K), due: contrastProof,
+		check: contrastProof}
+	a.share = make([]float64, len(a.prec))
+	for i := range a.share {
+		a.share[i] = 1 / float64(a.k)
+	}
+	if l.Prior.Each == nil {
+		a.prior = a.priorLogDet()
+		return a
+	}
+	d := a.x.Cols
+	a.gauge = make([]float64, len(a.prec))
+	total := a.total()
+	for i, p := range a.prec {
+		a.share[i] = p / total[i%d]
+		a.gauge[i] = float64(a.k) * a.share[i]
+	}
+	a.prior = a.priorLogDet()
+	return a
 }
 
 // Prior implements Base.
 func (a *contrast) Prior() (s term.State) {
-	n, d := a.x.Rows, a.x.Cols
+	n := a.x.Rows
 	s.Resize(n * a.k)
 	for _, x := range [][]float64{s.Gamma, s.A, s.M, s.E, s.Tg, s.D1} {
 		clear(x)
 	}
-	v, inv := make([]float64, n), make([]float64, d)
-	for j, l := range a.prec {
-		inv[j] = 1 / l
-	}
-	a.x.QuadDiagOn(a.crew.Halt, v, inv, nil)
-	for i := range s.V {
-		s.V[i] = v[i/a.k]
+	v := make([]float64, n)
+	for c := range a.k {
+		if c == 0 || a.gauge != nil {
+			a.reach(v, c)
+		}
+		for i, x := range v {
+			s.V[i*a.k+c] = x
+		}
 	}
 	return s
+}
+
+// total returns Σ_c Λ_c.
+func (a *contrast) total() []float64 {
+	sum := make([]float64, a.x.Cols)
+	for i, p := range a.prec {
+		sum[i%len(sum)] += p
+	}
+	return sum
+}
+
+// lambda returns Λ_c, and what each is of the sum.
+func (a *contrast) lambda(c int) (prec, share []float64) {
+	d := a.x.Cols
+	return a.prec[c*d : (c+1)*d], a.share[c*d : (c+1)*d]
+}
+
+// reach stores x_nᵀΛ_c⁻¹x_n of all rows in dst.
+func (a *contrast) reach(dst []float64, c int) {
+	prec, _ := a.lambda(c)
+	inv := make([]float64, len(prec))
+	for j, l := range prec {
+		inv[j] = 1 / l
+	}
+	a.x.QuadDiagOn(a.crew.Halt, dst, inv, nil)
 }
 
 // classOf stores the values of class c of x, which has K for each row, in dst.
@@ -165,7 +215,7 @@ func (a *contrast) class(x []float64, c int) []float64 {
 // Cover implements Mover.
 func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	d, k, t := a.x.Cols, a.k, &a.try
-	dd, part := d*d, 1-1/float64(k)
+	dd := d * d
 	dense.ResizeAll(k*dd, &a.grams, &a.p, &a.next, &a.z)
 	dense.ResizeAll(k*d*(d+1)/2, &a.w, &a.mixed)
 	dense.ResizeAll(k*dd, &t.p, &t.q)
@@ -177,9 +227,10 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 		a.x.AddGram(g, classOf(s.col, delta, c), nil, &s.Work)
 		dense.FillUpper(g, d)
 		copy(q, g)
-		for j, l := range a.prec {
+		prec, share := a.lambda(c)
+		for j, l := range prec {
 			q[j*d+j] += l
-			g[j*d+j] += part * l
+			g[j*d+j] += (1 - share[j]) * l
 		}
 		if !dense.Cholesky(q, d) {
 			return false
@@ -212,12 +263,13 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 			sum += delta[i*k+c] * x
 		}
 		dense.InvertLower(nil, l, d)
-		for j, p := range a.prec { // tr ΛP⁻¹
+		prec, share := a.lambda(c)
+		for j, p := range prec { // tr ΛP⁻¹
 			var x float64
 			for i := j; i < d; i++ {
 				x += l[i*d+j] * l[i*d+j]
 			}
-			sum += part * p * x
+			sum += (1 - share[j]) * p * x
 		}
 		a.values[c] = sum
 		return true
@@ -231,11 +283,7 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 	if !dense.Cholesky(a.sum, d) {
 		return 0, false
 	}
-	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d) - float64((k-1)*d) +
-		float64(d)*math.Log(float64(k))
-	for _, l := range a.prec {
-		logDet -= float64(k-1) * math.Log(l)
-	}
+	logDet = floats.Sum(a.values) - dense.LogDet(a.sum, d) - float64((k-1)*d) - a.prior
 	return logDet, !math.IsNaN(logDet) && !a.crew.Halt.Stopped()
 }
 
@@ -399,20 +447,48 @@ func (a *contrast) rule() bool {
 	})
 }
 
-// restrict replaces r, of all classes, by the solution of (Λ + XᵀΓ_cX)w_c = r_c − λ with Σ_c w_c =
-// 0. The scratch w is as long.
-func (t *contrastState) restrict(r, w []float64, d int) {
+// priorLogDet returns prior.
+func (a *contrast) priorLogDet() (sum float64) {
+	d := a.x.Cols
+	if a.gauge == nil {
+		for _, l := range a.prec[:d] {
+			sum += float64(a.k-1) * math.Log(l)
+		}
+		return sum - float64(d)*math.Log(float64(a.k))
+	}
+	for _, l := range a.prec {
+		sum += math.Log(l)
+	}
+	for _, l := range a.total() {
+		sum -= math.Log(l)
+	}
+	return sum
+}
+
+// restrict replaces r, of all classes, by the solution of (Λ_c + XᵀΓ_cX)w_c = r_c − g_cλ with Σ_c
+// g_cw_c = 0, where g is the gauge. The scratch w is as long.
+func (t *contrastState) restrict(r, w, gauge []float64, d int) {
 	k := len(r) / d
 	sum := make([]float64, d)
 	for c := range k {
 		wc := w[c*d : (c+1)*d]
 		dense.Gemv(blas.NoTrans, 1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d),
 			dense.Vector(r[c*d:(c+1)*d]), 0, dense.Vector(wc))
-		floats.Add(sum, wc)
+		if gauge == nil {
+			floats.Add(sum, wc)
+			continue
+		}
+		for j, x := range wc {
+			sum[j] += gauge[c*d+j] * x
+		}
 	}
 	dense.Potrs(t.lagrange, sum)
+	own := sum
 	for c := range k {
-		dense.Gemv(blas.NoTrans, -1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(sum),
+		if gauge != nil {
+			own = floats.MulTo(r[c*d:(c+1)*d], sum, gauge[c*d:(c+1)*d])
+		}
+		dense.Gemv(blas.NoTrans, -1, dense.General(t.q[c*d*d:(c+1)*d*d], d, d), dense.Vector(own),
 			1, dense.Vector(w[c*d:(c+1)*d]))
 	}
 	copy(r, w)
@@ -464,10 +540,10 @@ func (a *contrast) Move(d, delta, u []float64) (square float64) {
 	t.weight = dense.Resize(t.weight, a.k*cols)
 	a.aims.pre = dense.Resize(a.aims.pre, a.k*cols)
 	a.gather(t.weight, u)
-	t.restrict(t.weight, a.aims.pre, cols)
+	t.restrict(t.weight, a.aims.pre, a.gauge, cols)
 	a.spread(d, t.weight)
 	for i, w := range t.weight {
-		square += a.prec[i%cols] * w * w
+		square += a.prec[i] * w * w
 	}
 	for i, x := range d {
 		u[i] -= delta[i] * x
@@ -515,7 +591,8 @@ func (a *contrast) resume(gamma []float64) {
 		q := a.class(t.q, c)
 		clear(q)
 		a.x.AddGram(q, classOf(s.col, gamma, c), nil, &s.Work)
-		for j, l := range a.prec {
+		prec, _ := a.lambda(c)
+		for j, l := range prec {
 			q[j*d+j] += l
 		}
 		if !dense.Cholesky(q, d) {
@@ -527,13 +604,22 @@ func (a *contrast) resume(gamma []float64) {
 	a.resumed, a.moved = false, ok && a.lagrange(t)
 }
 
-// lagrange makes that of t the factor of the sum of its q.
+// lagrange makes that of t the factor of the sum of its gqg, with g the gauge.
 func (a *contrast) lagrange(t *contrastState) bool {
 	clear(t.lagrange)
+	d := a.x.Cols
 	for c := range a.k {
-		floats.Add(t.lagrange, a.class(t.q, c))
+		q := a.class(t.q, c)
+		if a.gauge == nil {
+			floats.Add(t.lagrange, q)
+			continue
+		}
+		g := a.gauge[c*d : (c+1)*d]
+		for i, x := range q {
+			t.lagrange[i] += g[i/d] * x * g[i%d]
+		}
 	}
-	return dense.Cholesky(t.lagrange, a.x.Cols)
+	return dense.Cholesky(t.lagrange, d)
 }
 
 // ready and decrement implement prover; see contrast_proof.go. The promise is that of the mean,
@@ -604,7 +690,8 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 			copy(w.P, a.class(a.cur.p, c))
 		} else {
 			clear(w.P)
-			for j, l := range a.prec {
+			prec, _ := a.lambda(c)
+			for j, l := range prec {
 				w.P[j*d+j] = l
 			}
 		}
@@ -614,6 +701,9 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	}
 	if a.moved {
 		copy(mean, a.cur.weight)
+		if a.gauge != nil {
+			cov.Centre(mean)
+		}
 	}
 	return mean, cov, nil
 }

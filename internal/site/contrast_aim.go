@@ -139,7 +139,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 	a.gather(t.r, t.eta)
 	clear(t.step)
 	copy(t.pre, t.r)
-	a.cur.restrict(t.pre, work, d)
+	a.cur.restrict(t.pre, work, a.gauge, d)
 	copy(t.dir, t.pre)
 	rho := floats.Dot(t.r, t.pre)
 	t.promise = 0
@@ -148,7 +148,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 		t.h.times(t.eta)
 		a.gather(t.hdir, t.eta)
 		for i, w := range t.dir {
-			t.hdir[i] += a.prec[i%d] * w
+			t.hdir[i] += a.prec[i] * w
 		}
 		curve := floats.Dot(t.dir, t.hdir)
 		if !(curve > 0) {
@@ -159,7 +159,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 		floats.AddScaled(t.step, length, t.dir)
 		floats.AddScaled(t.r, -length, t.hdir)
 		copy(t.pre, t.r)
-		a.cur.restrict(t.pre, work, d)
+		a.cur.restrict(t.pre, work, a.gauge, d)
 		next := floats.Dot(t.r, t.pre)
 		if !(next > aimReduction*aimReduction*first) {
 			break

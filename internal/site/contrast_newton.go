@@ -203,15 +203,16 @@ func (a *contrast) retract(c int, s *contrastWork) bool {
 
 // precisions returns how many nats the best P for the targets has above that of the current state.
 func (a *contrast) precisions(tol float64) float64 {
-	d, s, part := a.x.Cols, &a.of.Batch.Cur, 1-1/float64(a.k)
+	d, s := a.x.Cols, &a.of.Batch.Cur
 	copy(a.p, a.cur.p)
 	if !a.each(func(c int, w *contrastWork) bool {
 		g := a.class(a.grams, c)
 		clear(g)
 		a.x.AddGram(g, classOf(w.col, s.Tg, c), nil, &w.Work)
 		dense.FillUpper(g, d)
-		for j, l := range a.prec {
-			g[j*d+j] += part * l
+		prec, share := a.lambda(c)
+		for j, l := range prec {
+			g[j*d+j] += (1 - share[j]) * l
 		}
 		return true
 	}) {

@@ -112,9 +112,7 @@ func (a *contrast) loss() (mean, rest float64, ok bool) {
 		return 0, 0, false
 	}
 	for i, l := range a.prec {
-		for c := range k {
-			m[(c*d+i)*(kd+1)] += l
-		}
+		m[i*(kd+1)] += l
 	}
 	if !dense.Cholesky(m, kd) {
 		return 0, 0, false
@@ -123,30 +121,32 @@ func (a *contrast) loss() (mean, rest float64, ok bool) {
 	rest = s.LogDet - logDet
 	magnitude := math.Abs(s.LogDet) + math.Abs(logDet)
 	for _, l := range a.prec {
-		rest += float64(k) * math.Log(l)
-		magnitude += float64(k) * math.Abs(math.Log(l))
+		rest += math.Log(l)
+		magnitude += math.Abs(math.Log(l))
 	}
 	for i, v := range s.V {
 		rest += (diag[i] - s.Gamma[i]) * v
 		magnitude += (diag[i] + s.Gamma[i]) * v
 	}
 	// What the errors of derivatives make of both: of H by x_nᵀΛ⁻¹x_n, at most.
-	reach, inv := make([]float64, a.x.Rows), make([]float64, d)
-	for j, l := range a.prec {
-		inv[j] = 1 / l
+	reach, own := make([]float64, a.x.Rows), make([]float64, a.x.Rows)
+	for c := range k {
+		if c == 0 || a.gauge != nil {
+			a.reach(own, c)
+		}
+		floats.Add(reach, own)
 	}
-	a.x.QuadDiagOn(a.crew.Halt, reach, inv, nil)
 	slack := 0.0
 	for n, r := range reach {
 		e := off * size[n]
-		rest += e * (float64(k)*r + floats.Sum(s.V[n*k:(n+1)*k]))
-		slack += e * math.Sqrt(float64(k)*r)
+		rest += e * (r + floats.Sum(s.V[n*k:(n+1)*k]))
+		slack += e * math.Sqrt(r)
 	}
 	rest += dense.Epsilon * float64(kd) * magnitude
 	r := make([]float64, kd)
 	a.gather(r, s.D1)
 	for i, g := range r {
-		l := a.prec[i%d]
+		l := a.prec[i]
 		g -= l * a.cur.weight[i]
 		mean += g * g / l
 	}

@@ -31,8 +31,8 @@ func (a *contrast) mode(s *term.State, expect func(s *term.State) bool) {
 		}
 	}
 	a.x.AddGram(l, half, nil, &design.Work{})
-	for j, p := range a.prec {
-		l[j*d+j] += p
+	for j, p := range a.total() {
+		l[j*d+j] += p / float64(k)
 	}
 	if !dense.Cholesky(l, d) {
 		return
@@ -49,8 +49,8 @@ func (a *contrast) mode(s *term.State, expect func(s *term.State) bool) {
 		a.gather(grad, s.D1)
 		value = floats.Sum(s.E)
 		for i, x := range w {
-			value -= 0.5 * a.prec[i%d] * x * x
-			grad[i] -= a.prec[i%d] * x
+			value -= 0.5 * a.prec[i] * x * x
+			grad[i] -= a.prec[i] * x
 		}
 		dense.Trsm(blas.Right, blas.Trans, 1, dense.LowerTriangle(l, d), dense.General(grad, k, d))
 		return value, true

@@ -109,6 +109,9 @@ func (l *LinearModel) Digest(d *save.Digest) {
 	}
 	d.Floats(l.Prior.Mean)
 	d.Floats(l.Prior.Prec)
+	if l.Prior.Each != nil {
+		d.Floats(l.Prior.Each)
+	}
 	if w := l.Prior.Full; w != nil {
 		for i := range len(w.Mean) {
 			d.Float(w.P[i*len(w.Mean) : i*len(w.Mean)+i+1]...)
