@@ -654,3 +654,57 @@ func TestGLMRowsMany(t *testing.T) {
 	}
 	t.Log(res, want)
 }
+
+// TestApproachRest fits models of so many rows that blocks see a part of them, and one step the
+// rest. The fit must be within its proved gap of a fit to the end, and have the same bits with any
+// number of workers, also where the step of the mean fails or rows of the rest overflow.
+func TestApproachRest(t *testing.T) {
+	t.Parallel()
+	const n, d = 2400, 5
+	r := rand.New(rand.NewPCG(3, 5))
+	for _, far := range []float64{0, 6, 300} { // of a row that is in no block
+		x, y := mat.NewDense(n, d, nil), make([]float64, n)
+		signs := make([]float64, n)
+		for i := range n {
+			eta := 0.2
+			for j := range d {
+				x.Set(i, j, r.NormFloat64())
+				eta += 0.3 * x.At(i, j)
+			}
+			y[i] = math.Floor(math.Exp(eta) + r.Float64())
+			if signs[i] = -1; eta+r.NormFloat64() > 0 {
+				signs[i] = 1
+			}
+		}
+		for i := n / 2; far > 0 && i < n/2+3; i++ {
+			x.Set(i, 0, far)
+			y[i] = 0
+		}
+		for _, c := range []struct {
+			lik Likelihood
+			y   []float64
+		}{{Poisson{}, y}, {BernoulliLogit{}, signs}, {NegativeBinomial{Shape: 2}, y}} {
+			g, err := NewGLM(x, c.y, c.lik, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fit := func(by *Solver) (*GLMPosterior, *Result) {
+				p, res, err := g.Fit(t.Context(), by)
+				if err != nil || res.Status != Converged {
+					t.Fatalf("%v, a row at %v: %v, %v", c.lik, far, err, res)
+				}
+				return p, res
+			}
+			post, res := fit(&Solver{Goal: 0.01, Workers: 1})
+			_, end := fit(&Solver{Workers: 1})
+			if lost := end.ELBO - res.ELBO; lost > res.GapBound || lost < -1e-6 {
+				t.Errorf("%v, a row at %v: the fit lacks %v nats, proved are %v", c.lik, far, lost,
+					res.GapBound)
+			}
+			other, _ := fit(&Solver{Goal: 0.01, Workers: 3})
+			if !slices.Equal(post.Mean(nil), other.Mean(nil)) {
+				t.Errorf("%v, a row at %v: three workers have other bits", c.lik, far)
+			}
+		}
+	}
+}

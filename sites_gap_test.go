@@ -139,7 +139,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 					if primal.Settle() != nil {
 						continue
 					}
-					bound := must(primal.Prove(1e-6))
+					bound := must(primal.Prove(1e-6, false))
 					check("primal", -primal.Batch.Cur.Value, bound, best)
 				}
 				// A diagonal covariance.

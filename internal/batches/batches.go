@@ -40,9 +40,10 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 }
 
 // Approach visits every term once, in an order drawn at the start, and then takes all terms
-// together. Its blocks grow with the number of terms visited, from First to Most ≥ First. Blocks
-// of another size than First are those of ShuffledOnce.
-type Approach struct{ First, Most int }
+// together. Its blocks grow with the number of terms visited, from First to Most ≥ First. Once
+// Enough are visited, the others are one block; 0 means that all are visited by blocks that grow.
+// Blocks of another size than First are those of ShuffledOnce.
+type Approach struct{ First, Most, Enough int }
 
 func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	if size != a.First {
@@ -60,6 +61,9 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			block, ends := make([]int, n), []int{}
 			for lo := 0; lo < n; {
 				hi := min(n, lo+max(size, min(lo, a.Most)))
+				if a.Enough > 0 && lo >= a.Enough {
+					hi = n
+				}
 				for _, i := range order[lo:hi] {
 					block[i] = len(ends)
 				}

@@ -7,10 +7,23 @@ import (
 )
 
 // TestApproach checks that the first pass has each term once, in blocks that double from First to
-// Most, each in order, and that all terms follow.
+// Most, each in order, and that all terms follow. Once Enough are visited the rest is one block.
 func TestApproach(t *testing.T) {
+	for _, c := range []struct {
+		approach Approach
+		want     []int
+	}{
+		{Approach{First: 10, Most: 100},
+			[]int{10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100, 100, 100, 40}},
+		{Approach{First: 10, Most: 100, Enough: 200}, []int{10, 10, 20, 40, 80, 100, 740}},
+	} {
+		testApproach(t, c.approach, c.want)
+	}
+}
+
+func testApproach(t *testing.T, a Approach, want []int) {
+	t.Helper()
 	const n = 1000
-	a := Approach{First: 10, Most: 100}
 	var sizes []int
 	seen := make([]int, n)
 	for batch := range a.Batches(n, a.First, rand.New(rand.NewPCG(1, 2))) {
@@ -25,7 +38,6 @@ func TestApproach(t *testing.T) {
 			seen[i]++
 		}
 	}
-	want := []int{10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100, 100, 100, 40}
 	if !slices.Equal(sizes, want) {
 		t.Errorf("blocks of %v, want %v", sizes, want)
 	}

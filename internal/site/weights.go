@@ -518,6 +518,7 @@ type WeightAlgebra struct {
 	Blocks WeightBlock
 	Gap    weightGap
 	Pg     weightPaper
+	enough int       // rows whose blocks come before the rest; 0: all of them
 	before []float64 // the mean before a step
 	in     []bool    // scratch of distinct
 	unique []int
@@ -551,6 +552,10 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	}
 	s.Batch.plain = l.X.Rows > 100000
 	s.Blocks.rough = l.X.Rows >= ampleRows*l.X.Cols
+	if enough := max(ampleRows*l.X.Cols, l.X.Rows/enoughPart); l.Terms.Concave() &&
+		l.X.Rows >= 3*enough {
+		s.enough = enough
+	}
 	s.lay(l.Terms, weightBase{&s.Mover, s}, c)
 	s.Gamma, s.A, s.Eta = s.Cur.Gamma, s.Cur.A, s.Cur.M
 	return s, nil
@@ -560,6 +565,11 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 // to so nearly a parabola that one step of Newton's to all of them leaves little: blocks need not
 // be solved for long.
 const ampleRows = 64
+
+// Blocks of so many rows, 1/enoughPart of all or ampleRows a weight, come so near to the optimum of
+// a concave model that one step of the mean and the targets of all rows leave next to nothing. The
+// others are then in no block, where they are at least twice as many.
+const enoughPart = 8
 
 // mostBlock is the number of rows up to which a block grows in any case. What a block needs is then
 // in the cache: half of 100,000 rows in one block took a quarter of the time more, and left more.
@@ -594,7 +604,8 @@ func (b weightBase) plan() sitePlan {
 	}
 	first := min(max(32, 2*s.Lin.X.Cols), (s.N+3)/4)
 	most := max(first, mostBlock, ampleRows*s.Lin.X.Cols)
-	return sitePlan{Batch: first, Sampler: batches.Approach{First: first, Most: most}}
+	return sitePlan{Batch: first,
+		Sampler: batches.Approach{First: first, Most: most, Enough: s.enough}}
 }
 
 func (b weightBase) use(c term.Crew) {
@@ -683,6 +694,9 @@ func (b_ weightBase) block(batch []int) error {
 	b := &s.Blocks
 	batch = s.distinct(batch)
 	m := len(batch)
+	if s.goesOn(batch) {
+		return s.rest(s.N - m)
+	}
 	b.Base.Resize(m)
 	s.Lin.X.MulOn(s.Workers.Halt, b.Base.M, s.Run.Mean, batch)
 	for k, i := range batch {
@@ -705,6 +719,69 @@ func (b_ weightBase) block(batch []int) error {
 	s.Distance = floats.Distance(s.before, s.Run.Mean, 2)
 	s.Fresh = false
 	return nil
+}
+
+// goesOn reports whether the rows in batch, in no block so far, are all that are left of an
+// approach that has seen enough of them.
+func (s *WeightAlgebra) goesOn(batch []int) bool {
+	seen := s.N - len(batch)
+	if s.enough == 0 || s.Started || seen < s.enough || seen > 2*s.enough {
+		return false
+	}
+	for _, i := range batch {
+		if s.Gamma[i] != 0 || s.A[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// rest goes on from blocks of some rows, seen of them, to all. Their precision, times N/seen, takes
+// a step of the mean up the gradient of all rows. The targets there become the sites of all.
+func (s *WeightAlgebra) rest(seen int) error {
+	at, next, h := &s.Batch.Cur.State, &s.Batch.Try.State, s.Workers.Halt
+	at.Resize(s.N)
+	next.Resize(s.N)
+	part := float64(seen) / float64(s.N)
+	s.Lin.X.MulOn(h, at.M, s.Run.Mean, nil)
+	s.Run.Variances(at.V, s.Lin.X, nil, &s.Mover.Buf)
+	floats.Scale(part, at.V)
+	if err := s.Terms.Expect(at, nil, s.Workers); errors.Is(err, sentinel.ErrNotFinite) {
+		s.Distance, s.Fresh = 0, false
+		return nil // as of a block
+	} else if err != nil {
+		return err
+	}
+	if s.ahead(next, at, part) {
+		at = next
+	}
+	if err := h.Err(); err != nil {
+		return err
+	}
+	copy(s.Gamma, at.Tg)
+	copy(s.A, at.D1)
+	copy(s.Eta, at.M)
+	s.Fresh = false
+	return s.Settle()
+}
+
+// ahead makes next the state after a step of the mean from at, where the mean is that of Run, in
+// the metric part·V of Run. It reports whether the ELBO is no lower there.
+func (s *WeightAlgebra) ahead(next, at *term.State, part float64) bool {
+	g, d := &s.Gap, s.Lin.X.Cols
+	g.c, g.z = dense.Resize(g.c, d), dense.Resize(g.z, d)
+	value := func(x *term.State, mean []float64) float64 { // g.c becomes −Λ0 mean
+		clear(g.c)
+		dense.Symv(-1, dense.Symmetric(s.Prior.P, d), dense.Vector(mean), 0, dense.Vector(g.c))
+		return floats.Sum(x.E) + 0.5*floats.Dot(g.c, mean)
+	}
+	before := value(at, s.Run.Mean)
+	s.Lin.X.AddMulTOn(g.c, at.D1, nil, &g.Buf)
+	dense.Potrs(s.Run.L, g.c)
+	floats.AddScaledTo(g.z, s.Run.Mean, part, g.c)
+	s.Lin.X.MulOn(s.Workers.Halt, next.M, g.z, nil)
+	copy(next.V, at.V)
+	return s.Terms.Expect(next, nil, s.Workers) == nil && value(next, g.z) >= before
 }
 
 // distinct returns batch without repetitions.
@@ -741,7 +818,9 @@ func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 		return siteEvaluation{}, err
 	}
 	gap := s.Promise()
-	if !s.Proof.made && (s.Batch.Outer > 0 ||
+	goal := goals.Of(within, s.N, -s.Batch.Cur.Value)
+	near := gap <= nearGoal*goal && s.Terms.Lik.SelfBounded()
+	if !s.Proof.made && !near && (s.Batch.Outer > 0 ||
 		s.Blocks.rough && gap <= worthStepping*float64(s.Lin.X.Cols)) {
 		if err := s.stepMean(); err != nil {
 			return siteEvaluation{}, err
@@ -750,11 +829,11 @@ func (s *WeightAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	}
 	if !s.Proof.made && gap <= max(worthProving, within) {
 		stepped := s.Proof.stepped
-		bound, err := s.Prove(goals.Of(within, s.N, -s.Batch.Cur.Value))
+		bound, err := s.Prove(goal, near)
 		if err != nil {
 			return siteEvaluation{}, err
 		}
-		if stepped { // and so it stays where it is
+		if stepped || !s.Proof.stepped { // and so it stays where it is
 			gap += s.Proof.rounding
 		} else {
 			gap = s.Promise()
@@ -966,6 +1045,10 @@ const loosePrecisions = 10
 // mean that it leads to are as good as those of a pass more.
 const worthStepping = 1
 
+// nearGoal is the estimated gap, as a part of the goal, below which rows are asked for a proof before
+// a step of the mean: where |ℓ‴| ≤ |ℓ″| that takes no expectations.
+const nearGoal = 0.2
+
 // worthProving is the estimated gap, in nats, below which the gap of a WeightAlgebra is proved:
 // that takes the expectations of all rows and the product XᵀΓX once more.
 const worthProving = 1
@@ -979,15 +1062,26 @@ type weightGap struct {
 }
 
 // Prove takes the step of the mean of the state of the problem of all rows, V held, unless the ELBO
-// would fall, and returns a proved bound on the gap of the state reached, but for the error of
-// log|P|. The error is that of the crew; the proof can then be gone on with.
-func (s *WeightAlgebra) Prove(goal float64) (float64, error) {
+// would fall, or near the goal where that is proved without it. It returns a proved bound on the
+// gap of the state reached, but for the error of log|P|. The error is that of the crew; the proof
+// can then be gone on with.
+func (s *WeightAlgebra) Prove(goal float64, near bool) (float64, error) {
 	if !s.Terms.Concave() || !s.Batch.Cur.Certain {
 		return math.Inf(1), nil
+	}
+	if near && !s.Proof.stepped {
+		if bound, err := s.boundHere(goal); err != nil || bound <= goal {
+			return bound, err
+		}
 	}
 	if err := s.stepMean(); err != nil {
 		return 0, err
 	}
+	return s.boundHere(goal)
+}
+
+// boundHere is Prove at the state as it is.
+func (s *WeightAlgebra) boundHere(goal float64) (float64, error) {
 	p, m := &s.Batch, &s.Mover
 	c := &p.Cur
 	if !c.Certain {
