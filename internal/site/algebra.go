@@ -379,7 +379,7 @@ func (p *Problem) divergence(square float64) (kl float64, ok bool) {
 		kl -= p.delta[i] * v
 		size += math.Abs(p.delta[i]) * v
 	}
-	if !(kl > -1e-9*size) {
+	if !(kl > -1e-9*size && square > -1e-9*size) {
 		return kl, false
 	}
 	for i := range n {
@@ -529,6 +529,10 @@ func (p *Problem) Iterate() bool {
 	return false
 }
 
+// bentLeast is the length below which the segment to the sites of an aimer does not lead down: the
+// means then go straight.
+const bentLeast = 1.0 / 1024
+
 // advance is iterate, for better or worse.
 func (p *Problem) advance() bool {
 	if p.Cur.Absurd() && p.escape() {
@@ -541,7 +545,7 @@ func (p *Problem) advance() bool {
 		return true
 	}
 	p.target()
-	if p.halve(3) {
+	if !(p.aimed && p.t < bentLeast) && p.halve(3) {
 		return true
 	}
 	t := p.t
@@ -549,6 +553,15 @@ func (p *Problem) advance() bool {
 	p.t = 1
 	if p.halve(10) {
 		return true
+	}
+	if f, ok := p.Mover.(finer); ok && p.straight && f.fine(p.tg, &p.Cur.State) {
+		for i, m := range p.Cur.M {
+			p.tc[i] = p.ta[i] + p.tg[i]*(m+p.step[i]-p.Base.M[i])
+		}
+		if p.t = 1; p.halve(20) {
+			return true
+		}
+		p.aimed = false
 	}
 	p.target()
 	p.t = t

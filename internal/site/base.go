@@ -108,6 +108,10 @@ type (
 		// reports whether it could.
 		aim(a, step, gamma []float64, s *term.State) bool
 	}
+	// finer replaces the γ that an aimer said by others that lead down where those did not.
+	finer interface {
+		fine(gamma []float64, s *term.State) bool
+	}
 
 	// moder has a fast way to the mode of the means alone.
 	moder interface {

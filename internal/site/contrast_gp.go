@@ -162,10 +162,22 @@ func (a *contrastGP) restrict(t *contrastGPState, z, r []float64) {
 // Move implements Mover.
 func (a *contrastGP) Move(d, delta, u []float64) (square float64) {
 	a.restrict(&a.try, d, u)
-	for i, x := range d {
-		u[i] -= delta[i] * x
-	}
+	a.contrasts(d, u, delta)
 	return floats.Dot(u, d)
+}
+
+// contrasts makes r = (C⁻¹ + Γ)z of all classes C⁻¹z. What the classes have in common is rounding
+// in z, where ΣV_c is nearly singular, and may be large in r: it is taken out of both, as neither
+// is of the contrasts.
+func (a *contrastGP) contrasts(z, r, gamma []float64) {
+	for i, x := range z {
+		r[i] -= gamma[i] * x
+	}
+	for i := 0; i < len(z); i += a.k {
+		for _, x := range [][]float64{z[i : i+a.k], r[i : i+a.k]} {
+			floats.AddConst(-floats.Sum(x)/float64(a.k), x)
+		}
+	}
 }
 
 // Accept implements Mover.
@@ -248,10 +260,8 @@ func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
 	clear(step)
 	copy(a.q, a.r)
 	a.restrict(t, a.p, a.q)
-	rho := floats.Dot(a.q, a.p)
-	for i, x := range a.p {
-		a.q[i] -= t.gamma[i] * x
-	}
+	a.contrasts(a.p, a.q, t.gamma)
+	rho := floats.Dot(a.r, a.p)
 	a.mean = 0
 	for first, tries := rho, 0; rho > 0 && tries < aimSolves && !a.crew.Halt.Stopped(); tries++ {
 		copy(a.e, a.p)
@@ -267,12 +277,12 @@ func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
 		floats.AddScaled(a.r, -length, a.e)
 		copy(a.s, a.r)
 		a.restrict(t, a.z, a.s)
+		a.contrasts(a.z, a.s, t.gamma)
 		next := floats.Dot(a.r, a.z)
 		if !(next > aimReduction*aimReduction*first) {
 			break
 		}
 		for i, x := range a.z {
-			a.s[i] -= t.gamma[i] * x // C⁻¹z
 			a.p[i] = x + next/rho*a.p[i]
 			a.q[i] = a.s[i] + next/rho*a.q[i]
 		}
@@ -284,6 +294,19 @@ func (a *contrastGP) aim(dst, step, gamma []float64, s *term.State) bool {
 	a.precision = 0
 	for c := range a.k {
 		a.precise(gamma, s, c)
+	}
+	return true
+}
+
+// fine implements finer, by Newton's step of the precisions.
+func (a *contrastGP) fine(gamma []float64, s *term.State) bool {
+	if _, ok := a.newton(s); !ok {
+		return false
+	}
+	for c := range a.k {
+		for i := range a.n {
+			gamma[i*a.k+c] = a.cur.gamma[i*a.k+c] * math.Exp(a.step.y[c*a.n+i])
+		}
 	}
 	return true
 }

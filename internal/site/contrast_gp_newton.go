@@ -70,8 +70,9 @@ func (a *contrastGP) newton(s *term.State) (promise float64, ok bool) {
 		floats.Add(w.p, w.z)
 		rho = next
 	}
-	for i, y := range w.y {
-		w.y[i] = min(max(y, -gpMost), gpMost)
+	// As a whole: what makes up for another is not left alone.
+	if most := floats.Norm(w.y, math.Inf(1)); most > gpMost {
+		floats.Scale(gpMost/most, w.y)
 	}
 	a.curved(w.q, w.y)
 	promise = max(promise, 0.5*floats.Dot(w.slope, w.y)-0.25*floats.Dot(w.y, w.q))
