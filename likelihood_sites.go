@@ -579,15 +579,29 @@ func (p Poisson) expectEach(value, d1, d2, bound []float64) {
 			e[i] = m + d2[lo+i]/2
 		}
 		fma.Exp(e)
-		for i, e := range e {
-			i += lo
-			y, m, v, g := value[i], d1[i], d2[i], bound[i]
-			x := p.expectation(y, m, v, g, c, lc, e)
-			if !expect.Valid(m, v) || math.IsNaN(g) {
-				x = p.ExpectLogProb(y, m, v)
-			}
-			x.store(i, value, d1, d2, bound)
+		p.store(e, value[lo:hi], d1[lo:hi], d2[lo:hi], bound[lo:hi], c, lc)
+	}
+}
+
+// store stores the expectations of some rows, of which e is exp(m + v/2), as expectation has them.
+func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
+	value, d1, d2, bound = value[:len(e)], d1[:len(e)], d2[:len(e)], bound[:len(e)]
+	for i, e := range e {
+		y, m, v, g := value[i], d1[i], d2[i], bound[i]
+		r, t := c*e, y*(m+lc)
+		if y == 0 {
+			t = 0
 		}
+		err := 4 * special.Eps * (math.Abs(t) + y*math.Abs(lc) + g + r*(1+math.Abs(m)+v))
+		if v >= 0 && err <= math.MaxFloat64 {
+			value[i], d1[i], d2[i], bound[i] = t-r-g, y-r, -r, err
+			continue
+		}
+		x := p.expectation(y, m, v, g, c, lc, e)
+		if !expect.Valid(m, v) || math.IsNaN(g) {
+			x = p.ExpectLogProb(y, m, v)
+		}
+		x.store(i, value, d1, d2, bound)
 	}
 }
 

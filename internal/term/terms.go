@@ -10,6 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Terms are N log-likelihood terms of one latent value each,
@@ -248,16 +249,18 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		return err
 	}
 	sum, certain, wild := 0.0, true, false
+	n := len(s.E)
+	m, d1, tg, bound, far, lost := s.M[:n], s.D1[:n], s.Tg[:n], s.bound[:n], s.far[:n], s.lost[:n]
 	for i, e := range s.E {
-		var o float64
+		size := math.Abs(m[i])
 		if t.Offset != nil {
-			o = t.Offset[t.Element(batch, i)]
+			size += math.Abs(t.Offset[t.Element(batch, i)])
 		}
-		sum += s.bound[i] + dense.Epsilon*math.Abs(s.D1[i])*(math.Abs(s.M[i])+math.Abs(o))
-		wild = wild || s.lost[i]
-		certain = certain && !s.far[i] && s.Tg[i] >= 0 && !math.IsInf(s.bound[i], 0)
-		if bad := s.Tg[i] + s.D1[i] + e; math.IsNaN(bad) || math.IsInf(e, 1) {
-			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), s.M[i], s.V[i]),
+		sum += bound[i] + dense.Epsilon*math.Abs(d1[i])*size
+		wild = wild || lost[i]
+		certain = certain && !far[i] && tg[i] >= 0 && bound[i] <= math.MaxFloat64
+		if bad := tg[i] + d1[i] + e; math.IsNaN(bad) || e > math.MaxFloat64 {
+			return fmt.Errorf("%s: %w", t.Explain(t.termOf(batch, i), m[i], s.V[i]),
 				sentinel.ErrNotFinite)
 		}
 	}
@@ -337,7 +340,12 @@ func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
 		t.place(s, batch, lo, hi, each.Own)
 		each.Expect(s.E[lo:hi], s.D1[lo:hi], s.Tg[lo:hi], s.bound[lo:hi])
 		for ; i < hi; i++ {
-			n, x := dense.Index(batch, i), Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
+			x := Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
+			if t.Weight == nil && modest(x, s.V[i]) {
+				s.Tg[i], s.far[i], s.lost[i] = -x.D2, false, false
+				continue
+			}
+			n := dense.Index(batch, i)
 			if t.Weight != nil {
 				x = x.times(t.Weight[n])
 			}
@@ -365,7 +373,11 @@ func (t *Terms) place(s *State, batch []int, lo, hi int, own func(y float64) flo
 	}
 	copy(s.D1[lo:hi], s.M[lo:hi])
 	copy(s.Tg[lo:hi], s.V[lo:hi])
-	if t.Offset == nil && t.Extra == nil {
+	switch {
+	case t.Offset == nil && t.Extra == nil:
+		return
+	case batch == nil && t.Extra == nil:
+		floats.Add(s.D1[lo:hi], t.Offset[lo:hi])
 		return
 	}
 	for i := lo; i < hi; i++ {
@@ -539,6 +551,13 @@ const mostTelling = 1e8
 func Usable(x Expectation, v float64) bool {
 	return !math.IsInf(x.Value, 0) && math.Abs(x.D2)*v < mostTelling &&
 		math.Abs(x.D1)*math.Sqrt(v) < mostTelling && Moderate(x)
+}
+
+// modest reports whether derivatives are Usable by far, as nearly all are.
+func modest(x Expectation, v float64) bool {
+	d1, d2 := math.Abs(x.D1), math.Abs(x.D2)
+	return math.Abs(x.Value) <= math.MaxFloat64 && d2*v < mostTelling && d1 < mostTelling &&
+		d1*v < 1 && d2 < 1e100
 }
 
 // hopeless reports whether the derivatives under a marginal of variance v are not worth the while,
