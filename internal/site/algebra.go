@@ -181,7 +181,8 @@ type CovMover struct {
 
 	Last, cur []float64 // Δ of the last move and of the current state,
 	kept      []float64 // and of that which was marked
-	Current   bool      // fac is that of the current state
+	Current   bool      // fac is that of the current state,
+	expanded  bool      // and exp that of fac
 	v         []float64 // V
 }
 
@@ -195,11 +196,12 @@ func (a *CovMover) Reset(c []float64, n int) {
 
 func (a *CovMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 	copy(a.Last, delta)
-	a.Current = false
+	a.Current, a.expanded = false, false
 	if !a.Fac.Factor(a.Cov, a.N, delta) || a.again && a.Fac.Strongest() > dense.StrongestSite {
 		return 0, false
 	}
 	a.Fac.Expand(&a.exp, a.Cov, a.N)
+	a.expanded = true
 	return a.Fac.LogDet, a.Fac.Variances(v, &a.exp)
 }
 
@@ -228,9 +230,7 @@ func (a *CovMover) back() {
 }
 
 func (a *CovMover) hold(d, delta, u []float64) (square float64) {
-	if !a.Current {
-		a.Current = a.Fac.Factor(a.Cov, a.N, a.cur)
-	}
+	a.factor()
 	copy(a.Last, a.cur)
 	return a.Move(d, delta, u)
 }
@@ -248,10 +248,7 @@ func (a *CovMover) curve(eta, u, w, h []float64) {
 }
 
 func (a *CovMover) spread(w, u []float64) bool {
-	if !a.Current {
-		a.Current = a.Fac.Factor(a.Cov, a.N, a.cur)
-	}
-	if !a.Current {
+	if !a.factor() {
 		return false
 	}
 	copy(w, u)
@@ -261,9 +258,17 @@ func (a *CovMover) spread(w, u []float64) bool {
 	return true
 }
 
-func (a *CovMover) Covariance() []float64 {
-	a.Current = a.Fac.Factor(a.Cov, a.N, a.cur)
+// factor makes fac that of the current state, and reports whether it has one.
+func (a *CovMover) factor() bool {
 	if !a.Current {
+		a.Current, a.expanded = a.Fac.Factor(a.Cov, a.N, a.cur), false
+	}
+	return a.Current
+}
+
+func (a *CovMover) Covariance() []float64 {
+	a.Current = false
+	if !a.factor() {
 		return nil
 	}
 	a.v = dense.Resize(a.v, a.N*a.N)

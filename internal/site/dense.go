@@ -3,6 +3,7 @@ package site
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
@@ -360,9 +361,15 @@ func (s *DenseAlgebra) Peek() (back func(), err error) {
 	return func() { s.Fresh, s.Unresolved, s.Pg.Current = fresh, unresolved, factored }, err
 }
 
-// factor makes p.fac that of the sites, and expands it.
+// factor makes p.fac that of the sites, and expands it. That of the step of all terms which led
+// there is taken over.
 func (s *DenseAlgebra) factor() error {
-	p := &s.Pg
+	p, m := &s.Pg, &s.mover
+	if !p.Current && m.Current && m.expanded && slices.Equal(m.cur, s.Cur.Gamma) {
+		p.fac, m.Fac, p.exp, m.exp = m.Fac, p.fac, m.exp, p.exp
+		p.Current, m.Current = true, false
+		return s.Workers.Halt.Err()
+	}
 	if !p.Current {
 		p.Current = p.fac.Factor(s.K, s.N, s.Cur.Gamma)
 	}
