@@ -794,7 +794,7 @@ func TestDirectDue(t *testing.T) {
 	}
 	_, res := fitGLM(t, mustGLM(t, x, y, BernoulliLogit{},
 		GLMOptions{Covariance: DiagonalCovariance, PriorSD: 10}), nil)
-	s := res.Stepper.(*siteStepper).alg.(*site.FactoredAlgebra)
+	s := algOf[*site.FactoredAlgebra](res.Stepper)
 	if n := s.Cg.Iterations; res.Status != Converged || n > 80 {
 		t.Errorf("%v after %v passes and %d iterations of conjugate gradients", res.Status,
 			res.Passes, n)

@@ -11,12 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/sparse"
-	"github.com/pgsvi/pgsvi/internal/testkit"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -40,221 +36,13 @@ func fitSparse(t testing.TB, g *SparseGP, s *Solver) (*SparseGPPosterior, *Resul
 	return post, res
 }
 
-// polish takes steps beyond the tolerance of a Solver, to the optimum itself.
-func polish(t testing.TB, st Stepper) (elbo float64) {
-	t.Helper()
-	for range 40 {
-		if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	elbo, err := elboOf(st, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return elbo
-}
-
-// TestSparseGPFullRank: with all the rows as inducing inputs the model is the
-// dense GP, chosen among the rows or given, with and without an optimum in common.
-func TestSparseGPFullRank(t *testing.T) {
-	t.Parallel()
-	xnew := mat.NewDense(5, 2, []float64{0, 0, 1, -1, 3, 2, -2, 0.5, 40, -40})
-	for il, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04},
-		StudentT{DF: 4, Scale: 0.3}} {
-		for ik, k := range []Kernel{SquaredExp{Scale: 2, Length: 1.5},
-			Matern32{Scale: 1.5, Length: 2}, Sum{Linear{}, Constant{}}} {
-			if testing.Short() && (il+ik)%2 > 0 {
-				continue
-			}
-			gp := toyGP(t, 60, k, lik, 5)
-			_, dres := mustFit(t, gp, nil)
-			elbo := polish(t, dres.Stepper)
-			dense, err := gp.Posterior(dres.Stepper)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Rank: gp.Len()})
-			a = mustSparse(t, a, err)
-			b, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Inducing: gp.x})
-			b = mustSparse(t, b, err)
-			for i, g := range []*SparseGP{a, b} {
-				if g.Residual() > 1e-10 {
-					t.Errorf("%T, %T: residual %g at rank %d", k, lik, g.Residual(), g.Rank())
-				}
-				_, res := fitSparse(t, g, nil)
-				got := polish(t, res.Stepper)
-				if d := math.Abs(got - elbo); !(d < 1e-7) {
-					t.Errorf("%T, %T, %d: ELBO %v, want %v: %g", k, lik, i, got, elbo, d)
-				}
-				post, err := g.Posterior(res.Stepper)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, x := range []*mat.Dense{gp.x, xnew} {
-					m, v := post.At(x).Latent(nil, nil)
-					wm, wv := dense.At(x).Latent(nil, nil)
-					for n := range m {
-						if !(math.Abs(m[n]-wm[n]) < 1e-6*(1+math.Abs(wm[n])) &&
-							math.Abs(v[n]-wv[n]) < 1e-6*(1+wv[n])) {
-							t.Errorf("%T, %T, %d: row %d is %g ± %g, want %g ± %g", k, lik, i, n,
-								m[n], v[n], wm[n], wv[n])
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-// TestSparseGPRegression: under Gaussian noise the optimum is the bound of
-// Titsias (2009), log N(y|0, Q + σ²I) − ½ tr(K − Q)/σ², computed here densely.
-func TestSparseGPRegression(t *testing.T) {
-	k, noise := SquaredExp{Scale: 1.3, Length: 0.8}, 0.04
-	gp := toyGP(t, 80, k, GaussianNoise{Var: noise}, 8)
-	z := mat.NewDense(9, 2, nil)
-	rng := rand.New(rand.NewPCG(3, 3))
-	for i := range 9 {
-		z.SetRow(i, []float64{2 * rng.NormFloat64(), 2 * rng.NormFloat64()})
-	}
-	given, err := NewSparseGP(gp.x, gp.terms.Y, k, likOf(gp.terms), &SparseGPOptions{Inducing: z})
-	given = mustSparse(t, given, err)
-	chosen, err := NewSparseGP(gp.x, gp.terms.Y, k, likOf(gp.terms), &SparseGPOptions{Rank: 25})
-	chosen = mustSparse(t, chosen, err)
-	for _, g := range []*SparseGP{given, chosen} {
-		n := gp.Len()
-		z := g.Inducing()
-		var c mat.Cholesky
-		if !c.Factorize(Gram(nil, k, z)) {
-			t.Fatal("K(Z, Z) is singular")
-		}
-		kzx := CrossCov(nil, k, z, gp.x)
-		var s, q mat.Dense
-		if err := c.SolveTo(&s, kzx); err != nil {
-			t.Fatal(err)
-		}
-		q.Mul(kzx.T(), &s)
-		cov := mat.NewSymDense(n, nil)
-		var trace float64
-		for i := range n {
-			for j := range i + 1 {
-				cov.SetSym(i, j, q.At(i, j))
-			}
-			cov.SetSym(i, i, q.At(i, i)+noise)
-			trace += k.Cov(gp.x.RawRowView(i), gp.x.RawRowView(i)) - q.At(i, i)
-		}
-		if !c.Factorize(cov) {
-			t.Fatal("Q + σ²I is singular")
-		}
-		var u mat.VecDense
-		y := mat.NewVecDense(n, gp.terms.Y)
-		if err := c.SolveVecTo(&u, y); err != nil {
-			t.Fatal(err)
-		}
-		want := -0.5*(mat.Dot(y, &u)+c.LogDet()+float64(n)*math.Log(2*math.Pi)) - 0.5*trace/noise
-		_, res := fitSparse(t, g, nil)
-		if d := math.Abs(res.ELBO - want); !(d < 1e-8*math.Abs(want)) {
-			t.Errorf("rank %d: ELBO %v, want %v: %g", g.Rank(), res.ELBO, want, d)
-		}
-		if d := math.Abs(g.Residual() - trace); !(d < 1e-9*trace) {
-			t.Errorf("rank %d: residual %v, want %v", g.Rank(), g.Residual(), trace)
-		}
-	}
-}
-
-// TestSparseGPNested: more of the same inducing inputs raise the ELBO towards
-// that of the dense GP, never past it, and leave less variance.
-func TestSparseGPNested(t *testing.T) {
-	k := Matern52{Scale: 2, Length: 1.5}
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04},
-		StudentT{DF: 4, Scale: 0.3}} {
-		gp := toyGP(t, 90, k, lik, 11)
-		_, dense := mustFit(t, gp, nil)
-		elbo, residual := math.Inf(-1), math.Inf(1)
-		var z *mat.Dense
-		for _, rank := range []int{1, 2, 5, 10, 20, 40, 80} {
-			g, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Rank: rank})
-			g = mustSparse(t, g, err)
-			if g.Rank() != rank || g.Len() != 90 {
-				t.Fatalf("rank %d, len %d, want %d, 90", g.Rank(), g.Len(), rank)
-			}
-			if z != nil && !mat.Equal(z, g.Inducing().Slice(0, z.RawMatrix().Rows, 0, 2)) {
-				t.Errorf("inducing inputs of rank %d are not nested", rank)
-			}
-			z = g.Inducing()
-			_, res := fitSparse(t, g, nil)
-			if res.ELBO < elbo-1e-7 || res.ELBO > dense.ELBO+1e-7 {
-				t.Errorf("%T, rank %d: ELBO %v after %v, dense %v", lik, rank, res.ELBO, elbo,
-					dense.ELBO)
-			}
-			if !(g.Residual() < residual) {
-				t.Errorf("rank %d: residual %v after %v", rank, g.Residual(), residual)
-			}
-			elbo, residual = res.ELBO, g.Residual()
-		}
-		if dense.ELBO-elbo > 0.01*math.Abs(dense.ELBO) {
-			t.Errorf("%T: ELBO %v at rank 80 of 90, dense %v", lik, elbo, dense.ELBO)
-		}
-	}
-}
-
-// TestSparseGPGivenStep: steps with a given β, and the Objective of another
-// divergence, have the residual variances in them, too.
-func TestSparseGPGivenStep(t *testing.T) {
-	k := SquaredExp{Scale: 1.5}
-	gp := toyGP(t, 40, k, Poisson{}, 3)
-	g, err := NewSparseGP(gp.x, gp.terms.Y, k, Poisson{}, &SparseGPOptions{Rank: 8})
-	g = mustSparse(t, g, err)
-	_, want := fitSparse(t, g, nil)
-	_, res, err := g.Fit(context.Background(),
-		&Solver{StepSize: ConstantStep(0.02), MaxPasses: 3000, EvalEvery: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := math.Abs(want.ELBO - res.ELBO); !(d < 1e-6) {
-		t.Errorf("ELBO %v by given steps, want %v", res.ELBO, want.ELBO)
-	}
-	st, err := g.NewStepper(context.Background(), nil, ReverseKL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := elboOf(st, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := g.NewStepper(context.Background(), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := elboOf(plain, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := math.Abs(first - second); !(d < 1e-9*math.Abs(second)) {
-		t.Errorf("ELBO at the prior is %v as an Objective, %v as a GLM", first, second)
-	}
-	post, err := g.Posterior(st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, v := post.At(gp.x).Latent(nil, nil)
-	for i := range m {
-		if math.Abs(m[i]) > 1e-12 || math.Abs(v[i]-2.25) > 1e-9 {
-			t.Fatalf("row %d is %g ± %g under the prior", i, m[i], v[i])
-		}
-	}
-	if _, err := g.Posterior(badStepper{}); !errors.Is(err, ErrParam) {
-		t.Errorf("posterior of another Stepper: %v", err)
-	}
-}
-
 type badStepper struct{ Stepper }
 
 // TestSparseGPPrior: far from the data the predictions are those of the prior.
 func TestSparseGPPrior(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
-	gp := toyGP(t, 50, k, BernoulliLogit{}, 4)
-	g, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 10})
+	data, labels := toyRows(50, BernoulliLogit{}, 4)
+	g, err := NewSparseGP(data, labels, k, BernoulliLogit{}, &SparseGPOptions{Rank: 10})
 	g = mustSparse(t, g, err)
 	post, _ := fitSparse(t, g, nil)
 	far := mat.NewDense(4, 2, []float64{1e3, 1e3, -1e6, 0, math.NaN(), 0, 0, math.Inf(1)})
@@ -286,10 +74,10 @@ func TestSparseGPPrior(t *testing.T) {
 // TestSparseGPSingular: duplicated rows, covariances of low rank, no variance at
 // all and a single datum.
 func TestSparseGPSingular(t *testing.T) {
-	gp := toyGP(t, 30, SquaredExp{}, BernoulliLogit{}, 6)
+	data, labels := toyRows(30, BernoulliLogit{}, 6)
 	twice := mat.NewDense(60, 2, nil)
-	twice.Stack(gp.x, gp.x)
-	y := append(slices.Clone(gp.terms.Y), gp.terms.Y...)
+	twice.Stack(data, data)
+	y := append(slices.Clone(labels), labels...)
 	for _, c := range []struct {
 		k    Kernel
 		rank int
@@ -341,71 +129,6 @@ func TestSparseGPSingular(t *testing.T) {
 	}
 }
 
-// TestSparseGPRawRows: rows and columns of another size do not decide the default rank. The ELBO is
-// that of the dense GP.
-func TestSparseGPRawRows(t *testing.T) {
-	const n, d = 60, 4
-	rng := testRand(17)
-	draw := func() (x *mat.Dense, y []float64) {
-		x, y = mat.NewDense(n, d, nil), make([]float64, n)
-		for i := range n {
-			for j := range d {
-				x.Set(i, j, rng.NormFloat64())
-			}
-			y[i] = plusMinus(x.At(i, 0)-x.At(i, 1)+rng.NormFloat64() > 0)
-		}
-		return x, y
-	}
-	for _, c := range []struct {
-		name string
-		k    Kernel
-		raw  func(x *mat.Dense)
-	}{
-		{"one row", Linear{}, func(x *mat.Dense) { x.Set(7, 2, 1e6) }},
-		{"one row, scaled", Linear{}, func(x *mat.Dense) { floats.Scale(1e6, x.RawRowView(7)) }},
-		{"one row twice", Linear{},
-			func(x *mat.Dense) { x.Set(7, 2, 1e6); x.SetRow(9, x.RawRowView(7)) }},
-		{"one column", Linear{}, func(x *mat.Dense) {
-			for i := range n {
-				x.Set(i, 3, 1e6*x.At(i, 3))
-			}
-		}},
-		{"duplicates", SquaredExp{Scale: 3, Length: 2}, func(x *mat.Dense) {
-			for i := range n / 2 {
-				x.SetRow(n/2+i, x.RawRowView(i))
-			}
-		}},
-		{"an outlier", SquaredExp{Scale: 3, Length: 2}, func(x *mat.Dense) { x.Set(0, 0, 1e6) }},
-		{"all but one row tiny", Linear{}, func(x *mat.Dense) {
-			for i := 1; i < n; i++ {
-				floats.Scale(1e-6, x.RawRowView(i))
-			}
-		}},
-	} {
-		for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 0.1}, StudentT{}} {
-			x, y := draw()
-			c.raw(x)
-			gp, err := NewGP(x, y, c.k, lik, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, want := mustFit(t, gp, nil)
-			g, err := NewSparseGP(x, y, c.k, lik, nil)
-			g = mustSparse(t, g, err)
-			_, res := fitSparse(t, g, nil)
-			tol := 0.01
-			for i := range n { // what the rounding of the residual variances costs, 1/2σ² of each
-				row := x.RawRowView(i)
-				tol += 4 * dense.Epsilon * c.k.Cov(row, row) / 0.2
-			}
-			if !(math.Abs(res.ELBO-want.ELBO) < tol) {
-				t.Errorf("%s, %T: rank %d, ELBO %v, want %v", c.name, lik, g.Rank(), res.ELBO,
-					want.ELBO)
-			}
-		}
-	}
-}
-
 // TestSiteCurvature: the cost of a unit of variance is that of the curvature at a datum alone.
 func TestSiteCurvature(t *testing.T) {
 	for _, c := range []struct {
@@ -426,112 +149,19 @@ func TestSiteCurvature(t *testing.T) {
 	}
 }
 
-// TestSparseGPNoise: the noise of a kernel stays a residual variance, so that
-// the ELBO is that of the likelihood averaged over it.
-func TestSparseGPNoise(t *testing.T) {
-	gp := toyGP(t, 30, SquaredExp{}, GaussianNoise{Var: 0.5}, 6)
-	plain, err := NewSparseGP(gp.x, gp.terms.Y, SquaredExp{}, likOf(gp.terms),
-		&SparseGPOptions{Rank: 12})
-	plain = mustSparse(t, plain, err)
-	noisy, err := NewSparseGP(gp.x, gp.terms.Y, Sum{SquaredExp{}, White{Scale: 0.5}},
-		likOf(gp.terms), &SparseGPOptions{Rank: 12})
-	noisy = mustSparse(t, noisy, err)
-	if d := noisy.Residual() - plain.Residual(); math.Abs(d-30*0.25) > 1e-9 {
-		t.Errorf("noise adds %v to the residual, want 7.5", d)
-	}
-	_, a := fitSparse(t, plain, nil)
-	_, b := fitSparse(t, noisy, nil)
-	if d := a.ELBO - b.ELBO; math.Abs(d-30*0.25/(2*0.5)) > 1e-7 {
-		t.Errorf("noise costs %v nats, want 7.5", d)
-	}
-}
-
-func TestSparseGPErrors(t *testing.T) {
-	x := mat.NewDense(3, 1, []float64{0, 1, 2})
-	y := []float64{1, -1, 1}
-	bad := mat.NewDense(3, 1, []float64{0, math.NaN(), 2})
-	k, lik := SquaredExp{}, BernoulliLogit{}
-	low := func(x mat.Matrix, y []float64, k Kernel, rank int) error {
-		_, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: rank})
-		return err
-	}
-	with := func(x, z mat.Matrix) error {
-		_, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Inducing: z})
-		return err
-	}
-	for i, c := range []struct {
-		err  error
-		want error
-		text string
-	}{
-		{low(nil, nil, k, 0), ErrEmpty, "nil matrix"},
-		{low(x, y[:2], k, 0), ErrShape, "3 rows"},
-		{low(bad, y, k, 0), ErrNotFinite, "row 1, column 0 of x"},
-		{low(x, []float64{1, 0, 1}, k, 0), ErrLabel, "1"},
-		{low(x, y, nil, 0), ErrParam, "nil Kernel"},
-		{low(x, y, SquaredExp{Scale: -1}, 0), ErrParam, "Scale"},
-		{low(x, y, k, -1), ErrParam, "Rank is -1"},
-		{low(x, y, SquaredExp{Scale: 1e200}, 0), ErrNotFinite, "rows 0 and 0"},
-		{low(x, y, indefinite{}, 0), ErrNotPosDef, "rows 0 and 1"},
-		{with(bad, x), ErrNotFinite, "of x"},
-		{with(x, bad), ErrNotFinite, "row 1, column 0 of SparseGPOptions.Inducing"},
-		{with(x, &mat.Dense{}), ErrEmpty, "no rows"},
-		{with(x, mat.NewDense(1, 2, nil)), ErrShape, "Inducing has 2"},
-	} {
-		if !errors.Is(c.err, c.want) || !strings.Contains(c.err.Error(), c.text) ||
-			!strings.HasPrefix(c.err.Error(), "pgsvi: ") {
-			t.Errorf("%d: %v, want %v with %q", i, c.err, c.want, c.text)
-		}
-	}
-	if _, err := NewSparseGP(x, y, indefinite{}, lik,
-		&SparseGPOptions{Inducing: mat.NewDense(1, 1, nil)}); !errors.Is(err, ErrNotPosDef) ||
-		!strings.Contains(err.Error(), "row 1") {
-		t.Errorf("indefinite kernel against inducing inputs: %v", err)
-	}
-	g, err := NewSparseGP(x, y, k, lik, nil)
-	g = mustSparse(t, g, err)
-	if post, res, err := g.Fit(context.Background(), &Solver{BatchSize: -1}); post != nil ||
-		res != nil || !errors.Is(err, ErrParam) {
-		t.Errorf("bad Solver: %v", err)
-	}
-	g, err = NewSparseGP(x, y, k, lik,
-		&SparseGPOptions{Rank: 2, Inducing: mat.NewDense(4, 1, []float64{7, 7, 8, 9})})
-	if g = mustSparse(t, g, err); g.Rank() != 2 || g.Inducing().At(0, 0) != 7 ||
-		g.Inducing().At(1, 0) != 9 {
-		t.Errorf("two of four inducing inputs are %v", mat.Formatted(g.Inducing().T()))
-	}
-	if g, err = NewSparseGP(x, y, k, lik, nil); err != nil {
-		t.Fatal(err)
-	}
-	x.Set(0, 0, 50) // the model has a copy
-	if z := g.Inducing(); z.At(0, 0) != 0 {
-		t.Errorf("inducing input moved to %v", z.At(0, 0))
-	}
-}
-
-// indefinite has covariances larger than its variances.
-type indefinite struct{ SquaredExp }
-
-func (indefinite) Cov(x, y []float64) float64 {
-	if x[0] == y[0] {
-		return 1
-	}
-	return 1.5
-}
-
 // TestSparseGPSameBits: neither the cores nor the batches of predictions show.
 func TestSparseGPSameBits(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
-	gp := toyGP(t, 700, k, BernoulliLogit{}, 9)
+	data, labels := toyRows(700, BernoulliLogit{}, 9)
 	var want string
 	for _, procs := range []int{1, 2, 7} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			g, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
+			g, err := NewSparseGP(data, labels, k, BernoulliLogit{}, &SparseGPOptions{Rank: 40})
 			post, res := fitSparse(t, mustSparse(t, g, err), nil)
-			m, v := post.At(gp.x).Latent(nil, nil)
-			h, err := NewSparseGP(gp.x, gp.terms.Y, k, BernoulliLogit{},
-				&SparseGPOptions{Inducing: gp.x.Slice(0, 30, 0, 2)})
+			m, v := post.At(data).Latent(nil, nil)
+			h, err := NewSparseGP(data, labels, k, BernoulliLogit{},
+				&SparseGPOptions{Inducing: data.Slice(0, 30, 0, 2)})
 			got := fmt.Sprint(res.ELBO, m, v, mustSparse(t, h, err).lin.X.Dense)
 			if want == "" {
 				want = got
@@ -541,7 +171,7 @@ func TestSparseGPSameBits(t *testing.T) {
 			}
 			for _, lo := range []int{0, 1, 130, 699} {
 				pm, pv := slices.Repeat([]float64{7}, 700-lo), slices.Repeat([]float64{7}, 700-lo)
-				post.At(gp.x.Slice(lo, 700, 0, 2)).Latent(pm, pv)
+				post.At(data.Slice(lo, 700, 0, 2)).Latent(pm, pv)
 				if !slices.Equal(pm, m[lo:]) || !slices.Equal(pv, v[lo:]) {
 					t.Errorf("other bits from row %d on", lo)
 				}
@@ -550,39 +180,11 @@ func TestSparseGPSameBits(t *testing.T) {
 	}
 }
 
-// TestSparseGPPredict: what is derived from Latent is so.
-func TestSparseGPPredict(t *testing.T) {
-	lik := Poisson{}
-	gp := toyGP(t, 60, SquaredExp{}, lik, 10)
-	g, err := NewSparseGP(gp.x, gp.terms.Y, SquaredExp{}, lik, &SparseGPOptions{Rank: 20})
-	post, _ := fitSparse(t, mustSparse(t, g, err), nil)
-	m, v := post.At(gp.x).Latent(nil, nil)
-	mean, variance, err := post.At(gp.x).Moments(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := post.At(gp.x).Quantile(nil, 0.9)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, lp := post.At(gp.x).Prob(nil, 2), post.At(gp.x).LogProb(nil, gp.terms.Y)
-	for i := range m {
-		wm, wv, _ := predictedMoments(lik, m[i], v[i])
-		wq, _ := predictedQuantile(lik, 0.9, m[i], v[i])
-		l2 := predictedLogProb(lik, 2, m[i], v[i])
-		ly := predictedLogProb(lik, gp.terms.Y[i], m[i], v[i])
-		if mean[i] != wm || variance[i] != wv || q[i] != wq || p[i] != math.Exp(l2) || lp[i] != ly {
-			t.Fatalf("row %d: %v %v %v %v %v, want %v %v %v %v %v", i, mean[i], variance[i], q[i],
-				p[i], lp[i], wm, wv, wq, math.Exp(l2), ly)
-		}
-	}
-}
-
 // TestSaveSparseGP: a loaded posterior gives the same bits, and damage is an error.
 func TestSaveSparseGP(t *testing.T) {
 	k := Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Linear{}}
-	gp := toyGP(t, 40, k, StudentT{DF: 4, Scale: 0.3}, 12)
-	g, err := NewSparseGP(gp.x, gp.terms.Y, k, likOf(gp.terms), &SparseGPOptions{Rank: 15})
+	data, labels := toyRows(40, StudentT{DF: 4, Scale: 0.3}, 12)
+	g, err := NewSparseGP(data, labels, k, StudentT{DF: 4, Scale: 0.3}, &SparseGPOptions{Rank: 15})
 	post, _ := fitSparse(t, mustSparse(t, g, err), nil)
 	var file bytes.Buffer
 	if err := post.Save(&file); err != nil {
@@ -596,9 +198,9 @@ func TestSaveSparseGP(t *testing.T) {
 	if err := loaded.Save(&again); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
 		t.Errorf("saved again it differs (%v)", err)
 	}
-	gp.x.Set(0, 0, math.NaN())
-	m, v := post.At(gp.x).Latent(nil, nil)
-	lm, lv := loaded.At(gp.x).Latent(nil, nil)
+	data.Set(0, 0, math.NaN())
+	m, v := post.At(data).Latent(nil, nil)
+	lm, lv := loaded.At(data).Latent(nil, nil)
 	if fmt.Sprint(m, v, post.Len()) != fmt.Sprint(lm, lv, loaded.Len()) {
 		t.Error("loaded posterior predicts differently")
 	}
@@ -621,79 +223,6 @@ func TestSaveSparseGP(t *testing.T) {
 		if _, err := Load[*SparseGPPosterior](strings.NewReader(s)); !errors.Is(err, c.want) ||
 			!errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s for %s: %v, want %v", c.new, c.old, err, c.want)
-		}
-	}
-}
-
-// TestSparseGPUSPS: digits of USPS against the dense GP.
-func TestSparseGPUSPS(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("short")
-	}
-	c := gpCases[2]
-	s := loadUSPS(t, 3, 5)
-	const want = 155.83145279674974 // of the dense posterior, which TestGPOptimum finds
-	last := math.Inf(1)
-	for _, rank := range []int{50, 100, 300} {
-		start := time.Now()
-		g, err := NewSparseGP(s.x, s.y,
-			SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)},
-			BernoulliLogit{}, &SparseGPOptions{Rank: rank})
-		g = mustSparse(t, g, err)
-		setup := time.Since(start)
-		post, res := fitSparse(t, g, nil)
-		total := time.Since(start)
-		var bits float64
-		for _, l := range post.At(s.xtest).LogProb(nil, s.ytest) {
-			bits -= l / math.Ln2 / float64(len(s.ytest))
-		}
-		t.Logf("rank %d: −ELBO %.4f, %.5f bits, residual %.4g, set-up %v, %.1f passes, in all %v",
-			rank, -res.ELBO, bits, g.Residual(), setup, res.Passes, total)
-		if -res.ELBO < want-0.1 || -res.ELBO > last { // 0.1 for the jitter
-			t.Errorf("rank %d: −ELBO %v after %v, dense %v", rank, -res.ELBO, last, want)
-		}
-		last = -res.ELBO
-	}
-}
-
-// TestSparseGPLarge: 20,000 data in one and two dimensions take seconds.
-func TestSparseGPLarge(t *testing.T) {
-	t.Parallel()
-	if testing.Short() || testkit.Race {
-		t.Skip("slow")
-	}
-	const n = 12000
-	rng := rand.New(rand.NewPCG(1, 1))
-	for d := 1; d <= 2; d++ {
-		x, y, p := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)
-		for i := range n {
-			f := 0.0
-			for j := range d {
-				v := 6 * rng.Float64()
-				x.Set(i, j, v)
-				f += 2 * math.Sin(2*v+float64(j))
-			}
-			p[i], y[i] = 1/(1+math.Exp(-f)), 1
-			if rng.Float64() > p[i] {
-				y[i] = -1
-			}
-		}
-		start := time.Now()
-		g, err := NewSparseGP(x, y, SquaredExp{Scale: 2}, BernoulliLogit{}, nil)
-		g = mustSparse(t, g, err)
-		setup := time.Since(start)
-		post, res := fitSparse(t, g, nil)
-		fit := time.Since(start)
-		var worst float64
-		for i, q := range post.At(x).Prob(nil, 1) {
-			worst = math.Max(worst, math.Abs(q-p[i]))
-		}
-		t.Logf("%d-D: rank %d, residual %.3g, set-up %v, %.1f passes, fit %v, predictions %v; "+
-			"largest error of P %.3f", d, g.Rank(), g.Residual(), setup, res.Passes, fit,
-			time.Since(start)-fit, worst)
-		if worst > 0.2 {
-			t.Errorf("%d-D: P is wrong by %v", d, worst)
 		}
 	}
 }
@@ -775,12 +304,12 @@ func TestSparseRawColumns(t *testing.T) {
 func TestSparseRawBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	gp := toyGP(t, 60, SquaredExp{}, BernoulliLogit{}, 5)
-	y := gp.terms.Y
+	data, labels := toyRows(60, BernoulliLogit{}, 5)
+	y := labels
 	raw := mat.NewDense(60, 3, nil)
 	rng := testRand(3)
 	for i := range y {
-		raw.SetRow(i, []float64{gp.x.At(i, 0), gp.x.At(i, 1), 1e9 * rng.NormFloat64()})
+		raw.SetRow(i, []float64{data.At(i, 0), data.At(i, 1), 1e9 * rng.NormFloat64()})
 	}
 	tame := mat.DenseCopyOf(raw)
 	for i := range y {
@@ -822,12 +351,13 @@ func TestSparseRowsUnits(t *testing.T) {
 			Matern52{Scale: 1e3, Length: 10 * scale},
 			Sum{Linear{Scale: 1 / scale}, SquaredExp{Length: scale}}} {
 			for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 1e-4}} {
-				gp := toyGP(t, shorter(150, 60), k, lik, 7)
-				gp.x.Scale(scale, gp.x)
-				s, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, nil)
+				data, labels := toyRows(shorter(150, 60), lik, 7)
+				data.Scale(scale, data)
+				gp := must(NewGP(data, labels, k, lik, nil))
+				s, err := NewSparseGP(data, labels, k, lik, nil)
 				s = mustSparse(t, s, err)
 				z := s.Inducing()
-				kept, err := NewSparseGP(gp.x, gp.terms.Y, k, lik, &SparseGPOptions{Inducing: z})
+				kept, err := NewSparseGP(data, labels, k, lik, &SparseGPOptions{Inducing: z})
 				kept = mustSparse(t, kept, err)
 				_, want := fitSparse(t, kept, nil)
 				_, res := fitSparse(t, streamed(t, gp, z), nil)
@@ -851,11 +381,12 @@ func TestSparseJitterBound(t *testing.T) {
 	ctx := context.Background()
 	for _, noise := range []float64{1e-2, 1e-5, 1e-7} {
 		gp := toyGP(t, 60, SquaredExp{Scale: 3, Length: 2}, GaussianNoise{Var: noise}, 7)
-		z := gp.x.Slice(0, 40, 0, 2).(*mat.Dense)
+		data, _ := toyRows(60, GaussianNoise{Var: noise}, 7)
+		z := data.Slice(0, 40, 0, 2).(*mat.Dense)
 		plain := streamed(t, gp, z)
 		_, want := fitSparse(t, plain, nil)
 		g := streamed(t, gp, z)
-		v := sparse.Undivided(kernelOf(gp.kernel))
+		v := sparse.Undivided(kernelOf(SquaredExp{Scale: 3, Length: 2}))
 		if err := g.settle(nil, v.Factored(nil, mat.DenseCopyOf(z))); err != nil {
 			t.Fatal(err)
 		}
@@ -869,5 +400,101 @@ func TestSparseJitterBound(t *testing.T) {
 			short > 1e-3 && !(res.GapBound < 1e4*short) {
 			t.Errorf("noise %g: %.3g nats short, bound %.3g", noise, short, res.GapBound)
 		}
+	}
+}
+
+// toyGP returns a small model with labels that suit the likelihood.
+func toyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
+	t.Helper()
+	return toyGPWith(t, n, k, lik, seed, nil)
+}
+
+func toyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *GPOptions) *GP {
+	t.Helper()
+	x, y := toyRows(n, lik, seed)
+	gp, err := NewGP(x, y, k, lik, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+// toyRows are the rows and labels of toyGP.
+func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
+	for i := range n {
+		a, b := 2*rng.NormFloat64(), 2*rng.NormFloat64()
+		x.SetRow(i, []float64{a, b})
+		f := 2 * math.Sin(a) * math.Cos(b)
+		switch lik.(type) {
+		case Poisson:
+			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
+		case BernoulliLogit, BernoulliProbit, logProbOnly:
+			y[i] = 1
+			if rng.Float64() > 1/(1+math.Exp(-f)) {
+				y[i] = -1
+			}
+		default:
+			y[i] = f + 0.2*rng.NormFloat64()
+			if i%9 == 4 {
+				y[i] += 6 // an outlier
+			}
+		}
+	}
+	return x, y
+}
+
+// logProbOnly is a user's likelihood: the logit, without anything optional.
+type logProbOnly struct{}
+
+func (logProbOnly) LogProb(y, eta float64) float64 {
+	if x := y * eta; x < 0 {
+		return x - math.Log1p(math.Exp(x))
+	}
+	return -math.Log1p(math.Exp(-y * eta))
+}
+
+func mustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
+	t.Helper()
+	post, res, err := gp.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return post, res
+}
+
+// unitRows returns the rows of an identity matrix.
+func unitRows(d int) *mat.Dense {
+	x := mat.NewDense(d, d, nil)
+	for j := range d {
+		x.Set(j, j, 1)
+	}
+	return x
+}
+
+// The same where float64 does not hold the covariance: the posterior is then one of weights.
+func TestPartFar(t *testing.T) {
+	t.Parallel()
+	n, rng := 30, testRand(22)
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, 1e7+rng.NormFloat64())
+		y[i] = 4 + 2*(x.At(i, 0)-1e7) + 0.1*rng.NormFloat64()
+	}
+	ctx := context.Background()
+	p, _, err := mustGP(t, x, y, Sum{Constant{Scale: 1e8}, Linear{Scale: 10}},
+		GaussianNoise{Var: 0.01}).Fit(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.weights == nil {
+		t.Fatal("the posterior is not one of weights")
+	}
+	slope, v := p.Part(1, unitRows(1)).Latent(nil, nil)
+	offset, _ := p.Part(0, unitRows(1)).Latent(nil, nil)
+	if sd := math.Sqrt(v[0]); math.Abs(slope[0]-2) > 5*sd || sd > 0.03 || sd < 0.01 ||
+		math.Abs(offset[0]+1e7*slope[0]-4) > 0.1 {
+		t.Errorf("slope %v ± %v, offset %v", slope[0], sd, offset[0])
 	}
 }

@@ -140,7 +140,10 @@ func pgSVI(n int, betaN float64, batch int) *Solver {
 }
 
 // algOf returns the algebra of a state by sites.
-func algOf[A site.Algebra](st State) A { return st.(*siteStepper).alg.(A) }
+func algOf[A site.Algebra](st State) A { return st.(engined).Algebra().(A) }
+
+// engined is a State by sites.
+type engined interface{ Algebra() site.Algebra }
 
 // overWeights returns a Stepper of g over its weights, whatever g would choose.
 func overWeights(t testing.TB, g *GLM) *siteStepper {
@@ -266,9 +269,15 @@ var gpCases = []gpCase{
 
 func (c gpCase) model(t testing.TB, s split) *GP {
 	t.Helper()
+	return c.modelWith(t, s, GPOptions{})
+}
+
+func (c gpCase) modelWith(t testing.TB, s split, opt GPOptions) *GP {
+	t.Helper()
+	opt.Jitter = c.jitt
 	gp, err := NewGP(s.x, s.y,
 		SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{},
-		&GPOptions{Jitter: c.jitt})
+		&opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,29 +59,6 @@ func TestLogChoose(t *testing.T) {
 	}
 }
 
-// predictedLogProb is the log probability of y where the latent value is N(m, v).
-func predictedLogProb(l Likelihood, y, m, v float64) float64 {
-	return NewPrediction(l, []float64{m}, []float64{v}).LogProb(nil, []float64{y})[0]
-}
-
-// predictedMoments are the mean and variance of y where the latent value is N(m, v).
-func predictedMoments(l Likelihood, m, v float64) (mean, variance float64, err error) {
-	ms, vs, err := NewPrediction(l, []float64{m}, []float64{v}).Moments(nil, nil)
-	if err != nil {
-		return math.NaN(), math.NaN(), err
-	}
-	return ms[0], vs[0], nil
-}
-
-// predictedQuantile is a quantile of y where the latent value is N(m, v).
-func predictedQuantile(l Likelihood, prob, m, v float64) (float64, error) {
-	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
-	if err != nil {
-		return math.NaN(), err
-	}
-	return q[0], nil
-}
-
 // TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those
 // that are none included.
 func TestExpectEach(t *testing.T) {

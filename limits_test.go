@@ -860,12 +860,12 @@ func canceledStream[R, P any](t *testing.T, name string, times int, start func()
 		}
 		return b.String()
 	}
-	whole, asked := start(), newAsked(math.MaxInt64)
+	whole, asked := start(), testkit.NewAsked(math.MaxInt64)
 	all(whole, func() context.Context { return asked })
 	want, total := bits(whole), 0
 	for range times {
 		s := start()
-		total += all(s, func() context.Context { return newAsked(rng.Int64N(asked.asked.Load())) })
+		total += all(s, func() context.Context { return testkit.NewAsked(rng.Int64N(asked.Asked.Load())) })
 		if bits(s) != want {
 			t.Fatalf("%s: another stream", name)
 		}

@@ -40,6 +40,9 @@ type siteStepper struct {
 	print    fingerprint
 }
 
+// Algebra returns the state by sites, for the packages of this module.
+func (s *siteStepper) Algebra() site.Algebra { return s.alg }
+
 // newSiteStepper returns a Stepper of t whose algebra is yet to be set. Estimator and update are
 // those of steps with a given β. The error says why the estimator does not apply to the terms.
 func newSiteStepper(t *term.Terms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {

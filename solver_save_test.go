@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -293,7 +292,7 @@ func TestResumeLaterChanges(t *testing.T) {
 				break
 			}
 		}
-		a := res.Stepper.(*siteStepper).alg.(*site.DenseAlgebra)
+		a := algOf[*site.DenseAlgebra](res.Stepper)
 		waited = waited || a.Later.Rank() > 0
 		var file bytes.Buffer
 		if err := res.Save(&file); err != nil {
@@ -308,7 +307,7 @@ func TestResumeLaterChanges(t *testing.T) {
 		if got := bitsOf(t, res); got != want {
 			t.Errorf("%d workers: another end after %d of %d iterations", workers, res.K, k)
 		}
-		a = res.Stepper.(*siteStepper).alg.(*site.DenseAlgebra)
+		a = algOf[*site.DenseAlgebra](res.Stepper)
 		elbo := a.Elbo(&a.Cur, a.LogDet)
 		a.Fresh, a.Dense, a.Pg.Current = false, false, false
 		if err := a.Refresh(true); err != nil {
@@ -426,29 +425,6 @@ func TestPosteriorChangesNothing(t *testing.T) {
 	}
 }
 
-// askedContext is done once it has been asked so many times.
-type askedContext struct {
-	context.Context
-	left, asked *atomic.Int64
-	done        chan struct{}
-}
-
-func newAsked(times int64) askedContext {
-	c := askedContext{context.Background(), new(atomic.Int64), new(atomic.Int64), make(chan struct{})}
-	c.left.Store(times)
-	return c
-}
-
-func (c askedContext) Done() <-chan struct{} { return c.done }
-
-func (c askedContext) Err() error {
-	c.asked.Add(1)
-	if c.left.Add(-1) < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
 // TestResumeInside: a run that is canceled inside a step, an evaluation or the set-up, wherever it
 // looks at its context, goes on to the bits of one that was not.
 func TestResumeInside(t *testing.T) {
@@ -460,7 +436,7 @@ func TestResumeInside(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(at), 11))
 		want, k := r.uninterrupted(t)
 		s := r.solver
-		whole := newAsked(math.MaxInt64)
+		whole := testkit.NewAsked(math.MaxInt64)
 		res, err := s.Run(whole, r.model)
 		if err != nil {
 			t.Fatal(err)
@@ -470,15 +446,15 @@ func TestResumeInside(t *testing.T) {
 		}
 		for range times {
 			s.Workers = 1 + 2*rng.IntN(2)
-			limit := rng.Int64N(whole.asked.Load())
-			ctx := newAsked(limit)
+			limit := rng.Int64N(whole.Asked.Load())
+			ctx := testkit.NewAsked(limit)
 			res, err := s.Run(ctx, r.model)
 			if err == nil {
 				continue // the number of times depends on that of the workers
 			}
 			total++
 			if !errors.Is(err, context.Canceled) || !prefixedOnce(err) {
-				t.Fatalf("%s, asked %d times of %d: %v", r.name, limit, whole.asked.Load(), err)
+				t.Fatalf("%s, asked %d times of %d: %v", r.name, limit, whole.Asked.Load(), err)
 			}
 			if res == nil {
 				continue // in the set-up
@@ -493,7 +469,7 @@ func TestResumeInside(t *testing.T) {
 				t.Fatalf("%s: %v", r.name, err)
 			}
 			at := res.K
-			again := newAsked(rng.Int64N(whole.asked.Load()))
+			again := testkit.NewAsked(rng.Int64N(whole.Asked.Load()))
 			if rng.IntN(2) == 0 {
 				var file bytes.Buffer
 				if err := res.Save(&file); err != nil {
@@ -511,7 +487,7 @@ func TestResumeInside(t *testing.T) {
 				t.Fatalf("%s: %v", r.name, err)
 			}
 			if got := bitsOf(t, res); got != want {
-				t.Errorf("%s: another end, canceled at step %d and %d calls of %d, of %d steps", r.name, at+1, limit, whole.asked.Load(), k)
+				t.Errorf("%s: another end, canceled at step %d and %d calls of %d, of %d steps", r.name, at+1, limit, whole.Asked.Load(), k)
 				break
 			}
 		}

@@ -1,11 +1,13 @@
 package testkit
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
@@ -102,4 +104,36 @@ func SignRows(rng *rand.Rand, n int) (y, m, v []float64) {
 		}
 	}
 	return y, m, v
+}
+
+// Label returns 1 with probability 1/(1 + e^(−2η)), and −1 otherwise.
+func Label(rng *rand.Rand, eta float64) float64 {
+	if rng.Float64() < 1/(1+math.Exp(-2*eta)) {
+		return 1
+	}
+	return -1
+}
+
+// AskedContext is done once it has been asked so many times.
+type AskedContext struct {
+	context.Context
+	left, Asked *atomic.Int64
+	done        chan struct{}
+}
+
+func NewAsked(times int64) AskedContext {
+	c := AskedContext{context.Background(), new(atomic.Int64), new(atomic.Int64),
+		make(chan struct{})}
+	c.left.Store(times)
+	return c
+}
+
+func (c AskedContext) Done() <-chan struct{} { return c.done }
+
+func (c AskedContext) Err() error {
+	c.Asked.Add(1)
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
 }

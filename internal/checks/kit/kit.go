@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -393,4 +394,63 @@ func WithoutRows(t testing.TB, p *GLMPosterior) *GLMPosterior {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func MustGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood) *GP {
+	t.Helper()
+	gp, err := NewGP(x, y, k, lik, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+func MustSparse(t testing.TB, g *SparseGP, err error) *SparseGP {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func FitSparse(t testing.TB, g *SparseGP, s *Solver) (*SparseGPPosterior, *Result) {
+	t.Helper()
+	post, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != Converged {
+		t.Errorf("%v after %d iterations, gap %g", res.Status, res.K, res.Gap)
+	}
+	return post, res
+}
+
+// UnitRows returns the rows of an identity matrix.
+func UnitRows(d int) *mat.Dense {
+	x := mat.NewDense(d, d, nil)
+	for j := range d {
+		x.Set(j, j, 1)
+	}
+	return x
+}
+
+// PgSVI returns the Solver of PG-SVI as published, for n data: the constant step
+// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
+func PgSVI(n int, betaN float64, batch int) *Solver {
+	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
+}
+
+// AlgOf returns the algebra of a state by sites.
+func AlgOf[A site.Algebra](st State) A { return st.(Engined).Algebra().(A) }
+
+// Engined is a State by sites.
+type Engined interface{ Algebra() site.Algebra }
+
+func MustStepper(t *testing.T, m Model) Stepper {
+	t.Helper()
+	st, err := m.NewStepper(context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
 }

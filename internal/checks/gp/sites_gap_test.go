@@ -1,4 +1,4 @@
-package pgsvi
+package gp
 
 import (
 	"context"
@@ -14,6 +14,10 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // concaveLikelihoods are the log-concave ones, each with a response that looks like those of a
@@ -68,7 +72,8 @@ func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float6
 		}
 		resp[i] = y(eta, rng)
 	}
-	g := mustGLM(t, x, resp, lik, GLMOptions{Covariance: cov, PriorSD: math.Exp(rng.NormFloat64())})
+	g := kit.MustGLM(t, x, resp, lik,
+		GLMOptions{Covariance: cov, PriorSD: math.Exp(rng.NormFloat64())})
 	_, res, err := g.Fit(context.Background(), nil)
 	if err != nil || res.Status != Converged {
 		t.Fatalf("%v, %v", res, err)
@@ -90,7 +95,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 	for name, c := range concaveLikelihoods() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if !testFacts(c.lik).LogConcave {
+			if !kit.FactsOf(c.lik).LogConcave {
 				t.Fatal("is not log-concave")
 			}
 			rng := rand.New(rand.NewPCG(7, uint64(len(name))))
@@ -108,8 +113,8 @@ func TestGapBoundRandomStates(t *testing.T) {
 			for range problems {
 				// More weights than rows: the sites.
 				g, best := gapProblem(t, c.lik, c.y, 5, 7, FullCovariance, rng)
-				dual := mustStepper(t, g).alg.(*site.DualAlgebra)
-				fitted := fittedStepper(t, g).alg.(*site.DualAlgebra)
+				dual := kit.AlgOf[*site.DualAlgebra](kit.MustStepper(t, g))
+				fitted := kit.AlgOf[*site.DualAlgebra](fittedStepper(t, g))
 				for range states {
 					scale := math.Exp(-14 * rng.Float64())
 					for i := range dual.N {
@@ -121,13 +126,14 @@ func TestGapBoundRandomStates(t *testing.T) {
 					if dual.Refresh(true) != nil {
 						continue // too far for expectations
 					}
-					check("dual", dual.Elbo(&dual.Cur, dual.LogDet), must(dual.Prove(false, 0)),
+					check("dual", dual.Elbo(&dual.Cur, dual.LogDet),
+						testkit.Must(dual.Prove(false, 0)),
 						best)
 				}
 				// Fewer: the weights.
 				g, best = gapProblem(t, c.lik, c.y, 6, 3, FullCovariance, rng)
-				primal := mustStepper(t, g).alg.(*site.WeightAlgebra)
-				near := fittedStepper(t, g).alg.(*site.WeightAlgebra)
+				primal := kit.AlgOf[*site.WeightAlgebra](kit.MustStepper(t, g))
+				near := kit.AlgOf[*site.WeightAlgebra](fittedStepper(t, g))
 				for range states {
 					scale := math.Exp(-14 * rng.Float64())
 					primal.Started = false
@@ -139,13 +145,13 @@ func TestGapBoundRandomStates(t *testing.T) {
 					if primal.Settle() != nil {
 						continue
 					}
-					bound := must(primal.Prove(1e-6, false))
+					bound := testkit.Must(primal.Prove(1e-6, false))
 					check("primal", -primal.Batch.Cur.Value, bound, best)
 				}
 				// A diagonal covariance.
 				g, best = gapProblem(t, c.lik, c.y, 6, 3, DiagonalCovariance, rng)
-				diagonal := mustStepper(t, g).alg.(*site.FactoredAlgebra)
-				at := fittedStepper(t, g).alg.(*site.FactoredAlgebra)
+				diagonal := kit.AlgOf[*site.FactoredAlgebra](kit.MustStepper(t, g))
+				at := kit.AlgOf[*site.FactoredAlgebra](fittedStepper(t, g))
 				for range states {
 					scale := math.Exp(-14 * rng.Float64())
 					f, at := diagonal.Fam.(*site.DiagFamily), at
@@ -159,7 +165,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 						continue
 					}
 					diagonal.Direct()
-					bound := must(diagonal.Prove(1e-9, true))
+					bound := testkit.Must(diagonal.Prove(1e-9, true))
 					check("diagonal", diagonal.Cur.Elbo, bound, best)
 				}
 			}
@@ -181,22 +187,13 @@ func meanOf(s *site.DenseAlgebra) {
 	s.Fresh, s.Dense, s.Pg.Current = false, false, false
 }
 
-func mustStepper(t *testing.T, m Model) *siteStepper {
-	t.Helper()
-	st, err := m.NewStepper(context.Background(), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st.(*siteStepper)
-}
-
-func fittedStepper(t *testing.T, m Model) *siteStepper {
+func fittedStepper(t *testing.T, m Model) Stepper {
 	t.Helper()
 	res, err := (&Solver{}).Run(context.Background(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Stepper.(*siteStepper)
+	return res.Stepper
 }
 
 // TestGapCertificate: the parts of the bound at steps of a fixed β against independent numbers.
@@ -208,14 +205,14 @@ func TestGapCertificate(t *testing.T) {
 			Rows [][4]float64
 		}
 	}
-	readTruthJSON(t, "gap_certificate.json", &truth)
+	testkit.ReadTruthJSON(t, "gap_certificate.json", &truth)
 	for _, c := range gpCases {
 		want, ok := truth.Data[c.name]
 		if !ok {
 			continue
 		}
-		st := mustStepper(t, c.model(t, c.load(t)))
-		s, env := st.alg.(*site.DenseAlgebra), NewEnv(nil, 1)
+		st := kit.MustStepper(t, c.model(t, c.load(t)))
+		s, env := kit.AlgOf[*site.DenseAlgebra](st), NewEnv(nil, 1)
 		best := math.Inf(1)
 		for k, row := range want.Rows {
 			if k > 0 {
@@ -263,7 +260,7 @@ func TestGapCertificate(t *testing.T) {
 // TestGapUnproved: there is no proof where a likelihood is not log-concave.
 func TestGapUnproved(t *testing.T) {
 	for _, lik := range []Likelihood{StudentT{}, onlyLogProb{}} {
-		res, err := (&Solver{}).Run(t.Context(), toyGP(t, 20, SquaredExp{}, lik, 1))
+		res, err := (&Solver{}).Run(t.Context(), kit.ToyGP(t, 20, SquaredExp{}, lik, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,14 +277,14 @@ func (onlyLogProb) LogProb(y, eta float64) float64 { return -0.5 * (y - eta) * (
 
 // TestGoal: a run ends where its goal is proved, not much later, and never where it is not.
 func TestGoal(t *testing.T) {
-	full, err := (&Solver{}).Run(t.Context(), toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+	full, err := (&Solver{}).Run(t.Context(), kit.ToyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	passes := 0.0
 	for _, goal := range []float64{10, 1e-1, 1e-4, 1e-8} {
 		res, err := (&Solver{Goal: goal}).Run(t.Context(),
-			toyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
+			kit.ToyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +307,7 @@ func TestGoal(t *testing.T) {
 	}
 	for _, goal := range []float64{-1, math.NaN()} {
 		if _, err := (&Solver{Goal: goal}).Run(t.Context(),
-			toyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)); !errors.Is(err, ErrParam) {
+			kit.ToyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)); !errors.Is(err, ErrParam) {
 			t.Errorf("goal %v: %v", goal, err)
 		}
 	}
@@ -323,7 +320,7 @@ func TestGapEvaluateAgain(t *testing.T) {
 		for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
 			g, _ := gapProblem(t, BernoulliLogit{}, concaveLikelihoods()["logit"].y, n, 12, cov,
 				rng)
-			st, env := mustStepper(t, g), NewEnv(nil, 1)
+			st, env := kit.MustStepper(t, g), NewEnv(nil, 1)
 			for range 8 {
 				if _, err := st.Step(t.Context(), env, nil, math.Inf(1)); err != nil {
 					t.Fatal(err)
@@ -459,29 +456,13 @@ func TestPrecisionGap(t *testing.T) {
 	}
 }
 
-// TestRowGapLargeSlopes: what rounding leaves of slopes of 1e11 is far less than a standard
-// deviation of the site, and so is the gap, however wide the prior is. The curvature that it may
-// change is counted: the gap is never below the square of that.
-func TestRowGapLargeSlopes(t *testing.T) {
-	terms := &term.Terms{Lik: viewOf(GaussianNoise{Var: 1. / 37}), Y: []float64{0}}
-	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
-		s := &term.State{Gamma: []float64{37}, Tg: []float64{37}, A: []float64{4e11 + c.off},
-			D1: []float64{4e11}, M: []float64{1e10}, V: []float64{0.02}}
-		gap := terms.RowGap(s, 0, []float64{1e14}, nil, 0, nil)
-		y := c.off / 37 / math.Sqrt(s.V[0])
-		if !(gap <= c.most) || gap < c.off*c.off/(2*37)+y*y*math.Pow(37*s.V[0], 2) {
-			t.Errorf("slopes apart by %g: gap %.3g", c.off, gap)
-		}
-	}
-}
-
 // TestSiteChange: what variances tell of a change of the sites is no less than what it is, nor much
 // more.
 func TestSiteChange(t *testing.T) {
-	rng := testRand(17)
-	for range shorter(200, 40) {
+	rng := testkit.Rand(17)
+	for range testkit.Shorter(200, 40) {
 		n, d := 1+rng.IntN(60), 1+rng.IntN(12)
-		x := normalMatrix(rng, n, d)
+		x := testkit.NormalMatrix(rng, n, d)
 		spread := math.Exp(rng.NormFloat64() - 1)
 		var s term.State
 		s.Resize(n)
@@ -553,8 +534,8 @@ func TestResidualError(t *testing.T) {
 	x, eta := outerRows(11, 300, 80, 3)
 	for _, rows := range []mat.Matrix{x, SparseOf(x)} {
 		for _, prior := range []float64{1e-2, 1, 1e3} {
-			st := mustStepper(t,
-				mustGLM(t, rows, outerLabels(12, eta), BernoulliLogit{},
+			st := kit.MustStepper(t,
+				kit.MustGLM(t, rows, outerLabels(12, eta), BernoulliLogit{},
 					GLMOptions{PriorSD: prior}))
 			for range 3 {
 				if _, err := st.Step(context.Background(), nil, nil, math.Inf(1)); err != nil {
@@ -564,7 +545,7 @@ func TestResidualError(t *testing.T) {
 			if _, err := st.Evaluate(context.Background(), nil); err != nil {
 				t.Fatal(err)
 			}
-			s := st.alg.(*site.WeightAlgebra)
+			s := kit.AlgOf[*site.WeightAlgebra](st)
 			d, a, m := s.Lin.X.Cols, s.Batch.Cur.A, &s.Mover
 			var exact dense.Double
 			exact.Resize(d)

@@ -1,4 +1,4 @@
-package pgsvi
+package gp
 
 import (
 	"bytes"
@@ -16,70 +16,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// toyGP returns a small model with labels that suit the likelihood.
-func toyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
-	t.Helper()
-	return toyGPWith(t, n, k, lik, seed, nil)
-}
-
-func toyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *GPOptions) *GP {
-	t.Helper()
-	x, y := toyRows(n, lik, seed)
-	gp, err := NewGP(x, y, k, lik, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return gp
-}
-
-// toyRows are the rows and labels of toyGP.
-func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
-	for i := range n {
-		a, b := 2*rng.NormFloat64(), 2*rng.NormFloat64()
-		x.SetRow(i, []float64{a, b})
-		f := 2 * math.Sin(a) * math.Cos(b)
-		switch lik.(type) {
-		case Poisson:
-			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
-		case BernoulliLogit, BernoulliProbit, logProbOnly:
-			y[i] = 1
-			if rng.Float64() > 1/(1+math.Exp(-f)) {
-				y[i] = -1
-			}
-		default:
-			y[i] = f + 0.2*rng.NormFloat64()
-			if i%9 == 4 {
-				y[i] += 6 // an outlier
-			}
-		}
-	}
-	return x, y
-}
-
-// logProbOnly is a user's likelihood: the logit, without anything optional.
-type logProbOnly struct{}
-
-func (logProbOnly) LogProb(y, eta float64) float64 {
-	if x := y * eta; x < 0 {
-		return x - math.Log1p(math.Exp(x))
-	}
-	return -math.Log1p(math.Exp(-y * eta))
-}
-
-var gpLikelihoods = []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{}, Poisson{Exposure: 3}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3}, Laplace{Scale: 0.3}, logProbOnly{}}
-
-func mustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
-	t.Helper()
-	post, res, err := gp.Fit(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return post, res
-}
+var gpLikelihoods = []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{},
+	Poisson{Exposure: 3}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3},
+	Laplace{Scale: 0.3}, kit.LogProbOnly{}}
 
 // TestGPInvariants runs block and batch steps over a corpus of models: they
 // converge, never lower the ELBO, agree where the problem has one solution,
@@ -87,8 +31,10 @@ func mustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
 func TestGPInvariants(t *testing.T) {
 	t.Parallel()
 	kernels := []Kernel{
-		SquaredExp{Scale: 1, Length: 1}, SquaredExp{Scale: 10, Length: 0.01}, SquaredExp{Scale: 0.1, Length: 100},
-		SquaredExp{Scale: 300, Length: 3}, Matern32{Scale: 3, Length: 2}, Sum{Linear{Scale: 1}, Constant{Scale: 2}},
+		SquaredExp{Scale: 1, Length: 1}, SquaredExp{Scale: 10, Length: 0.01},
+		SquaredExp{Scale: 0.1, Length: 100},
+		SquaredExp{Scale: 300, Length: 3}, Matern32{Scale: 3, Length: 2},
+		Sum{Linear{Scale: 1}, Constant{Scale: 2}},
 	}
 	sizes := []int{1, 2, 70}
 	if !testkit.IsLong() {
@@ -102,37 +48,42 @@ func TestGPInvariants(t *testing.T) {
 			}
 			for _, n := range sizes {
 				t.Run(fmt.Sprintf("%T/%d/%d", lik, ik, n), func(t *testing.T) {
-					gp := toyGP(t, n, k, lik, 7)
-					_, block := mustFit(t, gp, nil)
-					_, batch := mustFit(t, gp, &Solver{BatchSize: n})
+					gp := kit.ToyGP(t, n, k, lik, 7)
+					_, block := kit.MustFit(t, gp, nil)
+					_, batch := kit.MustFit(t, gp, &Solver{BatchSize: n})
 					for name, res := range map[string]*Result{"block": block, "batch": batch} {
 						if res.Status != Converged && !(res.Status == Stalled && res.Gap < 1e-8) {
-							t.Errorf("%s: %v after %v passes, ELBO %v, gap %.2g", name, res.Status, res.Passes, res.ELBO, res.Gap)
+							t.Errorf("%s: %v after %v passes, ELBO %v, gap %.2g", name, res.Status,
+								res.Passes, res.ELBO, res.Gap)
 						}
 						prev := math.Inf(-1)
 						for _, it := range res.Trace {
 							if it.ELBO < prev-1e-13*math.Abs(prev) {
-								t.Errorf("%s: iteration %d: the ELBO fell from %v to %v", name, it.K, prev, it.ELBO)
+								t.Errorf("%s: iteration %d: the ELBO fell from %v to %v", name,
+									it.K, prev, it.ELBO)
 							}
 							prev = it.ELBO
 						}
-						g := algOf[*site.DenseAlgebra](res.Stepper)
+						g := kit.AlgOf[*site.DenseAlgebra](res.Stepper)
 						var kept term.State
 						kept.CopyFrom(&g.Cur)
 						logDet := g.LogDet
 						g.Fresh, g.Dense = false, false
-						elbo, err := elboOf(res.Stepper, nil)
+						elbo, err := kit.ElboOf(res.Stepper, nil)
 						if err != nil {
 							t.Fatal(err)
 						}
-						if math.Abs(elbo-res.ELBO) > 1e-8*math.Max(1, math.Abs(elbo)) || math.Abs(logDet-g.LogDet) > 1e-8*math.Max(1, logDet) {
-							t.Errorf("%s: kept ELBO %v and log det %v, anew %v and %v", name, res.ELBO, logDet, elbo, g.LogDet)
+						if math.Abs(elbo-res.ELBO) > 1e-8*math.Max(1, math.Abs(elbo)) ||
+							math.Abs(logDet-g.LogDet) > 1e-8*math.Max(1, logDet) {
+							t.Errorf("%s: kept ELBO %v and log det %v, anew %v and %v", name,
+								res.ELBO, logDet, elbo, g.LogDet)
 						}
-						if e := maxRel(kept.V, g.Cur.V); e > 1e-7 {
+						if e := testkit.MaxRel(kept.V, g.Cur.V); e > 1e-7 {
 							t.Errorf("%s: kept variances off by %.2g", name, e)
 						}
 					}
-					if d := math.Abs(block.ELBO - batch.ELBO); !heavy && d > 1e-8*math.Max(1, math.Abs(batch.ELBO)) {
+					if d := math.Abs(block.ELBO - batch.ELBO); !heavy && d > 1e-8*math.Max(1,
+						math.Abs(batch.ELBO)) {
 						t.Errorf("block reaches %.12g, batch %.12g", block.ELBO, batch.ELBO)
 					}
 				})
@@ -143,10 +94,11 @@ func TestGPInvariants(t *testing.T) {
 
 // TestGPUserLikelihood: LogProb alone gives what the built-in likelihood gives.
 func TestGPUserLikelihood(t *testing.T) {
-	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, logProbOnly{}, 3)
-	_, user := mustFit(t, gp, nil)
-	gp.terms.Lik = viewOf(BernoulliLogit{})
-	_, own := mustFit(t, gp, nil)
+	gp := kit.ToyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, kit.LogProbOnly{}, 3)
+	_, user := kit.MustFit(t, gp, nil)
+	data, labels := kit.ToyRows(40, kit.LogProbOnly{}, 3)
+	own := kit.Solve(t, Solver{}, testkit.Must(NewGP(data, labels, SquaredExp{Scale: 2, Length: 1},
+		BernoulliLogit{}, nil)))
 	if math.Abs(user.ELBO-own.ELBO) > 1e-8 {
 		t.Errorf("LogProb alone reaches %v, BernoulliLogit %v", user.ELBO, own.ELBO)
 	}
@@ -156,9 +108,10 @@ func TestGPUserLikelihood(t *testing.T) {
 // posterior, and the ELBO the log evidence.
 func TestGPExactRegression(t *testing.T) {
 	const n, noise = 60, 0.04
-	gp := toyGP(t, n, Matern52{Scale: 1.5, Length: 1}, GaussianNoise{Var: noise}, 5)
+	gp := kit.ToyGP(t, n, Matern52{Scale: 1.5, Length: 1}, GaussianNoise{Var: noise}, 5)
+	data, labels := kit.ToyRows(n, GaussianNoise{Var: noise}, 5)
 	// K (K + σ²I)⁻¹ y and K − K (K + σ²I)⁻¹ K.
-	k := Gram(nil, gp.kernel, gp.x)
+	k := Gram(nil, Matern52{Scale: 1.5, Length: 1}, data)
 	ky := mat.NewSymDense(n, nil)
 	ky.CopySym(k)
 	for i := range n {
@@ -168,7 +121,7 @@ func TestGPExactRegression(t *testing.T) {
 	if !chol.Factorize(ky) {
 		t.Fatal("not positive definite")
 	}
-	y := mat.NewVecDense(n, gp.terms.Y)
+	y := mat.NewVecDense(n, labels)
 	var w, m mat.VecDense
 	var kk, v mat.Dense
 	if err := chol.SolveVecTo(&w, y); err != nil {
@@ -181,26 +134,29 @@ func TestGPExactRegression(t *testing.T) {
 	v.Mul(k, &kk)
 	v.Sub(k, &v)
 	evidence := -0.5 * (mat.Dot(y, &w) + chol.LogDet() + n*expfam.Log2Pi)
-	for name, s := range map[string]*Solver{"batch": {BatchSize: n, MaxIter: 1}, "blocks": {MaxPasses: 1}} {
-		post, res := mustFit(t, gp, s)
+	for name, s := range map[string]*Solver{"batch": {BatchSize: n, MaxIter: 1},
+		"blocks": {MaxPasses: 1}} {
+		post, res := kit.MustFit(t, gp, s)
 		if math.Abs(res.ELBO-evidence) > 1e-9 {
 			t.Errorf("%s: ELBO %v, log evidence %v", name, res.ELBO, evidence)
 		}
 		gm, gv := post.Train(nil, nil)
 		for i := range n {
 			if math.Abs(gm[i]-m.AtVec(i)) > 1e-9 || math.Abs(gv[i]-v.At(i, i)) > 1e-9 {
-				t.Fatalf("%s: site %d: N(%v, %v), want N(%v, %v)", name, i, gm[i], gv[i], m.AtVec(i), v.At(i, i))
+				t.Fatalf("%s: site %d: N(%v, %v), want N(%v, %v)", name, i, gm[i], gv[i],
+					m.AtVec(i), v.At(i, i))
 			}
 		}
 		// Joint at the training points is the same posterior.
-		jm, jc, err := post.Joint(gp.x)
+		jm, jc, err := post.Joint(data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {
 			for j := range n {
 				if math.Abs(jc.At(i, j)-v.At(i, j)) > 1e-9 || math.Abs(jm[i]-m.AtVec(i)) > 1e-9 {
-					t.Fatalf("%s: Joint (%d, %d) is %v, want %v", name, i, j, jc.At(i, j), v.At(i, j))
+					t.Fatalf("%s: Joint (%d, %d) is %v, want %v", name, i, j, jc.At(i, j),
+						v.At(i, j))
 				}
 			}
 		}
@@ -211,8 +167,9 @@ func TestGPExactRegression(t *testing.T) {
 func TestGPFixedPoint(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
-			gp := toyGPWith(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2, &GPOptions{MeanUpdate: update})
-			_, res := mustFit(t, gp, &Solver{Converger: GapBelow(1e-13, 0)})
+			gp := kit.ToyGPWith(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 2,
+				&GPOptions{MeanUpdate: update})
+			_, res := kit.MustFit(t, gp, &Solver{Converger: GapBelow(1e-13, 0)})
 			st := res.Stepper
 			rng := rand.New(rand.NewPCG(1, 1))
 			for name, step := range map[string]struct {
@@ -223,15 +180,17 @@ func TestGPFixedPoint(t *testing.T) {
 				"batch": {nil, math.Inf(1)},
 				"PG":    {nil, 0.7},
 			} {
-				if _, err := st.Step(context.Background(), &Env{Rng: rng}, step.batch, step.beta); err != nil {
+				if _, err := st.Step(context.Background(), &Env{Rng: rng}, step.batch,
+					step.beta); err != nil {
 					t.Fatal(err)
 				}
-				elbo, err := elboOf(st, nil)
+				elbo, err := kit.ElboOf(st, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if math.Abs(elbo-res.ELBO) > 1e-9 {
-					t.Errorf("%T, update %d: a %s step changed the ELBO by %.2g", lik, update, name, elbo-res.ELBO)
+					t.Errorf("%T, update %d: a %s step changed the ELBO by %.2g", lik, update, name,
+						elbo-res.ELBO)
 				}
 			}
 		}
@@ -243,8 +202,10 @@ func TestGPFixedPoint(t *testing.T) {
 // appendix in moments.
 func TestGPSiteFormIsDenseForm(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
-		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams, Appendix: MeanCov} {
-			gp := toyGPWith(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4, &GPOptions{MeanUpdate: update})
+		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams,
+			Appendix: MeanCov} {
+			gp := kit.ToyGPWith(t, 9, Matern12{Scale: 1, Length: 1}, lik, 4,
+				&GPOptions{MeanUpdate: update})
 			o, err := gp.Objective()
 			if err != nil {
 				t.Fatal(err)
@@ -261,21 +222,25 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 1))
 			for k, batch := range [][]int{{0, 1, 2}, {4}, {2, 8}, {5, 6, 7, 3}, {0, 8}} {
 				for _, st := range []Stepper{dense, sites} {
-					if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch, 0.2); err != nil {
+					if _, err := st.Step(context.Background(), &Env{Rng: rng}, batch,
+						0.2); err != nil {
 						t.Fatal(err)
 					}
 				}
-				a, err := elboOf(dense, rng)
+				a, err := kit.ElboOf(dense, rng)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := elboOf(sites, rng)
+				b, err := kit.ElboOf(sites, rng)
 				if err != nil {
 					t.Fatal(err)
 				}
-				q, s := dense.(*objectiveStepper).Q.(*Gaussian), algOf[*site.DenseAlgebra](sites)
-				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) || maxRel(s.Cur.M, q.Mean(nil)) > 1e-10 || maxRel(s.Cur.V, q.Var(nil)) > 1e-10 {
-					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b, a)
+				q, s := kit.Reached[*Gaussian](dense), kit.AlgOf[*site.DenseAlgebra](sites)
+				if math.Abs(a-b) > 1e-10*math.Max(1, math.Abs(a)) ||
+					testkit.MaxRel(s.Cur.M, q.Mean(nil)) > 1e-10 ||
+					testkit.MaxRel(s.Cur.V, q.Var(nil)) > 1e-10 {
+					t.Fatalf("%T, %v, step %d: ELBO %.14g in sites, %.14g dense", lik, coords, k, b,
+						a)
 				}
 			}
 		}
@@ -285,7 +250,7 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 // TestGPCurve: under a divergence without closed form the steps agree with the
 // closed form where there is one, and the run reaches the same optimum.
 func TestGPCurve(t *testing.T) {
-	gp := toyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 6)
+	gp := kit.ToyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 6)
 	kl := DivergenceFunc(func(q, q0 Dist) float64 { return q.(ExpFamily).KL(q0) })
 	a, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
@@ -298,18 +263,22 @@ func TestGPCurve(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for k := range 4 {
 		for _, st := range []Stepper{a, b} {
-			if _, err := st.Step(context.Background(), &Env{Rng: rng}, []int{k, k + 1, k + 5}, 0.3); err != nil {
+			if _, err := st.Step(context.Background(), &Env{Rng: rng}, []int{k, k + 1, k + 5},
+				0.3); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := elboOf(st, rng); err != nil { // brings the marginals up to date
+			if _, err := kit.ElboOf(st, rng); err != nil { // brings the marginals up to date
 				t.Fatal(err)
 			}
 		}
-		if ea, eb := maxRel(algOf[*site.DenseAlgebra](b).Cur.M, algOf[*site.DenseAlgebra](a).Cur.M), maxRel(algOf[*site.DenseAlgebra](b).Cur.V, algOf[*site.DenseAlgebra](a).Cur.V); ea > 1e-7 || eb > 1e-7 {
+		if ea, eb := testkit.MaxRel(kit.AlgOf[*site.DenseAlgebra](b).Cur.M,
+			kit.AlgOf[*site.DenseAlgebra](a).Cur.M),
+			testkit.MaxRel(kit.AlgOf[*site.DenseAlgebra](b).Cur.V,
+				kit.AlgOf[*site.DenseAlgebra](a).Cur.V); ea > 1e-7 || eb > 1e-7 {
 			t.Errorf("step %d: numeric KL off by %.2g in m and %.2g in v", k, ea, eb)
 		}
 	}
-	_, want := mustFit(t, gp, nil)
+	_, want := kit.MustFit(t, gp, nil)
 	hellinger := DivergenceFunc(func(q, q0 Dist) float64 {
 		// The squared Hellinger distance, from the log-partition function at the midpoint.
 		e, e0 := q.(*Gaussian), q0.(*Gaussian)
@@ -324,20 +293,23 @@ func TestGPCurve(t *testing.T) {
 		return 1 - math.Exp(mid.LogPartition()-0.5*(e.LogPartition()+e0.LogPartition()))
 	})
 	for _, d := range []Divergence{ReverseKL(), SymKL(), Euclidean(), hellinger} {
-		_, res := mustFit(t, gp, &Solver{Divergence: d})
+		_, res := kit.MustFit(t, gp, &Solver{Divergence: d})
 		if res.ClosedForm {
 			t.Errorf("%T claims a closed form", d)
 		}
 		if math.Abs(res.ELBO-want.ELBO) > 1e-6 || res.Status != Converged {
-			t.Errorf("%T: %v at %.10g after %d steps, want %.10g", d, res.Status, res.ELBO, res.K, want.ELBO)
+			t.Errorf("%T: %v at %.10g after %d steps, want %.10g", d, res.Status, res.ELBO, res.K,
+				want.ELBO)
 		}
 	}
 	// At set-up: a divergence that needs an inverse on a singular prior.
-	same, err := NewGP(mat.NewDense(3, 1, []float64{1, 1, 2}), []float64{1, 1, -1}, SquaredExp{}, BernoulliLogit{}, nil)
+	same, err := NewGP(mat.NewDense(3, 1, []float64{1, 1, 2}), []float64{1, 1, -1}, SquaredExp{},
+		BernoulliLogit{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := same.NewStepper(context.Background(), nil, SymKL()); !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Jitter") {
+	if _, err := same.NewStepper(context.Background(), nil, SymKL()); !errors.Is(err,
+		ErrNotPosDef) || !strings.Contains(err.Error(), "Jitter") {
 		t.Errorf("singular prior under SymKL: %v", err)
 	}
 	if _, err := gp.NewStepper(context.Background(), nil, Bregman(nil)); !errors.Is(err, ErrParam) {
@@ -348,26 +320,29 @@ func TestGPCurve(t *testing.T) {
 // TestGPEvidence: the ELBO stays below the log evidence, and close to it.
 func TestGPEvidence(t *testing.T) {
 	t.Parallel()
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.5}, Laplace{Scale: 0.5}} {
+	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.5},
+		Laplace{Scale: 0.5}} {
 		y := []float64{1, -1}
 		if _, ok := lik.(Poisson); ok {
 			y = []float64{3, 0}
 		}
 		const rho, scale2 = 0.6, 4.0 // k(x0, x1) = scale² exp(−½d²)
 		d := math.Sqrt(-2 * math.Log(rho))
-		gp, err := NewGP(mat.NewDense(2, 1, []float64{0, d}), y, SquaredExp{Scale: 2, Length: 1}, lik, nil)
+		gp, err := NewGP(mat.NewDense(2, 1, []float64{0, d}), y, SquaredExp{Scale: 2, Length: 1},
+			lik, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, res := mustFit(t, gp, nil)
+		_, res := kit.MustFit(t, gp, nil)
 		// ∫∫ by the trapezoidal rule on a fine grid of the whitened variables.
-		h := shorter(0.02, 0.08)
+		h := testkit.Shorter(0.02, 0.08)
 		var sum float64
 		for a := -8.0; a <= 8; a += h {
 			for b := -8.0; b <= 8; b += h {
 				z0 := math.Sqrt(scale2) * a
 				z1 := math.Sqrt(scale2) * (rho*a + math.Sqrt(1-rho*rho)*b)
-				sum += math.Exp(-0.5*(a*a+b*b)-expfam.Log2Pi+lik.LogProb(y[0], z0)+lik.LogProb(y[1], z1)) * h * h
+				sum += math.Exp(-0.5*(a*a+b*b)-expfam.Log2Pi+lik.LogProb(y[0], z0)+lik.LogProb(y[1],
+					z1)) * h * h
 			}
 		}
 		if gap := math.Log(sum) - res.ELBO; gap < 0 || gap > 0.3 {
@@ -395,24 +370,28 @@ func TestGPIllPosed(t *testing.T) {
 		{"lengths", one, ok[:1], SquaredExp{}, BernoulliLogit{}, ErrShape, "2 rows, y has 1"},
 		{"nil kernel", one, ok, nil, BernoulliLogit{}, ErrParam, "Kernel"},
 		{"bad kernel", one, ok, SquaredExp{Scale: -1}, BernoulliLogit{}, ErrParam, "Scale"},
-		{"kernel lengths", one, ok, SquaredExp{Lengths: []float64{1, 2}}, BernoulliLogit{}, ErrShape, ""},
+		{"kernel lengths", one, ok, SquaredExp{Lengths: []float64{1, 2}}, BernoulliLogit{},
+			ErrShape, ""},
 		{"label", one, []float64{1, 0}, SquaredExp{}, BernoulliLogit{}, ErrLabel, "row 1"},
 		{"count", one, []float64{1, 1.5}, SquaredExp{}, Poisson{}, ErrLabel, "row 1"},
 		{"negative count", one, []float64{-1, 1}, SquaredExp{}, Poisson{}, ErrLabel, "row 0"},
 		{"NaN label", one, []float64{1, nan}, SquaredExp{}, GaussianNoise{}, ErrNotFinite, "row 1"},
 		{"Inf label", one, []float64{1, inf}, SquaredExp{}, StudentT{}, ErrNotFinite, "row 1"},
-		{"NaN x", mat.NewDense(2, 1, []float64{0, nan}), ok, SquaredExp{}, BernoulliLogit{}, ErrNotFinite, "row 1, column 0"},
-		{"Inf x", mat.NewDense(2, 1, []float64{inf, 0}), ok, SquaredExp{}, BernoulliLogit{}, ErrNotFinite, "row 0, column 0"},
+		{"NaN x", mat.NewDense(2, 1, []float64{0, nan}), ok, SquaredExp{}, BernoulliLogit{},
+			ErrNotFinite, "row 1, column 0"},
+		{"Inf x", mat.NewDense(2, 1, []float64{inf, 0}), ok, SquaredExp{}, BernoulliLogit{},
+			ErrNotFinite, "row 0, column 0"},
 		{"bad likelihood", one, ok, SquaredExp{}, GaussianNoise{Var: -1}, ErrParam, ""},
 	} {
 		gp, err := NewGP(c.x, c.y, c.k, c.lik, nil)
-		if gp != nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), c.text) {
+		if gp != nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %v with %q", c.name, err, c.want, c.text)
 		}
 	}
 
 	options := func(o GPOptions) error {
-		gp, err := NewGP(one, ok, SquaredExp{}, logProbOnly{}, &o)
+		gp, err := NewGP(one, ok, SquaredExp{}, kit.LogProbOnly{}, &o)
 		if gp != nil {
 			t.Error("a model with invalid options")
 		}
@@ -439,14 +418,21 @@ func TestGPIllPosed(t *testing.T) {
 		y []float64
 		k Kernel
 	}{
-		"N = 1":             {mat.NewDense(1, 1, []float64{3}), []float64{1}, SquaredExp{}},
-		"duplicated rows":   {mat.NewDense(4, 1, []float64{3, 3, 3, 3}), []float64{1, 1, -1, 1}, SquaredExp{Scale: 5}},
-		"constant feature":  {mat.NewDense(3, 2, []float64{1, 7, 2, 7, 3, 7}), []float64{1, 1, -1}, SquaredExp{}},
-		"one class":         {mat.NewDense(3, 1, []float64{1, 2, 3}), []float64{1, 1, 1}, SquaredExp{Scale: 100}},
-		"huge features":     {mat.NewDense(3, 1, []float64{1e200, 2e200, -3e200}), []float64{1, 1, -1}, SquaredExp{}},
-		"tiny features":     {mat.NewDense(3, 1, []float64{1e-200, 2e-200, -3e-200}), []float64{1, 1, -1}, SquaredExp{}},
-		"zero prior":        {mat.NewDense(2, 1, []float64{0, 0}), []float64{1, -1}, Linear{Scale: 1}},
-		"linear, collinear": {mat.NewDense(4, 2, []float64{1, 2, 2, 4, 3, 6, 4, 8}), []float64{1, 1, -1, -1}, Linear{Scale: 1000}},
+		"N = 1": {mat.NewDense(1, 1, []float64{3}), []float64{1}, SquaredExp{}},
+		"duplicated rows": {mat.NewDense(4, 1, []float64{3, 3, 3, 3}), []float64{1, 1, -1, 1},
+			SquaredExp{Scale: 5}},
+		"constant feature": {mat.NewDense(3, 2, []float64{1, 7, 2, 7, 3, 7}), []float64{1, 1, -1},
+			SquaredExp{}},
+		"one class": {mat.NewDense(3, 1, []float64{1, 2, 3}), []float64{1, 1, 1},
+			SquaredExp{Scale: 100}},
+		"huge features": {mat.NewDense(3, 1, []float64{1e200, 2e200, -3e200}),
+			[]float64{1, 1, -1}, SquaredExp{}},
+		"tiny features": {mat.NewDense(3, 1, []float64{1e-200, 2e-200, -3e-200}),
+			[]float64{1, 1, -1}, SquaredExp{}},
+		"zero prior": {mat.NewDense(2, 1, []float64{0, 0}), []float64{1, -1},
+			Linear{Scale: 1}},
+		"linear, collinear": {mat.NewDense(4, 2, []float64{1, 2, 2, 4, 3, 6, 4, 8}),
+			[]float64{1, 1, -1, -1}, Linear{Scale: 1000}},
 	}
 	for name, c := range fits {
 		gp, err := NewGP(c.x, c.y, c.k, BernoulliLogit{}, nil)
@@ -491,7 +477,7 @@ func TestGPHarshPrior(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, res := mustFit(t, gp, nil)
+		_, res := kit.MustFit(t, gp, nil)
 		if res.Status != Converged || math.IsInf(res.ELBO, 0) {
 			t.Errorf("scale %v: %v, ELBO %v, gap %v", scale, res.Status, res.ELBO, res.Gap)
 		}
@@ -501,13 +487,14 @@ func TestGPHarshPrior(t *testing.T) {
 
 // TestGPNegativeSites: Student-t regression has γ < 0 at its optimum.
 func TestGPNegativeSites(t *testing.T) {
-	gp := toyGP(t, 60, SquaredExp{Scale: 2, Length: 1}, StudentT{DF: 3, Scale: 0.2}, 8)
-	post, _ := mustFit(t, gp, nil)
+	gp := kit.ToyGP(t, 60, SquaredExp{Scale: 2, Length: 1}, StudentT{DF: 3, Scale: 0.2}, 8)
+	_, labels := kit.ToyRows(60, StudentT{DF: 3, Scale: 0.2}, 8)
+	post, _ := kit.MustFit(t, gp, nil)
 	gamma, b := post.Sites(nil, nil)
 	m, v := post.Train(nil, nil)
 	negative := 0
 	for i, g := range gamma {
-		e := ExpectLogProb(likOf(gp.terms), gp.terms.Y[i], m[i], v[i])
+		e := ExpectLogProb(StudentT{DF: 3, Scale: 0.2}, labels[i], m[i], v[i])
 		if math.Abs(g+e.D2) > 1e-4*math.Max(1, math.Abs(g)) || math.Abs(b[i]-g*m[i]-e.D1) > 1e-4 {
 			t.Errorf("site %d is not at its fixed point: γ = %v, want %v", i, g, -e.D2)
 		}
@@ -525,11 +512,10 @@ func TestGPNegativeSites(t *testing.T) {
 // pass, the mean to 1e11 and the ELBO, by rounding, above zero.
 func TestGPNoiseAtTheEdge(t *testing.T) {
 	t.Parallel()
-	gp := gpCases[0].model(t, gpCases[0].load(t))
-	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
-	gp.opt.MeanUpdate = Appendix
-	s := pgSVI(gp.Len(), 2, 5)
-	passes := longer(10, shorter(3, 1))
+	gp := gpCases[0].modelWith(t, gpCases[0].load(t), GPOptions{MeanUpdate: Appendix,
+		Estimator: ScoreFunction{Samples: 500, Baseline: NoBaseline}})
+	s := kit.PgSVI(gp.Len(), 2, 5)
+	passes := testkit.Longer(10, testkit.Shorter(3, 1))
 	s.EvalEvery, s.MaxPasses, s.Src = -1, float64(passes), rand.NewPCG(5, 0)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
@@ -544,7 +530,7 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 			continue
 		}
 		pass++
-		elbo, err := elboOf(st, nil)
+		elbo, err := kit.ElboOf(st, nil)
 		if err != nil || elbo > 0 || elbo < -1e4 || pass == 10 && elbo < -100 {
 			t.Errorf("pass %d: ELBO %v, %v", pass, elbo, err)
 		}
@@ -573,15 +559,16 @@ func TestGPWide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := algOf[*site.DenseAlgebra](best.Stepper).Cur.Gamma[0]; g > -0.95 {
+	if g := kit.AlgOf[*site.DenseAlgebra](best.Stepper).Cur.Gamma[0]; g > -0.95 {
 		t.Fatalf("γ is %v: the test does not test what it should", g)
 	}
 	_, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(0.1)})
 	if err != nil || math.Abs(res.ELBO-best.ELBO) > 1e-6 {
 		t.Errorf("with a step size: ELBO %v, want %v, %v", res.ELBO, best.ELBO, err)
 	}
-	noisy := *gp
-	noisy.opt.Estimator = ScoreFunction{Samples: 2000}
+	noisy := testkit.Must(NewGP(mat.NewDense(1, 1, []float64{0}), []float64{1}, SquaredExp{},
+		wideLik{},
+		&GPOptions{Estimator: ScoreFunction{Samples: 2000}}))
 	st, err := noisy.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -598,16 +585,18 @@ func TestGPWide(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if elbo, err := elboOf(st, nil); err != nil || elbo < best.ELBO-0.1 {
+	if elbo, err := kit.ElboOf(st, nil); err != nil || elbo < best.ELBO-0.1 {
 		t.Errorf("after steps with noise: ELBO %v of %v, %v", elbo, best.ELBO, err)
 	}
 	for _, y := range []float64{19, 20, 20.2, 20.5} {
-		gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{y}, SquaredExp{}, StudentT{DF: 99, Scale: 0.05}, nil)
+		gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{y}, SquaredExp{},
+			StudentT{DF: 99, Scale: 0.05}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, beta := range []float64{0.1, 1} {
-			if _, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(beta)}); err != nil || res.ELBO < -215 {
+			if _, res, err := gp.Fit(ctx, &Solver{StepSize: ConstantStep(beta)}); err != nil ||
+				res.ELBO < -215 {
 				t.Errorf("outlier %v, β = %v: ELBO %v, %v", y, beta, res.ELBO, err)
 			}
 		}
@@ -617,7 +606,8 @@ func TestGPWide(t *testing.T) {
 // TestGPStochasticNegativeSites: with the score function γ̃ is negative at
 // times; the step keeps the sign and stays among the valid states.
 func TestGPStochasticNegativeSites(t *testing.T) {
-	gp := toyGPWith(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8, &GPOptions{Estimator: ScoreFunction{Samples: 30, Baseline: NoBaseline}})
+	gp := kit.ToyGPWith(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8,
+		&GPOptions{Estimator: ScoreFunction{Samples: 30, Baseline: NoBaseline}})
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -628,7 +618,7 @@ func TestGPStochasticNegativeSites(t *testing.T) {
 		if err != nil {
 			t.Fatalf("iteration %d: %v", it.K, err)
 		}
-		for _, g := range algOf[*site.DenseAlgebra](st).Cur.Gamma {
+		for _, g := range kit.AlgOf[*site.DenseAlgebra](st).Cur.Gamma {
 			if g < 0 {
 				negative++
 				break
@@ -658,7 +648,8 @@ func TestGPNoAllocation(t *testing.T) {
 			"PG pathwise":      {Pathwise{}, []int{1, 5, 17}, 0.01},
 			"PG Gauss–Hermite": {GaussHermite{}, []int{1, 5, 17}, 0.01},
 		} {
-			gp := toyGPWith(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9, &GPOptions{Estimator: c.est})
+			gp := kit.ToyGPWith(t, 100, SquaredExp{Scale: 2, Length: 1}, lik, 9,
+				&GPOptions{Estimator: c.est})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -682,17 +673,24 @@ func TestGPNoAllocation(t *testing.T) {
 // TestGPSameBits: the same seed gives the same bits on any number of cores.
 func TestGPSameBits(t *testing.T) {
 	var want string
-	for _, procs := range few([]int{1, 7, 2}, 2) {
+	for _, procs := range testkit.Few([]int{1, 7, 2}, 2) {
 		old := runtime.GOMAXPROCS(procs)
-		gp := toyGP(t, shorter(300, 200), SquaredExp{Scale: 3, Length: 1}, BernoulliLogit{}, 10)
+		gp := kit.ToyGP(t, testkit.Shorter(300, 200), SquaredExp{Scale: 3, Length: 1},
+			BernoulliLogit{}, 10)
+		data, _ := kit.ToyRows(testkit.Shorter(300, 200), BernoulliLogit{}, 10)
 		var out bytes.Buffer
-		post, res := mustFit(t, gp, &Solver{Workers: procs})
-		m, v := post.At(gp.x).Latent(nil, nil)
+		post, res := kit.MustFit(t, gp, &Solver{Workers: procs})
+		m, v := post.At(data).Latent(nil, nil)
 		fmt.Fprintf(&out, "%x %x %x\n", res.ELBO, m, v)
-		gp.opt.Estimator = ScoreFunction{Samples: 40}
-		_, res = mustFit(t, gp, &Solver{Workers: procs, StepSize: ConstantStep(0.01), BatchSize: 20, MaxPasses: 1, Src: rand.NewPCG(3, 4)})
+		gp = kit.ToyGPWith(t, testkit.Shorter(300, 200), SquaredExp{Scale: 3, Length: 1},
+			BernoulliLogit{}, 10,
+			&GPOptions{Estimator: ScoreFunction{Samples: 40}})
+		_, res = kit.MustFit(t, gp,
+			&Solver{Workers: procs, StepSize: ConstantStep(0.01), BatchSize: 20, MaxPasses: 1,
+				Src: rand.NewPCG(3, 4)})
 		fmt.Fprintf(&out, "%x\n", res.ELBO)
-		_, res = mustFit(t, toyGP(t, 60, SquaredExp{Scale: 3, Length: 1}, logProbOnly{}, 10), &Solver{Workers: procs})
+		_, res = kit.MustFit(t, kit.ToyGP(t, 60, SquaredExp{Scale: 3, Length: 1}, kit.LogProbOnly{},
+			10), &Solver{Workers: procs})
 		fmt.Fprintf(&out, "%x", res.ELBO)
 		runtime.GOMAXPROCS(old)
 		if want == "" {
@@ -704,21 +702,13 @@ func TestGPSameBits(t *testing.T) {
 	}
 }
 
-// unitRows returns the rows of an identity matrix.
-func unitRows(d int) *mat.Dense {
-	x := mat.NewDense(d, d, nil)
-	for j := range d {
-		x.Set(j, j, 1)
-	}
-	return x
-}
-
 // The coefficients of a trend beside a rough function are those of a linear model of which the
 // columns are the trend's and a square root of the covariance of the function.
 func TestPartTrend(t *testing.T) {
 	t.Parallel()
-	n, rng := shorter(60, 30), testRand(21)
-	rough, trend, offset := Matern12{Scale: 0.8, Length: 0.6}, Linear{Scales: []float64{1.5, 0.7}}, Constant{Scale: 3}
+	n, rng := testkit.Shorter(60, 30), testkit.Rand(21)
+	rough, trend, offset := Matern12{Scale: 0.8, Length: 0.6}, Linear{Scales: []float64{1.5, 0.7}},
+		Constant{Scale: 3}
 	x := mat.NewDense(n, 2, nil)
 	for i := range n {
 		x.SetRow(i, []float64{2 + rng.NormFloat64(), rng.NormFloat64()})
@@ -731,13 +721,16 @@ func TestPartTrend(t *testing.T) {
 	chol.LTo(&root)
 	columns := mat.NewDense(n, 3+n, nil)
 	for i := range n {
-		columns.SetRow(i, append([]float64{1.5 * x.At(i, 0), 0.7 * x.At(i, 1), 3}, mat.Row(nil, i, &root)...))
+		columns.SetRow(i,
+			append([]float64{1.5 * x.At(i, 0), 0.7 * x.At(i, 1), 3}, mat.Row(nil, i, &root)...))
 	}
 	for _, c := range []struct {
 		lik Likelihood
 		y   func(f float64) float64
 	}{
-		{BernoulliLogit{}, func(f float64) float64 { return plusMinus(rng.Float64() < 1/(1+math.Exp(-f))) }},
+		{BernoulliLogit{}, func(f float64) float64 {
+			return testkit.PlusMinus(rng.Float64() < 1/(1+math.Exp(-f)))
+		}},
 		{GaussianNoise{Var: 0.1}, func(f float64) float64 { return f + 0.3*rng.NormFloat64() }},
 		{StudentT{DF: 4, Scale: 0.3}, func(f float64) float64 { return f + 0.3*rng.NormFloat64() }},
 	} {
@@ -746,7 +739,7 @@ func TestPartTrend(t *testing.T) {
 			y[i] = c.y(1.2*x.At(i, 0) - 0.5*x.At(i, 1) - 2 + 0.7*rng.NormFloat64())
 		}
 		ctx, s := context.Background(), &Solver{Goal: 1e-10}
-		p, _, err := mustGP(t, x, y, Sum{rough, trend, offset}, c.lik).Fit(ctx, s)
+		p, _, err := kit.MustGP(t, x, y, Sum{rough, trend, offset}, c.lik).Fit(ctx, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -765,13 +758,15 @@ func TestPartTrend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, v := p.Part(1, unitRows(2)).Latent(nil, nil)
+		m, v := p.Part(1, kit.UnitRows(2)).Latent(nil, nil)
 		m0, v0 := p.Part(2, mat.NewDense(1, 2, []float64{5, -7})).Latent(nil, nil)
 		m, v = append(m, m0...), append(v, v0...)
 		mean, sd := want.Mean(nil), want.SD(nil)
 		for j, scale := range []float64{1.5, 0.7, 3} {
-			if math.Abs(m[j]-scale*mean[j]) > 1e-4*scale*sd[j] || math.Abs(math.Sqrt(v[j])-scale*sd[j]) > 1e-4*scale*sd[j] {
-				t.Errorf("%T: coefficient %d is %v ± %v, want %v ± %v", c.lik, j, m[j], math.Sqrt(v[j]), scale*mean[j], scale*sd[j])
+			if math.Abs(m[j]-scale*mean[j]) > 1e-4*scale*sd[j] ||
+				math.Abs(math.Sqrt(v[j])-scale*sd[j]) > 1e-4*scale*sd[j] {
+				t.Errorf("%T: coefficient %d is %v ± %v, want %v ± %v", c.lik, j, m[j],
+					math.Sqrt(v[j]), scale*mean[j], scale*sd[j])
 			}
 		}
 		at := mat.NewDense(3, 2, []float64{1, 1, 200, -300, x.At(0, 0), x.At(0, 1)})
@@ -790,45 +785,23 @@ func TestPartTrend(t *testing.T) {
 	}
 }
 
-// The same where float64 does not hold the covariance: the posterior is then one of weights.
-func TestPartFar(t *testing.T) {
-	t.Parallel()
-	n, rng := 30, testRand(22)
-	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
-	for i := range n {
-		x.Set(i, 0, 1e7+rng.NormFloat64())
-		y[i] = 4 + 2*(x.At(i, 0)-1e7) + 0.1*rng.NormFloat64()
-	}
-	ctx := context.Background()
-	p, _, err := mustGP(t, x, y, Sum{Constant{Scale: 1e8}, Linear{Scale: 10}}, GaussianNoise{Var: 0.01}).Fit(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.weights == nil {
-		t.Fatal("the posterior is not one of weights")
-	}
-	slope, v := p.Part(1, unitRows(1)).Latent(nil, nil)
-	offset, _ := p.Part(0, unitRows(1)).Latent(nil, nil)
-	if sd := math.Sqrt(v[0]); math.Abs(slope[0]-2) > 5*sd || sd > 0.03 || sd < 0.01 || math.Abs(offset[0]+1e7*slope[0]-4) > 0.1 {
-		t.Errorf("slope %v ± %v, offset %v", slope[0], sd, offset[0])
-	}
-}
-
 // A kernel without terms has no parts.
 func TestPartPanics(t *testing.T) {
 	t.Parallel()
-	x, y := unitRows(2), []float64{1, 2}
+	x, y := kit.UnitRows(2), []float64{1, 2}
 	for what, c := range map[string]struct {
 		k    Kernel
 		term int
 	}{
-		"no sum": {SquaredExp{}, 0}, "a product": {Product{SquaredExp{}, Linear{}}, 0}, "no such term": {Sum{SquaredExp{}, Linear{}}, 2}, "a negative term": {Sum{SquaredExp{}}, -1},
+		"no sum": {SquaredExp{}, 0}, "a product": {Product{SquaredExp{}, Linear{}}, 0},
+		"no such term":    {Sum{SquaredExp{}, Linear{}}, 2},
+		"a negative term": {Sum{SquaredExp{}}, -1},
 	} {
-		p, _, err := mustGP(t, x, y, c.k, nil).Fit(context.Background(), nil)
+		p, _, err := kit.MustGP(t, x, y, c.k, nil).Fit(context.Background(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustPanic(t, what, func() { p.Part(c.term, x) })
+		testkit.MustPanic(t, what, func() { p.Part(c.term, x) })
 	}
 }
 
@@ -838,20 +811,22 @@ func TestLearnTrend(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ x0, y0 float64 }{{0, 0}, {0, 300}, {1980, 300}, {-1980, -300}} {
 		const n = 80
-		rng := testRand(3)
+		rng := testkit.Rand(3)
 		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
 		for i := range n {
 			u := 20*float64(i)/float64(n) - 10
 			x.Set(i, 0, c.x0+u)
 			y[i] = c.y0 + 1.5*u + 2*math.Sin(u) + 0.3*rng.NormFloat64()
 		}
-		_, p, l, err := mustGP(t, x, y, Sum{SquaredExp{}, Linear{}, Constant{}}, GaussianNoise{}).Learn(context.Background(), nil, nil)
+		_, p, l, err := kit.MustGP(t, x, y, Sum{SquaredExp{}, Linear{}, Constant{}},
+			GaussianNoise{}).Learn(context.Background(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, v := p.Part(1, unitRows(1)).Latent(nil, nil)
+		m, v := p.Part(1, kit.UnitRows(1)).Latent(nil, nil)
 		if math.Abs(m[0]-1.5) > 0.25 || math.Sqrt(v[0]) > 0.5 || l.Evaluations > 20 {
-			t.Errorf("from %v: slope %v ± %v in %d evaluations", c, m[0], math.Sqrt(v[0]), l.Evaluations)
+			t.Errorf("from %v: slope %v ± %v in %d evaluations", c, m[0], math.Sqrt(v[0]),
+				l.Evaluations)
 		}
 		m, v = p.At(mat.NewDense(1, 1, []float64{c.x0 + 60})).Latent(nil, nil)
 		if want := c.y0 + 90; math.Abs(m[0]-want) > 15 || math.Sqrt(v[0]) > 30 {

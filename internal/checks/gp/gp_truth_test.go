@@ -1,4 +1,4 @@
-package pgsvi
+package gp
 
 import (
 	"cmp"
@@ -14,6 +14,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/site"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // gpTruth is the part of the reference file that tests need.
@@ -46,12 +50,12 @@ var knownOptima = map[string]gpTruth{
 // every data set, monotonically, at the promised rate, and know how close it is.
 func TestGPOptimum(t *testing.T) {
 	t.Parallel()
-	for _, c := range gpCases[:shorter(len(gpCases), 2)] {
+	for _, c := range gpCases[:testkit.Shorter(len(gpCases), 2)] {
 		t.Run(c.name, func(t *testing.T) {
 			truth, known := knownOptima[c.name]
 			if !known {
 				all := map[string]gpTruth{}
-				readTruthJSON(t, "gp_classification.json", &all)
+				testkit.ReadTruthJSON(t, "gp_classification.json", &all)
 				truth = all[c.name]
 			}
 			s := c.load(t)
@@ -112,11 +116,11 @@ func TestGPOptimum(t *testing.T) {
 
 // TestGPOptimumMarginals compares every marginal with the reference files.
 func TestGPOptimumMarginals(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	t.Parallel()
 	for _, c := range gpCases[:2] {
 		t.Run(c.name, func(t *testing.T) {
-			ref := readTruth(t, c.name+"_optimum.csv")
+			ref := testkit.ReadTruth(t, c.name+"_optimum.csv")
 			s := c.load(t)
 			for solver, sv := range map[string]*Solver{"block": nil,
 				"batch": {BatchSize: len(s.y)}} {
@@ -125,30 +129,31 @@ func TestGPOptimumMarginals(t *testing.T) {
 					t.Fatal(err)
 				}
 				m, v := post.Train(nil, nil)
-				if e := maxRel(m, ref[0]); e > 1e-5 {
+				if e := testkit.MaxRel(m, ref[0]); e > 1e-5 {
 					t.Errorf("%s: m off by %.2g", solver, e)
 				}
-				if e := maxRel(v, ref[1]); e > 1e-5 {
+				if e := testkit.MaxRel(v, ref[1]); e > 1e-5 {
 					t.Errorf("%s: v off by %.2g", solver, e)
 				}
 				gamma, b := post.Sites(nil, nil)
-				if e := maxRel(gamma, ref[2]); e > 1e-4 {
+				if e := testkit.MaxRel(gamma, ref[2]); e > 1e-4 {
 					t.Errorf("%s: gamma off by %.2g", solver, e)
 				}
 				for i := range b {
 					b[i] = gamma[i]*m[i] - b[i] // alpha
 				}
-				if e := maxRel(b, ref[3]); e > 1e-4 {
+				if e := testkit.MaxRel(b, ref[3]); e > 1e-4 {
 					t.Errorf("%s: alpha off by %.2g", solver, e)
 				}
 			}
-			test := readTruth(t, c.name+"_test.csv")
+			test := testkit.ReadTruth(t, c.name+"_test.csv")
 			post, _, err := c.model(t, s).Fit(context.Background(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			m, v := post.At(s.xtest).Latent(nil, nil)
-			if em, ev := maxRel(m, test[0]), maxRel(v, test[1]); em > 1e-5 || ev > 1e-5 {
+			if em, ev := testkit.MaxRel(m, test[0]), testkit.MaxRel(v, test[1]); em > 1e-5 ||
+				ev > 1e-5 {
 				t.Errorf("test latents off by %.2g in mean, %.2g in variance", em, ev)
 			}
 			for i, y := range s.ytest {
@@ -164,7 +169,7 @@ func TestGPOptimumMarginals(t *testing.T) {
 
 // TestGPTraces follows the published iteration step by step.
 func TestGPTraces(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	t.Parallel()
 	for _, c := range []struct {
 		file   string
@@ -186,22 +191,21 @@ func TestGPTraces(t *testing.T) {
 		}},
 	} {
 		t.Run(c.file, func(t *testing.T) {
-			ref := readTruth(t, c.file)
+			ref := testkit.ReadTruth(t, c.file)
 			gc := gpCases[c.data]
 			s := gc.load(t)
-			gp := gc.model(t, s)
-			gp.opt.MeanUpdate = c.update
+			gp := gc.modelWith(t, s, GPOptions{MeanUpdate: c.update})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			check := func(row int) {
 				t.Helper()
-				elbo, err := elboOf(st, nil)
+				elbo, err := kit.ElboOf(st, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := algOf[*site.DenseAlgebra](st)
+				g := kit.AlgOf[*site.DenseAlgebra](st)
 				var sum [3]float64
 				for i := range g.Cur.M {
 					sum[0] += g.Cur.M[i]
@@ -236,9 +240,9 @@ func TestGPPaperSettings(t *testing.T) {
 	t.Parallel()
 	c := gpCases[0]
 	s := c.load(t)
-	gp := c.model(t, s)
-	gp.opt.Estimator = ScoreFunction{Samples: 500, Baseline: NoBaseline}
-	solver := *pgSVI(len(s.y), 2, 5)
+	gp := c.modelWith(t, s, GPOptions{
+		Estimator: ScoreFunction{Samples: 500, Baseline: NoBaseline}})
+	solver := *kit.PgSVI(len(s.y), 2, 5)
 	solver.MaxPasses = 2
 	_, res, err := gp.Fit(context.Background(), &solver)
 	if err != nil {
@@ -259,8 +263,8 @@ func TestGPRegressionTruth(t *testing.T) {
 		Noise     float64 `json:"noise_var"`
 		LogLik    float64 `json:"log_marglik"`
 	}
-	readTruthJSON(t, "gp_gaussian.json", &truth)
-	ref := readTruth(t, "gp_gaussian.csv")
+	testkit.ReadTruthJSON(t, "gp_gaussian.json", &truth)
+	ref := testkit.ReadTruth(t, "gp_gaussian.csv")
 	n := len(ref[0])
 	x := mat.NewDense(n, 2, nil)
 	for i := range n {
@@ -281,7 +285,7 @@ func TestGPRegressionTruth(t *testing.T) {
 		t.Errorf("ELBO %.12f, log marginal likelihood %.12f", res.ELBO, truth.LogLik)
 	}
 	m, v := post.Train(nil, nil)
-	if em, ev := maxRel(m, ref[3]), maxRel(v, ref[4]); em > 1e-9 || ev > 1e-9 {
+	if em, ev := testkit.MaxRel(m, ref[3]), testkit.MaxRel(v, ref[4]); em > 1e-9 || ev > 1e-9 {
 		t.Errorf("off by %.2g in mean, %.2g in variance", em, ev)
 	}
 }
@@ -293,8 +297,8 @@ func TestGPPoissonTruth(t *testing.T) {
 		Jitter    float64 `json:"jitter"`
 		NegELBO   float64 `json:"neg_elbo"`
 	}
-	readTruthJSON(t, "gp_poisson.json", &truth)
-	ref := readTruth(t, "gp_poisson.csv")
+	testkit.ReadTruthJSON(t, "gp_poisson.json", &truth)
+	ref := testkit.ReadTruth(t, "gp_poisson.csv")
 	gp, err := NewGP(mat.NewDense(len(ref[0]), 1, ref[0]), ref[1],
 		SquaredExp{Scale: math.Exp(truth.LogScale), Length: math.Exp(truth.LogLength)}, Poisson{},
 		&GPOptions{Jitter: truth.Jitter})
@@ -309,7 +313,7 @@ func TestGPPoissonTruth(t *testing.T) {
 		t.Errorf("−ELBO %.12f, want %.12f", -res.ELBO, truth.NegELBO)
 	}
 	m, v := post.Train(nil, nil)
-	if em, ev := maxRel(m, ref[3]), maxRel(v, ref[4]); em > 1e-5 || ev > 1e-5 {
+	if em, ev := testkit.MaxRel(m, ref[3]), testkit.MaxRel(v, ref[4]); em > 1e-5 || ev > 1e-5 {
 		t.Errorf("off by %.2g in mean, %.2g in variance", em, ev)
 	}
 }
@@ -317,24 +321,25 @@ func TestGPPoissonTruth(t *testing.T) {
 func TestGPPosterior(t *testing.T) {
 	t.Parallel()
 	for _, lik := range gpLikelihoods {
-		gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 11)
-		post, _ := mustFit(t, gp, nil)
+		gp := kit.ToyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, lik, 11)
+		data, labels := kit.ToyRows(50, lik, 11)
+		post, _ := kit.MustFit(t, gp, nil)
 		m, v := post.Train(nil, nil)
-		lm, lv := post.At(gp.x).Latent(nil, nil)
-		if em, ev := maxRel(lm, m), maxRel(lv, v); em > 1e-7 || ev > 1e-7 {
+		lm, lv := post.At(data).Latent(nil, nil)
+		if em, ev := testkit.MaxRel(lm, m), testkit.MaxRel(lv, v); em > 1e-7 || ev > 1e-7 {
 			t.Errorf("%T: Latent at the training points off by %.2g and %.2g", lik, em, ev)
 		}
-		if _, ok := lik.(logProbOnly); ok {
+		if _, ok := lik.(kit.LogProbOnly); ok {
 			continue
 		}
-		y := append([]float64(nil), gp.terms.Y...)
-		lp := post.At(gp.x).LogProb(nil, y)
+		y := append([]float64(nil), labels...)
+		lp := post.At(data).LogProb(nil, y)
 		for i := range y {
-			if want := predictedLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
+			if want := kit.PredictedLogProb(lik, y[i], lm[i], lv[i]); lp[i] != want {
 				t.Fatalf("%T: LogProb of row %d is %v, want %v", lik, i, lp[i], want)
 			}
 		}
-		few := gp.x.Slice(0, 5, 0, 2)
+		few := data.Slice(0, 5, 0, 2)
 		mean, variance, err := post.At(few).Moments(nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -354,34 +359,36 @@ func TestGPPosterior(t *testing.T) {
 			}
 		}
 	}
-	gp := toyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 11)
-	post, _ := mustFit(t, gp, nil)
-	plus, minus := post.At(gp.x).Prob(nil, 1), post.At(gp.x).Prob(nil, -1)
+	gp := kit.ToyGP(t, 50, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 11)
+	data, _ := kit.ToyRows(50, BernoulliLogit{}, 11)
+	post, _ := kit.MustFit(t, gp, nil)
+	plus, minus := post.At(data).Prob(nil, 1), post.At(data).Prob(nil, -1)
 	for i := range plus {
 		if math.Abs(plus[i]+minus[i]-1) > 1e-14 {
 			t.Errorf("row %d: probabilities add up to %v", i, plus[i]+minus[i])
 		}
 	}
 	// A label outside the support has no probability.
-	if p := post.At(gp.x).Prob(nil, 3); !math.IsNaN(p[0]) {
+	if p := post.At(data).Prob(nil, 3); !math.IsNaN(p[0]) {
 		t.Errorf("P(y = 3) = %v", p[0])
 	}
 }
 
 // TestGPPredictionBlocks: a row's prediction does not depend on its company.
 func TestGPPredictionBlocks(t *testing.T) {
-	gp := toyGP(t, 70, Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}}, BernoulliLogit{},
+	gp := kit.ToyGP(t, 70, Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}},
+		BernoulliLogit{},
 		12)
-	post, _ := mustFit(t, gp, nil)
+	post, _ := kit.MustFit(t, gp, nil)
 	rng := rand.New(rand.NewPCG(5, 5))
-	x := mat.NewDense(3*predictBlock+17, 2, nil)
+	x := mat.NewDense(3*128+17, 2, nil)
 	for i := range x.RawMatrix().Data {
 		x.RawMatrix().Data[i] = 3 * rng.NormFloat64()
 	}
 	x.Set(200, 1, math.NaN())
 	m, v := post.At(x).Latent(nil, nil)
 	n, _ := x.Dims()
-	for _, i := range []int{0, 1, predictBlock, 200, n - 1} {
+	for _, i := range []int{0, 1, 128, 200, n - 1} {
 		m1, v1 := post.At(x.Slice(i, i+1, 0, 2)).Latent(nil, nil)
 		if m1[0] != m[i] || v1[0] != v[i] {
 			t.Errorf("row %d: N(%v, %v) alone, N(%v, %v) in company", i, m1[0], v1[0], m[i], v[i])
@@ -411,8 +418,8 @@ func TestGPPredictionBlocks(t *testing.T) {
 
 // TestGPJointSamples compares the moments of joint draws with Joint.
 func TestGPJointSamples(t *testing.T) {
-	gp := toyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 13)
-	post, _ := mustFit(t, gp, nil)
+	gp := kit.ToyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 13)
+	post, _ := kit.MustFit(t, gp, nil)
 	// with a duplicated row: singular
 	x := mat.NewDense(4, 2, []float64{0, 0, 0.1, 0, 0.1, 0, 2, 2})
 	mean, cov, err := post.Joint(x)
@@ -461,15 +468,17 @@ func TestGPJointSamples(t *testing.T) {
 // any order: each starts from the state that the last one reached.
 func TestGPMixedSteps(t *testing.T) {
 	t.Parallel()
-	for _, lik := range few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{}, Poisson{}},
+	for _, lik := range testkit.Few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{},
+		Poisson{}},
 		2) {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
-			gp := toyGPWith(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16, &GPOptions{MeanUpdate: update})
+			gp := kit.ToyGPWith(t, 40, SquaredExp{Scale: 5, Length: 1}, lik, 16,
+				&GPOptions{MeanUpdate: update})
 			st, err := gp.NewStepper(context.Background(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := algOf[*site.DenseAlgebra](st)
+			g := kit.AlgOf[*site.DenseAlgebra](st)
 			rng := rand.New(rand.NewPCG(2, 2))
 			for k := range 60 {
 				// A stepper made anew at the same sites must take the same step.
@@ -477,7 +486,7 @@ func TestGPMixedSteps(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				f := algOf[*site.DenseAlgebra](fresh)
+				f := kit.AlgOf[*site.DenseAlgebra](fresh)
 				f.Cur.CopyFrom(&g.Cur)
 				f.Fresh, f.Dense, f.Pg.Current = false, false, false
 				f.Progress = g.Progress
@@ -498,11 +507,11 @@ func TestGPMixedSteps(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				a, err := elboOf(st, nil)
+				a, err := kit.ElboOf(st, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := elboOf(fresh, nil)
+				b, err := kit.ElboOf(fresh, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -557,18 +566,19 @@ func TestGPUserMistakes(t *testing.T) {
 
 // TestGPAwkwardRows: rows that overflow, no rows, and dst that is y.
 func TestGPAwkwardRows(t *testing.T) {
-	gp := toyGP(t, 10, Linear{Scale: 2}, GaussianNoise{Var: 0.1}, 17)
-	post, _ := mustFit(t, gp, nil)
+	gp := kit.ToyGP(t, 10, Linear{Scale: 2}, GaussianNoise{Var: 0.1}, 17)
+	data, labels := kit.ToyRows(10, GaussianNoise{Var: 0.1}, 17)
+	post, _ := kit.MustFit(t, gp, nil)
 	m, v := post.At(mat.NewDense(1, 2, []float64{1e300, 1})).Latent(nil, nil)
-	if m[0] != 0 || v[0] != post.maxPrior {
+	if m[0] != 0 || !(v[0] > 0) || math.IsInf(v[0], 0) {
 		t.Errorf("a row that overflows is N(%v, %v)", m[0], v[0])
 	}
 	if m, v := post.At(&mat.Dense{}).Latent(nil, nil); len(m)+len(v) != 0 {
 		t.Errorf("no rows give %v, %v", m, v)
 	}
-	y := append([]float64(nil), gp.terms.Y...)
-	want := post.At(gp.x).LogProb(nil, y)
-	for i, got := range post.At(gp.x).LogProb(y, y) {
+	y := append([]float64(nil), labels...)
+	want := post.At(data).LogProb(nil, y)
+	for i, got := range post.At(data).LogProb(y, y) {
 		if got != want[i] {
 			t.Fatalf("row %d: %v into y itself, %v elsewhere", i, got, want[i])
 		}
@@ -578,7 +588,7 @@ func TestGPAwkwardRows(t *testing.T) {
 // TestGPDrawsAreNotAll: a batch of N draws with repetitions is not the data: a
 // term that was not drawn keeps its site.
 func TestGPDrawsAreNotAll(t *testing.T) {
-	gp := toyGP(t, 4, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 19)
+	gp := kit.ToyGP(t, 4, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 19)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -586,7 +596,7 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 	if _, err := st.Step(context.Background(), nil, []int{0, 2, 2, 3}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if g := algOf[*site.DenseAlgebra](st).Cur.Gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 ||
+	if g := kit.AlgOf[*site.DenseAlgebra](st).Cur.Gamma; g[1] != 0 || g[0] == 0 || g[2] == 0 ||
 		g[3] == 0 {
 		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
 	}
@@ -594,14 +604,15 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
-	if g := algOf[*site.DenseAlgebra](st); !g.Batched || g.Cur.Gamma[1] == 0 {
+	if g := kit.AlgOf[*site.DenseAlgebra](st); !g.Batched || g.Cur.Gamma[1] == 0 {
 		t.Errorf("a step on all terms in another order was not one: γ = %v", g.Cur.Gamma)
 	}
 }
 
 // TestGPCancel: cancellation returns the state reached, and it can be resumed.
 func TestGPCancel(t *testing.T) {
-	gp := toyGP(t, 80, SquaredExp{Scale: 5, Length: 1}, BernoulliLogit{}, 14)
+	gp := kit.ToyGP(t, 80, SquaredExp{Scale: 5, Length: 1}, BernoulliLogit{}, 14)
+	data, _ := kit.ToyRows(80, BernoulliLogit{}, 14)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	s := &Solver{Recorder: RecorderFunc(func(it Iteration) {
@@ -616,14 +627,14 @@ func TestGPCancel(t *testing.T) {
 	if math.IsNaN(res.ELBO) {
 		t.Error("the ELBO of the state reached is NaN")
 	}
-	if p := post.At(gp.x).Prob(nil, 1); math.IsNaN(p[0]) {
+	if p := post.At(data).Prob(nil, 1); math.IsNaN(p[0]) {
 		t.Error("the posterior reached is not usable")
 	}
 	again, err := (&Solver{}).Resume(context.Background(), res)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, full := mustFit(t, gp, nil)
+	_, full := kit.MustFit(t, gp, nil)
 	if math.Abs(again.ELBO-full.ELBO) > 1e-9 {
 		t.Errorf("resumed to %v, uninterrupted %v", again.ELBO, full.ELBO)
 	}
@@ -636,10 +647,11 @@ func TestGPPromising(t *testing.T) {
 	var passes, sweeps float64
 	for seed, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3},
 		BernoulliProbit{}, Laplace{Scale: 0.3}} {
-		gp := toyGP(t, longer(240, shorter(100, 60)), SquaredExp{Scale: 10, Length: 0.5}, lik,
+		gp := kit.ToyGP(t, testkit.Longer(240, testkit.Shorter(100, 60)),
+			SquaredExp{Scale: 10, Length: 0.5}, lik,
 			uint64(seed))
-		_, by := mustFit(t, gp, nil)
-		_, in := mustFit(t, gp, &Solver{Sampler: ShuffleOnce()})
+		_, by := kit.MustFit(t, gp, nil)
+		_, in := kit.MustFit(t, gp, &Solver{Sampler: ShuffleOnce()})
 		if math.Abs(by.ELBO-in.ELBO) > 1e-8 || by.Passes > in.Passes {
 			t.Errorf("%T: ELBO %v after %v passes, by sweeps %v after %v", lik, by.ELBO, by.Passes,
 				in.ELBO, in.Passes)
@@ -651,20 +663,20 @@ func TestGPPromising(t *testing.T) {
 	}
 
 	res, err := new(Solver).Start(t.Context(),
-		toyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
+		kit.ToyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := make([]int, 90)
-	st := res.Stepper.(*siteStepper)
+	st := res.Stepper
 	env := NewEnv(nil, 1)
 	plan := st.Plan()
 	steps, most := 0, 0
-	for batch := range plan.Sampler.Batches(90, plan.Batch, env.rng()) {
+	for batch := range plan.Sampler.Batches(90, plan.Batch, env.Rng) {
 		if steps++; steps > 3*site.PromiseSweep*(site.PromiseSweep+1) {
 			break
 		}
-		s := st.alg.(*site.DenseAlgebra)
+		s := kit.AlgOf[*site.DenseAlgebra](st)
 		if sweep := s.Progress.Passes%site.PromiseSweep == site.PromiseSweep-1; !sweep {
 			worth := func(i int) float64 {
 				c := &s.Cur
@@ -699,7 +711,7 @@ func TestGPPromising(t *testing.T) {
 
 // TestFirstOf: the terms that promise most are those of a stable sort of all.
 func TestFirstOf(t *testing.T) {
-	rng := testRand(51)
+	rng := testkit.Rand(51)
 	for range 200 {
 		n := 1 + rng.IntN(60)
 		terms, promise := rng.Perm(n), make([]float64, n)

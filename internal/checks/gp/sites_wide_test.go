@@ -1,4 +1,4 @@
-package pgsvi
+package gp
 
 import (
 	"context"
@@ -12,8 +12,11 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/site"
-	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // slowELBO maximises, by Newton's method over all of μ and C, the ELBO of q(z) = N(μ, CCᵀ) under
@@ -233,7 +236,7 @@ func (s *slowELBO) from(t testing.TB, st Stepper) {
 	t.Helper()
 	var prec mat.SymDense
 	var h []float64
-	switch a := st.(*siteStepper).alg.(type) {
+	switch a := kit.AlgOf[site.Algebra](st).(type) {
 	case *site.DualAlgebra:
 		s.fromSites(a.DenseAlgebra, &prec, &h)
 	case *site.DenseAlgebra:
@@ -384,7 +387,7 @@ func (p *wideProblem) check(t testing.TB, passes float64) {
 // of thousands.
 func TestPoissonWidePriorGLM(t *testing.T) {
 	t.Parallel()
-	rng := testRand(1)
+	rng := testkit.Rand(1)
 	n, d := 21, 60
 	x, y := mat.NewDense(n, d, nil), make([]float64, n)
 	for i := range n {
@@ -412,7 +415,7 @@ func TestPoissonWidePriorGP(t *testing.T) {
 	if testing.Short() {
 		n, scales = 20, scales[2:3]
 	}
-	rng := testRand(3)
+	rng := testkit.Rand(3)
 	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
 	for i := range n {
 		x.Set(i, 0, float64(i)/5)
@@ -476,15 +479,17 @@ func TestOrdinaryIsNotSlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range gpCases[:2] {
 		s := c.load(t)
-		if a := algOf[*site.DenseAlgebra](
-			solve(t, Solver{}, c.model(t, s)).Stepper); a.Progress.Slow || a.Progress.Passes == 0 {
+		if a := kit.AlgOf[*site.DenseAlgebra](
+			kit.Solve(t, Solver{}, c.model(t, s)).Stepper); a.Progress.Slow ||
+			a.Progress.Passes == 0 {
 			t.Errorf("a GP on %s: %+v", c.name, a.Progress)
 		}
 		g, err := NewGLM(s.x, s.y, BernoulliLogit{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := algOf[*site.WeightAlgebra](solve(t, Solver{}, g).Stepper); a.Progress.Slow ||
+		if a := kit.AlgOf[*site.WeightAlgebra](
+			kit.Solve(t, Solver{}, g).Stepper); a.Progress.Slow ||
 			a.Progress.Passes == 0 {
 			t.Errorf("a GLM on %s: %+v", c.name, a.Progress)
 		}
@@ -496,7 +501,7 @@ func TestOrdinaryIsNotSlow(t *testing.T) {
 // offsets, repeated rows, separable labels.
 func wideRandom(t testing.TB, seed uint64) *wideProblem {
 	t.Helper()
-	rng := testRand(seed)
+	rng := testkit.Rand(seed)
 	pick := func(x ...float64) float64 { return x[rng.IntN(len(x))] }
 	sd := pick(1e-3, 1e-2, 0.1, 1, 3, 10, 30, 100, 300, 1000)
 	n := 3 + rng.IntN(40)
@@ -554,7 +559,7 @@ func wideRandom(t testing.TB, seed uint64) *wideProblem {
 		case StudentT:
 			y[i] = pick(1, 1, 1, 10) * rng.NormFloat64()
 		default:
-			y[i] = plusMinus(up)
+			y[i] = testkit.PlusMinus(up)
 		}
 	}
 	shape := fmt.Sprintf("N = %d, D = %d", n, d)
@@ -612,44 +617,6 @@ func TestWideRandom(t *testing.T) {
 			most = 250 // how many it takes depends on rounding
 		}
 		wideRandom(t, uint64(seed)).check(t, most)
-	}
-}
-
-// countedProbit counts the expectations that are taken of a BernoulliProbit.
-type countedProbit struct {
-	BernoulliProbit
-	times *int
-}
-
-func (a countedProbit) ExpectLogProb(y, m, v float64) Expectation {
-	*a.times++
-	return a.BernoulliProbit.ExpectLogProb(y, m, v)
-}
-
-// TestWideHopeless: variances that are far too large for the derivatives at the mean are passed
-// over, and the one that is found is that of the search without.
-func TestWideHopeless(t *testing.T) {
-	for _, sd := range []float64{1e6, 1e9, 1e12} {
-		times, m, v := 0, -sd, sd*sd
-		terms := &term.Terms{Lik: viewOf(countedProbit{times: &times}), Y: []float64{1}}
-		s := term.State{M: []float64{m}, V: []float64{v}}
-		s.Resize(1)
-		s.M[0], s.V[0] = m, v
-		if err := terms.Expect(&s, nil, term.Crew{Workers: 1}); err != nil {
-			t.Fatal(err)
-		}
-		if times > 8 {
-			t.Errorf("sd %g: %d expectations", sd, times)
-		}
-		x := BernoulliProbit{}.ExpectLogProb(1, m, v)
-		for !term.Usable(term.Expectation(x), v) {
-			v /= 8
-			x = BernoulliProbit{}.ExpectLogProb(1, m, v)
-		}
-		if s.D1[0] != x.D1 || s.Tg[0] != -x.D2 {
-			t.Errorf("sd %g: derivatives %v and %v, not %v and %v", sd, s.D1[0], -s.Tg[0], x.D1,
-				x.D2)
-		}
 	}
 }
 
@@ -775,7 +742,7 @@ func TestSitesBeside(t *testing.T) {
 // TestWideStart: rates under priors so wide that their expectations overflow, and offsets: a first
 // step towards narrower marginals leads where nothing comes back from.
 func TestWideStart(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Gamma{Shape: 8}, Poisson{}} {
 		for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance, FullCovariance} {
@@ -789,7 +756,7 @@ func TestWideStart(t *testing.T) {
 					}
 					y[i], o[i] = math.Ceil(10*rng.ExpFloat64()), 100*rng.NormFloat64()
 				}
-				g := mustGLM(t, x, y, lik,
+				g := kit.MustGLM(t, x, y, lik,
 					GLMOptions{PriorSD: 7, Covariance: cov, Rank: 2, Offset: o})
 				_, res, err := g.Fit(t.Context(), nil)
 				if err != nil {
@@ -808,7 +775,7 @@ func TestWideStart(t *testing.T) {
 // weights: exponentials of which a step takes a factor of e, and the precisions of which leave no
 // digits of anything else. Runs once ended at ELBOs of −1e200, or by luck of rounding did not.
 func TestWideContradictions(t *testing.T) {
-	notShort(t)
+	testkit.NotShort(t)
 	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Gamma{Shape: 40}, Poisson{}} {
 		for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance, FullCovariance} {
@@ -822,7 +789,7 @@ func TestWideContradictions(t *testing.T) {
 					}
 					y[i], o[i] = math.Ceil(10*rng.ExpFloat64()), far*rng.NormFloat64()
 				}
-				_, res, err := mustGLM(t, x, y, lik,
+				_, res, err := kit.MustGLM(t, x, y, lik,
 					GLMOptions{PriorSD: 200, Covariance: cov, Rank: 2, Offset: o}).Fit(t.Context(),
 					nil)
 				want := Converged
@@ -837,34 +804,6 @@ func TestWideContradictions(t *testing.T) {
 					t.Errorf("%T, %v, offsets of %g: %v after %g passes at %.6g, gap %.3g, %v", lik,
 						cov, far, res.Status, res.Passes, res.ELBO, res.Gap, err)
 				}
-			}
-		}
-	}
-}
-
-// TestSiteAloneWide: the site of a term that is the only one is found in tens of steps, however
-// wide the prior is, and is stationary.
-func TestSiteAloneWide(t *testing.T) {
-	for _, vc := range []float64{1, 1e4, 1e8, 1e12, 1e16} {
-		for _, at := range []float64{0, -1, 3} {
-			calls := 0
-			mc := at * math.Sqrt(vc)
-			terms := &term.Terms{Lik: viewOf(countedProbit{times: &calls}), Y: []float64{1}}
-			gamma, d1, m := terms.Solve(0, mc, vc, mc, vc)
-			lo, hi := 0.0, vc // of the v for which v(1/vc + γ̂) = 1, which rises with v
-			for range 200 {
-				if v := 0.5 * (lo + hi); v*(1/vc-BernoulliProbit{}.ExpectLogProb(1, m, v).D2) < 1 {
-					lo = v
-				} else {
-					hi = v
-				}
-			}
-			x := BernoulliProbit{}.ExpectLogProb(1, m, lo)
-			if off := math.Abs((m-mc)/vc-d1) * math.Sqrt(lo); calls > 300 || off > 0.05 ||
-				math.Abs(x.D2+gamma)*lo > 0.05 || math.Abs(x.D1-d1)*math.Sqrt(lo) > 0.05 {
-				t.Errorf(
-					"prior N(%g, %g): site of γ %g, slope %g at %g after %d expectations, where "+
-						"the derivatives are %g and %g", mc, vc, gamma, d1, m, calls, -x.D2, x.D1)
 			}
 		}
 	}

@@ -1,0 +1,139 @@
+package gp
+
+import (
+	"bufio"
+	"bytes"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/mat"
+)
+
+// split is a data set divided into training and test rows.
+type split struct {
+	x, xtest *mat.Dense
+	y, ytest []float64
+}
+
+// loadUCI reads sonar or ionosphere from testdata.
+func loadUCI(t testing.TB, name string) (s split) {
+	t.Helper()
+	s.x, s.y, s.xtest, s.ytest = testkit.UCI(t, kit.Root(), name)
+	return s
+}
+
+// loadUSPS reads two digits of USPS in the resampled order, the smaller as +1.
+func loadUSPS(t testing.TB, small, large float64) split {
+	t.Helper()
+	dir := filepath.Join(testkit.SharedData(t), "usps")
+	var rows [][]float64
+	for _, name := range []string{"zip.train.gz", "zip.test.gz"} {
+		sc := bufio.NewScanner(testkit.Open(t, filepath.Join(dir, name)))
+		sc.Buffer(nil, 1<<20)
+		for sc.Scan() {
+			var row []float64
+			for _, f := range strings.Fields(sc.Text()) {
+				v, err := strconv.ParseFloat(f, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				row = append(row, v)
+			}
+			rows = append(rows, row)
+		}
+		if sc.Err() != nil {
+			t.Fatal(sc.Err())
+		}
+	}
+	order := testkit.ReadIndex(t,
+		testkit.Open(t, filepath.Join(dir, "standin_resampled_index.txt")))
+	var train, test, ytrain, ytest []float64
+	for i, r := range order {
+		row := rows[r]
+		y := 1.0
+		switch row[0] {
+		case small:
+		case large:
+			y = -1
+		default:
+			continue
+		}
+		if i < 4649 {
+			train, ytrain = append(train, row[1:]...), append(ytrain, y)
+		} else {
+			test, ytest = append(test, row[1:]...), append(ytest, y)
+		}
+	}
+	return split{
+		x: mat.NewDense(len(ytrain), 256, train), y: ytrain,
+		xtest: mat.NewDense(len(ytest), 256, test), ytest: ytest,
+	}
+}
+
+// gpCase is a data set with the hyper-parameters and jitter of the paper.
+type gpCase struct {
+	name                      string
+	logLength, logScale, jitt float64
+	load                      func(t testing.TB) split
+}
+
+var gpCases = []gpCase{
+	{"ionosphere", 1, 2.5, 1e-2, func(t testing.TB) split { return loadUCI(t, "ionosphere") }},
+	{"sonar", -1, 6, 1e-4, func(t testing.TB) split { return loadUCI(t, "sonar") }},
+	{"usps_3v5", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 3, 5) }},
+	{"usps_2v4", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 2, 4) }},
+}
+
+func (c gpCase) model(t testing.TB, s split) *GP {
+	t.Helper()
+	return c.modelWith(t, s, GPOptions{})
+}
+
+func (c gpCase) modelWith(t testing.TB, s split, opt GPOptions) *GP {
+	t.Helper()
+	opt.Jitter = c.jitt
+	gp, err := NewGP(s.x, s.y,
+		SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{},
+		&opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gp
+}
+
+// savedLinear is a user's kernel, with a registered type.
+type savedLinear struct{ S float64 }
+
+func (k savedLinear) Cov(x, y []float64) float64 { return k.S * k.S * x[0] * y[0] }
+
+func (k savedLinear) Params() []Param {
+	return []Param{{Name: "S", Value: k.S, Min: 0, Max: math.Inf(1)}}
+}
+
+func (k savedLinear) WithParams(v []float64) Kernel { return savedLinear{v[0]} }
+
+func (k savedLinear) Grad(dst, x, y []float64) float64 {
+	dst[0] = 2 * k.Cov(x, y)
+	return k.Cov(x, y)
+}
+
+// bitsOf returns every bit of a run but for its times.
+func bitsOf(t testing.TB, r *Result) string {
+	t.Helper()
+	c := *r
+	c.Elapsed, c.Trace = 0, append([]Iteration(nil), r.Trace...)
+	for i := range c.Trace {
+		c.Trace[i].Elapsed = 0
+	}
+	var b bytes.Buffer
+	if err := c.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
