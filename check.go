@@ -516,8 +516,9 @@ func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PS
 
 // denseSites returns q as what sites make of the prior of g.
 func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error) {
-	if err := oneLatent(likOf(g.terms), "PSIS"); err != nil {
-		return nil, err
+	if k := g.terms.Latents(); k > 1 {
+		return nil, fmt.Errorf("pgsvi: PSIS of a GP of %d classes is not available; check it by "+
+			"LOO and PredictiveCheck, or take PSIS of a GLM: %w", k, ErrParam)
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -642,16 +643,21 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 
 // PSIS checks q against the posterior of g; z are the weights w. See NewPSIS for draws and env. q
 // may come from another fit, a stream or a file, if it is over the weights of g: it is compared
-// with the posterior of the rows and the prior of g. Each draw takes a pass over the rows.
+// with the posterior of the rows and the prior of g. Each draw takes a pass over the rows. For a
+// Softmax z are the weights of all classes less their mean over classes, which is all that counts.
 //
 // The error is one of NewPSIS. It wraps ErrParam if q is nil, over other weights than g, or over
 // more weights than rows with another prior than g, and ErrNotPosDef if RandWeights has no draws.
 func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*PSIS, error) {
-	if err := oneLatent(likOf(g.lin.Terms), "PSIS"); err != nil {
-		return nil, err
-	}
 	if err := g.fits(q); err != nil {
 		return nil, err
+	}
+	if cov, ok := q.cov.(*gauss.Contrasts); ok {
+		samplers, err := loo.ClassSamplers(&g.lin, q.mean, cov)
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return newPSIS(ctx, env, q.Dim(), g.Len(), draws, samplers)
 	}
 	return newPSIS(ctx, env, g.dim(), g.Len(), draws, loo.WeightSamplers(&g.lin, q.mean, q.cov))
 }

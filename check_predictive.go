@@ -90,7 +90,8 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 		return nil, err
 	}
 	if cov, ok := q.cov.(*gauss.Contrasts); ok {
-		return newPredictiveCheck(ctx, env, g.lin.Terms, draws, append(classShares(q), stats...),
+		return newPredictiveCheck(ctx, env, g.lin.Terms, draws,
+			append(classShares(latentsOf(q.lik), q.className), stats...),
 			drawScores(&g.lin, q.mean, cov))
 	}
 	mean := floats.SubTo(make([]float64, g.dim()), q.mean, g.lin.Prior.Mean)
@@ -98,31 +99,40 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 }
 
 // PredictiveCheck is GLM.PredictiveCheck, with joint draws of the latent values of all rows, for
-// which it takes N³ operations and the memory for two N×N matrices and all draws. The error wraps
-// ErrParam also if q is a posterior of other inputs than those of g, and is one of
-// GPPosterior.Joint.
+// which it takes N³ operations and the memory for two N×N matrices and all draws, and that for each
+// class of a Softmax. The error wraps ErrParam also if q is a posterior of other inputs or classes
+// than those of g, and is one of GPPosterior.Joint.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
-	if err := oneLatent(likOf(g.terms), "PredictiveCheck"); err != nil {
-		return nil, err
-	}
+	k := g.terms.Latents()
 	switch {
 	case q == nil:
 		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
 	case q.x != g.x && !mat.Equal(q.x, g.x):
 		return nil, fmt.Errorf("pgsvi: the posterior is of other inputs than the model: %w",
 			ErrParam)
+	case latentsOf(q.lik) != k:
+		return nil, fmt.Errorf("pgsvi: a posterior of %d classes, for a model of %d: %w",
+			latentsOf(q.lik), k, ErrParam)
 	}
-	var all *mat.Dense
+	of := []*GPPosterior{q}
+	if k > 1 { // scores of classes are independent
+		of, stats = q.classes, append(classShares(k, classNumber), stats...)
+	}
+	all := make([]*mat.Dense, k)
 	next := 0
 	draw := func(eta []float64, left int, rng *rand.Rand) error {
-		if all == nil {
-			all = mat.NewDense(left, len(eta), nil)
-			if err := q.Rand(all, g.x, rng); err != nil {
-				return err
+		for c, class := range of {
+			if next == 0 {
+				all[c] = mat.NewDense(left, len(eta)/k, nil)
+				if err := class.rand(all[c], g.x, rng); err != nil {
+					return err
+				}
+			}
+			for i, x := range all[c].RawRowView(next) {
+				eta[i*k+c] = x
 			}
 		}
-		copy(eta, all.RawRowView(next))
 		next++
 		return nil
 	}
@@ -135,16 +145,18 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 // and ErrMemory as LOO does.
 func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
-	if err := oneLatent(g.lik, "PredictiveCheck"); err != nil {
-		return nil, err
-	}
-	if q == nil || len(q.mean) != g.Rank() {
+	k := latentsOf(g.lik)
+	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != k {
 		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(),
 			ErrParam)
 	}
 	lin, err := g.linear(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if k > 1 {
+		return newPredictiveCheck(ctx, env, lin.Terms, draws,
+			append(classShares(k, classNumber), stats...), drawScores(lin, q.mean, q.contrasts()))
 	}
 	draw := drawRows(lin, q.mean, &gauss.Full{S: q.q})
 	return newPredictiveCheck(ctx, env, lin.Terms, draws, stats, draw)
@@ -180,11 +192,11 @@ func drawScores(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) drawL
 	}
 }
 
-// classShares are the shares of the classes of q.
-func classShares(q *GLMPosterior) []Statistic {
-	all := make([]Statistic, latentsOf(q.lik))
+// classShares are the shares of K classes of those names.
+func classShares(k int, name func(c int) string) []Statistic {
+	all := make([]Statistic, k)
 	for c := range all {
-		all[c] = Statistic{"share of " + q.className(c), func(y []float64) (share float64) {
+		all[c] = Statistic{"share of " + name(c), func(y []float64) (share float64) {
 			for _, v := range y {
 				share += score.Indicator(v == float64(c)) / float64(len(y))
 			}
@@ -200,6 +212,9 @@ func drawClass(t *term.Terms, n int, scores []float64, rng *rand.Rand) (class fl
 	for c, s := range scores {
 		if t.Offset != nil {
 			s += t.Offset[n*len(scores)+c]
+		}
+		if t.Extra != nil {
+			s += math.Sqrt(t.Extra[n]) * rng.NormFloat64()
 		}
 		if s -= math.Log(rng.ExpFloat64()); s > most {
 			most, class = s, float64(c)

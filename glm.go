@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -627,7 +626,7 @@ func (p *GLMPosterior) className(c int) string {
 	if p.opt.ClassNames != nil {
 		return "class=" + p.opt.ClassNames[c]
 	}
-	return "class=" + strconv.Itoa(c)
+	return classNumber(c)
 }
 
 // checkClasses returns an error if the options are none for a Softmax, or those of one without it.

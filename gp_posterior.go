@@ -372,6 +372,11 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint distribution")); err != nil {
 		return nil, nil, err
 	}
+	return p.joint(x)
+}
+
+// joint is Joint, also of a class.
+func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	t := checkColumns(x, p.Cols())
 	if t == 0 {
 		return nil, nil, fmt.Errorf("pgsvi: x has no rows: %w", ErrEmpty)
@@ -420,7 +425,15 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 // is singular to rounding, the draws use the part that can be factorised. The errors are those of
 // Joint.
 func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
-	mean, cov, err := p.Joint(x)
+	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint draw")); err != nil {
+		return err
+	}
+	return p.rand(dst, x, rng)
+}
+
+// rand is Rand, also of a class.
+func (p *GPPosterior) rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
+	mean, cov, err := p.joint(x)
 	if err != nil {
 		return err
 	}

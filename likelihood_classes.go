@@ -3,6 +3,7 @@ package pgsvi
 import (
 	"fmt"
 	"math"
+	"strconv"
 )
 
 var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
@@ -14,7 +15,8 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 //
 // It is for GLM, GP and SparseGP (take that above 1000 rows). All classes have the same prior, that
 // of the weights or of the kernel: there is no reference class. Learn fits prior scales or a
-// kernel that all classes share.
+// kernel that all classes share. In a GLM, classes may have prior scales of their own, given by
+// GLMOptions.Prior or learned by GLMOptions.Blocks.
 //
 // Approximation. Only differences of scores matter to the data. q is that of independent
 // Gaussian scores, of which the mean over the classes is removed (contrast mean field), and KL is
@@ -25,7 +27,8 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // the sum of their errors. A GLM of three classes or more ends at a Gap of 2e-6 nats, unless
 // Solver.Goal is set. Its GapBound is proved against Gaussians of any covariance
 // (OverLargerFamily), so it includes the cost of the approximation. It is +Inf while Gap is above
-// 0.001 nats, above 3000 weights, and for a GP.
+// 0.001 nats, above 3000 weights, and for a GP. Where classes never occur q has several optima:
+// Gap is the distance to the nearest, and GapBound is over all.
 //
 // Cost, for N rows, D weights a class: a GLM takes about 160 K D² bytes, 12 (K D)² more for the
 // proof, and K N D² operations a pass. A GP takes 16 K N² bytes and K N³ operations. A SparseGP of
@@ -35,9 +38,9 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // Learned.Warnings. If the classes can be separated without error, the learned scale is large and
 // a fit takes many passes.
 //
-// Not available, an error that wraps ErrParam: streams and updates, rows out of core, PSIS,
-// predictive checks of a GP, Explain, Objective, divergences other than KL, estimators other than
-// Exact, diagonal and low-rank covariances, MoveInducing and CertifyScale.
+// Not available, an error that wraps ErrParam: streams and updates, rows out of core, PSIS of a GP,
+// Objective, divergences other than KL, estimators other than Exact, diagonal and low-rank
+// covariances, MoveInducing and CertifyScale.
 type Softmax struct {
 	// Classes is K, at least 2. Zero means one more than the largest response.
 	Classes int
@@ -103,3 +106,6 @@ func oneLatent(l Likelihood, what string) error {
 	}
 	return nil
 }
+
+// classNumber returns the name of a class without one.
+func classNumber(c int) string { return "class=" + strconv.Itoa(c) }

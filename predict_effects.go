@@ -34,6 +34,9 @@ type EffectOptions struct {
 	// Offset is the offset of each row of MarginalEffects, as GLMOptions.Offset: of a Softmax one
 	// for each class of each row. Nil means 0.
 	Offset []float64
+	// Classes are two classes of a Softmax: Explain shows the log odds of the first against the
+	// second. Nil means the most probable class of the row and the next.
+	Classes []int
 }
 
 // Effects are the parts of a prediction (feature contributions), or marginal effects on it. Print
@@ -119,15 +122,16 @@ func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [
 // NegativeBinomial, Gamma and Exponential, the same less a constant for ZeroInflated, Weibull and
 // LogNormal, and units of y for Gaussian noise. An interaction is a column of its own.
 //
+// For a Softmax they are those to the log odds of one class against another, the difference of
+// their scores; see EffectOptions.Classes.
+//
 // The row has Cols elements, without intercept. A nil opt means the zero EffectOptions. The error
 // wraps
 //   - ErrShape if a length disagrees;
 //   - ErrNotFinite if an element is not finite;
-//   - ErrParam if there is neither EffectOptions.Base nor means of a fit.
+//   - ErrParam if there is neither EffectOptions.Base nor means of a fit, or if
+//     EffectOptions.Classes are not two different classes.
 func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, error) {
-	if err := oneLatent(p.lik, "Explain"); err != nil {
-		return nil, err
-	}
 	opt = cmp.Or(opt, &EffectOptions{})
 	names, features, err := p.columnsOf(opt)
 	if err != nil {
@@ -147,12 +151,18 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 	if err := p.checkFeatures("EffectOptions.Base", base); err != nil {
 		return nil, err
 	}
-	e := &Effects{Base: floats.Dot(base, p.mean[:p.Cols()]), latent: "latent value"}
-	if p.opt.Intercept {
-		e.Base += p.mean[p.Cols()]
+	e := &Effects{latent: "latent value"}
+	var parts []effect.Effect
+	if latentsOf(p.lik) > 1 {
+		if parts, err = p.againstClass(e, row, base, features, opt.Classes); err != nil {
+			return nil, err
+		}
+	} else {
+		e.Base = p.latentMean(base, p.mean)
+		parts = effect.Contributions(row, base, features, p.mean, p.cov)
 	}
 	e.Value = e.Base
-	for c, r := range effect.Contributions(row, base, features, p.mean, p.cov) {
+	for c, r := range parts {
 		e.Rows = append(e.Rows, Effect{names[c], r.Mean, r.SD})
 		e.Value += r.Mean
 	}
@@ -168,6 +178,50 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 		e.factor, e.latent = "mean", "log scale"
 	}
 	return e, nil
+}
+
+// latentMean returns the latent mean of a row without its offset, of those weights.
+func (p *GLMPosterior) latentMean(row, weights []float64) float64 {
+	m := floats.Dot(row, weights[:p.Cols()])
+	if p.opt.Intercept {
+		m += weights[p.Cols()]
+	}
+	return m
+}
+
+// againstClass returns what columns add to the log odds of one class against another, of a row.
+func (p *GLMPosterior) againstClass(e *Effects, row, base []float64, features [][]int,
+	classes []int) ([]effect.Effect, error) {
+	k, d := latentsOf(p.lik), len(p.names)
+	if classes == nil {
+		probs := p.At(mat.NewDense(1, len(row), slices.Clone(row))).Probs().RawRowView(0)
+		order := make([]int, k)
+		for c := range order {
+			order[c] = c
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(probs[b], probs[a]) })
+		classes = order[:2]
+	}
+	if len(classes) != 2 || min(classes[0], classes[1]) < 0 || max(classes[0], classes[1]) >= k ||
+		classes[0] == classes[1] {
+		return nil, fmt.Errorf("pgsvi: EffectOptions.Classes is %v; it should have two different "+
+			"classes from 0 to %d: %w", classes, k-1, ErrParam)
+	}
+	cov := p.cov.(*gauss.Contrasts)
+	var parts [2][]effect.Effect
+	for i, c := range classes {
+		mean := p.mean[c*d : (c+1)*d]
+		parts[i] = effect.Contributions(row, base, features, mean, cov.Of[c])
+		e.Base += float64(1-2*i) * p.latentMean(base, mean)
+	}
+	for j, b := range parts[1] {
+		a := &parts[0][j]
+		a.Mean, a.SD = a.Mean-b.Mean, math.Hypot(a.SD, b.SD)
+	}
+	e.factor = "odds"
+	e.latent = fmt.Sprintf("log odds of %s against %s", p.className(classes[0]),
+		p.className(classes[1]))
+	return parts[0], nil
 }
 
 // checkFeatures returns an error if a row has another number of columns or is not finite.

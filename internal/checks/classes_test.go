@@ -478,12 +478,10 @@ func TestClassesRefused(t *testing.T) {
 	}
 	ctx, p, all := context.Background(), post.At(x), make([]float64, len(y))
 	for name, f := range map[string]func() error{
-		"PSIS":          func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
 		"Objective":     func() error { _, err := g.Objective(); return err },
 		"CertifyScale":  func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
 		"Stream":        func() error { _, err := post.Stream(); return err },
 		"NewGLMStream":  func() error { _, err := NewGLMStream(4, Softmax{Classes: 3}, nil); return err },
-		"Explain":       func() error { _, err := post.Explain(all[:4], nil); return err },
 		"Moments":       func() error { _, _, err := p.Moments(nil, nil); return err },
 		"Quantile":      func() error { _, err := p.Quantile(nil, 0.5); return err },
 		"MeanInterval":  func() error { _, _, err := p.MeanInterval(nil, nil, 0.9); return err },
@@ -635,12 +633,7 @@ func TestClassesGP(t *testing.T) {
 	}
 	endsAlike(t, g, res)
 	for name, f := range map[string]func() error{
-		"PSIS": func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
-		"PredictiveCheck": func() error {
-			_, err := g.PredictiveCheck(ctx, nil, post,
-				0)
-			return err
-		},
+		"PSIS":         func() error { _, err := g.PSIS(ctx, nil, post, 0); return err },
 		"Objective":    func() error { _, err := g.Objective(); return err },
 		"CertifyScale": func() error { _, err := g.CertifyScale(ctx, 0.1, 10, 1); return err },
 		"Joint":        func() error { _, _, err := post.Joint(x); return err },
@@ -800,10 +793,9 @@ func TestSparseClasses(t *testing.T) {
 	}
 	endsAlike(t, g, res)
 	for name, f := range map[string]func() error{
-		"PredictiveCheck": func() error { _, err := g.PredictiveCheck(ctx, nil, q, 0); return err },
-		"MoveInducing":    func() error { _, err := g.MoveInducing(ctx, 1); return err },
-		"Update":          func() error { _, err := q.Update(ctx, Rows(x, y)); return err },
-		"WithInducing":    func() error { _, err := q.WithInducing(q.Inducing()); return err },
+		"MoveInducing": func() error { _, err := g.MoveInducing(ctx, 1); return err },
+		"Update":       func() error { _, err := q.Update(ctx, Rows(x, y)); return err },
+		"WithInducing": func() error { _, err := q.WithInducing(q.Inducing()); return err },
 		"rows": func() error {
 			_, err := NewSparseGPRows(ctx, Rows(x, y), 4, kernel, Softmax{Classes: 3}, nil)
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 
@@ -11,9 +12,11 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/psis"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -500,3 +503,92 @@ const (
 	classEnough = 1e-2
 	answerTol   = 1e-6
 )
+
+// ClassSamplers returns samplers of the weights of K classes, for the joint density of what counts
+// of them, their contrasts. With w_c ~ N(m_c, P_c⁻¹), δ = w − m and s = ΣP_cδ_c, a shift of all
+// classes integrated out,
+//
+//	2 log p(w)/q(w) = Σ_c [δ_cᵀP_cδ_c − w_cᵀΛ_cw_c] − sᵀ(ΣP)⁻¹s + |ΣΛ_cw_c|²/ΣΛ
+//	                  + log|Λ| − log|ΣΛ| − log|P| + log|ΣP|.
+//
+// The draws are of the weights less their mean over classes.
+func ClassSamplers(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) (
+	func() psis.Sampler, error) {
+	k, d, n := len(cov.Of), len(l.Names), l.X.Rows
+	prec, total, all := l.Prior.Classes(k), make([]float64, d), make([]float64, d*d)
+	logDet := 0.0
+	for i, p := range prec {
+		total[i%d] += p
+		logDet += math.Log(p)
+	}
+	for _, t := range total {
+		logDet -= math.Log(t)
+	}
+	for _, of := range cov.Of {
+		logDet -= of.S.LogDet
+		floats.Add(all, of.S.P)
+	}
+	if !dense.Cholesky(all, d) {
+		return nil, unfitted()
+	}
+	logDet += dense.LogDet(all, d)
+	draw := func(w, u, s, sum, eta []float64, rng *rand.Rand) (r float64, err error) {
+		clear(s)
+		clear(sum)
+		for c, of := range cov.Of {
+			delta := w[c*d : (c+1)*d]
+			clear(delta)
+			if err := of.Draw(delta, rng); err != nil {
+				return 0, err
+			}
+			factor := dense.LowerTriangle(of.S.L, d)
+			copy(u, delta)
+			dense.Trmv(blas.Trans, factor, dense.Vector(u))
+			r += floats.Dot(u, u)
+			dense.Trmv(blas.NoTrans, factor, dense.Vector(u))
+			floats.Add(s, u)
+			floats.Add(delta, mean[c*d:(c+1)*d])
+			for j, x := range delta {
+				r -= prec[c*d+j] * x * x
+				sum[j] += prec[c*d+j] * x
+			}
+		}
+		dense.Trsv(blas.NoTrans, dense.LowerTriangle(all, d), dense.Vector(s))
+		r += logDet - floats.Dot(s, s)
+		for j, x := range sum {
+			r += x * x / total[j]
+		}
+		r *= 0.5
+		cov.Means(eta, w, l.X, nil)
+		for i, y := range l.Terms.Y {
+			scores := eta[i*k : (i+1)*k]
+			if l.Terms.Offset != nil {
+				floats.Add(scores, l.Terms.Offset[i*k:(i+1)*k])
+			}
+			logp := scores[int(y)] - floats.LogSumExp(scores)
+			if l.Terms.Weight != nil {
+				logp *= l.Terms.Weight[i]
+			}
+			r += logp
+		}
+		return r, nil
+	}
+	return func() psis.Sampler {
+		u, s, sum := make([]float64, d), make([]float64, d), make([]float64, d)
+		eta := make([]float64, n*k)
+		return func(z, r []float64, rng *rand.Rand) error {
+			for i := range len(z) / (k * d) {
+				w := z[i*k*d : (i+1)*k*d]
+				x, err := draw(w, u, s, sum, eta, rng)
+				if err != nil {
+					return err
+				}
+				if r != nil {
+					r[i] = x
+				}
+				cov.Centre(w)
+			}
+			return nil
+		}
+	}, nil
+}

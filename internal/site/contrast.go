@@ -329,10 +329,10 @@ func (a *contrast) solve() bool {
 	return !math.IsInf(least, 1)
 }
 
-// polish takes Newton's steps of p, and reports whether it could.
+// polish searches for a better p by Newton's steps, and reports whether it could.
 func (a *contrast) polish() bool {
 	a.try.left = contrastPart * min(a.gap, contrastGoal)
-	return !math.IsInf(a.descend(a.try.left), 1)
+	return !math.IsInf(a.search(a.try.left), 1)
 }
 
 // divergence returns what p adds to the negative ELBO, twice and up to a constant: Σ_c tr A_cP_c⁻¹

@@ -75,6 +75,26 @@ func (a *contrast) descend(tol float64) (gain float64) {
 	return gain
 }
 
+// search descends from p, and from that of equal classes, and makes p the better of both: where
+// classes never occur there are several solutions. It returns what that gained, as descend does.
+func (a *contrast) search(tol float64) float64 {
+	value := a.divergence()
+	gain := a.descend(tol)
+	copy(a.try.p, a.p)
+	floats.ScaleTo(a.p, float64(a.k)/float64(a.k-1), a.grams)
+	if _, ok := a.rounds(contrastFirst); ok {
+		a.descend(tol)
+		if other := 0.5 * (value - a.divergence()); other > gain+contrastApart {
+			return other
+		}
+	}
+	copy(a.p, a.try.p)
+	return gain
+}
+
+// contrastApart is by how many nats another solution has to be better.
+const contrastApart = 1e-7
+
 // whiten makes the units of p, and r the gradient ρ in these.
 func (a *contrast) whiten() bool {
 	d, k, w := a.x.Cols, a.k, &a.newton
@@ -218,5 +238,5 @@ func (a *contrast) precisions(tol float64) float64 {
 	}) {
 		return math.Inf(1)
 	}
-	return a.descend(tol)
+	return a.search(tol)
 }
