@@ -19,12 +19,12 @@ import (
 // weakNoise is the γ_nK_nn below which 1 − (B⁻¹)_nn leaves a variance fewer than 13 digits.
 const weakNoise = 1e-3
 
-// direct goes to the q of Gaussian noise, and reports whether it did: not where it is there, nor
-// where rounding makes the ELBO fall. The error is that of the crew.
+// direct goes to the q of Gaussian noise, and reports whether it did: not where it is there, with
+// marginals, nor where rounding makes the ELBO fall. The error is that of the crew.
 func (s *DenseAlgebra) direct() (ok bool, err error) {
 	n, p, x := s.N, &s.Pg, &s.gap.next
 	x.Resize(n)
-	if !s.Terms.KnownSites(x.Gamma, x.A) || slices.Equal(x.Gamma, s.Cur.Gamma) {
+	if !s.Terms.KnownSites(x.Gamma, x.A) || s.Fresh && slices.Equal(x.Gamma, s.Cur.Gamma) {
 		return false, nil
 	}
 	p.Current = false
