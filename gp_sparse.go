@@ -620,15 +620,17 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 	x := s.ascent.Look
 	e := Evaluation{ELBO: x.ELBO, ELBOErr: goals.NeverZero(x.Err + x.Blurred),
 		Gap: goals.NeverZero(x.Promise), Goal: streamGoal}
-	if s.ascent.Stuck() {
+	slack := x.Err + term.ElboSlack*math.Abs(x.ELBO)
+	if s.ascent.Stuck() && !s.ascent.Short {
 		e.Gap = goals.NeverZero(x.Err) // no step leads up that could be told from rounding
 	}
 	if x.Bound > 0 {
-		slack := x.Err + term.ElboSlack*math.Abs(x.ELBO)
 		if !math.IsInf(x.Bound, 1) {
 			s.ceiling = min(s.ceiling, x.ELBO+x.Bound+slack)
 		}
-		e.GapBound, e.Scope = max(s.ceiling-x.ELBO, slack), OverQ
+		if e.GapBound, e.Scope = max(s.ceiling-x.ELBO, slack), OverQ; s.ascent.Short {
+			e.Gap = max(e.Gap, e.GapBound)
+		}
 	}
 	return e, nil
 }

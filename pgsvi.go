@@ -112,7 +112,7 @@ type Evaluation struct {
 	// δ the distance to the minimiser of that model in natural parameters and F the Fisher
 	// information. It bounds the true gap to second order if f is convex in the mean parameters.
 	// In an Iteration it is at least the limit of the geometric series through the last two
-	// changes of the ELBO.
+	// changes of the ELBO. In the Result of a run that Stalled it is at least ELBOErr.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats: no q of the family named by Scope has an
 	// ELBO above ELBO + GapBound, for this prior, these hyper-parameters and these inducing

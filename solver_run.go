@@ -300,17 +300,9 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 			res.Status = Exhausted
 		}
 	}
-	if math.IsNaN(res.ELBO) {
-		// The last step was not evaluated, or there was none.
-		last, stop := shortlyAfter(ctx)
-		e := s.force(last, res)
-		switch {
-		case e != nil && err == nil && last.Err() != nil:
-			res.Status, err = Canceled, canceledAfter(ctx, res)
-		case e != nil && err == nil:
-			res.Status, err = Failed, e
-		}
-		stop()
+	err = s.evaluateLast(ctx, res, err)
+	if res.Status == Stalled && res.ELBOErr > res.Gap && !res.Random {
+		res.Gap = res.ELBOErr // no step gains what rounding hides
 	}
 	if unsaved == nil {
 		if e := file.write(res); e != nil && err == nil {
@@ -461,6 +453,26 @@ func (r *Result) rewind() {
 func (r *Result) lend(workers int) *Env {
 	r.env.workers, r.eval.workers = workers, workers
 	return r.env
+}
+
+// evaluateLast evaluates the last step of a run that ends with err, if it was not evaluated or if
+// there was none. It returns err, or why that failed.
+func (s *Solver) evaluateLast(ctx context.Context, r *Result, err error) error {
+	if !math.IsNaN(r.ELBO) {
+		return err
+	}
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	e := s.force(last, r)
+	switch {
+	case e == nil || err != nil:
+		return err
+	case last.Err() != nil:
+		r.Status = Canceled
+		return canceledAfter(ctx, r)
+	}
+	r.Status = Failed
+	return e
 }
 
 // force evaluates the state only because the run ends.

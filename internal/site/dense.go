@@ -198,6 +198,10 @@ const (
 	roundingGap  = 0.01
 )
 
+// beyondDrift stands for ½hᵀK⁻¹h beside ½aᵀh, h = m − Ka, where K has no digits left for it: 4% of
+// that were seen.
+const beyondDrift = 1.25
+
 // settle makes m again what it is to be, Ka, as reconcile does, and estimates what rounding then
 // makes of the ELBO. Corrections of low rank add up the rounding of the largest numbers that they
 // went through, and where K is nearly singular, so that a is large, the ELBO shows what is between
@@ -239,7 +243,7 @@ func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	rounding = dense.Epsilon * math.Sqrt(square)
 	drift, rise := c.Between(g.h)
 	if !(rise < drift) {
-		drift = 0.5 * math.Abs(floats.Dot(g.h, c.A))
+		drift = beyondDrift * 0.5 * math.Abs(floats.Dot(g.h, c.A))
 	}
 	if s.free || s.Batched {
 		return rounding + drift, false, nil

@@ -31,6 +31,9 @@ type Ascent struct {
 	Look   *Look // at At; nil before the first
 	Try    *gauss.State
 	Length float64 // of the step to try
+	// The whole step led down from here, or from where a part of one led here, and that no part of
+	// it leads up is not rounding: what it promises is not the gap.
+	Short  bool
 	halves int
 	Begun  bool    // the first pass was made
 	least  float64 // ELBO of Try, where there is no look, below which it is no better than At,
@@ -86,10 +89,12 @@ func (a *Ascent) Move() error {
 		a.Try, a.least, a.gain = a.At, math.Inf(-1), math.Inf(1)
 		return nil
 	case a.Look == nil || !fell:
+		a.Short = a.halves > 0
 		a.At, a.Look, a.Length, a.halves = a.Try, x, 1, 0
 		a.Try = &a.Look.Next
 		return nil
 	}
+	a.Short = true
 	for a.halves++; !a.Stuck(); a.halves++ {
 		a.Length /= 2
 		try := &gauss.State{}
@@ -101,6 +106,8 @@ func (a *Ascent) Move() error {
 			return err
 		}
 	}
+	// Half of its length times the slope is what the whole step promises.
+	a.Short = math.Ldexp(2*a.Gap(), -mostHalves) > a.Look.Err+term.ElboSlack*math.Abs(a.Look.ELBO)
 	return nil
 }
 
@@ -188,6 +195,7 @@ func (a *Ascent) State(c *save.State, m int) {
 		a.Try.State(c, m)
 	}
 	c.Float(&a.Length)
+	c.Bool(&a.Short)
 	c.Int(&a.halves)
 	if !c.Reading() {
 		return
