@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -12,103 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
-
-// oneStep is q of the documents 0 and 1 after a step on them.
-func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
-	t.Helper()
-	words := mat.NewDense(3, c.Terms, nil)
-	for v := range c.Terms {
-		for k := range 3 {
-			words.Set(k, v, 1+math.Abs(math.Sin(float64(1+v+k*c.Terms))))
-		}
-	}
-	opt.Topics, opt.TopicPrior = words, 1e-12 // or else topics depend on the size of the corpus
-	rng := rand.New(rand.NewPCG(1, 2))
-	m := mustCTM(t, c, 3, &opt)
-	st := must(m.NewStepper(context.Background(), &Env{Rng: rng}, nil))
-	if _, err := st.Step(context.Background(), &Env{Rng: rng}, []int{0, 1}, beta); err != nil {
-		t.Fatal(err)
-	}
-	p := must(m.Posterior(st))
-	var q []float64
-	for n := range 2 {
-		d := p.Doc(n)
-		q = append(append(q, d.Mean(nil)...), d.Cov().RawSymmetric().Data...)
-	}
-	return q
-}
-
-// Two readings of the paper: with and without the factor N/M.
-func TestCTMPaperReadings(t *testing.T) {
-	c := toyCorpus(40, 6)
-	few := c.Subset([]int{0, 1, 2, 3})
-	inf := math.Inf(1)
-	for _, diag := range []bool{false, true} {
-		paper := CTMOptions{Paper: true, Diagonal: diag}
-		scaled := CTMOptions{Paper: true, PaperScaled: true, Diagonal: diag}
-		plain := CTMOptions{Inner: 1, FirstInner: 1, Diagonal: diag}
-		// Without the factor a document does not see how many there are.
-		checkClose(t, fmt.Sprintf("diagonal %v: 4 documents and 40", diag),
-			oneStep(t, few, paper, inf), oneStep(t, c, paper, inf), 1e-12)
-		if got, want := oneStep(t, c, paper, 0.001),
-			oneStep(t, c, paper, inf); !slices.Equal(got, want) {
-			t.Errorf("diagonal %v: the default β is not 0.001: %v, want %v", diag, got, want)
-		}
-		// With it the step is that of N/M times β.
-		for _, x := range []struct {
-			c    *Corpus
-			beta float64
-		}{{c, 20}, {few, 2}} {
-			want := oneStep(t, x.c, plain, x.beta*0.001)
-			checkClose(t, fmt.Sprintf("diagonal %v, %d documents", diag, len(x.c.Docs)),
-				oneStep(t, x.c, scaled, inf), want, 1e-14)
-			checkClose(t, fmt.Sprintf("diagonal %v, %d documents, β = 0.01", diag, len(x.c.Docs)),
-				oneStep(t, x.c, scaled, 0.01), oneStep(t, x.c, plain, x.beta*0.01), 1e-14)
-		}
-		if slices.Equal(oneStep(t, c, scaled, inf), oneStep(t, few, scaled, inf)) {
-			t.Errorf("diagonal %v: N plays no part", diag)
-		}
-	}
-	if _, err := NewCTM(c, 3, &CTMOptions{PaperScaled: true}); !errors.Is(err, ErrParam) {
-		t.Errorf("PaperScaled without Paper: %v", err)
-	}
-}
-
-// The paper's settings on AP, 5 passes: without the factor N/M q hardly moves, and the score
-// is near that of the frequencies of words, 8.478. With it, it is nearly that of ours. The
-// steps as the appendix has them have no V⁻¹ at the lengths that the factor makes.
-func TestCTMPaperAP(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	train, test := loadAP(t)
-	for seed := range uint64(1) {
-		five := Solver{MaxPasses: 5}
-		without, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true}, seed, five)
-		with, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed,
-			five)
-		t.Logf("seed %d: without N/M %.4f, with it %.4f", seed, without.PerToken, with.PerToken)
-		if math.Abs(without.PerToken-8.458) > 0.01 || math.Abs(with.PerToken-8.10) > 0.03 {
-			t.Errorf("seed %d: without N/M %.4f, want 8.458 ± 0.01; with it %.4f, want 8.10 ± 0.03",
-				seed, without.PerToken, with.PerToken)
-		}
-	}
-	m := mustCTM(t, train, 10, &CTMOptions{Paper: true})
-	beta := 0.001 * float64(len(train.Docs)) / 2
-	_, res, err := m.Fit(context.Background(),
-		&Solver{MaxPasses: 1, BatchSize: 2, EvalEvery: -1, StepSize: ConstantStep(beta)})
-	if !errors.Is(err, ErrNotPosDef) || res.K > 10 {
-		t.Errorf("β = %v as in the appendix: %v", beta, err)
-	} else {
-		t.Log(err)
-	}
-}
 
 // sortedDoc returns the document with the given counts.
 func sortedDoc(count map[int]float64) Document {
@@ -133,12 +39,6 @@ func loadAP(t testing.TB) (train, test *Corpus) {
 	return c.EvenOdd()
 }
 
-// loadNIPS reads the NIPS corpus.
-func loadNIPS(t testing.TB) (train, test *Corpus) {
-	t.Helper()
-	return loadCorpus(t, "nips").EvenOdd()
-}
-
 // some returns every fourth of the documents.
 func some(c *Corpus) *Corpus {
 	few := *c
@@ -147,99 +47,6 @@ func some(c *Corpus) *Corpus {
 		few.Docs = append(few.Docs, c.Docs[i])
 	}
 	return &few
-}
-
-// paperScore fits a model with a seed and returns its scores.
-func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64,
-	s Solver) (*HeldOut, time.Duration) {
-	t.Helper()
-	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
-	if s.MaxPasses == 0 {
-		s.MaxPasses = 10 // as of the paper
-	}
-	start := time.Now()
-	p, _ := fitCTM(t, train, k, opt, &s)
-	used := time.Since(start)
-	// A tenth of the draws of the protocol: the third decimal is the same.
-	h, err := p.HeldOut(test, &HeldOutOptions{Draws: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, used
-}
-
-// The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index
-// train. What an option costs is told after three passes, on every fourth of the documents that
-// test: the default is asked so as well.
-func TestCTMHeldOutAP(t *testing.T) {
-	t.Parallel()
-	long(t)
-	train, test := loadAP(t)
-	nil1, res := fitCTM(t, train, 10, nil, nil)
-	h, err := nil1.HeldOut(test, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f ± %.0f", h.PerToken,
-		h.InVocab, res.Passes, res.Elapsed, res.ELBO, res.ELBOErr)
-	if h.PerToken > 8.11 || h.InVocab > 8.03 || res.Passes > 10.01 {
-		t.Error("nil Solver: more than 8.11, 8.03 or 10 passes")
-	}
-	test = some(test)
-	var full float64
-	for _, c := range []struct {
-		name  string
-		opt   *CTMOptions
-		seeds uint64
-		most  float64 // above the default
-	}{
-		{"default", nil, 2, 0},
-		{"diagonal", &CTMOptions{Diagonal: true}, 2, 0.015},
-		{"delta", &CTMOptions{Expectation: CTMDelta}, 1, 0.03},
-		{"Laplace", &CTMOptions{Expectation: CTMLaplace}, 1, 0.025},
-		{"mean field", &CTMOptions{Expectation: CTMMeanField}, 1, 0.02},
-		{"without memory", &CTMOptions{Forget: true}, 1, 0.02},
-	} {
-		var mean, vocab float64
-		var used time.Duration
-		for seed := range c.seeds {
-			h, cpu := paperScore(t, train, test, 10, c.opt, seed+1, Solver{MaxPasses: 3})
-			mean += h.PerToken / float64(c.seeds)
-			vocab += h.InVocab / float64(c.seeds)
-			used += cpu
-		}
-		if c.name == "default" {
-			if full = mean; full > 8.11 {
-				t.Errorf("after three passes %.4f", full)
-			}
-		}
-		t.Logf("%s: %.4f, in vocabulary %.4f, in %v", c.name, mean, vocab, used)
-		if mean > full+c.most {
-			t.Errorf("%s: %.4f nats above the default, want at most %v", c.name, mean-full, c.most)
-		}
-	}
-}
-
-func TestCTMHeldOutNIPS(t *testing.T) {
-	t.Parallel()
-	long(t)
-	train, test := loadNIPS(t)
-	h, used := paperScore(t, train, some(test), 10, nil, 1, Solver{})
-	t.Logf("NIPS, 10 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
-	if h.PerToken > 7.65 {
-		t.Errorf("NIPS: %.4f", h.PerToken)
-	}
-}
-
-func TestCTMHeldOutMany(t *testing.T) {
-	t.Parallel()
-	long(t)
-	train, test := loadAP(t)
-	h, used := paperScore(t, train, some(test), 50, nil, 1, Solver{MaxPasses: 4})
-	t.Logf("AP, 50 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
-	if h.PerToken > 7.95 {
-		t.Errorf("AP, 50 topics: %.4f", h.PerToken)
-	}
 }
 
 // blockCorpus draws documents of `tokens` words from three topics of ten terms each.
@@ -392,7 +199,7 @@ func TestCTMOddities(t *testing.T) {
 	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) {
 		t.Errorf("a word that is not UTF-8: %v", err)
 	}
-	two := fileOf(t, ctmFile,
+	two := fileOf(t, testkit.Kind("CTMPosterior"),
 		`{"topics":1,"terms":2,"beta":[1,1],"mu":[0],"sigma":[1],"seen":[true,true]}`)
 	if _, err := Load[*CTMPosterior](strings.NewReader(two)); !errors.Is(err, ErrParam) {
 		t.Errorf("probabilities that add up to 2: %v", err)
@@ -644,7 +451,7 @@ func TestCTMRoundsErrors(t *testing.T) {
 	add := func(s *Shard[Document], ids ...int) *Shard[Document] {
 		t.Helper()
 		for _, id := range ids {
-			if err := s.Add(ctx, uint64(id), each(blocks[id])); err != nil {
+			if err := s.Add(ctx, uint64(id), testkit.Each(blocks[id])); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -659,12 +466,12 @@ func TestCTMRoundsErrors(t *testing.T) {
 	refused("a posterior at first", early, ErrEmpty, "second round")
 	refused("an empty shard", step(r, r.Shard()), ErrEmpty, "without items")
 	blank := r.Shard()
-	if err := blank.Add(ctx, 1, each([]Document{{}, {}})); err != nil {
+	if err := blank.Add(ctx, 1, testkit.Each([]Document{{}, {}})); err != nil {
 		t.Fatal(err)
 	}
 	refused("documents without words", step(r, blank), ErrEmpty, "no document has words")
 	first := add(r.Shard(), 0, 1, 2)
-	refused("a block twice", first.Add(ctx, 1, each(blocks[1])), ErrParam,
+	refused("a block twice", first.Add(ctx, 1, testkit.Each(blocks[1])), ErrParam,
 		"block 1 is in the shard")
 	refused("a block in both", first.Merge(add(r.Shard(), 3, 2)), ErrParam, "block 2 is in both")
 	refused("another vocabulary", first.Merge(rounds(21, 3, nil).Shard()), ErrParam,
@@ -680,12 +487,12 @@ func TestCTMRoundsErrors(t *testing.T) {
 		"has 1 words":        {Words: []int{1}},
 	} {
 		bad := r.Shard()
-		refused("a bad document", bad.Add(ctx, 9, each([]Document{c.Docs[0], d})), ErrShape,
+		refused("a bad document", bad.Add(ctx, 9, testkit.Each([]Document{c.Docs[0], d})), ErrShape,
 			"block 9: document 1 "+name)
 		refused("a broken shard", first.Merge(bad), ErrParam, "block 9 was not added to its end")
 	}
 	refused("a bad count", r.Shard().Add(ctx, 9,
-		each([]Document{{Words: []int{1}, Counts: []float64{math.NaN()}}})), ErrNotFinite,
+		testkit.Each([]Document{{Words: []int{1}, Counts: []float64{math.NaN()}}})), ErrNotFinite,
 		"document 0 has word 1 with count NaN")
 	if err := step(r, first); err != nil {
 		t.Fatal(err)
@@ -699,7 +506,7 @@ func TestCTMRoundsErrors(t *testing.T) {
 	refused("another block", step(r, add(r.Shard(), 0, 1, 2, 3)), ErrParam,
 		"block 3 in round 1 was not in the first round")
 	refused("an unknown term", r.Shard().Add(ctx, 0,
-		each([]Document{{Words: []int{25}, Counts: []float64{1}}})), ErrShape,
+		testkit.Each([]Document{{Words: []int{25}, Counts: []float64{1}}})), ErrShape,
 		"block 0: document 0 has word 25")
 	second := add(r.Shard(), 0, 1)
 	other := rounds(20, 3, nil)
@@ -707,12 +514,13 @@ func TestCTMRoundsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("another state", second.Merge(other.Shard()), ErrParam, "at other states")
-	refused("of a saved shard", travel(t, second).Add(ctx, 2, each(blocks[2])), ErrParam,
+	refused("of a saved shard", travel(t, second).Add(ctx, 2, testkit.Each(blocks[2])), ErrParam,
 		"saved with items")
 	why := errors.New("enough")
 	done, cancel := context.WithCancelCause(ctx)
 	cancel(why)
-	refused("a context", r.Shard().Add(done, 2, each(blocks[2])), why, "canceled in block 2")
+	refused("a context", r.Shard().Add(done, 2, testkit.Each(blocks[2])), why,
+		"canceled in block 2")
 	if err := second.Merge(add(travel(t, r.Shard()), 2)); err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
-	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/search"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -47,7 +47,8 @@ func savedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float
 // TestSaveGLM: a loaded posterior gives the same bits, in predictions, in draws
 // and when it is updated, for every form of covariance.
 func TestSaveGLM(t *testing.T) {
-	full, err := NewGaussian([]float64{1, 0, -1, 0.3}, mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
+	full, err := NewGaussian([]float64{1, 0, -1, 0.3},
+		mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,16 +64,24 @@ func TestSaveGLM(t *testing.T) {
 		opt        GLMOptions
 		cov        gauss.Cov
 	}{
-		{"primal", 30, 3, false, BernoulliLogit{}, GLMOptions{Intercept: true, PriorSD: 3}, &gauss.Full{}},
-		{"sparse, offset, names", 30, 3, true, Poisson{Exposure: 2}, GLMOptions{Offset: offset, Names: []string{"a", "b=ü", `"`}}, &gauss.Full{}},
-		{"full prior", 30, 3, false, StudentT{DF: 3}, GLMOptions{Intercept: true, Prior: full}, &gauss.Full{}},
+		{"primal", 30, 3, false, BernoulliLogit{}, GLMOptions{Intercept: true, PriorSD: 3},
+			&gauss.Full{}},
+		{"sparse, offset, names", 30, 3, true, Poisson{Exposure: 2},
+			GLMOptions{Offset: offset, Names: []string{"a", "b=ü", `"`}}, &gauss.Full{}},
+		{"full prior", 30, 3, false, StudentT{DF: 3}, GLMOptions{Intercept: true, Prior: full},
+			&gauss.Full{}},
 		{"full prior, no rows", 0, 4, false, nil, GLMOptions{Prior: full}, &gauss.Full{}},
-		{"no rows", 0, 4, false, GaussianNoise{Var: 0.3}, GLMOptions{Autoscale: true}, gauss.Diagonal{}},
+		{"no rows", 0, 4, false, GaussianNoise{Var: 0.3}, GLMOptions{Autoscale: true},
+			gauss.Diagonal{}},
 		{"dual to primal", 5, 20, false, BernoulliProbit{}, GLMOptions{}, &gauss.Full{}},
-		{"dual", 6, 30, false, BernoulliLogit{}, GLMOptions{Intercept: true, Autoscale: true}, &gauss.Dual{}},
-		{"dual, sparse", 6, 30, true, StudentT{DF: 2, Scale: 0.1}, GLMOptions{Intercept: true}, &gauss.Dual{}},
-		{"diagonal", 30, 3, true, BernoulliLogit{}, GLMOptions{Intercept: true, Covariance: DiagonalCovariance}, gauss.Diagonal{}},
-		{"low rank", 30, 5, false, BernoulliLogit{}, GLMOptions{Intercept: true, Covariance: LowRankCovariance, Rank: 2}, &gauss.LowRank{}},
+		{"dual", 6, 30, false, BernoulliLogit{}, GLMOptions{Intercept: true, Autoscale: true},
+			&gauss.Dual{}},
+		{"dual, sparse", 6, 30, true, StudentT{DF: 2, Scale: 0.1}, GLMOptions{Intercept: true},
+			&gauss.Dual{}},
+		{"diagonal", 30, 3, true, BernoulliLogit{},
+			GLMOptions{Intercept: true, Covariance: DiagonalCovariance}, gauss.Diagonal{}},
+		{"low rank", 30, 5, false, BernoulliLogit{},
+			GLMOptions{Intercept: true, Covariance: LowRankCovariance, Rank: 2}, &gauss.LowRank{}},
 		{"dual, full prior", 3, 4, true, nil, GLMOptions{Prior: full}, &gauss.Dual{}},
 	} {
 		x, y := savedData(max(1, c.rows), c.cols, c.lik, 1)
@@ -177,7 +186,8 @@ func savedBehaviour(t *testing.T, p *GLMPosterior, x mat.Matrix, y []float64) st
 	m, v := p.At(x).Latent(nil, nil)
 	draw := mat.NewDense(2, p.Dim(), nil)
 	err := p.RandWeights(draw, rand.New(rand.NewPCG(3, 0)))
-	out := fmt.Sprint(m, v, p.At(x).LogProb(nil, y), p.SD(nil), p.Len(), p.Cols(), draw.RawMatrix().Data, err, p.Summary())
+	out := fmt.Sprint(m, v, p.At(x).LogProb(nil, y), p.SD(nil), p.Len(), p.Cols(),
+		draw.RawMatrix().Data, err, p.Summary())
 	more, err := p.Update(context.Background(), Rows(x, y))
 	if err != nil {
 		t.Errorf("update: %v", err)
@@ -256,11 +266,12 @@ func TestSaveGLMErrors(t *testing.T) {
 	} {
 		text := c.text
 		if c.old == "" {
-			text = fileOf(t, glmFile, text)
+			text = fileOf(t, testkit.Kind("GLMPosterior"), text)
 		} else {
-			text = changed(t, glmFile, text, c.old, c.new)
+			text = changed(t, testkit.Kind("GLMPosterior"), text, c.old, c.new)
 		}
-		if _, err := Load[*GLMPosterior](strings.NewReader(text)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
+		if _, err := Load[*GLMPosterior](strings.NewReader(text)); !errors.Is(err, c.want) ||
+			!errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
@@ -277,23 +288,27 @@ func TestSaveGLMErrors(t *testing.T) {
 		t.Errorf("an infinite mean: %v", err)
 	}
 	p.mean[0], p.lik = mean, unregistered{}
-	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "see Register") {
+	if err := p.Save(new(bytes.Buffer)); !errors.Is(err, ErrParam) ||
+		!strings.Contains(err.Error(), "see Register") {
 		t.Errorf("unregistered likelihood: %v", err)
 	}
 }
 
 // summaryPosterior is a posterior of the given means and standard deviations.
-func summaryPosterior(names []string, mean, sd []float64, intercept bool, lik Likelihood) *GLMPosterior {
+func summaryPosterior(names []string, mean, sd []float64, intercept bool,
+	lik Likelihood) *GLMPosterior {
 	v := make(gauss.Diagonal, len(sd))
 	for j, s := range sd {
 		v[j] = s * s
 	}
-	return &GLMPosterior{names: names, opt: GLMOptions{Intercept: intercept}, lik: lik, mean: mean, cov: v, rows: 7}
+	return &GLMPosterior{names: names, opt: GLMOptions{Intercept: intercept}, lik: lik, mean: mean,
+		cov: v, rows: 7}
 }
 
 func TestSummaryText(t *testing.T) {
 	p := summaryPosterior([]string{"größe", "b", "tiny", "large", "(Intercept)"},
-		[]float64{-12.345678, 0.1, 3e-12, 123456789, 1}, []float64{0.5, 1, 1e-12, 25000, 0.0123456}, true, NegativeBinomial{Shape: 2.5})
+		[]float64{-12.345678, 0.1, 3e-12, 123456789, 1}, []float64{0.5, 1, 1e-12, 25000, 0.0123456},
+		true, NegativeBinomial{Shape: 2.5})
 	got := p.Summary().String()
 	want := `NegativeBinomial{Shape:2.5}, 7 rows, 5 weights, diagonal covariance
                           mean             sd               2.5%              97.5%
@@ -309,63 +324,12 @@ large        123456789          25000          123407790          123505788     
 	}
 }
 
-// TestSummaryRows: the rows are those of the posterior, whatever its covariance
-// is made of, the intercept first, and every one of many is printed.
-func TestSummaryRows(t *testing.T) {
-	for _, c := range []struct {
-		name       string
-		rows, cols int
-		intercept  bool
-		family     Covariance
-		want       Covariance
-	}{
-		{"primal", 100, 30, true, AutoCovariance, FullCovariance},
-		{"dual to primal", 20, 60, false, AutoCovariance, FullCovariance},
-		{"dual", 2, 2001, true, AutoCovariance, FullCovariance},
-		{"low rank", 100, 60, true, LowRankCovariance, LowRankCovariance},
-		{"diagonal", 100, 60, false, DiagonalCovariance, DiagonalCovariance},
-	} {
-		x, y := make([]float64, 0, c.rows*c.cols), make([]float64, c.rows)
-		for i := range c.rows {
-			for j := range c.cols {
-				x = append(x, math.Sin(float64(i*i+3*j*i+7*j)))
-			}
-			y[i] = plusMinus(math.Sin(float64(5*i*i)) > 0)
-		}
-		g, err := NewGLM(mat.NewDense(c.rows, c.cols, x), y, BernoulliLogit{}, &GLMOptions{Intercept: c.intercept, Covariance: c.family})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := g.Fit(context.Background(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := p.Summary()
-		if s.Covariance != c.want || s.Data != c.rows || s.Weights != p.Dim() || len(s.Rows) != p.Dim() || s.Likelihood != "BernoulliLogit" {
-			t.Errorf("%s: %v covariance, %d rows, %d weights, %d rows of the table, %s", c.name, s.Covariance, s.Data, s.Weights, len(s.Rows), s.Likelihood)
-		}
-		if lines := strings.Count(s.String(), "\n"); lines != p.Dim()+3 {
-			t.Errorf("%s: %d lines for %d weights", c.name, lines, p.Dim())
-		}
-		mean, sd := p.Mean(nil), p.SD(nil)
-		for k, r := range s.Rows {
-			j := k
-			if c.intercept {
-				j = (k + p.Cols()) % p.Dim()
-			}
-			if r.Name != p.Names()[j] || r.Mean != mean[j] || r.SD != sd[j] ||
-				math.Abs(r.Hi-mean[j]-1.959963984540054*sd[j]) > 1e-12 || math.Abs(r.Lo+r.Hi-2*mean[j]) > 1e-12 {
-				t.Fatalf("%s: row %d is %+v, want %s: %v, %v", c.name, k, r, p.Names()[j], mean[j], sd[j])
-			}
-		}
-	}
-}
-
 func TestSummarySure(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi float64
 		want   bool
-	}{{1, 2, true}, {-2, -1, true}, {-1, 1, false}, {0, 1, false}, {math.NaN(), math.NaN(), false}} {
+	}{{1, 2, true}, {-2, -1, true}, {-1, 1, false}, {0, 1, false},
+		{math.NaN(), math.NaN(), false}} {
 		if got := (SummaryRow{Lo: c.lo, Hi: c.hi}).sure(); got != c.want {
 			t.Errorf("[%v, %v]: %v", c.lo, c.hi, got)
 		}
@@ -402,17 +366,24 @@ func glmLearnCases() []glmLearnCase {
 		{name: "logit", lik: BernoulliLogit{}, opt: GLMOptions{Intercept: true}, y: y["logit"]},
 		{name: "logit, blocks", lik: BernoulliLogit{}, opt: blocks, y: y["logit"]},
 		{name: "probit, ARD", lik: BernoulliProbit{}, opt: each, y: y["logit"]},
-		{name: "Poisson, weights and offset", lik: Poisson{}, opt: GLMOptions{Weights: weights, Offset: weights, Blocks: blocks.Blocks}, y: y["Poisson, sum"]},
+		{name: "Poisson, weights and offset", lik: Poisson{},
+			opt: GLMOptions{Weights: weights, Offset: weights, Blocks: blocks.Blocks},
+			y:   y["Poisson, sum"]},
 		{name: "Gaussian", lik: GaussianNoise{Var: 0.2}, opt: blocks, y: y["Laplace"]},
 		{name: "Student", lik: StudentT{DF: 4, Scale: 0.3}, opt: blocks, y: y["Laplace"]},
-		{name: "negative binomial", lik: NegativeBinomial{Shape: 2}, opt: blocks, y: y["negative binomial"]},
-		{name: "ordinal", lik: Ordinal{Cuts: []float64{-0.7, 0.2, 1.1}}, opt: GLMOptions{Autoscale: true}, y: y["ordinal"]},
+		{name: "negative binomial", lik: NegativeBinomial{Shape: 2}, opt: blocks,
+			y: y["negative binomial"]},
+		{name: "ordinal", lik: Ordinal{Cuts: []float64{-0.7, 0.2, 1.1}},
+			opt: GLMOptions{Autoscale: true}, y: y["ordinal"]},
 		{name: "logit, wide", lik: BernoulliLogit{}, wide: true, opt: wide, y: y["logit"]},
-		{name: "Gaussian, wide", lik: GaussianNoise{Var: 0.2}, wide: true, opt: GLMOptions{Intercept: true}, y: y["Laplace"]},
-		{name: "Student, wide", lik: StudentT{DF: 4, Scale: 0.3}, wide: true, opt: wide, y: y["Laplace"]},
+		{name: "Gaussian, wide", lik: GaussianNoise{Var: 0.2}, wide: true,
+			opt: GLMOptions{Intercept: true}, y: y["Laplace"]},
+		{name: "Student, wide", lik: StudentT{DF: 4, Scale: 0.3}, wide: true, opt: wide,
+			y: y["Laplace"]},
 		{name: "logit, diagonal", lik: BernoulliLogit{}, opt: diagonal, y: y["logit"]},
 		{name: "gamma, diagonal", lik: Gamma{Shape: 2}, opt: diagonal, y: y["gamma"]},
-		{name: "Student, diagonal", lik: StudentT{DF: 4, Scale: 0.3}, opt: diagonal, y: y["Laplace"]},
+		{name: "Student, diagonal", lik: StudentT{DF: 4, Scale: 0.3}, opt: diagonal,
+			y: y["Laplace"]},
 	}
 }
 
@@ -481,7 +452,8 @@ func TestGLMLearnGradient(t *testing.T) {
 			t.Fatal(err)
 		}
 		fitted := &GLM{lin: *lin, opt: g.opt}
-		if _, res, err := fitted.Fit(context.Background(), nil); err != nil || math.Abs(res.ELBO+x.F) > 1e-6 {
+		if _, res, err := fitted.Fit(context.Background(), nil); err != nil ||
+			math.Abs(res.ELBO+x.F) > 1e-6 {
 			t.Errorf("%s: −ELBO %v, of a fit %v, %v", c.name, x.F, -res.ELBO, err)
 		}
 		for i := range theta {
@@ -496,7 +468,8 @@ func TestGLMLearnGradient(t *testing.T) {
 			}
 			want := (4*diff(h) - diff(2*h)) / 3
 			if math.Abs(x.Grad[i]-want) > 1e-5*(1+floats.Norm(x.Grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
+				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name,
+					l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
 			}
 		}
 		var e mat.EigenSym
@@ -522,7 +495,8 @@ func TestGLMLearn(t *testing.T) {
 			continue
 		}
 		if math.Abs(-l.Fit.ELBO-l.LogPrior-l.Objective) > 1e-4 {
-			t.Errorf("%s: ELBO %v and log prior %v, objective %v", c.name, l.Fit.ELBO, l.LogPrior, l.Objective)
+			t.Errorf("%s: ELBO %v and log prior %v, objective %v", c.name, l.Fit.ELBO, l.LogPrior,
+				l.Objective)
 		}
 		learner, err := learnerAs[*glmLearner](g.Learner(nil))
 		if err != nil {
@@ -543,7 +517,8 @@ func TestGLMLearn(t *testing.T) {
 				at[i] += h
 				x, err := m.Evaluate(at, 1e-6, math.Inf(1), false)
 				if f := x.F + learner.space.Penalty(at, nil); err != nil || f < l.Objective-1e-4 {
-					t.Errorf("%s: objective %v, %+v further in %s %v, %v", c.name, l.Objective, h, l.Params[learner.space.free[i]].Name, f, err)
+					t.Errorf("%s: objective %v, %+v further in %s %v, %v", c.name, l.Objective, h,
+						l.Params[learner.space.free[i]].Name, f, err)
 				}
 			}
 		}
@@ -554,7 +529,8 @@ func TestGLMLearn(t *testing.T) {
 		if err != nil || res.ELBO != l.Fit.ELBO || !slices.Equal(again.Mean(nil), post.Mean(nil)) {
 			t.Errorf("%s: by Fit: %v, %v", c.name, res.ELBO-l.Fit.ELBO, err)
 		}
-		if p, res, err := best.Fit(ctx, nil); err != nil || p == nil || math.Abs(res.ELBO-l.Fit.ELBO) > 1e-4 {
+		if p, res, err := best.Fit(ctx, nil); err != nil || p == nil ||
+			math.Abs(res.ELBO-l.Fit.ELBO) > 1e-4 {
 			t.Errorf("%s: fitted anew %v, want %v, %v", c.name, res.ELBO, l.Fit.ELBO, err)
 		}
 		if c.opt.Covariance != DiagonalCovariance {
@@ -570,7 +546,8 @@ func TestGLMLearn(t *testing.T) {
 func TestGLMLearnResume(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, c := range []glmLearnCase{glmLearnCases()[1], glmLearnCases()[5], glmLearnCases()[10], glmLearnCases()[12]}[:shorter(4, 2)] {
+	for _, c := range []glmLearnCase{glmLearnCases()[1], glmLearnCases()[5], glmLearnCases()[10],
+		glmLearnCases()[12]}[:shorter(4, 2)] {
 		g, opt := c.model(t, shorter(40, 12)), &LearnOptions{Restarts: 1}
 		l, err := learnerAs[*glmLearner](g.Learner(opt))
 		if err != nil {
@@ -606,66 +583,11 @@ func TestGLMLearnResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Objective != all.Objective || got.Evaluations != all.Evaluations || !slices.Equal(got.Starts, all.Starts) || !slices.Equal(post.Mean(nil), want.Mean(nil)) {
-				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d", c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
-			}
-		}
-	}
-}
-
-// Columns of very different units under one PriorSD have a warning, in fits and in what is learned,
-// which Autoscale mends. Columns in one unit have none, whatever their values.
-func TestWarnUnits(t *testing.T) {
-	t.Parallel()
-	ctx, rng, n := context.Background(), testRand(5), 120
-	column := map[string]func() float64{
-		"unit":     rng.NormFloat64,
-		"thousand": func() float64 { return 1000 * rng.NormFloat64() },
-		"constant": func() float64 { return 7 },
-		"year":     func() float64 { return 1900 + 100*rng.Float64() },
-		"tails":    func() float64 { return math.Exp(2 * rng.NormFloat64()) },
-		"rare":     func() float64 { return float64(design.B2i(rng.IntN(n/2) == 0)) },
-		"rare, standardised": func() float64 {
-			const p = 1e-3
-			return (float64(design.B2i(rng.Float64() < p)) - p) / math.Sqrt(p*(1-p))
-		},
-	}
-	for _, c := range []struct {
-		columns []string
-		opt     GLMOptions
-		warned  bool
-	}{
-		{[]string{"unit", "thousand"}, GLMOptions{}, true},
-		{[]string{"rare", "constant", "thousand"}, GLMOptions{Intercept: true}, true},
-		{[]string{"unit", "thousand"}, GLMOptions{Autoscale: true, Intercept: true}, false},
-		{[]string{"unit", "thousand"}, GLMOptions{Blocks: []int{0, 1}}, false},
-		{[]string{"thousand"}, GLMOptions{Intercept: true}, false},
-		{[]string{"unit", "unit", "constant"}, GLMOptions{Intercept: true}, false},
-		{[]string{"unit", "tails", "rare", "year"}, GLMOptions{Intercept: true}, false},
-		{[]string{"unit", "rare, standardised", "constant"}, GLMOptions{}, false},
-	} {
-		x, y := mat.NewDense(n, len(c.columns), nil), make([]float64, n)
-		for i := range n {
-			for j, name := range c.columns {
-				x.Set(i, j, column[name]())
-			}
-			y[i] = 1000 + rng.NormFloat64()
-		}
-		g, err := NewGLM(x, y, GaussianNoise{}, &c.opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, res, err := g.Fit(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, l, err := g.Learn(ctx, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for what, got := range map[string][]string{"Fit": res.Warnings, "Learn": l.Warnings, "Learned.Fit": l.Fit.Warnings, "Learned.Search": l.Search.Warnings} {
-			if warned := strings.Contains(strings.Join(got, ""), "Autoscale: true"); warned != c.warned {
-				t.Errorf("%v %+v: %s: %q", c.columns, c.opt, what, got)
+			if got.Objective != all.Objective || got.Evaluations != all.Evaluations ||
+				!slices.Equal(got.Starts, all.Starts) ||
+				!slices.Equal(post.Mean(nil), want.Mean(nil)) {
+				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d",
+					c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
 			}
 		}
 	}
@@ -788,9 +710,13 @@ func TestGLMLearnErrors(t *testing.T) {
 		{GLMOptions{Blocks: []int{1, 1}}, ErrParam, "no column in block 0"},
 		{GLMOptions{Prior: prior}, ErrParam, "Prior is set"},
 		{GLMOptions{Covariance: LowRankCovariance, Rank: 1}, ErrParam, "low-rank"},
-		{GLMOptions{Learn: &LearnOptions{Fixed: []string{"PriorSD"}}}, ErrParam, `name "PriorSD", the parameters are GLM.PriorSD`},
-		{GLMOptions{Learn: &LearnOptions{Fixed: []string{"GLM.PriorSD"}}}, ErrParam, "no hyper-parameter is left"},
-		{GLMOptions{Blocks: []int{0, 1}, Learn: &LearnOptions{Bounds: map[string][2]float64{"GLM.PriorSD[1]": {-1, 1}}}}, ErrParam, "outside its range"},
+		{GLMOptions{Learn: &LearnOptions{Fixed: []string{"PriorSD"}}}, ErrParam,
+			`name "PriorSD", the parameters are GLM.PriorSD`},
+		{GLMOptions{Learn: &LearnOptions{Fixed: []string{"GLM.PriorSD"}}}, ErrParam,
+			"no hyper-parameter is left"},
+		{GLMOptions{Blocks: []int{0, 1},
+			Learn: &LearnOptions{Bounds: map[string][2]float64{"GLM.PriorSD[1]": {-1, 1}}}},
+			ErrParam, "outside its range"},
 	} {
 		if e.opt.Learn == nil {
 			e.opt.Learn = &LearnOptions{}
@@ -810,11 +736,13 @@ func TestGLMLearnErrors(t *testing.T) {
 	if _, _, _, err := empty.Learn(ctx, nil, nil); !errors.Is(err, ErrEmpty) {
 		t.Error(err)
 	}
-	if _, err := NewGLMStream(2, nil, &GLMOptions{Learn: &LearnOptions{}}); !errors.Is(err, ErrParam) {
+	if _, err := NewGLMStream(2, nil, &GLMOptions{Learn: &LearnOptions{}}); !errors.Is(err,
+		ErrParam) {
 		t.Error(err)
 	}
 	g := c.model(t, 12)
-	if _, _, _, err := g.Learn(ctx, &Solver{Divergence: Euclidean()}, nil); !errors.Is(err, ErrNoProx) {
+	if _, _, _, err := g.Learn(ctx, &Solver{Divergence: Euclidean()}, nil); !errors.Is(err,
+		ErrNoProx) {
 		t.Error(err)
 	}
 	l, err := learnerAs[*glmLearner](g.Learner(nil))
@@ -834,7 +762,8 @@ func TestGLMLearnErrors(t *testing.T) {
 			cancel()
 		}
 	})}, nil)
-	if !errors.Is(err, context.Canceled) || best == nil || post == nil || got.Fit != nil || got.Search.Status != Canceled {
+	if !errors.Is(err, context.Canceled) || best == nil || post == nil || got.Fit != nil ||
+		got.Search.Status != Canceled {
 		t.Errorf("%v, %v, %v, %+v", best, post, err, got)
 	}
 }
@@ -868,7 +797,8 @@ func TestGLMLearnHarness(t *testing.T) {
 				y[i] = y[0]
 			}
 		}
-		opt := GLMOptions{Intercept: trial%2 == 0, Autoscale: trial%5 == 0, Covariance: c.opt.Covariance}
+		opt := GLMOptions{Intercept: trial%2 == 0, Autoscale: trial%5 == 0,
+			Covariance: c.opt.Covariance}
 		if trial%3 > 0 {
 			for j := range d {
 				opt.Blocks = append(opt.Blocks, j%(1+trial%7%d))
@@ -884,11 +814,14 @@ func TestGLMLearnHarness(t *testing.T) {
 			continue
 		}
 		if l.Fit == nil {
-			t.Errorf("trial %d, %s, %d×%d: the search ended %v after %d evaluations", trial, c.name, n, d, l.Search.Status, l.Evaluations)
+			t.Errorf("trial %d, %s, %d×%d: the search ended %v after %d evaluations", trial, c.name,
+				n, d, l.Search.Status, l.Evaluations)
 			continue
 		}
-		if _, ok := dense.AllFinite(append(post.Mean(nil), post.SD(nil)...)); !ok || !(math.Abs(l.Objective+l.LogPrior+l.Fit.ELBO) < 1e-3*(1+math.Abs(l.Objective))) {
-			t.Errorf("trial %d, %s, %d×%d: objective %v, ELBO %v", trial, c.name, n, d, l.Objective, l.Fit.ELBO)
+		if _, ok := dense.AllFinite(append(post.Mean(nil), post.SD(nil)...)); !ok ||
+			!(math.Abs(l.Objective+l.LogPrior+l.Fit.ELBO) < 1e-3*(1+math.Abs(l.Objective))) {
+			t.Errorf("trial %d, %s, %d×%d: objective %v, ELBO %v", trial, c.name, n, d, l.Objective,
+				l.Fit.ELBO)
 		}
 		for _, p := range l.Params {
 			if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) || math.IsNaN(p.SD) {

@@ -3,29 +3,26 @@ package pgsvi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // glmCase is a data set with a known likelihood.
 type glmCase struct {
-	name string
-	x    *mat.Dense
-	y    []float64
-	lik  Likelihood
-	opt  *GLMOptions
+	Name string
+	X    *mat.Dense
+	Y    []float64
+	Lik  Likelihood
+	Opt  *GLMOptions
 }
 
 // responses draws y_n ~ p(y|η_n) for some likelihoods.
@@ -89,7 +86,8 @@ func TestGLMNoiseAtTheEdge(t *testing.T) {
 		var elbos []float64
 		for seed := range uint64(9) {
 			g, err := NewGLM(data.x, data.y, BernoulliLogit{}, &GLMOptions{
-				PriorSD: 10, Covariance: cov, Estimator: ScoreFunction{Samples: 100, Baseline: NoBaseline},
+				PriorSD: 10, Covariance: cov,
+				Estimator: ScoreFunction{Samples: 100, Baseline: NoBaseline},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -129,24 +127,25 @@ func glmCorpus() []glmCase {
 		toyGLM("blocks", 1500, 3, BernoulliLogit{}, 16, nil),
 	}
 	sep := toyGLM("separable", 60, 2, BernoulliLogit{}, 17, &GLMOptions{PriorSD: 100})
-	for i := range sep.y {
-		sep.y[i] = math.Copysign(1, sep.x.At(i, 0))
+	for i := range sep.Y {
+		sep.Y[i] = math.Copysign(1, sep.X.At(i, 0))
 	}
 	col := toyGLM("collinear", 80, 4, BernoulliLogit{}, 18, nil)
 	zero := toyGLM("zero rows", 80, 3, Poisson{}, 19, nil)
 	big := toyGLM("counts of 1e6", 50, 2, Poisson{}, 20, &GLMOptions{Intercept: true})
 	for i := range 80 {
-		col.x.Set(i, 3, 2*col.x.At(i, 0))
+		col.X.Set(i, 3, 2*col.X.At(i, 0))
 		if i%3 == 0 {
-			zero.x.SetRow(i, []float64{0, 0, 0})
+			zero.X.SetRow(i, []float64{0, 0, 0})
 		}
 	}
-	for i := range big.y {
-		big.y[i] = math.Floor(1e6 * math.Exp(0.1*big.x.At(i, 0)))
+	for i := range big.Y {
+		big.Y[i] = math.Floor(1e6 * math.Exp(0.1*big.X.At(i, 0)))
 	}
-	weighted := toyGLM("weights and offsets", 90, 4, Poisson{}, 21, &GLMOptions{Intercept: true, Offset: make([]float64, 90), Weights: make([]float64, 90)})
+	weighted := toyGLM("weights and offsets", 90, 4, Poisson{}, 21,
+		&GLMOptions{Intercept: true, Offset: make([]float64, 90), Weights: make([]float64, 90)})
 	for i := range 90 {
-		weighted.opt.Offset[i], weighted.opt.Weights[i] = 0.3*float64(i%5), float64(i%4)/2
+		weighted.Opt.Offset[i], weighted.Opt.Weights[i] = 0.3*float64(i%5), float64(i%4)/2
 	}
 	mean, err := NewMeanField([]float64{1, -2, 0.5, 3}, []float64{1, 0.1, 2, 0.5})
 	if err != nil {
@@ -156,9 +155,9 @@ func glmCorpus() []glmCase {
 	return append(cases, sep, col, zero, big, weighted, shifted)
 }
 
-func (c glmCase) glm(t testing.TB, x mat.Matrix) *GLM {
+func (c glmCase) Glm(t testing.TB, x mat.Matrix) *GLM {
 	t.Helper()
-	g, err := NewGLM(x, c.y, c.lik, c.opt)
+	g, err := NewGLM(x, c.Y, c.Lik, c.Opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,15 +209,17 @@ func checkApart(t testing.TB, what string, p, q *GLMPosterior, tol float64) {
 // A nil Solver converges on the corpus, the ELBO does not fall, and the gap is honest.
 func TestGLMCorpus(t *testing.T) {
 	for _, c := range glmCorpus() {
-		t.Run(c.name, func(t *testing.T) {
-			g := c.glm(t, c.x)
+		t.Run(c.Name, func(t *testing.T) {
+			g := c.Glm(t, c.X)
 			p, res := fitGLM(t, g, nil)
-			t.Logf("%v after %v passes, ELBO %.6f, gap %.1e", res.Status, res.Passes, res.ELBO, res.Gap)
+			t.Logf("%v after %v passes, ELBO %.6f, gap %.1e", res.Status, res.Passes, res.ELBO,
+				res.Gap)
 			if res.Status != Converged {
 				t.Errorf("status %v, gap %v", res.Status, res.Gap)
 			}
 			for k := 1; k < len(res.Trace); k++ {
-				if now, before := res.Trace[k].ELBO, res.Trace[k-1].ELBO; now < before-1e-11*math.Abs(before) {
+				if now, before := res.Trace[k].ELBO,
+					res.Trace[k-1].ELBO; now < before-1e-11*math.Abs(before) {
 					t.Errorf("ELBO fell from %v to %v at pass %v", before, now, res.Trace[k].Passes)
 				}
 			}
@@ -234,15 +235,15 @@ func TestGLMCorpus(t *testing.T) {
 // The primal, over the weights, and the dual, over the linear predictors, agree.
 func TestGLMPrimalDual(t *testing.T) {
 	for _, c := range glmCorpus() {
-		if c.name == "blocks" {
+		if c.Name == "blocks" {
 			continue
 		}
-		t.Run(c.name, func(t *testing.T) {
-			g := c.glm(t, c.x)
+		t.Run(c.Name, func(t *testing.T) {
+			g := c.Glm(t, c.X)
 			p, rp := runStepper(t, g, overWeights(t, g))
 			q, rq := runStepper(t, g, overRows(t, g))
 			tol := 1e-8*(1+1e-3*math.Abs(rp.ELBO)) + rp.ELBOErr + rq.ELBOErr
-			if c.name == "wide prior" {
+			if c.Name == "wide prior" {
 				tol = 1e-7 + rp.ELBOErr + rq.ELBOErr // K is of size 1e7 and of rank 6 only
 			}
 			if d := math.Abs(rp.ELBO - rq.ELBO); d > tol {
@@ -268,12 +269,14 @@ func TestGLMPrimalDual(t *testing.T) {
 
 // The same sites give the same Gaussian in both forms.
 func TestGLMPrimalDualCov(t *testing.T) {
-	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31, &GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
-		g := c.glm(t, SparseOf(c.x))
+	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31,
+		&GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
+		g := c.Glm(t, SparseOf(c.X))
 		over := overRows(t, g)
 		runStepper(t, g, over)
 		st := algOf[*site.DualAlgebra](over)
-		cov := &gauss.Dual{X: g.lin.X, Gamma: st.Cur.Gamma, Prior: &g.lin.Prior, Fac: new(dense.Sites)}
+		cov := &gauss.Dual{X: g.lin.X, Gamma: st.Cur.Gamma, Prior: &g.lin.Prior,
+			Fac: new(dense.Sites)}
 		if !cov.Fac.Factor(st.K, g.Len(), st.Cur.Gamma) {
 			t.Fatal("not positive definite")
 		}
@@ -316,7 +319,8 @@ func TestGLMPrimalDualCov(t *testing.T) {
 				for j := range i + 1 {
 					tol := 5 * math.Sqrt((b.At(i, i)*b.At(j, j)+b.At(i, j)*b.At(i, j))/draws)
 					if math.Abs(s.At(i, j)-b.At(i, j)) > tol {
-						t.Errorf("%s: covariance %d, %d of draws %v, want %v ± %v", name, i, j, s.At(i, j), b.At(i, j), tol)
+						t.Errorf("%s: covariance %d, %d of draws %v, want %v ± %v", name, i, j,
+							s.At(i, j), b.At(i, j), tol)
 					}
 				}
 			}
@@ -327,35 +331,37 @@ func TestGLMPrimalDualCov(t *testing.T) {
 // Sparse and dense rows give the same posterior.
 func TestGLMSparseDense(t *testing.T) {
 	for _, c := range glmCorpus() {
-		p, rp := fitGLM(t, c.glm(t, c.x), nil)
-		q, rq := fitGLM(t, c.glm(t, SparseOf(c.x)), nil)
+		p, rp := fitGLM(t, c.Glm(t, c.X), nil)
+		q, rq := fitGLM(t, c.Glm(t, SparseOf(c.X)), nil)
 		if d := math.Abs(rp.ELBO - rq.ELBO); d > 1e-12*(1+math.Abs(rp.ELBO))+rp.ELBOErr+rq.ELBOErr {
-			t.Errorf("%s: ELBO %v and %v", c.name, rp.ELBO, rq.ELBO)
+			t.Errorf("%s: ELBO %v and %v", c.Name, rp.ELBO, rq.ELBO)
 		}
 		if rp.K == rq.K { // else rounding has tipped the last step
-			checkApart(t, c.name, p, q, 1e-6)
+			checkApart(t, c.Name, p, q, 1e-6)
 		}
 	}
 	// From the same state, one step is the same to rounding, which is another where the compiler
 	// fuses x·y + z, as on arm64.
 	for _, c := range glmCorpus() {
-		one := &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: len(c.y)}
-		a, _ := fitGLM(t, c.glm(t, c.x), one)
-		b, _ := fitGLM(t, c.glm(t, SparseOf(c.x)), one)
+		one := &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: len(c.Y)}
+		a, _ := fitGLM(t, c.Glm(t, c.X), one)
+		b, _ := fitGLM(t, c.Glm(t, SparseOf(c.X)), one)
 		tol := 2e-12
-		if c.name == "wide prior" || c.name == "separable" || c.name == "counts of 1e6" {
+		if c.Name == "wide prior" || c.Name == "separable" || c.Name == "counts of 1e6" {
 			tol = 1e-8 // the condition of P
 		}
-		checkApart(t, c.name+", one step", a, b, tol)
+		checkApart(t, c.Name+", one step", a, b, tol)
 	}
 }
 
 // Under a Gaussian likelihood the first step is the exact ridge posterior.
 func TestGLMRidge(t *testing.T) {
-	for _, opt := range []*GLMOptions{nil, {Intercept: true, PriorSD: 3}, {Weights: []float64{1, 2, 0, 1, 3, 1, 1, 1, 1, 1, 1, 1}, Offset: []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}} {
+	for _, opt := range []*GLMOptions{nil, {Intercept: true, PriorSD: 3},
+		{Weights: []float64{1, 2, 0, 1, 3, 1, 1, 1, 1, 1, 1, 1},
+			Offset: []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}} {
 		for _, d := range []int{3, 20} {
 			c := toyGLM("", 12, d, GaussianNoise{Var: 0.5}, 41, opt)
-			g := c.glm(t, c.x)
+			g := c.Glm(t, c.X)
 			p, _ := fitGLM(t, g, &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: 12})
 			// P = Λ0 + XᵀWX/σ², P(m − μ0) = XᵀW(y − o)/σ².
 			dim := g.dim()
@@ -363,10 +369,10 @@ func TestGLMRidge(t *testing.T) {
 			for j, l := range g.lin.Prior.Prec {
 				prec.SetSym(j, j, l)
 			}
-			for i, yi := range c.y {
+			for i, yi := range c.Y {
 				row := mat.NewVecDense(dim, nil)
 				for j := range d {
-					row.SetVec(j, c.x.At(i, j))
+					row.SetVec(j, c.X.At(i, j))
 				}
 				w := 1.0
 				if opt != nil {
@@ -407,64 +413,42 @@ func TestGLMRidge(t *testing.T) {
 	}
 }
 
-// A GP with a linear kernel is the GLM.
-func TestGLMLinearKernel(t *testing.T) {
-	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{}} {
-		c := toyGLM("", 40, 5, lik, 51, &GLMOptions{PriorSD: 0.7})
-		p, res := fitGLM(t, c.glm(t, c.x), nil)
-		gp, err := NewGP(c.x, c.y, Linear{Scale: 0.7}, lik, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, rq, err := gp.Fit(context.Background(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := math.Abs(res.ELBO - rq.ELBO); d > 1e-8 {
-			t.Errorf("%T: ELBO %.2e apart", lik, d)
-		}
-		x := normalMatrix(rand.New(rand.NewPCG(2, 2)), 7, 5)
-		m, v := p.At(x).Latent(nil, nil)
-		m2, v2 := q.At(x).Latent(nil, nil)
-		for i := range m {
-			if math.Abs(m[i]-m2[i]) > 1e-4*math.Sqrt(v[i]) || math.Abs(v[i]-v2[i]) > 1e-4*v[i] {
-				t.Errorf("%T, point %d: N(%v, %v) and N(%v, %v)", lik, i, m[i], v[i], m2[i], v2[i])
-			}
-		}
-	}
-}
-
 // Blocks with memory reach the optimum, too, and never for long below where they were.
 func TestGLMBlocks(t *testing.T) {
 	for _, c := range glmCorpus() {
-		g := c.glm(t, c.x)
+		g := c.Glm(t, c.X)
 		p, res := fitGLM(t, g, nil)
 		st := overWeights(t, g)
-		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(context.Background(), &Result{Stepper: st})
+		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(
+			context.Background(), &Result{Stepper: st})
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: %v", c.Name, err)
 		}
 		for k := 1; k < len(rb.Trace); k++ {
-			if now, before := rb.Trace[k].ELBO, rb.Trace[k-1].ELBO; now < before-1e-11*math.Abs(before) {
-				t.Errorf("%s: ELBO fell from %v to %v at pass %v", c.name, before, now, rb.Trace[k].Passes)
+			if now, before := rb.Trace[k].ELBO,
+				rb.Trace[k-1].ELBO; now < before-1e-11*math.Abs(before) {
+				t.Errorf("%s: ELBO fell from %v to %v at pass %v", c.Name, before, now,
+					rb.Trace[k].Passes)
 			}
 		}
 		if d := res.ELBO - rb.ELBO; d > 1e-7*(1+1e-3*math.Abs(res.ELBO))+2*res.ELBOErr {
-			t.Errorf("%s: %v after %v passes of blocks, %.2e below", c.name, rb.Status, rb.Passes, d)
+			t.Errorf("%s: %v after %v passes of blocks, %.2e below", c.Name, rb.Status, rb.Passes,
+				d)
 		}
 		q, err := g.Posterior(st)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkApart(t, c.name, q, p, 2e-3)
+		checkApart(t, c.Name, q, p, 2e-3)
 	}
 }
 
 // PG-SVI as published, with both updates of the mean, against the formulas.
 func TestGLMPGStep(t *testing.T) {
 	for _, update := range []MeanUpdate{MainText, Appendix} {
-		c := toyGLM("", 30, 4, BernoulliLogit{}, 61, &GLMOptions{MeanUpdate: update, Intercept: true})
-		g := c.glm(t, c.x)
+		c := toyGLM("", 30, 4, BernoulliLogit{}, 61,
+			&GLMOptions{MeanUpdate: update, Intercept: true})
+		g := c.Glm(t, c.X)
 		st, err := g.NewStepper(context.Background(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -493,10 +477,10 @@ func TestGLMPGStep(t *testing.T) {
 			metric := mat.DenseCopyOf(next) // without Γ̂
 			grad.MulVec(lambda, m)
 			for _, i := range batch {
-				row := mat.NewVecDense(d, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
+				row := mat.NewVecDense(d, append(append([]float64(nil), c.X.RawRowView(i)...), 1))
 				var vx mat.VecDense
 				vx.MulVec(&v, row)
-				e := ExpectLogProb(c.lik, c.y[i], mat.Dot(row, m), mat.Dot(row, &vx))
+				e := ExpectLogProb(c.Lik, c.Y[i], mat.Dot(row, m), mat.Dot(row, &vx))
 				next.SymRankOne(next, -(1-r)*10*e.D2, row)
 				grad.AddScaledVec(grad, -10*e.D1, row)
 			}
@@ -518,7 +502,8 @@ func TestGLMPGStep(t *testing.T) {
 			}
 			for j, mj := range p.Mean(nil) {
 				if math.Abs(mj-m.AtVec(j)) > 1e-12 {
-					t.Errorf("update %d, step %d: mean %d is %v, want %v", update, k, j, mj, m.AtVec(j))
+					t.Errorf("update %d, step %d: mean %d is %v, want %v", update, k, j, mj,
+						m.AtVec(j))
 				}
 			}
 			if err := v.Inverse(prec); err != nil {
@@ -562,9 +547,10 @@ func TestGLMPGStep(t *testing.T) {
 // Other divergences, through Objective.
 func TestGLMDivergence(t *testing.T) {
 	c := toyGLM("", 25, 2, BernoulliLogit{}, 71, nil)
-	g := c.glm(t, c.x)
+	g := c.Glm(t, c.X)
 	p, res := fitGLM(t, g, nil)
-	q, rq := fitGLM(t, g, &Solver{Divergence: SymKL(), StepSize: ConstantStep(1), MaxPasses: 100, Converger: ELBOChange(1e-12, 0)})
+	q, rq := fitGLM(t, g, &Solver{Divergence: SymKL(), StepSize: ConstantStep(1), MaxPasses: 100,
+		Converger: ELBOChange(1e-12, 0)})
 	if d := res.ELBO - rq.ELBO; d > 1e-6 {
 		t.Errorf("%v: %.2e below the optimum", rq.Status, d)
 	}
@@ -573,13 +559,14 @@ func TestGLMDivergence(t *testing.T) {
 
 func TestGLMSameBits(t *testing.T) {
 	c := toyGLM("", 3000, 7, BernoulliLogit{}, 81, &GLMOptions{Intercept: true})
-	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
-		g := c.glm(t, x)
+	for _, x := range []mat.Matrix{c.X, SparseOf(c.X)} {
+		g := c.Glm(t, x)
 		p, res := fitGLM(t, g, nil)
 		for _, workers := range []int{2, 7} {
 			q, rq := fitGLM(t, g, &Solver{Workers: workers})
 			if m, s := apart(p, q); rq.ELBO != res.ELBO || m != 0 || s != 0 {
-				t.Errorf("%d workers: ELBO %v and %v, weights %v and %v apart", workers, res.ELBO, rq.ELBO, m, s)
+				t.Errorf("%d workers: ELBO %v and %v, weights %v and %v apart", workers, res.ELBO,
+					rq.ELBO, m, s)
 			}
 		}
 	}
@@ -589,7 +576,7 @@ func TestGLMSameBits(t *testing.T) {
 func TestGLMOptions(t *testing.T) {
 	c := toyGLM("", 60, 3, BernoulliLogit{}, 91, nil)
 	fit := func(x mat.Matrix, y []float64, opt *GLMOptions) *GLMPosterior {
-		g, err := NewGLM(x, y, c.lik, opt)
+		g, err := NewGLM(x, y, c.Lik, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -598,7 +585,7 @@ func TestGLMOptions(t *testing.T) {
 	}
 	ones := mat.NewDense(60, 4, nil)
 	for i := range 60 {
-		ones.SetRow(i, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
+		ones.SetRow(i, append(append([]float64(nil), c.X.RawRowView(i)...), 1))
 	}
 	prior, err := NewMeanField(make([]float64, 4), []float64{1, 1, 1, 100})
 	if err != nil {
@@ -609,9 +596,9 @@ func TestGLMOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := fit(c.x, c.y, &GLMOptions{Intercept: true})
-	checkApart(t, "intercept as a column", fit(ones, c.y, &GLMOptions{Prior: prior}), with, 1e-7)
-	checkApart(t, "a full prior", fit(ones, c.y, &GLMOptions{Prior: full}), with, 1e-7)
+	with := fit(c.X, c.Y, &GLMOptions{Intercept: true})
+	checkApart(t, "intercept as a column", fit(ones, c.Y, &GLMOptions{Prior: prior}), with, 1e-7)
+	checkApart(t, "a full prior", fit(ones, c.Y, &GLMOptions{Prior: full}), with, 1e-7)
 
 	// A weight of 2 is a row twice, one of 0 a row left out.
 	w := make([]float64, 60)
@@ -622,17 +609,18 @@ func TestGLMOptions(t *testing.T) {
 			index = append(index, i)
 		}
 	}
-	x2, y2 := selectRows(c.x, c.y, index)
-	checkApart(t, "weights", fit(c.x, c.y, &GLMOptions{Weights: w}), fit(x2, y2, nil), 1e-6)
-	if p := fit(c.x, c.y, &GLMOptions{Weights: w}); p.Len() != 40 {
+	x2, y2 := selectRows(c.X, c.Y, index)
+	checkApart(t, "weights", fit(c.X, c.Y, &GLMOptions{Weights: w}), fit(x2, y2, nil), 1e-6)
+	if p := fit(c.X, c.Y, &GLMOptions{Weights: w}); p.Len() != 40 {
 		t.Errorf("%d rows of positive weight, want 40", p.Len())
 	}
 	// Scaling a column scales its weight.
-	scaled := mat.DenseCopyOf(c.x)
+	scaled := mat.DenseCopyOf(c.X)
 	for i := range 60 {
 		scaled.Set(i, 1, 1e4*scaled.At(i, 1)+3)
 	}
-	a, b := fit(c.x, c.y, &GLMOptions{Intercept: true, Autoscale: true, InterceptSD: 1e3}), fit(scaled, c.y, &GLMOptions{Intercept: true, Autoscale: true, InterceptSD: 1e3})
+	a, b := fit(c.X, c.Y, &GLMOptions{Intercept: true, Autoscale: true, InterceptSD: 1e3}),
+		fit(scaled, c.Y, &GLMOptions{Intercept: true, Autoscale: true, InterceptSD: 1e3})
 	if m, n := a.Mean(nil)[1], 1e4*b.Mean(nil)[1]; math.Abs(m-n) > 1e-3*math.Abs(m) {
 		t.Errorf("weight %v, of the scaled column %v", m, n)
 	}
@@ -646,167 +634,9 @@ func TestGLMOptions(t *testing.T) {
 		t.Errorf("no rows: %+v, sd %v", res, s)
 	}
 	// All weights zero: the same.
-	p = fit(c.x, c.y, &GLMOptions{Weights: make([]float64, 60)})
+	p = fit(c.X, c.Y, &GLMOptions{Weights: make([]float64, 60)})
 	if p.SD(nil)[0] != 1 || p.Len() != 0 {
 		t.Errorf("all weights zero: sd %v, %d rows", p.SD(nil)[0], p.Len())
-	}
-}
-
-func TestGLMErrors(t *testing.T) {
-	x := mat.NewDense(2, 2, []float64{1, 2, 3, 4})
-	y := []float64{1, -1}
-	bad := mat.NewDense(2, 2, []float64{1, 2, math.NaN(), 4})
-	mean, _ := NewMeanField([]float64{0}, []float64{1})
-	for _, c := range []struct {
-		x    mat.Matrix
-		y    []float64
-		lik  Likelihood
-		opt  *GLMOptions
-		want error
-		text string
-	}{
-		{nil, y, BernoulliLogit{}, nil, ErrEmpty, "nil matrix"},
-		{x, y[:1], BernoulliLogit{}, nil, ErrShape, "2 rows"},
-		{bad, y, BernoulliLogit{}, nil, ErrNotFinite, "row 1, column 0"},
-		{bad, y, BernoulliLogit{}, &GLMOptions{Intercept: true}, ErrNotFinite, "row 1, column 0"},
-		{x, []float64{1, 0}, BernoulliLogit{}, nil, ErrLabel, "1"},
-		{x, []float64{1, math.Inf(1)}, nil, nil, ErrNotFinite, "1"},
-		{x, y, GaussianNoise{Var: -1}, nil, ErrParam, "Var"},
-		{x, y, nil, &GLMOptions{PriorSD: -1}, ErrParam, "PriorSD"},
-		{x, y, nil, &GLMOptions{PriorSD: 1e200}, ErrNotPosDef, "weight 0"},
-		{x, y, nil, &GLMOptions{InterceptSD: math.NaN()}, ErrParam, "InterceptSD"},
-		{x, y, nil, &GLMOptions{Rank: -1}, ErrParam, "Rank"},
-		{x, y, nil, &GLMOptions{Covariance: 9}, ErrParam, "Covariance"},
-		{x, y, nil, &GLMOptions{MeanUpdate: 9}, ErrParam, "MeanUpdate"},
-		{x, y, nil, &GLMOptions{Prior: mean}, ErrShape, "1 dimensions"},
-		{x, y, nil, &GLMOptions{Offset: []float64{1}}, ErrShape, "Offset"},
-		{x, y, nil, &GLMOptions{Offset: []float64{1, math.NaN()}}, ErrNotFinite, "Offset[1]"},
-		{x, y, nil, &GLMOptions{Weights: []float64{1, -1}}, ErrParam, "Weights[1]"},
-		{x, y, nil, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
-		{NewSparse(0), nil, nil, nil, ErrEmpty, "column"},
-	} {
-		_, err := NewGLM(c.x, c.y, c.lik, c.opt)
-		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) {
-			t.Errorf("%+v: error %v, want %v with %q", c.opt, err, c.want, c.text)
-		}
-	}
-	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Estimator: Pathwise{Samples: -1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := g.Fit(context.Background(), nil); !errors.Is(err, ErrParam) {
-		t.Errorf("estimator: %v", err)
-	}
-}
-
-// Predictions: the closed forms from Latent, the intercept, sparse and dense points.
-func TestGLMPredict(t *testing.T) {
-	c := toyGLM("", 200, 3, BernoulliLogit{}, 95, &GLMOptions{Intercept: true})
-	p, _ := fitGLM(t, c.glm(t, c.x), nil)
-	m, v := p.At(c.x).Latent(nil, nil)
-	cov, w := p.Cov(), p.Mean(nil)
-	for i := range m {
-		row := mat.NewVecDense(4, append(append([]float64(nil), c.x.RawRowView(i)...), 1))
-		if e := math.Abs(m[i] - mat.Dot(row, mat.NewVecDense(4, w))); e > 1e-12 {
-			t.Errorf("mean %d off by %v", i, e)
-		}
-		if e := math.Abs(v[i] - mat.Inner(row, cov, row)); e > 1e-12 {
-			t.Errorf("variance %d off by %v", i, e)
-		}
-	}
-	m2, v2 := p.At(SparseOf(c.x)).Latent(nil, nil)
-	for i := range m {
-		if math.Abs(m[i]-m2[i]) > 1e-12 || math.Abs(v[i]-v2[i]) > 1e-12 {
-			t.Errorf("row %d: sparse and dense differ", i)
-		}
-	}
-	prob, lp := p.At(c.x).Prob(nil, 1), p.At(c.x).LogProb(nil, c.y)
-	mean, _, err := p.At(c.x).Moments(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range prob {
-		want := prob[i]
-		if c.y[i] < 0 {
-			want = 1 - want
-		}
-		if math.Abs(math.Exp(lp[i])-want) > 1e-12 || math.Abs(mean[i]-(2*prob[i]-1)) > 1e-10 {
-			t.Errorf("row %d: P(+1) = %v, P(y) = %v, mean %v", i, prob[i], math.Exp(lp[i]), mean[i])
-		}
-	}
-	lo, hi := p.WeightQuantile(nil, 0.025), p.WeightQuantile(nil, 0.975)
-	for j, s := range p.SD(nil) {
-		if math.Abs(hi[j]-lo[j]-2*1.959963984540054*s) > 1e-12 {
-			t.Errorf("interval of weight %d", j)
-		}
-	}
-	corr := p.Corr()
-	if math.Abs(corr.At(0, 1)-cov.At(0, 1)/math.Sqrt(cov.At(0, 0)*cov.At(1, 1))) > 1e-14 || corr.At(2, 2) != 1 {
-		t.Error("correlations")
-	}
-	nan := mat.NewDense(2, 3, []float64{1, math.NaN(), 0, 0, 0, 0})
-	if m, v := p.At(nan).Latent(nil, nil); !math.IsNaN(m[0]) || !math.IsNaN(v[0]) || m[1] != w[3] {
-		t.Errorf("a NaN among the features: %v, %v", m, v)
-	}
-}
-
-// Steps do not allocate after the first few.
-func TestGLMAllocs(t *testing.T) {
-	c := toyGLM("", 400, 6, BernoulliLogit{}, 97, nil)
-	for _, x := range []mat.Matrix{c.x, SparseOf(c.x)} {
-		for _, batch := range [][]int{nil, {1, 5, 9, 100, 200, 301, 302, 303}} {
-			st, err := c.glm(t, x).NewStepper(context.Background(), nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			step := func() {
-				if _, err := st.Step(context.Background(), nil, batch, math.Inf(1)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for range 10 {
-				step()
-			}
-			if n := testing.AllocsPerRun(20, step); n > 0 && !testkit.Race {
-				t.Errorf("%T, batch of %d: %v allocations a step", x, len(batch), n)
-			}
-		}
-	}
-}
-
-// A likelihood that is not log-concave under a prior that says nothing, with hardly more rows than
-// weights.
-func TestGLMNotLogConcave(t *testing.T) {
-	t.Parallel()
-	for seed := range shorter[uint64](60, 20) {
-		c := toyGLM("", 12+int(seed%14), 3+int(seed%9), StudentT{}, seed, &GLMOptions{PriorSD: 1000, Intercept: seed%2 == 0})
-		if _, res := fitGLM(t, c.glm(t, c.x), nil); res.Status != Converged {
-			t.Errorf("seed %d: %v, gap %v", seed, res.Status, res.Gap)
-		}
-	}
-}
-
-// TestGLMWeightless: rows of weight 0 are as if they were not there, whatever their counts.
-func TestGLMWeightless(t *testing.T) {
-	x := mat.NewDense(6, 2, []float64{1, 0.3, 1, -1.2, 1, 0.7, 1, 2, 1, -0.4, 1, 0.1})
-	y, w := []float64{40, 2, 900, 5, 0, 7}, []float64{0, 1, 0, 2, 1, 1}
-	kept := mat.NewDense(4, 2, []float64{1, -1.2, 1, 2, 1, -0.4, 1, 0.1})
-	for _, lik := range []Likelihood{Poisson{}, NegativeBinomial{Shape: 2}, Binomial{Trials: 1000}} {
-		var elbo [2]float64
-		for i, c := range []struct {
-			x    *mat.Dense
-			y, w []float64
-		}{{x, y, w}, {kept, []float64{2, 5, 0, 7}, []float64{1, 2, 1, 1}}} {
-			g, err := NewGLM(c.x, c.y, lik, &GLMOptions{Weights: c.w})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, res := fitGLM(t, g, nil)
-			elbo[i] = res.ELBO
-		}
-		if !(math.Abs(elbo[0]-elbo[1]) <= 1e-9) {
-			t.Errorf("%T: ELBO %v, without the rows %v", lik, elbo[0], elbo[1])
-		}
 	}
 }
 
@@ -824,7 +654,8 @@ func TestClassesLearnSlope(t *testing.T) {
 		_, res := fitGLM(t, g, &Solver{Goal: 1e-9})
 		return res.ELBO
 	}
-	l, err := mustGLM(t, x, y, Softmax{}, GLMOptions{Intercept: true}).Learner(&LearnOptions{NoPrior: true})
+	l, err := mustGLM(t, x, y, Softmax{}, GLMOptions{Intercept: true}).Learner(
+		&LearnOptions{NoPrior: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -839,7 +670,8 @@ func TestClassesLearnSlope(t *testing.T) {
 	}
 	want := -(at(math.Exp(0.5+h)) - at(math.Exp(0.5-h))) / (2 * h)
 	if !(math.Abs(p.Grad[0]-want) < 1e-4*math.Abs(want)) || !(p.Info.At(0, 0) > 0) {
-		t.Errorf("a slope of %v and an information of %v, want a slope of %v", p.Grad[0], p.Info.At(0, 0), want)
+		t.Errorf("a slope of %v and an information of %v, want a slope of %v", p.Grad[0],
+			p.Info.At(0, 0), want)
 	}
 	// One of each class, but for a column that two share.
 	each := GLMOptions{Intercept: true, Blocks: []int{0, 0, 0, 3, 1, 1, 1, 3, 2, 2, 2, 2}}
@@ -869,39 +701,6 @@ func TestClassesLearnSlope(t *testing.T) {
 		if !(math.Abs(got-want) < 3e-4*(1+math.Abs(want))) || !(p.Info.At(i, i) > 0) {
 			t.Errorf("block %d: a slope of %v and an information of %v, want a slope of %v", i, got,
 				p.Info.At(i, i), want)
-		}
-	}
-}
-
-// Sparse rows are as accurate as dense ones where V has entries that cancel.
-func TestGLMSparseCancellation(t *testing.T) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	n := shorter(1000, 300)
-	x, y := mat.NewDense(n, 5, nil), make([]float64, n)
-	for i := range n {
-		x.Set(i, rng.IntN(5), 1)
-		y[i] = 1
-		if rng.Float64() < 0.4 {
-			y[i] = -1
-		}
-	}
-	for _, sd := range []float64{1, 1e3, 1e5, 1e6} {
-		o := &GLMOptions{Intercept: true, PriorSD: sd, InterceptSD: sd}
-		a, err := NewGLM(x, y, BernoulliLogit{}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := NewGLM(SparseOf(x), y, BernoulliLogit{}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, r1 := fitGLM(t, a, nil)
-		q, r2 := fitGLM(t, b, nil)
-		_, v1 := q.At(x).Latent(nil, nil)
-		_, v2 := q.At(SparseOf(x)).Latent(nil, nil)
-		// The columns add up to the intercept, and P has no digits of what the priors say.
-		if math.Abs(r1.ELBO-r2.ELBO) > 1e-6 || math.Abs(v2[0]/v1[0]-1) > 1e-6 {
-			t.Errorf("prior sd %g: ELBO %v and %v (%v); variance %v and %v", sd, r1.ELBO, r2.ELBO, r2.Status, v1[0], v2[0])
 		}
 	}
 }

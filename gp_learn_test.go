@@ -32,17 +32,25 @@ func learnCases() []learnCase {
 	return []learnCase{
 		{"logit", SquaredExp{Scale: 1.5, Length: 0.8}, BernoulliLogit{}, sign},
 		{"probit ARD", Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, BernoulliProbit{}, sign},
-		{"Poisson, sum", Sum{SquaredExp{Scale: 1, Length: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.3}}, Poisson{}, count},
-		{"Gaussian, product", Sum{Product{SquaredExp{Scale: 1, Length: 2}, Periodic{Period: 1.7}}, Linear{Scales: []float64{0.4, 0.2}}}, GaussianNoise{Var: 0.2}, plain},
+		{"Poisson, sum",
+			Sum{SquaredExp{Scale: 1, Length: 0.8}, Constant{Scale: 0.5}, White{Scale: 0.3}},
+			Poisson{}, count},
+		{"Gaussian, product", Sum{Product{SquaredExp{Scale: 1, Length: 2}, Periodic{Period: 1.7}},
+			Linear{Scales: []float64{0.4, 0.2}}}, GaussianNoise{Var: 0.2}, plain},
 		{"Gaussian, rational", rationalQuadratic(1, 1.2, 0.7), GaussianNoise{Var: 0.2}, plain},
 		{"negative binomial", Matern32{Scale: 1, Length: 1}, NegativeBinomial{Shape: 2}, count},
-		{"gamma", Matern52{Scale: 1, Length: 1}, Gamma{Shape: 2}, func(f, u float64) float64 { return math.Exp(f) * (0.5 + u) }},
+		{"gamma", Matern52{Scale: 1, Length: 1}, Gamma{Shape: 2},
+			func(f, u float64) float64 { return math.Exp(f) * (0.5 + u) }},
 		{"Laplace", SquaredExp{Scale: 1, Length: 1}, Laplace{Scale: 0.3}, plain},
 		{"Student", SquaredExp{Scale: 1, Length: 1}, StudentT{DF: 4, Scale: 0.3}, plain},
-		{"ordinal", SquaredExp{Scale: 1, Length: 1}, Ordinal{Cuts: []float64{-0.7, 0.2, 1.1}}, func(f, u float64) float64 { return math.Min(3, math.Max(0, math.Floor(f+u+1))) }},
+		{"ordinal", SquaredExp{Scale: 1, Length: 1}, Ordinal{Cuts: []float64{-0.7, 0.2, 1.1}},
+			func(f, u float64) float64 { return math.Min(3, math.Max(0, math.Floor(f+u+1))) }},
 		{"no derivatives", underived{SquaredExp{Scale: 1.5, Length: 0.8}}, BernoulliLogit{}, sign},
-		{"ranges", ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{0.5, 1.7}, [2]float64{math.Inf(-1), 0.9}, true}, rangedShape{NegativeBinomial{Shape: 2}}, count},
-		{"ranges, differences", ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{-1, 1.7}, [2]float64{0.3, math.Inf(1)}, false}, BernoulliLogit{}, sign},
+		{"ranges", ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{0.5, 1.7},
+			[2]float64{math.Inf(-1), 0.9}, true}, rangedShape{NegativeBinomial{Shape: 2}}, count},
+		{"ranges, differences",
+			ranged{SquaredExp{Scale: 1.5, Length: 0.8}, [2]float64{-1, 1.7},
+				[2]float64{0.3, math.Inf(1)}, false}, BernoulliLogit{}, sign},
 	}
 }
 
@@ -163,7 +171,8 @@ func TestLearnGradient(t *testing.T) {
 			}
 			want := (4*diff(h) - diff(2*h)) / 3
 			if math.Abs(x.Grad[i]-want) > 3e-6*(1+floats.Norm(x.Grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name, l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
+				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name,
+					l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
 			}
 		}
 		var e mat.EigenSym
@@ -188,7 +197,8 @@ func TestLearnTruth(t *testing.T) {
 	}
 	student := func(t *testing.T) *GP {
 		ref := readTruth(t, "studentt_data.csv")
-		return mustGP(t, mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{}, StudentT{DF: 4})
+		return mustGP(t, mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{},
+			StudentT{DF: 4})
 	}
 	fixed := []string{"StudentT.DF"}
 	for _, c := range []struct {
@@ -201,14 +211,18 @@ func TestLearnTruth(t *testing.T) {
 		{"ionosphere", iso(gpCases[0].load), nil, 84.80843258805, [2]float64{10, 60}},
 		{"sonar", iso(gpCases[1].load), nil, 60.50124586620, [2]float64{10, 60}},
 		{"usps35", iso(gpCases[2].load), nil, 110.68124021581, [2]float64{10, 60}},
-		{"ionosphere, ELBO", iso(gpCases[0].load), &LearnOptions{NoPrior: true}, 84.64786060760864, [2]float64{12, 60}},
-		{"sonar, ELBO", iso(gpCases[1].load), &LearnOptions{NoPrior: true}, 59.98269523919856, [2]float64{14, 72}},
+		{"ionosphere, ELBO", iso(gpCases[0].load), &LearnOptions{NoPrior: true}, 84.64786060760864,
+			[2]float64{12, 60}},
+		{"sonar, ELBO", iso(gpCases[1].load), &LearnOptions{NoPrior: true}, 59.98269523919856,
+			[2]float64{14, 72}},
 		{"Student", student, &LearnOptions{Fixed: fixed}, 152.385441607631, [2]float64{10, 60}},
-		{"Student, ELBO", student, &LearnOptions{Fixed: fixed, NoPrior: true}, 152.23760941560684, [2]float64{10, 60}},
+		{"Student, ELBO", student, &LearnOptions{Fixed: fixed, NoPrior: true}, 152.23760941560684,
+			[2]float64{10, 60}},
 		{"ionosphere, ARD", func(t *testing.T) *GP {
 			d := gpCases[0].load(t)
 			return mustGP(t, d.x, d.y, SquaredExp{Lengths: make([]float64, 34)}, BernoulliLogit{})
-		}, &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {1, 1.5, 0}, "SquaredExp.Length": {1.4, 0.5, 1}}}, 78.08536699428831, [2]float64{12, 80}},
+		}, &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {1, 1.5, 0},
+			"SquaredExp.Length": {1.4, 0.5, 1}}}, 78.08536699428831, [2]float64{12, 80}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,7 +234,8 @@ func TestLearnTruth(t *testing.T) {
 		gp, opt, f := co2(t)
 		l := checkLearned(t, gp, opt, f, [2]float64{16, 60})
 		for _, p := range l.Params {
-			held := p.Name == "Sum[1].Product[1].Periodic.Scale" || p.Name == "Sum[1].Product[1].Periodic.Period"
+			held := p.Name == "Sum[1].Product[1].Periodic.Scale" ||
+				p.Name == "Sum[1].Product[1].Periodic.Period"
 			if p.Fixed != held || held && p.Value != 1 {
 				t.Errorf("%s: fixed %v, %v", p.Name, p.Fixed, p.Value)
 			}
@@ -253,9 +268,11 @@ func co2(t testing.TB) (*GP, *LearnOptions, float64) {
 		SquaredExp{Scale: e(8), Length: e(9)},
 	}, GaussianNoise{Var: math.Exp(2 * truth.Centre[10])})
 	c := truth.Centre
-	return gp, &LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"}, Prior: map[string]Prior{
-		"Sum[1].Product[1].Periodic.Length": {c[4], 2, 0}, "Sum[2].RationalQuadratic.Alpha": {c[7], 2, 0}, "GaussianNoise.Var": {2 * c[10], 4, 0},
-	}}, -truth.Objective
+	return gp, &LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"},
+		Prior: map[string]Prior{
+			"Sum[1].Product[1].Periodic.Length": {c[4], 2, 0},
+			"Sum[2].RationalQuadratic.Alpha":    {c[7], 2, 0}, "GaussianNoise.Var": {2 * c[10], 4, 0},
+		}}, -truth.Objective
 }
 
 func mustGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood) *GP {
@@ -290,18 +307,23 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("to 0.01 nats %v evaluations, %v factorisations; in all %d, %v; objective %.9f, %.2g over; %v; warnings %q", evaluations, work, got.Evaluations, got.Cholesky, got.Objective, got.Objective-f, got.Fit.Status, got.Warnings)
+	t.Logf("to 0.01 nats %v evaluations, %v factorisations; in all %d, %v; objective %.9f, %.2g "+
+		"over; %v; warnings %q", evaluations, work, got.Evaluations, got.Cholesky, got.Objective,
+		got.Objective-f, got.Fit.Status, got.Warnings)
 	for _, p := range got.Params {
-		t.Logf("%s %.6g (θ %.6f ± %.3f) prior %v", p.Name, p.Value, math.Log(p.Value), p.SD, p.Prior)
+		t.Logf("%s %.6g (θ %.6f ± %.3f) prior %v", p.Name, p.Value, math.Log(p.Value), p.SD,
+			p.Prior)
 	}
 	if !(got.Objective < f+1e-3) {
 		t.Errorf("objective %.9f, want %.9f", got.Objective, f)
 	}
 	if evaluations > most[0] || work > most[1] {
-		t.Errorf("%v evaluations and %v factorisations to 0.01 nats, at most %v", evaluations, work, most)
+		t.Errorf("%v evaluations and %v factorisations to 0.01 nats, at most %v", evaluations, work,
+			most)
 	}
 	if math.Abs(-got.Fit.ELBO-got.LogPrior-got.Objective) > 1e-4 {
-		t.Errorf("ELBO %v and log prior %v, objective %v", got.Fit.ELBO, got.LogPrior, got.Objective)
+		t.Errorf("ELBO %v and log prior %v, objective %v", got.Fit.ELBO, got.LogPrior,
+			got.Objective)
 	}
 	if post == nil {
 		t.Error("no posterior")
@@ -357,7 +379,8 @@ func TestLearnResume(t *testing.T) {
 			if got.Objective != all.Objective || got.Evaluations != all.Evaluations ||
 				got.Fit.ELBO != all.Fit.ELBO || !slices.Equal(got.Starts, all.Starts) ||
 				!slices.Equal(post.a, want.a) {
-				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d", c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
+				t.Errorf("%s: resumed after %d: objective %v in %d evaluations, want %v in %d",
+					c.name, at, got.Objective, got.Evaluations, all.Objective, all.Evaluations)
 			}
 		}
 	}
@@ -370,14 +393,16 @@ func TestLearnStarts(t *testing.T) {
 		d := c.load(t)
 		_, cols := d.x.Dims()
 		n := shorter(100, 30)
-		gp := mustGP(t, mat.DenseCopyOf(d.x.Slice(0, n, 0, cols)), d.y[:n], SquaredExp{}, BernoulliLogit{})
+		gp := mustGP(t, mat.DenseCopyOf(d.x.Slice(0, n, 0, cols)), d.y[:n], SquaredExp{},
+			BernoulliLogit{})
 		_, _, l, err := gp.Learn(context.Background(), nil, &LearnOptions{Restarts: shorter(30, 5)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k, f := range l.Starts {
 			if !(f < l.Objective+1e-3) {
-				t.Errorf("%s: start %d ended with %v, the best with %v", gpCases[i].name, k, f, l.Objective)
+				t.Errorf("%s: start %d ended with %v, the best with %v", gpCases[i].name, k, f,
+					l.Objective)
 			}
 		}
 		if len(l.Warnings) > 0 {
@@ -397,7 +422,8 @@ func TestLearnCanceled(t *testing.T) {
 		}
 	})}
 	best, post, l, err := gp.Learn(ctx, s, nil)
-	if !errors.Is(err, context.Canceled) || best == nil || post == nil || l.Fit != nil || l.Search.Status != Canceled {
+	if !errors.Is(err, context.Canceled) || best == nil || post == nil || l.Fit != nil ||
+		l.Search.Status != Canceled {
 		t.Errorf("%v, %v, %v, %+v", best, post, err, l)
 	}
 	if _, _, _, err := gp.Learn(ctx, nil, nil); !errors.Is(err, context.Canceled) {
@@ -413,21 +439,27 @@ func TestLearnErrors(t *testing.T) {
 		opt  LearnOptions
 		says string
 	}{
-		{LearnOptions{Fixed: []string{"Length"}}, `name "Length", the parameters are SquaredExp.Scale, SquaredExp.Length`},
-		{LearnOptions{Fixed: []string{"SquaredExp.Length", "SquaredExp.Scale"}}, "no hyper-parameter is left"},
+		{LearnOptions{Fixed: []string{"Length"}},
+			`name "Length", the parameters are SquaredExp.Scale, SquaredExp.Length`},
+		{LearnOptions{Fixed: []string{"SquaredExp.Length", "SquaredExp.Scale"}},
+			"no hyper-parameter is left"},
 		{LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {}}}, "SD must be positive"},
 		{LearnOptions{Prior: map[string]Prior{"x": {SD: 1}}}, `name "x"`},
-		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}}, "Bounds of SquaredExp.Scale"},
-		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}}, "outside its range, from 0 to +Inf"},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}},
+			"Bounds of SquaredExp.Scale"},
+		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}},
+			"outside its range, from 0 to +Inf"},
 		{LearnOptions{Restarts: -1}, "Restarts is -1"},
 		{LearnOptions{Tol: math.NaN()}, "Tol NaN"},
 	} {
 		_, _, _, err := gp.Learn(ctx, nil, &e.opt)
-		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), e.says) || !prefixedOnce(err) {
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), e.says) ||
+			!prefixedOnce(err) {
 			t.Errorf("%+v: %v", e.opt, err)
 		}
 	}
-	if _, _, _, err := gp.Learn(ctx, &Solver{Divergence: Euclidean()}, nil); !errors.Is(err, ErrNoProx) {
+	if _, _, _, err := gp.Learn(ctx, &Solver{Divergence: Euclidean()}, nil); !errors.Is(err,
+		ErrNoProx) {
 		t.Error(err)
 	}
 	l, err := learnerAs[*gpLearner](gp.Learner(nil))
@@ -450,11 +482,14 @@ func TestLearnErrors(t *testing.T) {
 func TestLearnWarnings(t *testing.T) {
 	t.Parallel()
 	gp := learnCases()[10].model(t, 16)
-	_, _, l, err := gp.Learn(context.Background(), nil, &LearnOptions{Bounds: map[string][2]float64{"underived.Scale": {1e-3, 0.2}}})
+	_, _, l, err := gp.Learn(context.Background(), nil,
+		&LearnOptions{Bounds: map[string][2]float64{"underived.Scale": {1e-3, 0.2}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !l.Params[0].AtBound || !l.Params[0].Differences || math.Abs(l.Params[0].Value-0.2) > 1e-6 || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], "underived.Scale ended at its bound 0.2") {
+	if !l.Params[0].AtBound || !l.Params[0].Differences || math.Abs(l.Params[0].Value-0.2) > 1e-6 ||
+		len(l.Warnings) != 1 ||
+		!strings.Contains(l.Warnings[0], "underived.Scale ended at its bound 0.2") {
 		t.Errorf("%+v", l)
 	}
 }
@@ -531,7 +566,8 @@ func TestLearnBounded(t *testing.T) {
 		switch {
 		case l.Search.Status != Converged || l.Evaluations > 30 || warned != c.warned,
 			!(lo >= c.min && hi <= c.max), !(p.Value > c.lo && p.Value < c.hi):
-			t.Errorf("%+v: %v, %d evaluations, %v from %v to %v, %q", c, l.Search.Status, l.Evaluations, p.Value, lo, hi, l.Warnings)
+			t.Errorf("%+v: %v, %d evaluations, %v from %v to %v, %q", c, l.Search.Status,
+				l.Evaluations, p.Value, lo, hi, l.Warnings)
 		}
 	}
 }
@@ -569,7 +605,8 @@ func TestWarnFarResponses(t *testing.T) {
 		{"prior reaches", SquaredExp{Scale: 500}, GaussianNoise{Var: 0.1}, at(1000), false, true},
 		{"centred", SquaredExp{}, GaussianNoise{Var: 0.1}, at(0), false, false},
 		{"off by a deviation", SquaredExp{Scale: 5}, GaussianNoise{Var: 0.1}, at(4), false, false},
-		{"Constant", Sum{Constant{Scale: 1000}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
+		{"Constant", Sum{Constant{Scale: 1000}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000),
+			false, false},
 		{"Linear", Sum{Linear{}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
 		{"own kernel", underived{SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000), false, false},
 		{"labels", SquaredExp{}, BernoulliLogit{}, label, false, false},
@@ -584,26 +621,30 @@ func TestWarnFarResponses(t *testing.T) {
 		}
 		rows := streamed(t, gp, x.Slice(0, 12, 0, 1))
 		s := &Solver{MaxIter: 3}
-		got := map[string][]string{"sparse, learned": kept.farFrom0(true), "rows, learned": rows.farFrom0(true)}
+		got := map[string][]string{"sparse, learned": kept.farFrom0(true),
+			"rows, learned": rows.farFrom0(true)}
 		_, dense, err1 := gp.Fit(ctx, s)
 		_, sparse, err2 := kept.Fit(ctx, s)
 		_, passes, err3 := rows.Fit(ctx, s)
 		if err := errors.Join(err1, err2, err3); err != nil {
 			t.Fatal(c.name, err)
 		}
-		got["dense, fit"], got["sparse, fit"], got["rows, fit"] = dense.Warnings, sparse.Warnings, passes.Warnings
+		got["dense, fit"], got["sparse, fit"], got["rows, fit"] = dense.Warnings, sparse.Warnings,
+			passes.Warnings
 		_, _, l, err := gp.Learn(ctx, nil, nil)
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
 		got["dense, learned"], got["search, learned"] = l.Warnings, l.Search.Warnings
 		if c.name == "far" {
-			for name, g := range map[string]*SparseGP{"kept, learned": kept, "rows, learned": rows} {
+			for name, g := range map[string]*SparseGP{"kept, learned": kept,
+				"rows, learned": rows} {
 				_, _, l, err := g.Learn(ctx, nil, nil)
 				if err != nil {
 					t.Fatal(c.name, name, err)
 				}
-				if got[name] = l.Warnings; l.Fit == nil || !slices.Equal(l.Fit.Warnings, l.Warnings) {
+				if got[name] = l.Warnings; l.Fit == nil ||
+					!slices.Equal(l.Fit.Warnings, l.Warnings) {
 					t.Errorf("%s: %s: the fit has other warnings", c.name, name)
 				}
 			}
@@ -613,7 +654,8 @@ func TestWarnFarResponses(t *testing.T) {
 			if strings.HasSuffix(what, "fit") {
 				want = c.fit
 			}
-			if warned := strings.Contains(strings.Join(w, ""), "pgsvi.Sum{pgsvi.Constant{Scale: 1e+03}, k}"); warned != want {
+			if warned := strings.Contains(strings.Join(w, ""),
+				"pgsvi.Sum{pgsvi.Constant{Scale: 1e+03}, k}"); warned != want {
 				t.Errorf("%s: %s: %q", c.name, what, w)
 			}
 		}
@@ -627,14 +669,17 @@ func TestWarnFarResponses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back, err := new(Solver).LoadResult(ctx, &file, gp); err != nil || !slices.Equal(back.Warnings, res.Warnings) {
+	if back, err := new(Solver).LoadResult(ctx, &file, gp); err != nil ||
+		!slices.Equal(back.Warnings, res.Warnings) {
 		t.Errorf("loaded with %q, %v", back.Warnings, err)
 	}
-	_, post, _, err := mustGP(t, x, at(1000), Sum{Constant{Scale: 1e3}, SquaredExp{}}, GaussianNoise{}).Learn(ctx, nil, nil)
+	_, post, _, err := mustGP(t, x, at(1000), Sum{Constant{Scale: 1e3}, SquaredExp{}},
+		GaussianNoise{}).Learn(ctx, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, _, err := post.At(mat.NewDense(1, 1, []float64{1e3})).Moments(nil, nil); err != nil || !(math.Abs(m[0]-1000) < 10) {
+	if m, _, err := post.At(mat.NewDense(1, 1, []float64{1e3})).Moments(nil, nil); err != nil ||
+		!(math.Abs(m[0]-1000) < 10) {
 		t.Errorf("far away the mean is %v, %v", m, err)
 	}
 }
@@ -643,9 +688,14 @@ func TestWarnFarResponses(t *testing.T) {
 func TestLearnLimit(t *testing.T) {
 	t.Parallel()
 	gp, ctx := learnCases()[0].model(t, 16), context.Background()
-	for status, s := range map[Status]*Solver{PassLimit: {MaxPasses: 4}, IterationLimit: {MaxIter: 5}} {
+	for status, s := range map[Status]*Solver{PassLimit: {MaxPasses: 4},
+		IterationLimit: {MaxIter: 5}} {
 		_, post, l, err := gp.Learn(ctx, s, nil)
-		if err != nil || post == nil || l.Fit != nil || l.Search.Status != status || len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], fmt.Sprintf("the search ended (%v) after %d evaluations", status, l.Evaluations)) {
+		if err != nil || post == nil || l.Fit != nil || l.Search.Status != status ||
+			len(l.Warnings) != 1 ||
+			!strings.Contains(l.Warnings[0],
+				fmt.Sprintf("the search ended (%v) after %d evaluations", status,
+					l.Evaluations)) {
 			t.Fatalf("%v: %v, %+v", status, err, l)
 		}
 	}
@@ -660,7 +710,8 @@ func TestLearnLimit(t *testing.T) {
 	if res, err = new(Solver).Resume(ctx, res); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, l, err := learner.Learned(ctx, nil, res); err != nil || len(l.Warnings) != 0 || l.Fit == nil {
+	if _, _, l, err := learner.Learned(ctx, nil, res); err != nil || len(l.Warnings) != 0 ||
+		l.Fit == nil {
 		t.Errorf("%v, %+v", err, l)
 	}
 }
@@ -698,7 +749,8 @@ func TestLearnHarness(t *testing.T) {
 		}
 		bare := trial%5 == 4 // without priors a search may go on and on
 		if l.Fit == nil && !(bare && l.Search.Status == PassLimit) {
-			t.Errorf("trial %d, %s: the search ended %v after %d evaluations", trial, c.name, l.Search.Status, l.Evaluations)
+			t.Errorf("trial %d, %s: the search ended %v after %d evaluations", trial, c.name,
+				l.Search.Status, l.Evaluations)
 			continue
 		}
 		m, v := post.Train(nil, nil)
@@ -747,123 +799,11 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 	for name, l := range map[string]*Learned{"GP": of, "GLM": ofGLM} {
 		p := l.Params[len(l.Params)-1]
 		if b := p.Value; !(b > 25 && b < 45) { // the mean absolute response is 32
-			t.Errorf("%s: a scale of %v, with objective %v after %d evaluations %v", name, b, l.Objective, l.Evaluations, l.Warnings)
+			t.Errorf("%s: a scale of %v, with objective %v after %d evaluations %v", name, b,
+				l.Objective, l.Evaluations, l.Warnings)
 		}
 		if l.Evaluations > 25 {
 			t.Errorf("%s: %d evaluations", name, l.Evaluations)
 		}
-	}
-}
-
-// The gradient of a GP of several classes is that of the ELBO at the best q, by differences.
-func TestClassGPLearnGradient(t *testing.T) {
-	t.Parallel()
-	for _, k := range []Kernel{
-		SquaredExp{Scale: 1.5, Length: 0.8},
-		Sum{Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, Constant{Scale: 0.7}},
-	} {
-		for _, classes := range []int{2, 4} {
-			g := classCase(k, classes).model(t, 24)
-			l, err := learnerAs[*gpLearner](g.Learner(nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := l.learning()
-			m.Use(term.Crew{Workers: 1})
-			theta := make([]float64, len(l.space.free))
-			for i, at := range l.space.free {
-				c := &l.space.coords[at]
-				theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
-			}
-			value := func() float64 {
-				x, err := m.Evaluate(theta, 1e-11, math.Inf(1), false)
-				if err != nil || math.IsInf(x.F, 0) {
-					t.Fatal(x.F, err)
-				}
-				m.Keep(false)
-				return x.F
-			}
-			value()
-			x, err := m.Evaluate(theta, 1e-11, math.Inf(1), true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, v := range theta {
-				const h = 2e-3
-				diff := func(h float64) float64 {
-					theta[i] = v + h
-					up := value()
-					theta[i] = v - h
-					down := value()
-					theta[i] = v
-					return (up - down) / (2 * h)
-				}
-				want := (4*diff(h) - diff(2*h)) / 3
-				if math.Abs(x.Grad[i]-want) > 1e-4*(1+math.Abs(want)) {
-					t.Errorf("%s, %d classes: slope %v of parameter %d, by differences %v",
-						kernelName(k), classes, x.Grad[i], i, want)
-				}
-			}
-		}
-	}
-}
-
-// Two classes learn what their logit learns, of which a score has half of the prior variance.
-func TestClassGPLearnTwo(t *testing.T) {
-	t.Parallel()
-	g := learnCases()[0].model(t, shorter(60, 40))
-	y := make([]float64, g.Len())
-	for i, s := range g.terms.Y {
-		y[i] = (s + 1) / 2
-	}
-	opt := &LearnOptions{Tol: 1e-4, NoPrior: true}
-	two, err := NewGP(g.x, y, SquaredExp{Scale: 1, Length: 1}, Softmax{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, got, err := two.Learn(context.Background(), nil, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, want, err := g.Learn(context.Background(), nil, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if math.Abs(got.Objective-want.Objective) > 1e-3 {
-		t.Errorf("−ELBO %v, of the logit %v", got.Objective, want.Objective)
-	}
-	for i, scale := range []float64{math.Sqrt2, 1} {
-		a, b := got.Params[i].Value*scale, want.Params[i].Value
-		if math.Abs(a-b) > 0.02*b {
-			t.Errorf("%s is %v, of the logit %v", got.Params[i].Name, a, b)
-		}
-	}
-}
-
-// Two classes of equal rows, whose covariance is singular, have the ELBO of their logit.
-func TestClassGPEqualRows(t *testing.T) {
-	t.Parallel()
-	n := 40
-	x, y, sign := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
-	for i := range n {
-		x.Set(i, 0, float64(i/4))
-		y[i] = float64((i/4 + i%4/3) % 2)
-		sign[i] = 2*y[i] - 1
-	}
-	g, err := NewGP(x, y, SquaredExp{Scale: 2, Length: 3}, Softmax{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, got, err := g.Fit(context.Background(), nil)
-	if err != nil || got.Status != Converged {
-		t.Fatal(got, err)
-	}
-	g, err = NewGP(x, sign, SquaredExp{Scale: 2 * math.Sqrt2, Length: 3}, BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, want, err := g.Fit(context.Background(), nil)
-	if err != nil || math.Abs(got.ELBO-want.ELBO) > 3e-3 {
-		t.Errorf("ELBO %v, of the logit %v: %v", got.ELBO, want.ELBO, err)
 	}
 }

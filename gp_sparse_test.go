@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/sparse"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -219,7 +220,7 @@ func TestSaveSparseGP(t *testing.T) {
 		{"pgsvi.Linear", "pgsvi.Linearly", ErrParam},
 		{"pgsvi.StudentT", "pgsvi.SquaredExp", ErrParam},
 	} {
-		s := changed(t, sparseGPFile, file.String(), c.old, c.new)
+		s := changed(t, testkit.Kind("SparseGPPosterior"), file.String(), c.old, c.new)
 		if _, err := Load[*SparseGPPosterior](strings.NewReader(s)); !errors.Is(err, c.want) ||
 			!errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s for %s: %v, want %v", c.new, c.old, err, c.want)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
@@ -61,16 +62,13 @@ func shorter[T any](many, few T) T { return testkit.Shorter(many, few) }
 // few returns the first n of cases under -short, and all of them otherwise.
 func few[T any](cases []T, n int) []T { return testkit.Few(cases, n) }
 
-// busyMoment is lastMoment in tests, which a machine with other work to do does not exceed.
-const busyMoment = 2 * time.Minute
-
-func init() { lastMoment = busyMoment }
-
-// usersMoment gives lastMoment its value for users until the test ends, which is not parallel.
+// usersMoment gives parallel.LastMoment its value for users until the test ends, which is not
+// parallel.
 func usersMoment(t *testing.T) {
 	t.Helper()
-	lastMoment = 50 * time.Millisecond
-	t.Cleanup(func() { lastMoment = busyMoment })
+	busy := parallel.LastMoment
+	parallel.LastMoment = 50 * time.Millisecond
+	t.Cleanup(func() { parallel.LastMoment = busy })
 }
 
 // smallCorpus has a document without words and a word without documents.
@@ -112,19 +110,6 @@ func sameRows(a, b []Row) bool {
 			slices.Equal(bits([]float64{a.Y, a.Offset, a.Weight}),
 				bits([]float64{b.Y, b.Offset, b.Weight}))
 	})
-}
-
-type failingWriter struct{}
-
-func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-// reached returns a copy of q(z|λ) at a state of an Objective.
-func reached[Q Dist](st State) Q {
-	q, err := Objective[Q]{}.Posterior(st)
-	if err != nil {
-		panic(err)
-	}
-	return q
 }
 
 // elboOf evaluates a state by hand; a nil rng is one of a fixed seed.

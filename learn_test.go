@@ -20,7 +20,8 @@ import (
 // still promises, and warns.
 func TestLearnStalls(t *testing.T) {
 	t.Parallel()
-	s := search.Search{Prec: mat.NewSymDense(1, nil), Goal: learn.DefaultTol, Exact: search.ExactPart, Longest: search.LongestStep, Part0: search.Part}
+	s := search.Search{Prec: mat.NewSymDense(1, nil), Goal: learn.DefaultTol,
+		Exact: search.ExactPart, Longest: search.LongestStep, Part0: search.Part}
 	s.Lo, s.Hi = []float64{-100}, []float64{100}
 	s.Begin([]float64{1})
 	for range 200 {
@@ -28,13 +29,15 @@ func TestLearnStalls(t *testing.T) {
 			break
 		}
 		at := s.Next[0]
-		s.Tell(search.Point{Theta: []float64{at}, F: at * at, Grad: []float64{-2 * at}, Info: mat.NewSymDense(1, []float64{2})})
+		s.Tell(search.Point{Theta: []float64{at}, F: at * at, Grad: []float64{-2 * at},
+			Info: mat.NewSymDense(1, []float64{2})})
 	}
 	end := s.End()
 	if !s.Done || !end.Stuck || !(end.Left > s.Goal) {
 		t.Errorf("done %v, %+v", s.Done, end)
 	}
-	st := &learnStepper{run: &learn.Run{Search: s, Ended: end, Done: true}, space: &learnSpace{}, n: 1}
+	st := &learnStepper{run: &learn.Run{Search: s, Ended: end, Done: true}, space: &learnSpace{},
+		n: 1}
 	st.run.Best.F = 1
 	e, err := st.Evaluate(context.Background(), nil)
 	if err != nil || !(e.Gap > e.Goal) || len(st.warnings(Stalled)) != 1 {
@@ -66,7 +69,8 @@ func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOpti
 	x, y := mat.NewDense(n, d, nil), make([]float64, n)
 	unit := math.Exp(2 * rng.NormFloat64())
 	var lik Likelihood
-	kind := []string{"counts", "zeros", "one count", "log-normal counts", "waiting times", "one label",
+	kind := []string{"counts", "zeros", "one count", "log-normal counts", "waiting times",
+		"one label",
 		"labels", "outliers", "noise", "constant"}[rng.IntN(10)]
 	odd := rng.IntN(n)
 	size := math.Floor(math.Pow(10, 4*rng.Float64()))
@@ -119,7 +123,8 @@ func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOpti
 		k = Sum{Matern52{}, Constant{}}
 	}
 	opt = &LearnOptions{NoPrior: rng.IntN(4) == 0}
-	return fmt.Sprintf("seed %d: %s, %d×%d, %s, without priors %v", seed, kind, n, d, testkit.TypeName(k), opt.NoPrior),
+	return fmt.Sprintf("seed %d: %s, %d×%d, %s, without priors %v", seed, kind, n, d,
+			testkit.TypeName(k), opt.NoPrior),
 		mustGP(t, x, y, k, lik), opt
 }
 
@@ -159,7 +164,8 @@ func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished fl
 		r, _ := optimize.Minimize(optimize.Problem{
 			Func: func(theta []float64) float64 { return at(theta, nil) },
 			Grad: func(grad, theta []float64) { at(theta, grad) },
-		}, best, &optimize.Settings{GradientThreshold: 1e-5, MajorIterations: 100, FuncEvaluations: 400}, &optimize.BFGS{})
+		}, best, &optimize.Settings{GradientThreshold: 1e-5, MajorIterations: 100,
+			FuncEvaluations: 400}, &optimize.BFGS{})
 		if r == nil || !(r.F < polished-1e-7) {
 			break
 		}
@@ -214,7 +220,8 @@ func TestLearnRandom(t *testing.T) {
 		}
 	}
 	t.Logf("of %d searches %d converged within 0.01 nats, %d beyond, the worst %.3g; "+
-		"%d stalled, %d met a limit, %d cannot be polished", seeds, near, lies, worst, stalled, limits, unknown)
+		"%d stalled, %d met a limit, %d cannot be polished", seeds, near, lies, worst, stalled,
+		limits, unknown)
 }
 
 // The noise and the scale of a start are where −ELBO − log prior is least at its lengths, and what
@@ -223,7 +230,8 @@ func TestLearnNoiseProfile(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	rng := testRand(8)
-	x, y, weights, offset := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n), make([]float64, n)
+	x, y, weights, offset := mat.NewDense(n, 2, nil), make([]float64, n), make([]float64, n),
+		make([]float64, n)
 	for i := range n {
 		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64()})
 		y[i] = 3 * (math.Sin(x.At(i, 0)) + 0.7*rng.NormFloat64())
@@ -238,13 +246,17 @@ func TestLearnNoiseProfile(t *testing.T) {
 		{"one scale", SquaredExp{}, nil, nil, 1},
 		{"a jitter", Matern52{Lengths: make([]float64, 2)}, &GPOptions{Jitter: 1e-10}, nil, 1},
 		{"no prior", SquaredExp{Length: 0.3}, nil, &LearnOptions{NoPrior: true}, 1},
-		{"a sum", Sum{SquaredExp{}, Linear{Scales: make([]float64, 2)}, Constant{}, White{}}, nil, nil, 5},
+		{"a sum", Sum{SquaredExp{}, Linear{Scales: make([]float64, 2)}, Constant{}, White{}}, nil,
+			nil, 5},
 		{"a scale that is set", SquaredExp{Scale: 2}, nil, nil, 0},
 		{"a scale of two that is set", Sum{SquaredExp{Scale: 2}, Linear{}}, nil, nil, 0},
-		{"a scale that is fixed", SquaredExp{}, nil, &LearnOptions{Fixed: []string{"SquaredExp.Scale"}}, 0},
+		{"a scale that is fixed", SquaredExp{}, nil,
+			&LearnOptions{Fixed: []string{"SquaredExp.Scale"}}, 0},
 		{"a product", Product{SquaredExp{}, Matern32{}}, nil, nil, 1},
 		{"a product of weights", Product{Linear{}, Linear{}}, nil, nil, 0},
-		{"bounds", SquaredExp{}, nil, &LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {0.1, 0.5}, "GaussianNoise.Var": {0.1, 0.2}}}, 1},
+		{"bounds", SquaredExp{}, nil,
+			&LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {0.1, 0.5},
+				"GaussianNoise.Var": {0.1, 0.2}}}, 1},
 	} {
 		gp, err := NewGP(x, y, c.k, GaussianNoise{}, c.opt)
 		if err != nil {
@@ -299,7 +311,8 @@ func checkNoiseProfile(t *testing.T, name string, m *learn.Latent, space *learnS
 		t.Fatal(err)
 	}
 	if f := at(best.Theta); !(math.Abs(f-best.F) < 1e-9*(1+math.Abs(f))) || !(f <= at(start)) {
-		t.Errorf("%s: −ELBO is %v at the noise found, was to be %v, and is %v at the start", name, f, best.F, at(start))
+		t.Errorf("%s: −ELBO is %v at the noise found, was to be %v, and is %v at the start", name,
+			f, best.F, at(start))
 	}
 	for _, step := range []float64{-1e-2, 1e-2} {
 		moved := slices.Clone(best.Theta)
@@ -307,11 +320,13 @@ func checkNoiseProfile(t *testing.T, name string, m *learn.Latent, space *learnS
 			moved[i] += step
 		}
 		if moved[noise] += 2 * step; len(scales) > 0 && space.inside(moved) && at(moved) < best.F {
-			t.Errorf("%s: %v more of all scales has %v, and the best was to have %v", name, step, at(moved), best.F)
+			t.Errorf("%s: %v more of all scales has %v, and the best was to have %v", name, step,
+				at(moved), best.F)
 		}
 		moved = slices.Clone(best.Theta)
 		if moved[noise] += 140 * step; space.inside(moved) && at(moved) < best.F {
-			t.Errorf("%s: %v more of the noise has %v, and the best was to have %v", name, 140*step, at(moved), best.F)
+			t.Errorf("%s: %v more of the noise has %v, and the best was to have %v", name, 140*step,
+				at(moved), best.F)
 		}
 	}
 }
@@ -324,4 +339,117 @@ func (s *learnSpace) inside(theta []float64) bool {
 		}
 	}
 	return true
+}
+
+// The gradient of a GP of several classes is that of the ELBO at the best q, by differences.
+func TestClassGPLearnGradient(t *testing.T) {
+	t.Parallel()
+	for _, k := range []Kernel{
+		SquaredExp{Scale: 1.5, Length: 0.8},
+		Sum{Matern52{Scale: 1.5, Lengths: []float64{0.8, 1.4}}, Constant{Scale: 0.7}},
+	} {
+		for _, classes := range []int{2, 4} {
+			g := classCase(k, classes).model(t, 24)
+			l, err := learnerAs[*gpLearner](g.Learner(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := l.learning()
+			m.Use(term.Crew{Workers: 1})
+			theta := make([]float64, len(l.space.free))
+			for i, at := range l.space.free {
+				c := &l.space.coords[at]
+				theta[i] = c.theta(c.Value) + 0.1*math.Sin(float64(i))
+			}
+			value := func() float64 {
+				x, err := m.Evaluate(theta, 1e-11, math.Inf(1), false)
+				if err != nil || math.IsInf(x.F, 0) {
+					t.Fatal(x.F, err)
+				}
+				m.Keep(false)
+				return x.F
+			}
+			value()
+			x, err := m.Evaluate(theta, 1e-11, math.Inf(1), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range theta {
+				const h = 2e-3
+				diff := func(h float64) float64 {
+					theta[i] = v + h
+					up := value()
+					theta[i] = v - h
+					down := value()
+					theta[i] = v
+					return (up - down) / (2 * h)
+				}
+				want := (4*diff(h) - diff(2*h)) / 3
+				if math.Abs(x.Grad[i]-want) > 1e-4*(1+math.Abs(want)) {
+					t.Errorf("%s, %d classes: slope %v of parameter %d, by differences %v",
+						kernelName(k), classes, x.Grad[i], i, want)
+				}
+			}
+		}
+	}
+}
+
+// Two classes learn what their logit learns, of which a score has half of the prior variance.
+func TestClassGPLearnTwo(t *testing.T) {
+	t.Parallel()
+	g := learnCases()[0].model(t, shorter(60, 40))
+	y := make([]float64, g.Len())
+	for i, s := range g.terms.Y {
+		y[i] = (s + 1) / 2
+	}
+	opt := &LearnOptions{Tol: 1e-4, NoPrior: true}
+	two, err := NewGP(g.x, y, SquaredExp{Scale: 1, Length: 1}, Softmax{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, got, err := two.Learn(context.Background(), nil, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, want, err := g.Learn(context.Background(), nil, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(got.Objective-want.Objective) > 1e-3 {
+		t.Errorf("−ELBO %v, of the logit %v", got.Objective, want.Objective)
+	}
+	for i, scale := range []float64{math.Sqrt2, 1} {
+		a, b := got.Params[i].Value*scale, want.Params[i].Value
+		if math.Abs(a-b) > 0.02*b {
+			t.Errorf("%s is %v, of the logit %v", got.Params[i].Name, a, b)
+		}
+	}
+}
+
+// Two classes of equal rows, whose covariance is singular, have the ELBO of their logit.
+func TestClassGPEqualRows(t *testing.T) {
+	t.Parallel()
+	n := 40
+	x, y, sign := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i/4))
+		y[i] = float64((i/4 + i%4/3) % 2)
+		sign[i] = 2*y[i] - 1
+	}
+	g, err := NewGP(x, y, SquaredExp{Scale: 2, Length: 3}, Softmax{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := g.Fit(context.Background(), nil)
+	if err != nil || got.Status != Converged {
+		t.Fatal(got, err)
+	}
+	g, err = NewGP(x, sign, SquaredExp{Scale: 2 * math.Sqrt2, Length: 3}, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, err := g.Fit(context.Background(), nil)
+	if err != nil || math.Abs(got.ELBO-want.ELBO) > 3e-3 {
+		t.Errorf("ELBO %v, of the logit %v: %v", got.ELBO, want.ELBO, err)
+	}
 }

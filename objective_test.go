@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/descent"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
@@ -437,4 +439,33 @@ func asLogLik(s Sites, grad bool) LogLik {
 		}
 	}
 	return l
+}
+
+func solve(t *testing.T, s Solver, m Model) *Result {
+	t.Helper()
+	res, err := s.Run(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// logisticData is a small data set with labels −1 and +1.
+func logisticData(seed uint64, n, d int) Sites {
+	rng := testRand(seed)
+	s := Sites{X: dense.NewRows(n, d), Y: make([]float64, n), Lik: BernoulliLogit{}}
+	for i, x := range s.X {
+		copy(x, normals(rng, d))
+		s.Y[i] = 1
+		if x[0]-0.5+rng.NormFloat64() < 0 {
+			s.Y[i] = -1
+		}
+	}
+	return s
+}
+
+// loadIris reads the flowers.
+func loadIris(t testing.TB) (x *mat.Dense, species []float64) {
+	t.Helper()
+	return readCSV(t, open(t, filepath.Join("testdata", "iris", "iris.csv")))
 }

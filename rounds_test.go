@@ -39,17 +39,6 @@ func blocksOf(t testing.TB, rows iter.Seq2[Row, error], each int) (blocks [][]Ro
 	return blocks
 }
 
-// each yields items of a slice.
-func each[R any](rows []R) iter.Seq2[R, error] {
-	return func(yield func(R, error) bool) {
-		for _, r := range rows {
-			if !yield(r, nil) {
-				return
-			}
-		}
-	}
-}
-
 // travel returns s after it was saved and read again.
 func travel[R any](t testing.TB, s *Shard[R]) *Shard[R] {
 	t.Helper()
@@ -74,7 +63,7 @@ func roundOf[R, P any](t testing.TB, r *Rounds[R, P], blocks [][]R, shards int,
 	}
 	for _, b := range rng.Perm(len(blocks)) {
 		if err := all[rng.IntN(shards)].Add(context.Background(), uint64(b),
-			each(blocks[b])); err != nil {
+			testkit.Each(blocks[b])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +138,8 @@ func TestRoundsBits(t *testing.T) {
 			}
 			if math.Float64bits(it.ELBO) != math.Float64bits(res.ELBO) ||
 				it.GapBound > 0 != (res.GapBound > 0) {
-				t.Errorf("%s on %d shards: ELBO %v, and %v in one process", testkit.TypeName(c.rows.lik),
+				t.Errorf("%s on %d shards: ELBO %v, and %v in one process",
+					testkit.TypeName(c.rows.lik),
 					shards, it.ELBO, res.ELBO)
 			}
 		}
@@ -227,7 +217,7 @@ func TestRoundsErrors(t *testing.T) {
 	}
 	add := func(s *Shard[Row], ids ...int) *Shard[Row] {
 		for _, id := range ids {
-			if err := s.Add(ctx, uint64(id), each(blocks[id])); err != nil {
+			if err := s.Add(ctx, uint64(id), testkit.Each(blocks[id])); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -251,7 +241,7 @@ func TestRoundsErrors(t *testing.T) {
 	refused("a nil shard", r.Shard().Merge(nil), ErrParam, "UnmarshalBinary")
 
 	first := add(r.Shard(), 0, 1, 2, 3, 4, 5, 6)
-	refused("a block twice", first.Add(ctx, 3, each(blocks[3])), ErrParam,
+	refused("a block twice", first.Add(ctx, 3, testkit.Each(blocks[3])), ErrParam,
 		"block 3 is in the shard")
 	refused("a block in both", first.Merge(add(r.Shard(), 8, 6, 7)), ErrParam, "block 6 is in both")
 	refused("itself", first.Merge(first), ErrParam, "itself")
@@ -262,7 +252,7 @@ func TestRoundsErrors(t *testing.T) {
 	refused("other columns", first.Merge(rounds(4, made.lik, nil).Shard()), ErrParam, "columns")
 	bad := r.Shard()
 	refused("a row of other columns",
-		bad.Add(ctx, 7, each([]Row{blocks[7][0], {Val: []float64{1}, Y: 1}})), ErrShape,
+		bad.Add(ctx, 7, testkit.Each([]Row{blocks[7][0], {Val: []float64{1}, Y: 1}})), ErrShape,
 		"block 7: row 1 has 1 values")
 	refused("a broken shard", first.Merge(bad), ErrParam, "block 7 was not added to its end")
 	_, broken := bad.MarshalBinary()
@@ -270,7 +260,7 @@ func TestRoundsErrors(t *testing.T) {
 	if err := first.Merge(add(r.Shard(), 7)); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Add(ctx, 8, each[Row](nil)); err != nil { // an empty block
+	if err := first.Add(ctx, 8, testkit.Each[Row](nil)); err != nil { // an empty block
 		t.Fatal(err)
 	}
 	if first.Len() != 800 {
@@ -281,11 +271,11 @@ func TestRoundsErrors(t *testing.T) {
 	}
 	refused("the first round again", step(r, first), ErrParam, "round 0, in round 1")
 	second := add(r.Shard(), 0, 1, 2, 3, 4, 5, 6)
-	if err := second.Add(ctx, 8, each[Row](nil)); err != nil {
+	if err := second.Add(ctx, 8, testkit.Each[Row](nil)); err != nil {
 		t.Fatal(err)
 	}
 	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
-	refused("of a saved shard", travel(t, second).Add(ctx, 7, each(blocks[7])), ErrParam,
+	refused("of a saved shard", travel(t, second).Add(ctx, 7, testkit.Each(blocks[7])), ErrParam,
 		"saved with items")
 	more := add(r.Shard(), 7)
 	if err := more.Merge(second); err != nil {
@@ -315,7 +305,8 @@ func TestRoundsErrors(t *testing.T) {
 	why := errors.New("enough")
 	done, cancel := context.WithCancelCause(ctx)
 	cancel(why)
-	refused("a context", r.Shard().Add(done, 0, each(blocks[0])), why, "canceled in block 0")
+	refused("a context", r.Shard().Add(done, 0, testkit.Each(blocks[0])), why,
+		"canceled in block 0")
 	var zero Shard[Row]
 	_, err := zero.MarshalBinary()
 	refused("a zero shard", err, ErrParam, "zero Shard")
@@ -413,7 +404,7 @@ func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles)
 		s := r.Shard()
 		f.shards, f.drivers = append(f.shards, must(s.MarshalBinary())), append(f.drivers,
 			must(r.MarshalBinary()))
-		if err := s.Add(context.Background(), 5, each(items)); err != nil {
+		if err := s.Add(context.Background(), 5, testkit.Each(items)); err != nil {
 			t.Fatal(err)
 		}
 		f.shards = append(f.shards, must(s.MarshalBinary()))
@@ -442,7 +433,7 @@ func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles)
 			_ = r.Shard().Merge(s)
 			_, _ = r.Step(s)
 		}
-		if err := s.Add(t.Context(), 77, each(items[:5])); err == nil {
+		if err := s.Add(t.Context(), 77, testkit.Each(items[:5])); err == nil {
 			_ = must(s.MarshalBinary())
 		}
 	}
@@ -452,7 +443,7 @@ func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles)
 			return
 		}
 		s := r.Shard()
-		if err := s.Add(t.Context(), 5, each(items)); err == nil {
+		if err := s.Add(t.Context(), 5, testkit.Each(items)); err == nil {
 			_, _ = r.Step(s)
 		}
 		_, _ = r.Posterior()
@@ -526,14 +517,14 @@ func BenchmarkDigits(b *testing.B) {
 			rows := blocksOf(b, made.all, rowsBlock)[0]
 			r := must(NewGLMRounds(d, made.lik, nil))
 			s := r.Shard()
-			if err := s.Add(ctx, 0, each(rows)); err != nil {
+			if err := s.Add(ctx, 0, testkit.Each(rows)); err != nil {
 				b.Fatal(err)
 			}
 			must(r.Step(s))
 			s = r.Shard()
 			part(b, 2+d+d*(d+1)/2, func(block uint64) error {
 				return s.Add(ctx, block,
-					each(rows))
+					testkit.Each(rows))
 			})
 		})
 	}
@@ -542,12 +533,13 @@ func BenchmarkDigits(b *testing.B) {
 		c, _ := syntheticCTM(64, 5, terms, 200, correlated(), 1)
 		r := must(NewCTMRounds(terms, topics, nil))
 		s := r.Shard()
-		if err := s.Add(ctx, 0, each(c.Docs)); err != nil {
+		if err := s.Add(ctx, 0, testkit.Each(c.Docs)); err != nil {
 			b.Fatal(err)
 		}
 		must(r.Step(s))
 		s = r.Shard()
-		part(b, terms*topics, func(block uint64) error { return s.Add(ctx, block, each(c.Docs)) })
+		part(b, terms*topics,
+			func(block uint64) error { return s.Add(ctx, block, testkit.Each(c.Docs)) })
 	})
 }
 
@@ -615,7 +607,7 @@ func TestSparseGPRounds(t *testing.T) {
 		{BernoulliLogit{}, Linear{Scale: 1}},
 	}, 1) {
 		rows := curveRows(12_000, c.lik)
-		blocks := blocksOf(t, each(rows), 1000)
+		blocks := blocksOf(t, testkit.Each(rows), 1000)
 		x, y := mat.NewDense(len(rows), 2, nil), make([]float64, len(rows))
 		for i, r := range rows {
 			x.SetRow(i, r.Val)
@@ -644,7 +636,7 @@ func TestSparseGPRounds(t *testing.T) {
 				}
 				for _, b := range deal.Perm(len(blocks)) {
 					if err := all[deal.IntN(shards)].Add(ctx, uint64(b),
-						each(blocks[b])); err != nil {
+						testkit.Each(blocks[b])); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -692,7 +684,8 @@ func TestSparseGPRounds(t *testing.T) {
 			m0, v0 := memory.At(at).Latent(nil, nil)
 			for i := range m {
 				if !(math.Abs(m[i]-m0[i]) <= 1e-2*math.Sqrt(v0[i])+1e-4) {
-					t.Errorf("%s: latent mean %d is %v, in memory %v", testkit.TypeName(c.lik), i, m[i],
+					t.Errorf("%s: latent mean %d is %v, in memory %v", testkit.TypeName(c.lik), i,
+						m[i],
 						m0[i])
 					break
 				}

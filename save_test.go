@@ -4,22 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"reflect"
-	"regexp"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/testkit"
@@ -42,9 +33,11 @@ func (k savedLinear) Grad(dst, x, y []float64) float64 {
 // isFileError reports whether err is that of a file of that kind, or of one that is too large.
 func isFileError(err error, kind string) bool {
 	if errors.Is(err, ErrMemory) {
-		return !errors.Is(err, ErrFile) && prefixedOnce(err) && strings.Contains(err.Error(), kind) && strings.HasSuffix(err.Error(), ErrMemory.Error())
+		return !errors.Is(err, ErrFile) && prefixedOnce(err) && strings.Contains(err.Error(),
+			kind) && strings.HasSuffix(err.Error(), ErrMemory.Error())
 	}
-	return errors.Is(err, ErrFile) && prefixedOnce(err) && strings.Contains(err.Error(), kind) && strings.HasSuffix(err.Error(), ErrFile.Error())
+	return errors.Is(err, ErrFile) && prefixedOnce(err) && strings.Contains(err.Error(), kind) &&
+		strings.HasSuffix(err.Error(), ErrFile.Error())
 }
 
 // loadAny loads a value that nothing is to be said of.
@@ -79,7 +72,8 @@ type predictor interface {
 }
 
 // samePredictions fails unless p comes back from a file with the same predictions, to the last bit.
-func samePredictions[P predictor](t *testing.T, name string, p P, load func(io.Reader) (P, error), x mat.Matrix, y []float64) {
+func samePredictions[P predictor](t *testing.T, name string, p P, load func(io.Reader) (P, error),
+	x mat.Matrix, y []float64) {
 	t.Helper()
 	q := again(t, name, p, load)
 	says := func(p P) string {
@@ -102,325 +96,6 @@ func awkward(params []Param) []float64 {
 	return values
 }
 
-// savedFile is a small file and how to load it.
-type savedFile struct {
-	kind save.Kind
-	data []byte
-	load func(r io.Reader) (saver, error)
-}
-
-func savedFileOf[P saver, Q saver](t testing.TB, kind save.Kind, p P, load func(io.Reader) (Q, error)) savedFile {
-	t.Helper()
-	var file bytes.Buffer
-	if err := p.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	return savedFile{kind, file.Bytes(), func(r io.Reader) (saver, error) { return load(r) }}
-}
-
-// savedFiles returns a file of every kind.
-func savedFiles(t testing.TB) []savedFile {
-	t.Helper()
-	ctx := context.Background()
-	x, y := savedData(3, 2, BernoulliLogit{}, 1)
-	gp, err := NewGP(x, y, Sum{SquaredExp{}, White{}}, BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	post, _ := mustFit(t, gp, nil)
-	sparse, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sparsePost, _ := fitSparse(t, sparse, nil)
-	glm, err := NewGLM(x, y, BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	glmPost, _ := fitGLM(t, glm, nil)
-	ctmPost, _ := fitCTM(t, smallCorpus(), 2, nil, &Solver{MaxPasses: 1})
-	rows, err := NewGLMStream(2, BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs, err := NewCTMStream(5, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(rows.AddAll(ctx, Rows(x, y)), docs.AddAll(ctx, documents(smallCorpus()))); err != nil {
-		t.Fatal(err)
-	}
-	lda, err := NewLDA(smallCorpus(), 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ldaPost, _, err := lda.Fit(ctx, &Solver{MaxPasses: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mixture, err := NewMixture(mat.NewDense(4, 2, []float64{0, 1, 2, -1, 5, 0.5, 4, 4}), 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mixturePost, _, err := mixture.Fit(ctx, &Solver{MaxPasses: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	loadRun := func(r io.Reader) (*Result, error) { return new(Solver).LoadResult(ctx, r, glm) }
-	started, err := new(Solver).Run(ctx, glm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began, err := NewGLMRounds(2, BernoulliLogit{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []savedFile{
-		savedFileOf(t, runFile, started, loadRun),
-		savedFileOf(t, gpFile, post, Load[*GPPosterior]),
-		savedFileOf(t, sparseGPFile, sparsePost, Load[*SparseGPPosterior]),
-		savedFileOf(t, glmFile, glmPost, Load[*GLMPosterior]),
-		savedFileOf(t, ctmFile, ctmPost, Load[*CTMPosterior]),
-		savedFileOf(t, ldaFile, ldaPost, Load[*LDAPosterior]),
-		savedFileOf(t, mixtureFile, mixturePost, Load[*MixturePosterior]),
-		savedFileOf(t, glmStreamFile, rows, Load[*GLMStream]),
-		savedFileOf(t, ctmStreamFile, docs, Load[*CTMStream]),
-		savedFileOf(t, roundsFile, binarySaver{began}, func(r io.Reader) (saver, error) {
-			return unmarshaled(r, new(Rounds[Row, *GLMPosterior]))
-		}),
-		savedFileOf(t, shardFile, binarySaver{began.Shard()}, func(r io.Reader) (saver, error) {
-			return unmarshaled(r, new(Shard[Row]))
-		}),
-	}
-}
-
-// binarySaver saves what MarshalBinary returns.
-type binarySaver struct{ encoding.BinaryMarshaler }
-
-func (b binarySaver) Save(w io.Writer) error {
-	file, err := b.MarshalBinary()
-	if err == nil {
-		_, err = w.Write(file)
-	}
-	return err
-}
-
-// unmarshaled returns v, which UnmarshalBinary makes of a file.
-func unmarshaled(r io.Reader, v interface {
-	encoding.BinaryMarshaler
-	encoding.BinaryUnmarshaler
-}) (saver, error) {
-	file, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	return binarySaver{v}, v.UnmarshalBinary(file)
-}
-
-// TestSavedKinds: savedFiles has every kind of file that the sources declare.
-func TestSavedKinds(t *testing.T) {
-	t.Parallel()
-	names := map[string]bool{}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`save\.Kind\{Name: "(\w+)"`).FindAllSubmatch(text, -1) {
-			names[string(m[1])] = true
-		}
-	}
-	for _, f := range savedFiles(t) {
-		delete(names, f.kind.Name)
-		if _, err := f.load(bytes.NewReader(f.data)); err != nil {
-			t.Error(err)
-		}
-		if want := fmt.Sprintf("pgsvi %s %d ", f.kind.Name, f.kind.Version); !bytes.HasPrefix(f.data, []byte(want)) {
-			t.Errorf("the file begins with %.30q, want %q", f.data, want)
-		}
-	}
-	if len(names) > 0 {
-		t.Errorf("savedFiles has no %v", names)
-	}
-}
-
-// TestSaveDamage: a file that is cut short, longer, of another kind or version, or has one bit that
-// is not as it was, is an error that names the kind.
-func TestSaveDamage(t *testing.T) {
-	t.Parallel()
-	all := savedFiles(t)
-	for _, f := range all {
-		name := f.kind.Name
-		bad := func(what string, data []byte) {
-			t.Helper()
-			if p, err := f.load(bytes.NewReader(data)); err == nil || !isFileError(err, name) {
-				t.Errorf("%s, %s: %v, %v", name, what, p, err)
-			}
-		}
-		for n := range f.data {
-			bad(fmt.Sprintf("%d of %d bytes", n, len(f.data)), f.data[:n])
-		}
-		bad("a byte more", append(bytes.Clone(f.data), 'x'))
-		first, last := bytes.IndexByte(f.data, '\n')+1, len(f.data)-len("\ncrc64 0123456789abcdef\n")
-		// Of all bits none can change unnoticed; every body has the same checksum, so that one in
-		// 29 will do for short.
-		for i := range 8 * len(f.data) {
-			if testing.Short() && i >= 8*first && i < 8*last && i%29 > 0 {
-				continue
-			}
-			f.data[i/8] ^= 1 << (i % 8)
-			bad(fmt.Sprintf("bit %d of byte %d", i%8, i/8), f.data)
-			f.data[i/8] ^= 1 << (i % 8)
-		}
-		for _, o := range all {
-			if o.kind != f.kind {
-				bad("a "+o.kind.Name, o.data)
-				if _, err := f.load(bytes.NewReader(o.data)); !strings.Contains(err.Error(), o.kind.Name) {
-					t.Errorf("%v does not say that it is a %s", err, o.kind.Name)
-				}
-			}
-		}
-		body := bodyOf(t, f.kind, string(f.data))
-		newer := save.Kind{Name: name, Version: f.kind.Version + 1}
-		bad("a newer version", []byte(fileOf(t, newer, body)))
-		if _, err := f.load(strings.NewReader(fileOf(t, newer, body))); !strings.Contains(err.Error(), "newer release") {
-			t.Errorf("%v does not say what to do", err)
-		}
-		bad("no version", []byte(fileOf(t, save.Kind{Name: name}, body)))
-		bad("no body", []byte(fileOf(t, f.kind, "")))
-		bad("null", []byte(fileOf(t, f.kind, "null")))
-		failure := errors.New("broken pipe")
-		for _, n := range []int{0, first, len(f.data) - 1} {
-			if f.kind == shardFile || f.kind == roundsFile {
-				break // which are read from bytes
-			}
-			_, err := f.load(io.MultiReader(bytes.NewReader(f.data[:n]), iotest.ErrReader(failure)))
-			if !errors.Is(err, failure) || errors.Is(err, ErrFile) || !prefixedOnce(err) {
-				t.Errorf("%s, a reader that fails after %d bytes: %v", name, n, err)
-			}
-		}
-		if _, err := f.load(iotest.OneByteReader(bytes.NewReader(f.data))); err != nil {
-			t.Errorf("byte by byte: %v", err)
-		}
-		for _, room := range []int{0, first, last} {
-			p, err := f.load(bytes.NewReader(f.data))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Save(&fixedRoom{room}); err != errFullDisk {
-				t.Errorf("%s, a disk with room for %d bytes: %v", name, room, err)
-			}
-		}
-	}
-}
-
-// TestSaveLength: a length that is not there allocates nothing, and is an error. Others' memory
-// would count, so it does not run in parallel.
-func TestSaveLength(t *testing.T) {
-	for _, f := range savedFiles(t) {
-		body := bodyOf(t, f.kind, string(f.data))
-		for _, size := range []string{"1", "99999999999", "9223372036854775807", "9223372036854775808", "-1", "007"} {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, err := f.load(strings.NewReader(fmt.Sprintf("pgsvi %s 1 %s\n%s", f.kind.Name, size, body)))
-			if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<18 {
-				t.Errorf("%s, length %s: %d bytes allocated", f.kind.Name, size, after.TotalAlloc-before.TotalAlloc)
-			}
-			if err == nil || !isFileError(err, f.kind.Name) {
-				t.Errorf("%s, length %s: %v", f.kind.Name, size, err)
-			}
-		}
-	}
-}
-
-// mutated returns bytes that differ from good ones in a few places: bits, parts that are gone or
-// doubled, and what replace puts at a place.
-func mutated(rng *rand.Rand, good []byte, replace func(b []byte, at int) []byte) []byte {
-	b := slices.Clone(good)
-	for range 1 + rng.IntN(3) {
-		at := rng.IntN(len(b) + 1)
-		end := min(len(b), at+rng.IntN(20))
-		switch rng.IntN(6) {
-		case 0:
-			if at < len(b) {
-				b[at] ^= 1 << rng.IntN(8)
-			}
-		case 1:
-			b = slices.Delete(b, at, end)
-		case 2:
-			b = slices.Insert(b, at, slices.Clone(b[at:end])...)
-		case 3:
-			b = b[:at]
-		default:
-			b = replace(b, at)
-		}
-	}
-	return b
-}
-
-// mutate is mutated for text: a number becomes an odd one, or something odd is put in.
-func mutate(rng *rand.Rand, good []byte) []byte {
-	odd := []string{"-1", "0", "1e999", "null", "[]", "{}", "true", `""`, "NaN", "2147483648", "9223372036854775807", "18446744073709551616", "1e308", "-1e-320", "\x00", "\xff", `"`, "[", "}", ",", strings.Repeat("9", 400), strings.Repeat("[", 400)}
-	return mutated(rng, good, func(b []byte, at int) []byte {
-		lo, hi := at, at
-		if rng.IntN(3) > 0 {
-			for lo > 0 && strings.IndexByte("0123456789.e-", b[lo-1]) >= 0 {
-				lo--
-			}
-			for hi < len(b) && strings.IndexByte("0123456789.e-", b[hi]) >= 0 {
-				hi++
-			}
-		}
-		return slices.Replace(b, lo, hi, []byte(odd[rng.IntN(len(odd))])...)
-	})
-}
-
-// TestSaveMutated: of 10,000 files of each kind that differ from a good one in a few places all are
-// an error. With the checksum set right they are an error or a value. None takes more memory than
-// 64 MB and ten times its size.
-func TestSaveMutated(t *testing.T) {
-	files := 10000
-	if !testkit.IsLong() {
-		files = shorter(500, 150)
-	}
-	for i, f := range savedFiles(t) {
-		if f.kind == shardFile || f.kind == roundsFile {
-			continue // TestShardMutations has them
-		}
-		rng := testRand(uint64(200 + i))
-		body := []byte(bodyOf(t, f.kind, string(f.data)))
-		try := func(what string, data []byte) error {
-			var err error
-			if n := allocated(func() { _, err = f.load(bytes.NewReader(data)) }); n > uint64(10*len(data)+64<<20) {
-				t.Errorf("%s, %s: %d MB allocated for %d bytes: %q", f.kind.Name, what, n>>20, len(data), data)
-			}
-			if err != nil && !isFileError(err, f.kind.Name) {
-				t.Errorf("%s, %s: %v", f.kind.Name, what, err)
-			}
-			return err
-		}
-		refused := 0
-		for range files {
-			if data := mutate(rng, f.data); !bytes.Equal(data, f.data) && try("a file", data) == nil {
-				t.Errorf("%s is read: %q", f.kind.Name, data)
-			}
-			if try("a body", []byte(fileOf(t, f.kind, string(mutate(rng, body))))) != nil {
-				refused++
-			}
-		}
-		if refused < files/4 {
-			t.Errorf("%s: of %d bodies %d are refused", f.kind.Name, files, refused)
-		}
-	}
-}
-
 // craftedLists returns JSON of a t for each list that there is in it: with nothing in it but about
 // so many bytes of that list, its elements as short as they can be.
 func craftedLists(t reflect.Type, size int) (crafted []string) {
@@ -428,11 +103,13 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 	case reflect.Pointer:
 		return craftedLists(t.Elem(), size)
 	case reflect.Slice:
-		short := map[reflect.Kind]string{reflect.String: `""`, reflect.Bool: "true", reflect.Slice: "[]", reflect.Struct: "{}"}[t.Elem().Kind()]
+		short := map[reflect.Kind]string{reflect.String: `""`, reflect.Bool: "true",
+			reflect.Slice: "[]", reflect.Struct: "{}"}[t.Elem().Kind()]
 		if short = cmp.Or(short, "0"); t.Elem().Kind() == reflect.Uint8 {
 			return []string{`"` + strings.Repeat("A", size) + `"`}
 		}
-		crafted = append(crafted, "["+strings.Repeat(short+",", size/(len(short)+1))+short+"]", "["+strings.Repeat("null,", size/5)+"null]")
+		crafted = append(crafted, "["+strings.Repeat(short+",", size/(len(short)+1))+short+"]",
+			"["+strings.Repeat("null,", size/5)+"null]")
 		if t.Elem() != reflect.TypeFor[save.Value]() {
 			for _, c := range craftedLists(t.Elem(), size) {
 				crafted = append(crafted, "["+c+"]")
@@ -456,35 +133,48 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 // deeply, is an error, and takes no more than ten times its memory.
 func TestLoadCrafted(t *testing.T) {
 	size := shorter(1<<17, 1<<16)
-	saved := map[string]any{"GPPosterior": savedGP{}, "SparseGPPosterior": savedSparseGP{}, "GLMPosterior": savedGLM{}, "CTMPosterior": savedCTM{}, "LDAPosterior": savedLDA{}, "MixturePosterior": savedMixture{}, "GLMStream": savedGLMStream{}, "CTMStream": savedCTMStream{}}
-	for _, f := range savedFiles(t) {
-		if f.kind == runFile {
-			continue // whose numbers have as many bytes there as in memory
-		}
-		if f.kind == shardFile || f.kind == roundsFile {
-			continue // which are not JSON; TestShardMutations has them
-		}
-		bodies := craftedLists(reflect.TypeOf(saved[f.kind.Name]), size)
+	// The numbers of a Result have as many bytes there as in memory; Shard and Rounds are not JSON,
+	// and TestShardMutations has them.
+	for _, f := range []struct {
+		kind save.Kind
+		body any
+		load func(r io.Reader) error
+	}{
+		{gpFile, savedGP{}, loadError[*GPPosterior]},
+		{sparseGPFile, savedSparseGP{}, loadError[*SparseGPPosterior]},
+		{glmFile, savedGLM{}, loadError[*GLMPosterior]},
+		{ctmFile, savedCTM{}, loadError[*CTMPosterior]},
+		{ldaFile, savedLDA{}, loadError[*LDAPosterior]},
+		{mixtureFile, savedMixture{}, loadError[*MixturePosterior]},
+		{glmStreamFile, savedGLMStream{}, loadError[*GLMStream]},
+		{ctmStreamFile, savedCTMStream{}, loadError[*CTMStream]},
+	} {
+		bodies := craftedLists(reflect.TypeOf(f.body), size)
 		if len(bodies) < 6 {
 			t.Fatalf("%s: %d lists", f.kind.Name, len(bodies))
 		}
 		if f.kind == gpFile {
 			parts := func(n int) string { return `{"kernel":` + strings.Repeat(`{"parts":[`, n) }
 			bodies = append(bodies, parts(size/10), parts(2000)+strings.Repeat("]}", 2000)+"}",
-				parts(140)+`{"value":[`+strings.Repeat("0,", size/2)+"0]}"+strings.Repeat("]}", 140)+"}")
+				parts(140)+`{"value":[`+strings.Repeat("0,", size/2)+"0]}"+strings.Repeat("]}",
+					140)+"}")
 		}
-		for i, b := range append(bodies, strings.Repeat("[", size), `{"x":`+strings.Repeat("[", size/2)+strings.Repeat("]", size/2)+"}") {
+		for i, b := range append(bodies, strings.Repeat("[", size),
+			`{"x":`+strings.Repeat("[", size/2)+strings.Repeat("]", size/2)+"}") {
 			if testing.Short() && i%3 > 0 {
 				continue
 			}
 			file := fileOf(t, f.kind, b)
 			most := 10
-			if strings.Contains(b, "[[0") || strings.Contains(b, "[[]") || strings.Contains(b, "[{\"") {
+			if strings.Contains(b, "[[0") || strings.Contains(b, "[[]") ||
+				strings.Contains(b, "[{\"") {
 				most = 25 // what a list within a list grows from is free again
 			}
 			var err error
-			if n := allocated(func() { _, err = f.load(strings.NewReader(file)) }); n > uint64(most*len(file)+1<<18) {
-				t.Errorf("%s, %.60q: %.1f times its size", f.kind.Name, b, float64(n)/float64(len(file)))
+			if n := allocated(func() { err = f.load(strings.NewReader(file)) }); n > uint64(
+				most*len(file)+1<<18) {
+				t.Errorf("%s, %.60q: %.1f times its size", f.kind.Name, b,
+					float64(n)/float64(len(file)))
 			}
 			if err == nil || !isFileError(err, f.kind.Name) {
 				t.Errorf("%s, %.60q: %v", f.kind.Name, b, err)
@@ -493,15 +183,10 @@ func TestLoadCrafted(t *testing.T) {
 	}
 }
 
-// fixedRoom is a writer that has room for so many bytes in all.
-type fixedRoom struct{ left int }
-
-func (w *fixedRoom) Write(b []byte) (int, error) {
-	if len(b) > w.left {
-		return w.left, errFullDisk
-	}
-	w.left -= len(b)
-	return len(b), nil
+// loadError is the error of Load.
+func loadError[T loadable[T]](r io.Reader) error {
+	_, err := Load[T](r)
+	return err
 }
 
 // forgetfulKernel is a user's kernel with a field that encoding/json does not see.
@@ -531,7 +216,8 @@ func TestSaveValueErrors(t *testing.T) {
 		"nil part":     {Product{nil}, "see Register"},
 		"nil":          {nil, "see Register"},
 	} {
-		if _, err := saveValue(c.v); !errors.Is(err, ErrParam) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.want) {
+		if _, err := saveValue(c.v); !errors.Is(err, ErrParam) || !prefixedOnce(err) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -549,15 +235,19 @@ func TestSaveValueErrors(t *testing.T) {
 		v    save.Value
 		want string
 	}{
-		"null pointer":     {save.Value{Type: "test.pointerKernel", Value: []byte("null")}, "nil pointer"},
-		"nested":           {nested, "nested"},
-		"likelihood in it": {save.Value{Type: "pgsvi.Sum", Parts: []save.Value{part, {Type: "pgsvi.Laplace", Value: []byte("{}")}}}, "part 1"},
-		"no value":         {save.Value{Type: "pgsvi.SquaredExp"}, "value of pgsvi.SquaredExp"},
-		"a likelihood":     {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")}, "pgsvi.Laplace is not a Kernel"},
+		"null pointer": {save.Value{Type: "test.pointerKernel", Value: []byte("null")},
+			"nil pointer"},
+		"nested": {nested, "nested"},
+		"likelihood in it": {save.Value{Type: "pgsvi.Sum",
+			Parts: []save.Value{part, {Type: "pgsvi.Laplace", Value: []byte("{}")}}}, "part 1"},
+		"no value": {save.Value{Type: "pgsvi.SquaredExp"}, "value of pgsvi.SquaredExp"},
+		"a likelihood": {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")},
+			"pgsvi.Laplace is not a Kernel"},
 		// lists the known
 		"unknown": {save.Value{Type: "pgsvi.Cubic"}, "pgsvi.SquaredExp"},
 	} {
-		if _, err := loadAny[Kernel](c.v); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.want) {
+		if _, err := loadAny[Kernel](c.v); !errors.Is(err, ErrParam) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -566,9 +256,12 @@ func TestSaveValueErrors(t *testing.T) {
 // pointerKernel is a user's kernel with methods of a pointer.
 type pointerKernel struct{ L savedLinear }
 
-func (k *pointerKernel) Cov(x, y []float64) float64       { return k.L.Cov(x, y) }
-func (k *pointerKernel) Params() []Param                  { return k.L.Params() }
-func (k *pointerKernel) WithParams(v []float64) Kernel    { return &pointerKernel{savedLinear{v[0]}} }
+func (k *pointerKernel) Cov(x, y []float64) float64 { return k.L.Cov(x, y) }
+func (k *pointerKernel) Params() []Param            { return k.L.Params() }
+func (k *pointerKernel) WithParams(
+	v []float64) Kernel {
+	return &pointerKernel{savedLinear{v[0]}}
+}
 func (k *pointerKernel) Grad(dst, x, y []float64) float64 { return k.L.Grad(dst, x, y) }
 
 type unregistered struct{ BernoulliLogit }
@@ -590,208 +283,54 @@ func TestSaveErrors(t *testing.T) {
 		{"cols", `"cols":2`, `"cols":3`, ErrShape},
 		{"kernel", `pgsvi.SquaredExp`, `pgsvi.Cubic`, ErrParam},
 		{"kernel value", `"Scale":0`, `"Scale":-1`, ErrParam},
-		{"kernel is", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{"type":"pgsvi.Laplace","value":{}}`, ErrParam},
-		{"no kernel", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{}`, ErrParam},
-		{"empty sum", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`, `{"type":"pgsvi.Sum"}`, ErrParam},
+		{"kernel is", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`,
+			`{"type":"pgsvi.Laplace","value":{}}`, ErrParam},
+		{"no kernel", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`,
+			`{}`, ErrParam},
+		{"empty sum", `{"type":"pgsvi.SquaredExp","value":{"Scale":0,"Length":0,"Lengths":null}}`,
+			`{"type":"pgsvi.Sum"}`, ErrParam},
 		{"variance", `"v":[`, `"v":[-`, ErrParam},
 		{"jitter", `"jitter":0`, `"jitter":-1`, ErrParam},
 		{"not definite", `"gamma":[0.`, `"gamma":[-99999990.`, ErrNotPosDef},
 	} {
-		text := changed(t, gpFile, file.String(), c.old, c.new)
-		if _, err := Load[*GPPosterior](strings.NewReader(text)); !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
+		text := changed(t, testkit.Kind("GPPosterior"), file.String(), c.old, c.new)
+		if _, err := Load[*GPPosterior](strings.NewReader(text)); !errors.Is(err, c.want) ||
+			!errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
 	gp.terms.Lik = viewOf(unregistered{})
 	post, _ = mustFit(t, gp, nil)
-	if err := post.Save(&file); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "see Register") {
+	if err := post.Save(&file); !errors.Is(err, ErrParam) ||
+		!strings.Contains(err.Error(), "see Register") {
 		t.Errorf("unregistered likelihood: %v", err)
 	}
 }
 
-// fuzzLoad loads whatever is read, as it is and as the body of a file, and hands what it makes to
-// use.
-func fuzzLoad[P saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, error), use func(t *testing.T, p P), bodies ...string) {
-	for _, s := range savedFiles(f) {
-		if s.kind == kind {
-			f.Add(string(s.data), false)
-			bodies = append(bodies, bodyOf(f, kind, string(s.data)))
-		}
+func FuzzLoadCTMStream(f *testing.F) {
+	stream := must(NewCTMStream(5, 2, nil))
+	if err := stream.AddAll(context.Background(), documents(smallCorpus())); err != nil {
+		f.Fatal(err)
 	}
-	for _, b := range bodies {
-		f.Add(b, true)
+	var file strings.Builder
+	if err := stream.Save(&file); err != nil {
+		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, s string, isBody bool) {
-		if isBody {
-			s = fileOf(t, kind, s)
-		}
-		p, err := load(strings.NewReader(s))
-		if err == nil {
-			use(t, p)
-		} else if !isFileError(err, kind.Name) {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
-func FuzzLoadGPPosterior(f *testing.F) {
-	fuzzLoad(f, gpFile, Load[*GPPosterior], func(t *testing.T, p *GPPosterior) { checkVariances(t, p, p.x) })
-}
-
-func FuzzLoadSparseGPPosterior(f *testing.F) {
-	fuzzLoad(f, sparseGPFile, Load[*SparseGPPosterior], func(t *testing.T,
-		p *SparseGPPosterior) {
-		checkVariances(t, p, p.z.X)
-	})
-}
-
-// checkVariances fails unless the variances at x are not negative.
-func checkVariances(t *testing.T, p predictor, x mat.Matrix) {
-	m, v := p.At(x).Latent(nil, nil)
-	for i := range m {
-		if !(v[i] >= 0) {
-			t.Errorf("row %d: N(%v, %v)", i, m[i], v[i])
-		}
-	}
-}
-
-func FuzzLoadGLMPosterior(f *testing.F) {
-	var bodies []string
-	for _, s := range []string{
-		`"names":["a","(Intercept)"],"intercept":true,"mean":[1,2],"covariance":{"precision":[2,0.5,1]},"prior":{"mean":[0,0],"diagonal":[1,0.01]}`,
-		`"names":["a","b"],"mean":[1,2],"covariance":{"variances":[2,0.5]},"prior":{"mean":[0,0],"precision":[1,-0.5,2]}`,
-		`"names":["a","b"],"mean":[1,2],"covariance":{"lowrank":{"rank":1,"d":[1,2],"u":[3,4]}},"prior":{"mean":[0,0],"diagonal":[1,1]}`,
-		`"names":["a","b"],"mean":[1,2],"covariance":{"dual":{"dense":[1,2,3,4],"gamma":[1,-0.01]}},"prior":{"mean":[0,0],"diagonal":[1,1]}`,
-		`"names":["a","b"],"mean":[1,2],"covariance":{"dual":{"ptr":[0,1,3],"ind":[0,0,1],"val":[1,2,1],"gamma":[1,2]}},"prior":{"mean":[0,0],"precision":[1,0,1]}`,
-	} {
-		body := `{"likelihood":{"type":"pgsvi.StudentT","value":{"DF":3}},"rows":9,` + s + "}"
-		if _, err := Load[*GLMPosterior](strings.NewReader(fileOf(f, glmFile, body))); err != nil {
-			f.Fatal(err)
-		}
-		bodies = append(bodies, body)
-	}
-	fuzzLoad(f, glmFile, Load[*GLMPosterior], func(t *testing.T, p *GLMPosterior) {
-		x := mat.NewDense(1, max(1, p.Cols()), nil)
-		for j := range p.Cols() {
-			x.Set(0, j, float64(j%3)-0.7)
-		}
-		if p.Cols() > 0 {
-			m, v := p.At(x).Latent(nil, nil)
-			if v[0] < 0 || math.IsNaN(m[0]) != math.IsNaN(v[0]) {
-				t.Errorf("N(%v, %v)", m[0], v[0])
+	f.Add(bodyOf(f, ctmStreamFile, file.String()))
+	f.Fuzz(func(t *testing.T, body string) {
+		s, err := Load[*CTMStream](strings.NewReader(fileOf(t, ctmStreamFile, body)))
+		if err != nil {
+			if !isFileError(err, "CTMStream") {
+				t.Error(err)
 			}
-		}
-		if text := p.Summary().String(); text == "" {
-			t.Error("no summary")
-		}
-		p.Cov()
-		p.RandWeights(mat.NewDense(1, p.Dim(), nil), testRand(1))
-		if q, err := p.Update(context.Background(), Rows(x, []float64{1})); err == nil && p.Cols() > 0 {
-			q.SD(nil)
-		}
-	}, bodies...)
-}
-
-func FuzzLoadCTMPosterior(f *testing.F) {
-	fuzzLoad(f, ctmFile, Load[*CTMPosterior], func(t *testing.T, p *CTMPosterior) {
-		if topicsOf(p) > 10 {
 			return
 		}
-		if _, err := p.Infer(Document{[]int{0}, []float64{2}}); err != nil && !errors.Is(err, ErrNotPosDef) && !errors.Is(err, ErrNotFinite) {
-			t.Error(err)
-		}
-	})
-}
-
-func FuzzLoadLDAPosterior(f *testing.F) {
-	fuzzLoad(f, ldaFile, Load[*LDAPosterior], func(t *testing.T, p *LDAPosterior) {
-		if !testkit.AllFinite(p.Lambda()) {
-			t.Errorf("topics %v", p.Lambda())
-		}
-	})
-}
-
-func FuzzLoadMixturePosterior(f *testing.F) {
-	fuzzLoad(f, mixtureFile, Load[*MixturePosterior], func(t *testing.T, p *MixturePosterior) {
-		if !testkit.AllFinite(p.Means()) {
-			t.Errorf("means %v", p.Means())
-		}
-		for k, w := range p.Weights(nil) {
-			if !(w >= 0) || !(p.Cov(k).At(0, 0) >= 0) {
-				t.Errorf("component %d: weight %v, covariance %v", k, w, p.Cov(k))
-			}
-		}
-	})
-}
-
-func FuzzLoadGLMStream(f *testing.F) {
-	fuzzLoad(f, glmStreamFile, Load[*GLMStream], func(t *testing.T, s *GLMStream) {
-		if p, err := s.Posterior(); err == nil {
-			p.SD(nil)
-		} else if !prefixedOnce(err) {
-			t.Error(err)
-		}
-	})
-}
-
-func FuzzLoadCTMStream(f *testing.F) {
-	fuzzLoad(f, ctmStreamFile, Load[*CTMStream], func(t *testing.T, s *CTMStream) {
-		if e := s.engine.(*ctmStream); e.m.k > 10 || e.m.terms > 1000 || e.m.opt.Samples > 100 || e.m.opt.Inner+e.m.opt.FirstInner > 100 {
+		m := s.engine.(*ctmStream).m
+		if m.k > 10 || m.terms > 1000 || m.opt.Samples > 100 || m.opt.Inner+m.opt.FirstInner > 100 {
 			return
 		}
 		if _, err := s.Posterior(); err != nil && !prefixedOnce(err) {
 			t.Error(err)
-		}
-	})
-}
-
-// mutateBits is mutated for bytes: a word becomes an odd one.
-func mutateBits(rng *rand.Rand, good []byte) []byte {
-	odd := []uint64{0, 1, 2, 1 << 31, 1<<63 - 1, 1 << 63, math.MaxUint64, math.Float64bits(math.NaN()), math.Float64bits(math.Inf(-1)), math.Float64bits(-1), math.Float64bits(1e300), uint64(len(good))}
-	return mutated(rng, good, func(b []byte, at int) []byte {
-		if at = at / 8 * 8; at+8 <= len(b) {
-			binary.LittleEndian.PutUint64(b[at:], odd[rng.IntN(len(odd))])
-		}
-		return b
-	})
-}
-
-// isRunError reports whether err is what LoadResult says of a state that is none: that of a file,
-// or of a source of randomness that is not that of the Solver.
-func isRunError(err error) bool {
-	return isFileError(err, runFile.Name) || errors.Is(err, ErrParam) && prefixedOnce(err) && strings.Contains(err.Error(), "Solver.Src")
-}
-
-// FuzzLoadResult loads whatever is read as the state of one of the runs.
-func FuzzLoadResult(f *testing.F) {
-	ctx := context.Background()
-	runs := interruptedRuns(f)
-	for i, r := range runs {
-		s := r.solver
-		s.MaxIter = 2
-		res, err := s.Run(ctx, r.model)
-		if err != nil {
-			f.Fatal(err)
-		}
-		var file bytes.Buffer
-		if err := res.Save(&file); err != nil {
-			f.Fatal(err)
-		}
-		f.Add(uint(i), []byte(bodyOf(f, runFile, file.String())))
-	}
-	f.Fuzz(func(t *testing.T, i uint, state []byte) {
-		r := runs[i%uint(len(runs))]
-		s := r.solver
-		res, err := s.LoadResult(ctx, strings.NewReader(fileOf(t, runFile, string(state))), r.model)
-		if err != nil {
-			if !isRunError(err) {
-				t.Errorf("%s: %v", r.name, err)
-			}
-			return
-		}
-		var file bytes.Buffer
-		if err := res.Save(&file); err != nil && !prefixedOnce(err) {
-			t.Errorf("%s: %v", r.name, err)
 		}
 	})
 }

@@ -5,12 +5,10 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
-	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -242,40 +240,6 @@ func TestNearestEndsBelowTheUlp(t *testing.T) {
 		t.Errorf("nearest to 0 is %v, with curvature %v, and one float below %v", at,
 			terms.Expectation(0, at, 0).D2, below.D2)
 	}
-}
-
-// textLabels is sparseLabels with features as frequent as the words of a text.
-func textLabels(n, d int) (*Sparse, []float64) {
-	rng := rand.New(rand.NewPCG(4, 2))
-	zipf := rand.NewZipf(rng, 1.1, 8, uint64(d-1))
-	x, y, w := NewSparse(d), make([]float64, n), make([]float64, d)
-	for j := range w {
-		w[j] = rng.NormFloat64()
-	}
-	for i := range y {
-		count := map[int]float64{}
-		for range 60 + rng.IntN(80) {
-			count[int(zipf.Uint64())]++
-		}
-		var ind []int
-		for j := range count {
-			ind = append(ind, j)
-		}
-		slices.Sort(ind)
-		val, square := make([]float64, len(ind)), 0.0
-		for k, j := range ind {
-			val[k] = 1 + math.Log(count[j])
-			square += val[k] * val[k]
-		}
-		eta := 0.0
-		for k, j := range ind {
-			val[k] *= 3 / math.Sqrt(square)
-			eta += val[k] * w[j]
-		}
-		x.Append(ind, val)
-		y[i] = testkit.Label(rng, eta/2)
-	}
-	return x, y
 }
 
 func mustStepper(t *testing.T, m Model) Stepper {

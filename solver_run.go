@@ -119,10 +119,6 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	return post, res, err
 }
 
-// lastMoment is the time that a run may take after its context is done: for its last evaluation
-// and its posterior. Tests make it longer, so that they do not depend on the load of the machine.
-var lastMoment = 50 * time.Millisecond
-
 // shortlyAfter returns a context that is done a moment after ctx is.
 func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
 	last = context.WithoutCancel(ctx)
@@ -130,11 +126,11 @@ func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
 	case ctx.Done() == nil:
 		return last, func() {}
 	case ctx.Err() != nil:
-		return context.WithTimeoutCause(last, lastMoment, context.Cause(ctx))
+		return context.WithTimeoutCause(last, parallel.LastMoment, context.Cause(ctx))
 	}
 	last, cancel := context.WithCancelCause(last)
 	unhook := context.AfterFunc(ctx, func() {
-		wait := time.NewTimer(lastMoment)
+		wait := time.NewTimer(parallel.LastMoment)
 		defer wait.Stop()
 		select {
 		case <-wait.C:

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -168,55 +168,6 @@ func TestCTMStreamResume(t *testing.T) {
 	}
 }
 
-// Documents cannot be removed, and errors have their number.
-func TestCTMStreamErrors(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s, err := NewCTMStream(5, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddAll(ctx, documents(smallCorpus())); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.RemoveAll(ctx, documents(smallCorpus())); !errors.Is(err, errors.ErrUnsupported) ||
-		!prefixedOnce(err) || s.Len() != 3 {
-		t.Errorf("%v, %d documents", err, s.Len())
-	}
-	for i, c := range []struct {
-		d    Document
-		want error
-	}{
-		{Document{[]int{5}, []float64{1}}, ErrShape},
-		{Document{[]int{1, 0}, []float64{1, 1}}, ErrShape},
-		{Document{[]int{1}, nil}, ErrShape},
-		{Document{[]int{1}, []float64{-1}}, ErrParam},
-		{Document{[]int{1}, []float64{math.Inf(1)}}, ErrNotFinite},
-	} {
-		if err := s.Add(c.d); !errors.Is(err, c.want) || !prefixedOnce(err) ||
-			!strings.Contains(err.Error(), fmt.Sprintf("document %d ", 3+i)) {
-			t.Errorf("%+v: %v, want %v", c.d, err, c.want)
-		}
-	}
-	if s.Len() != 3 {
-		t.Errorf("%d documents, want the 3 good ones", s.Len())
-	}
-	failure := errors.New("broken pipe")
-	broken := func(yield func(Document, error) bool) {
-		_ = yield(Document{}, nil) &&
-			yield(Document{}, failure)
-	}
-	if err := s.AddAll(ctx, broken); err != failure || s.Len() != 4 {
-		t.Errorf("%v, %d documents", err, s.Len())
-	}
-	canceled, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := s.AddAll(canceled, iter.Seq2[Document, error](documents(smallCorpus()))); !errors.Is(
-		err, context.Canceled) || s.Len() != 4 {
-		t.Errorf("%v, %d documents", err, s.Len())
-	}
-}
-
 // TestLoadStreamErrors: what is in the file of a stream must agree.
 func TestLoadStreamErrors(t *testing.T) {
 	t.Parallel()
@@ -290,10 +241,12 @@ func TestLoadStreamErrors(t *testing.T) {
 		var err error
 		if c.file == &dense || c.file == &sparse {
 			_, err = Load[*GLMStream](
-				strings.NewReader(changed(t, glmStreamFile, c.file.String(), c.old, c.new)))
+				strings.NewReader(changed(t, testkit.Kind("GLMStream"), c.file.String(), c.old,
+					c.new)))
 		} else {
 			_, err = Load[*CTMStream](
-				strings.NewReader(changed(t, ctmStreamFile, c.file.String(), c.old, c.new)))
+				strings.NewReader(changed(t, testkit.Kind("CTMStream"), c.file.String(), c.old,
+					c.new)))
 		}
 		if !errors.Is(err, c.want) || !errors.Is(err, ErrFile) || !prefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -310,17 +263,17 @@ type wholeCase struct {
 // model returns the GLM of rows lo … hi−1.
 func (w *wholeCase) model(t *testing.T, lo, hi int) *GLM {
 	t.Helper()
-	_, cols := w.c.x.Dims()
-	opt := *w.c.opt
+	_, cols := w.c.X.Dims()
+	opt := *w.c.Opt
 	opt.Offset, opt.Weights = opt.Offset[lo:hi], opt.Weights[lo:hi]
 	var x mat.Matrix = NewSparse(cols)
 	if lo < hi {
-		x = w.c.x.Slice(lo, hi, 0, cols)
+		x = w.c.X.Slice(lo, hi, 0, cols)
 		if w.sparse {
 			x = SparseOf(x)
 		}
 	}
-	g, err := NewGLM(x, w.c.y[lo:hi], w.c.lik, &opt)
+	g, err := NewGLM(x, w.c.Y[lo:hi], w.c.Lik, &opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,13 +283,13 @@ func (w *wholeCase) model(t *testing.T, lo, hi int) *GLM {
 // rows returns rows lo … hi−1.
 func (w *wholeCase) rows(lo, hi int) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		var x mat.Matrix = w.c.x
+		var x mat.Matrix = w.c.X
 		if w.sparse {
 			x = SparseOf(x)
 		}
 		i := 0
-		for r, err := range Rows(x, w.c.y) {
-			r.Offset, r.Weight = w.c.opt.Offset[i], w.c.opt.Weights[i]
+		for r, err := range Rows(x, w.c.Y) {
+			r.Offset, r.Weight = w.c.Opt.Offset[i], w.c.Opt.Weights[i]
 			if i >= lo && i < hi && !yield(r, err) {
 				return
 			}
@@ -354,11 +307,11 @@ func newWholeCase(t *testing.T, n int, lik Likelihood, sparse bool) *wholeCase {
 	}
 	c := toyGLM("", n, 3, lik, 301, &GLMOptions{Intercept: true, Prior: prior})
 	rng := testRand(302)
-	c.opt.Offset, c.opt.Weights = make([]float64, n), make([]float64, n)
+	c.Opt.Offset, c.Opt.Weights = make([]float64, n), make([]float64, n)
 	for i := range n {
-		c.opt.Offset[i], c.opt.Weights[i] = 0.3*rng.NormFloat64(), 0.5+rng.Float64()
+		c.Opt.Offset[i], c.Opt.Weights[i] = 0.3*rng.NormFloat64(), 0.5+rng.Float64()
 		if i > n/2 && lik == (BernoulliLogit{}) {
-			c.y[i] = 1
+			c.Y[i] = 1
 		}
 	}
 	return &wholeCase{c, sparse}
@@ -421,7 +374,7 @@ func TestUpdateWhole(t *testing.T) {
 				same("moved on", p, late, err)
 			}
 			// A stream, saved and loaded meanwhile.
-			s := newStream(t, 3, lik, &GLMOptions{Intercept: true, Prior: w.c.opt.Prior})
+			s := newStream(t, 3, lik, &GLMOptions{Intercept: true, Prior: w.c.Opt.Prior})
 			if err := s.AddAll(ctx, w.rows(0, 25)); err != nil {
 				t.Fatal(err)
 			}
@@ -490,8 +443,8 @@ func TestRemoveUnknown(t *testing.T) {
 	// The same rows twice as far from the origin as they were: no fit knows them, and what they
 	// would have contributed is taken out.
 	other := *w
-	other.c.x = mat.DenseCopyOf(w.c.x)
-	other.c.x.Scale(1.0001, other.c.x)
+	other.c.X = mat.DenseCopyOf(w.c.X)
+	other.c.X.Scale(1.0001, other.c.X)
 	got, err := all.Remove(ctx, other.rows(0, 5))
 	if err != nil {
 		t.Fatal(err)

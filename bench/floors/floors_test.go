@@ -15,7 +15,7 @@ import (
 // most are the counts of the library. They may only fall: when one has, lower it here.
 var most = map[string]int{
 	"files in the root":                   62,
-	"files in the root, tests included":   97,
+	"files in the root, tests included":   91,
 	"rooms":                               67,
 	"arrows":                              601,
 	"arrows, those to errors.go left out": 544,

@@ -1,6 +1,13 @@
 package parallel
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// LastMoment is the time that a run may take after its context is done: for its last evaluation
+// and its posterior. Tests make it longer, so that they do not depend on the load of the machine.
+var LastMoment = 50 * time.Millisecond
 
 // A Halt tells long computations that their result is not wanted any more: they then end
 // soon, with results that are of no use. A nil Halt, and one that watches nothing, never does.

@@ -257,6 +257,9 @@ func Reread[P interface{ Save(w io.Writer) error }](t *testing.T, p P, load func
 	return q
 }
 
+// Kind is what a file of that name holds, in the first version.
+func Kind(name string) save.Kind { return save.Kind{Name: name, Version: 1} }
+
 // BodyOf returns the body of a file of that kind.
 func BodyOf(t testing.TB, kind save.Kind, file string) string {
 	t.Helper()

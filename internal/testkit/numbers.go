@@ -3,6 +3,8 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"io"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -136,4 +138,19 @@ func (c AskedContext) Err() error {
 		return context.Canceled
 	}
 	return nil
+}
+
+type FailingWriter struct{}
+
+func (FailingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// Each yields items of a slice.
+func Each[R any](rows []R) iter.Seq2[R, error] {
+	return func(yield func(R, error) bool) {
+		for _, r := range rows {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
 }

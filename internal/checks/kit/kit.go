@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
 
 	. "github.com/pgsvi/pgsvi"
 )
@@ -453,4 +455,162 @@ func MustStepper(t *testing.T, m Model) Stepper {
 		t.Fatal(err)
 	}
 	return st
+}
+
+// SortedDoc returns the document with the given counts.
+func SortedDoc(count map[int]float64) Document {
+	var d Document
+	for v := range count {
+		d.Words = append(d.Words, v)
+	}
+	slices.Sort(d.Words)
+	for _, v := range d.Words {
+		d.Counts = append(d.Counts, count[v])
+	}
+	return d
+}
+
+func MustCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions) *CTM {
+	t.Helper()
+	m, err := NewCTM(c, k, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func ToyCorpus(docs int, seed uint64) *Corpus {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	c := &Corpus{Terms: 60}
+	for range docs {
+		count := map[int]float64{}
+		at := 20 * rng.IntN(3)
+		for range 1 + rng.IntN(40) {
+			count[at+rng.IntN(20)]++
+		}
+		c.Docs = append(c.Docs, SortedDoc(count))
+	}
+	return c
+}
+
+func FitCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions, s *Solver) (*CTMPosterior, *Result) {
+	t.Helper()
+	m, err := NewCTM(c, k, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := m.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+func Documents(c *Corpus) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		for _, d := range c.Docs {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+// SavedData are rows with responses that lik can have.
+func SavedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
+	for i := range rows {
+		for j := range cols {
+			if rng.IntN(3) > 0 {
+				x.Set(i, j, rng.NormFloat64())
+			}
+		}
+		y[i] = rng.NormFloat64()
+		switch FactsOf(lik).Support {
+		case SignLabels:
+			y[i] = testkit.PlusMinus(y[i] > 0)
+		case Counts:
+			y[i] = math.Floor(3 * math.Abs(y[i]))
+		}
+	}
+	return x, y
+}
+
+// GlmCase is a data set with a known likelihood.
+type GlmCase struct {
+	Name string
+	X    *mat.Dense
+	Y    []float64
+	Lik  Likelihood
+	Opt  *GLMOptions
+}
+
+// Responses draws y_n ~ p(y|η_n) for some likelihoods.
+func Responses(rng *rand.Rand, lik Likelihood, eta []float64) []float64 {
+	y := make([]float64, len(eta))
+	for i, e := range eta {
+		switch l := lik.(type) {
+		case BernoulliLogit, BernoulliProbit, LogProbOnly:
+			y[i] = 1
+			if rng.Float64() > 1/(1+math.Exp(-e)) {
+				y[i] = -1
+			}
+		case Poisson:
+			y[i] = distuv.Poisson{Lambda: math.Exp(e), Src: rng}.Rand()
+		case NegativeBinomial, Binomial:
+			y[i] = math.Floor(3 * rng.Float64())
+		case Gamma, Exponential:
+			y[i] = math.Exp(e) * rng.ExpFloat64()
+		case Ordinal:
+			y[i] = float64(rng.IntN(len(l.Cuts) + 1))
+		case StudentT:
+			y[i] = e + rng.NormFloat64()
+			if i%7 == 0 {
+				y[i] += 8
+			}
+		default:
+			y[i] = e + rng.NormFloat64()
+		}
+	}
+	return y
+}
+
+func Predictors(x mat.Matrix, w []float64) []float64 {
+	n, d := x.Dims()
+	eta := make([]float64, n)
+	for i := range eta {
+		for j := range d {
+			eta[i] += x.At(i, j) * w[j]
+		}
+	}
+	return eta
+}
+
+func ToyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions) GlmCase {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	x := testkit.NormalMatrix(rng, n, d)
+	w := make([]float64, d)
+	for j := range w {
+		w[j] = rng.NormFloat64() / math.Sqrt(float64(d))
+	}
+	return GlmCase{name, x, Responses(rng, lik, Predictors(x, w)), lik, opt}
+}
+
+func (c GlmCase) Glm(t testing.TB, x mat.Matrix) *GLM {
+	t.Helper()
+	g, err := NewGLM(x, c.Y, c.Lik, c.Opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func FitGLM(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
+	t.Helper()
+	p, res, err := g.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
 }

@@ -1,4 +1,4 @@
-package pgsvi
+package runs
 
 import (
 	"bytes"
@@ -14,6 +14,10 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi/internal/goals"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // counter is a Stepper whose λ is the number of its steps. Its ELBO is −1/k.
@@ -121,14 +125,14 @@ func TestStatus(t *testing.T) {
 		{name: "context deadline", ctx: late, want: Canceled,
 			errs: []error{context.DeadlineExceeded}},
 		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never()},
-			st: func(c *counter) { c.fail, c.failAt = errUser, 4 }, want: Failed, k: 3,
-			errs: []error{errUser}, inText: "iteration 4, beta 2:"},
+			st: func(c *counter) { c.fail, c.failAt = kit.ErrUser, 4 }, want: Failed, k: 3,
+			errs: []error{kit.ErrUser}, inText: "iteration 4, beta 2:"},
 		{name: "failed ELBO", s: Solver{Converger: Never()}, st: func(c *counter) {
-			c.noELBO = errUser
-		}, want: Failed, k: 1, errs: []error{errUser}, inText: "ELBO at iteration 1"},
+			c.noELBO = kit.ErrUser
+		}, want: Failed, k: 1, errs: []error{kit.ErrUser}, inText: "ELBO at iteration 1"},
 		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: GradientMap(1)},
-			st: func(c *counter) { c.noELBO, c.gradMap = errUser, 0 }, want: Failed, k: 1,
-			errs: []error{errUser}, inText: "ELBO at iteration 1"},
+			st: func(c *counter) { c.noELBO, c.gradMap = kit.ErrUser, 0 }, want: Failed, k: 1,
+			errs: []error{kit.ErrUser}, inText: "ELBO at iteration 1"},
 		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
 		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed,
 			errs: []error{ErrShape}, inText: "term 4 of 4"},
@@ -218,15 +222,15 @@ func TestSolverValidate(t *testing.T) {
 		res != nil {
 		t.Errorf("nil Model: %v, %v", res, err)
 	}
-	if res, err := new(Solver).Run(context.Background(), asModel{err: errUser}); !errors.Is(err,
-		errUser) || res != nil {
+	if res, err := new(Solver).Run(context.Background(), asModel{err: kit.ErrUser}); !errors.Is(err,
+		kit.ErrUser) || res != nil {
 		t.Errorf("failing Model: %v, %v", res, err)
 	}
 	bad := Solver{
 		StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
 		Converger: AnyOf(ELBOChange(-1, 0), ELBOChange(0, -4)),
 	}
-	err := bad.validate()
+	_, err := bad.Run(context.Background(), asModel{st: newCounter(1)})
 	if !errors.Is(err, ErrParam) {
 		t.Fatal(err)
 	}
@@ -248,16 +252,15 @@ func TestSolverValidate(t *testing.T) {
 		e.Error() != err.Error() {
 		t.Errorf("Resume: %v", e)
 	}
-	if err := new(Solver).validate(); err != nil {
-		t.Errorf("the zero Solver: %v", err)
-	}
-	for _, r := range []robbinsMonro{{Scale: -1}, {Delay: -1}, {Power: 1.1}, {Power: -0.1},
-		{Scale: math.NaN()}, {Delay: math.Inf(1)}} {
-		if err := r.Validate(); !errors.Is(err, ErrParam) {
+	check := func(s Schedule) error { return s.(interface{ Validate() error }).Validate() }
+	for _, r := range []Schedule{RobbinsMonro(-1, 0, 0), RobbinsMonro(0, -1, 0),
+		RobbinsMonro(0, 0, 1.1), RobbinsMonro(0, 0, -0.1), RobbinsMonro(math.NaN(), 0, 0),
+		RobbinsMonro(0, math.Inf(1), 0)} {
+		if err := check(r); !errors.Is(err, ErrParam) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if err := (robbinsMonro{}).Validate(); err != nil {
+	if err := check(RobbinsMonro(0, 0, 0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -279,9 +282,12 @@ func TestZeroIsUnknown(t *testing.T) {
 // frugal is a Stepper that says no more than it must.
 type frugal struct{}
 
-func (frugal) Len() int                                                 { return 3 }
-func (frugal) Plan() Plan                                               { return Plan{} }
+func (frugal) Len() int { return 3 }
+
+func (frugal) Plan() Plan { return Plan{} }
+
 func (frugal) Step(context.Context, *Env, []int, float64) (Step, error) { return Step{}, nil }
+
 func (frugal) Evaluate(context.Context, *Env) (Evaluation,
 	error) {
 	return Evaluation{ELBO: -1}, nil
@@ -289,16 +295,16 @@ func (frugal) Evaluate(context.Context, *Env) (Evaluation,
 
 // Whoever looks on does not change a run: neither its bits nor the gap that it reports.
 func TestLookingOnChangesNothing(t *testing.T) {
-	glm := toyGLM("toy", 60, 4, BernoulliLogit{}, 1, nil)
-	g, err := NewGLM(glm.x, glm.y, glm.lik, glm.opt)
+	glm := kit.ToyGLM("toy", 60, 4, BernoulliLogit{}, 1, nil)
+	g, err := NewGLM(glm.X, glm.Y, glm.Lik, glm.Opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	prior := NewIsotropic(2, 4)
-	o := Objective[*Gaussian]{F: Expect(logisticData(75, 40, 2), ScoreFunction{Samples: 30}),
+	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(75, 40, 2), ScoreFunction{Samples: 30}),
 		H: KLTo(prior), Init: prior}
-	gp := toyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
-	ctm := mustCTM(t, toyCorpus(40, 4), 3, nil)
+	gp := kit.ToyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
+	ctm := kit.MustCTM(t, kit.ToyCorpus(40, 4), 3, nil)
 	for name, c := range map[string]struct {
 		m    Model
 		look func(State) error
@@ -412,7 +418,7 @@ func TestPassesAndBatches(t *testing.T) {
 			t.Errorf("iteration %+v", it)
 		}
 	}
-	checkClose(t, "passes", passes, []float64{0.4, 0.8, 1, 1.4, 1.8, 2}, 1e-15)
+	testkit.CheckClose(t, "passes", passes, []float64{0.4, 0.8, 1, 1.4, 1.8, 2}, 1e-15)
 	for i, size := range []int{2, 2, 1, 2, 2, 1} {
 		if len(st.batches[i]) != size {
 			t.Errorf("batch %d is %v", i, st.batches[i])
@@ -469,7 +475,6 @@ func TestSchedules(t *testing.T) {
 		s    Schedule
 		want [3]float64 // k = 0, 1, 9
 	}{
-		{autoStep{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)}},
 		{ConstantStep(0.3), [3]float64{0.3, 0.3, 0.3}},
 		{RobbinsMonro(0, 0, 0), [3]float64{1, math.Pow(2, -0.6), math.Pow(10, -0.6)}},
 		{RobbinsMonro(2, 3, 1), [3]float64{2, 1.5, 0.5}},
@@ -494,8 +499,8 @@ func take(s iter.Seq[[]int], n int) (bs [][]int) {
 
 func TestSamplers(t *testing.T) {
 	const n, size, perPass = 11, 4, 3
-	for _, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce()} {
-		bs := take(s.Batches(n, size, testRand(80)), 4*perPass)
+	for i, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce()} {
+		bs := take(s.Batches(n, size, testkit.Rand(80)), 4*perPass)
 		var passes [][]int
 		for i := 0; i < len(bs); i += perPass {
 			pass := slices.Concat(bs[i : i+perPass]...)
@@ -507,28 +512,29 @@ func TestSamplers(t *testing.T) {
 			}
 		}
 		same := slices.Equal(passes[0], passes[1]) && slices.Equal(passes[0], passes[2])
-		if _, reshuffled := s.(reshuffle); same == reshuffled {
+		if same == (i == 0) {
 			t.Errorf("%T: passes %v", s, passes)
 		}
-		if _, ordered := s.(inOrder); slices.IsSorted(passes[0]) != ordered {
+		if slices.IsSorted(passes[0]) != (i == 1) {
 			t.Errorf("%T: first pass %v", s, passes[0])
 		}
-		if again := take(s.Batches(n, size, testRand(80)), 4*perPass); !slices.EqualFunc(bs, again,
+		if again := take(s.Batches(n, size, testkit.Rand(80)), 4*perPass); !slices.EqualFunc(bs,
+			again,
 			slices.Equal) {
 			t.Errorf("%T: the same seed gives other batches", s)
 		}
 	}
 	// Two runs with one ShuffleOnce are two shuffles.
-	a := take(ShuffleOnce().Batches(n, n, testRand(80)), 1)
-	if b := take(ShuffleOnce().Batches(n, n, testRand(81)), 1); slices.Equal(a[0], b[0]) {
+	a := take(ShuffleOnce().Batches(n, n, testkit.Rand(80)), 1)
+	if b := take(ShuffleOnce().Batches(n, n, testkit.Rand(81)), 1); slices.Equal(a[0], b[0]) {
 		t.Error("ShuffleOnce repeats itself over runs")
 	}
-	if b := take(Reshuffle().Batches(n, n+1, testRand(80)), 2); !slices.IsSorted(b[1]) ||
+	if b := take(Reshuffle().Batches(n, n+1, testkit.Rand(80)), 2); !slices.IsSorted(b[1]) ||
 		len(b[1]) != n {
 		t.Errorf("all terms are shuffled: %v", b[1])
 	}
 	for _, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce(), WithReplacement()} {
-		for range s.Batches(0, 3, testRand(1)) {
+		for range s.Batches(0, 3, testkit.Rand(1)) {
 			t.Fatalf("%T: a batch of no terms", s)
 		}
 	}
@@ -551,7 +557,7 @@ func TestSamplersUniform(t *testing.T) {
 	}
 	count := make([]int, n)
 	repeats := 0
-	for _, b := range take(WithReplacement().Batches(n, 4, testRand(82)), draws/4) {
+	for _, b := range take(WithReplacement().Batches(n, 4, testkit.Rand(82)), draws/4) {
 		for _, i := range b {
 			count[i]++
 		}
@@ -564,7 +570,7 @@ func TestSamplersUniform(t *testing.T) {
 		t.Errorf("two draws of a batch agree with probability %v, want 0.1", p)
 	}
 	count = make([]int, n)
-	for i, b := range take(Reshuffle().Batches(n, 1, testRand(83)), draws*n) {
+	for i, b := range take(Reshuffle().Batches(n, 1, testkit.Rand(83)), draws*n) {
 		if i%n == 0 { // the first place of a pass
 			count[b[0]]++
 		}
@@ -716,6 +722,7 @@ type spyRule struct {
 }
 
 func (s spyRule) Init() { *s.calls = append(*s.calls, "init "+s.name) }
+
 func (s spyRule) Converged(Iteration) Status {
 	*s.calls = append(*s.calls,
 		s.name)
@@ -772,19 +779,19 @@ func TestProgress(t *testing.T) {
 
 // TestELBOWithoutGenerator: every Stepper takes a nil rng for one of a fixed seed.
 func TestELBOWithoutGenerator(t *testing.T) {
-	gp := toyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
+	gp := kit.ToyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
 	noisy := Objective[*Gaussian]{F: Expect(
 		LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
 			return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
 		}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
-	ctm, err := NewCTM(toyCorpus(6, 1), 2, nil)
+	ctm, err := NewCTM(kit.ToyCorpus(6, 1), 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	models := map[string]Model{"GP": gp, "Objective": noisy, "CTM": ctm}
 	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
-		c := toyGLM("toy", 10, 3, BernoulliLogit{}, 1, &GLMOptions{Covariance: cov})
-		if models[fmt.Sprint("GLM, ", cov)], err = NewGLM(c.x, c.y, c.lik, c.opt); err != nil {
+		c := kit.ToyGLM("toy", 10, 3, BernoulliLogit{}, 1, &GLMOptions{Covariance: cov})
+		if models[fmt.Sprint("GLM, ", cov)], err = NewGLM(c.X, c.Y, c.Lik, c.Opt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -795,7 +802,7 @@ func TestELBOWithoutGenerator(t *testing.T) {
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			if elbo[i], err = elboOf(st, nil); err != nil {
+			if elbo[i], err = kit.ElboOf(st, nil); err != nil {
 				t.Fatal(name, err)
 			}
 		}
@@ -840,33 +847,6 @@ func TestResultString(t *testing.T) {
 	} {
 		if got := c.r.String(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
-
-// TestStallUnproved: where no step takes a run further the estimate decides if there is no proof,
-// and a proof if there can be one.
-func TestStallUnproved(t *testing.T) {
-	for _, c := range []struct {
-		e    Evaluation
-		want Status
-	}{
-		{Evaluation{ELBO: -5, Gap: 1e-9, Goal: 1e-10}, Converged},
-		{Evaluation{ELBO: -5, Gap: 1e-3, Goal: 1e-10}, Stalled},
-		{Evaluation{ELBO: -5, Gap: math.NaN(), Goal: 1e-10}, Stalled},
-		{Evaluation{ELBO: -5, Gap: 1e-9, Goal: 1e-10, Scope: OverQ, GapBound: 1}, Stalled},
-		{Evaluation{ELBO: -5, Gap: 1e-9, Goal: 1e-10, Scope: OverQ, GapBound: 1e-3}, Converged},
-	} {
-		var s stall
-		s.Init()
-		got := NotTerminated
-		for range 12 {
-			if got = s.Converged(Iteration{Evaluation: c.e}); got != NotTerminated {
-				break
-			}
-		}
-		if got != c.want {
-			t.Errorf("%+v: %v, want %v", c.e, got, c.want)
 		}
 	}
 }

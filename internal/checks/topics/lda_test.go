@@ -1,4 +1,4 @@
-package pgsvi
+package topics
 
 import (
 	"bytes"
@@ -18,9 +18,13 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*LDAPosterior, *Result) {
+func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*LDAPosterior,
+	*Result) {
 	t.Helper()
 	m, err := NewLDA(c, topics, opt)
 	if err != nil {
@@ -37,11 +41,14 @@ func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*L
 func TestLDATruth(t *testing.T) {
 	t.Parallel()
 	var truth struct{ ELBO []float64 }
-	readTruthJSON(t, "lda_ap40_cavi.json", &truth)
+	testkit.ReadTruthJSON(t, "lda_ap40_cavi.json", &truth)
 	train, _ := loadAP(t)
 	docs := &Corpus{Docs: train.Docs[:40], Terms: train.Terms}
 	start := mat.NewDense(3, docs.Terms, nil)
-	start.Apply(func(k, v int, _ float64) float64 { return 0.5 + 0.5*math.Sin(float64((k+1)*(v+1))) }, start)
+	start.Apply(func(k, v int,
+		_ float64) float64 {
+		return 0.5 + 0.5*math.Sin(float64((k+1)*(v+1)))
+	}, start)
 	m, err := NewLDA(docs, 3, &LDAOptions{DocPrior: 0.5, TopicPrior: 0.5, Topics: start})
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +72,10 @@ func TestLDATruth(t *testing.T) {
 			t.Fatal(err)
 		}
 		near(t, fmt.Sprintf("ELBO after %d steps", i), ev.ELBO, want, 1e-6)
-		if ev.Scope != OverBlock || !(ev.GapBound > 0) || i+1 < len(truth.ELBO) && ev.GapBound > truth.ELBO[len(truth.ELBO)-1]-ev.ELBO {
-			t.Errorf("gap %v %v, to the last state %v", ev.GapBound, ev.Scope, truth.ELBO[len(truth.ELBO)-1]-ev.ELBO)
+		if ev.Scope != OverBlock || !(ev.GapBound > 0) || i+1 < len(truth.ELBO) &&
+			ev.GapBound > truth.ELBO[len(truth.ELBO)-1]-ev.ELBO {
+			t.Errorf("gap %v %v, to the last state %v", ev.GapBound, ev.Scope,
+				truth.ELBO[len(truth.ELBO)-1]-ev.ELBO)
 		}
 	}
 }
@@ -74,14 +83,15 @@ func TestLDATruth(t *testing.T) {
 // The number to reach is 8.12 nats per token on words held out.
 func TestLDAHeldOutAP(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.Long(t)
 	train, test := loadAP(t)
 	p, res := fitLDA(t, train, 10, nil, nil)
 	h, err := p.HeldOut(test, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f", h.PerToken, h.InVocab, res.Passes, res.Elapsed, res.ELBO)
+	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f", h.PerToken,
+		h.InVocab, res.Passes, res.Elapsed, res.ELBO)
 	if h.PerToken > 8.11 || h.InVocab > 8.07 || res.Passes > 10.01 || math.IsNaN(res.ELBO) {
 		t.Error("nil Solver: more than 8.11, 8.07 or 10 passes")
 	}
@@ -103,62 +113,9 @@ func ldaToy(docs int) *Corpus {
 			}
 			count[v]++
 		}
-		c.Docs = append(c.Docs, sortedDoc(count))
+		c.Docs = append(c.Docs, kit.SortedDoc(count))
 	}
 	return c
-}
-
-// Coordinate ascent never makes the ELBO fall and ends by itself, at topics that tell the kinds
-// apart.
-func TestLDAAscent(t *testing.T) {
-	t.Parallel()
-	c := ldaToy(60)
-	c.Docs[7] = Document{}
-	last := math.Inf(-1)
-	p, res := fitLDA(t, c, 2, nil, &Solver{BatchSize: 60, MaxPasses: 500, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
-		if it.ELBO < last-1e-12*math.Abs(last) {
-			t.Errorf("step %d: ELBO from %v to %v", it.K, last, it.ELBO)
-		}
-		last = it.ELBO
-	})})
-	if res.Status != Converged || res.Scope != OverBlock || !(res.GapBound < 1e-9) {
-		t.Errorf("%v after %v passes, gap %v, block %v", res.Status, res.Passes, res.Gap, res.GapBound)
-	}
-	topics := p.Topics()
-	for k := range 2 {
-		row := topics.RawRowView(k)
-		a, b := floats.Sum(row[:5]), floats.Sum(row[5:10])
-		near(t, "sum of a topic", floats.Sum(row), 1, 1e-12)
-		if max(a, b) < 0.75 || min(a, b) > 0.05 {
-			t.Errorf("topic %d has %v of the one kind and %v of the other", k, a, b)
-		}
-	}
-	inferred, err := p.Infer(c.Docs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	gamma, elbo := inferred.Gamma(nil), inferred.ELBO()
-	if math.IsNaN(elbo) || floats.Max(gamma)/floats.Sum(gamma) < 0.9 {
-		t.Errorf("q of document 0 is %v, %v, %v", gamma, elbo, err)
-	}
-	near(t, "Σγ", floats.Sum(gamma), 2*ldaDocPrior+c.Docs[0].Tokens(), 1e-9)
-	docs, err := p.DocTopics(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	near(t, "mean proportion", docs.At(0, 0), gamma[0]/floats.Sum(gamma), 1e-12)
-	near(t, "proportion without words", docs.At(7, 0), 0.5, 1e-12)
-	// What documents have of the ELBO, less KL(q(β)‖p(β)), is all of it.
-	var sum float64
-	for _, d := range c.Docs {
-		q, err := p.Infer(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += q.ELBO()
-	}
-	q := res.Stepper.(*objectiveStepper)
-	near(t, "ELBO", sum-q.H.Value(q.Q), res.ELBO, 1e-9)
 }
 
 // The gradient of Local is that of what it returns, also where weights underflow.
@@ -174,7 +131,7 @@ func TestLDALocal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mu := reached[*Exp](st).MeanParams(nil)
+		mu := kit.Reached[*Exp](st).MeanParams(nil)
 		g := make([]float64, len(mu))
 		value, err := m.Local(g, mu, 2, 1)
 		if err != nil {
@@ -182,12 +139,13 @@ func TestLDALocal(t *testing.T) {
 		}
 		near(t, "sum of the gradient", floats.Sum(g), c.Docs[2].Tokens(), 1e-9)
 		if prior >= 0.5 {
-			checkLocalGrad(t, m, g, mu, 2, 1)
+			kit.CheckLocalGrad(t, m, g, mu, 2, 1)
 		}
 		// The rough optimum of a mini-batch is below, and close.
 		rough, err := m.Local(g, mu, 2, 2)
 		if err != nil || rough > value+1e-9 || rough < value-0.1 {
-			t.Errorf("prior %v: %v in a mini-batch, %v at the optimum, %v", prior, rough, value, err)
+			t.Errorf("prior %v: %v in a mini-batch, %v at the optimum, %v", prior, rough, value,
+				err)
 		}
 	}
 }
@@ -202,117 +160,32 @@ func TestLDASameBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []float64
-	for _, workers := range few([]int{1, 7, 2}, 2) {
+	for _, workers := range testkit.Few([]int{1, 7, 2}, 2) {
 		p, res := fitLDA(t, c, 3, nil, &Solver{Workers: workers, Src: rand.NewPCG(5, 6)})
 		h, err := p.HeldOut(c, &HeldOutOptions{Workers: workers})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := append(slices.Clone(p.lambda), res.ELBO, h.PerToken)
+		got := append(slices.Clone(p.Lambda().RawMatrix().Data), res.ELBO, h.PerToken)
 		if want == nil {
 			want = got
 		} else if !slices.Equal(got, want) {
 			t.Errorf("%d workers give another result than 1", workers)
 		}
-		if res.Status != Converged || !(res.Passes > ldaPasses) {
+		if res.Status != Converged || !(res.Passes > 10) {
 			t.Errorf("%v, want some passes over all documents", res)
 		}
 	}
-	sameResumed(t, m, 8, 3)
-	sameResumed(t, m, 53, 15) // past the mini-batches, of which there are 50
-}
-
-func TestLDAPosterior(t *testing.T) {
-	t.Parallel()
-	c := ldaToy(40)
-	c.Terms, c.Vocab = 13, strings.Fields("a b c d e f g h i j k l unseen")
-	p, res := fitLDA(t, c, 2, nil, &Solver{MaxPasses: 30})
-	var file bytes.Buffer
-	if err := p.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	text := file.String()
-	q, err := Load[*LDAPosterior](strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !mat.Equal(p.Topics(), q.Topics()) || !mat.Equal(p.Lambda(), q.Lambda()) || !slices.Equal(p.mu, q.mu) || !slices.Equal(p.Vocab(), q.Vocab()) {
-		t.Error("the loaded posterior is another")
-	}
-	if _, err := Load[*LDAPosterior](strings.NewReader(text[:len(text)-9])); !errors.Is(err, ErrFile) {
-		t.Errorf("a file cut short: %v", err)
-	}
-	words, err := TopWords(p.Topics(), c, 5, ByProbability)
-	if err != nil || len(words) != 2 || len(words[0]) != 5 {
-		t.Errorf("top words %v, %v", words, err)
-	}
-	// The score by hand.
-	d := Document{Words: []int{0, 3, 12}, Counts: []float64{3, 2, 1}} // y¹ is 0 0 3, y² is 0 3 12
-	h, err := q.HeldOut(&Corpus{Docs: []Document{d}, Terms: 13}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := p.Infer(Document{Words: []int{0, 3}, Counts: []float64{2, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gamma := first.Gamma(nil)
-	var want, in float64
-	for _, v := range []int{0, 3, 12} {
-		var prob float64
-		for k, g := range gamma {
-			prob += g / floats.Sum(gamma) * p.Topics().At(k, v)
-		}
-		l := -math.Log(0.99*prob + 0.01/13)
-		want += l / 3
-		if v < 12 {
-			in += l / 2
-		}
-	}
-	near(t, "score", h.PerToken, want, 1e-12)
-	near(t, "score in the vocabulary", h.InVocab, in, 1e-12)
-
-	for _, e := range []struct {
-		name string
-		call func() error
-		want error
-		say  string
-	}{
-		{"infer a word out of range", func() error { _, err := p.Infer(Document{[]int{13}, []float64{1}}); return err }, ErrShape, "word 13"},
-		{"infer NaN", func() error { _, err := p.Infer(Document{[]int{1}, []float64{math.NaN()}}); return err }, ErrNotFinite, "word 1"},
-		{"score no corpus", func() error { _, err := p.HeldOut(nil, nil); return err }, ErrEmpty, "without documents"},
-		{"score other terms", func() error { _, err := p.HeldOut(ldaToy(2), nil); return err }, ErrShape, "12 terms, the model 13"},
-		{"score halves of words", func() error {
-			_, err := p.HeldOut(&Corpus{Docs: []Document{d, {[]int{1}, []float64{1.5}}}, Terms: 13}, nil)
-			return err
-		}, ErrParam, "document 1"},
-		{"score by word", func() error { _, err := p.HeldOut(c, &HeldOutOptions{ByWord: true}); return err }, ErrParam, "ByWord"},
-		{"topics of other terms", func() error { _, err := p.DocTopics(ldaToy(2)); return err }, ErrShape, "12 terms"},
-		{"no similar documents", func() error { _, _, err := p.Similar(d, 0); return err }, ErrParam, "the 0 most similar"},
-		{"posterior of another model", func() error {
-			m, err := NewLDA(ldaToy(3), 2, nil)
-			if err == nil {
-				_, err = m.Posterior(res.Stepper)
-			}
-			return err
-		}, ErrParam, "another model"},
-		{"save a word that is not UTF-8", func() error {
-			bad := *p
-			bad.vocab = []string{"\xff"}
-			return bad.Save(&file)
-		}, ErrParam, "UTF-8"},
-	} {
-		err := e.call()
-		if !errors.Is(err, e.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || strings.Count(err.Error(), "pgsvi: ") != 1 || !strings.Contains(err.Error(), e.say) {
-			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
-		}
-	}
+	kit.SameResumed(t, m, 8, 3)
+	kit.SameResumed(t, m, 53, 15) // past the mini-batches, of which there are 50
 }
 
 func TestLDAErrors(t *testing.T) {
 	t.Parallel()
-	good := smallCorpus()
-	bad := func(d Document) *Corpus { return &Corpus{Docs: []Document{{[]int{0}, []float64{1}}, d}, Terms: 5} }
+	good := kit.SmallCorpus()
+	bad := func(d Document) *Corpus {
+		return &Corpus{Docs: []Document{{Words: []int{0}, Counts: []float64{1}}, d}, Terms: 5}
+	}
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, e := range []struct {
 		name string
@@ -324,27 +197,39 @@ func TestLDAErrors(t *testing.T) {
 	}{
 		{"nil", nil, 2, nil, ErrEmpty, "without documents"},
 		{"no documents", &Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
-		{"documents without words", &Corpus{Docs: make([]Document, 2), Terms: 3}, 2, nil, ErrEmpty, "2 documents have no words"},
-		{"one term", &Corpus{Docs: []Document{{[]int{0}, []float64{1}}}, Terms: 1}, 2, nil, ErrEmpty, "vocabulary of 1 term"},
+		{"documents without words", &Corpus{Docs: make([]Document, 2), Terms: 3}, 2, nil, ErrEmpty,
+			"2 documents have no words"},
+		{"one term", &Corpus{Docs: []Document{{Words: []int{0}, Counts: []float64{1}}}, Terms: 1},
+			2, nil, ErrEmpty, "vocabulary of 1 term"},
 		{"no topics", good, 0, nil, ErrParam, "0 topics"},
-		{"word out of range", bad(Document{[]int{5}, []float64{1}}), 2, nil, ErrShape, "document 1"},
-		{"negative word", bad(Document{[]int{-1}, []float64{1}}), 2, nil, ErrShape, "document 1"},
-		{"NaN", bad(Document{[]int{2}, []float64{nan}}), 2, nil, ErrNotFinite, "document 1"},
-		{"count of 0", bad(Document{[]int{2}, []float64{0}}), 2, nil, ErrParam, "document 1"},
-		{"lengths", bad(Document{[]int{2}, nil}), 2, nil, ErrShape, "document 1"},
-		{"counts too large", bad(Document{[]int{2}, []float64{1e300}}), 2, nil, ErrNotFinite, "1e+300"},
+		{"word out of range", bad(Document{Words: []int{5}, Counts: []float64{1}}), 2, nil,
+			ErrShape, "document 1"},
+		{"negative word", bad(Document{Words: []int{-1}, Counts: []float64{1}}), 2, nil, ErrShape,
+			"document 1"},
+		{"NaN", bad(Document{Words: []int{2}, Counts: []float64{nan}}), 2, nil, ErrNotFinite,
+			"document 1"},
+		{"count of 0", bad(Document{Words: []int{2}, Counts: []float64{0}}), 2, nil, ErrParam,
+			"document 1"},
+		{"lengths", bad(Document{Words: []int{2}, Counts: nil}), 2, nil, ErrShape, "document 1"},
+		{"counts too large", bad(Document{Words: []int{2}, Counts: []float64{1e300}}), 2, nil,
+			ErrNotFinite, "1e+300"},
 		{"doc prior", good, 2, &LDAOptions{DocPrior: -1}, ErrParam, "DocPrior is -1"},
 		{"topic prior", good, 2, &LDAOptions{TopicPrior: nan}, ErrParam, "TopicPrior is NaN"},
 		{"infinite prior", good, 2, &LDAOptions{TopicPrior: inf}, ErrParam, "TopicPrior is +Inf"},
 		{"start", good, 2, &LDAOptions{Start: 9}, ErrParam, "Start"},
-		{"topics shape", good, 2, &LDAOptions{Topics: mat.NewDense(2, 4, nil)}, ErrShape, "Topics is 2×4"},
-		{"topics NaN", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, nan, 0, 0})}, ErrNotFinite, "Topics(0, 2)"},
-		{"topics negative", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, 0, -1, 0})}, ErrParam, "Topics(0, 3)"},
+		{"topics shape", good, 2, &LDAOptions{Topics: mat.NewDense(2, 4, nil)}, ErrShape,
+			"Topics is 2×4"},
+		{"topics NaN", good, 1, &LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, nan, 0, 0})},
+			ErrNotFinite, "Topics(0, 2)"},
+		{"topics negative", good, 1,
+			&LDAOptions{Topics: mat.NewDense(1, 5, []float64{0, 0, 0, -1, 0})}, ErrParam,
+			"Topics(0, 3)"},
 		{"memory", good, min(1<<40, math.MaxInt), nil, ErrMemory, "LDAOptions.MaxMemory"},
 		{"negative memory", good, 1, &LDAOptions{MaxMemory: -1}, ErrParam, "MaxMemory"},
 	} {
 		_, err := NewLDA(e.c, e.k, e.opt)
-		if !errors.Is(err, e.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") || !strings.Contains(err.Error(), e.say) {
+		if !errors.Is(err, e.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+			!strings.Contains(err.Error(), e.say) {
 			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
 		}
 	}
@@ -383,9 +268,10 @@ func TestLDASeeds(t *testing.T) {
 			for range rng.IntN(12) {
 				count[rng.IntN(c.Terms)] += math.Ceil(math.Exp(2 * rng.NormFloat64()))
 			}
-			c.Docs = append(c.Docs, sortedDoc(count))
+			c.Docs = append(c.Docs, kit.SortedDoc(count))
 		}
-		opt := &LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()), TopicPrior: math.Exp(3 * rng.NormFloat64()), Start: TopicStart(rng.IntN(5))}
+		opt := &LDAOptions{DocPrior: math.Exp(3 * rng.NormFloat64()),
+			TopicPrior: math.Exp(3 * rng.NormFloat64()), Start: TopicStart(rng.IntN(5))}
 		k := 1 + rng.IntN(6)
 		m, err := NewLDA(c, k, opt)
 		if errors.Is(err, ErrEmpty) && c.Tokens() == 0 {
@@ -396,18 +282,21 @@ func TestLDASeeds(t *testing.T) {
 		}
 		for _, batch := range []int{0, len(c.Docs)} {
 			last := math.Inf(-1)
-			p, res, err := m.Fit(context.Background(), &Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, MaxPasses: 20, EvalEvery: 1, Recorder: RecorderFunc(func(it Iteration) {
-				if batch > 0 && it.ELBO < last-1e-9*(1+math.Abs(last)) {
-					t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
-				}
-				last = it.ELBO
-			})})
+			p, res, err := m.Fit(context.Background(),
+				&Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, MaxPasses: 20, EvalEvery: 1,
+					Recorder: RecorderFunc(func(it Iteration) {
+						if batch > 0 && it.ELBO < last-1e-9*(1+math.Abs(last)) {
+							t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
+						}
+						last = it.ELBO
+					})})
 			if err != nil {
 				t.Errorf("seed %d: %d topics, %+v: %v", seed, k, opt, err)
 				continue
 			}
 			h, err := p.HeldOut(c, nil)
-			if err != nil || c.Tokens() > float64(len(c.Docs)) && h.Tokens > 0 && !(h.PerToken > 0 && h.PerToken < 20) || math.IsNaN(res.GapBound) {
+			if err != nil || c.Tokens() > float64(len(c.Docs)) && h.Tokens > 0 &&
+				!(h.PerToken > 0 && h.PerToken < 20) || math.IsNaN(res.GapBound) {
 				t.Errorf("seed %d: score %+v, gap %v, %v", seed, h, res.GapBound, err)
 			}
 		}
@@ -438,9 +327,9 @@ func TestLDAEndsAtGoal(t *testing.T) {
 	}
 
 	c = ldaToy(300)
-	_, few := fitLDA(t, c, 2, nil, &Solver{MaxPasses: ldaPasses})
+	_, few := fitLDA(t, c, 2, nil, &Solver{MaxPasses: 10})
 	_, more := fitLDA(t, c, 2, nil, &Solver{MaxPasses: 100})
-	if few.Status != PassLimit || few.Passes != ldaPasses || len(few.Trace) != 1 {
+	if few.Status != PassLimit || few.Passes != 10 || len(few.Trace) != 1 {
 		t.Errorf("ten passes: %v, %d evaluations", few, len(few.Trace))
 	}
 	if more.Status != Converged || !(more.ELBO > few.ELBO) || !(more.Gap <= more.Goal) {
@@ -482,20 +371,24 @@ func TestTopTerms(t *testing.T) {
 			}
 			for k, want := range c.want {
 				if want = want[:min(n, 5)]; !slices.Equal(got[k], want) {
-					t.Errorf("%v, topic %d, frequencies %v: %v, want %v", c.rank, k, c.freq, got[k], want)
+					t.Errorf("%v, topic %d, frequencies %v: %v, want %v", c.rank, k, c.freq, got[k],
+						want)
 				}
 			}
 		}
 	}
 	// Without frequencies, those of topics that are equally common: lift 1 0 4/3 1 2.
-	if got, err := TopTerms(twoTopics(), nil, 2, ByLift); err != nil || !slices.Equal(got[1], []int{4, 2}) {
+	if got, err := TopTerms(twoTopics(), nil, 2, ByLift); err != nil ||
+		!slices.Equal(got[1], []int{4, 2}) {
 		t.Errorf("lift without frequencies: %v, %v", got, err)
 	}
 	// Their scale does not matter.
-	if got, err := TopTerms(twoTopics(), []float64{.4, .1, .2, .29, .01}, 5, ByRelevance); err != nil || !slices.Equal(got[1], []int{2, 4, 0, 3, 1}) {
+	if got, err := TopTerms(twoTopics(), []float64{.4, .1, .2, .29, .01}, 5,
+		ByRelevance); err != nil || !slices.Equal(got[1], []int{2, 4, 0, 3, 1}) {
 		t.Errorf("relevance by fractions: %v, %v", got, err)
 	}
-	names := map[TopicRank]string{ByProbability: "probability", ByFREX: "FREX", ByLift: "lift", ByRelevance: "relevance", 7: "TopicRank(7)"}
+	names := map[TopicRank]string{ByProbability: "probability", ByFREX: "FREX", ByLift: "lift",
+		ByRelevance: "relevance", 7: "TopicRank(7)"}
 	for r, name := range names {
 		if r.String() != name {
 			t.Errorf("rank %d is %q", int(r), r)
@@ -532,7 +425,7 @@ func TestTopWords(t *testing.T) {
 
 func TestTopicErrors(t *testing.T) {
 	good, freq := twoTopics(), []float64{1, 1, 1, 1, 1}
-	c := smallCorpus()
+	c := kit.SmallCorpus()
 	top := [][]int{{0, 1}, {2}}
 	nan, inf := math.NaN(), math.Inf(1)
 	row := func(p ...float64) *mat.Dense { return mat.NewDense(1, len(p), p) }
@@ -540,7 +433,11 @@ func TestTopicErrors(t *testing.T) {
 		_, err := TopTerms(topics, freq, n, rank)
 		return err
 	}
-	exclusivity := func(topics *mat.Dense, top [][]int) error { _, err := Exclusivity(topics, top); return err }
+	exclusivity := func(topics *mat.Dense, top [][]int) error {
+		_,
+			err := Exclusivity(topics, top)
+		return err
+	}
 	umass := func(top [][]int, c *Corpus) error { _, err := UMass(top, c); return err }
 	npmi := func(top [][]int, c *Corpus) error { _, err := NPMI(top, c); return err }
 	docs := mat.NewDense(3, 2, []float64{.5, .5, 1, 0, .25, .75})
@@ -578,18 +475,25 @@ func TestTopicErrors(t *testing.T) {
 		{npmi(top, &Corpus{Terms: 5}), ErrEmpty, "without documents"},
 		{ldavis(good, docs, c), nil, ""},
 		{ldavis(good, docs, &Corpus{Terms: -1}), ErrShape, "-1 terms"},
-		{ldavis(good, docs, &Corpus{Terms: 4, Docs: make([]Document, 3)}), ErrShape, "topics are 2×5"},
-		{ldavis(good, docs, &Corpus{Terms: 5, Docs: make([]Document, 2)}), ErrShape, "3×2, want 2×2"},
+		{ldavis(good, docs, &Corpus{Terms: 4, Docs: make([]Document, 3)}), ErrShape,
+			"topics are 2×5"},
+		{ldavis(good, docs, &Corpus{Terms: 5, Docs: make([]Document, 2)}), ErrShape,
+			"3×2, want 2×2"},
 		{ldavis(good, mat.NewDense(3, 1, []float64{1, 1, 1}), c), ErrShape, "3×1, want 3×2"},
-		{ldavis(good, mat.NewDense(3, 2, nil), c), ErrParam, "document 0 has probabilities that sum to 0"},
+		{ldavis(good, mat.NewDense(3, 2, nil), c), ErrParam,
+			"document 0 has probabilities that sum to 0"},
 		{ldavis(good, nil, c), ErrEmpty, "no document"},
 		{ldavis(nil, docs, c), ErrEmpty, "no topic"},
 	} {
-		if !errors.Is(c.err, c.want) || c.err != nil && (!strings.Contains(c.err.Error(), c.says) || !strings.HasPrefix(c.err.Error(), "pgsvi: ")) {
+		if !errors.Is(c.err, c.want) ||
+			c.err != nil &&
+				(!strings.Contains(c.err.Error(), c.says) ||
+					!strings.HasPrefix(c.err.Error(), "pgsvi: ")) {
 			t.Errorf("case %d: error %v, want %q that is %v", i, c.err, c.says, c.want)
 		}
 	}
-	if err := WriteLDAvis(failingWriter{}, good, docs, c); !errors.Is(err, io.ErrClosedPipe) {
+	if err := WriteLDAvis(testkit.FailingWriter{}, good, docs, c); !errors.Is(err,
+		io.ErrClosedPipe) {
 		t.Errorf("failing writer: %v", err)
 	}
 }
@@ -610,7 +514,8 @@ func TestCoherence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantUMass := []float64{math.Log(2. / 3), math.Log(3. / 2), math.Log(1. / 3), 0, math.Log(2), 0, 0}
+	wantUMass := []float64{math.Log(2. / 3), math.Log(3. / 2), math.Log(1. / 3), 0, math.Log(2), 0,
+		0}
 	npmi, err := NPMI(top, c)
 	if err != nil {
 		t.Fatal(err)
@@ -622,12 +527,14 @@ func TestCoherence(t *testing.T) {
 		if !(math.Abs(umass[k]-wantUMass[k]) < 1e-14) {
 			t.Errorf("UMass of %v is %v, want %v", top[k], umass[k], wantUMass[k])
 		}
-		if !(math.Abs(npmi[k]-wantNPMI[k]) < 1e-14) && !(math.IsNaN(npmi[k]) && math.IsNaN(wantNPMI[k])) {
+		if !(math.Abs(npmi[k]-wantNPMI[k]) < 1e-14) &&
+			!(math.IsNaN(npmi[k]) && math.IsNaN(wantNPMI[k])) {
 			t.Errorf("NPMI of %v is %v, want %v", top[k], npmi[k], wantNPMI[k])
 		}
 	}
 	// Words of every document.
-	if s, err := NPMI([][]int{{0, 1}}, &Corpus{Terms: 2, Docs: []Document{doc(0, 1), doc(0, 1)}}); err != nil || s[0] != 1 {
+	if s, err := NPMI([][]int{{0, 1}},
+		&Corpus{Terms: 2, Docs: []Document{doc(0, 1), doc(0, 1)}}); err != nil || s[0] != 1 {
 		t.Errorf("NPMI of words that are everywhere: %v, %v", s, err)
 	}
 	if s, err := UMass(nil, c); err != nil || len(s) != 0 {
@@ -645,16 +552,18 @@ func TestExclusivity(t *testing.T) {
 	if err != nil || got[0] != .5 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err = Exclusivity(mat.NewDense(1, 2, []float64{1, 0}), [][]int{{}}); err != nil || !math.IsNaN(got[0]) {
+	if got, err = Exclusivity(mat.NewDense(1, 2, []float64{1, 0}), [][]int{{}}); err != nil ||
+		!math.IsNaN(got[0]) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
 func TestWriteLDAvis(t *testing.T) {
-	c := smallCorpus()
+	c := kit.SmallCorpus()
 	c.Vocab = []string{"a", "b<c", "ü", "d", "e"}
 	// rows that are not adjacent
-	docs := mat.NewDense(4, 3, []float64{.5, .5, 9, 1, 0, 9, .25, .75, 9, 9, 9, 9}).Slice(0, 3, 0, 2).(*mat.Dense)
+	docs := mat.NewDense(4, 3, []float64{.5, .5, 9, 1, 0, 9, .25, .75, 9, 9, 9, 9}).Slice(0, 3, 0,
+		2).(*mat.Dense)
 	var out bytes.Buffer
 	if err := WriteLDAvis(&out, twoTopics(), docs, c); err != nil {
 		t.Fatal(err)
@@ -711,7 +620,8 @@ func TestTopicsOfAP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, measure := range map[string]func([][]int, *Corpus) ([]float64, error){"UMass": UMass, "NPMI": NPMI} {
+	for name, measure := range map[string]func([][]int, *Corpus) ([]float64, error){"UMass": UMass,
+		"NPMI": NPMI} {
 		good, err := measure(top, c)
 		if err != nil {
 			t.Fatal(err)
@@ -732,8 +642,11 @@ func TestTopicsOfAP(t *testing.T) {
 func TestTopicDocs(t *testing.T) {
 	t.Parallel()
 	c := &Corpus{Terms: 6, Docs: []Document{
-		{[]int{0, 1, 2}, []float64{9, 5, 4}}, {[]int{3, 4, 5}, []float64{7, 5, 2}}, {}, {[]int{0, 5}, []float64{3, 3}},
-		{[]int{0, 1, 2}, []float64{8, 5, 5}}, {[]int{3, 4}, []float64{4, 4}},
+		{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
+		{Words: []int{3, 4, 5}, Counts: []float64{7, 5, 2}}, {},
+		{Words: []int{0, 5}, Counts: []float64{3, 3}},
+		{Words: []int{0, 1, 2}, Counts: []float64{8, 5, 5}},
+		{Words: []int{3, 4}, Counts: []float64{4, 4}},
 	}}
 	type posterior interface {
 		Len() int
@@ -769,13 +682,15 @@ func TestTopicDocs(t *testing.T) {
 		for n := range c.Docs {
 			row := train.RawRowView(n)
 			near(t, name+": sum of proportions", floats.Sum(row), 1, 1e-9)
-			near(t, name+": proportion", inferred.At(n, 0), row[0], map[string]float64{"LDA": 1e-12, "CTM": 0.1}[name])
+			near(t, name+": proportion", inferred.At(n, 0), row[0],
+				map[string]float64{"LDA": 1e-12, "CTM": 0.1}[name])
 		}
 		index, distance, err := p.Similar(c.Docs[0], 4)
 		if err != nil || len(index) != 4 || len(distance) != 4 {
 			t.Fatal(name, index, distance, err)
 		}
-		if !slices.Contains(index[:2], 0) || !slices.Contains(index[:2], 4) || slices.Contains(index, 1) || !slices.IsSorted(distance) {
+		if !slices.Contains(index[:2], 0) || !slices.Contains(index[:2], 4) ||
+			slices.Contains(index, 1) || !slices.IsSorted(distance) {
 			t.Errorf("%s: similar to document 0 are %v at %v", name, index, distance)
 		}
 		q, r := inferred.RawRowView(0), train.RawRowView(index[3])
@@ -784,8 +699,9 @@ func TestTopicDocs(t *testing.T) {
 		if all, _, err := p.Similar(Document{}, 99); err != nil || len(all) != len(c.Docs) {
 			t.Errorf("%s: of 99 documents %v, %v", name, all, err)
 		}
-		for _, bad := range []Document{{[]int{6}, []float64{1}}, {[]int{0}, []float64{math.NaN()}}} {
-			if _, _, err := p.Similar(bad, 1); err == nil || !prefixedOnce(err) {
+		for _, bad := range []Document{{Words: []int{6}, Counts: []float64{1}},
+			{Words: []int{0}, Counts: []float64{math.NaN()}}} {
+			if _, _, err := p.Similar(bad, 1); err == nil || !testkit.PrefixedOnce(err) {
 				t.Errorf("%s: similar to %v: %v", name, bad, err)
 			}
 		}
@@ -797,7 +713,7 @@ func TestTopicDocs(t *testing.T) {
 	d := ofLDA.Doc(3)
 	mean, lo, hi := d.Proportions(0.8)
 	x, in, sum := make([]float64, 2), 0.0, 0.0
-	rng := testRand(1)
+	rng := testkit.Rand(1)
 	const draws = 4000
 	for range draws {
 		d.Rand(x, rng)
@@ -809,8 +725,8 @@ func TestTopicDocs(t *testing.T) {
 	if !math.IsNaN(d.ELBO()) {
 		t.Errorf("ELBO of a training document: %v", d.ELBO())
 	}
-	mustPanic(t, "document 6 of 6", func() { ofLDA.Doc(6) })
-	mustPanic(t, "level 1", func() { d.Proportions(1) })
+	testkit.MustPanic(t, "document 6 of 6", func() { ofLDA.Doc(6) })
+	testkit.MustPanic(t, "level 1", func() { d.Proportions(1) })
 	// Files keep γ; those of before load, and know no documents.
 	var file strings.Builder
 	if err := ofLDA.Save(&file); err != nil {
@@ -823,20 +739,25 @@ func TestTopicDocs(t *testing.T) {
 	if !slices.Equal(loaded.Doc(3).Gamma(nil), d.Gamma(nil)) || loaded.Len() != 6 {
 		t.Errorf("document 3 of a file: %v, want %v", loaded.Doc(3).Gamma(nil), d.Gamma(nil))
 	}
-	body := bodyOf(t, ldaFile, file.String())
+	body := testkit.BodyOf(t, testkit.Kind("LDAPosterior"), file.String())
 	at := strings.Index(body, `,"docs":`)
-	old, err := Load[*LDAPosterior](strings.NewReader(fileOf(t, ldaFile, body[:at]+"}")))
+	old, err := Load[*LDAPosterior](
+		strings.NewReader(testkit.FileOf(t, testkit.Kind("LDAPosterior"), body[:at]+"}")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if none, err := old.DocTopics(nil); old.Len() != 0 || none != nil || err != nil {
 		t.Errorf("a file without documents: %d, %v, %v", old.Len(), none, err)
 	}
-	if _, _, err := old.Similar(c.Docs[0], 1); !errors.Is(err, ErrEmpty) || !prefixedOnce(err) {
+	if _, _, err := old.Similar(c.Docs[0], 1); !errors.Is(err, ErrEmpty) ||
+		!testkit.PrefixedOnce(err) {
 		t.Errorf("a file without documents: %v", err)
 	}
-	for text, want := range map[string]error{`,"docs":[1]}`: ErrShape, `,"docs":[1,-1]}`: ErrParam} {
-		if _, err := Load[*LDAPosterior](strings.NewReader(fileOf(t, ldaFile, body[:at]+text))); !errors.Is(err, want) {
+	for text, want := range map[string]error{`,"docs":[1]}`: ErrShape,
+		`,"docs":[1,-1]}`: ErrParam} {
+		if _, err := Load[*LDAPosterior](
+			strings.NewReader(testkit.FileOf(t, testkit.Kind("LDAPosterior"),
+				body[:at]+text))); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
 		}
 	}

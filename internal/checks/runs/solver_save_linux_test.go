@@ -1,4 +1,4 @@
-package pgsvi
+package runs
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // the checkpoint of the process that TestCheckpointFullDisk starts
@@ -33,7 +36,7 @@ func TestCheckpointFullDisk(t *testing.T) {
 			}
 		})
 		res, err := s.Run(ctx, r.model)
-		if !errors.Is(err, syscall.EFBIG) || !prefixedOnce(err) || res.Status != Failed ||
+		if !errors.Is(err, syscall.EFBIG) || !testkit.PrefixedOnce(err) || res.Status != Failed ||
 			res.K != 9 {
 			t.Errorf("after %d iterations: %v, %v", res.K, res.Status, err)
 		}

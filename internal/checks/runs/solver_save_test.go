@@ -1,4 +1,4 @@
-package pgsvi
+package runs
 
 import (
 	"bytes"
@@ -22,6 +22,9 @@ import (
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
 // run is a model and how it is run, to be interrupted.
@@ -34,14 +37,14 @@ type run struct {
 // interruptedRuns returns one run of each way to step that there is.
 func interruptedRuns(t testing.TB) []run {
 	t.Helper()
-	rng := testRand(61)
+	rng := testkit.Rand(61)
 	const n, d = 36, 3
 	x := mat.NewDense(n, d, nil)
 	classes, counts, robust := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range n {
 		x.SetRow(i, []float64{rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()})
 		f := math.Sin(2*x.At(i, 0)) + x.At(i, 1)
-		classes[i] = plusMinus(f+0.3*rng.NormFloat64() > 0)
+		classes[i] = testkit.PlusMinus(f+0.3*rng.NormFloat64() > 0)
 		counts[i] = math.Round(math.Exp(f))
 		robust[i] = f
 		if i%5 == 0 {
@@ -50,14 +53,18 @@ func interruptedRuns(t testing.TB) []run {
 	}
 	sparse := NewSparse(9)
 	for i := range n {
-		if err := sparse.Append([]int{i % 4, 4 + i%5}, []float64{x.At(i, 0), x.At(i, 1)}); err != nil {
+		if err := sparse.Append([]int{i % 4, 4 + i%5},
+			[]float64{x.At(i, 0), x.At(i, 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gp := func(lik Likelihood, y []float64, o *GPOptions) *GP {
-		return must(NewGP(x, y, SquaredExp{Scale: 2}, lik, o))
+		return testkit.Must(NewGP(x, y, SquaredExp{Scale: 2}, lik, o))
 	}
-	glm := func(lik Likelihood, y []float64, o *GLMOptions) *GLM { return must(NewGLM(x, y, lik, o)) }
+	glm := func(lik Likelihood, y []float64,
+		o *GLMOptions) *GLM {
+		return testkit.Must(NewGLM(x, y, lik, o))
+	}
 	wide := mat.NewDense(n, 60, nil)
 	for i := range n {
 		for j := range 60 {
@@ -68,7 +75,7 @@ func interruptedRuns(t testing.TB) []run {
 	for i := range rows {
 		rows[i] = x.RawRowView(i)
 	}
-	logistic := Sites{rows, classes, BernoulliLogit{}}
+	logistic := Sites{X: rows, Y: classes, Lik: BernoulliLogit{}}
 	ll := LogLik{N: n, Dim: d, LogProb: func(i int, z []float64) float64 {
 		var eta float64
 		for j, v := range rows[i] {
@@ -80,67 +87,101 @@ func interruptedRuns(t testing.TB) []run {
 		return Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropic(d, 4)), Init: q}
 	}
 	linear := objective(logistic, Exact{}, NewIsotropic(d, 1).In(LogCholesky)).Linearized()
-	waits := Objective[*Exp]{F: SmoothFunc(n, true, func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
-		rate := q.(*Exp).MeanParams(nil)[0]
-		b := estimate.NewBatch(batch, n)
-		clear(dst)
-		for i := range b.N {
-			v += b.Scale * (math.Abs(robust[b.Index(i)])*rate - math.Log1p(rate))
-			dst[0] += b.Scale * (math.Abs(robust[b.Index(i)]) - 1/(1+rate))
-		}
-		q.(*Exp).FromMeanGrad(dst, dst)
-		return v, nil
-	}), H: KLTo(must(NewExp(waiting{}, []float64{-1}))), Init: must(NewExp(waiting{}, []float64{-2}))}
-	point := Objective[*Point]{F: SmoothFunc(n, true, func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
-		w := q.Params(nil)
-		b := estimate.NewBatch(batch, n)
-		clear(dst)
-		for i := range b.N {
-			row, r := rows[b.Index(i)], -robust[b.Index(i)]
-			for j, xj := range row {
-				r += xj * w[j]
+	waits := Objective[*Exp]{F: SmoothFunc(n, true,
+		func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
+			rate := q.(*Exp).MeanParams(nil)[0]
+			b := estimate.NewBatch(batch, n)
+			clear(dst)
+			for i := range b.N {
+				v += b.Scale * (math.Abs(robust[b.Index(i)])*rate - math.Log1p(rate))
+				dst[0] += b.Scale * (math.Abs(robust[b.Index(i)]) - 1/(1+rate))
 			}
-			for j, xj := range row {
-				dst[j] += b.Scale * r * xj
+			q.(*Exp).FromMeanGrad(dst, dst)
+			return v, nil
+		}), H: KLTo(testkit.Must(NewExp(waiting{}, []float64{-1}))),
+		Init: testkit.Must(NewExp(waiting{}, []float64{-2}))}
+	point := Objective[*Point]{F: SmoothFunc(n, true,
+		func(_ *Env, dst []float64, q Dist, batch []int) (v float64, err error) {
+			w := q.Params(nil)
+			b := estimate.NewBatch(batch, n)
+			clear(dst)
+			for i := range b.N {
+				row, r := rows[b.Index(i)], -robust[b.Index(i)]
+				for j, xj := range row {
+					r += xj * w[j]
+				}
+				for j, xj := range row {
+					dst[j] += b.Scale * r * xj
+				}
+				v += 0.5 * b.Scale * r * r
 			}
-			v += 0.5 * b.Scale * r * r
-		}
-		return v, nil
-	}), H: L1(0.5, 0), Init: NewPoint(make([]float64, d))}
-	topics := func(o *CTMOptions) *CTM { return must(NewCTM(savedCorpus(), 3, o)) }
+			return v, nil
+		}), H: L1(0.5, 0), Init: NewPoint(make([]float64, d))}
+	topics := func(o *CTMOptions) *CTM { return testkit.Must(NewCTM(savedCorpus(), 3, o)) }
 	steps := RobbinsMonro(0.3, 0, 0)
 	mini := Solver{StepSize: steps, BatchSize: 7, MaxPasses: 6}
 	return []run{
 		{"GP, blocks", gp(BernoulliLogit{}, classes, nil), Solver{}},
 		{"GP, small blocks", gp(Poisson{}, counts, nil), Solver{BatchSize: 5, EvalEvery: 3}},
 		{"GP, all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: n}},
-		{"GP, blocks and all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: -1}},
-		{"GP, step size", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
-		{"GP, step size, appendix", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}), Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement(), EvalEvery: 4}},
-		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}), Solver{Divergence: SymKL(), MaxPasses: 5}},
-		{"GP, now and then a step size", gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
+		{"GP, blocks and all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil),
+			Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: -1}},
+		{"GP, step size",
+			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
+		{"GP, step size, appendix",
+			gp(BernoulliLogit{}, classes,
+				&GPOptions{Estimator: Pathwise{Samples: 8}, MeanUpdate: Appendix}),
+			Solver{StepSize: steps, BatchSize: 9, MaxPasses: 5, Sampler: WithReplacement(),
+				EvalEvery: 4}},
+		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}),
+			Solver{Divergence: SymKL(), MaxPasses: 5}},
+		{"GP, now and then a step size",
+			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}),
+			Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
 		{"GLM", glm(Poisson{}, counts, nil), Solver{}},
-		{"GLM, small blocks", glm(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: 4, MaxPasses: 8, EvalEvery: 4}},
-		{"GLM, step size", glm(BernoulliLogit{}, classes, &GLMOptions{Estimator: ScoreFunction{Samples: 30}}), mini},
-		{"GLM, now and then a step size", glm(BernoulliLogit{}, classes, nil), Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
-		{"GLM, sparse", must(NewGLM(sparse, classes, BernoulliLogit{}, nil)), Solver{}},
-		{"GLM, more weights than rows", must(NewGLM(wide, classes, BernoulliLogit{}, nil)), Solver{}},
-		{"GLM, diagonal", glm(Poisson{}, counts, &GLMOptions{Covariance: DiagonalCovariance}), Solver{}},
-		{"GLM, diagonal, step size", glm(BernoulliLogit{}, classes, &GLMOptions{Covariance: DiagonalCovariance, Estimator: Pathwise{}}), mini},
-		{"GLM, low rank", must(NewGLM(wide, classes, BernoulliLogit{}, &GLMOptions{Covariance: LowRankCovariance, Rank: 3})), Solver{}},
-		{"GLM, another divergence", glm(BernoulliLogit{}, classes, nil), Solver{Divergence: ReverseKL(), MaxPasses: 3}},
-		{"SparseGP", must(NewSparseGP(x, classes, SquaredExp{Scale: 2}, BernoulliLogit{}, &SparseGPOptions{Rank: 8})), Solver{}},
+		{"GLM, small blocks", glm(StudentT{DF: 3, Scale: 0.4}, robust, nil),
+			Solver{BatchSize: 4, MaxPasses: 8, EvalEvery: 4}},
+		{"GLM, step size",
+			glm(BernoulliLogit{}, classes, &GLMOptions{Estimator: ScoreFunction{Samples: 30}}),
+			mini},
+		{"GLM, now and then a step size", glm(BernoulliLogit{}, classes, nil),
+			Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
+		{"GLM, sparse", testkit.Must(NewGLM(sparse, classes, BernoulliLogit{}, nil)), Solver{}},
+		{"GLM, more weights than rows", testkit.Must(NewGLM(wide, classes, BernoulliLogit{}, nil)),
+			Solver{}},
+		{"GLM, diagonal", glm(Poisson{}, counts, &GLMOptions{Covariance: DiagonalCovariance}),
+			Solver{}},
+		{"GLM, diagonal, step size",
+			glm(BernoulliLogit{}, classes,
+				&GLMOptions{Covariance: DiagonalCovariance, Estimator: Pathwise{}}), mini},
+		{"GLM, low rank",
+			testkit.Must(
+				NewGLM(wide, classes, BernoulliLogit{},
+					&GLMOptions{Covariance: LowRankCovariance, Rank: 3})), Solver{}},
+		{"GLM, another divergence", glm(BernoulliLogit{}, classes, nil),
+			Solver{Divergence: ReverseKL(), MaxPasses: 3}},
+		{"SparseGP", testkit.Must(NewSparseGP(x, classes, SquaredExp{Scale: 2}, BernoulliLogit{},
+			&SparseGPOptions{Rank: 8})), Solver{}},
 		{"Objective", objective(logistic, Exact{}, NewIsotropic(d, 1)), Solver{}},
-		{"Objective, draws", objective(ll, ScoreFunction{Samples: 40}, NewIsotropic(d, 1)), Solver{MaxPasses: 40, EvalEvery: 6}},
-		{"Objective, draws and batches", objective(ll, ScoreFunction{Samples: 20}, NewIsotropicMeanField(d, 1)), Solver{BatchSize: 9, MaxPasses: 30, EvalEvery: 25}},
-		{"Objective, step size", objective(logistic, Pathwise{Samples: 5}, NewIsotropic(d, 1)), mini},
-		{"Objective, Adam", linear, Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.05), BatchSize: 9, MaxPasses: 6}},
+		{"Objective, draws", objective(ll, ScoreFunction{Samples: 40}, NewIsotropic(d, 1)),
+			Solver{MaxPasses: 40, EvalEvery: 6}},
+		{"Objective, draws and batches",
+			objective(ll, ScoreFunction{Samples: 20}, NewIsotropicMeanField(d, 1)),
+			Solver{BatchSize: 9, MaxPasses: 30, EvalEvery: 25}},
+		{"Objective, step size", objective(logistic, Pathwise{Samples: 5}, NewIsotropic(d, 1)),
+			mini},
+		{"Objective, Adam", linear,
+			Solver{Divergence: Adam(0, 0, 0), StepSize: ConstantStep(0.05), BatchSize: 9,
+				MaxPasses: 6}},
 		{"Objective, AdaGrad", linear, Solver{Divergence: AdaGrad(0), MaxPasses: 6}},
-		{"Objective, Adadelta", linear, Solver{Divergence: Adadelta(0, 0), StepSize: ConstantStep(1), BatchSize: 9, MaxPasses: 6}},
+		{"Objective, Adadelta", linear,
+			Solver{Divergence: Adadelta(0, 0), StepSize: ConstantStep(1), BatchSize: 9,
+				MaxPasses: 6}},
 		{"Objective, a family", waits, Solver{}},
 		{"Objective, a point", point, Solver{MaxPasses: 8}},
 		{"CTM", topics(nil), Solver{BatchSize: 4}},
-		{"CTM, evaluated", topics(&CTMOptions{Expectation: CTMDelta, Diagonal: true}), Solver{BatchSize: 5, MaxPasses: 4, EvalEvery: 2}},
+		{"CTM, evaluated", topics(&CTMOptions{Expectation: CTMDelta, Diagonal: true}),
+			Solver{BatchSize: 5, MaxPasses: 4, EvalEvery: 2}},
 		{"CTM, forgetful", topics(&CTMOptions{Forget: true}), Solver{BatchSize: 4, MaxPasses: 4}},
 		{"CTM, paper", topics(&CTMOptions{Paper: true}), Solver{MaxPasses: 2}},
 	}
@@ -148,7 +189,7 @@ func interruptedRuns(t testing.TB) []run {
 
 // savedCorpus returns documents of two kinds.
 func savedCorpus() *Corpus {
-	rng := testRand(62)
+	rng := testkit.Rand(62)
 	c := &Corpus{Terms: 12}
 	for i := range 24 {
 		doc := Document{}
@@ -166,15 +207,22 @@ func savedCorpus() *Corpus {
 // waiting is the exponential distribution, η < 0 being minus its rate.
 type waiting struct{}
 
-func (waiting) Dim() int                           { return 1 }
-func (waiting) NumParams() int                     { return 1 }
+func (waiting) Dim() int { return 1 }
+
+func (waiting) NumParams() int { return 1 }
+
 func (waiting) LogPartition(eta []float64) float64 { return -math.Log(-eta[0]) }
-func (waiting) Mean(dst, eta []float64)            { dst[0] = -1 / eta[0] }
+
+func (waiting) Mean(dst, eta []float64) { dst[0] = -1 / eta[0] }
+
 func (waiting) Fisher(dst *mat.SymDense, eta []float64) {
 	dst.SetSym(0, 0, 1/(eta[0]*eta[0]))
 }
-func (waiting) Stat(dst, z []float64)       { dst[0] = z[0] }
+
+func (waiting) Stat(dst, z []float64) { dst[0] = z[0] }
+
 func (waiting) LogBase(z []float64) float64 { return 0 }
+
 func (waiting) Rand(z, t, eta []float64, rng *rand.Rand) {
 	z[0] = -rng.ExpFloat64() / eta[0]
 	t[0] = z[0]
@@ -257,7 +305,7 @@ func interruptions(all, short, runs int) int {
 // bits of an uninterrupted run where it was left and saved between two blocks, for any number of
 // workers, and with the ELBO and gap that its sites have when V is computed anew.
 func TestResumeLaterChanges(t *testing.T) {
-	long(t)
+	testkit.Long(t)
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 5))
 	x, y := mat.NewDense(site.LaterTerms, 3, nil), make([]float64, site.LaterTerms)
@@ -292,7 +340,7 @@ func TestResumeLaterChanges(t *testing.T) {
 				break
 			}
 		}
-		a := algOf[*site.DenseAlgebra](res.Stepper)
+		a := kit.AlgOf[*site.DenseAlgebra](res.Stepper)
 		waited = waited || a.Later.Rank() > 0
 		var file bytes.Buffer
 		if err := res.Save(&file); err != nil {
@@ -307,7 +355,7 @@ func TestResumeLaterChanges(t *testing.T) {
 		if got := bitsOf(t, res); got != want {
 			t.Errorf("%d workers: another end after %d of %d iterations", workers, res.K, k)
 		}
-		a = algOf[*site.DenseAlgebra](res.Stepper)
+		a = kit.AlgOf[*site.DenseAlgebra](res.Stepper)
 		elbo := a.Elbo(&a.Cur, a.LogDet)
 		a.Fresh, a.Dense, a.Pg.Current = false, false, false
 		if err := a.Refresh(true); err != nil {
@@ -327,7 +375,7 @@ func TestResumeLaterChanges(t *testing.T) {
 func TestResumeInterrupted(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(600, shorter(64, 16), len(runs))
+	times := interruptions(600, testkit.Shorter(64, 16), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 9))
@@ -366,7 +414,8 @@ func TestResumeInterrupted(t *testing.T) {
 				cancel()
 			}
 			if got := bitsOf(t, res); got != want {
-				t.Errorf("%s: another end after %d of %d iterations with %v after %v", r.name, res.K, k, res.Status, story)
+				t.Errorf("%s: another end after %d of %d iterations with %v after %v", r.name,
+					res.K, k, res.Status, story)
 				break
 			}
 			if len(story) == 0 || k < 2 {
@@ -393,9 +442,10 @@ func (a asker) Record(it Iteration) {
 // bits of one that nobody looks at, and so has what is saved of it.
 func TestPosteriorChangesNothing(t *testing.T) {
 	t.Parallel()
-	classes := toyGP(t, 36, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
-	noise := toyGP(t, 36, SquaredExp{Scale: 2}, GaussianNoise{Var: 0.1}, 3)
-	mini := Solver{StepSize: RobbinsMonro(0.3, 0, 0), BatchSize: 7, MaxPasses: 4, EvalEvery: 6} // the last step, too
+	classes := kit.ToyGP(t, 36, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
+	noise := kit.ToyGP(t, 36, SquaredExp{Scale: 2}, GaussianNoise{Var: 0.1}, 3)
+	// the last step, too
+	mini := Solver{StepSize: RobbinsMonro(0.3, 0, 0), BatchSize: 7, MaxPasses: 4, EvalEvery: 6}
 	for _, c := range []struct {
 		name string
 		g    *GP
@@ -403,7 +453,8 @@ func TestPosteriorChangesNothing(t *testing.T) {
 	}{
 		{"step size", classes, mini},
 		{"step size, Gaussian noise", noise, mini},
-		{"now and then a step size", noise, Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 6, EvalEvery: 7}},
+		{"now and then a step size", noise,
+			Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 6, EvalEvery: 7}},
 		{"closed form", noise, Solver{}},
 		{"blocks", classes, Solver{}},
 	} {
@@ -430,7 +481,7 @@ func TestPosteriorChangesNothing(t *testing.T) {
 func TestResumeInside(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(400, shorter(64, 16), len(runs))
+	times := interruptions(400, testkit.Shorter(64, 16), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 11))
@@ -453,7 +504,7 @@ func TestResumeInside(t *testing.T) {
 				continue // the number of times depends on that of the workers
 			}
 			total++
-			if !errors.Is(err, context.Canceled) || !prefixedOnce(err) {
+			if !errors.Is(err, context.Canceled) || !testkit.PrefixedOnce(err) {
 				t.Fatalf("%s, asked %d times of %d: %v", r.name, limit, whole.Asked.Load(), err)
 			}
 			if res == nil {
@@ -487,7 +538,8 @@ func TestResumeInside(t *testing.T) {
 				t.Fatalf("%s: %v", r.name, err)
 			}
 			if got := bitsOf(t, res); got != want {
-				t.Errorf("%s: another end, canceled at step %d and %d calls of %d, of %d steps", r.name, at+1, limit, whole.Asked.Load(), k)
+				t.Errorf("%s: another end, canceled at step %d and %d calls of %d, of %d steps",
+					r.name, at+1, limit, whole.Asked.Load(), k)
 				break
 			}
 		}
@@ -560,7 +612,8 @@ func TestResumeKilled(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "checkpoint")
 		for kills := 0; ; {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestKilledRun$")
-			cmd.Env = append(os.Environ(), killedRun+"="+r.name, killedFile+"="+path, "GOCOVERDIR="+t.TempDir())
+			cmd.Env = append(os.Environ(), killedRun+"="+r.name, killedFile+"="+path,
+				"GOCOVERDIR="+t.TempDir())
 			var said bytes.Buffer
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -639,13 +692,14 @@ func (anyMetric) Next(s, _ []float64, _ float64) {
 func TestSaveResultErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	x, y := savedData(12, 2, BernoulliLogit{}, 1)
-	glm := must(NewGLM(x, y, BernoulliLogit{}, nil))
+	x, y := kit.SavedData(12, 2, BernoulliLogit{}, 1)
+	glm := testkit.Must(NewGLM(x, y, BernoulliLogit{}, nil))
 	logistic := Sites{Y: y, Lik: BernoulliLogit{}}
 	for i := range y {
 		logistic.X = append(logistic.X, x.RawRowView(i))
 	}
-	objective := Objective[*Gaussian]{F: Expect(logistic, Exact{}), H: KLTo(NewIsotropic(2, 4)), Init: NewIsotropic(2, 1).In(LogCholesky)}.Linearized()
+	objective := Objective[*Gaussian]{F: Expect(logistic, Exact{}), H: KLTo(NewIsotropic(2, 4)),
+		Init: NewIsotropic(2, 1).In(LogCholesky)}.Linearized()
 	for name, c := range map[string]struct {
 		model Model
 		s     Solver
@@ -653,19 +707,23 @@ func TestSaveResultErrors(t *testing.T) {
 	}{
 		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "no MarshalBinary"},
 		"source":         {glm, Solver{Src: anonymous{rand.NewPCG(1, 2)}}, "no MarshalBinary"},
-		"metric":         {objective, Solver{Divergence: momentum{Euclidean()}, StepSize: ConstantStep(0.1)}, "give it MarshalBinary"},
+		"metric": {objective,
+			Solver{Divergence: momentum{Euclidean()}, StepSize: ConstantStep(0.1)},
+			"give it MarshalBinary"},
 	} {
 		c.s.MaxPasses = 2
 		res, err := c.s.Run(ctx, c.model)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := res.Save(io.Discard); !errors.Is(err, ErrParam) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.want) {
+		if err := res.Save(io.Discard); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.s.Checkpoint = Checkpoint{Path: filepath.Join(t.TempDir(), "run"), Passes: 1}
 		res, err = c.s.Run(ctx, c.model)
-		if !errors.Is(err, ErrParam) || !prefixedOnce(err) || !strings.Contains(err.Error(), c.want) || res == nil || res.K != 0 {
+		if !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) ||
+			!strings.Contains(err.Error(), c.want) || res == nil || res.K != 0 {
 			t.Errorf("%s: a checkpoint: %v, %v", name, res, err)
 		}
 	}
@@ -686,109 +744,48 @@ func TestSaveResultErrors(t *testing.T) {
 	other := mat.DenseCopyOf(x)
 	other.Set(3, 1, math.Nextafter(other.At(3, 1), 9))
 	for name, m := range map[string]Model{
-		"data":     must(NewGLM(other, y, BernoulliLogit{}, nil)),
-		"prior":    must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{PriorSD: 2})),
-		"link":     must(NewGLM(x, y, BernoulliProbit{}, nil)),
-		"offset":   must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Offset: make([]float64, len(y))})),
-		"columns":  must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Intercept: true})),
-		"family":   must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Covariance: DiagonalCovariance})),
-		"GP":       must(NewGP(x, y, Linear{}, BernoulliLogit{}, nil)),
-		"topics":   must(NewCTM(savedCorpus(), 2, nil)),
+		"data":  testkit.Must(NewGLM(other, y, BernoulliLogit{}, nil)),
+		"prior": testkit.Must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{PriorSD: 2})),
+		"link":  testkit.Must(NewGLM(x, y, BernoulliProbit{}, nil)),
+		"offset": testkit.Must(
+			NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Offset: make([]float64, len(y))})),
+		"columns": testkit.Must(NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Intercept: true})),
+		"family": testkit.Must(
+			NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Covariance: DiagonalCovariance})),
+		"GP":       testkit.Must(NewGP(x, y, Linear{}, BernoulliLogit{}, nil)),
+		"topics":   testkit.Must(NewCTM(savedCorpus(), 2, nil)),
 		"function": objective,
 	} {
-		if err := load(s, m); !isFileError(err, "") || !strings.Contains(err.Error(), "another model") {
+		if err := load(s, m); !isFileError(err, "") ||
+			!strings.Contains(err.Error(), "another model") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := load(&Solver{Src: anonymous{rand.NewPCG(1, 2)}}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+	if err := load(&Solver{Src: anonymous{rand.NewPCG(1, 2)}}, glm); !errors.Is(err, ErrParam) ||
+		!testkit.PrefixedOnce(err) {
 		t.Errorf("a source without UnmarshalBinary: %v", err)
 	}
-	if err := load(&Solver{Src: rand.NewChaCha8([32]byte{})}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+	if err := load(&Solver{Src: rand.NewChaCha8([32]byte{})}, glm); !errors.Is(err, ErrParam) ||
+		!testkit.PrefixedOnce(err) {
 		t.Errorf("another source: %v", err)
 	}
-	if err := load(s, noSnapshotModel{glm}); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+	if err := load(s, noSnapshotModel{glm}); !errors.Is(err, ErrParam) ||
+		!testkit.PrefixedOnce(err) {
 		t.Errorf("no Snapshotter: %v", err)
 	}
-	if err := load(s, nil); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+	if err := load(s, nil); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
 		t.Errorf("no Model: %v", err)
 	}
-	if err := load(&Solver{Checkpoint: Checkpoint{Every: -1}}, glm); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
+	if err := load(&Solver{Checkpoint: Checkpoint{Every: -1}}, glm); !errors.Is(err, ErrParam) ||
+		!testkit.PrefixedOnce(err) {
 		t.Errorf("an option: %v", err)
 	}
-	if err := load(&Solver{Divergence: SymKL()}, must(NewGLM(x, y, BernoulliLogit{}, nil))); !isFileError(err, "") {
+	if err := load(&Solver{Divergence: SymKL()},
+		testkit.Must(NewGLM(x, y, BernoulliLogit{}, nil))); !isFileError(err, "") {
 		t.Errorf("another divergence: %v", err)
 	}
-	if err := load(s, must(NewGLM(x, y, BernoulliLogit{}, nil))); err != nil {
+	if err := load(s, testkit.Must(NewGLM(x, y, BernoulliLogit{}, nil))); err != nil {
 		t.Errorf("the same model made again: %v", err)
-	}
-}
-
-// TestCheckpoint: the file is that of the run, and stays what it was where it cannot be written;
-// the run then ends.
-func TestCheckpoint(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	r := interruptedRuns(t)[0]
-	want, k := r.uninterrupted(t)
-	path := filepath.Join(t.TempDir(), "run")
-	s := r.solver
-	s.Checkpoint = Checkpoint{Path: path, Passes: 1}
-	written := map[string]bool{}
-	s.Recorder = RecorderFunc(func(it Iteration) {
-		if data, err := os.ReadFile(path); err == nil {
-			written[string(data)] = true
-		}
-	})
-	res, err := s.Run(ctx, r.model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := bitsOf(t, res); got != want {
-		t.Error("checkpoints change the run")
-	}
-	if len(written) < 2 || len(written) > k/2 {
-		t.Errorf("%d checkpoints in %d passes and %d steps", len(written), int(res.Passes), k)
-	}
-	last, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var now bytes.Buffer
-	if err := res.Save(&now); err != nil || !bytes.Equal(last, now.Bytes()) {
-		t.Errorf("the last checkpoint is not that of the end: %v", err)
-	}
-	end, err := s.LoadResult(ctx, bytes.NewReader(last), r.model)
-	if err != nil || end.Status != res.Status || bitsOf(t, end) != want {
-		t.Errorf("the end is read as %v, %v", end, err)
-	}
-	if end, err = s.Resume(ctx, end); err != nil || end.K != res.K || end.Status != Converged {
-		t.Errorf("a run that was at its end goes on: %d, %v, %v", end.K, end.Status, err)
-	}
-
-	// What is not a file is not replaced, a folder that is not there is not made.
-	for _, bad := range []string{filepath.Dir(path), filepath.Join(path, "run"), filepath.Join(t.TempDir(), "none", "run")} {
-		s.Checkpoint = Checkpoint{Path: bad, Passes: 1}
-		res, err := s.Run(ctx, r.model)
-		if err == nil || !prefixedOnce(err) || res.Status != Failed || math.IsNaN(res.ELBO) || res.Passes > 2 {
-			t.Errorf("%s: %v, %v", bad, res, err)
-		}
-	}
-	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, last) {
-		t.Errorf("the checkpoint has changed: %v", err)
-	}
-	for _, c := range []Checkpoint{{Every: -1}, {Passes: -1}, {Passes: math.NaN()}} {
-		if _, err := (&Solver{Checkpoint: c}).Run(ctx, r.model); !errors.Is(err, ErrParam) || !prefixedOnce(err) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-	if err := res.Save(failingWriter{}); err != io.ErrClosedPipe {
-		t.Errorf("a writer that fails: %v", err)
-	}
-	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil {
-		defer full.Close()
-		if err := res.Save(full); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("a full disk: %v", err)
-		}
 	}
 }
 
@@ -801,7 +798,7 @@ func TestRunMutated(t *testing.T) {
 	}
 	ctx := context.Background()
 	for i, r := range interruptedRuns(t) {
-		rng := testRand(uint64(300 + i))
+		rng := testkit.Rand(uint64(300 + i))
 		s := r.solver
 		s.MaxIter = 3
 		res, err := s.Run(ctx, r.model)
@@ -812,13 +809,16 @@ func TestRunMutated(t *testing.T) {
 		if err := res.Save(&file); err != nil {
 			t.Fatalf("%s: %v", r.name, err)
 		}
-		state := []byte(bodyOf(t, runFile, file.String()))
+		state := []byte(testkit.BodyOf(t, testkit.Kind("Result"), file.String()))
 		refused := 0
 		for range files {
-			data := []byte(fileOf(t, runFile, string(mutateBits(rng, state))))
+			data := []byte(testkit.FileOf(t, testkit.Kind("Result"),
+				string(mutateBits(rng, state))))
 			solver := r.solver
 			var err error
-			if n := allocated(func() { _, err = solver.LoadResult(ctx, bytes.NewReader(data), r.model) }); n > uint64(10*len(data)+64<<20) {
+			if n := allocated(func() {
+				_, err = solver.LoadResult(ctx, bytes.NewReader(data), r.model)
+			}); n > uint64(10*len(data)+64<<20) {
 				t.Errorf("%s: %d MB allocated for %d bytes", r.name, n>>20, len(data))
 			}
 			if err != nil {

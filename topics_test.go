@@ -21,6 +21,198 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
+func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*LDAPosterior,
+	*Result) {
+	t.Helper()
+	m, err := NewLDA(c, topics, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, res, err := m.Fit(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, res
+}
+
+// ldaToy returns documents of two kinds of words, and words of both.
+func ldaToy(docs int) *Corpus {
+	rng := rand.New(rand.NewPCG(3, 4))
+	c := &Corpus{Terms: 12}
+	for n := range docs {
+		count := map[int]float64{}
+		for range 5 + rng.IntN(60) {
+			v := 5*(n%2) + rng.IntN(5)
+			if rng.IntN(5) == 0 {
+				v = 10 + rng.IntN(2)
+			}
+			count[v]++
+		}
+		c.Docs = append(c.Docs, sortedDoc(count))
+	}
+	return c
+}
+
+// Coordinate ascent never makes the ELBO fall and ends by itself, at topics that tell the kinds
+// apart.
+func TestLDAAscent(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(60)
+	c.Docs[7] = Document{}
+	last := math.Inf(-1)
+	p, res := fitLDA(t, c, 2, nil,
+		&Solver{BatchSize: 60, MaxPasses: 500, EvalEvery: 1,
+			Recorder: RecorderFunc(func(it Iteration) {
+				if it.ELBO < last-1e-12*math.Abs(last) {
+					t.Errorf("step %d: ELBO from %v to %v", it.K, last, it.ELBO)
+				}
+				last = it.ELBO
+			})})
+	if res.Status != Converged || res.Scope != OverBlock || !(res.GapBound < 1e-9) {
+		t.Errorf("%v after %v passes, gap %v, block %v", res.Status, res.Passes, res.Gap,
+			res.GapBound)
+	}
+	topics := p.Topics()
+	for k := range 2 {
+		row := topics.RawRowView(k)
+		a, b := floats.Sum(row[:5]), floats.Sum(row[5:10])
+		near(t, "sum of a topic", floats.Sum(row), 1, 1e-12)
+		if max(a, b) < 0.75 || min(a, b) > 0.05 {
+			t.Errorf("topic %d has %v of the one kind and %v of the other", k, a, b)
+		}
+	}
+	inferred, err := p.Infer(c.Docs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma, elbo := inferred.Gamma(nil), inferred.ELBO()
+	if math.IsNaN(elbo) || floats.Max(gamma)/floats.Sum(gamma) < 0.9 {
+		t.Errorf("q of document 0 is %v, %v, %v", gamma, elbo, err)
+	}
+	near(t, "Σγ", floats.Sum(gamma), 2*0.2+c.Docs[0].Tokens(), 1e-9)
+	docs, err := p.DocTopics(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "mean proportion", docs.At(0, 0), gamma[0]/floats.Sum(gamma), 1e-12)
+	near(t, "proportion without words", docs.At(7, 0), 0.5, 1e-12)
+	// What documents have of the ELBO, less KL(q(β)‖p(β)), is all of it.
+	var sum float64
+	for _, d := range c.Docs {
+		q, err := p.Infer(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += q.ELBO()
+	}
+	q := res.Stepper.(*objectiveStepper)
+	near(t, "ELBO", sum-q.H.Value(q.Q), res.ELBO, 1e-9)
+}
+
+func TestLDAPosterior(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(40)
+	c.Terms, c.Vocab = 13, strings.Fields("a b c d e f g h i j k l unseen")
+	p, res := fitLDA(t, c, 2, nil, &Solver{MaxPasses: 30})
+	var file bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	text := file.String()
+	q, err := Load[*LDAPosterior](strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !mat.Equal(p.Topics(), q.Topics()) || !mat.Equal(p.Lambda(), q.Lambda()) ||
+		!slices.Equal(p.Vocab(), q.Vocab()) {
+		t.Error("the loaded posterior is another")
+	}
+	if _, err := Load[*LDAPosterior](strings.NewReader(text[:len(text)-9])); !errors.Is(err,
+		ErrFile) {
+		t.Errorf("a file cut short: %v", err)
+	}
+	words, err := TopWords(p.Topics(), c, 5, ByProbability)
+	if err != nil || len(words) != 2 || len(words[0]) != 5 {
+		t.Errorf("top words %v, %v", words, err)
+	}
+	// The score by hand.
+	d := Document{Words: []int{0, 3, 12}, Counts: []float64{3, 2, 1}} // y¹ is 0 0 3, y² is 0 3 12
+	h, err := q.HeldOut(&Corpus{Docs: []Document{d}, Terms: 13}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := p.Infer(Document{Words: []int{0, 3}, Counts: []float64{2, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma := first.Gamma(nil)
+	var want, in float64
+	for _, v := range []int{0, 3, 12} {
+		var prob float64
+		for k, g := range gamma {
+			prob += g / floats.Sum(gamma) * p.Topics().At(k, v)
+		}
+		l := -math.Log(0.99*prob + 0.01/13)
+		want += l / 3
+		if v < 12 {
+			in += l / 2
+		}
+	}
+	near(t, "score", h.PerToken, want, 1e-12)
+	near(t, "score in the vocabulary", h.InVocab, in, 1e-12)
+
+	for _, e := range []struct {
+		name string
+		call func() error
+		want error
+		say  string
+	}{
+		{"infer a word out of range", func() error {
+			_, err := p.Infer(Document{[]int{13}, []float64{1}})
+			return err
+		}, ErrShape, "word 13"},
+		{"infer NaN", func() error {
+			_, err := p.Infer(Document{[]int{1}, []float64{math.NaN()}})
+			return err
+		}, ErrNotFinite, "word 1"},
+		{"score no corpus", func() error { _, err := p.HeldOut(nil, nil); return err }, ErrEmpty,
+			"without documents"},
+		{"score other terms", func() error { _, err := p.HeldOut(ldaToy(2), nil); return err },
+			ErrShape, "12 terms, the model 13"},
+		{"score halves of words", func() error {
+			_, err := p.HeldOut(&Corpus{Docs: []Document{d, {[]int{1}, []float64{1.5}}}, Terms: 13},
+				nil)
+			return err
+		}, ErrParam, "document 1"},
+		{"score by word", func() error {
+			_, err := p.HeldOut(c, &HeldOutOptions{ByWord: true})
+			return err
+		}, ErrParam, "ByWord"},
+		{"topics of other terms", func() error { _, err := p.DocTopics(ldaToy(2)); return err },
+			ErrShape, "12 terms"},
+		{"no similar documents", func() error { _, _, err := p.Similar(d, 0); return err },
+			ErrParam, "the 0 most similar"},
+		{"posterior of another model", func() error {
+			m, err := NewLDA(ldaToy(3), 2, nil)
+			if err == nil {
+				_, err = m.Posterior(res.Stepper)
+			}
+			return err
+		}, ErrParam, "another model"},
+		{"save a word that is not UTF-8", func() error {
+			bad := *p
+			bad.vocab = []string{"\xff"}
+			return bad.Save(&file)
+		}, ErrParam, "UTF-8"},
+	} {
+		err := e.call()
+		if !errors.Is(err, e.want) || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+			strings.Count(err.Error(), "pgsvi: ") != 1 || !strings.Contains(err.Error(), e.say) {
+			t.Errorf("%s: %v, want %q, %v", e.name, err, e.say, e.want)
+		}
+	}
+}
+
 func near(t *testing.T, what string, got, want, tol float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tol) {
@@ -261,107 +453,6 @@ func TestCTMWorkers(t *testing.T) {
 	}
 }
 
-func TestCTMStepAllocs(t *testing.T) {
-	if testkit.Race {
-		t.Skip("the race detector allocates")
-	}
-	m, err := NewCTM(toyCorpus(64, 5), 4, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := m.NewStepper(context.Background(), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	batch := make([]int, 32)
-	for i := range batch {
-		batch[i] = 2 * i
-	}
-	env := &Env{Rng: rng}
-	step := func() {
-		if _, err := st.Step(context.Background(), env, batch, math.Inf(1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	evaluate := func() {
-		if _, err := st.Evaluate(context.Background(), env); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, f := range map[string]func(){"a step of 32 documents": step,
-		"an evaluation": evaluate} {
-		f()
-		f()
-		if a := testing.AllocsPerRun(20, f); a > 0 {
-			t.Errorf("%v allocations in %s", a, name)
-		}
-	}
-}
-
-func TestCTMErrors(t *testing.T) {
-	good := toyCorpus(5, 6)
-	for _, c := range []struct {
-		corpus *Corpus
-		k      int
-		opt    *CTMOptions
-		want   error
-		text   string
-	}{
-		{nil, 2, nil, ErrEmpty, "without documents"},
-		{&Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
-		{&Corpus{Docs: make([]Document, 2)}, 2, nil, ErrEmpty, "vocabulary"},
-		{&Corpus{Docs: make([]Document, 2), Terms: 4}, 2, nil, ErrEmpty, "no words"},
-		{&Corpus{Docs: []Document{{[]int{7}, []float64{1}}}, Terms: 4}, 2, nil, ErrShape,
-			"document 0 has word 7"},
-		{&Corpus{Docs: []Document{{[]int{1}, []float64{-1}}}, Terms: 4}, 2, nil, ErrParam, "count"},
-		{good, 0, nil, ErrParam, "0 topics"},
-		{good, 2, &CTMOptions{Samples: -1}, ErrParam, "Samples"},
-		{good, 2, &CTMOptions{Samples: 1 << 30}, ErrParam, "Samples"},
-		{good, 2, &CTMOptions{Inner: -1, FirstInner: -2}, ErrParam, "FirstInner"},
-		{good, 2, &CTMOptions{TopicPrior: math.NaN()}, ErrParam, "TopicPrior"},
-		{good, 2, &CTMOptions{PseudoDocs: math.Inf(1)}, ErrParam, "PseudoDocs"},
-		{good, 2, &CTMOptions{Expectation: 9}, ErrParam, "CTMExpectation(9)"},
-		{good, 2, &CTMOptions{Start: -1}, ErrParam, "TopicStart(-1)"},
-		{good, 2, &CTMOptions{Paper: true, Expectation: CTMLaplace}, ErrParam, "Paper"},
-		{good, 30, &CTMOptions{Expectation: CTMQuadrature}, ErrParam, "CTMQuasi"},
-		{good, 2, &CTMOptions{Topics: mat.NewDense(2, 3, nil)}, ErrShape, "2×3"},
-		{good, 1, &CTMOptions{Topics: mat.NewDense(1, 60, nil)}, ErrParam, "sums to 0"},
-	} {
-		m, err := NewCTM(c.corpus, c.k, c.opt)
-		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) || m != nil {
-			t.Errorf("%+v with %d topics: error %v, want one with %q", c.opt, c.k, err, c.text)
-		}
-	}
-	m, err := NewCTM(good, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.NewStepper(context.Background(), nil, Euclidean()); !errors.Is(err, ErrNoProx) {
-		t.Error(err)
-	}
-	if _, err := m.Posterior(nil); !errors.Is(err, ErrParam) {
-		t.Error(err)
-	}
-	p, _ := fitCTM(t, good, 2, nil, nil)
-	if _, err := p.Infer(Document{[]int{60}, []float64{1}}); !errors.Is(err, ErrShape) {
-		t.Error(err)
-	}
-	if _, err := p.HeldOut(&Corpus{Terms: 60, Docs: []Document{{[]int{3}, []float64{1.5}}}},
-		nil); !errors.Is(err, ErrParam) {
-		t.Error(err)
-	}
-	if _, err := p.HeldOut(&Corpus{Terms: 61, Docs: good.Docs}, nil); !errors.Is(err, ErrShape) {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) || !prefixedOnce(err) ||
-		p != nil || res != nil {
-		t.Errorf("%v, %v, %v", p, res, err)
-	}
-}
-
 func checkFinite(t *testing.T, what string, p *CTMPosterior) {
 	t.Helper()
 	for n := range p.Len() {
@@ -445,22 +536,6 @@ func TestCTMEdgeCases(t *testing.T) {
 		{StepSize: ConstantStep(1e9), BatchSize: 2, MaxPasses: 3}} {
 		p, _ := fitCTM(t, c, 3, nil, s)
 		checkFinite(t, "repetitions", p)
-	}
-}
-
-// With one topic the word probabilities are those of the corpus, smoothed.
-func TestCTMOneTopic(t *testing.T) {
-	c := toyCorpus(40, 10)
-	p, _ := fitCTM(t, c, 1, nil, &Solver{BatchSize: 40, MaxPasses: 200, EvalEvery: -1})
-	total := c.Tokens()
-	count := make([]float64, c.Terms)
-	for _, d := range c.Docs {
-		for i, v := range d.Words {
-			count[v] += d.Counts[i]
-		}
-	}
-	for v, b := range p.Topics().RawRowView(0) {
-		near(t, "probability of a word", b, (count[v]+0.03)/(total+0.03*60), 1e-6)
 	}
 }
 
@@ -586,12 +661,12 @@ func TestCTMSave(t *testing.T) {
 		// Whatever is in a file, there is a model or an error.
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range shorter(300, 100) {
-			b := []byte(bodyOf(t, ctmFile, text))
+			b := []byte(bodyOf(t, testkit.Kind("CTMPosterior"), text))
 			for range 1 + rng.IntN(3) {
 				b[rng.IntN(len(b))] = "0123456789-e.,[]null"[rng.IntN(20)]
 			}
 			if q, err := Load[*CTMPosterior](
-				strings.NewReader(fileOf(t, ctmFile, string(b)))); err == nil {
+				strings.NewReader(fileOf(t, testkit.Kind("CTMPosterior"), string(b)))); err == nil {
 				if _, err := q.Infer(c.Docs[0]); err != nil && !errors.Is(err, ErrNotPosDef) {
 					t.Error(err)
 				}
@@ -610,7 +685,8 @@ func TestCTMSave(t *testing.T) {
 		{`{"topics":1,"terms":1,"beta":[1],"mu":[0],"sigma":[1],"seen":[true],"docs":[[1,0]]}`,
 			ErrNotPosDef},
 	} {
-		if _, err := Load[*CTMPosterior](strings.NewReader(fileOf(t, ctmFile, s.text))); !errors.Is(
+		if _, err := Load[*CTMPosterior](
+			strings.NewReader(fileOf(t, testkit.Kind("CTMPosterior"), s.text))); !errors.Is(
 			err, s.want) || !errors.Is(err, ErrFile) {
 			t.Errorf("%s: %v, want %v", s.text, err, s.want)
 		}
@@ -668,67 +744,6 @@ func TestCTMStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkFinite(t, "stream", p)
-}
-
-// The topics of the documents are those of their posteriors, and what LDAvis takes.
-func TestCTMDocTopics(t *testing.T) {
-	c := &Corpus{Terms: 6, Docs: []Document{
-		{[]int{0, 1, 2}, []float64{9, 5, 4}}, {[]int{3, 4, 5}, []float64{7, 5, 2}}, {},
-		{[]int{0, 5}, []float64{3, 3}},
-	}}
-	m, err := NewCTM(c, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _, err := m.Fit(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	topics, err := p.DocTopics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range c.Docs {
-		mean, _, _ := p.Doc(n).Proportions(0.9)
-		row := topics.RawRowView(n)
-		if math.Abs(row[0]+row[1]-1) > 1e-12 || math.Abs(row[0]-mean[0]) > 0.05 {
-			t.Errorf("document %d: %v, from its posterior %v", n, row, mean)
-		}
-	}
-	var buf bytes.Buffer
-	if err := WriteLDAvis(&buf, p.Topics(), topics, c); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestTopicEnumerations: a value of an enumeration has the same number in the engine, to which it
-// is converted.
-func TestTopicEnumerations(t *testing.T) {
-	for e, want := range map[CTMExpectation]topic.Expectation{
-		CTMAntithetic: topic.Antithetic, CTMQuasi: topic.Quasi, CTMQuadrature: topic.Quadrature,
-		CTMDelta: topic.Delta, CTMLaplace: topic.Laplace, CTMMeanField: topic.MeanField,
-	} {
-		if topic.Expectation(e) != want {
-			t.Errorf("%v is %d in the engine, not %d", e, want, e)
-		}
-	}
-	for r, want := range map[TopicRank]topic.Rank{
-		ByProbability: topic.ByProbability, ByFREX: topic.ByFREX, ByLift: topic.ByLift,
-		ByRelevance: topic.ByRelevance,
-	} {
-		if topic.Rank(r) != want {
-			t.Errorf("%v is %d in the engine, not %d", r, want, r)
-		}
-	}
-	for s, want := range map[TopicStart]topic.Start{
-		StartAuto: topic.StartAuto, StartKMeans: topic.StartKMeans,
-		StartAnchors: topic.StartAnchors,
-		StartDocs:    topic.StartDocs, StartRandom: topic.StartRandom,
-	} {
-		if topic.Start(s) != want {
-			t.Errorf("%v is %d in the engine, not %d", s, want, s)
-		}
-	}
 }
 
 // topicsOf is the number of topics.

@@ -1,0 +1,482 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+)
+
+// allocated returns how many bytes f allocates in all, which is more than it has at any one time.
+// Others' memory would count, so the tests that use it do not run in parallel.
+func allocated(f func()) uint64 {
+	bytes := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(bytes)
+	before := bytes[0].Value.Uint64()
+	f()
+	metrics.Read(bytes)
+	return bytes[0].Value.Uint64() - before
+}
+
+// panicOf returns the error that f panics with, nil if it does not panic with one.
+func panicOf(f func()) (err error) {
+	defer func() { err, _ = recover().(error) }()
+	f()
+	return nil
+}
+
+// manyRows returns a model's n inputs with one column, and their labels.
+func manyRows(n int) (*mat.Dense, []float64) {
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	for i := range n {
+		x.Set(i, 0, float64(i))
+		y[i] = testkit.PlusMinus(i%2 == 0)
+	}
+	return x, y
+}
+
+// emptyRows returns n rows without a value and of so many columns, and their labels.
+func emptyRows(t *testing.T, n, cols int) (*Sparse, []float64) {
+	t.Helper()
+	x := NewSparse(cols)
+	for range n {
+		if err := x.Append([]int{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x, make([]float64, n)
+}
+
+// hugeGPFile is a file of 600 kB with a GPPosterior of 60,000 rows.
+func hugeGPFile(t *testing.T, n int) string {
+	zeros := "[" + strings.Repeat("0,", n-1) + "0]"
+	return testkit.FileOf(t, testkit.Kind("GPPosterior"),
+		fmt.Sprintf(`{"rows":%d,"cols":1,"kernel":{"type":"pgsvi.SquaredExp","value":{}},"likelihood":{"type":"pgsvi.BernoulliLogit","value":{}},"x":%s,"gamma":%s,"a":%s,"m":%s,"v":%s}`, n, zeros, zeros, zeros, zeros, zeros))
+}
+
+// TestMemory: what would need more memory than there may be is an error before it is taken, which
+// says how much that is and what to do, and names what does not return an error in a panic that can
+// be panicOf from.
+func TestMemory(t *testing.T) {
+	ctx := context.Background()
+	x, y := manyRows(200000)
+	mid, midY := manyRows(11000)
+	small, smallY := kit.SavedData(20, 2, BernoulliLogit{}, 1)
+	file := hugeGPFile(t, 60000)
+	dual, dualY := emptyRows(t, 20000, 1000000)
+	primal, primalY := emptyRows(t, 30000, 20000)
+	wide, wideY := emptyRows(t, 1, math.MaxInt32)
+	gp := kit.ToyGP(t, 5, SquaredExp{}, BernoulliLogit{}, 1)
+	gpPost, _ := kit.MustFit(t, gp, nil)
+	diag, err := NewGLM(NewSparse(100000), nil, BernoulliLogit{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diagPost, _ := kit.FitGLM(t, diag, nil)
+	ctm, _ := kit.FitCTM(t, kit.SmallCorpus(), 2, nil, &Solver{MaxPasses: 1})
+	manyDocs := &Corpus{Terms: 5, Docs: make([]Document, 2000000)}
+	manyDocs.Docs[7] = Document{Words: []int{1}, Counts: []float64{1}}
+	ll := LogLik{N: 3, Dim: 1000, LogProb: func(int, []float64) float64 { return 0 }}
+	objective := func(e Estimator) error {
+		_, err := (&Solver{}).Run(ctx,
+			Objective[*Gaussian]{F: Expect(ll, e), H: KLTo(NewIsotropicMeanField(1000, 1)),
+				Init: NewIsotropicMeanField(1000, 1)})
+		return err
+	}
+	for name, c := range map[string]struct {
+		f    func() error
+		says string
+	}{
+		"NewGP": {func() error {
+			_, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
+			return err
+		}, "a GP of 200000 rows, with 8 matrices of 320 GB each, needs 2.56 TB of memory, and " +
+			"the limit is 8 GB; use NewSparseGP, or raise GPOptions.MaxMemory"},
+		"GP, its own limit": {func() error {
+			_, err := NewGP(small, smallY, SquaredExp{}, BernoulliLogit{},
+				&GPOptions{MaxMemory: 1000})
+			return err
+		}, "needs 25.6 kB of memory, and the limit is 1 kB"},
+		"Load": {func() error { _, err := Load[*GPPosterior](strings.NewReader(file)); return err },
+			"60000 rows, with 8 matrices of 28.8 GB each"},
+		"GP.Objective": {func() error {
+			g, err := NewGP(mid, midY, SquaredExp{}, BernoulliLogit{}, nil)
+			if err != nil {
+				return err
+			}
+			_, err = g.Objective()
+			return err
+		}, "a full covariance of 11000 dimensions needs 23.2 GB"},
+		"GPPosterior.Joint": {func() error {
+			_, _, err := gpPost.Joint(mat.NewDense(200000, 2, nil))
+			return err
+		}, "the joint posterior at 200000 rows needs 640 GB"},
+		"GPPosterior.Rand": {func() error {
+			return gpPost.Rand(mat.NewDense(1, 200000, nil), mat.NewDense(200000, 2, nil),
+				rand.New(rand.NewPCG(1, 1)))
+		}, "200000 rows"},
+		"NewGP, a matrix that is small": {func() error {
+			_, err := NewGP(mat.NewDiagDense(100000, nil), make([]float64, 100000), SquaredExp{},
+				nil, nil)
+			return err
+		}, "a copy of x, 100000×100000, needs 80 GB"},
+		"NewSparseGP, inducing inputs that are small": {func() error {
+			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Rank: 1, Inducing: mat.NewDiagDense(100000, nil)})
+			return err
+		}, "needs 80 GB"},
+		"NewGLM, a matrix that is small": {func() error {
+			_, err := NewGLM(mat.NewDiagDense(100000, nil), make([]float64, 100000), nil,
+				&GLMOptions{Covariance: DiagonalCovariance})
+			return err
+		}, "needs 80 GB"},
+		"NewSparseGP": {func() error {
+			_, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Rank: math.MaxInt})
+			return err
+		}, "a SparseGP of 200000 rows and up to 200000 inducing inputs needs 7.52 TB"},
+		"NewSparseGP, inducing": {func() error {
+			_, err := NewSparseGP(small, smallY, SquaredExp{}, BernoulliLogit{},
+				&SparseGPOptions{Inducing: mat.NewDense(100000, 2, nil)})
+			return err
+		}, "up to 100000 inducing inputs"},
+		"GLM, dual": {func() error {
+			_, err := NewGLM(dual, dualY, nil, &GLMOptions{Covariance: FullCovariance})
+			return err
+		}, "a GLM of 20000 rows and 1000000 weights with a full covariance needs 25.9 GB"},
+		"GLM, primal": {func() error {
+			_, err := NewGLM(primal, primalY, nil, &GLMOptions{Covariance: FullCovariance})
+			return err
+		}, "20000 weights with a full covariance needs 70.4 GB"},
+		"GLM, low rank": {func() error {
+			_, err := NewGLM(dual, dualY, nil,
+				&GLMOptions{Covariance: LowRankCovariance, Rank: 1e9})
+			return err
+		}, "a low-rank covariance needs 224 TB"},
+		"GLM, the largest index": {func() error {
+			_,
+				err := NewGLM(wide, wideY, nil, nil)
+			return err
+		},
+			"2147483647 weights"},
+		"GLM, the largest index, diagonal": {func() error {
+			_, err := NewGLM(wide, wideY, nil, &GLMOptions{Covariance: DiagonalCovariance})
+			return err
+		},
+			"hash the features to fewer columns, or raise GLMOptions.MaxMemory"},
+		"GLM.Objective": {func() error {
+			g, err := NewGLM(dual, dualY, nil, &GLMOptions{Covariance: DiagonalCovariance})
+			if err != nil {
+				return err
+			}
+			_, err = g.Objective()
+			return err
+		}, "20000 dense rows of 1000000 columns needs 160 GB"},
+		"GLMPosterior.Stream": {func() error { _, err := diagPost.Stream(); return err },
+			"a stream of 100000 weights needs 1.76 TB"},
+		"GLMPosterior.Update": {func() error {
+			_, err := kit.WithoutRows(t, diagPost).Update(ctx, Rows(small, smallY))
+			return err
+		}, "a stream of 100000 weights"},
+		"GLMPosterior.Cov": {func() error { return panicOf(func() { diagPost.Cov() }) },
+			"the covariance of 100000 weights needs 160 GB"},
+		"GLMPosterior.Corr": {func() error { return panicOf(func() { diagPost.Corr() }) },
+			"use SD or RandWeights"},
+		"NewGLMStream": {func() error {
+			_, err := NewGLMStream(1000000, nil, nil)
+			return err
+		}, "a stream of 1000000 weights needs 176 TB"},
+		"NewGLMStream, most": {func() error {
+			_, err := NewGLMStream(math.MaxInt32, nil, nil)
+			return err
+		}, "a stream of 2147483647 weights"},
+		"NewCTM, terms": {func() error {
+			c := *kit.SmallCorpus()
+			c.Terms = 2e9
+			_, err := NewCTM(&c, 10, nil)
+			return err
+		}, "a CTM of 10 topics and 2000000000 terms needs 1.28 TB"},
+		"NewCTM, topics": {func() error {
+			_,
+				err := NewCTM(kit.SmallCorpus(), 1e6, nil)
+			return err
+		}, "a CTM of 1000000 topics"},
+		"NewCTM, documents": {func() error { _, err := NewCTM(manyDocs, 100, nil); return err },
+			"with q(z) of 2000000 documents needs 165 GB"},
+		"NewCTM, samples": {func() error {
+			_, err := NewCTM(kit.SmallCorpus(), 10000, &CTMOptions{Samples: 100000})
+			return err
+		}, "a CTM of 10000 topics"},
+		"NewCTMStream": {func() error { _, err := NewCTMStream(2e9, 10, nil); return err },
+			"2000000000 terms"},
+		"HeldOut": {func() error {
+			_, err := ctm.HeldOut(kit.SmallCorpus(),
+				&HeldOutOptions{Draws: 1e7, ByWord: true, Workers: 1e9})
+			return err
+		}, ""},
+		"Gram": {func() error {
+			return panicOf(func() { Gram(nil, SquaredExp{}, x) })
+		}, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; give " +
+			"Gram a matrix"},
+		"CrossCov": {func() error {
+			return panicOf(func() { CrossCov(nil, SquaredExp{}, x, mid) })
+		}, "the covariance of 200000 and 11000 rows needs 17.6 GB"},
+		"NewGaussian": {func() error {
+			_, err := NewGaussian(nil, mat.NewDiagDense(1000000, nil))
+			return err
+		}, "a full covariance of 1000000 dimensions needs 48 TB"},
+		"NewIsotropic": {func() error { return panicOf(func() { NewIsotropic(math.MaxInt, 1) }) },
+			"use a mean field"},
+		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) },
+			"an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
+		"Pathwise": {func() error { return objective(Pathwise{Samples: math.MaxInt}) },
+			"take fewer Samples"},
+		"GaussHermite": {func() error {
+			_,
+				err := GaussHermite{Nodes: math.MaxInt}.SetupSites(BernoulliLogit{})
+			return err
+		},
+			"take fewer Nodes"},
+	} {
+		if name == "HeldOut" { // whose draws fit under the default
+			defer debug.SetMemoryLimit(debug.SetMemoryLimit(200 << 20))
+			if err := c.f(); !errors.Is(err, ErrMemory) {
+				t.Errorf("%s: %v", name, err)
+			}
+			debug.SetMemoryLimit(math.MaxInt64)
+			continue
+		}
+		var err error
+		n := allocated(func() { err = c.f() })
+		if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), c.says) ||
+			!testkit.PrefixedOnce(err) || !strings.HasSuffix(err.Error(), ErrMemory.Error()) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+		if n > 64<<20 {
+			t.Errorf("%s: %d MB allocated", name, n>>20)
+		}
+	}
+}
+
+// TestMaxMemory: the option raises the limit and lowers it, and so does that of the runtime where
+// there is no option.
+func TestMaxMemory(t *testing.T) {
+	x, y := manyRows(20000)
+	if _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{},
+		&GPOptions{MaxMemory: 1 << 40}); err != nil {
+		t.Error(err)
+	}
+	gp := func() error { _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil); return err }
+	if err := gp(); !errors.Is(err, ErrMemory) {
+		t.Error(err)
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 40))
+	if err := gp(); err != nil {
+		t.Errorf("with a limit of 1 TB: %v", err)
+	}
+	few, fewY := kit.SavedData(20, 2, BernoulliLogit{}, 1)
+	for name, err := range map[string]error{
+		"GP": second(NewGP(few, fewY, SquaredExp{}, nil, &GPOptions{MaxMemory: 1000})),
+		"SparseGP": second(NewSparseGP(few, fewY, SquaredExp{}, nil,
+			&SparseGPOptions{MaxMemory: 1000})),
+		"GLM":       second(NewGLM(few, fewY, nil, &GLMOptions{MaxMemory: 100})),
+		"GLMStream": second(NewGLMStream(2, nil, &GLMOptions{MaxMemory: 100})),
+		"CTM":       second(NewCTM(kit.SmallCorpus(), 2, &CTMOptions{MaxMemory: 100})),
+	} {
+		if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "MaxMemory") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"GP": second(NewGP(few, fewY, SquaredExp{}, nil, &GPOptions{MaxMemory: -1})),
+		"SparseGP": second(NewSparseGP(few, fewY, SquaredExp{}, nil,
+			&SparseGPOptions{MaxMemory: -1})),
+		"GLM":       second(NewGLM(few, fewY, nil, &GLMOptions{MaxMemory: -1})),
+		"GLMStream": second(NewGLMStream(2, nil, &GLMOptions{MaxMemory: -1})),
+		"CTM":       second(NewCTM(kit.SmallCorpus(), 2, &CTMOptions{MaxMemory: -1})),
+	} {
+		if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "MaxMemory") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestMemoryEstimates: a model takes no more memory than it asks for, nor does it ask for many
+// times what it takes.
+func TestMemoryEstimates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures for some seconds")
+	}
+	ctx := context.Background()
+	x, y := kit.SavedData(800, 2, BernoulliLogit{}, 1)
+	fat, fatY := kit.SavedData(600, 1000, BernoulliLogit{}, 1)
+	tall, tallY := kit.SavedData(1200, 500, BernoulliLogit{}, 1)
+	wide, wideY := emptyRows(t, 2, 300000)
+	few, fewY := textLabels(500, 30000)
+	corpus := kit.SmallCorpus()
+	corpus.Terms = 200000
+	for name, c := range map[string]struct {
+		asked error // of a model that may take next to no memory
+		run   func() error
+	}{
+		"GP": {second(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1e6})),
+			func() error {
+				g, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 3})
+				}
+				return err
+			}},
+		"GLM, primal": {second(NewGLM(tall, tallY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1})),
+			func() error {
+				g, err := NewGLM(tall, tallY, BernoulliLogit{}, nil)
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+		"GLM, dual": {second(NewGLM(fat, fatY, BernoulliLogit{}, &GLMOptions{MaxMemory: 1})),
+			func() error {
+				g, err := NewGLM(fat, fatY, BernoulliLogit{}, nil)
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+		"GLM, diagonal": {second(
+			NewGLM(wide, wideY, nil, &GLMOptions{MaxMemory: 1, Covariance: DiagonalCovariance})),
+			func() error {
+				g, err := NewGLM(wide, wideY, nil, &GLMOptions{Covariance: DiagonalCovariance})
+				if err == nil {
+					_, _, err = g.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+		"GLM, low rank": {second(
+			NewGLM(few, fewY, BernoulliLogit{},
+				&GLMOptions{MaxMemory: 1, Covariance: LowRankCovariance})), func() error {
+			g, err := NewGLM(few, fewY, BernoulliLogit{},
+				&GLMOptions{Covariance: LowRankCovariance})
+			if err == nil {
+				_, _, err = g.Fit(ctx, &Solver{MaxPasses: 6})
+			}
+			return err
+		}},
+		"CTM": {second(NewCTM(corpus, 10, &CTMOptions{MaxMemory: 1})), func() error {
+			m, err := NewCTM(corpus, 10, nil)
+			if err == nil {
+				_, _, err = m.Fit(ctx, &Solver{MaxPasses: 2})
+			}
+			return err
+		}},
+		"CTM, anchors": {second(NewCTM(corpus, 10, &CTMOptions{MaxMemory: 1, Start: StartAnchors})),
+			func() error {
+				m, err := NewCTM(corpus, 10, &CTMOptions{Start: StartAnchors})
+				if err == nil {
+					_, _, err = m.Fit(ctx, &Solver{MaxPasses: 2})
+				}
+				return err
+			}},
+	} {
+		asked := sizeIn(t, c.asked)
+		peak, err := peakOf(c.run)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if peak > 1.3*asked || peak < asked/8 {
+			t.Errorf("%s: takes %.1f MB, and asks for %.1f", name, peak/1e6, asked/1e6)
+		}
+	}
+}
+
+// sizeIn returns the bytes that an error of memory says are needed.
+func sizeIn(t *testing.T, err error) float64 {
+	t.Helper()
+	var size float64
+	var unit string
+	_, text, _ := strings.Cut(err.Error(), "needs ")
+	if _, scanErr := fmt.Sscanf(text, "%g %s of", &size, &unit); scanErr != nil {
+		t.Fatalf("%v: %v", err, scanErr)
+	}
+	return size * map[string]float64{"MB": 1e6, "GB": 1e9}[unit]
+}
+
+// peakOf returns the most bytes of live memory that the collector finds while f runs, above those
+// before.
+func peakOf(f func() error) (peak float64, err error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that what is found is not garbage
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	read := func() float64 { metrics.Read(live); return float64(live[0].Value.Uint64()) }
+	debug.FreeOSMemory()
+	before := read()
+	done := make(chan error)
+	go func() { done <- f() }()
+	for {
+		select {
+		case err := <-done:
+			return peak - before, err
+		default:
+			peak = math.Max(peak, read())
+			time.Sleep(20 * time.Microsecond) // f needs the processor more
+		}
+	}
+}
+
+// cancelData makes random data for cancelCases.
+type cancelData struct{ testing.TB }
+
+func (cancelData) table(n, d int) (*mat.Dense, []float64) {
+	rng := testkit.Rand(64)
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		row := x.RawRowView(i)
+		for j := range row {
+			row[j] = rng.NormFloat64()
+		}
+		y[i] = testkit.PlusMinus(row[0]+rng.NormFloat64() > 0)
+	}
+	return x, y
+}
+
+func (t cancelData) sparse(n, d, nnz int) (*Sparse, []float64) {
+	rng := testkit.Rand(65)
+	x, y := NewSparse(d), make([]float64, n)
+	ind, val := make([]int, nnz), make([]float64, nnz)
+	for i := range n {
+		for k := range ind {
+			ind[k], val[k] = k*(d/nnz)+rng.IntN(d/nnz), 1
+		}
+		if err := x.Append(ind, val); err != nil {
+			t.Fatal(err)
+		}
+		y[i] = testkit.PlusMinus(ind[0]%2 == 0)
+	}
+	return x, y
+}
+
+func (cancelData) corpus(docs, terms int) *Corpus {
+	rng := testkit.Rand(66)
+	c := &Corpus{Terms: terms}
+	for range docs {
+		var doc Document
+		for v := rng.IntN(20); v < terms; v += 1 + rng.IntN(30) {
+			doc.Words, doc.Counts = append(doc.Words, v), append(doc.Counts, float64(1+rng.IntN(5)))
+		}
+		c.Docs = append(c.Docs, doc)
+	}
+	return c
+}

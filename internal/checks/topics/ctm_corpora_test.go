@@ -1,0 +1,230 @@
+package topics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pgsvi/pgsvi/internal/testkit"
+	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+)
+
+// oneStep is q of the documents 0 and 1 after a step on them.
+func oneStep(t *testing.T, c *Corpus, opt CTMOptions, beta float64) []float64 {
+	t.Helper()
+	words := mat.NewDense(3, c.Terms, nil)
+	for v := range c.Terms {
+		for k := range 3 {
+			words.Set(k, v, 1+math.Abs(math.Sin(float64(1+v+k*c.Terms))))
+		}
+	}
+	opt.Topics, opt.TopicPrior = words, 1e-12 // or else topics depend on the size of the corpus
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := kit.MustCTM(t, c, 3, &opt)
+	st := testkit.Must(m.NewStepper(context.Background(), &Env{Rng: rng}, nil))
+	if _, err := st.Step(context.Background(), &Env{Rng: rng}, []int{0, 1}, beta); err != nil {
+		t.Fatal(err)
+	}
+	p := testkit.Must(m.Posterior(st))
+	var q []float64
+	for n := range 2 {
+		d := p.Doc(n)
+		q = append(append(q, d.Mean(nil)...), d.Cov().RawSymmetric().Data...)
+	}
+	return q
+}
+
+// Two readings of the paper: with and without the factor N/M.
+func TestCTMPaperReadings(t *testing.T) {
+	c := kit.ToyCorpus(40, 6)
+	few := c.Subset([]int{0, 1, 2, 3})
+	inf := math.Inf(1)
+	for _, diag := range []bool{false, true} {
+		paper := CTMOptions{Paper: true, Diagonal: diag}
+		scaled := CTMOptions{Paper: true, PaperScaled: true, Diagonal: diag}
+		plain := CTMOptions{Inner: 1, FirstInner: 1, Diagonal: diag}
+		// Without the factor a document does not see how many there are.
+		testkit.CheckClose(t, fmt.Sprintf("diagonal %v: 4 documents and 40", diag),
+			oneStep(t, few, paper, inf), oneStep(t, c, paper, inf), 1e-12)
+		if got, want := oneStep(t, c, paper, 0.001),
+			oneStep(t, c, paper, inf); !slices.Equal(got, want) {
+			t.Errorf("diagonal %v: the default β is not 0.001: %v, want %v", diag, got, want)
+		}
+		// With it the step is that of N/M times β.
+		for _, x := range []struct {
+			c    *Corpus
+			beta float64
+		}{{c, 20}, {few, 2}} {
+			want := oneStep(t, x.c, plain, x.beta*0.001)
+			testkit.CheckClose(t, fmt.Sprintf("diagonal %v, %d documents", diag, len(x.c.Docs)),
+				oneStep(t, x.c, scaled, inf), want, 1e-14)
+			testkit.CheckClose(t,
+				fmt.Sprintf("diagonal %v, %d documents, β = 0.01", diag, len(x.c.Docs)),
+				oneStep(t, x.c, scaled, 0.01), oneStep(t, x.c, plain, x.beta*0.01), 1e-14)
+		}
+		if slices.Equal(oneStep(t, c, scaled, inf), oneStep(t, few, scaled, inf)) {
+			t.Errorf("diagonal %v: N plays no part", diag)
+		}
+	}
+	if _, err := NewCTM(c, 3, &CTMOptions{PaperScaled: true}); !errors.Is(err, ErrParam) {
+		t.Errorf("PaperScaled without Paper: %v", err)
+	}
+}
+
+// The paper's settings on AP, 5 passes: without the factor N/M q hardly moves, and the score
+// is near that of the frequencies of words, 8.478. With it, it is nearly that of ours. The
+// steps as the appendix has them have no V⁻¹ at the lengths that the factor makes.
+func TestCTMPaperAP(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	train, test := loadAP(t)
+	for seed := range uint64(1) {
+		five := Solver{MaxPasses: 5}
+		without, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true}, seed, five)
+		with, _ := paperScore(t, train, test, 10, &CTMOptions{Paper: true, PaperScaled: true}, seed,
+			five)
+		t.Logf("seed %d: without N/M %.4f, with it %.4f", seed, without.PerToken, with.PerToken)
+		if math.Abs(without.PerToken-8.458) > 0.01 || math.Abs(with.PerToken-8.10) > 0.03 {
+			t.Errorf("seed %d: without N/M %.4f, want 8.458 ± 0.01; with it %.4f, want 8.10 ± 0.03",
+				seed, without.PerToken, with.PerToken)
+		}
+	}
+	m := kit.MustCTM(t, train, 10, &CTMOptions{Paper: true})
+	beta := 0.001 * float64(len(train.Docs)) / 2
+	_, res, err := m.Fit(context.Background(),
+		&Solver{MaxPasses: 1, BatchSize: 2, EvalEvery: -1, StepSize: ConstantStep(beta)})
+	if !errors.Is(err, ErrNotPosDef) || res.K > 10 {
+		t.Errorf("β = %v as in the appendix: %v", beta, err)
+	} else {
+		t.Log(err)
+	}
+}
+
+// loadAP reads the AP corpus: documents of even index, which train, and odd ones.
+func loadAP(t testing.TB) (train, test *Corpus) {
+	t.Helper()
+	c := loadCorpus(t, "ap")
+	if len(c.Docs) != 2246 {
+		t.Fatalf("AP has %d documents", len(c.Docs))
+	}
+	return c.EvenOdd()
+}
+
+// loadNIPS reads the NIPS corpus.
+func loadNIPS(t testing.TB) (train, test *Corpus) {
+	t.Helper()
+	return loadCorpus(t, "nips").EvenOdd()
+}
+
+// some returns every fourth of the documents.
+func some(c *Corpus) *Corpus {
+	few := *c
+	few.Docs = nil
+	for i := 0; i < len(c.Docs); i += 4 {
+		few.Docs = append(few.Docs, c.Docs[i])
+	}
+	return &few
+}
+
+// paperScore fits a model with a seed and returns its scores.
+func paperScore(t *testing.T, train, test *Corpus, k int, opt *CTMOptions, seed uint64,
+	s Solver) (*HeldOut, time.Duration) {
+	t.Helper()
+	s.Src, s.EvalEvery = rand.NewPCG(seed, 1), -1
+	if s.MaxPasses == 0 {
+		s.MaxPasses = 10 // as of the paper
+	}
+	start := time.Now()
+	p, _ := kit.FitCTM(t, train, k, opt, &s)
+	used := time.Since(start)
+	// A tenth of the draws of the protocol: the third decimal is the same.
+	h, err := p.HeldOut(test, &HeldOutOptions{Draws: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, used
+}
+
+// The numbers to reach are nats per token on words held out; AP and NIPS, documents of even index
+// train. What an option costs is told after three passes, on every fourth of the documents that
+// test: the default is asked so as well.
+func TestCTMHeldOutAP(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t)
+	train, test := loadAP(t)
+	nil1, res := kit.FitCTM(t, train, 10, nil, nil)
+	h, err := nil1.HeldOut(test, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("nil Solver: %.4f, in vocabulary %.4f, %v passes in %v, ELBO %.0f ± %.0f", h.PerToken,
+		h.InVocab, res.Passes, res.Elapsed, res.ELBO, res.ELBOErr)
+	if h.PerToken > 8.11 || h.InVocab > 8.03 || res.Passes > 10.01 {
+		t.Error("nil Solver: more than 8.11, 8.03 or 10 passes")
+	}
+	test = some(test)
+	var full float64
+	for _, c := range []struct {
+		name  string
+		opt   *CTMOptions
+		seeds uint64
+		most  float64 // above the default
+	}{
+		{"default", nil, 2, 0},
+		{"diagonal", &CTMOptions{Diagonal: true}, 2, 0.015},
+		{"delta", &CTMOptions{Expectation: CTMDelta}, 1, 0.03},
+		{"Laplace", &CTMOptions{Expectation: CTMLaplace}, 1, 0.025},
+		{"mean field", &CTMOptions{Expectation: CTMMeanField}, 1, 0.02},
+		{"without memory", &CTMOptions{Forget: true}, 1, 0.02},
+	} {
+		var mean, vocab float64
+		var used time.Duration
+		for seed := range c.seeds {
+			h, cpu := paperScore(t, train, test, 10, c.opt, seed+1, Solver{MaxPasses: 3})
+			mean += h.PerToken / float64(c.seeds)
+			vocab += h.InVocab / float64(c.seeds)
+			used += cpu
+		}
+		if c.name == "default" {
+			if full = mean; full > 8.11 {
+				t.Errorf("after three passes %.4f", full)
+			}
+		}
+		t.Logf("%s: %.4f, in vocabulary %.4f, in %v", c.name, mean, vocab, used)
+		if mean > full+c.most {
+			t.Errorf("%s: %.4f nats above the default, want at most %v", c.name, mean-full, c.most)
+		}
+	}
+}
+
+func TestCTMHeldOutNIPS(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t)
+	train, test := loadNIPS(t)
+	h, used := paperScore(t, train, some(test), 10, nil, 1, Solver{})
+	t.Logf("NIPS, 10 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
+	if h.PerToken > 7.65 {
+		t.Errorf("NIPS: %.4f", h.PerToken)
+	}
+}
+
+func TestCTMHeldOutMany(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t)
+	train, test := loadAP(t)
+	h, used := paperScore(t, train, some(test), 50, nil, 1, Solver{MaxPasses: 4})
+	t.Logf("AP, 50 topics: %.4f, in vocabulary %.4f, in %v", h.PerToken, h.InVocab, used)
+	if h.PerToken > 7.95 {
+		t.Errorf("AP, 50 topics: %.4f", h.PerToken)
+	}
+}

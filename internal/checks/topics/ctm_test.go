@@ -1,0 +1,210 @@
+package topics
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi/internal/testkit"
+	"github.com/pgsvi/pgsvi/internal/topic"
+	"gonum.org/v1/gonum/mat"
+
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+)
+
+func near(t *testing.T, what string, got, want, tol float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tol) {
+		t.Errorf("%s is %.10g, want %.10g ± %g", what, got, want, tol)
+	}
+}
+
+func TestCTMStepAllocs(t *testing.T) {
+	if testkit.Race {
+		t.Skip("the race detector allocates")
+	}
+	m, err := NewCTM(kit.ToyCorpus(64, 5), 4, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.NewStepper(context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	batch := make([]int, 32)
+	for i := range batch {
+		batch[i] = 2 * i
+	}
+	env := &Env{Rng: rng}
+	step := func() {
+		if _, err := st.Step(context.Background(), env, batch, math.Inf(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evaluate := func() {
+		if _, err := st.Evaluate(context.Background(), env); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, f := range map[string]func(){"a step of 32 documents": step,
+		"an evaluation": evaluate} {
+		f()
+		f()
+		if a := testing.AllocsPerRun(20, f); a > 0 {
+			t.Errorf("%v allocations in %s", a, name)
+		}
+	}
+}
+
+func TestCTMErrors(t *testing.T) {
+	good := kit.ToyCorpus(5, 6)
+	for _, c := range []struct {
+		corpus *Corpus
+		k      int
+		opt    *CTMOptions
+		want   error
+		text   string
+	}{
+		{nil, 2, nil, ErrEmpty, "without documents"},
+		{&Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
+		{&Corpus{Docs: make([]Document, 2)}, 2, nil, ErrEmpty, "vocabulary"},
+		{&Corpus{Docs: make([]Document, 2), Terms: 4}, 2, nil, ErrEmpty, "no words"},
+		{&Corpus{Docs: []Document{{Words: []int{7}, Counts: []float64{1}}}, Terms: 4}, 2, nil,
+			ErrShape,
+			"document 0 has word 7"},
+		{&Corpus{Docs: []Document{{Words: []int{1}, Counts: []float64{-1}}}, Terms: 4}, 2, nil,
+			ErrParam, "count"},
+		{good, 0, nil, ErrParam, "0 topics"},
+		{good, 2, &CTMOptions{Samples: -1}, ErrParam, "Samples"},
+		{good, 2, &CTMOptions{Samples: 1 << 30}, ErrParam, "Samples"},
+		{good, 2, &CTMOptions{Inner: -1, FirstInner: -2}, ErrParam, "FirstInner"},
+		{good, 2, &CTMOptions{TopicPrior: math.NaN()}, ErrParam, "TopicPrior"},
+		{good, 2, &CTMOptions{PseudoDocs: math.Inf(1)}, ErrParam, "PseudoDocs"},
+		{good, 2, &CTMOptions{Expectation: 9}, ErrParam, "CTMExpectation(9)"},
+		{good, 2, &CTMOptions{Start: -1}, ErrParam, "TopicStart(-1)"},
+		{good, 2, &CTMOptions{Paper: true, Expectation: CTMLaplace}, ErrParam, "Paper"},
+		{good, 30, &CTMOptions{Expectation: CTMQuadrature}, ErrParam, "CTMQuasi"},
+		{good, 2, &CTMOptions{Topics: mat.NewDense(2, 3, nil)}, ErrShape, "2×3"},
+		{good, 1, &CTMOptions{Topics: mat.NewDense(1, 60, nil)}, ErrParam, "sums to 0"},
+	} {
+		m, err := NewCTM(c.corpus, c.k, c.opt)
+		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) || m != nil {
+			t.Errorf("%+v with %d topics: error %v, want one with %q", c.opt, c.k, err, c.text)
+		}
+	}
+	m, err := NewCTM(good, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.NewStepper(context.Background(), nil, Euclidean()); !errors.Is(err, ErrNoProx) {
+		t.Error(err)
+	}
+	if _, err := m.Posterior(nil); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	p, _ := kit.FitCTM(t, good, 2, nil, nil)
+	if _, err := p.Infer(Document{Words: []int{60}, Counts: []float64{1}}); !errors.Is(err,
+		ErrShape) {
+		t.Error(err)
+	}
+	if _, err := p.HeldOut(
+		&Corpus{Terms: 60, Docs: []Document{{Words: []int{3}, Counts: []float64{1.5}}}},
+		nil); !errors.Is(err, ErrParam) {
+		t.Error(err)
+	}
+	if _, err := p.HeldOut(&Corpus{Terms: 61, Docs: good.Docs}, nil); !errors.Is(err, ErrShape) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if p, res, err := m.Fit(ctx, nil); !errors.Is(err, context.Canceled) ||
+		!testkit.PrefixedOnce(err) ||
+		p != nil || res != nil {
+		t.Errorf("%v, %v, %v", p, res, err)
+	}
+}
+
+// With one topic the word probabilities are those of the corpus, smoothed.
+func TestCTMOneTopic(t *testing.T) {
+	c := kit.ToyCorpus(40, 10)
+	p, _ := kit.FitCTM(t, c, 1, nil, &Solver{BatchSize: 40, MaxPasses: 200, EvalEvery: -1})
+	total := c.Tokens()
+	count := make([]float64, c.Terms)
+	for _, d := range c.Docs {
+		for i, v := range d.Words {
+			count[v] += d.Counts[i]
+		}
+	}
+	for v, b := range p.Topics().RawRowView(0) {
+		near(t, "probability of a word", b, (count[v]+0.03)/(total+0.03*60), 1e-6)
+	}
+}
+
+// The topics of the documents are those of their posteriors, and what LDAvis takes.
+func TestCTMDocTopics(t *testing.T) {
+	c := &Corpus{Terms: 6, Docs: []Document{
+		{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
+		{Words: []int{3, 4, 5}, Counts: []float64{7, 5, 2}}, {},
+		{Words: []int{0, 5}, Counts: []float64{3, 3}},
+	}}
+	m, err := NewCTM(c, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := m.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topics, err := p.DocTopics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range c.Docs {
+		mean, _, _ := p.Doc(n).Proportions(0.9)
+		row := topics.RawRowView(n)
+		if math.Abs(row[0]+row[1]-1) > 1e-12 || math.Abs(row[0]-mean[0]) > 0.05 {
+			t.Errorf("document %d: %v, from its posterior %v", n, row, mean)
+		}
+	}
+	var buf bytes.Buffer
+	if err := WriteLDAvis(&buf, p.Topics(), topics, c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTopicEnumerations: a value of an enumeration has the same number in the engine, to which it
+// is converted.
+func TestTopicEnumerations(t *testing.T) {
+	for e, want := range map[CTMExpectation]topic.Expectation{
+		CTMAntithetic: topic.Antithetic, CTMQuasi: topic.Quasi, CTMQuadrature: topic.Quadrature,
+		CTMDelta: topic.Delta, CTMLaplace: topic.Laplace, CTMMeanField: topic.MeanField,
+	} {
+		if topic.Expectation(e) != want {
+			t.Errorf("%v is %d in the engine, not %d", e, want, e)
+		}
+	}
+	for r, want := range map[TopicRank]topic.Rank{
+		ByProbability: topic.ByProbability, ByFREX: topic.ByFREX, ByLift: topic.ByLift,
+		ByRelevance: topic.ByRelevance,
+	} {
+		if topic.Rank(r) != want {
+			t.Errorf("%v is %d in the engine, not %d", r, want, r)
+		}
+	}
+	for s, want := range map[TopicStart]topic.Start{
+		StartAuto: topic.StartAuto, StartKMeans: topic.StartKMeans,
+		StartAnchors: topic.StartAnchors,
+		StartDocs:    topic.StartDocs, StartRandom: topic.StartRandom,
+	} {
+		if topic.Start(s) != want {
+			t.Errorf("%v is %d in the engine, not %d", s, want, s)
+		}
+	}
+}
