@@ -293,7 +293,7 @@ func likelihoodName(l Likelihood) string {
 
 // String returns the table as text: a line on the model, the column names, and a line for each
 // row. A star marks weights whose interval from Lo to Hi does not contain 0; a last line explains
-// it. The numbers of a row have the decimals that give its standard deviation four significant
+// it, and for a Softmax another that weights are against the mean over classes. The numbers of a row have the decimals that give its standard deviation four significant
 // digits.
 func (s *Summary) String() string {
 	lines := [][]string{{"", "mean", "sd", "2.5%", "97.5%"}}
@@ -318,6 +318,9 @@ func (s *Summary) String() string {
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
+	if s.classes {
+		b.WriteString("weights are against the mean over classes: those of a feature add up to 0\n")
+	}
 	return b.String()
 }
 
