@@ -352,8 +352,8 @@ func (g *GLM) setPrior() error {
 	switch {
 	case q != nil && q.Dim() > d:
 		if j := slices.IndexFunc(q.Mean(nil), func(m float64) bool { return m != 0 }); j >= 0 {
-			return fmt.Errorf("pgsvi: GLMOptions.Prior of all classes has the mean %v in weight %d; "+
-				"use 0, and GLMOptions.Offset: %w", q.Mean(nil)[j], j, ErrParam)
+			return fmt.Errorf("pgsvi: GLMOptions.Prior of all classes has the mean %v in weight "+
+				"%d; use 0, and GLMOptions.Offset: %w", q.Mean(nil)[j], j, ErrParam)
 		}
 		p.Each = q.Var(nil)
 		for j, v := range p.Each {

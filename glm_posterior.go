@@ -293,8 +293,8 @@ func likelihoodName(l Likelihood) string {
 
 // String returns the table as text: a line on the model, the column names, and a line for each
 // row. A star marks weights whose interval from Lo to Hi does not contain 0; a last line explains
-// it, and for a Softmax another that weights are against the mean over classes. The numbers of a row have the decimals that give its standard deviation four significant
-// digits.
+// it, and for a Softmax another that weights are against the mean over classes. The numbers of a
+// row have the decimals that give its standard deviation four significant digits.
 func (s *Summary) String() string {
 	lines := [][]string{{"", "mean", "sd", "2.5%", "97.5%"}}
 	sure := make([]bool, 1, len(s.Rows)+1)

@@ -87,6 +87,7 @@ const (
 	// and has its minimum at the solution.
 	contrastTol    = 1e-6
 	contrastPart   = 1e-3 // of the gap, which what P lacks may be
+	contrastQuick  = 0.2  // of the square of a round, that the next is: it needs no mixture
 	contrastRounds = 12   // from the last P,
 	contrastFirst  = 60   // and from that of equal classes
 )
@@ -365,6 +366,7 @@ func (a *contrast) divergence() float64 {
 func (a *contrast) rounds(most int) (done, ok bool) {
 	d, k, scales := a.x.Cols, a.k, make([]float64, a.x.Cols)
 	a.mix.Reset()
+	before := 0.0
 	for range most {
 		if !a.rule() {
 			return false, false
@@ -393,7 +395,9 @@ func (a *contrast) rounds(most int) (done, ok bool) {
 			copy(a.p, a.next)
 			return true, true
 		}
-		if a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
+		quick := square < contrastQuick*before
+		before = square
+		if !quick && a.mix.Mix(a.mixed, a.w) && a.definite(a.unpack(a.z, a.mixed)) {
 			copy(a.p, a.z)
 		} else {
 			copy(a.p, a.next)

@@ -17,9 +17,10 @@ import (
 //
 // Here all is in units of P_c = L_cL_cᵀ, where J is symmetric. P_c⁻¹ becomes L_c⁻ᵀ(1 − X_c)L_c⁻¹.
 type contrastNewton struct {
-	l, b, u []float64 // L_c, L_cᵀRL_c and RL_c
-	r, p    []float64 // residual and direction of conjugate gradients; others are in z and next
-	last    []float64 // P before the step
+	l, b, u  []float64 // L_c, L_cᵀRL_c and RL_c
+	r, p     []float64 // residual and direction of conjugate gradients; others are in z and next
+	last     []float64 // P before the step
+	flattest float64   // the least curvature that the last step met
 }
 
 const (
@@ -75,11 +76,15 @@ func (a *contrast) descend(tol float64) (gain float64) {
 	return gain
 }
 
-// search descends from p, and from that of equal classes, and makes p the better of both: where
-// classes never occur there are several solutions. It returns what that gained, as descend does.
+// search descends from p and, where that ends in a flat valley, from that of equal classes, and
+// makes p the better of both: where classes never occur there are several solutions. It returns
+// what that gained, as descend does.
 func (a *contrast) search(tol float64) float64 {
 	value := a.divergence()
 	gain := a.descend(tol)
+	if a.newton.flattest > contrastFlat {
+		return gain
+	}
 	copy(a.try.p, a.p)
 	floats.ScaleTo(a.p, float64(a.k)/float64(a.k-1), a.grams)
 	if _, ok := a.rounds(contrastFirst); ok {
@@ -92,8 +97,12 @@ func (a *contrast) search(tol float64) float64 {
 	return gain
 }
 
-// contrastApart is by how many nats another solution has to be better.
-const contrastApart = 1e-7
+// Another solution has to be better by so many nats, and is looked for where a curvature, of which
+// the greatest are 1, is no greater than contrastFlat.
+const (
+	contrastApart = 1e-7
+	contrastFlat  = 0.05
+)
 
 // whiten makes the units of p, and r the gradient ρ in these.
 func (a *contrast) whiten() bool {
@@ -138,6 +147,7 @@ func (a *contrast) whiten() bool {
 func (a *contrast) newtonStep(radius float64) (promise, size float64) {
 	w, x, q := &a.newton, a.z, a.next
 	clear(x)
+	w.flattest = 1
 	copy(w.p, w.r)
 	rho := floats.Dot(w.r, w.r)
 	least := descentReduce * descentReduce * rho
@@ -146,6 +156,7 @@ func (a *contrast) newtonStep(radius float64) (promise, size float64) {
 			break
 		}
 		curve, pp := floats.Dot(w.p, q), floats.Dot(w.p, w.p)
+		w.flattest = min(w.flattest, curve/pp)
 		length := rho / curve
 		// To the edge, where ‖x + lp‖ is the radius.
 		xp, room := floats.Dot(x, w.p), max(0, radius*radius-size*size)

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// precisionsOf returns a contrast with random A_c: I/10, and in some directions up to 1e6 more, of
+// precisionsOf returns a contrast with random A_c: I/10, and in some directions up to 1e4 more, of
 // classes that differ in most of them.
 func precisionsOf(rng *rand.Rand, k, d int) *contrast {
 	a := newContrast(classProblem(rng, 1, d, k))
@@ -24,7 +24,7 @@ func precisionsOf(rng *rand.Rand, k, d int) *contrast {
 			g[j*d+j] = 0.1
 		}
 		for range rng.IntN(2 * d) {
-			size := math.Exp(14 * rng.Float64())
+			size := math.Exp(9 * rng.Float64())
 			for j := range x {
 				x[j] = rng.NormFloat64()
 			}

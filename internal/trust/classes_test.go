@@ -404,6 +404,9 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 var knownClassFailures = map[uint64]string{
 	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, and says that it may " +
 		"lack 3e8",
+	3021: "units 1e-8…1e8: 1000 passes are not enough, and the gap of 2e12 and the ELBOErr of 9 say so",
+	3030: "units 1e-8…1e8 and means of 1e4 sd: the ELBOErr is 348",
+	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, and says that it may lack 2e7",
 }
 
 // TestSeedsClasses fits random problems of several classes, and checks what must be so of each.
