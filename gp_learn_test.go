@@ -271,7 +271,8 @@ func co2(t testing.TB) (*GP, *LearnOptions, float64) {
 	return gp, &LearnOptions{Fixed: []string{"Sum[1].Product[1].Periodic.Period"},
 		Prior: map[string]Prior{
 			"Sum[1].Product[1].Periodic.Length": {c[4], 2, 0},
-			"Sum[2].RationalQuadratic.Alpha":    {c[7], 2, 0}, "GaussianNoise.Var": {2 * c[10], 4, 0},
+			"Sum[2].RationalQuadratic.Alpha":    {c[7], 2, 0},
+			"GaussianNoise.Var":                 {2 * c[10], 4, 0},
 		}}, -truth.Objective
 }
 

@@ -331,7 +331,8 @@ func judge(seed uint64, rng *rand.Rand, s *subject, p *trustProblem) *verdict {
 	return v
 }
 
-var trustSentinels = []error{ErrShape, ErrEmpty, ErrLabel, ErrNotFinite, ErrNotPosDef, ErrParam, ErrNoProx, ErrNoEstimator, ErrFile, ErrDiverged, context.DeadlineExceeded}
+var trustSentinels = []error{ErrShape, ErrEmpty, ErrLabel, ErrNotFinite, ErrNotPosDef, ErrParam,
+	ErrNoProx, ErrNoEstimator, ErrFile, ErrDiverged, context.DeadlineExceeded}
 
 func sentinelOf(err error) string {
 	for _, s := range trustSentinels {
@@ -394,7 +395,8 @@ const trustSpread = 16
 func (v *verdict) spread(s *subject, p *trustProblem, sol *refSolution) (elbo, z float64) {
 	rng := rand.New(rand.NewPCG(v.seed, 13))
 	for range 2 {
-		ref, err := s.reference(p, func(x float64) float64 { return x * (1 + 0x1p-52*(2*rng.Float64()-1)) })
+		ref, err := s.reference(p,
+			func(x float64) float64 { return x * (1 + 0x1p-52*(2*rng.Float64()-1)) })
 		if err != nil {
 			return math.Inf(1), math.Inf(1)
 		}
@@ -429,10 +431,13 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 			return nil
 		}
 		if elbo, z := v.spread(s, p, sol); elbo > 1e-3 || z > 1e-3 {
-			v.add(faultRefused, 0, "%s: %v; rounding the data moves the answer by %.2g nats, %.2g sd", sentinelOf(err), err, elbo, z)
+			v.add(faultRefused, 0,
+				"%s: %v; rounding the data moves the answer by %.2g nats, %.2g sd", sentinelOf(err),
+				err, elbo, z)
 			return nil
 		}
-		v.add(faultError, 1, "%s: %v; the reference has ELBO %.10g ± %.2g after %d steps", sentinelOf(err), err, sol.elbo, sol.err+sol.gap, sol.steps)
+		v.add(faultError, 1, "%s: %v; the reference has ELBO %.10g ± %.2g after %d steps",
+			sentinelOf(err), err, sol.elbo, sol.err+sol.gap, sol.steps)
 		return nil
 	}
 	numbers := slices.Concat(f.mean, f.sd, f.m, f.v)
@@ -444,7 +449,8 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 	}
 	for i, x := range numbers {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
-			v.add(faultNaN, 1, "number %d of %d is %v: ELBO, Gap %v", i, len(numbers), x, numbers[len(numbers)-2:])
+			v.add(faultNaN, 1, "number %d of %d is %v: ELBO, Gap %v", i, len(numbers), x,
+				numbers[len(numbers)-2:])
 			return nil
 		}
 	}
@@ -457,11 +463,16 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 			if e == nil {
 				short = sol.elbo - ev.ELBO
 			}
-			if f.result.Status == Stalled && ev.ELBOErr > goals.UnknownNats && !math.IsInf(ev.Gap, 0) && short <= 2*ev.Gap+ev.ELBOErr {
-				v.add(faultUnsettled, short, "an ELBO of %.10g that is known to %.2g nats, gap %.2g; short by %.3g", ev.ELBO, ev.ELBOErr, ev.Gap, short)
+			if f.result.Status == Stalled && ev.ELBOErr > goals.UnknownNats &&
+				!math.IsInf(ev.Gap, 0) && short <= 2*ev.Gap+ev.ELBOErr {
+				v.add(faultUnsettled, short,
+					"an ELBO of %.10g that is known to %.2g nats, gap %.2g; short by %.3g", ev.ELBO,
+					ev.ELBOErr, ev.Gap, short)
 				return nil
 			}
-			v.add(faultLimit, short, "%v after %.4g passes at ELBO %.10g, gap %.2g; short by %.3g (%v)", f.result.Status, f.result.Passes, ev.ELBO, ev.Gap, short, e)
+			v.add(faultLimit, short,
+				"%v after %.4g passes at ELBO %.10g, gap %.2g; short by %.3g (%v)", f.result.Status,
+				f.result.Passes, ev.ELBO, ev.Gap, short, e)
 			return nil
 		}
 	}
@@ -487,14 +498,22 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 		short := sol.elbo - ev.ELBO
 		if short > allowed && !s.below {
 			if excuse(); short > allowed+elboSpread {
-				v.add(faultGap, short, "short by %.4g nats of %.10g, Gap %.2g, ELBOErr %.2g, %.3g passes; reference ± %.2g", short, sol.elbo, ev.Gap, ev.ELBOErr, f.result.Passes, sol.err+sol.gap)
+				v.add(faultGap, short,
+					"short by %.4g nats of %.10g, Gap %.2g, ELBOErr %.2g, %.3g passes; "+
+						"reference ± %.2g", short, sol.elbo, ev.Gap, ev.ELBOErr, f.result.Passes,
+					sol.err+sol.gap)
 			} else {
-				v.add(faultUnsettled, short, "short by %.4g nats, Gap %.2g; rounding moves the ELBO by %.2g", short, ev.Gap, elboSpread)
+				v.add(faultUnsettled, short,
+					"short by %.4g nats, Gap %.2g; rounding moves the ELBO by %.2g", short, ev.Gap,
+					elboSpread)
 			}
 		}
 		if proof := ev.GapBound + provedSlack + known; ev.Scope != Unproved && short > proof {
 			if excuse(); short > proof+elboSpread {
-				v.add(faultProof, short, "short by %.4g nats of %.10g, proved to be within %.3g (%v), ELBOErr %.2g; reference ± %.2g", short, sol.elbo, ev.GapBound, ev.Scope, ev.ELBOErr, sol.err+sol.gap)
+				v.add(faultProof, short,
+					"short by %.4g nats of %.10g, proved to be within %.3g (%v), ELBOErr %.2g; "+
+						"reference ± %.2g", short, sol.elbo, ev.GapBound, ev.Scope, ev.ELBOErr,
+					sol.err+sol.gap)
 			}
 		}
 		for _, it := range f.result.Trace { // every bound of the run, not the last alone
@@ -503,15 +522,21 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 				continue
 			}
 			if excuse(); short > proof+elboSpread {
-				v.add(faultProof, short, "pass %v: short by %.4g nats of %.10g, proved to be within %.3g (%v)", it.Passes, short, sol.elbo, it.GapBound, it.Scope)
+				v.add(faultProof, short,
+					"pass %v: short by %.4g nats of %.10g, proved to be within %.3g (%v)",
+					it.Passes, short, sol.elbo, it.GapBound, it.Scope)
 				break
 			}
 		}
 		if -short > trustSlack+known+sol.gap {
 			if excuse(); -short > trustSlack+known+sol.gap+elboSpread {
-				v.add(faultAbove, -short, "ELBO %.10g is %.4g nats above the optimum ± %.2g, Gap %.2g, ELBOErr %.2g", ev.ELBO, -short, sol.err+sol.gap, ev.Gap, ev.ELBOErr)
+				v.add(faultAbove, -short,
+					"ELBO %.10g is %.4g nats above the optimum ± %.2g, Gap %.2g, ELBOErr %.2g",
+					ev.ELBO, -short, sol.err+sol.gap, ev.Gap, ev.ELBOErr)
 			} else {
-				v.add(faultUnsettled, -short, "%.4g nats above, Gap %.2g; rounding moves the ELBO by %.2g", -short, ev.Gap, elboSpread)
+				v.add(faultUnsettled, -short,
+					"%.4g nats above, Gap %.2g; rounding moves the ELBO by %.2g", -short, ev.Gap,
+					elboSpread)
 			}
 		}
 	}
@@ -533,21 +558,26 @@ func (v *verdict) compare(s *subject, p *trustProblem, f *trustFit, err error) *
 		}
 		sd := spreadOf(sol.curvature, sol.problem.row(i))
 		if sd > 0 {
-			see(math.Abs(f.m[i]-sol.m[i])/sd, "latent mean %d is %.10g, not %.10g, sd %.4g", i, f.m[i], sol.m[i], sd)
+			see(math.Abs(f.m[i]-sol.m[i])/sd, "latent mean %d is %.10g, not %.10g, sd %.4g", i,
+				f.m[i], sol.m[i], sd)
 		}
-		see(0.5*math.Abs(math.Log(f.v[i]/(sol.v[i]))), "latent variance %d is %.10g, not %.10g", i, f.v[i], sol.v[i])
+		see(0.5*math.Abs(math.Log(f.v[i]/(sol.v[i]))), "latent variance %d is %.10g, not %.10g", i,
+			f.v[i], sol.v[i])
 	}
 	if mean, sd, curved := sol.weights(p); f.mean != nil && mean != nil {
 		for j := range mean {
-			see(math.Abs(f.mean[j]-mean[j])/curved[j], "weight %d is %.10g, not %.10g, sd %.4g", j, f.mean[j], mean[j], curved[j])
+			see(math.Abs(f.mean[j]-mean[j])/curved[j], "weight %d is %.10g, not %.10g, sd %.4g", j,
+				f.mean[j], mean[j], curved[j])
 			see(math.Abs(math.Log(f.sd[j]/sd[j])), "sd %d is %.10g, not %.10g", j, f.sd[j], sd[j])
 		}
 	}
 	if worst > limit {
 		if excuse(); worst > limit+zSpread {
-			v.add(faultMoments, worst, "off by %.3g sd (%.2g allowed): %s; Gap %.2g", worst, limit, at, gap)
+			v.add(faultMoments, worst, "off by %.3g sd (%.2g allowed): %s; Gap %.2g", worst, limit,
+				at, gap)
 		} else {
-			v.add(faultUnsettled, worst, "off by %.3g sd: %s; rounding moves it by %.2g", worst, at, zSpread)
+			v.add(faultUnsettled, worst, "off by %.3g sd: %s; rounding moves it by %.2g", worst, at,
+				zSpread)
 		}
 	}
 	return sol
@@ -583,7 +613,8 @@ func (sol *refSolution) weights(p *trustProblem) (mean, sd, curved []float64) {
 }
 
 // relate compares two fits of one problem.
-func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trustFit, err error, rows []int, sol *refSolution) {
+func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trustFit, err error,
+	rows []int, sol *refSolution) {
 	if err != nil {
 		if len(v.faults) == 0 || v.faults[len(v.faults)-1].kind != faultPanic {
 			if sol != nil {
@@ -598,7 +629,8 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 		return // optima that are not the only ones
 	}
 	if g.result.Status != Converged {
-		v.add(faultRelation, 1, "%s: %v at ELBO %.10g, and %.10g", rel.name, g.result.Status, g.result.ELBO, f.result.ELBO)
+		v.add(faultRelation, 1, "%s: %v at ELBO %.10g, and %.10g", rel.name, g.result.Status,
+			g.result.ELBO, f.result.ELBO)
 		return
 	}
 	a, b := f.result.Evaluation, g.result.Evaluation
@@ -615,7 +647,8 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 		if sol != nil {
 			sd = spreadOf(sol.curvature, sol.problem.row(i))
 		}
-		if z := math.Max(math.Abs(f.m[i]-g.m[k])/sd, 0.5*math.Abs(math.Log(f.v[i]/g.v[k]))); f.v[i] > 0 && (z > worst || math.IsNaN(z)) {
+		if z := math.Max(math.Abs(f.m[i]-g.m[k])/sd,
+			0.5*math.Abs(math.Log(f.v[i]/g.v[k]))); f.v[i] > 0 && (z > worst || math.IsNaN(z)) {
 			worst, at = z, i
 		}
 	}
@@ -627,7 +660,9 @@ func (v *verdict) relate(rel *relation, p *trustProblem, s *subject, f, g *trust
 		elbo, z = v.spread(s, p, sol)
 	}
 	if off > allowed+elbo || worst > limit+z {
-		v.add(faultRelation, off, "%s: ELBO %.12g and %.12g, apart by %.3g of %.2g allowed; marginals by %.3g sd of %.2g at row %d", rel.name, a.ELBO, b.ELBO, off, allowed, worst, limit, at)
+		v.add(faultRelation, off,
+			"%s: ELBO %.12g and %.12g, apart by %.3g of %.2g allowed; marginals by %.3g sd of "+
+				"%.2g at row %d", rel.name, a.ELBO, b.ELBO, off, allowed, worst, limit, at)
 	}
 }
 
@@ -703,42 +738,57 @@ func judgeAll(n int, judge func(seed uint64) *verdict) []*verdict {
 func TestSeedsMended(t *testing.T) {
 	t.Parallel()
 	for why, seeds := range map[string][]uint64{
-		"a bound without the rounding of K, or of a mean that is not Ka":      {839, 872, 1328, 2094, 3360, 3446, 3810, 4127},
-		"a bound by the rows without what the mean gains by V's move":         {4395},
-		"exact steps of an Objective that take more than a thousand passes":   {1198, 2010, 2839, 3040, 3116, 3637},
+		"a bound without the rounding of K, or of a mean that is not Ka": {839, 872, 1328,
+			2094, 3360, 3446, 3810, 4127},
+		"a bound by the rows without what the mean gains by V's move": {4395},
+		"exact steps of an Objective that take more than a thousand passes": {1198, 2010, 2839,
+			3040, 3116, 3637},
 		"an ELBO without the rounding of marginals of raw features":           {1104, 2157},
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},
-		"the end of an Objective whose last step brought more than its gap":   {10858, 14416, 17519},
-		"an absurd state whose step promises nothing":                         {2024},
-		"a gap of +Inf where the proof was within the goal":                   {8074, 12445},
-		"a mean of raw units without its last digits":                         {2438, 16002, 19638},
-		"a bound by rows whose curvatures change within a deviation":          {3017696},
-		"a bound by rows whose tangents are far off":                          {390, 1188, 1992, 2336, 2558, 3036},
-		"a bound of the mean that is all rounding":                            {300, 674, 1117, 1581, 2557, 2794},
-		"a start from where the rates of rows contradict each other":          {466, 658, 1676, 4397, 6084, 6668, 8875, 9786, 12691, 14694, 15624, 16918, 17159, 18254},
-		"a block that is not solved where other rows have led":                {4159},
-		"an error of log|P| that depends on the order of the weights":         {15657},
-		"counts under priors of 1e6 standard deviations":                      {1187, 5704, 5905, 7902, 14167},
-		"a start from where expectations overflow":                            {1070, 2311, 4603},
-		"a block of a stream under priors far wider than the data":            {11999, 13978, 14056, 15359},
-		"steps that bring more than those before, and end":                    {1278},
-		"a diagonal V whose mean is not solved for":                           {13958},
-		"a proof of a diagonal V in raw units":                                {3997, 8836, 9389, 12796, 16603},
-		"a V that rounding leaves no step":                                    {41946},
-		"sites alone under a prior far wider than they tell":                  {3630},
-		"few rows and many weights in raw units":                              {1491},
-		"a proof of slopes whose rounding a wide prior blows up":              {3769, 1066, 2142, 4011, 5751, 6716, 18238, 18684},
-		"a proof of sites that wake or fall asleep":                           {10136, 19852},
-		"an end at the optimum, of which rounding is what the proof lacks":    {1062, 13957},
-		"rates of which a prior far wider than the data lets go":              {1963, 1144, 1175, 3812, 6270, 10539, 12161, 12905, 13977, 14762},
-		"an Objective whose steps do not get on":                              {3584, 7616, 10435, 12142, 16177, 16263, 22530},
-		"a short step of an Objective that says nothing of its gap":           {8215},
-		"a gap by curvature that steps learnt elsewhere, under an outlier's":  {9277},
-		"a proof after a step of the mean by a V that has lost correlations":  {23211, 25208},
-		"a mean that is not Ka, and cannot be but by moving a with it":        {31496},
-		"a start where half of a residual variance is in the exponent":        {5559, 28739, 30259, 31389, 28990},
-		"conjugate gradients of columns that have next to all in common":      {6001, 33198, 34041, 35134, 26287, 29272, 9228},
-		"a GP with a Linear kernel in raw units":                              {741, 1001, 1155, 2197, 3390, 3831, 6974, 7507, 18427, 18796},
+		"the end of an Objective whose last step brought more than its gap": {10858, 14416,
+			17519},
+		"an absurd state whose step promises nothing":                {2024},
+		"a gap of +Inf where the proof was within the goal":          {8074, 12445},
+		"a mean of raw units without its last digits":                {2438, 16002, 19638},
+		"a bound by rows whose curvatures change within a deviation": {3017696},
+		"a bound by rows whose tangents are far off": {390, 1188, 1992,
+			2336, 2558, 3036},
+		"a bound of the mean that is all rounding": {300, 674, 1117,
+			1581, 2557, 2794},
+		"a start from where the rates of rows contradict each other": {466, 658, 1676,
+			4397, 6084, 6668, 8875, 9786, 12691, 14694, 15624, 16918, 17159, 18254},
+		"a block that is not solved where other rows have led":        {4159},
+		"an error of log|P| that depends on the order of the weights": {15657},
+		"counts under priors of 1e6 standard deviations": {1187, 5704, 5905,
+			7902, 14167},
+		"a start from where expectations overflow": {1070, 2311, 4603},
+		"a block of a stream under priors far wider than the data": {11999, 13978, 14056,
+			15359},
+		"steps that bring more than those before, and end": {1278},
+		"a diagonal V whose mean is not solved for":        {13958},
+		"a proof of a diagonal V in raw units": {3997, 8836, 9389,
+			12796, 16603},
+		"a V that rounding leaves no step":                   {41946},
+		"sites alone under a prior far wider than they tell": {3630},
+		"few rows and many weights in raw units":             {1491},
+		"a proof of slopes whose rounding a wide prior blows up": {3769, 1066, 2142,
+			4011, 5751, 6716, 18238, 18684},
+		"a proof of sites that wake or fall asleep":                        {10136, 19852},
+		"an end at the optimum, of which rounding is what the proof lacks": {1062, 13957},
+		"rates of which a prior far wider than the data lets go": {1963, 1144, 1175,
+			3812, 6270, 10539, 12161, 12905, 13977, 14762},
+		"an Objective whose steps do not get on": {3584, 7616, 10435,
+			12142, 16177, 16263, 22530},
+		"a short step of an Objective that says nothing of its gap":          {8215},
+		"a gap by curvature that steps learnt elsewhere, under an outlier's": {9277},
+		"a proof after a step of the mean by a V that has lost correlations": {23211, 25208},
+		"a mean that is not Ka, and cannot be but by moving a with it":       {31496},
+		"a start where half of a residual variance is in the exponent": {5559, 28739, 30259,
+			31389, 28990},
+		"conjugate gradients of columns that have next to all in common": {6001, 33198, 34041,
+			35134, 26287, 29272, 9228},
+		"a GP with a Linear kernel in raw units": {741, 1001, 1155,
+			2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	} {
 		if !testkit.IsLong() {
 			seeds = seeds[:min(len(seeds), testkit.Shorter(2, 1))]
@@ -788,10 +838,14 @@ func summary(verdicts []*verdict) string {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%d seeds, %d fits, optimum proved for %d; slowest %v (seed %d)\n", len(verdicts), fits, proved, slowest.elapsed.Round(time.Millisecond), slowest.seed)
-	for _, kind := range []string{faultPanic, faultNaN, faultError, faultLimit, faultGap, faultProof, faultAbove, faultMoments, faultRelation, faultTime, faultUnsolved, faultUnsettled, faultRefused} {
+	fmt.Fprintf(&b, "%d seeds, %d fits, optimum proved for %d; slowest %v (seed %d)\n",
+		len(verdicts), fits, proved, slowest.elapsed.Round(time.Millisecond), slowest.seed)
+	for _, kind := range []string{faultPanic, faultNaN, faultError, faultLimit, faultGap,
+		faultProof, faultAbove, faultMoments, faultRelation, faultTime, faultUnsolved,
+		faultUnsettled, faultRefused} {
 		all := byKind[kind]
-		slices.SortStableFunc(all, func(x, y *verdict) int { return cmp.Compare(size(y, kind), size(x, kind)) })
+		slices.SortStableFunc(all,
+			func(x, y *verdict) int { return cmp.Compare(size(y, kind), size(x, kind)) })
 		fmt.Fprintf(&b, "%-18s %5d", kind, len(all))
 		models := map[string]int{}
 		for i, v := range all {
@@ -817,34 +871,4 @@ func tally(n map[string]int) string {
 		all = append(all, fmt.Sprintf("%s %d", k, n[k]))
 	}
 	return strings.Join(all, ", ")
-}
-
-// TestGLMDiagonalFlat: the Gap of a diagonal V counts what the conjugate gradients have left. Rows
-// of weights from 1e-6 to 1e6 under a likelihood with a kink determine some directions to 1e-5 and
-// leave others to the prior; the preconditioner is far above the curvature along these.
-func TestGLMDiagonalFlat(t *testing.T) {
-	t.Parallel()
-	for seed := range testkit.Shorter[uint64](60, 30) {
-		rng := testkit.Rand(seed)
-		n, d := 13, 8
-		p := &trustProblem{lik: Laplace{Scale: 0.7}, x: testkit.NormalMatrix(rng, n, d),
-			y: make([]float64, n), weight: make([]float64, n),
-			mean: make([]float64, d), variance: make([]float64, d)}
-		for i := range n {
-			p.weight[i] = logUniform(rng, -6, 6)
-			p.y[i] = rng.NormFloat64()
-		}
-		for j := range d {
-			p.variance[j] = 1e4
-		}
-		f, err := fitTrustGLM(DiagonalCovariance)(context.Background(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sol, err := new(verdict).solve(&subject{reference: glmReference(true)}, p, f)
-		if r := f.result; err == nil && r.Status == Converged && sol.elbo-r.ELBO > 2*r.Gap+1e-6 {
-			t.Errorf("seed %d: %v with Gap %.2g, short by %.3g", seed, r.Status, r.Gap,
-				sol.elbo-r.ELBO)
-		}
-	}
 }
