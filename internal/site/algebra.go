@@ -655,6 +655,9 @@ func (p *Problem) departMany() bool {
 	if !expect(x) {
 		return false
 	}
+	if math.IsInf(p.Cur.Value, 1) { // not known, and no less than this (Jensen)
+		p.Cur.Value = -floats.Sum(x.E)
+	}
 	if a, ok := p.Mover.(moder); ok {
 		a.mode(x, expect)
 	}

@@ -69,10 +69,11 @@ func (s *Sites) lay(t *term.Terms, on Base, workers term.Crew) {
 func (s *Sites) begin(t *term.Terms, on Base, workers term.Crew) error {
 	s.lay(t, on, workers)
 	s.Cur = on.Prior()
-	s.Fresh, s.free = true, true
-	if t.K > 1 {
-		s.Cur.Tol = coarsePrior
+	s.free = true
+	if t.K > 1 { // which are dear, and the first step leaves without them
+		return nil
 	}
+	s.Fresh = true
 	if err := t.Expect(&s.Cur, nil, workers); err != nil {
 		return fmt.Errorf("pgsvi: under the prior, %w", err)
 	}
@@ -178,7 +179,11 @@ func (s *Sites) here() error {
 		p.Cur, p.Try = p.Try, p.Cur
 		p.Mover.Accept()
 	default:
-		if s.Terms.K > 1 && s.Fresh && s.bare() {
+		if s.Terms.K > 1 && s.bare() {
+			s.Cur.Tol = coarsePrior
+			if err := s.Terms.Expect(&s.Cur, nil, s.Workers); err != nil {
+				return fmt.Errorf("pgsvi: under the prior, %w", err)
+			}
 			p.startFrom(&s.Cur)
 		} else if err := p.Start(); err != nil {
 			return err
@@ -208,6 +213,12 @@ func (s *Sites) elbo() float64 {
 // Ascend implements Algebra.
 func (s *Sites) Ascend() (passes int, err error) {
 	s.free, s.Proof = false, Proof{}
+	if s.depart() {
+		return 1, nil
+	}
+	if err := s.Workers.Halt.Err(); err != nil {
+		return 0, err
+	}
 	if err := s.Refresh(); err != nil {
 		return 0, err
 	}
@@ -246,6 +257,33 @@ func (s *Sites) Ascend() (passes int, err error) {
 	}
 	s.follow(&p.Cur)
 	return passes, nil
+}
+
+// depart leaves the prior of terms of several latent values for what is better than a bound on the
+// ELBO there, of which it does not take the expectations. It reports whether it did.
+func (s *Sites) depart() bool {
+	p := &s.Batch
+	if s.Terms.K <= 1 || s.Fresh || s.Started || !s.bare() || !s.Terms.Concave() {
+		return false
+	}
+	if s.prepare(); s.Workers.Halt.Stopped() {
+		s.base.M = nil
+		return false
+	}
+	p.Cur.CopyFrom(&s.base)
+	copy(p.Cur.C, p.Base.A)
+	p.Cur.LogDet, p.Cur.Value = 0, math.Inf(1)
+	p.tol = coarseTols[0]
+	if !p.departMany() {
+		return false
+	}
+	if k, ok := s.on.(keeper); ok {
+		k.start()
+	}
+	s.Started, s.Batched = true, true
+	s.Progress.Add(p.Decrement(), s.N, s.N)
+	s.follow(&p.Cur)
+	return true
 }
 
 // follow makes p, which has expectations, the current state.
