@@ -552,9 +552,8 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	}
 	s.Batch.plain = l.X.Rows > 100000
 	s.Blocks.rough = l.X.Rows >= ampleRows*l.X.Cols
-	if enough := max(ampleRows*l.X.Cols, l.X.Rows/enoughPart); l.Terms.Concave() &&
-		l.X.Rows >= 3*enough {
-		s.enough = enough
+	if l.Terms.Concave() {
+		s.enough = enoughOf(l.X.Rows, l.X.Cols)
 	}
 	s.lay(l.Terms, weightBase{&s.Mover, s}, c)
 	s.Gamma, s.A, s.Eta = s.Cur.Gamma, s.Cur.A, s.Cur.M
@@ -566,10 +565,19 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 // be solved for long.
 const ampleRows = 64
 
-// Blocks of so many rows, 1/enoughPart of all or ampleRows a weight, come so near to the optimum of
-// a concave model that one step of the mean and the targets of all rows leave next to nothing. The
-// others are then in no block, where they are at least twice as many.
+// enoughPart is the part of all rows of which blocks are enough.
 const enoughPart = 8
+
+// enoughOf returns of how many rows blocks come so near to the optimum of a concave model that one
+// step of the mean and the targets of all rows leave next to nothing: ampleRows a weight, or down to
+// half of that a third of all. It returns 0 where rows are too few for that.
+func enoughOf(rows, weights int) int {
+	enough := max(rows/enoughPart, min(rows/3, ampleRows*weights))
+	if 2*enough < ampleRows*weights {
+		return 0
+	}
+	return enough
+}
 
 // mostBlock is the number of rows up to which a block grows in any case. What a block needs is then
 // in the cache: half of 100,000 rows in one block took a quarter of the time more, and left more.
