@@ -14,7 +14,7 @@ import (
 func (o *options) newRow(set, method, variant string) row {
 	nan := math.NaN()
 	return row{part: o.part, work: set, method: method, variant: variant,
-		version: o.version("pgsvi"), threads: 1, seed: 1,
+		version: o.version("pgsvi"), processor: processor(), threads: 1, seed: 1,
 		pass: nan, negELBO: nan, bits: nan, seconds: nan, ratio: nan, predict: nan}
 }
 

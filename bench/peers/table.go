@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -26,17 +27,18 @@ type row struct {
 	pass, negELBO   float64
 	seconds         float64 // of CPU; in the part stream of the clock
 	// to the seconds of the program that the part compares with, in the same run
-	ratio   float64
-	predict float64 // seconds of the predictions of the test rows
-	bits    float64 // test log loss
-	note    string
-	more    map[string]float64 // the other columns of a script
+	ratio     float64
+	predict   float64 // seconds of the predictions of the test rows
+	bits      float64 // test log loss
+	note      string
+	processor string             // its model and longest vectors; empty where it was not recorded
+	more      map[string]float64 // the other columns of a script
 }
 
 // header names the columns of peers.csv.
 var header = slices.Concat([]string{"part", "work", "program", "variant", "label", "version",
 	"threads", "seed", "passes",
-	"neg_elbo", "cpu_seconds", "ratio", "predict_seconds", "score_bits", "note"}, extra)
+	"neg_elbo", "cpu_seconds", "ratio", "predict_seconds", "score_bits", "note"}, extra, []string{"processor"})
 
 // extra are the columns of row.more.
 var extra = []string{"pareto_k", "distinct", "converged", "mean_worst", "mean_median", "sd_worst",
@@ -70,13 +72,14 @@ func (r row) fields() []string {
 	for _, name := range extra {
 		line = append(line, f(r.known(name)))
 	}
-	return line
+	return append(line, r.processor)
 }
 
 // readFields is the inverse of fields.
 func readFields(line []string) (r row, err error) {
 	r = row{part: line[0], work: line[1], method: line[2], variant: line[3], name: line[4],
-		version: line[5], note: line[14]}
+		version: line[5], note: line[14],
+		processor: line[len(line)-1]}
 	whole := func(field string) int {
 		n, e := strconv.Atoi(field)
 		err = errors.Join(err, e)
@@ -176,10 +179,35 @@ func tablesOf(rows []row) map[string]string {
 	for _, p := range parts {
 		if of := slices.DeleteFunc(slices.Clone(rows),
 			func(r row) bool { return r.part != p.name }); len(of) > 0 {
-			all["peers "+p.name] = p.table(of)
+			all["peers "+p.name] = p.table(of) + measured(of)
 		}
 	}
 	return all
+}
+
+// measured says what the rows of a table were measured with: programs, pgsvi by its commits, and
+// processors.
+func measured(rows []row) string {
+	var programs []string
+	var commits []string
+	for _, v := range distinct(rows, func(r row) string { return r.version }) {
+		switch {
+		case v == "":
+		case strings.Contains(v, " "):
+			programs = append(programs, v)
+		default:
+			commits = append(commits, v)
+		}
+	}
+	if len(commits) > 0 {
+		programs = slices.Insert(programs, 0, "pgsvi "+strings.Join(commits, ", "))
+	}
+	var processors []string
+	for _, p := range distinct(rows, func(r row) string { return r.processor }) {
+		processors = append(processors, cmp.Or(p, "not recorded"))
+	}
+	return fmt.Sprintf("\nMeasured with: %s. Processor: %s.\n", strings.Join(programs, "; "),
+		strings.Join(processors, "; "))
 }
 
 // list returns the table of one data set.

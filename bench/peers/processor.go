@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+)
+
+// processor returns the model of the processor, as the system names it, and the longest vectors
+// that both programs may use.
+func processor() string {
+	unit := runtime.GOARCH
+	switch {
+	case cpu.X86.HasAVX512F:
+		unit = "AVX-512"
+	case cpu.X86.HasAVX2:
+		unit = "AVX2"
+	case cpu.ARM64.HasASIMD:
+		unit = "NEON"
+	}
+	return model() + ", " + unit
+}
+
+// model returns the name of the processor, and of its architecture where the system does not say.
+func model() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if key, name, ok := strings.Cut(lines.Text(), ":"); ok &&
+			strings.TrimSpace(key) == "model name" {
+			return cmp.Or(strings.TrimSpace(name), runtime.GOARCH)
+		}
+	}
+	return runtime.GOARCH
+}
