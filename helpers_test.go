@@ -252,23 +252,6 @@ var gpCases = []gpCase{
 	{"usps_2v4", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 2, 4) }},
 }
 
-func (c gpCase) model(t testing.TB, s split) *GP {
-	t.Helper()
-	return c.modelWith(t, s, GPOptions{})
-}
-
-func (c gpCase) modelWith(t testing.TB, s split, opt GPOptions) *GP {
-	t.Helper()
-	opt.Jitter = c.jitt
-	gp, err := NewGP(s.x, s.y,
-		SquaredExp{Scale: math.Exp(c.logScale), Length: math.Exp(c.logLength)}, BernoulliLogit{},
-		&opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return gp
-}
-
 // What the tests read, a few lines each: package data, which reads such files for
 // users, imports this package and cannot be imported by its tests.
 

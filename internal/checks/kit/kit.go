@@ -22,7 +22,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 
-	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi"
 )
 
 // Root returns the path of a file of the module, as a package below internal/checks sees it.
@@ -30,13 +30,14 @@ func Root(path ...string) string { return filepath.Join("../../..", filepath.Joi
 
 // StructuredFit fits g and returns what was reached; it must converge with an ELBO that never
 // falls.
-func StructuredFit(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
+func StructuredFit(t testing.TB, g *pgsvi.GLM, s *pgsvi.Solver) (*pgsvi.GLMPosterior,
+	*pgsvi.Result) {
 	t.Helper()
 	p, res, err := g.Fit(context.Background(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Status != Converged {
+	if res.Status != pgsvi.Converged {
 		t.Errorf("%v after %v passes, gap %v of %v", res.Status, res.Passes, res.Gap, res.ELBO)
 	}
 	for k := 1; k < len(res.Trace); k++ {
@@ -47,9 +48,10 @@ func StructuredFit(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
 	return p, res
 }
 
-func MustGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt GLMOptions) *GLM {
+func MustGLM(t testing.TB, x mat.Matrix, y []float64, lik pgsvi.Likelihood,
+	opt pgsvi.GLMOptions) *pgsvi.GLM {
 	t.Helper()
-	g, err := NewGLM(x, y, lik, &opt)
+	g, err := pgsvi.NewGLM(x, y, lik, &opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,12 +76,13 @@ func StructuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
 }
 
 // ToyGP returns a small model with labels that suit the likelihood.
-func ToyGP(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64) *GP {
+func ToyGP(t testing.TB, n int, k pgsvi.Kernel, lik pgsvi.Likelihood, seed uint64) *pgsvi.GP {
 	t.Helper()
 	return ToyGPWith(t, n, k, lik, seed, nil)
 }
 
-func ToyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *GPOptions) *GP {
+func ToyGPWith(t testing.TB, n int, k pgsvi.Kernel, lik pgsvi.Likelihood, seed uint64,
+	opt *pgsvi.GPOptions) *pgsvi.GP {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
@@ -88,9 +91,9 @@ func ToyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *
 		x.SetRow(i, []float64{a, b})
 		f := 2 * math.Sin(a) * math.Cos(b)
 		switch lik.(type) {
-		case Poisson:
+		case pgsvi.Poisson:
 			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
-		case BernoulliLogit, BernoulliProbit, LogProbOnly:
+		case pgsvi.BernoulliLogit, pgsvi.BernoulliProbit, LogProbOnly:
 			y[i] = 1
 			if rng.Float64() > 1/(1+math.Exp(-f)) {
 				y[i] = -1
@@ -102,7 +105,7 @@ func ToyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *
 			}
 		}
 	}
-	gp, err := NewGP(x, y, k, lik, opt)
+	gp, err := pgsvi.NewGP(x, y, k, lik, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +122,7 @@ func (LogProbOnly) LogProb(y, eta float64) float64 {
 	return -math.Log1p(math.Exp(-y * eta))
 }
 
-func MustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
+func MustFit(t testing.TB, gp *pgsvi.GP, s *pgsvi.Solver) (*pgsvi.GPPosterior, *pgsvi.Result) {
 	t.Helper()
 	post, res, err := gp.Fit(context.Background(), s)
 	if err != nil {
@@ -129,8 +132,8 @@ func MustFit(t testing.TB, gp *GP, s *Solver) (*GPPosterior, *Result) {
 }
 
 // SmallCorpus has a document without words and a word without documents.
-func SmallCorpus() *Corpus {
-	return &Corpus{Terms: 5, Docs: []Document{
+func SmallCorpus() *pgsvi.Corpus {
+	return &pgsvi.Corpus{Terms: 5, Docs: []pgsvi.Document{
 		{Words: []int{0, 2}, Counts: []float64{3, 1}},
 		{},
 		{Words: []int{0, 1, 4}, Counts: []float64{2, 12, 1}},
@@ -138,8 +141,8 @@ func SmallCorpus() *Corpus {
 }
 
 // Reached returns a copy of q(z|λ) at a state of an Objective.
-func Reached[Q Dist](st State) Q {
-	q, err := Objective[Q]{}.Posterior(st)
+func Reached[Q pgsvi.Dist](st pgsvi.State) Q {
+	q, err := pgsvi.Objective[Q]{}.Posterior(st)
 	if err != nil {
 		panic(err)
 	}
@@ -147,20 +150,20 @@ func Reached[Q Dist](st State) Q {
 }
 
 // ElboOf evaluates a state by hand; a nil rng is one of a fixed seed.
-func ElboOf(st Stepper, rng *rand.Rand) (float64, error) {
-	e, err := st.Evaluate(context.Background(), &Env{Rng: rng})
+func ElboOf(st pgsvi.Stepper, rng *rand.Rand) (float64, error) {
+	e, err := st.Evaluate(context.Background(), &pgsvi.Env{Rng: rng})
 	return e.ELBO, err
 }
 
 // FactsOf returns what a likelihood says of itself.
-func FactsOf(l Likelihood) Facts {
-	if f, ok := l.(Factual); ok {
+func FactsOf(l pgsvi.Likelihood) pgsvi.Facts {
+	if f, ok := l.(pgsvi.Factual); ok {
 		return f.Facts()
 	}
-	return Facts{}
+	return pgsvi.Facts{}
 }
 
-func Solve(t *testing.T, s Solver, m Model) *Result {
+func Solve(t *testing.T, s pgsvi.Solver, m pgsvi.Model) *pgsvi.Result {
 	t.Helper()
 	res, err := s.Run(context.Background(), m)
 	if err != nil {
@@ -172,9 +175,9 @@ func Solve(t *testing.T, s Solver, m Model) *Result {
 var ErrUser = errors.New("the disk is full")
 
 // LogisticData is a small data set with labels −1 and +1.
-func LogisticData(seed uint64, n, d int) Sites {
+func LogisticData(seed uint64, n, d int) pgsvi.Sites {
 	rng := testkit.Rand(seed)
-	s := Sites{X: dense.NewRows(n, d), Y: make([]float64, n), Lik: BernoulliLogit{}}
+	s := pgsvi.Sites{X: dense.NewRows(n, d), Y: make([]float64, n), Lik: pgsvi.BernoulliLogit{}}
 	for i, x := range s.X {
 		copy(x, testkit.Normals(rng, d))
 		s.Y[i] = 1
@@ -186,13 +189,13 @@ func LogisticData(seed uint64, n, d int) Sites {
 }
 
 // AsLogLik writes the same terms as a user would, with or without the gradient.
-func AsLogLik(s Sites, grad bool) LogLik {
-	l := LogLik{N: len(s.Y), Dim: len(s.X[0]), LogProb: func(n int, z []float64) float64 {
+func AsLogLik(s pgsvi.Sites, grad bool) pgsvi.LogLik {
+	l := pgsvi.LogLik{N: len(s.Y), Dim: len(s.X[0]), LogProb: func(n int, z []float64) float64 {
 		return s.Lik.LogProb(s.Y[n], floats.Dot(s.X[n], z))
 	}}
 	if grad {
 		l.Grad = func(dst []float64, n int, z []float64) {
-			d1, _ := s.Lik.(Differentiable).Derivs(s.Y[n], floats.Dot(s.X[n], z))
+			d1, _ := s.Lik.(pgsvi.Differentiable).Derivs(s.Y[n], floats.Dot(s.X[n], z))
 			floats.AddScaled(dst, d1, s.X[n])
 		}
 	}
@@ -206,10 +209,13 @@ func LoadIris(t testing.TB) (x *mat.Dense, species []float64) {
 }
 
 // SameResumed compares a run of m with one that is saved after so many steps, and loaded.
-func SameResumed(t *testing.T, m Model, steps int, passes float64) {
+func SameResumed(t *testing.T, m pgsvi.Model, steps int, passes float64) {
 	t.Helper()
 	ctx := context.Background()
-	solver := func() *Solver { return &Solver{Src: rand.NewPCG(8, 9), MaxPasses: passes} }
+	solver := func() *pgsvi.Solver {
+		return &pgsvi.Solver{Src: rand.NewPCG(8, 9),
+			MaxPasses: passes}
+	}
 	want, err := solver().Run(ctx, m)
 	if err != nil {
 		t.Fatal(err)
@@ -231,15 +237,15 @@ func SameResumed(t *testing.T, m Model, steps int, passes float64) {
 		t.Fatal(err)
 	}
 	if res.K != want.K || res.ELBO != want.ELBO ||
-		!slices.Equal(Reached[*Exp](res.Stepper).Params(nil),
-			Reached[*Exp](want.Stepper).Params(nil)) {
+		!slices.Equal(Reached[*pgsvi.Exp](res.Stepper).Params(nil),
+			Reached[*pgsvi.Exp](want.Stepper).Params(nil)) {
 		t.Errorf("resumed after %d of %d steps: ELBO %v, want %v", steps-1, want.K, res.ELBO,
 			want.ELBO)
 	}
 }
 
 // CheckLocalGrad compares a gradient times weight with differences of Local.
-func CheckLocalGrad(t *testing.T, m ConjugateModel, g, mu []float64, n int, weight float64) {
+func CheckLocalGrad(t *testing.T, m pgsvi.ConjugateModel, g, mu []float64, n int, weight float64) {
 	t.Helper()
 	at := slices.Clone(mu)
 	scratch := make([]float64, len(mu))
@@ -262,7 +268,7 @@ func CheckLocalGrad(t *testing.T, m ConjugateModel, g, mu []float64, n int, weig
 }
 
 // ToyRows are the rows and labels of toyGP.
-func ToyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
+func ToyRows(n int, lik pgsvi.Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
 	for i := range n {
@@ -270,9 +276,9 @@ func ToyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 		x.SetRow(i, []float64{a, b})
 		f := 2 * math.Sin(a) * math.Cos(b)
 		switch lik.(type) {
-		case Poisson:
+		case pgsvi.Poisson:
 			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
-		case BernoulliLogit, BernoulliProbit, LogProbOnly:
+		case pgsvi.BernoulliLogit, pgsvi.BernoulliProbit, LogProbOnly:
 			y[i] = 1
 			if rng.Float64() > 1/(1+math.Exp(-f)) {
 				y[i] = -1
@@ -288,13 +294,13 @@ func ToyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 }
 
 // PredictedLogProb is the log probability of y where the latent value is N(m, v).
-func PredictedLogProb(l Likelihood, y, m, v float64) float64 {
-	return NewPrediction(l, []float64{m}, []float64{v}).LogProb(nil, []float64{y})[0]
+func PredictedLogProb(l pgsvi.Likelihood, y, m, v float64) float64 {
+	return pgsvi.NewPrediction(l, []float64{m}, []float64{v}).LogProb(nil, []float64{y})[0]
 }
 
 // PredictedMoments are the mean and variance of y where the latent value is N(m, v).
-func PredictedMoments(l Likelihood, m, v float64) (mean, variance float64, err error) {
-	ms, vs, err := NewPrediction(l, []float64{m}, []float64{v}).Moments(nil, nil)
+func PredictedMoments(l pgsvi.Likelihood, m, v float64) (mean, variance float64, err error) {
+	ms, vs, err := pgsvi.NewPrediction(l, []float64{m}, []float64{v}).Moments(nil, nil)
 	if err != nil {
 		return math.NaN(), math.NaN(), err
 	}
@@ -302,8 +308,8 @@ func PredictedMoments(l Likelihood, m, v float64) (mean, variance float64, err e
 }
 
 // PredictedQuantile is a quantile of y where the latent value is N(m, v).
-func PredictedQuantile(l Likelihood, prob, m, v float64) (float64, error) {
-	q, err := NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
+func PredictedQuantile(l pgsvi.Likelihood, prob, m, v float64) (float64, error) {
+	q, err := pgsvi.NewPrediction(l, []float64{m}, []float64{v}).Quantile(nil, prob)
 	if err != nil {
 		return math.NaN(), err
 	}
@@ -333,7 +339,7 @@ func Again[P Saver](t testing.TB, name string, p P, load func(io.Reader) (P, err
 // Predictor is a posterior that predicts responses.
 type Predictor interface {
 	Saver
-	At(x mat.Matrix) *Prediction
+	At(x mat.Matrix) *pgsvi.Prediction
 }
 
 // SamePredictions fails unless p comes back from a file with the same predictions, to the last bit.
@@ -353,7 +359,7 @@ func SamePredictions[P Predictor](t *testing.T, name string, p P, load func(io.R
 }
 
 // Awkward returns p with values that take all the digits that there are.
-func Awkward(params []Param) []float64 {
+func Awkward(params []pgsvi.Param) []float64 {
 	values := make([]float64, len(params))
 	for i, p := range params {
 		values[i] = math.Nextafter(1.1*p.Value, math.Inf(1))
@@ -362,9 +368,10 @@ func Awkward(params []Param) []float64 {
 }
 
 // SaveGPs saves and loads posteriors of the GP and the sparse GP of 8 rows.
-func SaveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, y []float64) {
+func SaveGPs(t *testing.T, name string, k pgsvi.Kernel, lik pgsvi.Likelihood, x *mat.Dense,
+	y []float64) {
 	t.Helper()
-	gp, err := NewGP(x, y, k, lik, &GPOptions{Jitter: 1e-3})
+	gp, err := pgsvi.NewGP(x, y, k, lik, &pgsvi.GPOptions{Jitter: 1e-3})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -372,8 +379,8 @@ func SaveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	SamePredictions(t, name, post, Load[*GPPosterior], x, y)
-	sparse, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 4})
+	SamePredictions(t, name, post, pgsvi.Load[*pgsvi.GPPosterior], x, y)
+	sparse, err := pgsvi.NewSparseGP(x, y, k, lik, &pgsvi.SparseGPOptions{Rank: 4})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -381,33 +388,34 @@ func SaveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	SamePredictions(t, "sparse, "+name, sparsePost, Load[*SparseGPPosterior], x, y)
+	SamePredictions(t, "sparse, "+name, sparsePost, pgsvi.Load[*pgsvi.SparseGPPosterior], x, y)
 }
 
 // WithoutRows returns p as Load returns it of a file without its rows.
-func WithoutRows(t testing.TB, p *GLMPosterior) *GLMPosterior {
+func WithoutRows(t testing.TB, p *pgsvi.GLMPosterior) *pgsvi.GLMPosterior {
 	t.Helper()
 	var file bytes.Buffer
 	if err := p.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Load[*GLMPosterior](&file)
+	p, err := pgsvi.Load[*pgsvi.GLMPosterior](&file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func MustGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood) *GP {
+func MustGP(t testing.TB, x mat.Matrix, y []float64, k pgsvi.Kernel,
+	lik pgsvi.Likelihood) *pgsvi.GP {
 	t.Helper()
-	gp, err := NewGP(x, y, k, lik, nil)
+	gp, err := pgsvi.NewGP(x, y, k, lik, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return gp
 }
 
-func MustSparse(t testing.TB, g *SparseGP, err error) *SparseGP {
+func MustSparse(t testing.TB, g *pgsvi.SparseGP, err error) *pgsvi.SparseGP {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -415,13 +423,14 @@ func MustSparse(t testing.TB, g *SparseGP, err error) *SparseGP {
 	return g
 }
 
-func FitSparse(t testing.TB, g *SparseGP, s *Solver) (*SparseGPPosterior, *Result) {
+func FitSparse(t testing.TB, g *pgsvi.SparseGP, s *pgsvi.Solver) (*pgsvi.SparseGPPosterior,
+	*pgsvi.Result) {
 	t.Helper()
 	post, res, err := g.Fit(context.Background(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Status != Converged {
+	if res.Status != pgsvi.Converged {
 		t.Errorf("%v after %d iterations, gap %g", res.Status, res.K, res.Gap)
 	}
 	return post, res
@@ -438,17 +447,18 @@ func UnitRows(d int) *mat.Dense {
 
 // PgSVI returns the Solver of PG-SVI as published, for n data: the constant step
 // size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
-func PgSVI(n int, betaN float64, batch int) *Solver {
-	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
+func PgSVI(n int, betaN float64, batch int) *pgsvi.Solver {
+	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch,
+		MaxPasses: 10}
 }
 
 // AlgOf returns the algebra of a state by sites.
-func AlgOf[A site.Algebra](st State) A { return st.(Engined).Algebra().(A) }
+func AlgOf[A site.Algebra](st pgsvi.State) A { return st.(Engined).Algebra().(A) }
 
 // Engined is a State by sites.
 type Engined interface{ Algebra() site.Algebra }
 
-func MustStepper(t *testing.T, m Model) Stepper {
+func MustStepper(t *testing.T, m pgsvi.Model) pgsvi.Stepper {
 	t.Helper()
 	st, err := m.NewStepper(context.Background(), nil, nil)
 	if err != nil {
@@ -458,8 +468,8 @@ func MustStepper(t *testing.T, m Model) Stepper {
 }
 
 // SortedDoc returns the document with the given counts.
-func SortedDoc(count map[int]float64) Document {
-	var d Document
+func SortedDoc(count map[int]float64) pgsvi.Document {
+	var d pgsvi.Document
 	for v := range count {
 		d.Words = append(d.Words, v)
 	}
@@ -470,18 +480,18 @@ func SortedDoc(count map[int]float64) Document {
 	return d
 }
 
-func MustCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions) *CTM {
+func MustCTM(t testing.TB, c *pgsvi.Corpus, k int, opt *pgsvi.CTMOptions) *pgsvi.CTM {
 	t.Helper()
-	m, err := NewCTM(c, k, opt)
+	m, err := pgsvi.NewCTM(c, k, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func ToyCorpus(docs int, seed uint64) *Corpus {
+func ToyCorpus(docs int, seed uint64) *pgsvi.Corpus {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	c := &Corpus{Terms: 60}
+	c := &pgsvi.Corpus{Terms: 60}
 	for range docs {
 		count := map[int]float64{}
 		at := 20 * rng.IntN(3)
@@ -493,9 +503,10 @@ func ToyCorpus(docs int, seed uint64) *Corpus {
 	return c
 }
 
-func FitCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions, s *Solver) (*CTMPosterior, *Result) {
+func FitCTM(t testing.TB, c *pgsvi.Corpus, k int, opt *pgsvi.CTMOptions,
+	s *pgsvi.Solver) (*pgsvi.CTMPosterior, *pgsvi.Result) {
 	t.Helper()
-	m, err := NewCTM(c, k, opt)
+	m, err := pgsvi.NewCTM(c, k, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -506,8 +517,8 @@ func FitCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions, s *Solver) (*CTMPos
 	return p, res
 }
 
-func Documents(c *Corpus) iter.Seq2[Document, error] {
-	return func(yield func(Document, error) bool) {
+func Documents(c *pgsvi.Corpus) iter.Seq2[pgsvi.Document, error] {
+	return func(yield func(pgsvi.Document, error) bool) {
 		for _, d := range c.Docs {
 			if !yield(d, nil) {
 				return
@@ -517,7 +528,7 @@ func Documents(c *Corpus) iter.Seq2[Document, error] {
 }
 
 // SavedData are rows with responses that lik can have.
-func SavedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
+func SavedData(rows, cols int, lik pgsvi.Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
 	for i := range rows {
@@ -528,9 +539,9 @@ func SavedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float
 		}
 		y[i] = rng.NormFloat64()
 		switch FactsOf(lik).Support {
-		case SignLabels:
+		case pgsvi.SignLabels:
 			y[i] = testkit.PlusMinus(y[i] > 0)
-		case Counts:
+		case pgsvi.Counts:
 			y[i] = math.Floor(3 * math.Abs(y[i]))
 		}
 	}
@@ -542,29 +553,29 @@ type GlmCase struct {
 	Name string
 	X    *mat.Dense
 	Y    []float64
-	Lik  Likelihood
-	Opt  *GLMOptions
+	Lik  pgsvi.Likelihood
+	Opt  *pgsvi.GLMOptions
 }
 
 // Responses draws y_n ~ p(y|η_n) for some likelihoods.
-func Responses(rng *rand.Rand, lik Likelihood, eta []float64) []float64 {
+func Responses(rng *rand.Rand, lik pgsvi.Likelihood, eta []float64) []float64 {
 	y := make([]float64, len(eta))
 	for i, e := range eta {
 		switch l := lik.(type) {
-		case BernoulliLogit, BernoulliProbit, LogProbOnly:
+		case pgsvi.BernoulliLogit, pgsvi.BernoulliProbit, LogProbOnly:
 			y[i] = 1
 			if rng.Float64() > 1/(1+math.Exp(-e)) {
 				y[i] = -1
 			}
-		case Poisson:
+		case pgsvi.Poisson:
 			y[i] = distuv.Poisson{Lambda: math.Exp(e), Src: rng}.Rand()
-		case NegativeBinomial, Binomial:
+		case pgsvi.NegativeBinomial, pgsvi.Binomial:
 			y[i] = math.Floor(3 * rng.Float64())
-		case Gamma, Exponential:
+		case pgsvi.Gamma, pgsvi.Exponential:
 			y[i] = math.Exp(e) * rng.ExpFloat64()
-		case Ordinal:
+		case pgsvi.Ordinal:
 			y[i] = float64(rng.IntN(len(l.Cuts) + 1))
-		case StudentT:
+		case pgsvi.StudentT:
 			y[i] = e + rng.NormFloat64()
 			if i%7 == 0 {
 				y[i] += 8
@@ -587,7 +598,8 @@ func Predictors(x mat.Matrix, w []float64) []float64 {
 	return eta
 }
 
-func ToyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions) GlmCase {
+func ToyGLM(name string, n, d int, lik pgsvi.Likelihood, seed uint64,
+	opt *pgsvi.GLMOptions) GlmCase {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	x := testkit.NormalMatrix(rng, n, d)
 	w := make([]float64, d)
@@ -597,16 +609,16 @@ func ToyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 	return GlmCase{name, x, Responses(rng, lik, Predictors(x, w)), lik, opt}
 }
 
-func (c GlmCase) Glm(t testing.TB, x mat.Matrix) *GLM {
+func (c GlmCase) Glm(t testing.TB, x mat.Matrix) *pgsvi.GLM {
 	t.Helper()
-	g, err := NewGLM(x, c.Y, c.Lik, c.Opt)
+	g, err := pgsvi.NewGLM(x, c.Y, c.Lik, c.Opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
 }
 
-func FitGLM(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
+func FitGLM(t testing.TB, g *pgsvi.GLM, s *pgsvi.Solver) (*pgsvi.GLMPosterior, *pgsvi.Result) {
 	t.Helper()
 	p, res, err := g.Fit(context.Background(), s)
 	if err != nil {

@@ -451,32 +451,3 @@ func (cancelData) table(n, d int) (*mat.Dense, []float64) {
 	}
 	return x, y
 }
-
-func (t cancelData) sparse(n, d, nnz int) (*Sparse, []float64) {
-	rng := testkit.Rand(65)
-	x, y := NewSparse(d), make([]float64, n)
-	ind, val := make([]int, nnz), make([]float64, nnz)
-	for i := range n {
-		for k := range ind {
-			ind[k], val[k] = k*(d/nnz)+rng.IntN(d/nnz), 1
-		}
-		if err := x.Append(ind, val); err != nil {
-			t.Fatal(err)
-		}
-		y[i] = testkit.PlusMinus(ind[0]%2 == 0)
-	}
-	return x, y
-}
-
-func (cancelData) corpus(docs, terms int) *Corpus {
-	rng := testkit.Rand(66)
-	c := &Corpus{Terms: terms}
-	for range docs {
-		var doc Document
-		for v := rng.IntN(20); v < terms; v += 1 + rng.IntN(30) {
-			doc.Words, doc.Counts = append(doc.Words, v), append(doc.Counts, float64(1+rng.IntN(5)))
-		}
-		c.Docs = append(c.Docs, doc)
-	}
-	return c
-}
