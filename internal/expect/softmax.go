@@ -186,6 +186,15 @@ func SoftmaxCross(m, v, pi, cross []float64) (lse, part float64) {
 		pi = grown(&t.pi, classes)
 	}
 	lse, _, part = t.expect(softmaxAt(softmaxFinest), m, v, pi, grown(&t.d2, classes))
+	if slices.Max(v) == 0 { // a point, which has no nodes
+		for c, d := range t.d2 {
+			for e, p := range pi {
+				cross[c*classes+e] = pi[c] * p
+			}
+			cross[c*classes+c] = d
+		}
+		return lse, part
+	}
 	n := t.nodes
 	for c, d := range t.d2 {
 		for k, x := range t.q1[c*n:][:n] {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/cputime"
 	"github.com/pgsvi/pgsvi/internal/testkit"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 // softmaxRandom returns K classes with standard deviations about sd.
@@ -318,6 +320,32 @@ func TestSoftmaxFar(t *testing.T) {
 		if !math.IsNaN(c.most) && !(lse-c.most > -bound && lse-c.most < bound+math.Ln2) ||
 			!(bound < 1e-4*wide) {
 			t.Errorf("%v, %v: %v ± %v, want %v", c.m, c.v, lse, bound, c.most)
+		}
+	}
+}
+
+// At a point the expectations are the products of π, whatever was asked for before.
+func TestSoftmaxCrossPoint(t *testing.T) {
+	m := []float64{0.3, -1, 2, 0, 0.5}
+	pi, cross := make([]float64, 5), make([]float64, 25)
+	lse := floats.LogSumExp(m)
+	for _, before := range []int{2, 4, 9} {
+		v := make([]float64, before)
+		for i := range v {
+			v[i] = 1
+		}
+		SoftmaxCross(make([]float64, before), v, nil, make([]float64, before*before))
+		SoftmaxCross(m, make([]float64, 5), pi, cross)
+		for c := range m {
+			for e := range m {
+				want := math.Exp(m[c] + m[e] - 2*lse)
+				if c == e {
+					want = math.Exp(m[c]-lse) - want
+				}
+				if got := cross[c*5+e]; !(math.Abs(got-want) < 1e-15) {
+					t.Errorf("after %d classes: element %d, %d is %v, want %v", before, c, e, got, want)
+				}
+			}
 		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 	gpSolves = 60
 	gpReduce = 1e-3 // of the residual
 	gpRadius = 1    // √nats, as far as the diagonal tells
-	gpMost   = 1    // a change of log γ
+	gpMost   = 3    // a change of log γ
 )
 
 // newton makes step.y the change of log γ, and returns how many nats it promises. It reports false
