@@ -42,6 +42,7 @@ type Base interface {
 //	prover    a proof of its own                 that of moveProof
 //	keeper    keeps more than the sites          nothing is kept
 //	aimer     a curvature that sites lack        the targets of the terms
+//	finer     a target where its aim leads up    shorter steps to the aim
 //	moder     a way to the mode of the means     a first step from the means of the base
 type (
 	// exact is a base whose V⁻¹ is C⁻¹ + Γ. A mean field is not, and the bound on the gap that
@@ -108,8 +109,10 @@ type (
 		// reports whether it could.
 		aim(a, step, gamma []float64, s *term.State) bool
 	}
-	// finer replaces the γ that an aimer said by others that lead down where those did not.
+	// finer is an aimer with another target of the precisions, for where its own leads up.
 	finer interface {
+		// fine replaces the targets in gamma, at the same state as the aim before. It reports
+		// whether it could.
 		fine(gamma []float64, s *term.State) bool
 	}
 

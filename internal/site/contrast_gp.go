@@ -381,6 +381,7 @@ var (
 	_ keeper = (*contrastGP)(nil)
 	_ prover = (*contrastGP)(nil)
 	_ aimer  = (*contrastGP)(nil)
+	_ finer  = (*contrastGP)(nil)
 )
 
 // ContrastGP is K functions of a dense covariance, by contrast mean field.
