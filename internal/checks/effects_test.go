@@ -25,7 +25,8 @@ var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
 var effectNames = []string{"age", "calls", "plan=gold", "plan=basic", "new"}
 
 // effectCase is a fit to simulated rows of effectNames.
-func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions) (*GLM, *GLMPosterior, mat.Matrix) {
+func effectCase(t testing.TB, lik Likelihood, n int, sparse bool, opt GLMOptions) (*GLM,
+	*GLMPosterior, mat.Matrix) {
 	t.Helper()
 	rng := testkit.Rand(uint64(n))
 	x, y := mat.NewDense(n, 5, nil), make([]float64, n)
@@ -79,7 +80,8 @@ func TestExplain(t *testing.T) {
 			}
 			cov, weights := post.Cov(), post.Mean(nil)
 			want := map[string]Effect{}
-			for column, features := range map[string][]int{"age": {0}, "calls": {1}, "plan": {2, 3}, "new": {4}} {
+			for column, features := range map[string][]int{"age": {0}, "calls": {1}, "plan": {2, 3},
+				"new": {4}} {
 				r := Effect{Name: column}
 				var v float64
 				for _, j := range features {
@@ -104,8 +106,10 @@ func TestExplain(t *testing.T) {
 			}
 			m, _ := post.At(mat.NewDense(1, 5, row)).Latent(nil, nil)
 			m0, _ := post.At(mat.NewDense(1, 5, means)).Latent(nil, nil)
-			if len(e.Rows) != 4 || math.Abs(sum-(m[0]-m0[0])) > 1e-12 || math.Abs(e.Value-m[0]) > 1e-12 || math.Abs(e.Base-m0[0]) > 1e-12 {
-				t.Errorf("%s: parts of %v add up to %v, from %v to %v", name, len(e.Rows), sum, e.Base, e.Value)
+			if len(e.Rows) != 4 || math.Abs(sum-(m[0]-m0[0])) > 1e-12 ||
+				math.Abs(e.Value-m[0]) > 1e-12 || math.Abs(e.Base-m0[0]) > 1e-12 {
+				t.Errorf("%s: parts of %v add up to %v, from %v to %v", name, len(e.Rows), sum,
+					e.Base, e.Value)
 			}
 		}
 	}
@@ -114,7 +118,8 @@ func TestExplain(t *testing.T) {
 // TestExplainMeans checks where the means come from: weights, files, updates, streams and options.
 func TestExplainMeans(t *testing.T) {
 	x := mat.NewDense(3, 1, []float64{1, 2, 9})
-	g, err := NewGLM(x, []float64{1, -1, 1}, BernoulliLogit{}, &GLMOptions{Weights: []float64{3, 1, 0}, Intercept: true})
+	g, err := NewGLM(x, []float64{1, -1, 1}, BernoulliLogit{},
+		&GLMOptions{Weights: []float64{3, 1, 0}, Intercept: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,18 +158,25 @@ func TestExplainMeans(t *testing.T) {
 		t.Errorf("mean %v after an update, want %v", got, mean)
 	}
 	// A file of before means were kept loads, and wants a base.
-	old, err := Load[*GLMPosterior](strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, `"unknown":0`)))
+	old, err := Load[*GLMPosterior](
+		strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`,
+			`"unknown":0`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := old.Explain([]float64{3}, nil); !errors.Is(err, ErrParam) || !testkit.PrefixedOnce(err) {
+	if _, err := old.Explain([]float64{3}, nil); !errors.Is(err, ErrParam) ||
+		!testkit.PrefixedOnce(err) {
 		t.Errorf("without means: %v", err)
 	}
-	if e, err := old.Explain([]float64{3}, &EffectOptions{Base: []float64{3}}); err != nil || e.Rows[0].Mean != 0 || e.Rows[0].SD != 0 {
+	if e, err := old.Explain([]float64{3}, &EffectOptions{Base: []float64{3}}); err != nil ||
+		e.Rows[0].Mean != 0 || e.Rows[0].SD != 0 {
 		t.Errorf("from the row itself: %v %v", e, err)
 	}
-	for want, text := range map[error]string{ErrShape: `"columnMeans":[1.25,1]`, ErrNotFinite: `"columnMeans":["NaN"]`} {
-		_, err := Load[*GLMPosterior](strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`, text)))
+	for want, text := range map[error]string{ErrShape: `"columnMeans":[1.25,1]`,
+		ErrNotFinite: `"columnMeans":["NaN"]`} {
+		_, err := Load[*GLMPosterior](
+			strings.NewReader(testkit.Changed(t, glmFile, file.String(), `"columnMeans":[1.25]`,
+				text)))
 		if err == nil || want == ErrShape && !errors.Is(err, want) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -192,7 +204,8 @@ func TestExplainMeans(t *testing.T) {
 		{[]float64{1}, &EffectOptions{Base: []float64{}}, ErrShape},
 		{[]float64{1}, &EffectOptions{Columns: []string{"a", "b"}}, ErrShape},
 	} {
-		if _, err := post.Explain(c.row, c.opt); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
+		if _, err := post.Explain(c.row, c.opt); !errors.Is(err, c.want) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%v, %+v: %v, want %v", c.row, c.opt, err, c.want)
 		}
 	}
@@ -209,7 +222,8 @@ func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
 // are numbers by finite differences, and in those of 0 and 1 by setting them.
 func TestMarginalEffects(t *testing.T) {
 	t.Parallel()
-	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}, BernoulliProbit{}, Binomial{Trials: 4},
+	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{},
+		BernoulliProbit{}, Binomial{Trials: 4},
 		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}}, 3) {
 		for name, opt := range effectCovariances {
 			_, post, m := effectCase(t, lik, 40, name == "diagonal", opt)
@@ -240,11 +254,15 @@ func TestMarginalEffects(t *testing.T) {
 			}
 			one, zero := func(float64) float64 { return 1 }, func(float64) float64 { return 0 }
 			const h = 1e-4
-			want := []float64{0, 0, 0, 0, with(map[int]func(float64) float64{4: one}) - with(map[int]func(float64) float64{4: zero})}
+			step := with(map[int]func(float64) float64{4: one}) -
+				with(map[int]func(float64) float64{4: zero})
+			want := []float64{0, 0, 0, 0, step}
 			for j := range 2 {
 				up := func(x float64) float64 { return x + h }
 				down := func(x float64) float64 { return x - h }
-				want[j] = (with(map[int]func(float64) float64{j: up}) - with(map[int]func(float64) float64{j: down})) / (2 * h)
+				rise := with(map[int]func(float64) float64{j: up}) -
+					with(map[int]func(float64) float64{j: down})
+				want[j] = rise / (2 * h)
 			}
 			reference := with(map[int]func(float64) float64{2: zero, 3: zero})
 			want[2] = with(map[int]func(float64) float64{2: one, 3: zero}) - reference
@@ -254,7 +272,8 @@ func TestMarginalEffects(t *testing.T) {
 				t.Fatal(err)
 			}
 			for j, r := range e.Rows {
-				if r.Name != effectNames[j] || math.Abs(r.Mean-want[j]) > 1e-6*(1+math.Abs(want[j])) {
+				if r.Name != effectNames[j] ||
+					math.Abs(r.Mean-want[j]) > 1e-6*(1+math.Abs(want[j])) {
 					t.Errorf("%T, %s, %s: %v, want %v", lik, name, r.Name, r.Mean, want[j])
 				}
 			}
@@ -311,7 +330,8 @@ func TestMarginalEffectsSD(t *testing.T) {
 				mean, sd := stat.MeanStdDev(effects[j], nil)
 				if math.Abs(r.SD/sd-1) > 3.2/math.Sqrt(float64(draws)) ||
 					math.Abs(r.Mean-mean) > 4*sd/math.Sqrt(float64(draws)) {
-					t.Errorf("%T, %s, %s: %v ± %v, by draws %v ± %v", lik, name, r.Name, r.Mean, r.SD, mean, sd)
+					t.Errorf("%T, %s, %s: %v ± %v, by draws %v ± %v", lik, name, r.Name, r.Mean,
+						r.SD, mean, sd)
 				}
 			}
 		}
@@ -333,7 +353,8 @@ func classEffectCase(t testing.TB, classes, n int) (*GLMPosterior, *mat.Dense) {
 			}
 		}
 	}
-	g, err := NewGLM(x, y, Softmax{Classes: classes}, &GLMOptions{Intercept: true, Names: effectNames})
+	g, err := NewGLM(x, y, Softmax{Classes: classes},
+		&GLMOptions{Intercept: true, Names: effectNames})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,11 +391,17 @@ func TestMarginalEffectsClasses(t *testing.T) {
 			return sum
 		}
 		to := func(v float64) func(float64) float64 { return func(float64) float64 { return v } }
-		by := func(v float64) func(float64) float64 { return func(x float64) float64 { return x + v } }
+		by := func(v float64) func(float64) float64 {
+			return func(x float64) float64 {
+				return x +
+					v
+			}
+		}
 		type sets = map[int]func(float64) float64
 		const h = 1e-3
 		up := []sets{{0: by(h)}, {1: by(h)}, {2: to(1), 3: to(0)}, {2: to(0), 3: to(1)}, {4: to(1)}}
-		down := []sets{{0: by(-h)}, {1: by(-h)}, {2: to(0), 3: to(0)}, {2: to(0), 3: to(0)}, {4: to(0)}}
+		down := []sets{{0: by(-h)}, {1: by(-h)}, {2: to(0), 3: to(0)}, {2: to(0), 3: to(0)},
+			{4: to(0)}}
 		for name, m := range map[string]mat.Matrix{"dense": x, "sparse": SparseOf(x)} {
 			e, err := post.MarginalEffects(m, &EffectOptions{Offset: offset})
 			if err != nil {
@@ -389,12 +416,15 @@ func TestMarginalEffectsClasses(t *testing.T) {
 				for c, w := range want {
 					r := e.Rows[c*cols+j]
 					total += r.Mean
-					if full := post.Names()[c*(cols+1)+j]; r.Name != full || !(math.Abs(r.Mean-w) < 2e-6) {
-						t.Errorf("%d classes, %s, %s: %v, want %s %v", classes, name, r.Name, r.Mean, full, w)
+					if full := post.Names()[c*(cols+1)+j]; r.Name != full ||
+						!(math.Abs(r.Mean-w) < 2e-6) {
+						t.Errorf("%d classes, %s, %s: %v, want %s %v", classes, name, r.Name,
+							r.Mean, full, w)
 					}
 				}
 				if !(math.Abs(total) < 1e-8) {
-					t.Errorf("%d classes, %s, feature %d: effects add up to %v", classes, name, j, total)
+					t.Errorf("%d classes, %s, feature %d: effects add up to %v", classes, name, j,
+						total)
 				}
 			}
 		}
@@ -421,7 +451,8 @@ func TestMarginalEffectsClassesSD(t *testing.T) {
 		probs := func(row []float64) []float64 {
 			p := make([]float64, classes)
 			for c := range p {
-				p[c] = floats.Dot(append(slices.Clone(row), 1), w.RawRowView(s)[c*(cols+1):(c+1)*(cols+1)])
+				p[c] = floats.Dot(append(slices.Clone(row), 1),
+					w.RawRowView(s)[c*(cols+1):(c+1)*(cols+1)])
 			}
 			floats.AddConst(-floats.LogSumExp(p), p)
 			for c := range p {
@@ -476,16 +507,18 @@ func TestMarginalEffectsErrors(t *testing.T) {
 		opt  *EffectOptions
 		want error
 	}{
-		"nil":           {nil, nil, ErrEmpty},
-		"nil pointer":   {none, nil, ErrEmpty},
-		"no rows":       {NewSparse(5), nil, ErrEmpty},
-		"columns":       {mat.NewDense(1, 4, nil), nil, ErrShape},
-		"NaN":           {nan, nil, ErrNotFinite},
-		"offsets":       {m, &EffectOptions{Offset: []float64{1}}, ErrShape},
-		"an offset":     {mat.NewDense(1, 5, nil), &EffectOptions{Offset: []float64{math.NaN()}}, ErrNotFinite},
+		"nil":         {nil, nil, ErrEmpty},
+		"nil pointer": {none, nil, ErrEmpty},
+		"no rows":     {NewSparse(5), nil, ErrEmpty},
+		"columns":     {mat.NewDense(1, 4, nil), nil, ErrShape},
+		"NaN":         {nan, nil, ErrNotFinite},
+		"offsets":     {m, &EffectOptions{Offset: []float64{1}}, ErrShape},
+		"an offset": {mat.NewDense(1, 5, nil), &EffectOptions{Offset: []float64{math.NaN()}},
+			ErrNotFinite},
 		"named columns": {m, &EffectOptions{Columns: []string{"a"}}, ErrShape},
 	} {
-		if _, err := post.MarginalEffects(c.x, c.opt); !errors.Is(err, c.want) || !testkit.PrefixedOnce(err) {
+		if _, err := post.MarginalEffects(c.x, c.opt); !errors.Is(err, c.want) ||
+			!testkit.PrefixedOnce(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -502,7 +535,8 @@ func TestMarginalEffectsErrors(t *testing.T) {
 		t.Errorf("%v and %v", a.Rows, b.Rows)
 	}
 	text := b.String()
-	if !strings.HasPrefix(text, "effect on P(y = +1), mean of 20 rows\n") || strings.Count(text, "\n") != 6 || strings.Contains(text, "×") {
+	if !strings.HasPrefix(text, "effect on P(y = +1), mean of 20 rows\n") ||
+		strings.Count(text, "\n") != 6 || strings.Contains(text, "×") {
 		t.Errorf("%s", text)
 	}
 }
