@@ -64,7 +64,8 @@ type contrast struct {
 	aims   contrastAim
 	newton contrastNewton
 	sure   float64 // what the precisions of the current state lack, in nats; 0 is not known
-	sharp  bool    // rounds fall short of the solution, and Newton's steps follow them
+	trend  trend
+	sharp  bool // rounds fall short of the solution, and Newton's steps follow them
 }
 
 // contrastState is what a cover makes.
@@ -573,6 +574,7 @@ func (a *contrast) settled() bool              { return true }
 func (a *contrast) save(c *save.State) {
 	c.Bool(&a.warm, &a.moved, &a.sharp)
 	c.Float(&a.gap, &a.due, &a.check, &a.sure)
+	a.trend.state(c)
 	if a.warm {
 		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)
 	}
@@ -669,6 +671,7 @@ const contrastGoal = 2e-6
 // Evaluate implements Algebra.
 func (s *ContrastAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.Sites.Evaluate(within)
+	e.Gap = max(e.Gap, s.mover.trend.left(e.ELBO))
 	if s.Terms.K > 2 {
 		e.Goal = contrastGoal
 	}

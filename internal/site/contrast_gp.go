@@ -37,8 +37,9 @@ type contrastGP struct {
 	r, z, p, q, s, e []float64
 	mean, precision  float64 // what the aim promises of these, in nats
 
-	step gpNewton
-	sure float64 // what Newton's step of the precisions promises, in nats; 0 is not known
+	step  gpNewton
+	trend trend
+	sure  float64 // what Newton's step of the precisions promises, in nats; 0 is not known
 }
 
 // contrastGPState is what a cover makes.
@@ -197,6 +198,7 @@ func (a *contrastGP) settled() bool              { return true }
 func (a *contrastGP) save(c *save.State) {
 	moved := a.moved
 	c.Float(&a.sure)
+	a.trend.state(c)
 	if c.Bool(&moved); c.Reading() {
 		a.resumed = moved
 	}
@@ -477,6 +479,7 @@ const (
 // Evaluate implements Algebra.
 func (s *ContrastGP) Evaluate(within float64) (siteEvaluation, error) {
 	e, err := s.Sites.Evaluate(within)
+	e.Gap = max(e.Gap, s.on.(*contrastGP).trend.left(e.ELBO))
 	e.Goal = max(contrastGPGoal, contrastGPGoalRow*float64(s.Terms.Len()))
 	return e, err
 }

@@ -162,3 +162,29 @@ func TestContrastGPPromise(t *testing.T) {
 		}
 	}
 }
+
+// What is left of a geometric series is known from nine of its sums, and nothing is said of one that
+// falls quickly or of too few.
+func TestTrend(t *testing.T) {
+	for _, c := range []struct{ ratio, part float64 }{{0.9, 1}, {0.7, 1}, {0.5, 0}, {0.1, 0}} {
+		var x trend
+		for i := range 30 {
+			left := math.Pow(c.ratio, float64(i))
+			got := x.left(-5 - left)
+			if want := c.part * left; i < 8 && got != 0 ||
+				i >= 8 && c.ratio != 0.9 && !(math.Abs(got-want) < 1e-6*left+1e-12) ||
+				i >= 8 && c.ratio == 0.9 && !(got > 0.5*want && got < 1.0001*want) {
+				t.Errorf("ratio %v, state %d: %v, want %v", c.ratio, i, got, want)
+			}
+			if again := x.left(-5 - left); again != got {
+				t.Errorf("asked again: %v, want %v", again, got)
+			}
+		}
+	}
+	var x trend
+	for i := range 12 {
+		if got := x.left(float64(i) - 20); i >= 8 && got != 4 {
+			t.Errorf("of equal gains %v are left, want those of four", got)
+		}
+	}
+}

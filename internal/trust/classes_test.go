@@ -406,6 +406,8 @@ var knownClassFailures = map[uint64]string{
 		"lack 3e8",
 	3021: "units 1e-8…1e8: 1000 passes are not enough, and the gap of 2e12 and the ELBOErr of 9 say so",
 	3030: "units 1e-8…1e8 and means of 1e4 sd: the ELBOErr is 348",
+	3216: "means of 1e4 sd: 60 passes are not enough, and the GapBound of 3e5 says so",
+	3397: "units 1e-8…1e8: of two classes 60 passes are not enough, where a logit takes 17",
 	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, and says that it may lack 2e7",
 }
 
