@@ -565,15 +565,19 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 // be solved for long.
 const ampleRows = 64
 
-// enoughPart is the part of all rows of which blocks are enough.
-const enoughPart = 8
+// Blocks of 1/enoughPart of all rows are enough, or of enoughRows a weight, from which precisions
+// are mostly within 0.01 nats after one pass.
+const (
+	enoughPart = 8
+	enoughRows = 128
+)
 
 // enoughOf returns of how many rows blocks come so near to the optimum of a concave model that one
-// step of the mean and the targets of all rows leave next to nothing: ampleRows a weight, or down to
-// half of that a third of all. It returns 0 where rows are too few for that.
+// step of the mean and the targets of all rows leave next to nothing: a third of all, where that is
+// less than enoughRows a weight and at least a quarter of them. It returns 0 where rows are too few.
 func enoughOf(rows, weights int) int {
-	enough := max(rows/enoughPart, min(rows/3, ampleRows*weights))
-	if 2*enough < ampleRows*weights {
+	enough := max(rows/enoughPart, min(rows/3, enoughRows*weights))
+	if 4*enough < enoughRows*weights {
 		return 0
 	}
 	return enough
