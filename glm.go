@@ -516,7 +516,20 @@ func (g *GLM) farUnits() []string {
 	if g.opt.Autoscale || g.opt.Blocks != nil || cols < 2 {
 		return nil
 	}
-	if every := g.lin.X.Rows / unitsRows; every > 1 {
+	every := max(1, g.lin.X.Rows/unitsRows)
+	// No standard deviation is above the widest range, and the largest distance of a column from its
+	// mean is at least half of its range.
+	wide, narrow := 0.0, math.Inf(1)
+	lo, hi := g.lin.X.Ranges(every)
+	for j, x := range lo[:cols] {
+		if r := hi[j] - x; r > 0 {
+			wide, narrow = max(wide, r), min(narrow, r)
+		}
+	}
+	if wide <= unitsApart*narrow/2 {
+		return nil
+	}
+	if every > 1 {
 		var some []int
 		for i := 0; i < g.lin.X.Rows; i += every {
 			some = append(some, i)

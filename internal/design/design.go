@@ -187,6 +187,37 @@ func (g *Matrix) ColumnSpreads() (v, reach []float64) {
 	return v, lo
 }
 
+// Ranges returns the least and the largest value of each column in every so many-th row.
+func (g *Matrix) Ranges(every int) (lo, hi []float64) {
+	lo, hi = slices.Repeat([]float64{math.Inf(1)}, g.Cols), slices.Repeat([]float64{math.Inf(-1)},
+		g.Cols)
+	rows, count := 0, make([]int, g.Cols)
+	for i := 0; i < g.Rows; i, rows = i+every, rows+1 {
+		ind, val := g.Row(i)
+		if ind == nil {
+			for j, x := range val {
+				if x < lo[j] {
+					lo[j] = x
+				}
+				if x > hi[j] {
+					hi[j] = x
+				}
+			}
+			continue
+		}
+		for k, j := range ind {
+			lo[j], hi[j] = min(lo[j], val[k]), max(hi[j], val[k])
+			count[j]++
+		}
+	}
+	for j, c := range count {
+		if g.Sparse != nil && c < rows {
+			lo[j], hi[j] = min(lo[j], 0), max(hi[j], 0)
+		}
+	}
+	return lo, hi
+}
+
 // Row returns the columns, nil if dense, and the values of row i.
 func (g *Matrix) Row(i int) (ind []int32, val []float64) {
 	if g.Sparse != nil {
