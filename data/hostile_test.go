@@ -188,7 +188,7 @@ func (e *endless) Read(b []byte) (int, error) {
 func TestReadEndless(t *testing.T) {
 	limit := 32 << 20
 	if testing.Short() {
-		limit = 8 << 20
+		limit = 4 << 20
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(limit)))
 	for _, r := range readers {

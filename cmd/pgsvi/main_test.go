@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // run runs the command in the process.
@@ -317,7 +318,7 @@ func TestClasses(t *testing.T) {
 	for _, b := range []*strings.Builder{&numbers, &texts} {
 		b.WriteString("a,b,y\n")
 	}
-	for range 120 {
+	for range testkit.Shorter(120, 60) {
 		c := rng.IntN(3)
 		x := fmt.Sprintf("%.3f,%.3f,", float64(c)+0.5*rng.NormFloat64(), rng.NormFloat64())
 		fmt.Fprintf(&numbers, "%s%d\n", x, c+1)

@@ -70,7 +70,7 @@ func TestGLMRowsCollinear(t *testing.T) {
 	}, 1) {
 		for _, lik := range testkit.Few([]Likelihood{Poisson{}, BernoulliLogit{},
 			GaussianNoise{Var: 1}},
-			2) {
+			1) {
 			rows := make([]Row, n)
 			for i := range rows {
 				x := rng.NormFloat64()
