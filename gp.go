@@ -50,7 +50,7 @@ type GPOptions struct {
 	// MeanUpdate is the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
 	// MaxMemory is the number of bytes that the model may take, about 64 N²: K, V, and working
-	// memory; with a Softmax of K classes 80 N² + 16 K N². Zero means the limit described at
+	// memory; with a Softmax of K classes 88 N² + 24 K N². Zero means the limit described at
 	// ErrMemory.
 	MaxMemory int64
 }

@@ -30,8 +30,8 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 // 0.001 nats, above 3000 weights, and for a GP. Where classes never occur q has several optima:
 // Gap is the distance to the nearest, and GapBound is over all.
 //
-// Cost, for N rows, D weights a class: a GLM takes about 160 K D² bytes, 12 (K D)² more for the
-// proof, and K N D² operations a pass. A GP takes 16 K N² bytes and K N³ operations. A SparseGP of
+// Cost, for N rows, D weights a class: a GLM takes about 210 K D² bytes, 12 (K D)² more for the
+// proof, and K N D² operations a pass. A GP takes 24 K N² bytes and K N³ operations. A SparseGP of
 // M inducing inputs is a GLM of D = M features, and keeps these in 12 N·M bytes.
 //
 // SparseGP.Learn learns the kernel from a GP of at most 500 of the rows, and says so in
