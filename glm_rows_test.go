@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
@@ -577,4 +578,56 @@ func TestGLMRowsMany(t *testing.T) {
 		t.Error("other bits from a matrix than from an iterator")
 	}
 	t.Log(res, want)
+}
+
+// TestApproachCancelled stops fits after ever more microseconds. Each goes on to the bits of one that
+// was not stopped.
+func TestApproachCancelled(t *testing.T) {
+	t.Parallel()
+	const n, d = 20000, 5
+	r := rand.New(rand.NewPCG(8, 1))
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		eta := 0.0
+		for j := range d {
+			x.Set(i, j, r.NormFloat64())
+			eta += 0.3 * x.At(i, j)
+		}
+		y[i] = math.Floor(math.Exp(eta) + r.Float64())
+	}
+	g, err := NewGLM(x, y, Poisson{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, err := g.Fit(t.Context(), &Solver{Goal: 0.01})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := 0
+	for k := range 60 {
+		s := &Solver{Goal: 0.01}
+		res, err := s.Start(t.Context(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(k)*200*time.Microsecond)
+		next, err := s.Resume(ctx, res)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			stopped++
+			if next, err = s.Resume(t.Context(), next); err != nil {
+				t.Fatal(err)
+			}
+		}
+		post, err := g.Posterior(next.Stepper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(post.Mean(nil), want.Mean(nil)) {
+			t.Fatalf("stopped after %d us: other bits", 200*k)
+		}
+	}
+	if stopped == 0 {
+		t.Error("no fit was stopped")
+	}
 }

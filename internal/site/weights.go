@@ -770,11 +770,18 @@ func (s *WeightAlgebra) rest(seen int) error {
 	if err := h.Err(); err != nil {
 		return err
 	}
+	gamma, a, eta := slices.Clone(s.Gamma), slices.Clone(s.A), slices.Clone(s.Eta)
 	copy(s.Gamma, at.Tg)
 	copy(s.A, at.D1)
 	copy(s.Eta, at.M)
 	s.Fresh = false
-	return s.Settle()
+	err := s.Settle()
+	if err != nil { // halted: the same again, from the same sites
+		copy(s.Gamma, gamma)
+		copy(s.A, a)
+		copy(s.Eta, eta)
+	}
+	return err
 }
 
 // ahead makes next the state after a step of the mean from at, where the mean is that of Run, in
