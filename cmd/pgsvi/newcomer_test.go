@@ -66,7 +66,7 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0,
 			"one is the number 2.5: if these measure something"},
 		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0,
-			"pgsvi: no khat: PSIS is not available for Softmax of "},
+			" khat="},
 		{"fit|-formula|y ~ x|-prior-sd|-1|" + table, 2, "-prior-sd is -1, want a number above 0"},
 		{"fit|-formula|y ~ x|-goal|nan|" + table, 2, "-goal is NaN"},
 		{"gp|-formula|y ~ x|-tol|-1|" + table, 2, "-tol is -1"},
