@@ -177,4 +177,21 @@ func TestManyWeights(t *testing.T) {
 		"these are 1001") {
 		t.Errorf("%d: %s\n%.2000s", status, stderr, out)
 	}
+	b.Reset()
+	for j := range 80 {
+		fmt.Fprintf(&b, "x%d,", j)
+	}
+	b.WriteString("y\n")
+	for i := range 12 {
+		for j := range 80 {
+			fmt.Fprintf(&b, "%d,", (i+1)*(j+7)%101)
+		}
+		fmt.Fprintf(&b, "%c\n", 'a'+i%3)
+	}
+	path = write(t, t.TempDir(), "classes.csv", b.String())
+	status, out, stderr = run(t, "fit", "-formula", "y ~ .", "-learn=false", path)
+	if status != 0 || strings.Contains(out, "khat=") || !strings.Contains(stderr,
+		"pgsvi: no khat, which is for up to 200 weights of classes") {
+		t.Errorf("%d: %s\n%.2000s", status, stderr, out)
+	}
 }

@@ -47,8 +47,13 @@ func (l Learning) Options() *pgsvi.LearnOptions {
 	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
 }
 
-// MostPSIS is the number of weights up to which their draws say how good the approximation is.
-const MostPSIS = 1000
+// MostPSIS is the number of weights up to which their draws say how good the approximation is. Of
+// classes, whose scores are taken as independent, it is less: the draws of many say that they are
+// not, and would take longer than the fit.
+const (
+	MostPSIS        = 1000
+	mostClassesPSIS = 200
+)
 
 // Checks returns what leave-one-out and importance sampling say, as parts of the last line.
 // It adds what they warn of to the warnings, and prints why one of them is not there.
@@ -67,10 +72,14 @@ func Checks(
 				"probit,\nnot of betabinomial, which are of rows")
 		}
 	}
-	if n := len(post.Names()); n > MostPSIS {
-		say("no khat, which is for up to %d weights, as its draws of all weights would take "+
+	n, most, of := len(post.Names()), MostPSIS, ""
+	if len(m.Labels) > 2 {
+		most, of = mostClassesPSIS, " of classes"
+	}
+	if n > most {
+		say("no khat, which is for up to %d weights%s, as its draws of all weights would take "+
 			"longer\nthan the fit; these are %d. Predictions can be checked by loo and predict "+
-			"-score", MostPSIS, n)
+			"-score", most, of, n)
 		return parts
 	}
 	psis, err := glm.PSIS(ctx, nil, post, 0)
