@@ -210,7 +210,9 @@ func (a *contrastGP) resume(gamma []float64) {
 	}
 	a.resumed = false
 	if _, ok := a.Cover(make([]float64, len(gamma)), gamma); ok {
+		sure := a.sure // which is of this state
 		a.Accept()
+		a.sure = sure
 	}
 }
 

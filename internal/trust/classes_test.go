@@ -466,3 +466,12 @@ func TestSeedsClasses(t *testing.T) {
 	slices.Sort(lines)
 	t.Logf("%d problems\n%s", n, strings.Join(lines, "\n"))
 }
+
+// TestClassesMended holds a run that once forgot, where it was resumed, what Newton's step of its
+// precisions had promised.
+func TestClassesMended(t *testing.T) {
+	c, faults := judgeClasses(1300110)
+	for _, f := range faults {
+		t.Errorf("%s: %s\n%v", f.what, f.detail, c)
+	}
+}
