@@ -517,8 +517,8 @@ func (g *GLM) farUnits() []string {
 		return nil
 	}
 	every := max(1, g.lin.X.Rows/unitsRows)
-	// No standard deviation is above the widest range, and the largest distance of a column from its
-	// mean is at least half of its range.
+	// No standard deviation is above the widest range, and the largest distance of a column from
+	// its mean is at least half of its range.
 	wide, narrow := 0.0, math.Inf(1)
 	lo, hi := g.lin.X.Ranges(every)
 	for j, x := range lo[:cols] {

@@ -580,8 +580,8 @@ func TestGLMRowsMany(t *testing.T) {
 	t.Log(res, want)
 }
 
-// TestApproachCancelled stops fits after ever more microseconds. Each goes on to the bits of one that
-// was not stopped.
+// TestApproachCancelled stops fits after ever more microseconds. Each goes on to the bits of one
+// that was not stopped.
 func TestApproachCancelled(t *testing.T) {
 	t.Parallel()
 	const n, d = 20000, 5

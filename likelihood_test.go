@@ -304,8 +304,8 @@ func TestOutcomePosterior(t *testing.T) {
 	}
 }
 
-// TestOutcomeChecks: predictions, scores, draws and files of the likelihoods, with censored rows and
-// rows of their own trials.
+// TestOutcomeChecks: predictions, scores, draws and files of the likelihoods, with censored rows
+// and rows of their own trials.
 func TestOutcomeChecks(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

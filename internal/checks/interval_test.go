@@ -137,8 +137,8 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// TestProbIntervalClasses holds two classes against the logit of their difference, and looks at rows
-// without a prediction and at classes that are not there. More classes are tested with
+// TestProbIntervalClasses holds two classes against the logit of their difference, and looks at
+// rows without a prediction and at classes that are not there. More classes are tested with
 // predict.ClassInterval.
 func TestProbIntervalClasses(t *testing.T) {
 	p := NewPrediction(Softmax{Classes: 2}, []float64{1, -0.5, 30, 0}, []float64{1, 3, 0.1, 0.2})

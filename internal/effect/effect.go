@@ -180,7 +180,8 @@ func (a *Average) Levels(effects []Effect, at []int) error {
 	return nil
 }
 
-// slope stores Xᵀh in g, with 0 for the features at, all of one column, and up for feature j of them.
+// slope stores Xᵀh in g, with 0 for the features at, all of one column, and up for feature j of
+// them.
 func slope(g []float64, x *design.Matrix, h []float64, at []int, j int, up float64) {
 	clear(g)
 	x.AddMulT(g, h, nil)

@@ -144,8 +144,8 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 	})
 }
 
-// slopes stores the gradient in x, by the envelope theorem. With r_cj = λ_cj/Σ_eλ_ej, and means with
-// Σ_c Λ_cμ_c = 0,
+// slopes stores the gradient in x, by the envelope theorem. With r_cj = λ_cj/Σ_eλ_ej, and means
+// with Σ_c Λ_cμ_c = 0,
 //
 //	∂ELBO/∂log s_b = Σ_{cj∈b} [λ_cj((1 − 2r_cj)V_cjj + Σ_e r_ej²V_ejj + μ_cj²) − 1 + r_cj],
 //

@@ -163,8 +163,8 @@ func TestContrastGPPromise(t *testing.T) {
 	}
 }
 
-// What is left of a geometric series is known from nine of its sums, and nothing is said of one that
-// falls quickly or of too few.
+// What is left of a geometric series is known from nine of its sums, and nothing is said of one
+// that falls quickly or of too few.
 func TestTrend(t *testing.T) {
 	for _, c := range []struct{ ratio, part float64 }{{0.9, 1}, {0.7, 1}, {0.5, 0}, {0.1, 0}} {
 		var x trend

@@ -2,8 +2,8 @@ package site
 
 import "github.com/pgsvi/pgsvi/internal/save"
 
-// trend is what the last gains of a run say of those to come. Where it creeps, a promise of the next
-// step is far less than what is left.
+// trend is what the last gains of a run say of those to come. Where it creeps, a promise of the
+// next step is far less than what is left.
 type trend struct{ past [2*trendSteps + 1]float64 }
 
 const (
@@ -11,9 +11,9 @@ const (
 	trendQuick = 0.125 // of the gains before
 )
 
-// left returns how many nats are left after a state of that ELBO, as a geometric series of the gains
-// of so many states after so many says: 0 where there are not enough of them, or gains become less
-// so quickly that a promise says more. A gain that has not halved is taken to come once more.
+// left returns how many nats are left after a state of that ELBO, as a geometric series of the
+// gains of so many states after so many says: 0 where there are not enough of them, or gains become
+// less so quickly that a promise says more. A gain that has not halved is taken to come once more.
 func (t *trend) left(elbo float64) float64 {
 	p := &t.past
 	if elbo != p[2*trendSteps] {

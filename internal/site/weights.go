@@ -574,7 +574,8 @@ const (
 
 // enoughOf returns of how many rows blocks come so near to the optimum of a concave model that one
 // step of the mean and the targets of all rows leave next to nothing: a third of all, where that is
-// less than enoughRows a weight and at least a quarter of them. It returns 0 where rows are too few.
+// less than enoughRows a weight and at least a quarter of them. It returns 0 where rows are too
+// few.
 func enoughOf(rows, weights int) int {
 	enough := max(rows/enoughPart, min(rows/3, enoughRows*weights))
 	if 4*enough < enoughRows*weights {
@@ -1064,8 +1065,8 @@ const loosePrecisions = 10
 // mean that it leads to are as good as those of a pass more.
 const worthStepping = 1
 
-// nearGoal is the estimated gap, as a part of the goal, below which rows are asked for a proof before
-// a step of the mean: where |ℓ‴| ≤ |ℓ″| that takes no expectations.
+// nearGoal is the estimated gap, as a part of the goal, below which rows are asked for a proof
+// before a step of the mean: where |ℓ‴| ≤ |ℓ″| that takes no expectations.
 const nearGoal = 0.2
 
 // worthProving is the estimated gap, in nats, below which the gap of a WeightAlgebra is proved:

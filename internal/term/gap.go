@@ -144,8 +144,8 @@ const roundedRow = 1e-9
 // f_n*) ≤ δ(−ELBO − Σ_n f_n*). This is for means whose Λ0m = Xᵀa holds, as those of solved
 // equations do, or of which drift says how far from that each is; nil means not at all.
 //
-// Where |ℓ‴| ≤ |ℓ″| the curvature changes by no more than a factor e^d over a distance d. Curvatures
-// are computed only where that bound leaves open whether the gap is at most enough nats.
+// Where |ℓ‴| ≤ |ℓ″| the curvature changes by no more than a factor e^d over a distance d.
+// Curvatures are computed only where that bound leaves open whether the gap is at most enough nats.
 func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, enough float64,
 	h *parallel.Halt) float64 {
 	if t.Lik.SelfBounded() {

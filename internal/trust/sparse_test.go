@@ -286,8 +286,8 @@ func TestSparseShortSteps(t *testing.T) {
 	}
 }
 
-// TestSparseStalledGap: where rounding of the features ends a run, Gap is no less than what it makes
-// of the ELBO.
+// TestSparseStalledGap: where rounding of the features ends a run, Gap is no less than what it
+// makes of the ELBO.
 func TestSparseStalledGap(t *testing.T) {
 	const seed = 1465
 	rng := rand.New(rand.NewPCG(seed, 15))

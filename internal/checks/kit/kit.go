@@ -84,27 +84,7 @@ func ToyGP(t testing.TB, n int, k pgsvi.Kernel, lik pgsvi.Likelihood, seed uint6
 func ToyGPWith(t testing.TB, n int, k pgsvi.Kernel, lik pgsvi.Likelihood, seed uint64,
 	opt *pgsvi.GPOptions) *pgsvi.GP {
 	t.Helper()
-	rng := rand.New(rand.NewPCG(seed, 1))
-	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
-	for i := range n {
-		a, b := 2*rng.NormFloat64(), 2*rng.NormFloat64()
-		x.SetRow(i, []float64{a, b})
-		f := 2 * math.Sin(a) * math.Cos(b)
-		switch lik.(type) {
-		case pgsvi.Poisson:
-			y[i] = math.Floor(math.Exp(f) + 2*rng.Float64())
-		case pgsvi.BernoulliLogit, pgsvi.BernoulliProbit, LogProbOnly:
-			y[i] = 1
-			if rng.Float64() > 1/(1+math.Exp(-f)) {
-				y[i] = -1
-			}
-		default:
-			y[i] = f + 0.2*rng.NormFloat64()
-			if i%9 == 4 {
-				y[i] += 6 // an outlier
-			}
-		}
-	}
+	x, y := ToyRows(n, lik, seed)
 	gp, err := pgsvi.NewGP(x, y, k, lik, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -625,4 +605,38 @@ func FitGLM(t testing.TB, g *pgsvi.GLM, s *pgsvi.Solver) (*pgsvi.GLMPosterior, *
 		t.Fatal(err)
 	}
 	return p, res
+}
+
+// TextLabels are rows with features as frequent as the words of a text, and labels of them.
+func TextLabels(n, d int) (*pgsvi.Sparse, []float64) {
+	rng := rand.New(rand.NewPCG(4, 2))
+	zipf := rand.NewZipf(rng, 1.1, 8, uint64(d-1))
+	x, y, w := pgsvi.NewSparse(d), make([]float64, n), make([]float64, d)
+	for j := range w {
+		w[j] = rng.NormFloat64()
+	}
+	for i := range y {
+		count := map[int]float64{}
+		for range 60 + rng.IntN(80) {
+			count[int(zipf.Uint64())]++
+		}
+		var ind []int
+		for j := range count {
+			ind = append(ind, j)
+		}
+		slices.Sort(ind)
+		val, square := make([]float64, len(ind)), 0.0
+		for k, j := range ind {
+			val[k] = 1 + math.Log(count[j])
+			square += val[k] * val[k]
+		}
+		eta := 0.0
+		for k, j := range ind {
+			val[k] *= 3 / math.Sqrt(square)
+			eta += val[k] * w[j]
+		}
+		x.Append(ind, val)
+		y[i] = testkit.Label(rng, eta/2)
+	}
+	return x, y
 }

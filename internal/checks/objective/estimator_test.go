@@ -435,7 +435,8 @@ func (p lawless) best(t *testing.T) *Exp {
 	return q
 }
 
-// Quadrature finds the ELBO of the references, which has no slope at their optimum; the nil Solver comes to it with it, without derivatives, and along paths.
+// Quadrature finds the ELBO of the references, which has no slope at their optimum; the nil Solver
+// comes to it with it, without derivatives, and along paths.
 func TestNonconjugate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -326,7 +326,7 @@ func TestMemoryEstimates(t *testing.T) {
 	fat, fatY := kit.SavedData(600, 1000, BernoulliLogit{}, 1)
 	tall, tallY := kit.SavedData(1200, 500, BernoulliLogit{}, 1)
 	wide, wideY := emptyRows(t, 2, 300000)
-	few, fewY := textLabels(500, 30000)
+	few, fewY := kit.TextLabels(500, 30000)
 	corpus := kit.SmallCorpus()
 	corpus.Terms = 200000
 	for name, c := range map[string]struct {
