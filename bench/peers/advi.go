@@ -79,7 +79,7 @@ func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPoste
 	var post *pgsvi.GLMPosterior
 	full, err := o.fit(s, "GLM", fullVariant, fullName,
 		func() (_ predictor, res *pgsvi.Result, err error) {
-			post, res, err = glmFit(ctx, s, nil, 0)
+			post, res, err = glmFit(ctx, s, pgsvi.BernoulliLogit{}, nil, nil)
 			return post, res, err
 		})
 	if err != nil {
@@ -87,7 +87,8 @@ func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPoste
 	}
 	diagonal, err := o.fit(s, "GLM", "diagonal", "diagonal posterior, nil Solver",
 		func() (predictor, *pgsvi.Result, error) {
-			return glmFit(ctx, s, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, 0)
+			return glmFit(ctx, s, pgsvi.BernoulliLogit{},
+				&pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance}, nil)
 		})
 	return []row{full, diagonal}, post, err
 }

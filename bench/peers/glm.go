@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -45,7 +44,7 @@ const fullVariant, fullName = "full", "full posterior, nil Solver"
 
 // glmRows returns fits of this library.
 func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
-	rough, end, err := o.posteriorRows(ctx, s)
+	rough, end, err := o.posteriorRows(s, "GLM", glmBy(ctx, s, pgsvi.BernoulliLogit{}, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -54,27 +53,34 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 }
 
 // posteriorRows returns the full posterior until its gap is 0.01 nats, and without options.
-func (o *options) posteriorRows(ctx context.Context, s *split) (rough, end row, err error) {
-	batch := func(goal float64) fit {
-		return func() (predictor, *pgsvi.Result, error) { return glmFit(ctx, s, nil, goal) }
+func (o *options) posteriorRows(s *split, method string, f fitBy) (rough, end row, err error) {
+	to := func(goal float64) fit {
+		return func() (predictor, *pgsvi.Result, error) { return f(&pgsvi.Solver{Goal: goal}) }
 	}
-	if end, err = o.fit(s, "GLM", fullVariant, fullName, batch(0)); err != nil {
+	if end, err = o.fit(s, method, fullVariant, fullName, to(0)); err != nil {
 		return rough, end, err
 	}
-	rough, err = o.fit(s, "GLM", "full, gap 0.01 nats",
-		"full posterior, until its gap is 0.01 nats", batch(0.01))
+	rough, err = o.fit(s, method, "full, gap 0.01 nats",
+		"full posterior, until its gap is 0.01 nats", to(0.01))
 	rough.note += fmt.Sprintf(", %.1g nats from the optimum", rough.negELBO-end.negELBO)
 	return rough, end, err
 }
 
-// glmFit fits a GLM until its gap is at most the goal, that of a Solver without one for 0.
-func glmFit(ctx context.Context, s *split, opt *pgsvi.GLMOptions,
-	goal float64) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
-	g, err := pgsvi.NewGLM(s.x, s.y, pgsvi.BernoulliLogit{}, opt)
+// glmBy returns what fits a GLM to s.
+func glmBy(ctx context.Context, s *split, lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) fitBy {
+	return func(by *pgsvi.Solver) (predictor, *pgsvi.Result, error) {
+		return glmFit(ctx, s, lik, opt, by)
+	}
+}
+
+// glmFit fits a GLM.
+func glmFit(ctx context.Context, s *split, lik pgsvi.Likelihood, opt *pgsvi.GLMOptions,
+	by *pgsvi.Solver) (*pgsvi.GLMPosterior, *pgsvi.Result, error) {
+	g, err := pgsvi.NewGLM(s.x, s.y, lik, opt)
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.Fit(ctx, &pgsvi.Solver{Goal: goal})
+	return g.Fit(ctx, by)
 }
 
 // streamRow returns a fit by one pass.
@@ -193,22 +199,42 @@ func (o *options) digits(ctx context.Context) ([]row, error) {
 	var x mat.Dense
 	x.Stack(halves.X, halves.XTest)
 	n, d := x.Dims()
-	return o.whole(ctx, fmt.Sprintf("%d images × %d", n, d), &x, append(halves.Y, halves.YTest...),
-		pointEstimate)
+	rows, err := o.whole(ctx, fmt.Sprintf("%d images × %d", n, d), &x,
+		append(halves.Y, halves.YTest...))
+	relate(rows, pointEstimate)
+	return rows, err
 }
 
 // wide compares full posteriors with as many weights as rows.
 func (o *options) wide(ctx context.Context) ([]row, error) {
 	const d = 2000
 	x, y := generate(d, d)
-	return o.whole(ctx, fmt.Sprintf("%d dense rows × %d", d, d), x, y,
-		"LogisticRegression, newton-cholesky")
+	rows, err := o.whole(ctx, fmt.Sprintf("%d dense rows × %d", d, d), x, y)
+	relate(rows, "LogisticRegression, newton-cholesky")
+	return rows, err
 }
 
-// whole compares full posteriors for rows that all train with point estimates, of which that of the
-// label base is 1.
-func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64,
-	base string) ([]row, error) {
+// small compares full posteriors of few and some weights with the faster one of two point
+// estimates.
+func (o *options) small(ctx context.Context) ([]row, error) {
+	var all []row
+	for _, size := range [][2]int{{5000, 20}, {20000, 100}, {100000, 30}, {2000, 256}} {
+		x, y := correlated(size[0], size[1])
+		rows, err := inTurn(func() ([]row, error) {
+			return o.whole(ctx, fmt.Sprintf("%d × %d", size[0], size[1]), x, y)
+		})
+		if err != nil {
+			return nil, err
+		}
+		relate(rows, fastest(rows, "LogisticRegression"))
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// whole returns full posteriors for rows that all train, beside point estimates.
+func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64) ([]row,
+	error) {
 	s := &split{name: name, x: x, y: y, train: filepath.Join(o.temp, "whole.train")}
 	if err := writeRows(s.train, s.x, s.y); err != nil {
 		return nil, err
@@ -217,34 +243,40 @@ func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []floa
 	if err != nil {
 		return nil, err
 	}
-	rough, end, err := o.posteriorRows(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	rows = append(rows, rough, end)
-	relate(rows, base)
-	return rows, nil
+	rough, end, err := o.posteriorRows(s, "GLM", glmBy(ctx, s, pgsvi.BernoulliLogit{}, nil))
+	return append(rows, rough, end), err
 }
 
-// generate returns n rows of d features and responses of a logistic regression.
-func generate(n, d int) (*mat.Dense, []float64) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	w := make([]float64, d)
-	for j := range w {
-		w[j] = 0.3 * rng.NormFloat64()
+// counts compares full posteriors of Poisson regressions with point estimates.
+func (o *options) counts(ctx context.Context) ([]row, error) {
+	const n, d = 100000, 11
+	x, y, exposure := exposed(n, d)
+	s := &split{name: fmt.Sprintf("%d counts × %d, with exposure", n, d), x: x, y: y,
+		train: filepath.Join(o.temp, "counts.train")}
+	var columns mat.Dense
+	columns.Augment(x, mat.NewVecDense(n, exposure))
+	if err := writeRows(s.train, &columns, y); err != nil {
+		return nil, err
 	}
-	x, y := mat.NewDense(n, d, nil), make([]float64, n)
-	for i := range y {
-		row := x.RawRowView(i)
-		var eta float64
-		for j := range row {
-			row[j] = rng.NormFloat64()
-			eta += row[j] * w[j]
+	offset := logs(exposure)
+	rows, err := inTurn(func() ([]row, error) {
+		rows, err := o.script(ctx, s.name, "glm.py", "counts", s.train, "", d, o.repeats)
+		if err != nil {
+			return nil, err
 		}
-		y[i] = -1
-		if rng.Float64() < 1/(1+math.Exp(-eta)) {
-			y[i] = 1
-		}
+		rough, end, err := o.posteriorRows(s, "GLM",
+			glmBy(ctx, s, pgsvi.Poisson{}, &pgsvi.GLMOptions{Offset: offset}))
+		return append(rows, rough, end), err
+	})
+	relate(rows, "PoissonRegressor, lbfgs")
+	return rows, err
+}
+
+// logs returns the logarithms of v.
+func logs(v []float64) []float64 {
+	l := make([]float64, len(v))
+	for i, e := range v {
+		l[i] = math.Log(e)
 	}
-	return x, y
+	return l
 }

@@ -1,16 +1,18 @@
-"""Fits scikit-learn's LogisticRegression with the penalty ‖w‖²/2, which is the prior N(0, I), and
-without intercept.
+"""Fits scikit-learn's LogisticRegression or PoissonRegressor with the penalty ‖w‖²/2, which is the
+prior N(0, I), and without intercept.
 
     python3 glm.py libsvm TRAIN TEST COLUMNS REPEATS    sparse rows in the format of LIBSVM
     python3 glm.py rows TRAIN TEST COLUMNS REPEATS      float64 rows, the response last
     python3 glm.py rows TRAIN "" COLUMNS REPEATS        the same without a test, with Newton's method, and the time of one XᵀX
+    python3 glm.py counts TRAIN "" COLUMNS REPEATS      float64 rows, the exposure after the columns, then the count
 """
 import sys
 import warnings
 
 from peer import cpu, read, score, write  # first, as it chooses the number of threads
+import numpy as np
 from sklearn.datasets import load_svmlight_file
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 warnings.filterwarnings("ignore")  # that max_iter was reached; the iterations are in the table
 
@@ -29,8 +31,22 @@ def read_libsvm(path, columns):
     return load_svmlight_file(path, n_features=columns)
 
 
+def fit_counts(solver):
+    """Writes a row of the table. PoissonRegressor has the mean loss, weighted by exposure, so that the penalty is over the sum of these."""
+    exposure = x[:, columns]
+    model = PoissonRegressor(alpha=1 / exposure.sum(), fit_intercept=False, solver=solver)
+    features, rates = np.ascontiguousarray(x[:, :columns]), y / exposure
+    model, seconds = cpu(lambda: model.fit(features, rates, sample_weight=exposure), repeats)
+    write("PoissonRegressor", solver, seconds=seconds, **{"pass": model.n_iter_, "note": f"point estimate, {model.n_iter_} iterations"})
+
+
 kind, train, test = sys.argv[1:4]
 columns, repeats = map(int, sys.argv[4:])
+if kind == "counts":
+    x, y = read(train, columns + 1)
+    fit_counts("lbfgs")
+    fit_counts("newton-cholesky")
+    sys.exit()
 read_rows = {"libsvm": read_libsvm, "rows": read}[kind]
 x, y = read_rows(train, columns)
 fit("lbfgs", solver="lbfgs")

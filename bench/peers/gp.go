@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 
 	"github.com/pgsvi/pgsvi"
@@ -19,7 +20,7 @@ func (o *options) gp(ctx context.Context) ([]row, error) {
 	for _, s := range splits {
 		learned := filepath.Join(o.temp, s.name+".learned")
 		kernel := s.problem.Kernel().(pgsvi.SquaredExp)
-		rows, err := o.script(ctx, s.name, "gp.py", s.train, s.test, s.cols(), o.repeats,
+		rows, err := o.script(ctx, s.name, "gp.py", "classify", s.train, s.test, s.cols(), o.repeats,
 			kernel.Scale, kernel.Length, learned)
 		if err != nil {
 			return nil, err
@@ -68,10 +69,82 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 // gpFit fits a Gaussian process from its data, with its covariances.
 func (o *options) gpFit(ctx context.Context, s *split, k pgsvi.Kernel, converger pgsvi.Converger) (
 	predictor, *pgsvi.Result, error) {
-	g, err := pgsvi.NewGP(s.x, s.y, k, pgsvi.BernoulliLogit{},
-		&pgsvi.GPOptions{Jitter: s.problem.Jitter})
-	if err != nil {
-		return nil, nil, err
+	return gpBy(ctx, s, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: s.problem.Jitter})(
+		&pgsvi.Solver{Converger: converger})
+}
+
+// gpBy returns what fits a Gaussian process to s.
+func gpBy(ctx context.Context, s *split, k pgsvi.Kernel, lik pgsvi.Likelihood,
+	opt *pgsvi.GPOptions) fitBy {
+	return func(by *pgsvi.Solver) (predictor, *pgsvi.Result, error) {
+		g, err := pgsvi.NewGP(s.x, s.y, k, lik, opt)
+		if err != nil {
+			return nil, nil, err
+		}
+		return g.Fit(ctx, by)
 	}
-	return g.Fit(ctx, &pgsvi.Solver{Converger: converger})
+}
+
+// The rows of the parts classify and regress, of a field.
+const fieldTrain, fieldTest = 2000, 1000
+
+// classify compares classifications of generated rows at the hyper-parameters of their field.
+func (o *options) classify(ctx context.Context) ([]row, error) {
+	q := field{4, 2, 0.5}
+	x, y := q.sample(fieldTrain+fieldTest, label)
+	s := halved(fmt.Sprintf("%d × %d", fieldTrain, q.cols), x, y, fieldTrain)
+	if err := o.write(s); err != nil {
+		return nil, err
+	}
+	rows, err := inTurn(func() ([]row, error) {
+		rows, err := o.script(ctx, s.name, "gp.py", "classify", s.train, s.test, q.cols, o.repeats,
+			q.scale, q.length)
+		if err != nil {
+			return nil, err
+		}
+		rough, end, err := o.posteriorRows(s, "GP",
+			gpBy(ctx, s, pgsvi.SquaredExp{Scale: q.scale, Length: q.length},
+				pgsvi.BernoulliLogit{}, nil))
+		return append(rows, rough, end), err
+	})
+	relate(rows, "GPC, fixed")
+	return rows, err
+}
+
+// regress compares regressions of generated rows, at the hyper-parameters of their field and with
+// those that the programs learn.
+func (o *options) regress(ctx context.Context) ([]row, error) {
+	const noise = 0.3 // standard deviation
+	q := field{4, 1, 0.5}
+	x, y := q.sample(fieldTrain+fieldTest,
+		func(rng *rand.Rand, f float64) float64 { return f + noise*rng.NormFloat64() })
+	s := halved(fmt.Sprintf("%d × %d", fieldTrain, q.cols), x, y, fieldTrain)
+	if err := o.write(s); err != nil {
+		return nil, err
+	}
+	rows, err := inTurn(func() ([]row, error) {
+		rows, err := o.script(ctx, s.name, "gp.py", "regress", s.train, s.test, q.cols, o.repeats,
+			q.scale, q.length, noise*noise)
+		if err != nil {
+			return nil, err
+		}
+		fixed := gpBy(ctx, s, pgsvi.SquaredExp{Scale: q.scale, Length: q.length},
+			pgsvi.GaussianNoise{Var: noise * noise}, nil)
+		end, err := o.fit(s, "GP", "fixed", "GP, fixed",
+			func() (predictor, *pgsvi.Result, error) { return fixed(nil) })
+		if err != nil {
+			return nil, err
+		}
+		learned, err := o.learnRow(ctx, &learnSet{name: s.name}, s, "one length")
+		learned.name = "pgsvi, GP.Learn"
+		return append(rows, end, learned), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	fixed, learned := []row{rows[0], rows[2]}, []row{rows[1], rows[3]}
+	for _, pair := range [][]row{fixed, learned} {
+		relate(pair, pair[0].label())
+	}
+	return append(fixed, learned...), nil
 }

@@ -1,17 +1,20 @@
-"""Fits scikit-learn's GaussianProcessClassifier, which makes a Laplace approximation, to the float64
-rows of TRAIN, the response last, and scores it on those of TEST. SCALE and LENGTH are the
-hyper-parameters of the kernel SCALE² exp(−r²/(2 LENGTH²)). Those that it learns, from 1 and 1 or from
-SCALE and LENGTH, whichever its own marginal likelihood prefers, are left in the file LEARNED as the
-logarithms of scale² and length.
+"""Fits scikit-learn's Gaussian processes to the float64 rows of TRAIN, the response last, and scores them
+on those of TEST. SCALE and LENGTH are the hyper-parameters of the kernel SCALE² exp(−r²/(2 LENGTH²)).
 
-    python3 gp.py TRAIN TEST COLUMNS REPEATS SCALE LENGTH LEARNED
+    python3 gp.py classify TRAIN TEST COLUMNS REPEATS SCALE LENGTH [LEARNED]
+    python3 gp.py regress TRAIN TEST COLUMNS REPEATS SCALE LENGTH NOISE
+
+GaussianProcessClassifier makes a Laplace approximation. With LEARNED it learns as well, from 1 and 1 or
+from SCALE and LENGTH, whichever its own marginal likelihood prefers, and leaves the logarithms of
+scale² and length in that file. GaussianProcessRegressor is fitted with the variance NOISE, and learns
+with WhiteKernel from its usual start.
 """
 import sys
 import warnings
 
-from peer import cpu, read, score, write  # first, as it chooses the number of threads
-from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from peer import cpu, density, read, score, write  # first, as it chooses the number of threads
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 warnings.filterwarnings("ignore")  # that hyper-parameters are at a bound; they are in the table
 
@@ -27,13 +30,26 @@ def fit(variant, kernel, **options):
     return model
 
 
-train, test = sys.argv[1:3]
-columns, repeats = map(int, sys.argv[3:5])
-scale, length = map(float, sys.argv[5:7])
+def regress(variant, kernel, noise=0, **options):
+    """Writes a row of the table."""
+    model = GaussianProcessRegressor(kernel, **options)
+    model, seconds = cpu(lambda: model.fit(x, y), repeats)
+    write("GPR", variant, seconds=seconds, note=str(model.kernel_), **density(model, test, repeats, noise))
+
+
+kind, train, test = sys.argv[1:4]
+columns, repeats = map(int, sys.argv[4:6])
+scale, length = map(float, sys.argv[6:8])
 (x, y), test = read(train, columns), read(test, columns)
 bounds = (1e-5, 1e7)  # the default ends at 1e5, below the variance that the paper has for sonar
-paper = ConstantKernel(scale**2, bounds) * RBF(length)
-fit("fixed", paper, optimizer=None)
-models = fit("learned", 1.0 * RBF(1.0)), fit("learned from fixed", paper)
-best = max(models, key=lambda model: model.log_marginal_likelihood_value_)
-best.kernel_.theta.tofile(sys.argv[7])
+fixed = ConstantKernel(scale**2, bounds) * RBF(length)
+if kind == "regress":
+    noise = float(sys.argv[8])
+    regress("fixed", fixed, noise, alpha=noise, optimizer=None)
+    regress("learned", 1.0 * RBF(1.0) + WhiteKernel())
+    sys.exit()
+fit("fixed", fixed, optimizer=None)
+if len(sys.argv) > 8:
+    models = fit("learned", 1.0 * RBF(1.0)), fit("learned from fixed", fixed)
+    best = max(models, key=lambda model: model.log_marginal_likelihood_value_)
+    best.kernel_.theta.tofile(sys.argv[8])

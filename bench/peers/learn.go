@@ -204,8 +204,7 @@ func (o *options) halves(s *learnSet) ([]*split, error) {
 		if !s.classify {
 			standardize(y, train, func(i int, v float64) { y[i] = v })
 		}
-		half := &split{name: fmt.Sprintf("%s.%d", s.name, k+1), x: x.Slice(0, train, 0, cols),
-			xTest: x.Slice(train, n, 0, cols), y: y[:train], yTest: y[train:]}
+		half := halved(fmt.Sprintf("%s.%d", s.name, k+1), x, y, train)
 		if err := o.write(half); err != nil {
 			return nil, err
 		}

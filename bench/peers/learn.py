@@ -10,8 +10,7 @@ import sys
 import warnings
 
 import numpy as np
-from peer import cpu, read, score, write  # first, as it chooses the number of threads
-from scipy.stats import norm
+from peer import cpu, density, read, score, write  # first, as it chooses the number of threads
 from sklearn import datasets
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
@@ -34,6 +33,4 @@ for variant, lengths, count in ("one length", 1.0, splits), ("a length a column"
             continue
         kernel = 1.0 * RBF(lengths) + WhiteKernel()
         model, seconds = cpu(lambda: GaussianProcessRegressor(kernel).fit(x, y), 1)
-        (mean, sd), predict = cpu(lambda: model.predict(test[0], return_std=True), 1)
-        bits = -norm.logpdf(test[1], mean, sd).mean() / np.log(2)
-        write("scikit-learn", variant, seed=k, seconds=seconds, predict=predict, logloss_bits=bits)
+        write("scikit-learn", variant, seed=k, seconds=seconds, **density(model, test, 1))

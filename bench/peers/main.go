@@ -3,23 +3,31 @@
 //
 //	go run ./bench/peers -data DIR -out DIR
 //
-// The programs are scikit-learn's GaussianProcessClassifier, LogisticRegression and
+// The programs are scikit-learn's GaussianProcessClassifier, GaussianProcessRegressor,
+// LogisticRegression, PoissonRegressor, HistGradientBoostingClassifier and
 // LatentDirichletAllocation (Debian: python3-sklearn) and rstanarm's ADVI (r-cran-rstanarm). Run it
 // in the root of the repository, where testdata is; the folder of the shared data sets, by default
 // PGSVI_DATA, adds USPS, a9a and AP. Parts without their data or program are left out, with a
 // message. -only names the parts to run:
 //
-//	gp     Gaussian-process classification: sonar, ionosphere, USPS
-//	learn  Gaussian processes that learn their hyper-parameters, on random halves of four data sets
-//	glm    logistic regression on the same rows
-//	a9a    logistic regression, sparse rows
-//	dense  logistic regression, generated rows, some columns
-//	wide   logistic regression, generated rows, as many columns
-//	advi   the data of glm and a9a by ADVI, how far from the optimum
-//	sparse Gaussian processes that learn from as many rows as dense, beside gradient boosting
-//	lda    topics of documents, and words held out
-//	stream logistic regression on more rows than memory holds, from a file (pgsvi alone)
-//	cores  two cores beside one, by the clock
+//	gp        Gaussian-process classification: sonar, ionosphere, USPS
+//	learn     Gaussian processes that learn their hyper-parameters, on random halves of four data
+//	          sets
+//	classify  Gaussian-process classification of 2000 generated rows
+//	regress   Gaussian-process regression of 2000 generated rows, also learning
+//	glm       logistic regression on the data sets of gp
+//	a9a       logistic regression, sparse rows
+//	counts    Poisson regression with exposure, generated rows
+//	small     logistic regression, generated rows, 20 to 256 columns
+//	dense     logistic regression, generated rows, some columns
+//	digits    logistic regression, all images of two digits
+//	wide      logistic regression, generated rows, as many columns
+//	sparse    Gaussian processes that learn from 50,000 generated rows or more, beside gradient
+//	          boosting
+//	advi      the data of glm and a9a by ADVI, how far from the optimum
+//	lda       topics of documents, and words held out
+//	stream    logistic regression on more rows than memory holds, from a file (pgsvi alone)
+//	cores     two cores beside one, by the clock
 //
 // The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of
 // all rows. -tables makes no fits; -readme FILE puts the tables into FILE. scikit-learn uses the
@@ -70,8 +78,12 @@ type part struct {
 var parts = []part{
 	{"gp", (*options).sklearn, (*options).gp, grid},
 	{"learn", (*options).sklearn, (*options).learn, grid},
+	{"classify", (*options).sklearn, (*options).classify, list},
+	{"regress", (*options).sklearn, (*options).regress, list},
 	{"glm", (*options).sklearn, (*options).glm, grid},
 	{"a9a", (*options).sklearn, (*options).a9a, list},
+	{"counts", (*options).sklearn, (*options).counts, list},
+	{"small", (*options).sklearn, (*options).small, list},
 	{"dense", (*options).sklearn, (*options).dense, list},
 	{"digits", (*options).sklearn, (*options).digits, list},
 	{"wide", (*options).sklearn, (*options).wide, list},
@@ -118,8 +130,8 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 		"make no fits, print the tables of the peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
 	only := fs.String("only", "",
-		"parts to run, with commas between: gp, learn, glm, a9a, dense, digits, wide, sparse, "+
-			"advi, lda, stream, cores")
+		"parts to run, with commas between: gp, learn, classify, regress, glm, a9a, counts, "+
+			"small, dense, digits, wide, sparse, advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

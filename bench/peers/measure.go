@@ -21,6 +21,9 @@ func (o *options) newRow(set, method, variant string) row {
 // A fit makes a posterior from data. The Result is nil if there is none.
 type fit func() (predictor, *pgsvi.Result, error)
 
+// A fitBy makes a posterior by that Solver.
+type fitBy func(*pgsvi.Solver) (predictor, *pgsvi.Result, error)
+
 // A predictor is a posterior of this library.
 type predictor interface {
 	At(x mat.Matrix) *pgsvi.Prediction
@@ -55,6 +58,30 @@ func (o *options) fit(s *split, method, variant, name string, f fit) (row, error
 	})
 	r.bits = bits(logp)
 	return r, err
+}
+
+// rounds is how often programs take turns.
+const rounds = 3
+
+// inTurn calls f, which fits the same rows by all programs, several times, so that other work of
+// the machine meets all of them. It returns the rows with the medians of their seconds.
+func inTurn(f func() ([]row, error)) ([]row, error) {
+	var all [rounds][]row
+	for i := range all {
+		var err error
+		if all[i], err = f(); err != nil {
+			return nil, err
+		}
+	}
+	rows := all[0]
+	for i := range rows {
+		var seconds, predict [rounds]float64
+		for k := range all {
+			seconds[k], predict[k] = all[k][i].seconds, all[k][i].predict
+		}
+		rows[i].seconds, rows[i].predict = median(seconds[:]), median(predict[:])
+	}
+	return rows, nil
 }
 
 // bits returns the mean log loss, in bits.

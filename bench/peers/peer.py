@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.metrics import log_loss
 
 COLUMNS = ["method", "variant", "seed", "pass", "logloss_bits", "seconds", "predict", "note", "threads"]
@@ -47,3 +48,9 @@ def score(model, test, repeats):
     """Returns the test log loss of a classifier, in bits, and the seconds of its predictions."""
     p, seconds = cpu(lambda: model.predict_proba(test[0]), repeats)
     return {"logloss_bits": log_loss(test[1], p) / np.log(2), "predict": seconds}
+
+
+def density(model, test, repeats, noise=0):
+    """The same of a regression: its density is normal, with the variance of the latent values, that of noise it has apart, and its own."""
+    (mean, sd), seconds = cpu(lambda: model.predict(test[0], return_std=True), repeats)
+    return {"logloss_bits": -norm.logpdf(test[1], mean, np.sqrt(sd**2 + noise)).mean() / np.log(2), "predict": seconds}

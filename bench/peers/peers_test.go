@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +17,9 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/pgsvi/pgsvi/bench/tables"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // testOptions are options that need no other program.
@@ -320,8 +323,12 @@ func TestGrid(t *testing.T) {
 // TestMissing: what is not there is left out, with a message.
 func TestMissing(t *testing.T) {
 	o, _, stderr := testOptions(t)
-	o.only = []string{"gp", "learn", "glm", "a9a", "dense", "digits", "wide", "sparse", "advi",
-		"lda", "cores"}
+	o.only = nil
+	for _, p := range parts {
+		if p.name != "stream" {
+			o.only = append(o.only, p.name)
+		}
+	}
 	if err := o.run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -586,14 +593,122 @@ func TestLearn(t *testing.T) {
 func TestSparse(t *testing.T) {
 	o, _, _ := testOptions(t)
 	const rows, test = 1000, 500
-	x, y := labelledField(rows + test)
-	s := &split{name: "field", x: x.Slice(0, rows, 0, sparseCols), y: y[:rows],
-		xTest: x.Slice(rows, rows+test, 0, sparseCols), yTest: y[rows:]}
-	r, err := o.sparseRow(context.Background(), s)
+	x, y := field{2, 2, 0.1}.sample(rows+test, label)
+	r, err := o.sparseRow(context.Background(), halved("field", x, y, rows), 200)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !(r.bits < 0.95) || !(r.seconds > 0) {
-		t.Errorf("%v bits after %v s", r.bits, r.seconds)
+	if !(r.bits < 0.95) || !(r.seconds > 0) || r.variant != "200 inducing inputs" {
+		t.Errorf("%v bits after %v s, %s", r.bits, r.seconds, r.variant)
+	}
+	seen := map[string]bool{}
+	for _, s := range sparseSets(1000) {
+		s.rows /= 100
+		half := s.split()
+		if seen[half.name] || len(half.y) != s.rows || len(half.yTest) != sparseTest ||
+			half.cols() != s.cols {
+			t.Errorf("%s has %d rows, %d to test on", half.name, len(half.y), len(half.yTest))
+		}
+		seen[half.name] = true
+	}
+}
+
+// TestField: values of a field have its variance, and a correlation that falls with the distance as
+// the kernel does.
+func TestField(t *testing.T) {
+	const n, scale, length = 4000, 2.0, 0.05
+	x, f := field{3, scale, length}.sample(n, func(_ *rand.Rand, f float64) float64 { return f })
+	var square, near, pairs float64
+	for i := range n {
+		square += f[i] * f[i] / n
+		for k := range i {
+			if r := floats.Distance(x.RawRowView(i), x.RawRowView(k), 2); r < length {
+				near, pairs = near+f[i]*f[k]/math.Exp(-r*r/(2*length*length)), pairs+1
+			}
+		}
+	}
+	if near /= pairs; math.Abs(square-scale*scale) > 1 || math.Abs(near-square) > 1 {
+		t.Errorf("variance %v, by %v neighbours %v, want %v", square, pairs, near, scale*scale)
+	}
+}
+
+// TestCorrelated: columns of the parts small and counts have correlation 0.8 to the next, and
+// responses their means.
+func TestCorrelated(t *testing.T) {
+	const n, d = 20000, 5
+	x, y := correlated(n, d)
+	for j := range d {
+		a := mat.Col(nil, j, x)
+		if sd := stat.StdDev(a, nil); math.Abs(sd-1) > 0.03 {
+			t.Errorf("column %d has deviation %v", j, sd)
+		}
+		if j > 0 {
+			if r := stat.Correlation(a, mat.Col(nil, j-1, x), nil); math.Abs(r-0.8) > 0.02 {
+				t.Errorf("columns %d and %d have correlation %v", j-1, j, r)
+			}
+		}
+	}
+	if mean := stat.Mean(y, nil); math.Abs(mean) > 0.05 {
+		t.Errorf("the mean of the labels is %v", mean)
+	}
+	x, y, exposure := exposed(n, d)
+	g, err := pgsvi.NewGLM(x, y, pgsvi.Poisson{}, &pgsvi.GLMOptions{Offset: logs(exposure)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := g.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, eta := neighbours(rand.New(rand.NewPCG(2, 1)), n, d)
+	var fitted mat.VecDense
+	fitted.MulVec(x, mat.NewVecDense(d, post.Mean(nil)))
+	for i, e := range eta {
+		if got := fitted.AtVec(i); math.Abs(got-e/2) > 0.2 {
+			t.Fatalf("row %d has the fitted predictor %v, want %v", i, got, e/2)
+		}
+	}
+}
+
+// TestInTurn: rows of several rounds have the medians of their seconds; an error ends them.
+func TestInTurn(t *testing.T) {
+	seconds := []float64{3, 1, 2}
+	round := 0
+	rows, err := inTurn(func() ([]row, error) {
+		s := seconds[round]
+		round++
+		return []row{{method: "A", seconds: s, predict: 4 - s}, {method: "B", seconds: 2 * s}}, nil
+	})
+	if err != nil || round != rounds || len(rows) != 2 || rows[0].seconds != 2 ||
+		rows[0].predict != 2 || rows[1].seconds != 4 {
+		t.Errorf("%+v after %d rounds, %v", rows, round, err)
+	}
+	if rows, err := inTurn(func() ([]row, error) { return nil, context.Canceled }); rows != nil ||
+		!errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestFastest: the row of least seconds of a program, whatever others take.
+func TestFastest(t *testing.T) {
+	rows := []row{{method: "A", variant: "a", seconds: 2}, {method: "A", variant: "b", seconds: 1},
+		{method: "B", seconds: 0.5}}
+	if got := fastest(rows, "A"); got != "A, b" {
+		t.Errorf("the fastest is %q", got)
+	}
+}
+
+// TestList: lines of several data sets begin with their names.
+func TestList(t *testing.T) {
+	nan := math.NaN()
+	a := row{work: "s", name: "A", seconds: 2, ratio: 1, predict: 0.25, bits: 0.5, note: "n"}
+	b := row{work: "u", name: "B", seconds: 1, ratio: nan, predict: nan, bits: nan}
+	const want = `|  | seconds | ratio | to predict | test bits |  |
+|---|---|---|---|---|---|
+| s: A | 2.0000 | 1.00 | 0.2500 | 0.5000 | n |
+| u: B | 1.0000 |  |  |  |  |
+`
+	if got := list([]row{a, b}); got != want {
+		t.Errorf("got %s", got)
 	}
 }

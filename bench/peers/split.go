@@ -29,6 +29,13 @@ func (s *split) cols() int {
 	return d
 }
 
+// halved returns rows of which the first so many train.
+func halved(name string, x *mat.Dense, y []float64, train int) *split {
+	n, d := x.Dims()
+	return &split{name: name, x: x.Slice(0, train, 0, d), xTest: x.Slice(train, n, 0, d),
+		y: y[:train], yTest: y[train:]}
+}
+
 // errNoFolder is the error of shared data sets whose folder was not given.
 var errNoFolder = errors.New("it needs PGSVI_DATA or -data")
 

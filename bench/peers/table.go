@@ -173,6 +173,17 @@ func relate(rows []row, base string) {
 	}
 }
 
+// fastest returns the label of the row of a program that took the least seconds.
+func fastest(rows []row, method string) string {
+	var best row
+	for _, r := range rows {
+		if r.method == method && (best.method == "" || r.seconds < best.seconds) {
+			best = r
+		}
+	}
+	return best.label()
+}
+
 // tablesOf returns the tables of the rows, by the names of their parts.
 func tablesOf(rows []row) map[string]string {
 	all := make(map[string]string)
@@ -210,12 +221,17 @@ func measured(rows []row) string {
 		strings.Join(processors, "; "))
 }
 
-// list returns the table of one data set.
+// list returns the table of one data set, or of several one below the other.
 func list(rows []row) string {
 	var lines [][]string
+	sets := distinct(rows, func(r row) string { return r.work })
 	for _, r := range rows {
+		name := r.label()
+		if len(sets) > 1 {
+			name = r.work + ": " + name
+		}
 		lines = append(lines,
-			[]string{r.label(), number("%.4f", r.seconds), number("%.2f", r.ratio),
+			[]string{name, number("%.4f", r.seconds), number("%.2f", r.ratio),
 				number("%.4f", r.predict), number("%.4f", r.bits), r.note})
 	}
 	return tables.Markdown([]string{"", "seconds", "ratio", "to predict", "test bits", ""}, lines)
