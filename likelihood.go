@@ -77,6 +77,9 @@ type Facts struct {
 	// selfBounded means that |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·): the curvature of a term is then known
 	// to a factor near the state where it was taken.
 	selfBounded bool
+	// bounded means that −∂² log p/∂η² has a bound for each y, and nearly the same size over the
+	// range of η that a response leaves likely: sites then hardly depend on the mean.
+	bounded bool
 }
 
 // contain reports whether y is a response.

@@ -235,7 +235,8 @@ func (b Binomial) CDF(y, eta float64) float64 {
 
 // Facts implements Factual.
 func (b Binomial) Facts() Facts {
-	return Facts{Support: Counts, Most: b.trials(), LogConcave: true, selfBounded: true}
+	return Facts{Support: Counts, Most: b.trials(), LogConcave: true, selfBounded: true,
+		bounded: true}
 }
 
 // Validate returns an error that wraps ErrParam unless Trials is zero or a positive integer up to

@@ -112,7 +112,7 @@ func (BernoulliLogit) CDF(y, eta float64) float64 {
 
 // Facts implements Factual.
 func (BernoulliLogit) Facts() Facts {
-	return Facts{Support: SignLabels, LogConcave: true, selfBounded: true}
+	return Facts{Support: SignLabels, LogConcave: true, selfBounded: true, bounded: true}
 }
 
 // BernoulliProbit is the likelihood of probit regression: p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no
@@ -178,7 +178,9 @@ func (BernoulliProbit) Moments(eta float64) (mean, variance float64) {
 func (BernoulliProbit) CDF(y, eta float64) float64 { return signCDF(y, special.NormalTail(eta)) }
 
 // Facts implements Factual.
-func (BernoulliProbit) Facts() Facts { return Facts{Support: SignLabels, LogConcave: true} }
+func (BernoulliProbit) Facts() Facts {
+	return Facts{Support: SignLabels, LogConcave: true, bounded: true}
+}
 
 func (BernoulliLogit) predictLogProb(y, m, v float64) (logp, bound float64) {
 	if y != 1 && y != -1 {
@@ -438,7 +440,8 @@ func (o Ordinal) CDF(y, eta float64) float64 {
 
 // Facts implements Factual.
 func (o Ordinal) Facts() Facts {
-	return Facts{Support: Counts, Most: float64(max(1, len(o.Cuts))), LogConcave: true}
+	return Facts{Support: Counts, Most: float64(max(1, len(o.Cuts))), LogConcave: true,
+		bounded: true}
 }
 
 // Params implements Parametric. Each cut point lies between the one before it and +∞.

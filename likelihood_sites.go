@@ -70,6 +70,9 @@ func (l *siteView) Noise() float64 {
 // SelfBounded implements term.Likelihood.
 func (l *siteView) SelfBounded() bool { return l.facts.selfBounded }
 
+// Bounded implements term.Likelihood.
+func (l *siteView) Bounded() bool { return l.facts.bounded }
+
 // Rule implements sparse.Likelihood.
 func (l *siteView) Rule(t *term.Terms) { ruled(t) }
 

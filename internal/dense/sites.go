@@ -384,6 +384,15 @@ func (f *Sites) Strongest() (most float64) {
 	return most
 }
 
+// Weakest returns the smallest ΔC_ii of the positive changes, +Inf without any.
+func (f *Sites) Weakest() float64 {
+	least := math.Inf(1)
+	for a, i := range f.Pos {
+		least = math.Min(least, f.Sp[a]*f.Sp[a]*f.C[i*f.n+i])
+	}
+	return least
+}
+
 // Variances stores the diagonal of V in v, given the expansion of C, and
 // reports whether every element is resolved: larger than its rounding error.
 func (f *Sites) Variances(v []float64, x *Expansion) bool {

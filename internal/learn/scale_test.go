@@ -59,6 +59,7 @@ func (l view) Real() bool { return l.real }
 
 func (view) Concave() bool                                        { return true }
 func (view) SelfBounded() bool                                    { return false }
+func (view) Bounded() bool                                        { return false }
 func (view) Each() *term.Many                                     { return nil }
 func (view) Rated() func(y float64) (sign, origin, slope float64) { return nil }
 func (view) Identify(*save.Digest)                                {}

@@ -27,6 +27,7 @@ func (s noise) Expect(y, m, v float64) term.Expectation {
 
 func (noise) Concave() bool     { return true }
 func (noise) SelfBounded() bool { return true }
+func (noise) Bounded() bool     { return true }
 func (noise) Real() bool        { return true }
 
 func (noise) Each() *term.Many                                     { return nil }

@@ -69,11 +69,64 @@ const DenseMatrices = 8
 func NewDenseAlgebra(t *term.Terms, k []float64, workers term.Crew) (*DenseAlgebra, error) {
 	n := t.Len()
 	s := &DenseAlgebra{K: k, rounding: make([]float64, n)}
-	if t.Noise() == 0 { // else V is hardly ever needed
-		s.Cov, s.Dense = make([]float64, n*n), true
-		dense.Copy(workers.Halt, s.Cov, k)
+	outer := t.Noise() == 0 && t.K <= 1 && t.Concave() && t.Lik.Bounded()
+	if t.Noise() == 0 && !outer { // else V is hardly ever needed
+		s.holdPrior(workers.Halt)
 	}
-	return s, s.begin(t, denseBase{&s.mover, s}, workers)
+	if err := s.begin(t, denseBase{&s.mover, s}, workers); err != nil {
+		return s, err
+	}
+	if outer {
+		if s.Batch.Outer = s.determined(); s.Batch.Outer == 0 {
+			s.holdPrior(workers.Halt)
+		}
+		s.mover.inverts = s.Batch.Outer > 0
+	}
+	return s, nil
+}
+
+// holdPrior makes V that of the prior.
+func (s *DenseAlgebra) holdPrior(h *parallel.Halt) {
+	n := len(s.rounding)
+	s.Cov, s.Dense = make([]float64, n*n), true
+	dense.Copy(h, s.Cov, s.K)
+}
+
+// So many terms, one of sampledPart or sampledLeast if that is more, tell how many dimensions all
+// determine. Where they determine mostDetermined of their own or more, a variable has next to no
+// other information than its own term, whose mean and precision blocks find together: outer steps
+// then took up to ten times as many passes as elsewhere, and more time than blocks.
+const (
+	sampledPart    = 8
+	sampledLeast   = 64
+	mostDetermined = 0.75
+)
+
+// determined returns about how many dimensions the sites determine, Σγv, by a sample of the terms
+// under the prior, each of which stands for as many as there are for it. It returns 0 where that is
+// too much for outer steps.
+func (s *DenseAlgebra) determined() int {
+	m := min(s.N, max(sampledLeast, s.N/sampledPart))
+	k, gamma, v := make([]float64, m*m), make([]float64, m), make([]float64, m)
+	for a := range m {
+		i := a * s.N / m
+		gamma[a] = max(0, s.Cur.Tg[i]) * float64(s.N) / float64(m)
+		for b := range a + 1 {
+			k[a*m+b] = s.K[i*s.N+b*s.N/m]
+		}
+	}
+	f, x := dense.Sites{Halt: s.Workers.Halt}, dense.Expansion{}
+	if !f.Factor(k, m, gamma) {
+		return 0
+	}
+	dense.FillUpper(k, m)
+	f.Expand(&x, k, m)
+	f.Variances(v, &x)
+	dims := floats.Dot(gamma, v)
+	if !(dims < mostDetermined*float64(m)) {
+		return 0
+	}
+	return max(1, int(dims))
 }
 
 // denseBlock is the number of terms in a block step, about: the product that puts a block back
@@ -86,11 +139,11 @@ const (
 	largeTerms = 512
 )
 
-// plan is block steps of the terms with the largest predicted gain, or one of all terms under
-// Gaussian noise.
+// plan is outer steps of all terms where these pay, one step of all under Gaussian noise, and
+// otherwise block steps of the terms with the largest predicted gain.
 func (b denseBase) plan() sitePlan {
 	s := b.s
-	if s.Features != nil || s.Terms.Noise() > 0 {
+	if s.Features != nil || s.Terms.Noise() > 0 || s.Batch.Outer > 0 {
 		return sitePlan{}
 	}
 	size := denseBlock
@@ -122,7 +175,8 @@ func (b denseBase) follow() float64 { return math.NaN() }
 func (b denseBase) stale() { b.s.Dense, b.s.Pg.Current = false, false }
 
 func (b denseBase) settled() bool {
-	return b.s.Dense && b.s.Later.Rank() == 0 || !b.s.Dense && b.s.atTargets()
+	s := b.s
+	return s.Dense && s.Later.Rank() == 0 || !s.Dense && (s.atTargets() || s.outside())
 }
 
 // link moves Features to the state of s.
@@ -162,19 +216,57 @@ func (s *DenseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 }
 
 func (b denseBase) ready() (bool, error) {
-	if b.s.atTargets() { // V is not needed yet
+	if b.s.atTargets() || b.s.outside() { // V is not needed yet
 		return true, nil
 	}
 	err := b.s.Refresh(true)
 	return err == nil, b.s.Workers.Halt.Err()
 }
 
-func (b denseBase) decrement() float64 { return b.s.decrement() }
+func (b denseBase) decrement() float64 {
+	if b.s.outside() {
+		return (*moveProof)(&b.s.Sites).decrement()
+	}
+	return b.s.decrement()
+}
+
+// outside reports whether the current state is that of an outer step, of which V is not at hand.
+func (s *DenseAlgebra) outside() bool {
+	return !s.Dense && s.Batch.Outer > 0 && s.Fresh && s.Batched && !s.free
+}
+
+// proveMoved is prove after an outer step, without V, and reports whether that is enough: not where
+// rounding of K counts, nor where next to nothing is left and K is too wide to show it.
+func (s *DenseAlgebra) proveMoved(within float64) (p Proof, ok bool, err error) {
+	m, g := (*moveProof)(&s.Sites), &s.gap
+	if m.meanStep(); s.Workers.Halt.Stopped() {
+		return p, false, s.Workers.Halt.Err()
+	}
+	c, left := &s.Cur, m.decrement()
+	goal := goals.Of(within, s.N, s.Elbo(c, s.LogDet))
+	p = Proof{made: true, rounding: s.roundingDirect()}
+	if !c.Certain || p.rounding > max(roundingGoal*goal, roundingGap*left) {
+		return p, false, s.Workers.Halt.Err()
+	}
+	mean, change := g.Mean(s.K, c), c.Change()
+	precision := change.Gap()
+	if mean+precision > goal && mean <= goal && precision <= loosePrecisions*goal {
+		g.dg = dense.Resize(g.dg, s.N)
+		floats.SubTo(g.dg, c.Tg, c.Gamma)
+		precision = min(precision, g.Exact(s.K, c, s.LogDet))
+	}
+	p.bound = goals.Bound(mean + precision)
+	return p, p.bound <= goal || left > goal, s.Workers.Halt.Err()
+}
 
 func (b denseBase) prove(within float64) (Proof, error) {
 	s := b.s
 	if !s.Dense {
-		if p, ok := s.proveDirect(within); ok {
+		if s.outside() {
+			if p, ok, err := s.proveMoved(within); ok || err != nil {
+				return p, err
+			}
+		} else if p, ok := s.proveDirect(within); ok {
 			return p, nil
 		}
 		if err := s.Refresh(true); err != nil {
@@ -369,10 +461,12 @@ func (s *DenseAlgebra) Peek() (back func(), err error) {
 // there is taken over.
 func (s *DenseAlgebra) factor() error {
 	p, m := &s.Pg, &s.mover
-	if !p.Current && m.Current && m.expanded && slices.Equal(m.cur, s.Cur.Gamma) {
+	if !p.Current && m.Current && slices.Equal(m.cur, s.Cur.Gamma) {
 		p.fac, m.Fac, p.exp, m.exp = m.Fac, p.fac, m.exp, p.exp
 		p.Current, m.Current = true, false
-		return s.Workers.Halt.Err()
+		if m.expanded {
+			return s.Workers.Halt.Err()
+		}
 	}
 	if !p.Current {
 		p.Current = p.fac.Factor(s.K, s.N, s.Cur.Gamma)

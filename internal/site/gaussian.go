@@ -102,10 +102,14 @@ func (s *DenseAlgebra) roundingDirect() float64 {
 // copy, for the run may go on, and what later steps find at hand decides their last bits.
 func (s *DenseAlgebra) CopyFactor() *dense.Sites {
 	p := &s.Pg
-	if !s.Fresh || !p.Current {
-		return nil
+	switch {
+	case !s.Fresh:
+	case p.Current:
+		return p.fac.Clone()
+	case s.outside() && s.mover.Current && slices.Equal(s.mover.cur, s.Cur.Gamma):
+		return s.mover.Fac.Clone()
 	}
-	return p.fac.Clone()
+	return nil
 }
 
 // direct goes from the prior to the q of Gaussian noise, by one product XᵀΓX, and reports whether

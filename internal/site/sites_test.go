@@ -30,6 +30,7 @@ func (p poisson) Expect(y, m, v float64) term.Expectation {
 
 func (poisson) Concave() bool                                        { return true }
 func (poisson) SelfBounded() bool                                    { return true }
+func (poisson) Bounded() bool                                        { return false }
 func (poisson) Real() bool                                           { return false }
 func (poisson) Each() *term.Many                                     { return nil }
 func (poisson) Rated() func(y float64) (sign, origin, slope float64) { return nil }

@@ -109,6 +109,7 @@ func (l noise) Identify(d *save.Digest) { d.Float(l.v) }
 func (l noise) Noise() float64 { return l.v }
 
 func (noise) SelfBounded() bool { return true }
+func (noise) Bounded() bool     { return true }
 
 func (noise) Rule(*term.Terms) {}
 

@@ -18,6 +18,8 @@ type Likelihood interface {
 	Real() bool
 	// SelfBounded reports |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·).
 	SelfBounded() bool
+	// Bounded reports whether −∂²ℓ/∂η² has a bound for each y.
+	Bounded() bool
 	// Each returns what takes many expectations at once, nil where nothing does.
 	Each() *Many
 	// Rated returns, of a log-likelihood that is slope·η − exp(origin + sign·η) and a constant,

