@@ -422,9 +422,9 @@ func TestRawProof(t *testing.T) {
 func TestStreamHardBlocks(t *testing.T) {
 	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Poisson{}} {
-		for seed := range shorter[uint64](20, 3) {
+		for seed := range longer(20, shorter[uint64](5, 2)) {
 			rng := rand.New(rand.NewPCG(seed, 5))
-			x := normalMatrix(rng, 1000, 3)
+			x := normalMatrix(rng, shorter(1000, 500), 3)
 			y := responses(rng, lik, predictors(x, []float64{1, -1, 0.5}))
 			o := &GLMOptions{PriorSD: 10, Intercept: true}
 			g, err := NewGLM(x, y, lik, o)

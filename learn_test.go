@@ -182,7 +182,7 @@ func TestLearnRandom(t *testing.T) {
 	t.Parallel()
 	var near, stalled, lies, limits, unknown int
 	worst := 0.0
-	seeds := testkit.Seeds(longer(200, 24))
+	seeds := testkit.Seeds(longer(200, 16))
 	for seed := testkit.FirstSeed(); seed < testkit.FirstSeed()+seeds; seed++ {
 		name, g, opt := learnProblem(t, seed)
 		l, err := learnerAs[*gpLearner](g.Learner(opt))

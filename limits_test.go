@@ -304,7 +304,7 @@ func TestCancelAnswers(t *testing.T) {
 	usersMoment(t)
 	delays := []time.Duration{10, 250, 600}
 	if !testkit.IsLong() {
-		delays = []time.Duration{1, 30}
+		delays = []time.Duration{1, 10}
 	}
 	before := runtime.NumGoroutine()
 	for i, c := range cancelCases(t) {
@@ -362,10 +362,7 @@ func (c cancelAtEnd) Record(it Iteration) { time.AfterFunc(5*time.Millisecond, c
 // the run is there.
 func TestCancelPosterior(t *testing.T) {
 	usersMoment(t)
-	n := 2500
-	if testing.Short() {
-		n = 600
-	}
+	n := longer(2500, shorter(1500, 600))
 	data := cancelData{t}
 	x, y := data.table(n, 3)
 	testCancelPosterior(t, "GP", must(NewGP(x, y, Matern12{}, GaussianNoise{}, nil)))

@@ -420,7 +420,7 @@ func saved(t testing.TB, p *CTMPosterior) string {
 // ELBO.
 func TestCTMWorkers(t *testing.T) {
 	t.Parallel()
-	c := toyCorpus(70, 4)
+	c := toyCorpus(shorter(70, 35), 4)
 	c.Docs[3] = Document{}
 	for _, o := range []CTMOptions{
 		{}, {Diagonal: true}, {Expectation: CTMQuasi}, {Expectation: CTMQuadrature, Samples: 5},

@@ -186,10 +186,7 @@ func (e *endless) Read(b []byte) (int, error) {
 // TestReadEndless: of a file without an end, and of a line without one, so much is read as there
 // may be memory, and the error says so.
 func TestReadEndless(t *testing.T) {
-	limit := 32 << 20
-	if testing.Short() {
-		limit = 4 << 20
-	}
+	limit := testkit.Longer(32, testkit.Shorter(12, 4)) << 20
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(limit)))
 	for _, r := range readers {
 		line, repeated := r.text, "x"
@@ -238,10 +235,7 @@ func TestReadEndless(t *testing.T) {
 // TestReadBomb: a little gzip that unpacks to a great deal is an error before the great deal is
 // there.
 func TestReadBomb(t *testing.T) {
-	rows := 4000
-	if testing.Short() {
-		rows = 800
-	}
+	rows := testkit.Longer(4000, testkit.Shorter(1500, 300))
 	for _, r := range readers {
 		if !r.unpacks {
 			continue
@@ -380,13 +374,10 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 	return b
 }
 
-// TestReadMutated: 10,000 files that differ from a good one in a few places, packed and not, are
-// read or are an error, and none takes more memory than 64 MB and ten times its size.
+// TestReadMutated: files that differ from a good one in a few places, packed and not, are read or
+// are an error, and none takes more memory than 64 MB and ten times its size.
 func TestReadMutated(t *testing.T) {
-	files := 10000
-	if testing.Short() {
-		files = 100
-	}
+	files := testkit.Longer(10000, testkit.Shorter(2500, 100))
 	for i, r := range readers {
 		rng := testRand(uint64(100 + i))
 		if err := r.read(strings.NewReader(r.text)); err != nil {
@@ -420,7 +411,8 @@ func TestReadMutated(t *testing.T) {
 }
 
 // TestRowFileFlips: of all single bits of a row file none can change unnoticed, and of 10,000 files
-// that differ in a few places none is read, in no more memory than 64 MB and ten times its size.
+// (3,000 without -long) that differ in a few places none is read, in no more memory than 64 MB and
+// ten times its size.
 func TestRowFileFlips(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows")
 	file, err := os.Create(path)
@@ -439,7 +431,7 @@ func TestRowFileFlips(t *testing.T) {
 		return len(all), err
 	}
 	options := allRowOptions()
-	files := 10000 / len(options)
+	files := testkit.Longer(10000, 3000) / len(options)
 	if testing.Short() {
 		options = []RowOptions{{}, {Sparse: true, Float32: true, Weight: true}}
 		files = 200

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // patients is a table of durations, of which some are right-censored, with their times and events.
@@ -208,7 +209,8 @@ func TestOutcomeErrors(t *testing.T) {
 // TestModelSuccesses holds the beta-binomial model of successes in trials against that of
 // pgsvi.Successes.
 func TestModelSuccesses(t *testing.T) {
-	table := tableOf(t, orders(100, 9))
+	n := testkit.Shorter(100, 40)
+	table := tableOf(t, orders(n, 9))
 	m := mustModel(t, table, "wins / tries ~ plan + age")
 	lik := pgsvi.BetaBinomial{Precision: 3}
 	one, err := m.For(lik)
@@ -216,7 +218,7 @@ func TestModelSuccesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wins, tries []float64
-	for _, f := range orderRows(100, 9) {
+	for _, f := range orderRows(n, 9) {
 		var n, k float64
 		fmt.Sscan(f[9], &n)
 		fmt.Sscan(f[10], &k)

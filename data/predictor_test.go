@@ -91,7 +91,7 @@ func reversed(text string) string {
 // TestModelPredictor checks that a Predictor encodes rows as the model did, whatever the order of
 // the columns, and is read back to the same bits.
 func TestModelPredictor(t *testing.T) {
-	rows := testkit.Shorter(300, 80)
+	rows := testkit.Longer(300, testkit.Shorter(120, 50))
 	for _, c := range []struct {
 		formula string
 		lik     pgsvi.Likelihood

@@ -123,8 +123,8 @@ var runs = map[string]struct {
 	"stream":     {"-rows 20000 -file rows.bin", []string{` 16000 +[0-3]\.`, `rows=20000 cols=30 seconds=`}},
 }
 
-// TestCopies checks that each example can be built in a module of its own, from a copy of its
-// folder, with nothing but what the library requires, and prints what it should.
+// TestCopies checks that the examples can be built in another module, from copies of their folders,
+// with nothing but what the library requires, and print what they should.
 func TestCopies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds and runs every example")
@@ -144,27 +144,31 @@ func TestCopies(t *testing.T) {
 	_, requires, _ := strings.Cut(string(theirs), "require")
 	mod := fmt.Sprintf("module copied\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %s\n\nrequire%s",
 		module, strconv.Quote(root), requires)
+	copied := t.TempDir()
+	for name, text := range map[string][]byte{"go.mod": []byte(mod), "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(copied, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range folders(t) {
+		if err := os.CopyFS(filepath.Join(copied, dir), os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := filepath.Join(copied, "bin") + string(filepath.Separator)
+	cmd := exec.Command("go", "build", "-mod=mod", "-ldflags=-s -w", "-o", bin, "./...")
+	cmd.Dir, cmd.Env = copied, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOPROXY=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for _, dir := range folders(t) {
 		t.Run(dir, func(t *testing.T) {
-			to := t.TempDir()
-			if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
-				t.Fatal(err)
-			}
-			for name, text := range map[string][]byte{"go.mod": []byte(mod), "go.sum": sum} {
-				if err := os.WriteFile(filepath.Join(to, name), text, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cmd := exec.Command("go", "build", "-mod=mod", "-o", "example", ".")
-			cmd.Dir, cmd.Env = to, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOPROXY=off")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
 			run, ok := runs[dir]
 			if !ok {
 				t.Fatalf("runs has no settings of %s", dir)
 			}
-			cmd = exec.Command(filepath.Join(to, "example"), strings.Fields(run.args)...)
+			to := filepath.Join(copied, dir)
+			cmd := exec.Command(bin+dir, strings.Fields(run.args)...)
 			cmd.Dir = to
 			out, err := cmd.CombinedOutput()
 			if err != nil {

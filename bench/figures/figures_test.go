@@ -17,6 +17,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/pgsvi/pgsvi/bench/tables"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // readTable reads a CSV file that a figure wrote and checks its header.
@@ -64,6 +65,7 @@ func tiny(t *testing.T, figure int, methods ...string) *options {
 }
 
 func TestFigure1(t *testing.T) {
+	testkit.NotShort(t)
 	t.Parallel()
 	o := tiny(t, 1)
 	if err := o.run(context.Background(), io.Discard); err != nil {
@@ -122,6 +124,7 @@ var header2 = []string{"dataset", "method", "variant", "seed", "pass", "neg_elbo
 	"seconds"}
 
 func TestFigure2(t *testing.T) {
+	testkit.NotShort(t)
 	t.Parallel()
 	o := tiny(t, 2)
 	if err := o.run(context.Background(), io.Discard); err != nil {
@@ -350,6 +353,7 @@ func TestFigure3(t *testing.T) {
 // TestUndisturbed: the score of a run that was evaluated on the way is that of a fit
 // that was not, and another seed has another.
 func TestUndisturbed(t *testing.T) {
+	testkit.NotShort(t)
 	t.Parallel()
 	o := tiny(t, 3, "PG-SVI")
 	o.passes, o.seeds = 2, 2

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -69,7 +70,7 @@ func TestPredictor(t *testing.T) {
 
 // TestPublishedPGSVI: PG-SVI at the published settings for ionosphere is, in the
 // mean of five seeds, within 3% of what the published code gives after 1, 2, 4 and
-// 10 passes, and stays some 0.65 nats above the optimum; Pathwise about halves that,
+// 10 passes, and stays some 0.65 nats above the optimum; under -long, Pathwise about halves that,
 // and exact expectations leave the noise of the mini-batches.
 func TestPublishedPGSVI(t *testing.T) {
 	if testing.Short() {
@@ -87,6 +88,9 @@ func TestPublishedPGSVI(t *testing.T) {
 		"score function": p.ScoreFunction(), "Pathwise": pgsvi.Pathwise{Samples: p.Samples},
 		"exact": nil,
 	} {
+		if !testkit.IsLong() && name != "score function" {
+			continue
+		}
 		gp, err := p.Model(pgsvi.GPOptions{Estimator: est})
 		if err != nil {
 			t.Fatal(err)
@@ -123,6 +127,9 @@ func TestPublishedPGSVI(t *testing.T) {
 	}
 	if f := floor["score function"]; math.Abs(f-0.65) > 0.13 {
 		t.Errorf("noise floor of the score function: %.3f nats", f)
+	}
+	if !testkit.IsLong() {
+		return
 	}
 	if r := floor["Pathwise"] / floor["score function"]; !(r > 0.4 && r < 0.75) {
 		t.Errorf("noise floor of Pathwise: %.2f of that of the score function", r)
@@ -173,7 +180,7 @@ func TestGDLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, jitter := range []float64{1e-2, 1e-3} {
+	for _, jitter := range testkit.Few([]float64{1e-2, 1e-3}, 1) {
 		p.Jitter = jitter
 		gp, err := p.Model(pgsvi.GPOptions{})
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/bench/paper"
 	"github.com/pgsvi/pgsvi/bench/tables"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
@@ -199,6 +200,7 @@ func TestCores(t *testing.T) {
 
 // TestStream: the part stream runs the example.
 func TestStream(t *testing.T) {
+	testkit.NotShort(t)
 	o, _, _ := testOptions(t)
 	o.streamed = 1000
 	rows, err := o.stream(context.Background())
@@ -474,7 +476,7 @@ func TestCPU(t *testing.T) {
 	o, _, _ := testOptions(t)
 	var sum float64
 	s, err := o.seconds(func() error {
-		for i := range 50_000_000 {
+		for i := range 10_000_000 {
 			sum += math.Sqrt(float64(i))
 		}
 		return nil
@@ -591,6 +593,7 @@ func TestLearn(t *testing.T) {
 
 // TestSparse: the row of this library on a field that is small enough to learn in a moment.
 func TestSparse(t *testing.T) {
+	testkit.NotShort(t)
 	o, _, _ := testOptions(t)
 	const rows, test = 1000, 500
 	x, y := field{2, 2, 0.1}.sample(rows+test, label)

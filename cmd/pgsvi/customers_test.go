@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,9 +15,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // asCommand is set in the environment of a process that is the command and no test.
@@ -37,10 +41,10 @@ func process(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	}
 	c := exec.Command(self, args...)
 	c.Env = append(os.Environ(), asCommand+"=1")
-	var out, errors bytes.Buffer
-	c.Stdout, c.Stderr = &out, &errors
+	var out, said bytes.Buffer
+	c.Stdout, c.Stderr = &out, &said
 	err = c.Run()
-	return out.String(), errors.String(), err
+	return out.String(), said.String(), err
 }
 
 // write writes a file into a folder.
@@ -87,14 +91,28 @@ func table(rows [][]string, columns ...int) string {
 	return b.String()
 }
 
-// trained fits churn and returns the folder and the file of the model.
+// trained returns a folder and the file of a model of churn in it.
 func trained(t *testing.T) (dir, model string) {
 	t.Helper()
+	text, err := churn()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir = t.TempDir()
+	return dir, write(t, dir, "churn.pgsvi", string(text))
+}
+
+// churn fits a model of churn, once, and returns its file.
+var churn = sync.OnceValues(func() (file []byte, err error) {
+	dir, err := os.MkdirTemp("", "churn")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var b strings.Builder
 	b.WriteString("since;plan;age;churned\n")
-	for i := range 400 {
+	for i := range 200 {
 		age, plan := 20+45*rng.Float64(), []string{"gold", "basic"}[rng.IntN(2)]
 		churned := "no"
 		if rng.Float64() < 1/(1+math.Exp((age-40)/8)) {
@@ -106,16 +124,21 @@ func trained(t *testing.T) (dir, model string) {
 		}
 		fmt.Fprintf(&b, "20%02d-%02d-%02d;%s;%s;%s\n", 19+i%3, 1+i%12, 1+i%28, plan, text, churned)
 	}
-	path := write(t, dir, "churn.csv", b.String())
-	columns := write(t, dir, "columns.txt",
-		"Outcome(\"churned\").Positive(\"yes\")\nCategory(\"plan\").New()\nNumber(\"age\").Impute()\n")
-	model = filepath.Join(dir, "churn.pgsvi")
-	if status, _, stderr := run(t, "fit", path, "-formula", "churned ~ .", "-columns", columns,
-		"-o", model); status != 0 {
-		t.Fatal(stderr)
+	path, columns, model := filepath.Join(dir, "churn.csv"), filepath.Join(dir, "columns.txt"),
+		filepath.Join(dir, "churn.pgsvi")
+	if err := errors.Join(os.WriteFile(path, []byte(b.String()), 0o644), os.WriteFile(columns,
+		[]byte("Outcome(\"churned\").Positive(\"yes\")\nCategory(\"plan\").New()\n"+
+			"Number(\"age\").Impute()\n"), 0o644)); err != nil {
+		return nil, err
 	}
-	return dir, model
-}
+	var said bytes.Buffer
+	c := &command{ctx: context.Background(), stdout: io.Discard, stderr: &said}
+	if status := c.run([]string{"fit", path, "-formula", "churned ~ .", "-columns", columns, "-o",
+		model}); status != 0 {
+		return nil, fmt.Errorf("fit: %d: %s", status, said.String())
+	}
+	return os.ReadFile(model)
+})
 
 // TestCustomers predicts eight customers: each has its own answer, note or error, whatever the
 // order of the columns, and another process gives the same bits.
@@ -197,10 +220,8 @@ func TestDamagedModels(t *testing.T) {
 
 // TestTruthA9A fits the 32,561 rows of a9a from a CSV to their optimum with the prior N(0, I).
 func TestTruthA9A(t *testing.T) {
-	dir := os.Getenv("PGSVI_DATA")
-	if dir == "" || testing.Short() {
-		t.Skip("PGSVI_DATA is not set, or -short")
-	}
+	testkit.Long(t)
+	dir := testkit.SharedData(t)
 	file, err := os.Open(filepath.Join(dir, "a9a", "a9a.gz"))
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestClassesPSIS(t *testing.T) {
 	for i := range offset {
 		offset[i] = 0.5 * rng.NormFloat64()
 	}
-	rule := expect.Hermite(40)
+	rule := expect.Hermite(25)
 	for _, sds := range [][]float64{{1, 1, 1}, {0.3, 1, 2}} {
 		g, err := NewGLM(x, y, Softmax{Classes: 3}, &GLMOptions{Prior: eachPrior(t, 1, sds...),
 			Weights: weights, Offset: offset})

@@ -147,7 +147,7 @@ func TestClassesGPTwo(t *testing.T) {
 // With a Linear kernel a SparseGP is a GLM, and two classes are the logit of twice the prior
 // variance.
 func TestSparseClassesExact(t *testing.T) {
-	x, y := testkit.Shorter(irisClasses, irisPart)(t)
+	x, y := testkit.Longer(irisClasses, irisPart)(t)
 	ctx := context.Background()
 	fit := func(y []float64, k Kernel, lik Likelihood) (*SparseGP, *SparseGPPosterior, *Result) {
 		g, err := NewSparseGP(x, y, k, lik, nil)
@@ -200,7 +200,7 @@ func TestSparseClassesExact(t *testing.T) {
 
 // A SparseGP of classes against the GP; saved, loaded, resumed, permuted, in parts.
 func TestSparseClasses(t *testing.T) {
-	x, y := testkit.Shorter(irisClasses, irisPart)(t)
+	x, y := testkit.Longer(irisClasses, irisPart)(t)
 	ctx := context.Background()
 	kernel := Sum{SquaredExp{Scale: 3, Length: 2}, Constant{Scale: 1}}
 	g, err := NewSparseGP(x, y, kernel, Softmax{}, nil)

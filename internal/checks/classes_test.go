@@ -375,7 +375,7 @@ func TestClassesFew(t *testing.T) {
 
 // A run that is saved and resumed has the bits of one that goes on.
 func TestClassesResume(t *testing.T) {
-	x, y := irisClasses(t)
+	x, y := testkit.Shorter(irisClasses, irisPart)(t)
 	g, err := NewGLM(x, y, Softmax{}, &GLMOptions{Intercept: true})
 	if err != nil {
 		t.Fatal(err)

@@ -223,8 +223,8 @@ func (ownPoisson) Facts() Facts { return Poisson{}.Facts() }
 func TestMarginalEffects(t *testing.T) {
 	t.Parallel()
 	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{},
-		BernoulliProbit{}, Binomial{Trials: 4},
-		Ordinal{Cuts: []float64{-1, 1}}, ownPoisson{}}, 3) {
+		Ordinal{Cuts: []float64{-1, 1}}, Binomial{Trials: 4}, BernoulliProbit{},
+		ownPoisson{}}[:testkit.Longer(7, 5)], 2) {
 		for name, opt := range effectCovariances {
 			_, post, m := effectCase(t, lik, 40, name == "diagonal", opt)
 			x := mat.DenseCopyOf(m)
@@ -286,14 +286,14 @@ func TestMarginalEffectsSD(t *testing.T) {
 	t.Parallel()
 	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{}}, 1) {
 		for name, opt := range effectCovariances {
-			_, post, m := effectCase(t, lik, 150, false, opt)
+			_, post, m := effectCase(t, lik, testkit.Longer(150, 80), false, opt)
 			x := mat.DenseCopyOf(m)
 			n, cols := x.Dims()
 			e, err := post.MarginalEffects(x, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			draws := testkit.Shorter(4000, 500)
+			draws := testkit.Longer(4000, testkit.Shorter(2000, 500))
 			w := mat.NewDense(draws, cols+1, nil)
 			if err := post.RandWeights(w, testkit.Rand(5)); err != nil {
 				t.Fatal(err)
@@ -435,13 +435,13 @@ func TestMarginalEffectsClasses(t *testing.T) {
 func TestMarginalEffectsClassesSD(t *testing.T) {
 	t.Parallel()
 	const classes = 3
-	post, x := classEffectCase(t, classes, 150)
+	post, x := classEffectCase(t, classes, testkit.Shorter(150, 60))
 	n, cols := x.Dims()
 	e, err := post.MarginalEffects(x, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	draws := testkit.Shorter(2000, 500)
+	draws := testkit.Longer(2000, 500)
 	w := mat.NewDense(draws, post.Dim(), nil)
 	if err := post.RandWeights(w, testkit.Rand(5)); err != nil {
 		t.Fatal(err)

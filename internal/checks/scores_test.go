@@ -110,7 +110,7 @@ func TestScoresNumbers(t *testing.T) {
 	rng := testkit.Rand(21)
 	for _, lik := range []Likelihood{GaussianNoise{Var: 2}, Poisson{}, Laplace{}} {
 		var rmse, r2, rmseErr, r2Err []float64
-		reps := 200
+		reps := testkit.Shorter(200, 60)
 		if lik != (GaussianNoise{Var: 2}) { // whose tails take long
 			reps = testkit.Longer(200, 1)
 		}

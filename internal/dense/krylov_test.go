@@ -27,7 +27,7 @@ func TestLeading(t *testing.T) {
 		"few":      func(j int) float64 { return math.Max(0, float64(3-j)) },
 		"nothing":  func(int) float64 { return 0 },
 	} {
-		for _, n := range []int{1, 5, 12, 200} {
+		for _, n := range []int{1, 5, 12, 100} {
 			k := min(n, 11)
 			r := min(k, 3)
 			x := make([]float64, n*n)

@@ -96,7 +96,11 @@ func smoothMatrix(rng *rand.Rand, n int) [][]float64 {
 // TestPivots: the same pivots and factor as without laziness, to the last bit, whatever the rank
 // and the number of cores.
 func TestPivots(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 15
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		n := 1 + rng.IntN(400)
 		k := smoothMatrix(rng, n)

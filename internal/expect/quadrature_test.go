@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/special"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mathext"
 )
 
@@ -80,7 +81,7 @@ func TestSoftplusExpect(t *testing.T) {
 			}
 		}
 	}
-	for range 1500 {
+	for range testkit.Longer(1500, testkit.Shorter(500, 150)) {
 		cs = append(cs, pair{50 * rng.Float64(), math.Pow(10, -3+3.6*rng.Float64())},
 			pair{5 * rng.Float64(), math.Pow(10, -2+2*rng.Float64())})
 	}

@@ -86,7 +86,7 @@ func TestSoftmaxTwo(t *testing.T) {
 func TestSoftmaxThree(t *testing.T) {
 	rng, rule := rand.New(rand.NewPCG(3, 4)), Hermite(48)
 	pi, cross, want := make([]float64, 3), make([]float64, 9), make([]float64, 9)
-	for range 20 {
+	for range testkit.Longer(20, 6) {
 		m, v := softmaxRandom(rng, 3, 0.7*rng.Float64())
 		lse, _ := SoftmaxCross(m, v, pi, cross)
 		e := 0.0
@@ -158,7 +158,7 @@ func TestSoftmaxWithin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, tol := range []float64{1e-3, 1e-4, 1e-6, 1e-8, 1e-11} {
 		var most, bounds float64
-		for range 1000 {
+		for range testkit.Longer(1000, 300) {
 			k := 2 + rng.IntN(12)
 			m, v := softmaxRandom(rng, k, math.Exp(rng.Float64()*9-6))
 			for i := range m {
@@ -217,7 +217,7 @@ func TestSoftmaxLimits(t *testing.T) {
 func TestSoftmaxEnds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	var w softmaxWork
-	for i := range testkit.Shorter(150, 45) {
+	for i := range testkit.Longer(150, testkit.Shorter(75, 30)) {
 		k := 2 + rng.IntN(40)
 		m, v := make([]float64, k), make([]float64, k)
 		pi, d := make([]float64, k), make([]float64, k)

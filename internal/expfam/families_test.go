@@ -176,7 +176,7 @@ func TestFamilies(t *testing.T) {
 				f = q.Family()
 			}
 			etas := c.mild
-			if testing.Short() {
+			if !testkit.IsLong() {
 				etas = etas[:1]
 			}
 			if err := pgsvi.CheckFamily(f, rng, etas...); err != nil {
@@ -348,10 +348,8 @@ func TestFamilyRoundTrips(t *testing.T) {
 // The mean of T(z) over draws is μ, and that of −log q the entropy; along paths T(z) changes as the
 // Fisher information says.
 func TestFamilyDraws(t *testing.T) {
-	members, draws := 20, 4000
-	if testing.Short() {
-		members, draws = 4, 600
-	}
+	members := testkit.Longer(20, testkit.Shorter(8, 4))
+	draws := testkit.Longer(4000, testkit.Shorter(2000, 600))
 	eachMember(t, members,
 		func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
 			n := q.NumParams()

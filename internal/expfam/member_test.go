@@ -685,10 +685,7 @@ func TestFamilyProx(t *testing.T) {
 	for _, c := range families {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			seeds := uint64(6)
-			if testing.Short() {
-				seeds = 2
-			}
+			seeds := testkit.Longer(uint64(6), testkit.Shorter[uint64](3, 1))
 			steps := 0
 			defer func() {
 				if least := 12 * int(seeds); steps < least {

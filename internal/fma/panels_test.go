@@ -85,7 +85,11 @@ func TestLower(t *testing.T) {
 	paths(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(13, 14))
 		var l Lower
-		for trial := range 60 {
+		trials := 60
+		if testing.Short() {
+			trials = 30
+		}
+		for trial := range trials {
 			n, m := rng.IntN(40), rng.IntN(30)
 			if trial%10 == 0 {
 				n += []int{Block - 20, 2*Block - 4, 2 * Block}[trial/10%3]

@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // softmax is the likelihood of classes.
@@ -124,10 +125,8 @@ func bestClasses(l *LinearModel) float64 {
 // No Gaussian of any covariance has an ELBO above the bound, wherever q is. Of two classes the mean
 // field is all of them, and of three with one weight bestClasses finds the best.
 func TestContrastProof(t *testing.T) {
-	problems, states := 50, 200
-	if testing.Short() {
-		problems = 6
-	}
+	problems := testkit.Longer(50, testkit.Shorter(20, 4))
+	states := testkit.Shorter(200, 120)
 	near := 0
 	for seed := range problems {
 		rng := rand.New(rand.NewPCG(uint64(seed), 7))

@@ -111,7 +111,11 @@ func TestBeta(t *testing.T) {
 			}
 		}
 	}
-	for range 150 {
+	many := 150
+	if testing.Short() {
+		many = 60
+	}
+	for range many {
 		a, b := logUniform(rng, -2, 2.5), logUniform(rng, -2, 2.5)
 		check(a, b, 0.5*rng.Float64(), 1e-11, 1e-12)
 		check(a, b, logUniform(rng, -12, -0.4), 1e-11, 1e-12)

@@ -376,7 +376,7 @@ func TestSeedsOutcomes(t *testing.T) {
 	}
 	n := testkit.GivenSeeds()
 	if n == 0 {
-		n = testkit.Shorter(60, 12)
+		n = testkit.Longer(60, testkit.Shorter(24, 12))
 	}
 	verdicts := judgeAll(n, judgeOutcome)
 	for _, v := range verdicts {

@@ -43,7 +43,7 @@ func TestGPInvariants(t *testing.T) {
 	for il, lik := range gpLikelihoods {
 		_, heavy := lik.(StudentT) // not log-concave: several optima
 		for ik, k := range kernels {
-			if testing.Short() && (il+ik)%2 > 0 {
+			if testing.Short() && (il+ik)%3 > 0 {
 				continue
 			}
 			for _, n := range sizes {

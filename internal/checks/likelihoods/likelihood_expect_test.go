@@ -79,7 +79,7 @@ func forGrid(t *testing.T, f func(c likeCase, y, m, v float64)) {
 		for _, y := range c.good {
 			for i, m := range gridMeans {
 				for j, s := range gridSDs {
-					if !testkit.IsLong() && (k+i+j)%testkit.Shorter(4, 24) != 0 {
+					if !testkit.IsLong() && (k+i+j)%testkit.Shorter(6, 36) != 0 {
 						continue
 					}
 					f(c, y, m, s*s)

@@ -589,10 +589,7 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 		t.Helper()
 		env := &Env{Rng: rand.New(rand.NewPCG(seed, 9))}
 		n := len(want)
-		repeats := 300
-		if testing.Short() {
-			repeats = 100
-		}
+		repeats := testkit.Longer(300, 100)
 		g, variance := make([]float64, n), make([]float64, n)
 		acc, said := variate.NewMoments(make([]float64, n), nil), make([]float64, n)
 		for range repeats {

@@ -34,6 +34,14 @@ type run struct {
 	solver Solver
 }
 
+// some returns every third run.
+func some(runs []run) (few []run) {
+	for i := 0; i < len(runs); i += 3 {
+		few = append(few, runs[i])
+	}
+	return few
+}
+
 // interruptedRuns returns one run of each way to step that there is.
 func interruptedRuns(t testing.TB) []run {
 	t.Helper()
@@ -378,7 +386,10 @@ func TestResumeLaterChanges(t *testing.T) {
 func TestResumeInterrupted(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(600, testkit.Shorter(64, 16), len(runs))
+	if testing.Short() {
+		runs = some(runs)
+	}
+	times := interruptions(600, testkit.Shorter(64, 8), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 9))
@@ -484,7 +495,10 @@ func TestPosteriorChangesNothing(t *testing.T) {
 func TestResumeInside(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
-	times := interruptions(400, testkit.Shorter(64, 16), len(runs))
+	if testing.Short() {
+		runs = some(runs)
+	}
+	times := interruptions(400, testkit.Shorter(64, 8), len(runs))
 	total := 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 11))
@@ -606,8 +620,10 @@ func TestResumeKilled(t *testing.T) {
 	runs := interruptedRuns(t)
 	if testing.Short() {
 		runs = []run{runs[0], runs[21]}
+	} else if !testkit.IsLong() {
+		runs = some(runs)
 	}
-	times := interruptions(120, 12, len(runs))
+	times := interruptions(120, testkit.Shorter(12, 8), len(runs))
 	total, resumed := 0, 0
 	for at, r := range runs {
 		rng := rand.New(rand.NewPCG(uint64(at), 10))
