@@ -222,7 +222,11 @@ func checkLabels(lik Likelihood, y []float64) error {
 	if err := checkLikelihood(lik); err != nil {
 		return err
 	}
+	facts := factsOf(lik)
 	for n, yn := range y {
+		if facts.contain(yn) {
+			continue
+		}
 		if math.IsNaN(yn) || math.IsInf(yn, 0) {
 			return fmt.Errorf("pgsvi: row %d: y = %v: %w", n, yn, ErrNotFinite)
 		}

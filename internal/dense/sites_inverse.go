@@ -24,7 +24,9 @@ type Inverse struct {
 func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
-	copy(t.l, f.Lp)
+	for a := range p {
+		copy(t.l[a*p:a*p+a+1], f.Lp[a*p:a*p+a+1])
+	}
 	InvertLower(f.Halt, t.l, p)
 	norm, row := t.u[:p], t.u[n:n+p]
 	clear(norm)
