@@ -369,7 +369,7 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 			return nil, err
 		}
 	}
-	return newGPPosterior(g, s.K, &s.Cur, s.CopyFactor(), s.Workers.Halt)
+	return newGPPosterior(g, s.K, &s.Cur, s.LendFactor(), s.Workers.Halt)
 }
 
 // newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor

@@ -31,14 +31,15 @@ type Sites struct {
 	T        []float64 // product of the last MulC, of length n
 	u, r     []float64 // scratch of length n
 	inv      []float64 // scratch
+	lent     bool      // others have the factors
 }
 
-// Clone returns a copy of f, of the same C.
-func (f *Sites) Clone() *Sites {
-	return &Sites{Halt: f.Halt, n: f.n, C: f.C, Pos: slices.Clone(f.Pos), Neg: slices.Clone(f.Neg),
-		Sp: slices.Clone(f.Sp), sn: slices.Clone(f.sn), Lp: slices.Clone(f.Lp),
-		ln: slices.Clone(f.ln), zn: slices.Clone(f.zn),
-		LogDet: f.LogDet, T: slices.Clone(f.T), r: slices.Clone(f.r)}
+// Lend returns the factor of f, of the same C. The next Factor of f leaves it alone.
+func (f *Sites) Lend() *Sites {
+	f.lent = true
+	g := *f
+	g.T, g.u, g.r, g.inv = slices.Clone(f.T), nil, slices.Clone(f.r), nil
+	return &g
 }
 
 // Factor prepares for C, n×n, and Δ, of length n, and reports whether V is positive definite
@@ -49,6 +50,10 @@ func (f *Sites) Factor(c []float64, n int, delta []float64) bool {
 		return false
 	}
 	f.T, f.r = Resize(f.T, n), Resize(f.r, n)
+	if f.lent {
+		f.Pos, f.Neg, f.Sp, f.sn, f.Lp, f.ln, f.zn = nil, nil, nil, nil, nil, nil, nil
+		f.lent = false
+	}
 	f.Pos, f.Neg, f.Sp, f.sn = room(f.Pos, 0, n), room(f.Neg, 0, n), room(f.Sp, 0, n),
 		room(f.sn, 0, n)
 	for i, d := range delta {

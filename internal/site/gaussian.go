@@ -98,16 +98,16 @@ func (s *DenseAlgebra) roundingDirect() float64 {
 	return dense.Epsilon * (math.Sqrt(square) + math.Sqrt(float64(n)*means))
 }
 
-// CopyFactor returns a copy of the factor of the current sites, or nil if it is not at hand. A
-// copy, for the run may go on, and what later steps find at hand decides their last bits.
-func (s *DenseAlgebra) CopyFactor() *dense.Sites {
+// LendFactor returns the factor of the current sites, or nil if it is not at hand. The run may go
+// on: what later steps find at hand, which decides their last bits, is the same.
+func (s *DenseAlgebra) LendFactor() *dense.Sites {
 	p := &s.Pg
 	switch {
 	case !s.Fresh:
 	case p.Current:
-		return p.fac.Clone()
+		return p.fac.Lend()
 	case s.outside() && s.mover.Current && slices.Equal(s.mover.cur, s.Cur.Gamma):
-		return s.mover.Fac.Clone()
+		return s.mover.Fac.Lend()
 	}
 	return nil
 }
