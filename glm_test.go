@@ -80,6 +80,7 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 // edge of what is positive definite within a pass, and the mean far off. What is left is noise with
 // a heavy tail: the median of the seeds tells, and no run may end in rounding.
 func TestGLMNoiseAtTheEdge(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	data := loadUCI(t, "ionosphere")
 	for cov, least := range map[Covariance]float64{FullCovariance: -300, DiagonalCovariance: -5e4} {
@@ -643,6 +644,7 @@ func TestGLMOptions(t *testing.T) {
 // TestClassesLearnSlope: the slope of the best ELBO of several classes in the prior scale is what
 // differences say.
 func TestClassesLearnSlope(t *testing.T) {
+	notShort(t)
 	x, y := loadIris(t)
 	for i := range y { // so that no plane parts the classes
 		if i%7 == 0 {

@@ -195,6 +195,10 @@ func TestLearnTruth(t *testing.T) {
 			return mustGP(t, d.x, d.y, SquaredExp{}, BernoulliLogit{})
 		}
 	}
+	uci := func(name string) func(t *testing.T) *GP {
+		return iso(func(t testing.TB) split { return loadUCI(t, name) })
+	}
+	usps35 := iso(func(t testing.TB) split { return loadUSPS(t, 3, 5) })
 	student := func(t *testing.T) *GP {
 		ref := readTruth(t, "studentt_data.csv")
 		return mustGP(t, mat.NewDense(len(ref[0]), 1, ref[0]), ref[1], SquaredExp{},
@@ -208,18 +212,18 @@ func TestLearnTruth(t *testing.T) {
 		f    float64
 		most [2]float64
 	}{
-		{"ionosphere", iso(gpCases[0].load), nil, 84.80843258805, [2]float64{10, 60}},
-		{"sonar", iso(gpCases[1].load), nil, 60.50124586620, [2]float64{10, 60}},
-		{"usps35", iso(gpCases[2].load), nil, 110.68124021581, [2]float64{10, 60}},
-		{"ionosphere, ELBO", iso(gpCases[0].load), &LearnOptions{NoPrior: true}, 84.64786060760864,
+		{"ionosphere", uci("ionosphere"), nil, 84.80843258805, [2]float64{10, 60}},
+		{"sonar", uci("sonar"), nil, 60.50124586620, [2]float64{10, 60}},
+		{"usps35", usps35, nil, 110.68124021581, [2]float64{10, 60}},
+		{"ionosphere, ELBO", uci("ionosphere"), &LearnOptions{NoPrior: true}, 84.64786060760864,
 			[2]float64{12, 60}},
-		{"sonar, ELBO", iso(gpCases[1].load), &LearnOptions{NoPrior: true}, 59.98269523919856,
+		{"sonar, ELBO", uci("sonar"), &LearnOptions{NoPrior: true}, 59.98269523919856,
 			[2]float64{14, 72}},
 		{"Student", student, &LearnOptions{Fixed: fixed}, 152.385441607631, [2]float64{10, 60}},
 		{"Student, ELBO", student, &LearnOptions{Fixed: fixed, NoPrior: true}, 152.23760941560684,
 			[2]float64{10, 60}},
 		{"ionosphere, ARD", func(t *testing.T) *GP {
-			d := gpCases[0].load(t)
+			d := loadUCI(t, "ionosphere")
 			return mustGP(t, d.x, d.y, SquaredExp{Lengths: make([]float64, 34)}, BernoulliLogit{})
 		}, &LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {1, 1.5, 0},
 			"SquaredExp.Length": {1.4, 0.5, 1}}}, 78.08536699428831, [2]float64{12, 80}},
@@ -390,8 +394,8 @@ func TestLearnResume(t *testing.T) {
 // From thirty random starts every search arrives, with the default priors.
 func TestLearnStarts(t *testing.T) {
 	t.Parallel()
-	for i, c := range gpCases[:shorter(2, 1)] {
-		d := c.load(t)
+	for _, name := range few([]string{"ionosphere", "sonar"}, 1) {
+		d := loadUCI(t, name)
 		_, cols := d.x.Dims()
 		n := shorter(100, 30)
 		gp := mustGP(t, mat.DenseCopyOf(d.x.Slice(0, n, 0, cols)), d.y[:n], SquaredExp{},
@@ -402,12 +406,12 @@ func TestLearnStarts(t *testing.T) {
 		}
 		for k, f := range l.Starts {
 			if !(f < l.Objective+1e-3) {
-				t.Errorf("%s: start %d ended with %v, the best with %v", gpCases[i].name, k, f,
+				t.Errorf("%s: start %d ended with %v, the best with %v", name, k, f,
 					l.Objective)
 			}
 		}
 		if len(l.Warnings) > 0 {
-			t.Errorf("%s: %q", gpCases[i].name, l.Warnings)
+			t.Errorf("%s: %q", name, l.Warnings)
 		}
 	}
 }

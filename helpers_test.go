@@ -1,7 +1,6 @@
 package pgsvi
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -192,64 +190,10 @@ func loadUCI(t testing.TB, name string) (s split) {
 }
 
 // loadUSPS reads two digits of USPS in the resampled order, the smaller as +1.
-func loadUSPS(t testing.TB, small, large float64) split {
+func loadUSPS(t testing.TB, small, large float64) (s split) {
 	t.Helper()
-	dir := filepath.Join(sharedData(t), "usps")
-	var rows [][]float64
-	for _, name := range []string{"zip.train.gz", "zip.test.gz"} {
-		sc := bufio.NewScanner(open(t, filepath.Join(dir, name)))
-		sc.Buffer(nil, 1<<20)
-		for sc.Scan() {
-			var row []float64
-			for _, f := range strings.Fields(sc.Text()) {
-				v, err := strconv.ParseFloat(f, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				row = append(row, v)
-			}
-			rows = append(rows, row)
-		}
-		if sc.Err() != nil {
-			t.Fatal(sc.Err())
-		}
-	}
-	order := readIndex(t, open(t, filepath.Join(dir, "standin_resampled_index.txt")))
-	var train, test, ytrain, ytest []float64
-	for i, r := range order {
-		row := rows[r]
-		y := 1.0
-		switch row[0] {
-		case small:
-		case large:
-			y = -1
-		default:
-			continue
-		}
-		if i < 4649 {
-			train, ytrain = append(train, row[1:]...), append(ytrain, y)
-		} else {
-			test, ytest = append(test, row[1:]...), append(ytest, y)
-		}
-	}
-	return split{
-		x: mat.NewDense(len(ytrain), 256, train), y: ytrain,
-		xtest: mat.NewDense(len(ytest), 256, test), ytest: ytest,
-	}
-}
-
-// gpCase is a data set with the hyper-parameters and jitter of the paper.
-type gpCase struct {
-	name                      string
-	logLength, logScale, jitt float64
-	load                      func(t testing.TB) split
-}
-
-var gpCases = []gpCase{
-	{"ionosphere", 1, 2.5, 1e-2, func(t testing.TB) split { return loadUCI(t, "ionosphere") }},
-	{"sonar", -1, 6, 1e-4, func(t testing.TB) split { return loadUCI(t, "sonar") }},
-	{"usps_3v5", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 3, 5) }},
-	{"usps_2v4", 2.5, 5, 1e-4, func(t testing.TB) split { return loadUSPS(t, 2, 4) }},
+	s.x, s.y, s.xtest, s.ytest = testkit.USPS(t, small, large)
+	return s
 }
 
 // What the tests read, a few lines each: package data, which reads such files for

@@ -311,8 +311,8 @@ func TestOutcomeChecks(t *testing.T) {
 	ctx := context.Background()
 	for _, l := range few([]Likelihood{
 		ZeroInflated{Zero: 0.3, Shape: 2}, Weibull{Shape: 1.7}, BetaBinomial{Precision: 8},
-		Hurdle{Zero: 0.3}, LogNormal{Scale: 0.6}, Beta{Precision: 8},
-	}, 2) {
+		Beta{Precision: 8}, LogNormal{Scale: 0.6}, Hurdle{Zero: 0.3},
+	}[:longer(6, 4)], 2) {
 		x, y := outcomeData(t, l, 60)
 		g := newOutcomeGLM(t, x, y, l)
 		post, _, err := g.Fit(ctx, nil)

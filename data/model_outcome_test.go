@@ -209,7 +209,7 @@ func TestOutcomeErrors(t *testing.T) {
 // TestModelSuccesses holds the beta-binomial model of successes in trials against that of
 // pgsvi.Successes.
 func TestModelSuccesses(t *testing.T) {
-	n := testkit.Shorter(100, 40)
+	n := testkit.Longer(100, 30)
 	table := tableOf(t, orders(n, 9))
 	m := mustModel(t, table, "wins / tries ~ plan + age")
 	lik := pgsvi.BetaBinomial{Precision: 3}

@@ -106,12 +106,21 @@ func allRowOptions() (all []RowOptions) {
 	return all
 }
 
+// someRowOptions returns all, and under -short four with each option on and off.
+func someRowOptions() (some []RowOptions) {
+	all := allRowOptions()
+	for k := 0; k < len(all); k += testkit.Shorter(1, 5) {
+		some = append(some, all[k])
+	}
+	return some
+}
+
 func TestRowFile(t *testing.T) {
 	sizes := [][2]int{{0, 3}, {1, 0}, {1, 1}, {5, 300}, {3, rowBlock/8 + 1}, {1000, 90}, {40000, 2}}
 	if testing.Short() { // the last is more than a block still
 		sizes = append(sizes[:5], [2]int{400, 90})
 	}
-	for _, o := range allRowOptions() {
+	for _, o := range someRowOptions() {
 		for _, size := range sizes {
 			n, cols := size[0], size[1]
 			rows := randomRows(5, n, cols, o)
@@ -318,7 +327,7 @@ func reblocked(b []byte, change func(b []byte)) []byte {
 }
 
 func TestOpenRowsErrors(t *testing.T) {
-	for _, o := range allRowOptions() {
+	for _, o := range someRowOptions() {
 		good := rowBytes(t, 3, &o, randomRows(1, 6, 3, o))
 		put64 := func(at int, v uint64) func([]byte) {
 			return func(b []byte) { binary.LittleEndian.PutUint64(b[(len(b)+at)%len(b):], v) }

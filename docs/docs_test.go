@@ -109,6 +109,9 @@ func documents(t *testing.T) []string {
 // TestSnippets checks that every block of Go in the README and in this folder is formatted, and
 // compiles as pasted into the main function of a module that requires the library.
 func TestSnippets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds every snippet")
+	}
 	var all []snippet
 	for _, file := range documents(t) {
 		all = append(all, snippetsOf(t, file)...)

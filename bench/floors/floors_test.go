@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/bench/tables"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
 // most are the counts of the library. They may only fall: when one has, lower it here.
@@ -32,6 +33,7 @@ var library = sync.OnceValues(func() (*module, error) { return load("../..") })
 
 // TestHouse: the library gets no more tangled than it is, and has no more names.
 func TestHouse(t *testing.T) {
+	testkit.NotShort(t)
 	m, err := library()
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +60,7 @@ func TestHouse(t *testing.T) {
 // TestPackages: no package is larger, has more doors, longer functions or more wide lines than the
 // table in CONTRIBUTING.md says, which has all of them.
 func TestPackages(t *testing.T) {
+	testkit.NotShort(t)
 	m, err := library()
 	if err != nil {
 		t.Fatal(err)

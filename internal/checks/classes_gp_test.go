@@ -277,6 +277,7 @@ func TestSparseClasses(t *testing.T) {
 
 // A SparseGP of classes learns what the GP of its rows does: all of them, as they are few.
 func TestSparseClassesLearn(t *testing.T) {
+	testkit.NotShort(t)
 	x, y := irisPart(t)
 	ctx := context.Background()
 	g, err := NewSparseGP(x, y, SquaredExp{}, Softmax{}, nil)

@@ -162,6 +162,9 @@ func eachMember(t *testing.T, n int,
 func TestFamilies(t *testing.T) {
 	for _, c := range families {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name == "product with paths" {
+				testkit.NotShort(t)
+			}
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(1, 2))
 			q, err := c.make(rng, mildSize(rng))

@@ -400,7 +400,7 @@ func TestBetaConjugate(t *testing.T) {
 	f := tosses(3, 9)
 	want := []float64{5, 11}
 	prior := mustExp(t, betaFamily{}, 2, 2)
-	for _, c := range []pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.Natural} {
+	for _, c := range testkit.Few([]pgsvi.Coordinates{pgsvi.MeanParams, pgsvi.Natural}, 1) {
 		for _, start := range [][]float64{{2, 2}, {0.3, 40}} {
 			o := pgsvi.Objective[*pgsvi.Exp]{F: f, H: pgsvi.KLTo(prior),
 				Init: mustExp(t, betaFamily{}, start...).In(c)}
@@ -645,6 +645,7 @@ func TestExpConcurrentReaders(t *testing.T) {
 // of the draws, the run goes on with others, and does not fail for the rounding of
 // ever shorter ones.
 func TestNumericStepsUnderNoise(t *testing.T) {
+	testkit.NotShort(t)
 	t.Parallel()
 	// Rényi's divergence of order ½ within a family.
 	renyi := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
@@ -662,11 +663,7 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 		pgsvi.ScoreFunction{Samples: 200, Baseline: pgsvi.NoBaseline}), H: pgsvi.KLTo(prior),
 		Init: prior}
 	want := mustExp(t, testkit.GammaFamily{}, 5, -3.3)
-	seeds := uint64(2)
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
+	for seed := range testkit.Longer[uint64](2, 1) {
 		q, res, err := o.Fit(context.Background(),
 			&pgsvi.Solver{Divergence: renyi, MaxPasses: 20, Src: rand.NewPCG(seed, 1)})
 		if err != nil {

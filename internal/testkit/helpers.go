@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/design"
@@ -418,4 +419,59 @@ func Influential(influence []float64) (rows []int) {
 		rows = append(rows, order[k*k*(len(order)-1)/361])
 	}
 	return rows
+}
+
+// digits are the rows of USPS, each a digit and 256 pixels, which are read once.
+var digits = sync.OnceValues(func() (rows [][]float64, err error) {
+	for _, name := range []string{"zip.train.gz", "zip.test.gz"} {
+		f, err := os.Open(filepath.Join(os.Getenv("PGSVI_DATA"), "usps", name))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		text, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, err
+		}
+		lines := bufio.NewScanner(text)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var row []float64
+			for _, field := range strings.Fields(lines.Text()) {
+				v, err := strconv.ParseFloat(field, 64)
+				if err != nil {
+					return nil, err
+				}
+				row = append(row, v)
+			}
+			rows = append(rows, row)
+		}
+		if err := lines.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+})
+
+// USPS returns the training and test rows of two digits in the resampled order, the smaller as +1.
+func USPS(t testing.TB, small, large float64) (x *mat.Dense, y []float64, xtest *mat.Dense,
+	ytest []float64) {
+	t.Helper()
+	index := filepath.Join(SharedData(t), "usps", "standin_resampled_index.txt")
+	rows, err := digits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var train, test []float64
+	for i, r := range ReadIndex(t, Open(t, index)) {
+		digit, pixels := rows[r][0], rows[r][1:]
+		switch label := PlusMinus(digit == small); {
+		case digit != small && digit != large:
+		case i < 4649:
+			train, y = append(train, pixels...), append(y, label)
+		default:
+			test, ytest = append(test, pixels...), append(ytest, label)
+		}
+	}
+	return mat.NewDense(len(y), 256, train), y, mat.NewDense(len(ytest), 256, test), ytest
 }

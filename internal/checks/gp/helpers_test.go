@@ -1,12 +1,8 @@
 package gp
 
 import (
-	"bufio"
 	"bytes"
 	"math"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
 	. "github.com/pgsvi/pgsvi"
@@ -29,51 +25,10 @@ func loadUCI(t testing.TB, name string) (s split) {
 }
 
 // loadUSPS reads two digits of USPS in the resampled order, the smaller as +1.
-func loadUSPS(t testing.TB, small, large float64) split {
+func loadUSPS(t testing.TB, small, large float64) (s split) {
 	t.Helper()
-	dir := filepath.Join(testkit.SharedData(t), "usps")
-	var rows [][]float64
-	for _, name := range []string{"zip.train.gz", "zip.test.gz"} {
-		sc := bufio.NewScanner(testkit.Open(t, filepath.Join(dir, name)))
-		sc.Buffer(nil, 1<<20)
-		for sc.Scan() {
-			var row []float64
-			for _, f := range strings.Fields(sc.Text()) {
-				v, err := strconv.ParseFloat(f, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				row = append(row, v)
-			}
-			rows = append(rows, row)
-		}
-		if sc.Err() != nil {
-			t.Fatal(sc.Err())
-		}
-	}
-	order := testkit.ReadIndex(t,
-		testkit.Open(t, filepath.Join(dir, "standin_resampled_index.txt")))
-	var train, test, ytrain, ytest []float64
-	for i, r := range order {
-		row := rows[r]
-		y := 1.0
-		switch row[0] {
-		case small:
-		case large:
-			y = -1
-		default:
-			continue
-		}
-		if i < 4649 {
-			train, ytrain = append(train, row[1:]...), append(ytrain, y)
-		} else {
-			test, ytest = append(test, row[1:]...), append(ytest, y)
-		}
-	}
-	return split{
-		x: mat.NewDense(len(ytrain), 256, train), y: ytrain,
-		xtest: mat.NewDense(len(ytest), 256, test), ytest: ytest,
-	}
+	s.x, s.y, s.xtest, s.ytest = testkit.USPS(t, small, large)
+	return s
 }
 
 // gpCase is a data set with the hyper-parameters and jitter of the paper.
