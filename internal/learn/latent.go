@@ -144,6 +144,7 @@ func (l *Latent) Evaluate(theta []float64, slack, most float64, slopes bool) (se
 	if err != nil || math.IsNaN(q.Value) || math.IsInf(q.Value, 0) || !l.resolved() {
 		return none, nil
 	}
+	gap += l.rounding()
 	l.found = sites{slices.Clone(theta), slices.Clone(q.Gamma), slices.Clone(q.A),
 		slices.Clone(q.M)}
 	x := search.Point{F: q.Value, Slack: gap}
@@ -204,8 +205,10 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	fac := &l.mover.Fac
 	l.mover.Current = false
 	// the least where the log variance of the noise is higher by t and then moves with the scale
+	lo, hi := l.space.noisier(theta)
 	bracket(func(t float64) float64 {
 		l.units++
+		t = max(lo, min(hi, t))
 		floats.ScaleTo(delta, math.Exp(-t), gamma)
 		if !fac.Factor(l.k, l.n, delta) {
 			return math.Inf(1)
@@ -280,6 +283,20 @@ func (l *Latent) resolved() bool {
 	}
 	return math.Abs(drift)+math.Abs(0.5*kl-floats.Sum(q.E)-q.Value) <= mostDrift &&
 		dense.Epsilon*size <= mostDrift && kl > -mostDrift
+}
+
+// rounding returns about how many nats rounding of m = Ka changes the value of q by: ε|a|ᵀ|K||a|.
+// Where latent values are known far better than by the prior, m is a small sum of large terms.
+func (l *Latent) rounding() float64 {
+	var sum float64
+	for i, a := range l.prob.Cur.A {
+		var row float64
+		for j, k := range l.k[i*l.n : i*l.n+i] { // the lower triangle
+			row += math.Abs(k * l.prob.Cur.A[j])
+		}
+		sum += math.Abs(a) * (2*row + math.Abs(l.k[i*l.n+i]*a))
+	}
+	return dense.Epsilon * sum
 }
 
 // learnSteps bounds the steps of q at one θ.

@@ -176,6 +176,21 @@ func (s *Space) draw(start []float64, rng *rand.Rand) []float64 {
 	return theta
 }
 
+// noisier returns the least and the most by which the Noise of θ may rise for it and the Scales to
+// have a δ, as in scaled, that takes them into their bounds.
+func (s *Space) noisier(theta []float64) (lo, hi float64) {
+	var least, most float64 // of the δ of scaled
+	if len(s.Scales) > 0 {
+		least, most = math.Inf(-1), math.Inf(1)
+	}
+	for _, i := range s.Scales {
+		c := &s.Coords[i]
+		least, most = max(least, c.Lo-theta[i]), min(most, c.Hi-theta[i])
+	}
+	c := &s.Coords[s.Noise]
+	return c.Lo - 2*most - theta[s.Noise], c.Hi - 2*least - theta[s.Noise]
+}
+
 // scaledSteps is more than Newton's method takes, or bisection, until a float64 does not change.
 const scaledSteps = 100
 
@@ -203,7 +218,7 @@ func (s *Space) scaled(theta []float64, weights, square float64) float64 {
 	s.Penalty(theta, grad)
 	slope, v := floats.Dot(grad, d), mat.NewVecDense(len(d), d)
 	curve := mat.Inner(v, s.prec, v)
-	var delta float64
+	delta := max(lo, min(hi, 0))
 	for range scaledSteps {
 		e := math.Exp(-2*delta) * square
 		g, h := weights-e+slope+curve*delta, 2*e+curve

@@ -28,6 +28,12 @@ const (
 	reachAgain = 2
 	goodGain   = 0.75 // of what it promised: well,
 	littleGain = 0.25 // and not
+	// falseGain is the part of what the slopes at both ends of a step say, below which these are
+	// not known well enough: q, whose error they show by its root, must be by sharper better, and
+	// by sharpest at most.
+	falseGain  = 0.25
+	sharper    = 0.01
+	sharpest   = 1e-6
 	firstSlack = 3e-3 // nats below its maximum that q may be at first,
 	slackPart  = 0.03 // and then of what the step promises
 	ExactPart  = 1e-2 // of the goal, below which it need not be
@@ -41,9 +47,20 @@ const (
 	// leastTurn is the part of sᵀBs to which a smaller sᵀy is raised (Powell 1978): B falls by at
 	// most ten times a step, where the curvature is negative too, and steps grow.
 	leastTurn = 0.1
+	// mostTurn bounds by how many times B grows across a step. Where the curvature along a step is
+	// near zero, a change of the slope across it would else make B stiffer by orders of magnitude.
+	mostTurn = 10
 	// of the average information, in the metric that must promise little too at the end
-	checkPart      = 0.1
-	mostChecks     = 2               // steps of that metric at one point
+	checkPart  = 0.1
+	mostChecks = 2 // steps of that metric at one point
+	// bareGoal is how many times the goal the metric without steps may promise: it is too flat at
+	// many a right end, too. At the wrong ends that were seen it promised whole nats.
+	bareGoal = 10
+	// probeRise is in nats over the longest step: a direction of less is flat. Priors leave none.
+	probeRise      = 0.1
+	mostProbes     = 8               // steps along flat directions, each of less gain than the goal
+	probeNear      = 0.1             // of the longest step: the second try is not nearer,
+	probeFar       = 0.5             // and not farther
 	searchTries    = 8               // lengths of a step
 	searchPatience = 3 * searchTries // points that are no better, as where q has several optima
 )
@@ -58,14 +75,15 @@ type Point struct {
 	Slack float64       // nats that f may be too high: +Inf if that is not known
 }
 
-// Search minimises f by a quasi-Newton method that makes its own metric of the average information
-// (Gilmour, Thompson and Cullis
-//  1995. and, of what that lacks, of the last steps (BFGS). It says where f is wanted next, and is
-//     told. f is
+// Search minimises f by a quasi-Newton method. Its metric is a part of the average information
+// (Gilmour, Thompson and Cullis 1995) and, for what that lacks, the last steps (BFGS). It says
+// where f is wanted next, and is told. f is known to a tolerance that it sets: at most a small
+// part of what a step promises.
 //
-// known to a tolerance that it sets: at most a small part of what a step promises. Where its metric
-// promises less than the goal, it takes a step of a metric that is flatter wherever no step has
-// been: it ends if that promises little, too, or gains nothing.
+// Where the metric promises less than the goal, the search takes a step of one that is flatter
+// where no step has been, and one of the information alone, if these promise more. Then it goes a
+// long way downhill along directions that are flat by the information: without a prior there may
+// be a plateau or a saddle, which slopes do not show. It ends where none of these gains anything.
 type Search struct {
 	Prec    *mat.SymDense // of the priors
 	Lo, Hi  []float64
@@ -98,12 +116,18 @@ type Search struct {
 
 	checks   int  // steps of the flatter metric since one that gained
 	checking bool // next is one
+
+	sharp   float64 // the part of Exact that is asked for
+	probes  int     // steps along flat directions since one that gained
+	probing bool    // next is one
 }
 
 // Begin starts from θ.
 func (s *Search) Begin(theta []float64) {
 	s.Cur, s.begun, s.line, s.fresh = Point{F: math.Inf(1)}, false, false, false
 	s.Done, s.stalled, s.doubted, s.checks, s.checking = false, false, false, 0, false
+	s.probes, s.probing = 0, false
+	s.sharp = 1
 	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least()), s.Part0
 	s.promise, s.reach = math.Inf(1), s.Longest
 	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
@@ -126,7 +150,7 @@ func (s *Search) Again(theta []float64, times float64) {
 }
 
 // least is how exactly f need be known at most.
-func (s *Search) least() float64 { return s.Exact * s.Goal }
+func (s *Search) least() float64 { return s.sharp * s.Exact * s.Goal }
 
 // Tell goes on from x, which is what was asked for.
 func (s *Search) Tell(x Point) {
@@ -136,6 +160,8 @@ func (s *Search) Tell(x Point) {
 	switch {
 	case s.checking:
 		s.checked(x)
+	case s.probing:
+		s.probed(x)
 	case !s.line:
 		if math.IsInf(x.F, 1) {
 			s.giveUp()
@@ -154,12 +180,23 @@ func (s *Search) Tell(x Point) {
 			s.reach = min(reachAgain*s.reach, s.Longest)
 		case gain < littleGain*s.gain && math.Abs(gain) > s.Cur.Slack+x.Slack:
 			s.reach = min(s.reach, MaxAbs(s.dir)) / reachAgain
+			if gain < -falseGain*0.5*(s.along(&x, s.Cur.Grad)+s.along(&x, x.Grad)) {
+				s.sharp = max(sharpest, sharper*s.sharp)
+			}
 		}
-		s.Cur, s.fresh, s.checks = x, false, 0
+		s.Cur, s.fresh, s.checks, s.probes = x, false, 0, 0
 		s.aim()
 	default:
 		s.shorten(x.F)
 	}
+}
+
+// along returns the slope of f along the step from cur to x, by the given gradient.
+func (s *Search) along(x *Point, grad []float64) (slope float64) {
+	for i, t := range x.Theta {
+		slope += (t - s.Cur.Theta[i]) * grad[i]
+	}
+	return slope
 }
 
 // checked goes on from the step x of the flatter metric.
@@ -182,7 +219,7 @@ func (s *Search) giveUp() { s.Done, s.stalled = true, true }
 
 // Most is the largest f at next that is not too high to go there.
 func (s *Search) Most() float64 {
-	if !s.line || s.checking {
+	if !s.line || s.checking || s.probing {
 		return math.Inf(1)
 	}
 	return s.Cur.F + armijo*s.t*s.slope + s.Slack
@@ -199,13 +236,7 @@ func (s *Search) learn(x *Point) {
 		return
 	}
 	v := mat.NewVecDense(n, step)
-	var bs mat.VecDense
-	bs.MulVec(s.Curvature(s.Part), v)
-	if sbs := mat.Dot(v, &bs); sy < leastTurn*sbs {
-		own := (1 - leastTurn) * sbs / (sbs - sy)
-		floats.Scale(own, turn)
-		floats.AddScaled(turn, 1-own, bs.RawVector().Data)
-	}
+	s.damp(v, mat.NewVecDense(n, turn))
 	if !(floats.Dot(step, turn) > 0) {
 		return // no step at all
 	}
@@ -220,15 +251,35 @@ func (s *Search) learn(x *Point) {
 	}
 }
 
+// damp changes y, the turn of the step s, so that it changes the metric B by bounded factors. Let
+// y = αBs + p with sᵀp = 0. An α below leastTurn is raised to that, and p dropped, of which such a
+// step says nothing. Else p is shortened until B grows across the step by at most mostTurn times:
+// it grows by pᵀB⁻¹p/(α sᵀBs).
+func (s *Search) damp(step, turn *mat.VecDense) {
+	b := s.Curvature(s.Part)
+	var bs, p, bp mat.VecDense
+	bs.MulVec(b, step)
+	sbs := mat.Dot(step, &bs)
+	alpha := mat.Dot(step, turn) / sbs
+	if !(alpha >= leastTurn) {
+		turn.ScaleVec(leastTurn, &bs)
+		return
+	}
+	var chol mat.Cholesky
+	p.AddScaledVec(turn, -alpha, &bs)
+	if !chol.Factorize(b) || chol.SolveVecTo(&bp, &p) != nil {
+		return
+	}
+	if growth := mat.Dot(&p, &bp) / (alpha * sbs); growth > mostTurn {
+		p.ScaleVec(math.Sqrt(mostTurn/growth), &p)
+		turn.AddScaledVec(&p, alpha, &bs)
+	}
+}
+
 // Curvature returns the metric at cur, with that part of the average information.
 func (s *Search) Curvature(part float64) *mat.SymDense {
 	n := len(s.Cur.Theta)
-	b := mat.NewSymDense(n, nil)
-	b.ScaleSym(part, s.Cur.Info)
-	b.AddSym(b, s.Prec)
-	for i := range n {
-		b.SetSym(i, i, (1+searchRidge)*b.At(i, i)+leastCurve)
-	}
+	b := s.information(part)
 	var bs mat.VecDense
 	for i, step := range s.steps {
 		x, y := mat.NewVecDense(n, step), mat.NewVecDense(n, s.turns[i])
@@ -241,35 +292,79 @@ func (s *Search) Curvature(part float64) *mat.SymDense {
 	return b
 }
 
-// inside reports whether θ_i may move down the gradient.
-func (s *Search) inside(i int) bool {
-	const edge = 1e-12
-	t, g := s.Cur.Theta[i], s.Cur.Grad[i]
-	return !(t <= s.Lo[i]+edge*(1+math.Abs(t)) && g > 0 || t >= s.Hi[i]-edge*(1+math.Abs(t)) &&
-		g < 0)
+// information returns the metric at cur without steps, with that part of the average information.
+func (s *Search) information(part float64) *mat.SymDense {
+	n := len(s.Cur.Theta)
+	b := mat.NewSymDense(n, nil)
+	b.ScaleSym(part, s.Cur.Info)
+	b.AddSym(b, s.Prec)
+	for i := range n {
+		b.SetSym(i, i, (1+searchRidge)*b.At(i, i)+leastCurve)
+	}
+	return b
 }
 
-// solve returns −B⁻¹g, of the metric with that part of the average information, over the
-// coordinates that are inside; the others stay.
-func (s *Search) solve(part float64) []float64 {
-	n := len(s.Cur.Theta)
-	b, rhs := s.Curvature(part), mat.NewVecDense(n, nil)
-	for i := range n {
-		if s.inside(i) {
-			rhs.SetVec(i, -s.Cur.Grad[i])
+// outward reports whether a step of that sign in θ_i leaves the bounds of the search.
+func (s *Search) outward(i int, step float64) bool {
+	const edge = 1e-12
+	t := s.Cur.Theta[i]
+	return t <= s.Lo[i]+edge*(1+math.Abs(t)) && step < 0 ||
+		t >= s.Hi[i]-edge*(1+math.Abs(t)) && step > 0
+}
+
+// held returns the coordinates that a step down the gradient would take out of the bounds.
+func (s *Search) held() []bool {
+	held := make([]bool, len(s.Cur.Theta))
+	for i, g := range s.Cur.Grad {
+		held[i] = s.outward(i, -g)
+	}
+	return held
+}
+
+// hold makes the metric b the identity in the coordinates that are held.
+func hold(b *mat.SymDense, held []bool) {
+	for i, h := range held {
+		if !h {
 			continue
 		}
-		for j := range n {
+		for j := range held {
 			b.SetSym(i, j, 0)
 		}
 		b.SetSym(i, i, 1)
+	}
+}
+
+// solve returns −B⁻¹g, of the metric b, over the coordinates that it does not take out of the
+// bounds; the others stay. It overwrites b.
+func (s *Search) solve(b *mat.SymDense) []float64 {
+	for held := s.held(); ; { // holds one more each time
+		hold(b, held)
+		d, all := s.solveHeld(b, held), true
+		for i, v := range d {
+			if s.outward(i, v) {
+				held[i], all = true, false
+			}
+		}
+		if all {
+			return d
+		}
+	}
+}
+
+// solveHeld is solve where the coordinates that are held stay.
+func (s *Search) solveHeld(b *mat.SymDense, held []bool) []float64 {
+	rhs := mat.NewVecDense(len(held), nil)
+	for i, h := range held {
+		if !h {
+			rhs.SetVec(i, -s.Cur.Grad[i])
+		}
 	}
 	var chol mat.Cholesky
 	var d mat.VecDense
 	if !chol.Factorize(b) || chol.SolveVecTo(&d, rhs) != nil && !(mat.Dot(&d, rhs) > 0) {
 		d.CloneFromVec(rhs)
-		for i := range n {
-			d.SetVec(i, rhs.AtVec(i)/max(leastCurve, math.Abs(s.Cur.Info.At(i, i))+s.Prec.At(i, i)))
+		for i, v := range rhs.RawVector().Data {
+			d.SetVec(i, v/max(leastCurve, math.Abs(s.Cur.Info.At(i, i))+s.Prec.At(i, i)))
 		}
 	}
 	return d.RawVector().Data
@@ -277,8 +372,7 @@ func (s *Search) solve(part float64) []float64 {
 
 // aim decides where to go from cur.
 func (s *Search) aim() {
-	s.head(s.Part)
-	if s.promise = max(-0.5*s.slope, 0); s.promise < s.Goal {
+	if s.promise = max(s.head(s.Curvature(s.Part)), 0); s.promise < s.Goal {
 		s.finish(max(s.least(), StopPart*s.Goal))
 		return
 	}
@@ -293,14 +387,15 @@ func (s *Search) aim() {
 	s.try()
 }
 
-// head turns to the minimum of the metric with that part of the average information.
-func (s *Search) head(part float64) {
-	s.dir, s.tries, s.t = s.solve(part), 0, 1
+// head turns to the minimum of the metric b, which it overwrites, and returns what that promises.
+func (s *Search) head(b *mat.SymDense) (promise float64) {
+	s.dir, s.tries, s.t = s.solve(b), 0, 1
 	s.slope = floats.Dot(s.dir, s.Cur.Grad)
+	return -0.5 * s.slope
 }
 
-// finish ends the search at cur, once f is known there to within enough nats and the flatter metric
-// agrees.
+// finish ends the search at cur, once f is known there to within enough nats, and a flatter metric
+// and that without steps agree: these may be of where the curvature was another.
 func (s *Search) finish(enough float64) {
 	if s.Cur.Slack > enough {
 		if again := !s.line && s.Slack <= enough; again {
@@ -310,10 +405,13 @@ func (s *Search) finish(enough float64) {
 		s.Slack, s.line, s.Next = enough, false, slices.Clone(s.Cur.Theta)
 		return
 	}
-	s.head(checkPart * s.Part)
-	s.doubted = -0.5*s.slope > s.Goal
-	if s.Done = !s.doubted || s.checks == mostChecks; s.Done {
-		return
+	s.doubted = s.head(s.Curvature(checkPart*s.Part)) > s.Goal
+	if !s.doubted || s.checks >= mostChecks {
+		if s.checks > mostChecks || s.head(s.information(s.Part)) <= bareGoal*s.Goal {
+			s.probe(enough)
+			return
+		}
+		s.checks = mostChecks
 	}
 	s.checks++
 	s.checking, s.Slack = true, enough
@@ -321,6 +419,91 @@ func (s *Search) finish(enough float64) {
 		floats.Scale(s.Longest/m, s.dir)
 	}
 	s.try()
+}
+
+// probe takes a step along the flat directions at cur, or ends the search if there are none, or no
+// more are worth it.
+func (s *Search) probe(enough float64) {
+	if s.Done = s.probes >= mostProbes || !s.flat(); s.Done {
+		return
+	}
+	s.probing, s.Slack = true, enough
+	s.probes++
+	s.try()
+}
+
+// flat turns downhill in the space of the eigenvectors of the flatter metric, without steps, along
+// which it rises by less than probeRise over the longest step. It reports whether there is a slope.
+func (s *Search) flat() bool {
+	b, held := s.information(checkPart*s.Part), s.held()
+	hold(b, held)
+	var e mat.EigenSym
+	if !e.Factorize(b, true) {
+		return false
+	}
+	n := len(s.Cur.Theta)
+	var v mat.Dense
+	e.VectorsTo(&v)
+	g, d := mat.NewVecDense(n, s.Cur.Grad), mat.NewVecDense(n, nil)
+	for k, curve := range e.Values(nil) {
+		x := v.ColView(k)
+		if far := s.Longest / mat.Norm(x, math.Inf(1)); 0.5*curve*far*far < probeRise {
+			d.AddScaledVec(d, -mat.Dot(x, g), x)
+		}
+	}
+	for i, h := range held {
+		if h || s.outward(i, d.AtVec(i)) {
+			d.SetVec(i, 0)
+		}
+	}
+	m := mat.Norm(d, math.Inf(1))
+	if !(m > 0) {
+		return false
+	}
+	d.ScaleVec(s.Longest/m, d)
+	s.dir, s.tries, s.t = d.RawVector().Data, 0, 1
+	s.slope = floats.Dot(s.dir, s.Cur.Grad)
+	return true
+}
+
+// probed goes on from the step x along the flat directions: from where it falls, and once more
+// along them where it falls faster than before. A step that gains nothing is taken once more to
+// where the cubic through what is known of its ends is least.
+func (s *Search) probed(x Point) {
+	gain := s.Cur.F - x.F
+	if !(gain > 0) && s.t == 1 {
+		s.t = s.cubic(&x)
+		s.try()
+		return
+	}
+	s.probing = false
+	switch {
+	case gain > s.Goal:
+		s.checks, s.probes, s.reach = 0, 0, s.Longest
+	case !(gain > 0) || s.along(&x, x.Grad) > s.along(&x, s.Cur.Grad):
+		s.probes = mostProbes
+	}
+	if gain > 0 {
+		s.learn(&x)
+		s.Cur, s.fresh = x, false
+	}
+	s.aim()
+}
+
+// cubic returns where between cur and its step x the cubic with their values and slopes is least,
+// as a part of the step within bounds.
+func (s *Search) cubic(x *Point) float64 {
+	if math.IsInf(x.F, 1) {
+		return probeNear
+	}
+	rise, slope := x.F-s.Cur.F, s.along(x, s.Cur.Grad)
+	b := s.along(x, x.Grad) + slope - 2*rise // of slope·t + at² + bt³
+	a := rise - slope - b
+	t := (math.Sqrt(a*a-3*b*slope) - a) / (3 * b)
+	if !(t > probeNear) {
+		return probeNear
+	}
+	return min(t, probeFar)
 }
 
 func MaxAbs(v []float64) (m float64) {
@@ -378,10 +561,12 @@ func (s *Search) End() Ending {
 func (s *Search) State(c *save.State) {
 	n := len(s.Lo)
 	s.Cur.State(c, n)
-	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking)
+	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking,
+		&s.probing)
 	c.Floats(n, &s.Next, &s.dir)
-	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.promise, &s.Part, &s.reach, &s.gain, &s.low)
-	c.Int(&s.tries, &s.waited, &s.checks)
+	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.promise, &s.Part, &s.reach, &s.gain, &s.low,
+		&s.sharp)
+	c.Int(&s.tries, &s.waited, &s.checks, &s.probes)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		StateLists(c, n, searchPairs, list)
 	}

@@ -1,0 +1,71 @@
+package search
+
+import (
+	"math"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// minimise searches from start within the bounds ±far for the minimum of f, whose gradient is by
+// differences, with the given average information. It returns the search and the evaluations.
+func minimise(start []float64, far float64, info *mat.SymDense, f func(x []float64) float64) (
+	*Search, int) {
+	n := len(start)
+	s := &Search{Prec: mat.NewSymDense(n, nil), Goal: 1e-4, Exact: ExactPart, Longest: LongestStep,
+		Part0: Part}
+	for range n {
+		s.Lo, s.Hi = append(s.Lo, -far), append(s.Hi, far)
+	}
+	s.Begin(start)
+	count := 0
+	for ; !s.Done && count < 300; count++ {
+		x := Point{Theta: s.Next, F: f(s.Next), Grad: make([]float64, n), Info: info}
+		for i, v := range s.Next {
+			const h = 1e-4
+			at := append([]float64{}, s.Next...)
+			at[i] = v + h
+			x.Grad[i] = f(at)
+			at[i] = v - h
+			x.Grad[i] = (x.Grad[i] - f(at)) / (2 * h)
+		}
+		s.Tell(x)
+	}
+	return s, count
+}
+
+// A search does not end on a plateau or at a saddle, whatever little their slopes promise, and
+// takes few evaluations where a coordinate is at its bound.
+func TestSearchEnds(t *testing.T) {
+	sym := func(n int, v ...float64) *mat.SymDense { return mat.NewSymDense(n, v) }
+	for _, c := range []struct {
+		name  string
+		start []float64
+		far   float64
+		info  *mat.SymDense
+		f     func(x []float64) float64
+		least float64
+		most  int // evaluations
+	}{
+		{"a plateau", []float64{0}, 100, sym(1, 0), func(x []float64) float64 {
+			return -5 * math.Exp(-(x[0]-4)*(x[0]-4))
+		}, -5, 30},
+		{"a plateau, and a step too long", []float64{0}, 100, sym(1, 0),
+			func(x []float64) float64 {
+				return -math.Exp(-16*(x[0]-0.7)*(x[0]-0.7)) + 0.1*math.Max(0, x[0]-1)
+			}, -1, 30},
+		{"a saddle", []float64{1, 1e-4}, 100, sym(2, 20, 0, 0, 0.01), func(x []float64) float64 {
+			v := x[1]*x[1] - 1
+			return 10*x[0]*x[0] + 0.5*v*v
+		}, 0, 30},
+		{"a bound", []float64{9, -10}, 10, sym(2, 1, 0.03, 0.03, 0.00091),
+			func(x []float64) float64 { return 0.5 * (x[0] + 3) * (x[0] + 3) }, 0, 40},
+	} {
+		s, count := minimise(c.start, c.far, c.info, c.f)
+		end := s.End()
+		if !s.Done || end.Stuck || !(s.Cur.F < c.least+1e-3) || count > c.most {
+			t.Errorf("%s: f = %v at %v after %d evaluations, want %v: %+v", c.name, s.Cur.F,
+				s.Cur.Theta, count, c.least, end)
+		}
+	}
+}
