@@ -294,7 +294,7 @@ func TestCTMRoundsBits(t *testing.T) {
 		{Expectation: CTMLaplace},
 		{Expectation: CTMMeanField}, {Topics: mat.NewDense(5, 60,
 			slices.Repeat([]float64{1, 2, 3}, 100)), FirstInner: 5},
-	}, 3) {
+	}, 2) {
 		var want []byte
 		var elbo float64
 		for _, shards := range []int{1, 7, 32, 2}[:longer(4, shorter(3, 2))] {

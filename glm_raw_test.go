@@ -422,7 +422,7 @@ func TestRawProof(t *testing.T) {
 func TestStreamHardBlocks(t *testing.T) {
 	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Poisson{}} {
-		for seed := range longer(20, shorter[uint64](5, 2)) {
+		for seed := range longer(20, shorter[uint64](5, 1)) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			x := normalMatrix(rng, shorter(1000, 500), 3)
 			y := responses(rng, lik, predictors(x, []float64{1, -1, 0.5}))

@@ -604,7 +604,7 @@ func TestApproachCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := 0
-	for k := 0; k < 60; k += testkit.Shorter(3, 9) {
+	for k := 0; k < 60; k += testkit.Shorter(3, 15) {
 		s := &Solver{Goal: 0.01}
 		res, err := s.Start(t.Context(), g)
 		if err != nil {

@@ -39,7 +39,7 @@ func patients(n int, seed uint64) (text string, times, events []float64) {
 // TestModelSurvival holds the outcomes of censored durations, and what is predicted and learned of
 // them, against those of pgsvi.Survival.
 func TestModelSurvival(t *testing.T) {
-	text, times, events := patients(80, 1)
+	text, times, events := patients(testkit.Longer(80, 40), 1)
 	m := mustModel(t, tableOf(t, text), "survival(days, died) ~ dose + sex")
 	y, err := pgsvi.Survival(times, events)
 	if err != nil || !slices.Equal(m.Y, y) {

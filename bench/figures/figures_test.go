@@ -147,11 +147,9 @@ func TestFigure2(t *testing.T) {
 // TestReference: the block step reaches the reference optimum of both data sets,
 // with its test log loss, and PG-SVI as published comes close on ionosphere.
 func TestReference(t *testing.T) {
+	testkit.NotShort(t)
 	t.Parallel()
 	o, rows := tiny(t, 2, "PG-SVI", "block"), 3
-	if testing.Short() {
-		o.methods, rows = []string{"block"}, 2
-	}
 	o.quick, o.passes = false, 20
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
@@ -227,6 +225,7 @@ func TestResume(t *testing.T) {
 // TestTable: what is not the whole table of a figure, of as many passes, is refused.
 func TestTable(t *testing.T) {
 	good := "ionosphere,block,library,1,1,90,0.4,0.1\n"
+	testkit.NotShort(t)
 	for name, rows := range map[string]string{
 		"good":             good,
 		"ends in a row":    strings.TrimSuffix(good, "\n"),

@@ -12,6 +12,9 @@ import (
 
 // Every part is fitted at its smallest size, written, read, drawn and tabled.
 func TestGrowth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fits every model at two sizes")
+	}
 	t.Parallel()
 	var rows []row
 	for _, p := range parts {

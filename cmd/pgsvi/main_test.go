@@ -319,7 +319,7 @@ func TestClasses(t *testing.T) {
 	for _, b := range []*strings.Builder{&numbers, &texts} {
 		b.WriteString("a,b,y\n")
 	}
-	for range testkit.Longer(120, testkit.Shorter(60, 40)) {
+	for range testkit.Longer(120, testkit.Shorter(60, 25)) {
 		c := rng.IntN(3)
 		x := fmt.Sprintf("%.3f,%.3f,", float64(c)+0.5*rng.NormFloat64(), rng.NormFloat64())
 		fmt.Fprintf(&numbers, "%s%d\n", x, c+1)

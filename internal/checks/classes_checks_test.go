@@ -11,6 +11,7 @@ import (
 
 	. "github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/expect"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -30,7 +31,7 @@ func TestClassesPSIS(t *testing.T) {
 		offset[i] = 0.5 * rng.NormFloat64()
 	}
 	rule := expect.Hermite(25)
-	for _, sds := range [][]float64{{1, 1, 1}, {0.3, 1, 2}} {
+	for _, sds := range testkit.Few([][]float64{{0.3, 1, 2}, {1, 1, 1}}, 1) {
 		g, err := NewGLM(x, y, Softmax{Classes: 3}, &GLMOptions{Prior: eachPrior(t, 1, sds...),
 			Weights: weights, Offset: offset})
 		if err != nil {

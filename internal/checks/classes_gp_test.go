@@ -147,6 +147,7 @@ func TestClassesGPTwo(t *testing.T) {
 // With a Linear kernel a SparseGP is a GLM, and two classes are the logit of twice the prior
 // variance.
 func TestSparseClassesExact(t *testing.T) {
+	testkit.NotShort(t)
 	x, y := testkit.Longer(irisClasses, irisPart)(t)
 	ctx := context.Background()
 	fit := func(y []float64, k Kernel, lik Likelihood) (*SparseGP, *SparseGPPosterior, *Result) {

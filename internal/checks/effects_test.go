@@ -441,7 +441,7 @@ func TestMarginalEffectsClassesSD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	draws := testkit.Longer(2000, 500)
+	draws := testkit.Longer(2000, testkit.Shorter(1500, 500))
 	w := mat.NewDense(draws, post.Dim(), nil)
 	if err := post.RandWeights(w, testkit.Rand(5)); err != nil {
 		t.Fatal(err)

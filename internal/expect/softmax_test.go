@@ -217,7 +217,7 @@ func TestSoftmaxLimits(t *testing.T) {
 func TestSoftmaxEnds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	var w softmaxWork
-	for i := range testkit.Longer(150, testkit.Shorter(75, 30)) {
+	for i := range testkit.Longer(150, testkit.Shorter(60, 15)) {
 		k := 2 + rng.IntN(40)
 		m, v := make([]float64, k), make([]float64, k)
 		pi, d := make([]float64, k), make([]float64, k)

@@ -302,7 +302,7 @@ func TestCheckFamilyMutants(t *testing.T) {
 		{"dependent statistics", dependent{}, [][]float64{{0.3, 0.2}},
 			"Fisher is not positive definite", nil},
 	} {
-		if testing.Short() && i%3 > 0 {
+		if testing.Short() && i%5 > 0 {
 			continue
 		}
 		err := pgsvi.CheckFamily(c.f, nil, c.etas...)

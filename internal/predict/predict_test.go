@@ -112,7 +112,7 @@ func TestQuantile(t *testing.T) {
 		{"not negative", logNormal, Support{Kind: NonNegative}, math.Exp(line)},
 		{"unit", logit, Support{Kind: UnitInterval}, 1 / (1 + math.Exp(-line))},
 		{"positive", logNormal, Support{Kind: Positive}, math.Exp(line)},
-	}, 3) {
+	}, 2) {
 		near(t, c.name, Quantile(NewNumeric(c.l, c.s), c.s, p, m, v), c.want, 1e-8)
 	}
 	// The tails of a geometric count with P(Y > y) = ½^(y+1) at any η.

@@ -80,6 +80,9 @@ func TestExact(t *testing.T) {
 		{"quasi-Monte-Carlo", Options{Expectation: Quasi, Samples: 20000}, -8.30262986, .621858,
 			.750979, .249020, 1e-3},
 	} {
+		if testing.Short() && c.opt.Expectation == Quasi {
+			continue
+		}
 		w, prior := smallCTM(&c.opt)
 		if c.opt.Expectation == Quasi {
 			kronecker(w.eps, 2, nil)

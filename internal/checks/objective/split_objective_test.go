@@ -136,7 +136,7 @@ func TestZeroSolver(t *testing.T) {
 			{"diagonal, mean parameters", diag, diagPrior},
 			{"diagonal, moments", diag.In(MeanCov), diagPrior},
 		} {
-			if testing.Short() && (i+j)%4 > 0 {
+			if testing.Short() && (i+j)%6 > 0 {
 				continue
 			}
 			t.Run(p.name+"/"+c.name, func(t *testing.T) {

@@ -107,7 +107,7 @@ func TestSolverOfWorkersAlone(t *testing.T) {
 	}
 	for name, fit := range fits {
 		var want *Result
-		for _, s := range testkit.Few([]*Solver{nil, {}, {Workers: 3}, {Workers: 1}}, 3) {
+		for _, s := range testkit.Few([]*Solver{nil, {Workers: 3}, {}, {Workers: 1}}, 2) {
 			res, err := fit(s)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -292,10 +292,8 @@ const leftOver = 48 << 10
 // TestMemoryFlat: after 10,000 passes a run has no more memory than after 1,000, but for its Trace,
 // whatever context it has.
 func TestMemoryFlat(t *testing.T) {
-	early, late := 1000.0, 10000.0
-	if !testkit.IsLong() {
-		early, late = testkit.Shorter(60.0, 30), testkit.Shorter(300.0, 150)
-	}
+	testkit.NotShort(t)
+	early, late := testkit.Longer(1000.0, 60), testkit.Longer(10000.0, 300)
 	heap := func() uint64 {
 		var m runtime.MemStats
 		for range 2 { // a second time for pools
@@ -454,7 +452,7 @@ func TestRecover(t *testing.T) {
 		for i, workers := range []int{1, 3} {
 			s.Workers = workers
 			for _, share := range testkit.Shorter([]float64{0, 0.03, 0.2, 0.5, 0.8, 0.99},
-				[][]float64{{0, 0.99}, {0.2}}[i]) {
+				[][]float64{{0.99}, {0.2}}[i]) {
 				what := fmt.Sprintf("%s, %d workers, call %.0f of %d", name, workers,
 					share*float64(total)+1, total)
 				at := int64(share*float64(total)) + 1
