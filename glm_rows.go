@@ -382,6 +382,9 @@ func (l *rowsLearning) Goal(tol float64) float64 {
 	return max(tol, sampleTol*l.each())
 }
 
+// Begin implements learn.Staged.
+func (l *rowsLearning) Begin() (rough float64, brief bool) { return 0, false }
+
 // Advance implements learn.Staged.
 func (l *rowsLearning) Advance() (times float64, ok bool) {
 	ok = !l.all

@@ -343,8 +343,12 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 //
 // The inducing inputs are those of SparseGPOptions.Inducing. Without these they are chosen again
 // in each stage of the search: on 3000 rows, on the 50,000 of a sample or a quarter of all, and
-// on all. Those of 10,000 rows or more are kept. The objective of an iteration is that of the
-// rows of its stage.
+// on all. Those of 10,000 rows or more are kept. With zero SparseGPOptions.Rank their number is
+// what the kernel learned so far needs, whatever the one to begin with needs: up to 200, until
+// what they leave of the prior variances costs less than 0.001 nats, and 1e-4 nats more for each
+// row beyond 5000; and up to 500, while it costs more than 0.002 nats for each row beyond 5000.
+// Those of a stage are kept if they leave no more than twice that. The objective of an iteration
+// is that of the rows of its stage.
 //
 // At each θ a run takes natural-gradient steps, each a pass over the rows of the stage, until the
 // next promises little enough. They start from the nearest earlier θ, where q says what the rows
@@ -391,6 +395,11 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 		m.Fixed = l.g.z.Inputs()
 	case l.g.opt.Rank > 0:
 		m.Rank = l.g.opt.Rank
+	default:
+		m.Open = true
+		if most := sparse.Most(1); l.g.rows == nil || l.g.checkStreamOf(most) == nil {
+			m.Rank = most
+		}
 	}
 	_, composite := kernelParts(kernelIn(l.g.z.Kernel))
 	return newLearnStepper(m, l.space, l.rows.N, &l.opt, composite, env.rng()), nil
@@ -400,6 +409,7 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 func (l *sparseGPLearner) sees() *sparse.Space {
 	s := l.space
 	return &sparse.Space{Coords: s.Coords, Kernel: kernelOf(s.kernel), Lik: viewOf(s.lik),
+		Amplitude: s.amplitude(),
 		At: func(theta []float64) (k, slopes sparse.Kernel, lik sparse.Likelihood, err error) {
 			at, by, under, err := s.at(theta)
 			if err != nil {

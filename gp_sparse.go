@@ -66,6 +66,7 @@ type SparseGPOptions struct {
 	// kernels. Zero means all of Inducing. If Inducing is nil, too, it means as many rows of x as
 	// the data need: until 1e−8 of the prior variance is left and it costs less than about 0.001
 	// nats (see Residual), but at most 500, or max(100, 500·√(2/K)) for a Softmax of K classes.
+	// Learn chooses again, at the kernel that it has learned; see Learner.
 	Rank int
 	// Inducing has candidates for inducing inputs as rows. They are copied and need not be among
 	// those of x. Nil means the rows of x. A kernel that is represented exactly ignores them.
@@ -271,10 +272,11 @@ func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
 // 40 M² + 6,000 M numbers for M inducing inputs, and one number for each of at most eight
 // million rows.
 //
-// Zero opt.Rank means 200. If opt.Inducing is nil the inducing inputs are chosen from 10,000 rows
-// of the sample, at 0.3 of the lengths of k, so that they spread over all of it. The errors are
-// those of NewSparseGP, of rows, and those of Stream.Add for a row. An error that wraps ErrShape
-// during a run means that the rows were not the same as the first time.
+// Zero opt.Rank means 200, and for Learn what the learned kernel needs. If opt.Inducing is nil the
+// inducing inputs are chosen from 10,000 rows of the sample, at 0.3 of the lengths of k, so that
+// they spread over all of it. The errors are those of NewSparseGP, of rows, and those of Stream.Add
+// for a row. An error that wraps ErrShape during a run means that the rows were not the same as the
+// first time.
 func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel,
 	lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	g := &SparseGP{lik: lik}
@@ -380,8 +382,10 @@ func (g *SparseGP) defaultRank() int {
 }
 
 // checkStream returns an error if the passes over the rows take more memory than they may.
-func (g *SparseGP) checkStream() error {
-	m := g.rank()
+func (g *SparseGP) checkStream() error { return g.checkStreamOf(g.rank()) }
+
+// checkStreamOf is checkStream with up to m inducing inputs.
+func (g *SparseGP) checkStreamOf(m int) error {
 	need := sparse.Memory(g.rows.N, len(g.rows.Y), g.rows.Cols, m)
 	from := min(len(g.rows.Y), sparse.ChooseRows)
 	if g.opt.Inducing != nil {

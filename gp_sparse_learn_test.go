@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -322,6 +323,97 @@ func TestSparseLearnRows(t *testing.T) {
 	if d := learned.Objective - best.Objective; d > 5e-5*float64(n) {
 		t.Errorf("objective %v, %v nats above the best", learned.Objective, d)
 	}
+}
+
+// The derivative in the scale is that of the ELBO where K(Z, Z) is nearly singular, too.
+func TestSparseLearnScaleSlope(t *testing.T) {
+	t.Parallel()
+	x, y := wiggly(3000, 4, 1)
+	g, err := NewSparseGPRows(context.Background(), Rows(x, y), 4, SquaredExp{}, BernoulliLogit{},
+		&SparseGPOptions{Rank: 120})
+	g = mustSparse(t, g, err)
+	l, err := learnerAs[*sparseGPLearner](g.Learner(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := sparse.NewLearning(l.rows, l.sees(), sparse.Division{}, 0, fitFeatures)
+	m.Fixed, m.Stages = g.z.X, []int{l.rows.N}
+	m.Use(term.Crew{Workers: 1})
+	at := func(scale float64, slopes bool) search.Point {
+		x, err := m.Evaluate([]float64{math.Log(scale), math.Log(10)}, 1e-9, math.Inf(1), slopes)
+		if err != nil || math.IsInf(x.F, 0) {
+			t.Fatalf("scale %v: %v, %v", scale, x.F, err)
+		}
+		return x
+	}
+	for _, scale := range []float64{10, 3000} {
+		const h = 1e-2
+		p := at(scale, true)
+		m.Keep(false)
+		want := (at(scale*math.Exp(h), false).F - at(scale*math.Exp(-h), false).F) / (2 * h)
+		if math.Abs(p.Grad[0]-want) > 1e-3*(1+math.Abs(want)) {
+			t.Errorf("scale %v: derivative %v, by differences %v", scale, p.Grad[0], want)
+		}
+	}
+}
+
+// The number of inducing inputs is what the learned kernel needs: many more than the kernel to
+// begin with does have no better objective, to what they may cost, and are many more.
+func TestSparseLearnRank(t *testing.T) {
+	t.Parallel()
+	n := shorter(8000, 3000)
+	x, y := wiggly(n, 2, 0.15)
+	ctx := context.Background()
+	learn := func(rank int) (*SparseGP, *Learned) {
+		g, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, &SparseGPOptions{Rank: rank})
+		g, _, l, err := mustSparse(t, g, err).Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g, l
+	}
+	few, learned := learn(0)
+	most, best := learn(400)
+	t.Logf("%d inducing inputs: %v; %d: %v", few.Rank(), learned.Objective, most.Rank(),
+		best.Objective)
+	if few.Rank() > most.Rank()*3/4 {
+		t.Errorf("%d inducing inputs", few.Rank())
+	}
+	// and what the searches may leave
+	const each = 1e-4 + rowTol
+	if d, may := learned.Objective-best.Objective, 1+3*each*float64(n); d > may {
+		t.Errorf("%d inducing inputs: objective %v nats above that of %d; %v allowed", few.Rank(), d,
+			most.Rank(), may)
+	}
+}
+
+// wiggly returns n labels at rows of the unit cube, whose log odds are a sum of waves: a draw of
+// about a squared exponential of that length.
+func wiggly(n, d int, length float64) (*mat.Dense, []float64) {
+	const waves = 100
+	rng := rand.New(rand.NewPCG(7, 8))
+	freq, shift, size := mat.NewDense(waves, d, nil), make([]float64, waves), make([]float64, waves)
+	for k := range waves {
+		for j := range d {
+			freq.Set(k, j, rng.NormFloat64()/length)
+		}
+		shift[k] = 2 * math.Pi * rng.Float64()
+		size[k] = 3 * math.Sqrt(2.0/waves) * rng.NormFloat64()
+	}
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		for j := range d {
+			x.Set(i, j, rng.Float64())
+		}
+		odds := 0.0
+		for k := range waves {
+			odds += size[k] * math.Cos(floats.Dot(freq.RawRowView(k), x.RawRowView(i))+shift[k])
+		}
+		if y[i] = -1; rng.Float64() < 1/(1+math.Exp(-odds)) {
+			y[i] = 1
+		}
+	}
+	return x, y
 }
 
 // Whatever the data are there is an answer: wide scales, equal rows, labels that are all one,

@@ -369,6 +369,41 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	return nil
 }
 
+// amplitude returns the index of the free coordinate that is the logarithm of a standard deviation
+// to the square of which K is proportional, or −1.
+func (s *learnSpace) amplitude() int {
+	if (kernelView{s.kernel}).Noisy() {
+		return -1
+	}
+	for i, at := range s.free {
+		c := &s.coords[at]
+		if c.amplitude && c.Min == 0 && math.IsInf(c.Max, 1) && s.proportional([]int{i}) {
+			return i
+		}
+	}
+	return -1
+}
+
+// proportional reports whether K is proportional to the square of these free parameters together.
+func (s *learnSpace) proportional(scales []int) bool {
+	var before, after []float64
+	for _, c := range s.coords[:numParams(s.kernel)] {
+		before = append(before, c.Value)
+		after = append(after, c.Value)
+	}
+	for _, i := range scales {
+		after[s.free[i]] *= 2
+	}
+	was, is := s.kernel.WithParams(before), s.kernel.WithParams(after)
+	for i := range s.x.RawMatrix().Rows {
+		row := s.x.RawRowView(i)
+		if k := 4 * was.Cov(row, row); !(math.Abs(is.Cov(row, row)-k) <= 1e-9*k) {
+			return false
+		}
+	}
+	return true
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	var keys []string
 	for k := range m {
@@ -395,20 +430,8 @@ func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	if noise < 0 || len(scales) == 0 {
 		return noise, nil
 	}
-	var before, after []float64
-	for _, c := range s.coords[:numParams(s.kernel)] {
-		before = append(before, c.Value)
-		after = append(after, c.Value)
-	}
-	for _, i := range scales {
-		after[s.free[i]] *= 2
-	}
-	was, is := s.kernel.WithParams(before), s.kernel.WithParams(after)
-	for i := range s.x.RawMatrix().Rows {
-		row := s.x.RawRowView(i)
-		if k := 4 * was.Cov(row, row); !(math.Abs(is.Cov(row, row)-k) <= 1e-9*k) {
-			return noise, nil
-		}
+	if !s.proportional(scales) {
+		return noise, nil
 	}
 	return noise, scales
 }

@@ -63,6 +63,10 @@ type Staged interface {
 	// Goal returns how many nats a search on the rows of now may leave where one on all may leave
 	// tol.
 	Goal(tol float64) float64
+	// Begin tells that a search begins on the rows of now. It returns what part of the gain of a
+	// step −ELBO may be off by, 0 for the default, and whether the search may end without a look
+	// in directions of which little is known, as one on other rows has it.
+	Begin() (rough float64, brief bool)
 	// Advance goes on to more rows, and returns by how many times that multiplies −ELBO, nearly. It
 	// reports false where there are no more.
 	Advance() (times float64, ok bool)

@@ -93,7 +93,7 @@ func NewRun(m Model, space *Space, n int, o Options, rng *rand.Rand) *Run {
 		s.later = append(s.later, space.draw(s.screen[0], rng))
 	}
 	if p, ok := m.(Noisy); len(s.screen) == 1 && !(ok && p.Profiles()) {
-		s.Search.Begin(s.screen[0])
+		s.begin(s.screen[0])
 		s.screen = nil
 	}
 	return s
@@ -183,7 +183,7 @@ func (s *Run) compare() error {
 		s.screen = [][]float64{noisy}
 	}
 	if len(s.screen) == 0 {
-		s.Search.Begin(s.first.Theta)
+		s.begin(s.first.Theta)
 	}
 	return nil
 }
@@ -219,8 +219,21 @@ func (s *Run) profile(p Noisy) error {
 	if s.second.F < s.first.F+worse {
 		s.later = slices.Insert(s.later, 0, s.second.Theta)
 	}
-	s.Search.Begin(s.first.Theta)
+	s.begin(s.first.Theta)
 	return nil
+}
+
+// begin begins a search at θ.
+func (s *Run) begin(theta []float64) {
+	s.manner()
+	s.Search.Begin(theta)
+}
+
+// manner makes a search one that a staged model asks for.
+func (s *Run) manner() {
+	if m, ok := s.Model.(Staged); ok {
+		s.Search.Rough, s.Search.Brief = m.Begin()
+	}
 }
 
 // at evaluates θ. See Model.
@@ -253,7 +266,7 @@ func (s *Run) end() {
 		s.Done = !s.advance()
 		return
 	}
-	s.Search.Begin(s.later[0])
+	s.begin(s.later[0])
 	s.later = s.later[1:]
 }
 
@@ -268,6 +281,7 @@ func (s *Run) advance() bool {
 		return false
 	}
 	s.Search.Goal = m.Goal(s.tol)
+	s.manner()
 	s.Search.Again(s.Best.Theta, times)
 	s.first.F, s.Stale, s.News = math.Inf(1), true, false
 	s.stages++

@@ -90,6 +90,8 @@ type Search struct {
 	Goal    float64
 	Exact   float64 // part of the goal, below which q need not be known
 	Longest float64
+	Rough   float64 // part of what a step promises that f may be off by; 0 for the default
+	Brief   bool    // no look at a flatter metric at the end; doubts of a search before stay
 	reach   float64 // the longest step for now
 	gain    float64 // that the step promises
 	Part    float64 // of the average information
@@ -128,16 +130,16 @@ func (s *Search) Begin(theta []float64) {
 	s.Done, s.stalled, s.doubted, s.checks, s.checking = false, false, false, 0, false
 	s.probes, s.probing = 0, false
 	s.sharp = 1
-	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least()), s.Part0
+	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least(), s.Rough), s.Part0
 	s.promise, s.reach = math.Inf(1), s.Longest
 	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
 }
 
 // Again begins at θ with what is known of the curvature, of so many times as many rows.
 func (s *Search) Again(theta []float64, times float64) {
-	steps, turns, part := s.steps, s.turns, s.Part
+	steps, turns, part, doubted := s.steps, s.turns, s.Part, s.doubted && s.Brief
 	s.Begin(theta)
-	s.steps, s.Part = steps, part
+	s.steps, s.Part, s.doubted = steps, part, doubted
 	var prior mat.VecDense
 	for i, y := range turns {
 		prior.MulVec(s.Prec, mat.NewVecDense(len(y), steps[i]))
@@ -383,7 +385,11 @@ func (s *Search) aim() {
 		floats.Scale(short, s.dir)
 		s.slope *= short
 	}
-	s.Slack = min(s.Slack, max(s.least(), min(firstSlack, slackPart*s.gain)))
+	slack := min(firstSlack, slackPart*s.gain)
+	if s.Rough > 0 {
+		slack = s.sharp * s.Rough * s.gain
+	}
+	s.Slack = min(s.Slack, max(s.least(), slack))
 	s.try()
 }
 
@@ -403,6 +409,10 @@ func (s *Search) finish(enough float64) {
 			return
 		}
 		s.Slack, s.line, s.Next = enough, false, slices.Clone(s.Cur.Theta)
+		return
+	}
+	if s.Brief {
+		s.Done = true
 		return
 	}
 	s.doubted = s.head(s.Curvature(checkPart*s.Part)) > s.Goal
@@ -562,10 +572,10 @@ func (s *Search) State(c *save.State) {
 	n := len(s.Lo)
 	s.Cur.State(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking,
-		&s.probing)
+		&s.probing, &s.Brief)
 	c.Floats(n, &s.Next, &s.dir)
 	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.promise, &s.Part, &s.reach, &s.gain, &s.low,
-		&s.sharp)
+		&s.sharp, &s.Rough)
 	c.Int(&s.tries, &s.waited, &s.checks, &s.probes)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		StateLists(c, n, searchPairs, list)

@@ -122,6 +122,7 @@ func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 type worth struct {
 	// nats of a unit of the variance of each row; nil means not to end before there are rank
 	cost       []float64
+	part, nats float64 // of all variance that may be left, and what that may cost
 	negligible float64 // part of a variance that counts as none
 }
 
@@ -175,7 +176,7 @@ func pick(h *parallel.Halt, k Kernel, x *mat.Dense, rank int, w worth) (
 	if cost != nil {
 		total := floats.Sum(prior)
 		pivots.Enough = func(left []float64) bool {
-			return floats.Sum(left) <= leaveInducing*total && floats.Dot(left, cost) <= leaveNats
+			return floats.Sum(left) <= w.part*total && floats.Dot(left, cost) <= w.nats
 		}
 	}
 	chosen, f, err := pivots.Factor(prior)
@@ -249,7 +250,7 @@ func (v Division) Choose(h *parallel.Halt, x *mat.Dense, t *term.Terms, rank, mo
 	if rank == 0 {
 		rank = most
 		prior := v.RestVar(x)
-		w.cost = costs(h, prior, t)
+		w.cost, w.part, w.nats = costs(h, prior, t), leaveInducing, leaveNats
 		w.negligible = negligibleOf(n, prior, w.cost)
 	} else {
 		variance, cost := sampleWorth(h, v.Rest, x, t)
@@ -288,7 +289,7 @@ func (v Division) Sample(h *parallel.Halt, r *Rows, lik Likelihood, rank int, en
 	cost := costs(h, prior, r.Terms(lik, n))
 	w := worth{negligible: negligibleOf(r.N, prior, cost)}
 	if enough {
-		w.cost = cost
+		w.cost, w.part, w.nats = cost, leaveInducing, leaveNats
 		floats.Scale(float64(r.N)/float64(n), w.cost)
 	}
 	u, _, err := pick(h, v.Rest, x, max(1, rank-v.Wholes()), w)

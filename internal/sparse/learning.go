@@ -28,10 +28,22 @@ const (
 	naturalRate = 0.01
 	leastRate   = 1e-4
 	hopeful     = 4 // times the slack: a pass that is expected to promise less has derivatives
-	learnForm   = 2 // of the State of a search, which another form cannot go on from
+	learnForm   = 3 // of the State of a search, which another form cannot go on from
 	// nats below the best q at which the average information is good: it is that of F∂₁ = m
 	infoSlack  = 1e-2
 	mostPasses = 20 // passes at one θ
+	// part of the gain of a step of the search that the ELBO may be off by
+	roughPart = 0.1
+
+	// Where the number of inducing inputs is ours to choose, up to StreamRank may cost leaveNats and
+	// this for each row beyond rankRows, and more than these, or in the first stage, manyNats for
+	// each; so many rows of the sample tell.
+	fewNats  = 1e-4
+	manyNats = 2e-3
+	rankRows = 5000
+	keepRank = 2 // times that: those of a stage are not chosen again
+	// in the first stage they suit lengths so much shorter
+	searchLength = 0.5
 )
 
 // stagesOf returns the numbers of rows that a search goes through, of n of which so many are
@@ -51,6 +63,9 @@ type Space struct {
 	Coords []learn.Coord
 	Kernel Kernel // to begin with
 	Lik    Likelihood
+	// Amplitude is the coordinate, the logarithm of a standard deviation, that the kernel is
+	// proportional to the square of, or −1.
+	Amplitude int
 	// At returns kernel, kernel with derivatives, and likelihood at θ. It fails where θ is out of
 	// range.
 	At func(theta []float64) (k, slopes Kernel, lik Likelihood, err error)
@@ -71,11 +86,13 @@ type Learning struct {
 	Whole  Division   // of the kernel to begin with
 	Fixed  *mat.Dense // inducing inputs, where they stay
 	Rank   int        // the most inducing values
+	Open   bool       // fewer will do if they are worth as much
 	Stages []int      // rows
 	Best   Point
 
 	space *Space
 	stage int
+	begun bool       // a search, and not only the comparison of starts
 	z     *mat.Dense // nil: to be chosen
 	last  Point      // of the last θ that was kept
 	found Point
@@ -106,6 +123,9 @@ func (l *Learning) Digest(d *save.Digest) {
 	l.pass.Rows.Digest(d, l.space.Lik)
 	l.space.Kernel.Identify(d)
 	d.Int(l.Rank, learnForm)
+	if l.Open {
+		d.Int(1)
+	}
 	d.Int(l.Stages...)
 	if l.Fixed != nil {
 		d.Floats(l.Fixed.RawMatrix().Data)
@@ -137,6 +157,14 @@ func (l *Learning) Goal(tol float64) float64 {
 	return tol
 }
 
+// Begin implements learn.Staged.
+func (l *Learning) Begin() (rough float64, brief bool) {
+	if l.begun = true; l.stage == 0 && l.Open {
+		l.z = nil
+	}
+	return roughPart, l.stage != max(0, len(l.Stages)-2)
+}
+
 // Advance implements learn.Staged.
 func (l *Learning) Advance() (times float64, ok bool) {
 	if l.stage == len(l.Stages)-1 {
@@ -146,27 +174,105 @@ func (l *Learning) Advance() (times float64, ok bool) {
 	l.stage++
 	// which is of the order of M over the number of rows
 	l.rate = max(l.rate/times, min(l.rate, leastRate))
-	if l.z.RawMatrix().Rows < l.Rank-l.Whole.Wholes() || l.Stages[l.stage-1] < ChooseRows {
+	if l.z == nil || l.Stages[l.stage-1] < ChooseRows || l.Open && !l.suffices() ||
+		!l.Open && l.z.RawMatrix().Rows < l.Rank-l.Whole.Wholes() {
 		l.z = nil
 	}
 	return times, true
 }
 
+// allowance returns the nats that up to rank inducing inputs of our choice may cost on all rows.
+func (l *Learning) allowance(rank int) float64 {
+	each := fewNats
+	if l.stage == 0 || rank > StreamRank {
+		each = manyNats
+	}
+	return leaveNats + each*float64(max(0, l.pass.Rows.N-rankRows))
+}
+
+// costs returns prior variances of the rest at some rows of the sample, and what a unit of each
+// costs, for these rows to stand for all.
+func (l *Learning) costs(k Kernel, lik Likelihood) (x *mat.Dense, prior, cost []float64) {
+	r := l.pass.Rows
+	n := min(len(r.Y), rankRows)
+	x = r.Sample(n)
+	prior = variances(nil, k, x)
+	cost = costs(l.pass.Workers.Halt, prior, r.Terms(lik, n))
+	floats.Scale(float64(r.N)/float64(n), cost)
+	return x, prior, cost
+}
+
+// suffices reports whether the inducing inputs of now will do at the best θ.
+func (l *Learning) suffices() bool {
+	k, _, lik, err := l.space.At(l.Best.Theta)
+	if err != nil {
+		return false
+	}
+	u := l.Factored(l.pass.Workers.Halt, k, l.z)
+	if u == nil || u.Rest == nil {
+		return u != nil
+	}
+	x, left, cost := l.costs(u.Rest, lik)
+	var w Work
+	u.Room(&w, len(left)).Copy(x)
+	u.Features(&w)
+	u.Left(&w, left)
+	return floats.Dot(left, cost) <= keepRank*l.allowance(u.Rank()+1)
+}
+
 // choose chooses the inducing inputs of the stage, near θ.
-func (l *Learning) choose(k Kernel) error {
+func (l *Learning) choose(k Kernel, lik Likelihood) error {
 	if l.z = l.Fixed; l.z != nil {
 		return nil
 	}
 	v := l.Whole.Again(k)
 	k = v.Rest
 	n, rank := min(l.Stages[l.stage], len(l.pass.Rows.Y)), max(1, l.Rank-v.Wholes())
+	if l.stage == 0 && (len(l.Stages) > 1 || l.Open && !l.begun) {
+		rank = min(rank, StreamRank)
+	}
+	if l.Open && l.begun {
+		return l.suit(k, lik, rank)
+	}
 	if l.stage == 0 {
 		k = k.Shorter(1 / learn.ScreenShorter[0])
-		if len(l.Stages) > 1 {
-			rank = min(rank, StreamRank)
-		}
 	}
 	z, err := spread(l.pass.Workers.Halt, k, l.pass.Rows.Sample(min(n, ChooseRows)), min(rank, n))
+	l.z = z
+	return err
+}
+
+// suit chooses up to rank inducing inputs that suit k, the rest of the kernel: so many that further
+// ones are not worth it.
+func (l *Learning) suit(k Kernel, lik Likelihood, rank int) error {
+	if l.stage == 0 {
+		k = k.Shorter(searchLength)
+	}
+	x, prior, cost := l.costs(k, lik)
+	for _, most := range [2]int{min(rank, StreamRank), rank} {
+		nats := l.allowance(most)
+		u, f, err := pick(l.pass.Workers.Halt, k, x, most,
+			worth{cost: cost, part: 1, nats: nats, negligible: negligible})
+		if err != nil {
+			return err
+		}
+		l.z = u.X
+		m, lost := u.Rank(), 0.0
+		for i, c := range cost {
+			row := f[i*m : (i+1)*m]
+			lost += c * max(0, prior[i]-floats.Dot(row, row))
+		}
+		if lost <= nats {
+			return nil
+		}
+		if most == rank || lost <= l.allowance(rank) {
+			break
+		}
+	}
+	// These are too few, and serve better spread over all rows.
+	m, _ := l.z.Dims()
+	n := min(len(l.pass.Rows.Y), ChooseRows)
+	z, err := spread(l.pass.Workers.Halt, k, l.pass.Rows.Sample(n), m)
 	l.z = z
 	return err
 }
@@ -180,7 +286,7 @@ func (l *Learning) Evaluate(theta []float64, slack, _ float64, wanted bool) (sea
 	}
 	h := l.pass.Workers.Halt
 	if l.z == nil {
-		if err := l.choose(k); h.Stopped() {
+		if err := l.choose(k, lik); h.Stopped() {
 			l.z = nil
 			return none, h.Err()
 		} else if err != nil {
@@ -413,6 +519,7 @@ func (l *Learning) pointOf(look *Look, s *slopes) (*search.Point, error) {
 func (l *Learning) State(c *save.State, n int) {
 	c.Int(&l.stage, &l.of)
 	c.Check(l.stage >= 0 && l.stage < len(l.Stages), "a search is in stage %d", l.stage)
+	c.Bool(&l.begun)
 	c.Float(&l.rate, &l.afar, &l.passes)
 	stateMatrix(c, &l.z, l.pass.Rows.Cols)
 	l.last.state(c, n, l.pass.Rows.Cols)

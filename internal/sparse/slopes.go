@@ -24,6 +24,13 @@ import (
 // Terms that are seen whole leave no residual variance: V takes the place of their part of V − I in
 // A, and only the rest has a k_nn and a G.
 //
+// In the logarithm of a standard deviation that the whole kernel is proportional to the square of,
+// these sums are
+//
+//	∂ELBO = tr V − M + |m|² + Σ ∂₂c_n,
+//
+// without their rounding, which is large where K(Z, Z) is nearly singular.
+//
 // At the best q they are those of any other that is held. Near it rows that are many determine q of
 // latent values, whatever the scale is, and not that of weights: a few nats below the best the
 // former are near those at the best, and the latter are not. Where info is set they come with the
@@ -52,6 +59,7 @@ type slopes struct {
 // slopeLane are the sums of a lane.
 type slopeLane struct {
 	grad      []float64 // in the parameters of the kernel, of ΣA∘∂K + ½Σ∂₂∂k
+	left      float64   // Σ∂₂c
 	slope     []float64 // of ΣE, in those of the likelihood, by place among the free ones
 	curve     []float64 // half of the second derivative of −ΣE
 	w         []float64 // A
@@ -119,7 +127,7 @@ func (s *slopes) at(q *gauss.State) {
 			*v.x = dense.Resize(*v.x, v.n)
 			clear(*v.x)
 		}
-		a.self = dense.Resize(a.self, np)
+		a.self, a.left = dense.Resize(a.self, np), 0
 	}
 }
 
@@ -144,6 +152,7 @@ func (s *slopes) add(i int, l *lane) {
 		})
 		return
 	}
+	a.left -= floats.Dot(q.Tg, l.c)
 	s.p.tiles(l, func(t *gram.Tile, p part, lo int) { s.pull(p, a.grad, a.w[lo*n:][:t.Len()], t) })
 	if s.terms.Rest != nil {
 		x := l.block(s.p.Rows.Cols)
@@ -338,6 +347,7 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 	a := &s.lanes[0]
 	for i := 1; i < len(s.lanes); i++ {
 		o := &s.lanes[i]
+		a.left += o.left
 		floats.Add(a.grad, o.grad)
 		floats.Add(a.slope, o.slope)
 		floats.Add(a.curve, o.curve)
@@ -367,6 +377,12 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 	for f, at := range s.space.Coords {
 		if grad[f] = -a.slope[f]; !at.Likelihood {
 			grad[f] = -a.grad[at.Param] * s.chain[at.Param]
+		}
+	}
+	if f := s.space.Amplitude; f >= 0 {
+		grad[f] = float64(m) - floats.Dot(s.q.Mean, s.q.Mean) - a.left
+		for i := range m {
+			grad[f] -= s.q.Inv[i*m+i]
 		}
 	}
 	if !s.info {
