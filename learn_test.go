@@ -270,27 +270,22 @@ func TestLearnRandom(t *testing.T) {
 		limits, unknown)
 }
 
-// Searches that once said that they had converged, and had not: where they end is within 0.01 nats
-// of the end of every path downhill, or they do not say so.
+// Searches that once ended wrongly: they converge within 0.01 nats of the end of the path downhill.
 func TestLearnFalseEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		seed  uint64
 		cause string
-		ends  bool // it must converge
 	}{
-		{1200137, "a change of the slope across a step of no curvature makes it stiff", true},
-		{1200173, "rounding of m = Ka hides 0.1 nats", false},
-		{1200174, "none: a better optimum is behind a ridge", true},
-		{1200180, "none: a better optimum is behind a ridge", true},
-		{1200134, "a coordinate at its bound takes the length of the step", true},
-		{1200248, "the start is out of its bounds", true},
-		{1210295, "a saddle", true},
-		{1210653, "a saddle", true},
-		{1210686, "a plateau that steps elsewhere have made stiff", true},
-		{2100227, "a curvature along steps that were elsewhere", true},
-		{2100247, "a plateau without any slope", true},
-		{2200075, "a curvature along steps that were elsewhere", true},
+		{1200137, "a change of the slope across a step of no curvature makes it stiff"},
+		{1200174, "none: a better optimum is behind a ridge"},
+		{1200180, "none: a better optimum is behind a ridge"},
+		{1200248, "the start is out of its bounds"},
+		{1210295, "a saddle"},
+		{1210653, "a saddle"},
+		{1210686, "a plateau that steps elsewhere have made stiff"},
+		{2100227, "a curvature along steps that were elsewhere"},
+		{2100247, "a plateau without any slope"},
 	} {
 		t.Run(fmt.Sprint(c.seed, " ", c.cause), func(t *testing.T) {
 			t.Parallel()
@@ -304,12 +299,45 @@ func TestLearnFalseEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			st := res.Stepper.(*learnStepper)
-			f, polished := polishLearned(t, l, st)
-			if c.ends && res.Status != Converged || res.Status == Converged && f-polished > 0.01 {
+			if f, polished := polishLearned(t, l, st); res.Status != Converged ||
+				f-polished > 0.01 {
 				t.Errorf("%s: %v, %.3g nats above a stationary point", name, res.Status,
 					f-polished)
 			}
 		})
+	}
+}
+
+// The objective of one θ, from two starts of q, differs by no more than both say that it may be off
+// by: where labels tell far more than the prior, rounding of variances is most of that.
+func TestLearnRounding(t *testing.T) {
+	t.Parallel()
+	name, g, opt := learnProblem(t, 1200173)
+	l, err := learnerAs[*gpLearner](g.Learner(opt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var past learn.Model
+	for _, scale := range []float64{-13.386, -13.486, -13.586, -13.686, -13.786, -13.886} {
+		theta := []float64{-12, 12.295, 0.028, scale}
+		var at [2]search.Point
+		for i := range at {
+			m := past
+			if m == nil || i == 1 {
+				m = l.learning()
+				m.Use(term.Crew{Workers: 1})
+			}
+			if at[i], err = m.Evaluate(theta, 1e-9, math.Inf(1), false); err != nil {
+				t.Fatal(err)
+			}
+			if m.Keep(false); i == 0 {
+				past = m
+			}
+		}
+		off, most := math.Abs(at[0].F-at[1].F), at[0].Slack+at[1].Slack
+		if math.IsNaN(off) || off > most || most > 1 {
+			t.Errorf("%s: θ = %v has %v and %v, to within %.2g", name, theta, at[0].F, at[1].F, most)
+		}
 	}
 }
 

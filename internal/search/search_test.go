@@ -20,7 +20,8 @@ func minimise(start []float64, far float64, info *mat.SymDense, f func(x []float
 	s.Begin(start)
 	count := 0
 	for ; !s.Done && count < 300; count++ {
-		x := Point{Theta: s.Next, F: f(s.Next), Grad: make([]float64, n), Info: info}
+		x := Point{Theta: s.Next, F: f(s.Next), Grad: make([]float64, n), Info: info,
+			Slack: s.Slack}
 		for i, v := range s.Next {
 			const h = 1e-4
 			at := append([]float64{}, s.Next...)
@@ -52,13 +53,14 @@ func TestSearchEnds(t *testing.T) {
 		}, -5, 30},
 		{"a plateau, and a step too long", []float64{0}, 100, sym(1, 0),
 			func(x []float64) float64 {
-				return -math.Exp(-16*(x[0]-0.7)*(x[0]-0.7)) + 0.1*math.Max(0, x[0]-1)
+				past := math.Max(0, x[0]-1)
+				return -math.Exp(-40*(x[0]-0.7)*(x[0]-0.7)) + 0.4*past*past
 			}, -1, 30},
-		{"a saddle", []float64{1, 1e-4}, 100, sym(2, 20, 0, 0, 0.01), func(x []float64) float64 {
+		{"a saddle", []float64{0, 1e-4}, 100, sym(2, 20, 0, 0, 0.01), func(x []float64) float64 {
 			v := x[1]*x[1] - 1
 			return 10*x[0]*x[0] + 0.5*v*v
 		}, 0, 30},
-		{"a bound", []float64{9, -10}, 10, sym(2, 1, 0.03, 0.03, 0.00091),
+		{"a bound", []float64{9, 10}, 10, sym(2, 1, 0.03, 0.03, 0.00091),
 			func(x []float64) float64 { return 0.5 * (x[0] + 3) * (x[0] + 3) }, 0, 40},
 	} {
 		s, count := minimise(c.start, c.far, c.info, c.f)
