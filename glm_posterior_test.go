@@ -19,7 +19,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"github.com/pgsvi/pgsvi/internal/testkit"
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -456,26 +455,7 @@ func TestGLMLearnGradient(t *testing.T) {
 			math.Abs(res.ELBO+x.F) > 1e-6 {
 			t.Errorf("%s: −ELBO %v, of a fit %v, %v", c.name, x.F, -res.ELBO, err)
 		}
-		for i := range theta {
-			const h = 1e-3
-			diff := func(h float64) float64 {
-				v := theta[i]
-				defer func() { theta[i] = v }()
-				theta[i] = v + h
-				up := at(theta).F
-				theta[i] = v - h
-				return (up - at(theta).F) / (2 * h)
-			}
-			want := (4*diff(h) - diff(2*h)) / 3
-			if math.Abs(x.Grad[i]-want) > 1e-5*(1+floats.Norm(x.Grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name,
-					l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
-			}
-		}
-		var e mat.EigenSym
-		if !e.Factorize(x.Info, false) || e.Values(nil)[0] < -1e-9 {
-			t.Errorf("%s: the average information is not positive semidefinite", c.name)
-		}
+		checkSlopes(t, c.name, l.space, at, theta, x, 1e-3, 1e-5)
 	}
 }
 

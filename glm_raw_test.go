@@ -15,6 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -425,7 +426,7 @@ func TestStreamHardBlocks(t *testing.T) {
 		for seed := range longer(20, shorter[uint64](5, 1)) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			x := normalMatrix(rng, shorter(1000, 500), 3)
-			y := responses(rng, lik, predictors(x, []float64{1, -1, 0.5}))
+			y := responses(rng, lik, testkit.Predictors(x, []float64{1, -1, 0.5}))
 			o := &GLMOptions{PriorSD: 10, Intercept: true}
 			g, err := NewGLM(x, y, lik, o)
 			if err != nil {

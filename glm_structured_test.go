@@ -16,6 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
@@ -48,23 +49,6 @@ func mustGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt GLMOpt
 	return g
 }
 
-// structuredData returns n×d rows, correlated, of which a part is 0, and labels.
-func structuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	x, y := mat.NewDense(n, d, nil), make([]float64, n)
-	for i := range n {
-		common, eta := rng.NormFloat64(), rng.NormFloat64()
-		for j := range d {
-			if rng.IntN(3) > 0 {
-				x.Set(i, j, 0.7*common+rng.NormFloat64())
-			}
-			eta += x.At(i, j) * math.Cos(float64(j))
-		}
-		y[i] = math.Copysign(1, eta)
-	}
-	return x, y
-}
-
 // plainELBO is an ELBO of a diagonal q, computed anew.
 func plainELBO(g *GLM, mean, v []float64) float64 {
 	var s float64
@@ -94,7 +78,7 @@ func plainELBO(g *GLM, mean, v []float64) float64 {
 }
 
 func TestStructuredOptimum(t *testing.T) {
-	x, y := structuredData(40, 5, 1)
+	x, y := testkit.StructuredData(40, 5, 1)
 	prior, err := NewGaussian([]float64{1, 0, -1, 0, 2},
 		mat.NewSymDense(5, []float64{2, .5, 0, 0, 0, .5, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 1, 1, 0,
 			0, 0, 0, 0, 1}))
@@ -147,7 +131,7 @@ func TestStructuredOptimum(t *testing.T) {
 
 // TestMeanFieldPGStep computes the step of the paper with dense matrices.
 func TestMeanFieldPGStep(t *testing.T) {
-	x, y := structuredData(30, 4, 9)
+	x, y := testkit.StructuredData(30, 4, 9)
 	for _, update := range []MeanUpdate{MainText, Appendix} {
 		g := mustGLM(t, x, y, BernoulliLogit{},
 			GLMOptions{Covariance: DiagonalCovariance, MeanUpdate: update, PriorSD: 2})
@@ -258,7 +242,7 @@ func TestLowRankCov(t *testing.T) {
 	}
 	diag := make([]float64, d)
 	c.Diag(diag)
-	x, _ := structuredData(9, d, 12)
+	x, _ := testkit.StructuredData(9, d, 12)
 	index := []int{4, 0, 8}
 	for _, g := range []*design.Matrix{newDesign(x, false), newDesign(SparseOf(x), false)} {
 		v := make([]float64, len(index))
@@ -302,7 +286,7 @@ func TestLowRankCov(t *testing.T) {
 
 // TestLowRankGradient compares the gradient in (log e, U) with differences.
 func TestLowRankGradient(t *testing.T) {
-	x, y := structuredData(40, 6, 13)
+	x, y := testkit.StructuredData(40, 6, 13)
 	g := mustGLM(t, x, y, BernoulliLogit{}, GLMOptions{})
 	f := site.NewLowRankFamily([]float64{1, 2, 3, 1, 2, 3}, 2)
 	rng := rand.New(rand.NewPCG(1, 14))
@@ -474,7 +458,7 @@ func TestCovMul(t *testing.T) {
 		"dual":              dual(GaussianNoise{}, y),
 		"dual, not concave": dual(StudentT{DF: 1, Scale: 0.05}, []float64{9, -9, 8, 1, 0, 5}),
 	}
-	few, labels := structuredData(40, 5, 1)
+	few, labels := testkit.StructuredData(40, 5, 1)
 	for _, c := range []Covariance{FullCovariance, DiagonalCovariance, LowRankCovariance} {
 		g := mustGLM(t, few, labels, BernoulliLogit{}, GLMOptions{Covariance: c, Rank: 2})
 		posts[c.String()], _ = structuredFit(t, g, nil)

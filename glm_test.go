@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -55,17 +56,6 @@ func responses(rng *rand.Rand, lik Likelihood, eta []float64) []float64 {
 	return y
 }
 
-func predictors(x mat.Matrix, w []float64) []float64 {
-	n, d := x.Dims()
-	eta := make([]float64, n)
-	for i := range eta {
-		for j := range d {
-			eta[i] += x.At(i, j) * w[j]
-		}
-	}
-	return eta
-}
-
 func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions) glmCase {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	x := normalMatrix(rng, n, d)
@@ -73,7 +63,7 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 	for j := range w {
 		w[j] = rng.NormFloat64() / math.Sqrt(float64(d))
 	}
-	return glmCase{name, x, responses(rng, lik, predictors(x, w)), lik, opt}
+	return glmCase{name, x, responses(rng, lik, testkit.Predictors(x, w)), lik, opt}
 }
 
 // TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline drove V to the

@@ -133,6 +133,32 @@ func (b rangedShape) WithParams(v []float64) Likelihood {
 	return rangedShape{b.NegativeBinomial.WithParams(v).(NegativeBinomial)}
 }
 
+// checkSlopes compares the derivatives of x, which is at(theta), with those by differences of steps
+// h, to a relative tol; and its information is positive semidefinite.
+func checkSlopes(t *testing.T, name string, space *learnSpace, at func([]float64) search.Point,
+	theta []float64, x search.Point, h, tol float64) {
+	t.Helper()
+	for i := range theta {
+		diff := func(h float64) float64 {
+			v := theta[i]
+			defer func() { theta[i] = v }()
+			theta[i] = v + h
+			up := at(theta).F
+			theta[i] = v - h
+			return (up - at(theta).F) / (2 * h)
+		}
+		want := (4*diff(h) - diff(2*h)) / 3
+		if math.Abs(x.Grad[i]-want) > tol*(1+floats.Norm(x.Grad, 2)) {
+			t.Errorf("%s: derivative in %s is %v, by differences %v", name,
+				space.coords[space.free[i]].Name, x.Grad[i], want)
+		}
+	}
+	var e mat.EigenSym
+	if !e.Factorize(x.Info, false) || e.Values(nil)[0] < -1e-9 {
+		t.Errorf("%s: the average information is not positive semidefinite", name)
+	}
+}
+
 // The gradient at the best q is that of the ELBO at the best q, by differences.
 func TestLearnGradient(t *testing.T) {
 	t.Parallel()
@@ -159,26 +185,7 @@ func TestLearnGradient(t *testing.T) {
 		}
 		x := at(theta)
 		m.Keep(false)
-		for i := range theta {
-			const h = 1e-4
-			diff := func(h float64) float64 {
-				v := theta[i]
-				defer func() { theta[i] = v }()
-				theta[i] = v + h
-				up := at(theta).F
-				theta[i] = v - h
-				return (up - at(theta).F) / (2 * h)
-			}
-			want := (4*diff(h) - diff(2*h)) / 3
-			if math.Abs(x.Grad[i]-want) > 3e-6*(1+floats.Norm(x.Grad, 2)) {
-				t.Errorf("%s: derivative in %s is %v, by differences %v", c.name,
-					l.space.coords[l.space.free[i]].Name, x.Grad[i], want)
-			}
-		}
-		var e mat.EigenSym
-		if !e.Factorize(x.Info, false) || e.Values(nil)[0] < -1e-9 {
-			t.Errorf("%s: the average information is not positive semidefinite", c.name)
-		}
+		checkSlopes(t, c.name, l.space, at, theta, x, 1e-4, 3e-6)
 	}
 }
 

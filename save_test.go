@@ -45,48 +45,6 @@ func loadAny[T any](s save.Value) (T, error) {
 	return loadValue(s, func(T) error { return nil })
 }
 
-// saver is what can be saved.
-type saver interface{ Save(w io.Writer) error }
-
-// again returns what comes back, and fails if that is saved as another file.
-func again[P saver](t testing.TB, name string, p P, load func(io.Reader) (P, error)) P {
-	t.Helper()
-	var file, second bytes.Buffer
-	if err := p.Save(&file); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	q, err := load(bytes.NewReader(file.Bytes()))
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	if err := q.Save(&second); err != nil || !bytes.Equal(file.Bytes(), second.Bytes()) {
-		t.Errorf("%s: saved again it differs (%v)", name, err)
-	}
-	return q
-}
-
-// predictor is a posterior that predicts responses.
-type predictor interface {
-	saver
-	At(x mat.Matrix) *Prediction
-}
-
-// samePredictions fails unless p comes back from a file with the same predictions, to the last bit.
-func samePredictions[P predictor](t *testing.T, name string, p P, load func(io.Reader) (P, error),
-	x mat.Matrix, y []float64) {
-	t.Helper()
-	q := again(t, name, p, load)
-	says := func(p P) string {
-		at := p.At(x)
-		m, v := at.Latent(nil, nil)
-		mean, variance, err := at.Moments(nil, nil)
-		return fmt.Sprint(m, v, at.LogProb(nil, y), mean, variance, err)
-	}
-	if a, b := says(p), says(q); a != b {
-		t.Errorf("%s: predicts %s, and loaded %s", name, a, b)
-	}
-}
-
 // awkward returns p with values that take all the digits that there are.
 func awkward(params []Param) []float64 {
 	values := make([]float64, len(params))
@@ -346,7 +304,7 @@ func saveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	samePredictions(t, name, post, Load[*GPPosterior], x, y)
+	testkit.SamePredictions(t, name, post, Load[*GPPosterior], x, y)
 	sparse, err := NewSparseGP(x, y, k, lik, &SparseGPOptions{Rank: 4})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -355,5 +313,5 @@ func saveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	samePredictions(t, "sparse, "+name, sparsePost, Load[*SparseGPPosterior], x, y)
+	testkit.SamePredictions(t, "sparse, "+name, sparsePost, Load[*SparseGPPosterior], x, y)
 }

@@ -28,7 +28,7 @@ func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P],
 			if n != i {
 				continue
 			}
-			two = again(t, fmt.Sprintf("after %d items", i), two, load)
+			two = testkit.Again(t, fmt.Sprintf("after %d items", i), two, load)
 			if _, err := two.Posterior(); err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P],
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := again(t, "at the end", two, load).Posterior()
+	b, err := testkit.Again(t, "at the end", two, load).Posterior()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestGLMStreamResumeRemove(t *testing.T) {
 			func() error { return s.AddAll(ctx, part(Rows(x, y), 2000, 3000)) },
 		} {
 			if load {
-				s = again(t, "resumed", s, Load)
+				s = testkit.Again(t, "resumed", s, Load)
 			}
 			if err := f(); err != nil {
 				t.Fatal(err)

@@ -253,7 +253,7 @@ func AllFinite(x *mat.Dense) bool {
 }
 
 // Reread returns what load reads of what p saves.
-func Reread[P interface{ Save(w io.Writer) error }](t *testing.T, p P, load func(io.Reader) (P,
+func Reread[P Saver](t *testing.T, p P, load func(io.Reader) (P,
 	error)) P {
 	t.Helper()
 	var b bytes.Buffer
@@ -474,4 +474,82 @@ func USPS(t testing.TB, small, large float64) (x *mat.Dense, y []float64, xtest 
 		}
 	}
 	return mat.NewDense(len(y), 256, train), y, mat.NewDense(len(ytest), 256, test), ytest
+}
+
+// StructuredData returns n×d rows, correlated, of which a part is 0, and labels.
+func StructuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		common, eta := rng.NormFloat64(), rng.NormFloat64()
+		for j := range d {
+			if rng.IntN(3) > 0 {
+				x.Set(i, j, 0.7*common+rng.NormFloat64())
+			}
+			eta += x.At(i, j) * math.Cos(float64(j))
+		}
+		y[i] = math.Copysign(1, eta)
+	}
+	return x, y
+}
+
+// Predictors returns Σ_j x_ij w_j of each row.
+func Predictors(x mat.Matrix, w []float64) []float64 {
+	n, d := x.Dims()
+	eta := make([]float64, n)
+	for i := range eta {
+		for j := range d {
+			eta[i] += x.At(i, j) * w[j]
+		}
+	}
+	return eta
+}
+
+// Saver is what can be saved.
+type Saver interface{ Save(w io.Writer) error }
+
+// Again returns what comes back, and fails if that is saved as another file.
+func Again[P Saver](t testing.TB, name string, p P, load func(io.Reader) (P, error)) P {
+	t.Helper()
+	var file, second bytes.Buffer
+	if err := p.Save(&file); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	q, err := load(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := q.Save(&second); err != nil || !bytes.Equal(file.Bytes(), second.Bytes()) {
+		t.Errorf("%s: saved again it differs (%v)", name, err)
+	}
+	return q
+}
+
+// Prediction is what a Prediction says of its rows.
+type Prediction interface {
+	Latent(mean, variance []float64) ([]float64, []float64)
+	Moments(mean, variance []float64) ([]float64, []float64, error)
+	LogProb(dst, y []float64) []float64
+}
+
+// Predictor is a posterior that predicts responses.
+type Predictor[A Prediction] interface {
+	Saver
+	At(x mat.Matrix) A
+}
+
+// SamePredictions fails unless p comes back from a file with the same predictions, to the last bit.
+func SamePredictions[A Prediction, P Predictor[A]](t *testing.T, name string, p P,
+	load func(io.Reader) (P, error), x mat.Matrix, y []float64) {
+	t.Helper()
+	q := Again(t, name, p, load)
+	says := func(p P) string {
+		at := p.At(x)
+		m, v := at.Latent(nil, nil)
+		mean, variance, err := at.Moments(nil, nil)
+		return fmt.Sprint(m, v, at.LogProb(nil, y), mean, variance, err)
+	}
+	if a, b := says(p), says(q); a != b {
+		t.Errorf("%s: predicts %s, and loaded %s", name, a, b)
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -56,23 +54,6 @@ func MustGLM(t testing.TB, x mat.Matrix, y []float64, lik pgsvi.Likelihood,
 		t.Fatal(err)
 	}
 	return g
-}
-
-// StructuredData returns n×d rows, correlated, of which a part is 0, and labels.
-func StructuredData(n, d int, seed uint64) (*mat.Dense, []float64) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	x, y := mat.NewDense(n, d, nil), make([]float64, n)
-	for i := range n {
-		common, eta := rng.NormFloat64(), rng.NormFloat64()
-		for j := range d {
-			if rng.IntN(3) > 0 {
-				x.Set(i, j, 0.7*common+rng.NormFloat64())
-			}
-			eta += x.At(i, j) * math.Cos(float64(j))
-		}
-		y[i] = math.Copysign(1, eta)
-	}
-	return x, y
 }
 
 // ToyGP returns a small model with labels that suit the likelihood.
@@ -296,48 +277,6 @@ func PredictedQuantile(l pgsvi.Likelihood, prob, m, v float64) (float64, error) 
 	return q[0], nil
 }
 
-// Saver is what can be saved.
-type Saver interface{ Save(w io.Writer) error }
-
-// Again returns what comes back, and fails if that is saved as another file.
-func Again[P Saver](t testing.TB, name string, p P, load func(io.Reader) (P, error)) P {
-	t.Helper()
-	var file, second bytes.Buffer
-	if err := p.Save(&file); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	q, err := load(bytes.NewReader(file.Bytes()))
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	if err := q.Save(&second); err != nil || !bytes.Equal(file.Bytes(), second.Bytes()) {
-		t.Errorf("%s: saved again it differs (%v)", name, err)
-	}
-	return q
-}
-
-// Predictor is a posterior that predicts responses.
-type Predictor interface {
-	Saver
-	At(x mat.Matrix) *pgsvi.Prediction
-}
-
-// SamePredictions fails unless p comes back from a file with the same predictions, to the last bit.
-func SamePredictions[P Predictor](t *testing.T, name string, p P, load func(io.Reader) (P, error),
-	x mat.Matrix, y []float64) {
-	t.Helper()
-	q := Again(t, name, p, load)
-	says := func(p P) string {
-		at := p.At(x)
-		m, v := at.Latent(nil, nil)
-		mean, variance, err := at.Moments(nil, nil)
-		return fmt.Sprint(m, v, at.LogProb(nil, y), mean, variance, err)
-	}
-	if a, b := says(p), says(q); a != b {
-		t.Errorf("%s: predicts %s, and loaded %s", name, a, b)
-	}
-}
-
 // Awkward returns p with values that take all the digits that there are.
 func Awkward(params []pgsvi.Param) []float64 {
 	values := make([]float64, len(params))
@@ -359,7 +298,7 @@ func SaveGPs(t *testing.T, name string, k pgsvi.Kernel, lik pgsvi.Likelihood, x 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	SamePredictions(t, name, post, pgsvi.Load[*pgsvi.GPPosterior], x, y)
+	testkit.SamePredictions(t, name, post, pgsvi.Load[*pgsvi.GPPosterior], x, y)
 	sparse, err := pgsvi.NewSparseGP(x, y, k, lik, &pgsvi.SparseGPOptions{Rank: 4})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -368,7 +307,7 @@ func SaveGPs(t *testing.T, name string, k pgsvi.Kernel, lik pgsvi.Likelihood, x 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	SamePredictions(t, "sparse, "+name, sparsePost, pgsvi.Load[*pgsvi.SparseGPPosterior], x, y)
+	testkit.SamePredictions(t, "sparse, "+name, sparsePost, pgsvi.Load[*pgsvi.SparseGPPosterior], x, y)
 }
 
 // WithoutRows returns p as Load returns it of a file without its rows.
@@ -567,17 +506,6 @@ func Responses(rng *rand.Rand, lik pgsvi.Likelihood, eta []float64) []float64 {
 	return y
 }
 
-func Predictors(x mat.Matrix, w []float64) []float64 {
-	n, d := x.Dims()
-	eta := make([]float64, n)
-	for i := range eta {
-		for j := range d {
-			eta[i] += x.At(i, j) * w[j]
-		}
-	}
-	return eta
-}
-
 func ToyGLM(name string, n, d int, lik pgsvi.Likelihood, seed uint64,
 	opt *pgsvi.GLMOptions) GlmCase {
 	rng := rand.New(rand.NewPCG(seed, 7))
@@ -586,7 +514,7 @@ func ToyGLM(name string, n, d int, lik pgsvi.Likelihood, seed uint64,
 	for j := range w {
 		w[j] = rng.NormFloat64() / math.Sqrt(float64(d))
 	}
-	return GlmCase{name, x, Responses(rng, lik, Predictors(x, w)), lik, opt}
+	return GlmCase{name, x, Responses(rng, lik, testkit.Predictors(x, w)), lik, opt}
 }
 
 func (c GlmCase) Glm(t testing.TB, x mat.Matrix) *pgsvi.GLM {

@@ -794,7 +794,7 @@ func TestSaveLikelihoods(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		kit.SamePredictions(t, "GLM, "+name, post, Load[*GLMPosterior], x, y)
+		testkit.SamePredictions(t, "GLM, "+name, post, Load[*GLMPosterior], x, y)
 		s, err := NewGLMStream(2, lik, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -802,7 +802,7 @@ func TestSaveLikelihoods(t *testing.T) {
 		if err := s.AddAll(ctx, Rows(x, y)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		loaded := kit.Again(t, "stream, "+name, s, Load)
+		loaded := testkit.Again(t, "stream, "+name, s, Load)
 		a, err := s.Posterior()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -100,7 +100,7 @@ func TestRawStrongSites(t *testing.T) {
 func TestRawTrainingRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	x := testkit.NormalMatrix(rng, 40, 2)
-	y := kit.Predictors(x, []float64{1, -2})
+	y := testkit.Predictors(x, []float64{1, -2})
 	next := mat.DenseCopyOf(x)
 	for i := range 40 {
 		next.Set(i, 0, x.At(i, 0)*(1+1e-12))
@@ -155,7 +155,7 @@ func TestRawRelations(t *testing.T) {
 		for _, n := range []int{3, 60} {
 			const d = 6
 			x := testkit.NormalMatrix(rng, n, d)
-			y := kit.Responses(rng, lik, kit.Predictors(x, []float64{0.5, -0.5, 1, 0, 0.2, -0.1}))
+			y := kit.Responses(rng, lik, testkit.Predictors(x, []float64{0.5, -0.5, 1, 0, 0.2, -0.1}))
 			v := []float64{1, 2, 0.5, 1, 1, 4}
 			plain := kit.MustGLM(t, x, y, lik, GLMOptions{Prior: prior(v...)})
 			p, want := kit.FitGLM(t, plain, nil)

@@ -58,7 +58,7 @@ func TestStructuredDisjointFeatures(t *testing.T) {
 
 func TestLowRankBetweenDiagonalAndFull(t *testing.T) {
 	t.Parallel()
-	x, y := kit.StructuredData(150, 8, 3)
+	x, y := testkit.StructuredData(150, 8, 3)
 	for _, lik := range testkit.Few([]Likelihood{BernoulliLogit{}, BernoulliProbit{}}, 1) {
 		_, full := kit.StructuredFit(t,
 			kit.MustGLM(t, x, y, lik, GLMOptions{Covariance: FullCovariance}),
@@ -86,7 +86,7 @@ func TestLowRankBetweenDiagonalAndFull(t *testing.T) {
 
 func TestStructuredCorpus(t *testing.T) {
 	t.Parallel()
-	x, y := kit.StructuredData(80, 6, 4)
+	x, y := testkit.StructuredData(80, 6, 4)
 	rng := rand.New(rand.NewPCG(5, 5))
 	n := len(y)
 	counts, big, real, weights, offset := make([]float64, n), make([]float64, n),
@@ -104,7 +104,7 @@ func TestStructuredCorpus(t *testing.T) {
 		collinear.Set(i, 2, 0)
 	}
 	zero := mat.NewDense(n, 6, nil)
-	wide, wy := kit.StructuredData(12, 40, 6)
+	wide, wy := testkit.StructuredData(12, 40, 6)
 	prior, err := NewMeanField([]float64{1, -1, 2, 0, 0, 5}, []float64{1, 2, .5, 1, 10, 100})
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestStructuredCorpus(t *testing.T) {
 }
 
 func TestStructuredWorkers(t *testing.T) {
-	x, y := kit.StructuredData(100, 9, 8)
+	x, y := testkit.StructuredData(100, 9, 8)
 	for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance} {
 		g := kit.MustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov, Rank: 3})
 		var want []float64
@@ -205,7 +205,7 @@ func TestStructuredWorkers(t *testing.T) {
 }
 
 func TestStructuredErrors(t *testing.T) {
-	x, y := kit.StructuredData(30, 4, 9)
+	x, y := testkit.StructuredData(30, 4, 9)
 	for _, c := range []struct {
 		cov  Covariance
 		rank int
@@ -229,7 +229,7 @@ func TestStructuredAllocs(t *testing.T) {
 	if testkit.Race {
 		t.Skip("the race detector allocates")
 	}
-	x, y := kit.StructuredData(200, 6, 10)
+	x, y := testkit.StructuredData(200, 6, 10)
 	for _, beta := range []float64{math.Inf(1), 0.1} {
 		g := kit.MustGLM(t, SparseOf(x), y, BernoulliLogit{},
 			GLMOptions{Covariance: DiagonalCovariance, PriorSD: 100})
@@ -307,7 +307,7 @@ func TestStructuredRandom(t *testing.T) {
 	t.Parallel()
 	for seed := range testkit.Longer[uint64](60, testkit.Shorter[uint64](20, 8)) {
 		rng := rand.New(rand.NewPCG(seed, 99))
-		x, y := kit.StructuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
+		x, y := testkit.StructuredData(1+rng.IntN(200), 1+rng.IntN(30), seed)
 		liks := []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{},
 			StudentT{DF: 1 + 5*rng.Float64(), Scale: math.Exp(2 * rng.NormFloat64())}, Laplace{}}
 		lik := liks[rng.IntN(len(liks))]

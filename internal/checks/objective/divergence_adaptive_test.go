@@ -241,7 +241,7 @@ func TestAdaptiveGP(t *testing.T) {
 // A GLM runs an Adaptive divergence itself, on Objective.Linearized in
 // log-Cholesky coordinates; a GP, whose state is sites, refuses it at set-up.
 func TestAdaptiveModels(t *testing.T) {
-	x, y := kit.StructuredData(40, 3, 5)
+	x, y := testkit.StructuredData(40, 3, 5)
 	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
 		g := kit.MustGLM(t, x, y, BernoulliLogit{}, GLMOptions{Covariance: cov})
 		_, best := kit.StructuredFit(t, g, nil)

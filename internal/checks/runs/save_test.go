@@ -41,17 +41,17 @@ func isFileError(err error, kind string) bool {
 type savedFile struct {
 	kind save.Kind
 	data []byte
-	load func(r io.Reader) (kit.Saver, error)
+	load func(r io.Reader) (testkit.Saver, error)
 }
 
-func savedFileOf[P kit.Saver, Q kit.Saver](t testing.TB, kind save.Kind, p P,
+func savedFileOf[P testkit.Saver, Q testkit.Saver](t testing.TB, kind save.Kind, p P,
 	load func(io.Reader) (Q, error)) savedFile {
 	t.Helper()
 	var file bytes.Buffer
 	if err := p.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	return savedFile{kind, file.Bytes(), func(r io.Reader) (kit.Saver, error) { return load(r) }}
+	return savedFile{kind, file.Bytes(), func(r io.Reader) (testkit.Saver, error) { return load(r) }}
 }
 
 // savedFiles returns a file of every kind.
@@ -123,11 +123,11 @@ func savedFiles(t testing.TB) []savedFile {
 		savedFileOf(t, testkit.Kind("GLMStream"), rows, Load[*GLMStream]),
 		savedFileOf(t, testkit.Kind("CTMStream"), docs, Load[*CTMStream]),
 		savedFileOf(t, testkit.Kind("Rounds"), binarySaver{began},
-			func(r io.Reader) (kit.Saver, error) {
+			func(r io.Reader) (testkit.Saver, error) {
 				return unmarshaled(r, new(Rounds[Row, *GLMPosterior]))
 			}),
 		savedFileOf(t, testkit.Kind("Shard"), binarySaver{began.Shard()},
-			func(r io.Reader) (kit.Saver, error) {
+			func(r io.Reader) (testkit.Saver, error) {
 				return unmarshaled(r, new(Shard[Row]))
 			}),
 	}
@@ -148,7 +148,7 @@ func (b binarySaver) Save(w io.Writer) error {
 func unmarshaled(r io.Reader, v interface {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
-}) (kit.Saver, error) {
+}) (testkit.Saver, error) {
 	file, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
@@ -389,7 +389,7 @@ func (w *fixedRoom) Write(b []byte) (int, error) {
 
 // fuzzLoad loads whatever is read, as it is and as the body of a file, and hands what it makes to
 // use.
-func fuzzLoad[P kit.Saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, error),
+func fuzzLoad[P testkit.Saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, error),
 	use func(t *testing.T, p P), bodies ...string) {
 	for _, s := range savedFiles(f) {
 		if s.kind == kind {
@@ -426,7 +426,7 @@ func FuzzLoadSparseGPPosterior(f *testing.F) {
 }
 
 // checkVariances fails unless the variances at some rows are not negative.
-func checkVariances(t *testing.T, p kit.Predictor, cols int) {
+func checkVariances(t *testing.T, p testkit.Predictor[*Prediction], cols int) {
 	if cols == 0 {
 		return
 	}
