@@ -27,7 +27,7 @@ const (
 	// part of what a natural step promises that the next one does, until there is a better guess
 	naturalRate = 0.01
 	leastRate   = 1e-4
-	hopeful     = 4 // times the slack: a pass that is expected to promise less has derivatives
+	hopeful     = 2 // times the slack: a pass that is expected to promise less has derivatives
 	learnForm   = 3 // of the State of a search, which another form cannot go on from
 	// nats below the best q at which the average information is good: it is that of F∂₁ = m
 	infoSlack  = 1e-2
