@@ -809,7 +809,7 @@ func (s *WeightAlgebra) distinct(batch []int) []int {
 	if s.in == nil {
 		s.in = make([]bool, s.N)
 	}
-	s.unique = s.unique[:0]
+	s.unique = slices.Grow(s.unique[:0], len(batch))
 	for _, i := range batch {
 		if !s.in[i] {
 			s.in[i] = true
