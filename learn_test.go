@@ -130,8 +130,12 @@ func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOpti
 // polishStep is the longest step of polishLearned in any θ.
 const polishStep = 0.1
 
-// polishEnough is the number of nats after which polishLearned goes no further.
-const polishEnough = 10
+// polishEnough is the number of nats after which polishLearned goes no further, and polishMost
+// that of evaluations: where a search has stalled, each may be long.
+const (
+	polishEnough = 10
+	polishMost   = 1000
+)
 
 // polishLearned returns the objective of the search st where it ended, and at the stationary point
 // at the end of a path downhill from there: quasi-Newton steps (BFGS) with exact fits, within the
@@ -141,7 +145,9 @@ func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished fl
 	t.Helper()
 	m := st.run.Model // from the q of the search: from afar that at the end may be out of reach
 	lo, hi := st.run.Search.Lo, st.run.Search.Hi
+	count := 0
 	at := func(theta, grad []float64) float64 {
+		count++
 		p, err := m.Evaluate(theta, 1e-9, math.Inf(1), true)
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +170,7 @@ func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished fl
 	polished = at(theta, grad)
 	f = max(st.run.Best.F, polished)
 	var inverse *mat.Dense // of the curvature
-	for range 1000 {
+	for count < polishMost {
 		if search.MaxAbs(grad) < 1e-5 || math.IsInf(f, 1) || f-polished > polishEnough {
 			break
 		}
