@@ -90,7 +90,7 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 // TestLoadCrafted: a body that is one list of the shortest elements that there can be, or is nested
 // deeply, is an error, and takes no more than ten times its memory.
 func TestLoadCrafted(t *testing.T) {
-	size := longer(1<<17, 1<<16)
+	size := shorter(1<<17, 1<<16)
 	// The numbers of a Result have as many bytes there as in memory; Shard and Rounds are not JSON,
 	// and TestShardMutations has them.
 	for _, f := range []struct {
