@@ -382,7 +382,8 @@ func TestSparseLearnRank(t *testing.T) {
 	// and what the searches may leave
 	const each = 1e-4 + rowTol
 	if d, may := learned.Objective-best.Objective, 1+3*each*float64(n); d > may {
-		t.Errorf("%d inducing inputs: objective %v nats above that of %d; %v allowed", few.Rank(), d,
+		t.Errorf("%d inducing inputs: objective %v nats above that of %d; %v allowed", few.Rank(),
+			d,
 			most.Rank(), may)
 	}
 }

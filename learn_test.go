@@ -342,7 +342,8 @@ func TestLearnRounding(t *testing.T) {
 		}
 		off, most := math.Abs(at[0].F-at[1].F), at[0].Slack+at[1].Slack
 		if math.IsNaN(off) || off > most || most > 1 {
-			t.Errorf("%s: θ = %v has %v and %v, to within %.2g", name, theta, at[0].F, at[1].F, most)
+			t.Errorf("%s: θ = %v has %v and %v, to within %.2g", name, theta, at[0].F, at[1].F,
+				most)
 		}
 	}
 }

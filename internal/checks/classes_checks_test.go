@@ -187,7 +187,8 @@ func TestClassesExplain(t *testing.T) {
 		t.Errorf("%v; %v", e, err)
 	}
 	for _, classes := range [][]int{{1}, {1, 1}, {0, 3}, {-1, 0}, {}} {
-		if _, err := post.Explain(row, &EffectOptions{Classes: classes}); !errors.Is(err, ErrParam) {
+		if _, err := post.Explain(row, &EffectOptions{Classes: classes}); !errors.Is(err,
+			ErrParam) {
 			t.Errorf("classes %v: %v", classes, err)
 		}
 	}

@@ -174,7 +174,8 @@ func TestClassesOwnPriorErrors(t *testing.T) {
 		{GLMOptions{Prior: mean}, ErrParam, "mean 2 in weight 5"},
 		{GLMOptions{Blocks: make([]int, 8)}, ErrShape, "or these of each of 3 classes"},
 		{GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 3, 3, 3, 3}}, ErrParam, "block 2"},
-		{GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 12}}, ErrParam, "Blocks[11] is 12"},
+		{GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 12}}, ErrParam,
+			"Blocks[11] is 12"},
 	} {
 		if _, err := NewGLM(x, y, Softmax{}, &c.opt); !errors.Is(err, c.err) ||
 			!strings.Contains(err.Error(), c.says) {

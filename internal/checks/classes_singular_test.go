@@ -54,7 +54,8 @@ func TestClassesGPSingular(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !(res.ELBO <= best.ELBO+best.Gap+best.ELBOErr+res.ELBOErr+1e-6) {
-			t.Errorf("seed %d: the ELBO of %d rows in %d dimensions, %v, is above that of the GLM, %v",
+			t.Errorf("seed %d: the ELBO of %d rows in %d dimensions, %v, is above that of the "+
+				"GLM, %v",
 				seed, n, d, res, best)
 		}
 		if all++; res.Status == Converged {

@@ -60,7 +60,8 @@ func TestGoalDistance(t *testing.T) {
 				}
 			}
 			if far := mat.Norm(off, 2) / prior; !(far <= within*(1+1e-9)) {
-				t.Errorf("seed %d, %T: %v prior standard deviations off, bound %v", seed, c.lik, far,
+				t.Errorf("seed %d, %T: %v prior standard deviations off, bound %v", seed, c.lik,
+					far,
 					within)
 			}
 			ends++

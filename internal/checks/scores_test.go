@@ -384,7 +384,8 @@ func TestCrossValidateModels(t *testing.T) {
 	// Noise of another variance in each fold.
 	c, err := CrossValidate(t.Context(), nil, y, 3,
 		func(_ context.Context, _, test []int) (*Prediction, error) {
-			return NewPrediction(GaussianNoise{Var: float64(1 + test[0])}, make([]float64, len(test)),
+			return NewPrediction(GaussianNoise{Var: float64(1 + test[0])},
+				make([]float64, len(test)),
 				make([]float64, len(test))), nil
 		})
 	if err != nil {

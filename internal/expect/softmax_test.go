@@ -343,7 +343,8 @@ func TestSoftmaxCrossPoint(t *testing.T) {
 					want = math.Exp(m[c]-lse) - want
 				}
 				if got := cross[c*5+e]; !(math.Abs(got-want) < 1e-15) {
-					t.Errorf("after %d classes: element %d, %d is %v, want %v", before, c, e, got, want)
+					t.Errorf("after %d classes: element %d, %d is %v, want %v", before, c, e, got,
+						want)
 				}
 			}
 		}

@@ -402,16 +402,19 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 
 // knownClassFailures are seeds that fail, by cause.
 var knownClassFailures = map[uint64]string{
-	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, and says that it may " +
+	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, and says that " +
+		"it may " +
 		"lack 3e8",
-	3021: "units 1e-8…1e8: 1000 passes are not enough, and the gap of 2e12 and the ELBOErr of 9 say so",
+	3021: "units 1e-8…1e8: 1000 passes are not enough, and the gap of 2e12 and the ELBOErr of 9 " +
+		"say so",
 	3030: "units 1e-8…1e8 and means of 1e4 sd: the ELBOErr is 348",
 	3216: "means of 1e4 sd: 60 passes are not enough, and the GapBound of 3e5 says so",
 	3397: "units 1e-8…1e8: of two classes 60 passes are not enough, where a logit takes 17",
 	3778: "it stalls far below, and the gap of 2e10 and the ELBOErr of 950 say so",
 	3868: "separable labels under a prior sd of 1e3: gains fall slower than a series, and Gap says " +
 		"0.0005 where 0.009 are left",
-	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, and says that it may lack 2e7",
+	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, and says that it may " +
+		"lack 2e7",
 }
 
 // TestSeedsClasses fits random problems of several classes, and checks what must be so of each.

@@ -779,7 +779,8 @@ func TestWideContradictions(t *testing.T) {
 	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Gamma{Shape: 40}, Poisson{}} {
 		for _, cov := range []Covariance{DiagonalCovariance, LowRankCovariance, FullCovariance} {
-			for _, far := range []float64{150, 220, 260, 300, 200, 250, 280}[:testkit.Longer(7, 4)] {
+			for _, far := range []float64{150, 220, 260, 300, 200, 250,
+				280}[:testkit.Longer(7, 4)] {
 				rng := rand.New(rand.NewPCG(uint64(far), 6))
 				const n, d = 12, 4
 				x, y, o := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)

@@ -155,7 +155,8 @@ func TestRawRelations(t *testing.T) {
 		for _, n := range []int{3, 60} {
 			const d = 6
 			x := testkit.NormalMatrix(rng, n, d)
-			y := kit.Responses(rng, lik, testkit.Predictors(x, []float64{0.5, -0.5, 1, 0, 0.2, -0.1}))
+			y := kit.Responses(rng, lik,
+				testkit.Predictors(x, []float64{0.5, -0.5, 1, 0, 0.2, -0.1}))
 			v := []float64{1, 2, 0.5, 1, 1, 4}
 			plain := kit.MustGLM(t, x, y, lik, GLMOptions{Prior: prior(v...)})
 			p, want := kit.FitGLM(t, plain, nil)

@@ -51,7 +51,8 @@ func savedFileOf[P testkit.Saver, Q testkit.Saver](t testing.TB, kind save.Kind,
 	if err := p.Save(&file); err != nil {
 		t.Fatal(err)
 	}
-	return savedFile{kind, file.Bytes(), func(r io.Reader) (testkit.Saver, error) { return load(r) }}
+	return savedFile{kind, file.Bytes(),
+		func(r io.Reader) (testkit.Saver, error) { return load(r) }}
 }
 
 // savedFiles returns a file of every kind.

@@ -286,7 +286,8 @@ func TestLDASeeds(t *testing.T) {
 				&Solver{Src: rand.NewPCG(seed, 0), BatchSize: batch, MaxPasses: 20, EvalEvery: 1,
 					Recorder: RecorderFunc(func(it Iteration) {
 						if batch > 0 && it.ELBO < last-1e-9*(1+math.Abs(last)) {
-							t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last, it.ELBO)
+							t.Errorf("seed %d, step %d: ELBO from %v to %v", seed, it.K, last,
+								it.ELBO)
 						}
 						last = it.ELBO
 					})})
