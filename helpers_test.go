@@ -37,7 +37,6 @@ var (
 	number        = testkit.Number
 	readCSV       = testkit.ReadCSV
 	readLines     = testkit.ReadLines
-	readIndex     = testkit.ReadIndex
 	bodyOf        = testkit.BodyOf
 	fileOf        = testkit.FileOf
 	changed       = testkit.Changed
