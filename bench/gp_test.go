@@ -143,7 +143,8 @@ func BenchmarkGPEvaluate(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			n, size := st.Len(), st.Plan().Batch
+			const size = 32
+			n := st.Len()
 			block, at := make([]int, 0, size), 0
 			step := func() {
 				block = block[:0]
