@@ -372,6 +372,9 @@ func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 		e.GapBound = s.Proof.bound
 		e.ELBO, e.ELBOErr = s.elbo(), goals.NeverZero(s.Cur.Err+s.Proof.rounding)
 		e.Gap = goals.NeverZero(p.decrement())
+		if err := s.Workers.Halt.Err(); err != nil { // it may have been halted inside
+			return siteEvaluation{}, err
+		}
 	}
 	return e, nil
 }
@@ -412,11 +415,11 @@ func (s *moveProof) decrement() (nats float64) {
 }
 
 // meanStep takes the step of the mean, V held, or goes to the best mean that inner steps find, if
-// the value does not rise.
+// the value does not rise. It does so once, also where a proof that was halted begins again.
 func (s *moveProof) meanStep() {
 	p := &s.Batch
 	x := &p.Cur.State
-	if _, ok := s.on.(holder); !ok || s.free || !s.Batched {
+	if _, ok := s.on.(holder); !ok || s.free || !s.Batched || s.Proof.stepped {
 		return
 	}
 	if p.Outer > 0 && !x.Wild {
@@ -426,7 +429,7 @@ func (s *moveProof) meanStep() {
 	if !s.Workers.Halt.Stopped() && p.again(x) {
 		d := s.Distance
 		(*Sites)(s).follow(&p.Cur)
-		s.Distance = d
+		s.Distance, s.Proof.stepped = d, true
 	}
 }
 

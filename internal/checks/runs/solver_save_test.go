@@ -324,9 +324,9 @@ func TestResumeLaterChanges(t *testing.T) {
 		for j := range 3 {
 			x.Set(i, j, rng.NormFloat64())
 		}
-		y[i] = 1 - 2*float64(rng.IntN(2))
+		y[i] = float64(rng.IntN(4))
 	}
-	g, err := NewGP(x, y, SquaredExp{Scale: 1.2, Length: 2}, BernoulliLogit{}, nil)
+	g, err := NewGP(x, y, SquaredExp{Scale: 1.2, Length: 2}, Poisson{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
