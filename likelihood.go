@@ -77,8 +77,8 @@ type Facts struct {
 	// selfBounded means that |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·): the curvature of a term is then known
 	// to a factor near the state where it was taken.
 	selfBounded bool
-	// bounded means that −∂² log p/∂η² has a bound for each y, and nearly the same size over the
-	// range of η that a response leaves likely: sites then hardly depend on the mean.
+	// bounded means that −∂² log p/∂η² has a bound for each y, and about the same size over the
+	// range of η that is likely for it: the precisions of sites then depend little on the mean.
 	bounded bool
 }
 

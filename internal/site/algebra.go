@@ -196,8 +196,8 @@ func (a *CovMover) Reset(c []float64, n int) {
 	a.Current = false
 }
 
-// leastInverse is the least ΔV_ii up to which the inverse of the factor gives the variances, with a
-// third of the operations: each is 1 − ΔV_ii less 1, over Δ.
+// leastInverse is the least ΔV_ii for which the inverse of the factor gives the variances, which
+// takes a third of the operations: of (1 − (B⁻¹)_ii)/Δ_i as many digits cancel as ΔV_ii is below 1.
 const leastInverse = 1e-6
 
 func (a *CovMover) Cover(v, delta []float64) (logDet float64, ok bool) {
