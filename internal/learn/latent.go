@@ -289,11 +289,7 @@ func (l *Latent) resolved() bool {
 // of which the condition is about tr ΓK, variances are (1 − (B⁻¹)_ii)/γ_i, and ½γ_i of their error
 // counts. Where labels tell latent values far better than the prior, little of them is left.
 func (l *Latent) rounding() float64 {
-	var trace float64
-	for i, g := range l.prob.Cur.Gamma {
-		trace += math.Abs(g) * l.k[i*l.n+i]
-	}
-	return 0.5 * dense.Epsilon * trace
+	return 0.5 * dense.Epsilon * term.Size(l.k, l.prob.Cur.Gamma)
 }
 
 // learnSteps bounds the steps of q at one θ.

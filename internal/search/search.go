@@ -90,12 +90,14 @@ type Search struct {
 	Goal    float64
 	Exact   float64 // part of the goal, below which q need not be known
 	Longest float64
-	Rough   float64 // part of what a step promises that f may be off by; 0 for the default
-	Brief   bool    // no look at a flatter metric at the end; doubts of a search before stay
-	reach   float64 // the longest step for now
-	gain    float64 // that the step promises
-	Part    float64 // of the average information
-	Part0   float64
+	// Rough is the part of what a step promises, and of a nat at first, that f may be off by; 0
+	// for the default.
+	Rough float64
+	Brief bool    // no look at a flatter metric at the end; doubts of a search before stay
+	reach float64 // the longest step for now
+	gain  float64 // that the step promises
+	Part  float64 // of the average information
+	Part0 float64
 
 	Cur     Point
 	begun   bool

@@ -115,13 +115,11 @@ func (s *DenseAlgebra) determined() int {
 			k[a*m+b] = s.K[i*s.N+b*s.N/m]
 		}
 	}
-	f, x := dense.Sites{Halt: s.Workers.Halt}, dense.Expansion{}
+	f, inverse := dense.Sites{Halt: s.Workers.Halt}, dense.Inverse{}
 	if !f.Factor(k, m, gamma) {
 		return 0
 	}
-	dense.FillUpper(k, m)
-	f.Expand(&x, k, m)
-	f.Variances(v, &x)
+	inverse.Variances(&f, v)
 	dims := floats.Dot(gamma, v)
 	if !(dims < mostDetermined*float64(m)) {
 		return 0
@@ -248,14 +246,11 @@ func (s *DenseAlgebra) proveMoved(within float64) (p Proof, ok bool, err error) 
 	if !c.Certain || p.rounding > max(roundingGoal*goal, roundingGap*left) {
 		return p, false, s.Workers.Halt.Err()
 	}
-	mean, change := g.Mean(s.K, c), c.Change()
-	precision := change.Gap()
-	if mean+precision > goal && mean <= goal && precision <= loosePrecisions*goal {
+	p.bound = m.bound(g.Mean(s.K, c), goal, func() float64 {
 		g.dg = dense.Resize(g.dg, s.N)
 		floats.SubTo(g.dg, c.Tg, c.Gamma)
-		precision = min(precision, g.Exact(s.K, c, s.LogDet))
-	}
-	p.bound = goals.Bound(mean + precision)
+		return g.Exact(s.K, c, s.LogDet)
+	})
 	return p, p.bound <= goal || left > goal, s.Workers.Halt.Err()
 }
 

@@ -450,16 +450,27 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 		return p, s.Workers.Halt.Err()
 	}
 	mean := 0.5 * s.on.Move(t.a, t.gamma, t.b)
-	change := c.Change()
-	precision, goal := change.Gap(), goals.Of(within, n, (*Sites)(s).elbo())
-	if mean+precision > goal && mean <= goal && precision <= loosePrecisions*goal {
-		if logDet, ok := s.on.Cover(t.w, c.Tg); ok {
-			rounding := dense.Epsilon * (math.Abs(logDet) + math.Abs(s.LogDet) + change.Nuclear)
-			precision = min(precision, max(0, change.Trace+s.LogDet-logDet)+rounding)
+	p.bound = s.bound(mean, goals.Of(within, n, (*Sites)(s).elbo()), func() float64 {
+		logDet, ok := s.on.Cover(t.w, c.Tg)
+		if !ok {
+			return math.Inf(1)
 		}
-	}
-	p.bound = goals.Bound(mean + precision)
+		change := c.Change()
+		rounding := dense.Epsilon * (math.Abs(logDet) + math.Abs(s.LogDet) + change.Nuclear)
+		return max(0, change.Trace+s.LogDet-logDet) + rounding
+	})
 	return p, s.Workers.Halt.Err()
+}
+
+// bound returns what is proved of the gap where the mean may gain so many nats: what the sites say
+// of the precisions, or exact if the goal is in reach by that alone.
+func (s *moveProof) bound(mean, goal float64, exact func() float64) float64 {
+	change := s.Cur.Change()
+	precision := change.Gap()
+	if mean+precision > goal && mean <= goal && precision <= loosePrecisions*goal {
+		precision = min(precision, exact())
+	}
+	return goals.Bound(mean + precision)
 }
 
 // Elbo returns the ELBO of c: with a = C⁻¹m,
