@@ -46,8 +46,9 @@ func (f *Formula) wrong(column, format string, args ...any) error {
 }
 
 // Check returns an error, joined of one for each mistake, if the formula names a column that is not
-// among columns, or the same effect twice, or uses a column in two ways that contradict each other.
-// Nil columns are not looked at, only the formula itself. Each error is an *Error.
+// among columns, or predicts the outcome from itself. Nil columns skip the first check. A column
+// may have several roles: y ~ site + (1 | site) and y ~ w + weight(w) are correct. A term that
+// repeats an earlier one adds nothing, as in R. Each error is an *Error.
 func (f *Formula) Check(columns []string) error {
 	var errs []error
 	fail := func(column, format string, args ...any) {
@@ -67,49 +68,41 @@ func (f *Formula) Check(columns []string) error {
 			fail(c, "there is no column %q%s", c, nearest(c, free, columns))
 		}
 	}
-	used := map[string]string{}
-	use := func(column, as string) {
-		if before := used[column]; before != "" && column != "" {
-			fail(column, "%s is %s and %s", quote(column), before, as)
-		}
-		used[column] = as
+	given := map[string]string{f.Outcome: "the outcome"}
+	if f.Event != "" {
+		given[f.Event] = "the event"
 	}
-	use(f.Outcome, "the outcome")
-	use(f.Trials, "the number of trials")
-	use(f.Event, "the event")
-	use(f.Weight, "the weight")
-	use(f.Exposure, "the exposure")
-	use(f.Offset, "the offset")
 	if f.Trials != "" && f.Event != "" {
 		fail(f.Trials, "a duration has no trials")
 	}
-	rest := 0
-	effects := map[string]bool{}
+	for _, c := range append([]string{f.Trials, f.Event}, f.parameters()...) {
+		switch {
+		case c == f.Outcome && c != "":
+			fail(c, "%s is the outcome, which cannot have a second role", quote(c))
+		case c == f.Event && c != "" && slices.Contains(f.parameters(), c):
+			fail(c, "%s is the event, which cannot have a second role", quote(c))
+		}
+	}
+	written := map[string]Term{}
 	for _, t := range f.Terms {
 		if err := t.check(); err != nil {
 			fail(append(t.Columns(), "")[0], "%v", err)
 			continue
 		}
 		if _, ok := t.(Rest); ok {
-			if rest++; rest == 2 {
-				fail("", ". stands twice")
-			}
 			continue
 		}
 		for _, c := range t.Columns() {
-			switch as := used[c]; as {
-			case "the outcome", "the number of trials", "the event":
+			if as := given[c]; as != "" {
 				fail(c, "%s is %s, which cannot predict itself", quote(c), as)
 			}
 		}
-		_, cross := t.(Cross) // a*b + a*c has a twice
-		for _, e := range written(t) {
-			k := key(e)
-			if effects[k] && !cross {
-				fail(append(t.Columns(), "")[0], "%s stands twice", e)
-			}
-			effects[k] = true
+		before, ok := written[key(t)]
+		if _, smooth := t.(Smooth); ok && smooth && before.String() != t.String() {
+			fail(append(t.Columns(), "")[0], "%v and %v are one curve with different options; "+
+				"keep one of them", before, t)
 		}
+		written[key(t)] = t
 	}
 	return errors.Join(errs...)
 }
@@ -211,8 +204,8 @@ func (g Group) check() error {
 	return nil
 }
 
-// written returns the effects that t is short for: those of a*b and of (1 | a/b).
-func written(t Term) []Term {
+// expand returns the effects that t is short for: those of a*b and of (1 | a/b).
+func expand(t Term) []Term {
 	switch t := t.(type) {
 	case Cross:
 		var effects []Term
@@ -252,16 +245,17 @@ func written(t Term) []Term {
 // maxCross is the largest number of columns of a*b*…, which has 2ⁿ − 1 effects.
 const maxCross = 8
 
-// Resolve returns the formula for a table of the given columns, where . stands for the columns that
-// are named nowhere else, and a*b is written out. It returns the error of Check. Each effect stands
-// once; nested groups stay as they are.
+// Resolve returns the formula for a table of the given columns. It writes out a*b, and replaces .
+// by every column that has no role: not the outcome, its trials or its event, not an exposure,
+// offset or weight, and not a group. As in R, y ~ . + x:f has the effects of x and f too. Resolve
+// keeps each effect once, and nested groups as they are. It returns the error of Check.
 func (f *Formula) Resolve(columns []string) (*Formula, error) {
 	if err := f.Check(columns); err != nil {
 		return nil, err
 	}
 	r := *f
 	r.Terms = nil
-	named := f.Columns()
+	roles := f.roles()
 	seen := map[string]bool{}
 	add := func(t Term) {
 		if k := key(t); !seen[k] {
@@ -270,19 +264,19 @@ func (f *Formula) Resolve(columns []string) (*Formula, error) {
 		}
 	}
 	for _, t := range f.Terms {
-		switch t.(type) {
+		switch t := t.(type) {
 		case Group:
 			add(t)
 			continue
 		case Rest:
 			for _, c := range columns {
-				if !slices.Contains(named, c) {
+				if !slices.Contains(roles, c) && !slices.Contains(t.Except, c) {
 					add(Col(c))
 				}
 			}
 			continue
 		}
-		for _, e := range written(t) {
+		for _, e := range expand(t) {
 			add(e)
 		}
 	}

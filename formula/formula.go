@@ -12,7 +12,7 @@
 //	        | "survival(" column "," column ")"     a duration, and 1 if it ended with the event or
 //	                                                0 if it is right-censored (time to event)
 //	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
-//	        | "." {"-" column}                      every other column, except these
+//	        | "." {"-" column}                      every column without a role, except these
 //	        | column                                its effect
 //	        | column {":" column}                   the interaction alone
 //	        | column {"*" column}                   all effects and all interactions
@@ -123,7 +123,8 @@ type Group struct {
 	Uncorrelated bool
 }
 
-// Rest is every column that the formula does not name elsewhere: . or . - x.
+// Rest is every column without a role in the formula: . or . - x. The outcome, its trials and its
+// event, exposures, offsets, weights and groups have a role.
 type Rest struct {
 	// Except are the columns left out.
 	Except []string
@@ -249,7 +250,7 @@ func (r Rest) Words() string {
 	if len(r.Except) == 0 {
 		return "every other column"
 	}
-	return "every other column but " + and(r.Except)
+	return "every other column except " + and(r.Except)
 }
 
 // and returns columns as a list in a sentence.
@@ -358,6 +359,27 @@ func (f *Formula) Words() string {
 		w += "; each row counts " + quote(f.Weight) + " times"
 	}
 	return w
+}
+
+// parameters returns the columns of exposure, offset and weight, each once.
+func (f *Formula) parameters() (all []string) {
+	for _, p := range f.parts() {
+		if p.column != "" && !slices.Contains(all, p.column) {
+			all = append(all, p.column)
+		}
+	}
+	return all
+}
+
+// roles returns the columns that . leaves out.
+func (f *Formula) roles() []string {
+	all := append(f.parameters(), f.Outcome, f.Trials, f.Event)
+	for _, t := range f.Terms {
+		if g, ok := t.(Group); ok {
+			all = append(all, g.By...)
+		}
+	}
+	return all
 }
 
 // Columns returns all columns that the formula names, each once, the outcome first.
