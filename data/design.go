@@ -1,7 +1,6 @@
 package data
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,14 +10,17 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
 	"github.com/pgsvi/pgsvi/internal/spline"
-	"gonum.org/v1/gonum/stat"
 )
 
-// A design says what the terms of a formula make of a row: the features of a model. It is saved as
-// it is, beside the Encoder of the columns.
+// A design maps a row of a table to the features of a model by the terms of a formula. It is saved
+// beside the Encoder of the columns.
+//
+// Features are made of the values as they are in the table, like the columns of model.matrix in R,
+// and then shifted and scaled. Scaling gives each coefficient the same prior. Shifts never change
+// the functions that can be fitted: a number is centered only if the model has what centering adds.
 type design struct {
 	Formula string `json:"formula"`
-	// Raw says that numbers are not standardised.
+	// Raw leaves numbers as they are.
 	Raw   bool    `json:"raw,omitempty"`
 	Terms []*term `json:"terms"`
 
@@ -33,11 +35,20 @@ type term struct {
 	Text    string   `json:"text"` // the term as it stands in a formula
 	// Full says which columns of a product have a feature for each level, the reference among them.
 	Full []bool `json:"full,omitempty"`
-	// Degree, Middle and Half are of a polynomial in (x - Middle)/Half.
-	Degree int     `json:"degree,omitempty"`
-	Middle float64 `json:"middle,omitempty"`
-	Half   float64 `json:"half,omitempty"`
-	// Shift and Scale standardise the logarithm, or the straight line beside a curve.
+	// Shifts are subtracted from the numbers of a product, one for each column.
+	Shifts []float64 `json:"shifts,omitempty"`
+	// Scales divide the features of a product; nil if all are 1.
+	Scales []float64 `json:"scales,omitempty"`
+	// Means are subtracted from the features of a product or of a polynomial; nil if all are 0.
+	Means []float64 `json:"means,omitempty"`
+	// Degree, Middle and Half are of a polynomial in (x - Middle)/Half, and of powers of x if Half
+	// is 0. Centers and Norms are those of the recurrence of its orthogonal polynomials.
+	Degree  int       `json:"degree,omitempty"`
+	Middle  float64   `json:"middle,omitempty"`
+	Half    float64   `json:"half,omitempty"`
+	Centers []float64 `json:"centers,omitempty"`
+	Norms   []float64 `json:"norms,omitempty"`
+	// Shift and Scale standardize the logarithm, or the straight line beside a curve.
 	Shift float64 `json:"shift,omitempty"`
 	Scale float64 `json:"scale,omitempty"`
 	// Curve is that of a smooth term, and Line says that a straight line is a part of it.
@@ -47,10 +58,10 @@ type term struct {
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
-	cols  []*column
-	at, n int            // the first feature, and how many
-	level map[string]int // of a group
-	x     []float64      // of values that the term learns from
+	cols    []*column
+	at, n   int            // the first feature, and how many
+	level   map[string]int // of a group
+	learner *termLearner   // while it learns
 }
 
 // The kinds of terms.
@@ -69,27 +80,23 @@ const defaultBasis = 20
 // nothing yet.
 func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 	d := &design{Formula: f.String(), Raw: raw}
-	has := map[string]bool{}
+	category := func(name string) bool { return e.column(name).Kind == kindCategory }
+	number := func(name string) bool { return e.column(name).hasNumber() }
+	all := newCodings(f, category, number)
+	constant := all.spans(nil)
 	for _, t := range f.Terms {
-		has[t.String()] = true
-	}
-	// a category without an intercept has a feature for each level, the first one
-	coded := f.NoIntercept
-	for _, t := range f.Terms {
-		n := &term{Columns: t.Columns(), Text: t.String()}
+		n := &term{Columns: t.Columns(), Text: t.String(), learner: &termLearner{
+			constant: constant, intercept: !f.NoIntercept}}
 		d.Terms = append(d.Terms, n)
 		switch t := t.(type) {
-		case formula.Col:
-			n.Kind, n.Full = productTerm, []bool{coded && e.column(string(t)).Kind == kindCategory}
-			coded = coded && !n.Full[0]
-		case formula.Interact:
-			n.Kind = productTerm
-			for i := range t {
-				rest := slices.Delete(slices.Clone(t), i, i+1)
-				n.Full = append(n.Full, !hasEffect(has, rest))
-			}
+		case formula.Col, formula.Interact:
+			c := all.of(t.Columns())
+			n.Kind, n.Full, n.learner.center = productTerm, c.full, c.center
 		case formula.Smooth:
-			n.Kind, n.Line = smoothTerm, !t.Periodic && !has[formula.Col(t.Column).String()]
+			line := slices.ContainsFunc(f.Terms, func(o formula.Term) bool {
+				return o == formula.Term(formula.Col(t.Column))
+			})
+			n.Kind, n.Line = smoothTerm, !t.Periodic && !line
 			n.Curve = &spline.Curve{K: t.K, Periodic: t.Periodic, Hi: t.Period}
 		case formula.Poly:
 			n.Kind, n.Degree = polyTerm, t.Degree
@@ -105,32 +112,20 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 			}
 			d.Terms = d.Terms[:len(d.Terms)-1]
 			for i := range t.By {
-				by := t.By[:i+1]
-				text := formula.Group{By: by}.String()
-				d.Terms = append(d.Terms, &term{Kind: groupTerm, Columns: by, Text: text})
+				d.addGroup(t.By[:i+1])
 			}
 		}
 	}
 	return d, d.bind(e)
 }
 
-// hasEffect says that the formula has the interaction of the columns, in whatever order.
-func hasEffect(has map[string]bool, columns []string) bool {
-	if len(columns) == 1 {
-		return has[formula.Col(columns[0]).String()]
+// addGroup adds an effect of each group, unless there is one already.
+func (d *design) addGroup(by []string) {
+	g := &term{Kind: groupTerm, Columns: by, Text: formula.Group{By: by}.String(),
+		learner: &termLearner{}}
+	if !slices.ContainsFunc(d.Terms, func(t *term) bool { return t.Text == g.Text }) {
+		d.Terms = append(d.Terms, g)
 	}
-	want := slices.Sorted(slices.Values(columns))
-	for text := range has {
-		f, err := formula.Parse("y ~ " + text)
-		if err != nil || len(f.Terms) != 1 {
-			continue
-		}
-		if i, ok := f.Terms[0].(formula.Interact); ok &&
-			slices.Equal(slices.Sorted(slices.Values(i)), want) {
-			return true
-		}
-	}
-	return false
 }
 
 // bind looks the columns up.
@@ -139,22 +134,41 @@ func (d *design) bind(e *Encoder) error {
 		t.cols = nil
 		for _, name := range t.Columns {
 			c := e.column(name)
+			if t.Kind == groupTerm {
+				c = e.use(name, kindGroup)
+			}
 			if c == nil {
 				return fmt.Errorf("pgsvi: a model whose encoder has no column %s: %w",
 					csvQuote(name), pgsvi.ErrFile)
 			}
 			t.cols = append(t.cols, c)
 		}
-		c := t.cols[0]
+		if err := t.suits(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// suits returns an error if a column cannot be what the term takes it for.
+func (t *term) suits() error {
+	for _, c := range t.cols {
 		switch {
-		case t.Kind == groupTerm || t.Kind == productTerm:
-		case c.Kind == kindDate && t.Kind == smoothTerm:
-		case c.Kind != kindNumber:
+		case t.Kind == groupTerm:
+		case t.Kind == productTerm && c.isFeature():
+		case c.Kind == kindDate && (t.Kind == smoothTerm || t.Kind == polyTerm):
+		case t.Kind != productTerm && c.Kind == kindNumber:
+		default:
 			return fmt.Errorf("pgsvi: %s: column %s is a %s, want a number: %w", t.Text,
 				csvQuote(c.Name), c.Kind, pgsvi.ErrParam)
 		}
 	}
 	return nil
+}
+
+// isFeature reports whether the column has features of its own.
+func (c *column) isFeature() bool {
+	return c.Kind == kindNumber || c.Kind == kindCategory || c.Kind == kindDate
 }
 
 // compile numbers the features of the terms, which have learned.
@@ -238,8 +252,10 @@ func (c *column) featuresOf(full bool) []string {
 	return append(all, names[len(c.Levels)-1:]...)
 }
 
-// putOf is put, for a category in full with all levels. It returns its part of x.
-func (c *column) putOf(x []float64, v *cell, full bool) (own []float64, note string, err error) {
+// putOf is put of the value less shift, for a category in full with all levels. It returns its part
+// of x.
+func (c *column) putOf(x []float64, v *cell, full bool, shift float64) (
+	own []float64, note string, err error) {
 	n := c.n
 	if full && c.Kind == kindCategory {
 		n++
@@ -247,7 +263,7 @@ func (c *column) putOf(x []float64, v *cell, full bool) (own []float64, note str
 	own = x[:n]
 	clear(own)
 	if n == c.n {
-		note, err = c.put(own, v)
+		note, err = c.put(own, v, shift, 1)
 		return own, note, err
 	}
 	if i, ok := c.level[c.text(v)]; ok && !c.isGapCell(v) {
@@ -256,7 +272,7 @@ func (c *column) putOf(x []float64, v *cell, full bool) (own []float64, note str
 	}
 	// What is no level as it is written: missing, new, true for 1. The features of the levels
 	// before the reference are one place too far behind.
-	note, err = c.put(own[1:], v)
+	note, err = c.put(own[1:], v, 0, 1)
 	ref := c.level[c.Reference]
 	copy(own[:ref], own[1:ref+1])
 	own[ref] = 0
@@ -271,10 +287,21 @@ type entries struct {
 	ind     []int
 	val     []float64
 	notes   []string
-	scratch [][]float64 // of each column of a product
-	own     [][]float64 // the parts of scratch in use
+	scratch []float64 // of a column
+	product sparseRow // of a term
+	longer  sparseRow
 	more    []float64
 }
+
+// sparseRow has the features of a product that are not 0, in ascending order.
+type sparseRow struct {
+	ind []int
+	val []float64
+}
+
+func (p *sparseRow) reset() { p.ind, p.val = p.ind[:0], p.val[:0] }
+
+func (p *sparseRow) put(j int, v float64) { p.ind, p.val = append(p.ind, j), append(p.val, v) }
 
 func (r *entries) reset() { r.ind, r.val, r.notes = r.ind[:0], r.val[:0], r.notes[:0] }
 
@@ -337,7 +364,7 @@ func (t *term) put(r *entries, cells []cell) error {
 		return c.absent()
 	case !ok:
 		r.put(j, 1)
-		r.note(c.Name + " is missing: the mean stands in")
+		r.note(csvQuote(c.Name) + " is missing: the mean stands in")
 		x = c.Mean
 	}
 	if c.Missing == missingImpute {
@@ -345,9 +372,8 @@ func (t *term) put(r *entries, cells []cell) error {
 	}
 	switch t.Kind {
 	case smoothTerm:
-		if !t.Curve.Inside(x) {
-			r.note(fmt.Sprintf("%s=%v is outside %v to %v, where there were data", c.Name, x,
-				t.Curve.Lo, t.Curve.Hi))
+		if !t.Curve.Periodic {
+			r.note(c.outside(x))
 		}
 		if t.Line {
 			r.put(j, (x-t.Shift)/t.Scale)
@@ -359,81 +385,119 @@ func (t *term) put(r *entries, cells []cell) error {
 			r.put(j+k, v)
 		}
 	case polyTerm:
+		r.note(c.outside(x))
 		r.more = slices.Grow(r.more[:0], t.Degree)[:t.Degree]
 		for k, v := range t.powers(r.more, x) {
 			r.put(j+k, v)
 		}
 	case logTerm:
 		if !(x > 0) {
-			return c.wrap(
-				fmt.Errorf("found %v, want a number above 0, of which there is a logarithm: %w", x,
-					pgsvi.ErrParam))
+			return c.wrap(noLogarithm(x))
 		}
+		r.note(c.outside(x))
 		r.put(j, (math.Log(x)-t.Shift)/t.Scale)
 	}
 	return nil
 }
 
+// noLogarithm is the error of a value that has no logarithm.
+func noLogarithm(x float64) error {
+	return fmt.Errorf("found %v, want a number above 0 for its logarithm: %w", x, pgsvi.ErrParam)
+}
+
+// outside notes the value of a term of a number, or of a date in years since the first one, that is
+// outside the data of training.
+func (c *column) outside(x float64) string {
+	if c.Kind == kindDate && (x < c.Min || x > c.Max) {
+		return csvQuote(c.Name) + " is outside the dates of training"
+	} else if c.Kind == kindDate {
+		return ""
+	}
+	return c.range_(x)
+}
+
 // absent is the error of a missing value that nothing stands in for.
 func (c *column) absent() error {
-	_, err := c.putMissing(nil)
+	_, err := c.putMissing(nil, 0, 1)
 	return c.wrap(err)
 }
 
-// powers stores Legendre polynomials of x in p, or powers where numbers are not standardised.
+// powers stores the orthogonal polynomials of x in p, or powers if Half is 0.
 func (t *term) powers(p []float64, x float64) []float64 {
 	if t.Half == 0 {
 		v := 1.
 		for k := range p {
 			v *= x
-			p[k] = v
+			if p[k] = v; t.Means != nil {
+				p[k] -= t.Means[k]
+			}
 		}
 		return p
 	}
 	u := (x - t.Middle) / t.Half
-	before, now := 1., u
+	before, now := 0., 1.
 	for k := range p {
-		n := float64(k + 1)
-		p[k] = math.Sqrt(2*n+1) * now // of variance 1 where x is uniform
-		before, now = now, ((2*n+1)*u*now-n*before)/(n+1)
+		next := (u - t.Centers[k]) * now
+		if k > 0 {
+			next -= t.Norms[k] / t.Norms[k-1] * before
+		}
+		before, now = now, next
+		p[k] = now / math.Sqrt(t.Norms[k+1])
 	}
 	return p
 }
 
 // putProduct stores the products of the features of the columns.
 func (t *term) putProduct(r *entries, cells []cell) error {
-	own := r.own[:0]
-	for i, c := range t.cols {
-		if len(r.scratch) <= i {
-			r.scratch = append(r.scratch, nil)
+	if err := t.multiply(r, cells); err != nil {
+		return err
+	}
+	scale := func(k int) float64 {
+		if t.Scales == nil {
+			return 1
 		}
-		r.scratch[i] = slices.Grow(r.scratch[i][:0], c.n+1)[:c.n+1]
-		x, note, err := c.putOf(r.scratch[i], &cells[c.place], t.Full[i])
+		return t.Scales[k]
+	}
+	p := &r.product
+	if t.Means == nil {
+		for i, k := range p.ind {
+			r.put(t.at+k, p.val[i]/scale(k))
+		}
+		return nil
+	}
+	i := 0
+	for k, m := range t.Means {
+		v := -m
+		if i < len(p.ind) && p.ind[i] == k {
+			v += p.val[i]
+			i++
+		}
+		r.put(t.at+k, v/scale(k))
+	}
+	return nil
+}
+
+// multiply leaves the products of the features of the columns in r.product: the values as they are
+// in the table, less the shifts.
+func (t *term) multiply(r *entries, cells []cell) error {
+	r.product.reset()
+	r.product.put(0, 1)
+	for i, c := range t.cols {
+		r.scratch = slices.Grow(r.scratch[:0], c.n+1)[:c.n+1]
+		own, note, err := c.putOf(r.scratch, &cells[c.place], t.Full[i], t.Shifts[i])
 		if err != nil {
 			return c.wrap(err)
 		}
 		r.note(note)
-		own = append(own, x)
-	}
-	r.own = own
-	if len(own) == 1 {
-		for k, v := range own[0] {
-			r.put(t.at+k, v)
-		}
-		return nil
-	}
-	product := own[0]
-	for _, x := range own[1:] {
-		longer := make([]float64, 0, len(product)*len(x))
-		for _, p := range product {
-			for _, v := range x {
-				longer = append(longer, p*v)
+		r.longer.reset()
+		for j, at := range r.product.ind {
+			for k, v := range own {
+				if v != 0 {
+					r.longer.put(at*len(own)+k, r.product.val[j]*v)
+				}
 			}
 		}
-		product = longer
-	}
-	for k, v := range product {
-		r.put(t.at+k, v)
+		r.product, r.longer = r.longer, r.product
 	}
 	return nil
 }
@@ -454,118 +518,4 @@ func (t *term) levelOf(cells []cell) (level string, missing *column) {
 		level += l
 	}
 	return level, nil
-}
-
-// see learns from a row.
-func (t *term) see(cells []cell) error {
-	switch t.Kind {
-	case groupTerm:
-		l, missing := t.levelOf(cells)
-		if missing != nil {
-			return missing.absent()
-		}
-		if t.level == nil {
-			t.level = map[string]int{}
-		}
-		i, ok := t.level[l]
-		if !ok {
-			i = len(t.Levels)
-			t.level[l] = i
-			t.Levels, t.Counts = append(t.Levels, strings.Clone(l)), append(t.Counts, 0)
-		}
-		t.Counts[i]++
-	case smoothTerm, logTerm:
-		c := t.cols[0]
-		x, ok, err := c.number(&cells[c.place])
-		switch {
-		case err != nil:
-			return c.wrap(err)
-		case !ok:
-			return nil
-		case t.Kind == logTerm && !(x > 0):
-			return c.wrap(
-				fmt.Errorf("found %v, want a number above 0, of which there is a logarithm: %w", x,
-					pgsvi.ErrParam))
-		case t.Kind == logTerm:
-			x = math.Log(x)
-		}
-		t.x = append(t.x, x)
-	}
-	return nil
-}
-
-// learns says that a term has to see all rows before it has features.
-func (t *term) learns() bool { return t.Kind != productTerm && t.Kind != polyTerm }
-
-// finish learns from the rows that were seen.
-func (t *term) finish(raw bool) error {
-	c := t.cols[0]
-	switch t.Kind {
-	case polyTerm:
-		if !raw {
-			t.Middle, t.Half = c.Min/2+c.Max/2, c.Max/2-c.Min/2
-		}
-	case smoothTerm:
-		k := t.Curve.K
-		if k == 0 {
-			k = defaultBasis
-		}
-		period := t.Curve.Hi
-		if t.Curve.Periodic && period == 0 {
-			period = spline.Period(t.x)
-		}
-		curve, err := spline.New(t.x, k, period)
-		if err != nil {
-			return fmt.Errorf("pgsvi: %s: %w", t.Text, err)
-		}
-		t.Curve = curve
-	case groupTerm:
-		t.sortLevels()
-	}
-	if t.Kind == smoothTerm || t.Kind == logTerm {
-		t.Shift, t.Scale = 0, 1
-		if !raw {
-			t.Shift, t.Scale = stat.PopMeanStdDev(t.x, nil)
-			t.Scale = cmp.Or(t.Scale, 1)
-		}
-		t.x = nil
-	}
-	return nil
-}
-
-// sortLevels puts the levels of a group in order.
-func (t *term) sortLevels() {
-	counts := make(map[string]int, len(t.Levels))
-	for i, l := range t.Levels {
-		counts[l] = t.Counts[i]
-	}
-	t.Levels = sortLevels(t.Levels)
-	for i, l := range t.Levels {
-		t.Counts[i] = counts[l]
-	}
-}
-
-// check returns an error if a term that was read makes no sense.
-func (t *term) check() error {
-	ok := t != nil && len(t.Columns) > 0
-	if ok {
-		switch t.Kind {
-		case productTerm:
-			ok = len(t.Full) == len(t.Columns)
-		case smoothTerm:
-			ok = t.Curve != nil && t.Curve.Check() == nil && t.Scale > 0
-		case polyTerm:
-			ok = t.Degree >= 1 && t.Degree <= 9 && t.Half >= 0
-		case logTerm:
-			ok = t.Scale > 0
-		case groupTerm:
-			ok = len(t.Levels) > 0 && len(t.Levels) == len(t.Counts)
-		default:
-			ok = false
-		}
-	}
-	if !ok {
-		return fmt.Errorf("a term of a model that makes no sense: %w", pgsvi.ErrFile)
-	}
-	return nil
 }

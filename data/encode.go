@@ -12,11 +12,12 @@ import (
 )
 
 // put writes the features of a value to x, which has one place for each feature of the column and
-// is 0 everywhere. The note, if it is not "", says what is to be known of the value: that it was
-// imputed, is new or outside of the training data.
-func (c *column) put(x []float64, v *cell) (note string, err error) {
+// is 0 everywhere. The feature of a number, or of a date in years since the first one, is
+// (value − shift)/scale. The note, if it is not "", says that the value was imputed, is new or is
+// outside the training data.
+func (c *column) put(x []float64, v *cell, shift, scale float64) (note string, err error) {
 	if c.isGapCell(v) {
-		return c.putMissing(x)
+		return c.putMissing(x, shift, scale)
 	}
 	switch c.Kind {
 	case kindNumber:
@@ -24,14 +25,14 @@ func (c *column) put(x []float64, v *cell) (note string, err error) {
 		if err != nil {
 			return "", err
 		}
-		x[0] = (f - c.Shift) / c.Scale
+		x[0] = (f - shift) / scale
 		return c.range_(f), nil
 	case kindDate:
 		s, err := c.date(v)
 		if err != nil {
 			return "", err
 		}
-		return c.putDate(x, s), nil
+		return c.putDate(x, s, shift, scale), nil
 	case kindCategory:
 		i, ok := c.level[v.s]
 		if !ok {
@@ -50,16 +51,21 @@ func (c *column) put(x []float64, v *cell) (note string, err error) {
 	return "", nil
 }
 
+// hasNumber reports whether the first feature of the column is a number, rather than 0 or 1.
+func (c *column) hasNumber() bool {
+	return c.Kind == kindNumber || c.Kind == kindDate && slices.Contains(c.Parts, Elapsed)
+}
+
 // range_ notes a number that is outside of the training data.
 func (c *column) range_(f float64) string {
 	if c.Min <= f && f <= c.Max {
 		return ""
 	}
-	return fmt.Sprintf("%s is %v, outside of %v to %v in training", csvQuote(c.Name), f, c.Min,
-		c.Max)
+	return fmt.Sprintf("%s is %v, outside %v to %v, the range of training", csvQuote(c.Name), f,
+		c.Min, c.Max)
 }
 
-func (c *column) putDate(x []float64, seconds float64) (note string) {
+func (c *column) putDate(x []float64, seconds, shift, scale float64) (note string) {
 	var t time.Time
 	for _, p := range c.Parts {
 		if p != Elapsed && t.IsZero() {
@@ -68,9 +74,9 @@ func (c *column) putDate(x []float64, seconds float64) (note string) {
 		switch p {
 		case Elapsed:
 			years := (seconds - c.Origin) / yearSeconds
-			x[0] = (years - c.Shift) / c.Scale
+			x[0] = (years - shift) / scale
 			if years < c.Min || years > c.Max {
-				note = fmt.Sprintf("%s is outside of the dates in training", csvQuote(c.Name))
+				note = csvQuote(c.Name) + " is outside the dates of training"
 			}
 			x = x[1:]
 		case Month:
@@ -88,11 +94,11 @@ func (c *column) putDate(x []float64, seconds float64) (note string) {
 	return note
 }
 
-func (c *column) putMissing(x []float64) (note string, err error) {
+func (c *column) putMissing(x []float64, shift, scale float64) (note string, err error) {
 	switch c.Missing {
 	case missingImpute:
 		if c.Kind == kindNumber || slices.Contains(c.Parts, Elapsed) {
-			x[0] = (c.Mean - c.Shift) / c.Scale
+			x[0] = (c.Mean - shift) / scale
 		}
 		x[c.n-1] = 1
 		return csvQuote(c.Name) + " is missing: the mean stands in", nil
@@ -160,7 +166,7 @@ func (c *column) index(v *cell) (int, error) {
 		if c.Missing == missingLevel {
 			return -1, nil
 		}
-		_, err := c.putMissing(nil)
+		_, err := c.putMissing(nil, 0, 1)
 		return -1, err
 	}
 	i, ok := c.level[c.text(v)]

@@ -21,6 +21,7 @@ type Encoder struct {
 	state encoderState
 	names []string       // of the features
 	place map[string]int // of the columns in state.Columns
+	uses  []*column      // all columns, and after them their further roles
 	event *column        // of events, or nil
 }
 
@@ -34,6 +35,8 @@ type encoderState struct {
 	Kept    int       `json:"kept"`
 	Sparse  bool      `json:"sparse,omitempty"`
 	Columns []*column `json:"columns"` // all of the table, in its order
+	// Uses are further roles of columns: y ~ w + weight(w) has w as a number and as a weight.
+	Uses []*column `json:"uses,omitempty"`
 }
 
 // encoderVersion is that of encoderState.
@@ -69,7 +72,7 @@ type column struct {
 	feature  []int          // of a level, -1 for the reference
 	gone, nw int            // features of a missing and of a new level, or -1
 	at, n    int            // first feature in a row, and how many
-	place    int            // in state.Columns
+	place    int            // of the column of the table in state.Columns
 	gaps     []float64      // numbers that mean a missing value
 }
 
@@ -86,7 +89,7 @@ func (t *Table) Encoder(columns ...Column) (*Encoder, error) { return t.encoder(
 // encoder is Encoder for some columns of the table, as a formula names them. The others are
 // skipped, and need no decision. A nil use means all.
 func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
-	specs, decisions := t.decide(use, columns)
+	specs, further, decisions := t.decide(use, columns)
 	if len(decisions) > 0 {
 		return nil, &DecisionError{t.Name, decisions}
 	}
@@ -98,11 +101,10 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	e := &Encoder{state: encoderState{Version: encoderVersion, Table: t.Name, Format: t.Format,
 		Found: t.formatText(), Rows: t.rows}}
 	for j, s := range specs {
-		c := &column{spec: *s, Why: s.why}
-		if c.Kind != kindSkip {
-			c.learnProfile(t, t.profileOf(j, s))
-		}
-		e.state.Columns = append(e.state.Columns, c)
+		e.state.Columns = append(e.state.Columns, t.newColumn(j, s))
+	}
+	for _, s := range further {
+		e.state.Uses = append(e.state.Uses, t.newColumn(t.place[s.Name], s))
 	}
 	if err := e.learn(t); err != nil {
 		return nil, err
@@ -111,6 +113,15 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 		return nil, t.named(err)
 	}
 	return e, nil
+}
+
+// newColumn returns what is known of the column at j before the rows are read again.
+func (t *Table) newColumn(j int, s *spec) *column {
+	c := &column{spec: *s, Why: s.why, place: j}
+	if c.Kind != kindSkip {
+		c.learnProfile(t, t.profileOf(j, s))
+	}
+	return c
 }
 
 // learnProfile takes from the profile what the next pass needs.
@@ -142,37 +153,46 @@ func (c *column) learnProfile(t *Table, p *profile) {
 // learn reads the table once and learns the columns.
 func (e *Encoder) learn(t *Table) error {
 	var learners []*learner
-	var at []int
-	var y *learner
+	var y, weight *learner
 	budget := memory.NewBudget("the levels of the columns", textTooLarge)
-	for j, c := range e.state.Columns {
+	for _, c := range slices.Concat(e.state.Columns, e.state.Uses) {
 		if c.Kind == kindSkip {
 			continue
 		}
 		l := &learner{c: c, budget: budget}
-		learners, at = append(learners, l), append(at, j)
-		if c.Kind == kindOutcome {
+		learners = append(learners, l)
+		switch c.Kind {
+		case kindOutcome:
 			y = l
+		case kindWeight:
+			weight = l
 		}
 	}
 	err := t.scan(func(rec *record) error {
-		for k, l := range learners {
-			if l.c.Missing == missingDrop && l.c.isGapCell(&rec.cells[at[k]]) {
+		for _, l := range learners {
+			if l.c.Missing == missingDrop && l.c.isGapCell(&rec.cells[l.c.place]) {
 				l.c.Gaps++
 				return nil
 			}
 		}
 		e.state.Kept++
-		if y != nil {
-			if err := y.add(&rec.cells[t.place[y.c.Name]], nil); err != nil {
-				return t.rowError(rec, y.c, err)
-			}
-		}
-		for k, l := range learners {
-			if l == y {
+		w := 1.
+		for _, l := range []*learner{weight, y} { // the others depend on these
+			if l == nil {
 				continue
 			}
-			if err := l.add(&rec.cells[at[k]], y); err != nil {
+			if err := l.add(&rec.cells[l.c.place], nil, w); err != nil {
+				return t.rowError(rec, l.c, err)
+			}
+			if l == weight {
+				w = l.now
+			}
+		}
+		for _, l := range learners {
+			if l == y || l == weight {
+				continue
+			}
+			if err := l.add(&rec.cells[l.c.place], y, w); err != nil {
 				return t.rowError(rec, l.c, err)
 			}
 		}
@@ -187,8 +207,8 @@ func (e *Encoder) learn(t *Table) error {
 	}
 	var decisions []Decision
 	nonzero, features := 0.0, 0
-	for k, l := range learners {
-		l.doubtPart(t.profiles[at[k]])
+	for _, l := range learners {
+		l.doubtPart(t.profiles[l.c.place])
 		if d := l.finish(y); d != "" {
 			decisions = append(decisions, Decision{Column: l.c.Name, Problem: d})
 		}
@@ -359,6 +379,7 @@ const mostNames = 256 << 20
 // compile makes the look-ups.
 func (e *Encoder) compile() error {
 	e.names, e.place, e.event = nil, map[string]int{}, nil
+	e.uses = slices.Concat(e.state.Columns, e.state.Uses)
 	bytes, seen := 0, map[string]string{}
 	for j, c := range e.state.Columns {
 		if _, twice := e.place[c.Name]; twice || c.Name == "" {
@@ -374,9 +395,6 @@ func (e *Encoder) compile() error {
 			}
 		}
 		c.place = j
-		if c.Kind == kindEvent {
-			e.event = c
-		}
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {
@@ -386,6 +404,20 @@ func (e *Encoder) compile() error {
 			}
 			seen[name] = c.Name
 			e.names = append(e.names, name)
+		}
+	}
+	for _, c := range e.state.Uses {
+		j, ok := e.place[c.Name]
+		if !ok || c.isFeature() || c.Kind == kindOutcome {
+			return fmt.Errorf("pgsvi: an encoder with a further use of column %s as a %s: %w",
+				csvQuote(c.Name), c.Kind, pgsvi.ErrFile)
+		}
+		c.place = j
+		c.compile(len(e.names))
+	}
+	for _, c := range e.uses {
+		if c.Kind == kindEvent {
+			e.event = c
 		}
 	}
 	return nil
@@ -447,7 +479,7 @@ func (e *Encoder) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("pgsvi: an encoder of version %d, want %d; read it with the release "+
 			"that has written it: %w", s.Version, encoderVersion, pgsvi.ErrFile)
 	}
-	for _, c := range s.Columns {
+	for _, c := range slices.Concat(s.Columns, s.Uses) {
 		if err := c.check(); err != nil {
 			return fmt.Errorf("pgsvi: reading an encoder: %w: %w", err, pgsvi.ErrFile)
 		}

@@ -49,6 +49,7 @@ func ExampleRead() {
 	//
 	// to be decided: "Kunde", "Tarif", "Alter"
 	//
+	// 	data.Outcome("gekündigt").Positive("ja"),
 	// 	// "Kunde": an identifier: 11 different texts in 11 rows
 	// 	data.Skip("Kunde"),
 	// 	// or data.Group("Kunde"), // for an effect of each
@@ -60,9 +61,6 @@ func ExampleRead() {
 	// 	data.Number("Alter").MissingAre("k.A.").Impute(), // if that means missing
 	// 	// or data.Category("Alter").Level(), // if not
 	// 	// or data.Number("Alter").MissingAre("k.A.").Drop(), // to leave these rows out
-	// 	// "gekündigt": the outcome has two labels, "nein" (7), "ja" (4), and it is not said which is +1
-	// 	data.Outcome("gekündigt").Positive("ja"),
-	// 	// or data.Outcome("gekündigt").Positive("nein"), // if "nein" is
 }
 
 // An Encoder learns what columns mean, and turns rows into numbers: those of the table, and others

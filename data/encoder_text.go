@@ -17,7 +17,7 @@ func (e *Encoder) String() string {
 		plural(len(e.names), "feature"), s.Found)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\ttaken for\twhy\tfeatures\tmissing\tunknown")
-	for _, c := range s.Columns {
+	for _, c := range e.uses {
 		features, unknown := "-", "-"
 		if c.n > 0 {
 			features = fmt.Sprint(c.n)
@@ -42,7 +42,7 @@ func (e *Encoder) String() string {
 // Doubts returns what is doubtful but is not refused: levels of few rows, whole numbers that may be
 // codes, columns that give the outcome away.
 func (e *Encoder) Doubts() (all []string) {
-	for _, c := range e.state.Columns {
+	for _, c := range e.uses {
 		for _, d := range c.Doubts {
 			all = append(all, fmt.Sprintf("column %s: %s", csvQuote(c.Name), d))
 		}

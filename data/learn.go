@@ -29,15 +29,18 @@ type learner struct {
 	zeros    int
 	whole    bool
 	values   map[float64]bool // different ones, up to fewValues + 1
+	w        float64          // the weight of this row
+	weight   float64          // of the rows with a number
 	levels   map[string]*levelCount
 
 	now  float64 // of an outcome: the value or sign of this row
 	leak leak
 }
 
-// add learns from the value of a row. y is the outcome, or nil.
-func (l *learner) add(v *cell, y *learner) error {
+// add learns from the value of a row of weight w. y is the outcome, or nil.
+func (l *learner) add(v *cell, y *learner, w float64) error {
 	c := l.c
+	l.w = w
 	if c.isGapCell(v) {
 		c.Gaps++
 		if c.Missing == missingError {
@@ -95,6 +98,10 @@ func (l *learner) addText(text string, y *learner) error {
 		l.levels[strings.Clone(text)] = level
 	}
 	level.n++
+	level.weight += l.w
+	if y != nil {
+		level.outcome += l.w * y.now
+	}
 	l.now = -1
 	if p := l.c.Positive; text == p || l.c.Fold && text == fold(p) {
 		l.now = 1
@@ -107,8 +114,9 @@ func (l *learner) addText(text string, y *learner) error {
 
 // levelCount counts the rows of a level, and those by the sign of the outcome.
 type levelCount struct {
-	n    int
-	sign [2]int
+	n               int
+	weight, outcome float64 // sums over the rows: of the weight, and of that times the outcome
+	sign            [2]int
 }
 
 // counts returns the rows of each level.
@@ -133,15 +141,19 @@ func (c *column) checkScale(x float64) error {
 	return nil
 }
 
-// addNumber updates the moments (Welford, 1962).
+// addNumber updates the weighted moments (West, 1979). A row of weight 0 counts for nothing.
 func (l *learner) addNumber(x float64) {
+	if l.w == 0 {
+		return
+	}
 	if l.n == 0 {
 		l.min, l.max, l.whole, l.values = x, x, true, map[float64]bool{}
 	}
 	l.n++
+	l.weight += l.w
 	d := x - l.mean
-	l.mean += d / l.n
-	l.m2 += d * (x - l.mean)
+	l.mean += d * l.w / l.weight
+	l.m2 += l.w * d * (x - l.mean)
 	l.min, l.max = min(l.min, x), max(l.max, x)
 	l.whole = l.whole && x == math.Trunc(x)
 	if x == 0 {
@@ -181,12 +193,15 @@ func (l *learner) finish(y *learner) string {
 	return ""
 }
 
-func (l *learner) sd() float64 { return math.Sqrt(max(0, l.m2/l.n)) }
+func (l *learner) sd() float64 { return math.Sqrt(max(0, l.m2/l.weight)) }
 
 func (l *learner) finishNumber() string {
 	c := l.c
 	if c.Values == 0 {
 		return "no row that is kept has a value"
+	}
+	if l.n == 0 {
+		return "all rows with a value have weight 0"
 	}
 	c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
 	if c.Kind == kindDate {
@@ -195,8 +210,10 @@ func (l *learner) finishNumber() string {
 		c.Min, c.Max = 0, (l.max-l.min)/yearSeconds
 	}
 	c.Shift, c.Scale = c.Mean, c.SD
-	binary := len(l.values) <= 2 && l.whole && l.min == 0 && l.max == 1
-	if c.Unscaled || c.Kind == kindNumber && binary {
+	if c.Kind == kindNumber && len(l.values) == 2 { // 0 and 1, like the levels of a category
+		c.Shift, c.Scale = l.min, l.max-l.min
+	}
+	if c.Unscaled {
 		c.Shift, c.Scale = 0, 1
 	}
 	if l.min == l.max {
@@ -262,11 +279,7 @@ func (l *learner) finishLevels() string {
 		c.Reference = fold(c.Reference)
 	}
 	if c.Reference == "" {
-		for i, level := range c.Levels {
-			if i == 0 || c.Counts[i] > counts[c.Reference] {
-				c.Reference = level
-			}
-		}
+		c.Reference = l.reference()
 	} else if counts[c.Reference] == 0 {
 		return fmt.Sprintf("there is no level %s to be the reference; there are %s",
 			csvQuote(c.Reference), countsText(counts, fewListed))
@@ -279,6 +292,25 @@ func (l *learner) finishLevels() string {
 	}
 	l.doubtRare(counts)
 	return ""
+}
+
+// reference returns the level that the others are compared with: of two opposites such as no and
+// yes the negative one, like 0 of 0 and 1, and otherwise the one of the largest weight. Of several
+// the one with the lowest outcome is taken, so that names do not matter.
+func (l *learner) reference() string {
+	if levels := l.c.Levels; len(levels) == 2 {
+		if negative, _, ok := opposites(levels[0], levels[1]); ok {
+			return negative
+		}
+	}
+	best := ""
+	for i, text := range l.c.Levels {
+		a, b := l.levels[text], l.levels[best]
+		if i == 0 || a.weight > b.weight || a.weight == b.weight && a.outcome < b.outcome {
+			best = text
+		}
+	}
+	return best
 }
 
 // doubtRare names the levels of few rows.

@@ -44,8 +44,8 @@ type Model struct {
 // exposures, offsets, weights, trials and events need not be, if they have no missing values.
 //
 // The error is that of formula.Parse, of Formula.Check or of Table.Encoder. It wraps ErrParam as
-// well where a term cannot be made of a column, such as a smooth curve of a category, and where the
-// formula has a slope of a group, which is not there yet.
+// well if a term cannot be made of a column, such as a smooth curve of a category, or has no effect,
+// and if the formula has a slope of a group, which is not there yet.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -56,11 +56,11 @@ func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 
 // ModelOf is Model for a formula that was built. It does not change f.
 func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
-	f, columns, err := t.resolve(f, columns)
+	f, features, columns, err := t.resolve(f, columns)
 	if err != nil {
 		return nil, err
 	}
-	e, err := t.encoder(f.Columns(), columns)
+	e, err := t.encoder(features, columns)
 	if err != nil {
 		return nil, err
 	}
@@ -122,67 +122,143 @@ func roles(f *formula.Formula) []role {
 	return slices.DeleteFunc(all, func(r role) bool { return r.column == "" })
 }
 
-// resolve writes the formula out for the columns of the table, and returns the columns with those
-// that only the formula names.
-func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula, []Column, error) {
-	said := map[string]kind{}
-	for _, c := range columns {
-		if s := c.said(); s != nil {
-			said[s.Name] = s.Kind
-		}
-	}
+// resolve writes the formula out for the columns of the table. It returns which of them are
+// features, and the columns as the formula uses them, with the roles that only the formula names.
+func (t *Table) resolve(f *formula.Formula, columns []Column) (
+	_ *formula.Formula, features []string, uses []Column, err error) {
 	if err := f.Check(t.Columns()); err != nil {
-		return nil, nil, fmt.Errorf("pgsvi: %w", err)
+		return nil, nil, nil, fmt.Errorf("pgsvi: %w", err)
 	}
 	named := f.Columns()
+	kinds := map[string][]kind{}
+	for _, c := range columns {
+		if s := c.said(); s != nil {
+			kinds[s.Name] = append(kinds[s.Name], s.Kind)
+		}
+	}
 	rest := slices.DeleteFunc(t.Columns(), func(name string) bool { // what . is
-		switch said[name] {
-		case kindNumber, kindCategory, kindDate:
+		said := kinds[name]
+		switch {
+		case slices.Contains(named, name), slices.Contains(said, kindNumber),
+			slices.Contains(said, kindCategory), slices.Contains(said, kindDate):
 			return false
-		case "":
+		case len(said) == 0:
 			return t.useless(name)
 		}
-		return !slices.Contains(named, name)
+		return true
 	})
-	f, err := f.Resolve(rest)
-	if err != nil {
-		return nil, nil, fmt.Errorf("pgsvi: %w", err)
+	if f, err = f.Resolve(rest); err != nil {
+		return nil, nil, nil, fmt.Errorf("pgsvi: %w", err)
 	}
-	columns = slices.Clone(columns)
-	use := f.Columns()
-	columns = slices.DeleteFunc(columns, func(c Column) bool {
+	r, features := &resolver{t: t, f: f, roles: roles(f)}, []string{} // not nil: no column is one
+	for _, term := range f.Terms {
+		feature := term.Columns()
+		if g, ok := term.(formula.Group); ok {
+			feature = g.Slopes
+		}
+		for _, name := range feature {
+			if !slices.Contains(features, name) {
+				features = append(features, name)
+			}
+		}
+	}
+	r.features = features
+	for _, c := range columns {
+		if err := r.sort(c); err != nil {
+			return nil, nil, nil, t.named(err)
+		}
+	}
+	for _, role := range r.roles {
+		r.add(role)
+	}
+	for _, name := range features {
+		if slices.Contains(named, name) && !r.has(name, false) && t.likeNumbers(name) {
+			c := Number(name)
+			c.formula = true
+			r.uses = append(r.uses, c)
+		}
+	}
+	if err := quantities(f, r.uses); err != nil {
+		return nil, nil, nil, t.named(err)
+	}
+	return f, features, r.uses, nil
+}
+
+// resolver sorts what is said of columns by what a formula uses them for.
+type resolver struct {
+	t        *Table
+	f        *formula.Formula
+	roles    []role
+	features []string
+	uses     []Column
+	hints    []*spec // said of another use of a column
+}
+
+// has reports whether something is said of a column as a role, or as no role.
+func (r *resolver) has(name string, role bool) bool {
+	return slices.ContainsFunc(r.uses, func(c Column) bool {
 		s := c.said()
-		return s != nil && s.Kind != kindRaw && slices.Contains(t.Columns(), s.Name) &&
-			!slices.Contains(use, s.Name)
+		return s != nil && s.Name == name && isRole(s.Kind) == role
 	})
-	if err := quantities(f, columns); err != nil {
-		return nil, nil, t.named(err)
+}
+
+// sort puts a column among the uses, or among the hints if the formula uses it in another way. A
+// column that the formula does not use is left out.
+func (r *resolver) sort(c Column) error {
+	s := c.said()
+	if s == nil || s.Kind == kindRaw || !slices.Contains(r.t.Columns(), s.Name) {
+		r.uses = append(r.uses, c) // the Encoder knows what to say of it
+		return nil
 	}
-	all := roles(f)
-	for _, name := range named {
-		if said[name] == "" && t.likeNumbers(name) &&
-			!slices.ContainsFunc(all, func(r role) bool { return r.column == name }) {
-			all = append(all, role{name, kindNumber, func(n string) Column { return Number(n) }})
+	feature := slices.Contains(r.features, s.Name)
+	var wanted []kind
+	for _, o := range r.roles {
+		if o.column == s.Name {
+			wanted = append(wanted, o.kind)
 		}
 	}
-	for _, r := range all {
-		switch k := said[r.column]; {
-		case k == "":
-			c := r.make(r.column)
-			c.said().formula = true
-			columns = append(columns, c)
-			said[r.column] = r.kind
-		case k == kindCategory && r.kind == kindGroup:
-		case k != r.kind:
-			return nil, nil,
-				t.named(
-					fmt.Errorf(
-						"pgsvi: column %s is said to be a %s, and the formula takes it for the "+
-							"%s: %w",
-						csvQuote(r.column), k, r.kind, pgsvi.ErrParam))
+	switch {
+	case !feature && len(wanted) == 0:
+		return nil
+	case s.Kind == kindSkip:
+		return fmt.Errorf("pgsvi: %s is among the columns, and the formula uses %s; remove one "+
+			"of the two: %w", s.call(), csvQuote(s.Name), pgsvi.ErrParam)
+	case slices.Contains(wanted, s.Kind), feature && !isRole(s.Kind), s.Kind == kindOutcome:
+		r.uses = append(r.uses, c)
+	case isRole(s.Kind) && s.Kind != kindGroup:
+		return fmt.Errorf("pgsvi: %s is among the columns, and the formula has no %s(%s): %w",
+			s.call(), s.Kind, formula.Col(s.Name), pgsvi.ErrParam)
+	case feature && s.Kind == kindGroup && len(wanted) == 0: // levels with an effect each
+		category := s.copy()
+		category.Kind = kindCategory
+		r.uses = append(r.uses, CategoryColumn{category})
+	default:
+		r.hints = append(r.hints, s)
+	}
+	return nil
+}
+
+// add adds a role that only the formula names, and what is said of another use of the column.
+func (r *resolver) add(o role) {
+	if slices.ContainsFunc(r.uses, func(c Column) bool {
+		return c.said() != nil && c.said().Name == o.column && c.said().Kind == o.kind
+	}) {
+		return
+	}
+	c := o.make(o.column)
+	s := c.said()
+	s.formula = true
+	for _, h := range r.hints {
+		if h.Name != o.column {
+			continue
+		}
+		s.inherit(h)
+		if o.kind == kindOutcome {
+			s.Quantity = s.Quantity || h.Kind == kindNumber
+			s.Unit, s.AnyUnit = h.Unit, h.AnyUnit
 		}
 	}
-	return f, columns, nil
+	r.uses = append(r.uses, c)
 }
 
 // useless reports whether a column that nothing is said of is left out without a question.
@@ -211,18 +287,39 @@ func (e *Encoder) column(name string) *column {
 	return nil
 }
 
+// use returns the column in a role, or nil.
+func (e *Encoder) use(name string, role kind) *column {
+	for _, c := range e.uses {
+		if c.Name == name && c.Kind == role {
+			return c
+		}
+	}
+	return nil
+}
+
 // neededByModel reports whether a row without the column cannot be predicted by a model.
 func (c *column) neededByModel() bool { return c.needed() || c.Kind == kindGroup }
 
 // learn has the terms see the rows of the table.
 func (d *design) learn(e *Encoder, t *Table) error {
+	for _, term := range d.Terms {
+		term.begin()
+	}
+	weight := slices.IndexFunc(e.uses, func(c *column) bool { return c.Kind == kindWeight })
 	if slices.ContainsFunc(d.Terms, (*term).learns) {
 		err := e.each(t, (*column).neededByModel, func(rec *record) error {
 			if e.drops(rec.cells, true) {
 				return nil
 			}
+			w, err := 1., error(nil)
+			if weight >= 0 {
+				c := e.uses[weight]
+				if w, err = c.scale(&rec.cells[c.place]); err != nil {
+					return t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, c.wrap(err)))
+				}
+			}
 			for _, term := range d.Terms {
-				if err := term.see(rec.cells); err != nil {
+				if err := term.see(rec.cells, w); err != nil {
 					return t.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
 				}
 			}

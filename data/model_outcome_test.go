@@ -173,7 +173,7 @@ func TestOutcomeErrors(t *testing.T) {
 			pgsvi.ErrParam,
 			`column "t" is said to have labels, by Outcome("t").Classes(), and the formula takes it for a duration`},
 		"another kind": {head, "survival(t, e) ~ x", nil, []Column{Weight("e")}, pgsvi.ErrParam,
-			`column "e" is said to be a weight, and the formula takes it for the event`},
+			`Weight("e") is among the columns, and the formula has no weight(e)`},
 		"negative": {head + "4,-1,0\n", "t ~ x", pgsvi.LogNormal{}, nil, pgsvi.ErrLabel,
 			`line 5, column "t": found -1, and LogNormal wants a number above 0; if some durations are censored, write survival(t, event) ~ …`},
 		"texts": {head, "e ~ x", pgsvi.Weibull{}, []Column{Outcome("e").Positive("1")},

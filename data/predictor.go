@@ -411,7 +411,7 @@ func (p *Predictor) label() string {
 
 // score compares an answer with the outcome of the row, if it has one.
 func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
-	v := &cells[p.enc.place[p.y.Name]]
+	v := &cells[p.y.place]
 	if p.y.isGapCell(v) {
 		return nil
 	}
@@ -438,8 +438,8 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 		}
 		return nil
 	}
-	for _, c := range p.enc.state.Columns {
-		if w := &cells[p.enc.place[c.Name]]; c.Kind == kindTrials && !c.isGapCell(w) {
+	for _, c := range p.enc.uses {
+		if w := &cells[c.place]; c.Kind == kindTrials && !c.isGapCell(w) {
 			n, err := c.scale(w)
 			if err == nil {
 				err = checkSuccesses(y, n)
@@ -461,11 +461,11 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 
 // offset returns what a row adds to the linear predictor.
 func (e *Encoder) offset(cells []cell) (sum float64, err error) {
-	for j, c := range e.state.Columns {
+	for _, c := range e.uses {
 		if c.Kind != kindExposure && c.Kind != kindOffset {
 			continue
 		}
-		v, err := c.scale(&cells[j])
+		v, err := c.scale(&cells[c.place])
 		if err != nil {
 			return 0, c.wrap(err)
 		}
@@ -703,6 +703,11 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 		return nil, fmt.Errorf("%w: %w", err, pgsvi.ErrFile)
 	}
 	s.Design.compile()
+	for _, t := range s.Design.Terms {
+		if err := t.checkFeatures(); err != nil {
+			return nil, err
+		}
+	}
 	switch s.Posterior {
 	case "GLMPosterior":
 		p.post, err = pgsvi.Load[*pgsvi.GLMPosterior](r)

@@ -30,7 +30,7 @@ func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed
 func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 	rows, failed int, scores *pgsvi.Scores, err error) {
 	var gone []string
-	for _, c := range p.enc.state.Columns {
+	for _, c := range p.enc.uses {
 		_, there := t.place[c.Name]
 		if !there && (c == p.y || c.Kind == kindTrials || c.Kind == kindEvent) {
 			gone = append(gone, c.Name)

@@ -77,16 +77,18 @@ type Suggestions struct {
 
 // Columns returns what was said already, and the first choice of each decision, for Table.Encoder.
 func (s *Suggestions) Columns() (all []Column) {
-	decided := map[string]bool{}
-	for _, d := range s.Decisions {
-		decided[d.Column] = true
+	chosen := s.chosen()
+	decided := func(c Column) bool {
+		return c.said() != nil && slices.ContainsFunc(chosen, func(o Column) bool {
+			return o.said().sameUse(c.said())
+		})
 	}
 	for _, c := range s.said {
-		if c != nil && (c.said() == nil || !decided[c.said().Name]) {
+		if c != nil && !decided(c) {
 			all = append(all, c)
 		}
 	}
-	return append(all, s.chosen()...)
+	return append(all, chosen...)
 }
 
 // chosen returns the first choices.
@@ -134,17 +136,89 @@ func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
 		}) {
 		said = append(said, Outcome(outcome))
 	}
-	_, decisions := t.decide(nil, said)
+	specs, _, decisions := t.decide(nil, said)
+	for _, s := range specs { // the label that was taken for the positive one is to be seen
+		for i, c := range said {
+			if o := c.said(); o != nil && s.Kind == kindOutcome && o.sameUse(s) {
+				said[i] = OutcomeColumn{s}
+			}
+		}
+	}
 	return &Suggestions{decisions, said}
 }
 
-// decide returns the specs of the columns in use, one for each column of the table, and the
-// decisions that remain. A nil use means all columns. What is not in use is skipped.
-func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions []Decision) {
-	specs = make([]*spec, len(t.profiles))
-	used := map[string]bool{}
+// decide returns the specs of the columns, one for each column of the table, those of their further
+// roles, and the decisions that remain. use has the columns that are features; nil means all that
+// have no role. A column that is in no use is skipped.
+func (t *Table) decide(use []string, columns []Column) (
+	specs, further []*spec, decisions []Decision) {
+	said, decisions := t.sort(use, columns)
+	for j, p := range t.profiles {
+		uses := said[j]
+		switch {
+		case len(uses) > 0 && !isRole(uses[0].Kind):
+		case use == nil && len(uses) == 0, slices.Contains(use, p.name):
+			first := &spec{Name: p.name}
+			if len(uses) > 0 {
+				first.inherit(uses[0])
+			}
+			uses = slices.Insert(uses, 0, first)
+		case len(uses) == 0:
+			specs = append(specs, t.notInFormula(j))
+			continue
+		}
+		for i, s := range uses {
+			if i > 0 {
+				s.inherit(uses[0])
+			}
+			if d := t.reviewUse(j, s); d != nil {
+				decisions = append(decisions, *d)
+			}
+		}
+		specs, further = append(specs, uses[0]), append(further, uses[1:]...)
+	}
+	return specs, further, decisions
+}
+
+// reviewUse completes a spec, and returns the decision that it needs, or nil.
+func (t *Table) reviewUse(j int, s *spec) *Decision {
+	before := s.copy()
+	why, d := t.review(j, s)
+	if s.why = why; s.formula {
+		s.why = whyFormula
+	}
+	if d != nil && before.Kind != "" && before.call() == s.call() && len(d.Choices) > 0 &&
+		d.Choices[0].Column.said() == s {
+		d.Choices = d.Choices[1:]
+	}
+	return d
+}
+
+// notInFormula returns the spec of a column in no use.
+func (t *Table) notInFormula(j int) *spec {
+	s := &spec{Name: t.profiles[j].name, Kind: kindSkip, why: "not in the formula"}
+	// If the column would be skipped in any case, say why, because . leaves it out.
+	alone := &spec{Name: s.Name}
+	if why, _ := t.review(j, alone); alone.Kind == kindSkip && why != "" {
+		s.why = why
+	}
+	return s
+}
+
+// isRole reports whether a kind is a role that a column may have besides being a feature.
+func isRole(k kind) bool {
+	switch k {
+	case kindGroup, kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
+		return true
+	}
+	return false
+}
+
+// sort returns copies of the specs that are said of each column, that of a feature or an outcome
+// first, and the decisions for those that make no sense.
+func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, decisions []Decision) {
+	said = map[int][]*spec{}
 	for _, name := range use {
-		used[name] = true
 		if _, ok := t.place[name]; !ok {
 			decisions = append(decisions, t.noColumn(name, columns))
 		}
@@ -164,53 +238,59 @@ func (t *Table) decide(use []string, columns []Column) (specs []*spec, decisions
 			continue // see encoder
 		}
 		j, ok := t.place[s.Name]
-		switch {
-		case !ok:
+		if !ok {
 			decisions = append(decisions, t.noColumn(s.Name, columns))
 			continue
-		case specs[j] != nil:
+		}
+		if i := slices.IndexFunc(said[j], s.sameUse); i >= 0 {
 			decisions = append(decisions, Decision{Column: s.Name,
-				Problem: fmt.Sprintf("it is named twice, by %s and %s", specs[j].call(), s.call())})
-		case alone[s.Kind] != "":
+				Problem: fmt.Sprintf("it is named twice, by %s and %s", said[j][i].call(),
+					s.call())})
+			continue
+		}
+		if other := alone[s.Kind]; other != "" {
 			what := map[kind]string{kindOutcome: "outcomes", kindTrials: "columns of trials",
 				kindEvent: "columns of events"}[s.Kind]
-			decisions = append(decisions,
-				Decision{Column: s.Name,
-					Problem: fmt.Sprintf("there are two %s, %s being the other",
-						what, csvQuote(alone[s.Kind]))})
+			decisions = append(decisions, Decision{Column: s.Name,
+				Problem: fmt.Sprintf("there are two %s, %s being the other", what,
+					csvQuote(other))})
 		}
 		if _, ok := alone[s.Kind]; ok {
 			alone[s.Kind] = s.Name
 		}
-		specs[j] = s.copy()
+		at := len(said[j])
+		if !isRole(s.Kind) {
+			at = 0
+		}
+		said[j] = slices.Insert(said[j], at, s.copy())
 	}
-	for j, p := range t.profiles {
-		switch {
-		case use != nil && !used[p.name]:
-			specs[j] = &spec{Name: p.name, Kind: kindSkip, why: "not in the formula"}
-			// of a column that would be skipped in any case, say why: a . leaves it out
-			alone := &spec{Name: p.name}
-			if why, _ := t.review(j, alone); alone.Kind == kindSkip && why != "" {
-				specs[j].why = why
-			}
-			continue
-		case specs[j] == nil:
-			specs[j] = &spec{Name: p.name}
-		}
-		before := specs[j].copy()
-		why, d := t.review(j, specs[j])
-		if specs[j].why = why; specs[j].formula {
-			specs[j].why = whyFormula
-		}
-		if d != nil {
-			if before.Kind != "" && before.call() == specs[j].call() && len(d.Choices) > 0 &&
-				d.Choices[0].Column.said() == specs[j] {
-				d.Choices = d.Choices[1:]
-			}
-			decisions = append(decisions, *d)
-		}
+	return said, decisions
+}
+
+// sameUse reports whether two specs are of one use of one column: the same role, or no role.
+func (s *spec) sameUse(o *spec) bool {
+	return s.Name == o.Name && (s.Kind == o.Kind || !isRole(s.Kind) && !isRole(o.Kind))
+}
+
+// inherit completes the spec of one use of a column by what is known of another one: how values are
+// written, and which rows are left out.
+func (s *spec) inherit(o *spec) {
+	if len(s.NA)+len(s.NotNA) == 0 {
+		s.NA, s.NotNA = slices.Clone(o.NA), slices.Clone(o.NotNA)
 	}
-	return specs, decisions
+	if s.Decimal == "" {
+		s.Decimal = o.Decimal
+	}
+	if s.Kind == kindGroup || s.Kind == kindCategory {
+		s.Fold = s.Fold || o.Fold && !s.KeepCase
+	}
+	if s.Missing != missingError {
+		return
+	}
+	levels := func(k kind) bool { return k == kindGroup || k == kindCategory }
+	if o.Missing == missingDrop || o.Missing == missingLevel && levels(s.Kind) {
+		s.Missing = o.Missing
+	}
 }
 
 // noColumn says that there is no such column. Those that are said already are not meant by it.
@@ -765,17 +845,14 @@ func (r *reviewer) checkOutcome() {
 		r.checkPositive(labels)
 	case len(labels) == 2 && !s.Quantity && !s.Classes && !r.p.full:
 		both := sortLevels(slices.Collect(maps.Keys(labels)))
-		if both[0] == "-1" && (both[1] == "1" || both[1] == "+1") {
-			s.Positive = both[1] // as every model has them
+		if _, positive, ok := opposites(both[0], both[1]); ok {
+			s.Positive = positive
 			return
 		}
 		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1",
 			countsText(labels, 2)))
-		s.Positive = likelyPositive(both)
 		other := both[0]
-		if s.Positive == other {
-			other = both[1]
-		}
+		s.Positive = both[1]
 		r.or("if "+csvQuote(other)+" is", func(s *spec) { s.Positive = other })
 		if r.numbers == r.values {
 			r.or("if they are numbers", func(s *spec) { s.Positive, s.Quantity = "", true })
@@ -819,15 +896,23 @@ func (r *reviewer) checkPositive(labels map[string]int) {
 	r.when = "if that means missing"
 }
 
-// likelyPositive guesses which of two labels is the one whose probability is of interest.
-func likelyPositive(labels []string) string {
-	for _, l := range labels {
-		switch fold(l) {
-		case "yes", "ja", "true", "1", "y", "t", "oui", "sí", "si", "positive", "+1":
-			return l
+// opposed are pairs of a negative and a positive label, in lower case.
+var opposed = [][2]string{{"0", "1"}, {"-1", "1"}, {"-1", "+1"}, {"no", "yes"}, {"n", "y"},
+	{"false", "true"}, {"f", "t"}, {"off", "on"}, {"negative", "positive"}, {"neg", "pos"},
+	{"failure", "success"}, {"absent", "present"}, {"nein", "ja"}, {"non", "oui"}, {"no", "sí"},
+	{"no", "si"}, {"nee", "ja"}, {"nej", "ja"}, {"não", "sim"}}
+
+// opposites returns the negative and the positive of two labels, if they are such a pair.
+func opposites(a, b string) (negative, positive string, ok bool) {
+	for _, pair := range opposed {
+		switch {
+		case fold(a) == pair[0] && fold(b) == pair[1]:
+			return a, b, true
+		case fold(b) == pair[0] && fold(a) == pair[1]:
+			return b, a, true
 		}
 	}
-	return labels[1]
+	return "", "", false
 }
 
 // gapLine returns the line of the first missing value, or 0 if that is not known.

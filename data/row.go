@@ -29,10 +29,10 @@ func (e *Encoder) row(r *Encoded, cells []cell) error {
 	r.X = slices.Grow(r.X[:0], len(e.names))[:len(e.names)]
 	clear(r.X)
 	r.Offset, r.Notes = 0, nil
-	for j, c := range e.state.Columns {
+	for _, c := range e.uses {
 		switch c.Kind {
 		case kindNumber, kindDate, kindCategory:
-			note, err := c.put(r.X[c.at:c.at+c.n], &cells[j])
+			note, err := c.put(r.X[c.at:c.at+c.n], &cells[c.place], c.Shift, c.Scale)
 			if err != nil {
 				return c.wrap(err)
 			}
@@ -40,7 +40,7 @@ func (e *Encoder) row(r *Encoded, cells []cell) error {
 				r.Notes = append(r.Notes, note)
 			}
 		case kindExposure, kindOffset:
-			v, err := c.scale(&cells[j])
+			v, err := c.scale(&cells[c.place])
 			if err != nil {
 				return c.wrap(err)
 			}
@@ -149,8 +149,8 @@ func noFieldOf[V any](e *Encoder, row map[string]V) error {
 
 func (e *Encoder) noField(name string) error {
 	var names []string
-	for _, c := range e.state.Columns {
-		if c.needed() {
+	for _, c := range e.uses {
+		if c.needed() && !slices.Contains(names, c.Name) {
 			names = append(names, c.Name)
 		}
 	}

@@ -101,7 +101,7 @@ func TestRow(t *testing.T) {
 	}
 	notes := strings.Join(r.Notes, "\n")
 	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing: the mean stands in`,
-		`"Anrufe" is 40, outside of 0 to 7 in training`} {
+		`"Anrufe" is 40, outside 0 to 7, the range of training`} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no note %q in %q", want, notes)
 		}

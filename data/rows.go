@@ -106,8 +106,8 @@ func (m *arranger) match(names []string) error {
 		}
 	}
 	var gone []string
-	for j, c := range columns {
-		if m.from[j] < 0 && m.need(c) {
+	for _, c := range m.e.uses {
+		if m.from[c.place] < 0 && m.need(c) && !slices.Contains(gone, c.Name) {
 			gone = append(gone, c.Name)
 		}
 	}
@@ -132,9 +132,9 @@ func (m *arranger) arrange(rec *record) *record {
 // drops reports whether training leaves a row out, as a value is missing, be it the outcome if the
 // table has that.
 func (e *Encoder) drops(cells []cell, outcome bool) bool {
-	for j, c := range e.state.Columns {
+	for _, c := range e.uses {
 		if c.Missing == missingDrop && (c.Kind != kindOutcome || outcome) &&
-			c.isGapCell(&cells[j]) {
+			c.isGapCell(&cells[c.place]) {
 			return true
 		}
 	}
@@ -275,10 +275,11 @@ type dataBuilder struct {
 
 // begin finds out what the table has besides features.
 func (b *dataBuilder) begin(t *Table) {
-	for j, c := range b.e.state.Columns {
+	for _, c := range b.e.uses {
 		if _, there := t.place[c.Name]; !there {
 			continue
 		}
+		j := c.place
 		switch c.Kind {
 		case kindOutcome:
 			b.y, b.d.Labels = c, slices.Clone(c.Levels)

@@ -22,13 +22,13 @@ var generated = []struct {
 	features            int
 }{
 	{"churn.csv", churnFile(4000), "gekündigt", []string{
+		`data.Outcome("gekündigt").Positive("ja")`,
 		`data.Skip("Kundennr")`,
 		`data.Date("Letzte Anfrage").Impute()`,
 		`data.Category("Tarif").FoldCase()`,
 		`data.Number("Alter").MissingAre("k.A.").Impute()`,
 		`data.Skip("PLZ")`,
 		`data.Category("Newsletter").Level()`,
-		`data.Outcome("gekündigt").Positive("ja")`,
 	}, `UTF-8 with a byte order mark, separator ';', decimal sign ','`, 4000, 13},
 	{"claims.csv", claimsFile(6000), "claims", []string{
 		`data.Outcome("claims")`,
@@ -36,11 +36,11 @@ var generated = []struct {
 		`data.Number("veh_value").Decimal('.').Impute()`,
 	}, `UTF-8, separator ',', no value that shows the decimal sign`, 6000, 20},
 	{"clinical.tsv", clinicalFile(900), "response", []string{
+		`data.Outcome("response").Positive("yes")`,
 		`data.Group("subject")`,
 		`data.Category("sex").FoldCase()`,
 		`data.Number("crp_mg_l").BelowLimit("half")`,
 		`data.Number("bmi").Impute()`,
-		`data.Outcome("response").Positive("yes")`,
 	}, `UTF-8, separator '\t', decimal sign '.'`, 900, 12},
 	{"swiss.csv", swissFile(600), "Miete", []string{
 		`data.Outcome("Miete")`,
@@ -48,8 +48,8 @@ var generated = []struct {
 		`data.Date("verfügbar").Layout("2/1/2006")`,
 	}, `Windows-1252, separator ';', decimal sign '.'`, 600, 0},
 	{"events.json", eventsFile(900), "paid", []string{
-		`data.Skip("id")`,
 		`data.Outcome("paid").Positive("true")`,
+		`data.Skip("id")`,
 		`data.Number("receipt").Impute()`,
 		`data.Number("score").Impute()`,
 	}, `UTF-8, JSON objects`, 900, 8},

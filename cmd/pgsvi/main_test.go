@@ -75,7 +75,7 @@ func TestTable(t *testing.T) {
 	dir := filepath.Dir(path)
 	columns, model := filepath.Join(dir, "columns.txt"), filepath.Join(dir, "visits.pgsvi")
 	status, out, _ := run(t, "check", path)
-	if status != 2 || !strings.Contains(out, `Outcome("bought").Positive("yes")`) ||
+	if status != 2 || !strings.Contains(out, `Number("age").MissingAre("k.A.").Impute()`) ||
 		!strings.Contains(out, "separator ';'") {
 		t.Errorf("check: %d\n%s", status, out)
 	}

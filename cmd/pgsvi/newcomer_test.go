@@ -78,7 +78,9 @@ func TestNewcomer(t *testing.T) {
 			`no value is a number: "no" (2), "yes" (2)` +
 				"\nPoisson wants numbers; leave -likelihood out for labels and classes\n"},
 		{"fit|-formula|z ~ x|-likelihood|poisson|" + labels, 0, "rows=4 weights=2"},
-		{"fit|-formula|z ~ x|-likelihood|logit|" + labels, 2, `Outcome("z").Positive("1")`},
+		{"fit|-formula|z ~ x|-likelihood|logit|" + labels, 0, `outcome, +1 = "1" (25.0%)`},
+		{"fit|-formula|w ~ x|" + file("ab.csv", "x,w\n1,A\n2,B\n3,A\n4,B\n"), 2,
+			`Outcome("w").Positive("B")`},
 		{"fit|-formula|z ~ exposure(y)|-likelihood|poisson|" + labels, 2,
 			`column "y": no value is a number: "no" (2), "yes" (2)` + "\n"},
 		{"fit|-formula|y ~ 1|-likelihood|poisson|" + counts, 0, "Poisson, 4 rows, 1 weight, "},
@@ -100,7 +102,7 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y ~ x|-o|" + table + "|" + table, 2, "is a file to read, want another name"},
 		{"check|" + file("open.csv", "x,y\n1,2\n\"3,4\n5,6\n"), 1,
 			"open.csv: line 4 of a record from line 3 on, byte "},
-		{"check|" + labels, 2, "the last column is the outcome"},
+		{"check|" + labels, 0, "the last column is the outcome"},
 		{"check|-format|quotes|" + table, 2, `-format has "quotes", want some of no-quotes`},
 	} {
 		status, out, stderr := run(t, strings.Split(c.args, "|")...)

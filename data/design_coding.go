@@ -1,0 +1,131 @@
+package data
+
+import (
+	"slices"
+
+	"github.com/pgsvi/pgsvi/formula"
+)
+
+// This file decides how the products of a formula are coded: which categories have a feature for
+// every level, and which numbers may be centered. The rules for categories are those of R
+// (terms.formula and model.matrix; Chambers and Hastie 1992, section 2.4.1), so that a formula
+// spans the same functions here as there.
+
+// coding says how the columns of one product are coded.
+type coding struct {
+	columns []string
+	full    []bool // the category has a feature for every level, the reference included
+	center  []bool // the number may be centered, because the model has what that adds
+}
+
+// codings are the products of a formula, the single columns included.
+type codings struct {
+	list        []*coding // in the order of their degrees, as R sorts terms
+	category    func(column string) bool
+	noIntercept bool
+}
+
+// newCodings decides how the products are coded. category reports whether a column is a category,
+// and number whether it has a number to center.
+func newCodings(f *formula.Formula, category, number func(column string) bool) *codings {
+	all := &codings{category: category, noIntercept: f.NoIntercept}
+	for _, t := range f.Terms {
+		switch t.(type) {
+		case formula.Col, formula.Interact:
+			n := len(t.Columns())
+			all.list = append(all.list, &coding{t.Columns(), make([]bool, n), make([]bool, n)})
+		}
+	}
+	slices.SortStableFunc(all.list, func(a, b *coding) int {
+		return len(a.columns) - len(b.columns)
+	})
+	all.codeCategories()
+	for _, c := range all.list {
+		all.centerNumbers(c, number)
+	}
+	return all
+}
+
+// of returns the coding of the product of columns.
+func (all *codings) of(columns []string) *coding {
+	i := slices.IndexFunc(all.list, func(c *coding) bool { return slices.Equal(c.columns, columns) })
+	return all.list[i]
+}
+
+// without returns columns except the one at i.
+func without(columns []string, i int) []string {
+	return slices.Delete(slices.Clone(columns), i, i+1)
+}
+
+// within reports whether every one of a is among b.
+func within(a, b []string) bool {
+	return !slices.ContainsFunc(a, func(c string) bool { return !slices.Contains(b, c) })
+}
+
+// codeCategories codes a category of a product by contrasts with its reference if an earlier term
+// contains the rest of the product, and in full otherwise. Without an intercept the first category
+// is coded in full.
+func (all *codings) codeCategories() {
+	for k, c := range all.list {
+		for i := range c.columns {
+			rest := without(c.columns, i)
+			c.full[i] = len(rest) > 0 && !slices.ContainsFunc(all.list[:k], func(e *coding) bool {
+				return within(rest, e.columns)
+			})
+		}
+	}
+	if !all.noIntercept {
+		return
+	}
+	for _, c := range all.list {
+		if i := slices.IndexFunc(c.columns, all.category); i >= 0 {
+			c.full[i] = true
+			return
+		}
+	}
+}
+
+// spans reports whether the model has every function that is the product of the numbers among the
+// columns and a function of the categories among them. No column at all means the constants.
+func (all *codings) spans(columns []string) bool { return all.spansBut(columns, nil) }
+
+// spansBut is spans by other products than those of skip, whose own contrasts are in question.
+func (all *codings) spansBut(columns []string, skip []*coding) bool {
+	if len(columns) == 0 && !all.noIntercept {
+		return true
+	}
+	return slices.ContainsFunc(all.list, func(c *coding) bool {
+		if slices.Contains(skip, c) || !within(columns, c.columns) {
+			return false
+		}
+		for i, name := range c.columns {
+			if !all.category(name) {
+				if !slices.Contains(columns, name) {
+					return false
+				}
+			} else if !c.full[i] && !all.spansBut(without(c.columns, i), append(skip, c)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// centerNumbers finds the numbers of a product that may be centered. Centering the numbers of a set
+// C adds the products without S for every part S of C, so that the model must have all of them.
+func (all *codings) centerNumbers(c *coding, number func(column string) bool) {
+	rests := [][]string{c.columns} // without each part of C
+	for i, name := range c.columns {
+		if !number(name) {
+			continue
+		}
+		var more [][]string
+		for _, r := range rests {
+			more = append(more, without(r, slices.Index(r, name)))
+		}
+		if !slices.ContainsFunc(more, func(r []string) bool { return !all.spans(r) }) {
+			c.center[i] = true
+			rests = append(rests, more...)
+		}
+	}
+}

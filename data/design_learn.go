@@ -1,0 +1,426 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/spline"
+	"gonum.org/v1/gonum/stat"
+)
+
+// termLearner is what a term gathers in the pass over the rows before it has features.
+type termLearner struct {
+	center    []bool // the columns of a product whose number may be centered
+	constant  bool   // the model has the constants
+	intercept bool
+	x, w      []float64        // of a curve, a polynomial or a logarithm: values and row weights
+	spread    map[uint]*spread // of a product of two numbers or more, by its set of columns
+	sum       []float64        // of the features of a product, times the row weight
+	weight    float64          // of the rows seen
+	row       entries
+}
+
+// spread has the mean and the variance of values with weights, and the first two different ones.
+type spread struct {
+	n, mean, m2 float64
+	values      map[float64]bool
+}
+
+func (s *spread) add(x, w float64) {
+	if w == 0 {
+		return
+	}
+	s.n += w
+	d := x - s.mean
+	s.mean += d * w / s.n
+	s.m2 += w * d * (x - s.mean)
+	if len(s.values) <= 2 {
+		if s.values == nil {
+			s.values = map[float64]bool{}
+		}
+		s.values[x] = true
+	}
+}
+
+// sd returns the standard deviation, with the divisor n.
+func (s *spread) sd() float64 { return math.Sqrt(max(0, s.m2/s.n)) }
+
+// scale returns the standard deviation, the difference if there are two values, and 1 if there is
+// one.
+func (s *spread) scale() float64 {
+	if len(s.values) < 2 {
+		return 1
+	}
+	if len(s.values) == 2 {
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for v := range s.values {
+			lo, hi = min(lo, v), max(hi, v)
+		}
+		return hi - lo
+	}
+	return s.sd()
+}
+
+// begin sets what is known of a product before the pass: the shifts of its numbers.
+func (t *term) begin() {
+	if t.Kind != productTerm {
+		return
+	}
+	t.Shifts = make([]float64, len(t.cols))
+	for i, c := range t.cols {
+		switch {
+		case !c.hasNumber():
+		case t.learner.center[i]:
+			t.Shifts[i] = c.Shift
+		case c.Kind == kindDate: // as in R, time since 1970
+			t.Shifts[i] = -c.Origin / yearSeconds
+		}
+	}
+	if t.learner.sum = nil; t.learner.intercept && t.uncentered() {
+		t.learner.sum = make([]float64, len(t.names()))
+	}
+}
+
+// uncentered reports whether a product has a number whose mean may be far from 0.
+func (t *term) uncentered() bool {
+	for i, c := range t.cols {
+		if c.hasNumber() && !t.learner.center[i] && !c.Unscaled {
+			return true
+		}
+	}
+	return false
+}
+
+// scaled reports whether a number of a product is scaled.
+func (t *term) scaled(i int) bool { return t.cols[i].hasNumber() && !t.cols[i].Unscaled }
+
+// see learns from a row of weight w.
+func (t *term) see(cells []cell, w float64) error {
+	switch t.Kind {
+	case groupTerm:
+		return t.seeLevel(cells)
+	case productTerm:
+		return t.seeProduct(cells, w)
+	}
+	c := t.cols[0]
+	x, ok, err := c.number(&cells[c.place])
+	switch {
+	case err != nil:
+		return c.wrap(err)
+	case !ok:
+		return nil
+	case t.Kind == logTerm && !(x > 0):
+		return c.wrap(noLogarithm(x))
+	}
+	t.learner.x, t.learner.w = append(t.learner.x, x), append(t.learner.w, w)
+	return nil
+}
+
+func (t *term) seeLevel(cells []cell) error {
+	l, missing := t.levelOf(cells)
+	if missing != nil {
+		return missing.absent()
+	}
+	if t.level == nil {
+		t.level = map[string]int{}
+	}
+	i, ok := t.level[l]
+	if !ok {
+		i = len(t.Levels)
+		t.level[l] = i
+		t.Levels, t.Counts = append(t.Levels, strings.Clone(l)), append(t.Counts, 0)
+	}
+	t.Counts[i]++
+	return nil
+}
+
+// seeProduct adds the row to the means of the features, and to the spreads of the numbers of the
+// product: of each set of two or more columns, as the others may be missing and imputed.
+func (t *term) seeProduct(cells []cell, w float64) error {
+	l := t.learner
+	if l.sum != nil {
+		l.row.reset()
+		if err := t.multiply(&l.row, cells); err != nil {
+			return err
+		}
+		for i, k := range l.row.product.ind {
+			l.sum[k] += w * l.row.product.val[i]
+		}
+		l.weight += w
+	}
+	sets, products := []uint{0}, []float64{1}
+	for i, c := range t.cols {
+		if !t.scaled(i) {
+			continue
+		}
+		x, ok, err := c.number(&cells[c.place])
+		if err != nil {
+			return c.wrap(err)
+		}
+		if !ok {
+			x = c.Mean
+		}
+		for j, s := range sets {
+			sets, products = append(sets, s|1<<i), append(products, products[j]*(x-t.Shifts[i]))
+		}
+	}
+	for j, s := range sets {
+		if s&(s-1) == 0 {
+			continue // of one number, whose scale is known
+		}
+		if l.spread == nil {
+			l.spread = map[uint]*spread{}
+		}
+		if l.spread[s] == nil {
+			l.spread[s] = &spread{}
+		}
+		l.spread[s].add(products[j], w)
+	}
+	return nil
+}
+
+// learns reports whether a term has to see all rows before it has features.
+func (t *term) learns() bool {
+	numbers := 0
+	for i := range t.cols {
+		if t.Kind == productTerm && t.scaled(i) {
+			numbers++
+		}
+	}
+	return t.Kind != productTerm || numbers > 1 || t.learner.sum != nil
+}
+
+// finish sets what the term has learned.
+func (t *term) finish(raw bool) error {
+	l := t.learner
+	t.learner = nil
+	switch t.Kind {
+	case productTerm:
+		t.finishProduct(l)
+	case polyTerm:
+		return t.finishPoly(l, raw)
+	case smoothTerm:
+		return t.finishCurve(l, raw)
+	case logTerm:
+		return t.finishLog(l, raw)
+	case groupTerm:
+		t.sortLevels()
+	}
+	return nil
+}
+
+// finishProduct sets the means and the scales of the features.
+func (t *term) finishProduct(l *termLearner) {
+	if l.sum != nil && l.weight > 0 {
+		for k := range l.sum {
+			l.sum[k] /= l.weight
+		}
+		t.Means = l.sum
+	}
+	sets := []uint{0} // the numbers of each feature
+	for i, c := range t.cols {
+		var longer []uint
+		n := len(c.featuresOf(t.Full[i]))
+		for _, s := range sets {
+			for k := range n {
+				if k == 0 && t.scaled(i) {
+					longer = append(longer, s|1<<i)
+				} else {
+					longer = append(longer, s)
+				}
+			}
+		}
+		sets = longer
+	}
+	scales, one := make([]float64, len(sets)), true
+	for k, s := range sets {
+		scales[k] = 1
+		switch {
+		case s == 0:
+		case s&(s-1) != 0:
+			if spread := l.spread[s]; spread != nil {
+				scales[k] = spread.scale()
+			}
+		default:
+			i := 0
+			for s>>i&1 == 0 {
+				i++
+			}
+			scales[k] = t.cols[i].Scale
+		}
+		if !(scales[k] > 0) || math.IsInf(scales[k], 0) {
+			scales[k] = 1
+		}
+		one = one && scales[k] == 1
+	}
+	if !one {
+		t.Scales = scales
+	}
+}
+
+// finishLog standardizes the logarithm.
+func (t *term) finishLog(l *termLearner, raw bool) error {
+	all := &spread{}
+	for i, x := range l.x {
+		all.add(math.Log(x), l.w[i])
+	}
+	if len(all.values) < 2 {
+		return fmt.Errorf("pgsvi: %s: all values are the same, so that the term has no effect; "+
+			"leave it out: %w", t.Text, pgsvi.ErrParam)
+	}
+	t.Shift, t.Scale = 0, 1
+	if !raw && l.constant {
+		t.Shift = all.mean
+	}
+	if !raw && all.sd() > 0 {
+		t.Scale = all.sd()
+	}
+	return nil
+}
+
+// finishCurve makes the curve, and standardizes the straight line beside it.
+func (t *term) finishCurve(l *termLearner, raw bool) error {
+	k := t.Curve.K
+	if k == 0 {
+		k = defaultBasis
+	}
+	period := t.Curve.Hi
+	if t.Curve.Periodic && period == 0 {
+		period = spline.Period(l.x)
+	}
+	curve, err := spline.New(l.x, k, period)
+	if err != nil {
+		return fmt.Errorf("pgsvi: %s: %w", t.Text, err)
+	}
+	t.Curve = curve
+	t.Shift, t.Scale = 0, 1
+	if !raw || !l.constant {
+		t.Shift = stat.Mean(l.x, l.w)
+	}
+	if sd := math.Sqrt(stat.PopVariance(l.x, l.w)); !raw && sd > 0 {
+		t.Scale = sd
+	}
+	return nil
+}
+
+// finishPoly makes the polynomials that are orthogonal over the rows, each of mean 0 and variance
+// 1, by the recurrence p₊ = (u − a)p − (n/n₋)p₋, where a is the weighted mean of u under p² and n
+// the mean square of p (Forsythe 1957).
+func (t *term) finishPoly(l *termLearner, raw bool) error {
+	values := map[float64]bool{}
+	for i, x := range l.x {
+		if l.w[i] > 0 && len(values) <= t.Degree {
+			values[x] = true
+		}
+	}
+	if n := len(values); n <= t.Degree {
+		return fmt.Errorf("pgsvi: %s: the column has %s, and a polynomial of degree %d needs "+
+			"%d: %w", t.Text, plural(n, "different value"), t.Degree, t.Degree+1, pgsvi.ErrParam)
+	}
+	if raw {
+		if l.constant {
+			return nil
+		}
+		t.Means = make([]float64, t.Degree)
+		means, p := make([]float64, t.Degree), make([]float64, t.Degree)
+		total := 0.
+		for i, x := range l.x {
+			total += l.w[i]
+			for k, v := range t.powers(p, x) {
+				means[k] += v * l.w[i]
+			}
+		}
+		for k := range means {
+			t.Means[k] = means[k] / total
+		}
+		return nil
+	}
+	lo, hi := slices.Min(l.x), slices.Max(l.x)
+	t.Middle, t.Half = lo/2+hi/2, hi/2-lo/2
+	n := len(l.x)
+	u, before, now := make([]float64, n), make([]float64, n), make([]float64, n)
+	for i, x := range l.x {
+		u[i], now[i] = (x-t.Middle)/t.Half, 1
+	}
+	square, mean, next := make([]float64, len(u)), 0., 0.
+	for k := 0; k <= t.Degree; k++ {
+		for i, p := range now {
+			square[i] = p * p
+		}
+		norm := stat.Mean(square, l.w)
+		if !(norm > 1e-300) {
+			return fmt.Errorf("pgsvi: %s: the values are too close for this degree; "+
+				"use a lower one: %w", t.Text, pgsvi.ErrParam)
+		}
+		t.Norms = append(t.Norms, norm)
+		if k == t.Degree {
+			break
+		}
+		for i := range square {
+			square[i] *= u[i]
+		}
+		mean = stat.Mean(square, l.w) / norm
+		t.Centers = append(t.Centers, mean)
+		for i := range u {
+			next = (u[i] - mean) * now[i]
+			if k > 0 {
+				next -= norm / t.Norms[k-1] * before[i]
+			}
+			before[i], now[i] = now[i], next
+		}
+	}
+	return nil
+}
+
+// sortLevels puts the levels of a group in order.
+func (t *term) sortLevels() {
+	counts := make(map[string]int, len(t.Levels))
+	for i, l := range t.Levels {
+		counts[l] = t.Counts[i]
+	}
+	t.Levels = sortLevels(t.Levels)
+	for i, l := range t.Levels {
+		t.Counts[i] = counts[l]
+	}
+}
+
+// check returns an error if a term that was read makes no sense.
+func (t *term) check() error {
+	ok := t != nil && len(t.Columns) > 0
+	if ok {
+		switch t.Kind {
+		case productTerm:
+			ok = len(t.Full) == len(t.Columns) && len(t.Shifts) == len(t.Columns)
+		case smoothTerm:
+			ok = t.Curve != nil && t.Curve.Check() == nil && t.Scale > 0
+		case polyTerm:
+			ok = t.Degree >= 1 && t.Degree <= 9 && (t.Half == 0 || t.Half > 0 &&
+				len(t.Centers) == t.Degree && len(t.Norms) == t.Degree+1) &&
+				(t.Means == nil || len(t.Means) == t.Degree)
+		case logTerm:
+			ok = t.Scale > 0
+		case groupTerm:
+			ok = len(t.Levels) > 0 && len(t.Levels) == len(t.Counts)
+		default:
+			ok = false
+		}
+	}
+	if !ok {
+		return fmt.Errorf("a term of a model that makes no sense: %w", pgsvi.ErrFile)
+	}
+	return nil
+}
+
+// checkFeatures returns an error if a product that was read has scales or means of another number
+// of features.
+func (t *term) checkFeatures() error {
+	if t.Kind == productTerm && (t.Scales != nil && len(t.Scales) != t.n ||
+		t.Means != nil && len(t.Means) != t.n) {
+		return fmt.Errorf("pgsvi: a term of %d features and %d scales: %w", t.n, len(t.Scales),
+			pgsvi.ErrFile)
+	}
+	return nil
+}
