@@ -83,6 +83,9 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 	category := func(name string) bool { return e.column(name).Kind == kindCategory }
 	number := func(name string) bool { return e.column(name).hasNumber() }
 	all := newCodings(f, category, number)
+	if err := all.check(); err != nil {
+		return nil, err
+	}
 	constant := all.spans(nil)
 	for _, t := range f.Terms {
 		n := &term{Columns: t.Columns(), Text: t.String(), learner: &termLearner{

@@ -1,8 +1,10 @@
 package data
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/formula"
 )
 
@@ -23,6 +25,32 @@ type codings struct {
 	list        []*coding // in the order of their degrees, as R sorts terms
 	category    func(column string) bool
 	noIntercept bool
+}
+
+// check returns an error if what a term means depends on the reference level of a category. R codes
+// b by contrasts in a:x + a:b, because a is a part of a:x, although a:x does not have the effect of
+// a if x is a number. The functions that can be fitted are then others for each reference.
+func (all *codings) check() error {
+	for _, c := range all.list {
+		for i, name := range c.columns {
+			rest := without(c.columns, i)
+			if !all.category(name) || c.full[i] || all.spansBut(rest, []*coding{c}) {
+				continue
+			}
+			return fmt.Errorf("pgsvi: %s without %s depends on the reference level of %s; "+
+				"add %s to the formula: %w", termOf(c.columns), termOf(rest), formula.Col(name),
+				termOf(rest), pgsvi.ErrParam)
+		}
+	}
+	return nil
+}
+
+// termOf returns the product of columns as a term.
+func termOf(columns []string) formula.Term {
+	if len(columns) == 1 {
+		return formula.Col(columns[0])
+	}
+	return formula.Interact(columns)
 }
 
 // newCodings decides how the products are coded. category reports whether a column is a category,
