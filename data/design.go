@@ -514,7 +514,7 @@ func (t *term) finish(raw bool) error {
 		if t.Curve.Periodic && period == 0 {
 			period = spline.Period(t.x)
 		}
-		curve, err := spline.New(t.x, k, period)
+		curve, err := spline.New(t.x, nil, k, period)
 		if err != nil {
 			return fmt.Errorf("pgsvi: %s: %w", t.Text, err)
 		}
