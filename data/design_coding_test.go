@@ -26,7 +26,7 @@ func TestCodings(t *testing.T) {
 		"y ~ 0 + x + x:a":     "x x:a2",
 		"y ~ a:b":             "a2:b2",
 		"y ~ a:b + a:c":       "a2:b2 a2:c1",
-		"y ~ a:b + a":         "a1 a1:b2",
+		"y ~ a:b + a":         "a1 a2:b1",
 		"y ~ a*b*c":           "a1 b1 c1 a1:b1 a1:c1 b1:c1 a1:b1:c1",
 		"y ~ x*z":             "x• z• x•:z•",
 		"y ~ x + x:z":         "x• x:z•",
@@ -35,7 +35,7 @@ func TestCodings(t *testing.T) {
 		"y ~ a + b + a:x:b":   "a1 b1 a2:x:b2",
 		"y ~ a*b + a:x:b":     "a1 b1 a1:b1 a2:x•:b2",
 		"y ~ a:b + a:x:b":     "a2:b2 a2:x•:b2",
-		"y ~ x + a:x + a:b:x": "x• a1:x a1:b2:x",
+		"y ~ x + a:x + a:b:x": "x• a1:x a2:b1:x",
 	} {
 		f, err := formula.Parse(text)
 		if err != nil {

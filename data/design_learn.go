@@ -281,6 +281,18 @@ func (t *term) finishLog(l *termLearner, raw bool) error {
 	return nil
 }
 
+// drop0 leaves out the values of rows of weight 0.
+func (l *termLearner) drop0() {
+	n := 0
+	for i, w := range l.w {
+		if w > 0 {
+			l.x[n], l.w[n] = l.x[i], w
+			n++
+		}
+	}
+	l.x, l.w = l.x[:n], l.w[:n]
+}
+
 // finishCurve makes the curve, and standardizes the straight line beside it.
 func (t *term) finishCurve(l *termLearner, raw bool) error {
 	k := t.Curve.K
@@ -288,10 +300,11 @@ func (t *term) finishCurve(l *termLearner, raw bool) error {
 		k = defaultBasis
 	}
 	period := t.Curve.Hi
+	l.drop0()
 	if t.Curve.Periodic && period == 0 {
 		period = spline.Period(l.x)
 	}
-	curve, err := spline.New(l.x, k, period)
+	curve, err := spline.New(l.x, l.w, k, period)
 	if err != nil {
 		return fmt.Errorf("pgsvi: %s: %w", t.Text, err)
 	}
@@ -310,9 +323,10 @@ func (t *term) finishCurve(l *termLearner, raw bool) error {
 // 1, by the recurrence p₊ = (u − a)p − (n/n₋)p₋, where a is the weighted mean of u under p² and n
 // the mean square of p (Forsythe 1957).
 func (t *term) finishPoly(l *termLearner, raw bool) error {
+	l.drop0()
 	values := map[float64]bool{}
-	for i, x := range l.x {
-		if l.w[i] > 0 && len(values) <= t.Degree {
+	for _, x := range l.x {
+		if len(values) <= t.Degree {
 			values[x] = true
 		}
 	}

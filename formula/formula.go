@@ -87,8 +87,9 @@ type Interact []string
 // Cross is the effects of two or more columns with all of their interactions: a*b.
 type Cross []string
 
-// Smooth is a smooth curve of a column of numbers, a penalised cubic spline (P-spline) whose
-// wiggliness is learned: s(x).
+// Smooth is a smooth curve of a column of numbers, a penalized cubic spline whose wiggliness is
+// learned: s(x). The knots are quantiles of the distinct values, so that an outlier or a long tail
+// leaves them where the data are. A periodic curve has equidistant knots.
 type Smooth struct {
 	Column string
 	// K is the number of basis functions; 0 means 20. At least 4.

@@ -1,11 +1,32 @@
-// Package spline has the columns of a smooth curve: a penalised cubic spline (P-spline; Eilers and
-// Marx 1996) as features whose weights are independent under the prior.
+// Package spline builds the features of a smooth curve, a penalized cubic spline. The weights of
+// the features are independent under the prior. Package data calls it for the term s(x) of a
+// formula.
 //
-// A curve f(x) = Σ_k a_k B_k(x) of K cubic B-splines on equidistant knots has the penalty
-// ‖Da‖²/2τ², where D takes second differences. Every a is a straight line plus M z with M =
-// Dᵀ(DDᵀ)⁻¹ and z = Da (Wood 2017, section 5.4), so that features B(x)ᵀM with weights z ~ N(0, τ²I)
-// and a linear column make the same curves. Periodic curves have circular differences, whose
-// eigenvectors are cosines and sines, and no linear column.
+// A curve f(x) = Σ_k a_k B_k(x) is a sum of K cubic B-splines, as in Eilers and Marx (1996). The
+// knots are quantiles of the distinct values of x (Wood 2017), because equidistant knots would
+// leave one interval for nearly all rows if x had an outlier or a long tail. The roughness of f
+// is
+//
+//	R(f) = Σ_j c_j ∫ f″(x)² dx over interval j,
+//
+// the penalty of O'Sullivan (1986) with a factor c_j for each interval. The factor is the cube
+// of the local width of the intervals, so R has no unit, and a wiggle costs the same in a dense
+// region as in a sparse region if it spans the same number of knots. Straight lines have no
+// roughness, so the penalty exp(-R/2τ²) leaves them free.
+//
+// The second derivative is linear in each interval, so R = γᵀWγ, where γ holds the values of f″
+// at the knots and W is tridiagonal. With W = LLᵀ and z = Lᵀγ, R = ‖z‖². Integrating γ twice
+// gives f up to a straight line. New chooses this line such that f has mean 0 and no correlation
+// with x over the rows. So a = Mz, and the features B(x)ᵀM with weights z ~ N(0, τ²I) are the
+// curves of the prior. The caller adds the straight line as another feature.
+//
+// M is made of sums and of the bidiagonal L, so it is accurate for any K and any knots. An
+// eigendecomposition of the penalty matrix would lose its small eigenvalues, because its
+// condition grows with K⁴.
+//
+// Periodic curves have equidistant knots and circular second differences, the P-splines of
+// Eilers and Marx. The eigenvectors of the differences are cosines and sines, and there is no
+// straight line.
 package spline
 
 import (
@@ -19,14 +40,16 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Curve has the features of a smooth curve. It is plain data, to be saved as it is.
+// A Curve computes the features of a smooth curve. It is plain data, which JSON stores.
 type Curve struct {
-	// Lo and Hi are the range of x. Of a periodic curve Hi - Lo is the period.
+	// Lo and Hi are the range of x. The period of a periodic curve is Hi - Lo.
 	Lo, Hi float64
 	// K is the number of B-splines.
 	K        int
 	Periodic bool `json:",omitempty"`
-	// Map is M, scaled, of K rows one after the other and Cols columns.
+	// Knots are the K-2 ends of the intervals, from Lo to Hi, or nil if the curve is periodic.
+	Knots []float64 `json:",omitempty"`
+	// Map holds the K rows and Cols columns of M, scaled, row by row.
 	Map []float64
 	// Mean is subtracted from the features.
 	Mean []float64
@@ -45,18 +68,22 @@ func Period(x []float64) float64 {
 	return period + 1
 }
 
-// New returns the features of a curve over x by k B-splines, fewer where x has fewer values, or
-// fewer modulo the period. Period 0 means none. Their mean over x is 0, and the sum of their
-// variances 1: a curve whose weights have the standard deviation τ has about that itself. The error
-// wraps ErrParam if x has fewer than MinBasis values, and ErrNotFinite if one is not finite.
-func New(x []float64, k int, period float64) (*Curve, error) {
-	for i, v := range x {
-		if math.IsNaN(v - v) {
-			return nil, fmt.Errorf("value %d is %v: %w", i, v, sentinel.ErrNotFinite)
-		}
+// New returns the features of a curve over x by k B-splines, or fewer if x has fewer values (modulo
+// the period, if there is one). The rows have weights w, and nil means 1. A row of weight w counts
+// as w equal rows, and a row of weight 0 is ignored. Period 0 means that the curve is not periodic.
+// The features have mean 0 over the rows, and the sum of their variances is 1, so that a curve has
+// about the standard deviation of its weights.
+//
+// The error wraps ErrParam if x has fewer than MinBasis values or a weight is not valid,
+// ErrNotFinite if a value is not finite, and ErrShape if x and w differ in length.
+func New(x, w []float64, k int, period float64) (*Curve, error) {
+	x, w, err := kept(x, w)
+	if err != nil {
+		return nil, err
 	}
 	if len(x) == 0 {
-		return nil, fmt.Errorf("a smooth curve of no values: %w", sentinel.ErrParam)
+		return nil, fmt.Errorf("there are no values, but a smooth curve needs %d: %w", MinBasis,
+			sentinel.ErrParam)
 	}
 	values, c := slices.Clone(x), &Curve{Lo: slices.Min(x), Hi: slices.Max(x)}
 	if period != 0 {
@@ -66,56 +93,195 @@ func New(x []float64, k int, period float64) (*Curve, error) {
 		}
 	}
 	slices.Sort(values)
-	if k = min(k, len(slices.Compact(values))); k < MinBasis {
-		return nil, fmt.Errorf("%d different values, and a smooth curve takes %d: %w", k, MinBasis,
-			sentinel.ErrParam)
+	values = slices.Compact(values)
+	if k = min(k, len(values)); k < MinBasis {
+		return nil, fmt.Errorf("%d different values or functions, but a smooth curve needs %d: %w",
+			k, MinBasis, sentinel.ErrParam)
 	}
-	if c.K = k; math.IsInf(c.Hi-c.Lo, 0) || !(c.width() > 0) {
-		return nil, fmt.Errorf("values from %v to %v: %w", c.Lo, c.Hi, sentinel.ErrParam)
+	if c.K = k; math.IsInf(c.Hi-c.Lo, 0) || !(c.Hi > c.Lo) {
+		return nil, fmt.Errorf("values from %v to %v: the range of a smooth curve must be "+
+			"positive and finite: %w", c.Lo, c.Hi, sentinel.ErrParam)
 	}
 	if c.Periodic {
-		c.Map = circular(k)
+		c.Map, c.Mean = circular(k), make([]float64, k-1)
 	} else {
-		c.Map = differences(k)
+		c.Knots = quantiles(values, k-2)
+		c.Map, c.Mean = c.integrals(), make([]float64, k-2)
+		c.removeLine(x, w)
 	}
-	c.Mean = make([]float64, len(c.Map)/k)
-	row := make([]float64, c.Cols())
-	sum := make([]float64, c.Cols())
-	for _, v := range x {
-		c.Put(row, v)
-		floats.Add(sum, row)
+	if c.scale(x, w); c.Check() != nil {
+		return nil, fmt.Errorf("the distances of the values from %v to %v differ too much for a "+
+			"smooth curve; transform the values: %w", c.Lo, c.Hi, sentinel.ErrParam)
 	}
-	floats.Scale(1/float64(len(x)), sum)
-	copy(c.Mean, sum)
-	var variance float64
-	for _, v := range x {
-		c.Put(row, v)
-		variance += floats.Dot(row, row) / float64(len(x))
-	}
-	floats.Scale(1/math.Sqrt(variance), c.Map)
-	floats.Scale(1/math.Sqrt(variance), c.Mean)
 	return c, nil
 }
 
-// differences returns Dᵀ(DDᵀ)⁻¹ of k rows, D second differences.
-func differences(k int) []float64 {
-	d := mat.NewDense(k-2, k, nil)
-	for r := range k - 2 {
-		d.Set(r, r, 1)
-		d.Set(r, r+1, -2)
-		d.Set(r, r+2, 1)
+// kept returns the rows with positive weights, and their weights, which sum to 1.
+func kept(x, w []float64) (rows, weights []float64, err error) {
+	if w != nil && len(w) != len(x) {
+		return nil, nil, fmt.Errorf("%d values and %d weights: the numbers must be equal: %w",
+			len(x), len(w), sentinel.ErrShape)
 	}
-	var ddt mat.SymDense
-	ddt.SymOuterK(1, d)
-	var chol mat.Cholesky
-	if !chol.Factorize(&ddt) {
-		panic("pgsvi: second differences are dependent")
+	for i, v := range x {
+		weight := 1.
+		if w != nil {
+			weight = w[i]
+		}
+		switch {
+		case weight == 0:
+			continue
+		case !(weight > 0) || math.IsInf(weight, 1):
+			return nil, nil, fmt.Errorf("weight %d is %v; weights must be finite and not "+
+				"negative: %w", i, weight, sentinel.ErrParam)
+		case math.IsNaN(v - v):
+			return nil, nil, fmt.Errorf("value %d is %v: %w", i, v, sentinel.ErrNotFinite)
+		}
+		rows, weights = append(rows, v), append(weights, weight)
 	}
-	var m mat.Dense
-	if err := chol.SolveTo(&m, d); err != nil {
-		panic(err) // of condition 1e10 at k = 500
+	if len(rows) > 0 {
+		floats.Scale(1/slices.Max(weights), weights) // the sum cannot overflow now
+		floats.Scale(1/floats.Sum(weights), weights)
 	}
-	return slices.Clone(mat.DenseCopyOf(m.T()).RawMatrix().Data)
+	return rows, weights, nil
+}
+
+// quantiles interpolates distinct sorted values at n equally spaced ranks. There are more values
+// than n, so at least one value lies between two quantiles, and rounding cannot make them equal.
+func quantiles(values []float64, n int) []float64 {
+	q := make([]float64, n)
+	for i := range q {
+		// the rank is j + r/(n-1)
+		j, r := i*(len(values)-1)/(n-1), i*(len(values)-1)%(n-1)
+		if q[i] = values[j]; r > 0 {
+			q[i] += (values[j+1] - values[j]) * float64(r) / float64(n-1)
+		}
+	}
+	return q
+}
+
+// smoothing is the number of intervals on either side whose widths count for a local width. It
+// removes the noise from the distances of neighboring quantiles.
+const smoothing = 2
+
+// widths returns the widths of the intervals, h, and the factors c_j of the penalty. The unit of
+// both is the geometric mean of the widths, which neither overflows nor depends on the unit of x.
+func (c *Curve) widths() (h, factor []float64) {
+	n := len(c.Knots) - 1
+	h, factor = make([]float64, n), make([]float64, n)
+	logs := make([]float64, n)
+	for j := range n {
+		h[j] = c.Knots[j+1] - c.Knots[j]
+		logs[j] = math.Log(h[j])
+	}
+	unit := floats.Sum(logs) / float64(n)
+	for j := range n {
+		near := logs[max(j-smoothing, 0):min(j+smoothing+1, n)]
+		factor[j] = math.Exp(3 * (floats.Sum(near)/float64(len(near)) - unit))
+		h[j] /= math.Exp(unit)
+	}
+	return h, factor
+}
+
+// penalty returns the diagonal of L and the entries below it, where W = LLᵀ. The end values a and b
+// of f″ in an interval of width h add c h (a² + ab + b²)/3 to the roughness.
+func penalty(h, factor []float64) (diag, below []float64) {
+	n := len(h)
+	diag, below = make([]float64, n+1), make([]float64, n)
+	for j := range n {
+		m := factor[j] * h[j]
+		diag[j] += m / 3
+		diag[j+1] += m / 3
+		below[j] = m / 6
+	}
+	for j := range diag {
+		if j > 0 {
+			diag[j] -= below[j-1] * below[j-1]
+		}
+		diag[j] = math.Sqrt(diag[j])
+		if j < n {
+			below[j] /= diag[j]
+		}
+	}
+	return diag, below
+}
+
+// integrals returns an M of K rows and K-2 columns whose curves have roughness ‖z‖² and start with
+// value 0 and slope 0.
+func (c *Curve) integrals() []float64 {
+	h, factor := c.widths()
+	diag, below := penalty(h, factor)
+	cols := c.K - 2
+	// span returns the sum of widths from interval i to interval j.
+	span := func(i, j int) float64 { return floats.Sum(h[max(i, 0):min(j+1, len(h))]) }
+	m := make([]float64, c.K*cols)
+	second := make([]float64, cols) // γ = L⁻ᵀz
+	for z := range cols {
+		clear(second)
+		second[z] = 1 / diag[z]
+		for j := z - 1; j >= 0; j-- {
+			second[j] = -below[j] * second[j+1] / diag[j]
+		}
+		// The derivative of a spline is a spline of one degree less. Its coefficients are divided
+		// differences of the coefficients, over the supports of its B-splines.
+		var slope, value float64
+		for i := range c.K - 1 {
+			if i > 0 {
+				slope += second[i-1] * span(i-2, i-1) / 2
+			}
+			value += slope * span(i-2, i) / 3
+			m[(i+1)*cols+z] = value
+		}
+	}
+	return m
+}
+
+// removeLine subtracts a straight line from each column of Map, with the slope of the regression of
+// the feature on x over the rows.
+func (c *Curve) removeLine(x, w []float64) {
+	mean := c.Lo
+	for i, v := range x {
+		mean += w[i] * (v - c.Lo)
+	}
+	var square float64
+	slope := make([]float64, c.K) // from the regression of each B-spline on x
+	for i, v := range x {
+		d := (v - mean) / (c.Hi - c.Lo)
+		square += w[i] * d * d
+		at := c.interval(v)
+		b, _ := c.local(at, v)
+		for r, v := range b {
+			slope[at+r] += w[i] * d * v
+		}
+	}
+	floats.Scale(1/square, slope)
+	cols := c.Cols()
+	var slopes mat.VecDense // from the regression of each feature
+	m := mat.NewDense(c.K, cols, c.Map)
+	slopes.MulVec(m.T(), mat.NewVecDense(c.K, slope))
+	for i := range c.K {
+		// The coefficients of x are means of three knots.
+		d := ((c.knot(i-2)-mean)/3 + (c.knot(i-1)-mean)/3 + (c.knot(i)-mean)/3) / (c.Hi - c.Lo)
+		for j := range cols {
+			m.Set(i, j, m.At(i, j)-slopes.AtVec(j)*d)
+		}
+	}
+}
+
+// scale sets Mean, and divides Map and Mean by the root of the sum of the variances.
+func (c *Curve) scale(x, w []float64) {
+	row, mean := make([]float64, c.Cols()), make([]float64, c.Cols())
+	for i, v := range x {
+		c.Put(row, v)
+		floats.AddScaled(mean, w[i], row)
+	}
+	copy(c.Mean, mean)
+	var variance float64
+	for i, v := range x {
+		c.Put(row, v)
+		variance += w[i] * floats.Dot(row, row)
+	}
+	floats.Scale(1/math.Sqrt(variance), c.Map)
+	floats.Scale(1/math.Sqrt(variance), c.Mean)
 }
 
 // circular returns the eigenvectors of circular second differences over their eigenvalues, but for
@@ -143,25 +309,27 @@ func circular(k int) []float64 {
 // Cols returns the number of features.
 func (c *Curve) Cols() int { return len(c.Mean) }
 
-// Check returns an error, which wraps ErrFile, if c is none that New can have made.
+// Check returns an error, which wraps ErrFile, if New cannot have made c.
 func (c *Curve) Check() error {
-	if c.K < MinBasis || len(c.Mean) == 0 || len(c.Map) != c.K*len(c.Mean) || !(c.width() > 0) ||
-		math.IsNaN(floats.Sum(c.Map)+floats.Sum(c.Mean)) {
-		return fmt.Errorf("a smooth curve of %d functions and %d columns from %v to %v: %w", c.K,
-			len(c.Mean), c.Lo, c.Hi, sentinel.ErrFile)
+	sum := floats.Sum(c.Map) + floats.Sum(c.Mean) + (c.Hi - c.Lo)
+	ok := c.K >= MinBasis && len(c.Mean) > 0 && len(c.Map) == c.K*len(c.Mean) && c.Hi > c.Lo &&
+		!math.IsNaN(sum-sum)
+	if n := len(c.Knots); c.Periodic {
+		ok = ok && n == 0
+	} else {
+		ok = ok && n == c.K-2 && c.Knots[0] == c.Lo && c.Knots[n-1] == c.Hi
+		for i := 1; ok && i < n; i++ {
+			ok = c.Knots[i] > c.Knots[i-1]
+		}
+	}
+	if !ok {
+		return fmt.Errorf("a smooth curve of %d functions, %d knots and %d columns from %v to %v "+
+			"is not valid: %w", c.K, len(c.Knots), len(c.Mean), c.Lo, c.Hi, sentinel.ErrFile)
 	}
 	return nil
 }
 
-// width is the distance of the knots.
-func (c *Curve) width() float64 {
-	if c.Periodic {
-		return (c.Hi - c.Lo) / float64(c.K)
-	}
-	return (c.Hi - c.Lo) / float64(c.K-3)
-}
-
-// Inside says that x is in the range of the data. A periodic curve has no outside.
+// Inside reports whether x is in the range of the data. A periodic curve has no outside.
 func (c *Curve) Inside(x float64) bool { return c.Periodic || x >= c.Lo && x <= c.Hi }
 
 // wrap returns x in the first period.
@@ -169,35 +337,69 @@ func (c *Curve) wrap(x float64) float64 {
 	return x - (c.Hi-c.Lo)*math.Floor((x-c.Lo)/(c.Hi-c.Lo))
 }
 
-// Put stores the features of x in dst, of length Cols. Beyond the range of the data the curve goes
-// on as a straight line.
+// Put stores the features of x in dst, of length Cols. Beyond the range of the data the curve
+// continues as a straight line.
 func (c *Curve) Put(dst []float64, x float64) {
+	var first int
+	var b [4]float64
 	if c.Periodic {
-		x = c.wrap(x)
+		width := (c.Hi - c.Lo) / float64(c.K)
+		t := (min(max(c.wrap(x), c.Lo), c.Hi) - c.Lo) / width
+		first = min(int(t), c.K-1)
+		b = cubic(t - float64(first))
+	} else {
+		at := min(max(x, c.Lo), c.Hi)
+		first = c.interval(at)
+		var slope [4]float64
+		b, slope = c.local(first, at)
+		for i, s := range slope {
+			b[i] += (x - at) * s
+		}
 	}
-	at := min(max(x, c.Lo), c.Hi)
-	t := (at - c.Lo) / c.width()
-	last := c.K - 4
-	if c.Periodic {
-		last = c.K - 1
-	}
-	j := min(int(t), last)
-	b, slope := cubic(t - float64(j))
-	out := (x - at) / c.width()
 	for k, m := range c.Mean {
 		dst[k] = -m
 	}
 	for i, v := range b {
-		v += out * slope[i]
-		floats.AddScaled(dst, v, c.Map[(j+i)%c.K*len(dst):][:len(dst)])
+		floats.AddScaled(dst, v, c.Map[(first+i)%c.K*len(dst):][:len(dst)])
 	}
 }
 
-// cubic returns the four B-splines that are not 0 at t in [0, 1], and their derivatives.
-func cubic(t float64) (b, slope [4]float64) {
-	u := 1 - t
-	b = [4]float64{u * u * u / 6, (4 - 6*t*t + 3*t*t*t) / 6, (4 - 6*u*u + 3*u*u*u) / 6,
-		t * t * t / 6}
-	slope = [4]float64{-u * u / 2, (-4*t + 3*t*t) / 2, (4*u - 3*u*u) / 2, t * t / 2}
+// knot returns knot i. The first and the last knot repeat beyond the ends.
+func (c *Curve) knot(i int) float64 { return c.Knots[min(max(i, 0), len(c.Knots)-1)] }
+
+// interval returns the number of the interval that contains x, which must not be outside.
+func (c *Curve) interval(x float64) int {
+	i, found := slices.BinarySearch(c.Knots, x)
+	if !found {
+		i--
+	}
+	return min(max(i, 0), len(c.Knots)-2)
+}
+
+// local returns the four B-splines that are not 0 in interval j, and their derivatives, at x. It
+// raises the degree from 0 to 3 by the recursion of de Boor (1978).
+func (c *Curve) local(j int, x float64) (b, slope [4]float64) {
+	b[0] = 1
+	for degree := 1; degree <= 3; degree++ {
+		var carry float64
+		for r := range degree {
+			lo, hi := c.knot(j+1+r-degree), c.knot(j+1+r)
+			v := b[r] / (hi - lo)
+			b[r] = carry + (hi-x)*v
+			carry = (x - lo) * v
+			if degree == 3 {
+				slope[r] -= 3 * v
+				slope[r+1] += 3 * v
+			}
+		}
+		b[degree] = carry
+	}
 	return b, slope
+}
+
+// cubic returns the four B-splines on equidistant knots that are not 0 at t in [0, 1].
+func cubic(t float64) [4]float64 {
+	u := 1 - t
+	return [4]float64{u * u * u / 6, (4 - 6*t*t + 3*t*t*t) / 6, (4 - 6*u*u + 3*u*u*u) / 6,
+		t * t * t / 6}
 }
