@@ -386,7 +386,7 @@ func (g *GLM) setPrior() error {
 		if o.Autoscale {
 			variances := g.variances
 			if variances == nil {
-				variances = g.lin.X.ColumnVariances()
+				variances = g.lin.X.ColumnVariances(g.lin.Terms.Weight)
 			}
 			for j, v := range variances {
 				if v > 0 {
@@ -543,7 +543,7 @@ func (g *GLM) farUnits() []string {
 
 // unitsOf warns of the units of the first so many columns of x.
 func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
-	variance, reach := x.ColumnSpreads()
+	variance, reach := x.ColumnSpreads(nil)
 	wide, narrow := 0, -1
 	for j, v := range variance[:cols] {
 		if v > variance[wide] {

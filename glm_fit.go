@@ -197,7 +197,7 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	}
 	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
 	d := &learnData{}
-	d.scales(g.responses(), likOf(g.lin.Terms))
+	d.scales(g.responses(), g.lin.Terms.Weight, likOf(g.lin.Terms))
 	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
 	if err := l.space.finish(d, &l.opt); err != nil {
 		return nil, err

@@ -576,17 +576,17 @@ func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 			d.far += mean / square * mean
 		}
 	}
-	d.scales(y, lik)
+	d.scales(y, nil, lik)
 	return d
 }
 
-// scales finds the scale of the latent values under lik.
-func (d *learnData) scales(y []float64, lik Likelihood) {
+// scales finds the scale of the latent values under lik. Nil weights are 1.
+func (d *learnData) scales(y, weights []float64, lik Likelihood) {
 	f := factsOf(lik)
 	switch {
 	case f.Support == RealLine:
-		d.middle = dense.Median(slices.Clone(y))
-		d.scale, d.spread = math.Log(learn.RobustScale(y)), linkScaleSD
+		d.middle = dense.WeightedMedian(slices.Clone(y), weights)
+		d.scale, d.spread = math.Log(learn.RobustScale(y, weights)), linkScaleSD
 		d.start = d.scale
 	case f.Support == Counts && f.Most == 0, f.Support == Positive, f.Support == NonNegative:
 		d.spread = linkScaleSD

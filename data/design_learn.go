@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -94,8 +95,12 @@ func (t *term) uncentered() bool {
 	return false
 }
 
-// scaled reports whether a number of a product is scaled.
-func (t *term) scaled(i int) bool { return t.cols[i].hasNumber() && !t.cols[i].Unscaled }
+// scaled reports whether the scale of a product depends on the spread of the number at i. A number
+// of two values counts as a category of two levels does: by its range alone.
+func (t *term) scaled(i int) bool {
+	c := t.cols[i]
+	return c.hasNumber() && !c.Unscaled && !c.binary
+}
 
 // see learns from a row of weight w.
 func (t *term) see(cells []cell, w float64) error {
@@ -220,41 +225,40 @@ func (t *term) finishProduct(l *termLearner) {
 		}
 		t.Means = l.sum
 	}
-	sets := []uint{0} // the numbers of each feature
+	sets, scales := []uint{0}, []float64{1} // of each feature: its numbers, and their ranges
 	for i, c := range t.cols {
-		var longer []uint
+		var more []uint
+		var scaled []float64
 		n := len(c.featuresOf(t.Full[i]))
-		for _, s := range sets {
+		for j, s := range sets {
 			for k := range n {
-				if k == 0 && t.scaled(i) {
-					longer = append(longer, s|1<<i)
-				} else {
-					longer = append(longer, s)
+				switch {
+				case k == 0 && t.scaled(i):
+					more, scaled = append(more, s|1<<i), append(scaled, scales[j])
+				case k == 0 && c.binary:
+					more, scaled = append(more, s), append(scaled, scales[j]*c.Scale)
+				default:
+					more, scaled = append(more, s), append(scaled, scales[j])
 				}
 			}
 		}
-		sets = longer
+		sets, scales = more, scaled
 	}
-	scales, one := make([]float64, len(sets)), true
+	one := true
 	for k, s := range sets {
-		scales[k] = 1
+		scale := scales[k]
 		switch {
 		case s == 0:
-		case s&(s-1) != 0:
-			if spread := l.spread[s]; spread != nil {
-				scales[k] = spread.scale()
-			}
-		default:
-			i := 0
-			for s>>i&1 == 0 {
-				i++
-			}
-			scales[k] = t.cols[i].Scale
+		case s&(s-1) == 0:
+			scale *= t.cols[bits.TrailingZeros(s)].Scale
+		case l.spread[s] != nil:
+			scale *= l.spread[s].scale()
 		}
-		if !(scales[k] > 0) || math.IsInf(scales[k], 0) {
-			scales[k] = 1
+		if !(scale > 0) || math.IsInf(scale, 0) {
+			scale = 1
 		}
-		one = one && scales[k] == 1
+		scales[k] = scale
+		one = one && scale == 1
 	}
 	if !one {
 		t.Scales = scales

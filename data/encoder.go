@@ -73,6 +73,7 @@ type column struct {
 	gone, nw int            // features of a missing and of a new level, or -1
 	at, n    int            // first feature in a row, and how many
 	place    int            // of the column of the table in state.Columns
+	binary   bool           // a number of two values; known while the model is made
 	gaps     []float64      // numbers that mean a missing value
 }
 

@@ -211,7 +211,7 @@ func (l *learner) finishNumber() string {
 	}
 	c.Shift, c.Scale = c.Mean, c.SD
 	if c.Kind == kindNumber && len(l.values) == 2 { // 0 and 1, like the levels of a category
-		c.Shift, c.Scale = l.min, l.max-l.min
+		c.Shift, c.Scale, c.binary = l.min, l.max-l.min, true
 	}
 	if c.Unscaled {
 		c.Shift, c.Scale = 0, 1

@@ -467,14 +467,19 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 // size returns the root mean square of the outcomes less their offsets: numbers of any unit have an
 // intercept of that size.
 func (m *Model) size() float64 {
-	norm := 0.
+	norm, n := 0., 0.
 	for i, y := range m.Y {
+		w := 1.
+		if m.Weights != nil {
+			w = m.Weights[i]
+		}
 		if m.Offset != nil {
 			y -= m.Offset[i]
 		}
-		norm = math.Hypot(norm, y)
+		norm = math.Hypot(norm, math.Sqrt(w)*y)
+		n += w
 	}
-	return norm / math.Sqrt(float64(len(m.Y)))
+	return norm / math.Sqrt(n)
 }
 
 // learnable says that a likelihood has a parameter to be learned. The exposure of Poisson is data.

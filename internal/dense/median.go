@@ -1,6 +1,9 @@
 package dense
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Median returns the median of v: the mean of the two in the middle if there are two. v has at
 // least one number and no NaN. It reorders v.
@@ -11,6 +14,32 @@ func Median(v []float64) float64 {
 		m = (slices.Max(v[:half]) + m) / 2
 	}
 	return m
+}
+
+// WeightedMedian returns the median of values with weights, as if each value stood weight times, and
+// may reorder v. Nil weights are 1.
+func WeightedMedian(v, weights []float64) float64 {
+	if weights == nil {
+		return Median(v)
+	}
+	order := make([]int, len(v))
+	total := 0.0
+	for i, w := range weights {
+		order[i] = i
+		total += w
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
+	sum, lower, found := 0.0, 0.0, false
+	for _, i := range order {
+		sum += weights[i]
+		if !found && 2*sum >= total && weights[i] > 0 {
+			lower, found = v[i], true
+		}
+		if 2*sum > total {
+			return (lower + v[i]) / 2
+		}
+	}
+	return lower
 }
 
 // selectAt puts into v[k] what would be there if v were sorted, nothing greater before it and

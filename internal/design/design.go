@@ -137,20 +137,27 @@ func (g *Matrix) Sub(index []int) *Matrix {
 	return s
 }
 
-// ColumnVariances returns the variance of each column, exactly 0 where it does not vary.
-func (g *Matrix) ColumnVariances() []float64 {
-	v, _ := g.ColumnSpreads()
+// ColumnVariances returns the variance of each column over rows of the given weights, exactly 0 if
+// the column does not vary. Nil weights are 1.
+func (g *Matrix) ColumnVariances(weights []float64) []float64 {
+	v, _ := g.ColumnSpreads(weights)
 	return v
 }
 
-// ColumnSpreads returns the variance of each column, exactly 0 where it does not vary, and the
-// largest distance of a value from the mean.
-func (g *Matrix) ColumnSpreads() (v, reach []float64) {
+// ColumnSpreads returns ColumnVariances, and the largest distance of a value from the mean.
+func (g *Matrix) ColumnSpreads(weights []float64) (v, reach []float64) {
 	mean, v := make([]float64, g.Cols), make([]float64, g.Cols)
 	lo, hi, count := make([]float64, g.Cols), make([]float64, g.Cols), make([]int, g.Cols)
-	n := float64(g.Rows)
+	present := make([]float64, g.Cols) // the weight of the rows that a sparse matrix keeps
+	n, w := float64(g.Rows), 1.
+	if weights != nil {
+		n = floats.Sum(weights)
+	}
 	for i := range g.Rows {
 		ind, val := g.Row(i)
+		if weights != nil {
+			w = weights[i]
+		}
 		for k, x := range val {
 			j := k
 			if ind != nil {
@@ -160,24 +167,28 @@ func (g *Matrix) ColumnSpreads() (v, reach []float64) {
 				lo[j], hi[j] = x, x
 			}
 			count[j]++
-			mean[j] += x / n
+			present[j] += w
+			mean[j] += w * x / n
 			lo[j], hi[j] = min(lo[j], x), max(hi[j], x)
 		}
 	}
 	for i := range g.Rows {
 		ind, val := g.Row(i)
+		if weights != nil {
+			w = weights[i]
+		}
 		for k, x := range val {
 			j := k
 			if ind != nil {
 				j = int(ind[k])
 			}
-			v[j] += (x - mean[j]) * (x - mean[j]) / n
+			v[j] += w * (x - mean[j]) * (x - mean[j]) / n
 		}
 	}
 	for j, c := range count { // the zeros that a sparse matrix leaves out
 		if c < g.Rows {
 			lo[j], hi[j] = math.Min(lo[j], 0), math.Max(hi[j], 0)
-			v[j] += (n - float64(c)) / n * mean[j] * mean[j]
+			v[j] += (n - present[j]) / n * mean[j] * mean[j]
 		}
 		if lo[j] == hi[j] {
 			v[j] = 0

@@ -35,7 +35,7 @@ func Period(x *mat.Dense, y []float64) float64 {
 		return 0
 	}
 	trend := mat.NewDense(n, periodTrend+1, nil)
-	scale := RobustScale(y)
+	scale := RobustScale(y, nil)
 	middle := dense.Median(slices.Clone(y))
 	rest := mat.NewVecDense(n, nil)
 	for i, v := range at {
@@ -84,17 +84,26 @@ func Period(x *mat.Dense, y []float64) float64 {
 	return 1 / best
 }
 
-// RobustScale returns the standard deviation of y by the median absolute deviation, by itself
-// where that is 0, and 1 if there is none.
-func RobustScale(y []float64) float64 {
-	mid := dense.Median(slices.Clone(y))
+// RobustScale returns the standard deviation of y by the median absolute deviation, by itself if
+// that is 0, and 1 if there is none. Nil weights are 1.
+func RobustScale(y, weights []float64) float64 {
+	mid := dense.WeightedMedian(slices.Clone(y), weights)
 	var square float64
 	dev := make([]float64, len(y))
+	n := float64(len(y))
+	if weights != nil {
+		n = floats.Sum(weights)
+	}
 	for i, v := range y {
 		dev[i] = math.Abs(v - mid)
-		square += dev[i] * dev[i] / float64(len(y))
+		if weights != nil {
+			square += weights[i] * dev[i] * dev[i] / n
+			continue
+		}
+		square += dev[i] * dev[i] / n
 	}
-	for _, s := range [2]float64{madPerSD * dense.Median(dev), math.Sqrt(square)} {
+	for _, s := range [2]float64{madPerSD * dense.WeightedMedian(dev, weights),
+		math.Sqrt(square)} {
 		if s > 0 && !math.IsInf(s, 0) {
 			return s
 		}

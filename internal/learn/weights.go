@@ -71,7 +71,7 @@ func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 	}
 	p.Spread = make([]float64, n)
 	if variance == nil {
-		variance = l.X.ColumnVariances()
+		variance = l.X.ColumnVariances(l.Terms.Weight)
 	}
 	last, in := make([]int, n), make([]float64, n) // the class seen last, and how many have it
 	total := 0.0
