@@ -155,7 +155,7 @@ func TestClassesMistakes(t *testing.T) {
 		{three, pgsvi.Softmax{Classes: 4}, `Softmax of 4 classes`, pgsvi.ErrParam},
 		{two, pgsvi.Softmax{}, `say Outcome("kind").Classes()`, pgsvi.ErrLabel},
 		{mustModel(t, tableOf(t, flowers(60, "1", "2", "3")), "kind ~ length"), nil,
-			"Softmax{} if they number classes", pgsvi.ErrParam},
+			"Softmax{} for numbers of classes", pgsvi.ErrParam},
 	} {
 		if _, err := c.m.GLM(c.lik, nil); !errors.Is(err, c.is) ||
 			!strings.Contains(err.Error(), c.want) {

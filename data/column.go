@@ -64,6 +64,8 @@ type spec struct {
 	Positive  string   `json:"positive,omitempty"`
 	Classes   bool     `json:"classes,omitempty"`
 	Quantity  bool     `json:"quantity,omitempty"` // an outcome that is a number
+	Ordinal   bool     `json:"ordinal,omitempty"`  // an outcome of ordered levels
+	Ordered   []string `json:"ordered,omitempty"`  // these levels; nil for those of numbers
 	Limit     string   `json:"limit,omitempty"`
 	Layouts   []string `json:"layouts,omitempty"`
 	Parts     []Part   `json:"parts,omitempty"`
@@ -73,6 +75,7 @@ type spec struct {
 	Unscaled  bool     `json:"unscaled,omitempty"`
 	why       string   // the kind is what it is
 	formula   bool     // which says the kind
+	auto      bool     // Positive is the second one of an obvious pair
 	found     []string // all layouts
 }
 
@@ -85,6 +88,7 @@ func (s *spec) copy() *spec {
 	c := *s
 	c.NA, c.NotNA = slices.Clone(s.NA), slices.Clone(s.NotNA)
 	c.Layouts, c.Parts = slices.Clone(s.Layouts), slices.Clone(s.Parts)
+	c.Ordered = slices.Clone(s.Ordered)
 	return &c
 }
 
@@ -126,6 +130,10 @@ func (s *spec) call() string {
 	}
 	flag(s.Classes, "Classes")
 	flag(s.Quantity, "Quantity")
+	if s.Ordinal && len(s.Ordered) == 0 {
+		flag(true, "Ordered")
+	}
+	texts("Ordered", s.Ordered...)
 	if s.Decimal != "" {
 		fmt.Fprintf(&b, ".Decimal(%q)", rune(s.Decimal[0]))
 	}
@@ -342,7 +350,8 @@ func (c DateColumn) Drop() DateColumn {
 type OutcomeColumn struct{ *spec }
 
 // Outcome is the column to predict. Numbers stay what they are. Two labels need Positive, unless
-// they are -1 and 1. Three or more texts are classes: Data.Y has their numbers, from 0.
+// they are a pair such as no and yes, false and true or 0 and 1, whose second one is +1. Three or
+// more texts are classes: Data.Y has their numbers, from 0.
 func Outcome(name string) OutcomeColumn { return OutcomeColumn{specOf(name, kindOutcome)} }
 
 // Positive says which of two labels is +1; the other one is −1.
@@ -354,6 +363,15 @@ func (c OutcomeColumn) Positive(label string) OutcomeColumn {
 // the likelihood is pgsvi.Softmax. Numbers are in the order of their values.
 func (c OutcomeColumn) Classes() OutcomeColumn {
 	return OutcomeColumn{c.with(func(s *spec) { s.Classes = true })}
+}
+
+// Ordered takes values for ordered levels, the lowest first, such as "low", "medium" and "high":
+// Data.Y has their numbers, from 0, and the likelihood is pgsvi.Ordinal (ordinal regression). The
+// levels of whole numbers need not be listed; they are in the order of their values.
+func (c OutcomeColumn) Ordered(levels ...string) OutcomeColumn {
+	return OutcomeColumn{c.with(func(s *spec) {
+		s.Ordinal, s.Ordered = true, append(s.Ordered, levels...)
+	})}
 }
 
 // Quantity takes an outcome of two different numbers, such as counts of 0 and 1, for numbers.

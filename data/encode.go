@@ -179,11 +179,13 @@ func (c *column) index(v *cell) (int, error) {
 	return i, nil
 }
 
-// classes says that the outcome is one of several classes, numbered from 0.
+// classes reports whether the outcome is one of several unordered classes, numbered from 0.
 func (c *column) classes() bool {
-	return c.Kind == kindOutcome && c.Levels != nil &&
-		c.Positive == ""
+	return c.Kind == kindOutcome && c.Levels != nil && c.Positive == "" && !c.Ordinal
 }
+
+// ordered reports whether the outcome is one of several ordered levels, numbered from 0.
+func (c *column) ordered() bool { return c.Kind == kindOutcome && c.Levels != nil && c.Ordinal }
 
 // outcome returns the value of an outcome as in Data.Y.
 func (c *column) outcome(v *cell) (float64, error) {
@@ -191,7 +193,11 @@ func (c *column) outcome(v *cell) (float64, error) {
 		return 0, fmt.Errorf("the outcome is missing: %w", pgsvi.ErrNotFinite)
 	}
 	if c.Numeric {
-		return c.value(v)
+		y, err := c.value(v)
+		if err == nil && c.Root {
+			return root(y)
+		}
+		return y, err
 	}
 	i, err := c.index(v)
 	switch {
@@ -204,6 +210,15 @@ func (c *column) outcome(v *cell) (float64, error) {
 		return float64(2*i - 1), nil
 	}
 	return float64(i), nil
+}
+
+// root returns the square root of an outcome, for the model of sqrt(y).
+func root(y float64) (float64, error) {
+	if !(y >= 0) {
+		return y, fmt.Errorf("found %v, want a number of at least 0 for its square root: %w", y,
+			pgsvi.ErrLabel)
+	}
+	return math.Sqrt(y), nil
 }
 
 // observed returns whether the value of a column of events says that it was observed.

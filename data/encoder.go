@@ -67,6 +67,9 @@ type column struct {
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
+	// Root is of an outcome whose square root is modeled.
+	Root bool `json:"root,omitempty"`
+
 	// Compiled.
 	level    map[string]int // places in Levels
 	feature  []int          // of a level, -1 for the reference

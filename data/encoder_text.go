@@ -112,6 +112,10 @@ func (c *column) takenOutcome() string {
 		return fmt.Sprintf("outcome, +1 = %s (%.1f%%)", csvQuote(c.Positive),
 			100*float64(k)/float64(max(1, c.Values)))
 	}
+	if c.Ordinal {
+		return fmt.Sprintf("outcome of %d ordered levels, %s", len(c.Levels),
+			strings.Join(quoteAll(c.Levels, 5), " < "))
+	}
 	return fmt.Sprintf("outcome of %d classes, %s", len(c.Levels),
 		strings.Join(quoteAll(c.Levels, 5), ", "))
 }

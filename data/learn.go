@@ -344,9 +344,6 @@ func (l *learner) finishOutcome() string {
 	c := l.c
 	if c.Numeric {
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
-		if c.Values > 0 && l.min == l.max {
-			return fmt.Sprintf("the outcome of all rows that are kept is %v", l.min)
-		}
 		if l.fewWhole() && !c.Quantity {
 			c.Doubts = append(c.Doubts,
 				fmt.Sprintf("whole numbers of %d values, %v to %v: if they are classes, "+
@@ -355,7 +352,19 @@ func (l *learner) finishOutcome() string {
 		return ""
 	}
 	counts := l.counts()
+	if negative, positive, ok := opposite(c.Positive); ok && len(counts) == 1 {
+		counts[negative] += 0 // the other label, which no row has
+		counts[positive] += 0
+	}
 	levels := sortedKeys(counts)
+	if len(c.Ordered) > 0 {
+		levels = slices.Clone(c.Ordered)
+		if c.Fold {
+			for i := range levels {
+				levels[i] = fold(levels[i])
+			}
+		}
+	}
 	if len(levels) < 2 {
 		return "the outcome of all rows that are kept is the same"
 	}
@@ -363,7 +372,7 @@ func (l *learner) finishOutcome() string {
 		if c.Fold {
 			c.Positive = fold(c.Positive)
 		}
-		if len(levels) != 2 || counts[c.Positive] == 0 {
+		if _, there := counts[c.Positive]; len(levels) != 2 || !there {
 			return fmt.Sprintf("the outcome of the rows that are kept is %s, want two labels",
 				countsText(counts, fewListed))
 		}

@@ -137,7 +137,7 @@ func TestLikelihoodOfLabels(t *testing.T) {
 	numbers := mustModel(t, tableOf(t, orders(40, 1)), "age ~ plan")
 	_, err = numbers.GLM(pgsvi.BernoulliProbit{}, nil)
 	if !errors.Is(err, pgsvi.ErrLabel) ||
-		!strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which is numbers`) {
+		!strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which has numbers`) {
 		t.Error(err)
 	}
 	for _, lik := range []pgsvi.Likelihood{nil, pgsvi.StudentT{}} {

@@ -75,6 +75,7 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	}
 	d.compile()
 	m := &Model{Formula: f, enc: e, design: d, y: e.column(f.Outcome), table: t}
+	m.y.Root = f.Transform == "sqrt"
 	if m.Data, err = e.data(t, d); err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ type role struct {
 // roles returns those of a formula.
 func roles(f *formula.Formula) []role {
 	outcome := func(n string) Column {
-		if f.Event != "" || f.Trials != "" {
+		if f.Event != "" || f.Trials != "" || f.Exposure != "" || f.Transform != "" {
 			return Outcome(n).Quantity()
 		}
 		return Outcome(n)
@@ -406,8 +407,9 @@ func (m *Model) Locate(err error) error {
 // deviation: the effects, each smooth curve and each group (random effects).
 //
 // A nil likelihood is BernoulliLogit for two labels and for successes in trials, Softmax for three
-// labels or more (multi-class), Weibull for durations that may be censored (survival), Poisson for
-// counts with an exposure, and GaussianNoise for other numbers. Whole numbers from 0 on
+// labels or more (multi-class), Ordinal for ordered levels, Weibull for durations that may be
+// censored (survival), Poisson for counts with an exposure, LogNormal for log(y), and GaussianNoise
+// for other numbers and for sqrt(y). Ordinal has no intercept, as its cut points are learned. Whole numbers from 0 on
 // without exposure are an error, which wraps ErrParam, as they may be either; if they number
 // classes, say Outcome.Classes. Classes have the names of their labels, and share their prior
 // standard deviations.
@@ -430,9 +432,11 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	if opt != nil {
 		o = *opt
 	}
-	o.Intercept = !m.Formula.NoIntercept
+	_, ordinal := lik.(pgsvi.Ordinal)
+	o.Intercept = !m.Formula.NoIntercept && !ordinal // cut points take its place
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
-	if known, ok := lik.(pgsvi.Factual); ok && known.Facts().Support == pgsvi.RealLine {
+	known, ok := lik.(pgsvi.Factual)
+	if ok && known.Facts().Support == pgsvi.RealLine || m.Formula.Transform != "" {
 		o.InterceptSD = cmp.Or(o.InterceptSD, 10*m.size())
 	}
 	if m.classes() {
@@ -469,6 +473,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 func (m *Model) size() float64 {
 	norm, n := 0., 0.
 	for i, y := range m.Y {
+		if m.Formula.Transform == "log" {
+			y = math.Log(y)
+		}
 		w := 1.
 		if m.Weights != nil {
 			w = m.Weights[i]
@@ -583,6 +590,8 @@ func (m *Model) String() string {
 	switch {
 	case m.classes():
 		fmt.Fprintf(&b, "; a score for each of %d classes", len(m.Labels))
+	case m.y.ordered():
+		b.WriteString("; weights are of the log odds of a higher level")
 	case m.paired:
 		b.WriteString("; weights are of the log odds of a success")
 	case m.Trials != nil:

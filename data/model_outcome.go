@@ -17,6 +17,8 @@ func quantities(f *formula.Formula, columns []Column) error {
 	switch {
 	case f.Event != "":
 		role = "a duration"
+	case f.Transform != "":
+		role = "a number"
 	case f.Trials == "":
 		return nil
 	}
@@ -24,7 +26,7 @@ func quantities(f *formula.Formula, columns []Column) error {
 		s := c.said()
 		switch {
 		case s == nil || s.Kind != kindOutcome || s.Name != f.Outcome:
-		case s.Positive != "" || s.Classes:
+		case s.Positive != "" || s.Classes || s.Ordinal:
 			return fmt.Errorf("pgsvi: column %s is said to have labels, by %s, and the formula "+
 				"takes it for %s: %w", csvQuote(s.Name), s.call(), role, pgsvi.ErrParam)
 		default:
@@ -34,11 +36,55 @@ func quantities(f *formula.Formula, columns []Column) error {
 	return nil
 }
 
-// likelihood returns lik or, where that is nil, the one that suits the outcome.
+// likelihood returns lik or, if that is nil, the one that suits the outcome.
 func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
+	lik, err := m.suitable(lik)
+	if err == nil {
+		err = m.canLearn(lik)
+	}
+	return lik, err
+}
+
+// canLearn returns an error if all outcomes are the same and the likelihood has a spread to learn,
+// which would be 0. Equal counts, events and durations of which some are censored are informative.
+func (m *Model) canLearn(lik pgsvi.Likelihood) error {
+	known, ok := lik.(pgsvi.Factual)
+	if !ok || m.Labels != nil || m.Trials != nil {
+		return nil
+	}
+	switch known.Facts().Support {
+	case pgsvi.Counts, pgsvi.NonNegative:
+		return nil
+	}
+	if _, exponential := lik.(pgsvi.Exponential); exponential {
+		return nil
+	}
+	value := func(i int) float64 {
+		if m.Offset != nil && known.Facts().Support == pgsvi.RealLine {
+			return m.Y[i] - m.Offset[i]
+		}
+		return m.Y[i]
+	}
+	for i := range m.Y {
+		if value(i) != value(0) {
+			return nil
+		}
+	}
+	return fmt.Errorf("pgsvi: the outcome %s is %v in all rows, so that there is nothing to learn "+
+		"for %s: %w", csvQuote(m.Formula.Outcome), m.Y[0], typeName(lik), pgsvi.ErrParam)
+}
+
+// suitable returns lik or, if that is nil, the one that suits the outcome. The error says why none
+// does.
+func (m *Model) suitable(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	f := m.Formula
 	soft, softmax := lik.(pgsvi.Softmax)
+	cumulative, ordinal := lik.(pgsvi.Ordinal)
 	switch {
+	case f.Transform != "":
+		return m.transformed(lik)
+	case m.y.ordered() && (lik == nil || ordinal && len(cumulative.Cuts) == 0):
+		return pgsvi.Ordinal{Cuts: m.cuts()}, nil
 	case m.classes() && (lik == nil || softmax && soft.Classes == 0):
 		return pgsvi.Softmax{Classes: len(m.Labels)}, nil
 	case lik != nil:
@@ -49,14 +95,79 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 		return pgsvi.BernoulliLogit{}, nil
 	case f.Exposure != "" && m.counts:
 		return pgsvi.Poisson{}, nil
-	case m.counts:
-		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers, %v to %v: say Poisson{} "+
-			"or NegativeBinomial{} if they count something, GaussianNoise{} if they measure "+
-			"something, and Softmax{} if they number classes (-likelihood poisson, negbinomial, "+
-			"gaussian or softmax): %w",
+	case m.counts, m.rated():
+		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers, %v to %v: use Poisson{} "+
+			"or NegativeBinomial{} for counts, GaussianNoise{} for measurements, Ordinal{} for "+
+			"ordered levels such as ratings, and Softmax{} for numbers of classes (-likelihood "+
+			"poisson, negbinomial, gaussian, ordinal or softmax): %w",
 			csvQuote(f.Outcome), m.y.Min, m.y.Max, pgsvi.ErrParam)
 	}
 	return pgsvi.GaussianNoise{}, nil
+}
+
+// rated reports whether the outcomes are few whole numbers with some below 0, as ratings from −3 to
+// 3 are.
+func (m *Model) rated() bool {
+	values := map[float64]bool{}
+	for _, y := range m.Y {
+		if y != math.Floor(y) {
+			return false
+		}
+		if values[y] = true; len(values) > fewValues {
+			return false
+		}
+	}
+	return m.y.Numeric && m.y.Min < 0 && m.Formula.Event == ""
+}
+
+// transformed returns the likelihood of log(y) or sqrt(y).
+func (m *Model) transformed(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
+	name := formula.Col(m.Formula.Outcome)
+	_, gaussian := lik.(pgsvi.GaussianNoise)
+	_, logNormal := lik.(pgsvi.LogNormal)
+	switch {
+	case m.Formula.Transform == "sqrt" && (lik == nil || gaussian):
+		if lik == nil {
+			lik = pgsvi.GaussianNoise{}
+		}
+		return lik, nil
+	case m.Formula.Transform == "sqrt" || lik != nil && !gaussian && !logNormal:
+		return nil, fmt.Errorf("pgsvi: %s for %s(%s): a transformed outcome has GaussianNoise; "+
+			"leave the likelihood out, or write %s ~ …: %w", typeName(lik), m.Formula.Transform,
+			name, name, pgsvi.ErrParam)
+	case gaussian && lik.(pgsvi.GaussianNoise).Var > 0:
+		lik = pgsvi.LogNormal{Scale: math.Sqrt(lik.(pgsvi.GaussianNoise).Var)}
+	case !logNormal:
+		lik = pgsvi.LogNormal{}
+	}
+	for i, y := range m.Y {
+		if !(y > 0) {
+			return nil, m.Locate(fmt.Errorf("pgsvi: row %d: found %v, want a number above 0 for "+
+				"its logarithm: %w", i, y, pgsvi.ErrLabel))
+		}
+	}
+	return lik, nil
+}
+
+// cuts returns the cut points of ordered levels without features: the log odds of the shares of the
+// rows below them.
+func (m *Model) cuts() []float64 {
+	shares, total := make([]float64, len(m.Labels)), 0.
+	for i, y := range m.Y {
+		w := 1.
+		if m.Weights != nil {
+			w = m.Weights[i]
+		}
+		shares[int(y)] += w
+		total += w
+	}
+	cuts, below := make([]float64, len(shares)-1), 0.
+	n := float64(len(shares))
+	for j := range cuts { // as if there were one more row, of all levels
+		below += shares[j] + 1/n
+		cuts[j] = math.Log(below / (total + 1 - below))
+	}
+	return cuts
 }
 
 // classes says that the outcome is one of several classes, and not one of two labels.
@@ -73,8 +184,22 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 		return m.suitsTrials(lik)
 	}
 	soft, softmax := lik.(pgsvi.Softmax)
+	cumulative, ordinal := lik.(pgsvi.Ordinal)
 	name, like := csvQuote(m.Formula.Outcome), typeName(lik)
 	switch {
+	case ordinal && !m.y.ordered():
+		return fmt.Errorf("pgsvi: Ordinal for the outcome %s, whose levels have no order; list "+
+			"them in their order, as in Outcome(%s).Ordered(\"low\", \"high\"): %w", name, name,
+			pgsvi.ErrLabel)
+	case ordinal && len(cumulative.Cuts) != len(m.Labels)-1:
+		return fmt.Errorf("pgsvi: Ordinal with %s for the outcome %s, which has %d levels; leave "+
+			"Cuts out: %w", plural(len(cumulative.Cuts), "cut point"), name, len(m.Labels),
+			pgsvi.ErrParam)
+	case ordinal:
+		return nil
+	case m.y.ordered():
+		return fmt.Errorf("pgsvi: %s for the outcome %s, which has %d ordered levels; leave the "+
+			"likelihood out for Ordinal: %w", like, name, len(m.Labels), pgsvi.ErrLabel)
 	case softmax && !m.classes():
 		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; "+
 			"say Outcome(%s).Classes(): %w", name, name, pgsvi.ErrLabel)
@@ -104,9 +229,17 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 			"numbers: %w", like, name, strings.Join(quoteAll(m.Labels, 2), " and "), name,
 			pgsvi.ErrLabel)
 	}
-	return fmt.Errorf("pgsvi: %s for the outcome %s, which is numbers from %v to %v; it wants "+
-		"two labels: %w",
-		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
+	if m.y.Min >= 0 && m.y.Max <= 1 {
+		trials := "trials"
+		if m.Formula.Weight != "" {
+			trials = formula.Col(m.Formula.Weight).String()
+		}
+		return fmt.Errorf("pgsvi: %s for the outcome %s, which has numbers from %v to %v; for "+
+			"shares of successes write successes / %s ~ … with a column of the numbers of "+
+			"successes: %w", like, name, m.y.Min, m.y.Max, trials, pgsvi.ErrLabel)
+	}
+	return fmt.Errorf("pgsvi: %s for the outcome %s, which has numbers from %v to %v, not two "+
+		"labels: %w", like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
 }
 
 // mostLogOffset is the largest offset of a log rate that can be meant: a factor of e^50.
@@ -121,7 +254,7 @@ func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 	}
 	s := known.Facts().Support
 	logRate := s != pgsvi.RealLine && s != pgsvi.SignLabels && s != pgsvi.UnitInterval &&
-		m.Formula.Trials == "" && !m.classes()
+		m.Formula.Trials == "" && !m.classes() && !m.y.ordered()
 	far := func(o float64) bool { return math.Abs(o) > mostLogOffset }
 	if i := slices.IndexFunc(m.Offset, far); logRate && m.Formula.Offset != "" && i >= 0 {
 		name := formula.Col(m.Formula.Offset)
@@ -195,8 +328,37 @@ func typeName(lik pgsvi.Likelihood) string {
 // pgsvi.BetaBinomial are the rows of the table, with the Y of pgsvi.Successes, where other
 // likelihoods of trials have one for the successes and one for the failures. GLM and FitGP call it.
 //
+// An outcome of 0 and 1 has labels for a likelihood of labels and numbers for one of numbers.
+//
 // The error is one of reading the table, or wraps ErrLabel if a row has more than 2^20 trials.
 func (m *Model) For(lik pgsvi.Likelihood) (*Model, error) {
+	if known, ok := lik.(pgsvi.Factual); ok && m.Formula.Trials == "" {
+		labels := known.Facts().Support == pgsvi.SignLabels
+		_, softmax := lik.(pgsvi.Softmax)
+		_, ordinal := lik.(pgsvi.Ordinal)
+		switch {
+		case softmax || ordinal:
+		case labels && m.isZeroOne():
+			return m.withOutcome(func(c *column) {
+				c.Numeric, c.Positive, c.Levels = false, "1", []string{"0", "1"}
+				ones := 0
+				for _, y := range m.Y {
+					ones += int(y)
+				}
+				c.Counts = []int{len(m.Y) - ones, ones}
+			})
+		case !labels && m.y.auto && m.y.Positive == "1" && m.y.Levels[0] == "0":
+			return m.withOutcome(func(c *column) {
+				c.Numeric, c.Quantity, c.auto = true, true, false
+				c.Positive, c.Levels, c.Counts = "", nil, nil
+				c.Mean, c.Min, c.Max = 0, 0, 1
+				for _, y := range m.Y {
+					c.Mean += max(y, 0) / float64(len(m.Y))
+				}
+				c.SD = math.Sqrt(c.Mean * (1 - c.Mean))
+			})
+		}
+	}
 	_, paired := lik.(pgsvi.BetaBinomial)
 	if m.Formula.Trials == "" || paired == m.paired {
 		return m, nil
@@ -211,6 +373,37 @@ func (m *Model) For(lik pgsvi.Likelihood) (*Model, error) {
 		return &q, q.pairTrials()
 	}
 	return &q, q.countTrials(m.table)
+}
+
+// isZeroOne reports whether the outcomes are numbers, all 0 or 1, and durations are not.
+func (m *Model) isZeroOne() bool {
+	return m.y.Numeric && m.Formula.Event == "" && m.Formula.Transform == "" &&
+		!slices.ContainsFunc(m.Y, func(y float64) bool { return y != 0 && y != 1 })
+}
+
+// withOutcome returns the model with its outcome read in another way.
+func (m *Model) withOutcome(change func(c *column)) (*Model, error) {
+	q := *m
+	q.enc = &Encoder{state: m.enc.state}
+	q.enc.state.Columns = nil
+	for _, c := range m.enc.state.Columns {
+		own := *c
+		q.enc.state.Columns = append(q.enc.state.Columns, &own)
+	}
+	q.enc.state.Uses = nil
+	for _, c := range m.enc.state.Uses {
+		own := *c
+		q.enc.state.Uses = append(q.enc.state.Uses, &own)
+	}
+	q.y = q.enc.state.Columns[m.y.place]
+	change(q.y)
+	if err := q.enc.compile(); err != nil {
+		return nil, err
+	}
+	q.counts = q.y.Numeric
+	var err error
+	q.Data, err = q.enc.data(m.table, m.design)
+	return &q, err
 }
 
 // pairTrials makes of the successes and the trials of each row one outcome.

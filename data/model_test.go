@@ -476,7 +476,7 @@ func TestModelMistakes(t *testing.T) {
 		}
 	}
 	for formula, want := range map[string]string{
-		"clicks ~ age": "say Poisson{} or NegativeBinomial{}",
+		"clicks ~ age": "use Poisson{} or NegativeBinomial{}",
 	} {
 		if _, err := mustModel(t, table, formula).GLM(nil, nil); !errors.Is(err, pgsvi.ErrParam) ||
 			!strings.Contains(err.Error(), want) {

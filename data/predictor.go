@@ -103,10 +103,10 @@ func (p *Predictor) Outcome() (name, label string) {
 // String says what each column was taken for, and the formula.
 func (p *Predictor) String() string { return p.enc.String() + "\n" + p.design.Formula + "\n" }
 
-// Classes returns the classes of the outcome, in the order of Answer.Probs: new, and nil if the
-// outcome is one of two labels or a number.
+// Classes returns the classes or the ordered levels of the outcome, in the order of Answer.Probs. It
+// is a new slice, and nil if the outcome is one of two labels or a number.
 func (p *Predictor) Classes() []string {
-	if !p.y.classes() {
+	if !p.y.classes() && !p.y.ordered() {
 		return nil
 	}
 	return slices.Clone(p.y.Levels)
@@ -114,12 +114,13 @@ func (p *Predictor) Classes() []string {
 
 // An Answer is the prediction for a row, with its interval.
 type Answer struct {
-	// Label is the label that Mean is the probability of: of classes the likeliest. It is "" for
-	// numbers.
+	// Label is the label that Mean is the probability of. Of classes and ordered levels it is the
+	// likeliest, and of numbers it is "".
 	Label string
-	// Probs are the probabilities of Predictor.Classes; nil if the outcome is no class.
+	// Probs are the probabilities of Predictor.Classes; nil for two labels and for numbers.
 	Probs []float64
-	// Mean is the probability of Label or of a success, or the mean of the outcome.
+	// Mean is the probability of Label or of a success, or the mean of the outcome, in its unit if
+	// the model is of its logarithm or its square root.
 	Mean float64
 	// Lo and Hi are the ends of a 90% interval, or of the level asked for. For a probability it is
 	// a credible interval (Prediction.ProbInterval). For numbers it is a prediction interval of a
@@ -325,6 +326,13 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return nil, p.tooLarge(w)
 	}
 	a.latent = latent{at.Likelihood(), w.lo[0], w.hi[0], nil}
+	if p.y.ordered() {
+		if err := p.level(a, at, level); err != nil {
+			return nil, err
+		}
+		p.compare(a, at, cells)
+		return a, nil
+	}
 	if p.labels() {
 		a.Label = p.label()
 		a.Mean = at.Prob(w.one[:], 1)[0]
@@ -340,8 +348,41 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return nil, err
 	}
 	a.Lo, a.Hi = w.lo[0], w.hi[0]
+	if p.y.Root {
+		if _, _, err = at.Moments(w.one[:], w.lo[:]); err != nil {
+			return nil, err
+		}
+		a.square(w.lo[0])
+	}
 	p.compare(a, at, cells)
 	return a, nil
+}
+
+// square turns the answer about the square root of the outcome, whose predictive variance is given,
+// into that about the outcome.
+func (a *Answer) square(variance float64) {
+	a.Mean = a.Mean*a.Mean + variance
+	a.Lo, a.Hi = max(a.Lo, 0), max(a.Hi, 0)
+	a.Lo, a.Hi = a.Lo*a.Lo, a.Hi*a.Hi
+}
+
+// level answers with the likeliest of ordered levels.
+func (p *Predictor) level(a *Answer, at *pgsvi.Prediction, level float64) error {
+	if err := at.Err(); err != nil {
+		return err
+	}
+	a.Probs = make([]float64, len(p.y.Levels))
+	best := 0
+	for j := range a.Probs {
+		a.Probs[j] = at.Prob(nil, float64(j))[0]
+		if a.Probs[j] > a.Probs[best] {
+			best = j
+		}
+	}
+	a.Label, a.Mean = p.y.Levels[best], a.Probs[best]
+	lo, hi, err := at.ProbInterval(nil, nil, float64(best), level)
+	a.Lo, a.Hi = lo[0], hi[0]
+	return err
 }
 
 // compare scores an answer by the outcome of the row. One that cannot be read is noted.
@@ -372,10 +413,15 @@ func likelihoodOf(post Posterior) pgsvi.Likelihood {
 	return post.At(pgsvi.NewSparse(post.Cols())).Likelihood()
 }
 
-// classesOf returns the number of classes that a posterior predicts, or 0.
+// classesOf returns the number of classes or ordered levels that a posterior predicts, or 0.
 func classesOf(post Posterior) int {
-	lik, _ := likelihoodOf(post).(pgsvi.Softmax)
-	return lik.Classes
+	switch lik := likelihoodOf(post).(type) {
+	case pgsvi.Softmax:
+		return lik.Classes
+	case pgsvi.Ordinal:
+		return len(lik.Cuts) + 1
+	}
+	return 0
 }
 
 // class answers with the likeliest class of one row.
@@ -430,7 +476,12 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	}
 	a.Outcome = y
 	if !p.trials {
-		if a.LogProb = at.LogProb(nil, []float64{y})[0]; math.IsNaN(a.LogProb) {
+		a.LogProb = at.LogProb(nil, []float64{y})[0]
+		if p.y.Root { // the density of y = u² is that of u over 2u
+			a.Outcome = y * y
+			a.LogProb -= math.Log(2 * y)
+		}
+		if math.IsNaN(a.LogProb) {
 			if _, err := at.Scores([]float64{y}); errors.Is(err, pgsvi.ErrLabel) {
 				return p.y.wrap(fmt.Errorf("%s: %w",
 					strings.TrimPrefix(sentinel.Plain(err), "row 0: "), pgsvi.ErrLabel))
@@ -477,11 +528,11 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 	return sum, nil
 }
 
-// Score compares the predictions of the rows of a table with the outcomes there. Rows with an error
-// or without an outcome are left out. The error wraps ErrEmpty if no row is left; otherwise it is
+// Score compares the predictions of the rows of a table with the outcomes there, and for a model of
+// sqrt(y) with their square roots. Rows with an error or without an outcome are left out. The error wraps ErrEmpty if no row is left; otherwise it is
 // one of those that end Predictor.Table.
 func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
-	s := scoring{counts: p.trials}
+	s := scoring{counts: p.trials, root: p.y.Root}
 	for a, err := range p.Table(t, answerLevel) {
 		if a == nil {
 			return nil, err
@@ -496,6 +547,7 @@ func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
 // scoring collects answers and their outcomes.
 type scoring struct {
 	counts                    bool // of trials
+	root                      bool // the scores are of the square root of the outcome
 	lik                       pgsvi.Likelihood
 	y, mean, variance, trials []float64
 }
@@ -507,6 +559,9 @@ func (s *scoring) add(a *Answer) {
 	}
 	s.lik = a.latent.lik
 	outcome := a.Outcome
+	if s.root {
+		outcome = math.Sqrt(outcome)
+	}
 	if a.trials > 0 {
 		outcome = math.Round(a.Outcome * a.trials)
 		s.trials = append(s.trials, a.trials)

@@ -40,7 +40,7 @@ func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 		return 0, 0, nil, t.named(fmt.Errorf("pgsvi: no column %s of outcomes to compare "+
 			"predictions with: %w", strings.Join(quoteAll(gone, fewNamed), ", "), pgsvi.ErrShape))
 	}
-	s := scoring{counts: p.trials}
+	s := scoring{counts: p.trials, root: p.y.Root}
 	add := func(a *Answer) error {
 		if a.unread != nil {
 			return t.named(fmt.Errorf("pgsvi: line %d, %w", a.Line, a.unread))

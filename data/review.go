@@ -570,7 +570,8 @@ func (r *reviewer) checkTexts() {
 
 // isNumeric reports whether an outcome is numbers.
 func (r *reviewer) isNumeric() bool {
-	return r.s.Positive == "" && !r.s.Classes && (r.s.Quantity || 10*r.numbers >= 8*r.values)
+	return r.s.Positive == "" && !r.s.Classes && !r.s.Ordinal &&
+		(r.s.Quantity || 10*r.numbers >= 8*r.values)
 }
 
 func (r *reviewer) checkNumbers() {
@@ -837,16 +838,22 @@ func (r *reviewer) checkOutcome() {
 	case r.p.full && !r.isNumeric():
 		r.found(fmt.Sprintf("the outcome has more than %d different texts", len(labels)))
 		r.hopeless = true
+	case s.Ordinal:
+		r.checkOrdered(labels)
+	case len(labels) == 1 && r.isNumeric(): // whether that can be learned depends on the model
 	case len(labels) == 1:
-		r.found("the outcome is always " + countsText(labels, 1) +
-			": there is nothing to learn; give rows of two different outcomes or more")
+		r.checkOneLabel(labels)
+	case s.Classes && r.measured(len(labels)):
+		r.found(fmt.Sprintf("the outcome has %d different numbers in %d rows, which are not "+
+			"classes; without -likelihood softmax or Classes() it is a number", len(labels),
+			r.values))
 		r.hopeless = true
 	case s.Positive != "":
 		r.checkPositive(labels)
 	case len(labels) == 2 && !s.Quantity && !s.Classes && !r.p.full:
 		both := sortLevels(slices.Collect(maps.Keys(labels)))
 		if _, positive, ok := opposites(both[0], both[1]); ok {
-			s.Positive = positive
+			s.Positive, s.auto = positive, true
 			return
 		}
 		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1",
@@ -864,6 +871,83 @@ func (r *reviewer) checkOutcome() {
 		r.when = "if these are classes"
 	}
 }
+
+// measured reports whether an outcome that is said to be classes is a number that was measured.
+func (r *reviewer) measured(labels int) bool {
+	return r.numbers == r.values && r.p.wholes < r.values &&
+		labels > max(surelyFew, r.values/rowsALevel)
+}
+
+// checkOneLabel looks at an outcome that is the same text in all rows. One of a pair such as no and
+// yes says how rare the other one is.
+func (r *reviewer) checkOneLabel(labels map[string]int) {
+	s := r.s
+	for label := range labels {
+		if s.Fold {
+			label = fold(label)
+		}
+		if negative, positive, ok := opposite(label); ok && (s.Positive == "" ||
+			s.Positive == positive || s.Positive == negative) && !s.Classes {
+			s.auto = s.Positive == ""
+			s.Positive = cmp.Or(s.Positive, positive)
+			return
+		}
+	}
+	r.found("the outcome is always " + countsText(labels, 1) +
+		": there is nothing to learn; give rows of two different outcomes or more")
+	r.hopeless = true
+}
+
+// checkOrdered looks at an outcome of ordered levels.
+func (r *reviewer) checkOrdered(labels map[string]int) {
+	s := r.s
+	listed := map[string]bool{}
+	for _, l := range s.Ordered {
+		if s.Fold {
+			l = fold(l)
+		}
+		if listed[l] {
+			r.found(fmt.Sprintf("Ordered has the level %s twice", csvQuote(l)))
+			r.hopeless = true
+		}
+		listed[l] = true
+		if labels[l] == 0 {
+			r.found(fmt.Sprintf("no row has the level %s of Ordered; leave it out", csvQuote(l)))
+			r.hopeless = true
+		}
+	}
+	others := map[string]int{}
+	for l, n := range labels {
+		if !listed[l] {
+			others[l] = n
+		}
+	}
+	switch {
+	case len(labels) < 2:
+		r.found("the outcome is always " + countsText(labels, 1) + ", want two levels or more")
+		r.hopeless = true
+	case len(labels) > mostOrdered:
+		r.found(fmt.Sprintf("the outcome has %d different values, want at most %d ordered levels",
+			len(labels), mostOrdered))
+		r.hopeless = true
+	case len(s.Ordered) > 0 && len(others) > 0:
+		r.found("Ordered does not have " + countsText(others, fewListed))
+		s.NA = append(s.NA, sortedKeys(others)...)
+		r.when = "if these mean missing; otherwise list them in their order"
+		for text, n := range others {
+			r.gaps[text] = n
+			r.missing += n
+		}
+	case len(s.Ordered) == 0 && r.p.wholes < r.values:
+		r.found("the outcome is said to have ordered levels, and the order of " +
+			countsText(labels, fewListed) + " is not known")
+		s.Ordered = sortLevels(slices.Collect(maps.Keys(labels)))
+		r.when = "in the right order, the lowest first"
+	}
+}
+
+// mostOrdered is the largest number of ordered levels: each has a cut point to learn.
+const mostOrdered = 50
 
 // checkPositive looks at labels of which one was said to be positive.
 func (r *reviewer) checkPositive(labels map[string]int) {
@@ -910,6 +994,29 @@ func opposites(a, b string) (negative, positive string, ok bool) {
 			return a, b, true
 		case fold(b) == pair[0] && fold(a) == pair[1]:
 			return b, a, true
+		}
+	}
+	return "", "", false
+}
+
+// opposite returns the pair that a label belongs to, as it is written. It is not ok if it belongs to
+// several with different partners.
+func opposite(label string) (negative, positive string, ok bool) {
+	for _, pair := range opposed {
+		for i, l := range pair {
+			if fold(label) != l {
+				continue
+			}
+			other := pair[1-i]
+			if label == strings.ToUpper(label) {
+				other = strings.ToUpper(other)
+			} else if label[:1] == strings.ToUpper(label[:1]) {
+				other = strings.ToUpper(other[:1]) + other[1:]
+			}
+			if i == 0 {
+				return label, other, true
+			}
+			return other, label, true
 		}
 	}
 	return "", "", false

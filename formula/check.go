@@ -75,6 +75,12 @@ func (f *Formula) Check(columns []string) error {
 	if f.Trials != "" && f.Event != "" {
 		fail(f.Trials, "a duration has no trials")
 	}
+	switch {
+	case f.Transform != "" && f.Transform != "log" && f.Transform != "sqrt":
+		fail(f.Outcome, "the outcome is %s of a column; want log or sqrt", f.Transform)
+	case f.Transform != "" && (f.Trials != "" || f.Event != ""):
+		fail(f.Outcome, "%s(…) is of numbers, not of successes or durations", f.Transform)
+	}
 	for _, c := range append([]string{f.Trials, f.Event}, f.parameters()...) {
 		switch {
 		case c == f.Outcome && c != "":

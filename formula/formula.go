@@ -7,7 +7,8 @@
 // its Words say it in a sentence. Package data fits it to a table: see data.Table.Model.
 //
 //	formula = outcome "~" term {"+" term}
-//	outcome = column                                labels, classes, counts or numbers
+//	outcome = column                                labels, classes, levels, counts or numbers
+//	        | "log(" column ")" | "sqrt(" column ")"  a model of the logarithm or the square root
 //	        | column "/" column                     successes / trials
 //	        | "survival(" column "," column ")"     a duration, and 1 if it ended with the event or
 //	                                                0 if it is right-censored (time to event)
@@ -46,6 +47,8 @@ import (
 type Formula struct {
 	// Outcome is the column to predict.
 	Outcome string
+	// Transform is the function of the outcome that the model is of: "log", "sqrt" or "" for none.
+	Transform string
 	// Trials is the column of the numbers of trials, of which Outcome has the successes.
 	Trials string
 	// Event is the column that is 1 where Outcome, a duration, ended with the event, and 0 where
@@ -317,6 +320,9 @@ func (f *Formula) String() string {
 	if f.Trials != "" {
 		y += " / " + quote(f.Trials)
 	}
+	if f.Transform != "" {
+		y = f.Transform + "(" + y + ")"
+	}
 	return y + " ~ " + strings.Join(terms, " + ")
 }
 
@@ -343,6 +349,12 @@ func (f *Formula) Words() string {
 		words = append(words, "no intercept")
 	}
 	w := quote(f.Outcome)
+	switch f.Transform {
+	case "log":
+		w = "the logarithm of " + w
+	case "sqrt":
+		w = "the square root of " + w
+	}
 	if f.Trials != "" {
 		w += " of " + quote(f.Trials) + " trials"
 	}

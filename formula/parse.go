@@ -206,7 +206,7 @@ const survival = "survival"
 func (p *parser) outcome() {
 	f := p.f
 	if p.calls() {
-		p.duration()
+		p.outcomeOf()
 		return
 	}
 	f.Outcome = p.column(" to predict, as in y ~ x")
@@ -215,20 +215,25 @@ func (p *parser) outcome() {
 	}
 }
 
-// duration reads survival(time, event), the only function before ~.
-func (p *parser) duration() {
+// outcomeOf reads survival(time, event), log(column) or sqrt(column).
+func (p *parser) outcomeOf() {
 	f, name, at := p.f, p.token, p.start
 	p.next()
 	switch name {
 	case survival:
+	case "log", "sqrt":
+		p.next()
+		f.Transform, f.Outcome = name, p.column(" in "+name+"(…)")
+		p.want(")", " to end "+name+"(…")
+		return
 	case "Surv", "surv", "Survival":
 		p.failAt(at, "a duration is survival(time, event), where event is 1 if it was observed "+
 			"and 0 if the time is censored")
 	case "cbind":
 		p.failAt(at, "successes in trials are successes / trials, as in cured / treated ~ dose")
 	default:
-		p.fail("the outcome is a column as it is; put its %s into a column of the table first",
-			name)
+		p.fail("the outcome is a column, log(column), sqrt(column) or survival(time, event); put "+
+			"its %s into a column of the table", name)
 	}
 	p.next()
 	f.Outcome = p.column(" of the times, as in survival(time, event) ~ x")

@@ -21,6 +21,7 @@ type input struct {
 	formula, columns *string
 	format           *string
 	standardize      *bool
+	positive         *string
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
@@ -28,6 +29,8 @@ func inputFlags(f *flag.FlagSet) (in input) {
 		"all columns;\n"+
 		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
 	in.columns = f.String("columns", "", "a `file` of decisions about columns, as check writes it")
+	in.positive = f.String("positive", "", "the `label` of the outcome whose probability is "+
+		"predicted, of two labels")
 	in.format = cli.FormatFlag(f)
 	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
 	return in
@@ -73,7 +76,10 @@ func (in input) model(
 	}
 	said := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
 	if !slices.ContainsFunc(columns, said) {
-		columns = append(columns, cli.OutcomeFor(lik, f.Outcome)...)
+		columns = append(columns, cli.OutcomeFor(lik, f.Outcome, *in.positive)...)
+	} else if *in.positive != "" {
+		return nil, fmt.Errorf("-positive and an Outcome in the file of -columns: give one of "+
+			"them: %w", cli.ErrUsage)
 	}
 	m, err := t.ModelOf(f, columns...)
 	if err == nil {
@@ -118,13 +124,18 @@ func (in input) fitted(c *command, path, likelihood string) (
 
 func check(f *flag.FlagSet) func(*command, []string) error {
 	in := inputFlags(f)
+	likelihood := f.String("likelihood", "", "`name` as for fit (default: by the outcome)")
 	return func(c *command, args []string) error {
 		t, columns, err := in.read(args[0])
 		write := *in.columns != "" && errors.Is(err, os.ErrNotExist) && t != nil
 		if err != nil && !write {
 			return err
 		}
-		_, err = in.model(c, t, columns, nil)
+		lik, err := cli.Choose("likelihood", cli.Likelihoods, *likelihood)
+		if err != nil {
+			return err
+		}
+		_, err = in.model(c, t, columns, lik)
 		var undecided *data.DecisionError
 		if !errors.As(err, &undecided) {
 			return err
@@ -149,7 +160,7 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), cli.LearningFlags(f)
 	likelihood := f.String("likelihood", "", "`name` (default: by the outcome)\n"+
-		"  labels and classes   logit, probit, softmax\n"+
+		"  labels and classes   logit, probit, softmax, ordinal (ordered levels)\n"+
 		"  counts               poisson, negbinomial\n"+
 		"  with many zeros      zip, zinb, hurdle, hurdlenb\n"+
 		"  successes / trials   logit, probit, betabinomial\n"+

@@ -56,7 +56,7 @@ func TestTruthFormulas(t *testing.T) {
 			return !strings.HasSuffix(path, "7.json")
 		})
 	}
-	refused := 0
+	refused := 0 // by an error
 	for _, path := range cases {
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +123,9 @@ func (c *rCase) compare(t *testing.T, answers [][]string) (worst float64, at int
 			limit := c.Tolerance * max(se[i][j], 2e-6*math.Abs(mean[i][j]))
 			if len(c.Labels) > 0 {
 				limit = max(limit, 0.003)
+			}
+			if c.Outcome == "ordinal" { // R plugs its estimates in, and has no posterior mean
+				limit *= 1.5
 			}
 			if d := off / limit; d > worst || math.IsNaN(d) {
 				worst, at = d, i

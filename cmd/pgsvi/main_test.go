@@ -222,7 +222,7 @@ func TestUsage(t *testing.T) {
 	}
 	for _, v := range verbs {
 		status, _, out := run(t, v.name, "-h")
-		if status != 0 || strings.Count(out, "\n") > 24 || !strings.Contains(out, v.about) {
+		if status != 0 || strings.Count(out, "\n") > 30 || !strings.Contains(out, v.about) {
 			t.Errorf("%s -h: %d\n%s", v.name, status, out)
 		}
 		for line := range strings.Lines(out) {

@@ -18,8 +18,8 @@ var Likelihoods = map[string]pgsvi.Likelihood{
 	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{},
 	"studentt": pgsvi.StudentT{},
 	"laplace":  pgsvi.Laplace{}, "gamma": pgsvi.Gamma{}, "exponential": pgsvi.Exponential{},
-	"softmax": pgsvi.Softmax{},
-	"zip":     pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
+	"softmax": pgsvi.Softmax{}, "ordinal": pgsvi.Ordinal{},
+	"zip": pgsvi.ZeroInflated{}, "zinb": pgsvi.ZeroInflated{Shape: 1}, "hurdle": pgsvi.Hurdle{},
 	"hurdlenb": pgsvi.Hurdle{Shape: 1}, "weibull": pgsvi.Weibull{}, "lognormal": pgsvi.LogNormal{},
 	"beta": pgsvi.Beta{}, "betabinomial": pgsvi.BetaBinomial{},
 }
@@ -71,7 +71,8 @@ func Choose[T any](what string, all map[string]T, name string) (v T, err error) 
 var otherNames = map[string]string{
 	"binomial": "logit, of a formula such as 'successes / trials ~ x' or of two labels",
 	"logistic": "logit", "bernoulli": "logit", "normal": "gaussian", "student": "studentt",
-	"t": "studentt", "multinomial": "softmax", "categorical": "softmax", "nb": "negbinomial",
+	"t": "studentt", "polr": "ordinal", "ordered": "ordinal",
+	"cumulative": "ordinal", "multinomial": "softmax", "categorical": "softmax", "nb": "negbinomial",
 	"negativebinomial": "negbinomial", "cox": "weibull, of survival(time, event)",
 	"rbf": "se", "matern": "matern12, matern32 or matern52",
 }

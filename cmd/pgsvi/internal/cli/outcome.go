@@ -9,16 +9,24 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// wantsNumbers says that a likelihood is neither of labels nor of classes.
+// wantsNumbers reports whether a likelihood is neither of labels nor of classes or ordered levels.
 func wantsNumbers(lik pgsvi.Likelihood) bool {
 	_, softmax := lik.(pgsvi.Softmax)
+	_, ordinal := lik.(pgsvi.Ordinal)
 	known, ok := lik.(pgsvi.Factual)
-	return ok && !softmax && known.Facts().Support != pgsvi.SignLabels
+	return ok && !softmax && !ordinal && known.Facts().Support != pgsvi.SignLabels
 }
 
-// OutcomeFor returns what a likelihood that was named says of the outcome: that it is a number,
-// be it 0 or 1, or one of several classes, be they numbers. It is empty if it says nothing.
-func OutcomeFor(lik pgsvi.Likelihood, name string) []data.Column {
+// OutcomeFor returns the outcome that a likelihood needs: a number, even if it is 0 or 1, or one of
+// several classes or ordered levels, even if they are numbers. A label is the positive one of two.
+// It is nil if neither is given.
+func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
+	if positive != "" {
+		return []data.Column{data.Outcome(name).Positive(positive)}
+	}
+	if _, ordinal := lik.(pgsvi.Ordinal); ordinal {
+		return []data.Column{data.Outcome(name).Ordered()}
+	}
 	if _, softmax := lik.(pgsvi.Softmax); softmax {
 		return []data.Column{data.Outcome(name).Classes()}
 	}
