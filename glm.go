@@ -584,7 +584,9 @@ type GLMPosterior struct {
 	rows  int
 	means []float64 // GLM.means
 	data  *seenRows // all rows, where they are few; nil: not known
-	filed bool      // Save stores them
+
+	learned *Learned // see Learned
+	filed   bool     // Save stores them
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.

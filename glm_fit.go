@@ -332,6 +332,9 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	}
 	if g.rows != nil {
 		post, err := l.fitRows(ctx, s, st, g, learned)
+		if post != nil {
+			post.learned = learned
+		}
 		return g, post, learned, err
 	}
 	last, stop := shortlyAfter(ctx)
@@ -347,6 +350,9 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	post, e := g.Posterior(fitted)
 	if err == nil {
 		err = e
+	}
+	if post != nil {
+		post.learned = learned
 	}
 	return g, post, learned, err
 }

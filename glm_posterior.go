@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/effect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -43,6 +44,53 @@ func (p *GLMPosterior) Summary() *Summary {
 		}
 	}
 	return s
+}
+
+// PriorSD stores the prior standard deviation of each weight, in the order of Names, in dst and
+// returns it. A nil dst allocates. They are NaN if the prior has correlations.
+func (p *GLMPosterior) PriorSD(dst []float64) []float64 {
+	dst = dense.Dest(dst, len(p.mean))
+	for j := range dst {
+		dst[j] = math.NaN()
+		switch {
+		case p.prior == nil || p.prior.Full != nil:
+		case len(p.prior.Each) == len(dst):
+			dst[j] = 1 / math.Sqrt(p.prior.Each[j])
+		default:
+			dst[j] = 1 / math.Sqrt(p.prior.Prec[j%len(p.prior.Prec)])
+		}
+	}
+	return dst
+}
+
+// Learned returns the hyper-parameters that GLM.Learn, or GLM.Fit with GLMOptions.Learn, learned
+// for this posterior. It is nil if nothing was learned, and for a posterior that was updated or
+// loaded. It must not be changed.
+func (p *GLMPosterior) Learned() *Learned { return p.learned }
+
+// Contrast returns the posterior mean and standard deviation of Σ_j g_j w_j, such as the difference of
+// two levels or the weight of a feature in other units. g has an element for each of Names: the
+// features, and then the intercept if there is one. The error wraps ErrShape if g has another length
+// or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
+func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
+	if latentsOf(p.lik) > 1 {
+		return 0, 0, fmt.Errorf("pgsvi: Contrast is for one latent value per row, and Softmax has "+
+			"one for each class: %w", ErrShape)
+	}
+	if len(g) != len(p.mean) {
+		return 0, 0, fmt.Errorf("pgsvi: a contrast of %d weights, and the posterior has %d: %w",
+			len(g), len(p.mean), ErrShape)
+	}
+	if j, ok := dense.AllFinite(g); !ok {
+		return 0, 0, fmt.Errorf("pgsvi: element %d of the contrast is %v: %w", j, g[j],
+			ErrNotFinite)
+	}
+	all := make([]int, len(g))
+	for j := range all {
+		all[j] = j
+	}
+	e := effect.Contributions(g, make([]float64, len(g)), [][]int{all}, p.mean, p.cov)[0]
+	return e.Mean, e.SD, nil
 }
 
 // glmFile is the file of a GLMPosterior.

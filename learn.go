@@ -94,9 +94,11 @@ type LearnedParam struct {
 	// Prior is the prior used. A zero SD means none.
 	Prior Prior
 	// SD approximates the posterior standard deviation of θ (see Param), by a Laplace
-	// approximation with the curvature of the search. The intervals printed are transformed from
-	// θ to the value.
+	// approximation with the curvature of the search.
 	SD float64
+	// Lo and Hi are the ends of a 95% interval of Value: that of θ, transformed. Both are Value if
+	// the parameter is fixed, and Min and Max if SD is not known.
+	Lo, Hi float64
 	// AtBound reports whether the parameter ended at a bound, of LearnOptions.Bounds or a default
 	// one.
 	AtBound bool
@@ -119,7 +121,8 @@ func (l *Learned) String() string {
 			if p.Fixed || !(sd > 0) {
 				return "\t"
 			}
-			return fmt.Sprintf("%.4g\t%.4g", c.value(mean-normal975*sd), c.value(mean+normal975*sd))
+			lo, hi := c.interval(mean, sd)
+			return fmt.Sprintf("%.4g\t%.4g", lo, hi)
 		}
 		note := ""
 		switch {

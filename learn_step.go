@@ -168,6 +168,14 @@ func (s *learnStepper) report(res *Result, m warner) *Learned {
 			p.SD, p.AtBound = sd[next], s.run.AtBound(next)
 			next++
 		}
+		switch {
+		case p.Fixed:
+			p.Lo, p.Hi = p.Value, p.Value
+		case p.SD > 0:
+			p.Lo, p.Hi = p.interval(p.theta(p.Value), p.SD)
+		default:
+			p.Lo, p.Hi = p.Min, p.Max
+		}
 		l.Params = append(l.Params, p)
 	}
 	return l

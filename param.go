@@ -44,6 +44,12 @@ func (p *Param) theta(v float64) float64 {
 	return v
 }
 
+// interval returns the 95% interval of the value, where θ ~ N(mean, sd²).
+func (p *Param) interval(mean, sd float64) (lo, hi float64) {
+	lo, hi = p.value(mean-normal975*sd), p.value(mean+normal975*sd)
+	return min(lo, hi), max(lo, hi)
+}
+
 // value is the inverse of theta.
 func (p *Param) value(theta float64) float64 {
 	switch lower, upper := p.ends(); {

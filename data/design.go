@@ -24,8 +24,9 @@ type design struct {
 	Raw   bool    `json:"raw,omitempty"`
 	Terms []*term `json:"terms"`
 
-	names  []string // of the features
-	blocks []string // of the features: "" of effects, otherwise that of a curve or group
+	names     []string // of the features
+	blocks    []string // of the features: "" of effects, otherwise that of a curve or group
+	intercept bool     // known while the model is made
 }
 
 // A term is what a term of a formula has learned.
@@ -79,7 +80,7 @@ const defaultBasis = 20
 // newDesign returns the terms of a formula, which Resolve has written out, that have learned
 // nothing yet.
 func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
-	d := &design{Formula: f.String(), Raw: raw}
+	d := &design{Formula: f.String(), Raw: raw, intercept: !f.NoIntercept}
 	category := func(name string) bool { return e.column(name).Kind == kindCategory }
 	number := func(name string) bool { return e.column(name).hasNumber() }
 	all := newCodings(f, category, number)
@@ -455,16 +456,10 @@ func (t *term) putProduct(r *entries, cells []cell) error {
 	if err := t.multiply(r, cells); err != nil {
 		return err
 	}
-	scale := func(k int) float64 {
-		if t.Scales == nil {
-			return 1
-		}
-		return t.Scales[k]
-	}
 	p := &r.product
 	if t.Means == nil {
 		for i, k := range p.ind {
-			r.put(t.at+k, p.val[i]/scale(k))
+			r.put(t.at+k, p.val[i]/t.scale(k))
 		}
 		return nil
 	}
@@ -475,7 +470,7 @@ func (t *term) putProduct(r *entries, cells []cell) error {
 			v += p.val[i]
 			i++
 		}
-		r.put(t.at+k, v/scale(k))
+		r.put(t.at+k, v/t.scale(k))
 	}
 	return nil
 }

@@ -610,25 +610,3 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	return post.MarginalEffects(m.X,
 		&pgsvi.EffectOptions{Columns: m.design.columns(), Offset: m.Offset})
 }
-
-// Summary returns the table of the weights of the effects, without those of curves and groups and
-// of levels that are new, which nothing is known of.
-func (m *Model) Summary(post *pgsvi.GLMPosterior) *pgsvi.Summary {
-	s := post.Summary()
-	classes := 1
-	if m.classes() {
-		classes = len(m.Labels)
-	}
-	each := len(s.Rows) / classes
-	from := each - len(m.Names) // the intercept is first
-	var rows []pgsvi.SummaryRow
-	for i, r := range s.Rows {
-		if j := i%each - from; j >= 0 &&
-			(m.design.blocks[j] != "" || strings.HasSuffix(m.Names[j], "=(new)")) {
-			continue
-		}
-		rows = append(rows, r)
-	}
-	s.Rows = rows
-	return s
-}

@@ -90,7 +90,7 @@ func main() {
 	}
 	fmt.Println("wrote", *out)
 	check(plot.Save(*out, plot.Coefficients(plot.Labels{Title: "Who leaves? (generated data)",
-		X: "log odds of leaving (mean, 95% interval)"}, model.Summary(post)), 0))
+		X: "log odds of leaving (mean, 95% interval)"}, model.Summary(post).Summary), 0))
 }
 
 func check(err error) {

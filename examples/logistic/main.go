@@ -38,7 +38,7 @@ func main() {
 	check(err)
 	post, res, err := glm.Fit(ctx, nil)
 	check(err)
-	weights := model.Summary(post)
+	weights := model.Summary(post).Summary
 	fmt.Printf("\n%v\n%v\n", res, weights)
 
 	// Is a Gaussian posterior good enough, and how is each row predicted from the others?

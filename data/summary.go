@@ -1,0 +1,444 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/table"
+)
+
+// A Summary is what a fitted formula says: coefficients, smooth curves and variance components. Print
+// it to see the tables.
+type Summary struct {
+	// Summary has the weights of the effects as the model has them, per standard deviation of a
+	// number, without those of levels that training has not seen.
+	*pgsvi.Summary
+	// Coefficients has the effects per unit of their columns, as R lists them.
+	Coefficients []Coefficient
+	// Curves has a row for each smooth curve.
+	Curves []Component
+	// Groups has a row for each grouping factor: the variance components, as standard deviations.
+	Groups []Component
+	// Residual is the standard deviation of GaussianNoise. Its Name is "" for other likelihoods.
+	Residual Component
+
+	ratio string // what e^Mean is
+}
+
+// A Coefficient is the effect of a feature on the linear predictor, per unit of the column, or of the
+// product of the columns. It has the value that the term of R with this name has: the reference
+// levels of categories, and 0 of numbers, are where an effect of a product begins.
+type Coefficient struct {
+	Name string
+	// Mean and SD are those of the posterior, and Lo and Hi the ends of the 95% credible interval.
+	Mean, SD, Lo, Hi float64
+	// PerSD is Mean times the standard deviation of the number. It is NaN for the intercept and for
+	// features that are 0 or 1.
+	PerSD float64
+	// Ratio is e^Mean, and RatioLo and RatioHi those of Lo and Hi: the odds ratio if the linear
+	// predictor is log odds, and the rate ratio if it is the logarithm of a mean. They are NaN
+	// otherwise.
+	Ratio, RatioLo, RatioHi float64
+}
+
+// A Component is a standard deviation that was learned: of the effects of a grouping factor, of the
+// shape of a smooth curve, or of the residuals.
+type Component struct {
+	// Name is the term of the formula.
+	Name string
+	// SD is the standard deviation, and Lo and Hi the ends of its 95% interval. They are SD if it
+	// was not learned.
+	SD, Lo, Hi float64
+	// Levels is the number of groups, and 0 for a curve.
+	Levels int
+	// EDF are the effective degrees of freedom: the number of weights that the rows, and not the
+	// prior, determine (MacKay 1992). 0 for the residuals.
+	EDF float64
+}
+
+// Summary returns the tables of a posterior of the model. Of a Softmax, Coefficients is empty.
+func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
+	s := &Summary{Summary: m.weights(post), ratio: ratioOf(likelihoodOf(post))}
+	if m.classes() {
+		s.ratio = ""
+	} else {
+		s.Coefficients = m.coefficients(post, s.ratio != "")
+	}
+	s.components(m, post)
+	return s
+}
+
+// weights returns the weights of the effects, without those of curves and groups and of levels that
+// are new, of which nothing is known.
+func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
+	s := post.Summary()
+	classes := 1
+	if m.classes() {
+		classes = len(m.Labels)
+	}
+	each := len(s.Rows) / classes
+	from := each - len(m.Names) // the intercept is first
+	var rows []pgsvi.SummaryRow
+	for i, r := range s.Rows {
+		if j := i%each - from; j < 0 || m.listed(j) {
+			rows = append(rows, r)
+		}
+	}
+	s.Rows = rows
+	return s
+}
+
+// listed reports whether a summary lists feature j: an effect, of levels that training has seen.
+func (m *Model) listed(j int) bool {
+	return m.design.blocks[j] == "" && !strings.Contains(m.Names[j], "=(new)")
+}
+
+// ratioOf returns what e to the power of an effect is, or "".
+func ratioOf(lik pgsvi.Likelihood) string {
+	switch lik.(type) {
+	case pgsvi.BernoulliLogit, pgsvi.BetaBinomial, pgsvi.Ordinal, pgsvi.Binomial:
+		return "odds ratio"
+	case pgsvi.Poisson, pgsvi.NegativeBinomial, pgsvi.ZeroInflated, pgsvi.Hurdle:
+		return "rate ratio"
+	case pgsvi.Gamma, pgsvi.Exponential:
+		return "mean ratio"
+	case pgsvi.Weibull, pgsvi.LogNormal:
+		return "time ratio"
+	}
+	return ""
+}
+
+// normal975 is the quantile of N(0, 1) at 97.5%.
+const normal975 = 1.959963984540054
+
+// coefficients returns the effects per unit of their columns.
+func (m *Model) coefficients(post *pgsvi.GLMPosterior, ratios bool) (all []Coefficient) {
+	add := func(name string, g []float64, sd float64) {
+		mean, own, err := post.Contrast(g)
+		if err != nil {
+			mean, own = math.NaN(), math.NaN()
+		}
+		c := Coefficient{Name: name, Mean: mean, SD: own, Lo: mean - normal975*own,
+			Hi: mean + normal975*own, PerSD: mean * sd,
+			Ratio: math.NaN(), RatioLo: math.NaN(), RatioHi: math.NaN()}
+		if ratios && name != interceptName {
+			c.Ratio, c.RatioLo, c.RatioHi = math.Exp(c.Mean), math.Exp(c.Lo), math.Exp(c.Hi)
+		}
+		all = append(all, c)
+	}
+	g := make([]float64, post.Dim())
+	if len(g) > len(m.Names) {
+		m.design.origin(g)
+		g[len(g)-1] = 1
+		add(interceptName, g, math.NaN())
+	}
+	for _, t := range m.design.Terms {
+		for k := range t.n {
+			if t.Kind == smoothTerm || !m.listed(t.at+k) {
+				continue
+			}
+			clear(g)
+			add(m.Names[t.at+k], g, m.design.perUnit(g, t, k))
+		}
+	}
+	return all
+}
+
+const interceptName = "(Intercept)"
+
+// A corner is a row at which features are evaluated: numbers are 0 and categories have their reference
+// levels, except in the columns that it has. Effects per unit are differences of corners.
+type corner map[*column]setting
+
+// setting is the value of a column at a corner.
+type setting struct {
+	number float64 // 0 or 1
+	// level is the place among the levels of a category, those for missing and new values included,
+	// or that of a feature of a number or date which is 0 or 1; -1 is the reference, or none.
+	level int
+}
+
+// at returns the features of a column that are not 0, in ascending order.
+func (p corner) at(c *column, full bool, shift float64) (row sparseRow) {
+	s, ok := p[c]
+	if !ok {
+		s.level = -1
+	}
+	if c.Kind != kindCategory {
+		if c.hasNumber() {
+			row.put(0, s.number-shift)
+		}
+		if s.level >= 0 {
+			row.put(s.level, 1)
+		}
+		return row
+	}
+	reference := c.level[c.Reference]
+	switch {
+	case full && s.level < 0:
+		row.put(reference, 1)
+	case full || s.level >= 0 && s.level < reference:
+		row.put(s.level, 1)
+	case s.level > reference:
+		row.put(s.level-1, 1)
+	}
+	return row
+}
+
+// addCorner adds the features of products at a corner, times sign, to g.
+func (d *design) addCorner(g []float64, p corner, sign float64) {
+	for _, t := range d.Terms {
+		if t.Kind != productTerm {
+			continue
+		}
+		product := sparseRow{[]int{0}, []float64{1}}
+		for i, c := range t.cols {
+			n := len(c.featuresOf(t.Full[i]))
+			own, longer := p.at(c, t.Full[i], t.Shifts[i]), sparseRow{}
+			for j, at := range product.ind {
+				for k, v := range own.val {
+					longer.put(at*n+own.ind[k], product.val[j]*v)
+				}
+			}
+			product = longer
+		}
+		for k, mean := range t.Means {
+			g[t.at+k] -= sign * mean / t.scale(k)
+		}
+		for i, k := range product.ind {
+			g[t.at+k] += sign * product.val[i] / t.scale(k)
+		}
+	}
+}
+
+// origin adds the features to g of the row whose numbers, and logarithms, are 0 and whose categories
+// have their reference levels.
+func (d *design) origin(g []float64) {
+	d.addCorner(g, corner{}, 1)
+	for _, t := range d.Terms {
+		if t.Kind == logTerm {
+			g[t.at+t.n-1] -= t.Shift / t.Scale
+		}
+	}
+}
+
+// scale returns that of feature k of a product.
+func (t *term) scale(k int) float64 {
+	if t.Scales == nil {
+		return 1
+	}
+	return t.Scales[k]
+}
+
+// perUnit stores the contrast in g that is the effect of feature k of a term per unit of its columns,
+// and returns the standard deviation of the number that the feature is of, or NaN if there is none.
+func (d *design) perUnit(g []float64, t *term, k int) (sd float64) {
+	switch {
+	case t.Kind == polyTerm && k >= t.n-t.Degree:
+		g[t.at+k] = 1
+		return 1
+	case t.Kind == logTerm && k == t.n-1:
+		g[t.at+k] = 1 / t.Scale
+		return t.Scale
+	case t.Kind != productTerm:
+		g[t.at+k] = 1
+		return math.NaN()
+	}
+	signs, corners := []float64{1}, []corner{{}}
+	total := 1. // of the signs
+	numbers, rest, size := 0, k, t.n
+	sd = math.NaN()
+	for i, c := range t.cols {
+		n := len(c.featuresOf(t.Full[i]))
+		size /= n
+		own := rest / size
+		rest %= size
+		upper, lower, single := setting{level: own}, setting{level: -1}, false
+		switch {
+		case c.Kind == kindCategory && t.Full[i]:
+			single = true
+		case c.Kind == kindCategory && own >= c.level[c.Reference]:
+			upper.level++
+		case c.Kind != kindCategory && own == 0 && c.hasNumber():
+			upper = setting{1, -1}
+			if sd = c.SD; c.binary || c.Scale == c.Max-c.Min {
+				sd = math.NaN()
+			}
+			numbers++
+		}
+		var more []corner
+		var moreSigns []float64
+		for j, p := range corners {
+			for _, s := range []setting{upper, lower} {
+				q := maps.Clone(p)
+				q[c] = s
+				sign := signs[j]
+				if s == lower {
+					sign = -sign
+				}
+				more, moreSigns = append(more, q), append(moreSigns, sign)
+				if single {
+					break
+				}
+			}
+		}
+		if corners, signs = more, moreSigns; !single {
+			total = 0
+		}
+	}
+	if numbers > 1 {
+		if sd = t.scale(k); d.Raw {
+			sd = math.NaN()
+		}
+	}
+	if total != 0 && d.intercept {
+		g[t.at+k] = 1 / t.scale(k) // levels against the intercept
+		return sd
+	}
+	for j, p := range corners {
+		d.addCorner(g, p, signs[j])
+	}
+	return sd
+}
+
+// components sets the variance components, the smooth curves and the residuals.
+func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
+	learned := map[string]pgsvi.LearnedParam{}
+	if l := post.Learned(); l != nil {
+		for _, p := range l.Params {
+			learned[m.ParamName(p.Name)] = p
+		}
+	}
+	prior, sd := post.PriorSD(nil), post.SD(nil)
+	blocks, index := m.blocks()
+	for b, name := range blocks {
+		if name == "" {
+			continue
+		}
+		c := Component{Name: name, SD: math.NaN()}
+		for j, of := range index {
+			if of == b {
+				c.SD = prior[j]
+				c.EDF += max(0, 1-math.Pow(sd[j]/prior[j], 2))
+			}
+		}
+		c.Lo, c.Hi = c.SD, c.SD
+		if p, ok := learned["sd["+name+"]"]; ok {
+			c.SD, c.Lo, c.Hi = p.Value, p.Lo, p.Hi
+		}
+		i := slices.IndexFunc(m.design.Terms, func(t *term) bool {
+			return t.Kind == groupTerm && strings.Join(t.Columns, "/") == name
+		})
+		if i < 0 {
+			s.Curves = append(s.Curves, c)
+			continue
+		}
+		c.Name, c.Levels = m.design.Terms[i].Text, len(m.design.Terms[i].Levels)
+		s.Groups = append(s.Groups, c)
+	}
+	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
+		sd := math.Sqrt(noise.Var)
+		s.Residual = Component{Name: "residual", SD: sd, Lo: sd, Hi: sd}
+		if p, ok := learned["GaussianNoise.Var"]; ok {
+			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)
+		}
+	}
+}
+
+// String returns the tables: a line on the model, the coefficients, the curves and the variance
+// components, each with 95% intervals.
+func (s *Summary) String() string {
+	if s.Coefficients == nil {
+		return s.Summary.String() + s.componentsText()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s, %s, %v covariance\n", s.Likelihood, plural(s.Data, "row"),
+		plural(s.Weights, "weight"), s.Covariance)
+	head := []string{"", "per unit", "sd", "2.5%", "97.5%", "per sd"}
+	if s.ratio != "" {
+		head = append(head, s.ratio, "2.5%", "97.5%")
+	}
+	lines, sure := [][]string{head}, []string{""}
+	for _, c := range s.Coefficients {
+		line := []string{c.Name}
+		for _, v := range []float64{c.Mean, c.SD, c.Lo, c.Hi} {
+			line = append(line, table.Precise(v, c.SD))
+		}
+		line = append(line, precise(c.PerSD, math.Abs(c.PerSD/c.Mean)*c.SD))
+		if s.ratio != "" {
+			for _, v := range []float64{c.Ratio, c.RatioLo, c.RatioHi} {
+				line = append(line, short(v))
+			}
+		}
+		star := ""
+		if c.Lo > 0 || c.Hi < 0 {
+			star = " *"
+		}
+		lines, sure = append(lines, line), append(sure, star)
+	}
+	table.Align(lines)
+	for i, line := range lines {
+		b.WriteString(strings.TrimRight(strings.Join(line, "  ")+sure[i], " ") + "\n")
+	}
+	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
+	return b.String() + s.componentsText()
+}
+
+// precise is table.Precise, and "" for NaN.
+func precise(v, sd float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return table.Precise(v, sd)
+}
+
+// short formats v to four digits, and NaN as "".
+func short(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+// componentsText returns the tables of curves and variance components.
+func (s *Summary) componentsText() string {
+	var b strings.Builder
+	write := func(title string, all []Component, groups bool) {
+		if len(all) == 0 {
+			return
+		}
+		head := []string{title, "sd", "2.5%", "97.5%", "edf"}
+		if groups {
+			head = append(head, "groups")
+		}
+		lines := [][]string{head}
+		for _, c := range all {
+			line := []string{c.Name, short(c.SD), short(c.Lo), short(c.Hi), ""}
+			if c.EDF > 0 {
+				line[4] = fmt.Sprintf("%.1f", c.EDF)
+			}
+			if groups && c.Levels > 0 {
+				line = append(line, fmt.Sprint(c.Levels))
+			} else if groups {
+				line = append(line, "")
+			}
+			lines = append(lines, line)
+		}
+		table.Align(lines)
+		b.WriteByte('\n')
+		for _, line := range lines {
+			b.WriteString(strings.TrimRight(strings.Join(line, "  "), " ") + "\n")
+		}
+	}
+	write("smooth curves", s.Curves, false)
+	groups := s.Groups
+	if s.Residual.Name != "" {
+		groups = append(slices.Clone(groups), s.Residual)
+	}
+	write("standard deviations", groups, true)
+	return b.String()
+}

@@ -1,0 +1,161 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// TestCoefficients checks that the coefficients of functions that are known are those that the
+// functions are written with, per unit of the columns.
+func TestCoefficients(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 7))
+	type row struct {
+		x, z float64
+		f, g string
+		d    int
+	}
+	var rows []row
+	for range 200 {
+		rows = append(rows, row{50 + 3*rng.NormFloat64(), 2 + rng.NormFloat64(),
+			string("aabc"[rng.IntN(4)]), []string{"no", "yes"}[rng.IntN(2)], rng.IntN(2)})
+	}
+	is := func(a, b string) float64 { return float64(b2i(a == b)) }
+	for _, c := range []struct {
+		formula string
+		y       func(r row) float64
+		want    map[string]float64
+	}{
+		{"y ~ x + f", func(r row) float64 { return 2 + 0.3*r.x - 4*is(r.f, "b") + is(r.f, "c") },
+			map[string]float64{"(Intercept)": 2, "x": 0.3, "f=b": -4, "f=c": 1}},
+		{"y ~ x*z", func(r row) float64 { return 1 - 2*r.x + 3*r.z + 0.5*r.x*r.z },
+			map[string]float64{"(Intercept)": 1, "x": -2, "z": 3, "x:z": 0.5}},
+		{"y ~ x*f*g", func(r row) float64 {
+			return 5 + r.x - 2*is(r.f, "b") + 3*is(r.g, "yes") + 0.1*r.x*is(r.g, "yes") +
+				0.2*r.x*is(r.f, "c")*is(r.g, "yes")
+		}, map[string]float64{"(Intercept)": 5, "x": 1, "f=b": -2, "f=c": 0, "g=yes": 3, "x:f=b": 0,
+			"x:f=c": 0, "x:g=yes": 0.1, "f=b:g=yes": 0, "f=c:g=yes": 0, "x:f=b:g=yes": 0,
+			"x:f=c:g=yes": 0.2}},
+		{"y ~ 0 + f + x", func(r row) float64 { return 7*is(r.f, "a") + is(r.f, "b") - 0.1*r.x },
+			map[string]float64{"f=a": 7, "f=b": 1, "f=c": 0, "x": -0.1}},
+		{"y ~ f + x:f", func(r row) float64 {
+			return 4 + is(r.f, "b") + r.x*(1+is(r.f, "c"))
+		}, map[string]float64{"(Intercept)": 4, "f=b": 1, "f=c": 0, "x:f=a": 1, "x:f=b": 1,
+			"x:f=c": 2}},
+		{"y ~ x:f", func(r row) float64 { return -3 + r.x*(1+is(r.f, "c")) },
+			map[string]float64{"(Intercept)": -3, "x:f=a": 1, "x:f=b": 1, "x:f=c": 2}},
+		{"y ~ 0 + x + x:g", func(r row) float64 { return 2*r.x + 0.5*r.x*is(r.g, "yes") },
+			nil}, // no and yes have a slope each beside that of x: only their sums are known
+		{"y ~ d + x*d", func(r row) float64 { return 1 + 2*float64(r.d)*r.x },
+			map[string]float64{"(Intercept)": 1, "d": 0, "x": 0, "x:d": 2}},
+		{"y ~ log(x) + z", func(r row) float64 { return 1 + 2*math.Log(r.x) - r.z },
+			map[string]float64{"(Intercept)": 1, "log(x)": 2, "z": -1}},
+	} {
+		var b strings.Builder
+		b.WriteString("x,z,f,g,d,y\n")
+		for _, r := range rows {
+			fmt.Fprintf(&b, "%.17g,%.17g,%s,%s,%d,%.17g\n", r.x, r.z, r.f, r.g, r.d, c.y(r))
+		}
+		m := mustModel(t, tableOf(t, b.String()), c.formula, Number("d"), Outcome("y").Quantity())
+		_, opt, err := m.Options(nil, &pgsvi.GLMOptions{PriorSD: 1e5, InterceptSD: 1e5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.Learn = nil
+		glm, err := pgsvi.NewGLM(m.X, m.Y, pgsvi.GaussianNoise{Var: 1e-4}, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := glm.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := m.Summary(post)
+		if c.want == nil {
+			continue
+		}
+		if len(s.Coefficients) != len(c.want) {
+			t.Errorf("%s: %d coefficients, want %d\n%v", c.formula, len(s.Coefficients),
+				len(c.want), s)
+		}
+		for _, q := range s.Coefficients {
+			if want, ok := c.want[q.Name]; !ok || math.Abs(q.Mean-want) > 1e-4+1e-2*q.SD {
+				t.Errorf("%s: %s is %v ± %v, want %v", c.formula, q.Name, q.Mean, q.SD, want)
+			}
+			if q.Name == "x" && math.Abs(q.PerSD-3*q.Mean) > 0.5*math.Abs(q.Mean) {
+				t.Errorf("%s: x per sd is %v", c.formula, q.PerSD)
+			}
+		}
+	}
+}
+
+// TestVarianceComponents checks that a summary has the standard deviations of groups, curves and
+// residuals, with intervals that contain those of the data.
+func TestVarianceComponents(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	var b strings.Builder
+	b.WriteString("x,shop,y\n")
+	effect := make([]float64, 60)
+	for i := range effect {
+		effect[i] = 0.8 * rng.NormFloat64()
+	}
+	for i := range 600 {
+		x := rng.Float64()
+		fmt.Fprintf(&b, "%.4f,s%d,%.5f\n", x, i%60, math.Sin(6*x)+effect[i%60]+
+			0.5*rng.NormFloat64())
+	}
+	m := mustModel(t, tableOf(t, b.String()), "y ~ s(x) + (1 | shop)")
+	post, _ := mustFit(t, m, nil)
+	s := m.Summary(post)
+	if len(s.Groups) != 1 || len(s.Curves) != 1 {
+		t.Fatalf("%d groups and %d curves", len(s.Groups), len(s.Curves))
+	}
+	g, curve, noise := s.Groups[0], s.Curves[0], s.Residual
+	if g.Name != "(1 | shop)" || g.Levels != 60 || !(g.Lo < 0.8 && 0.8 < g.Hi) ||
+		!(g.Lo < g.SD && g.SD < g.Hi) || !(g.EDF > 50 && g.EDF < 60) {
+		t.Errorf("%+v", g)
+	}
+	if curve.Name != "s(x)" || !(curve.EDF > 2 && curve.EDF < 12) {
+		t.Errorf("%+v", curve)
+	}
+	if !(noise.Lo < 0.5 && 0.5 < noise.Hi && noise.Hi-noise.Lo < 0.1) {
+		t.Errorf("%+v", noise)
+	}
+	text := s.String()
+	for _, want := range []string{"standard deviations", "(1 | shop)", "smooth curves", "s(x)",
+		"residual", "groups"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "s(x).1") || strings.Contains(text, "shop=s1") {
+		t.Errorf("basis functions or levels of groups in\n%s", text)
+	}
+}
+
+// TestSummaryRatios checks the odds ratios of a logit.
+func TestSummaryRatios(t *testing.T) {
+	m := mustModel(t, tableOf(t, orders(300, 4)), "bought ~ plan*age", Category("plan").New())
+	post, _ := mustFit(t, m, nil)
+	s := m.Summary(post)
+	for _, c := range s.Coefficients {
+		if strings.Contains(c.Name, "(new)") {
+			t.Errorf("%s is listed", c.Name)
+		}
+		if c.Name == "(Intercept)" {
+			continue
+		}
+		if math.Abs(c.Ratio-math.Exp(c.Mean)) > 1e-12 || !(c.RatioLo < c.Ratio &&
+			c.Ratio < c.RatioHi) {
+			t.Errorf("%+v", c)
+		}
+	}
+	if text := s.String(); !strings.Contains(text, "odds ratio") {
+		t.Error(text)
+	}
+}
