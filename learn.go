@@ -150,9 +150,6 @@ func countOf(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// normal975 is the quantile of N(0, 1) at 97.5%.
-const normal975 = 1.959963984540054
-
 // Default priors, from trials on ten data sets: weak enough to move test log loss by less than
 // 0.003 bits, and strong enough that every one of 30 random starts gets off the plateaus of a
 // diagonal K and of a scale of 0.

@@ -44,6 +44,9 @@ func (p *Param) theta(v float64) float64 {
 	return v
 }
 
+// normal975 is the quantile of N(0, 1) at 97.5%.
+const normal975 = 1.959963984540054
+
 // interval returns the 95% interval of the value, where θ ~ N(mean, sd²).
 func (p *Param) interval(mean, sd float64) (lo, hi float64) {
 	lo, hi = p.value(mean-normal975*sd), p.value(mean+normal975*sd)

@@ -48,10 +48,11 @@ type Effects struct {
 	// Base and Value are the latent means of the base row and of the row explained: the means in
 	// Rows add up to Value − Base. Both are 0 for MarginalEffects.
 	Base, Value float64
+	// Title is the line above the table that String prints; "" means none.
+	Title string
 
 	factor string // what e^Mean multiplies, or ""
 	latent string // what Base and Value are
-	title  string
 }
 
 // Effect is a Mean with its posterior standard deviation.
@@ -64,8 +65,8 @@ type Effect struct {
 // logarithm or log odds.
 func (e *Effects) String() string {
 	var b strings.Builder
-	if e.title != "" {
-		b.WriteString(e.title + "\n")
+	if e.Title != "" {
+		b.WriteString(e.Title + "\n")
 	}
 	lines := [][]string{{"", "", ""}}
 	for _, r := range e.Rows {
@@ -296,8 +297,46 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 		}
 		e.Rows = append(e.Rows, Effect{p.names[j], r.Mean, r.SD})
 	}
-	e.title = fmt.Sprintf("effect on %s, mean of %d rows", outcomeName(p.lik), len(a.M))
+	e.Title = fmt.Sprintf("effect on %s, mean of %d rows", outcomeName(p.lik), len(a.M))
 	return e, nil
+}
+
+// MeanDifference returns the mean over the rows i of E[y|a_i] − E[y|b_i]: the average effect of
+// whatever differs between the rows of a and those of b, such as a dose of 1 unit more or another
+// level of a category (average comparison, g-computation). Offset of opt applies to both; its other
+// fields are not used, and a nil opt means no offset. For labels −1 and +1, E[y|x] is the
+// probability of +1.
+//
+// SD is the posterior standard deviation √(gᵀVg), with the gradient g of the difference by the
+// weights, averaged over the posterior of each linear predictor. The error wraps ErrShape if a and b
+// differ in their number of rows or the likelihood is Softmax. Otherwise it is as for
+// MarginalEffects.
+func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Effect, err error) {
+	opt = cmp.Or(opt, &EffectOptions{})
+	if latentsOf(p.lik) > 1 {
+		return e, fmt.Errorf("pgsvi: MeanDifference is not for Softmax; use MarginalEffects: %w",
+			ErrShape)
+	}
+	above, err := p.newAverage(a, opt.Offset)
+	if err != nil {
+		return e, err
+	}
+	below, err := p.newAverage(b, opt.Offset)
+	if err != nil {
+		return e, err
+	}
+	if len(above.M) != len(below.M) {
+		return e, fmt.Errorf("pgsvi: a mean difference of %d and %d rows: %w", len(above.M),
+			len(below.M), ErrShape)
+	}
+	d, err := effect.Difference(above, below)
+	if err != nil {
+		return e, err
+	}
+	if _, ok := dense.AllFinite([]float64{d.Mean}); !ok {
+		return e, fmt.Errorf("pgsvi: a mean difference is too large: %w", ErrNotFinite)
+	}
+	return Effect{Mean: d.Mean, SD: d.SD}, nil
 }
 
 // classEffects is MarginalEffects on the probabilities of classes, of the features of each column.
@@ -331,7 +370,7 @@ func (p *GLMPosterior) classEffects(x mat.Matrix, opt *EffectOptions, features [
 		a.Levels(found, cols,
 			slices.DeleteFunc(slices.Clone(c), func(j int) bool { return !binary[j] }))
 	}
-	e := &Effects{title: fmt.Sprintf("effect on P(class), mean of %d rows", rows.Rows)}
+	e := &Effects{Title: fmt.Sprintf("effect on P(class), mean of %d rows", rows.Rows)}
 	names := p.weightNames()
 	for i, r := range found {
 		e.Rows = append(e.Rows, Effect{names[i/cols*rows.Cols+i%cols], r.Mean, r.SD})

@@ -330,10 +330,17 @@ func (r *entries) note(n string) {
 }
 
 // row stores the features of a row in r. Its cells are in the order of the encoder's columns.
-func (d *design) row(r *entries, cells []cell) error {
+func (d *design) row(r *entries, cells []cell) error { return d.rowOf(r, cells, cells) }
+
+// rowOf is row with other cells for the groups.
+func (d *design) rowOf(r *entries, cells, groups []cell) error {
 	r.reset()
 	for _, t := range d.Terms {
-		if err := t.put(r, cells); err != nil {
+		from := cells
+		if t.Kind == groupTerm {
+			from = groups
+		}
+		if err := t.put(r, from); err != nil {
 			return err
 		}
 	}

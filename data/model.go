@@ -602,11 +602,3 @@ func (m *Model) String() string {
 	b.WriteByte('\n')
 	return b.String()
 }
-
-// MarginalEffects returns the average effect of each feature on the response over the rows of the
-// model, in units of the outcome; see pgsvi.GLMPosterior.MarginalEffects, and there for the errors.
-// A standardised number has the effect of one standard deviation.
-func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error) {
-	return post.MarginalEffects(m.X,
-		&pgsvi.EffectOptions{Columns: m.design.columns(), Offset: m.Offset})
-}

@@ -191,6 +191,28 @@ func slope(g []float64, x *design.Matrix, h []float64, at []int, j int, up float
 	g[j] = up
 }
 
+// Difference returns the mean over the rows of E[μ] at the rows of a less that at the rows of b. Its
+// gradient in the weights is the mean of E[μ′] x at both.
+func Difference(a, b *Average) (e Effect, err error) {
+	n, d := len(a.M), a.X.Cols
+	g, vg := make([]float64, d), make([]float64, d)
+	for _, side := range []struct {
+		*Average
+		sign float64
+	}{{a, 1}, {b, -1}} {
+		value, first := make([]float64, n), make([]float64, n)
+		if err := side.Expect(side.M, side.V, value, first, nil); err != nil {
+			return e, err
+		}
+		e.Mean += side.sign * floats.Sum(value) / float64(n)
+		floats.Scale(side.sign/float64(n), first)
+		side.X.AddMulT(g, first, nil)
+	}
+	a.Cov.Mul(vg, g)
+	e.SD = sqrtOf(floats.Dot(g, vg))
+	return e, nil
+}
+
 // Contributions returns the effect (x − x̄)_cᵀm_c of the features c of each column on the latent
 // value of the row x, with standard deviation √((x − x̄)_cᵀV_cc(x − x̄)_c).
 func Contributions(row, base []float64, columns [][]int, mean []float64, cov gauss.Cov) []Effect {

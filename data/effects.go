@@ -1,0 +1,145 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// MarginalEffects returns the average marginal effect of each column of the formula on the outcome,
+// over the rows of the table (as margins in R): the change of the expected outcome per unit of a
+// number or per year of a date, through all terms that have the column, and that from the reference
+// level to each other level of a category. A number of two values has the difference between them,
+// per unit. Groups, offsets and exposures stay as they are, and so do months and weekdays. Rows in
+// which the column has no value are left out. Effects are in units of the outcome; for two labels
+// they are on the probability of the positive one.
+//
+// The derivative is a difference over ±0.001 standard deviations. For classes the effects are those
+// of pgsvi.GLMPosterior.MarginalEffects on each probability, and there one standard deviation of a
+// number is its unit. The table is read once for each number and level. The errors are those of
+// pgsvi.GLMPosterior.MeanDifference and of reading the table.
+func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error) {
+	if m.classes() {
+		return post.MarginalEffects(m.X,
+			&pgsvi.EffectOptions{Columns: m.design.columns(), Offset: m.Offset})
+	}
+	of := csvQuote(m.y.Name)
+	switch {
+	case m.Trials != nil || m.paired:
+		of = "the share of successes"
+	case len(m.Labels) == 2:
+		of = "P(" + m.Labels[1] + ")"
+	case m.y.ordered():
+		of = "the number of the level"
+	}
+	e := &pgsvi.Effects{Title: fmt.Sprintf("average effect on %s, per unit of each column", of)}
+	var seen []*column
+	for _, t := range m.design.Terms {
+		for _, c := range t.cols {
+			if t.Kind == groupTerm || slices.Contains(seen, c) {
+				continue
+			}
+			seen = append(seen, c)
+			for _, change := range m.changes(c) {
+				row, err := m.effectOf(post, c, change)
+				if err != nil {
+					return nil, err
+				}
+				e.Rows = append(e.Rows, row)
+			}
+		}
+	}
+	return e, nil
+}
+
+// A change is that of a column which an effect is of.
+type change struct {
+	name         string
+	above, below func(x float64) cell // of the value of a number or a date
+	per          float64              // how far they are apart
+}
+
+// effectStep is the step of differences, in standard deviations.
+const effectStep = 1e-3
+
+// changes returns those of a column.
+func (m *Model) changes(c *column) (all []change) {
+	fixed := func(v cell) func(float64) cell { return func(float64) cell { return v } }
+	switch {
+	case c.Kind == kindCategory:
+		for _, l := range c.Levels {
+			if l != c.Reference {
+				all = append(all, change{c.Name + "=" + l, fixed(cell{s: l}),
+					fixed(cell{s: c.Reference}), 1})
+			}
+		}
+	case c.Kind == kindNumber && c.binary:
+		all = append(all, change{c.Name, fixed(cell{kind: numberCell, f: c.Max}),
+			fixed(cell{kind: numberCell, f: c.Min}), c.Max - c.Min})
+	case c.Kind == kindNumber:
+		h := effectStep * c.SD
+		if c.Min > 0 {
+			h = math.Min(h, effectStep*c.Min) // which has a logarithm
+		}
+		shifted := func(by float64) func(float64) cell {
+			return func(x float64) cell { return cell{kind: numberCell, f: x + by} }
+		}
+		all = append(all, change{c.Name, shifted(h), shifted(-h), 2 * h})
+	case c.Kind == kindDate && slices.Contains(c.Parts, Elapsed):
+		h := effectStep * c.SD
+		shifted := func(by float64) func(float64) cell {
+			return func(years float64) cell {
+				return cell{kind: dateCell, f: c.Origin + (years+by)*yearSeconds}
+			}
+		}
+		all = append(all, change{c.Name + " per year", shifted(h), shifted(-h), 2 * h})
+	}
+	return all
+}
+
+// effectOf returns the average effect of a change of a column.
+func (m *Model) effectOf(post *pgsvi.GLMPosterior, c *column, by change) (e pgsvi.Effect,
+	err error) {
+	above, below := pgsvi.NewSparse(len(m.Names)), pgsvi.NewSparse(len(m.Names))
+	var offset []float64
+	var row entries
+	var changed []cell
+	put := func(x *pgsvi.Sparse, cells []cell, v cell) error {
+		changed = append(changed[:0], cells...)
+		changed[c.place] = v
+		if err := m.design.rowOf(&row, changed, cells); err != nil {
+			return err
+		}
+		return x.Append(row.indices(), row.val)
+	}
+	err = m.enc.each(m.table, (*column).neededByModel, func(rec *record) error {
+		v := &rec.cells[c.place]
+		if m.enc.drops(rec.cells, true) || c.isGapCell(v) {
+			return nil
+		}
+		x, err := 0., error(nil)
+		if c.Kind != kindCategory {
+			x, _, err = c.number(v)
+		}
+		if err == nil {
+			err = put(above, rec.cells, by.above(x))
+		}
+		if err == nil {
+			err = put(below, rec.cells, by.below(x))
+		}
+		if err != nil {
+			return m.table.named(fmt.Errorf("pgsvi: line %d, %w", rec.line, err))
+		}
+		o, err := m.enc.offset(rec.cells)
+		offset = append(offset, o)
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	e, err = post.MeanDifference(above, below, &pgsvi.EffectOptions{Offset: offset})
+	e.Name, e.Mean, e.SD = by.name, e.Mean/by.per, e.SD/by.per
+	return e, err
+}
