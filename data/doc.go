@@ -24,6 +24,9 @@
 // A column that can be read in only one way needs no call. Otherwise one DecisionError lists every
 // decision, with the call that makes it. Table.Encoder has the matrices without a formula.
 //
+// Format reads a table that is not detected. It also leaves out lines that are not rows: Skip those
+// above the names, SkipLast those at the end, and Comment those that begin with a sign.
+//
 // # Other files
 //
 // ReadCSV reads numbers alone. ReadLIBSVM and ScanLIBSVM read sparse rows, and OpenRows reads

@@ -29,6 +29,7 @@ type encoderState struct {
 	Version int       `json:"version"`
 	Table   string    `json:"table"`
 	Format  Format    `json:"format"`
+	Asked   Format    `json:"asked"` // as the caller gave it
 	Found   string    `json:"found"` // how the table is written
 	Rows    int       `json:"rows"`
 	Kept    int       `json:"kept"`
@@ -96,7 +97,7 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 		}
 	}
 	e := &Encoder{state: encoderState{Version: encoderVersion, Table: t.Name, Format: t.Format,
-		Found: t.formatText(), Rows: t.rows}}
+		Asked: t.asked, Found: t.formatText(), Rows: t.rows}}
 	for j, s := range specs {
 		c := &column{spec: *s, Why: s.why}
 		if c.Kind != kindSkip {

@@ -27,6 +27,7 @@ type Table struct {
 	Format Format
 
 	src      source
+	asked    Format // by the caller
 	rows     int
 	profiles []*profile
 	place    map[string]int
@@ -132,6 +133,7 @@ func (t *Table) read(f Format) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	t.asked = f
 	err := t.profile(f)
 	if errors.Is(err, errNotUTF8) && f.Encoding == "" {
 		f.Encoding = Windows1252
@@ -371,6 +373,15 @@ func (t *Table) formatText() string {
 	}
 	if t.profiles != nil {
 		text += fmt.Sprintf(", separator %q", f.Separator)
+	}
+	if f.Skip > 0 {
+		text += ", without " + plural(f.Skip, "line") + " above the names"
+	}
+	if f.SkipLast > 0 {
+		text += ", without " + plural(f.SkipLast, "line") + " at the end"
+	}
+	if f.Comment != 0 {
+		text += fmt.Sprintf(", without lines that begin with %q", f.Comment)
 	}
 	if f.Header == FirstLineData {
 		text += ", no line of names"

@@ -35,7 +35,7 @@ func inputFlags(f *flag.FlagSet) (in input) {
 
 // read reads a table and the file of columns.
 func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
-	format, err := cli.FormatOf(*in.format)
+	format, err := cli.FormatOf(data.Format{}, *in.format)
 	if err != nil {
 		return nil, nil, err
 	}
