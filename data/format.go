@@ -143,6 +143,7 @@ type scanner struct {
 	skipped int      // lines before the text that csv counts
 	lines   int      // read without csv
 	held    []heldRecord
+	sniffed bool // the separator was found out
 	array   bool // the JSON objects are the elements of a list
 }
 
@@ -206,6 +207,11 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 	}
 	if s.format.Separator == 0 {
 		s.format.Separator = sniffSeparator(s.format.withoutComments(head))
+		s.sniffed = true
+	}
+	head, _ = s.text.Peek(sniffed)
+	if err := s.checkTitle(head); err != nil {
+		return nil, err
 	}
 	if s.format.NoQuotes {
 		s.text = bufio.NewReaderSize(s.in, 1<<16)
@@ -363,9 +369,9 @@ func checkTitle(record []string, line int) error {
 		func(name string) bool { return name != "" }) {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: if it is a title, remove the "+
-		"line; if the columns have no names, give them some: %w", line, csvQuote(record[0]),
-		len(record), pgsvi.ErrShape)
+	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: leave out a title by "+
+		"Format.Skip (-format skip=%d), or give names to columns without any: %w", line,
+		csvQuote(record[0]), len(record), line, pgsvi.ErrShape)
 }
 
 // isHeader reports whether a first line has the names of the columns.
@@ -422,6 +428,12 @@ func (s *scanner) next() (*record, error) {
 		clear(s.rec.cells)
 		s.rec.fault = fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line: %w",
 			line, plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+		if !s.format.Ragged && !s.format.unchecked {
+			return nil, fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line; "+
+				"Format.SkipLast and Comment leave out lines that are no rows (-format skip-last=1 "+
+				"or comment=#), and Ragged reads the others to predict them: %w", line,
+				plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+		}
 		if !s.format.Ragged {
 			return nil, s.rec.fault
 		}

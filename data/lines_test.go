@@ -120,3 +120,96 @@ func TestPredictorFormat(t *testing.T) {
 		}
 	}
 }
+
+// TestTitleLines checks that lines above the names are an error with a remedy, and that the remedy
+// reads the table.
+func TestTitleLines(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		skip       int
+	}{
+		{"one field", "Report of 2020\na,b\n1,x\n2,y\n", 1},
+		{"another separator", "Sales, Germany\na;b\n1,5;x\n2,5;y\n", 1},
+		{"a semicolon table", "Report\na;b\n1,5;x\n2,5;y\n3,5;z\n", 1},
+		{"two lines and a blank one", "Report\nof 2020\n\na;b\n1,5;x\n2,5;y\n", 3},
+		{"padded", "Report of 2020,\n,\na,b\n1,x\n2,y\n", 2},
+		{"a comma in it", "Report, of 2020\na,b,c,d\n1,x,2,3\n2,y,4,5\n", 1},
+		{"quoted", "\"Report, of 2020\"\na,b\n1,x\n2,y\n", 1},
+		{"a tab table", "Report\na\tb\n1\tx\n2\ty\n", 1},
+		{"no names", "Report\n1,x\n2,y\n3,z\n", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Read(strings.NewReader(c.text), "t.csv")
+			if !errors.Is(err, pgsvi.ErrShape) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("(-format skip=%d)", c.skip)) {
+				t.Fatalf("%v, want skip=%d", err, c.skip)
+			}
+			f := Format{Skip: c.skip}
+			if c.name == "no names" {
+				f.Header = FirstLineData
+			}
+			if table, err := f.Read(strings.NewReader(c.text), "t.csv"); err != nil ||
+				table.Len() < 2 || len(table.Columns()) < 2 {
+				t.Error(table, err)
+			}
+		})
+	}
+	for _, text := range []string{
+		"a\n1\n2\n", "text\nhello; you\nand; me\nwho\n", "a,b\n1,x\n2,y\n", "name\n\"Smith, J\"\nx\n",
+		"a;b\n\"x\ny\";2\n1;2\n",
+	} {
+		if _, err := Read(strings.NewReader(text), "t.csv"); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestTotalLine checks that a total in the last lines is an error with two remedies, and that both
+// read the table.
+func TestTotalLine(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		last int // lines to leave out, or 0 if there is no total
+	}{
+		{"a,b\nx,1\ny,2\nTotal,3\n", 1},
+		{"a;b\nx;1\ny;2\nSUMME:;3\n\n", 1},
+		{"a,b\n1,1\n2,2\n,Grand total\n", 1},
+		{"a,b,c\nx,u,1\ny,v,2\n,Insgesamt,3\nGesamt,,3\n", 2},
+		{"a,b,c\nx,u,1\ny,v,2\nTotal,u,3\nTotal,v,3\n", 2},
+		{"a,b\nTotal,1\ny,2\nTotal,3\n", 0}, // a level of the column
+		{"a,b\nx,1\ny,2\nTotally,3\n", 0},
+		{"a,b\nTotal,1\ny,2\n", 0},
+		{"a,b\ny,sum\nx,total\n", 0}, // not the first text
+	} {
+		_, err := Read(strings.NewReader(c.text), "t.csv")
+		if c.last == 0 {
+			if err != nil {
+				t.Errorf("%q: %v", c.text, err)
+			}
+			continue
+		}
+		if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), "t.csv: line ") ||
+			!strings.Contains(err.Error(), fmt.Sprintf("-format skip-last=%d", c.last)) {
+			t.Errorf("%q: %v, want skip-last=%d", c.text, err, c.last)
+		}
+		for _, last := range []int{-1, c.last} {
+			f := Format{SkipLast: last}
+			if _, err := f.Read(strings.NewReader(c.text), "t.csv"); err != nil {
+				t.Errorf("%q: %v", c.text, err)
+			}
+		}
+	}
+}
+
+// TestFieldsRemedy checks that a line with another number of fields has remedies.
+func TestFieldsRemedy(t *testing.T) {
+	for text, says := range map[string]string{
+		"a,b\n1,2\n3,4\nSource: us\n": "skip-last=1",
+		"a,b\n1,2\n3,4,5\n6,7\n":      "Ragged reads the others",
+	} {
+		if _, err := Read(strings.NewReader(text), "t"); !errors.Is(err, pgsvi.ErrShape) ||
+			!strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %s", text, err, says)
+		}
+	}
+}

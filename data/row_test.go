@@ -310,7 +310,8 @@ func FuzzTable(f *testing.F) {
 		"a;y\n?;1\nNaN;2\n3,5;3\n", ",a\n1,2\n2,3", "a,a\n1,2", "a\n1", "a,y\n1,p\n2,q\n3,p\n",
 		string(zipped([]byte(people))), "sep=|\na|b\n1|2\n", utf16Text(people, true),
 		"a,\xfc\n1,2\n", eventsFile(5), clinicalFile(9),
-		"a,y\n<3,1\n4,2\n2/3/2024,4\n1.234 €,2\n"} {
+		"a,y\n<3,1\n4,2\n2/3/2024,4\n1.234 €,2\n", "Report\na;y\n1;2\n3;4\n",
+		"a,y\n1,2\n2,4\nTotal,6\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

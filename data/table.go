@@ -53,8 +53,8 @@ type source struct {
 // The file must not change until the Table is no longer used: it is read again by Encoder and Data.
 //
 // The errors name the line and what was found. They wrap ErrShape where a line has another number
-// of fields than the first, quotes do not match, two columns have the same name or a text is not of
-// the file's encoding; ErrParam where names and numbers are mixed in the first line; ErrMemory
+// of fields than the first, a title is above the names, the last line is a total, quotes do not
+// match, two columns have the same name or a text is not of the file's encoding; ErrParam where names and numbers are mixed in the first line; ErrMemory
 // where a line takes more memory than it may, or gzip unpacks to more than 300 times its size; and
 // ErrEmpty if there are no data. Failures of the file are wrapped as they are.
 func ReadFile(path string) (*Table, error) { return Format{}.ReadFile(path) }
@@ -180,6 +180,7 @@ func (t *Table) profile(f Format) error {
 		return err
 	}
 	most := mostTexts
+	var last tail
 	for {
 		rec, err := s.next()
 		if err == io.EOF {
@@ -199,13 +200,14 @@ func (t *Table) profile(f Format) error {
 		for j, c := range rec.cells {
 			t.profiles[j].add(c, rec.line)
 		}
+		last.add(rec)
 		t.rows++
 	}
 	if t.rows == 0 {
 		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
 	}
 	t.Format, t.place = s.format, s.place
-	return nil
+	return t.checkTail(&last)
 }
 
 // settleDecimal finds the decimal sign of the file by the columns that are numbers.
