@@ -217,12 +217,13 @@ func (c *column) isGapCell(v *cell) bool {
 		if len(v.s) > 5 && len(c.NA) == 0 {
 			return false
 		}
-		return c.isGap(v.s)
+		return c.isGap(v.s) || c.isNumberGap(v)
 	}
 	if v.s == "" {
 		return slices.Contains(c.gaps, v.f) && v.kind == numberCell
 	}
-	return len(c.NA) > 0 && slices.Contains(c.NA, c.text(v))
+	return len(c.NA) > 0 && (slices.Contains(c.NA, c.text(v)) ||
+		v.kind == numberCell && c.numbers() && slices.Contains(c.gaps, v.f))
 }
 
 // value returns the number of a cell that has one.
@@ -415,7 +416,7 @@ func (c *column) compile(at int) {
 	c.gaps = nil
 	for _, text := range c.NA {
 		if x, err := strconv.ParseFloat(text, 64); err == nil &&
-			(&column{}).text(&cell{f: x, kind: numberCell}) == text {
+			(c.numbers() || (&column{}).text(&cell{f: x, kind: numberCell}) == text) {
 			c.gaps = append(c.gaps, x)
 		}
 	}

@@ -39,8 +39,10 @@ type profile struct {
 	points, commas, ambiguous  int    // rows that are numbers by a point, by a comma, by both
 	wholes, zeroLed, longs     int
 	limits, dateDigits, values int
-	proof                      [2]proof // of a point, of a comma
-	doubtful                   string   // the first value that can be read in two ways
+	proof                      [2]proof         // of a point, of a comma
+	doubtful                   string           // the first value that can be read in two ways
+	nines                      map[string]*seen // texts that are numbers of nines
+	spans                      *[2]span         // of other numbers: by a point, by a comma
 	rising                     bool
 	begin, last                int64
 }
@@ -139,6 +141,7 @@ func (p *profile) meet(c cell, line int) *seen {
 		}
 		s.shape = p.dates.add(c.s)
 	}
+	p.spread(s, c.s)
 	s.digits = s.class&whole != 0 && isDateDigits(c.s)
 	if p.texts == nil {
 		p.texts, p.first = map[string]*seen{}, strings.Clone(c.s)

@@ -262,6 +262,7 @@ func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 	}
 	if s.Kind != kindSkip {
 		r.checkTexts()
+		r.checkNines()
 		r.checkLevels()
 		r.checkOutcome()
 		r.checkMissing()
@@ -358,6 +359,9 @@ func (r *reviewer) count() {
 		seen := p.texts[text]
 		if seen == nil {
 			seen = p.odd[text]
+		}
+		if seen == nil {
+			seen = p.nines[text]
 		}
 		if _, twice := r.gaps[text]; seen != nil && !twice {
 			r.gaps[text] = seen.n
@@ -840,6 +844,9 @@ func (r *reviewer) gapLine() int {
 		s := r.p.texts[text]
 		if s == nil {
 			s = r.p.odd[text]
+		}
+		if s == nil {
+			s = r.p.nines[text]
 		}
 		if s != nil && (line == 0 || s.line < line) {
 			line = s.line

@@ -1,0 +1,157 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// This file finds numbers that may not be numbers: nines that stand for a missing value.
+
+// mostNines is how many different texts of nines a profile keeps.
+const mostNines = 32
+
+// isNines reports whether a text is a number whose digits are nines, such as -999, 99 or 999.90.
+// Survey programs and instruments write them if there is no value.
+func isNines(s string) bool {
+	s = strings.TrimLeft(strings.TrimPrefix(s, "−"), "+-")
+	if at := strings.IndexAny(s, ".,"); at >= 0 {
+		if s = s[:at] + strings.TrimRight(s[at+1:], "0"); at == 0 {
+			return false
+		}
+	}
+	return s != "" && strings.Trim(s, "9") == ""
+}
+
+// A span is the least and the largest of the numbers of a column that are not nines.
+type span struct{ lo, hi float64 }
+
+// spread updates the spans of a profile by a text that is new.
+func (p *profile) spread(s *seen, text string) {
+	if s.class&limit != 0 || s.class&(asPoint|asComma) == 0 {
+		return
+	}
+	if isNines(text) {
+		if len(p.nines) < mostNines {
+			if p.nines == nil {
+				p.nines = map[string]*seen{}
+			}
+			p.nines[strings.Clone(text)] = s
+		}
+		return
+	}
+	if p.spans == nil {
+		none := span{math.Inf(1), math.Inf(-1)}
+		p.spans = &[2]span{none, none}
+	}
+	for k, way := range []class{asPoint, asComma} {
+		if s.class&way == 0 {
+			continue
+		}
+		if v, _, ok := numberOf(text, ".,"[k]); ok {
+			p.spans[k] = span{min(p.spans[k].lo, v), max(p.spans[k].hi, v)}
+		}
+	}
+}
+
+const (
+	fewForNines = 20 // rows below which a single number of nines is no sign of anything
+	sureNines   = 99 // a negative number of nines beyond which one row is enough
+)
+
+// far reports whether nines of n rows are far from all other numbers.
+func (r *reviewer) far(v float64, n int, others span) bool {
+	width := others.hi - others.lo
+	switch {
+	case !(width >= 0): // no other number
+		return false
+	case v < 0 && others.lo >= 0: // the only negative numbers
+		return n > 1 && v < others.lo-width/100 || v <= -sureNines && r.values >= fewForNines
+	case v < 0:
+		return n > 1 && v <= others.lo-width
+	case v < 10: // which counts have as well
+		top := r.p.texts[fmt.Sprint(others.hi)]
+		return n > 1 && v >= others.hi+width && (width <= 1 || top != nil && n > top.n)
+	}
+	return n > 1 && v >= others.hi+max(width, 1)
+}
+
+// checkNines asks whether nines that are far from all other numbers mean that there is no value.
+func (r *reviewer) checkNines() {
+	s := r.s
+	switch s.Kind {
+	case kindNumber, kindExposure, kindOffset, kindWeight, kindTrials:
+	case kindOutcome:
+		if !r.isNumeric() {
+			return
+		}
+	default:
+		return
+	}
+	if r.p.spans == nil || s.Kind == kindNumber && r.why == whySaid && r.hopeless {
+		return
+	}
+	others := r.p.spans[b2i(r.decimal == ',')]
+	counts := map[string]int{}
+	for text, x := range r.p.nines {
+		_, gap := r.gaps[text]
+		v, _, ok := numberOf(text, r.decimal)
+		if ok && !gap && !slices.Contains(s.NotNA, text) && r.far(v, x.n, others) {
+			counts[text] = x.n
+		}
+	}
+	if len(counts) == 0 {
+		return
+	}
+	r.found(fmt.Sprintf("%s %s far from all other values, %v to %v, and may mean missing",
+		countsText(counts, fewListed), map[bool]string{true: "is", false: "are"}[len(counts) == 1],
+		others.lo, others.hi))
+	texts := slices.Sorted(maps.Keys(counts))
+	r.or("if it is a number", func(s *spec) { s.NotNA = append(s.NotNA, texts...) })
+	s.NA = append(s.NA, texts...)
+	for text, n := range counts {
+		r.gaps[text] = n
+		r.missing += n
+		r.values -= n
+		r.numbers -= n
+	}
+	if r.when == "" {
+		r.when = "if that means missing"
+	}
+}
+
+// NotMissing names numbers that look like codes for a missing value and are values, such as "999".
+func (c NumberColumn) NotMissing(texts ...string) NumberColumn {
+	return NumberColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
+}
+
+// NotMissing names numbers that are values; see NumberColumn.NotMissing.
+func (c OutcomeColumn) NotMissing(texts ...string) OutcomeColumn {
+	return OutcomeColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
+}
+
+// NotMissing names numbers that are values; see NumberColumn.NotMissing.
+func (c ScaleColumn) NotMissing(texts ...string) ScaleColumn {
+	return ScaleColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
+}
+
+// numbers reports whether the values of a column are numbers.
+func (c *column) numbers() bool {
+	switch c.Kind {
+	case kindNumber, kindExposure, kindOffset, kindWeight, kindTrials:
+		return true
+	}
+	return c.Kind == kindOutcome && c.Numeric
+}
+
+// isNumberGap reports whether a number is one that means a missing value, in whichever way it is
+// written: -999 and -999.0 are the same.
+func (c *column) isNumberGap(v *cell) bool {
+	if len(c.gaps) == 0 || !c.numbers() {
+		return false
+	}
+	x, err := c.value(v)
+	return err == nil && slices.Contains(c.gaps, x)
+}
