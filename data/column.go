@@ -71,6 +71,7 @@ type spec struct {
 	Unit      string   `json:"unit,omitempty"`
 	AnyUnit   bool     `json:"any_unit,omitempty"`
 	Unscaled  bool     `json:"unscaled,omitempty"`
+	Clock     bool     `json:"clock,omitempty"` // a number that is a time of day
 	why       string   // the kind is what it is
 	formula   bool     // which says the kind
 	found     []string // all layouts
@@ -145,6 +146,7 @@ func (s *spec) call() string {
 		}
 		fmt.Fprintf(&b, ".As(%s)", strings.Join(parts, ", "))
 	}
+	flag(s.Clock, "Clock")
 	flag(s.Unscaled, "Raw")
 	flag(s.Missing == missingDrop, "Drop")
 	flag(s.Missing == missingImpute, "Impute")
@@ -311,7 +313,8 @@ func Date(name string) DateColumn { return DateColumn{specOf(name, kindDate)} }
 
 // Layout says how dates are written, as package time does: "02/01/2006" is day, month, year. Of
 // several layouts the first that fits is taken. Days and months of one digit are read by "02" and
-// "01", too.
+// "01", too. "20060102" reads numbers such as 20181231. "2006-W01" reads ISO weeks such as "2018-W52"
+// as the dates of their Mondays.
 func (c DateColumn) Layout(layouts ...string) DateColumn {
 	return DateColumn{c.with(func(s *spec) { s.Layouts = append(s.Layouts, layouts...) })}
 }

@@ -226,8 +226,17 @@ func (c *column) isGapCell(v *cell) bool {
 		v.kind == numberCell && c.numbers() && slices.Contains(c.gaps, v.f))
 }
 
-// value returns the number of a cell that has one.
+// value returns the number of a cell that has one. A time of day is in hours.
 func (c *column) value(v *cell) (float64, error) {
+	x, err := c.plainValue(v)
+	if err == nil && c.Clock {
+		return hours(x)
+	}
+	return x, err
+}
+
+// plainValue returns the number that is written in a cell.
+func (c *column) plainValue(v *cell) (float64, error) {
 	switch v.kind {
 	case numberCell, boolCell:
 		return v.f, nil
@@ -271,15 +280,16 @@ func (c *column) date(v *cell) (float64, error) {
 	if v.kind == dateCell {
 		return v.f, nil
 	}
-	if v.kind == textCell {
-		if s, ok := parseDate(v.s, c.Written); ok {
+	if v.kind == textCell || v.kind == numberCell {
+		text := c.text(v)
+		if s, ok := parseDate(text, c.Written); ok {
 			return s, nil
 		}
-		if s, ok := parseDate(v.s, isoLayouts); ok {
+		if s, ok := parseDate(text, isoLayouts); ok {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(v.s),
+	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(c.text(v)),
 		strings.Join(c.Written, " or "), pgsvi.ErrParam)
 }
 

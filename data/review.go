@@ -427,6 +427,9 @@ func (r *reviewer) guess() {
 		s.Kind, r.why = kindCategory, "a code: numbers of more digits than a float64 keeps"
 	case numbers+p.limits == n && numbers > 0 || mostly(numbers):
 		s.Kind, r.why = kindNumber, "numbers"
+		if r.guessTimes() {
+			break
+		}
 		if numbers == n && p.wholes == n && p.allDifferent() && n > fewIDs && p.dateDigits < n {
 			s.Kind = kindSkip
 			r.why = fmt.Sprintf("an identifier: %d whole numbers, all different", n)

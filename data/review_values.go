@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -72,7 +73,7 @@ func (r *reviewer) far(v float64, n int, others span) bool {
 	case v < 0:
 		return n > 1 && v <= others.lo-width
 	case v < 10: // which counts have as well
-		top := r.p.texts[fmt.Sprint(others.hi)]
+		top := r.p.texts[plainFloat(others.hi)]
 		return n > 1 && v >= others.hi+width && (width <= 1 || top != nil && n > top.n)
 	}
 	return n > 1 && v >= others.hi+max(width, 1)
@@ -105,9 +106,9 @@ func (r *reviewer) checkNines() {
 	if len(counts) == 0 {
 		return
 	}
-	r.found(fmt.Sprintf("%s %s far from all other values, %v to %v, and may mean missing",
+	r.found(fmt.Sprintf("%s %s far from all other values, %s to %s, and may mean missing",
 		countsText(counts, fewListed), map[bool]string{true: "is", false: "are"}[len(counts) == 1],
-		others.lo, others.hi))
+		plainFloat(others.lo), plainFloat(others.hi)))
 	texts := slices.Sorted(maps.Keys(counts))
 	r.or("if it is a number", func(s *spec) { s.NotNA = append(s.NotNA, texts...) })
 	s.NA = append(s.NA, texts...)
@@ -120,6 +121,14 @@ func (r *reviewer) checkNines() {
 	if r.when == "" {
 		r.when = "if that means missing"
 	}
+}
+
+// plainFloat returns a number without an exponent, unless it is very large or small.
+func plainFloat(v float64) string {
+	if a := math.Abs(v); a >= 1e15 || a > 0 && a < 1e-6 {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 // NotMissing names numbers that look like codes for a missing value and are values, such as "999".
@@ -152,6 +161,6 @@ func (c *column) isNumberGap(v *cell) bool {
 	if len(c.gaps) == 0 || !c.numbers() {
 		return false
 	}
-	x, err := c.value(v)
+	x, err := c.plainValue(v)
 	return err == nil && slices.Contains(c.gaps, x)
 }
