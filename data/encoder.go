@@ -58,8 +58,11 @@ type column struct {
 	Origin  float64  `json:"origin,omitempty"`  // seconds since 1970 of the first date
 	Written []string `json:"written,omitempty"` // layouts of dates, those that were said first
 	Sign    string   `json:"sign,omitempty"`    // decimal
-	Units   string   `json:"units,omitempty"`   // the unit of the values
-	Numeric bool     `json:"numeric,omitempty"` // of an outcome
+	// Unsettled is true if no value shows the decimal sign, and Turned if a value is as "(5)".
+	Unsettled bool   `json:"unsettled,omitempty"`
+	Turned    bool   `json:"turned,omitempty"`
+	Units     string `json:"units,omitempty"`   // the unit of the values
+	Numeric   bool   `json:"numeric,omitempty"` // of an outcome
 
 	// Of categories, groups and labels; those of two labels are −1 and +1.
 	Levels []string `json:"levels,omitempty"`
@@ -117,6 +120,8 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 // learnProfile takes from the profile what the next pass needs.
 func (c *column) learnProfile(t *Table, p *profile) {
 	sign, _ := p.decimal(t.Format.Decimal)
+	c.Unsettled = p.points+p.commas == 0 && t.Format.Decimal == 0 && c.Decimal == ""
+	c.Turned = p.turns > 0
 	c.Sign = string(rune(sign))
 	if c.Decimal != "" {
 		c.Sign = c.Decimal
@@ -257,7 +262,15 @@ func (c *column) plainValue(v *cell) (float64, error) {
 		}
 		s = strings.TrimSpace(s[1:])
 	}
+	if c.Unsettled && v.decimal == 0 {
+		if err := unsettled(s); err != nil {
+			return 0, err
+		}
+	}
 	x, unit, ok := numberOf(s, sign)
+	if _, negative := cutTurned(s); negative && !c.Turned {
+		ok = false
+	}
 	if !ok {
 		return 0, fmt.Errorf("found %s, want a number with the decimal sign %q: %w", csvQuote(v.s),
 			rune(sign), pgsvi.ErrNotFinite)

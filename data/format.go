@@ -381,7 +381,7 @@ func isHeader(record []string, line int) (bool, error) {
 		if isMissing(field) {
 			continue
 		}
-		if c, _ := classify(field); c&(asPoint|asComma) != 0 {
+		if c, _ := classify(field); c&(asPoint|asComma) != 0 && c&turned == 0 {
 			number = field
 		} else {
 			name = field
@@ -430,8 +430,8 @@ func (s *scanner) next() (*record, error) {
 			line, plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
 		if !s.format.Ragged && !s.format.unchecked {
 			return nil, fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line; "+
-				"Format.SkipLast and Comment leave out lines that are no rows (-format skip-last=1 "+
-				"or comment=#), and Ragged reads the others to predict them: %w", line,
+				"Format.SkipLast and Comment leave out lines that are no rows (-format "+
+				"skip-last=1 or comment=#), and Ragged reads the others to predict them: %w", line,
 				plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
 		}
 		if !s.format.Ragged {

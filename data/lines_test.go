@@ -13,7 +13,8 @@ import (
 func linesOf(t *testing.T, table *Table) string {
 	t.Helper()
 	var at []int
-	if err := table.scan(func(r *record) error { at = append(at, r.line); return nil }); err != nil {
+	err := table.scan(func(r *record) error { at = append(at, r.line); return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(at)
@@ -54,7 +55,8 @@ func TestLeftOutLines(t *testing.T) {
 			}
 			if got := linesOf(t, table); got != c.lines ||
 				fmt.Sprint(table.Columns()) != "[a b]" {
-				t.Errorf("columns %q in lines %s, want a and b in %s", table.Columns(), got, c.lines)
+				t.Errorf("columns %q in lines %s, want a and b in %s", table.Columns(), got,
+					c.lines)
 			}
 			if table.profiles[0].first != "1" || table.profiles[1].first != "x" {
 				t.Errorf("first values %q, %q", table.profiles[0].first, table.profiles[1].first)
@@ -102,7 +104,8 @@ func TestPredictorFormat(t *testing.T) {
 		fmt.Fprintf(&b, "%d,5;%d,25\n", i%9, i%7)
 	}
 	b.WriteString("Total;3\n")
-	table, err := Format{Skip: 1, Comment: '#', SkipLast: 1}.Read(strings.NewReader(b.String()), "t")
+	f := Format{Skip: 1, Comment: '#', SkipLast: 1}
+	table, err := f.Read(strings.NewReader(b.String()), "t")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +158,8 @@ func TestTitleLines(t *testing.T) {
 		})
 	}
 	for _, text := range []string{
-		"a\n1\n2\n", "text\nhello; you\nand; me\nwho\n", "a,b\n1,x\n2,y\n", "name\n\"Smith, J\"\nx\n",
-		"a;b\n\"x\ny\";2\n1;2\n",
+		"a\n1\n2\n", "text\nhello; you\nand; me\nwho\n", "a,b\n1,x\n2,y\n",
+		"name\n\"Smith, J\"\nx\n", "a;b\n\"x\ny\";2\n1;2\n",
 	} {
 		if _, err := Read(strings.NewReader(text), "t.csv"); err != nil {
 			t.Errorf("%q: %v", text, err)

@@ -96,8 +96,8 @@ func (s *scanner) checkTitle(head []byte) error {
 	at := found.line - 1 + s.skipped
 	return fmt.Errorf("pgsvi: line %d has %s, which is no name of a column, because line %d and "+
 		"all below have %d fields with the separator %q; leave out the lines above them by "+
-		"Format.Skip (-format skip=%d), or set Format.Header (-format header=yes): %w", s.skipped+1, csvQuote(found.first), at+1, found.width, found.separator, at,
-		pgsvi.ErrShape)
+		"Format.Skip (-format skip=%d), or set Format.Header (-format header=yes): %w",
+		s.skipped+1, csvQuote(found.first), at+1, found.width, found.separator, at, pgsvi.ErrShape)
 }
 
 // evenly reports whether all of the first lines have as many fields as the first one, and more than

@@ -68,7 +68,8 @@ func TestNines(t *testing.T) {
 			}
 			for _, said := range []Column{Number("x").NotMissing(c.code),
 				Number("x").MissingAre(c.code).Drop(), Category("x"), Skip("x")} {
-				if text := fmt.Sprint(table.Suggest("y", said)); strings.Contains(text, "far from") {
+				text := fmt.Sprint(table.Suggest("y", said))
+				if strings.Contains(text, "far from") {
 					t.Errorf("%s: suggests %s", said, text)
 				}
 			}

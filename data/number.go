@@ -8,7 +8,7 @@ import (
 )
 
 // A class says how a text may be read as a number.
-type class uint8
+type class uint16
 
 const (
 	asPoint class = 1 << iota // a number if the decimal sign is a point
@@ -17,6 +17,7 @@ const (
 	whole                     // digits and a sign alone
 	zeroLed                   // digits with a 0 in front
 	long                      // more digits than a float64 keeps
+	turned                    // "(5)" or "5-": −5, as accountants write it
 	limit                     // "<0.3" or ">300": a number beyond a limit of detection
 )
 
@@ -60,6 +61,13 @@ func classify(s string) (c class, unit string) {
 			}
 		}
 		return 0, ""
+	}
+	if plain, ok := cutTurned(s); ok {
+		inner, unit := classify(plain)
+		if inner&(asPoint|asComma) == 0 || inner&turned != 0 {
+			return 0, ""
+		}
+		return inner | turned, unit
 	}
 	s, unit = splitUnit(s)
 	if digits := strings.TrimLeft(s, "+-"); digits != "" &&
@@ -141,6 +149,9 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 			digits++
 		}
 	}
+	if isFortran(s, i, decimal) {
+		return append(append(b, 'e'), s[i+1:]...), digits > 0 && group == 0
+	}
 	if digits == 0 || i < len(s) && s[i] != 'e' && s[i] != 'E' {
 		return b, false
 	}
@@ -152,7 +163,38 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 
 // numberOf reads a number that may have a unit.
 func numberOf(s string, decimal byte) (v float64, unit string, ok bool) {
+	if plain, ok := cutTurned(s); ok {
+		if _, again := cutTurned(plain); again {
+			return 0, "", false
+		}
+		v, unit, ok = numberOf(plain, decimal)
+		return -v, unit, ok
+	}
 	s, unit = splitUnit(s)
 	v, ok = parseNumber(s, decimal)
 	return v, unit, ok
+}
+
+// cutTurned returns the number of a text such as "(5)" or "5-", whose value is negative.
+func cutTurned(s string) (plain string, ok bool) {
+	if len(s) < 2 {
+		return s, false
+	}
+	plain, ok = strings.CutPrefix(s, "(")
+	if ok {
+		plain, ok = strings.CutSuffix(plain, ")")
+	} else if plain, ok = strings.CutSuffix(s, "-"); !ok {
+		plain, ok = strings.CutSuffix(s, "−")
+	}
+	plain = strings.TrimSpace(plain)
+	if !ok || plain == "" || strings.ContainsAny(plain, "+-−<>") {
+		return s, false
+	}
+	return plain, true
+}
+
+// isFortran reports whether an exponent such as D+03 follows the decimals of s at i.
+func isFortran(s string, i int, decimal byte) bool {
+	return i+2 < len(s) && s[i]|0x20 == 'd' && (s[i+1] == '+' || s[i+1] == '-') &&
+		strings.IndexByte(s[:i], decimal) >= 0 && strings.Trim(s[i+2:], "0123456789") == ""
 }

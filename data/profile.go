@@ -38,6 +38,7 @@ type profile struct {
 	numbers                    [2]int // rows: by a point, by a comma
 	points, commas, ambiguous  int    // rows that are numbers by a point, by a comma, by both
 	wholes, zeroLed, longs     int
+	turns, clearTurns          int // numbers such as "(5)"; those that are nothing else
 	limits, dateDigits, values int
 	proof                      [2]proof         // of a point, of a comma
 	doubtful                   string           // the first value that can be read in two ways
@@ -204,6 +205,10 @@ func (p *profile) count(s *seen, text string, line int) {
 				p.doubtful = strings.Clone(text)
 			}
 		}
+	}
+	if k&turned != 0 {
+		p.turns++
+		p.clearTurns += b2i(k&whole == 0 || text[0] == '(')
 	}
 	if k&whole != 0 {
 		p.wholes++

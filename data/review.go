@@ -427,6 +427,7 @@ func (r *reviewer) guess() {
 		s.Kind, r.why = kindCategory, "a code: numbers of more digits than a float64 keeps"
 	case numbers+p.limits == n && numbers > 0 || mostly(numbers):
 		s.Kind, r.why = kindNumber, "numbers"
+		r.checkTurned()
 		if r.guessTimes() {
 			break
 		}
@@ -448,7 +449,7 @@ func (r *reviewer) guess() {
 func (r *reviewer) guessIdentifier() {
 	p, s := r.p, r.s
 	levels := p.levels()
-	if unit, rows := p.suffix(); levels > surelyFew && 10*rows >= 8*r.values {
+	if unit, rows := p.suffix(); r.hasUnit(levels, rows) {
 		s.Kind, s.Unit, r.why = kindNumber, unit, "numbers with a unit, such as "+csvQuote(p.first)
 		r.found(r.why)
 		r.or("if these are levels", func(s *spec) { s.Kind, s.Unit = kindCategory, "" })

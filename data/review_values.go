@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pgsvi/pgsvi"
 )
 
 // This file finds numbers that may not be numbers: nines that stand for a missing value.
@@ -144,6 +146,54 @@ func (c OutcomeColumn) NotMissing(texts ...string) OutcomeColumn {
 // NotMissing names numbers that are values; see NumberColumn.NotMissing.
 func (c ScaleColumn) NotMissing(texts ...string) ScaleColumn {
 	return ScaleColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
+}
+
+// checkTurned asks about numbers such as "(5)" and "5-", unless the rest of the column shows that
+// these are negative: a list may be numbered so, and school grades are "2-".
+func (r *reviewer) checkTurned() {
+	p := r.p
+	if p.turns == 0 || p.turns < r.numbers && p.clearTurns > 0 {
+		return
+	}
+	r.found(fmt.Sprintf("%s as %s, which may mean a negative number",
+		plural(p.turns, "number"), csvQuote(p.turnedText())))
+	r.or("if not", func(s *spec) { *s = spec{Name: s.Name, Kind: kindCategory} })
+	r.when = "if it is negative"
+}
+
+// turnedText returns the first text such as "(5)".
+func (p *profile) turnedText() string {
+	for _, text := range p.examples(len(p.texts)) {
+		if p.texts[text].class&turned != 0 {
+			return text
+		}
+	}
+	return p.first
+}
+
+// fewUnits is how many different numbers with a unit are more likely numbers than levels.
+const fewUnits = 3
+
+// hasUnit reports whether a column is numbers with a unit. levels is the number of its texts, and
+// rows that of the rows with the unit.
+func (r *reviewer) hasUnit(levels, rows int) bool {
+	return levels > surelyFew && 10*rows >= 8*r.values || levels >= fewUnits && rows == r.values
+}
+
+// unsettled returns an error if a text is a different number by a comma and by a point. It is of a
+// column whose training data have no number that shows which of them is the decimal sign.
+func unsettled(text string) error {
+	if !strings.ContainsAny(text, ".,") {
+		return nil
+	}
+	point, _, isPoint := numberOf(text, '.')
+	comma, _, isComma := numberOf(text, ',')
+	if !isPoint || !isComma || point == comma {
+		return nil
+	}
+	return fmt.Errorf("%s is %s or %s, because no number in training shows the decimal sign; "+
+		"write it without groups, or fit with Decimal: %w", csvQuote(text), plainFloat(comma),
+		plainFloat(point), pgsvi.ErrNotFinite)
 }
 
 // numbers reports whether the values of a column are numbers.

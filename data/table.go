@@ -54,8 +54,8 @@ type source struct {
 //
 // The errors name the line and what was found. They wrap ErrShape where a line has another number
 // of fields than the first, a title is above the names, the last line is a total, quotes do not
-// match, two columns have the same name or a text is not of the file's encoding; ErrParam where names and numbers are mixed in the first line; ErrMemory
-// where a line takes more memory than it may, or gzip unpacks to more than 300 times its size; and
+// match, two columns have the same name or a text is not of the file's encoding; ErrParam where
+// names and numbers are mixed in the first line; ErrMemory where a line takes more memory than it may, or gzip unpacks to more than 300 times its size; and
 // ErrEmpty if there are no data. Failures of the file are wrapped as they are.
 func ReadFile(path string) (*Table, error) { return Format{}.ReadFile(path) }
 
