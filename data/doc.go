@@ -24,6 +24,8 @@
 // A column that can be read in only one way needs no call. Otherwise one DecisionError lists every
 // decision, with the call that makes it. Table.Encoder has the matrices without a formula.
 //
+// Table.Split holds out random rows, which Predictor.Score compares with their predictions.
+//
 // Format reads a table that is not detected. It also leaves out lines that are not rows: Skip those
 // above the names, SkipLast those at the end, and Comment those that begin with a sign.
 //

@@ -41,8 +41,11 @@ func (f Format) checkLines() error {
 // Format returns the Format by which to read a table for p: the Format that the table of the fit
 // was read by, without the separator and the encoding, which each file shows by itself, and without
 // SkipLast, so that no row to predict is left out.
-func (p *Predictor) Format() Format {
-	f := p.enc.state.Asked
+func (p *Predictor) Format() Format { return p.enc.newFormat() }
+
+// newFormat is Predictor.Format.
+func (e *Encoder) newFormat() Format {
+	f := e.state.Asked
 	f.JSON, f.Separator, f.Encoding, f.Mark, f.SkipLast = false, 0, "", false, 0
 	return f
 }

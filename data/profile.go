@@ -45,6 +45,7 @@ type profile struct {
 	nines                      map[string]*seen // texts that are numbers of nines
 	spans                      *[2]span         // of other numbers: by a point, by a comma
 	rising                     bool
+	counted                    bool // the values count the rows of a table that this is a part of
 	begin, last                int64
 }
 
@@ -259,7 +260,7 @@ func (p *profile) allDifferent() bool {
 
 // counts reports whether the values are whole numbers that count the rows.
 func (p *profile) counts() bool {
-	return p.rising && p.values > 1 && p.missing() == 0 && p.last-p.begin == int64(p.values)-1 &&
+	return p.counted || p.rising && p.values > 1 && p.missing() == 0 && p.last-p.begin == int64(p.values)-1 &&
 		(p.begin == 0 || p.begin == 1)
 }
 

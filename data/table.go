@@ -28,6 +28,7 @@ type Table struct {
 
 	src      source
 	asked    Format // by the caller
+	parts    []part // that the rows are in
 	rows     int
 	profiles []*profile
 	place    map[string]int
@@ -55,8 +56,8 @@ type source struct {
 // The errors name the line and what was found. They wrap ErrShape where a line has another number
 // of fields than the first, a title is above the names, the last line is a total, quotes do not
 // match, two columns have the same name or a text is not of the file's encoding; ErrParam where
-// names and numbers are mixed in the first line; ErrMemory where a line takes more memory than it may, or gzip unpacks to more than 300 times its size; and
-// ErrEmpty if there are no data. Failures of the file are wrapped as they are.
+// names and numbers are mixed in the first line; ErrMemory where a line takes more memory than it
+// may, or gzip unpacks to more than 300 times its size; and ErrEmpty if there are no data. Failures of the file are wrapped as they are.
 func ReadFile(path string) (*Table, error) { return Format{}.ReadFile(path) }
 
 // Read reads a table as ReadFile does. It keeps the bytes of r, packed if they are. The name is
@@ -181,6 +182,17 @@ func (t *Table) profile(f Format) error {
 	}
 	most := mostTexts
 	var last tail
+	meet := func() { // columns that are new
+		for len(t.profiles) < len(s.names) {
+			most = min(mostTexts, max(fewestTexts, allTexts/len(s.names)))
+			j := len(t.profiles)
+			p := newProfile(s.names[j], most)
+			p.nameless = j < len(s.bare) && s.bare[j]
+			p.skip(t.rows)
+			t.profiles = append(t.profiles, p)
+		}
+	}
+	pick := newPicker(t.parts)
 	for {
 		rec, err := s.next()
 		if err == io.EOF {
@@ -189,14 +201,10 @@ func (t *Table) profile(f Format) error {
 		if err != nil {
 			return err
 		}
-		for len(t.profiles) < len(rec.cells) {
-			most = min(mostTexts, max(fewestTexts, allTexts/len(rec.cells)))
-			j := len(t.profiles)
-			p := newProfile(s.names[j], most)
-			p.nameless = j < len(s.bare) && s.bare[j]
-			p.skip(t.rows)
-			t.profiles = append(t.profiles, p)
+		if !pick.takes() {
+			continue
 		}
+		meet()
 		for j, c := range rec.cells {
 			t.profiles[j].add(c, rec.line)
 		}
@@ -206,7 +214,11 @@ func (t *Table) profile(f Format) error {
 	if t.rows == 0 {
 		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
 	}
+	meet()
 	t.Format, t.place = s.format, s.place
+	if t.parts != nil {
+		return nil
+	}
 	return t.checkTail(&last)
 }
 
@@ -271,6 +283,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 			signs[j] = sign
 		}
 	}
+	pick := newPicker(t.parts)
 	for {
 		rec, err := s.next()
 		if err == io.EOF {
@@ -278,6 +291,9 @@ func (t *Table) scan(each func(rec *record) error) error {
 		}
 		if err != nil {
 			return t.named(err)
+		}
+		if !pick.takes() {
+			continue
 		}
 		for len(rec.cells) < len(signs) { // of JSON, whose columns are not all there yet
 			s.setMissing(t.profiles[len(rec.cells)].name)
@@ -381,6 +397,9 @@ func (t *Table) formatText() string {
 	}
 	if f.SkipLast > 0 {
 		text += ", without " + plural(f.SkipLast, "line") + " at the end"
+	}
+	if t.parts != nil {
+		text += fmt.Sprintf(", a random part of %s", plural(t.parts[0].rows, "row"))
 	}
 	if f.Comment != 0 {
 		text += fmt.Sprintf(", without lines that begin with %q", f.Comment)

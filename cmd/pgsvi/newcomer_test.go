@@ -161,6 +161,36 @@ func TestFormatFlag(t *testing.T) {
 	}
 }
 
+// TestHeldOut checks that -test fits to some rows and scores the others, as predict -score does.
+func TestHeldOut(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("x,y,label\n")
+	for i := range 100 {
+		fmt.Fprintf(&b, "%d.5,%d.25,%d\n", i*7%41, i*7%41+i*i%5, i*i%3%2)
+	}
+	path := write(t, t.TempDir(), "t.csv", b.String())
+	for _, args := range [][]string{
+		{"fit", "-formula", "y ~ x"}, {"gp", "-formula", "y ~ x"},
+		{"fit", "-formula", "label ~ x", "-likelihood", "logit"},
+	} {
+		if args[len(args)-1] == "logit" {
+			columns := write(t, t.TempDir(), "c", `Outcome("label").Positive("1")`)
+			args = append(args, "-columns", columns)
+		}
+		status, out, stderr := run(t, append(args, "-test", "0.2", path)...)
+		for _, want := range []string{"80 rows", "20 rows held out, 0 of them", "log loss", " bits=",
+			" error=", "rows=80 "} {
+			if status != 0 || !strings.Contains(out, want) {
+				t.Errorf("%q: %d %s\n%s\nwant %s", args, status, stderr, out, want)
+			}
+		}
+	}
+	if status, _, stderr := run(t, "fit", "-formula", "y ~ x", "-test", "1.5", path); status == 0 ||
+		!strings.Contains(stderr, "a share of 1.5 of 100 rows") {
+		t.Errorf("%d %s", status, stderr)
+	}
+}
+
 // TestManyWeights checks that a fit of too many weights for importance sampling says so.
 func TestManyWeights(t *testing.T) {
 	var b strings.Builder
