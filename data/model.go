@@ -158,6 +158,7 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (*formula.Formula,
 	if err := quantities(f, columns); err != nil {
 		return nil, nil, t.named(err)
 	}
+	columns = append(columns, t.curved(f, said)...)
 	all := roles(f)
 	for _, name := range named {
 		if said[name] == "" && t.likeNumbers(name) &&

@@ -431,6 +431,7 @@ func (r *reviewer) guess() {
 		if r.guessTimes() {
 			break
 		}
+		r.guessCodes()
 		if numbers == n && p.wholes == n && p.allDifferent() && n > fewIDs && p.dateDigits < n {
 			s.Kind = kindSkip
 			r.why = fmt.Sprintf("an identifier: %d whole numbers, all different", n)
@@ -889,6 +890,8 @@ func (r *reviewer) checkMissing() {
 			o.Missing = s.Missing
 		case o.Kind == kindCategory:
 			o.Missing = missingLevel
+		case o.Kind == kindNumber:
+			o.Missing = missingImpute
 		}
 	}
 	if s.Missing != missingDrop {
