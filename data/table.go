@@ -214,7 +214,10 @@ func (t *Table) profile(f Format) error {
 	if t.rows == 0 {
 		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
 	}
-	meet()
+	if meet(); len(t.profiles) == 0 {
+		return fmt.Errorf("pgsvi: a table of %s without a column: %w", plural(t.rows, "object"),
+			pgsvi.ErrEmpty)
+	}
 	t.Format, t.place = s.format, s.place
 	if t.parts != nil {
 		return nil
