@@ -50,30 +50,37 @@ func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
 // classify says how s, without spaces around it, may be read as a number.
 func classify(s string) (c class, unit string) {
+	c, unit, _ = classifyValues(s)
+	return c, unit
+}
+
+// classifyValues is classify that also returns the number by a point and by a comma. That of a
+// limit is 0.
+func classifyValues(s string) (c class, unit string, values [2]float64) {
 	if s == "" {
-		return 0, ""
+		return 0, "", values
 	}
 	if s[0] == '<' || s[0] == '>' {
 		if rest := strings.TrimSpace(s[1:]); rest != "" {
 			inner, unit := classify(rest)
 			if inner&limit == 0 && inner&(asPoint|asComma) != 0 {
-				return inner&(asPoint|asComma|signed) | limit, unit
+				return inner&(asPoint|asComma|signed) | limit, unit, values
 			}
 		}
-		return 0, ""
+		return 0, "", values
 	}
 	if plain, ok := cutTurned(s); ok {
-		inner, unit := classify(plain)
+		inner, unit, v := classifyValues(plain)
 		if inner&(asPoint|asComma) == 0 || inner&turned != 0 {
-			return 0, ""
+			return 0, "", values
 		}
-		return inner | turned, unit
+		return inner | turned, unit, [2]float64{-v[0], -v[1]}
 	}
 	s, unit = splitUnit(s)
 	if digits := strings.TrimLeft(s, "+-"); digits != "" &&
 		strings.Trim(digits, "0123456789") == "" {
 		if len(s)-len(digits) > 1 {
-			return 0, ""
+			return 0, "", values
 		}
 		c = asPoint | asComma | whole
 		if len(digits) > 1 && digits[0] == '0' {
@@ -82,7 +89,8 @@ func classify(s string) (c class, unit string) {
 		if len(digits) > mostDigits {
 			c |= long
 		}
-		return c, unit
+		v, _ := strconv.ParseFloat(s, 64)
+		return c, unit, [2]float64{v, v}
 	}
 	p, isPoint := parseNumber(s, '.')
 	q, isComma := parseNumber(s, ',')
@@ -93,12 +101,12 @@ func classify(s string) (c class, unit string) {
 		c |= asComma
 	}
 	if c == 0 {
-		return 0, ""
+		return 0, "", values
 	}
 	if isPoint != isComma || p != q {
 		c |= signed
 	}
-	return c, unit
+	return c, unit, [2]float64{p, q}
 }
 
 // parseNumber reads a finite number, without a unit, whose decimal sign is a point or a comma. The

@@ -127,6 +127,7 @@ func (p *profile) add(c cell, line int) {
 // meet classifies a text that is new, and keeps it while there is room.
 func (p *profile) meet(c cell, line int) *seen {
 	s := &seen{line: line}
+	values := [2]float64{c.f, c.f}
 	switch c.kind {
 	case numberCell:
 		s.class = asPoint | asComma
@@ -134,7 +135,7 @@ func (p *profile) meet(c cell, line int) *seen {
 			s.class = k
 		}
 	case textCell:
-		s.class, s.unit = classify(c.s)
+		s.class, s.unit, values = classifyValues(c.s)
 	}
 	if s.class&(asPoint|asComma) == 0 || s.class&(asPoint|asComma|limit) == asPoint &&
 		strings.Count(c.s, ".") > 1 {
@@ -143,7 +144,7 @@ func (p *profile) meet(c cell, line int) *seen {
 		}
 		s.shape = p.dates.add(c.s)
 	}
-	p.spread(s, c.s)
+	p.spread(s, c.s, values)
 	s.digits = s.class&whole != 0 && isDateDigits(c.s)
 	if p.texts == nil {
 		p.texts, p.first = map[string]*seen{}, strings.Clone(c.s)

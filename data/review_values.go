@@ -19,6 +19,13 @@ const mostNines = 32
 // isNines reports whether a text is a number whose digits are nines, such as -999, 99 or 999.90.
 // Survey programs and instruments write them if there is no value.
 func isNines(s string) bool {
+	first := 0
+	for first < len(s) && !isDigit(s[first]) {
+		first++
+	}
+	if first == len(s) || s[first] != '9' {
+		return false
+	}
 	s = strings.TrimLeft(strings.TrimPrefix(s, "−"), "+-")
 	if at := strings.IndexAny(s, ".,"); at >= 0 {
 		if s = s[:at] + strings.TrimRight(s[at+1:], "0"); at == 0 {
@@ -31,8 +38,8 @@ func isNines(s string) bool {
 // A span is the least and the largest of the numbers of a column that are not nines.
 type span struct{ lo, hi float64 }
 
-// spread updates the spans of a profile by a text that is new.
-func (p *profile) spread(s *seen, text string) {
+// spread updates the spans of a profile by a text that is new, and its values.
+func (p *profile) spread(s *seen, text string, values [2]float64) {
 	if s.class&limit != 0 || s.class&(asPoint|asComma) == 0 {
 		return
 	}
@@ -50,18 +57,16 @@ func (p *profile) spread(s *seen, text string) {
 		p.spans = &[2]span{none, none}
 	}
 	for k, way := range []class{asPoint, asComma} {
-		if s.class&way == 0 {
-			continue
-		}
-		if v, _, ok := numberOf(text, ".,"[k]); ok {
-			p.spans[k] = span{min(p.spans[k].lo, v), max(p.spans[k].hi, v)}
+		if s.class&way != 0 {
+			p.spans[k] = span{min(p.spans[k].lo, values[k]), max(p.spans[k].hi, values[k])}
 		}
 	}
 }
 
 const (
 	fewForNines = 20 // rows below which a single number of nines is no sign of anything
-	sureNines   = 99 // a negative number of nines beyond which one row is enough
+	sureNines   = 99 // a number of nines beyond which one row may be enough
+	onceFar     = 20 // ranges of the other numbers that one row is off then
 )
 
 // far reports whether nines of n rows are far from all other numbers.
@@ -70,6 +75,9 @@ func (r *reviewer) far(v float64, n int, others span) bool {
 	switch {
 	case !(width >= 0): // no other number
 		return false
+	case r.values >= fewForNines && math.Abs(v) >= sureNines &&
+		(v < others.lo-onceFar*width || v > others.hi+onceFar*width): // even in one row
+		return width > 0
 	case v < 0 && others.lo >= 0: // the only negative numbers
 		return n > 1 && v < others.lo-width/100 || v <= -sureNines && r.values >= fewForNines
 	case v < 0:
