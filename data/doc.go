@@ -24,6 +24,14 @@
 // A column that can be read in only one way needs no call. Otherwise one DecisionError lists every
 // decision, with the call that makes it. Table.Encoder has the matrices without a formula.
 //
+// Some numbers need a decision, because they may not be what they look like:
+//
+//	20181231, 201812        Date("day").Layout("20060102"), or Number("day")
+//	830, 1745               Number("at").Clock() for times of day, or Number("at")
+//	-999 among small ones   Number("x").MissingAre("-999"), or Number("x").NotMissing("-999")
+//	5 kg, 7 kg              Number("weight").Unit("kg"), or Category("weight")
+//	1, 2, 3 as a status     Category("status"), or Number("status")
+//
 // Table.Split holds out random rows, which Predictor.Score compares with their predictions.
 //
 // Format reads a table that is not detected. It also leaves out lines that are not rows: Skip those
