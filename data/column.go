@@ -73,6 +73,7 @@ type spec struct {
 	Unit      string   `json:"unit,omitempty"`
 	AnyUnit   bool     `json:"any_unit,omitempty"`
 	Unscaled  bool     `json:"unscaled,omitempty"`
+	Clock     bool     `json:"clock,omitempty"` // a number that is a time of day
 	why       string   // the kind is what it is
 	formula   bool     // which says the kind
 	auto      bool     // Positive is the second one of an obvious pair
@@ -153,6 +154,7 @@ func (s *spec) call() string {
 		}
 		fmt.Fprintf(&b, ".As(%s)", strings.Join(parts, ", "))
 	}
+	flag(s.Clock, "Clock")
 	flag(s.Unscaled, "Raw")
 	flag(s.Missing == missingDrop, "Drop")
 	flag(s.Missing == missingImpute, "Impute")
@@ -181,7 +183,7 @@ type NumberColumn struct{ *spec }
 
 // Number takes a column as numbers. They are standardised: the mean is taken off, and what remains
 // is divided by the standard deviation. Columns of 0 and 1 are left alone. A currency sign or % is
-// ignored, as long as all values have the same.
+// ignored, as long as all values have the same. "(5)" and "5-" are -5 if training has such numbers.
 func Number(name string) NumberColumn { return NumberColumn{specOf(name, kindNumber)} }
 
 func specOf(name string, k kind) *spec { return &spec{Name: name, Kind: k} }
@@ -319,7 +321,8 @@ func Date(name string) DateColumn { return DateColumn{specOf(name, kindDate)} }
 
 // Layout says how dates are written, as package time does: "02/01/2006" is day, month, year. Of
 // several layouts the first that fits is taken. Days and months of one digit are read by "02" and
-// "01", too.
+// "01", too. "20060102" reads numbers such as 20181231. "2006-W01" reads ISO weeks such as
+// "2018-W52" as the dates of their Mondays.
 func (c DateColumn) Layout(layouts ...string) DateColumn {
 	return DateColumn{c.with(func(s *spec) { s.Layouts = append(s.Layouts, layouts...) })}
 }

@@ -14,6 +14,7 @@ var dateLayouts = func() (all []string) {
 		"Jan 2 2006"} {
 		all = append(all, d, d+" 15:04", d+" 15:04:05", d+" 3:04 PM", d+" 3:04:05 PM")
 	}
+	all = append(all, weekLayouts...)
 	return append(all, time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04",
 		"2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05 MST", "2006-01", "2006/01", "01/2006",
 		"Jan 2006", "January 2006", time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate)
@@ -55,7 +56,7 @@ func (d dateShapes) add(s string) *dateShape {
 	}
 	if kept := slices.Collect(func(yield func(string) bool) {
 		for _, l := range shape.layouts {
-			if _, err := time.Parse(l, s); err == nil && !yield(l) {
+			if _, ok := parseLayout(l, s); ok && !yield(l) {
 				return
 			}
 		}
@@ -154,7 +155,7 @@ func parseDate(s string, layouts []string) (seconds float64, ok bool) {
 		if k := firstSign(l); k != sign && (k == '.' || k == '/' || k == '-') {
 			continue // as parsing it would fail at a price
 		}
-		if t, err := time.Parse(l, s); err == nil {
+		if t, ok := parseLayout(l, s); ok {
 			return wall(t), true
 		}
 	}

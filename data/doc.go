@@ -5,8 +5,8 @@
 //
 // ReadFile reads a table in any dialect of CSV, or JSON objects. It detects separator, decimal
 // sign, encoding, and the kind of each column: print the Table to see them. Some columns need a
-// decision: whether "k.A." means a missing value, whether 05/08/2018 is in May, which label is +1.
-// Table.Suggest prints the calls that decide, to read and to paste:
+// decision: whether "k.A." means a missing value, whether 05/08/2018 is in May, whether -999 is a
+// number, which label is +1. Table.Suggest prints the calls that decide, to read and to paste:
 //
 //	t, err := data.ReadFile("churn.csv")
 //	fmt.Print(t)                    // the separator, the decimal sign, the columns
@@ -23,6 +23,19 @@
 //
 // A column that can be read in only one way needs no call. Otherwise one DecisionError lists every
 // decision, with the call that makes it. Table.Encoder has the matrices without a formula.
+//
+// Some numbers need a decision, because they may not be what they look like:
+//
+//	20181231, 201812        Date("day").Layout("20060102"), or Number("day")
+//	830, 1745               Number("at").Clock() for times of day, or Number("at")
+//	-999 among small ones   Number("x").MissingAre("-999"), or Number("x").NotMissing("-999")
+//	5 kg, 7 kg              Number("weight").Unit("kg"), or Category("weight")
+//	1, 2, 3 as a status     Category("status"), or Number("status")
+//
+// Table.Split holds out random rows, which Predictor.Score compares with their predictions.
+//
+// Format reads a table that is not detected. It also leaves out lines that are not rows: Skip those
+// above the names, SkipLast those at the end, and Comment those that begin with a sign.
 //
 // # Other files
 //

@@ -30,6 +30,7 @@ type encoderState struct {
 	Version int       `json:"version"`
 	Table   string    `json:"table"`
 	Format  Format    `json:"format"`
+	Asked   Format    `json:"asked"` // as the caller gave it
 	Found   string    `json:"found"` // how the table is written
 	Rows    int       `json:"rows"`
 	Kept    int       `json:"kept"`
@@ -60,8 +61,11 @@ type column struct {
 	Origin  float64  `json:"origin,omitempty"`  // seconds since 1970 of the first date
 	Written []string `json:"written,omitempty"` // layouts of dates, those that were said first
 	Sign    string   `json:"sign,omitempty"`    // decimal
-	Units   string   `json:"units,omitempty"`   // the unit of the values
-	Numeric bool     `json:"numeric,omitempty"` // of an outcome
+	// Unsettled is true if no value shows the decimal sign, and Turned if a value is as "(5)".
+	Unsettled bool   `json:"unsettled,omitempty"`
+	Turned    bool   `json:"turned,omitempty"`
+	Units     string `json:"units,omitempty"`   // the unit of the values
+	Numeric   bool   `json:"numeric,omitempty"` // of an outcome
 
 	// Of categories, groups and labels; those of two labels are −1 and +1.
 	Levels []string `json:"levels,omitempty"`
@@ -103,7 +107,7 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 		}
 	}
 	e := &Encoder{state: encoderState{Version: encoderVersion, Table: t.Name, Format: t.Format,
-		Found: t.formatText(), Rows: t.rows}}
+		Asked: t.asked, Found: t.formatText(), Rows: t.rows}}
 	for j, s := range specs {
 		e.state.Columns = append(e.state.Columns, t.newColumn(j, s))
 	}
@@ -131,6 +135,8 @@ func (t *Table) newColumn(j int, s *spec) *column {
 // learnProfile takes from the profile what the next pass needs.
 func (c *column) learnProfile(t *Table, p *profile) {
 	sign, _ := p.decimal(t.Format.Decimal)
+	c.Unsettled = p.points+p.commas == 0 && t.Format.Decimal == 0 && c.Decimal == ""
+	c.Turned = p.turns > 0
 	c.Sign = string(rune(sign))
 	if c.Decimal != "" {
 		c.Sign = c.Decimal
@@ -240,16 +246,26 @@ func (c *column) isGapCell(v *cell) bool {
 		if len(v.s) > 5 && len(c.NA) == 0 {
 			return false
 		}
-		return c.isGap(v.s)
+		return c.isGap(v.s) || c.isNumberGap(v)
 	}
 	if v.s == "" {
 		return slices.Contains(c.gaps, v.f) && v.kind == numberCell
 	}
-	return len(c.NA) > 0 && slices.Contains(c.NA, c.text(v))
+	return len(c.NA) > 0 && (slices.Contains(c.NA, c.text(v)) ||
+		v.kind == numberCell && c.numbers() && slices.Contains(c.gaps, v.f))
 }
 
-// value returns the number of a cell that has one.
+// value returns the number of a cell that has one. A time of day is in hours.
 func (c *column) value(v *cell) (float64, error) {
+	x, err := c.plainValue(v)
+	if err == nil && c.Clock {
+		return hours(x)
+	}
+	return x, err
+}
+
+// plainValue returns the number that is written in a cell.
+func (c *column) plainValue(v *cell) (float64, error) {
 	switch v.kind {
 	case numberCell, boolCell:
 		return v.f, nil
@@ -270,7 +286,15 @@ func (c *column) value(v *cell) (float64, error) {
 		}
 		s = strings.TrimSpace(s[1:])
 	}
+	if c.Unsettled && v.decimal == 0 {
+		if err := unsettled(s); err != nil {
+			return 0, err
+		}
+	}
 	x, unit, ok := numberOf(s, sign)
+	if _, negative := cutTurned(s); negative && !c.Turned {
+		ok = false
+	}
 	if !ok {
 		return 0, fmt.Errorf("found %s, want a number with the decimal sign %q: %w", csvQuote(v.s),
 			rune(sign), pgsvi.ErrNotFinite)
@@ -293,15 +317,16 @@ func (c *column) date(v *cell) (float64, error) {
 	if v.kind == dateCell {
 		return v.f, nil
 	}
-	if v.kind == textCell {
-		if s, ok := parseDate(v.s, c.Written); ok {
+	if v.kind == textCell || v.kind == numberCell {
+		text := c.text(v)
+		if s, ok := parseDate(text, c.Written); ok {
 			return s, nil
 		}
-		if s, ok := parseDate(v.s, isoLayouts); ok {
+		if s, ok := parseDate(text, isoLayouts); ok {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(v.s),
+	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(c.text(v)),
 		strings.Join(c.Written, " or "), pgsvi.ErrParam)
 }
 
@@ -450,7 +475,7 @@ func (c *column) compile(at int) {
 	c.gaps = nil
 	for _, text := range c.NA {
 		if x, err := strconv.ParseFloat(text, 64); err == nil &&
-			(&column{}).text(&cell{f: x, kind: numberCell}) == text {
+			(c.numbers() || (&column{}).text(&cell{f: x, kind: numberCell}) == text) {
 			c.gaps = append(c.gaps, x)
 		}
 	}

@@ -316,6 +316,7 @@ func TestDoubts(t *testing.T) {
 	doubts := strings.Join(e.Doubts(), "\n")
 	for _, want := range []string{
 		`column "site": whole numbers of 14 values, 100 to 113: if they are codes, Category("site")`,
+		`column "stars": whole numbers of 4 values, 0 to 3: if they are codes, Category("stars")`,
 		`column "kind": 1 level of fewer than 20 rows: "b" (1)`,
 		`column "told": gives "y" away: its levels say it in 400 of 400 rows`,
 		`column "when": gives "y" away: it is missing where that is one of its labels`,
@@ -324,7 +325,7 @@ func TestDoubts(t *testing.T) {
 			t.Errorf("no doubt %q in\n%s", want, doubts)
 		}
 	}
-	if n := strings.Count(doubts, "\n") + 1; n != 4 || !strings.Contains(e.String(), "\ndoubts\n") {
+	if n := strings.Count(doubts, "\n") + 1; n != 5 || !strings.Contains(e.String(), "\ndoubts\n") {
 		t.Errorf("%d doubts:\n%s", n, doubts)
 	}
 	e, _ = encode(t, claimsFile(500), Outcome("claims"), Skip("policy_id"),

@@ -64,6 +64,16 @@ type Format struct {
 	// answers the other rows, and gives that one an error of its own; a model of the table is an
 	// error. Otherwise such a line is an error of reading.
 	Ragged bool `json:"ragged,omitempty"`
+	// Skip is the number of lines above the table that are left out, such as a title. Blank lines
+	// count. Without it such lines are an error.
+	Skip int `json:"skip,omitempty"`
+	// SkipLast is the number of lines at the end of the table that are left out, such as a total.
+	// Blank lines do not count. 0 leaves none out, and returns an error if the last line looks like
+	// a total ("Total", "Sum", "Summe"). -1 reads such a line as a row.
+	SkipLast int `json:"skip_last,omitempty"`
+	// Comment is the sign that begins a line that is left out, such as '#'. 0 means that no line is
+	// a comment.
+	Comment rune `json:"comment,omitempty"`
 	// Mark is true if a byte order mark was found. Readers ignore it.
 	Mark bool `json:"mark,omitempty"`
 
@@ -86,7 +96,7 @@ func (f Format) check() error {
 			UTF8,
 			Windows1252, UTF16LE, UTF16BE, pgsvi.ErrParam)
 	}
-	return nil
+	return f.checkLines()
 }
 
 // sniffed is how many bytes of a file are looked at to find its format.
@@ -132,7 +142,9 @@ type scanner struct {
 	accents bool     // there were bytes above 127, and they were UTF-8
 	skipped int      // lines before the text that csv counts
 	lines   int      // read without csv
-	array   bool     // the JSON objects are the elements of a list
+	held    []heldRecord
+	sniffed bool // the separator was found out
+	array   bool // the JSON objects are the elements of a list
 }
 
 // errNotUTF8 is of a file that may be Windows-1252 instead.
@@ -166,13 +178,21 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 		s.text = bufio.NewReaderSize(returns{s.text}, sniffed)
 		head, _ = s.text.Peek(sniffed)
 	}
+	if err := s.skipLines(); err != nil {
+		return nil, err
+	}
+	head, _ = s.text.Peek(sniffed)
 	first := bytes.TrimLeft(head, " \t\r\n")
 	if f.Separator == 0 && (bytes.HasPrefix(first, []byte("{")) || beginsJSONArray(first)) {
 		s.format.JSON = true
 	}
+	if err := s.format.checkLines(); err != nil {
+		return nil, err
+	}
 	s.in = newRecordReader(s.text)
 	if s.format.JSON {
 		s.format.Separator, s.rec.row, s.array = 0, -1, bytes.HasPrefix(first, []byte("["))
+		s.rec.line, s.lines = s.skipped, s.skipped
 		s.text = bufio.NewReaderSize(s.in, 1<<16)
 		return s, nil
 	}
@@ -182,11 +202,16 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 			(f.Separator == 0 || f.Separator == rune(line[0])) {
 			s.format.Separator = rune(line[0])
 			s.text.Discard(len("sep=") + end + 1)
-			s.skipped = 1
+			s.skipped++
 		}
 	}
 	if s.format.Separator == 0 {
-		s.format.Separator = sniffSeparator(head)
+		s.format.Separator = sniffSeparator(s.format.withoutComments(head))
+		s.sniffed = true
+	}
+	head, _ = s.text.Peek(sniffed)
+	if err := s.checkTitle(head); err != nil {
+		return nil, err
 	}
 	if s.format.NoQuotes {
 		s.text = bufio.NewReaderSize(s.in, 1<<16)
@@ -194,7 +219,7 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 		return s, s.header()
 	}
 	s.csv = csv.NewReader(s.in)
-	s.csv.Comma = s.format.Separator
+	s.csv.Comma, s.csv.Comment = s.format.Separator, s.format.Comment
 	s.csv.FieldsPerRecord = -1 // checked here, for better messages
 	s.csv.TrimLeadingSpace = !unicode.IsSpace(s.format.Separator)
 	s.csv.ReuseRecord = true
@@ -344,9 +369,9 @@ func checkTitle(record []string, line int) error {
 		func(name string) bool { return name != "" }) {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: if it is a title, remove the "+
-		"line; if the columns have no names, give them some: %w", line, csvQuote(record[0]),
-		len(record), pgsvi.ErrShape)
+	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: leave out a title by "+
+		"Format.Skip (-format skip=%d), or give names to columns without any: %w", line,
+		csvQuote(record[0]), len(record), line, pgsvi.ErrShape)
 }
 
 // isHeader reports whether a first line has the names of the columns.
@@ -356,7 +381,7 @@ func isHeader(record []string, line int) (bool, error) {
 		if isMissing(field) {
 			continue
 		}
-		if c, _ := classify(field); c&(asPoint|asComma) != 0 {
+		if c, _ := classify(field); c&(asPoint|asComma) != 0 && c&turned == 0 {
 			number = field
 		} else {
 			name = field
@@ -393,7 +418,7 @@ func (s *scanner) next() (*record, error) {
 	s.pending = nil
 	if fields == nil {
 		var err error
-		if fields, line, err = s.readCSV(); err != nil {
+		if fields, line, err = s.readRecord(); err != nil {
 			return nil, err
 		}
 	}
@@ -403,6 +428,12 @@ func (s *scanner) next() (*record, error) {
 		clear(s.rec.cells)
 		s.rec.fault = fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line: %w",
 			line, plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+		if !s.format.Ragged && !s.format.unchecked {
+			return nil, fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line; "+
+				"Format.SkipLast and Comment leave out lines that are no rows (-format "+
+				"skip-last=1 or comment=#), and Ragged reads the others to predict them: %w", line,
+				plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+		}
 		if !s.format.Ragged {
 			return nil, s.rec.fault
 		}
@@ -456,10 +487,14 @@ func (s *scanner) readFields() (rec []string, line int, err error) {
 		return rec, line + s.skipped, err
 	}
 	text, err := s.readLine()
-	if err == io.EOF && len(text) > 0 {
+	s.lines++
+	for err == nil && s.format.isComment(text) {
+		text, err = s.readLine()
+		s.lines++
+	}
+	if err == io.EOF && len(text) > 0 && !s.format.isComment(text) {
 		err = nil
 	}
-	s.lines++
 	return strings.Split(string(text), string(s.format.Separator)), s.lines, err
 }
 

@@ -226,7 +226,7 @@ func (l *learner) finishNumber() string {
 		return fmt.Sprintf("the values from %v to %v are too large or too close for their "+
 			"standard deviation", l.min, l.max)
 	}
-	if c.Kind == kindNumber && c.Why != whySaid && l.fewWhole() {
+	if c.Kind == kindNumber && c.Why != whySaid && l.mayBeCodes() {
 		c.Doubts = append(c.Doubts,
 			fmt.Sprintf("whole numbers of %d values, %v to %v: if they are codes, Category(%q)",
 				len(l.values), l.min, l.max, c.Name))

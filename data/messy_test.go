@@ -69,7 +69,7 @@ func TestCarriageReturns(t *testing.T) {
 func TestTitleLine(t *testing.T) {
 	_, err := Read(strings.NewReader("Report of 2020,,\n,,\na,b,y\n1,2,3\n"), "t.csv")
 	if !errors.Is(err, pgsvi.ErrShape) ||
-		!strings.Contains(err.Error(), `line 1 has "Report of 2020" alone, and 3 columns`) {
+		!strings.Contains(err.Error(), `line 1 has "Report of 2020", which is no name of a`) {
 		t.Error(err)
 	}
 	f := Format{Header: FirstLineNames}

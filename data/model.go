@@ -173,7 +173,8 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 		r.add(role)
 	}
 	for _, name := range features {
-		if slices.Contains(named, name) && !r.has(name, false) && t.likeNumbers(name) {
+		if slices.Contains(named, name) && !r.has(name, false) &&
+			(t.likeNumbers(name) || t.curved(f, name)) {
 			c := Number(name)
 			c.formula = true
 			r.uses = append(r.uses, c)

@@ -8,7 +8,7 @@ import (
 )
 
 // A class says how a text may be read as a number.
-type class uint8
+type class uint16
 
 const (
 	asPoint class = 1 << iota // a number if the decimal sign is a point
@@ -17,6 +17,7 @@ const (
 	whole                     // digits and a sign alone
 	zeroLed                   // digits with a 0 in front
 	long                      // more digits than a float64 keeps
+	turned                    // "(5)" or "5-": −5, as accountants write it
 	limit                     // "<0.3" or ">300": a number beyond a limit of detection
 )
 
@@ -49,23 +50,37 @@ func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
 // classify says how s, without spaces around it, may be read as a number.
 func classify(s string) (c class, unit string) {
+	c, unit, _ = classifyValues(s)
+	return c, unit
+}
+
+// classifyValues is classify that also returns the number by a point and by a comma. That of a
+// limit is 0.
+func classifyValues(s string) (c class, unit string, values [2]float64) {
 	if s == "" {
-		return 0, ""
+		return 0, "", values
 	}
 	if s[0] == '<' || s[0] == '>' {
 		if rest := strings.TrimSpace(s[1:]); rest != "" {
 			inner, unit := classify(rest)
 			if inner&limit == 0 && inner&(asPoint|asComma) != 0 {
-				return inner&(asPoint|asComma|signed) | limit, unit
+				return inner&(asPoint|asComma|signed) | limit, unit, values
 			}
 		}
-		return 0, ""
+		return 0, "", values
+	}
+	if plain, ok := cutTurned(s); ok {
+		inner, unit, v := classifyValues(plain)
+		if inner&(asPoint|asComma) == 0 || inner&turned != 0 {
+			return 0, "", values
+		}
+		return inner | turned, unit, [2]float64{-v[0], -v[1]}
 	}
 	s, unit = splitUnit(s)
 	if digits := strings.TrimLeft(s, "+-"); digits != "" &&
 		strings.Trim(digits, "0123456789") == "" {
 		if len(s)-len(digits) > 1 {
-			return 0, ""
+			return 0, "", values
 		}
 		c = asPoint | asComma | whole
 		if len(digits) > 1 && digits[0] == '0' {
@@ -74,7 +89,8 @@ func classify(s string) (c class, unit string) {
 		if len(digits) > mostDigits {
 			c |= long
 		}
-		return c, unit
+		v, _ := strconv.ParseFloat(s, 64)
+		return c, unit, [2]float64{v, v}
 	}
 	p, isPoint := parseNumber(s, '.')
 	q, isComma := parseNumber(s, ',')
@@ -85,12 +101,12 @@ func classify(s string) (c class, unit string) {
 		c |= asComma
 	}
 	if c == 0 {
-		return 0, ""
+		return 0, "", values
 	}
 	if isPoint != isComma || p != q {
 		c |= signed
 	}
-	return c, unit
+	return c, unit, [2]float64{p, q}
 }
 
 // parseNumber reads a finite number, without a unit, whose decimal sign is a point or a comma. The
@@ -141,6 +157,9 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 			digits++
 		}
 	}
+	if isFortran(s, i, decimal) {
+		return append(append(b, 'e'), s[i+1:]...), digits > 0 && group == 0
+	}
 	if digits == 0 || i < len(s) && s[i] != 'e' && s[i] != 'E' {
 		return b, false
 	}
@@ -152,7 +171,38 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 
 // numberOf reads a number that may have a unit.
 func numberOf(s string, decimal byte) (v float64, unit string, ok bool) {
+	if plain, ok := cutTurned(s); ok {
+		if _, again := cutTurned(plain); again {
+			return 0, "", false
+		}
+		v, unit, ok = numberOf(plain, decimal)
+		return -v, unit, ok
+	}
 	s, unit = splitUnit(s)
 	v, ok = parseNumber(s, decimal)
 	return v, unit, ok
+}
+
+// cutTurned returns the number of a text such as "(5)" or "5-", whose value is negative.
+func cutTurned(s string) (plain string, ok bool) {
+	if len(s) < 2 {
+		return s, false
+	}
+	plain, ok = strings.CutPrefix(s, "(")
+	if ok {
+		plain, ok = strings.CutSuffix(plain, ")")
+	} else if plain, ok = strings.CutSuffix(s, "-"); !ok {
+		plain, ok = strings.CutSuffix(s, "−")
+	}
+	plain = strings.TrimSpace(plain)
+	if !ok || plain == "" || strings.ContainsAny(plain, "+-−<>") {
+		return s, false
+	}
+	return plain, true
+}
+
+// isFortran reports whether an exponent such as D+03 follows the decimals of s at i.
+func isFortran(s string, i int, decimal byte) bool {
+	return i+2 < len(s) && s[i]|0x20 == 'd' && (s[i+1] == '+' || s[i+1] == '-') &&
+		strings.IndexByte(s[:i], decimal) >= 0 && strings.Trim(s[i+2:], "0123456789") == ""
 }

@@ -38,10 +38,14 @@ type profile struct {
 	numbers                    [2]int // rows: by a point, by a comma
 	points, commas, ambiguous  int    // rows that are numbers by a point, by a comma, by both
 	wholes, zeroLed, longs     int
+	turns, clearTurns          int // numbers such as "(5)"; those that are nothing else
 	limits, dateDigits, values int
-	proof                      [2]proof // of a point, of a comma
-	doubtful                   string   // the first value that can be read in two ways
+	proof                      [2]proof         // of a point, of a comma
+	doubtful                   string           // the first value that can be read in two ways
+	nines                      map[string]*seen // texts that are numbers of nines
+	spans                      *[2]span         // of other numbers: by a point, by a comma
 	rising                     bool
+	counted                    bool // the values count the rows of a table that this is a part of
 	begin, last                int64
 }
 
@@ -123,6 +127,7 @@ func (p *profile) add(c cell, line int) {
 // meet classifies a text that is new, and keeps it while there is room.
 func (p *profile) meet(c cell, line int) *seen {
 	s := &seen{line: line}
+	values := [2]float64{c.f, c.f}
 	switch c.kind {
 	case numberCell:
 		s.class = asPoint | asComma
@@ -130,7 +135,7 @@ func (p *profile) meet(c cell, line int) *seen {
 			s.class = k
 		}
 	case textCell:
-		s.class, s.unit = classify(c.s)
+		s.class, s.unit, values = classifyValues(c.s)
 	}
 	if s.class&(asPoint|asComma) == 0 || s.class&(asPoint|asComma|limit) == asPoint &&
 		strings.Count(c.s, ".") > 1 {
@@ -139,6 +144,7 @@ func (p *profile) meet(c cell, line int) *seen {
 		}
 		s.shape = p.dates.add(c.s)
 	}
+	p.spread(s, c.s, values)
 	s.digits = s.class&whole != 0 && isDateDigits(c.s)
 	if p.texts == nil {
 		p.texts, p.first = map[string]*seen{}, strings.Clone(c.s)
@@ -202,6 +208,10 @@ func (p *profile) count(s *seen, text string, line int) {
 			}
 		}
 	}
+	if k&turned != 0 {
+		p.turns++
+		p.clearTurns += b2i(k&whole == 0 || text[0] == '(')
+	}
 	if k&whole != 0 {
 		p.wholes++
 	}
@@ -251,7 +261,7 @@ func (p *profile) allDifferent() bool {
 
 // counts reports whether the values are whole numbers that count the rows.
 func (p *profile) counts() bool {
-	return p.rising && p.values > 1 && p.missing() == 0 && p.last-p.begin == int64(p.values)-1 &&
+	return p.counted || p.rising && p.values > 1 && p.missing() == 0 && p.last-p.begin == int64(p.values)-1 &&
 		(p.begin == 0 || p.begin == 1)
 }
 

@@ -342,6 +342,7 @@ func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 	}
 	if s.Kind != kindSkip {
 		r.checkTexts()
+		r.checkNines()
 		r.checkLevels()
 		r.checkOutcome()
 		r.checkMissing()
@@ -439,6 +440,9 @@ func (r *reviewer) count() {
 		if seen == nil {
 			seen = p.odd[text]
 		}
+		if seen == nil {
+			seen = p.nines[text]
+		}
 		if _, twice := r.gaps[text]; seen != nil && !twice {
 			r.gaps[text] = seen.n
 			if r.isNumber(seen) {
@@ -503,6 +507,11 @@ func (r *reviewer) guess() {
 		s.Kind, r.why = kindCategory, "a code: numbers of more digits than a float64 keeps"
 	case numbers+p.limits == n && numbers > 0 || mostly(numbers):
 		s.Kind, r.why = kindNumber, "numbers"
+		r.checkTurned()
+		if r.guessTimes() {
+			break
+		}
+		r.guessCodes()
 		if numbers == n && p.wholes == n && p.allDifferent() && n > fewIDs && p.dateDigits < n {
 			s.Kind = kindSkip
 			r.why = fmt.Sprintf("an identifier: %d whole numbers, all different", n)
@@ -521,7 +530,7 @@ func (r *reviewer) guess() {
 func (r *reviewer) guessIdentifier() {
 	p, s := r.p, r.s
 	levels := p.levels()
-	if unit, rows := p.suffix(); levels > surelyFew && 10*rows >= 8*r.values {
+	if unit, rows := p.suffix(); r.hasUnit(levels, rows) {
 		s.Kind, s.Unit, r.why = kindNumber, unit, "numbers with a unit, such as "+csvQuote(p.first)
 		r.found(r.why)
 		r.or("if these are levels", func(s *spec) { s.Kind, s.Unit = kindCategory, "" })
@@ -1033,6 +1042,9 @@ func (r *reviewer) gapLine() int {
 		if s == nil {
 			s = r.p.odd[text]
 		}
+		if s == nil {
+			s = r.p.nines[text]
+		}
 		if s != nil && (line == 0 || s.line < line) {
 			line = s.line
 		}
@@ -1070,6 +1082,8 @@ func (r *reviewer) checkMissing() {
 			o.Missing = s.Missing
 		case o.Kind == kindCategory:
 			o.Missing = missingLevel
+		case o.Kind == kindNumber:
+			o.Missing = missingImpute
 		}
 	}
 	if s.Missing != missingDrop {

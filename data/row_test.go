@@ -310,7 +310,11 @@ func FuzzTable(f *testing.F) {
 		"a;y\n?;1\nNaN;2\n3,5;3\n", ",a\n1,2\n2,3", "a,a\n1,2", "a\n1", "a,y\n1,p\n2,q\n3,p\n",
 		string(zipped([]byte(people))), "sep=|\na|b\n1|2\n", utf16Text(people, true),
 		"a,\xfc\n1,2\n", eventsFile(5), clinicalFile(9),
-		"a,y\n<3,1\n4,2\n2/3/2024,4\n1.234 €,2\n"} {
+		"a,y\n<3,1\n4,2\n2/3/2024,4\n1.234 €,2\n", "Report\na;y\n1;2\n3;4\n",
+		"a,y\n1,2\n2,4\nTotal,6\n",
+		"a,y\n20181231,2\n20190101,4\n20190102,6\n", "a,y\n2018-W52,2\n2019-W01,4\n",
+		"a,y\n(5.5),2\n5-,4\n1.5D+03,6\n3,2\n", "a,y\n5 kg,2\n6 kg,1\n7 kg,2\n",
+		"{}\n", "a,y\n1,2\n-99,4\n-99,6\n2,9\n2,9\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -185,7 +185,7 @@ func (e *Encoder) Stream(r io.Reader, name string) iter.Seq2[*Encoded, error] {
 }
 
 func (e *Encoder) stream(r io.Reader, f func(rec *record) error) error {
-	format := Format{}
+	format := e.newFormat()
 	if e.state.Format.Encoding == Windows1252 {
 		format.Encoding = Windows1252
 	}

@@ -27,6 +27,8 @@ type Table struct {
 	Format Format
 
 	src      source
+	asked    Format // by the caller
+	parts    []part // that the rows are in
 	rows     int
 	profiles []*profile
 	place    map[string]int
@@ -52,10 +54,10 @@ type source struct {
 // The file must not change until the Table is no longer used: it is read again by Encoder and Data.
 //
 // The errors name the line and what was found. They wrap ErrShape where a line has another number
-// of fields than the first, quotes do not match, two columns have the same name or a text is not of
-// the file's encoding; ErrParam where names and numbers are mixed in the first line; ErrMemory
-// where a line takes more memory than it may, or gzip unpacks to more than 300 times its size; and
-// ErrEmpty if there are no data. Failures of the file are wrapped as they are.
+// of fields than the first, a title is above the names, the last line is a total, quotes do not
+// match, two columns have the same name or a text is not of the file's encoding; ErrParam where
+// names and numbers are mixed in the first line; ErrMemory where a line takes more memory than it
+// may, or gzip unpacks to more than 300 times its size; and ErrEmpty if there are no data. Failures of the file are wrapped as they are.
 func ReadFile(path string) (*Table, error) { return Format{}.ReadFile(path) }
 
 // Read reads a table as ReadFile does. It keeps the bytes of r, packed if they are. The name is
@@ -132,6 +134,7 @@ func (t *Table) read(f Format) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	t.asked = f
 	err := t.profile(f)
 	if errors.Is(err, errNotUTF8) && f.Encoding == "" {
 		f.Encoding = Windows1252
@@ -178,6 +181,18 @@ func (t *Table) profile(f Format) error {
 		return err
 	}
 	most := mostTexts
+	var last tail
+	meet := func() { // columns that are new
+		for len(t.profiles) < len(s.names) {
+			most = min(mostTexts, max(fewestTexts, allTexts/len(s.names)))
+			j := len(t.profiles)
+			p := newProfile(s.names[j], most)
+			p.nameless = j < len(s.bare) && s.bare[j]
+			p.skip(t.rows)
+			t.profiles = append(t.profiles, p)
+		}
+	}
+	pick := newPicker(t.parts)
 	for {
 		rec, err := s.next()
 		if err == io.EOF {
@@ -186,24 +201,28 @@ func (t *Table) profile(f Format) error {
 		if err != nil {
 			return err
 		}
-		for len(t.profiles) < len(rec.cells) {
-			most = min(mostTexts, max(fewestTexts, allTexts/len(rec.cells)))
-			j := len(t.profiles)
-			p := newProfile(s.names[j], most)
-			p.nameless = j < len(s.bare) && s.bare[j]
-			p.skip(t.rows)
-			t.profiles = append(t.profiles, p)
+		if !pick.takes() {
+			continue
 		}
+		meet()
 		for j, c := range rec.cells {
 			t.profiles[j].add(c, rec.line)
 		}
+		last.add(rec)
 		t.rows++
 	}
 	if t.rows == 0 {
 		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
 	}
+	if meet(); len(t.profiles) == 0 {
+		return fmt.Errorf("pgsvi: a table of %s without a column: %w", plural(t.rows, "object"),
+			pgsvi.ErrEmpty)
+	}
 	t.Format, t.place = s.format, s.place
-	return nil
+	if t.parts != nil {
+		return nil
+	}
+	return t.checkTail(&last)
 }
 
 // settleDecimal finds the decimal sign of the file by the columns that are numbers.
@@ -267,6 +286,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 			signs[j] = sign
 		}
 	}
+	pick := newPicker(t.parts)
 	for {
 		rec, err := s.next()
 		if err == io.EOF {
@@ -274,6 +294,9 @@ func (t *Table) scan(each func(rec *record) error) error {
 		}
 		if err != nil {
 			return t.named(err)
+		}
+		if !pick.takes() {
+			continue
 		}
 		for len(rec.cells) < len(signs) { // of JSON, whose columns are not all there yet
 			s.setMissing(t.profiles[len(rec.cells)].name)
@@ -371,6 +394,18 @@ func (t *Table) formatText() string {
 	}
 	if t.profiles != nil {
 		text += fmt.Sprintf(", separator %q", f.Separator)
+	}
+	if f.Skip > 0 {
+		text += ", without " + plural(f.Skip, "line") + " above the names"
+	}
+	if f.SkipLast > 0 {
+		text += ", without " + plural(f.SkipLast, "line") + " at the end"
+	}
+	if t.parts != nil {
+		text += fmt.Sprintf(", a random part of %s", plural(t.parts[0].rows, "row"))
+	}
+	if f.Comment != 0 {
+		text += fmt.Sprintf(", without lines that begin with %q", f.Comment)
 	}
 	if f.Header == FirstLineData {
 		text += ", no line of names"

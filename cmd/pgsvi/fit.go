@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -22,6 +23,13 @@ type input struct {
 	format           *string
 	standardize      *bool
 	positive         *string
+	test             *float64 // the share of rows to hold out; nil for check
+}
+
+// testFlag defines the flag of the rows to hold out.
+func (in *input) testFlag(f *flag.FlagSet) {
+	in.test = f.Float64("test", 0,
+		"hold out this `share` of the rows, chosen at random, and print their scores")
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
@@ -38,7 +46,7 @@ func inputFlags(f *flag.FlagSet) (in input) {
 
 // read reads a table and the file of columns.
 func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
-	format, err := cli.FormatOf(*in.format)
+	format, err := cli.FormatOf(data.Format{}, *in.format)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,17 +117,21 @@ func isRest(t formula.Term) bool {
 }
 
 // fitted reads the table to fit a model to, and returns it with the likelihood that was named.
+// The rows to hold out are in held, which is nil if there are none.
 func (in input) fitted(c *command, path, likelihood string) (
-	m *data.Model, lik pgsvi.Likelihood, err error) {
+	m *data.Model, lik pgsvi.Likelihood, held *data.Table, err error) {
 	if lik, err = cli.Choose("likelihood", cli.Likelihoods, likelihood); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	t, columns, err := in.read(path)
+	if err == nil && *in.test != 0 {
+		t, held, err = t.Split(*in.test, 1)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	m, err = in.model(c, t, columns, lik)
-	return m, lik, err
+	return m, lik, held, err
 }
 
 func check(f *flag.FlagSet) func(*command, []string) error {
@@ -159,14 +171,14 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), cli.LearningFlags(f)
+	in.testFlag(f)
 	likelihood := f.String("likelihood", "", "`name` (default: by the outcome)\n"+
 		"  labels and classes   logit, probit, softmax, ordinal (ordered levels)\n"+
 		"  counts               poisson, negbinomial\n"+
 		"  with many zeros      zip, zinb, hurdle, hurdlenb\n"+
 		"  successes / trials   logit, probit, betabinomial\n"+
 		"  real numbers         gaussian, studentt, laplace\n"+
-		"  positive, durations  gamma, exponential, weibull, lognormal\n"+
-		"  numbers in (0, 1)    beta")
+		"  positive, in (0, 1)  gamma, exponential, weibull, lognormal; beta")
 	priorSD := f.Float64("prior-sd", 0,
 		"prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0,
@@ -182,7 +194,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 			cli.AtLeast0("intercept-sd", *interceptSD)); err != nil {
 			return err
 		}
-		m, lik, err := in.fitted(c, args[0], *likelihood)
+		m, lik, held, err := in.fitted(c, args[0], *likelihood)
 		if err != nil {
 			return err
 		}
@@ -215,7 +227,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())),
 			1)
 		line += cli.Checks(c.ctx, c.stderr, m, glm, post, res)
-		return finish(c, m, post, *out, line, res, learned, start)
+		return finish(c, m, held, post, *out, line, res, learned, start)
 	}
 }
 
@@ -228,9 +240,9 @@ func report(m *data.Model, res *pgsvi.Result) string {
 	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, bound)
 }
 
-// finish saves a model, and prints the line that ends a fit.
-func finish(c *command, m *data.Model, post data.Posterior, out, line string, res *pgsvi.Result,
-	learned *pgsvi.Learned, start time.Time) error {
+// finish saves a model, and prints the scores of the rows held out and the line that ends a fit.
+func finish(c *command, m *data.Model, held *data.Table, post data.Posterior, out, line string,
+	res *pgsvi.Result, learned *pgsvi.Learned, start time.Time) error {
 	p, err := m.Predictor(post)
 	if err != nil {
 		return err
@@ -254,12 +266,22 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 	if err := c.save(out, p.SaveFile); err != nil {
 		return err
 	}
+	if held != nil {
+		rows, failed, scores, err := p.ScoreCSV(io.Discard, held, 0.9)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "%d rows held out, %d of them without a prediction\n%v", rows, failed,
+			scores)
+		line += cli.ScoreText(scores)
+	}
 	fmt.Fprintf(c.stdout, "%s seconds=%.2f%s\n", line, time.Since(start).Seconds(), sds)
 	return nil
 }
 
 func fitGP(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), cli.LearningFlags(f)
+	in.testFlag(f)
 	kernel := f.String("kernel", "se", "`name`: se, matern12, matern32, matern52 or rq")
 	ard := f.Bool("ard", false, "learn a length for each feature")
 	likelihood := f.String("likelihood", "", "`name` as of fit (default: by the outcome)")
@@ -273,7 +295,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		if err := l.Check(); err != nil {
 			return err
 		}
-		m, lik, err := in.fitted(c, args[0], *likelihood)
+		m, lik, held, err := in.fitted(c, args[0], *likelihood)
 		if err != nil {
 			return err
 		}
@@ -292,6 +314,6 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		if learned != nil {
 			fmt.Fprintln(c.stdout, learned)
 		}
-		return finish(c, m, post, *out, report(m, res), res, learned, start)
+		return finish(c, m, held, post, *out, report(m, res), res, learned, start)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
+	"github.com/pgsvi/pgsvi/data"
 )
 
 // TestNewcomer checks what is said to somebody who knows no more than pgsvi -h.
@@ -103,6 +104,7 @@ func TestNewcomer(t *testing.T) {
 		{"check|" + file("open.csv", "x,y\n1,2\n\"3,4\n5,6\n"), 1,
 			"open.csv: line 4 of a record from line 3 on, byte "},
 		{"check|" + labels, 0, "the last column is the outcome"},
+		{"check|-format|skip=x|" + table, 2, "-format has skip=x, want a number of lines"},
 		{"check|-format|quotes|" + table, 2, `-format has "quotes", want some of no-quotes`},
 	} {
 		status, out, stderr := run(t, strings.Split(c.args, "|")...)
@@ -144,6 +146,8 @@ func TestFormatFlag(t *testing.T) {
 		{"header=yes", "2020,2021\n1,3.5\n2,4\n5,2\n", "`2021` ~ `2020`"},
 		{"json", `{"a": 1, "y": 3.5}` + "\n" + `{"a": 2, "y": 4}` + "\n" + `{"a": 5, "y": 2}`,
 			"y ~ a"},
+		{"skip=2 comment=# skip-last=1",
+			"Report of 2020\n\na,y\n1,3.5\n#2,x\n2,4\n5,2\nTotal,9.5\n", "y ~ a"},
 	} {
 		path := write(t, dir, "t.txt", c.text)
 		if status, out, stderr := run(t, "check", "-format", c.format, path); status != 0 ||
@@ -152,10 +156,40 @@ func TestFormatFlag(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"separator=", "separator=;;", "decimal=x", "header=maybe",
-		"encoding=latin", "what"} {
-		if _, err := cli.FormatOf(bad); err == nil {
+		"encoding=latin", "skip=-1", "skip-last=yes", "comment=##", "what"} {
+		if _, err := cli.FormatOf(data.Format{}, bad); err == nil {
 			t.Errorf("-format %q is taken", bad)
 		}
+	}
+}
+
+// TestHeldOut checks that -test fits to some rows and scores the others, as predict -score does.
+func TestHeldOut(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("x,y,label\n")
+	for i := range 100 {
+		fmt.Fprintf(&b, "%d.5,%d.25,%d\n", i*7%41, i*7%41+i*i%5, i*i%3%2)
+	}
+	path := write(t, t.TempDir(), "t.csv", b.String())
+	for _, args := range [][]string{
+		{"fit", "-formula", "y ~ x"}, {"gp", "-formula", "y ~ x"},
+		{"fit", "-formula", "label ~ x", "-likelihood", "logit"},
+	} {
+		if args[len(args)-1] == "logit" {
+			columns := write(t, t.TempDir(), "c", `Outcome("label").Positive("1")`)
+			args = append(args, "-columns", columns)
+		}
+		status, out, stderr := run(t, append(args, "-test", "0.2", path)...)
+		for _, want := range []string{"80 rows", "20 rows held out, 0 of them", "log loss", " bits=",
+			" error=", "rows=80 "} {
+			if status != 0 || !strings.Contains(out, want) {
+				t.Errorf("%q: %d %s\n%s\nwant %s", args, status, stderr, out, want)
+			}
+		}
+	}
+	if status, _, stderr := run(t, "fit", "-formula", "y ~ x", "-test", "1.5", path); status == 0 ||
+		!strings.Contains(stderr, "a share of 1.5 of 100 rows") {
+		t.Errorf("%d %s", status, stderr)
 	}
 }
 
@@ -195,5 +229,25 @@ func TestManyWeights(t *testing.T) {
 	if status != 0 || strings.Contains(out, "khat=") || !strings.Contains(stderr,
 		"pgsvi: no khat, which is for up to 200 weights of classes") {
 		t.Errorf("%d: %s\n%.2000s", status, stderr, out)
+	}
+}
+
+// TestPredictFormat checks that predict leaves out the lines that fit has left out, finds the
+// separator of the new table, and lets -format change that.
+func TestPredictFormat(t *testing.T) {
+	dir := t.TempDir()
+	train := write(t, dir, "train.csv", "Report\nx;y\n# a;b\n1;2.5\n2;3.5\n3;3.5\n4;5.5\n")
+	model := filepath.Join(dir, "m")
+	if status, _, stderr := run(t, "fit", "-formula", "y ~ x", "-format", "skip=1 comment=#", "-o",
+		model, train); status != 0 {
+		t.Fatal(stderr)
+	}
+	same := write(t, dir, "same.csv", "New\nx,z\n#,\n1,0\n2,0\n")
+	bare := write(t, dir, "bare.csv", "x,z\n#,\n1,0\n2,0\n")
+	for _, args := range [][]string{{model, same}, {"-format", "skip=0", model, bare}} {
+		status, _, stderr := run(t, append([]string{"predict"}, args...)...)
+		if status != 0 || !strings.Contains(stderr, "rows=2 errors=0") {
+			t.Errorf("%q: %d %s", args, status, stderr)
+		}
 	}
 }

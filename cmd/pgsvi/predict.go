@@ -22,7 +22,7 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			}
 			return err
 		}
-		how, err := cli.FormatOf(*format)
+		how, err := cli.FormatOf(p.Format(), *format)
 		if err != nil {
 			return err
 		}

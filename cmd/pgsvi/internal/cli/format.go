@@ -3,6 +3,7 @@ package cli
 import (
 	"flag"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/pgsvi/pgsvi/data"
@@ -10,8 +11,8 @@ import (
 
 // FormatFlag is that of how a table is written, for files where this is not found out.
 func FormatFlag(f *flag.FlagSet) *string {
-	return f.String("format", "", "`how` the table is written, where it is not detected, such as\n"+
-		"'separator=; decimal=, no-quotes header=no encoding=Windows-1252'")
+	return f.String("format", "", "`how` the table is written: 'separator=; decimal=, no-quotes header=no ragged\n"+
+		"encoding=Windows-1252'; lines left out: 'skip=2 skip-last=1 comment=#'")
 }
 
 // headers are the values of header=….
@@ -21,13 +22,26 @@ var headers = map[string]data.Header{"yes": data.FirstLineNames, "no": data.Firs
 var encodings = map[string]string{"utf-8": data.UTF8, "windows-1252": data.Windows1252,
 	"utf-16le": data.UTF16LE, "utf-16be": data.UTF16BE}
 
-// FormatOf returns the format that words say.
-func FormatOf(words string) (format data.Format, err error) {
+// FormatOf returns format with the changes that words make.
+func FormatOf(format data.Format, words string) (data.Format, error) {
+	var err error
 	for _, word := range strings.Fields(words) {
 		key, value, _ := strings.Cut(word, "=")
 		switch sign := []rune(value); {
 		case word == "no-quotes":
 			format.NoQuotes = true
+		case word == "ragged":
+			format.Ragged = true
+		case key == "skip":
+			format.Skip, err = lines(key, value)
+		case word == "skip-last=no":
+			format.SkipLast = -1
+		case key == "skip-last":
+			format.SkipLast, err = lines(key, value)
+		case word == "comment=":
+			format.Comment = 0
+		case key == "comment" && len(sign) == 1:
+			format.Comment = sign[0]
 		case word == "json":
 			format.JSON = true
 		case key == "separator" && value == "tab":
@@ -45,11 +59,20 @@ func FormatOf(words string) (format data.Format, err error) {
 		default:
 			err = fmt.Errorf("-format has %q, want some of no-quotes, json, separator=; (or tab, "+
 				"space), decimal=, header=yes (or no), encoding=utf-8 (or windows-1252, utf-16le, "+
-				"utf-16be): %w", word, ErrUsage)
+				"utf-16be), skip=2, skip-last=1 (or no), comment=#, ragged: %w", word, ErrUsage)
 		}
 		if err != nil {
 			return format, err
 		}
 	}
 	return format, nil
+}
+
+// lines returns a number of lines.
+func lines(key, value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("-format has %s=%s, want a number of lines: %w", key, value, ErrUsage)
+	}
+	return n, nil
 }

@@ -1,0 +1,170 @@
+package data
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"strings"
+
+	"github.com/pgsvi/pgsvi"
+)
+
+// This file finds lines around a table that are not rows: a title above the names, and totals in
+// the last lines. Spreadsheets write both. A title would name the columns, or hide the separator,
+// and a total would be a row that is larger than all others.
+
+const (
+	mostTitle  = 20  // lines of a title
+	titleLines = 200 // lines in which a title is looked for
+)
+
+// A title is the lines above the names of a table.
+type title struct {
+	first     string // its first field
+	line      int    // the line of the names
+	width     int    // the fields of a row
+	separator rune
+}
+
+// findTitle returns the title of a table by its first lines, or nil. A title has at most one field
+// with a text, or at most half the fields of the lines below, and all of these have equally many.
+// The separator that makes the shortest title is used.
+func findTitle(head []byte, f Format, separators string) (best *title) {
+	for _, c := range separators {
+		cr := csv.NewReader(bytes.NewReader(head))
+		cr.Comma, cr.Comment, cr.FieldsPerRecord, cr.LazyQuotes = c, f.Comment, -1, true
+		var widths, texts, lines []int
+		first := ""
+		for len(widths) < titleLines {
+			rec, err := cr.Read()
+			if err != nil {
+				break
+			}
+			if len(widths) == 0 {
+				first = strings.TrimSpace(rec[0])
+			}
+			n := 0
+			for _, field := range rec {
+				n += b2i(strings.TrimSpace(field) != "")
+			}
+			line, _ := cr.FieldPos(0)
+			widths, texts, lines = append(widths, len(rec)), append(texts, n), append(lines, line)
+		}
+		if n := len(widths); n >= 2 {
+			k := titleEnd(widths, texts, widths[n-1])
+			if k > 0 && k < n-1 && (best == nil || lines[k] < best.line) {
+				best = &title{first, lines[k], widths[n-1], c}
+			}
+		}
+	}
+	return best
+}
+
+// titleEnd returns the number of records above the names if each row has width fields. It is 0 if
+// there is no title.
+func titleEnd(widths, texts []int, width int) int {
+	k := 0
+	for k < len(widths) && k <= mostTitle && width > 1 &&
+		(texts[k] <= 1 && k < mostTitle || 2*widths[k] <= width) {
+		k++
+	}
+	for _, w := range widths[k:] {
+		if w != width {
+			return 0
+		}
+	}
+	return k
+}
+
+// checkTitle returns an error if a title is above the names. Nobody can tell it from the name of a
+// single column by the first line alone, so the lines below have to differ from it.
+func (s *scanner) checkTitle(head []byte) error {
+	if s.format.Header != FindHeader || s.format.unchecked {
+		return nil
+	}
+	if len(head) == sniffed {
+		head = head[:bytes.LastIndexByte(head, '\n')+1]
+	}
+	separators := string(s.format.Separator)
+	if s.sniffed && !evenly(head, s.format) {
+		separators += "\t;|,"
+	}
+	found := findTitle(head, s.format, separators)
+	if found == nil {
+		return nil
+	}
+	at := found.line - 1 + s.skipped
+	return fmt.Errorf("pgsvi: line %d has %s, which is no name of a column, because line %d and "+
+		"all below have %d fields with the separator %q; leave out the lines above them by "+
+		"Format.Skip (-format skip=%d), or set Format.Header (-format header=yes): %w",
+		s.skipped+1, csvQuote(found.first), at+1, found.width, found.separator, at, pgsvi.ErrShape)
+}
+
+// evenly reports whether all of the first lines have as many fields as the first one, and more than
+// one.
+func evenly(head []byte, f Format) bool {
+	cr := csv.NewReader(bytes.NewReader(head))
+	cr.Comma, cr.Comment, cr.FieldsPerRecord, cr.LazyQuotes = f.Separator, f.Comment, -1, true
+	cr.ReuseRecord = true
+	width := 0
+	for range titleLines {
+		rec, err := cr.Read()
+		if err != nil {
+			break
+		}
+		if width == 0 {
+			width = len(rec)
+		}
+		if len(rec) != width {
+			return false
+		}
+	}
+	return width > 1
+}
+
+// totals are the first texts of a line that sums up the lines above it.
+var totals = map[string]bool{"total": true, "totals": true, "grand total": true, "sum": true,
+	"sums": true, "summe": true, "gesamt": true, "gesamtsumme": true, "insgesamt": true,
+	"average": true, "durchschnitt": true, "mittelwert": true}
+
+// longestTotal is the bytes of the longest of totals, with a colon.
+const longestTotal = 13
+
+// A tail is the lines at the end of a table that look like totals.
+type tail struct {
+	text       string
+	line, rows int
+	all        int // such lines, those above included
+}
+
+// add looks at a row. One that is no total ends the tail.
+func (t *tail) add(rec *record) {
+	for _, c := range rec.cells {
+		if c.kind != textCell || c.s == "" || !isLetter(c.s[0]) {
+			continue
+		}
+		if len(c.s) <= longestTotal && totals[strings.TrimSuffix(fold(c.s), ":")] {
+			t.all++
+			if t.rows++; t.rows == 1 {
+				t.text, t.line = strings.Clone(c.s), rec.line
+			}
+			return
+		}
+		break
+	}
+	t.rows = 0
+}
+
+func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' || b >= 0x80 }
+
+// checkTail returns an error if the last lines of a table are totals. A text that rows above have
+// as well is a level of its column.
+func (t *Table) checkTail(last *tail) error {
+	if last.rows == 0 || last.rows == t.rows || last.rows < last.all || t.Format.JSON ||
+		t.Format.SkipLast != 0 {
+		return nil
+	}
+	return fmt.Errorf("pgsvi: line %d looks like a total, because it begins with %s; leave it out "+
+		"by Format.SkipLast (-format skip-last=%d), or set SkipLast to -1 (-format skip-last=no) "+
+		"if it is a row: %w", last.line, csvQuote(last.text), last.rows, pgsvi.ErrShape)
+}

@@ -1,0 +1,119 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/pgsvi/pgsvi/formula"
+)
+
+// This file finds small whole numbers that may be codes, such as 0, 1, 2 for single, married,
+// divorced. Their values alone do not show it, because counts and ratings have the same ones. So
+// a column whose name is one of codes needs a decision, and any other one has a doubt.
+
+// fewCodes and mostCodes are how many different values such columns have. Two values make the same
+// model as a number and as a category.
+const fewCodes, mostCodes = 3, 7
+
+// whyCodes is the reason of a number that may be a code.
+const whyCodes = "few whole numbers"
+
+// codeWords are words in names of columns that hold codes.
+var codeWords = wordSet("arm branch brand cat category city class cluster code color colour " +
+	"country department diagnosis ethnicity gender geschlecht group gruppe id kat kategorie kind " +
+	"land plz race region sector segment sex state status typ type zip zone")
+
+// countWords are words in names of columns that count or measure something.
+var countWords = wordSet("age alter anzahl children count counts days hours kids months n num " +
+	"number times visits year years")
+
+func wordSet(words string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		set[w] = true
+	}
+	return set
+}
+
+// wordsOf splits a name such as plan_code or planCode.
+func wordsOf(name string) (words []string) {
+	start, before := 0, ' '
+	for i, r := range name + " " {
+		if !unicode.IsLetter(r) || unicode.IsUpper(r) && unicode.IsLower(before) {
+			if i > start {
+				words = append(words, strings.ToLower(strings.TrimFunc(name[start:i],
+					func(r rune) bool { return !unicode.IsLetter(r) })))
+			}
+			start = i
+		}
+		before = r
+	}
+	return words
+}
+
+// hasWord reports whether a word of a name is in set.
+func hasWord(name string, set map[string]bool) bool {
+	return slices.ContainsFunc(wordsOf(name), func(w string) bool { return set[w] })
+}
+
+// likeCodes reports whether numbers may be codes: three to seven whole numbers from 0 or 1 on. At
+// most two numbers may be left out between them.
+func likeCodes(values int, lo, hi float64) bool {
+	return values >= fewCodes && values <= mostCodes && (lo == 0 || lo == 1) &&
+		hi-lo <= float64(values+1)
+}
+
+// mayBeCodes reports whether the values of a profile may be codes.
+func (p *profile) mayBeCodes() bool {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for text := range p.texts {
+		v, err := strconv.Atoi(text)
+		if err != nil {
+			return false
+		}
+		lo, hi = min(lo, float64(v)), max(hi, float64(v))
+	}
+	return !p.full && likeCodes(p.levels(), lo, hi) && 2*p.levels() <= p.values &&
+		!hasWord(p.name, countWords)
+}
+
+// guessCodes asks about numbers whose name is one of codes.
+func (r *reviewer) guessCodes() {
+	if !r.p.mayBeCodes() {
+		return
+	}
+	if r.why = whyCodes; !hasWord(r.p.name, codeWords) {
+		return
+	}
+	r.found(fmt.Sprintf("whole numbers of %d values that may be codes", r.p.levels()))
+	r.or("if they measure something", func(s *spec) { s.Kind = kindNumber })
+	r.s.Kind = kindCategory
+	r.when = "if they are codes"
+}
+
+// mayBeCodes reports whether numbers may be codes, which is doubted.
+func (l *learner) mayBeCodes() bool {
+	if len(l.values) < fewCodes || hasWord(l.c.Name, countWords) {
+		return false
+	}
+	return l.fewWhole() || l.whole && 2*len(l.values) <= l.c.Values &&
+		likeCodes(len(l.values), l.min, l.max)
+}
+
+// curved reports whether a formula uses a column as a number, in s, poly or log, that would need a
+// decision otherwise.
+func (t *Table) curved(f *formula.Formula, name string) bool {
+	p := t.profiles[t.place[name]]
+	return p.mayBeCodes() && hasWord(name, codeWords) &&
+		slices.ContainsFunc(f.Terms, func(term formula.Term) bool {
+			switch term.(type) {
+			case formula.Smooth, formula.Poly, formula.Log:
+				return slices.Contains(term.Columns(), name)
+			}
+			return false
+		})
+}
