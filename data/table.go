@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,10 +37,12 @@ type Table struct {
 
 // source is where a table comes from: a file, or bytes.
 type source struct {
+	ctx  context.Context // ends every pass when it is done
 	path string
 	size int64
 	mod  time.Time
 	raw  []byte
+	in   *recorder // that reads raw, until it is whole
 }
 
 // ReadFile reads a table with a line of names and a row for each line: CSV, with any of the
@@ -64,52 +67,56 @@ func Read(r io.Reader, name string) (*Table, error) { return Format{}.Read(r, na
 
 // ReadFile reads a table that is written in the format, as the function ReadFile does.
 func (f Format) ReadFile(path string) (*Table, error) {
+	return f.ReadFileContext(context.Background(), path)
+}
+
+// Read reads a table that is written in the format, as the function Read does.
+func (f Format) Read(r io.Reader, name string) (*Table, error) {
+	return f.ReadContext(context.Background(), r, name)
+}
+
+// ReadFileContext is ReadFile with a context, which the Table keeps. When the context is done, this
+// pass over the rows ends, even inside a line, and so does every later pass, because Table.Model,
+// Encoder.Data and Predictor.Table read the rows again. The error then wraps ctx.Err() and
+// context.Cause(ctx).
+func (f Format) ReadFileContext(ctx context.Context, path string) (*Table, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
 	if !info.Mode().IsRegular() && !info.IsDir() { // a pipe, which can be read only once
-		file, err := os.Open(path)
+		file, err := openContext(ctx, path)
 		if err != nil {
 			return nil, fmt.Errorf("pgsvi: %w", err)
 		}
 		defer file.Close()
-		return f.Read(file, filepath.Base(path))
+		return f.ReadContext(ctx, file, filepath.Base(path))
 	}
-	t := &Table{Name: filepath.Base(path), src: source{path: path, size: info.Size(),
+	t := &Table{Name: filepath.Base(path), src: source{ctx: ctx, path: path, size: info.Size(),
 		mod: info.ModTime()}}
 	return t, t.read(f)
 }
 
-// Read reads a table that is written in the format, as the function Read does.
-func (f Format) Read(r io.Reader, name string) (*Table, error) {
-	var raw bytes.Buffer
-	budget := memory.NewBudget("the table", textTooLarge)
-	in := newRecordReader(r)
-	in.most = int(memory.Limit(0) / 4)
-	for {
-		n, err := io.CopyN(&raw, in, 1<<16)
-		if budgetErr := budget.Keep(int(n)); budgetErr != nil {
-			return nil, fmt.Errorf("pgsvi: reading %s: %w", name, budgetErr)
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pgsvi: reading %s: %w", name, err)
-		}
-	}
-	t := &Table{Name: name, src: source{raw: raw.Bytes()}}
+// ReadContext is Read with a context, which the Table keeps; see ReadFileContext. It does
+// not wait for a read that blocks when the context is done. Do not use r after that, because the
+// read continues in the background.
+func (f Format) ReadContext(ctx context.Context, r io.Reader, name string) (*Table, error) {
+	in := &recorder{in: waiting(ctx, r), budget: memory.NewBudget("the table", textTooLarge)}
+	t := &Table{Name: name, src: source{ctx: ctx, in: in}}
 	if err := t.read(f); err != nil {
 		return nil, err
 	}
+	t.src.raw, t.src.in = in.raw.Bytes(), nil
 	return t, nil
 }
 
 // open returns the bytes of the source, from the beginning.
 func (s *source) open() (io.ReadCloser, error) {
+	if s.in != nil {
+		return io.NopCloser(io.MultiReader(bytes.NewReader(s.in.raw.Bytes()), s.in)), nil
+	}
 	if s.path == "" {
-		return io.NopCloser(bytes.NewReader(s.raw)), nil
+		return io.NopCloser(&contextReader{s.ctx, bytes.NewReader(s.raw)}), nil
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -124,7 +131,10 @@ func (s *source) open() (io.ReadCloser, error) {
 		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{&contextReader{s.ctx, f}, f}, nil
 }
 
 // read makes the profiles.
@@ -179,7 +189,7 @@ func (t *Table) profile(f Format) error {
 	}
 	most := mostTexts
 	for {
-		rec, err := s.next()
+		rec, err := s.nextBefore(t.src.ctx)
 		if err == io.EOF {
 			break
 		}
@@ -268,7 +278,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 		}
 	}
 	for {
-		rec, err := s.next()
+		rec, err := s.nextBefore(t.src.ctx)
 		if err == io.EOF {
 			return nil
 		}
@@ -286,6 +296,14 @@ func (t *Table) scan(each func(rec *record) error) error {
 			return err
 		}
 	}
+}
+
+// nextBefore is next, unless the context is done.
+func (s *scanner) nextBefore(ctx context.Context) (*record, error) {
+	if err := canceled(ctx); err != nil {
+		return nil, fmt.Errorf("pgsvi: reading a table: %w", err)
+	}
+	return s.next()
 }
 
 // setMissing adds a column without a value.
