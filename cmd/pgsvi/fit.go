@@ -34,12 +34,12 @@ func inputFlags(f *flag.FlagSet) (in input) {
 }
 
 // read reads a table and the file of columns.
-func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
+func (in input) read(c *command, path string) (t *data.Table, columns []data.Column, err error) {
 	format, err := cli.FormatOf(*in.format)
 	if err != nil {
 		return nil, nil, err
 	}
-	if t, err = format.ReadFile(path); err != nil {
+	if t, err = format.ReadFileContext(c.ctx, path); err != nil {
 		return nil, nil, err
 	}
 	if !*in.standardize {
@@ -108,7 +108,7 @@ func (in input) fitted(c *command, path, likelihood string) (
 	if lik, err = cli.Choose("likelihood", cli.Likelihoods, likelihood); err != nil {
 		return nil, nil, err
 	}
-	t, columns, err := in.read(path)
+	t, columns, err := in.read(c, path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +119,7 @@ func (in input) fitted(c *command, path, likelihood string) (
 func check(f *flag.FlagSet) func(*command, []string) error {
 	in := inputFlags(f)
 	return func(c *command, args []string) error {
-		t, columns, err := in.read(args[0])
+		t, columns, err := in.read(c, args[0])
 		write := *in.columns != "" && errors.Is(err, os.ErrNotExist) && t != nil
 		if err != nil && !write {
 			return err
@@ -203,7 +203,11 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		fmt.Fprint(c.stdout, m.Summary(post))
 		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())),
 			1)
-		line += cli.Checks(c.ctx, c.stderr, m, glm, post, res)
+		checks, err := cli.Checks(c.ctx, c.stderr, m, glm, post, res)
+		if err != nil {
+			return err
+		}
+		line += checks
 		return finish(c, m, post, *out, line, res, learned, start)
 	}
 }

@@ -6,8 +6,8 @@
 //	pgsvi topics [flags] -o MODEL CORPUS
 //	pgsvi predict [-level P] [-score] MODEL TABLE
 //
-// The exit status is 1 on an error, and 2 where columns need a
-// decision or the command line is wrong.
+// The exit status is 1 on an error, 2 if columns need a decision or the command line is wrong, and
+// 130 after an interrupt (Ctrl-C). A second interrupt kills the process.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
@@ -83,12 +84,45 @@ type command struct {
 // errUndecided says that columns need a decision, which was printed.
 var errUndecided = errors.New("columns need a decision")
 
+// interrupted is the exit status after an interrupt.
+const interrupted = 130
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt kills the process
 	info, err := os.Stderr.Stat()
 	c := &command{ctx, os.Stdout, os.Stderr, err == nil && info.Mode()&os.ModeCharDevice != 0}
-	os.Exit(c.run(os.Args[1:]))
+	os.Exit(c.runOrLeave(os.Args[1:]))
+}
+
+// patience is how long an interrupted verb may take to stop by itself. Some verbs cannot, because
+// they write to a pipe that nobody reads.
+const patience = 150 * time.Millisecond
+
+// runOrLeave does what run does, but returns soon after an interrupt although run does not.
+func (c *command) runOrLeave(args []string) (status int) {
+	done := make(chan int, 1)
+	go func() { done <- c.run(args) }()
+	select {
+	case status = <-done:
+		return status
+	case <-c.ctx.Done():
+	}
+	select {
+	case status = <-done:
+		return status
+	case <-time.After(patience):
+	}
+	said := make(chan error, 1)
+	go func() { // which may block as well
+		_, err := fmt.Fprintln(c.stderr, "pgsvi: interrupted")
+		said <- err
+	}()
+	select {
+	case <-said:
+	case <-time.After(patience / 10):
+	}
+	return interrupted
 }
 
 // run does what the arguments say and returns the exit status.
@@ -146,6 +180,10 @@ func (c *command) report(v verb, err error) int {
 	}
 	if errors.Is(err, errUndecided) {
 		return 2
+	}
+	if cause := context.Cause(c.ctx); cause != nil && errors.Is(err, cause) {
+		fmt.Fprintln(c.stderr, "pgsvi: interrupted")
+		return interrupted
 	}
 	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, cli.ErrUsage))
 	var undecided *data.DecisionError

@@ -27,7 +27,7 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		how.Ragged = true
-		t, err := how.ReadFile(args[1])
+		t, err := how.ReadFileContext(c.ctx, args[1])
 		if err != nil {
 			return err
 		}

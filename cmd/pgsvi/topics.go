@@ -26,7 +26,7 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k,
 				*model, cli.ErrUsage)
 		}
-		corpus, err := data.ReadCorpus(args[0], *vocab)
+		corpus, err := data.ReadCorpusContext(c.ctx, args[0], *vocab)
 		if err != nil {
 			return err
 		}
