@@ -626,39 +626,16 @@ func (p *Predictor) Save(w io.Writer) error {
 // SaveFile writes the predictor to a file; see WriteFile.
 func (p *Predictor) SaveFile(path string) error { return WriteFile(path, p.Save) }
 
-// WriteFile makes a file of what save writes, such as a posterior by its Save. It takes the place
-// of one of that name when it is whole; a device or a pipe of that name is written to. The errors
-// are those of save and of the file.
-func WriteFile(path string, save func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err == nil {
-			err = errors.Join(save(f), f.Close())
-		}
-		if err != nil {
-			return fmt.Errorf("pgsvi: %w", err)
-		}
-		return nil
+// WriteFile makes a file of what write writes, such as a posterior by its Save. A file of that name
+// is replaced when the new content is whole, and keeps its permissions. If the name is a symbolic
+// link, its target is replaced. A device or a pipe is written to. WriteFile returns the error of
+// write as it is; an error of the file names path.
+func WriteFile(path string, write func(io.Writer) error) error {
+	err := save.WriteFile(path, write)
+	if own := (*fs.PathError)(nil); err != nil && errors.As(err, &own) {
+		return fmt.Errorf("pgsvi: %w", sentinel.Bare(err))
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
-	if err != nil {
-		if own := (*fs.PathError)(nil); errors.As(err, &own) {
-			err = own.Err // whose path is that of the temporary file
-		}
-		return fmt.Errorf("pgsvi: writing %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	err = save(f)
-	if e := errors.Join(f.Chmod(0o644), f.Close()); err == nil && e != nil {
-		err = fmt.Errorf("pgsvi: %w", e)
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("pgsvi: %w", err)
-	}
-	return nil
+	return err
 }
 
 // LoadPredictor reads what Predictor.Save has written, which must be all of r. The error wraps
