@@ -15,6 +15,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/table"
 )
 
 // A Table is a file of rows and named columns, and what one pass over it has found out: how it is
@@ -170,7 +171,7 @@ type namedError struct {
 }
 
 func (e *namedError) Error() string {
-	return "pgsvi: " + e.name + ": " + strings.TrimPrefix(e.err.Error(), "pgsvi: ")
+	return "pgsvi: " + table.Visible(e.name) + ": " + strings.TrimPrefix(e.err.Error(), "pgsvi: ")
 }
 
 func (e *namedError) Unwrap() error { return e.err }
@@ -316,7 +317,7 @@ func (s *scanner) setMissing(name string) {
 // String says how the table is written, and what each column looks like and why.
 func (t *Table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", t.Name, plural(t.rows, "row"),
+	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", table.Visible(t.Name), plural(t.rows, "row"),
 		plural(len(t.profiles), "column"), t.formatText())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\tlooks like\tbecause\tmissing\tfor example")
@@ -369,8 +370,9 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// shorten returns the beginning of a text that is too long.
+// shorten returns a text in one line, or the beginning of one that is too long.
 func shorten(s string, most int) string {
+	s = table.Visible(s)
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

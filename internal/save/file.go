@@ -1,8 +1,8 @@
 package save
 
-// This file replaces files safely: a file keeps its old content until the new content is whole. The
-// new content goes to a temporary file in the same folder, which is then renamed. data.WriteFile and
-// the command call it.
+// This file replaces files safely: a file keeps its old content until the new content is whole.
+// The new content goes to a temporary file in the same folder, which is then renamed.
+// data.WriteFile and the command call it.
 
 import (
 	"errors"
@@ -40,7 +40,8 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return t.rename()
 }
 
-// CheckFile returns an error if WriteFile cannot write the file, before there is anything to write.
+// CheckFile returns an error if WriteFile cannot write the file. Call it before the work that makes
+// the content.
 func CheckFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
