@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -135,14 +136,19 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 			fmt.Fprintln(c.stdout, lastIsOutcome)
 		}
 		fmt.Fprintf(c.stdout, "proposals, to read and to change:\n\n%v\n", s)
-		if err = nil; write {
-			err = os.WriteFile(*in.columns, []byte(s.String()), 0o644)
-			fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
-		} else {
+		if !write {
 			fmt.Fprintln(c.stdout,
 				"-columns FILE writes them to a new file, which check, fit and gp then read")
+			return errUndecided
 		}
-		return errors.Join(errUndecided, err)
+		if err := c.save(*in.columns, func(w io.Writer) error {
+			_, err := io.WriteString(w, s.String())
+			return err
+		}); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
+		return errUndecided
 	}
 }
 
@@ -244,7 +250,7 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 			fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
 		}
 	}
-	if err := c.save(out, p.SaveFile); err != nil {
+	if err := c.save(out, p.Save); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.stdout, "%s seconds=%.2f%s\n", line, time.Since(start).Seconds(), sds)

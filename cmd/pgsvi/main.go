@@ -11,11 +11,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -78,7 +80,18 @@ func (v verb) usage(w io.Writer, f *flag.FlagSet) {
 type command struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
-	terminal       bool // stderr is one
+	terminal       bool // standard error is one
+	outTerminal    bool // standard output is one
+
+	// run sets these.
+	csv    *cli.Text // standard output for data, which are escaped on a terminal only
+	screen io.Writer // standard error for the progress, which moves the cursor
+}
+
+// isTerminal reports whether a file is a terminal.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // errUndecided says that columns need a decision, which was printed.
@@ -90,8 +103,8 @@ const interrupted = 130
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt kills the process
-	info, err := os.Stderr.Stat()
-	c := &command{ctx, os.Stdout, os.Stderr, err == nil && info.Mode()&os.ModeCharDevice != 0}
+	c := &command{ctx: ctx, stdout: os.Stdout, stderr: os.Stderr, terminal: isTerminal(os.Stderr),
+		outTerminal: isTerminal(os.Stdout)}
 	os.Exit(c.runOrLeave(os.Args[1:]))
 }
 
@@ -125,8 +138,26 @@ func (c *command) runOrLeave(args []string) (status int) {
 	return interrupted
 }
 
-// run does what the arguments say and returns the exit status.
-func (c *command) run(args []string) int {
+// run runs the verb of the arguments and returns the exit status. All text that it prints is
+// visible.
+func (c *command) run(args []string) (status int) {
+	v, out, errs := *c, &cli.Text{W: c.stdout}, &cli.Text{W: c.stderr}
+	v.stdout, v.stderr, v.screen = out, errs, c.stderr
+	v.csv = &cli.Text{W: c.stdout, Raw: !c.outTerminal}
+	status = v.do(args)
+	if err := cmp.Or(out.Flush(), v.csv.Flush()); err != nil && status != interrupted {
+		if own := (*fs.PathError)(nil); errors.As(err, &own) {
+			err = own.Err
+		}
+		fmt.Fprintln(errs, "pgsvi: writing standard output:", err)
+		status = 1
+	}
+	errs.Flush()
+	return status
+}
+
+// do is run for streams of visible text.
+func (c *command) do(args []string) (status int) {
 	if len(args) == 0 {
 		usage(c.stderr)
 		return 2
@@ -185,6 +216,9 @@ func (c *command) report(v verb, err error) int {
 		fmt.Fprintln(c.stderr, "pgsvi: interrupted")
 		return interrupted
 	}
+	if c.csv.Err != nil && errors.Is(err, c.csv.Err) {
+		return 1 // run prints it
+	}
 	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, cli.ErrUsage))
 	var undecided *data.DecisionError
 	var wrong *formula.Error
@@ -213,15 +247,15 @@ func (c *command) progress(goal float64) (s *pgsvi.Solver, done func()) {
 	if !c.terminal {
 		return s, func() {}
 	}
-	s.Recorder, done = pgsvi.Progress(c.stderr, 0)
+	s.Recorder, done = pgsvi.Progress(c.screen, 0)
 	return s, done
 }
 
-// save writes a model to a file, or says that it does not.
-func (c *command) save(path string, write func(path string) error) error {
+// save writes a model to a file, or prints that it does not.
+func (c *command) save(path string, write func(w io.Writer) error) error {
 	if path == "" {
 		fmt.Fprintln(c.stderr, "pgsvi: the model was not saved: -o FILE does")
 		return nil
 	}
-	return write(path)
+	return data.WriteFile(path, func(w io.Writer) error { return write(cli.Until(c.ctx, w)) })
 }

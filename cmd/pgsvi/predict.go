@@ -34,9 +34,9 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 		var rows, failed int
 		var scores *pgsvi.Scores
 		if *score {
-			rows, failed, scores, err = p.ScoreCSV(c.stdout, t, *level)
+			rows, failed, scores, err = p.ScoreCSV(c.csv, t, *level)
 		} else {
-			rows, failed, err = p.WriteCSV(c.stdout, t, *level)
+			rows, failed, err = p.WriteCSV(c.csv, t, *level)
 		}
 		if err != nil {
 			return err
