@@ -40,7 +40,7 @@ func (in input) read(c *command, path string) (t *data.Table, columns []data.Col
 	if err != nil {
 		return nil, nil, err
 	}
-	if t, err = format.ReadFileContext(c.ctx, path); err != nil {
+	if t, err = c.read(format, path); err != nil {
 		return nil, nil, err
 	}
 	if !*in.standardize {

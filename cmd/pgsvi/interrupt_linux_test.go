@@ -117,7 +117,7 @@ func TestInterruptReading(t *testing.T) {
 		{"check"}, {"fit", "-formula", "y ~ ."}, {"gp"}, {"predict", model},
 	} {
 		t.Run(args[0]+" endless", func(t *testing.T) {
-			c := start(t, append(args, "/dev/stdin")...)
+			c := start(t, append(args, "-")...)
 			lines := []byte(strings.Repeat("2020-01-01;gold;31,5;yes\n", 1000))
 			if _, err := c.in.Write([]byte("since;plan;age;y\n")); err != nil {
 				t.Fatal(err)
@@ -137,7 +137,7 @@ func TestInterruptReading(t *testing.T) {
 			c.interrupt()
 		})
 		t.Run(args[0]+" blocked", func(t *testing.T) {
-			c := start(t, append(args, "/dev/stdin")...)
+			c := start(t, append(args, "-")...)
 			time.Sleep(100 * time.Millisecond)
 			c.interrupt()
 		})

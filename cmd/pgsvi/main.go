@@ -6,8 +6,9 @@
 //	pgsvi topics [flags] -o MODEL CORPUS
 //	pgsvi predict [-level P] [-score] MODEL TABLE
 //
-// The exit status is 1 on an error, 2 if columns need a decision or the command line is wrong, and
-// 130 after an interrupt (Ctrl-C). A second interrupt kills the process.
+// A TABLE named - is standard input. The exit status is 1 on an error, 2 if columns need a decision
+// or the command line is wrong, 3 if predict failed for some rows, and 130 after an interrupt
+// (Ctrl-C). A second interrupt kills the process.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pgsvi/pgsvi"
@@ -67,18 +69,26 @@ A fit ends with a line of numbers, in nats. neg_elbo is what the fit minimises; 
 within gap_bound of the minimum (+Inf: no proof is known). loo is the leave-one-out score: the log
 probability of each row by a fit to all others, added up. Of two models of the same outcome, the one
 with the larger loo predicts better. khat below 0.7: the intervals of the weights can be trusted.
+
+The exit status is 1 on an error, 2 if columns need a decision or the command line is wrong, 3 if
+predict failed for some rows, and 130 after Ctrl-C.
 `)
 }
 
 // usage prints the flags of a verb, each in a line.
 func (v verb) usage(w io.Writer, f *flag.FlagSet) {
-	fmt.Fprintf(w, "pgsvi %s [flags] %s\n%s\n\n", v.name, v.args, v.about)
+	stdin := ""
+	if strings.HasSuffix(v.args, "TABLE") {
+		stdin = "   (a TABLE of - is standard input)"
+	}
+	fmt.Fprintf(w, "pgsvi %s [flags] %s%s\n%s\n\n", v.name, v.args, stdin, v.about)
 	cli.PrintFlags(w, f)
 }
 
 // A command is where the input and output of a verb are.
 type command struct {
 	ctx            context.Context
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	terminal       bool // standard error is one
 	outTerminal    bool // standard output is one
@@ -94,8 +104,19 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// errUndecided says that columns need a decision, which was printed.
-var errUndecided = errors.New("columns need a decision")
+// These errors were printed already.
+var (
+	errUndecided  = errors.New("columns need a decision")
+	errFailedRows = errors.New("some rows failed")
+)
+
+// read reads a table from a file or from standard input.
+func (c *command) read(format data.Format, path string) (*data.Table, error) {
+	if path == "-" {
+		return format.ReadContext(c.ctx, c.stdin, "standard input")
+	}
+	return format.ReadFileContext(c.ctx, path)
+}
 
 // interrupted is the exit status after an interrupt.
 const interrupted = 130
@@ -103,8 +124,8 @@ const interrupted = 130
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt kills the process
-	c := &command{ctx: ctx, stdout: os.Stdout, stderr: os.Stderr, terminal: isTerminal(os.Stderr),
-		outTerminal: isTerminal(os.Stdout)}
+	c := &command{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		terminal: isTerminal(os.Stderr), outTerminal: isTerminal(os.Stdout)}
 	os.Exit(c.runOrLeave(os.Args[1:]))
 }
 
@@ -211,6 +232,9 @@ func (c *command) report(v verb, err error) int {
 	}
 	if errors.Is(err, errUndecided) {
 		return 2
+	}
+	if errors.Is(err, errFailedRows) {
+		return 3
 	}
 	if cause := context.Cause(c.ctx); cause != nil && errors.Is(err, cause) {
 		fmt.Fprintln(c.stderr, "pgsvi: interrupted")

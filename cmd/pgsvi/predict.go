@@ -27,7 +27,7 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		how.Ragged = true
-		t, err := how.ReadFileContext(c.ctx, args[1])
+		t, err := c.read(how, args[1])
 		if err != nil {
 			return err
 		}
@@ -47,6 +47,9 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			line += cli.ScoreText(scores)
 		}
 		fmt.Fprintln(c.stderr, line)
+		if failed > 0 {
+			return errFailedRows
+		}
 		return nil
 	}
 }
