@@ -131,7 +131,7 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		s := &data.Suggestions{Decisions: undecided.Decisions}
-		fmt.Fprintln(c.stdout, t)
+		fmt.Fprintln(c.stdout, cli.Flags(t.String()))
 		if *in.formula == "" {
 			fmt.Fprintln(c.stdout, lastIsOutcome)
 		}
@@ -247,7 +247,7 @@ func finish(c *command, m *data.Model, post data.Posterior, out, line string, re
 	warnings := slices.Concat(learned.Warnings, res.Warnings)
 	for i, w := range warnings {
 		if slices.Index(warnings, w) == i {
-			fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
+			fmt.Fprintln(c.stderr, "pgsvi: warning:", cli.Plain(w))
 		}
 	}
 	if err := c.save(out, p.Save); err != nil {
@@ -289,7 +289,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		done()
 		if learned != nil {
-			fmt.Fprintln(c.stdout, learned)
+			fmt.Fprintln(c.stdout, cli.Plain(learned.String()))
 		}
 		return finish(c, m, post, *out, report(m, res), res, learned, start)
 	}

@@ -30,7 +30,6 @@ import (
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // A verb is one of the things that the command does.
@@ -243,7 +242,7 @@ func (c *command) report(v verb, err error) int {
 	if c.csv.Err != nil && errors.Is(err, c.csv.Err) {
 		return 1 // run prints it
 	}
-	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, cli.ErrUsage))
+	fmt.Fprintln(c.stderr, "pgsvi: "+cli.PlainError(err))
 	var undecided *data.DecisionError
 	var wrong *formula.Error
 	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,

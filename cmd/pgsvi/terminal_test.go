@@ -134,3 +134,43 @@ func TestOutputLink(t *testing.T) {
 		}
 	}
 }
+
+// TestNoGo checks that messages name flags instead of options of Go.
+func TestNoGo(t *testing.T) {
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(3, 1))
+	var far strings.Builder
+	far.WriteString("x,y\n")
+	for range 50 {
+		fmt.Fprintf(&far, "%.3f,%.3f\n", rng.NormFloat64(), 1e6+rng.NormFloat64())
+	}
+	path := write(t, dir, "far.csv", far.String())
+	spaces := write(t, dir, "spaces.csv", "x y\n1 2\n2 3\n")
+	mixed, counts := write(t, dir, "mixed.csv", "x,2\n1,2\n2,3\n"),
+		write(t, dir, "counts.csv", "x,y\n1,2\n2,3\n3,9\n4,3\n")
+	for _, c := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"fit|-formula|y ~ x|-intercept-sd|10|" + path, 0, "set -intercept-sd"},
+		{"fit|-formula|y ~ x|-intercept-sd|inf|" + path, 2, "-intercept-sd is +Inf"},
+		{"fit|-formula|y ~ x|-prior-sd|1e308|" + path, 1, "change -prior-sd"},
+		{"gp|" + path, 0, "subtract the mean"},
+		{"fit|-formula|y ~ x|" + mixed, 1, "give -format header=yes"},
+		{"check|" + spaces, 2, "give -format separator=…"},
+		{"check|-format|separator=\"|" + spaces, 2, "-format has"},
+		{"fit|-formula|y ~ x|" + counts, 1, "poisson or negbinomial if they count"},
+	} {
+		status, out, stderr := run(t, strings.Split(c.args, "|")...)
+		all := out + stderr
+		if status != c.status || !strings.Contains(all, c.want) {
+			t.Errorf("%s: %d, want %d and %q:\n%s", c.args, status, c.status, c.want, all)
+		}
+		for _, name := range []string{"Options", "Solver", "Format.", "{}", "Autoscale", "pgsvi.S"} {
+			if strings.Contains(all, name) {
+				t.Errorf("%s: %s in\n%s", c.args, name, all)
+			}
+		}
+	}
+}

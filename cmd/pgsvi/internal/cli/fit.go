@@ -10,7 +10,6 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Learning are the flags of how hyper-parameters are learned.
@@ -69,7 +68,7 @@ func Checks(
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		say("no loo: %v", sentinel.Plain(err))
+		say("no loo: %s", PlainError(err))
 	default:
 		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
 		if m.Trials != nil && m.Labels != nil {
@@ -92,7 +91,7 @@ func Checks(
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		say("no khat: %v", sentinel.Plain(err))
+		say("no khat: %s", PlainError(err))
 		return parts, nil
 	}
 	if psis.KHat > 0.7 {
