@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Words of texts that ReadCorpus leaves out: those of fewer documents than rareWord, and of more
@@ -62,9 +63,10 @@ func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, 
 		return nil, err
 	}
 	if c.Terms > len(c.Vocab) {
-		return nil, fmt.Errorf("pgsvi: %s has %d words, and %s word %d: %w", filepath.Base(vocab),
+		return nil, sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: %s has %d words, and %s word %d", filepath.Base(vocab),
 			len(c.Vocab),
-			filepath.Base(path), c.Terms, pgsvi.ErrShape)
+			filepath.Base(path), c.Terms)
 	}
 	c.Terms = len(c.Vocab)
 	return c, nil
@@ -139,7 +141,7 @@ func readText(r io.Reader) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("pgsvi: %w", err)
 	case len(text) > longLine:
-		return "", fmt.Errorf("pgsvi: a text of more than %d MB: %w", longLine>>20, pgsvi.ErrMemory)
+		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: a text of more than %d MB", longLine>>20)
 	}
 	return string(text), nil
 }
@@ -148,7 +150,7 @@ func readText(r io.Reader) (string, error) {
 func builtCorpus(b *CorpusBuilder) (*pgsvi.Corpus, error) {
 	c, _ := b.Corpus()
 	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: a corpus without documents")
 	}
 	return c, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
@@ -125,8 +126,8 @@ func (s *source) open() (io.ReadCloser, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.mod)) {
-		err = fmt.Errorf("pgsvi: %s has changed since it was first read; read it again: %w", s.path,
-			pgsvi.ErrFile)
+		err = sentinel.Wrap(pgsvi.ErrFile,
+			"pgsvi: %s has changed since it was first read; read it again", s.path)
 	}
 	if err != nil {
 		f.Close()
@@ -211,7 +212,7 @@ func (t *Table) profile(f Format) error {
 		t.rows++
 	}
 	if t.rows == 0 {
-		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
+		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: table without a line of data")
 	}
 	t.Format, t.place = s.format, s.place
 	return nil
