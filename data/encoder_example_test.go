@@ -221,6 +221,6 @@ func ExampleEncoder_Rows() {
 	}
 	// Output:
 	// 0 [80 1]
-	// pgsvi: more.csv: line 3, column "kind": found the unknown level "castle", want one of "flat", "house": parameter out of range
+	// pgsvi: more.csv: line 3, column "kind": found the unknown level "castle", want one of "flat", "house"
 	// 2 [30 0]
 }
