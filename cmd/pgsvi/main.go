@@ -130,7 +130,7 @@ func main() {
 
 // patience is how long an interrupted verb may take to stop by itself. Some verbs cannot, because
 // they write to a pipe that nobody reads.
-const patience = 150 * time.Millisecond
+const patience = 100 * time.Millisecond
 
 // runOrLeave does what run does, but returns soon after an interrupt although run does not.
 func (c *command) runOrLeave(args []string) (status int) {
@@ -148,7 +148,11 @@ func (c *command) runOrLeave(args []string) (status int) {
 	}
 	said := make(chan error, 1)
 	go func() { // which may block as well
-		_, err := fmt.Fprintln(c.stderr, "pgsvi: interrupted")
+		line := "pgsvi: interrupted\n"
+		if c.terminal {
+			line = "\n" + line // below the progress
+		}
+		_, err := io.WriteString(c.stderr, line)
 		said <- err
 	}()
 	select {
