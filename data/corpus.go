@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // ReadLDAC reads a corpus in the format of Blei's programs lda-c and ctm-c, one
@@ -37,7 +38,7 @@ import (
 // not have the memory for so many terms, at 120 bytes each. A failure of r is wrapped as it is.
 func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 	if terms < 0 || terms > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: lda-c with %d terms: %w", terms, pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: lda-c with %d terms", terms)
 	}
 	most := terms
 	if terms == 0 {
@@ -131,7 +132,7 @@ func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	for i, what := range corpusSizes {
 		text, err := s.next()
 		if err == io.EOF && i == 0 {
-			return nil, fmt.Errorf("pgsvi: %s without documents: %w", s.format, pgsvi.ErrEmpty)
+			return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s without documents", s.format)
 		}
 		if err == io.EOF {
 			return nil, s.fail(pgsvi.ErrShape, "found the end, want the %s", what)
@@ -169,7 +170,7 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 	}
 	text, err := s.next()
 	if err == io.EOF {
-		return nil, fmt.Errorf("pgsvi: %s without documents: %w", s.format, pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s without documents", s.format)
 	}
 	if err != nil {
 		return nil, err
@@ -271,18 +272,19 @@ func ReadVocab(r io.Reader) ([]string, error) {
 			return nil, err
 		}
 		if s.line != len(vocab)+1 {
-			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: found nothing, want a word: %w",
-				len(vocab)+1, pgsvi.ErrShape)
+			return nil, sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: vocabulary, line %d: found nothing, want a word",
+				len(vocab)+1)
 		}
 		word := string(bytes.Trim(text, vocabSpace))
 		if err := s.budget.Keep(16 + len(word)); err != nil {
-			return nil, fmt.Errorf("pgsvi: vocabulary, line %d: %w: %w", s.line, err,
-				pgsvi.ErrMemory)
+			return nil, sentinel.Wrap(pgsvi.ErrMemory,
+				"pgsvi: vocabulary, line %d: %w", s.line, err)
 		}
 		vocab = append(vocab, word)
 	}
 	if len(vocab) == 0 {
-		return nil, fmt.Errorf("pgsvi: vocabulary without a word: %w", pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: vocabulary without a word")
 	}
 	return vocab, nil
 }
@@ -296,8 +298,9 @@ func WriteVocab(w io.Writer, vocab []string) error {
 	for i, word := range vocab {
 		if word == "" || strings.Trim(word, vocabSpace) != word || strings.Contains(word, "\n") ||
 			i == 0 && (strings.HasPrefix(word, "\ufeff") || strings.HasPrefix(word, "\x1f\x8b")) {
-			return fmt.Errorf("pgsvi: vocabulary: word %d is %s, want a line of text: %w", i,
-				csvQuote(word), pgsvi.ErrParam)
+			return sentinel.Wrap(pgsvi.ErrParam,
+				"pgsvi: vocabulary: word %d is %s, want a line of text", i,
+				csvQuote(word))
 		}
 	}
 	bw := bufio.NewWriterSize(w, 1<<16)
@@ -329,7 +332,7 @@ func (e corpusEntry) compare(f corpusEntry) int {
 // are pieces of two slices.
 func newCorpus(format string, entries []corpusEntry, docs, terms int) (*pgsvi.Corpus, error) {
 	if docs == 0 {
-		return nil, fmt.Errorf("pgsvi: %s without documents: %w", format, pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s without documents", format)
 	}
 	if !slices.IsSortedFunc(entries, corpusEntry.compare) {
 		slices.SortFunc(entries, corpusEntry.compare)
@@ -383,7 +386,7 @@ const (
 func (s *corpusScanner) keep(docs, entries int) error {
 	// a Document; an entry, and its word and count
 	if err := s.budget.Keep(48*docs + 32*entries); err != nil {
-		return fmt.Errorf("pgsvi: %s, line %d: %w: %w", s.format, s.line, err, pgsvi.ErrMemory)
+		return sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: %s, line %d: %w", s.format, s.line, err)
 	}
 	return nil
 }
@@ -415,9 +418,9 @@ func (s *corpusScanner) next() ([]byte, error) {
 }
 
 // fail returns an error that names the line last read.
-func (s *corpusScanner) fail(sentinel error, format string, args ...any) error {
-	return fmt.Errorf("pgsvi: %s, line %d: %s: %w", s.format, s.line, fmt.Sprintf(format, args...),
-		sentinel)
+func (s *corpusScanner) fail(wraps error, format string, args ...any) error {
+	return sentinel.Wrap(wraps, "pgsvi: %s, line %d: %s", s.format, s.line,
+		fmt.Sprintf(format, args...))
 }
 
 // integer parses an integer from least to most.
@@ -524,8 +527,9 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 			"header", len(entries), size[2])
 	}
 	if most := 1<<16 + 16*len(entries); size[0] > most {
-		return nil, fmt.Errorf("pgsvi: %s: the header has %d documents, want at most %d for %d "+
-			"entries: %w", s.format, size[0], most, len(entries), pgsvi.ErrShape)
+		return nil, sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: %s: the header has %d documents, want at most %d for %d "+
+				"entries", s.format, size[0], most, len(entries))
 	}
 	if err := s.keep(size[0], 0); err != nil {
 		return nil, err

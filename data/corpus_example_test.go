@@ -71,7 +71,7 @@ func ExampleReadLDAC() {
 	// 1 2 1
 	// 1 5 1
 	// 3 3 3
-	// pgsvi: lda-c, line 2: found 1 words, want 2 as the line begins: shapes disagree
+	// pgsvi: lda-c, line 2: found 1 words, want 2 as the line begins
 }
 
 func ExampleDocument_Halves() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -46,21 +47,22 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 			return nil, nil, err
 		}
 		if width < 2 {
-			return nil, nil, fmt.Errorf("pgsvi: line %d has a single field, %s, want features "+
-				"and a response separated by commas: %w", rec.line, csvQuote(rec.cells[0].s),
-				pgsvi.ErrShape)
+			return nil, nil, sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: line %d has a single field, %s, want features "+
+					"and a response separated by commas", rec.line, csvQuote(rec.cells[0].s))
 		}
 		if rec.row == 0 && csvIsHeader(rec.cells) {
 			continue
 		}
 		if err := budget.Keep(8 * width); err != nil {
-			return nil, nil, fmt.Errorf("pgsvi: line %d: %w: %w", rec.line, err, pgsvi.ErrMemory)
+			return nil, nil, sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: line %d: %w", rec.line, err)
 		}
 		for j, c := range rec.cells {
 			v, err := csvFloat(c.s)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, nil, fmt.Errorf("pgsvi: line %d, column %d: found %s, want a finite "+
-					"number: %w", rec.line, j+1, csvQuote(c.s), pgsvi.ErrNotFinite)
+				return nil, nil, sentinel.Wrap(pgsvi.ErrNotFinite,
+					"pgsvi: line %d, column %d: found %s, want a finite "+
+						"number", rec.line, j+1, csvQuote(c.s))
 			}
 			if j < width-1 {
 				data = append(data, v)
@@ -70,7 +72,7 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 		}
 	}
 	if len(y) == 0 {
-		return nil, nil, fmt.Errorf("pgsvi: CSV without a line of data: %w", pgsvi.ErrEmpty)
+		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: CSV without a line of data")
 	}
 	return mat.NewDense(len(y), width-1, data), y, nil
 }
@@ -123,22 +125,24 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("pgsvi: line %d: found %s, want a row number ≥ 0: %w", line,
-				csvQuote(text), pgsvi.ErrParam)
+			return nil, sentinel.Wrap(pgsvi.ErrParam,
+				"pgsvi: line %d: found %s, want a row number ≥ 0", line,
+				csvQuote(text))
 		}
 		if err := budget.Keep(8); err != nil {
-			return nil, fmt.Errorf("pgsvi: index, line %d: %w: %w", line, err, pgsvi.ErrMemory)
+			return nil, sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: index, line %d: %w", line, err)
 		}
 		index = append(index, n)
 	}
 	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("pgsvi: line %d has more than %d bytes, want a row number ≥ 0: %w",
-			line+1, bufio.MaxScanTokenSize, pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam,
+			"pgsvi: line %d has more than %d bytes, want a row number ≥ 0",
+			line+1, bufio.MaxScanTokenSize)
 	} else if err != nil {
 		return nil, fmt.Errorf("pgsvi: index, line %d: %w", line+1, err)
 	}
 	if len(index) == 0 {
-		return nil, fmt.Errorf("pgsvi: index without a row number: %w", pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: index without a row number")
 	}
 	return index, nil
 }
@@ -150,16 +154,17 @@ func ReadIndex(r io.Reader) ([]int, error) {
 func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, error) {
 	n, d := x.Dims()
 	if y != nil && len(y) != n {
-		return nil, nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n,
-			pgsvi.ErrShape)
+		return nil, nil, sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: %d responses for %d rows", len(y), n)
 	}
 	if len(index) == 0 {
-		return nil, nil, fmt.Errorf("pgsvi: no rows selected: %w", pgsvi.ErrEmpty)
+		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: no rows selected")
 	}
 	for at, i := range index {
 		if i < 0 || i >= n {
-			return nil, nil, fmt.Errorf("pgsvi: index[%d] is %d, want a row of 0 to %d: %w", at, i,
-				n-1, pgsvi.ErrParam)
+			return nil, nil, sentinel.Wrap(pgsvi.ErrParam,
+				"pgsvi: index[%d] is %d, want a row of 0 to %d", at, i,
+				n-1)
 		}
 	}
 	sx := mat.NewDense(len(index), d, nil)

@@ -230,7 +230,7 @@ func ExampleReadCSV() {
 	fmt.Println(err)
 	// Output:
 	// 2 rows, 2 features, responses [1 -1]
-	// pgsvi: line 2, column 2: found "?", want a finite number: not finite
+	// pgsvi: line 2, column 2: found "?", want a finite number
 }
 
 // A packed file is read as it is; one that is cut short says so.

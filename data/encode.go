@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // put writes the features of a value to x, which has one place for each feature of the column and
@@ -108,11 +109,13 @@ func (c *column) putMissing(x []float64, shift, scale float64) (note string, err
 		}
 		return "", nil
 	case missingDrop:
-		return "", fmt.Errorf("the value is missing, and training has left such rows out; want "+
-			"%s: %w", c.wants(), pgsvi.ErrNotFinite)
+		return "", sentinel.Wrap(pgsvi.ErrNotFinite,
+			"the value is missing, and training has left such rows out; want "+
+				"%s", c.wants())
 	}
-	return "", fmt.Errorf("the value is missing, and training had no row without one; want %s: %w",
-		c.wants(), pgsvi.ErrNotFinite)
+	return "", sentinel.Wrap(pgsvi.ErrNotFinite,
+		"the value is missing, and training had no row without one; want %s",
+		c.wants())
 }
 
 func (c *column) putUnknown(x []float64, v *cell) (note string, err error) {
@@ -128,8 +131,8 @@ func (c *column) putUnknown(x []float64, v *cell) (note string, err error) {
 		x[c.gone] = 1
 		return fmt.Sprintf("%s=%s is new, and taken for missing", csvQuote(c.Name), text), nil
 	}
-	return "", fmt.Errorf("found the unknown level %s, want %s: %w", text, c.wants(),
-		pgsvi.ErrParam)
+	return "", sentinel.Wrap(pgsvi.ErrParam,
+		"found the unknown level %s, want %s", text, c.wants())
 }
 
 // boolLevel returns the level that is true or false in another case, or 1 or 0.
@@ -190,7 +193,7 @@ func (c *column) ordered() bool { return c.Kind == kindOutcome && c.Levels != ni
 // outcome returns the value of an outcome as in Data.Y.
 func (c *column) outcome(v *cell) (float64, error) {
 	if c.isGapCell(v) {
-		return 0, fmt.Errorf("the outcome is missing: %w", pgsvi.ErrNotFinite)
+		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "the outcome is missing")
 	}
 	if c.Numeric {
 		y, err := c.value(v)
@@ -204,8 +207,8 @@ func (c *column) outcome(v *cell) (float64, error) {
 	case err != nil:
 		return 0, err
 	case i < 0:
-		return 0, fmt.Errorf("found the outcome %s, want %s: %w", csvQuote(c.text(v)), c.wants(),
-			pgsvi.ErrLabel)
+		return 0, sentinel.Wrap(pgsvi.ErrLabel,
+			"found the outcome %s, want %s", csvQuote(c.text(v)), c.wants())
 	case c.Positive != "":
 		return float64(2*i - 1), nil
 	}
@@ -237,8 +240,9 @@ func (c *column) observed(v *cell) (bool, error) {
 	case "0", "false":
 		return false, nil
 	}
-	return false, fmt.Errorf("found the event %s, want 1 where it was observed and 0 where the "+
-		"time is censored: %w", csvQuote(text), pgsvi.ErrLabel)
+	return false, sentinel.Wrap(pgsvi.ErrLabel,
+		"found the event %s, want 1 where it was observed and 0 where the "+
+			"time is censored", csvQuote(text))
 }
 
 // duration returns the response of the time y of the column of times: y if the event, of which v is
@@ -249,8 +253,8 @@ func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
 	case err != nil:
 		return 0, c.wrap(err)
 	case !(y > 0):
-		return 0, times.wrap(fmt.Errorf("found the time %v, want a number above 0: %w", y,
-			pgsvi.ErrLabel))
+		return 0, times.wrap(sentinel.Wrap(pgsvi.ErrLabel,
+			"found the time %v, want a number above 0", y))
 	case observed:
 		return y, nil
 	}
@@ -260,7 +264,7 @@ func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
 // scale returns the value of an exposure, an offset, a weight or a number of trials.
 func (c *column) scale(v *cell) (float64, error) {
 	if c.isGapCell(v) {
-		return 0, fmt.Errorf("the value is missing; want %s: %w", c.wants(), pgsvi.ErrNotFinite)
+		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "the value is missing; want %s", c.wants())
 	}
 	x, err := c.value(v)
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // An Encoder turns rows of a table into numbers for a model: features, outcome and offset. It has
@@ -212,8 +213,8 @@ func (e *Encoder) learn(t *Table) error {
 		return err
 	}
 	if e.state.Kept == 0 {
-		return t.named(fmt.Errorf("pgsvi: no row is left after those with missing values: %w",
-			pgsvi.ErrEmpty))
+		return t.named(sentinel.Wrap(pgsvi.ErrEmpty,
+			"pgsvi: no row is left after those with missing values"))
 	}
 	var decisions []Decision
 	nonzero, features := 0.0, 0
@@ -270,7 +271,7 @@ func (c *column) plainValue(v *cell) (float64, error) {
 	case numberCell, boolCell:
 		return v.f, nil
 	case dateCell:
-		return 0, fmt.Errorf("found a date, want a number: %w", pgsvi.ErrParam)
+		return 0, sentinel.Wrap(pgsvi.ErrParam, "found a date, want a number")
 	}
 	sign := v.decimal
 	if sign == 0 || c.Decimal != "" {
@@ -296,11 +297,12 @@ func (c *column) plainValue(v *cell) (float64, error) {
 		ok = false
 	}
 	if !ok {
-		return 0, fmt.Errorf("found %s, want a number with the decimal sign %q: %w", csvQuote(v.s),
-			rune(sign), pgsvi.ErrNotFinite)
+		return 0, sentinel.Wrap(pgsvi.ErrNotFinite,
+			"found %s, want a number with the decimal sign %q", csvQuote(v.s),
+			rune(sign))
 	}
 	if unit != "" && unit != c.Units && !c.AnyUnit {
-		return 0, fmt.Errorf("found %s, want %s: %w", csvQuote(v.s), c.unitText(), pgsvi.ErrParam)
+		return 0, sentinel.Wrap(pgsvi.ErrParam, "found %s, want %s", csvQuote(v.s), c.unitText())
 	}
 	return part * x, nil
 }
@@ -326,8 +328,8 @@ func (c *column) date(v *cell) (float64, error) {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("found %s, want a date like %s: %w", csvQuote(c.text(v)),
-		strings.Join(c.Written, " or "), pgsvi.ErrParam)
+	return 0, sentinel.Wrap(pgsvi.ErrParam, "found %s, want a date like %s", csvQuote(c.text(v)),
+		strings.Join(c.Written, " or "))
 }
 
 // isoLayouts are read whatever the layouts of a column: there is but one way to read them.
@@ -412,24 +414,26 @@ func (e *Encoder) compile() error {
 	bytes, seen := 0, map[string]string{}
 	for j, c := range e.state.Columns {
 		if _, twice := e.place[c.Name]; twice || c.Name == "" {
-			return fmt.Errorf("pgsvi: an encoder with two columns named %s: %w", csvQuote(c.Name),
-				pgsvi.ErrFile)
+			return sentinel.Wrap(pgsvi.ErrFile,
+				"pgsvi: an encoder with two columns named %s", csvQuote(c.Name))
 		}
 		e.place[c.Name] = j
 		for _, l := range c.Levels {
 			if bytes += len(c.Name) + len(l); bytes > mostNames && c.Kind == kindCategory {
-				return fmt.Errorf("pgsvi: column %s: the names of its %d levels take too much "+
-					"memory; Skip it, or give it a shorter name: %w",
-					csvQuote(c.Name), len(c.Levels), pgsvi.ErrMemory)
+				return sentinel.Wrap(pgsvi.ErrMemory,
+					"pgsvi: column %s: the names of its %d levels take too much "+
+						"memory; Skip it, or give it a shorter name",
+					csvQuote(c.Name), len(c.Levels))
 			}
 		}
 		c.place = j
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {
-				return fmt.Errorf("pgsvi: columns %s and %s both have the feature %s; rename "+
-					"one: %w",
-					csvQuote(other), csvQuote(c.Name), csvQuote(name), pgsvi.ErrShape)
+				return sentinel.Wrap(pgsvi.ErrShape,
+					"pgsvi: columns %s and %s both have the feature %s; rename "+
+						"one",
+					csvQuote(other), csvQuote(c.Name), csvQuote(name))
 			}
 			seen[name] = c.Name
 			e.names = append(e.names, name)
@@ -502,15 +506,16 @@ func (e *Encoder) MarshalJSON() ([]byte, error) { return json.Marshal(&e.state) 
 func (e *Encoder) UnmarshalJSON(b []byte) error {
 	var s encoderState
 	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("pgsvi: reading an encoder: %w: %w", err, pgsvi.ErrFile)
+		return sentinel.Wrap(pgsvi.ErrFile, "pgsvi: reading an encoder: %w", err)
 	}
 	if s.Version != encoderVersion {
-		return fmt.Errorf("pgsvi: an encoder of version %d, want %d; read it with the release "+
-			"that has written it: %w", s.Version, encoderVersion, pgsvi.ErrFile)
+		return sentinel.Wrap(pgsvi.ErrFile,
+			"pgsvi: an encoder of version %d, want %d; read it with the release "+
+				"that has written it", s.Version, encoderVersion)
 	}
 	for _, c := range slices.Concat(s.Columns, s.Uses) {
 		if err := c.check(); err != nil {
-			return fmt.Errorf("pgsvi: reading an encoder: %w: %w", err, pgsvi.ErrFile)
+			return sentinel.Wrap(pgsvi.ErrFile, "pgsvi: reading an encoder: %w", err)
 		}
 	}
 	read := Encoder{state: s}

@@ -184,7 +184,7 @@ func ExampleEncoder_Row() {
 	// [0.00 0.00 1.00 -0.39 0.00 1.00] ["Tarif"="gold" is new "Alter" is missing: the mean stands in]
 	// [0.00 0.00 0.00 -0.39 0.00 0.00] <nil>
 	// [0.00 0.00 0.00 -0.39 0.00 0.00] <nil>
-	// pgsvi: there is no column "Price"; there are "Tarif", "Preis", "Alter": parameter out of range
+	// pgsvi: there is no column "Price"; there are "Tarif", "Preis", "Alter"
 	// 6 <nil>
 }
 
@@ -219,6 +219,6 @@ func ExampleEncoder_Rows() {
 	}
 	// Output:
 	// 0 [80 1]
-	// pgsvi: more.csv: line 3, column "kind": found the unknown level "castle", want one of "flat", "house": parameter out of range
+	// pgsvi: more.csv: line 3, column "kind": found the unknown level "castle", want one of "flat", "house"
 	// 2 [30 0]
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/pgsvi/pgsvi/internal/table"
 )
 
 // String says what each column was taken for and why, how many features it has, what is done about
@@ -13,8 +15,8 @@ import (
 func (e *Encoder) String() string {
 	var b strings.Builder
 	s := &e.state
-	fmt.Fprintf(&b, "%s: %s, %d kept, %s\n%s\n\n", s.Table, plural(s.Rows, "row"), s.Kept,
-		plural(len(e.names), "feature"), s.Found)
+	fmt.Fprintf(&b, "%s: %s, %d kept, %s\n%s\n\n", table.Visible(s.Table), plural(s.Rows, "row"),
+		s.Kept, plural(len(e.names), "feature"), s.Found)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\ttaken for\twhy\tfeatures\tmissing\tunknown")
 	for _, c := range e.uses {

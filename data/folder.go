@@ -3,6 +3,7 @@ package data
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Words of texts that ReadCorpus leaves out: those of fewer documents than rareWord, and of more
@@ -25,6 +27,12 @@ const rareWord, commonWord = 3, 0.5
 // none. The errors are those of the readers of each kind, and wrap ErrEmpty if there is no
 // document.
 func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
+	return ReadCorpusContext(context.Background(), path, vocab)
+}
+
+// ReadCorpusContext is ReadCorpus, which ends when the context is done. The error then wraps
+// ctx.Err() and context.Cause(ctx).
+func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
@@ -32,9 +40,9 @@ func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	base := strings.TrimSuffix(filepath.Base(path), ".gz")
 	switch {
 	case info.IsDir():
-		return readFolder(path)
+		return readFolder(ctx, path)
 	case strings.HasSuffix(base, ".txt") && !strings.HasPrefix(base, "docword"):
-		return openAnd(path, readLines)
+		return openAnd(ctx, path, readLines)
 	}
 	read := func(r io.Reader) (*pgsvi.Corpus, error) {
 		c, err := ReadLDAC(r, 0)
@@ -47,30 +55,32 @@ func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	case strings.HasPrefix(base, "docword"):
 		read = ReadUCI
 	}
-	c, err := openAnd(path, read)
+	c, err := openAnd(ctx, path, read)
 	if err != nil || vocab == "" {
 		return c, err
 	}
-	if c.Vocab, err = openAnd(vocab, ReadVocab); err != nil {
+	if c.Vocab, err = openAnd(ctx, vocab, ReadVocab); err != nil {
 		return nil, err
 	}
 	if c.Terms > len(c.Vocab) {
-		return nil, fmt.Errorf("pgsvi: %s has %d words, and %s word %d: %w", filepath.Base(vocab),
+		return nil, sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: %s has %d words, and %s word %d", filepath.Base(vocab),
 			len(c.Vocab),
-			filepath.Base(path), c.Terms, pgsvi.ErrShape)
+			filepath.Base(path), c.Terms)
 	}
 	c.Terms = len(c.Vocab)
 	return c, nil
 }
 
 // openAnd reads a file.
-func openAnd[T any](path string, read func(io.Reader) (T, error)) (v T, err error) {
-	f, err := os.Open(path)
+func openAnd[T any](ctx context.Context, path string, read func(io.Reader) (T, error)) (
+	v T, err error) {
+	f, err := openContext(ctx, path)
 	if err != nil {
 		return v, fmt.Errorf("pgsvi: %w", err)
 	}
 	defer f.Close()
-	if v, err = read(f); err != nil {
+	if v, err = read(waiting(ctx, f)); err != nil {
 		err = named(filepath.Base(path), err)
 	}
 	return v, err
@@ -96,7 +106,7 @@ func readLines(r io.Reader) (*pgsvi.Corpus, error) {
 }
 
 // readFolder reads a corpus of a text a file.
-func readFolder(folder string) (*pgsvi.Corpus, error) {
+func readFolder(ctx context.Context, folder string) (*pgsvi.Corpus, error) {
 	b := CorpusBuilder{MinDocs: rareWord, MaxDocs: commonWord}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -106,7 +116,7 @@ func readFolder(folder string) (*pgsvi.Corpus, error) {
 		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		text, err := openAnd(filepath.Join(folder, e.Name()), readText)
+		text, err := openAnd(ctx, filepath.Join(folder, e.Name()), readText)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +141,7 @@ func readText(r io.Reader) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("pgsvi: %w", err)
 	case len(text) > longLine:
-		return "", fmt.Errorf("pgsvi: a text of more than %d MB: %w", longLine>>20, pgsvi.ErrMemory)
+		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: a text of more than %d MB", longLine>>20)
 	}
 	return string(text), nil
 }
@@ -140,7 +150,7 @@ func readText(r io.Reader) (string, error) {
 func builtCorpus(b *CorpusBuilder) (*pgsvi.Corpus, error) {
 	c, _ := b.Corpus()
 	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: a corpus without documents")
 	}
 	return c, nil
 }

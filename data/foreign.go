@@ -3,9 +3,9 @@ package data
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // foreignFile is a kind of file that people take for a table of text.
@@ -44,8 +44,8 @@ func checkForeign(br *bufio.Reader) error {
 	head, _ := br.Peek(32)
 	for _, f := range foreignFiles {
 		if bytes.HasPrefix(head, []byte(f.begins)) {
-			return fmt.Errorf("pgsvi: this is no text but %s; %s: %w", f.name, f.advice,
-				pgsvi.ErrFile)
+			return sentinel.Wrap(pgsvi.ErrFile,
+				"pgsvi: this is no text but %s; %s", f.name, f.advice)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"golang.org/x/text/encoding/charmap"
 	utf "golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
@@ -84,17 +85,18 @@ func (f Format) check() error {
 	switch {
 	case f.Separator != 0 && (strings.ContainsRune("\"\r\n", f.Separator) ||
 		!utf8.ValidRune(f.Separator) || f.Separator == utf8.RuneError):
-		return fmt.Errorf("pgsvi: Format.Separator is %q: %w", f.Separator, pgsvi.ErrParam)
+		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Separator is %q", f.Separator)
 	case f.Decimal != 0 && f.Decimal != '.' && f.Decimal != ',':
-		return fmt.Errorf("pgsvi: Format.Decimal is %q, want '.' or ',': %w", f.Decimal,
-			pgsvi.ErrParam)
+		return sentinel.Wrap(pgsvi.ErrParam,
+			"pgsvi: Format.Decimal is %q, want '.' or ','", f.Decimal)
 	case f.Header < FindHeader || f.Header > FirstLineData:
-		return fmt.Errorf("pgsvi: Format.Header is %d: %w", f.Header, pgsvi.ErrParam)
+		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Header is %d", f.Header)
 	case f.Encoding != "" && !slices.Contains([]string{UTF8, Windows1252, UTF16LE, UTF16BE},
 		f.Encoding):
-		return fmt.Errorf("pgsvi: Format.Encoding is %q, want %s, %s, %s or %s: %w", f.Encoding,
+		return sentinel.Wrap(pgsvi.ErrParam,
+			"pgsvi: Format.Encoding is %q, want %s, %s, %s or %s", f.Encoding,
 			UTF8,
-			Windows1252, UTF16LE, UTF16BE, pgsvi.ErrParam)
+			Windows1252, UTF16LE, UTF16BE)
 	}
 	return f.checkLines()
 }
@@ -153,9 +155,9 @@ var errNotUTF8 = errors.New("not UTF-8")
 // settled returns err, or what to do about a text that is not UTF-8 and will not be read again.
 func settled(err error) error {
 	if errors.Is(err, errNotUTF8) {
-		return fmt.Errorf("pgsvi: the text is not UTF-8; set Format.Encoding (-format "+
-			"encoding=…): %w",
-			pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: the text is not UTF-8; set Format.Encoding (-format "+
+				"encoding=…)")
 	}
 	return err
 }
@@ -319,7 +321,7 @@ func torn(field string) bool {
 func (s *scanner) header() error {
 	rec, line, err := s.readCSV()
 	if err == io.EOF {
-		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
+		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: table without a line of data")
 	}
 	if err != nil {
 		return err
@@ -347,8 +349,9 @@ func (s *scanner) header() error {
 			name = "y"
 		}
 		if _, twice := s.place[name]; twice {
-			return fmt.Errorf("pgsvi: line %d: two columns are named %s; rename one of them: %w",
-				line, csvQuote(name), pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: line %d: two columns are named %s; rename one of them",
+				line, csvQuote(name))
 		}
 		s.place[name] = j
 		s.names = append(s.names, name)
@@ -369,9 +372,9 @@ func checkTitle(record []string, line int) error {
 		func(name string) bool { return name != "" }) {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: line %d has %s alone, and %d columns: leave out a title by "+
-		"Format.Skip (-format skip=%d), or give names to columns without any: %w", line,
-		csvQuote(record[0]), len(record), line, pgsvi.ErrShape)
+	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: line %d has %s alone, and %d columns: leave out a "+
+		"title by Format.Skip (-format skip=%d), or give names to columns without any", line,
+		csvQuote(record[0]), len(record), line)
 }
 
 // isHeader reports whether a first line has the names of the columns.
@@ -388,10 +391,10 @@ func isHeader(record []string, line int) (bool, error) {
 		}
 	}
 	if number != "" && name != "" {
-		return false, fmt.Errorf("pgsvi: line %d has the text %s, as a line of names has, and the "+
-			"number %s, as data have; write a line of names above it, or set Format.Header "+
-			"(-format header=yes or header=no): %w", line, csvQuote(name), csvQuote(number),
-			pgsvi.ErrParam)
+		return false, sentinel.Wrap(pgsvi.ErrParam,
+			"pgsvi: line %d has the text %s, as a line of names has, and the "+
+				"number %s, as data have; write a line of names above it, or set Format.Header "+
+				"(-format header=yes or header=no)", line, csvQuote(name), csvQuote(number))
 	}
 	return name != "", nil
 }
@@ -426,13 +429,15 @@ func (s *scanner) next() (*record, error) {
 	s.rec.line, s.rec.fault = line, nil
 	if len(fields) != len(s.names) {
 		clear(s.rec.cells)
-		s.rec.fault = fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line: %w",
-			line, plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+		s.rec.fault = sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: line %d has %s, want %d as in the first line", line,
+			plural(len(fields), "field"), len(s.names))
 		if !s.format.Ragged && !s.format.unchecked {
-			return nil, fmt.Errorf("pgsvi: line %d has %s, want %d as in the first line; "+
-				"Format.SkipLast and Comment leave out lines that are no rows (-format "+
-				"skip-last=1 or comment=#), and Ragged reads the others to predict them: %w", line,
-				plural(len(fields), "field"), len(s.names), pgsvi.ErrShape)
+			return nil, sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: line %d has %s, want %d as in the first line; Format.SkipLast and "+
+					"Comment leave out lines that are no rows (-format skip-last=1 or "+
+					"comment=#), and Ragged reads the others to predict them", line,
+				plural(len(fields), "field"), len(s.names))
 		}
 		if !s.format.Ragged {
 			return nil, s.rec.fault
@@ -459,9 +464,10 @@ func (s *scanner) readCSV() ([]string, int, error) {
 				where += fmt.Sprintf(" of a record from line %d on", bad.StartLine+s.skipped)
 			}
 			return nil, 0,
-				fmt.Errorf("pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
-					"Format.NoQuotes (-format no-quotes): %w",
-					where, bad.Column, bad.Err, pgsvi.ErrShape)
+				sentinel.Wrap(pgsvi.ErrShape,
+					"pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
+						"Format.NoQuotes (-format no-quotes)",
+					where, bad.Column, bad.Err)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)
@@ -509,9 +515,10 @@ func (s *scanner) checkText(text string, line int) error {
 	}
 	if s.format.Encoding != UTF8 {
 		if strings.ContainsRune(text, utf8.RuneError) {
-			return fmt.Errorf("pgsvi: line %d: %s is no text in %s; set Format.Encoding (-format "+
-				"encoding=…): %w",
-				line, csvQuote(text), s.format.Encoding, pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: line %d: %s is no text in %s; set Format.Encoding (-format "+
+					"encoding=…)",
+				line, csvQuote(text), s.format.Encoding)
 		}
 		return nil
 	}
@@ -522,7 +529,8 @@ func (s *scanner) checkText(text string, line int) error {
 	if !s.accents && !s.format.Mark {
 		return errNotUTF8
 	}
-	return fmt.Errorf("pgsvi: line %d: %s is not UTF-8, as the lines before are; set "+
-		"Format.Encoding (-format encoding=…), or mend the line: %w",
-		line, csvQuote(text), pgsvi.ErrShape)
+	return sentinel.Wrap(pgsvi.ErrShape,
+		"pgsvi: line %d: %s is not UTF-8, as the lines before are; set "+
+			"Format.Encoding (-format encoding=…), or mend the line",
+		line, csvQuote(text))
 }

@@ -2,9 +2,12 @@ package data
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
@@ -127,4 +130,108 @@ const textTooLarge = "read fewer rows, write them to a RowWriter as they come an
 func checkWidth(width int, what, instead string) error {
 	return memory.Check(0, memory.Column*float64(width),
 		fmt.Sprintf("a model of %d %s", width, what), instead)
+}
+
+// A done context ends a reader in one of two ways. A contextReader checks before each read, which
+// is enough for files and bytes. A waitingReader also abandons a read that blocks, because a read
+// from a pipe or a terminal may take forever.
+
+// canceled returns an error if ctx is done. It wraps ctx.Err() and the cause.
+func canceled(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return &canceledError{err, context.Cause(ctx)}
+	}
+	return nil
+}
+
+type canceledError struct{ err, cause error }
+
+func (e *canceledError) Error() string { return "canceled: " + e.cause.Error() }
+
+func (e *canceledError) Unwrap() []error { return []error{e.err, e.cause} }
+
+// contextReader reads r until the context is done.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(b []byte) (int, error) {
+	if err := canceled(c.ctx); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
+}
+
+// waitingReader reads r in the background. Each read has a buffer that is not the caller's, because
+// it may outlast the call.
+type waitingReader struct {
+	contextReader
+	buf []byte
+}
+
+// waiting returns r, ended by the context.
+func waiting(ctx context.Context, r io.Reader) io.Reader {
+	if ctx.Done() == nil {
+		return r
+	}
+	return &waitingReader{contextReader: contextReader{ctx, r}}
+}
+
+func (w *waitingReader) Read(b []byte) (int, error) {
+	if err := canceled(w.ctx); err != nil {
+		return 0, err
+	}
+	if w.buf == nil {
+		w.buf = make([]byte, 1<<16)
+	}
+	buf := w.buf[:min(len(b), len(w.buf))]
+	n, err := wait(w.ctx, func() (int, error) { return w.r.Read(buf) }, nil)
+	return copy(b, buf[:n]), err
+}
+
+// wait returns what f returns, or an error as soon as the context is done. Then late, unless it is
+// nil, has what f returns in the end.
+func wait[T any](ctx context.Context, f func() (T, error), late func(T, error)) (v T, err error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() { v, err := f(); done <- result{v, err} }()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+	}
+	if late != nil {
+		go func() { r := <-done; late(r.v, r.err) }()
+	}
+	return v, canceled(ctx)
+}
+
+// openContext opens a file. Opening a pipe blocks until somebody writes to it.
+func openContext(ctx context.Context, path string) (*os.File, error) {
+	return wait(ctx, func() (*os.File, error) { return os.Open(path) },
+		func(f *os.File, err error) {
+			if err == nil {
+				f.Close()
+			}
+		})
+}
+
+// recorder keeps the bytes that are read.
+type recorder struct {
+	in     io.Reader
+	raw    bytes.Buffer
+	budget *memory.Budget
+}
+
+func (r *recorder) Read(b []byte) (int, error) {
+	n, err := r.in.Read(b)
+	if over := r.budget.Keep(n); over != nil {
+		return 0, over
+	}
+	r.raw.Write(b[:n])
+	return n, err
 }

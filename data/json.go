@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // scanObject calls field for every field of a flat JSON object, in its order. Texts are parts of
@@ -20,15 +21,15 @@ func scanObject(b []byte, field func(name string, c cell) error) error {
 		var any any
 		err := json.Unmarshal(b, &any)
 		if bad := (*json.SyntaxError)(nil); errors.As(err, &bad) {
-			return fmt.Errorf("byte %d: %w: %w", bad.Offset, err, pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape, "byte %d: %w", bad.Offset, err)
 		}
-		return fmt.Errorf("no JSON: %w", pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape, "no JSON")
 	}
 	s := string(skipSpace(b))
 	if s[0] != '{' {
-		return fmt.Errorf("found %s, want a JSON object: %w", csvQuote(strings.TrimRight(s,
-			" \t\r\n")),
-			pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape,
+			"found %s, want a JSON object", csvQuote(strings.TrimRight(s,
+				" \t\r\n")))
 	}
 	for s = skipSpace(s[1:]); s[0] != '}'; s = skipSpace(s) {
 		if s[0] == ',' {
@@ -85,8 +86,9 @@ func jsonValue(s string) (c cell, rest string, err error) {
 		text, rest, err := jsonString(s)
 		return cell{s: text}, rest, err
 	case '{', '[':
-		return c, "", fmt.Errorf("found an object or a list, want a number, a text, true, false "+
-			"or null: %w", pgsvi.ErrShape)
+		return c, "", sentinel.Wrap(pgsvi.ErrShape,
+			"found an object or a list, want a number, a text, true, false "+
+				"or null")
 	case 'n':
 		return cell{kind: nullCell}, s[4:], nil
 	case 't':
@@ -100,7 +102,7 @@ func jsonValue(s string) (c cell, rest string, err error) {
 	}
 	c = cell{kind: numberCell, s: s[:n]}
 	if c.f, err = strconv.ParseFloat(c.s, 64); err != nil {
-		err = fmt.Errorf("found %s, want a finite number: %w", csvQuote(c.s), pgsvi.ErrNotFinite)
+		err = sentinel.Wrap(pgsvi.ErrNotFinite, "found %s, want a finite number", csvQuote(c.s))
 	}
 	return c, s[n:], err
 }
@@ -119,8 +121,8 @@ func (s *scanner) readElement() (object []byte, err error) {
 		b, err := s.text.ReadByte()
 		switch {
 		case err == io.EOF && !begun:
-			return nil, fmt.Errorf("line %d: the list of objects does not end: %w", s.lines+1,
-				pgsvi.ErrShape)
+			return nil, sentinel.Wrap(pgsvi.ErrShape,
+				"line %d: the list of objects does not end", s.lines+1)
 		case err == io.EOF:
 			return object, nil // which is no JSON
 		case err != nil:
@@ -137,8 +139,8 @@ func (s *scanner) readElement() (object []byte, err error) {
 			case ' ', '\t', '\r', '\n', ',', '[':
 				continue
 			default:
-				return nil, fmt.Errorf("line %d: found %q in a list of objects: %w", s.lines+1, b,
-					pgsvi.ErrShape)
+				return nil, sentinel.Wrap(pgsvi.ErrShape,
+					"line %d: found %q in a list of objects", s.lines+1, b)
 			}
 		}
 		object = append(object, b)
@@ -168,7 +170,7 @@ func (s *scanner) endOfList() error {
 			return err
 		}
 		if !bytes.ContainsRune([]byte(" \t\r\n"), rune(b)) {
-			return fmt.Errorf("found %q behind the list of objects: %w", b, pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape, "found %q behind the list of objects", b)
 		}
 	}
 }
@@ -230,7 +232,7 @@ func (s *scanner) setField(name string, c cell) error {
 	j, ok := s.place[name]
 	if !ok {
 		if len(name) == 0 {
-			return fmt.Errorf("a field has no name: %w", pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape, "a field has no name")
 		}
 		j = len(s.names)
 		name = strings.Clone(name)
@@ -239,7 +241,7 @@ func (s *scanner) setField(name string, c cell) error {
 		s.rec.cells = append(s.rec.cells, cell{kind: absentCell})
 	}
 	if s.rec.cells[j].kind != absentCell {
-		return fmt.Errorf("field %s is there twice: %w", csvQuote(name), pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape, "field %s is there twice", csvQuote(name))
 	}
 	if c.kind == textCell {
 		if err := s.checkText(c.s, s.rec.line); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 const (
@@ -44,8 +45,9 @@ func (l *learner) add(v *cell, y *learner, w float64) error {
 	if c.isGapCell(v) {
 		c.Gaps++
 		if c.Missing == missingError {
-			return fmt.Errorf("the value is missing, and it is not said what to do about that; "+
-				"see the methods of %s: %w", constructors[c.Kind], pgsvi.ErrNotFinite)
+			return sentinel.Wrap(pgsvi.ErrNotFinite,
+				"the value is missing, and it is not said what to do about that; "+
+					"see the methods of %s", constructors[c.Kind])
 		}
 		l.leak.add(nil, math.NaN(), true, y)
 		return nil
@@ -132,11 +134,11 @@ func (l *learner) counts() map[string]int {
 func (c *column) checkScale(x float64) error {
 	switch {
 	case c.Kind == kindExposure && !(x > 0):
-		return fmt.Errorf("found the exposure %v, want a number > 0: %w", x, pgsvi.ErrParam)
+		return sentinel.Wrap(pgsvi.ErrParam, "found the exposure %v, want a number > 0", x)
 	case c.Kind == kindWeight && !(x >= 0):
-		return fmt.Errorf("found the weight %v, want a number ≥ 0: %w", x, pgsvi.ErrParam)
+		return sentinel.Wrap(pgsvi.ErrParam, "found the weight %v, want a number ≥ 0", x)
 	case c.Kind == kindTrials && (!(x > 0) || x != math.Trunc(x)):
-		return fmt.Errorf("found %v trials, want a whole number > 0: %w", x, pgsvi.ErrParam)
+		return sentinel.Wrap(pgsvi.ErrParam, "found %v trials, want a whole number > 0", x)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -37,8 +38,9 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 	used := false
 	return func(yield func(pgsvi.Row, error) bool) {
 		if used {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: LIBSVM rows ranged over a second time; scan "+
-				"the file anew: %w", pgsvi.ErrParam))
+			yield(pgsvi.Row{}, sentinel.Wrap(pgsvi.ErrParam,
+				"pgsvi: LIBSVM rows ranged over a second time; scan "+
+					"the file anew"))
 			return
 		}
 		used = true
@@ -62,7 +64,7 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 // for so many columns, at 120 bytes each; so does a file of more rows than there is memory for.
 func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error) {
 	if cols < 0 || cols > math.MaxInt32 {
-		return nil, nil, fmt.Errorf("pgsvi: LIBSVM with %d columns: %w", cols, pgsvi.ErrParam)
+		return nil, nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: LIBSVM with %d columns", cols)
 	}
 	most := cols
 	if cols == 0 {
@@ -108,18 +110,19 @@ func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 		break
 	}
 	if n, _ := x.Dims(); y != nil && len(y) != n {
-		return fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), n, pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: %d responses for %d rows", len(y), n)
 	}
 	bw := bufio.NewWriterSize(w, 1<<16)
 	var text []byte
 	i := 0
 	for row := range pgsvi.Rows(x, y) {
 		if math.IsNaN(row.Y) || math.IsInf(row.Y, 0) {
-			return fmt.Errorf("pgsvi: row %d has the response %v: %w", i, row.Y, pgsvi.ErrNotFinite)
+			return sentinel.Wrap(pgsvi.ErrNotFinite, "pgsvi: row %d has the response %v", i, row.Y)
 		}
 		if k, ok := dense.AllFinite(row.Val); !ok {
-			return fmt.Errorf("pgsvi: row %d, column %d is %v: %w", i, columnOf(row.Ind, k),
-				row.Val[k], pgsvi.ErrNotFinite)
+			return sentinel.Wrap(pgsvi.ErrNotFinite,
+				"pgsvi: row %d, column %d is %v", i, columnOf(row.Ind, k),
+				row.Val[k])
 		}
 		text = strconv.AppendFloat(text[:0], row.Y, 'g', -1, 64)
 		for k, v := range row.Val {
@@ -174,7 +177,7 @@ func (s *libsvmScanner) next() error {
 			return s.parse(label, rest)
 		}
 		if err != nil && !s.found {
-			return fmt.Errorf("pgsvi: LIBSVM without a line of data: %w", pgsvi.ErrEmpty)
+			return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: LIBSVM without a line of data")
 		}
 		if err != nil {
 			return err
@@ -205,7 +208,7 @@ func (s *libsvmScanner) readLine() ([]byte, error) {
 // keep takes a row of so many values out of the budget.
 func (s *libsvmScanner) keep(budget *memory.Budget, values int) error {
 	if err := budget.Keep(24 + 12*values); err != nil { // as in a Sparse and its responses
-		return fmt.Errorf("pgsvi: line %d: %w: %w", s.line, err, pgsvi.ErrMemory)
+		return sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: line %d: %w", s.line, err)
 	}
 	return nil
 }
@@ -223,8 +226,9 @@ func (s *libsvmScanner) checkWidth(width int) error {
 func (s *libsvmScanner) parse(label, text []byte) error {
 	y, ok := libsvmFloat(label)
 	if !ok {
-		return fmt.Errorf("pgsvi: line %d: found the label %s, want a finite number: %w", s.line,
-			csvQuote(string(label)), pgsvi.ErrNotFinite)
+		return sentinel.Wrap(pgsvi.ErrNotFinite,
+			"pgsvi: line %d: found the label %s, want a finite number", s.line,
+			csvQuote(string(label)))
 	}
 	ind, val := s.row.Ind[:0], s.row.Val[:0]
 	last := int64(0)
@@ -246,22 +250,25 @@ func (s *libsvmScanner) parse(label, text []byte) error {
 			if bytes.HasPrefix(field, []byte("qid:")) {
 				continue
 			}
-			return fmt.Errorf("pgsvi: line %d: found %s, want index:value: %w", s.line,
-				csvQuote(string(field)), pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: line %d: found %s, want index:value", s.line,
+				csvQuote(string(field)))
 		}
 		if index <= last || index > int64(s.most) {
 			want := fmt.Sprintf("from 1 to %d", s.most)
 			if index > 0 && index <= last {
 				want = fmt.Sprintf("above the one before it, %d", last)
 			}
-			return fmt.Errorf("pgsvi: line %d: found the index %s, want one %s: %w", s.line,
-				csvQuote(string(field[:k])), want, pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: line %d: found the index %s, want one %s", s.line,
+				csvQuote(string(field[:k])), want)
 		}
 		last = index
 		v, ok := libsvmFloat(field[k+1:])
 		if !ok {
-			return fmt.Errorf("pgsvi: line %d, index %d: found %s, want a finite number: %w",
-				s.line, index, csvQuote(string(field[k+1:])), pgsvi.ErrNotFinite)
+			return sentinel.Wrap(pgsvi.ErrNotFinite,
+				"pgsvi: line %d, index %d: found %s, want a finite number",
+				s.line, index, csvQuote(string(field[k+1:])))
 		}
 		ind, val = append(ind, int(index-1)), append(val, v)
 	}

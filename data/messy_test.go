@@ -3,6 +3,8 @@ package data
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -177,5 +179,40 @@ func TestPredictAllocates(t *testing.T) {
 	})
 	if n > 12 { // the race detector has pools forget
 		t.Errorf("%v allocations a row, want 3", n)
+	}
+}
+
+// TestErrorTexts checks that errors of values wrap their sentinels without printing them.
+func TestErrorTexts(t *testing.T) {
+	table := tableOf(t, "age,day,plan,y\n31.5,2020-01-02,a,1.5\n32.5,2020-02-03,b,2.5\n"+
+		"33.5,2020-03-04,a,4.25\n41.5,2020-03-05,b,4.75\n")
+	e, err := table.Encoder(Outcome("y"), Date("day"), Category("plan"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := map[string]any{"age": 31.5, "day": "2020-01-02", "plan": "a"}
+	for _, c := range []struct {
+		column string
+		value  any
+		want   error
+	}{
+		{"age", "forty", pgsvi.ErrNotFinite}, {"age", nil, pgsvi.ErrNotFinite},
+		{"age", math.Inf(1), pgsvi.ErrNotFinite}, {"age", []int{1}, pgsvi.ErrShape},
+		{"day", "soon", pgsvi.ErrParam}, {"plan", "c", pgsvi.ErrParam},
+	} {
+		row := maps.Clone(good)
+		row[c.column] = c.value
+		_, err := e.Row(row)
+		if !errors.Is(err, c.want) || strings.Contains(err.Error(), c.want.Error()) {
+			t.Errorf("%s=%v: %v", c.column, c.value, err)
+		}
+	}
+	for _, text := range []string{"x,y\n1\n", "x,2\n3,4\n", "", "x,x\n1,2\n", "x,y\n\"1,2\n"} {
+		_, err := Read(strings.NewReader(text), "t")
+		for _, s := range []error{pgsvi.ErrShape, pgsvi.ErrParam, pgsvi.ErrEmpty} {
+			if errors.Is(err, s) && strings.Contains(err.Error(), s.Error()) || err == nil {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
 	}
 }

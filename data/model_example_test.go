@@ -51,5 +51,5 @@ func ExampleTable_Model() {
 	// Output:
 	// yes 0.70 (0.50 to 0.86)
 	// yes 0.40 (0.06 to 0.85)  "plan"="silver" is new
-	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold": not finite
+	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold"
 }

@@ -52,14 +52,16 @@ func (m *Model) Predictor(post Posterior) (*Predictor, error) {
 		return nil, err
 	}
 	if n := post.Cols(); n != len(m.Names) {
-		return nil, fmt.Errorf("pgsvi: a posterior of %d columns, and the model has %d: %w", n,
-			len(m.Names), pgsvi.ErrShape)
+		return nil, sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: a posterior of %d columns, and the model has %d", n,
+			len(m.Names))
 	}
 	p := &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "",
 		post: post}
 	if n := classesOf(post); n != len(p.Classes()) {
-		return nil, fmt.Errorf("pgsvi: a posterior of %d classes, and the outcome has %d: %w", n,
-			len(p.Classes()), pgsvi.ErrShape)
+		return nil, sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: a posterior of %d classes, and the outcome has %d", n,
+			len(p.Classes()))
 	}
 	return p, nil
 }
@@ -80,9 +82,9 @@ func posteriorName(post Posterior) (string, error) {
 			return "SparseGPPosterior", nil
 		}
 	}
-	return "", fmt.Errorf(
+	return "", sentinel.Wrap(pgsvi.ErrParam,
 		"pgsvi: a posterior that is %T, want a *GLMPosterior, *GPPosterior or "+
-			"*SparseGPPosterior: %w", post, pgsvi.ErrParam)
+			"*SparseGPPosterior", post)
 }
 
 // Posterior returns the posterior that p predicts by.
@@ -194,8 +196,9 @@ func (p *Predictor) Predict(row any) (*Answer, error) {
 func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 	return func(yield func(*Answer, error) bool) {
 		if !(level > 0 && level < 1) {
-			yield(nil, fmt.Errorf("pgsvi: an interval of probability %v, want one in (0, 1): %w",
-				level, pgsvi.ErrParam))
+			yield(nil, sentinel.Wrap(pgsvi.ErrParam,
+				"pgsvi: an interval of probability %v, want one in (0, 1)",
+				level))
 			return
 		}
 		var w scratch
@@ -232,8 +235,8 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 func (p *Predictor) Explain(row any) (*pgsvi.Effects, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: %T has no weights to explain a prediction by: %w", p.post,
-			pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam,
+			"pgsvi: %T has no weights to explain a prediction by", p.post)
 	}
 	w, err := p.fill(row)
 	defer w.release()
@@ -402,10 +405,11 @@ func (p *Predictor) tooLarge(w *scratch) error {
 		}
 	}
 	if at < 0 {
-		return fmt.Errorf("no prediction, as the posterior is not finite: %w", pgsvi.ErrNotFinite)
+		return sentinel.Wrap(pgsvi.ErrNotFinite, "no prediction, as the posterior is not finite")
 	}
-	return fmt.Errorf("a value is too large to predict by: %s is %.3g as the model sees it: %w",
-		csvQuote(p.design.names[at]), most, pgsvi.ErrNotFinite)
+	return sentinel.Wrap(pgsvi.ErrNotFinite,
+		"a value is too large to predict by: %s is %.3g as the model sees it",
+		csvQuote(p.design.names[at]), most)
 }
 
 // likelihoodOf returns the likelihood that a posterior predicts by.
@@ -483,8 +487,8 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 		}
 		if math.IsNaN(a.LogProb) {
 			if _, err := at.Scores([]float64{y}); errors.Is(err, pgsvi.ErrLabel) {
-				return p.y.wrap(fmt.Errorf("%s: %w",
-					strings.TrimPrefix(sentinel.Plain(err), "row 0: "), pgsvi.ErrLabel))
+				return p.y.wrap(sentinel.Wrap(pgsvi.ErrLabel, "%s",
+					strings.TrimPrefix(sentinel.Plain(err), "row 0: ")))
 			}
 		}
 		return nil
@@ -578,7 +582,7 @@ func (s *scoring) add(a *Answer) {
 // scores compares them.
 func (s *scoring) scores() (*pgsvi.Scores, error) {
 	if len(s.y) == 0 {
-		return nil, fmt.Errorf("pgsvi: no row has an outcome and a prediction: %w", pgsvi.ErrEmpty)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: no row has an outcome and a prediction")
 	}
 	at := pgsvi.NewPrediction(s.lik, s.mean, s.variance)
 	if s.trials != nil {
@@ -594,8 +598,8 @@ func (s *scoring) scores() (*pgsvi.Scores, error) {
 func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: %T cannot be updated; fit it to all rows: %w", p.post,
-			pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam,
+			"pgsvi: %T cannot be updated; fit it to all rows", p.post)
 	}
 	d, err := p.enc.data(t, p.design)
 	if err != nil {
@@ -605,8 +609,9 @@ func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 		table: t}
 	if d.Y == nil {
 		return nil, t.named(
-			fmt.Errorf("pgsvi: there is no column %s, the outcome to learn from: %w",
-				csvQuote(p.y.Name), pgsvi.ErrShape))
+			sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: there is no column %s, the outcome to learn from",
+				csvQuote(p.y.Name)))
 	}
 	if p.trials {
 		if err := m.takeTrials(t, likelihoodOf(p.post)); err != nil {
@@ -681,39 +686,16 @@ func (p *Predictor) Save(w io.Writer) error {
 // SaveFile writes the predictor to a file; see WriteFile.
 func (p *Predictor) SaveFile(path string) error { return WriteFile(path, p.Save) }
 
-// WriteFile makes a file of what save writes, such as a posterior by its Save. It takes the place
-// of one of that name when it is whole; a device or a pipe of that name is written to. The errors
-// are those of save and of the file.
-func WriteFile(path string, save func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err == nil {
-			err = errors.Join(save(f), f.Close())
-		}
-		if err != nil {
-			return fmt.Errorf("pgsvi: %w", err)
-		}
-		return nil
+// WriteFile makes a file of what write writes, such as a posterior by its Save. A file of that name
+// is replaced when the new content is whole, and keeps its permissions. If the name is a symbolic
+// link, its target is replaced. A device or a pipe is written to. WriteFile returns the error of
+// write as it is; an error of the file names path.
+func WriteFile(path string, write func(io.Writer) error) error {
+	err := save.WriteFile(path, write)
+	if own := (*fs.PathError)(nil); err != nil && errors.As(err, &own) {
+		return fmt.Errorf("pgsvi: %w", sentinel.Bare(err))
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
-	if err != nil {
-		if own := (*fs.PathError)(nil); errors.As(err, &own) {
-			err = own.Err // whose path is that of the temporary file
-		}
-		return fmt.Errorf("pgsvi: writing %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	err = save(f)
-	if e := errors.Join(f.Chmod(0o644), f.Close()); err == nil && e != nil {
-		err = fmt.Errorf("pgsvi: %w", e)
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("pgsvi: %w", err)
-	}
-	return nil
+	return err
 }
 
 // LoadPredictor reads what Predictor.Save has written, which must be all of r. The error wraps
@@ -724,17 +706,17 @@ func LoadPredictor(r io.Reader) (*Predictor, error) {
 	var fault save.Fault
 	switch {
 	case errors.As(err, &fault):
-		return nil, fmt.Errorf("pgsvi: %w: %w", err, pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
 	if len(body) < 8 || binary.LittleEndian.Uint64(body) > uint64(len(body)-8) {
-		return nil, fmt.Errorf("pgsvi: a predictor without its parts: %w", pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: a predictor without its parts")
 	}
 	n := 8 + int(binary.LittleEndian.Uint64(body))
 	var s saved
 	if err := json.Unmarshal(body[8:n], &s); err != nil {
-		return nil, fmt.Errorf("pgsvi: reading a predictor: %w: %w", err, pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: reading a predictor: %w", err)
 	}
 	return s.predictor(bytes.NewReader(body[n:]))
 }
@@ -742,12 +724,12 @@ func LoadPredictor(r io.Reader) (*Predictor, error) {
 // predictor makes a Predictor of what was saved and the posterior.
 func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	if s.Encoder == nil || s.Design == nil {
-		return nil, fmt.Errorf("pgsvi: a predictor without encoder or design: %w", pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: a predictor without encoder or design")
 	}
 	p = &Predictor{enc: s.Encoder, design: s.Design, trials: s.Trials,
 		y: s.Encoder.column(s.Outcome)}
 	if p.y == nil || p.y.Kind != kindOutcome {
-		return nil, fmt.Errorf("pgsvi: a predictor without an outcome: %w", pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: a predictor without an outcome")
 	}
 	for _, t := range s.Design.Terms {
 		if err := t.check(); err != nil {
@@ -755,7 +737,7 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 		}
 	}
 	if err := s.Design.bind(s.Encoder); err != nil {
-		return nil, fmt.Errorf("%w: %w", err, pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "%w", err)
 	}
 	s.Design.compile()
 	for _, t := range s.Design.Terms {
@@ -771,19 +753,22 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	case "SparseGPPosterior":
 		p.post, err = pgsvi.Load[*pgsvi.SparseGPPosterior](r)
 	default:
-		err = fmt.Errorf("pgsvi: a predictor by a %q, which this release does not know: %w",
-			s.Posterior, pgsvi.ErrFile)
+		err = sentinel.Wrap(pgsvi.ErrFile,
+			"pgsvi: a predictor by a %q, which this release does not know",
+			s.Posterior)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if n := p.post.Cols(); n != len(s.Design.names) {
-		return nil, fmt.Errorf("pgsvi: a predictor of %d features and %d columns: %w",
-			len(s.Design.names), n, pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile,
+			"pgsvi: a predictor of %d features and %d columns",
+			len(s.Design.names), n)
 	}
 	if n := classesOf(p.post); n != len(p.Classes()) {
-		return nil, fmt.Errorf("pgsvi: a predictor of %d classes by a posterior of %d: %w",
-			len(p.Classes()), n, pgsvi.ErrFile)
+		return nil, sentinel.Wrap(pgsvi.ErrFile,
+			"pgsvi: a predictor of %d classes by a posterior of %d",
+			len(p.Classes()), n)
 	}
 	return p, nil
 }

@@ -37,8 +37,9 @@ func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 		}
 	}
 	if gone != nil {
-		return 0, 0, nil, t.named(fmt.Errorf("pgsvi: no column %s of outcomes to compare "+
-			"predictions with: %w", strings.Join(quoteAll(gone, fewNamed), ", "), pgsvi.ErrShape))
+		return 0, 0, nil, t.named(sentinel.Wrap(pgsvi.ErrShape,
+			"pgsvi: no column %s of outcomes to compare "+
+				"predictions with", strings.Join(quoteAll(gone, fewNamed), ", ")))
 	}
 	s := scoring{counts: p.trials, root: p.y.Root}
 	add := func(a *Answer) error {

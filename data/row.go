@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // An Encoded is a row as numbers.
@@ -127,7 +128,7 @@ func (e *Encoder) fillJSON(cells []cell, b []byte) error {
 			return e.noField(name)
 		}
 		if cells[j].kind != absentCell {
-			return fmt.Errorf("field %s is there twice: %w", csvQuote(name), pgsvi.ErrShape)
+			return sentinel.Wrap(pgsvi.ErrShape, "field %s is there twice", csvQuote(name))
 		}
 		if c.kind == textCell {
 			c.s = strings.TrimSpace(c.s)
@@ -154,8 +155,8 @@ func (e *Encoder) noField(name string) error {
 			names = append(names, c.Name)
 		}
 	}
-	return fmt.Errorf("there is no column %s%s: %w", csvQuote(name), nearAny(name, names),
-		pgsvi.ErrParam)
+	return sentinel.Wrap(pgsvi.ErrParam,
+		"there is no column %s%s", csvQuote(name), nearAny(name, names))
 }
 
 // setCell sets a cell to a value of Go.
@@ -172,8 +173,8 @@ func setCell(c *cell, v any) error {
 	case json.Number:
 		f, err := v.Float64()
 		if err != nil {
-			return fmt.Errorf("found %s, want a finite number: %w", csvQuote(v.String()),
-				pgsvi.ErrNotFinite)
+			return sentinel.Wrap(pgsvi.ErrNotFinite,
+				"found %s, want a finite number", csvQuote(v.String()))
 		}
 		*c = cell{kind: numberCell, f: f, s: v.String()}
 	case bool:
@@ -184,7 +185,7 @@ func setCell(c *cell, v any) error {
 		return setReflected(c, reflect.ValueOf(v))
 	}
 	if c.kind == numberCell && (math.IsNaN(c.f) || math.IsInf(c.f, 0)) {
-		return fmt.Errorf("found %v, want a finite number: %w", c.f, pgsvi.ErrNotFinite)
+		return sentinel.Wrap(pgsvi.ErrNotFinite, "found %v, want a finite number", c.f)
 	}
 	return nil
 }
@@ -229,8 +230,8 @@ func setReflected(c *cell, v reflect.Value) error {
 	case v.Kind() == reflect.Bool:
 		return setCell(c, v.Bool())
 	}
-	return fmt.Errorf("found a %s, want a number, a text, a bool, a time or nil: %w", v.Type(),
-		pgsvi.ErrShape)
+	return sentinel.Wrap(pgsvi.ErrShape,
+		"found a %s, want a number, a text, a bool, a time or nil", v.Type())
 }
 
 // structFields has the tagged fields of types that were encoded.
@@ -260,13 +261,14 @@ func (e *Encoder) fillStruct(cells []cell, v reflect.Value) error {
 		v = v.Elem()
 	}
 	if v.Kind() != reflect.Struct {
-		return fmt.Errorf("the row is a %v, want a map, a JSON object as []byte, or a struct: %w",
-			v.Kind(), pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape,
+			"the row is a %v, want a map, a JSON object as []byte, or a struct",
+			v.Kind())
 	}
 	fields := fieldsOf(v.Type())
 	if len(fields) == 0 {
-		return fmt.Errorf("the fields of %v have no tags such as `col:\"age\"`: %w", v.Type(),
-			pgsvi.ErrShape)
+		return sentinel.Wrap(pgsvi.ErrShape,
+			"the fields of %v have no tags such as `col:\"age\"`", v.Type())
 	}
 	for _, f := range fields {
 		j, ok := e.place[f.name]

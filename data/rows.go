@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -59,8 +60,9 @@ func (e *Encoder) missingNames(gone, there []string) error {
 		_, used := e.place[c]
 		return used
 	})
-	return fmt.Errorf("pgsvi: there %s%s%s: %w", what, strings.Join(quoteAll(gone, fewNamed), ", "),
-		near(gone[0], free, there), pgsvi.ErrShape)
+	return sentinel.Wrap(pgsvi.ErrShape,
+		"pgsvi: there %s%s%s", what, strings.Join(quoteAll(gone, fewNamed), ", "),
+		near(gone[0], free, there))
 }
 
 // each calls f for every row of a table, with its cells in the order of state.Columns. Columns are
@@ -247,8 +249,8 @@ func (e *Encoder) gather(t *Table, b *dataBuilder) (*Data, error) {
 		return nil
 	})
 	if err == nil && len(b.d.Kept) == 0 {
-		err = t.named(fmt.Errorf("pgsvi: no row is left after those with missing values: %w",
-			pgsvi.ErrEmpty))
+		err = t.named(sentinel.Wrap(pgsvi.ErrEmpty,
+			"pgsvi: no row is left after those with missing values"))
 	}
 	if err != nil {
 		return nil, err
@@ -370,8 +372,9 @@ func checkSuccesses(y, n float64) error {
 	if y >= 0 && y <= n && y == math.Trunc(y) {
 		return nil
 	}
-	return fmt.Errorf("found %v successes in %v trials, want a whole number from 0 to that: %w",
-		y, n, pgsvi.ErrLabel)
+	return sentinel.Wrap(pgsvi.ErrLabel,
+		"found %v successes in %v trials, want a whole number from 0 to that",
+		y, n)
 }
 
 const keptRow = 48 // bytes of a row besides its values

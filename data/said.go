@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // makers are the functions that make a Column.
@@ -49,10 +50,10 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 	var list goscanner.ErrorList
 	switch {
 	case errors.As(err, &list):
-		return nil, fmt.Errorf("pgsvi: columns, line %d: %s: %w", list[0].Pos.Line,
-			plainGo(list[0].Msg), pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: columns, line %d: %s", list[0].Pos.Line,
+			plainGo(list[0].Msg))
 	case err != nil:
-		return nil, fmt.Errorf("pgsvi: columns: %w: %w", err, pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: columns: %w", err)
 	}
 	var columns []Column
 	for _, x := range columnList(file) {
@@ -64,13 +65,13 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pgsvi: columns, line %d: %w: %w", line(x.Pos()), err,
-				pgsvi.ErrParam)
+			return nil, sentinel.Wrap(pgsvi.ErrParam,
+				"pgsvi: columns, line %d: %w", line(x.Pos()), err)
 		}
 	}
 	if len(file.Decls) != 1 {
-		return nil, fmt.Errorf("pgsvi: columns, line %d: a bracket too many: %w",
-			line(file.Decls[1].Pos()), pgsvi.ErrParam)
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: columns, line %d: a bracket too many",
+			line(file.Decls[1].Pos()))
 	}
 	return columns, nil
 }

@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/memory"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+	"github.com/pgsvi/pgsvi/internal/table"
 )
 
 // A Table is a file of rows and named columns, and what one pass over it has found out: how it is
@@ -38,10 +41,12 @@ type Table struct {
 
 // source is where a table comes from: a file, or bytes.
 type source struct {
+	ctx  context.Context // ends every pass when it is done
 	path string
 	size int64
 	mod  time.Time
 	raw  []byte
+	in   *recorder // that reads raw, until it is whole
 }
 
 // ReadFile reads a table with a line of names and a row for each line: CSV, with any of the
@@ -66,52 +71,56 @@ func Read(r io.Reader, name string) (*Table, error) { return Format{}.Read(r, na
 
 // ReadFile reads a table that is written in the format, as the function ReadFile does.
 func (f Format) ReadFile(path string) (*Table, error) {
+	return f.ReadFileContext(context.Background(), path)
+}
+
+// Read reads a table that is written in the format, as the function Read does.
+func (f Format) Read(r io.Reader, name string) (*Table, error) {
+	return f.ReadContext(context.Background(), r, name)
+}
+
+// ReadFileContext is ReadFile with a context, which the Table keeps. When the context is done, this
+// pass over the rows ends, even inside a line, and so does every later pass, because Table.Model,
+// Encoder.Data and Predictor.Table read the rows again. The error then wraps ctx.Err() and
+// context.Cause(ctx).
+func (f Format) ReadFileContext(ctx context.Context, path string) (*Table, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
 	if !info.Mode().IsRegular() && !info.IsDir() { // a pipe, which can be read only once
-		file, err := os.Open(path)
+		file, err := openContext(ctx, path)
 		if err != nil {
 			return nil, fmt.Errorf("pgsvi: %w", err)
 		}
 		defer file.Close()
-		return f.Read(file, filepath.Base(path))
+		return f.ReadContext(ctx, file, filepath.Base(path))
 	}
-	t := &Table{Name: filepath.Base(path), src: source{path: path, size: info.Size(),
+	t := &Table{Name: filepath.Base(path), src: source{ctx: ctx, path: path, size: info.Size(),
 		mod: info.ModTime()}}
 	return t, t.read(f)
 }
 
-// Read reads a table that is written in the format, as the function Read does.
-func (f Format) Read(r io.Reader, name string) (*Table, error) {
-	var raw bytes.Buffer
-	budget := memory.NewBudget("the table", textTooLarge)
-	in := newRecordReader(r)
-	in.most = int(memory.Limit(0) / 4)
-	for {
-		n, err := io.CopyN(&raw, in, 1<<16)
-		if budgetErr := budget.Keep(int(n)); budgetErr != nil {
-			return nil, fmt.Errorf("pgsvi: reading %s: %w", name, budgetErr)
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pgsvi: reading %s: %w", name, err)
-		}
-	}
-	t := &Table{Name: name, src: source{raw: raw.Bytes()}}
+// ReadContext is Read with a context, which the Table keeps; see ReadFileContext. It does
+// not wait for a read that blocks when the context is done. Do not use r after that, because the
+// read continues in the background.
+func (f Format) ReadContext(ctx context.Context, r io.Reader, name string) (*Table, error) {
+	in := &recorder{in: waiting(ctx, r), budget: memory.NewBudget("the table", textTooLarge)}
+	t := &Table{Name: name, src: source{ctx: ctx, in: in}}
 	if err := t.read(f); err != nil {
 		return nil, err
 	}
+	t.src.raw, t.src.in = in.raw.Bytes(), nil
 	return t, nil
 }
 
 // open returns the bytes of the source, from the beginning.
 func (s *source) open() (io.ReadCloser, error) {
+	if s.in != nil {
+		return io.NopCloser(io.MultiReader(bytes.NewReader(s.in.raw.Bytes()), s.in)), nil
+	}
 	if s.path == "" {
-		return io.NopCloser(bytes.NewReader(s.raw)), nil
+		return io.NopCloser(&contextReader{s.ctx, bytes.NewReader(s.raw)}), nil
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -119,14 +128,17 @@ func (s *source) open() (io.ReadCloser, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.mod)) {
-		err = fmt.Errorf("pgsvi: %s has changed since it was first read; read it again: %w", s.path,
-			pgsvi.ErrFile)
+		err = sentinel.Wrap(pgsvi.ErrFile,
+			"pgsvi: %s has changed since it was first read; read it again", s.path)
 	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{&contextReader{s.ctx, f}, f}, nil
 }
 
 // read makes the profiles.
@@ -163,7 +175,7 @@ type namedError struct {
 }
 
 func (e *namedError) Error() string {
-	return "pgsvi: " + e.name + ": " + strings.TrimPrefix(e.err.Error(), "pgsvi: ")
+	return "pgsvi: " + table.Visible(e.name) + ": " + strings.TrimPrefix(e.err.Error(), "pgsvi: ")
 }
 
 func (e *namedError) Unwrap() error { return e.err }
@@ -194,7 +206,7 @@ func (t *Table) profile(f Format) error {
 	}
 	pick := newPicker(t.parts)
 	for {
-		rec, err := s.next()
+		rec, err := s.nextBefore(t.src.ctx)
 		if err == io.EOF {
 			break
 		}
@@ -212,7 +224,7 @@ func (t *Table) profile(f Format) error {
 		t.rows++
 	}
 	if t.rows == 0 {
-		return fmt.Errorf("pgsvi: table without a line of data: %w", pgsvi.ErrEmpty)
+		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: table without a line of data")
 	}
 	if meet(); len(t.profiles) == 0 {
 		return fmt.Errorf("pgsvi: a table of %s without a column: %w", plural(t.rows, "object"),
@@ -288,7 +300,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 	}
 	pick := newPicker(t.parts)
 	for {
-		rec, err := s.next()
+		rec, err := s.nextBefore(t.src.ctx)
 		if err == io.EOF {
 			return nil
 		}
@@ -311,6 +323,14 @@ func (t *Table) scan(each func(rec *record) error) error {
 	}
 }
 
+// nextBefore is next, unless the context is done.
+func (s *scanner) nextBefore(ctx context.Context) (*record, error) {
+	if err := canceled(ctx); err != nil {
+		return nil, fmt.Errorf("pgsvi: reading a table: %w", err)
+	}
+	return s.next()
+}
+
 // setMissing adds a column without a value.
 func (s *scanner) setMissing(name string) {
 	s.place[name] = len(s.names)
@@ -321,7 +341,7 @@ func (s *scanner) setMissing(name string) {
 // String says how the table is written, and what each column looks like and why.
 func (t *Table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", t.Name, plural(t.rows, "row"),
+	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", table.Visible(t.Name), plural(t.rows, "row"),
 		plural(len(t.profiles), "column"), t.formatText())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "column\tlooks like\tbecause\tmissing\tfor example")
@@ -374,8 +394,9 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// shorten returns the beginning of a text that is too long.
+// shorten returns a text in one line, or the beginning of one that is too long.
 func shorten(s string, most int) string {
+	s = table.Visible(s)
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

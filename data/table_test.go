@@ -143,3 +143,27 @@ func TestReadErrors(t *testing.T) {
 		t.Errorf("failing reader: %v", err)
 	}
 }
+
+// TestTableVisible checks that names cannot break printed lines or control a terminal.
+func TestTableVisible(t *testing.T) {
+	text := "\"two\nlines\",\"a\ttab\",\x1b[2J,y\n1.5,2.5,a,no\n2.5,4.5,b,yes\n3.5,4.5,a,no\n"
+	table, err := Read(strings.NewReader(text), "my\n\x1b[31mfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := table.Encoder(Outcome("y").Positive("yes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{table.String(), e.String()} {
+		for _, want := range []string{`two\nlines`, `a\ttab`, `\x1b[2J`, `my\n\x1b[31mfile: `} {
+			if !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\t") {
+				t.Errorf("no %s in %q", want, text)
+			}
+		}
+	}
+	_, err = Read(strings.NewReader("x,y\n1\n"), "my\n\x1b[31mfile")
+	if err == nil || !strings.Contains(err.Error(), `my\n\x1b[31mfile: `) {
+		t.Errorf("%q", err)
+	}
+}

@@ -146,7 +146,7 @@ func TestCustomers(t *testing.T) {
 	dir, model := trained(t)
 	path := write(t, dir, "customers.csv", table(customers, 0, 1, 2))
 	status, out, stderr := run(t, "predict", model, path)
-	if status != 0 || !strings.Contains(stderr, "rows=8 errors=1") {
+	if status != 3 || !strings.Contains(stderr, "rows=8 errors=1") {
 		t.Fatalf("%d %s", status, stderr)
 	}
 	answers := records(t, out)
@@ -168,7 +168,7 @@ func TestCustomers(t *testing.T) {
 		t.Errorf("columns in another order:\n%s\nwant\n%s", other, out)
 	}
 	own, stderr, err := process(t, "predict", model, path)
-	if err != nil || own != out {
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 || own != out {
 		t.Errorf("another process: %v %s\n%s\nwant\n%s", err, stderr, own, out)
 	}
 	lacking := write(t, dir, "lacking.csv", table(customers, 0, 2))

@@ -45,12 +45,12 @@ func inputFlags(f *flag.FlagSet) (in input) {
 }
 
 // read reads a table and the file of columns.
-func (in input) read(path string) (t *data.Table, columns []data.Column, err error) {
+func (in input) read(c *command, path string) (t *data.Table, columns []data.Column, err error) {
 	format, err := cli.FormatOf(data.Format{}, *in.format)
 	if err != nil {
 		return nil, nil, err
 	}
-	if t, err = format.ReadFile(path); err != nil {
+	if t, err = c.read(format, path); err != nil {
 		return nil, nil, err
 	}
 	if !*in.standardize {
@@ -123,7 +123,7 @@ func (in input) fitted(c *command, path, likelihood string) (
 	if lik, err = cli.Choose("likelihood", cli.Likelihoods, likelihood); err != nil {
 		return nil, nil, nil, err
 	}
-	t, columns, err := in.read(path)
+	t, columns, err := in.read(c, path)
 	if err == nil && *in.test != 0 {
 		t, held, err = t.Split(*in.test, 1)
 	}
@@ -138,7 +138,7 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 	in := inputFlags(f)
 	likelihood := f.String("likelihood", "", "`name` as for fit (default: by the outcome)")
 	return func(c *command, args []string) error {
-		t, columns, err := in.read(args[0])
+		t, columns, err := in.read(c, args[0])
 		write := *in.columns != "" && errors.Is(err, os.ErrNotExist) && t != nil
 		if err != nil && !write {
 			return err
@@ -153,19 +153,24 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		s := &data.Suggestions{Decisions: undecided.Decisions}
-		fmt.Fprintln(c.stdout, t)
+		fmt.Fprintln(c.stdout, cli.Flags(t.String()))
 		if *in.formula == "" {
 			fmt.Fprintln(c.stdout, lastIsOutcome)
 		}
 		fmt.Fprintf(c.stdout, "proposals, to read and to change:\n\n%v\n", s)
-		if err = nil; write {
-			err = os.WriteFile(*in.columns, []byte(s.String()), 0o644)
-			fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
-		} else {
+		if !write {
 			fmt.Fprintln(c.stdout,
 				"-columns FILE writes them to a new file, which check, fit and gp then read")
+			return errUndecided
 		}
-		return errors.Join(errUndecided, err)
+		if err := c.save(*in.columns, func(w io.Writer) error {
+			_, err := io.WriteString(w, s.String())
+			return err
+		}); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
+		return errUndecided
 	}
 }
 
@@ -226,7 +231,11 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		fmt.Fprint(c.stdout, m.Summary(post))
 		line := strings.Replace(report(m, res), " ", fmt.Sprintf(" weights=%d ", len(post.Names())),
 			1)
-		line += cli.Checks(c.ctx, c.stderr, m, glm, post, res)
+		checks, err := cli.Checks(c.ctx, c.stderr, m, glm, post, res)
+		if err != nil {
+			return err
+		}
+		line += checks
 		return finish(c, m, held, post, *out, line, res, learned, start)
 	}
 }
@@ -260,10 +269,10 @@ func finish(c *command, m *data.Model, held *data.Table, post data.Posterior, ou
 	warnings := slices.Concat(learned.Warnings, res.Warnings)
 	for i, w := range warnings {
 		if slices.Index(warnings, w) == i {
-			fmt.Fprintln(c.stderr, "pgsvi: warning:", w)
+			fmt.Fprintln(c.stderr, "pgsvi: warning:", cli.Plain(w))
 		}
 	}
-	if err := c.save(out, p.SaveFile); err != nil {
+	if err := c.save(out, p.Save); err != nil {
 		return err
 	}
 	if held != nil {
@@ -312,7 +321,7 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 		}
 		done()
 		if learned != nil {
-			fmt.Fprintln(c.stdout, learned)
+			fmt.Fprintln(c.stdout, cli.Plain(learned.String()))
 		}
 		return finish(c, m, held, post, *out, report(m, res), res, learned, start)
 	}

@@ -6,26 +6,30 @@
 //	pgsvi topics [flags] -o MODEL CORPUS
 //	pgsvi predict [-level P] [-score] MODEL TABLE
 //
-// The exit status is 1 on an error, and 2 where columns need a
-// decision or the command line is wrong.
+// A TABLE named - is standard input. The exit status is 1 on an error, 2 if columns need a decision
+// or the command line is wrong, 3 if predict failed for some rows, and 130 after an interrupt
+// (Ctrl-C). A second interrupt kills the process.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/cmd/pgsvi/internal/cli"
 	"github.com/pgsvi/pgsvi/data"
 	"github.com/pgsvi/pgsvi/formula"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // A verb is one of the things that the command does.
@@ -64,35 +68,120 @@ A fit ends with a line of numbers, in nats. neg_elbo is what the fit minimises; 
 within gap_bound of the minimum (+Inf: no proof is known). loo is the leave-one-out score: the log
 probability of each row by a fit to all others, added up. Of two models of the same outcome, the one
 with the larger loo predicts better. khat below 0.7: the intervals of the weights can be trusted.
+
+The exit status is 1 on an error, 2 if columns need a decision or the command line is wrong, 3 if
+predict failed for some rows, and 130 after Ctrl-C.
 `)
 }
 
 // usage prints the flags of a verb, each in a line.
 func (v verb) usage(w io.Writer, f *flag.FlagSet) {
-	fmt.Fprintf(w, "pgsvi %s [flags] %s\n%s\n\n", v.name, v.args, v.about)
+	stdin := ""
+	if strings.HasSuffix(v.args, "TABLE") {
+		stdin = "   (a TABLE of - is standard input)"
+	}
+	fmt.Fprintf(w, "pgsvi %s [flags] %s%s\n%s\n\n", v.name, v.args, stdin, v.about)
 	cli.PrintFlags(w, f)
 }
 
 // A command is where the input and output of a verb are.
 type command struct {
 	ctx            context.Context
+	stdin          io.Reader
 	stdout, stderr io.Writer
-	terminal       bool // stderr is one
+	terminal       bool // standard error is one
+	outTerminal    bool // standard output is one
+
+	// run sets these.
+	csv    *cli.Text // standard output for data, which are escaped on a terminal only
+	screen io.Writer // standard error for the progress, which moves the cursor
 }
 
-// errUndecided says that columns need a decision, which was printed.
-var errUndecided = errors.New("columns need a decision")
+// isTerminal reports whether a file is a terminal.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// These errors were printed already.
+var (
+	errUndecided  = errors.New("columns need a decision")
+	errFailedRows = errors.New("some rows failed")
+)
+
+// read reads a table from a file or from standard input.
+func (c *command) read(format data.Format, path string) (*data.Table, error) {
+	if path == "-" {
+		return format.ReadContext(c.ctx, c.stdin, "standard input")
+	}
+	return format.ReadFileContext(c.ctx, path)
+}
+
+// interrupted is the exit status after an interrupt.
+const interrupted = 130
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	info, err := os.Stderr.Stat()
-	c := &command{ctx, os.Stdout, os.Stderr, err == nil && info.Mode()&os.ModeCharDevice != 0}
-	os.Exit(c.run(os.Args[1:]))
+	context.AfterFunc(ctx, stop) // a second interrupt kills the process
+	c := &command{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		terminal: isTerminal(os.Stderr), outTerminal: isTerminal(os.Stdout)}
+	os.Exit(c.runOrLeave(os.Args[1:]))
 }
 
-// run does what the arguments say and returns the exit status.
-func (c *command) run(args []string) int {
+// patience is how long an interrupted verb may take to stop by itself. Some verbs cannot, because
+// they write to a pipe that nobody reads.
+const patience = 100 * time.Millisecond
+
+// runOrLeave does what run does, but returns soon after an interrupt although run does not.
+func (c *command) runOrLeave(args []string) (status int) {
+	done := make(chan int, 1)
+	go func() { done <- c.run(args) }()
+	select {
+	case status = <-done:
+		return status
+	case <-c.ctx.Done():
+	}
+	select {
+	case status = <-done:
+		return status
+	case <-time.After(patience):
+	}
+	said := make(chan error, 1)
+	go func() { // which may block as well
+		line := "pgsvi: interrupted\n"
+		if c.terminal {
+			line = "\n" + line // below the progress
+		}
+		_, err := io.WriteString(c.stderr, line)
+		said <- err
+	}()
+	select {
+	case <-said:
+	case <-time.After(patience / 10):
+	}
+	return interrupted
+}
+
+// run runs the verb of the arguments and returns the exit status. All text that it prints is
+// visible.
+func (c *command) run(args []string) (status int) {
+	v, out, errs := *c, &cli.Text{W: c.stdout}, &cli.Text{W: c.stderr}
+	v.stdout, v.stderr, v.screen = out, errs, c.stderr
+	v.csv = &cli.Text{W: c.stdout, Raw: !c.outTerminal}
+	status = v.do(args)
+	if err := cmp.Or(out.Flush(), v.csv.Flush()); err != nil && status != interrupted {
+		if own := (*fs.PathError)(nil); errors.As(err, &own) {
+			err = own.Err
+		}
+		fmt.Fprintln(errs, "pgsvi: writing standard output:", err)
+		status = 1
+	}
+	errs.Flush()
+	return status
+}
+
+// do is run for streams of visible text.
+func (c *command) do(args []string) (status int) {
 	if len(args) == 0 {
 		usage(c.stderr)
 		return 2
@@ -147,7 +236,17 @@ func (c *command) report(v verb, err error) int {
 	if errors.Is(err, errUndecided) {
 		return 2
 	}
-	fmt.Fprintln(c.stderr, "pgsvi: "+sentinel.Plain(err, cli.ErrUsage))
+	if errors.Is(err, errFailedRows) {
+		return 3
+	}
+	if cause := context.Cause(c.ctx); cause != nil && errors.Is(err, cause) {
+		fmt.Fprintln(c.stderr, "pgsvi: interrupted")
+		return interrupted
+	}
+	if c.csv.Err != nil && errors.Is(err, c.csv.Err) {
+		return 1 // run prints it
+	}
+	fmt.Fprintln(c.stderr, "pgsvi: "+cli.PlainError(err))
 	var undecided *data.DecisionError
 	var wrong *formula.Error
 	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,
@@ -175,15 +274,15 @@ func (c *command) progress(goal float64) (s *pgsvi.Solver, done func()) {
 	if !c.terminal {
 		return s, func() {}
 	}
-	s.Recorder, done = pgsvi.Progress(c.stderr, 0)
+	s.Recorder, done = pgsvi.Progress(c.screen, 0)
 	return s, done
 }
 
-// save writes a model to a file, or says that it does not.
-func (c *command) save(path string, write func(path string) error) error {
+// save writes a model to a file, or prints that it does not.
+func (c *command) save(path string, write func(w io.Writer) error) error {
 	if path == "" {
 		fmt.Fprintln(c.stderr, "pgsvi: the model was not saved: -o FILE does")
 		return nil
 	}
-	return write(path)
+	return data.WriteFile(path, func(w io.Writer) error { return write(cli.Until(c.ctx, w)) })
 }

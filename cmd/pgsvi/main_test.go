@@ -122,7 +122,7 @@ func TestTable(t *testing.T) {
 	}
 	status, out, stderr = run(t, "predict", model, strange)
 	records, err = csv.NewReader(strings.NewReader(out)).ReadAll()
-	if err != nil || status != 0 || len(records) != 5 || value(t, stderr, "errors") != 2 {
+	if err != nil || status != 3 || len(records) != 5 || value(t, stderr, "errors") != 2 {
 		t.Fatalf("predict: %d %v %s\n%s", status, err, stderr, out)
 	}
 	for i, want := range []string{"", "is new", "error: ", "error: "} {
@@ -147,7 +147,7 @@ func TestGP(t *testing.T) {
 		t.Fatalf("gp: %d %s\n%s", status, stderr, out)
 	}
 	status, out, stderr = run(t, "predict", "-score", model, path)
-	if status != 0 || strings.Count(out, "\n") != 121 || value(t, stderr, "errors") != 1 {
+	if status != 3 || strings.Count(out, "\n") != 121 || value(t, stderr, "errors") != 1 {
 		t.Errorf("predict: %d %s", status, stderr)
 	}
 }

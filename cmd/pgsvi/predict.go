@@ -27,16 +27,16 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			return err
 		}
 		how.Ragged = true
-		t, err := how.ReadFile(args[1])
+		t, err := c.read(how, args[1])
 		if err != nil {
 			return err
 		}
 		var rows, failed int
 		var scores *pgsvi.Scores
 		if *score {
-			rows, failed, scores, err = p.ScoreCSV(c.stdout, t, *level)
+			rows, failed, scores, err = p.ScoreCSV(c.csv, t, *level)
 		} else {
-			rows, failed, err = p.WriteCSV(c.stdout, t, *level)
+			rows, failed, err = p.WriteCSV(c.csv, t, *level)
 		}
 		if err != nil {
 			return err
@@ -47,6 +47,9 @@ func predict(f *flag.FlagSet) func(*command, []string) error {
 			line += cli.ScoreText(scores)
 		}
 		fmt.Fprintln(c.stderr, line)
+		if failed > 0 {
+			return errFailedRows
+		}
 		return nil
 	}
 }

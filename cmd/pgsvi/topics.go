@@ -26,7 +26,7 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k,
 				*model, cli.ErrUsage)
 		}
-		corpus, err := data.ReadCorpus(args[0], *vocab)
+		corpus, err := data.ReadCorpusContext(c.ctx, args[0], *vocab)
 		if err != nil {
 			return err
 		}
@@ -59,8 +59,7 @@ func topics(f *flag.FlagSet) func(*command, []string) error {
 		for i, w := range words {
 			fmt.Fprintf(c.stdout, "topic %2d  %s\n", i+1, strings.Join(w, " "))
 		}
-		if err := c.save(*out,
-			func(path string) error { return data.WriteFile(path, post.Save) }); err != nil {
+		if err := c.save(*out, post.Save); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.stdout, "documents=%d words=%d topics=%d neg_elbo=%.12g seconds=%.2f\n",

@@ -4,6 +4,7 @@ package sentinel
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -42,3 +43,16 @@ type bare struct{ error }
 func (b bare) Error() string { return strings.TrimPrefix(b.error.Error(), "pgsvi: ") }
 
 func (b bare) Unwrap() error { return b.error }
+
+// Wrap returns an error with the text that fmt.Errorf makes of format and args. It also wraps the
+// sentinel s, but does not print it, because the text of a sentinel may contradict the message:
+// "forty" is no number, and ErrNotFinite reads "not finite".
+func Wrap(s error, format string, args ...any) error {
+	return &wrapped{fmt.Errorf(format, args...), s}
+}
+
+type wrapped struct{ message, sentinel error }
+
+func (w *wrapped) Error() string { return w.message.Error() }
+
+func (w *wrapped) Unwrap() []error { return []error{w.message, w.sentinel} }

@@ -11,7 +11,13 @@ import (
 
 // Align pads the cells of each column to the same width: names to the left,
 // numbers with their points below each other, and what is above them to the right.
+// It makes every cell visible.
 func Align(lines [][]string) {
+	for _, line := range lines {
+		for j, cell := range line {
+			line[j] = Visible(cell)
+		}
+	}
 	for j := range lines[0] {
 		whole, part := 0, 0 // widest, before the point and from it on
 		for _, line := range lines[1:] {

@@ -10,9 +10,9 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
@@ -76,9 +76,6 @@ func Output(f *flag.FlagSet, files []string) error {
 	if err == nil && info.IsDir() {
 		return fmt.Errorf("-o %s is a folder, want the name of a file: %w", path, ErrUsage)
 	}
-	if err == nil && !info.Mode().IsRegular() { // a device or a pipe
-		return nil
-	}
 	for _, name := range []string{"columns", "vocab"} {
 		if from := f.Lookup(name); from != nil {
 			files = append(files, from.Value.String())
@@ -89,14 +86,11 @@ func Output(f *flag.FlagSet, files []string) error {
 			return fmt.Errorf("-o %s is a file to read, want another name: %w", path, ErrUsage)
 		}
 	}
-	try, err := os.CreateTemp(filepath.Dir(path), ".pgsvi-*")
+	err = save.CheckFile(path)
 	if own := (*fs.PathError)(nil); errors.As(err, &own) {
 		return fmt.Errorf("-o %s cannot be written: %w", path, own.Err)
 	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(try.Close(), os.Remove(try.Name()))
+	return err
 }
 
 // PrintFlags prints the flags of f, each in a line.

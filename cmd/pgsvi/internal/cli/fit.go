@@ -10,7 +10,6 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/data"
-	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
 // Learning are the flags of how hyper-parameters are learned.
@@ -56,16 +55,21 @@ const (
 )
 
 // Checks returns what leave-one-out and importance sampling say, as parts of the last line.
-// It adds what they warn of to the warnings, and prints why one of them is not there.
+// It adds what they warn of to the warnings, and prints why one of them is not there. The error is
+// the cause if ctx is done.
 func Checks(
 	ctx context.Context, stderr io.Writer, m *data.Model, glm *pgsvi.GLM, post *pgsvi.GLMPosterior,
-	res *pgsvi.Result) (parts string) {
+	res *pgsvi.Result) (parts string, err error) {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(stderr, "pgsvi: "+format+"\n", args...)
 	}
-	if loo, err := glm.LOO(ctx, post); err != nil {
-		say("no loo: %v", sentinel.Plain(err))
-	} else {
+	loo, err := glm.LOO(ctx, post)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
+		say("no loo: %s", PlainError(err))
+	default:
 		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
 		if m.Trials != nil && m.Labels != nil {
 			say("loo and neg_elbo are of single trials: compare them with those of logit and " +
@@ -80,12 +84,15 @@ func Checks(
 		say("no khat, which is for up to %d weights%s, as its draws of all weights would take "+
 			"longer\nthan the fit; these are %d. Predictions can be checked by loo and predict "+
 			"-score", most, of, n)
-		return parts
+		return parts, nil
 	}
 	psis, err := glm.PSIS(ctx, nil, post, 0)
-	if err != nil {
-		say("no khat: %v", sentinel.Plain(err))
-		return parts
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
+		say("no khat: %s", PlainError(err))
+		return parts, nil
 	}
 	if psis.KHat > 0.7 {
 		res.Warnings = append(res.Warnings,
@@ -93,7 +100,7 @@ func Checks(
 				"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
 				"-prior-sd help")
 	}
-	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat)
+	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat), nil
 }
 
 // ScoreText returns bits, the log loss of a row to the base 2, and error, the share of labels that

@@ -48,7 +48,7 @@ func FormatOf(format data.Format, words string) (data.Format, error) {
 			format.Separator = '\t'
 		case key == "separator" && value == "space":
 			format.Separator = ' '
-		case key == "separator" && len(sign) == 1:
+		case key == "separator" && len(sign) == 1 && sign[0] != '"':
 			format.Separator = sign[0]
 		case key == "decimal" && (value == "." || value == ","):
 			format.Decimal = sign[0]

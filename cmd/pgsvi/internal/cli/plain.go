@@ -1,0 +1,140 @@
+package cli
+
+// This file translates messages of the library, whose advice is Go, into flags. Advice that no flag
+// can follow is left out.
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/pgsvi/pgsvi/internal/sentinel"
+)
+
+// A translation replaces what a pattern matches in a message.
+type translation struct {
+	pattern *regexp.Regexp
+	text    string
+}
+
+// translations are applied in this order.
+var translations = func() (all []translation) {
+	add := func(pattern, text string) {
+		all = append(all, translation{regexp.MustCompile(pattern), text})
+	}
+	add(`set GLMOptions\{Autoscale: true\}`, "use -standardize")
+	add(`change PriorSD or, with Autoscale, rescale`, "change -prior-sd, or rescale")
+	add(`one PriorSD\b`, "one -prior-sd")
+	add(`use pgsvi\.Sum\{[^}]*\}, k\}, or `, "")
+	add(`raise `+optionTypes+`\.MaxMemory`, "raise the limit (GOMEMLIMIT)")
+	for option, flag := range map[string]string{
+		"GLMOptions.InterceptSD": "intercept-sd", "GLMOptions.PriorSD": "prior-sd",
+		"Solver.Goal": "goal", "LearnOptions.Tol": "tol", "LearnOptions.NoPrior": "no-prior",
+		"Format.Separator": "format separator", "Format.Decimal": "format decimal",
+		"Format.Header": "format header", "Format.Encoding": "format encoding",
+		"Format.NoQuotes": "format no-quotes"} {
+		add(`\b`+regexp.QuoteMeta(option)+`\b`, "-"+flag)
+	}
+	for name, flag := range likelihoodNames() {
+		pattern := `\b(pgsvi\.)?` + name
+		if strings.IndexFunc(name[1:], unicode.IsUpper) < 0 {
+			pattern += `\{\}` // otherwise it may be a word
+		} else {
+			pattern += `(\{\}|\b)`
+		}
+		add(pattern, flag)
+	}
+	add(`\(-likelihood [^)]*\)`, "(-likelihood)") // the names are flags now
+	add(` \((`+optionTypes+`|Solver|Format)\.[A-Z]\w*\)`, "")
+	return all
+}()
+
+// likelihoodNames returns the flag of each likelihood by the name of its type.
+func likelihoodNames() map[string]string {
+	names := map[string]string{}
+	for _, flag := range slices.Backward(slices.Sorted(maps.Keys(Likelihoods))) {
+		name := strings.TrimPrefix(fmt.Sprintf("%T", Likelihoods[flag]), "pgsvi.")
+		if before, ok := names[name]; !ok || len(flag) < len(before) {
+			names[name] = flag
+		}
+	}
+	return names
+}
+
+// optionTypes are the types of options.
+const optionTypes = `(?:GLM|GP|SparseGP|CTM|LDA|Learn|Row|Effect|HeldOut|Mixture)Options`
+
+// formatAdvice matches advice for Go that has the flag in brackets.
+var formatAdvice = regexp.MustCompile(`set Format\.\w+ \((-format [^)]*)\)`)
+
+// Flags returns a text, which may have names in it, with advice about formats as flags.
+func Flags(text string) string { return formatAdvice.ReplaceAllString(text, "give $1") }
+
+var (
+	quoted = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`")
+	// between separates the clauses of a message.
+	between = regexp.MustCompile(`; |, or |, and |: `)
+	option  = regexp.MustCompile(`\b(?:` + optionTypes + `|Solver|Format)\.[A-Z]\w*`)
+	// goOnly is in a clause that only a program can follow.
+	goOnly = regexp.MustCompile(option.String() + `|\b(` + optionTypes + `)\b|\bof the Solver\b|` +
+		`\bpgsvi\.[A-Z]|\bNew(GLM|GP|SparseGP)|\b(Full|Diagonal|LowRank)Covariance\b`)
+)
+
+// Plain returns a message of the library for people who do not write Go.
+func Plain(message string) string {
+	var b strings.Builder
+	for line := range strings.Lines(message) {
+		at := 0
+		for _, span := range quoted.FindAllStringIndex(line, -1) {
+			b.WriteString(translate(line[at:span[0]]) + line[span[0]:span[1]])
+			at = span[1]
+		}
+		b.WriteString(translate(line[at:]))
+	}
+	return b.String()
+}
+
+// PlainError is Plain of an error, without its sentinels.
+func PlainError(err error) string { return Plain(sentinel.Plain(err, ErrUsage)) }
+
+// translate translates a message, or a part of one that has no quotes. It leaves out each clause
+// but the first that only a program can follow; the next one takes the sign before it.
+func translate(text string) string {
+	text, ended := strings.CutSuffix(Flags(text), "\n")
+
+	for _, t := range translations {
+		text = t.pattern.ReplaceAllString(text, t.text)
+	}
+	ends := append(between.FindAllStringIndex(text, -1), []int{len(text), len(text)})
+	var b strings.Builder
+	at, sign := 0, ""
+	for i, end := range ends {
+		if clause := text[at:end[0]]; i == 0 || !goOnly.MatchString(clause) {
+			b.WriteString(sign + clause)
+			sign = text[end[0]:end[1]]
+		}
+		at = end[1]
+	}
+	if ended {
+		b.WriteByte('\n')
+	}
+	return option.ReplaceAllStringFunc(b.String(), words)
+}
+
+// words returns the name of an option as words.
+func words(name string) string {
+	var b strings.Builder
+	b.WriteString("the")
+	before := ' '
+	for _, r := range name[strings.IndexByte(name, '.')+1:] {
+		if unicode.IsUpper(r) && !unicode.IsUpper(before) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+		before = r
+	}
+	return b.String()
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// TestText checks that a text has the same runes escaped however it is split into writes.
+func TestText(t *testing.T) {
+	const text = "Größe\t身長\x1b[31m\u009b👩\xff\xf0\x9f\n"
+	const want = "Größe\t身長\\x1b[31m\\u009b👩\\xff\\xf0\\x9f\n"
+	for step := 1; step <= len(text); step++ {
+		var out bytes.Buffer
+		w := &Text{W: &out}
+		for at := 0; at < len(text); at += step {
+			part := text[at:min(at+step, len(text))]
+			if n, err := w.Write([]byte(part)); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := w.Flush(); err != nil || out.String() != want {
+			t.Errorf("writes of %d bytes: %q, want %q", step, out.String(), want)
+		}
+	}
+	var out bytes.Buffer
+	w := &Text{W: &out}
+	w.Write([]byte("cut \xe8\xba"))
+	if w.Flush(); out.String() != `cut \xe8\xba` {
+		t.Errorf("a text that ends within a rune: %q", out.String())
+	}
+}
+
+// failing is a writer that fails from its second write on.
+type failing struct{ writes int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.writes++; f.writes > 1 {
+		return 0, fmt.Errorf("write %d", f.writes)
+	}
+	return len(b), nil
+}
+
+// TestTextError checks that a Text keeps the first error.
+func TestTextError(t *testing.T) {
+	w := &Text{W: &failing{}}
+	for range 3 {
+		fmt.Fprint(w, "x")
+	}
+	if err := w.Flush(); err == nil || err.Error() != "write 2" || !errors.Is(w.Err, err) {
+		t.Error(err)
+	}
+}
+
+// TestUntil checks that a long write ends with the context.
+func TestUntil(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var out bytes.Buffer
+	w := Until(ctx, writerFunc(func(b []byte) (int, error) {
+		if out.Len() > 0 {
+			cancel()
+		}
+		return out.Write(b)
+	}))
+	n, err := w.Write(make([]byte, 5*untilBlock+1))
+	if n != 2*untilBlock || out.Len() != n || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

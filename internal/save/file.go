@@ -1,0 +1,154 @@
+package save
+
+// This file replaces files safely: a file keeps its old content until the new content is whole.
+// The new content goes to a temporary file in the same folder, which is then renamed.
+// data.WriteFile and the command call it.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile makes a file of what write writes. A new file gets the permissions that the umask
+// leaves, and a replaced file keeps its own. If path is a symbolic link, its target is replaced. A
+// device or a pipe is written to. WriteFile returns the error of write as it is; an error of the
+// file names path.
+func WriteFile(path string, write func(io.Writer) error) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && info.IsDir():
+		return isFolder(path)
+	case err == nil && !info.Mode().IsRegular():
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	t := &temporary{path: path, old: info}
+	defer t.remove()
+	if err := write(t); err != nil {
+		return err
+	}
+	return t.rename()
+}
+
+// CheckFile returns an error if WriteFile cannot write the file. Call it before the work that makes
+// the content.
+func CheckFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && info.IsDir():
+		return isFolder(path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil
+	}
+	t := &temporary{path: path, old: info}
+	defer t.remove()
+	return t.create()
+}
+
+func isFolder(path string) error {
+	return &fs.PathError{Op: "write", Path: path, Err: errors.New("is a folder")}
+}
+
+// temporary is the file that will take the place of path. The first write creates it, so that
+// nothing is left behind if the process ends earlier.
+type temporary struct {
+	path string
+	old  fs.FileInfo // describes the file to replace; nil if there is none
+	to   string      // path, or the target of the link that it is
+	f    *os.File
+}
+
+// create makes the file, once.
+func (t *temporary) create() (err error) {
+	if t.f != nil {
+		return nil
+	}
+	if t.old != nil { // a file that may not be written is not replaced either
+		old, err := os.OpenFile(t.path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		old.Close()
+	}
+	t.to = target(t.path)
+	for range 100 { // until the name is new
+		name := filepath.Join(filepath.Dir(t.to), fmt.Sprintf(".pgsvi-%d", rand.Uint32()))
+		t.f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	if err == nil && t.old != nil {
+		err = t.f.Chmod(t.old.Mode().Perm())
+	}
+	return t.named(err)
+}
+
+// target returns the file that a link names in the end, which need not exist.
+func target(path string) string {
+	for range 40 { // as many links as Linux follows
+		to, err := os.Readlink(path)
+		if err != nil { // no link
+			return path
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Dir(path) + string(filepath.Separator) + to
+		}
+		path = to
+	}
+	return path
+}
+
+// named returns an error with the path of the file instead of the temporary one.
+func (t *temporary) named(err error) error {
+	if own := (*fs.PathError)(nil); errors.As(err, &own) {
+		return &fs.PathError{Op: "write", Path: t.path, Err: own.Err}
+	}
+	return err
+}
+
+func (t *temporary) Write(b []byte) (int, error) {
+	if err := t.create(); err != nil {
+		return 0, err
+	}
+	n, err := t.f.Write(b)
+	return n, t.named(err)
+}
+
+// rename puts the file in its place.
+func (t *temporary) rename() error {
+	if err := t.create(); err != nil { // nothing was written
+		return err
+	}
+	if err := t.f.Close(); err != nil {
+		return t.named(err)
+	}
+	if err := os.Rename(t.f.Name(), t.to); err != nil {
+		if own := (*os.LinkError)(nil); errors.As(err, &own) {
+			err = own.Err
+		}
+		return &fs.PathError{Op: "write", Path: t.path, Err: err}
+	}
+	t.f = nil
+	return nil
+}
+
+// remove removes the file if it was not renamed.
+func (t *temporary) remove() {
+	if t.f != nil {
+		t.f.Close()
+		os.Remove(t.f.Name())
+	}
+}
