@@ -92,6 +92,10 @@ type LOO struct {
 	y, weight []float64 // of the data, read only; nil where not known, and for weights of 1
 }
 
+// Predictions returns the out-of-sample predictions: each datum predicted from all others, as by
+// cross-validation with as many folds as data. It is Cavity, and nil if draws were used.
+func (l *LOO) Predictions() *Prediction { return l.Cavity }
+
 // String summarises the result in words.
 func (l *LOO) String() string {
 	left := ""

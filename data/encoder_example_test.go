@@ -184,7 +184,7 @@ func ExampleEncoder_Row() {
 	// [0.00 0.00 1.00 -0.39 0.00 1.00] ["Tarif"="gold" is new "Alter" is missing: the mean stands in]
 	// [0.00 0.00 0.00 -0.39 0.00 0.00] <nil>
 	// [0.00 0.00 0.00 -0.39 0.00 0.00] <nil>
-	// pgsvi: there is no column "Price"; there are "Tarif", "Preis", "Alter"
+	// pgsvi: column "Preis": the value is missing, and training had no row without one; want a number in €; there is no column "Price"; there are "Tarif", "Preis", "Alter"
 	// 6 <nil>
 }
 

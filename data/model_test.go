@@ -220,7 +220,7 @@ func TestFullCoding(t *testing.T) {
 	features := func(p *Predictor, row map[string]any) string {
 		cells := make([]cell, len(p.enc.state.Columns))
 		var r entries
-		if err := p.enc.fill(cells, row); err != nil {
+		if _, err := p.enc.fill(cells, row); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.design.row(&r, cells); err != nil {

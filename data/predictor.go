@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -114,61 +115,6 @@ func (p *Predictor) Classes() []string {
 	return slices.Clone(p.y.Levels)
 }
 
-// An Answer is the prediction for a row, with its interval.
-type Answer struct {
-	// Label is the label that Mean is the probability of. Of classes and ordered levels it is the
-	// likeliest, and of numbers it is "".
-	Label string
-	// Probs are the probabilities of Predictor.Classes; nil for two labels and for numbers.
-	Probs []float64
-	// Mean is the probability of Label or of a success, or the mean of the outcome, in its unit if
-	// the model is of its logarithm or its square root.
-	Mean float64
-	// Lo and Hi are the ends of a 90% interval, or of the level asked for. For a probability it is
-	// a credible interval (Prediction.ProbInterval). For numbers it is a prediction interval of a
-	// new outcome.
-	Lo, Hi float64
-	// Notes name values of the row that are imputed, new or beyond the training data.
-	Notes []string
-	// Row is the number of the row in its table, from 0, and Line that in its file, from 1. They
-	// are 0 where there is no table.
-	Row, Line int
-	// Outcome is the outcome of the row, as in Data.Y, or the share of successes in trials, and
-	// LogProb the log of its predictive probability or density, in nats: of trials that of one, or
-	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome, or
-	// one that cannot be used, which Notes say.
-	Outcome, LogProb float64
-
-	latent latent
-	trials float64 // of which Outcome is the share of successes; 0 if there are none
-	unread error   // of an outcome that cannot be used
-}
-
-// latent is the latent value of a row, N(mean, variance), and the likelihood.
-type latent struct {
-	lik            pgsvi.Likelihood
-	mean, variance float64
-	scores         []float64 // of classes: the means, and then the variances
-}
-
-// String returns the answer as "0.50 (0.11 to 0.89)", of classes "setosa: 0.93 (0.85 to 0.98)",
-// with the notes behind. It is "no answer" for that of a row with an error.
-func (a *Answer) String() string {
-	s := fmt.Sprintf("%.3g (%.3g to %.3g)", a.Mean, a.Lo, a.Hi)
-	switch {
-	case math.IsNaN(a.Mean):
-		s = "no answer"
-	case a.Probs != nil:
-		s = fmt.Sprintf("%s: %.2f (%.2f to %.2f)", a.Label, a.Mean, a.Lo, a.Hi)
-	case a.Label != "":
-		s = fmt.Sprintf("%.2f (%.2f to %.2f)", a.Mean, a.Lo, a.Hi)
-	}
-	if len(a.Notes) > 0 {
-		s += "  " + strings.Join(a.Notes, "; ")
-	}
-	return s
-}
-
 // answerLevel is the probability of the interval of Predict.
 const answerLevel = 0.9
 
@@ -183,9 +129,45 @@ func (p *Predictor) Predict(row any) (*Answer, error) {
 	}
 	a, err := p.answer(w, w.cells, answerLevel)
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: %w", err)
+		return nil, fmt.Errorf("pgsvi: %w", withNotes(err, w.notes))
 	}
 	return a, nil
+}
+
+// PredictAll predicts each element of rows, a slice of rows as Predict takes them or a JSON array of
+// objects as []byte. It has an answer or an error for each, in their order: answers[i] is nil if
+// errs[i] is not. The last error wraps ErrShape if rows is neither, and then there are no answers.
+func (p *Predictor) PredictAll(rows any) (answers []*Answer, errs []error, err error) {
+	var all []any
+	switch rows := rows.(type) {
+	case []byte:
+		var objects []json.RawMessage
+		if err := json.Unmarshal(rows, &objects); err != nil {
+			return nil, nil, sentinel.Wrap(pgsvi.ErrShape,
+				"pgsvi: the rows are no JSON array of objects: %w", err)
+		}
+		for _, o := range objects {
+			all = append(all, o)
+		}
+	default:
+		v := reflect.ValueOf(rows)
+		if _, raw := rows.(json.RawMessage); v.Kind() != reflect.Slice || raw {
+			return nil, nil, sentinel.Wrap(pgsvi.ErrShape, "pgsvi: the rows are a %T, want a "+
+				"slice of rows or a JSON array of objects as []byte", rows)
+		}
+		for i := range v.Len() {
+			all = append(all, v.Index(i).Interface())
+		}
+	}
+	answers, errs = make([]*Answer, len(all)), make([]error, len(all))
+	for i, row := range all {
+		if answers[i], errs[i] = p.Predict(row); errs[i] != nil {
+			errs[i] = named("", fmt.Errorf("pgsvi: row %d: %w", i, errs[i]))
+			continue
+		}
+		answers[i].Row = i
+	}
+	return answers, errs, nil
 }
 
 // Table predicts each row of a table: the sequence has an answer or an error for each, in their
@@ -211,8 +193,7 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 				}
 			}
 			if err != nil {
-				a = &Answer{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Outcome: math.NaN(),
-					LogProb: math.NaN()}
+				a = noAnswer()
 				err = t.named(err)
 			}
 			a.Row, a.Line = rec.row, rec.line
@@ -267,6 +248,7 @@ func (d *design) columns() []string {
 // scratch is what predicting a row needs, to be used again.
 type scratch struct {
 	cells       []cell
+	notes       []string // of what fill left out
 	row         entries
 	x           *pgsvi.Sparse
 	one, lo, hi [1]float64
@@ -285,7 +267,9 @@ func (p *Predictor) fill(row any) (*scratch, error) {
 	w := scratches.Get().(*scratch)
 	n := len(p.enc.state.Columns)
 	w.cells = slices.Grow(w.cells[:0], n)[:n]
-	return w, p.enc.fill(w.cells, row)
+	var err error
+	w.notes, err = p.enc.fill(w.cells, row)
+	return w, err
 }
 
 // encode returns the features of a row as a matrix, and its offset.
@@ -316,7 +300,8 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	if offset != 0 {
 		at = at.Offset([]float64{offset})
 	}
-	a := &Answer{Notes: slices.Clone(w.row.notes), Outcome: math.NaN(), LogProb: math.NaN()}
+	a := noAnswer()
+	a.Notes = slices.Concat(w.notes, w.row.notes)
 	if p.y.classes() {
 		if err := p.class(a, at, level); err != nil {
 			return nil, err
@@ -351,22 +336,21 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 		return nil, err
 	}
 	a.Lo, a.Hi = w.lo[0], w.hi[0]
+	if a.MeanLo, a.MeanHi = a.Lo, a.Hi; !p.labels() {
+		if _, _, err = at.MeanInterval(w.lo[:], w.hi[:], level); err != nil {
+			return nil, err
+		}
+		a.MeanLo, a.MeanHi = w.lo[0], w.hi[0]
+	}
 	if p.y.Root {
 		if _, _, err = at.Moments(w.one[:], w.lo[:]); err != nil {
 			return nil, err
 		}
-		a.square(w.lo[0])
+		noise, _ := at.Likelihood().(pgsvi.GaussianNoise)
+		a.square(w.lo[0], noise.Var)
 	}
 	p.compare(a, at, cells)
 	return a, nil
-}
-
-// square turns the answer about the square root of the outcome, whose predictive variance is given,
-// into that about the outcome.
-func (a *Answer) square(variance float64) {
-	a.Mean = a.Mean*a.Mean + variance
-	a.Lo, a.Hi = max(a.Lo, 0), max(a.Hi, 0)
-	a.Lo, a.Hi = a.Lo*a.Lo, a.Hi*a.Hi
 }
 
 // level answers with the likeliest of ordered levels.
@@ -385,6 +369,7 @@ func (p *Predictor) level(a *Answer, at *pgsvi.Prediction, level float64) error 
 	a.Label, a.Mean = p.y.Levels[best], a.Probs[best]
 	lo, hi, err := at.ProbInterval(nil, nil, float64(best), level)
 	a.Lo, a.Hi = lo[0], hi[0]
+	a.MeanLo, a.MeanHi = a.Lo, a.Hi
 	return err
 }
 
@@ -445,6 +430,7 @@ func (p *Predictor) class(a *Answer, at *pgsvi.Prediction, level float64) error 
 	a.Label, a.Mean = p.y.Levels[best], a.Probs[best]
 	lo, hi, err := at.ProbInterval(nil, nil, float64(best), level)
 	a.Lo, a.Hi = lo[0], hi[0]
+	a.MeanLo, a.MeanHi = a.Lo, a.Hi
 	return err
 }
 

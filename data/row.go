@@ -69,7 +69,8 @@ func (c *column) needed() bool {
 // []byte or json.RawMessage, or a struct, or pointer to one, whose fields have tags such as
 // `col:"age"`. A nil value and a nil pointer are missing values, and so is a column that is not
 // there. Columns that the model does not use, and the outcome, need not be there. Texts are read as
-// those of the table are.
+// those of the table are. A field of a JSON object that is no column is noted, and an error in the
+// other types.
 //
 // The error names the column and what was found. It wraps ErrParam where a level is unknown or
 // there is no column of such a name, ErrNotFinite where there is no number or a value is missing
@@ -77,21 +78,43 @@ func (c *column) needed() bool {
 func (e *Encoder) Row(row any) (*Encoded, error) {
 	cells := make([]cell, len(e.state.Columns))
 	r := &Encoded{}
-	err := e.fill(cells, row)
+	notes, err := e.fill(cells, row)
 	if err == nil {
 		err = e.row(r, cells)
 	}
+	r.Notes = append(notes, r.Notes...)
 	if err != nil {
-		return nil, fmt.Errorf("pgsvi: %w", err)
+		return nil, fmt.Errorf("pgsvi: %w", withNotes(err, notes))
 	}
 	return r, nil
 }
 
-// fill sets the cells of a row, in the order of state.Columns.
-func (e *Encoder) fill(cells []cell, row any) error {
+// withNotes adds the notes on unknown fields to the error of a row: a value may be missing because
+// its field is misspelt.
+func withNotes(err error, notes []string) error {
+	if len(notes) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, strings.Join(notes, "; "))
+}
+
+// fill sets the cells of a row, in the order of state.Columns. The notes name the fields of a JSON
+// object that are no columns: other programs send more than is needed.
+func (e *Encoder) fill(cells []cell, row any) (notes []string, err error) {
 	for j := range cells {
 		cells[j] = cell{kind: absentCell}
 	}
+	switch row := row.(type) {
+	case []byte:
+		return e.fillJSON(cells, row)
+	case json.RawMessage:
+		return e.fillJSON(cells, row)
+	}
+	return nil, e.fillFields(cells, row)
+}
+
+// fillFields is fill for a map or a struct.
+func (e *Encoder) fillFields(cells []cell, row any) error {
 	switch row := row.(type) {
 	case map[string]any:
 		for name, v := range row {
@@ -113,19 +136,16 @@ func (e *Encoder) fill(cells []cell, row any) error {
 			cells[j] = cell{s: strings.TrimSpace(v)}
 		}
 		return nil
-	case []byte:
-		return e.fillJSON(cells, row)
-	case json.RawMessage:
-		return e.fillJSON(cells, row)
 	}
 	return e.fillStruct(cells, reflect.ValueOf(row))
 }
 
-func (e *Encoder) fillJSON(cells []cell, b []byte) error {
-	return scanObject(b, func(name string, c cell) error {
+func (e *Encoder) fillJSON(cells []cell, b []byte) (notes []string, err error) {
+	err = scanObject(b, func(name string, c cell) error {
 		j, ok := e.place[name]
 		if !ok {
-			return e.noField(name)
+			notes = append(notes, sentinel.Plain(e.noField(name)))
+			return nil
 		}
 		if cells[j].kind != absentCell {
 			return sentinel.Wrap(pgsvi.ErrShape, "field %s is there twice", csvQuote(name))
@@ -136,6 +156,7 @@ func (e *Encoder) fillJSON(cells []cell, b []byte) error {
 		cells[j] = c
 		return nil
 	})
+	return notes, err
 }
 
 // noFieldOf is noField of the first name that is none, so that it is always the same one.
