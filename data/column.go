@@ -181,9 +181,10 @@ func quoteAll(texts []string, most int) (q []string) {
 // NumberColumn is a feature that is a number. Its methods return changed copies.
 type NumberColumn struct{ *spec }
 
-// Number takes a column as numbers. They are standardised: the mean is taken off, and what remains
-// is divided by the standard deviation. Columns of 0 and 1 are left alone. A currency sign or % is
-// ignored, as long as all values have the same. "(5)" and "5-" are -5 if training has such numbers.
+// Number takes a column as numbers. An Encoder standardizes them: it subtracts the mean and divides
+// by the standard deviation, with row weights. Two values become 0 and 1. A Model multiplies columns
+// as they are and scales the products; see Table.Model. A currency sign or % is ignored, as long as
+// all values have the same. "(5)" and "5-" are -5 if training has such numbers.
 func Number(name string) NumberColumn { return NumberColumn{specOf(name, kindNumber)} }
 
 func specOf(name string, k kind) *spec { return &spec{Name: name, Kind: k} }
@@ -269,7 +270,7 @@ func (c CategoryColumn) KeepCase() CategoryColumn {
 }
 
 // Reference is the level that the others are compared with. It has no feature. By default it is the
-// most frequent one.
+// most frequent one, and the negative one of a pair such as no and yes.
 func (c CategoryColumn) Reference(level string) CategoryColumn {
 	return CategoryColumn{c.with(func(s *spec) { s.Reference = level })}
 }
@@ -474,6 +475,5 @@ func Skip(name string) SkipColumn { return SkipColumn{specOf(name, kindSkip)} }
 // RawOption is what Raw returns.
 type RawOption struct{ *spec }
 
-// Raw leaves all numbers as they are, without standardisation, and dates as years. It stands among
-// the columns.
+// Raw leaves all numbers as they are, without scaling, and dates as years. Add it to the columns.
 func Raw() RawOption { return RawOption{&spec{Kind: kindRaw}} }

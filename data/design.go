@@ -12,8 +12,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/spline"
 )
 
-// A design maps a row of a table to the features of a model by the terms of a formula. It is saved
-// beside the Encoder of the columns.
+// A design maps a row of a table to the features of a model by the terms of a formula. A Predictor
+// saves it with the Encoder of the columns.
 //
 // Features are made of the values as they are in the table, like the columns of model.matrix in R,
 // and then shifted and scaled. Scaling gives each coefficient the same prior. Shifts never change
@@ -24,8 +24,8 @@ type design struct {
 	Raw   bool    `json:"raw,omitempty"`
 	Terms []*term `json:"terms"`
 
-	names     []string // of the features
-	blocks    []string // of the features: "" of effects, otherwise that of a curve or group
+	names     []string // one name per feature
+	blocks    []string // one block per feature: "" for effects, otherwise a curve or a group
 	intercept bool     // known while the model is made
 }
 
@@ -43,13 +43,13 @@ type term struct {
 	// Means are subtracted from the features of a product or of a polynomial; nil if all are 0.
 	Means []float64 `json:"means,omitempty"`
 	// Degree, Middle and Half are of a polynomial in (x - Middle)/Half, and of powers of x if Half
-	// is 0. Centers and Norms are those of the recurrence of its orthogonal polynomials.
+	// is 0. Centers and Norms define the recurrence of its orthogonal polynomials.
 	Degree  int       `json:"degree,omitempty"`
 	Middle  float64   `json:"middle,omitempty"`
 	Half    float64   `json:"half,omitempty"`
 	Centers []float64 `json:"centers,omitempty"`
 	Norms   []float64 `json:"norms,omitempty"`
-	// Shift and Scale standardize the logarithm, or the straight line beside a curve.
+	// Shift and Scale standardize the logarithm, or the straight line of a curve.
 	Shift float64 `json:"shift,omitempty"`
 	Scale float64 `json:"scale,omitempty"`
 	// Curve is that of a smooth term, and Line says that a straight line is a part of it.
@@ -61,7 +61,7 @@ type term struct {
 
 	cols    []*column
 	at, n   int            // the first feature, and how many
-	level   map[string]int // of a group
+	level   map[string]int // group levels and their places
 	learner *termLearner   // while it learns
 }
 
@@ -94,7 +94,7 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 		d.Terms = append(d.Terms, n)
 		switch t := t.(type) {
 		case formula.Col, formula.Interact:
-			c := all.of(t.Columns())
+			c := all.find(t.Columns())
 			n.Kind, n.Full, n.learner.center = productTerm, c.full, c.center
 		case formula.Smooth:
 			line := slices.ContainsFunc(f.Terms, func(o formula.Term) bool {
@@ -291,8 +291,8 @@ type entries struct {
 	ind     []int
 	val     []float64
 	notes   []string
-	scratch []float64 // of a column
-	product sparseRow // of a term
+	scratch []float64 // features of one column
+	product sparseRow // features of one term
 	longer  sparseRow
 	more    []float64
 }

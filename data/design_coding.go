@@ -9,15 +9,15 @@ import (
 )
 
 // This file decides how the products of a formula are coded: which categories have a feature for
-// every level, and which numbers may be centered. The rules for categories are those of R
+// every level, and which numbers may be centered. The rules for categories are from R
 // (terms.formula and model.matrix; Chambers and Hastie 1992, section 2.4.1), so that a formula
-// spans the same functions here as there.
+// spans the same functions here as in R. newDesign calls them once per formula.
 
-// coding says how the columns of one product are coded.
+// coding holds how the columns of one product are coded.
 type coding struct {
 	columns []string
 	full    []bool // the category has a feature for every level, the reference included
-	center  []bool // the number may be centered, because the model has what that adds
+	center  []bool // the number may be centered: the model has the terms that centering adds
 }
 
 // codings are the products of a formula, the single columns included.
@@ -74,8 +74,8 @@ func newCodings(f *formula.Formula, category, number func(column string) bool) *
 	return all
 }
 
-// of returns the coding of the product of columns.
-func (all *codings) of(columns []string) *coding {
+// find returns the coding of the product of columns.
+func (all *codings) find(columns []string) *coding {
 	i := slices.IndexFunc(all.list, func(c *coding) bool { return slices.Equal(c.columns, columns) })
 	return all.list[i]
 }
@@ -117,7 +117,7 @@ func (all *codings) codeCategories() {
 // columns and a function of the categories among them. No column at all means the constants.
 func (all *codings) spans(columns []string) bool { return all.spansBut(columns, nil) }
 
-// spansBut is spans by other products than those of skip, whose own contrasts are in question.
+// spansBut is spans without the products in skip, whose own contrasts are being checked.
 func (all *codings) spansBut(columns []string, skip []*coding) bool {
 	if len(columns) == 0 && !all.noIntercept {
 		return true

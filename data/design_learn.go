@@ -12,15 +12,15 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// termLearner is what a term gathers in the pass over the rows before it has features.
+// termLearner gathers statistics of a term in a pass over the rows, before the term has features.
 type termLearner struct {
 	center    []bool // the columns of a product whose number may be centered
 	constant  bool   // the model has the constants
 	intercept bool
-	x, w      []float64        // of a curve, a polynomial or a logarithm: values and row weights
-	spread    map[uint]*spread // of a product of two numbers or more, by its set of columns
-	sum       []float64        // of the features of a product, times the row weight
-	weight    float64          // of the rows seen
+	x, w      []float64        // values and row weights, for a curve, polynomial or logarithm
+	spread    map[uint]*spread // products of two or more numbers, by the set of their columns
+	sum       []float64        // sums of the features of a product, times the row weight
+	weight    float64          // sum of the row weights
 	row       entries
 }
 
@@ -174,7 +174,7 @@ func (t *term) seeProduct(cells []cell, w float64) error {
 	}
 	for j, s := range sets {
 		if s&(s-1) == 0 {
-			continue // of one number, whose scale is known
+			continue // one number, whose scale is known
 		}
 		if l.spread == nil {
 			l.spread = map[uint]*spread{}
@@ -225,7 +225,7 @@ func (t *term) finishProduct(l *termLearner) {
 		}
 		t.Means = l.sum
 	}
-	sets, scales := []uint{0}, []float64{1} // of each feature: its numbers, and their ranges
+	sets, scales := []uint{0}, []float64{1} // the numbers of each feature, and their ranges
 	for i, c := range t.cols {
 		var more []uint
 		var scaled []float64
@@ -297,7 +297,7 @@ func (l *termLearner) drop0() {
 	l.x, l.w = l.x[:n], l.w[:n]
 }
 
-// finishCurve makes the curve, and standardizes the straight line beside it.
+// finishCurve makes the curve, and standardizes its straight line.
 func (t *term) finishCurve(l *termLearner, raw bool) error {
 	k := t.Curve.K
 	if k == 0 {

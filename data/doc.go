@@ -6,7 +6,7 @@
 // ReadFile reads a table in any dialect of CSV, or JSON objects. It detects separator, decimal
 // sign, encoding, and the kind of each column: print the Table to see them. Some columns need a
 // decision: whether "k.A." means a missing value, whether 05/08/2018 is in May, whether -999 is a
-// number, which label is +1. Table.Suggest prints the calls that decide, to read and to paste:
+// number, which of A and B is +1. Table.Suggest prints the calls that decide, to read and to paste:
 //
 //	t, err := data.ReadFile("churn.csv")
 //	fmt.Print(t)                    // the separator, the decimal sign, the columns

@@ -54,17 +54,17 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	return e, nil
 }
 
-// A change is that of a column which an effect is of.
+// A change of a column has an effect: from the cell below to the cell above.
 type change struct {
 	name         string
-	above, below func(x float64) cell // of the value of a number or a date
+	above, below func(x float64) cell // x is the value of a number or a date
 	per          float64              // how far they are apart
 }
 
 // effectStep is the step of differences, in standard deviations.
 const effectStep = 1e-3
 
-// changes returns those of a column.
+// changes returns the changes of a column that have an effect.
 func (m *Model) changes(c *column) (all []change) {
 	fixed := func(v cell) func(float64) cell { return func(float64) cell { return v } }
 	switch {

@@ -14,8 +14,8 @@ import (
 
 // put writes the features of a value to x, which has one place for each feature of the column and
 // is 0 everywhere. The feature of a number, or of a date in years since the first one, is
-// (value − shift)/scale. The note, if it is not "", says that the value was imputed, is new or is
-// outside the training data.
+// (value − shift)/scale. The note is not "" if the value was imputed, is new or is outside the
+// training data.
 func (c *column) put(x []float64, v *cell, shift, scale float64) (note string, err error) {
 	if c.isGapCell(v) {
 		return c.putMissing(x, shift, scale)

@@ -72,7 +72,7 @@ type column struct {
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
-	// Root is of an outcome whose square root is modeled.
+	// Root is true if the model is of the square root of the outcome.
 	Root bool `json:"root,omitempty"`
 
 	// Compiled.
@@ -80,7 +80,7 @@ type column struct {
 	feature  []int          // of a level, -1 for the reference
 	gone, nw int            // features of a missing and of a new level, or -1
 	at, n    int            // first feature in a row, and how many
-	place    int            // of the column of the table in state.Columns
+	place    int            // index of the table column in state.Columns
 	binary   bool           // a number of two values; known while the model is made
 	gaps     []float64      // numbers that mean a missing value
 }
@@ -124,7 +124,7 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	return e, nil
 }
 
-// newColumn returns what is known of the column at j before the rows are read again.
+// newColumn returns the column at j as the profile describes it, before the rows are read again.
 func (t *Table) newColumn(j int, s *spec) *column {
 	c := &column{spec: *s, Why: s.why, place: j}
 	if c.Kind != kindSkip {

@@ -31,7 +31,7 @@ type learner struct {
 	whole    bool
 	values   map[float64]bool // different ones, up to fewValues + 1
 	w        float64          // the weight of this row
-	weight   float64          // of the rows with a number
+	weight   float64          // sum of the weights of rows with a number
 	levels   map[string]*levelCount
 
 	now  float64 // of an outcome: the value or sign of this row
@@ -296,9 +296,9 @@ func (l *learner) finishLevels() string {
 	return ""
 }
 
-// reference returns the level that the others are compared with: of two opposites such as no and
-// yes the negative one, like 0 of 0 and 1, and otherwise the one of the largest weight. Of several
-// the one with the lowest outcome is taken, so that names do not matter.
+// reference returns the level that the others are compared with. For opposites such as no and yes it
+// is the negative one, as 0 is for 0 and 1. Otherwise it is the level with the largest weight and,
+// if several have that, the lowest mean outcome, so that names do not matter.
 func (l *learner) reference() string {
 	if levels := l.c.Levels; len(levels) == 2 {
 		if negative, _, ok := opposites(levels[0], levels[1]); ok {

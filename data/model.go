@@ -41,7 +41,16 @@ type Model struct {
 //
 // makes of the table; see package formula. Only columns of the formula are used, and only those of
 // them that need a decision have to be among columns; see Table.Encoder. Groups, the outcome,
-// exposures, offsets, weights, trials and events need not be, if they have no missing values.
+// exposures, offsets, weights, trials and events need not be, if they have no missing values. A
+// column with several roles may be named once for each: Number("w") and Weight("w").
+//
+// The columns of X are those of model.matrix in R, shifted and scaled. Products are made of the
+// values in the table, dates count from 1970, and categories are coded by contrasts or in full as R
+// codes them. A number is centered only if the model has the terms that centering adds, so that the
+// shift never changes which functions can be fitted. Numbers are divided by the standard deviation
+// of the number, or of the product of the numbers of a product, with row weights, and indicators
+// stay 0 and 1. The prior standard deviation of a weight is in these units. poly has orthogonal
+// polynomials over the rows, and s has its knots at quantiles.
 //
 // The error is that of formula.Parse, of Formula.Check or of Table.Encoder. It wraps ErrParam as
 // well if a term cannot be made of a column, such as a smooth curve of a category, or has no effect,
@@ -186,17 +195,17 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	return f, features, r.uses, nil
 }
 
-// resolver sorts what is said of columns by what a formula uses them for.
+// resolver sorts the columns that a caller has named by the uses that a formula has for them.
 type resolver struct {
 	t        *Table
 	f        *formula.Formula
 	roles    []role
 	features []string
 	uses     []Column
-	hints    []*spec // said of another use of a column
+	hints    []*spec // specs of another use of a column
 }
 
-// has reports whether something is said of a column as a role, or as no role.
+// has reports whether the uses have a column in a role, or in no role.
 func (r *resolver) has(name string, role bool) bool {
 	return slices.ContainsFunc(r.uses, func(c Column) bool {
 		s := c.said()
@@ -209,7 +218,7 @@ func (r *resolver) has(name string, role bool) bool {
 func (r *resolver) sort(c Column) error {
 	s := c.said()
 	if s == nil || s.Kind == kindRaw || !slices.Contains(r.t.Columns(), s.Name) {
-		r.uses = append(r.uses, c) // the Encoder knows what to say of it
+		r.uses = append(r.uses, c) // the Encoder reports what is wrong
 		return nil
 	}
 	feature := slices.Contains(r.features, s.Name)
@@ -240,7 +249,7 @@ func (r *resolver) sort(c Column) error {
 	return nil
 }
 
-// add adds a role that only the formula names, and what is said of another use of the column.
+// add adds a role that only the formula names, with the hints from another use of the column.
 func (r *resolver) add(o role) {
 	if slices.ContainsFunc(r.uses, func(c Column) bool {
 		return c.said() != nil && c.said().Name == o.column && c.said().Kind == o.kind
@@ -410,7 +419,7 @@ func (m *Model) Locate(err error) error {
 // A nil likelihood is BernoulliLogit for two labels and for successes in trials, Softmax for three
 // labels or more (multi-class), Ordinal for ordered levels, Weibull for durations that may be
 // censored (survival), Poisson for counts with an exposure, LogNormal for log(y), and GaussianNoise
-// for other numbers and for sqrt(y). Ordinal has no intercept, as its cut points are learned. Whole numbers from 0 on
+// for other numbers and for sqrt(y). Ordinal has no intercept, because its cut points are learned. Whole numbers from 0 on
 // without exposure are an error, which wraps ErrParam, as they may be either; if they number
 // classes, say Outcome.Classes. Classes have the names of their labels, and share their prior
 // standard deviations.

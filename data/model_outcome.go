@@ -46,7 +46,7 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 }
 
 // canLearn returns an error if all outcomes are the same and the likelihood has a spread to learn,
-// which would be 0. Equal counts, events and durations of which some are censored are informative.
+// which would be 0. Equal counts, equal events and durations with censored rows are informative.
 func (m *Model) canLearn(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	if !ok || m.Labels != nil || m.Trials != nil {
@@ -74,8 +74,7 @@ func (m *Model) canLearn(lik pgsvi.Likelihood) error {
 		"for %s: %w", csvQuote(m.Formula.Outcome), m.Y[0], typeName(lik), pgsvi.ErrParam)
 }
 
-// suitable returns lik or, if that is nil, the one that suits the outcome. The error says why none
-// does.
+// suitable returns lik or, if that is nil, the one that suits the outcome.
 func (m *Model) suitable(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	f := m.Formula
 	soft, softmax := lik.(pgsvi.Softmax)
@@ -163,7 +162,7 @@ func (m *Model) cuts() []float64 {
 	}
 	cuts, below := make([]float64, len(shares)-1), 0.
 	n := float64(len(shares))
-	for j := range cuts { // as if there were one more row, of all levels
+	for j := range cuts { // one more row is shared by all levels, so that no share is 0
 		below += shares[j] + 1/n
 		cuts[j] = math.Log(below / (total + 1 - below))
 	}

@@ -248,7 +248,7 @@ func (d *design) columns() []string {
 // scratch is what predicting a row needs, to be used again.
 type scratch struct {
 	cells       []cell
-	notes       []string // of what fill left out
+	notes       []string // the fields that fill left out
 	row         entries
 	x           *pgsvi.Sparse
 	one, lo, hi [1]float64
@@ -353,7 +353,7 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	return a, nil
 }
 
-// level answers with the likeliest of ordered levels.
+// level answers with the most probable of ordered levels.
 func (p *Predictor) level(a *Answer, at *pgsvi.Prediction, level float64) error {
 	if err := at.Err(); err != nil {
 		return err
@@ -467,7 +467,7 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	a.Outcome = y
 	if !p.trials {
 		a.LogProb = at.LogProb(nil, []float64{y})[0]
-		if p.y.Root { // the density of y = u² is that of u over 2u
+		if p.y.Root { // p(y) = p(u)/2u for y = u²
 			a.Outcome = y * y
 			a.LogProb -= math.Log(2 * y)
 		}

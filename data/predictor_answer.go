@@ -11,16 +11,16 @@ import (
 
 // An Answer is the prediction for a row, with its interval.
 type Answer struct {
-	// Label is the label that Mean is the probability of. Of classes and ordered levels it is the
-	// likeliest, and of numbers it is "".
+	// Label is the label whose probability is Mean: the most probable one of classes and ordered
+	// levels. It is "" for numbers.
 	Label string
 	// Probs are the probabilities of Predictor.Classes; nil for two labels and for numbers.
 	Probs []float64
 	// Mean is the probability of Label or of a success, or the mean of the outcome, in its unit if
 	// the model is of its logarithm or its square root.
 	Mean float64
-	// MeanLo and MeanHi are the ends of the credible interval of Mean, of 90% or the level asked
-	// for: how far Mean is known.
+	// MeanLo and MeanHi are the ends of the credible interval of Mean. Its probability is 90%, or
+	// the level that the caller gives.
 	MeanLo, MeanHi float64
 	// Lo and Hi are the ends of the prediction interval of a new outcome, if that is a number. For
 	// probabilities they are MeanLo and MeanHi.
@@ -37,8 +37,8 @@ type Answer struct {
 	Outcome, LogProb float64
 
 	latent latent
-	trials float64 // of which Outcome is the share of successes; 0 if there are none
-	unread error   // of an outcome that cannot be used
+	trials float64 // the number of trials, or 0 if the outcome is no share of successes
+	unread error   // why the outcome cannot be used
 }
 
 // noAnswer returns the answer without numbers.
@@ -51,7 +51,7 @@ func noAnswer() *Answer {
 type latent struct {
 	lik            pgsvi.Likelihood
 	mean, variance float64
-	scores         []float64 // of classes: the means, and then the variances
+	scores         []float64 // for classes: the means, and then the variances
 }
 
 // String returns the answer as "0.50 (0.11 to 0.89)", of classes "setosa: 0.93 (0.85 to 0.98)",
@@ -84,8 +84,8 @@ func (a *Answer) Survival(t float64) float64 {
 	return math.Exp(at.LogProb(nil, []float64{-t})[0])
 }
 
-// square turns the answer about the square root of the outcome into that about the outcome. The
-// variance is that of the root, of which noise is the part given its mean.
+// square turns the answer about the square root of the outcome into the answer about the outcome.
+// variance is the predictive variance of the root, and noise the variance given its mean.
 func (a *Answer) square(variance, noise float64) {
 	a.Mean = a.Mean*a.Mean + variance
 	for _, end := range []*float64{&a.Lo, &a.Hi, &a.MeanLo, &a.MeanHi} {

@@ -137,7 +137,7 @@ func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
 		said = append(said, Outcome(outcome))
 	}
 	specs, _, decisions := t.decide(nil, said)
-	for _, s := range specs { // the label that was taken for the positive one is to be seen
+	for _, s := range specs { // show the label that is read as the positive one
 		for i, c := range said {
 			if o := c.said(); o != nil && s.Kind == kindOutcome && o.sameUse(s) {
 				said[i] = OutcomeColumn{s}
@@ -147,8 +147,8 @@ func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
 	return &Suggestions{decisions, said}
 }
 
-// decide returns the specs of the columns, one for each column of the table, those of their further
-// roles, and the decisions that remain. use has the columns that are features; nil means all that
+// decide returns one spec for each column of the table, the specs of their further roles, and the
+// decisions that remain. use has the columns that are features; nil means all that
 // have no role. A column that is in no use is skipped.
 func (t *Table) decide(use []string, columns []Column) (
 	specs, further []*spec, decisions []Decision) {
@@ -197,7 +197,7 @@ func (t *Table) reviewUse(j int, s *spec) *Decision {
 // notInFormula returns the spec of a column in no use.
 func (t *Table) notInFormula(j int) *spec {
 	s := &spec{Name: t.profiles[j].name, Kind: kindSkip, why: "not in the formula"}
-	// If the column would be skipped in any case, say why, because . leaves it out.
+	// Keep the reason for a column that . would leave out in any case.
 	alone := &spec{Name: s.Name}
 	if why, _ := t.review(j, alone); alone.Kind == kindSkip && why != "" {
 		s.why = why
@@ -214,8 +214,8 @@ func isRole(k kind) bool {
 	return false
 }
 
-// sort returns copies of the specs that are said of each column, that of a feature or an outcome
-// first, and the decisions for those that make no sense.
+// sort returns copies of the specs of each column that the caller has named, a feature or an outcome
+// first, and decisions for the specs that contradict each other.
 func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, decisions []Decision) {
 	said = map[int][]*spec{}
 	for _, name := range use {
@@ -272,8 +272,8 @@ func (s *spec) sameUse(o *spec) bool {
 	return s.Name == o.Name && (s.Kind == o.Kind || !isRole(s.Kind) && !isRole(o.Kind))
 }
 
-// inherit completes the spec of one use of a column by what is known of another one: how values are
-// written, and which rows are left out.
+// inherit copies from the spec of another use of the column how values are written and which rows
+// are left out, unless s has its own rules.
 func (s *spec) inherit(o *spec) {
 	if len(s.NA)+len(s.NotNA) == 0 {
 		s.NA, s.NotNA = slices.Clone(o.NA), slices.Clone(o.NotNA)
@@ -881,14 +881,14 @@ func (r *reviewer) checkOutcome() {
 	}
 }
 
-// measured reports whether an outcome that is said to be classes is a number that was measured.
+// measured reports whether an outcome of Classes looks like a measured number.
 func (r *reviewer) measured(labels int) bool {
 	return r.numbers == r.values && r.p.wholes < r.values &&
 		labels > max(surelyFew, r.values/rowsALevel)
 }
 
-// checkOneLabel looks at an outcome that is the same text in all rows. One of a pair such as no and
-// yes says how rare the other one is.
+// checkOneLabel looks at an outcome that is the same text in all rows. A label of a pair such as no
+// and yes is informative: the other one is rare.
 func (r *reviewer) checkOneLabel(labels map[string]int) {
 	s := r.s
 	for label := range labels {
@@ -948,8 +948,8 @@ func (r *reviewer) checkOrdered(labels map[string]int) {
 			r.missing += n
 		}
 	case len(s.Ordered) == 0 && r.p.wholes < r.values:
-		r.found("the outcome is said to have ordered levels, and the order of " +
-			countsText(labels, fewListed) + " is not known")
+		r.found("the order of " + countsText(labels, fewListed) +
+			" is not known, and Ordered() has no levels")
 		s.Ordered = sortLevels(slices.Collect(maps.Keys(labels)))
 		r.when = "in the right order, the lowest first"
 	}
@@ -1008,8 +1008,8 @@ func opposites(a, b string) (negative, positive string, ok bool) {
 	return "", "", false
 }
 
-// opposite returns the pair that a label belongs to, as it is written. It is not ok if it belongs to
-// several with different partners.
+// opposite returns the pair that a label belongs to, in the case of the label. It is not ok if the
+// label belongs to no pair.
 func opposite(label string) (negative, positive string, ok bool) {
 	for _, pair := range opposed {
 		for i, l := range pair {

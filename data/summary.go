@@ -11,8 +11,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
-// A Summary is what a fitted formula says: coefficients, smooth curves and variance components. Print
-// it to see the tables.
+// A Summary holds the results of a fitted formula: coefficients, smooth curves and variance
+// components. Print it to see the tables.
 type Summary struct {
 	// Summary has the weights of the effects as the model has them, per standard deviation of a
 	// number, without those of levels that training has not seen.
@@ -26,7 +26,7 @@ type Summary struct {
 	// Residual is the standard deviation of GaussianNoise. Its Name is "" for other likelihoods.
 	Residual Component
 
-	ratio string // what e^Mean is
+	ratio string // the name of e^Mean, or ""
 }
 
 // A Coefficient is the effect of a feature on the linear predictor, per unit of the column, or of the
@@ -34,14 +34,13 @@ type Summary struct {
 // levels of categories, and 0 of numbers, are where an effect of a product begins.
 type Coefficient struct {
 	Name string
-	// Mean and SD are those of the posterior, and Lo and Hi the ends of the 95% credible interval.
+	// Mean and SD describe the posterior. Lo and Hi are the ends of the 95% credible interval.
 	Mean, SD, Lo, Hi float64
 	// PerSD is Mean times the standard deviation of the number. It is NaN for the intercept and for
 	// features that are 0 or 1.
 	PerSD float64
-	// Ratio is e^Mean, and RatioLo and RatioHi those of Lo and Hi: the odds ratio if the linear
-	// predictor is log odds, and the rate ratio if it is the logarithm of a mean. They are NaN
-	// otherwise.
+	// Ratio is e^Mean, RatioLo is e^Lo and RatioHi is e^Hi: the odds ratio if the linear predictor
+	// is log odds, and the rate ratio if it is the logarithm of a mean. Otherwise they are NaN.
 	Ratio, RatioLo, RatioHi float64
 }
 
@@ -60,7 +59,7 @@ type Component struct {
 	EDF float64
 }
 
-// Summary returns the tables of a posterior of the model. Of a Softmax, Coefficients is empty.
+// Summary returns the tables of a posterior of the model. Coefficients is empty for a Softmax.
 func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
 	s := &Summary{Summary: m.weights(post), ratio: ratioOf(likelihoodOf(post))}
 	if m.classes() {
@@ -72,8 +71,8 @@ func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
 	return s
 }
 
-// weights returns the weights of the effects, without those of curves and groups and of levels that
-// are new, of which nothing is known.
+// weights returns the weights of the effects. It leaves out curves, groups and levels that training
+// has not seen.
 func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	s := post.Summary()
 	classes := 1
@@ -157,8 +156,8 @@ type corner map[*column]setting
 // setting is the value of a column at a corner.
 type setting struct {
 	number float64 // 0 or 1
-	// level is the place among the levels of a category, those for missing and new values included,
-	// or that of a feature of a number or date which is 0 or 1; -1 is the reference, or none.
+	// level is the index of a level of a category, after whose levels come missing and new values,
+	// or of a feature of a number or date that is 0 or 1. -1 is the reference, or no such feature.
 	level int
 }
 
@@ -226,7 +225,7 @@ func (d *design) origin(g []float64) {
 	}
 }
 
-// scale returns that of feature k of a product.
+// scale returns the scale of feature k of a product.
 func (t *term) scale(k int) float64 {
 	if t.Scales == nil {
 		return 1

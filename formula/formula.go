@@ -30,6 +30,12 @@
 // each level of a group, whose spread is learned. Two bars leave out their correlation, and a/b is
 // short for groups of a and of b within a. Package data does not fit slopes yet.
 //
+// A formula means what it means in R. Main effects and interactions span the functions that
+// model.matrix spans: x:f without f gives each level of f its own slope and one value at x = 0, and
+// 0 + x is a line through the origin. A term that repeats an earlier one adds nothing. A column may
+// have several roles, as site in dose*site + (1 | site). Unlike R, . leaves out columns that have a
+// role, and log(y) and sqrt(y) on the left predict y itself.
+//
 // A column is a name of letters, digits, _ and . that does not begin with a digit; any other name
 // stands between backquotes: `Letzte Anfrage`.
 package formula
