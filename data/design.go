@@ -75,7 +75,7 @@ const (
 )
 
 // defaultBasis is the number of B-splines of a smooth curve.
-const defaultBasis = 20
+const defaultBasis = 22
 
 // newDesign returns the terms of a formula, which Resolve has written out, that have learned
 // nothing yet.

@@ -234,15 +234,16 @@ func (c *column) observed(v *cell) (bool, error) {
 	if x, err := c.value(v); err == nil {
 		text = strconv.FormatFloat(x, 'g', -1, 64)
 	}
-	switch fold(text) {
-	case "1", "true":
-		return true, nil
-	case "0", "false":
-		return false, nil
+	for _, pair := range opposed {
+		switch fold(text) {
+		case pair[0]:
+			return false, nil
+		case pair[1]:
+			return true, nil
+		}
 	}
-	return false, sentinel.Wrap(pgsvi.ErrLabel,
-		"found the event %s, want 1 where it was observed and 0 where the "+
-			"time is censored", csvQuote(text))
+	return false, sentinel.Wrap(pgsvi.ErrLabel, "found the event %s, want 1 or yes if it was "+
+		"observed, and 0 or no if the time is censored", csvQuote(text))
 }
 
 // duration returns the response of the time y of the column of times: y if the event, of which v is

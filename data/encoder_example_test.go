@@ -128,7 +128,7 @@ func ExampleDecisionError() {
 		}
 	}
 	// Output:
-	// pgsvi: churn.csv: 2 columns need a decision: parameter out of range
+	// pgsvi: churn.csv: 2 columns need a decision
 	//   column "Tarif": levels that differ in case only, "Premium" and "premium": Category("Tarif").FoldCase(), Category("Tarif").KeepCase() to keep them apart
 	//   column "Alter": 9 numbers and "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1)), the first in line 3: Number("Alter").MissingAre("k.A.").Impute() if that means missing, Category("Alter").Level() if not, Number("Alter").MissingAre("k.A.").Drop() to leave these rows out
 	// Tarif 2

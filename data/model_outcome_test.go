@@ -155,9 +155,9 @@ func TestOutcomeErrors(t *testing.T) {
 		want          string
 	}{
 		"event 2": {head + "4,3,2\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "e": found the event "2", want 1 where`},
-		"event text": {head + "4,3,yes\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "e": found the event "yes"`},
+			`line 5, column "e": found the event "2", want 1 or yes`},
+		"event text": {head + "4,3,maybe\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
+			`line 5, column "e": found the event "maybe"`},
 		"no event": {head + "4,3,\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrParam,
 			`1 of 4 values is missing, the first in line 5: Event("e").Drop()`},
 		"no time": {head + "4,,1\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrParam,

@@ -51,9 +51,9 @@ const mostDecisions = 30
 // Error returns all decisions, up to 30.
 func (e *DecisionError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "pgsvi: %s: %s a decision: %v", e.Table,
+	fmt.Fprintf(&b, "pgsvi: %s: %s a decision", e.Table,
 		map[bool]string{true: "a column needs", false: plural(len(e.Decisions), "column") +
-			" need"}[len(e.Decisions) == 1], pgsvi.ErrParam)
+			" need"}[len(e.Decisions) == 1])
 	for i, d := range e.Decisions {
 		if i == mostDecisions {
 			fmt.Fprintf(&b, "\n  and %s", plural(len(e.Decisions)-i, "more column"))

@@ -101,7 +101,7 @@ type Cross []string
 // leaves them where the data are. A periodic curve has equidistant knots.
 type Smooth struct {
 	Column string
-	// K is the number of basis functions; 0 means 20. At least 4.
+	// K is the number of basis functions; 0 means 22. At least 4.
 	K int
 	// Periodic joins the ends of the curve. Period is its period, in the unit of the column; 0
 	// means the range of the data, and 1 more if they are whole numbers: 12 for months from 1 to

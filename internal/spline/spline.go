@@ -105,7 +105,7 @@ func New(x, w []float64, k int, period float64) (*Curve, error) {
 	if c.Periodic {
 		c.Map, c.Mean = circular(k), make([]float64, k-1)
 	} else {
-		c.Knots = quantiles(values, k-2)
+		c.Knots = knots(values, k-2)
 		c.Map, c.Mean = c.integrals(), make([]float64, k-2)
 		c.removeLine(x, w)
 	}
@@ -145,16 +145,35 @@ func kept(x, w []float64) (rows, weights []float64, err error) {
 	return rows, weights, nil
 }
 
-// quantiles interpolates distinct sorted values at n equally spaced ranks. There are more values
-// than n, so at least one value lies between two quantiles, and rounding cannot make them equal.
-func quantiles(values []float64, n int) []float64 {
-	q := make([]float64, n)
-	for i := range q {
-		// the rank is j + r/(n-1)
-		j, r := i*(len(values)-1)/(n-1), i*(len(values)-1)%(n-1)
-		if q[i] = values[j]; r > 0 {
-			q[i] += (values[j+1] - values[j]) * float64(r) / float64(n-1)
+// tail is the part of the outer intervals that is cut off, if there are more than tailKnots knots and
+// tailValues values per knot. One cubic would be too stiff for a whole tail of a normal distribution.
+const tail, tailKnots, tailValues = 5, 8, 5
+
+// knots interpolates distinct sorted values at n ranks. The ranks are equally spaced, except that the
+// first and the last interval are cut in two at 1/tail of their ranks.
+func knots(values []float64, n int) []float64 {
+	if n <= tailKnots || len(values) < tailValues*n {
+		all := make([]float64, n)
+		for i := range all {
+			all[i] = quantile(values, i, n-1)
 		}
+		return all
+	}
+	parts := tail * (n - 3) // of all ranks
+	all := []float64{values[0], quantile(values, 1, parts)}
+	for i := 1; i < n-3; i++ {
+		all = append(all, quantile(values, i, n-3))
+	}
+	return append(all, quantile(values, parts-1, parts), values[len(values)-1])
+}
+
+// quantile interpolates distinct sorted values at the rank i/n of the last one. Callers ask for fewer
+// quantiles than there are values, so that rounding cannot make two of them equal.
+func quantile(values []float64, i, n int) float64 {
+	j, r := i*(len(values)-1)/n, i*(len(values)-1)%n // the rank is j + r/n
+	q := values[j]
+	if r > 0 {
+		q += (values[j+1] - values[j]) * float64(r) / float64(n)
 	}
 	return q
 }

@@ -200,6 +200,18 @@ func TestKnots(t *testing.T) {
 	if c.Lo != 0 || c.Hi != 1000 {
 		t.Errorf("from %v to %v, want 0 to 1000", c.Lo, c.Hi)
 	}
+	// Of many knots the outer intervals are cut at a fifth of their ranks.
+	x = nil
+	for v := range 141 {
+		x = append(x, float64(v))
+	}
+	if c, err = New(x, nil, 12, 0); err != nil {
+		t.Fatal(err)
+	}
+	if want := []float64{0, 4, 20, 40, 60, 80, 100, 120, 136, 140}; !floats.EqualApprox(c.Knots,
+		want, 1e-12) {
+		t.Errorf("knots %v, want %v", c.Knots, want)
+	}
 	// One knot per value, and values that rounding cannot part.
 	for _, x := range [][]float64{
 		{0, 1, 2, 5, 8, 9, 100},
