@@ -72,6 +72,8 @@ type column struct {
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
+	// Of is the column that a factor is made of.
+	Of string `json:"of,omitempty"`
 	// Root is true if the model is of the square root of the outcome.
 	Root bool `json:"root,omitempty"`
 
@@ -127,6 +129,9 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 // newColumn returns the column at j as the profile describes it, before the rows are read again.
 func (t *Table) newColumn(j int, s *spec) *column {
 	c := &column{spec: *s, Why: s.why, place: j}
+	if own := len(t.profiles) - len(t.factors); j >= own {
+		c.Of = t.profiles[t.factors[j-own]].name
+	}
 	if c.Kind != kindSkip {
 		c.learnProfile(t, t.profileOf(j, s))
 	}
@@ -427,6 +432,10 @@ func (e *Encoder) compile() error {
 			}
 		}
 		c.place = j
+		if _, there := e.place[c.Of]; c.Of != "" && (!there || c.Of == c.Name) {
+			return fmt.Errorf("pgsvi: an encoder with a factor of column %s, which it does not "+
+				"have: %w", csvQuote(c.Of), pgsvi.ErrFile)
+		}
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {

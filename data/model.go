@@ -65,6 +65,7 @@ func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 
 // ModelOf is Model for a formula that was built. It does not change f.
 func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
+	t = t.withFactors(f)
 	f, features, columns, err := t.resolve(f, columns)
 	if err != nil {
 		return nil, err
@@ -182,6 +183,9 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 		r.add(role)
 	}
 	for _, name := range features {
+		if of, ok := formula.FactorOf(name); ok && !r.has(name, false) {
+			r.addFactor(name, of, columns)
+		}
 		if slices.Contains(named, name) && !r.has(name, false) &&
 			(t.likeNumbers(name) || t.curved(f, name)) {
 			c := Number(name)
@@ -247,6 +251,18 @@ func (r *resolver) sort(c Column) error {
 		r.hints = append(r.hints, s)
 	}
 	return nil
+}
+
+// addFactor adds the category of factor(x), with what is known of missing values of x.
+func (r *resolver) addFactor(name, of string, columns []Column) {
+	c := Category(name)
+	c.formula = true
+	for _, x := range columns {
+		if s := x.said(); s != nil && s.Name == of {
+			c.inherit(s)
+		}
+	}
+	r.uses = append(r.uses, c)
 }
 
 // add adds a role that only the formula names, with the hints from another use of the column.

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -106,11 +107,14 @@ func (e *Encoder) fill(cells []cell, row any) (notes []string, err error) {
 	}
 	switch row := row.(type) {
 	case []byte:
-		return e.fillJSON(cells, row)
+		notes, err = e.fillJSON(cells, row)
 	case json.RawMessage:
-		return e.fillJSON(cells, row)
+		notes, err = e.fillJSON(cells, row)
+	default:
+		err = e.fillFields(cells, row)
 	}
-	return nil, e.fillFields(cells, row)
+	e.fillFactors(cells)
+	return notes, err
 }
 
 // fillFields is fill for a map or a struct.
@@ -172,8 +176,8 @@ func noFieldOf[V any](e *Encoder, row map[string]V) error {
 func (e *Encoder) noField(name string) error {
 	var names []string
 	for _, c := range e.uses {
-		if c.needed() && !slices.Contains(names, c.Name) {
-			names = append(names, c.Name)
+		if name := cmp.Or(c.Of, c.Name); c.needed() && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return sentinel.Wrap(pgsvi.ErrParam,

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -107,10 +108,16 @@ func (m *arranger) match(names []string) error {
 			m.from[j] = k
 		}
 	}
+	for j, c := range columns {
+		if c.Of != "" {
+			m.from[j] = m.from[m.e.place[c.Of]]
+		}
+	}
 	var gone []string
 	for _, c := range m.e.uses {
-		if m.from[c.place] < 0 && m.need(c) && !slices.Contains(gone, c.Name) {
-			gone = append(gone, c.Name)
+		name := cmp.Or(c.Of, c.Name)
+		if m.from[c.place] < 0 && m.need(c) && !slices.Contains(gone, name) {
+			gone = append(gone, name)
 		}
 	}
 	if gone != nil {

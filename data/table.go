@@ -35,6 +35,7 @@ type Table struct {
 	rows     int
 	profiles []*profile
 	place    map[string]int
+	factors  []int // the columns of the last profiles, which a formula uses as factors
 	proof    proof // of the decimal sign
 	conflict bool  // columns disagree about it
 }
@@ -310,14 +311,14 @@ func (t *Table) scan(each func(rec *record) error) error {
 		if !pick.takes() {
 			continue
 		}
-		for len(rec.cells) < len(signs) { // of JSON, whose columns are not all there yet
+		for len(rec.cells) < len(signs)-len(t.factors) { // JSON, whose columns are not all there yet
 			s.setMissing(t.profiles[len(rec.cells)].name)
 			rec = &s.rec
 		}
 		for j := range rec.cells {
 			rec.cells[j].decimal = signs[j]
 		}
-		if err := each(rec); err != nil {
+		if err := each(rec.withFactors(t.factors)); err != nil {
 			return err
 		}
 	}

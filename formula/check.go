@@ -64,7 +64,7 @@ func (f *Formula) Check(columns []string) error {
 		switch {
 		case strings.Contains(c, "`"):
 			fail(c, "column %q has a backquote, which a formula cannot write", c)
-		case columns != nil && !slices.Contains(columns, c):
+		case columns != nil && !slices.Contains(columns, c) && !factorOfAny(c, columns):
 			fail(c, "there is no column %q%s", c, nearest(c, free, columns))
 		}
 	}
@@ -99,6 +99,9 @@ func (f *Formula) Check(columns []string) error {
 			continue
 		}
 		for _, c := range t.Columns() {
+			if of, ok := FactorOf(c); ok {
+				c = of
+			}
 			if as := given[c]; as != "" {
 				fail(c, "%s is %s, which cannot predict itself", quote(c), as)
 			}
@@ -111,6 +114,12 @@ func (f *Formula) Check(columns []string) error {
 		written[key(t)] = t
 	}
 	return errors.Join(errs...)
+}
+
+// factorOfAny reports whether c is a factor of one of the columns.
+func factorOfAny(c string, columns []string) bool {
+	of, ok := FactorOf(c)
+	return ok && slices.Contains(columns, of)
 }
 
 // key is the same for terms that are the same effect.

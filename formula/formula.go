@@ -14,7 +14,7 @@
 //	                                                0 if it is right-censored (time to event)
 //	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
 //	        | "." {"-" column}                      every column without a role, except these
-//	        | column                                its effect
+//	        | column                                its effect; factor(column) is it as a category
 //	        | column {":" column}                   the interaction alone
 //	        | column {"*" column}                   all effects and all interactions
 //	        | "s(" column [", k=" n] [period] ")"   a smooth curve (spline, GAM)
@@ -87,7 +87,8 @@ type Term interface {
 	check() error
 }
 
-// Col is the effect of one column.
+// Col is the effect of one column. Col("factor(x)") is the effect of x as a category, also in
+// products.
 type Col string
 
 // Interact is the interaction of two or more columns, without the effects of fewer of them: a:b.
@@ -142,6 +143,9 @@ type Rest struct {
 
 // quote returns a column as it stands in a formula.
 func quote(s string) string {
+	if of, ok := FactorOf(s); ok {
+		return factorName + "(" + quote(of) + ")"
+	}
 	for i, r := range s {
 		if !(unicode.IsLetter(r) || r == '_' || i > 0 && (unicode.IsDigit(r) || r == '.')) {
 			return "`" + s + "`"
@@ -270,6 +274,19 @@ func and(columns []string) string {
 	}
 	return join(columns, "")
 }
+
+// FactorOf returns the column of a factor, which is x for factor(x). It is not ok if the name is that
+// of a column.
+func FactorOf(name string) (column string, ok bool) {
+	column, ok = strings.CutPrefix(name, factorName+"(")
+	if ok {
+		column, ok = strings.CutSuffix(column, ")")
+	}
+	return column, ok && column != ""
+}
+
+// factorName is the function that makes a category of a column.
+const factorName = "factor"
 
 // Columns implements Term.
 func (c Col) Columns() []string { return []string{string(c)} }

@@ -18,6 +18,8 @@ var formulas = []struct{ text, words string }{
 	{"y ~ 0 + x", "y by x; no intercept"},
 	{"y ~ .", "y by every other column"},
 	{"log(y) ~ x", "the logarithm of y by x"},
+	{"y ~ x + factor(x) + factor(`a b`):z", "y by x and factor(x); the interaction of factor(`a b`) and z"},
+	{"y ~ factor(x)*z", "y by factor(x) and z with their interactions"},
 	{"sqrt(`a b`) ~ 1", "the square root of `a b` by an intercept alone"},
 	{"y ~ . - id - `post code`", "y by every other column except id and `post code`"},
 	{"gekündigt ~ Alter + `Letzte Anfrage`", "gekündigt by Alter and `Letzte Anfrage`"},
@@ -138,7 +140,11 @@ func TestMistakes(t *testing.T) {
 		{"log(y) ¦/ n ~ x", "found /, want ~"},
 		{"y ~ a¦/b", "found /, which stands in groups only"},
 		{"y ~ ¦\"a b\"", "stands between backquotes"},
-		{"y ~ ¦factor(x)", "columns of texts are categories by themselves"},
+		{"y ~ ¦C(x)", "factor(x) makes one of numbers"},
+		{"y ~ factor(¦3)", "want a column in factor(…)"},
+		{"y ~ factor(x ¦+ z", "found +, want ) to end factor(…"},
+		{"y ~ factor(¦y)", "y is the outcome, which cannot predict itself"},
+		{"y ~ a*sqrt¦(x)", "found (: a product has columns and factor(…) alone"},
 		{"y ~ s(x ¦z)", "found z, want ) to end s(…"},
 		{"y ~ x\n", "no text"},
 		{"y ~ \xff", "no text"},
@@ -295,7 +301,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// churned by plan; a smooth curve of age; an intercept for each region
-	// formula: there is no function spline; there are s, poly, log, exposure, offset and weight; others are columns to put into the table
+	// formula: there is no function spline; there are s, poly, log, factor, exposure, offset and weight; others are columns to put into the table
 	//   churned ~ plan + spline(age)
 	//                    ^
 }

@@ -188,6 +188,9 @@ func (p *parser) formula() {
 		case p.token == "/":
 			p.fail("found /, which stands in groups only, as in (1 | a/b); a*b has all effects " +
 				"of a and b")
+		case p.token == "(":
+			p.fail("found (: a product has columns and factor(…) alone; put another function of " +
+				"a column into a column of the table")
 		case p.token == "*" || p.token == ":":
 			p.fail("found %s: interactions are of columns, as in a:b or a*b*c", p.token)
 		case p.named():
@@ -290,15 +293,15 @@ func (p *parser) term() {
 		p.next()
 	case p.token == "(":
 		add(p.group())
-	case p.calls():
+	case p.calls() && p.token != factorName:
 		p.function(add)
 	default:
 		at := p.start
-		column := p.column(", 1, 0, . or a group such as (1 | g)")
+		column := p.operand(", 1, 0, . or a group such as (1 | g)")
 		columns := []string{column}
 		sign := p.token
 		for (sign == "*" || sign == ":") && p.accept(sign) {
-			columns = append(columns, p.column(" after "+sign))
+			columns = append(columns, p.operand(" after "+sign))
 			if other := p.token; other != sign && (other == "*" || other == ":") {
 				p.fail("found %s after %s: write the effects one by one, as in a + b + c + a:b",
 					other, sign)
@@ -319,6 +322,22 @@ func (p *parser) term() {
 	}
 }
 
+// operand reads a column or factor(column).
+func (p *parser) operand(where string) string {
+	if p.token != factorName || !p.calls() {
+		return p.column(where)
+	}
+	at := p.start
+	p.next()
+	p.next()
+	column := factorName + "(" + p.column(" in factor(…)") + ")"
+	if _, ok := p.f.at[column]; !ok {
+		p.f.at[column] = at
+	}
+	p.want(")", " to end factor(…")
+	return column
+}
+
 // calls says that the token is a function.
 func (p *parser) calls() bool {
 	rest := strings.TrimLeftFunc(p.f.source[p.end:], unicode.IsSpace)
@@ -330,9 +349,8 @@ func instead(name string) string {
 	switch name {
 	case "I":
 		return "poly(x, 2) is a polynomial, and other powers are columns to put into the table"
-	case "C", "factor", "as.factor":
-		return "columns of texts are categories by themselves, and of numbers by Category(…) " +
-			"among the columns"
+	case "C", "as.factor":
+		return "columns of texts are categories, and factor(x) makes one of numbers"
 	case "bs", "ns", "te", "ti":
 		return "s(x) is a smooth curve"
 	}
@@ -340,7 +358,7 @@ func instead(name string) string {
 }
 
 // functions are those that a formula knows.
-const functions = "s, poly, log, exposure, offset and weight"
+const functions = "s, poly, log, factor, exposure, offset and weight"
 
 // function reads a function with its arguments.
 func (p *parser) function(add func(Term)) {
