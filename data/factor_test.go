@@ -19,14 +19,7 @@ func TestFactor(t *testing.T) {
 		t.Helper()
 		m := mustModel(t, table, formula, columns...)
 		_, p := mustFit(t, m, nil)
-		var file strings.Builder
-		if err := p.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		p, err := LoadPredictor(strings.NewReader(file.String()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p = reloaded(t, p)
 		a, err := p.Predict(row)
 		if err != nil {
 			t.Fatal(err)

@@ -178,7 +178,6 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 	head, _ := s.text.Peek(sniffed)
 	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 {
 		s.text = bufio.NewReaderSize(returns{s.text}, sniffed)
-		head, _ = s.text.Peek(sniffed)
 	}
 	if err := s.skipLines(); err != nil {
 		return nil, err

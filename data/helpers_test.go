@@ -130,3 +130,17 @@ func encodeAll(r io.Reader) (*Table, *Data, error) {
 	d, err := e.Data(t)
 	return t, d, err
 }
+
+// reloaded returns p after it was saved and loaded.
+func reloaded(t *testing.T, p *Predictor) *Predictor {
+	t.Helper()
+	var file strings.Builder
+	if err := p.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	q, err := LoadPredictor(strings.NewReader(file.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}

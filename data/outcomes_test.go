@@ -64,14 +64,7 @@ func TestOrdered(t *testing.T) {
 			t.Errorf("x = %v: %v, probabilities %v, want %s", x, a, a.Probs, want)
 		}
 	}
-	var file strings.Builder
-	if err := p.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := LoadPredictor(strings.NewReader(file.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	loaded := reloaded(t, p)
 	var out strings.Builder
 	if _, _, scores, err := loaded.ScoreCSV(&out, table, 0.9); err != nil ||
 		!strings.HasPrefix(out.String(), "row,class,P(low),P(medium),P(high),note\n") {
@@ -131,14 +124,7 @@ func TestTransformed(t *testing.T) {
 	answer := func(formula string) *Answer {
 		t.Helper()
 		_, p := mustFit(t, mustModel(t, table, formula), nil)
-		var file strings.Builder
-		if err := p.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-		p, err := LoadPredictor(strings.NewReader(file.String()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p = reloaded(t, p)
 		a, err := p.Predict(row)
 		if err != nil {
 			t.Fatal(err)

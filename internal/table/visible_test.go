@@ -6,7 +6,7 @@ import "testing"
 func TestVisible(t *testing.T) {
 	for _, c := range []struct{ text, want, lines string }{
 		{"plain", "plain", ""},
-		{"Größe, 身長, قد, می‌خواهم, 👩‍👧", "Größe, 身長, قد, می‌خواهم, 👩‍👧", ""},
+		{"Größe, 身長, قد, می\u200cخواهم, 👩‍👧", "Größe, 身長, قد, می\u200cخواهم, 👩‍👧", ""},
 		{"\x1b[2Jred", `\x1b[2Jred`, ""}, {"a\u009bb\u0085", `a\u009bb\u0085`, ""},
 		{"a\rb\x00\x7f", `a\rb\x00\x7f`, ""},
 		{"\u202eevil\u2066\u200e\u061c", `\u202eevil\u2066\u200e\u061c`, ""},
