@@ -58,8 +58,9 @@ type gpLearner struct {
 //     distance of its line from the origin to the rows, which is large for columns such as years.
 //   - log GaussianNoise.Var and other noise: N(log σ_y/4, 1.5²). StudentT.DF: N(log 4, 1).
 //   - Period: N(log p, 0.1²). p is the value that is set. If none is set and the rows have one
-//     column, it is the period of the sine that explains most of the responses after a cubic fit
-//     (Lomb 1976; Scargle 1982).
+//     column, it starts from the sine that explains most of the responses after a cubic fit (Lomb
+//     1976; Scargle 1982): of the multiples of its period, and of periods with fewer than two
+//     cycles, p has the most evidence, because the sine may be a harmonic.
 //   - A value that is set in a part of a Sum or Product identifies that part: it starts there,
 //     with prior N(θ, 2²). A Scale that is not set, of a factor after the first, stays at 1.
 //

@@ -21,9 +21,10 @@ const (
 	periodRows   = 4 * (periodTrend + 1)
 )
 
-// Period returns the period of the sine that explains most of y after a trend is removed, by the
-// least squares of Lomb (1976) and Scargle (1982). The shortest period tried has two rows on
-// average. It is 0 of rows of several columns, and of too few or all equal ones.
+// Period returns the period of y after a trend is removed. It finds the sine that explains most of y,
+// by the least squares of Lomb (1976) and Scargle (1982), and then the multiple of its period with the
+// most evidence, because the sine may be a harmonic. The shortest sine has two rows per period on
+// average. Period is 0 for rows of several columns, and for too few rows or equal rows.
 func Period(x *mat.Dense, y []float64) float64 {
 	n, cols := x.Dims()
 	if cols != 1 || n < periodRows {
@@ -53,6 +54,7 @@ func Period(x *mat.Dense, y []float64) float64 {
 		return 0
 	}
 	fitted.MulVec(trend, &coef)
+	whole := slices.Clone(rest.RawVector().Data)
 	rest.SubVec(rest, &fitted)
 	// e^(2πi·x·frequency), of one step and of now
 	turn, now := make([]complex128, n), make([]complex128, n)
@@ -81,7 +83,7 @@ func Period(x *mat.Dense, y []float64) float64 {
 	if best == 0 {
 		return 0
 	}
-	return 1 / best
+	return bestPeriod(at, whole, 1/best)
 }
 
 // RobustScale returns the standard deviation of y by the median absolute deviation, by itself if
