@@ -35,12 +35,12 @@ func (in *input) testFlag(f *flag.FlagSet) {
 func inputFlags(f *flag.FlagSet) (in input) {
 	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is "+
 		"all columns;\n"+
-		"'successes / trials ~ …' and 'survival(time, event) ~ …' are outcomes")
+		"outcomes are y, log(y), successes / trials or survival(time, event)")
 	in.columns = f.String("columns", "", "a `file` of decisions about columns, as check writes it")
 	in.positive = f.String("positive", "", "the `label` of the outcome whose probability is "+
 		"predicted, of two labels")
 	in.format = cli.FormatFlag(f)
-	in.standardize = f.Bool("standardize", true, "give numbers mean 0 and standard deviation 1")
+	in.standardize = f.Bool("standardize", true, "scale columns for the prior")
 	return in
 }
 
@@ -187,7 +187,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 	priorSD := f.Float64("prior-sd", 0,
 		"prior standard deviation of the effects (default: learned, or 1)")
 	interceptSD := f.Float64("intercept-sd", 0,
-		"that of the intercept (default 10; real y: 10 |y|)")
+		"prior standard deviation of the intercept (default 10; real y: 10 |y|)")
 	out := f.String("o", "", "the `file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
