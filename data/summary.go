@@ -352,7 +352,10 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		s.Groups = append(s.Groups, c)
 	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
-		sd := math.Sqrt(noise.Var)
+		sd := 1. // the zero value of GaussianNoise
+		if noise.Var > 0 {
+			sd = math.Sqrt(noise.Var)
+		}
 		s.Residual = Component{Name: "residual", SD: sd, Lo: sd, Hi: sd}
 		if p, ok := learned["GaussianNoise.Var"]; ok {
 			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)

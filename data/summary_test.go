@@ -133,6 +133,29 @@ func TestCoefficientsOfPoly(t *testing.T) {
 	}
 }
 
+// TestResidualOfDefaultNoise checks that the residual sd of the zero GaussianNoise is 1, because a
+// Var of 0 stands for 1.
+func TestResidualOfDefaultNoise(t *testing.T) {
+	m := mustModel(t, tableOf(t, "x,y\n1,2.5\n2,3.5\n3,1.5\n4,5.5\n5,6.5\n"), "y ~ x", Number("x"),
+		Outcome("y").Quantity())
+	_, opt, err := m.Options(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.Learn = nil
+	glm, err := pgsvi.NewGLM(m.X, m.Y, pgsvi.GaussianNoise{}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.Summary(post).Residual; r.SD != 1 || r.Lo != 1 || r.Hi != 1 {
+		t.Errorf("%+v, want a standard deviation of 1", r)
+	}
+}
+
 // TestVarianceComponents checks that a summary has the standard deviations of groups, curves and
 // residuals, with intervals that contain those of the data.
 func TestVarianceComponents(t *testing.T) {
