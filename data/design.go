@@ -49,6 +49,8 @@ type term struct {
 	Half    float64   `json:"half,omitempty"`
 	Centers []float64 `json:"centers,omitempty"`
 	Norms   []float64 `json:"norms,omitempty"`
+	// Weight is the total weight of the rows that a polynomial has learned from.
+	Weight float64 `json:"weight,omitempty"`
 	// Shift and Scale standardize the logarithm, or the straight line of a curve.
 	Shift float64 `json:"shift,omitempty"`
 	Scale float64 `json:"scale,omitempty"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/internal/spline"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -358,6 +359,7 @@ func (t *term) finishPoly(l *termLearner, raw bool) error {
 	}
 	lo, hi := slices.Min(l.x), slices.Max(l.x)
 	t.Middle, t.Half = lo/2+hi/2, hi/2-lo/2
+	t.Weight = floats.Sum(l.w)
 	n := len(l.x)
 	u, before, now := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i, x := range l.x {
@@ -416,7 +418,7 @@ func (t *term) check() error {
 			ok = t.Curve != nil && t.Curve.Check() == nil && t.Scale > 0
 		case polyTerm:
 			ok = t.Degree >= 1 && t.Degree <= 9 && (t.Half == 0 || t.Half > 0 &&
-				len(t.Centers) == t.Degree && len(t.Norms) == t.Degree+1) &&
+				len(t.Centers) == t.Degree && len(t.Norms) == t.Degree+1 && t.Weight >= 0) &&
 				(t.Means == nil || len(t.Means) == t.Degree)
 		case logTerm:
 			ok = t.Scale > 0

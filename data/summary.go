@@ -31,7 +31,8 @@ type Summary struct {
 
 // A Coefficient is the effect of a feature on the linear predictor, per unit of the column, or of the
 // product of the columns. It has the value that the term of R with this name has: the reference
-// levels of categories, and 0 of numbers, are where an effect of a product begins.
+// levels of categories, and 0 of numbers, are where an effect of a product begins. The columns of a
+// polynomial have a sum of squares of 1 over the rows, and the first date is 0.
 type Coefficient struct {
 	Name string
 	// Mean and SD describe the posterior. Lo and Hi are the ends of the 95% credible interval.
@@ -233,13 +234,23 @@ func (t *term) scale(k int) float64 {
 	return t.Scales[k]
 }
 
+// polySD returns the standard deviation of the columns of poly in R, whose sum of squares is 1. It is
+// 1 for powers, which stay as they are.
+func (t *term) polySD() float64 {
+	if t.Half == 0 || t.Weight == 0 {
+		return 1
+	}
+	return 1 / math.Sqrt(t.Weight)
+}
+
 // perUnit stores the contrast in g that is the effect of feature k of a term per unit of its columns,
 // and returns the standard deviation of the number that the feature is of, or NaN if there is none.
 func (d *design) perUnit(g []float64, t *term, k int) (sd float64) {
 	switch {
 	case t.Kind == polyTerm && k >= t.n-t.Degree:
-		g[t.at+k] = 1
-		return 1
+		sd = t.polySD()
+		g[t.at+k] = 1 / sd
+		return sd
 	case t.Kind == logTerm && k == t.n-1:
 		g[t.at+k] = 1 / t.Scale
 		return t.Scale
@@ -340,7 +351,10 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		s.Groups = append(s.Groups, c)
 	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
-		sd := math.Sqrt(noise.Var)
+		sd := 1. // the zero value of GaussianNoise
+		if noise.Var > 0 {
+			sd = math.Sqrt(noise.Var)
+		}
 		s.Residual = Component{Name: "residual", SD: sd, Lo: sd, Hi: sd}
 		if p, ok := learned["GaussianNoise.Var"]; ok {
 			s.Residual.Lo, s.Residual.Hi = math.Sqrt(p.Lo), math.Sqrt(p.Hi)

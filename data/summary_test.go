@@ -94,6 +94,68 @@ func TestCoefficients(t *testing.T) {
 	}
 }
 
+// TestCoefficientsOfPoly compares the coefficients of a polynomial with R, where the columns of poly
+// have a sum of squares of 1. A row of weight 3 counts as three rows.
+func TestCoefficientsOfPoly(t *testing.T) {
+	// lm(y ~ poly(x, 2)) for x = 1, …, 9, each w times, and y = x² + 1/2
+	for _, c := range []struct {
+		weights string
+		want    []float64
+	}{
+		{"1 1 1 1 1 1 1 1 1", []float64{32.16666666666667, 77.45966692414834, 17.54992877478424}},
+		{"3 1 2 1 1 1 1 2 2", []float64{32, 107.9690127542784, 22.89524590098279}},
+	} {
+		var b strings.Builder
+		b.WriteString("x,w,y\n")
+		for i, w := range strings.Fields(c.weights) {
+			fmt.Fprintf(&b, "%d,%s,%d.5\n", i+1, w, (i+1)*(i+1))
+		}
+		m := mustModel(t, tableOf(t, b.String()), "y ~ poly(x, 2) + weight(w)",
+			Number("x"), Outcome("y").Quantity())
+		_, opt, err := m.Options(nil, &pgsvi.GLMOptions{PriorSD: 1e5, InterceptSD: 1e5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.Learn = nil
+		glm, err := pgsvi.NewGLM(m.X, m.Y, pgsvi.GaussianNoise{Var: 1e-4}, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		post, _, err := glm.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range m.Summary(post).Coefficients {
+			if math.Abs(q.Mean-c.want[i]) > 1e-5*c.want[i] {
+				t.Errorf("weights %s: %s is %v, want %v", c.weights, q.Name, q.Mean, c.want[i])
+			}
+		}
+	}
+}
+
+// TestResidualOfDefaultNoise checks that the residual sd of the zero GaussianNoise is 1, because a
+// Var of 0 stands for 1.
+func TestResidualOfDefaultNoise(t *testing.T) {
+	m := mustModel(t, tableOf(t, "x,y\n1,2.5\n2,3.5\n3,1.5\n4,5.5\n5,6.5\n"), "y ~ x", Number("x"),
+		Outcome("y").Quantity())
+	_, opt, err := m.Options(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.Learn = nil
+	glm, err := pgsvi.NewGLM(m.X, m.Y, pgsvi.GaussianNoise{}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, _, err := glm.Fit(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.Summary(post).Residual; r.SD != 1 || r.Lo != 1 || r.Hi != 1 {
+		t.Errorf("%+v, want a standard deviation of 1", r)
+	}
+}
+
 // TestVarianceComponents checks that a summary has the standard deviations of groups, curves and
 // residuals, with intervals that contain those of the data.
 func TestVarianceComponents(t *testing.T) {
