@@ -20,6 +20,9 @@ const (
 	levelSize  = 64   // bytes of a level, besides its text
 )
 
+// allTheSame is the problem of a column without an effect.
+const allTheSame = "all values of the rows that are kept are the same"
+
 // learner learns a column in one pass.
 type learner struct {
 	c        *column
@@ -220,7 +223,7 @@ func (l *learner) finishNumber() string {
 	}
 	if l.min == l.max {
 		if c.Kind == kindNumber || slices.Contains(c.Parts, Elapsed) {
-			return "all values of the rows that are kept are the same; Skip it"
+			return allTheSame
 		}
 		c.Scale = 1
 	}
@@ -290,7 +293,7 @@ func (l *learner) finishLevels() string {
 		return "UnknownIsMissing needs Level"
 	}
 	if len(c.Levels) == 1 && c.Missing != missingLevel {
-		return "all values of the rows that are kept are the same; Skip it"
+		return allTheSame
 	}
 	l.doubtRare(counts)
 	return ""

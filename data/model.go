@@ -66,12 +66,14 @@ func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 // ModelOf is Model for a formula that was built. It does not change f.
 func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	t = t.withFactors(f)
+	written := f
 	f, features, columns, err := t.resolve(f, columns)
 	if err != nil {
 		return nil, err
 	}
 	e, err := t.encoder(features, columns)
 	if err != nil {
+		suitFormula(err, written, features)
 		return nil, err
 	}
 	raw := slices.ContainsFunc(columns,
@@ -288,6 +290,53 @@ func (r *resolver) add(o role) {
 	r.uses = append(r.uses, c)
 }
 
+// suitFormula changes the choices of a DecisionError to those that have an effect in the formula as
+// it was written. A column that a term names cannot be left out. A column that . stands for can be,
+// and the formula has to name it before it has an effect for each of its groups.
+func suitFormula(err error, f *formula.Formula, features []string) {
+	var undecided *DecisionError
+	if !errors.As(err, &undecided) {
+		return
+	}
+	var named []string
+	for _, term := range f.Terms {
+		if _, rest := term.(formula.Rest); !rest {
+			named = append(named, term.Columns()...)
+		}
+	}
+	for i := range undecided.Decisions {
+		d := &undecided.Decisions[i]
+		if len(d.Choices) == 0 || !slices.Contains(features, d.Column) ||
+			isRole(d.Choices[0].Column.said().Kind) && d.Choices[0].Column.said().Kind != kindGroup {
+			continue
+		}
+		of := func(k kind) int {
+			return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.said().Kind == k })
+		}
+		group := of(kindGroup)
+		if !slices.Contains(named, d.Column) {
+			if group >= 0 {
+				d.Choices[group].When = fmt.Sprintf("and write (1 | %s) in the formula, for an "+
+					"effect of each", formula.Col(d.Column))
+			}
+			if skip := of(kindSkip); group == 0 && skip > 0 {
+				c := d.Choices[skip]
+				d.Choices = slices.Insert(slices.Delete(d.Choices, skip, skip+1), 0, c)
+			}
+			continue
+		}
+		both := of(kindCategory) >= 0
+		d.Choices = slices.DeleteFunc(d.Choices, func(c Choice) bool {
+			k := c.Column.said().Kind
+			return k == kindSkip || k == kindGroup && both
+		})
+		if len(d.Choices) == 0 {
+			d.Choices = nil
+			d.Problem += "; remove it from the formula"
+		}
+	}
+}
+
 // useless reports whether a column that nothing is said of is left out without a question.
 func (t *Table) useless(name string) bool {
 	s := &spec{Name: name}
@@ -460,6 +509,14 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	_, ordinal := lik.(pgsvi.Ordinal)
 	o.Intercept = !m.Formula.NoIntercept && !ordinal // cut points take its place
+	if len(m.Names) == 0 && !o.Intercept {
+		why := "no intercept"
+		if ordinal {
+			why = "cut points in place of an intercept"
+		}
+		return nil, nil, fmt.Errorf("pgsvi: the formula %s has no column, and the model has %s; "+
+			"name a column: %w", m.Formula, why, pgsvi.ErrEmpty)
+	}
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
 	known, ok := lik.(pgsvi.Factual)
 	if ok && known.Facts().Support == pgsvi.RealLine || m.Formula.Transform != "" {

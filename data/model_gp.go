@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/pgsvi/pgsvi"
@@ -62,5 +63,5 @@ func fitOrLearn[G any, P Posterior](
 	if err != nil {
 		return post, nil, learned, err
 	}
-	return post, learned.Fit, learned, nil
+	return post, cmp.Or(learned.Fit, learned.Search), learned, nil
 }

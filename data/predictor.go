@@ -189,7 +189,7 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 			err := rec.fault
 			if err == nil {
 				if a, err = p.answer(&w, rec.cells, level); err != nil {
-					err = fmt.Errorf("pgsvi: line %d, %w", rec.line, err)
+					err = atLine(rec.line, err)
 				}
 			}
 			if err != nil {
@@ -771,4 +771,14 @@ func LoadFile(path string) (*Predictor, error) {
 		return nil, named(filepath.Base(path), err)
 	}
 	return p, nil
+}
+
+// atLine adds the line to an error of a row. It removes the number of the row from an error of
+// package pgsvi, which predicts rows one at a time.
+func atLine(line int, err error) error {
+	if !strings.HasPrefix(err.Error(), "pgsvi: row 0: ") || !errors.Is(err, pgsvi.ErrNotFinite) {
+		return fmt.Errorf("pgsvi: line %d, %w", line, err)
+	}
+	return sentinel.Wrap(pgsvi.ErrNotFinite, "pgsvi: line %d: %s", line,
+		strings.TrimPrefix(sentinel.Plain(err), "row 0: "))
 }

@@ -270,7 +270,7 @@ func (p *profile) counts() bool {
 func (p *profile) suffix() (best string, rows int) {
 	counts := map[string]int{}
 	for text, s := range p.texts {
-		if s.class != 0 || s.shape != nil {
+		if s.class != 0 || s.shape != nil && len(s.shape.layouts) > 0 {
 			continue
 		}
 		if number, unit := cutUnit(text); unit != "" {

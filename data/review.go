@@ -505,7 +505,7 @@ func (r *reviewer) guess() {
 		s.Kind, r.why = kindCategory, "a code: numbers with a 0 in front"
 	case p.longs > 0 && p.wholes == n:
 		s.Kind, r.why = kindCategory, "a code: numbers of more digits than a float64 keeps"
-	case numbers+p.limits == n && numbers > 0 || mostly(numbers):
+	case numbers+p.limits == n && numbers > 0 || mostly(numbers) || r.fewTexts():
 		s.Kind, r.why = kindNumber, "numbers"
 		r.checkTurned()
 		if r.guessTimes() {
@@ -525,6 +525,22 @@ func (r *reviewer) guess() {
 		r.guessIdentifier()
 	}
 }
+
+// fewTexts reports whether half of the rows or more have one of several numbers, and the others one
+// or two texts, which may mean missing.
+func (r *reviewer) fewTexts() bool {
+	if r.p.full || r.p.oddFull || 2*r.numbers < r.values {
+		return false
+	}
+	texts, rows := r.odd(func(_ string, x *seen) bool { return r.isNumber(x) })
+	return rows+r.numbers == r.values && len(texts) <= mostMarks &&
+		r.p.levels()-len(texts) >= fewBesideMarks
+}
+
+const (
+	mostMarks      = 2 // texts that may mean missing
+	fewBesideMarks = 5 // numbers that are more likely quantities than levels
+)
 
 // guessIdentifier tells levels from identifiers and free texts.
 func (r *reviewer) guessIdentifier() {
@@ -763,7 +779,10 @@ func (r *reviewer) checkDates() {
 // relaxed returns layouts that also read days and months of one digit.
 func relaxed(layouts []string) (all []string) {
 	for _, l := range layouts {
-		all = append(all, strings.NewReplacer("02", "2", "_2", "2", "01", "1").Replace(l))
+		if strings.Trim(l, "0123456789") != "" { // 2023111 would be January or November otherwise
+			l = strings.NewReplacer("02", "2", "_2", "2", "01", "1").Replace(l)
+		}
+		all = append(all, l)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -134,6 +135,32 @@ func (in input) fitted(c *command, path, likelihood string) (
 	return m, lik, held, err
 }
 
+// foresee returns the suggestions for decisions, with those for the decisions that are needed once
+// their first choices are made. A column may be constant in the rows that are kept, for example.
+func (in input) foresee(c *command, t *data.Table, columns []data.Column, lik pgsvi.Likelihood,
+	decisions []data.Decision) *data.Suggestions {
+	s := &data.Suggestions{Decisions: decisions}
+	quiet := *c
+	quiet.stdout, quiet.stderr = io.Discard, io.Discard
+	for {
+		_, err := in.model(&quiet, t, append(slices.Clone(columns), s.Columns()...), lik)
+		var more *data.DecisionError
+		if !errors.As(err, &more) {
+			return s
+		}
+		known := len(s.Decisions)
+		for _, d := range more.Decisions {
+			if len(d.Choices) > 0 && !slices.ContainsFunc(s.Decisions,
+				func(o data.Decision) bool { return o.Column == d.Column }) {
+				s.Decisions = append(s.Decisions, d)
+			}
+		}
+		if len(s.Decisions) == known {
+			return s
+		}
+	}
+}
+
 func check(f *flag.FlagSet) func(*command, []string) error {
 	in := inputFlags(f)
 	likelihood := f.String("likelihood", "", "`name` as for fit (default: by the outcome)")
@@ -152,10 +179,15 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 		if !errors.As(err, &undecided) {
 			return err
 		}
-		s := &data.Suggestions{Decisions: undecided.Decisions}
 		fmt.Fprintln(c.stdout, cli.Flags(t.String()))
 		if *in.formula == "" {
 			fmt.Fprintln(c.stdout, lastIsOutcome)
+		}
+		s := in.foresee(c, t, columns, lik, undecided.Decisions)
+		if len(s.Columns()) == 0 {
+			fmt.Fprintf(c.stdout, "change the table or the formula, because no proposal helps:\n\n"+
+				"%v\n", s)
+			return errUndecided
 		}
 		fmt.Fprintf(c.stdout, "proposals, to read and to change:\n\n%v\n", s)
 		if !write {
@@ -222,7 +254,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		if opt.Learn == nil {
 			post, res, err = glm.Fit(c.ctx, s)
 		} else if glm, post, learned, err = glm.Learn(c.ctx, s, opt.Learn); err == nil {
-			res = learned.Fit
+			res = cmp.Or(learned.Fit, learned.Search) // the search may have ended early
 		}
 		if err != nil {
 			return err

@@ -68,10 +68,16 @@ func likelihoodNames() map[string]string {
 const optionTypes = `(?:GLM|GP|SparseGP|CTM|LDA|Learn|Row|Effect|HeldOut|Mixture)Options`
 
 // formatAdvice matches advice for Go that has the flag in brackets.
-var formatAdvice = regexp.MustCompile(`set Format\.\w+ \((-format [^)]*)\)`)
+var formatAdvice = regexp.MustCompile(
+	`\b(set|by) (?:Format\.|SkipLast\b)\w*(?: to -1)? \((-format [^)]*)\)`)
 
 // Flags returns a text, which may have names in it, with advice about formats as flags.
-func Flags(text string) string { return formatAdvice.ReplaceAllString(text, "give $1") }
+func Flags(text string) string {
+	return formatAdvice.ReplaceAllStringFunc(text, func(advice string) string {
+		m := formatAdvice.FindStringSubmatch(advice)
+		return map[string]string{"set": "give ", "by": "by "}[m[1]] + m[2]
+	})
+}
 
 var (
 	quoted = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`")

@@ -19,6 +19,12 @@ func TestPlain(t *testing.T) {
 			"the text is not UTF-8; give -format encoding=…"},
 		{"write a line of names above it, or set Format.Header (-format header=yes or header=no)",
 			"write a line of names above it, or give -format header=yes or header=no"},
+		{"leave out the lines above them by Format.Skip (-format skip=1), or set Format.Header " +
+			"(-format header=yes)", "leave out the lines above them by -format skip=1, or give " +
+			"-format header=yes"},
+		{"leave it out by Format.SkipLast (-format skip-last=1), or set SkipLast to -1 (-format " +
+			"skip-last=no) if it is a row", "leave it out by -format skip-last=1, or give -format " +
+			"skip-last=no if it is a row"},
 		{"GLMOptions.InterceptSD is +Inf", "-intercept-sd is +Inf"},
 		{"x has 600 rows, GLMOptions.Offset has 300 elements",
 			"x has 600 rows, the offset has 300 elements"},
