@@ -142,6 +142,15 @@ func TestNoFeature(t *testing.T) {
 	}
 }
 
+// TestRowNames checks that two columns of which the first has no name have no title.
+func TestRowNames(t *testing.T) {
+	table := tableOf(t, "\"\",\"y\"\n\"1\",2.5\n\"2\",3.5\n\"3\",1.5\n")
+	if got := table.Columns(); !slices.Equal(got, []string{"x1", "y"}) || table.Format.Header !=
+		FirstLineNames {
+		t.Errorf("columns %q, format %v", got, table.Format)
+	}
+}
+
 // TestAtLine checks that an error of package pgsvi has the line alone as its place.
 func TestAtLine(t *testing.T) {
 	for text, want := range map[string]string{

@@ -351,7 +351,7 @@ func (a *acceptance) predict(fitted string) {
 func TestProposals(t *testing.T) {
 	ends := map[string]int{}
 	first := testkit.FirstSeed()
-	for seed := first; seed < first+testkit.Seeds(testkit.Longer(300, 48)); seed++ {
+	for seed := first; seed < first+testkit.Seeds(testkit.Longer(300, 32)); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := newMessyTable(testkit.Rand(seed))
 			dir := t.TempDir()
