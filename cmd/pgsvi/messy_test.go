@@ -261,6 +261,8 @@ var features = []func(m *messyTable) *messyColumn{
 		}
 		if m.n >= 25 && c.distinct() > 2 && lost >= 2 {
 			c.asks = "may mean missing"
+		} else {
+			c.values = nil // nobody can tell in a few rows
 		}
 		c.open = true
 		return c
