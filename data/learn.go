@@ -255,7 +255,7 @@ const (
 // that the formula takes for a number may be an identifier.
 func (l *learner) doubtPart(p *profile) {
 	c := l.c
-	if c.Kind == kindNumber && c.Why == whyFormula {
+	if c.Kind == kindNumber && c.Why == whyFormula && p.allDifferent() {
 		c.Doubts = append(c.Doubts, fmt.Sprintf("%d whole numbers, all different: if they are "+
 			"an identifier, leave %s out of the formula", p.values, csvQuote(c.Name)))
 	}

@@ -47,6 +47,9 @@ func findTitle(head []byte, f Format, separators string) (best *title) {
 			for _, field := range rec {
 				n += b2i(strings.TrimSpace(field) != "")
 			}
+			if len(rec) == 2 && strings.TrimSpace(rec[0]) == "" {
+				n++ // row names of R have no name, and a title stands in the first field
+			}
 			line, _ := cr.FieldPos(0)
 			widths, texts, lines = append(widths, len(rec)), append(texts, n), append(lines, line)
 		}

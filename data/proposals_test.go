@@ -142,6 +142,32 @@ func TestNoFeature(t *testing.T) {
 	}
 }
 
+// TestRowNames checks that two columns of which the first has no name have no title.
+func TestRowNames(t *testing.T) {
+	table := tableOf(t, "\"\",\"y\"\n\"1\",2.5\n\"2\",3.5\n\"3\",1.5\n")
+	if got := table.Columns(); !slices.Equal(got, []string{"x1", "y"}) || table.Format.Header !=
+		FirstLineNames {
+		t.Errorf("columns %q, format %v", got, table.Format)
+	}
+}
+
+// TestDoubtOfCodes checks that codes of which a formula makes a curve are not called an identifier.
+func TestDoubtOfCodes(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("region,y\n")
+	for i := range 30 {
+		fmt.Fprintf(&b, "%d,%d.5\n", i%3, i*i%7)
+	}
+	m, err := tableOf(t, b.String()).Model("y ~ poly(region, 2)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := m.String(); strings.Contains(text, "all different") ||
+		!strings.Contains(text, "if they are codes") {
+		t.Error(text)
+	}
+}
+
 // TestAtLine checks that an error of package pgsvi has the line alone as its place.
 func TestAtLine(t *testing.T) {
 	for text, want := range map[string]string{

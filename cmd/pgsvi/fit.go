@@ -139,7 +139,7 @@ func (in input) fitted(c *command, path, likelihood string) (
 // their first choices are made. A column may be constant in the rows that are kept, for example.
 func (in input) foresee(c *command, t *data.Table, columns []data.Column, lik pgsvi.Likelihood,
 	decisions []data.Decision) *data.Suggestions {
-	s := &data.Suggestions{Decisions: decisions}
+	s, twice := &data.Suggestions{Decisions: decisions}, map[string]bool{}
 	quiet := *c
 	quiet.stdout, quiet.stderr = io.Discard, io.Discard
 	for {
@@ -148,14 +148,24 @@ func (in input) foresee(c *command, t *data.Table, columns []data.Column, lik pg
 		if !errors.As(err, &more) {
 			return s
 		}
-		known := len(s.Decisions)
+		changed := false
 		for _, d := range more.Decisions {
-			if len(d.Choices) > 0 && !slices.ContainsFunc(s.Decisions,
-				func(o data.Decision) bool { return o.Column == d.Column }) {
+			i := slices.IndexFunc(s.Decisions,
+				func(o data.Decision) bool { return o.Column == d.Column })
+			switch {
+			case len(d.Choices) == 0 || twice[d.Column]:
+				continue
+			case i < 0:
 				s.Decisions = append(s.Decisions, d)
+			default: // the first choice is not enough
+				twice[d.Column] = true
+				own := &s.Decisions[i]
+				own.Problem += "; then " + d.Problem
+				own.Choices = slices.Concat(d.Choices, own.Choices)
 			}
+			changed = true
 		}
-		if len(s.Decisions) == known {
+		if !changed {
 			return s
 		}
 	}

@@ -142,11 +142,6 @@ func (c *messyColumn) distinct() int {
 	return len(slices.Compact(all))
 }
 
-// shown reports whether a value of a column is at least so far.
-func (c *messyColumn) reaches(least float64) bool {
-	return slices.ContainsFunc(c.values, func(v float64) bool { return math.Abs(v) >= least })
-}
-
 // pick returns draws of some texts.
 func (m *messyTable) pick(texts ...string) func(int) string {
 	return func(int) string { return texts[m.IntN(len(texts))] }
@@ -266,6 +261,8 @@ var features = []func(m *messyTable) *messyColumn{
 		}
 		if m.n >= 25 && c.distinct() > 2 && lost >= 2 {
 			c.asks = "may mean missing"
+		} else {
+			c.values = nil // nobody can tell in a few rows
 		}
 		c.open = true
 		return c
@@ -535,12 +532,16 @@ func (m *messyTable) outcome() (left string, right []string) {
 	return col(c), right
 }
 
+// mostNamed is how many texts a column has at most that a formula names: a fit of hundreds of levels
+// and several classes takes minutes.
+const mostNamed = 130
+
 // terms returns the right side of the formula.
 func (m *messyTable) terms(features []*messyColumn) (all []string) {
 	var named []string
 	numbers := []string{}
 	for _, c := range features {
-		if c.name == "" {
+		if c.name == "" || c.values == nil && c.distinct() > mostNamed {
 			continue
 		}
 		name := formula.Col(c.name).String()

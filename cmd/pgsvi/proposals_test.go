@@ -132,10 +132,15 @@ func (a *acceptance) run() (end string) {
 			break
 		}
 		if m := skipRemedy.FindStringSubmatch(errs); status == 1 && m != nil {
-			if len(a.format) == 2 || slices.Contains(a.format, m[1]) {
-				a.fail("check asks for %s again:\n%s", m[1], errs)
+			word := m[1]
+			if !a.planted(word) {
+				word = "header=yes" // a name, and a column without one
 			}
-			a.format = append(a.format, m[1])
+			if len(a.format) == 3 || slices.Contains(a.format, word) ||
+				!strings.Contains(errs, word) {
+				a.fail("check asks for %s again:\n%s", word, errs)
+			}
+			a.format = append(a.format, word)
 			continue
 		}
 		asked, hopeless := decisions(out)
@@ -177,6 +182,11 @@ func (a *acceptance) run() (end string) {
 	a.compare(out)
 	a.predict(out)
 	return "fit"
+}
+
+// planted reports whether a line that a word of -format leaves out is none of the table.
+func (a *acceptance) planted(word string) bool {
+	return word == "skip=1" && a.title || word == "skip-last=1" && a.total
 }
 
 // refusedByFit checks that fit refuses what check refuses.
@@ -268,11 +278,19 @@ func (a *acceptance) compare(out string) {
 	}
 }
 
-// allowed reports whether a column needs no question because the formula names it: it takes whole
-// numbers that all differ for numbers.
+// allowed reports whether a column needs no question because the formula takes it for a number: it
+// names whole numbers that all differ, or has a curve of codes.
 func (a *acceptance) allowed(c *messyColumn) bool {
 	f := testkit.Must(formula.Parse(a.formula))
-	return c.asks == "an identifier" && c.open && slices.Contains(f.Columns(), c.name)
+	return c.open && slices.ContainsFunc(f.Terms, func(term formula.Term) bool {
+		curve := false
+		switch term.(type) {
+		case formula.Smooth, formula.Poly, formula.Log:
+			curve = true
+		}
+		return slices.Contains(term.Columns(), c.name) &&
+			(c.asks == "an identifier" || c.asks == "codes" && curve)
+	})
 }
 
 // mean returns the mean of the numbers.
@@ -351,7 +369,7 @@ func (a *acceptance) predict(fitted string) {
 func TestProposals(t *testing.T) {
 	ends := map[string]int{}
 	first := testkit.FirstSeed()
-	for seed := first; seed < first+testkit.Seeds(testkit.Longer(300, 48)); seed++ {
+	for seed := first; seed < first+testkit.Seeds(testkit.Longer(300, 32)); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := newMessyTable(testkit.Rand(seed))
 			dir := t.TempDir()
