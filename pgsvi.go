@@ -251,7 +251,7 @@ func (r *Result) line() string {
 	}
 	s := fmt.Sprintf("%v, %.4g %s, %v", r.Status, r.Passes, passes,
 		r.Elapsed.Round(time.Millisecond))
-	if math.IsNaN(r.ELBO) {
+	if math.IsNaN(r.ELBO) || r.K == 0 && r.Status == NotTerminated { // nothing was evaluated
 		return s
 	}
 	s += fmt.Sprintf(", ELBO %.10g", r.ELBO)

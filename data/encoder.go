@@ -226,11 +226,7 @@ func (e *Encoder) learn(t *Table) error {
 	for _, l := range learners {
 		l.doubtPart(t.profiles[l.c.place])
 		if d := l.finish(y); d != "" {
-			decision := Decision{Column: l.c.Name, Problem: d}
-			if d == allTheSame {
-				decision.Choices = []Choice{{Column: Skip(l.c.Name)}}
-			}
-			decisions = append(decisions, decision)
+			decisions = append(decisions, decisionAfter(l.c.Name, d))
 		}
 		nonzero += l.nonzero()
 		features += len(l.c.features())

@@ -23,6 +23,15 @@ const (
 // allTheSame is the problem of a column without an effect.
 const allTheSame = "all values of the rows that are kept are the same"
 
+// decisionAfter returns the decision about a column whose values have a problem.
+func decisionAfter(name, problem string) Decision {
+	d := Decision{Column: name, Problem: problem}
+	if problem == allTheSame {
+		d.Choices = []Choice{{Column: Skip(name)}}
+	}
+	return d
+}
+
 // learner learns a column in one pass.
 type learner struct {
 	c        *column

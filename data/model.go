@@ -306,34 +306,50 @@ func suitFormula(err error, f *formula.Formula, features []string) {
 	}
 	for i := range undecided.Decisions {
 		d := &undecided.Decisions[i]
-		if len(d.Choices) == 0 || !slices.Contains(features, d.Column) ||
-			isRole(d.Choices[0].Column.said().Kind) && d.Choices[0].Column.said().Kind != kindGroup {
-			continue
+		role := len(d.Choices) > 0 && isRole(d.kindOf(0)) && d.kindOf(0) != kindGroup
+		switch {
+		case len(d.Choices) == 0 || role || !slices.Contains(features, d.Column):
+		case slices.Contains(named, d.Column):
+			d.keepFeatures()
+		default:
+			d.leaveOut()
 		}
-		of := func(k kind) int {
-			return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.said().Kind == k })
-		}
-		group := of(kindGroup)
-		if !slices.Contains(named, d.Column) {
-			if group >= 0 {
-				d.Choices[group].When = fmt.Sprintf("and write (1 | %s) in the formula, for an "+
-					"effect of each", formula.Col(d.Column))
-			}
-			if skip := of(kindSkip); group == 0 && skip > 0 {
-				c := d.Choices[skip]
-				d.Choices = slices.Insert(slices.Delete(d.Choices, skip, skip+1), 0, c)
-			}
-			continue
-		}
-		both := of(kindCategory) >= 0
-		d.Choices = slices.DeleteFunc(d.Choices, func(c Choice) bool {
-			k := c.Column.said().Kind
-			return k == kindSkip || k == kindGroup && both
-		})
-		if len(d.Choices) == 0 {
-			d.Choices = nil
-			d.Problem += "; remove it from the formula"
-		}
+	}
+}
+
+// kindOf returns the kind of a choice.
+func (d *Decision) kindOf(i int) kind { return d.Choices[i].Column.said().Kind }
+
+// choice returns the place of the first choice of a kind, or -1.
+func (d *Decision) choice(k kind) int {
+	return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.said().Kind == k })
+}
+
+// keepFeatures removes the choices that are no feature.
+func (d *Decision) keepFeatures() {
+	both := d.choice(kindCategory) >= 0 // a category has the effects that the groups would have
+	d.Choices = slices.DeleteFunc(d.Choices, func(c Choice) bool {
+		k := c.Column.said().Kind
+		return k == kindSkip || k == kindGroup && both
+	})
+	if len(d.Choices) == 0 {
+		d.Choices = nil
+		d.Problem += "; remove it from the formula"
+	}
+}
+
+// leaveOut makes leaving the column out the first choice if that was to have groups, which need a
+// term of their own.
+func (d *Decision) leaveOut() {
+	group, skip := d.choice(kindGroup), d.choice(kindSkip)
+	if group < 0 {
+		return
+	}
+	d.Choices[group].When = fmt.Sprintf("and write (1 | %s) in the formula, for an effect of each",
+		formula.Col(d.Column))
+	if group == 0 && skip > 0 {
+		c := d.Choices[skip]
+		d.Choices = slices.Insert(slices.Delete(d.Choices, skip, skip+1), 0, c)
 	}
 }
 

@@ -142,7 +142,8 @@ func TestNoFeature(t *testing.T) {
 	}
 }
 
-// TestRowNames checks that two columns of which the first has no name have no title.
+// TestRowNames checks that a line of names is no title if only the second of two columns has a
+// name.
 func TestRowNames(t *testing.T) {
 	table := tableOf(t, "\"\",\"y\"\n\"1\",2.5\n\"2\",3.5\n\"3\",1.5\n")
 	if got := table.Columns(); !slices.Equal(got, []string{"x1", "y"}) || table.Format.Header !=
@@ -151,7 +152,8 @@ func TestRowNames(t *testing.T) {
 	}
 }
 
-// TestDoubtOfCodes checks that codes of which a formula makes a curve are not called an identifier.
+// TestDoubtOfCodes checks that codes are not called an identifier if the formula has a curve of
+// them.
 func TestDoubtOfCodes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("region,y\n")
@@ -181,7 +183,7 @@ func TestAtLine(t *testing.T) {
 	}
 }
 
-// TestSearchEnds checks that a search which ends early has a result: that of the search.
+// TestSearchEnds checks that FitGP returns the result of the search if the search ends early.
 func TestSearchEnds(t *testing.T) {
 	m, err := tableOf(t, askedFile()).Model("y ~ x", Number("x"))
 	if err != nil {

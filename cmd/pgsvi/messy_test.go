@@ -11,12 +11,12 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 )
 
-// This file makes random tables as people send them, and knows what their values mean.
+// This file makes random tables as people send them, with the meaning of each value.
 
 // A meaning is what the generator meant by a column.
 type meaning struct {
 	values []float64 // the numbers, with NaN for a missing one; nil if these are no numbers
-	levels int       // of a category; 0 if it is none
+	levels int       // if the column is a category, or 0
 	order  string    // "day" or "month", whichever comes first in a date; "" if it is none
 	asks   string    // what a decision about the column must hold, or "" if none is needed
 	open   bool      // the text can be read in several ways, so that the proposal may be wrong
@@ -38,7 +38,7 @@ type messyTable struct {
 	columns    []*messyColumn
 	formula    string
 	likelihood string // "" for none
-	whole      string // the likelihood of whole numbers, if the fit asks for one
+	whole      string // the likelihood of whole numbers, if the fit needs it
 	weighted   bool
 	title      bool // a line above the names
 	total      bool // a line below the rows
@@ -87,13 +87,13 @@ func (m *messyTable) addNumbers(plain string, value func(i int) float64,
 	return c
 }
 
-// round returns v with so many decimals.
+// round returns v with the given number of decimals.
 func round(v float64, decimals int) float64 {
 	scale := math.Pow10(decimals)
 	return math.Round(v*scale) / scale
 }
 
-// decimal writes a number with so many decimals, and group between its thousands.
+// decimal writes a number with the given number of decimals. Thousands may be grouped.
 func (m *messyTable) decimal(v float64, decimals int, grouped bool) string {
 	sign, group := ".", ","
 	if m.comma {
@@ -117,7 +117,7 @@ func (m *messyTable) decimal(v float64, decimals int, grouped bool) string {
 	return minus + b.String()
 }
 
-// normal returns draws of so many decimals.
+// normal returns draws with the given number of decimals.
 func (m *messyTable) normal(mean, sd float64, decimals int) func(int) float64 {
 	return func(int) float64 { return round(mean+sd*m.NormFloat64(), decimals) }
 }
@@ -135,7 +135,7 @@ func (m *messyTable) lose(c *messyColumn, share float64, texts ...string) {
 	}
 }
 
-// distinct returns how many different texts a column has.
+// distinct returns the number of different texts.
 func (c *messyColumn) distinct() int {
 	all := slices.Clone(c.cells)
 	slices.Sort(all)
@@ -176,7 +176,7 @@ var features = []func(m *messyTable) *messyColumn{
 			func(v float64) string { return m.decimal(v, 1, false) + "%" })
 		return c
 	},
-	func(m *messyTable) *messyColumn { // a unit that nobody knows
+	func(m *messyTable) *messyColumn { // a unit that is not among the known ones
 		k := m.IntN(3)
 		c := m.addNumbers("mass", m.normal(70, 12, k), func(v float64) string {
 			return m.decimal(v, k, false) + " kg"
@@ -532,8 +532,8 @@ func (m *messyTable) outcome() (left string, right []string) {
 	return col(c), right
 }
 
-// mostNamed is how many texts a column has at most that a formula names: a fit of hundreds of levels
-// and several classes takes minutes.
+// mostNamed is the largest number of levels that a formula names, because a fit of hundreds of
+// levels and several classes takes minutes.
 const mostNamed = 130
 
 // terms returns the right side of the formula.

@@ -34,7 +34,7 @@ var goNames = regexp.MustCompile(`\b(GLMOptions|GPOptions|LearnOptions|Solver|Fo
 var (
 	notNumber  = regexp.MustCompile(`\bNaN\b`)
 	skipRemedy = regexp.MustCompile(`-format (skip(?:-last)?=\d+)`)
-	noMoments  = "has no moments that a float64 holds" // of a Student's t of few degrees of freedom
+	noMoments  = "has no moments that a float64 holds" // StudentT with a few degrees of freedom
 	wholeLimit = "are whole numbers"
 	asksColumn = regexp.MustCompile(`^\t// ("(?:[^"\\]|\\.|"")*")…?: (.*)$`)
 )
@@ -43,7 +43,7 @@ var (
 type acceptance struct {
 	*testing.T
 	*messyTable
-	dir, path, said, model string            // files: said is the one of -columns
+	dir, path, said, model string            // files; the third is that of -columns
 	format                 []string          // words of -format
 	asked                  map[string]string // problems by column
 }
@@ -184,7 +184,7 @@ func (a *acceptance) run() (end string) {
 	return "fit"
 }
 
-// planted reports whether a line that a word of -format leaves out is none of the table.
+// planted reports whether the generator wrote the line that a word of -format leaves out.
 func (a *acceptance) planted(word string) bool {
 	return word == "skip=1" && a.title || word == "skip-last=1" && a.total
 }
@@ -278,7 +278,7 @@ func (a *acceptance) compare(out string) {
 	}
 }
 
-// allowed reports whether a column needs no question because the formula takes it for a number: it
+// allowed reports whether a column needs no decision because the formula uses it as a number: it
 // names whole numbers that all differ, or has a curve of codes.
 func (a *acceptance) allowed(c *messyColumn) bool {
 	f := testkit.Must(formula.Parse(a.formula))
@@ -305,8 +305,8 @@ func (c *messyColumn) mean() float64 {
 	return sum / float64(n)
 }
 
-// isMean reports whether a mean, as it is printed, is the mean of the numbers or, if some rows are
-// left out, between them.
+// isMean reports whether a printed mean is the mean of the numbers. If some rows are left out, it
+// has to be between the smallest and the largest number.
 func (c *messyColumn) isMean(mean float64, all bool) bool {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, v := range c.values {
@@ -387,7 +387,8 @@ func TestProposals(t *testing.T) {
 func TestProposalsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	said := filepath.Join(dir, "columns.txt")
-	path := write(t, dir, "table.csv", "k,n,flag,x\n3,5,0,1.5\n4,7,0,2.5\n2,9,1,1\n9,9,1,2\n2,5,0,3\n")
+	path := write(t, dir, "table.csv",
+		"k,n,flag,x\n3,5,0,1.5\n4,7,0,2.5\n2,9,1,1\n9,9,1,2\n2,5,0,3\n")
 	status, out, errs := run(t, "check", "-formula", "k / n ~ .", "-columns", said, path)
 	if status != 2 || !strings.Contains(out, `data.Trials("n").MissingAre("9").Drop()`) ||
 		!strings.Contains(out, `data.Skip("flag")`) {
@@ -399,7 +400,8 @@ func TestProposalsAtOnce(t *testing.T) {
 	}
 	path, said = write(t, dir, "one.csv", "y,z\n1.5,3\n2.5,3\n3,3\n"), filepath.Join(dir, "no.txt")
 	status, out, errs = run(t, "check", "-formula", "y ~ z", "-columns", said, path)
-	if _, err := os.Stat(said); status != 2 || err == nil || strings.Contains(out, "-columns FILE") ||
+	if _, err := os.Stat(said); status != 2 || err == nil ||
+		strings.Contains(out, "-columns FILE") ||
 		!strings.Contains(out, "change the table or the formula") {
 		t.Errorf("%d, %v\n%s%s", status, err, out, errs)
 	}
