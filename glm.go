@@ -386,7 +386,7 @@ func (g *GLM) setPrior() error {
 		if o.Autoscale {
 			variances := g.variances
 			if variances == nil {
-				variances = g.lin.X.ColumnVariances(g.lin.Terms.Weight)
+				variances = g.lin.X.ColumnVariances(nil)
 			}
 			for j, v := range variances {
 				if v > 0 {

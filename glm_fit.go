@@ -197,7 +197,11 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	}
 	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
 	d := &learnData{}
-	d.scales(g.responses(), g.lin.Terms.Weight, likOf(g.lin.Terms))
+	weights := g.lin.Terms.Weight
+	if g.rows != nil { // whose columns have variances without weights
+		weights = nil
+	}
+	d.scales(g.responses(), weights, likOf(g.lin.Terms))
 	l.space.coords = scaleCoords(l.scale.Spread, g.opt.PriorSD, d)
 	if err := l.space.finish(d, &l.opt); err != nil {
 		return nil, err

@@ -86,13 +86,8 @@ func Period(x *mat.Dense, y []float64) float64 {
 	return bestPeriod(at, whole, 1/best)
 }
 
-// constantScale is the scale of responses that are all equal, as a part of their size, so that their
-// unit does not matter.
-const constantScale = 0.1
-
 // RobustScale returns the standard deviation of y by the median absolute deviation, or the standard
-// deviation itself if that is 0. If all y are equal it is a tenth of their size, and 1 if they are 0.
-// Nil weights are 1.
+// deviation itself if that is 0, and 1 if all y are equal. Nil weights are 1.
 func RobustScale(y, weights []float64) float64 {
 	mid := dense.WeightedMedian(slices.Clone(y), weights)
 	var square float64
@@ -114,9 +109,6 @@ func RobustScale(y, weights []float64) float64 {
 		if s > 0 && !math.IsInf(s, 0) {
 			return s
 		}
-	}
-	if s := constantScale * math.Abs(mid); s > 0 && !math.IsInf(s, 0) {
-		return s
 	}
 	return 1
 }
