@@ -59,7 +59,7 @@ func (t *Table) part(p part) (*Table, error) {
 	return of, nil
 }
 
-// A picker tells which rows are in the parts of a table, one after the other.
+// A picker reports which rows are in the parts of a table, one after the other.
 type picker []picked
 
 type picked struct {

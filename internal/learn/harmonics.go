@@ -27,7 +27,7 @@ const (
 	smallHarmonic  = 1e-3
 	mostHarmonics  = 20
 	evidenceRows   = 1000 // rows that are enough to compare periods
-	trendSD        = 1    // of the coefficients of the trend
+	trendSD        = 1    // prior sd of the coefficients of the trend
 )
 
 var (
@@ -137,8 +137,8 @@ func bestPeriod(x, y []float64, sine float64) float64 {
 	return best
 }
 
-// evidenceSample returns the rows that periods are compared on: all of them, or a thousand. These are
-// neighbors if they go through each multiple of the sine at least twice, and otherwise spread out.
+// evidenceSample returns the rows that periods are compared on: all of them, or a thousand. They are
+// neighbors if they cover each multiple of the sine at least twice, and spread out otherwise.
 func evidenceSample(x, y []float64, sine float64) (xs, ys []float64) {
 	n := len(x)
 	if n <= evidenceRows {

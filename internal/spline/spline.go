@@ -159,7 +159,7 @@ func knots(values []float64, n int) []float64 {
 		}
 		return all
 	}
-	parts := tail * (n - 3) // of all ranks
+	parts := tail * (n - 3) // parts of the range of ranks
 	all := []float64{values[0], quantile(values, 1, parts)}
 	for i := 1; i < n-3; i++ {
 		all = append(all, quantile(values, i, n-3))

@@ -200,7 +200,7 @@ func TestKnots(t *testing.T) {
 	if c.Lo != 0 || c.Hi != 1000 {
 		t.Errorf("from %v to %v, want 0 to 1000", c.Lo, c.Hi)
 	}
-	// Of many knots the outer intervals are cut at a fifth of their ranks.
+	// With many knots, the outer intervals are cut at a fifth of their ranks.
 	x = nil
 	for v := range 141 {
 		x = append(x, float64(v))
