@@ -589,7 +589,7 @@ func (p *Prediction) seen(y []float64) (*Prediction, []float64) {
 	for i, yi := range y {
 		each[i], plain[i] = seen(p.lik, yi)
 	}
-	return &Prediction{p.lik, p.m, p.v, p.err, each}, plain
+	return &Prediction{p.lik, p.m, p.v, p.err, each, p.spread}, plain
 }
 
 // rowScores are what is predicted of each row.

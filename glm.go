@@ -571,6 +571,13 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // mean over all classes: the log odds of the class against the average of all, of which only
 // differences count.
 //
+// After Learn, the covariance of the weights that SD, Cov, Contrast, RandWeights, At and the effects
+// use is V + JΣJᵀ. J is the derivative of m in the hyperparameters θ, and Σ is their covariance by the
+// Laplace approximation of Learned: the first-order approximation of Kass and Steffey (1989).
+// Intervals of means and probabilities also include the uncertainty of learned parameters of the
+// Likelihood. ELBO, LOO and PSIS are those of q. Update and Remove return posteriors that treat the
+// learned values as known.
+//
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data
 // and without the intercept. It panics if the number of columns differs. The prediction of a row
 // with a NaN or an infinity is NaN.
@@ -580,13 +587,14 @@ type GLMPosterior struct {
 	lik   Likelihood
 	prior *gauss.Prior
 	mean  []float64 // of w
-	cov   gauss.Cov
+	cov   gauss.Cov // V of q
 	rows  int
 	means []float64 // GLM.means
 	data  *seenRows // all rows, where they are few; nil: not known
 
-	learned *Learned // see Learned
-	filed   bool     // Save stores them
+	learned *Learned     // see Learned
+	spread  *learnSpread // of the learned hyperparameters, or nil
+	filed   bool         // Save stores data
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.

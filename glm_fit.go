@@ -338,6 +338,8 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		post, err := l.fitRows(ctx, s, st, g, learned)
 		if post != nil {
 			post.learned = learned
+			post.spread = l.spread(st, post,
+				l.streamTurns(st.run.Model.(*rowsLearning), post))
 		}
 		return g, post, learned, err
 	}
@@ -357,6 +359,10 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	}
 	if post != nil {
 		post.learned = learned
+		by, e := l.rowTurns(lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
+		if e == nil {
+			post.spread = l.spread(st, post, by)
+		}
 	}
 	return g, post, learned, err
 }

@@ -89,7 +89,7 @@ func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 	for j := range all {
 		all[j] = j
 	}
-	e := effect.Contributions(g, make([]float64, len(g)), [][]int{all}, p.mean, p.cov)[0]
+	e := effect.Contributions(g, make([]float64, len(g)), [][]int{all}, p.mean, p.wide())[0]
 	return e.Mean, e.SD, nil
 }
 
@@ -108,6 +108,7 @@ type savedGLM struct {
 	Means      save.List[float64] `json:"columnMeans,omitempty"` // files of before have none
 	ClassNames save.List[string]  `json:"classNames,omitempty"`
 	Seen       *savedSeen         `json:"data,omitempty"` // files of before have none
+	Spread     *savedSpread       `json:"learned,omitempty"`
 }
 
 // savedCov is one of the forms of a gauss.Cov.
@@ -150,7 +151,8 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 		return err
 	}
 	s := &savedGLM{Names: p.names, ClassNames: p.opt.ClassNames, Intercept: p.opt.Intercept,
-		Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows()}
+		Rows: p.rows, Mean: p.mean, Prior: p.prior.Save(), Means: p.means, Seen: p.savedRows(),
+		Spread: p.spread.save()}
 	switch c := p.cov.(type) {
 	case *gauss.Full:
 		s.Cov.Full, s.Cov.FullLow = dense.PackLower(c.S.P, p.Dim()), c.S.PackLow()
@@ -216,6 +218,9 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 		return nil, err
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
+	if p.spread, err = s.Spread.load(len(p.mean), p.lik); err != nil {
+		return nil, err
+	}
 	if err := p.loadRows(s.Seen); err != nil {
 		return nil, err
 	}
@@ -372,14 +377,14 @@ func (s *Summary) String() string {
 	return b.String()
 }
 
-// Cov returns a new D×D matrix with V. It panics with an error that wraps ErrMemory if that takes
+// Cov returns a new D×D matrix with the covariance of the weights. It panics with an error that wraps ErrMemory if that takes
 // more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
 func (p *GLMPosterior) Cov() *mat.SymDense {
 	d := p.Dim()
 	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d),
 		fmt.Sprintf("the covariance of %d weights", d),
 		"use SD or RandWeights, or raise GLMOptions.MaxMemory")
-	return p.cov.Sym()
+	return p.wide().Sym()
 }
 
 // Corr returns a new D×D matrix with the correlations of the weights. It panics as Cov does.
@@ -424,7 +429,7 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	for i := range draws {
 		row := dst.RawRowView(i)
 		copy(row, p.mean)
-		if err := p.cov.Draw(row, rng); err != nil {
+		if err := p.wide().Draw(row, rng); err != nil {
 			return err
 		}
 	}
@@ -523,7 +528,7 @@ func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
 		return false
 	}
 	w.Mul(m, p.mean, nil)
-	p.cov.Variances(v, &w.Matrix, nil)
+	p.wide().Variances(v, &w.Matrix, nil)
 	finiteOrNaN(m, v)
 	return true
 }
@@ -555,7 +560,7 @@ func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
 			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
 		}
 		g.Mul(m[lo:hi], p.mean, index)
-		p.cov.Variances(v[lo:hi], g, index)
+		p.wide().Variances(v[lo:hi], g, index)
 		finiteOrNaN(m[lo:hi], v[lo:hi])
 	})
 }
@@ -574,7 +579,7 @@ func (p *GLMPosterior) Mean(dst []float64) []float64 {
 // SD stores the standard deviations of the weights in dst; nil allocates.
 func (p *GLMPosterior) SD(dst []float64) []float64 {
 	dst = dense.Dest(dst, p.Dim())
-	p.cov.Diag(dst)
+	p.wide().Diag(dst)
 	for j, v := range dst {
 		dst[j] = math.Sqrt(v)
 	}
@@ -598,7 +603,7 @@ func (p *GLMPosterior) weightNames() []string {
 
 // latentClasses is latent for the scores of a Softmax.
 func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
-	k, cov := latentsOf(p.lik), p.cov.(*gauss.Contrasts)
+	k, cov, wide := latentsOf(p.lik), p.cov.(*gauss.Contrasts), p.wide()
 	var all *design.Matrix
 	s, sparse := x.(*Sparse)
 	if sparse {
@@ -613,7 +618,7 @@ func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 			g, index = designOf(x, lo, hi, p.opt.Intercept), nil
 		}
 		cov.Means(m[lo*k:hi*k], p.mean, g, index)
-		cov.Variances(v[lo*k:hi*k], g, index)
+		wide.Variances(v[lo*k:hi*k], g, index)
 		finiteOrNaN(m[lo*k:hi*k], v[lo*k:hi*k])
 	})
 }

@@ -514,5 +514,9 @@ func (s *savedGP) load() (*GPPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newGPPosterior(g, k, &term.State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil, nil)
+	p, err := newGPPosterior(g, k, &term.State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V}, nil, nil)
+	if err == nil {
+		p.spread, err = s.Spread.loadGP(p)
+	}
+	return p, err
 }

@@ -168,6 +168,9 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	if err == nil {
 		err = e
 	}
+	if post != nil {
+		post.spread = l.spread(st, post, latentCov(fitted.alg))
+	}
 	return gp, post, learned, err
 }
 

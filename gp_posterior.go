@@ -48,6 +48,7 @@ type GPPosterior struct {
 	workspaces *sync.Pool
 	// of a Softmax, those of the classes; what this one has is then of all of them, row by row
 	classes []*GPPosterior
+	spread  *gpSpread // of the learned hyperparameters, or nil
 }
 
 // Len returns N, the number of training points.
@@ -87,7 +88,15 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 // At returns the prediction for each row of x. The latent value z(x), without noise
 // and jitter, has mean and variance
 //
-//	k*ᵀK⁻¹m,   k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
+//	k*ᵀK⁻¹m,   v* = k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
+//
+// After Learn, the variance includes the uncertainty of the learned hyperparameters, whose covariance
+// Σ is that of Learned. With the derivatives d and c of the mean and of log v* in them it is
+//
+//	v* exp(½cᵀΣc) + dᵀΣd.
+//
+// With more than 500 rows c is 0. A Softmax and a kernel with exact features (GP.NewStepper) leave it
+// out, and so does a SparseGP.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
@@ -210,7 +219,11 @@ func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 func (p *GPPosterior) likelihood() Likelihood { return p.lik }
 
 // latent implements latents.
-func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
+func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) { p.latentTo(m, v, nil, x) }
+
+// latentTo is latent, and stores how the latent means move with each z of p.spread in along, row by
+// row, unless that is nil.
+func (p *GPPosterior) latentTo(m, v, along []float64, x mat.Matrix) {
 	if p.classes != nil {
 		p.latentClasses(m, v, x)
 		return
@@ -223,6 +236,13 @@ func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) {
 			works[i] = p.workspaces.Get().(*predictWork)
 		}
 		p.latentBlock(works[i], m[lo:hi], v[lo:hi], x, lo)
+		if p.spread != nil {
+			var dst []float64
+			if k := len(p.spread.a); along != nil {
+				dst = along[lo*k : hi*k]
+			}
+			p.spread.along(dst, p, works[i], m[lo:hi], v[lo:hi])
+		}
 	})
 	for _, w := range works {
 		if w != nil {
@@ -482,6 +502,7 @@ type savedGP struct {
 	A          save.List[float64] `json:"a"` // K⁻¹m
 	M          save.List[float64] `json:"m"`
 	V          save.List[float64] `json:"v"`
+	Spread     *savedSpread       `json:"learned,omitempty"`
 }
 
 // Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
@@ -491,7 +512,8 @@ type savedGP struct {
 func (p *GPPosterior) Save(w io.Writer) error {
 	rows, cols := p.x.Dims()
 	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,
-		X: p.x.RawMatrix().Data, Gamma: p.gamma, A: p.a, M: p.m, V: p.v}
+		X: p.x.RawMatrix().Data, Gamma: p.gamma, A: p.a, M: p.m, V: p.v,
+		Spread: p.spread.save()}
 	var err error
 	if s.Kernel, err = saveValue(p.kernel); err != nil {
 		return err
@@ -505,6 +527,7 @@ func (p *GPPosterior) Save(w io.Writer) error {
 // predictWork is the memory of one block.
 type predictWork struct {
 	x, k  *mat.Dense
+	moved *mat.Dense // K(X, x) of another kernel
 	exp   dense.Expansion
 	known []bool
 	near  nearWork

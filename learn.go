@@ -94,7 +94,8 @@ type LearnedParam struct {
 	// Prior is the prior used. A zero SD means none.
 	Prior Prior
 	// SD approximates the posterior standard deviation of θ (see Param), by a Laplace
-	// approximation with the curvature of the search.
+	// approximation. Up to 2000 rows the curvature is measured by differences of the gradient,
+	// one evaluation per parameter. For more rows, and for a SparseGP, it is that of the search.
 	SD float64
 	// Lo and Hi are the ends of a 95% interval of Value: that of θ, transformed. Both are Value if
 	// the parameter is fixed, and Min and Max if SD is not known.
@@ -464,7 +465,6 @@ func (s *learnSpace) held(theta []float64) error {
 
 // values returns the parameters that are not the likelihood's, and the likelihood, at θ.
 func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
-	var own []float64
 	free := make([]float64, len(s.coords))
 	for i := range free {
 		free[i] = math.NaN()
@@ -472,31 +472,22 @@ func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
 	for i, at := range s.free {
 		free[at] = theta[i]
 	}
-	lik = s.lik
 	for i := range s.coords {
-		c := &s.coords[i]
-		v := c.Value
-		if !math.IsNaN(free[i]) {
-			v = c.value(free[i])
-		}
-		if !c.Likelihood {
+		if c := &s.coords[i]; !c.Likelihood {
+			v := c.Value
+			if !math.IsNaN(free[i]) {
+				v = c.value(free[i])
+			}
 			prior = append(prior, v)
-			continue
 		}
-		p := lik.(Parametric).Params() // whose Min may depend on the values before
-		if !math.IsNaN(free[i]) {
-			now := *c
-			now.Param = p[len(own)]
-			v = now.value(free[i])
-		}
-		own = append(own, v)
-		values := slices.Clone(own)
-		for _, rest := range p[len(own):] {
-			values = append(values, rest.Value)
-		}
-		lik = lik.(Parametric).WithParams(values)
 	}
-	return prior, lik
+	return prior, withParams(s.lik, func(i int, p *Param) float64 {
+		at := len(prior) + i
+		if math.IsNaN(free[at]) {
+			return s.coords[at].Value
+		}
+		return p.value(free[at])
+	})
 }
 
 // under returns the parameters that are not the likelihood's, and t under the likelihood, at θ. The

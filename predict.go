@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/predict"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Prediction holds the predictive distribution of the response at each of some rows. It stores
@@ -31,6 +32,8 @@ type Prediction struct {
 	m, v []float64    // row by row, where a row has several
 	err  error        // of the parameters of lik, or of a matrix that is nil
 	each []Likelihood // of each row, where they differ; nil means lik
+
+	spread *paramSpread // about parameters of lik that were learned, or nil
 }
 
 // likOf returns the likelihood of row i.
@@ -88,6 +91,9 @@ func predictAt(post latents, x mat.Matrix) Prediction {
 	}
 	rows := checkColumns(x, post.Cols())
 	m, v := latentSlices(rows * latentsOf(post.likelihood()))
+	if s, ok := post.(spreadLatents); ok {
+		return Prediction{lik: post.likelihood(), m: m, v: v, spread: s.latentSpread(m, v, x)}
+	}
 	post.latent(m, v, x)
 	return Prediction{lik: post.likelihood(), m: m, v: v}
 }
@@ -161,7 +167,7 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 	for i, o := range offset {
 		m[i] = p.m[i] + o
 	}
-	return &Prediction{p.lik, m, v, p.err, p.each}
+	return &Prediction{p.lik, m, v, p.err, p.each, p.spread}
 }
 
 // Prob stores p(y|x) for each row: the probability of y, or its density if y is a real number. It
@@ -377,6 +383,8 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 // exceeds with the wanted probability. A likelihood of your own must not rise again after it has
 // fallen. For three or more classes of Softmax an end is a quantile at a lattice of 1021 points: it
 // is exceeded with a probability that is off by about 0.005, and a row takes about a millisecond.
+// The same lattice is used if parameters of the Likelihood were learned: the interval then includes
+// their uncertainty.
 //
 // A row that fails is NaN; the others are valid. The error names the first that fails, and how
 // many do. It wraps ErrParam if level is not in (0, 1) or if the Likelihood has densities instead
@@ -411,6 +419,14 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 		}
 		return l, h, bad.err()
 	}
+	if p.spread != nil {
+		fillNaN(l)
+		fillNaN(h)
+		p.probs(y, func(i int, probs []float64) {
+			l[i] = predict.LatticeQuantile(probs, (1-level)/2)
+			h[i] = predict.LatticeQuantile(probs, (1+level)/2)
+		})
+	}
 	for i := range l {
 		lik := p.likOf(i)
 		if err = checkLatent(p.m[i], p.v[i]); err == nil && p.each != nil {
@@ -418,7 +434,7 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 		}
 		if err != nil {
 			l[i], h[i] = math.NaN(), math.NaN()
-		} else {
+		} else if p.spread == nil {
 			l[i], h[i] = predict.Interval(lik, y, (1-level)/2, p.m[i], math.Sqrt(p.v[i]))
 		}
 		bad.add(i, err)
@@ -643,7 +659,8 @@ func (p *Prediction) rowErr(i int) error {
 
 // ProbSD stores, for each row, the posterior standard deviation of the probability p(y|η) of the
 // response y, whose mean is Prob: what more data like those of the fit would take away. It is NaN
-// where Prob is, and accurate to about 1e-7. It panics if the Likelihood has densities instead of
+// where Prob is, and accurate to about 1e-7. If parameters of the Likelihood were learned, it includes
+// their uncertainty, and the lattice of ProbInterval makes it accurate to about 1%. It panics if the Likelihood has densities instead of
 // probabilities.
 func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 	facts := factsOf(p.lik)
@@ -661,6 +678,14 @@ func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 		p.classes(func(i int, r *classRow) {
 			q := r.pi[int(y)]
 			dst[i] = math.Sqrt(math.Max(0, q*(1-q)-r.d2[int(y)]))
+		})
+		return dst
+	}
+	if p.spread != nil {
+		fillNaN(dst)
+		of := dst
+		p.probs(y, func(i int, probs []float64) {
+			of[i] = stat.StdDev(probs, nil)
 		})
 		return dst
 	}

@@ -160,7 +160,7 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 		}
 	} else {
 		e.Base = p.latentMean(base, p.mean)
-		parts = effect.Contributions(row, base, features, p.mean, p.cov)
+		parts = effect.Contributions(row, base, features, p.mean, p.wide())
 	}
 	e.Value = e.Base
 	for c, r := range parts {
@@ -421,7 +421,8 @@ func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*effect.Avera
 	if err != nil {
 		return nil, err
 	}
-	a := &effect.Average{X: rows, Mean: p.mean, Cov: p.cov, M: m, V: v, Expect: p.expectOutcomes}
+	a := &effect.Average{X: rows, Mean: p.mean, Cov: p.wide(), M: m, V: v,
+		Expect: p.expectOutcomes}
 	a.Begin(p.Cols())
 	return a, nil
 }

@@ -24,7 +24,7 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	if len(trials) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d trials for %d rows", len(trials), p.Len()))
 	}
-	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err}
+	q := &Prediction{lik: p.lik, m: p.m, v: p.v, err: p.err, spread: p.spread}
 	with := func(n float64) Likelihood { return Binomial{Trials: n} }
 	switch b := p.lik.(type) {
 	case BernoulliLogit, Binomial:
@@ -58,7 +58,7 @@ func (p *Prediction) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
-	p.each = nil
+	p.each, p.spread = nil, nil
 	p.m, p.v = latentSlices(n)
 	fillNaN(p.m)
 	fillNaN(p.v)
@@ -71,7 +71,8 @@ func (p *Prediction) Row(i int) *Prediction {
 	}
 	k := latentsOf(p.lik)
 	lo, hi := i*k, (i+1)*k
-	q := &Prediction{lik: p.lik, m: p.m[lo:hi:hi], v: p.v[lo:hi:hi], err: p.err}
+	q := &Prediction{lik: p.lik, m: p.m[lo:hi:hi], v: p.v[lo:hi:hi], err: p.err,
+		spread: p.spread.rows(i, i+1)}
 	if p.each != nil {
 		q.lik = p.each[i]
 	}
@@ -169,8 +170,8 @@ func numberFormat(lo, hi float64) func(x float64) string {
 	return func(x float64) string { return strconv.FormatFloat(x, 'f', max(0, decimals), 64) }
 }
 
-// intervalOf returns the ends of an interval for η ~ N(m, v), beyond which tail lies on each side.
-type intervalOf func(lik Likelihood, tail, m, v float64) (lo, hi float64, err error)
+// intervalOf returns the ends of an interval for row i of p, beyond which tail lies on each side.
+type intervalOf func(p *Prediction, i int, tail float64) (lo, hi float64, err error)
 
 // MeanInterval stores, for each row, the central credible interval of the mean response E[y|η]
 // under the posterior N(m, v) of the latent value, in units of y. E[y|η] is below lo with
@@ -178,7 +179,9 @@ type intervalOf func(lik Likelihood, tail, m, v float64) (lo, hi float64, err er
 // mean alone; Interval is for a new response.
 //
 // E[y|η] is monotone in η, so that the ends are its values at m ± z√v, with z the normal
-// quantile. They are exact for N(m, v). For labels −1 and +1 it is the interval of P(+1) − P(−1);
+// quantile. They are exact for N(m, v). If parameters of the Likelihood were learned, their
+// uncertainty counts to first order: the ends are z standard deviations from the mean of η and these
+// parameters, in the direction in which E[y|η] changes most. For labels −1 and +1 it is the interval of P(+1) − P(−1);
 // for that of a probability use ProbInterval.
 //
 // A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
@@ -198,7 +201,10 @@ func (p *Prediction) MeanInterval(lo, hi []float64, level float64) (l, h []float
 // first that fails, and how many do. It wraps ErrParam if level is not in (0, 1). Otherwise it is
 // as for Quantile.
 func (p *Prediction) Interval(lo, hi []float64, level float64) (l, h []float64, err error) {
-	return p.intervals(lo, hi, level, responseInterval)
+	return p.intervals(lo, hi, level,
+		func(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
+			return responseInterval(p.likOf(i), tail, p.m[i], p.v[i])
+		})
 }
 
 // responseInterval returns the quantiles at tail and 1 − tail of y.
@@ -225,7 +231,7 @@ func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	}
 	var bad failedRows
 	for i := range l {
-		l[i], h[i], err = of(p.likOf(i), (1-level)/2, p.m[i], p.v[i])
+		l[i], h[i], err = of(p, i, (1-level)/2)
 		if err != nil {
 			l[i], h[i] = math.NaN(), math.NaN()
 		}
@@ -234,8 +240,10 @@ func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	return l, h, bad.err()
 }
 
-// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v).
-func meanInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error) {
+// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v), and to first order
+// those over the parameters of the likelihood too, if they were learned.
+func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
+	lik, m, v := p.likOf(i), p.m[i], p.v[i]
 	if err := checkLatent(m, v); err != nil {
 		return 0, 0, err
 	}
@@ -244,6 +252,13 @@ func meanInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error
 	at := func(u float64) float64 {
 		mean, _ := r.Moments(m + u*sd)
 		return mean
+	}
+	if p.spread != nil {
+		row := p.spreadRow(i)
+		at = row.steepest(func(lik Likelihood, eta float64) float64 {
+			mean, _ := responseOf(lik).Moments(eta)
+			return mean
+		})
 	}
 	z := -mathext.NormalQuantile(tail)
 	lo, hi = at(-z), at(z)

@@ -49,8 +49,8 @@ func ExampleTable_Model() {
 		}
 	}
 	// Output:
-	// yes 0.70 (0.50 to 0.86)
-	// yes 0.40 (0.06 to 0.85)  "plan"="silver" is new
+	// yes 0.70 (0.48 to 0.88)
+	// yes 0.40 (0.05 to 0.85)  "plan"="silver" is new
 	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold"
 }
 
@@ -92,7 +92,7 @@ func ExampleModel_Summary() {
 	// Output:
 	// (Intercept)  24.95 (21.86 to 28.04)
 	// age           0.50 ( 0.48 to  0.52)
-	// plan=gold    10.00 ( 9.22 to 10.77)
+	// plan=gold    10.00 ( 9.22 to 10.78)
 	// (1 | shop): 6 groups, sd 3.5
 	// residual: sd 1.5
 }

@@ -577,23 +577,8 @@ const LikelihoodStep = 0x1p-14
 // the search.
 func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, workers term.Crew,
 	theta []float64, i int) (slope, curve float64) {
-	at := func(h float64) *term.State {
-		t := slices.Clone(theta)
-		t[i] += h
-		x := &term.State{}
-		x.Resize(len(q.M))
-		copy(x.M, q.M)
-		copy(x.V, q.V)
-		_, under, err := s.At(terms, t)
-		if err == nil {
-			err = under.Expect(x, nil, workers)
-		}
-		if err != nil {
-			x.E[0] = math.NaN()
-		}
-		return x
-	}
-	up, down := at(LikelihoodStep), at(-LikelihoodStep)
+	up, down := s.tilted(terms, q.M, q.V, workers, theta, i, LikelihoodStep),
+		s.tilted(terms, q.M, q.V, workers, theta, i, -LikelihoodStep)
 	for n := range q.M {
 		slope -= (up.E[n] - down.E[n]) / (2 * LikelihoodStep)
 		curve -= (up.E[n] - 2*q.E[n] + down.E[n]) / (LikelihoodStep * LikelihoodStep)
@@ -614,6 +599,26 @@ func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, w
 		}
 	}
 	return slope, 0.5 * curve
+}
+
+// tilted returns the expectations of t at means and variances m and v, with h added to free
+// parameter i, of the likelihood. The first is NaN if they fail.
+func (s *Space) tilted(t *term.Terms, m, v []float64, c term.Crew, theta []float64, i int,
+	h float64) *term.State {
+	at := slices.Clone(theta)
+	at[i] += h
+	x := &term.State{}
+	x.Resize(len(m))
+	copy(x.M, m)
+	copy(x.V, v)
+	_, under, err := s.At(t, at)
+	if err == nil {
+		err = under.Expect(x, nil, c)
+	}
+	if err != nil {
+		x.E[0], x.D1[0] = math.NaN(), math.NaN()
+	}
+	return x
 }
 
 // shrunk returns the factor of u by which so large a Σγu² is at most the curve over search.Part.

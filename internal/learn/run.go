@@ -64,6 +64,9 @@ type Run struct {
 	ahead  bool         // the search of now has met Best
 	tol    float64
 	stages int // that have ended
+
+	bending bool        // the searches have ended, and the curvature at Best is being measured
+	bends   [][]float64 // gradients a step of bendStep from Best in each coordinate
 }
 
 // NewRun returns the run of m over space, with n terms.
@@ -125,6 +128,9 @@ func (s *Run) Step() (slope float64, err error) {
 	}
 	if len(s.screen) > 0 {
 		return 0, s.compare()
+	}
+	if s.bending {
+		return 0, s.bend()
 	}
 	x, err := s.at(s.Search.Next, s.Search.Slack, s.Search.Most(), true)
 	if err != nil {
@@ -263,7 +269,10 @@ func (s *Run) end() {
 		s.Ended, s.ahead = s.Search.End(), false
 	}
 	if len(s.later) == 0 {
-		s.Done = !s.advance()
+		if !s.advance() {
+			s.bending = s.bendable()
+			s.Done = !s.bending
+		}
 		return
 	}
 	s.begin(s.later[0])
@@ -297,22 +306,104 @@ func (s *Run) AtBound(i int) bool {
 // Deviations returns the standard deviations of θ where the curvature of the search is that of
 // −log posterior.
 func (s *Run) Deviations() []float64 {
-	n := len(s.space.Coords)
-	sd := make([]float64, n)
-	search := s.Search
-	search.Cur = s.Best
-	if s.Best.Info == nil {
-		return sd
-	}
-	var chol mat.Cholesky
-	var inv mat.SymDense
-	if !chol.Factorize(search.Curvature(search.Part)) || chol.InverseTo(&inv) != nil {
-		return sd
-	}
-	for i := range sd {
-		sd[i] = math.Sqrt(inv.At(i, i))
+	sd := make([]float64, len(s.space.Coords))
+	if cov := s.covariance(); cov != nil {
+		for i := range sd {
+			sd[i] = math.Sqrt(cov.At(i, i))
+		}
 	}
 	return sd
+}
+
+// covariance returns the covariance of θ by the curvature at Best, nil if that is not known.
+func (s *Run) covariance() *mat.SymDense {
+	if b := s.bent(); b != nil {
+		return b
+	}
+	return s.searched()
+}
+
+// searched returns the inverse of the curvature at Best that the search knows, nil if it has none.
+func (s *Run) searched() *mat.SymDense {
+	if s.Best.Info == nil {
+		return nil
+	}
+	of := s.Search
+	of.Cur = s.Best
+	return inverse(of.Curvature(of.Part))
+}
+
+// The gradients by which the curvature at the end is measured, one in each coordinate: the searches
+// know it from steps that are long, and from expectations that were coarse. With more rows it costs
+// more than it is worth.
+const (
+	bendRows = 2000
+	bendStep = 0.1 // of the standard deviation that the search knows, and at most this
+)
+
+// bendable reports whether the curvature at Best is to be measured.
+func (s *Run) bendable() bool {
+	_, staged := s.Model.(Staged)
+	return !staged && s.n <= bendRows && s.covariance() != nil
+}
+
+// bendAt returns the step from Best in coordinate i, away from the nearer bound.
+func (s *Run) bendAt(i int) float64 {
+	h := bendStep / math.Sqrt(max(1, s.Best.Info.At(i, i)+s.space.prec.At(i, i)))
+	if t := s.Best.Theta[i]; s.Search.Hi[i]-t < t-s.Search.Lo[i] {
+		return -h
+	}
+	return h
+}
+
+// bend evaluates the gradient a step from Best in the next coordinate. Where that has no value, the
+// curvature stays the one that the search knows.
+func (s *Run) bend() error {
+	i := len(s.bends)
+	theta := slices.Clone(s.Best.Theta)
+	theta[i] += s.bendAt(i)
+	x, err := s.at(theta, search.ExactPart*s.Search.Goal, math.Inf(1), true)
+	if err != nil {
+		return err
+	}
+	if s.bends = append(s.bends, x.Grad); x.Grad == nil {
+		s.bends = nil
+		s.Done = true
+	}
+	s.Done = s.Done || len(s.bends) == len(theta)
+	s.News = s.Done
+	return nil
+}
+
+// bent returns the inverse of the measured curvature, nil if it was not measured or is not positive
+// definite.
+func (s *Run) bent() *mat.SymDense {
+	n := len(s.space.Coords)
+	if !s.Done || len(s.bends) < n {
+		return nil
+	}
+	b := mat.NewSymDense(n, nil)
+	for i, g := range s.bends {
+		h := s.bendAt(i)
+		for j := range g {
+			half := (g[j] - s.Best.Grad[j]) / (2 * h)
+			b.SetSym(i, j, b.At(i, j)+half)
+			if i == j {
+				b.SetSym(i, i, b.At(i, i)+half)
+			}
+		}
+	}
+	return inverse(b)
+}
+
+// inverse returns the inverse of b, nil if that is not positive definite.
+func inverse(b *mat.SymDense) *mat.SymDense {
+	var chol mat.Cholesky
+	var inv mat.SymDense
+	if !chol.Factorize(b) || chol.InverseTo(&inv) != nil {
+		return nil
+	}
+	return &inv
 }
 
 // Digest shows d what the searches of s go by, besides the model and the space.
@@ -334,6 +425,7 @@ func (s *Run) State(c *save.State) {
 	c.Float(&s.Ended.Left)
 	s.second.State(c, n)
 	c.Float(&s.last)
-	c.Bool(&s.valley)
+	c.Bool(&s.valley, &s.bending)
+	search.StateLists(c, n, n, &s.bends)
 	s.Model.State(c, n)
 }

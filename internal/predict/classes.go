@@ -27,6 +27,30 @@ var latticeQuantiles = sync.OnceValue(func() []float64 {
 	return z
 })
 
+// LatticeNormals returns the points of the lattice of ClassInterval, as quantiles of N(0, I) in dims
+// dimensions.
+func LatticeNormals(dims int) [][]float64 {
+	z := latticeQuantiles()
+	points := make([][]float64, latticePoints)
+	for i := range points {
+		at := i
+		points[i] = make([]float64, dims)
+		for k := range points[i] {
+			points[i][k] = z[at]
+			at = at * latticeStep % latticePoints
+		}
+	}
+	return points
+}
+
+// LatticeQuantile returns the quantile at level p of values at the points of a lattice, in increasing
+// order.
+func LatticeQuantile(values []float64, p float64) float64 {
+	at := min(max(p*float64(len(values))-0.5, 0), float64(len(values)-1))
+	below := min(int(at), len(values)-2)
+	return values[below] + (at-float64(below))*(values[below+1]-values[below])
+}
+
 // ClassInterval returns the quantiles at tail and 1 − tail of π_c = e^{s_c}/Σ_j e^{s_j}, the
 // probability of a class c, for independent scores s_j ~ N(m_j, v_j), which must be Valid. π_c is
 // below p where s_c < logit p + L, with L the logarithm of the sum of e^{s_j} over the other
