@@ -127,9 +127,10 @@ type glmLearner struct {
 // learned. A search starts at GLMOptions.PriorSD or, if that is zero, at the mean of its prior.
 //
 // The default prior of log PriorSD is N(log(f/r), t²), where r² is the sum of the variances of
-// the columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and t
-// = 1 if η are log odds, f = 1 and t = 1.5 if they are logarithms, and f the median deviation of
-// the responses and t = 1.5 if they have the unit of the responses. For several blocks r_b² is
+// the columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and
+// t = 1 if η are log odds, f = e²√(π/8) and t = 1 for BernoulliProbit, f = 1 and t = 1.5 if η are
+// logarithms, and f the median deviation of the responses and t = 1.5 if they have the unit of the
+// responses. For several blocks r_b² is
 // that of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of
 // classes with blocks of their own, r_b² is that of one class times the blocks of a class.
 //

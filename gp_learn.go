@@ -48,8 +48,8 @@ type gpLearner struct {
 // The default priors are normal in θ, which is the logarithm for positive parameters (see Param).
 // σ_y is the median deviation of the responses:
 //
-//   - log Scale: N(2, 1) if latent values are log odds, N(0, 1.5²) if they are logarithms, N(log
-//     σ_y, 1.5²) if they have the unit of the responses.
+//   - log Scale: N(2, 1) if latent values are log odds, N(2 + log √(π/8), 1) for BernoulliProbit,
+//     N(0, 1.5²) if they are logarithms, N(log σ_y, 1.5²) if they have the unit of the responses.
 //   - log Length: N(log c, 1) with √2·c the median distance between rows.
 //   - log Lengths: log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d the standard deviation of column
 //     d.

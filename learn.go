@@ -157,6 +157,8 @@ func countOf(n int, thing string) string {
 const (
 	logitScaleMean, logitScaleStart = 2, 1 // of log Scale, where latent values are log odds
 	logitScaleSD                    = 1
+	// log √(π/8), by which probits are smaller than log odds (Spiegelhalter and Lauritzen 1990)
+	probitScale = -0.4673558
 	// of log Scale about 0, where they are logarithms, and about that of the responses
 	linkScaleSD        = 1.5
 	lengthSD           = 1 // of log Length about the median distance/√2
@@ -583,6 +585,9 @@ func (d *learnData) scales(y, weights []float64, lik Likelihood) {
 		d.spread = linkScaleSD
 	default:
 		d.scale, d.start, d.spread = logitScaleMean, logitScaleStart, logitScaleSD
+		if _, ok := lik.(BernoulliProbit); ok {
+			d.scale, d.start = d.scale+probitScale, d.start+probitScale
+		}
 	}
 }
 
