@@ -95,7 +95,7 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 //
 //	v* exp(½cᵀΣc) + dᵀΣd.
 //
-// With more than 500 rows c is 0. A Softmax and a kernel with exact features (GP.NewStepper) leave it
+// With more than 200 rows c is 0. A Softmax and a kernel with exact features (GP.NewStepper) leave it
 // out, and so does a SparseGP.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)

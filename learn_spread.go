@@ -399,7 +399,7 @@ const (
 	// spreadRows is the most rows for which the variances of a GP move with z. Each z needs a factor
 	// then, and as much work per prediction as the variance itself. The variances of more rows
 	// are known well.
-	spreadRows = 500
+	spreadRows = 200
 	// mostSpread is the most that |c|²/2 may be: far from 0, log v* is not linear in z.
 	mostSpread = 1
 	// leastSpread is the part of its prior variance below which the rounding of v* is too large for
