@@ -575,7 +575,7 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // use is V + JΣJᵀ. J is the derivative of m in the hyperparameters θ, and Σ is their covariance by the
 // Laplace approximation of Learned: the first-order approximation of Kass and Steffey (1989).
 // Intervals of means and probabilities also include the uncertainty of learned parameters of the
-// Likelihood. ELBO, LOO and PSIS are those of q. Update and Remove return posteriors that treat the
+// Likelihood. ELBO, LOO and PSIS use q alone. Update and Remove return posteriors that treat the
 // learned values as known.
 //
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data
@@ -593,7 +593,7 @@ type GLMPosterior struct {
 	data  *seenRows // all rows, where they are few; nil: not known
 
 	learned *Learned     // see Learned
-	spread  *learnSpread // of the learned hyperparameters, or nil
+	spread  *learnSpread // uncertainty of learned hyperparameters, or nil
 	filed   bool         // Save stores data
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/learn"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
@@ -131,7 +132,7 @@ type glmLearner struct {
 // t = 1 if η are log odds, f = e²√(π/8) and t = 1 for BernoulliProbit, f = 1 and t = 1.5 if η are
 // logarithms, and f the median deviation of the responses and t = 1.5 if they have the unit of the
 // responses. For several blocks r_b² is
-// that of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of
+// the sum of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of
 // classes with blocks of their own, r_b² is that of one class times the blocks of a class.
 //
 // Learning uses the q of GLMOptions.Covariance. A diagonal q has too small variances if features
@@ -407,4 +408,88 @@ func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g
 		err = e
 	}
 	return post, err
+}
+
+// glmTurns are the derivatives by which the mean of the weights moves with the likelihood.
+type glmTurns struct {
+	// turn returns Xᵀ(∂α/∂θ_i) for free coordinate i, a parameter of the likelihood, or nil if it
+	// is not known.
+	turn func(i int) []float64
+	// solve stores (Λ + XᵀΓX)⁻¹b in dst.
+	solve func(dst, b []float64)
+}
+
+// spread returns the uncertainty of the hyperparameters that the search st has learned, for the
+// posterior post of its final fit. It is nil if the curvature of the search is not known.
+func (l *glmLearner) spread(st *learnStepper, post *GLMPosterior, by glmTurns) *learnSpread {
+	factor := st.run.Factor()
+	pull, err := l.scale.Pull(st.run.Best.Theta, post.mean)
+	if factor == nil || err != nil {
+		return nil
+	}
+	dm := make([][]float64, len(pull))
+	for i := range pull {
+		if l.space.Coords[i].Likelihood {
+			if t := by.turn(i); t != nil {
+				pull[i] = t
+			}
+		}
+		dm[i] = make([]float64, len(post.mean))
+		by.solve(dm[i], pull[i])
+	}
+	s := &learnSpread{weights: learn.SpreadOf(dm, factor), params: l.space.paramRows(factor)}
+	if s.weights == nil {
+		return nil
+	}
+	return s
+}
+
+// rowTurns returns the derivatives of a GLM whose rows are kept, at the state alg of its final fit.
+func (l *glmLearner) rowTurns(lin *site.LinearModel, alg site.Algebra, post *GLMPosterior,
+	theta []float64, c term.Crew) (by glmTurns, err error) {
+	by.solve = post.cov.Mul
+	variance, diagonal := post.cov.(gauss.Diagonal)
+	if !diagonal && !slices.ContainsFunc(l.space.Coords,
+		func(c learn.Coord) bool { return c.Likelihood }) {
+		return by, nil
+	}
+	var at term.Estimates
+	if err := alg.Marginals(&at, nil); err != nil {
+		return by, err
+	}
+	by.turn = func(i int) []float64 {
+		pull := make([]float64, len(post.mean))
+		lin.X.AddMulT(pull, l.space.Turn(lin.Terms, at.M, at.V, c, theta, i), nil)
+		return pull
+	}
+	if diagonal {
+		q := &term.State{}
+		q.Resize(len(at.M))
+		copy(q.M, at.M)
+		copy(q.V, at.V)
+		if err := lin.Terms.Expect(q, nil, c); err != nil {
+			return by, err
+		}
+		by.solve = (&learn.Curved{X: lin.X, Prec: lin.Prior.Prec, Gamma: q.Tg,
+			Variance: variance}).Solve
+	}
+	return by, nil
+}
+
+// streamTurns returns the derivatives of a GLM that reads its rows in passes, from the last pass of
+// the search.
+func (l *glmLearner) streamTurns(m *rowsLearning, post *GLMPosterior) glmTurns {
+	tilted, ok := m.best.climb.Tilted()
+	return glmTurns{solve: post.cov.Mul, turn: func(i int) []float64 {
+		k := 0
+		for _, c := range l.space.Coords[:i] {
+			if c.Likelihood {
+				k++
+			}
+		}
+		if !ok || k >= len(tilted) {
+			return nil
+		}
+		return tilted[k].Pull
+	}}
 }

@@ -218,7 +218,7 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 		return nil, err
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
-	if p.spread, err = s.Spread.load(len(p.mean), p.lik); err != nil {
+	if p.spread, err = s.Spread.load(len(p.mean), numLikelihoodParams(p.lik)); err != nil {
 		return nil, err
 	}
 	if err := p.loadRows(s.Seen); err != nil {
@@ -660,4 +660,31 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
 	p.data, p.filed = &seenRows{t.Design(), t.Y, t.Offset, t.Weight}, true
 	return nil
+}
+
+// wide returns the covariance of the weights with the uncertainty of the hyperparameters, V + AAᵀ.
+func (p *GLMPosterior) wide() gauss.Cov {
+	if p.spread == nil {
+		return p.cov
+	}
+	return &gauss.Spread{Cov: p.cov, A: p.spread.weights}
+}
+
+// latentSpread implements spreadLatents.
+func (p *GLMPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
+	p.latent(m, v, x)
+	if p.spread == nil || p.spread.params == nil || latentsOf(p.lik) > 1 {
+		return nil
+	}
+	rows := len(m)
+	k := len(p.spread.weights)
+	s := &paramSpread{p.spread.params, make([]float64, rows*k)}
+	g, col := newDesign(x, p.opt.Intercept), make([]float64, rows)
+	for j, a := range p.spread.weights {
+		g.Mul(col, a, nil)
+		for i, v := range col {
+			s.along[i*k+j] = v
+		}
+	}
+	return s
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/sparse"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 )
 
 // gpLearner is the Learner of a GP.
@@ -653,3 +654,102 @@ func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result
 }
 
 var _ Learner[*SparseGP, *SparseGPPosterior] = (*sparseClassLearner)(nil)
+
+// spread returns the uncertainty of the hyperparameters that the search st has learned, for the
+// posterior p of its final fit with prior covariance k, or nil if the curvature of the search is not
+// known. With a = α(Ka, θ), α = ∂E/∂m and Γ = −∂α/∂m at fixed variances,
+//
+//	da = (I + ΓK)⁻¹(∂α/∂θ_i − Γ(∂K/∂θ_i)a).
+func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpread {
+	factor, theta := st.run.Factor(), st.run.Best.Theta
+	if factor == nil || p.classes != nil || p.weights != nil {
+		return nil
+	}
+	_, slopes, lik, err := l.space.at(theta)
+	if err != nil {
+		return nil
+	}
+	n, free := p.Len(), l.space.free
+	fac := *p.fac
+	fac.C = k
+	prior := &gpPrior{gp: l.gp, rows: l.rows, space: l.space, kernel: slopes}
+	turns := make([]float64, n*len(free))
+	prior.Changes(nil, turns, p.a)
+	terms := under(l.gp.terms, lik)
+	da, dm := make([][]float64, len(free)), make([][]float64, len(free))
+	for i := range free {
+		da[i], dm[i] = make([]float64, n), make([]float64, n)
+		if l.space.Coords[i].Likelihood {
+			copy(da[i], l.space.Turn(terms, p.m, p.v, term.Crew{Workers: 1}, theta, i))
+		} else {
+			for j, g := range p.gamma {
+				dm[i][j] = turns[j*len(free)+i]
+				da[i][j] = -g * dm[i][j]
+			}
+		}
+		fac.Solve(da[i])
+		fac.MulC(da[i])
+		floats.Add(dm[i], fac.T)
+	}
+	s := &gpSpread{a: learn.SpreadOf(da, factor), params: l.space.paramRows(factor)}
+	moves := learn.SpreadOf(dm, factor)
+	if s.a == nil || moves == nil {
+		return nil
+	}
+	for j := range s.a {
+		floats.Scale(spreadStep, s.a[j])
+		floats.Add(s.a[j], p.a)
+		if !l.step(s, p, theta, factor, j, moves[j]) {
+			return nil
+		}
+	}
+	return s
+}
+
+// step adds the kernel and the sites after a step in z_j, which moves the latent means by move, to s.
+// It reports false if they are not valid there.
+func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor [][]float64, j int,
+	move []float64) bool {
+	at := slices.Clone(theta)
+	for i := range at {
+		at[i] += spreadStep * factor[i][j]
+	}
+	kernel, _, lik, err := l.space.at(at)
+	if err != nil {
+		return false
+	}
+	s.kernels = append(s.kernels, kernel)
+	if p.Len() > spreadRows {
+		return true
+	}
+	_, _, here, err := l.space.at(theta)
+	if err != nil {
+		return false
+	}
+	gamma := slices.Clone(p.gamma)
+	before, ok := curvatures(under(l.gp.terms, here), p.m, p.v, nil)
+	after, still := curvatures(under(l.gp.terms, lik), p.m, p.v, move)
+	if ok && still {
+		floats.Add(gamma, after)
+		floats.Sub(gamma, before)
+	}
+	s.gamma = append(s.gamma, gamma)
+	s.sites = append(s.sites, siteFactor(kernel, p, gamma))
+	return true
+}
+
+// curvatures returns Γ at means m + spreadStep·move and variances v, and reports whether it is finite.
+func curvatures(t *term.Terms, m, v, move []float64) ([]float64, bool) {
+	q := &term.State{}
+	q.Resize(len(m))
+	copy(q.M, m)
+	copy(q.V, v)
+	if move != nil {
+		floats.AddScaled(q.M, spreadStep, move)
+	}
+	if t.Expect(q, nil, term.Crew{Workers: 1}) != nil {
+		return nil, false
+	}
+	_, ok := dense.AllFinite(q.Tg)
+	return q.Tg, ok
+}

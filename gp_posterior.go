@@ -13,6 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/memory"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
@@ -48,7 +49,7 @@ type GPPosterior struct {
 	workspaces *sync.Pool
 	// of a Softmax, those of the classes; what this one has is then of all of them, row by row
 	classes []*GPPosterior
-	spread  *gpSpread // of the learned hyperparameters, or nil
+	spread  *gpSpread // uncertainty of learned hyperparameters, or nil
 }
 
 // Len returns N, the number of training points.
@@ -90,8 +91,8 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 //
 //	k*ᵀK⁻¹m,   v* = k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 //
-// After Learn, the variance includes the uncertainty of the learned hyperparameters, whose covariance
-// Σ is that of Learned. With the derivatives d and c of the mean and of log v* in them it is
+// After Learn, the variance includes the uncertainty of the learned hyperparameters. Learned describes
+// their covariance Σ. With the derivatives d and c of the mean and of log v* in them it is
 //
 //	v* exp(½cᵀΣc) + dᵀΣd.
 //
@@ -554,4 +555,137 @@ func (p *GPPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 			m[i*k+c], v[i*k+c] = mc[i], vc[i]
 		}
 	}
+}
+
+// gpSpread is the uncertainty of the hyperparameters that a GP has learned. Each z moves the kernel,
+// a = K⁻¹m and the sites, and so mean m* and variance v* of the latent value at a new point. With
+// the derivatives of m* and log v* in z, d and c, its variance is
+//
+//	E[v*] + Var[m*] = v* e^{|c|²/2} + |d|².
+type gpSpread struct {
+	kernels []Kernel       // the kernel after a step of spreadStep in each z
+	a       [][]float64    // a after each step
+	sites   []*dense.Sites // the factor of the sites after each step; nil if there are many rows
+	gamma   [][]float64    // the precisions of these sites
+	params  [][]float64    // the rows of B, or nil
+}
+
+const (
+	// spreadStep is the step in z of the differences of a gpSpread. Their errors are about as large,
+	// and the digits that they lose are far fewer than those of a prediction.
+	spreadStep = 1e-3
+	// spreadRows is the most rows for which the variances of a GP move with z. Each z needs a factor
+	// then, and as much work per prediction as the variance itself. The variances of more rows
+	// are known well.
+	spreadRows = 200
+	// mostSpread is the most that |c|²/2 may be: far from 0, log v* is not linear in z.
+	mostSpread = 1
+	// leastSpread is the part of its prior variance below which the rounding of v* is too large for
+	// differences.
+	leastSpread = 1e-8
+)
+
+// along stores the derivatives of the latent means in each z for the rows of w in dst, row by row,
+// and adds the uncertainty about z to v.
+func (s *gpSpread) along(dst []float64, p *GPPosterior, w *predictWork, m, v []float64) {
+	t, k, n := len(m), len(s.a), p.Len()
+	if w.moved == nil || w.moved.RawMatrix().Cols != t {
+		w.moved = mat.NewDense(n, t, nil)
+	}
+	sums := make([]float64, 5*t)
+	moved, vars, prior, d2, c2 := sums[:t], sums[t:2*t], sums[2*t:3*t], sums[3*t:4*t], sums[4*t:]
+	for j, kernel := range s.kernels {
+		if p.whole != nil {
+			kernel = sumTerm(kernel, p.term)
+		}
+		CrossCov(w.moved, kernel, p.x, w.x)
+		dense.Gemv(blas.Trans, 1, dense.General(w.moved.RawMatrix().Data, n, t),
+			dense.Vector(s.a[j]), 0, dense.Vector(moved))
+		if s.sites != nil && s.sites[j] != nil {
+			PriorVar(vars, kernel, w.x)
+			copy(prior, vars)
+			s.sites[j].Expand(&w.exp, w.moved.RawMatrix().Data, t)
+			w.exp.SubVar(vars)
+		}
+		for i := range moved {
+			d := (moved[i] - m[i]) / spreadStep
+			d2[i] += d * d
+			if least := leastSpread * prior[i]; vars[i] > least && v[i] > least {
+				c := math.Log(vars[i]/v[i]) / spreadStep
+				c2[i] += c * c
+			}
+			if dst != nil {
+				dst[i*k+j] = d
+			}
+		}
+	}
+	for i := range v {
+		v[i] = v[i]*math.Exp(min(c2[i]/2, mostSpread)) + d2[i]
+	}
+}
+
+// latentSpread implements spreadLatents.
+func (p *GPPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
+	if p.spread == nil || p.spread.params == nil {
+		p.latent(m, v, x)
+		return nil
+	}
+	s := &paramSpread{p.spread.params, make([]float64, len(m)*len(p.spread.a))}
+	p.latentTo(m, v, s.along, x)
+	return s
+}
+
+// save returns s as it is saved.
+func (s *gpSpread) save() *savedSpread {
+	if s == nil {
+		return nil
+	}
+	to := &savedSpread{Z: len(s.a), Weights: slices.Concat(s.a...),
+		Params: slices.Concat(s.params...), Gamma: slices.Concat(s.gamma...)}
+	for _, k := range s.kernels {
+		for _, p := range k.Params() {
+			to.Kernels = append(to.Kernels, p.Value)
+		}
+	}
+	return to
+}
+
+// loadGP returns the spread of p, which has the kernel and the inputs of the file.
+func (s *savedSpread) loadGP(p *GPPosterior) (*gpSpread, error) {
+	if s == nil || p.classes != nil || p.weights != nil {
+		return nil, nil
+	}
+	if err := s.check(p.Len(), numLikelihoodParams(p.lik), numParams(p.kernel)); err != nil {
+		return nil, err
+	}
+	of := &gpSpread{a: chunks(s.Weights, s.Z), gamma: chunks(s.Gamma, s.Z),
+		params: chunks(s.Params, numLikelihoodParams(p.lik))}
+	for _, values := range chunks(s.Kernels, s.Z) {
+		k := p.kernel.WithParams(values)
+		if err := checkParams(kernelName(k), k.Params()); err != nil {
+			return nil, err
+		}
+		of.kernels = append(of.kernels, k)
+	}
+	for i, gamma := range of.gamma {
+		of.sites = append(of.sites, siteFactor(of.kernels[i], p, gamma))
+	}
+	return of, nil
+}
+
+// siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p, or nil
+// if it is not positive definite.
+func siteFactor(kernel Kernel, p *GPPosterior, gamma []float64) *dense.Sites {
+	n := p.Len()
+	k := make([]float64, n*n)
+	gram.NewPairs(p.x).Gram(nil, k, kernelView{kernel})
+	for i := range n {
+		k[i*n+i] += p.jitter
+	}
+	fac := new(dense.Sites)
+	if !fac.Factor(k, n, gamma) {
+		return nil
+	}
+	fac.C = nil
+	return fac
 }

@@ -326,3 +326,23 @@ func scaleCertificate(i learn.Interval, p *learn.Proof, err error) (*ScaleCertif
 	return &ScaleCertificate{Lo: i.Lo, Hi: i.Hi, Scale: p.Scale, ELBO: p.ELBO, Bound: p.Bound,
 		Scope: OverQAndScale, Steps: p.Steps}, nil
 }
+
+// paramRows returns the rows of B for the rows of L: zeros for parameters of the likelihood that
+// are fixed, and nil if all of them are.
+func (s *learnSpace) paramRows(factor [][]float64) (b [][]float64) {
+	free, any := 0, false
+	for _, c := range s.coords {
+		row := make([]float64, len(factor))
+		if !c.fixed {
+			row = factor[free]
+			free++
+		}
+		if c.Likelihood {
+			b, any = append(b, row), any || !c.fixed
+		}
+	}
+	if !any {
+		return nil
+	}
+	return b
+}

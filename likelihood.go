@@ -654,3 +654,45 @@ func unpair(y float64) (k, n float64, ok bool) {
 	n = (y - k) / pairedUnit
 	return k, n, k >= 0 && n >= 1 && n <= mostPaired && k <= n && n == math.Floor(n)
 }
+
+// withParams returns lik with its parameters replaced, in order, by what value returns for them. The
+// range of a parameter may depend on those before it.
+func withParams(lik Likelihood, value func(i int, p *Param) float64) Likelihood {
+	for i := range numLikelihoodParams(lik) {
+		p := lik.(Parametric).Params()
+		values := make([]float64, len(p))
+		for j := range p {
+			values[j] = p[j].Value
+		}
+		values[i] = value(i, &p[i])
+		lik = lik.(Parametric).WithParams(values)
+	}
+	return lik
+}
+
+// numLikelihoodParams returns the number of parameters of lik.
+func numLikelihoodParams(lik Likelihood) int {
+	if p, ok := lik.(Parametric); ok {
+		return len(p.Params())
+	}
+	return 0
+}
+
+// movedParams returns lik with its parameters moved by Bz in their coordinates. A parameter that would
+// reach an end of its range stays.
+func movedParams(lik Likelihood, b [][]float64, z []float64) Likelihood {
+	theta := make([]float64, len(b))
+	params := lik.(Parametric).Params()
+	for i := range theta {
+		theta[i] = params[i].theta(params[i].Value)
+		for k, v := range b[i] {
+			theta[i] += v * z[k]
+		}
+	}
+	return withParams(lik, func(i int, p *Param) float64 {
+		if v := p.value(theta[i]); p.within(v) && !math.IsInf(v, 0) {
+			return v
+		}
+		return p.Value
+	})
+}

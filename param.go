@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -157,4 +159,78 @@ func digestPart(d *save.Digest, v any) {
 	if x, ok := v.(digester); ok {
 		x.digest(d)
 	}
+}
+
+// The uncertainty of learned hyperparameters θ is carried into intervals of weights, means and
+// probabilities. With θ = θ̂ + Lz, z ~ N(0, I), the Laplace approximation of Learned, the weights are
+// m + Az + V^½ε and the parameters of the likelihood are θ̂ + Bz in the coordinates of Param. This is
+// first order in z (Kass and Steffey 1989).
+
+// learnSpread is the uncertainty of learned hyperparameters.
+type learnSpread struct {
+	weights [][]float64 // the columns of A
+	params  [][]float64 // the rows of B, one per parameter of the likelihood; nil if all are 0
+}
+
+// savedSpread is the uncertainty of learned hyperparameters in a file, with one list after another for
+// the z.
+type savedSpread struct {
+	Z       int                `json:"z"`                    // the number of z
+	Weights save.List[float64] `json:"weights"`              // the columns of A, or a of a GP
+	Params  save.List[float64] `json:"parameters,omitempty"` // the rows of B
+	Kernels save.List[float64] `json:"kernels,omitempty"`    // the parameters of each kernel
+	Gamma   save.List[float64] `json:"gamma,omitempty"`      // the sites of each kernel
+}
+
+// check returns an error that wraps ErrShape or ErrNotFinite if s does not fit n weights or rows and
+// the given numbers of parameters of the likelihood and the kernel.
+func (s *savedSpread) check(n, likelihood, kernel int) error {
+	for _, of := range []struct {
+		name     string
+		list     []float64
+		each     int
+		optional bool
+	}{
+		{"weights", s.Weights, n, false}, {"parameters", s.Params, likelihood, true},
+		{"kernels", s.Kernels, kernel, kernel == 0}, {"gamma", s.Gamma, n, true},
+	} {
+		if got := len(of.list); s.Z < 1 || s.Z > save.Most || got%s.Z != 0 ||
+			got/s.Z != of.each && !(of.optional && got == 0) {
+			return fmt.Errorf("%d learned %s for %d z, want %d each: %w", got, of.name, s.Z, of.each,
+				ErrShape)
+		}
+		if j, ok := dense.AllFinite(of.list); !ok {
+			return fmt.Errorf("element %d of the learned %s is %v: %w", j, of.name, of.list[j],
+				ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// chunks splits l into n parts.
+func chunks(l []float64, n int) [][]float64 {
+	if len(l) == 0 {
+		return nil
+	}
+	return slices.Collect(slices.Chunk(l, len(l)/n))
+}
+
+// save returns s as it is saved.
+func (s *learnSpread) save() *savedSpread {
+	if s == nil {
+		return nil
+	}
+	return &savedSpread{Z: len(s.weights), Weights: slices.Concat(s.weights...),
+		Params: slices.Concat(s.params...)}
+}
+
+// load returns the spread of d weights, for a likelihood with the given number of parameters.
+func (s *savedSpread) load(d, params int) (*learnSpread, error) {
+	if s == nil {
+		return nil, nil
+	}
+	if err := s.check(d, params, 0); err != nil {
+		return nil, err
+	}
+	return &learnSpread{chunks(s.Weights, s.Z), chunks(s.Params, params)}, nil
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/predict"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 )
@@ -789,4 +791,90 @@ func decide(p []float64, cost mat.Matrix) (best int) {
 		}
 	}
 	return best
+}
+
+// paramSpread is the uncertainty of the rows of a Prediction about learned hyperparameters. Row i
+// has η = m + along_i·z + √(v − |along_i|²) ε and a likelihood with parameters θ̂ + Bz.
+type paramSpread struct {
+	b     [][]float64 // the rows of B
+	along []float64   // one element per row and z
+}
+
+// dims returns the number of elements of z, 0 for a nil s.
+func (s *paramSpread) dims() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.b[0])
+}
+
+// rows returns s for the rows lo … hi−1.
+func (s *paramSpread) rows(lo, hi int) *paramSpread {
+	if s == nil {
+		return nil
+	}
+	k := s.dims()
+	return &paramSpread{s.b, s.along[lo*k : hi*k : hi*k]}
+}
+
+// spreadLatents are latents with hyperparameters that may have been learned.
+type spreadLatents interface {
+	latents
+	// latentSpread is latent, and returns the uncertainty about parameters of the likelihood at the
+	// rows of x, or nil if none was learned.
+	latentSpread(m, v []float64, x mat.Matrix) *paramSpread
+}
+
+// spreadRow is a row of a Prediction with a paramSpread.
+type spreadRow struct {
+	lik   Likelihood
+	m, sd float64 // sd is the standard deviation of η at θ̂
+	along []float64
+	b     [][]float64
+}
+
+// spreadRow returns row i of p, which has a paramSpread.
+func (p *Prediction) spreadRow(i int) spreadRow {
+	along := p.spread.rows(i, i+1).along
+	v := p.v[i] - floats.Dot(along, along)
+	return spreadRow{p.likOf(i), p.m[i], math.Sqrt(math.Max(0, v)), along, p.spread.b}
+}
+
+// moved returns the likelihood and the latent value at ε and z.
+func (r *spreadRow) moved(eps float64, z []float64) (lik Likelihood, eta float64) {
+	return movedParams(r.lik, r.b, z), r.m + r.sd*eps + floats.Dot(r.along, z)
+}
+
+// probs calls use with the probabilities of the response y at the points of a lattice over (ε, z), in
+// increasing order, for each row of p that has a prediction. p has a paramSpread.
+func (p *Prediction) probs(y float64, use func(i int, probs []float64)) {
+	k := p.spread.dims()
+	points := predict.LatticeNormals(k + 1)
+	var liks []Likelihood // at the points, if all rows have the same likelihood
+	if p.each == nil {
+		for _, z := range points {
+			liks = append(liks, movedParams(p.lik, p.spread.b, z[1:]))
+		}
+	}
+	parallel.For(p.Len(), 1, runtime.GOMAXPROCS(0), func(_, first, end int) {
+		probs := make([]float64, len(points))
+		for i := first; i < end; i++ {
+			if p.rowErr(i) != nil || !factsOf(p.likOf(i)).contain(y) {
+				continue
+			}
+			r := p.spreadRow(i)
+			for j, z := range points {
+				var lik Likelihood
+				eta := r.m + r.sd*z[0] + floats.Dot(r.along, z[1:])
+				if liks != nil {
+					lik = liks[j]
+				} else {
+					lik = movedParams(r.lik, r.b, z[1:])
+				}
+				probs[j] = math.Exp(lik.LogProb(y, eta))
+			}
+			slices.Sort(probs)
+			use(i, probs)
+		}
+	})
 }

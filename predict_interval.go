@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mathext"
 )
 
@@ -182,7 +183,7 @@ type intervalOf func(p *Prediction, i int, tail float64) (lo, hi float64, err er
 // quantile. They are exact for N(m, v). If parameters of the Likelihood were learned, their
 // uncertainty counts to first order: the ends are z standard deviations from the mean of η and these
 // parameters, in the direction in which E[y|η] changes most. For labels −1 and +1 it is the interval of P(+1) − P(−1);
-// for that of a probability use ProbInterval.
+// for a probability use ProbInterval.
 //
 // A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
 // first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), or if E[y|η] of
@@ -321,4 +322,30 @@ func (p *Prediction) classSentence() string {
 		}
 	})
 	return strings.Join(parts, ", ")
+}
+
+// steepest returns f along the direction of (ε, z) in which it changes most: f(u) is its value u
+// standard deviations from the mean. The values at −q and q are the quantiles of f to first order
+// (the first-order reliability method; Hasofer and Lind 1974). For an f of η alone they are those at
+// m ± q√v.
+func (r *spreadRow) steepest(f func(lik Likelihood, eta float64) float64) func(u float64) float64 {
+	k := len(r.along)
+	z, d := make([]float64, k), make([]float64, k+1)
+	d[k] = (f(r.moved(1, z)) - f(r.moved(-1, z))) / 2
+	for j := range z {
+		z[j] = 1
+		up := f(r.moved(0, z))
+		z[j] = -1
+		d[j] = (up - f(r.moved(0, z))) / 2
+		z[j] = 0
+	}
+	if size := floats.Norm(d, 2); size > 0 {
+		floats.Scale(1/size, d)
+	}
+	return func(u float64) float64 {
+		for j := range z {
+			z[j] = u * d[j]
+		}
+		return f(r.moved(u*d[k], z))
+	}
 }

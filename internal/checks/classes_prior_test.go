@@ -147,7 +147,7 @@ func TestClassesLearnEach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is fitted again does not know how uncertain the standard deviations are.
+	// The second fit takes the standard deviations as known.
 	if !mat.Equal(read.At(x).Probs(), post.At(x).Probs()) ||
 		!mat.EqualApprox(again.At(x).Probs(), post.At(x).Probs(), 0.03) {
 		t.Error("read or fitted again, it predicts otherwise")

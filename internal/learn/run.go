@@ -323,7 +323,7 @@ func (s *Run) covariance() *mat.SymDense {
 	return s.searched()
 }
 
-// searched returns the inverse of the curvature at Best that the search knows, nil if it has none.
+// searched returns the inverse of the curvature at Best that the search has found, or nil.
 func (s *Run) searched() *mat.SymDense {
 	if s.Best.Info == nil {
 		return nil
@@ -333,12 +333,11 @@ func (s *Run) searched() *mat.SymDense {
 	return inverse(of.Curvature(of.Part))
 }
 
-// The gradients by which the curvature at the end is measured, one in each coordinate: the searches
-// know it from steps that are long, and from expectations that were coarse. With more rows it costs
-// more than it is worth.
+// The curvature at Best is measured by one gradient per coordinate, because the search infers it from
+// steps that are long and from q that are coarse. Above bendRows rows this costs too much.
 const (
 	bendRows = 2000
-	bendStep = 0.1 // of the standard deviation that the search knows, and at most this
+	bendStep = 0.1 // standard deviations by the average information, at most this in θ
 )
 
 // bendable reports whether the curvature at Best is to be measured.
@@ -356,8 +355,8 @@ func (s *Run) bendAt(i int) float64 {
 	return h
 }
 
-// bend evaluates the gradient a step from Best in the next coordinate. Where that has no value, the
-// curvature stays the one that the search knows.
+// bend evaluates the gradient a step from Best in the next coordinate. If the objective has no value
+// there, the curvature stays the one that the search has found.
 func (s *Run) bend() error {
 	i := len(s.bends)
 	theta := slices.Clone(s.Best.Theta)

@@ -86,14 +86,14 @@ func (p *BlockPrior) Pull(theta, mean []float64) (pull [][]float64, err error) {
 type Curved struct {
 	X        *design.Matrix
 	Prec     []float64 // Λ
-	Gamma    []float64 // the diagonal of Γ, negative elements of which count as 0
+	Gamma    []float64 // the diagonal of Γ; negative elements count as 0
 	Variance []float64 // V, which preconditions
 }
 
 // The conjugate gradients of Curved.
 const (
 	curvedSteps = 50
-	curvedTol   = 1e-3 // of the residual, relative to the right-hand side
+	curvedTol   = 1e-3 // the residual relative to the right-hand side
 )
 
 // mul stores (Λ + XᵀΓX)x in dst.
