@@ -819,3 +819,68 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 		}
 	}
 }
+
+// TestLearnUnit checks that the answer is the same in every unit of the responses, also if these are
+// all equal or there is only one, and that the search for it converges.
+func TestLearnUnit(t *testing.T) {
+	ctx, next := context.Background(), mat.NewDense(1, 1, []float64{1})
+	// each learns from y at x, and returns mean and variance of the latent value at 1
+	models := map[string]func(x *mat.Dense, y []float64, lik Likelihood) (l *Learned, m, v []float64,
+		err error){
+		"GP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+			_, p, l, err := mustGP(t, x, y, SquaredExp{}, lik).Learn(ctx, nil, nil)
+			m, v := p.At(next).Latent(nil, nil)
+			return l, m, v, err
+		},
+		"SparseGP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64,
+			error) {
+			g, err := NewSparseGP(x, y, SquaredExp{}, lik, nil)
+			_, p, l, err := mustSparse(t, g, err).Learn(ctx, nil, nil)
+			m, v := p.At(next).Latent(nil, nil)
+			return l, m, v, err
+		},
+		"GLM": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+			g, err := NewGLM(x, y, lik, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, p, l, err := g.Learn(ctx, nil, nil)
+			m, v := p.Latent(nil, nil, next)
+			return l, m, v, err
+		},
+	}
+	for model, learned := range models {
+		for _, lik := range []Likelihood{GaussianNoise{}, Laplace{}, StudentT{}} {
+			for _, n := range []int{1, 2, 4, 30, 31} { // equal responses except for 31 rows
+				var want [2]float64
+				for _, unit := range []float64{1, 1e-6, 1e-3, -1, 1e3, 1e6} {
+					x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+					for i := range y {
+						x.Set(i, 0, float64(1+i))
+						y[i] = 5 * unit
+						if n == 31 {
+							y[i] += unit * math.Sin(float64(i)) / 4
+						}
+					}
+					name := fmt.Sprintf("%s, %T, %d rows, unit %v", model, lik, n, unit)
+					l, m, v, err := learned(x, y, lik)
+					if err != nil || l.Search.Status != Converged {
+						t.Errorf("%s: %v, %v, %v", name, l, l.Search.Status, err)
+					}
+					got := [2]float64{m[0] / unit, math.Sqrt(v[0]) / math.Abs(unit)}
+					if unit == 1 {
+						want = got
+					}
+					for k := range got {
+						if !(math.Abs(got[k]-want[k]) <= 5e-3*math.Abs(want[k])) {
+							t.Errorf("%s: %v, want %v", name, got, want)
+						}
+					}
+				}
+				if model != "GLM" && !(math.Abs(want[0]-5) < 0.5) {
+					t.Errorf("%s, %T, %d rows of 5: %v", model, lik, n, want)
+				}
+			}
+		}
+	}
+}

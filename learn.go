@@ -161,10 +161,12 @@ const (
 	lengthSD           = 1 // of log Length about the median distance/√2
 	listSD, listShared = 0.5, 1
 	noisePart          = 4 // noise is that much less than the responses' scale
-	freeSD             = 2 // of whatever the caller has set
-	relativeSD         = 1
-	periodSD           = 0.1
-	farBound           = 12 // of θ, on both sides of its prior's mean
+	// the least noise of equal responses in parts of their scale: without a floor it has no best value
+	quietNoise = 1e-2
+	freeSD     = 2 // of whatever the caller has set
+	relativeSD = 1
+	periodSD   = 0.1
+	farBound   = 12 // of θ, on both sides of its prior's mean
 )
 
 // learnCoord is a parameter on its way.
@@ -174,7 +176,9 @@ type learnCoord struct {
 	fixed     bool
 	differ    bool
 	amplitude bool // a standard deviation of latent values
-	unset     bool // its field is zero
+	// power of the standard deviation of the noise that it is the logarithm of; 0 of what is no noise
+	noise float64
+	unset bool // its field is zero
 }
 
 // learnSpace is the space of the hyper-parameters of a kernel and a likelihood.
@@ -276,6 +280,9 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		c.Lo, c.Hi = c.Prior.Mean-farBound, c.Prior.Mean+farBound
 		if lower, upper := c.ends(); !lower && !upper {
 			c.Lo, c.Hi = math.Inf(-1), math.Inf(1)
+		}
+		if c.noise > 0 {
+			c.Lo = max(c.Lo, min(c.Start, c.noise*d.quiet))
 		}
 		if o.NoPrior {
 			c.Prior = learn.Normal{}
@@ -551,7 +558,10 @@ type learnData struct {
 	// log of the scale of the latent values: that of the responses, where they have the same units
 	scale         float64
 	start, spread float64 // of log Scale
-	period        float64 // of the responses, 0 where none was looked for
+	// log of the least standard deviation of noise; −Inf unless responses in the unit of the latent
+	// values are all equal, which noise of any less makes more likely
+	quiet  float64
+	period float64 // of the responses, 0 where none was looked for
 }
 
 func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
@@ -583,11 +593,15 @@ func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 // scales finds the scale of the latent values under lik. Nil weights are 1.
 func (d *learnData) scales(y, weights []float64, lik Likelihood) {
 	f := factsOf(lik)
+	d.quiet = math.Inf(-1)
 	switch {
 	case f.Support == RealLine:
 		d.middle = dense.WeightedMedian(slices.Clone(y), weights)
-		d.scale, d.spread = math.Log(learn.RobustScale(y, weights)), linkScaleSD
-		d.start = d.scale
+		scale, varies := learn.RobustScale(y, weights)
+		d.scale, d.spread = math.Log(scale), linkScaleSD
+		if d.start = d.scale; !varies {
+			d.quiet = d.scale + math.Log(quietNoise)
+		}
 	case f.Support == Counts && f.Most == 0, f.Support == Positive, f.Support == NonNegative:
 		d.spread = linkScaleSD
 	default:
@@ -687,13 +701,16 @@ func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (sta
 	sd := d.scale - math.Log(noisePart)
 	switch lik.(type) {
 	case GaussianNoise:
-		prior = learn.Normal{Mean: 2 * sd, SD: 2 * linkScaleSD}
+		c.noise = 2
 	case StudentT:
-		if prior = (learn.Normal{Mean: sd, SD: linkScaleSD}); i == 0 {
-			prior = learn.Normal{Mean: math.Log(4), SD: relativeSD}
+		if c.noise = 1; i == 0 {
+			c.noise, prior = 0, learn.Normal{Mean: math.Log(4), SD: relativeSD}
 		}
 	case Laplace:
-		prior = learn.Normal{Mean: sd, SD: linkScaleSD}
+		c.noise = 1
+	}
+	if c.noise > 0 {
+		prior = learn.Normal{Mean: c.noise * sd, SD: c.noise * linkScaleSD}
 	}
 	if unset {
 		start = prior.Mean

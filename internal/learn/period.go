@@ -36,7 +36,7 @@ func Period(x *mat.Dense, y []float64) float64 {
 		return 0
 	}
 	trend := mat.NewDense(n, periodTrend+1, nil)
-	scale := RobustScale(y, nil)
+	scale, _ := RobustScale(y, nil)
 	middle := dense.Median(slices.Clone(y))
 	rest := mat.NewVecDense(n, nil)
 	for i, v := range at {
@@ -86,9 +86,14 @@ func Period(x *mat.Dense, y []float64) float64 {
 	return bestPeriod(at, whole, 1/best)
 }
 
+// equalScale is the scale of equal responses in parts of their size, so that an answer does not depend
+// on their unit.
+const equalScale = 0.1
+
 // RobustScale returns the standard deviation of y by the median absolute deviation, or the standard
-// deviation itself if that is 0, and 1 if all y are equal. Nil weights are 1.
-func RobustScale(y, weights []float64) float64 {
+// deviation itself if that is 0. If y does not vary beyond rounding, varies is false and the scale is
+// a tenth of the size of y, or 1 if y is 0. Nil weights are 1.
+func RobustScale(y, weights []float64) (scale float64, varies bool) {
 	mid := dense.WeightedMedian(slices.Clone(y), weights)
 	var square float64
 	dev := make([]float64, len(y))
@@ -104,11 +109,15 @@ func RobustScale(y, weights []float64) float64 {
 		}
 		square += dev[i] * dev[i] / n
 	}
+	rounding := 4 * dense.Epsilon * math.Abs(mid)
 	for _, s := range [2]float64{madPerSD * dense.WeightedMedian(dev, weights),
 		math.Sqrt(square)} {
-		if s > 0 && !math.IsInf(s, 0) {
-			return s
+		if s > rounding && !math.IsInf(s, 0) {
+			return s, true
 		}
 	}
-	return 1
+	if s := equalScale * math.Abs(mid); s > 0 && !math.IsInf(s, 0) {
+		return s, false
+	}
+	return 1, false
 }
