@@ -57,10 +57,12 @@ type gpLearner struct {
 //   - Constant: N(log o, 1.5²), o the distance from 0 to the responses; beside a Linear also the
 //     distance of its line from the origin to the rows, which is large for columns such as years.
 //   - log GaussianNoise.Var and other noise: N(log σ_y/4, 1.5²). StudentT.DF: N(log 4, 1).
-//   - Period: N(log p, 0.1²). p is the value that is set. If none is set and the rows have one
-//     column, it starts from the sine that explains most of the responses after a cubic fit (Lomb
-//     1976; Scargle 1982): of the multiples of its period, and of periods with fewer than two
-//     cycles, p has the most evidence, because the sine may be a harmonic.
+//   - Period: N(log p, 0.1²). p is the value that is set. If none is set, p has the most evidence: of
+//     the multiples of the period of the sine that explains most of the responses after a cubic fit
+//     (Lomb 1976; Scargle 1982), because the sine may be a harmonic, and of periods with fewer than
+//     two cycles. In a Sum or Product a smooth function next to the season, or times it, is allowed
+//     for. Of several columns, see On, the column with the most evidence decides: a Periodic has one
+//     period for all of its columns.
 //   - A value that is set in a part of a Sum or Product identifies that part: it starts there,
 //     with prior N(θ, 2²). A Scale that is not set, of a factor after the first, stays at 1.
 //
@@ -115,8 +117,8 @@ func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Ste
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d),
 			ErrNoProx)
 	}
-	_, composite := kernelParts(l.gp.kernel)
-	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, composite, env.rng()), nil
+	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, compound(l.gp.kernel),
+		env.rng()), nil
 }
 
 // learning returns the GP as a function of its hyper-parameters.
@@ -222,6 +224,9 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 // commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a
 // Product that of a factor, of a Sum none.
 func commonScale(k Kernel) int {
+	if on, ok := asOn(k); ok {
+		return commonScale(on.Kernel)
+	}
 	parts, composite := kernelParts(k)
 	if !composite {
 		return slices.IndexFunc(kernelRoles(k),
@@ -402,8 +407,8 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 			m.Rank = most
 		}
 	}
-	_, composite := kernelParts(kernelIn(l.g.z.Kernel))
-	return newLearnStepper(m, l.space, l.rows.N, &l.opt, composite, env.rng()), nil
+	return newLearnStepper(m, l.space, l.rows.N, &l.opt, compound(kernelIn(l.g.z.Kernel)),
+		env.rng()), nil
 }
 
 // sees returns what the search sees of the space.

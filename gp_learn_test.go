@@ -884,3 +884,77 @@ func TestLearnUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestLearnOn checks that a kernel of some columns is learned as from these columns alone, and that
+// periods are found among several columns.
+func TestLearnOn(t *testing.T) {
+	ctx, rng := context.Background(), testRand(47)
+	n := 120
+	x, y := mat.NewDense(n, 3, nil), make([]float64, n)
+	for i := range n {
+		day, place := 60*rng.Float64(), 4*rng.Float64()
+		x.SetRow(i, []float64{1000 * rng.Float64(), day, place})
+		u := 2 * math.Pi * day / 5
+		y[i] = math.Sin(u) + 0.7*math.Cos(2*u) + 0.5*math.Sin(2*place) + 0.1*rng.NormFloat64()
+	}
+	learned := func(x *mat.Dense, k Kernel, lik Likelihood) *Learned {
+		_, _, l, err := mustGP(t, x, y, k, lik).Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	part := func(columns ...int) *mat.Dense { return columnsOf(x, columns) }
+	for _, c := range []struct {
+		k       Kernel
+		columns []int
+	}{
+		{SquaredExp{}, []int{2}},
+		{Matern32{Lengths: make([]float64, 2)}, []int{2, 1}},
+		{Sum{Linear{}, Constant{}, SquaredExp{}}, []int{2}},
+		{Linear{Scales: make([]float64, 2)}, []int{0, 2}},
+		{Periodic{}, []int{1}},
+	} {
+		want := learned(part(c.columns...), c.k, GaussianNoise{})
+		got := learned(x, On{Kernel: c.k, Columns: c.columns}, GaussianNoise{})
+		if math.Abs(got.Objective-want.Objective) > 1e-3 {
+			t.Errorf("%v of %v: the objective is %v, want %v", c.k, c.columns, got, want)
+		}
+		for i, p := range got.Params {
+			if math.Abs(p.Value-want.Params[i].Value) > 0.02*want.Params[i].Value {
+				t.Errorf("%v of %v: %s is %v, want %v", c.k, c.columns, p.Name, p.Value,
+					want.Params[i].Value)
+			}
+		}
+	}
+	for name, k := range map[string]Kernel{
+		"On.Periodic.Period": On{Kernel: Periodic{}, Columns: []int{1}},
+		"Sum[0].On.Periodic.Period": Sum{On{Kernel: Periodic{}, Columns: []int{1}},
+			On{Kernel: Matern32{}, Columns: []int{2}}},
+		"On.Sum[1].On.Periodic.Period": On{Kernel: Sum{On{Kernel: SquaredExp{}, Columns: []int{0}},
+			On{Kernel: Periodic{}, Columns: []int{1}}}, Columns: []int{2, 1}},
+	} {
+		found := false
+		for _, p := range learned(x, k, GaussianNoise{}).Params {
+			if p.Name == name {
+				found = true
+				if math.Abs(p.Value-5) > 0.1 {
+					t.Errorf("%s is %v, want 5", name, p.Value)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("no parameter %s", name)
+		}
+	}
+	// both columns have the period of a Periodic without On
+	for i := range n {
+		a, b := 30*rng.Float64(), 30*rng.Float64()
+		x.SetRow(i, []float64{a, b, 0})
+		y[i] = math.Sin(2*math.Pi*a/5) + math.Cos(2*math.Pi*b/5) + 0.1*rng.NormFloat64()
+	}
+	l := learned(part(0, 1), Periodic{}, GaussianNoise{})
+	if p := l.Params[2]; math.Abs(p.Value-5) > 0.1 {
+		t.Errorf("of two columns %s is %v, want 5", p.Name, p.Value)
+	}
+}

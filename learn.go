@@ -217,23 +217,29 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 	}
 	s.slopes = slopes
 	d := newLearnData(rows, y, lik)
-	_, composite := kernelParts(k)
+	composite := compound(k)
 	roles := kernelRoles(k)
-	if slices.ContainsFunc(roles,
-		func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
-		d.period = learn.Period(rows.X, y)
-	}
 	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles,
 		func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
 	}
-	var lists int      // of lengths that are not set,
-	var lengths string // the last of them
+	seen := map[string]*learnData{fmt.Sprint([]int(nil)): d} // by the columns of an On
+	var lists int                                            // of lengths that are not set,
+	var lengths string                                       // the last of them
 	for i, p := range k.Params() {
 		of := kernelName(k)
 		r := roles[i]
 		c := learnCoord{Param: p, fixed: r.held}
-		c.Start, c.Prior = d.kernel(&c, r, composite)
+		own, ok := seen[fmt.Sprint(r.columns)]
+		if !ok {
+			own = newLearnData(&gram.Pairs{X: columnsOf(rows.X, r.columns)}, y, lik)
+			own.start = d.start
+			seen[fmt.Sprint(r.columns)] = own
+		}
+		if r.kind == periodParam && r.unset && own.period == 0 {
+			own.period = learn.Period(rows.X, y, r.columns, composite)
+		}
+		c.Start, c.Prior = own.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
 		c.amplitude, c.unset = r.kind.amplitude(), r.unset
 		if c.Screened = r.kind == lengthParam && r.unset; c.Screened {

@@ -21,19 +21,78 @@ const (
 	periodRows   = 4 * (periodTrend + 1)
 )
 
-// Period returns the period of y after a trend is removed. It finds the sine that explains most of y,
-// by the least squares of Lomb (1976) and Scargle (1982), and then the multiple of its period with the
-// most evidence, because the sine may be a harmonic. The shortest sine has two rows per period on
-// average. Period is 0 for rows of several columns, and for too few rows or equal rows.
-func Period(x *mat.Dense, y []float64) float64 {
-	n, cols := x.Dims()
-	if cols != 1 || n < periodRows {
-		return 0
+// Period returns the period of y after a trend is removed, as a function of one of the given columns
+// of x; nil means all of them. If mixed, the periodic function may be next to a smooth function or
+// times a smooth function. It finds the sine that explains most of y, by the least squares of
+// Lomb (1976) and Scargle (1982), and then the multiple of its period with the most evidence, because
+// the sine may be a harmonic. The shortest sine has two rows per period on average. Of several columns
+// the column with the most evidence decides. Period is 0 for too few rows or equal rows.
+func Period(x *mat.Dense, y []float64, columns []int, mixed bool) float64 {
+	best, most := 0.0, math.Inf(-1)
+	for _, s := range allSeries(x, y, columns, mixed) {
+		if p, e := s.best(func(float64) bool { return true }); e > most {
+			best, most = p, e
+		}
 	}
-	at := x.RawMatrix().Data // of one column
+	return best
+}
+
+// Rival returns the period with the most evidence among those that are not the given period nor one of
+// others, and by how many nats its evidence is above that of the given period, −Inf if there is none.
+// The columns and mixed are those of Period. Cycles is the number of periods that the rows span.
+func Rival(x *mat.Dense, y []float64, columns []int, mixed bool, period float64,
+	others []float64) (rival, nats, cycles float64) {
+	nats, most := math.Inf(-1), math.Inf(-1)
+	for _, s := range allSeries(x, y, columns, mixed) {
+		own := s.near(period)
+		p, e := s.best(func(p float64) bool {
+			return !s.same(p, period) &&
+				!slices.ContainsFunc(others, func(o float64) bool { return s.same(p, o) })
+		})
+		if max(own, e) > most {
+			rival, nats, most, cycles = p, e-own, max(own, e), s.whole/period
+		}
+	}
+	return rival, nats, cycles
+}
+
+// series holds responses as a function of one column, in which periods are looked for.
+type series struct {
+	x, y  []float64 // of all rows or some
+	span  float64   // of x,
+	whole float64   // and of all rows
+	sine  float64   // the period of the strongest sine
+	null  float64   // the evidence of a trend alone
+	// the periodic function may be next to a smooth function, or times one
+	mixed bool
+}
+
+// allSeries returns the series of y in the given columns of x, except where there are too few rows.
+func allSeries(x *mat.Dense, y []float64, columns []int, mixed bool) (all []*series) {
+	n, cols := x.Dims()
+	if columns == nil {
+		for j := range cols {
+			columns = append(columns, j)
+		}
+	}
+	for _, j := range columns {
+		if n < periodRows {
+			break
+		}
+		if s := newSeries(mat.Col(nil, j, x), y); s != nil {
+			s.mixed = mixed
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// newSeries returns y as a function of at, or nil if it has no sine.
+func newSeries(at, y []float64) *series {
+	n := len(at)
 	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)
 	if !(span > 0) || math.IsInf(span, 0) {
-		return 0
+		return nil
 	}
 	trend := mat.NewDense(n, periodTrend+1, nil)
 	scale, _ := RobustScale(y, nil)
@@ -51,11 +110,27 @@ func Period(x *mat.Dense, y []float64) float64 {
 	var coef, fitted mat.VecDense
 	qr.Factorize(trend)
 	if qr.SolveVecTo(&coef, false, rest) != nil {
-		return 0
+		return nil
 	}
 	fitted.MulVec(trend, &coef)
 	whole := slices.Clone(rest.RawVector().Data)
 	rest.SubVec(rest, &fitted)
+	sine := strongestSine(at, rest.RawVector().Data)
+	if sine == 0 {
+		return nil
+	}
+	s := &series{sine: sine, whole: span}
+	s.x, s.y = evidenceSample(at, whole, sine)
+	s.span = floats.Max(s.x) - floats.Min(s.x)
+	s.null = periodEvidence(s.x, s.y, sine, []float64{1}, plainShape)
+	return s
+}
+
+// strongestSine returns the period of the sine that explains most of y at the points at, 0 if there
+// is none.
+func strongestSine(at, y []float64) float64 {
+	n := len(at)
+	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)
 	// e^(2πi·x·frequency), of one step and of now
 	turn, now := make([]complex128, n), make([]complex128, n)
 	step := 1 / (periodFiner * span)
@@ -67,7 +142,7 @@ func Period(x *mat.Dense, y []float64) float64 {
 	for k := range periodFiner * (n/2 - periodCycles) {
 		var cc, cs, ss, yc, ys float64
 		for i, z := range now {
-			c, s, r := real(z), imag(z), rest.AtVec(i)
+			c, s, r := real(z), imag(z), y[i]
 			cc += c * c
 			cs += c * s
 			ss += s * s
@@ -83,7 +158,7 @@ func Period(x *mat.Dense, y []float64) float64 {
 	if best == 0 {
 		return 0
 	}
-	return bestPeriod(at, whole, 1/best)
+	return 1 / best
 }
 
 // equalScale is the scale of equal responses in parts of their size, so that an answer does not depend
