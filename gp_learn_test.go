@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -956,5 +957,88 @@ func TestLearnOn(t *testing.T) {
 	l := learned(part(0, 1), Periodic{}, GaussianNoise{})
 	if p := l.Params[2]; math.Abs(p.Value-5) > 0.1 {
 		t.Errorf("of two columns %s is %v, want 5", p.Name, p.Value)
+	}
+}
+
+// TestLearnPeriodWarnings checks that a wrong period has a warning with a better period, that rows of
+// few cycles have a warning, and that right periods have no warning.
+func TestLearnPeriodWarnings(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	truth := Periodic{Length: 0.8, Period: 5}
+	// season returns the value and the warning of the period that k learns from a draw of the truth,
+	// times and next to a smooth function if they are not nil.
+	season := func(seed uint64, cycles float64, truth, k Kernel, lik Likelihood, sparse bool) (
+		period float64, warning string) {
+		rng := testRand(seed)
+		x := mat.NewDense(150, 1, nil)
+		for i := range 150 {
+			x.Set(i, 0, 5*cycles*rng.Float64())
+		}
+		y := drawGP(rng, truth, x, 0.1)
+		for i, v := range y {
+			if _, ok := lik.(BernoulliLogit); ok {
+				y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-5*v)))
+			}
+		}
+		var l *Learned
+		var err error
+		if sparse {
+			g, e := NewSparseGP(x, y, k, lik, nil)
+			_, _, l, err = mustSparse(t, g, e).Learn(ctx, nil, nil)
+		} else {
+			_, _, l, err = mustGP(t, x, y, k, lik).Learn(ctx, nil, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range l.Warnings {
+			if strings.Contains(w, "Period") {
+				warning += w
+			}
+		}
+		for _, p := range l.Params {
+			if strings.HasSuffix(p.Name, "Period") {
+				period = p.Value
+			}
+		}
+		return period, warning
+	}
+	better := regexp.MustCompile(`Period is .*, but the responses are more likely to have a period ` +
+		`of (4\.9|5|5\.0)[0-9]*, by about .* nats: set it to that value before learning`)
+	for _, c := range []struct {
+		given  float64
+		sparse bool
+	}{{2.5, false}, {9, false}, {10, false}, {40, false}, {0.3, true}, {15, true}} {
+		p, said := season(51, 8, truth, Periodic{Period: c.given}, GaussianNoise{}, c.sparse)
+		if math.Abs(math.Log(p/5)) > 0.05 && !better.MatchString(said) {
+			t.Errorf("a period of %v that began at %v: %q", p, c.given, said)
+		}
+		if math.Abs(math.Log(p/c.given)) > 0.5 {
+			t.Errorf("a period of %v that began at %v", p, c.given)
+		}
+	}
+	smooth := SquaredExp{Length: 12}
+	for name, c := range map[string]struct {
+		truth, k Kernel
+		lik      Likelihood
+		sparse   bool
+	}{
+		"season":          {truth, Periodic{}, GaussianNoise{}, false},
+		"next to a trend": {Sum{smooth, truth}, Sum{SquaredExp{}, Periodic{}}, GaussianNoise{}, false},
+		"that changes": {Product{smooth, truth}, Product{SquaredExp{}, Periodic{}}, GaussianNoise{},
+			false},
+		"sparse": {truth, Periodic{}, GaussianNoise{}, true},
+		"labels": {truth, Periodic{}, BernoulliLogit{}, false},
+		"next to a season": {Sum{truth, Periodic{Period: 11}}, Sum{Periodic{Period: 11}, Periodic{}},
+			GaussianNoise{}, false},
+	} {
+		if p, said := season(54, 8, c.truth, c.k, c.lik, c.sparse); math.Abs(p-5) > 0.15 || said != "" {
+			t.Errorf("%s: a period of %v, %q", name, p, said)
+		}
+	}
+	if p, said := season(53, 1.4, truth, Periodic{}, GaussianNoise{}, false); !strings.Contains(said,
+		"set it if it is known, or add rows") {
+		t.Errorf("of 1.4 cycles a period of %v, %q", p, said)
 	}
 }

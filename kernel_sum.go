@@ -224,7 +224,7 @@ func (k Product) timesOthers(dst, w, val []float64, f int, t *gram.Tile) {
 //	Sum{On{Kernel: Periodic{}, Columns: []int{0}}, On{Kernel: Matern32{}, Columns: []int{1, 2}}}
 //
 // Lists inside Kernel, such as Lengths, have an element for each of Columns. Columns must be distinct
-// columns of the data; nil means all of them. The parameters are those of Kernel.
+// columns of the data; nil means all of them. Its parameters are the parameters of Kernel, in order.
 type On struct {
 	Kernel  Kernel
 	Columns []int
@@ -237,7 +237,7 @@ var _ = builtin{"pgsvi.columns": columns(nil)}.register()
 
 var _ = registerOn()
 
-// registerOn is Register of On.
+// registerOn registers On, which is saved as its Kernel and its Columns.
 func registerOn() struct{} {
 	parts := func(v any) []any { return []any{v.(On).Kernel, columns(v.(On).Columns)} }
 	registerComposite("pgsvi.On", On{}, parts, func(parts []any) (any, error) {
@@ -449,8 +449,7 @@ func (k On) pullInputs(dst, w []float64, t *gram.Tile, step []float64) {
 	}
 }
 
-// basis returns inputs of d columns, at each of which one feature of Kernel alone is not zero, or nil
-// if Kernel is not known to have such.
+// basis returns basisOf Kernel, scattered over d columns.
 func (k On) basis(d int) *mat.Dense {
 	own := basisOf(k.Kernel, k.width(d))
 	if own == nil || k.Columns == nil {
@@ -464,7 +463,7 @@ func (k On) basis(d int) *mat.Dense {
 	return all
 }
 
-// roles: the columns of an On within Kernel are among those of k.
+// roles implements roled. The columns of an On within Kernel count among the Columns of k.
 func (k On) roles() []paramRole {
 	roles := slices.Clone(kernelRoles(k.Kernel))
 	for i := range roles {

@@ -176,7 +176,7 @@ type learnCoord struct {
 	fixed     bool
 	differ    bool
 	amplitude bool // a standard deviation of latent values
-	// power of the standard deviation of the noise that it is the logarithm of; 0 of what is no noise
+	// 1 if it is the log standard deviation of noise, 2 for the log variance, and 0 for no noise
 	noise float64
 	unset bool // its field is zero
 }
@@ -188,6 +188,7 @@ type learnSpace struct {
 	coords []learnCoord
 	free   []int      // those that are learned
 	x      *mat.Dense // rows of the kernel
+	y      []float64  // responses of the rows
 	kernel Kernel
 	slopes Kernel // kernel, with differences for the derivatives that it has not
 	lik    Likelihood
@@ -210,7 +211,7 @@ func groupOf(name string) string {
 // newLearnSpace returns that of k and lik, for responses y at the rows.
 func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 	o *LearnOptions) (*learnSpace, error) {
-	s := &learnSpace{x: rows.X, kernel: k, lik: lik}
+	s := &learnSpace{x: rows.X, y: y, kernel: k, lik: lik}
 	slopes, differ, err := derivable(k, rows.X)
 	if err != nil {
 		return nil, err
@@ -237,7 +238,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 			seen[fmt.Sprint(r.columns)] = own
 		}
 		if r.kind == periodParam && r.unset && own.period == 0 {
-			own.period = learn.Period(rows.X, y, r.columns, composite)
+			own.period = learn.Period(rows.X, y, r.columns, composite, givenPeriods(k, roles))
 		}
 		c.Start, c.Prior = own.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
@@ -380,6 +381,60 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	s.Space.At, s.Space.Ruled, s.Gaussian = s.under, ruled, s.gaussian()
 	s.Noise, s.Scales = s.noiseRay()
 	return nil
+}
+
+// doubtfulPeriod is the lead in nats of evidence that a period needs over all others to have no
+// warning: odds of 150. fewCycles is the number of cycles that the rows must span.
+const (
+	doubtfulPeriod = 5
+	fewCycles      = 2
+)
+
+// givenPeriods returns the periods that the caller has set.
+func givenPeriods(k Kernel, roles []paramRole) (given []float64) {
+	for i, p := range k.Params() {
+		if roles[i].kind == periodParam && !roles[i].unset {
+			given = append(given, p.Value)
+		}
+	}
+	return given
+}
+
+// doubtfulPeriods warns of each period among the parameters, learned or fixed, if another period
+// explains the responses about as well, or if the rows span fewer than two cycles.
+func (s *learnSpace) doubtfulPeriods(params []Param) (all []string) {
+	if s.kernel == nil { // a GLM has none
+		return nil
+	}
+	roles := kernelRoles(s.kernel)
+	for i, r := range roles {
+		if r.kind != periodParam {
+			continue
+		}
+		var others []float64
+		for j, o := range roles {
+			if o.kind == periodParam && j != i {
+				others = append(others, params[j].Value)
+			}
+		}
+		p := params[i]
+		rival, nats, cycles := learn.Rival(s.x, s.y, r.columns, compound(s.kernel), p.Value, others)
+		switch {
+		case nats > 0:
+			all = append(all, fmt.Sprintf(
+				"%s is %.4g, but the responses are more likely to have a period of %.4g, by about "+
+					"%.2g nats: set it to that value before learning", p.Name, p.Value, rival, nats))
+		case nats > -doubtfulPeriod:
+			all = append(all, fmt.Sprintf(
+				"%s is %.4g, but a period of %.4g is nearly as likely, to about %.2g nats: set it if "+
+					"it is known, or add rows", p.Name, p.Value, rival, -nats))
+		case cycles > 0 && cycles < fewCycles:
+			all = append(all, fmt.Sprintf(
+				"the rows span only %.2g cycles of %s, which leaves it uncertain: set it if it is "+
+					"known, or add rows", cycles, p.Name))
+		}
+	}
+	return all
 }
 
 // amplitude returns the index of the free coordinate that is the logarithm of a standard deviation

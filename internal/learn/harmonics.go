@@ -28,13 +28,14 @@ const (
 	smallHarmonic  = 1e-3
 	mostHarmonics  = 20
 	evidenceRows   = 1000 // rows that are enough to compare periods
-	// length scales, in parts of the rows, and cosines of the smooth functions beside and times a
-	// periodic one
+	// length scales of the smooth functions next to a periodic function and times it, in parts of
+	// the span of the rows, and the number of their cosines
 	besideLength   = 0.25
 	besideCosines  = 10
 	timesLength    = 0.35
 	timesCosines   = 5
 	timesHarmonics = 4
+	otherHarmonics = 6    // features of another season, halved
 	trendSD        = 1    // prior sd of the coefficients of the trend
 	samePeriod     = 0.05 // log of the ratio of two periods that count as one,
 	sameCycles     = 0.25 // or by how many cycles they differ over the rows
@@ -42,7 +43,7 @@ const (
 
 var (
 	harmonicLengths = [...]float64{0.35, 0.7, 1.4}
-	noiseRatios     = [...]float64{1e-4, 1e-3, 1e-2, 1e-1, 1}
+	noiseRatios     = [...]float64{1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3, 1}
 )
 
 // harmonics returns harmonicVariances of each of harmonicLengths.
@@ -75,8 +76,8 @@ func harmonicVariances(length float64) (v []float64) {
 	return v
 }
 
-// A shape is a class of functions of which periods are compared: a periodic function next to a cubic
-// trend, to a smooth function, or times one.
+// A shape is a class of functions in which periods are compared: a periodic function next to a cubic
+// trend, also next to a smooth function, or times a smooth function.
 type shape int
 
 const (
@@ -116,7 +117,7 @@ func (f shape) smooth() (sd []float64, orders int) {
 	return nil, mostHarmonics
 }
 
-// appendFeatures appends the features of the point t, of which u is the place between 0 and 1, to row.
+// appendFeatures appends the features of the point t to row. u is its place among the rows, 0 to 1.
 func (f shape) appendFeatures(row []float64, t, u float64, period float64, v []float64) []float64 {
 	smooth, orders := f.smooth()
 	from := len(row)
@@ -145,12 +146,18 @@ func (f shape) appendFeatures(row []float64, t, u float64, period float64, v []f
 	return row
 }
 
-// periodEvidence returns the log evidence of y at the points x for a period, up to a constant.
-func periodEvidence(x, y []float64, period float64, v []float64, f shape) float64 {
-	lo, span := floats.Min(x), floats.Max(x)-floats.Min(x)
+// likely returns the log evidence of a period, up to a constant, under harmonics of the variances v.
+func (s *series) likely(period float64, v []float64, f shape) float64 {
+	x, y, lo := s.x, s.y, floats.Min(s.x)
 	var features []float64
 	for _, t := range x {
-		features = f.appendFeatures(features, t-lo, (t-lo)/span, period, v)
+		features = f.appendFeatures(features, t-lo, (t-lo)/s.span, period, v)
+		for _, p := range s.others {
+			for h := 1.0; h <= otherHarmonics; h++ {
+				sin, cos := math.Sincos(2 * math.Pi * h * (t - lo) / p)
+				features = append(features, sin/h, cos/h)
+			}
+		}
 	}
 	d := len(features) / len(x)
 	phi := mat.NewDense(len(x), d, features)
@@ -184,7 +191,7 @@ func (s *series) evidence(period float64) float64 {
 	most := math.Inf(-1)
 	for f := plainShape; f == plainShape || s.mixed && f < shapes; f++ {
 		for _, v := range harmonics() {
-			most = max(most, periodEvidence(s.x, s.y, period, v, f))
+			most = max(most, s.likely(period, v, f))
 		}
 	}
 	return most - s.null - multipleCost*min(max(1, math.Round(period/s.sine)), mostMultiple)
@@ -211,12 +218,13 @@ func (s *series) same(a, b float64) bool {
 	return math.Abs(math.Log(a/b)) < samePeriod || math.Abs(1/a-1/b)*s.span < sameCycles
 }
 
-// best returns the period with the most evidence of those that ok accepts: a multiple of the period of
-// the sine, or a period with fewer than two cycles.
-func (s *series) best(ok func(period float64) bool) (best, most float64) {
+// best returns the period with the most evidence that is neither not, unless that is 0, nor one of
+// others: a multiple of the period of the sine, or a period with fewer than two cycles.
+func (s *series) best(not float64) (best, most float64) {
 	most = math.Inf(-1)
 	try := func(period float64) {
-		if !ok(period) {
+		known := func(p float64) bool { return s.same(period, p) }
+		if not > 0 && known(not) || slices.ContainsFunc(s.others, known) {
 			return
 		}
 		if e := s.evidence(period); e > most {

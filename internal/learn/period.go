@@ -25,30 +25,28 @@ const (
 // of x; nil means all of them. If mixed, the periodic function may be next to a smooth function or
 // times a smooth function. It finds the sine that explains most of y, by the least squares of
 // Lomb (1976) and Scargle (1982), and then the multiple of its period with the most evidence, because
-// the sine may be a harmonic. The shortest sine has two rows per period on average. Of several columns
-// the column with the most evidence decides. Period is 0 for too few rows or equal rows.
-func Period(x *mat.Dense, y []float64, columns []int, mixed bool) float64 {
+// the sine may be a harmonic. The shortest sine has two rows per period on average. The column with the
+// most evidence decides if there are several. Others are the periods of other seasons that y is known
+// to have. Period is 0 for too few rows or equal rows.
+func Period(x *mat.Dense, y []float64, columns []int, mixed bool, others []float64) float64 {
 	best, most := 0.0, math.Inf(-1)
-	for _, s := range allSeries(x, y, columns, mixed) {
-		if p, e := s.best(func(float64) bool { return true }); e > most {
+	for _, s := range allSeries(x, y, columns, mixed, others) {
+		if p, e := s.best(0); e > most {
 			best, most = p, e
 		}
 	}
 	return best
 }
 
-// Rival returns the period with the most evidence among those that are not the given period nor one of
-// others, and by how many nats its evidence is above that of the given period, −Inf if there is none.
-// The columns and mixed are those of Period. Cycles is the number of periods that the rows span.
+// Rival returns the period with the most evidence except the given period and others. Nats is its
+// evidence less the evidence of the given period, −Inf if no rival exists. The other arguments are as
+// in Period. Cycles is the number of periods that the rows span.
 func Rival(x *mat.Dense, y []float64, columns []int, mixed bool, period float64,
 	others []float64) (rival, nats, cycles float64) {
 	nats, most := math.Inf(-1), math.Inf(-1)
-	for _, s := range allSeries(x, y, columns, mixed) {
+	for _, s := range allSeries(x, y, columns, mixed, others) {
 		own := s.near(period)
-		p, e := s.best(func(p float64) bool {
-			return !s.same(p, period) &&
-				!slices.ContainsFunc(others, func(o float64) bool { return s.same(p, o) })
-		})
+		p, e := s.best(period)
 		if max(own, e) > most {
 			rival, nats, most, cycles = p, e-own, max(own, e), s.whole/period
 		}
@@ -58,17 +56,18 @@ func Rival(x *mat.Dense, y []float64, columns []int, mixed bool, period float64,
 
 // series holds responses as a function of one column, in which periods are looked for.
 type series struct {
-	x, y  []float64 // of all rows or some
-	span  float64   // of x,
-	whole float64   // and of all rows
-	sine  float64   // the period of the strongest sine
-	null  float64   // the evidence of a trend alone
+	x, y   []float64 // all rows, or some of many
+	span   float64   // the range of x
+	whole  float64   // the range of all rows
+	sine   float64   // the period of the strongest sine
+	null   float64   // the evidence of a trend alone
+	others []float64 // periods of other seasons
 	// the periodic function may be next to a smooth function, or times one
 	mixed bool
 }
 
-// allSeries returns the series of y in the given columns of x, except where there are too few rows.
-func allSeries(x *mat.Dense, y []float64, columns []int, mixed bool) (all []*series) {
+// allSeries returns the series of y in the given columns of x, or nil if there are too few rows.
+func allSeries(x *mat.Dense, y []float64, columns []int, mixed bool, others []float64) (all []*series) {
 	n, cols := x.Dims()
 	if columns == nil {
 		for j := range cols {
@@ -79,7 +78,7 @@ func allSeries(x *mat.Dense, y []float64, columns []int, mixed bool) (all []*ser
 		if n < periodRows {
 			break
 		}
-		if s := newSeries(mat.Col(nil, j, x), y); s != nil {
+		if s := newSeries(mat.Col(nil, j, x), y, others); s != nil {
 			s.mixed = mixed
 			all = append(all, s)
 		}
@@ -87,14 +86,18 @@ func allSeries(x *mat.Dense, y []float64, columns []int, mixed bool) (all []*ser
 	return all
 }
 
-// newSeries returns y as a function of at, or nil if it has no sine.
-func newSeries(at, y []float64) *series {
+// newSeries returns y as a function of at next to seasons of other periods, or nil if it has no sine.
+func newSeries(at, y, others []float64) *series {
 	n := len(at)
 	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)
 	if !(span > 0) || math.IsInf(span, 0) {
 		return nil
 	}
-	trend := mat.NewDense(n, periodTrend+1, nil)
+	cols := periodTrend + 1
+	if more := 2 * len(others); n >= 4*(cols+more) {
+		cols += more // their sines
+	}
+	trend := mat.NewDense(n, cols, nil)
 	scale, _ := RobustScale(y, nil)
 	middle := dense.Median(slices.Clone(y))
 	rest := mat.NewVecDense(n, nil)
@@ -103,6 +106,11 @@ func newSeries(at, y []float64) *series {
 		for j := range periodTrend + 1 {
 			trend.Set(i, j, u)
 			u *= 2*(v-lo)/span - 1
+		}
+		for j := periodTrend + 1; j < cols; j += 2 {
+			sin, cos := math.Sincos(2 * math.Pi * (v - lo) / others[(j-periodTrend-1)/2])
+			trend.Set(i, j, sin)
+			trend.Set(i, j+1, cos)
 		}
 		rest.SetVec(i, (y[i]-middle)/scale)
 	}
@@ -119,15 +127,15 @@ func newSeries(at, y []float64) *series {
 	if sine == 0 {
 		return nil
 	}
-	s := &series{sine: sine, whole: span}
+	s := &series{sine: sine, whole: span, others: others}
 	s.x, s.y = evidenceSample(at, whole, sine)
 	s.span = floats.Max(s.x) - floats.Min(s.x)
-	s.null = periodEvidence(s.x, s.y, sine, []float64{1}, plainShape)
+	s.null = s.likely(sine, []float64{1}, plainShape)
 	return s
 }
 
-// strongestSine returns the period of the sine that explains most of y at the points at, 0 if there
-// is none.
+// strongestSine returns the period of the sine that explains most of y at the points at, or 0 if
+// no sine does.
 func strongestSine(at, y []float64) float64 {
 	n := len(at)
 	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)

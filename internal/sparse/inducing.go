@@ -350,8 +350,8 @@ func (u *Inducing) eachLeft(x *mat.Dense, f func(i int, c float64)) {
 }
 
 // Loss returns about how many nats of the ELBO the variances that the inducing values leave of the
-// rows of r cost under lik, ½Σγ_n c_n, from a sample of r; see costs. Beyond a few nats the best
-// hyperparameters are not those of the data: functions that are too smooth cost less.
+// rows of r cost under lik, ½Σγ_n c_n, from a sample of r; see costs. If it is more
+// than a few nats, learned hyperparameters are biased, because smoother functions lose less.
 func (u *Inducing) Loss(h *parallel.Halt, r *Rows, lik Likelihood) (nats float64) {
 	n := min(len(r.Y), ChooseRows)
 	x := r.Sample(n)
