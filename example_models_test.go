@@ -160,6 +160,20 @@ func ExampleProduct() {
 	// 6 parameters
 }
 
+func ExampleOn() {
+	// Column 0 is the day, and columns 1 and 2 are a place.
+	k := pgsvi.Sum{
+		pgsvi.On{Kernel: pgsvi.Periodic{Period: 7}, Columns: []int{0}},
+		pgsvi.On{Kernel: pgsvi.Matern32{Length: 2}, Columns: []int{1, 2}},
+	}
+	here, there := []float64{1, 0, 0}, []float64{8, 100, 100}
+	fmt.Printf("%.3f\n", k.Cov(here, there)) // the same day of the week, far away
+	fmt.Println(k.Params()[2].Name)
+	// Output:
+	// 1.000
+	// [0].On.Periodic.Period
+}
+
 func ExampleKernel() {
 	var k pgsvi.Kernel = pgsvi.Sum{pgsvi.Matern52{Scale: 2, Lengths: []float64{1, 10}},
 		pgsvi.White{}}

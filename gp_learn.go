@@ -58,10 +58,12 @@ type gpLearner struct {
 //   - Constant: N(log o, 1.5²), o the distance from 0 to the responses; beside a Linear also the
 //     distance of its line from the origin to the rows, which is large for columns such as years.
 //   - log GaussianNoise.Var and other noise: N(log σ_y/4, 1.5²). StudentT.DF: N(log 4, 1).
-//   - Period: N(log p, 0.1²). p is the value that is set. If none is set and the rows have one
-//     column, it starts from the sine that explains most of the responses after a cubic fit (Lomb
-//     1976; Scargle 1982): of the multiples of its period, and of periods with fewer than two
-//     cycles, p has the most evidence, because the sine may be a harmonic.
+//   - Period: N(log p, 0.1²). p is the value that is set. If none is set, p has the most evidence: of
+//     the multiples of the period of the sine that explains most of the responses after a cubic fit
+//     (Lomb 1976; Scargle 1982), because the sine may be a harmonic, and of periods with fewer than
+//     two cycles. In a Sum or Product a smooth function next to the season, or times it, is allowed
+//     for. Of several columns, see On, the column with the most evidence decides: a Periodic has one
+//     period for all of its columns.
 //   - A value that is set in a part of a Sum or Product identifies that part: it starts there,
 //     with prior N(θ, 2²). A Scale that is not set, of a factor after the first, stays at 1.
 //
@@ -116,8 +118,8 @@ func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Ste
 		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d),
 			ErrNoProx)
 	}
-	_, composite := kernelParts(l.gp.kernel)
-	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, composite, env.rng()), nil
+	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, compound(l.gp.kernel),
+		env.rng()), nil
 }
 
 // learning returns the GP as a function of its hyper-parameters.
@@ -226,6 +228,9 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 // commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a
 // Product that of a factor, of a Sum none.
 func commonScale(k Kernel) int {
+	if on, ok := asOn(k); ok {
+		return commonScale(on.Kernel)
+	}
 	parts, composite := kernelParts(k)
 	if !composite {
 		return slices.IndexFunc(kernelRoles(k),
@@ -406,8 +411,8 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 			m.Rank = most
 		}
 	}
-	_, composite := kernelParts(kernelIn(l.g.z.Kernel))
-	return newLearnStepper(m, l.space, l.rows.N, &l.opt, composite, env.rng()), nil
+	return newLearnStepper(m, l.space, l.rows.N, &l.opt, compound(kernelIn(l.g.z.Kernel)),
+		env.rng()), nil
 }
 
 // sees returns what the search sees of the space.
@@ -463,6 +468,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 			return nil, nil, learned, g.canceled(&h, err)
 		}
 	}
+	learned.Warnings = append(learned.Warnings, l.tooFew(&h, g)...)
 	ended := st.run.Done && !st.run.Stale && ctx.Err() == nil
 	if l.g.rows == nil {
 		if ended {
@@ -505,6 +511,31 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 		err = e
 	}
 	return g, post, learned, err
+}
+
+// fewInducing and fewInducingRow are how many nats, in all and per row, the variances that inducing
+// inputs leave may cost without a warning. In trials with 500 rows they cost at most 0.6 nats where the
+// length scale was right, and at least 5 where it was not.
+const (
+	fewInducing    = 2
+	fewInducingRow = 0.003
+)
+
+// tooFew warns of too few inducing inputs of the learned g.
+func (l *sparseGPLearner) tooFew(h *parallel.Halt, g *SparseGP) []string {
+	lost := g.z.Loss(h, l.rows, viewOf(g.lik))
+	if h.Stopped() || !(lost > fewInducing+fewInducingRow*float64(l.rows.N)) {
+		return nil
+	}
+	remedy := "raise SparseGPOptions.Rank"
+	switch {
+	case l.g.opt.Inducing != nil:
+		remedy = "add to SparseGPOptions.Inducing"
+	case l.g.opt.Rank > g.Rank(): // the length scale that the search began with needed no more
+		remedy = "start from a shorter length scale"
+	}
+	return []string{fmt.Sprintf("%d inducing inputs are too few and cost about %.2g nats, so that "+
+		"length scales and noise may be too large: %s", g.Rank(), lost, remedy)}
 }
 
 // startAt makes s start from q, without sites, where it is one over weights.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -817,5 +818,227 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 		if l.Evaluations > 25 {
 			t.Errorf("%s: %d evaluations", name, l.Evaluations)
 		}
+	}
+}
+
+// TestLearnUnit checks that the answer is the same in every unit of the responses, also if these are
+// all equal or there is only one, and that the search for it converges.
+func TestLearnUnit(t *testing.T) {
+	ctx, next := context.Background(), mat.NewDense(1, 1, []float64{1})
+	// each learns from y at x, and returns mean and variance of the latent value at 1
+	models := map[string]func(x *mat.Dense, y []float64, lik Likelihood) (l *Learned, m, v []float64,
+		err error){
+		"GP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+			_, p, l, err := mustGP(t, x, y, SquaredExp{}, lik).Learn(ctx, nil, nil)
+			m, v := p.At(next).Latent(nil, nil)
+			return l, m, v, err
+		},
+		"SparseGP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64,
+			error) {
+			g, err := NewSparseGP(x, y, SquaredExp{}, lik, nil)
+			_, p, l, err := mustSparse(t, g, err).Learn(ctx, nil, nil)
+			m, v := p.At(next).Latent(nil, nil)
+			return l, m, v, err
+		},
+		"GLM": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
+			g, err := NewGLM(x, y, lik, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, p, l, err := g.Learn(ctx, nil, nil)
+			m, v := p.Latent(nil, nil, next)
+			return l, m, v, err
+		},
+	}
+	for model, learned := range models {
+		for _, lik := range []Likelihood{GaussianNoise{}, Laplace{}, StudentT{}} {
+			for _, n := range []int{1, 2, 4, 30, 31} { // equal responses except for 31 rows
+				var want [2]float64
+				for _, unit := range []float64{1, 1e-6, 1e-3, -1, 1e3, 1e6} {
+					x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+					for i := range y {
+						x.Set(i, 0, float64(1+i))
+						y[i] = 5 * unit
+						if n == 31 {
+							y[i] += unit * math.Sin(float64(i)) / 4
+						}
+					}
+					name := fmt.Sprintf("%s, %T, %d rows, unit %v", model, lik, n, unit)
+					l, m, v, err := learned(x, y, lik)
+					if err != nil || l.Search.Status != Converged {
+						t.Errorf("%s: %v, %v, %v", name, l, l.Search.Status, err)
+					}
+					got := [2]float64{m[0] / unit, math.Sqrt(v[0]) / math.Abs(unit)}
+					if unit == 1 {
+						want = got
+					}
+					for k := range got {
+						if !(math.Abs(got[k]-want[k]) <= 5e-3*math.Abs(want[k])) {
+							t.Errorf("%s: %v, want %v", name, got, want)
+						}
+					}
+				}
+				if model != "GLM" && !(math.Abs(want[0]-5) < 0.5) {
+					t.Errorf("%s, %T, %d rows of 5: %v", model, lik, n, want)
+				}
+			}
+		}
+	}
+}
+
+// TestLearnOn checks that a kernel of some columns is learned as from these columns alone, and that
+// periods are found among several columns.
+func TestLearnOn(t *testing.T) {
+	ctx, rng := context.Background(), testRand(47)
+	n := 120
+	x, y := mat.NewDense(n, 3, nil), make([]float64, n)
+	for i := range n {
+		day, place := 60*rng.Float64(), 4*rng.Float64()
+		x.SetRow(i, []float64{1000 * rng.Float64(), day, place})
+		u := 2 * math.Pi * day / 5
+		y[i] = math.Sin(u) + 0.7*math.Cos(2*u) + 0.5*math.Sin(2*place) + 0.1*rng.NormFloat64()
+	}
+	learned := func(x *mat.Dense, k Kernel, lik Likelihood) *Learned {
+		_, _, l, err := mustGP(t, x, y, k, lik).Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	part := func(columns ...int) *mat.Dense { return columnsOf(x, columns) }
+	for _, c := range []struct {
+		k       Kernel
+		columns []int
+	}{
+		{SquaredExp{}, []int{2}},
+		{Matern32{Lengths: make([]float64, 2)}, []int{2, 1}},
+		{Sum{Linear{}, Constant{}, SquaredExp{}}, []int{2}},
+		{Linear{Scales: make([]float64, 2)}, []int{0, 2}},
+		{Periodic{}, []int{1}},
+	} {
+		want := learned(part(c.columns...), c.k, GaussianNoise{})
+		got := learned(x, On{Kernel: c.k, Columns: c.columns}, GaussianNoise{})
+		if math.Abs(got.Objective-want.Objective) > 1e-3 {
+			t.Errorf("%v of %v: the objective is %v, want %v", c.k, c.columns, got, want)
+		}
+		for i, p := range got.Params {
+			if math.Abs(p.Value-want.Params[i].Value) > 0.02*want.Params[i].Value {
+				t.Errorf("%v of %v: %s is %v, want %v", c.k, c.columns, p.Name, p.Value,
+					want.Params[i].Value)
+			}
+		}
+	}
+	for name, k := range map[string]Kernel{
+		"On.Periodic.Period": On{Kernel: Periodic{}, Columns: []int{1}},
+		"Sum[0].On.Periodic.Period": Sum{On{Kernel: Periodic{}, Columns: []int{1}},
+			On{Kernel: Matern32{}, Columns: []int{2}}},
+		"On.Sum[1].On.Periodic.Period": On{Kernel: Sum{On{Kernel: SquaredExp{}, Columns: []int{0}},
+			On{Kernel: Periodic{}, Columns: []int{1}}}, Columns: []int{2, 1}},
+	} {
+		found := false
+		for _, p := range learned(x, k, GaussianNoise{}).Params {
+			if p.Name == name {
+				found = true
+				if math.Abs(p.Value-5) > 0.1 {
+					t.Errorf("%s is %v, want 5", name, p.Value)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("no parameter %s", name)
+		}
+	}
+	// both columns have the period of a Periodic without On
+	for i := range n {
+		a, b := 30*rng.Float64(), 30*rng.Float64()
+		x.SetRow(i, []float64{a, b, 0})
+		y[i] = math.Sin(2*math.Pi*a/5) + math.Cos(2*math.Pi*b/5) + 0.1*rng.NormFloat64()
+	}
+	l := learned(part(0, 1), Periodic{}, GaussianNoise{})
+	if p := l.Params[2]; math.Abs(p.Value-5) > 0.1 {
+		t.Errorf("of two columns %s is %v, want 5", p.Name, p.Value)
+	}
+}
+
+// TestLearnPeriodWarnings checks that a wrong period has a warning with a better period, that rows of
+// few cycles have a warning, and that right periods have no warning.
+func TestLearnPeriodWarnings(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	truth := Periodic{Length: 0.8, Period: 5}
+	// season returns the value and the warning of the period that k learns from a draw of the truth,
+	// times and next to a smooth function if they are not nil.
+	season := func(seed uint64, cycles float64, truth, k Kernel, lik Likelihood, sparse bool) (
+		period float64, warning string) {
+		rng := testRand(seed)
+		x := mat.NewDense(150, 1, nil)
+		for i := range 150 {
+			x.Set(i, 0, 5*cycles*rng.Float64())
+		}
+		y := drawGP(rng, truth, x, 0.1)
+		for i, v := range y {
+			if _, ok := lik.(BernoulliLogit); ok {
+				y[i] = plusMinus(rng.Float64() < 1/(1+math.Exp(-5*v)))
+			}
+		}
+		var l *Learned
+		var err error
+		if sparse {
+			g, e := NewSparseGP(x, y, k, lik, nil)
+			_, _, l, err = mustSparse(t, g, e).Learn(ctx, nil, nil)
+		} else {
+			_, _, l, err = mustGP(t, x, y, k, lik).Learn(ctx, nil, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range l.Warnings {
+			if strings.Contains(w, "Period") {
+				warning += w
+			}
+		}
+		for _, p := range l.Params {
+			if strings.HasSuffix(p.Name, "Period") {
+				period = p.Value
+			}
+		}
+		return period, warning
+	}
+	better := regexp.MustCompile(`Period is .*, but the responses are more likely to have a period ` +
+		`of (4\.9|5|5\.0)[0-9]*, by about .* nats: set it to that value before learning`)
+	for _, c := range []struct {
+		given  float64
+		sparse bool
+	}{{2.5, false}, {9, false}, {10, false}, {40, false}, {0.3, true}, {15, true}} {
+		p, said := season(51, 8, truth, Periodic{Period: c.given}, GaussianNoise{}, c.sparse)
+		if math.Abs(math.Log(p/5)) > 0.05 && !better.MatchString(said) {
+			t.Errorf("a period of %v that began at %v: %q", p, c.given, said)
+		}
+		if math.Abs(math.Log(p/c.given)) > 0.5 {
+			t.Errorf("a period of %v that began at %v", p, c.given)
+		}
+	}
+	smooth := SquaredExp{Length: 12}
+	for name, c := range map[string]struct {
+		truth, k Kernel
+		lik      Likelihood
+		sparse   bool
+	}{
+		"season":          {truth, Periodic{}, GaussianNoise{}, false},
+		"next to a trend": {Sum{smooth, truth}, Sum{SquaredExp{}, Periodic{}}, GaussianNoise{}, false},
+		"that changes": {Product{smooth, truth}, Product{SquaredExp{}, Periodic{}}, GaussianNoise{},
+			false},
+		"sparse": {truth, Periodic{}, GaussianNoise{}, true},
+		"labels": {truth, Periodic{}, BernoulliLogit{}, false},
+		"next to a season": {Sum{truth, Periodic{Period: 11}}, Sum{Periodic{Period: 11}, Periodic{}},
+			GaussianNoise{}, false},
+	} {
+		if p, said := season(54, 8, c.truth, c.k, c.lik, c.sparse); math.Abs(p-5) > 0.15 || said != "" {
+			t.Errorf("%s: a period of %v, %q", name, p, said)
+		}
+	}
+	if p, said := season(53, 1.4, truth, Periodic{}, GaussianNoise{}, false); !strings.Contains(said,
+		"set it if it is known, or add rows") {
+		t.Errorf("of 1.4 cycles a period of %v, %q", p, said)
 	}
 }

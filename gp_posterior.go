@@ -177,6 +177,11 @@ func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 // appendFeatures appends the features of a row under k to dst, and reports whether k has any: those
 // of a Sum are those of its terms, and those of a Product the products of those of its factors.
 func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bool) {
+	if on, ok := asOn(k); ok {
+		t := gram.Take()
+		defer t.Free()
+		return appendFeatures(dst, on.Kernel, on.row(t, row))
+	}
 	parts, composite := kernelParts(k)
 	own, _ := asNative(k)
 	f, has := own.(featured)

@@ -79,6 +79,9 @@ func divided(k Kernel, d int) sparse.Division {
 // basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each
 // feature. It is nil where k is not known to have such.
 func basisOf(k Kernel, d int) *mat.Dense {
+	if on, ok := asOn(k); ok {
+		return on.basis(d)
+	}
 	own, _ := asNative(k)
 	if isType[Product](k) {
 		parts, _ := kernelParts(k)

@@ -990,3 +990,49 @@ func TestSparseLearnRaw(t *testing.T) {
 		}
 	}
 }
+
+// TestSparseLearnTooFew checks that too few inducing inputs for a rough function have a warning with a
+// remedy, and that enough inputs have no warning.
+func TestSparseLearnTooFew(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, c := range []struct {
+		span    float64 // of 500 rows, in which a function of length scale 5 is drawn
+		rank    int
+		inputs  bool // the inducing inputs are given
+		start   float64
+		remedy  string
+		lengths [2]float64 // between which the learned length scale must be
+	}{
+		{1000, 150, false, 0, "raise SparseGPOptions.Rank", [2]float64{6, 30}},
+		{2500, 250, true, 0, "add to SparseGPOptions.Inducing", [2]float64{6, 30}},
+		{2500, 500, false, 0, "start from a shorter length scale", [2]float64{6, 30}},
+		{2500, 500, false, 5, "", [2]float64{4, 6}},
+		{1000, 0, false, 0, "", [2]float64{4, 6}},
+		{100, 50, false, 0, "", [2]float64{4, 6}},
+		{500, 0, false, 0, "", [2]float64{4, 6}},
+	} {
+		rng := testRand(48)
+		x := mat.NewDense(500, 1, nil)
+		for i := range 500 {
+			x.Set(i, 0, c.span*rng.Float64())
+		}
+		y := drawGP(rng, SquaredExp{Length: 5}, x, 0.1)
+		opt := &SparseGPOptions{Rank: c.rank}
+		if c.inputs {
+			opt = &SparseGPOptions{Inducing: mat.DenseCopyOf(x.Slice(0, c.rank, 0, 1))}
+		}
+		g, err := NewSparseGP(x, y, SquaredExp{Length: c.start}, GaussianNoise{}, opt)
+		_, _, l, err := mustSparse(t, g, err).Learn(ctx, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(l.Warnings, "; ")
+		if strings.Contains(said, "too few") != (c.remedy != "") || !strings.Contains(said, c.remedy) {
+			t.Errorf("%+v: warnings %q", c, said)
+		}
+		if p := l.Params[1]; !(p.Value > c.lengths[0] && p.Value < c.lengths[1]) {
+			t.Errorf("%+v: %s is %v", c, p.Name, p.Value)
+		}
+	}
+}

@@ -258,3 +258,25 @@ func testFacts(l Likelihood) Facts {
 	}
 	return Facts{}
 }
+
+// drawGP returns a draw of a Gaussian process at the rows of x, plus noise of standard deviation sd.
+func drawGP(rng *rand.Rand, k Kernel, x *mat.Dense, sd float64) []float64 {
+	cov := Gram(nil, k, x)
+	n := cov.SymmetricDim()
+	for i := range n {
+		cov.SetSym(i, i, cov.At(i, i)+1e-8)
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(cov) {
+		panic("a covariance is not positive definite")
+	}
+	var lower mat.TriDense
+	chol.LTo(&lower)
+	var f mat.VecDense
+	f.MulVec(&lower, mat.NewVecDense(n, normals(rng, n)))
+	y := f.RawVector().Data
+	for i := range y {
+		y[i] += sd * rng.NormFloat64()
+	}
+	return y
+}

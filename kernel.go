@@ -93,6 +93,12 @@ func checkKernelPart(path string, k Kernel, d int) error {
 			ErrParam)
 	}
 	name := path + kernelName(k)
+	if on, ok := asOn(k); ok {
+		if err := on.check(name, d); err != nil {
+			return err
+		}
+		return checkKernelPart(name+".", on.Kernel, on.width(d))
+	}
 	parts, composite := kernelParts(k)
 	if !composite {
 		err := checkParams(name, k.Params())
@@ -243,6 +249,9 @@ func vanishingSD(k Kernel, x []float64) float64 {
 
 // allNative reports whether k and its parts are kernels of this package.
 func allNative(k Kernel) bool {
+	if on, ok := asOn(k); ok {
+		return allNative(on.Kernel)
+	}
 	if parts, ok := kernelParts(k); ok {
 		return !slices.ContainsFunc(parts, func(part Kernel) bool { return !allNative(part) })
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/gram"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -215,6 +216,271 @@ func (k Product) timesOthers(dst, w, val []float64, f int, t *gram.Tile) {
 			dst[i] *= v
 		}
 	}
+}
+
+// On is the kernel k(x_c, x′_c), where x_c holds the given Columns of x, in that order ("active
+// dimensions"). A function of time and place with a season is
+//
+//	Sum{On{Kernel: Periodic{}, Columns: []int{0}}, On{Kernel: Matern32{}, Columns: []int{1, 2}}}
+//
+// Lists inside Kernel, such as Lengths, have an element for each of Columns. Columns must be distinct
+// columns of the data; nil means all of them. Its parameters are the parameters of Kernel, in order.
+type On struct {
+	Kernel  Kernel
+	Columns []int
+}
+
+// columns are the Columns of an On as they are saved.
+type columns []int
+
+var _ = builtin{"pgsvi.columns": columns(nil)}.register()
+
+var _ = registerOn()
+
+// registerOn registers On, which is saved as its Kernel and its Columns.
+func registerOn() struct{} {
+	parts := func(v any) []any { return []any{v.(On).Kernel, columns(v.(On).Columns)} }
+	registerComposite("pgsvi.On", On{}, parts, func(parts []any) (any, error) {
+		if len(parts) != 2 {
+			return nil, fmt.Errorf("an On of %d parts, not of a kernel and its columns", len(parts))
+		}
+		k, isKernel := parts[0].(Kernel)
+		c, isColumns := parts[1].(columns)
+		if !isKernel || !isColumns {
+			return nil, fmt.Errorf("an On of a %T and a %T, not of a kernel and its columns",
+				parts[0], parts[1])
+		}
+		return On{Kernel: k, Columns: c}, nil
+	})
+	return struct{}{}
+}
+
+// asOn returns k as an On, unless it only embeds one.
+func asOn(k Kernel) (On, bool) {
+	own, _ := asNative(k)
+	switch k := own.(type) {
+	case On:
+		return k, true
+	case *On:
+		return *k, true
+	}
+	return On{}, false
+}
+
+// compound reports whether k, or the kernel that an On applies to, is a Sum or Product.
+func compound(k Kernel) bool {
+	if on, ok := asOn(k); ok {
+		return compound(on.Kernel)
+	}
+	_, ok := kernelParts(k)
+	return ok
+}
+
+// check returns an error that wraps ErrParam unless there is a Kernel, and Columns are nil or distinct
+// columns of d.
+func (k On) check(name string, d int) error {
+	if k.Kernel == nil {
+		return fmt.Errorf("pgsvi: %s.Kernel is nil; set it to the kernel of these columns: %w", name,
+			ErrParam)
+	}
+	ok := k.Columns == nil || len(k.Columns) > 0
+	for i, c := range k.Columns {
+		ok = ok && c >= 0 && c < d && !slices.Contains(k.Columns[:i], c)
+	}
+	if !ok {
+		return fmt.Errorf("pgsvi: %s.Columns are %v; they must be distinct and from 0 to %d, the "+
+			"last column of the data: %w", name, k.Columns, d-1, ErrParam)
+	}
+	return nil
+}
+
+// width returns how many of d columns Kernel sees.
+func (k On) width(d int) int {
+	if k.Columns == nil {
+		return d
+	}
+	return len(k.Columns)
+}
+
+// row stores the Columns of x in memory of t, or returns x itself if they are nil.
+func (k On) row(t *gram.Tile, x []float64) []float64 {
+	if k.Columns == nil {
+		return x
+	}
+	to := t.Get(len(k.Columns))
+	for i, c := range k.Columns {
+		to[i] = x[c]
+	}
+	return to
+}
+
+// rows stores the Columns of x in memory of t.
+func (k On) rows(t *gram.Tile, x blas64.General) blas64.General {
+	n := len(k.Columns)
+	to := blas64.General{Rows: x.Rows, Cols: n, Stride: n, Data: t.Get(x.Rows * n)}
+	for i := range x.Rows {
+		row := gram.Row(x, i)
+		for j, c := range k.Columns {
+			to.Data[i*n+j] = row[c]
+		}
+	}
+	return to
+}
+
+// matrix returns the Columns of x.
+func (k On) matrix(x *mat.Dense) *mat.Dense {
+	if k.Columns == nil {
+		return x
+	}
+	return columnsOf(x, k.Columns)
+}
+
+// columnsOf returns the given columns of x.
+func columnsOf(x *mat.Dense, columns []int) *mat.Dense {
+	n, _ := x.Dims()
+	to := mat.NewDense(n, len(columns), nil)
+	for j, c := range columns {
+		to.SetCol(j, mat.Col(nil, c, x))
+	}
+	return to
+}
+
+// tile calls f with the tile of the Columns of t.
+func (k On) tile(t *gram.Tile, f func(t *gram.Tile)) {
+	if k.Columns == nil {
+		f(t)
+		return
+	}
+	own := gram.Take()
+	own.X, own.Y = k.rows(t, t.X), k.rows(t, t.Y)
+	if t.Centre != nil {
+		own.Centre = k.row(t, t.Centre)
+	}
+	f(own)
+	own.Free()
+}
+
+// Cov implements Kernel.
+func (k On) Cov(x, y []float64) float64 {
+	gram.MustLen(y, len(x))
+	t := gram.Take()
+	val := k.Kernel.Cov(k.row(t, x), k.row(t, y))
+	t.Free()
+	return val
+}
+
+// Params implements Kernel.
+func (k On) Params() []Param {
+	params, of := slices.Clone(k.Kernel.Params()), kernelName(k.Kernel)
+	for i := range params {
+		params[i].Name = paramName(of, params[i].Name)
+	}
+	return params
+}
+
+// WithParams implements Kernel.
+func (k On) WithParams(values []float64) Kernel {
+	return On{Kernel: k.Kernel.WithParams(values), Columns: k.Columns}
+}
+
+// Grad implements Kernel.
+func (k On) Grad(dst, x, y []float64) float64 {
+	gram.MustLen(y, len(x))
+	t := gram.Take()
+	val := k.Kernel.Grad(dst, k.row(t, x), k.row(t, y))
+	t.Free()
+	return val
+}
+
+// SelfCov implements Noisy.
+func (k On) SelfCov(x []float64) float64 {
+	t := gram.Take()
+	val := kernelSelf(k.Kernel, k.row(t, x))
+	t.Free()
+	return val
+}
+
+// GradSelf implements Noisy.
+func (k On) GradSelf(dst, x []float64) float64 {
+	t := gram.Take()
+	val := kernelGradSelf(k.Kernel, dst, k.row(t, x), nil)
+	t.Free()
+	return val
+}
+
+// Dim returns the number of columns that Kernel fixes, if it sees all of them.
+func (k On) Dim() int {
+	if f, ok := k.Kernel.(dimensional); ok && k.Columns == nil {
+		return f.Dim()
+	}
+	return 0
+}
+
+func (On) is(k Kernel) bool { return isType[On](k) }
+
+func (k On) numParams() int { return numParams(k.Kernel) }
+
+func (k On) fill(dst []float64, t *gram.Tile) {
+	k.tile(t, func(t *gram.Tile) { kernelFill(k.Kernel, dst, t) })
+}
+
+func (k On) pull(dst, w []float64, t *gram.Tile) {
+	k.tile(t, func(t *gram.Tile) { kernelPull(k.Kernel, dst, w, t) })
+}
+
+func (k On) pullRows(dst, w []float64, t *gram.Tile) {
+	k.tile(t, func(t *gram.Tile) { kernelPullRows(k.Kernel, dst, w, t) })
+}
+
+func (k On) pullInputs(dst, w []float64, t *gram.Tile, step []float64) {
+	if k.Columns == nil {
+		kernelPullInputs(k.Kernel, dst, w, t, step)
+		return
+	}
+	n := len(k.Columns)
+	own := t.Get(t.X.Rows * n)
+	clear(own)
+	steps := k.row(t, step)
+	k.tile(t, func(t *gram.Tile) { kernelPullInputs(k.Kernel, own, w, t, steps) })
+	for i := range t.X.Rows {
+		for j, c := range k.Columns {
+			dst[i*t.X.Cols+c] += own[i*n+j]
+		}
+	}
+}
+
+// basis returns basisOf Kernel, scattered over d columns.
+func (k On) basis(d int) *mat.Dense {
+	own := basisOf(k.Kernel, k.width(d))
+	if own == nil || k.Columns == nil {
+		return own
+	}
+	n, _ := own.Dims()
+	all := mat.NewDense(n, d, nil)
+	for j, c := range k.Columns {
+		all.SetCol(c, mat.Col(nil, j, own))
+	}
+	return all
+}
+
+// roles implements roled. The columns of an On within Kernel count among the Columns of k.
+func (k On) roles() []paramRole {
+	roles := slices.Clone(kernelRoles(k.Kernel))
+	for i := range roles {
+		r := &roles[i]
+		switch {
+		case k.Columns == nil:
+		case r.columns == nil:
+			r.columns = k.Columns
+		default:
+			inner := r.columns
+			r.columns = make([]int, len(inner))
+			for j, c := range inner {
+				r.columns[j] = k.Columns[c]
+			}
+		}
+	}
+	return roles
 }
 
 func partParams(parts []Kernel) []Param {
@@ -437,9 +703,11 @@ func (k paramKind) amplitude() bool {
 // paramRole is what is known of a hyper-parameter of a kernel beyond its Param.
 type paramRole struct {
 	kind   paramKind
-	column int  // that it is of; −1 for all
-	unset  bool // its field is zero
-	held   bool // it would only repeat another one
+	column int // that it is of; −1 for all
+	// the columns of the data that its kernel sees, among which column counts; nil means all
+	columns []int
+	unset   bool // its field is zero
+	held    bool // it would only repeat another one
 	// weights of columns are beside it, whose lines it takes from the origin to the rows
 	beside bool
 }
@@ -690,6 +958,13 @@ const (
 // those parts whose Grad stores NaN, which are named. The error wraps ErrParam and names a
 // derivative that is wrong.
 func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
+	if on, ok := asOn(k); ok {
+		d, names, err := derivable(on.Kernel, on.matrix(x))
+		if len(names) == 0 || err != nil {
+			return k, nil, err
+		}
+		return On{Kernel: d, Columns: on.Columns}, []string{kernelName(k)}, nil
+	}
 	if parts, ok := kernelParts(k); ok {
 		var names []string
 		out := make([]Kernel, len(parts))

@@ -130,7 +130,38 @@ func kernelCases(d int) []kernelCase {
 			return s * s * math.Exp(-2*sum/(l*l))
 		}
 	}
+	// on is a function of the last column and, if there are more, the first
+	columns := []int{d - 1}
+	if d > 1 {
+		columns = append(columns, 0)
+	}
+	on := func(f func(x, y []float64) float64) func(x, y []float64) float64 {
+		return func(x, y []float64) float64 {
+			some := func(x []float64) (s []float64) {
+				for _, c := range columns {
+					s = append(s, x[c])
+				}
+				return s
+			}
+			return f(some(x), some(y))
+		}
+	}
 	return []kernelCase{
+		{"On", On{Kernel: SquaredExp{Scale: 1.3, Length: 2.5}, Columns: columns}, on(se)},
+		{"On/lengths", On{Kernel: SquaredExp{Scale: 0.5, Lengths: ls[:len(columns)]}, Columns: columns},
+			on(func(x, y []float64) float64 {
+				return 0.25 * math.Exp(-0.5*math.Pow(kernelR(x, y, ard), 2))
+			})},
+		{"On/all", On{Kernel: Linear{Scales: ls}}, linear},
+		{"On/nested", Sum{On{Kernel: Product{Periodic{}, On{Kernel: Linear{Scale: 1.4},
+			Columns: []int{0}}, White{}}, Columns: columns}, On{Kernel: Sum{Constant{Scale: 2},
+			Linear{}}, Columns: []int{d - 1}}}, func(x, y []float64) float64 {
+			return 4 + x[d-1]*y[d-1]
+		}},
+		{"On/product", Product{On{Kernel: Periodic{}, Columns: columns}, On{Kernel: SquaredExp{
+			Scale: 1.3, Length: 2.5}}}, func(x, y []float64) float64 {
+			return on(periodic(1, 1, 1))(x, y) * se(x, y)
+		}},
 		{"SquaredExp/zero", SquaredExp{}, func(x, y []float64) float64 {
 			return math.Exp(-0.5 * math.Pow(kernelR(x, y, one(1)), 2))
 		}},

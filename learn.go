@@ -164,10 +164,12 @@ const (
 	lengthSD           = 1 // of log Length about the median distance/√2
 	listSD, listShared = 0.5, 1
 	noisePart          = 4 // noise is that much less than the responses' scale
-	freeSD             = 2 // of whatever the caller has set
-	relativeSD         = 1
-	periodSD           = 0.1
-	farBound           = 12 // of θ, on both sides of its prior's mean
+	// the least noise of equal responses in parts of their scale: without a floor it has no best value
+	quietNoise = 1e-2
+	freeSD     = 2 // of whatever the caller has set
+	relativeSD = 1
+	periodSD   = 0.1
+	farBound   = 12 // of θ, on both sides of its prior's mean
 )
 
 // learnCoord is a parameter on its way.
@@ -177,7 +179,9 @@ type learnCoord struct {
 	fixed     bool
 	differ    bool
 	amplitude bool // a standard deviation of latent values
-	unset     bool // its field is zero
+	// 1 if it is the log standard deviation of noise, 2 for the log variance, and 0 for no noise
+	noise float64
+	unset bool // its field is zero
 }
 
 // learnSpace is the space of the hyper-parameters of a kernel and a likelihood.
@@ -187,6 +191,7 @@ type learnSpace struct {
 	coords []learnCoord
 	free   []int      // those that are learned
 	x      *mat.Dense // rows of the kernel
+	y      []float64  // responses of the rows
 	kernel Kernel
 	slopes Kernel // kernel, with differences for the derivatives that it has not
 	lik    Likelihood
@@ -209,30 +214,36 @@ func groupOf(name string) string {
 // newLearnSpace returns that of k and lik, for responses y at the rows.
 func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 	o *LearnOptions) (*learnSpace, error) {
-	s := &learnSpace{x: rows.X, kernel: k, lik: lik}
+	s := &learnSpace{x: rows.X, y: y, kernel: k, lik: lik}
 	slopes, differ, err := derivable(k, rows.X)
 	if err != nil {
 		return nil, err
 	}
 	s.slopes = slopes
 	d := newLearnData(rows, y, lik)
-	_, composite := kernelParts(k)
+	composite := compound(k)
 	roles := kernelRoles(k)
-	if slices.ContainsFunc(roles,
-		func(r paramRole) bool { return r.kind == periodParam && r.unset }) {
-		d.period = learn.Period(rows.X, y)
-	}
 	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles,
 		func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
 	}
-	var lists int      // of lengths that are not set,
-	var lengths string // the last of them
+	seen := map[string]*learnData{fmt.Sprint([]int(nil)): d} // by the columns of an On
+	var lists int                                            // of lengths that are not set,
+	var lengths string                                       // the last of them
 	for i, p := range k.Params() {
 		of := kernelName(k)
 		r := roles[i]
 		c := learnCoord{Param: p, fixed: r.held}
-		c.Start, c.Prior = d.kernel(&c, r, composite)
+		own, ok := seen[fmt.Sprint(r.columns)]
+		if !ok {
+			own = newLearnData(&gram.Pairs{X: columnsOf(rows.X, r.columns)}, y, lik)
+			own.start = d.start
+			seen[fmt.Sprint(r.columns)] = own
+		}
+		if r.kind == periodParam && r.unset && own.period == 0 {
+			own.period = learn.Period(rows.X, y, r.columns, composite, givenPeriods(k, roles))
+		}
+		c.Start, c.Prior = own.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
 		c.amplitude, c.unset = r.kind.amplitude(), r.unset
 		if c.Screened = r.kind == lengthParam && r.unset; c.Screened {
@@ -279,6 +290,9 @@ func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 		c.Lo, c.Hi = c.Prior.Mean-farBound, c.Prior.Mean+farBound
 		if lower, upper := c.ends(); !lower && !upper {
 			c.Lo, c.Hi = math.Inf(-1), math.Inf(1)
+		}
+		if c.noise > 0 {
+			c.Lo = max(c.Lo, min(c.Start, c.noise*d.quiet))
 		}
 		if o.NoPrior {
 			c.Prior = learn.Normal{}
@@ -370,6 +384,60 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	s.Space.At, s.Space.Ruled, s.Gaussian = s.under, ruled, s.gaussian()
 	s.Noise, s.Scales = s.noiseRay()
 	return nil
+}
+
+// doubtfulPeriod is the lead in nats of evidence that a period needs over all others to have no
+// warning: odds of 150. fewCycles is the number of cycles that the rows must span.
+const (
+	doubtfulPeriod = 5
+	fewCycles      = 2
+)
+
+// givenPeriods returns the periods that the caller has set.
+func givenPeriods(k Kernel, roles []paramRole) (given []float64) {
+	for i, p := range k.Params() {
+		if roles[i].kind == periodParam && !roles[i].unset {
+			given = append(given, p.Value)
+		}
+	}
+	return given
+}
+
+// doubtfulPeriods warns of each period among the parameters, learned or fixed, if another period
+// explains the responses about as well, or if the rows span fewer than two cycles.
+func (s *learnSpace) doubtfulPeriods(params []Param) (all []string) {
+	if s.kernel == nil { // a GLM has none
+		return nil
+	}
+	roles := kernelRoles(s.kernel)
+	for i, r := range roles {
+		if r.kind != periodParam {
+			continue
+		}
+		var others []float64
+		for j, o := range roles {
+			if o.kind == periodParam && j != i {
+				others = append(others, params[j].Value)
+			}
+		}
+		p := params[i]
+		rival, nats, cycles := learn.Rival(s.x, s.y, r.columns, compound(s.kernel), p.Value, others)
+		switch {
+		case nats > 0:
+			all = append(all, fmt.Sprintf(
+				"%s is %.4g, but the responses are more likely to have a period of %.4g, by about "+
+					"%.2g nats: set it to that value before learning", p.Name, p.Value, rival, nats))
+		case nats > -doubtfulPeriod:
+			all = append(all, fmt.Sprintf(
+				"%s is %.4g, but a period of %.4g is nearly as likely, to about %.2g nats: set it if "+
+					"it is known, or add rows", p.Name, p.Value, rival, -nats))
+		case cycles > 0 && cycles < fewCycles:
+			all = append(all, fmt.Sprintf(
+				"the rows span only %.2g cycles of %s, which leaves it uncertain: set it if it is "+
+					"known, or add rows", cycles, p.Name))
+		}
+	}
+	return all
 }
 
 // amplitude returns the index of the free coordinate that is the logarithm of a standard deviation
@@ -544,7 +612,10 @@ type learnData struct {
 	// log of the scale of the latent values: that of the responses, where they have the same units
 	scale         float64
 	start, spread float64 // of log Scale
-	period        float64 // of the responses, 0 where none was looked for
+	// log of the least standard deviation of noise; −Inf unless responses in the unit of the latent
+	// values are all equal, which noise of any less makes more likely
+	quiet  float64
+	period float64 // of the responses, 0 where none was looked for
 }
 
 func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
@@ -576,11 +647,15 @@ func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 // scales finds the scale of the latent values under lik. Nil weights are 1.
 func (d *learnData) scales(y, weights []float64, lik Likelihood) {
 	f := factsOf(lik)
+	d.quiet = math.Inf(-1)
 	switch {
 	case f.Support == RealLine:
 		d.middle = dense.WeightedMedian(slices.Clone(y), weights)
-		d.scale, d.spread = math.Log(learn.RobustScale(y, weights)), linkScaleSD
-		d.start = d.scale
+		scale, varies := learn.RobustScale(y, weights)
+		d.scale, d.spread = math.Log(scale), linkScaleSD
+		if d.start = d.scale; !varies {
+			d.quiet = d.scale + math.Log(quietNoise)
+		}
 	case f.Support == Counts && f.Most == 0, f.Support == Positive, f.Support == NonNegative:
 		d.spread = linkScaleSD
 	default:
@@ -683,13 +758,16 @@ func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (sta
 	sd := d.scale - math.Log(noisePart)
 	switch lik.(type) {
 	case GaussianNoise:
-		prior = learn.Normal{Mean: 2 * sd, SD: 2 * linkScaleSD}
+		c.noise = 2
 	case StudentT:
-		if prior = (learn.Normal{Mean: sd, SD: linkScaleSD}); i == 0 {
-			prior = learn.Normal{Mean: math.Log(4), SD: relativeSD}
+		if c.noise = 1; i == 0 {
+			c.noise, prior = 0, learn.Normal{Mean: math.Log(4), SD: relativeSD}
 		}
 	case Laplace:
-		prior = learn.Normal{Mean: sd, SD: linkScaleSD}
+		c.noise = 1
+	}
+	if c.noise > 0 {
+		prior = learn.Normal{Mean: c.noise * sd, SD: c.noise * linkScaleSD}
 	}
 	if unset {
 		start = prior.Mean

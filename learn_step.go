@@ -159,8 +159,8 @@ func (s *learnStepper) report(res *Result, m warner) *Learned {
 		Evaluations: s.run.Count, Cholesky: s.run.Model.Work(), Starts: slices.Clone(s.run.Ends),
 		Warnings: s.warnings(res.Status)}
 	sd := s.run.Deviations()
-	l.Warnings = slices.Concat(l.Warnings, s.flat(sd), m.warnings())
 	next, values := 0, s.space.params(s.run.Best.Theta)
+	l.Warnings = slices.Concat(l.Warnings, s.flat(sd), s.space.doubtfulPeriods(values), m.warnings())
 	for i, c := range s.space.coords {
 		p := LearnedParam{Param: values[i], Fixed: c.fixed, Prior: Prior(c.Prior),
 			Differences: c.differ && !c.fixed}

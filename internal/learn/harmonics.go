@@ -3,6 +3,7 @@ package learn
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -10,7 +11,7 @@ import (
 
 // This file compares periods by the evidence of a periodic function. The strongest sine of such a
 // function is often one of its harmonics, with a half or a third of the period; Period calls
-// bestPeriod to tell them apart.
+// series.best to tell them apart.
 //
 // Under a Periodic kernel of length l, f(x) = a₀ + Σ_h (a_h cos hωx + b_h sin hωx), where a_h and b_h
 // have the variances v_h of the Fourier series of exp((cos t − 1)/l²). With few harmonics f is linear
@@ -27,13 +28,31 @@ const (
 	smallHarmonic  = 1e-3
 	mostHarmonics  = 20
 	evidenceRows   = 1000 // rows that are enough to compare periods
+	// length scales of the smooth functions next to a periodic function and times it, in parts of
+	// the span of the rows, and the number of their cosines
+	besideLength   = 0.25
+	besideCosines  = 10
+	timesLength    = 0.35
+	timesCosines   = 5
+	timesHarmonics = 4
+	otherHarmonics = 6    // features of another season, halved
 	trendSD        = 1    // prior sd of the coefficients of the trend
+	samePeriod     = 0.05 // log of the ratio of two periods that count as one,
+	sameCycles     = 0.25 // or by how many cycles they differ over the rows
 )
 
 var (
 	harmonicLengths = [...]float64{0.35, 0.7, 1.4}
-	noiseRatios     = [...]float64{1e-4, 1e-3, 1e-2, 1e-1, 1}
+	noiseRatios     = [...]float64{1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3, 1}
 )
+
+// harmonics returns harmonicVariances of each of harmonicLengths.
+var harmonics = sync.OnceValue(func() (all [][]float64) {
+	for _, l := range harmonicLengths {
+		all = append(all, harmonicVariances(l))
+	}
+	return all
+})
 
 // harmonicVariances returns the variances v_h of a Periodic kernel with scale 1, from h = 0 until they
 // are small.
@@ -57,84 +76,169 @@ func harmonicVariances(length float64) (v []float64) {
 	return v
 }
 
-// periodEvidence returns the log evidence of y at the points x for a period, up to a constant.
-func periodEvidence(x, y []float64, period float64, v []float64) float64 {
-	lo, span := floats.Min(x), floats.Max(x)-floats.Min(x)
-	orders := len(v) - 1
-	d := 2*orders + 1 + periodTrend
-	phi := mat.NewDense(len(x), d, nil)
-	for i, t := range x {
-		row := phi.RawRowView(i)
-		row[0] = math.Sqrt(v[0])
-		s1, c1 := math.Sincos(2 * math.Pi * (t - lo) / period)
-		s, c := s1, c1
-		for h := 1; h <= orders; h++ {
-			sd := math.Sqrt(v[h])
-			row[2*h-1], row[2*h] = sd*c, sd*s
-			c, s = c*c1-s*s1, s*c1+c*s1
+// A shape is a class of functions in which periods are compared: a periodic function next to a cubic
+// trend, also next to a smooth function, or times a smooth function.
+type shape int
+
+const (
+	plainShape shape = iota
+	besideSmooth
+	timesSmooth
+	shapes
+)
+
+// smoothSDs returns the prior standard deviations of the cosines cos πju, j = 0, 1, …, of a smooth
+// function of u from 0 to 1 with the given length scale and variance 1, by the spectral density of
+// a SquaredExp (Solin and Särkkä 2020).
+func smoothSDs(length float64, orders int) (sd []float64) {
+	var total float64
+	for j := range orders + 1 {
+		w := math.Pi * float64(j) * length
+		v := math.Exp(-0.5 * w * w)
+		if j == 0 {
+			v /= 2
 		}
-		u := 2*(t-lo)/span - 1
-		for k, p := 0, u; k < periodTrend; k, p = k+1, p*u {
-			row[2*orders+1+k] = trendSD * p
+		sd, total = append(sd, v), total+v
+	}
+	for j, v := range sd {
+		sd[j] = math.Sqrt(v / total)
+	}
+	return sd
+}
+
+// smooth returns the smooth functions of a shape, and how many harmonics they leave worth their time.
+func (f shape) smooth() (sd []float64, orders int) {
+	switch f {
+	case besideSmooth:
+		return smoothSDs(besideLength, besideCosines), mostHarmonics
+	case timesSmooth:
+		return smoothSDs(timesLength, timesCosines), timesHarmonics
+	}
+	return nil, mostHarmonics
+}
+
+// appendFeatures appends the features of the point t to row. u is its place among the rows, 0 to 1.
+func (f shape) appendFeatures(row []float64, t, u float64, period float64, v []float64) []float64 {
+	smooth, orders := f.smooth()
+	from := len(row)
+	row = append(row, math.Sqrt(v[0]))
+	s1, c1 := math.Sincos(2 * math.Pi * t / period)
+	s, c := s1, c1
+	for h := 1; h < len(v) && h <= orders; h++ {
+		sd := math.Sqrt(v[h])
+		row = append(row, sd*c, sd*s)
+		c, s = c*c1-s*s1, s*c1+c*s1
+	}
+	harmonics := row[from:]
+	for j := 1; j < len(smooth); j++ {
+		cosine := smooth[j] * math.Cos(math.Pi*float64(j)*u)
+		if f == besideSmooth {
+			row = append(row, cosine)
+			continue
+		}
+		for _, h := range harmonics {
+			row = append(row, cosine/smooth[0]*h)
 		}
 	}
+	for k, p := 0, 2*u-1; k < periodTrend; k, p = k+1, p*(2*u-1) {
+		row = append(row, trendSD*p)
+	}
+	return row
+}
+
+// likely returns the log evidence of a period, up to a constant, under harmonics of the variances v.
+func (s *series) likely(period float64, v []float64, f shape) float64 {
+	x, y, lo := s.x, s.y, floats.Min(s.x)
+	var features []float64
+	for _, t := range x {
+		features = f.appendFeatures(features, t-lo, (t-lo)/s.span, period, v)
+		for _, p := range s.others {
+			for h := 1.0; h <= otherHarmonics; h++ {
+				sin, cos := math.Sincos(2 * math.Pi * h * (t - lo) / p)
+				features = append(features, sin/h, cos/h)
+			}
+		}
+	}
+	d := len(features) / len(x)
+	phi := mat.NewDense(len(x), d, features)
 	var gram mat.SymDense
 	gram.SymOuterK(1, phi.T())
-	var eig mat.EigenSym
-	if !eig.Factorize(&gram, true) {
-		return math.Inf(-1)
-	}
-	var q mat.Dense
-	eig.VectorsTo(&q)
 	var b, c mat.VecDense
 	b.MulVec(phi.T(), mat.NewVecDense(len(y), y))
-	c.MulVec(q.T(), &b)
-	// yᵀ(ΦΦᵀ + rI)⁻¹y = (yᵀy − Σ c²/(λ + r))/r, and s² is that over n.
+	// With C = ΦᵀΦ + rI and b = Φᵀy, yᵀ(ΦΦᵀ + rI)⁻¹y = (yᵀy − bᵀC⁻¹b)/r, and s² is that over n.
 	square, n, best := floats.Dot(y, y), float64(len(y)), math.Inf(-1)
+	with := mat.NewSymDense(d, nil)
+	var chol mat.Cholesky
 	for _, r := range noiseRatios {
-		rest, det := square, (n-float64(d))*math.Log(r)
-		for i, l := range eig.Values(nil) {
-			l = max(l, 0)
-			rest -= c.AtVec(i) * c.AtVec(i) / (l + r)
-			det += math.Log(l + r)
+		with.CopySym(&gram)
+		for i := range d {
+			with.SetSym(i, i, gram.At(i, i)+r)
 		}
-		if e := -0.5*n*math.Log(max(rest/r, math.SmallestNonzeroFloat64)) - 0.5*det; e > best {
-			best = e
+		if !chol.Factorize(with) || chol.SolveVecTo(&c, &b) != nil {
+			continue
 		}
+		rest := (square - mat.Dot(&b, &c)) / r
+		det := (n-float64(d))*math.Log(r) + chol.LogDet()
+		e := -0.5*n*math.Log(max(rest, math.SmallestNonzeroFloat64)) - 0.5*det
+		best = max(best, e)
 	}
 	return best
 }
 
-// bestPeriod returns the period with the most evidence: a multiple of the period of a sine, or one
-// with fewer than two cycles. y has no trend. A multiple m costs m/2 nats, so that a pure sine keeps
-// its period.
-func bestPeriod(x, y []float64, sine float64) float64 {
-	x, y = evidenceSample(x, y, sine)
-	span := floats.Max(x) - floats.Min(x)
-	variances := make([][]float64, len(harmonicLengths))
-	for i, l := range harmonicLengths {
-		variances[i] = harmonicVariances(l)
-	}
-	best, most := sine, math.Inf(-1)
-	try := func(period, cost float64) {
-		for _, v := range variances {
-			if e := periodEvidence(x, y, period, v) - cost; e > most {
-				best, most = period, e
-			}
+// evidence returns the log evidence of a period against a trend alone, in nats, less the cost of a
+// multiple: m times the period of the sine cost m/2 nats, so that a pure sine keeps its period.
+func (s *series) evidence(period float64) float64 {
+	most := math.Inf(-1)
+	for f := plainShape; f == plainShape || s.mixed && f < shapes; f++ {
+		for _, v := range harmonics() {
+			most = max(most, s.likely(period, v, f))
 		}
 	}
-	for m := 1.0; m <= mostMultiple && (m == 1 || span >= m*sine); m++ {
-		for k := -aroundMultiple; k <= aroundMultiple; k++ {
-			if f := 1/(sine*m) + float64(k)/(16*span*m); f > 0 {
-				try(1/f, multipleCost*m)
-			}
+	return most - s.null - multipleCost*min(max(1, math.Round(period/s.sine)), mostMultiple)
+}
+
+// around calls f with the frequencies of the periods close to a multiple m of a period.
+func (s *series) around(period, m float64, f func(period float64)) {
+	for k := -aroundMultiple; k <= aroundMultiple; k++ {
+		if frequency := 1/(period*m) + float64(k)/(16*s.span*m); frequency > 0 {
+			f(1 / frequency)
 		}
+	}
+}
+
+// near returns the most evidence of the given period and those close to it.
+func (s *series) near(period float64) float64 {
+	most := s.evidence(period)
+	s.around(period, 4, func(p float64) { most = max(most, s.evidence(p)) })
+	return most
+}
+
+// same reports whether two periods are too close to be told apart.
+func (s *series) same(a, b float64) bool {
+	return math.Abs(math.Log(a/b)) < samePeriod || math.Abs(1/a-1/b)*s.span < sameCycles
+}
+
+// best returns the period with the most evidence that is neither not, unless that is 0, nor one of
+// others: a multiple of the period of the sine, or a period with fewer than two cycles.
+func (s *series) best(not float64) (best, most float64) {
+	most = math.Inf(-1)
+	try := func(period float64) {
+		known := func(p float64) bool { return s.same(period, p) }
+		if not > 0 && known(not) || slices.ContainsFunc(s.others, known) {
+			return
+		}
+		if e := s.evidence(period); e > most {
+			best, most = period, e
+		}
+	}
+	for m := 1.0; m <= mostMultiple && (m == 1 || s.span >= m*s.sine); m++ {
+		s.around(s.sine, m, try)
 	}
 	for k := range slowPeriods {
 		part := float64(k) / slowPeriods
-		try(span/(leastCycles+part*(nearTwoCycles-leastCycles)), 2*multipleCost)
+		try(s.span / (leastCycles + part*(nearTwoCycles-leastCycles)))
 	}
-	return best
+	return best, most
 }
 
 // evidenceSample returns the rows that periods are compared on: all of them, or a thousand. They are

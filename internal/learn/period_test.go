@@ -47,7 +47,7 @@ func TestPeriodHarmonics(t *testing.T) {
 			if c.cycles < 2 {
 				tolerance = 0.15
 			}
-			if p := Period(x, y); math.Abs(math.Log(p/5)) > tolerance {
+			if p := Period(x, y, nil, false, nil); math.Abs(math.Log(p/5)) > tolerance {
 				wrong++
 			}
 		}
@@ -69,7 +69,7 @@ func TestPeriodTrend(t *testing.T) {
 			u := x.At(i, 0) / 40
 			y[i] += 100*u + 30*u*u
 		}
-		if p := Period(x, y); math.Abs(math.Log(p/5)) > 0.05 {
+		if p := Period(x, y, nil, false, nil); math.Abs(math.Log(p/5)) > 0.05 {
 			wrong++
 		}
 	}
@@ -82,7 +82,7 @@ func TestPeriodTrend(t *testing.T) {
 			x.Set(i, 0, 40*rng.Float64())
 			y[i] = math.Sin(2*math.Pi*x.At(i, 0)/3) + 0.2*rng.NormFloat64()
 		}
-		if p := Period(x, y); math.Abs(math.Log(p/3)) > 0.03 {
+		if p := Period(x, y, nil, false, nil); math.Abs(math.Log(p/3)) > 0.03 {
 			t.Errorf("the period of a sine is %v, want 3", p)
 		}
 	}

@@ -262,6 +262,10 @@ func (s *Run) at(theta []float64, slack, most float64, slopes bool) (search.Poin
 
 // end ends a search, and begins the next.
 func (s *Run) end() {
+	if central := s.space.central(); s.Best.Theta == nil && !slices.Equal(s.Search.Next, central) {
+		s.begin(central) // a start without an ELBO, such as a scale far above the responses
+		return
+	}
 	if s.stages == 0 { // later ones have one search each
 		s.Ends = append(s.Ends, s.Search.Cur.F)
 	}

@@ -156,6 +156,18 @@ func (s *Space) noisyStart() []float64 {
 	return noisy
 }
 
+// central returns the means of the priors, and the start of a coordinate without a prior.
+func (s *Space) central() []float64 {
+	theta := make([]float64, len(s.Coords))
+	for i := range s.Coords {
+		c := &s.Coords[i]
+		if theta[i] = c.Start; c.Prior.SD > 0 {
+			theta[i] = min(max(c.Prior.Mean, c.Lo), c.Hi)
+		}
+	}
+	return theta
+}
+
 // draw returns a start drawn from the priors; a coordinate without one is drawn from N(start, 1).
 func (s *Space) draw(start []float64, rng *rand.Rand) []float64 {
 	theta := make([]float64, len(start))

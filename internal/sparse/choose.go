@@ -54,7 +54,7 @@ const (
 
 	siteSteps   = 50   // most steps to the curvature of a site
 	siteSettled = 1e-2 // relative change of a curvature that is near enough
-	siteStride  = 2    // standard deviations that a step may move, for exponentials
+	siteStride  = 2    // units and standard deviations that a step may move, for exponentials
 	// prior variance above which a datum alone would escape to where log p is flat
 	siteWidest = 10
 )
@@ -64,6 +64,7 @@ const (
 //
 //	argmax_{m,v} E[log p(y_n|η)] − KL(N(m, v)‖N(0, min(k_nn, 10))).
 //
+// The bound of 10 is left out if latent values have the unit of the responses.
 // For K classes γ_n is the most that those of a row have together, Σ_c π_c(1 − π_c) ≤ 1 − 1/K.
 func costs(h *parallel.Halt, prior []float64, t *term.Terms) []float64 {
 	cost := make([]float64, len(prior))
@@ -97,8 +98,11 @@ func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 	if !(prior > 0) || math.IsInf(prior, 1) {
 		return 0
 	}
-	prior = math.Min(prior, siteWidest)
-	m, v := 0.0, math.Min(1, prior)
+	m, v, unit := y, prior, math.Sqrt(prior) // in the unit of the responses
+	if !lik.Real() {
+		prior = math.Min(prior, siteWidest)
+		m, v, unit = 0, math.Min(1, prior), 1
+	}
 	for range siteSteps {
 		e := lik.Expect(y, m, v)
 		if math.IsNaN(e.D1) || math.IsNaN(e.D2) {
@@ -108,7 +112,7 @@ func Curvature(lik term.Likelihood, y, prior float64) (gamma float64) {
 		gamma = math.Max(0, math.Min(math.MaxFloat64, -e.D2))
 		v = 1 / (1/prior + gamma)
 		step := v * (e.D1 - m/prior)
-		if reach := siteStride * (1 + math.Sqrt(v)); math.Abs(step) > reach {
+		if reach := siteStride * (unit + math.Sqrt(v)); math.Abs(step) > reach {
 			step = math.Copysign(reach, step)
 		} else if math.Abs(gamma-before) <= siteSettled*gamma {
 			break

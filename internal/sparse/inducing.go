@@ -330,18 +330,34 @@ func (u *Inducing) Residual(r *Rows) (left, most float64, err error) {
 		}
 	}
 	n := min(len(prior), ChooseRows)
-	x, w := r.Sample(n), new(Work)
-	v := u.RestVar(x)
+	u.eachLeft(r.Sample(n), func(_ int, c float64) { left += c })
+	return left * (float64(r.N) / float64(n)), floats.Max(prior), nil
+}
+
+// eachLeft calls f with each row of x and what the inducing values leave of its prior variance.
+func (u *Inducing) eachLeft(x *mat.Dense, f func(i int, c float64)) {
+	n, cols := x.Dims()
+	v, w := u.RestVar(x), new(Work)
 	for lo := 0; lo < n; lo += blockRows {
 		c := slices.Clone(v[lo:min(lo+blockRows, n)])
-		u.Room(w, len(c)).Copy(x.Slice(lo, lo+len(c), 0, r.Cols))
+		u.Room(w, len(c)).Copy(x.Slice(lo, lo+len(c), 0, cols))
 		u.Features(w)
 		u.Left(w, c)
 		for i, ci := range c {
-			left += ci + u.noise(x.RawRowView(lo+i), v[lo+i])
+			f(lo+i, ci+u.noise(x.RawRowView(lo+i), v[lo+i]))
 		}
 	}
-	return left * (float64(r.N) / float64(n)), floats.Max(prior), nil
+}
+
+// Loss returns about how many nats of the ELBO the variances that the inducing values leave of the
+// rows of r cost under lik, ½Σγ_n c_n, from a sample of r; see costs. If it is more
+// than a few nats, learned hyperparameters are biased, because smoother functions lose less.
+func (u *Inducing) Loss(h *parallel.Halt, r *Rows, lik Likelihood) (nats float64) {
+	n := min(len(r.Y), ChooseRows)
+	x := r.Sample(n)
+	cost := costs(h, variances(nil, u.Kernel, x), r.Terms(lik, n))
+	u.eachLeft(x, func(i int, c float64) { nats += cost[i] * c })
+	return nats * (float64(r.N) / float64(n))
 }
 
 // blur returns how far rounding may have moved what is left of a variance.

@@ -575,7 +575,7 @@ func TestLearnPeriod(t *testing.T) {
 			y[i] = 300 + u + 0.02*u*u + 3*math.Sin(2*math.Pi*u) + math.Cos(4*math.Pi*u) +
 				c.noise*rng.NormFloat64()
 		}
-		if got := learn.Period(x, y); math.Abs(math.Log(got/c.period)) > 0.02 {
+		if got := learn.Period(x, y, nil, true, nil); math.Abs(math.Log(got/c.period)) > 0.02 {
 			t.Errorf("a period of %v is taken to be %v", c.period, got)
 		}
 		gp := kit.MustGP(t, x, y, c.k, GaussianNoise{})
@@ -599,7 +599,7 @@ func TestLearnPeriod(t *testing.T) {
 	for what, x := range map[string]*mat.Dense{"two columns": mat.NewDense(20, 2,
 		make([]float64, 40)), "equal rows": mat.NewDense(20, 1, make([]float64, 20)),
 		"two rows": mat.NewDense(2, 1, []float64{0, 1})} {
-		if p := learn.Period(x, make([]float64, x.RawMatrix().Rows)); p != 0 {
+		if p := learn.Period(x, make([]float64, x.RawMatrix().Rows), nil, true, nil); p != 0 {
 			t.Errorf("%s: a period of %v", what, p)
 		}
 	}
