@@ -299,6 +299,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	err = s.evaluateLast(ctx, res, err)
 	if res.Status == Stalled && res.ELBOErr > res.Gap && !res.Random {
 		res.Gap = res.ELBOErr // no step gains what rounding hides
+		res.settle()
 	}
 	if unsaved == nil {
 		if e := file.write(res); e != nil && err == nil {
@@ -493,8 +494,7 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, sentinel.Bare(err))
 	}
 	ev.Goal = s.goal(&ev, r.Stepper.Len())
-	orNaN(&ev.ELBOErr, &ev.Gap, &ev.GapBound)
-	if n := len(r.Trace); n >= 2 && !ev.Random && !math.IsNaN(ev.Gap) {
+	if n := len(r.Trace); n >= 2 && !ev.Random && ev.Gap != 0 && !math.IsNaN(ev.Gap) {
 		// What the last two changes of the ELBO, taken as a geometric series, add up to.
 		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
 		if rate := now / before; rate > 0 {
@@ -504,6 +504,7 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 			ev.Gap = math.Max(ev.Gap, now*rate/(1-rate))
 		}
 	}
+	ev.settle()
 	r.Evaluation = ev
 	it := r.Iteration
 	it.State = nil
