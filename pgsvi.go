@@ -125,8 +125,9 @@ type Evaluation struct {
 	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf, never
 	// NaN, if nothing is proved, or not yet, or if a proof would cost too much. It bounds what
 	// optimisation can still gain, not the distance to the log evidence. GPs and GLMs have one if
-	// the likelihood is log-concave (Facts.LogConcave). An Objective of Conjugate terms has one
-	// of Scope OverBlock.
+	// the likelihood is log-concave (Facts.LogConcave). An LDA, a
+	// Mixture, and an Objective of Conjugate terms over a q of one part have one of Scope
+	// OverBlock.
 	GapBound float64
 	// Scope is the set of q for which GapBound holds.
 	Scope Scope
