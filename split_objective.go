@@ -159,6 +159,7 @@ type objectiveStepper struct {
 	factors  blockwise // f, where that has factors of its own; else nil
 	plan     Plan
 	taken    int     // terms in the batch of the last step
+	batch    []int   // these terms; empty if they are all
 	given    bool    // its step size was given
 	look     *survey // h, where that looks at the terms itself
 	checker  allTerms
@@ -383,6 +384,9 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 		s.look.ctx, s.look.env, s.look.visits, s.look.err = ctx, env, 0, nil
 	}
 	all := s.checker.all(batch, s.n)
+	if s.batch = s.batch[:0]; !all {
+		s.batch = append(s.batch, batch...)
+	}
 	if s.factors != nil && s.infinite && math.IsInf(beta, 1) && !all {
 		beta = fractionStep{}.StepSize(s.K)
 		s.K++
