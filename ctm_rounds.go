@@ -168,7 +168,7 @@ func (r *ctmRounds) step(p *rounds.Part) (Iteration, error) {
 	if err != nil {
 		return none, fmt.Errorf("round %d: %w", r.Round, err)
 	}
-	orNaN(&e.ELBOErr, &e.Gap, &e.GapBound)
+	e.settle()
 	r.seen, r.at, r.now = r.now.Seen(sums), r.now, next
 	r.Round++
 	it := Iteration{K: r.Round - 1, Passes: float64(r.Round - 1), Evaluation: e}

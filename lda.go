@@ -266,6 +266,9 @@ func (m *LDA) engine() topic.Dirichlet {
 // shared implements sharedModel.
 func (m *LDA) shared() {}
 
+// linear implements linearModel: words and assignments select a parameter of one topic each.
+func (m *LDA) linear() {}
+
 // digest shows d what m is made of.
 func (m *LDA) digest(d *save.Digest) {
 	d.Int(len(m.docs), m.terms, m.k)

@@ -224,6 +224,9 @@ func (m *Mixture) Local(dst, mu []float64, n int, weight float64) (float64, erro
 // shared implements sharedModel.
 func (m *Mixture) shared() {}
 
+// linear implements linearModel: a row selects a weight and the statistics of one component.
+func (m *Mixture) linear() {}
+
 // expect returns E[log N(z|m, Λ⁻¹)] at the mean parameters (E[log|Λ|], E[Λ], E[Λm], E[mᵀΛm]).
 func (m *Mixture) expect(mu, z []float64) float64 {
 	v := 0.5 * (mu[0] - float64(m.d)*expfam.Log2Pi - mu[len(mu)-1])

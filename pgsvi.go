@@ -93,9 +93,11 @@ type Step struct {
 	more int // terms that it visited beyond those of the batch
 }
 
-// Evaluation describes how good a state λ is. A zero ELBOErr, Gap or GapBound means that it is
-// unknown; in an Iteration it is then NaN. A Stepper at its optimum reports its rounding error as
-// the gap, never 0.
+// Evaluation describes how good a state λ is. A zero ELBOErr, Gap or GapBound of a Stepper means
+// that it is unknown. In an Iteration, and so in a Result, an unknown ELBOErr is NaN, and an
+// unknown Gap or GapBound is +Inf, so that res.GapBound > tol also holds if nothing is known. If
+// the state was not evaluated, then ELBO and ELBOErr are NaN, and Gap and GapBound are +Inf. A
+// Stepper at its optimum reports its rounding error as the gap, never 0.
 type Evaluation struct {
 	// ELBO is the evidence lower bound, in nats.
 	ELBO float64
@@ -112,17 +114,20 @@ type Evaluation struct {
 	// δ the distance to the minimiser of that model in natural parameters and F the Fisher
 	// information. It bounds the true gap to second order if f is convex in the mean parameters.
 	// In an Iteration it is at least the limit of the geometric series through the last two
-	// changes of the ELBO. In the Result of a run that Stalled it is at least ELBOErr.
+	// changes of the ELBO. In the Result of a run that Stalled it is at least ELBOErr. It is never
+	// above a GapBound, unless the Scope of that is OverBlock. It is never NaN: +Inf means that
+	// there is no estimate.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats: no q of the family named by Scope has an
 	// ELBO above ELBO + GapBound, for this prior, these hyper-parameters and these inducing
 	// inputs.
 	//
-	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf if
-	// nothing is proved, or not yet, or if a proof would cost too much. It bounds what
+	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf, never
+	// NaN, if nothing is proved, or not yet, or if a proof would cost too much. It bounds what
 	// optimisation can still gain, not the distance to the log evidence. GPs and GLMs have one if
-	// the likelihood is log-concave (Facts.LogConcave). An Objective of Conjugate terms has one
-	// of Scope OverBlock.
+	// the likelihood is log-concave (Facts.LogConcave). An LDA, a
+	// Mixture, and an Objective of Conjugate terms over a q of one part have one of Scope
+	// OverBlock.
 	GapBound float64
 	// Scope is the set of q for which GapBound holds.
 	Scope Scope
@@ -130,6 +135,8 @@ type Evaluation struct {
 	// worth the work, and otherwise leaves it at 0. In an Iteration it is the Solver.Goal, or its
 	// default.
 	Goal float64
+
+	gapless bool // Gap is +Inf because there is no estimate, not because the state is far off
 }
 
 // Scope is the set of distributions q for which a GapBound holds.
@@ -159,8 +166,27 @@ func (s Scope) String() string {
 
 // notEvaluated is the Evaluation of an Iteration that was not evaluated.
 func notEvaluated() Evaluation {
-	nan := math.NaN()
-	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
+	e := Evaluation{ELBO: math.NaN()}
+	e.settle()
+	return e
+}
+
+// settle gives e the values that an Iteration holds: NaN for an unknown ELBOErr, +Inf for an
+// unknown Gap or GapBound, and a Gap of at most what is proved.
+func (e *Evaluation) settle() {
+	orNaN(&e.ELBOErr)
+	if e.Gap == 0 || math.IsNaN(e.Gap) {
+		e.Gap, e.gapless = math.Inf(1), true
+	}
+	if e.GapBound == 0 || math.IsNaN(e.GapBound) {
+		e.GapBound = math.Inf(1)
+	}
+	switch e.Scope {
+	case OverQ, OverQAndScale, OverLargerFamily:
+		if e.GapBound < e.Gap {
+			e.Gap, e.gapless = e.GapBound, false
+		}
+	}
 }
 
 // Iteration describes one step of a run and, if it was evaluated, its evaluation.
@@ -168,7 +194,7 @@ type Iteration struct {
 	K          int     // number of steps taken, from 1
 	Passes     float64 // number of terms visited, divided by N
 	Step               // what the step did
-	Evaluation         // of the state reached; NaN where it was not evaluated
+	Evaluation         // of the state reached; its ELBO is NaN if it was not evaluated
 	// Elapsed is the time since the start of the run, without that of Model.NewStepper.
 	Elapsed time.Duration
 	// State is the λ reached, valid until the next step.
@@ -262,7 +288,7 @@ func (r *Result) line() string {
 	case r.GapBound < math.Inf(1):
 		s += fmt.Sprintf(", proved to be within %s nats of its maximum %v",
 			rough(r.GapBound), r.Scope)
-	case r.Gap >= 0:
+	case r.Gap < math.Inf(1):
 		s += fmt.Sprintf(", estimated to be within %s nats of its maximum", rough(r.Gap))
 	}
 	return s

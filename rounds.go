@@ -501,7 +501,7 @@ func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Ite
 	r.Round++
 	it := Iteration{K: r.Round - 1, Passes: float64(r.Round - 1), Step: r.taken(),
 		Evaluation: r.evaluation()}
-	orNaN(&it.ELBOErr, &it.Gap, &it.GapBound)
+	it.settle()
 	return it, nil
 }
 

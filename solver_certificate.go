@@ -18,12 +18,12 @@ import (
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //
-// where F = f + h is the negative ELBO. The theory requires that h is convex and that, along the
+// where F = f + h is the negative ELBO. The theory requires that h is convex (A2) and that, along the
 // steps of the run and in their coordinates,
 //
 //	f(λ_{k+1}) ≤ f(λ_k) + δ_kᵀ∇f(λ_k) + ½L‖δ_k‖²     (A1)
 //	δ_kᵀ∇_λ D(λ_{k+1}‖λ_k) ≥ α‖δ_k‖²                  (A6)
-//	E ĝ_k = ∇f(λ_k),   E‖ĝ_k − ∇f(λ_k)‖² ≤ σ²/M_k     (A2, A3; M_k terms in the batch)
+//	E ĝ_k = ∇f(λ_k),   E‖ĝ_k − ∇f(λ_k)‖² ≤ σ²/M_k     (A3, A4; M_k terms in the batch)
 //
 // The Certificate uses the largest α and the least L and σ² that hold on the path. It is a
 // diagnosis of this run and says nothing about others. It does not use that D is positive (A5).
@@ -96,14 +96,20 @@ type Certificate struct {
 	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error,
 	// with u_k the direction of ∇f(λ_k). Over many noisy steps it is about N(0, 1), and far from
 	// 0 if a scale such as N/M is missing. If an estimator draws, gradients over all terms are
-	// compared with values in the same way, and the greater of the two counts. It is NaN without
-	// noise.
+	// compared with values in the same way, and it is the greater of two such numbers. It is NaN
+	// without noise, and says nothing about batches that are not random, as of InOrder.
+	//
+	// If a pass has no term twice, as with Reshuffle, A3 holds for the first batch of the pass
+	// alone, because the later ones depend on what is left and λ_k on what is not. Then ∇f(λ_k) is
+	// replaced by the gradient over the terms that the pass has left, scaled by N over their
+	// number, which is the mean of ĝ_k given the steps before.
 	UnbiasedZ float64
 
 	err        error
 	begun      bool
 	start, now float64 // F at the first state and at the last
 	sums       descent.Sums
+	pass       passTerms
 	draw       *rand.Rand
 	candidates descent.Iterates[Dist]
 }
@@ -168,6 +174,7 @@ func (c *Certificate) record(it Iteration) error {
 			"%w", s.Inner, ErrParam)
 	}
 	stepped := s.given && s.Took > 0 // from s.Trial to s.Q
+	defer c.pass.add(s, it)
 	if !c.begun {
 		c.begun = true
 		first := s.Q
@@ -320,8 +327,53 @@ func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float6
 			return 0, err
 		}
 	}
-	c.sums.AddNoise(beta, s.taken, s.n, s.G, first, second)
+	var rest []float64
+	if terms, ok := c.pass.left(s.n); ok {
+		rest = make([]float64, len(s.G))
+		if _, err := s.F.Grad(ctx, env, rest, s.Trial, terms); err != nil {
+			return 0, err
+		}
+	}
+	c.sums.Repeats = c.pass.repeats
+	c.sums.AddNoise(beta, s.taken, s.n, s.G, first, second, rest)
 	return floats.Dot(second, delta), nil
+}
+
+// passTerms are the terms that the steps of the current pass have drawn.
+type passTerms struct {
+	drawn   []bool
+	count   int
+	lost    bool // the pass began before the Certificate did
+	repeats bool // a pass had a term twice: batches are drawn with replacement
+}
+
+// left returns the terms that the pass has not drawn. It reports whether they are known.
+func (p *passTerms) left(n int) (terms []int, ok bool) {
+	if p.lost || p.repeats {
+		return nil, false
+	}
+	for i := range n {
+		if p.drawn == nil || !p.drawn[i] {
+			terms = append(terms, i)
+		}
+	}
+	return terms, len(terms) > 0
+}
+
+// add takes the batch of the last step of s into account.
+func (p *passTerms) add(s *objectiveStepper, it Iteration) {
+	if p.drawn == nil {
+		p.drawn, p.lost = make([]bool, s.n), it.K > 1
+	}
+	for _, i := range s.batch {
+		p.repeats = p.repeats || p.drawn[i]
+		p.drawn[i], p.count = true, p.count+1
+	}
+	ends := math.Abs(it.Passes-math.Round(it.Passes)) < passSlack
+	if p.count >= s.n || p.lost && ends || len(s.batch) == 0 {
+		clear(p.drawn)
+		p.count, p.lost = 0, p.lost && !ends
+	}
 }
 
 // conclude brings the bounds up to date.

@@ -112,7 +112,7 @@ func (c *goalReached) Converged(it Iteration) Status {
 // reached is Converged, however little the ELBO is known.
 func (c *goalReached) reached(it Iteration) Status {
 	before := c.bound
-	if !math.IsNaN(it.GapBound) {
+	if it.Scope != Unproved {
 		c.bound = it.GapBound
 	}
 	provable := it.Scope == OverQ && !math.IsInf(it.GapBound, 1)
@@ -154,7 +154,7 @@ func (c *elboChange) Init() {
 }
 
 func (c *elboChange) Converged(it Iteration) Status {
-	if math.IsNaN(it.ELBO) || c.unlessGap && !math.IsNaN(it.Gap) {
+	if math.IsNaN(it.ELBO) || c.unlessGap && !it.gapless && !math.IsNaN(it.Gap) {
 		return NotTerminated
 	}
 	tol, window := c.tol, c.window
@@ -315,7 +315,7 @@ func (p *progress) Record(it Iteration) {
 	if !math.IsNaN(p.elbo) {
 		line += fmt.Sprintf(", ELBO %.6g", p.elbo)
 	}
-	if !math.IsNaN(p.gap) {
+	if p.gap < math.Inf(1) {
 		line += ", gap " + rough(p.gap)
 	}
 	p.print(line + fmt.Sprintf(", %v", it.Elapsed.Round(time.Millisecond)))

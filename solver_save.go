@@ -207,12 +207,19 @@ func (r *savedRun) state(c *save.State) {
 func (it *Iteration) save(c *save.State) {
 	c.Int(&it.K)
 	c.Duration(&it.Elapsed)
-	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &it.Gap, &it.GapBound,
-		&it.Goal)
+	gap := it.Gap
+	if it.gapless {
+		gap = math.NaN()
+	}
+	c.Float(&it.Passes, &it.Beta, &it.GradMap, &it.ELBO, &it.ELBOErr, &gap, &it.GapBound, &it.Goal)
 	c.Bool(&it.ClosedForm, &it.Random)
 	scope := int(it.Scope)
 	c.Int(&scope)
 	it.Scope = Scope(scope)
+	if c.Reading() {
+		it.Gap = gap
+		it.settle()
+	}
 	c.Check(it.Passes >= 0 && !math.IsInf(it.Passes, 0), "%v passes", it.Passes)
 }
 

@@ -159,6 +159,7 @@ type objectiveStepper struct {
 	factors  blockwise // f, where that has factors of its own; else nil
 	plan     Plan
 	taken    int     // terms in the batch of the last step
+	batch    []int   // these terms; empty if they are all
 	given    bool    // its step size was given
 	look     *survey // h, where that looks at the terms itself
 	checker  allTerms
@@ -278,7 +279,7 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if s.look != nil {
 		f, h = s.look.f, s.look.h
 	}
-	v, stderr, bound, err := s.value(ctx, env, f, q)
+	v, stderr, left, err := s.value(ctx, env, f, q)
 	if errors.Is(err, ErrNotFinite) && s.Noisy && !s.Near && s.infinite {
 		// still on its way
 		return Evaluation{ELBO: math.Inf(-1), Random: !s.exact, Gap: math.Inf(1)}, nil
@@ -299,11 +300,11 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if s.Most != 0 && !math.IsInf(s.Most, 0) && !s.Noisy {
 		e.Gap = goals.NeverZero(math.Max(0, s.Most-e.ELBO) + stderr)
 	}
-	if !math.IsInf(bound, 1) {
-		e.GapBound, e.Scope = bound+stderr, OverBlock
-		if !s.Noisy {
-			e.Gap = goals.NeverZero(bound)
-		}
+	if left.proved {
+		e.GapBound, e.Scope = left.block+stderr, OverBlock
+	}
+	if !math.IsInf(left.block, 1) && !s.Noisy {
+		e.Gap = goals.NeverZero(left.all)
 	}
 	if math.IsNaN(e.ELBO) || math.IsInf(e.ELBO, 0) {
 		return e, fmt.Errorf("the ELBO is %v; take smaller steps, or leave Solver.StepSize nil: %w",
@@ -318,19 +319,57 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	return e, nil
 }
 
-// value is Value of f, with a bound on what q can gain with all else held, +Inf if there is none.
+// blockGap is what an f with factors of its own leaves to gain, in nats.
+type blockGap struct {
+	block  float64 // by q with the factors of f held; +Inf if unknown
+	proved bool    // block is a bound
+	all    float64 // by q and the factors together, as an estimate
+}
+
+// value is Value of f, with what is left to gain if f has factors of its own.
 func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
-	q Dist) (value, stderr, bound float64, err error) {
+	q Dist) (value, stderr float64, left blockGap, err error) {
+	left = blockGap{block: math.Inf(1), all: math.Inf(1)}
 	if s.factors == nil || priorOf(s.H) == nil {
 		value, stderr, err = f.Value(ctx, env, q)
-		return value, stderr, math.Inf(1), err
+		return value, stderr, left, err
 	}
 	s.slope = dense.Resize(s.slope, q.NumParams())
 	if value, stderr, err = s.factors.valueGrad(ctx, env, s.slope, q); err != nil {
-		return value, stderr, math.Inf(1), err
+		return value, stderr, left, err
 	}
-	return value, stderr, s.BlockGain(q, s.slope), nil
+	block := s.BlockGain(q, s.slope)
+	if s.factors.linear() || math.IsInf(block, 1) {
+		return value, stderr, blockGap{block, !math.IsInf(block, 1), block}, nil
+	}
+	left = blockGap{block, onePart(q), math.Inf(1)}
+	if !left.proved && (block > mostCoupled || s.Noisy) {
+		return value, stderr, left, nil
+	}
+	least, most := s.Coupling(q, s.slope, func(dst []float64, q Dist) error {
+		_, _, err := s.factors.valueGrad(ctx, env, dst, q)
+		return err
+	}, func(v []float64) []float64 { return naturalGrad(q.(ExpFamily), v) })
+	left.proved = left.proved && least > -couplingError
+	switch all := block / max(couplingError, 1-max(most, 0)); {
+	case most <= couplingError: // no coupling: the next step ends the run
+		left.all = block
+	case most < 1+couplingError && all <= mostQuadratic:
+		left.all = all
+	}
+	return value, stderr, left, ctx.Err()
 }
+
+const (
+	// mostCoupled is the KL(q‖q*), in nats, above which the coupling of blocks at q is not computed,
+	// because it tells little about the way to the optimum.
+	mostCoupled = 1
+	// mostQuadratic is the gap, in nats, above which the ELBO need not be quadratic in between: a
+	// run may still have a plateau to cross.
+	mostQuadratic = 1e-3
+	// couplingError is the error of the eigenvalues that descent.Coupling computes by differences.
+	couplingError = 1e-3
+)
 
 // Step implements Stepper.
 func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step,
@@ -345,6 +384,9 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 		s.look.ctx, s.look.env, s.look.visits, s.look.err = ctx, env, 0, nil
 	}
 	all := s.checker.all(batch, s.n)
+	if s.batch = s.batch[:0]; !all {
+		s.batch = append(s.batch, batch...)
+	}
 	if s.factors != nil && s.infinite && math.IsInf(beta, 1) && !all {
 		beta = fractionStep{}.StepSize(s.K)
 		s.K++

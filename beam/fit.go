@@ -177,8 +177,8 @@ func fit[R, P any](ctx context.Context, r *pgsvi.Rounds[R, P], err error, items 
 
 // gap returns the bound on the gap, or its estimate where there is no bound.
 func (r *Result) gap() float64 {
-	if b := r.GapBound; !math.IsNaN(b) && (!math.IsInf(b, 1) || math.IsNaN(r.Gap)) {
-		return b
+	if r.GapBound < math.Inf(1) {
+		return r.GapBound
 	}
 	return r.Gap
 }
@@ -203,7 +203,7 @@ type driver struct {
 // newDriver returns the driver of a job, at the checkpoint that there is, to which it sets r.
 func newDriver(ctx context.Context, j *Job, items itemKind, r saver) (*driver, error) {
 	d := &driver{job: j, items: items}
-	d.at.ELBO, d.at.GapBound, d.at.Gap = math.NaN(), math.NaN(), math.NaN()
+	d.at.ELBO, d.at.GapBound, d.at.Gap = math.NaN(), math.Inf(1), math.Inf(1)
 	plan, files, err := j.plan(ctx)
 	if err != nil {
 		return nil, err

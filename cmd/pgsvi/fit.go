@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -284,11 +283,8 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 
 // report returns what a fit says of itself. Where there is no proof gap_bound is +Inf.
 func report(m *data.Model, res *pgsvi.Result) string {
-	bound := res.GapBound
-	if math.IsNaN(bound) {
-		bound = math.Inf(1)
-	}
-	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO, bound)
+	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO,
+		res.GapBound)
 }
 
 // finish saves a model, and prints the scores of the rows held out and the line that ends a fit.

@@ -80,7 +80,7 @@ func run(ctx context.Context) error {
 			return
 		}
 		proved := ""
-		if !math.IsNaN(r.GapBound) {
+		if r.GapBound < math.Inf(1) {
 			proved = fmt.Sprintf(" proved within %.3g nats,", r.GapBound)
 		}
 		fmt.Fprintf(os.Stderr, "round %d: ELBO %.4f,%s %.1f s\n", r.K, r.ELBO, proved,

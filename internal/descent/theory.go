@@ -17,6 +17,8 @@ type Sums struct {
 	Noise                   float64 // βM‖ε‖²
 	Of                      int     // N
 	Batches, Values         ZScore  // εᵀu, and of gradients over all terms against values
+	Rest                    ZScore  // (ĝ − ∇f_R)ᵀu, over the terms R that a pass had left
+	Repeats                 bool    // a pass had a term twice
 }
 
 // Add takes a step of size beta into account that moved λ by the square move2, and returns ‖G‖².
@@ -29,15 +31,21 @@ func (p *Sums) Add(beta, move2 float64) float64 {
 
 // AddNoise takes the gradient g over terms of the of there are into account, in a step of size
 // beta. first and second are gradients over all of them, independent of each other and of g, or
-// one where f is deterministic: they give E‖ε‖² without the bias of their own noise.
-func (p *Sums) AddNoise(beta float64, terms, of int, g, first, second []float64) {
-	var noise, bias float64
+// one where f is deterministic: they give E‖ε‖² without the bias of their own noise. rest is the
+// gradient over the terms that the pass had not drawn before, scaled to all, or nil if that is not
+// known: it is the mean of g, given the steps before, if batches are drawn without replacement.
+func (p *Sums) AddNoise(beta float64, terms, of int, g, first, second, rest []float64) {
+	var noise, bias, left float64
 	for i, x := range g {
 		noise += (x - first[i]) * (x - second[i])
 		bias += (x - second[i]) * first[i]
+		if rest != nil {
+			left += (x - rest[i]) * first[i]
+		}
 	}
 	if norm := floats.Norm(first, 2); norm > 0 {
 		p.Batches.Add(bias / norm)
+		p.Rest.Add(left / norm)
 	}
 	m := float64(terms)
 	p.Of, p.Noisy, p.Terms = of, p.Noisy+1, p.Terms+terms
@@ -53,9 +61,13 @@ func (p *Sums) Strength(alpha float64) float64 {
 	return alpha
 }
 
-// Unbiased returns the greater of both scores.
+// Unbiased returns the greater of the scores of batches and of values. Batches without a repeated
+// term are taken to be drawn without replacement.
 func (p *Sums) Unbiased() float64 {
 	z := p.Batches.score()
+	if !p.Repeats && p.Rest.squares > 0 {
+		z = p.Rest.score()
+	}
 	if v := p.Values.score(); math.Abs(v) > math.Abs(z) {
 		return v
 	}

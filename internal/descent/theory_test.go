@@ -92,7 +92,8 @@ func TestSums(t *testing.T) {
 	const strength = alpha / 2
 	for range steps {
 		noisy.Add(strength/l, 1)
-		noisy.AddNoise(strength/l, m, terms, []float64{3, 1}, []float64{1, 2}, []float64{2, -1})
+		noisy.AddNoise(strength/l, m, terms, []float64{3, 1}, []float64{1, 2}, []float64{2, -1},
+			nil)
 	}
 	sigma2 := float64(m * ((3-1)*(3-2) + (1-2)*(1+1)))
 	near("σ²", noisy.Noise/noisy.BetaOfNoise, sigma2)

@@ -445,6 +445,46 @@ func TestCertificateUnbiased(t *testing.T) {
 	}
 }
 
+// TestCertificateSamplers simulates UnbiasedZ over many seeds: it is standard normal for batches
+// with and without replacement, of equal sizes or not, if every step is checked or only some.
+func TestCertificateSamplers(t *testing.T) {
+	t.Parallel()
+	seeds := testkit.Longer(1000, testkit.Shorter(300, 150))
+	for _, c := range []struct {
+		name         string
+		sampler      Sampler
+		batch, every int
+		beta         float64
+	}{
+		{"with replacement", WithReplacement(), 4, 0, 0.05},
+		{"reshuffled", Reshuffle(), 4, 0, 0.05},
+		{"reshuffled, long steps", Reshuffle(), 4, 0, 0.3},
+		{"reshuffled, uneven", Reshuffle(), 3, 0, 0.05},
+		{"reshuffled, one term", Reshuffle(), 1, 3, 0.05},
+	} {
+		var sum, squares, beyond float64
+		for seed := range seeds {
+			cert := &Certificate{Every: c.every}
+			certified(t, Solver{StepSize: ConstantStep(c.beta), BatchSize: c.batch,
+				Sampler: c.sampler, MaxIter: 60, Src: rand.NewPCG(uint64(seed), 9)}, cert,
+				theoryProblem())
+			z := cert.UnbiasedZ
+			sum, squares = sum+z, squares+z*z
+			if math.Abs(z) > 1.96 {
+				beyond++
+			}
+		}
+		n := float64(seeds)
+		mean, sd := sum/n, math.Sqrt(squares/n-sum*sum/(n*n))
+		t.Logf("%s: mean %.3f, sd %.3f, %.3f beyond 1.96", c.name, mean, sd, beyond/n)
+		if math.Abs(mean) > 4/math.Sqrt(n) || math.Abs(sd-1) > 4/math.Sqrt(2*n) ||
+			math.Abs(beyond/n-0.05) > 4*math.Sqrt(0.05*0.95/n) {
+			t.Errorf("%s: z has mean %v, sd %v and is beyond 1.96 in %v", c.name, mean, sd,
+				beyond/n)
+		}
+	}
+}
+
 // σ² of an estimator that draws, of a state that hardly moves, against its gradients again and
 // again: the noise of what it is compared with is not in it.
 func TestCertificateDraws(t *testing.T) {
