@@ -229,6 +229,131 @@ func TestLOORefits(t *testing.T) {
 	}
 }
 
+// looCase draws rows and responses of a likelihood, and returns a function that fits one of seven
+// kinds of approximation and, if loo is true, leaves out each row.
+func looCase(t *testing.T, seed int) (kind string, x *mat.Dense, y []float64,
+	fit func(x *mat.Dense, y []float64, loo bool) (*LOO, interface {
+		At(x mat.Matrix) *Prediction
+	})) {
+	kinds := []string{"full", "diagonal", "low-rank", "GP", "sparse GP", "wide", "wide diagonal"}
+	cols := [][2]int{{2, 8}, {2, 8}, {6, 6}, {1, 4}, {1, 4}, {10, 50}, {10, 50}}
+	liks := []Likelihood{BernoulliLogit{}, Poisson{}, BernoulliProbit{}, GaussianNoise{Var: 0.3},
+		Laplace{Scale: 0.5}, Gamma{Shape: 2}, NegativeBinomial{Shape: 2}}
+	rng, ctx := testkit.Rand(uint64(seed)), context.Background()
+	at := seed % len(kinds)
+	kind = kinds[at]
+	lik := liks[seed/len(kinds)%len(liks)]
+	n, d := 15+rng.IntN(20), cols[at][0]+rng.IntN(cols[at][1])
+	x, y = mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range y {
+		var eta float64
+		for j, common := 0, rng.NormFloat64(); j < d; j++ {
+			x.Set(i, j, 0.8*rng.NormFloat64()+0.6*common)
+			eta += 1.2 * math.Sin(x.At(i, j)+float64(j)) / math.Sqrt(float64(d))
+		}
+		switch lik.(type) {
+		case BernoulliLogit, BernoulliProbit:
+			y[i] = testkit.PlusMinus(eta+rng.NormFloat64() > 0)
+		case Poisson, NegativeBinomial:
+			y[i] = math.Floor(math.Exp(eta) * 2 * rng.Float64())
+		case Gamma:
+			y[i] = math.Exp(eta) * (rng.ExpFloat64() + rng.ExpFloat64()) / 2
+		default:
+			y[i] = eta + 0.5*rng.NormFloat64()
+		}
+	}
+	opt := &GLMOptions{Intercept: true, PriorSD: 0.5 + 2*rng.Float64(), InterceptSD: 3,
+		Covariance: FullCovariance}
+	switch kind {
+	case "diagonal", "wide diagonal":
+		opt.Covariance = DiagonalCovariance
+	case "low-rank":
+		opt.Covariance, opt.Rank = LowRankCovariance, 3
+	}
+	kernel := SquaredExp{Scale: 0.5 + 2*rng.Float64(), Length: 0.5 + 2*rng.Float64()}
+	z := mat.NewDense(8, d, nil)
+	for i := range z.RawMatrix().Data {
+		z.RawMatrix().Data[i] = rng.NormFloat64()
+	}
+	return kind, x, y, func(x *mat.Dense, y []float64, loo bool) (l *LOO, _ interface {
+		At(x mat.Matrix) *Prediction
+	}) {
+		check := func(err error) {
+			if err != nil {
+				t.Fatalf("seed %d, %s: %v", seed, kind, err)
+			}
+		}
+		switch kind {
+		case "GP":
+			g, q := fittedGP(t, x, y, kernel, lik, nil)
+			l, err := g.LOO(ctx, q)
+			check(err)
+			return l, q
+		case "sparse GP":
+			g, err := NewSparseGP(x, y, kernel, lik, &SparseGPOptions{Inducing: z})
+			check(err)
+			q, _, err := g.Fit(ctx, nil)
+			check(err)
+			l, err := g.LOO(ctx, q)
+			check(err)
+			return l, q
+		}
+		g, q := fittedGLM(t, x, y, lik, opt)
+		if loo {
+			var err error
+			l, err = g.LOO(ctx, q)
+			check(err)
+		}
+		return l, q
+	}
+}
+
+// TestLOOPointErr compares each left-out row of random models with a fit without the row. Of rows
+// that move q by less than a nat, 1% may be off by more than PointErr, and ELPD must not lie on
+// one side of the refits. The models of low rank are not in that comparison, because their refits
+// find other factors.
+func TestLOOPointErr(t *testing.T) {
+	t.Parallel()
+	var rows, exceeded, fits, above int
+	for seed := range testkit.Longer(126, 28) {
+		kind, x, y, fit := looCase(t, 9000+seed)
+		l, _ := fit(x, y, true)
+		var refitted float64
+		for i := range y {
+			rest, yRest := testkit.LeaveOut(x, y, i)
+			_, q := fit(rest, yRest, false)
+			want := q.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+			refitted += want
+			if l.Influence[i] >= 1 {
+				continue
+			}
+			rows++
+			diff := math.Abs(l.Pointwise[i] - want)
+			if !(diff <= l.PointErr[i]+1e-5*(1+math.Abs(want))) { // of the fits
+				exceeded++
+				t.Logf("seed %d, %s, row %d of influence %.2g: off by %.2g ± %.2g", seed, kind, i,
+					l.Influence[i], diff, l.PointErr[i])
+			}
+		}
+		if math.Abs(l.ELPD-refitted) < 1e-4 || kind == "low-rank" {
+			continue
+		}
+		fits++
+		if l.ELPD > refitted {
+			above++
+		}
+	}
+	t.Logf("%d of %d rows are off by more than PointErr; ELPD is above the refits in %d of %d fits",
+		exceeded, rows, above, fits)
+	if exceeded*100 > rows {
+		t.Errorf("%d of %d rows are off by more than PointErr", exceeded, rows)
+	}
+	// Of fair coins, one in 300 runs has an excess of three standard deviations.
+	if excess := math.Abs(float64(2*above - fits)); excess > 3*math.Sqrt(float64(fits)) {
+		t.Errorf("ELPD is above the refits in %d of %d fits", above, fits)
+	}
+}
+
 // TestLOOSkewed: Poisson counts with offsets, a Student's t with outliers, whose γ may be negative,
 // and a sparse GP, against fits without each row.
 func TestLOOSkewed(t *testing.T) {
