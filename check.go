@@ -294,8 +294,9 @@ func (j *joint) linear(prior *Gaussian) (*site.LinearModel, error) {
 //
 // k̂ depends on draws of q only: it cannot detect a mode of p that has no draws.
 type PSIS struct {
-	// KHat is k̂. The weights have fewer than 1/k̂ finite moments. It is 0 if q is p to rounding,
-	// and +Inf if fewer than 25 draws have a positive weight.
+	// KHat is k̂. The weights have fewer than 1/k̂ finite moments. KHat is at most 0 if the weights
+	// are so nearly equal that their tail cannot matter: what exceeds its smallest weight is less
+	// than 0.1/√S of all weights. KHat is +Inf if fewer than 25 draws have a positive weight.
 	KHat float64
 	// Limit is the largest reliable KHat for this number of draws, min(1 − 1/log₁₀ S, 0.7)
 	// (equation 13).
