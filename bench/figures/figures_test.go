@@ -144,7 +144,7 @@ func TestFigure2(t *testing.T) {
 	drawn(t, filepath.Join(o.out, "figure2.png"))
 }
 
-// TestReference: the default reaches the reference optimum of both data sets,
+// TestReference checks that the default reaches the reference optimum of both data sets,
 // with its test log loss, and PG-SVI as published comes close on ionosphere.
 func TestReference(t *testing.T) {
 	testkit.NotShort(t)

@@ -308,9 +308,9 @@ func looCase(t *testing.T, seed int) (kind string, x *mat.Dense, y []float64,
 	}
 }
 
-// TestLOOPointErr compares each left-out row of random models with a fit without the row. Of rows
-// that move q by less than a nat, 1% may be off by more than PointErr, and ELPD must not lie on
-// one side of the refits. The models of low rank are not in that comparison, because their refits
+// TestLOOPointErr compares each left-out row of random models with a fit without the row. At most
+// 1% of the rows that move q by less than a nat may be off by more than PointErr, and ELPD must not
+// lie on one side of the refits. The models of low rank are not in that comparison, because their refits
 // find other factors.
 func TestLOOPointErr(t *testing.T) {
 	t.Parallel()
@@ -329,7 +329,7 @@ func TestLOOPointErr(t *testing.T) {
 			}
 			rows++
 			diff := math.Abs(l.Pointwise[i] - want)
-			if !(diff <= l.PointErr[i]+1e-5*(1+math.Abs(want))) { // of the fits
+			if !(diff <= l.PointErr[i]+1e-5*(1+math.Abs(want))) { // what fits leave
 				exceeded++
 				t.Logf("seed %d, %s, row %d of influence %.2g: off by %.2g ± %.2g", seed, kind, i,
 					l.Influence[i], diff, l.PointErr[i])
@@ -348,7 +348,7 @@ func TestLOOPointErr(t *testing.T) {
 	if exceeded*100 > rows {
 		t.Errorf("%d of %d rows are off by more than PointErr", exceeded, rows)
 	}
-	// Of fair coins, one in 300 runs has an excess of three standard deviations.
+	// Fair coins exceed three standard deviations in one of 370 runs.
 	if excess := math.Abs(float64(2*above - fits)); excess > 3*math.Sqrt(float64(fits)) {
 		t.Errorf("ELPD is above the refits in %d of %d fits", above, fits)
 	}

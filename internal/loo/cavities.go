@@ -224,16 +224,16 @@ type responder struct {
 type responseWork struct {
 	c, m, v []float64
 	at, of  []float64 // m and v in the cavity, before the sites answer
-	da, dg  []float64 // what the sites add to slopes and precisions
+	da, dg  []float64 // changes of slopes and precisions
 	cdg     []float64
 	diag    diagonalWork
 }
 
-// answerRounds is how often the sites are computed again without a datum. In the first round their
-// means are those of the cavity, so the second is the first that knows all second derivatives.
+// answerRounds is the number of rounds without a datum. The first evaluates the sites at the means
+// of the cavity, so only the second is correct to second order in the means.
 const answerRounds = 2
 
-// An answer is what a datum is predicted to be once the other sites have moved.
+// An answer is the prediction of one observation after the other sites have moved.
 type answer struct {
 	logp, m, v    float64 // m and v as for lik, with offset
 	err           float64 // +Inf if logp is not finite, and the fields above are 0
@@ -241,17 +241,17 @@ type answer struct {
 	family        float64 // by how much another choice of factors may move it
 }
 
-// answer predicts datum n from the others, after two rounds of the fixed point of their sites
+// answer predicts observation n from the others, after two rounds of the fixed point of their sites
 // without it. With C = V_−n, the mean m_c of the cavity, and the precisions γ and slopes a that
 // the sites have with all data, a round is
 //
 //	r_i = ∂E_i/∂m − a_i + γ_i (m_i − m_i with all data),   Δγ_i = −∂²E_i/∂m² − γ_i,
 //	m ← m_c + C r,   v ← diag(C) − diag(C diag(Δγ) C),
 //
-// of which the optimum is a fixed point of the mean. Cov are the covariances of the sample with n.
+// The optimum is a fixed point of the mean. Cov are the covariances of the sample with n.
 //
-// The error adds the move of the second round to the largest distance between logp and that of the
-// cavity, where those by the mean and by the variance must not cancel.
+// The error adds the move of the second round to the largest move of logp away from the cavity. Moves
+// by the mean and by the variance are added, because they may cancel.
 func (r *responder) answer(lik Likelihood, cov []float64, n int, l *Result,
 	w *responseWork) (to answer) {
 	y, o, _, extra := r.terms.Term(n)

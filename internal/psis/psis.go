@@ -14,8 +14,8 @@ const (
 	// range of logarithms above which float64 has no room for the weights themselves
 	widest = 600
 
-	// A tail matters if the weights above its cut are a larger part of all than so many standard
-	// errors 1/√n of a mean, as far as so many times as many draws would show.
+	// A tail matters if what exceeds its cut is more than 0.1/√n of all weights: a tenth of the
+	// standard error of a mean. Draws up to the largest of 10,000 n are included.
 	matters = 0.1
 	unseen  = 1e4
 
@@ -62,11 +62,11 @@ func Limit(n int) float64 {
 // returns the shape k̂: weights have fewer than 1/k̂ finite moments (Vehtari et al. 2024). No
 // element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
 //
-// Where no distribution fits, fewer weights are smoothed. The shape does not depend on the scale of
-// what exceeds the cut, so weights that differ in the fourth digit can have any k̂. If the fitted
-// tail is too small a part of all weights to matter, they stay as they are and k̂ is at most 0. If fewer
-// than 25 weights are positive, k̂ is +Inf because nothing is known of the tail. Order is scratch of
-// the length of w.
+// Fewer weights are smoothed if no distribution fits. The shape does not depend on the scale of the
+// tail, so weights that differ in the fourth digit can have any k̂. If the fitted tail is too small
+// a part of all weights to matter, the weights do not change and k̂ is at most 0. If fewer than 25
+// weights are positive, k̂ is +Inf because nothing is known about the tail. Order is scratch and as
+// long as w.
 func Smooth(w []float64, order []int) (k float64) {
 	for s := range order {
 		order[s] = s
@@ -128,12 +128,12 @@ func sumOf(w []float64, top float64) (sum float64) {
 	return sum
 }
 
-// excess returns the mean of the generalised Pareto distribution below its quantile at 1 − δ, where
-// δ is that of the largest of unseen·n draws:
+// excess returns the part of the mean of a generalized Pareto distribution that lies below its
+// quantile at 1 − δ, where δ = 1/(unseen·n):
 //
 //	∫_δ^1 (scale/k)(u^{−k} − 1) du = (scale/k)((1 − δ^{1−k})/(1 − k) − 1 + δ).
 //
-// It is finite for k ≥ 1, too.
+// It is also finite for k ≥ 1.
 func excess(k, scale, n float64) float64 {
 	const near = 1e-6 // to 0 and 1, where the formula has limits
 	if math.Abs(k) < near {

@@ -109,7 +109,7 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
-// TestSmoothEqual checks that k̂ is at most 0 for weights that are equal but for small noise, whatever
+// TestSmoothEqual checks that k̂ is at most 0 for weights that are equal except for small noise, whatever
 // the shape of the noise, and that such weights stay as they are.
 func TestSmoothEqual(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestSmoothEqual(t *testing.T) {
 	}
 }
 
-// TestSmoothHeavy checks the mean k̂ of ratios of a generalised Pareto distribution of known k.
+// TestSmoothHeavy checks the mean k̂ of ratios from a generalized Pareto distribution of known k.
 func TestSmoothHeavy(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(13, 14))
