@@ -250,8 +250,8 @@ type answer struct {
 //
 // The optimum is a fixed point of the mean. Cov are the covariances of the sample with n.
 //
-// The error adds the move of the second round to the largest move of logp away from the cavity. Moves
-// by the mean and by the variance are added, because they may cancel.
+// The error adds the move of the second round to the largest move of logp away from the cavity. It
+// adds moves by the mean and by the variance, because they may cancel.
 func (r *responder) answer(lik Likelihood, cov []float64, n int, l *Result,
 	w *responseWork) (to answer) {
 	y, o, _, extra := r.terms.Term(n)

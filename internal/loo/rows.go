@@ -239,8 +239,8 @@ func (d *diagonal) stored(rows []int) (n int) {
 	return n
 }
 
-// update stores the variances of the weights in w.v. The site of row n is less precise by gamma, and
-// the sites of the rows at index are more precise by dg.
+// update stores the variances of the weights in w.v. The site of row n is less precise by gamma,
+// and the sites of the rows at index are more precise by dg.
 func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *diagonalWork) {
 	w.v, w.more = dense.Resize(w.v, len(d.v)), dense.Resize(w.more, len(d.v))
 	copy(w.v, d.v)

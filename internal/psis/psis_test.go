@@ -109,8 +109,8 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
-// TestSmoothEqual checks that k̂ is at most 0 for weights that are equal except for small noise, whatever
-// the shape of the noise, and that such weights stay as they are.
+// TestSmoothEqual checks that k̂ is at most 0 for weights that are equal except for small noise of
+// any shape, and that such weights do not change.
 func TestSmoothEqual(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 12))
