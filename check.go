@@ -36,15 +36,17 @@ import (
 // (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016). With Gaussian
 // noise this is exact. Otherwise it ignores that the sites of the other data would change without
 // datum n. For the most influential data two rounds of their fixed-point equations account for
-// this to first order. PointErr is the size of that correction. It exceeds the remaining error,
-// except for data that move q by more than a nat. For all other data PointErr is in proportion to
-// their influence. None of this includes the difference between q and the posterior; PSIS checks
-// that.
+// this. PointErr is the size of that correction: moves by the mean, by the variance and of the
+// second round add up and do not cancel. It usually exceeds the remaining error several times.
+// Exceptions are data that move q by more than a nat, and likelihoods that are not log-concave,
+// because a fit without the datum may end at another optimum. For all other data PointErr is in
+// proportion to their influence. None of this includes the difference between q and the
+// posterior; PSIS checks that.
 //
 // A datum of weight w > 1 counts as w data, of which one is left out. A datum of weight below 1
 // is left out as a whole. The mean of a diagonal or low-rank q moves by (Λ0 + XᵀΓX)⁻¹, as in a
-// fit, not by V. A low-rank fit may find other factors without a datum; PointErr does not include
-// that.
+// fit, not by V. A low-rank fit may find other factors without a datum, so PointErr and Err
+// include a change of v_−n by the largest factor between any v_n and its value under that matrix.
 //
 // For any other log-likelihood or q, PSIS weights draws of q towards the posterior without datum
 // n, and KHat says whether the weights are reliable (Vehtari, Gelman and Gabry 2017; Magnusson,
@@ -292,8 +294,9 @@ func (j *joint) linear(prior *Gaussian) (*site.LinearModel, error) {
 //
 // k̂ depends on draws of q only: it cannot detect a mode of p that has no draws.
 type PSIS struct {
-	// KHat is k̂. The weights have fewer than 1/k̂ finite moments. It is 0 if q is p to rounding,
-	// and +Inf if fewer than 25 draws have a positive weight.
+	// KHat is k̂. The weights have fewer than 1/k̂ finite moments. KHat is at most 0 if the weights
+	// are so nearly equal that their tail cannot matter: what exceeds its smallest weight is less
+	// than 0.1/√S of all weights. KHat is +Inf if fewer than 25 draws have a positive weight.
 	KHat float64
 	// Limit is the largest reliable KHat for this number of draws, min(1 − 1/log₁₀ S, 0.7)
 	// (equation 13).

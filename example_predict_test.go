@@ -144,9 +144,9 @@ func ExampleCompareLOO() {
 	}
 	fmt.Print(c)
 	// Output:
-	// all columns       −8.0        elpd
-	// without calls     −3.7 ± 3.3  about the same
-	// without contract  −0.3 ± 0.5  about the same
+	// all columns       −8.2        elpd
+	// without calls     −3.5 ± 3.4  about the same
+	// without contract  −0.4 ± 0.7  about the same
 }
 
 // Do the probabilities come true? Each row is predicted from the others.
@@ -163,10 +163,10 @@ func ExampleLOO_Calibration() {
 	fmt.Print(c)
 	// Output:
 	// rows  predicted  observed (95% interval)
-	//      6      0.112     0.167 (0.019 to 0.558)
-	//      4      0.432     0.250 (0.028 to 0.716)
+	//      5      0.101     0.200 (0.023 to 0.629)
+	//      5      0.378     0.200 (0.023 to 0.629)
 	//      6      0.773     0.833 (0.442 to 0.981)
-	// miscalibration 0.027 nats a row; 0.094 by chance
+	// miscalibration 0.041 nats a row; 0.094 by chance
 }
 
 // How well are customers predicted that the model has not seen?
@@ -322,8 +322,8 @@ func ExampleGP_LOO() {
 		fmt.Printf("length %.1f: %v\n", length, loo)
 	}
 	// Output:
-	// length 0.1: elpd -25.8272 ± 1.9 over 40 data, error 0.0059; 13.1 effective parameters
-	// length 1.0: elpd -17.3488 ± 2.7 over 40 data, error 0.045; 3.66 effective parameters
+	// length 0.1: elpd -25.831 ± 1.9 over 40 data, error 0.037; 13.1 effective parameters
+	// length 1.0: elpd -17.3648 ± 2.7 over 40 data, error 0.079; 3.66 effective parameters
 }
 
 // Which data decide? The leverage of a datum is the part of what is known of its linear predictor

@@ -17,8 +17,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// library is the variant of a method that has no other.
-const library = "library" // steps without options
+// byDefault is the method of a nil Solver, and library its variant, because it has no settings.
+const byDefault, library = "default", "library"
 
 // A method is one curve of figure 2.
 type method struct {
@@ -35,8 +35,7 @@ func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 	all := []*method{
 		{name: "PG-SVI", variant: paper.Published, random: true, model: gp,
 			solver: *paper.PGSVI(n, p.BetaN, p.Batch)},
-		{name: "block", variant: library, random: true, model: p.GP},
-		{name: "batch", variant: library, model: p.GP, solver: pgsvi.Solver{BatchSize: n}},
+		{name: byDefault, variant: library, model: p.GP},
 	}
 	gradient, err := p.GradientMethods(gp, pgsvi.LogCholesky)
 	if err != nil {

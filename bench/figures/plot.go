@@ -27,10 +27,8 @@ type style struct {
 }
 
 var styles = map[string]style{
-	"PG-SVI": {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, nil, draw.SquareGlyph{}},
-	"block":  {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
-	"batch": {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff},
-		[]vg.Length{vg.Points(6), vg.Points(3)}, draw.RingGlyph{}},
+	"PG-SVI":  {color.RGBA{R: 0xc8, G: 0x5a, B: 0x00, A: 0xff}, nil, draw.SquareGlyph{}},
+	byDefault: {color.RGBA{R: 0x00, G: 0x3f, B: 0x7d, A: 0xff}, nil, draw.CircleGlyph{}},
 	"SGD": {color.RGBA{R: 0x40, G: 0x40, B: 0x40, A: 0xff},
 		[]vg.Length{vg.Points(1.5), vg.Points(2.5)}, draw.PlusGlyph{}},
 	"AdaGrad": {color.RGBA{R: 0x3c, G: 0x8c, B: 0x5a, A: 0xff},

@@ -67,7 +67,7 @@ pgsvi VERB -h has the flags of each. For example:
 A fit ends with a line of numbers, in nats. neg_elbo is what the fit minimises; it is proved to be
 within gap_bound of the minimum (+Inf: no proof is known). loo is the leave-one-out score: the log
 probability of each row by a fit to all others, added up. Of two models of the same outcome, the one
-with the larger loo predicts better. khat below 0.7: the intervals of the weights can be trusted.
+with the larger loo predicts better. khat above 0.7: the intervals of the weights may be off.
 
 The exit status is 1 on an error, 2 if columns need a decision or the command line is wrong, 3 if
 predict failed for some rows, and 130 after Ctrl-C.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +227,150 @@ func TestLOORefits(t *testing.T) {
 					estimate, optimism)
 			}
 		}
+	}
+}
+
+// looPosterior is what the checks of LOO need of a posterior.
+type looPosterior interface {
+	At(x mat.Matrix) *Prediction
+}
+
+// looKinds are kinds of approximations, with the least and the largest number of columns.
+var looKinds = []struct {
+	name     string
+	min, max int
+}{{"full", 2, 9}, {"diagonal", 2, 9}, {"low-rank", 6, 11}, {"GP", 1, 4}, {"sparse GP", 1, 4},
+	{"wide", 10, 59}, {"wide diagonal", 10, 59}}
+
+// looRows draws rows with correlated columns, and responses of the given likelihood.
+func looRows(lik Likelihood, n, d int, rng *rand.Rand) (x *mat.Dense, y []float64) {
+	x, y = mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range y {
+		var eta float64
+		for j, common := 0, rng.NormFloat64(); j < d; j++ {
+			x.Set(i, j, 0.8*rng.NormFloat64()+0.6*common)
+			eta += 1.2 * math.Sin(x.At(i, j)+float64(j)) / math.Sqrt(float64(d))
+		}
+		switch lik.(type) {
+		case BernoulliLogit, BernoulliProbit:
+			y[i] = testkit.PlusMinus(eta+rng.NormFloat64() > 0)
+		case Poisson, NegativeBinomial:
+			y[i] = math.Floor(math.Exp(eta) * 2 * rng.Float64())
+		case Gamma:
+			y[i] = math.Exp(eta) * (rng.ExpFloat64() + rng.ExpFloat64()) / 2
+		default:
+			y[i] = eta + 0.5*rng.NormFloat64()
+		}
+	}
+	return x, y
+}
+
+// looCase returns random rows and a function that fits an approximation of one of looKinds, and
+// leaves out each row if loo is true.
+func looCase(t *testing.T, seed int) (kind string, x *mat.Dense, y []float64,
+	fit func(x *mat.Dense, y []float64, loo bool) (*LOO, looPosterior)) {
+	liks := []Likelihood{BernoulliLogit{}, Poisson{}, BernoulliProbit{}, GaussianNoise{Var: 0.3},
+		Laplace{Scale: 0.5}, Gamma{Shape: 2}, NegativeBinomial{Shape: 2}}
+	rng, ctx := testkit.Rand(uint64(seed)), context.Background()
+	of, lik := looKinds[seed%len(looKinds)], liks[seed/len(looKinds)%len(liks)]
+	d := of.min + rng.IntN(of.max-of.min+1)
+	x, y = looRows(lik, 15+rng.IntN(20), d, rng)
+	opt := &GLMOptions{Intercept: true, PriorSD: 0.5 + 2*rng.Float64(), InterceptSD: 3,
+		Covariance: FullCovariance}
+	switch of.name {
+	case "diagonal", "wide diagonal":
+		opt.Covariance = DiagonalCovariance
+	case "low-rank":
+		opt.Covariance, opt.Rank = LowRankCovariance, 3
+	}
+	kernel := SquaredExp{Scale: 0.5 + 2*rng.Float64(), Length: 0.5 + 2*rng.Float64()}
+	z := mat.NewDense(8, d, nil)
+	for i := range z.RawMatrix().Data {
+		z.RawMatrix().Data[i] = rng.NormFloat64()
+	}
+	return of.name, x, y, func(x *mat.Dense, y []float64, loo bool) (l *LOO, p looPosterior) {
+		var err error
+		switch of.name {
+		case "GP":
+			g, q := fittedGP(t, x, y, kernel, lik, nil)
+			p = q
+			if loo {
+				l, err = g.LOO(ctx, q)
+			}
+		case "sparse GP":
+			g, fail := NewSparseGP(x, y, kernel, lik, &SparseGPOptions{Inducing: z})
+			if fail != nil {
+				t.Fatal(fail)
+			}
+			q, _, fail := g.Fit(ctx, nil)
+			if p, err = q, fail; loo && err == nil {
+				l, err = g.LOO(ctx, q)
+			}
+		default:
+			g, q := fittedGLM(t, x, y, lik, opt)
+			p = q
+			if loo {
+				l, err = g.LOO(ctx, q)
+			}
+		}
+		if err != nil {
+			t.Fatalf("seed %d, %s: %v", seed, of.name, err)
+		}
+		return l, p
+	}
+}
+
+// TestLOOPointErr compares each left-out row of random models with a fit without the row. At most
+// 1% of the rows that move q by less than a nat may be off by more than PointErr. ELPD may be off by
+// more than Err in 5% of the models, and must not lie on one side of the refits.
+func TestLOOPointErr(t *testing.T) {
+	t.Parallel()
+	var rows, exceeded, fits, above, below, beyond int
+	for seed := range testkit.Longer(126, 28) {
+		kind, x, y, fit := looCase(t, 9000+seed)
+		l, _ := fit(x, y, true)
+		var refitted float64
+		for i := range y {
+			rest, yRest := testkit.LeaveOut(x, y, i)
+			_, q := fit(rest, yRest, false)
+			want := q.At(testkit.RowOf(x, i)).LogProb(nil, y[i:i+1])[0]
+			refitted += want
+			if l.Influence[i] >= 1 {
+				continue
+			}
+			rows++
+			diff := math.Abs(l.Pointwise[i] - want)
+			if !(diff <= l.PointErr[i]+1e-5*(1+math.Abs(want))) { // what fits leave
+				exceeded++
+				t.Logf("seed %d, %s, row %d of influence %.2g: off by %.2g ± %.2g", seed, kind, i,
+					l.Influence[i], diff, l.PointErr[i])
+			}
+		}
+		fits++
+		const rounding = 1e-4
+		switch diff := l.ELPD - refitted; {
+		case diff > rounding:
+			above++
+		case diff < -rounding:
+			below++
+		}
+		if diff := math.Abs(l.ELPD - refitted); !(diff <= l.Err+rounding) {
+			beyond++
+			t.Logf("seed %d, %s: ELPD is off by %.2g, Err is %.2g", seed, kind, diff, l.Err)
+		}
+	}
+	t.Logf("%d of %d rows are off by more than PointErr, ELPD in %d of %d fits by more than Err; it "+
+		"is above the refits in %d and below in %d", exceeded, rows, beyond, fits, above, below)
+	if exceeded*100 > rows {
+		t.Errorf("%d of %d rows are off by more than PointErr", exceeded, rows)
+	}
+	if beyond*20 > fits {
+		t.Errorf("ELPD is off by more than Err in %d of %d fits", beyond, fits)
+	}
+	// Fair coins exceed three standard deviations in one of 370 runs.
+	excess, differ := math.Abs(float64(above-below)), float64(above+below)
+	if excess > 3*math.Sqrt(differ) {
+		t.Errorf("ELPD is above the refits in %d fits and below in %d", above, below)
 	}
 }
 

@@ -42,6 +42,11 @@ type cavities struct {
 	// without returns the variance of η_n where a part of its site is taken out; nil means
 	// v/(1 − part + part·left).
 	without func(n int, part float64) float64
+	// diag is a diagonal q, whose variances answer weight by weight; nil for any other q.
+	diag *diagonal
+	// family is the most by which log v differs from the logarithm of vary among the terms, where
+	// q is low-rank, and 0 otherwise.
+	family float64
 	// cov returns a function that stores the covariances of the η_i at index with η_n in dst, for
 	// one worker.
 	cov func(index []int) func(dst []float64, n int)
@@ -174,35 +179,35 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	if err != nil {
 		return err
 	}
-	order := l.order()
-	known := order[:min(len(order), max(leastKnown, budget/(size*size)))]
+	order, products := l.order(), size*size
+	if c.diag != nil {
+		products += 4 * c.diag.stored(r.index)
+	}
+	known := order[:min(len(order), max(leastKnown, budget/products))]
 	spaces := make([]responseWork, workers)
-	move := make([]float64, len(known))
+	answers := make([]answer, len(known))
 	err = parallel.Each(ctx, len(known), workers, func(worker, k int) error {
 		i := known[k]
 		defer parallel.At(&i, c.terms.Name)
-		y, o, _, extra := c.terms.Term(i)
-		m, v := r.answer(rowOf(worker, i), i, l.V[i]-extra, &spaces[worker])
-		m, v = m+o, v+extra
-		to := lik.LogProb(y, m, v)
-		if math.IsNaN(to) || math.IsInf(to, 0) {
-			l.PointErr[i] = math.Inf(1)
-			return nil
+		answers[k] = r.answer(lik, rowOf(worker, i), i, l, &spaces[worker])
+		l.PointErr[i] = answers[k].err
+		if !math.IsInf(answers[k].err, 1) {
+			l.Pointwise[i], l.M[i], l.V[i] = answers[k].logp, answers[k].m, answers[k].v
 		}
-		move[k] = to - l.Pointwise[i]
-		l.PointErr[i] = math.Abs(move[k])
-		l.Pointwise[i], l.M[i], l.V[i] = to, m, v
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	var signed float64
+	var first, second, family float64
 	for k, i := range known {
 		_, _, w, _ := c.terms.Term(i)
-		signed += w * move[k]
+		first += w * answers[k].first
+		second += w * answers[k].second
+		family = math.Hypot(family, w*answers[k].family)
 	}
-	l.extend(known, order[len(known):], math.Abs(signed), c.terms)
+	signed := max(math.Abs(first), math.Abs(second), math.Abs(first+second))
+	l.extend(known, order[len(known):], signed+family, c.terms)
 	return nil
 }
 
@@ -215,52 +220,126 @@ type responder struct {
 	cov   []float64  // covariances of the sample, full
 }
 
-// responseWork is scratch of answer, of the length of the sample.
-type responseWork struct{ c, m, v, da, dg, cdg []float64 }
+// responseWork holds the buffers of answer: a value for each term of the sample.
+type responseWork struct {
+	c, m, v []float64
+	at, of  []float64 // m and v in the cavity, before the sites answer
+	da, dg  []float64 // changes of slopes and precisions
+	cdg     []float64
+	diag    diagonalWork
+}
 
-// answer returns mean and variance of η_n in the cavity of datum n, of variance cavity, after two
-// rounds of the fixed point that the sites have without it: with C = V_−n, of the first order in
-// what they move,
+// answerRounds is the number of rounds without a datum. The first evaluates the sites at the means
+// of the cavity, so only the second is correct to second order in the means.
+const answerRounds = 2
+
+// An answer is the prediction of one observation after the other sites have moved.
+type answer struct {
+	logp, m, v    float64 // m and v as for lik, with offset
+	err           float64 // +Inf if logp is not finite, and the fields above are 0
+	first, second float64 // by how much logp moves in each round
+	family        float64 // by how much another choice of factors may move it
+}
+
+// answer predicts observation n from the others, after two rounds of the fixed point of their sites
+// without it. With C = V_−n, the mean m_c of the cavity, and the precisions γ and slopes a that
+// the sites have with all data, a round is
 //
-//	γ_i ← −∂²E_i/∂m²,   a_i ← ∂E_i/∂m,   at   m + CΔa,   diag(C) − diag(C diag(Δγ) C).
+//	r_i = ∂E_i/∂m − a_i + γ_i (m_i − m_i with all data),   Δγ_i = −∂²E_i/∂m² − γ_i,
+//	m ← m_c + C r,   v ← diag(C) − diag(C diag(Δγ) C),
 //
-// In the first the means hardly move: the variances do, and they the means in the second. Cov are
-// the covariances of the sample with n.
-func (r *responder) answer(cov []float64, n int, cavity float64, w *responseWork) (m, v float64) {
-	size := len(r.index)
-	for _, p := range []*[]float64{&w.c, &w.m, &w.v, &w.da, &w.dg, &w.cdg} {
-		*p = dense.Resize(*p, size)
-	}
+// The optimum is a fixed point of the mean. Cov are the covariances of the sample with n.
+//
+// The error adds the move of the second round to the largest move of logp away from the cavity. It
+// adds moves by the mean and by the variance, because they may cancel.
+func (r *responder) answer(lik Likelihood, cov []float64, n int, l *Result,
+	w *responseWork) (to answer) {
+	y, o, _, extra := r.terms.Term(n)
 	part := oneDatum(r.terms, n)
 	left := (1 - part) + part*r.left[n]
+	gain := part * r.gamma[n] / left
+	cavity, before := l.V[n]-extra, l.Pointwise[n]
+	r.start(cov, n, part, left, w)
+	to.logp = before
+	var moved float64
+	for round := range answerRounds {
+		r.sites(n, part, w)
+		var dm, dv float64
+		for k, c := range w.c {
+			dm += c / left * w.da[k]
+			dv += c / left * c / left * w.dg[k]
+		}
+		to.m, to.v = r.m[n]-part*r.a[n]*r.vary[n]/left+dm+o, lessPrecise(cavity, dv)+extra
+		if r.diag != nil {
+			r.diag.update(r.index, n, part*r.gamma[n], w.dg, &w.diag)
+			to.v = r.diag.variance(n, &w.diag) + extra
+		}
+		logp, mean := lik.LogProb(y, to.m, to.v), lik.LogProb(y, to.m, l.V[n])
+		to.first, to.second = to.second, logp-to.logp
+		to.logp = logp
+		moved = max(moved, math.Abs(mean-before)+math.Abs(logp-mean))
+		if round+1 < answerRounds {
+			r.move(gain, w)
+		}
+	}
+	if r.family > 0 {
+		for _, f := range []float64{math.Exp(r.family), math.Exp(-r.family)} {
+			v := (to.v-extra)*f + extra
+			to.family = max(to.family, math.Abs(lik.LogProb(y, to.m, v)-to.logp))
+		}
+	}
+	to.err = moved + math.Abs(to.second) + to.family
+	if math.IsNaN(to.err) || math.IsInf(to.logp, 0) || math.IsInf(to.err, 0) {
+		return answer{err: math.Inf(1)}
+	}
+	return to
+}
+
+// start stores the means and variances of the sample in the cavity of n.
+func (r *responder) start(cov []float64, n int, part, left float64, w *responseWork) {
+	size := len(r.index)
+	for _, p := range []*[]float64{&w.c, &w.m, &w.v, &w.at, &w.of, &w.da, &w.dg, &w.cdg} {
+		*p = dense.Resize(*p, size)
+	}
 	gain, slope := part*r.gamma[n]/left, part*r.a[n]/left
 	for k, i := range r.index {
 		ci := cov[k]
 		w.c[k], w.m[k], w.v[k] = ci, r.base.M[i]-ci*slope, math.Max(0, r.base.V[i]+ci*ci*gain)
 	}
-	// What the sites are more than they were, about the means without n.
-	sites := func(m, v []float64) {
-		for k, i := range r.index {
-			rest := r.scale
-			if i == n {
-				rest *= 1 - part
-			}
-			if w.da[k], w.dg[k] = 0, 0; rest == 0 || w.c[k] == 0 {
-				continue
-			}
-			x := r.terms.Expectation(i, m[k], v[k])
-			at := r.base.M[i] - w.c[k]*slope
-			w.da[k] = rest * (x.D1 - x.D2*(m[k]-at) - r.base.D1[i] + r.base.Tg[i]*(at-r.base.M[i]))
-			w.dg[k] = rest * (-x.D2 - r.base.Tg[i])
-		}
+	if r.diag != nil {
+		clear(w.dg)
+		r.diag.update(r.index, n, part*r.gamma[n], w.dg, &w.diag)
+		r.spread(w)
 	}
-	sites(w.m, w.v)
+	copy(w.at, w.m)
+	copy(w.of, w.v)
+}
+
+// sites stores what the sites of the sample, without n, add to slopes and precisions at m and v.
+func (r *responder) sites(n int, part float64, w *responseWork) {
+	for k, i := range r.index {
+		rest := r.scale
+		if i == n {
+			rest *= 1 - part
+		}
+		if w.da[k], w.dg[k] = 0, 0; rest == 0 || w.c[k] == 0 {
+			continue
+		}
+		x := r.terms.Expectation(i, w.m[k], w.v[k])
+		w.da[k] = rest * (x.D1 - r.base.D1[i] + r.base.Tg[i]*(w.m[k]-r.base.M[i]))
+		w.dg[k] = rest * (-x.D2 - r.base.Tg[i])
+	}
+}
+
+// move stores the means and variances that the sample has under these sites.
+func (r *responder) move(gain float64, w *responseWork) {
 	var ca, cg float64
 	for k, c := range w.c {
 		w.cdg[k] = c * w.dg[k]
 		ca += c * w.da[k]
 		cg += c * w.cdg[k]
 	}
+	size := len(r.index)
 	for k, ck := range w.c {
 		dm, dv, cross := gain*ck*ca, gain*gain*ck*ck*cg, 0.0
 		for j, s := range r.cov[k*size : (k+1)*size] {
@@ -268,16 +347,19 @@ func (r *responder) answer(cov []float64, n int, cavity float64, w *responseWork
 			dv += s * s * w.dg[j]
 			cross += s * w.cdg[j]
 		}
-		w.m[k] += dm
-		w.v[k] = lessPrecise(w.v[k], dv+2*gain*ck*cross)
+		w.m[k] = w.at[k] + dm
+		w.v[k] = lessPrecise(w.of[k], dv+2*gain*ck*cross)
 	}
-	sites(w.m, w.v)
-	var dm, dv float64
-	for k, c := range w.c {
-		dm += c / left * w.da[k]
-		dv += c / left * c / left * w.dg[k]
+	if r.diag != nil {
+		r.spread(w)
 	}
-	return r.m[n] - slope*r.vary[n] + dm, lessPrecise(cavity, dv)
+}
+
+// spread stores the variances that the sample has under the variances of a diagonal q.
+func (r *responder) spread(w *responseWork) {
+	for k, i := range r.index {
+		w.v[k] = r.diag.variance(i, &w.diag)
+	}
 }
 
 // lessPrecise returns a variance less d to first order, and positive.

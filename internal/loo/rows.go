@@ -57,7 +57,9 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 		}
 		return d.cavities(), nil
 	case gauss.Diagonal, *gauss.LowRank:
-		if diag, ok := cov.(gauss.Diagonal); ok {
+		diag, ok := cov.(gauss.Diagonal)
+		if ok {
+			c.diag = &diagonal{diag, l.X}
 			c.without = func(n int, part float64) float64 {
 				return diagWithout(diag, c, l.X, n, part*c.gamma[n])
 			}
@@ -69,6 +71,9 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 			}
 			rows := d.cavities()
 			c.vary, c.left, c.cov = rows.v, rows.left, rows.cov
+			if !ok {
+				c.family = c.unlike()
+			}
 			return c, nil
 		}
 		full, err := rowsNewton(&h, l, c.gamma)
@@ -77,6 +82,9 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 		}
 		by, c.vary = full, make([]float64, n)
 		full.Variances(c.vary, l.X, nil)
+		if !ok {
+			c.family = c.unlike()
+		}
 	case *gauss.Full:
 		if !fixed {
 			full, err := resolve(&h, l, c, goals.Of(0, n, floats.Sum(s.E)))
@@ -193,6 +201,82 @@ func diagWithout(c gauss.Diagonal, at *cavities, x *design.Matrix, n int,
 			}
 			v += z * c[j] / left
 		}
+	}
+	return v
+}
+
+// unlike returns the largest difference between the logarithms of v and vary among the terms, with
+// their sites and without.
+func (c *cavities) unlike() (most float64) {
+	for i, v := range c.v {
+		u := c.vary[i]
+		for _, g := range [...]float64{0, c.gamma[i]} {
+			if ratio := v / u * (1 - g*u) / (1 - g*v); ratio > 0 && !math.IsInf(ratio, 1) {
+				most = math.Max(most, math.Abs(math.Log(ratio)))
+			}
+		}
+	}
+	return most
+}
+
+// A diagonal is a diagonal covariance of the weights of rows. An optimal one has the precisions
+// 1/V_j = Λ0_j + Σ_i γ_i x_ij², so a change of the γ moves each variance on its own, and not by the
+// covariances of the rows.
+type diagonal struct {
+	v gauss.Diagonal
+	x *design.Matrix
+}
+
+// diagonalWork holds variances of the weights, and what is added to their precisions.
+type diagonalWork struct{ v, more []float64 }
+
+// stored returns the number of values in those rows.
+func (d *diagonal) stored(rows []int) (n int) {
+	for _, i := range rows {
+		_, val := d.x.Row(i)
+		n += len(val)
+	}
+	return n
+}
+
+// update stores the variances of the weights in w.v. The site of row n is less precise by gamma,
+// and the sites of the rows at index are more precise by dg.
+func (d *diagonal) update(index []int, n int, gamma float64, dg []float64, w *diagonalWork) {
+	w.v, w.more = dense.Resize(w.v, len(d.v)), dense.Resize(w.more, len(d.v))
+	copy(w.v, d.v)
+	clear(w.more)
+	ind, val := d.x.Row(n)
+	for k, z := range val {
+		if ind != nil {
+			k = int(ind[k])
+		}
+		w.v[k] /= 1 - gamma*w.v[k]*z*z
+	}
+	for k, i := range index {
+		if dg[k] == 0 {
+			continue
+		}
+		ind, val := d.x.Row(i)
+		for l, z := range val {
+			if ind != nil {
+				l = int(ind[l])
+			}
+			w.more[l] += dg[k] * z * z
+		}
+	}
+	for j, vj := range w.v {
+		w.v[j] = lessPrecise(vj, vj*vj*w.more[j])
+	}
+}
+
+// variance returns the variance of row n under w.v.
+func (d *diagonal) variance(n int, w *diagonalWork) (v float64) {
+	ind, val := d.x.Row(n)
+	for k, z := range val {
+		if ind != nil {
+			k = int(ind[k])
+		}
+		v += z * z * w.v[k]
 	}
 	return v
 }

@@ -14,6 +14,11 @@ const (
 	// range of logarithms above which float64 has no room for the weights themselves
 	widest = 600
 
+	// A tail matters if what exceeds its cut is more than 0.1/√n of all weights: a tenth of the
+	// standard error of a mean. Draws up to the largest of 10,000 n are included.
+	matters = 0.1
+	unseen  = 1e4
+
 	// Of Zhang and Stephens (2009): the width of their prior, and the number of points at which it
 	// is summed over beyond the square root of that of the data.
 	priorWidth = 3
@@ -57,9 +62,11 @@ func Limit(n int) float64 {
 // returns the shape k̂: weights have fewer than 1/k̂ finite moments (Vehtari et al. 2024). No
 // element is NaN or +Inf; those of −Inf are weights of 0, which stay as they are.
 //
-// Where no distribution fits, fewer weights are smoothed. Where all of them are equal but for
-// rounding, k̂ is 0. Where fewer than 25 weights are positive it is +Inf: nothing is known of the
-// tail. Order is scratch of the length of w.
+// Fewer weights are smoothed if no distribution fits. The shape does not depend on the scale of the
+// tail, so weights that differ in the fourth digit can have any k̂. If the fitted tail is too small
+// a part of all weights to matter, the weights do not change and k̂ is at most 0. If fewer than 25
+// weights are positive, k̂ is +Inf because nothing is known about the tail. Order is scratch and as
+// long as w.
 func Smooth(w []float64, order []int) (k float64) {
 	for s := range order {
 		order[s] = s
@@ -102,12 +109,41 @@ func Smooth(w []float64, order []int) (k float64) {
 		}
 		n := float64(m)
 		k = (k*n + priorK*priorCount) / (n + priorCount)
+		if n*excess(k, scale, n) < matters/math.Sqrt(float64(len(w)))*sumOf(w, top) {
+			return math.Min(0, k)
+		}
 		shift := math.Exp(cut - top)
 		for i, s := range tail {
 			w[s] = top + math.Min(0, math.Log(shift+quantile((float64(i)+0.5)/n, k, scale)))
 		}
 		return k
 	}
+}
+
+// sumOf returns the sum of the weights exp(w_s) in units of exp(top).
+func sumOf(w []float64, top float64) (sum float64) {
+	for _, x := range w {
+		sum += math.Exp(x - top)
+	}
+	return sum
+}
+
+// excess returns the part of the mean of a generalized Pareto distribution that lies below its
+// quantile at 1 − δ, where δ = 1/(unseen·n):
+//
+//	∫_δ^1 (scale/k)(u^{−k} − 1) du = (scale/k)((1 − δ^{1−k})/(1 − k) − 1 + δ).
+//
+// It is also finite for k ≥ 1.
+func excess(k, scale, n float64) float64 {
+	const near = 1e-6 // to 0 and 1, where the formula has limits
+	if math.Abs(k) < near {
+		k = near
+	}
+	if math.Abs(1-k) < near {
+		k = 1 - near
+	}
+	log := -math.Log(unseen * n)
+	return scale / k * (-math.Expm1((1-k)*log)/(1-k) - 1 + math.Exp(log))
 }
 
 // quartile returns the first quartile of increasing data.

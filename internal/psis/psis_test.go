@@ -109,6 +109,61 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
+// TestSmoothEqual checks that k̂ is at most 0 for weights that are equal except for small noise of
+// any shape, and that such weights do not change.
+func TestSmoothEqual(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(11, 12))
+	for _, n := range []int{100, 2200, 22000} {
+		for name, noise := range map[string]func() float64{
+			"normal":  rng.NormFloat64,
+			"uniform": rng.Float64,
+			"cubic":   func() float64 { return math.Pow(rng.NormFloat64(), 3) },
+			"heavy":   func() float64 { return math.Min(100, quantile(rng.Float64(), 0.9, 1)) },
+		} {
+			for _, size := range []float64{1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1} {
+				w, order := make([]float64, n), make([]int, n)
+				for i := range w {
+					w[i] = -3 + size*noise()
+				}
+				was := slices.Clone(w)
+				k := Smooth(w, order)
+				switch {
+				case size <= 1e-4 && (k > 0 || !slices.Equal(w, was)):
+					t.Errorf("%d weights, %s noise of %g: k = %v, moved %t", n, name, size, k,
+						!slices.Equal(w, was))
+				case size <= 0.1 && (name == "normal" || name == "uniform") && k > 0.5:
+					t.Errorf("%d weights, %s noise of %g: k = %v", n, name, size, k)
+				}
+			}
+		}
+	}
+}
+
+// TestSmoothHeavy checks the mean k̂ of ratios from a generalized Pareto distribution of known k.
+func TestSmoothHeavy(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(13, 14))
+	for _, k := range []float64{0.3, 0.5, 0.7, 0.9, 1.2} {
+		for _, scale := range []float64{0.1, 1, 10} {
+			const n, runs = 2200, 40
+			w, order := make([]float64, n), make([]int, n)
+			var mean float64
+			for range runs {
+				for i := range w {
+					w[i] = math.Log1p(quantile(rng.Float64(), k, scale))
+				}
+				mean += Smooth(w, order) / runs
+			}
+			m := float64(tailLen(n))
+			want := (k*m + priorK*priorCount) / (m + priorCount)
+			if math.Abs(mean-want) > 4*(1+k)/math.Sqrt(m*runs) { // standard errors of the fit
+				t.Errorf("k = %v, scale %v: estimated %.3f, want %.3f", k, scale, mean, want)
+			}
+		}
+	}
+}
+
 // TestSmoothHump: of weights that are near their largest but for one in 500, whose tail is of k =
 // 0.3, the tail is found.
 func TestSmoothHump(t *testing.T) {

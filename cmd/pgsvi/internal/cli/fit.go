@@ -94,13 +94,26 @@ func Checks(
 		say("no khat: %s", PlainError(err))
 		return parts, nil
 	}
-	if psis.KHat > 0.7 {
-		res.Warnings = append(res.Warnings,
-			"a khat above 0.7: intervals of the weights may be off, though predictions\n"+
-				"may be good (loo, predict -score). More rows, fewer terms or a smaller\n"+
-				"-prior-sd help")
+	if text := psisWarning(psis); text != "" {
+		res.Warnings = append(res.Warnings, text)
 	}
 	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat), nil
+}
+
+// psisWarning returns what p warns of, and "" if that is nothing. Weights that are nearly equal
+// leave nothing to improve in a fit, so only a low effective sample size comes with a remedy.
+func psisWarning(p *pgsvi.PSIS) string {
+	const most, nearlyEqual = 0.7, 0.9
+	size := fmt.Sprintf("a khat above %v, with an effective sample size of %.0f of %d draws",
+		most, p.ESS, p.Draws)
+	switch {
+	case !(p.KHat > most):
+		return ""
+	case p.ESS >= nearlyEqual*float64(p.Draws):
+		return size + ":\nthe approximation is close, but may miss rare values of the weights"
+	}
+	return size + ":\nintervals of the weights may be off, though predictions may be good (loo,\n" +
+		"predict -score). More rows, fewer terms or a smaller -prior-sd help"
 }
 
 // ScoreText returns bits, the log loss of a row to the base 2, and error, the share of labels that

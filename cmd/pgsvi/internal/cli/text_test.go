@@ -5,8 +5,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/pgsvi/pgsvi"
 )
+
+// TestPSISWarning checks that a remedy comes with a large khat of a small effective sample size.
+func TestPSISWarning(t *testing.T) {
+	for _, c := range []struct {
+		khat, ess     float64
+		warns, remedy bool
+	}{
+		{0, 2199.999, false, false},
+		{0.69, 300, false, false},
+		{0.88, 2199.999, true, false},
+		{0.88, 300, true, true},
+	} {
+		got := psisWarning(&pgsvi.PSIS{KHat: c.khat, ESS: c.ess, Draws: 2200})
+		if got != "" != c.warns || strings.Contains(got, "More rows") != c.remedy {
+			t.Errorf("khat %v, effective sample size %v: %q", c.khat, c.ess, got)
+		}
+	}
+}
 
 // TestText checks that a text has the same runes escaped however it is split into writes.
 func TestText(t *testing.T) {
