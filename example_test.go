@@ -557,7 +557,7 @@ func ExampleNewCTM() {
 	}
 	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(topics))
 	// Output:
-	// [[bonds fell stocks] [dog bird cat]]
+	// [[bonds fell stocks] [dog cat bird]]
 	// ⎡0.1  0.9⎤
 	// ⎢0.1  0.9⎥
 	// ⎢0.9  0.1⎥
