@@ -557,7 +557,7 @@ func ExampleNewCTM() {
 	}
 	fmt.Printf("%v\n%.1f\n", words, mat.Formatted(topics))
 	// Output:
-	// [[bonds fell stocks] [dog cat bird]]
+	// [[bonds fell stocks] [dog bird cat]]
 	// ⎡0.1  0.9⎤
 	// ⎢0.1  0.9⎥
 	// ⎢0.9  0.1⎥
