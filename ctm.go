@@ -187,8 +187,8 @@ const (
 	ctmLargest     = 3e7 // most numbers that a pass over all documents keeps
 	ctmGoal        = 0.1 // nats
 	ctmMostLag     = 4   // steps of which a rise is taken, for the gap
-	ctmDraws       = 4   // of an expectation whose pass counts once as work,
-	ctmSlower      = 10  // and how often a pass without draws counts
+	ctmDraws       = 4   // draws per document whose pass counts once as work
+	ctmSlower      = 10  // work of a pass by an expectation without draws
 	ctmMaxNodes    = 100000
 	ctmMaxHermite  = 1000 // in each direction
 )

@@ -23,8 +23,8 @@ const (
 	partRestarts = 5  // random divisions that the search starts from
 	partSplits   = 20 // most topics that the search dissolves
 	partRounds   = 10 // most rounds of moves
-	// The search tells 1000 words apart, or with many topics as many as keep a round of moves below
-	// so many counts, but no fewer than 100.
+	// The search distinguishes at most partWords words. With many topics it distinguishes fewer, to
+	// keep a round of moves below partWork counts, but at least partFewest.
 	partWords, partFewest, partWork = 1000, 100, 1e6
 	partLeast                       = 1e-9 // least gain of a move, as a fraction of the likelihood that it changes
 )
@@ -275,8 +275,8 @@ func fewerWords(parts []Doc, terms, most int) ([]Doc, int) {
 }
 
 // join joins the two clusters that lose least likelihood by it, again and again, from single parts
-// on. It returns the cluster of each part when at most so many clusters were left, and when at
-// most so few were.
+// on. It returns the cluster of each part when at most many clusters were left, and when
+// at most few were left.
 func join(parts []Doc, many, few int) (at, end []int) {
 	n := len(parts)
 	sum, size, to := slices.Clone(parts), make([]float64, n), make([]int, n)
