@@ -91,7 +91,7 @@ type CTMOptions struct {
 	PseudoDocs float64
 	// MaxMemory is the number of bytes that the model may take: about 64 for each of K × Terms
 	// numbers, 3,200 for each term with StartAnchors, 16 for each number of the q(z_n), and K²
-	// numbers for each core. Zero means the limit described at ErrMemory.
+	// numbers for each core. Passes over all documents take up to 240 MB in addition. Zero means the limit described at ErrMemory.
 	MaxMemory int64 `json:"-"`
 }
 
@@ -180,8 +180,17 @@ const (
 	ctmBatch      = 16
 	ctmPaperBatch = 2
 	ctmPasses     = 10
-	ctmMaxNodes   = 100000
-	ctmMaxHermite = 1000 // in each direction
+	// Passes over mini-batches. On AP with 10 topics, five of these and five over all documents
+	// reach an ELBO 2,500 nats above that of ten, and predict as well.
+	ctmNoisyPasses = 5
+	ctmWork        = 1e7 // as ldaWork: about a second
+	ctmLargest     = 3e7 // most numbers that a pass over all documents keeps
+	ctmGoal        = 0.1 // nats
+	ctmMostLag     = 4   // steps of which a rise is taken, for the gap
+	ctmDraws       = 4   // draws per document whose pass counts once as work
+	ctmSlower      = 10  // work of a pass by an expectation without draws
+	ctmMaxNodes    = 100000
+	ctmMaxHermite  = 1000 // in each direction
 )
 
 // validate reports every invalid option at once, wrapping ErrParam, or ErrNotFinite for Topics.

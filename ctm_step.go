@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/goals"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/mat"
@@ -22,6 +23,9 @@ type ctmStepper struct {
 	m     *CTM
 	steps *topic.Steps
 	print fingerprint
+	draws uint64   // seed of the draws of every step over all documents
+	full  int      // steps over all documents since the last step over some
+	all   allTerms // scratch
 }
 
 // begin returns the steps of m on docs, from topics that are drawn from rng unless they are given.
@@ -42,23 +46,43 @@ func (m *CTM) begin(ctx context.Context, docs []topic.Doc, rng *rand.Rand) (*top
 // Len implements State: the number of documents.
 func (s *ctmStepper) Len() int { return len(s.m.docs) }
 
-// Plan implements Stepper: ten passes in batches of 16 documents, or 2 for CTMOptions.Paper.
+// Plan implements Stepper: five passes in batches of 16 documents, and then passes over all
+// documents, evaluated one by one. Corpora that are too large for these, and CTMOptions.Paper, mean
+// ten passes in batches.
 func (s *ctmStepper) Plan() Plan {
 	p := Plan{Batch: ctmBatch, MaxPasses: ctmPasses, EvalEvery: -1}
-	if s.m.opt.Paper {
+	k := float64(s.m.k)
+	switch work := passWork(s.m.docs, s.m.k); {
+	case s.m.opt.Paper:
 		p.Batch = ctmPaperBatch
+	case work+2*k*k*float64(len(s.m.docs)) <= ctmLargest:
+		p.Sampler, p.evalAll = thenAll{ctmBatch, ctmNoisyPasses}, true
+		if e := s.m.engine(); s.m.opt.Expectation <= CTMQuasi {
+			work *= float64(e.Points()) / ctmDraws
+		} else {
+			work *= ctmSlower
+		}
+		p.MaxPasses = passesFor(work, ctmWork, ctmPasses)
 	}
 	return p
 }
 
 // Step implements Stepper. A beta of +Inf leaves the step size of the documents to the CTM: β = 1,
-// which is r = ½, or 0.001 for CTMOptions.Paper. The error names the document and wraps
+// which is r = ½, or 0.001 for CTMOptions.Paper. A batch of all documents replaces the topics, and
+// has the same draws each time, so that such steps converge. The error names the document and wraps
 // ErrNotPosDef or ErrNotFinite; the state is then as it was.
 func (s *ctmStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
-	beta, err := s.steps.Step(ctx, env.cores(), batch, beta, env.rng().Uint64())
+	seed, full := s.draws, s.full+1
+	if s.all.all(batch, s.Len()) {
+		batch = nil
+	} else {
+		seed, full = env.rng().Uint64(), 0
+	}
+	beta, err := s.steps.Step(ctx, env.cores(), batch, beta, seed)
 	if err != nil {
 		return Step{}, err
 	}
+	s.full = full
 	return Step{Beta: beta, ClosedForm: true}, nil
 }
 
@@ -67,7 +91,40 @@ func (s *ctmStepper) Step(ctx context.Context, env *Env, batch []int, beta float
 // draws. Elsewhere ELBOErr is what the means m_n have still to gain at the topics of the moment.
 func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (e Evaluation, err error) {
 	e.ELBO, e.ELBOErr, e.Random, err = s.steps.Evaluate(ctx, env.cores(), env.rng().Uint64())
+	e.GapBound, e.Goal = math.Inf(1), ctmGoal
+	if e.Random {
+		e.Goal = max(ctmGoal, e.ELBOErr)
+	}
 	return e, err
+}
+
+// gap implements gapEstimator, for the last steps if they were over all documents. Such a step
+// raises the ELBO by less than the step before, but often by more in every other step. So the gap
+// compares the rise of the last two steps with the rise of the two before, or of four from the
+// ninth step on. It is twice what a geometric series of these rises leaves, since later rises fall more
+// slowly, and at least ELBOErr.
+func (s *ctmStepper) gap(now Iteration, before []Iteration) float64 {
+	elbo := []float64{now.ELBO} // latest first
+	for _, it := range slices.Backward(before) {
+		if it.K != now.K-len(elbo) || len(elbo) >= s.full {
+			break
+		}
+		elbo = append(elbo, it.ELBO)
+	}
+	lag := min((len(elbo)-1)/4*2, ctmMostLag)
+	if lag == 0 {
+		return 0
+	}
+	last, earlier := elbo[0]-elbo[lag], elbo[lag]-elbo[2*lag]
+	left := math.Abs(last) // it may fall, because the steps do not see the draws of Evaluate
+	if last > 0 {
+		left = seriesLeft(last, max(earlier, 0))
+	}
+	left *= 2
+	if now.ELBOErr > left {
+		left = now.ELBOErr
+	}
+	return goals.NeverZero(left)
 }
 
 // MarshalBinary returns the state. The bytes are not for long storage: see Result.Save.
@@ -83,6 +140,8 @@ func (s *ctmStepper) constant() bool { return true }
 // snapshot writes or reads all that later steps depend on.
 func (s *ctmStepper) snapshot(c *save.State) {
 	s.print.state(c, s.m.digest)
+	c.Uint64(&s.draws)
+	c.Int(&s.full)
 	s.steps.Snapshot(c)
 }
 
@@ -99,14 +158,23 @@ func (m *CTM) digest(d *save.Digest) {
 	}
 }
 
-// Fit runs s on the model. A nil s means the zero Solver: ten passes in batches of 16 documents,
-// with the ELBO evaluated only at the end. More passes raise the ELBO but not the held-out
-// probability.
+// Fit runs s on the model. A nil s means the zero Solver: five passes in batches of 16 documents,
+// then passes over all documents until Result.Gap is at most Solver.Goal, and ten passes in all. A
+// small corpus, whose passes take little time, gets up to a thousand. If a pass over all documents
+// would keep more than 30 million numbers, all ten passes are in batches, and Gap stays NaN. More
+// passes raise the ELBO but not the held-out probability.
+//
+// A pass over all documents replaces the topics, and has the same draws each time. The ELBO is
+// evaluated after each. From the fifth such pass on, Gap estimates what later passes would gain:
+// it is twice what the last rises of the ELBO leave if they fall as a geometric series, and at
+// least ELBOErr, the standard error due to the draws. This is no proof: rises that the draws hide
+// may go on, and other maxima may be higher. A zero Goal means ELBOErr, or 0.1 nats if that is
+// larger.
 //
 // With a Solver.Converger the ELBO is evaluated once a pass. A nil StepSize leaves the inner
 // steps to the model. A StepSize gives their β_k; BatchSize and Sampler are then those of the
-// Solver. The topics are those of the last steps, which are noisy, and have no gap for a
-// Converger.
+// Solver. The topics of passes in batches are those of the last steps, which are noisy, and have
+// no gap for a Converger.
 //
 // The ELBO has several maxima. In about one run of ten on generated documents, two topics merged,
 // at an ELBO about a hundred nats lower. Fit with several Solver.Src and keep the highest ELBO.
@@ -128,7 +196,7 @@ func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	if err != nil {
 		return nil, err
 	}
-	return &ctmStepper{m: m, steps: steps}, nil
+	return &ctmStepper{m: m, steps: steps, draws: env.rng().Uint64()}, nil
 }
 
 // Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if st is

@@ -35,6 +35,10 @@
 //	post, res, err := gp.Fit(ctx, nil) // res.ELBO and res.GapBound are in nats
 //	p := post.Prob(nil, +1, xnew)      // post.At(xnew) offers more kinds of predictions
 //
+// Topic models have many local maxima, and no fit proves how far it is from the best. The Gap of a
+// CTM estimates what further passes would gain. The GapBound of an LDA holds for the topics while
+// the documents stay as they are (OverBlock); further passes may gain several times as much.
+//
 // Learn finds the hyper-parameters of kernel, prior and likelihood (empirical Bayes, type-II
 // maximum likelihood). It maximises the ELBO plus weak default priors, which it prints. It starts
 // from the values in the model; zeros are chosen from the data. It also returns an interval for

@@ -253,7 +253,7 @@ func ExampleLDAPosterior_Similar() {
 		Docs: []pgsvi.Document{
 			{Words: []int{0, 1, 2}, Counts: []float64{9, 5, 4}},
 			{Words: []int{3, 4, 5}, Counts: []float64{7, 5, 6}},
-			{Words: []int{0, 2, 4}, Counts: []float64{5, 4, 6}},
+			{Words: []int{0, 2, 3, 4}, Counts: []float64{5, 4, 5, 6}},
 		}}
 	lda, err := pgsvi.NewLDA(c, 2, nil)
 	if err != nil {
@@ -270,7 +270,7 @@ func ExampleLDAPosterior_Similar() {
 	}
 	fmt.Printf("documents %v at %.1f\n", index, distance)
 	// Output:
-	// documents [0 2] at [0.0 0.4]
+	// documents [0 2] at [0.0 0.5]
 }
 
 // Is a Gaussian q near enough to the posterior? Draws of it, weighted by p(y, z)/q(z), say so by

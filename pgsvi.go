@@ -72,7 +72,7 @@ type Plan struct {
 	Sampler   Sampler // nil means Reshuffle
 	MaxPasses float64 // 0 means 1000
 	// EvalEvery is the number of steps between evaluations. 0 means once a pass. A negative value
-	// means only at the end, except that an LDA is also evaluated after each step of all terms.
+	// means only at the end, except that an LDA or CTM is also evaluated after each step of all terms.
 	// With a Solver.Converger a negative value means 0, as a Converger needs evaluations.
 	EvalEvery int
 
@@ -115,8 +115,8 @@ type Evaluation struct {
 	// information. It bounds the true gap to second order if f is convex in the mean parameters.
 	// In an Iteration it is at least the limit of the geometric series through the last two
 	// changes of the ELBO. In the Result of a run that Stalled it is at least ELBOErr. It is never
-	// above a GapBound, unless the Scope of that is OverBlock. It is never NaN: +Inf means that
-	// there is no estimate.
+	// above a GapBound, unless the Scope of that is OverBlock. A CTM estimates it from changes of
+	// the ELBO alone: see CTM.Fit. It is never NaN: +Inf means that there is no estimate.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats: no q of the family named by Scope has an
 	// ELBO above ELBO + GapBound, for this prior, these hyper-parameters and these inducing

@@ -503,12 +503,14 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	if n := len(r.Trace); n >= 2 && !ev.Random && ev.Gap != 0 && !math.IsNaN(ev.Gap) {
 		// What the last two changes of the ELBO, taken as a geometric series, add up to.
 		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
-		if rate := now / before; rate > 0 {
-			if rate >= 1 {
-				rate = fallenRate
-			}
-			ev.Gap = math.Max(ev.Gap, now*rate/(1-rate))
+		if now/before > 0 {
+			ev.Gap = math.Max(ev.Gap, seriesLeft(now, before))
 		}
+	}
+	if g, ok := r.Stepper.(gapEstimator); ok {
+		now := r.Iteration
+		now.Evaluation = ev
+		ev.Gap = g.gap(now, r.Trace)
 	}
 	ev.settle()
 	r.Evaluation = ev
@@ -516,6 +518,23 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	it.State = nil
 	r.Trace = append(r.Trace, it)
 	return nil
+}
+
+// gapEstimator is a Stepper that estimates the gap from the evaluations of the run.
+type gapEstimator interface {
+	// gap returns the gap at now, given the iterations that were evaluated before. It returns 0 if
+	// these are too few.
+	gap(now Iteration, before []Iteration) float64
+}
+
+// seriesLeft returns what all later changes of the ELBO add up to if they go on as a geometric
+// series after the last two, which have the same sign.
+func seriesLeft(now, before float64) float64 {
+	rate := now / before
+	if !(rate < 1) {
+		rate = fallenRate
+	}
+	return now * rate / (1 - rate)
 }
 
 // fallenRate is the rate at which changes of the ELBO that do not fall yet are taken to fall from

@@ -21,6 +21,7 @@ type Dirichlet struct {
 const (
 	roughChange    = 0.05  // mean change of γ, in words, at which one of a mini-batch is done
 	nearChange     = 1e-3  // mean change of γ from which on Anderson mixing takes over
+	farthestMix    = 1     // most change of log γ by Anderson mixing
 	exactChange    = 1e-11 // mean change of γ, relative to its mean, at which a document is done
 	mostIterations = 1000  // most steps of a document
 	tiniest        = 1e-290
@@ -216,9 +217,7 @@ func (w *localDirichlet) ascend(exact bool) {
 				x[k], r[k], w.weight[k] = math.Log(g), math.Log(w.next[k]/g), g
 			}
 			if w.mix.Mix(w.few, w.weight) {
-				for k, l := range w.few {
-					w.next[k] = math.Exp(l)
-				}
+				w.jump()
 			}
 		}
 		w.gamma, w.next = w.next, w.gamma
@@ -228,6 +227,21 @@ func (w *localDirichlet) ascend(exact bool) {
 		last = change
 	}
 	w.weigh()
+}
+
+// jump makes the logarithms in few, a mixture of the last steps, the next γ. If they are too far
+// from those of γ, it forgets the steps and keeps the next γ as it is: a mixture of nearly equal
+// steps has weights without limit, and its γ may be 0 or overflow.
+func (w *localDirichlet) jump() {
+	for k, g := range w.gamma {
+		if !(math.Abs(w.few[k]-math.Log(g)) <= farthestMix) {
+			w.mix.Reset()
+			return
+		}
+	}
+	for k, l := range w.few {
+		w.next[k] = math.Exp(l)
+	}
 }
 
 // value returns Σ_v y_v log Σ_k exp(E[log θ_k] + E[log β_kv]) − KL(q(θ)‖p(θ)).

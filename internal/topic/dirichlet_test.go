@@ -2,6 +2,7 @@ package topic
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
@@ -31,4 +32,23 @@ func TestDirichletTiny(t *testing.T) {
 	if v := w.value(); math.IsNaN(v) || math.IsInf(v, 0) {
 		t.Errorf("value %v", v)
 	}
+}
+
+// TestDirichletJump checks that Anderson mixing takes no γ that is far from the last one, not
+// finite or 0, and takes one that is near.
+func TestDirichletJump(t *testing.T) {
+	w := new(localDirichlet)
+	w.set(Doc{Words: []int{0, 1}, Counts: []float64{3, 2}}, []float64{-1, -2, -2, -1}, 2, 0.2)
+	w.step()
+	next := slices.Clone(w.next)
+	for _, far := range []float64{2795, -1400, math.NaN(), math.Inf(1), 1.1 + math.Log(w.gamma[1])} {
+		w.few[0], w.few[1] = math.Log(w.gamma[0]), far
+		if w.jump(); !slices.Equal(w.next, next) {
+			t.Errorf("log γ = %v: the next γ is %v, want %v", far, w.next, next)
+		}
+	}
+	w.few[0], w.few[1] = math.Log(2.5), math.Log(3.5)
+	w.jump()
+	near(t, "γ_0", w.next[0], 2.5, 1e-12)
+	near(t, "γ_1", w.next[1], 3.5, 1e-12)
 }

@@ -13,11 +13,16 @@ import (
 )
 
 const (
-	startMix    = 0.2 // share of a start in the first topics, the rest being that of all words
-	startDocs   = 3   // documents for a topic of StartDocs
-	startRounds = 15  // most rounds of k-means
-	startFew    = 20  // topics up to which StartAuto is StartKMeans
-	anchorDim   = 400 // of the random projection of anchor words, which keeps distances to some 5%
+	startMix    = 0.2  // share of a start in the first topics, the rest being that of all words
+	startDocs   = 3    // documents for a topic of StartDocs
+	startTries  = 3    // times that StartKMeans clusters the documents; the best result counts
+	startParts  = 4    // clusters of k-means for each topic
+	startRounds = 5    // rounds of k-means
+	startSample = 4096 // most documents that k-means clusters
+	startMoves  = 3    // rounds in which documents move between topics
+	startSmooth = 0.3  // count added to each word of a topic in these rounds
+	startFew    = 20   // topics up to which StartAuto is StartKMeans
+	anchorDim   = 400  // of the random projection of anchor words, which keeps distances to some 5%
 	// An anchor word occurs in at least so many documents, and in at least this fraction of
 	// them: a word of few documents has a row of much noise.
 	anchorMin, anchorPart = 3, 0.01
@@ -29,7 +34,8 @@ type Start int
 const (
 	// StartAuto is StartKMeans up to startFew topics and StartAnchors above.
 	StartAuto Start = iota
-	// StartKMeans clusters the documents by the cosine of their TF-IDF weights.
+	// StartKMeans makes small clusters of documents by the cosine of their TF-IDF weights, and
+	// divides them among the topics so that their words are most likely.
 	StartKMeans
 	// StartAnchors finds anchor words, whose company is far from that of any mixture of the others
 	// (Arora et al., 2013). The documents with such a word take the place of a cluster.
@@ -84,9 +90,7 @@ func (s Start) Topics(ctx context.Context, docs []Doc, terms, k int, rng *rand.R
 	out := dense.NewRows(k, m.terms)
 	switch start {
 	case StartKMeans:
-		for n, j := range m.kMeans(ctx, rng) {
-			addDoc(out[j], m.docs[n])
-		}
+		m.clusters(ctx, out, rng)
 	case StartAnchors:
 		m.anchorTopics(ctx, out, rng)
 	case StartDocs:
@@ -155,69 +159,162 @@ func cosine(x Doc, row []float64) (s float64) {
 	return s
 }
 
-// kMeans returns the cluster of each document: spherical k-means on TF-IDF weights
-// from centres that k-means++ draws.
-func (m starter) kMeans(ctx context.Context, rng *rand.Rand) []int {
-	x := m.tfidf()
-	centre := dense.NewRows(m.k, m.terms)
+// clusters stores in out the words of K clusters of documents. It makes startParts·K clusters by
+// k-means, divides them among the topics (see partition), and lets documents move between topics.
+// The best of a few tries counts. K clusters of k-means alone would not do, because most groups of
+// documents end up in one cluster if there are more groups than topics.
+func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) {
+	few := m
+	if n := len(m.docs); n > startSample {
+		few.docs = make([]Doc, startSample)
+		for i, at := range rng.Perm(n)[:startSample] {
+			few.docs[i] = m.docs[at]
+		}
+	}
+	x, most := few.tfidf(), math.Inf(-1)
+	rows := dense.NewRows(m.k, m.terms)
+	for range startTries {
+		parts := few.parts(few.kMeans(ctx, x, rng))
+		if ctx.Err() != nil {
+			return
+		}
+		for _, row := range rows {
+			clear(row)
+		}
+		for i, k := range search(parts, m.k, m.terms, rng) {
+			addDoc(rows[k], parts[i])
+		}
+		for range startMoves {
+			if m.move(rows); ctx.Err() != nil {
+				return
+			}
+		}
+		if l := likelihood(rows); l > most {
+			most = l
+			for k, row := range rows {
+				copy(out[k], row)
+			}
+		}
+	}
+}
+
+// parts returns the words of each cluster of documents.
+func (m starter) parts(cluster []int) []Doc {
+	parts := make([]Doc, max(m.k, min(startParts*m.k, len(m.docs))))
+	members := make([][]int, len(parts))
+	for n, j := range cluster {
+		members[j] = append(members[j], n)
+	}
+	sum := make([]float64, m.terms)
+	for j := range parts {
+		clear(sum)
+		for _, n := range members[j] {
+			addDoc(sum, m.docs[n])
+		}
+		for v, c := range sum {
+			if c > 0 {
+				parts[j].Words, parts[j].Counts = append(parts[j].Words, v), append(parts[j].Counts, c)
+			}
+		}
+	}
+	return parts
+}
+
+// move puts each document into the topic in which its words are most likely, and stores the words
+// of the documents of each topic in rows.
+func (m starter) move(rows [][]float64) {
+	logs := make([]float64, m.terms*m.k) // log β, so that the topics of a word are adjacent
+	for k, row := range rows {
+		total := math.Log(floats.Sum(row) + startSmooth*float64(m.terms))
+		for v, c := range row {
+			logs[v*m.k+k] = math.Log(c+startSmooth) - total
+		}
+		clear(row)
+	}
+	value := make([]float64, m.k)
+	for _, d := range m.docs {
+		clear(value)
+		for i, v := range d.Words {
+			floats.AddScaled(value, d.Counts[i], logs[v*m.k:(v+1)*m.k])
+		}
+		addDoc(rows[floats.MaxIdx(value)], d)
+	}
+}
+
+// likelihood returns the log-likelihood of the counts in rows when each topic has the frequencies
+// of its row.
+func likelihood(rows [][]float64) (l float64) {
+	for _, row := range rows {
+		for _, c := range row {
+			l += xlogx(c)
+		}
+		l -= xlogx(floats.Sum(row))
+	}
+	return l
+}
+
+// kMeans returns the cluster of each document with the TF-IDF weights x: spherical k-means from
+// centers that k-means++ draws. A document that shares no word with any center goes to a random
+// cluster.
+func (m starter) kMeans(ctx context.Context, x []Doc, rng *rand.Rand) []int {
+	k := max(m.k, min(startParts*m.k, len(x)))
+	centers := make([]float64, m.terms*k) // so that those of a word are adjacent
+	m.seed(ctx, centers, k, x, rng)
+	cluster := make([]int, len(x))
+	cos, norm := make([]float64, k), make([]float64, k)
+	for range startRounds {
+		if ctx.Err() != nil {
+			break
+		}
+		for n := range x {
+			clear(cos)
+			for i, v := range x[n].Words {
+				floats.AddScaled(cos, x[n].Counts[i], centers[v*k:(v+1)*k])
+			}
+			cluster[n] = floats.MaxIdx(cos)
+			if cos[cluster[n]] <= 0 {
+				cluster[n] = rng.IntN(k)
+			}
+		}
+		clear(centers)
+		for n, j := range cluster {
+			for i, v := range x[n].Words {
+				centers[v*k+j] += x[n].Counts[i]
+			}
+		}
+		clear(norm)
+		for i, c := range centers {
+			norm[i%k] += c * c
+		}
+		for i := range centers {
+			centers[i] /= math.Sqrt(max(norm[i%k], math.SmallestNonzeroFloat64))
+		}
+	}
+	return cluster
+}
+
+// seed stores k documents in centers, each drawn with a probability in proportion to its distance
+// from those before (k-means++, Arthur and Vassilvitskii 2007).
+func (m starter) seed(ctx context.Context, centers []float64, k int, x []Doc, rng *rand.Rand) {
 	far := make([]float64, len(x))
 	for n := range far {
 		far[n] = 1
 	}
-	for j := range centre {
+	center := make([]float64, m.terms)
+	for j := range k {
 		if ctx.Err() != nil {
-			break
+			return
 		}
-		n := batches.Pick(far, rng)
-		addDoc(centre[j], x[n])
+		d := x[batches.Pick(far, rng)]
+		clear(center)
+		addDoc(center, d)
+		for i, v := range d.Words {
+			centers[v*k+j] = d.Counts[i]
+		}
 		for i := range x {
-			far[i] = min(far[i], max(0, 1-cosine(x[i], centre[j])))
+			far[i] = min(far[i], max(0, 1-cosine(x[i], center)))
 		}
 	}
-	cluster := make([]int, len(x))
-	byTerm := make([]float64, m.terms*m.k) // centres, so that those of a term are adjacent
-	cos := make([]float64, m.k)
-	for range startRounds {
-		for j, row := range centre {
-			for v, c := range row {
-				byTerm[v*m.k+j] = c
-			}
-		}
-		changed := false
-		for n := range x {
-			if ctx.Err() != nil {
-				return cluster
-			}
-			clear(cos)
-			for i, v := range x[n].Words {
-				floats.AddScaled(cos, x[n].Counts[i], byTerm[v*m.k:(v+1)*m.k])
-			}
-			at := floats.MaxIdx(cos)
-			changed = changed || cluster[n] != at
-			cluster[n] = at
-		}
-		if !changed {
-			break
-		}
-		for j := range centre {
-			clear(centre[j])
-		}
-		for n, j := range cluster {
-			addDoc(centre[j], x[n])
-		}
-		for _, row := range centre {
-			var norm float64
-			for _, c := range row {
-				norm += c * c
-			}
-			if norm = math.Sqrt(norm); norm > 0 {
-				for v := range row {
-					row[v] /= norm
-				}
-			}
-		}
-	}
-	return cluster
 }
 
 // anchorTopics stores in out the words of the documents of each of K anchor words. Row v of the

@@ -18,7 +18,7 @@ import (
 // a document, 2K where V_n is diagonal. A document that was not visited has the prior.
 //
 // A Step visits the documents of the batch, takes a few proximal steps for each, and ends with
-// the M-step, of weight ρ_t = (10 + t)^−0.7 at step t,
+// the M-step, of weight ρ_t = (10 + t)^−0.7 at step t, or ρ_t = 1 if the step visits all documents,
 //
 //	S ← (1−ρ_t)S + ρ_t (N/M) Σ_n y_nv E_q[ρ_nvk],   β = argmax_β Σ_kv (S_kv + TopicPrior) log β_kv
 //	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)), with PseudoDocs more documents of q = N(0, I)
@@ -115,7 +115,8 @@ func visitSlot(s *Steps, w *work, i int) {
 	s.visit(w, &s.slots[s.order[i]], s.length, s.seed)
 }
 
-// Step visits the documents of batch, all if it is nil, and returns the step size that it took. A
+// Step visits the documents of batch, and returns the step size that it took. A nil batch means all
+// documents: the topics are then those of their statistics alone, without any of the past. A
 // beta of +Inf leaves that to s: β = 1, which is r = ½, or 0.001 for Options.Paper. The error
 // names the document and wraps ErrNotPosDef or ErrNotFinite; the state is then as it was.
 func (s *Steps) Step(
@@ -156,7 +157,10 @@ func (s *Steps) step(batch []int, beta float64, seed uint64) error {
 			return fmt.Errorf("document %d: %w", slot.doc, slot.err)
 		}
 	}
-	rho := math.Pow(delay+float64(s.steps), -decayPower)
+	rho := 1.0
+	if batch != nil {
+		rho = math.Pow(delay+float64(s.steps), -decayPower)
+	}
 	if err := s.updatePrior(rho, size); err != nil {
 		return err
 	}

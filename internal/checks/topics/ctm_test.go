@@ -208,3 +208,82 @@ func TestTopicEnumerations(t *testing.T) {
 		}
 	}
 }
+
+// TestCTMStops checks that a nil Solver ends fits of small corpora by the gap, which it does not do
+// if the work is too much, and that 60 passes seldom gain more than three times that gap.
+func TestCTMStops(t *testing.T) {
+	t.Parallel()
+	expectations := []CTMExpectation{CTMAntithetic, CTMQuasi, CTMMeanField, CTMLaplace, CTMDelta}
+	converged, within, corpora := 0, 0, testkit.Shorter(groupCorpora, groupCorpora[5:8])
+	for i, g := range corpora {
+		g.docs /= 4
+		c, _ := g.draw(uint64(200 + i))
+		e := expectations[i%testkit.Shorter(len(expectations), 2)]
+		m, err := NewCTM(c, g.topics, &CTMOptions{Expectation: e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := m.Fit(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, long, err := m.Fit(t.Context(), &Solver{MaxPasses: 60, Goal: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gain := long.ELBO - res.ELBO
+		t.Logf("%+v, %v: %v; gained %.3g of %.3g", g, e, res, gain, res.Gap)
+		if (res.Status == Converged) != (res.Gap <= res.Goal) || !(res.Gap >= res.ELBOErr) ||
+			!(res.Goal >= 0.1) || !math.IsInf(res.GapBound, 1) || res.Passes < 10 {
+			t.Errorf("%+v, %v: %v, Gap %v, Goal %v, GapBound %v", g, e, res, res.Gap, res.Goal,
+				res.GapBound)
+		}
+		if res.Status == Converged {
+			converged++
+		}
+		if gain <= 3*res.Gap {
+			within++
+		}
+	}
+	if n := len(corpora); converged < n*3/4 || within < n*3/4 {
+		t.Errorf("%d of %d fits converge, %d gain little more than the gap", converged, n, within)
+	}
+	t.Logf("converged %d, within %d", converged, within)
+}
+
+// TestCTMGapResumed checks that a run that stops before the last pass goes on to the same bits, and
+// that there is no gap before the fifth pass over all documents.
+func TestCTMGapResumed(t *testing.T) {
+	t.Parallel()
+	c, _ := groupCorpora[6].draw(300)
+	m, err := NewCTM(c, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fit := func(passes float64) *Result {
+		_, res, err := m.Fit(t.Context(), &Solver{MaxPasses: passes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	want, part := fit(10), fit(8)
+	if !math.IsNaN(part.Gap) || !(want.Gap > 0) {
+		t.Errorf("gap %v after 8 passes and %v after 10", part.Gap, want.Gap)
+	}
+	var b bytes.Buffer
+	if err := part.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	s := &Solver{MaxPasses: 10}
+	got, err := s.LoadResult(t.Context(), &b, m)
+	if err == nil {
+		got, err = s.Resume(t.Context(), got)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ELBO != want.ELBO || got.Gap != want.Gap || got.Status != want.Status {
+		t.Errorf("resumed: %v, gap %v; want %v, gap %v", got, got.Gap, want, want.Gap)
+	}
+}
