@@ -2,7 +2,6 @@ package data
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -127,16 +126,11 @@ func readFolder(ctx context.Context, folder string) (*pgsvi.Corpus, error) {
 
 // readText reads a text, which may be packed by gzip.
 func readText(r io.Reader) (string, error) {
-	in := bufio.NewReader(r)
-	r = in
-	if head, _ := in.Peek(2); string(head) == "\x1f\x8b" {
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return "", fmt.Errorf("pgsvi: %w", err)
-		}
-		r = unpacked
+	in, err := gunzip(r)
+	if err != nil {
+		return "", err
 	}
-	text, err := io.ReadAll(io.LimitReader(r, longLine+1))
+	text, err := io.ReadAll(io.LimitReader(in, longLine+1))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("pgsvi: %w", err)
