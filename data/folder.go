@@ -19,7 +19,8 @@ const rareWord, commonWord = 3, 0.5
 
 // ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, packed by
 // gzip or not, and a file ending in .txt a text in each line. Other files are Matrix Market (.mtx),
-// UCI (docword…) or lda-c, and may be packed by gzip. Of texts, in English, words of fewer than 3
+// UCI (docword…) or lda-c, and may be packed by gzip. Texts of a folder that are manual pages lose
+// their roff markup. Of texts, in English, words of fewer than 3
 // documents and of more than half of them are left out; CorpusBuilder has the choice.
 //
 // vocab is the file of the words, one a line, of a corpus that has numbers for words. "" means
@@ -137,7 +138,7 @@ func readText(r io.Reader) (string, error) {
 	case len(text) > longLine:
 		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: a text of more than %d MB", longLine>>20)
 	}
-	return string(text), nil
+	return withoutRoff(string(text)), nil
 }
 
 // builtCorpus returns the corpus of a builder, or an error if it has no document.
