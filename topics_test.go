@@ -117,6 +117,20 @@ func TestLDAAscent(t *testing.T) {
 	near(t, "ELBO", sum-q.H.Value(q.Q), res.ELBO, 1e-9)
 }
 
+func TestCorpusString(t *testing.T) {
+	for want, c := range map[string]*Corpus{
+		"no corpus":                          nil,
+		"0 documents, 0 terms, 0 words":      {},
+		"60 documents, 12 terms, 2243 words": ldaToy(60),
+		"2 documents, 3 terms, 4.5 words": {Terms: 3, Docs: []Document{{}, {Words: []int{0, 2},
+			Counts: []float64{4, 0.5}}}},
+	} {
+		if got := fmt.Sprint(c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestLDAPosterior(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(40)
