@@ -28,12 +28,12 @@ import (
 // the responsibilities.
 //
 // It is a Model whose terms are the rows. With a nil Solver it takes coordinate ascent steps over
-// all rows until the exact ELBO, which never falls, no longer rises. Components that are not needed
-// would empty slowly, so after ten steps the most overlapping components are joined, pair by pair,
-// if that raises the ELBO; the component that loses its rows has the prior. With a Solver.BatchSize it is
-// stochastic variational inference, without joining. The ELBO has
-// several optima: fit with several Solver.Src and keep the highest. The order of the components has
-// no meaning. A Mixture is immutable and safe for concurrent use.
+// all rows until the exact ELBO, which never falls, no longer rises. Components that are not
+// needed would empty slowly, so after ten steps the most overlapping components are joined, pair
+// by pair, if that raises the ELBO; the component that loses its rows has the prior. With a
+// Solver.BatchSize it is stochastic variational inference, without joining. The ELBO has several
+// optima: fit with several Solver.Src and keep the highest. The order of the components has no
+// meaning. A Mixture is immutable and safe for concurrent use.
 type Mixture struct {
 	n, d, k int
 	z       []float64 // the rows as z = L⁻¹(x − x̄), N×D
@@ -280,8 +280,8 @@ func (m *Mixture) overlaps(q ExpFamily) []float64 {
 	return both
 }
 
-// responsibilities stores r_nk of row n in r, and returns the logarithm of their sum before they are
-// scaled to 1.
+// responsibilities stores r_nk of row n in r, and returns the logarithm of their sum before they
+// are scaled to 1.
 func (m *Mixture) responsibilities(r, mu []float64, n int) (value float64) {
 	z := m.z[n*m.d : (n+1)*m.d]
 	for k := range r {

@@ -272,7 +272,8 @@ func TestReadCSVGzip(t *testing.T) {
 			}
 		}
 	}
-	for _, rest := range []string{"x", "\x00\x00garbage", "\x00\x1f\x8b", "\x1f", "\x1f\x8bno header"} {
+	for _, rest := range []string{"x", "\x00\x00garbage", "\x00\x1f\x8b", "\x1f",
+		"\x1f\x8bno header"} {
 		_, _, err := ReadCSV(bytes.NewReader(slices.Concat(two, []byte(rest))))
 		if err == nil || !strings.Contains(err.Error(), "gzip") ||
 			!strings.Contains(err.Error(), "byte ") || !strings.HasPrefix(err.Error(), "pgsvi: ") {

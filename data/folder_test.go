@@ -199,7 +199,8 @@ words of a condition
 		t.Errorf("a folder of pages: %v, %v", b, err)
 	}
 	// No text of escapes cut short may panic.
-	page := ".TH X 1\n.SH \"a\" b\n\\f(CW\\[u00FC]\\(bu\\*[x]\\s+1\\s'10'\\h'2'\\n(ab\\e\n.IP \\(bu\n.TS\nl.\na\n"
+	page := ".TH X 1\n.SH \"a\" b\n\\f(CW\\[u00FC]\\(bu\\*[x]\\s+1\\s'10'\\h'2'" +
+		"\\n(ab\\e\n.IP \\(bu\n.TS\nl.\na\n"
 	for i := range page {
 		withoutRoff(page[:i])
 		withoutRoff(".TH\n" + page[i:])

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// This file removes the markup of manual pages, which are written in roff, so that a corpus of pages
-// has no words such as "fb" and "bu". A line of markup starts with a period or an apostrophe and
-// the name of a request or macro; an escape in a text starts with a backslash. The macros of both
-// packages for pages, man and mdoc, are known, and the blocks of the preprocessors tbl (tables) and
-// eqn (formulas). See groff_man(7), mdoc(7) and groff(7).
+// This file removes the markup of manual pages, which are written in roff, so that a corpus of
+// pages has no words such as "fb" and "bu". A line of markup starts with a period or an apostrophe
+// and the name of a request or macro; an escape in a text starts with a backslash. The macros of
+// both packages for pages, man and mdoc, are known, and the blocks of the preprocessors tbl
+// (tables) and eqn (formulas). See groff_man(7), mdoc(7) and groff(7).
 //
 // readText of folder.go calls withoutRoff for each text.
 
@@ -77,15 +77,15 @@ var (
 	roffTitle  = set(`TH Dd so`)
 	roffDefine = set(`de de1 am am1 ig`) // a line .. ends them
 	// roffSilent are requests and macros whose arguments are not for readers.
-	roffSilent = set(`TH Dd Dt Os so ds nr if ie el while ft fam ta in ti sp ad hy ne PP P LP br nf fi
-		RS RE PD IX rm rn tr bp ev it rr na nh hw ll pl po ps vs ls ce ns rs mk rt cs ss tm ab nx ex
+	roffSilent = set(`TH Dd Dt Os so ds nr if ie el while ft fam ta in ti sp ad hy ne PP P LP br nf
+		fi RS RE PD IX rm rn tr bp ev it rr na nh hw ll pl po ps vs ls ce ns rs mk rt cs ss tm ab nx ex
 		als mso do cc c2 ec eo fp lg ul cu ch wh da di lc tc nm nn pc shift return break HP TP TQ DT
 		UC AT TA Pp Bd Ed Bl El Bk Ek Sm Ud Rs Re Lb Db EX EE SY YS UE ME`)
 	// roffJoined are macros that change the font from one argument to the next.
 	roffJoined = set(`BR RB BI IB IR RI SB`)
 	// mdocCallable are macros that may be arguments of another macro.
-	mdocCallable = set(`Ac Ad An Ao Ap Aq Ar At Bc Bo Bq Brc Bro Brq Bsx Bx Cd Cm Dc Do Dq Dv Dx Ec Ef
-		Em En Eo Er Es Ev Fa Fc Fl Fn Fo Fr Ft Fx Ic In Lb Li Lk Me Ms Mt Nm No Ns Nx Oc Oo Op Ot Ox
+	mdocCallable = set(`Ac Ad An Ao Ap Aq Ar At Bc Bo Bq Brc Bro Brq Bsx Bx Cd Cm Dc Do Dq Dv Dx Ec
+		Ef Em En Eo Er Es Ev Fa Fc Fl Fn Fo Fr Ft Fx Ic In Lb Li Lk Me Ms Mt Nm No Ns Nx Oc Oo Op Ot Ox
 		Pa Pc Pf Po Pq Ql Qc Qo Qq Sc So Sq St Sx Sy Ta Tn Ux Va Vt Xc Xo Xr`)
 )
 
@@ -158,8 +158,8 @@ func (r *roff) markup(name, rest string) {
 	r.text(strings.Join(args, " "))
 }
 
-// roffArguments splits the rest of a line of markup. Quotes hold an argument together, and two quotes
-// inside of them are a quote.
+// roffArguments splits the rest of a line of markup. Quotes hold an argument together, and two
+// quotes inside of them are a quote.
 func roffArguments(rest string) (args []string) {
 	for rest = strings.TrimLeft(rest, " \t"); rest != ""; rest = strings.TrimLeft(rest, " \t") {
 		var arg string
@@ -291,7 +291,8 @@ var roffAccents = map[byte]string{':': "\u0308", '\'': "\u0301", '`': "\u0300", 
 	'~': "\u0303", ',': "\u0327"}
 
 // roffSpecial are other characters that are parts of words.
-var roffSpecial = map[string]string{"aq": "'", "cq": "'", "oq": "'", "hy": "-", "ss": "ß", "ae": "æ",
+var roffSpecial = map[string]string{"aq": "'", "cq": "'", "oq": "'", "hy": "-", "ss": "ß",
+	"ae": "æ",
 	"AE": "Æ", "oe": "œ", "OE": "Œ", "/o": "ø", "/O": "Ø", "oa": "å", "oA": "Å", "fi": "fi",
 	"fl": "fl", "ff": "ff", "Fi": "ffi", "Fl": "ffl"}
 

@@ -248,8 +248,8 @@ func groups(n int, apart float64, share [3]float64, seed uint64) *mat.Dense {
 }
 
 // TestMixtureSpare fits ten components to three groups. Without joining components it takes 78 to
-// 152 passes, and up to 786 with 10,000 rows. The ELBO must be that of a fit that starts with empty spare
-// components.
+// 152 passes, and up to 786 with 10,000 rows. The ELBO must be that of a fit that starts with
+// empty spare components.
 func TestMixtureSpare(t *testing.T) {
 	t.Parallel()
 	const rows = 2000

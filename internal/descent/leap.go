@@ -11,13 +11,13 @@ import (
 )
 
 // This file leaps to other states of an objective with several optima. Coordinate ascent needs
-// hundreds of passes to empty a component of a mixture that is not needed, because each pass moves a
-// small part of its rows to another component. Joining both takes one pass.
+// hundreds of passes to empty a component of a mixture that is not needed, because each pass moves
+// a small part of its rows to another component. Joining both takes one pass.
 //
 // Leaps begin after settledSteps exact steps, when the state is near an optimum. Objective.Leap
 // chooses one, and leapSteps steps to the target follow, without a step size. The state that they
-// reach is kept if its objective is less than the objective before the leap. If not, an ordinary step
-// follows and the leap is never tried again. The objective therefore never rises.
+// reach is kept if its objective is less than the objective before the leap. If not, an ordinary
+// step follows and the leap is never tried again. The objective therefore never rises.
 //
 // descend calls leap in every step. Mixture is the only model with leaps. Read descent.go first.
 

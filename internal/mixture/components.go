@@ -54,8 +54,8 @@ func (c *Component) square(u, z, m []float64) float64 {
 	return floats.Dot(u, u)
 }
 
-// each calls do for each component with s² (z − m)ᵀW(z − m) and s. The scale s is 1 unless the square
-// of the row would overflow.
+// each calls do for each component with s² (z − m)ᵀW(z − m) and s. The scale s is 1 unless the
+// square of the row would overflow.
 func (p *Components) each(x []float64, do func(k int, c *Component, square float64, s scale)) {
 	z, m, u := make([]float64, len(x)), make([]float64, len(x)), make([]float64, len(x))
 	p.Space.To(z, x)

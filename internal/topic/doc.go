@@ -4,7 +4,8 @@
 // infers the topics of other documents. Dirichlet is the E-step of latent Dirichlet allocation
 // (LDA); its topics are steps of an Objective. The proportions that an LDA reports for a document
 // come from propagation.go and marginal.go instead, which are more accurate than the E-step. Both
-// models start from a Start, and their held-out scores are in score.go, words of topics in words.go.
+// models start from a Start, and their held-out scores are in score.go, words of topics in
+// words.go.
 //
 // Errors wrap sentinels and do not name the library.
 package topic

@@ -379,7 +379,8 @@ func TestLabels(t *testing.T) {
 	}
 	// Responses whose squares overflow are named, also where a likelihood alone could bear them.
 	x := mat.NewDense(2, 1, []float64{1, 2})
-	for _, l := range []Likelihood{nil, GaussianNoise{}, StudentT{}, Laplace{}, Poisson{}, Gamma{}} {
+	for _, l := range []Likelihood{nil, GaussianNoise{}, StudentT{}, Laplace{}, Poisson{},
+		Gamma{}} {
 		for _, y := range []float64{1e146, 1e308, -1e308} {
 			if factual, ok := l.(Factual); ok && y < 0 && factual.Facts().Support != RealLine {
 				continue

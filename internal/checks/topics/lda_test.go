@@ -638,8 +638,9 @@ func TestTopicsOfAP(t *testing.T) {
 	}
 }
 
-// TestLDAUnknownWords infers documents whose words are equally probable in all topics. The posterior
-// is the prior, however many words there are; mean field gives one topic a share of 0.98.
+// TestLDAUnknownWords infers documents whose words are equally probable in all topics. The
+// posterior is the prior, however many words there are; mean field gives one topic a share of
+// 0.98.
 func TestLDAUnknownWords(t *testing.T) {
 	t.Parallel()
 	c := &Corpus{Terms: 12}
