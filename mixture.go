@@ -226,8 +226,8 @@ func (m *Mixture) leaps() (int, func(q ExpFamily, tried []bool) int) {
 }
 
 const (
-	leastOverlap = 0.02 // of two components that are worth joining
-	leastRows    = 1e-3 // Σ_n r_nk² of a component that is not empty
+	leastOverlap = 0.02 // smallest overlap of two components worth joining
+	leastRows    = 1e-3 // smallest Σ_n r_nk² of a component that is not empty
 )
 
 // join moves all rows of a component to another one and leaves the prior in its place. It chooses

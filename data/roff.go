@@ -207,7 +207,8 @@ func (r *roff) text(line string) {
 	r.out.WriteByte('\n')
 }
 
-// escape returns what an escape shows, and the text after it. rest begins after the backslash.
+// escape returns the text of an escape for readers, and the rest after it. rest begins after the
+// backslash.
 func escape(rest string) (shown, after string) {
 	c, after := rest[0], rest[1:]
 	switch c {
