@@ -86,6 +86,7 @@ const (
 	ldaWork         = 3e5
 	topicMostPasses = 1000
 	ldaMatrices     = 40 // of K × V numbers: states of q and of the prior, gradients
+	ldaMostTokens   = 1e100
 )
 
 // NewLDA returns the model of the documents of c with the given number of topics. The documents
@@ -112,7 +113,7 @@ func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	}
 	if n := c.Tokens(); !(n > 0) {
 		return nil, fmt.Errorf("pgsvi: the %d documents have no words: %w", len(c.Docs), ErrEmpty)
-	} else if n > 1e100 {
+	} else if n > ldaMostTokens {
 		return nil, fmt.Errorf("pgsvi: the counts of the corpus add up to %v: %w", n, ErrNotFinite)
 	}
 	m.vocab = slices.Clone(c.Vocab)
@@ -294,6 +295,7 @@ type LDAPosterior struct {
 	docPrior float64
 	lambda   []float64 // topic by topic
 	mu       []float64 // E[log β]
+	logs     []float64 // log E[β]
 	seen     []bool    // whether a term occurs in the training data
 	train    *ldaTrain
 }
@@ -322,6 +324,7 @@ func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 	p := &LDAPosterior{k: m.k, terms: m.terms, vocab: m.vocab, docPrior: m.opt.DocPrior,
 		lambda: q.Natural(nil), mu: q.MeanParams(nil), seen: make([]bool, m.terms),
 		train: &ldaTrain{docs: m.docs}}
+	p.setLogs()
 	for _, d := range m.docs {
 		for _, v := range d.Words {
 			p.seen[v] = true
@@ -349,22 +352,64 @@ func (p *LDAPosterior) Topics() *mat.Dense {
 	return t
 }
 
-// Infer returns q(θ) = Dirichlet(γ) of a document, new or not, at the topics of p. A document
-// without words has the prior, and the share 0 of the ELBO. The error is that of Corpus.Validate.
-func (p *LDAPosterior) Infer(d Document) (*LDADoc, error) {
-	if err := d.check(p.terms); err != nil {
-		return nil, fmt.Errorf("pgsvi: document %w", err)
+// setLogs computes log E[β].
+func (p *LDAPosterior) setLogs() {
+	p.logs = make([]float64, len(p.lambda))
+	for k := range p.k {
+		row := p.lambda[k*p.terms : (k+1)*p.terms]
+		total := math.Log(floats.Sum(row))
+		for v, l := range row {
+			p.logs[k*p.terms+v] = math.Log(l) - total
+		}
 	}
-	gamma := make([]float64, p.k)
-	elbo := p.engine().Infer(gamma, p.mu, topic.Doc(d))
-	return &LDADoc{gamma, elbo}, nil
 }
 
-// LDADoc is q(θ) = Dirichlet(γ) of the topic proportions of a document. It is immutable and safe
-// for concurrent use.
+// Infer returns the posterior of the topic proportions of a document, new or not, at the topics of
+// p. A document without words has the prior, and the share 0 of the ELBO.
+//
+// The error wraps ErrNotFinite if the counts add up to more than 1e100. Corpus.Validate has
+// the other errors.
+func (p *LDAPosterior) Infer(d Document) (*LDADoc, error) {
+	gamma, err := p.propagate(nil, d)
+	if err != nil {
+		return nil, err
+	}
+	elbo := p.engine().Infer(make([]float64, p.k), p.mu, topic.Doc(d))
+	return &LDADoc{gamma, elbo, p, topic.Doc(d).Clone()}, nil
+}
+
+// propagate stores γ of d in dst; nil allocates.
+func (p *LDAPosterior) propagate(dst []float64, d Document) ([]float64, error) {
+	if err := checkLDADoc(topic.Doc(d), p.terms); err != nil {
+		return nil, fmt.Errorf("pgsvi: document %w", err)
+	}
+	dst = dense.Dest(dst, p.k)
+	p.engine().Propagate(dst, p.logs, topic.Doc(d))
+	return dst, nil
+}
+
+// checkLDADoc returns an error if d cannot be inferred.
+func checkLDADoc(d topic.Doc, terms int) error {
+	if err := d.Check(terms); err != nil {
+		return err
+	}
+	if n := d.Tokens(); n > ldaMostTokens {
+		return fmt.Errorf("has counts that add up to %v; divide them so that the sum is at most "+
+			"%v: %w", n, ldaMostTokens, ErrNotFinite)
+	}
+	return nil
+}
+
+// LDADoc is the posterior of the topic proportions θ of a document at the topics E[β]. It is
+// approximated by a Dirichlet(γ) from expectation propagation (T. Minka and J. Lafferty,
+// Expectation-propagation for the generative aspect model, UAI 2002), which is close to the exact
+// means and standard deviations. It is not the mean-field q(θ) that an LDA is fitted with, whose
+// standard deviations are too small. An LDADoc is immutable and safe for concurrent use.
 type LDADoc struct {
 	gamma []float64
 	elbo  float64
+	of    *LDAPosterior // nil if the document has no words because its file had none
+	doc   topic.Doc     // valid if of is not nil
 }
 
 // Gamma stores γ in dst, of length K; nil allocates. The mean proportion of topic k is γ_k/Σγ.
@@ -374,10 +419,11 @@ func (d *LDADoc) Gamma(dst []float64) []float64 {
 	return dst
 }
 
-// ELBO returns the document's share of the ELBO in nats, NaN if it was not evaluated.
+// ELBO returns the document's share of the ELBO in nats, NaN if it was not evaluated. It is the
+// share of the mean-field q(θ), which has another γ.
 func (d *LDADoc) ELBO() float64 { return d.elbo }
 
-// Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
+// Rand stores a draw from Dirichlet(γ) in dst, of length K; nil allocates.
 func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 	dst = dense.Dest(dst, len(d.gamma))
 	if len(dst) == 1 {
@@ -389,12 +435,23 @@ func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// Proportions returns the means of the topic proportions and, for each, the central interval that
-// holds it with probability level in (0, 1): quantiles of Beta(γ_k, Σγ − γ_k). It panics if level
-// is outside (0, 1).
+// Proportions returns the means γ_k/Σγ of the topic proportions and, for each, the central interval
+// that holds it with probability level in (0, 1). The intervals are quantiles of
+//
+//	p(θ_k) ∝ θ_k^(DocPrior−1) (1 − θ_k)^((K−1)·DocPrior−1) Π_v (θ_k β_kv + (1 − θ_k) m_kv)^y_v
+//
+// and m_kv averages the β_jv of the other topics (B. Cseke and T. Heskes, Approximate marginals in
+// latent Gaussian models, JMLR 2011, the factorized correction). They are exact for two topics.
+// Quantiles of Beta(γ_k, Σγ − γ_k) would cover too little, because that distribution has another
+// shape. They are used only if the document comes from a file that has no words. Proportions panics
+// if level is outside (0, 1).
 func (d *LDADoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
 		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+	}
+	if d.of != nil {
+		lo, hi = d.of.engine().Intervals(d.of.logs, d.doc, level)
+		return d.means(nil), lo, hi
 	}
 	sum := floats.Sum(d.gamma)
 	for _, g := range d.gamma {
@@ -418,7 +475,7 @@ func (d *LDADoc) means(dst []float64) []float64 {
 // ldaTrain are the training documents of a posterior, whose γ are made when they are asked for.
 type ldaTrain struct {
 	once  sync.Once
-	docs  []topic.Doc // until then
+	docs  []topic.Doc // nil in a posterior from a file of before they were stored
 	gamma []float64   // document by document
 }
 
@@ -426,16 +483,16 @@ type ldaTrain struct {
 func (p *LDAPosterior) trained() []float64 {
 	p.train.once.Do(func() {
 		docs, k := p.train.docs, p.k
-		if docs == nil {
+		if p.train.gamma != nil || docs == nil {
 			return
 		}
 		gamma := make([]float64, len(docs)*k)
 		parallel.For(len(docs), docBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
 			for n := lo; n < hi; n++ {
-				p.engine().Infer(gamma[n*k:(n+1)*k], p.mu, docs[n])
+				p.engine().Propagate(gamma[n*k:(n+1)*k], p.logs, docs[n])
 			}
 		})
-		p.train.gamma, p.train.docs = gamma, nil
+		p.train.gamma = gamma
 	})
 	return p.train.gamma
 }
@@ -447,13 +504,17 @@ const docBlock = 16
 // stored.
 func (p *LDAPosterior) Len() int { return len(p.trained()) / p.k }
 
-// Doc returns q(θ_n) of training document n. Its ELBO is NaN. It panics if there is no such
-// document.
+// Doc returns the posterior of the proportions of training document n. Its ELBO is NaN. It
+// panics if there is no such document.
 func (p *LDAPosterior) Doc(n int) *LDADoc {
 	if n < 0 || n >= p.Len() {
 		panic(fmt.Sprintf("pgsvi: document %d of %d", n, p.Len()))
 	}
-	return &LDADoc{p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], math.NaN()}
+	d := &LDADoc{gamma: p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], elbo: math.NaN()}
+	if p.train.docs != nil {
+		d.of, d.doc = p, p.train.docs[n]
+	}
+	return d
 }
 
 // engine returns the E-step of a document.
@@ -463,14 +524,14 @@ func (p *LDAPosterior) engine() topic.Dirichlet {
 
 // DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not, or of the
 // training documents if c is nil: a new matrix with a row of K numbers for each. It is an argument
-// of WriteLDAvis. It is nil if there are no documents. The error is that of Corpus.Validate, or
-// wraps ErrShape if c has another number of terms.
+// of WriteLDAvis. It is nil if there are no documents. The error wraps
+// ErrShape if c has another number of terms. Infer has the other errors.
 func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
 	return docTopics(c, p.terms, p.k, p.Len, train, func(dst []float64, d Document) error {
-		q, err := p.Infer(d)
+		gamma, err := p.propagate(nil, d)
 		if err == nil {
-			q.means(dst)
+			floats.ScaleTo(dst, 1/floats.Sum(gamma), gamma)
 		}
 		return err
 	})
@@ -486,8 +547,9 @@ func (p *LDAPosterior) Similar(d Document, n int) (index []int, distance []float
 }
 
 // HeldOut returns the out-of-sample score on the documents of c, which should not be training
-// data, by the protocol of CTMPosterior.HeldOut. q(θ) is inferred from one half y¹ of a document,
-// and each token of the other, y², is scored on its own,
+// data, by the protocol of CTMPosterior.HeldOut. One half y¹ of a document gives the mean-field
+// q(θ) at the topics E[β], which predicts a little better than γ of Infer. Each token of the other
+// half, y², is scored on its own,
 //
 //	−Σ_v y²_v log Σ_k E[θ_k] E[β_kv]
 //
@@ -509,7 +571,7 @@ func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	if o.ByWord {
 		return nil, fmt.Errorf("pgsvi: HeldOutOptions.ByWord of an LDA: %w", ErrParam)
 	}
-	h, errs := p.engine().HeldOut(topic.Scoring(o), plain(c.Docs), p.seen, p.lambda, p.mu)
+	h, errs := p.engine().HeldOut(topic.Scoring(o), plain(c.Docs), p.seen, p.lambda, p.logs)
 	return (*HeldOut)(h), prefixedEach(errs)
 }
 
@@ -525,17 +587,57 @@ type savedLDA struct {
 	Lambda   save.List[float64] `json:"lambda"` // topic by topic
 	Seen     save.List[bool]    `json:"seen"`
 	Docs     save.List[float64] `json:"docs,omitempty"` // γ, document by document
+	// The documents: how many words each has, and their words and counts, one document after the
+	// other.
+	Sizes  save.List[int]     `json:"sizes,omitempty"`
+	Words  save.List[int]     `json:"words,omitempty"`
+	Counts save.List[float64] `json:"counts,omitempty"`
 }
 
-// Save writes p; Load restores it to the same bits. The error is that of w, or wraps ErrParam if
-// a word of the vocabulary is not UTF-8, as JSON requires.
+// Save writes p, with the training documents as bags of words, which their intervals need. Load
+// restores it to the same bits. The error comes from w, or wraps ErrParam if a word of the
+// vocabulary is not UTF-8, as JSON requires.
 func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
 	}
-	return saveTo(w, ldaFile,
-		&savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior,
-			Lambda: p.lambda, Seen: p.seen, Docs: p.trained()})
+	s := &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior,
+		Lambda: p.lambda, Seen: p.seen, Docs: p.trained()}
+	for _, d := range p.train.docs {
+		s.Sizes = append(s.Sizes, len(d.Words))
+		s.Words, s.Counts = append(s.Words, d.Words...), append(s.Counts, d.Counts...)
+	}
+	return saveTo(w, ldaFile, s)
+}
+
+// docs returns the documents of a file, or nil if the file has no documents. They share the lists
+// of s.
+func (s *savedLDA) docs() ([]topic.Doc, error) {
+	if len(s.Sizes) == 0 {
+		return nil, nil
+	}
+	if len(s.Sizes) != len(s.Docs)/s.Topics {
+		return nil, fmt.Errorf("%d documents have parameters, and %d have words: %w",
+			len(s.Docs)/s.Topics, len(s.Sizes), ErrShape)
+	}
+	words, counts := s.Words, s.Counts
+	docs := make([]topic.Doc, len(s.Sizes))
+	for i, n := range s.Sizes {
+		if n < 0 || n > len(words) || n > len(counts) {
+			return nil, fmt.Errorf("document %d has %d words, but only %d words and %d counts are "+
+				"left: %w", i, n, len(words), len(counts), ErrShape)
+		}
+		docs[i] = topic.Doc{Words: words[:n:n], Counts: counts[:n:n]}
+		words, counts = words[n:], counts[n:]
+		if err := checkLDADoc(docs[i], s.Terms); err != nil {
+			return nil, fmt.Errorf("document %d %w", i, err)
+		}
+	}
+	if len(words)+len(counts) > 0 {
+		return nil, fmt.Errorf("%d words and %d counts are of no document: %w", len(words),
+			len(counts), ErrShape)
+	}
+	return docs, nil
 }
 
 func (*LDAPosterior) load(r io.Reader) (*LDAPosterior, error) {
@@ -564,6 +666,10 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 			return nil, fmt.Errorf("the parameter of document %d is %v: %w", i/k, g, ErrParam)
 		}
 	}
+	var err error
+	if p.train.docs, err = s.docs(); err != nil {
+		return nil, err
+	}
 	f := expfam.DirichletFamily{K: s.Terms}
 	for k := range k {
 		row := p.lambda[k*s.Terms : (k+1)*s.Terms]
@@ -573,5 +679,6 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 		}
 		f.Mean(p.mu[k*s.Terms:(k+1)*s.Terms], row)
 	}
+	p.setLogs()
 	return p, nil
 }

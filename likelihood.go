@@ -197,11 +197,22 @@ func checkLikelihood(l Likelihood) error {
 	return errors.Join(errs...)
 }
 
-// checkLabel reports a response outside the support of l. The caller adds its
+// mostResponse bounds the size of responses: sums and expectations of their squares overflow from
+// about 1e149 on.
+const mostResponse = 1e145
+
+// tooLarge reports whether a response is beyond mostResponse. A pair of numbers is never too large.
+func (f Facts) tooLarge(y float64) bool { return !f.paired && math.Abs(y) > mostResponse }
+
+// checkLabel reports a response that is too large or outside the support of l. The caller adds its
 // place, and "pgsvi: " before it.
 func checkLabel(l Likelihood, y float64) error {
 	f := factsOf(l)
-	if f.contain(y) {
+	switch contained := f.contain(y); {
+	case contained && f.tooLarge(y):
+		return fmt.Errorf("y = %v is too large, because sums of squares overflow; divide all "+
+			"responses by the same number so that none is beyond %v: %w", y, mostResponse, ErrLabel)
+	case contained:
 		return nil
 	}
 	advice := ""
@@ -224,7 +235,7 @@ func checkLabels(lik Likelihood, y []float64) error {
 	}
 	facts := factsOf(lik)
 	for n, yn := range y {
-		if facts.contain(yn) {
+		if facts.contain(yn) && !facts.tooLarge(yn) {
 			continue
 		}
 		if math.IsNaN(yn) || math.IsInf(yn, 0) {

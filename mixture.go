@@ -28,10 +28,12 @@ import (
 // the responsibilities.
 //
 // It is a Model whose terms are the rows. With a nil Solver it takes coordinate ascent steps over
-// all rows until the exact ELBO, which never falls, no longer rises. With a Solver.BatchSize it
-// is stochastic variational inference. The ELBO has several optima: fit with several Solver.Src
-// and keep the highest. The order of the components has no meaning. A Mixture is immutable and
-// safe for concurrent use.
+// all rows until the exact ELBO, which never falls, no longer rises. Components that are not
+// needed would empty slowly, so after ten steps the most overlapping components are joined, pair
+// by pair, if that raises the ELBO; the component that loses its rows has the prior. With a
+// Solver.BatchSize it is stochastic variational inference, without joining. The ELBO has several
+// optima: fit with several Solver.Src and keep the highest. The order of the components has no
+// meaning. A Mixture is immutable and safe for concurrent use.
 type Mixture struct {
 	n, d, k int
 	z       []float64 // the rows as z = L⁻¹(x − x̄), N×D
@@ -54,7 +56,8 @@ type MixtureOptions struct {
 	// is copied.
 	Cov mat.Symmetric
 	// Start holds the initial responsibilities, N×K: no row may be negative or sum to 0. It is
-	// copied. Nil means those of k-means from centres drawn by k-means++.
+	// copied, and its components are never joined. Nil means those of k-means from centres drawn by
+	// k-means++.
 	Start mat.Matrix
 }
 
@@ -207,6 +210,79 @@ func (m *Mixture) Local(dst, mu []float64, n int, weight float64) (float64, erro
 		r = make([]float64, m.k)
 	}
 	r = r[:m.k]
+	value := m.responsibilities(r, mu, n)
+	for k, x := range r {
+		m.add(dst, m.z[n*m.d:(n+1)*m.d], k, weight*x)
+	}
+	return value - m.space.LogDet, nil
+}
+
+// leaps implements leaper: a leap joins two components, unless the caller has chosen them.
+func (m *Mixture) leaps() (int, func(q ExpFamily, tried []bool) int) {
+	if m.start != nil {
+		return 0, nil
+	}
+	return m.k * (m.k - 1) / 2, m.join
+}
+
+const (
+	leastOverlap = 0.02 // smallest overlap of two components worth joining
+	leastRows    = 1e-3 // smallest Σ_n r_nk² of a component that is not empty
+)
+
+// join moves all rows of a component to another one and leaves the prior in its place. It chooses
+// the pair with the largest overlap Σ_n r_ni r_nj / √(Σ_n r_ni² Σ_n r_nj²) that is not tried, and
+// returns its index among the pairs (1, 0), (2, 0), (2, 1), …, or −1 without changing q if every
+// overlap is small.
+func (m *Mixture) join(q ExpFamily, tried []bool) int {
+	both := m.overlaps(q)
+	best, most, from, to := -1, leastOverlap, 0, 0
+	pair := 0
+	for i := range m.k {
+		for j := range i {
+			a, b := both[i*m.k+i], both[j*m.k+j]
+			overlap := both[i*m.k+j] / math.Sqrt(a*b)
+			if a > leastRows && b > leastRows && overlap > most && !tried[pair] {
+				best, most, from, to = pair, overlap, i, j
+			}
+			pair++
+		}
+	}
+	if best < 0 {
+		return best
+	}
+	eta, prior := q.Natural(nil), m.prior.Natural(nil)
+	move := func(to, from, prior []float64) {
+		for i, p := range prior {
+			to[i] += from[i] - p
+			from[i] = p
+		}
+	}
+	move(eta[to:to+1], eta[from:from+1], prior[from:from+1])
+	move(m.part(eta, to), m.part(eta, from), m.part(prior, from))
+	if q.SetNatural(eta) != nil { // q is a mixture of states, and far from any of them
+		tried[best] = true
+		return m.join(q, tried)
+	}
+	return best
+}
+
+// overlaps returns Σ_n r_ni r_nj in row i and column j ≤ i.
+func (m *Mixture) overlaps(q ExpFamily) []float64 {
+	mu := q.MeanParams(nil)
+	r, both := make([]float64, m.k), make([]float64, m.k*m.k)
+	for n := range m.n {
+		m.responsibilities(r, mu, n)
+		for i, x := range r {
+			floats.AddScaled(both[i*m.k:i*m.k+i+1], x, r[:i+1])
+		}
+	}
+	return both
+}
+
+// responsibilities stores r_nk of row n in r, and returns the logarithm of their sum before they
+// are scaled to 1.
+func (m *Mixture) responsibilities(r, mu []float64, n int) (value float64) {
 	z := m.z[n*m.d : (n+1)*m.d]
 	for k := range r {
 		r[k] = m.expect(m.part(mu, k), z)
@@ -214,11 +290,11 @@ func (m *Mixture) Local(dst, mu []float64, n int, weight float64) (float64, erro
 			r[k] += mu[k]
 		}
 	}
-	value := floats.LogSumExp(r)
+	value = floats.LogSumExp(r)
 	for k, log := range r {
-		m.add(dst, z, k, weight*math.Exp(log-value))
+		r[k] = math.Exp(log - value)
 	}
-	return value - m.space.LogDet, nil
+	return value
 }
 
 // shared implements sharedModel.

@@ -432,6 +432,14 @@ func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, 
 // unitRounding is the relative error of an operation.
 const unitRounding = 0x1p-53
 
+// leaps implements leaper.
+func (f conjugateTerms) leaps() (int, func(q ExpFamily, tried []bool) int) {
+	if m, ok := f.m.(leaper); ok {
+		return m.leaps()
+	}
+	return 0, nil
+}
+
 func (f conjugateTerms) digest(d *save.Digest) { digestPart(d, f.m) }
 
 // whole is the Convex f + h.

@@ -181,6 +181,12 @@ type seeker interface {
 	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error)
 }
 
+// leaper is a Smooth, or the ConjugateModel of one, that has other states worth a try. It returns
+// Leaps and Leap of a descent.Objective.
+type leaper interface {
+	leaps() (int, func(q ExpFamily, tried []bool) int)
+}
+
 // start begins at Init.
 func (s *objectiveStepper) start() {
 	prior := priorOf(s.H)
@@ -233,6 +239,10 @@ func (s *objectiveStepper) start() {
 			return f.seek(q, prior, s.env.Workers(),
 				&s.Halt)
 		}
+	}
+	if f, ok := s.F.(leaper); ok {
+		n, leap := f.leaps()
+		o.Leaps, o.Leap = n, func(q Dist, tried []bool) int { return leap(q.(ExpFamily), tried) }
 	}
 	if s.metric != nil {
 		o.Scale = s.d.(diagonalMetric).Scale

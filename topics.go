@@ -390,6 +390,14 @@ type Corpus struct {
 	Vocab []string // its words, or nil if they are not known
 }
 
+// String returns the sizes of c in one line, such as "2246 documents, 10473 terms, 435838 words".
+func (c *Corpus) String() string {
+	if c == nil {
+		return "no corpus"
+	}
+	return fmt.Sprintf("%d documents, %d terms, %.12g words", len(c.Docs), c.Terms, c.Tokens())
+}
+
 // Validate returns an error, with the index of the document, wrapping ErrShape if
 // lengths disagree, or words are out of range or not increasing, and ErrNotFinite
 // or ErrParam if a count is not a positive finite number, and ErrEmpty if c is nil.

@@ -241,7 +241,7 @@ func TestReadCSVGzip(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	file := packed.Bytes()
+	file := bytes.Clone(packed.Bytes())
 	x, y, err := ReadCSV(bytes.NewReader(file))
 	if err != nil || x.At(1, 0) != 3 || y[1] != 4 {
 		t.Errorf("%v %v %v", x, y, err)
@@ -252,5 +252,32 @@ func TestReadCSVGzip(t *testing.T) {
 	}
 	if _, _, err := ReadCSV(bytes.NewReader(file[:5])); err == nil {
 		t.Error("cut short in the header of gzip: no error")
+	}
+	// Zeros may follow the last member, as with gzip(1), and nothing else.
+	packed.Reset()
+	z.Reset(&packed)
+	fmt.Fprint(z, "5,6\n")
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	two := slices.Concat(file, packed.Bytes())
+	zeros := make([]byte, 1<<17)
+	for _, padding := range []int{1, 2, 511, 1 << 17} {
+		padded := slices.Concat(two, zeros[:padding])
+		for _, in := range []io.Reader{bytes.NewReader(padded),
+			iotest.OneByteReader(bytes.NewReader(padded))} {
+			x, _, err := ReadCSV(in)
+			if err != nil || x.At(2, 0) != 5 {
+				t.Errorf("%d zeros: %v", padding, err)
+			}
+		}
+	}
+	for _, rest := range []string{"x", "\x00\x00garbage", "\x00\x1f\x8b", "\x1f",
+		"\x1f\x8bno header"} {
+		_, _, err := ReadCSV(bytes.NewReader(slices.Concat(two, []byte(rest))))
+		if err == nil || !strings.Contains(err.Error(), "gzip") ||
+			!strings.Contains(err.Error(), "byte ") || !strings.HasPrefix(err.Error(), "pgsvi: ") {
+			t.Errorf("%q after gzip: %v", rest, err)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package data
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -20,7 +19,8 @@ const rareWord, commonWord = 3, 0.5
 
 // ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, packed by
 // gzip or not, and a file ending in .txt a text in each line. Other files are Matrix Market (.mtx),
-// UCI (docword…) or lda-c, and may be packed by gzip. Of texts, in English, words of fewer than 3
+// UCI (docword…) or lda-c, and may be packed by gzip. Texts of a folder that are manual pages lose
+// their roff markup. Of texts, in English, words of fewer than 3
 // documents and of more than half of them are left out; CorpusBuilder has the choice.
 //
 // vocab is the file of the words, one a line, of a corpus that has numbers for words. "" means
@@ -127,23 +127,18 @@ func readFolder(ctx context.Context, folder string) (*pgsvi.Corpus, error) {
 
 // readText reads a text, which may be packed by gzip.
 func readText(r io.Reader) (string, error) {
-	in := bufio.NewReader(r)
-	r = in
-	if head, _ := in.Peek(2); string(head) == "\x1f\x8b" {
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return "", fmt.Errorf("pgsvi: %w", err)
-		}
-		r = unpacked
+	in, err := gunzip(r)
+	if err != nil {
+		return "", err
 	}
-	text, err := io.ReadAll(io.LimitReader(r, longLine+1))
+	text, err := io.ReadAll(io.LimitReader(in, longLine+1))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("pgsvi: %w", err)
 	case len(text) > longLine:
 		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: a text of more than %d MB", longLine>>20)
 	}
-	return string(text), nil
+	return withoutRoff(string(text)), nil
 }
 
 // builtCorpus returns the corpus of a builder, or an error if it has no document.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi"
+	"golang.org/x/text/unicode/norm"
 )
 
 // TestReadCorpusByName checks that every kind of corpus is read by its name, to the same counts.
@@ -76,5 +78,131 @@ func TestReadCorpusByName(t *testing.T) {
 	}
 	if _, err := ReadCorpus(filepath.Join(dir, "none"), ""); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestWithoutRoff checks that pages keep the words for their readers and lose the markup.
+func TestWithoutRoff(t *testing.T) {
+	for _, c := range []struct{ name, page, want string }{
+		{"man", `'\" t
+.\" A comment of the author
+.TH APPLE 1 "2020\-01\-01" "Fruit 2.0" "Orchard"
+.SH NAME
+apple \- a \fBround\fP fruit
+.SH "SEE ALSO"
+.BR pear (1),
+.IR sweet "" ness
+.TP 8
+.BI \-\-peel= KNIFE
+Peels \fIthin\fR\|ly, don\(aqt \s-1SMALL\s0 \s+2big\s10ger\s0. \" hidden
+.IP \(bu 4
+caf\('e na\[:i]ve \[u00FC]ber pear\(emplum \f[CW]code\f[] \f(CBmono\fP
+.sp 2
+.if n .ds Hidden secret
+.de Macro
+hidden words \\$1
+..
+.ig
+hidden, too
+..
+.nf
+	a\ b\~c \h'3n'tab\w'gone'le \*(lqquote\*(rq \n(.fnumber \&.dot
+.fi
+'br
+.UNKNOWN kept
+`, `NAME apple a round fruit SEE ALSO pear 1 sweetness peel KNIFE Peels thinly don't SMALL bigger
+café naïve über pear plum code mono a b c table quote number dot kept`},
+		{"mdoc", `.Dd January 1, 2020
+.Dt PEAR 8
+.Os
+.Sh NAME
+.Nm pear
+.Nd "green fruit"
+.Sh SYNOPSIS
+.Nm
+.Op Fl v Ns Ar erbose
+.Bl -tag -width indent
+.It Fl f Ar file
+Reads
+.Pa /etc/pear ,
+see
+.Xr apple 1 .
+.El
+`, `NAME pear green fruit SYNOPSIS v erbose f file Reads etc pear see apple 1`},
+		{"preprocessors", `.TH PLUM 3
+Before
+.TS
+allbox tab(:);
+lb l
+l l.
+Name	Size
+_
+round	T{
+.B large
+T}
+.TE
+middle
+.EQ
+x sup 2 over alpha
+.EN
+after
+`, `Before Name Size round large middle after`},
+		{"pod2man", `.\" Automatically generated
+.de Sp \" space
+.if t .sp .5v
+..
+.ie n \{\
+.    ds -- \(*W-
+.    ds C\` + "`" + ` ""
+'br\}
+.el\{\
+.    ds -- \|\(em\|
+'br\}
+.IX Title "FIG 1"
+.de1 INDENT
+\\$1 \\n[an-margin]
+..
+.if t \
+words of a condition
+.TH FIG 1 "2020" "perl" "Pod"
+\&\f(CW\*(C` + "`" + `fig\*(C'\fR doesn\*(Aqt rot\*(--ever
+`, `fig doesn't rot ever`},
+		{"another page", ".so man1/apple.1\n", ""},
+		{"plain", "The letter .TH is not \\fBmarkup\\fR here.\n.B nor here\n",
+			"The letter TH is not fBmarkup fR here B nor here"},
+		{"list", ".hidden files\n.profile and others\n", "hidden files profile and others"},
+		{"truncated", ".TH X 1\nend\\", "end"},
+	} {
+		words := func(text string) string {
+			return strings.Join(strings.FieldsFunc(norm.NFKC.String(text),
+				func(r rune) bool { return !inWord(r) }), " ")
+		}
+		if got, want := words(withoutRoff(c.page)), words(c.want); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, want)
+		}
+	}
+	dir := t.TempDir()
+	for i := range 8 {
+		page := []byte(".TH APPLE 1\n.SH NAME\n\\fBapple\\fP \\(bu fruit\n")
+		switch {
+		case i >= 4:
+			page = []byte("text")
+		case i > 0:
+			page = zipped(page)
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), page, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := readFolder(t.Context(), dir)
+	if err != nil || strings.Join(b.Vocab, " ") != "apple fruit name text" {
+		t.Errorf("a folder of pages: %v, %v", b, err)
+	}
+	// No text of escapes cut short may panic.
+	page := ".TH X 1\n.SH \"a\" b\n\\f(CW\\[u00FC]\\(bu\\*[x]\\s+1\\s'10'\\h'2'" +
+		"\\n(ab\\e\n.IP \\(bu\n.TS\nl.\na\n"
+	for i := range page {
+		withoutRoff(page[:i])
+		withoutRoff(".TH\n" + page[i:])
 	}
 }

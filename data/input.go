@@ -33,30 +33,88 @@ func gunzip(r io.Reader) (*bufio.Reader, error) {
 	if head, _ := br.Peek(2); string(head) != "\x1f\x8b" {
 		return br, nil
 	}
-	u := &unpacker{packed: counter{r: br}}
+	u := &unpacker{packed: packedReader{Reader: br}}
 	z, err := gzip.NewReader(&u.packed)
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: unpacking gzip: %w", err)
 	}
+	z.Multistream(false)
 	u.z = z
 	return bufio.NewReaderSize(u, 1<<16), nil
 }
 
-// unpacker is the text of a gzip file, as long as it is in proportion to that.
+// unpacker is the text of a gzip file, as long as it is in proportion to that. The file may have
+// several members, and zeros after the last member, which tapes and block devices add.
 type unpacker struct {
 	z        *gzip.Reader
-	packed   counter
+	packed   packedReader
 	unpacked int64
+	err      error // every further read returns it again
 }
 
-func (u *unpacker) Read(b []byte) (int, error) {
+func (u *unpacker) Read(b []byte) (n int, err error) {
+	if u.err == nil {
+		n, u.err = u.read(b)
+	}
+	return n, u.err
+}
+
+func (u *unpacker) read(b []byte) (int, error) {
 	n, err := u.z.Read(b)
 	u.unpacked += int64(n)
 	if u.unpacked > freeUnpacked+mostUnpacked*u.packed.n {
 		return 0, fmt.Errorf("%d bytes of gzip unpack to more than %d times as much text; if "+
 			"that is meant so, unpack it first: %w", u.packed.n, mostUnpacked, pgsvi.ErrMemory)
 	}
+	if err == io.EOF {
+		err = u.nextMember()
+	}
 	return n, err
+}
+
+// nextMember begins the next member of the file. It returns io.EOF after the last one.
+func (u *unpacker) nextMember() error {
+	at := u.packed.n
+	for {
+		head, err := u.packed.Peek(2)
+		if len(head) == 0 {
+			return err
+		}
+		if string(head) == "\x1f\x8b" && u.packed.n == at {
+			if err := u.z.Reset(&u.packed); err != nil {
+				return fmt.Errorf("unpacking gzip from byte %d on: %w", at, err)
+			}
+			u.z.Multistream(false)
+			return nil
+		}
+		if head[0] != 0 {
+			return fmt.Errorf("unpacking gzip: from byte %d on there is something else; remove it "+
+				"(gzip -dc FILE | gzip > NEW): %w", u.packed.n, gzip.ErrHeader)
+		}
+		if _, err := u.packed.ReadByte(); err != nil {
+			return err
+		}
+	}
+}
+
+// packedReader counts the bytes read. Package gzip reads no more of an io.ByteReader than a member.
+type packedReader struct {
+	*bufio.Reader
+	n int64
+}
+
+func (r *packedReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.n += int64(n)
+	return n, err
+}
+
+func (r *packedReader) ReadByte() (byte, error) {
+	b, err := r.Reader.ReadByte()
+	if err == nil {
+		r.n++
+	}
+	return b, err
 }
 
 // returns is a text whose lines end in carriage returns alone, with line feeds instead.

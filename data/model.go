@@ -536,7 +536,9 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
 	known, ok := lik.(pgsvi.Factual)
 	if ok && known.Facts().Support == pgsvi.RealLine || m.Formula.Transform != "" {
-		o.InterceptSD = cmp.Or(o.InterceptSD, 10*m.size())
+		if size := 10 * m.size(); !math.IsInf(size, 1) { // else NewGLM names the row
+			o.InterceptSD = cmp.Or(o.InterceptSD, size)
+		}
 	}
 	if m.classes() {
 		o.ClassNames = m.Labels

@@ -255,3 +255,18 @@ func TestConstantOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeOutcomes checks that outcomes whose squares overflow are named by line, column and value.
+func TestLargeOutcomes(t *testing.T) {
+	table := tableOf(t, "x,y\n1,3.5\n2,7\n3,-1e308\n4,1.1e308\n5,2\n6,9\n")
+	m := mustModel(t, table, "y ~ x")
+	for _, lik := range []pgsvi.Likelihood{nil, pgsvi.GaussianNoise{}, pgsvi.StudentT{},
+		pgsvi.Laplace{}} {
+		_, err := m.GLM(lik, nil)
+		if !errors.Is(err, pgsvi.ErrLabel) ||
+			!strings.Contains(err.Error(), `line 4, column "y": y = -1e+308 is too large`) ||
+			strings.Contains(err.Error(), "InterceptSD") {
+			t.Errorf("%T: %v", lik, err)
+		}
+	}
+}

@@ -85,6 +85,11 @@ type Objective[Q Dist] struct {
 	// Seek makes q the best by another way, as far as it is found. It takes no passes where it
 	// knows no way; nil means the same.
 	Seek func(q Q) (term.Sought, error)
+	// Leaps is the number of other states that may be worth a try: see leap.go. Leap changes q to
+	// the most promising state that is not in tried, and returns its index, or −1 if no state is
+	// worth a try. It is nil if Leaps is 0.
+	Leaps int
+	Leap  func(q Q, tried []bool) int
 }
 
 // Stepper takes the steps of an Objective, for any f, h and D.
@@ -139,6 +144,7 @@ type Stepper[Q Dist] struct {
 	More     int     // those that Passes counts beyond the batch
 	inner    innerSteps[Q]
 	mix      mix[Q] // of exact steps
+	leaps    leaps
 
 	kept []byte        // the state before a step that may be canceled
 	Halt parallel.Halt // while a step is under way
@@ -396,6 +402,9 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	if done || err != nil {
 		return err
 	}
+	if leapt, err := s.leap(ctx, same, start); leapt || err != nil {
+		return err
+	}
 	var gain float64 // of the last trial
 	falls := func() bool {
 		v, err := s.objective(ctx, same(), s.Trial, batch)
@@ -631,6 +640,7 @@ func (s *Stepper[Q]) current(c *save.State) {
 	c.Bool(&s.Noisy, &s.started, &s.Near)
 	c.Floats(n, &s.target, &s.lastEta, &s.lastMu)
 	s.mix.state(c, n)
+	s.leaps.state(c, s.o.Leaps)
 	if s.o.MetricState != nil {
 		s.o.MetricState(c)
 	}

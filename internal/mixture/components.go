@@ -48,25 +48,67 @@ func (p *Components) Prepare() {
 }
 
 // square returns (z − m)ᵀW(z − m); it overwrites u.
-func (c *Component) square(u, z []float64) float64 {
-	floats.SubTo(u, z, c.M)
+func (c *Component) square(u, z, m []float64) float64 {
+	floats.SubTo(u, z, m)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(c.C, len(u)), dense.Vector(u))
 	return floats.Dot(u, u)
 }
 
-// each calls do for each component with (z − m)ᵀW(z − m).
-func (p *Components) each(x []float64, do func(k int, c *Component, square float64)) {
-	z, u := make([]float64, len(x)), make([]float64, len(x))
+// each calls do for each component with s² (z − m)ᵀW(z − m) and s. The scale s is 1 unless the
+// square of the row would overflow.
+func (p *Components) each(x []float64, do func(k int, c *Component, square float64, s scale)) {
+	z, m, u := make([]float64, len(x)), make([]float64, len(x)), make([]float64, len(x))
 	p.Space.To(z, x)
+	s := scale{1, 1}
+	if !(floats.Norm(z, math.Inf(1)) <= farRow) {
+		s = p.scaled(z, x)
+	}
 	for k := range p.Each {
 		c := &p.Each[k]
-		do(k, c, c.square(u, z))
+		floats.ScaleTo(m, s[0], c.M)
+		floats.Scale(s[1], m)
+		do(k, c, c.square(u, z, m), s)
 	}
 }
 
-// Responsibilities stores r_k ∝ exp(E[log π_k] + E[log N(x|m_k, Λ_k⁻¹)]) in dst.
+// scale is a product of two factors, which alone may be too small for a float64.
+type scale [2]float64
+
+func (s scale) far() bool { return s != scale{1, 1} }
+
+// farRow is the distance, in prior standard deviations, from which a row is scaled. Its square is
+// far from overflow for every factor C.
+const farRow = 1e100
+
+// shrink keeps the coordinates of every row within range.
+const shrink = 1e-200
+
+// scaled stores s·z of x in z, with the largest element 1, and returns s.
+func (p *Components) scaled(z, x []float64) scale {
+	shrunk := Space{Mean: make([]float64, len(x)), L: p.Space.L}
+	floats.ScaleTo(shrunk.Mean, shrink, p.Space.Mean)
+	floats.ScaleTo(z, shrink, x)
+	shrunk.To(z, z)
+	s := scale{shrink, 1 / floats.Norm(z, math.Inf(1))}
+	floats.Scale(s[1], z)
+	return s
+}
+
+// Responsibilities stores r_k ∝ exp(E[log π_k] + E[log N(x|m_k, Λ_k⁻¹)]) in dst. A row that is so
+// far that squares overflow belongs to the nearest component.
 func (p *Components) Responsibilities(dst, x []float64) {
-	p.each(x, func(k int, c *Component, square float64) { dst[k] = c.expected - 0.5*c.DF*square })
+	var s scale
+	nearest := math.Inf(1)
+	p.each(x, func(k int, c *Component, square float64, by scale) {
+		dst[k], s = 0.5*c.DF*square, by
+		nearest = min(nearest, dst[k])
+	})
+	for k := range p.Each {
+		if s.far() { // only differences of squares may be within range
+			dst[k] = (dst[k] - nearest) / s[0] / s[1] / s[0] / s[1]
+		}
+		dst[k] = p.Each[k].expected - dst[k]
+	}
 	log := floats.LogSumExp(dst)
 	for k, l := range dst {
 		dst[k] = math.Exp(l - log)
@@ -77,8 +119,13 @@ func (p *Components) Responsibilities(dst, x []float64) {
 // 10.81).
 func (p *Components) LogProb(x []float64) float64 {
 	log := make([]float64, len(p.Each))
-	p.each(x, func(k int, c *Component, square float64) {
-		log[k] = c.student - 0.5*(c.DF+1)*math.Log1p(c.Kappa/(1+c.Kappa)*square)
+	p.each(x, func(k int, c *Component, square float64, s scale) {
+		weighted := c.Kappa / (1 + c.Kappa) * square
+		rise := math.Log1p(weighted)
+		if s.far() { // the 1 of Log1p no longer counts
+			rise = math.Log(weighted) - 2*(math.Log(s[0])+math.Log(s[1]))
+		}
+		log[k] = c.student - 0.5*(c.DF+1)*rise
 	})
 	return floats.LogSumExp(log)
 }

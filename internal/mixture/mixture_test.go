@@ -156,3 +156,42 @@ func TestComponents(t *testing.T) {
 		}
 	}
 }
+
+// TestFarRows checks rows so far away that squares overflow: the row belongs to the nearest
+// component, and the density continues its power law.
+func TestFarRows(t *testing.T) {
+	for _, unit := range []float64{1e-8, 1, 1e8} {
+		p := Components{
+			Space: Space{Mean: []float64{3 * unit, unit}, L: []float64{2 * unit, 0, unit, unit},
+				LogDet: math.Log(2 * unit * unit)},
+			Alpha: []float64{3, 5, 7},
+			Each: []Component{
+				{Kappa: 3, DF: 4, M: []float64{-2, 0}, C: []float64{1.5, 0, 0, 1}},
+				{Kappa: 5, DF: 4, M: []float64{2, 0}, C: []float64{1.5, 0, 0, 1}},
+				{Kappa: 7, DF: 9, M: []float64{1, 1}, C: []float64{2, 0, 0.3, 2}},
+			},
+		}
+		p.Prepare()
+		// The reference is the same direction at a distance where squares are numbers.
+		for _, to := range [][]float64{{1, 0}, {-1, 0}, {0.3, -1}, {1, 1}} {
+			r, near := make([]float64, 3), make([]float64, 3)
+			at := func(far float64) []float64 { return []float64{to[0] * far, to[1] * far} }
+			p.Responsibilities(near, at(1e60))
+			slope := (p.LogProb(at(1e70)) - p.LogProb(at(1e60))) / 10
+			for _, far := range []float64{1e90, 1e99, 1e101, 1e120, 1e153, 1e155, 1e200, 1e300,
+				math.MaxFloat64} {
+				p.Responsibilities(r, at(far))
+				for k := range r {
+					if math.Abs(r[k]-near[k]) > 1e-12 {
+						t.Errorf("unit %v, %v: %v, nearer %v", unit, at(far), r, near)
+						break
+					}
+				}
+				want := p.LogProb(at(1e60)) + slope*(math.Log10(far)-60)
+				if got := p.LogProb(at(far)); !(math.Abs(got-want) < 1e-9*math.Abs(want)) {
+					t.Errorf("unit %v, %v: log density %v, want %v", unit, at(far), got, want)
+				}
+			}
+		}
+	}
+}

@@ -2,8 +2,10 @@
 // visits documents: it opens the E-step of each (estep.go), adds what that says of the topics to
 // their statistics (statistics.go), and ends with the M-step. What was reached is a Fitted, which
 // infers the topics of other documents. Dirichlet is the E-step of latent Dirichlet allocation
-// (LDA); its topics are steps of an Objective. Both models start from a Start, and their
-// held-out scores are in score.go, words of topics in words.go.
+// (LDA); its topics are steps of an Objective. The proportions that an LDA reports for a document
+// come from propagation.go and marginal.go instead, which are more accurate than the E-step. Both
+// models start from a Start, and their held-out scores are in score.go, words of topics in
+// words.go.
 //
 // Errors wrap sentinels and do not name the library.
 package topic

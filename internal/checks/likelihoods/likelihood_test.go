@@ -377,6 +377,28 @@ func TestLabels(t *testing.T) {
 			}
 		}
 	}
+	// Responses whose squares overflow are named, also where a likelihood alone could bear them.
+	x := mat.NewDense(2, 1, []float64{1, 2})
+	for _, l := range []Likelihood{nil, GaussianNoise{}, StudentT{}, Laplace{}, Poisson{},
+		Gamma{}} {
+		for _, y := range []float64{1e146, 1e308, -1e308} {
+			if factual, ok := l.(Factual); ok && y < 0 && factual.Facts().Support != RealLine {
+				continue
+			}
+			_, gp := NewGP(x, []float64{1, y}, SquaredExp{}, l, nil)
+			_, glm := NewGLM(x, []float64{1, y}, l, nil)
+			for _, err := range []error{gp, glm} {
+				want := fmt.Sprintf("pgsvi: row 1: y = %v is too large", y)
+				if !errors.Is(err, ErrLabel) || !strings.HasPrefix(err.Error(), want) ||
+					!strings.Contains(err.Error(), "divide all responses by") {
+					t.Errorf("%T: y = %v: %v", l, y, err)
+				}
+			}
+		}
+		if _, err := NewGLM(x, []float64{1, 1e145}, l, nil); err != nil {
+			t.Errorf("%T: y = 1e145: %v", l, err)
+		}
+	}
 	for s, want := range map[Support]string{Counts: "from 0 to 3", SignLabels: "−1 or +1",
 		UnitInterval: "between 0 and 1", Positive: "a positive number", NonNegative: "not negative",
 		99: "Support(99)"} {

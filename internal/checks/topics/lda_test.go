@@ -638,6 +638,33 @@ func TestTopicsOfAP(t *testing.T) {
 	}
 }
 
+// TestLDAUnknownWords infers documents whose words are equally probable in all topics. The
+// posterior is the prior, however many words there are; mean field gives one topic a share of
+// 0.98.
+func TestLDAUnknownWords(t *testing.T) {
+	t.Parallel()
+	c := &Corpus{Terms: 12}
+	for n := range 40 {
+		first := 5 * (n % 2)
+		c.Docs = append(c.Docs, Document{Words: []int{first, first + 1, first + 2, first + 3},
+			Counts: []float64{4, 3, 2, 1}})
+	}
+	p, _ := fitLDA(t, c, 2, nil, nil) // terms 10 and 11 occur nowhere
+	for _, words := range []float64{1, 10, 200} {
+		d, err := p.Infer(Document{Words: []int{10}, Counts: []float64{words}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mean, lo, hi := d.Proportions(0.9)
+		for k := range mean {
+			near(t, "share", mean[k], 0.5, 0.01)
+			// quantiles of Beta(0.2, 0.2)
+			near(t, "lower end", lo[k], 0, 1e-4)
+			near(t, "upper end", hi[k], 1, 1e-4)
+		}
+	}
+}
+
 // TestTopicDocs checks training documents of both topic models: their topics, those most similar,
 // and that files keep them.
 func TestTopicDocs(t *testing.T) {
@@ -721,6 +748,13 @@ func TestTopicDocs(t *testing.T) {
 		sum += x[0] / draws
 		in += score.Indicator(lo[0] <= x[0] && x[0] <= hi[0]) / draws
 	}
+
+	if q, err := ofLDA.Infer(c.Docs[3]); err != nil {
+		t.Fatal(err)
+	} else if _, lo3, hi3 := q.Proportions(0.8); !slices.Equal(lo3, lo) ||
+		!slices.Equal(hi3, hi) {
+		t.Errorf("document 3 is from %v to %v, inferred again from %v to %v", lo, hi, lo3, hi3)
+	}
 	near(t, "mean proportion", sum, mean[0], 0.02)
 	near(t, "share in the interval", in, 0.8, 0.03)
 	if !math.IsNaN(d.ELBO()) {
@@ -740,6 +774,10 @@ func TestTopicDocs(t *testing.T) {
 	if !slices.Equal(loaded.Doc(3).Gamma(nil), d.Gamma(nil)) || loaded.Len() != 6 {
 		t.Errorf("document 3 of a file: %v, want %v", loaded.Doc(3).Gamma(nil), d.Gamma(nil))
 	}
+	_, lo2, hi2 := loaded.Doc(3).Proportions(0.8)
+	if !slices.Equal(lo2, lo) || !slices.Equal(hi2, hi) {
+		t.Errorf("document 3 of a file is from %v to %v, want %v to %v", lo2, hi2, lo, hi)
+	}
 	body := testkit.BodyOf(t, testkit.Kind("LDAPosterior"), file.String())
 	at := strings.Index(body, `,"docs":`)
 	old, err := Load[*LDAPosterior](
@@ -754,8 +792,27 @@ func TestTopicDocs(t *testing.T) {
 		!testkit.PrefixedOnce(err) {
 		t.Errorf("a file without documents: %v", err)
 	}
+	withoutWords, err := Load[*LDAPosterior](
+		strings.NewReader(testkit.FileOf(t, testkit.Kind("LDAPosterior"), body[:at]+
+			`,"docs":[3,1,2,2]}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mean, lo, hi := withoutWords.Doc(1).Proportions(0.5); mean[0] != 0.5 ||
+		math.Abs(lo[0]-0.326) > 1e-3 || math.Abs(hi[0]-0.674) > 1e-3 {
+		t.Errorf("a document of Dirichlet(2, 2): %v from %v to %v", mean, lo, hi)
+	}
+	const two = `,"docs":[1,1,1,1],"sizes":`
 	for text, want := range map[string]error{`,"docs":[1]}`: ErrShape,
-		`,"docs":[1,-1]}`: ErrParam} {
+		`,"docs":[1,-1]}`:                                   ErrParam,
+		two + `[1],"words":[0],"counts":[1]}`:               ErrShape,
+		two + `[1,1],"words":[0],"counts":[1,1]}`:           ErrShape,
+		two + `[-1,1],"words":[0],"counts":[1]}`:            ErrShape,
+		two + `[1,0],"words":[0,1],"counts":[1,1]}`:         ErrShape,
+		two + `[1,1],"words":[0,6],"counts":[1,1]}`:         ErrShape,
+		two + `[1,1],"words":[0,1],"counts":[1,0]}`:         ErrParam,
+		two + `[0,2],"words":[0,1],"counts":[1e308,1e308]}`: ErrNotFinite,
+	} {
 		if _, err := Load[*LDAPosterior](
 			strings.NewReader(testkit.FileOf(t, testkit.Kind("LDAPosterior"),
 				body[:at]+text))); !errors.Is(err, want) {
