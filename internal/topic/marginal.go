@@ -172,7 +172,8 @@ func (m *marginal) add(u float64) node {
 	return n
 }
 
-// refine halves the pieces that are not lines, and reports whether there are any.
+// refine halves the pieces that are not lines, and reports whether there are any. A piece whose height
+// is not finite stays as it is.
 func (m *marginal) refine() bool {
 	m.old, m.nodes = m.nodes, m.old[:0]
 	for i, a := range m.old[:len(m.old)-1] {
@@ -184,7 +185,7 @@ func (m *marginal) refine() bool {
 		}
 		h := m.add(mid).height
 		bend := math.Abs(h - 0.5*(a.height+b.height))
-		if bend <= leastBend || max(a.height, h, b.height)+2*bend < m.top-negligible {
+		if !(bend > leastBend) || max(a.height, h, b.height)+2*bend < m.top-negligible {
 			n := len(m.nodes)
 			m.nodes[n-2].straight, m.nodes[n-1].straight = true, true
 		}

@@ -66,6 +66,10 @@ var propagationPool = sync.Pool{New: func() any { return new(propagation) }}
 
 // Propagate stores γ of d in dst. The topics are given by log β, topic by topic.
 func (l Dirichlet) Propagate(dst, logs []float64, d Doc) {
+	if l.K == 1 { // and no topic is left for a cavity
+		dst[0] = l.DocPrior + floats.Sum(d.Counts)
+		return
+	}
 	p := propagationPool.Get().(*propagation)
 	defer propagationPool.Put(p)
 	p.set(d, logs, l.K, l.DocPrior)

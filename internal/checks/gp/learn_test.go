@@ -415,11 +415,10 @@ func TestLearnBasins(t *testing.T) {
 // error that says what to do.
 func TestLearnStartsWithoutELBO(t *testing.T) {
 	const n = 20
-	x, small, large := mat.NewDense(n, 1, nil), make([]float64, n), make([]float64, n)
+	x, small := mat.NewDense(n, 1, nil), make([]float64, n)
 	for i := range n {
 		x.Set(i, 0, float64(i))
 		small[i] = 1e-200 * float64(i%7)
-		large[i] = 1e200 * float64(i%7)
 	}
 	for _, c := range []struct {
 		name string
@@ -429,8 +428,6 @@ func TestLearnStartsWithoutELBO(t *testing.T) {
 	}{
 		{"small, Student", small, SquaredExp{}, StudentT{}},
 		{"small, Gaussian", small, SquaredExp{}, GaussianNoise{}},
-		{"large, Gaussian", large, SquaredExp{}, GaussianNoise{}},
-		{"large, Laplace", large, SquaredExp{}, Laplace{}},
 	} {
 		gp, err := NewGP(x, c.y, c.k, c.lik, nil)
 		if err != nil {

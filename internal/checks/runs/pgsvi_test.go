@@ -271,7 +271,10 @@ func TestZeroIsUnknown(t *testing.T) {
 	if err != nil || res.Status != PassLimit || res.K != 4 {
 		t.Errorf("%v after %d iterations, %v", res.Status, res.K, err)
 	}
-	for name, x := range map[string]float64{"gap": res.Gap, "bound": res.GapBound,
+	if !math.IsInf(res.Gap, 1) || !math.IsInf(res.GapBound, 1) {
+		t.Errorf("the gap is %v, the bound %v", res.Gap, res.GapBound)
+	}
+	for name, x := range map[string]float64{
 		"error": res.ELBOErr, "beta": res.Beta, "gradient map": res.GradMap} {
 		if !math.IsNaN(x) {
 			t.Errorf("the %s is %v", name, x)

@@ -268,7 +268,7 @@ func TestCTMGapResumed(t *testing.T) {
 		return res
 	}
 	want, part := fit(10), fit(8)
-	if !math.IsNaN(part.Gap) || !(want.Gap > 0) {
+	if !math.IsInf(part.Gap, 1) || !(want.Gap > 0) || math.IsInf(want.Gap, 1) {
 		t.Errorf("gap %v after 8 passes and %v after 10", part.Gap, want.Gap)
 	}
 	var b bytes.Buffer
