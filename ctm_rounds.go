@@ -102,9 +102,6 @@ func newCTMRounds(terms, topics int, opt *CTMOptions) (*ctmRounds, error) {
 	return &ctmRounds{ctmAdder: ctmAdder{m: m}, most: docsOfRounds}, nil
 }
 
-// engine returns the options of m as its engine takes them.
-func (m *CTM) engine() topic.Options { return m.opt.engine(m.k, m.terms) }
-
 // id returns that of the parts of this round.
 func (r *ctmRounds) id() rounds.ID {
 	model := r.print.of(func(d *save.Digest) {

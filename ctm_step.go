@@ -229,6 +229,9 @@ func (m *CTM) posterior(s *topic.Steps, seen []bool) *CTMPosterior {
 // q(z_n). Documents cannot be removed.
 type CTMStream = Stream[Document, *CTMPosterior]
 
+// engine returns the options of m as its engine takes them.
+func (m *CTM) engine() topic.Options { return m.opt.engine(m.k, m.terms) }
+
 // ctmStream is the engine of a CTMStream.
 type ctmStream struct {
 	m     *CTM         // without documents

@@ -4,7 +4,6 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gram"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sparse"
-	"gonum.org/v1/gonum/mat"
 )
 
 var _ sparse.Kernel = kernelView{}
@@ -74,37 +73,6 @@ func divided(k Kernel, d int) sparse.Division {
 		v.Rest = kernelOf(rest)
 	}
 	return v
-}
-
-// basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each
-// feature. It is nil where k is not known to have such.
-func basisOf(k Kernel, d int) *mat.Dense {
-	if on, ok := asOn(k); ok {
-		return on.basis(d)
-	}
-	own, _ := asNative(k)
-	if isType[Product](k) {
-		parts, _ := kernelParts(k)
-		product := mat.NewDense(1, d, nil) // that of constants
-		for _, factor := range parts {
-			switch basis := basisOf(factor, d); {
-			case basis == nil:
-				return nil
-			case mat.Norm(basis, 1) == 0: // a constant
-			case mat.Norm(product, 1) > 0:
-				return nil // products of features
-			default:
-				product = basis
-			}
-		}
-		return product
-	}
-	f, ok := own.(featured)
-	if !ok {
-		return nil
-	}
-	at := f.basis(d)
-	return mat.NewDense(len(at)/d, d, at)
 }
 
 // silent stands for a term of a Sum that is seen elsewhere: it has the parameters of the term, and

@@ -93,11 +93,11 @@ func checkKernelPart(path string, k Kernel, d int) error {
 			ErrParam)
 	}
 	name := path + kernelName(k)
-	if on, ok := asOn(k); ok {
-		if err := on.check(name, d); err != nil {
+	if of, ok := asColumned(k); ok {
+		if err := of.check(name, d); err != nil {
 			return err
 		}
-		return checkKernelPart(name+".", on.Kernel, on.width(d))
+		return checkKernelPart(name+".", of.inner(), of.width(d))
 	}
 	parts, composite := kernelParts(k)
 	if !composite {
@@ -206,6 +206,24 @@ func isType[K Kernel](k Kernel) bool {
 	return false
 }
 
+// columned is a kernel of this package that applies another one to some of the columns: an On.
+type columned interface {
+	// check reports columns that are not among d. name is the path to the kernel.
+	check(name string, d int) error
+	// width returns the number of columns that inner sees of d.
+	width(d int) int
+	// inner returns the kernel that is applied.
+	inner() Kernel
+}
+
+// asColumned returns k as a columned kernel, if it is one.
+func asColumned(k Kernel) (of columned, ok bool) {
+	if own, native := asNative(k); native {
+		of, ok = own.(columned)
+	}
+	return of, ok
+}
+
 // profiled is an Iso, whatever its Profile.
 type profiled interface {
 	// profileName is the type of the Profile.
@@ -249,8 +267,8 @@ func vanishingSD(k Kernel, x []float64) float64 {
 
 // allNative reports whether k and its parts are kernels of this package.
 func allNative(k Kernel) bool {
-	if on, ok := asOn(k); ok {
-		return allNative(on.Kernel)
+	if of, ok := asColumned(k); ok {
+		return allNative(of.inner())
 	}
 	if parts, ok := kernelParts(k); ok {
 		return !slices.ContainsFunc(parts, func(part Kernel) bool { return !allNative(part) })

@@ -416,6 +416,9 @@ func (k On) Dim() int {
 	return 0
 }
 
+// inner implements columned.
+func (k On) inner() Kernel { return k.Kernel }
+
 func (On) is(k Kernel) bool { return isType[On](k) }
 
 func (k On) numParams() int { return numParams(k.Kernel) }
@@ -461,6 +464,37 @@ func (k On) basis(d int) *mat.Dense {
 		all.SetCol(c, mat.Col(nil, j, own))
 	}
 	return all
+}
+
+// basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each
+// feature. It is nil where k is not known to have such.
+func basisOf(k Kernel, d int) *mat.Dense {
+	if on, ok := asOn(k); ok {
+		return on.basis(d)
+	}
+	own, _ := asNative(k)
+	if isType[Product](k) {
+		parts, _ := kernelParts(k)
+		product := mat.NewDense(1, d, nil) // that of constants
+		for _, factor := range parts {
+			switch basis := basisOf(factor, d); {
+			case basis == nil:
+				return nil
+			case mat.Norm(basis, 1) == 0: // a constant
+			case mat.Norm(product, 1) > 0:
+				return nil // products of features
+			default:
+				product = basis
+			}
+		}
+		return product
+	}
+	f, ok := own.(featured)
+	if !ok {
+		return nil
+	}
+	at := f.basis(d)
+	return mat.NewDense(len(at)/d, d, at)
 }
 
 // roles implements roled. The columns of an On within Kernel count among the Columns of k.

@@ -189,6 +189,15 @@ func (e *Evaluation) settle() {
 	}
 }
 
+// orNaN replaces zeros, which say that a number is not known, by NaN.
+func orNaN(numbers ...*float64) {
+	for _, x := range numbers {
+		if *x == 0 {
+			*x = math.NaN()
+		}
+	}
+}
+
 // Iteration describes one step of a run and, if it was evaluated, its evaluation.
 type Iteration struct {
 	K          int     // number of steps taken, from 1

@@ -554,15 +554,6 @@ func (s *Solver) goal(ev *Evaluation, n int) float64 {
 	return goal
 }
 
-// orNaN replaces zeros, which say that a number is not known, by NaN.
-func orNaN(numbers ...*float64) {
-	for _, x := range numbers {
-		if *x == 0 {
-			*x = math.NaN()
-		}
-	}
-}
-
 // passSlack absorbs the rounding of Passes, a sum of fractions.
 const passSlack = 1e-9
 

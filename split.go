@@ -432,6 +432,12 @@ func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, 
 // unitRounding is the relative error of an operation.
 const unitRounding = 0x1p-53
 
+// leaper is a Smooth, or the ConjugateModel of one, that has other states worth a try. It returns
+// Leaps and Leap of a descent.Objective.
+type leaper interface {
+	leaps() (int, func(q ExpFamily, tried []bool) int)
+}
+
 // leaps implements leaper.
 func (f conjugateTerms) leaps() (int, func(q ExpFamily, tried []bool) int) {
 	if m, ok := f.m.(leaper); ok {

@@ -181,12 +181,6 @@ type seeker interface {
 	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error)
 }
 
-// leaper is a Smooth, or the ConjugateModel of one, that has other states worth a try. It returns
-// Leaps and Leap of a descent.Objective.
-type leaper interface {
-	leaps() (int, func(q ExpFamily, tried []bool) int)
-}
-
 // start begins at Init.
 func (s *objectiveStepper) start() {
 	prior := priorOf(s.H)

@@ -18,14 +18,14 @@ var most = map[string]int{
 	"files in the root":                   62,
 	"files in the root, tests included":   91,
 	"rooms":                               67,
-	"arrows":                              604,
-	"arrows, those to errors.go left out": 547,
-	"floors":                              15,
+	"arrows":                              613,
+	"arrows, those to errors.go left out": 556,
+	"floors":                              16,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
-	"exported types":                      158,
-	"exported names":                      1102,
+	"exported types":                      159,
+	"exported names":                      1113,
 }
 
 // library is this module, which is read once.
