@@ -298,6 +298,7 @@ type LDAPosterior struct {
 	logs     []float64 // log E[β]
 	seen     []bool    // whether a term occurs in the training data
 	train    *ldaTrain
+	filed    bool // Save stores the documents
 }
 
 // Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
@@ -443,8 +444,8 @@ func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 // and m_kv averages the β_jv of the other topics (B. Cseke and T. Heskes, Approximate marginals in
 // latent Gaussian models, JMLR 2011, the factorized correction). They are exact for two topics.
 // Quantiles of Beta(γ_k, Σγ − γ_k) would cover too little, because that distribution has another
-// shape. They are used only if the document comes from a file that has no words. Proportions panics
-// if level is outside (0, 1).
+// shape. They are used only if the document comes from a file without its words; see
+// LDAPosterior.WithDocs. Proportions panics if level is outside (0, 1).
 func (d *LDADoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
 		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
@@ -475,7 +476,7 @@ func (d *LDADoc) means(dst []float64) []float64 {
 // ldaTrain are the training documents of a posterior, whose γ are made when they are asked for.
 type ldaTrain struct {
 	once  sync.Once
-	docs  []topic.Doc // nil in a posterior from a file of before they were stored
+	docs  []topic.Doc // nil in a posterior from a file without them
 	gamma []float64   // document by document
 }
 
@@ -594,9 +595,18 @@ type savedLDA struct {
 	Counts save.List[float64] `json:"counts,omitempty"`
 }
 
-// Save writes p, with the training documents as bags of words, which their intervals need. Load
-// restores it to the same bits. The error comes from w, or wraps ErrParam if a word of the
-// vocabulary is not UTF-8, as JSON requires.
+// WithDocs returns p, whose Save now stores the training documents too, as bags of words. Without
+// WithDocs a file does not contain the data, and Proportions of a training document that was loaded
+// has the intervals of Beta distributions, which are too narrow.
+func (p *LDAPosterior) WithDocs() *LDAPosterior {
+	q := *p
+	q.filed = true
+	return &q
+}
+
+// Save writes p with γ of the training documents. Load restores it to the same bits, except for
+// intervals of these documents: see WithDocs. The error comes from w, or wraps ErrParam if a word of
+// the vocabulary is not UTF-8, as JSON requires.
 func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
@@ -604,6 +614,9 @@ func (p *LDAPosterior) Save(w io.Writer) error {
 	s := &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior,
 		Lambda: p.lambda, Seen: p.seen, Docs: p.trained()}
 	for _, d := range p.train.docs {
+		if !p.filed {
+			break
+		}
 		s.Sizes = append(s.Sizes, len(d.Words))
 		s.Words, s.Counts = append(s.Words, d.Words...), append(s.Counts, d.Counts...)
 	}
@@ -670,6 +683,7 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	if p.train.docs, err = s.docs(); err != nil {
 		return nil, err
 	}
+	p.filed = p.train.docs != nil
 	f := expfam.DirichletFamily{K: s.Terms}
 	for k := range k {
 		row := p.lambda[k*s.Terms : (k+1)*s.Terms]

@@ -762,9 +762,13 @@ func TestTopicDocs(t *testing.T) {
 	}
 	testkit.MustPanic(t, "document 6 of 6", func() { ofLDA.Doc(6) })
 	testkit.MustPanic(t, "level 1", func() { d.Proportions(1) })
-	// Files keep γ; those of before load, and know no documents.
+	// A file has the words of the documents if they are asked for.
+	var bare strings.Builder
+	if err := ofLDA.Save(&bare); err != nil || strings.Contains(bare.String(), `"words"`) {
+		t.Errorf("a file with the documents, which nobody asked for, %v", err)
+	}
 	var file strings.Builder
-	if err := ofLDA.Save(&file); err != nil {
+	if err := ofLDA.WithDocs().Save(&file); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := Load[*LDAPosterior](strings.NewReader(file.String()))
