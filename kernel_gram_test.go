@@ -433,7 +433,12 @@ func TestGramAllocs(t *testing.T) {
 		if c.name == "user/embedding" {
 			continue // its Params makes a list each time
 		}
-		if n := testing.AllocsPerRun(shorter(10, 4), func() { GramGrad(g, c.k, x, w) }); n > 1 {
+		most := 1.0
+		if strings.HasPrefix(c.name, "On") {
+			most = 5 // it has a tile within a tile, and the pool may give either the smaller memory
+		}
+		if n := testing.AllocsPerRun(shorter(10, 4),
+			func() { GramGrad(g, c.k, x, w) }); n > most {
 			t.Errorf("%s: %v allocations in GramGrad", c.name, n)
 		}
 	}
