@@ -91,7 +91,8 @@ type CTMOptions struct {
 	PseudoDocs float64
 	// MaxMemory is the number of bytes that the model may take: about 64 for each of K × Terms
 	// numbers, 3,200 for each term with StartAnchors, 16 for each number of the q(z_n), and K²
-	// numbers for each core. Passes over all documents take up to 240 MB in addition. Zero means the limit described at ErrMemory.
+	// numbers for each core. Passes over all documents take up to 240 MB in addition. Zero means
+	// the limit described at ErrMemory.
 	MaxMemory int64 `json:"-"`
 }
 

@@ -101,8 +101,8 @@ func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (e Evaluation, err 
 // gap implements gapEstimator, for the last steps if they were over all documents. Such a step
 // raises the ELBO by less than the step before, but often by more in every other step. So the gap
 // compares the rise of the last two steps with the rise of the two before, or of four from the
-// ninth step on. It is twice what a geometric series of these rises leaves, since later rises fall more
-// slowly, and at least ELBOErr.
+// ninth step on. It is twice what a geometric series of these rises leaves, since later rises fall
+// more slowly, and at least ELBOErr.
 func (s *ctmStepper) gap(now Iteration, before []Iteration) float64 {
 	elbo := []float64{now.ELBO} // latest first
 	for _, it := range slices.Backward(before) {

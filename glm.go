@@ -571,12 +571,12 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 // mean over all classes: the log odds of the class against the average of all, of which only
 // differences count.
 //
-// After Learn, the covariance of the weights that SD, Cov, Contrast, RandWeights, At and the effects
-// use is V + JΣJᵀ. J is the derivative of m in the hyperparameters θ, and Σ is their covariance by the
-// Laplace approximation of Learned: the first-order approximation of Kass and Steffey (1989).
-// Intervals of means and probabilities also include the uncertainty of learned parameters of the
-// Likelihood. ELBO, LOO and PSIS use q alone. Update and Remove return posteriors that treat the
-// learned values as known.
+// After Learn, the covariance of the weights that SD, Cov, Contrast, RandWeights, At and the
+// effects use is V + JΣJᵀ. J is the derivative of m in the hyperparameters θ, and Σ is their
+// covariance by the Laplace approximation of Learned: the first-order approximation of Kass and
+// Steffey (1989). Intervals of means and probabilities also include the uncertainty of learned
+// parameters of the Likelihood. ELBO, LOO and PSIS use q alone. Update and Remove return posteriors
+// that treat the learned values as known.
 //
 // At takes new points as the rows of x, dense or sparse, with the columns of the training data
 // and without the intercept. It panics if the number of columns differs. The prediction of a row

@@ -127,13 +127,13 @@ type glmLearner struct {
 // units of Autoscale, and those of the likelihood, such as GaussianNoise.Var. InterceptSD is not
 // learned. A search starts at GLMOptions.PriorSD or, if that is zero, at the mean of its prior.
 //
-// The default prior of log PriorSD is N(log(f/r), t²), where r² is the sum of the variances of
-// the columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and
-// t = 1 if η are log odds, f = e²√(π/8) and t = 1 for BernoulliProbit, f = 1 and t = 1.5 if η are
+// The default prior of log PriorSD is N(log(f/r), t²), where r² is the sum of the variances of the
+// columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and t = 1
+// if η are log odds, f = e²√(π/8) and t = 1 for BernoulliProbit, f = 1 and t = 1.5 if η are
 // logarithms, and f the median deviation of the responses and t = 1.5 if they have the unit of the
-// responses. For several blocks r_b² is
-// the sum of the block times the number of blocks, and the prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of
-// classes with blocks of their own, r_b² is that of one class times the blocks of a class.
+// responses. For several blocks r_b² is the sum of the block times the number of blocks, and the
+// prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of classes with blocks of their own, r_b² is that of one
+// class times the blocks of a class.
 //
 // Learning uses the q of GLMOptions.Covariance. A diagonal q has too small variances if features
 // are correlated, and so learns too small prior scales. A low-rank q is an error: it has several

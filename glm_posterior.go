@@ -68,10 +68,10 @@ func (p *GLMPosterior) PriorSD(dst []float64) []float64 {
 // loaded. It must not be changed.
 func (p *GLMPosterior) Learned() *Learned { return p.learned }
 
-// Contrast returns the posterior mean and standard deviation of Σ_j g_j w_j, such as the difference of
-// two levels or the weight of a feature in other units. g has an element for each of Names: the
-// features, and then the intercept if there is one. The error wraps ErrShape if g has another length
-// or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
+// Contrast returns the posterior mean and standard deviation of Σ_j g_j w_j, such as the difference
+// of two levels or the weight of a feature in other units. g has an element for each of Names: the
+// features, and then the intercept if there is one. The error wraps ErrShape if g has another
+// length or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
 func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 	if latentsOf(p.lik) > 1 {
 		return 0, 0, fmt.Errorf("pgsvi: Contrast is for one latent value per row, and Softmax has "+
@@ -377,8 +377,8 @@ func (s *Summary) String() string {
 	return b.String()
 }
 
-// Cov returns a new D×D matrix with the covariance of the weights. It panics with an error that wraps ErrMemory if that takes
-// more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
+// Cov returns a new D×D matrix with the covariance of the weights. It panics with an error that
+// wraps ErrMemory if that takes more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
 func (p *GLMPosterior) Cov() *mat.SymDense {
 	d := p.Dim()
 	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d),

@@ -514,8 +514,8 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 }
 
 // fewInducing and fewInducingRow are how many nats, in all and per row, the variances that inducing
-// inputs leave may cost without a warning. In trials with 500 rows they cost at most 0.6 nats where the
-// length scale was right, and at least 5 where it was not.
+// inputs leave may cost without a warning. In trials with 500 rows they cost at most 0.6 nats where
+// the length scale was right, and at least 5 where it was not.
 const (
 	fewInducing    = 2
 	fewInducingRow = 0.003
@@ -687,8 +687,8 @@ func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result
 var _ Learner[*SparseGP, *SparseGPPosterior] = (*sparseClassLearner)(nil)
 
 // spread returns the uncertainty of the hyperparameters that the search st has learned, for the
-// posterior p of its final fit with prior covariance k, or nil if the curvature of the search is not
-// known. With a = α(Ka, θ), α = ∂E/∂m and Γ = −∂α/∂m at fixed variances,
+// posterior p of its final fit with prior covariance k, or nil if the curvature of the search is
+// not known. With a = α(Ka, θ), α = ∂E/∂m and Γ = −∂α/∂m at fixed variances,
 //
 //	da = (I + ΓK)⁻¹(∂α/∂θ_i − Γ(∂K/∂θ_i)a).
 func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpread {
@@ -737,8 +737,8 @@ func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpr
 	return s
 }
 
-// step adds the kernel and the sites after a step in z_j, which moves the latent means by move, to s.
-// It reports false if they are not valid there.
+// step adds the kernel and the sites after a step in z_j, which moves the latent means by move, to
+// s. It reports false if they are not valid there.
 func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor [][]float64, j int,
 	move []float64) bool {
 	at := slices.Clone(theta)
@@ -769,7 +769,8 @@ func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor []
 	return true
 }
 
-// curvatures returns Γ at means m + spreadStep·move and variances v, and reports whether it is finite.
+// curvatures returns Γ at means m + spreadStep·move and variances v, and reports whether it is
+// finite.
 func curvatures(t *term.Terms, m, v, move []float64) ([]float64, bool) {
 	q := &term.State{}
 	q.Resize(len(m))

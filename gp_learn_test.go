@@ -821,8 +821,8 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 	}
 }
 
-// TestLearnUnit checks that the answer is the same in every unit of the responses, also if these are
-// all equal or there is only one, and that the search for it converges.
+// TestLearnUnit checks that the answer is the same in every unit of the responses, also if these
+// are all equal or there is only one, and that the search for it converges.
 func TestLearnUnit(t *testing.T) {
 	ctx, next := context.Background(), mat.NewDense(1, 1, []float64{1})
 	// each learns from y at x, and returns mean and variance of the latent value at 1
@@ -960,14 +960,14 @@ func TestLearnOn(t *testing.T) {
 	}
 }
 
-// TestLearnPeriodWarnings checks that a wrong period has a warning with a better period, that rows of
-// few cycles have a warning, and that right periods have no warning.
+// TestLearnPeriodWarnings checks that a wrong period has a warning with a better period, that rows
+// of few cycles have a warning, and that right periods have no warning.
 func TestLearnPeriodWarnings(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	truth := Periodic{Length: 0.8, Period: 5}
-	// season returns the value and the warning of the period that k learns from a draw of the truth,
-	// times and next to a smooth function if they are not nil.
+	// season returns the value and the warning of the period that k learns from a draw of the
+	// truth, times and next to a smooth function if they are not nil.
 	season := func(seed uint64, cycles float64, truth, k Kernel, lik Likelihood, sparse bool) (
 		period float64, warning string) {
 		rng := testRand(seed)

@@ -91,13 +91,14 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 //
 //	k*ᵀK⁻¹m,   v* = k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 //
-// After Learn, the variance includes the uncertainty of the learned hyperparameters. Learned describes
-// their covariance Σ. With the derivatives d and c of the mean and of log v* in them it is
+// After Learn, the variance includes the uncertainty of the learned hyperparameters. Learned
+// describes their covariance Σ. With the derivatives d and c of the mean and of log v* in them it
+// is
 //
 //	v* exp(½cᵀΣc) + dᵀΣd.
 //
-// With more than 200 rows c is 0. A Softmax and a kernel with exact features (GP.NewStepper) leave it
-// out, and so does a SparseGP.
+// With more than 200 rows c is 0. A Softmax and a kernel with exact features (GP.NewStepper) leave
+// it out, and so does a SparseGP.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
@@ -562,9 +563,9 @@ func (p *GPPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 	}
 }
 
-// gpSpread is the uncertainty of the hyperparameters that a GP has learned. Each z moves the kernel,
-// a = K⁻¹m and the sites, and so mean m* and variance v* of the latent value at a new point. With
-// the derivatives of m* and log v* in z, d and c, its variance is
+// gpSpread is the uncertainty of the hyperparameters that a GP has learned. Each z moves the
+// kernel, a = K⁻¹m and the sites, and so mean m* and variance v* of the latent value at a new
+// point. With the derivatives of m* and log v* in z, d and c, its variance is
 //
 //	E[v*] + Var[m*] = v* e^{|c|²/2} + |d|².
 type gpSpread struct {
@@ -576,12 +577,12 @@ type gpSpread struct {
 }
 
 const (
-	// spreadStep is the step in z of the differences of a gpSpread. Their errors are about as large,
-	// and the digits that they lose are far fewer than those of a prediction.
+	// spreadStep is the step in z of the differences of a gpSpread. Their errors are about as
+	// large, and the digits that they lose are far fewer than those of a prediction.
 	spreadStep = 1e-3
-	// spreadRows is the most rows for which the variances of a GP move with z. Each z needs a factor
-	// then, and as much work per prediction as the variance itself. The variances of more rows
-	// are known well.
+	// spreadRows is the most rows for which the variances of a GP move with z. Each z needs a
+	// factor then, and as much work per prediction as the variance itself. The variances of more
+	// rows are known well.
 	spreadRows = 200
 	// mostSpread is the most that |c|²/2 may be: far from 0, log v* is not linear in z.
 	mostSpread = 1
@@ -678,8 +679,8 @@ func (s *savedSpread) loadGP(p *GPPosterior) (*gpSpread, error) {
 	return of, nil
 }
 
-// siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p, or nil
-// if it is not positive definite.
+// siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p, or
+// nil if it is not positive definite.
 func siteFactor(kernel Kernel, p *GPPosterior, gamma []float64) *dense.Sites {
 	n := p.Len()
 	k := make([]float64, n*n)

@@ -991,8 +991,8 @@ func TestSparseLearnRaw(t *testing.T) {
 	}
 }
 
-// TestSparseLearnTooFew checks that too few inducing inputs for a rough function have a warning with a
-// remedy, and that enough inputs have no warning.
+// TestSparseLearnTooFew checks that too few inducing inputs for a rough function have a warning
+// with a remedy, and that enough inputs have no warning.
 func TestSparseLearnTooFew(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

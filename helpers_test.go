@@ -259,7 +259,8 @@ func testFacts(l Likelihood) Facts {
 	return Facts{}
 }
 
-// drawGP returns a draw of a Gaussian process at the rows of x, plus noise of standard deviation sd.
+// drawGP returns a draw of a Gaussian process at the rows of x, plus noise of standard deviation
+// sd.
 func drawGP(rng *rand.Rand, k Kernel, x *mat.Dense, sd float64) []float64 {
 	cov := Gram(nil, k, x)
 	n := cov.SymmetricDim()

@@ -223,8 +223,9 @@ func (k Product) timesOthers(dst, w, val []float64, f int, t *gram.Tile) {
 //
 //	Sum{On{Kernel: Periodic{}, Columns: []int{0}}, On{Kernel: Matern32{}, Columns: []int{1, 2}}}
 //
-// Lists inside Kernel, such as Lengths, have an element for each of Columns. Columns must be distinct
-// columns of the data; nil means all of them. Its parameters are the parameters of Kernel, in order.
+// Lists inside Kernel, such as Lengths, have an element for each of Columns. Columns must be
+// distinct columns of the data; nil means all of them. Its parameters are the parameters of Kernel,
+// in order.
 type On struct {
 	Kernel  Kernel
 	Columns []int
@@ -276,8 +277,8 @@ func compound(k Kernel) bool {
 	return ok
 }
 
-// check returns an error that wraps ErrParam unless there is a Kernel, and Columns are nil or distinct
-// columns of d.
+// check returns an error that wraps ErrParam unless there is a Kernel, and Columns are nil or
+// distinct columns of d.
 func (k On) check(name string, d int) error {
 	if k.Kernel == nil {
 		return fmt.Errorf("pgsvi: %s.Kernel is nil; set it to the kernel of these columns: %w", name,

@@ -605,8 +605,8 @@ func (p *LDAPosterior) WithDocs() *LDAPosterior {
 }
 
 // Save writes p with γ of the training documents. Load restores it to the same bits, except for
-// intervals of these documents: see WithDocs. The error comes from w, or wraps ErrParam if a word of
-// the vocabulary is not UTF-8, as JSON requires.
+// intervals of these documents: see WithDocs. The error comes from w, or wraps ErrParam if a word
+// of the vocabulary is not UTF-8, as JSON requires.
 func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err

@@ -164,7 +164,8 @@ const (
 	lengthSD           = 1 // of log Length about the median distance/√2
 	listSD, listShared = 0.5, 1
 	noisePart          = 4 // noise is that much less than the responses' scale
-	// the least noise of equal responses in parts of their scale: without a floor it has no best value
+	// the least noise of equal responses in parts of their scale: without a floor it has no best
+	// value
 	quietNoise = 1e-2
 	freeSD     = 2 // of whatever the caller has set
 	relativeSD = 1

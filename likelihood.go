@@ -666,8 +666,8 @@ func unpair(y float64) (k, n float64, ok bool) {
 	return k, n, k >= 0 && n >= 1 && n <= mostPaired && k <= n && n == math.Floor(n)
 }
 
-// withParams returns lik with its parameters replaced, in order, by what value returns for them. The
-// range of a parameter may depend on those before it.
+// withParams returns lik with its parameters replaced, in order, by what value returns for them.
+// The range of a parameter may depend on those before it.
 func withParams(lik Likelihood, value func(i int, p *Param) float64) Likelihood {
 	for i := range numLikelihoodParams(lik) {
 		p := lik.(Parametric).Params()
@@ -689,8 +689,8 @@ func numLikelihoodParams(lik Likelihood) int {
 	return 0
 }
 
-// movedParams returns lik with its parameters moved by Bz in their coordinates. A parameter that would
-// reach an end of its range stays.
+// movedParams returns lik with its parameters moved by Bz in their coordinates. A parameter that
+// would reach an end of its range stays.
 func movedParams(lik Likelihood, b [][]float64, z []float64) Likelihood {
 	theta := make([]float64, len(b))
 	params := lik.(Parametric).Params()

@@ -162,9 +162,9 @@ func digestPart(d *save.Digest, v any) {
 }
 
 // The uncertainty of learned hyperparameters θ is carried into intervals of weights, means and
-// probabilities. With θ = θ̂ + Lz, z ~ N(0, I), the Laplace approximation of Learned, the weights are
-// m + Az + V^½ε and the parameters of the likelihood are θ̂ + Bz in the coordinates of Param. This is
-// first order in z (Kass and Steffey 1989).
+// probabilities. With θ = θ̂ + Lz, z ~ N(0, I), the Laplace approximation of Learned, the weights
+// are m + Az + V^½ε and the parameters of the likelihood are θ̂ + Bz in the coordinates of Param.
+// This is first order in z (Kass and Steffey 1989).
 
 // learnSpread is the uncertainty of learned hyperparameters.
 type learnSpread struct {
@@ -172,8 +172,8 @@ type learnSpread struct {
 	params  [][]float64 // the rows of B, one per parameter of the likelihood; nil if all are 0
 }
 
-// savedSpread is the uncertainty of learned hyperparameters in a file, with one list after another for
-// the z.
+// savedSpread is the uncertainty of learned hyperparameters in a file, with one list after another
+// for the z.
 type savedSpread struct {
 	Z       int                `json:"z"`                    // the number of z
 	Weights save.List[float64] `json:"weights"`              // the columns of A, or a of a GP
@@ -182,8 +182,8 @@ type savedSpread struct {
 	Gamma   save.List[float64] `json:"gamma,omitempty"`      // the sites of each kernel
 }
 
-// check returns an error that wraps ErrShape or ErrNotFinite if s does not fit n weights or rows and
-// the given numbers of parameters of the likelihood and the kernel.
+// check returns an error that wraps ErrShape or ErrNotFinite if s does not fit n weights or rows
+// and the given numbers of parameters of the likelihood and the kernel.
 func (s *savedSpread) check(n, likelihood, kernel int) error {
 	for _, of := range []struct {
 		name     string

@@ -72,8 +72,8 @@ type Plan struct {
 	Sampler   Sampler // nil means Reshuffle
 	MaxPasses float64 // 0 means 1000
 	// EvalEvery is the number of steps between evaluations. 0 means once a pass. A negative value
-	// means only at the end, except that an LDA or CTM is also evaluated after each step of all terms.
-	// With a Solver.Converger a negative value means 0, as a Converger needs evaluations.
+	// means only at the end, except that an LDA or CTM is also evaluated after each step of all
+	// terms. With a Solver.Converger a negative value means 0, as a Converger needs evaluations.
 	EvalEvery int
 
 	evalAll bool // evaluate after each step of all terms, too, where EvalEvery is negative

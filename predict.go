@@ -661,9 +661,9 @@ func (p *Prediction) rowErr(i int) error {
 
 // ProbSD stores, for each row, the posterior standard deviation of the probability p(y|η) of the
 // response y, whose mean is Prob: what more data like those of the fit would take away. It is NaN
-// where Prob is, and accurate to about 1e-7. If parameters of the Likelihood were learned, it includes
-// their uncertainty, and the lattice of ProbInterval makes it accurate to about 1%. It panics if the Likelihood has densities instead of
-// probabilities.
+// where Prob is, and accurate to about 1e-7. If parameters of the Likelihood were learned, it
+// includes their uncertainty, and the lattice of ProbInterval makes it accurate to about 1%. It
+// panics if the Likelihood has densities instead of probabilities.
 func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 	facts := factsOf(p.lik)
 	if !facts.discrete() {
@@ -845,8 +845,8 @@ func (r *spreadRow) moved(eps float64, z []float64) (lik Likelihood, eta float64
 	return movedParams(r.lik, r.b, z), r.m + r.sd*eps + floats.Dot(r.along, z)
 }
 
-// probs calls use with the probabilities of the response y at the points of a lattice over (ε, z), in
-// increasing order, for each row of p that has a prediction. p has a paramSpread.
+// probs calls use with the probabilities of the response y at the points of a lattice over (ε, z),
+// in increasing order, for each row of p that has a prediction. p has a paramSpread.
 func (p *Prediction) probs(y float64, use func(i int, probs []float64)) {
 	k := p.spread.dims()
 	points := predict.LatticeNormals(k + 1)

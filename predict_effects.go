@@ -308,8 +308,8 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 // probability of +1.
 //
 // SD is the posterior standard deviation √(gᵀVg), with the gradient g of the difference by the
-// weights, averaged over the posterior of each linear predictor. The error wraps ErrShape if a and b
-// differ in their number of rows or the likelihood is Softmax. Otherwise it is as for
+// weights, averaged over the posterior of each linear predictor. The error wraps ErrShape if a and
+// b differ in their number of rows or the likelihood is Softmax. Otherwise it is as for
 // MarginalEffects.
 func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Effect, err error) {
 	opt = cmp.Or(opt, &EffectOptions{})

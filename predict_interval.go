@@ -179,11 +179,11 @@ type intervalOf func(p *Prediction, i int, tail float64) (lo, hi float64, err er
 // posterior probability (1−level)/2, and above hi with the same. It is the uncertainty about the
 // mean alone; Interval is for a new response.
 //
-// E[y|η] is monotone in η, so that the ends are its values at m ± z√v, with z the normal
-// quantile. They are exact for N(m, v). If parameters of the Likelihood were learned, their
-// uncertainty counts to first order: the ends are z standard deviations from the mean of η and these
-// parameters, in the direction in which E[y|η] changes most. For labels −1 and +1 it is the interval of P(+1) − P(−1);
-// for a probability use ProbInterval.
+// E[y|η] is monotone in η, so that the ends are its values at m ± z√v, with z the normal quantile.
+// They are exact for N(m, v). If parameters of the Likelihood were learned, their uncertainty
+// counts to first order: the ends are z standard deviations from the mean of η and these
+// parameters, in the direction in which E[y|η] changes most. For labels −1 and +1 it is the
+// interval of P(+1) − P(−1); for a probability use ProbInterval.
 //
 // A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
 // first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), or if E[y|η] of
@@ -241,8 +241,8 @@ func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	return l, h, bad.err()
 }
 
-// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v), and to first order
-// those over the parameters of the likelihood too, if they were learned.
+// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v), and to first
+// order those over the parameters of the likelihood too, if they were learned.
 func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
 	lik, m, v := p.likOf(i), p.m[i], p.v[i]
 	if err := checkLatent(m, v); err != nil {
@@ -326,8 +326,8 @@ func (p *Prediction) classSentence() string {
 
 // steepest returns f along the direction of (ε, z) in which it changes most: f(u) is its value u
 // standard deviations from the mean. The values at −q and q are the quantiles of f to first order
-// (the first-order reliability method; Hasofer and Lind 1974). For an f of η alone they are those at
-// m ± q√v.
+// (the first-order reliability method; Hasofer and Lind 1974). For an f of η alone they are those
+// at m ± q√v.
 func (r *spreadRow) steepest(f func(lik Likelihood, eta float64) float64) func(u float64) float64 {
 	k := len(r.along)
 	z, d := make([]float64, k), make([]float64, k+1)

@@ -18,8 +18,8 @@ import (
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //
-// where F = f + h is the negative ELBO. The theory requires that h is convex (A2) and that, along the
-// steps of the run and in their coordinates,
+// where F = f + h is the negative ELBO. The theory requires that h is convex (A2) and that, along
+// the steps of the run and in their coordinates,
 //
 //	f(λ_{k+1}) ≤ f(λ_k) + δ_kᵀ∇f(λ_k) + ½L‖δ_k‖²     (A1)
 //	δ_kᵀ∇_λ D(λ_{k+1}‖λ_k) ≥ α‖δ_k‖²                  (A6)

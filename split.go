@@ -255,8 +255,8 @@ type ConjugateModel interface {
 //
 // Evaluation.Gap is KL(q‖q*)/(1 − ρ), where ρ is the largest rate of coordinate ascent at q: the
 // largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above
-// 1, as it is at a saddle, or if the estimate is above 0.001 nats, because ρ changes on longer ways.
-// It does not tell a local maximum from the best.
+// 1, as it is at a saddle, or if the estimate is above 0.001 nats, because ρ changes on longer
+// ways. It does not tell a local maximum from the best.
 //
 // The set-up error wraps ErrParam if m is nil, ErrEmpty if it has no terms, and ErrShape if q is
 // not an ExpFamily. An error of Local is wrapped with the index of the term. One wraps

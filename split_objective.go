@@ -365,8 +365,8 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 }
 
 const (
-	// mostCoupled is the KL(q‖q*), in nats, above which the coupling of blocks at q is not computed,
-	// because it tells little about the way to the optimum.
+	// mostCoupled is the KL(q‖q*), in nats, above which the coupling of blocks at q is not
+	// computed, because it tells little about the way to the optimum.
 	mostCoupled = 1
 	// mostQuadratic is the gap, in nats, above which the ELBO need not be quadratic in between: a
 	// run may still have a plateau to cross.

@@ -53,8 +53,8 @@ type Model struct {
 // polynomials over the rows, and s has its knots at quantiles.
 //
 // The error is that of formula.Parse, of Formula.Check or of Table.Encoder. It wraps ErrParam as
-// well if a term cannot be made of a column, such as a smooth curve of a category, or has no effect,
-// and if the formula has a slope of a group, which is not there yet.
+// well if a term cannot be made of a column, such as a smooth curve of a category, or has no
+// effect, and if the formula has a slope of a group, which is not there yet.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -500,10 +500,10 @@ func (m *Model) Locate(err error) error {
 // A nil likelihood is BernoulliLogit for two labels and for successes in trials, Softmax for three
 // labels or more (multi-class), Ordinal for ordered levels, Weibull for durations that may be
 // censored (survival), Poisson for counts with an exposure, LogNormal for log(y), and GaussianNoise
-// for other numbers and for sqrt(y). Ordinal has no intercept, because its cut points are learned. Whole numbers from 0 on
-// without exposure are an error, which wraps ErrParam, as they may be either; if they number
-// classes, say Outcome.Classes. Classes have the names of their labels, and share their prior
-// standard deviations.
+// for other numbers and for sqrt(y). Ordinal has no intercept, because its cut points are learned.
+// Whole numbers from 0 on without exposure are an error, which wraps ErrParam, as they may be
+// either; if they number classes, say Outcome.Classes. Classes have the names of their labels, and
+// share their prior standard deviations.
 //
 // A fit learns the prior standard deviation of each block, and the parameters of the likelihood. If
 // GLMOptions.PriorSD is set it is that of the effects, and is kept. Set Learn of what Options

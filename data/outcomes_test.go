@@ -256,7 +256,8 @@ func TestConstantOutcomes(t *testing.T) {
 	}
 }
 
-// TestLargeOutcomes checks that outcomes whose squares overflow are named by line, column and value.
+// TestLargeOutcomes checks that outcomes whose squares overflow are named by line, column and
+// value.
 func TestLargeOutcomes(t *testing.T) {
 	table := tableOf(t, "x,y\n1,3.5\n2,7\n3,-1e308\n4,1.1e308\n5,2\n6,9\n")
 	m := mustModel(t, table, "y ~ x")

@@ -168,7 +168,8 @@ func move(p Param, h float64) float64 {
 }
 
 // checkSpread compares variances of predictions after Learn with the formula, whose derivatives and
-// curvature are taken by differences of fits. If wider, variances move with the hyperparameters too.
+// curvature are taken by differences of fits. If wider, variances move with the hyperparameters
+// too.
 func checkSpread(t *testing.T, name string, learned *Learned, got []float64, fit learnedModel,
 	wider bool) {
 	t.Helper()

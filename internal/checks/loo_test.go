@@ -321,8 +321,8 @@ func looCase(t *testing.T, seed int) (kind string, x *mat.Dense, y []float64,
 }
 
 // TestLOOPointErr compares each left-out row of random models with a fit without the row. At most
-// 1% of the rows that move q by less than a nat may be off by more than PointErr. ELPD may be off by
-// more than Err in 5% of the models, and must not lie on one side of the refits.
+// 1% of the rows that move q by less than a nat may be off by more than PointErr. ELPD may be off
+// by more than Err in 5% of the models, and must not lie on one side of the refits.
 func TestLOOPointErr(t *testing.T) {
 	t.Parallel()
 	var rows, exceeded, fits, above, below, beyond int

@@ -13,10 +13,10 @@ import (
 // function is often one of its harmonics, with a half or a third of the period; Period calls
 // series.best to tell them apart.
 //
-// Under a Periodic kernel of length l, f(x) = a₀ + Σ_h (a_h cos hωx + b_h sin hωx), where a_h and b_h
-// have the variances v_h of the Fourier series of exp((cos t − 1)/l²). With few harmonics f is linear
-// regression in Φ, next to a polynomial trend, and the log evidence is that of
-// y ~ N(0, s²(ΦΦᵀ + rI)), with the best s² and the best of some noise ratios r.
+// Under a Periodic kernel of length l, f(x) = a₀ + Σ_h (a_h cos hωx + b_h sin hωx), where a_h and
+// b_h have the variances v_h of the Fourier series of exp((cos t − 1)/l²). With few harmonics f is
+// linear regression in Φ, next to a polynomial trend, and the log evidence is that of y ~ N(0,
+// s²(ΦΦᵀ + rI)), with the best s² and the best of some noise ratios r.
 
 const (
 	mostMultiple   = 6   // multiples of the period of the sine that are tried
@@ -54,8 +54,8 @@ var harmonics = sync.OnceValue(func() (all [][]float64) {
 	return all
 })
 
-// harmonicVariances returns the variances v_h of a Periodic kernel with scale 1, from h = 0 until they
-// are small.
+// harmonicVariances returns the variances v_h of a Periodic kernel with scale 1, from h = 0 until
+// they are small.
 func harmonicVariances(length float64) (v []float64) {
 	const points = 256
 	z := 1 / (length * length)
@@ -76,8 +76,8 @@ func harmonicVariances(length float64) (v []float64) {
 	return v
 }
 
-// A shape is a class of functions in which periods are compared: a periodic function next to a cubic
-// trend, also next to a smooth function, or times a smooth function.
+// A shape is a class of functions in which periods are compared: a periodic function next to a
+// cubic trend, also next to a smooth function, or times a smooth function.
 type shape int
 
 const (
@@ -106,7 +106,8 @@ func smoothSDs(length float64, orders int) (sd []float64) {
 	return sd
 }
 
-// smooth returns the smooth functions of a shape, and how many harmonics they leave worth their time.
+// smooth returns the smooth functions of a shape, and how many harmonics they leave worth their
+// time.
 func (f shape) smooth() (sd []float64, orders int) {
 	switch f {
 	case besideSmooth:
@@ -146,7 +147,8 @@ func (f shape) appendFeatures(row []float64, t, u float64, period float64, v []f
 	return row
 }
 
-// likely returns the log evidence of a period, up to a constant, under harmonics of the variances v.
+// likely returns the log evidence of a period, up to a constant, under harmonics of the variances
+// v.
 func (s *series) likely(period float64, v []float64, f shape) float64 {
 	x, y, lo := s.x, s.y, floats.Min(s.x)
 	var features []float64
@@ -241,8 +243,8 @@ func (s *series) best(not float64) (best, most float64) {
 	return best, most
 }
 
-// evidenceSample returns the rows that periods are compared on: all of them, or a thousand. They are
-// neighbors if they cover each multiple of the sine at least twice, and spread out otherwise.
+// evidenceSample returns the rows that periods are compared on: all of them, or a thousand. They
+// are neighbors if they cover each multiple of the sine at least twice, and spread out otherwise.
 func evidenceSample(x, y []float64, sine float64) (xs, ys []float64) {
 	n := len(x)
 	if n <= evidenceRows {

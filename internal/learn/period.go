@@ -21,13 +21,13 @@ const (
 	periodRows   = 4 * (periodTrend + 1)
 )
 
-// Period returns the period of y after a trend is removed, as a function of one of the given columns
-// of x; nil means all of them. If mixed, the periodic function may be next to a smooth function or
-// times a smooth function. It finds the sine that explains most of y, by the least squares of
-// Lomb (1976) and Scargle (1982), and then the multiple of its period with the most evidence, because
-// the sine may be a harmonic. The shortest sine has two rows per period on average. The column with the
-// most evidence decides if there are several. Others are the periods of other seasons that y is known
-// to have. Period is 0 for too few rows or equal rows.
+// Period returns the period of y after a trend is removed, as a function of one of the given
+// columns of x; nil means all of them. If mixed, the periodic function may be next to a smooth
+// function or times a smooth function. It finds the sine that explains most of y, by the least
+// squares of Lomb (1976) and Scargle (1982), and then the multiple of its period with the most
+// evidence, because the sine may be a harmonic. The shortest sine has two rows per period on
+// average. The column with the most evidence decides if there are several. Others are the periods
+// of other seasons that y is known to have. Period is 0 for too few rows or equal rows.
 func Period(x *mat.Dense, y []float64, columns []int, mixed bool, others []float64) float64 {
 	best, most := 0.0, math.Inf(-1)
 	for _, s := range allSeries(x, y, columns, mixed, others) {
@@ -39,8 +39,8 @@ func Period(x *mat.Dense, y []float64, columns []int, mixed bool, others []float
 }
 
 // Rival returns the period with the most evidence except the given period and others. Nats is its
-// evidence less the evidence of the given period, −Inf if no rival exists. The other arguments are as
-// in Period. Cycles is the number of periods that the rows span.
+// evidence less the evidence of the given period, −Inf if no rival exists. The other arguments are
+// as in Period. Cycles is the number of periods that the rows span.
 func Rival(x *mat.Dense, y []float64, columns []int, mixed bool, period float64,
 	others []float64) (rival, nats, cycles float64) {
 	nats, most := math.Inf(-1), math.Inf(-1)
@@ -86,7 +86,8 @@ func allSeries(x *mat.Dense, y []float64, columns []int, mixed bool, others []fl
 	return all
 }
 
-// newSeries returns y as a function of at next to seasons of other periods, or nil if it has no sine.
+// newSeries returns y as a function of at next to seasons of other periods, or nil if it has no
+// sine.
 func newSeries(at, y, others []float64) *series {
 	n := len(at)
 	lo, span := floats.Min(at), floats.Max(at)-floats.Min(at)
@@ -169,13 +170,13 @@ func strongestSine(at, y []float64) float64 {
 	return 1 / best
 }
 
-// equalScale is the scale of equal responses in parts of their size, so that an answer does not depend
-// on their unit.
+// equalScale is the scale of equal responses in parts of their size, so that an answer does not
+// depend on their unit.
 const equalScale = 0.1
 
 // RobustScale returns the standard deviation of y by the median absolute deviation, or the standard
-// deviation itself if that is 0. If y does not vary beyond rounding, varies is false and the scale is
-// a tenth of the size of y, or 1 if y is 0. Nil weights are 1.
+// deviation itself if that is 0. If y does not vary beyond rounding, varies is false and the scale
+// is a tenth of the size of y, or 1 if y is 0. Nil weights are 1.
 func RobustScale(y, weights []float64) (scale float64, varies bool) {
 	mid := dense.WeightedMedian(slices.Clone(y), weights)
 	var square float64

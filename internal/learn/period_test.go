@@ -31,8 +31,8 @@ func periodicDraw(rng *rand.Rand, n int, cycles, length float64) (x *mat.Dense, 
 	return x, y
 }
 
-// TestPeriodHarmonics checks that the period of a periodic function is found, and not that of one of
-// its harmonics.
+// TestPeriodHarmonics checks that the period of a periodic function is found, and not that of one
+// of its harmonics.
 func TestPeriodHarmonics(t *testing.T) {
 	for _, c := range []struct {
 		cycles      float64
@@ -58,8 +58,8 @@ func TestPeriodHarmonics(t *testing.T) {
 	}
 }
 
-// TestPeriodTrend checks that a trend of a hundred times the size of the season, and a pure sine, do
-// not move the period.
+// TestPeriodTrend checks that a trend of a hundred times the size of the season, and a pure sine,
+// do not move the period.
 func TestPeriodTrend(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	wrong := 0

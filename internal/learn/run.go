@@ -337,8 +337,8 @@ func (s *Run) searched() *mat.SymDense {
 	return inverse(of.Curvature(of.Part))
 }
 
-// The curvature at Best is measured by one gradient per coordinate, because the search infers it from
-// steps that are long and from q that are coarse. Above bendRows rows this costs too much.
+// The curvature at Best is measured by one gradient per coordinate, because the search infers it
+// from steps that are long and from q that are coarse. Above bendRows rows this costs too much.
 const (
 	bendRows = 2000
 	bendStep = 0.1 // standard deviations by the average information, at most this in θ
@@ -359,8 +359,8 @@ func (s *Run) bendAt(i int) float64 {
 	return h
 }
 
-// bend evaluates the gradient a step from Best in the next coordinate. If the objective has no value
-// there, the curvature stays the one that the search has found.
+// bend evaluates the gradient a step from Best in the next coordinate. If the objective has no
+// value there, the curvature stays the one that the search has found.
 func (s *Run) bend() error {
 	i := len(s.bends)
 	theta := slices.Clone(s.Best.Theta)

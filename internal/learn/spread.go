@@ -9,9 +9,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// This file carries the uncertainty of learned hyperparameters into the posterior of the weights. The
-// search ends at θ̂ with a covariance Σ = LLᵀ of θ, by the Laplace approximation, so that
-// θ = θ̂ + Lz with z ~ N(0, I). At θ̂ the mean m of q satisfies
+// This file carries the uncertainty of learned hyperparameters into the posterior of the weights.
+// The search ends at θ̂ with a covariance Σ = LLᵀ of θ, by the Laplace approximation, so that θ =
+// θ̂ + Lz with z ~ N(0, I). At θ̂ the mean m of q satisfies
 //
 //	Xᵀα(Xm, θ) = Λ(θ)m,   α_n = ∂E/∂m_n,
 //
@@ -19,11 +19,11 @@ import (
 //
 //	(Λ + XᵀΓX) dm = Xᵀ(∂α/∂θ_i) − (∂Λ/∂θ_i)m,   Γ = −∂α/∂m,
 //
-// where the dependence of α on the variances is left out. A full V is the inverse of that matrix. The
-// columns of dm·L are what gauss.Spread adds to V. glmLearner calls this after the final fit.
+// where the dependence of α on the variances is left out. A full V is the inverse of that matrix.
+// The columns of dm·L are what gauss.Spread adds to V. glmLearner calls this after the final fit.
 
-// Factor returns the rows of L, one for each coordinate, where Σ = LLᵀ is the covariance of θ by the
-// curvature of the search at its best θ. It is nil if that is not positive definite.
+// Factor returns the rows of L, one for each coordinate, where Σ = LLᵀ is the covariance of θ by
+// the curvature of the search at its best θ. It is nil if that is not positive definite.
 func (s *Run) Factor() [][]float64 {
 	var chol mat.Cholesky
 	cov := s.covariance()
@@ -42,9 +42,9 @@ func (s *Run) Factor() [][]float64 {
 	return rows
 }
 
-// Turn returns the derivative of α, the derivatives of the expectations in the latent means, in free
-// coordinate i, a parameter of the likelihood. It is taken by differences at means and variances m
-// and v of the latent values. A row whose expectation fails has 0.
+// Turn returns the derivative of α, the derivatives of the expectations in the latent means, in
+// free coordinate i, a parameter of the likelihood. It is taken by differences at means and
+// variances m and v of the latent values. A row whose expectation fails has 0.
 func (s *Space) Turn(t *term.Terms, m, v []float64, c term.Crew, theta []float64, i int) []float64 {
 	up, down := s.tilted(t, m, v, c, theta, i, LikelihoodStep),
 		s.tilted(t, m, v, c, theta, i, -LikelihoodStep)
@@ -58,8 +58,8 @@ func (s *Space) Turn(t *term.Terms, m, v []float64, c term.Crew, theta []float64
 	return turn
 }
 
-// Pull returns Xᵀ(∂α/∂θ_i) − (∂Λ/∂θ_i)m for each free coordinate that is a standard deviation of the
-// prior at θ, and zeros for the parameters of the likelihood: there the caller adds Xᵀ Turn.
+// Pull returns Xᵀ(∂α/∂θ_i) − (∂Λ/∂θ_i)m for each free coordinate that is a standard deviation of
+// the prior at θ, and zeros for the parameters of the likelihood: there the caller adds Xᵀ Turn.
 func (p *BlockPrior) Pull(theta, mean []float64) (pull [][]float64, err error) {
 	lin, err := p.At(theta)
 	if err != nil {
@@ -134,8 +134,8 @@ func (c *Curved) Solve(dst, b []float64) {
 	}
 }
 
-// SpreadOf returns the columns of dm·L for the derivatives dm of the mean in each coordinate and the
-// rows of L. It is nil if a number is not finite.
+// SpreadOf returns the columns of dm·L for the derivatives dm of the mean in each coordinate and
+// the rows of L. It is nil if a number is not finite.
 func SpreadOf(dm, l [][]float64) (a [][]float64) {
 	for k := range l {
 		col := make([]float64, len(dm[0]))

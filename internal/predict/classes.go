@@ -27,8 +27,8 @@ var latticeQuantiles = sync.OnceValue(func() []float64 {
 	return z
 })
 
-// LatticeNormals returns the points of the lattice of ClassInterval, as quantiles of N(0, I) in dims
-// dimensions.
+// LatticeNormals returns the points of the lattice of ClassInterval, as quantiles of N(0, I) in
+// dims dimensions.
 func LatticeNormals(dims int) [][]float64 {
 	z := latticeQuantiles()
 	points := make([][]float64, latticePoints)
@@ -43,8 +43,8 @@ func LatticeNormals(dims int) [][]float64 {
 	return points
 }
 
-// LatticeQuantile returns the quantile at level p of values at the points of a lattice, in increasing
-// order.
+// LatticeQuantile returns the quantile at level p of values at the points of a lattice, in
+// increasing order.
 func LatticeQuantile(values []float64, p float64) float64 {
 	at := min(max(p*float64(len(values))-0.5, 0), float64(len(values)-1))
 	below := min(int(at), len(values)-2)

@@ -172,8 +172,8 @@ func (m *marginal) add(u float64) node {
 	return n
 }
 
-// refine halves the pieces that are not lines, and reports whether there are any. A piece whose height
-// is not finite stays as it is.
+// refine halves the pieces that are not lines, and reports whether there are any. A piece whose
+// height is not finite stays as it is.
 func (m *marginal) refine() bool {
 	m.old, m.nodes = m.nodes, m.old[:0]
 	for i, a := range m.old[:len(m.old)-1] {
