@@ -151,8 +151,8 @@ func learnedCoverage(t *testing.T, n int, seed uint64, lik, from Likelihood, int
 	}
 }
 
-// learnedModel fits a model at given hyperparameters, and returns means and variances of what is
-// predicted, and the objective of Learn.
+// learnedModel fits a model at given hyperparameters. It returns means and variances of predictions,
+// and the objective of Learn.
 type learnedModel func(values []float64) (m, v []float64, f float64)
 
 // move returns the value of p at h more in its coordinate θ.
