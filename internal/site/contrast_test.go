@@ -1,6 +1,8 @@
 package site
 
 import (
+	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -342,5 +345,35 @@ func TestContrastRounds(t *testing.T) {
 			}
 			before = now
 		}
+	}
+}
+
+// canceling is a softmax that counts its expectations and cancels a context at the third.
+type canceling struct {
+	softmax
+	cancel func()
+	asked  *int
+}
+
+func (l canceling) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
+	if *l.asked++; *l.asked == 3 {
+		l.cancel()
+	}
+	return l.softmax.ExpectSeveral(y, tol, m, v, d1, d2)
+}
+
+// A row of many classes takes so long that a canceled step ends before the next row.
+func TestContrastCanceled(t *testing.T) {
+	l := classProblem(rand.New(rand.NewPCG(1, 9)), 20, 2, 300)
+	ctx, cancel := context.WithCancel(context.Background())
+	asked, halt := 0, &parallel.Halt{}
+	halt.Watch(ctx)
+	l.Terms.Lik = canceling{cancel: cancel, asked: &asked}
+	s, err := NewContrastAlgebra(l, term.Crew{Halt: halt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ascend(); !errors.Is(err, context.Canceled) || asked != 3 {
+		t.Errorf("%d expectations, %v", asked, err)
 	}
 }
