@@ -233,6 +233,9 @@ func TestCoupled(t *testing.T) {
 		for c := range p {
 			gamma[c] = scale * p[c] / sum * (1 - p[c]/sum)
 		}
+		if k == 2 { // but for rounding
+			gamma[1] = gamma[0]
+		}
 		inv, total := coupled(delta, gamma), 0.0
 		for c, d := range delta {
 			if got := d - d*d*inv; !(math.Abs(got-gamma[c]) <= 1e-8*gamma[c]) {
@@ -375,5 +378,38 @@ func TestContrastCanceled(t *testing.T) {
 	}
 	if _, err := s.Ascend(); !errors.Is(err, context.Canceled) || asked != 3 {
 		t.Errorf("%d expectations, %v", asked, err)
+	}
+}
+
+// Two classes share the covariance of their difference equally, also after many steps and where
+// they begin apart: P = 2A, in which rounding does not add up.
+func TestContrastTwo(t *testing.T) {
+	l := classProblem(rand.New(rand.NewPCG(4, 2)), 20, 3, 2)
+	for i := range l.X.Rows {
+		l.X.Dense[3*i] = 1e4 + l.X.Dense[3*i+1] + 1e-3*l.X.Dense[3*i]
+	}
+	s, err := NewContrastAlgebra(l, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.mover
+	for range 40 {
+		if _, err := s.Ascend(); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range a.class(a.cur.p, 0) {
+			if y := a.class(a.cur.p, 1)[i]; x != y {
+				t.Fatalf("precisions of %v and %v", x, y)
+			}
+		}
+	}
+	e, err := s.Evaluate(0)
+	if err != nil || !(e.Gap < 1e-6) {
+		t.Errorf("a gap of %v, %v", e.Gap, err)
+	}
+	delta := make([]float64, 2)
+	if inv := coupled(delta, []float64{1e-9, 1e-9}); math.Abs(inv-2.5e8) > 1 ||
+		delta[0] != delta[1] {
+		t.Errorf("the curvature of %v and %v", delta, inv)
 	}
 }

@@ -409,7 +409,6 @@ var knownClassFailures = map[uint64]string{
 		"say so",
 	3030: "units 1e-8…1e8 and means of 1e4 sd: the ELBOErr is 348",
 	3216: "means of 1e4 sd: 60 passes are not enough, and the GapBound of 3e5 says so",
-	3397: "units 1e-8…1e8: of two classes 60 passes are not enough, where a logit takes 17",
 	3778: "it stalls far below, and the gap of 2e10 and the ELBOErr of 950 say so",
 	3868: "separable labels under a prior sd of 1e3: gains fall slower than a series, and Gap says " +
 		"0.0005 where 0.009 are left",
