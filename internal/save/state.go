@@ -16,7 +16,7 @@ type State struct {
 	b       []byte // written so far, or yet to be read
 	reading bool
 	err     error
-	ctx     context.Context // of MarshalUntil, or nil
+	ctx     context.Context // writing ends when it is done; nil means never
 }
 
 // Marshal returns what f names. The error is that of Fail.

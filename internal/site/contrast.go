@@ -294,8 +294,8 @@ func (a *contrast) Cover(v, delta []float64) (logDet float64, ok bool) {
 // in some direction takes very many rounds to come back. Where neither ends, p is the best of both
 // and of one round from the last P, which is no worse than that: steps that are short gain little.
 //
-// Of two classes A_0 = A_1 = A, and P_0 = P_1 = 2A is a solution. Others differ by how they share
-// the covariance of w_1 − w_0. Rounds leave such a difference as it is, so rounding would add up.
+// Two classes have A_0 = A_1 = A, and P_0 = P_1 = 2A is a solution. The other solutions share the
+// covariance of w_1 − w_0 unequally. Rounds do not change P_1 − P_0, so rounding would add up in it.
 func (a *contrast) solve() bool {
 	if a.k == 2 {
 		half := len(a.p) / 2

@@ -19,8 +19,8 @@ import (
 //
 // over the others. It rises from −1, and its root is found by Newton's steps in a bracket.
 //
-// Of two classes both γ are the same to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that
-// curvature. The one with equal elements loses no digits.
+// Two classes have the same γ to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that curvature.
+// Equal elements lose no digits.
 func coupled(delta, gamma []float64) (inv float64) {
 	if len(gamma) == 2 && gamma[0]+gamma[1] > 0 {
 		both := gamma[0] + gamma[1]

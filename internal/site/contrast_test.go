@@ -233,7 +233,7 @@ func TestCoupled(t *testing.T) {
 		for c := range p {
 			gamma[c] = scale * p[c] / sum * (1 - p[c]/sum)
 		}
-		if k == 2 { // but for rounding
+		if k == 2 { // which differ by rounding
 			gamma[1] = gamma[0]
 		}
 		inv, total := coupled(delta, gamma), 0.0

@@ -477,3 +477,15 @@ func TestClassesMended(t *testing.T) {
 		t.Errorf("%s: %s\n%v", f.what, f.detail, c)
 	}
 }
+
+// TestTwoClasses holds runs of two classes with columns of very different units, in which rounding
+// once added up to several nats.
+func TestTwoClasses(t *testing.T) {
+	t.Parallel()
+	for _, seed := range []uint64{3397, 7320251} {
+		c, faults := judgeClasses(seed)
+		for _, f := range faults {
+			t.Errorf("seed %d, %s: %s\n%v", seed, f.what, f.detail, c)
+		}
+	}
+}
