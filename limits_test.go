@@ -219,6 +219,12 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	}
 	both("GLM, dual, far from zero", Solver{}, glm(GLMOptions{}))
 
+	x, y = data.table(size(2000, 300), 10)
+	for i := range y {
+		y[i] = float64(i % 300)
+	}
+	both("GLM, 300 classes", Solver{}, must(NewGLM(x, y, Softmax{Classes: 300}, nil)))
+
 	z, y := data.sparse(size(32561, 4000), 123, 14)
 	both("GLM, sparse", Solver{}, must(NewGLM(z, y, BernoulliLogit{}, nil)))
 	z, y = data.sparse(size(20000, 2000), size(50000, 3000), 60)

@@ -627,6 +627,11 @@ func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, er
 // MarshalBinary returns the state. The bytes are not for long storage: see Result.Save.
 func (s *siteStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
+// snapshot is MarshalBinary that returns the cause of ctx soon after ctx is done.
+func (s *siteStepper) snapshot(ctx context.Context) ([]byte, error) {
+	return save.MarshalUntil(ctx, s.state)
+}
+
 // UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a
 // Stepper of the same model; s is then of no use.
 func (s *siteStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }

@@ -480,7 +480,9 @@ func (s *Solver) evaluateLast(ctx context.Context, r *Result, err error) error {
 
 // force evaluates the state only because the run ends.
 func (s *Solver) force(ctx context.Context, r *Result) error {
-	r.remember()
+	if err := r.remember(ctx); err != nil {
+		return err
+	}
 	err := s.evaluate(ctx, r)
 	r.forced = err == nil
 	return err

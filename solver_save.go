@@ -2,6 +2,7 @@ package pgsvi
 
 import (
 	"bytes"
+	"context"
 	"encoding"
 	"fmt"
 	"io"
@@ -228,16 +229,29 @@ func (it *Iteration) save(c *save.State) {
 type evaluatesOnly interface{ constant() bool }
 
 // remember keeps the state before an evaluation that the run as such does not make, if it may
-// change it.
-func (r *Result) remember() {
+// change it. The error is the cause of ctx if the state is too large to be copied before ctx is done.
+func (r *Result) remember(ctx context.Context) error {
 	if c, ok := r.Stepper.(evaluatesOnly); ok && c.constant() {
-		return
+		return nil
 	}
-	if st, ok := r.Stepper.(snapshotter); ok {
-		if b, err := st.MarshalBinary(); err == nil {
-			r.before = b
-		}
+	var b []byte
+	var err error
+	switch st := r.Stepper.(type) {
+	case interface {
+		snapshot(context.Context) ([]byte, error)
+	}:
+		b, err = st.snapshot(ctx)
+	case snapshotter:
+		b, err = st.MarshalBinary()
+	default:
+		return nil
 	}
+	if err == nil {
+		r.before = b
+	} else if ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // forget takes an evaluation that was made only because the run ended out of its history, and puts

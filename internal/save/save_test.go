@@ -1,6 +1,7 @@
 package save
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -201,5 +202,24 @@ func TestStateWideNumbers(t *testing.T) {
 		if b, err := Marshal(negative); err == nil {
 			t.Errorf("a negative number is written as %v", b)
 		}
+	}
+}
+
+// MarshalUntil stops once its context is done, and returns the cause.
+func TestMarshalUntil(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause, x := errors.New("a cause"), make([]float64, 10)
+	parts := 0
+	b, err := MarshalUntil(ctx, func(s *State) {
+		for range 5 {
+			if parts++; parts == 3 {
+				cancel(cause)
+			}
+			s.Floats(len(x), &x)
+		}
+	})
+	whole, _ := Marshal(func(s *State) { s.Floats(len(x), &x) })
+	if err != cause || len(b) > 3*len(whole) {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -15,11 +16,19 @@ type State struct {
 	b       []byte // written so far, or yet to be read
 	reading bool
 	err     error
+	ctx     context.Context // writing ends when it is done; nil means never
 }
 
 // Marshal returns what f names. The error is that of Fail.
 func Marshal(f func(*State)) ([]byte, error) {
 	s := &State{}
+	f(s)
+	return s.b, s.err
+}
+
+// MarshalUntil is Marshal that returns the cause of ctx soon after ctx is done.
+func MarshalUntil(ctx context.Context, f func(*State)) ([]byte, error) {
+	s := &State{ctx: ctx}
 	f(s)
 	return s.b, s.err
 }
@@ -207,6 +216,12 @@ func (s *State) Lower(n int, a []float64) {
 
 func (s *State) row(x []float64) {
 	if !s.reading {
+		if s.ctx != nil && s.ctx.Err() != nil {
+			s.Fail(context.Cause(s.ctx))
+		}
+		if s.err != nil {
+			return
+		}
 		at := len(s.b)
 		s.b = slices.Grow(s.b, 8*len(x))[:at+8*len(x)]
 		for i, v := range x {

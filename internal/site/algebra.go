@@ -1026,6 +1026,9 @@ func (p *Problem) segment(t float64) {
 // halve tries p.t and its halves along the segment to the target.
 func (p *Problem) halve(times int) bool {
 	for range times {
+		if p.Workers.Halt.Stopped() {
+			return false
+		}
 		t := p.t
 		p.segment(t)
 		if p.Eval() && p.Accept() {

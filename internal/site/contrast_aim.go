@@ -18,7 +18,15 @@ import (
 //	f(t) = Σ_c q_c/(1 − t) − 1 = t/γ Σ_c 2γ_c/(1 + √(1 − 4γ_cx)) − 1 = 0,
 //
 // over the others. It rises from −1, and its root is found by Newton's steps in a bracket.
+//
+// Two classes have the same γ to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that curvature.
+// Equal elements lose no digits.
 func coupled(delta, gamma []float64) (inv float64) {
+	if len(gamma) == 2 && gamma[0]+gamma[1] > 0 {
+		both := gamma[0] + gamma[1]
+		delta[0], delta[1] = both, both
+		return 0.5 / both
+	}
 	top, most := 0, 0.0
 	for c, g := range gamma {
 		if g > most {

@@ -114,7 +114,7 @@ func (a *contrast) loss() (mean, rest float64, ok bool) {
 	for i, l := range a.prec {
 		m[i*(kd+1)] += l
 	}
-	if !dense.Cholesky(m, kd) {
+	if !dense.CholeskyUntil(a.crew.Halt, m, kd) {
 		return 0, 0, false
 	}
 	logDet := dense.LogDet(m, kd)
@@ -172,7 +172,7 @@ func (a *contrast) curvature(m, diag []float64) (weights []float64, off float64,
 	for lo := 0; lo < n; lo += rows {
 		size := min(rows, n-lo)
 		a.loop.Halt = a.crew.Halt
-		a.loop.Run(size, 8, workers, parallel.Func(func(worker, from, to int) {
+		a.loop.Run(size, t.Chunk(), workers, parallel.Func(func(worker, from, to int) {
 			w := &work[worker]
 			w.h = dense.Resize(w.h, k*k)
 			for i := from; i < to; i++ {

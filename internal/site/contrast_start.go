@@ -65,6 +65,9 @@ func (a *contrast) mode(s *term.State, expect func(s *term.State) bool) {
 		slope, length, at := floats.Dot(dir, grad), 1.0, 0.0
 		next, turn := make([]float64, size), make([]float64, size)
 		for range pointHalves {
+			if a.crew.Halt.Stopped() {
+				return
+			}
 			floats.AddScaledTo(next, u, length, dir)
 			at, ok = look(turn, next)
 			if ok = ok && at >= value+pointRise*length*slope; ok {

@@ -1,6 +1,8 @@
 package site
 
 import (
+	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/gauss"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -230,6 +233,9 @@ func TestCoupled(t *testing.T) {
 		for c := range p {
 			gamma[c] = scale * p[c] / sum * (1 - p[c]/sum)
 		}
+		if k == 2 { // which differ by rounding
+			gamma[1] = gamma[0]
+		}
 		inv, total := coupled(delta, gamma), 0.0
 		for c, d := range delta {
 			if got := d - d*d*inv; !(math.Abs(got-gamma[c]) <= 1e-8*gamma[c]) {
@@ -342,5 +348,68 @@ func TestContrastRounds(t *testing.T) {
 			}
 			before = now
 		}
+	}
+}
+
+// canceling is a softmax that counts its expectations and cancels a context at the third.
+type canceling struct {
+	softmax
+	cancel func()
+	asked  *int
+}
+
+func (l canceling) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64) {
+	if *l.asked++; *l.asked == 3 {
+		l.cancel()
+	}
+	return l.softmax.ExpectSeveral(y, tol, m, v, d1, d2)
+}
+
+// A row of many classes takes so long that a canceled step ends before the next row.
+func TestContrastCanceled(t *testing.T) {
+	l := classProblem(rand.New(rand.NewPCG(1, 9)), 20, 2, 300)
+	ctx, cancel := context.WithCancel(context.Background())
+	asked, halt := 0, &parallel.Halt{}
+	halt.Watch(ctx)
+	l.Terms.Lik = canceling{cancel: cancel, asked: &asked}
+	s, err := NewContrastAlgebra(l, term.Crew{Halt: halt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ascend(); !errors.Is(err, context.Canceled) || asked != 3 {
+		t.Errorf("%d expectations, %v", asked, err)
+	}
+}
+
+// Two classes share the covariance of their difference equally, also after many steps and where
+// they begin apart: P = 2A, in which rounding does not add up.
+func TestContrastTwo(t *testing.T) {
+	l := classProblem(rand.New(rand.NewPCG(4, 2)), 20, 3, 2)
+	for i := range l.X.Rows {
+		l.X.Dense[3*i] = 1e4 + l.X.Dense[3*i+1] + 1e-3*l.X.Dense[3*i]
+	}
+	s, err := NewContrastAlgebra(l, term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.mover
+	for range 40 {
+		if _, err := s.Ascend(); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range a.class(a.cur.p, 0) {
+			if y := a.class(a.cur.p, 1)[i]; x != y {
+				t.Fatalf("precisions of %v and %v", x, y)
+			}
+		}
+	}
+	e, err := s.Evaluate(0)
+	if err != nil || !(e.Gap < 1e-6) {
+		t.Errorf("a gap of %v, %v", e.Gap, err)
+	}
+	delta := make([]float64, 2)
+	if inv := coupled(delta, []float64{1e-9, 1e-9}); math.Abs(inv-2.5e8) > 1 ||
+		delta[0] != delta[1] {
+		t.Errorf("the curvature of %v and %v", delta, inv)
 	}
 }

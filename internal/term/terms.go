@@ -238,7 +238,7 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 		c.Workers = max(c.Workers, c.Halt.Workers())
 	}
 	if c.Workers <= 1 {
-		chunk := t.chunk()
+		chunk := t.Chunk()
 		for n, lo := len(s.M)/t.Latents(), 0; lo < n && !c.Halt.Stopped(); lo += chunk {
 			t.expectSites(s, batch, lo, min(lo+chunk, n))
 		}
@@ -300,15 +300,21 @@ func (t *Terms) Overflow(s *State, batch []int) error {
 
 // expectChunk is the number of terms between two looks at whether the step is halted, and at a time
 // for a worker, or expectTogether where expectations are taken together. So many as expectShared
-// take longer than it does to wake another, whatever they are.
+// take longer than it does to wake another, whatever they are. Terms of several latent values come
+// one at a time if they have more than expectLatents of them, because one alone then takes a
+// millisecond or more.
 const (
 	expectChunk    = 8
+	expectLatents  = 100
 	expectTogether = 256
 	expectShared   = 512
 )
 
-// chunk returns how many terms come at a time.
-func (t *Terms) chunk() int {
+// Chunk returns how many terms come at a time.
+func (t *Terms) Chunk() int {
+	if t.K > expectLatents {
+		return 1
+	}
 	if t.K <= 1 && t.Lik.Each() != nil {
 		return expectTogether
 	}
@@ -317,7 +323,7 @@ func (t *Terms) chunk() int {
 
 func (t *Terms) expectParallel(s *State, batch []int, c Crew) {
 	loop := parallel.Loop{Halt: c.Halt}
-	loop.Run(len(s.M)/t.Latents(), t.chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
+	loop.Run(len(s.M)/t.Latents(), t.Chunk(), c.Workers, parallel.Func(func(_, lo, hi int) {
 		t.expectSites(s, batch, lo, hi)
 	}))
 }
