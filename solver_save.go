@@ -228,6 +228,12 @@ func (it *Iteration) save(c *save.State) {
 // depend on.
 type evaluatesOnly interface{ constant() bool }
 
+// slowSnapshotter is a snapshotter whose state may be large: snapshot is its MarshalBinary, and ends
+// with the cause of ctx once that is done.
+type slowSnapshotter interface {
+	snapshot(ctx context.Context) ([]byte, error)
+}
+
 // remember keeps the state before an evaluation that the run as such does not make, if it may
 // change it. The error is the cause of ctx if the state is too large to be copied before ctx is done.
 func (r *Result) remember(ctx context.Context) error {
@@ -237,9 +243,7 @@ func (r *Result) remember(ctx context.Context) error {
 	var b []byte
 	var err error
 	switch st := r.Stepper.(type) {
-	case interface {
-		snapshot(context.Context) ([]byte, error)
-	}:
+	case slowSnapshotter:
 		b, err = st.snapshot(ctx)
 	case snapshotter:
 		b, err = st.MarshalBinary()
