@@ -258,6 +258,9 @@ func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error
 		row := p.spreadRow(i)
 		at = row.steepest(func(lik Likelihood, eta float64) float64 {
 			mean, _ := responseOf(lik).Moments(eta)
+			if math.IsNaN(mean) || math.IsInf(mean, 0) { // a StudentT of DF below 1 has no mean
+				mean, _ = r.Moments(eta)
+			}
 			return mean
 		})
 	}

@@ -86,6 +86,16 @@ func TestLearnedCoverage(t *testing.T) {
 	}
 }
 
+// The degrees of freedom of a StudentT may be 1 or less within their uncertainty, where it has no
+// mean. Its mean is η wherever it has one.
+func TestLearnedHeavyTails(t *testing.T) {
+	var weights, means, probs covered
+	learnedCoverage(t, 60, 512, StudentT{}, StudentT{DF: 4, Scale: 1}, 0, &weights, &means, &probs)
+	if means.all != 5 {
+		t.Errorf("%v intervals of 5 means", means.all)
+	}
+}
+
 // learnedCoverage draws weights and responses, and adds the intervals of a fit.
 func learnedCoverage(t *testing.T, n int, seed uint64, lik, from Likelihood, intercept float64,
 	weights, means, probs *covered) {
