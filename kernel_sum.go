@@ -476,7 +476,7 @@ func basisOf(k Kernel, d int) *mat.Dense {
 	own, _ := asNative(k)
 	if isType[Product](k) {
 		parts, _ := kernelParts(k)
-		product := mat.NewDense(1, d, nil) // that of constants
+		product := mat.NewDense(1, d, nil) // the basis of a constant
 		for _, factor := range parts {
 			switch basis := basisOf(factor, d); {
 			case basis == nil:

@@ -56,8 +56,8 @@ type MixtureOptions struct {
 	// is copied.
 	Cov mat.Symmetric
 	// Start holds the initial responsibilities, N×K: no row may be negative or sum to 0. It is
-	// copied, and its components are never joined. Nil means those of k-means from centres drawn by
-	// k-means++.
+	// copied, and its components are never joined. Nil means the assignments of k-means with centers
+	// drawn by k-means++.
 	Start mat.Matrix
 }
 

@@ -124,7 +124,7 @@ type Evaluation struct {
 	//
 	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf, never
 	// NaN, if nothing is proved, or not yet, or if a proof would cost too much. It bounds what
-	// optimisation can still gain, not the distance to the log evidence. GPs and GLMs have one if
+	// optimization can still gain, not the distance to the log evidence. GPs and GLMs have one if
 	// the likelihood is log-concave (Facts.LogConcave). An LDA, a
 	// Mixture, and an Objective of Conjugate terms over a q of one part have one of Scope
 	// OverBlock.
@@ -189,7 +189,7 @@ func (e *Evaluation) settle() {
 	}
 }
 
-// orNaN replaces zeros, which say that a number is not known, by NaN.
+// orNaN replaces zeros by NaN, because a zero means that a Stepper left the number unknown.
 func orNaN(numbers ...*float64) {
 	for _, x := range numbers {
 		if *x == 0 {

@@ -97,7 +97,7 @@ type Certificate struct {
 	// with u_k the direction of ∇f(λ_k). Over many noisy steps it is about N(0, 1), and far from
 	// 0 if a scale such as N/M is missing. If an estimator draws, gradients over all terms are
 	// compared with values in the same way, and it is the greater of two such numbers. It is NaN
-	// without noise, and says nothing about batches that are not random, as of InOrder.
+	// without noise, and has no meaning for batches that are not random, such as those of InOrder.
 	//
 	// If a pass has no term twice, as with Reshuffle, A3 holds for the first batch of the pass
 	// alone, because the later ones depend on what is left and λ_k on what is not. Then ∇f(λ_k) is

@@ -529,8 +529,8 @@ type gapEstimator interface {
 	gap(now Iteration, before []Iteration) float64
 }
 
-// seriesLeft returns what all later changes of the ELBO add up to if they go on as a geometric
-// series after the last two, which have the same sign.
+// seriesLeft returns the sum of all later changes of the ELBO if they continue the geometric series
+// of the last two, which have the same sign.
 func seriesLeft(now, before float64) float64 {
 	rate := now / before
 	if !(rate < 1) {

@@ -254,8 +254,8 @@ type ConjugateModel interface {
 // be convex in μ. An LDA and a Mixture are linear over all their parts.
 //
 // Evaluation.Gap is KL(q‖q*)/(1 − ρ), where ρ is the largest rate of coordinate ascent at q: the
-// largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above
-// 1, as it is at a saddle, or if the estimate is above 0.001 nats, because ρ changes on longer
+// largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above 1,
+// which is the case at a saddle. It is also +Inf above 0.001 nats, because ρ changes along longer
 // ways. It does not tell a local maximum from the best.
 //
 // The set-up error wraps ErrParam if m is nil, ErrEmpty if it has no terms, and ErrShape if q is

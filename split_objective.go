@@ -323,14 +323,14 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	return e, nil
 }
 
-// blockGap is what an f with factors of its own leaves to gain, in nats.
+// blockGap holds the gains, in nats, that an f with factors of its own leaves.
 type blockGap struct {
 	block  float64 // by q with the factors of f held; +Inf if unknown
 	proved bool    // block is a bound
 	all    float64 // by q and the factors together, as an estimate
 }
 
-// value is Value of f, with what is left to gain if f has factors of its own.
+// value returns Value of f, and the remaining gains if f has factors of its own.
 func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 	q Dist) (value, stderr float64, left blockGap, err error) {
 	left = blockGap{block: math.Inf(1), all: math.Inf(1)}

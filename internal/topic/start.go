@@ -258,7 +258,7 @@ func likelihood(rows [][]float64) (l float64) {
 // cluster.
 func (m starter) kMeans(ctx context.Context, x []Doc, rng *rand.Rand) []int {
 	k := max(m.k, min(startParts*m.k, len(x)))
-	centers := make([]float64, m.terms*k) // so that those of a word are adjacent
+	centers := make([]float64, m.terms*k) // word by word, so that the centers of a word are adjacent
 	m.seed(ctx, centers, k, x, rng)
 	cluster := make([]int, len(x))
 	cos, norm := make([]float64, k), make([]float64, k)

@@ -116,8 +116,8 @@ func visitSlot(s *Steps, w *work, i int) {
 }
 
 // Step visits the documents of batch, and returns the step size that it took. A nil batch means all
-// documents: the topics are then those of their statistics alone, without any of the past. A
-// beta of +Inf leaves that to s: β = 1, which is r = ½, or 0.001 for Options.Paper. The error
+// documents: the topics then depend on their statistics alone and not on earlier steps. If beta is
+// +Inf, s takes β = 1, which is r = ½, or 0.001 for Options.Paper. The error
 // names the document and wraps ErrNotPosDef or ErrNotFinite; the state is then as it was.
 func (s *Steps) Step(
 	ctx context.Context, workers int, batch []int, beta float64, seed uint64,
