@@ -594,7 +594,9 @@ type GLMPosterior struct {
 
 	learned *Learned     // see Learned
 	spread  *learnSpread // uncertainty of learned hyperparameters, or nil
-	filed   bool         // Save stores data
+	// spreadCov is V + AAᵀ if there is a spread
+	spreadCov *gauss.Spread
+	filed     bool // Save stores data
 }
 
 // posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
@@ -632,6 +634,13 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 		return nil, err
 	}
 	return g.posterior(mean, &gauss.Full{S: s}, 0), nil
+}
+
+// setSpread gives p the uncertainty s of learned hyperparameters, which may be nil.
+func (p *GLMPosterior) setSpread(s *learnSpread) {
+	if p.spread = s; s != nil {
+		p.spreadCov = &gauss.Spread{Cov: p.cov, A: s.weights}
+	}
 }
 
 // Len returns the number of rows that the posterior has seen: those of positive weight, without

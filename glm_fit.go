@@ -340,8 +340,8 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		post, err := l.fitRows(ctx, s, st, g, learned)
 		if post != nil {
 			post.learned = learned
-			post.spread = l.spread(st, post,
-				l.streamTurns(st.run.Model.(*rowsLearning), post))
+			post.setSpread(l.spread(st, post,
+				l.streamTurns(st.run.Model.(*rowsLearning), post)))
 		}
 		return g, post, learned, err
 	}
@@ -363,7 +363,7 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 		post.learned = learned
 		by, e := l.rowTurns(lin, fitted.alg, post, st.run.Best.Theta, term.Crew{Workers: 1})
 		if e == nil {
-			post.spread = l.spread(st, post, by)
+			post.setSpread(l.spread(st, post, by))
 		}
 	}
 	return g, post, learned, err

@@ -218,9 +218,11 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 		return nil, err
 	}
 	p.opt.Covariance = covarianceOf(p.cov)
-	if p.spread, err = s.Spread.load(len(p.mean), numLikelihoodParams(p.lik)); err != nil {
+	spread, err := s.Spread.load(len(p.mean), numLikelihoodParams(p.lik))
+	if err != nil {
 		return nil, err
 	}
+	p.setSpread(spread)
 	if err := p.loadRows(s.Seen); err != nil {
 		return nil, err
 	}
@@ -667,7 +669,7 @@ func (p *GLMPosterior) wide() gauss.Cov {
 	if p.spread == nil {
 		return p.cov
 	}
-	return &gauss.Spread{Cov: p.cov, A: p.spread.weights}
+	return p.spreadCov
 }
 
 // latentSpread implements spreadLatents.

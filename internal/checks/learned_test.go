@@ -295,6 +295,10 @@ func TestLearnedSpread(t *testing.T) {
 		for j, s := range got {
 			got[j] = s * s
 		}
+		m, v, few := make([]float64, 1), make([]float64, 1), x.Slice(0, 1, 0, 3)
+		if n := testing.AllocsPerRun(100, func() { post.Latent(m, v, few) }); n > 0 {
+			t.Errorf("%s: the prediction of a row allocates %v times", name, n)
+		}
 		checkSpread(t, name, learned, got, func(values []float64) (m, v []float64, f float64) {
 			at := opt
 			at.PriorSD = values[0]
