@@ -65,8 +65,10 @@ type Run struct {
 	tol    float64
 	stages int // that have ended
 
-	bending bool        // the searches have ended, and the curvature at Best is being measured
+	bending bool        // the curvature at Best is being measured
 	bends   [][]float64 // gradients a step of bendStep from Best in each coordinate
+	bent    bool        // the search has the curvature, measured near its end
+	tried   bool        // it was measured before the end
 }
 
 // NewRun returns the run of m over space, with n terms.
@@ -85,6 +87,8 @@ func NewRun(m Model, space *Space, n int, o Options, rng *rand.Rand) *Run {
 	}
 	if m, ok := m.(Staged); ok {
 		s.Search.Goal, s.Search.Exact = m.Goal(s.tol), search.StagedPart
+	} else if n <= bendRows {
+		s.Search.Close = bendSlack
 	}
 	if o.Composite {
 		s.Search.Longest = search.CompositeStep
@@ -145,11 +149,25 @@ func (s *Run) Step() (slope float64, err error) {
 		}
 		s.Model.Keep(better)
 	}
-	if s.Search.Done {
+	s.goOn()
+	return slope, nil
+}
+
+// goOn decides what comes after a step of the search: the curvature, the next search or nothing.
+func (s *Run) goOn() {
+	switch {
+	case !s.tried && s.only() && s.Search.Near(bendGain, bendSlack) && s.bendable():
+		s.bending, s.tried = true, true
+	case s.Search.Done:
 		s.end()
 		s.News = s.News || s.Done
 	}
-	return slope, nil
+}
+
+// only reports whether s has one search, which is at Best.
+func (s *Run) only() bool {
+	return len(s.later) == 0 && len(s.Ends) == 0 && s.Best.Theta != nil &&
+		slices.Equal(s.Best.Theta, s.Search.Cur.Theta)
 }
 
 // compare tells the next start from the best so far.
@@ -274,7 +292,7 @@ func (s *Run) end() {
 	}
 	if len(s.later) == 0 {
 		if !s.advance() {
-			s.bending = s.bendable()
+			s.bending = !s.bent && s.bendable()
 			s.Done = !s.bending
 		}
 		return
@@ -321,14 +339,6 @@ func (s *Run) Deviations() []float64 {
 
 // covariance returns the covariance of θ by the curvature at Best, nil if that is not known.
 func (s *Run) covariance() *mat.SymDense {
-	if b := s.bent(); b != nil {
-		return b
-	}
-	return s.searched()
-}
-
-// searched returns the inverse of the curvature at Best that the search has found, or nil.
-func (s *Run) searched() *mat.SymDense {
 	if s.Best.Info == nil {
 		return nil
 	}
@@ -338,25 +348,31 @@ func (s *Run) searched() *mat.SymDense {
 }
 
 // The curvature at Best is measured by one gradient per coordinate, because the search infers it
-// from steps that are long and from q that are coarse. Above bendRows rows this costs too much.
+// from steps that are long and from q that are coarse. Where there are more than bendRows rows, or
+// more coordinates than θ that were tried, this costs too much. If there is one search, it has the
+// curvature measured as soon as it is near its end, and needs fewer steps from there.
 const (
-	bendRows = 2000
-	bendStep = 0.1 // standard deviations by the average information, at most this in θ
+	bendRows  = 2000
+	bendStep  = 0.1  // standard deviations by the average information, at most this in θ
+	bendGain  = 0.01 // nats that a search promises where it is near its end,
+	bendFar   = 0.03 // and where the curvature shows that it was not,
+	bendSlack = 1e-5 // nats that f may be off by there
 )
 
-// bendable reports whether the curvature at Best is to be measured.
+// bendable reports whether the curvature at Best can be measured.
 func (s *Run) bendable() bool {
 	_, staged := s.Model.(Staged)
-	return !staged && s.n <= bendRows && s.covariance() != nil
+	return !staged && s.n <= bendRows && len(s.space.Coords) <= s.Count && s.covariance() != nil
 }
 
-// bendAt returns the step from Best in coordinate i, away from the nearer bound.
+// bendAt returns the step from Best in coordinate i, downhill unless that leaves the bounds.
 func (s *Run) bendAt(i int) float64 {
 	h := bendStep / math.Sqrt(max(1, s.Best.Info.At(i, i)+s.space.prec.At(i, i)))
-	if t := s.Best.Theta[i]; s.Search.Hi[i]-t < t-s.Search.Lo[i] {
-		return -h
+	t, lo, hi := s.Best.Theta[i], s.Search.Lo[i], s.Search.Hi[i]
+	if t-h < lo || t+h <= hi && s.Best.Grad[i] <= 0 {
+		return h
 	}
-	return h
+	return -h
 }
 
 // bend evaluates the gradient a step from Best in the next coordinate. If the objective has no
@@ -365,27 +381,44 @@ func (s *Run) bend() error {
 	i := len(s.bends)
 	theta := slices.Clone(s.Best.Theta)
 	theta[i] += s.bendAt(i)
-	x, err := s.at(theta, search.ExactPart*s.Search.Goal, math.Inf(1), true)
+	x, err := s.at(theta, bendSlack, math.Inf(1), true)
 	if err != nil {
 		return err
 	}
 	if s.bends = append(s.bends, x.Grad); x.Grad == nil {
-		s.bends = nil
-		s.Done = true
+		s.unbend()
+	} else if len(s.bends) == len(theta) {
+		s.measure()
 	}
-	s.Done = s.Done || len(s.bends) == len(theta)
-	s.News = s.Done
 	return nil
 }
 
-// bent returns the inverse of the measured curvature, nil if it was not measured or is not positive
-// definite.
-func (s *Run) bent() *mat.SymDense {
-	n := len(s.space.Coords)
-	if !s.Done || len(s.bends) < n {
-		return nil
+// measure tells the search the curvature at Best, if it is positive definite.
+func (s *Run) measure() {
+	b := s.curvature()
+	ended := len(s.Ends) > 0
+	if inverse(b) == nil {
+		s.unbend()
+		return
 	}
-	b := mat.NewSymDense(n, nil)
+	promise := s.Search.Measure(b, ended)
+	s.bent = ended || promise <= bendFar
+	s.unbend()
+}
+
+// unbend ends the measurement.
+func (s *Run) unbend() {
+	s.bends, s.bending = nil, false
+	if len(s.Ends) > 0 {
+		s.Done, s.News = true, true
+		return
+	}
+	s.goOn()
+}
+
+// curvature returns the curvature at Best by the differences of the gradients around it.
+func (s *Run) curvature() *mat.SymDense {
+	b := mat.NewSymDense(len(s.bends), nil)
 	for i, g := range s.bends {
 		h := s.bendAt(i)
 		for j := range g {
@@ -396,7 +429,7 @@ func (s *Run) bent() *mat.SymDense {
 			}
 		}
 	}
-	return inverse(b)
+	return b
 }
 
 // inverse returns the inverse of b, nil if that is not positive definite.
@@ -428,7 +461,7 @@ func (s *Run) State(c *save.State) {
 	c.Float(&s.Ended.Left)
 	s.second.State(c, n)
 	c.Float(&s.last)
-	c.Bool(&s.valley, &s.bending)
+	c.Bool(&s.valley, &s.bending, &s.bent, &s.tried)
 	search.StateLists(c, n, n, &s.bends)
 	s.Model.State(c, n)
 }

@@ -36,6 +36,7 @@ const (
 	sharpest   = 1e-6
 	firstSlack = 3e-3 // nats below its maximum that q may be at first,
 	slackPart  = 0.03 // and then of what the step promises
+	closeGain  = 0.1  // nats that a step promises near the end
 	ExactPart  = 1e-2 // of the goal, below which it need not be
 	StopPart   = 0.1  // of the goal, above which the search does not end
 	// the same where passes over all rows are dear; with 0.4 the slopes once ended a search 3 nats
@@ -93,6 +94,9 @@ type Search struct {
 	// Rough is the part of what a step promises, and of a nat at first, that f may be off by; 0
 	// for the default.
 	Rough float64
+	// Close is how many nats f may be off by where a step promises less than closeGain, 0 for the
+	// default: the caller measures the curvature near the end.
+	Close float64
 	Brief bool    // no look at a flatter metric at the end; doubts of a search before stay
 	reach float64 // the longest step for now
 	gain  float64 // that the step promises
@@ -121,6 +125,10 @@ type Search struct {
 	checks   int  // steps of the flatter metric since one that gained
 	checking bool // next is one
 
+	// measured is the curvature at a θ near cur, with the steps since then; nil if only they and
+	// the average information are known.
+	measured *mat.SymDense
+
 	sharp   float64 // the part of Exact that is asked for
 	probes  int     // steps along flat directions since one that gained
 	probing bool    // next is one
@@ -135,6 +143,7 @@ func (s *Search) Begin(theta []float64) {
 	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least(), s.Rough), s.Part0
 	s.promise, s.reach = math.Inf(1), s.Longest
 	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
+	s.measured = nil
 }
 
 // Again begins at θ with what is known of the curvature, of so many times as many rows.
@@ -280,10 +289,28 @@ func (s *Search) damp(step, turn *mat.VecDense) {
 	}
 }
 
-// Curvature returns the metric at cur, with that part of the average information.
+// Near reports whether cur is that few nats above the minimum, by the metric, and f known there to
+// within so many.
+func (s *Search) Near(promise, slack float64) bool {
+	return s.begun && !s.stalled && s.promise <= promise && s.Cur.Slack <= slack
+}
+
+// Measure makes b, the curvature at cur, the metric there, and returns what that promises. A search
+// that has not ended goes on from there.
+func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
+	s.measured, s.steps, s.turns = b, nil, nil
+	if !ended {
+		s.Done, s.doubted, s.checking, s.probing = false, false, false, false
+		s.aim()
+	}
+	return s.promise
+}
+
+// Curvature returns the metric at cur, with that part of the average information where it was not
+// measured.
 func (s *Search) Curvature(part float64) *mat.SymDense {
 	n := len(s.Cur.Theta)
-	b := s.information(part)
+	b := s.base(part)
 	var bs mat.VecDense
 	for i, step := range s.steps {
 		x, y := mat.NewVecDense(n, step), mat.NewVecDense(n, s.turns[i])
@@ -293,6 +320,16 @@ func (s *Search) Curvature(part float64) *mat.SymDense {
 			b.SymRankOne(b, 1/mat.Dot(x, y), y)
 		}
 	}
+	return b
+}
+
+// base returns the metric at cur without steps: the measured one, or that part of the information.
+func (s *Search) base(part float64) *mat.SymDense {
+	if s.measured == nil {
+		return s.information(part)
+	}
+	b := mat.NewSymDense(len(s.Cur.Theta), nil)
+	b.CopySym(s.measured)
 	return b
 }
 
@@ -388,6 +425,9 @@ func (s *Search) aim() {
 		s.slope *= short
 	}
 	slack := min(firstSlack, slackPart*s.gain)
+	if s.Close > 0 && s.gain < closeGain {
+		slack = min(slack, s.Close)
+	}
 	if s.Rough > 0 {
 		slack = s.sharp * s.Rough * s.gain
 	}
@@ -415,6 +455,10 @@ func (s *Search) finish(enough float64) {
 	}
 	if s.Brief {
 		s.Done = true
+		return
+	}
+	if s.measured != nil {
+		s.probe(enough)
 		return
 	}
 	s.doubted = s.head(s.Curvature(checkPart*s.Part)) > s.Goal
@@ -447,7 +491,7 @@ func (s *Search) probe(enough float64) {
 // flat turns downhill in the space of the eigenvectors of the flatter metric, without steps, along
 // which it rises by less than probeRise over the longest step. It reports whether there is a slope.
 func (s *Search) flat() bool {
-	b, held := s.information(checkPart*s.Part), s.held()
+	b, held := s.base(checkPart*s.Part), s.held()
 	hold(b, held)
 	var e mat.EigenSym
 	if !e.Factorize(b, true) {
@@ -548,7 +592,7 @@ func (s *Search) shorten(f float64) {
 		s.giveUp()
 		return
 	}
-	s.steps, s.turns, s.Part, s.fresh = nil, nil, s.Part0, true
+	s.steps, s.turns, s.measured, s.Part, s.fresh = nil, nil, nil, s.Part0, true
 	s.aim()
 }
 
@@ -582,6 +626,7 @@ func (s *Search) State(c *save.State) {
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {
 		StateLists(c, n, searchPairs, list)
 	}
+	stateSym(c, n, &s.measured)
 	c.Check(len(s.steps) == len(s.turns), "a search has %d steps and %d turns", len(s.steps),
 		len(s.turns))
 }
@@ -605,14 +650,19 @@ func StateLists(c *save.State, n, most int, list *[][]float64) {
 func (x *Point) State(c *save.State, n int) {
 	c.Floats(n, &x.Theta, &x.Grad)
 	c.Float(&x.F, &x.Prior, &x.Slack)
-	has := x.Info != nil
+	stateSym(c, n, &x.Info)
+}
+
+// stateSym writes or reads a symmetric matrix of n rows, or nil.
+func stateSym(c *save.State, n int, a **mat.SymDense) {
+	has := *a != nil
 	if c.Bool(&has); !has {
-		x.Info = nil
+		*a = nil
 		return
 	}
 	if c.Reading() {
-		x.Info = mat.NewSymDense(n, nil)
+		*a = mat.NewSymDense(n, nil)
 	}
-	raw := x.Info.RawSymmetric().Data
+	raw := (*a).RawSymmetric().Data
 	c.Floats(n*n, &raw)
 }

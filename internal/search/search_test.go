@@ -8,12 +8,13 @@ import (
 )
 
 // minimise searches from start within the bounds ±far for the minimum of f, whose gradient is by
-// differences, with the given average information. It returns the search and the evaluations.
-func minimise(start []float64, far float64, info *mat.SymDense, f func(x []float64) float64) (
-	*Search, int) {
+// differences, with the given average information, and shows see the search after each step if that
+// is not nil. It returns the search and the evaluations.
+func minimise(start []float64, far float64, info *mat.SymDense, f func(x []float64) float64,
+	see func(s *Search)) (*Search, int) {
 	n := len(start)
 	s := &Search{Prec: mat.NewSymDense(n, nil), Goal: 1e-4, Exact: ExactPart, Longest: LongestStep,
-		Part0: Part}
+		Part0: Part, Close: 1e-5}
 	for range n {
 		s.Lo, s.Hi = append(s.Lo, -far), append(s.Hi, far)
 	}
@@ -31,6 +32,9 @@ func minimise(start []float64, far float64, info *mat.SymDense, f func(x []float
 			x.Grad[i] = (x.Grad[i] - f(at)) / (2 * h)
 		}
 		s.Tell(x)
+		if see != nil {
+			see(s)
+		}
 	}
 	return s, count
 }
@@ -63,11 +67,42 @@ func TestSearchEnds(t *testing.T) {
 		{"a bound", []float64{9, 10}, 10, sym(2, 1, 0.03, 0.03, 0.00091),
 			func(x []float64) float64 { return 0.5 * (x[0] + 3) * (x[0] + 3) }, 0, 40},
 	} {
-		s, count := minimise(c.start, c.far, c.info, c.f)
+		s, count := minimise(c.start, c.far, c.info, c.f, nil)
 		end := s.End()
 		if !s.Done || end.Stuck || !(s.Cur.F < c.least+1e-3) || count > c.most {
 			t.Errorf("%s: f = %v at %v after %d evaluations, want %v: %+v", c.name, s.Cur.F,
 				s.Cur.Theta, count, c.least, end)
 		}
+	}
+}
+
+// A search that is told the curvature near its end takes few more steps, looks no further, and
+// keeps that curvature.
+func TestSearchMeasured(t *testing.T) {
+	info := mat.NewSymDense(2, []float64{40, 0, 0, 2})
+	f := func(x []float64) float64 {
+		return 20*x[0]*x[0] + math.Exp(x[1]) - x[1] + 2*x[0]*x[1]
+	}
+	told := -1
+	s, count := minimise([]float64{1, 1}, 100, info, f, func(s *Search) {
+		if told++; !s.Near(0.03, math.Inf(1)) || s.measured != nil {
+			return
+		}
+		b := mat.NewSymDense(2, []float64{40, 2, 2, math.Exp(s.Cur.Theta[1])})
+		if promise := s.Measure(b, false); !(promise > s.Goal) || s.Done {
+			t.Errorf("%v nats promised at %v, done %v", promise, s.Cur.Theta, s.Done)
+		}
+		told = 0
+	})
+	_, without := minimise([]float64{1, 1}, 100, info, f, nil)
+	if end := s.End(); told > 2 || end.Left > s.Goal || end.Doubted || count >= without {
+		t.Errorf("%d evaluations, %d since the curvature was told, %d without: %+v", count, told,
+			without, end)
+	}
+	const tol = 0.1 // the curvature of exp changes by 0.2 on the way
+	at := math.Exp(s.Cur.Theta[1])
+	got, want := s.Curvature(1), mat.NewSymDense(2, []float64{40, 2, 2, at})
+	if !mat.EqualApprox(got, want, tol) {
+		t.Errorf("the curvature is %v, want %v", mat.Formatted(got), mat.Formatted(want))
 	}
 }
