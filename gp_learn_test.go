@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -1040,5 +1041,35 @@ func TestLearnPeriodWarnings(t *testing.T) {
 	if p, said := season(53, 1.4, truth, Periodic{}, GaussianNoise{}, false); !strings.Contains(said,
 		"set it if it is known, or add rows") {
 		t.Errorf("of 1.4 cycles a period of %v, %q", p, said)
+	}
+}
+
+// Two Periodic kernels whose periods are not set begin at, and find, the two seasons of the
+// responses.
+func TestLearnSeasons(t *testing.T) {
+	t.Parallel()
+	const n, day, week = 150, 1.0, 7.0
+	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+	rng := rand.New(rand.NewPCG(2, 3))
+	for i := range y {
+		v := 5 * week * rng.Float64()
+		x.Set(i, 0, v)
+		y[i] = math.Sin(2*math.Pi*v/day) + 0.5*math.Cos(4*math.Pi*v/day) +
+			math.Cos(2*math.Pi*v/week) + 0.1*rng.NormFloat64()
+	}
+	_, _, l, err := mustGP(t, x, y, Sum{Periodic{}, Periodic{}}, GaussianNoise{}).Learn(
+		context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for _, p := range l.Params {
+		if strings.HasSuffix(p.Name, ".Period") {
+			got = append(got, p.Value)
+		}
+	}
+	slices.Sort(got)
+	if len(got) != 2 || math.Abs(got[0]/day-1) > 0.01 || math.Abs(got[1]/week-1) > 0.01 {
+		t.Errorf("the periods are %v, want %v and %v; warnings %q", got, day, week, l.Warnings)
 	}
 }

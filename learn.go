@@ -229,6 +229,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 		func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
 		d.start = d.offset(false) // nothing else takes latent values to where the responses are
 	}
+	periods := startPeriods(k, roles, rows.X, y)
 	seen := map[string]*learnData{fmt.Sprint([]int(nil)): d} // by the columns of an On
 	var lists int                                            // of lengths that are not set,
 	var lengths string                                       // the last of them
@@ -242,9 +243,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 			own.start = d.start
 			seen[fmt.Sprint(r.columns)] = own
 		}
-		if r.kind == periodParam && r.unset && own.period == 0 {
-			own.period = learn.Period(rows.X, y, r.columns, composite, givenPeriods(k, roles))
-		}
+		own.period = periods[i]
 		c.Start, c.Prior = own.kernel(&c, r, composite)
 		c.Name = paramName(of, p.Name)
 		c.amplitude, c.unset = r.kind.amplitude(), r.unset
@@ -393,16 +392,46 @@ func (s *learnSpace) take(o *LearnOptions) error {
 const (
 	doubtfulPeriod = 5
 	fewCycles      = 2
+	seasonRounds   = 2 // in which periods that are not set find each other
 )
 
-// givenPeriods returns the periods that the caller has set.
-func givenPeriods(k Kernel, roles []paramRole) (given []float64) {
+// startPeriods returns where the search for each parameter that is a period begins: at its value,
+// or, if it is not set, at the period with the most evidence next to the seasons of the others. Two
+// periods that are not set find each other in turn, so that they do not begin at the same one. An
+// element is 0 if a parameter is not a period or none was found.
+func startPeriods(k Kernel, roles []paramRole, x *mat.Dense, y []float64) []float64 {
+	periods := make([]float64, len(roles))
+	var unset []int
 	for i, p := range k.Params() {
-		if roles[i].kind == periodParam && !roles[i].unset {
-			given = append(given, p.Value)
+		switch {
+		case roles[i].kind != periodParam:
+		case roles[i].unset:
+			unset = append(unset, i)
+		default:
+			periods[i] = p.Value
 		}
 	}
-	return given
+	rounds := 1
+	if len(unset) > 1 {
+		rounds = seasonRounds
+	}
+	for range rounds {
+		for _, i := range unset {
+			periods[i] = 0
+			periods[i] = learn.Period(x, y, roles[i].columns, compound(k), otherPeriods(periods, i))
+		}
+	}
+	return periods
+}
+
+// otherPeriods returns the periods that are known, without that of parameter i.
+func otherPeriods(periods []float64, i int) (others []float64) {
+	for j, p := range periods {
+		if p > 0 && j != i {
+			others = append(others, p)
+		}
+	}
+	return others
 }
 
 // doubtfulPeriods warns of each period among the parameters, learned or fixed, if another period
@@ -412,18 +441,19 @@ func (s *learnSpace) doubtfulPeriods(params []Param) (all []string) {
 		return nil
 	}
 	roles := kernelRoles(s.kernel)
+	periods := make([]float64, len(roles))
+	for i, r := range roles {
+		if r.kind == periodParam {
+			periods[i] = params[i].Value
+		}
+	}
 	for i, r := range roles {
 		if r.kind != periodParam {
 			continue
 		}
-		var others []float64
-		for j, o := range roles {
-			if o.kind == periodParam && j != i {
-				others = append(others, params[j].Value)
-			}
-		}
 		p := params[i]
-		rival, nats, cycles := learn.Rival(s.x, s.y, r.columns, compound(s.kernel), p.Value, others)
+		rival, nats, cycles := learn.Rival(s.x, s.y, r.columns, compound(s.kernel), p.Value,
+			otherPeriods(periods, i))
 		switch {
 		case nats > 0:
 			all = append(all, fmt.Sprintf(
