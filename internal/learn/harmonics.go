@@ -5,8 +5,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mat"
 )
 
 // This file compares periods by the evidence of a periodic function. The strongest sine of such a
@@ -152,7 +153,10 @@ func (f shape) appendFeatures(row []float64, t, u float64, period float64, v []f
 func (s *series) likely(period float64, v []float64, f shape) float64 {
 	x, y, lo := s.x, s.y, floats.Min(s.x)
 	var features []float64
-	for _, t := range x {
+	for i, t := range x {
+		if i == 1 {
+			features = slices.Grow(features, (len(x)-1)*len(features))
+		}
 		features = f.appendFeatures(features, t-lo, (t-lo)/s.span, period, v)
 		for _, p := range s.others {
 			for h := 1.0; h <= otherHarmonics; h++ {
@@ -161,27 +165,28 @@ func (s *series) likely(period float64, v []float64, f shape) float64 {
 			}
 		}
 	}
-	d := len(features) / len(x)
-	phi := mat.NewDense(len(x), d, features)
-	var gram mat.SymDense
-	gram.SymOuterK(1, phi.T())
-	var b, c mat.VecDense
-	b.MulVec(phi.T(), mat.NewVecDense(len(y), y))
-	// With C = ΦᵀΦ + rI and b = Φᵀy, yᵀ(ΦΦᵀ + rI)⁻¹y = (yᵀy − bᵀC⁻¹b)/r, and s² is that over n.
-	square, n, best := floats.Dot(y, y), float64(len(y)), math.Inf(-1)
-	with := mat.NewSymDense(d, nil)
-	var chol mat.Cholesky
+	n, d := len(y), len(features)/len(x)
+	phi := dense.General(features, n, d)
+	gram, with := make([]float64, d*d), make([]float64, d*d)
+	dense.Syrk(blas.Trans, 1, phi, 0, dense.Symmetric(gram, d))
+	b, u := make([]float64, d), make([]float64, d)
+	dense.Gemv(blas.Trans, 1, phi, dense.Vector(y), 0, dense.Vector(b))
+	// With C = ΦᵀΦ + rI = LLᵀ, b = Φᵀy and u = L⁻¹b, yᵀ(ΦΦᵀ + rI)⁻¹y = (yᵀy − uᵀu)/r, and s² is
+	// that over n.
+	square, best := floats.Dot(y, y), math.Inf(-1)
 	for _, r := range noiseRatios {
-		with.CopySym(&gram)
+		copy(with, gram)
 		for i := range d {
-			with.SetSym(i, i, gram.At(i, i)+r)
+			with[i*d+i] += r
 		}
-		if !chol.Factorize(with) || chol.SolveVecTo(&c, &b) != nil {
+		if !dense.Cholesky(with, d) {
 			continue
 		}
-		rest := (square - mat.Dot(&b, &c)) / r
-		det := (n-float64(d))*math.Log(r) + chol.LogDet()
-		e := -0.5*n*math.Log(max(rest, math.SmallestNonzeroFloat64)) - 0.5*det
+		copy(u, b)
+		dense.Trsv(blas.NoTrans, dense.LowerTriangle(with, d), dense.Vector(u))
+		rest := (square - floats.Dot(u, u)) / r
+		det := float64(n-d)*math.Log(r) + dense.LogDet(with, d)
+		e := -0.5*float64(n)*math.Log(max(rest, math.SmallestNonzeroFloat64)) - 0.5*det
 		best = max(best, e)
 	}
 	return best
