@@ -160,6 +160,10 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	}
 	fitted := start.(*siteStepper)
 	st.run.Model.(learn.Sited).Begin(fitted.alg)
+	l.rows.Release()
+	if m, ok := st.run.Model.(*learn.Latent); ok {
+		m.Release()
+	}
 	if dense.NearlyDiagonal(latentCov(fitted.alg), gp.Len()) {
 		learned.Warnings = append(learned.Warnings,
 			"the covariances of different rows are all but zero: the length is shorter than any "+

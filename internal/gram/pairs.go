@@ -12,22 +12,40 @@ import (
 // Pairs are all pairs of rows of X, whose covariances are wanted under one kernel after the other.
 // Kernels of one length are functions of the distances of the rows over it, which do not change.
 type Pairs struct {
-	X  *mat.Dense
-	r2 []float64 // |x_i − x_j|², both triangles; nil if they are not kept
+	X    *mat.Dense
+	r2   []float64 // |x_i − x_j|², both triangles; nil if they are not kept
+	gone bool      // they were given up and will be needed again
 }
 
 // NewPairs returns the pairs of the rows of x with their distances, which overflow leaves out.
 func NewPairs(x *mat.Dense) *Pairs {
 	p := &Pairs{X: x}
-	n, _ := x.Dims()
+	p.measure()
+	return p
+}
+
+// Release gives up the distances until they are needed.
+func (p *Pairs) Release() { p.gone, p.r2 = p.gone || p.r2 != nil, nil }
+
+// distances returns the distances, nil if they are not kept.
+func (p *Pairs) distances() []float64 {
+	if p.gone {
+		p.gone = false
+		p.measure()
+	}
+	return p.r2
+}
+
+// measure keeps the distances unless they overflow.
+func (p *Pairs) measure() {
+	n, _ := p.X.Dims()
 	r2 := make([]float64, n*n)
-	j := newJob(nil, distances{}, x.RawMatrix(), x.RawMatrix())
+	j := newJob(nil, distances{}, p.X.RawMatrix(), p.X.RawMatrix())
 	j.both, j.out = true, dense.General(r2, n, n)
 	j.symmetric()
 	if _, ok := dense.AllFinite(r2); ok {
 		p.r2 = r2
 	}
-	return p
 }
 
 // Gram stores the covariances of the rows under k, noise included, both triangles, in dst, which is
@@ -35,7 +53,7 @@ func NewPairs(x *mat.Dense) *Pairs {
 func (p *Pairs) Gram(h *parallel.Halt, dst []float64, k Kernel) {
 	n, _ := p.X.Dims()
 	j := newJob(h, k, p.X.RawMatrix(), p.X.RawMatrix())
-	j.both, j.r2, j.out = true, p.r2, dense.General(dst, n, n)
+	j.both, j.r2, j.out = true, p.distances(), dense.General(dst, n, n)
 	j.symmetric()
 }
 
@@ -43,7 +61,7 @@ func (p *Pairs) Gram(h *parallel.Halt, dst []float64, k Kernel) {
 func (p *Pairs) Slopes(h *parallel.Halt, k Kernel, w mat.Symmetric) []float64 {
 	dst := make([]float64, k.NumParams())
 	j := newJob(h, k, p.X.RawMatrix(), p.X.RawMatrix())
-	j.r2 = p.r2
+	j.r2 = p.distances()
 	j.pull(dst, w)
 	return dst
 }
@@ -54,7 +72,7 @@ func (p *Pairs) SlopesMul(h *parallel.Halt, dst []float64, k Kernel, a []float64
 	np, raw := k.NumParams(), p.X.RawMatrix()
 	dst = dense.Resize(dst, raw.Rows*np)
 	clear(dst)
-	centred := newJob(h, k, raw, raw)
+	centred, r2 := newJob(h, k, raw, raw), p.distances()
 	loop := parallel.Loop{Halt: h}
 	tasks := (raw.Rows + Rows - 1) / Rows
 	loop.Run(tasks, 1, runtime.GOMAXPROCS(0), parallel.Func(func(_, task, _ int) {
@@ -65,7 +83,7 @@ func (p *Pairs) SlopesMul(h *parallel.Halt, dst []float64, k Kernel, a []float64
 		for j0 := 0; j0 < raw.Rows; j0 += Cols {
 			j1 := min(j0+Cols, raw.Rows)
 			t.Y = Slice(raw, j0, j1)
-			t.known(p.r2, raw.Rows, i0, j0)
+			t.known(r2, raw.Rows, i0, j0)
 			w := t.Get(t.Len())
 			for i := range t.X.Rows {
 				copy(w[i*t.Y.Rows:], a[j0:j1])
@@ -99,10 +117,10 @@ func (p *Pairs) MedianDistance() float64 {
 	n, _ := p.X.Dims()
 	every := (n + MedianRows - 1) / MedianRows
 	rows := (n + every - 1) / every
-	all := make([]float64, 0, rows*(rows-1)/2)
+	all, r2 := make([]float64, 0, rows*(rows-1)/2), p.distances()
 	for i := 0; i < n; i += every {
-		if every == 1 && p.r2 != nil {
-			all = append(all, p.r2[i*n:i*n+i]...)
+		if every == 1 && r2 != nil {
+			all = append(all, r2[i*n:i*n+i]...)
 			continue
 		}
 		for j := 0; j < i; j += every {

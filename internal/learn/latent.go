@@ -3,6 +3,7 @@ package learn
 import (
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -24,6 +25,10 @@ func (l *sites) state(c *save.State, n, rows int) {
 	c.Floats(n, &l.theta)
 	c.Floats(rows, &l.gamma, &l.a, &l.m)
 }
+
+// collectRows is the number of rows from which the matrices of a search are worth a collection of
+// garbage.
+const collectRows = 2000
 
 // pastSites is the number of θ whose sites are remembered.
 const pastSites = 8
@@ -116,6 +121,17 @@ func (l *Latent) Work() float64 { return l.units + l.mover.units }
 func (l *Latent) State(c *save.State, n int) {
 	l.memory.state(c, n, l.n)
 	c.Float(&l.units, &l.mover.units)
+}
+
+// Release gives up the matrices of n × n numbers. The next Evaluate makes them again.
+func (l *Latent) Release() {
+	l.k, l.w = nil, nil
+	halt, units := l.mover.Fac.Halt, l.mover.units
+	l.mover = inverseMover{units: units}
+	l.mover.Fac.Halt = halt
+	if l.n >= collectRows {
+		runtime.GC() // or what follows is allocated next to them
+	}
 }
 
 // Evaluate implements Model.
