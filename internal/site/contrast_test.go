@@ -413,3 +413,42 @@ func TestContrastTwo(t *testing.T) {
 		t.Errorf("the curvature of %v and %v", delta, inv)
 	}
 }
+
+// TestContrastFlat checks valleys of the precisions of three classes. Equal shares of each direction
+// leave a curvature of 1/3, and directions that belong to one class or to two leave next to none. A
+// gradient of zero shows neither.
+func TestContrastFlat(t *testing.T) {
+	s, err := NewContrastAlgebra(classProblem(rand.New(rand.NewPCG(1, 3)), 9, 3, 3), term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.mover
+	a.sum = make([]float64, 9)
+	units := []float64{1, 1e6, 1e-6}
+	for _, c := range []struct {
+		shares [3]float64 // of one direction; the others are shared equally
+		flat   bool
+	}{
+		{[3]float64{1, 1, 1}, false},
+		{[3]float64{0.4, 0.35, 0.25}, false},
+		{[3]float64{0.99, 0.005, 0.005}, true},
+		{[3]float64{0.005, 0.005, 0.99}, true},
+		{[3]float64{0.01, 0.495, 0.495}, true},
+	} {
+		p := make([]float64, 27)
+		for k, share := range c.shares { // the direction (1, 1, 1) in units of the columns
+			for i := range 3 {
+				for j := range 3 {
+					x := (share - 1) / 3
+					if i == j {
+						x++
+					}
+					p[9*k+3*i+j] = x * units[i] * units[j]
+				}
+			}
+		}
+		if got := a.flat(p); got != c.flat {
+			t.Errorf("shares of %v are flat: %v, want %v", c.shares, got, c.flat)
+		}
+	}
+}
