@@ -251,6 +251,12 @@ func TestCoupled(t *testing.T) {
 	if inv := coupled(delta, []float64{0, 0}); inv != 0 || delta[0] != 0 || delta[1] != 0 {
 		t.Errorf("no curvature has δ %v and 1/Σδ %v", delta, inv)
 	}
+	for k := 2; k < 4; k++ { // 1/γ overflows
+		delta, gamma := make([]float64, k), []float64{1e-310, 1e-310, 1e-310}
+		if inv := coupled(delta, gamma[:k]); math.IsInf(inv, 0) || math.IsNaN(delta[0]) {
+			t.Errorf("next to no curvature has δ %v and 1/Σδ %v", delta, inv)
+		}
+	}
 }
 
 // The mode has no slope, and a value above that of the base.
