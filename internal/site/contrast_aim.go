@@ -84,7 +84,7 @@ const (
 	coupledLeast = 2.5e-7 // the least 1 − t that is looked for
 	coupledTol   = 1e-9   // of 1 − t
 	coupledSteps = 100    // bisections alone end before
-	coupledZero  = 1e-300 // the greatest γ that is none, because 1/Σδ may overflow
+	coupledZero  = 1e-300 // γ up to it counts as zero, because 1/Σδ may overflow
 	coupledRoot  = 1e-12  // bounds the slope where two classes are alike
 )
 

@@ -8,13 +8,13 @@ import (
 )
 
 // Two classes of one prior are the logit of the difference z = η_1 − η_0, with half of the prior
-// precision. Steps of two scores have none of the kinds that need one latent value, so weights of
-// rows that differ by factors of 10⁸, or columns under a wide prior, leave them far from the
-// optimum, where a step gains next to nothing. This file solves the logit and returns to the scores.
+// precision. Some kinds of steps need one latent value and cannot be taken in two scores. Weights of
+// rows that differ by factors of 10⁸, or columns under a wide prior, therefore leave the scores far
+// from the optimum. This file solves the logit and returns to the scores.
 
 const (
 	logitPasses = 8    // between two attempts while steps are slow
-	logitGain   = 1e-3 // the part of its promise that a step gains at least, or is stuck
+	logitGain   = 1e-3 // a run is stuck if its step gains less than this part of its promise
 )
 
 // difference is the Likelihood of z of a Several of two latent values.
@@ -29,28 +29,33 @@ func (l difference) Expect(y, m, v float64) term.Expectation {
 
 func (l difference) LogProb(y, eta float64) float64 { return l.Expect(y, eta, 0).Value }
 
-// Ascend implements Algebra. Where steps of two classes are slow, or gain next to nothing of what
-// they promise, it tries the solution of the logit.
+// Ascend implements Algebra. It tries the solution of the logit if the last step of two classes
+// gained next to nothing of its promise, or if steps are slow.
 func (s *ContrastAlgebra) Ascend() (passes int, err error) {
-	a, t, before := s.mover, s.Terms, math.Inf(-1)
-	if s.Fresh {
+	a, t := s.mover, s.Terms
+	if a.k != 2 || a.gauge != nil || t.Extra != nil || t.Blur != nil {
+		return s.Sites.Ascend()
+	}
+	known := s.Fresh && s.Batched
+	if known && (a.stuck || s.Progress.Slow && s.Progress.Passes%logitPasses == 0) {
+		if passes, ok, err := s.logit(); ok || err != nil {
+			return passes, err
+		}
+	}
+	before := math.Inf(-1)
+	if known {
 		before = s.elbo()
 	}
 	passes, err = s.Sites.Ascend()
-	if err != nil || a.k != 2 || a.gauge != nil || t.Extra != nil || t.Blur != nil || !s.Fresh {
-		return passes, err
+	if err == nil {
+		a.stuck = a.gap > contrastGoal && s.elbo()-before < logitGain*a.gap
 	}
-	stuck := a.gap > contrastGoal && s.elbo()-before < logitGain*a.gap
-	if !stuck && !(s.Progress.Slow && s.Progress.Passes%logitPasses == 0) {
-		return passes, nil
-	}
-	more, err := s.logit()
-	return passes + more, err
+	return passes, err
 }
 
-// logit goes to the sites of the best logit if the ELBO is greater there. The error is that of the
-// crew, and the state then as it was.
-func (s *ContrastAlgebra) logit() (passes int, err error) {
+// logit goes to the sites of the best logit and reports whether it did, which raises the ELBO. The
+// state stays the same otherwise, and after an error, which comes from the crew.
+func (s *ContrastAlgebra) logit() (passes int, ok bool, err error) {
 	a, t := s.mover, s.Terms
 	d := a.x.Cols
 	l := &LinearModel{X: a.x, Names: make([]string, d),
@@ -68,26 +73,27 @@ func (s *ContrastAlgebra) logit() (passes int, err error) {
 	if err == nil {
 		err = alg.Marginals(z, nil)
 	}
-	if err != nil { // of the crew, or of a logit that has no answer where the scores have
-		return 0, s.Workers.Halt.Err()
+	if err != nil { // the crew has stopped, or the logit has no answer
+		return 0, false, s.Workers.Halt.Err()
 	}
-	x, old, before := &term.State{}, &term.State{}, s.elbo()
+	x, p := &term.State{}, &s.Batch
 	x.Resize(s.N)
-	old.CopyFrom(&s.Cur)
 	for i, m := range z.M {
 		x.M[2*i], x.M[2*i+1], x.V[2*i], x.V[2*i+1] = -m/2, m/2, z.V[i]/2, z.V[i]/2
 	}
-	if err := t.Expect(x, nil, s.Workers); err != nil {
-		return best.Passes, s.Workers.Halt.Err()
+	if t.Expect(x, nil, s.Workers) != nil {
+		return 0, false, s.Workers.Halt.Err()
 	}
-	s.StartAt(x.Tg, x.D1, x.M)
-	if err = s.Refresh(); err != nil || !(s.elbo() > before) {
-		s.StartAt(old.Gamma, old.A, old.M)
-		if err := s.Refresh(); err != nil {
-			return best.Passes, err
-		}
-	} else {
-		a.trend = trend{} // which the jump is no part of
+	for i, g := range x.Tg {
+		p.Try.Gamma[i], p.Try.C[i] = g, x.D1[i]+g*(x.M[i]-p.Base.M[i])
 	}
-	return best.Passes, s.Workers.Halt.Err()
+	if !p.Eval() || !(p.Try.Value < p.Cur.Value) || !p.Accept() {
+		return 0, false, s.Workers.Halt.Err()
+	}
+	p.t = 1
+	p.mix.Reset()
+	s.free, s.Proof = false, Proof{}
+	s.follow(&p.Cur)
+	a.stuck, a.trend = false, trend{} // the jump is no part of the trend
+	return max(1, best.Passes), true, nil
 }
