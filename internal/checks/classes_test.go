@@ -196,6 +196,43 @@ func TestClassesTwo(t *testing.T) {
 	}
 }
 
+// TestClassesTwoWeights holds two classes against the logit where the weights of rows differ by
+// factors of 10⁸ and the first column is in units of up to 10⁷. Runs stalled up to 10⁵ nats below the
+// logit, or at its ELBO with a Gap of +Inf.
+func TestClassesTwoWeights(t *testing.T) {
+	for _, c := range []struct {
+		seed, label uint64
+		unit        float64
+	}{{231, 1, 1}, {77, 2, 1}, {39, 1, 1e7}, {107, 3, 1e3}, {141, 3, 1e7}, {298, 0, 1e7},
+		{395, 3, 1e3}, {412, 1, 1e3}, {508, 0, 1e3}, {531, 2, 1e7}, {756, 2, 1e3}, {737, 3, 1}} {
+		rng := rand.New(rand.NewPCG(c.seed, c.label))
+		n, d := 2+rng.IntN(20), 1+rng.IntN(4)
+		x := testkit.NormalMatrix(rng, n, d)
+		y, sign, weights := make([]float64, n), make([]float64, n), make([]float64, n)
+		for i := range n {
+			x.Set(i, 0, c.unit*x.At(i, 0))
+			switch c.label {
+			case 0:
+				y[i] = float64(rng.IntN(2))
+			case 2:
+				y[i] = score.Indicator(x.At(i, 0) > 0)
+			case 3:
+				y[i] = float64(i % 2)
+			}
+			sign[i], weights[i] = testkit.PlusMinus(y[i] == 1), math.Exp(10*rng.NormFloat64())
+		}
+		opt := GLMOptions{Weights: weights, Intercept: rng.IntN(2) == 0}
+		_, res := fitClasses(t, x, y, Softmax{Classes: 2}, &opt, nil)
+		opt.PriorSD, opt.InterceptSD = math.Sqrt2, 10*math.Sqrt2
+		_, want := fitClasses(t, x, sign, BernoulliLogit{}, &opt, nil)
+		if !(math.Abs(res.ELBO-want.ELBO) < 1e-6+1e-12*math.Abs(want.ELBO)) ||
+			res.Status != Converged || !(res.Gap < 1e-3) {
+			t.Errorf("seed %d, labels %d, unit %v: %v with a gap of %v, want %v", c.seed, c.label,
+				c.unit, res, res.Gap, want)
+		}
+	}
+}
+
 // Under a prior that is far wider than the labels say, scores of classes that a plane parts are as
 // large as it lets them be: a run goes there, and does not end with small ones and a small Gap.
 func TestClassesWidePrior(t *testing.T) {

@@ -66,6 +66,7 @@ type contrast struct {
 	sure   float64 // what the precisions of the current state lack, in nats; 0 is not known
 	trend  trend
 	sharp  bool // rounds fall short of the solution, and Newton's steps follow them
+	stuck  bool // the last step gained next to nothing of its promise; see contrast_two.go
 }
 
 // contrastState is what a cover makes.
@@ -582,7 +583,7 @@ func (a *contrast) stale()                     {}
 func (a *contrast) settled() bool              { return true }
 
 func (a *contrast) save(c *save.State) {
-	c.Bool(&a.warm, &a.moved, &a.sharp)
+	c.Bool(&a.warm, &a.moved, &a.sharp, &a.stuck)
 	c.Float(&a.gap, &a.due, &a.check, &a.sure)
 	a.trend.state(c)
 	if a.warm {

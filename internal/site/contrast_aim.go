@@ -22,7 +22,7 @@ import (
 // Two classes have the same γ to rounding, and every δ with 1/δ_0 + 1/δ_1 = 1/γ has that curvature.
 // Equal elements lose no digits.
 func coupled(delta, gamma []float64) (inv float64) {
-	if len(gamma) == 2 && gamma[0]+gamma[1] > 0 {
+	if len(gamma) == 2 && gamma[0]+gamma[1] > coupledZero {
 		both := gamma[0] + gamma[1]
 		delta[0], delta[1] = both, both
 		return 0.5 / both
@@ -33,7 +33,7 @@ func coupled(delta, gamma []float64) (inv float64) {
 			top, most = c, g
 		}
 	}
-	if !(most > 0) {
+	if !(most > coupledZero) {
 		clear(delta)
 		return 0
 	}
@@ -84,6 +84,7 @@ const (
 	coupledLeast = 2.5e-7 // the least 1 − t that is looked for
 	coupledTol   = 1e-9   // of 1 − t
 	coupledSteps = 100    // bisections alone end before
+	coupledZero  = 1e-300 // γ up to it counts as zero, because 1/Σδ may overflow
 	coupledRoot  = 1e-12  // bounds the slope where two classes are alike
 )
 

@@ -78,11 +78,12 @@ func (a *contrast) descend(tol float64) (gain float64) {
 
 // search descends from p and, where that ends in a flat valley, from that of equal classes, and
 // makes p the better of both: where classes never occur there are several solutions. It returns
-// what that gained, as descend does.
+// what that gained, as descend does. The steps alone do not show every valley: at a saddle between
+// classes that are alike the gradient has no part in the flat direction, so that they never meet it.
 func (a *contrast) search(tol float64) float64 {
 	value := a.divergence()
 	gain := a.descend(tol)
-	if a.newton.flattest > contrastFlat {
+	if a.newton.flattest > contrastFlat && !a.flat(a.p) {
 		return gain
 	}
 	copy(a.try.p, a.p)
@@ -96,6 +97,78 @@ func (a *contrast) search(tol float64) float64 {
 	copy(a.p, a.try.p)
 	return gain
 }
+
+// flat reports whether p, the precisions of all classes, is in a valley whose curvature is at most
+// contrastFlat in units of the greatest. Let q_c = uᵀP_cu/uᵀ(ΣP)u be the shares of the classes in a
+// direction u. A change of the precisions along u has the curvature I − 2 diag q + qqᵀ, of which
+// flat computes the least eigenvalue for the two greatest shares. It looks at one direction per
+// class, in which the share of that class is about the greatest. Two classes share every direction
+// equally, and their solution is known.
+func (a *contrast) flat(p []float64) bool {
+	d, k := a.x.Cols, a.k
+	if k == 2 {
+		return false
+	}
+	clear(a.sum)
+	for c := range k {
+		floats.Add(a.sum, a.class(p, c))
+	}
+	diag := make([]float64, d)
+	for j := range diag {
+		diag[j] = a.sum[j*(d+1)]
+	}
+	if !dense.Cholesky(a.sum, d) {
+		return true
+	}
+	u, pu := make([]float64, d), make([]float64, d)
+	for c := range k {
+		a.widest(u, pu, a.class(p, c), diag)
+		first, second, total := 0.0, 0.0, 0.0
+		for e := range k {
+			q := quad(u, pu, a.class(p, e))
+			total += q
+			if q > first {
+				first, second = q, first
+			} else {
+				second = max(second, q)
+			}
+		}
+		first, second = first/total, second/total
+		x, y := (1-first)*(1-first), (1-second)*(1-second)
+		if 0.5*(x+y)-math.Hypot(0.5*(x-y), first*second) <= contrastFlat {
+			return true
+		}
+	}
+	return false
+}
+
+// widest makes u about the direction in which p has the greatest part of ΣP, of which the diagonal
+// is diag and the factor in sum: power iterations from the best column. The scratch pu is as long.
+func (a *contrast) widest(u, pu, p, diag []float64) {
+	at, most := 0, 0.0
+	for j, s := range diag {
+		if q := p[j*(len(u)+1)] / s; q > most {
+			at, most = j, q
+		}
+	}
+	clear(u)
+	u[at] = 1 / math.Sqrt(diag[at])
+	for range flatTurns {
+		quad(u, pu, p)
+		dense.Potrs(a.sum, pu)
+		copy(u, pu)
+		floats.Scale(1/floats.Norm(u, 2), u)
+	}
+}
+
+// quad stores pu in pu and returns uᵀpu.
+func quad(u, pu, p []float64) float64 {
+	dense.Symv(1, dense.Symmetric(p, len(u)), dense.Vector(u), 0, dense.Vector(pu))
+	return floats.Dot(u, pu)
+}
+
+// flatTurns is the number of power iterations to the direction of the greatest share of a class.
+const flatTurns = 10
 
 // Another solution has to be better by so many nats, and is looked for where a curvature, of which
 // the greatest are 1, is no greater than contrastFlat.

@@ -30,6 +30,10 @@ const (
 	contrastProofFall = 0.05
 	contrastProofPart = 0.01
 
+	// contrastValley is the gap, in nats, from which on Newton's steps first check what the sites
+	// tell of the precisions if these are in a flat valley. Elsewhere they do so from contrastProof.
+	contrastValley = 0.1
+
 	// contrastSharp is how many times what the sites and the last round tell of the precisions they
 	// may lack before rounds are no longer trusted.
 	contrastSharp = 10
@@ -93,7 +97,9 @@ func (a *contrast) prove(within float64) (Proof, error) {
 func (a *contrast) settle(within float64) (gap float64) {
 	a.sure = 0
 	gap = a.decrement()
-	if !(a.sharp && gap <= contrastProof || gap <= max(within, contrastGoal, a.check)) {
+	most, first := max(within, contrastGoal, a.check), a.check == contrastProof
+	if !(gap <= most || a.sharp && gap <= contrastProof ||
+		first && gap <= contrastValley && a.flat(a.cur.p)) {
 		return gap
 	}
 	about := gap - a.aims.promise

@@ -251,6 +251,12 @@ func TestCoupled(t *testing.T) {
 	if inv := coupled(delta, []float64{0, 0}); inv != 0 || delta[0] != 0 || delta[1] != 0 {
 		t.Errorf("no curvature has δ %v and 1/Σδ %v", delta, inv)
 	}
+	for k := 2; k < 4; k++ { // 1/γ overflows
+		delta, gamma := make([]float64, k), []float64{1e-310, 1e-310, 1e-310}
+		if inv := coupled(delta, gamma[:k]); math.IsInf(inv, 0) || math.IsNaN(delta[0]) {
+			t.Errorf("next to no curvature has δ %v and 1/Σδ %v", delta, inv)
+		}
+	}
 }
 
 // The mode has no slope, and a value above that of the base.
@@ -411,5 +417,44 @@ func TestContrastTwo(t *testing.T) {
 	if inv := coupled(delta, []float64{1e-9, 1e-9}); math.Abs(inv-2.5e8) > 1 ||
 		delta[0] != delta[1] {
 		t.Errorf("the curvature of %v and %v", delta, inv)
+	}
+}
+
+// TestContrastFlat checks valleys of the precisions of three classes. Equal shares of each direction
+// leave a curvature of 1/3, and directions that belong to one class or to two leave next to none. A
+// gradient of zero shows neither.
+func TestContrastFlat(t *testing.T) {
+	s, err := NewContrastAlgebra(classProblem(rand.New(rand.NewPCG(1, 3)), 9, 3, 3), term.Crew{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.mover
+	a.sum = make([]float64, 9)
+	units := []float64{1, 1e6, 1e-6}
+	for _, c := range []struct {
+		shares [3]float64 // of one direction; the others are shared equally
+		flat   bool
+	}{
+		{[3]float64{1, 1, 1}, false},
+		{[3]float64{0.4, 0.35, 0.25}, false},
+		{[3]float64{0.99, 0.005, 0.005}, true},
+		{[3]float64{0.005, 0.005, 0.99}, true},
+		{[3]float64{0.01, 0.495, 0.495}, true},
+	} {
+		p := make([]float64, 27)
+		for k, share := range c.shares { // the direction (1, 1, 1) in units of the columns
+			for i := range 3 {
+				for j := range 3 {
+					x := (share - 1) / 3
+					if i == j {
+						x++
+					}
+					p[9*k+3*i+j] = x * units[i] * units[j]
+				}
+			}
+		}
+		if got := a.flat(p); got != c.flat {
+			t.Errorf("shares of %v are flat: %v, want %v", c.shares, got, c.flat)
+		}
 	}
 }

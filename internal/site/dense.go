@@ -307,7 +307,8 @@ func (s *DenseAlgebra) settle(within float64) (rounding float64, moved bool, err
 	}
 	rounding = dense.Epsilon * (math.Sqrt(float64(n)*size*slope) + term.Size(s.K, c.Gamma))
 	goal := goals.Of(within, n, s.Elbo(c, s.LogDet))
-	g.rounds = rounding > roundingGoal*goal && rounding > roundingGap*s.decrement()
+	seen := max(rounding, s.roughDrift(c))
+	g.rounds = seen > roundingGoal*goal && seen > roundingGap*s.decrement()
 	if !g.rounds {
 		return rounding, false, nil
 	}
@@ -381,6 +382,18 @@ func (s *DenseAlgebra) drift(x *term.State) (nats float64) {
 	g := &s.gap
 	g.r = dense.Resize(g.r, s.N)
 	dense.Residual(s.Workers.Halt, g.r, x.M, s.K, x.A)
+	first, rise := x.Between(g.r)
+	return first + rise
+}
+
+// roughDrift returns drift for a residual in float64, so the result includes the rounding of Ka. It
+// costs one product with K. It is needed because sites that are far stronger than the prior multiply
+// the rounding of m by their strength: a contains that product, and Ka adds it up.
+func (s *DenseAlgebra) roughDrift(x *term.State) (nats float64) {
+	g := &s.gap
+	g.r = dense.Resize(g.r, s.N)
+	copy(g.r, x.M)
+	dense.Symv(-1, dense.Symmetric(s.K, s.N), dense.Vector(x.A), 1, dense.Vector(g.r))
 	first, rise := x.Between(g.r)
 	return first + rise
 }
@@ -1158,6 +1171,9 @@ func (s *DenseAlgebra) Prove(keep bool, goal float64) (float64, error) {
 			gain, off, there := s.Elbo(next, s.LogDet)-before, 0.0, math.Inf(1)
 			if g.rounds {
 				off = s.drift(next)
+			} else if x := s.roughDrift(next); x > max(roundingGoal*goal, roundingGap*precision) {
+				g.rounds = true // the same step again
+				continue
 			}
 			if gain >= 0 {
 				if next.Certain {

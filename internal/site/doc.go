@@ -47,7 +47,8 @@
 // There are two such bases, both contrast mean fields: contrast of a linear model, and contrastGP
 // of functions. The first step of a linear model is to the sites at the mode of the means, found by
 // L-BFGS without covariances (contrast_start.go). Expectations are coarse far from the optimum
-// (coarse.go), and a proof waits until the gap is small (contrast_proof.go).
+// (coarse.go), and a proof waits until the gap is small (contrast_proof.go). If two classes are
+// stuck, the logit of their difference is solved instead (contrast_two.go).
 //
 // # Steps
 //

@@ -167,7 +167,20 @@ const bestPasses = 500
 // Best finds the best full Gaussian of w − μ0, or the best that bestPasses lead to. The matrix is
 // its covariance.
 func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err error) {
-	var alg Algebra
+	alg, s, err := l.best(c)
+	if err != nil {
+		return s, nil, err
+	}
+	mean, cov, err := alg.(Weighted).Weights()
+	if err != nil {
+		return s, nil, err
+	}
+	s.Mean = mean
+	return s, cov.Sym(), nil
+}
+
+// best is Best with the algebra that found it.
+func (l *LinearModel) best(c term.Crew) (alg Algebra, s term.Sought, err error) {
 	if l.X.Rows > len(l.Names) {
 		alg, err = NewWeightAlgebra(l, c)
 	} else {
@@ -187,13 +200,5 @@ func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err err
 			}
 		}
 	}
-	if err != nil {
-		return s, nil, err
-	}
-	mean, cov, err := alg.(Weighted).Weights()
-	if err != nil {
-		return s, nil, err
-	}
-	s.Mean = mean
-	return s, cov.Sym(), nil
+	return alg, s, err
 }

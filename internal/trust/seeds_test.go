@@ -753,6 +753,7 @@ func TestSeedsMended(t *testing.T) {
 		"an absurd state whose step promises nothing":                {2024},
 		"a gap of +Inf where the proof was within the goal":          {8074, 12445},
 		"a mean of raw units without its last digits":                {2438, 16002, 19638},
+		"a mean that moves apart from Ka under counts of 4e5":        {46005451},
 		"a bound by rows whose curvatures change within a deviation": {3017696},
 		"a bound by rows whose tangents are far off": {390, 1188, 1992,
 			2336, 2558, 3036},

@@ -568,3 +568,44 @@ func TestResidualError(t *testing.T) {
 		}
 	}
 }
+
+// TestGapBoundLargeCounts checks every bound of runs whose sites are a million times as strong as
+// the prior. Rounding then moves the mean m of a pass away from Ka, and the ELBO is several times
+// the bound too low.
+func TestGapBoundLargeCounts(t *testing.T) {
+	const n = 50
+	for seed := range uint64(testkit.Shorter(200, 80)) {
+		seed += 120
+		rng := rand.New(rand.NewPCG(seed, 5))
+		lik := []Likelihood{Poisson{}, Binomial{Trials: 1e6}, NegativeBinomial{Shape: 1e6},
+			Gamma{Shape: 1e5}}[seed%4]
+		x, y := mat.NewDense(n, 1, nil), make([]float64, n)
+		for i := range y {
+			x.Set(i, 0, 3*rng.NormFloat64())
+			eta := 0.3 * math.Sin(x.At(i, 0))
+			switch rate := math.Exp(13 + eta); lik.(type) {
+			case Poisson, NegativeBinomial:
+				y[i] = math.Round(rate + math.Sqrt(rate)*rng.NormFloat64())
+			case Binomial:
+				y[i] = math.Round(1e6/(1+math.Exp(-eta)) + 500*rng.NormFloat64())
+			case Gamma:
+				y[i] = math.Exp(eta) * (1 + 0.003*rng.NormFloat64())
+			}
+		}
+		g, err := NewGP(x, y, RationalQuadratic{Scale: 1.3, Length: 2}, lik, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, res, err := g.Fit(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range res.Trace {
+			short := res.ELBO - res.ELBOErr - it.ELBO
+			if !(short <= it.GapBound+it.ELBOErr) {
+				t.Errorf("seed %d, %v, pass %v: short by %v, proved to be within %v ± %v", seed,
+					lik, it.Passes, short, it.GapBound, it.ELBOErr)
+			}
+		}
+	}
+}
