@@ -81,6 +81,7 @@ func (d *Sites) Samplers() func() psis.Sampler {
 	n := len(d.m)
 	l, rank := d.root()
 	at := -0.5 * (floats.Dot(d.a, d.m) + d.logDet)
+	terms := d.terms.Density()
 	return func() psis.Sampler {
 		eps := make([]float64, psis.Chunk*rank)
 		return func(z, r []float64, rng *rand.Rand) error {
@@ -98,7 +99,7 @@ func (d *Sites) Samplers() func() psis.Sampler {
 			for s := range draws {
 				zs := z[s*n : (s+1)*n]
 				if r != nil {
-					x, err := d.terms.Excess(0, zs, d.m, d.gamma, d.a)
+					x, err := terms.Excess(0, zs, d.m, d.gamma, d.a)
 					if err != nil {
 						return err
 					}

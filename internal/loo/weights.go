@@ -23,6 +23,7 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 	l.Prior.Mul(slope, u, 1)
 	eta := make([]float64, n)
 	l.X.Mul(eta, u, nil)
+	terms := l.Terms.Density()
 	return func() psis.Sampler {
 		w := &excessWork{make([]float64, d), make([]float64, d),
 			make([]float64, min(samplerRows, n)*psis.Chunk)}
@@ -43,7 +44,7 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 				rows := w.eta[:len(r)*(hi-lo)]
 				l.X.MulRows(rows, z, lo, hi)
 				for s := range r {
-					sum, err := l.Terms.Excess(lo, rows[s*(hi-lo):(s+1)*(hi-lo)], eta, nil, nil)
+					sum, err := terms.Excess(lo, rows[s*(hi-lo):(s+1)*(hi-lo)], eta, nil, nil)
 					if err != nil {
 						return err
 					}

@@ -206,27 +206,6 @@ func (t *Terms) LogProb(n int, eta float64) float64 {
 	return w * t.Lik.LogProb(y, eta+o)
 }
 
-// Excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the
-// terms from lo on, as many as there are δ; nil γ and a mean 0. The error wraps
-// sentinel.ErrNotFinite and names the first term that is NaN or +Inf.
-func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err error) {
-	n := lo
-	defer parallel.At(&n, t.Name)
-	for ; n < lo+len(delta); n++ {
-		d := delta[n-lo]
-		l := t.LogProb(n, m[n]+d)
-		if math.IsNaN(l) || math.IsInf(l, 1) {
-			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.Describe(n),
-				l, m[n]+d, sentinel.ErrNotFinite)
-		}
-		if gamma != nil {
-			l += (0.5*gamma[n]*d - a[n]) * d
-		}
-		sum += l
-	}
-	return sum, nil
-}
-
 // Expect takes the expectations of the terms in batch (nil means all) under the marginals of s,
 // which has an element for each of them, shared between workers: each is computed by one of them,
 // so that the result does not depend on their number. The error wraps sentinel.ErrNotFinite and
