@@ -152,6 +152,14 @@ func (l *siteView) LogProbs(y []float64) logprob.Rows {
 	return nil
 }
 
+// LogProbSum implements term.Rowwise.
+func (l *siteView) LogProbSum(y []float64) logprob.Sum {
+	if _, ok := l.lik.(BernoulliLogit); ok && l.LogProbs(y) != nil {
+		return logprob.LogitSum(y)
+	}
+	return nil
+}
+
 func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
 
 // newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for

@@ -208,6 +208,22 @@ func checkLogProbs(t *testing.T, lik Likelihood, y []float64) {
 	for lo, n := 0, 1; lo < len(got); lo, n = lo+n, n%logprob.Block+1 {
 		each(got[lo:min(lo+n, len(got))], lo)
 	}
+	sum := viewOf(lik).LogProbSum(rows)
+	for lo := 0; sum != nil && lo < len(eta); lo += logprob.Block {
+		hi := min(len(eta), lo+logprob.Block)
+		mild, want := slices.Clone(eta[lo:hi]), 0.0
+		for i, x := range mild {
+			mild[i] = math.Mod(x, 50)
+			want += lik.LogProb(rows[lo+i], mild[i])
+		}
+		got := sum(mild, lo)
+		if extreme := sum(slices.Clone(eta[lo:hi]), lo); math.IsNaN(extreme) || extreme > 0 {
+			t.Errorf("%T%+v: the sum of rows %d to %d is %v", lik, lik, lo, hi, extreme)
+		}
+		if got != want && !(math.Abs(got-want) <= 1e-12*math.Abs(want)) {
+			t.Errorf("%T%+v: the sum of rows %d to %d is %v, want %v", lik, lik, lo, hi, got, want)
+		}
+	}
 	for i, x := range eta {
 		want := lik.LogProb(rows[i], x)
 		if math.IsNaN(got[i]) || got[i] != want && !(math.Abs(got[i]-want) <= 1e-12*math.Abs(want)) {

@@ -28,6 +28,9 @@ const Block = 256
 // Block of them. It is safe for concurrent use.
 type Rows func(eta []float64, first int)
 
+// A Sum returns the sum of Rows, and overwrites η. It is NaN only if an η is NaN, which stays so.
+type Sum func(eta []float64, first int) float64
+
 // buffer holds a value for each row of a block.
 type buffer [Block]float64
 
@@ -40,14 +43,15 @@ func tails(l, x []float64) {
 	fma.Log1p(l)
 }
 
-// Logs of the numbers 2ᵏm, ½√2 ≤ m < √2.
+// What logs takes numbers 2ᵏm, 1 ≤ m < 2, apart by.
 const (
 	mantissa = 1<<52 - 1
 	bias     = 1023
 	normal   = 0x1p-1022 // the least number with all its digits
 )
 
-// logs replaces every x > 0 by log x. It is −Inf at 0, and +Inf at +Inf.
+// logs replaces every x > 0 by log x, to a rounding of 1 or of the result. It is −Inf at 0, and +Inf
+// at +Inf.
 func logs(x []float64) {
 	var k buffer
 	for i, v := range x {
@@ -56,12 +60,8 @@ func logs(x []float64) {
 			continue
 		}
 		bits := math.Float64bits(v)
-		e := float64(int(bits>>52) - bias)
-		m := math.Float64frombits(bits&mantissa | bias<<52)
-		if m > math.Sqrt2 {
-			m, e = m/2, e+1
-		}
-		k[i], x[i] = float64(e*math.Ln2), m-1
+		k[i] = float64(int(bits>>52)-bias) * math.Ln2
+		x[i] = math.Float64frombits(bits&mantissa|bias<<52) - 1
 	}
 	fma.Log1p(x)
 	for i := range x {
@@ -110,6 +110,47 @@ func Logit(y []float64) Rows {
 			eta[i] = -(l[i] + max(-label*eta[i], 0))
 		}
 	}
+}
+
+// LogitSum is the sum of Logit. It takes one logarithm of the product of 1 + e^−|η| over all rows,
+// which is below 2^Block and has a relative error of Block roundings: no more than the sum of as
+// many logarithms.
+func LogitSum(y []float64) Sum {
+	half := make([]float64, len(y))
+	for i, label := range y {
+		half[i] = -label / 2
+	}
+	return func(eta []float64, first int) float64 {
+		// Four sums and four products, which do not wait for each other.
+		var s [4]float64
+		x, h := eta, half[first:first+len(eta)]
+		for ; len(x) >= 4 && len(h) >= 4; x, h = x[4:], h[4:] {
+			s[0] += misfit(&x[0], h[0])
+			s[1] += misfit(&x[1], h[1])
+			s[2] += misfit(&x[2], h[2])
+			s[3] += misfit(&x[3], h[3])
+		}
+		for i := range x {
+			s[0] += misfit(&x[i], h[i])
+		}
+		fma.Exp(eta)
+		a, b, c, d := 1.0, 1.0, 1.0, 1.0
+		e := eta
+		for ; len(e) >= 4; e = e[4:] {
+			a, b, c, d = a*(1+e[0]), b*(1+e[1]), c*(1+e[2]), d*(1+e[3])
+		}
+		for _, x := range e {
+			a *= 1 + x
+		}
+		return -(s[0] + s[1] + (s[2] + s[3]) + math.Log(a*b*(c*d)))
+	}
+}
+
+// misfit returns max(0, 2h·η), without a branch, and replaces η by −|η|.
+func misfit(eta *float64, h float64) float64 {
+	x := float64(h * *eta)
+	*eta = -math.Abs(*eta)
+	return x + math.Abs(x)
 }
 
 // Probit returns log Φ(yη) of labels −1 and +1.

@@ -18,83 +18,65 @@ import (
 type Density struct {
 	t    *Terms
 	rows logprob.Rows // nil if the Likelihood has none
+	sum  logprob.Sum  // the same
 }
 
 // Density returns the density of t, which must not change while the density is in use.
 func (t *Terms) Density() *Density {
 	d := &Density{t: t}
 	if l, ok := t.Lik.(Rowwise); ok {
-		d.rows = l.LogProbs(t.Y)
+		d.rows, d.sum = l.LogProbs(t.Y), l.LogProbSum(t.Y)
 	}
 	return d
 }
 
-// store replaces the latent values η of the terms from lo on, at most logprob.Block of them, by
-// log p(y|o+η).
-func (d *Density) store(eta []float64, lo int) {
+// block replaces the linear predictors of the terms from lo on, at most logprob.Block of them, by
+// log p(y|·), and returns their weighted sum. It may store something else that is NaN at the same
+// terms.
+func (d *Density) block(eta []float64, lo int) float64 {
 	if d.t.Offset != nil {
 		floats.Add(eta, d.t.Offset[lo:lo+len(eta)])
 	}
-	if d.rows != nil {
+	switch {
+	case d.sum != nil && d.t.Weight == nil:
+		return d.sum(eta, lo)
+	case d.rows != nil:
 		d.rows(eta, lo)
-		return
+	default:
+		n := lo
+		defer parallel.At(&n, d.t.Name)
+		for i, x := range eta {
+			n = lo + i
+			eta[i] = d.t.Lik.LogProb(d.t.Y[n], x)
+		}
 	}
-	n := lo
-	defer parallel.At(&n, d.t.Name)
-	for i, x := range eta {
-		n = lo + i
-		eta[i] = d.t.Lik.LogProb(d.t.Y[n], x)
+	if d.t.Weight != nil {
+		return floats.Dot(eta, d.t.Weight[lo:lo+len(eta)])
 	}
+	return floats.Sum(eta)
 }
 
-// Excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the
-// terms from lo on, as many as there are δ. A nil m means 0, and nil γ no sites. The error wraps
-// sentinel.ErrNotFinite and names the first term that is NaN or +Inf.
-func (d *Density) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err error) {
-	var values [logprob.Block]float64
-	for len(delta) > 0 {
-		n := min(len(values), len(delta))
-		l := values[:n]
-		copy(l, delta)
-		if m != nil {
-			floats.Add(l, m[lo:lo+n])
-		}
-		d.store(l, lo)
-		part := d.weighted(l, lo)
+// Sum returns Σ_n w_n log p(y_n|·) at η of the terms from lo on, as many as there are η, which it
+// overwrites. If a term is NaN or +Inf the sum is NaN, and bad is the first such term.
+func (d *Density) Sum(eta []float64, lo int) (sum float64, bad int) {
+	for len(eta) > 0 {
+		n := min(logprob.Block, len(eta))
+		part := d.block(eta[:n], lo)
 		if math.IsNaN(part) || math.IsInf(part, 1) {
-			if err := d.bad(l, delta, m, lo); err != nil {
-				return part, err
+			for i, x := range eta[:n] {
+				if math.IsNaN(x) || math.IsInf(x, 1) {
+					return math.NaN(), lo + i
+				}
 			}
 		}
 		sum += part
-		for i := 0; gamma != nil && i < n; i++ {
-			sum += (0.5*gamma[lo+i]*delta[i] - a[lo+i]) * delta[i]
-		}
-		delta, lo = delta[n:], lo+n
+		eta, lo = eta[n:], lo+n
 	}
-	return sum, nil
+	return sum, 0
 }
 
-// weighted returns the sum of the values l of the terms from lo on, times their weights.
-func (d *Density) weighted(l []float64, lo int) float64 {
-	if d.t.Weight != nil {
-		return floats.Dot(l, d.t.Weight[lo:lo+len(l)])
-	}
-	return floats.Sum(l)
-}
-
-// bad returns the error of the first of the values l that is NaN or +Inf.
-func (d *Density) bad(l, delta, m []float64, lo int) error {
-	for i, x := range l {
-		if !math.IsNaN(x) && !math.IsInf(x, 1) {
-			continue
-		}
-		at := delta[i]
-		if m != nil {
-			at += m[lo+i]
-		}
-		return fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", d.t.Describe(lo+i), x,
-			at, sentinel.ErrNotFinite)
-	}
-	return nil
+// Bad returns the error of term n, which is NaN or +Inf at η. It wraps sentinel.ErrNotFinite.
+func (d *Density) Bad(n int, eta float64) error {
+	return fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", d.t.Describe(n),
+		d.t.LogProb(n, eta), eta, sentinel.ErrNotFinite)
 }

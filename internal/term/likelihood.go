@@ -49,6 +49,8 @@ type Rowwise interface {
 	// the responses y by log p(y|η), at most logprob.Block of them. It is safe for concurrent use.
 	// It is nil if nothing is faster than LogProb.
 	LogProbs(y []float64) logprob.Rows
+	// LogProbSum returns what sums these log-probabilities. It is nil if adding them is as fast.
+	LogProbSum(y []float64) logprob.Sum
 }
 
 // Many takes many expectations at once.
