@@ -172,6 +172,27 @@ func (t *Terms) Expectation(n int, m, v float64) Expectation {
 	return t.Lik.Expect(y, m+o, v+c).times(w)
 }
 
+// Expectations stores Expectation of each term in batch under the marginals of s, with −D2 in Tg.
+func (t *Terms) Expectations(s *State, batch []int) {
+	n := len(s.M)
+	dense.ResizeAll(n, &s.E, &s.D1, &s.Tg, &s.bound)
+	each := t.Lik.Each()
+	if each != nil && t.Rule == nil {
+		t.place(s, batch, 0, n, each.Own)
+		each.Expect(s.E, s.D1, s.Tg, s.bound)
+	}
+	for i := range n {
+		k := dense.Index(batch, i)
+		x := Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
+		if each == nil || t.Rule != nil {
+			x = t.Expectation(k, s.M[i], s.V[i])
+		} else if t.Weight != nil {
+			x = x.times(t.Weight[k])
+		}
+		s.E[i], s.D1[i], s.Tg[i], s.bound[i] = x.Value, x.D1, -x.D2, x.Err
+	}
+}
+
 // checked is expectation, and checks the rule, if there is one, where that is due.
 func (t *Terms) checked(n int, m, v float64) Expectation {
 	if t.Rule == nil {
