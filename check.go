@@ -163,10 +163,31 @@ func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
 func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	lik := likOf(t)
 	_, quadratic := lik.(GaussianNoise)
+	// A user's likelihood may have bumps that few nodes miss.
+	smooth := viewOf(lik).LogProbs(t.Y) != nil
+	switch lik.(type) {
+	case BernoulliLogit, BernoulliProbit, GaussianNoise, Laplace, LogNormal:
+		smooth = false // they have closed forms
+	}
 	return loo.Likelihood{Quadratic: quadratic, LogProb: func(y, m, v float64) float64 {
+		if smooth {
+			if logp, ok := narrowLogProb(lik, y, m, v); ok {
+				return logp
+			}
+		}
 		logp, _ := predictiveLogProb(lik, y, m, v)
 		return logp
 	}}
+}
+
+// narrowLogProb is predictiveLogProb of a smooth likelihood by few nodes. It is not ok if v is too
+// large for that.
+func narrowLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
+	s := math.Sqrt(v)
+	if !(s > 0 && s <= expect.NarrowMost) || math.IsInf(m, 0) {
+		return 0, false
+	}
+	return expect.LogMean(func(eta float64) float64 { return l.LogProb(y, eta) }, m, s)
 }
 
 // classLogProb returns log p(y) under independent scores of means m and variances v.

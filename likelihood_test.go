@@ -179,6 +179,46 @@ func TestLogProbs(t *testing.T) {
 	}
 }
 
+// TestNarrowLogProb checks predictive log-probabilities by few nodes against adaptive quadrature.
+func TestNarrowLogProb(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lik Likelihood
+		y   []float64
+	}{
+		{Poisson{}, []float64{0, 3, 200}}, {NegativeBinomial{Shape: 0.5}, []float64{0, 3, 200}},
+		{Binomial{Trials: 20}, []float64{0, 7, 20}}, {Gamma{Shape: 3}, []float64{0.01, 1, 40}},
+		{Exponential{}, []float64{0, 1, 40}}, {Weibull{Shape: 2}, []float64{0.1, -3, 9}},
+		{StudentT{Scale: 0.1}, []float64{0, 0.5, 30}}, {Ordinal{}, []float64{0, 1}},
+		{ZeroInflated{}, []float64{0, 5}}, {Hurdle{Shape: 2}, []float64{0, 1, 9}},
+		{Beta{Precision: 20}, []float64{0.01, 0.5}}, {BetaBinomial{Trials: 9}, []float64{0, 4}},
+	} {
+		known := 0
+		for _, y := range c.y {
+			for _, m := range []float64{-3, 0, 1.7} {
+				for _, s := range []float64{1e-4, 0.01, 0.1, 0.4} {
+					want, bound := predictiveLogProb(c.lik, y, m, s*s)
+					got, ok := narrowLogProb(c.lik, y, m, s*s)
+					if !ok {
+						continue
+					}
+					known++
+					if !(math.Abs(got-want) <= bound+1e-11*(1+math.Abs(want))) {
+						t.Errorf("%T%+v, y = %v under N(%v, %v²): %v, want %v", c.lik, c.lik, y, m, s,
+							got, want)
+					}
+				}
+			}
+		}
+		if known < 6*len(c.y) {
+			t.Errorf("%T%+v: %d values of %d", c.lik, c.lik, known, 12*len(c.y))
+		}
+	}
+	if _, ok := narrowLogProb(StudentT{Scale: 1e-3}, 0, 0.1, 0.04); ok {
+		t.Error("few nodes resolve a narrow peak")
+	}
+}
+
 // checkLogProbs checks the responses y under lik in blocks of many sizes.
 func checkLogProbs(t *testing.T, lik Likelihood, y []float64) {
 	t.Helper()
