@@ -180,8 +180,8 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	}}
 }
 
-// narrowLogProb is predictiveLogProb of a smooth likelihood by few nodes. It is not ok if v is too
-// large for that.
+// narrowLogProb returns log ∫ p(y|η) N(η|m, v) dη of a smooth likelihood by few nodes, for which v
+// may be too large. Then it is not ok.
 func narrowLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
 	s := math.Sqrt(v)
 	if !(s > 0 && s <= expect.NarrowMost) || math.IsInf(m, 0) {

@@ -13,8 +13,8 @@ const NarrowMost = narrow
 const logMeanTol = 1e-12
 
 // LogMean returns log E[exp f(η)] under N(m, s²) for a smooth f. It takes the rules of Gauss–Hermite
-// with 10 and with 16 nodes, whose errors fall geometrically with the number of nodes: where they
-// agree, the second is far more accurate. It is not ok where they do not agree to 1e−12.
+// with 10 and with 16 nodes, whose errors fall geometrically with the number of nodes: if they agree,
+// the second is far more accurate. It is not ok if they do not agree to 1e−12.
 func LogMean(f func(eta float64) float64, m, s float64) (value float64, ok bool) {
 	few, many := logMean(f, hermite10[:], m, s), logMean(f, hermite16[:], m, s)
 	return many, math.Abs(few-many) <= logMeanTol*(1+math.Abs(many))

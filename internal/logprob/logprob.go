@@ -43,7 +43,7 @@ func tails(l, x []float64) {
 	fma.Log1p(l)
 }
 
-// What logs takes numbers 2ᵏm, 1 ≤ m < 2, apart by.
+// Parts of the bits of a number 2ᵏm, 1 ≤ m < 2.
 const (
 	mantissa = 1<<52 - 1
 	bias     = 1023

@@ -7,7 +7,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// A Rate is that of the distribution of counts b whose zeros have a part of their own: b(0|η) = e^−R with
+// A Rate is the R in b(0|η) = e^−R, b being a Poisson or negative binomial distribution of counts:
 // R = e^η, or r log(1 + e^η/r) for a negative binomial distribution of shape r > 0.
 type Rate struct{ Shape float64 }
 
@@ -33,8 +33,8 @@ func (b Rate) store(dst, e, eta []float64) {
 	fma.Exp(e)
 }
 
-// ZeroInflated returns log(π + (1−π)b(0|η)) for y = 0, and log(1−π) + log b(y|η) for other counts,
-// of which base has log b.
+// ZeroInflated returns log(π + (1−π)b(0|η)) for y = 0, and log(1−π) + log b(y|η) for other counts.
+// Base evaluates log b.
 func ZeroInflated(y []float64, part float64, b Rate, base Rows) Rows {
 	more := math.Log1p(-part)
 	return func(eta []float64, first int) {
@@ -43,7 +43,7 @@ func ZeroInflated(y []float64, part float64, b Rate, base Rows) Rows {
 		base(eta, first)
 		r, e, p := rate[:len(x)], exp[:len(x)], l[:len(x)]
 		b.store(r, e, x)
-		// Near 1 the logarithm is that of 1 less a small number.
+		// A logarithm near 0 is log(1 − less), where less is small.
 		for i, e := range e {
 			p[i] = part + float64((1-part)*e)
 			r[i] = float64((1 - part) * special.Expm1(-r[i], e))
@@ -63,9 +63,9 @@ func ZeroInflated(y []float64, part float64, b Rate, base Rows) Rows {
 	}
 }
 
-// Hurdle returns log π for y = 0, and log(1−π) + log b(y|η) − log(1 − b(0|η)) for other counts, of
-// which base has log b. Where R is small both logarithms are large and cancel, so one computes
-// log p(y|η) there.
+// Hurdle returns log π for y = 0, and log(1−π) + log b(y|η) − log(1 − b(0|η)) for other counts.
+// Base evaluates log b. Both logarithms are large and cancel if R is small, so one computes log p(y|η)
+// then.
 func Hurdle(y []float64, part float64, b Rate, base Rows, one func(y, eta float64) float64) Rows {
 	const small = 1e-5
 	zero, more := math.Log(part), math.Log1p(-part)

@@ -151,8 +151,8 @@ func run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, erro
 	return p, nil
 }
 
-// evidence normalizes the weights exp(w_s), of which the largest is exp(top), and stores what their
-// sums tell.
+// evidence normalizes the weights exp(w_s) and stores log Z, its error and the effective sample size.
+// The largest weight is exp(top).
 func (p *Result) evidence(w []float64, top float64) {
 	var sum, squares float64
 	for s, x := range w {
@@ -173,8 +173,8 @@ func (p *Result) evidence(w []float64, top float64) {
 //	w_s − (M−S)/(MS) for s ≤ S,   1/M beyond.
 //
 // This adds the difference of two means over draws of q, of all M and of the first S, to a weighted
-// mean (control variates; Owen 2013, section 8.9). Where weights are nearly equal the moments are
-// as accurate as those of M weighted draws.
+// mean (control variates; Owen 2013, section 8.9). If the weights are nearly equal the moments are as
+// accurate as moments of M weighted draws.
 func spread(w []float64, weighted int) {
 	all, some := float64(len(w)), float64(weighted)
 	for s := range w {
@@ -191,8 +191,8 @@ type runner struct {
 	plan     Plan
 	seed     uint64
 	samplers func() Sampler
-	work     []Sampler   // of each worker
-	buf      [][]float64 // a chunk of draws of each worker
+	work     []Sampler   // a Sampler for each worker
+	buf      [][]float64 // a chunk of draws for each worker
 }
 
 // draw makes chunk c of the draws in the buffer at a place, and stores the logarithms of their
@@ -210,7 +210,7 @@ func (r *runner) draw(worker, c, at int, weights []float64) error {
 	return r.work[worker](z, weights, Generator(r.seed, c))
 }
 
-// while says what is going on when a context is done.
+// while completes the error of a canceled context.
 const while = "q was drawn from"
 
 // weigh stores the logarithms of the weights of as many draws as logw has, from a chunk on.
@@ -221,8 +221,8 @@ func (r *runner) weigh(ctx context.Context, logw []float64, first int) error {
 	})
 }
 
-// moments makes the draws again and stores their moments under the weights w in p. As many chunks
-// as there are workers are made at a time and added in order.
+// moments makes the draws again and stores their moments under the weights w in p. The workers
+// make a chunk each at a time, and these are added in order.
 func (r *runner) moments(ctx context.Context, p *Result, w []float64) error {
 	var m moments
 	workers, chunks := len(r.buf), r.plan.Chunks()

@@ -169,7 +169,7 @@ func tailed(dim int, w func(z, u float64) float64) func() Sampler {
 }
 
 // TestRunFew checks that nearly equal weights need few draws, and that the moments are then as
-// accurate as those of all draws.
+// accurate as moments of all draws.
 func TestRunFew(t *testing.T) {
 	const dim = 2
 	wide := tailed(dim, func(z, _ float64) float64 { return 1 + 1e-3*(z*z-1) })

@@ -17,8 +17,8 @@ import (
 // if the Likelihood is.
 type Density struct {
 	t    *Terms
-	rows logprob.Rows // nil if the Likelihood has none
-	sum  logprob.Sum  // the same
+	rows logprob.Rows // nil: call LogProb
+	sum  logprob.Sum  // nil: add values of rows
 }
 
 // Density returns the density of t, which must not change while the density is in use.
