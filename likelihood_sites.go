@@ -144,10 +144,12 @@ func (l *siteView) LogProbs(y []float64) logprob.Rows {
 		return logprob.Each(points)
 	case ZeroInflated:
 		pi, b, _ := inflation(l.Zero, l.Shape)
-		return logprob.ZeroInflated(y, pi, logprob.Rate{Shape: b.shape}, viewOf(b.likelihood()).LogProbs(y))
+		base := viewOf(b.likelihood()).LogProbs(y)
+		return logprob.ZeroInflated(y, pi, logprob.Rate{Shape: b.shape}, base)
 	case Hurdle:
 		pi, b, _ := inflation(l.Zero, l.Shape)
-		return logprob.Hurdle(y, pi, logprob.Rate{Shape: b.shape}, viewOf(b.likelihood()).LogProbs(y), l.LogProb)
+		base := viewOf(b.likelihood()).LogProbs(y)
+		return logprob.Hurdle(y, pi, logprob.Rate{Shape: b.shape}, base, l.LogProb)
 	}
 	return nil
 }

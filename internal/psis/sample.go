@@ -22,8 +22,8 @@ const (
 	moreDim   = 100
 	moreTerms = 5000 // of a draw; of more rows p is nearer to a Gaussian, and a draw takes longer
 
-	// The weights of a q that is nearly p are nearly equal, and so few of them show it: 5 chunks. More
-	// draws are weighted only while their tail may matter.
+	// The weights of a q that is nearly p are nearly equal, and 5 chunks of draws show it. More draws
+	// get weights only while the tail may matter.
 	firstDraws = 320
 
 	leastDraws = 25 // which leaves five in the tail
