@@ -163,10 +163,31 @@ func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
 func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	lik := likOf(t)
 	_, quadratic := lik.(GaussianNoise)
+	// A user's likelihood may have bumps that few nodes miss.
+	smooth := viewOf(lik).LogProbs(t.Y) != nil
+	switch lik.(type) {
+	case BernoulliLogit, BernoulliProbit, GaussianNoise, Laplace, LogNormal:
+		smooth = false // they have closed forms
+	}
 	return loo.Likelihood{Quadratic: quadratic, LogProb: func(y, m, v float64) float64 {
+		if smooth {
+			if logp, ok := narrowLogProb(lik, y, m, v); ok {
+				return logp
+			}
+		}
 		logp, _ := predictiveLogProb(lik, y, m, v)
 		return logp
 	}}
+}
+
+// narrowLogProb returns log ∫ p(y|η) N(η|m, v) dη of a smooth likelihood by few nodes, for which v
+// may be too large. Then it is not ok.
+func narrowLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
+	s := math.Sqrt(v)
+	if !(s > 0 && s <= expect.NarrowMost) || math.IsInf(m, 0) {
+		return 0, false
+	}
+	return expect.LogMean(func(eta float64) float64 { return l.LogProb(y, eta) }, m, s)
 }
 
 // classLogProb returns log p(y) under independent scores of means m and variances v.
@@ -301,7 +322,9 @@ type PSIS struct {
 	// Limit is the largest reliable KHat for this number of draws, min(1 − 1/log₁₀ S, 0.7)
 	// (equation 13).
 	Limit float64
-	// Draws is S.
+	// Draws is the number S of draws with weights. If no number was given it is below 2200 if the
+	// weights are so nearly equal that their tail cannot matter. Mean, SD and their errors use 2200
+	// draws of q in any case.
 	Draws int
 	// ESS is the effective sample size 1/Σ w_s², for normalised weights.
 	ESS float64
@@ -333,10 +356,13 @@ func (p *PSIS) String() string {
 // NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is the
 // log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant, too. It
 // may return −Inf where p has no density. It must not keep or change z, and is called concurrently
-// if env has more than one worker. Zero draws mean 2200, and 22,000 if these have a k̂ above 0.5, z
-// at most 100 elements, and an Objective, GLM or GP at most 5000 terms: among fewer draws the
-// largest importance weights are not yet a tail. The same randomness in env gives the same draws
-// and the same result for any number of workers.
+// if env has more than one worker. The same randomness in env gives the same draws and the same
+// result for any number of workers.
+//
+// Zero draws mean 2200, with two exceptions. Only the first 320, 640 or 1280 get weights if the tail
+// of these would not matter among 2200 either, even if its shape were two standard errors above k̂.
+// There are 22,000 if 2200 have a k̂ above 0.5, z has at most 100 elements, and an Objective, GLM or
+// GP has at most 5000 terms: among fewer draws the largest importance weights are not yet a tail.
 //
 // The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
 // fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf at all of

@@ -156,17 +156,16 @@ func ExampleLOO_Calibration() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c, err := l.Calibration(3)
+	c, err := l.Calibration(2)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(c)
 	// Output:
 	// rows  predicted  observed (95% interval)
-	//      5      0.101     0.200 (0.023 to 0.629)
-	//      5      0.378     0.200 (0.023 to 0.629)
-	//      6      0.773     0.833 (0.442 to 0.981)
-	// miscalibration 0.041 nats a row; 0.094 by chance
+	//      8      0.161     0.125 (0.014 to 0.454)
+	//      8      0.719     0.750 (0.408 to 0.944)
+	// miscalibration 0.0038 nats a row; 0.062 by chance
 }
 
 // How well are customers predicted that the model has not seen?

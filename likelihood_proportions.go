@@ -55,8 +55,7 @@ func (b Beta) LogProb(y, eta float64) float64 {
 	case !UnitInterval.contains(y, 0):
 		return math.Inf(-1)
 	}
-	l, _, _ := p.At(eta)
-	return l
+	return p.LogProb(eta)
 }
 
 // Derivs returns w(log(y/(1−y)) − ψ(a) + ψ(b)), w = φμ(1−μ), and its derivative.
@@ -223,8 +222,7 @@ func (b BetaBinomial) LogProb(y, eta float64) float64 {
 	case !ok:
 		return math.Inf(-1)
 	}
-	l, _, _ := p.At(eta)
-	return l
+	return p.LogProb(eta)
 }
 
 // Derivs returns w(ψ(y+a) − ψ(a) − ψ(n−y+b) + ψ(b)), w = φμ(1−μ), and its derivative.

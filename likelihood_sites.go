@@ -11,6 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/estimate"
 	"github.com/pgsvi/pgsvi/internal/expect"
 	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/normal"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/passage"
@@ -75,6 +76,91 @@ func (l *siteView) Bounded() bool { return l.facts.bounded }
 
 // Rule implements sparse.Likelihood.
 func (l *siteView) Rule(t *term.Terms) { ruled(t) }
+
+// LogProbs implements term.Rowwise for the likelihoods of this package. A user's type that embeds
+// one of these has its methods, but not its meaning.
+func (l *siteView) LogProbs(y []float64) logprob.Rows {
+	for i, yn := range y {
+		if !l.facts.contain(yn) || i == 0 && math.IsNaN(l.lik.LogProb(yn, 0)) {
+			return nil
+		}
+	}
+	// of applies f to each response.
+	of := func(f func(y float64) float64) []float64 {
+		c := make([]float64, len(y))
+		for i, y := range y {
+			c[i] = f(y)
+		}
+		return c
+	}
+	logs := func() []float64 { return of(func(y float64) float64 { return math.Log(math.Abs(y)) }) }
+	switch l := l.lik.(type) {
+	case BernoulliLogit:
+		return logprob.Logit(y)
+	case BernoulliProbit:
+		return logprob.Probit(y)
+	case GaussianNoise:
+		n := positiveOr(l.Var, 1)
+		return logprob.Gaussian(y, math.Sqrt(n), -special.LogSqrt2Pi-math.Log(n)/2)
+	case StudentT:
+		nu, c := l.dfScale()
+		return logprob.Student(y, nu, c*math.Sqrt(nu), l.logNorm())
+	case Laplace:
+		b := positiveOr(l.Scale, 1)
+		return logprob.Laplace(y, b, -math.Log(2*b))
+	case Poisson:
+		return logprob.Poisson(y, of(l.own), positiveOr(l.Exposure, 1))
+	case Gamma:
+		return logprob.Gamma(logs(), positiveOr(l.Shape, 1))
+	case Exponential:
+		return logprob.Exponential(y)
+	case Weibull:
+		return logprob.Weibull(y, logs(), positiveOr(l.Shape, 1))
+	case LogNormal:
+		s := positiveOr(l.Scale, 1)
+		return logprob.LogNormal(y, logs(), s, -special.LogSqrt2Pi-math.Log(s))
+	case Binomial:
+		return logprob.Binomial(y, of(l.own), l.trials(), 0, 0)
+	case NegativeBinomial:
+		r := positiveOr(l.Shape, 1)
+		return logprob.Binomial(y, of(l.own), 0, r, math.Log(r))
+	case Ordinal:
+		lo, hi, gap := make([]float64, len(y)), make([]float64, len(y)), make([]float64, len(y))
+		for i, y := range y {
+			lo[i], hi[i], gap[i], _ = l.classBounds(l.cutPoints(), y)
+		}
+		return logprob.Ordinal(lo, hi, gap)
+	case Beta:
+		points := make([]expect.BetaPoint, len(y))
+		for i, y := range y {
+			points[i] = expect.NewBetaPoint(l.phi(), y)
+		}
+		return logprob.Each(points)
+	case BetaBinomial:
+		points := make([]expect.BetaBinomialPoint, len(y))
+		for i, y := range y {
+			points[i], _ = l.point(y)
+		}
+		return logprob.Each(points)
+	case ZeroInflated:
+		pi, b, _ := inflation(l.Zero, l.Shape)
+		base := viewOf(b.likelihood()).LogProbs(y)
+		return logprob.ZeroInflated(y, pi, logprob.Rate{Shape: b.shape}, base)
+	case Hurdle:
+		pi, b, _ := inflation(l.Zero, l.Shape)
+		base := viewOf(b.likelihood()).LogProbs(y)
+		return logprob.Hurdle(y, pi, logprob.Rate{Shape: b.shape}, base, l.LogProb)
+	}
+	return nil
+}
+
+// LogProbSum implements term.Rowwise.
+func (l *siteView) LogProbSum(y []float64) logprob.Sum {
+	if _, ok := l.lik.(BernoulliLogit); ok && l.LogProbs(y) != nil {
+		return logprob.LogitSum(y)
+	}
+	return nil
+}
 
 func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/score"
 	"github.com/pgsvi/pgsvi/internal/special"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -126,6 +127,148 @@ func TestExpectEach(t *testing.T) {
 	type other struct{ BernoulliLogit }
 	if eachOf(other{}) != nil || eachOf(&BernoulliLogit{}) != nil {
 		t.Error("expectations of another type are taken together")
+	}
+}
+
+// TestLogProbs checks log-probabilities that are computed together against LogProb, for every
+// likelihood of one latent value and linear predictors of any size.
+func TestLogProbs(t *testing.T) {
+	t.Parallel()
+	signs, counts := []float64{-1, 1}, []float64{0, 1, 2, 7, 60, 5000, 1e9}
+	reals := []float64{0, 1, -1, 0.3, -700, 1e5, 1e100}
+	times := []float64{1, 0.2, 3e-7, 40, 1e6, 1e-300, 1e100}
+	censored := append([]float64{-1, -0.2, -3e5, -1e-300}, times...)
+	parts := []float64{0.5, 0.1, 1e-9, 0.999999, 1e-300}
+	paired, err := Successes([]float64{0, 1, 3, 500, 40}, []float64{1, 1, 7, 1000, 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		y    []float64
+		liks []Likelihood
+	}{
+		{signs, []Likelihood{BernoulliLogit{}, BernoulliProbit{}}},
+		{reals, []Likelihood{GaussianNoise{}, GaussianNoise{Var: 1e-6}, StudentT{},
+			StudentT{DF: 0.3, Scale: 10}, StudentT{DF: 1e6}, Laplace{}, Laplace{Scale: 0.01}}},
+		{counts, []Likelihood{Poisson{}, Poisson{Exposure: 30}, NegativeBinomial{},
+			NegativeBinomial{Shape: 0.01}, NegativeBinomial{Shape: 1e8}, ZeroInflated{},
+			ZeroInflated{Zero: 1e-9}, ZeroInflated{Zero: 0.99, Shape: 2}, Hurdle{},
+			Hurdle{Zero: 0.01, Shape: 0.1}, Hurdle{Shape: 1e5}}},
+		{counts[:3], []Likelihood{Ordinal{Cuts: []float64{-1, 0.5}},
+			Ordinal{Cuts: []float64{-700, 1e5}}, Binomial{Trials: 2}}},
+		{counts[:5], []Likelihood{Binomial{Trials: 60}, Binomial{Trials: 1e9},
+			BetaBinomial{Trials: 60}, BetaBinomial{Trials: 5000, Precision: 1e4}}},
+		{paired, []Likelihood{BetaBinomial{}, BetaBinomial{Precision: 0.01}}},
+		{parts, []Likelihood{Beta{}, Beta{Precision: 0.01}, Beta{Precision: 500}}},
+		{times, []Likelihood{Gamma{}, Gamma{Shape: 0.05}, Gamma{Shape: 1e4}, Exponential{}}},
+		{append([]float64{0}, times...), []Likelihood{Exponential{}}},
+		{censored, []Likelihood{Weibull{}, Weibull{Shape: 0.2}, Weibull{Shape: 9}, LogNormal{},
+			LogNormal{Scale: 0.05}}},
+	} {
+		for _, lik := range c.liks {
+			checkLogProbs(t, lik, c.y)
+		}
+	}
+	// A type that embeds the likelihood may mean something else.
+	type other struct{ BernoulliLogit }
+	if viewOf(other{}).LogProbs(signs) != nil || viewOf(&BernoulliLogit{}).LogProbs(signs) != nil {
+		t.Error("log-probabilities of another type are taken together")
+	}
+	if viewOf(Poisson{}).LogProbs([]float64{1, -2}) != nil {
+		t.Error("a response outside the support is taken together")
+	}
+}
+
+// TestNarrowLogProb checks predictive log-probabilities by few nodes against adaptive quadrature.
+func TestNarrowLogProb(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lik Likelihood
+		y   []float64
+	}{
+		{Poisson{}, []float64{0, 3, 200}}, {NegativeBinomial{Shape: 0.5}, []float64{0, 3, 200}},
+		{Binomial{Trials: 20}, []float64{0, 7, 20}}, {Gamma{Shape: 3}, []float64{0.01, 1, 40}},
+		{Exponential{}, []float64{0, 1, 40}}, {Weibull{Shape: 2}, []float64{0.1, -3, 9}},
+		{StudentT{Scale: 0.1}, []float64{0, 0.5, 30}}, {Ordinal{}, []float64{0, 1}},
+		{ZeroInflated{}, []float64{0, 5}}, {Hurdle{Shape: 2}, []float64{0, 1, 9}},
+		{Beta{Precision: 20}, []float64{0.01, 0.5}}, {BetaBinomial{Trials: 9}, []float64{0, 4}},
+	} {
+		known := 0
+		for _, y := range c.y {
+			for _, m := range []float64{-3, 0, 1.7} {
+				for _, s := range []float64{1e-4, 0.01, 0.1, 0.4} {
+					want, bound := predictiveLogProb(c.lik, y, m, s*s)
+					got, ok := narrowLogProb(c.lik, y, m, s*s)
+					if !ok {
+						continue
+					}
+					known++
+					if !(math.Abs(got-want) <= bound+1e-11*(1+math.Abs(want))) {
+						t.Errorf("%T%+v, y = %v under N(%v, %v²): %v, want %v", c.lik, c.lik, y, m, s,
+							got, want)
+					}
+				}
+			}
+		}
+		if known < 6*len(c.y) {
+			t.Errorf("%T%+v: %d values of %d", c.lik, c.lik, known, 12*len(c.y))
+		}
+	}
+	if _, ok := narrowLogProb(StudentT{Scale: 1e-3}, 0, 0.1, 0.04); ok {
+		t.Error("few nodes resolve a narrow peak")
+	}
+}
+
+// checkLogProbs checks the responses y under lik in blocks of many sizes.
+func checkLogProbs(t *testing.T, lik Likelihood, y []float64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(21, 22))
+	var rows, eta []float64
+	for _, yn := range y {
+		for _, x := range []float64{0, 1e-300, 1e-17, 1e-9, 0.3, 1, 5, 36, 40, 700, 709.9, 745.2,
+			1e4, 1e9, 1e100, 1e300, math.MaxFloat64} {
+			eta = append(eta, x, -x)
+		}
+		for k := range 60 {
+			eta = append(eta, rng.NormFloat64()*math.Pow(10, float64(k%4-1)))
+		}
+		for len(rows) < len(eta) {
+			rows = append(rows, yn)
+		}
+	}
+	rng.Shuffle(len(eta), func(i, j int) {
+		rows[i], rows[j], eta[i], eta[j] = rows[j], rows[i], eta[j], eta[i]
+	})
+	each := viewOf(lik).LogProbs(rows)
+	if each == nil {
+		t.Errorf("%T%+v has no log-probabilities together", lik, lik)
+		return
+	}
+	got := slices.Clone(eta)
+	for lo, n := 0, 1; lo < len(got); lo, n = lo+n, n%logprob.Block+1 {
+		each(got[lo:min(lo+n, len(got))], lo)
+	}
+	sum := viewOf(lik).LogProbSum(rows)
+	for lo := 0; sum != nil && lo < len(eta); lo += logprob.Block {
+		hi := min(len(eta), lo+logprob.Block)
+		mild, want := slices.Clone(eta[lo:hi]), 0.0
+		for i, x := range mild {
+			mild[i] = math.Mod(x, 50)
+			want += lik.LogProb(rows[lo+i], mild[i])
+		}
+		got := sum(mild, lo)
+		if extreme := sum(slices.Clone(eta[lo:hi]), lo); math.IsNaN(extreme) || extreme > 0 {
+			t.Errorf("%T%+v: the sum of rows %d to %d is %v", lik, lik, lo, hi, extreme)
+		}
+		if got != want && !(math.Abs(got-want) <= 1e-12*math.Abs(want)) {
+			t.Errorf("%T%+v: the sum of rows %d to %d is %v, want %v", lik, lik, lo, hi, got, want)
+		}
+	}
+	for i, x := range eta {
+		want := lik.LogProb(rows[i], x)
+		if math.IsNaN(got[i]) || got[i] != want && !(math.Abs(got[i]-want) <= 1e-12*math.Abs(want)) {
+			t.Errorf("%T%+v, y = %v, η = %v: %v, want %v", lik, lik, rows[i], x, got[i], want)
+		}
 	}
 }
 

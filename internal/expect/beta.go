@@ -64,8 +64,7 @@ func (s *betaSide) klPart(y, logy float64) float64 {
 // so that what is of the size of φ has no cancellation.
 func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
 	s, t := newBetaSide(p.Phi, eta), newBetaSide(p.Phi, -eta)
-	l = p.norm + s.binet(p.Phi) + t.binet(p.Phi) -
-		p.Phi*(s.klPart(p.y, p.logy)+t.klPart(1-p.y, p.rest))
+	l = p.logProb(&s, &t)
 	ga, ha := s.gaps(p.Phi)
 	gb, hb := t.gaps(p.Phi)
 	w, pq := p.Phi*s.part*t.part, s.part*t.part
@@ -74,6 +73,18 @@ func (p BetaPoint) At(eta float64) (l, d1, d2 float64) {
 	d2 = special.Times(w*(t.part-s.part), off) - w - pq*(ga+gb) + t.part*t.part*(ga-ha) +
 		s.part*s.part*(gb-hb)
 	return l, d1, d2
+}
+
+// LogProb returns log p(y|η).
+func (p BetaPoint) LogProb(eta float64) float64 {
+	s, t := newBetaSide(p.Phi, eta), newBetaSide(p.Phi, -eta)
+	return p.logProb(&s, &t)
+}
+
+// logProb returns log p(y|η) from the two sides of η.
+func (p *BetaPoint) logProb(s, t *betaSide) float64 {
+	return p.norm + s.binet(p.Phi) + t.binet(p.Phi) -
+		p.Phi*(s.klPart(p.y, p.logy)+t.klPart(1-p.y, p.rest))
 }
 
 // BetaPoint is log p(y|η) of a beta distribution of mean σ(η) and precision φ, at a response.
@@ -112,6 +123,25 @@ func (p BetaBinomialPoint) At(eta float64) (l, d1, d2 float64) {
 	l0, a1, a2 := p.rise(p.K, eta)
 	r0, b1, b2 := p.rise(p.Rest, -eta)
 	return p.Norm + l0 + r0, a1 - b1, a2 + b2
+}
+
+// LogProb returns log p(y|η).
+func (p BetaBinomialPoint) LogProb(eta float64) float64 {
+	return p.Norm + p.logRise(p.K, eta) + p.logRise(p.Rest, -eta)
+}
+
+// logRise returns log Γ(k+a)/Γ(a), a = φσ(η), with the bits of rise.
+func (p BetaBinomialPoint) logRise(k, eta float64) float64 {
+	if k == 0 {
+		return 0
+	}
+	f, _, _ := SoftplusAt(eta)
+	r := math.Log(p.Phi) - f
+	if k > 1 {
+		_, part, _ := SoftplusAt(-eta)
+		r += special.LogGammaRise(1+p.Phi*part, k-1)
+	}
+	return r
 }
 
 // rise returns log Γ(k+a)/Γ(a), a = φσ(η), and its derivatives in η: 0 for k = 0, and otherwise

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -50,6 +51,9 @@ type cavities struct {
 	// cov returns a function that stores the covariances of the η_i at index with η_n in dst, for
 	// one worker.
 	cov func(index []int) func(dst []float64, n int)
+	// root returns vectors, row by row and as long as the rank, whose products are the covariances of
+	// the η_i at index. Nil means that nothing of low rank is known.
+	root func(index []int) (u []float64, rank int)
 }
 
 // oneDatum returns the part of the site of term n that is one datum.
@@ -162,7 +166,9 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	for k := range r.index {
 		r.index[k] = k * n / size
 	}
-	r.cov = make([]float64, size*size)
+	if c.root != nil {
+		r.root, r.rank = c.root(r.index)
+	}
 	work := make([]func(dst []float64, n int), workers)
 	row := make([][]float64, workers)
 	rowOf := func(worker, i int) []float64 {
@@ -172,12 +178,15 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 		work[worker](row[worker], i)
 		return row[worker]
 	}
-	err := parallel.Each(ctx, size, workers, func(worker, k int) error {
-		copy(r.cov[k*size:(k+1)*size], rowOf(worker, r.index[k]))
-		return nil
-	})
-	if err != nil {
-		return err
+	if r.root == nil {
+		r.cov = make([]float64, size*size)
+		err := parallel.Each(ctx, size, workers, func(worker, k int) error {
+			copy(r.cov[k*size:(k+1)*size], rowOf(worker, r.index[k]))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	order, products := l.order(), size*size
 	if c.diag != nil {
@@ -186,7 +195,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 	known := order[:min(len(order), max(leastKnown, budget/products))]
 	spaces := make([]responseWork, workers)
 	answers := make([]answer, len(known))
-	err = parallel.Each(ctx, len(known), workers, func(worker, k int) error {
+	err := parallel.Each(ctx, len(known), workers, func(worker, k int) error {
 		i := known[k]
 		defer parallel.At(&i, c.terms.Name)
 		answers[k] = r.answer(lik, rowOf(worker, i), i, l, &spaces[worker])
@@ -217,7 +226,9 @@ type responder struct {
 	base  term.State // sites at the marginals with all data
 	index []int      // the sample
 	scale float64    // data for each of the sample
-	cov   []float64  // covariances of the sample, full
+	cov   []float64  // covariances of the sample, full; nil if they have a root
+	root  []float64  // a row for each of the sample, whose products are the covariances
+	rank  int        // numbers of a row of root
 }
 
 // responseWork holds the buffers of answer: a value for each term of the sample.
@@ -226,6 +237,9 @@ type responseWork struct {
 	at, of  []float64 // m and v in the cavity, before the sites answer
 	da, dg  []float64 // changes of slopes and precisions
 	cdg     []float64
+	moved   [3][]float64 // C da, C∘C dg and C cdg
+	small   []float64    // rank² numbers and twice the rank
+	terms   term.State
 	diag    diagonalWork
 }
 
@@ -317,6 +331,8 @@ func (r *responder) start(cov []float64, n int, part, left float64, w *responseW
 
 // sites stores what the sites of the sample, without n, add to slopes and precisions at m and v.
 func (r *responder) sites(n int, part float64, w *responseWork) {
+	w.terms.M, w.terms.V = w.m, w.v
+	r.terms.Expectations(&w.terms, r.index)
 	for k, i := range r.index {
 		rest := r.scale
 		if i == n {
@@ -325,9 +341,8 @@ func (r *responder) sites(n int, part float64, w *responseWork) {
 		if w.da[k], w.dg[k] = 0, 0; rest == 0 || w.c[k] == 0 {
 			continue
 		}
-		x := r.terms.Expectation(i, w.m[k], w.v[k])
-		w.da[k] = rest * (x.D1 - r.base.D1[i] + r.base.Tg[i]*(w.m[k]-r.base.M[i]))
-		w.dg[k] = rest * (-x.D2 - r.base.Tg[i])
+		w.da[k] = rest * (w.terms.D1[k] - r.base.D1[i] + r.base.Tg[i]*(w.m[k]-r.base.M[i]))
+		w.dg[k] = rest * (w.terms.Tg[k] - r.base.Tg[i])
 	}
 }
 
@@ -339,19 +354,53 @@ func (r *responder) move(gain float64, w *responseWork) {
 		ca += c * w.da[k]
 		cg += c * w.cdg[k]
 	}
-	size := len(r.index)
+	dense.ResizeAll(len(r.index), &w.moved[0], &w.moved[1], &w.moved[2])
+	if r.root != nil {
+		r.byRoot(w)
+	} else {
+		r.byCov(w)
+	}
 	for k, ck := range w.c {
-		dm, dv, cross := gain*ck*ca, gain*gain*ck*ck*cg, 0.0
-		for j, s := range r.cov[k*size : (k+1)*size] {
-			dm += s * w.da[j]
-			dv += s * s * w.dg[j]
-			cross += s * w.cdg[j]
-		}
+		dm, dv, cross := gain*ck*ca+w.moved[0][k], gain*gain*ck*ck*cg+w.moved[1][k], w.moved[2][k]
 		w.m[k] = w.at[k] + dm
 		w.v[k] = lessPrecise(w.of[k], dv+2*gain*ck*cross)
 	}
 	if r.diag != nil {
 		r.spread(w)
+	}
+}
+
+// byCov stores C da, C∘C dg and C cdg, C being the covariances of the sample.
+func (r *responder) byCov(w *responseWork) {
+	size := len(r.index)
+	for k := range r.index {
+		s := r.cov[k*size : (k+1)*size]
+		w.moved[0][k], w.moved[1][k] = fma.Dot(s, w.da), fma.DotSquares(s, w.dg)
+		w.moved[2][k] = fma.Dot(s, w.cdg)
+	}
+}
+
+// byRoot is byCov for C = UUᵀ: U(Uᵀda), the squares u_kᵀ(Uᵀdiag(dg)U)u_k, and U(Uᵀcdg).
+func (r *responder) byRoot(w *responseWork) {
+	d := r.rank
+	w.small = dense.Resize(w.small, d*(d+2))
+	clear(w.small)
+	p, q, square := w.small[:d], w.small[d:2*d], w.small[2*d:]
+	for k := range r.index {
+		u := r.root[k*d : (k+1)*d]
+		fma.Axpy(w.da[k], u, p)
+		fma.Axpy(w.cdg[k], u, q)
+		for i, x := range u {
+			fma.Axpy(w.dg[k]*x, u, square[i*d:(i+1)*d])
+		}
+	}
+	for k := range r.index {
+		u := r.root[k*d : (k+1)*d]
+		var sum float64
+		for i, x := range u {
+			sum += x * fma.Dot(u, square[i*d:(i+1)*d])
+		}
+		w.moved[0][k], w.moved[1][k], w.moved[2][k] = fma.Dot(u, p), sum, fma.Dot(u, q)
 	}
 }
 

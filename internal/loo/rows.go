@@ -16,6 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
 
@@ -108,7 +109,27 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 			l.X.Mul(dst, u, index)
 		}
 	}
+	c.root = func(index []int) ([]float64, int) { return rootOf(by.(*gauss.Full), l.X, index) }
 	return c, nil
+}
+
+// leastRooted is the number of rows from which the time that a root of their covariances saves counts.
+const leastRooted = 64
+
+// rootOf returns the vectors L⁻¹x_i of the rows at index, where V⁻¹ = LLᵀ, and their length, or
+// nil if the covariances of these rows take less work without them.
+func rootOf(by *gauss.Full, x *design.Matrix, index []int) (u []float64, rank int) {
+	d := x.Cols
+	if len(index) < leastRooted || d*d > len(index) {
+		return nil, 0
+	}
+	u = make([]float64, len(index)*d)
+	for k, i := range index {
+		row := u[k*d : (k+1)*d]
+		x.Dense1(row, i)
+		dense.Trsv(blas.NoTrans, dense.LowerTriangle(by.S.L, d), dense.Vector(row))
+	}
+	return u, d
 }
 
 // resolve says of c, under a full covariance, what is known of the precisions that are left. V is

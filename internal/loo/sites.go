@@ -81,8 +81,9 @@ func (d *Sites) Samplers() func() psis.Sampler {
 	n := len(d.m)
 	l, rank := d.root()
 	at := -0.5 * (floats.Dot(d.a, d.m) + d.logDet)
+	terms := d.terms.Density()
 	return func() psis.Sampler {
-		eps := make([]float64, psis.Chunk*rank)
+		eps, eta := make([]float64, psis.Chunk*rank), make([]float64, n)
 		return func(z, r []float64, rng *rand.Rand) error {
 			draws := len(z) / n
 			e := eps[:draws*rank]
@@ -98,17 +99,30 @@ func (d *Sites) Samplers() func() psis.Sampler {
 			for s := range draws {
 				zs := z[s*n : (s+1)*n]
 				if r != nil {
-					x, err := d.terms.Excess(0, zs, d.m, d.gamma, d.a)
-					if err != nil {
-						return err
-					}
-					r[s] = at + x
+					r[s] = at + d.siteExcess(zs)
 				}
 				floats.Add(zs, d.m)
+				if r == nil {
+					continue
+				}
+				copy(eta, zs)
+				sum, bad := terms.Sum(eta, 0)
+				if math.IsNaN(sum) {
+					return terms.Bad(bad, zs[bad])
+				}
+				r[s] += sum
 			}
 			return nil
 		}
 	}
+}
+
+// siteExcess returns Σ_n [½γ_nδ_n² − a_nδ_n].
+func (d *Sites) siteExcess(delta []float64) (sum float64) {
+	for n, x := range delta {
+		sum += (0.5*d.gamma[n]*x - d.a[n]) * x
+	}
+	return sum
 }
 
 // LeaveOut leaves out one term after the other.

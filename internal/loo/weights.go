@@ -21,8 +21,9 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 	u, slope := make([]float64, d), make([]float64, d)
 	floats.SubTo(u, mean, l.Prior.Mean)
 	l.Prior.Mul(slope, u, 1)
-	eta := make([]float64, n)
-	l.X.Mul(eta, u, nil)
+	at := make([]float64, n)
+	l.X.Mul(at, u, nil)
+	terms := l.Terms.Density()
 	return func() psis.Sampler {
 		w := &excessWork{make([]float64, d), make([]float64, d),
 			make([]float64, min(samplerRows, n)*psis.Chunk)}
@@ -43,9 +44,12 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 				rows := w.eta[:len(r)*(hi-lo)]
 				l.X.MulRows(rows, z, lo, hi)
 				for s := range r {
-					sum, err := l.Terms.Excess(lo, rows[s*(hi-lo):(s+1)*(hi-lo)], eta, nil, nil)
-					if err != nil {
-						return err
+					eta := rows[s*(hi-lo) : (s+1)*(hi-lo)]
+					floats.Add(eta, at[lo:hi])
+					sum, bad := terms.Sum(eta, lo)
+					if math.IsNaN(sum) {
+						l.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1)
+						return terms.Bad(bad, eta[0]+at[bad])
 					}
 					r[s] += sum
 				}

@@ -3,12 +3,14 @@ package loo
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/site"
 	"github.com/pgsvi/pgsvi/internal/term"
+	"gonum.org/v1/gonum/floats"
 )
 
 // TestWeightSamplers checks log p(y, w) − log q(w) of draws, for two forms of V.
@@ -60,6 +62,39 @@ func TestWeightSamplers(t *testing.T) {
 			logp += (c.prec[0]*a*a + 2*c.prec[1]*a*b + c.prec[2]*b*b) / 2
 			if off := logp + constant - r[s]; !(math.Abs(off) < 1e-12*(1+math.Abs(logp))) {
 				t.Errorf("%s: draw %d is off by %v", name, s, off)
+			}
+		}
+	}
+}
+
+// TestResponderRoot checks the answer of sites by a root of the covariances against the covariances.
+func TestResponderRoot(t *testing.T) {
+	const size, rank = 50, 7
+	rng := rand.New(rand.NewPCG(9, 10))
+	draw := func(n int) []float64 {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = rng.NormFloat64()
+		}
+		return x
+	}
+	r := &responder{index: make([]int, size), root: draw(size * rank), rank: rank}
+	for k := range size {
+		for j := range size {
+			r.cov = append(r.cov, floats.Dot(r.root[k*rank:(k+1)*rank], r.root[j*rank:(j+1)*rank]))
+		}
+	}
+	w := &responseWork{da: draw(size), dg: draw(size), cdg: draw(size)}
+	for i := range w.moved {
+		w.moved[i] = make([]float64, size)
+	}
+	r.byCov(w)
+	want := [3][]float64{slices.Clone(w.moved[0]), slices.Clone(w.moved[1]), slices.Clone(w.moved[2])}
+	for range 2 { // with a buffer that was used
+		r.byRoot(w)
+		for i, got := range w.moved {
+			if !floats.EqualApprox(got, want[i], 1e-11) {
+				t.Errorf("sum %d is %v, want %v", i, got, want[i])
 			}
 		}
 	}

@@ -68,6 +68,14 @@ func Limit(n int) float64 {
 // weights are positive, k̂ is +Inf because nothing is known about the tail. Order is scratch and as
 // long as w.
 func Smooth(w []float64, order []int) (k float64) {
+	k, _ = smooth(w, order, len(w))
+	return k
+}
+
+// smooth is Smooth. It also reports whether k̂ is settled: the tail would not matter among the given
+// number of weights either, which is at least as many as w has, even if its shape were two standard
+// errors larger. More weights then leave k̂ at most 0.
+func smooth(w []float64, order []int, of int) (k float64, settled bool) {
 	for s := range order {
 		order[s] = s
 	}
@@ -79,11 +87,11 @@ func Smooth(w []float64, order []int) (k float64) {
 	}
 	m := tailLen(len(w) - zero)
 	if m == 0 {
-		return math.Inf(1)
+		return math.Inf(1), false
 	}
 	top := w[order[len(w)-1]]
 	if top-w[order[len(w)-m]] < flat {
-		return 0
+		return 0, true
 	}
 	// what weights exceed the cut by, in units of the largest, in logarithms
 	x := make([]float64, m)
@@ -99,7 +107,7 @@ func Smooth(w []float64, order []int) (k float64) {
 			for i, s := range tail {
 				w[s] = math.Min(top, cut-k*math.Log1p(-(float64(i)+0.5)/float64(m)))
 			}
-			return k
+			return k, false
 		}
 		k, scale := fit(x)
 		if m/2 >= leastHalved && distance(x, k, scale)*math.Sqrt(float64(m)) > misfit {
@@ -109,14 +117,15 @@ func Smooth(w []float64, order []int) (k float64) {
 		}
 		n := float64(m)
 		k = (k*n + priorK*priorCount) / (n + priorCount)
-		if n*excess(k, scale, n) < matters/math.Sqrt(float64(len(w)))*sumOf(w, top) {
-			return math.Min(0, k)
+		if sum := matters * sumOf(w, top); n*excess(k, scale, n) < sum/math.Sqrt(float64(len(w))) {
+			largest := k + 2*(1+math.Max(0, k))/math.Sqrt(n) // Smith (1987)
+			return math.Min(0, k), n*excess(largest, scale, n) < sum/math.Sqrt(float64(of))
 		}
 		shift := math.Exp(cut - top)
 		for i, s := range tail {
 			w[s] = top + math.Min(0, math.Log(shift+quantile((float64(i)+0.5)/n, k, scale)))
 		}
-		return k
+		return k, false
 	}
 }
 

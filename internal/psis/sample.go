@@ -22,6 +22,10 @@ const (
 	moreDim   = 100
 	moreTerms = 5000 // of a draw; of more rows p is nearer to a Gaussian, and a draw takes longer
 
+	// The weights of a q that is nearly p are nearly equal, and 5 chunks of draws show it. More draws
+	// get weights only while the tail may matter.
+	firstDraws = 320
+
 	leastDraws = 25 // which leaves five in the tail
 
 	// Chunk is the number of draws that have a generator of their own, and the most that a Sampler
@@ -39,7 +43,7 @@ type Sampler func(z, r []float64, rng *rand.Rand) error
 type Plan struct {
 	Dim     int // elements of a draw
 	Terms   int // of its log-likelihood
-	Draws   int // zero means 2200, and for Run 22,000 where those of few elements have k̂ > 0.5
+	Draws   int // zero means 2200; Run may weight fewer or more
 	Workers int
 	Rng     *rand.Rand // of which the generators of chunks are seeded
 }
@@ -87,6 +91,10 @@ type Result struct {
 
 // Run weighs draws of samplers, one for each worker. They are made twice: for their weights, and
 // then for their moments. The result is the same for any number of workers.
+//
+// Zero draws mean 320, then 640, 1280 and 2200, up to the first number after which more draws could
+// not make the tail of the weights matter. The moments use all 2200 draws in any case. If these are
+// draws of few elements and k̂ > 0.5, Run draws 22,000.
 func Run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, error) {
 	r, err := run(ctx, plan, samplers)
 	if err == nil && plan.Draws == 0 && plan.Dim <= moreDim && plan.Terms <= moreTerms &&
@@ -98,83 +106,143 @@ func Run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, erro
 }
 
 func run(ctx context.Context, plan Plan, samplers func() Sampler) (*Result, error) {
+	few := plan.Draws == 0
 	if err := plan.Check("PSIS"); err != nil {
 		return nil, err
 	}
 	dim, draws, workers := plan.Dim, plan.Draws, plan.Workers
 	what := fmt.Sprintf("PSIS from %d draws of %d elements", draws, dim)
 	chunk := memory.Bytes(float64(2*workers), Chunk, dim)
-	need := memory.Bytes(3, 1, draws) + chunk + memory.Bytes(vectors, 1, dim)
+	need := memory.Bytes(4, 1, draws) + chunk + memory.Bytes(vectors, 1, dim)
 	if err := memory.Check(0, need, what, instead); err != nil {
 		return nil, err
 	}
-	seed := plan.Rng.Uint64()
-	work := make([]Sampler, workers)
-	// draw makes chunk c of the draws.
-	draw := func(worker, c int, z, r []float64) error {
-		if work[worker] == nil {
-			work[worker] = samplers()
+	r := &runner{plan: plan, seed: plan.Rng.Uint64(), samplers: samplers,
+		work: make([]Sampler, workers), buf: make([][]float64, workers)}
+	for i := range r.buf {
+		r.buf[i] = make([]float64, min(Chunk, draws)*dim)
+	}
+	logw, order := make([]float64, draws), make([]int, draws)
+	w := make([]float64, draws) // smoothed
+	p := new(Result)
+	for settled := false; p.Draws < draws && !settled; {
+		most := draws
+		if few {
+			most = min(draws, max(firstDraws, 2*p.Draws))
 		}
-		lo, hi := plan.Bounds(c)
-		if r != nil {
-			r = r[lo:hi]
+		if err := r.weigh(ctx, logw[:most], p.Draws/Chunk); err != nil {
+			return nil, err
 		}
-		return work[worker](z[:(hi-lo)*dim], r, Generator(seed, c))
+		copy(w, logw[:most])
+		p.KHat, settled = smooth(w[:most], order[:most], draws)
+		p.Draws = most
 	}
-	const while = "q was drawn from"
-	buf := make([][]float64, workers)
-	for i := range buf {
-		buf[i] = make([]float64, min(Chunk, draws)*dim)
-	}
-	logw := make([]float64, draws)
-	chunks := plan.Chunks()
-	err := plan.Each(ctx, chunks, while, func(worker, c int) error {
-		return draw(worker, c, buf[worker], logw)
-	})
-	if err != nil {
-		return nil, err
-	}
-	p := &Result{Draws: draws, Limit: Limit(draws)}
-	top := floats.Max(logw)
+	top := floats.Max(logw[:p.Draws])
 	if math.IsInf(top, -1) {
 		return nil, fmt.Errorf("p(y, z) is 0 at all %d draws of q: %w", draws,
 			sentinel.ErrNotFinite)
 	}
-	p.KHat = Smooth(logw, make([]int, draws))
-	var sum, squares float64
-	for s, w := range logw {
-		logw[s] = math.Exp(w - top)
-		sum += logw[s]
+	p.Limit = Limit(p.Draws)
+	p.evidence(w[:p.Draws], top)
+	spread(w, p.Draws)
+	if err := r.moments(ctx, p, w); err != nil {
+		return nil, err
 	}
-	w := logw
+	return p, nil
+}
+
+// evidence normalizes the weights exp(w_s) and stores log Z, its error and the effective sample size.
+// The largest weight is exp(top).
+func (p *Result) evidence(w []float64, top float64) {
+	var sum, squares float64
+	for s, x := range w {
+		w[s] = math.Exp(x - top)
+		sum += w[s]
+	}
 	floats.Scale(1/sum, w)
 	for _, ws := range w {
 		squares += ws * ws
 	}
-	n := float64(draws)
+	n := float64(len(w))
 	p.ESS = 1 / squares
 	p.LogZ, p.LogZErr = top+math.Log(sum/n), math.Sqrt(math.Max(0, n*squares-1)/(n-1))
+}
 
-	// The draws again, for their moments: as many chunks as there are workers at a time, added in
-	// order.
+// spread replaces the weights w_s of the first S of M draws, of sum 1, by weights of all M draws:
+//
+//	w_s − (M−S)/(MS) for s ≤ S,   1/M beyond.
+//
+// This adds the difference of two means over draws of q, of all M and of the first S, to a weighted
+// mean (control variates; Owen 2013, section 8.9). If the weights are nearly equal the moments are as
+// accurate as moments of M weighted draws.
+func spread(w []float64, weighted int) {
+	all, some := float64(len(w)), float64(weighted)
+	for s := range w {
+		if s >= weighted {
+			w[s] = 1 / all
+		} else if weighted < len(w) {
+			w[s] -= (all - some) / (all * some)
+		}
+	}
+}
+
+// A runner makes the draws of a run.
+type runner struct {
+	plan     Plan
+	seed     uint64
+	samplers func() Sampler
+	work     []Sampler   // a Sampler for each worker
+	buf      [][]float64 // a chunk of draws for each worker
+}
+
+// draw makes chunk c of the draws in the buffer at a place, and stores the logarithms of their
+// weights unless weights is nil.
+func (r *runner) draw(worker, c, at int, weights []float64) error {
+	if r.work[worker] == nil {
+		r.work[worker] = r.samplers()
+	}
+	lo, hi := r.plan.Bounds(c)
+	if weights != nil {
+		hi = min(hi, len(weights))
+		weights = weights[lo:hi]
+	}
+	z := r.buf[at][:(hi-lo)*r.plan.Dim]
+	return r.work[worker](z, weights, Generator(r.seed, c))
+}
+
+// while completes the error of a canceled context.
+const while = "q was drawn from"
+
+// weigh stores the logarithms of the weights of as many draws as logw has, from a chunk on.
+func (r *runner) weigh(ctx context.Context, logw []float64, first int) error {
+	chunks := (len(logw)+Chunk-1)/Chunk - first
+	return r.plan.Each(ctx, chunks, while, func(worker, c int) error {
+		return r.draw(worker, first+c, worker, logw)
+	})
+}
+
+// moments makes the draws again and stores their moments under the weights w in p. The workers
+// make a chunk each at a time, and these are added in order.
+func (r *runner) moments(ctx context.Context, p *Result, w []float64) error {
 	var m moments
+	workers, chunks := len(r.buf), r.plan.Chunks()
 	for first := 0; first < chunks; first += workers {
 		group := min(workers, chunks-first)
-		err := plan.Each(ctx, group, while, func(worker, i int) error {
-			return draw(worker, first+i, buf[i], nil)
+		err := r.plan.Each(ctx, group, while, func(worker, i int) error {
+			return r.draw(worker, first+i, i, nil)
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range group {
-			lo, hi := plan.Bounds(first + i)
-			if err := m.add(w[lo:hi], buf[i][:(hi-lo)*dim], dim); err != nil {
-				return nil, err
+			lo, hi := r.plan.Bounds(first + i)
+			if err := m.add(w[lo:hi], r.buf[i], r.plan.Dim); err != nil {
+				return err
 			}
 		}
 	}
-	m.store(p, squares)
-	return p, nil
+	m.store(p, floats.Dot(w, w))
+	return nil
 }
 
 // vectors is the number of vectors of the dimension of z that moments take.

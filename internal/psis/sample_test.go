@@ -151,3 +151,99 @@ func TestRunAgain(t *testing.T) {
 		}
 	}
 }
+
+// tailed returns samplers of dim independent N(0, 1) whose log-weights are log of w, a function of
+// the first element and of a uniform random value.
+func tailed(dim int, w func(z, u float64) float64) func() Sampler {
+	return func() Sampler {
+		return func(z, r []float64, rng *rand.Rand) error {
+			for i := range z {
+				z[i] = rng.NormFloat64()
+			}
+			for s := range r {
+				r[s] = math.Log(w(z[s*dim], rng.Float64()))
+			}
+			return nil
+		}
+	}
+}
+
+// TestRunFew checks that nearly equal weights need few draws, and that the moments are then as
+// accurate as moments of all draws.
+func TestRunFew(t *testing.T) {
+	const dim = 2
+	wide := tailed(dim, func(z, _ float64) float64 { return 1 + 1e-3*(z*z-1) })
+	var means, deviations float64
+	for seed := range uint64(20) {
+		run := func(draws, workers int) *Result {
+			p, err := Run(t.Context(), Plan{Dim: dim, Draws: draws, Terms: 1e5, Workers: workers,
+				Rng: rand.New(rand.NewPCG(seed, 3))}, wide)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		few, all := run(0, 1), run(defaultDraws, 1)
+		if few.Draws > 2*firstDraws || few.KHat > 0 || few.Limit != Limit(few.Draws) ||
+			!(few.ESS <= float64(few.Draws) && few.ESS > 0.99*float64(few.Draws)) {
+			t.Errorf("seed %d: %d draws, k̂ = %v of %v, worth %v", seed, few.Draws, few.KHat,
+				few.Limit, few.ESS)
+		}
+		if few.LogZErr < all.LogZErr || !(math.Abs(few.LogZ) < 5*few.LogZErr) {
+			t.Errorf("seed %d: log Z = %v ± %v, want 0", seed, few.LogZ, few.LogZErr)
+		}
+		for j, sd := range []float64{math.Sqrt(1.002), 1} { // E[z²(1 + 10⁻³(z² − 1))] = 1.002
+			if few.MeanErr[j] > 1.05*all.MeanErr[j] || few.SDErr[j] > 1.05*all.SDErr[j] ||
+				few.MeanErr[j] < 0.9*all.MeanErr[j] || few.SDErr[j] < 0.9*all.SDErr[j] {
+				t.Errorf("seed %d: errors %v, %v, want %v, %v", seed, few.MeanErr[j],
+					few.SDErr[j], all.MeanErr[j], all.SDErr[j])
+			}
+			means += math.Pow(few.Mean[j]/few.MeanErr[j], 2) / (20 * dim)
+			deviations += math.Pow((few.SD[j]-sd)/few.SDErr[j], 2) / (20 * dim)
+		}
+		if three := run(0, 3); three.LogZ != few.LogZ || !slices.Equal(three.SD, few.SD) ||
+			!slices.Equal(three.MeanErr, few.MeanErr) {
+			t.Errorf("seed %d: with three workers: %+v", seed, three)
+		}
+	}
+	// 40 squares of nearly standard normal errors
+	if !(means > 0.3 && means < 2.2) || !(deviations > 0.3 && deviations < 2.2) {
+		t.Errorf("squared errors of the means are %v, and of the deviations %v, want 1", means,
+			deviations)
+	}
+}
+
+// TestRunFewHeavy checks that few draws do not pass an approximation that 2200 draws reject: weights
+// that are nearly equal except for a tail without a variance.
+func TestRunFewHeavy(t *testing.T) {
+	rejected, passed, stopped := 0, 0, 0
+	for _, k := range []float64{0.8, 1, 1.2} {
+		for _, size := range []float64{1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1} {
+			for seed := range uint64(12) {
+				heavy := tailed(1, func(_, u float64) float64 { return 1 + size*quantile(u, k, 1) })
+				p := Plan{Dim: 1, Terms: 1e5, Workers: 1, Rng: rand.New(rand.NewPCG(seed, 4))}
+				few, err := Run(t.Context(), p, heavy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Draws, p.Rng = defaultDraws, rand.New(rand.NewPCG(seed, 4))
+				all, err := Run(t.Context(), p, heavy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if few.Draws < defaultDraws {
+					stopped++
+				}
+				if all.KHat > all.Limit {
+					rejected++
+					if few.KHat <= few.Limit {
+						passed++
+					}
+				}
+			}
+		}
+	}
+	if rejected < 100 || passed > rejected/33 {
+		t.Errorf("%d of %d rejected approximations pass (%d stop early)", passed, rejected, stopped)
+	}
+}

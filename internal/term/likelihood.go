@@ -3,6 +3,7 @@ package term
 import (
 	"math"
 
+	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
@@ -39,6 +40,17 @@ type Noisy interface {
 	Likelihood
 	// Noise returns the variance of Gaussian noise, and 0 of any other likelihood.
 	Noise() float64
+}
+
+// Rowwise is a Likelihood that may evaluate many rows at once.
+type Rowwise interface {
+	Likelihood
+	// LogProbs returns a function that replaces the latent values η of rows first, first + 1, … of
+	// the responses y by log p(y|η), at most logprob.Block of them. It is safe for concurrent use.
+	// It is nil if nothing is faster than LogProb.
+	LogProbs(y []float64) logprob.Rows
+	// LogProbSum returns what sums these log-probabilities. It is nil if adding them is as fast.
+	LogProbSum(y []float64) logprob.Sum
 }
 
 // Many takes many expectations at once.

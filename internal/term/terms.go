@@ -172,6 +172,27 @@ func (t *Terms) Expectation(n int, m, v float64) Expectation {
 	return t.Lik.Expect(y, m+o, v+c).times(w)
 }
 
+// Expectations stores Expectation of each term in batch under the marginals of s, with −D2 in Tg.
+func (t *Terms) Expectations(s *State, batch []int) {
+	n := len(s.M)
+	dense.ResizeAll(n, &s.E, &s.D1, &s.Tg, &s.bound)
+	each := t.Lik.Each()
+	if each != nil && t.Rule == nil {
+		t.place(s, batch, 0, n, each.Own)
+		each.Expect(s.E, s.D1, s.Tg, s.bound)
+	}
+	for i := range n {
+		k := dense.Index(batch, i)
+		x := Expectation{s.E[i], s.D1[i], s.Tg[i], s.bound[i]}
+		if each == nil || t.Rule != nil {
+			x = t.Expectation(k, s.M[i], s.V[i])
+		} else if t.Weight != nil {
+			x = x.times(t.Weight[k])
+		}
+		s.E[i], s.D1[i], s.Tg[i], s.bound[i] = x.Value, x.D1, -x.D2, x.Err
+	}
+}
+
 // checked is expectation, and checks the rule, if there is one, where that is due.
 func (t *Terms) checked(n int, m, v float64) Expectation {
 	if t.Rule == nil {
@@ -204,27 +225,6 @@ func (x Expectation) times(w float64) Expectation {
 func (t *Terms) LogProb(n int, eta float64) float64 {
 	y, o, w, _ := t.Term(n)
 	return w * t.Lik.LogProb(y, eta+o)
-}
-
-// Excess returns Σ_n [w_n log p(y_n|·) at η_n = m_n + δ_n, less the site −½γ_nδ_n² + a_nδ_n] of the
-// terms from lo on, as many as there are δ; nil γ and a mean 0. The error wraps
-// sentinel.ErrNotFinite and names the first term that is NaN or +Inf.
-func (t *Terms) Excess(lo int, delta, m, gamma, a []float64) (sum float64, err error) {
-	n := lo
-	defer parallel.At(&n, t.Name)
-	for ; n < lo+len(delta); n++ {
-		d := delta[n-lo]
-		l := t.LogProb(n, m[n]+d)
-		if math.IsNaN(l) || math.IsInf(l, 1) {
-			return l, fmt.Errorf("pgsvi: %s has log-likelihood %v at η = %.6g: %w", t.Describe(n),
-				l, m[n]+d, sentinel.ErrNotFinite)
-		}
-		if gamma != nil {
-			l += (0.5*gamma[n]*d - a[n]) * d
-		}
-		sum += l
-	}
-	return sum, nil
 }
 
 // Expect takes the expectations of the terms in batch (nil means all) under the marginals of s,
