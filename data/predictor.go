@@ -183,26 +183,12 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 				level))
 			return
 		}
-		var w scratch
-		err := p.enc.records(t, (*column).neededByModel, func(rec *record) error {
-			var a *Answer
-			err := rec.fault
-			if err == nil {
-				if a, err = p.answer(&w, rec.cells, level); err != nil {
-					err = atLine(rec.line, err)
-				}
-			}
-			if err != nil {
-				a = noAnswer()
-				err = t.named(err)
-			}
-			a.Row, a.Line = rec.row, rec.line
-			if !yield(a, err) {
-				return io.EOF
-			}
-			return nil
-		})
-		if err != nil && err != io.EOF {
+		q := &queue{p: p, t: t, level: level, yield: yield}
+		err := p.enc.records(t, (*column).neededByModel, q.add)
+		if end := q.flush(); end != nil {
+			err = end
+		}
+		if err != nil && err != errStop {
 			yield(nil, err)
 		}
 	}
