@@ -43,6 +43,7 @@ type options struct {
 	tables          bool
 	only            []string // names of tasks; nil means all
 	temp            string   // a folder for rows, models and scripts
+	commit          string   // that pgsvi is built from
 	stdout, stderr  io.Writer
 }
 

@@ -89,7 +89,7 @@ func writeCSV(folder string, rows []row) error {
 // table returns the table of the README.
 func table(rows []row) string {
 	var lines [][]string
-	var versions, processors []string
+	var versions, processors, rounds []string
 	add := func(to *[]string, text string) {
 		if !slices.Contains(*to, text) {
 			*to = append(*to, text)
@@ -110,9 +110,11 @@ func table(rows []row) string {
 			add(&versions, v)
 		}
 		add(&processors, r.processor)
+		add(&rounds, strconv.Itoa(r.rounds))
 	}
 	head := []string{"task and rows", "program", "CPU seconds", "relative to pgsvi",
 		"seconds by the clock"}
-	return tables.Markdown(head, lines) + fmt.Sprintf("\nMeasured with: %s. Processor: %s.\n",
+	return tables.Markdown(head, lines) + fmt.Sprintf(
+		"\nMedians of %s rounds. Measured with: %s. Processor: %s.\n", strings.Join(rounds, " or "),
 		strings.Join(versions, "; "), strings.Join(processors, "; "))
 }

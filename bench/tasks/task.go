@@ -133,6 +133,7 @@ var scripts embed.FS
 
 // prepare builds pgsvi and writes the scripts and the rows that models are fitted to.
 func (o *options) prepare(ctx context.Context) error {
+	o.commit = tables.Commit() // now, because somebody may commit during the run
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(o.temp, "pgsvi"),
 		"./cmd/pgsvi")
 	build.Stderr = o.stderr
@@ -173,7 +174,7 @@ func (o *options) command(p program, args []string, file string) []string {
 // version returns the versions of a program, or an error if it is not there.
 func (o *options) version(ctx context.Context, p program) (string, error) {
 	if p.language == "pgsvi" {
-		return tables.Commit(), nil
+		return o.commit, nil
 	}
 	var all []string
 	for _, name := range p.packages {

@@ -100,6 +100,14 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
+// TestCommit checks that the version of pgsvi is the commit that it was built from.
+func TestCommit(t *testing.T) {
+	o := &options{commit: "built"}
+	if v, err := o.version(context.Background(), fit("y ~ x")); err != nil || v != "built" {
+		t.Errorf("version %q, %v", v, err)
+	}
+}
+
 // TestMissing checks that a language that is missing is an error of its versions.
 func TestMissing(t *testing.T) {
 	o := &options{rscript: "no-such-R", python: "no-such-python"}
