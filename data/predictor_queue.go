@@ -11,8 +11,8 @@ import (
 // number of processors.
 
 const (
-	queueRows  = 512     // of a block; waking a goroutine takes as long as predicting some 20 rows
-	queueCells = 1 << 16 // of a block, which has fewer rows if there are many columns
+	queueRows  = 512     // rows per block; waking a goroutine takes as long as predicting 20 rows
+	queueCells = 1 << 16 // cells per block; a block of many columns has fewer rows
 )
 
 // A queue holds the rows of a table that are not predicted yet.
@@ -25,7 +25,7 @@ type queue struct {
 	rows  []queued
 	n     int // rows that are in use
 	loop  parallel.Loop
-	works []scratch // of the workers
+	works []scratch // one per worker
 }
 
 // queued is a row of a queue, and then its answer.

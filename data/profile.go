@@ -32,11 +32,11 @@ type profile struct {
 	oddFull  bool
 	dates    dateShapes
 	units    map[string]*int // rows of each, "" for none
-	unit     struct {        // of the last number
+	unit     struct {        // the unit of the last number
 		name string
 		rows *int
 	}
-	spare seen // of a text that is not kept
+	spare seen // the result for a text that is not kept
 	bytes int
 	first string // value
 

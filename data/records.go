@@ -20,8 +20,8 @@ import (
 type splitter struct {
 	in    *recordReader
 	buf   []byte
-	block string // what was read from in, except for the lines that were taken
-	err   error  // of in, for after the block
+	block string // text that was read from in and not taken yet
+	err   error  // the error of in, which follows the block
 
 	separator byte   // 0 if the separator is not ASCII; then encoding/csv reads all records
 	comment   string // the beginning of a comment, or ""

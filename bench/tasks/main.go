@@ -1,5 +1,5 @@
-// Tasks measures whole tasks from a CSV file to what a user wants to see, by the pgsvi command and by
-// programs of R and Python, in one run:
+// Tasks measures whole tasks, from a CSV file to a printed summary or prediction. It runs the pgsvi
+// command and programs of R and Python in turn:
 //
 //	go run ./bench/tasks -out DIR
 //

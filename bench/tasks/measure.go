@@ -61,7 +61,7 @@ func (o *options) inTurn(ctx context.Context, rows []row, lines [][]string) erro
 	return nil
 }
 
-// usage is what a process has used, in seconds.
+// usage holds the times that a process took, in seconds.
 type usage struct{ cpu, wall float64 }
 
 // measure runs a command line, whose output is discarded.
@@ -78,7 +78,7 @@ func (o *options) measure(ctx context.Context, line []string) (u usage, err erro
 	return usage{(s.UserTime() + s.SystemTime()).Seconds(), time.Since(start).Seconds()}, nil
 }
 
-// A headWriter keeps the beginning of what is written.
+// A headWriter keeps the first bytes that are written to it.
 type headWriter struct{ text []byte }
 
 func (w *headWriter) Write(b []byte) (int, error) {

@@ -18,7 +18,7 @@ import (
 type row struct {
 	task, program, version string
 	cpu, wall              float64 // seconds
-	ratio                  float64 // of CPU seconds, to those of pgsvi
+	ratio                  float64 // CPU seconds relative to pgsvi
 	rounds                 int
 	processor              string
 }
