@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/data"
 )
 
@@ -22,6 +23,31 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// TestStored checks that the table of README.md is the table of tasks.csv.
+func TestStored(t *testing.T) {
+	rows, err := readCSV(".")
+	if err != nil || len(rows) == 0 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _, _ := tables.Lookup(string(readme), "tasks")
+	if strings.TrimSpace(block) != strings.TrimSpace(table(rows)) {
+		t.Error("the table of README.md is not that of tasks.csv: go generate ./bench/tasks")
+	}
+	for _, task := range tasks {
+		for _, p := range task.programs {
+			if !slices.ContainsFunc(rows, func(r row) bool {
+				return r.task == task.name && r.program == p.label
+			}) {
+				t.Errorf("tasks.csv has no row of %s by %q", task.name, p.label)
+			}
+		}
+	}
 }
 
 // TestCSV checks that written rows are read again in the order of the tasks, and that another table
