@@ -157,6 +157,9 @@ func (t *term) seeProduct(cells []cell, w float64) error {
 		}
 		l.weight += w
 	}
+	if len(t.cols) == 1 {
+		return nil
+	}
 	sets, products := []uint{0}, []float64{1}
 	for i, c := range t.cols {
 		if !t.scaled(i) {

@@ -298,8 +298,9 @@ func (c *column) plainValue(v *cell) (float64, error) {
 		}
 	}
 	x, unit, ok := numberOf(s, sign)
-	if _, negative := cutTurned(s); negative && !c.Turned {
-		ok = false
+	if ok && !c.Turned {
+		_, negative := cutTurned(s)
+		ok = !negative
 	}
 	if !ok {
 		return 0, sentinel.Wrap(pgsvi.ErrNotFinite,

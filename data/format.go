@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/pgsvi/pgsvi"
@@ -139,11 +138,11 @@ type scanner struct {
 	rec     record
 	text    *bufio.Reader
 	in      *recordReader
-	csv     *csv.Reader
+	records *splitter
 	pending []string // a first record that is data
 	accents bool     // there were bytes above 127, and they were UTF-8
-	skipped int      // lines before the text that csv counts
-	lines   int      // read without csv
+	skipped int      // lines above the records
+	lines   int      // read without a splitter
 	held    []heldRecord
 	sniffed bool // the separator was found out
 	array   bool // the JSON objects are the elements of a list
@@ -219,11 +218,7 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 		s.lines = s.skipped
 		return s, s.header()
 	}
-	s.csv = csv.NewReader(s.in)
-	s.csv.Comma, s.csv.Comment = s.format.Separator, s.format.Comment
-	s.csv.FieldsPerRecord = -1 // checked here, for better messages
-	s.csv.TrimLeadingSpace = !unicode.IsSpace(s.format.Separator)
-	s.csv.ReuseRecord = true
+	s.records = newSplitter(s.in, s.format)
 	return s, s.header()
 }
 
@@ -486,9 +481,7 @@ func (s *scanner) readCSV() ([]string, int, error) {
 // readFields returns the fields of the next record, and its line.
 func (s *scanner) readFields() (rec []string, line int, err error) {
 	if !s.format.NoQuotes {
-		if rec, err = s.csv.Read(); err == nil {
-			line, _ = s.csv.FieldPos(0)
-		}
+		rec, line, err = s.records.read()
 		return rec, line + s.skipped, err
 	}
 	text, err := s.readLine()

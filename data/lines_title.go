@@ -146,7 +146,8 @@ func (t *tail) add(rec *record) {
 		if c.kind != textCell || c.s == "" || !isLetter(c.s[0]) {
 			continue
 		}
-		if len(c.s) <= longestTotal && totals[strings.TrimSuffix(fold(c.s), ":")] {
+		if len(c.s) <= longestTotal && mayBeTotal(c.s[0]) &&
+			totals[strings.TrimSuffix(fold(c.s), ":")] {
 			t.all++
 			if t.rows++; t.rows == 1 {
 				t.text, t.line = strings.Clone(c.s), rec.line
@@ -156,6 +157,11 @@ func (t *tail) add(rec *record) {
 		break
 	}
 	t.rows = 0
+}
+
+// mayBeTotal reports whether one of totals begins with a letter.
+func mayBeTotal(first byte) bool {
+	return first >= 0x80 || strings.IndexByte("tgsiadm", first|0x20) >= 0
 }
 
 func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' || b >= 0x80 }

@@ -60,6 +60,10 @@ func classifyValues(s string) (c class, unit string, values [2]float64) {
 	if s == "" {
 		return 0, "", values
 	}
+	if d, ok := scanDecimal(s); ok && !d.grouped() {
+		c, values = d.classify()
+		return c, "", values
+	}
 	if s[0] == '<' || s[0] == '>' {
 		if rest := strings.TrimSpace(s[1:]); rest != "" {
 			inner, unit := classify(rest)
@@ -112,6 +116,9 @@ func classifyValues(s string) (c class, unit string, values [2]float64) {
 // parseNumber reads a finite number, without a unit, whose decimal sign is a point or a comma. The
 // other one of the two, spaces and apostrophes may part groups of three digits.
 func parseNumber(s string, decimal byte) (float64, bool) {
+	if p, ok := scanDecimal(s); ok && (p.sign == 0 || p.sign == decimal) {
+		return p.value, true
+	}
 	var room [40]byte
 	b, ok := plainNumber(room[:0], s, decimal)
 	if !ok {
@@ -169,8 +176,85 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 	return append(b, s[i:]...), true // the exponent, which strconv checks
 }
 
+// A decimal is a number as most files have it: digits with a point or a comma at most.
+type decimal struct {
+	value       float64 // with the sign as the decimal sign
+	sign        byte    // '.', ',' or 0
+	whole, part int     // digits before and after the sign
+	zero        bool    // the first digit is 0
+}
+
+// grouped reports whether the sign may also stand between groups of three digits, as in "1,234".
+func (d *decimal) grouped() bool {
+	return 1 <= d.whole && d.whole <= 3 && d.part == 3 && !d.zero
+}
+
+// classify returns the class of a number that is not grouped, and its values by a point and by a
+// comma.
+func (d *decimal) classify() (c class, values [2]float64) {
+	switch d.sign {
+	case '.':
+		return asPoint | signed, [2]float64{d.value, 0}
+	case ',':
+		return asComma | signed, [2]float64{0, d.value}
+	}
+	c = asPoint | asComma | whole
+	if d.zero && d.whole > 1 {
+		c |= zeroLed
+	}
+	return c, [2]float64{d.value, d.value}
+}
+
+// powers10 are the powers of ten by which scanDecimal divides.
+var powers10 = [mostDigits + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
+	1e12, 1e13, 1e14, 1e15}
+
+// scanDecimal reads a decimal of at most 15 digits. It divides two whole numbers that a float64
+// holds exactly, so it rounds once and returns the value that strconv.ParseFloat returns (Clinger,
+// 1990). It returns false for all other texts, numbers or not.
+func scanDecimal(s string) (d decimal, ok bool) {
+	i := 0
+	if len(s) > 0 && (s[0] == '-' || s[0] == '+') {
+		i++
+	}
+	first := i
+	var digits uint64
+	for ; i < len(s); i++ {
+		switch b := s[i]; {
+		case isDigit(b):
+			digits = 10*digits + uint64(b-'0')
+		case (b == '.' || b == ',') && d.sign == 0:
+			d.sign, d.whole = b, i-first
+		default:
+			return d, false
+		}
+		if i-first > mostDigits {
+			return d, false
+		}
+	}
+	n := i - first
+	if d.sign == 0 {
+		d.whole = n
+	} else {
+		n--
+		d.part = n - d.whole
+	}
+	if n == 0 || n > mostDigits {
+		return d, false
+	}
+	d.zero = s[first] == '0'
+	d.value = float64(digits) / powers10[d.part]
+	if s[0] == '-' {
+		d.value = -d.value
+	}
+	return d, true
+}
+
 // numberOf reads a number that may have a unit.
 func numberOf(s string, decimal byte) (v float64, unit string, ok bool) {
+	if p, ok := scanDecimal(s); ok && (p.sign == 0 || p.sign == decimal) {
+		return p.value, "", true
+	}
 	if plain, ok := cutTurned(s); ok {
 		if _, again := cutTurned(plain); again {
 			return 0, "", false

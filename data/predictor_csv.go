@@ -18,8 +18,8 @@ import (
 //	row, class, P(class) for each class, note
 //
 // It returns the number of rows and of those with an error, whose other fields are empty. It keeps
-// no row in memory, and writes nothing if there is no answer at all. The error is one of w, or one
-// that ends the sequence of Table.
+// at most 512 rows in memory, and writes nothing if there is no answer at all. The error is one of
+// w, or one that ends the sequence of Table.
 func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed int, err error) {
 	return p.writeCSV(w, t, level, func(*Answer) error { return nil })
 }

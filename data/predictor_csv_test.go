@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -202,5 +204,58 @@ func TestFitGP(t *testing.T) {
 	a, err := p.Predict(map[string]any{"length": 1.5})
 	if err != nil || len(a.Probs) != 3 || math.Abs(floats.Sum(a.Probs)-1) > 1e-9 {
 		t.Errorf("probabilities of classes: %v, %v", a.Probs, err)
+	}
+}
+
+// TestTableWorkers checks that the answers of a table are the same for any number of processors, that
+// they come in the order of the rows and end when no more are wanted, and that a failure of reading
+// comes after them.
+func TestTableWorkers(t *testing.T) {
+	text := orders(1500, 2)
+	_, p := mustFit(t, mustModel(t, tableOf(t, text), "bought ~ plan + age", yes), nil)
+	text = strings.Replace(text, "basic", "brass", 1) + "1,2\n" // an unknown level, a short line
+	table, err := Format{Ragged: true}.Read(strings.NewReader(text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := func(processors, most int) (all []string) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		for a, err := range p.Table(table, 0.9) {
+			all = append(all, fmt.Sprintf("%d %d %x %x %x %v %v", a.Row, a.Line, a.Mean, a.Lo,
+				a.Hi, a.Notes, err))
+			if len(all) == most {
+				break
+			}
+		}
+		return all
+	}
+	want := answers(1, 0)
+	if len(want) != 1501 || !strings.HasPrefix(want[1500], "1500 1502 ") {
+		t.Fatalf("%d answers, the last %s", len(want), want[len(want)-1])
+	}
+	lines, err := csv.NewReader(strings.NewReader(strings.TrimSuffix(text, "1,2\n"))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range lines[1:] {
+		row := map[string]string{}
+		for j, name := range lines[0] {
+			row[name] = line[j]
+		}
+		a, err := p.Predict(row)
+		if i == 0 != (err != nil) || err == nil && !strings.Contains(want[i],
+			fmt.Sprintf(" %x %x %x ", a.Mean, a.Lo, a.Hi)) {
+			t.Fatalf("row %d: %+v, %v; in the table %s", i, a, err, want[i])
+		}
+	}
+	for _, processors := range []int{2, 5} {
+		if got := answers(processors, 0); !slices.Equal(got, want) {
+			t.Errorf("the answers of %d processors differ", processors)
+		}
+		for _, most := range []int{1, 512, 513, 1501} {
+			if got := answers(processors, most); !slices.Equal(got, want[:most]) {
+				t.Errorf("%d answers of %d processors differ", most, processors)
+			}
+		}
 	}
 }

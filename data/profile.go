@@ -31,9 +31,14 @@ type profile struct {
 	odd      map[string]*seen // texts that are neither numbers nor dates
 	oddFull  bool
 	dates    dateShapes
-	units    map[string]int
-	bytes    int
-	first    string // value
+	units    map[string]*int // rows of each, "" for none
+	unit     struct {        // the unit of the last number
+		name string
+		rows *int
+	}
+	spare seen // the result for a text that is not kept
+	bytes int
+	first string // value
 
 	numbers                    [2]int // rows: by a point, by a comma
 	points, commas, ambiguous  int    // rows that are numbers by a point, by a comma, by both
@@ -104,7 +109,7 @@ func (p *profile) add(c cell, line int) {
 	p.values++
 	p.bytes += len(c.s)
 	s := p.texts[c.s]
-	if s == nil {
+	if s == nil && p.odd != nil {
 		s = p.odd[c.s]
 	}
 	if s == nil {
@@ -126,6 +131,9 @@ func (p *profile) add(c cell, line int) {
 
 // meet classifies a text that is new, and keeps it while there is room.
 func (p *profile) meet(c cell, line int) *seen {
+	if p.full && p.meetDecimal(c) {
+		return &p.spare
+	}
 	s := &seen{line: line}
 	values := [2]float64{c.f, c.f}
 	switch c.kind {
@@ -172,6 +180,19 @@ func (p *profile) meet(c cell, line int) *seen {
 		}
 	}
 	return s
+}
+
+// meetDecimal is meet for a common number that is not kept. It returns false for all other texts,
+// and else leaves the result in p.spare.
+func (p *profile) meetDecimal(c cell) bool {
+	d, ok := scanDecimal(c.s)
+	if !ok || c.kind != textCell || d.grouped() || isNines(c.s) {
+		return false
+	}
+	k, values := d.classify()
+	p.spare = seen{class: k, digits: k&whole != 0 && isDateDigits(c.s)}
+	p.spread(&p.spare, c.s, values)
+	return true
 }
 
 func (p *profile) overflow() {
@@ -225,12 +246,39 @@ func (p *profile) count(s *seen, text string, line int) {
 		p.dateDigits++
 	}
 	if k&(asPoint|asComma) != 0 {
-		if n, ok := p.units[s.unit]; !ok && p.units == nil {
-			p.units = map[string]int{s.unit: 1}
-		} else if len(p.units) < 8 || ok {
-			p.units[s.unit] = n + 1
-		}
+		p.countUnit(s.unit)
 	}
+}
+
+// mostUnits is how many units of a column are counted.
+const mostUnits = 8
+
+// countUnit counts a number with a unit.
+func (p *profile) countUnit(unit string) {
+	if p.unit.rows == nil || p.unit.name != unit {
+		rows := p.units[unit]
+		if rows == nil {
+			if len(p.units) == mostUnits {
+				return
+			}
+			if p.units == nil {
+				p.units = map[string]*int{}
+			}
+			rows = new(int)
+			p.units[unit] = rows
+		}
+		p.unit.name, p.unit.rows = unit, rows
+	}
+	*p.unit.rows++
+}
+
+// unitCounts returns the rows of each unit.
+func (p *profile) unitCounts() map[string]int {
+	counts := make(map[string]int, len(p.units))
+	for unit, rows := range p.units {
+		counts[unit] = *rows
+	}
+	return counts
 }
 
 func (p *profile) prove(sign int, text string, line int) {

@@ -644,7 +644,7 @@ func (r *reviewer) checkNumbers() {
 		r.oddTexts(texts, rows, plural(r.numbers, "number"))
 	}
 	if len(p.units) > 1 && !s.AnyUnit && (feature || s.Kind == kindOutcome) {
-		r.found("values have different units, " + countsText(p.units, fewListed))
+		r.found("values have different units, " + countsText(p.unitCounts(), fewListed))
 		s.AnyUnit = true
 		r.when = "if they mean the same"
 		r.hopeless = r.hopeless || !feature

@@ -207,7 +207,7 @@ func (t *Table) profile(f Format) error {
 	}
 	pick := newPicker(t.parts)
 	for {
-		rec, err := s.nextBefore(t.src.ctx)
+		rec, err := t.next(s)
 		if err == io.EOF {
 			break
 		}
@@ -301,7 +301,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 	}
 	pick := newPicker(t.parts)
 	for {
-		rec, err := s.nextBefore(t.src.ctx)
+		rec, err := t.next(s)
 		if err == io.EOF {
 			return nil
 		}
@@ -324,12 +324,20 @@ func (t *Table) scan(each func(rec *record) error) error {
 	}
 }
 
-// nextBefore is next, unless the context is done.
-func (s *scanner) nextBefore(ctx context.Context) (*record, error) {
-	if err := canceled(ctx); err != nil {
-		return nil, fmt.Errorf("pgsvi: reading a table: %w", err)
+// next returns the next record of a scanner, unless the context is done.
+func (t *Table) next(s *scanner) (*record, error) {
+	if err := t.canceled(); err != nil {
+		return nil, err
 	}
 	return s.next()
+}
+
+// canceled returns an error if the context of the table is done.
+func (t *Table) canceled() error {
+	if err := canceled(t.src.ctx); err != nil {
+		return fmt.Errorf("pgsvi: reading a table: %w", err)
+	}
+	return nil
 }
 
 // setMissing adds a column without a value.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/bench/tables"
 	"github.com/pgsvi/pgsvi/internal/cputime"
 	"gonum.org/v1/gonum/mat"
 )
@@ -14,7 +15,7 @@ import (
 func (o *options) newRow(set, method, variant string) row {
 	nan := math.NaN()
 	return row{part: o.part, work: set, method: method, variant: variant,
-		version: o.version("pgsvi"), processor: processor(), threads: 1, seed: 1,
+		version: o.version("pgsvi"), processor: tables.Processor(), threads: 1, seed: 1,
 		pass: nan, negELBO: nan, bits: nan, seconds: nan, ratio: nan, predict: nan}
 }
 

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
 // The programs that are compared with run in scripts, each of which prints a table
@@ -156,8 +158,7 @@ func (o *options) setVersion(program, version string) {
 // the files are of; empty if it is not known.
 func (o *options) version(program string) string {
 	if _, ok := o.versions[program]; !ok && program == "pgsvi" {
-		out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
-		o.setVersion(program, string(out))
+		o.setVersion(program, tables.Commit())
 	}
 	return o.versions[program]
 }

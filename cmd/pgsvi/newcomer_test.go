@@ -11,6 +11,34 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
+// TestFirstCommand runs the first command of the README as it is written there.
+func TestFirstCommand(t *testing.T) {
+	root := filepath.Join("..", "..")
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(readme), "\n    go run ")
+	line, _, _ = strings.Cut(line, "\n")
+	line, _, _ = strings.Cut(line, " #")
+	quoted := strings.Split(strings.TrimSpace(line), "'") // the formula has spaces
+	if len(quoted) != 3 || !strings.HasPrefix(line, "./cmd/pgsvi ") {
+		t.Fatalf("the first command of the README is %q, want ./cmd/pgsvi with a formula", line)
+	}
+	args := append(strings.Fields(quoted[0])[1:], quoted[1])
+	args = append(args, strings.Fields(quoted[2])...)
+	t.Chdir(root)
+	status, stdout, stderr := run(t, args...)
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	for _, want := range []string{"468 rows", "(Intercept)", "smooth curves", " gap_bound="} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
 // TestNewcomer checks what is said to somebody who knows no more than pgsvi -h.
 func TestNewcomer(t *testing.T) {
 	dir := t.TempDir()

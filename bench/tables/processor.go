@@ -1,18 +1,19 @@
-package main
+package tables
 
 import (
 	"bufio"
 	"cmp"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 
 	"golang.org/x/sys/cpu"
 )
 
-// processor returns the model of the processor, as the system names it, and the longest vectors
-// that both programs may use.
-func processor() string {
+// Processor returns the model of the processor, as the system names it, and the longest vectors
+// that programs may use.
+func Processor() string {
 	unit := runtime.GOARCH
 	switch {
 	case cpu.X86.HasAVX512F:
@@ -39,4 +40,11 @@ func model() string {
 		}
 	}
 	return runtime.GOARCH
+}
+
+// Commit returns the name of the commit that is checked out, with -dirty if files differ from it. It
+// is empty outside of a clone.
+func Commit() string {
+	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
+	return strings.TrimSpace(string(out))
 }
