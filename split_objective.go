@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/descent"
@@ -166,7 +167,43 @@ type objectiveStepper struct {
 	env      *Env // of the step or evaluation that is under way
 	drawn    Env  // the same with other draws
 	slope    []float64
+	memo     memo
 	print    fingerprint
+}
+
+// memo holds f and its gradient over all terms at one q, as valueGrad of a blockwise returns them.
+// An accepted step evaluates f at the state from which the next step starts.
+type memo struct {
+	at, params, grad []float64
+	value, stderr    float64
+	known            bool
+}
+
+// valueGrad is valueGrad of the factors, which it does not call again for the same q.
+func (s *objectiveStepper) valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value,
+	stderr float64, err error) {
+	m := &s.memo
+	m.params = q.Params(dense.Resize(m.params, q.NumParams()))
+	if m.known && slices.Equal(m.params, m.at) {
+		copy(dst, m.grad)
+		return m.value, m.stderr, nil
+	}
+	if value, stderr, err = s.factors.valueGrad(ctx, env, dst, q); err == nil {
+		m.at, m.params = m.params, m.at
+		m.grad = append(m.grad[:0], dst...)
+		m.value, m.stderr, m.known = value, stderr, true
+	}
+	return value, stderr, err
+}
+
+// inTheirOrder reports whether batch is all of n terms in their order, as nil is.
+func inTheirOrder(batch []int, n int) bool {
+	for i, term := range batch {
+		if term != i {
+			return false
+		}
+	}
+	return batch == nil || len(batch) == n
 }
 
 var _ descent.Family[Dist] = ExpFamily(nil)
@@ -190,6 +227,10 @@ func (s *objectiveStepper) start() {
 		Rand: func() *rand.Rand { return s.env.rng() },
 		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist,
 			batch []int) (float64, error) {
+			if s.factors != nil && inTheirOrder(batch, s.n) {
+				value, _, err := s.valueGrad(ctx, s.with(rng), dst, q)
+				return value, err
+			}
 			return s.F.Grad(ctx, s.with(rng), dst, q, batch)
 		},
 		Value: func(ctx context.Context, rng *rand.Rand, q Dist) (value, bound float64, err error) {
@@ -339,7 +380,7 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 		return value, stderr, left, err
 	}
 	s.slope = dense.Resize(s.slope, q.NumParams())
-	if value, stderr, err = s.factors.valueGrad(ctx, env, s.slope, q); err != nil {
+	if value, stderr, err = s.valueGrad(ctx, env, s.slope, q); err != nil {
 		return value, stderr, left, err
 	}
 	block := s.BlockGain(q, s.slope)

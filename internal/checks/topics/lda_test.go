@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/score"
@@ -822,5 +823,52 @@ func TestTopicDocs(t *testing.T) {
 				body[:at]+text))); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
 		}
+	}
+}
+
+// countingLDA counts the calls of Local.
+type countingLDA struct {
+	*LDA
+	calls *atomic.Int64
+}
+
+func (m countingLDA) Local(dst, mu []float64, n int, weight float64) (float64, error) {
+	m.calls.Add(1)
+	return m.LDA.Local(dst, mu, n, weight)
+}
+
+// TestAscentReadsDataOnce checks that coordinate ascent of a ConjugateModel computes the gradient at
+// each state once: the gradient that accepts a step is also the gradient of the evaluation and of
+// the next step.
+func TestAscentReadsDataOnce(t *testing.T) {
+	t.Parallel()
+	c := ldaToy(60)
+	m, err := NewLDA(c, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.NewStepper(t.Context(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic, err := NewDirichlet(slices.Repeat([]float64{0.3}, c.Terms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prior, err := ProductOf(topic, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counting := countingLDA{m, new(atomic.Int64)}
+	o := Objective[*Exp]{F: Conjugate(counting), H: KLTo(prior), Init: kit.Reached[*Exp](st)}
+	const steps = 5
+	_, res, err := o.Fit(t.Context(), &Solver{MaxPasses: steps, Converger: Never()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, most := int(counting.calls.Load()), (steps+2)*len(c.Docs); len(res.Trace) != steps ||
+		got > most {
+		t.Errorf("%d evaluations and %d calls of Local in %d steps, want at most %d calls",
+			len(res.Trace), got, steps, most)
 	}
 }
