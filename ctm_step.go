@@ -214,6 +214,9 @@ func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
 func (m *CTM) posterior(s *topic.Steps, seen []bool) *CTMPosterior {
 	p := &CTMPosterior{vocab: slices.Clone(m.vocab), opt: m.opt, fit: s.Fitted(), seen: seen}
 	p.opt.Topics = nil
+	if !m.opt.Forget {
+		p.docs = m.docs
+	}
 	for _, d := range m.docs {
 		for _, v := range d.Words {
 			p.seen[v] = true

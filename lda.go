@@ -594,11 +594,7 @@ type savedLDA struct {
 	Lambda   save.List[float64] `json:"lambda"` // topic by topic
 	Seen     save.List[bool]    `json:"seen"`
 	Docs     save.List[float64] `json:"docs,omitempty"` // γ, document by document
-	// The documents: how many words each has, and their words and counts, one document after the
-	// other.
-	Sizes  save.List[int]     `json:"sizes,omitempty"`
-	Words  save.List[int]     `json:"words,omitempty"`
-	Counts save.List[float64] `json:"counts,omitempty"`
+	savedDocs
 }
 
 // WithDocs returns p, whose Save now stores the training documents too, as bags of words. Without
@@ -619,44 +615,10 @@ func (p *LDAPosterior) Save(w io.Writer) error {
 	}
 	s := &savedLDA{Topics: p.k, Terms: p.terms, Vocab: p.vocab, DocPrior: p.docPrior,
 		Lambda: p.lambda, Seen: p.seen, Docs: p.trained()}
-	for _, d := range p.train.docs {
-		if !p.filed {
-			break
-		}
-		s.Sizes = append(s.Sizes, len(d.Words))
-		s.Words, s.Counts = append(s.Words, d.Words...), append(s.Counts, d.Counts...)
+	if p.filed {
+		s.savedDocs = saveDocs(p.train.docs)
 	}
 	return saveTo(w, ldaFile, s)
-}
-
-// docs returns the documents of a file, or nil if the file has no documents. They share the lists
-// of s.
-func (s *savedLDA) docs() ([]topic.Doc, error) {
-	if len(s.Sizes) == 0 {
-		return nil, nil
-	}
-	if len(s.Sizes) != len(s.Docs)/s.Topics {
-		return nil, fmt.Errorf("%d documents have parameters, and %d have words: %w",
-			len(s.Docs)/s.Topics, len(s.Sizes), ErrShape)
-	}
-	words, counts := s.Words, s.Counts
-	docs := make([]topic.Doc, len(s.Sizes))
-	for i, n := range s.Sizes {
-		if n < 0 || n > len(words) || n > len(counts) {
-			return nil, fmt.Errorf("document %d has %d words, but only %d words and %d counts are "+
-				"left: %w", i, n, len(words), len(counts), ErrShape)
-		}
-		docs[i] = topic.Doc{Words: words[:n:n], Counts: counts[:n:n]}
-		words, counts = words[n:], counts[n:]
-		if err := checkLDADoc(docs[i], s.Terms); err != nil {
-			return nil, fmt.Errorf("document %d %w", i, err)
-		}
-	}
-	if len(words)+len(counts) > 0 {
-		return nil, fmt.Errorf("%d words and %d counts are of no document: %w", len(words),
-			len(counts), ErrShape)
-	}
-	return docs, nil
 }
 
 func (*LDAPosterior) load(r io.Reader) (*LDAPosterior, error) {
@@ -686,7 +648,7 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 		}
 	}
 	var err error
-	if p.train.docs, err = s.docs(); err != nil {
+	if p.train.docs, err = s.docs(len(s.Docs)/k, s.Terms); err != nil {
 		return nil, err
 	}
 	p.filed = p.train.docs != nil
