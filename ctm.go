@@ -507,12 +507,12 @@ func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 { return d.q.Rand
 // interval of probability level, in (0, 1), from 4000 draws of a fixed seed. It panics if level
 // is outside (0, 1).
 //
-// The draws are from the posterior of z at the topics, μ and Σ of the fit, by elliptical slice sampling
-// (I. Murray, R. P. Adams and D. J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and R. P. Adams,
-// JMLR 2014). Intervals of q would cover too little, because the posterior has longer tails. Draws of
-// q are used only if the document comes from a file without its words, see CTMPosterior.WithDocs, or
-// if its counts are too large for a Gaussian approximation with a full covariance. The uncertainty of
-// the topics, μ and Σ is not included.
+// The draws are from the posterior of z at the topics, μ and Σ of the fit, by elliptical slice
+// sampling (I. Murray, R. P. Adams and D. J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and
+// R. P. Adams, JMLR 2014). Intervals of q would cover too little, because the posterior has longer
+// tails. Draws of q are used only if the document comes from a file without its words, see
+// CTMPosterior.WithDocs, or if its counts are too large for a Gaussian approximation with a full
+// covariance. The uncertainty of the topics, μ and Σ is not included.
 func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
 		panic(fmt.Sprintf("pgsvi: interval at level %v", level))

@@ -82,8 +82,9 @@ const (
 	ldaTopicPrior = 0.3
 	ldaBatch      = 64 // so many documents have about as much work as K × V numbers
 	ldaPasses     = 8  // least, of a run without options
-	// Passes over mini-batches. On AP with 10 topics, seven of these and one over all documents reach
-	// an ELBO 300 nats above that of ten, and predict as well.
+	// Passes over mini-batches. On AP with 10 topics, seven of them and one pass over all documents
+	// reach an ELBO that is 280 nats higher than after ten passes over mini-batches, and predict as
+	// well.
 	ldaNoisyPasses = 7
 	// distinct words of all documents, times topics and passes: some seconds at the most
 	ldaWork         = 3e5
@@ -305,18 +306,19 @@ type LDAPosterior struct {
 // Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
 // reached, and is valid even with an error after the set-up. The errors are those of Solver.Run.
 //
-// A Solver.MaxPasses of zero means eight passes: seven over mini-batches and one over all documents.
-// A corpus so small that passes take little time gets up to a thousand. For a larger one the status
-// is therefore PassLimit: its topics predict as well as those of longer runs, but its ELBO may be
-// thousands of nats below a local maximum. Set MaxPasses to a few hundred to reach the maximum.
+// A Solver.MaxPasses of zero means eight passes: seven over mini-batches and one over all
+// documents. A corpus so small that passes take little time gets up to a thousand. For a larger one
+// the status is therefore PassLimit: its topics predict as well as after longer runs, but its ELBO
+// may be thousands of nats below a local maximum. Set MaxPasses to a few hundred to reach the
+// maximum.
 //
 // Result.Gap estimates how many nats further passes would gain, and the run ends when it is at most
-// Solver.Goal. It sums what topics and documents gain together in a quadratic model of the ELBO, from
-// three gradients over all documents: see Conjugate. On AP and on generated corpora it was
-// between 0.5 and 2 times what later passes gained in nine of ten cases, and seldom below a quarter.
-// Gap is +Inf near a saddle, where the model has no maximum: two topics that are equal, for example.
-// Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit with several
-// Solver.Src and keep the highest ELBO.
+// Solver.Goal. It sums what topics and documents gain together in a quadratic model of the ELBO,
+// from three gradients over all documents: see Conjugate. On AP and on generated corpora it was
+// between 0.5 and 2 times what later passes gained in nine of ten cases, and seldom below a
+// quarter. Gap is +Inf near a saddle, where the model has no maximum: two topics that are equal,
+// for example. Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit with
+// several Solver.Src and keep the highest ELBO.
 func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
 	return fitModel[*LDAPosterior](ctx, s, m)
 }

@@ -116,7 +116,8 @@ type Evaluation struct {
 	// In an Iteration it is at least the limit of the geometric series through the last two
 	// changes of the ELBO. In the Result of a run that Stalled it is at least ELBOErr. It is never
 	// above a GapBound, unless the Scope of that is OverBlock. A CTM estimates it from changes of
-	// the ELBO alone, and an LDA from topics and documents together: see CTM.Fit and LDA.Fit. It is never NaN: +Inf means that there is no estimate.
+	// the ELBO alone, and an LDA from topics and documents together: see CTM.Fit and LDA.Fit. It is
+	// never NaN: +Inf means that there is no estimate.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats: no q of the family named by Scope has an
 	// ELBO above ELBO + GapBound, for this prior, these hyper-parameters and these inducing

@@ -412,8 +412,8 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 	return value, stderr, left, ctx.Err()
 }
 
-// localModel returns the functions that Coupling and Gain need at q: the gradient of f at a neighbor
-// of q, and products with the Fisher information at q.
+// localModel returns the functions that Coupling and Gain need at q: the gradient of f at a
+// neighbor of q, and products with the Fisher information at q.
 func (s *objectiveStepper) localModel(ctx context.Context, env *Env, q Dist) (
 	grad func(dst []float64, q Dist) error, fisher func(v []float64) []float64) {
 	grad = func(dst []float64, q Dist) error {
@@ -423,10 +423,11 @@ func (s *objectiveStepper) localModel(ctx context.Context, env *Env, q Dist) (
 	return grad, func(v []float64) []float64 { return naturalGrad(q.(ExpFamily), v) }
 }
 
-// wholeGap estimates how many nats q and the factors of f can gain together from q, where q alone can
-// gain block. It is +Inf if the ELBO curves upward along some direction and the estimate is below
-// mostCoupled, because q is then near a saddle and the gain lies beyond the local model. An estimate
-// that would end the run, being at most goal, is checked with the random directions of Coupling.
+// wholeGap estimates how many nats q and the factors of f can gain together from q, where q alone
+// can gain block. It is +Inf if the ELBO curves upward along some direction and the estimate is
+// below mostCoupled, because q is then near a saddle and the gain lies beyond the local model. An
+// estimate that would end the run, being at most goal, is checked with the random directions of
+// Coupling.
 func (s *objectiveStepper) wholeGap(ctx context.Context, env *Env, q Dist, block,
 	goal float64) float64 {
 	grad, fisher := s.localModel(ctx, env, q)

@@ -527,8 +527,8 @@ func saveDocs(docs []topic.Doc) (s savedDocs) {
 	return s
 }
 
-// docs returns the given number of documents over a vocabulary of so many terms, or nil if the file
-// has no documents. They share the lists of s.
+// docs returns the given number of documents over a vocabulary of the given size, or nil if the
+// file has no documents. They share the lists of s.
 func (s *savedDocs) docs(number, terms int) ([]topic.Doc, error) {
 	if len(s.Sizes) == 0 {
 		return nil, nil

@@ -51,11 +51,11 @@ func (s *Stepper[Q]) Coupling(q Q, g []float64, grad func(dst []float64, q Q) er
 //
 //	½ rᵀF(I − J)⁻¹r,   r = η* − η
 //
-// of which ½rᵀFr is BlockGain. Two Lanczos steps from r give the Gauss quadrature of that sum over
-// the eigenvalues of J (Golub and Meurant, Matrices, Moments and Quadrature with Applications, 2010,
-// section 6.2). It takes as many gradients, and is too small, because slow directions are a small
-// part of r: see gainFactor. An ELBO that curves upward along some direction has no such sum. Its
-// eigenvalues are replaced by mostRate, and upward is true.
+// where ½rᵀFr is BlockGain. Two Lanczos steps from r give the Gauss quadrature of that sum over
+// the eigenvalues of J (Golub and Meurant, Matrices, Moments and Quadrature with Applications,
+// 2010, section 6.2). It takes as many gradients, and is too small, because slow directions are a
+// small part of r: see gainFactor. An ELBO that curves upward along some direction has no such sum.
+// Its eigenvalues are replaced by mostRate, and upward is true.
 func (s *Stepper[Q]) Gain(q Q, g []float64, grad func(dst []float64, q Q) error,
 	fisher func(v []float64) []float64) (gain float64, upward bool) {
 	c := s.couplingAt(q, g, grad, fisher)
@@ -86,9 +86,9 @@ func (s *Stepper[Q]) couplingAt(q Q, g []float64, grad func(dst []float64, q Q) 
 	return c
 }
 
-// ritz returns the Ritz values of J after so many Lanczos steps from v, in increasing order, and the
-// share of each in v: the squares of its components, which sum to 1. If no neighbor of q has a
-// gradient, the values are −Inf and +Inf. If v is zero, the only value is 0.
+// ritz returns the Ritz values of J after the given number of Lanczos steps from v, in increasing
+// order, and the share of each in v: the squares of its components, which sum to 1. If no neighbor
+// of q has a gradient, the values are −Inf and +Inf. If v is zero, the only value is 0.
 func (c *coupling[Q]) ritz(v []float64, steps int) (values, weights []float64) {
 	var basis, images, turned [][]float64 // v, Fv and Jv
 	least := 0.0

@@ -75,8 +75,8 @@ func TestSliceCover(t *testing.T) {
 	}
 }
 
-// TestSliceExact compares means and intervals of two topics with sums over a grid of z_0 − z_1. Under
-// the wide prior, intervals of q are wrong by more than the margin.
+// TestSliceExact compares means and intervals of two topics with sums over a grid of z_0 − z_1.
+// Under the wide prior, intervals of q are wrong by more than the margin.
 func TestSliceExact(t *testing.T) {
 	for _, variance := range []float64{1, 9} {
 		checkSlice(t, variance)

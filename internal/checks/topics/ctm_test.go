@@ -289,9 +289,9 @@ func TestCTMGapResumed(t *testing.T) {
 	}
 }
 
-// TestCTMIntervals checks the intervals of a document with a word that tells nothing, of which the
-// posterior is the prior N(μ, Σ), also for a diagonal q, and that files keep the intervals of training
-// documents if they keep the documents.
+// TestCTMIntervals infers a document whose only word is equally probable in all topics. Its
+// posterior is the prior N(μ, Σ), even if q is diagonal. The test also checks that files keep the
+// intervals of training documents if they keep the documents.
 func TestCTMIntervals(t *testing.T) {
 	t.Parallel()
 	c := &Corpus{Terms: 7}

@@ -835,9 +835,9 @@ func (m countingLDA) Local(dst, mu []float64, n int, weight float64) (float64, e
 	return m.LDA.Local(dst, mu, n, weight)
 }
 
-// TestAscentReadsDataOnce checks that coordinate ascent of a ConjugateModel computes the gradient at
-// each state once: the gradient that accepts a step is also the gradient of the evaluation and of
-// the next step.
+// TestAscentReadsDataOnce checks that coordinate ascent of a ConjugateModel computes the gradient
+// at each state once: the gradient that accepts a step is also the gradient of the evaluation and
+// of the next step.
 func TestAscentReadsDataOnce(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
@@ -872,8 +872,8 @@ func TestAscentReadsDataOnce(t *testing.T) {
 }
 
 // TestLDAGap compares the Gap of fits that end early with what later passes gain. Most must be
-// within a factor of two, few below a quarter, and none below a sixth. A Gap of +Inf means that there
-// is no estimate.
+// within a factor of two, few below a quarter, and none below a sixth. A Gap of +Inf means that
+// there is no estimate.
 func TestLDAGap(t *testing.T) {
 	t.Parallel()
 	corpora := testkit.Shorter(groupCorpora[6:], groupCorpora[6:10])
@@ -915,13 +915,13 @@ func TestLDAGap(t *testing.T) {
 		}
 	}
 	if near < (all-none)*3/4 || none > all/4 || low > (all+19)/20 {
-		t.Errorf("of %d gaps %d are within a factor of two, %d below a quarter, %d without an estimate",
+		t.Errorf("of %d gaps %d are within a factor of two, %d below a quarter, %d not estimated",
 			all, near, low, none)
 	}
 }
 
-// TestLDASaddle starts from two equal topics. Coordinate ascent keeps them equal, far below the best
-// ELBO, and the fit must not state that it is close.
+// TestLDASaddle starts from two equal topics. Coordinate ascent keeps them equal, far below the
+// best ELBO, and the fit must not state that it is close.
 func TestLDASaddle(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
