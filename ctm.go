@@ -356,7 +356,9 @@ type CTMPosterior struct {
 	vocab []string
 	opt   CTMOptions
 	fit   *topic.Fitted
-	seen  []bool // whether a term occurs in the training data
+	seen  []bool      // whether a term occurs in the training data
+	docs  []topic.Doc // the training documents; nil for a stream, or a file without them
+	filed bool        // Save stores the documents
 }
 
 // Len returns the number of training documents whose q is stored; it is 0 for a stream.
@@ -404,7 +406,7 @@ func (p *CTMPosterior) Corr() *mat.SymDense {
 // Proportions returns the prior mean and interval of the topic proportions of a new document:
 // those of CTMDoc.Proportions for q = N(μ, Σ).
 func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
-	return (&CTMDoc{p.fit.Prior()}).Proportions(level)
+	return (&CTMDoc{q: p.fit.Prior()}).Proportions(level)
 }
 
 // Doc returns q(z_n) of training document n. Its ELBO is NaN. It panics if that q is not stored.
@@ -412,7 +414,11 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	if n < 0 || n >= len(p.fit.Docs) {
 		panic(fmt.Sprintf("pgsvi: document %d of %d", n, len(p.fit.Docs)))
 	}
-	return &CTMDoc{p.fit.Doc(n)}
+	d := &CTMDoc{q: p.fit.Doc(n)}
+	if p.docs != nil {
+		d.of, d.doc = p, p.docs[n]
+	}
+	return d
 }
 
 // DocTopics returns the mean topic proportions of the documents of c, which Infer finds, or of the
@@ -466,12 +472,16 @@ func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	return &CTMDoc{q}, nil
+	return &CTMDoc{q, p, topic.Doc(d).Clone()}, nil
 }
 
 // CTMDoc is q(z) = N(m, V) for the topic logits z of a document. Its topic proportions are
 // softmax(z). It is immutable and safe for concurrent use.
-type CTMDoc struct{ q *topic.Logits }
+type CTMDoc struct {
+	q   *topic.Logits
+	of  *CTMPosterior // nil if the document has no words because its file had none
+	doc topic.Doc     // valid if of is not nil
+}
 
 // Mean stores m in dst; nil allocates.
 func (d *CTMDoc) Mean(dst []float64) []float64 {
@@ -496,9 +506,23 @@ func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 { return d.q.Rand
 // Proportions returns the means of the topic proportions and, for each, the central credible
 // interval of probability level, in (0, 1), from 4000 draws of a fixed seed. It panics if level
 // is outside (0, 1).
+//
+// The draws are from the posterior of z at the topics, μ and Σ of the fit, by elliptical slice
+// sampling (I. Murray, R. P. Adams and D. J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and
+// R. P. Adams, JMLR 2014). Intervals of q would cover too little, because the posterior has longer
+// tails. Draws of q are used only if the document comes from a file without its words, see
+// CTMPosterior.WithDocs, or if its counts are too large for a Gaussian approximation with a full
+// covariance. The uncertainty of the topics, μ and Σ is not included.
 func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
 		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+	}
+	if d.of != nil && len(d.doc.Words) > 0 {
+		rng := rand.New(rand.NewPCG(seed1, seed2))
+		mean, lo, hi, err := d.of.fit.Proportions(d.doc, level, rng)
+		if err == nil {
+			return mean, lo, hi
+		}
 	}
 	return d.q.Proportions(level, rand.New(rand.NewPCG(seed1, seed2)))
 }
@@ -555,18 +579,33 @@ type savedCTM struct {
 	Seen        save.List[bool]    `json:"seen"`
 	// m, and V⁻¹ row by row up to the diagonal, or its diagonal
 	Docs save.List[[]float64] `json:"docs"`
+	savedDocs
 }
 
-// Save writes p; Load restores it to the same bits. The format is a line that names the kind of
+// WithDocs returns p, whose Save now stores the training documents also as bags of words. Without
+// WithDocs a file does not contain the data, and Proportions of a training document that was loaded
+// has the intervals of q, which are too narrow.
+func (p *CTMPosterior) WithDocs() *CTMPosterior {
+	q := *p
+	q.filed = true
+	return &q
+}
+
+// Save writes p. Load restores it to the same bits, except for intervals of training documents: see
+// WithDocs. The format is a line that names the kind of
 // file, JSON, and a checksum. The error is that of w, or wraps ErrParam if a word of the
 // vocabulary is not UTF-8, as JSON requires.
 func (p *CTMPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
 	}
-	return saveTo(w, ctmFile, &savedCTM{Topics: p.fit.K, Terms: p.fit.Terms, Vocab: p.vocab,
+	s := &savedCTM{Topics: p.fit.K, Terms: p.fit.Terms, Vocab: p.vocab,
 		Expectation: p.opt.Expectation, Diagonal: p.opt.Diagonal, Samples: p.opt.Samples,
-		Beta: p.fit.Beta, Mu: p.fit.Mu, Sigma: p.fit.Sigma, Seen: p.seen, Docs: p.fit.Docs})
+		Beta: p.fit.Beta, Mu: p.fit.Mu, Sigma: p.fit.Sigma, Seen: p.seen, Docs: p.fit.Docs}
+	if p.filed {
+		s.savedDocs = saveDocs(p.docs)
+	}
+	return saveTo(w, ctmFile, s)
 }
 
 func (*CTMPosterior) load(r io.Reader) (*CTMPosterior, error) {
@@ -593,5 +632,9 @@ func (s *savedCTM) load() (*CTMPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.docs, err = s.docs(len(s.Docs), s.Terms); err != nil {
+		return nil, err
+	}
+	p.filed = p.docs != nil
 	return p, nil
 }

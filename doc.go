@@ -35,9 +35,8 @@
 //	post, res, err := gp.Fit(ctx, nil) // res.ELBO and res.GapBound are in nats
 //	p := post.Prob(nil, +1, xnew)      // post.At(xnew) offers more kinds of predictions
 //
-// Topic models have many local maxima, and no fit proves how far it is from the best. The Gap of a
-// CTM estimates what further passes would gain. The GapBound of an LDA holds for the topics while
-// the documents stay as they are (OverBlock); further passes may gain several times as much.
+// Topic models have many local maxima, and no fit proves how far it is from the best: GapBound is
+// +Inf. The Gap of an LDA or a CTM estimates what further passes would gain.
 //
 // Learn finds the hyper-parameters of kernel, prior and likelihood (empirical Bayes, type-II
 // maximum likelihood). It maximises the ELBO plus weak default priors, which it prints. It starts

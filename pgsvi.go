@@ -116,7 +116,8 @@ type Evaluation struct {
 	// In an Iteration it is at least the limit of the geometric series through the last two
 	// changes of the ELBO. In the Result of a run that Stalled it is at least ELBOErr. It is never
 	// above a GapBound, unless the Scope of that is OverBlock. A CTM estimates it from changes of
-	// the ELBO alone: see CTM.Fit. It is never NaN: +Inf means that there is no estimate.
+	// the ELBO alone, and an LDA from topics and documents together: see CTM.Fit and LDA.Fit. It is
+	// never NaN: +Inf means that there is no estimate.
 	Gap float64
 	// GapBound is a proved bound on the gap, in nats: no q of the family named by Scope has an
 	// ELBO above ELBO + GapBound, for this prior, these hyper-parameters and these inducing
@@ -125,9 +126,8 @@ type Evaluation struct {
 	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf, never
 	// NaN, if nothing is proved, or not yet, or if a proof would cost too much. It bounds what
 	// optimization can still gain, not the distance to the log evidence. GPs and GLMs have one if
-	// the likelihood is log-concave (Facts.LogConcave). An LDA, a
-	// Mixture, and an Objective of Conjugate terms over a q of one part have one of Scope
-	// OverBlock.
+	// the likelihood is log-concave (Facts.LogConcave). A Mixture, and an Objective of Conjugate
+	// terms over a q of one part, have one of Scope OverBlock.
 	GapBound float64
 	// Scope is the set of q for which GapBound holds.
 	Scope Scope
@@ -137,6 +137,7 @@ type Evaluation struct {
 	Goal float64
 
 	gapless bool // Gap is +Inf because there is no estimate, not because the state is far off
+	whole   bool // Gap estimates the gain of all later steps, not only of a local model of one step
 }
 
 // Scope is the set of distributions q for which a GapBound holds.

@@ -502,7 +502,7 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, sentinel.Bare(err))
 	}
 	ev.Goal = s.goal(&ev, r.Stepper.Len())
-	if n := len(r.Trace); n >= 2 && !ev.Random && ev.Gap != 0 && !math.IsNaN(ev.Gap) {
+	if n := len(r.Trace); n >= 2 && !ev.Random && !ev.whole && ev.Gap != 0 && !math.IsNaN(ev.Gap) {
 		// What the last two changes of the ELBO, taken as a geometric series, add up to.
 		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
 		if now/before > 0 {

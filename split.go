@@ -251,12 +251,14 @@ type ConjugateModel interface {
 // show whether it is: over a ProductOf or a diagonal Gaussian log p may multiply statistics of two
 // parts, such as a precision and weights, and then q* of all parts together is no maximum. So
 // nothing is proved, and GapBound is +Inf, if q has several parts, or if the L_n are found not to
-// be convex in μ. An LDA and a Mixture are linear over all their parts.
+// be convex in μ. A Mixture is linear over all its parts. An LDA has no GapBound.
 //
 // Evaluation.Gap is KL(q‖q*)/(1 − ρ), where ρ is the largest rate of coordinate ascent at q: the
-// largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above 1,
-// which is the case at a saddle. It is also +Inf above 0.001 nats, because ρ changes along longer
-// ways. It does not tell a local maximum from the best.
+// largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above
+// 1, which is the case at a saddle. It is also +Inf above 0.001 nats, because ρ changes along
+// longer ways. It does not tell a local maximum from the best. The Gap of an LDA estimates the gain
+// of all factors together in a quadratic model, ½rᵀF(I−J)⁻¹r with r = η* − η, J = ∂η*/∂η and the
+// Fisher information F. It takes two more gradients per evaluation.
 //
 // The set-up error wraps ErrParam if m is nil, ErrEmpty if it has no terms, and ErrShape if q is
 // not an ExpFamily. An error of Local is wrapped with the index of the term. One wraps

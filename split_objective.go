@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/descent"
@@ -166,7 +167,44 @@ type objectiveStepper struct {
 	env      *Env // of the step or evaluation that is under way
 	drawn    Env  // the same with other draws
 	slope    []float64
+	memo     memo
+	whole    bool // Gap estimates what q and the factors of f gain together, and nothing is proved
 	print    fingerprint
+}
+
+// memo holds f and its gradient over all terms at one q, as valueGrad of a blockwise returns them.
+// An accepted step evaluates f at the state from which the next step starts.
+type memo struct {
+	at, params, grad []float64
+	value, stderr    float64
+	known            bool
+}
+
+// valueGrad is valueGrad of the factors, which it does not call again for the same q.
+func (s *objectiveStepper) valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value,
+	stderr float64, err error) {
+	m := &s.memo
+	m.params = q.Params(dense.Resize(m.params, q.NumParams()))
+	if m.known && slices.Equal(m.params, m.at) {
+		copy(dst, m.grad)
+		return m.value, m.stderr, nil
+	}
+	if value, stderr, err = s.factors.valueGrad(ctx, env, dst, q); err == nil {
+		m.at, m.params = m.params, m.at
+		m.grad = append(m.grad[:0], dst...)
+		m.value, m.stderr, m.known = value, stderr, true
+	}
+	return value, stderr, err
+}
+
+// inTheirOrder reports whether batch is all of n terms in their order, as nil is.
+func inTheirOrder(batch []int, n int) bool {
+	for i, term := range batch {
+		if term != i {
+			return false
+		}
+	}
+	return batch == nil || len(batch) == n
 }
 
 var _ descent.Family[Dist] = ExpFamily(nil)
@@ -190,6 +228,10 @@ func (s *objectiveStepper) start() {
 		Rand: func() *rand.Rand { return s.env.rng() },
 		Grad: func(ctx context.Context, rng *rand.Rand, dst []float64, q Dist,
 			batch []int) (float64, error) {
+			if s.factors != nil && inTheirOrder(batch, s.n) {
+				value, _, err := s.valueGrad(ctx, s.with(rng), dst, q)
+				return value, err
+			}
 			return s.F.Grad(ctx, s.with(rng), dst, q, batch)
 		},
 		Value: func(ctx context.Context, rng *rand.Rand, q Dist) (value, bound float64, err error) {
@@ -304,6 +346,14 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	if s.Most != 0 && !math.IsInf(s.Most, 0) && !s.Noisy {
 		e.Gap = goals.NeverZero(math.Max(0, s.Most-e.ELBO) + stderr)
 	}
+	if s.whole && !math.IsInf(left.block, 1) {
+		e.whole = true
+		e.Gap = s.wholeGap(ctx, env, q, left.block, goals.With(env.within(), s.n, e.ELBO, stderr))
+		if ctx.Err() != nil {
+			return Evaluation{}, context.Cause(ctx)
+		}
+		return e, nil
+	}
 	if left.proved {
 		e.GapBound, e.Scope = left.block+stderr, OverBlock
 	}
@@ -339,21 +389,19 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 		return value, stderr, left, err
 	}
 	s.slope = dense.Resize(s.slope, q.NumParams())
-	if value, stderr, err = s.factors.valueGrad(ctx, env, s.slope, q); err != nil {
+	if value, stderr, err = s.valueGrad(ctx, env, s.slope, q); err != nil {
 		return value, stderr, left, err
 	}
 	block := s.BlockGain(q, s.slope)
-	if s.factors.linear() || math.IsInf(block, 1) {
+	if s.whole || s.factors.linear() || math.IsInf(block, 1) {
 		return value, stderr, blockGap{block, !math.IsInf(block, 1), block}, nil
 	}
 	left = blockGap{block, onePart(q), math.Inf(1)}
 	if !left.proved && (block > mostCoupled || s.Noisy) {
 		return value, stderr, left, nil
 	}
-	least, most := s.Coupling(q, s.slope, func(dst []float64, q Dist) error {
-		_, _, err := s.factors.valueGrad(ctx, env, dst, q)
-		return err
-	}, func(v []float64) []float64 { return naturalGrad(q.(ExpFamily), v) })
+	grad, fisher := s.localModel(ctx, env, q)
+	least, most := s.Coupling(q, s.slope, grad, fisher)
 	left.proved = left.proved && least > -couplingError
 	switch all := block / max(couplingError, 1-max(most, 0)); {
 	case most <= couplingError: // no coupling: the next step ends the run
@@ -362,6 +410,37 @@ func (s *objectiveStepper) value(ctx context.Context, env *Env, f Smooth,
 		left.all = all
 	}
 	return value, stderr, left, ctx.Err()
+}
+
+// localModel returns the functions that Coupling and Gain need at q: the gradient of f at a
+// neighbor of q, and products with the Fisher information at q.
+func (s *objectiveStepper) localModel(ctx context.Context, env *Env, q Dist) (
+	grad func(dst []float64, q Dist) error, fisher func(v []float64) []float64) {
+	grad = func(dst []float64, q Dist) error {
+		_, _, err := s.factors.valueGrad(ctx, env, dst, q)
+		return err
+	}
+	return grad, func(v []float64) []float64 { return naturalGrad(q.(ExpFamily), v) }
+}
+
+// wholeGap estimates how many nats q and the factors of f can gain together from q, where q alone
+// can gain block. It is +Inf if the ELBO curves upward along some direction and the estimate is
+// below mostCoupled, because q is then near a saddle and the gain lies beyond the local model. An
+// estimate that would end the run, being at most goal, is checked with the random directions of
+// Coupling.
+func (s *objectiveStepper) wholeGap(ctx context.Context, env *Env, q Dist, block,
+	goal float64) float64 {
+	grad, fisher := s.localModel(ctx, env, q)
+	gain, upward := s.Gain(q, s.slope, grad, fisher)
+	gain = math.Max(gain, block)
+	if gain <= goal {
+		_, most := s.Coupling(q, s.slope, grad, fisher)
+		upward = most > 1+couplingError
+	}
+	if upward && gain < mostCoupled {
+		return math.Inf(1)
+	}
+	return goals.NeverZero(gain)
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/topic"
 	"gonum.org/v1/gonum/mat"
@@ -507,4 +508,51 @@ func plain(docs []Document) []topic.Doc {
 		all[i] = topic.Doc(d)
 	}
 	return all
+}
+
+// savedDocs holds documents in a file: how many words each has, and their words and counts, one
+// document after the other.
+type savedDocs struct {
+	Sizes  save.List[int]     `json:"sizes,omitempty"`
+	Words  save.List[int]     `json:"words,omitempty"`
+	Counts save.List[float64] `json:"counts,omitempty"`
+}
+
+// saveDocs returns docs as they are saved.
+func saveDocs(docs []topic.Doc) (s savedDocs) {
+	for _, d := range docs {
+		s.Sizes = append(s.Sizes, len(d.Words))
+		s.Words, s.Counts = append(s.Words, d.Words...), append(s.Counts, d.Counts...)
+	}
+	return s
+}
+
+// docs returns the given number of documents over a vocabulary of the given size, or nil if the
+// file has no documents. They share the lists of s.
+func (s *savedDocs) docs(number, terms int) ([]topic.Doc, error) {
+	if len(s.Sizes) == 0 {
+		return nil, nil
+	}
+	if len(s.Sizes) != number {
+		return nil, fmt.Errorf("%d documents have parameters, and %d have words: %w", number,
+			len(s.Sizes), ErrShape)
+	}
+	words, counts := s.Words, s.Counts
+	docs := make([]topic.Doc, len(s.Sizes))
+	for i, n := range s.Sizes {
+		if n < 0 || n > len(words) || n > len(counts) {
+			return nil, fmt.Errorf("document %d has %d words, but only %d words and %d counts are "+
+				"left: %w", i, n, len(words), len(counts), ErrShape)
+		}
+		docs[i] = topic.Doc{Words: words[:n:n], Counts: counts[:n:n]}
+		words, counts = words[n:], counts[n:]
+		if err := checkLDADoc(docs[i], terms); err != nil {
+			return nil, fmt.Errorf("document %d %w", i, err)
+		}
+	}
+	if len(words)+len(counts) > 0 {
+		return nil, fmt.Errorf("%d words and %d counts are of no document: %w", len(words),
+			len(counts), ErrShape)
+	}
+	return docs, nil
 }

@@ -68,8 +68,9 @@ func TestLDAAscent(t *testing.T) {
 				}
 				last = it.ELBO
 			})})
-	if res.Status != Converged || res.Scope != OverBlock || !(res.GapBound < 1e-9) {
-		t.Errorf("%v after %v passes, gap %v, block %v", res.Status, res.Passes, res.Gap,
+	if res.Status != Converged || res.Scope != Unproved || !math.IsInf(res.GapBound, 1) ||
+		!(res.Gap < 1e-9) {
+		t.Errorf("%v after %v passes, gap %v, bound %v", res.Status, res.Passes, res.Gap,
 			res.GapBound)
 	}
 	topics := p.Topics()

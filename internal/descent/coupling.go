@@ -3,6 +3,7 @@ package descent
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -16,6 +17,12 @@ const (
 	// mostDiagonal is the largest number of parameters for which Coupling computes the diagonal of
 	// the Fisher information, which takes a product for each.
 	mostDiagonal = 1000
+	// gainSteps is the number of gradients that Gain takes. With gainFactor, and eigenvalues of at
+	// most mostRate, Gain was between 0.5 and 2 times what later passes gained in 9 of 10 states of
+	// LDA fits to 10 generated corpora, and never below 0.29 times. Without it the median was 0.7.
+	gainSteps  = 2
+	gainFactor = 1.4
+	mostRate   = 0.98
 )
 
 // Coupling estimates how strongly the blocks of coordinate ascent depend on each other at q, whose
@@ -34,24 +41,72 @@ const (
 // no neighbor of q has a gradient.
 func (s *Stepper[Q]) Coupling(q Q, g []float64, grad func(dst []float64, q Q) error,
 	fisher func(v []float64) []float64) (least, most float64) {
-	c := coupling[Q]{s: s, grad: grad, eta: family(q).Natural(nil)}
+	c := s.couplingAt(q, g, grad, fisher)
+	values, _ := c.ritz(c.direction(), couplingSteps)
+	return values[0], values[len(values)-1]
+}
+
+// Gain estimates how many nats all blocks together can gain from q, whose gradient is g, with the
+// other arguments and the Jacobian J of Coupling. A quadratic ELBO gains
+//
+//	½ rᵀF(I − J)⁻¹r,   r = η* − η
+//
+// where ½rᵀFr is BlockGain. Two Lanczos steps from r give the Gauss quadrature of that sum over
+// the eigenvalues of J (Golub and Meurant, Matrices, Moments and Quadrature with Applications,
+// 2010, section 6.2). It takes as many gradients, and is too small, because slow directions are a
+// small part of r: see gainFactor. An ELBO that curves upward along some direction has no such sum.
+// Its eigenvalues are replaced by mostRate, and upward is true.
+func (s *Stepper[Q]) Gain(q Q, g []float64, grad func(dst []float64, q Q) error,
+	fisher func(v []float64) []float64) (gain float64, upward bool) {
+	c := s.couplingAt(q, g, grad, fisher)
+	r := floats.SubTo(make([]float64, len(c.eta)), c.to, c.eta)
+	block := floats.Dot(r, fisher(r)) / 2
+	values, weights := c.ritz(r, gainSteps)
+	for i, rate := range values {
+		gain += gainFactor * block * weights[i] / (1 - min(rate, mostRate))
+		upward = upward || rate >= 1
+	}
+	return gain, upward
+}
+
+// coupling is what Coupling and Gain hold fixed: natural parameters η, the target η*, a gradient
+// and the Fisher information.
+type coupling[Q Dist] struct {
+	s       *Stepper[Q]
+	grad    func(dst []float64, q Q) error
+	fisher  func(v []float64) []float64
+	eta, to []float64
+}
+
+// couplingAt returns the coupling at q, whose gradient is g.
+func (s *Stepper[Q]) couplingAt(q Q, g []float64, grad func(dst []float64, q Q) error,
+	fisher func(v []float64) []float64) *coupling[Q] {
+	c := &coupling[Q]{s: s, grad: grad, fisher: fisher, eta: family(q).Natural(nil)}
 	c.to = c.target(q, g)
-	v := c.direction(fisher)
+	return c
+}
+
+// ritz returns the Ritz values of J after the given number of Lanczos steps from v, in increasing
+// order, and the share of each in v: the squares of its components, which sum to 1. If no neighbor
+// of q has a gradient, the values are −Inf and +Inf. If v is zero, the only value is 0.
+func (c *coupling[Q]) ritz(v []float64, steps int) (values, weights []float64) {
 	var basis, images, turned [][]float64 // v, Fv and Jv
-	for range min(couplingSteps, len(v)) {
-		fv := fisher(v)
+	least := 0.0
+	for range min(steps, len(v)) {
+		fv := c.fisher(v)
 		norm := math.Sqrt(floats.Dot(v, fv))
-		if !(norm > couplingMove) || math.IsInf(norm, 1) {
+		if !(norm > least) || math.IsInf(norm, 1) {
 			break // the directions so far are all that J turns into each other
 		}
+		least = couplingMove // from here on v is an image of vectors of length 1
 		floats.Scale(1/norm, v)
 		floats.Scale(1/norm, fv)
 		jv := c.jacobian(v)
 		if jv == nil {
-			return math.Inf(-1), math.Inf(1)
+			return []float64{math.Inf(-1), math.Inf(1)}, []float64{0, 1}
 		}
 		basis, images, turned = append(basis, v), append(images, fv), append(turned, jv)
-		v = append([]float64(nil), jv...)
+		v = slices.Clone(jv)
 		for range 2 { // the second time removes what rounding left
 			for i, u := range basis {
 				floats.AddScaled(v, -floats.Dot(images[i], v), u)
@@ -59,13 +114,6 @@ func (s *Stepper[Q]) Coupling(q Q, g []float64, grad func(dst []float64, q Q) er
 		}
 	}
 	return ritz(images, turned)
-}
-
-// coupling is what Coupling holds fixed: natural parameters η, the target η* and a gradient.
-type coupling[Q Dist] struct {
-	s       *Stepper[Q]
-	grad    func(dst []float64, q Q) error
-	eta, to []float64
 }
 
 // target returns η_p − ∇_μ f for the gradient g at q.
@@ -77,10 +125,10 @@ func (c *coupling[Q]) target(q Q, g []float64) []float64 {
 
 // direction returns the step to the target, of length 1 in the metric F, plus a random vector in
 // which each parameter has the variance 1/F_ii.
-func (c *coupling[Q]) direction(fisher func(v []float64) []float64) []float64 {
+func (c *coupling[Q]) direction() []float64 {
 	n := len(c.eta)
 	v := floats.SubTo(make([]float64, n), c.to, c.eta)
-	if norm := math.Sqrt(floats.Dot(v, fisher(v))); norm > 0 && !math.IsInf(norm, 1) {
+	if norm := math.Sqrt(floats.Dot(v, c.fisher(v))); norm > 0 && !math.IsInf(norm, 1) {
 		floats.Scale(1/norm, v)
 	} else {
 		clear(v)
@@ -91,7 +139,7 @@ func (c *coupling[Q]) direction(fisher func(v []float64) []float64) []float64 {
 		scale := math.Abs(c.eta[i]) / math.Sqrt(float64(n))
 		if n <= mostDiagonal {
 			unit[i] = 1
-			scale = 1 / math.Sqrt(fisher(unit)[i]*float64(n))
+			scale = 1 / math.Sqrt(c.fisher(unit)[i]*float64(n))
 			unit[i] = 0
 		}
 		if x := scale * rng.NormFloat64(); !math.IsNaN(x) && !math.IsInf(x, 0) {
@@ -117,11 +165,12 @@ func (c *coupling[Q]) jacobian(v []float64) []float64 {
 	return nil
 }
 
-// ritz returns the extreme eigenvalues of the symmetric part of (Fu)ᵀJv over the directions.
-func ritz(images, turned [][]float64) (least, most float64) {
+// ritz returns the eigenvalues of the symmetric part of (Fu)ᵀJv over the directions, in increasing
+// order, and the squares of the first components of the eigenvectors.
+func ritz(images, turned [][]float64) (values, weights []float64) {
 	n := len(images)
 	if n == 0 {
-		return 0, 0
+		return []float64{0}, []float64{1}
 	}
 	h := mat.NewSymDense(n, nil)
 	for i := range n {
@@ -130,9 +179,13 @@ func ritz(images, turned [][]float64) (least, most float64) {
 		}
 	}
 	var eigen mat.EigenSym
-	if !eigen.Factorize(h, false) {
-		return math.Inf(-1), math.Inf(1)
+	if !eigen.Factorize(h, true) {
+		return []float64{math.Inf(-1), math.Inf(1)}, []float64{0, 1}
 	}
-	values := eigen.Values(nil)
-	return values[0], values[n-1]
+	var vectors mat.Dense
+	eigen.VectorsTo(&vectors)
+	for i := range n {
+		weights = append(weights, vectors.At(0, i)*vectors.At(0, i))
+	}
+	return eigen.Values(nil), weights
 }

@@ -68,7 +68,7 @@ func (f *Fitted) set(mu, sigma []float64) {
 
 // Prior returns q(z) = N(μ, Σ), that of a document of which no word is known.
 func (f *Fitted) Prior() *Logits {
-	w := newWork(f.inferOptions(0))
+	w := newWork(&Options{K: f.K, Expectation: Delta}) // whose V is full
 	w.setPrior(&f.prior)
 	return w.logits(0)
 }

@@ -49,18 +49,23 @@ func (q *Logits) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// proportionDraws is the number of draws of Logits.Proportions.
+// proportionDraws is the number of draws of intervals.
 const proportionDraws = 4000
 
 // Proportions returns the means of the topic proportions and, for each, the central interval
-// that holds it with probability level in (0, 1), from proportionDraws draws.
+// that holds it with probability level in (0, 1), from draws of q.
 func (q *Logits) Proportions(level float64, rng *rand.Rand) (mean, lo, hi []float64) {
-	k := len(q.Mean)
+	return intervals(len(q.Mean), level, func(dst []float64) { q.Rand(dst, rng) })
+}
+
+// intervals returns the means of k topic proportions and the quantiles (1 − level)/2 and
+// (1 + level)/2 of each, from proportionDraws draws, which draw stores in dst.
+func intervals(k int, level float64, draw func(dst []float64)) (mean, lo, hi []float64) {
 	draws := dense.NewRows(k, proportionDraws)
 	x := make([]float64, k)
 	mean, lo, hi = make([]float64, k), make([]float64, k), make([]float64, k)
 	for i := range proportionDraws {
-		q.Rand(x, rng)
+		draw(x)
 		for j, p := range x {
 			draws[j][i] = p
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -285,5 +286,70 @@ func TestCTMGapResumed(t *testing.T) {
 	}
 	if got.ELBO != want.ELBO || got.Gap != want.Gap || got.Status != want.Status {
 		t.Errorf("resumed: %v, gap %v; want %v, gap %v", got, got.Gap, want, want.Gap)
+	}
+}
+
+// TestCTMIntervals infers a document whose only word is equally probable in all topics. Its
+// posterior is the prior N(μ, Σ), even if q is diagonal. The test also checks that files keep the
+// intervals of training documents if they keep the documents.
+func TestCTMIntervals(t *testing.T) {
+	t.Parallel()
+	c := &Corpus{Terms: 7}
+	for n := range 60 {
+		first := 3 * (n % 2)
+		c.Docs = append(c.Docs, Document{Words: []int{first, first + 1, first + 2},
+			Counts: []float64{float64(1 + n%7), 3, 1}})
+	}
+	p, _ := kit.FitCTM(t, c, 2, &CTMOptions{Diagonal: true}, nil)
+	_, lo, hi := p.Proportions(0.9)
+	// z_0 − z_1 is Gaussian, and softmax is monotonic in it.
+	mu, s := p.Mu(nil), p.Sigma()
+	sd := math.Sqrt(s.At(0, 0) + s.At(1, 1) - 2*s.At(0, 1))
+	for i, end := range []float64{lo[0], hi[0]} {
+		want := mu[0] - mu[1] + []float64{-1.645, 1.645}[i]*sd
+		near(t, "end of the prior's interval", math.Log(end/(1-end)), want, 0.15*sd)
+	}
+	unknown, err := p.Infer(Document{Words: []int{6}, Counts: []float64{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lo2, hi2 := unknown.Proportions(0.9)
+	near(t, "lower end without information", lo2[0], lo[0], 0.05)
+	near(t, "upper end without information", hi2[0], hi[0], 0.05)
+
+	_, lo, hi = p.Doc(3).Proportions(0.9)
+	again, err := p.Infer(c.Docs[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lo2, hi2 = again.Proportions(0.9)
+	testkit.CheckClose(t, "intervals of the same document", lo2, lo, 0)
+	for _, with := range []bool{false, true} {
+		q := p
+		if with {
+			q = p.WithDocs()
+		}
+		var b strings.Builder
+		if err := q.Save(&b); err != nil || strings.Contains(b.String(), `"words"`) != with {
+			t.Fatalf("with documents %v: %v", with, err)
+		}
+		loaded, err := Load[*CTMPosterior](strings.NewReader(b.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, lo3, hi3 := loaded.Doc(3).Proportions(0.9)
+		if same := slices.Equal(lo3, lo) && slices.Equal(hi3, hi); same != with {
+			t.Errorf("with documents %v: from %v to %v, before %v to %v", with, lo3, hi3, lo, hi)
+		}
+	}
+	var b strings.Builder
+	if err := p.WithDocs().Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	body := testkit.BodyOf(t, testkit.Kind("CTMPosterior"), b.String())
+	bad := strings.Replace(body, `"sizes":[3,`, `"sizes":[4,`, 1)
+	if _, err := Load[*CTMPosterior](strings.NewReader(testkit.FileOf(t,
+		testkit.Kind("CTMPosterior"), bad))); bad == body || !errors.Is(err, ErrShape) {
+		t.Errorf("a document of more words: %v", err)
 	}
 }
