@@ -49,8 +49,8 @@ func ExampleTable_Model() {
 		}
 	}
 	// Output:
-	// yes 0.70 (0.48 to 0.88)
-	// yes 0.40 (0.05 to 0.85)  "plan"="silver" is new
+	// yes 0.70 (0.48 to 0.87)
+	// yes 0.40 (0.06 to 0.85)  "plan"="silver" is new
 	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold"
 }
 
@@ -90,9 +90,9 @@ func ExampleModel_Summary() {
 	fmt.Printf("%s: %d groups, sd %.1f\n", s.Groups[0].Name, s.Groups[0].Levels, s.Groups[0].SD)
 	fmt.Printf("residual: sd %.1f\n", s.Residual.SD)
 	// Output:
-	// (Intercept)  24.95 (21.86 to 28.04)
+	// (Intercept)  24.95 (21.86 to 28.03)
 	// age           0.50 ( 0.48 to  0.52)
-	// plan=gold    10.00 ( 9.22 to 10.78)
-	// (1 | shop): 6 groups, sd 3.5
+	// plan=gold    10.00 ( 9.22 to 10.77)
+	// (1 | shop): 6 groups, sd 3.4
 	// residual: sd 1.5
 }

@@ -88,7 +88,7 @@ func NewRun(m Model, space *Space, n int, o Options, rng *rand.Rand) *Run {
 	if m, ok := m.(Staged); ok {
 		s.Search.Goal, s.Search.Exact = m.Goal(s.tol), search.StagedPart
 	} else if n <= bendRows {
-		s.Search.Close = bendSlack
+		s.Search.Close = min(bendSlack, search.StopPart*s.tol)
 	}
 	if o.Composite {
 		s.Search.Longest = search.CompositeStep
@@ -155,8 +155,9 @@ func (s *Run) Step() (slope float64, err error) {
 
 // goOn decides what comes after a step of the search: the curvature, the next search or nothing.
 func (s *Run) goOn() {
+	early := !s.tried && s.tol >= bendTol && s.only()
 	switch {
-	case !s.tried && s.only() && s.Search.Near(bendGain, bendSlack) && s.bendable():
+	case early && s.Search.Near(bendGain, s.Search.Close) && s.bendable():
 		s.bending, s.tried = true, true
 	case s.Search.Done:
 		s.end()
@@ -356,7 +357,8 @@ const (
 	bendStep  = 0.1  // standard deviations by the average information, at most this in θ
 	bendGain  = 0.01 // nats that a search promises where it is near its end,
 	bendFar   = 0.03 // and where the curvature shows that it was not,
-	bendSlack = 1e-5 // nats that f may be off by there
+	bendTol   = 1e-6 // the least Options.Tol of such a search: others want the curvature at the end
+	bendSlack = 1e-5 // nats that f may be off by there, or a part of the goal that is less
 )
 
 // bendable reports whether the curvature at Best can be measured.
@@ -365,14 +367,14 @@ func (s *Run) bendable() bool {
 	return !staged && s.n <= bendRows && len(s.space.Coords) <= s.Count && s.covariance() != nil
 }
 
-// bendAt returns the step from Best in coordinate i, downhill unless that leaves the bounds.
+// bendAt returns the step from Best in coordinate i, upward unless that leaves the bounds. Its sign
+// does not depend on slopes, which rounding changes where rows are in another order.
 func (s *Run) bendAt(i int) float64 {
 	h := bendStep / math.Sqrt(max(1, s.Best.Info.At(i, i)+s.space.prec.At(i, i)))
-	t, lo, hi := s.Best.Theta[i], s.Search.Lo[i], s.Search.Hi[i]
-	if t-h < lo || t+h <= hi && s.Best.Grad[i] <= 0 {
-		return h
+	if s.Best.Theta[i]+h > s.Search.Hi[i] {
+		return -h
 	}
-	return -h
+	return h
 }
 
 // bend evaluates the gradient a step from Best in the next coordinate. If the objective has no
@@ -381,7 +383,7 @@ func (s *Run) bend() error {
 	i := len(s.bends)
 	theta := slices.Clone(s.Best.Theta)
 	theta[i] += s.bendAt(i)
-	x, err := s.at(theta, bendSlack, math.Inf(1), true)
+	x, err := s.at(theta, s.Search.Close, math.Inf(1), true)
 	if err != nil {
 		return err
 	}
