@@ -182,7 +182,7 @@ func (l *LinearModel) Best(c term.Crew) (s term.Sought, v *mat.SymDense, err err
 		var e siteEvaluation
 		if e, err = alg.Evaluate(0); err == nil {
 			s.Most = e.ELBO + e.Gap
-			if e.Gap <= goals.Of(0, l.X.Rows, e.ELBO) {
+			if e.Gap <= goals.Fine(l.X.Rows, e.ELBO) {
 				break
 			}
 		}

@@ -221,12 +221,12 @@ func TestOuterSteps(t *testing.T) {
 		ctx := context.Background()
 		plain := kit.MustStepper(t, g)
 		kit.AlgOf[*site.WeightAlgebra](plain).Batch.Outer = 0
-		want, err := (&Solver{}).Resume(ctx, &Result{Stepper: plain})
+		want, err := (&Solver{Goal: 1e-10}).Resume(ctx, &Result{Stepper: plain})
 		if err != nil {
 			t.Fatal(err)
 		}
 		near := math.Inf(1)
-		res := kit.Solve(t, Solver{Recorder: RecorderFunc(func(it Iteration) {
+		res := kit.Solve(t, Solver{Goal: 1e-10, Recorder: RecorderFunc(func(it Iteration) {
 			if a := kit.AlgOf[*site.WeightAlgebra](it.State); it.ELBO > want.ELBO-0.01 {
 				near = min(near, gramsOf(a))
 			}
