@@ -41,8 +41,8 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 
 // Approach visits every term once, in an order drawn at the start, and then takes all terms
 // together. Its blocks grow with the number of terms visited, from First to Most ≥ First. Once
-// Enough are visited, the others are one block, so that only the first blocks are drawn at random. 0
-// means that all are visited by blocks that grow.
+// Enough are visited, the others are one block, so that only the first blocks are drawn at random.
+// 0 means that all are visited by blocks that grow.
 // Blocks of another size than First are those of ShuffledOnce.
 type Approach struct{ First, Most, Enough int }
 

@@ -11,7 +11,7 @@ import (
 // their number, as the cost of a pass of a GP does, to leastGoal. It is never below goalRounding
 // times the ELBO, because rounding hides smaller gaps. An ELBO above 1e13 nats may be known better
 // than that product, so the product counts only up to UnknownNats. A numerical error of the ELBO
-// raises the goal only up to goalError of the ELBO; with a larger error the ELBO is not known at all.
+// raises the goal only up to goalError of the ELBO; with a larger error the ELBO is not known.
 const (
 	mostGoal     = 1e-4
 	manyTerms    = 2000

@@ -172,13 +172,12 @@ func (t *innerMean) move(v []float64) bool {
 
 // A prior may be far wider than the best V, and expectations under its variances are of little use.
 // The variances are therefore scaled while steps move the mean, so that the sites would determine
-// all dimensions: Σ γ̂v = D. The variances of the best V differ less between rows than the variances
+// all dimensions: Σ γ̂v = D. The variances of the best V differ less between rows than those
 // of the prior, because long rows determine their own directions best. The variance of a row is
 // therefore the geometric mean of its prior variance and the average of all.
 //
 // Five steps with at most eight products each find the mean so well that the first V of 2,000 rows
-// of 256 columns is 0.02 nats from the best. Four products leave 0.9 nats, and prior variances leave
-// 0.1 nats more.
+// of 256 columns is 0.02 nats from the best. Four products leave 0.9 nats.
 const (
 	departRounds   = 5
 	departProducts = 8
@@ -222,8 +221,8 @@ func (t *innerMean) scaled(scale float64, dims int) float64 {
 	return scale
 }
 
-// rescale replaces the variances, shape times scale, by scaled ones. It returns their scale, or 0 if
-// there are no expectations under them.
+// rescale replaces the variances, shape times scale, by scaled ones. It returns their scale, or 0
+// if there are no expectations under them.
 func (t *innerMean) rescale(scale float64, dims int) float64 {
 	x := &t.At
 	scale = t.scaled(scale, dims)
