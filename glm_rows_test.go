@@ -201,7 +201,7 @@ func TestGLMRowsMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		want, in := fitGLM(t, g, nil)
+		want, in := fitGLM(t, g, &Solver{Goal: 1e-10})
 		if off := math.Abs(res.ELBO - in.ELBO); !(off <= 1e-9*math.Abs(in.ELBO)) ||
 			res.Status != Converged && res.Status != Stalled {
 			t.Errorf("%s: %v, and in memory %v", name, res, in)

@@ -355,7 +355,7 @@ func TestGLMa9a(t *testing.T) {
 		}
 		return mean, sd
 	}
-	p, res := fitGLM(t, g, nil)
+	p, res := fitGLM(t, g, &Solver{Goal: 1e-10})
 	mean, sd := worst(p)
 	t.Logf("batch: −ELBO − reference %.1e nats, means within %.1e sd, sds within %.1e, %v "+
 		"passes, gap %.0e", -res.ELBO-truth.NegELBO, mean, sd, res.Passes, res.Gap)

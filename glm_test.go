@@ -322,8 +322,8 @@ func TestGLMPrimalDualCov(t *testing.T) {
 // Sparse and dense rows give the same posterior.
 func TestGLMSparseDense(t *testing.T) {
 	for _, c := range glmCorpus() {
-		p, rp := fitGLM(t, c.Glm(t, c.X), nil)
-		q, rq := fitGLM(t, c.Glm(t, SparseOf(c.X)), nil)
+		p, rp := fitGLM(t, c.Glm(t, c.X), &Solver{Goal: 1e-10})
+		q, rq := fitGLM(t, c.Glm(t, SparseOf(c.X)), &Solver{Goal: 1e-10})
 		if d := math.Abs(rp.ELBO - rq.ELBO); d > 1e-12*(1+math.Abs(rp.ELBO))+rp.ELBOErr+rq.ELBOErr {
 			t.Errorf("%s: ELBO %v and %v", c.Name, rp.ELBO, rq.ELBO)
 		}
@@ -408,10 +408,10 @@ func TestGLMRidge(t *testing.T) {
 func TestGLMBlocks(t *testing.T) {
 	for _, c := range glmCorpus() {
 		g := c.Glm(t, c.X)
-		p, res := fitGLM(t, g, nil)
+		p, res := fitGLM(t, g, &Solver{Goal: 1e-10})
 		st := overWeights(t, g)
-		rb, err := (&Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200}).Resume(
-			context.Background(), &Result{Stepper: st})
+		s := &Solver{BatchSize: max(1, g.Len()/5), MaxPasses: 200, Goal: 1e-10}
+		rb, err := s.Resume(context.Background(), &Result{Stepper: st})
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}

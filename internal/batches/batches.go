@@ -41,7 +41,8 @@ func ShuffledOnce(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 
 // Approach visits every term once, in an order drawn at the start, and then takes all terms
 // together. Its blocks grow with the number of terms visited, from First to Most ≥ First. Once
-// Enough are visited, the others are one block; 0 means that all are visited by blocks that grow.
+// Enough are visited, the others are one block, so that only the first blocks are drawn at random.
+// 0 means that all are visited by blocks that grow.
 // Blocks of another size than First are those of ShuffledOnce.
 type Approach struct{ First, Most, Enough int }
 
@@ -55,7 +56,11 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			order[i] = i
 		}
 		if size < n {
-			rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			if a.Enough > 0 {
+				drawFirst(order, min(n, 2*a.Enough+size), rng)
+			} else {
+				rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+			}
 			// Each block in order, so that rows are near each other in memory: the terms go to
 			// their blocks from the first to the last.
 			block, ends := make([]int, n), []int{}
@@ -87,6 +92,15 @@ func (a Approach) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 		}
 		for yield(order) {
 		}
+	}
+}
+
+// drawFirst makes the first k numbers of order a random draw of all of them, by the first k steps
+// of a shuffle (Fisher and Yates, 1938).
+func drawFirst(order []int, k int, rng *rand.Rand) {
+	for i := range k {
+		j := i + rng.IntN(len(order)-i)
+		order[i], order[j] = order[j], order[i]
 	}
 }
 

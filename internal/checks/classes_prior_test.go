@@ -45,9 +45,10 @@ func TestClassesOwnPriorTwo(t *testing.T) {
 		two[i] = math.Min(c, 1)
 		sign[i] = 2*two[i] - 1
 	}
-	post, res := fitClasses(t, x, two, Softmax{}, &GLMOptions{Prior: eachPrior(t, 4, 0.3, 2)}, nil)
+	fine := &Solver{Goal: 1e-10}
+	post, res := fitClasses(t, x, two, Softmax{}, &GLMOptions{Prior: eachPrior(t, 4, 0.3, 2)}, fine)
 	logit, want := fitClasses(t, x, sign, BernoulliLogit{},
-		&GLMOptions{PriorSD: math.Sqrt(0.09 + 4)}, nil)
+		&GLMOptions{PriorSD: math.Sqrt(0.09 + 4)}, fine)
 	if !(math.Abs(res.ELBO-want.ELBO) < 1e-7) {
 		t.Errorf("ELBO %v, want %v", res.ELBO, want.ELBO)
 	}

@@ -72,3 +72,41 @@ func TestGoalDistance(t *testing.T) {
 	}
 	t.Logf("%d of %d fits are beyond what a quadratic ELBO has", beyond, ends)
 }
+
+// The default goal grows with the number of rows up to 1e-4 nats, and a smaller Goal adds digits.
+func TestDefaultGoal(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		rows int
+		goal float64
+	}{{20, 1e-10}, {500, 1e-4 / 64}, {2000, 1e-4}, {6000, 1e-4}} {
+		rng := testkit.Rand(3)
+		x := testkit.NormalMatrix(rng, c.rows, 4)
+		y := make([]float64, c.rows)
+		for i := range y {
+			y[i] = testkit.PlusMinus(x.At(i, 0)+rng.NormFloat64() > 0)
+		}
+		g := testkit.Must(NewGLM(x, y, BernoulliLogit{}, nil))
+		post, res, err := g.Fit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, fine, err := g.Fit(ctx, &Solver{Goal: 1e-10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(res.Goal/c.goal-1) > 1e-9 || !(res.GapBound <= c.goal) {
+			t.Errorf("%d rows: proved %v of the goal %v, want %v", c.rows, res.GapBound, res.Goal,
+				c.goal)
+		}
+		if !(fine.Gap <= 1e-10) || c.rows > 1000 && !(fine.Passes > res.Passes) {
+			t.Errorf("%d rows: gap %v after %v passes, by default %v after %v", c.rows, fine.Gap,
+				fine.Passes, res.Gap, res.Passes)
+		}
+		for j, m := range post.Mean(nil) {
+			if off := math.Abs(m-best.Mean(nil)[j]) / best.SD(nil)[j]; off > math.Sqrt(2*c.goal) {
+				t.Errorf("%d rows: mean %d is %v standard deviations off", c.rows, j, off)
+			}
+		}
+	}
+}

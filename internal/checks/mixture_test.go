@@ -61,7 +61,7 @@ func TestMixtureIris(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	post, res, err := m.Fit(ctx, nil)
+	post, res, err := m.Fit(ctx, &Solver{Goal: 1e-10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,18 +5,26 @@ import (
 	"math"
 )
 
-// The goal of a Solver that has none: in nats, in nats a term, and relative to the ELBO, for
-// rounding. An ELBO of which more than goalError is numerical error is not known, and its error no
-// reason to end. Of one above 1e13 nats, 1e-13 of it is more than a nat, and may be more than its
-// error: it is no goal (see UnknownNats).
+// The goal of a Solver that has none is mostGoal nats for manyTerms terms or more. A mean is then
+// within √(2·mostGoal) = 0.014 standard deviations of its optimum, which is far below what data
+// tell. Fewer terms have more digits, because these cost little: the goal falls with the cube of
+// their number, as the cost of a pass of a GP does, to leastGoal. It is never below goalRounding
+// times the ELBO, because rounding hides smaller gaps. An ELBO above 1e13 nats may be known better
+// than that product, so the product counts only up to UnknownNats. A numerical error of the ELBO
+// raises the goal only up to goalError of the ELBO; with a larger error the ELBO is not known.
 const (
+	mostGoal     = 1e-4
+	manyTerms    = 2000
 	leastGoal    = 1e-10
-	goalTerm     = 1e-13
 	goalRounding = 1e-13
 	goalError    = 1e-4
 )
 
-// With is Of an ELBO that is known to within so much: no less than that, unless it is not known.
+// fineTerm is the goal of Fine in nats per term.
+const fineTerm = 1e-13
+
+// With returns Of, raised to twice the error bound of the ELBO if the goal is the default and the
+// ELBO is known.
 func With(asked float64, n int, elbo, bound float64) float64 {
 	goal := Of(asked, n, elbo)
 	if e := 2 * bound; asked == 0 && e <= goalError*(1+math.Abs(elbo)) {
@@ -25,12 +33,23 @@ func With(asked float64, n int, elbo, bound float64) float64 {
 	return goal
 }
 
-// Of returns the gap that is asked for or, for 0, what n terms and this ELBO are worth.
+// Of returns the gap that is asked for. If that is 0 it returns the default for n terms and this
+// ELBO.
 func Of(asked float64, n int, elbo float64) float64 {
 	if asked > 0 {
 		return asked
 	}
-	return max(leastGoal, goalTerm*float64(n), min(goalRounding*math.Abs(elbo), UnknownNats))
+	part := min(1, float64(n)/manyTerms)
+	return max(mostGoal*part*part*part, rounding(elbo))
+}
+
+// Fine returns the gap at which n terms with this ELBO have all the digits of float64. Computations
+// that start from a fit but need more digits than a summary prints use it.
+func Fine(n int, elbo float64) float64 { return max(fineTerm*float64(n), rounding(elbo)) }
+
+// rounding returns the gap that rounding hides.
+func rounding(elbo float64) float64 {
+	return max(leastGoal, min(goalRounding*math.Abs(elbo), UnknownNats))
 }
 
 // NeverZero returns x, or the smallest number above 0 for 0. A zero in a Step or an Evaluation

@@ -88,7 +88,7 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 		}
 	case *gauss.Full:
 		if !fixed {
-			full, err := resolve(&h, l, c, goals.Of(0, n, floats.Sum(s.E)))
+			full, err := resolve(&h, l, c, goals.Fine(n, floats.Sum(s.E)))
 			if err != nil {
 				return nil, err
 			}

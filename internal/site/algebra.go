@@ -325,7 +325,6 @@ func (p *Problem) Prepare(t *term.Terms, index []int, mover Mover, base *term.St
 		s.C = dense.Resize(s.C, n)
 	}
 	p.delta, p.U, p.D = dense.Resize(p.delta, n), dense.Resize(p.U, n), dense.Resize(p.D, n)
-	p.tg, p.tc = dense.Resize(p.tg, n), dense.Resize(p.tc, n)
 	p.t = 1
 	p.aimed = false
 	p.mix.Reset()
@@ -614,6 +613,7 @@ func (p *Problem) mixture() bool {
 // target computes the sites that minimise the linearised problem, or those that an aimer says.
 func (p *Problem) target() {
 	s := &p.Cur
+	p.tg, p.tc = dense.Resize(p.tg, p.N), dense.Resize(p.tc, p.N)
 	p.straight = false
 	if p.aim() {
 		for i, m := range s.M {
@@ -630,7 +630,7 @@ func (p *Problem) target() {
 func (p *Problem) aim() bool {
 	if a, ok := p.Mover.(aimer); ok && !p.aimed {
 		dense.ResizeAll(p.N, &p.ta, &p.step)
-		copy(p.tg, p.Cur.Tg)
+		p.tg = append(p.tg[:0], p.Cur.Tg...)
 		p.aimed = a.aim(p.ta, p.step, p.tg, &p.Cur.State) && !p.Workers.Halt.Stopped()
 	}
 	return p.aimed
@@ -694,6 +694,7 @@ func (p *Problem) departMany() bool {
 // problem. Of several sites to a term it is that of all, to which the means go straight.
 func (p *Problem) targetAlone() {
 	s := &p.Cur
+	p.tg, p.tc = dense.Resize(p.tg, p.N), dense.Resize(p.tc, p.N)
 	if p.terms.K > 1 {
 		p.target()
 		p.straight = p.aimed
@@ -805,6 +806,7 @@ func (p *Problem) walk() bool {
 func (p *Problem) narrow() bool {
 	s := &p.Cur
 	p.aimed, p.straight = false, false
+	p.tg, p.tc = dense.Resize(p.tg, p.N), dense.Resize(p.tc, p.N)
 	for i, g := range s.Gamma {
 		p.tg[i] = g + 1
 		p.tc[i] = s.A[i] + p.tg[i]*(s.M[i]-p.Base.M[i])

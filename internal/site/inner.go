@@ -27,6 +27,7 @@ type innerMean struct {
 	p, q, ap    []float64  // the search direction, V⁻¹ times it and the Hessian times it
 	step, whole []float64  // the step, and V⁻¹ times it
 	ur, s       []float64  // Xᵀr, and C times it
+	shape, near []float64  // relative variances during depart, and the variances to move to
 	w, uq, uh   []float64  // the weights of p, Xᵀq and Xᵀ(h∘p)
 	products    int        // with V that may yet be taken
 
@@ -75,7 +76,7 @@ func (t *innerMean) find(slack, part float64) (moved bool) {
 		if part > 0 {
 			enough = max(enough, part*t.At.PrecisionPromise())
 		}
-		if t.At.Wild || !t.aim(enough) || !t.move() {
+		if t.At.Wild || !t.aim(enough) || !t.move(t.At.V) {
 			break
 		}
 		moved = true
@@ -140,11 +141,16 @@ func (t *innerMean) spread() bool {
 	return t.cov.spread(t.s, t.ur)
 }
 
-// move takes the step, or a half of it, if that lowers the value.
-func (t *innerMean) move() bool {
+// move takes the step, or a half of it, to a state of the variances v, if that lowers the value.
+// The value here under v is known to first order: −E changes by ½γ̂ for each unit of v.
+func (t *innerMean) move(v []float64) bool {
 	x, y := &t.At, &t.next
-	copy(y.V, x.V)
+	copy(y.V, v)
 	copy(y.Gamma, x.Gamma)
+	here := t.Value
+	for i, g := range x.Tg {
+		here += 0.5 * g * (v[i] - x.V[i])
+	}
 	h := 1.0
 	for range innerHalves {
 		value := t.Value + floats.Sum(x.E)
@@ -154,7 +160,7 @@ func (t *innerMean) move() bool {
 			value += 0.5 * h * d * (x.A[i] + y.A[i])
 		}
 		if t.terms.Expect(y, t.index, t.workers) == nil {
-			if value -= floats.Sum(y.E); value <= t.Value {
+			if value -= floats.Sum(y.E); value <= here {
 				t.At, t.next, t.Value = t.next, t.At, value
 				return true
 			}
@@ -164,44 +170,63 @@ func (t *innerMean) move() bool {
 	return false
 }
 
-// A base, as a prior is, may be far wider than V is to be: expectations under its variances say
-// little. They are scaled so that the sites would determine all dimensions, Σ γ̂v = D, in turn with
-// steps of the mean that take so many products with the covariance of the base each: so many of
-// both.
+// A prior may be far wider than the best V, and expectations under its variances are of little use.
+// The variances are therefore scaled while steps move the mean, so that the sites would determine
+// all dimensions: Σ γ̂v = D. The variances of the best V differ less between rows than those
+// of the prior, because long rows determine their own directions best. The variance of a row is
+// therefore the geometric mean of its prior variance and the average of all.
+//
+// Five steps with at most eight products each find the mean so well that the first V of 2,000 rows
+// of 256 columns is 0.02 nats from the best. Four products leave 0.9 nats.
 const (
-	// of four a fit of 256 columns needs a matrix XᵀΓX more to 0.01 nats, and eight bring no more
 	departRounds   = 5
-	departProducts = 4
+	departProducts = 8
 )
 
 // depart finds a mean from which to leave a base of the variances v, where the state begins, and
 // the variances of so many dimensions there. It reports whether there is one.
 func (t *innerMean) depart(v []float64, dims int) bool {
-	scale := 1.0
-	for range departRounds {
-		if scale = t.rescale(v, scale, dims); scale == 0 {
-			return false
-		}
+	t.shape, t.near = dense.Resize(t.shape, len(v)), dense.Resize(t.near, len(v))
+	mean := floats.Sum(v) / float64(len(v))
+	for i, x := range v {
+		t.shape[i] = math.Sqrt(x * mean)
+	}
+	scale := t.rescale(1, dims)
+	for k := 0; k < departRounds && scale > 0; k++ {
 		t.products = departProducts
-		if !t.aim(0) || !t.move() {
+		if !t.aim(0) {
 			break
 		}
+		// The variances change with the mean: that takes one expectation, not two.
+		next := t.scaled(scale, dims)
+		floats.ScaleTo(t.near, next, t.shape)
+		if !t.move(t.near) {
+			break
+		}
+		scale = next
 	}
-	return !t.workers.Halt.Stopped() && t.rescale(v, scale, dims) > 0
+	return scale > 0 && !t.workers.Halt.Stopped() && t.rescale(scale, dims) > 0
 }
 
-// rescale replaces the variances, v times scale, by others, of which it returns the scale, or 0 if
-// there are no expectations under these.
-func (t *innerMean) rescale(v []float64, scale float64, dims int) float64 {
-	x := &t.At
+// scaled returns the scale of the variances under which the sites determine dims dimensions,
+// judged by the targets under the present scale. It is at most 1.
+func (t *innerMean) scaled(scale float64, dims int) float64 {
 	var determined float64
-	for i, g := range x.Tg {
-		determined += math.Max(0, g) * x.V[i]
+	for i, g := range t.At.Tg {
+		determined += math.Max(0, g) * t.At.V[i]
 	}
 	if scale *= float64(dims) / determined; !(scale < 1) {
-		scale = 1
+		return 1
 	}
-	floats.ScaleTo(x.V, scale, v)
+	return scale
+}
+
+// rescale replaces the variances, shape times scale, by scaled ones. It returns their scale, or 0
+// if there are no expectations under them.
+func (t *innerMean) rescale(scale float64, dims int) float64 {
+	x := &t.At
+	scale = t.scaled(scale, dims)
+	floats.ScaleTo(x.V, scale, t.shape)
 	if t.terms.Expect(x, t.index, t.workers) != nil || x.Wild {
 		return 0
 	}

@@ -195,7 +195,7 @@ func (l *LinearModel) best(c term.Crew) (alg Algebra, s term.Sought, err error) 
 		var e siteEvaluation
 		if e, err = alg.Evaluate(0); err == nil {
 			s.Most = e.ELBO + e.Gap
-			if e.Gap <= goals.Of(0, l.X.Rows, e.ELBO) {
+			if e.Gap <= goals.Fine(l.X.Rows, e.ELBO) {
 				break
 			}
 		}

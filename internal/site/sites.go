@@ -381,7 +381,7 @@ func (s *Sites) Evaluate(within float64) (siteEvaluation, error) {
 
 // moveProof is what moves alone prove of the gap: with C the covariance of the prior, ½cᵀCc is what
 // the mean may gain, and the sites, or the log-determinant at their targets, say what the
-// precisions may; see siteChange.
+// precisions may; see term.SiteChange.
 type moveProof Sites
 
 func (s *moveProof) ready() (bool, error) { return true, nil }

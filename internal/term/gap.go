@@ -38,12 +38,12 @@ func PrecisionGap(square, negative float64, gamma, target []float64) float64 {
 	return square * Curvature(max(least, 1-math.Sqrt(negative))-1)
 }
 
-// siteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in
+// SiteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in
 // units of V = LLᵀ, as far as the variances v tell. A row alone is |δ_n|v_n of Δ. Together they are
 // less: as LᵀXᵀΓXL ⪯ I, the covariances A = XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
 //
 //	‖Δ‖²_F = Σ_nk δ_nδ_k A_nk² ≤ Σ_nk ½(δ_n²γ_k/γ_n + δ_k²γ_n/γ_k) A_nk² ≤ Σ_n δ_n²v_n/γ_n.
-type siteChange struct {
+type SiteChange struct {
 	Trace, Nuclear float64 // Σ δv and Σ |δ|v
 	fallen         float64 // that of the negative δ alone
 	least, most    float64 // of 1 and all γ̂/γ
@@ -52,7 +52,7 @@ type siteChange struct {
 }
 
 // Change returns that to the targets of s.
-func (s *State) Change() siteChange {
+func (s *State) Change() SiteChange {
 	var trace, nuclear, fallen, shared, alone float64
 	least, most, mixed := 1.0, 1.0, false
 	for n, v := range s.V {
@@ -72,19 +72,19 @@ func (s *State) Change() siteChange {
 			alone += own
 		}
 	}
-	return siteChange{trace, nuclear, fallen, least, most, shared, alone, mixed}
+	return SiteChange{trace, nuclear, fallen, least, most, shared, alone, mixed}
 }
 
 // Square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond
 // the greatest change of a site, relative to it, or Σ |δ|v: a site that wakes or falls asleep tells
 // next to nothing.
-func (c *siteChange) Square() float64 {
+func (c *SiteChange) Square() float64 {
 	norm := math.Sqrt(c.shared) + c.alone
 	return min(norm*norm, c.Nuclear*min(c.Nuclear, max(1-c.least, c.most-1)))
 }
 
 // Gap returns a bound on tr Δ − log|I + Δ|.
-func (c *siteChange) Gap() float64 {
+func (c *SiteChange) Gap() float64 {
 	if c.Mixed {
 		return c.Nuclear * c.Nuclear * Curvature(max(0, 1-c.fallen)-1)
 	}

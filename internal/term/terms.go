@@ -562,8 +562,8 @@ func Usable(x Expectation, v float64) bool {
 // modest reports whether derivatives are Usable by far, as nearly all are.
 func modest(x Expectation, v float64) bool {
 	d1, d2 := math.Abs(x.D1), math.Abs(x.D2)
-	return math.Abs(x.Value) <= math.MaxFloat64 && d2*v < mostTelling && d1 < mostTelling &&
-		d1*v < 1 && d2 < 1e100
+	return math.Abs(x.Value) <= math.MaxFloat64 && d2 < mostTelling && d1 < mostTelling &&
+		max(d1, d2)*v < 1
 }
 
 // hopeless reports whether the derivatives under a marginal of variance v are not worth the while,

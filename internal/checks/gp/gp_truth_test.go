@@ -59,7 +59,7 @@ func TestGPOptimum(t *testing.T) {
 				truth = all[c.name]
 			}
 			s := c.load(t)
-			post, res, err := c.model(t, s).Fit(context.Background(), nil)
+			post, res, err := c.model(t, s).Fit(context.Background(), &Solver{Goal: 1e-10})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,8 +123,8 @@ func TestGPOptimumMarginals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ref := testkit.ReadTruth(t, c.name+"_optimum.csv")
 			s := c.load(t)
-			for solver, sv := range map[string]*Solver{"block": nil,
-				"batch": {BatchSize: len(s.y)}} {
+			for solver, sv := range map[string]*Solver{"block": {Goal: 1e-10},
+				"batch": {BatchSize: len(s.y), Goal: 1e-10}} {
 				post, _, err := c.model(t, s).Fit(context.Background(), sv)
 				if err != nil {
 					t.Fatal(err)
@@ -148,7 +148,7 @@ func TestGPOptimumMarginals(t *testing.T) {
 				}
 			}
 			test := testkit.ReadTruth(t, c.name+"_test.csv")
-			post, _, err := c.model(t, s).Fit(context.Background(), nil)
+			post, _, err := c.model(t, s).Fit(context.Background(), &Solver{Goal: 1e-10})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -221,12 +221,12 @@ func TestOuterSteps(t *testing.T) {
 		ctx := context.Background()
 		plain := kit.MustStepper(t, g)
 		kit.AlgOf[*site.WeightAlgebra](plain).Batch.Outer = 0
-		want, err := (&Solver{}).Resume(ctx, &Result{Stepper: plain})
+		want, err := (&Solver{Goal: 1e-10}).Resume(ctx, &Result{Stepper: plain})
 		if err != nil {
 			t.Fatal(err)
 		}
 		near := math.Inf(1)
-		res := kit.Solve(t, Solver{Recorder: RecorderFunc(func(it Iteration) {
+		res := kit.Solve(t, Solver{Goal: 1e-10, Recorder: RecorderFunc(func(it Iteration) {
 			if a := kit.AlgOf[*site.WeightAlgebra](it.State); it.ELBO > want.ELBO-0.01 {
 				near = min(near, gramsOf(a))
 			}
@@ -249,6 +249,30 @@ func TestOuterSteps(t *testing.T) {
 			t.Errorf("%s: %v matrices and %v passes to a proved gap of %v", p.name,
 				gramsOf(kit.AlgOf[*site.WeightAlgebra](res.Stepper)), res.Passes, res.GapBound)
 		}
+	}
+}
+
+// TestOuterDepart checks that the first outer step from a wide prior is so near the optimum of
+// correlated columns that a second one proves 0.01 nats.
+func TestOuterDepart(t *testing.T) {
+	t.Parallel()
+	x, eta := outerRows(3, 1000, 150, 2)
+	for i := range eta {
+		row := x.RawRowView(i)
+		for j := 1; j < len(row); j++ {
+			row[j] = 0.8*row[j-1] + 0.6*row[j]
+		}
+	}
+	g := kit.MustGLM(t, x, outerLabels(4, eta), BernoulliLogit{}, GLMOptions{})
+	best := kit.Solve(t, Solver{Goal: 1e-8}, g)
+	if first := best.Trace[0]; !(best.ELBO-first.ELBO < 0.06) {
+		t.Errorf("the first pass leaves %v nats", best.ELBO-first.ELBO)
+	}
+	res := kit.Solve(t, Solver{Goal: 0.01}, g)
+	grams := gramsOf(kit.AlgOf[*site.WeightAlgebra](res.Stepper))
+	if res.Passes > 2 || grams > 3 || !(res.GapBound <= 0.01) {
+		t.Errorf("%v passes and %v matrices to a proved gap of %v", res.Passes, grams,
+			res.GapBound)
 	}
 }
 

@@ -597,7 +597,7 @@ func TestOwnLikelihoodCost(t *testing.T) {
 	fits := map[string]func(lik Likelihood, workers int) *Result{
 		"GLM": func(lik Likelihood, workers int) *Result {
 			_, r, err := testkit.Must(NewGLM(x, y, lik, &GLMOptions{Intercept: true})).Fit(
-				context.Background(), &Solver{Workers: workers})
+				context.Background(), &Solver{Workers: workers, Goal: 1e-10})
 			return mustResult(t, r, err)
 		},
 		"GP": func(lik Likelihood, workers int) *Result {
