@@ -25,7 +25,7 @@ func LearningFlags(f *flag.FlagSet) (l Learning) {
 	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of "+
 		"hyper-parameters")
 	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
-	l.Goal = f.Float64("goal", 0, "stop when the gap in `nats` is below this (default: 1e-4 for 2,000 rows, less for fewer)")
+	l.Goal = f.Float64("goal", 0, "stop when the gap in `nats` is below this (default: 1e-4 or less)")
 	return l
 }
 
