@@ -424,7 +424,7 @@ func startPeriods(k Kernel, roles []paramRole, x *mat.Dense, y []float64) []floa
 	return periods
 }
 
-// otherPeriods returns the periods that are known, without that of parameter i.
+// otherPeriods returns the known periods except the one of parameter i.
 func otherPeriods(periods []float64, i int) (others []float64) {
 	for j, p := range periods {
 		if p > 0 && j != i {

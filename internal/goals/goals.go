@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// The goal of a Solver that has none is mostGoal nats for manyTerms terms or more. A mean is then
+// A Solver without a goal uses mostGoal nats for manyTerms terms or more. A mean is then
 // within √(2·mostGoal) = 0.014 standard deviations of its optimum, which is far below what data
 // tell. Fewer terms have more digits, because these cost little: the goal falls with the cube of
 // their number, as the cost of a pass of a GP does, to leastGoal. It is never below goalRounding
@@ -33,7 +33,7 @@ func With(asked float64, n int, elbo, bound float64) float64 {
 	return goal
 }
 
-// Of returns the gap that is asked for. If that is 0 it returns the default for n terms and this
+// Of returns the requested gap. If that is 0 it returns the default for n terms and this
 // ELBO.
 func Of(asked float64, n int, elbo float64) float64 {
 	if asked > 0 {

@@ -349,16 +349,16 @@ func (s *Run) covariance() *mat.SymDense {
 }
 
 // The curvature at Best is measured by one gradient per coordinate, because the search infers it
-// from steps that are long and from q that are coarse. Where there are more than bendRows rows, or
-// more coordinates than θ that were tried, this costs too much. If there is one search, it has the
-// curvature measured as soon as it is near its end, and needs fewer steps from there.
+// from long steps and coarse q. This costs too much for more than bendRows rows, and for more
+// coordinates than evaluations so far. A run with one search measures the curvature as soon as the
+// search comes near its end, which saves some of the last steps.
 const (
 	bendRows  = 2000
 	bendStep  = 0.1  // standard deviations by the average information, at most this in θ
-	bendGain  = 0.01 // nats that a search promises where it is near its end,
-	bendFar   = 0.03 // and where the curvature shows that it was not,
-	bendTol   = 1e-6 // the least Options.Tol of such a search: others want the curvature at the end
-	bendSlack = 1e-5 // nats that f may be off by there, or a part of the goal that is less
+	bendTol   = 1e-6 // least Options.Tol at which the curvature is measured before the end
+	bendGain  = 0.01 // predicted gain, in nats, below which a search is near its end
+	bendFar   = 0.03 // predicted gain by the measured curvature above which it was not near
+	bendSlack = 1e-5 // largest error of f, in nats, while the curvature is measured
 )
 
 // bendable reports whether the curvature at Best can be measured.
@@ -395,7 +395,7 @@ func (s *Run) bend() error {
 	return nil
 }
 
-// measure tells the search the curvature at Best, if it is positive definite.
+// measure passes the curvature at Best to the search, if it is positive definite.
 func (s *Run) measure() {
 	b := s.curvature()
 	ended := len(s.Ends) > 0

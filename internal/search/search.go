@@ -36,7 +36,7 @@ const (
 	sharpest   = 1e-6
 	firstSlack = 3e-3 // nats below its maximum that q may be at first,
 	slackPart  = 0.03 // and then of what the step promises
-	closeGain  = 0.1  // nats that a step promises near the end
+	closeGain  = 0.1  // predicted gain of a step, in nats, below which Close applies
 	ExactPart  = 1e-2 // of the goal, below which it need not be
 	StopPart   = 0.1  // of the goal, above which the search does not end
 	// the same where passes over all rows are dear; with 0.4 the slopes once ended a search 3 nats
@@ -94,8 +94,8 @@ type Search struct {
 	// Rough is the part of what a step promises, and of a nat at first, that f may be off by; 0
 	// for the default.
 	Rough float64
-	// Close is how many nats f may be off by where a step promises less than closeGain, 0 for the
-	// default: the caller measures the curvature near the end.
+	// Close is the largest error of f, in nats, when a step has a predicted gain below closeGain.
+	// A caller that measures the curvature near the end sets it; 0 means the default.
 	Close float64
 	Brief bool    // no look at a flatter metric at the end; doubts of a search before stay
 	reach float64 // the longest step for now
@@ -289,14 +289,14 @@ func (s *Search) damp(step, turn *mat.VecDense) {
 	}
 }
 
-// Near reports whether cur is that few nats above the minimum, by the metric, and f known there to
-// within so many.
+// Near reports whether the metric places cur at most promise nats above the minimum, and the error
+// of f at cur is at most slack nats.
 func (s *Search) Near(promise, slack float64) bool {
 	return s.begun && !s.stalled && s.promise <= promise && s.Cur.Slack <= slack
 }
 
-// Measure makes b, the curvature at cur, the metric there, and returns what that promises. A search
-// that has not ended goes on from there.
+// Measure replaces the metric by b, the curvature at cur, and returns the predicted gain. A search
+// that has not ended continues with it.
 func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
 	s.measured, s.steps, s.turns = b, nil, nil
 	if !ended {
@@ -306,8 +306,8 @@ func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
 	return s.promise
 }
 
-// Curvature returns the metric at cur, with that part of the average information where it was not
-// measured.
+// Curvature returns the metric at cur. It contains the given part of the average information if the
+// curvature was not measured.
 func (s *Search) Curvature(part float64) *mat.SymDense {
 	n := len(s.Cur.Theta)
 	b := s.base(part)

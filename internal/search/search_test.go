@@ -7,10 +7,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// minimise searches from start within the bounds ±far for the minimum of f, whose gradient is by
+// minimize searches from start within the bounds ±far for the minimum of f, whose gradient is by
 // differences, with the given average information, and shows see the search after each step if that
 // is not nil. It returns the search and the evaluations.
-func minimise(start []float64, far float64, info *mat.SymDense, f func(x []float64) float64,
+func minimize(start []float64, far float64, info *mat.SymDense, f func(x []float64) float64,
 	see func(s *Search)) (*Search, int) {
 	n := len(start)
 	s := &Search{Prec: mat.NewSymDense(n, nil), Goal: 1e-4, Exact: ExactPart, Longest: LongestStep,
@@ -67,7 +67,7 @@ func TestSearchEnds(t *testing.T) {
 		{"a bound", []float64{9, 10}, 10, sym(2, 1, 0.03, 0.03, 0.00091),
 			func(x []float64) float64 { return 0.5 * (x[0] + 3) * (x[0] + 3) }, 0, 40},
 	} {
-		s, count := minimise(c.start, c.far, c.info, c.f, nil)
+		s, count := minimize(c.start, c.far, c.info, c.f, nil)
 		end := s.End()
 		if !s.Done || end.Stuck || !(s.Cur.F < c.least+1e-3) || count > c.most {
 			t.Errorf("%s: f = %v at %v after %d evaluations, want %v: %+v", c.name, s.Cur.F,
@@ -84,7 +84,7 @@ func TestSearchMeasured(t *testing.T) {
 		return 20*x[0]*x[0] + math.Exp(x[1]) - x[1] + 2*x[0]*x[1]
 	}
 	told := -1
-	s, count := minimise([]float64{1, 1}, 100, info, f, func(s *Search) {
+	s, count := minimize([]float64{1, 1}, 100, info, f, func(s *Search) {
 		if told++; !s.Near(0.03, math.Inf(1)) || s.measured != nil {
 			return
 		}
@@ -94,7 +94,7 @@ func TestSearchMeasured(t *testing.T) {
 		}
 		told = 0
 	})
-	_, without := minimise([]float64{1, 1}, 100, info, f, nil)
+	_, without := minimize([]float64{1, 1}, 100, info, f, nil)
 	if end := s.End(); told > 2 || end.Left > s.Goal || end.Doubted || count >= without {
 		t.Errorf("%d evaluations, %d since the curvature was told, %d without: %+v", count, told,
 			without, end)
