@@ -168,8 +168,9 @@ func (m *CTM) digest(d *save.Digest) {
 // evaluated after each. From the fifth such pass on, Gap estimates what later passes would gain:
 // it is twice what the last rises of the ELBO leave if they fall as a geometric series, and at
 // least ELBOErr, the standard error due to the draws. This is no proof: rises that the draws hide
-// may continue, and other maxima may be higher. On four of ten generated corpora, and on AP, a fit that ended by its Gap gained two to eight times as much in later passes. A zero Goal
-// means ELBOErr, or 0.1 nats if that is larger.
+// may continue, and other maxima may be higher. On four of ten generated corpora, and on AP, a
+// fit that ended by its Gap gained two to eight times as much in later passes. A zero Goal means
+// ELBOErr, or 0.1 nats if that is larger.
 //
 // With a Solver.Converger the ELBO is evaluated once a pass. A nil StepSize leaves the inner
 // steps to the model. A StepSize gives their β_k; BatchSize and Sampler are then those of the
