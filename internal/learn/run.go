@@ -350,7 +350,7 @@ func (s *Run) covariance() *mat.SymDense {
 
 // The curvature at Best is measured by one gradient per coordinate, because the search infers it
 // from long steps and coarse q. This costs too much for more than bendRows rows, and for more
-// coordinates than evaluations so far. A run with one search measures the curvature as soon as the
+// coordinates than evaluations so far. It says nothing about flat directions. A run with one search measures the curvature as soon as the
 // search comes near its end, which saves some of the last steps.
 const (
 	bendRows  = 2000
@@ -358,13 +358,19 @@ const (
 	bendTol   = 1e-6 // least Options.Tol at which the curvature is measured before the end
 	bendGain  = 0.01 // predicted gain, in nats, below which a search is near its end
 	bendFar   = 0.03 // predicted gain by the measured curvature above which it was not near
+	bendLeast = 0.01 // least average information of a direction that is not flat: sd 10 in θ
 	bendSlack = 1e-5 // largest error of f, in nats, while the curvature is measured
 )
 
 // bendable reports whether the curvature at Best can be measured.
 func (s *Run) bendable() bool {
 	_, staged := s.Model.(Staged)
-	return !staged && s.n <= bendRows && len(s.space.Coords) <= s.Count && s.covariance() != nil
+	if staged || s.n > bendRows || len(s.space.Coords) > s.Count || s.covariance() == nil {
+		return false
+	}
+	var b mat.SymDense
+	b.AddSym(s.Best.Info, s.space.prec)
+	return flattest(&b) >= bendLeast
 }
 
 // bendAt returns the step from Best in coordinate i, upward unless that leaves the bounds. Its sign
@@ -432,6 +438,15 @@ func (s *Run) curvature() *mat.SymDense {
 		}
 	}
 	return b
+}
+
+// flattest returns the least eigenvalue of b, or 0 if it has none.
+func flattest(b *mat.SymDense) float64 {
+	var e mat.EigenSym
+	if !e.Factorize(b, false) {
+		return 0
+	}
+	return e.Values(nil)[0]
 }
 
 // inverse returns the inverse of b, nil if that is not positive definite.
