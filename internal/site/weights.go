@@ -540,6 +540,12 @@ var _ interface {
 } = weightBase{}
 
 func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
+	return NewWeightAlgebraIn(nil, l, c)
+}
+
+// NewWeightAlgebraIn is NewWeightAlgebra in the memory of old, which must not be used any more. A nil
+// old is allowed.
+func NewWeightAlgebraIn(old *WeightAlgebra, l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	prior, err := l.Prior.StateUntil(c.Halt)
 	if err != nil {
 		return nil, err
@@ -554,6 +560,9 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	s.Blocks.rough = l.X.Rows >= ampleRows*l.X.Cols
 	if l.Terms.Concave() {
 		s.enough = enoughOf(l.X.Rows, l.X.Cols)
+	}
+	if old != nil {
+		s.takeMemory(&old.Sites)
 	}
 	s.lay(l.Terms, weightBase{&s.Mover, s}, c)
 	s.Gamma, s.A, s.Eta = s.Cur.Gamma, s.Cur.A, s.Cur.M
@@ -631,6 +640,7 @@ func (b weightBase) use(c term.Crew) {
 
 func (b weightBase) Prior() (base term.State) {
 	s := b.s
+	base, s.spare = s.spare, term.State{}
 	base.Resize(s.N)
 	if prec := s.Lin.Prior.Prec; prec != nil {
 		v := make([]float64, len(prec))
