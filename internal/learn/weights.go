@@ -285,7 +285,7 @@ type Weights struct {
 	diagonal bool
 	workers  term.Crew
 	units    float64
-	last     *site.WeightAlgebra // of the last fit, whose memory the next fit takes
+	last     *site.WeightAlgebra // the next fit takes its memory
 }
 
 // NewWeights returns the Model of a GLM with the given prior, and a q with a diagonal covariance

@@ -71,7 +71,7 @@ func (l *Result) split(most int) (known, rest []int) {
 	}
 	if n := len(known); most < n && !floats.HasNaN(influence) {
 		cut := dense.Select(influence, n-most)
-		ties := 0 // of the influence cut that are known
+		ties := 0 // known data whose influence is cut
 		for _, x := range influence[n-most:] {
 			if x == cut {
 				ties++

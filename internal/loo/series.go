@@ -133,8 +133,8 @@ func (b *seriesBlock) features(l *site.LinearModel, lo, hi int, radius float64) 
 	}
 }
 
-// chebyshev holds the nodes, and a rule that maps values at the nodes to coefficients: first the
-// coefficients of 1, …, x⁴ in the interpolating polynomial up to T_4, then those of T_5 and T_6.
+// chebyshev holds the nodes, and a rule that maps values at the nodes to coefficients: five of the
+// powers 1, …, x⁴ in the interpolating polynomial up to T_4, and one each of T_5 and T_6.
 var chebyshev = func() (r struct {
 	node [seriesNodes]float64
 	rule [seriesNodes * seriesNodes]float64

@@ -43,7 +43,7 @@ type weightDensity struct {
 	mean     []float64 // m
 	u, slope []float64 // m − μ0, and Λ0 times it
 	at       []float64 // Xu
-	series   *series   // nil: there is none
+	series   *series   // nil if rows have to be summed
 }
 
 // draw is a psis.Sampler.
