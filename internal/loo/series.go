@@ -197,7 +197,7 @@ func (b *seriesBlock) add(s *series) {
 }
 
 // seriesWork is scratch.
-type seriesWork struct{ eps, x, y []float64 }
+type seriesWork struct{ x, y []float64 }
 
 // value returns log p(y|m + δ), or false if |ε| > R.
 func (s *series) value(delta []float64, w *seriesWork) (sum float64, ok bool) {
