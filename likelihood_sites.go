@@ -156,8 +156,16 @@ func (l *siteView) LogProbs(y []float64) logprob.Rows {
 
 // LogProbSum implements term.Rowwise.
 func (l *siteView) LogProbSum(y []float64) logprob.Sum {
-	if _, ok := l.lik.(BernoulliLogit); ok && l.LogProbs(y) != nil {
-		return logprob.LogitSum(y)
+	switch own := l.lik.(type) {
+	case BernoulliLogit:
+		if l.LogProbs(y) != nil {
+			return logprob.LogitSum(y)
+		}
+	case Laplace:
+		if l.LogProbs(y) != nil {
+			b := positiveOr(own.Scale, 1)
+			return logprob.LaplaceSum(y, b, -math.Log(2*b))
+		}
 	}
 	return nil
 }

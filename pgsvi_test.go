@@ -436,6 +436,23 @@ func fits() map[string]func(b fitBits) error {
 			return b.prediction(p.At(small.at))
 		}
 	}
+	all["glm checked"] = func(b fitBits) error {
+		m, err := pgsvi.NewGLM(small.x, small.real, pgsvi.GaussianNoise{}, nil)
+		if err != nil {
+			return err
+		}
+		p, _, err := m.Fit(ctx, nil)
+		if err != nil {
+			return err
+		}
+		psis, err := m.PSIS(ctx, nil, p, 0)
+		if err != nil {
+			return err
+		}
+		b.add(psis.LogZ, psis.ESS)
+		b.add(psis.Mean...)
+		return nil
+	}
 	all["gp checked"] = func(b fitBits) error {
 		m, err := pgsvi.NewGP(small.x, small.count, se, pgsvi.Poisson{}, nil)
 		if err != nil {

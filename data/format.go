@@ -444,27 +444,30 @@ func (s *scanner) next() (*record, error) {
 	return &s.rec, nil
 }
 
+// unread returns the error of a record that cannot be read. It returns io.EOF as it is.
+func (s *scanner) unread(err error) error {
+	if err == io.EOF {
+		return err
+	}
+	var bad *csv.ParseError
+	if !errors.As(err, &bad) {
+		return fmt.Errorf("pgsvi: reading a table: %w", err)
+	}
+	where := fmt.Sprintf("line %d", bad.Line+s.skipped)
+	if bad.StartLine < bad.Line { // most often a quote that is never closed
+		where += fmt.Sprintf(" of a record from line %d on", bad.StartLine+s.skipped)
+	}
+	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: %s, byte %d: %w; if quotes are part of the texts, "+
+		"set Format.NoQuotes (-format no-quotes)", where, bad.Column, bad.Err)
+}
+
 // readCSV returns the trimmed fields of the next record that is not blank, and its line.
 func (s *scanner) readCSV() ([]string, int, error) {
 	for {
 		s.in.n = 0
 		rec, line, err := s.readFields()
-		if err == io.EOF {
-			return nil, 0, err
-		}
-		if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
-			where := fmt.Sprintf("line %d", bad.Line+s.skipped)
-			if bad.StartLine < bad.Line { // most often a quote that is never closed
-				where += fmt.Sprintf(" of a record from line %d on", bad.StartLine+s.skipped)
-			}
-			return nil, 0,
-				sentinel.Wrap(pgsvi.ErrShape,
-					"pgsvi: %s, byte %d: %w; if quotes are part of the texts, set "+
-						"Format.NoQuotes (-format no-quotes)",
-					where, bad.Column, bad.Err)
-		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("pgsvi: reading a table: %w", err)
+			return nil, 0, s.unread(err)
 		}
 		for j, field := range rec {
 			rec[j] = strings.TrimSpace(field)

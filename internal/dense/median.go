@@ -9,7 +9,7 @@ import (
 // least one number and no NaN. It reorders v.
 func Median(v []float64) float64 {
 	half := len(v) / 2
-	m := selectAt(v, half)
+	m := Select(v, half)
 	if len(v)%2 == 0 {
 		m = (slices.Max(v[:half]) + m) / 2
 	}
@@ -42,9 +42,9 @@ func WeightedMedian(v, weights []float64) float64 {
 	return lower
 }
 
-// selectAt puts into v[k] what would be there if v were sorted, nothing greater before it and
+// Select puts into v[k] what would be there if v were sorted, nothing greater before it and
 // nothing less after (Hoare 1961). There is no NaN in v.
-func selectAt(v []float64, k int) float64 {
+func Select(v []float64, k int) float64 {
 	for lo, hi := 0, len(v)-1; lo < hi; {
 		pivot := v[lo+(hi-lo)/2]
 		i, j := lo, hi

@@ -20,7 +20,7 @@ func TestMedian(t *testing.T) {
 			sorted := slices.Sorted(slices.Values(v))
 			for k, want := range sorted {
 				got := slices.Clone(v)
-				if selectAt(got, k) != want || slices.Max(got[:k+1]) != want ||
+				if Select(got, k) != want || slices.Max(got[:k+1]) != want ||
 					slices.Min(got[k:]) != want {
 					t.Fatalf("element %d of %v: %v", k, v, got)
 				}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/fma"
+	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/search"
@@ -452,17 +454,39 @@ func (l *memory) secants(gamma, a, m []float64, from int, theta []float64) {
 	if !chol.Factorize(&gram) || chol.SolveVecTo(&c, &rhs) != nil {
 		return
 	}
-	for i := range gamma {
-		var dl, da, dm float64
-		for j, o := range others {
-			dl += c.AtVec(j) * math.Log(o.gamma[i]/near.gamma[i])
-			da += c.AtVec(j) * (o.a[i] - near.a[i])
-			dm += c.AtVec(j) * (o.m[i] - near.m[i])
-		}
-		gamma[i] *= math.Exp(min(max(dl, -mostSecant), mostSecant))
-		a[i] += da
-		m[i] += dm
+	for lo := 0; lo < len(gamma); lo += logprob.Block {
+		hi := min(len(gamma), lo+logprob.Block)
+		moves(gamma[lo:hi], near.gamma[lo:hi], c.RawVector().Data,
+			func(j int) []float64 { return others[j].gamma[lo:hi] })
 	}
+	for j, o := range others {
+		cj := c.AtVec(j)
+		for i := range a {
+			a[i] += cj * (o.a[i] - near.a[i])
+			m[i] += cj * (o.m[i] - near.m[i])
+		}
+	}
+}
+
+// moves multiplies γ by Π_j (γ_j/γ_0)^{c_j}, at most logprob.Block of them, and bounds the products.
+func moves(gamma, near, c []float64, other func(j int) []float64) {
+	const least = -1 + 0x1p-53 // −1 would have the logarithm −Inf
+	var ratio, sum [logprob.Block]float64
+	r, l := ratio[:len(gamma)], sum[:len(gamma)]
+	for j, cj := range c {
+		for i, g := range other(j) {
+			r[i] = min(max((g-near[i])/near[i], least), math.MaxFloat64)
+		}
+		fma.Log1p(r)
+		for i, x := range r {
+			l[i] += float64(cj * x)
+		}
+	}
+	for i, x := range l {
+		l[i] = min(max(x, -mostSecant), mostSecant)
+	}
+	fma.Exp(l)
+	floats.Mul(gamma, l)
 }
 
 // gap estimates how many nats q is below the best: what its linearised problem promises, as

@@ -285,6 +285,7 @@ type Weights struct {
 	diagonal bool
 	workers  term.Crew
 	units    float64
+	last     *site.WeightAlgebra // the next fit takes its memory
 }
 
 // NewWeights returns the Model of a GLM with the given prior, and a q with a diagonal covariance
@@ -315,7 +316,7 @@ func (l *Weights) State(c *save.State, n int) {
 	c.Float(&l.units)
 }
 
-// weightFit is the best q at one θ, near enough.
+// weightFit is the best q at one θ, near enough. The next fit overwrites its rows.
 type weightFit struct {
 	lin            *site.LinearModel
 	f, gap         float64     // −ELBO, and by how much it may be too high
@@ -369,8 +370,8 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 // fitFull finds q with a full covariance, to within so many nats.
 func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64) (*weightFit,
 	error) {
-	s, err := site.NewWeightAlgebra(lin, l.workers)
-	if err != nil {
+	s, err := site.NewWeightAlgebraIn(l.last, lin, l.workers)
+	if l.last = s; err != nil {
 		return nil, err
 	}
 	switch {

@@ -202,6 +202,25 @@ func Laplace(y []float64, scale, c float64) Rows {
 	}
 }
 
+// LaplaceSum is the sum of Laplace. It divides once.
+func LaplaceSum(y []float64, scale, c float64) Sum {
+	return func(eta []float64, first int) float64 {
+		// Four sums, which do not wait for each other.
+		var s [4]float64
+		x, own := eta, y[first:first+len(eta)]
+		for ; len(x) >= 4 && len(own) >= 4; x, own = x[4:], own[4:] {
+			s[0] += math.Abs(own[0] - x[0])
+			s[1] += math.Abs(own[1] - x[1])
+			s[2] += math.Abs(own[2] - x[2])
+			s[3] += math.Abs(own[3] - x[3])
+		}
+		for i, x := range x {
+			s[0] += math.Abs(own[i] - x)
+		}
+		return float64(c*float64(len(eta))) - (s[0]+s[1]+(s[2]+s[3]))/scale
+	}
+}
+
 // Poisson returns y(η + log c) − ce^η − log y!, with log y! in g and the exposure c.
 func Poisson(y, g []float64, c float64) Rows {
 	lc := math.Log(c)

@@ -188,11 +188,11 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 			return err
 		}
 	}
-	order, products := l.order(), size*size
+	products := size * size
 	if c.diag != nil {
 		products += 4 * c.diag.stored(r.index)
 	}
-	known := order[:min(len(order), max(leastKnown, budget/products))]
+	known, rest := l.split(max(leastKnown, budget/products))
 	spaces := make([]responseWork, workers)
 	answers := make([]answer, len(known))
 	err := parallel.Each(ctx, len(known), workers, func(worker, k int) error {
@@ -216,7 +216,7 @@ func (c *cavities) respond(ctx context.Context, lik Likelihood, l *Result) error
 		family = math.Hypot(family, w*answers[k].family)
 	}
 	signed := max(math.Abs(first), math.Abs(second), math.Abs(first+second))
-	l.extend(known, order[len(known):], signed+family, c.terms)
+	l.extend(known, rest, signed+family, c.terms)
 	return nil
 }
 

@@ -377,8 +377,7 @@ func (c *classCavities) leaveOut(ctx context.Context, logProb ClassLogProb) (*Re
 func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Result) error {
 	n, k := c.terms.Len(), c.k
 	size := min(n, mostAnswers) // of many rows a regular sample answers for all
-	order := l.order()
-	known := order[:min(len(order), max(leastKnown, classBudget/(size*k)))]
+	known, rest := l.split(max(leastKnown, classBudget/(size*k)))
 	move, part := make([]float64, len(known)), make([]float64, len(known))
 	err := parallel.Each(ctx, len(known), runtime.GOMAXPROCS(0), func(_, at int) error {
 		i := known[at]
@@ -416,7 +415,7 @@ func (c *classCavities) respond(ctx context.Context, logProb ClassLogProb, l *Re
 		signed += w * (math.Abs(part[at]) + move[at])
 		other += w * (math.Abs(part[at]) - move[at])
 	}
-	l.extend(known, order[len(known):], max(signed, other), c.terms)
+	l.extend(known, rest, max(signed, other), c.terms)
 	return nil
 }
 

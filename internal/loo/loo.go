@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pgsvi/pgsvi/internal/dense"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
@@ -59,17 +60,42 @@ func (l *Result) resolve(t *term.Terms) error {
 	return nil
 }
 
-// order returns the data that are resolved, those of most influence first.
-func (l *Result) order() (order []int) {
+// split returns up to most data that are resolved, those with the most influence first, and the rest
+// of the resolved data by index.
+func (l *Result) split(most int) (known, rest []int) {
+	var influence []float64
 	for i := range l.PointErr {
 		if !l.unresolved(i) {
-			order = append(order, i)
+			known, influence = append(known, i), append(influence, l.Influence[i])
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
+	if n := len(known); most < n && !floats.HasNaN(influence) {
+		cut := dense.Select(influence, n-most)
+		ties := 0 // known data whose influence is cut
+		for _, x := range influence[n-most:] {
+			if x == cut {
+				ties++
+			}
+		}
+		all := known
+		known = make([]int, 0, most)
+		for _, i := range all {
+			switch x := l.Influence[i]; {
+			case x > cut:
+				known = append(known, i)
+			case x == cut && ties > 0:
+				ties--
+				known = append(known, i)
+			default:
+				rest = append(rest, i)
+			}
+		}
+	}
+	slices.SortFunc(known, func(a, b int) int {
 		return cmp.Or(cmp.Compare(l.Influence[b], l.Influence[a]), cmp.Compare(a, b))
 	})
-	return order
+	most = min(most, len(known))
+	return known[:most], append(known[most:], rest...)
 }
 
 // extend gives the rest of the data errors in proportion to their influence, as those that are

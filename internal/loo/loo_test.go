@@ -1,10 +1,12 @@
 package loo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/psis"
@@ -180,5 +182,38 @@ func TestDraws(t *testing.T) {
 	_, err = Draws(t.Context(), plan(0, 1), min(1<<40, math.MaxInt), samplers)
 	if !errors.Is(err, sentinel.ErrMemory) {
 		t.Errorf("many terms: %v", err)
+	}
+}
+
+// TestSplit checks which data are known, against all data in order.
+func TestSplit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	for range 200 {
+		n := 1 + rng.IntN(40)
+		l := &Result{PointErr: make([]float64, n), Influence: make([]float64, n)}
+		var want []int
+		for i := range n {
+			l.Influence[i] = float64(rng.IntN(8)) // with ties
+			if rng.IntN(5) == 0 {
+				l.Unresolved = append(l.Unresolved, i)
+			} else {
+				want = append(want, i)
+			}
+		}
+		if rng.IntN(10) == 0 {
+			l.Influence[0] = math.NaN()
+		}
+		slices.SortStableFunc(want, func(a, b int) int {
+			return cmp.Compare(l.Influence[b], l.Influence[a])
+		})
+		most := 1 + rng.IntN(n+2)
+		known, rest := l.split(most)
+		if most = min(most, len(want)); !slices.Equal(known, want[:most]) {
+			t.Fatalf("%d of influences %v are %v, want %v", most, l.Influence, known, want[:most])
+		}
+		slices.Sort(want[most:])
+		if slices.Sort(rest); !slices.Equal(rest, want[most:]) {
+			t.Fatalf("the rest is %v, want %v", rest, want[most:])
+		}
 	}
 }

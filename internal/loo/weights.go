@@ -1,6 +1,7 @@
 package loo
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/psis"
 	"github.com/pgsvi/pgsvi/internal/site"
+	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/floats"
 )
@@ -16,57 +18,105 @@ import (
 // δ = w − m and u = m − μ0,
 //
 //	log p(w)/q(w) = −½uᵀΛ0u − uᵀΛ0δ + ½δᵀ(V⁻¹ − Λ0)δ − ½(log|V⁻¹| − log|Λ0|).
-func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() psis.Sampler {
+//
+// The samplers use a series if there is one (series.go). They do not if ctx is done.
+func WeightSamplers(ctx context.Context, l *site.LinearModel, mean []float64,
+	cov gauss.Cov) func() psis.Sampler {
 	d, n := len(mean), l.X.Rows
-	u, slope := make([]float64, d), make([]float64, d)
-	floats.SubTo(u, mean, l.Prior.Mean)
-	l.Prior.Mul(slope, u, 1)
-	at := make([]float64, n)
-	l.X.Mul(at, u, nil)
-	terms := l.Terms.Density()
+	j := &weightDensity{lin: l, cov: cov, mean: mean, terms: l.Terms.Density(),
+		u: make([]float64, d), slope: make([]float64, d), at: make([]float64, n)}
+	floats.SubTo(j.u, mean, l.Prior.Mean)
+	l.Prior.Mul(j.slope, j.u, 1)
+	l.X.Mul(j.at, j.u, nil)
+	j.series = newSeries(ctx, l, j.terms, j.at, cov)
 	return func() psis.Sampler {
-		w := &excessWork{make([]float64, d), make([]float64, d),
-			make([]float64, min(samplerRows, n)*psis.Chunk)}
-		return func(z, r []float64, rng *rand.Rand) error {
-			clear(z)
-			for s := range len(z) / d {
-				delta := z[s*d : (s+1)*d]
-				if err := cov.Draw(delta, rng); err != nil {
-					return err
-				}
-				if r != nil {
-					square, logDet := excess(&l.Prior, cov, delta, w)
-					r[s] = 0.5*(square-logDet) - 0.5*floats.Dot(slope, u) - floats.Dot(slope, delta)
-				}
-			}
-			for lo := 0; r != nil && lo < n; lo += samplerRows {
-				hi := min(n, lo+samplerRows)
-				rows := w.eta[:len(r)*(hi-lo)]
-				l.X.MulRows(rows, z, lo, hi)
-				for s := range r {
-					eta := rows[s*(hi-lo) : (s+1)*(hi-lo)]
-					floats.Add(eta, at[lo:hi])
-					sum, bad := terms.Sum(eta, lo)
-					if math.IsNaN(sum) {
-						l.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1)
-						return terms.Bad(bad, eta[0]+at[bad])
-					}
-					r[s] += sum
-				}
-			}
-			for s := range len(z) / d {
-				floats.Add(z[s*d:(s+1)*d], mean)
-			}
-			return nil
+		w := &excessWork{a: make([]float64, d), b: make([]float64, d)}
+		return func(z, r []float64, rng *rand.Rand) error { return j.draw(z, r, rng, w) }
+	}
+}
+
+// weightDensity is the joint density of the terms and the weights.
+type weightDensity struct {
+	lin      *site.LinearModel
+	cov      gauss.Cov
+	terms    *term.Density
+	mean     []float64 // m
+	u, slope []float64 // m − μ0, and Λ0 times it
+	at       []float64 // Xu
+	series   *series   // nil if rows have to be summed
+}
+
+// draw is a psis.Sampler.
+func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) error {
+	d := len(j.mean)
+	clear(z)
+	for s := range len(z) / d {
+		delta := z[s*d : (s+1)*d]
+		if err := j.cov.Draw(delta, rng); err != nil {
+			return err
+		}
+		if r != nil {
+			square, logDet := excess(&j.lin.Prior, j.cov, delta, w)
+			r[s] = 0.5*(square-logDet) - 0.5*floats.Dot(j.slope, j.u) - floats.Dot(j.slope, delta)
 		}
 	}
+	if r != nil {
+		if err := j.addTerms(z, r, w); err != nil {
+			return err
+		}
+	}
+	for s := range len(z) / d {
+		floats.Add(z[s*d:(s+1)*d], j.mean)
+	}
+	return nil
+}
+
+// addTerms adds log p(y|m + δ) of draws δ, row by row, to r.
+func (j *weightDensity) addTerms(z, r []float64, w *excessWork) error {
+	if j.series == nil {
+		return j.addRows(z, r, w)
+	}
+	d := len(j.mean)
+	for s := range r {
+		delta := z[s*d : (s+1)*d]
+		if sum, ok := j.series.value(delta, &w.series); ok {
+			r[s] += sum
+		} else if err := j.addRows(delta, r[s:s+1], w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addRows is addTerms by the rows.
+func (j *weightDensity) addRows(z, r []float64, w *excessWork) error {
+	d, n := len(j.mean), len(j.at)
+	for lo := 0; lo < n; lo += samplerRows {
+		hi := min(n, lo+samplerRows)
+		w.eta = dense.Resize(w.eta, len(r)*(hi-lo))
+		j.lin.X.MulRows(w.eta, z, lo, hi)
+		for s := range r {
+			eta := w.eta[s*(hi-lo) : (s+1)*(hi-lo)]
+			floats.Add(eta, j.at[lo:hi])
+			sum, bad := j.terms.Sum(eta, lo)
+			if math.IsNaN(sum) {
+				j.lin.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1)
+				return j.terms.Bad(bad, eta[0]+j.at[bad])
+			}
+			r[s] += sum
+		}
+	}
+	return nil
 }
 
 // samplerRows is the number of rows whose linear predictors are taken together.
 const samplerRows = 512
 
 // excessWork is scratch: two vectors of the weights, and linear predictors of some rows.
-type excessWork struct{ a, b, eta []float64 }
+type excessWork struct {
+	a, b, eta []float64
+	series    seriesWork
+}
 
 // excess returns δᵀ(V⁻¹ − Λ0)δ and log|V⁻¹| − log|Λ0| for V of the form c.
 func excess(prior *gauss.Prior, c gauss.Cov, delta []float64, w *excessWork) (

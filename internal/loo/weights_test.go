@@ -43,7 +43,7 @@ func TestWeightSamplers(t *testing.T) {
 	} {
 		const draws = 8
 		z, r := make([]float64, 2*draws), make([]float64, draws)
-		draw := WeightSamplers(l, mean, c.cov)()
+		draw := WeightSamplers(t.Context(), l, mean, c.cov)()
 		if err := draw(z, r, rand.New(rand.NewPCG(7, 8))); err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,7 @@ type Sites struct {
 	Progress Progress
 	Batch    Problem    // of all terms, about the prior
 	base     term.State // the prior, once batch needs it
+	spare    term.State // zeros, whose memory base takes
 	Batched  bool       // batch is at the current sites
 	Started  bool       // batch has a state, which blocks are to be better than
 	to       siteTarget
@@ -57,6 +58,23 @@ type siteTarget struct {
 func NewSites(t *term.Terms, on Base, workers term.Crew) (*Sites, error) {
 	s := &Sites{}
 	return s, s.begin(t, on, workers)
+}
+
+// takeMemory takes the memory of the states of all terms from other Sites, which must not be used any
+// more. A new page of memory costs more than clearing a known one.
+func (s *Sites) takeMemory(old *Sites) {
+	s.Cur, s.spare = old.Cur, old.base
+	for _, state := range []*term.State{&s.Cur, &s.spare} {
+		*state = state.Emptied()
+		for _, x := range [][]float64{state.Gamma, state.A, state.M, state.V, state.E, state.Tg,
+			state.D1} {
+			clear(x)
+		}
+	}
+	from, to := &old.Batch, &s.Batch
+	to.Cur.State, to.Cur.C = from.Cur.Emptied(), from.Cur.C
+	to.Try.State, to.Try.C = from.Try.Emptied(), from.Try.C
+	to.delta, to.U, to.D, to.tg, to.tc = from.delta, from.U, from.D, from.tg, from.tc
 }
 
 // lay is begin for a prior that is looked at when that is due.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/design"
+	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/save"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"github.com/pgsvi/pgsvi/internal/term"
@@ -278,5 +279,56 @@ func TestCovarianceOfManyRows(t *testing.T) {
 	mover := weightMover{X: &design.Matrix{Rows: rows, Cols: 2, Dense: make([]float64, 2*rows)}}
 	if c := mover.Covariance(); c != nil || cap(mover.s) > 0 {
 		t.Errorf("%d rows of two weights: room for %d numbers", rows, cap(mover.s))
+	}
+}
+
+// TestWeightAlgebraIn checks that a fit in the memory of another does not depend on it.
+func TestWeightAlgebraIn(t *testing.T) {
+	const rows, d = 60, 3
+	rng := rand.New(rand.NewPCG(17, 18))
+	x, y := make([]float64, rows*d), make([]float64, rows)
+	for i := range x {
+		x[i] = rng.NormFloat64()
+	}
+	for i := range y {
+		y[i] = float64(rng.IntN(5))
+	}
+	model := func(precision float64) *LinearModel {
+		return &LinearModel{
+			Terms: &term.Terms{Lik: poisson{}, Y: y},
+			X:     &design.Matrix{Rows: rows, Cols: d, Dense: x},
+			Prior: gauss.Prior{Mean: make([]float64, d), Prec: slices.Repeat([]float64{precision}, d)},
+			Names: make([]string, d),
+		}
+	}
+	fit := func(old *WeightAlgebra, precision float64) *WeightAlgebra {
+		s, err := NewWeightAlgebraIn(old, model(precision), term.Crew{Workers: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sites := range [][]float64{s.Gamma, s.A, s.Eta, s.Cur.V} {
+			if len(sites) != rows || slices.ContainsFunc(sites, func(x float64) bool { return x != 0 }) {
+				t.Fatalf("sites begin at %v", sites)
+			}
+		}
+		for range 4 {
+			if err := s.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Ascend(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	want := fit(nil, 2)
+	old := fit(nil, 0.1)
+	got := fit(old, 2)
+	if got.Batch.Cur.Value != want.Batch.Cur.Value || !slices.Equal(got.Gamma, want.Gamma) {
+		t.Errorf("the objective is %v, want %v", got.Batch.Cur.Value, want.Batch.Cur.Value)
+	}
+	if &got.Batch.Cur.Gamma[0] != &old.Batch.Cur.Gamma[0] &&
+		&got.Batch.Cur.Gamma[0] != &old.Batch.Try.Gamma[0] {
+		t.Error("the memory is new")
 	}
 }

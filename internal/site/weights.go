@@ -554,6 +554,12 @@ var _ interface {
 } = weightBase{}
 
 func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
+	return NewWeightAlgebraIn(nil, l, c)
+}
+
+// NewWeightAlgebraIn is NewWeightAlgebra in the memory of old, which must not be used any more. A nil
+// old is allowed.
+func NewWeightAlgebraIn(old *WeightAlgebra, l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	prior, err := l.Prior.StateUntil(c.Halt)
 	if err != nil {
 		return nil, err
@@ -568,6 +574,9 @@ func NewWeightAlgebra(l *LinearModel, c term.Crew) (*WeightAlgebra, error) {
 	s.Blocks.rough = l.X.Rows >= ampleRows*l.X.Cols
 	if l.Terms.Concave() {
 		s.enough = enoughOf(l.X.Rows, l.X.Cols)
+	}
+	if old != nil {
+		s.takeMemory(&old.Sites)
 	}
 	s.lay(l.Terms, weightBase{&s.Mover, s}, c)
 	s.Gamma, s.A, s.Eta = s.Cur.Gamma, s.Cur.A, s.Cur.M
@@ -646,6 +655,7 @@ func (b weightBase) use(c term.Crew) {
 
 func (b weightBase) Prior() (base term.State) {
 	s := b.s
+	base, s.spare = s.spare, term.State{}
 	dense.ResizeAll(s.N, &base.Gamma, &base.A, &base.M, &base.V)
 	if prec := s.Lin.Prior.Prec; prec != nil {
 		v := make([]float64, len(prec))

@@ -30,26 +30,48 @@ func (t *Terms) Density() *Density {
 	return d
 }
 
-// block replaces the linear predictors of the terms from lo on, at most logprob.Block of them, by
-// log p(y|·), and returns their weighted sum. It may store something else that is NaN at the same
-// terms.
-func (d *Density) block(eta []float64, lo int) float64 {
+// Rowwise reports whether d takes many terms together.
+func (d *Density) Rowwise() bool { return d.rows != nil }
+
+// move adds the offsets of the terms from lo on.
+func (d *Density) move(eta []float64, lo int) {
 	if d.t.Offset != nil {
 		floats.Add(eta, d.t.Offset[lo:lo+len(eta)])
 	}
-	switch {
-	case d.sum != nil && d.t.Weight == nil:
-		return d.sum(eta, lo)
-	case d.rows != nil:
-		d.rows(eta, lo)
-	default:
-		n := lo
-		defer parallel.At(&n, d.t.Name)
-		for i, x := range eta {
-			n = lo + i
-			eta[i] = d.t.Lik.LogProb(d.t.Y[n], x)
-		}
+}
+
+// Values replaces the linear predictors of the terms from lo on, at most logprob.Block of them, by
+// w_n log p(y_n|·).
+func (d *Density) Values(eta []float64, lo int) {
+	d.move(eta, lo)
+	d.values(eta, lo)
+	if d.t.Weight != nil {
+		floats.Mul(eta, d.t.Weight[lo:lo+len(eta)])
 	}
+}
+
+// values is Values without offsets and weights.
+func (d *Density) values(eta []float64, lo int) {
+	if d.rows != nil {
+		d.rows(eta, lo)
+		return
+	}
+	n := lo
+	defer parallel.At(&n, d.t.Name)
+	for i, x := range eta {
+		n = lo + i
+		eta[i] = d.t.Lik.LogProb(d.t.Y[n], x)
+	}
+}
+
+// block is Values of a block, and returns their sum. It may store something else that is NaN at the
+// same terms.
+func (d *Density) block(eta []float64, lo int) float64 {
+	d.move(eta, lo)
+	if d.sum != nil && d.t.Weight == nil {
+		return d.sum(eta, lo)
+	}
+	d.values(eta, lo)
 	if d.t.Weight != nil {
 		return floats.Dot(eta, d.t.Weight[lo:lo+len(eta)])
 	}

@@ -682,6 +682,11 @@ func (s *State) Resize(n int) {
 	dense.ResizeAll(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
 }
 
+// Emptied returns a State with the vectors of s and nothing else.
+func (s *State) Emptied() State {
+	return State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V, E: s.E, Tg: s.Tg, D1: s.D1}
+}
+
 func (s *State) CopyFrom(o *State) {
 	s.Resize(len(o.M))
 	for _, p := range [][2][]float64{{s.Gamma, o.Gamma}, {s.A, o.A}, {s.M, o.M}, {s.V, o.V},
