@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/psis"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -26,7 +27,7 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 	terms := l.Terms.Density()
 	return func() psis.Sampler {
 		w := &excessWork{make([]float64, d), make([]float64, d),
-			make([]float64, min(samplerRows, n)*psis.Chunk)}
+			make([]float64, min(samplerRows, n)*psis.Chunk), design.Work{}}
 		return func(z, r []float64, rng *rand.Rand) error {
 			clear(z)
 			for s := range len(z) / d {
@@ -42,13 +43,13 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 			for lo := 0; r != nil && lo < n; lo += samplerRows {
 				hi := min(n, lo+samplerRows)
 				rows := w.eta[:len(r)*(hi-lo)]
-				l.X.MulRows(rows, z, lo, hi)
+				l.X.MulRows(rows, z, lo, hi, &w.design)
 				for s := range r {
 					eta := rows[s*(hi-lo) : (s+1)*(hi-lo)]
 					floats.Add(eta, at[lo:hi])
 					sum, bad := terms.Sum(eta, lo)
 					if math.IsNaN(sum) {
-						l.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1)
+						l.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1, &w.design)
 						return terms.Bad(bad, eta[0]+at[bad])
 					}
 					r[s] += sum
@@ -65,8 +66,12 @@ func WeightSamplers(l *site.LinearModel, mean []float64, cov gauss.Cov) func() p
 // samplerRows is the number of rows whose linear predictors are taken together.
 const samplerRows = 512
 
-// excessWork is scratch: two vectors of the weights, and linear predictors of some rows.
-type excessWork struct{ a, b, eta []float64 }
+// excessWork is scratch: two vectors of the weights, linear predictors of some rows, and what their
+// products need.
+type excessWork struct {
+	a, b, eta []float64
+	design    design.Work
+}
 
 // excess returns δᵀ(V⁻¹ − Λ0)δ and log|V⁻¹| − log|Λ0| for V of the form c.
 func excess(prior *gauss.Prior, c gauss.Cov, delta []float64, w *excessWork) (
