@@ -464,7 +464,7 @@ func keepSparse(x *pgsvi.Sparse) bool {
 	if float64(x.NNZ()) <= sparseAt*float64(rows*cols) {
 		return true
 	}
-	if rows < fewRows || rows <= cols {
+	if rows < fewRows || rows <= cols || cols < leastFew {
 		return false
 	}
 	count := make([]int, cols)

@@ -327,8 +327,8 @@ func TestNewGroupIsAsWideAsItsPrior(t *testing.T) {
 	t.Errorf("no sd[shop] among %v", learned.Params)
 }
 
-// TestModelSparse checks that many groups next to a curve make X sparse, with a fit like that of
-// dense rows, and that few groups, few rows or a quarter of nonzeros leave it dense.
+// TestModelSparse checks that many groups next to a curve make X sparse, and that few groups or few
+// rows leave X dense. A sparse and a dense X must have the same fit.
 func TestModelSparse(t *testing.T) {
 	t.Parallel()
 	table := func(rows, groups int) *Table {

@@ -21,7 +21,7 @@ import (
 const (
 	leastCore = 8   // columns
 	mostCore  = 256 // columns, which bounds the memory for RᵀWC
-	coreShare = 2   // a column is in the core if at least one in so many rows has it
+	coreShare = 2   // a column is in the core if at least 1/coreShare of the rows have it
 )
 
 // core lists the columns that most sparse rows have.
@@ -46,20 +46,20 @@ func NewSparse(s *Rows) *Matrix {
 	return g
 }
 
-// core returns the core of so many rows. It returns nil if there are few rows, or if the core would
+// core returns the core of the first n rows. It returns nil if there are few rows, or if the core would
 // have few columns or very many.
-func (s *Rows) core(rows int) *core {
-	if rows < max(s.Cols, Chunk) || len(s.Ind) < leastCore*rows/coreShare {
+func (s *Rows) core(n int) *core {
+	if n < max(s.Cols, Chunk) || len(s.Ind) < leastCore*n/coreShare {
 		return nil
 	}
 	count := make([]int, s.Cols)
-	for _, j := range s.Ind[s.Ptr[0]:s.Ptr[rows]] {
+	for _, j := range s.Ind[s.Ptr[0]:s.Ptr[n]] {
 		count[j]++
 	}
 	c := &core{slot: make([]int32, s.Cols)}
-	for j, n := range count {
+	for j, rows := range count {
 		c.slot[j] = -1
-		if coreShare*n >= rows {
+		if coreShare*rows >= n {
 			c.slot[j] = int32(len(c.cols))
 			c.cols = append(c.cols, j)
 		}
@@ -174,7 +174,7 @@ func (g *Matrix) addCore(p []float64, w *coreWork) {
 type coreInverse struct {
 	core []float64 // V_CC, F×F
 	rest []float64 // V_RC, Cols×F, of all columns
-	diag []float64 // of V_CC
+	diag []float64 // the diagonal of V_CC
 }
 
 // coreVariances is Variances with a core.

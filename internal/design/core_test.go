@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// coreRows returns rows that share common columns, of which each is missing in some rows, and have
-// one or two of the few other columns. The common columns lie on both sides of the others.
+// coreRows returns rows that have most of the common columns and one or two of the few other
+// columns. The common columns lie on both sides of the others.
 func coreRows(rng *rand.Rand, rows, common, few int) *Rows {
 	s := &Rows{Cols: common + few, Ptr: []int{0}}
 	for range rows {

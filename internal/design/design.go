@@ -88,7 +88,7 @@ type Matrix struct {
 	// every value of sparse rows is known to be 1, as of features that are there or not
 	Unit bool
 
-	core *core // of sparse rows that share columns, or nil
+	core *core // the columns that most sparse rows have, or nil
 }
 
 // Gather copies the dense rows at index to dst.
