@@ -356,10 +356,7 @@ func copyColumns(dst []float64, stride int, column func(int) []float64, lo, hi, 
 // for the rows of a Sparse, which do not change.
 func newDesign(x mat.Matrix, intercept bool) *design.Matrix {
 	if s, ok := x.(*Sparse); ok {
-		rows, _ := s.Dims()
-		own := s.x.WithOnes(intercept)
-		return &design.Matrix{Rows: rows, Cols: own.Cols, Sparse: own,
-			Unit: !slices.ContainsFunc(own.Val, func(v float64) bool { return v != 1 })}
+		return design.NewSparse(s.x.WithOnes(intercept))
 	}
 	rows, _ := x.Dims()
 	return designOf(x, 0, rows, intercept)

@@ -399,6 +399,13 @@ func TestSharedRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	core := NewSparse(d) // most columns in each row, and one of the others
+	for range n {
+		at := append(rng.Perm(d-8), d-8+rng.IntN(8))
+		if err := core.Append(at, draw(len(at))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p := make([]float64, d*d)
 	dense.Syrk(blas.Trans, 1, dense.General(rows.RawMatrix().Data, n, d), 1, dense.Symmetric(p, d))
 	s := gauss.State{}
@@ -418,7 +425,8 @@ func TestSharedRows(t *testing.T) {
 	}
 	copy(low.U, draw(d*rank))
 	low.Factor()
-	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few, "ones": ones} {
+	for name, x := range map[string]mat.Matrix{"dense": rows, "sparse": few, "ones": ones,
+		"core": core} {
 		g := newDesign(x, false)
 		if g.Unit != (name == "ones") {
 			t.Errorf("%s: of ones: %v", name, g.Unit)

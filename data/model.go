@@ -432,6 +432,14 @@ func (d *design) learn(e *Encoder, t *Table) error {
 // sparseAt is the share of values that are not 0 below which a matrix is kept as sparse.
 const sparseAt = 0.25
 
+// A matrix of at least fewRows rows is also sparse if at least leastFew columns are mostly 0, and
+// their share of other values is at most fewAt.
+const (
+	fewRows  = 1000
+	leastFew = 32
+	fewAt    = 0.125
+)
+
 // data is Data with the features of a design.
 func (e *Encoder) data(t *Table, d *design) (*Data, error) {
 	b := &dataBuilder{
@@ -442,11 +450,38 @@ func (e *Encoder) data(t *Table, d *design) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := b.sparse.NNZ(); len(d.names) > 0 &&
-		float64(n) > sparseAt*float64(len(data.Kept)*len(d.names)) {
+	if len(d.names) > 0 && !keepSparse(b.sparse) {
 		data.X = mat.DenseCopyOf(b.sparse)
 	}
 	return data, nil
+}
+
+// keepSparse reports whether products with x take less time if x is sparse. They do if most values
+// are 0, or if x has many columns that are mostly 0, such as groups, next to full columns, such as
+// curves, because package design multiplies the two kinds of columns separately.
+func keepSparse(x *pgsvi.Sparse) bool {
+	rows, cols := x.Dims()
+	if float64(x.NNZ()) <= sparseAt*float64(rows*cols) {
+		return true
+	}
+	if rows < fewRows || rows <= cols || cols < leastFew {
+		return false
+	}
+	count := make([]int, cols)
+	for i := range rows {
+		ind, _ := x.Row(i)
+		for _, j := range ind {
+			count[j]++
+		}
+	}
+	few, filled := 0, 0
+	for _, n := range count {
+		if 2*n < rows {
+			few++
+			filled += n
+		}
+	}
+	return few >= leastFew && float64(filled) <= fewAt*float64(rows*few)
 }
 
 // GLM returns the generalised linear model of the formula. It is

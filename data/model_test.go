@@ -327,6 +327,42 @@ func TestNewGroupIsAsWideAsItsPrior(t *testing.T) {
 	t.Errorf("no sd[shop] among %v", learned.Params)
 }
 
+// TestModelSparse checks that many groups next to a curve make X sparse, and that few groups or few
+// rows leave X dense. A sparse and a dense X must have the same fit.
+func TestModelSparse(t *testing.T) {
+	t.Parallel()
+	table := func(rows, groups int) *Table {
+		rng, b := testRand(21), new(strings.Builder)
+		b.WriteString("x,g,y\n")
+		for i := range rows {
+			x, g := rng.Float64(), i%groups
+			fmt.Fprintf(b, "%.4f,g%d,%.4f\n", x, g,
+				math.Sin(6*x)+math.Cos(float64(g))+0.1*rng.NormFloat64())
+		}
+		return tableOf(t, b.String())
+	}
+	for _, c := range []struct {
+		rows, groups int
+		sparse       bool
+	}{{1200, 40, true}, {900, 40, false}, {1200, 20, false}} {
+		m := mustModel(t, table(c.rows, c.groups), "y ~ s(x) + (1 | g)")
+		if _, sparse := m.X.(*pgsvi.Sparse); sparse != c.sparse {
+			t.Errorf("%d rows of %d groups: X is %T", c.rows, c.groups, m.X)
+		}
+	}
+	m := mustModel(t, table(1200, 40), "y ~ s(x) + (1 | g)")
+	apart, _ := mustFit(t, m, nil)
+	m.X = mat.DenseCopyOf(m.X)
+	together, _ := mustFit(t, m, nil)
+	sd := together.SD(nil)
+	for j, mean := range apart.Mean(nil) {
+		if want := together.Mean(nil)[j]; !(math.Abs(mean-want) <= 1e-3*sd[j]) {
+			t.Errorf("the mean of weight %s is %v, want %v ± %v", apart.Names()[j], mean, want,
+				1e-3*sd[j])
+		}
+	}
+}
+
 // TestModelSmooth checks that a curve is found: its root mean square error, its intervals, and what
 // is said of a value beyond the data.
 func TestModelSmooth(t *testing.T) {

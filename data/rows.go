@@ -19,8 +19,8 @@ import (
 // Data are the rows of a table as numbers.
 type Data struct {
 	// X has a row for each row kept and the columns of Names. It is a *pgsvi.Sparse if at most a
-	// quarter of the values of the table that the Encoder was learned from are not 0, else a
-	// *mat.Dense.
+	// quarter of the values of the table that the Encoder was learned from are not 0, or if a Model
+	// has many columns that are mostly 0, such as groups. Otherwise it is a *mat.Dense.
 	X mat.Matrix
 	// Y has the outcomes: numbers, −1 and +1 for two labels, or from 0 on for classes; see Labels.
 	// With a column of Event it has durations, and −y for a censored one. It is nil without an

@@ -87,6 +87,8 @@ type Matrix struct {
 	Sparse     *Rows
 	// every value of sparse rows is known to be 1, as of features that are there or not
 	Unit bool
+
+	core *core // the columns that most sparse rows have, or nil
 }
 
 // Gather copies the dense rows at index to dst.
@@ -120,7 +122,7 @@ func (g *Matrix) Check() error {
 
 // Sub returns the rows at index, as a copy.
 func (g *Matrix) Sub(index []int) *Matrix {
-	s := &Matrix{Rows: len(index), Cols: g.Cols, Unit: g.Unit}
+	s := &Matrix{Rows: len(index), Cols: g.Cols, Unit: g.Unit, core: g.core}
 	if g.Sparse != nil {
 		t := &Rows{Cols: g.Cols}
 		t.Ptr = []int{0}
@@ -296,22 +298,18 @@ func (g *Matrix) PerRow() int {
 }
 
 // MulRows stores WX_Bᵀ in dst, for the rows lo … hi−1 of x and the weights W, row by row.
-func (g *Matrix) MulRows(dst, w []float64, lo, hi int) {
-	draws := len(w) / g.Cols
-	if g.Sparse == nil {
-		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, g.Cols),
-			dense.General(g.Dense[lo*g.Cols:hi*g.Cols], hi-lo, g.Cols), 0,
-			dense.General(dst, draws, hi-lo))
-		return
-	}
-	for i := lo; i < hi; i++ {
-		ind, val := g.Row(i)
-		for s := range draws {
-			var sum float64
-			for k, j := range ind {
-				sum += val[k] * w[s*g.Cols+int(j)]
-			}
-			dst[s*(hi-lo)+i-lo] = sum
+func (g *Matrix) MulRows(dst, w []float64, lo, hi int, s *Work) {
+	n, d, draws := hi-lo, g.Cols, len(w)/g.Cols
+	switch {
+	case g.Sparse == nil:
+		dense.Gemm(blas.NoTrans, blas.Trans, 1, dense.General(w, draws, d),
+			dense.General(g.Dense[lo*d:hi*d], n, d), 0, dense.General(dst, draws, n))
+	case g.core != nil:
+		g.mulCoreRows(dst, w, lo, hi, s)
+	default:
+		x := g.compressed()
+		for i := range draws {
+			x.Mul(dst[i*n:(i+1)*n], w[i*d:(i+1)*d], lo)
 		}
 	}
 }
@@ -496,6 +494,10 @@ func addLower(p, a []float64, d int) {
 // addGramPart is AddGram for elements lo … hi−1 of w.
 func (g *Matrix) addGramPart(p, w []float64, index []int, lo, hi int, s *Work) {
 	d := g.Cols
+	if g.core != nil && hi-lo >= Chunk {
+		g.addCoreGram(p, w, index, lo, hi, s)
+		return
+	}
 	if g.Sparse != nil {
 		x := g.compressed()
 		for a := lo; a < hi; a++ {
@@ -559,6 +561,9 @@ type Work struct {
 	scaled []float64  // WXz of a few rows
 	lower  fma.Lower  // L of variances of dense rows
 	panels fma.Panels // some of these rows
+
+	core    coreWork
+	inverse coreInverse
 }
 
 // Split does the chunks of n rows, shared between the goroutines that s.halt lends, each with
@@ -584,6 +589,10 @@ const varianceRows = 48
 // Variances stores x_nᵀ(LLᵀ)⁻¹x_n in dst, L and inv = (LLᵀ)⁻¹ being cols×cols; inv, full, is used
 // for sparse rows only. Chunks of rows are shared between the goroutines that s.halt lends.
 func (g *Matrix) Variances(dst, l, inv []float64, index []int, s *Work) {
+	if g.core != nil && len(dst) >= Chunk {
+		g.coreVariances(dst, l, inv, index, s)
+		return
+	}
 	chunk := Chunk
 	if g.Sparse == nil {
 		chunk = varianceRows
@@ -899,7 +908,9 @@ func (s *SavedRows) Load(rows, cols int) (*Matrix, error) {
 	good := len(s.Dense)%cols == 0 && len(s.Dense)/cols == rows
 	if s.Ptr != nil {
 		x.Sparse, x.Dense = &Rows{cols, s.Ptr, s.Ind, s.Val}, nil
-		good = x.Sparse.valid(rows)
+		if good = x.Sparse.valid(rows); good {
+			x.core = x.Sparse.core(rows)
+		}
 	}
 	if !good {
 		return nil, fmt.Errorf("the data are not %d rows of %d columns: %w", rows, cols,

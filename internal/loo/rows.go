@@ -102,11 +102,15 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	}
 	c.cov = func(index []int) func(dst []float64, n int) {
 		u, t := make([]float64, len(mean)), make([]float64, len(mean))
+		of := l.X
+		if of.Sparse != nil { // rows next to each other are read faster
+			of, index = l.X.Sub(index), nil
+		}
 		return func(dst []float64, n int) {
 			l.X.Dense1(u, n)
 			clear(t)
 			by.(*gauss.Full).S.Apply(dense.Double{Hi: u, Lo: t})
-			l.X.Mul(dst, u, index)
+			of.Mul(dst, u, index)
 		}
 	}
 	c.root = func(index []int) ([]float64, int) { return rootOf(by.(*gauss.Full), l.X, index) }

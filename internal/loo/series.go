@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/logprob"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -77,11 +78,12 @@ func newSeries(ctx context.Context, l *site.LinearModel, terms *term.Density, at
 // seriesBlock is scratch for the rows of a block. Its matrices have a column for each row.
 type seriesBlock struct {
 	d, pairs, n int
-	basis       []float64 // the columns of L⁻ᵀ
-	v, half     []float64 // u/h, d×n, and h
-	pair        []float64 // the products of two of v, times 2 if they differ
-	value, c    []float64 // log p at the nodes, and the coefficients of the powers of t/h
-	right       []float64 // pair times c_4, v times c_3, and c_2
+	basis       []float64   // the columns of L⁻ᵀ
+	v, half     []float64   // u/h, d×n, and h
+	pair        []float64   // the products of two of v, times 2 if they differ
+	value, c    []float64   // log p at the nodes, and the coefficients of the powers of t/h
+	right       []float64   // pair times c_4, v times c_3, and c_2
+	design      design.Work // scratch of products
 }
 
 func newSeriesBlock(root []float64, d int) *seriesBlock {
@@ -100,7 +102,7 @@ func (b *seriesBlock) features(l *site.LinearModel, lo, hi int, radius float64) 
 	b.n = n
 	b.v, b.half = dense.Resize(b.v, b.d*n), dense.Resize(b.half, n)
 	b.pair = dense.Resize(b.pair, b.pairs*n)
-	l.X.MulRows(b.v, b.basis, lo, hi)
+	l.X.MulRows(b.v, b.basis, lo, hi, &b.design)
 	for i := range n {
 		var square float64
 		for j := range b.d {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/design"
 	"github.com/pgsvi/pgsvi/internal/gauss"
 	"github.com/pgsvi/pgsvi/internal/psis"
 	"github.com/pgsvi/pgsvi/internal/site"
@@ -94,13 +95,13 @@ func (j *weightDensity) addRows(z, r []float64, w *excessWork) error {
 	for lo := 0; lo < n; lo += samplerRows {
 		hi := min(n, lo+samplerRows)
 		w.eta = dense.Resize(w.eta, len(r)*(hi-lo))
-		j.lin.X.MulRows(w.eta, z, lo, hi)
+		j.lin.X.MulRows(w.eta, z, lo, hi, &w.design)
 		for s := range r {
 			eta := w.eta[s*(hi-lo) : (s+1)*(hi-lo)]
 			floats.Add(eta, j.at[lo:hi])
 			sum, bad := j.terms.Sum(eta, lo)
 			if math.IsNaN(sum) {
-				j.lin.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1)
+				j.lin.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1, &w.design)
 				return j.terms.Bad(bad, eta[0]+j.at[bad])
 			}
 			r[s] += sum
@@ -112,10 +113,12 @@ func (j *weightDensity) addRows(z, r []float64, w *excessWork) error {
 // samplerRows is the number of rows whose linear predictors are taken together.
 const samplerRows = 512
 
-// excessWork is scratch: two vectors of the weights, and linear predictors of some rows.
+// excessWork is scratch: two vectors of the weights, linear predictors of some rows, and what their
+// products and a series need.
 type excessWork struct {
 	a, b, eta []float64
 	series    seriesWork
+	design    design.Work
 }
 
 // excess returns δᵀ(V⁻¹ − Λ0)δ and log|V⁻¹| − log|Λ0| for V of the form c.
