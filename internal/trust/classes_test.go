@@ -488,6 +488,16 @@ func TestClassesFlat(t *testing.T) {
 	}
 }
 
+// TestClassesWide runs 7 rows of 300 columns and 14 classes. A pass over all columns took seconds, so
+// that the fits of this test took more than 25 minutes.
+func TestClassesWide(t *testing.T) {
+	t.Parallel()
+	c, faults := judgeClasses(52000772)
+	for _, f := range faults {
+		t.Errorf("%s: %s\n%v", f.what, f.detail, c)
+	}
+}
+
 // TestTwoClasses holds runs of two classes with columns of very different units, in which rounding
 // once added up to several nats.
 func TestTwoClasses(t *testing.T) {
