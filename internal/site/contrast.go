@@ -585,7 +585,7 @@ func (a *contrast) settled() bool              { return true }
 
 func (a *contrast) save(c *save.State) {
 	c.Bool(&a.warm, &a.moved, &a.sharp, &a.stuck)
-	c.Float(&a.gap, &a.due, &a.check, &a.sure)
+	c.Float(&a.gap, &a.due, &a.check, &a.sure, &a.aims.length, &a.aims.reach)
 	a.trend.state(c)
 	if a.warm {
 		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)
@@ -659,6 +659,8 @@ var (
 	_ keeper = (*contrast)(nil)
 	_ prover = (*contrast)(nil)
 	_ aimer  = (*contrast)(nil)
+
+	_ reacher = (*contrast)(nil)
 )
 
 // ContrastAlgebra is a linear model of K scores, by contrast mean field.
