@@ -53,8 +53,7 @@ func (a *contrast) descend(tol float64) (gain float64) {
 	w.last = dense.Resize(w.last, len(a.p))
 	value, radius := a.divergence(), float64(descentRadius)
 	tol = max(tol, ElboRounding*math.Abs(value))
-	d := float64(a.x.Cols)
-	w.left = int(max(descentCalls, min(descentMost*descentSolves, descentWork/(float64(a.k)*d*d*d))))
+	w.left = descentLimit(a.k, a.x.Cols)
 	for range descentMost {
 		if math.IsInf(value, 1) || !a.whiten() {
 			return math.Inf(1)
@@ -82,6 +81,12 @@ func (a *contrast) descend(tol float64) (gain float64) {
 		}
 	}
 	return gain
+}
+
+// descentLimit returns how many solves a descent of k classes of d weights may take.
+func descentLimit(k, d int) int {
+	size := float64(k) * math.Pow(float64(d), 3)
+	return int(max(descentCalls, min(descentMost*descentSolves, descentWork/size)))
 }
 
 // search descends from p and, where that ends in a flat valley, from that of equal classes, and
