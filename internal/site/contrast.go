@@ -665,9 +665,9 @@ var (
 
 // ContrastAlgebra is a linear model of K scores, by contrast mean field.
 //
-// Few rows of many columns are fitted over the span of the rows, because a step costs KD³. The P_c
-// are those of the prior in all other directions: there A_c = (1 − 1/K)Λ, and P_c = Λ solves P_c =
-// A_c + P_c(ΣP)⁻¹P_c if all classes have one Λ.
+// Few rows of many columns are fitted over the span of the rows, because a step costs KD³. In all
+// other directions P_c stays at Λ: there A_c = (1 − 1/K)Λ, and P_c = Λ solves P_c = A_c +
+// P_c(ΣP)⁻¹P_c if all classes have the same Λ.
 type ContrastAlgebra struct {
 	Sites
 	mover *contrast

@@ -127,9 +127,9 @@ type contrastAim struct {
 	h                            coupling
 	r, step, dir, hdir, pre, eta []float64
 	promise                      float64 // of the step, in nats
-	length                       float64 // of the step, in units of the preconditioner
+	length                       float64 // ‖step‖ in the norm of the preconditioner
 	reach                        float64 // the greatest length; 0 is any
-	shorter                      bool    // the reach is that of the next step
+	shorter                      bool    // shorten has set the reach of the next step
 }
 
 // The curvatures of classes that are far apart vanish while their gradients do not. Newton's step of
@@ -137,7 +137,7 @@ type contrastAim struct {
 // the precisions, which go the same part of their way, stay where they are. The reach of the means
 // is therefore reachMore times what was taken of a step, and whole steps let it grow.
 const (
-	reachShort = 0.1 // of a step, that is too little
+	reachShort = 0.1 // a step is too long if less than this part of it is taken
 	reachMore  = 2
 	reachGrow  = 4
 	reachLeast = 1 // standard deviations; shorter steps do not fail for their length
@@ -184,7 +184,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 	copy(t.dir, t.pre)
 	rho := floats.Dot(t.r, t.pre)
 	t.promise, t.length = 0, 0
-	square, along, pp := 0.0, 0.0, rho // of the step, the step and the direction, the direction
+	square, along, pp := 0.0, 0.0, rho // ‖step‖², stepᵀM dir and ‖dir‖²
 	for first, tries := rho, 0; rho > 0 && tries < aimSolves && !a.crew.Halt.Stopped(); tries++ {
 		a.spread(t.eta, t.dir)
 		t.h.times(t.eta)
@@ -198,7 +198,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 		}
 		length := rho / curve
 		t.promise += 0.5 * length * rho
-		// As far as the reach, where ‖step + part·dir‖ is the reach.
+		// The step stops at the reach: ‖step + part·dir‖ ≤ reach.
 		part := length
 		if room := t.reach*t.reach - square; t.reach > 0 {
 			part = min(part, max(0, room)/(along+math.Sqrt(along*along+pp*max(0, room))))

@@ -107,8 +107,8 @@ func (c *lateContext) Err() error {
 	return context.Canceled
 }
 
-// TestContrastSearchCanceled cancels a search at many places. It must then end within a few
-// operations on one class, each of which asks the context.
+// TestContrastSearchCanceled cancels a search at many places. The search must then end within a few
+// operations on one class, because each operation asks the context.
 func TestContrastSearchCanceled(t *testing.T) {
 	for _, left := range []int{0, 1, 7, 30, 100, 300, 1000} {
 		a := precisionsOf(rand.New(rand.NewPCG(3, 1)), 6, 4)
