@@ -322,9 +322,9 @@ func (d Double) scale(k int) {
 
 // LowerRows returns L with A = LQ, QQᵀ = I, for the n rows of A, which d is, row by row: n×rank,
 // rounded. Column k of L begins at that row of which the rows before leave the most, in units of
-// the weights given. Such rows of d are replaced by rows of Q. A row of which the rows before leave
-// less than a part in 2⁹⁶ depends on them.
-func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, rank int) {
+// the weights given. Such rows of d are replaced by the rows of Q, which q lists in order. A row of
+// which the rows before leave less than a part in 2⁹⁶ depends on them.
+func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, q []Double) {
 	const least = 0x1p-96
 	n := len(weight)
 	cols := len(d.Hi) / n
@@ -351,7 +351,7 @@ func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, r
 		}
 		z.Round()
 	}
-	done, basis := make([]bool, n), []Double(nil)
+	done := make([]bool, n)
 	for !halt.Stopped() {
 		next, most := -1, 0.0
 		for i := range n {
@@ -368,7 +368,7 @@ func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, r
 		if next < 0 {
 			break
 		}
-		for k, q := range basis { // once more, for what the first time has left
+		for k, q := range q { // once more, for what the first time has left
 			take(next, k, q)
 		}
 		z := row(next)
@@ -379,19 +379,19 @@ func (d Double) LowerRows(halt *parallel.Halt, weight []float64) (l []float64, r
 		for j, x := range z.Hi {
 			z.Hi[j], z.Lo[j] = quotient(x, z.Lo[j], rh, rl)
 		}
-		all[next*n+len(basis)], done[next] = rh, true
+		all[next*n+len(q)], done[next] = rh, true
 		for i := range n {
 			if !done[i] {
-				take(i, len(basis), z)
+				take(i, len(q), z)
 			}
 		}
-		basis = append(basis, z)
+		q = append(q, z)
 	}
-	rank = len(basis)
+	rank := len(q)
 	for i := range n {
 		for _, x := range all[i*n : i*n+rank] {
 			l = append(l, math.Ldexp(x, unit[i]))
 		}
 	}
-	return l, rank
+	return l, q
 }

@@ -575,6 +575,14 @@ func (p *Problem) advance() bool {
 	if !(p.aimed && p.t < bentLeast) && p.halve(3) {
 		return true
 	}
+	if r, ok := p.Mover.(reacher); ok {
+		for p.aimed && r.shorten(p) {
+			p.aimed = false
+			if p.target(); p.halve(3) {
+				return true
+			}
+		}
+	}
 	t := p.t
 	p.targetAlone()
 	p.t = 1

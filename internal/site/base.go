@@ -42,6 +42,7 @@ type Base interface {
 //	prover    a proof of its own                 that of moveProof
 //	keeper    keeps more than the sites          nothing is kept
 //	aimer     a curvature that sites lack        the targets of the terms
+//	reacher   a bound on the step of its aim     shorter steps of means and precisions
 //	finer     a target where its aim leads up    shorter steps to the aim
 //	moder     a way to the mode of the means     a first step from the means of the base
 type (
@@ -108,6 +109,12 @@ type (
 		// linear coefficients about the means after it. It may replace the targets γ̂ in gamma. It
 		// reports whether it could.
 		aim(a, step, gamma []float64, s *term.State) bool
+	}
+	// reacher is an aimer whose means can go a part of their way while the precisions go all of it.
+	reacher interface {
+		// shorten bounds the next step of the means by the part p.t of the last one, makes p.t 1
+		// and reports true, unless what was left of the last step was short.
+		shorten(p *Problem) bool
 	}
 	// finer is an aimer with another target of the precisions, for where its own leads up.
 	finer interface {

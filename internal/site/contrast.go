@@ -2,6 +2,7 @@ package site
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pgsvi/pgsvi/internal/accel"
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -584,7 +585,7 @@ func (a *contrast) settled() bool              { return true }
 
 func (a *contrast) save(c *save.State) {
 	c.Bool(&a.warm, &a.moved, &a.sharp, &a.stuck)
-	c.Float(&a.gap, &a.due, &a.check, &a.sure)
+	c.Float(&a.gap, &a.due, &a.check, &a.sure, &a.aims.length, &a.aims.reach)
 	a.trend.state(c)
 	if a.warm {
 		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)
@@ -658,19 +659,34 @@ var (
 	_ keeper = (*contrast)(nil)
 	_ prover = (*contrast)(nil)
 	_ aimer  = (*contrast)(nil)
+
+	_ reacher = (*contrast)(nil)
 )
 
 // ContrastAlgebra is a linear model of K scores, by contrast mean field.
+//
+// Few rows of many columns are fitted over the span of the rows, because a step costs KD³. In all
+// other directions P_c stays at Λ: there A_c = (1 − 1/K)Λ, and P_c = Λ solves P_c = A_c +
+// P_c(ΣP)⁻¹P_c if all classes have the same Λ.
 type ContrastAlgebra struct {
 	Sites
 	mover *contrast
+	whole *LinearModel
+	basis []dense.Double // rows of Q, if mover is over the span: w_c = Λ^−½Qᵀu_c
 }
 
 // NewContrastAlgebra returns the prior of l, of terms of K latent values and a diagonal prior.
 func NewContrastAlgebra(l *LinearModel, workers term.Crew) (*ContrastAlgebra, error) {
-	a := newContrast(l)
-	s := &ContrastAlgebra{mover: a}
-	a.of = &s.Sites
+	s, own := &ContrastAlgebra{whole: l}, l
+	if l.Prior.Each == nil && l.Prior.Full == nil && spanPays(l.X.Rows, l.X.Cols) {
+		var err error
+		gamma := slices.Repeat([]float64{1}, l.X.Rows)
+		if own, s.basis, err = l.inSpan(gamma, workers.Halt); err != nil {
+			return nil, err
+		}
+	}
+	a := newContrast(own)
+	s.mover, a.of = a, &s.Sites
 	return s, s.begin(l.Terms, a, workers)
 }
 
@@ -698,32 +714,56 @@ func (s *ContrastAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	if err := s.Refresh(); err != nil {
 		return nil, nil, err
 	}
-	a := s.mover
-	d := a.x.Cols
-	mean, cov := make([]float64, a.k*d), &gauss.Contrasts{}
+	a, d := s.mover, s.whole.X.Cols
+	mean, cov, prior := make([]float64, a.k*d), &gauss.Contrasts{}, s.whole.Prior.Classes(a.k)
 	for c := range a.k {
 		w := &gauss.State{}
 		w.Resize(d)
-		if a.moved {
-			copy(w.P, a.class(a.cur.p, c))
-		} else {
+		switch {
+		case !a.moved || s.basis != nil:
 			clear(w.P)
-			prec, _ := a.lambda(c)
-			for j, l := range prec {
-				w.P[j*d+j] = l
+			for j := range d {
+				w.P[j*d+j] = prior[c*d+j]
 			}
+			if a.moved {
+				s.leave(mean[c*d:(c+1)*d], w.P, c)
+			}
+		default:
+			copy(w.P, a.class(a.cur.p, c))
+			copy(mean[c*d:(c+1)*d], a.cur.weight[c*d:])
 		}
 		if err := cov.Add(w); err != nil {
 			return nil, nil, err
 		}
-	}
-	if a.moved {
-		copy(mean, a.cur.weight)
-		if a.gauge != nil {
-			cov.Centre(mean)
+		if s.Workers.Halt.Stopped() {
+			return nil, nil, s.Workers.Halt.Err()
 		}
 	}
+	if a.moved && a.gauge != nil {
+		cov.Centre(mean)
+	}
 	return mean, cov, nil
+}
+
+// leave makes mean the mean of the weights of class c from the mean over the span of the rows, and
+// adds RQᵀ(P_c − I)QRᵀ to p, where RRᵀ = Λ and P_c is the precision over the span.
+func (s *ContrastAlgebra) leave(mean, p []float64, c int) {
+	a, d, r := s.mover, len(mean), len(s.basis)
+	q, more := make([]float64, r*d), append([]float64(nil), a.class(a.cur.p, c)...)
+	for k, row := range s.basis {
+		for j, x := range row.Hi {
+			root := math.Sqrt(s.whole.Prior.Prec[j])
+			mean[j] += x * a.cur.weight[c*r+k] / root
+			q[k*d+j] = x * root
+		}
+		more[k*r+k]--
+	}
+	half := make([]float64, r*d)
+	of := dense.General(q, r, d)
+	dense.Gemm(blas.NoTrans, blas.NoTrans, 1, dense.General(more, r, r), of, 0,
+		dense.General(half, r, d))
+	dense.Gemm(blas.Trans, blas.NoTrans, 1, of, dense.General(half, r, d), 1,
+		dense.General(p, d, d))
 }
 
 var _ Weighted = (*ContrastAlgebra)(nil)

@@ -127,6 +127,30 @@ type contrastAim struct {
 	h                            coupling
 	r, step, dir, hdir, pre, eta []float64
 	promise                      float64 // of the step, in nats
+	length                       float64 // ‖step‖ in the norm of the preconditioner
+	reach                        float64 // the greatest length; 0 is any
+	shorter                      bool    // shorten has set the reach of the next step
+}
+
+// The curvatures of classes that are far apart vanish while their gradients do not. Newton's step of
+// the means may then be 10⁸ standard deviations long. Only a tiny part of it gains anything, and
+// the precisions, which go the same part of their way, stay where they are. The reach of the means
+// is therefore reachMore times what was taken of a step, and whole steps let it grow.
+const (
+	reachShort = 0.1 // a step is too long if less than this part of it is taken
+	reachMore  = 2
+	reachGrow  = 4
+	reachLeast = 1 // standard deviations; shorter steps do not fail for their length
+)
+
+// shorten implements reacher.
+func (a *contrast) shorten(p *Problem) bool {
+	t := &a.aims
+	if !(p.t*t.length > reachLeast) {
+		return false
+	}
+	t.reach, t.shorter, p.t = reachMore*p.t*t.length, true, 1
+	return true
 }
 
 // aim implements aimer. The step of the weights, of which the sum over classes is 0, is
@@ -147,11 +171,20 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 	floats.SubTo(t.eta, s.D1, s.A)
 	a.gather(t.r, t.eta)
 	clear(t.step)
+	switch p := &a.of.Batch; {
+	case t.shorter:
+	case p.t < reachShort:
+		a.shorten(p)
+	case p.t == 1:
+		t.reach *= reachGrow
+	}
+	t.shorter = false
 	copy(t.pre, t.r)
 	a.cur.restrict(t.pre, work, a.gauge, d)
 	copy(t.dir, t.pre)
 	rho := floats.Dot(t.r, t.pre)
-	t.promise = 0
+	t.promise, t.length = 0, 0
+	square, along, pp := 0.0, 0.0, rho // ‖step‖², stepᵀM dir and ‖dir‖²
 	for first, tries := rho, 0; rho > 0 && tries < aimSolves && !a.crew.Halt.Stopped(); tries++ {
 		a.spread(t.eta, t.dir)
 		t.h.times(t.eta)
@@ -165,7 +198,13 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 		}
 		length := rho / curve
 		t.promise += 0.5 * length * rho
-		floats.AddScaled(t.step, length, t.dir)
+		// The step stops at the reach: ‖step + part·dir‖ ≤ reach.
+		part := length
+		if room := t.reach*t.reach - square; t.reach > 0 {
+			part = min(part, max(0, room)/(along+math.Sqrt(along*along+pp*max(0, room))))
+		}
+		floats.AddScaled(t.step, part, t.dir)
+		square += part * (2*along + part*pp)
 		floats.AddScaled(t.r, -length, t.hdir)
 		copy(t.pre, t.r)
 		a.cur.restrict(t.pre, work, a.gauge, d)
@@ -175,8 +214,11 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 		}
 		floats.Scale(next/rho, t.dir)
 		floats.Add(t.dir, t.pre)
+		along = next / rho * (along + part*pp)
+		pp = next + next/rho*next/rho*pp
 		rho = next
 	}
+	t.length = math.Sqrt(square)
 	a.spread(step, t.step)
 	copy(t.eta, step)
 	t.h.times(t.eta)

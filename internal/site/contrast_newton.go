@@ -21,6 +21,7 @@ type contrastNewton struct {
 	r, p     []float64 // residual and direction of conjugate gradients; others are in z and next
 	last     []float64 // P before the step
 	flattest float64   // the least curvature that the last step met
+	left     int       // solves that the descent may still take
 }
 
 const (
@@ -34,25 +35,31 @@ const (
 	descentFaithful = 0.75  // what lets the radius grow
 	descentFlat     = 1e-13 // curvatures up to it are rounding
 
+	// A solve costs about 10KD³ operations. A descent takes at most descentWork/KD³ solves, which
+	// is up to 10 s of a core, but descentCalls at least, which cost as much as a few passes.
+	descentWork  = 3e9
+	descentCalls = 50
+
 	// descentApart tells classes apart that are alike: where these are at a saddle, their gradients
 	// have no part in its direction.
 	descentApart = 1e-4
 )
 
 // descend takes such steps of p from where it is, for the A_c in grams, until one promises at most
-// tol nats. It returns how many nats that gained, with the promise of the last. It is +Inf where a
-// matrix is not positive definite.
+// tol nats or the work is over. It returns how many nats that gained, with the promise of the last.
+// It is +Inf where a matrix is not positive definite.
 func (a *contrast) descend(tol float64) (gain float64) {
 	w := &a.newton
 	w.last = dense.Resize(w.last, len(a.p))
 	value, radius := a.divergence(), float64(descentRadius)
 	tol = max(tol, ElboRounding*math.Abs(value))
+	w.left = descentLimit(a.k, a.x.Cols)
 	for range descentMost {
 		if math.IsInf(value, 1) || !a.whiten() {
 			return math.Inf(1)
 		}
 		promise, size := a.newtonStep(radius)
-		if promise <= tol {
+		if promise <= tol || w.left == 0 {
 			return gain + max(promise, 0)
 		}
 		copy(w.last, a.p)
@@ -74,6 +81,12 @@ func (a *contrast) descend(tol float64) (gain float64) {
 		}
 	}
 	return gain
+}
+
+// descentLimit returns how many solves a descent of k classes of d weights may take.
+func descentLimit(k, d int) int {
+	size := float64(k) * math.Pow(float64(d), 3)
+	return int(max(descentCalls, min(descentMost*descentSolves, descentWork/size)))
 }
 
 // search descends from p and, where that ends in a flat valley, from that of equal classes, and
@@ -224,10 +237,11 @@ func (a *contrast) newtonStep(radius float64) (promise, size float64) {
 	copy(w.p, w.r)
 	rho := floats.Dot(w.r, w.r)
 	least := descentReduce * descentReduce * rho
-	for range descentSolves {
+	for range min(descentSolves, w.left) {
 		if !(rho > least) || !a.curve(q, w.p) {
 			break
 		}
+		w.left--
 		curve, pp := floats.Dot(w.p, q), floats.Dot(w.p, w.p)
 		w.flattest = min(w.flattest, curve/pp)
 		length := rho / curve

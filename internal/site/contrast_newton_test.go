@@ -1,11 +1,13 @@
 package site
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/term"
 	"gonum.org/v1/gonum/floats"
 )
@@ -73,6 +75,50 @@ func TestContrastDescend(t *testing.T) {
 	}
 	if short < 20 {
 		t.Errorf("rounds fall short in %d cases", short)
+	}
+}
+
+// TestContrastDescentLimit checks that small problems may take all solves of a descent, and that the
+// work of large ones is bounded.
+func TestContrastDescentLimit(t *testing.T) {
+	if got := descentLimit(10, 30); got != descentMost*descentSolves {
+		t.Errorf("%d solves of 30 weights", got)
+	}
+	for _, d := range []int{100, 300, 3000} {
+		work := float64(descentLimit(14, d)) * 14 * math.Pow(float64(d), 3)
+		least := descentCalls * 14 * math.Pow(float64(d), 3)
+		if !(work <= max(descentWork, least)) {
+			t.Errorf("%d weights: work of %g", d, work)
+		}
+	}
+}
+
+// lateContext is canceled after some calls of Err, and counts those that follow.
+type lateContext struct {
+	context.Context
+	left, after int
+}
+
+func (c *lateContext) Err() error {
+	if c.left--; c.left >= 0 {
+		return nil
+	}
+	c.after++
+	return context.Canceled
+}
+
+// TestContrastSearchCanceled cancels a search at many places. The search must then end within a few
+// operations on one class, because each operation asks the context.
+func TestContrastSearchCanceled(t *testing.T) {
+	for _, left := range []int{0, 1, 7, 30, 100, 300, 1000} {
+		a := precisionsOf(rand.New(rand.NewPCG(3, 1)), 6, 4)
+		ctx, halt := &lateContext{Context: context.Background(), left: left}, &parallel.Halt{}
+		halt.Watch(ctx)
+		a.crew.Halt = halt
+		a.search(1e-9)
+		if ctx.after == 0 && left < 1000 || ctx.after > 20 {
+			t.Errorf("canceled after %d calls: %d more", left, ctx.after)
+		}
 	}
 }
 

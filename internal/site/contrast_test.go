@@ -458,3 +458,74 @@ func TestContrastFlat(t *testing.T) {
 		}
 	}
 }
+
+// spanContrasts returns the contrasts of l, in the span of the rows or in all columns.
+func spanContrasts(t *testing.T, l *LinearModel, span bool) *ContrastAlgebra {
+	t.Helper()
+	if span {
+		s, err := NewContrastAlgebra(l, term.Crew{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := &ContrastAlgebra{whole: l, mover: newContrast(l)}
+	s.mover.of = &s.Sites
+	if err := s.begin(l.Terms, s.mover, term.Crew{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestContrastSpan fits few rows of many columns over the span of the rows and over all columns.
+// ELBO, means and variances must agree. Two rows are equal, and one is zero.
+func TestContrastSpan(t *testing.T) {
+	t.Parallel()
+	const n, d, k = 8, spanWeights, 4
+	l := classProblem(rand.New(rand.NewPCG(3, 1)), n, d, k)
+	copy(l.X.Dense[d:2*d], l.X.Dense[:d])
+	clear(l.X.Dense[2*d : 3*d])
+	type fit struct {
+		elbo           float64
+		mean, variance []float64
+	}
+	var fits [2]fit
+	for i := range fits {
+		s := spanContrasts(t, l, i == 1)
+		if want := []int{d, n - 2}[i]; s.mover.x.Cols != want {
+			t.Errorf("%d dimensions, want %d", s.mover.x.Cols, want)
+		}
+		gap := math.Inf(1)
+		for pass := 0; pass < 60 && gap > 1e-10; pass++ {
+			if _, err := s.Ascend(); err != nil {
+				t.Fatal(err)
+			}
+			e, err := s.Evaluate(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gap, fits[i].elbo = e.Gap, e.ELBO
+		}
+		if !(gap < 1e-8) {
+			t.Errorf("span %v: gap %v", i == 1, gap)
+		}
+		mean, cov, err := s.Weights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fits[i].mean, fits[i].variance = mean, make([]float64, k*d)
+		cov.Diag(fits[i].variance)
+	}
+	if got, want := fits[1].elbo, fits[0].elbo; !(math.Abs(got-want) < 1e-8) {
+		t.Errorf("ELBO %v, want %v", got, want)
+	}
+	for j, v := range fits[0].variance {
+		if got := fits[1].variance[j]; !(math.Abs(got/v-1) < 1e-4) {
+			t.Errorf("weight %d: variance %v, want %v", j, got, v)
+		}
+		got, want := fits[1].mean[j], fits[0].mean[j]
+		if !(math.Abs(got-want) < 1e-4*math.Sqrt(v)) {
+			t.Errorf("weight %d: mean %v, want %v, sd %v", j, got, want, math.Sqrt(v))
+		}
+	}
+}

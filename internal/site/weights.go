@@ -426,9 +426,9 @@ func spanPays(rows, weights int) bool { return weights >= spanWeights && spanRow
 
 // span returns L for the rows of x at index, whose sites have about these precisions; rows replaces
 // one of them by its row of Z. L begins with what the strongest rows tell: what is left of the
-// precisions of u is then no small part of them.
+// precisions of u is then no small part of them. It also returns the rows of Q.
 func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Double),
-	h *parallel.Halt) *design.Matrix {
+	h *parallel.Halt) (l *design.Matrix, q []dense.Double) {
 	var z dense.Double
 	n, d := len(gamma), x.Cols
 	weight := make([]float64, n)
@@ -444,8 +444,8 @@ func span(x *design.Matrix, index []int, gamma []float64, rows func(z dense.Doub
 		}
 		rows(z.Slice(a*d, (a+1)*d))
 	}
-	l, rank := z.LowerRows(h, weight)
-	return &design.Matrix{Rows: n, Cols: rank, Dense: l}
+	of, q := z.LowerRows(h, weight)
+	return &design.Matrix{Rows: n, Cols: len(q), Dense: of}, q
 }
 
 // spans reports whether the problem of the block, whose targets at w are known, is worth solving
@@ -467,7 +467,7 @@ func (b *WeightBlock) spans(w *gauss.State, x *design.Matrix) bool {
 func (b *WeightBlock) inSpan(w *gauss.State, x *design.Matrix, at []int, t *term.Terms,
 	index []int) error {
 	base, h := &b.Base, b.prob.Workers.Halt
-	l := span(x, at, b.prob.Cur.Tg, w.Whiten, h)
+	l, _ := span(x, at, b.prob.Cur.Tg, w.Whiten, h)
 	if err := h.Err(); err != nil {
 		return err
 	}
@@ -1280,6 +1280,18 @@ type SpanAlgebra struct {
 
 // newSpanAlgebra returns the prior of l, whose sites may come to have the given precisions.
 func newSpanAlgebra(l *LinearModel, gamma []float64, c term.Crew) (*SpanAlgebra, error) {
+	own, _, err := l.inSpan(gamma, c.Halt)
+	if err != nil {
+		return nil, err
+	}
+	near, err := NewWeightAlgebra(own, c)
+	return &SpanAlgebra{WeightAlgebra: near, near: near, whole: l}, err
+}
+
+// inSpan returns l in the span of its rows, as span does for sites of about the given precisions:
+// the weights are u = QRᵀ(w − μ0) ~ N(0, I). It also returns the rows of Q.
+func (l *LinearModel) inSpan(gamma []float64, h *parallel.Halt) (*LinearModel, []dense.Double,
+	error) {
 	rows := func(z dense.Double) {
 		for j, p := range l.Prior.Prec {
 			z.Hi[j], z.Lo[j] = dense.Product(z.Hi[j], 1/math.Sqrt(p))
@@ -1288,18 +1300,17 @@ func newSpanAlgebra(l *LinearModel, gamma []float64, c term.Crew) (*SpanAlgebra,
 	if w := l.Prior.Full; w != nil {
 		rows = w.Whiten
 	}
-	x := span(l.X, nil, gamma, rows, c.Halt)
-	if err := c.Halt.Err(); err != nil {
-		return nil, err
+	x, q := span(l.X, nil, gamma, rows, h)
+	if err := h.Err(); err != nil {
+		return nil, nil, err
 	}
 	prior := gauss.Prior{Mean: make([]float64, x.Cols), Prec: make([]float64, x.Cols)}
 	names := make([]string, x.Cols)
 	for j := range names {
 		prior.Prec[j], names[j] = 1, fmt.Sprintf("dimension %d of the rows", j)
 	}
-	near, err := NewWeightAlgebra(&LinearModel{Terms: l.Terms, X: x, Prior: prior, Names: names,
-		MaxMemory: l.MaxMemory}, c)
-	return &SpanAlgebra{WeightAlgebra: near, near: near, whole: l}, err
+	return &LinearModel{Terms: l.Terms, X: x, Prior: prior, Names: names, MaxMemory: l.MaxMemory},
+		q, nil
 }
 
 // Weights implements weighted.

@@ -488,6 +488,29 @@ func TestClassesFlat(t *testing.T) {
 	}
 }
 
+// TestClassesFar runs problems in which curvatures vanish far from the optimum. Newton's step of the
+// means was 10⁴ to 10⁷ standard deviations long, and fits stalled 643 and 334 nats below others.
+func TestClassesFar(t *testing.T) {
+	t.Parallel()
+	seeds := []uint64{52000812, 52001016}
+	for _, seed := range seeds[:testkit.Shorter(2, 1)] {
+		c, faults := judgeClasses(seed)
+		for _, f := range faults {
+			t.Errorf("seed %d, %s: %s\n%v", seed, f.what, f.detail, c)
+		}
+	}
+}
+
+// TestClassesWide runs 7 rows of 300 columns and 14 classes. A pass over all columns took seconds, so
+// that the fits of this test took more than 25 minutes.
+func TestClassesWide(t *testing.T) {
+	t.Parallel()
+	c, faults := judgeClasses(52000772)
+	for _, f := range faults {
+		t.Errorf("%s: %s\n%v", f.what, f.detail, c)
+	}
+}
+
 // TestTwoClasses holds runs of two classes with columns of very different units, in which rounding
 // once added up to several nats.
 func TestTwoClasses(t *testing.T) {
