@@ -38,7 +38,7 @@ import (
 //
 // It is a Model whose terms are the documents. With a nil Solver it takes seven passes of
 // stochastic variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet
-// allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. Then it takes
+// allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. Then it uses
 // coordinate ascent over all documents until Solver.Goal is met or its passes are used up: see Fit.
 // Up to 64 documents, or with a Solver.BatchSize of Len, it takes coordinate ascent from the
 // start; with another BatchSize it takes none.

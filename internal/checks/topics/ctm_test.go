@@ -323,7 +323,8 @@ func TestCTMIntervals(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, lo2, hi2 = again.Proportions(0.9)
-	testkit.CheckClose(t, "intervals of the same document", lo2, lo, 0)
+	testkit.CheckClose(t, "lower ends of the same document", lo2, lo, 0)
+	testkit.CheckClose(t, "upper ends of the same document", hi2, hi, 0)
 	for _, with := range []bool{false, true} {
 		q := p
 		if with {
