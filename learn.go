@@ -95,8 +95,8 @@ type LearnedParam struct {
 	Prior Prior
 	// SD approximates the posterior standard deviation of θ (see Param), by a Laplace
 	// approximation. Up to 2000 rows the curvature is measured by differences of the gradient,
-	// one evaluation per parameter. With more rows, with more parameters than the search made
-	// evaluations, and for a SparseGP, the search provides it.
+	// one evaluation per parameter. The search provides it with more rows, with more than 12
+	// parameters if it made fewer evaluations than there are parameters, and for a SparseGP.
 	SD float64
 	// Lo and Hi are the ends of a 95% interval of Value: that of θ, transformed. Both are Value if
 	// the parameter is fixed, and Min and Max if SD is not known.

@@ -349,11 +349,12 @@ func (s *Run) covariance() *mat.SymDense {
 }
 
 // The curvature at Best is measured by one gradient per coordinate, because the search infers it
-// from long steps and coarse q. This costs too much for more than bendRows rows, and for more
-// coordinates than evaluations so far. It says nothing about flat directions. A run with one search measures the curvature as soon as the
+// from long steps and coarse q. This costs too much for more than bendRows rows, and for more than
+// bendMost coordinates if the search made fewer evaluations. It says nothing about flat directions. A run with one search measures the curvature as soon as the
 // search comes near its end, which saves some of the last steps.
 const (
 	bendRows  = 2000
+	bendMost  = 12   // coordinates
 	bendStep  = 0.1  // standard deviations by the average information, at most this in θ
 	bendTol   = 1e-6 // least Options.Tol at which the curvature is measured before the end
 	bendGain  = 0.01 // predicted gain, in nats, below which a search is near its end
@@ -365,7 +366,8 @@ const (
 // bendable reports whether the curvature at Best can be measured.
 func (s *Run) bendable() bool {
 	_, staged := s.Model.(Staged)
-	if staged || s.n > bendRows || len(s.space.Coords) > s.Count || s.covariance() == nil {
+	if staged || s.n > bendRows || len(s.space.Coords) > max(bendMost, s.Count) ||
+		s.covariance() == nil {
 		return false
 	}
 	var b mat.SymDense
