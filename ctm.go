@@ -632,7 +632,8 @@ func (s *savedCTM) load() (*CTMPosterior, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.docs, err = s.docs(len(s.Docs), s.Terms); err != nil {
+	check := func(d topic.Doc) error { return d.Check(s.Terms) }
+	if p.docs, err = s.docs(len(s.Docs), check); err != nil {
 		return nil, err
 	}
 	p.filed = p.docs != nil

@@ -650,7 +650,8 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 		}
 	}
 	var err error
-	if p.train.docs, err = s.docs(len(s.Docs)/k, s.Terms); err != nil {
+	check := func(d topic.Doc) error { return checkLDADoc(d, s.Terms) }
+	if p.train.docs, err = s.docs(len(s.Docs)/k, check); err != nil {
 		return nil, err
 	}
 	p.filed = p.train.docs != nil

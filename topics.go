@@ -527,9 +527,9 @@ func saveDocs(docs []topic.Doc) (s savedDocs) {
 	return s
 }
 
-// docs returns the given number of documents over a vocabulary of the given size, or nil if the
-// file has no documents. They share the lists of s.
-func (s *savedDocs) docs(number, terms int) ([]topic.Doc, error) {
+// docs returns the given number of documents, or nil if the file has no documents. They share the
+// lists of s. An error of check says what is wrong with a document.
+func (s *savedDocs) docs(number int, check func(topic.Doc) error) ([]topic.Doc, error) {
 	if len(s.Sizes) == 0 {
 		return nil, nil
 	}
@@ -546,7 +546,7 @@ func (s *savedDocs) docs(number, terms int) ([]topic.Doc, error) {
 		}
 		docs[i] = topic.Doc{Words: words[:n:n], Counts: counts[:n:n]}
 		words, counts = words[n:], counts[n:]
-		if err := checkLDADoc(docs[i], terms); err != nil {
+		if err := check(docs[i]); err != nil {
 			return nil, fmt.Errorf("document %d %w", i, err)
 		}
 	}

@@ -18,14 +18,14 @@ var most = map[string]int{
 	"files in the root":                   62,
 	"files in the root, tests included":   91,
 	"rooms":                               67,
-	"arrows":                              613,
-	"arrows, those to errors.go left out": 556,
-	"floors":                              16,
+	"arrows":                              620,
+	"arrows, those to errors.go left out": 563,
+	"floors":                              18,
 	"circles":                             0,
 	"arrows from model to model":          0,
 	"assertions to unnamed interfaces":    0,
 	"exported types":                      159,
-	"exported names":                      1114,
+	"exported names":                      1115,
 }
 
 // library is this module, which is read once.
