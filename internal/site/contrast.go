@@ -585,7 +585,8 @@ func (a *contrast) settled() bool              { return true }
 
 func (a *contrast) save(c *save.State) {
 	c.Bool(&a.warm, &a.moved, &a.sharp, &a.stuck)
-	c.Float(&a.gap, &a.due, &a.check, &a.sure, &a.aims.length, &a.aims.reach)
+	c.Float(&a.gap, &a.due, &a.check, &a.sure)
+	a.aims.save(c, a.of.Batch.aimed)
 	a.trend.state(c)
 	if a.warm {
 		c.Floats(a.k*a.x.Cols*a.x.Cols, &a.cur.p)

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"github.com/pgsvi/pgsvi/internal/save"
 	"math"
 
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -127,9 +128,26 @@ type contrastAim struct {
 	h                            coupling
 	r, step, dir, hdir, pre, eta []float64
 	promise                      float64 // of the step, in nats
-	length                       float64 // ‖step‖ in the norm of the preconditioner
-	reach                        float64 // the greatest length; 0 is any
-	shorter                      bool    // shorten has set the reach of the next step
+	contrastReach
+	before contrastReach // of the last aim
+}
+
+// contrastReach bounds the steps of the means.
+type contrastReach struct {
+	length  float64 // ‖step‖ in the norm of the preconditioner
+	reach   float64 // the greatest length; 0 is any
+	shorter bool    // shorten has set the reach of the next step
+}
+
+// save writes or reads the bound from which the next aim starts. If the state has an aim, it will be
+// made again after reading, so that is the bound before it.
+func (t *contrastAim) save(c *save.State, aimed bool) {
+	r := &t.contrastReach
+	if aimed && !c.Reading() {
+		r = &t.before
+	}
+	c.Float(&r.length, &r.reach)
+	c.Bool(&r.shorter)
 }
 
 // The curvatures of classes that are far apart vanish while their gradients do not. Newton's step of
@@ -171,6 +189,7 @@ func (a *contrast) aim(dst, step, _ []float64, s *term.State) bool {
 	floats.SubTo(t.eta, s.D1, s.A)
 	a.gather(t.r, t.eta)
 	clear(t.step)
+	t.before = t.contrastReach
 	switch p := &a.of.Batch; {
 	case t.shorter:
 	case p.t < reachShort:
