@@ -548,8 +548,8 @@ func ExampleNewGLMRows() {
 	// Output:
 	// BernoulliLogit, 20000 rows, 2 weights, full covariance
 	//                 mean       sd     2.5%    97.5%
-	// (Intercept)  0.64039  0.02241  0.59646  0.68432 *
-	// x1           1.25043  0.01631  1.21847  1.28239 *
+	// (Intercept)  0.64045  0.02246  0.59643  0.68446 *
+	// x1           1.25056  0.01636  1.21850  1.28262 *
 	// * zero is outside the interval from 2.5% to 97.5%
 	//
 	// converged after 2 passes, proved to be within 0.01 nats: true
