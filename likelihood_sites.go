@@ -85,7 +85,7 @@ func (l *siteView) LogProbs(y []float64) logprob.Rows {
 			return nil
 		}
 	}
-	// of applies f to each response.
+	// The function of applies f to each response.
 	of := func(f func(y float64) float64) []float64 {
 		c := make([]float64, len(y))
 		for i, y := range y {

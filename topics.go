@@ -528,7 +528,7 @@ func saveDocs(docs []topic.Doc) (s savedDocs) {
 }
 
 // docs returns the given number of documents, or nil if the file has no documents. They share the
-// lists of s. An error of check says what is wrong with a document.
+// lists of s. An error of check describes the fault of a document.
 func (s *savedDocs) docs(number int, check func(topic.Doc) error) ([]topic.Doc, error) {
 	if len(s.Sizes) == 0 {
 		return nil, nil

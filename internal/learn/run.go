@@ -350,8 +350,9 @@ func (s *Run) covariance() *mat.SymDense {
 
 // The curvature at Best is measured by one gradient per coordinate, because the search infers it
 // from long steps and coarse q. This costs too much for more than bendRows rows, and for more than
-// bendMost coordinates if the search made fewer evaluations. It says nothing about flat directions. A run with one search measures the curvature as soon as the
-// search comes near its end, which saves some of the last steps.
+// bendMost coordinates if the search made fewer evaluations. It says nothing about flat
+// directions. A run with one search measures the curvature as soon as the search comes near its
+// end, which saves some of the last steps.
 const (
 	bendRows  = 2000
 	bendMost  = 12   // coordinates
@@ -442,7 +443,7 @@ func (s *Run) curvature() *mat.SymDense {
 	return b
 }
 
-// flattest returns the least eigenvalue of b, or 0 if it has none.
+// flattest returns the least eigenvalue of b, or 0 if it cannot be computed.
 func flattest(b *mat.SymDense) float64 {
 	var e mat.EigenSym
 	if !e.Factorize(b, false) {

@@ -289,8 +289,8 @@ func (s *Search) damp(step, turn *mat.VecDense) {
 	}
 }
 
-// Near reports whether the metric places cur at most promise nats above the minimum, and the error
-// of f at cur is at most slack nats.
+// Near reports whether, by the metric, cur is at most promise nats above the minimum, and whether
+// the error of f at cur is at most slack nats.
 func (s *Search) Near(promise, slack float64) bool {
 	return s.begun && !s.stalled && s.promise <= promise && s.Cur.Slack <= slack
 }

@@ -129,7 +129,7 @@ type contrastAim struct {
 	r, step, dir, hdir, pre, eta []float64
 	promise                      float64 // of the step, in nats
 	contrastReach
-	before contrastReach // of the last aim
+	before contrastReach // the bound before the last aim
 }
 
 // contrastReach bounds the steps of the means.

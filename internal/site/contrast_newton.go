@@ -46,7 +46,7 @@ const (
 )
 
 // descend takes such steps of p from where it is, for the A_c in grams, until one promises at most
-// tol nats or the work is over. It returns how many nats that gained, with the promise of the last.
+// tol nats or the work is over. It returns the gain in nats, plus the promise of the last step.
 // It is +Inf where a matrix is not positive definite.
 func (a *contrast) descend(tol float64) (gain float64) {
 	w := &a.newton
@@ -91,7 +91,7 @@ func descentLimit(k, d int) int {
 
 // search descends from p and, where that ends in a flat valley, from that of equal classes, and
 // makes p the better of both: where classes never occur there are several solutions. It returns
-// what that gained, as descend does. The steps alone do not show every valley: at a saddle between
+// the gain, as descend does. The steps alone do not show every valley: at a saddle between
 // classes that are alike the gradient has no part in the flat direction, so that they never meet it.
 func (a *contrast) search(tol float64) float64 {
 	value := a.divergence()
@@ -113,8 +113,8 @@ func (a *contrast) search(tol float64) float64 {
 
 // flat reports whether p, the precisions of all classes, is in a valley whose curvature is at most
 // contrastFlat in units of the greatest. Let q_c = uᵀP_cu/uᵀ(ΣP)u be the shares of the classes in a
-// direction u. A change of the precisions along u has the curvature I − 2 diag q + qqᵀ, of which
-// flat computes the least eigenvalue for the two greatest shares. It looks at one direction per
+// direction u. A change of the precisions along u has the curvature I − 2 diag q + qqᵀ. The function
+// computes its least eigenvalue for the two greatest shares. It looks at one direction per
 // class, in which the share of that class is about the greatest. Two classes share every direction
 // equally, and their solution is known.
 func (a *contrast) flat(p []float64) bool {
@@ -155,8 +155,9 @@ func (a *contrast) flat(p []float64) bool {
 	return false
 }
 
-// widest makes u about the direction in which p has the greatest part of ΣP, of which the diagonal
-// is diag and the factor in sum: power iterations from the best column. The scratch pu is as long.
+// widest approximates the direction u in which p has the greatest part of ΣP, by power iterations
+// from the best column. The diagonal of ΣP is diag, and its factor is in sum. The scratch pu is as
+// long as u.
 func (a *contrast) widest(u, pu, p, diag []float64) {
 	at, most := 0, 0.0
 	for j, s := range diag {

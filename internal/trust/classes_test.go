@@ -413,6 +413,16 @@ var knownClassFailures = map[uint64]string{
 		"lack 2e7",
 }
 
+// TestClassesResumed checks a problem whose steps of the means have a reach: a resumed run must go on
+// with the same reach.
+func TestClassesResumed(t *testing.T) {
+	t.Parallel()
+	_, faults := judgeClasses(19)
+	for _, f := range faults {
+		t.Errorf("%s: %s", f.what, f.detail)
+	}
+}
+
 // TestSeedsClasses fits random problems of several classes, and checks what must be so of each.
 //
 //	go test -run SeedsClasses -seeds 2000 -v ./internal/trust
