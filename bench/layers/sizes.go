@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/types"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,19 +15,18 @@ import (
 // widest is the number of columns, tabs counted as four, that a line may have.
 const widest = 100
 
-// A size is what a package takes to read, tests left out.
+// A size holds the numbers of one package. Tests do not count.
 type size struct {
 	folder       string // in the module, "." for the root
 	files, lines int
-	// exported names that other packages of the module use, fields of structs left out
-	doors   int
-	longest int // lines of its longest function
-	wide    int // lines of more than so many columns
+	names        int // exported names that other packages of the module use, without fields
+	longest      int // lines of the longest function
+	wide         int // lines of more than widest columns
 }
 
-// sizes returns those of all packages, in order of their folders.
+// sizes returns the sizes of all packages, in the order of their folders.
 func (m *module) sizes() ([]size, error) {
-	doors := make(map[*types.Package]map[types.Object]bool)
+	names := make(map[*types.Package]map[types.Object]bool)
 	for _, p := range m.packages {
 		for _, o := range p.uses {
 			switch x := o.(type) {
@@ -42,10 +40,10 @@ func (m *module) sizes() ([]size, error) {
 			if o.Pkg() == nil || o.Pkg() == p.types || !o.Exported() {
 				continue
 			}
-			if doors[o.Pkg()] == nil {
-				doors[o.Pkg()] = make(map[types.Object]bool)
+			if names[o.Pkg()] == nil {
+				names[o.Pkg()] = make(map[types.Object]bool)
 			}
-			doors[o.Pkg()][o] = true
+			names[o.Pkg()][o] = true
 		}
 	}
 	var all []size
@@ -53,14 +51,9 @@ func (m *module) sizes() ([]size, error) {
 		if len(p.files) == 0 {
 			continue
 		}
-		s := size{doors: len(doors[p.types])}
+		s := size{folder: p.folder, names: len(names[p.types])}
 		for _, f := range p.files {
 			name := m.set.Position(f.Pos()).Filename
-			folder, err := filepath.Rel(m.folder, filepath.Dir(name))
-			if err != nil {
-				return nil, err
-			}
-			s.folder = filepath.ToSlash(folder)
 			s.files++
 			s.lines += m.set.File(f.Pos()).LineCount()
 			wide, err := wideLines(name)
@@ -81,7 +74,7 @@ func (m *module) sizes() ([]size, error) {
 	return all, nil
 }
 
-// wideLines returns how many lines of a file are wider than they may be.
+// wideLines returns the number of lines of a file that have more than widest columns.
 func wideLines(name string) (wide int, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -96,15 +89,8 @@ func wideLines(name string) (wide int, err error) {
 	return wide, nil
 }
 
-// tests returns the number of files of tests in the root.
-func (m *module) tests() (int, error) {
-	files, err := filepath.Glob(filepath.Join(m.folder, "*_test.go"))
-	return len(files), err
-}
-
-// header is that of the table of packages. Every column but the first is a number, which may not
-// rise.
-var header = []string{"package", "files", "lines", "doors", "longest function",
+// header is the heading of the table of packages.
+var header = []string{"package", "files", "lines", "exported names used", "longest function",
 	"lines above 100 columns"}
 
 // table returns the sizes of the root, of data and of the internal packages in Markdown.
@@ -127,4 +113,4 @@ func (m *module) table() (string, error) {
 }
 
 // numbers returns the columns of the table.
-func (s *size) numbers() []int { return []int{s.files, s.lines, s.doors, s.longest, s.wide} }
+func (s *size) numbers() []int { return []int{s.files, s.lines, s.names, s.longest, s.wide} }
