@@ -1,0 +1,205 @@
+package pgsvi_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/testkit"
+)
+
+// The benchmarks of this file fit one model each with a nil Solver, under the name that people
+// search for. They report the passes over the data and the nats that the fit may still be below
+// the best ELBO: Result.GapBound where it is proved, and the estimate Result.Gap otherwise.
+//
+//	go test -run '^$' -bench . .
+
+// fitted runs fit in the loop of b and reports the passes and the remaining nats of the last run.
+func fitted(b *testing.B, fit func(context.Context) (*pgsvi.Result, error)) {
+	b.Helper()
+	var res *pgsvi.Result
+	for b.Loop() {
+		var err error
+		if res, err = fit(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(res.Passes, "passes")
+	if !math.IsInf(res.GapBound, 0) && !math.IsNaN(res.GapBound) {
+		b.ReportMetric(res.GapBound, "proved-nats-left")
+	} else {
+		b.ReportMetric(res.Gap, "nats-left")
+	}
+}
+
+// benchRows returns n rows of a constant and d-1 standard normal features, and the linear
+// predictor of each row.
+func benchRows(n, d int) (x *mat.Dense, eta []float64, rng *rand.Rand) {
+	rng = rand.New(rand.NewPCG(1, 2))
+	x, eta = mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range n {
+		row := x.RawRowView(i)
+		row[0] = 1
+		for j := 1; j < d; j++ {
+			row[j] = rng.NormFloat64()
+			eta[i] += row[j] / math.Sqrt(float64(j))
+		}
+	}
+	return x, eta, rng
+}
+
+func benchGLM(b *testing.B, x mat.Matrix, y []float64, lik pgsvi.Likelihood) {
+	m, err := pgsvi.NewGLM(x, y, lik, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := m.Fit(ctx, nil)
+		return res, err
+	})
+}
+
+func BenchmarkLogisticRegression(b *testing.B) {
+	x, eta, rng := benchRows(10000, 20)
+	for i, v := range eta {
+		eta[i] = math.Copysign(1, 1/(1+math.Exp(-v))-rng.Float64())
+	}
+	benchGLM(b, x, eta, pgsvi.BernoulliLogit{})
+}
+
+func BenchmarkPoissonRegression(b *testing.B) {
+	x, eta, rng := benchRows(10000, 20)
+	for i, v := range eta {
+		eta[i] = math.Floor(math.Exp(0.3*v) + rng.Float64())
+	}
+	benchGLM(b, x, eta, pgsvi.Poisson{})
+}
+
+func BenchmarkLinearRegression(b *testing.B) {
+	x, y, rng := benchRows(10000, 20)
+	for i := range y {
+		y[i] += rng.NormFloat64()
+	}
+	benchGLM(b, x, y, pgsvi.GaussianNoise{})
+}
+
+func BenchmarkSoftmaxRegression(b *testing.B) {
+	x, eta, rng := benchRows(2000, 10)
+	for i, v := range eta {
+		eta[i] = math.Max(0, math.Min(2, math.Floor(v+rng.NormFloat64()+1.5)))
+	}
+	benchGLM(b, x, eta, pgsvi.Softmax{Classes: 3})
+}
+
+func BenchmarkGPClassification(b *testing.B) {
+	x, y, _, _ := testkit.UCI(b, ".", "ionosphere")
+	gp, err := pgsvi.NewGP(x, y, pgsvi.SquaredExp{Scale: 5, Length: 4}, pgsvi.BernoulliLogit{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := gp.Fit(ctx, nil)
+		return res, err
+	})
+}
+
+// BenchmarkGPRegression learns the scale, the length scale and the noise.
+func BenchmarkGPRegression(b *testing.B) {
+	x, eta, rng := benchRows(300, 3)
+	for i, v := range eta {
+		eta[i] = math.Sin(v) + 0.1*rng.NormFloat64()
+	}
+	gp, err := pgsvi.NewGP(x.Slice(0, 300, 1, 3), eta, pgsvi.SquaredExp{}, pgsvi.GaussianNoise{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, _, learned, err := gp.Learn(ctx, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		return learned.Fit, nil
+	})
+}
+
+func BenchmarkSparseGP(b *testing.B) {
+	x, eta, rng := benchRows(5000, 3)
+	for i, v := range eta {
+		eta[i] = math.Copysign(1, 1/(1+math.Exp(-3*math.Sin(v)))-rng.Float64())
+	}
+	gp, err := pgsvi.NewSparseGP(x.Slice(0, 5000, 1, 3), eta, pgsvi.SquaredExp{Scale: 2, Length: 1},
+		pgsvi.BernoulliLogit{}, &pgsvi.SparseGPOptions{Rank: 100})
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := gp.Fit(ctx, nil)
+		return res, err
+	})
+}
+
+func BenchmarkCTM(b *testing.B) {
+	ctm, err := pgsvi.NewCTM(bitsCorpus(), 3, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := ctm.Fit(ctx, nil)
+		return res, err
+	})
+}
+
+func BenchmarkLDA(b *testing.B) {
+	lda, err := pgsvi.NewLDA(bitsCorpus(), 3, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := lda.Fit(ctx, nil)
+		return res, err
+	})
+}
+
+func BenchmarkGaussianMixture(b *testing.B) {
+	x, _, rng := benchRows(2000, 4)
+	for i := range 2000 {
+		row := x.RawRowView(i)
+		row[0] = rng.NormFloat64()
+		row[i%4] += 8
+	}
+	m, err := pgsvi.NewMixture(x, 4, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := m.Fit(ctx, nil)
+		return res, err
+	})
+}
+
+// BenchmarkCustomModel fits a logistic regression that is written as a split (f, h): terms with
+// exact expectations, and the KL divergence to the prior.
+func BenchmarkCustomModel(b *testing.B) {
+	x, eta, rng := benchRows(2000, 10)
+	for i, v := range eta {
+		eta[i] = math.Copysign(1, 1/(1+math.Exp(-v))-rng.Float64())
+	}
+	rows := make([][]float64, len(eta))
+	for i := range rows {
+		rows[i] = x.RawRowView(i)
+	}
+	prior := pgsvi.NewIsotropic(10, 1)
+	m := pgsvi.Objective[*pgsvi.Gaussian]{
+		F:    pgsvi.Expect(pgsvi.Sites{X: rows, Y: eta, Lik: pgsvi.BernoulliLogit{}}, nil),
+		H:    pgsvi.KLTo(prior),
+		Init: prior,
+	}
+	fitted(b, func(ctx context.Context) (*pgsvi.Result, error) {
+		_, res, err := m.Fit(ctx, nil)
+		return res, err
+	})
+}
