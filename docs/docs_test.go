@@ -4,6 +4,7 @@ package docs
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
@@ -213,6 +214,96 @@ func TestLimits(t *testing.T) {
 		for i, line := range lines {
 			if n := utf8.RuneCountInString(line); n > most.columns {
 				t.Errorf("%s:%d has %d columns, at most %d", file, i+1, n, most.columns)
+			}
+		}
+	}
+}
+
+var (
+	quoted     = regexp.MustCompile("`([^`\n]+)`")
+	sourceFile = regexp.MustCompile(`^[a-z_/]+\.go$`)
+	sourceName = regexp.MustCompile(`^(?:[a-z]+\.)?([A-Z]\w*|[a-z]\w*[A-Z]\w*)(?:\.([A-Z]\w*))?$`)
+)
+
+// TestArchitecture checks that the files, types and functions that architecture.md names exist.
+func TestArchitecture(t *testing.T) {
+	text, err := os.ReadFile("architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := declarations(t)
+	names, files := 0, 0
+	for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
+		switch name := m[1]; {
+		case strings.HasPrefix(name, "internal/"), sourceFile.MatchString(name):
+			files++
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+				t.Errorf("architecture.md names %s: %v", name, err)
+			}
+		case sourceName.MatchString(name):
+			names++
+			parts := sourceName.FindStringSubmatch(name)
+			if !declared[parts[1]] || parts[2] != "" && !declared[parts[1]+"."+parts[2]] {
+				t.Errorf("architecture.md names %s, which is not declared", name)
+			}
+		}
+	}
+	if names < 20 || files < 20 {
+		t.Errorf("found %d names and %d files", names, files)
+	}
+}
+
+// declarations returns the names that Go files of the root and of internal declare, those of methods
+// and fields of interfaces with the name of their type.
+func declarations(t *testing.T) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				declare(all, d)
+			}
+		}
+	}
+	return all
+}
+
+// declare adds the names of a declaration to all.
+func declare(all map[string]bool, d ast.Decl) {
+	if f, ok := d.(*ast.FuncDecl); ok {
+		name := f.Name.Name
+		if f.Recv != nil {
+			of := f.Recv.List[0].Type
+			if p, ok := of.(*ast.StarExpr); ok {
+				of = p.X
+			}
+			if g, ok := of.(*ast.IndexExpr); ok {
+				of = g.X
+			}
+			name = fmt.Sprintf("%v.%s", of, name)
+		}
+		all[name] = true
+		return
+	}
+	for _, s := range d.(*ast.GenDecl).Specs {
+		t, ok := s.(*ast.TypeSpec)
+		if !ok {
+			continue
+		}
+		all[t.Name.Name] = true
+		if i, ok := t.Type.(*ast.InterfaceType); ok {
+			for _, m := range i.Methods.List {
+				for _, name := range m.Names {
+					all[t.Name.Name+"."+name.Name] = true
+				}
 			}
 		}
 	}

@@ -183,3 +183,42 @@ func TestCounts(t *testing.T) {
 		t.Error("a cycle and two unnamed interfaces are within the limits")
 	}
 }
+
+// TestPicture checks that each package is in a row above its imports, that boxes of a row do not
+// overlap, and that a line which other lines replace is left out.
+func TestPicture(t *testing.T) {
+	imports := map[string][]string{"a": {"b", "c"}, "b": {"c", "d"}, "c": {"d"}, "d": nil, "e": {"d"}}
+	for name, more := range map[string]string{"b": "d", "a": "c"} {
+		if !leads(imports, name, more) {
+			t.Errorf("nothing leads from %s to %s", name, more)
+		}
+	}
+	reduced := reduce(imports)
+	want := map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": {}, "e": {"d"}}
+	for name, to := range want {
+		if !slices.Equal(reduced[name], to) {
+			t.Errorf("%s imports %q, want %q", name, reduced[name], to)
+		}
+	}
+	rows := layout(reduced)
+	place(rows)
+	boxes := 0
+	for _, row := range rows {
+		for i, n := range row {
+			if n.name != "" {
+				boxes++
+			}
+			for _, d := range n.down {
+				if d.row != n.row+1 {
+					t.Errorf("a line leads from row %d to row %d", n.row, d.row)
+				}
+			}
+			if i > 0 && n.x-row[i-1].x < distance(row[i-1], n)-1e-9 {
+				t.Errorf("row %d: %q overlaps %q", n.row, row[i-1].name, n.name)
+			}
+		}
+	}
+	if boxes != len(imports) || len(rows) != 4 {
+		t.Errorf("%d boxes in %d rows", boxes, len(rows))
+	}
+}

@@ -5,6 +5,7 @@
 //	go run ./bench/layers             # the layers, the cycles and the counts
 //	go run ./bench/layers -v          # also each use, with its names, and each call upward
 //	go run ./bench/layers -packages   # a table of the packages: files, lines, names, functions
+//	go run ./bench/layers -picture docs/pictures/packages.svg   # the packages and their imports
 //	go run ./bench/layers -check      # fails if one of the four limited counts is too high
 //
 // Nothing limits lines, files and names: a change may add what it needs.
@@ -21,16 +22,17 @@ func main() {
 	verbose := flag.Bool("v", false, "print each use with its names, and each call upward")
 	packages := flag.Bool("packages", false, "print a table of the packages")
 	check := flag.Bool("check", false, "print the limited counts; fail if one is too high")
+	picture := flag.String("picture", "", "write a picture of the packages to an SVG `file`")
 	dir := flag.String("dir", ".", "`folder` of the module")
 	flag.Parse()
-	if err := run(*dir, *verbose, *packages, *check); err != nil {
+	if err := run(*dir, *picture, *verbose, *packages, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "layers:", err)
 		os.Exit(1)
 	}
 }
 
 // run prints the report of the module in dir that the flags select.
-func run(dir string, verbose, packages, check bool) error {
+func run(dir, picture string, verbose, packages, check bool) error {
 	m, err := load(dir)
 	switch {
 	case err != nil:
@@ -39,6 +41,8 @@ func run(dir string, verbose, packages, check bool) error {
 		table, err := m.table()
 		fmt.Print(table)
 		return err
+	case picture != "":
+		return os.WriteFile(picture, []byte(m.picture()), 0o666)
 	case check:
 		return m.withinLimits()
 	}
