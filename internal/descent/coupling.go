@@ -10,12 +10,12 @@ import (
 )
 
 // couplingSteps is the number of gradients that Coupling takes. couplingMove is the length of a
-// difference in standard deviations of q, where both rounding and curvature leave four digits.
+// difference in standard deviations of q, at which rounding and curvature both leave four digits.
 const (
 	couplingSteps = 8
 	couplingMove  = 1e-3
 	// mostDiagonal is the largest number of parameters for which Coupling computes the diagonal of
-	// the Fisher information, which takes a product for each.
+	// the Fisher information, with one product per parameter.
 	mostDiagonal = 1000
 	// gainSteps is the number of gradients that Gain takes. With gainFactor, and eigenvalues of at
 	// most mostRate, Gain was between 0.5 and 2 times what later passes gained in 9 of 10 states of
@@ -69,8 +69,8 @@ func (s *Stepper[Q]) Gain(q Q, g []float64, grad func(dst []float64, q Q) error,
 	return gain, upward
 }
 
-// coupling is what Coupling and Gain hold fixed: natural parameters η, the target η*, a gradient
-// and the Fisher information.
+// coupling holds the arguments that Coupling and Gain share: natural parameters η, the target η*, a
+// gradient and the Fisher information.
 type coupling[Q Dist] struct {
 	s       *Stepper[Q]
 	grad    func(dst []float64, q Q) error
@@ -96,7 +96,7 @@ func (c *coupling[Q]) ritz(v []float64, steps int) (values, weights []float64) {
 		fv := c.fisher(v)
 		norm := math.Sqrt(floats.Dot(v, fv))
 		if !(norm > least) || math.IsInf(norm, 1) {
-			break // the directions so far are all that J turns into each other
+			break // the directions so far span an invariant subspace of J
 		}
 		least = couplingMove // from here on v is an image of vectors of length 1
 		floats.Scale(1/norm, v)
@@ -107,7 +107,7 @@ func (c *coupling[Q]) ritz(v []float64, steps int) (values, weights []float64) {
 		}
 		basis, images, turned = append(basis, v), append(images, fv), append(turned, jv)
 		v = slices.Clone(jv)
-		for range 2 { // the second time removes what rounding left
+		for range 2 { // the second round removes rounding errors
 			for i, u := range basis {
 				floats.AddScaled(v, -floats.Dot(images[i], v), u)
 			}

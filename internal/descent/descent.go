@@ -1,6 +1,20 @@
-// Package descent takes the steps of an objective f(λ) + h(λ) over distributions q(z|λ): how long
-// they are, which are averaged, and how far from the optimum they end. What f, h, and the proximal
-// steps are is said by functions.
+// Package descent is the engine of pgsvi.Objective. It minimizes f(λ) + h(λ) over the parameters λ
+// of a distribution q(z|λ) by proximal-gradient steps (Khan et al., 2016),
+//
+//	λ_{k+1} = argmin_λ  λᵀ∇f(λ_k) + h(λ) + D(λ‖λ_k)/β_k
+//
+// The caller supplies f, h and the proximal step as functions of an Objective. The Stepper of this
+// package chooses β_k, averages noisy iterates, accelerates slow ones, and estimates how far the
+// result is from the optimum. Read Stepper first; the other files hold its parts:
+//
+//	inner.go      several linearizations of f in one step (trust regions, proximal points)
+//	mix.go        Anderson acceleration of exact steps
+//	noisy.go      steps with Monte Carlo gradients, and averages of iterates
+//	start.go      first steps from a q whose expectations overflow
+//	leap.go       jumps to states that only the model knows
+//	coupling.go   the predicted gain of all blocks of q together
+//	metric.go     metrics of adaptive divergences
+//	theory.go     sums for the convergence bounds of the paper
 package descent
 
 import (
@@ -18,7 +32,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Dist is what steps need of any q: see pgsvi.Dist.
+// Dist lists the methods of pgsvi.Dist that every step uses.
 type Dist interface {
 	Dim() int
 	NumParams() int
@@ -26,7 +40,7 @@ type Dist interface {
 	SetParams(p []float64) error
 }
 
-// Family is what they need of a q of an exponential family: see pgsvi.ExpFamily.
+// Family lists the methods of pgsvi.ExpFamily that steps in natural parameters use.
 type Family[Q any] interface {
 	Natural(dst []float64) []float64
 	SetNatural(eta []float64) error
@@ -35,55 +49,58 @@ type Family[Q any] interface {
 	KL(p Q) float64
 }
 
-// charted is what they need of a Gaussian.
+// charted lists the methods of a Gaussian that steps along a straight line use.
 type charted interface {
 	Chart(dst []float64) []float64
 	SetChart(x []float64) error
 }
 
-// Objective is f + h with its proximal steps. Functions that may be nil say so.
+// Objective is f + h with its proximal steps. A function may be nil only if its comment allows it.
 type Objective[Q Dist] struct {
 	N        int       // number of terms of f
 	Exact    bool      // f is deterministic
-	Infinite bool      // β = +Inf is a valid step: the minimiser of the linearised f plus h
+	Infinite bool      // β = +Inf is a valid step, to the minimizer of the linearized f plus h
 	Family   bool      // q is a Family
 	Gaussian bool      // q is charted, by its mean and the log-Cholesky factor of V
 	Average  bool      // the targets of steps average natural parameters, not λ
-	Factors  bool      // f has factors of its own, which a step holds
-	Prior    []float64 // natural parameters of the p of h = KL(q‖p); nil for any other h
+	Factors  bool      // f has local factors, which a step keeps fixed
+	Prior    []float64 // natural parameters of p if h = KL(q‖p); nil for any other h
 	Inner    int       // see pgsvi.Objective
 
-	// Rand returns the generator of the step, and Grad the value and gradient of f over a batch by
-	// the draws of rng, which is that generator if it is nil.
+	// Rand returns the generator of the step. Grad stores the gradient of f over a batch in dst
+	// and returns the value, with the draws of rng; a nil rng means the generator of the step.
 	Rand func() *rand.Rand
 	Grad func(ctx context.Context, rng *rand.Rand, dst []float64, q Q, batch []int) (float64, error)
 	// Value returns f over all terms, with a bound on its error.
 	Value func(ctx context.Context, rng *rand.Rand, q Q) (value, bound float64, err error)
 	Easy  func(q Q) float64       // h
 	Pull  func(q, from Q) float64 // D
-	// Prox makes q the proximal step with gradient g and step size beta. On an error q is as from.
+	// Prox sets q to the proximal step from from with gradient g and step size beta. If it returns
+	// an error, it sets q to from.
 	Prox  func(q, from Q, g []float64, beta float64) error
-	Set   func(q, from Q) error // makes q as from
+	Set   func(q, from Q) error // sets q to from
 	Clone func(q Q) Q           // with the Halt of the Stepper
-	// Inside reports whether eta are valid natural parameters; nil where steps may go to the edge.
+	// Inside reports whether eta are valid natural parameters. Nil means that steps may reach the
+	// edge of the valid set.
 	Inside func(eta []float64) bool
 	// State writes or reads q, to the bit.
 	State func(c *save.State, q Q)
 
-	// Costs returns the work of Grad and of a value of f, in log-likelihoods of a term for each
-	// term; nil where that is not known.
+	// Costs returns the work per term of Grad and of Value, in evaluations of one log-likelihood.
+	// Nil means that the work is unknown.
 	Costs func(q Q) (grad, value float64)
-	// Adapt shows the gradient to a metric, which may change it, and Scale is the diagonal of that;
-	// MetricState is its state. Nil without a metric.
+	// Adapt passes the gradient to the metric of an adaptive divergence, which may change it. Scale
+	// is the diagonal of the metric, and MetricState reads or writes the metric. All are nil
+	// without a metric.
 	Adapt       func(g []float64, beta float64)
 	Scale       []float64
 	MetricState func(c *save.State)
-	// Guide stores a gradient of other derivatives in dst, where those under q of all terms are
-	// beyond use as those of an exponential far out are. It reports whether there are such, and
-	// whether these are finite. Nil means that there is none.
+	// Guide stores a usable direction in dst if the derivatives of f under q overflow, for example
+	// under an exponential likelihood and a wide q. It reports whether it did. A nil Guide never
+	// does.
 	Guide func(dst []float64, q Q) (bool, error)
-	// Seek makes q the best by another way, as far as it is found. It takes no passes where it
-	// knows no way; nil means the same.
+	// Seek moves q toward the optimum with another algorithm, if there is one for this f and h. It
+	// takes no passes otherwise. A nil Seek does nothing.
 	Seek func(q Q) (term.Sought, error)
 	// Leaps is the number of other states that may be worth a try: see leap.go. Leap changes q to
 	// the most promising state that is not in tried, and returns its index, or −1 if no state is
@@ -94,20 +111,25 @@ type Objective[Q Dist] struct {
 
 // Stepper takes the steps of an Objective, for any f, h and D.
 //
-// With β = +Inf it chooses the step itself. Where f is deterministic and the batch is all terms, a
-// step is accepted if the objective does not rise, else halved. Where f is noisy it first comes
-// near, by steps that must make the objective fall by draws other than those of the gradient. From
-// there on a step is as long as keeps KL(q_{k+1}‖q_k) within one nat, at most ρ_k = (1+k)^−0.6 of
-// the way to the target, k counting the steps since the first that was not cut short by the former,
-// or since they only wander; and the natural parameters are averaged with weights that grow as k³,
-// which removes most of the noise (Polyak and Juditsky, 1992).
+// With β = +Inf it chooses the step size itself.
 //
-// Expectations under λ_0 may be beyond use, as those of an exponential likelihood under a wide
-// prior are. Then q is first made narrower about where it is, as long as that makes the objective
-// fall.
+// If f is deterministic and the batch holds all terms, the step is halved until the objective does
+// not rise.
+//
+// If f is noisy, the run has two phases. In the first phase a step counts only if the objective
+// falls when it is evaluated with other draws than the gradient; the phase ends when such steps gain
+// little. In the second phase the step size keeps KL(q_{k+1}‖q_k) within one nat and goes at most
+// ρ_k = (1+k)^−0.6 of the way to the target, where k counts the steps since the one-nat limit
+// stopped acting, or since the steps began to wander. The result is the average of the natural
+// parameters with weights that grow as k³, which removes most of the noise (Polyak and Juditsky,
+// 1992).
+//
+// If expectations under λ_0 overflow, for example under an exponential likelihood and a wide prior,
+// the Stepper first narrows q around its mean for as long as that lowers the objective.
 type Stepper[Q Dist] struct {
 	o Objective[Q]
-	// Q is the state. After a step of a given size Trial is where it began, and G its gradient.
+	// Q is the state. After a step of a given size, Trial is the state before it and G the gradient
+	// there.
 	Q, Trial Q
 	G        []float64
 	probe    Q // scratch of BlockGain
@@ -119,19 +141,18 @@ type Stepper[Q Dist] struct {
 	K        int     // steps that count for the average or a decreasing step size
 	all      bool    // the batch of the last step is all terms
 	Noisy    bool    // the last step had a noisy gradient
-	started  bool    // q has been made as narrow as it has to be
-	Near     bool    // noisy steps have come as near as steps that must improve can
+	started  bool    // q is narrow enough for finite expectations
+	Near     bool    // the first phase of noisy steps has ended
 	Spent    float64 // work of the steps, in log-likelihoods of a term
 	Valued   float64 // work of the evaluations that were worth it
 	Verified float64 // work of verify
 
 	replicates int // the least number of gradients of the next verify
-	// Most is the ELBO of the best q by another way; 0 before that is tried, +Inf where it is not
-	// known.
+	// Most is the ELBO that Seek reached: 0 before it is tried, and +Inf if it found none.
 	Most     float64
-	certain  float64   // the gap of the average by the last verify; +Inf without one
+	certain  float64   // the gap of the average in the last call of verify; +Inf before it
 	avg      Q         // average of the natural parameters
-	averages bool      // there is one
+	averages bool      // avg holds an average
 	target   []float64 // sum of the targets of the pass, weighted by terms
 	terms    int
 	usual    int     // size of the largest batch so far
@@ -140,20 +161,20 @@ type Stepper[Q Dist] struct {
 	Gap      float64
 	GradMap  float64
 	Took     float64 // the step size of the last step; 0 if it had none
-	Visits   int     // terms at which the last step has seen gradients
-	More     int     // those that Passes counts beyond the batch
+	Visits   int     // terms whose gradients the last step computed
+	More     int     // terms that Passes counts in addition to the batch
 	inner    innerSteps[Q]
-	mix      mix[Q] // of exact steps
+	mix      mix[Q] // acceleration of exact steps
 	leaps    leaps
 
 	kept []byte        // the state before a step that may be canceled
-	Halt parallel.Halt // while a step is under way
+	Halt parallel.Halt // cancels the step that is running
 
 	lastEta, lastMu []float64 // the last step, while K is 0
 	agree           float64   // running mean of the cosine between successive steps
 }
 
-// Start makes s the state before the first step of o, from q.
+// Start prepares s for the first step of o from q.
 func (s *Stepper[Q]) Start(o Objective[Q], q Q) {
 	s.o, s.Q, s.Trial, s.G = o, o.Clone(q), o.Clone(q), make([]float64, q.NumParams())
 	s.Gap, s.GradMap, s.certain, s.replicates = math.NaN(), math.NaN(), math.Inf(1), leastReplicates
@@ -163,13 +184,14 @@ func (s *Stepper[Q]) Start(o Objective[Q], q Q) {
 	}
 }
 
-// family returns q as a Family, which it is if o.Family.
+// family returns q as a Family. It may only be called if Objective.Family is set.
 func family[Q any](q Q) Family[Q] { return any(q).(Family[Q]) }
 
-// prox makes the trial the proximal step with beta.
+// prox sets the trial to the proximal step with beta.
 func (s *Stepper[Q]) prox(beta float64) error { return s.o.Prox(s.Trial, s.Q, s.G, beta) }
 
-// Dist returns the state reached: the average of the iterates where there is one.
+// Dist returns the result so far: the average of the iterates if there is one, and otherwise the
+// last iterate.
 func (s *Stepper[Q]) Dist() Q {
 	if s.averages {
 		return s.avg
@@ -177,11 +199,11 @@ func (s *Stepper[Q]) Dist() Q {
 	return s.Q
 }
 
-// WorthEvaluating reports whether a value is worth its work: where steps are noisy, evaluations
-// take at most a fifth of the work. It is counted work and not time, so that it is the same on any
-// machine.
+// WorthEvaluating reports whether to evaluate the objective now. If steps are noisy, evaluations may
+// take a fifth of the work. Work is counted in terms, not in time, so that the answer is the same on
+// every machine.
 func (s *Stepper[Q]) WorthEvaluating() bool {
-	// in the last case the run ends
+	// The last condition ends the run, which needs a final value.
 	if s.o.Costs == nil || !s.Noisy || s.Gap <= s.Goal() {
 		return true
 	}
@@ -194,50 +216,51 @@ func (s *Stepper[Q]) WorthEvaluating() bool {
 	return true
 }
 
-// GoalDim is the gap, in nats a dimension, at which a run with noisy gradients is
-// content: the loss of a mean that is off by 0.06 posterior standard deviations.
+// GoalDim is the gap, in nats per dimension, at which a run with noisy gradients ends. It is the
+// loss of a mean that is off by 0.06 posterior standard deviations.
 const GoalDim = 2e-3
 
-// Goal returns the gap at which averages of noisy steps are good enough.
+// Goal returns the gap in nats at which a run with noisy gradients ends.
 func (s *Stepper[Q]) Goal() float64 { return GoalDim * float64(s.Q.Dim()) }
 
 const (
-	// evalShare is the work of evaluations to that of steps: a fifth of both together.
+	// evalShare is the ratio of the work of evaluations to the work of steps. Evaluations then take
+	// a fifth of the total.
 	evalShare = 0.25
-	// verifyShare is the work of verify to that of steps: at a third of both its noise is about
-	// that of the average.
+	// verifyShare is the ratio of the work of verify to the work of steps. At this ratio the noise
+	// of verify is about as large as the noise of the average.
 	verifyShare = 0.5
-	// nearGain is the fall of the objective, in nats and in nats a dimension, below which steps are
-	// near enough to be averaged.
+	// nearGain and nearGainDim are the falls of the objective, in nats and in nats per dimension,
+	// below which the first phase of noisy steps ends.
 	nearGain, nearGainDim = 1, 0.1
-	// mostNarrowings is the most halvings of the standard deviations of λ_0: from the widest prior
-	// to the narrowest posterior.
+	// mostNarrowings limits the halvings of the standard deviations of λ_0. A hundred of them lead
+	// from the widest prior to the narrowest posterior.
 	mostNarrowings = 100
-	// closeToBest is the part of the least objective by which that of a wider q may be above it.
-	// What is narrower than it has to be tells less of how f curves.
+	// closeToBest is the relative excess over the least objective that narrow accepts for a wider
+	// q, because a q that is too narrow sees less of the curvature of f.
 	closeToBest = 0.1
-	// lookAhead is the number of narrower q that are tried when one is no better.
+	// lookAhead is the number of narrower q that narrow tries after one that is not better.
 	lookAhead = 3
-	// leastFirst is the least step size of an exact first step that comes from a gradient which is
-	// of use.
+	// leastFirst is the step size of an exact first step below which its gradient is useless.
 	leastFirst = 1e-3
-	// shortStep is the size below which a step along natural parameters may be worse than one on a
-	// straight line.
+	// shortStep is the step size below which a straight line may lead further than a step along
+	// natural parameters.
 	shortStep = 1. / 16
-	// leastStraight is the least part of such a line that is tried.
+	// leastStraight is the shortest fraction of a straight line that is tried.
 	leastStraight = 1e-12
-	// mostImprovings is the number of lengths that are tried of a step that must improve.
+	// mostImprovings limits the step sizes that approach tries.
 	mostImprovings = 24
-	// verifyFrom is the number of goals at which a gap is worth verifying.
+	// verifyFrom is the gap, as a multiple of the goal, from which verify is worth its work.
 	verifyFrom = 10
-	// movedAverage is how much farther than by its own noise an average has to be for its iterates
-	// to have moved it.
+	// movedAverage is the distance of the average from the optimum, as a multiple of its noise,
+	// that shows that the iterates have moved.
 	movedAverage = 4
-	// leastReplicates and mostReplicates bound the gradients by which an average is verified.
+	// leastReplicates and mostReplicates limit the number of gradients in one call of verify.
 	leastReplicates, mostReplicates = 4, 1024
 )
 
-// Step takes the step with beta, which +Inf leaves to s. all says that the batch is all terms.
+// Step takes one step. A beta of +Inf means that s chooses the step size. all reports that the batch
+// holds all terms.
 func (s *Stepper[Q]) Step(ctx context.Context, batch []int, all bool, beta float64) error {
 	s.Took, s.Visits, s.More = 0, 0, 0
 	s.all, s.Noisy = all, !s.o.Exact || !all
@@ -246,7 +269,7 @@ func (s *Stepper[Q]) Step(ctx context.Context, batch []int, all bool, beta float
 			return err
 		}
 		if s.o.Inner > 1 {
-			return s.relinearise(ctx, batch, beta)
+			return s.relinearize(ctx, batch, beta)
 		}
 		if _, err := s.grad(ctx, nil, s.G, s.Q, batch); err != nil {
 			return err
@@ -276,7 +299,7 @@ func (s *Stepper[Q]) Step(ctx context.Context, batch []int, all bool, beta float
 	return s.descend(ctx, batch)
 }
 
-// costs returns what f says of its work; where it says nothing both are alike.
+// costs returns the work per term of a gradient and of a value. If it is unknown, both are 1.
 func (s *Stepper[Q]) costs() (grad, value float64) {
 	if s.o.Costs != nil {
 		return s.o.Costs(s.Q)
@@ -292,7 +315,7 @@ func (s *Stepper[Q]) size(batch []int) int {
 	return len(batch)
 }
 
-// grad is Grad of f, whose work it counts as that of steps.
+// grad calls Objective.Grad and counts its work.
 func (s *Stepper[Q]) grad(ctx context.Context, rng *rand.Rand, dst []float64, q Q,
 	batch []int) (float64, error) {
 	cost, _ := s.costs()
@@ -301,16 +324,16 @@ func (s *Stepper[Q]) grad(ctx context.Context, rng *rand.Rand, dst []float64, q 
 	return s.o.Grad(ctx, rng, dst, q, batch)
 }
 
-// adapt shows the gradient to the metric of an Adaptive divergence.
+// adapt passes the gradient to the metric of an adaptive divergence, if there is one.
 func (s *Stepper[Q]) adapt(beta float64) {
 	if s.o.Adapt != nil {
 		s.o.Adapt(s.G, beta)
 	}
 }
 
-// tryFrom computes the proximal step with beta, halving it until the result
-// is valid and passes check, and returns the step size it ended with: 0 if there are valid
-// results but none that passes, or if q itself is on the edge, where the trial is q.
+// tryFrom computes the proximal step with beta, and halves beta until the result is valid and passes
+// check. It returns the last beta. It returns 0 if no valid result passes, or if q is on the edge of
+// the valid set; then the trial is q.
 func (s *Stepper[Q]) tryFrom(beta float64, check func() bool) (float64, error) {
 	var err error
 	valid, cut := false, false
@@ -336,7 +359,7 @@ func (s *Stepper[Q]) tryFrom(beta float64, check func() bool) (float64, error) {
 			beta /= 2
 		}
 	}
-	// where steps were valid but did not pass, shorter ones are lost to rounding
+	// If steps were valid but none passed, shorter ones only add rounding errors.
 	if err != nil && !valid {
 		if !s.onEdge() {
 			return 0, fmt.Errorf("no step size gives a valid distribution: %w", sentinel.Bare(err))
@@ -346,24 +369,23 @@ func (s *Stepper[Q]) tryFrom(beta float64, check func() bool) (float64, error) {
 	return 0, nil
 }
 
-// invalid reports whether err says that a step led to no valid q: a shorter one may.
+// invalid reports whether err means that a step left the valid set. A shorter step may stay in it.
 func invalid(err error) bool {
 	return errors.Is(err, sentinel.ErrNotPosDef) || errors.Is(err, sentinel.ErrNotFinite)
 }
 
-// onEdge reports whether rounding leaves the natural parameters of q itself no distribution: then
-// that is why no step does.
+// onEdge reports whether rounding makes the natural parameters of q itself invalid. No step can
+// succeed then.
 func (s *Stepper[Q]) onEdge() bool {
 	return s.o.Family && family(s.Trial).SetNatural(family(s.Q).Natural(nil)) != nil
 }
 
-// edgeFraction is the part of the way to the edge of the set of natural parameters that a step
-// which had to be cut may go.
+// edgeFraction is how far a step that was cut may go toward the edge of the valid natural parameters.
 const edgeFraction = 0.9
 
-// keepOff shortens the trial, a step with beta that was cut to be valid, if that went more than
-// edgeFraction of the way to the edge of the natural parameters, and returns the step
-// size it then has. With target η_t it is η + ρ(η_t − η), ρ = β/(1+β).
+// keepOff shortens the trial if it goes more than edgeFraction of the way to the edge of the valid
+// natural parameters. The trial is a step that was cut to beta to be valid. keepOff returns the new
+// step size. A step toward the target η_t is η + ρ(η_t − η) with ρ = β/(1+β).
 func (s *Stepper[Q]) keepOff(beta float64) float64 {
 	if s.o.Inside == nil || !s.o.Infinite || math.IsInf(beta, 1) {
 		return beta
@@ -383,7 +405,7 @@ func (s *Stepper[Q]) keepOff(beta float64) float64 {
 	return rho / (1 - rho)
 }
 
-// accept makes the trial the state.
+// accept replaces the state by the trial.
 func (s *Stepper[Q]) accept(beta float64) {
 	s.Took = beta
 	if math.IsInf(beta, 1) {
@@ -394,8 +416,8 @@ func (s *Stepper[Q]) accept(beta float64) {
 	s.Q, s.Trial = s.Trial, s.Q
 }
 
-// descend takes an accepted step: the objective of the batch, with the same
-// draws before and after, does not rise. A step of length zero is a step.
+// descend takes a step after which the objective of the batch, with the same draws before and after,
+// is not higher. It may take a step of length zero.
 func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	same := s.sameDraws()
 	start, done, err := s.begin(ctx, same, batch)
@@ -405,7 +427,7 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	if leapt, err := s.leap(ctx, same, start); leapt || err != nil {
 		return err
 	}
-	var gain float64 // of the last trial
+	var gain float64 // gain of the last trial
 	falls := func() bool {
 		v, err := s.objective(ctx, same(), s.Trial, batch)
 		gain = start - v
@@ -418,13 +440,13 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		q := s.Q
 		if s.mix.propose(family(s.Trial), q, s.o.Prior, s.G) && falls() {
 			s.accept(math.Inf(1))
-			// of the state before, as in other steps
+			// Other steps also report the gap of the state before them.
 			s.Gap = math.Max(gain, s.distance(q, s.mix.eta, s.mix.to))
 			return nil
 		}
 	}
 	beta, err := s.tryFrom(s.beta, falls)
-	// the last step may have been so short that this one begins in rounding
+	// The last step may have been so short that halving it again only rounds.
 	if err != nil && s.beta < 1 {
 		beta, err = s.tryFrom(1, falls)
 	}
@@ -438,10 +460,10 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 		}
 	}
 	if !s.started && s.o.Infinite && !(beta > leastFirst) {
-		// The gradient is of no use here.
+		// The gradient is useless here.
 		s.Gap = math.Inf(1)
 		if moved, err := s.narrow(ctx, same, batch); moved || err != nil {
-			return err // a step of its own
+			return err // narrowing is a step
 		}
 	}
 	s.started = true
@@ -453,8 +475,8 @@ func (s *Stepper[Q]) descend(ctx context.Context, batch []int) error {
 	return nil
 }
 
-// begin stores the gradient of the batch, and returns its objective. It reports whether a step of
-// another kind was taken instead, where expectations are beyond use or q knows better.
+// begin stores the gradient of the batch and returns the objective of the batch. It reports done if
+// it took another kind of step instead, because expectations overflow or Guide has a better direction.
 func (s *Stepper[Q]) begin(ctx context.Context, same func() *rand.Rand, batch []int) (
 	start float64, done bool, err error) {
 	f, err := s.grad(ctx, same(), s.G, s.Q, batch)
@@ -487,8 +509,8 @@ func (s *Stepper[Q]) begin(ctx context.Context, same func() *rand.Rand, batch []
 	return start, done, err
 }
 
-// adaptDownhill shows the gradient to the metric, whose change of it is taken back if that leads
-// uphill, as momentum may.
+// adaptDownhill passes the gradient to the metric. It restores the gradient if the metric turned it
+// uphill, as momentum may do.
 func (s *Stepper[Q]) adaptDownhill() {
 	g := slices.Clone(s.G)
 	s.adapt(1)
@@ -501,16 +523,16 @@ func (s *Stepper[Q]) adaptDownhill() {
 	}
 }
 
-// otherWay is for an exact step that had to be cut to beta, or failed with err: q is sought by
-// another way, and then along a straight line, if they are better than what a step of beta gained.
-// It reports whether one was; the trial is otherwise that of beta.
+// otherWay looks for a better step if an exact step was cut to beta or failed with err. It calls
+// seek, and then tries a straight line. It reports whether one of them gained more than the cut
+// step; otherwise the trial is the cut step.
 func (s *Stepper[Q]) otherWay(seek func() (bool, error), beta float64, err error,
 	falls func() bool, gain *float64) (bool, error) {
 	most := s.Most
 	if found, err := seek(); found || err != nil {
 		return found, err
 	}
-	if s.Most != most && err == nil && beta > 0 { // the trial is another now
+	if s.Most != most && err == nil && beta > 0 { // seek changed the trial
 		if _, err := s.tryFrom(beta, nil); err != nil {
 			return false, err
 		}
@@ -524,8 +546,8 @@ func (s *Stepper[Q]) otherWay(seek func() (bool, error), beta float64, err error
 	return false, s.Halt.Err()
 }
 
-// take accepts the trial, a step with beta after which the objective has fallen by gain, and
-// chooses the size of the next.
+// take accepts the trial, a step with beta that lowered the objective by gain, and chooses the next
+// step size.
 func (s *Stepper[Q]) take(ctx context.Context, same func() *rand.Rand, beta, gain float64) {
 	before, from := s.Gap, s.Q
 	s.Gap = s.stepKL(beta)
@@ -534,13 +556,13 @@ func (s *Stepper[Q]) take(ctx context.Context, same func() *rand.Rand, beta, gai
 		s.Gap = s.toTarget(from)
 	}
 	if s.o.Exact && s.o.Infinite && beta < shortStep {
-		// Rounding may be what a longer step has met: it says no more of the gap.
+		// A longer step may have failed because of rounding, so the gap includes the rounding error.
 		if _, bound, err := s.o.Value(ctx, same(), s.Q); err == nil {
 			s.Gap = math.Max(s.Gap, bound)
 		}
 	}
 	if s.o.Infinite {
-		// far off, what the metric of q says of the gap may be much too little
+		// Far from the optimum the metric of q may underestimate the gap by much.
 		s.Gap = math.Max(s.Gap, gain)
 	}
 	s.mix.alone++
@@ -556,21 +578,21 @@ func (s *Stepper[Q]) take(ctx context.Context, same func() *rand.Rand, beta, gai
 	}
 }
 
-// toTarget returns the distance from q, whose gradient is in g, to its target, in nats.
+// toTarget returns the distance in nats from q to the target of its step. G is the gradient at q.
 func (s *Stepper[Q]) toTarget(q Q) float64 {
 	to := slices.Clone(s.o.Prior)
 	floats.Sub(to, family(q).MeanGrad(nil, s.G))
 	return s.distance(q, family(q).Natural(nil), to)
 }
 
-// sameDraws returns what makes a generator that has the same draws whenever it is called.
+// sameDraws returns a function that makes generators with equal draws.
 func (s *Stepper[Q]) sameDraws() func() *rand.Rand {
 	rng := s.o.Rand()
 	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
 	return func() *rand.Rand { return rand.New(rand.NewPCG(seed[0], seed[1])) }
 }
 
-// objective returns f + h at q by the given draws; the gradient of f is in s.scratch.
+// objective returns f + h at q with the draws of rng. It stores the gradient of f in s.scratch.
 func (s *Stepper[Q]) objective(ctx context.Context, rng *rand.Rand, q Q,
 	batch []int) (float64, error) {
 	if s.scratch == nil {
@@ -588,8 +610,8 @@ func (s *Stepper[Q]) objective(ctx context.Context, rng *rand.Rand, q Q,
 	return v, nil
 }
 
-// Undo returns what puts the state back to that before a step from batch, if ctx can be done, and
-// returns the cause.
+// Undo returns a function that restores the state before a step over batch and returns its
+// argument. If ctx cannot be canceled, the function only returns its argument.
 func (s *Stepper[Q]) Undo(ctx context.Context, batch []int) func(cause error) error {
 	if ctx.Done() == nil {
 		return func(cause error) error { return cause }
@@ -597,7 +619,7 @@ func (s *Stepper[Q]) Undo(ctx context.Context, batch []int) func(cause error) er
 	blocks, ends := s.blocks, batch == nil || s.terms+len(batch) >= s.o.N
 	before := func(c *save.State) {
 		s.current(c)
-		if ends { // else the means of passes are left alone or behind, not changed
+		if ends { // other steps do not change the means of passes
 			s.blocks.state(c, len(s.G))
 		}
 	}

@@ -108,8 +108,8 @@ func step(t *testing.T, s *Stepper[*unit], beta float64) {
 	}
 }
 
-// Exact steps come to the minimum, also where the step to the target is much too long, and the gap
-// is not below what there is to gain.
+// Exact steps must reach the minimum even if the step to the target is much too long, and the gap
+// must be at least the true gap.
 func TestExactSteps(t *testing.T) {
 	for _, b := range []bowl{{a: 0.5, c: 2}, {a: 30, c: -1, far: 5}, {a: 1e4, c: 3, far: -20}} {
 		s := b.start(3, rand.New(rand.NewPCG(1, 1)))
@@ -128,8 +128,8 @@ func TestExactSteps(t *testing.T) {
 	}
 }
 
-// Steps of a given size are those of the formula, and more linearisations in one are the proximal
-// point.
+// Steps of a given size must match the formula, and several linearizations per step must reach the
+// proximal point.
 func TestGivenSteps(t *testing.T) {
 	b := bowl{a: 3, c: 2, far: 1}
 	s := b.start(2, rand.New(rand.NewPCG(1, 1)))
@@ -151,12 +151,12 @@ func TestGivenSteps(t *testing.T) {
 	}
 }
 
-// Under noise the average is as near the minimum as its gap says, far nearer than the iterates.
+// Under noise the average must be as near the minimum as its gap, and far nearer than the iterates.
 func TestNoisySteps(t *testing.T) {
 	const dim = 10
 	b := bowl{a: 1, c: 2, sd: 1, far: 8}
 	s := b.start(dim, rand.New(rand.NewPCG(2, 2)))
-	var mean, weights float64 // of the iterates since the first, with the weights of the average
+	var mean, weights float64 // weighted as in the average, over the iterates
 	for k := 0; k < 20000 && !(s.Gap <= s.Goal()); k++ {
 		step(t, s, math.Inf(1))
 		if s.averaged == 1 {
@@ -183,7 +183,7 @@ func TestNoisySteps(t *testing.T) {
 	}
 }
 
-// A state that is read goes on with the same bits, and one that is put back is what it was.
+// A run that continues from a saved state must have the same bits, and Undo must restore the state.
 func TestState(t *testing.T) {
 	b := bowl{a: 1, c: 2, sd: 1, far: 8}
 	one, two := b.start(3, rand.New(rand.NewPCG(3, 3))), b.start(3, rand.New(rand.NewPCG(4, 4)))
@@ -238,7 +238,7 @@ func TestBatchMeans(t *testing.T) {
 	}
 }
 
-// The metrics are their recurrences, and go on after saving.
+// The metrics must follow their recurrences, also after saving and loading.
 func TestMetrics(t *testing.T) {
 	const eps, beta = 0.03, 0.5
 	gs := []float64{2, -1, 0.5, 3}

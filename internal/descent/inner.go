@@ -10,33 +10,32 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// innerSteps are the points between which relinearise moves.
+// innerSteps holds the points that relinearize moves between.
 type innerSteps[Q Dist] struct {
-	at       Q         // the best so far
-	from, to []float64 // at, and the target of the linearisation there
-	lambda   []float64 // the former as λ
+	at       Q         // the best point so far
+	from, to []float64 // coordinates of at and of the target of its linearization
+	lambda   []float64 // scratch
 	pcg      rand.PCG
 	rng      *rand.Rand
 }
 
 const (
-	// leastInnerMove is the least part of the way to its target that a linearisation may lead.
+	// leastInnerMove is the shortest fraction of the way to the target that is tried.
 	leastInnerMove = 1. / (1 << 16)
-	// innerFall is the part of the fall that a linearisation promises which must come about
-	// (Armijo).
+	// innerFall is the fraction of the predicted gain that a step must reach (Armijo's condition).
 	innerFall = 1e-4
-	// innerRounding is the promised fall, relative to the objective, that is rounding.
+	// innerRounding is the predicted gain, relative to the objective, that is only rounding.
 	innerRounding = 1e-15
-	// innerNoise is the same below which a step that does not fall has met the errors of
-	// expectations, and a shorter one will, too.
+	// innerNoise is the predicted gain, relative to the objective, below which a step fails because
+	// of the errors of expectations. Shorter steps fail for the same reason.
 	innerNoise = 1e-11
 )
 
-// relinearise takes the step with beta by linearisations of f at one point after another: see
-// pgsvi.Objective. It moves in the coordinates of the targets: along natural parameters where these
-// are averaged, otherwise along λ, in which f + h + D/β falls towards the minimiser of the
-// linearised f plus a convex h + D/β.
-func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64) error {
+// relinearize takes one step with beta by linearizing f at several points: see Inner of
+// pgsvi.Objective. It moves toward the minimizer of the linearized f plus h + D/β, along natural
+// parameters if targets average them, and along λ otherwise. The objective f + h + D/β falls in that
+// direction because h + D/β is convex in these coordinates.
+func (s *Stepper[Q]) relinearize(ctx context.Context, batch []int, beta float64) error {
 	in := &s.inner
 	if in.from == nil {
 		in.at = s.o.Clone(s.Q)
@@ -45,7 +44,7 @@ func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64)
 	} else if err := s.o.Set(in.at, s.Q); err != nil {
 		return err
 	}
-	// The same draws for every gradient of the step.
+	// All gradients of the step use the same draws.
 	rng := s.o.Rand()
 	seed := [2]uint64{rng.Uint64(), rng.Uint64()}
 	if in.rng == nil {
@@ -75,15 +74,15 @@ func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64)
 		s.innerCoordinates(in.from, in.at)
 		s.innerCoordinates(in.to, s.Trial)
 		target := s.easy(s.Trial, beta)
-		// What the linearised objective promises bounds what there is to gain, where f is convex.
+		// If f is convex, no point gains more than the linearized objective predicts.
 		in.at.Params(in.lambda)
-		promise := easy - target + floats.Dot(s.G, in.lambda) - floats.Dot(s.G,
+		predicted := easy - target + floats.Dot(s.G, in.lambda) - floats.Dot(s.G,
 			s.Trial.Params(in.lambda))
-		if !(promise > innerRounding*math.Abs(f+easy)) {
+		if !(predicted > innerRounding*math.Abs(f+easy)) {
 			break
 		}
 		least := leastInnerMove
-		if promise < innerNoise*math.Abs(f+easy) {
+		if predicted < innerNoise*math.Abs(f+easy) {
 			least = 1
 		}
 		fell := false
@@ -109,7 +108,7 @@ func (s *Stepper[Q]) relinearise(ctx context.Context, batch []int, beta float64)
 			if t < 1 {
 				e = s.easy(s.Trial, beta)
 			}
-			if v+e <= f+easy-innerFall*t*promise {
+			if v+e <= f+easy-innerFall*t*predicted {
 				f, easy, fell = v, e, true
 			}
 		}
@@ -131,7 +130,7 @@ func (s *Stepper[Q]) easy(q Q, beta float64) float64 {
 	return s.o.Easy(q) + s.o.Pull(q, s.Q)/beta
 }
 
-// innerCoordinates stores q in dst.
+// innerCoordinates stores the coordinates of q in dst.
 func (s *Stepper[Q]) innerCoordinates(dst []float64, q Q) {
 	if s.o.Average {
 		family(q).Natural(dst)
@@ -140,7 +139,7 @@ func (s *Stepper[Q]) innerCoordinates(dst []float64, q Q) {
 	q.Params(dst)
 }
 
-// setInner makes q the point that is t of the way to the target.
+// setInner moves q to the point at the fraction t of the way to the target.
 func (s *Stepper[Q]) setInner(q Q, t float64) error {
 	x := s.inner.lambda
 	for i, from := range s.inner.from {

@@ -10,27 +10,27 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// worthMixing is the fraction of the gap that an exact step leaves, from which on steps are mixed:
-// where those to the target alone converge faster, they cost less.
+// worthMixing is the fraction of the gap that a plain step must leave for mixtures to begin. If
+// plain steps converge faster, they cost less.
 const worthMixing = 0.25
 
-// settledSteps is the number of steps to the targets alone that a model with local factors takes
-// first. It has several optima, and a mixture may leave the one that coordinate ascent comes to: by
-// then it is near.
+// settledSteps is the number of plain steps before the first mixture in a model with local factors.
+// Such a model has several optima, and a mixture could leave the one that plain steps (coordinate
+// ascent) are about to reach.
 const settledSteps = 10
 
-// mix mixes the targets of the last exact steps of an Objective: see accel.Anderson. What
-// is mixed are natural parameters, in the metric of the Fisher information.
+// mix accelerates exact steps: it mixes the natural parameters of their last targets so that the
+// residual is least in the metric of the Fisher information (see accel.Anderson).
 type mix[Q any] struct {
 	accel.Anderson
-	slow             bool // the targets alone converge slowly
-	alone            int  // steps to them
+	slow             bool // plain steps converge slowly
+	alone            int  // number of plain steps
 	eta, to, mu, dst []float64
 }
 
-// propose makes trial the mixture of the targets η_p − ∇_μ f of the last states, of which at, with
-// natural parameters prior of h and gradient g of f, is the newest: x.eta and x.to are then its
-// natural parameters and its target. It reports whether there is a mixture.
+// propose sets trial to the mixture of the targets η_p − ∇_μ f of the last states. at is the newest
+// state and g the gradient of f there; prior holds η_p. It stores the natural parameters of at in
+// x.eta and its target in x.to, and reports whether it found a mixture.
 func (x *mix[Q]) propose(trial Family[Q], at Q, prior, g []float64) bool {
 	q := family(at)
 	x.eta, x.mu, x.to = q.Natural(x.eta), q.MeanParams(x.mu), q.MeanGrad(x.to, g)
@@ -43,12 +43,12 @@ func (x *mix[Q]) propose(trial Family[Q], at Q, prior, g []float64) bool {
 	return ok && trial.SetNatural(x.dst) == nil
 }
 
-// A difference of mean parameters over a KL divergence of these sizes has the digits that are
-// wanted of a product with the Fisher information.
+// The KL divergences between which a difference of mean parameters has enough digits for a product
+// with the Fisher information, and the best one.
 const leastProbe, probe, mostProbe = 1e-10, 1e-6, 1e-2
 
-// fisher stores Fd in dst, with the Fisher information F at q, by a difference of mean parameters,
-// and reports whether it could.
+// fisher stores Fd in dst, where F is the Fisher information at q, by a difference of mean
+// parameters. It reports whether it found a usable difference.
 func (x *mix[Q]) fisher(dst, d []float64, at Family[Q], q Q) bool {
 	h := 1.0
 	for range 20 {
@@ -76,8 +76,9 @@ func (x *mix[Q]) state(c *save.State, n int) {
 	x.Anderson.State(c, n)
 }
 
-// BlockGain returns the nats that q alone can gain, whose gradient is g: KL(q‖q*), η* = η_p − ∇_μ
-// f. It is +Inf where q* is none.
+// BlockGain returns the nats that q can gain with all local factors fixed: KL(q‖q*), where q* has
+// the natural parameters η_p − ∇_μ f and g is the gradient of f at q. It is +Inf if q* is not a
+// distribution.
 func (s *Stepper[Q]) BlockGain(q Q, g []float64) float64 {
 	if s.o.Prior == nil {
 		return math.Inf(1)

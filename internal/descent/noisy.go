@@ -9,16 +9,22 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// approach takes a noisy step that must make the objective of the batch fall, by draws that are not
-// those of the gradient: the longest of those that are 1, 1/2, 1/3, 1/5 … of the way to the target,
-// and over some of the terms no longer than keeps KL(q_{k+1}‖q_k) within one nat. Where none makes
-// it fall by much, q is near.
+// This file takes steps with noisy gradients: of mini-batches, or estimated from draws of q.
+//
+// Stepper.Step calls approach until q is near the optimum, and average from then on. The result is
+// the average of the iterates. endPass estimates how far the average is from the optimum by the
+// scatter of its targets (batch means), and verify checks that by gradients at the average itself.
+
+// approach takes a noisy step that lowers the objective of the batch. It evaluates the objective with
+// other draws than the gradient. It tries 1, 1/2, 1/3, 1/5 … of the way to the target and takes the
+// longest step that helps. If the batch is a part of the terms, KL(q_{k+1}‖q_k) is at most one nat.
+// If no step gains much, q is near the optimum.
 func (s *Stepper[Q]) approach(ctx context.Context, batch []int) error {
 	draws, check := s.sameDraws(), s.sameDraws()
 	s.Gap = math.Inf(1)
 	if !s.started {
 		if moved, err := s.narrow(ctx, check, batch); moved || err != nil {
-			return err // a step of its own
+			return err // narrowing is a step
 		}
 	}
 	if _, err := s.grad(ctx, draws(), s.G, s.Q, batch); err != nil {
@@ -67,12 +73,12 @@ func (s *Stepper[Q]) approach(ctx context.Context, batch []int) error {
 	return nil
 }
 
-// leastTelling is the least fraction of the way to the target from which its distance can be told.
+// leastTelling is the fraction of the way to the target below which stepKL would only see rounding.
 const leastTelling = 1e-6
 
-// stepKL estimates ½δᵀFδ, δ the distance in natural parameters from the state to the target of
-// which the trial is a fraction ρ = β/(1+β). It is +Inf where that had to be so small a fraction
-// that rounding is all there is.
+// stepKL estimates ½δᵀFδ, where δ is the distance in natural parameters from the state to the
+// target. The trial is the fraction ρ = β/(1+β) of the way. stepKL is +Inf if ρ is below
+// leastTelling.
 func (s *Stepper[Q]) stepKL(beta float64) float64 {
 	if !s.o.Family || !s.o.Infinite {
 		return math.NaN()
@@ -87,8 +93,8 @@ func (s *Stepper[Q]) stepKL(beta float64) float64 {
 	return family(s.Trial).KL(s.Q) / (rho * rho)
 }
 
-// wanders reports whether successive steps no longer agree in their direction,
-// in the metric of the Fisher information: they are noise (Pflug, 1990).
+// wanders reports whether successive steps no longer agree in their direction, in the metric of the
+// Fisher information. They then consist of noise (Pflug, 1990).
 func (s *Stepper[Q]) wanders() bool {
 	from, to := family(s.Q), family(s.Trial)
 	eta, mu := to.Natural(nil), to.MeanParams(nil)
@@ -106,9 +112,9 @@ func (s *Stepper[Q]) wanders() bool {
 	return s.agree < 0
 }
 
-// distance returns ½δᵀFδ, δ = to − eta, with the Fisher information at a, whose
-// natural parameters are eta: by a difference of mean parameters, over a
-// distance that is valid, and no less than its rounding.
+// distance returns ½δᵀFδ with δ = to − eta, where eta holds the natural parameters of a and F is the
+// Fisher information at a. It takes Fδ from a difference of mean parameters over a valid distance,
+// and is at least the rounding error of that difference.
 func (s *Stepper[Q]) distance(a Q, eta, to []float64) float64 {
 	probe, mu := family(s.Trial), family(a).MeanParams(nil)
 	delta, x := make([]float64, len(eta)), make([]float64, len(eta))
@@ -128,8 +134,8 @@ func (s *Stepper[Q]) distance(a Q, eta, to []float64) float64 {
 	return math.Inf(1)
 }
 
-// batchMeans holds the means of 8 to 15 consecutive blocks of passes, of equal
-// length, which doubles as the run goes on.
+// batchMeans holds the means of 8 to 15 consecutive blocks of passes. All blocks have the same
+// length, which doubles as the run continues.
 type batchMeans struct {
 	means  [][]float64
 	span   int // passes in a block
@@ -163,10 +169,10 @@ func (b *batchMeans) add(mean []float64) {
 	b.means, b.span = b.means[:mostMeans/2], 2*b.span
 }
 
-// mostMeans is the number of blocks at which two become one.
+// mostMeans is the number of blocks at which pairs of blocks are merged.
 const mostMeans = 16
 
-// leaveAverage goes on from the average, where there is one, without averaging.
+// leaveAverage ends averaging. The next step starts from the average, if there is one.
 func (s *Stepper[Q]) leaveAverage() error {
 	if !s.averages {
 		return nil
@@ -185,7 +191,7 @@ func (s *Stepper[Q]) average(ctx context.Context, batch []int) error {
 		return err
 	}
 	terms := s.size(batch)
-	// A batch shorter than the others, as the last of a pass, goes less far.
+	// A batch that is shorter than the others, such as the last of a pass, goes less far.
 	s.usual = max(s.usual, terms)
 	most := math.Pow(1+float64(s.K), -0.6) * float64(terms) / float64(s.usual)
 	longest := math.Inf(1)
@@ -228,8 +234,8 @@ func (s *Stepper[Q]) average(ctx context.Context, batch []int) error {
 	return nil
 }
 
-// addTarget adds the target of a step that went the fraction rho of the way to
-// it, in natural parameters and weighted by the number of terms, to the mean of the pass.
+// addTarget adds the target of the last step to the mean target of the pass, weighted by the number
+// of terms. The step went the fraction rho of the way in natural parameters.
 func (s *Stepper[Q]) addTarget(rho float64, terms int) {
 	from, to := family(s.Q).Natural(nil), family(s.Trial).Natural(nil)
 	if s.target == nil {
@@ -241,13 +247,11 @@ func (s *Stepper[Q]) addTarget(rho float64, terms int) {
 	s.terms += terms
 }
 
-// endPass updates the estimate of how far the average is from the optimum, by
-// the method of batch means: the mean target of a block of passes differs from
-// the optimum by the noise of the block, δ, and their average with weights W by
-// ΣWδ, with an expected loss of ΣW²·½δᵀFδ nats. Blocks grow with the run, so
-// that noise which cancels in the long run, as that of batches drawn without
-// replacement does, counts for what it is. Once the estimate is at its goal,
-// the target at the average itself, over all terms, must agree.
+// endPass estimates how far the average is from the optimum by the method of batch means. The mean
+// target of a block of passes differs from the optimum by the noise δ of the block, and the average
+// with weights W differs by ΣWδ, with an expected loss of ΣW²·½δᵀFδ nats. Blocks grow with the run,
+// because batches drawn without replacement have noise that cancels over long blocks. When the
+// estimate reaches the goal, verify must confirm it.
 func (s *Stepper[Q]) endPass(ctx context.Context) error {
 	floats.Scale(1/float64(s.terms), s.target)
 	s.blocks.add(s.target)
@@ -267,7 +271,7 @@ func (s *Stepper[Q]) endPass(ctx context.Context) error {
 	}
 	blocks := s.Gap
 	if s.Gap = math.Max(blocks, s.certain); math.IsInf(s.Gap, 1) {
-		s.Gap = math.Max(blocks, verifyFrom*s.Goal()) // not at a goal before it is verified
+		s.Gap = math.Max(blocks, verifyFrom*s.Goal()) // not at the goal until verified
 	}
 	if blocks > verifyFrom*s.Goal() || s.certain <= s.Goal() {
 		return nil
@@ -275,11 +279,11 @@ func (s *Stepper[Q]) endPass(ctx context.Context) error {
 	return s.verify(ctx, blocks)
 }
 
-// verify takes gradients at the average itself, over all terms, and estimates ½δᵀFδ from them, δ
-// the distance from the average to its target: with R of them, of distances d_r of their own and d̄
-// of their mean, (R²d̄ − Σd_r)/(R(R−1)) has no bias, and noise has left d̄ less that of d̄. Their
-// number is what a share of the work of the steps allows. Where noise alone does not explain the
-// distance, the iterates have moved their average: they start anew from there.
+// verify takes R gradients over all terms at the average and estimates ½δᵀFδ, where δ is the distance
+// from the average to its target. If d_r is the distance of the target of one gradient and d̄ the
+// distance of the mean target, then (R²d̄ − Σd_r)/(R(R−1)) has no bias, and the difference to d̄ is
+// the noise. The work of R gradients is limited to verifyShare of the work of steps. If the distance
+// is larger than noise explains, the iterates have drifted, and averaging starts again from there.
 func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 	cost, _ := s.costs()
 	cost *= float64(s.o.N)
@@ -289,7 +293,7 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 		if replicates < s.replicates {
 			return nil
 		}
-		s.replicates = min(mostReplicates, 2*replicates) // those did not decide it
+		s.replicates = min(mostReplicates, 2*replicates) // the last number was too small
 	}
 	a := family(s.avg)
 	eta, prior := a.Natural(nil), s.o.Prior // η_p − ∇_μ f is the target
@@ -307,9 +311,8 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 	}
 	r := float64(replicates)
 	gap := s.distance(s.avg, eta, mean)
-	// of the estimate: the quadratic form has at least as many degrees of freedom as there are
-	// dimensions
-	var noise float64
+	// The quadratic form has at least as many degrees of freedom as q has dimensions.
+	var noise float64 // standard error of gap
 	if replicates > 1 {
 		unbiased := math.Max(0, (r*r*gap-sum)/(r*(r-1)))
 		noise = math.Abs(gap-unbiased) * math.Sqrt(2/float64(s.Q.Dim()))
@@ -329,7 +332,7 @@ func (s *Stepper[Q]) verify(ctx context.Context, blocks float64) error {
 	return nil
 }
 
-// averagePower is the power of k with which the weights of the average grow.
+// averagePower is the exponent of the weights k³ of the average.
 const averagePower = 3
 
 func (b *batchMeans) state(c *save.State, n int) {

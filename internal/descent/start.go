@@ -8,12 +8,16 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// straight looks for a trial whose objective falls by more than gain, where steps along natural
-// parameters have to be short: under a V that differs from that of the target by orders of
-// magnitude means do not move, or move anywhere. The means of its trials are those on the straight
-// line to that of the target, and the V is that of the target, that of q, or between both, in the
-// chart. Where falls is true of a trial *fell is its gain. It reports whether it has found one;
-// otherwise the trial is what it was.
+// This file helps exact steps that start far from the optimum, where the expectations under q
+// overflow or a step along natural parameters has to be tiny. descend calls narrow, lead, seek and
+// straight, in this order, when an ordinary step fails.
+
+// straight looks for a trial that lowers the objective by more than gain. Steps along natural
+// parameters are short if the covariance V of q differs from the V of the target by orders of
+// magnitude. The trials of straight have means on the line from the mean of q to the mean of the
+// target. Their V is the V of the target, the V of q, or a point between both in the chart. falls
+// evaluates the trial and stores the gain in *fell. straight reports whether it found a trial;
+// otherwise it leaves the trial as it was.
 func (s *Stepper[Q]) straight(gain float64, falls func() bool, fell *float64) bool {
 	if !s.o.Gaussian {
 		return false
@@ -28,7 +32,7 @@ func (s *Stepper[Q]) straight(gain float64, falls func() bool, fell *float64) bo
 	for t := 1.0; t >= leastStraight; t /= 4 {
 		for _, wide := range [...]float64{1, 0, t} {
 			if t == 1 && wide == 1 {
-				continue // that is the step along natural parameters
+				continue // this is the step along natural parameters
 			}
 			for i := range x {
 				u := t
@@ -49,8 +53,8 @@ func (s *Stepper[Q]) straight(gain float64, falls func() bool, fell *float64) bo
 	return false
 }
 
-// lead takes a step by the gradient of Guide that makes the objective, which is start, fall. It
-// reports whether there is one.
+// lead takes a step with the direction of Guide if it lowers the objective below start. It reports
+// whether it took one.
 func (s *Stepper[Q]) lead(ctx context.Context, same func() *rand.Rand, batch []int,
 	start float64) (bool, error) {
 	if s.o.Guide == nil || !s.o.Exact || !s.o.Infinite {
@@ -83,8 +87,8 @@ func (s *Stepper[Q]) lead(ctx context.Context, same func() *rand.Rand, batch []i
 	return true, nil
 }
 
-// seek goes to where Seek leads, once, if the objective, which is start, is less there. It
-// reports whether it is.
+// seek calls Seek once per run, and moves to the result if the objective there is below start. It
+// reports whether it moved.
 func (s *Stepper[Q]) seek(ctx context.Context, same func() *rand.Rand, batch []int,
 	start float64) (bool, error) {
 	if s.o.Seek == nil || s.Most != 0 || !s.o.Exact || !s.o.Infinite {
@@ -108,10 +112,11 @@ func (s *Stepper[Q]) seek(ctx context.Context, same func() *rand.Rand, batch []i
 	return true, nil
 }
 
-// narrow replaces q by the widest of the q^c normalised, c = 1, 4, 16 …, whose objective by the
-// given draws is close to the least: q^c has c times the natural parameters of q, and for a
-// Gaussian it is N(m, V/c). If the objective of none is finite the error is that of the narrowest.
-// It reports whether q has changed.
+// narrow replaces q by a narrower distribution if that lowers the objective. The candidates are the
+// normalized powers q^c with c = 1, 4, 16 …, which have c times the natural parameters of q; a
+// Gaussian N(m, V) becomes N(m, V/c). narrow takes the widest candidate whose objective is close to
+// the least one. It reports whether q changed. If no candidate has a finite objective, it returns
+// the error of the narrowest one.
 func (s *Stepper[Q]) narrow(ctx context.Context, same func() *rand.Rand, batch []int) (moved bool,
 	err error) {
 	if !s.o.Family {

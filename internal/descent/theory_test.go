@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// λ_R has the weights of the theorem for any order of step sizes, with few states in memory.
+// λ_R must have the weights of the theorem for any order of step sizes, with few states in memory.
 func TestRandomIterateWeights(t *testing.T) {
 	betas := []float64{0.3, 0.1, 0.3, 0.5, 0.2, 0.05, 0.4, 0.45, 0.01, 0.25}
 	const alpha, l, draws = 1.0, 3.0, 20000
@@ -65,8 +65,8 @@ func TestRandomIterateWeights(t *testing.T) {
 	}
 }
 
-// The bounds are those of Propositions 2 and 3 for equal steps, and the noise is that of the
-// gradients.
+// For equal steps the bounds must match propositions 2 and 3, and the noise must match the noise of
+// the gradients.
 func TestSums(t *testing.T) {
 	const alpha, l, c0, steps, m, terms = 0.8, 5.0, 3.0, 10, 4, 20
 	near := func(what string, got, want float64) {
@@ -106,8 +106,8 @@ func TestSums(t *testing.T) {
 	near("the greater score", noisy.Unbiased(), math.Sqrt(steps))
 }
 
-// A right slope agrees, a wrong one does not, of a long step or a short one; what is not defined
-// and what is random says nothing against it.
+// Slope must accept right gradients and reject wrong ones for long and short steps. It must accept
+// any gradient of a random function and of a function that is undefined along the step.
 func TestSlope(t *testing.T) {
 	for _, bend := range []float64{0.1, 10, 1e3} {
 		f := func(t float64) (float64, bool) { return 2 + math.Sin(bend*t) + 3*t, true }
