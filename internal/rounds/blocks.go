@@ -7,13 +7,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// Blocks is a set of numbers of blocks. It takes little room where these follow one another.
+// Blocks is a set of block numbers. It stores runs of consecutive numbers, so it is small if the
+// numbers are dense.
 type Blocks struct{ runs []run }
 
-// run are the numbers from lo to hi.
+// run is the set of numbers from lo to hi.
 type run struct{ lo, hi uint64 }
 
-// Clone returns a copy.
+// Clone returns a copy of b.
 func (b *Blocks) Clone() Blocks { return Blocks{slices.Clone(b.runs)} }
 
 // find returns the first run that does not end before id, and whether id is in it.
@@ -23,7 +24,7 @@ func (b *Blocks) find(id uint64) (int, bool) {
 	return i, i < len(b.runs) && b.runs[i].lo <= id
 }
 
-// Add adds id, and reports whether it was not there.
+// Add adds id. It reports false if b already contains id.
 func (b *Blocks) Add(id uint64) bool {
 	i, has := b.find(id)
 	if has {
@@ -41,10 +42,10 @@ func (b *Blocks) Add(id uint64) bool {
 	return true
 }
 
-// Empty reports whether there is none.
+// Empty reports whether b has no blocks.
 func (b *Blocks) Empty() bool { return len(b.runs) == 0 }
 
-// Shared returns the least block of both b and o.
+// Shared returns the least block that is in both b and o.
 func (b *Blocks) Shared(o *Blocks) (id uint64, ok bool) {
 	for i, j := 0, 0; i < len(b.runs) && j < len(o.runs); {
 		x, y := b.runs[i], o.runs[j]
@@ -60,7 +61,7 @@ func (b *Blocks) Shared(o *Blocks) (id uint64, ok bool) {
 	return 0, false
 }
 
-// Merge adds the blocks of o, of which b has none.
+// Merge adds the blocks of o. The two sets must not share a block.
 func (b *Blocks) Merge(o *Blocks) {
 	all := append(slices.Clone(b.runs), o.runs...)
 	slices.SortFunc(all, func(x, y run) int { return cmp.Compare(x.lo, y.lo) })
@@ -74,7 +75,7 @@ func (b *Blocks) Merge(o *Blocks) {
 	}
 }
 
-// Missing returns the least block of o that b does not have.
+// Missing returns the least block of o that is not in b.
 func (b *Blocks) Missing(o *Blocks) (id uint64, ok bool) {
 	for _, r := range o.runs {
 		i, has := b.find(r.lo)

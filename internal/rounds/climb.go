@@ -15,48 +15,49 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Climb finds the best q(w) = N(m, P⁻¹) of a linear model with prior N(μ0, Λ0⁻¹), by looks at all
-// of its rows. From q it takes the natural step
+// Climb finds the best q(w) = N(m, P⁻¹) of a linear model with the prior N(μ0, Λ0⁻¹), by looks at
+// all rows. From q it takes the natural step
 //
 //	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),   P₊ = Λ0 + Xᵀdiag(−∂₂)X,   P₊(m₊ − m) = Xᵀ∂₁ − Λ0(m − μ0),
 //
-// μ being the mean parameters (Khan and Lin 2017). Where the ELBO falls, shorter steps are raced.
+// where μ are the mean parameters (Khan and Lin, 2017). If the ELBO falls, the next round tries up to
+// three shorter steps at once.
 type Climb struct {
 	Prior   *gauss.Prior
-	Concave bool // the log-likelihoods are,
-	Bounded bool // and |ℓ‴| ≤ |ℓ″|
+	Concave bool // all log-likelihoods ℓ are concave
+	Bounded bool // |ℓ‴| ≤ |ℓ″|
 	Halt    *parallel.Halt
 
-	At    *gauss.State // the best state so far, nil before the first look,
-	Found *Found       // and what a look found there
-	Try   []*gauss.State
-	// no ELBO is above it, which is proved
+	At    *gauss.State   // the best state so far; nil before the first look
+	Found *Found         // the result of the look at At
+	Try   []*gauss.State // the states of the next round
+	// Ceiling is a proved upper bound on the ELBO of every q.
 	Ceiling float64
-	// State keeps what Again needs
+	// Keep makes State save the look that Again uses.
 	Keep bool
-	// Tilts are those of looks, for Tilted.
+	// Tilts lists the parameters of the likelihood whose derivatives Tilted returns.
 	Tilts []Tilt
 
-	look *Look // at At
+	look *Look // the look at At
 
-	length float64 // of the longest step to try
-	halves int     // of the shortest one
-	fell   bool    // the ELBO, at the last look
+	length float64 // the longest step in Try, as a fraction of the natural step
+	halves int     // how often the shortest step in Try was halved
+	fell   bool    // the ELBO fell in the last round
 	bare   bool    // the prior was tried
 }
 
-// Found is what a look says of a state.
+// Found is the result of a look at one state.
 type Found struct {
-	ELBO, Err float64
-	Next      gauss.State // where the natural step leads
-	Promise   float64     // ½ΔmᵀP₊Δm + ¼tr((VΔP)²), what that gains, nearly
-	Bound     float64     // a proved bound on the gap, or +Inf; 0 where there are no proofs
+	ELBO, Err float64     // the ELBO and a bound on its error
+	Next      gauss.State // the end of the natural step
+	Promise   float64     // predicted gain of the step, ½ΔmᵀP₊Δm + ¼tr((VΔP)²)
+	Bound     float64     // proved bound on the gap: +Inf if unknown, 0 if proofs are off
 }
 
-// mostHalves bounds the halves of a natural step.
+// mostHalves limits how often a natural step is halved.
 const mostHalves = 12
 
-// Start makes guesses what to try first, or the prior if there are none.
+// Start sets the states of the first round to guesses, or to the prior if there are none.
 func (c *Climb) Start(guesses ...*gauss.State) error {
 	c.Ceiling, c.length, c.Try = math.Inf(1), 1, guesses
 	if len(guesses) > 0 {
@@ -67,7 +68,7 @@ func (c *Climb) Start(guesses ...*gauss.State) error {
 	return err
 }
 
-// prior returns it as a state.
+// prior returns the prior as a state.
 func (c *Climb) prior() (*gauss.State, error) {
 	q, err := c.Prior.StateUntil(c.Halt)
 	if err != nil {
@@ -77,8 +78,8 @@ func (c *Climb) prior() (*gauss.State, error) {
 	return q, nil
 }
 
-// Again starts at the best state of o, an ascent under another prior. The sums of its look are
-// those under any prior, so that no look is needed.
+// Again starts at the best state of o, which was fitted under another prior. The sums of a look do
+// not depend on the prior, so Again needs no round.
 func (c *Climb) Again(o *Climb) error {
 	if o.look == nil {
 		return c.Start(o.At)
@@ -89,11 +90,10 @@ func (c *Climb) Again(o *Climb) error {
 	return c.Step([]*Look{o.look})
 }
 
-// Stuck reports whether there is nothing more to try: no step leads up that could be told from
-// rounding.
+// Stuck reports whether no step is left to try, because none gains more than rounding errors.
 func (c *Climb) Stuck() bool { return c.At != nil && len(c.Try) == 0 }
 
-// Gap returns how many nats the state promises to be below the best.
+// Gap returns the estimated distance of the state from the best ELBO, in nats.
 func (c *Climb) Gap() float64 {
 	switch {
 	case c.Found == nil:
@@ -104,8 +104,7 @@ func (c *Climb) Gap() float64 {
 	return c.Found.Promise
 }
 
-// GapBound returns the bound that is proved, with what rounding does to it; 0 if there are no
-// proofs.
+// GapBound returns the proved bound on the gap, including rounding errors. It is 0 if proofs are off.
 func (c *Climb) GapBound() float64 {
 	if c.Found == nil || c.Found.Bound == 0 {
 		return 0
@@ -113,15 +112,16 @@ func (c *Climb) GapBound() float64 {
 	return max(c.Ceiling-c.Found.ELBO, c.Found.slack())
 }
 
-// slack is what rounding may do to the ELBO.
+// slack bounds the rounding error of the ELBO.
 func (f *Found) slack() float64 { return f.Err + term.ElboSlack*math.Abs(f.ELBO) }
 
-// Length returns the part of a natural step that comes next.
+// Length returns the fraction of the natural step that comes next.
 func (c *Climb) Length() float64 { return c.length }
 
-// Step takes the looks at all states to try, in their order, and finds what to try next. The error
-// wraps sentinel.ErrNotFinite if no state tried so far has an ELBO, and names a row; or it wraps
-// sentinel.ErrNotPosDef, or is that of the Halt.
+// Step reads the looks at the states of Try, in their order, moves to the best state, and sets Try for
+// the next round. The error wraps sentinel.ErrNotFinite and names a row if no state so far has an
+// ELBO. It wraps sentinel.ErrNotPosDef if the natural step fails, and is the error of the Halt if
+// the run is canceled.
 func (c *Climb) Step(looks []*Look) error {
 	if c.Stuck() {
 		return nil
@@ -176,7 +176,7 @@ func (c *Climb) Step(looks []*Look) error {
 	return c.Halt.Err()
 }
 
-// shorten races steps that are shorter than those tried.
+// shorten sets Try to shorter steps than the last ones.
 func (c *Climb) shorten() error {
 	c.Try, c.fell = nil, true
 	for len(c.Try) < mostLooks && c.halves < mostHalves {
@@ -191,7 +191,7 @@ func (c *Climb) shorten() error {
 			return err
 		}
 	}
-	// a guess may lead nowhere
+	// The guess may have been bad, so try the prior.
 	if len(c.Try) == 0 && !c.bare && c.Found.Promise > goals.UnknownNats {
 		p, err := c.prior()
 		c.bare, c.Try = true, []*gauss.State{p}
@@ -200,7 +200,7 @@ func (c *Climb) shorten() error {
 	return nil
 }
 
-// elbo returns the ELBO of q and a bound on its error, and whether there is one.
+// elbo returns the ELBO of q and a bound on its error. It reports false if the ELBO is not finite.
 func (c *Climb) elbo(q *gauss.State, l *Look) (elbo, err float64, ok bool) {
 	if l.lost != "" {
 		return 0, 0, false
@@ -230,7 +230,7 @@ func (c *Climb) elbo(q *gauss.State, l *Look) (elbo, err float64, ok bool) {
 	return elbo, err, !math.IsNaN(elbo) && !math.IsInf(elbo, 0)
 }
 
-// read returns what a look at q says, given the ELBO.
+// read computes the natural step, its predicted gain and the gap bound from a look at q.
 func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, error) {
 	d := len(q.Mean)
 	x := &Found{ELBO: elbo, Err: slack}
@@ -303,7 +303,7 @@ func (c *Climb) read(q *gauss.State, l *Look, elbo, slack float64) (*Found, erro
 	return x, c.Halt.Err()
 }
 
-// State writes or reads all that later steps depend on, of d weights.
+// State writes or reads everything that later steps depend on. d is the number of weights.
 func (c *Climb) State(s *save.State, d int) {
 	has := c.At != nil
 	s.Bool(&has, &c.bare, &c.fell)
@@ -348,7 +348,7 @@ func (c *Climb) State(s *save.State, d int) {
 	}
 }
 
-// Digest shows d the states to try.
+// Digest adds the states of Try to d.
 func (c *Climb) Digest(d *save.Digest) {
 	d.Int(len(c.Try))
 	for _, q := range c.Try {

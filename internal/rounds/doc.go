@@ -1,27 +1,40 @@
-// Package rounds fits models to items that are gone through again and again, on one machine or on
-// many, by sums that do not depend on who adds them up.
+// Package rounds fits models whose rows or documents do not fit in memory, or are spread over many
+// machines. It reads all items once per round. The result does not depend on the number of workers
+// or machines, to the last bit.
 //
 // # Rounds
 //
-// A driver looks at a state of the model, or races up to three. A look is a sum over all items. It
-// gives the exact ELBO of the state, a bound on the gap, and the next state. So a fit is a few
-// rounds: looks at all items, and what the driver makes of them.
+// A driver proposes a state q of the model, or up to three states that compete. A Look evaluates one
+// state: it adds up the expectations and derivatives of all items. The sums give the exact ELBO of
+// the state, a bound on its gap, and the next state. A fit takes a few rounds.
 //
 // # Blocks
 //
-// Items come in blocks, each with a number of its own. The items of a block are summed in their
-// order, in float64. What blocks sum to is added by Sums, whose result depends neither on the order
-// of the blocks nor on how they are grouped. A Part is what some blocks have summed to; it knows
-// which blocks these are.
+// Items come in numbered blocks. The items of a block are added in their order, in float64. Sums
+// adds the results of the blocks in fixed point, so the order and the grouping of the blocks do not
+// matter. A Part is a partial sum, with the set of blocks in it; Part.Merge joins two of them.
 //
 // # Linear models
 //
-// A Look is the sum of a linear model of weights, which a GLM is in its rows and a sparse GP in its
-// features. Climb is the driver: natural steps, of which none lowers the ELBO. It starts from a fit
-// of a Sample, which depends on the numbers of blocks and rows alone.
+// Climb is the driver of GLMs, in the columns of their rows, and of sparse GPs, in their features.
+// It takes natural-gradient steps (Khan and Lin, 2017) and accepts a step only if the ELBO does not
+// fall. It starts from a fit to a Sample of rows, which depends only on the numbers of the blocks and
+// rows.
 //
 // # Topics
 //
-// Documents are Sums of an E-step at the topics of the moment, and the driver's M-step makes the
-// next ones (internal/topic). It starts from a fit of Docs, a sample of documents.
+// For topic models a round is an E-step of all documents at the current topics (internal/topic). The
+// driver takes the M-step. It starts from a fit to Docs, a sample of documents.
+//
+// # Files
+//
+//	sums.go     exact, order-independent sums
+//	blocks.go   sets of block numbers
+//	part.go     partial sums of a round, and the checks before they are merged
+//	look.go     the sums of a linear model at one state
+//	rows.go     reads rows into looks, in chunks, on several goroutines
+//	tilt.go     derivatives in the parameters of the likelihood
+//	climb.go    the driver of linear models
+//	sample.go   random samples of rows
+//	docs.go     random samples of documents
 package rounds

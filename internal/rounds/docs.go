@@ -8,15 +8,15 @@ import (
 	"github.com/pgsvi/pgsvi/internal/topic"
 )
 
-// Docs is a random sample of documents: those whose block and place in it have the least hashes,
-// as many as there is room for. So it is the same however the documents are dealt out.
+// Docs is a random sample of documents. It keeps the documents with the smallest hashes of their
+// block and place, so the sample does not depend on which machine reads which document.
 type Docs struct {
-	Most  int // documents
-	Words int // different words of all of them, but for the first
+	Most  int // largest number of documents
+	Words int // largest number of distinct words, summed over all documents but the first
 	terms int
 	docs  []sampledDoc
-	held  int // words of docs
-	// the least of the documents for which there was no room: no larger one is of the sample
+	held  int // distinct words, summed over docs
+	// edge is the smallest key that was dropped. Larger keys cannot be in the sample.
 	edge key
 }
 
@@ -25,16 +25,16 @@ type sampledDoc struct {
 	key
 }
 
-// NewDocs returns an empty sample, of at most so many documents over so many terms, and of so many
-// words.
+// NewDocs returns an empty sample of at most most documents with words distinct words in all, over a
+// vocabulary of terms words.
 func NewDocs(most, words, terms int) *Docs {
 	return &Docs{Most: most, Words: words, terms: terms, edge: noKey}
 }
 
 var noKey = key{math.MaxUint64, math.MaxUint64, math.MaxUint64}
 
-// Add adds the document at a place of a block, of which it keeps a copy. A document without words
-// is none of the sample.
+// Add copies the document at a place of a block into the sample if its hash is small enough. It
+// ignores documents without words.
 func (s *Docs) Add(block, place uint64, d topic.Doc) {
 	k := keyOf(block, place)
 	if len(d.Words) == 0 || k.compare(s.edge) >= 0 {
@@ -46,7 +46,7 @@ func (s *Docs) Add(block, place uint64, d topic.Doc) {
 	}
 }
 
-// cut sorts the documents and drops those for which there is no room.
+// cut sorts the documents and drops the ones that exceed the limits.
 func (s *Docs) cut() {
 	slices.SortFunc(s.docs, func(a, b sampledDoc) int { return a.compare(b.key) })
 	n := 0
@@ -66,7 +66,7 @@ func (s *Docs) cut() {
 	s.docs = s.docs[:n]
 }
 
-// All returns the documents, in the order of the hashes.
+// All returns the documents in the order of their hashes.
 func (s *Docs) All() []topic.Doc {
 	s.cut()
 	all := make([]topic.Doc, len(s.docs))

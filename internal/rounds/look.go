@@ -13,62 +13,62 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Look is a state q(w) = N(m, P⁻¹) of D weights, and what rows sum to there. With ∂₁ and ∂₂ the
-// derivatives of their expectations in the mean of η = xᵀw these are
+// Look evaluates a state q(w) = N(m, P⁻¹) of D weights. It adds up the expectations of the rows and
+// their derivatives ∂₁ and ∂₂ in the mean of η = xᵀw:
 //
 //	Σ E[log p(y|η)],   Xᵀ∂₁,   Xᵀdiag(−∂₂)X.
 //
-// Rows may be added by several goroutines.
+// Several goroutines may add rows at the same time.
 type Look struct {
-	At *gauss.State // nil of a look that has travelled
+	At *gauss.State // nil if the look was read from another machine
 
 	mu      sync.Mutex
 	d       int
-	sums    *Sums   // of E, of its error, of Xᵀ∂₁, and of the triangle of Xᵀdiag(max(0, −∂₂))X
-	clip    *Sums   // the triangle of Xᵀdiag(max(0, ∂₂))X; nil where no ∂₂ is positive
+	sums    *Sums   // E, its error, Xᵀ∂₁, and the triangle of Xᵀdiag(max(0, −∂₂))X
+	clip    *Sums   // the triangle of Xᵀdiag(max(0, ∂₂))X; nil if no ∂₂ is positive
 	widest  float64 // the largest xᵀVx
-	certain bool    // all derivatives are those of the expectations
-	lost    string  // of a row without an expectation, in the least of the blocks that have one
-	lostAt  uint64
-	tilts   *tilted // nil where parameters of the likelihood are not asked for
+	certain bool    // every ∂₁ and ∂₂ is accurate and no −∂₂ is negative
+	lost    string  // why a row has no expectation, for the least such block
+	lostAt  uint64  // the number of that block
+	tilts   *tilted // nil if no derivatives in parameters are wanted
 }
 
-// triangle returns the number of elements of that of D columns.
+// triangle returns the number of elements of a lower triangle of d columns.
 func triangle(d int) int { return d * (d + 1) / 2 }
 
-// NewLook returns a look at q, of d weights, of no rows.
+// NewLook returns a look at q, which has d weights, before any row.
 func NewLook(q *gauss.State, d int) *Look {
 	return &Look{At: q, d: d, sums: NewSums(lookSums(d)), certain: true}
 }
 
-// lookSums returns the number of sums of a look, without those of clip.
+// lookSums returns the length of Look.sums for d weights.
 func lookSums(d int) int { return 2 + d + triangle(d) }
 
-// Lane is the scratch memory of a goroutine that adds rows.
+// Lane is the scratch memory of one goroutine that adds rows.
 type Lane struct {
 	site   term.State
 	work   design.Work
 	gram   []float64 // D×D
 	packed []float64
-	tilted [2]term.State // under a likelihood with a parameter above and below its value
+	tilted [2]term.State // expectations with a parameter above and below its value
 }
 
-// chunkNumbers is about how many numbers are in the rows whose sums are taken together in float64:
-// 8 MB, so that a block of 8192 rows is one chunk up to 128 columns.
+// chunkNumbers is about how many numbers are in a chunk, the rows that are added in float64. A chunk
+// takes 8 MB, and a block of 8192 rows is one chunk up to 128 columns.
 const (
 	chunkNumbers = 1 << 20
 	mostChunk    = 8192
 	leastChunk   = 256
 )
 
-// Chunk returns the number of rows of a block, of so many columns, that are summed in float64.
+// Chunk returns the number of rows of cols columns that are added in float64.
 func Chunk(cols int) int {
 	n := chunkNumbers / max(1, cols) / leastChunk * leastChunk
 	return min(max(n, leastChunk), mostChunk)
 }
 
-// Add adds the rows x of a block, with their terms, by a goroutine with the lane. The error is that
-// of h: a row without an expectation makes the state one that has no ELBO.
+// Add adds the rows x of a block, with the terms t. Each goroutine passes a lane of its own. The error
+// is the error of h. If a row has no expectation, the state has no ELBO, but Add returns no error.
 func (l *Look) Add(lane *Lane, h *parallel.Halt, block uint64, x *design.Matrix,
 	t *term.Terms) error {
 	d, n := l.d, x.Rows
@@ -145,7 +145,7 @@ func (lane *Lane) pack(dst []float64, x *design.Matrix, w []float64) {
 	}
 }
 
-// lose makes the state one without an ELBO because of a row of the block.
+// lose records that the state has no ELBO because of a row of the block.
 func (l *Look) lose(block uint64, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +158,8 @@ func (l *Look) loseLocked(block uint64, why string) {
 	}
 }
 
-// full reports whether there is no room for the rows of o, nil for those of a chunk.
+// full reports whether the sums of l could overflow if the sums of o were added. A nil o means one
+// more chunk.
 func (l *Look) full(o *Look) bool {
 	if o == nil {
 		return l.sums.Full(nil)
@@ -166,7 +167,7 @@ func (l *Look) full(o *Look) bool {
 	return l.sums.Full(o.sums)
 }
 
-// merge adds the rows of o.
+// merge adds the sums of o.
 func (l *Look) merge(o *Look) {
 	l.sums.Merge(o.sums)
 	if o.clip != nil {
@@ -185,7 +186,7 @@ func (l *Look) merge(o *Look) {
 	}
 }
 
-// State writes or reads l without its state.
+// State writes or reads the sums of l, without l.At.
 func (l *Look) State(c *save.State, d int) {
 	if c.Reading() {
 		l.d, l.sums, l.clip = d, &Sums{}, nil

@@ -12,44 +12,46 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Part is what the items of some blocks have added to a round.
+// Part is a partial sum of a round, with the set of blocks in it.
 type Part struct {
 	ID     ID
 	Blocks Blocks
 	Items  int
-	Size   int // numbers of a row, or weights
+	Size   int // number of columns in the first round, and of weights later
 	First  *First
 	Looks  []*Look
-	// of a model that is no linear one: a sample of the first round, and Size sums of the others
+	// Docs and Sums are for models that are not linear: the sample of the first round, and Size
+	// sums in later rounds.
 	Docs *Docs
 	Sums *Sums
 
 	broken string
 }
 
-// ID is what parts have in common that may be merged.
+// ID identifies the round of a part. Parts may only be merged if their IDs are equal.
 type ID struct {
-	Model  string // its kind
-	Shape  string // of the model in words, where it has one
-	Digest uint64 // of the model
+	Model  string // kind of model, for messages
+	Shape  string // size of the model in words; may be empty
+	Digest uint64 // digest of the model
 	Round  int
-	States uint64 // their digest
+	States uint64 // digest of the states of the round
 }
 
-// First is what the first round, that has no state yet, finds of rows.
+// First holds the results of the first round, which has no state to evaluate: a sample of the rows
+// and moments of the columns.
 type First struct {
 	mu      sync.Mutex
 	cols    int
 	Sample  *Sample
-	columns *Sums // of the weights and the weighted columns, and four of columns
+	columns *Sums // the sum of the weights, and five sums for each column: see Add
 }
 
-// NewFirst returns that of no rows, of so many columns, for a sample of so many.
+// NewFirst returns a First without rows, for cols columns and a sample of at most sample rows.
 func NewFirst(cols, sample int) *First {
 	return &First{cols: cols, Sample: NewSample(sample, cols), columns: NewSums(1 + 5*cols)}
 }
 
-// Add adds the rows x of a block, the first of which has the place.
+// Add adds the rows x of a block. place is the place of the first row in the block.
 func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
 	d, n := f.cols, float64(x.Rows)
 	sums := make([]float64, 1+5*d)
@@ -62,7 +64,7 @@ func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
 				switch {
 				case x.Sparse != nil:
 					do(i, int(ind[k]), v)
-				case v != 0: // in the same order
+				case v != 0: // skip zeros, so dense rows are added as sparse ones
 					do(i, k, v)
 				}
 			}
@@ -89,7 +91,7 @@ func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, ok := dense.AllFinite(sums); ok { // of columns that overflow there are no units
+	if _, ok := dense.AllFinite(sums); ok { // columns that overflow have no units
 		f.columns.Add(sums)
 	}
 	for i := range x.Rows {
@@ -101,7 +103,7 @@ func (f *First) Add(block, place uint64, x *design.Matrix, t *term.Terms) {
 	}
 }
 
-// rowOf returns r with the values of row i of x: all of them, unless more than a third are 0.
+// rowOf returns r with the values of row i of x. It drops zeros if more than a third are zero.
 func rowOf(x *design.Matrix, i int, r Row) Row {
 	ind, val := x.Row(i)
 	n := 0
@@ -128,16 +130,16 @@ func rowOf(x *design.Matrix, i int, r Row) Row {
 	return r
 }
 
-// Columns are of each column of all rows the weighted mean, the variance, the number of values that
-// are not 0, and the sum of squares.
+// Columns holds moments of each column over all rows: the weighted mean, the variance, the number of
+// values that are not 0, and the sum of squares.
 type Columns struct{ Mean, Variance, Count, Square []float64 }
 
-// unseenPart is the part of the squares of a column that a sample may not have seen, and lack of
-// which is no chance.
+// unseenPart is the fraction of the sum of squares of a column that a sample may miss by chance.
 const unseenPart = 0.1
 
-// Narrow returns q with as much more precision as rows of unit curvature have that the sample x,
-// each of whose rows stands for others, does not stand for. It is nil if there are none.
+// Narrow returns q with more precision for columns that the sample x under-represents: it adds the
+// precision that the missing rows would have with unit curvature. stands holds how many rows each row
+// of the sample stands for. Narrow returns nil if no column lacks rows.
 func (c *Columns) Narrow(q *gauss.State, x *design.Matrix, stands []float64) *gauss.State {
 	seen := make([]float64, len(c.Square))
 	for i, w := range stands {
@@ -165,7 +167,7 @@ func (c *Columns) Narrow(q *gauss.State, x *design.Matrix, stands []float64) *ga
 	return s
 }
 
-// Columns returns those of n rows.
+// Columns returns the moments of the columns over n rows.
 func (f *First) Columns(n int) *Columns {
 	d := f.cols
 	sums := make([]float64, 1+5*d)
@@ -176,7 +178,7 @@ func (f *First) Columns(n int) *Columns {
 		means[j] = sums[1+j] / sums[0]
 		mean := sums[1+d+j] / float64(n)
 		v := (sums[1+3*d+j] + (sums[1+2*d+j] - sums[1+d+j]*mean)) / float64(n)
-		// what rounding may have left of a column that does not vary
+		// a smaller variance is rounding error of a constant column
 		if v > dense.Epsilon*mean*mean*16 {
 			variances[j] = v
 		}
@@ -184,7 +186,8 @@ func (f *First) Columns(n int) *Columns {
 	return &Columns{means, variances, sums[1+4*d:], squares}
 }
 
-// Begin adds a block of items yet to come. The error wraps sentinel.ErrParam if p has it.
+// Begin announces the items of a block. The error wraps sentinel.ErrParam if p already has the block
+// or cannot hold another one.
 func (p *Part) Begin(block uint64) error {
 	if p.broken != "" {
 		return p.whole()
@@ -199,7 +202,8 @@ func (p *Part) Begin(block uint64) error {
 	return nil
 }
 
-// full reports whether there is no room for the blocks of o, one if that is nil.
+// full reports whether the sums of p could overflow if the sums of o were added. A nil o means one
+// more block.
 func (p *Part) full(o *Part) bool {
 	if o == nil {
 		o = &Part{Looks: make([]*Look, len(p.Looks))}
@@ -212,14 +216,14 @@ func (p *Part) full(o *Part) bool {
 	return p.Sums != nil && p.Sums.Full(o.Sums)
 }
 
-// Break says that the block was not added to its end: nothing can be done with p any more.
+// Break records that a block was added in part only. Later calls that use p return an error.
 func (p *Part) Break(block uint64, why error) {
 	if p.broken == "" {
 		p.broken = fmt.Sprintf("block %d was not added to its end (%v)", block, why)
 	}
 }
 
-// whole returns an error unless all blocks of p were added to their ends.
+// whole returns an error if a block of p was added in part only.
 func (p *Part) whole() error {
 	if p.broken == "" {
 		return nil
@@ -227,7 +231,7 @@ func (p *Part) whole() error {
 	return fmt.Errorf("a shard cannot be used: %s; begin it again: %w", p.broken, sentinel.ErrParam)
 }
 
-// Of returns an error unless p is one of round id: of the same model, round and states.
+// Of returns an error unless p belongs to the model, the round and the states of id.
 func (p *Part) Of(id ID) error {
 	switch o := p.ID; {
 	case o.Model != id.Model:
@@ -250,8 +254,8 @@ func (p *Part) Of(id ID) error {
 	return p.whole()
 }
 
-// Like returns an error unless p may be merged with o: it is of the same round and has sums of the
-// same shapes.
+// Like returns an error unless p may be merged with o: both must belong to the same round and have
+// sums of the same lengths.
 func (p *Part) Like(o *Part) error {
 	if err := p.Of(o.ID); err != nil {
 		return err
@@ -319,17 +323,15 @@ func (p *Part) Merge(o *Part) error {
 	return nil
 }
 
-// mostLooks is the most states that are raced in one look, mostSample the largest sample, mostSize
-// the largest Size of a linear model, whose squares fit no memory above it, and mostSums of others.
 const (
-	mostLooks  = 3
-	mostSample = 1 << 20
-	mostSize   = 1 << 16
-	mostSums   = 1 << 30
+	mostLooks  = 3       // states that compete in one round
+	mostSample = 1 << 20 // items of a sample
+	mostSize   = 1 << 16 // weights of a linear model; the matrices of more do not fit in memory
+	mostSums   = 1 << 30 // sums of other models
 )
 
-// State writes or reads p without its states. A part without blocks that was read has no room for
-// sums until Room. The error of a part that was not added to its end is that of Merge.
+// State writes or reads p without its states. A part that was read without blocks has no sums until
+// Room is called. State fails if a block was added in part only.
 func (p *Part) State(c *save.State) {
 	if err := p.whole(); err != nil {
 		c.Fail(err)
@@ -392,7 +394,7 @@ func (p *Part) State(c *save.State) {
 	}
 }
 
-// Room makes room for sums in a part without blocks that was read.
+// Room allocates the sums of a part that was read without blocks.
 func (p *Part) Room() {
 	if !p.Blocks.Empty() {
 		return
@@ -405,17 +407,18 @@ func (p *Part) Room() {
 	}
 }
 
-// Ledger says which round it is, and what the first one had.
+// Ledger holds the number of the round, and the items and blocks of the first round. Later rounds must
+// have the same ones.
 type Ledger struct {
 	Round  int
 	Items  int
 	Blocks Blocks
 }
 
-// Open takes the blocks and items of the first round, which ends with it.
+// Open ends the first round, which had the items and blocks of p.
 func (l *Ledger) Open(p *Part) { l.Round, l.Items, l.Blocks = 1, p.Items, p.Blocks.Clone() }
 
-// Accept returns an error unless p, which is of this round, has all items. It wraps
+// Accept returns an error unless p has the same items and blocks as the first round. The error wraps
 // sentinel.ErrEmpty or sentinel.ErrParam.
 func (l *Ledger) Accept(p *Part) error {
 	if p.Items == 0 {

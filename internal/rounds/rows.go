@@ -6,36 +6,37 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// RowPass adds rows to a Part, block by block: chunks of them, each by one of several lanes.
+// RowPass adds rows to a Part, block by block. It collects rows in chunks and adds several chunks at
+// the same time.
 type RowPass struct {
 	Halt *parallel.Halt
 	Lik  term.Likelihood
-	Rule func(t *term.Terms) // gives the terms of a chunk their rule
-	// Features makes those of a chunk of rows; nil means the rows themselves.
+	Rule func(t *term.Terms) // sets the quadrature rule of the terms of a chunk
+	// Features computes the features of a chunk of rows. Nil means the rows themselves.
 	Features func(x *design.Matrix, t *term.Terms) (*design.Matrix, *term.Terms, error)
 
 	Block uint64
-	Place int // in the block, of the next row
-	Seen  int // rows
+	Place int // place of the next row in the block
+	Seen  int // rows so far
 
 	part  *Part
-	chunk int // rows
+	chunk int // rows per chunk
 	bufs  []rowChunk
-	busy  int // chunks that are full
+	busy  int // number of full chunks
 	loop  parallel.Loop
 }
 
-// rowChunk is a chunk of a block, with a lane.
+// rowChunk is a chunk of a block, with the scratch memory to add it.
 type rowChunk struct {
 	term.Buffer
 	lane  Lane
 	block uint64
-	place int
+	place int // place of the first row in the block
 	first int // number of the first row
 	err   error
 }
 
-// NewRowPass returns a pass over rows of width values, for dim weights, that adds to p.
+// NewRowPass returns a pass that adds rows of width values to p, for a model of dim weights.
 func NewRowPass(p *Part, h *parallel.Halt, width, dim int, form term.Form, workers int) *RowPass {
 	s := &RowPass{Halt: h, part: p, chunk: Chunk(max(width, dim)), bufs: make([]rowChunk, workers)}
 	for i := range s.bufs {
@@ -45,8 +46,8 @@ func NewRowPass(p *Part, h *parallel.Halt, width, dim int, form term.Form, worke
 	return s
 }
 
-// Add adds a row to the block; see term.Buffer.Add. The error is one of a row added before, which
-// it names, or that of the Halt.
+// Add adds a row to the block; see term.Buffer.Add. The error names the row that caused it, which may
+// be an earlier one, or is the error of the Halt.
 func (s *RowPass) Add(ind []int, val []float64, y, offset, weight float64, intercept bool) error {
 	if s.Place%s.chunk == 0 {
 		if s.busy == len(s.bufs) {
@@ -75,7 +76,7 @@ func (s *RowPass) Next() error {
 	return s.part.Begin(s.Block)
 }
 
-// Flush adds the chunks there are. The errors are those of Add.
+// Flush adds all rows that are still in chunks. It returns the same errors as Add.
 func (s *RowPass) Flush() error {
 	n := s.busy
 	if n < len(s.bufs) && s.bufs[n].Rows() > 0 {
@@ -98,7 +99,7 @@ func (s *RowPass) Flush() error {
 	return nil
 }
 
-// do adds a chunk.
+// do adds one chunk to the part.
 func (s *RowPass) do(b *rowChunk) {
 	x, t := b.Design(), b.Terms(s.Lik, b.first)
 	if s.part.First != nil {

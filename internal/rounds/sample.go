@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Row is a row of a Sample. Ind is nil where Val has a value for each column.
+// Row is a row of a Sample. A nil Ind means that Val has a value for each column.
 type Row struct {
 	Ind               []int32
 	Val               []float64
@@ -17,7 +17,7 @@ type Row struct {
 	key
 }
 
-// AddTo appends r, which has all weights, to b.
+// AddTo appends r to b.
 func (r *Row) AddTo(b *term.Buffer) {
 	var ind []int
 	if r.Ind != nil {
@@ -29,33 +29,33 @@ func (r *Row) AddTo(b *term.Buffer) {
 	b.Add(ind, r.Val, r.Y, r.Offset, r.Weight, false)
 }
 
-// key is where an item is, and its hash.
+// key is the block and the place of an item, with their hash.
 type key struct{ hash, block, place uint64 }
 
 func keyOf(block, place uint64) key { return key{Hash(block, place), block, place} }
 
-// compare orders by hash.
+// compare orders keys by hash.
 func (a key) compare(b key) int {
 	return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.block, b.block),
 		cmp.Compare(a.place, b.place))
 }
 
-// Sample is a random sample of rows: those whose block and place in it have the least hashes, and
-// of each column the Rare rows with the least hashes that are not 0 there. So it is the same
-// however the rows are dealt out, and no column is missing.
+// Sample is a random sample of rows. It keeps the Most rows with the smallest hashes of their block
+// and place, and for each column the Rare rows with the smallest hashes among the rows that are not 0
+// there. The sample does not depend on which machine reads which row, and covers every column.
 type Sample struct {
 	Most int
 	cols int
 	rows []Row
-	size int      // of rows after the last cut
-	edge uint64   // no hash above it is taken,
-	rare []uint64 // or above that of a column where the row is not 0
+	size int      // number of rows after the last cut
+	edge uint64   // larger hashes are not in the sample
+	rare []uint64 // except up to this one, for rows that are not 0 in the column
 }
 
-// Rare is the number of rows that a sample has of each column, if there are as many.
+// Rare is the number of rows that a sample has for each column, if the data have that many.
 const Rare = 8
 
-// NewSample returns an empty sample of at most so many rows, and those of rare columns.
+// NewSample returns an empty sample of at most most rows, in addition to the rows of rare columns.
 func NewSample(most, cols int) *Sample {
 	s := &Sample{Most: most, cols: cols, edge: math.MaxUint64, rare: make([]uint64, cols)}
 	for j := range s.rare {
@@ -64,7 +64,7 @@ func NewSample(most, cols int) *Sample {
 	return s
 }
 
-// mix is the finaliser of SplitMix64 (Steele, Lea and Flood 2014), which is one to one.
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014). It is one to one.
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
@@ -79,8 +79,8 @@ func Hash(block, place uint64) uint64 {
 	return mix(mix(block+golden) + (place+1)*golden)
 }
 
-// Wants reports whether the row at a place of a block, with the columns ind, nil for all, and
-// values val, may be one of the sample.
+// Wants reports whether the row at a place of a block may be in the sample. val holds its values in
+// the columns ind, or in all columns if ind is nil.
 func (s *Sample) Wants(block, place uint64, ind []int32, val []float64) bool {
 	h := Hash(block, place)
 	if h <= s.edge {
@@ -98,7 +98,7 @@ func (s *Sample) Wants(block, place uint64, ind []int32, val []float64) bool {
 	return false
 }
 
-// Add adds the row at a place of a block, whose slices it keeps.
+// Add adds the row at a place of a block. It keeps the slices of r.
 func (s *Sample) Add(block, place uint64, r Row) {
 	r.key = keyOf(block, place)
 	if s.rows = append(s.rows, r); len(s.rows) >= 2*max(s.Most, s.size) {
@@ -106,7 +106,7 @@ func (s *Sample) Add(block, place uint64, r Row) {
 	}
 }
 
-// cut sorts the rows and drops those that are none of the sample.
+// cut sorts the rows and drops the ones that are not in the sample.
 func (s *Sample) cut() {
 	slices.SortFunc(s.rows, func(a, b Row) int { return a.compare(b.key) })
 	seen := make([]int, s.cols)
@@ -137,8 +137,9 @@ func (s *Sample) cut() {
 	s.rows, s.size = kept, len(kept)
 }
 
-// Stands returns for how many of the n rows each row of the sample stands, one over the probability
-// that it is taken; count is the number of rows that are not 0, of each column.
+// Stands returns the number of rows that each row of the sample stands for: one over the probability
+// that it is in the sample. n is the number of all rows, and count holds the number of rows that are
+// not 0 in each column.
 func (s *Sample) Stands(n int, count []float64) []float64 {
 	rows := s.Rows()
 	stands := make([]float64, len(rows))
@@ -158,7 +159,7 @@ func (s *Sample) Stands(n int, count []float64) []float64 {
 	return stands
 }
 
-// Rows returns the sample, in the order of the hashes.
+// Rows returns the sample in the order of the hashes.
 func (s *Sample) Rows() []Row {
 	s.cut()
 	return s.rows

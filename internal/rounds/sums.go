@@ -7,16 +7,16 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// Sums are sums of numbers that are the same to the last bit in whatever order and groups the
-// numbers are added.
+// Sums holds sums of float64 numbers. A sum has the same bits for any order and any grouping of the
+// numbers.
 //
-// A number is cut into digits of base 2⁴⁰ at places that are fixed: digit p counts 2^(40p−1074).
-// Digits of a place are added as integers. Of each sum the three highest places are kept that a
-// number had so far, which is 80 bits or more of the largest. Places only rise, so that what is
-// left at the end are the sums of these three, of all numbers.
+// Each number is cut into digits of base 2⁴⁰ at fixed places: digit p counts 2^(40p−1074). Digits at
+// the same place are added as integers. Each sum keeps the three highest places that occurred, which
+// are at least 80 bits of the largest number. The highest place only rises, so at the end these
+// places hold the sums over all numbers (compare Demmel and Nguyen, 2015).
 type Sums struct {
-	top    []int8  // the highest place, −1 for none
-	digits []int64 // of places top, top − 1, top − 2
+	top    []int8  // the highest place of each sum; −1 if it is empty
+	digits []int64 // the digits of each sum at the places top, top − 1 and top − 2
 	added  int     // how often numbers were added
 }
 
@@ -24,11 +24,10 @@ const (
 	digitBits = 40
 	digitMask = 1<<digitBits - 1
 	places    = 3
-	// digits below 2⁴⁰ are added so often at most, so that an int64 holds their sum
-	mostAdded = 1 << 22
+	mostAdded = 1 << 22 // the sum of this many digits below 2⁴⁰ fits in an int64
 )
 
-// NewSums returns n sums of nothing.
+// NewSums returns n empty sums.
 func NewSums(n int) *Sums {
 	s := &Sums{top: make([]int8, n), digits: make([]int64, places*n)}
 	for i := range s.top {
@@ -40,7 +39,8 @@ func NewSums(n int) *Sums {
 // Len returns the number of sums.
 func (s *Sums) Len() int { return len(s.top) }
 
-// cut returns the digits of |x|, finite and not 0, and the place of the highest that is not zero.
+// cut returns the digits of |x|, and the place of the highest digit that is not zero. x must be
+// finite and not 0.
 func cut(x float64) (d [places]int64, top int) {
 	b := math.Float64bits(x) &^ (1 << 63)
 	exponent, m := int(b>>52), b&(1<<52-1)
@@ -61,7 +61,8 @@ func cut(x float64) (d [places]int64, top int) {
 	return d, top
 }
 
-// units are 1 in the units of all places, that of none first. They are +Inf for the lowest.
+// units[p+1] is 2^(1074−40p), which scales a number to the digit at place p. units[0] is for an empty
+// sum. The lowest ones are +Inf.
 var units = func() (u [2046/digitBits + 4]float64) {
 	for i := range u {
 		u[i] = math.Ldexp(1, 1074-digitBits*(i-1))
@@ -69,7 +70,7 @@ var units = func() (u [2046/digitBits + 4]float64) {
 	return u
 }()
 
-// Add adds x, finite numbers, one to each sum.
+// Add adds x[i] to sum i. The numbers must be finite.
 func (s *Sums) Add(x []float64) {
 	s.added++
 	const base = 1 << digitBits
@@ -77,7 +78,7 @@ func (s *Sums) Add(x []float64) {
 		if v == 0 {
 			continue
 		}
-		// no place above those of the sum, as of most numbers: the digits are exact in float64
+		// Most numbers do not raise the highest place. Their digits are exact in float64.
 		if y := v * units[s.top[i]+1]; math.Abs(y) < base {
 			at := s.digits[places*i : places*i+places : places*i+places]
 			d := int64(y)
@@ -96,7 +97,7 @@ func (s *Sums) Add(x []float64) {
 	}
 }
 
-// add adds the digits d, the first of place top, to sum i.
+// add adds the digits d to sum i. d[0] belongs to the place top.
 func (s *Sums) add(i int, d [places]int64, top int) {
 	at := s.digits[places*i : places*i+places : places*i+places]
 	for ; int(s.top[i]) < top; s.top[i]++ {
@@ -119,7 +120,7 @@ func (s *Sums) add(i int, d [places]int64, top int) {
 	}
 }
 
-// Merge adds what o has, which is as long.
+// Merge adds the sums of o, which has the same length.
 func (s *Sums) Merge(o *Sums) {
 	s.added += o.added
 	for i, top := range o.top {
@@ -129,7 +130,7 @@ func (s *Sums) Merge(o *Sums) {
 	}
 }
 
-// Full reports whether there is no room for as many numbers as o has, 1 if that is nil.
+// Full reports whether the digits could overflow if o were merged. A nil o means one more number.
 func (s *Sums) Full(o *Sums) bool {
 	more := 1
 	if o != nil {
@@ -148,7 +149,7 @@ func (s *Sums) Value(dst []float64) {
 	}
 }
 
-// value returns the number of some digits, of which the first may be of any size.
+// value returns the number with the digits d, where d[0] may have any size and belongs to top.
 func value(d [places]int64, top int) float64 {
 	carry := func() {
 		for k := places - 1; k > 0; k-- {
@@ -157,7 +158,7 @@ func value(d [places]int64, top int) float64 {
 		}
 	}
 	sign := 1.0
-	if carry(); d[0] < 0 { // with one sign no digits cancel
+	if carry(); d[0] < 0 { // give all digits the same sign, so that none cancel
 		sign = -1
 		for k := range d {
 			d[k] = -d[k]
@@ -169,7 +170,7 @@ func value(d [places]int64, top int) float64 {
 	return sign * math.Ldexp(high*(1<<digitBits)+rest, digitBits*(top-1)-1074)
 }
 
-// State writes or reads n sums. Those of nothing take one byte.
+// State writes or reads n sums. An empty sum takes one byte.
 func (s *Sums) State(c *save.State, n int) {
 	tops, digits := make([]byte, 0, len(s.top)), []byte(nil)
 	if !c.Reading() {

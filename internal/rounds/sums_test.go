@@ -25,7 +25,7 @@ func random(rng *rand.Rand) float64 {
 	return rng.NormFloat64() * math.Exp(20*rng.NormFloat64())
 }
 
-// TestSumsExact checks sums against those of arithmetic with 3000 bits.
+// TestSumsExact compares sums with the results of 3000-bit arithmetic.
 func TestSumsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {

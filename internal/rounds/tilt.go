@@ -8,34 +8,37 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Tilt is the likelihood of the rows with one of its parameters so much above and below its value.
+// This file adds up derivatives of the ELBO in the parameters of the likelihood, by central
+// differences, so that learning finds these parameters in the same rounds as the weights.
+
+// Tilt is a likelihood with one parameter raised and lowered by Step.
 type Tilt struct {
 	Up, Down term.Likelihood
 	Step     float64
 }
 
-// tilted is what rows say of parameters θ_i of their likelihood at the state of a Look. With the
-// derivative a of E in the mean of η, and γ = max(0, −∂₂), it has for each of them
+// tilted holds sums over the rows for the parameters θ_i of the likelihood, at the state of a Look.
+// With the derivative a of E in the mean of η, and γ = max(0, −∂₂), they are
 //
 //	Σ ∂E/∂θ_i,   −Σ ∂²E/∂θ_i²,   Xᵀ∂a/∂θ_i,   Σ_rows ∂a/∂θ_i ∂a/∂θ_j/γ for all j ≤ i.
 type tilted struct {
 	of   []Tilt
 	sums *Sums
-	lost bool // a row has no expectation under one of them
+	lost bool // a row has no expectation under a tilted likelihood
 }
 
-// tiltSums returns the number of sums of p parameters and d weights.
+// tiltSums returns the number of sums for p parameters and d weights.
 func tiltSums(p, d int) int { return p*(2+d) + triangle(p) }
 
-// Tilt has l see what its rows say of parameters of their likelihood.
+// Tilt makes l also add up the derivatives in the parameters of the likelihood.
 func (l *Look) Tilt(of []Tilt) {
 	if len(of) > 0 {
 		l.tilts = &tilted{of: of, sums: NewSums(tiltSums(len(of), l.d))}
 	}
 }
 
-// tilt returns the sums of rows x with their terms, at which the lane is, or nil where there are
-// none.
+// tilt returns the sums over the rows x with the terms t, at the marginals in lane.site. It returns
+// nil if one of them is not finite.
 func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Terms) []float64 {
 	n, d, p := x.Rows, x.Cols, len(of)
 	s := &lane.site
@@ -82,7 +85,7 @@ func (lane *Lane) tilt(of []Tilt, h *parallel.Halt, x *design.Matrix, t *term.Te
 	return sums
 }
 
-// add adds what tilt returns.
+// add adds the sums of some rows. Nil means that they are not finite.
 func (l *tilted) add(sums []float64) {
 	if sums == nil {
 		l.lost = true
@@ -100,14 +103,14 @@ func (l *tilted) state(c *save.State, d int) {
 	c.Bool(&l.lost)
 }
 
-// Tilted is what the rows say at the best state of a Climb of parameter i of Climb.Tilts.
+// Tilted holds the sums over all rows for the parameter θ_i of Climb.Tilts, at the best state.
 type Tilted struct {
 	Slope, Curve float64   // Σ ∂E/∂θ_i and −Σ ∂²E/∂θ_i²
 	Pull         []float64 // Xᵀ∂a/∂θ_i
 	Shared       []float64 // Σ_rows ∂a/∂θ_i ∂a/∂θ_j/γ for all j ≤ i
 }
 
-// Tilted returns that of all Tilts, and whether it is known.
+// Tilted returns the sums for all parameters of Tilts. It reports false if they are not known.
 func (c *Climb) Tilted() ([]Tilted, bool) {
 	if c.look == nil || c.look.tilts == nil || c.look.tilts.lost {
 		return nil, false
