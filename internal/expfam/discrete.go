@@ -11,9 +11,11 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// CategoricalFamily is the family over k categories.
+// CategoricalFamily is the family of distributions over the categories 0 … K−1. η_k is the log odds
+// of category k against category 0, for k = 1 … K−1.
 type CategoricalFamily struct{ K int }
 
+// String returns the name of the family.
 func (f CategoricalFamily) String() string {
 	if f.K == 2 {
 		return "Bernoulli"
@@ -21,11 +23,13 @@ func (f CategoricalFamily) String() string {
 	return fmt.Sprintf("Categorical of %d", f.K)
 }
 
+// Dim returns the length of z, 1.
 func (f CategoricalFamily) Dim() int { return 1 }
 
+// NumParams returns the length of η, K − 1.
 func (f CategoricalFamily) NumParams() int { return f.K - 1 }
 
-// LogPartition returns log(1 + Σ e^η).
+// LogPartition returns A(η) = log(1 + Σ e^η).
 func (f CategoricalFamily) LogPartition(eta []float64) float64 {
 	most := math.Max(0, floats.Max(eta))
 	sum := math.Exp(-most)
@@ -41,6 +45,7 @@ func (f CategoricalFamily) LogPartition(eta []float64) float64 {
 	return most + math.Log(sum)
 }
 
+// Mean stores the probabilities p_k = e^{η_k − A} of the categories 1 … K−1 in dst.
 func (f CategoricalFamily) Mean(dst, eta []float64) {
 	a := f.LogPartition(eta)
 	for k, x := range eta {
@@ -48,10 +53,11 @@ func (f CategoricalFamily) Mean(dst, eta []float64) {
 	}
 }
 
+// Fisher stores ∇²A(η) = diag(p) − ppᵀ in dst.
 func (f CategoricalFamily) Fisher(dst *mat.SymDense, eta []float64) { FisherByColumns(dst, f, eta) }
 
-// FisherMul: the Fisher information is diag(p) − ppᵀ. Values of g are less that of the likeliest
-// category, near which their mean is.
+// FisherMul stores ∇²A(η)g in dst. It subtracts the g of the likeliest category first, to which the
+// mean of g is close.
 func (f CategoricalFamily) FisherMul(dst, g, eta []float64) {
 	a := f.LogPartition(eta)
 	var at float64
@@ -67,7 +73,7 @@ func (f CategoricalFamily) FisherMul(dst, g, eta []float64) {
 	}
 }
 
-// FisherSolve: its inverse is diag(1/p) + 11ᵀ/p_0.
+// FisherSolve stores ∇²A(η)⁻¹g = (diag(1/p) + 11ᵀ/p_0)g in dst.
 func (f CategoricalFamily) FisherSolve(dst, g, eta []float64) {
 	a := f.LogPartition(eta)
 	sum := floats.Sum(g) * math.Exp(a)
@@ -76,6 +82,7 @@ func (f CategoricalFamily) FisherSolve(dst, g, eta []float64) {
 	}
 }
 
+// Stat stores T(z) in dst: the indicators of the categories 1 … K−1.
 func (f CategoricalFamily) Stat(dst, z []float64) {
 	clear(dst)
 	if k := int(z[0]); k > 0 {
@@ -83,6 +90,7 @@ func (f CategoricalFamily) Stat(dst, z []float64) {
 	}
 }
 
+// LogBase returns log h(z) = 0, and −Inf if z is not one of 0 … K−1.
 func (f CategoricalFamily) LogBase(z []float64) float64 {
 	if z[0] != math.Floor(z[0]) || z[0] < 0 || z[0] >= float64(f.K) {
 		return math.Inf(-1)
@@ -90,6 +98,7 @@ func (f CategoricalFamily) LogBase(z []float64) float64 {
 	return 0
 }
 
+// Rand stores a draw in z and T(z) in t.
 func (f CategoricalFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	a, u := f.LogPartition(eta), rng.Float64()
 	z[0] = 0
@@ -102,6 +111,7 @@ func (f CategoricalFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	}
 }
 
+// Entropy returns −Σ p log p, in nats.
 func (f CategoricalFamily) Entropy(eta []float64) float64 {
 	a := f.LogPartition(eta)
 	h := a * math.Exp(-a)
@@ -111,7 +121,8 @@ func (f CategoricalFamily) Entropy(eta []float64) float64 {
 	return h
 }
 
-// Divergence is Σ p(e^x − 1 − x), x = log p_prior/p.
+// Divergence returns KL(q‖p) = Σ q(e^x − 1 − x) with x = log p/q, in nats. All terms are
+// positive.
 func (f CategoricalFamily) Divergence(eta, etaP []float64) float64 {
 	a, aP := f.LogPartition(eta), f.LogPartition(etaP)
 	term := func(log, logP float64) float64 {
@@ -127,6 +138,8 @@ func (f CategoricalFamily) Divergence(eta, etaP []float64) float64 {
 	return kl
 }
 
+// FromMean stores the η with the probabilities mu in dst. It reports false unless all K
+// probabilities are positive.
 func (f CategoricalFamily) FromMean(dst, mu []float64) bool {
 	rest := 1 - floats.Sum(mu)
 	if !(rest > 0) || !(floats.Min(mu) > 0) {
@@ -138,7 +151,7 @@ func (f CategoricalFamily) FromMean(dst, mu []float64) bool {
 	return true
 }
 
-// Each calls add for every category.
+// Each calls add for every category with its probability.
 func (f CategoricalFamily) Each(eta []float64, add func(z, p float64)) {
 	a := f.LogPartition(eta)
 	add(0, math.Exp(-a))
@@ -147,23 +160,31 @@ func (f CategoricalFamily) Each(eta []float64, add func(z, p float64)) {
 	}
 }
 
-// PoissonFamily is the Poisson family, of h = 1/z!.
+// PoissonFamily is the family of Poisson(λ) distributions, with η = log λ, T = z and h = 1/z!.
 type PoissonFamily struct{}
 
+// String returns the name of the family.
 func (PoissonFamily) String() string { return "Poisson" }
 
+// Dim returns the length of z, 1.
 func (PoissonFamily) Dim() int { return 1 }
 
+// NumParams returns the length of η, 1.
 func (PoissonFamily) NumParams() int { return 1 }
 
+// LogPartition returns A(η) = λ = e^η.
 func (PoissonFamily) LogPartition(eta []float64) float64 { return math.Exp(eta[0]) }
 
+// Mean stores λ in dst.
 func (PoissonFamily) Mean(dst, eta []float64) { dst[0] = math.Exp(eta[0]) }
 
+// Fisher stores ∇²A(η) = λ in dst.
 func (PoissonFamily) Fisher(dst *mat.SymDense, eta []float64) { dst.SetSym(0, 0, math.Exp(eta[0])) }
 
+// Stat stores T(z) = z in dst.
 func (PoissonFamily) Stat(dst, z []float64) { dst[0] = z[0] }
 
+// LogBase returns log h(z) = −log z!, and −Inf if z is not a count.
 func (PoissonFamily) LogBase(z []float64) float64 {
 	if z[0] != math.Floor(z[0]) || z[0] < 0 {
 		return math.Inf(-1)
@@ -172,16 +193,17 @@ func (PoissonFamily) LogBase(z []float64) float64 {
 	return -lg
 }
 
+// Rand stores a draw in z and T(z) in t.
 func (PoissonFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	z[0] = distuv.Poisson{Lambda: math.Exp(eta[0]), Src: rng}.Rand()
 	t[0] = z[0]
 }
 
-// poissonSeries is the rate from which the entropy is its asymptotic series: to 1e−17.
+// poissonSeries is the rate above which the asymptotic series of the entropy has an error below 1e−17.
 const poissonSeries = 1e4
 
-// Entropy is λ(1 − log λ) + E[log z!], by the sum or, at large rates, the series of Evans and
-// Boersma (1988).
+// Entropy returns λ(1 − log λ) + E[log z!], in nats, as a sum or, for large rates, by the series
+// of Evans and Boersma (1988).
 func (f PoissonFamily) Entropy(eta []float64) float64 {
 	rate := math.Exp(eta[0])
 	if rate > poissonSeries {
@@ -194,21 +216,22 @@ func (f PoissonFamily) Entropy(eta []float64) float64 {
 	return h
 }
 
-// Divergence is λ(e^x − 1 − x), x = log λ_prior/λ.
+// Divergence returns KL(q‖p) = λ(e^x − 1 − x) with x = log λ_p/λ, in nats.
 func (PoissonFamily) Divergence(eta, etaP []float64) float64 {
 	return math.Exp(eta[0]) * special.ExpRest(etaP[0]-eta[0])
 }
 
+// FromMean stores η = log μ in dst. It reports false unless μ > 0.
 func (PoissonFamily) FromMean(dst, mu []float64) bool {
 	dst[0] = math.Log(mu[0])
 	return mu[0] > 0
 }
 
-// Each calls add for every z that has a probability p, from the mode outwards.
+// Each calls add for every z whose probability p matters, from the mode outward.
 func (PoissonFamily) Each(eta []float64, add func(z, p float64)) {
 	rate := math.Exp(eta[0])
 	mode := math.Floor(rate)
-	// Loader (2000): the probability of the mode without large numbers.
+	// Loader (2000) computes the probability of the mode without large numbers.
 	top := math.Exp(-rate)
 	if mode > 0 {
 		top = math.Exp(-mode*special.LogGap(rate/mode)-special.Binet(

@@ -195,8 +195,7 @@ func fisherOf(q *pgsvi.Exp) *mat.SymDense {
 	return f
 }
 
-// μ is the slope of A and the Fisher information that of μ, by differences of the size that the
-// curvature allows; the products with it and its inverse undo each other.
+// μ must be the slope of A, and the Fisher information the slope of μ, by differences.
 func TestFamilySlopes(t *testing.T) {
 	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
 		n := q.NumParams()
@@ -267,8 +266,8 @@ func TestFamilySlopes(t *testing.T) {
 	})
 }
 
-// KL is what A and μ say, as far as rounding lets them; close by it is half the square of the
-// distance, and it does not fall below it to rounding.
+// KL must match the formula with A and μ up to rounding. Between near members it must be half the
+// squared distance in the Fisher metric.
 func TestFamilyKL(t *testing.T) {
 	eachMember(t, 60, func(t *testing.T, _ aFamily, what string, q *pgsvi.Exp, rng *rand.Rand) {
 		n := q.NumParams()
@@ -348,8 +347,8 @@ func TestFamilyRoundTrips(t *testing.T) {
 	})
 }
 
-// The mean of T(z) over draws is μ, and that of −log q the entropy; along paths T(z) changes as the
-// Fisher information says.
+// The mean of T(z) over draws must be μ, and the mean of −log q the entropy. Along paths, T(z) must
+// change on average as the Fisher information predicts.
 func TestFamilyDraws(t *testing.T) {
 	members := testkit.Longer(20, testkit.Shorter(8, 4))
 	draws := testkit.Longer(4000, testkit.Shorter(2000, 600))
@@ -390,8 +389,7 @@ func TestFamilyDraws(t *testing.T) {
 			}
 			for j, m := range mu {
 				sd := math.Sqrt(fisher.At(j, j) / float64(draws))
-				// Of a very skewed statistic the mean of so many draws may be all but certain to be
-				// off.
+				// If a statistic is very skewed, the mean of this many draws may be far off almost surely.
 				if fourth := 6.0; !(math.Abs(mean[j]-m) <= fourth*sd+1e-12*math.Abs(m)) {
 					t.Errorf("%s: the mean of T_%d is %.9g, μ is %.9g ± %.2g", what, j, mean[j], m,
 						sd)
@@ -403,8 +401,7 @@ func TestFamilyDraws(t *testing.T) {
 					}
 					got, want := slopes.At(i, j), fisher.At(i, j)
 					se := math.Sqrt(math.Max(0, squares.At(i, j)-got*got) / float64(draws))
-					// What comes of draws that are too rare to be there has a correlation of nearly
-					// 0.
+					// Contributions of draws that are too rare to occur have a correlation of nearly 0.
 					if !(math.Abs(got-want) <= 8*se+
 						1e-3*math.Sqrt(fisher.At(i, i)*fisher.At(j, j))) {
 						t.Errorf(
@@ -416,7 +413,7 @@ func TestFamilyDraws(t *testing.T) {
 		})
 }
 
-// What is not a parameter is refused by name.
+// Invalid parameters must produce an error with the name of the family.
 func TestFamilyParameters(t *testing.T) {
 	bad := []float64{0, -1, math.NaN(), math.Inf(1)}
 	for _, x := range bad {

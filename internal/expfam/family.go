@@ -1,6 +1,21 @@
-// Package expfam implements exponential families of one or more dimensions: log-partition
-// functions, mean parameters, Fisher information, coordinates and draws. Its types use builtin
-// types and matrices only, so that they satisfy the interfaces of other packages.
+// Package expfam implements exponential families
+//
+//	q(z) = h(z) exp(ηᵀT(z) − A(η))
+//
+// and their members. A Family is a set of functions of the natural parameters η: the log-partition
+// function A, the mean parameters μ = ∇A, the Fisher information ∇²A, draws and coordinates. A Member
+// is one distribution of a Family, with conversions between η and μ.
+//
+// Functions avoid the cancellation of large terms, so that KL divergences near 0 and shapes between
+// 1e-6 and 1e9 keep their digits. The methods use only builtin types and matrices, so the types also
+// implement the interfaces of other packages.
+//
+//	member.go      Member: a valid η with its μ and A(η)
+//	product.go     independent parts as one family
+//	gamma.go       Gamma and inverse Gamma
+//	dirichlet.go   Dirichlet and Beta
+//	discrete.go    categorical and Poisson
+//	wishart.go     Wishart and normal-Wishart
 package expfam
 
 import (
@@ -12,12 +27,12 @@ import (
 // Log2Pi is log 2π.
 const Log2Pi = 1.8378770664093454835606594728112352797227949472755668
 
-// fisherMultiplier is a family that knows products with its Fisher information.
+// fisherMultiplier is a family with products of its Fisher information.
 type fisherMultiplier interface {
 	FisherMul(dst, g, eta []float64)
 }
 
-// FisherByColumns stores the Fisher information of f in dst, from products with unit vectors.
+// FisherByColumns stores the Fisher information of f in dst. It multiplies unit vectors.
 func FisherByColumns(dst *mat.SymDense, f fisherMultiplier, eta []float64) {
 	n := len(eta)
 	g, col := make([]float64, n), make([]float64, n)
@@ -31,8 +46,8 @@ func FisherByColumns(dst *mat.SymDense, f fisherMultiplier, eta []float64) {
 	}
 }
 
-// root returns the x at which f falls through 0, looked for from x = 0 by steps that double until
-// there is a bracket, and then by secants within it, or halves.
+// root returns the x at which the decreasing function f is 0. It doubles its steps from x = 0 until it
+// has a bracket, and then takes secants and halves.
 func root(f func(x float64) float64) float64 {
 	lo, hi, step := 0.0, 0.0, 1.0
 	flo := f(lo)
@@ -67,5 +82,5 @@ func root(f func(x float64) float64) float64 {
 	return lo
 }
 
-// First returns the first elements of x, which are enough for an error.
+// First returns the first elements of x for an error message.
 func First(x []float64) []float64 { return x[:min(6, len(x))] }

@@ -17,7 +17,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Family is pgsvi.Family.
+// Family has the methods of pgsvi.Family.
 type Family interface {
 	Dim() int
 	NumParams() int
@@ -29,58 +29,57 @@ type Family interface {
 	Rand(z, t, eta []float64, rng *rand.Rand)
 }
 
-// FisherFamily is pgsvi.FisherFamily.
+// FisherFamily has the methods of pgsvi.FisherFamily.
 type FisherFamily interface {
 	FisherMul(dst, g, eta []float64)
 	FisherSolve(dst, g, eta []float64)
 }
 
-// EntropyFamily is pgsvi.EntropyFamily.
+// EntropyFamily has the method of pgsvi.EntropyFamily.
 type EntropyFamily interface {
 	Entropy(eta []float64) float64
 }
 
-// PathFamily is pgsvi.PathFamily.
+// PathFamily has the methods of pgsvi.PathFamily.
 type PathFamily interface {
 	AuxLen() int
 	RandPath(z, t, aux, eta []float64, rng *rand.Rand)
 	PathGrad(dst, dl, c, z, aux, eta []float64)
 }
 
-// ChartFamily is pgsvi.ChartFamily.
+// ChartFamily has the methods of pgsvi.ChartFamily.
 type ChartFamily interface {
 	Chart(dst, eta []float64)
 	FromChart(dst, x []float64)
 	ChartGrad(dst, g, eta []float64)
 }
 
-// klFamily is a Family that knows KL between two members without the cancellation of
-// A(η_p) − A(η) − (η_p − η)ᵀμ.
+// klFamily is a Family that computes the KL divergence between two members without the cancellation
+// in A(η_p) − A(η) − (η_p − η)ᵀμ.
 type klFamily interface {
 	Divergence(eta, etaP []float64) float64
 }
 
-// meanFamily is a Family that knows the way back from μ to η.
+// meanFamily is a Family that computes η from μ.
 type meanFamily interface {
-	// FromMean stores η in dst, and reports whether mu is attained.
+	// FromMean stores η in dst. It reports false if mu is not attained.
 	FromMean(dst, mu []float64) bool
 }
 
-// domainFamily is a Family that knows which η are valid for less work than that of A(η), which a
-// Member then computes only where it is asked for. It also knows the way back from μ.
+// domainFamily is a Family that tests η with less work than A(η) takes. A Member then computes A(η)
+// only when it is needed. A domainFamily must also be a meanFamily.
 type domainFamily interface {
 	Valid(eta []float64) bool
 }
 
-// sharedFamily is a Family that computes μ, and KL as a klFamily does, on so many goroutines, to
-// the same bits.
+// sharedFamily is a klFamily that computes μ and KL divergences on several goroutines, with the same
+// bits for any number of them.
 type sharedFamily interface {
 	MeanOn(workers int, dst, eta []float64)
 	DivergenceOn(workers int, eta, etaP []float64) float64
 }
 
-// What a Member and a product ask a family for: one that no longer answers would cost time and
-// digits, and would be no error.
+// A family that loses one of these methods would still compile, but would lose time and digits.
 var (
 	_ domainFamily  = DirichletFamily{}
 	_ sharedFamily  = DirichletFamily{}
@@ -99,7 +98,7 @@ var (
 	_ EntropyFamily = GammaFamily{}
 )
 
-// partedFamily is a Family that finds η from μ part by part, each from where it is.
+// partedFamily is a Family that solves for η part by part, each from its present value.
 type partedFamily interface {
 	setMean(q *Member, mu []float64) error
 }
@@ -112,30 +111,31 @@ func Name(f Family) string {
 	return fmt.Sprintf("%T", f)
 }
 
-// Member is a member of a Family: a valid η with what the Family says of it. Readers may be
-// concurrent.
+// Member is a distribution of a Family: a valid η with its μ and, when needed, A(η) and the Fisher
+// information. Methods that do not change it may run concurrently.
 type Member struct {
 	F     Family
 	plain bool // F may be compared by ==
 	State
-	next State // scratch: becomes the state once it is known to be valid
+	next State // scratch: replaces the state if it is valid
 
-	summed   atomic.Bool    // a is that of Eta
-	factored atomic.Bool    // l is that of Eta
+	summed   atomic.Bool    // a belongs to Eta
+	factored atomic.Bool    // l belongs to Eta
 	lock     sync.Mutex     // held while a or l is computed
-	halt     *parallel.Halt // on whose goroutines a sharedFamily computes μ and KL
-	// lower Cholesky factor of the Fisher information; NaN where it has none
+	halt     *parallel.Halt // lends goroutines to a sharedFamily
+	// l is the lower Cholesky factor of the Fisher information, or NaN if that is not positive
+	// definite.
 	l    []float64
 	info *mat.SymDense
 }
 
-// State holds η and μ, which only a Member changes.
+// State holds η and μ. Only a Member changes it.
 type State struct {
 	Eta, Mu []float64
-	a       float64 // A(η); NaN until it is asked for, of a domainFamily
+	a       float64 // A(η); NaN until it is needed if the family is a domainFamily
 }
 
-// New returns a member of f that is not valid before SetNatural or Set.
+// New returns a member of f. It is not valid before a call of SetNatural or Set.
 func New(f Family) *Member {
 	n := f.NumParams()
 	return &Member{F: f, plain: reflect.ValueOf(f).Comparable(), State: newState(n),
@@ -144,11 +144,10 @@ func New(f Family) *Member {
 
 func newState(n int) State { return State{Eta: make([]float64, n), Mu: make([]float64, n)} }
 
-// Use makes the member compute on the goroutines that h lends.
+// Use lets the member compute on the goroutines that h lends.
 func (q *Member) Use(h *parallel.Halt) { q.halt = h }
 
-// Set makes q the member p, without the rounding of μ. It reports false and changes nothing if p
-// is of another family.
+// Set copies p to q, to the bit. It reports false and changes nothing if p belongs to another family.
 func (q *Member) Set(p *Member) bool {
 	if !q.SameFamily(p) {
 		return false
@@ -163,7 +162,7 @@ func (q *Member) Set(p *Member) bool {
 	return true
 }
 
-// SameFamily reports whether p is of the family of q.
+// SameFamily reports whether p and q belong to the same family.
 func (q *Member) SameFamily(p *Member) bool {
 	if len(q.Eta) != len(p.Eta) {
 		return false
@@ -196,8 +195,8 @@ func (q *Member) Natural(dst []float64) []float64 {
 	return dst
 }
 
-// SetNatural makes q the member of eta, which is copied. If eta is not valid nothing changes and
-// the error wraps ErrNotPosDef or ErrNotFinite.
+// SetNatural sets the natural parameters of q to a copy of eta. If eta is not valid, q does not change
+// and the error wraps ErrNotPosDef or ErrNotFinite.
 func (q *Member) SetNatural(eta []float64) error {
 	if err := q.propose(eta); err != nil {
 		return err
@@ -206,7 +205,7 @@ func (q *Member) SetNatural(eta []float64) error {
 	return nil
 }
 
-// propose makes eta, which must be valid, the next state.
+// propose stores eta in q.next with its μ. It returns an error if eta is not valid.
 func (q *Member) propose(eta []float64) error {
 	s := &q.next
 	if len(eta) != len(s.Eta) {
@@ -236,7 +235,7 @@ func (q *Member) propose(eta []float64) error {
 	return nil
 }
 
-// accept makes the next state the state.
+// accept replaces the state by q.next.
 func (q *Member) accept() {
 	q.State, q.next = q.next, q.State
 	q.factored.Store(false)
@@ -251,19 +250,19 @@ func (q *Member) MeanParams(dst []float64) []float64 {
 }
 
 const (
-	// newtonSteps is the most steps of SetMeanParams; from a start far off the
-	// guarded ones take some tens.
+	// newtonSteps limits the steps of SetMeanParams. A distant start takes tens of steps.
 	newtonSteps = 200
 	// newtonNear is the Newton decrement, in nats, below which full steps converge.
 	newtonNear = 1e-4
-	// newtonFar is the decrement above which rounding does not account for a μ that is not reached.
+	// newtonFar is the largest decrement that rounding errors can leave.
 	newtonFar = 1e-12
 )
 
-// SetMeanParams solves ∇A(η) = μ by minimising the convex A(η) − ηᵀμ.
-// Some families of this package have a closed form. Others use Newton's method with the Fisher
-// information, from the η of q; a step is halved until it is valid and decreases. If mu is not
-// attained the error wraps sentinel.ErrNotPosDef.
+// SetMeanParams sets q to the member with the mean parameters mu. It solves ∇A(η) = μ, the minimum of
+// the convex function A(η) − ηᵀμ. Some families have a closed form. Others use Newton's method with
+// the Fisher information, starting at the η of q, and halve a step until it is valid and lowers the
+// function. The error wraps sentinel.ErrNotPosDef if mu is not attained, and sentinel.ErrNotFinite
+// if it is not finite.
 func (q *Member) SetMeanParams(mu []float64) error {
 	n := len(q.Mu)
 	if len(mu) != n {
@@ -314,7 +313,7 @@ func (q *Member) SetMeanParams(mu []float64) error {
 			return attained()
 		}
 		if dec < newtonNear && last < newtonNear && dec > 0.25*last {
-			return attained() // it no longer converges: this is rounding
+			return attained() // only rounding errors are left
 		}
 		last = dec
 		value := p.LogPartition() - floats.Dot(p.Eta, mu)
@@ -377,8 +376,8 @@ func (q *Member) Score(dst, z []float64) []float64 {
 	return dst
 }
 
-// fisherFactor returns the lower Cholesky factor of the Fisher information, or
-// NaN where it is not positive definite.
+// fisherFactor returns the lower Cholesky factor of the Fisher information. Its elements are NaN if
+// the information is not positive definite.
 func (q *Member) fisherFactor() []float64 {
 	if q.factored.Load() {
 		return q.l
@@ -422,7 +421,7 @@ func (q *Member) FisherAt(i int) float64 {
 	return e[i]
 }
 
-// FisherSolve replaces g by F⁻¹g: ∇_η becomes ∇_μ.
+// FisherSolve replaces g by F⁻¹g, which turns a gradient in η into a gradient in μ.
 func (q *Member) FisherSolve(g []float64) {
 	if f, ok := q.F.(FisherFamily); ok {
 		f.FisherSolve(g, g, q.Eta)
@@ -433,7 +432,7 @@ func (q *Member) FisherSolve(g []float64) {
 	dense.Trsv(blas.Trans, l, dense.Vector(g))
 }
 
-// FisherMul replaces g by Fg: ∇_μ becomes ∇_η.
+// FisherMul replaces g by Fg, which turns a gradient in μ into a gradient in η.
 func (q *Member) FisherMul(g []float64) {
 	if f, ok := q.F.(FisherFamily); ok {
 		f.FisherMul(g, g, q.Eta)
@@ -444,7 +443,7 @@ func (q *Member) FisherMul(g []float64) {
 	dense.Trmv(blas.NoTrans, l, dense.Vector(g))
 }
 
-// KL returns KL(q‖p) = A(η_p) − A(η) − (η_p − η)ᵀμ in nats, for a p of the family of q.
+// KL returns KL(q‖p) = A(η_p) − A(η) − (η_p − η)ᵀμ in nats. p must belong to the family of q.
 func (q *Member) KL(p *Member) float64 {
 	switch f := q.F.(type) {
 	case sharedFamily:
@@ -459,7 +458,7 @@ func (q *Member) KL(p *Member) float64 {
 	return math.Max(0, kl)
 }
 
-// Chart stores the chart of a ChartFamily, or η, in dst; nil allocates.
+// Chart stores the chart of q in dst, or η if the family has no chart. A nil dst allocates.
 func (q *Member) Chart(dst []float64) []float64 {
 	dst = dense.Dest(dst, len(q.Eta))
 	if c, ok := q.F.(ChartFamily); ok {
@@ -470,7 +469,7 @@ func (q *Member) Chart(dst []float64) []float64 {
 	return dst
 }
 
-// SetChart is SetNatural of the η of chart x.
+// SetChart sets q to the member with chart x. Its errors are the errors of SetNatural.
 func (q *Member) SetChart(x []float64) error {
 	if c, ok := q.F.(ChartFamily); ok {
 		if len(x) != len(q.Eta) {
@@ -483,15 +482,19 @@ func (q *Member) SetChart(x []float64) error {
 	return q.SetNatural(x)
 }
 
-// ChartGrad turns the gradient g with respect to η into that with respect to the chart.
+// ChartGrad replaces the gradient g in η by the gradient in the chart.
 func (q *Member) ChartGrad(g []float64) {
 	if c, ok := q.F.(ChartFamily); ok {
 		c.ChartGrad(g, g, q.Eta)
 	}
 }
 
-// Step makes q the step from a member from of its family under KL in mean parameters, with
-// gradient g and the prior p, nil for none, and with nothing allocated.
+// Step sets q to the proximal step from the member from, under KL in mean parameters, with gradient g
+// in μ, prior p and step size beta:
+//
+//	argmin_q  gᵀμ + KL(q‖p) + KL(q‖from)/β
+//
+// A nil p leaves the prior out. Step allocates no memory.
 func (q *Member) Step(from *Member, g []float64, p *Member, beta float64) error {
 	var etaP []float64
 	if p != nil {
@@ -501,8 +504,9 @@ func (q *Member) Step(from *Member, g []float64, p *Member, beta float64) error 
 	return q.SetNatural(Step(q.next.Eta, g, etaP, beta))
 }
 
-// Step returns the natural parameters of the step from eta under KL in mean parameters: η − βg, or
-// with a prior of natural parameters etaP rη + (1−r)(η_p − g), r = 1/(1+β). It overwrites eta.
+// Step returns the natural parameters of the proximal step from eta under KL in mean parameters:
+// rη + (1−r)(η_p − g) with r = 1/(1+β), or η − βg if etaP is nil. It
+// overwrites eta.
 func Step(eta, g, etaP []float64, beta float64) []float64 {
 	if etaP == nil {
 		floats.AddScaled(eta, -beta, g)

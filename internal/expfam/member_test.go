@@ -59,7 +59,7 @@ func (f betaFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	f.Stat(t, z)
 }
 
-// categories is a distribution over three categories, of which T shows two.
+// categories is a distribution over three categories. T shows two of them.
 type categories struct{}
 
 func (categories) Dim() int { return 1 }
@@ -487,7 +487,7 @@ func TestExpProx(t *testing.T) {
 				math.Inf(1)); !(e <= 1e-7*(1+floats.Norm(a, math.Inf(1)))) {
 				t.Errorf("%s: %v, numerically %v", what, a, b)
 			}
-			// It is stationary: ∇_λ of what it minimises vanishes, in terms of η.
+			// The step must be stationary: the gradient ∇_λ of its objective vanishes, in terms of η.
 			r := c.h.Grad(nil, q)
 			floats.Add(r, g)
 			floats.AddScaled(r, 1/c.beta, c.d.Grad(nil, q, q0))
@@ -524,7 +524,7 @@ func TestGammaFromDraws(t *testing.T) {
 	}
 }
 
-// What is not a valid member is refused, and q stays as it was.
+// An invalid η must produce an error and leave q unchanged.
 func TestExpInvalid(t *testing.T) {
 	t.Parallel()
 	q := mustExp(t, testkit.GammaFamily{}, 2, -3)
@@ -621,7 +621,7 @@ func TestExpRoundTrips(t *testing.T) {
 	}
 }
 
-// Gradients of an Exp may be asked for by several goroutines at once.
+// Several goroutines may compute gradients of an Exp at the same time.
 func TestExpConcurrentReaders(t *testing.T) {
 	t.Parallel()
 	q := mustExp(t, betaFamily{}, 3, 4)
@@ -641,9 +641,8 @@ func TestExpConcurrentReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// Numeric steps under noise: where the steps that are valid do not lower the objective
-// of the draws, the run goes on with others, and does not fail for the rounding of
-// ever shorter ones.
+// Under noise, valid numeric steps may fail to lower the objective of their draws. The run must then
+// continue with other draws, and not fail because shorter steps only round.
 func TestNumericStepsUnderNoise(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -675,8 +674,8 @@ func TestNumericStepsUnderNoise(t *testing.T) {
 	}
 }
 
-// Each pair of h and D that has a closed form on a family agrees with the numeric step, and each
-// that has none has a numeric step where the slope of what it minimises vanishes.
+// If a pair of h and D has a closed form on a family, it must agree with the numeric step. Otherwise
+// the slope of the objective must vanish at the numeric step.
 func TestFamilyProx(t *testing.T) {
 	t.Parallel()
 	for _, c := range families {
@@ -767,8 +766,7 @@ func TestFamilyProx(t *testing.T) {
 									"%s: the closed form is %.3g of η from the numeric step, "+
 										"%.3g standard deviations", what, e, d)
 							}
-							// The slope of the objective there, in terms of x, beside that at the
-							// start.
+							// The slope of the objective there, in terms of x, and the slope at the start.
 							slope := func(q *pgsvi.Exp) float64 {
 								r := h.Grad(nil, q)
 								floats.Add(r, g)

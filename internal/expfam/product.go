@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Product returns the family of independent parts: its z, η, T, μ and charts are the concatenation
-// of theirs. It is a PathFamily if all of them are.
+// Product returns the family of independent parts. It concatenates their z, η, T, μ and charts. It is
+// a PathFamily if all parts are.
 func Product(parts []Family) Family {
 	for _, g := range parts {
 		if _, ok := g.(PathFamily); !ok {
@@ -21,8 +21,8 @@ func Product(parts []Family) Family {
 	return &pathProduct{product{parts}}
 }
 
-// EachPart calls do for each part of a product, with where its z begins and where its parameters
-// begin and end. It reports whether f is a product.
+// EachPart calls do for each part g of a product. z is the index where the part begins in the z
+// of the product, and i and j delimit its parameters. It reports false if f is not a product.
 func EachPart(f Family, do func(k int, g Family, z, i, j int)) bool {
 	switch p := f.(type) {
 	case *product:
@@ -35,7 +35,7 @@ func EachPart(f Family, do func(k int, g Family, z, i, j int)) bool {
 	return true
 }
 
-// What a product knows if its parts do.
+// A product implements these interfaces with the methods of its parts.
 var (
 	_ domainFamily  = &product{}
 	_ sharedFamily  = &product{}
@@ -47,10 +47,10 @@ var (
 	_ PathFamily    = &pathProduct{}
 )
 
-// product is the family of products.
+// product is a Family of independent parts.
 type product struct{ parts []Family }
 
-// each calls do for each part with where its z begins and where its parameters begin and end.
+// each calls do for each part, with the same arguments as EachPart.
 func (f *product) each(do func(k int, g Family, z, i, j int)) {
 	z, i := 0, 0
 	for k, g := range f.parts {
@@ -60,6 +60,7 @@ func (f *product) each(do func(k int, g Family, z, i, j int)) {
 	}
 }
 
+// String lists the names of the parts.
 func (f *product) String() string {
 	names := make([]string, len(f.parts))
 	for k, g := range f.parts {
@@ -68,6 +69,7 @@ func (f *product) String() string {
 	return "product of " + strings.Join(names, ", ")
 }
 
+// Dim returns the sum of the dimensions of the parts.
 func (f *product) Dim() (n int) {
 	for _, g := range f.parts {
 		n += g.Dim()
@@ -75,6 +77,7 @@ func (f *product) Dim() (n int) {
 	return n
 }
 
+// NumParams returns the sum of the numbers of parameters of the parts.
 func (f *product) NumParams() (n int) {
 	for _, g := range f.parts {
 		n += g.NumParams()
@@ -82,12 +85,14 @@ func (f *product) NumParams() (n int) {
 	return n
 }
 
+// LogPartition returns the sum of the A(η) of the parts.
 func (f *product) LogPartition(eta []float64) (a float64) {
 	f.each(func(_ int, g Family, _, i, j int) { a += g.LogPartition(eta[i:j]) })
 	return a
 }
 
-// Valid asks each part, by what it knows or by its A(η).
+// Valid reports whether the η of every part is valid. It uses the cheap test of a part if it has
+// one, and A(η) otherwise.
 func (f *product) Valid(eta []float64) bool {
 	ok := true
 	f.each(func(_ int, g Family, _, i, j int) {
@@ -101,8 +106,10 @@ func (f *product) Valid(eta []float64) bool {
 	return ok
 }
 
+// Mean stores the mean parameters of all parts in dst.
 func (f *product) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
 
+// MeanOn is like Mean, but uses several goroutines within parts that allow it.
 func (f *product) MeanOn(workers int, dst, eta []float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if s, ok := g.(sharedFamily); ok {
@@ -113,6 +120,7 @@ func (f *product) MeanOn(workers int, dst, eta []float64) {
 	})
 }
 
+// Fisher stores ∇²A(η) in dst, which is block diagonal.
 func (f *product) Fisher(dst *mat.SymDense, eta []float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		block := mat.NewSymDense(j-i, nil)
@@ -125,8 +133,8 @@ func (f *product) Fisher(dst *mat.SymDense, eta []float64) {
 	})
 }
 
-// part returns the member of g at eta, for what a Member makes of a Family; nil if eta is not
-// valid.
+// part returns a Member of the part g at eta, which has methods that not every Family has. It
+// returns nil if eta is not valid.
 func (f *product) part(g Family, eta []float64) *Member {
 	p := New(g)
 	if p.SetNatural(eta) != nil {
@@ -135,15 +143,17 @@ func (f *product) part(g Family, eta []float64) *Member {
 	return p
 }
 
+// FisherMul stores ∇²A(η)g in dst.
 func (f *product) FisherMul(dst, g, eta []float64) {
 	f.fisher(dst, g, eta, FisherFamily.FisherMul, (*Member).FisherMul)
 }
 
+// FisherSolve stores ∇²A(η)⁻¹g in dst.
 func (f *product) FisherSolve(dst, g, eta []float64) {
 	f.fisher(dst, g, eta, FisherFamily.FisherSolve, (*Member).FisherSolve)
 }
 
-// fisher does what by does for those factors that can, and in place for the others.
+// fisher calls by for the parts that are a FisherFamily, and in for the others.
 func (f *product) fisher(dst, g, eta []float64, by func(f FisherFamily, dst, g, eta []float64),
 	in func(q *Member, g []float64)) {
 	f.each(func(_ int, h Family, _, i, j int) {
@@ -156,20 +166,24 @@ func (f *product) fisher(dst, g, eta []float64, by func(f FisherFamily, dst, g, 
 	})
 }
 
+// Stat stores the T(z) of all parts in dst.
 func (f *product) Stat(dst, z []float64) {
 	f.each(func(_ int, g Family, at, i, j int) { g.Stat(dst[i:j], z[at:at+g.Dim()]) })
 }
 
+// LogBase returns the sum of the log h(z) of the parts.
 func (f *product) LogBase(z []float64) (log float64) {
 	f.each(func(_ int, g Family, at, _, _ int) { log += g.LogBase(z[at : at+g.Dim()]) })
 	return log
 }
 
+// Rand stores a draw of each part in z and T(z) in t.
 func (f *product) Rand(z, t, eta []float64, rng *rand.Rand) {
 	f.each(func(_ int, g Family, at, i, j int) { g.Rand(z[at:at+g.Dim()], t[i:j], eta[i:j], rng) })
 }
 
-// Entropy is the sum of those of the parts, NaN if one has none.
+// Entropy returns the sum of the entropies of the parts. It is NaN if a part is not an
+// EntropyFamily.
 func (f *product) Entropy(eta []float64) (h float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if x, ok := g.(EntropyFamily); ok {
@@ -181,10 +195,12 @@ func (f *product) Entropy(eta []float64) (h float64) {
 	return h
 }
 
+// Divergence returns the sum of the KL divergences of the parts.
 func (f *product) Divergence(eta, etaP []float64) (kl float64) {
 	return f.DivergenceOn(1, eta, etaP)
 }
 
+// DivergenceOn is like Divergence, but uses several goroutines within parts that allow it.
 func (f *product) DivergenceOn(workers int, eta, etaP []float64) (kl float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if x, ok := g.(sharedFamily); ok {
@@ -201,7 +217,8 @@ func (f *product) DivergenceOn(workers int, eta, etaP []float64) (kl float64) {
 	return kl
 }
 
-// setMean solves for η part by part, from those of q.
+// setMean sets q to the member with the mean parameters mu. It solves for the η of each part,
+// starting from the η of q.
 func (f *product) setMean(q *Member, mu []float64) error {
 	eta := make([]float64, len(mu))
 	var err error
@@ -224,7 +241,7 @@ func (f *product) setMean(q *Member, mu []float64) error {
 	return q.SetNatural(eta)
 }
 
-// Chart is that of each part, or η.
+// Chart stores the chart of each part in dst. A part without a chart contributes its η.
 func (f *product) Chart(dst, eta []float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if c, ok := g.(ChartFamily); ok {
@@ -235,6 +252,7 @@ func (f *product) Chart(dst, eta []float64) {
 	})
 }
 
+// FromChart stores the η with chart x in dst.
 func (f *product) FromChart(dst, x []float64) {
 	f.each(func(_ int, g Family, _, i, j int) {
 		if c, ok := g.(ChartFamily); ok {
@@ -245,6 +263,7 @@ func (f *product) FromChart(dst, x []float64) {
 	})
 }
 
+// ChartGrad turns the gradient g in η into the gradient in the chart and stores it in dst.
 func (f *product) ChartGrad(dst, g, eta []float64) {
 	f.each(func(_ int, h Family, _, i, j int) {
 		if c, ok := h.(ChartFamily); ok {
@@ -255,9 +274,10 @@ func (f *product) ChartGrad(dst, g, eta []float64) {
 	})
 }
 
-// pathProduct is a product of parts that all have paths.
+// pathProduct is a product whose parts are all PathFamilies.
 type pathProduct struct{ product }
 
+// AuxLen returns the sum of the auxiliary lengths of the parts.
 func (f *pathProduct) AuxLen() (n int) {
 	for _, g := range f.parts {
 		n += g.(PathFamily).AuxLen()
@@ -265,6 +285,7 @@ func (f *pathProduct) AuxLen() (n int) {
 	return n
 }
 
+// RandPath stores a draw of each part in z, T(z) in t, and the auxiliary values in aux.
 func (f *pathProduct) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
 	f.each(func(_ int, g Family, at, i, j int) {
 		p := g.(PathFamily)
@@ -274,6 +295,8 @@ func (f *pathProduct) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
 	})
 }
 
+// PathGrad adds the gradient in η of a function of the draw to dst. dl is the gradient of the
+// function in z, and c its gradient in T(z).
 func (f *pathProduct) PathGrad(dst, dl, c, z, aux, eta []float64) {
 	f.each(func(_ int, g Family, at, i, j int) {
 		p := g.(PathFamily)

@@ -21,8 +21,8 @@ func at(t *testing.T, f expfam.Family, eta ...float64) *expfam.Member {
 	return q
 }
 
-// A(η) that is computed only where it is asked for is that of the family, for concurrent readers
-// and after every way to set η, and η is valid where it is finite.
+// An A(η) that is computed on demand must match the family, for concurrent readers and after each
+// change of the member.
 func TestLogPartitionWorkers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(77, 0))
 	f := expfam.Product([]expfam.Family{expfam.DirichletFamily{K: 5}, expfam.BetaFamily{},
@@ -85,14 +85,13 @@ func TestLogPartitionWorkers(t *testing.T) {
 	}
 }
 
-// sharedMean computes μ and KL on so many goroutines.
+// sharedMean computes μ and KL on the given number of goroutines.
 type sharedMean interface {
 	MeanOn(workers int, dst, eta []float64)
 	DivergenceOn(workers int, eta, etaP []float64) float64
 }
 
-// μ of families that share it between goroutines has the bits of one, in a product and alone, and a
-// member whose halt lends them has those of one without.
+// Families that use several goroutines must give the bits of one goroutine, alone and in a product.
 func TestSharedMean(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 0))

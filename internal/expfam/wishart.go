@@ -13,17 +13,23 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// WishartFamily is the Wishart family over d×d matrices. With a = ν/2 and B = ½W⁻¹ its density is
-// |Λ|^a e^{−tr BΛ}, with h = |Λ|^{−(d+1)/2}.
+// WishartFamily is the family of Wishart(ν, W) distributions of a D×D matrix Λ. With a = ν/2 and
+// B = ½W⁻¹ the density is
+//
+//	q(Λ) = h(Λ) |Λ|^a exp(−tr BΛ − A(η)),   h = |Λ|^{−(D+1)/2}.
+//
+// z holds the lower triangle of Λ row by row. η holds a and the lower triangle of −B, with
+// off-diagonal elements counted twice.
 type WishartFamily struct{ D int }
 
-// wishartWork is B with its Cholesky factor and its inverse, in full, and scratch.
+// wishartWork holds B, its Cholesky factor c and its inverse inv as full D×D matrices, and scratch.
 type wishartWork struct{ B, c, inv, s, t, u, v []float64 }
 
+// WishartPool holds scratch memory for the methods of WishartFamily and NormalWishartFamily.
 var WishartPool = sync.Pool{New: func() any { return new(wishartWork) }}
 
-// work returns a wishartWork with B from the packed −B of natural parameters; the caller puts it
-// back.
+// work returns a wishartWork whose B is unpacked from the natural parameters, which hold −B. The
+// caller puts it back into WishartPool.
 func (f WishartFamily) work(packed []float64) *wishartWork {
 	w, d := WishartPool.Get().(*wishartWork), f.D
 	for _, m := range []*[]float64{&w.B, &w.c, &w.inv, &w.s, &w.t} {
@@ -34,8 +40,8 @@ func (f WishartFamily) work(packed []float64) *wishartWork {
 	return w
 }
 
-// factor reports whether B is positive definite; its Cholesky factor is then in w.c, and its
-// inverse in w.inv.
+// factor stores the Cholesky factor of B in w.c and the inverse of B in w.inv. It reports false
+// if B is not positive definite.
 func (w *wishartWork) factor(d int) bool {
 	copy(w.c, w.B)
 	if !dense.Cholesky(w.c, d) {
@@ -46,14 +52,16 @@ func (w *wishartWork) factor(d int) bool {
 	return true
 }
 
+// String returns the name of the family.
 func (f WishartFamily) String() string { return fmt.Sprintf("Wishart of %d×%d", f.D, f.D) }
 
+// Dim returns the length of z, the number of elements of a lower triangle.
 func (f WishartFamily) Dim() int { return f.D * (f.D + 1) / 2 }
 
+// NumParams returns the length of η.
 func (f WishartFamily) NumParams() int { return 1 + f.Dim() }
 
-// logGamma returns the logarithm of the multivariate gamma function at a, and digamma, trigammaGap
-// its derivative and the excess of its second derivative over d/a.
+// logGamma returns the logarithm of the multivariate gamma function at a.
 func (f WishartFamily) logGamma(a float64) float64 {
 	d := float64(f.D)
 	v := 0.25 * d * (d - 1) * math.Log(math.Pi)
@@ -64,6 +72,7 @@ func (f WishartFamily) logGamma(a float64) float64 {
 	return v
 }
 
+// Digamma returns the derivative of logGamma at a.
 func (f WishartFamily) Digamma(a float64) (v float64) {
 	for i := range f.D {
 		v += special.Digamma(a - 0.5*float64(i))
@@ -71,6 +80,7 @@ func (f WishartFamily) Digamma(a float64) (v float64) {
 	return v
 }
 
+// trigammaGap returns the second derivative of logGamma at a, minus D/a.
 func (f WishartFamily) trigammaGap(a float64) (v float64) {
 	for i := range f.D {
 		h := 0.5 * float64(i)
@@ -79,9 +89,10 @@ func (f WishartFamily) trigammaGap(a float64) (v float64) {
 	return v
 }
 
-// valid reports whether a is one.
+// valid reports whether a is a valid shape.
 func (f WishartFamily) valid(a float64) bool { return a > 0.5*float64(f.D-1) }
 
+// LogPartition returns A(η) = log Γ_D(a) − a log|B|. It is +Inf if η is not valid.
 func (f WishartFamily) LogPartition(eta []float64) float64 {
 	if !f.valid(eta[0]) {
 		return math.Inf(1)
@@ -95,6 +106,7 @@ func (f WishartFamily) LogPartition(eta []float64) float64 {
 	return f.logGamma(eta[0]) - eta[0]*dense.LogDet(w.c, f.D)
 }
 
+// Mean stores E[log|Λ|] and E[Λ] = aB⁻¹ in dst.
 func (f WishartFamily) Mean(dst, eta []float64) {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -103,6 +115,7 @@ func (f WishartFamily) Mean(dst, eta []float64) {
 	dense.Pack(dst[1:], w.inv, f.D, eta[0], eta[0])
 }
 
+// Fisher stores ∇²A(η) in dst.
 func (f WishartFamily) Fisher(dst *mat.SymDense, eta []float64) { FisherByColumns(dst, f, eta) }
 
 // trace returns tr ab for symmetric matrices.
@@ -115,7 +128,8 @@ func sandwich(dst []float64, c float64, x, y, t []float64, d int) {
 	floats.Scale(c, dst)
 }
 
-// slope returns d E[log|Λ|], and stores dE[Λ] in w.s, for da and dB in w.s.
+// slope returns dE[log|Λ|] and stores dE[Λ] in w.s, for the changes da and dB. dB is in w.s
+// before.
 func (f WishartFamily) slope(w *wishartWork, a, da float64) float64 {
 	log := (f.trigammaGap(a)+float64(f.D)/a)*da - trace(w.inv, w.s)
 	sandwich(w.B, -a, w.inv, w.s, w.t, f.D)
@@ -123,7 +137,7 @@ func (f WishartFamily) slope(w *wishartWork, a, da float64) float64 {
 	return log
 }
 
-// solve is the inverse of slope: it returns da, and stores dB in w.s, for d E[log|Λ|] and dE[Λ] in
+// solve inverts slope: for dE[log|Λ|] and dE[Λ], which is in w.s, it returns da and stores dB in
 // w.s.
 func (f WishartFamily) solve(w *wishartWork, a, log float64) (da float64) {
 	da = (log - trace(w.B, w.s)/a) / f.trigammaGap(a)
@@ -132,6 +146,7 @@ func (f WishartFamily) solve(w *wishartWork, a, log float64) (da float64) {
 	return da
 }
 
+// FisherMul stores ∇²A(η)g in dst.
 func (f WishartFamily) FisherMul(dst, g, eta []float64) {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -141,6 +156,7 @@ func (f WishartFamily) FisherMul(dst, g, eta []float64) {
 	dense.Pack(dst[1:], w.s, f.D, 1, 1)
 }
 
+// FisherSolve stores ∇²A(η)⁻¹g in dst.
 func (f WishartFamily) FisherSolve(dst, g, eta []float64) {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -149,12 +165,13 @@ func (f WishartFamily) FisherSolve(dst, g, eta []float64) {
 	dense.Pack(dst[1:], w.s, f.D, -1, -2)
 }
 
+// Stat stores T(z) = (log|Λ|, Λ) in dst.
 func (f WishartFamily) Stat(dst, z []float64) {
 	dst[0] = f.logDet(z)
 	copy(dst[1:], z)
 }
 
-// logDet returns log|Λ|, −Inf where Λ is not positive definite.
+// logDet returns log|Λ|. It is −Inf if Λ is not positive definite.
 func (f WishartFamily) logDet(packed []float64) float64 {
 	w := f.work(packed)
 	defer WishartPool.Put(w)
@@ -165,6 +182,7 @@ func (f WishartFamily) logDet(packed []float64) float64 {
 	return dense.LogDet(w.c, f.D)
 }
 
+// LogBase returns log h(z) = −½(D+1) log|Λ|, and −Inf if Λ is not positive definite.
 func (f WishartFamily) LogBase(z []float64) float64 {
 	if log := f.logDet(z); !math.IsInf(log, -1) {
 		return -0.5 * float64(f.D+1) * log
@@ -172,6 +190,7 @@ func (f WishartFamily) LogBase(z []float64) float64 {
 	return math.Inf(-1)
 }
 
+// Rand stores a draw in z and T(z) in t.
 func (f WishartFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -180,9 +199,9 @@ func (f WishartFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	copy(t[1:], z)
 }
 
-// draw stores a draw of Λ in w.b, and its root M, Λ = MMᵀ, in w.s by the decomposition of Bartlett
-// (1933), and returns log|Λ|: with B = CCᵀ, C in w.c, it is C⁻ᵀA/√2, A in w.t with roots of
-// χ²-variables on its diagonal and normal ones below.
+// draw returns log|Λ| of a draw Λ by the decomposition of Bartlett (1933). It stores Λ in w.B and
+// a root M with Λ = MMᵀ in w.s. With B = CCᵀ the root is C⁻ᵀA/√2, where the lower triangle A has
+// roots of χ² variables on its diagonal and normal variables below. w.c holds C and w.t holds A.
 func (f WishartFamily) draw(w *wishartWork, a float64, rng *rand.Rand) (logDet float64) {
 	d := f.D
 	copy(w.c, w.B)
@@ -208,7 +227,7 @@ func (f WishartFamily) draw(w *wishartWork, a float64, rng *rand.Rand) (logDet f
 	return logDet
 }
 
-// Entropy is −E[log q], in which a log a has been left out where it cancels.
+// Entropy returns −E[log q] in nats. Terms of size a log a are left out because they cancel.
 func (f WishartFamily) Entropy(eta []float64) float64 {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -216,6 +235,7 @@ func (f WishartFamily) Entropy(eta []float64) float64 {
 	return f.entropy(w, eta[0])
 }
 
+// entropy is Entropy for a factored w.
 func (f WishartFamily) entropy(w *wishartWork, a float64) float64 {
 	d := float64(f.D)
 	h := 0.25*d*(d-1)*math.Log(math.Pi) - 0.5*(d+1)*dense.LogDet(w.c, f.D)
@@ -228,6 +248,7 @@ func (f WishartFamily) entropy(w *wishartWork, a float64) float64 {
 	return h
 }
 
+// Divergence returns KL(q‖p), in nats.
 func (f WishartFamily) Divergence(eta, etaP []float64) float64 {
 	w, p := f.work(eta[1:]), f.work(etaP[1:])
 	defer WishartPool.Put(w)
@@ -235,9 +256,9 @@ func (f WishartFamily) Divergence(eta, etaP []float64) float64 {
 	return f.kl(w, p, eta[0], etaP[0])
 }
 
-// kl is a_p(tr U − d − log|U|), U = (a/a_p)C⁻¹B_pC⁻ᵀ with B = CCᵀ, with the rests of the Bregman
-// divergences of log Γ. With U = LLᵀ the former is a sum of squares and of g(L_ii²), g(u) = u − 1 −
-// log u.
+// kl returns KL(q‖p) = a_p(tr U − D − log|U|) plus the remainders of the Bregman divergences of
+// log Γ, where U = (a/a_p)C⁻¹B_pC⁻ᵀ and B = CCᵀ. With U = LLᵀ the first part is a sum of the
+// squares below the diagonal of L and of g(L_ii²) with g(u) = u − 1 − log u, so nothing cancels.
 func (f WishartFamily) kl(w, p *wishartWork, a, ap float64) float64 {
 	d := f.D
 	if !w.factor(d) {
@@ -256,7 +277,7 @@ func (f WishartFamily) kl(w, p *wishartWork, a, ap float64) float64 {
 		}
 		x, half := p.B[i*d+i], 0.5*float64(i)
 		kl += ap*special.LogGap(x*x) + special.GammaRest(ap-half, a-half)
-		// x log x of a_p − i/2 and a − i/2, less that of a_p and a.
+		// Terms x log x at a_p − i/2 and a − i/2, minus the terms at a_p and a.
 		kl += ap*(logLess(ap, half)-logLess(a, half)) - half*math.Log((ap-half)/(a-half))
 	}
 	return kl
@@ -270,6 +291,8 @@ func logLess(a, h float64) float64 {
 	return math.Log1p(-h / a)
 }
 
+// FromMean stores the η with the mean parameters mu in dst. It reports false if mu is not
+// attained.
 func (f WishartFamily) FromMean(dst, mu []float64) bool {
 	w := f.work(mu[1:])
 	defer WishartPool.Put(w)
@@ -280,8 +303,8 @@ func (f WishartFamily) FromMean(dst, mu []float64) bool {
 	return ok
 }
 
-// shape returns the a with E[log|Λ|] = log and E[Λ] in w.b, whose inverse B/a it stores in w.inv,
-// and reports whether they are attained. It solves Σ_i log a − ψ(a − i/2) = log|E[Λ]| − E[log|Λ|].
+// shape returns the a with E[log|Λ|] = log for the E[Λ] in w.B, and stores its inverse B/a in
+// w.inv. It solves Σ_i log a − ψ(a − i/2) = log|E[Λ]| − E[log|Λ|]. It reports false if no a does.
 func (f WishartFamily) shape(w *wishartWork, log float64) (a float64, ok bool) {
 	if !w.factor(f.D) {
 		return 0, false
@@ -302,6 +325,7 @@ func (f WishartFamily) shape(w *wishartWork, log float64) (a float64, ok bool) {
 	return a, f.valid(a) && !math.IsInf(a, 1)
 }
 
+// Chart stores log(a − ½(D−1)) and the log-Cholesky factor of B in dst.
 func (f WishartFamily) Chart(dst, eta []float64) {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -309,7 +333,7 @@ func (f WishartFamily) Chart(dst, eta []float64) {
 	f.chart(dst[1:], w)
 }
 
-// chart stores the log-Cholesky factor of B.
+// chart stores the log-Cholesky factor of B in dst.
 func (f WishartFamily) chart(dst []float64, w *wishartWork) {
 	copy(w.c, w.B)
 	dense.Cholesky(w.c, f.D)
@@ -321,6 +345,7 @@ func (f WishartFamily) chart(dst []float64, w *wishartWork) {
 	}
 }
 
+// FromChart stores the η with chart x in dst.
 func (f WishartFamily) FromChart(dst, x []float64) {
 	w := f.work(x[1:])
 	defer WishartPool.Put(w)
@@ -329,7 +354,7 @@ func (f WishartFamily) FromChart(dst, x []float64) {
 	dense.Pack(dst[1:], w.B, f.D, -1, -2)
 }
 
-// fromChart stores B in w.b.
+// fromChart stores the B with the log-Cholesky factor x in w.B.
 func (f WishartFamily) fromChart(w *wishartWork, x []float64) {
 	d := f.D
 	clear(w.c)
@@ -343,6 +368,7 @@ func (f WishartFamily) fromChart(w *wishartWork, x []float64) {
 		dense.General(w.B, d, d))
 }
 
+// ChartGrad turns the gradient g in η into the gradient in the chart and stores it in dst.
 func (f WishartFamily) ChartGrad(dst, g, eta []float64) {
 	w := f.work(eta[1:])
 	defer WishartPool.Put(w)
@@ -351,8 +377,8 @@ func (f WishartFamily) ChartGrad(dst, g, eta []float64) {
 	f.chartGrad(dst[1:], w)
 }
 
-// chartGrad stores the gradient with respect to the factor C of B of a function with the gradient
-// −S with respect to B, S in w.s: −2SC.
+// chartGrad stores −2SC in dst, the gradient in the Cholesky factor C of B. The gradient in B is
+// −S, and S is in w.s.
 func (f WishartFamily) chartGrad(dst []float64, w *wishartWork) {
 	d := f.D
 	clear(w.c)
@@ -373,37 +399,43 @@ func (f WishartFamily) chartGrad(dst []float64, w *wishartWork) {
 	}
 }
 
-// NormalWishartFamily is the family of a mean and a precision, with h = (2π|Λ|)^{−d/2}.
+// NormalWishartFamily is the family of a mean x and a precision Λ, where Λ has a Wishart distribution
+// and x given Λ is N(m, (κΛ)⁻¹). h is (2π|Λ|)^{−D/2}.
 type NormalWishartFamily struct{ Wishart WishartFamily }
 
-// NormalWishart is a member but for B.
+// NormalWishart holds the parameters of a member except for B.
 type NormalWishart struct {
 	A, Kappa float64
 	M        []float64
 }
 
+// String returns the name of the family.
 func (f NormalWishartFamily) String() string {
 	return fmt.Sprintf("NormalWishart of %d dimensions", f.Wishart.D)
 }
 
+// Dim returns the length of z: D for x and a lower triangle for Λ.
 func (f NormalWishartFamily) Dim() int { return f.Wishart.D + f.Wishart.Dim() }
 
+// NumParams returns the length of η.
 func (f NormalWishartFamily) NumParams() int { return f.Wishart.NumParams() + f.Wishart.D + 1 }
 
-// split returns the parts of a vector of the form of η: log|Λ|, Λ, Λx, xᵀΛx.
+// split returns the parts of a vector that is laid out as η: the coefficients of log|Λ|, Λ, Λx
+// and xᵀΛx.
 func (f NormalWishartFamily) split(eta []float64) (a float64, lambda, x []float64, s float64) {
 	n := f.Wishart.NumParams()
 	return eta[0], eta[1:n], eta[n : n+f.Wishart.D], eta[n+f.Wishart.D]
 }
 
-// join stores the parts but for Λ.
+// join stores the coefficients of log|Λ| and xᵀΛx in dst, and returns the parts of dst for Λ and
+// Λx.
 func (f NormalWishartFamily) join(dst []float64, a, s float64) (lambda, x []float64) {
 	_, lambda, x, _ = f.split(dst)
 	dst[0], dst[len(dst)-1] = a, s
 	return lambda, x
 }
 
-// Pack stores the natural parameters of x and B.
+// Pack stores the natural parameters of x with the matrix b in eta.
 func (f NormalWishartFamily) Pack(eta []float64, x NormalWishart, b []float64) {
 	lambda, v := f.join(eta, x.A, -0.5*x.Kappa)
 	dense.Pack(lambda, b, f.Wishart.D, -1, -2)
@@ -413,7 +445,7 @@ func (f NormalWishartFamily) Pack(eta []float64, x NormalWishart, b []float64) {
 	}
 }
 
-// AddOuter adds c(xyᵀ + yxᵀ)/2 to a packed symmetric matrix whose elements off the diagonal count
+// AddOuter adds c(xyᵀ + yxᵀ)/2 to a packed symmetric matrix whose off-diagonal elements count
 // twice.
 func AddOuter(packed []float64, c float64, x, y []float64) {
 	k := 0
@@ -427,8 +459,8 @@ func AddOuter(packed []float64, c float64, x, y []float64) {
 	}
 }
 
-// Unpack returns the member with B in w.b and m in w.u; the caller puts w back. It reports whether
-// κ is valid.
+// Unpack returns the parameters of eta, with B in w.B and m in w.u. The caller puts w back into
+// WishartPool. It reports false if κ is not positive.
 func (f NormalWishartFamily) Unpack(eta []float64) (x NormalWishart, w *wishartWork, ok bool) {
 	a, lambda, v, s := f.split(eta)
 	w, d := f.Wishart.work(lambda), f.Wishart.D
@@ -444,6 +476,7 @@ func (f NormalWishartFamily) Unpack(eta []float64) (x NormalWishart, w *wishartW
 	return x, w, x.Kappa > 0
 }
 
+// LogPartition returns A(η). It is +Inf if η is not valid.
 func (f NormalWishartFamily) LogPartition(eta []float64) float64 {
 	x, w, ok := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -455,6 +488,8 @@ func (f NormalWishartFamily) LogPartition(eta []float64) float64 {
 	return f.Wishart.logGamma(x.A) - x.A*dense.LogDet(w.c, d) - 0.5*float64(d)*math.Log(x.Kappa)
 }
 
+// Mean stores E[log|Λ|], E[Λ], E[Λx] = E[Λ]m and E[xᵀΛx] = mᵀE[Λ]m + D/κ in dst, as η is laid
+// out.
 func (f NormalWishartFamily) Mean(dst, eta []float64) {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -468,12 +503,14 @@ func (f NormalWishartFamily) Mean(dst, eta []float64) {
 	copy(v, w.v)
 }
 
+// Fisher stores ∇²A(η) in dst.
 func (f NormalWishartFamily) Fisher(dst *mat.SymDense,
 	eta []float64) {
 	FisherByColumns(dst, f, eta)
 }
 
-// FisherMul follows a change of η through (a, B, m, κ) to that of μ.
+// FisherMul stores ∇²A(η)g in dst. It follows a change of η through (a, B, m, κ) to the change of
+// μ.
 func (f NormalWishartFamily) FisherMul(dst, g, eta []float64) {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -485,7 +522,7 @@ func (f NormalWishartFamily) FisherMul(dst, g, eta []float64) {
 	for i, vi := range v {
 		dm[i] = (vi - dKappa*x.M[i]) / x.Kappa
 	}
-	// dB is minus the matrix of g, less what comes of κmmᵀ.
+	// dB is minus the matrix of g, minus the change of κmmᵀ.
 	dense.Unpack(w.s, lambda, d, -1, -0.5)
 	for i := range d {
 		for j := range d {
@@ -493,7 +530,7 @@ func (f NormalWishartFamily) FisherMul(dst, g, eta []float64) {
 		}
 	}
 	log := f.Wishart.slope(w, x.A, da) // dE[Λ] is in w.s, B⁻¹ still in w.inv
-	change, square := w.t[:d], 0.0     // of E[Λx] and E[xᵀΛx]
+	change, square := w.t[:d], 0.0     // changes of E[Λx] and E[xᵀΛx]
 	for i := range d {
 		row, inv := w.s[i*d:(i+1)*d], w.inv[i*d:(i+1)*d]
 		along, across := floats.Dot(row, x.M), x.A*floats.Dot(inv, dm)
@@ -505,7 +542,7 @@ func (f NormalWishartFamily) FisherMul(dst, g, eta []float64) {
 	copy(out, change)
 }
 
-// FisherSolve is the way back of FisherMul.
+// FisherSolve stores ∇²A(η)⁻¹g in dst. It takes the way of FisherMul backward.
 func (f NormalWishartFamily) FisherSolve(dst, g, eta []float64) {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -534,6 +571,7 @@ func (f NormalWishartFamily) FisherSolve(dst, g, eta []float64) {
 	}
 }
 
+// Stat stores T(z) in dst: log|Λ|, Λ, Λx and xᵀΛx.
 func (f NormalWishartFamily) Stat(dst, z []float64) {
 	d := f.Wishart.D
 	lambda, v := f.join(dst, f.Wishart.logDet(z[d:]), 0)
@@ -552,6 +590,7 @@ func (f NormalWishartFamily) Stat(dst, z []float64) {
 	dst[len(dst)-1] = floats.Dot(v, z[:d])
 }
 
+// LogBase returns log h(z), and −Inf if Λ is not positive definite.
 func (f NormalWishartFamily) LogBase(z []float64) float64 {
 	d := float64(f.Wishart.D)
 	if log := f.Wishart.logDet(z[f.Wishart.D:]); !math.IsInf(log, -1) {
@@ -560,6 +599,7 @@ func (f NormalWishartFamily) LogBase(z []float64) float64 {
 	return math.Inf(-1)
 }
 
+// Rand stores a draw in z and T(z) in t.
 func (f NormalWishartFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -585,7 +625,7 @@ func (f NormalWishartFamily) Rand(z, t, eta []float64, rng *rand.Rand) {
 	}
 }
 
-// Entropy is that of Λ and the mean of that of x given Λ.
+// Entropy returns the entropy of Λ plus the mean entropy of x given Λ, in nats.
 func (f NormalWishartFamily) Entropy(eta []float64) float64 {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -595,7 +635,7 @@ func (f NormalWishartFamily) Entropy(eta []float64) float64 {
 		0.5*float64(f.Wishart.D)*(1+Log2Pi-math.Log(x.Kappa)) - 0.5*log
 }
 
-// Divergence is that of Λ and the mean of that of x given Λ.
+// Divergence returns the KL divergence of Λ plus the mean KL divergence of x given Λ, in nats.
 func (f NormalWishartFamily) Divergence(eta, etaP []float64) float64 {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -610,6 +650,8 @@ func (f NormalWishartFamily) Divergence(eta, etaP []float64) float64 {
 	return kl
 }
 
+// FromMean stores the η with the mean parameters mu in dst. It reports false if mu is not
+// attained.
 func (f NormalWishartFamily) FromMean(dst, mu []float64) bool {
 	log, lambda, v, square := f.split(mu)
 	w, d := f.Wishart.work(lambda), f.Wishart.D
@@ -628,6 +670,7 @@ func (f NormalWishartFamily) FromMean(dst, mu []float64) bool {
 	return kappa > 0 && !math.IsInf(kappa, 1)
 }
 
+// Chart stores log(a − ½(D−1)), the log-Cholesky factor of B, m and log κ in dst, laid out as η.
 func (f NormalWishartFamily) Chart(dst, eta []float64) {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
@@ -636,6 +679,7 @@ func (f NormalWishartFamily) Chart(dst, eta []float64) {
 	copy(m, x.M)
 }
 
+// FromChart stores the η with the given chart in dst.
 func (f NormalWishartFamily) FromChart(dst, chart []float64) {
 	a, factor, m, log := f.split(chart)
 	w := f.Wishart.work(factor)
@@ -645,13 +689,14 @@ func (f NormalWishartFamily) FromChart(dst, chart []float64) {
 		M: m}, w.B)
 }
 
+// ChartGrad turns the gradient g in η into the gradient in the chart and stores it in dst.
 func (f NormalWishartFamily) ChartGrad(dst, g, eta []float64) {
 	x, w, _ := f.Unpack(eta)
 	defer WishartPool.Put(w)
 	d := f.Wishart.D
 	a, lambda, v, s := f.split(g)
 	dense.Unpack(w.s, lambda, d, 1, 1)
-	// η = (a, −B − ½κmmᵀ, κm, −½κ), of which the gradient with respect to the matrix is in w.s.
+	// η = (a, −B − ½κmmᵀ, κm, −½κ). The gradient with respect to the matrix is in w.s.
 	slope, dKappa := w.v, -0.5*s+floats.Dot(v, x.M)
 	for i := range d {
 		along := floats.Dot(w.s[i*d:(i+1)*d], x.M)

@@ -10,14 +10,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Family is the family of Gaussians, for products: what a Gaussian knows, as functions of
-// its natural parameters.
+// Family is the family of Gaussians with a full or a diagonal covariance, as functions of natural
+// parameters. It lets a Gaussian be a part of a product of families.
 type Family struct {
 	D        int
 	Diagonal bool
 }
 
-// At returns the Gaussian of eta, in natural parameters; nil if eta is not valid.
+// At returns the Gaussian with natural parameters eta, or nil if eta is not valid.
 func (f Family) At(eta []float64) Form {
 	q := f.unit()
 	if q.SetNatural(eta) != nil {
@@ -26,6 +26,7 @@ func (f Family) At(eta []float64) Form {
 	return q
 }
 
+// unit returns N(0, I).
 func (f Family) unit() Form {
 	v := make([]float64, f.D)
 	for i := range v {
@@ -40,15 +41,18 @@ func (f Family) unit() Form {
 		cov[i*f.D+i] = x
 	}
 	if err := q.CommitMoments(); err != nil {
-		panic(err) // of the identity: never
+		panic(err) // the identity is positive definite
 	}
 	return q.In(Natural)
 }
 
+// String returns the name of the family.
 func (f Family) String() string { return fmt.Sprintf("Gaussian of %d dimensions", f.D) }
 
+// Dim returns the dimension of z.
 func (f Family) Dim() int { return f.D }
 
+// NumParams returns the length of η.
 func (f Family) NumParams() int {
 	if f.Diagonal {
 		return 2 * f.D
@@ -56,6 +60,7 @@ func (f Family) NumParams() int {
 	return f.D + f.D*(f.D+1)/2
 }
 
+// LogPartition returns A(η). It is +Inf if η is not valid.
 func (f Family) LogPartition(eta []float64) float64 {
 	if q := f.At(eta); q != nil {
 		return q.LogPartition()
@@ -63,14 +68,19 @@ func (f Family) LogPartition(eta []float64) float64 {
 	return math.Inf(1)
 }
 
+// Mean stores the mean parameters at eta in dst.
 func (f Family) Mean(dst, eta []float64) { f.At(eta).MeanParams(dst) }
 
+// Fisher stores ∇²A(η) in dst.
 func (f Family) Fisher(dst *mat.SymDense, eta []float64) { expfam.FisherByColumns(dst, f, eta) }
 
+// FisherMul stores ∇²A(η)g in dst, which turns a gradient in μ into a gradient in η.
 func (f Family) FisherMul(dst, g, eta []float64) { f.At(eta).FromMeanGrad(dst, g) }
 
+// FisherSolve stores ∇²A(η)⁻¹g in dst.
 func (f Family) FisherSolve(dst, g, eta []float64) { f.At(eta).MeanGrad(dst, g) }
 
+// Stat stores T(z) in dst: z and the lower triangle of zzᵀ, or z and z².
 func (f Family) Stat(dst, z []float64) {
 	k := copy(dst, z)
 	for i, x := range z {
@@ -86,14 +96,17 @@ func (f Family) Stat(dst, z []float64) {
 	}
 }
 
+// LogBase returns log h(z) = 0.
 func (f Family) LogBase([]float64) float64 { return 0 }
 
+// Rand stores a draw in z and T(z) in t.
 func (f Family) Rand(z, t, eta []float64, rng *rand.Rand) {
 	f.draw(z, z, eta, rng)
 	f.Stat(t, z)
 }
 
-// draw stores a draw in z, and the standard normal one that it was in aux, which may be z.
+// draw stores a draw in z, and the standard normal numbers it was made of in aux. aux and z may
+// be the same slice.
 func (f Family) draw(z, aux, eta []float64, rng *rand.Rand) {
 	for i := range aux {
 		aux[i] = rng.NormFloat64()
@@ -102,12 +115,16 @@ func (f Family) draw(z, aux, eta []float64, rng *rand.Rand) {
 	f.At(eta).Transform(z)
 }
 
+// Entropy returns the entropy in nats.
 func (f Family) Entropy(eta []float64) float64 {
 	return 0.5 * (float64(f.D)*(1+expfam.Log2Pi) + f.At(eta).LogDetV())
 }
 
+// Divergence returns KL(q‖p) in nats.
 func (f Family) Divergence(eta, etaP []float64) float64 { return KL(f.At(eta), f.At(etaP)) }
 
+// FromMean stores the η with the mean parameters mu in dst. It reports false if mu is not
+// attained.
 func (f Family) FromMean(dst, mu []float64) bool {
 	q := f.unit()
 	if q.SetMeanParams(mu) != nil {
@@ -117,8 +134,10 @@ func (f Family) FromMean(dst, mu []float64) bool {
 	return true
 }
 
+// Chart stores (m, L) with log L_ii in dst.
 func (f Family) Chart(dst, eta []float64) { f.At(eta).Chart(dst) }
 
+// FromChart stores the η with chart x in dst. It stores NaN if the result is not a Gaussian.
 func (f Family) FromChart(dst, x []float64) {
 	q := f.unit()
 	if q.SetChart(x) != nil {
@@ -130,17 +149,21 @@ func (f Family) FromChart(dst, x []float64) {
 	q.Natural(dst)
 }
 
+// ChartGrad turns the gradient g in η into the gradient in the chart and stores it in dst.
 func (f Family) ChartGrad(dst, g, eta []float64) { f.At(eta).ChartGrad(dst, g) }
 
-// AuxLen: the standard normal draw is kept.
+// AuxLen returns the length of aux in RandPath, the number of standard normal numbers of a draw.
 func (f Family) AuxLen() int { return f.D }
 
+// RandPath stores a draw in z, T(z) in t, and the standard normal numbers of the draw in aux.
 func (f Family) RandPath(z, t, aux, eta []float64, rng *rand.Rand) {
 	f.draw(z, aux, eta, rng)
 	f.Stat(t, z)
 }
 
-// PathGrad is that of Pathwise: the slope along m is the gradient g, and along V ½g(V⁻¹(z − m))ᵀ.
+// PathGrad adds the gradient in η of a function of the draw to dst. dl is the gradient of the
+// function in z, and c its gradient in T(z). With g = ∇_z the gradient in m is g, and the
+// gradient in V is ½g(V⁻¹(z − m))ᵀ.
 func (f Family) PathGrad(dst, dl, c, z, aux, eta []float64) {
 	q := f.At(eta)
 	g := make([]float64, f.D)

@@ -15,22 +15,22 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// Full is N(m, V) with any V. In the coordinates Cholesky and LogCholesky
-// the matrix part of λ is L itself, and V and V⁻¹ are computed when they are first needed.
+// Full is N(m, V) with a full covariance V. In the coordinates Cholesky and LogCholesky the matrix
+// part of λ is L itself, and V and V⁻¹ are computed when they are first needed.
 type Full struct {
 	coords Coords
 	d      int
 	state
-	next   state       // scratch: becomes the state once it is known to be valid
-	filled atomic.Bool // v and p are those of l
-	mu     sync.Mutex  // held while they are computed: readers may be concurrent
+	next   state       // scratch: replaces the state if it is valid
+	filled atomic.Bool // v and p belong to l
+	mu     sync.Mutex  // held while v and p are computed, because readers may be concurrent
 
-	// Once it has stopped, what sets λ returns its error, or leaves what is of no use. It is that
-	// of this Gaussian, not of its clones.
+	// halt cancels work on matrices. Methods that set λ then return its error; other results are
+	// undefined. Clones do not share it.
 	halt *parallel.Halt
 }
 
-// state holds a valid N(m, V) in every form that is needed.
+// state holds a valid N(m, V) in several forms.
 type state struct {
 	m    []float64 // mean
 	v    []float64 // covariance, full; read by cov
@@ -39,29 +39,29 @@ type state struct {
 	logV float64   // log|V|
 }
 
-// Cov returns V, full.
+// Cov returns V as a full matrix.
 func (g *Full) Cov() []float64 {
 	g.fill()
 	return g.v
 }
 
-// Prec returns V⁻¹, full.
+// Prec returns V⁻¹ as a full matrix.
 func (g *Full) Prec() []float64 {
 	g.fill()
 	return g.p
 }
 
-// fill computes V and V⁻¹ from L where that was put off.
+// fill computes V and V⁻¹ from L if that has not been done.
 func (g *Full) fill() {
 	if g.filled.Load() {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.filled.Load() || g.halt.Stopped() { // of what has stopped each element is asked for again
+	if g.filled.Load() || g.halt.Stopped() { // after a halt, results are undefined
 		return
 	}
-	// Of L only the lower triangle counts.
+	// Only the lower triangle of L counts.
 	d := g.d
 	for i := range d {
 		clear(g.p[i*d+copy(g.p[i*d:], g.l[i*d:i*d+i+1]) : (i+1)*d])
@@ -79,7 +79,7 @@ func (g *Full) fill() {
 }
 
 // factor replaces the lower triangle of a by its Cholesky factor. The error wraps
-// sentinel.ErrNotPosDef and names a as what, or is that of the halt.
+// sentinel.ErrNotPosDef and names a as what, or it is the error of the halt.
 func (g *Full) factor(a []float64, what string) error {
 	ok := dense.CholeskyUntil(g.halt, a, g.d)
 	if err := g.halt.Err(); err != nil {
@@ -91,8 +91,8 @@ func (g *Full) factor(a []float64, what string) error {
 	return nil
 }
 
-// invert replaces the Cholesky factor in l by the inverse of what it is of, full. The error is that
-// of the halt.
+// invert replaces the Cholesky factor in l by the full inverse of the factored matrix. The error
+// is the error of the halt.
 func (g *Full) invert(l []float64) error {
 	dense.InvertUntil(g.halt, l, g.d)
 	dense.FillUpper(l, g.d)
@@ -105,7 +105,8 @@ func (g *Full) variance(i int) float64 {
 	return dense.Dot(row, row)
 }
 
-// NewFull returns a Gaussian that is not valid yet: CommitMoments or SetForm makes it so.
+// NewFull returns a Gaussian of d dimensions. It is not valid before a call of CommitMoments or
+// SetForm.
 func NewFull(d int) *Full {
 	return &Full{d: d, state: newState(d), next: newState(d)}
 }
@@ -115,6 +116,7 @@ func newState(d int) state {
 		l: make([]float64, d*d)}
 }
 
+// In returns a copy in the coordinates c.
 func (g *Full) In(c Coords) Form {
 	q := NewFull(g.d)
 	q.coords = c
@@ -122,17 +124,21 @@ func (g *Full) In(c Coords) Form {
 	return q
 }
 
+// Coords returns the meaning of λ.
 func (g *Full) Coords() Coords { return g.coords }
 
+// Dim returns the dimension of z.
 func (g *Full) Dim() int { return g.d }
 
+// NumParams returns the length of λ.
 func (g *Full) NumParams() int { return g.d + g.d*(g.d+1)/2 }
 
-// Next returns the mean and the covariance, row by row, that CommitMoments takes. Their elements
-// are zero after NewFull, and not defined later.
+// Next returns the mean and the covariance, row by row, that CommitMoments reads. They are zero
+// after NewFull and undefined later.
 func (g *Full) Next() (m, v []float64) { return g.next.m, g.next.v }
 
-// CommitMoments makes g the N(m, V) of Next, after checking it. On an error g is what it was.
+// CommitMoments sets g to the N(m, V) of Next. If V is not positive definite or a number is not
+// finite, it changes nothing and returns an error.
 func (g *Full) CommitMoments() error {
 	s, d := &g.next, g.d
 	if err := s.checkFinite(s.v); err != nil {
@@ -150,7 +156,7 @@ func (g *Full) CommitMoments() error {
 	return g.commit()
 }
 
-// commitNatural makes the state of next.p = V⁻¹ and next.m = V⁻¹m, after checking it.
+// commitNatural sets the state from next.p = V⁻¹ and next.m = V⁻¹m, after checking them.
 func (g *Full) commitNatural() error {
 	s, d := &g.next, g.d
 	if err := s.checkFinite(s.p); err != nil {
@@ -173,6 +179,8 @@ func (g *Full) commitNatural() error {
 	return g.commit()
 }
 
+// checkFinite returns an error that names an element of the mean or the matrix that is not
+// finite.
 func (s *state) checkFinite(matrix []float64) error {
 	if i, ok := dense.AllFinite(s.m); !ok {
 		return fmt.Errorf("pgsvi: element %d of the vector parameter is %v: %w", i, s.m[i],
@@ -186,6 +194,7 @@ func (s *state) checkFinite(matrix []float64) error {
 	return nil
 }
 
+// commit replaces the state by next, if all its elements are finite.
 func (g *Full) commit() error {
 	s := &g.next
 	for _, x := range [][]float64{s.m, s.v, s.p} {
@@ -198,8 +207,8 @@ func (g *Full) commit() error {
 	return nil
 }
 
-// commitCholesky makes the state of next.m and the lower triangle of next.l,
-// after checking it.
+// commitCholesky sets the state from next.m and the lower triangle of next.l, after checking
+// them.
 func (g *Full) commitCholesky() error {
 	s, d := &g.next, g.d
 	for i := range d {
@@ -229,8 +238,10 @@ func (g *Full) commitCholesky() error {
 	return nil
 }
 
+// Params stores λ in dst and returns it. A nil dst allocates.
 func (g *Full) Params(dst []float64) []float64 { return g.paramsIn(g.coords, dst) }
 
+// paramsIn is Params in the coordinates c.
 func (g *Full) paramsIn(c Coords, dst []float64) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	switch d := g.d; c {
@@ -276,8 +287,11 @@ func (g *Full) paramsIn(c Coords, dst []float64) []float64 {
 	return dst
 }
 
+// SetParams sets λ. If the result is not a Gaussian, it changes nothing and the error wraps
+// sentinel.ErrNotPosDef or sentinel.ErrNotFinite.
 func (g *Full) SetParams(lambda []float64) error { return g.setParamsIn(g.coords, lambda) }
 
+// setParamsIn is SetParams in the coordinates c.
 func (g *Full) setParamsIn(c Coords, lambda []float64) error {
 	if len(lambda) != g.NumParams() {
 		panic("pgsvi: λ has the wrong length")
@@ -313,12 +327,16 @@ func (g *Full) setParamsIn(c Coords, lambda []float64) error {
 	return g.CommitMoments()
 }
 
+// Natural stores η = (V⁻¹m, −½V⁻¹) in dst. A nil dst allocates.
 func (g *Full) Natural(dst []float64) []float64 { return g.paramsIn(Natural, dst) }
 
+// SetNatural sets η. Its errors are the errors of SetParams.
 func (g *Full) SetNatural(eta []float64) error { return g.setParamsIn(Natural, eta) }
 
+// MeanParams stores μ = (m, V + mmᵀ) in dst. A nil dst allocates.
 func (g *Full) MeanParams(dst []float64) []float64 { return g.paramsIn(MeanParams, dst) }
 
+// SetMeanParams sets μ. Its errors are the errors of SetParams.
 func (g *Full) SetMeanParams(mu []float64) error { return g.setParamsIn(MeanParams, mu) }
 
 // LogPartition returns A(η) = ½(mᵀV⁻¹m + log|V| + d log 2π).
@@ -332,6 +350,7 @@ func (g *Full) LogPartition() float64 {
 	return 0.5 * (quad + g.logV + float64(d)*expfam.Log2Pi)
 }
 
+// LogProb returns log q(z) in nats. It panics if z has another length than the mean.
 func (g *Full) LogProb(z []float64) float64 {
 	d := g.d
 	if len(z) != d {
@@ -350,7 +369,8 @@ func (g *Full) LogProb(z []float64) float64 {
 	return -0.5 * (quad + g.logV + float64(d)*expfam.Log2Pi)
 }
 
-// Score: in the coordinates (m, V), ∇_m = V⁻¹(z − m) and ∇_V = ½(V⁻¹(z − m)(z − m)ᵀV⁻¹ − V⁻¹).
+// Score stores ∇_λ log q(z) in dst. In the coordinates (m, V) it is ∇_m = V⁻¹(z − m) and ∇_V =
+// ½(V⁻¹(z − m)(z − m)ᵀV⁻¹ − V⁻¹).
 func (g *Full) Score(dst, z []float64) []float64 {
 	d := g.d
 	gm, gv, u := make([]float64, d), make([]float64, d*d), make([]float64, d)
@@ -367,7 +387,7 @@ func (g *Full) Score(dst, z []float64) []float64 {
 	return g.FromMomentGrad(dst, gm, gv)
 }
 
-// Transform replaces the standard normal ε by m + Lε.
+// Transform replaces a standard normal eps by the draw m + L·eps.
 func (g *Full) Transform(eps []float64) {
 	dense.Trmv(blas.NoTrans, dense.LowerTriangle(g.l, g.d), dense.Vector(eps))
 	for i, m := range g.m {
@@ -375,18 +395,19 @@ func (g *Full) Transform(eps []float64) {
 	}
 }
 
-// Standardize stores V⁻¹(z − m) = L⁻ᵀε in dst for z = m + Lε.
+// Standardize stores V⁻¹(z − m) = L⁻ᵀ·eps in dst for z = m + L·eps.
 func (g *Full) Standardize(dst, eps []float64) {
 	copy(dst, eps)
 	dense.Trsv(blas.Trans, dense.LowerTriangle(g.l, g.d), dense.Vector(dst))
 }
 
-// FromMomentGrad stores in dst the gradient ∇_λ of a function whose gradients
-// with respect to m and V are gm (length d) and the symmetric part of gv (d×d).
+// FromMomentGrad stores the gradient ∇_λ of a function in dst. gm is its gradient in m, and the
+// symmetric part of gv (d×d) its gradient in V.
 func (g *Full) FromMomentGrad(dst, gm, gv []float64) []float64 {
 	return g.fromMomentGradIn(g.coords, dst, gm, gv)
 }
 
+// fromMomentGradIn is FromMomentGrad in the coordinates c.
 func (g *Full) fromMomentGradIn(c Coords, dst, gm, gv []float64) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	d := g.d
@@ -436,7 +457,8 @@ func (g *Full) fromMomentGradIn(c Coords, dst, gm, gv []float64) []float64 {
 	return dst
 }
 
-// scaleDiag multiplies the diagonal of the packed lower triangle p by L_ii^power, power 1 or −1.
+// scaleDiag multiplies the diagonal of the packed lower triangle p by L_ii^power, where power is
+// 1 or −1.
 func (g *Full) scaleDiag(p []float64, power int) {
 	k := -1
 	for i := range g.d {
@@ -449,9 +471,10 @@ func (g *Full) scaleDiag(p []float64, power int) {
 	}
 }
 
-// ToMomentGrad is the inverse of FromMomentGrad.
+// ToMomentGrad inverts FromMomentGrad.
 func (g *Full) ToMomentGrad(gm, gv, grad []float64) { g.toMomentGradIn(g.coords, gm, gv, grad) }
 
+// toMomentGradIn is ToMomentGrad in the coordinates c.
 func (g *Full) toMomentGradIn(c Coords, gm, gv, grad []float64) {
 	d := g.d
 	switch c {
@@ -507,22 +530,22 @@ func (g *Full) toMomentGradIn(c Coords, gm, gv, grad []float64) {
 	}
 }
 
-// Lower returns the lower triangular factor L of V, of which the upper triangle is undefined, to be
-// read only.
+// Lower returns the Cholesky factor L of V. Its upper triangle is undefined, and the caller must
+// not change it.
 func (g *Full) Lower() []float64 { return g.l }
 
-// Filled reports whether V and V⁻¹ are known, and not only L.
+// Filled reports whether V and V⁻¹ have been computed.
 func (g *Full) Filled() bool { return g.filled.Load() }
 
-// Watch makes h what g asks while it works on matrices.
+// Watch sets the halt that cancels work on matrices.
 func (g *Full) Watch(h *parallel.Halt) { g.halt = h }
 
-// HasFactor reports whether λ is (m, L), in either form.
+// HasFactor reports whether λ is (m, L), with or without logarithms.
 func (g *Full) HasFactor() bool { return g.coords == Cholesky || g.coords == LogCholesky }
 
-// FactorKL returns KL(q‖p) and stores its gradient ∇_λ in dst where λ is (m, L):
-// with P and μ those of p, ∇_m = P(m − μ) and ∇_L is the lower triangle of
-// PL − L⁻ᵀ, for which neither V nor V⁻¹ is needed.
+// FactorKL returns KL(q‖p) and stores ∇_λ KL in dst if λ is (m, L). With the mean μ and the
+// precision P of p, ∇_m is P(m − μ) and ∇_L is the lower triangle of PL − L⁻ᵀ. It needs neither V
+// nor V⁻¹.
 func (g *Full) FactorKL(dst []float64, p Form) (kl float64) {
 	d := g.d
 	diff := make([]float64, d)
@@ -555,18 +578,25 @@ func (g *Full) FactorKL(dst []float64, p Form) (kl float64) {
 	return math.Max(0, 0.5*kl)
 }
 
+// MeanGrad turns a gradient in λ into the gradient in μ and stores it in dst. A nil dst
+// allocates.
 func (g *Full) MeanGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, g.coords, MeanParams)
 }
 
+// FromMeanGrad turns a gradient in μ into the gradient in λ and stores it in dst. A nil dst
+// allocates.
 func (g *Full) FromMeanGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, MeanParams, g.coords)
 }
 
+// FromNaturalGrad turns a gradient in η into the gradient in λ and stores it in dst. A nil dst
+// allocates.
 func (g *Full) FromNaturalGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, Natural, g.coords)
 }
 
+// convertGrad turns a gradient in the coordinates from into the gradient in the coordinates to.
 func (g *Full) convertGrad(dst, grad []float64, from, to Coords) []float64 {
 	dst = dense.Dest(dst, g.NumParams())
 	if from == to {
@@ -578,16 +608,28 @@ func (g *Full) convertGrad(dst, grad []float64, from, to Coords) []float64 {
 	return g.fromMomentGradIn(to, dst, gm, gv)
 }
 
-func (g *Full) Mean() []float64              { return g.m }
-func (g *Full) MeanAt(i int) float64         { return g.m[i] }
+// Mean returns m, not a copy.
+func (g *Full) Mean() []float64 { return g.m }
+
+// MeanAt returns m_i.
+func (g *Full) MeanAt(i int) float64 { return g.m[i] }
+
+// PrecisionAt returns (V⁻¹)_ij.
 func (g *Full) PrecisionAt(i, j int) float64 { return g.Prec()[i*g.d+j] }
-func (g *Full) LogDetV() float64             { return g.logV }
-func (g *Full) NumGradV() int                { return g.d * g.d }
+
+// LogDetV returns log|V|.
+func (g *Full) LogDetV() float64 { return g.logV }
+
+// NumGradV returns the length of a gradient in V, d².
+func (g *Full) NumGradV() int { return g.d * g.d }
+
+// MulPrecision stores V⁻¹x in dst.
 func (g *Full) MulPrecision(dst, x []float64) {
 	dense.Gemv(blas.NoTrans, 1, dense.General(g.Prec(), g.d, g.d), dense.Vector(x), 0,
 		dense.Vector(dst))
 }
 
+// CovAt returns V_ij.
 func (g *Full) CovAt(i, j int) float64 {
 	if i == j && !g.filled.Load() {
 		return g.variance(i) // the same bits as V has
@@ -595,6 +637,8 @@ func (g *Full) CovAt(i, j int) float64 {
 	return g.Cov()[i*g.d+j]
 }
 
+// SetForm copies the distribution p to q, to the bit. It reports false and changes nothing if p
+// is of another kind or dimension.
 func (g *Full) SetForm(p Form) bool {
 	o, ok := p.(*Full)
 	if !ok || o.d != g.d {
@@ -612,6 +656,7 @@ func (g *Full) SetForm(p Form) bool {
 	return true
 }
 
+// SetPrecision sets q to N(m, V) with V⁻¹ = p. Its errors are the errors of SetParams.
 func (g *Full) SetPrecision(m, p []float64) error {
 	s := &g.next
 	copy(s.p, p)
@@ -619,6 +664,7 @@ func (g *Full) SetPrecision(m, p []float64) error {
 	return g.commitNatural()
 }
 
+// Marginal returns the mean and the variance of xᵀz.
 func (g *Full) Marginal(x []float64) (m, v float64) {
 	d := g.d
 	// ‖Lᵀx‖², column by column of L.
@@ -632,22 +678,28 @@ func (g *Full) Marginal(x []float64) (m, v float64) {
 	return dense.Dot(dense.Vector(g.m), dense.Vector(x)), v
 }
 
+// AddOuter adds c·uwᵀ to the gradient gv in V.
 func (g *Full) AddOuter(gv []float64, c float64, u, w []float64) {
 	dense.Ger(c, dense.Vector(u), dense.Vector(w), dense.General(gv, g.d, g.d))
 }
 
+// AddPrecision adds c·V⁻¹ to the gradient gv in V.
 func (g *Full) AddPrecision(gv []float64, c float64) {
 	dense.Axpy(c, dense.Vector(g.Prec()), dense.Vector(gv))
 }
 
+// Chart stores (m, L) with log L_ii in dst. These coordinates are unconstrained.
 func (g *Full) Chart(dst []float64) []float64 { return g.paramsIn(LogCholesky, dst) }
 
+// SetChart sets (m, L) with log L_ii. Its errors are the errors of SetParams.
 func (g *Full) SetChart(x []float64) error { return g.setParamsIn(LogCholesky, x) }
 
+// ChartGrad turns a gradient in λ into the gradient in the chart and stores it in dst.
 func (g *Full) ChartGrad(dst, grad []float64) []float64 {
 	return g.convertGrad(dst, grad, g.coords, LogCholesky)
 }
 
+// Save writes or reads the distribution, without its coordinates.
 func (g *Full) Save(c *save.State) {
 	d := g.d
 	filled := g.filled.Load()
@@ -655,7 +707,7 @@ func (g *Full) Save(c *save.State) {
 	c.Floats(d, &g.m)
 	c.Lower(d, g.l)
 	c.Float(&g.logV)
-	if filled { // by other ways than L
+	if filled { // v and p may differ from L by rounding
 		c.Floats(d*d, &g.v, &g.p)
 	}
 	if c.Reading() {

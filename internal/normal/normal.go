@@ -1,5 +1,10 @@
-// Package normal has Gaussians N(m, V) with a full or a diagonal covariance, in any of their
-// coordinates. It has gradients, conversions, KL and the closed forms of steps.
+// Package normal implements Gaussians N(m, V) with a full or a diagonal covariance, in any of five
+// coordinate systems. It converts parameters and gradients between them, and computes KL divergences
+// and proximal steps with closed forms.
+//
+// Full and Diagonal implement Form. Family makes them parts of products of exponential families.
+// StepMoments and StepCholesky are the closed forms of the steps in (m, V) and in (m, L); the root
+// package chooses between them in divergence_prox.go.
 package normal
 
 import (
@@ -15,9 +20,10 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Coords is the meaning of λ, as pgsvi.Coordinates says it.
+// Coords is the meaning of λ: see pgsvi.Coordinates.
 type Coords int
 
+// The coordinate systems.
 const (
 	MeanParams  Coords = iota // (m, V + mmᵀ)
 	MeanCov                   // (m, V)
@@ -26,14 +32,14 @@ const (
 	LogCholesky               // the same, with log L_ii
 )
 
-// Form is what the two kinds of Gaussian do in their own way: *Full and
-// *Diagonal. Gradients with respect to V have length NumGradV: a full d×d
-// matrix, of which the symmetric part counts, or the diagonal.
+// Form is a Gaussian, *Full or *Diagonal. Gradients in V have the length NumGradV. They are full d×d
+// matrices whose symmetric part counts, or diagonals.
 type Form interface {
 	Coords() Coords
 	Dim() int
 	NumParams() int
 	Params(dst []float64) []float64
+	// SetParams changes nothing and returns an error if lambda is not a Gaussian.
 	SetParams(lambda []float64) error
 	LogProb(z []float64) float64
 	Score(dst, z []float64) []float64
@@ -51,8 +57,8 @@ type Form interface {
 
 	// In returns a copy in the coordinates c.
 	In(c Coords) Form
-	// SetForm makes it the distribution p, in its own coordinates, without the rounding
-	// of λ. It reports false and changes nothing if p is of the other kind or another dimension.
+	// SetForm copies the distribution p, to the bit, and keeps the coordinates. It reports false and
+	// changes nothing if p is of another kind or dimension.
 	SetForm(p Form) bool
 	Mean() []float64 // not a copy
 	MeanAt(i int) float64
@@ -61,20 +67,21 @@ type Form interface {
 	MulPrecision(dst, x []float64)
 	LogDetV() float64
 	NumGradV() int
-	// SetPrecision replaces q by N(m, V) with V⁻¹ = p, of length NumGradV,
-	// under the contract of SetParams.
+	// SetPrecision sets q to N(m, V) with V⁻¹ = p, of length NumGradV. It returns the same errors as
+	// SetParams.
 	SetPrecision(m, p []float64) error
+	// FromMomentGrad turns gradients in m and V into the gradient in λ. ToMomentGrad inverts it.
 	FromMomentGrad(dst, gm, gv []float64) []float64
 	ToMomentGrad(gm, gv, grad []float64)
 	// Marginal returns the mean and the variance of xᵀz.
 	Marginal(x []float64) (m, v float64)
-	// AddOuter adds c·uwᵀ, and AddPrecision c·V⁻¹, to a gradient with respect to V.
+	// AddOuter adds c·uwᵀ to a gradient in V, and AddPrecision adds c·V⁻¹.
 	AddOuter(gv []float64, c float64, u, w []float64)
 	AddPrecision(gv []float64, c float64)
-	// Transform replaces a standard normal ε by a draw z; Standardize stores V⁻¹(z − m) in dst.
+	// Transform replaces a standard normal ε by a draw z. Standardize stores V⁻¹(z − m) in dst.
 	Transform(eps []float64)
 	Standardize(dst, eps []float64)
-	// Save writes or reads all of it but the coordinates.
+	// Save writes or reads everything except the coordinates.
 	Save(c *save.State)
 }
 
@@ -89,7 +96,7 @@ func KL(q, p Form) float64 {
 	}
 	diff, w := make([]float64, d), make([]float64, d)
 	var trace float64
-	// of one of the two matrices only the diagonal counts
+	// If one of the two matrices is diagonal, only the diagonal of the other one counts.
 	diagonal := q.NumGradV() == d || p.NumGradV() == d
 	for i := range d {
 		diff[i] = q.MeanAt(i) - p.MeanAt(i)
@@ -107,8 +114,8 @@ func KL(q, p Form) float64 {
 	return math.Max(0, kl)
 }
 
-// KLGrad stores ∇_λ KL(q‖p) in dst. Either may be diagonal: with P and μ those of p, ∇_m = P(m − μ)
-// and ∇_V = ½(P − V⁻¹).
+// KLGrad stores ∇_λ KL(q‖p) in dst. Each of q and p may be full or diagonal. With the mean μ and the
+// precision P of p, ∇_m = P(m − μ) and ∇_V = ½(P − V⁻¹).
 func KLGrad(dst []float64, q, p Form) []float64 {
 	if g, ok := q.(*Full); ok && g.HasFactor() {
 		dst = dense.Dest(dst, g.NumParams())
@@ -126,7 +133,7 @@ func KLGrad(dst []float64, q, p Form) []float64 {
 	return q.FromMomentGrad(dst, gm, gv)
 }
 
-// halfPrecision stores ½P in gv, all of it or the diagonal, as len(gv) says.
+// halfPrecision stores ½P in gv, or its diagonal if gv has length d.
 func halfPrecision(gv []float64, p Form, d int) {
 	for i := range d {
 		if len(gv) == d {
@@ -139,9 +146,12 @@ func halfPrecision(gv []float64, p Form, d int) {
 	}
 }
 
-// StepMoments makes q the step from n0 along the gradient g under KL in the coordinates (m, V). It
-// is argmin_λ gᵀλ + KL(q‖prior) + KL(q‖n0)/β, without the prior if that is nil. It reports false
-// where there is no closed form.
+// StepMoments sets q to the proximal step from n0 under KL, for a gradient g in the coordinates (m, V):
+//
+//	argmin_λ  gᵀλ + KL(q‖prior) + KL(q‖n0)/β
+//
+// A nil prior leaves the prior out. StepMoments reports false if there is no closed form, which is so
+// for a diagonal q with a full prior.
 func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, error) {
 	d := q.Dim()
 	gm, gv := make([]float64, d), make([]float64, q.NumGradV())
@@ -163,7 +173,7 @@ func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, 
 	}
 	_, diagonal := q.(*Diagonal)
 	if _, full := prior.(*Full); diagonal && full {
-		return false, nil // of a full prior a diagonal q has no closed form
+		return false, nil
 	}
 	r := 1 / (1 + beta)
 	// The step of the mean solves [(1−r)P + rV⁻¹] δ = P(m − μ) + g.
@@ -188,16 +198,19 @@ func StepMoments(q Form, g []float64, prior Form, n0 Form, beta float64) (bool, 
 	return true, q.SetPrecision(m, p)
 }
 
-// StepCholesky makes q, whose λ is (m, L), the step from the parameters x along the gradient grad.
-// With D = ½‖λ − λ0‖² and h = KL(q‖N(μ, P⁻¹)) it is argmin_λ gᵀλ + h(λ) + D/β. It overwrites x.
+// StepCholesky sets q, whose λ is (m, L), to the proximal step under the Euclidean distance from the
+// parameters x, for a gradient grad in λ:
 //
-// h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns
-// of L, and so is D. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g).
-// Column j, of rows j and below, solves M_j x = b + e/x_j, where M_j is the block of
-// M of these rows, b = L/β − G there and e the first unit vector. Its element j is
-// the positive root of x² − cx − a with c = (M_j⁻¹b)_j and a = (M_j⁻¹)_jj. In reversed
-// order the blocks of M are leading ones: one Cholesky factor serves all columns.
-// Of a diagonal q the columns are single elements.
+//	argmin_λ  gᵀλ + h(λ) + ½‖λ − x‖²/β,   h = KL(q‖N(μ, P⁻¹)).
+//
+// It overwrites x.
+//
+// h = ½(m − μ)ᵀP(m − μ) + ½ tr LᵀPL − Σ_i log L_ii is a sum over m and the columns of L, and so is the
+// distance. With M = P + I/β the mean solves M(m₊ − m) = −(P(m − μ) + g). Column j of L, from row j
+// down, solves M_j x = b + e/x_j, where M_j is the block of M for these rows, b = L/β − G there, and e
+// is the first unit vector. Element j is the positive root of x² − cx − a with c = (M_j⁻¹b)_j and
+// a = (M_j⁻¹)_jj. If rows and columns are reversed, the blocks M_j are leading blocks, so one Cholesky
+// factor serves all columns. If q is diagonal, each column has one element.
 func StepCholesky(q Form, x, grad []float64, prior Form, beta float64) error {
 	d := q.Dim()
 	inv := 1 / beta
@@ -216,7 +229,7 @@ func StepCholesky(q Form, x, grad []float64, prior Form, beta float64) error {
 	}
 	_, diagonal := q.(*Diagonal)
 	_, diagonalPrior := prior.(*Diagonal)
-	var m []float64 // of a full prior: the Cholesky factor of M in reversed order
+	var m []float64 // the Cholesky factor of M in reversed order, for a full prior
 	if !diagonalPrior {
 		m = make([]float64, d*d)
 		for i := range d {
