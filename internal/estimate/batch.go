@@ -12,9 +12,9 @@ import (
 
 // Batch is a mini-batch of N terms.
 type Batch struct {
-	terms []int // nil for all
+	terms []int // nil for all terms
 	N     int
-	Scale float64 // the number of all terms over N
+	Scale float64 // number of all terms divided by N
 	ctx   context.Context
 }
 
@@ -26,7 +26,7 @@ func NewBatch(terms []int, n int) Batch {
 	return Batch{terms: terms, N: len(terms), Scale: float64(n) / float64(len(terms))}
 }
 
-// Index returns which of all terms is term i of the batch.
+// Index returns the index, among all terms, of term i of the batch.
 func (b *Batch) Index(i int) int {
 	if b.terms == nil {
 		return i
@@ -34,13 +34,15 @@ func (b *Batch) Index(i int) int {
 	return b.terms[i]
 }
 
-// Watcher is an Integrand whose values are NaN, and its gradients of no use, once ctx is done.
+// Watcher is an Integrand whose values become NaN, and whose gradients become undefined, when its
+// context is done.
 type Watcher interface{ WatchContext(ctx context.Context) }
 
 // WatchContext implements Watcher.
 func (b *Batch) WatchContext(ctx context.Context) { b.ctx = ctx }
 
-// stopped reports, now and then, whether the context of the batch is done, before term i of it.
+// stopped reports whether the context of the batch is done. It checks the context before every
+// few terms only; i is the next term.
 func (b *Batch) stopped(i int) bool { return i%every == 0 && b.ctx != nil && b.ctx.Err() != nil }
 
 // TermBatch is the Integrand of a batch of terms that are functions of z.
@@ -48,7 +50,7 @@ type TermBatch struct {
 	Batch
 	D    int // dimension of z
 	Log  func(n int, z []float64) float64
-	Grad func(dst []float64, n int, z []float64) // adds to dst; nil if it is not known
+	Grad func(dst []float64, n int, z []float64) // adds to dst; nil if unknown
 }
 
 // SiteBatch is the Integrand of a batch of terms log p(y_n|x_nᵀz).
@@ -173,7 +175,7 @@ func (b *SiteBatch) LogProb(z []float64) float64 {
 	return b.Scale * s
 }
 
-// GradLogProb implements Integrand where the likelihood is Differentiable.
+// GradLogProb implements Integrand. It reports false unless the likelihood is Differentiable.
 func (b *SiteBatch) GradLogProb(dst, z []float64) bool {
 	lik, ok := b.Lik.(Differentiable)
 	if !ok {

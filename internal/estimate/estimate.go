@@ -1,5 +1,7 @@
-// Package estimate takes expectations E_q[l(z)] and their gradients ∇_λ: from draws of q, by scores
-// or along paths, and by quadrature.
+// Package estimate computes expectations E_q[l(z)] and their gradients ∇_λ for the estimators of
+// the root package: from draws of q, by scores (score.go) or along paths (path.go), by quadrature
+// over a q of one dimension (quadrature.go), and exactly for terms that see z through one number
+// each (sites.go).
 package estimate
 
 import (
@@ -19,21 +21,21 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Integrand is pgsvi.Integrand.
+// Integrand has the methods of pgsvi.Integrand.
 type Integrand interface {
 	Dim() int
 	LogProb(z []float64) float64
 	GradLogProb(dst, z []float64) bool
 }
 
-// Explainer is an Integrand of several terms that can say which of them an error is about.
+// Explainer is an Integrand of several terms that can name the term that caused an error.
 type Explainer interface {
-	// ExplainTerm describes the first term whose value, or for grad its gradient, at z is not
-	// finite; "" means that there is none.
+	// ExplainTerm describes the first term whose value at z is not finite, or whose gradient is
+	// not if grad is true. It returns "" if there is no such term.
 	ExplainTerm(z []float64, grad bool) string
 }
 
-// Dist is what estimates need of any q: see pgsvi.Dist.
+// Dist lists the methods of pgsvi.Dist that all estimates use.
 type Dist interface {
 	Dim() int
 	NumParams() int
@@ -41,7 +43,7 @@ type Dist interface {
 	Rand(dst []float64, rng *rand.Rand) []float64
 }
 
-// Coordinates turns gradients of an exponential family into those with respect to λ.
+// Coordinates turns gradients in η or μ of an exponential family into gradients in λ.
 type Coordinates interface {
 	FromMeanGrad(dst, g []float64) []float64
 	FromNaturalGrad(dst, g []float64) []float64
@@ -50,15 +52,15 @@ type Coordinates interface {
 // Integral is E_q[l].
 type Integral struct {
 	Q       Dist
-	Form    normal.Form    // of a Gaussian q, else nil
-	Member  *expfam.Member // of a q of any other exponential family, else nil
-	Coords  Coordinates    // of that
+	Form    normal.Form    // set if q is a Gaussian
+	Member  *expfam.Member // set if q belongs to another exponential family
+	Coords  Coordinates    // coordinates of Member
 	L       Integrand
-	Sites   *Sites // what l consists of, where its terms see z through one number each; else nil
-	Workers int    // goroutines on which l may be called
+	Sites   *Sites // the terms of l if each sees z through one number, else nil
+	Workers int    // number of goroutines that call l
 }
 
-// every is the number of terms between two looks at a context.
+// every is the number of terms between two checks of a context.
 const every = 16
 
 // bad returns the error for an l that has the given value at z, or a gradient that is not finite.
@@ -67,7 +69,7 @@ func (e *Integral) bad(z []float64, value float64, grad bool) error {
 	if x, ok := e.L.(Explainer); ok {
 		what = x.ExplainTerm(z, grad)
 	}
-	if what == "" { // the sum overflows
+	if what == "" { // every term is finite, so the sum overflows
 		what = fmt.Sprintf("the log-likelihood is %v at z = %s", value, Abridged(z))
 	}
 	if grad {
@@ -76,7 +78,7 @@ func (e *Integral) bad(z []float64, value float64, grad bool) error {
 	return fmt.Errorf("pgsvi: %s; %s: %w", what, term.Remedy(value), sentinel.ErrNotFinite)
 }
 
-// Abridged writes the first elements of z.
+// Abridged formats the first elements of z.
 func Abridged(z []float64) string {
 	const most = 6
 	if len(z) <= most {
@@ -86,8 +88,8 @@ func Abridged(z []float64) string {
 	return fmt.Sprintf("%s … %d more]", strings.TrimSuffix(first, "]"), len(z)-most)
 }
 
-// draws are draws z from q and, for a Gaussian, the standard normal ε they came from, or for an
-// exponential family T(z).
+// draws holds draws z from q. For a Gaussian it also holds the standard normal ε of each draw,
+// and for an exponential family T(z).
 type draws struct {
 	z, eps  [][]float64
 	t       [][]float64
@@ -120,10 +122,9 @@ func (e *Integral) draw(n int, rng *rand.Rand) draws {
 	return s
 }
 
-// values returns l(z) for each z. The workers share them; each value is computed by one of them
-// alone, so that the result does not depend on their number. It ends early, with its cause, when
-// ctx is done. A value that is not finite is an error wrapping ErrNotFinite that names the term
-// and z.
+// values returns l(z) for each z. Workers share the draws, and one worker computes each value, so
+// the result does not depend on their number. It returns the cause when ctx is done. If a value
+// is not finite, the error wraps ErrNotFinite and names the term and z.
 func (e *Integral) values(ctx context.Context, zs [][]float64) ([]float64, error) {
 	dst := make([]float64, len(zs))
 	if e.Workers > 1 {
@@ -149,17 +150,17 @@ func (e *Integral) values(ctx context.Context, zs [][]float64) ([]float64, error
 	return dst, nil
 }
 
-// MostDraws is the most draws that an estimate takes where it may choose.
+// MostDraws limits the number of draws that an estimate chooses by itself.
 const MostDraws = 4096
 
-// ValueDraws returns the number of draws of Value in d dimensions: as many as a quadratic control
-// variate needs, within reason, and at least n.
+// ValueDraws returns the number of draws of Value in d dimensions: at least n, and enough for a
+// quadratic control variate up to a limit.
 func ValueDraws(d, n int) int {
 	return max(n, min(variate.Draws*variate.Coefficients(d, true), MostDraws))
 }
 
-// Value returns an estimate of E_q[l] and its standard error, from at least n draws, less a control
-// variate: quadratic where q is Gaussian, and linear in T(z) where it is of another family.
+// Value returns an estimate of E_q[l] and its standard error from at least n draws. It subtracts
+// a control variate, which is quadratic if q is Gaussian, and linear in T(z) otherwise.
 func (e *Integral) Value(ctx context.Context, n int, rng *rand.Rand) (mean, stderr float64,
 	err error) {
 	n = ValueDraws(e.Q.Dim(), n)
@@ -186,11 +187,11 @@ func (e *Integral) Value(ctx context.Context, n int, rng *rand.Rand) (mean, stde
 	return offset + mean, math.Sqrt(ss / float64(n) / float64(n-1)), nil
 }
 
-// familyMean is the mean of gradients with respect to η, and its variance where that is asked for.
+// familyMean accumulates the mean of gradients in η, and the variance if it is wanted.
 type familyMean struct {
 	e   *Integral
 	dst []float64
-	g   []float64 // the next
+	g   []float64 // the next gradient
 	acc *variate.Moments
 	n   float64
 }
@@ -204,7 +205,7 @@ func (e *Integral) newMean(dst, variance []float64) *familyMean {
 	return a
 }
 
-// add takes g in.
+// add adds the gradient g.
 func (a *familyMean) add() {
 	if a.acc != nil {
 		a.acc.Add(a.e.Coords.FromNaturalGrad(a.g, a.g))
@@ -214,8 +215,8 @@ func (a *familyMean) add() {
 	floats.Add(a.dst, a.g)
 }
 
-// finish leaves the mean in dst, in terms of λ, and adds the gradient with respect to μ of what was
-// fitted, if it was.
+// finish stores the mean in dst as a gradient in λ. It adds the gradient in μ of the fitted
+// control variate, if there is one.
 func (a *familyMean) finish(fit *variate.Quadratic, fitted bool) {
 	if a.acc != nil {
 		a.acc.Finish()

@@ -60,8 +60,8 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 	}
 }
 
-// Of a quadratic l the control variates leave nothing: draws give the closed form to rounding, by
-// scores and along paths, with the variances that say so.
+// If l is quadratic, the control variates remove all noise: draws must give the closed form to
+// rounding, by scores and along paths.
 func TestQuadraticIsExact(t *testing.T) {
 	ctx := context.Background()
 	l := square{a: [2]float64{3, 7}, b: [2]float64{1, -1}}
@@ -204,7 +204,8 @@ func (r rows) Len() int { return len(r.x) }
 
 func (r rows) Site(i int) (n int, x []float64, y, w float64) { return i + 10, r.x[i], 1.5, 2 }
 
-// The integral of sites is the sum of those of their marginals, in value and gradient.
+// The integral of sites must be the sum of the integrals under their marginals, in value and
+// gradient.
 func TestSites(t *testing.T) {
 	ctx := context.Background()
 	q := correlated(t)
@@ -254,7 +255,7 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// What is not finite is named with where.
+// An error must name the place of a value that is not finite.
 func TestNotFinite(t *testing.T) {
 	q := correlated(t)
 	e := &Integral{Q: gaussian{q}, Form: q, L: square{b: [2]float64{math.NaN(), 0}}, Workers: 1}

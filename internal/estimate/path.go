@@ -12,9 +12,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Path estimates the gradient from n draws along their paths, and stores it in dst, with the
-// variance of each element in variance, which may be nil. It returns the estimate of the integral.
-// l needs a gradient, or sites with derivatives.
+// Path estimates the gradient from n draws along their paths (reparameterization), stores it in
+// dst, and returns the estimate of the integral. It stores the variance of each element in
+// variance unless that is nil. l needs a gradient, or sites with derivatives.
 func (e *Integral) Path(ctx context.Context, dst, variance []float64, n int,
 	rng *rand.Rand) (float64, error) {
 	if e.Member != nil {
@@ -32,10 +32,10 @@ func (e *Integral) Path(ctx context.Context, dst, variance []float64, n int,
 	if variance != nil {
 		acc, g = variate.NewMoments(dst, variance), make([]float64, len(dst))
 	}
-	// In ∇_V the gradients are taken less the mean of those of the other draws, which is ∇l(z) −
-	// mean times S/(S−1): where the gradient is large against what it changes by, nearly all of the
-	// noise goes. Where there are enough draws the gradients are less a linear function of the
-	// draw, whose part in the gradients is known.
+	// For ∇_V, the gradients are centered by the mean of the other draws, which is (∇l(z) −
+	// mean)·S/(S−1). That removes nearly all noise if the gradient is large against its changes.
+	// With enough draws, a linear function of the draw is subtracted as well, whose contribution
+	// is known.
 	var grads [][]float64
 	dl, mean, others := draws.scratch, make([]float64, q.Dim()), 1.0
 	if sites == nil {
@@ -152,7 +152,7 @@ func (e *Integral) familyPath(ctx context.Context, dst, variance []float64, n in
 	return mean, nil
 }
 
-// PathSites is EstimateSites of pgsvi.Pathwise, with draws of a number.
+// PathSites implements EstimateSites of pgsvi.Pathwise, with the given number of draws.
 func PathSites(e, d1, d2 []float64, lik Differentiable, y, m, v []float64, draws int,
 	rng *rand.Rand) {
 	eps := getDraws(draws, rng)

@@ -10,32 +10,32 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// lineFamily is a continuous Family of one dimension with a coordinate u ∈ R in which its density
-// is log-concave, has its mode at 0, and decays at least exponentially on both sides.
+// lineFamily is a continuous Family of one dimension. It has a coordinate u ∈ R in which its
+// density is log-concave, has its mode at 0, and decays at least exponentially on both sides.
 type lineFamily interface {
 	// Line stores T(z) − μ at u in t, and returns z and the log density of u.
 	Line(t []float64, u float64, eta []float64) (z, log float64)
-	// Width returns a number of the size of the width of the density at its mode.
+	// Width returns a number as large as the width of the density at its mode.
 	Width(eta []float64) float64
 }
 
 // sumFamily is a discrete Family of one dimension.
 type sumFamily interface {
-	// Each calls add for every z that has a probability p, to rounding.
+	// Each calls add for every z whose probability p matters in float64.
 	Each(eta []float64, add func(z, p float64))
 }
 
 const (
-	lineFolds = 60 // e-folds below the mode at which a density of one dimension ends
-	// doublings of a width on the way there; two times as many panels fit a quadrature
+	lineFolds = 60 // a density ends this many e-folds below its mode
+	// doublings of the width on the way there; the quadrature has twice as many panels
 	mostFolds = 60
-	lineTol   = 1e-13 // relative accuracy that its integrals are to have
+	lineTol   = 1e-13 // relative accuracy of the integrals
 )
 
-// LineWorst is the relative accuracy without which an integral is of no use.
+// LineWorst is the relative error above which an integral is useless.
 const LineWorst = 1e-6
 
-// HasQuadrature reports whether there is one over members of f.
+// HasQuadrature reports whether Quadrature works for members of f.
 func HasQuadrature(f expfam.Family) bool {
 	switch f.(type) {
 	case sumFamily, lineFamily:
@@ -44,9 +44,9 @@ func HasQuadrature(f expfam.Family) bool {
 	return false
 }
 
-// Quadrature returns E_q[l] with a bound on its error, and stores ∇_μ E_q[l] in dst, for a q of one
-// dimension that has one. The error wraps ErrNotFinite where l is not finite, and ErrNoEstimator
-// where it is too rough.
+// Quadrature returns E_q[l] with a bound on its error for a q of one dimension, and stores ∇_μ
+// E_q[l] in dst. The error wraps ErrNotFinite if l is not finite, and ErrNoEstimator if l is too
+// rough.
 func (e *Integral) Quadrature(dst []float64) (value, bound float64, err error) {
 	q := e.Member
 	z, n := make([]float64, 1), q.NumParams()
@@ -67,7 +67,7 @@ func (e *Integral) Quadrature(dst []float64) (value, bound float64, err error) {
 			value += p * v
 			abs += p * math.Abs(v)
 		})
-		f.Each(q.Eta, func(x, p float64) { // values are taken less their mean
+		f.Each(q.Eta, func(x, p float64) { // subtract the mean of the values
 			v := logProb(x)
 			q.F.Stat(t, z)
 			for i, ti := range t {
@@ -96,7 +96,7 @@ func (e *Integral) Quadrature(dst []float64) (value, bound float64, err error) {
 		h *= 2
 	}
 	mode, _ := f.Line(t, 0, q.Eta)
-	first := logProb(mode) // values are taken less that at the mode
+	first := logProb(mode) // subtract the value at the mode
 	sum := expect.Adaptive(func(u float64) (r [3]float64) {
 		x, log := f.Line(t, u, q.Eta)
 		if log < -2*lineFolds {

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Baseline is pgsvi.Baseline.
+// Baseline has the values of pgsvi.Baseline.
 type Baseline int
 
 const (
@@ -22,12 +22,12 @@ const (
 	None
 )
 
-// center turns values of the integrand into weights of the score, such that their mean with the
-// scores is the estimate. It returns the mean of the values.
+// center replaces values of the integrand by weights, so that the mean of weights times scores is
+// the estimate. It returns the mean of the values.
 func (b Baseline) center(values []float64) (mean float64) {
 	mean = floats.Sum(values) / float64(len(values))
 	if b != None {
-		// v_s − mean of the others = S/(S−1)·(v_s − mean).
+		// v_s − mean of the others = (v_s − mean)·S/(S−1)
 		c := float64(len(values)) / float64(len(values)-1)
 		for i, v := range values {
 			values[i] = c * (v - mean)
@@ -36,8 +36,9 @@ func (b Baseline) center(values []float64) (mean float64) {
 	return mean
 }
 
-// Score estimates the gradient from n draws by their scores, and stores it in dst, with the
-// variance of each element in variance, which may be nil. It returns the estimate of the integral.
+// Score estimates the gradient from n draws by their scores (REINFORCE), stores it in dst, and
+// returns the estimate of the integral. It stores the variance of each element in variance unless
+// that is nil.
 func (e *Integral) Score(ctx context.Context, dst, variance []float64, n int, b Baseline,
 	rng *rand.Rand) (float64, error) {
 	draws := e.draw(n, rng)
@@ -80,7 +81,7 @@ func (e *Integral) Score(ctx context.Context, dst, variance []float64, n int, b 
 		}
 		return mean, nil
 	}
-	// In (m, V) the score is u = V⁻¹(z − m) and ½(uuᵀ − V⁻¹).
+	// In the coordinates (m, V) the score is u = V⁻¹(z − m) and ½(uuᵀ − V⁻¹).
 	gm, gv, u := make([]float64, q.Dim()), make([]float64, q.NumGradV()), make([]float64, q.Dim())
 	var sum float64
 	for i, eps := range draws.eps {
@@ -103,10 +104,10 @@ func (e *Integral) Score(ctx context.Context, dst, variance []float64, n int, b 
 
 // familyScore is Score for an exponential family:
 //
-//	∇_μ E_q[l] = c + F⁻¹ Cov(T, l − cᵀT),
+//	∇_μ E_q[l] = c + F⁻¹ Cov(T, l − cᵀT).
 //
-// with the regression of l on T(z) for c, each half of the draws with the coefficients of the
-// other, or c = 0.
+// c is the regression of l on T(z), or 0. Each half of the draws uses the coefficients of the
+// other half.
 func (e *Integral) familyScore(dst, variance []float64, draws draws, values []float64,
 	b Baseline) float64 {
 	var fit variate.Quadratic
@@ -127,7 +128,7 @@ func (e *Integral) familyScore(dst, variance []float64, draws draws, values []fl
 	return mean
 }
 
-// ScoreSites is EstimateSites of pgsvi.ScoreFunction, with n draws.
+// ScoreSites implements EstimateSites of pgsvi.ScoreFunction, with n draws.
 func ScoreSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, n int, b Baseline,
 	rng *rand.Rand) {
 	eps := getDraws(n, rng)
@@ -165,7 +166,7 @@ func ScoreSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, n int, b
 	}
 }
 
-// siteDraws are standard normal draws shared by the sites of a batch.
+// siteDraws holds standard normal draws that all sites of a batch share.
 type siteDraws struct {
 	x, values []float64
 	fit       variate.Regression

@@ -13,30 +13,30 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Sites are terms log p(y_i|x_iᵀz) with weights.
+// Sites holds terms log p(y_i|x_iᵀz) with weights.
 type Sites struct {
 	Rows
 	Lik Likelihood
 }
 
-// Likelihood is p. It is also Differentiable, where its derivatives by η are known.
+// Likelihood is p. It is also a Differentiable if its derivatives in η are known.
 type Likelihood interface {
 	LogProb(y, eta float64) float64
 }
 
-// Differentiable is pgsvi.Differentiable.
+// Differentiable has the method of pgsvi.Differentiable.
 type Differentiable interface {
 	Likelihood
 	Derivs(y, eta float64) (d1, d2 float64)
 }
 
-// Rows are the data of Sites: see pgsvi.SiteIntegrand.
+// Rows holds the data of Sites: see pgsvi.SiteIntegrand.
 type Rows interface {
 	Len() int
 	Site(i int) (term int, x []float64, y, weight float64)
 }
 
-// Hermite returns the expectation of a term by the rule r, which takes that under N(0, 1).
+// Hermite returns the expectation of a term by the rule r, which integrates under N(0, 1).
 func Hermite(r expect.Rule, lik Likelihood, y, m, v float64) term.Expectation {
 	var e term.Expectation
 	sd := math.Sqrt(v)
@@ -54,8 +54,8 @@ func Hermite(r expect.Rule, lik Likelihood, y, m, v float64) term.Expectation {
 // Expect returns E[log p(y|η)] under N(m, v), with its derivatives.
 type Expect func(y, m, v float64) term.Expectation
 
-// Grad adds up the gradients of the sites, each from the expectation under its marginal: with α
-// and γ the first two derivatives with respect to the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
+// Grad adds up the gradients of the sites, each under its own marginal. With the first two
+// derivatives α and γ of the expectation in the mean of η = xᵀz, ∇_m = αx and ∇_V = ½γxxᵀ.
 func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form,
 	of Expect) (float64, error) {
 	gm, gv := make([]float64, n.Dim()), make([]float64, n.NumGradV())
@@ -81,14 +81,14 @@ func (s *Sites) Grad(ctx context.Context, dst []float64, n normal.Form,
 	return value, nil
 }
 
-// name names a site.
+// name returns the name of a site in messages.
 func (s *Sites) name(i int) string {
 	term, _, y, _ := s.Site(i)
 	return fmt.Sprintf("term %d, with label %v", term, y)
 }
 
-// Value returns the sum of the expectations, and a bound on the error of that. Where the
-// expectation of a term is not finite it is an error wrapping ErrNotFinite.
+// Value returns the sum of the expectations and a bound on its error. If a term has no finite
+// expectation, the error wraps ErrNotFinite.
 func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bound float64,
 	err error) {
 	var i int
@@ -110,7 +110,7 @@ func (s *Sites) Value(ctx context.Context, q normal.Form, of Expect) (value, bou
 	return value, bound, nil
 }
 
-// explain says why a term has no finite expectation under N(m, v).
+// explain describes why a term has no finite expectation under N(m, v).
 func (s *Sites) explain(n int, y, m, v float64) string {
 	if eta, l, ok := term.HoleIn(s.Lik.LogProb, y, m, v); ok {
 		return fmt.Sprintf("term %d, with label %v, has log-likelihood %v at η = %.6g; %s", n, y, l,
@@ -120,8 +120,8 @@ func (s *Sites) explain(n int, y, m, v float64) string {
 		"%.4g)", n, y, m, v)
 }
 
-// addDerivs adds w times the gradient and half the Hessian of the sites at z. It reports
-// whether they are finite, and false where ctx is done.
+// addDerivs adds w times the gradient and half the Hessian of the sites at z. It reports false if
+// they are not finite or ctx is done.
 func (s *Sites) addDerivs(ctx context.Context, n normal.Form, gm, gv []float64, w float64,
 	z []float64) bool {
 	lik := s.Lik.(Differentiable)

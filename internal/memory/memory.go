@@ -1,5 +1,6 @@
-// Package memory checks whether a model, a file or an option would need more memory than allowed.
-// Callers check before they allocate, because a Go process that runs out of memory ends.
+// Package memory checks whether a model, a file or an option needs more memory than allowed.
+// Callers check before they allocate, because a Go process that runs out of memory ends without a
+// chance to report an error.
 package memory
 
 import (
@@ -13,13 +14,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Default is the limit in bytes where nobody has set one. It is the same on every machine, so that
-// what fits does not depend on where it was tried; it is a share of what the memory of today's
-// machines is.
+// Default is the limit in bytes if nobody has set one. It is the same on every machine, so that
+// whether a model fits does not depend on the machine, and a fraction of the memory that machines
+// usually have.
 const Default = 8e9
 
-// Limit returns how many bytes may be asked for: most if that is positive. Otherwise it is the
-// memory limit of the Go runtime (GOMEMLIMIT, debug.SetMemoryLimit), or Default if there is none.
+// Limit returns the number of bytes that may be used: most if it is positive, and otherwise the
+// memory limit of the Go runtime (GOMEMLIMIT, debug.SetMemoryLimit), or Default if there is no
+// such limit.
 func Limit(most int64) float64 {
 	if most > 0 {
 		return float64(most)
@@ -30,9 +32,9 @@ func Limit(most int64) float64 {
 	return Default
 }
 
-// Check returns an error that wraps ErrMemory if need is more than Limit(most). What says what
-// needs the memory, and instead what to do. The need is a float64, in which no product of sizes
-// overflows.
+// Check returns an error that wraps ErrMemory if need exceeds Limit(most). The message names the
+// purpose of the memory (what) and the remedy (instead). need is a float64 because products of
+// sizes may overflow an int.
 func Check(most int64, need float64, what, instead string) error {
 	if limit := Limit(most); !(need <= limit) {
 		return fmt.Errorf("%s needs %s of memory, and the limit is %s; %s: %w",
@@ -41,13 +43,13 @@ func Check(most int64, need float64, what, instead string) error {
 	return nil
 }
 
-// Bytes returns the memory of so many matrices of rows × cols numbers, in float64 as products of
-// sizes overflow.
+// Bytes returns the memory of n matrices of rows × cols numbers. It returns a float64 because
+// products of sizes may overflow an int.
 func Bytes(matrices float64, rows, cols int) float64 {
 	return 8 * matrices * float64(rows) * float64(cols)
 }
 
-// Size returns a number of bytes as text, in decimal units.
+// Size formats a number of bytes in decimal units.
 func Size(bytes float64) string {
 	for _, u := range []struct {
 		one  float64
@@ -60,23 +62,24 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%.0f bytes", bytes)
 }
 
-// growth is how much memory there is at once, in units of what is kept, while a long slice grows:
-// it and the next one, which is a quarter longer.
+// growth is the peak memory of a long slice while it grows, in units of its size. The old and the
+// new array, which is a quarter longer, exist at the same time.
 const growth = 2.25
 
-// A Budget is of what is kept of a file while it is read, whose size is not known before.
+// A Budget limits the memory for a file of unknown size while it is read.
 type Budget struct {
 	what, instead string
 	kept, most    float64
 }
 
-// NewBudget returns a budget of Limit(0) for what; instead is what to do where that is too little.
+// NewBudget returns a budget of Limit(0). Error messages name the purpose of the memory (what)
+// and the remedy (instead).
 func NewBudget(what, instead string) *Budget {
 	return &Budget{what: what, instead: instead, most: Limit(0) / growth}
 }
 
-// Keep counts so many more bytes that are kept, and returns an error if all of them
-// are more than the budget.
+// Keep counts bytes that are kept from now on. It returns an error if the total exceeds the
+// budget.
 func (b *Budget) Keep(bytes int) error {
 	if b.kept += float64(bytes); b.kept > b.most {
 		return Check(0, growth*b.kept, b.what, b.instead)
@@ -84,12 +87,13 @@ func (b *Budget) Keep(bytes int) error {
 	return nil
 }
 
-// Column is how many bytes the smallest linear model, one with a diagonal covariance, keeps of a
-// column. These are its name, and a dozen vectors of prior, mean, variance and gradient.
+// Column is the number of bytes that the smallest linear model keeps for a column. It has a
+// diagonal covariance, the name of the column, and a dozen vectors for prior, mean, variance and
+// gradient.
 const Column = 120
 
-// Peak returns the largest memory of this process that was resident, in bytes. Where there
-// is no /proc it is what the Go runtime has from the system, which is less.
+// Peak returns the largest resident memory of this process so far, in bytes. On systems without
+// /proc it returns the memory that the Go runtime obtained from the system, which is less.
 func Peak() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if _, after, found := strings.Cut(string(status), "VmHWM:"); err == nil && found {

@@ -10,7 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// TestLimit: what the caller says counts, then what the runtime was told, then the default.
+// TestLimit checks the order of the limits: the caller's, the runtime's, the default.
 func TestLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	if got := Limit(0); got != Default {
@@ -25,7 +25,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestCheck: a refusal says what is needed, what there is and what to do.
+// TestCheck checks that the error names the need, the limit and the remedy.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	if err := Check(1000, 1000, "x", "y"); err != nil {
@@ -47,7 +47,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestBudget: what is kept adds up, with room for slices to grow.
+// TestBudget checks that kept bytes add up, with an allowance for slices that grow.
 func TestBudget(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	b := NewBudget("a file", "read less")
@@ -63,7 +63,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestPeak: this process has had some memory.
+// TestPeak checks that this process has used some memory.
 func TestPeak(t *testing.T) {
 	if mb := Peak() / 1e6; !(mb > 1 && mb < 1e6) {
 		t.Errorf("%v MB", mb)

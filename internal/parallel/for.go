@@ -1,4 +1,9 @@
-// Package parallel shares loops between goroutines.
+// Package parallel runs loops on several goroutines.
+//
+// A Loop cuts 0 … n−1 into ranges, which several goroutines take one after another. Results must
+// not depend on which goroutine takes which range; packages that add numbers store partial sums
+// by range and add them in order. A Halt cancels a loop and limits its goroutines.
+// helpers.go keeps idle goroutines awake between the many short loops of a fit.
 package parallel
 
 import (
@@ -11,25 +16,25 @@ import (
 
 // A Task is the body of a loop.
 type Task interface {
-	// Do does lo … hi−1. Calls with the same worker follow one another.
+	// Do runs the body for lo … hi−1. Calls with the same worker do not overlap.
 	Do(worker, lo, hi int)
 }
 
-// Func is a Task.
+// Func is a function that implements Task.
 type Func func(worker, lo, hi int)
 
 // Do implements Task.
 func (f Func) Do(worker, lo, hi int) { f(worker, lo, hi) }
 
-// Panic is a panic of a Task on another goroutine than the caller's, or one that At has named.
+// Panic is the panic of a Task on another goroutine, or one that At has described.
 type Panic struct {
-	Value any    // what it was called with
-	Stack []byte // of the goroutine that panicked
-	Where string // what it was about, "" if that is not known
-	index int    // of the element, −1 if that is not known
+	Value any    // the argument of panic
+	Stack []byte // stack of the goroutine that panicked
+	Where string // description of the element; empty if unknown
+	index int    // index of the element; −1 if unknown
 }
 
-// Error makes a Panic an error, whose text has the stack.
+// Error returns the value of the panic and its stack.
 func (p *Panic) Error() string {
 	if p.Where != "" {
 		return fmt.Sprintf("%s: %v\n%s", p.Where, p.Value, p.Stack)
@@ -37,13 +42,13 @@ func (p *Panic) Error() string {
 	return fmt.Sprintf("%v\n%s", p.Value, p.Stack)
 }
 
-// Unwrap returns Value where that is an error.
+// Unwrap returns Value if it is an error.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// Caught returns the Panic of a value that was recovered, by the deferred function that calls it.
+// Caught returns the Panic for a recovered value. A deferred function calls it.
 func Caught(r any) *Panic {
 	if p, ok := r.(*Panic); ok {
 		return p
@@ -51,10 +56,10 @@ func Caught(r any) *Panic {
 	return &Panic{Value: r, Stack: debug.Stack(), index: -1}
 }
 
-// At is deferred by loops that call functions of others: a panic goes on as a *Panic that says
-// where it was. i is the element that the loop is at, and where describes an element. One of them
-// may be nil: an inner loop may know the number of the element alone, and an outer one how to
-// describe it.
+// At describes a panic. Loops that call functions of others defer it, so that the panic continues
+// as a *Panic that names the element. i is the index of the element, and where describes an
+// element. One of them may be nil: an inner loop may know only the index, and an outer loop only
+// the description.
 func At(i *int, where func(i int) string) {
 	r := recover()
 	if r == nil {
@@ -70,23 +75,22 @@ func At(i *int, where func(i int) string) {
 	panic(p)
 }
 
-// A Loop runs one loop at a time. Kept for further loops, it allocates no memory but that of
-// goroutines.
+// A Loop runs one loop at a time. If it is reused, it allocates no memory except for goroutines.
 type Loop struct {
-	Halt     *Halt // once it has stopped no further range is begun
+	Halt     *Halt // ends the loop before its next range
 	n, chunk int
 	task     Task
 	next     atomic.Int64
-	workers  atomic.Int64 // that have begun, besides the caller
-	left     atomic.Int64 // goroutines that have not come to an end
+	workers  atomic.Int64 // workers that have begun, except the caller
+	left     atomic.Int64 // goroutines that have not ended
 	wg       sync.WaitGroup
 	caught   atomic.Pointer[Panic]
 }
 
-// Run has t do ranges of at most chunk that make up 0 … n−1, in any order. There are as many
-// goroutines as workers; the caller's is one of them. With one worker or one range it makes the
-// calls itself, in order. A panic of t on whatever goroutine is one of the caller's, with a *Panic
-// where there are several, and ends the loop.
+// Run calls t for ranges of at most chunk indices that make up 0 … n−1, in any order. It uses up
+// to workers goroutines, one of which is the caller's. With one worker or one range it makes the
+// calls itself, in order. If t panics on any goroutine, the loop ends and the caller panics, with
+// a *Panic if there are several goroutines.
 func (l *Loop) Run(n, chunk, workers int, t Task) {
 	if workers = min(workers, (n+chunk-1)/chunk); workers <= 1 {
 		for lo := 0; lo < n && !l.Halt.Stopped(); lo += chunk {
@@ -116,7 +120,7 @@ func (l *Loop) work(worker int) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.caught.CompareAndSwap(nil, Caught(r))
-			l.next.Store(int64(l.n)) // the others come to an end
+			l.next.Store(int64(l.n)) // ends the other workers
 		}
 		if worker > 0 {
 			idle.Add(1)
@@ -133,14 +137,14 @@ func (l *Loop) work(worker int) {
 	}
 }
 
-// For is Run for a loop that comes once.
+// For runs a loop once.
 func For(n, chunk, workers int, f Func) { new(Loop).Run(n, chunk, workers, f) }
 
-// Each calls f for 0 … n−1, from as many goroutines as there are workers. It returns the error of
-// the smallest index that failed, for any number of workers. Once f has failed, no greater index is
-// begun; once ctx is done none is, and its cause is returned.
+// Each calls f for 0 … n−1 on the given number of goroutines. It returns the error of the
+// smallest index that failed, for any number of workers. After a failure no larger index begins.
+// After ctx is done no index begins, and Each returns the cause.
 func Each(ctx context.Context, n, workers int, f func(worker, i int) error) error {
-	var failed atomic.Int64 // the least index that failed
+	var failed atomic.Int64 // the smallest index that failed
 	failed.Store(int64(n))
 	errs := make([]error, n)
 	For(n, 1, workers, func(worker, i, _ int) {

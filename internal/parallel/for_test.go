@@ -83,8 +83,8 @@ func TestHelpersAreHandedOn(t *testing.T) {
 	}
 }
 
-// TestHelpersAreIdleInTime: who has ended its part of a loop is idle before the caller can know
-// that it has.
+// TestHelpersAreIdleInTime checks that a helper is idle before the caller can see that it has
+// finished its part of a loop.
 func TestHelpersAreIdleInTime(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		l := Loop{n: 1, chunk: 1, task: Func(func(_, _, _ int) {

@@ -6,29 +6,30 @@ import (
 	"time"
 )
 
-// To wake a thread that sleeps takes from 5 to 100 µs, as long as many a loop of which there are
-// hundreds in a fit. A goroutine that has done its part of a loop therefore looks for another for a
-// while before it ends, and the caller for the end of the others before it sleeps. Both let every
-// other goroutine go first. It is idle before the caller can know that it has ended its part:
-// otherwise the next loop begins another goroutine, which finds no processor while this one looks.
+// Waking a thread that sleeps takes 5 to 100 µs, as long as many of the loops, and a fit runs
+// hundreds of loops. A goroutine that has finished its part of a loop therefore looks for another
+// loop for a while before it ends, and the caller looks for the end of the others before it
+// sleeps. Both yield to every other goroutine first. A helper is marked idle before the caller
+// can see that it has finished; otherwise the next loop would start another goroutine, which
+// would find no free processor.
 const (
 	linger = 200 * time.Microsecond
-	looks  = 100 // about 1 µs, between which others have their turn
-	// a turn of theirs as long as this says that there are more of them than processors:
+	looks  = 100 // yields of about 1 µs each
+	// A yield this long means that there are more goroutines than processors.
 	away = time.Millisecond
-	rest = 50 * time.Millisecond // then so long nobody looks
+	rest = 50 * time.Millisecond // nobody looks for this long afterward
 )
 
 var (
-	idle    atomic.Int64           // helpers that have no loop and were not promised one
-	next    = make(chan *Loop, 64) // to those that were promised one
-	started atomic.Int64           // helpers so far
-	crowded atomic.Int64           // until when nobody looks, in nanoseconds since epoch
+	idle    atomic.Int64           // helpers without a loop, and without a promised one
+	next    = make(chan *Loop, 64) // loops for helpers that were promised one
+	started atomic.Int64           // number of helpers started
+	crowded atomic.Int64           // nobody looks until this time, in nanoseconds since epoch
 	epoch   = time.Now()
 )
 
-// help makes another goroutine take part in l: one that looks for a loop where there is one, else a
-// new one.
+// help adds another goroutine to l: an idle helper if there is one, and a new goroutine
+// otherwise.
 func help(l *Loop) {
 	if take() {
 		next <- l
@@ -42,7 +43,7 @@ func help(l *Loop) {
 	}()
 }
 
-// take takes away one of those that are idle, and reports whether there was one.
+// take claims an idle helper. It reports false if there is none.
 func take() bool {
 	for n := idle.Load(); n > 0; n = idle.Load() {
 		if idle.CompareAndSwap(n, n-1) {
@@ -52,8 +53,8 @@ func take() bool {
 	return false
 }
 
-// another returns a loop to take part in to a helper that is idle, or nil where none comes soon. No
-// more than all processors but one look for one.
+// another returns the next loop for an idle helper, or nil if none comes soon. At most one helper
+// less than there are processors waits.
 func another() (l *Loop) {
 	if idle.Load() < int64(runtime.GOMAXPROCS(0)) {
 		found := soon(func() bool {
@@ -70,11 +71,11 @@ func another() (l *Loop) {
 	if take() {
 		return nil
 	}
-	return <-next // it was promised one
+	return <-next // a loop was promised
 }
 
-// soon calls done until it reports true or for a while, and returns what it reported. Where others
-// want the processor, nobody looks for some time.
+// soon calls done for a while until it returns true, and returns the last result. If other
+// goroutines need the processor, nobody waits for some time.
 func soon(done func() bool) bool {
 	begin := time.Since(epoch)
 	if begin < time.Duration(crowded.Load()) {

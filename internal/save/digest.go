@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// A Digest tells one set of data and options from another: it is a checksum of all that it is
-// shown, the number of things and their order included. The zero value has seen nothing.
+// A Digest is a checksum of the data and options of a model. It depends on all values added to
+// it, their number and their order. The zero value has no values.
 type Digest struct {
 	sum uint64
 	buf []byte
@@ -30,21 +30,21 @@ func (d *Digest) word(x uint64) {
 	}
 }
 
-// Int shows d whole numbers.
+// Int adds whole numbers.
 func (d *Digest) Int(xs ...int) {
 	for _, x := range xs {
 		d.word(uint64(x))
 	}
 }
 
-// Float shows d numbers.
+// Float adds numbers.
 func (d *Digest) Float(xs ...float64) {
 	for _, x := range xs {
 		d.word(math.Float64bits(x))
 	}
 }
 
-// Floats shows d a slice. A nil one is not an empty one.
+// Floats adds a slice. A nil slice differs from an empty one.
 func (d *Digest) Floats(xs []float64) {
 	n := len(xs)
 	if xs == nil {
@@ -54,7 +54,7 @@ func (d *Digest) Floats(xs []float64) {
 	d.Float(xs...)
 }
 
-// Text shows d a text.
+// Text adds a text.
 func (d *Digest) Text(s string) {
 	d.Int(len(s))
 	d.flush()

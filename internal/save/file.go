@@ -14,10 +14,10 @@ import (
 	"path/filepath"
 )
 
-// WriteFile makes a file of what write writes. A new file gets the permissions that the umask
-// leaves, and a replaced file keeps its own. If path is a symbolic link, its target is replaced. A
-// device or a pipe is written to. WriteFile returns the error of write as it is; an error of the
-// file names path.
+// WriteFile writes a file with the content that write produces. A new file gets the permissions
+// that the umask leaves, and a replaced file keeps its own. If path is a symbolic link, WriteFile
+// replaces the target. It writes directly to a device or a pipe. It returns an error of write
+// unchanged; other errors name path.
 func WriteFile(path string, write func(io.Writer) error) error {
 	info, err := os.Stat(path)
 	switch {
@@ -40,8 +40,8 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return t.rename()
 }
 
-// CheckFile returns an error if WriteFile cannot write the file. Call it before the work that makes
-// the content.
+// CheckFile returns an error if WriteFile cannot write the file. Call it before computing the
+// content.
 func CheckFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -61,21 +61,21 @@ func isFolder(path string) error {
 	return &fs.PathError{Op: "write", Path: path, Err: errors.New("is a folder")}
 }
 
-// temporary is the file that will take the place of path. The first write creates it, so that
-// nothing is left behind if the process ends earlier.
+// temporary is the file that will replace path. The first write creates it, so a process that
+// ends earlier leaves nothing behind.
 type temporary struct {
 	path string
 	old  fs.FileInfo // describes the file to replace; nil if there is none
-	to   string      // path, or the target of the link that it is
+	to   string      // path, or the target if path is a link
 	f    *os.File
 }
 
-// create makes the file, once.
+// create creates the file on its first call.
 func (t *temporary) create() (err error) {
 	if t.f != nil {
 		return nil
 	}
-	if t.old != nil { // a file that may not be written is not replaced either
+	if t.old != nil { // do not replace a file that is read-only
 		old, err := os.OpenFile(t.path, os.O_WRONLY, 0)
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (t *temporary) create() (err error) {
 		old.Close()
 	}
 	t.to = target(t.path)
-	for range 100 { // until the name is new
+	for range 100 { // until the name is unused
 		name := filepath.Join(filepath.Dir(t.to), fmt.Sprintf(".pgsvi-%d", rand.Uint32()))
 		t.f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if !errors.Is(err, fs.ErrExist) {
@@ -96,11 +96,11 @@ func (t *temporary) create() (err error) {
 	return t.named(err)
 }
 
-// target returns the file that a link names in the end, which need not exist.
+// target returns the file that a chain of links leads to. It need not exist.
 func target(path string) string {
-	for range 40 { // as many links as Linux follows
+	for range 40 { // Linux also follows 40 links
 		to, err := os.Readlink(path)
-		if err != nil { // no link
+		if err != nil { // not a link
 			return path
 		}
 		if !filepath.IsAbs(to) {
@@ -127,9 +127,9 @@ func (t *temporary) Write(b []byte) (int, error) {
 	return n, t.named(err)
 }
 
-// rename puts the file in its place.
+// rename moves the file to its final name.
 func (t *temporary) rename() error {
-	if err := t.create(); err != nil { // nothing was written
+	if err := t.create(); err != nil { // write produced nothing
 		return err
 	}
 	if err := t.f.Close(); err != nil {
@@ -145,7 +145,7 @@ func (t *temporary) rename() error {
 	return nil
 }
 
-// remove removes the file if it was not renamed.
+// remove deletes the file unless it was renamed.
 func (t *temporary) remove() {
 	if t.f != nil {
 		t.f.Close()

@@ -42,7 +42,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzUnmarshal makes values of whatever JSON says: what it makes is marshalled and made again.
+// FuzzUnmarshal decodes arbitrary JSON. A value that it decodes must survive another round trip.
 func FuzzUnmarshal(f *testing.F) {
 	var r Registry
 	if err := errors.Join(r.Add("number", number{}), r.Add("pointer", &number{}),

@@ -6,19 +6,19 @@ import (
 )
 
 // A List is a slice that is read from JSON in no more memory than it has at the end: its elements
-// are counted before there is room for them. It is written as any slice.
+// are counted before memory is allocated. It is written like any slice.
 type List[T any] []T
 
 const (
-	// mostGrowth is how many times its JSON a List may be in memory. The most that is saved is 8
-	// times, a list of empty lists; numbers are 4 times, if each is one digit.
+	// mostGrowth limits the memory of a List as a multiple of its JSON. A list of empty lists
+	// takes 8 times, the most that is saved, and a list of one-digit numbers takes 4 times.
 	mostGrowth = 8
-	// mostNesting is how deep a List may be nested. A composite takes two levels, its braces and
-	// the List of its parts; what is left is for the JSON of a value.
+	// mostNesting limits the nesting of a List. A composite takes two levels, one for its braces
+	// and one for the List of its parts. The rest is for the JSON of values.
 	mostNesting = 3 * mostDepth
 )
 
-// UnmarshalJSON implements json.Unmarshaler. The error is a Fault, or that of encoding/json.
+// UnmarshalJSON implements json.Unmarshaler. The error is a Fault or an error of encoding/json.
 func (l *List[T]) UnmarshalJSON(b []byte) error {
 	commas, depth := outline(b)
 	if depth > mostNesting {
@@ -31,8 +31,8 @@ func (l *List[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]T)(l))
 }
 
-// outline returns how many commas there are between the elements of an array of valid JSON, and how
-// deep it is nested.
+// outline returns the number of commas between the elements of a valid JSON array, and the depth
+// of its nesting.
 func outline(b []byte) (commas, depth int) {
 	level := 0
 	for i := 0; i < len(b); i++ {

@@ -10,20 +10,19 @@ import (
 	"sync"
 )
 
-// A Value is a value of an interface type: the name of its type, and its JSON or, of a
-// composite, its parts.
+// A Value is a value of an interface type: the name of its type and its JSON, or the parts of a
+// composite.
 type Value struct {
 	Type  string          `json:"type"`
 	Value json.RawMessage `json:"value,omitempty"`
 	Parts List[Value]     `json:"parts,omitempty"`
 }
 
-// mostDepth is how deep composites may be nested, so that what is said about a value, such
-// as the path to a part of it, stays small.
+// mostDepth limits the nesting of composites, so that messages, such as the path to a part, stay
+// short.
 const mostDepth = 100
 
-// A Registry knows types by their names. It is safe for concurrent use. The zero value
-// knows none.
+// A Registry maps names to types. It is safe for concurrent use. The zero value is empty.
 type Registry struct {
 	mu         sync.RWMutex
 	byName     map[string]reflect.Type
@@ -36,8 +35,8 @@ type composite struct {
 	join  func(parts []any) (any, error)
 }
 
-// Add gives the type of v, which encoding/json can write and read, a name. It is
-// an error if that is the name of another type, or if the type has another name.
+// Add registers the type of v under a name. encoding/json must be able to write and read the
+// type. It returns an error if the name belongs to another type, or if the type has another name.
 func (r *Registry) Add(name string, v any) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,8 +62,8 @@ func (r *Registry) add(name string, v any) error {
 	return nil
 }
 
-// AddComposite adds the type of v, whose values are made of others that are saved by
-// the names of their types: parts takes them apart, and join puts them together.
+// AddComposite registers the type of v, whose values consist of other registered values. parts
+// returns them, and join puts them together.
 func (r *Registry) AddComposite(name string, v any, parts func(v any) []any,
 	join func(parts []any) (any, error)) error {
 	r.mu.Lock()
@@ -76,7 +75,7 @@ func (r *Registry) AddComposite(name string, v any, parts func(v any) []any,
 	return nil
 }
 
-// Name returns the name of the type of v; ok is false if it is not known.
+// Name returns the name of the type of v. ok is false if the type is not registered.
 func (r *Registry) Name(v any) (name string, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -84,14 +83,14 @@ func (r *Registry) Name(v any) (name string, ok bool) {
 	return name, ok
 }
 
-// Names returns the names of all types, sorted.
+// Names returns all names in alphabetical order.
 func (r *Registry) Names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Sorted(maps.Keys(r.byName))
 }
 
-// lookup returns what is known of a name.
+// lookup returns the entry of a name.
 func (r *Registry) lookup(name string) (t reflect.Type, c composite, isComposite bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -99,8 +98,8 @@ func (r *Registry) lookup(name string) (t reflect.Type, c composite, isComposite
 	return r.byName[name], c, isComposite
 }
 
-// Marshal returns v with the name of its type. It is an error if the type of v, or of a
-// part of it, is not known.
+// Marshal returns v with the name of its type. It returns an error if the type of v, or of a part
+// of v, is not registered.
 func (r *Registry) Marshal(v any) (Value, error) { return r.marshal(v, 0) }
 
 func (r *Registry) marshal(v any, depth int) (s Value, err error) {
@@ -129,7 +128,7 @@ func (r *Registry) marshal(v any, depth int) (s Value, err error) {
 	return s, nil
 }
 
-// Unmarshal returns the value of s.
+// Unmarshal returns the value that s describes.
 func (r *Registry) Unmarshal(s Value) (any, error) { return r.unmarshal(s, 0) }
 
 func (r *Registry) unmarshal(s Value, depth int) (any, error) {

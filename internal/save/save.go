@@ -6,9 +6,12 @@
 //	{"likelihood":{"type":"pgsvi.StudentT","value":{"DF":4,"Scale":0}},…}
 //	crc64 9a0c74e3b1d5f286
 //
-// The first line has the kind, its version, and the number of bytes of the body. The
-// library writes JSON there, in which numbers round-trip to the last bit, and for a run that
-// is under way the bytes of a State.
+// The first line has the kind, its version, and the number of bytes of the body. The body is
+// JSON, in which numbers round-trip to the last bit, or the bytes of a State for a run that has
+// not ended.
+//
+// Registry saves values of interface types, such as kernels, by name. State writes and reads a
+// running fit. Digest identifies the data of a model. WriteFile replaces files safely.
 package save
 
 import (
@@ -21,42 +24,42 @@ import (
 	"strings"
 )
 
-// A Fault is what is wrong with a file, and what to do.
+// A Fault is an error that says what is wrong with a file and what to do.
 type Fault string
 
 func (f Fault) Error() string { return string(f) }
 
-// A Kind is what a file holds, such as a GLMPosterior, and the newest version of it
-// that is known, which is the one that is written. A name is for ever.
+// A Kind names the content of a file, such as a GLMPosterior, and the newest version that this
+// release reads and writes. A name must never change.
 type Kind struct {
 	Name    string
 	Version int
 }
 
-// Most is the largest count of rows, documents or steps that is read from a file. Up to it a
-// float64 and an int count by one, on systems of 32 bits too.
+// Most is the largest number of rows, documents or steps that is read from a file. Below it a
+// float64 and an int of 32 bits can both count by one.
 const Most = min(1<<53, math.MaxInt)
 
 const (
 	magic     = "pgsvi "
-	mostLine  = 200 // bytes of a first line
+	mostLine  = 200 // longest first line, in bytes
 	lastBytes = len("\ncrc64 ") + 16 + len("\n")
 )
 
-// table is that of CRC-64/XZ, which notices every burst of up to 64 bits.
+// table is for CRC-64/XZ, which detects every burst of up to 64 bits.
 var table = crc64.MakeTable(crc64.ECMA)
 
 func firstLine(name string, version, size int) string {
 	return fmt.Sprintf("%s%s %d %d\n", magic, name, version, size)
 }
 
-// lastLine returns the last line of a file, with the checksum of the others.
+// lastLine returns the last line of a file, with the checksum of the lines before it.
 func lastLine(first string, body []byte) string {
 	sum := crc64.Update(crc64.Checksum([]byte(first), table), table, body)
 	return fmt.Sprintf("\ncrc64 %016x\n", sum)
 }
 
-// Write writes a file of the kind. The error is that of w as it is.
+// Write writes a file of the kind. It returns an error of w unchanged.
 func (k Kind) Write(w io.Writer, body []byte) error {
 	first := firstLine(k.Name, k.Version, len(body))
 	for _, part := range [][]byte{[]byte(first), body, []byte(lastLine(first, body))} {
@@ -67,9 +70,9 @@ func (k Kind) Write(w io.Writer, body []byte) error {
 	return nil
 }
 
-// Read returns the body of a file of the kind. All of r must be that file. It holds no more
-// memory than a few times what r gives, whatever the first line says. The error is a Fault, or
-// that of r.
+// Read returns the body of a file of the kind. All of r must be that file. It uses memory for a
+// few times the bytes that r returns, whatever the first line claims. The error is a Fault or an
+// error of r.
 func (k Kind) Read(r io.Reader) ([]byte, error) {
 	b := bufio.NewReaderSize(r, 4096)
 	head, err := b.Peek(mostLine)
@@ -115,11 +118,11 @@ func (k Kind) Read(r io.Reader) ([]byte, error) {
 	return body, nil
 }
 
-// mostIdle is how often in a row a reader may give nothing and no error.
+// mostIdle limits how often in a row a reader may return neither bytes nor an error.
 const mostIdle = 100
 
-// readMost returns what r gives, up to so many bytes. There is room for four times what has come,
-// and no more than that.
+// readMost reads at most the given number of bytes from r. Its buffer has at most four times the
+// size of the bytes read.
 func readMost(r io.Reader, most int) (all []byte, err error) {
 	for idle := 0; err == nil && len(all) < most; {
 		if len(all) == cap(all) {

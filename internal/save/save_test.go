@@ -23,8 +23,7 @@ func written(t testing.TB, k Kind, body string) string {
 	return file.String()
 }
 
-// The format is that of the comment on the package, for ever. The checksum is that of xz,
-// CRC-64/XZ.
+// The format must never change: see the package comment. The checksum is CRC-64/XZ, as in xz.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	want := "pgsvi Thing 2 7\n{\"a\":1}\ncrc64 5debc55bda37f32f\n"
@@ -42,7 +41,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// What is wrong with a file is a Fault that says so.
+// A damaged file must produce a Fault that names the damage.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	good := written(t, kind, `{"a":1}`)
@@ -186,7 +185,7 @@ func TestStateWideNumbers(t *testing.T) {
 			t.Errorf("%d comes back as %d, %v", word, got, err)
 		}
 	}
-	word := uint64(1<<32 + 1) // of which one byte is left where 32 bits are cut off
+	word := uint64(1<<32 + 1) // one byte is left if 32 bits are cut off
 	b, err := Marshal(func(s *State) { s.Uint64(&word); var flag bool; s.Bool(&flag) })
 	if err != nil {
 		t.Fatal(err)

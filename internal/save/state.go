@@ -8,39 +8,40 @@ import (
 	"time"
 )
 
-// A State is written to bytes, or read back from them, by one function that names its parts
-// in order: each method writes what its argument points to or, reading, stores there what was
-// written. Numbers keep every bit. What is read is bounded by the bytes that there are,
-// and after a first fault nothing more is stored.
+// A State is written to bytes or read from bytes by one function that names the parts in order.
+// Each method writes its argument, or stores there what was written. Numbers keep every bit. When
+// reading, memory is limited by the number of bytes left, and nothing is stored after the first
+// fault.
 type State struct {
-	b       []byte // written so far, or yet to be read
+	b       []byte // written so far, or not yet read
 	reading bool
 	err     error
-	ctx     context.Context // writing ends when it is done; nil means never
+	ctx     context.Context // cancels writing; nil means never
 }
 
-// Marshal returns what f names. The error is that of Fail.
+// Marshal returns the bytes of the parts that f names. The error is the argument of Fail.
 func Marshal(f func(*State)) ([]byte, error) {
 	s := &State{}
 	f(s)
 	return s.b, s.err
 }
 
-// MarshalUntil is Marshal that returns the cause of ctx soon after ctx is done.
+// MarshalUntil is like Marshal. It returns the cause of ctx soon after ctx is done.
 func MarshalUntil(ctx context.Context, f func(*State)) ([]byte, error) {
 	s := &State{ctx: ctx}
 	f(s)
 	return s.b, s.err
 }
 
-// Append is Marshal that appends to b.
+// Append is like Marshal, but appends to b.
 func Append(b []byte, f func(*State)) ([]byte, error) {
 	s := &State{b: b}
 	f(s)
 	return s.b, s.err
 }
 
-// Unmarshal stores what Marshal has written in what f names. The error is a Fault, or that of Fail.
+// Unmarshal stores bytes that Marshal has written in the parts that f names. The error is a Fault
+// or the argument of Fail.
 func Unmarshal(b []byte, f func(*State)) error {
 	s := &State{b: b, reading: true}
 	f(s)
@@ -50,28 +51,28 @@ func Unmarshal(b []byte, f func(*State)) error {
 	return s.err
 }
 
-// Reading reports whether parts are read, and no fault has been met.
+// Reading reports whether c reads and has not met a fault.
 func (s *State) Reading() bool { return s.reading && s.err == nil }
 
 // Err returns the first fault.
 func (s *State) Err() error { return s.err }
 
-// Fail makes err the fault, unless it is nil or there is one already.
+// Fail records err as the fault, unless it is nil or there is a fault already.
 func (s *State) Fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
-// Check is a fault, of which format and args say what is wrong, unless ok.
+// Check records a fault with the given message unless ok is true.
 func (s *State) Check(ok bool, format string, args ...any) {
 	if !ok && s.err == nil {
 		s.err = fault(format, args...)
 	}
 }
 
-// Holds reports whether so many times n numbers, that are about to be read, may be there. If not it
-// is a fault, before room is made for them.
+// Holds reports whether the remaining bytes can hold times·n numbers. If not, it records a fault,
+// before the caller allocates memory.
 func (s *State) Holds(times, n int) bool {
 	if s.Reading() && n > 0 && times > len(s.b)/8/n {
 		s.err = fault("the state ends too early")
@@ -79,7 +80,7 @@ func (s *State) Holds(times, n int) bool {
 	return s.err == nil
 }
 
-// take returns the next n bytes, nil if there are fewer.
+// take returns the next n bytes, or nil if there are fewer.
 func (s *State) take(n int) []byte {
 	if s.err != nil {
 		return nil
@@ -104,14 +105,14 @@ func (s *State) word(x uint64) uint64 {
 	return x
 }
 
-// Uint64 is for bits that are no number, such as seeds.
+// Uint64 writes or reads bits that are not a number, such as seeds.
 func (s *State) Uint64(xs ...*uint64) {
 	for _, x := range xs {
 		*x = s.word(*x)
 	}
 }
 
-// Int is for numbers that are not negative. One that an int of this system does not hold is a
+// Int writes or reads numbers that are not negative. A number that does not fit in an int is a
 // fault.
 func (s *State) Int(xs ...*int) {
 	for _, x := range xs {
@@ -123,7 +124,7 @@ func (s *State) Int(xs ...*int) {
 	}
 }
 
-// Duration is for times that are not negative, which take 64 bits on any system.
+// Duration writes or reads times that are not negative. They take 64 bits on every system.
 func (s *State) Duration(x *time.Duration) {
 	n := s.word(uint64(*x))
 	s.Check(n <= math.MaxInt64, "a time of the state is negative")
@@ -132,7 +133,7 @@ func (s *State) Duration(x *time.Duration) {
 	}
 }
 
-// Bool is for flags.
+// Bool writes or reads flags.
 func (s *State) Bool(xs ...*bool) {
 	for _, x := range xs {
 		var n uint64
@@ -147,14 +148,14 @@ func (s *State) Bool(xs ...*bool) {
 	}
 }
 
-// Float is for numbers of any kind, NaN among them.
+// Float writes or reads any numbers, including NaN.
 func (s *State) Float(xs ...*float64) {
 	for _, x := range xs {
 		*x = math.Float64frombits(s.word(math.Float64bits(*x)))
 	}
 }
 
-// Bytes is for any number of bytes.
+// Bytes writes or reads byte slices of any length.
 func (s *State) Bytes(x *[]byte) {
 	n := len(*x)
 	s.Int(&n)
@@ -167,7 +168,7 @@ func (s *State) Bytes(x *[]byte) {
 	}
 }
 
-// Text is for names.
+// Text writes or reads names.
 func (s *State) Text(x *string) {
 	b := []byte(*x)
 	s.Bytes(&b)
@@ -176,7 +177,7 @@ func (s *State) Text(x *string) {
 	}
 }
 
-// Floats is for slices of n elements each. A nil one stays nil.
+// Floats writes or reads slices of n elements each. A nil slice stays nil.
 func (s *State) Floats(n int, xs ...*[]float64) {
 	for _, x := range xs {
 		has := *x != nil
@@ -199,14 +200,14 @@ func (s *State) Floats(n int, xs ...*[]float64) {
 	}
 }
 
-// Lower is for the lower triangle of an n×n matrix, row by row. Reading makes no room, and nothing
-// is looked at after a fault.
+// Lower writes or reads the lower triangle of an n×n matrix, row by row, into memory of the
+// caller. It does nothing after a fault.
 func (s *State) Lower(n int, a []float64) {
 	if s.err != nil {
 		return
 	}
 	if !s.reading {
-		// Once: to grow with the rows copies what there is again and again.
+		// Grow once, because growing with each row copies everything again.
 		s.b = slices.Grow(s.b, 8*(n*(n+1)/2))
 	}
 	for i := range n {
