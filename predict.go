@@ -581,7 +581,7 @@ func checkNormalised(l Likelihood, r predict.Response) error {
 	if !ok {
 		return nil
 	}
-	eta, total, failed := n.Unnormalised()
+	eta, total, failed := n.Unnormalized()
 	if !failed {
 		return nil
 	}

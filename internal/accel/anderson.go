@@ -1,5 +1,5 @@
-// Package accel accelerates and minimises functions of numbers: Anderson mixing, L-BFGS,
-// Brent's minimisation and Chandrupatla's root.
+// Package accel accelerates and minimizes functions: Anderson mixing of fixed-point iterations
+// (anderson.go), L-BFGS (lbfgs.go), minimization in one dimension (brent.go) and roots (root.go).
 package accel
 
 import (
@@ -23,12 +23,13 @@ const (
 	andersonPivot = 1e-14 // relative pivot below which the differences count as dependent
 )
 
-// Reset forgets the iterates and keeps their storage.
+// Reset removes the iterates and keeps their memory.
 func (a *Anderson) Reset() { a.x, a.r = a.x[:0], a.r[:0] }
 
 // Mix stores the mixture Σ_j α_j (x_j + r_j) of the iterates x_j and their residuals r_j in dst.
-// The weights are α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. It reports whether there
-// is one, of the last iterates with independent differences of residuals: not for fewer than two.
+// The weights are α = argmin ‖diag(w) Σ_j α_j r_j‖ subject to Σ_j α_j = 1. Iterates whose
+// differences of residuals depend on later ones are left out. Mix reports false if fewer than two
+// iterates are left.
 func (a *Anderson) Mix(dst, w []float64) bool {
 	k := len(a.x) - 1
 	if k < 1 {
@@ -38,7 +39,7 @@ func (a *Anderson) Mix(dst, w []float64) bool {
 	r0, r1, r2, r3 := lastFour(a.r)
 	dst, w = dst[:len(r)], w[:len(r)]
 	r0, r1, r2, r3 = r0[:len(r)], r1[:len(r)], r2[:len(r)], r3[:len(r)]
-	// All inner products in one pass.
+	// Compute all inner products in one pass.
 	var g [andersonDepth][andersonDepth + 1]float64
 	var g00, g10, g11, g20, g21, g22, g30, g31, g32, g33, b0, b1, b2, b3 float64
 	for i, x := range r {
@@ -67,16 +68,16 @@ func (a *Anderson) Mix(dst, w []float64) bool {
 	return a.mixture(dst, &g)
 }
 
-// lastFour returns all of s but the last, and the last where there are fewer than four others, of
-// which a difference is 0.
+// lastFour returns all elements of s but the last, and repeats the last so that there are four. A
+// repeated element has a difference of 0.
 func lastFour(s [][]float64) (s0, s1, s2, s3 []float64) {
 	k := len(s) - 1
 	at := func(j int) []float64 { return s[min(j, k)] }
 	return at(0), at(1), at(2), at(3)
 }
 
-// MixIn is Mix in the norm of which mul stores the product of the metric with d in dst. It reports
-// false, too, where mul does.
+// MixIn is like Mix in another norm: mul stores the product of its metric with d in dst. MixIn
+// also reports false if mul does.
 func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 	k := len(a.x) - 1
 	if k < 1 {
@@ -84,7 +85,7 @@ func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 	}
 	r := a.r[k]
 	a.d = dense.Resize(a.d, len(r))
-	// Minimise ‖r − Σ_j θ_j (r − r_j)‖ over the mixtures of the last k differences.
+	// Minimize ‖r − Σ_j θ_j (r − r_j)‖ over the mixtures of the last k differences.
 	var g [andersonDepth][andersonDepth + 1]float64
 	for j := range k {
 		floats.SubTo(a.d, r, a.r[j])
@@ -101,13 +102,13 @@ func (a *Anderson) MixIn(dst []float64, mul func(dst, d []float64) bool) bool {
 	return a.mixture(dst, &g)
 }
 
-// mixture is MixIn of the normal equations g.
+// mixture computes the mixture for the normal equations g.
 func (a *Anderson) mixture(dst []float64, g *[andersonDepth][andersonDepth + 1]float64) bool {
 	k := len(a.x) - 1
 	x, r := a.x[k], a.r[k]
 	first := 0
 	theta, ok := solveSmall(g, k)
-	for ; !ok && first < k-1; theta, ok = solveSmall(g, k-first) { // without the oldest
+	for ; !ok && first < k-1; theta, ok = solveSmall(g, k-first) { // leave out the oldest
 		first++
 		for j := range k - first {
 			copy(g[j][:], g[j+1][1:andersonDepth])
@@ -127,9 +128,8 @@ func (a *Anderson) mixture(dst []float64, g *[andersonDepth][andersonDepth + 1]f
 	return true
 }
 
-// Next makes room for a new iterate, of length n, and returns the slices where the caller
-// stores it and its residual. From the sixth on it takes the place of the oldest, or with again
-// that of the last, if there is one.
+// Next returns the slices in which the caller stores a new iterate of length n and its residual.
+// From the sixth iterate on they replace the oldest, or the last one if again is true.
 func (a *Anderson) Next(n int, again bool) (x, r []float64) {
 	if last := len(a.x) - 1; again && last >= 0 {
 		return a.x[last], a.r[last]
@@ -153,8 +153,8 @@ func (a *Anderson) Next(n int, again bool) (x, r []float64) {
 	return a.x[last], a.r[last]
 }
 
-// solveSmall solves the k×k positive semidefinite system whose lower triangle
-// and right-hand side are in g, slightly regularised.
+// solveSmall solves the k×k positive semidefinite system whose lower triangle and right-hand side
+// are in g, with a small ridge.
 func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [andersonDepth]float64,
 	ok bool) {
 	var l [andersonDepth][andersonDepth]float64
@@ -193,7 +193,7 @@ func solveSmall(g *[andersonDepth][andersonDepth + 1]float64, k int) (x [anderso
 	return x, true
 }
 
-// State is that of a, for iterates of length n.
+// State writes or reads a for iterates of length n.
 func (a *Anderson) State(c *save.State, n int) {
 	k := len(a.x)
 	c.Int(&k)

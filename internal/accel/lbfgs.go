@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	lbfgsRestarts  = 8     // most runs; each forgets the curvature that the last has seen
+	lbfgsRestarts  = 8     // most runs; each starts without the curvature of the last one
 	lbfgsSteps     = 2000  // most steps of a run
 	lbfgsMemory    = 20    // pairs of steps and gradients kept
 	lbfgsGradient  = 1e-11 // largest element of the gradient at which a run stops
 	lbfgsLeastGain = 1e-15 // relative gain of a run below which the next is not tried
 )
 
-// LBFGS minimises a smooth function by L-BFGS (Liu and Nocedal, 1989), restarted until a restart no
-// longer helps. gradient stores the gradient at x in dst. x0 is not changed. It returns the best
-// point found, and false if the value at x0 is not finite.
+// LBFGS minimizes a smooth function by L-BFGS (Liu and Nocedal, 1989), and restarts it until a
+// restart no longer helps. gradient stores the gradient at x in dst. x0 does not change. It
+// returns the best point found, and false if the value at x0 is not finite.
 func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []float64) ([]float64,
 	bool) {
 	best := value(x0)
@@ -27,8 +27,8 @@ func LBFGS(value func([]float64) float64, gradient func(dst, x []float64), x0 []
 	}
 	x := append([]float64(nil), x0...)
 	for range lbfgsRestarts {
-		// Minimize may return both a useful result and an error, usually because
-		// the line search met the limits of rounding: the value decides.
+		// Minimize may return a useful result with an error, usually because rounding stops the
+		// line search. The value decides.
 		r, _ := optimize.Minimize(optimize.Problem{Func: value, Grad: gradient}, x,
 			&optimize.Settings{GradientThreshold: lbfgsGradient,
 				Converger: optimize.NeverTerminate{}, MajorIterations: lbfgsSteps},

@@ -5,15 +5,15 @@ import "math"
 const (
 	rootTol    = 1e-13  // relative accuracy of Root
 	leastFloor = 1e-300 // least absolute accuracy of Root, for a zero at 0
-	patience   = 5      // steps in which the bracket of Root has to halve
-	// least part of the bracket that Root moves by, so that rounding cannot stop it
+	patience   = 5      // the bracket of Root must halve within this many steps
+	// smallest move, as a fraction of the bracket, so that rounding cannot stop Root
 	leastStep = 0x1p-52
 )
 
-// Root returns a zero of f between lo and hi, to a relative 1e-13 plus the absolute floor. The
-// method is that of Chandrupatla (1997): inverse quadratic interpolation where it is safe, else
-// bisection. The signs of f at lo and hi must differ, or one of the two must be a zero; hi − lo
-// must be finite.
+// Root returns a zero of f between lo and hi, to a relative 1e-13 plus the absolute floor. It
+// uses the method of Chandrupatla (1997): inverse quadratic interpolation if that is safe, and
+// bisection otherwise. The signs of f at lo and hi must differ, or one of the values must be
+// zero. hi − lo must be finite.
 func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 	a, b := hi, lo
 	fa, fb := f(a), f(b)
@@ -48,7 +48,7 @@ func Root(f func(x float64) float64, lo, hi, floor float64) float64 {
 		if phi*phi < xi && (1-phi)*(1-phi) < 1-xi {
 			t = fa/(fb-fa)*fc/(fb-fc) + (c-a)/(b-a)*fa/(fc-fa)*fb/(fc-fb)
 		}
-		if i%patience == 0 { // a huge value at the far end can make steps tiny for ever
+		if i%patience == 0 { // a huge value at the far end can make all steps tiny
 			if math.Abs(b-a) > width/2 {
 				t = 0.5
 			}

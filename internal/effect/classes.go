@@ -6,30 +6,32 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Classes is Average of the probabilities of K classes, whose scores x_nᵀw_c have independent
-// weights before their common part is left out. Weights follow one another class by class, and
-// effects too: element c·features + j is that of feature j on p_c.
+// Classes averages the effects of features on the probabilities of K classes. The scores are
+// x_nᵀw_c, and the weights of the classes are independent before their common part is removed.
+// Weights and effects are stored class by class: element c·features + j belongs to feature j and
+// class c.
 type Classes struct {
 	X    *design.Matrix
 	K    int
-	Mean []float64 // of the weights of all classes
+	Mean []float64 // mean of the weights of all classes
 	Cov  *gauss.Contrasts
-	M, V []float64 // of the scores, K to a row
+	M, V []float64 // moments of the scores, K per row
 
-	// Expect stores E[π] in p and E[diag π − ππᵀ], which is ∂E[π]/∂m, in the K×K matrix h.
+	// Expect stores E[π] in p and ∂E[π]/∂m = E[diag π − ππᵀ] in the K×K matrix h.
 	Expect func(m, v, p, h []float64)
 }
 
-// classStep is that of the differences of E[diag π − ππᵀ] in a mean, which has an error of 1e-11.
+// classStep is the step of differences of E[diag π − ππᵀ] in a mean, whose error is then about
+// 1e-11.
 const classStep = 1e-3
 
-// Slopes stores the effects of the features that are not binary. With H = E[diag π − ππᵀ] and T its
-// derivatives in the means, S_cf and U_cef the averages of H_cf and T_cef x over the rows, that of
-// feature j on class c is
+// Slopes stores the effects of the features that are not binary. Let H = E[diag π − ππᵀ], let T
+// be the derivatives of H in the means, and let S_cf and U_cef be the averages of H_cf and T_cef
+// x over the rows. Because ∂p_c/∂v_f = ½T_cff, the effect of feature j on class c is
 //
-//	Σ_f S_cf m_fj + (V_f U_cff)_j,
+//	Σ_f S_cf m_fj + (V_f U_cff)_j.
 //
-// as ∂p_c/∂v_f = ½ T_cff. Its gradient in the weights of class f is Σ_e U_cef m_ej + S_cf e_j.
+// Its gradient in the weights of class f is Σ_e U_cef m_ej + S_cf e_j.
 func (a *Classes) Slopes(effects []Effect, binary []bool) {
 	k, d, features, n := a.K, a.X.Cols, len(binary), a.X.Rows
 	p, up, down := make([]float64, k), make([]float64, k*k), make([]float64, k*k)
@@ -39,7 +41,7 @@ func (a *Classes) Slopes(effects []Effect, binary []bool) {
 		floats.AddScaled(s, 1/float64(n), up)
 	}
 	variance := make([]float64, len(effects))
-	// T_cef of all rows, for an f, and of that U and VU
+	// T_cef of all rows for one f, with U and VU
 	t, u, vu := make([]float64, k*k*n), make([]float64, k*d), make([]float64, k*d)
 	diag, m := make([]float64, d), make([]float64, k)
 	for f := range k {
@@ -72,8 +74,8 @@ func (a *Classes) Slopes(effects []Effect, binary []bool) {
 	}
 }
 
-// addSlopes adds the parts of class f to the effects on a class, with S_cf = s, U_cef and V_fU_cef
-// of each e in u and vu, and the diagonal of V_f.
+// addSlopes adds the parts of class f to the effects on a class, with S_cf = s. u and vu hold
+// U_cef and V_fU_cef for each e, and diag the diagonal of V_f.
 func (a *Classes) addSlopes(effects []Effect, variance []float64, f int, s float64, u, vu,
 	diag []float64, binary []bool) {
 	k, d := a.K, a.X.Cols
@@ -99,8 +101,8 @@ func (a *Classes) addSlopes(effects []Effect, variance []float64, f int, s float
 	}
 }
 
-// Levels stores the effects of the binary features of a column, at. The gradient in the weights of
-// class f is the mean of H_cf at the level times x0_i + e_j, less H_cf at x0_i times x0_i.
+// Levels stores the effects of the binary features of the column at. The gradient in the weights
+// of class f is the mean of H_cf(x0_i + e_j)·(x0_i + e_j) − H_cf(x0_i)·x0_i.
 func (a *Classes) Levels(effects []Effect, features int, at []int) {
 	if len(at) == 0 {
 		return
@@ -139,8 +141,8 @@ func (a *Classes) Levels(effects []Effect, features int, at []int) {
 	}
 }
 
-// expectAt returns E[π_c] and H_ce of scores of those moments, for each row: class by class, and
-// pair by pair.
+// expectAt returns E[π_c] and H_ce of scores with the given moments for each row, class by class
+// and pair by pair.
 func (a *Classes) expectAt(moments func(i, c int) (m, v float64)) (p, h []float64) {
 	k, n := a.K, a.X.Rows
 	p, h = make([]float64, k*n), make([]float64, k*k*n)

@@ -1,5 +1,7 @@
-// Package effect averages the effects of features on responses over rows, under a Gaussian of the
-// weights of a linear model.
+// Package effect averages the effects of features on responses over rows (average marginal
+// effects), under a Gaussian of the weights of a linear model. The standard deviations follow
+// from the gradients of the averages in the weights (delta method). classes.go holds the effects
+// on class probabilities.
 package effect
 
 import (
@@ -14,8 +16,8 @@ import (
 // Effect is a Mean with its posterior standard deviation.
 type Effect struct{ Mean, SD float64 }
 
-// sqrtOf returns the square root of a variance, which rounding may have made negative. It is +Inf
-// where the variance is too large for a float64, whatever the overflow of its terms left.
+// sqrtOf returns the square root of a variance that rounding may have made negative. It is +Inf
+// if the variance overflows.
 func sqrtOf(variance float64) float64 {
 	if math.IsNaN(variance) {
 		return math.Inf(1)
@@ -23,23 +25,23 @@ func sqrtOf(variance float64) float64 {
 	return math.Sqrt(math.Max(0, variance))
 }
 
-// Average are rows over which effects are averaged. The weights are N(Mean, Cov), of the features
-// and then of an intercept, where there is one.
+// Average holds the rows over which effects are averaged. The weights are N(Mean, Cov), for the
+// features and then for an intercept, if there is one.
 type Average struct {
 	X    *design.Matrix
 	Mean []float64
 	Cov  gauss.Cov
-	M, V []float64 // of the latent values, with what else they have
+	M, V []float64 // moments of the latent values, including offsets
 
-	// Expect stores E[μ(η)], E[μ′(η)] and E[μ″(η)] for each η ~ N(m, v), but for nil slices. μ is
-	// the expected response.
+	// Expect stores E[μ(η)], E[μ′(η)] and E[μ″(η)] for each η ~ N(m, v), where μ is the expected
+	// response. A nil slice is not filled.
 	Expect func(m, v, value, first, second []float64) error
 
-	binary []bool    // of each feature: 0 or 1 in all rows
-	diag   []float64 // of V
+	binary []bool    // whether each feature is 0 or 1 in all rows
+	diag   []float64 // diagonal of V
 }
 
-// Begin looks at the values of the first features columns of X.
+// Begin reads the first features columns of X.
 func (a *Average) Begin(features int) {
 	a.diag = make([]float64, a.X.Cols)
 	a.Cov.Diag(a.diag)
@@ -71,8 +73,8 @@ func BinaryColumns(x *design.Matrix, features int) []bool {
 func (a *Average) Binary(j int) bool { return a.binary[j] }
 
 // Slopes stores the effects of the features that are not binary. With η_i ~ N(m_i, v_i), s = mean
-// of E[μ′(η_i)] and u = mean of E[μ″(η_i)] x_i, that of feature j is s m_j + (Vu)_j, and its
-// gradient in the weights m_j u + s e_j.
+// of E[μ′(η_i)] and u = mean of E[μ″(η_i)] x_i, the effect of feature j is s m_j + (Vu)_j. Its
+// gradient in the weights is m_j u + s e_j.
 func (a *Average) Slopes(effects []Effect) error {
 	if !slices.Contains(a.binary, false) {
 		return nil
@@ -97,8 +99,8 @@ func (a *Average) Slopes(effects []Effect) error {
 	return nil
 }
 
-// levels are the binary features of a column, and what latent values of N(mean, cov) have with and
-// without them. Row i without them is x0_i, and x0_i + e_j is that of level j.
+// levels holds the binary features of a column, and the latent values of N(mean, cov) with and
+// without them. x0_i is row i with all of them 0, and x0_i + e_j is row i at level j.
 type levels struct {
 	at           []int
 	mean         []float64
@@ -108,7 +110,8 @@ type levels struct {
 	m1, v1, unit []float64
 }
 
-// newLevels returns those features of x, the latent values of whose rows have the moments m and v.
+// newLevels returns the binary features of x in a column. m and v hold the moments of the latent
+// values of its rows.
 func newLevels(at []int, x *design.Matrix, mean []float64, cov gauss.Cov, m, v []float64) *levels {
 	n, d := len(m), x.Cols
 	l := &levels{at: at, mean: mean, m0: slices.Clone(m), v0: slices.Clone(v),
@@ -138,7 +141,7 @@ func newLevels(at []int, x *design.Matrix, mean []float64, cov gauss.Cov, m, v [
 	return l
 }
 
-// set makes m1 and v1 those at level k.
+// set stores the moments at level k in m1 and v1.
 func (l *levels) set(k int) {
 	j := l.at[k]
 	for i := range l.m1 {
@@ -150,8 +153,8 @@ func (l *levels) set(k int) {
 	}
 }
 
-// Levels stores the effects of the binary features of a column. The gradient in the weights is the
-// mean of E[μ′] at the level times x0_i + e_j, less E[μ′] at x0_i times x0_i.
+// Levels stores the effects of the binary features of a column. The gradient in the weights is
+// the mean of E[μ′] at x0_i + e_j times x0_i + e_j, minus E[μ′] at x0_i times x0_i.
 func (a *Average) Levels(effects []Effect, at []int) error {
 	if len(at) == 0 {
 		return nil
@@ -180,8 +183,8 @@ func (a *Average) Levels(effects []Effect, at []int) error {
 	return nil
 }
 
-// slope stores Xᵀh in g, with 0 for the features at, all of one column, and up for feature j of
-// them.
+// slope stores Xᵀh in g. For the features at, which belong to one column, it stores 0, and up for
+// feature j.
 func slope(g []float64, x *design.Matrix, h []float64, at []int, j int, up float64) {
 	clear(g)
 	x.AddMulT(g, h, nil)
@@ -191,8 +194,8 @@ func slope(g []float64, x *design.Matrix, h []float64, at []int, j int, up float
 	g[j] = up
 }
 
-// Difference returns the mean over the rows of E[μ] at the rows of a less that at the rows of b. Its
-// gradient in the weights is the mean of E[μ′] x at both.
+// Difference returns the mean of E[μ] over the rows of a, minus the mean over the rows of b. Its
+// gradient in the weights is the difference of the means of E[μ′]x.
 func Difference(a, b *Average) (e Effect, err error) {
 	n, d := len(a.M), a.X.Cols
 	g, vg := make([]float64, d), make([]float64, d)
@@ -235,15 +238,15 @@ func Contributions(row, base []float64, columns [][]int, mean []float64, cov gau
 	return effects
 }
 
-// step is that of the differences of Derivatives, in units of η: fourth-order differences have an
-// error of about 1e-10 for links of unit scale, and rounding one of 1e-12.
+// step is the step of the differences in Derivatives, in units of η. Differences of fourth order
+// then have an error of about 1e-10 for links of unit scale, and a rounding error of 1e-12.
 const step = 0.01
 
-// Derivatives returns the first and, if wanted, the second derivative at m of f, whose value there
-// is value, by differences.
+// Derivatives returns the first and, if wanted, the second derivative of f at m, by differences.
+// value is f(m).
 func Derivatives(f func(m float64) (float64, error), m, value float64, second bool) (
 	d1, d2 float64, err error) {
-	var at [4]float64 // at −2, −1, 1 and 2 steps
+	var at [4]float64 // values at −2, −1, 1 and 2 steps
 	for k, steps := range [4]float64{-2, -1, 1, 2} {
 		if at[k], err = f(m + steps*step); err != nil {
 			return 0, 0, err

@@ -1,5 +1,5 @@
-// Package famcheck tests that the functions of an exponential family agree with each other: slopes
-// by differences, means by draws.
+// Package famcheck checks that the functions of an exponential family agree with each other. It
+// compares slopes with differences and means with draws. pgsvi.CheckFamily calls it.
 package famcheck
 
 import (
@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// checkDraws is the number of draws of CheckFamily at each η, enough for a mean to 1% of a
-	// standard deviation.
+	// checkDraws is the number of draws at each η. It determines a mean to 1% of a standard
+	// deviation.
 	checkDraws = 20000
-	// checkPaths is the number of paths, each of which is followed for every statistic.
+	// checkPaths is the number of paths that are followed for each statistic.
 	checkPaths = 4000
-	// checkErrors is the number of standard errors that a mean of draws may be off:
-	// one in 5e8 means is.
+	// checkErrors is the largest distance of a mean of draws from its value, in standard errors.
+	// One mean in 5e8 is farther away by chance.
 	checkErrors = 6
 	// checkStat is the relative accuracy to which a draw and its statistics agree.
 	checkStat = 1e-9
-	// checkSlope is the relative accuracy of differences of fourth order, with room.
+	// checkSlope is the relative accuracy of differences of fourth order, with a margin.
 	checkSlope = 1e-5
-	// checkTrip is the relative accuracy of η → μ → η where the Fisher information is not near
+	// checkTrip is the relative accuracy of η → μ → η if the Fisher information is not nearly
 	// singular.
 	checkTrip = 1e-6
 )
 
-// Check tests f at each of etas, of NumParams elements. The error joins every violation.
+// Check checks f at each of etas, slices of NumParams elements. The error joins all violations.
 func Check(f expfam.Family, rng func() *rand.Rand, etas [][]float64) error {
 	var (
 		errs    []error
@@ -55,7 +55,7 @@ func Check(f expfam.Family, rng func() *rand.Rand, etas [][]float64) error {
 		}
 		errs = append(errs, c.errs...)
 	}
-	if len(errs) == 0 { // what follows is computed from all of the functions
+	if len(errs) == 0 { // the other checks need all functions
 		for _, c := range members {
 			c.checkExp(members)
 			errs = append(errs, c.errs...)
@@ -64,7 +64,7 @@ func Check(f expfam.Family, rng func() *rand.Rand, etas [][]float64) error {
 	return errors.Join(errs...)
 }
 
-// member is a Family at one η, under test.
+// member is a Family at one η.
 type member struct {
 	f     expfam.Family
 	index int
@@ -75,18 +75,18 @@ type member struct {
 	mu    []float64   // mean parameters
 	draws [][]float64 // z
 	stats [][]float64 // T(z)
-	mean  []float64   // of the stats, with their standard errors
+	mean  []float64   // mean of stats, and its standard errors
 	se    []float64
 }
 
-// bad adds a violation; it begins with the methods to blame.
+// bad adds a violation. The text begins with the methods to blame.
 func (c *member) bad(format string, args ...any) {
 	args = append([]any{c.f, c.index}, args...)
 	c.errs = append(c.errs,
 		fmt.Errorf("pgsvi: %T at eta %d: "+format+": %w", append(args, sentinel.ErrParam)...))
 }
 
-// setup takes the draws. It reports false if nothing else can be checked.
+// setup draws from the family. It reports false if nothing else can be checked.
 func (c *member) setup(rng *rand.Rand) bool {
 	n := len(c.eta)
 	if a := c.f.LogPartition(slices.Clone(c.eta)); math.IsNaN(a) || math.IsInf(a, 0) {
@@ -140,7 +140,7 @@ func (c *member) setup(rng *rand.Rand) bool {
 	return true
 }
 
-// sameStat reports whether t is the T(z) of Stat, as well as z is known to rounding.
+// sameStat reports whether t equals T(z) up to the rounding of z.
 func (c *member) sameStat(t, stat, z []float64) bool {
 	slack := make([]float64, len(t))
 	for i, x := range stat {
@@ -178,9 +178,9 @@ func (c *member) gradient(eta []float64, f func(p *expfam.Member) float64) []flo
 	})
 }
 
-// rounding is the error of differences of a function of about the size v in the direction j.
+// rounding returns the error of differences, in the direction j, of a function of size v.
 func (c *member) rounding(v float64, j int) float64 {
-	const eps = 1e-14 // of a function, some tens of roundings
+	const eps = 1e-14 // relative error of a function, tens of rounding errors
 	return eps * (1 + math.Abs(v)) / (diff.Step * math.Max(math.Abs(c.eta[j]), diff.Scale))
 }
 
@@ -193,8 +193,8 @@ func (c *member) checkSlopes() {
 		return c.gradient(eta,
 			(*expfam.Member).LogPartition)
 	}
-	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean, or
-	// -1.
+	// rowOff returns the element of row i of Fisher that is farthest from the slopes of a mean,
+	// or -1.
 	rowOff := func(i int, slope []float64, tol float64) int {
 		at, most := -1, 1.0
 		for j, want := range slope {
@@ -232,7 +232,7 @@ func (c *member) checkSlopes() {
 			continue
 		}
 		judge := "draws of Stat"
-		if meanOff == slopeOff { // draws cannot tell
+		if meanOff == slopeOff { // draws cannot decide
 			judge = "Fisher"
 			meanOff, slopeOff = rowOff(i, ofMean(i), checkSlope) >= 0,
 				rowOff(i, ofPartition(i), twice) >= 0
@@ -270,8 +270,8 @@ func (c *member) checkSlopes() {
 	}
 }
 
-// checkConvex looks along every axis for an A that is concave, or finite again
-// beyond the edge of the set of valid η: what it says outside the set.
+// checkConvex checks along every axis that A is convex, and that it is not finite again beyond
+// the edge of the set of valid η.
 func (c *member) checkConvex() {
 	const points = 400
 	for j := range c.eta {
@@ -300,12 +300,12 @@ func (c *member) checkConvex() {
 	}
 }
 
-// checkDensity tests that the density is normalised: E[r(z)/q(z)] = 1 for any
-// density r inside the support, here the uniform one over a box in the middle
-// of the draws, or over the values that are drawn more than once.
+// checkDensity checks that the density is normalized: E[r(z)/q(z)] = 1 for any density r inside
+// the support. It takes the uniform density over a box in the middle of the draws, or over the
+// values that are drawn more than once.
 func (c *member) checkDensity() {
 	if len(c.errs) > 0 {
-		return // the density is wrong for a reason that is known
+		return // an error found above explains the wrong density
 	}
 	logProb := func(i int) float64 {
 		return floats.Dot(c.eta, c.stats[i]) - c.q.LogPartition() + c.f.LogBase(c.draws[i])
@@ -333,8 +333,8 @@ func (c *member) checkDensity() {
 	}
 }
 
-// atoms returns the set of the values that make up a discrete distribution, in
-// the first half of the draws, and the logarithm of their number; nil if it is not discrete.
+// atoms returns the values of a discrete distribution that occur in the first half of the draws,
+// and the logarithm of their number. It returns nil if the distribution is not discrete.
 func (c *member) atoms(half int) (inside func(z []float64) bool, logVolume float64) {
 	count := map[string]int{}
 	for _, z := range c.draws[:half] {
@@ -352,8 +352,8 @@ func (c *member) atoms(half int) (inside func(z []float64) bool, logVolume float
 	return func(z []float64) bool { return often[fmt.Sprint(z)] }, math.Log(float64(len(often)))
 }
 
-// box returns the box between the quartiles of the first half of the draws and
-// the logarithm of its volume; nil if the draws are in a subspace or too few in the box.
+// box returns the box between the quartiles of the first half of the draws and the logarithm of
+// its volume. It returns nil if the draws lie in a subspace, or if too few are in the box.
 func (c *member) box(half int) (inside func(z []float64) bool, logVolume float64) {
 	d := c.f.Dim()
 	lo, hi := make([]float64, d), make([]float64, d)
@@ -409,7 +409,7 @@ func (c *member) box(half int) (inside func(z []float64) bool, logVolume float64
 	return inside, logVolume
 }
 
-// checkChart tests the chart of a ChartFamily.
+// checkChart checks the chart of a ChartFamily.
 func (c *member) checkChart() {
 	f, ok := c.f.(expfam.ChartFamily)
 	if !ok {
@@ -440,7 +440,7 @@ func (c *member) checkChart() {
 	}
 }
 
-// checkFisher tests the products of a FisherFamily.
+// checkFisher checks the products of a FisherFamily.
 func (c *member) checkFisher() {
 	f, ok := c.f.(expfam.FisherFamily)
 	if !ok {
@@ -474,7 +474,7 @@ func (c *member) checkFisher() {
 	}
 }
 
-// checkEntropy tests the entropy of an EntropyFamily.
+// checkEntropy checks the entropy of an EntropyFamily.
 func (c *member) checkEntropy() {
 	f, ok := c.f.(expfam.EntropyFamily)
 	if !ok {
@@ -489,7 +489,7 @@ func (c *member) checkEntropy() {
 	se := math.Sqrt(math.Max(0, square/checkDraws-mean*mean) / checkDraws)
 	h := f.Entropy(slices.Clone(c.eta))
 	if math.IsNaN(h) {
-		return // not known, as of a product with a part that does not say
+		return // unknown, for example for a product with a part without an entropy
 	}
 	if !(math.Abs(h-mean) <= checkErrors*se+
 		checkStat*(1+math.Abs(mean)+math.Abs(c.q.LogPartition()))) {
@@ -497,8 +497,8 @@ func (c *member) checkEntropy() {
 	}
 }
 
-// checkPath tests the paths of a PathFamily: for each statistic, and for the linear function Σ z_j
-// of the draw, the mean slope along the paths is the covariance of the function and T.
+// checkPath checks the paths of a PathFamily. For each statistic, and for the linear function Σ
+// z_j of the draw, the mean slope along the paths must be the covariance of the function and T.
 func (c *member) checkPath(rng *rand.Rand) {
 	f, ok := c.f.(expfam.PathFamily)
 	if !ok || len(c.errs) > 0 {
@@ -509,7 +509,7 @@ func (c *member) checkPath(rng *rand.Rand) {
 	c.f.Fisher(fisher, slices.Clone(c.eta))
 	z, t, aux := make([]float64, d), make([]float64, n), make([]float64, f.AuxLen())
 	dl, coef, g := make([]float64, d), make([]float64, n), make([]float64, n)
-	// of the slopes of T, and of the difference of the two slopes of Σ z_j
+	// means of the slopes of T, and of the difference of the two slopes of Σ z_j
 	sums, squares := dense.NewRows(n+1, n), dense.NewRows(n+1, n)
 	add := func(i int) {
 		floats.Add(sums[i], g)
@@ -557,7 +557,7 @@ func (c *member) checkPath(rng *rand.Rand) {
 	}
 }
 
-// checkExp tests what Exp makes of the functions.
+// checkExp checks an Exp that is made of the functions.
 func (c *member) checkExp(members []*member) {
 	n := len(c.eta)
 	for _, z := range c.draws[:3] {

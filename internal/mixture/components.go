@@ -19,17 +19,18 @@ type Component struct {
 	C         []float64 // lower Cholesky factor of W⁻¹
 
 	expected float64 // E[log π] + ½E[log|Λ|] − ½D(log 2π + 1/κ)
-	student  float64 // log of the density of the prediction, with its share of E[π], at m
+	student  float64 // log of the predictive density at m, times E[π]
 }
 
-// Components are those of a mixture with the weights π ~ Dirichlet(Alpha).
+// Components holds the components of a mixture whose weights have the distribution π ~
+// Dirichlet(Alpha).
 type Components struct {
 	Space Space
 	Alpha []float64
 	Each  []Component
 }
 
-// Prepare computes what the densities need, once the fields are set.
+// Prepare computes the constants of the densities. Call it after setting the fields.
 func (p *Components) Prepare() {
 	d := len(p.Space.Mean)
 	f, dim, total := expfam.WishartFamily{D: d}, float64(d), floats.Sum(p.Alpha)
@@ -47,7 +48,7 @@ func (p *Components) Prepare() {
 	}
 }
 
-// square returns (z − m)ᵀW(z − m); it overwrites u.
+// square returns (z − m)ᵀW(z − m). It overwrites u.
 func (c *Component) square(u, z, m []float64) float64 {
 	floats.SubTo(u, z, m)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(c.C, len(u)), dense.Vector(u))
@@ -71,19 +72,19 @@ func (p *Components) each(x []float64, do func(k int, c *Component, square float
 	}
 }
 
-// scale is a product of two factors, which alone may be too small for a float64.
+// scale is a product of two factors. Each alone may be too small for a float64.
 type scale [2]float64
 
 func (s scale) far() bool { return s != scale{1, 1} }
 
-// farRow is the distance, in prior standard deviations, from which a row is scaled. Its square is
-// far from overflow for every factor C.
+// farRow is the distance, in prior standard deviations, above which a row is scaled. Its square
+// is far from overflow for every factor C.
 const farRow = 1e100
 
-// shrink keeps the coordinates of every row within range.
+// shrink is the first factor of a scale, which keeps the coordinates of every row in range.
 const shrink = 1e-200
 
-// scaled stores s·z of x in z, with the largest element 1, and returns s.
+// scaled stores s·z for the row x in z, with the largest element 1, and returns s.
 func (p *Components) scaled(z, x []float64) scale {
 	shrunk := Space{Mean: make([]float64, len(x)), L: p.Space.L}
 	floats.ScaleTo(shrunk.Mean, shrink, p.Space.Mean)
@@ -94,8 +95,8 @@ func (p *Components) scaled(z, x []float64) scale {
 	return s
 }
 
-// Responsibilities stores r_k ∝ exp(E[log π_k] + E[log N(x|m_k, Λ_k⁻¹)]) in dst. A row that is so
-// far that squares overflow belongs to the nearest component.
+// Responsibilities stores r_k ∝ exp(E[log π_k] + E[log N(x|m_k, Λ_k⁻¹)]) in dst. A row so far
+// away that squares overflow belongs to the nearest component.
 func (p *Components) Responsibilities(dst, x []float64) {
 	var s scale
 	nearest := math.Inf(1)
@@ -104,7 +105,7 @@ func (p *Components) Responsibilities(dst, x []float64) {
 		nearest = min(nearest, dst[k])
 	})
 	for k := range p.Each {
-		if s.far() { // only differences of squares may be within range
+		if s.far() { // squares may overflow, but their differences do not
 			dst[k] = (dst[k] - nearest) / s[0] / s[1] / s[0] / s[1]
 		}
 		dst[k] = p.Each[k].expected - dst[k]
@@ -122,7 +123,7 @@ func (p *Components) LogProb(x []float64) float64 {
 	p.each(x, func(k int, c *Component, square float64, s scale) {
 		weighted := c.Kappa / (1 + c.Kappa) * square
 		rise := math.Log1p(weighted)
-		if s.far() { // the 1 of Log1p no longer counts
+		if s.far() { // the 1 in Log1p is negligible
 			rise = math.Log(weighted) - 2*(math.Log(s[0])+math.Log(s[1]))
 		}
 		log[k] = c.student - 0.5*(c.DF+1)*rise

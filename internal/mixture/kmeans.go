@@ -10,14 +10,15 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// rounds is the most rounds of k-means: the steps of the mixture itself go on from there.
+// rounds limits the rounds of k-means. The steps of the mixture continue from there.
 const rounds = 15
 
-// look is the number of rows between two looks at a context.
+// look is the number of rows between two checks of a context.
 const look = 1 << 12
 
-// KMeans returns which of k clusters each row of z, of d numbers, is in, from centres that
-// k-means++ draws. Once ctx is done it is of no use.
+// KMeans returns the cluster, of k, of each row of z. A row has d numbers. The initial centers
+// are drawn by k-means++ (Arthur and Vassilvitskii, 2007). The result is undefined if ctx is
+// done.
 func KMeans(ctx context.Context, z []float64, d, k int, rng *rand.Rand) []int {
 	rows := len(z) / d
 	row := func(n int) []float64 { return z[n*d : (n+1)*d] }
@@ -62,7 +63,7 @@ func KMeans(ctx context.Context, z []float64, d, k int, rng *rand.Rand) []int {
 			break
 		}
 		clear(size)
-		for n, k := range cluster { // running means; an empty cluster keeps its centre
+		for n, k := range cluster { // running means; an empty cluster keeps its center
 			size[k]++
 			for i, x := range row(n) {
 				if size[k] == 1 {

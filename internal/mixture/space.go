@@ -1,5 +1,6 @@
-// Package mixture has what a mixture of Gaussians computes of rows: coordinates in which the prior
-// has the scale I, clusters to start from, and the densities of its components.
+// Package mixture computes the parts of a Gaussian mixture that work on rows: coordinates in
+// which the prior has the scale I (space.go), clusters to start from (kmeans.go), and the
+// densities of the components (components.go). pgsvi.Mixture calls it.
 package mixture
 
 import (
@@ -14,28 +15,28 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Space are the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. What is
-// told of a mixture is so in any units.
+// Space holds the coordinates z = L⁻¹(x − x̄), in which the prior of Λ_k has the scale I. The
+// results of a mixture therefore do not depend on units.
 type Space struct {
 	Mean, L []float64 // L is lower triangular, row by row
 	LogDet  float64   // log|L|
 }
 
-// To stores z of x in dst, which may be x.
+// To stores the coordinates z of the row x in dst. dst and x may be the same slice.
 func (s *Space) To(dst, x []float64) {
 	floats.SubTo(dst, x, s.Mean)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(s.L, len(dst)), dense.Vector(dst))
 }
 
-// Whiten returns the rows of x centred and whitened by the Cholesky factor of cov, or of their
-// covariance if that is nil, and the space that they are in. The errors have no prefix; they call
-// cov MixtureOptions.Cov.
+// Whiten returns the rows of x in the coordinates of a Space, and the Space. It whitens by the
+// Cholesky factor of cov, or of the covariance of the rows if cov is nil. Its errors have no
+// prefix and call cov MixtureOptions.Cov.
 func Whiten(x mat.Matrix, cov mat.Symmetric) ([]float64, Space, error) {
 	n, d := x.Dims()
 	z := make([]float64, n*d)
 	mean, sd := make([]float64, d), make([]float64, d)
 	for j := range d {
-		most, err := standardise(x, j, z, mean, sd)
+		most, err := standardize(x, j, z, mean, sd)
 		if err != nil {
 			return nil, Space{}, err
 		}
@@ -78,10 +79,10 @@ func Whiten(x mat.Matrix, cov mat.Symmetric) ([]float64, Space, error) {
 	return z, Space{mean, l, 0.5 * dense.LogDet(l, d)}, nil
 }
 
-// standardise copies column j of x to z, finds its mean and standard deviation, and returns the
+// standardize copies column j of x to z, finds its mean and standard deviation, and returns the
 // size of its largest element.
-func standardise(x mat.Matrix, j int, z, mean, sd []float64) (most float64, err error) {
-	n, d := x.Dims() // dividing by most keeps sums of squares from overflow
+func standardize(x mat.Matrix, j int, z, mean, sd []float64) (most float64, err error) {
+	n, d := x.Dims() // dividing by most keeps sums of squares from overflowing
 	for i := range n {
 		v := x.At(i, j)
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -92,7 +93,7 @@ func standardise(x mat.Matrix, j int, z, mean, sd []float64) (most float64, err 
 		mean[j] += v / float64(n)
 	}
 	var rest, square float64
-	for i := range n { // what rounding left of the mean
+	for i := range n { // remove the rounding error of the mean
 		rest += (z[i*d+j] - mean[j]) / float64(n)
 	}
 	mean[j] += rest
@@ -131,8 +132,8 @@ func correlation(l, sd []float64, cov mat.Symmetric, d int) error {
 	return nil
 }
 
-// spread is the smallest standard deviation of a column, relative to its largest element,
-// that is more than the rounding of its mean.
+// spread is the smallest standard deviation of a column, relative to its largest element, that
+// exceeds the rounding error of the mean.
 const spread = 1e-14
 
 // farthest is the largest distance of a row from the mean, in prior standard deviations,
@@ -140,12 +141,12 @@ const spread = 1e-14
 // five digits.
 const farthest = 1e5
 
-// pivot is the square of a pivot of the Cholesky factor of correlations that is more than
-// their rounding.
+// pivot is the smallest squared pivot of a Cholesky factor of correlations that exceeds rounding
+// errors.
 const pivot = 1e-13
 
-// choleskyOfCorrelation replaces a by its lower Cholesky factor with zeros above, and returns the
-// first column without one, d if none is.
+// choleskyOfCorrelation replaces a by its lower Cholesky factor with zeros above. It returns the
+// first column whose pivot is too small, or d if all are large enough.
 func choleskyOfCorrelation(a []float64, d int) int {
 	for j := range d {
 		for i := range j {

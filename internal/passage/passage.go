@@ -10,8 +10,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// PredictiveCDF returns E[cdf(η)] for η ~ N(m, v), to a relative tol or to least. The cdf falls or
-// rises about η = y.
+// PredictiveCDF returns E[cdf(η)] for η ~ N(m, v), with the relative error tol or the absolute
+// error least. The cdf rises or falls near η = y.
 func PredictiveCDF(cdf func(eta float64) float64, y, m, v, tol, least float64) float64 {
 	if v == 0 {
 		return cdf(m)
@@ -31,26 +31,26 @@ func PredictiveCDF(cdf func(eta float64) float64, y, m, v, tol, least float64) f
 // by parts, and P(Y > y) with Φ((m−η)/√v): integrals of positive numbers, without the
 // cumulative distribution of y and accurate in either tail.
 type Passage struct {
-	Centre float64                 // about the mode
-	Width  float64                 // about the standard deviation
+	Centre float64                 // near the mode
+	Width  float64                 // near the standard deviation
 	Log    func(d float64) float64 // log density at centre + d
 }
 
 const (
-	// probability that does not count where P(Y ≤ y) is not known by its logarithm
+	// negligible probability if P(Y ≤ y) is not known by its logarithm
 	LeastTail = 1e-18
-	// how much narrower one of two smooth distributions is that might as well be a point
+	// ratio of widths at which the narrower of two smooth distributions acts as a point
 	widthRatio  = 1e-8
 	passageDeep = 45    // e^−45 of the largest value is negligible
 	Tol         = 1e-12 // relative error of a tail
-	// panels on a side; more are asked for only where the rounding of f hides that it falls, and
-	// nothing is left to tell
+	// Limits the panels on a side. More are needed only if rounding of f hides that it falls, and
+	// then nothing is left to integrate.
 	passageCuts = 50
 )
 
 const (
 	LogLeast = -744.44 // log of the smallest float64, 4.9e−324
-	LogMost  = 709.78  // log of the largest, rounded down
+	LogMost  = 709.78  // log of the largest float64, rounded down
 )
 
 // Tail returns log P(Y ≤ y), or log P(Y > y) if above.
@@ -62,9 +62,9 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 	if p.Width <= widthRatio*s {
 		return special.NormalLogTail(-sign * c / s)
 	}
-	// In units of the narrower of the two, mirrored so that Φ rises at step.
+	// Work in units of the narrower distribution, mirrored so that Φ rises at step.
 	unit := math.Min(s, p.Width)
-	narrow := s <= widthRatio*p.Width // and Φ is a step
+	narrow := s <= widthRatio*p.Width // Φ acts as a step
 	if narrow {
 		unit = p.Width
 	}
@@ -84,7 +84,7 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 	if math.IsInf(top, 0) || math.IsNaN(top) {
 		return top
 	}
-	// Panels that grow with the distance from the mode, and are cut where f is not smooth.
+	// Panels grow with the distance from the mode and are cut where f is not smooth.
 	var buf [64]float64
 	cuts := append(buf[:0], mode)
 	for _, side := range [2]float64{-1, 1} {
@@ -99,7 +99,7 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 		cuts = append(cuts, math.Max(least, mode+side*d))
 	}
 	lo, hi := slices.Min(cuts), slices.Max(cuts)
-	// Beyond 9 standard deviations Φ is flat: a wide panel from 3 on could miss what is left of it.
+	// Beyond 9 standard deviations Φ is flat. A wide panel from 3 on could miss the rest.
 	for _, x := range [...]float64{0, step, step - 3*s/unit, step + 3*s/unit, step - 9*s/unit,
 		step + 9*s/unit} {
 		if lo < x && x < hi {
@@ -112,14 +112,14 @@ func (p Passage) Tail(m, v float64, above bool) float64 {
 	return math.Min(0, top+math.Log(sum*unit))
 }
 
-// riseTol is the relative width of a bracket that golden sections still narrow.
+// riseTol is the relative width of a bracket at which golden sections stop.
 const riseTol = 1e-12
 
-// riseTo returns about where a concave f has its maximum, at or right of 0: to a quarter.
+// riseTo returns the maximum of a concave f at or right of 0, to about a quarter of its size.
 func riseTo(f func(x float64) float64) float64 {
 	lo, mid, hi := 0.0, 0.0, 0.5
 	best := f(mid)
-	for y := f(hi); y > best; y = f(hi) { // ends: at +Inf f(hi) no longer rises
+	for y := f(hi); y > best; y = f(hi) { // ends, because f no longer rises at +Inf
 		lo, mid, hi, best = mid, hi, 2*hi, y
 	}
 	const phi = 0.61803398874989484820
@@ -158,16 +158,16 @@ func GammaPassage(centre, k, sign float64) Passage {
 //
 //	log density = log p^a (1−p)^b/B(a, b) + ad − (a+b) log(1 + p(e^d − 1)).
 func BetaPassage(centre, a, b float64) Passage {
-	if a > b { // so that 1 + p(e^d − 1) does not cancel
+	if a > b { // avoids cancellation in 1 + p(e^d − 1)
 		mirror := BetaPassage(0, b, a)
 		return Passage{centre, mirror.Width, func(d float64) float64 { return mirror.Log(-d) }}
 	}
-	if b > math.Max(a, 1)/special.Eps { // a gamma variable to all digits, and p may underflow
+	if b > math.Max(a, 1)/special.Eps { // it equals a gamma variable to all digits, and p may underflow
 		return GammaPassage(centre, a, 1)
 	}
 	p := 1 / (1 + b/a)
 	var norm float64
-	if a >= GammaStirling { // the entropies of a and b cancel
+	if a >= GammaStirling { // the entropies of a and b would cancel
 		norm = (math.Log(a)+math.Log1p(-p))/2 - special.LogSqrt2Pi +
 			special.Stirling(a+b) - special.Stirling(a) - special.Stirling(b)
 	} else {
@@ -182,8 +182,8 @@ func BetaPassage(centre, a, b float64) Passage {
 	}}
 }
 
-// GammaStirling is the shape from which Stirling's series, which does not cancel, is
-// accurate to rounding.
+// GammaStirling is the shape above which Stirling's series is accurate to rounding. The series
+// does not cancel.
 const GammaStirling = 16
 
 // GammaLogNorm returns k log k − k − log Γ(k), of which, with z = η − log y,

@@ -15,7 +15,7 @@ import (
 const (
 	latticePoints = 1021
 	latticeStep   = 76
-	latticePart   = 8 // points that are taken as one where they are neighbours
+	latticePart   = 8 // number of neighboring points that are merged
 )
 
 // latticeQuantiles returns the quantiles of N(0, 1) in the middle of latticePoints equal parts.
@@ -52,15 +52,15 @@ func LatticeQuantile(values []float64, p float64) float64 {
 }
 
 // ClassInterval returns the quantiles at tail and 1 − tail of π_c = e^{s_c}/Σ_j e^{s_j}, the
-// probability of a class c, for independent scores s_j ~ N(m_j, v_j), which must be Valid. π_c is
-// below p where s_c < logit p + L, with L the logarithm of the sum of e^{s_j} over the other
+// probability of class c, for independent scores s_j ~ N(m_j, v_j), which must be Valid. π_c is
+// below p if s_c < logit p + L, where L is the logarithm of the sum of e^{s_j} over the other
 // classes:
 //
 //	P(π_c < p) = E Φ((logit p + L − m_c)/√v_c).
 //
-// Φ is exact in s_c. The expectation over L is a mean over the points of a lattice (Korobov 1959;
-// number and generator of L'Ecuyer and Lemieux 2000), by which P is off by about 0.005. Two
-// classes need no lattice. The order of the other classes does not matter.
+// Φ is exact in s_c. The expectation over L is a mean over the points of a lattice (Korobov,
+// 1959, with the number and generator of L'Ecuyer and Lemieux, 2000), which makes P wrong by
+// about 0.005. Two classes need no lattice. The order of the other classes does not matter.
 func ClassInterval(m, v []float64, c int, tail float64) (lo, hi float64) {
 	others := make([]int, 0, len(m))
 	for j := range m {
@@ -69,12 +69,12 @@ func ClassInterval(m, v []float64, c int, tail float64) (lo, hi float64) {
 		}
 	}
 	sd := math.Sqrt(v[c])
-	if len(others) == 1 { // the difference of two Gaussians is one
+	if len(others) == 1 { // the difference of two Gaussians is Gaussian
 		j := others[0]
 		d, s := m[c]-m[j], math.Hypot(sd, math.Sqrt(v[j]))
 		return sigmoid(d + s*normalQuantile(tail)), sigmoid(d - s*normalQuantile(tail))
 	}
-	// The first coordinates of a lattice are the best. They are for the largest E e^{s_j}.
+	// The first coordinates of a lattice are the best. They go to the largest E e^{s_j}.
 	slices.SortFunc(others, func(a, b int) int {
 		return cmp.Or(cmp.Compare(m[b]+v[b]/2, m[a]+v[a]/2), cmp.Compare(v[b], v[a]))
 	})
@@ -89,7 +89,7 @@ func ClassInterval(m, v []float64, c int, tail float64) (lo, hi float64) {
 		odds[i] = m[c] - floats.LogSumExp(terms)
 	}
 	slices.Sort(odds)
-	near := odds[:0] // neighbours, which are taken as one at their mean
+	near := odds[:0] // merge neighbors at their mean
 	var share []float64
 	for part := range slices.Chunk(odds, latticePart) {
 		near = append(near, floats.Sum(part)/float64(len(part)))
@@ -113,7 +113,7 @@ func oddsQuantile(odds, share []float64, sd, p float64) float64 {
 		}
 		return sum
 	}
-	// With all of odds at the least or the greatest of them x would be z from it.
+	// If all odds were equal to the least or the greatest of them, x would be z away.
 	z, slack := normalQuantile(p)*sd, sd/16
 	return accel.Root(below, odds[0]+z-slack, odds[n-1]+z+slack, sd*1e-5)
 }

@@ -3,7 +3,8 @@
 //
 //	p(y) = ∫ p(y|η) N(η|m, v) dη:
 //
-// log densities, means, variances and quantiles, and credible intervals of p(y|η) itself.
+// predict.go has log densities, means and variances, quantile.go has quantiles and intervals of
+// p(y|η), and classes.go has intervals of class probabilities. pgsvi.Prediction calls them.
 package predict
 
 import (
@@ -13,7 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/special"
 )
 
-// Density is a log-likelihood, of a density or of probabilities.
+// Density is a log-likelihood, for a density or for probabilities.
 type Density interface {
 	// LogProb returns log p(y|η) in nats.
 	LogProb(y, eta float64) float64
@@ -27,7 +28,7 @@ type Response interface {
 	CDF(y, eta float64) float64
 }
 
-// Kind says where responses live.
+// Kind is the set of possible responses.
 type Kind int
 
 const (
@@ -39,13 +40,13 @@ const (
 	NonNegative              // a density on [0, ∞)
 )
 
-// Support is the set of responses. Most is the largest of Counts; zero means that there is none.
+// Support is a Kind with the largest count. A Most of 0 means that counts have no limit.
 type Support struct {
 	Kind Kind
 	Most float64
 }
 
-// discrete reports whether k has probabilities, and not densities.
+// discrete reports whether the responses of k have probabilities rather than densities.
 func (k Kind) discrete() bool { return k == Counts || k == SignLabels }
 
 // fromLine maps the real line to the support of a density.
@@ -60,16 +61,16 @@ func (k Kind) fromLine(t float64) float64 {
 }
 
 const (
-	knownTol        = 1e-13   // error of an integral over η, where y|η is known
-	numericTol      = 1e-10   // the same where y|η is integrated itself
-	normalisedTol   = 1e-6    // by how much a sum of exp(LogProb) may differ from 1
-	mostCounts      = 1 << 20 // counts that are summed up
-	countsRemainder = 1e-17   // part of the sum that may be left out
+	knownTol        = 1e-13   // error of an integral over η if y|η is known
+	numericTol      = 1e-10   // error of an integral over η if y|η is integrated numerically
+	normalizedTol   = 1e-6    // largest difference of the sum of exp(LogProb) from 1
+	mostCounts      = 1 << 20 // largest number of counts in a sum
+	countsRemainder = 1e-17   // part of the sum that may be missing
 )
 
-// LogProb returns log ∫ p(y|η) N(η|m, v) dη, for a y in the support, by quadrature about the mode
-// of the integrand. Bound is one on its absolute error, which is the relative error of the
-// probability. Both are NaN unless m is finite and v finite and not negative.
+// LogProb returns log ∫ p(y|η) N(η|m, v) dη for a y in the support, by quadrature around the mode
+// of the integrand. bound limits its absolute error, which is the relative error of the
+// probability. Both are NaN unless m is finite and v is finite and not negative.
 func LogProb(l Density, y, m, v float64) (logp, bound float64) {
 	if !expect.Valid(m, v) {
 		return math.NaN(), math.NaN()
@@ -80,11 +81,11 @@ func LogProb(l Density, y, m, v float64) (logp, bound float64) {
 	}
 	s := math.Sqrt(v)
 	var k expect.Mode
-	// N(m, v) has its mode at u = 0; p(y|η) may have its own near η = 0 or η = y.
+	// N(m, v) has its mode at u = 0, and p(y|η) may have another one near η = 0 or η = y.
 	marks := [2]float64{-m / s, (y - m) / s}
 	logp, bound = k.Integrate(func(u float64) float64 { return l.LogProb(y, m+s*u) - u*u/2 }, marks,
 		1/s)
-	// η = m + su is rounded, which moves log p by its slope over the peak.
+	// Rounding of η = m + su moves log p by its slope over the peak.
 	at := func(u float64) float64 { return l.LogProb(y, m+s*u) }
 	top := at(k.Mode)
 	rise := math.Max(math.Abs(at(k.Mode+k.Width)-top), math.Abs(at(k.Mode-k.Width)-top))
@@ -129,7 +130,7 @@ func tol(r Response) float64 {
 	return knownTol
 }
 
-// Numeric is a Response by integration of exp(LogProb) over y.
+// Numeric is a Response that integrates exp(LogProb) over y.
 type Numeric struct {
 	l          Density
 	kind       Kind
@@ -137,17 +138,17 @@ type Numeric struct {
 	failed     bool
 }
 
-// NewNumeric returns the Response of which l is the log density on s.
+// NewNumeric returns the Response with the log density l on s.
 func NewNumeric(l Density, s Support) *Numeric { return &Numeric{l: l, kind: s.Kind} }
 
-// Unnormalised returns the first η at which exp(LogProb) did not sum or integrate to 1 within 1e-6,
-// and the total there. From then on results are NaN.
-func (n *Numeric) Unnormalised() (eta, total float64, failed bool) {
+// Unnormalized returns the first η at which exp(LogProb) did not sum or integrate to 1 within
+// 1e-6, and the total there. Later results are NaN.
+func (n *Numeric) Unnormalized() (eta, total float64, failed bool) {
 	return n.eta, n.total, n.failed
 }
 
 func (n *Numeric) check(eta, total float64) {
-	if !n.failed && !(math.Abs(total-1) <= normalisedTol) {
+	if !n.failed && !(math.Abs(total-1) <= normalizedTol) {
 		n.eta, n.total, n.failed = eta, total, true
 	}
 }
@@ -160,7 +161,7 @@ func (n *Numeric) Moments(eta float64) (mean, variance float64) {
 	if n.kind.discrete() {
 		var total, m2 float64
 		n.each(eta, func(y, q float64) {
-			// West's update of a weighted mean and sum of squares (1979).
+			// Update the weighted mean and sum of squares (West, 1979).
 			total += q
 			if total > 0 {
 				d := y - mean
@@ -216,7 +217,7 @@ func (n *Numeric) CDF(y, eta float64) float64 {
 	return math.Min(1, k.Moments(f, func(float64) float64 { return 0 })[0])
 }
 
-// each calls f with every y that counts and its probability.
+// each calls f for every y whose probability matters.
 func (n *Numeric) each(eta float64, f func(y, q float64)) {
 	if n.kind == SignLabels {
 		f(-1, math.Exp(n.l.LogProb(-1, eta)))
@@ -228,9 +229,9 @@ func (n *Numeric) each(eta float64, f func(y, q float64)) {
 		q := math.Exp(n.l.LogProb(y, eta))
 		f(y, q)
 		total += q
-		// Past the mode the rest is less than a geometric series. Past a first mode it
-		// is not: what is missing from 1 is still to come.
-		if q < before && q*q < countsRemainder*total*(before-q) && total > 1-normalisedTol {
+		// After the only mode, the rest is less than a geometric series. After the first of
+		// several modes, the probability that is missing from 1 is still to come.
+		if q < before && q*q < countsRemainder*total*(before-q) && total > 1-normalizedTol {
 			return
 		}
 		before = q

@@ -62,7 +62,7 @@ func TestTwoModes(t *testing.T) {
 		n := NewNumeric(zeros, Support{Kind: Counts})
 		mean, _ := Moments(n, x[0], x[1])
 		near(t, "mean", mean, 0.7*math.Exp(x[0]+x[1]/2), 1e-9)
-		if eta, total, failed := n.Unnormalised(); failed {
+		if eta, total, failed := n.Unnormalized(); failed {
 			t.Errorf("total %v at %v", total, eta)
 		}
 	}
@@ -70,8 +70,8 @@ func TestTwoModes(t *testing.T) {
 	near(t, "P(0)", math.Exp(p), 0.3, 1e-9)
 }
 
-// TestUnnormalised checks that the first failure is kept, and that nothing is known from then on.
-func TestUnnormalised(t *testing.T) {
+// TestUnnormalized checks that the first failure is kept, and that nothing is known from then on.
+func TestUnnormalized(t *testing.T) {
 	for _, kind := range []Kind{RealLine, Counts} {
 		n := NewNumeric(density(func(y, eta float64) float64 {
 			if kind == Counts {
@@ -83,7 +83,7 @@ func TestUnnormalised(t *testing.T) {
 		if mean, variance := n.Moments(0.7); !math.IsNaN(mean + variance + n.CDF(0, 1)) {
 			t.Errorf("kind %d: %v, %v", kind, mean, variance)
 		}
-		eta, total, failed := n.Unnormalised()
+		eta, total, failed := n.Unnormalized()
 		if !failed || eta != 0.5 || math.Abs(total-2) > 1e-6 {
 			t.Errorf("kind %d: %v at %v, failed: %t", kind, total, eta, failed)
 		}

@@ -10,8 +10,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Quantile returns the p-quantile of y for η ~ N(m, v), the smallest y of s with P(Y ≤ y) ≥ p. p is
-// above 0 and below 1. It is ±Inf beyond the largest float64, and NaN where r or an integral is.
+// Quantile returns the p-quantile of y for η ~ N(m, v), 0 < p < 1: the smallest y of s with P(Y ≤
+// y) ≥ p. It is ±Inf if the quantile exceeds the largest float64, and NaN if r or an integral is
+// NaN.
 func Quantile(r Response, s Support, p, m, v float64) float64 {
 	return search(func(y float64) float64 {
 		cdf := func(eta float64) float64 { return r.CDF(y, eta) }
@@ -19,13 +20,14 @@ func Quantile(r Response, s Support, p, m, v float64) float64 {
 	}, s, false, m, v)
 }
 
-// TailQuantile is Quantile where tail returns log P(Y ≤ y), or log P(Y > y) if above. For Counts it
-// is asked between two of them, too. Both tails keep the relative accuracy of tail.
+// TailQuantile is like Quantile for a function tail that returns log P(Y ≤ y), or log P(Y > y) if
+// above is true. If s is Counts, it also calls tail between two counts. Both tails keep the
+// relative accuracy of tail.
 func TailQuantile(tail func(y float64, above bool) float64, s Support, p, m, v float64) float64 {
 	above := p > 0.5
 	goal := math.Log(p)
 	if above {
-		goal = math.Log(1 - p) // which is exact
+		goal = math.Log(1 - p) // exact, because p ≥ ½
 	}
 	return search(func(y float64) float64 {
 		t := tail(y, above)
@@ -37,12 +39,12 @@ func TailQuantile(tail func(y float64, above bool) float64, s Support, p, m, v f
 }
 
 const (
-	farU  = 39    // standard deviations beyond which a Gaussian has no mass that a float64 holds
-	tinyU = 1e-15 // standard deviations that do not count
+	farU  = 39    // standard deviations beyond which a Gaussian has no mass in float64
+	tinyU = 1e-15 // negligible number of standard deviations
 )
 
 // Interval returns the quantiles of p(y|η) at tail and 1 − tail for η ~ N(m, s²). For each level,
-// p(y|η) must be above it between some a and b, in standard deviations from m.
+// p(y|η) must exceed the level exactly between some a and b, in standard deviations from m.
 func Interval(l Density, y, tail, m, s float64) (lo, hi float64) {
 	g := func(u float64) float64 {
 		p := l.LogProb(y, math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m+s*u)))
@@ -53,8 +55,8 @@ func Interval(l Density, y, tail, m, s float64) (lo, hi float64) {
 	}
 	z := normalQuantile(tail)
 	left, right := g(z), g(-z)
-	// level returns g(a) = g(b(a)) for an a up to last. Rising is the answer if g(a) is the smaller
-	// all the way, falling if it is the larger.
+	// level returns g(a) = g(b(a)) for an a up to last. It returns rising if g(a) is always the
+	// smaller value, and falling if it is always the larger one.
 	level := func(b func(a float64) float64, last, rising, falling float64) float64 {
 		h := func(a float64) float64 {
 			if d := g(a) - g(b(a)); !math.IsNaN(d) {
@@ -86,7 +88,7 @@ func Interval(l Density, y, tail, m, s float64) (lo, hi float64) {
 	return math.Exp(lo), math.Exp(hi)
 }
 
-// normalQuantile is that of N(0, 1), no further than farU from 0 for any p.
+// normalQuantile returns the p-quantile of N(0, 1), limited to ±farU.
 func normalQuantile(p float64) float64 {
 	switch {
 	case p <= 0:
@@ -97,9 +99,9 @@ func normalQuantile(p float64) float64 {
 	return mathext.NormalQuantile(p)
 }
 
-// search returns the smallest response at which excess, which does not fall, is not negative. It is
-// ±Inf if that is beyond the largest float64, and NaN if excess is NaN on the way. Smooth says that
-// excess is one of a real number, for Counts, too.
+// search returns the smallest response at which the nondecreasing function excess is not
+// negative. It is ±Inf if that exceeds the largest float64, and NaN if excess is NaN on the way.
+// smooth reports that excess is a function of real numbers, also for Counts.
 func search(excess func(y float64) float64, in Support, smooth bool, m, v float64) float64 {
 	unknown := false
 	below := func(y float64) bool {
@@ -133,7 +135,7 @@ func search(excess func(y float64) float64, in Support, smooth bool, m, v float6
 	return y
 }
 
-// expAll returns e^t up to the largest float64, which math.Exp does not do everywhere.
+// expAll returns e^t up to the largest float64. math.Exp overflows slightly earlier.
 func expAll(t float64) float64 {
 	if t > passage.LogMost-1 {
 		return math.Exp(t-1) * math.E
@@ -141,19 +143,19 @@ func expAll(t float64) float64 {
 	return math.Exp(t)
 }
 
-// line is a search over t: for y(t), from start in steps that begin with step, between least and
-// most, to an accuracy of floor.
+// line describes a search over t: the map y(t), the start, the first step, the limits least and
+// most, and the accuracy floor.
 type line struct {
 	y                               func(t float64) float64
 	start, step, least, most, floor float64
 }
 
-// searchReal returns y(t) for the t between least and most where excess is 0, and ∓Inf if that is
-// not between them.
+// searchReal returns y(t) for the t between least and most where excess is 0, or ∓Inf if the zero
+// is not between them.
 func searchReal(excess func(y float64) float64, below func(y float64) bool, l line) float64 {
 	y, step, least, most := l.y, l.step, l.least, l.most
 	start := math.Max(least, math.Min(most, l.start))
-	lo, hi := start, start // the steps from here double, so that they end at least or most
+	lo, hi := start, start // steps double, so that they reach least or most
 	if below(y(start)) {
 		for lo == hi || below(y(hi)) {
 			if hi >= most {
@@ -171,19 +173,19 @@ func searchReal(excess func(y float64) float64, below func(y float64) bool, l li
 			step *= 2
 		}
 	}
-	// About start, so that the accuracy of t is one of y.
+	// Search relative to start, so that the accuracy of t becomes an accuracy of y.
 	d := accel.Root(func(d float64) float64 { return excess(y(start + d)) }, lo-start, hi-start,
 		l.floor)
 	return y(start + d)
 }
 
 const (
-	fewCounts  = 16     // counts that are bisected without more ado
+	fewCounts  = 16     // ranges of counts that are bisected at once
 	mostExact  = 0x1p53 // counts above which every float64 is an integer
-	leastCount = 1e-9   // less than a count, as log(1 + y)
+	leastCount = 1e-9   // smaller than any count, as log(1 + y)
 )
 
-// searchCount is search for the counts up to most.
+// searchCount is search for counts up to most.
 func searchCount(excess func(y float64) float64, below func(y float64) bool, most float64,
 	smooth bool,
 	m, step float64) float64 {
@@ -204,7 +206,7 @@ func searchCount(excess func(y float64) float64, below func(y float64) bool, mos
 			return 1
 		}
 		y = math.Ceil(y)
-		for width := 1.0; ; width *= fewCounts { // ends at the latest at 0 and most
+		for width := 1.0; ; width *= fewCounts { // ends at 0 and most at the latest
 			lo, hi = math.Max(0, y-width), math.Min(most, y+width)
 			if (lo == 0 || below(lo)) && (hi == most || !below(hi)) {
 				break

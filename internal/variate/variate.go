@@ -1,5 +1,6 @@
-// Package variate has control variates: functions of draws, fitted to an integrand by least
-// squares, whose expectation is known and which leave it with less noise.
+// Package variate fits control variates: functions of the draws whose expectation is known. They
+// are fitted to an integrand by least squares, and an estimate of the remainder has less noise.
+// internal/estimate calls it.
 package variate
 
 import (
@@ -10,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Draws is how many draws each coefficient of a control variate needs.
+// Draws is the number of draws that each coefficient of a control variate needs.
 const Draws = 4
 
 // Coefficients returns the number of coefficients of a quadratic function in d dimensions,
@@ -36,7 +37,7 @@ func NewMoments(mean, m2 []float64) *Moments {
 	return &Moments{Mean: mean, M2: m2}
 }
 
-// Add takes x into account.
+// Add adds the number x.
 func (a *Moments) Add(x []float64) {
 	a.n++
 	for i, xi := range x {
@@ -46,26 +47,26 @@ func (a *Moments) Add(x []float64) {
 	}
 }
 
-// Finish turns the sums of squares into the variance of the mean, which one
-// term leaves unknown: NaN.
+// Finish replaces the sums of squares by the variance of the mean. It is NaN after a single
+// number.
 func (a *Moments) Finish() {
 	for i := range a.M2 {
 		a.M2[i] /= a.n * (a.n - 1)
 	}
 }
 
-// Regression fits a linear function of features to values, each half of the
-// rows with the coefficients of the other. Storage is reused.
+// Regression fits a linear function of features to values. Each half of the rows uses the
+// coefficients of the other half, so that residuals stay unbiased. It reuses its memory.
 type Regression struct {
 	p    int
 	phi  []float64 // features, one row of p a value; the first is 1, the others have mean 0 under q
-	Coef []float64 // mean of the coefficients of the halves, weighted by where they are used
+	Coef []float64 // mean of the coefficients of both halves, weighted by use
 	Half [2][]float64
 	gram []float64
-	Ctx  context.Context // once it is done there is no fit; nil is never
+	Ctx  context.Context // cancels the fit; nil never does
 }
 
-// Init makes room for n values of p features.
+// Init allocates memory for n values of p features.
 func (r *Regression) Init(n, p int) {
 	r.p = p
 	r.phi = dense.Resize(r.phi, n*p)
@@ -73,7 +74,7 @@ func (r *Regression) Init(n, p int) {
 	r.Coef = dense.Resize(r.Coef, p)
 }
 
-// Row returns the features of value i, to be filled in.
+// Row returns the features of value i for the caller to fill in.
 func (r *Regression) Row(i int) []float64 { return r.phi[i*r.p : (i+1)*r.p] }
 
 // Residuals replaces values by their residuals and reports whether there is a fit.
@@ -118,8 +119,8 @@ type Quadratic struct {
 	full bool
 }
 
-// Fit replaces values by their residuals, or reports false without a change if
-// there are too few of them.
+// Fit replaces values by their residuals. If there are too few values, it reports false and
+// changes nothing.
 func (f *Quadratic) Fit(values []float64, eps [][]float64, full bool) bool {
 	f.d, f.full = len(eps[0]), full
 	p := Coefficients(f.d, true)
@@ -148,7 +149,8 @@ func (f *Quadratic) Fit(values []float64, eps [][]float64, full bool) bool {
 	return f.Residuals(values)
 }
 
-// FitStat is Fit for an exponential family of mean parameters mu: it regresses on 1 and T(z) − μ.
+// FitStat is Fit for an exponential family with mean parameters mu. It regresses on 1 and T(z) −
+// μ.
 func (f *Quadratic) FitStat(values []float64, ts [][]float64, mu []float64) bool {
 	p := 1 + len(mu)
 	if len(values) < Draws*p {
@@ -163,9 +165,8 @@ func (f *Quadratic) FitStat(values []float64, ts [][]float64, mu []float64) bool
 	return f.Residuals(values)
 }
 
-// AddGrad adds the gradients of the expectation of the fitted function under q
-// to those with respect to m and V: with ε = L⁻¹(z − m), linear coefficients c
-// and Hessian H in ε, L⁻ᵀc and ½L⁻ᵀHL⁻¹.
+// AddGrad adds the gradients of E_q of the fitted function to the gradients in m and V. With ε =
+// L⁻¹(z − m), linear coefficients c and Hessian H in ε they are L⁻ᵀc and ½L⁻ᵀHL⁻¹.
 func (f *Quadratic) AddGrad(gm, gv []float64, q normal.Form) {
 	d := f.d
 	linear, square := f.Coef[1:1+d], f.Coef[1+d:1+2*d]
@@ -191,9 +192,9 @@ func (f *Quadratic) AddGrad(gm, gv []float64, q normal.Form) {
 	}
 }
 
-// Linear fits a + Bε to the gradients, each half of the draws with the other's coefficients.
-// It replaces gradients by their residuals and returns a and the columns of B. With too few draws
-// it returns nil and changes nothing.
+// Linear fits a + Bε to the gradients. Each half of the draws uses the coefficients of the other
+// half. It replaces the gradients by their residuals and returns a and the columns of B. With too
+// few draws it returns nil and changes nothing.
 func Linear(ctx context.Context, grads, eps [][]float64) [][]float64 {
 	if len(grads) == 0 || len(grads) < Draws*(1+len(eps[0])) {
 		return nil
@@ -213,7 +214,7 @@ func Linear(ctx context.Context, grads, eps [][]float64) [][]float64 {
 			values[i] = g[j]
 		}
 		if !fit.Residuals(values) {
-			return nil // at the first: all have the same features; or ctx is done
+			return nil // on the first row if all have the same features, or if ctx is done
 		}
 		for i, g := range grads {
 			g[j] = values[i]

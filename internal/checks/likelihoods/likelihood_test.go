@@ -496,7 +496,7 @@ func TestNormalised(t *testing.T) {
 						r.CDF(y, eta), a)
 				}
 			}
-			if at, total, failed := n.Unnormalised(); failed {
+			if at, total, failed := n.Unnormalized(); failed {
 				t.Errorf("%#v: probabilities sum to %v at %v", c.l, total, at)
 			}
 			if st, ok := c.l.(StudentT); ok && st.DF == 1.5 {
