@@ -18,7 +18,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// polish takes steps beyond the tolerance of a Solver, to the optimum itself.
+// polish takes steps beyond the tolerance of a Solver, to the optimum.
 func polish(t testing.TB, st Stepper) (elbo float64) {
 	t.Helper()
 	for range 40 {
@@ -33,8 +33,8 @@ func polish(t testing.TB, st Stepper) (elbo float64) {
 	return elbo
 }
 
-// TestSparseGPFullRank: with all the rows as inducing inputs the model is the
-// dense GP, chosen among the rows or given, with and without an optimum in common.
+// TestSparseGPFullRank checks that the model is the dense GP if all rows are inducing inputs.
+// They are chosen among the rows or given, with and without a common optimum.
 func TestSparseGPFullRank(t *testing.T) {
 	t.Parallel()
 	xnew := mat.NewDense(5, 2, []float64{0, 0, 1, -1, 3, 2, -2, 0.5, 40, -40})
@@ -86,8 +86,8 @@ func TestSparseGPFullRank(t *testing.T) {
 	}
 }
 
-// TestSparseGPRegression: under Gaussian noise the optimum is the bound of
-// Titsias (2009), log N(y|0, Q + σ²I) − ½ tr(K − Q)/σ², computed here densely.
+// TestSparseGPRegression checks that the optimum under Gaussian noise is the bound of Titsias
+// (2009), log N(y|0, Q + σ²I) − ½ tr(K − Q)/σ², computed here with dense matrices.
 func TestSparseGPRegression(t *testing.T) {
 	k, noise := SquaredExp{Scale: 1.3, Length: 0.8}, 0.04
 	gp := kit.ToyGP(t, 80, k, GaussianNoise{Var: noise}, 8)
@@ -144,8 +144,8 @@ func TestSparseGPRegression(t *testing.T) {
 	}
 }
 
-// TestSparseGPNested: more of the same inducing inputs raise the ELBO towards
-// that of the dense GP, never past it, and leave less variance.
+// TestSparseGPNested checks that additional inducing inputs raise the ELBO toward the ELBO of the
+// dense GP, never above it, and leave less variance.
 func TestSparseGPNested(t *testing.T) {
 	k := Matern52{Scale: 2, Length: 1.5}
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, GaussianNoise{Var: 0.04},
@@ -181,8 +181,8 @@ func TestSparseGPNested(t *testing.T) {
 	}
 }
 
-// TestSparseGPGivenStep: steps with a given β, and the Objective of another
-// divergence, have the residual variances in them, too.
+// TestSparseGPGivenStep checks that steps with a given β, and the Objective of another
+// divergence, contain the residual variances.
 func TestSparseGPGivenStep(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	data, labels := kit.ToyRows(40, Poisson{}, 3)
@@ -233,8 +233,8 @@ func TestSparseGPGivenStep(t *testing.T) {
 
 type badStepper struct{ Stepper }
 
-// TestSparseGPRawRows: rows and columns of another size do not decide the default rank. The ELBO is
-// that of the dense GP.
+// TestSparseGPRawRows checks that the default rank does not depend on the scale of rows and
+// columns. The ELBO must be the ELBO of the dense GP.
 func TestSparseGPRawRows(t *testing.T) {
 	const n, d = 60, 4
 	rng := testkit.Rand(17)
@@ -286,7 +286,7 @@ func TestSparseGPRawRows(t *testing.T) {
 			g = kit.MustSparse(t, g, err)
 			_, res := kit.FitSparse(t, g, nil)
 			tol := 0.01
-			for i := range n { // what the rounding of the residual variances costs, 1/2σ² of each
+			for i := range n { // rounding of the residual variances costs 1/2σ² each
 				row := x.RawRowView(i)
 				tol += 4 * dense.Epsilon * c.k.Cov(row, row) / 0.2
 			}
@@ -298,8 +298,8 @@ func TestSparseGPRawRows(t *testing.T) {
 	}
 }
 
-// TestSparseGPNoise: the noise of a kernel stays a residual variance, so that
-// the ELBO is that of the likelihood averaged over it.
+// TestSparseGPNoise checks that the noise of a kernel stays a residual variance. The ELBO is then
+// the ELBO of the likelihood averaged over the noise.
 func TestSparseGPNoise(t *testing.T) {
 	data, labels := kit.ToyRows(30, GaussianNoise{Var: 0.5}, 6)
 	plain, err := NewSparseGP(data, labels, SquaredExp{}, GaussianNoise{Var: 0.5},
@@ -375,7 +375,7 @@ func TestSparseGPErrors(t *testing.T) {
 	if g, err = NewSparseGP(x, y, k, lik, nil); err != nil {
 		t.Fatal(err)
 	}
-	x.Set(0, 0, 50) // the model has a copy
+	x.Set(0, 0, 50) // the model has its own copy
 	if z := g.Inducing(); z.At(0, 0) != 0 {
 		t.Errorf("inducing input moved to %v", z.At(0, 0))
 	}
@@ -391,7 +391,7 @@ func (indefinite) Cov(x, y []float64) float64 {
 	return 1.5
 }
 
-// TestSparseGPPredict: what is derived from Latent is so.
+// TestSparseGPPredict checks the predictions that are derived from Latent.
 func TestSparseGPPredict(t *testing.T) {
 	lik := Poisson{}
 	data, labels := kit.ToyRows(60, lik, 10)
@@ -419,7 +419,7 @@ func TestSparseGPPredict(t *testing.T) {
 	}
 }
 
-// TestSparseGPUSPS: digits of USPS against the dense GP.
+// TestSparseGPUSPS compares digits of USPS with the dense GP.
 func TestSparseGPUSPS(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -427,7 +427,7 @@ func TestSparseGPUSPS(t *testing.T) {
 	}
 	c := gpCases[2]
 	s := loadUSPS(t, 3, 5)
-	const want = 155.83145279674974 // of the dense posterior, which TestGPOptimum finds
+	const want = 155.83145279674974 // ELBO of the dense posterior, from TestGPOptimum
 	last := math.Inf(1)
 	for _, rank := range []int{50, 100, 300} {
 		start := time.Now()
@@ -451,7 +451,7 @@ func TestSparseGPUSPS(t *testing.T) {
 	}
 }
 
-// TestSparseGPLarge: 20,000 data in one and two dimensions take seconds.
+// TestSparseGPLarge checks that 20,000 rows in one and two dimensions take seconds.
 func TestSparseGPLarge(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || testkit.Race {

@@ -25,9 +25,9 @@ var gpLikelihoods = []Likelihood{BernoulliLogit{}, BernoulliProbit{}, Poisson{},
 	Poisson{Exposure: 3}, GaussianNoise{Var: 0.04}, StudentT{DF: 4, Scale: 0.3},
 	Laplace{Scale: 0.3}, kit.LogProbOnly{}}
 
-// TestGPInvariants runs block and batch steps over a corpus of models: they
-// converge, never lower the ELBO, agree where the problem has one solution,
-// and keep a state that agrees with one computed anew from the sites.
+// TestGPInvariants runs block and batch steps over a corpus of models. They must converge and
+// never lower the ELBO. They must agree if the problem has one solution, and their state must
+// agree with a state that is computed from the sites.
 func TestGPInvariants(t *testing.T) {
 	t.Parallel()
 	kernels := []Kernel{
@@ -41,7 +41,7 @@ func TestGPInvariants(t *testing.T) {
 		sizes = []int{1, 25}
 	}
 	for il, lik := range gpLikelihoods {
-		_, heavy := lik.(StudentT) // not log-concave: several optima
+		_, heavy := lik.(StudentT) // not log-concave, so there are several optima
 		for ik, k := range kernels {
 			if testing.Short() && (il+ik)%3 > 0 {
 				continue
@@ -92,7 +92,7 @@ func TestGPInvariants(t *testing.T) {
 	}
 }
 
-// TestGPUserLikelihood: LogProb alone gives what the built-in likelihood gives.
+// TestGPUserLikelihood checks that LogProb alone gives the results of the built-in likelihood.
 func TestGPUserLikelihood(t *testing.T) {
 	gp := kit.ToyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, kit.LogProbOnly{}, 3)
 	_, user := kit.MustFit(t, gp, nil)
@@ -104,8 +104,8 @@ func TestGPUserLikelihood(t *testing.T) {
 	}
 }
 
-// TestGPExactRegression: with Gaussian noise one step with r = 0 is the exact
-// posterior, and the ELBO the log evidence.
+// TestGPExactRegression checks that one step with r = 0 gives the exact posterior under Gaussian
+// noise, and that the ELBO is the log evidence.
 func TestGPExactRegression(t *testing.T) {
 	const n, noise = 60, 0.04
 	gp := kit.ToyGP(t, n, Matern52{Scale: 1.5, Length: 1}, GaussianNoise{Var: noise}, 5)
@@ -147,7 +147,7 @@ func TestGPExactRegression(t *testing.T) {
 					m.AtVec(i), v.At(i, i))
 			}
 		}
-		// Joint at the training points is the same posterior.
+		// Joint at the training points must be the same posterior.
 		jm, jc, err := post.Joint(data)
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestGPExactRegression(t *testing.T) {
 	}
 }
 
-// TestGPFixedPoint: at the optimum no step of any kind changes the ELBO.
+// TestGPFixedPoint checks that no kind of step changes the ELBO at the optimum.
 func TestGPFixedPoint(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for _, update := range []MeanUpdate{MainText, Appendix} {
@@ -197,9 +197,8 @@ func TestGPFixedPoint(t *testing.T) {
 	}
 }
 
-// TestGPSiteFormIsDenseForm: the site recursion takes the steps of the generic
-// Objective over a dense Gaussian, the main text in mean parameters and the
-// appendix in moments.
+// TestGPSiteFormIsDenseForm compares the steps of the sites with the steps of the generic
+// Objective over a dense Gaussian: the main text in mean parameters, and the appendix in moments.
 func TestGPSiteFormIsDenseForm(t *testing.T) {
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.3}} {
 		for update, coords := range map[MeanUpdate]Coordinates{MainText: MeanParams,
@@ -247,8 +246,8 @@ func TestGPSiteFormIsDenseForm(t *testing.T) {
 	}
 }
 
-// TestGPCurve: under a divergence without closed form the steps agree with the
-// closed form where there is one, and the run reaches the same optimum.
+// TestGPCurve checks steps under a divergence without a closed form. They must agree with the
+// closed form if there is one, and the run must reach the same optimum.
 func TestGPCurve(t *testing.T) {
 	gp := kit.ToyGP(t, 12, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 6)
 	kl := DivergenceFunc(func(q, q0 Dist) float64 { return q.(ExpFamily).KL(q0) })
@@ -267,7 +266,7 @@ func TestGPCurve(t *testing.T) {
 				0.3); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := kit.ElboOf(st, rng); err != nil { // brings the marginals up to date
+			if _, err := kit.ElboOf(st, rng); err != nil { // updates the marginals
 				t.Fatal(err)
 			}
 		}
@@ -302,7 +301,7 @@ func TestGPCurve(t *testing.T) {
 				want.ELBO)
 		}
 	}
-	// At set-up: a divergence that needs an inverse on a singular prior.
+	// Set-up must reject a divergence that needs an inverse if the prior is singular.
 	same, err := NewGP(mat.NewDense(3, 1, []float64{1, 1, 2}), []float64{1, 1, -1}, SquaredExp{},
 		BernoulliLogit{}, nil)
 	if err != nil {
@@ -317,7 +316,7 @@ func TestGPCurve(t *testing.T) {
 	}
 }
 
-// TestGPEvidence: the ELBO stays below the log evidence, and close to it.
+// TestGPEvidence checks that the ELBO is below the log evidence and close to it.
 func TestGPEvidence(t *testing.T) {
 	t.Parallel()
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}, StudentT{DF: 4, Scale: 0.5},
@@ -334,7 +333,7 @@ func TestGPEvidence(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, res := kit.MustFit(t, gp, nil)
-		// ∫∫ by the trapezoidal rule on a fine grid of the whitened variables.
+		// The double integral is a trapezoidal sum over a fine grid of the whitened variables.
 		h := testkit.Shorter(0.02, 0.08)
 		var sum float64
 		for a := -8.0; a <= 8; a += h {
@@ -351,7 +350,8 @@ func TestGPEvidence(t *testing.T) {
 	}
 }
 
-// TestGPIllPosed: each either works or says what is wrong.
+// TestGPIllPosed checks that each ill-posed problem works or returns an error that names the
+// fault.
 func TestGPIllPosed(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	one := mat.NewDense(2, 1, []float64{0, 1})
@@ -453,7 +453,7 @@ func TestGPIllPosed(t *testing.T) {
 		}
 	}
 
-	// A covariance that overflows is an error, not a NaN.
+	// A covariance that overflows must be an error, not NaN.
 	gp, err := NewGP(mat.NewDense(2, 1, []float64{1e200, 2}), ok, Linear{}, BernoulliLogit{}, nil)
 	if err == nil {
 		_, _, err = gp.Fit(context.Background(), nil)
@@ -463,8 +463,8 @@ func TestGPIllPosed(t *testing.T) {
 	}
 }
 
-// TestGPHarshPrior: Poisson counts from a prior under which the mean count
-// overflows, and far from the posterior.
+// TestGPHarshPrior fits Poisson counts under a prior that is far from the posterior, and whose
+// mean count overflows.
 func TestGPHarshPrior(t *testing.T) {
 	for _, scale := range []float64{0.1, 10, 40, 1000} {
 		x, y := mat.NewDense(60, 1, nil), make([]float64, 60)
@@ -485,7 +485,7 @@ func TestGPHarshPrior(t *testing.T) {
 	}
 }
 
-// TestGPNegativeSites: Student-t regression has γ < 0 at its optimum.
+// TestGPNegativeSites checks Student-t regression, which has γ < 0 at its optimum.
 func TestGPNegativeSites(t *testing.T) {
 	gp := kit.ToyGP(t, 60, SquaredExp{Scale: 2, Length: 1}, StudentT{DF: 3, Scale: 0.2}, 8)
 	_, labels := kit.ToyRows(60, StudentT{DF: 3, Scale: 0.2}, 8)
@@ -507,9 +507,9 @@ func TestGPNegativeSites(t *testing.T) {
 	}
 }
 
-// TestGPNoiseAtTheEdge: with the update of the appendix, the score function drove
-// the sites of this run to the edge of what is positive definite in its first
-// pass, the mean to 1e11 and the ELBO, by rounding, above zero.
+// TestGPNoiseAtTheEdge checks a run with the update of the appendix. The score function once
+// drove its sites to the edge of the positive definite matrices in the first pass. The mean
+// reached 1e11, and the rounded ELBO was above zero.
 func TestGPNoiseAtTheEdge(t *testing.T) {
 	t.Parallel()
 	gp := gpCases[0].modelWith(t, gpCases[0].load(t), GPOptions{MeanUpdate: Appendix,
@@ -540,15 +540,15 @@ func TestGPNoiseAtTheEdge(t *testing.T) {
 	}
 }
 
-// wideLik is not log-concave: at its optimum under N(0, 1) a site takes most of the
-// precision of the prior, γ = −0.957.
+// wideLik is not log-concave. At its optimum under N(0, 1) the site takes most of the precision
+// of the prior, γ = −0.957.
 type wideLik struct{}
 
 func (wideLik) LogProb(_, eta float64) float64 { return 0.48*eta*eta - 1e-5*eta*eta*eta*eta }
 
-// TestGPWide: steps of exact expectations with a given step size, which are not to
-// be guarded against noise, get to an optimum near the edge, and go on from there;
-// so do steps with noise.
+// TestGPWide checks steps of a given size near the edge of the valid set. Steps with exact
+// expectations need no guard against noise, must reach the optimum and continue from there. Noisy
+// steps must do the same.
 func TestGPWide(t *testing.T) {
 	ctx := context.Background()
 	gp, err := NewGP(mat.NewDense(1, 1, []float64{0}), []float64{1}, SquaredExp{}, wideLik{}, nil)
@@ -603,8 +603,8 @@ func TestGPWide(t *testing.T) {
 	}
 }
 
-// TestGPStochasticNegativeSites: with the score function γ̃ is negative at
-// times; the step keeps the sign and stays among the valid states.
+// TestGPStochasticNegativeSites checks the score function, which sometimes makes γ̃ negative. The
+// step must keep the sign and stay in the valid set.
 func TestGPStochasticNegativeSites(t *testing.T) {
 	gp := kit.ToyGPWith(t, 60, SquaredExp{Scale: 4, Length: 1}, BernoulliLogit{}, 8,
 		&GPOptions{Estimator: ScoreFunction{Samples: 30, Baseline: NoBaseline}})
@@ -630,7 +630,7 @@ func TestGPStochasticNegativeSites(t *testing.T) {
 	}
 }
 
-// TestGPNoAllocation: after warm-up a step allocates nothing.
+// TestGPNoAllocation checks that a step allocates nothing after the first steps.
 func TestGPNoAllocation(t *testing.T) {
 	if testkit.Race {
 		t.Skip("sync.Pool drops items under the race detector")
@@ -670,7 +670,7 @@ func TestGPNoAllocation(t *testing.T) {
 	}
 }
 
-// TestGPSameBits: the same seed gives the same bits on any number of cores.
+// TestGPSameBits checks that the same seed gives the same bits on any number of cores.
 func TestGPSameBits(t *testing.T) {
 	var want string
 	for _, procs := range testkit.Few([]int{1, 7, 2}, 2) {
@@ -702,8 +702,8 @@ func TestGPSameBits(t *testing.T) {
 	}
 }
 
-// The coefficients of a trend beside a rough function are those of a linear model of which the
-// columns are the trend's and a square root of the covariance of the function.
+// The coefficients of a trend with a rough function must be those of a linear model whose columns
+// are the trend and a square root of the covariance of the function.
 func TestPartTrend(t *testing.T) {
 	t.Parallel()
 	n, rng := testkit.Shorter(60, 30), testkit.Rand(21)
@@ -785,7 +785,7 @@ func TestPartTrend(t *testing.T) {
 	}
 }
 
-// A kernel without terms has no parts.
+// A kernel without terms must have no parts.
 func TestPartPanics(t *testing.T) {
 	t.Parallel()
 	x, y := kit.UnitRows(2), []float64{1, 2}
@@ -805,8 +805,8 @@ func TestPartPanics(t *testing.T) {
 	}
 }
 
-// A trend is learned and followed far outside the data whatever the origin of the columns and of
-// the responses.
+// A trend must be learned and extrapolated far outside the data, wherever the origins of the
+// columns and responses are.
 func TestLearnTrend(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ x0, y0 float64 }{{0, 0}, {0, 300}, {1980, 300}, {-1980, -300}} {

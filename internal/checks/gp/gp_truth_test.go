@@ -20,7 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// gpTruth is the part of the reference file that tests need.
+// gpTruth holds the parts of the reference file that tests use.
 type gpTruth struct {
 	NegELBO  float64 `json:"neg_elbo"`
 	TestBits float64 `json:"test_logloss_bits"`
@@ -40,14 +40,14 @@ func testBits(p *GPPosterior, s split) (bits float64, errors int) {
 	return bits, errors
 }
 
-// The optima that can be checked without shared data.
+// The reference optima that need no shared data.
 var knownOptima = map[string]gpTruth{
 	"ionosphere": {NegELBO: 89.26565162955663, TestBits: 0.4176900963501092, Errors: 7},
 	"sonar":      {NegELBO: 156.21421986918767, TestBits: 0.9344806132166842, Errors: 18},
 }
 
-// TestGPOptimum runs the nil Solver: it must reach the reference optimum on
-// every data set, monotonically, at the promised rate, and know how close it is.
+// TestGPOptimum runs the nil Solver. It must reach the reference optimum on every data set, never
+// lower the ELBO, converge at the stated rate, and estimate its distance.
 func TestGPOptimum(t *testing.T) {
 	t.Parallel()
 	for _, c := range gpCases[:testkit.Shorter(len(gpCases), 2)] {
@@ -84,21 +84,21 @@ func TestGPOptimum(t *testing.T) {
 				case i == 3 && e > 1e-3*n, i == 9 && e > 1e-6*n:
 					t.Errorf("excess %.3g nats per datum after %d passes", e/n, i+1)
 				}
-				// Proved, and from the third pass on, as far as the reference goes, within some ten
-				// times the truth: of what is left in V the bound is twice as much where the sites
-				// do not answer to it, and what the sites alone say of it, without V, is up to five
-				// times more.
+				// From the third pass on the bound must hold, up to the accuracy of the
+				// reference, and be at most about ten times the true gap. For the part in V it is
+				// twice as large if the sites do not follow V, and up to five times more from the
+				// sites without V.
 				if e > it.GapBound+1e-11 || i >= 2 && e > 1e-9 && it.GapBound > 12*e ||
 					it.Scope != OverQ {
 					t.Errorf("pass %v: proved %.4g %v, really %.4g", it.Passes, it.GapBound,
 						it.Scope, e)
 				}
-				// Honest: no more than twice too low, nor more than 1000 times too high.
+				// The estimate must be at least half and at most 1000 times the true gap.
 				if i >= 4 && e > 1e-10 && (e > 2*it.Gap || it.Gap > 1000*e) {
 					t.Errorf("pass %v: gap %.3g, really %.3g", it.Passes, it.Gap, e)
 				}
 			}
-			if truth.SumV > 0 { // USPS, whose marginals are given as sums
+			if truth.SumV > 0 { // USPS, for which the file has only sums of marginals
 				m, v := post.Train(nil, nil)
 				if sm, sv := floats.Sum(m), floats.Sum(v); math.Abs(sm/truth.SumM-1) > 1e-5 ||
 					math.Abs(sv/truth.SumV-1) > 1e-5 {
@@ -168,7 +168,7 @@ func TestGPOptimumMarginals(t *testing.T) {
 	}
 }
 
-// TestGPTraces follows the published iteration step by step.
+// TestGPTraces compares each step with the published iteration.
 func TestGPTraces(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -235,8 +235,8 @@ func TestGPTraces(t *testing.T) {
 	}
 }
 
-// TestGPPaperSettings is the headline of the paper: PG-SVI with its published
-// step size, batch and samples is within 1% of the way in two passes.
+// TestGPPaperSettings checks the main claim of the paper: with the published step size, batch and
+// samples, PG-SVI is within 1% of the optimum after two passes.
 func TestGPPaperSettings(t *testing.T) {
 	t.Parallel()
 	c := gpCases[0]
@@ -255,7 +255,7 @@ func TestGPPaperSettings(t *testing.T) {
 	}
 }
 
-// TestGPRegressionTruth: with Gaussian noise the ELBO is the log marginal likelihood.
+// TestGPRegressionTruth checks that the ELBO is the log marginal likelihood under Gaussian noise.
 func TestGPRegressionTruth(t *testing.T) {
 	var truth struct {
 		LogScale  float64 `json:"logsigma"`
@@ -369,13 +369,13 @@ func TestGPPosterior(t *testing.T) {
 			t.Errorf("row %d: probabilities add up to %v", i, plus[i]+minus[i])
 		}
 	}
-	// A label outside the support has no probability.
+	// A label outside the support must have probability 0.
 	if p := post.At(data).Prob(nil, 3); !math.IsNaN(p[0]) {
 		t.Errorf("P(y = 3) = %v", p[0])
 	}
 }
 
-// TestGPPredictionBlocks: a row's prediction does not depend on its company.
+// TestGPPredictionBlocks checks that the prediction of a row does not depend on the other rows.
 func TestGPPredictionBlocks(t *testing.T) {
 	gp := kit.ToyGP(t, 70, Sum{SquaredExp{Scale: 2, Length: 1}, White{Scale: 0.1}},
 		BernoulliLogit{},
@@ -398,7 +398,7 @@ func TestGPPredictionBlocks(t *testing.T) {
 	if m[200] != 0 || v[200] != 4 {
 		t.Errorf("a row with NaN is N(%v, %v), want the prior N(0, 4)", m[200], v[200])
 	}
-	// Far from the data: the prior, without the white noise.
+	// Far from the data the prediction must be the prior without the white noise.
 	fm, fv := post.At(mat.NewDense(1, 2, []float64{1e6, 1e6})).Latent(nil, nil)
 	if fm[0] != 0 || fv[0] != 4 {
 		t.Errorf("far away N(%v, %v), want N(0, 4)", fm[0], fv[0])
@@ -421,7 +421,7 @@ func TestGPPredictionBlocks(t *testing.T) {
 func TestGPJointSamples(t *testing.T) {
 	gp := kit.ToyGP(t, 40, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 13)
 	post, _ := kit.MustFit(t, gp, nil)
-	// with a duplicated row: singular
+	// a duplicated row makes K singular
 	x := mat.NewDense(4, 2, []float64{0, 0, 0.1, 0, 0.1, 0, 2, 2})
 	mean, cov, err := post.Joint(x)
 	if err != nil {
@@ -465,8 +465,8 @@ func TestGPJointSamples(t *testing.T) {
 	}
 }
 
-// TestGPMixedSteps: steps of all kinds may follow each other on one stepper, in
-// any order: each starts from the state that the last one reached.
+// TestGPMixedSteps checks that steps of all kinds may follow each other on one Stepper, in any
+// order. Each must start from the state that the last one reached.
 func TestGPMixedSteps(t *testing.T) {
 	t.Parallel()
 	for _, lik := range testkit.Few([]Likelihood{StudentT{DF: 4, Scale: 0.3}, BernoulliLogit{},
@@ -482,7 +482,7 @@ func TestGPMixedSteps(t *testing.T) {
 			g := kit.AlgOf[*site.DenseAlgebra](st)
 			rng := rand.New(rand.NewPCG(2, 2))
 			for k := range 60 {
-				// A stepper made anew at the same sites must take the same step.
+				// A new Stepper at the same sites must take the same step.
 				fresh, err := gp.NewStepper(context.Background(), nil, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -496,7 +496,7 @@ func TestGPMixedSteps(t *testing.T) {
 				beta := math.Inf(1)
 				switch rng.IntN(4) {
 				case 0:
-					batch, beta = []int{k % 40, (k + 7) % 40, k % 40}, 0.1 // a term twice
+					batch, beta = []int{k % 40, (k + 7) % 40, k % 40}, 0.1 // one term occurs twice
 				case 1:
 					beta = 0.3
 				case 2:
@@ -516,7 +516,7 @@ func TestGPMixedSteps(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// A step of all terms goes on from the history of the last.
+				// A step of all terms must continue the history of the last one.
 				history := (batch == nil || slow) && math.IsInf(beta, 1)
 				if d := math.Abs(a - b); !history && d > 1e-7*math.Max(1, math.Abs(a)) {
 					t.Fatalf(
@@ -528,12 +528,12 @@ func TestGPMixedSteps(t *testing.T) {
 	}
 }
 
-// impossible is a user's likelihood that excludes every latent value.
+// impossible is a likelihood that excludes every latent value.
 type impossible struct{}
 
 func (impossible) LogProb(_, _ float64) float64 { return math.Inf(-1) }
 
-// badKernel is a user's kernel that is not positive semi-definite.
+// badKernel is a kernel that is not positive semidefinite.
 type badKernel struct{ savedLinear }
 
 func (badKernel) Cov(x, y []float64) float64 {
@@ -543,7 +543,7 @@ func (badKernel) Cov(x, y []float64) float64 {
 	return -3
 }
 
-// TestGPUserMistakes: what a user's own types can get wrong is said.
+// TestGPUserMistakes checks that errors name the mistakes of user-defined types.
 func TestGPUserMistakes(t *testing.T) {
 	x := mat.NewDense(3, 1, []float64{1, 2, 3})
 	gp, err := NewGP(x, []float64{1, 2, 3}, SquaredExp{}, impossible{}, nil)
@@ -565,7 +565,7 @@ func TestGPUserMistakes(t *testing.T) {
 	}
 }
 
-// TestGPAwkwardRows: rows that overflow, no rows, and dst that is y.
+// TestGPAwkwardRows checks rows that overflow, no rows, and a dst that is y.
 func TestGPAwkwardRows(t *testing.T) {
 	gp := kit.ToyGP(t, 10, Linear{Scale: 2}, GaussianNoise{Var: 0.1}, 17)
 	data, labels := kit.ToyRows(10, GaussianNoise{Var: 0.1}, 17)
@@ -586,8 +586,8 @@ func TestGPAwkwardRows(t *testing.T) {
 	}
 }
 
-// TestGPDrawsAreNotAll: a batch of N draws with repetitions is not the data: a
-// term that was not drawn keeps its site.
+// TestGPDrawsAreNotAll checks that a batch of N draws with repetitions is not treated as all
+// data. A term that was not drawn must keep its site.
 func TestGPDrawsAreNotAll(t *testing.T) {
 	gp := kit.ToyGP(t, 4, SquaredExp{Scale: 2, Length: 1}, BernoulliLogit{}, 19)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
@@ -601,7 +601,7 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 		g[3] == 0 {
 		t.Errorf("after a step on terms 0, 2 and 3 the sites have γ = %v", g)
 	}
-	// all, in some order
+	// all terms in some order
 	if _, err := st.Step(context.Background(), nil, []int{3, 1, 0, 2}, math.Inf(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -610,7 +610,7 @@ func TestGPDrawsAreNotAll(t *testing.T) {
 	}
 }
 
-// TestGPCancel: cancellation returns the state reached, and it can be resumed.
+// TestGPCancel checks that a canceled run returns the state reached and can be resumed.
 func TestGPCancel(t *testing.T) {
 	gp := kit.ToyGP(t, 80, SquaredExp{Scale: 5, Length: 1}, BernoulliLogit{}, 14)
 	data, _ := kit.ToyRows(80, BernoulliLogit{}, 14)
@@ -641,8 +641,9 @@ func TestGPCancel(t *testing.T) {
 	}
 }
 
-// TestGPPromising: the sites that promise most come first, and still each of them once in so many
-// passes, whatever they promise; no fit takes more passes for it than by sweeps, most take fewer.
+// TestGPPromising checks the sampler that visits the sites with the largest predicted gain first.
+// Every site must still be visited within a fixed number of passes. No fit may take more passes
+// than with full sweeps, and most must take fewer.
 func TestGPPromising(t *testing.T) {
 	t.Parallel()
 	var passes, sweeps float64
@@ -710,7 +711,8 @@ func TestGPPromising(t *testing.T) {
 	}
 }
 
-// TestFirstOf: the terms that promise most are those of a stable sort of all.
+// TestFirstOf checks that the terms with the largest predicted gain are the first ones of a
+// stable sort.
 func TestFirstOf(t *testing.T) {
 	rng := testkit.Rand(51)
 	for range 200 {

@@ -31,7 +31,7 @@ func loadUSPS(t testing.TB, small, large float64) (s split) {
 	return s
 }
 
-// gpCase is a data set with the hyper-parameters and jitter of the paper.
+// gpCase is a data set with the hyperparameters and the jitter of the paper.
 type gpCase struct {
 	name                      string
 	logLength, logScale, jitt float64
@@ -62,7 +62,7 @@ func (c gpCase) modelWith(t testing.TB, s split, opt GPOptions) *GP {
 	return gp
 }
 
-// savedLinear is a user's kernel, with a registered type.
+// savedLinear is a user-defined kernel with a registered type.
 type savedLinear struct{ S float64 }
 
 func (k savedLinear) Cov(x, y []float64) float64 { return k.S * k.S * x[0] * y[0] }
@@ -78,7 +78,7 @@ func (k savedLinear) Grad(dst, x, y []float64) float64 {
 	return k.Cov(x, y)
 }
 
-// bitsOf returns every bit of a run but for its times.
+// bitsOf returns every bit of a run except its times.
 func bitsOf(t testing.TB, r *Result) string {
 	t.Helper()
 	c := *r

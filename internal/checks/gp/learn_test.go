@@ -16,8 +16,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// The scales of a GP and of a GLM are certified over [0.05, 50] to 0.1 nats in at most twenty
-// steps; the proof holds at scales that were not tried.
+// The scales of a GP and of a GLM must be certified over [0.05, 50] to 0.1 nats in at most twenty
+// steps. The proof must also hold at scales that were not tried.
 func TestCertifyScale(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -75,8 +75,8 @@ func TestCertifyScale(t *testing.T) {
 	}
 }
 
-// The scale that is certified is one that multiplies all covariances: of a Product that of a
-// factor, and not of a term of one.
+// CertifyScale must use a scale that multiplies all covariances: of a Product the scale of a
+// factor, but not the scale of a term of one.
 func TestCertifyScaleComposite(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -164,7 +164,7 @@ func TestCertifyScaleErrors(t *testing.T) {
 	}
 }
 
-// CertifyScale ends with the error of its context wherever that is done.
+// CertifyScale must return the error of its context whenever that is canceled.
 func TestCertifyScaleHearsCancel(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -206,9 +206,9 @@ func TestCertifyScaleHearsCancel(t *testing.T) {
 	}
 }
 
-// A search over hyper-parameters that has converged is at a stationary point: small steps downhill
-// from there, by fits of their own, gain nothing. Large counts among zeros, labels that are all the
-// same and starts far off have slopes that change by orders of magnitude.
+// A search that has converged must be at a stationary point: small downhill steps from there,
+// fitted separately, gain nothing. The problems have large counts among zeros, equal labels and
+// distant starts, whose slopes change by orders of magnitude.
 func TestLearnEndsStationary(t *testing.T) {
 	t.Parallel()
 	at := func(i int, v, rest float64) func(int) float64 {
@@ -224,9 +224,9 @@ func TestLearnEndsStationary(t *testing.T) {
 		name          string
 		y             func(i int) float64
 		lik           Likelihood
-		scale, length float64 // of the start, 0 for the default
+		scale, length float64 // values of the start; 0 means the default
 		n             int
-		bare          bool // without priors
+		bare          bool // no priors
 	}{
 		{"zeros, start 1000", zero, Poisson{}, 1000, 3, 30, false},
 		{"zeros, one row", zero, Poisson{}, 2112, 0, 1, true},
@@ -298,8 +298,8 @@ func TestLearnEndsStationary(t *testing.T) {
 	}
 }
 
-// A column that does not vary is one, whatever its value: 0.1 is not a float64, so that the mean of
-// as many is not quite it.
+// A constant column must be recognized whatever its value is. 0.1 is not a float64, so the mean
+// of equal values may differ from it.
 func TestLearnConstantColumn(t *testing.T) {
 	const n = 50
 	rng := testkit.Rand(29)
@@ -335,7 +335,7 @@ func TestLearnConstantColumn(t *testing.T) {
 	var glms [2]*GLMPosterior
 	for i, x := range x {
 		for r := range n {
-			x.Set(r, 1, 0.3*float64(i)) // three times 0.1 is worse still
+			x.Set(r, 1, 0.3*float64(i)) // 3·0.1 is worse still
 		}
 		glm, err := NewGLM(x, y, nil, &GLMOptions{Autoscale: true})
 		if err != nil {
@@ -350,9 +350,9 @@ func TestLearnConstantColumn(t *testing.T) {
 	}
 }
 
-// A search from the default start finds the better of two optima: the season of a trend, though its
-// length is far below the median distance, and the noise of data that short lengths would do
-// without.
+// A search from the default start must find the better of two optima: the season of a trend,
+// although its length scale is far below the median distance, and the noise of data that a short
+// length scale would explain without noise.
 func TestLearnBasins(t *testing.T) {
 	rng := testkit.Rand(31)
 	const n = 120
@@ -362,7 +362,7 @@ func TestLearnBasins(t *testing.T) {
 		time.Set(i, 0, at)
 		season[i] = 50 + at + 8*math.Sin(2*math.Pi*at) + rng.NormFloat64()
 	}
-	// Three of four rows of speeds and stopping distances of cars (Ezekiel 1930).
+	// Three quarters of the rows of speeds and stopping distances of cars (Ezekiel, 1930).
 	speed := []float64{4, 4, 7, 8, 9, 10, 10, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15,
 		16, 17, 17, 17, 18, 18, 18, 19, 19, 20, 20, 20, 20, 23, 24, 24, 24, 25}
 	stop := []float64{2, 10, 4, 16, 10, 18, 34, 17, 28, 20, 24, 28, 34, 34, 46, 36, 60, 80, 26, 54,
@@ -411,8 +411,8 @@ func TestLearnBasins(t *testing.T) {
 	}
 }
 
-// Starts without an ELBO, as those for responses whose squares a float64 does not hold, are an
-// error that says what to do.
+// A start without an ELBO, such as for responses whose squares overflow, must be an error that
+// contains the remedy.
 func TestLearnStartsWithoutELBO(t *testing.T) {
 	const n = 20
 	x, small := mat.NewDense(n, 1, nil), make([]float64, n)
@@ -455,8 +455,8 @@ func TestLearnStartsWithoutELBO(t *testing.T) {
 	}
 }
 
-// TestLearnedString: what was learned prints as a table, of intervals in the parameters' own units,
-// with what is fixed or at a bound, and the warnings.
+// TestLearnedString checks the table of learned parameters: intervals in the units of the
+// parameters, fixed parameters, parameters at a bound, and warnings.
 func TestLearnedString(t *testing.T) {
 	t.Parallel()
 	positive := func(name string,
@@ -494,8 +494,8 @@ warning: of a kind
 	}
 }
 
-// Regression with much noise is learned by one search of few factorisations, wherever the default
-// noise is.
+// Regression with much noise must be learned by one search of few factorizations, for any default
+// noise.
 func TestLearnNoiseFew(t *testing.T) {
 	t.Parallel()
 	const n = 150
@@ -520,8 +520,8 @@ func TestLearnNoiseFew(t *testing.T) {
 	}
 }
 
-// The noise of a Student-t is followed down to a thousandth of the responses, where residuals at
-// the noise before are outliers all.
+// The noise of a Student-t must be followed down to a thousandth of the responses. At the first
+// noise all residuals look like outliers.
 func TestLearnNoiseStudent(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -548,8 +548,8 @@ func TestLearnNoiseStudent(t *testing.T) {
 	}
 }
 
-// A Period that is not set begins at that of the responses, in any unit, beside a trend and among
-// rows that are missing.
+// An unset Period must start at the period of the responses, in any unit, with a trend, and with
+// missing rows.
 func TestLearnPeriod(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// concaveLikelihoods are the log-concave ones, each with a response that looks like those of a
+// concaveLikelihoods holds the log-concave likelihoods, each with a typical response for the
 // linear predictor eta.
 func concaveLikelihoods() map[string]struct {
 	lik Likelihood
@@ -59,7 +59,7 @@ func concaveLikelihoods() map[string]struct {
 	}
 }
 
-// gapProblem is a GLM of few rows with its optimum.
+// gapProblem is a GLM with few rows and its optimum.
 func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float64, n, d int,
 	cov Covariance, rng *rand.Rand) (*GLM, float64) {
 	t.Helper()
@@ -84,8 +84,8 @@ func gapProblem(t *testing.T, lik Likelihood, y func(float64, *rand.Rand) float6
 	return g, res.ELBO
 }
 
-// TestGapBoundRandomStates: wherever q is, no other has an ELBO of more nats than the bound above
-// it. The states are drawn from far off to so near that the bound is a millionth of a nat.
+// TestGapBoundRandomStates checks the bound at random states q, from distant ones to ones with a
+// bound of a millionth of a nat. No other q may have an ELBO above the ELBO of q plus the bound.
 func TestGapBoundRandomStates(t *testing.T) {
 	t.Parallel()
 	problems, states := 12, 100
@@ -111,7 +111,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 				}
 			}
 			for range problems {
-				// More weights than rows: the sites.
+				// More weights than rows: q is kept over the sites.
 				g, best := gapProblem(t, c.lik, c.y, 5, 7, FullCovariance, rng)
 				dual := kit.AlgOf[*site.DualAlgebra](kit.MustStepper(t, g))
 				fitted := kit.AlgOf[*site.DualAlgebra](fittedStepper(t, g))
@@ -124,13 +124,13 @@ func TestGapBoundRandomStates(t *testing.T) {
 					}
 					meanOf(dual.DenseAlgebra)
 					if dual.Refresh(true) != nil {
-						continue // too far for expectations
+						continue // expectations overflow
 					}
 					check("dual", dual.Elbo(&dual.Cur, dual.LogDet),
 						testkit.Must(dual.Prove(false, 0)),
 						best)
 				}
-				// Fewer: the weights.
+				// Fewer weights than rows: q is kept over the weights.
 				g, best = gapProblem(t, c.lik, c.y, 6, 3, FullCovariance, rng)
 				primal := kit.AlgOf[*site.WeightAlgebra](kit.MustStepper(t, g))
 				near := kit.AlgOf[*site.WeightAlgebra](fittedStepper(t, g))
@@ -176,7 +176,7 @@ func TestGapBoundRandomStates(t *testing.T) {
 	}
 }
 
-// meanOf makes the mean Ka.
+// meanOf sets the mean to Ka.
 func meanOf(s *site.DenseAlgebra) {
 	for i := range s.N {
 		s.Cur.M[i] = 0
@@ -196,7 +196,8 @@ func fittedStepper(t *testing.T, m Model) Stepper {
 	return res.Stepper
 }
 
-// TestGapCertificate: the parts of the bound at steps of a fixed β against independent numbers.
+// TestGapCertificate compares the parts of the bound, at steps of a fixed β, with independent
+// computations.
 func TestGapCertificate(t *testing.T) {
 	var truth struct {
 		Data map[string]struct {
@@ -246,8 +247,8 @@ func TestGapCertificate(t *testing.T) {
 					"%s, step %d: proved %.6g, really %.6g; −ELBO %.12g before and %.12g after",
 					c.name, k, ev.GapBound, gap, -elbo, -ev.ELBO)
 			}
-			// What evaluations report is no more than either of the two of the reference, but for a
-			// bound on the precision part that takes no factor.
+			// The reported bound must not exceed either part of the reference, except for a bound
+			// on the precision part that needs no factorization.
 			if most := min(row[1]+max(bound, row[2]), row[3]+bound-exact); k > 0 &&
 				ev.GapBound > 2*most {
 				t.Errorf("%s, step %d: proved %.6g, the reference %.6g and %.6g", c.name, k,
@@ -257,7 +258,7 @@ func TestGapCertificate(t *testing.T) {
 	}
 }
 
-// TestGapUnproved: there is no proof where a likelihood is not log-concave.
+// TestGapUnproved checks that nothing is proved if a likelihood is not log-concave.
 func TestGapUnproved(t *testing.T) {
 	for _, lik := range []Likelihood{StudentT{}, onlyLogProb{}} {
 		res, err := (&Solver{}).Run(t.Context(), kit.ToyGP(t, 20, SquaredExp{}, lik, 1))
@@ -270,12 +271,12 @@ func TestGapUnproved(t *testing.T) {
 	}
 }
 
-// onlyLogProb is a Likelihood of which nothing else is known.
+// onlyLogProb is a Likelihood with no other method.
 type onlyLogProb struct{}
 
 func (onlyLogProb) LogProb(y, eta float64) float64 { return -0.5 * (y - eta) * (y - eta) }
 
-// TestGoal: a run ends where its goal is proved, not much later, and never where it is not.
+// TestGoal checks that a run ends soon after its goal is proved, and never before.
 func TestGoal(t *testing.T) {
 	full, err := (&Solver{}).Run(t.Context(), kit.ToyGP(t, 200, SquaredExp{}, BernoulliLogit{}, 1))
 	if err != nil {
@@ -313,7 +314,7 @@ func TestGoal(t *testing.T) {
 	}
 }
 
-// TestGapEvaluateAgain: an evaluation that has taken the step of the mean does not take another.
+// TestGapEvaluateAgain checks that an evaluation which has moved the mean does not move it again.
 func TestGapEvaluateAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{8, 40} {
@@ -341,8 +342,9 @@ func TestGapEvaluateAgain(t *testing.T) {
 	}
 }
 
-// TestGapRounding: noise so small that K + σ²I is nearly singular takes digits from the ELBO, which
-// the proof counts. The reference is the marginal likelihood in twice the digits.
+// TestGapRounding checks that the bound includes rounding errors. Noise so small that K + σ²I is
+// nearly singular costs digits of the ELBO. The reference is the marginal likelihood with twice
+// the digits.
 func TestGapRounding(t *testing.T) {
 	const n = 110
 	rng := rand.New(rand.NewPCG(8, 7))
@@ -395,7 +397,8 @@ func TestGapRounding(t *testing.T) {
 	}
 }
 
-// TestScaleGap: the gap of one scale against its definition, and its digits near zero.
+// TestScaleGap compares the gap of one scale with its definition, and checks its digits near
+// zero.
 func TestScaleGap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 1000 {
@@ -419,7 +422,8 @@ func TestScaleGap(t *testing.T) {
 	}
 }
 
-// TestPrecisionGap: the bound on tr Δ − log|I + Δ| of diagonal Δ, whose eigenvalues are known.
+// TestPrecisionGap checks the bound on tr Δ − log|I + Δ| for diagonal Δ, whose eigenvalues are
+// known.
 func TestPrecisionGap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	for range 1000 {
@@ -456,8 +460,7 @@ func TestPrecisionGap(t *testing.T) {
 	}
 }
 
-// TestSiteChange: what variances tell of a change of the sites is no less than what it is, nor much
-// more.
+// TestSiteChange checks that the variances bound a change of the sites from above, and closely.
 func TestSiteChange(t *testing.T) {
 	rng := testkit.Rand(17)
 	for range testkit.Shorter(200, 40) {
@@ -471,9 +474,9 @@ func TestSiteChange(t *testing.T) {
 			s.Tg[i] = s.Gamma[i] * math.Exp(spread*rng.NormFloat64())
 			switch rng.IntN(10) {
 			case 0:
-				s.Gamma[i] = 0 // wakes
+				s.Gamma[i] = 0 // becomes active
 			case 1:
-				s.Tg[i] = 0 // falls asleep
+				s.Tg[i] = 0 // becomes inactive
 			case 2:
 				clear(x.RawRowView(i))
 			}
@@ -529,7 +532,8 @@ func TestSiteChange(t *testing.T) {
 	}
 }
 
-// TestResidualError: what the rounding of Xᵀa − Λ0w may be worth is no less than what it is.
+// TestResidualError checks that the estimated rounding error of Xᵀa − Λ0w is at least the true
+// one.
 func TestResidualError(t *testing.T) {
 	x, eta := outerRows(11, 300, 80, 3)
 	for _, rows := range []mat.Matrix{x, SparseOf(x)} {

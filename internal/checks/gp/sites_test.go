@@ -21,15 +21,15 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// TestSiteFactor compares the site algebra with dense inverses, for changes of
-// either sign and for a singular base.
+// TestSiteFactor compares the site algebra with dense inverses, for changes of either sign and a
+// singular base.
 func TestSiteFactor(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for trial := range 300 {
 		n := 1 + rng.IntN(8)
 		rank := 1 + rng.IntN(n)
-		// C = AAᵀ, of the given rank; V = C − CS(I + SCS)⁻¹SC needs no inverse of C
-		// and for signed Δ is C(I + ΔC)⁻¹.
+		// C = AAᵀ has the given rank. V = C − CS(I + SCS)⁻¹SC needs no inverse of C, and is C(I +
+		// ΔC)⁻¹ for a signed Δ.
 		a := mat.NewDense(n, rank, nil)
 		for i := range n {
 			for j := range rank {
@@ -119,7 +119,7 @@ func TestSiteFactor(t *testing.T) {
 	}
 }
 
-// TestSiteFactorInvalid: a V⁻¹ that is not positive definite is refused.
+// TestSiteFactorInvalid checks that a V⁻¹ that is not positive definite is rejected.
 func TestSiteFactorInvalid(t *testing.T) {
 	for name, delta := range map[string][]float64{
 		"too negative": {-0.6, 0}, "both": {1, -1}, "NaN": {math.NaN(), 0}, "Inf": {math.Inf(1), 0},
@@ -131,8 +131,8 @@ func TestSiteFactorInvalid(t *testing.T) {
 	}
 }
 
-// TestStrongSites: where sites are far more precise than the base, variances
-// keep their digits: a diagonal problem has V = 1/(1/c + Δ).
+// TestStrongSites checks that variances keep their digits if sites are far more precise than the
+// base. A diagonal problem has V = 1/(1/c + Δ).
 func TestStrongSites(t *testing.T) {
 	for _, s := range []float64{1e3, 1e6, 1e10, 1e14} {
 		c := []float64{1, 0, 0, 4}
@@ -157,7 +157,7 @@ func TestStrongSites(t *testing.T) {
 	}
 }
 
-// outerRows returns rows whose linear predictors vary by about spread.
+// outerRows returns rows whose linear predictors have a standard deviation of about spread.
 func outerRows(seed uint64, n, d int, spread float64) (*mat.Dense, []float64) {
 	rng := testkit.Rand(seed)
 	x, eta := mat.NewDense(n, d, nil), make([]float64, n)
@@ -182,21 +182,22 @@ func outerLabels(seed uint64, eta []float64) []float64 {
 	return y
 }
 
-// gramsOf returns the number of matrices XᵀΓX that s has taken, parts of them for blocks.
+// gramsOf returns the number of matrices XᵀΓX that s has computed, where blocks count as
+// fractions.
 func gramsOf(s *site.WeightAlgebra) float64 {
 	return float64(s.Mover.Buf.Rows+s.Gap.Buf.Rows+s.Blocks.Mover.Buf.Rows+s.Pg.Buf.Rows) / float64(
 		s.N)
 }
 
-// TestOuterSteps: with many columns a fit takes three matrices XᵀΓX to 0.01 nats, and few more to
-// the end, which is that of the steps without inner ones.
+// TestOuterSteps checks that a fit with many columns computes three matrices XᵀΓX to reach 0.01
+// nats and few more to the end, and that steps without inner ones have the same end.
 func TestOuterSteps(t *testing.T) {
 	t.Parallel()
 	type problem struct {
 		name string
 		x    *mat.Dense
 		y    []float64
-		end  float64 // matrices of the whole fit, at most
+		end  float64 // largest number of matrices in the whole fit
 	}
 	x, eta := outerRows(1, 150, 70, 3)
 	problems := []problem{{"150 rows of 70 columns", x, outerLabels(2, eta), 10}}
@@ -242,7 +243,7 @@ func TestOuterSteps(t *testing.T) {
 		if res.Status != Converged || !(math.Abs(res.ELBO-want.ELBO) <= 1e-9) {
 			t.Errorf("%s: %v at %v, want %v", p.name, res.Status, res.ELBO, want.ELBO)
 		}
-		// A proof takes one matrix more, at most.
+		// A proof may take one more matrix.
 		if res = kit.Solve(t, Solver{Goal: 0.01},
 			g); gramsOf(kit.AlgOf[*site.WeightAlgebra](res.Stepper)) > 4 || res.Passes > 3 ||
 			!(res.GapBound >= want.ELBO-res.ELBO) {
@@ -276,8 +277,8 @@ func TestOuterDepart(t *testing.T) {
 	}
 }
 
-// TestOuterLikelihoods: outer steps end where others do, whatever the likelihood, the prior and the
-// rows are.
+// TestOuterLikelihoods checks that outer steps end where other steps do, for every likelihood,
+// prior and set of rows.
 func TestOuterLikelihoods(t *testing.T) {
 	t.Parallel()
 	x, eta := outerRows(5, 120, 66, 1)
@@ -323,8 +324,8 @@ func TestOuterLikelihoods(t *testing.T) {
 	}
 }
 
-// TestOuterResume: a run by outer steps that is saved or halted wherever it looks at its context
-// goes on to the same bits.
+// TestOuterResume checks that a run of outer steps continues with the same bits after it is
+// saved, or canceled at any check of its context.
 func TestOuterResume(t *testing.T) {
 	t.Parallel()
 	x, eta := outerRows(7, 100, 65, 3)
@@ -384,9 +385,9 @@ func TestOuterAllocs(t *testing.T) {
 	}
 }
 
-// TestRatesOfZeros: counts of which most are zero, under priors of up to 10⁸ standard deviations of
-// their linear predictors, are fitted in tens of passes, as a GP of their linear predictors and
-// over the weights. It took a thousand, and ended nats short.
+// TestRatesOfZeros checks that counts that are mostly zero are fitted in tens of passes, under
+// priors of up to 10⁸ standard deviations of their linear predictors, over the weights and as a
+// GP. Such fits once took a thousand passes and ended nats short.
 func TestRatesOfZeros(t *testing.T) {
 	t.Parallel()
 	for _, sd := range []float64{1e2, 1e4, 1e6, 1e8} {
@@ -414,7 +415,7 @@ func TestRatesOfZeros(t *testing.T) {
 	}
 }
 
-// A fit ends, with a finite ELBO or an error, however wide the prior of a sparse GP is.
+// A fit of a sparse GP must end with a finite ELBO or an error, however wide the prior is.
 func TestSparseGPEndsUnderWidePriors(t *testing.T) {
 	x := mat.NewDense(2, 1, []float64{0, 100})
 	for _, c := range []struct {
@@ -508,7 +509,7 @@ func TestLowRankPasses(t *testing.T) {
 	}
 }
 
-// TestLowRankText checks the same of rows like those of texts, which take seconds.
+// TestLowRankText checks the same for rows that look like texts. It takes seconds.
 func TestLowRankText(t *testing.T) {
 	testkit.Long(t)
 	x, y := kit.TextLabels(20000, 50000)
@@ -520,9 +521,9 @@ func TestLowRankText(t *testing.T) {
 	}
 }
 
-// TestGapBoundScopes checks every evaluation of runs against the best q of the family that its
-// Scope names, at shapes on both sides of the thresholds of sizes, and with a proof by rows, by
-// weights and with none.
+// TestGapBoundScopes compares every evaluation of runs with the best q of the family of its
+// Scope. The shapes lie on both sides of the size thresholds, and the proof is by rows, by
+// weights or missing.
 func TestGapBoundScopes(t *testing.T) {
 	t.Parallel()
 	shapes := []struct {
@@ -531,12 +532,12 @@ func TestGapBoundScopes(t *testing.T) {
 	}{
 		{8, 3, 2, true},      // fewer rows than directFew
 		{6, 40, 10, false},   // more weights than rows
-		{45, 110, 20, false}, // the span of the rows pays
-		{60, 110, 20, false}, // and does not
+		{45, 110, 20, false}, // working in the span of the rows pays
+		{60, 110, 20, false}, // it does not pay
 		{90, 230, 20, false}, // a factor of 1e7 multiplications, over the weights,
 		{200, 400, 20, false},
 		{300, 60, 60, true}, // outer steps do not pay
-		{300, 90, 90, true}, // and do
+		{300, 90, 90, true}, // outer steps pay
 	}
 	if !testing.Short() {
 		shapes = append(shapes, shapes[0], shapes[0])
@@ -581,7 +582,7 @@ func TestGapBoundScopes(t *testing.T) {
 				true)
 			check("diagonal", run(GLMOptions{Covariance: DiagonalCovariance}, -1, solver), diagonal,
 				OverQ, true)
-			if c.d < 8 { // whose V are all of low rank
+			if c.d < 8 { // every V has low rank
 				continue
 			}
 			for _, rank := range []int{1, 4} {
@@ -593,8 +594,8 @@ func TestGapBoundScopes(t *testing.T) {
 	}
 }
 
-// TestLowRankProofs checks that both ways to a determinant agree, and that there is none where the
-// model may not have the memory.
+// TestLowRankProofs checks that both ways to a determinant agree, and that there is no proof if
+// the model may not use the memory.
 func TestLowRankProofs(t *testing.T) {
 	t.Parallel()
 	x, y := sparseLabels(200, 400, 20)

@@ -19,21 +19,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// slowELBO maximises, by Newton's method over all of μ and C, the ELBO of q(z) = N(μ, CCᵀ) under
-// the prior N(0, I) with terms log p(y_n|o_n + f_nᵀz), which is concave in μ and C where they are
-// (Challis and Barber, 2013). It shares nothing with the library but LogProb and Derivs:
-// expectations are its own.
+// slowELBO maximizes, by Newton's method over all of μ and C, the ELBO of q(z) = N(μ, CCᵀ) under
+// the prior N(0, I) with terms log p(y_n|o_n + f_nᵀz). The ELBO is concave in μ and C if the
+// terms are (Challis and Barber, 2013). It uses only LogProb and Derivs of the library, with its
+// own expectations.
 type slowELBO struct {
 	lik      Likelihood
 	y, o     []float64
 	f        *mat.Dense
-	diagonal bool // so is C
+	diagonal bool // C is diagonal
 	mu       []float64
 	c        *mat.Dense // lower triangle
 }
 
-// expect returns E[log p] under N(m, v) and its derivatives in m, in v, twice in m, in both, and
-// twice in v.
+// expect returns E[log p] under N(m, v) and its derivatives in m and v: first, second and mixed.
 func (s *slowELBO) expect(y, m, v float64) (e [6]float64) {
 	if a, r, sign, rest, ok := exponentialForm(s.lik, y); ok {
 		t := r * math.Exp(sign*m+v/2)
@@ -45,7 +44,7 @@ func (s *slowELBO) expect(y, m, v float64) (e [6]float64) {
 		0.9602898564975363},
 		[]float64{0.1012285362903763, 0.2223810344533745, 0.3137066458778873, 0.3626837833783620,
 			0.3626837833783620, 0.3137066458778873, 0.2223810344533745, 0.1012285362903763}
-	// Panels of a quarter of a standard deviation, and others that become finer towards the kinks.
+	// Panels of a quarter of a standard deviation, and finer ones toward the kinks.
 	var cuts []float64
 	for u := -11.0; u <= 11; u += 0.25 {
 		cuts = append(cuts, u)
@@ -94,12 +93,12 @@ func exponentialForm(lik Likelihood, y float64) (a, r, sign, rest float64, ok bo
 	return 0, 0, 0, 0, false
 }
 
-// value returns the ELBO, and with h not nil its gradient and Hessian over (μ, columns of the lower
-// triangle).
+// value returns the ELBO. It stores its gradient and Hessian over (μ, columns of the lower
+// triangle) unless h is nil.
 func (s *slowELBO) value(mu []float64, c *mat.Dense, g []float64, h *mat.SymDense) float64 {
 	r := len(mu)
 	elbo := float64(r) / 2
-	at := func(i, j int) int { return r + i*(i+1)/2 + j } // of C_ij, j ≤ i
+	at := func(i, j int) int { return r + i*(i+1)/2 + j } // index of C_ij, j ≤ i
 	size := r + r*(r+1)/2
 	clear(g)
 	if h != nil {
@@ -174,7 +173,7 @@ func (s *slowELBO) value(mu []float64, c *mat.Dense, g []float64, h *mat.SymDens
 	return elbo
 }
 
-// run returns the ELBO at the optimum, reached from the current state, and half of the last
+// run returns the ELBO at the optimum, starting from the current state, and half of the last
 // decrement.
 func (s *slowELBO) run(times int) (elbo, left float64) {
 	r := len(s.mu)
@@ -230,8 +229,8 @@ func (s *slowELBO) run(times int) (elbo, left float64) {
 	return elbo, left
 }
 
-// from takes the state of a library's Stepper over dense sites or over weights as the current one,
-// with rows that are those of X Λ0^−½ or of a factor of K.
+// from sets the current state to the state of a Stepper over dense sites or over weights. The
+// rows are those of X Λ0^−½ or of a factor of K.
 func (s *slowELBO) from(t testing.TB, st Stepper) {
 	t.Helper()
 	var prec mat.SymDense
@@ -336,7 +335,7 @@ func (s *slowELBO) fromSites(a *site.DenseAlgebra, prec *mat.SymDense, h *[]floa
 	}
 }
 
-// wideProblem is a model whose terms the reference knows.
+// wideProblem is a model whose terms slowELBO can compute.
 type wideProblem struct {
 	name  string
 	model Model
@@ -344,7 +343,7 @@ type wideProblem struct {
 	y, o  []float64
 }
 
-// solve runs the nil Solver, and returns the optimum that the reference reaches from there.
+// solve runs the nil Solver and returns the optimum that slowELBO reaches from the result.
 func (p *wideProblem) solve(t testing.TB) (res *Result, optimum float64, took time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -361,7 +360,7 @@ func (p *wideProblem) solve(t testing.TB) (res *Result, optimum float64, took ti
 	return res, optimum, took
 }
 
-// check reports what is wrong with the fit of p.
+// check reports the faults of a fit of p.
 func (p *wideProblem) check(t testing.TB, passes float64) {
 	t.Helper()
 	res, optimum, took := p.solve(t)
@@ -370,7 +369,7 @@ func (p *wideProblem) check(t testing.TB, passes float64) {
 	}
 	gap := optimum - res.ELBO
 	tol := 2*res.Gap + 1e-6 + 1e-11*math.Abs(optimum) + 2*res.ELBOErr
-	// Where priors of variance 1e6 meet counts of 1e6 rounding may leave no gap of 1e-10 nats.
+	// If priors have variance 1e6 and counts are 1e6, rounding may hide a gap of 1e-10 nats.
 	rounded := res.Status == Stalled && math.Abs(gap) < 1e-6*math.Abs(optimum)
 	bad := !rounded && (res.Status != Converged || math.Abs(gap) > tol) || res.Passes > passes
 	if text := fmt.Sprintf(
@@ -383,8 +382,8 @@ func (p *wideProblem) check(t testing.TB, passes float64) {
 	}
 }
 
-// Counts of 0 and 1 under wide priors, with fewer rows than weights: an exponential of a variance
-// of thousands.
+// Counts of 0 and 1 under wide priors, with fewer rows than weights, have exponentials of
+// variances in the thousands.
 func TestPoissonWidePriorGLM(t *testing.T) {
 	t.Parallel()
 	rng := testkit.Rand(1)
@@ -408,7 +407,7 @@ func TestPoissonWidePriorGLM(t *testing.T) {
 	}
 }
 
-// The same of a Gaussian process, whose latent values hang together.
+// A Gaussian process has the same difficulty, with correlated latent values.
 func TestPoissonWidePriorGP(t *testing.T) {
 	t.Parallel()
 	n, scales := 30, []float64{10, 100, 300, 1000}
@@ -432,8 +431,8 @@ func TestPoissonWidePriorGP(t *testing.T) {
 	}
 }
 
-// A stream whose prior is so wide in the units of a column that expectations overflow does not stay
-// there.
+// If the prior of a stream is so wide in the units of a column that expectations overflow, the
+// stream must still move on.
 func TestStreamPriorOverflows(t *testing.T) {
 	x := mat.NewDense(2, 4, []float64{3e6, 1, 2e-3, 0, -2e6, 2, 5e-3, 0})
 	y, o, lik := []float64{44434, 28630}, []float64{138, 336}, Gamma{Shape: 16}
@@ -474,7 +473,7 @@ func TestStreamPriorOverflows(t *testing.T) {
 	}
 }
 
-// Newton's steps are for where steps to the targets are slow: on ordinary data there are none.
+// Newton steps are for slow convergence. Ordinary data must not need them.
 func TestOrdinaryIsNotSlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range gpCases[:2] {
@@ -496,9 +495,9 @@ func TestOrdinaryIsNotSlow(t *testing.T) {
 	}
 }
 
-// wideRandom draws a problem: any likelihood whose terms the reference knows, a GP or a GLM of any
-// shape, priors from narrow to so wide that exponentials of the prior overflow, counts of millions,
-// offsets, repeated rows, separable labels.
+// wideRandom draws a problem: any likelihood that slowELBO can compute, a GP or a GLM of any
+// shape, priors from narrow to so wide that exponentials overflow, counts of millions, offsets,
+// repeated rows, separable labels.
 func wideRandom(t testing.TB, seed uint64) *wideProblem {
 	t.Helper()
 	rng := testkit.Rand(seed)
@@ -591,13 +590,13 @@ var wideSeeds, wideFrom = flag.Int("wide", 0,
 	"problems of TestWideRandom; 0 means 100, or 20 in short, and those that were hard"),
 	flag.Int("widefrom", 0, "first seed of TestWideRandom")
 
-// wideHard are seeds of wideRandom that once ended far from the optimum: a prior where expectations
-// overflow (885, 897, the last of which was said to be the optimum), a diagonal V (929), targets
-// that do not settle (308, 868, 140), and steps of Newton's that fail at first (719).
+// wideHard holds seeds of wideRandom that once ended far from the optimum: with a prior under
+// which expectations overflow (885, and 897, which claimed to be the optimum), a diagonal V
+// (929), targets that do not settle (308, 868, 140), and Newton steps that fail at first (719).
 var wideHard = []int{885, 897, 929, 308, 868, 140, 719}
 
-// TestWideRandom: whatever the prior and the data, the nil Solver ends at the optimum, in few
-// passes, and knows how near it is.
+// TestWideRandom checks that the nil Solver reaches the optimum in few passes for any prior and
+// data, and estimates its distance.
 func TestWideRandom(t *testing.T) {
 	t.Parallel()
 	var seeds []int
@@ -614,21 +613,21 @@ func TestWideRandom(t *testing.T) {
 	for _, seed := range seeds {
 		most := 110.0
 		if slices.Contains(wideHard, seed) {
-			most = 250 // how many it takes depends on rounding
+			most = 250 // the number depends on rounding
 		}
 		wideRandom(t, uint64(seed)).check(t, most)
 	}
 }
 
-// TestZeroCountsWidestPrior: n counts of zero at x = 1 under N(0, k), of which the optimum has m =
-// −nkg and v = k/(1 + nkg) with g = exp(m + v/2): the wider the prior, the flatter the ELBO is
-// where m + v/2 stays, next to how steep it is elsewhere.
+// TestZeroCountsWidestPrior fits n counts of zero at x = 1 under N(0, k). The optimum has m =
+// −nkg and v = k/(1 + nkg) with g = exp(m + v/2). The wider the prior, the flatter the ELBO is
+// along constant m + v/2, compared with other directions.
 func TestZeroCountsWidestPrior(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
 		n    int
-		most float64 // of sd
+		most float64 // largest error in standard deviations
 		m    func(sd float64, x *mat.Dense, y []float64) (Model, error)
 	}{
 		{"one row", 1, 1e7, func(sd float64, x *mat.Dense, y []float64) (Model, error) {
@@ -650,7 +649,7 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 	} {
 		for sd := 1e2; sd <= c.most; sd *= 10 {
 			n, k := float64(c.n), sd*sd
-			lo, hi := -80.0, 0.0 // of log g
+			lo, hi := -80.0, 0.0 // range of log g
 			for range 200 {
 				if g := (lo + hi) / 2; -n*k*math.Exp(g)+0.5*k/(1+n*k*math.Exp(g)) > g {
 					lo = g
@@ -680,9 +679,9 @@ func TestZeroCountsWidestPrior(t *testing.T) {
 	}
 }
 
-// TestSitesBeside: where exponentials overflow at the mean of the prior, as under offsets of
-// hundreds, the way leads to the nearest mean that tells, and on to the optimum, where the gradient
-// of the mean is zero.
+// TestSitesBeside checks problems whose exponentials overflow at the prior mean, for example
+// under offsets of hundreds. The fit must go to the nearest mean with finite expectations and on
+// to the optimum, where the gradient of the mean is zero.
 func TestSitesBeside(t *testing.T) {
 	ones := func(n int) *mat.Dense {
 		x := mat.NewDense(n, 1, nil)
@@ -739,8 +738,8 @@ func TestSitesBeside(t *testing.T) {
 	}
 }
 
-// TestWideStart: rates under priors so wide that their expectations overflow, and offsets: a first
-// step towards narrower marginals leads where nothing comes back from.
+// TestWideStart checks rates with offsets under priors so wide that expectations overflow. A
+// first step toward narrower marginals must not lead to a state from which no step returns.
 func TestWideStart(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -771,9 +770,9 @@ func TestWideStart(t *testing.T) {
 	}
 }
 
-// TestWideContradictions: rates of rows whose offsets differ by hundreds, seen through fewer
-// weights: exponentials of which a step takes a factor of e, and the precisions of which leave no
-// digits of anything else. Runs once ended at ELBOs of −1e200, or by luck of rounding did not.
+// TestWideContradictions checks rates of rows whose offsets differ by hundreds, seen through
+// fewer weights. A step gains only a factor of e of the exponentials, and their precisions hide
+// all other digits. Such runs once ended at ELBOs of −1e200.
 func TestWideContradictions(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -794,12 +793,12 @@ func TestWideContradictions(t *testing.T) {
 					GLMOptions{PriorSD: 200, Covariance: cov, Rank: 2, Offset: o}).Fit(t.Context(),
 					nil)
 				want := Converged
-				// an ELBO of −1e105, of which rounding is 1e89 nats
+				// the ELBO is −1e105, with a rounding error of 1e89 nats
 				if res != nil && min(res.Gap, res.ELBOErr) > 1 {
 					want = Stalled
 				}
 				if res != nil && res.Status == Stalled && math.Abs(res.ELBO) > 1e14 {
-					want = Stalled // two float64 of that size are 0.02 nats apart, or more
+					want = Stalled // neighboring float64 of this size differ by at least 0.02 nats
 				}
 				if err != nil || res.Status != want || res.Passes > 200 {
 					t.Errorf("%T, %v, offsets of %g: %v after %g passes at %.6g, gap %.3g, %v", lik,
