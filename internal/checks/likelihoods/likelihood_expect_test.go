@@ -119,7 +119,7 @@ func TestExpectAgainstPanels(t *testing.T) {
 		size := 1 + math.Abs(e.Value) + math.Abs(y*m)
 		switch b := c.l.(type) {
 		case Binomial:
-			size += b.Trials // of log C(n, y), which cancels against the rest
+			size += b.Trials // size of log C(n, y), which cancels
 		case BetaBinomial:
 			size += b.Trials
 		}
@@ -287,7 +287,7 @@ func TestExpectAgainstMonteCarlo(t *testing.T) {
 	}
 }
 
-// TestExpectDerivatives: D1 = ∂Value/∂m, D2 = ∂D1/∂m = 2 ∂Value/∂v.
+// TestExpectDerivatives checks that D1 = ∂Value/∂m and D2 = ∂D1/∂m = 2 ∂Value/∂v.
 func TestExpectDerivatives(t *testing.T) {
 	for _, c := range likeCases {
 		for _, y := range c.good {
@@ -617,7 +617,7 @@ func TestPredictQuantile(t *testing.T) {
 							t.Errorf("%#v N(%v, %v): quantile(%v) = %v, CDF %v and %v", c.l, m, v,
 								p, q, below, at)
 						}
-					case UnitInterval: // of which not every number is a float64
+					case UnitInterval: // not every number in (0, 1) is a float64
 						cdf := func(y float64) float64 {
 							return passage.PredictiveCDF(func(eta float64) float64 {
 								return r.CDF(y, eta)

@@ -19,7 +19,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// TestFamilyDigits: E[log p] by quadrature with 30 digits.
+// TestFamilyDigits compares E[log p] with quadrature with 30 digits.
 func TestFamilyDigits(t *testing.T) {
 	for _, c := range []struct {
 		l             Likelihood
@@ -72,7 +72,7 @@ func TestFamilyRandom(t *testing.T) {
 			l  Likelihood
 			y  float64
 			at float64 // where p(y|η) has its mode
-			d  float64 // and how wide it may be
+			d  float64 // largest width
 		}{
 			{Binomial{Trials: trials}, math.Floor((trials + 1) * rng.Float64()), 0, 1},
 			{NegativeBinomial{Shape: shape}, math.Floor(math.Exp(6*rng.Float64()) - 1),
@@ -125,7 +125,7 @@ func TestFamilyRandom(t *testing.T) {
 	t.Logf("largest error/Err: %v", worst)
 }
 
-// TestFamilyRelations: special cases and limits.
+// TestFamilyRelations checks special cases and limits.
 func TestFamilyRelations(t *testing.T) {
 	near := func(what string, a, b Expectation, shift, tol float64) {
 		t.Helper()
@@ -209,7 +209,7 @@ func TestFamilyCDF(t *testing.T) {
 	}
 }
 
-// TestOrdinalNarrow: classes of width 1e−9, tails at 600, and probabilities that add up.
+// TestOrdinalNarrow checks classes of width 1e−9, tails at 600, and that probabilities add up.
 func TestOrdinalNarrow(t *testing.T) {
 	cuts := []float64{-3, -3 + 0x1p-30, 0, 600, 601}
 	o := Ordinal{Cuts: cuts}
@@ -322,8 +322,8 @@ func TestFamilyOverflow(t *testing.T) {
 	}
 }
 
-// TestFamilyGP: the Solver without options converges without lowering the ELBO,
-// and the predictions work.
+// TestFamilyGP checks that a nil Solver converges without lowering the ELBO, and that predictions
+// work.
 func TestFamilyGP(t *testing.T) {
 	t.Parallel()
 	for _, l := range testkit.Few([]Likelihood{

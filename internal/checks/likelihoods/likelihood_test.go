@@ -32,7 +32,7 @@ type likeCase struct {
 	good   []float64
 	bad    []float64
 	centre float64 // kink or kernel at y + this; NaN: at 0
-	scale  float64 // of the structure of log p in η
+	scale  float64 // scale of the features of log p in η
 }
 
 var likeCases = []likeCase{
@@ -139,9 +139,9 @@ func allCases(t *testing.T) []likeCase {
 	return all
 }
 
-// TestLikelihoodsComplete: every likelihood of the package is Factual, can be saved
-// and loaded, and those with expectations of their own are in likeCases. The tests
-// below run on all of them.
+// TestLikelihoodsComplete checks that every likelihood of the package is Factual and can be saved
+// and loaded, and that the ones with their own expectations are in likeCases. The tests below run
+// on all of them.
 func TestLikelihoodsComplete(t *testing.T) {
 	if names := testkit.DeclaredLikelihoods(t, kit.Root()); len(names) < 11 {
 		t.Errorf("found only %v", names)
@@ -213,7 +213,7 @@ func someLabels(l Likelihood) (y []float64) {
 	return y
 }
 
-// TestLikelihoodSupport: p(y|η) > 0 for the responses and for no other numbers.
+// TestLikelihoodSupport checks that p(y|η) > 0 for responses and for no other numbers.
 func TestLikelihoodSupport(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range allCases(t) {
@@ -234,8 +234,8 @@ func TestLikelihoodSupport(t *testing.T) {
 	}
 }
 
-// TestLikelihoodLogConcave: the second differences of log p over a grid of η are not
-// positive where LogConcave says so, and somewhere are where it does not.
+// TestLikelihoodLogConcave checks LogConcave against second differences of log p over a grid of
+// η.
 func TestLikelihoodLogConcave(t *testing.T) {
 	t.Parallel()
 	for _, c := range allCases(t) {
@@ -247,10 +247,10 @@ func TestLikelihoodLogConcave(t *testing.T) {
 					a, b, c := l.LogProb(y, eta-h), l.LogProb(y, eta), l.LogProb(y, eta+h)
 					rounding := 1e-14 * (1 + math.Abs(a) + 2*math.Abs(b) + math.Abs(c))
 					if b, ok := l.(Binomial); ok {
-						rounding += 1e-13 * b.Trials // of log C(n, y)
+						rounding += 1e-13 * b.Trials // rounding of log C(n, y)
 					}
 					if _, ok := l.(Hurdle); ok {
-						rounding += 1e-15 * math.Abs(eta) // of what cancels for y = 1
+						rounding += 1e-15 * math.Abs(eta) // rounding of terms that cancel for y = 1
 					}
 					if a-2*b+c > rounding {
 						convex = true
@@ -268,8 +268,8 @@ func TestLikelihoodLogConcave(t *testing.T) {
 	}
 }
 
-// TestLikelihoodParams: parameters are inside their ranges, make the same likelihood
-// again, and are refused outside; every number that a type has is checked.
+// TestLikelihoodParams checks that parameters lie in their ranges, reproduce the likelihood, and
+// are rejected outside. Every number of a type must be checked.
 func TestLikelihoodParams(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range allCases(t) {
@@ -479,11 +479,11 @@ func TestSupportKinds(t *testing.T) {
 	}
 }
 
-// TestNormalised checks that probabilities sum to one and agree with CDF and Moments.
-func TestNormalised(t *testing.T) {
+// TestNormalized checks that probabilities sum to one and agree with CDF and Moments.
+func TestNormalized(t *testing.T) {
 	for _, c := range allCases(t) {
 		if b, ok := c.l.(Beta); ok && b.Precision < 8 {
-			continue // some of its mass is nearer to 0 and 1 than float64 tells
+			continue // some of its mass is too near 0 and 1 for float64
 		}
 		f := kit.FactsOf(c.l)
 		n := predict.NewNumeric(c.l, predict.Support{Kind: predict.Kind(f.Support), Most: f.Most})
@@ -577,7 +577,7 @@ func narrowBump(y, eta float64) float64 {
 type accurate struct{ ownLikelihood }
 
 func (a accurate) ExpectLogProb(y, m, v float64) Expectation {
-	a.calls.Add(1) // of expectations, not of what they take
+	a.calls.Add(1) // counts expectations, not their calls of LogProb
 	return ExpectLogProb(ownLikelihood{a.log, a.facts, new(atomic.Int64)}, y, m, v)
 }
 
@@ -587,8 +587,8 @@ func accurateOf(log func(y, eta float64) float64, facts Facts) accurate {
 	return accurate{ownLikelihood{log, facts, new(atomic.Int64)}}
 }
 
-// A fit of a smooth likelihood that has LogProb alone takes at most 60 calls of it for an
-// expectation, to the same ELBO as with accurate expectations, and to the same bits on any number
+// A fit of a smooth likelihood that has only LogProb must take at most 60 calls of it per
+// expectation. It must reach the ELBO of accurate expectations, with the same bits on any number
 // of workers.
 func TestOwnLikelihoodCost(t *testing.T) {
 	x, y := zeroInflatedRows(200, 3)
@@ -608,7 +608,7 @@ func TestOwnLikelihoodCost(t *testing.T) {
 			return mustResult(t, r, err)
 		},
 	}
-	// Where a run does not begin anew, and where there are no runs.
+	// Check runs that do not start again, and calls without a run.
 	many, ys := zeroInflatedRows(testkit.Longer(900, 400), 3)
 	ctx := context.Background()
 	fits["steps of a given size"] = func(lik Likelihood, workers int) *Result {
@@ -699,8 +699,8 @@ func mustResult(t *testing.T, r *Result, err error) *Result {
 	return r
 }
 
-// A bump that is narrower than the nodes are apart is found by the checks, and the run begun anew
-// with accurate expectations.
+// The checks must find a bump that is narrower than the distance of the nodes. The run then
+// starts again with accurate expectations.
 func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes accurate expectations of a bump")
@@ -726,7 +726,7 @@ func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 	if !(math.Abs(got.ELBO-want.ELBO) <= 1e-9) {
 		t.Errorf("ELBO %v, want %v", got.ELBO, want.ELBO)
 	}
-	// A run of steps of a given size goes on, and forgets what it was told.
+	// A run of steps of a given size continues, and forgets its earlier proofs.
 	steps := func() *Solver {
 		return &Solver{StepSize: ConstantStep(3), MaxIter: testkit.Longer(250, 40),
 			Converger: Never()}
@@ -738,7 +738,7 @@ func TestNestedRuleFindsNarrowBumps(t *testing.T) {
 	}
 }
 
-// Facts.Rough takes every expectation as ExpectLogProb does, to the last bit.
+// With Facts.Rough, every expectation must have the bits of ExpectLogProb.
 func TestRoughIsAccurate(t *testing.T) {
 	x, y := zeroInflatedRows(100, 2)
 	var elbo [2]float64
@@ -782,14 +782,14 @@ func labelError(l Likelihood, y float64) error {
 	return err
 }
 
-// paramError is the error of a likelihood with parameters that are none.
+// paramError returns the error of a likelihood with invalid parameters.
 func paramError(l Likelihood) error {
 	_, err := NewGP(mat.NewDense(1, 1, nil), append(someLabels(l), 1)[:1], SquaredExp{}, l, nil)
 	return err
 }
 
-// TestSaveLikelihoods: a posterior of every type that has a likelihood comes back with the same
-// predictions, for every likelihood, and for one of the user that is registered.
+// TestSaveLikelihoods checks that posteriors of every type predict the same after saving and
+// loading, for every likelihood and a registered user's likelihood.
 func TestSaveLikelihoods(t *testing.T) {
 	Register("test.logProbOnly", kit.LogProbOnly{})
 	ctx := t.Context()

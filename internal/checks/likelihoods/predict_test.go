@@ -42,7 +42,8 @@ func (noMean) CDF(y, eta float64) float64 {
 // responderOnly hides all but LogProb and Responder.
 type responderOnly struct{ Responder }
 
-// TestPredictionFailedRow: an error names the row, which is NaN, and other rows are as they were.
+// TestPredictionFailedRow checks that an error names the row, that the row is NaN, and that other
+// rows do not change.
 func TestPredictionFailedRow(t *testing.T) {
 	lik := responderOnly{noMean{}}
 	x := mat.NewDense(4, 1, []float64{0, 0.2, 9, 0.4})
@@ -88,7 +89,7 @@ func TestPredictionFailedRow(t *testing.T) {
 	}
 }
 
-// TestPredictionErrors: what is wrong with what NewPrediction is given.
+// TestPredictionErrors checks the errors of invalid arguments of NewPrediction.
 func TestPredictionErrors(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
@@ -138,8 +139,8 @@ func TestPredictionErrors(t *testing.T) {
 		func() { NewPrediction(Poisson{}, []float64{1}, []float64{1}).Probs() })
 }
 
-// TestPrediction: every method agrees with those of one row, and nothing that is
-// passed in or given back is shared.
+// TestPrediction checks that every method agrees with predictions of single rows, and that no
+// slice is shared with the caller.
 func TestPrediction(t *testing.T) {
 	for _, c := range allCases(t) {
 		mean, variance := []float64{0.4, -1, 0.7}, []float64{0.3, 0, 2}
@@ -184,7 +185,7 @@ func TestPrediction(t *testing.T) {
 	}
 }
 
-// TestPredictionProbs: the probabilities of all responses are those of Prob and add up to 1.
+// TestPredictionProbs checks that Probs agrees with Prob, and that probabilities add up to 1.
 func TestPredictionProbs(t *testing.T) {
 	for _, c := range []struct {
 		l      Likelihood
@@ -219,7 +220,7 @@ func TestPredictionProbs(t *testing.T) {
 	}
 }
 
-// TestPredictionAllocs: a Prediction takes one slice, and its methods none.
+// TestPredictionAllocs checks that a Prediction allocates one slice, and its methods none.
 func TestPredictionAllocs(t *testing.T) {
 	g, err := NewGLM(mat.NewDense(3, 1, []float64{1, 2, -1}), []float64{1, 1, -1}, BernoulliLogit{},
 		&GLMOptions{Covariance: DiagonalCovariance})
@@ -253,8 +254,8 @@ func TestPredictionAllocs(t *testing.T) {
 	}
 }
 
-// TestPredictionWorkers: the same bits on any number of cores, and from many
-// goroutines that share a posterior and a Prediction.
+// TestPredictionWorkers checks for equal bits on any number of cores, and from many goroutines
+// that share a posterior and a Prediction.
 func TestPredictionWorkers(t *testing.T) {
 	k := SquaredExp{Scale: 2, Length: 1}
 	data, y := kit.ToyRows(40, BernoulliLogit{}, 31)
@@ -306,7 +307,7 @@ func TestPredictionWorkers(t *testing.T) {
 	}
 }
 
-// TestPredictionOutsideSupport: what is no response has no probability.
+// TestPredictionOutsideSupport checks that a number that is not a response has no probability.
 func TestPredictionOutsideSupport(t *testing.T) {
 	x, y := mat.NewDense(2, 1, []float64{1, -1}), []float64{1, 2}
 	for _, c := range []struct {
@@ -347,8 +348,8 @@ func TestPredictionOutsideSupport(t *testing.T) {
 	}
 }
 
-// TestPredictEach: rows predicted together, in blocks that goroutines share, are those predicted
-// one at a time, to the last bit, those that are none included.
+// TestPredictEach checks that rows which are predicted together, in blocks shared by goroutines,
+// have the bits of rows that are predicted one at a time. Invalid rows are included.
 func TestPredictEach(t *testing.T) {
 	t.Parallel()
 	rng := testkit.Rand(13)
@@ -594,9 +595,9 @@ var quantileCases = []Likelihood{
 	BernoulliLogit{}, BernoulliProbit{}, Ordinal{Cuts: []float64{-3, -1, 0.5, 9}},
 }
 
-// TestQuantileTails: at levels from 1e−12 to 1 − 1e−12 and latent values from narrow to very wide,
-// quantiles are where an independent mixture CDF has the level. None is NaN or infinite without an
-// error, and none is an error but above the largest float64.
+// TestQuantileTails compares quantiles with an independent CDF of the mixture, at levels from
+// 1e−12 to 1 − 1e−12 and for narrow to very wide latent values. A quantile may only be NaN or
+// infinite with an error, and an error only occurs above the largest float64.
 func TestQuantileTails(t *testing.T) {
 	t.Parallel()
 	o := newTailOracle()
@@ -618,8 +619,8 @@ func TestQuantileTails(t *testing.T) {
 					}
 					q, err := kit.PredictedQuantile(l, p, m, v)
 					name := fmt.Sprintf("%#v N(%v, %v) at %v: %v, %v", l, m, v, p, q, err)
-					// reached reports whether log P(Y ≤ y) is that of p, but for a relative tol of
-					// the smaller tail.
+					// reached reports whether log P(Y ≤ y) has reached log p, up to a relative
+					// tol of the smaller tail.
 					reached := func(y, tol float64) bool {
 						below, above := o.tails(l, y, m, v)
 						if p <= 0.5 {
@@ -671,7 +672,8 @@ func TestQuantileTails(t *testing.T) {
 	}
 }
 
-// TestQuantileRows: a row without a quantile is NaN and has an error; the rows after it are right.
+// TestQuantileRows checks that a row without a quantile is NaN and has an error, and that the
+// rows after it are right.
 func TestQuantileRows(t *testing.T) {
 	m, v := []float64{1, 1e3, 2, math.NaN(), -1e3, 0.5}, []float64{0.5, 1, 1, 1, 1e6, 2}
 	for _, l := range []Likelihood{Poisson{}, Gamma{}, Exponential{}, NegativeBinomial{}} {
@@ -701,7 +703,7 @@ func TestQuantileRows(t *testing.T) {
 	}
 }
 
-// TestQuantileLargeCounts: counts above 2^53 have quantiles, which are those of e^η.
+// TestQuantileLargeCounts checks that counts above 2^53 have the quantiles of e^η.
 func TestQuantileLargeCounts(t *testing.T) {
 	for _, m := range []float64{40, 300, 700} {
 		for _, l := range []Likelihood{Poisson{}, NegativeBinomial{Shape: 1e30}} {
@@ -719,8 +721,8 @@ func TestQuantileLargeCounts(t *testing.T) {
 	}
 }
 
-// TestProbInterval: the interval of p(y|η) has the probability wanted on either side, by draws of
-// η, and is that of the quantiles of η where p(y|η) is monotone.
+// TestProbInterval checks that the interval of p(y|η) leaves the requested probability on each
+// side, by draws of η. If p(y|η) is monotone, it must match the quantiles of η.
 func TestProbInterval(t *testing.T) {
 	t.Parallel()
 	rng := testkit.Rand(3)

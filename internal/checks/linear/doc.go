@@ -1,3 +1,3 @@
-// Package linear tests generalised linear models: their fits, covariances, posteriors, streams and
-// rows of any number, and the matrices that they take.
+// Package linear tests generalized linear models: their fits, covariances, posteriors, streams,
+// rows from files, and matrices.
 package linear

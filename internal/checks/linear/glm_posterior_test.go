@@ -13,8 +13,8 @@ import (
 	. "github.com/pgsvi/pgsvi"
 )
 
-// TestSummaryRows: the rows are those of the posterior, whatever its covariance
-// is made of, the intercept first, and every one of many is printed.
+// TestSummaryRows checks that the rows describe the posterior for every kind of covariance, that
+// the intercept comes first, and that all of many rows are printed.
 func TestSummaryRows(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -70,8 +70,9 @@ func TestSummaryRows(t *testing.T) {
 	}
 }
 
-// Columns of very different units under one PriorSD have a warning, in fits and in what is learned,
-// which Autoscale mends. Columns in one unit have none, whatever their values.
+// Columns of very different units under one PriorSD must have a warning, in fits and in learned
+// models, and Autoscale must remove it. Columns in one unit must have none, whatever their values
+// are.
 func TestWarnUnits(t *testing.T) {
 	t.Parallel()
 	ctx, rng, n := context.Background(), testkit.Rand(5), 120

@@ -16,8 +16,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// TestRawZeroRows: rows without features, as many as weights or fewer, leave the gap a number: the
-// prior is the posterior.
+// TestRawZeroRows checks that rows without features leave the gap finite and the posterior equal
+// to the prior, for more rows than weights and for fewer.
 func TestRawZeroRows(t *testing.T) {
 	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliLogit{}, Poisson{}, StudentT{}} {
 		for _, some := range []bool{false, true} {
@@ -57,8 +57,8 @@ func TestRawZeroRows(t *testing.T) {
 	}
 }
 
-// TestRawStrongSites: a Gaussian process of a few rows whose prior is far wider than the noise is
-// the exact posterior, too.
+// TestRawStrongSites checks that a GP of a few rows whose prior is far wider than the noise is
+// the exact posterior.
 func TestRawStrongSites(t *testing.T) {
 	for _, scale := range []float64{1, 1e4, 1e8, 1e12} {
 		for _, noise := range []float64{1e-8, 1} {
@@ -95,8 +95,8 @@ func TestRawStrongSites(t *testing.T) {
 	}
 }
 
-// TestRawTrainingRows: what a Gaussian process predicts at its training rows is what it knows
-// there, and next to them nearly so.
+// TestRawTrainingRows checks that a GP predicts its own posterior at its training rows, and
+// nearly the same next to them.
 func TestRawTrainingRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	x := testkit.NormalMatrix(rng, 40, 2)
@@ -137,9 +137,9 @@ func TestRawTrainingRows(t *testing.T) {
 	}
 }
 
-// TestRawRelations: other likelihoods, in raw units, against themselves in others. A column times c
-// under a prior times 1/c is the same model, and so are x and 128x instead of x under a prior as
-// wide as both. Few rows go either way, dense or sparse.
+// TestRawRelations restates models with other likelihoods in other units. A column times c under
+// a prior times 1/c is the same model. So are x and 128x instead of x, under a prior as wide as
+// both. It takes few rows, dense and sparse.
 func TestRawRelations(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 4))
@@ -227,9 +227,9 @@ func TestRawRelations(t *testing.T) {
 	}
 }
 
-// TestRawProofEnds: the proof of the gap is no worse for raw units where all digits of the mean are
-// there: terms that are lines at the mean, as those of Laplace noise far from it, and sites that
-// are far stronger than the prior.
+// TestRawProofEnds checks that the proved gap is as small in raw units if the mean has all its
+// digits: for terms that are linear at the mean, such as distant Laplace noise, and for sites
+// that are far stronger than the prior.
 func TestRawProofEnds(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(8, 19))

@@ -15,7 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// fitRows fits a GLM of rows that are gone through.
+// fitRows fits a GLM by passes over rows.
 func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood, opt *GLMOptions,
 	s *Solver) (*GLMPosterior, *Result) {
 	t.Helper()
@@ -30,7 +30,7 @@ func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood,
 	return p, res
 }
 
-// TestGLMRowsUnseen checks counts of which the sample does not have some: features of a few rows.
+// TestGLMRowsUnseen checks counts with features of a few rows that the sample misses.
 func TestGLMRowsUnseen(t *testing.T) {
 	t.Parallel()
 	const n, d = 60000, 12
@@ -121,7 +121,7 @@ func TestApproachRest(t *testing.T) {
 	t.Parallel()
 	const n, d = 2400, 5
 	r := rand.New(rand.NewPCG(3, 5))
-	for _, far := range []float64{0, 6, 300} { // of a row that is in no block
+	for _, far := range []float64{0, 6, 300} { // value of a row that is in no block
 		x, y := mat.NewDense(n, d, nil), make([]float64, n)
 		signs := make([]float64, n)
 		for i := range n {

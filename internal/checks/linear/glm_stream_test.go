@@ -33,9 +33,9 @@ func streamPosterior(t testing.TB, s *GLMStream) *GLMPosterior {
 	return p
 }
 
-// TestStreamStrongRow: the variance along one row that tells far more than the prior among many
-// weights is that of Bayesian linear regression, or there is an error. Variances were once off by a
-// factor of 1000.
+// TestStreamStrongRow checks the variance along one row that carries far more information than
+// the prior, among many weights. It must match Bayesian linear regression, or there must be an
+// error. Variances were once wrong by a factor of 1000.
 func TestStreamStrongRow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 19858))
 	for _, d := range []int{1, 14, 100} {
@@ -71,9 +71,10 @@ func TestStreamStrongRow(t *testing.T) {
 	}
 }
 
-// Rows that are added and taken out again leave what was there: with Gaussian noise, where both are
-// exact, to 1e-6 standard deviations, in whatever units and however nearly collinear the columns
-// are. With other noise it is what one pass leaves. Where digits do not suffice it is an error.
+// Rows that are added and removed again must leave the earlier state. With Gaussian noise, where
+// both are exact, the difference is at most 1e-6 standard deviations, in any units and for nearly
+// collinear columns. With other noise it is the accuracy of one pass. If the digits do not
+// suffice, there must be an error.
 func TestRemoveCollinear(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -20,7 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// blockData returns rows each of which has one feature.
+// blockData returns rows with one feature each.
 func blockData(n, d int) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(2, 7))
 	x, y := mat.NewDense(n, d, nil), make([]float64, n)
@@ -346,8 +346,9 @@ func BenchmarkLowRank3000Weights(b *testing.B) {
 	}
 }
 
-// TestDirectDue: columns that have much in common take few iterations, as a factor takes over where
-// they have been as much work as it is: 63 in this fit, which takes 154 without one.
+// TestDirectDue checks that columns that have much in common take few iterations, because a
+// factorization takes over when the iterations have cost as much. This fit takes 63, and 154
+// without the factorization.
 func TestDirectDue(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 13))

@@ -166,8 +166,8 @@ func TestGLMAllocs(t *testing.T) {
 	}
 }
 
-// A likelihood that is not log-concave under a prior that says nothing, with hardly more rows than
-// weights.
+// A likelihood that is not log-concave, under a prior without information, with hardly more rows
+// than weights.
 func TestGLMNotLogConcave(t *testing.T) {
 	t.Parallel()
 	for seed := range testkit.Shorter[uint64](60, 20) {
@@ -179,7 +179,7 @@ func TestGLMNotLogConcave(t *testing.T) {
 	}
 }
 
-// TestGLMWeightless: rows of weight 0 are as if they were not there, whatever their counts.
+// TestGLMWeightless checks that rows of weight 0 have no effect, whatever their counts are.
 func TestGLMWeightless(t *testing.T) {
 	x := mat.NewDense(6, 2, []float64{1, 0.3, 1, -1.2, 1, 0.7, 1, 2, 1, -0.4, 1, 0.1})
 	y, w := []float64{40, 2, 900, 5, 0, 7}, []float64{0, 1, 0, 2, 1, 1}
@@ -230,7 +230,7 @@ func TestGLMSparseCancellation(t *testing.T) {
 		q, r2 := kit.FitGLM(t, b, nil)
 		_, v1 := q.At(x).Latent(nil, nil)
 		_, v2 := q.At(SparseOf(x)).Latent(nil, nil)
-		// The columns add up to the intercept, and P has no digits of what the priors say.
+		// The columns add up to the intercept, and P has lost the digits of the priors.
 		if math.Abs(r1.ELBO-r2.ELBO) > 1e-6 || math.Abs(v2[0]/v1[0]-1) > 1e-6 {
 			t.Errorf("prior sd %g: ELBO %v and %v (%v); variance %v and %v", sd, r1.ELBO, r2.ELBO,
 				r2.Status, v1[0], v2[0])

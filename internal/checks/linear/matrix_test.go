@@ -103,7 +103,7 @@ func FuzzSparse(f *testing.F) {
 	})
 }
 
-// TestRowsInPlace: the rows of a matrix that has them in memory are not copied.
+// TestRowsInPlace checks that the rows of a matrix in memory are not copied.
 func TestRowsInPlace(t *testing.T) {
 	x, i := mat.NewDense(2, 3, []float64{1, 2, 3, 4, 5, 6}), 0
 	for row := range Rows(x, nil) {
@@ -114,7 +114,7 @@ func TestRowsInPlace(t *testing.T) {
 	}
 }
 
-// No matrix that comes in may be a nil pointer: an error says so, and nothing panics.
+// A matrix argument that is a nil pointer must produce an error and no panic.
 func TestNilMatricesAreErrors(t *testing.T) {
 	ctx := context.Background()
 	x := mat.NewDense(4, 2, []float64{1, 2, 3, 5, 4, 1, 0, 3})

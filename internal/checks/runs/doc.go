@@ -1,3 +1,3 @@
-// Package runs tests runs of a Solver: schedules, stopping rules, recorders, cancellation, memory,
-// workers, files that are saved and loaded, and runs that go on from them.
+// Package runs tests the runs of a Solver: schedules, stopping rules, recorders, cancellation,
+// memory, workers, saved files, and runs that continue from them.
 package runs

@@ -47,7 +47,7 @@ func manyRows(n int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// emptyRows returns n rows without a value and of so many columns, and their labels.
+// emptyRows returns n rows of cols columns without values, and their labels.
 func emptyRows(t *testing.T, n, cols int) (*Sparse, []float64) {
 	t.Helper()
 	x := NewSparse(cols)
@@ -66,9 +66,9 @@ func hugeGPFile(t *testing.T, n int) string {
 		fmt.Sprintf(`{"rows":%d,"cols":1,"kernel":{"type":"pgsvi.SquaredExp","value":{}},"likelihood":{"type":"pgsvi.BernoulliLogit","value":{}},"x":%s,"gamma":%s,"a":%s,"m":%s,"v":%s}`, n, zeros, zeros, zeros, zeros, zeros))
 }
 
-// TestMemory: what would need more memory than there may be is an error before it is taken, which
-// says how much that is and what to do, and names what does not return an error in a panic that can
-// be panicOf from.
+// TestMemory checks that a model which would need too much memory returns an error before it
+// allocates. The error names the need and the remedy. Functions without an error result panic
+// with the same error.
 func TestMemory(t *testing.T) {
 	ctx := context.Background()
 	x, y := manyRows(200000)
@@ -270,8 +270,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMaxMemory: the option raises the limit and lowers it, and so does that of the runtime where
-// there is no option.
+// TestMaxMemory checks that the option raises and lowers the limit, and that the limit of the
+// runtime applies without the option.
 func TestMaxMemory(t *testing.T) {
 	x, y := manyRows(20000)
 	if _, err := NewGP(x, y, SquaredExp{}, BernoulliLogit{},
@@ -315,8 +315,8 @@ func TestMaxMemory(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestMemoryEstimates: a model takes no more memory than it asks for, nor does it ask for many
-// times what it takes.
+// TestMemoryEstimates checks that a model allocates no more memory than its estimate, and that
+// the estimate is not many times too high.
 func TestMemoryEstimates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures for some seconds")
@@ -330,7 +330,7 @@ func TestMemoryEstimates(t *testing.T) {
 	corpus := kit.SmallCorpus()
 	corpus.Terms = 200000
 	for name, c := range map[string]struct {
-		asked error // of a model that may take next to no memory
+		asked error // error of a model that may use almost no memory
 		run   func() error
 	}{
 		"GP": {second(NewGP(x, y, SquaredExp{}, BernoulliLogit{}, &GPOptions{MaxMemory: 1e6})),
@@ -403,7 +403,7 @@ func TestMemoryEstimates(t *testing.T) {
 	}
 }
 
-// sizeIn returns the bytes that an error of memory says are needed.
+// sizeIn returns the number of bytes in a memory error.
 func sizeIn(t *testing.T, err error) float64 {
 	t.Helper()
 	var size float64

@@ -31,7 +31,7 @@ type counter struct {
 	noELBO  error
 	batches [][]int
 	betas   []float64
-	evals   []int // the steps at which the ELBO was asked for
+	evals   []int // the steps after which Evaluate was called
 	workers int
 	onStep  func()
 	plan    Plan
@@ -76,7 +76,7 @@ func (m asModel) NewStepper(context.Context, *Env, Divergence) (Stepper, error) 
 		m.err
 }
 
-// order is a Sampler of given batches, whatever is asked for.
+// order is a Sampler that returns fixed batches.
 type order iter.Seq[[]int]
 
 func (o order) Batches(int, int, *rand.Rand) iter.Seq[[]int] { return iter.Seq[[]int](o) }
@@ -265,7 +265,7 @@ func TestSolverValidate(t *testing.T) {
 	}
 }
 
-// What a Stepper leaves at zero is not known, and a gap of zero does not end a run.
+// Values that a Stepper leaves at zero are unknown. A gap of zero must not end a run.
 func TestZeroIsUnknown(t *testing.T) {
 	res, err := (&Solver{MaxPasses: 4}).Run(context.Background(), asModel{st: frugal{}})
 	if err != nil || res.Status != PassLimit || res.K != 4 {
@@ -282,7 +282,7 @@ func TestZeroIsUnknown(t *testing.T) {
 	}
 }
 
-// frugal is a Stepper that says no more than it must.
+// frugal is a Stepper with the required methods only.
 type frugal struct{}
 
 func (frugal) Len() int { return 3 }
@@ -445,7 +445,7 @@ func TestPassesAndBatches(t *testing.T) {
 	}
 }
 
-// The Plan of a Stepper holds as far as the Solver has no options.
+// The Plan of a Stepper must apply to all options that the Solver does not set.
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -780,7 +780,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestELBOWithoutGenerator: every Stepper takes a nil rng for one of a fixed seed.
+// TestELBOWithoutGenerator checks that every Stepper treats a nil rng as one with a fixed seed.
 func TestELBOWithoutGenerator(t *testing.T) {
 	gp := kit.ToyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
 	noisy := Objective[*Gaussian]{F: Expect(
@@ -815,8 +815,8 @@ func TestELBOWithoutGenerator(t *testing.T) {
 	}
 }
 
-// TestResultString: what a run says of itself has its status, and of what is known the ELBO, its
-// error, and what is left to gain.
+// TestResultString checks that a Result prints its status and, if known, the ELBO, its error and
+// the gap.
 func TestResultString(t *testing.T) {
 	t.Parallel()
 	it := Iteration{K: 12, Passes: 4, Elapsed: 95_402_325,
@@ -854,7 +854,7 @@ func TestResultString(t *testing.T) {
 	}
 }
 
-// nowhereEvaluated is the Evaluation of a step after which there was none.
+// nowhereEvaluated is the Evaluation of a step that was not evaluated.
 func nowhereEvaluated() Evaluation {
 	nan := math.NaN()
 	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}

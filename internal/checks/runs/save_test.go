@@ -27,7 +27,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// isFileError reports whether err is that of a file of that kind, or of one that is too large.
+// isFileError reports whether err is an error of a file of the given kind, or of a file that is
+// too large.
 func isFileError(err error, kind string) bool {
 	if errors.Is(err, ErrMemory) {
 		return !errors.Is(err, ErrFile) && testkit.PrefixedOnce(err) &&
@@ -157,7 +158,7 @@ func unmarshaled(r io.Reader, v interface {
 	return binarySaver{v}, v.UnmarshalBinary(file)
 }
 
-// TestSavedKinds: savedFiles has every kind of file that the sources declare.
+// TestSavedKinds checks that savedFiles has every kind of file that the sources declare.
 func TestSavedKinds(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -196,8 +197,8 @@ func TestSavedKinds(t *testing.T) {
 	}
 }
 
-// TestSaveDamage: a file that is cut short, longer, of another kind or version, or has one bit that
-// is not as it was, is an error that names the kind.
+// TestSaveDamage checks that a file which is cut short, too long, of another kind or version, or
+// has one wrong bit produces an error that names the kind.
 func TestSaveDamage(t *testing.T) {
 	t.Parallel()
 	all := savedFiles(t)
@@ -215,8 +216,8 @@ func TestSaveDamage(t *testing.T) {
 		bad("a byte more", append(bytes.Clone(f.data), 'x'))
 		first, last := bytes.IndexByte(f.data, '\n')+1,
 			len(f.data)-len("\ncrc64 0123456789abcdef\n")
-		// Of all bits none can change unnoticed; every body has the same checksum, so that one in
-		// 29 will do for short.
+		// Every changed bit must be noticed. All bodies have the same checksum, so one bit in 29
+		// is enough for a short test.
 		for i := range 8 * len(f.data) {
 			if testing.Short() && i >= 8*first && i < 8*last && i%29 > 0 {
 				continue
@@ -269,8 +270,8 @@ func TestSaveDamage(t *testing.T) {
 	}
 }
 
-// TestSaveLength: a length that is not there allocates nothing, and is an error. Others' memory
-// would count, so it does not run in parallel.
+// TestSaveLength checks that a wrong length in a file is an error and allocates nothing. It does
+// not run in parallel, because the memory of other tests would count.
 func TestSaveLength(t *testing.T) {
 	for _, f := range savedFiles(t) {
 		body := testkit.BodyOf(t, f.kind, string(f.data))
@@ -335,9 +336,9 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 	})
 }
 
-// TestSaveMutated: of 10,000 files of each kind that differ from a good one in a few places all are
-// an error. With the checksum set right they are an error or a value. None takes more memory than
-// 64 MB and ten times its size.
+// TestSaveMutated checks 10,000 files of each kind that differ from a good one in a few places.
+// All must be errors. If the checksum is corrected, they may also be valid. None may use more
+// memory than 64 MB and ten times its size.
 func TestSaveMutated(t *testing.T) {
 	files := 10000
 	if !testkit.IsLong() {
@@ -377,7 +378,7 @@ func TestSaveMutated(t *testing.T) {
 	}
 }
 
-// fixedRoom is a writer that has room for so many bytes in all.
+// fixedRoom is a writer that fails after the given number of bytes.
 type fixedRoom struct{ left int }
 
 func (w *fixedRoom) Write(b []byte) (int, error) {
@@ -388,8 +389,7 @@ func (w *fixedRoom) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// fuzzLoad loads whatever is read, as it is and as the body of a file, and hands what it makes to
-// use.
+// fuzzLoad loads the input, as a file and as the body of a file, and passes the result to use.
 func fuzzLoad[P testkit.Saver](f *testing.F, kind save.Kind, load func(io.Reader) (P, error),
 	use func(t *testing.T, p P), bodies ...string) {
 	for _, s := range savedFiles(f) {
@@ -542,8 +542,8 @@ func mutateBits(rng *rand.Rand, good []byte) []byte {
 	})
 }
 
-// isRunError reports whether err is what LoadResult says of a state that is none: that of a file,
-// or of a source of randomness that is not that of the Solver.
+// isRunError reports whether err is an error that LoadResult returns for an invalid state: the
+// error of a file, or of a random source that differs from the Solver's.
 func isRunError(err error) bool {
 	return isFileError(err, testkit.Kind("Result").Name) || errors.Is(err, ErrParam) &&
 		testkit.PrefixedOnce(err) && strings.Contains(err.Error(), "Solver.Src")

@@ -28,8 +28,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/checks/kit"
 )
 
-// TestSolverOfWorkersAlone: a Solver whose options are zero, and one that has workers alone, run as
-// none does, in every model.
+// TestSolverOfWorkersAlone checks that in every model a zero Solver, and a Solver with only
+// Workers set, run like a nil Solver.
 func TestSolverOfWorkersAlone(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -124,8 +124,8 @@ func TestSolverOfWorkersAlone(t *testing.T) {
 	}
 }
 
-// TestFunctionsOneAtATime: a function that need not be safe for concurrent use is called by one
-// goroutine at a time unless Workers says otherwise, and by several where it does.
+// TestFunctionsOneAtATime checks that functions which need not be safe for concurrent use are
+// called by one goroutine at a time, and by several only if Workers allows it.
 func TestFunctionsOneAtATime(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	prior := NewIsotropic(2, 1)
@@ -150,7 +150,7 @@ func TestFunctionsOneAtATime(t *testing.T) {
 	}
 }
 
-// longModel is a model of few data, with what its posteriors say of new ones.
+// longModel is a model with little data, and the predictions of its posteriors.
 type longModel struct {
 	name   string
 	model  Model
@@ -224,8 +224,8 @@ func longModels(t testing.TB) []longModel {
 	}
 }
 
-// TestPredictionWhileFitting: posteriors of a run answer any number of goroutines while the run
-// goes on, and say what they say when it has ended.
+// TestPredictionWhileFitting checks that many goroutines can predict from the posteriors of a run
+// while it continues, with the results that they give after it has ended.
 func TestPredictionWhileFitting(t *testing.T) {
 	t.Parallel()
 	for _, m := range longModels(t) {
@@ -289,8 +289,8 @@ func TestPredictionWhileFitting(t *testing.T) {
 // leftOver is the memory that a run may keep of thousands of passes: what is rounded, and caches.
 const leftOver = 48 << 10
 
-// TestMemoryFlat: after 10,000 passes a run has no more memory than after 1,000, but for its Trace,
-// whatever context it has.
+// TestMemoryFlat checks that after 10,000 passes a run uses no more memory than after 1,000,
+// except for its Trace, for any context.
 func TestMemoryFlat(t *testing.T) {
 	testkit.NotShort(t)
 	early, late := testkit.Longer(1000.0, 60), testkit.Longer(10000.0, 300)
@@ -350,7 +350,7 @@ func (f *fuse) burn() {
 	}
 }
 
-// set begins to count anew.
+// set starts the count again.
 func (f *fuse) set(at int64) {
 	f.calls.Store(0)
 	f.at.Store(at)
@@ -434,9 +434,9 @@ func stateOf(t testing.TB, m Model, st Stepper) []float64 {
 	return nil
 }
 
-// A panic of a user's function, on a worker or not, is one that the caller can recover; with
-// Solver.Recover it is an error that names the datum, and the Result is complete: its λ is that of
-// the steps it counts, to the bit.
+// A panic of a user's function must reach the caller's recover, from any worker. With
+// Solver.Recover it must be an error that names the observation, with a complete Result: its λ
+// must match the number of steps, to the bit.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -490,7 +490,7 @@ func TestRecover(t *testing.T) {
 					t.Errorf("%s: result %+v", what, res)
 					continue
 				}
-				// The state is that of a run of as many steps.
+				// The state must match a run of the same number of steps.
 				f.set(0)
 				short := s
 				short.MaxIter = res.K
@@ -502,7 +502,7 @@ func TestRecover(t *testing.T) {
 					stateOf(t, m, want.Stepper); !slices.Equal(got, want) {
 					t.Errorf("%s: after %d steps the state is %v, want %v", what, res.K, got, want)
 				}
-				// It goes on.
+				// The run must continue.
 				if _, err := s.Resume(ctx, res); err != nil {
 					t.Errorf("%s: resumed: %v", what, err)
 				}
@@ -558,7 +558,7 @@ func TestPanicOfKernel(t *testing.T) {
 	if !slices.Equal(post.Prob(nil, 1, x), want) {
 		t.Error("a panic has changed the posterior")
 	}
-	// What the Solver itself calls it makes an error of.
+	// A panic in a call by the Solver itself must become an error.
 	f.set(calls / 2)
 	g2 := func() (g *GP, ok bool) {
 		defer func() { ok = recover() == nil }()
@@ -599,7 +599,8 @@ type panicking struct{}
 
 func (panicking) NewStepper(context.Context, *Env, Divergence) (Stepper, error) { panic(errFuse) }
 
-// TestRecoverLoading: Recover is for every set-up, that of a run which is loaded as well.
+// TestRecoverLoading checks that Recover covers every set-up, including the set-up of a loaded
+// run.
 func TestRecoverLoading(t *testing.T) {
 	res, err := (&Solver{MaxPasses: 1}).Run(t.Context(),
 		kit.ToyGP(t, 10, SquaredExp{}, BernoulliLogit{}, 1))
@@ -698,8 +699,8 @@ func TestGivenStepSizeUnderWidePriors(t *testing.T) {
 	}
 }
 
-// TestCheckpoint: the file is that of the run, and stays what it was where it cannot be written;
-// the run then ends.
+// TestCheckpoint checks that the file holds the run. If it cannot be written, the old file must
+// stay and the run must end.
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -740,7 +741,8 @@ func TestCheckpoint(t *testing.T) {
 		t.Errorf("a run that was at its end goes on: %d, %v, %v", end.K, end.Status, err)
 	}
 
-	// What is not a file is not replaced, a folder that is not there is not made.
+	// Something that is not a file must not be replaced, and a missing folder must not be
+	// created.
 	for _, bad := range []string{filepath.Dir(path), filepath.Join(path, "run"),
 		filepath.Join(t.TempDir(), "none", "run")} {
 		s.Checkpoint = Checkpoint{Path: bad, Passes: 1}

@@ -17,13 +17,13 @@ import (
 // the checkpoint of the process that TestCheckpointFullDisk starts
 const fullDiskFile = "PGSVI_TEST_FULL_DISK"
 
-// TestCheckpointFullDisk: a run whose checkpoint finds no room ends with the error of the system,
-// leaves the checkpoint before it as it was and nothing beside it, and goes on from there once
-// there is room.
+// TestCheckpointFullDisk checks a run whose checkpoint does not fit on the disk. It must end with
+// the error of the system, keep the previous checkpoint and leave no other file, and continue
+// once there is space.
 func TestCheckpointFullDisk(t *testing.T) {
 	r := interruptedRuns(t)[1]
 	ctx, s := context.Background(), r.solver
-	// the process: a limit is that of a process for good
+	// This part runs in a process of its own, because a limit holds for the whole process.
 	if path := os.Getenv(fullDiskFile); path != "" {
 		signal.Ignore(syscall.SIGXFSZ)
 		s.Checkpoint = Checkpoint{Path: path, Passes: 1e-9}

@@ -265,7 +265,7 @@ func (sometimes) StepSize(k int) float64 {
 	return 0.2
 }
 
-// bitsOf returns every bit of a run but for its times.
+// bitsOf returns every bit of a run except its times.
 func bitsOf(t testing.TB, r *Result) string {
 	t.Helper()
 	c := *r
@@ -280,7 +280,7 @@ func bitsOf(t testing.TB, r *Result) string {
 	return b.String()
 }
 
-// cancelAfter is a Recorder that cancels a run after so many iterations.
+// cancelAfter is a Recorder that cancels a run after the given number of iterations.
 type cancelAfter struct {
 	left   int
 	cancel context.CancelFunc
@@ -312,9 +312,9 @@ func interruptions(all, short, runs int) int {
 	return (all + runs - 1) / runs
 }
 
-// TestResumeLaterChanges: a GP of so many terms that changes of V wait for others ends with the
-// bits of an uninterrupted run where it was left and saved between two blocks, for any number of
-// workers, and with the ELBO and gap that its sites have when V is computed anew.
+// TestResumeLaterChanges checks a GP that is so large that changes of V are delayed. A run that
+// is saved between two blocks and resumed must end with the bits of an uninterrupted run, for any
+// number of workers. Its ELBO and gap must match a V that is computed from the sites.
 func TestResumeLaterChanges(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
@@ -333,7 +333,7 @@ func TestResumeLaterChanges(t *testing.T) {
 	r := run{name: "GP", model: g, solver: Solver{MaxPasses: 3}}
 	want, k := r.uninterrupted(t)
 	waited := false
-	// after steps that follow one another, of which one in three or four leaves no change to wait
+	// after consecutive steps, of which one in three or four leaves no delayed change
 	for i, workers := range []int{1, 2, 7} {
 		s := r.solver
 		s.Workers = workers
@@ -381,8 +381,8 @@ func TestResumeLaterChanges(t *testing.T) {
 	}
 }
 
-// TestResumeInterrupted: a run that is canceled at any step, and goes on at once, or in another
-// Result from what was saved, ends with the bits of one that was not, for any number of workers.
+// TestResumeInterrupted checks that a run which is canceled at any step and resumed, directly or
+// from a saved file, ends with the bits of an uninterrupted run, for any number of workers.
 func TestResumeInterrupted(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
@@ -440,7 +440,7 @@ func TestResumeInterrupted(t *testing.T) {
 	t.Logf("%d interruptions of %d runs", total, len(runs))
 }
 
-// asker asks for the posterior in every iteration.
+// asker computes the posterior in every iteration.
 type asker struct {
 	t *testing.T
 	g *GP
@@ -452,13 +452,13 @@ func (a asker) Record(it Iteration) {
 	}
 }
 
-// TestPosteriorChangesNothing: a run of a GP whose posterior is asked for in every iteration has the
-// bits of one that nobody looks at, and so has what is saved of it.
+// TestPosteriorChangesNothing checks that computing the posterior in every iteration changes
+// neither the bits of a run nor the bits of its file.
 func TestPosteriorChangesNothing(t *testing.T) {
 	t.Parallel()
 	classes := kit.ToyGP(t, 36, SquaredExp{Scale: 2}, BernoulliLogit{}, 3)
 	noise := kit.ToyGP(t, 36, SquaredExp{Scale: 2}, GaussianNoise{Var: 0.1}, 3)
-	// the last step, too
+	// including the last step
 	mini := Solver{StepSize: RobbinsMonro(0.3, 0, 0), BatchSize: 7, MaxPasses: 4, EvalEvery: 6}
 	for _, c := range []struct {
 		name string
@@ -490,8 +490,8 @@ func TestPosteriorChangesNothing(t *testing.T) {
 	}
 }
 
-// TestResumeInside: a run that is canceled inside a step, an evaluation or the set-up, wherever it
-// looks at its context, goes on to the bits of one that was not.
+// TestResumeInside checks that a run which is canceled inside a step, an evaluation or the
+// set-up, at any check of its context, resumes to the bits of an uninterrupted run.
 func TestResumeInside(t *testing.T) {
 	t.Parallel()
 	runs := interruptedRuns(t)
@@ -518,7 +518,7 @@ func TestResumeInside(t *testing.T) {
 			ctx := testkit.NewAsked(limit)
 			res, err := s.Run(ctx, r.model)
 			if err == nil {
-				continue // the number of times depends on that of the workers
+				continue // the number of checks depends on the number of workers
 			}
 			total++
 			if !errors.Is(err, context.Canceled) || !testkit.PrefixedOnce(err) {
@@ -566,7 +566,7 @@ func TestResumeInside(t *testing.T) {
 
 const (
 	killedRun  = "PGSVI_TEST_KILLED_RUN"  // the name of the run that the process is to make
-	killedFile = "PGSVI_TEST_KILLED_FILE" // and its checkpoint
+	killedFile = "PGSVI_TEST_KILLED_FILE" // the checkpoint of that process
 )
 
 // TestKilledRun is the process that TestResumeKilled kills.
@@ -610,8 +610,8 @@ func skipEmulated(t *testing.T, err error) {
 	}
 }
 
-// TestResumeKilled: a run whose process is killed at any moment goes on from its checkpoint, in
-// another process, to the same bits.
+// TestResumeKilled checks that a run whose process is killed at any moment continues from its
+// checkpoint in another process, with the same bits.
 func TestResumeKilled(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "js" {
 		t.Skip("no SIGKILL")
@@ -645,7 +645,7 @@ func TestResumeKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kills < times {
-				io.CopyN(&said, out, int64(2+rng.IntN(12))) // so many steps
+				io.CopyN(&said, out, int64(2+rng.IntN(12))) // a random number of steps
 				time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
 				cmd.Process.Kill()
 			}
@@ -707,7 +707,7 @@ func (anyMetric) Next(s, _ []float64, _ float64) {
 	}
 }
 
-// TestSaveResultErrors: what cannot be saved or loaded is said, with what to do.
+// TestSaveResultErrors checks that the errors of saving and loading contain the remedy.
 func TestSaveResultErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -808,8 +808,8 @@ func TestSaveResultErrors(t *testing.T) {
 	}
 }
 
-// TestRunMutated: a saved run of any kind whose state is not what was saved, though its checksum is
-// right, is an error or a run, in no more memory than 64 MB and ten times its size.
+// TestRunMutated checks saved runs of every kind with a wrong state and a right checksum. Each
+// must be an error or a valid run, and use at most 64 MB and ten times its size.
 func TestRunMutated(t *testing.T) {
 	files := 400
 	if testing.Short() {
