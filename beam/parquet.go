@@ -48,8 +48,8 @@ func scanParquet(path string, do func(pgsvi.Row) error) (err error) {
 	}
 	names := f.Schema().Columns()
 	if len(names) < 2 {
-		return fmt.Errorf("pgsvi: found %d columns; need at least one feature and the response: %w", len(names),
-			pgsvi.ErrShape)
+		return fmt.Errorf("pgsvi: found %d columns; need at least one feature and the response: %w",
+			len(names), pgsvi.ErrShape)
 	}
 	row := pgsvi.Row{Val: make([]float64, len(names)-1)}
 	buf := make([]parquet.Row, rowsOfParquet)
