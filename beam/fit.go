@@ -248,7 +248,7 @@ func (d *driver) round(ctx context.Context, empty, sum saver) error {
 		err = p.err()
 	}
 	if err == nil && p.Skipped > d.job.Skip {
-		err = fmt.Errorf("pgsvi: %d rows cannot be read, but Job.Skip is %d; the first error is: %w",
+		err = fmt.Errorf("pgsvi: %d rows cannot be read, but Job.Skip is %d; the first error: %w",
 			p.Skipped, d.job.Skip, bare{p.First.err()})
 	}
 	if err != nil {

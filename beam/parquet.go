@@ -44,7 +44,7 @@ func scanParquet(path string, do func(pgsvi.Row) error) (err error) {
 	}
 	f, err := parquet.OpenFile(in, info.Size())
 	if err != nil {
-		return fmt.Errorf("pgsvi: the Parquet file is damaged or truncated (%w): %w", err, pgsvi.ErrShape)
+		return fmt.Errorf("pgsvi: the Parquet file is damaged (%w): %w", err, pgsvi.ErrShape)
 	}
 	names := f.Schema().Columns()
 	if len(names) < 2 {
@@ -110,7 +110,8 @@ func parquetRow(row *pgsvi.Row, values parquet.Row, names [][]string) error {
 				x = 1
 			}
 		default:
-			return fmt.Errorf("column %q: %v is not a number: %w", names[j], v.Kind(), pgsvi.ErrShape)
+			return fmt.Errorf("column %q: %v is not a number: %w", names[j], v.Kind(),
+				pgsvi.ErrShape)
 		}
 		if j == len(names)-1 {
 			row.Y = x

@@ -16,7 +16,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestResume checks that a fit whose jobs fail resumes to the same bits, on Prism and in this process.
+// TestResume checks that a fit whose jobs fail resumes to the same bits, on Prism and in this
+// process.
 func TestResume(t *testing.T) {
 	path := writeTo(t, filepath.Join(t.TempDir(), "rows"), rowFileOf(t, labels(1000), false))
 	want, all := glm(t, &Job{Paths: []string{path}, Block: 50})
@@ -84,9 +85,9 @@ func killed(folder string) {
 	}
 }
 
-// TestKilled kills the process of a fit, and so its workers, at ten random times. Each time the next
-// run must continue after the last complete round, and the last run must have the same bits as a fit
-// without interruption.
+// TestKilled kills the process of a fit, and so its workers, at ten random times. Each time the
+// next run must continue after the last complete round, and the last run must have the same bits as
+// a fit without interruption.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs for some seconds")
@@ -132,8 +133,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// check checks that a run continued after the last reported round, and returns the last round of the
-// run.
+// check checks that a run continued after the last reported round, and returns the last round of
+// the run.
 func check(t *testing.T, out string, ended int) int {
 	t.Helper()
 	t.Logf("after round %d: %q", ended, out)

@@ -43,7 +43,7 @@ func (d *driver) onBeam(ctx context.Context, a *adding, state []byte) (*part, er
 	parts = beam.ParDo(s, &mergeFn{Items: a.Items}, beam.GroupByKey(s, parts))
 	beam.ParDo0(s, &writeFn{Items: a.Items, Path: to}, beam.GroupByKey(s, parts))
 	if err := d.job.Run(ctx, p); err != nil {
-		return nil, fmt.Errorf("the job failed; to continue with this round, run the same fit with "+
+		return nil, fmt.Errorf("the job failed; to continue with this round, run the fit with "+
 			"Job.Dir and Job.Resume: %w", err)
 	}
 	b, err := readFile(ctx, to)

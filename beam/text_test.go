@@ -71,8 +71,8 @@ func TestNames(t *testing.T) {
 	wants(t, &Job{Paths: []string{path}}, pgsvi.ErrNotFinite, "names.csv", "line 2")
 }
 
-// FuzzText reads text in chunks of a few lines. It must not lose a line, it must return the same rows
-// as a parser of the whole text, and each error must have its line.
+// FuzzText reads text in chunks of a few lines. It must not lose a line, it must return the same
+// rows as a parser of the whole text, and each error must have its line.
 func FuzzText(f *testing.F) {
 	for _, text := range []string{"a,b\n1,2\n3,4\n", "a,b\nx,y\n1,2\n", "1,x\na,b\n1,2\n",
 		"1,2\n\n3\n",
