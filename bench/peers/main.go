@@ -29,9 +29,9 @@
 //	stream    logistic regression on more rows than memory holds, from a file (pgsvi alone)
 //	cores     two cores against one, in wall time
 //
-// The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of all
-// rows. -tables makes no fits, and -readme FILE writes the tables to FILE. scikit-learn uses its own
-// BLAS, which is OpenBLAS in Debian. pgsvi uses its own kernels.
+// The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of
+// all rows. -tables makes no fits, and -readme FILE writes the tables to FILE. scikit-learn uses
+// its own BLAS, which is OpenBLAS in Debian. pgsvi uses its own kernels.
 package main
 
 import (

@@ -635,8 +635,8 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestCorrelated checks that each column of parts small and counts has correlation 0.8 with the next
-// column, and that responses have the right means.
+// TestCorrelated checks that each column of parts small and counts has correlation 0.8 with the
+// next column, and that responses have the right means.
 func TestCorrelated(t *testing.T) {
 	const n, d = 20000, 5
 	x, y := correlated(n, d)
