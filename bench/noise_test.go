@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi/bench/paper"
 )
 
-// oneByOne takes new draws for each site of a mini-batch. ScoreFunction and the published scripts
+// oneByOne uses new draws for each site of a mini-batch. ScoreFunction and the published scripts
 // share draws between the sites.
 type oneByOne struct{ pgsvi.ScoreFunction }
 

@@ -178,7 +178,7 @@ func choose[T any](what string, asked []string, all []T, name func(T) string) ([
 	}
 	for _, a := range asked {
 		if !slices.Contains(known, a) {
-			return nil, fmt.Errorf("there is no %q among the %s that are at hand: %s", a, what,
+			return nil, fmt.Errorf("%q is not one of the %s: %s", a, what,
 				strings.Join(slices.Compact(known), ", "))
 		}
 	}

@@ -71,7 +71,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose table to replace")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, draw the growth.csv in -out")
 	fs.BoolVar(&o.quick, "quick", false, "the two smallest sizes only")
-	fs.IntVar(&o.repeats, "repeats", 3, "processes for each size, of which the median time counts")
+	fs.IntVar(&o.repeats, "repeats", 3, "processes for each size; the median time counts")
 	fs.StringVar(&o.one, "one", "",
 		"`PART,SIZE` of a fit that is made by this process, and its row printed")
 	only := fs.String("only", "", "parts to run, with commas between: gp, glm, sparse, topics")

@@ -139,7 +139,7 @@ type set struct {
 }
 
 const (
-	mostShards = 4096 // also the number of blocks
+	mostShards = 4096 // largest number of shards and number of blocks
 	within     = 0.01 // nats
 	mostRounds = 20
 )
@@ -248,8 +248,8 @@ func (s *set) fit(ctx context.Context, shards int) (row, error) {
 	return x, nil
 }
 
-// drive goes through rounds on the shards of x until there are enough, and stores there what they
-// were.
+// drive runs rounds on the shards of x until enough returns true, and stores their measurements in
+// x.
 func drive[R, P any](
 	ctx context.Context, r *pgsvi.Rounds[R, P], blocks [][]R, x *row,
 	enough func(pgsvi.Iteration) bool,

@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("topics", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	folder := f.String("data", os.Getenv("PGSVI_DATA"),
-		"`folder` that holds ap and nips (default: that of PGSVI_DATA)")
+		"`folder` with ap and nips (default: PGSVI_DATA)")
 	out := f.String("out", "topics.csv", "`file` to write the measurements to")
 	readme := f.String("readme", "", "Markdown `file` whose table to replace")
 	stored := f.String("table", "", "measure nothing, print the table of this `file`")
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if *stored == "" {
 		if *folder == "" {
-			return errors.New("no folder of data: set PGSVI_DATA or -data")
+			return errors.New("there is no data folder; set PGSVI_DATA or -data")
 		}
 		corpora, err := read(*folder)
 		if err != nil {

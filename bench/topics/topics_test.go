@@ -54,7 +54,7 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("frequencies score %v, %v", base.heldOut, base.inVocab)
 	}
 	for _, f := range fits[1:] {
-		// Of two topics of ten words each one is known.
+		// The topic of a document leaves ten of twenty words.
 		if !(f.heldOut < base.heldOut-0.4 && f.heldOut > math.Log(10)-0.1 &&
 			f.byWord <= f.heldOut && f.seconds >= 0) {
 			t.Errorf("%+v", f)
