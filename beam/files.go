@@ -18,34 +18,34 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// blocks are some blocks of a file: the elements of the jobs.
+// blocks is a range of blocks in a file. It is the element type of the jobs.
 type blocks struct {
 	Element  int
 	Path     string
-	File     int // its number
-	From, To int // those of a row file; all blocks of another if To is wholeFile
+	File     int // number of the file
+	From, To int // range of blocks in a row file; To is wholeFile for other files
 }
 
-// wholeFile marks a file that is read from its beginning to its end.
+// wholeFile marks a file that is read from beginning to end.
 const wholeFile = -1
 
-// number returns the number of block k of the file: the same whatever the elements are.
+// number returns the number of block k in the file. It does not depend on the elements.
 func (b blocks) number(k int) uint64 { return uint64(b.File)<<32 | uint64(k) }
 
-// Of elements, where Job.Shards is zero:
+// Defaults for Job.Shards:
 const (
 	blocksOfShard = 32
 	fewestShards  = 16
 )
 
-// plan returns the elements, and what files there are in words.
+// plan returns the elements, and a description of the files.
 func (j *Job) plan(ctx context.Context) (all []blocks, files string, err error) {
 	paths, err := j.paths(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	var (
-		split []blocks // of files that any part of can be read of
+		split []blocks // files that can be read in parts
 		total int
 		text  strings.Builder
 	)
@@ -78,13 +78,12 @@ func (j *Job) plan(ctx context.Context) (all []blocks, files string, err error) 
 	return all, text.String(), nil
 }
 
-// deal returns the blocks of files, so many in total, in elements for so many shards. One that ends
-// within a file has only blocks of that.
+// deal distributes total blocks of files over shards. Each element has blocks of one file only.
 func deal(files []blocks, total, shards int) (all []blocks) {
-	done, shard := 0, 0 // blocks before the file; shards that have theirs
+	done, shard := 0, 0 // blocks before the file; complete shards
 	for _, f := range files {
 		for from := 0; from < f.To; {
-			end := (shard + 1) * total / shards // of the shard, in all blocks
+			end := (shard + 1) * total / shards // end of the shard, counted over all files
 			b := f
 			b.From, b.To = from, min(f.To, end-done)
 			if done+b.To == end {
@@ -99,7 +98,7 @@ func deal(files []blocks, total, shards int) (all []blocks) {
 	return all
 }
 
-// paths returns the files of a job in their order.
+// paths returns the files of a job in order.
 func (j *Job) paths(ctx context.Context) (all []string, err error) {
 	for _, pattern := range j.Paths {
 		found, err := list(ctx, pattern)
@@ -112,7 +111,7 @@ func (j *Job) paths(ctx context.Context) (all []string, err error) {
 		all = append(all, found...)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("pgsvi: a Job without Paths: %w", pgsvi.ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: Job has no Paths: %w", pgsvi.ErrEmpty)
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
@@ -126,7 +125,7 @@ func sizeOf(ctx context.Context, path string) (n int64, err error) {
 	return n, err
 }
 
-// blocksOf returns the number of blocks of a local row file, false of any other file.
+// blocksOf returns the number of blocks in a local row file, or false for any other file.
 func (j *Job) blocksOf(path string) (n int, ok bool, err error) {
 	if !local(path) {
 		return 0, false, nil
@@ -149,18 +148,18 @@ func (j *Job) blocksOf(path string) (n int, ok bool, err error) {
 	return (f.Len() + j.Block - 1) / j.Block, true, nil
 }
 
-// local reports whether a path is one of the operating system.
+// local reports whether the operating system can open the path.
 func local(path string) bool { return !strings.Contains(path, "://") }
 
-// What files begin with.
+// The first bytes of files:
 const (
 	rowMagic     = "pgsvirow"
 	parquetMagic = "PAR1"
 	gzipMagic    = "\x1f\x8b"
 )
 
-// read calls add for each of the blocks, with rows that are valid until the next. It counts those
-// that are skipped in p.
+// read calls add for each block, with rows that are valid until the next call. It counts skipped
+// rows in p.
 func (a *adding) read(ctx context.Context, b blocks, p *part,
 	add func(k int, rows iter.Seq2[pgsvi.Row, error]) error) error {
 	if b.To != wholeFile {
@@ -194,7 +193,7 @@ func (a *adding) read(ctx context.Context, b blocks, p *part,
 	})
 }
 
-// damaged is a gzip file, whose errors are those of data.
+// damaged marks the errors of a gzip file as errors of the data.
 type damaged struct{ z *gzip.Reader }
 
 func (d damaged) Read(b []byte) (int, error) {
@@ -206,7 +205,7 @@ func (d damaged) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// withCopy calls do with the path of a local file that has what r reads.
+// withCopy copies r to a temporary file and calls do with its path.
 func (a *adding) withCopy(r io.Reader, do func(path string) error) (err error) {
 	f, err := os.CreateTemp("", "pgsvi-rows-*")
 	if err != nil {
@@ -220,7 +219,7 @@ func (a *adding) withCopy(r io.Reader, do func(path string) error) (err error) {
 	return do(f.Name())
 }
 
-// readRows reads blocks of a row file, up to the last one if to is wholeFile.
+// readRows reads blocks of a row file, up to the last block if to is wholeFile.
 func (a *adding) readRows(path string, from, to int,
 	add func(int, iter.Seq2[pgsvi.Row, error]) error) error {
 	f, err := openRows(path)
@@ -234,7 +233,7 @@ func (a *adding) readRows(path string, from, to int,
 		func(k int, rows iter.Seq2[pgsvi.Row, error]) error { return add(from+k, rows) })
 }
 
-// cut calls add for each a.Block rows.
+// cut splits rows into blocks of a.Block rows and calls add for each.
 func (a *adding) cut(rows iter.Seq2[pgsvi.Row, error],
 	add func(int, iter.Seq2[pgsvi.Row, error]) error) error {
 	next, stop := iter.Pull2(rows)

@@ -14,15 +14,15 @@ import (
 
 func bytesReader(text string) io.Reader { return strings.NewReader(text) }
 
-// TestBadLines checks that lines that cannot be read are errors with file and line, or are left out
-// and counted, to the same result as without them.
+// TestBadLines checks that unreadable lines are errors with file and line, or are skipped and
+// counted, with the same result as without these lines.
 func TestBadLines(t *testing.T) {
 	rows := labels(1500)
 	for _, c := range []struct {
 		ending string
 		of     func([]pgsvi.Row) []byte
 		bad    string
-		at     int // lines before the bad one
+		at     int // lines before the bad line
 		is     error
 	}{
 		{".svm", libsvmOf, "1 3:x\n", 1100, pgsvi.ErrNotFinite},
@@ -53,8 +53,8 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestSkip checks that Job.Skip is the limit of all files together, and that wrong rows that can be
-// read are errors.
+// TestSkip checks that Job.Skip limits the skipped rows of all files together, and that rows that
+// can be read but are wrong are errors.
 func TestSkip(t *testing.T) {
 	dir := t.TempDir()
 	good := string(libsvmOf(labels(100)))
@@ -73,8 +73,8 @@ func TestSkip(t *testing.T) {
 	wants(t, job, pgsvi.ErrShape, "c.svm", "row 100")
 }
 
-// TestDamagedFiles checks that files that are not whole are errors that name them, and never fits
-// to a part of them.
+// TestDamagedFiles checks that truncated files return errors that name them, and never a fit to
+// part of the rows.
 func TestDamagedFiles(t *testing.T) {
 	rows := labels(3000)
 	for ending, b := range map[string][]byte{".rows": rowFileOf(t, rows, true),
@@ -99,7 +99,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// TestParquetErrors checks that what is no number is an error with its row and column.
+// TestParquetErrors checks that a value that is not a number is an error with row and column.
 func TestParquetErrors(t *testing.T) {
 	path := writeTo(t, filepath.Join(t.TempDir(), "texts.parquet"), textsOf(t))
 	wants(t, &Job{Paths: []string{path}}, pgsvi.ErrShape, "texts.parquet", "row 0", "Name")
@@ -108,7 +108,7 @@ func TestParquetErrors(t *testing.T) {
 	wantsError(t, err, pgsvi.ErrNotFinite, "row 1", "A")
 }
 
-// TestChangedFiles checks that a file that has other rows in a later round is an error.
+// TestChangedFiles checks that changing a file between rounds is an error.
 func TestChangedFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.svm")
 	writeTo(t, path, libsvmOf(labels(500)))

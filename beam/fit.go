@@ -11,56 +11,55 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Job says where the rows are, and how a fit goes through them.
+// A Job holds the input files of a fit, its limits, and the way to run it.
 type Job struct {
-	// Paths are the part files, or patterns of their names such as "rows/part-*". Their order is
-	// that of their names. Names with a scheme, as in "gs://…", need its file system to be
-	// imported: _ "github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem/gcs". That of local
-	// files is.
+	// Paths are the part files, or patterns such as "rows/part-*". Files are read in the order of
+	// their names. For names with a scheme, such as "gs://…", import the file system, for example _
+	// "github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem/gcs". The local file system is
+	// imported already.
 	Paths []string
-	// Block is the number of rows of a block. The result depends on it, but little. Zero means
-	// 8192.
+	// Block is the number of rows per block. The result depends on it slightly. Zero means 8192.
 	Block int
-	// Shards is the number of elements that the blocks of row files are dealt out to. The result
-	// does not depend on it. Zero means one for 32 blocks, or 16 if that is more. A file that
-	// can only be read from its beginning is one element.
+	// Shards is the number of elements over which the blocks of row files are distributed. The
+	// result does not depend on it. Zero means one element per 32 blocks, but at least 16. A file
+	// that can only be read from its beginning is one element.
 	Shards int
-	// Skip is the number of rows that may be left out as they cannot be read: lines of text that
-	// are not of the format. See Result. One more is an error. Rows that can be read but are
-	// wrong, such as a label that the likelihood does not have, are errors.
+	// Skip is the number of unreadable rows that a fit leaves out, which are lines of text with the
+	// wrong format. Result counts them. The fit fails if there are more. Rows that can be read but
+	// are wrong, such as a label outside the support of the likelihood, are always errors.
 	Skip int
 
-	// Rounds is the largest number of rounds, without the one that takes the sample. Zero means
-	// 20, and 10 for topics.
+	// Rounds is the largest number of rounds, not counting the round that takes the sample. Zero
+	// means 20, or 10 for topics.
 	Rounds int
-	// Goal is the gap in nats at which a fit ends: GapBound, or Gap where there are no proofs for
-	// the likelihood. Zero means 0.01.
+	// Goal is the gap in nats at which a fit ends. The gap is GapBound, or Gap if the likelihood
+	// has no gap bound. Zero means 0.01.
 	Goal float64
 
-	// Dir is a folder for states, sums and the checkpoint, which must be on a file system that
-	// all machines see. Empty means a temporary folder, which is deleted in the end: it does for
-	// workers on this machine.
+	// Dir is a folder for states, sums and the checkpoint, on a file system that all machines can
+	// access. Empty means a temporary folder, which is deleted at the end and is enough if all
+	// workers run on this machine.
 	Dir string
-	// Resume goes on from the checkpoint in Dir, if there is one. Without Resume it is an error
-	// if there is one.
+	// Resume continues from the checkpoint in Dir, if it exists. Without Resume, a checkpoint in
+	// Dir is an error.
 	Resume bool
-	// Run runs a pipeline to its end: beamx.Run, which takes the runner from the flags, or another.
-	// Nil means no Beam: this process adds up the rows, on all its cores.
+	// Run runs a pipeline until it ends. beamx.Run takes the runner from the command line. Nil does
+	// not use Beam: this process sums the rows on all its cores.
 	Run func(context.Context, *beam.Pipeline) error
-	// Report is called after each round, the one that takes the sample included. Nil means no
+	// Report is called after each round, including the round that takes the sample. Nil means no
 	// reports.
 	Report func(Result)
 }
 
-// Result says how far a fit is.
+// A Result describes the progress of a fit.
 type Result struct {
-	// Iteration is that of pgsvi.Rounds.Step. Its K is the number of rounds, 0 after the one that
-	// takes the sample.
+	// Iteration is the result of pgsvi.Rounds.Step. Its K is the number of rounds, which is 0 after
+	// the round that takes the sample.
 	pgsvi.Iteration
 	Items     int    // rows or documents
 	Skipped   int    // rows that could not be read
-	Why       string // file, line and error of the first of these
-	Converged bool   // Job.Goal is reached
+	Why       string // file, line and error of the first skipped row
+	Converged bool   // whether Job.Goal is reached
 }
 
 // FitGLM fits a GLM to rows of the given number of columns. See pgsvi.NewGLMRounds for cols, lik,
@@ -68,31 +67,32 @@ type Result struct {
 //
 // The errors name the file, and its line or row. They wrap
 //   - pgsvi.ErrEmpty if there is no file or no row;
-//   - pgsvi.ErrParam if a number of job is negative, if Dir has the checkpoint of another fit, or
-//     one without Job.Resume, or is empty with it, or if files have changed between rounds;
-//   - pgsvi.ErrFile if a checkpoint or what a round has written is damaged;
-//   - what the readers of package data and pgsvi.Shard.Add return for rows;
+//   - pgsvi.ErrParam if a number in job is negative, if Dir has the checkpoint of another fit or a
+//     checkpoint but Job.Resume is false, if Job.Resume is true but Dir is empty, or if files have
+//     changed between rounds;
+//   - pgsvi.ErrFile if a checkpoint or the output of a round is damaged;
+//   - the errors of the readers in package data and of pgsvi.Shard.Add for bad rows;
 //   - the error of ctx, of a file system, or of Run.
 //
-// A fit that ends at Job.Rounds is no error; see Result.Converged.
+// A fit that ends at Job.Rounds returns no error; see Result.Converged.
 func FitGLM(ctx context.Context, cols int, lik pgsvi.Likelihood, opt *pgsvi.GLMOptions,
 	job *Job) (*pgsvi.GLMPosterior, Result, error) {
 	r, err := pgsvi.NewGLMRounds(cols, lik, opt)
 	return fit(ctx, r, err, rowItems, job)
 }
 
-// FitSparseGP fits a sparse GP to rows, at the inducing inputs that are the rows of inducing. See
-// pgsvi.NewSparseGPRounds for these, k, lik, opt and their errors, and FitGLM for the others.
+// FitSparseGP fits a sparse GP to rows. The rows of inducing are the inducing inputs. See
+// pgsvi.NewSparseGPRounds for the arguments and their errors, and FitGLM for the other errors.
 func FitSparseGP(ctx context.Context, inducing mat.Matrix, k pgsvi.Kernel, lik pgsvi.Likelihood,
 	opt *pgsvi.SparseGPOptions, job *Job) (*pgsvi.SparseGPPosterior, Result, error) {
 	r, err := pgsvi.NewSparseGPRounds(inducing, k, lik, opt)
 	return fit(ctx, r, err, rowItems, job)
 }
 
-// FitCTM fits a correlated topic model to documents: lda-c, or sparse rows with words and counts
-// for columns and values, whose responses are not used. It takes Job.Rounds rounds and is never
-// Converged. See pgsvi.NewCTMRounds for terms, topics, opt and their errors, and FitGLM for the
-// others.
+// FitCTM fits a correlated topic model to documents: lda-c files, or sparse rows whose columns are
+// words and whose values are counts. It ignores responses. It takes Job.Rounds rounds, and
+// Result.Converged stays false. See pgsvi.NewCTMRounds for terms, topics, opt and their errors, and
+// FitGLM for the other errors.
 func FitCTM(ctx context.Context, terms, topics int, opt *pgsvi.CTMOptions,
 	job *Job) (*pgsvi.CTMPosterior, Result, error) {
 	r, err := pgsvi.NewCTMRounds(terms, topics, opt)
@@ -103,24 +103,24 @@ func FitCTM(ctx context.Context, terms, topics int, opt *pgsvi.CTMOptions,
 const (
 	defaultBlock  = 8192
 	defaultRounds = 20
-	defaultTopics = 10 // rounds
+	defaultTopics = 10 // rounds for topics
 	defaultGoal   = 0.01
 )
 
 // filled returns the job with its defaults.
 func (job *Job) filled(items itemKind) (*Job, error) {
 	if job == nil {
-		return nil, fmt.Errorf("pgsvi: a nil Job: %w", pgsvi.ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: Job is nil: %w", pgsvi.ErrEmpty)
 	}
 	j := *job
 	if j.Block < 0 || j.Block > math.MaxInt32 || j.Shards < 0 || j.Skip < 0 || j.Rounds < 0 ||
 		!(j.Goal >= 0) || math.IsInf(j.Goal, 0) {
-		return nil, fmt.Errorf("pgsvi: a Job with Block %d, Shards %d, Skip %d, Rounds %d, Goal "+
-			"%v, want none that is negative: %w", j.Block, j.Shards, j.Skip, j.Rounds, j.Goal,
+		return nil, fmt.Errorf("pgsvi: Job has Block %d, Shards %d, Skip %d, Rounds %d and Goal "+
+			"%v; none may be negative or infinite: %w", j.Block, j.Shards, j.Skip, j.Rounds, j.Goal,
 			pgsvi.ErrParam)
 	}
 	if j.Resume && j.Dir == "" {
-		return nil, fmt.Errorf("pgsvi: a Job with Resume and without Dir, the folder that has the "+
+		return nil, fmt.Errorf("pgsvi: Job has Resume without Dir; set Dir to the folder of the "+
 			"checkpoint: %w", pgsvi.ErrParam)
 	}
 	if j.Block == 0 {
@@ -138,7 +138,8 @@ func (job *Job) filled(items itemKind) (*Job, error) {
 	return &j, nil
 }
 
-// fit takes rounds of r, which there is unless err is an error, until the job is done.
+// fit takes rounds of r until the job is done. It returns err if that is not nil, because r is then
+// not usable.
 func fit[R, P any](ctx context.Context, r *pgsvi.Rounds[R, P], err error, items itemKind,
 	job *Job) (p P, res Result, _ error) {
 	if err != nil {
@@ -175,7 +176,7 @@ func fit[R, P any](ctx context.Context, r *pgsvi.Rounds[R, P], err error, items 
 	return p, d.at, err
 }
 
-// gap returns the bound on the gap, or its estimate where there is no bound.
+// gap returns the gap bound, or the estimated gap if there is no bound.
 func (r *Result) gap() float64 {
 	if r.GapBound < math.Inf(1) {
 		return r.GapBound
@@ -189,18 +190,18 @@ type saver interface {
 	UnmarshalBinary([]byte) error
 }
 
-// driver goes through the rounds of a job.
+// A driver runs the rounds of a job.
 type driver struct {
 	job    *Job
 	items  itemKind
 	plan   []blocks
 	store  *store
-	print  [32]byte // of the model before its first round, and of the files
-	rounds int      // taken, that of the sample included
+	print  [32]byte // fingerprint of the model before its first round and of the files
+	rounds int      // rounds taken, including the sample
 	at     Result
 }
 
-// newDriver returns the driver of a job, at the checkpoint that there is, to which it sets r.
+// newDriver returns the driver of a job. If a checkpoint exists, it sets the driver and r to it.
 func newDriver(ctx context.Context, j *Job, items itemKind, r saver) (*driver, error) {
 	d := &driver{job: j, items: items}
 	d.at.ELBO, d.at.GapBound, d.at.Gap = math.NaN(), math.Inf(1), math.Inf(1)
@@ -230,7 +231,7 @@ func (d *driver) done() bool {
 	return d.rounds > 0 && (d.at.Converged || d.at.K >= d.job.Rounds)
 }
 
-// round sets sum to what all rows add to empty.
+// round sets sum to the sum over all rows, starting from empty.
 func (d *driver) round(ctx context.Context, empty, sum saver) error {
 	state, err := empty.MarshalBinary()
 	if err != nil {
@@ -247,9 +248,8 @@ func (d *driver) round(ctx context.Context, empty, sum saver) error {
 		err = p.err()
 	}
 	if err == nil && p.Skipped > d.job.Skip {
-		err = fmt.Errorf("pgsvi: %d rows cannot be read, and Job.Skip is %d; the first: %w",
-			p.Skipped,
-			d.job.Skip, bare{p.First.err()})
+		err = fmt.Errorf("pgsvi: %d rows cannot be read, but Job.Skip is %d; the first error: %w",
+			p.Skipped, d.job.Skip, bare{p.First.err()})
 	}
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestGLM checks the ELBO against that of a GLM in memory.
+// TestGLM compares the ELBO with the ELBO of a GLM in memory.
 func TestGLM(t *testing.T) {
 	rows := labels(2000)
 	x, y := mat.NewDense(len(rows), testCols, nil), make([]float64, len(rows))
@@ -46,8 +46,8 @@ func TestGLM(t *testing.T) {
 	}
 }
 
-// TestSameBits checks that the posterior does not depend on shards, on the format of the files, on
-// how they are packed, or on Beam.
+// TestSameBits checks that the posterior does not depend on shards, on the format or compression of
+// the files, or on Beam.
 func TestSameBits(t *testing.T) {
 	rows := labels(2000)
 	sparse := func(r []pgsvi.Row) []byte { return rowFileOf(t, r, true) }
@@ -80,7 +80,7 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// TestSparseGP checks a sparse GP here and on Prism.
+// TestSparseGP checks a sparse GP in this process and on Prism.
 func TestSparseGP(t *testing.T) {
 	rows := labels(1000)
 	path := writeTo(t, filepath.Join(t.TempDir(), "rows"), rowFileOf(t, rows, false))
@@ -103,7 +103,7 @@ func TestSparseGP(t *testing.T) {
 	}
 }
 
-// TestCTM checks topics here and on Prism, from lda-c and from row files.
+// TestCTM checks topics in this process and on Prism, from lda-c and from row files.
 func TestCTM(t *testing.T) {
 	text := ""
 	for i := range 60 {
@@ -139,7 +139,7 @@ func TestCTM(t *testing.T) {
 	wantsError(t, err, pgsvi.ErrShape, "dense", "document 0")
 }
 
-// TestJobErrors checks that a job that makes no sense is refused.
+// TestJobErrors checks that invalid jobs return errors.
 func TestJobErrors(t *testing.T) {
 	dir := t.TempDir()
 	rows := writeTo(t, filepath.Join(dir, "rows"), rowFileOf(t, labels(50), false))
@@ -175,7 +175,7 @@ func TestJobErrors(t *testing.T) {
 	wantsError(t, err, context.Canceled)
 }
 
-// TestNoProof checks that a likelihood without proofs ends by the estimate of the gap.
+// TestNoProof checks that a fit stops at the estimated gap if the likelihood has no gap bound.
 func TestNoProof(t *testing.T) {
 	path := writeTo(t, filepath.Join(t.TempDir(), "rows"), rowFileOf(t, labels(500), false))
 	_, res, err := FitGLM(context.Background(), testCols, pgsvi.StudentT{}, nil,

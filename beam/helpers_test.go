@@ -42,7 +42,7 @@ func onPrism(ctx context.Context, p *beam.Pipeline) error {
 
 const testCols = 5
 
-// labels returns n rows of a logistic regression, a third of whose values are 0.
+// labels returns n rows of a logistic regression. A third of the values are 0.
 func labels(n int) []pgsvi.Row {
 	rng := rand.New(rand.NewPCG(1, 2))
 	rows := make([]pgsvi.Row, n)
@@ -142,7 +142,7 @@ func parquetOf(t testing.TB, rows []pgsvi.Row) []byte {
 	return b.Bytes()
 }
 
-// parts writes rows to three part files, by of, and returns a pattern of them.
+// parts writes rows to three part files with the function of, and returns a pattern for them.
 func parts(t testing.TB, rows []pgsvi.Row, ending string, of func([]pgsvi.Row) []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -153,7 +153,7 @@ func parts(t testing.TB, rows []pgsvi.Row, ending string, of func([]pgsvi.Row) [
 	return filepath.Join(dir, "part-*"+ending)
 }
 
-// sumOf returns a checksum of what is saved.
+// sumOf returns a checksum of the saved posterior.
 func sumOf(t testing.TB, p interface{ Save(io.Writer) error }) string {
 	t.Helper()
 	h := sha256.New()
@@ -163,7 +163,7 @@ func sumOf(t testing.TB, p interface{ Save(io.Writer) error }) string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8])
 }
 
-// glm fits a job, and returns a checksum of the posterior.
+// glm fits a job and returns a checksum of the posterior.
 func glm(t testing.TB, job *Job) (string, Result) {
 	t.Helper()
 	p, res, err := FitGLM(context.Background(), testCols, pgsvi.BernoulliLogit{}, nil, job)
@@ -173,7 +173,7 @@ func glm(t testing.TB, job *Job) (string, Result) {
 	return sumOf(t, p), res
 }
 
-// wants checks that a fit fails as it should.
+// wants checks that fitting a job returns the expected error.
 func wants(t testing.TB, job *Job, is error, texts ...string) {
 	t.Helper()
 	_, _, err := FitGLM(context.Background(), testCols, pgsvi.BernoulliLogit{}, nil, job)

@@ -11,8 +11,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// parquetRows yields the rows of a local Parquet file: columns of numbers, in the order of the
-// file, the last of which is the response. The slices of a row are valid until the next.
+// parquetRows yields the rows of a local Parquet file. All columns are numbers, in the order of the
+// file, and the last column is the response. The slices of a row are valid until the next row.
 func parquetRows(path string) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
 		stopped := errors.New("stopped")
@@ -28,10 +28,10 @@ func parquetRows(path string) iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// rowsOfParquet is the number of rows that are read together.
+// rowsOfParquet is the number of rows to read at once.
 const rowsOfParquet = 256
 
-// scanParquet calls do for each row, until that returns an error.
+// scanParquet calls do for each row until do returns an error.
 func scanParquet(path string, do func(pgsvi.Row) error) (err error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -44,12 +44,12 @@ func scanParquet(path string, do func(pgsvi.Row) error) (err error) {
 	}
 	f, err := parquet.OpenFile(in, info.Size())
 	if err != nil {
-		return fmt.Errorf("pgsvi: not a whole Parquet file (%w): %w", err, pgsvi.ErrShape)
+		return fmt.Errorf("pgsvi: the Parquet file is damaged (%w): %w", err, pgsvi.ErrShape)
 	}
 	names := f.Schema().Columns()
 	if len(names) < 2 {
-		return fmt.Errorf("pgsvi: %d columns, want numbers and then the response: %w", len(names),
-			pgsvi.ErrShape)
+		return fmt.Errorf("pgsvi: found %d columns; need at least one feature and the response: %w",
+			len(names), pgsvi.ErrShape)
 	}
 	row := pgsvi.Row{Val: make([]float64, len(names)-1)}
 	buf := make([]parquet.Row, rowsOfParquet)
@@ -85,10 +85,10 @@ func scanParquet(path string, do func(pgsvi.Row) error) (err error) {
 	return nil
 }
 
-// parquetRow sets row to the values of one.
+// parquetRow converts the values of a row.
 func parquetRow(row *pgsvi.Row, values parquet.Row, names [][]string) error {
 	if len(values) != len(names) {
-		return fmt.Errorf("which has %d values, want one for each of %d columns: %w", len(values),
+		return fmt.Errorf("%d values for %d columns: %w", len(values),
 			len(names), pgsvi.ErrShape)
 	}
 	for _, v := range values {
@@ -96,7 +96,7 @@ func parquetRow(row *pgsvi.Row, values parquet.Row, names [][]string) error {
 		var x float64
 		switch {
 		case v.IsNull():
-			return fmt.Errorf("column %q: a missing value: %w", names[j], pgsvi.ErrNotFinite)
+			return fmt.Errorf("column %q: the value is missing: %w", names[j], pgsvi.ErrNotFinite)
 		case v.Kind() == parquet.Double:
 			x = v.Double()
 		case v.Kind() == parquet.Float:
@@ -110,7 +110,8 @@ func parquetRow(row *pgsvi.Row, values parquet.Row, names [][]string) error {
 				x = 1
 			}
 		default:
-			return fmt.Errorf("column %q: %v is no number: %w", names[j], v.Kind(), pgsvi.ErrShape)
+			return fmt.Errorf("column %q: %v is not a number: %w", names[j], v.Kind(),
+				pgsvi.ErrShape)
 		}
 		if j == len(names)-1 {
 			row.Y = x

@@ -7,7 +7,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// written returns a Parquet file of some lines.
+// written returns a Parquet file with the given lines.
 func written[T any](t *testing.T, lines ...T) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// itemKind says what items of rounds are.
+// itemKind is the type of the items in a round.
 type itemKind string
 
 const (
@@ -20,14 +20,14 @@ const (
 	docItems itemKind = "documents"
 )
 
-// anyShard is a pgsvi.Shard of any items, which it takes as rows.
+// anyShard is a pgsvi.Shard of rows or documents. It takes both as rows.
 type anyShard interface {
 	saver
 	add(ctx context.Context, block uint64, rows iter.Seq2[pgsvi.Row, error]) error
 	merge(o anyShard) error
 }
 
-// newShard returns one to be read.
+// newShard returns an empty shard.
 func newShard(items itemKind) anyShard {
 	if items == docItems {
 		return &shardOf[pgsvi.Document]{new(pgsvi.Shard[pgsvi.Document]), document}
@@ -42,7 +42,8 @@ type shardOf[R any] struct {
 
 func same(r pgsvi.Row) pgsvi.Row { return r }
 
-// document returns a row as a document. A dense row has no words, which Shard.Add finds wrong.
+// document converts a row to a document. A dense row has no words, so Shard.Add returns an error
+// for it.
 func document(r pgsvi.Row) pgsvi.Document { return pgsvi.Document{Words: r.Ind, Counts: r.Val} }
 
 func (s *shardOf[R]) add(ctx context.Context, block uint64,
@@ -64,27 +65,27 @@ func (s *shardOf[R]) merge(o anyShard) error {
 	return s.Merge(other.Shard)
 }
 
-// part is what a shard has, as it travels. Mistakes in data are a part of it and no error of a
-// worker: runners repeat a step that fails, and may not say why.
+// A part is the serialized content of a shard. Errors in the data are fields of the part and not
+// errors of the worker, because runners repeat a step that fails, and may not report the reason.
 type part struct {
 	Shard   []byte
 	Skipped int
-	First   *fault // of those skipped
-	Fault   *fault // what ends the fit
+	First   *fault // first skipped row
+	Fault   *fault // ends the fit
 }
 
-// fault is an error that travels.
+// A fault is an error in serialized form.
 type fault struct {
-	Block uint64 // that it was found in
+	Block uint64 // block that contains it
 	Text  string
-	Is    int // its place in sentinels
+	Is    int // index in sentinels
 }
 
-// sentinels are the errors that data have.
+// sentinels lists the errors that bad data cause.
 var sentinels = []error{pgsvi.ErrShape, pgsvi.ErrEmpty, pgsvi.ErrLabel, pgsvi.ErrNotFinite,
 	pgsvi.ErrNotPosDef, pgsvi.ErrParam, pgsvi.ErrMemory, pgsvi.ErrFile}
 
-// faultOf returns err as one if it is of data.
+// faultOf converts err to a fault. It returns false if bad data did not cause err.
 func faultOf(block uint64, err error) (*fault, bool) {
 	for i, s := range sentinels {
 		if errors.Is(err, s) {
@@ -94,7 +95,7 @@ func faultOf(block uint64, err error) (*fault, bool) {
 	return nil, false
 }
 
-// first returns that of two faults, which may be nil, that is in the least block.
+// first returns the fault with the smaller block. Either may be nil.
 func first(a, b *fault) *fault {
 	if a == nil || b != nil && b.Block < a.Block {
 		return b
@@ -102,7 +103,7 @@ func first(a, b *fault) *fault {
 	return a
 }
 
-// err returns f as an error again.
+// err converts f back to an error.
 func (f *fault) err() error { return &faultError{f} }
 
 type faultError struct{ *fault }
@@ -116,7 +117,7 @@ func (e *faultError) Unwrap() error {
 	return sentinels[e.Is]
 }
 
-// err returns what ends the fit.
+// err returns the error that ends the fit, or nil.
 func (p *part) err() error {
 	if p.Fault == nil {
 		return nil
@@ -124,7 +125,7 @@ func (p *part) err() error {
 	return p.Fault.err()
 }
 
-// seal returns what v is as bytes, with a checksum.
+// seal encodes v with a checksum.
 func seal(v any) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, sha256.Size))
 	if err := gob.NewEncoder(b).Encode(v); err != nil {
@@ -135,7 +136,7 @@ func seal(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unseal reads it. The error, which wraps pgsvi.ErrFile, names what it is.
+// unseal decodes the result of seal into v. Its error wraps pgsvi.ErrFile and begins with what.
 func unseal(b []byte, v any, what string) error {
 	if len(b) < sha256.Size {
 		return fmt.Errorf("pgsvi: %s is truncated: %w", what, pgsvi.ErrFile)
@@ -151,14 +152,14 @@ func unseal(b []byte, v any, what string) error {
 	return nil
 }
 
-// adding says how rows become parts.
+// adding holds the options for turning rows into parts.
 type adding struct {
 	Items itemKind
-	Block int // rows
-	Skip  int // most rows that are left out
+	Block int // rows per block
+	Skip  int // largest number of skipped rows
 }
 
-// add returns what the blocks of b add to a state.
+// add returns the sum over the blocks of b at the given state.
 func (a *adding) add(ctx context.Context, state []byte, b blocks) (*part, error) {
 	m := &merger{items: a.Items}
 	if err := a.addTo(ctx, m, state, b); err != nil {
@@ -167,7 +168,7 @@ func (a *adding) add(ctx context.Context, state []byte, b blocks) (*part, error)
 	return m.whole()
 }
 
-// addTo adds the blocks of b, at a state, to what has been added there.
+// addTo adds the blocks of b, at the given state, to m.
 func (a *adding) addTo(ctx context.Context, m *merger, state []byte, b blocks) error {
 	if m.Fault != nil {
 		return nil
@@ -186,7 +187,7 @@ func (a *adding) addTo(ctx context.Context, m *merger, state []byte, b blocks) e
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if b.To != wholeFile { // else it has the name
+	if b.To != wholeFile { // otherwise the error already names the file
 		err = named(b.Path, err)
 	}
 	f, ok := faultOf(at, err)
@@ -197,14 +198,14 @@ func (a *adding) addTo(ctx context.Context, m *merger, state []byte, b blocks) e
 	return nil
 }
 
-// merger merges parts.
+// A merger merges parts.
 type merger struct {
 	items itemKind
 	shard anyShard
 	part
 }
 
-// add adds a part that has travelled.
+// add merges a sealed part.
 func (m *merger) add(b []byte) error {
 	var p part
 	if err := unseal(b, &p, "a part of a round"); err != nil {
@@ -239,7 +240,7 @@ func (m *merger) addPart(p *part) error {
 	return nil
 }
 
-// whole returns what was merged.
+// whole returns the merged part.
 func (m *merger) whole() (*part, error) {
 	if m.shard == nil || m.Fault != nil {
 		return &m.part, nil

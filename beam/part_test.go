@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// testDriver returns the driver of a job before its first round, with its rounds.
+// testDriver returns the driver and the rounds of a job before its first round.
 func testDriver(t *testing.T, job *Job) (*driver, *pgsvi.Rounds[pgsvi.Row, *pgsvi.GLMPosterior]) {
 	t.Helper()
 	r, err := pgsvi.NewGLMRounds(testCols, pgsvi.BernoulliLogit{}, nil)
@@ -28,8 +28,8 @@ func testDriver(t *testing.T, job *Job) (*driver, *pgsvi.Rounds[pgsvi.Row, *pgsv
 	return d, r
 }
 
-// TestBlockTwice checks that an element that comes twice is an error that names its block, here and
-// on Prism.
+// TestBlockTwice checks that a repeated element is an error that names its block, in this process
+// and on Prism.
 func TestBlockTwice(t *testing.T) {
 	dir := t.TempDir()
 	writeTo(t, filepath.Join(dir, "a"), rowFileOf(t, labels(300), false))
@@ -44,8 +44,8 @@ func TestBlockTwice(t *testing.T) {
 	}
 }
 
-// TestOtherParts checks that a part of another round, model or likelihood is refused by name, as
-// is any part that has changed on its way.
+// TestOtherParts checks that parts of another round, model or likelihood, and damaged parts, return
+// errors that name the difference.
 func TestOtherParts(t *testing.T) {
 	ctx := context.Background()
 	path := writeTo(t, filepath.Join(t.TempDir(), "rows"), rowFileOf(t, labels(300), false))
@@ -112,7 +112,7 @@ func TestOtherParts(t *testing.T) {
 	wantsError(t, merged(late[:200]), pgsvi.ErrFile, "checksum")
 }
 
-// TestDeal checks that elements have each block once, and that no shard is left out.
+// TestDeal checks that each block is in exactly one element, and that no shard is empty.
 func TestDeal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 500 {

@@ -16,7 +16,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestResume checks that a fit whose jobs fail goes on, on Prism and here, to the same bits.
+// TestResume checks that a fit whose jobs fail resumes to the same bits, on Prism and in this
+// process.
 func TestResume(t *testing.T) {
 	path := writeTo(t, filepath.Join(t.TempDir(), "rows"), rowFileOf(t, labels(1000), false))
 	want, all := glm(t, &Job{Paths: []string{path}, Block: 50})
@@ -64,7 +65,7 @@ func TestResume(t *testing.T) {
 	wants(t, &job, pgsvi.ErrFile, file)
 }
 
-// killed fits the rows in a folder, in a process that is killed.
+// killed fits the rows in a folder, in a process that the test kills.
 func killed(folder string) {
 	job := &Job{Paths: []string{filepath.Join(folder, "rows")}, Block: 500,
 		Dir:    filepath.Join(folder, "fit"),
@@ -84,9 +85,9 @@ func killed(folder string) {
 	}
 }
 
-// TestKilled kills the process of a fit, and its workers with it, at ten random times. Each time
-// the next run must go on where a round has ended, and the last one must have the bits of a fit
-// that nobody killed.
+// TestKilled kills the process of a fit, and so its workers, at ten random times. Each time the
+// next run must continue after the last complete round, and the last run must have the same bits as
+// a fit without interruption.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs for some seconds")
@@ -114,9 +115,9 @@ func TestKilled(t *testing.T) {
 	folder := t.TempDir()
 	writeTo(t, filepath.Join(folder, "rows"), rows)
 	rng := rand.New(rand.NewPCG(uint64(start.UnixNano()), 1))
-	ended := -1 // the last round that is known to have ended
+	ended := -1 // last round reported as complete
 	for k := range 10 {
-		if k%5 == 0 && k > 0 { // a fit anew
+		if k%5 == 0 && k > 0 { // start a new fit
 			ended = -1
 			if err := os.RemoveAll(filepath.Join(folder, "fit")); err != nil {
 				t.Fatal(err)
@@ -132,8 +133,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// check checks that a run has gone on no earlier than behind the last round that was reported, and
-// returns the last one of its own.
+// check checks that a run continued after the last reported round, and returns the last round of
+// the run.
 func check(t *testing.T, out string, ended int) int {
 	t.Helper()
 	t.Logf("after round %d: %q", ended, out)

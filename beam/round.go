@@ -23,12 +23,12 @@ func init() {
 	register.Iter1[[]byte]()
 }
 
-// onBeam takes a round by a job of Beam:
+// onBeam runs a round as a Beam job:
 //
 //	blocks → Reshuffle → addFn → GroupByKey → mergeFn → GroupByKey → writeFn
 //
-// The state is a file that each process reads once, and what all blocks sum to is one that the
-// last step writes. So neither has to fit a side input or an answer of the runner.
+// The state is a file that each process reads once, and the last step writes the sum over all
+// blocks to a file. So neither has to fit into a side input or a response of the runner.
 func (d *driver) onBeam(ctx context.Context, a *adding, state []byte) (*part, error) {
 	from, to := d.store.ofRound(d.rounds, "state"), d.store.ofRound(d.rounds, "sums")
 	defer remove(context.WithoutCancel(ctx), from, to)
@@ -43,24 +43,24 @@ func (d *driver) onBeam(ctx context.Context, a *adding, state []byte) (*part, er
 	parts = beam.ParDo(s, &mergeFn{Items: a.Items}, beam.GroupByKey(s, parts))
 	beam.ParDo0(s, &writeFn{Items: a.Items, Path: to}, beam.GroupByKey(s, parts))
 	if err := d.job.Run(ctx, p); err != nil {
-		return nil, fmt.Errorf("the job failed; with Job.Dir and Job.Resume the same fit goes on "+
-			"with this round: %w", err)
+		return nil, fmt.Errorf("the job failed; to continue with this round, run the fit with "+
+			"Job.Dir and Job.Resume: %w", err)
 	}
 	b, err := readFile(ctx, to)
 	if err != nil {
-		return nil, fmt.Errorf("the job has ended, but what it has to write is not there; Job.Dir "+
-			"must be a folder that all machines see: %w", err)
+		return nil, fmt.Errorf("the job ended without its output; Job.Dir must be a folder that "+
+			"all machines can access: %w", err)
 	}
 	sums := &part{}
 	return sums, unseal(b, sums, to)
 }
 
-// addFn makes a part of each bundle: shards of the first round have samples, which are smaller
-// together.
+// addFn makes one part per bundle, because shards of the first round hold samples, which take less
+// space when merged.
 type addFn struct {
 	Adding adding
-	State  string // the path of the state
-	Groups int    // of parts that are merged together first
+	State  string // path of the state
+	Groups int    // number of groups whose parts are merged first
 
 	bundle *merger
 	group  int
@@ -71,7 +71,7 @@ func (f *addFn) StartBundle(_ context.Context, _ func(int, []byte)) {
 	f.bundle = &merger{items: f.Adding.Items}
 }
 
-// ProcessElement adds up the blocks of an element.
+// ProcessElement adds the blocks of an element.
 func (f *addFn) ProcessElement(ctx context.Context, b blocks, _ func(int, []byte)) error {
 	state, err := stateAt(ctx, f.State)
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *addFn) ProcessElement(ctx context.Context, b blocks, _ func(int, []byte
 	return f.Adding.addTo(ctx, f.bundle, state, b)
 }
 
-// FinishBundle hands on the part.
+// FinishBundle emits the part.
 func (f *addFn) FinishBundle(_ context.Context, emit func(int, []byte)) error {
 	p, err := f.bundle.whole()
 	if err != nil || p.Shard == nil && p.Fault == nil { // nothing was added
@@ -94,14 +94,14 @@ func (f *addFn) FinishBundle(_ context.Context, emit func(int, []byte)) error {
 	return err
 }
 
-// lastState is the state of the round that this process works for.
+// lastState is the state of the round on which this process works.
 var lastState struct {
 	sync.Mutex
 	path  string
 	bytes []byte
 }
 
-// stateAt returns the state at a path, whose name no other state has.
+// stateAt returns the state at a path. Each state has its own path.
 func stateAt(ctx context.Context, path string) ([]byte, error) {
 	lastState.Lock()
 	defer lastState.Unlock()
@@ -109,7 +109,7 @@ func stateAt(ctx context.Context, path string) ([]byte, error) {
 		b, err := readFile(ctx, path)
 		if err != nil {
 			return nil, fmt.Errorf("the state of the round; Job.Dir must be a folder that "+
-				"all machines see: %w", err)
+				"all machines can access: %w", err)
 		}
 		lastState.path, lastState.bytes = path, b
 	}
@@ -129,7 +129,7 @@ func (f *mergeFn) ProcessElement(_ context.Context, _ int, parts func(*[]byte) b
 	return err
 }
 
-// writeFn merges what there is, and writes it.
+// writeFn merges all parts and writes the result.
 type writeFn struct {
 	Items itemKind
 	Path  string
@@ -159,7 +159,8 @@ func mergeAll(items itemKind, parts func(*[]byte) bool) ([]byte, error) {
 	return seal(p)
 }
 
-// here takes a round in this process: elements in random order, merged in a random tree.
+// here runs a round in this process. It takes elements in random order and merges them in a random
+// tree.
 func (d *driver) here(ctx context.Context, a *adding, state []byte) (*part, error) {
 	var (
 		wg    sync.WaitGroup
@@ -225,7 +226,7 @@ func (d *driver) here(ctx context.Context, a *adding, state []byte) (*part, erro
 	return m.whole()
 }
 
-// mostWaiting is the number of parts that wait in memory.
+// mostWaiting is the largest number of unmerged parts in memory.
 const mostWaiting = 16
 
 // mergeTwo merges two parts.

@@ -8,7 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// open has the row files that this process has read from: each knows where its blocks are.
+// open caches the row files that this process has read, because each holds an index of its blocks.
 var open struct {
 	sync.Mutex
 	files map[string]*openFile
@@ -20,11 +20,11 @@ type openFile struct {
 	err  error
 }
 
-// mostOpen is the number of row files that are kept; they hold little memory and no descriptor
-// while nobody reads.
+// mostOpen is the largest number of cached row files. They hold little memory, and no descriptor
+// unless they are being read.
 const mostOpen = 1024
 
-// openRows returns a row file, the same one while it is kept and unchanged.
+// openRows returns a row file, from the cache if the file has not changed.
 func openRows(path string) (*data.RowFile, error) {
 	info, err := os.Stat(path)
 	if err != nil {

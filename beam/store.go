@@ -10,14 +10,14 @@ import (
 	"strings"
 
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem"
-	_ "github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem/local" // of paths without a scheme
+	_ "github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem/local" // for paths without a scheme
 	"github.com/pgsvi/pgsvi"
 )
 
-// store has the files of a fit.
+// A store holds the files of a fit.
 type store struct {
 	dir  string
-	id   string // of this process, in the names of its files
+	id   string // part of the file names of this process
 	temp bool
 }
 
@@ -27,7 +27,7 @@ const (
 	roundPrefix    = "round-"
 )
 
-// newStore returns the store in a folder, a temporary one if that is "".
+// newStore returns the store in dir. It makes a temporary folder if dir is empty.
 func newStore(ctx context.Context, dir string) (*store, error) {
 	s := &store{dir: strings.TrimSuffix(dir, "/"), id: rand.Text()}
 	if dir != "" {
@@ -41,7 +41,7 @@ func newStore(ctx context.Context, dir string) (*store, error) {
 	return s, nil
 }
 
-// close deletes a temporary folder.
+// close deletes the temporary folder, if any.
 func (s *store) close() error {
 	if !s.temp {
 		return nil
@@ -52,12 +52,12 @@ func (s *store) close() error {
 // path returns the path of a file.
 func (s *store) path(name string) string { return s.dir + "/" + name }
 
-// ofRound returns the path of a file of a round, which no other process has.
+// ofRound returns a path for a file of a round. No other process uses the same path.
 func (s *store) ofRound(round int, what string) string {
 	return s.path(fmt.Sprintf("%s%d-%s.%s", roundPrefix, round, s.id, what))
 }
 
-// on opens the file system of a path and closes it behind do. The error names the path.
+// on opens the file system of a path, calls do, and closes it. The error names the path.
 func on(ctx context.Context, path string, do func(filesystem.Interface) error) error {
 	fs, err := filesystem.New(ctx, path)
 	if err == nil {
@@ -66,7 +66,7 @@ func on(ctx context.Context, path string, do func(filesystem.Interface) error) e
 	return named(path, err)
 }
 
-// named adds a name to an error, and that of the library, unless it is nil.
+// named prefixes a non-nil error with "pgsvi: " and a name.
 func named(name string, err error) error {
 	if err == nil {
 		return nil
@@ -74,14 +74,14 @@ func named(name string, err error) error {
 	return fmt.Errorf("pgsvi: %s: %w", name, bare{err})
 }
 
-// bare is an error without the name of the library, which another one has.
+// bare removes the prefix "pgsvi: " from an error, because the outer error has it.
 type bare struct{ error }
 
 func (e bare) Error() string { return strings.TrimPrefix(e.error.Error(), "pgsvi: ") }
 
 func (e bare) Unwrap() error { return e.error }
 
-// readFile returns a file.
+// readFile returns the contents of a file.
 func readFile(ctx context.Context, path string) (b []byte, err error) {
 	err = on(ctx, path, func(fs filesystem.Interface) error {
 		b, err = filesystem.Read(ctx, fs, path)
@@ -90,7 +90,8 @@ func readFile(ctx context.Context, path string) (b []byte, err error) {
 	return b, err
 }
 
-// writeFile writes a file, which is there when it is whole.
+// writeFile writes a file under a temporary name and renames it, so that readers see the whole
+// file.
 func writeFile(ctx context.Context, path string, b []byte) error {
 	return on(ctx, path, func(fs filesystem.Interface) error {
 		next := path + "-" + rand.Text()
@@ -101,7 +102,7 @@ func writeFile(ctx context.Context, path string, b []byte) error {
 	})
 }
 
-// remove deletes files where the file system can do that. What stays is never read.
+// remove deletes files if the file system supports it. Files that remain are never read.
 func remove(ctx context.Context, paths ...string) {
 	for _, path := range paths {
 		_ = on(ctx, path, func(fs filesystem.Interface) error {
@@ -122,7 +123,7 @@ func list(ctx context.Context, pattern string) (paths []string, err error) {
 	return paths, err
 }
 
-// checkpoint is the file from which a fit goes on.
+// A checkpoint holds all that a fit needs to continue.
 type checkpoint struct {
 	Print   []byte
 	Rounds  int
@@ -133,7 +134,7 @@ type checkpoint struct {
 	Items   int
 	Skipped int
 	Why     string
-	Reached float64 // the gap
+	Reached float64 // gap in nats
 }
 
 // printOf returns the fingerprint of a fit.
@@ -166,8 +167,8 @@ func (d *driver) load(ctx context.Context, r saver) error {
 		return err
 	}
 	if !d.job.Resume {
-		return fmt.Errorf("pgsvi: %s is the checkpoint of a fit: set Job.Resume to go on with it, "+
-			"or delete it: %w", path, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: %s is the checkpoint of a fit; set Job.Resume to continue it, "+
+			"or delete the file: %w", path, pgsvi.ErrParam)
 	}
 	b, err := readFile(ctx, path)
 	if err != nil {
@@ -178,8 +179,8 @@ func (d *driver) load(ctx context.Context, r saver) error {
 		return err
 	}
 	if string(c.Print) != string(d.print[:]) {
-		return fmt.Errorf("pgsvi: %s is the checkpoint of another fit: its model, options, "+
-			"files or Job.Block differ: %w", path, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: %s is the checkpoint of another fit, whose model, options, "+
+			"files or Job.Block differ; use another Job.Dir: %w", path, pgsvi.ErrParam)
 	}
 	if err := r.UnmarshalBinary(c.State); err != nil {
 		return named(path, err)

@@ -14,20 +14,20 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// Of text that is parsed together:
+// Limits on text that is parsed together:
 const (
 	linesOfChunk = 512
-	bytesOfChunk = 1 << 20  // or fewer lines
+	bytesOfChunk = 1 << 20  // ends a chunk before linesOfChunk
 	longestLine  = 64 << 20 // bytes
 )
 
-// parser reads rows of text, and returns copies of them with the error at which they end.
+// A parser turns text into rows. It returns copies of the rows up to the first error.
 type parser struct {
 	parse func(io.Reader) ([]pgsvi.Row, error)
-	csv   bool // a first line may have names, and all have as many fields as another
+	csv   bool // the first line may have names, and all lines have the same number of fields
 }
 
-// parser returns that of a file of text, by its name.
+// parser returns the parser for a text file, chosen by its name.
 func (a *adding) parser(file string) parser {
 	switch base := strings.TrimSuffix(path.Base(file), ".gz"); {
 	case strings.HasSuffix(base, ".csv"):
@@ -73,24 +73,24 @@ func parseLDAC(r io.Reader) ([]pgsvi.Row, error) {
 	return rows, nil
 }
 
-// textReader reads a file of text some lines at a time.
+// A textReader reads a text file a few lines at a time.
 type textReader struct {
 	in    *bufio.Reader
 	parse parser
 	add   *adding
 	block blocks
-	part  *part // counts what is skipped
+	part  *part // counts skipped lines
 
-	most  int    // lines of a chunk
+	most  int    // lines per chunk
 	line  int    // lines before the chunk
-	begun bool   // a line of CSV that is not blank was met: no other may have names
-	model []byte // that a line of CSV is read behind: the one with names, or one of numbers
+	begun bool   // a CSV line was read that is not blank, so no other line may have names
+	model []byte // line to put before CSV lines: the line with names, or a line of numbers
 	names bool   // model has names
 	chunk []byte
-	ends  []int // of the lines in chunk
+	ends  []int // end of each line in chunk
 }
 
-// rows yields the rows.
+// rows yields all rows.
 func (t *textReader) rows(yield func(pgsvi.Row, error) bool) {
 	for {
 		end, err := t.next()
@@ -114,7 +114,7 @@ func (t *textReader) rows(yield func(pgsvi.Row, error) bool) {
 	}
 }
 
-// next reads the lines of a chunk, and reports whether they are the last.
+// next reads the lines of the next chunk, and reports whether they are the last lines.
 func (t *textReader) next() (end bool, err error) {
 	t.chunk, t.ends = t.chunk[:0], t.ends[:0]
 	for len(t.ends) < t.most && len(t.chunk) < bytesOfChunk {
@@ -144,7 +144,8 @@ func (t *textReader) next() (end bool, err error) {
 	return false, nil
 }
 
-// parseChunk returns the rows of the chunk. Where it is wrong, each line is parsed on its own.
+// parseChunk returns the rows of the chunk. If the chunk has an error, it parses each line
+// separately.
 func (t *textReader) parseChunk() ([]pgsvi.Row, error) {
 	if !t.begun || t.model != nil {
 		if rows, err := t.parseLines(0, len(t.ends), min(t.line, 1)); err == nil {
@@ -169,8 +170,9 @@ func (t *textReader) parseChunk() ([]pgsvi.Row, error) {
 	return rows, nil
 }
 
-// parseLines parses some lines of the chunk, with so many empty lines before them, so that an error
-// has the number of its line. What has no rows is no error.
+// parseLines parses lines from (inclusive) to to (exclusive) of the chunk. It puts the given number
+// of empty lines before them, so that errors have the right line number. Lines without rows are not
+// an error.
 func (t *textReader) parseLines(from, to, before int) ([]pgsvi.Row, error) {
 	start := 0
 	if from > 0 {
@@ -199,27 +201,27 @@ func (t *textReader) parseLines(from, to, before int) ([]pgsvi.Row, error) {
 	return rows, nil
 }
 
-// noRows takes lines without rows, with so many lines before them: they are blank, or the first of
-// a file of CSV that has names. Another one with names is an error.
+// noRows handles lines without rows, after the given number of lines. They are blank, or the first
+// line of a CSV file with names. A later line with names is an error.
 func (t *textReader) noRows(lines []byte, before int) error {
 	lines = bytes.TrimSpace(bytes.TrimPrefix(lines, []byte("\ufeff")))
 	if !t.parse.csv || t.model != nil || len(lines) == 0 {
 		return nil
 	}
 	if t.begun {
-		return fmt.Errorf("pgsvi: line %d has names, which only the first line of a file may "+
-			"have: %w", before+1, pgsvi.ErrNotFinite)
+		return fmt.Errorf("pgsvi: line %d has names, but only the first line of a file may have "+
+			"names: %w", before+1, pgsvi.ErrNotFinite)
 	}
 	t.model, t.names, t.begun = append(bytes.Clone(lines), '\n'), true, true
 	return nil
 }
 
-// modelLine returns a line of CSV with as many fields as a row has.
+// modelLine returns a CSV line with as many fields as the row.
 func modelLine(r pgsvi.Row) []byte {
 	return append(bytes.Repeat([]byte("0,"), len(r.Val)), '0', '\n')
 }
 
-// emptyLines reads as so many empty lines.
+// emptyLines is a reader of the given number of empty lines.
 type emptyLines struct{ left int }
 
 func (e *emptyLines) Read(b []byte) (int, error) {

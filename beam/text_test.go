@@ -13,7 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// textRows returns what a textReader makes of a file of text, by chunks of so many lines.
+// textRows reads a text file with a textReader, in chunks of the given number of lines.
 func textRows(name, text string, lines, skip int) (rows []pgsvi.Row, skipped int, err error) {
 	a := &adding{Block: 64, Skip: skip}
 	if strings.HasSuffix(name, ".ldac") {
@@ -31,14 +31,14 @@ func textRows(name, text string, lines, skip int) (rows []pgsvi.Row, skipped int
 	return rows, p.Skipped, err
 }
 
-// TestNames checks that only the first line of a file of CSV may have names, wherever its chunks
-// begin and whatever is wrong before.
+// TestNames checks that only the first line of a CSV file may have names, for any chunks and any
+// errors before that line.
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		text    string
 		rows    int
 		skipped int
-		line    int // of the first mistake
+		line    int // line of the first error
 	}{
 		{"a,b\n1,2\n3,4\n", 2, 0, 0},
 		{"\ufeffa,b\n\n1,2\n3,4\n", 2, 0, 0},
@@ -71,8 +71,8 @@ func TestNames(t *testing.T) {
 	wants(t, &Job{Paths: []string{path}}, pgsvi.ErrNotFinite, "names.csv", "line 2")
 }
 
-// FuzzText reads text by chunks of a few lines: no line may be lost, what can be read whole must be
-// read alike, and a mistake has its line.
+// FuzzText reads text in chunks of a few lines. It must not lose a line, it must return the same
+// rows as a parser of the whole text, and each error must have its line.
 func FuzzText(f *testing.F) {
 	for _, text := range []string{"a,b\n1,2\n3,4\n", "a,b\nx,y\n1,2\n", "1,x\na,b\n1,2\n",
 		"1,2\n\n3\n",
@@ -84,7 +84,7 @@ func FuzzText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, kind, lines byte) {
 		name := []string{"a.csv", "a.svm", "a.ldac"}[kind%3]
 		csv := kind%3 == 0
-		// quotes may hold line ends, and a byte order mark or gzip begins a file alone
+		// quotes may contain line ends; a byte order mark or gzip is special only at the beginning
 		if len(text) > 4096 || strings.ContainsAny(text, "\"\r\ufeff\x1f\x00") {
 			return
 		}
@@ -116,7 +116,7 @@ func FuzzText(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		count, first := 0, 0 // lines that are not blank; the first of them may have names
+		count, first := 0, 0 // number of lines that are not blank, and the first of them
 		for line := range bytes.Lines([]byte(text)) {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue

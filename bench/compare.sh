@@ -8,10 +8,10 @@ usage() {
 	cat >&2 <<'END'
 usage: bench/compare.sh OLD NEW [BENCH-REGEXP [COUNT]]
 
-OLD and NEW are commits; NEW may be . for the files as they are. BENCH-REGEXP is
-that of go test -bench, all without it, and COUNT how often each is run, 6 without it.
-BENCHTIME=100ms is go test -benchtime, PACKAGE=. is the folder of the benchmarks, ./bench
-without it.
+OLD and NEW are commits. NEW may be . for the files as they are. BENCH-REGEXP selects the
+benchmarks, as in go test -bench (default: all). COUNT is the number of runs of each (default: 6).
+The environment variable BENCHTIME=100ms sets go test -benchtime, and PACKAGE=. sets the folder of
+the benchmarks (default: ./bench).
 END
 	exit 2
 }
@@ -20,14 +20,14 @@ END
 regexp=${3:-.} count=${4:-6} package=${PACKAGE:-./bench}
 [[ $count =~ ^[1-9][0-9]{0,3}$ ]] || usage "COUNT is '$count', not a positive number"
 if [ -n "${PGSVI_DATA:-}" ]; then
-	PGSVI_DATA=$(cd "$PGSVI_DATA" && pwd) || usage "PGSVI_DATA is no folder"
+	PGSVI_DATA=$(cd "$PGSVI_DATA" && pwd) || usage "PGSVI_DATA is not a folder"
 	export PGSVI_DATA
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # commit prints the hash of a commit.
 commit() {
-	git rev-parse --verify --quiet --end-of-options "$1^{commit}" || usage "'$1' is no commit"
+	git rev-parse --verify --quiet --end-of-options "$1^{commit}" || usage "'$1' is not a commit"
 }
 old=$(commit "$1")
 if [ "$2" = . ]; then new=.; else new=$(commit "$2"); fi
@@ -41,7 +41,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Fetched before anything is measured, and kept out of go.mod.
+# Install benchstat before measuring, and keep it out of go.mod.
 GOFLAGS='' GOBIN=$tmp go install golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 # build NAME COMMIT builds the benchmarks of a commit and sets folder[NAME].

@@ -17,17 +17,18 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// ctmWords is the number of distinct words of a document of typical length, the mean of AP.
+// ctmWords is the number of distinct words in a document of typical length, which is the mean of
+// AP.
 const ctmWords = 134
 
-// ctmCorpus is a corpus, and 64 of its documents of typical length.
+// A ctmCorpus holds a corpus and 64 of its documents with typical length.
 type ctmCorpus struct {
 	name         string
 	all, typical *pgsvi.Corpus
 }
 
-// ctmCorpora returns a generated corpus and, where PGSVI_DATA is set, the documents of
-// even number of AP.
+// ctmCorpora returns a generated corpus and, if PGSVI_DATA is set, the documents of AP with even
+// numbers.
 func ctmCorpora(b *testing.B) []ctmCorpus {
 	b.Helper()
 	corpora := []ctmCorpus{newCTMCorpus("generated", generateCorpus())}
@@ -57,9 +58,9 @@ func newCTMCorpus(name string, c *pgsvi.Corpus) ctmCorpus {
 	return ctmCorpus{name, c, c.Subset(order[:64])}
 }
 
-// generateCorpus draws 512 documents of ctmWords distinct words each. Words are as
-// frequent as by Zipf's law, and the logarithms of their probabilities in each
-// of 10 topics differ from that by N(0, 4).
+// generateCorpus draws 512 documents of ctmWords distinct words each. Word frequencies follow
+// Zipf's law. In each of 10 topics the logarithms of the probabilities differ from these by N(0,
+// 4).
 func generateCorpus() *pgsvi.Corpus {
 	const docs, terms, topics = 512, 2000, 10
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -94,20 +95,20 @@ func generateCorpus() *pgsvi.Corpus {
 	return c
 }
 
-// draw draws an index, given the cumulated weights.
+// draw draws an index with the given cumulative weights.
 func draw(rng *rand.Rand, cumulated []float64) int {
 	i, _ := slices.BinarySearch(cumulated, rng.Float64()*cumulated[len(cumulated)-1])
 	return i
 }
 
-// An eStep is a way to visit a document.
+// An eStep is a method to infer a document.
 type eStep struct {
 	name  string
 	draws int
 	opt   pgsvi.CTMOptions
 }
 
-// eSteps returns those that are compared: with full V, then with diagonal V.
+// eSteps returns the methods to compare, first with full V and then with diagonal V.
 func eSteps() []eStep {
 	var all []eStep
 	for _, diagonal := range []bool{false, true} {
@@ -123,7 +124,7 @@ func eSteps() []eStep {
 			{"mean-field", 1, pgsvi.CTMOptions{Expectation: pgsvi.CTMMeanField}},
 		} {
 			if e.opt.Expectation == pgsvi.CTMMeanField && !diagonal {
-				continue // its V is diagonal
+				continue // mean field always has a diagonal V
 			}
 			e.name, e.opt.Diagonal = v+"/"+e.name, diagonal
 			all = append(all, e)
@@ -132,14 +133,14 @@ func eSteps() []eStep {
 	return all
 }
 
-// ctmFloor times what the arithmetic of E[∇f] and E[∇²f] of the documents needs,
-// each once: an exponential for each topic and draw, and for each word, topic and draw one product
-// with the topic and those of E[∇²f], which are with every topic up to this
-// one where V is full, one where it is diagonal, and none for delta and mean field, whose
-// curvature does not see the words. A product is a multiplication and
-// an addition of one long inner product that stays in cache.
+// ctmFloor returns a function that times the arithmetic of E[∇f] and E[∇²f] for the documents. It
+// computes one exponential per topic and draw. Per word, topic and draw, it computes one product
+// with the topic, and the products of E[∇²f]: products with all topics up to this topic if V is
+// full, and one if V is diagonal. Delta and mean field have no products for E[∇²f], because their
+// curvature does not depend on the words. A product is a multiplication and an addition in a long
+// inner product that stays in cache.
 func ctmFloor(docs []pgsvi.Document, k, draws int, opt *pgsvi.CTMOptions) func() time.Duration {
-	rows := k // inner products of the length of words times draws
+	rows := k // number of inner products of length words·draws
 	switch {
 	case opt.Expectation == pgsvi.CTMDelta, opt.Expectation == pgsvi.CTMMeanField:
 	case opt.Diagonal:
@@ -172,7 +173,7 @@ func ctmFloor(docs []pgsvi.Document, k, draws int, opt *pgsvi.CTMOptions) func()
 	}
 }
 
-// distinct returns the number of distinct words of all documents together.
+// distinct returns the number of distinct words, summed over the documents.
 func distinct(docs []pgsvi.Document) (n float64) {
 	for _, d := range docs {
 		n += float64(len(d.Words))
@@ -180,7 +181,7 @@ func distinct(docs []pgsvi.Document) (n float64) {
 	return n
 }
 
-// ctmStepper returns a Stepper of a model of c.
+// ctmStepper returns the Stepper of a CTM for c.
 func ctmStepper(b *testing.B, c *pgsvi.Corpus, k int, opt pgsvi.CTMOptions) pgsvi.Stepper {
 	b.Helper()
 	m, err := pgsvi.NewCTM(c, k, &opt)
@@ -194,9 +195,9 @@ func ctmStepper(b *testing.B, c *pgsvi.Corpus, k int, opt pgsvi.CTMOptions) pgsv
 	return st
 }
 
-// BenchmarkCTMStep is one proximal step of a document by each E-step, in units of the floor
-// and per word, topic and draw. Measured is a visit of 100 steps, too short for an E-step to
-// end before; the M-step after them is a hundredth. Allocations are those of the visit.
+// BenchmarkCTMStep times one proximal step of a document by each E-step, in units of the floor and
+// per word, topic and draw. It measures a visit of 100 steps, in which no E-step converges. The
+// M-step after the visit takes a hundredth of the time. Allocations are per visit.
 func BenchmarkCTMStep(b *testing.B) {
 	c := newCTMCorpus("generated", generateCorpus()).typical
 	const steps, beta = 100, 1e-3
@@ -214,7 +215,7 @@ func BenchmarkCTMStep(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				step() // where the topics start from, and memory
+				step() // sets the start of the topics and allocates
 				each, floor := inTurn(b, ctmFloor(docs, k, e.draws, &opt), step)
 				each /= steps
 				size := distinct(docs) * float64(k*e.draws)
@@ -226,10 +227,10 @@ func BenchmarkCTMStep(b *testing.B) {
 	}
 }
 
-// BenchmarkCTMVisit is the visit of a document as in a pass, after a first one: a step of the
-// model on 16 documents of typical length, M-step included, where the
-// E-steps without draws take as many proximal steps as it takes. The floor is that
-// of one proximal step. Allocations are those of all 16.
+// BenchmarkCTMVisit times the visit of a document in a pass after the first pass. It measures a
+// step of the model on 16 documents of typical length, including the M-step. E-steps without draws
+// take as many proximal steps as they need. The floor is the floor of one proximal step.
+// Allocations are for all 16 documents.
 func BenchmarkCTMVisit(b *testing.B) {
 	for _, c := range ctmCorpora(b) {
 		n := len(c.typical.Docs)
@@ -261,15 +262,15 @@ func BenchmarkCTMVisit(b *testing.B) {
 	}
 }
 
-// BenchmarkCTMInfer is CTMPosterior.Infer of documents of typical length, one after the
-// other. The floor is that of one proximal step with its 32 points.
+// BenchmarkCTMInfer times CTMPosterior.Infer for documents of typical length, one after the other.
+// The floor is the floor of one proximal step with its 32 points.
 func BenchmarkCTMInfer(b *testing.B) {
 	for _, c := range ctmCorpora(b) {
 		docs := c.typical.Docs
 		for _, k := range []int{10, 50} {
 			for _, e := range eSteps() {
 				if e.opt.Expectation == pgsvi.CTMQuasi {
-					continue // as for draws
+					continue // the same for Infer as PG-SVI
 				}
 				b.Run(fmt.Sprintf("%s/K=%d/%s", c.name, k, e.name), func(b *testing.B) {
 					m, err := pgsvi.NewCTM(c.typical, k, &e.opt)
@@ -300,8 +301,8 @@ func BenchmarkCTMInfer(b *testing.B) {
 	}
 }
 
-// BenchmarkCTMFit is five passes over a whole corpus without further options, by one worker and by
-// two. The floor is that of one proximal step of every document.
+// BenchmarkCTMFit times five passes over a whole corpus with default options, by one worker and by
+// two. The floor is the floor of one proximal step for every document.
 func BenchmarkCTMFit(b *testing.B) {
 	const k, draws, passes = 10, 4, 5
 	for _, c := range ctmCorpora(b) {

@@ -8,7 +8,7 @@ import (
 	"github.com/pgsvi/pgsvi/bench/paper"
 )
 
-// problems returns ionosphere (N = 280) and, where PGSVI_DATA is set, USPS 3 vs 5 (N = 767).
+// problems returns ionosphere (N = 280) and, if PGSVI_DATA is set, USPS 3 vs 5 (N = 767).
 func problems(b *testing.B) []*paper.Problem {
 	b.Helper()
 	ps := []*paper.Problem{ionosphere(b)}

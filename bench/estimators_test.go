@@ -12,13 +12,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// BenchmarkEstimators is each estimator in the three forms in which models ask, on
-// 100 logistic terms in 10 dimensions: rows, terms that see z through one number
-// each; vector, a log-likelihood over all of z with its gradient; and marginals, the
-// derivatives with respect to the mean and variance of each of the 100 numbers, as for a
-// Gaussian process. Times are also in units of one XᵀX of the 100 rows. Those that sample
-// have 300 draws, enough for the baseline Quadratic; sd is the largest standard
-// deviation of an element of the gradient, in nats.
+// BenchmarkEstimators times each estimator in the three forms that models need, on 100 logistic
+// terms in 10 dimensions. Rows are terms that depend on z through one number each. Vector is a
+// log-likelihood of the whole z with its gradient. Marginals are the derivatives with respect to
+// the mean and variance of each of the 100 numbers, as for a Gaussian process. Times are also in
+// units of one XᵀX of the 100 rows. Estimators that sample use 300 draws, which is enough for the
+// baseline Quadratic. sd is the largest standard deviation of an element of the gradient, in nats.
 func BenchmarkEstimators(b *testing.B) {
 	const n, d, draws = 100, 10, 300
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -78,7 +77,7 @@ func BenchmarkEstimators(b *testing.B) {
 			l    pgsvi.Integrand
 		}{{"rows", s.Batch(nil)}, {"vector", vector.Batch(nil)}} {
 			if _, err := c.est.Setup(q, form.l); err != nil {
-				continue // Exact and GaussHermite of a vector
+				continue // Exact and GaussHermite do not support a vector
 			}
 			b.Run(c.name+"/"+form.name, func(b *testing.B) {
 				g, v := make([]float64, q.NumParams()), make([]float64, q.NumParams())

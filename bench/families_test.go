@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// BenchmarkFamilies is a step under KL, from natural parameters to natural parameters, and a draw
-// with its statistics.
+// BenchmarkFamilies times a step under KL, from natural parameters to natural parameters, and a
+// draw with its statistics:
 //
 //	go test -run '^$' -bench Families ./bench
 func BenchmarkFamilies(b *testing.B) {

@@ -15,14 +15,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// glmProblem is a logistic regression.
+// A glmProblem is the data of a logistic regression.
 type glmProblem struct {
 	name string
 	x    mat.Matrix
 	y    []float64
 }
 
-// glmProblems returns dense and sparse generated rows, and, where PGSVI_DATA is set, a9a.
+// glmProblems returns dense and sparse generated rows and, if PGSVI_DATA is set, a9a.
 func glmProblems(b *testing.B) []glmProblem {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -67,7 +67,7 @@ func sign(rng *rand.Rand, eta float64) float64 {
 	return -1
 }
 
-// gram returns what times one XᵀX.
+// gram returns a function that times one XᵀX.
 func gram(x mat.Matrix) func() time.Duration {
 	f := blas.Gram(x)
 	return func() time.Duration {

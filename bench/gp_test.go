@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// factorise times one Cholesky factorisation of k.
+// factorise times one Cholesky factorization of k.
 func factorise(k *mat.SymDense) time.Duration {
 	var c mat.Cholesky
 	start := time.Now()
@@ -24,10 +24,9 @@ func factorise(k *mat.SymDense) time.Duration {
 	return time.Since(start)
 }
 
-// BenchmarkGPFit is a fit without any option, from the data to a given accuracy:
-// the time to within 0.001 nats a datum, to within 1e-6 nats, and to the end, in
-// units of one Cholesky factorisation of the same N taken in turn with the fits.
-// The time to compute K is included.
+// BenchmarkGPFit times a fit without options, from the data to a given accuracy: to within 0.001
+// nats per observation, to within 1e-6 nats, and to the end. The unit is one Cholesky factorization
+// of the same N, measured in turn with the fits. Times include the computation of K.
 func BenchmarkGPFit(b *testing.B) {
 	for _, p := range problems(b) {
 		b.Run(p.Name, func(b *testing.B) {
@@ -44,7 +43,7 @@ func BenchmarkGPFit(b *testing.B) {
 				start := time.Now()
 				var r, f time.Duration
 				s := pgsvi.Solver{Recorder: pgsvi.RecorderFunc(func(it pgsvi.Iteration) {
-					excess := best.ELBO - it.ELBO // false where not evaluated
+					excess := best.ELBO - it.ELBO // NaN if not evaluated
 					if r == 0 && excess < 1e-3*n {
 						r, roughPasses = time.Since(start), it.Passes
 					}
@@ -70,9 +69,9 @@ func BenchmarkGPFit(b *testing.B) {
 	}
 }
 
-// BenchmarkGPStep times the three kinds of steps on their way to the optimum,
-// after a first pass: a pass of blocks, an accepted batch step, and a mini-batch
-// step of PG-SVI as published; and counts the allocations of each after warm-up.
+// BenchmarkGPStep times the three types of steps after a first pass: a pass of block steps, an
+// accepted batch step, and a mini-batch step of PG-SVI as published. It counts the allocations of
+// each after warm-up.
 func BenchmarkGPStep(b *testing.B) {
 	for _, p := range problems(b) {
 		n := len(p.Y)
@@ -82,11 +81,11 @@ func BenchmarkGPStep(b *testing.B) {
 		}
 		for _, c := range []struct {
 			name   string
-			first  [][]int // a first pass
-			steps  [][]int // what is timed, divided by count
+			first  [][]int // batches of a first pass
+			steps  [][]int // batches to time, divided by count
 			beta   float64
 			count  int
-			allocs int // steps before allocations are counted
+			allocs int // steps before the benchmark counts allocations
 		}{
 			{"block-pass", blocks(32), slices.Repeat(blocks(32), 3), math.Inf(1), 3, 100},
 			{"batch", [][]int{nil}, make([][]int, 8), math.Inf(1), 8, 20},
@@ -124,17 +123,17 @@ func BenchmarkGPStep(b *testing.B) {
 				allocs := testing.AllocsPerRun(3, func() { do(c.steps[i:][:1]); i++ })
 				b.ReportMetric(median(step)/median(unit), "chol/step")
 				b.ReportMetric(allocs, "allocs/step")
-				b.ReportMetric(0, "ns/op") // of a whole run: not of interest
+				b.ReportMetric(0, "ns/op") // hides the time of a whole run
 			})
 		}
 	}
 }
 
-// BenchmarkGPPredict is the latent mean and variance of 1000 new points, and the covariances with
-// the training points that are part of it, both in units of the triangular solve that the variances
-// need, which runs on one core. BenchmarkGPEvaluate is an evaluation after a block step, with its
-// proof of the gap, beside a Cholesky factor of K. In passes 3 to 5 of a run a proof may take a
-// factor as well, which is not seen here.
+// BenchmarkGPPredict times the latent mean and variance of 1000 new points, and their covariances
+// with the training points, which it includes. The unit is the triangular solve that the variances
+// need, which runs on one core. BenchmarkGPEvaluate times an evaluation after a block step,
+// including its gap bound, in units of a Cholesky factorization of K. In passes 3 to 5 of a run a
+// gap bound may take another factorization, which the benchmark does not show.
 func BenchmarkGPEvaluate(b *testing.B) {
 	for _, p := range problems(b) {
 		b.Run(p.Name, func(b *testing.B) {

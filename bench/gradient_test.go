@@ -11,14 +11,13 @@ import (
 )
 
 var gradientPasses = flag.Int("gradient.passes", 10,
-	"passes of BenchmarkGradientMethods; 200 is that of the figures")
+	"passes of BenchmarkGradientMethods; the figures use 200")
 
-// BenchmarkGradientMethods runs the methods that Khan et al. (2016) compare with on
-// ionosphere, with mini-batches of 5 and 500 draws, with mini-batch gradients as
-// published and corrected, in the coordinates of the published scripts, LogCholesky,
-// and in those of the paper, Cholesky. It reports −ELBO after 10, 50 and 200 passes,
-// as far as -gradient.passes goes, and as the published curves have it, of another V
-// (paper.Problem.Rebuilt).
+// BenchmarkGradientMethods runs the methods that Khan et al. (2016) compare with on ionosphere,
+// with mini-batches of 5 and 500 draws. Mini-batch gradients are as published and corrected.
+// Coordinates are those in the published scripts, LogCholesky, and in the paper, Cholesky. It
+// reports −ELBO after 10, 50 and 200 passes, up to -gradient.passes, for the V of the method and
+// for the V of the published curves (paper.Problem.Rebuilt).
 func BenchmarkGradientMethods(b *testing.B) {
 	p := ionosphere(b)
 	for _, c := range []struct {

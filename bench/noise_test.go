@@ -9,8 +9,8 @@ import (
 	"github.com/pgsvi/pgsvi/bench/paper"
 )
 
-// oneByOne draws anew for each site of a mini-batch, where ScoreFunction, as the
-// published scripts, has the sites share their draws.
+// oneByOne uses new draws for each site of a mini-batch. ScoreFunction and the published scripts
+// share draws between the sites.
 type oneByOne struct{ pgsvi.ScoreFunction }
 
 func (o oneByOne) EstimateSites(e, d1, d2 []float64, lik pgsvi.Likelihood, y, m, v []float64,
@@ -24,9 +24,9 @@ func (o oneByOne) EstimateSites(e, d1, d2 []float64, lik pgsvi.Likelihood, y, m,
 	return nil
 }
 
-// BenchmarkNoiseFloor is how far above the optimum PG-SVI at a constant step size
-// stays: mean nats over passes 11 to 30 and five seeds on ionosphere, as published
-// and with one thing changed at a time.
+// BenchmarkNoiseFloor reports how far above the optimum PG-SVI stays with a constant step size:
+// mean nats over passes 11 to 30 and five seeds on ionosphere, as published and with one change at
+// a time.
 func BenchmarkNoiseFloor(b *testing.B) {
 	p := ionosphere(b)
 	_, best, err := p.GP.Fit(context.Background(), nil)

@@ -12,8 +12,8 @@ func median(ds []time.Duration) float64 {
 	return float64(ds[len(ds)/2])
 }
 
-// inTurn runs f as the benchmark b, in turn with unit, and returns the median times
-// of both, in nanoseconds. Time and allocations of b are those of f alone.
+// inTurn runs the benchmark of f in turn with unit, and returns the median times of both in
+// nanoseconds. The time and allocations that b reports are for f alone.
 func inTurn(b *testing.B, unit func() time.Duration, f func()) (each, floor float64) {
 	b.Helper()
 	b.ReportAllocs()
@@ -29,9 +29,9 @@ func inTurn(b *testing.B, unit func() time.Duration, f func()) (each, floor floa
 	return median(fs), median(units)
 }
 
-// lasting repeats unit until that has taken d, and returns the mean time. On a machine
-// that does other things as well what is short is seldom interrupted and what is long
-// always is, so that the ratio is that of the work only where both last as long.
+// lasting repeats unit until that has taken d, and returns the mean time. On a busy machine, a
+// short call is seldom interrupted and a long call always is. So the ratio of two times depends
+// only on the code if both last equally long.
 func lasting(d time.Duration, unit func() time.Duration) time.Duration {
 	total, n := unit(), 1
 	for total < d {

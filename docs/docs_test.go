@@ -21,7 +21,7 @@ import (
 // root is the folder of the repository.
 const root = ".."
 
-// imports are the packages that a snippet may use without saying so, by name.
+// imports maps the name of each package that a snippet may use to its path.
 var imports = map[string]string{
 	"context": "context",
 	"data":    "github.com/pgsvi/pgsvi/data",
@@ -41,7 +41,7 @@ var imports = map[string]string{
 	"time":    "time",
 }
 
-// snippet is a block of Go in a document.
+// A snippet is a block of Go in a document.
 type snippet struct {
 	file string
 	line int
@@ -64,7 +64,7 @@ func snippetsOf(t *testing.T, file string) (all []snippet) {
 	return all
 }
 
-// program completes a snippet: statements become the body of main, and the packages that it names
+// program completes a snippet. Statements become the body of main, and the packages that it names
 // are imported. A snippet with a package clause is complete.
 func program(code string) (string, error) {
 	if strings.HasPrefix(code, "package ") {
@@ -336,10 +336,10 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// mostLonger is how many times as long as its counterpart a program of coming-from.md may be.
+// mostLonger limits the length of a Go program in coming-from.md, relative to the Python program.
 const mostLonger = 1.5
 
-// linesOf counts the lines of a program, but for blank ones, comments and the handling of errors.
+// linesOf counts the lines of a program, except blank lines, comments and the handling of errors.
 func linesOf(code string) (n int) {
 	lines := strings.Split(strings.TrimSpace(code), "\n")
 	for i := 0; i < len(lines); i++ {

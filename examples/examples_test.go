@@ -1,5 +1,5 @@
-// Package examples checks that every example is a template: short, with few flags, and free of
-// what the module keeps to itself, so that it can be copied.
+// Package examples checks that every example can be copied: it is short, has few flags, and imports
+// only public packages.
 package examples
 
 import (
@@ -17,12 +17,12 @@ import (
 	"testing"
 )
 
-// longer are the examples of the paper, which have up to 150 lines; all others have 100.
+// longer lists the examples that may have 150 lines. All others have at most 100.
 var longer = map[string]bool{"methods": true, "divergence": true}
 
 const module = "github.com/pgsvi/pgsvi"
 
-// folders returns the folders of the examples that are not modules of their own.
+// folders returns the folders of the examples that are not separate modules.
 func folders(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("*/main.go")
@@ -40,8 +40,8 @@ func folders(t *testing.T) []string {
 }
 
 // TestTemplates checks the rules of an example: one main.go of 100 lines, a first comment that
-// begins with a question, at most three flags, and no import but the library, its data and plot,
-// gonum and the standard library.
+// begins with a question, at most three flags, and no imports except the library, its packages data
+// and plot, gonum and the standard library.
 func TestTemplates(t *testing.T) {
 	allowed := regexp.MustCompile(`^([a-z0-9/]+|gonum\.org/v1/(gonum|plot)(/.*)?|` + module + `(/data|/plot)?)$`)
 	for _, dir := range folders(t) {
@@ -83,7 +83,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// flags counts the calls of package flag that define one.
+// flags counts the calls that define a flag.
 func flags(file *ast.File) (n int) {
 	ast.Inspect(file, func(node ast.Node) bool {
 		if call, ok := node.(*ast.CallExpr); ok {
@@ -98,33 +98,33 @@ func flags(file *ast.File) (n int) {
 	return n
 }
 
-// runs has small settings of the examples, and what they must print.
+// runs has arguments for a small run of each example, and patterns that its output must match.
 var runs = map[string]struct {
 	args string
 	want []string // regular expressions
 }{
 	"churn": {"-rows 500 -save churn.pgsvi", []string{`number  +nothing`, `age missing`, `leaves with probability 0\.8\d \(`,
 		`"plan"="platinum" is new`, `"age" is missing`, `no prediction: .*"forty"`, `wrote churn\.pgsvi`}},
-	"co2":        {"", []string{`SquaredExp\.Length +4[45]\.`, `forecast of 120 rows: 1\.38\d nats`, `co2-parts\.png`}},
-	"ctm":        {"-topics 5", []string{`documents, \d+ words`, `[67]\.\d+ nats a word held out`}},
+	"co2":        {"", []string{`SquaredExp\.Length +4[45]\.`, `forecast of 120 rows: 1\.38\d nats per row`, `co2-parts\.png`}},
+	"ctm":        {"-topics 5", []string{`documents, \d+ words`, `[67]\.\d+ nats per held-out word`}},
 	"custom":     {"", []string{`converged`, `k̂ = 0\.\d`, `log tau +0\.693 +0\.7[12]\d\d ± 0\.07\d+ +0\.7[12]\d\d ± 0\.07`}},
 	"divergence": {"-steps 5", []string{`β = 0\.5 `, `Rényi 1/2 without a step size: converged`, `passes, α = 0`}},
 	"families":   {"", []string{`Gamma +η = \[57\.\d+ -25\.\d+\], converged`, `Beta +η = \[2[23]\.\d+ 7\.\d+\], converged`, `Dirichlet .*converged`}},
 	"family":     {"", []string{`CheckFamily finds no mistake`, `63\.55 degrees, by quadrature 63\.5`}},
 	"gp1d":       {"", []string{`Poisson: converged`, `StudentT: converged.*\n.*truth 0\.0`, `GaussianNoise: converged.*\n.*truth 0\.3`}},
 	"gpclass":    {"", []string{`block .*converged`, `batch .*converged`, `PG-SVI .*pass limit`}},
-	"iris":       {"", []string{`SquaredExp\.Length\[1\]`, `0\.1[23]\d nats each`}},
-	"lda":        {"-topics 5", []string{`documents, \d+ words`, `which was held out, is \d+% of topic`, `[67]\.\d+ nats a word held out`}},
+	"iris":       {"", []string{`SquaredExp\.Length\[1\]`, `0\.1[23]\d nats per flower`}},
+	"lda":        {"-topics 5", []string{`documents, \d+ words`, `held-out document .*: \d+% topic`, `[67]\.\d+ nats per held-out word`}},
 	"logistic":   {"", []string{`x2 +nothing`, `proved to be within`, `k̂ = 0\.`, `[45]\d of 351 rows are predicted wrongly`}},
 	"methods":    {"-rows 8 -passes 60", []string{`proved to \d`, `nil Solver .* \d+\n`, `PG, main text .* \d+\n`, `PG-SVI .*Inf\n`}},
 	"multiclass": {"", []string{`converged.* ELBO -39\d`, `accuracy +0\.9[67]\d`, `precision +1\.000`, `image 1268, a 7: class \d`}},
 	"poisson":    {"-policies 2000", []string{`NegativeBinomial\.Shape +0\.\d`, `(?s)elpd.*better`}},
-	"sparse":     {"-rows 5000 -inducing 60", []string{`SquaredExp\.Scale +[12]\.`, `nats a label on 20000 others`}},
+	"sparse":     {"-rows 5000 -inducing 60", []string{`SquaredExp\.Scale +[12]\.`, `nats per label on 20000 other rows`}},
 	"stream":     {"-rows 20000 -file rows.bin", []string{` 16000 +[0-3]\.`, `rows=20000 cols=30 seconds=`}},
 }
 
-// TestCopies checks that the examples can be built in another module, from copies of their folders,
-// with nothing but what the library requires, and print what they should.
+// TestCopies checks that copies of the examples build in another module that requires only the
+// modules of the library, and that their output matches runs.
 func TestCopies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds and runs every example")
@@ -188,7 +188,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestData checks that the data files of the examples are those of testdata.
+// TestData checks that the data files of the examples are equal to the files in testdata.
 func TestData(t *testing.T) {
 	for _, name := range []string{"gpclass/ionosphere.csv", "logistic/ionosphere.csv", "co2/co2.csv",
 		"iris/iris.csv", "methods/ionosphere40.csv"} {

@@ -1,9 +1,9 @@
-// Package blas decides what gonum's part of the benchmarks computes with: its pure-Go BLAS, or
-// OpenBLAS (Debian: libopenblas-dev), beside which the kernels of the library can then be measured,
-// where they are built with a tag,
+// Package blas selects the BLAS that gonum uses in the benchmarks: gonum's own BLAS in Go, or
+// OpenBLAS (Debian: libopenblas-dev). With OpenBLAS, the benchmarks compare it with the kernels of
+// the library. A build tag selects OpenBLAS:
 //
 //	go test -tags openblas -bench Kernels ./bench/blas
 //
-// It is imported for that effect. A library must not choose for its callers, so the
-// package pgsvi does not; an application may, with the one line that openblas.go has.
+// Programs import this package for that effect. A library must not choose for its callers, so
+// package pgsvi does not import it. An application may choose with the one line in openblas.go.
 package blas

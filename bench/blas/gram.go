@@ -8,9 +8,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Gram returns a function that adds XᵀX to a matrix of its own, a floor for
-// regressions on the rows of x, a *pgsvi.Sparse or *mat.Dense. Dense rows go some at
-// a time and as columns, which is how Syrk is fastest; they are laid out before.
+// Gram returns a function that adds XᵀX to its own matrix. It is the floor for regressions on the
+// rows of x, a *pgsvi.Sparse or *mat.Dense. Dense rows are added in blocks and laid out as columns
+// in advance, which is the fastest way for Syrk.
 func Gram(x mat.Matrix) func() {
 	n, d := x.Dims()
 	c := blas64.Symmetric{Uplo: blas.Lower, N: d, Data: make([]float64, d*d), Stride: d}

@@ -12,10 +12,10 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// BenchmarkKernels measures the library's own linear algebra beside the BLAS in use, one thread
-// each, in alternation: the rate of either in Gflop/s of processor time, its median, and their
-// ratio, of which more than 1 is in the library's favour. With -csv it replaces the lines that a
-// file has of the same vectors, and with -readme the table that is made of all of them.
+// BenchmarkKernels compares the linear algebra of the library with the BLAS in use, on one thread
+// each, in turn. It reports the median rates in Gflop/s of CPU time and their ratio, which is above
+// 1 if the library is faster. With -csv it replaces the lines of a file that have the same vectors.
+// With -readme it replaces the table that is made from all lines:
 //
 //	go test -tags openblas -run '^$' -bench Kernels ./bench/blas -csv kernels.csv -readme ../README.md
 func BenchmarkKernels(b *testing.B) {
@@ -90,7 +90,7 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// seconds returns the processor time of f.
+// seconds returns the CPU time of f.
 func seconds(f func()) float64 {
 	start := cputime.Seconds()
 	f()

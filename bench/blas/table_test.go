@@ -17,12 +17,12 @@ import (
 )
 
 var (
-	csvFile = flag.String("csv", "", "`file` of what BenchmarkKernels measures")
-	readme  = flag.String("readme", "", "Markdown `file` with the table of -csv")
+	csvFile = flag.String("csv", "", "`file` for the rates that BenchmarkKernels measures")
+	readme  = flag.String("readme", "", "Markdown `file` for the table of -csv")
 )
 
-// A line is one of kernels.csv: the rates in Gflop/s of a kernel of the library with vectors of
-// that kind, and of the peer, for n rows.
+// A line is a line of kernels.csv: the rates in Gflop/s of a kernel of the library with the given
+// vectors, and of the peer, for n rows.
 type line struct {
 	kernel    string
 	n         int
@@ -33,7 +33,7 @@ type line struct {
 
 var header = []string{"kernel", "n", "vectors", "peer", "gflops", "peer_gflops", "ratio"}
 
-// vectors says what the inner loops of the library take here.
+// vectors returns the vectors that the inner loops of the library use on this machine.
 func vectors() string {
 	switch {
 	case cpu.X86.HasAVX2 && cpu.X86.HasAVX512F:
@@ -44,7 +44,7 @@ func vectors() string {
 	return "none of amd64"
 }
 
-// publish adds l to the file of -csv, and the table to that of -readme.
+// publish adds l to the file of -csv, and writes the table to the file of -readme.
 func publish(b *testing.B, l line) {
 	if *csvFile == "" {
 		return
@@ -75,7 +75,7 @@ func publish(b *testing.B, l line) {
 		b.Fatal(err)
 	}
 	if *readme != "" {
-		if lines, err = readLines(*csvFile); err != nil { // as they are rounded there
+		if lines, err = readLines(*csvFile); err != nil { // as rounded in the file
 			b.Fatal(err)
 		}
 		if err := tables.Replace(*readme, map[string]string{"kernels": table(lines)}); err != nil {
@@ -109,8 +109,8 @@ func readLines(file string) ([]line, error) {
 	return lines, nil
 }
 
-// table has a row for each kernel and size, and for each kind of vectors the rates of the library
-// and of the peer in the same run.
+// table returns a row for each kernel and size. For each type of vectors it has the rates of the
+// library and of the peer in the same run.
 func table(lines []line) string {
 	var kinds []string
 	for _, l := range lines {
@@ -144,7 +144,7 @@ func table(lines []line) string {
 	return tables.Markdown(head, all)
 }
 
-// TestTable: the table of the README is that of the stored measurements.
+// TestTable checks that the table of the README matches the stored measurements.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	lines, err := readLines("kernels.csv")

@@ -17,7 +17,7 @@ import (
 
 const text = "b 2 \na  1\n\nc 3"
 
-// zipped returns b compressed.
+// zipped returns b compressed with gzip.
 func zipped(t *testing.T, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -31,7 +31,7 @@ func zipped(t *testing.T, b []byte) []byte {
 	return out.Bytes()
 }
 
-// archive returns a compressed archive of files, each with the text.
+// archive returns a compressed archive with the given files, which all hold the same text.
 func archive(t *testing.T, names ...string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -60,7 +60,7 @@ func sumOf(t *testing.T, s string, sorted bool) string {
 	return sum
 }
 
-// serve returns the address of a server of the files.
+// serve returns the address of a server for the files.
 func serve(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func serve(t *testing.T, files map[string][]byte) string {
 	return s.URL + "/"
 }
 
-// TestRowSum checks a known sum, and what sums do not depend on.
+// TestRowSum checks a known sum, and changes of the text that must not change the sum.
 func TestRowSum(t *testing.T) {
 	// printf 'a 1\nb 2\n' | sha256sum
 	const want = "2951835de33689a441bfa61bc7af99b1f0305ca8ec0ab4dd508f14f57b27ca23"
@@ -100,7 +100,7 @@ func TestRowSum(t *testing.T) {
 	}
 }
 
-// TestFetch checks that files arrive, plain, compressed and from an archive, in either layout.
+// TestFetch checks plain files, compressed files and archives, in either layout.
 func TestFetch(t *testing.T) {
 	from := serve(t, map[string][]byte{
 		"plain":  []byte(text),
@@ -156,8 +156,8 @@ func entries(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestFetchErrors checks that a file that is wrong, cut short, too long or missing is an error that
-// names it, and leaves nothing behind.
+// TestFetchErrors checks that a wrong, truncated, oversized or missing file is an error that names
+// the file, and that no file is left behind.
 func TestFetchErrors(t *testing.T) {
 	packed := zipped(t, []byte(text))
 	from := serve(t, map[string][]byte{
@@ -214,7 +214,7 @@ func TestFetchErrors(t *testing.T) {
 	}
 }
 
-// TestFetchKeeps checks that a download that fails keeps the file that was there.
+// TestFetchKeeps checks that a failed download keeps the old file.
 func TestFetchKeeps(t *testing.T) {
 	from, folder := serve(t, map[string][]byte{"x": []byte("other\n")}), t.TempDir()
 	f := file{path: "a/x.txt", url: from + "x", size: int64(len(text)), sum: sumOf(t, text, false)}
@@ -252,7 +252,7 @@ func TestRun(t *testing.T) {
 	folder := t.TempDir()
 	for _, c := range []struct {
 		args  []string
-		want  []string // in the error, which is nil without
+		want  []string // texts in the error; nil means no error
 		asked int
 	}{
 		{[]string{"-to", folder, "-check"}, []string{"x.txt", "y.gz", "z.txt"}, 0},
@@ -277,7 +277,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPublished checks the list of files, and their sums where the data sets are there.
+// TestPublished checks the list of files, and their sums if the data sets are present.
 func TestPublished(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range published {

@@ -19,14 +19,14 @@ import (
 	"strings"
 )
 
-// file is a file of a data set, as benchmarks read it, and where it is published.
+// A file is a file of a data set, as benchmarks read it and as it is published.
 type file struct {
-	path   string // in the folder of data, with slashes; it is stored compressed if it ends in .gz
-	url    string // where it is published, plain or, by its end, as .gz or .tgz
-	member string // of a .tgz: the name of the file in it
-	sorted bool   // the sum is of the rows in sorted order
-	size   int64  // of the text, unpacked, in bytes: more than twice as many are an error
-	sum    string // SHA-256 of its rows; see rowSum
+	path   string // path in the data folder, with slashes; .gz means stored compressed
+	url    string // address of the published file, which may be plain, .gz or .tgz
+	member string // name of the file in a .tgz
+	sorted bool   // whether the sum is of the sorted rows
+	size   int64  // bytes of the uncompressed text; more than twice that is an error
+	sum    string // SHA-256 of the rows; see rowSum
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	words  = "https://archive.ics.uci.edu/ml/machine-learning-databases/bag-of-words/"
 )
 
-// published are the files that the benchmarks read and the repository does not have.
+// published lists the files that the benchmarks read and the repository does not have.
 var published = []file{
 	{path: "a9a/a9a.gz", url: libsvm + "a9a", sorted: true, size: 2297314,
 		sum: "e64ae075e6bf5beb3925156c39368822099a324bc71ec7c0bc91751eba10edb5"},
@@ -78,7 +78,7 @@ func (f file) check(folder string) error {
 	return nil
 }
 
-// fetch downloads the file into the folder. On error there is no such file, or the one before.
+// fetch downloads the file to the folder. On error it keeps the old file, if any.
 func (f file) fetch(ctx context.Context, client *http.Client, folder string) (err error) {
 	defer func() {
 		if err != nil {
@@ -95,7 +95,7 @@ func (f file) fetch(ctx context.Context, client *http.Client, folder string) (er
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return err // it names the address
+		return err // names the address
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -109,7 +109,7 @@ func (f file) fetch(ctx context.Context, client *http.Client, folder string) (er
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // without effect once it is renamed
+	defer os.Remove(temp.Name()) // has no effect after the file is renamed
 	defer temp.Close()
 	if err := f.store(temp, text); err != nil {
 		return fmt.Errorf("%s: %w", f.url, err)
@@ -120,7 +120,7 @@ func (f file) fetch(ctx context.Context, client *http.Client, folder string) (er
 	return os.Rename(temp.Name(), name)
 }
 
-// unpack returns the text of the file that body has as it is published.
+// unpack returns the text of the file from its published form in body.
 func (f file) unpack(body io.Reader) (io.Reader, error) {
 	if !strings.HasSuffix(f.url, "gz") {
 		return body, nil
@@ -143,19 +143,19 @@ func (f file) unpack(body io.Reader) (io.Reader, error) {
 	}
 }
 
-// store writes text to w, compressed if the name of the file says so.
+// store writes text to w, compressed if the name of the file ends in .gz.
 func (f file) store(w io.Writer, text io.Reader) error {
 	if !strings.HasSuffix(f.path, ".gz") {
 		return f.copy(w, text)
 	}
-	z := gzip.NewWriter(w) // without name and time: the same bytes every time
+	z := gzip.NewWriter(w) // has no name and time, so the bytes are always the same
 	if err := f.copy(z, text); err != nil {
 		return err
 	}
 	return z.Close()
 }
 
-// copy copies text to w and returns an error if it is too long or its sum is wrong.
+// copy copies text to w. It returns an error if the text is too long or its sum is wrong.
 func (f file) copy(w io.Writer, text io.Reader) error {
 	most := 2 * f.size
 	limited := &io.LimitedReader{R: text, N: most + 1}
@@ -173,8 +173,9 @@ func (f file) copy(w io.Writer, text io.Reader) error {
 	return nil
 }
 
-// rowSum returns the SHA-256 of the lines of text, each without space at its ends, with single
-// spaces between its words and followed by a line feed. If sorted, the lines are sorted first.
+// rowSum returns the SHA-256 of the lines of text. It first removes spaces at both ends of each
+// line, reduces others to single spaces, and ends each line with a line feed. If sorted, it sorts
+// the lines.
 func rowSum(text io.Reader, sorted bool) (string, error) {
 	sum := sha256.New()
 	scanner := bufio.NewScanner(text)

@@ -2,21 +2,21 @@
 //
 //	go run ./bench/fetch -to ../data                  # about 20 MB
 //	go run ./bench/fetch -to ../data -only ap,nips
-//	go run ./bench/fetch -to ../data -check           # no download: checks what is there
+//	go run ./bench/fetch -to ../data -check           # check existing files, without download
 //	PGSVI_DATA=$PWD/../data go run ./bench/topics
 //
-// Files are stored compressed, in the layout that PGSVI_DATA names. A file that is there with the
+// Files are stored compressed, in the layout that PGSVI_DATA expects. A file that exists with the
 // right sum is not downloaded again. A file appears under its name only when it is complete and its
-// sum is right; otherwise the error names it and nothing is left behind.
+// sum is right. Otherwise the error names it, and no file is left behind.
 //
-// The sums are those of the rows that the stored measurements of bench were made with. They do not
-// depend on compression, line ends and spaces at the ends of lines, nor, for a9a, on the order of
-// the rows. They were taken from copies of the data sets, not from the published addresses: a wrong
-// sum means that the published file is not the one that was measured with.
+// The sums are of the rows in the stored measurements. They do not depend on compression, line ends
+// and spaces at the ends of lines, nor, for a9a, on the order of the rows. They were taken from
+// copies of the data sets and not from the published addresses, so a wrong sum means that the
+// published file differs from the measured file.
 //
-// Sonar, ionosphere, iris and CO2 are in testdata already. The order of the rows of USPS,
-// usps/standin_resampled_index.txt, is not published: without it the figures and benchmarks of USPS
-// are left out or fail with its name.
+// Sonar, ionosphere, iris and CO2 are in testdata. The order of the rows of USPS,
+// usps/standin_resampled_index.txt, is not published. Without it, the figures and benchmarks of
+// USPS are skipped or fail with its name.
 package main
 
 import (
@@ -45,15 +45,15 @@ func main() {
 	}
 }
 
-// run is the program with the given arguments. It goes on after a file that fails, and returns the
-// errors of all.
+// run runs the program with the given arguments. It continues after a file that fails, and returns
+// all errors.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	f := flag.NewFlagSet("fetch", flag.ContinueOnError)
 	to := f.String("to", os.Getenv("PGSVI_DATA"),
-		"`folder` to store the data sets in (default: that of PGSVI_DATA)")
+		"`folder` for the data sets (default: PGSVI_DATA)")
 	only := f.String("only", "", "data sets, separated by commas, of "+strings.Join(sets(published),
 		", ")+" (default: all)")
-	check := f.Bool("check", false, "check the files that are there, without a download")
+	check := f.Bool("check", false, "check existing files, without a download")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case f.NArg() > 0:
 		return fmt.Errorf("fetch: unexpected argument %q", f.Arg(0))
 	case *to == "":
-		return errors.New("fetch: say where to store the data sets: -to folder")
+		return errors.New("fetch: there is no folder for the data sets; use -to folder")
 	}
 	files, err := choose(published, *only)
 	if err != nil {
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	client := &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DisableCompression:    true, // .gz files come as they are published
+		DisableCompression:    true, // keep .gz files as published
 		DialContext:           (&net.Dialer{Timeout: 20 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   20 * time.Second,
 		ResponseHeaderTimeout: time.Minute,
@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// sets returns the names of the data sets of files: the folders that they are in.
+// sets returns the names of the data sets, which are the folders of the files.
 func sets(files []file) (names []string) {
 	for _, f := range files {
 		if name := f.set(); !slices.Contains(names, name) {
@@ -100,7 +100,7 @@ func sets(files []file) (names []string) {
 	return names
 }
 
-// choose returns the files of the data sets that only names, all for "".
+// choose returns the files of the data sets in only, which means all if it is empty.
 func choose(files []file, only string) (chosen []file, err error) {
 	if only == "" {
 		return files, nil

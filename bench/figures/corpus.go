@@ -17,15 +17,16 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A corpus is one of figure 3: documents of even number train, the odd ones test.
+// A corpus is a corpus of figure 3. Documents with even numbers are for training, and odd documents
+// for testing.
 type corpus struct {
 	name        string
 	train, test *pgsvi.Corpus
-	unigram     float64 // held-out nats a word by the frequencies of words alone
+	unigram     float64 // held-out nats per word for word frequencies alone
 }
 
-// corpora returns the corpora of figure 3: AP and, without -quick, NIPS, or without
-// a folder of data one that is drawn from the model.
+// corpora returns the corpora of figure 3: AP and, without -quick, NIPS. Without a data folder it
+// returns a corpus drawn from the model.
 func (o *options) corpora(stdout io.Writer) ([]*corpus, error) {
 	type set struct {
 		name string
@@ -70,7 +71,7 @@ func (o *options) corpora(stdout io.Writer) ([]*corpus, error) {
 	return all, nil
 }
 
-// readCorpus reads a file.
+// readCorpus reads a corpus from a file.
 func readCorpus(file string, read func(io.Reader) (*pgsvi.Corpus, error)) (*pgsvi.Corpus, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -84,11 +85,10 @@ func readCorpus(file string, read func(io.Reader) (*pgsvi.Corpus, error)) (*pgsv
 	return c, nil
 }
 
-// unigram returns the held-out score of the frequencies of words, which are a model
-// of one topic.
+// unigram returns the held-out score of word frequencies, which are a model with one topic.
 func unigram(train, test *pgsvi.Corpus) (float64, error) {
 	frequencies := mat.NewDense(1, train.Terms, train.TermFreq())
-	const none = 1e-9 // zero would mean the default
+	const none = 1e-9 // because zero means the default
 	model, err := pgsvi.NewCTM(train, 1, &pgsvi.CTMOptions{Topics: frequencies, TopicPrior: none})
 	if err != nil {
 		return 0, err
@@ -100,7 +100,7 @@ func unigram(train, test *pgsvi.Corpus) (float64, error) {
 	return heldOut(model, st, test, 2)
 }
 
-// heldOut returns the score of test in nats a word; zero draws mean those of the protocol.
+// heldOut returns the score of test in nats per word. Zero draws mean the draws of the protocol.
 func heldOut(model *pgsvi.CTM, st pgsvi.Stepper, test *pgsvi.Corpus, draws int) (float64, error) {
 	post, err := model.Posterior(st)
 	if err != nil {
@@ -116,8 +116,8 @@ func heldOut(model *pgsvi.CTM, st pgsvi.Stepper, test *pgsvi.Corpus, draws int) 
 	return h.PerToken, nil
 }
 
-// synthetic draws a corpus from a correlated topic model of ten topics, which go
-// together in pairs. It is always the same.
+// synthetic draws a corpus from a correlated topic model with ten topics that are correlated in
+// pairs. It always returns the same corpus.
 func synthetic(docs, terms, length int) *pgsvi.Corpus {
 	const topics = 10
 	rng := rand.New(rand.NewPCG(1, 0))
@@ -148,7 +148,7 @@ func synthetic(docs, terms, length int) *pgsvi.Corpus {
 	return c
 }
 
-// weights returns n positive numbers that add up to 1, from their logarithms.
+// weights returns n positive numbers that sum to 1, from their logarithms.
 func weights(n int, log func(i int) float64) []float64 {
 	w := make([]float64, n)
 	for i := range w {

@@ -30,17 +30,17 @@ type sweep struct {
 	runs   [][]outcome // by step size and seed
 }
 
-// An outcome is the first pass from which on a run was within 1% and within 0.1%
-// of the way from the start to the optimum, infinite if there is none in the
-// first nine tenths of the run; and the first pass that changed the −ELBO by less
-// than 0.1% of it, infinite if there is none, with the nats above the optimum then.
+// An outcome is the result of a run. passes has the first pass from which the run stays within 1%
+// and within 0.1% of the way from the start to the optimum. It is infinite if there is no such pass
+// in the first nine tenths of the run. change is the first pass that changes the −ELBO by less than
+// 0.1%, or infinity, and excess is how many nats the run is then above the optimum.
 type outcome struct {
 	passes         [2]float64
 	status         string
 	change, excess float64
 }
 
-// row returns the columns of the table that o is.
+// row returns o as columns of the table.
 func (o outcome) row() []string {
 	return []string{number(o.passes[0]), number(o.passes[1]), o.status, number(o.change),
 		number(o.excess)}
@@ -53,7 +53,7 @@ func readOutcome(row []string) (outcome, error) {
 		4: &o.excess} {
 		var err error
 		if *v, err = strconv.ParseFloat(row[i], 64); err != nil || math.IsNaN(*v) {
-			return o, fmt.Errorf("the table of figure 1 has %q for a number", row[i])
+			return o, fmt.Errorf("the table of figure 1 has %q instead of a number", row[i])
 		}
 	}
 	if !slices.Contains([]string{converged, left, notReached, diverged}, o.status) {
@@ -62,24 +62,23 @@ func readOutcome(row []string) (outcome, error) {
 	return o, nil
 }
 
-// within are the bands that count as convergence, as fractions of the gap between
-// start and optimum.
+// within lists the bands that count as convergence, as fractions of the way from start to optimum.
 var within = [2]float64{0.01, 0.001}
 
-// What became of a run.
+// The values of outcome.status.
 const (
-	converged  = "converged"   // within 0.1%, and stayed
-	left       = "left"        // was within 0.1%, but not for all of the last tenth of the run
-	notReached = "not reached" // never within 0.1%
+	converged  = "converged"   // reached 0.1% and stayed there
+	left       = "left"        // reached 0.1%, but not for all of the last tenth of the run
+	notReached = "not reached" // never reached 0.1%
 	diverged   = "diverged"    // failed, ended above the start, or was below the optimum
 )
 
-// judge returns the outcome of the run whose −ELBO after each pass is given.
+// judge returns the outcome of a run with the given −ELBO after each pass.
 func judge(curve []float64, start, optimum float64, failed bool) outcome {
 	inf := math.Inf(1)
 	o := outcome{passes: [2]float64{inf, inf}, status: notReached, change: inf, excess: inf}
 	gap := start - optimum
-	// Below the optimum, but for rounding, is what is left of a −ELBO that overflows.
+	// A −ELBO below the optimum, except for rounding, is the result of an overflow.
 	wrong := func(v float64) bool { return !(v > optimum-1e-6*gap) }
 	if failed || len(curve) == 0 || curve[len(curve)-1] > start ||
 		slices.ContainsFunc(curve, wrong) {
@@ -116,7 +115,7 @@ func judge(curve []float64, start, optimum float64, failed bool) outcome {
 	return o
 }
 
-// grid returns step sizes from 10^lo to 10^hi, a number of them for a factor of ten.
+// grid returns step sizes from 10^lo to 10^hi, with the given number of them per factor of ten.
 func grid(lo, hi float64, perDecade int) []float64 {
 	var steps []float64
 	for i := range int((hi-lo)*float64(perDecade)+0.5) + 1 {
@@ -163,17 +162,18 @@ func (o *options) figure1(ctx context.Context, stdout io.Writer) error {
 	return o.publish(stdout, tables1(sweeps))
 }
 
-// tables1 returns the tables of figure 1, by name.
+// tables1 returns the tables of figure 1 by name.
 func tables1(sweeps []*sweep) map[string]string {
 	return map[string]string{"figure 1": tableOfSteps(sweeps),
 		"figure 1, all steps": tableOfAllSteps(sweeps)}
 }
 
-// tableOfSteps returns, for each method, which step sizes converge and how soon the best one does.
+// tableOfSteps returns the step sizes at which each method converges, and the passes at its best
+// step size.
 func tableOfSteps(sweeps []*sweep) string {
 	var rows [][]string
 	for _, s := range sweeps {
-		var good, noisy []float64 // all seeds, or most but not all
+		var good, noisy []float64 // converge with all seeds, or with most seeds
 		best, explodes := -1, math.Inf(1)
 		for i, step := range s.steps {
 			if s.runs[i] == nil {
@@ -213,7 +213,7 @@ func tableOfSteps(sweeps []*sweep) string {
 		"best, passes to 0.1%", "passes to 1% there", "diverges from"}, rows)
 }
 
-// tableOfAllSteps returns all that was measured, medians over seeds.
+// tableOfAllSteps returns all measurements as medians over seeds.
 func tableOfAllSteps(sweeps []*sweep) string {
 	var rows [][]string
 	for _, s := range sweeps {
@@ -237,7 +237,7 @@ func tableOfAllSteps(sweeps []*sweep) string {
 		"to a change of 0.1%", "nats above then"}, rows)
 }
 
-// count returns how many runs at step size i ended so.
+// count returns the number of runs with the given status at step size i.
 func (s *sweep) count(i int, status string) (n int) {
 	for _, r := range s.runs[i] {
 		if r.status == status {
@@ -247,7 +247,7 @@ func (s *sweep) count(i int, status string) (n int) {
 	return n
 }
 
-// measure1 runs the methods of figure 1 at each of their step sizes.
+// measure1 runs the methods of figure 1 at all of their step sizes.
 func (o *options) measure1(ctx context.Context) (*problem, []*sweep, error) {
 	if _, err := choose("data sets", o.sets, []string{"ionosphere"},
 		func(s string) string { return s }); err != nil {
@@ -335,17 +335,17 @@ func (s *sweep) median(i, band int) float64 {
 	return median(v)
 }
 
-// stop returns, of the run in the middle at step size i, the passes to a small change
-// and the nats above the optimum then.
+// stop returns the passes to a small change, and the nats above the optimum then, for the median
+// run at step size i.
 func (s *sweep) stop(i int) (passes, excess float64) {
 	r := slices.SortedFunc(slices.Values(s.runs[i]),
 		func(a, b outcome) int { return cmp.Compare(a.change, b.change) })
 	return r[len(r)/2].change, r[len(r)/2].excess
 }
 
-// A problem is a data set with the −ELBO at the start, q = prior, and the least one.
+// A problem is a data set with the −ELBO at the start, q = prior, and at the optimum.
 type problem struct {
-	*paper.Problem // nil for one that a table has
+	*paper.Problem // nil if the problem comes from a table
 	name           string
 	start, optimum float64
 }

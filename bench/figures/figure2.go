@@ -17,7 +17,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// byDefault is the method of a nil Solver, and library its variant, because it has no settings.
+// byDefault is the method of a nil Solver. library is its variant, because it has no settings.
 const byDefault, library = "default", "library"
 
 // A method is one curve of figure 2.
@@ -29,7 +29,7 @@ type method struct {
 	runs          runs
 }
 
-// methods2 returns the methods of figure 2 at the settings of p.
+// methods2 returns the methods of figure 2 with the settings of p.
 func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 	n, gp := len(p.Y), p.Noisy
 	all := []*method{
@@ -48,8 +48,8 @@ func (o *options) methods2(p *paper.Problem) ([]*method, error) {
 	return choose("methods", o.methods, all, func(m *method) string { return m.name })
 }
 
-// problems2 returns the data sets of figure 2: with -quick ionosphere, without -data
-// those of testdata.
+// problems2 returns the data sets of figure 2. With -quick it returns ionosphere, and without -data
+// only the data sets in testdata.
 func (o *options) problems2() ([]*paper.Problem, error) {
 	type set struct {
 		name string
@@ -81,8 +81,8 @@ func (o *options) problems2() ([]*paper.Problem, error) {
 	return all, nil
 }
 
-// figure2 measures and draws how −ELBO and test log loss fall with the passes: the panels of the
-// first page of the README, and a picture for each data set.
+// figure2 measures and draws −ELBO and test log loss against passes. It draws an overview and a
+// picture for each data set.
 func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 	problems, methods, err := o.measure2(ctx, stdout)
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *options) figure2(ctx context.Context, stdout io.Writer) error {
 	return o.publish(stdout, tables2(problems, methods))
 }
 
-// What the table of figure 2 calls the −ELBO of q = prior and the least one.
+// Names in the table of figure 2 for the −ELBO of q = prior and of the optimum.
 const startName, optimumName = "start", "optimum"
 
 // open2 returns the table of figure 2.
@@ -162,7 +162,7 @@ func (o *options) measure2(ctx context.Context, stdout io.Writer) ([]*problem, [
 	return problems, methods, nil
 }
 
-// stored2 returns what the table of figure 2 has, which takes no data.
+// stored2 returns the contents of the table of figure 2, without reading data.
 func (o *options) stored2() ([]*problem, [][]*method, error) {
 	table, err := o.open2()
 	if err != nil {
@@ -173,7 +173,7 @@ func (o *options) stored2() ([]*problem, [][]*method, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// As they are in the paper, and not as they were measured.
+	// Use the order of the paper and not the order of the measurements.
 	order := []string{"sonar", "ionosphere", "usps2v4", "usps3v5"}
 	slices.SortStableFunc(sets, func(a, b string) int {
 		return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
@@ -207,7 +207,7 @@ func (o *options) stored2() ([]*problem, [][]*method, error) {
 	return problems, methods, nil
 }
 
-// refer keeps the start and the optimum of p in a table, or reads them.
+// refer stores the start and the optimum of p in a table, or reads them from it.
 func (p *problem) refer(table *results) (err error) {
 	name := func(what string) []string { return []string{p.name, what, library, "1"} }
 	if p.start, err = table.reference(name(startName), "neg_elbo",
@@ -227,13 +227,13 @@ func (m *method) label() string {
 	return m.name + ", " + m.variant
 }
 
-// tables2 returns the tables of figure 2, by name.
+// tables2 returns the tables of figure 2 by name.
 func tables2(problems []*problem, methods [][]*method) map[string]string {
 	return map[string]string{"figure 2": tableOfELBOs(problems, methods),
 		"figure 2, bits": tableOfBits(problems, methods)}
 }
 
-// tableOfELBOs returns −ELBO in the end, the range over seeds, and the passes to each band.
+// tableOfELBOs returns the final −ELBO, its range over seeds, and the passes to each band.
 func tableOfELBOs(problems []*problem, methods [][]*method) string {
 	first := []string{"start → optimum"}
 	for _, p := range problems {
@@ -265,7 +265,7 @@ func tableOfELBOs(problems []*problem, methods [][]*method) string {
 	})
 }
 
-// tableOfBits returns the test log loss in the end, and the range over seeds.
+// tableOfBits returns the final test log loss and its range over seeds.
 func tableOfBits(problems []*problem, methods [][]*method) string {
 	return sideBySide(problems, methods, nil, func(_ *problem, m *method) string {
 		last := m.runs.last()
@@ -320,7 +320,7 @@ func sideBySide(problems []*problem, methods [][]*method, first []string,
 	return tables.Markdown(header, rows)
 }
 
-// run runs m, shows what it is at marks to add, and returns the pass that was reached.
+// run runs m and calls add with its sample at each mark. It returns the pass that the run reached.
 func (m *method) run(ctx context.Context, seed uint64, marks []int, pred *paper.Predictor,
 	bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	solver := m.solver

@@ -16,21 +16,22 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// A setting is one panel of figure 3: a corpus and a number of topics.
+// A setting is a panel of figure 3, which is a corpus and a number of topics.
 type setting struct {
 	*corpus
 	topics int
 	eSteps []*eStep
 }
 
-// An eStep is one curve of figure 3. The M-step is the same for all.
+// An eStep is a curve of figure 3. All curves have the same M-step.
 type eStep struct {
 	name string
 	opt  pgsvi.CTMOptions
 	runs runs
 }
 
-// tolerance is how many nats a word from the best count as having got there.
+// tolerance is the distance from the best score, in nats per word, at which a run counts as
+// finished.
 const tolerance = 0.05
 
 // eSteps returns the methods of figure 3.
@@ -46,7 +47,7 @@ func (o *options) eSteps() ([]*eStep, error) {
 	return choose("methods", o.methods, all, func(e *eStep) string { return e.name })
 }
 
-// figure3 measures and draws how the held-out score of topic models falls with time.
+// figure3 measures and draws the held-out score of topic models against time.
 func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 	settings, err := o.measure3(ctx, stdout)
 	if err != nil {
@@ -58,7 +59,7 @@ func (o *options) figure3(ctx context.Context, stdout io.Writer) error {
 	return o.publish(stdout, tables3(settings))
 }
 
-// What the table of figure 3 calls the score of the frequencies of words.
+// Name in the table of figure 3 for the score of word frequencies.
 const frequencies = "frequencies"
 
 // open3 returns the table of figure 3.
@@ -115,7 +116,7 @@ func (o *options) measure3(ctx context.Context, stdout io.Writer) ([]*setting, e
 	return settings, nil
 }
 
-// stored3 returns what the table of figure 3 has, which takes no data.
+// stored3 returns the contents of the table of figure 3, without reading data.
 func (o *options) stored3() ([]*setting, error) {
 	table, err := o.open3()
 	if err != nil {
@@ -162,14 +163,15 @@ func (o *options) stored3() ([]*setting, error) {
 	return settings, nil
 }
 
-// refer keeps the score of the frequencies of words in a table, or reads it.
+// refer stores the score of word frequencies in a table, or reads it from there.
 func (s *setting) refer(table *results) (err error) {
 	name := []string{s.name, frequencies, fmt.Sprint(s.topics), "1"}
 	s.unigram, err = table.reference(name, "heldout_nats", func() float64 { return s.unigram })
 	return err
 }
 
-// run runs e on s, shows its scores at marks to add, and returns the pass that was reached.
+// run runs e on s and calls add with its score at each mark. It returns the pass that the run
+// reached.
 func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, draws int,
 	bar *progressbar.ProgressBar, add func(sample)) (pass int, err error) {
 	model, err := pgsvi.NewCTM(s.train, s.topics, &e.opt)
@@ -186,7 +188,7 @@ func (e *eStep) run(ctx context.Context, s *setting, seed uint64, marks []int, d
 	})
 }
 
-// last returns the last pass of s, and the best median score then.
+// last returns the last pass of s and the best median score at that pass.
 func (s *setting) last() (pass int, best float64) {
 	for _, e := range s.eSteps {
 		pass = max(pass, e.runs.last())
@@ -198,13 +200,13 @@ func (s *setting) last() (pass int, best float64) {
 	return pass, best
 }
 
-// tables3 returns the table of figure 3, by name.
+// tables3 returns the table of figure 3 by name.
 func tables3(settings []*setting) map[string]string {
 	return map[string]string{"figure 3": tableOfScores(settings)}
 }
 
-// tableOfScores returns the score after the last pass, median and range over seeds, the seconds to
-// there, and those after which a run was first seen within the tolerance of the best median.
+// tableOfScores returns the median and range of the final score over seeds, the seconds to the end,
+// and the seconds until a run first came within the tolerance of the best median.
 func tableOfScores(settings []*setting) string {
 	header, scores := []string{""}, []string{"frequencies alone"}
 	var names []string
@@ -243,8 +245,8 @@ func tableOfScores(settings []*setting) string {
 	return tables.Markdown(header, append(rows, scores))
 }
 
-// secondsTo returns the seconds after which a run was first seen at so many nats or
-// below, the median over seeds; infinite if most never were.
+// secondsTo returns the seconds until a run first reached the given nats, as the median over seeds.
+// It is infinite if most runs never reached them.
 func (e *eStep) secondsTo(nats float64) float64 {
 	var first []float64
 	for _, run := range e.runs {

@@ -39,7 +39,7 @@ func readTable(t *testing.T, file string, header ...string) [][]string {
 		func(r []string) bool { return slices.Contains(references, r[1]) })
 }
 
-// references are the rows of a table that are no runs.
+// references lists the rows of a table that are not runs.
 var references = []string{startName, optimumName, frequencies}
 
 func parse(t *testing.T, field string) float64 {
@@ -51,7 +51,7 @@ func parse(t *testing.T, field string) float64 {
 	return v
 }
 
-// drawn checks that there is a picture.
+// drawn checks that the picture exists.
 func drawn(t *testing.T, file string) {
 	t.Helper()
 	if info, err := os.Stat(file); err != nil || info.Size() < 10000 {
@@ -89,7 +89,7 @@ func TestFigure1(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	inf := math.Inf(1)
-	curve := func(v ...float64) []float64 { // 20 passes, the last repeated
+	curve := func(v ...float64) []float64 { // 20 passes, with the last value repeated
 		for len(v) < 20 {
 			v = append(v, v[len(v)-1])
 		}
@@ -144,8 +144,8 @@ func TestFigure2(t *testing.T) {
 	drawn(t, filepath.Join(o.out, "figure2.png"))
 }
 
-// TestReference checks that the default reaches the reference optimum of both data sets,
-// with its test log loss, and PG-SVI as published comes close on ionosphere.
+// TestReference checks that the default reaches the reference optimum and its test log loss on both
+// data sets, and that PG-SVI as published comes close on ionosphere.
 func TestReference(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -177,8 +177,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestResume: the runs of a table are not repeated, others are added, and the table
-// of another figure is refused.
+// TestResume checks that the runs in a table are not repeated, that other runs are added, and that
+// the table of another figure is an error.
 func TestResume(t *testing.T) {
 	o := tiny(t, 2, byDefault)
 	if err := o.run(context.Background(), io.Discard); err != nil {
@@ -186,7 +186,7 @@ func TestResume(t *testing.T) {
 	}
 	file := filepath.Join(o.out, "figure2.csv")
 	first := readTable(t, file, header2...)[0]
-	first[7] = "12345" // seconds that no run takes
+	first[7] = "12345" // no run takes this time
 	const start, optimum = "ionosphere,start,library,1,0,1000,NaN,NaN\n",
 		"ionosphere,optimum,library,1,0,90,NaN,NaN\n"
 	if err := os.WriteFile(file,
@@ -222,7 +222,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestTable: what is not the whole table of a figure, of as many passes, is refused.
+// TestTable checks that damaged tables, and tables with another number of passes, are errors.
 func TestTable(t *testing.T) {
 	good := "ionosphere,default,library,1,1,90,0.4,0.1\n"
 	testkit.NotShort(t)
@@ -249,8 +249,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestFailedRun: a run that fails leaves a row without numbers, and counts as
-// infinitely bad in medians.
+// TestFailedRun checks that a run that fails has a row without numbers, and counts as infinitely
+// bad in medians.
 func TestFailedRun(t *testing.T) {
 	o := tiny(t, 2)
 	table, err := o.results("figure2.csv", 4, header2...)
@@ -289,7 +289,7 @@ func TestFailedRun(t *testing.T) {
 	}
 }
 
-// TestChoose: names that are not there are errors in every figure.
+// TestChoose checks that unknown names are errors in every figure.
 func TestChoose(t *testing.T) {
 	for figure := 1; figure <= 3; figure++ {
 		o := tiny(t, figure, "PG-SVI", "nonsense")
@@ -308,8 +308,8 @@ func TestChoose(t *testing.T) {
 
 var header3 = []string{"corpus", "method", "topics", "seed", "pass", "seconds", "heldout_nats"}
 
-// TestFigure3: every method but that of the paper's settings predicts better than
-// frequencies alone, and training takes time.
+// TestFigure3 checks that every method predicts better than word frequencies, except the settings
+// of the paper, and that training takes time.
 func TestFigure3(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; TestUndisturbed runs one of its methods")
@@ -349,8 +349,8 @@ func TestFigure3(t *testing.T) {
 	drawn(t, filepath.Join(o.out, "figure3.png"))
 }
 
-// TestUndisturbed: the score of a run that was evaluated on the way is that of a fit
-// that was not, and another seed has another.
+// TestUndisturbed checks that evaluations during a run do not change its score, and that another
+// seed does.
 func TestUndisturbed(t *testing.T) {
 	testkit.NotShort(t)
 	t.Parallel()
@@ -382,7 +382,7 @@ func TestUndisturbed(t *testing.T) {
 	}
 }
 
-// TestSecondsTo: a run counts from where it is first seen to be good enough.
+// TestSecondsTo checks that a run counts from its first good evaluation.
 func TestSecondsTo(t *testing.T) {
 	e := &eStep{runs: runs{{{1, 10, 9, 0}, {2, 20, 8, 0}}, {{1, 11, 8.5, 0}, {2, 21, 7, 0}},
 		{{1, 12, 9, 0}}}}
@@ -403,7 +403,7 @@ func TestCorpora(t *testing.T) {
 		{"", nil, "synthetic"},
 		{"", []string{"ap"}, ""},
 		{t.TempDir(), []string{"synthetic"}, "synthetic"},
-		{t.TempDir(), nil, ""}, // there is no file
+		{t.TempDir(), nil, ""}, // the file does not exist
 	} {
 		o := tiny(t, 3)
 		o.data, o.sets = c.data, c.sets
@@ -415,8 +415,8 @@ func TestCorpora(t *testing.T) {
 	}
 }
 
-// TestClaimsStale repeats the first passes of each method on ionosphere, which do not depend on the
-// clock, and fails if figure2.csv has other values of them.
+// TestClaimsStale repeats the first passes of each method on ionosphere, which do not depend on
+// time, and compares them with figure2.csv.
 func TestClaimsStale(t *testing.T) {
 	t.Parallel()
 	o := tiny(t, 2, testkit.Shorter(nil, []string{byDefault, "PG-SVI"})...)
@@ -424,7 +424,8 @@ func TestClaimsStale(t *testing.T) {
 	if err := o.run(context.Background(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	const run, measured = 5, 7 // columns that name a pass of a run, and those before the seconds
+	// The number of columns that name a pass of a run, and of columns before the seconds.
+	const run, measured = 5, 7
 	stored := make(map[string][]string)
 	for _, r := range readTable(t, "figure2.csv", header2...) {
 		stored[strings.Join(r[:run], ",")] = r
@@ -450,9 +451,9 @@ func TestClaimsStale(t *testing.T) {
 	}
 }
 
-// TestClaims holds what README.md says of the tables in this folder against them:
-// how many passes of the median run it takes to get, and to stay, within 1% and 0.1%
-// of the way from the start to the optimum.
+// TestClaims checks the claims in README.md against the tables in this folder: how many passes the
+// median run takes to reach 1% and 0.1% of the way from the start to the optimum, and to stay
+// there.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	o := &options{figure: 2, draw: true, out: ".", passes: 200, seeds: 5,
@@ -506,7 +507,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// stored returns the tables of a figure from what was measured.
+// stored returns the tables of a figure from the stored measurements.
 func stored(t *testing.T, o *options) map[string]string {
 	t.Helper()
 	var texts map[string]string
@@ -535,7 +536,7 @@ func stored(t *testing.T, o *options) map[string]string {
 	return texts
 }
 
-// TestTables: the tables of README.md are those of the stored measurements.
+// TestTables checks that the tables of README.md match the stored measurements.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")

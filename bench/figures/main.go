@@ -1,21 +1,21 @@
-// Command figures measures and draws the figures of Khan et al. (2016) anew, two on Gaussian
-// process classification and one on topic models:
+// Command figures measures and draws three figures of Khan et al. (2016), two on Gaussian process
+// classification and one on topic models:
 //
 //	go run ./bench/figures -figure 1 -out DIR
 //	go run ./bench/figures -figure 2 -out DIR
 //	go run ./bench/figures -figure 3 -out DIR
 //
-// Figure 1 shows how many examples gradient descent, PG, PG-MC and PG-SVI process until they have
-// converged, against the step size. Figure 2 shows the −ELBO and the test log loss of PG-SVI, of
+// Figure 1 shows how many examples gradient descent, PG, PG-MC and PG-SVI process until they
+// converge, against the step size. Figure 2 shows the −ELBO and the test log loss of PG-SVI, of
 // stochastic gradient methods, and of the default steps of this library, against passes over the
 // data. Figure 3 shows how well correlated topic models predict held-out words, against training
-// time, with the E-steps of PG-SVI, the delta method, Laplace's approximation and mean field.
-// Each writes figureN.csv and figureN.png to DIR and prints a table.
+// time, with the E-steps of PG-SVI, the delta method, Laplace's approximation and mean field. Each
+// writes figureN.csv and figureN.png to DIR and prints a table.
 //
-// Run it in the root of the repository, where testdata is. USPS, NIPS and AP are read from the
-// folder of -data. Without it figure 2 leaves out USPS, and figure 3 uses a synthetic corpus.
-// -quick takes seconds. A full figure takes most of an hour, and USPS adds hours. The rows of a
-// run are written when it ends. -resume continues from there, and -draw only draws.
+// Run the command in the root of the repository, which has testdata. It reads USPS, NIPS and AP
+// from the folder of -data. Without that folder, figure 2 omits USPS, and figure 3 uses a synthetic
+// corpus. -quick takes seconds. A full figure takes most of an hour, and USPS adds hours. The rows
+// of a run are written when it ends. -resume continues after them, and -draw only draws.
 package main
 
 import (
@@ -40,7 +40,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// options are what the command line says.
+// options holds the command line.
 type options struct {
 	figure        int
 	data, out     string
@@ -59,7 +59,7 @@ type options struct {
 //go:generate go run -C ../.. ./bench/figures -figure 3 -draw -out bench/figures -readme bench/README.md
 
 func main() {
-	// Ctrl-C ends a figure early, with an error that says so.
+	// Ctrl-C ends a figure early with an error.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	opt, err := parseFlags(os.Args[1:], os.Stderr)
@@ -78,27 +78,27 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 	o := &options{testdata: "testdata"}
 	f := flag.NewFlagSet("figures", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.figure, "figure", 0, "which figure: 1, 2 or 3")
+	f.IntVar(&o.figure, "figure", 0, "figure to measure: 1, 2 or 3")
 	f.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"),
-		"`folder` that holds usps, nips and ap (default: that of PGSVI_DATA)")
+		"`folder` with usps, nips and ap (default: PGSVI_DATA)")
 	f.StringVar(&o.out, "out", ".", "`folder` to write to")
 	f.BoolVar(&o.quick, "quick", false,
-		"ionosphere alone, in figure 3 AP alone and fewer draws, and other defaults of -passes "+
-			"and -seeds")
+		"use ionosphere alone, or in figure 3 AP alone and fewer draws, and other defaults of "+
+			"-passes and -seeds")
 	f.IntVar(&o.passes, "passes", 0,
-		"passes over the data; in figure 1 those of PG-SVI, ten times as many for PG and PG-MC "+
+		"passes over the data; in figure 1 of PG-SVI, with ten times as many for PG and PG-MC "+
 			"and 150 times for GD\n(default 200, with -quick 10; in figure 3 10, with -quick 3)")
-	f.IntVar(&o.seeds, "seeds", 0, "runs of each method that is random (default 5, with -quick 1)")
+	f.IntVar(&o.seeds, "seeds", 0, "runs of each random method (default 5, with -quick 1)")
 	f.IntVar(&o.draws, "draws", 0,
-		"draws from q of a test document, in figure 3 (default the 10,000 of the protocol, with "+
+		"draws from q of a test document, in figure 3 (default 10,000 as in the protocol, with "+
 			"-quick 200)")
 	topics := f.String("topics", "10", "numbers of topics, separated by commas, in figure 3")
 	methods := f.String("methods", "", "names of methods, separated by commas (default: all)")
 	sets := f.String("sets", "", "names of data sets, separated by commas (default: all)")
 	f.BoolVar(&o.resume, "resume", false,
-		"do not repeat the runs that the table in -out has, from the same -passes and -draws")
-	f.BoolVar(&o.draw, "draw", false, "do not run the methods, draw what the table in -out has")
-	f.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables of the figure to replace")
+		"keep the runs in the table of -out, which must have the same -passes and -draws")
+	f.BoolVar(&o.draw, "draw", false, "draw the table of -out without running the methods")
+	f.StringVar(&o.readme, "readme", "", "Markdown `file` in which to replace the tables")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	return o.figure3(ctx, stdout)
 }
 
-// publish prints tables, and replaces those that the file of -readme has.
+// publish prints tables, and replaces the tables in the file of -readme.
 func (o *options) publish(stdout io.Writer, texts map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		fmt.Fprintf(stdout, "\n%s\n\n%s", name, texts[name])
@@ -166,8 +166,8 @@ func (o *options) publish(stdout io.Writer, texts map[string]string) error {
 	return tables.Replace(o.readme, texts)
 }
 
-// choose returns those of all whose names were asked for, all of them where none
-// were, and an error where there is no such name.
+// choose returns the elements of all with the given names, or all elements if there are no names.
+// It returns an error for an unknown name.
 func choose[T any](what string, asked []string, all []T, name func(T) string) ([]T, error) {
 	if asked == nil {
 		return all, nil
@@ -178,14 +178,14 @@ func choose[T any](what string, asked []string, all []T, name func(T) string) ([
 	}
 	for _, a := range asked {
 		if !slices.Contains(known, a) {
-			return nil, fmt.Errorf("there is no %q among the %s that are at hand: %s", a, what,
+			return nil, fmt.Errorf("%q is not one of the %s: %s", a, what,
 				strings.Join(slices.Compact(known), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(t T) bool { return !slices.Contains(asked, name(t)) }), nil
 }
 
-// split returns the names in a list with commas between, nil if it is empty.
+// split returns the names in a comma-separated list, or nil if it is empty.
 func split(list string) []string {
 	if list == "" {
 		return nil
@@ -197,7 +197,7 @@ func split(list string) []string {
 	return names
 }
 
-// newBar returns a progress bar of n passes, which is seen on a terminal only.
+// newBar returns a progress bar of n passes, which is visible only on a terminal.
 func newBar(n int) *progressbar.ProgressBar {
 	info, err := os.Stderr.Stat()
 	return progressbar.NewOptions(n,
@@ -210,13 +210,13 @@ func newBar(n int) *progressbar.ProgressBar {
 		progressbar.OptionClearOnFinish())
 }
 
-// marks are the passes after which the methods of figures 2 and 3 are evaluated.
+// marks lists the passes after which figures 2 and 3 evaluate their methods.
 var marks = map[int][]int{
 	2: {1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200},
 	3: {1, 2, 3, 5, 7, 10, 20, 50, 100, 200},
 }
 
-// marks returns the passes after which to evaluate, the last included.
+// marks returns the passes after which to evaluate, including the last pass.
 func (o *options) marks() []int {
 	all := marks[o.figure]
 	if o.quick && o.figure == 3 {
@@ -229,10 +229,10 @@ func (o *options) marks() []int {
 	return append(slices.Clone(all[:i]), o.passes)
 }
 
-// A state is what a run has reached after a number of passes.
+// A state is the state of a run after a number of passes.
 type state struct {
 	pass    int
-	seconds float64 // of processor time, without those of evaluations
+	seconds float64 // CPU seconds, without evaluations
 	stepper pgsvi.Stepper
 }
 
@@ -242,10 +242,9 @@ func (s state) negELBO() (float64, error) {
 	return -elbo, err
 }
 
-// follow runs s on m and shows the states at the end of the passes in marks,
-// which ascend, to see, which evaluates them. The error of a step or of see, which is
-// how a run diverges, ends the run and comes with the pass in which it occurred,
-// that of a run that does not start with −1.
+// follow runs s on m and calls see, which evaluates the state, at the end of each pass in marks.
+// marks must ascend. An error of a step or of see, which is how a run diverges, ends the run.
+// follow returns it with the pass in which it occurred, or with −1 if the run does not start.
 func follow(ctx context.Context, s pgsvi.Solver, m pgsvi.Model, marks []int,
 	bar *progressbar.ProgressBar, see func(state) error) (pass int, err error) {
 	last := marks[len(marks)-1]
@@ -254,7 +253,7 @@ func follow(ctx context.Context, s pgsvi.Solver, m pgsvi.Model, marks []int,
 	if err != nil {
 		return -1, err
 	}
-	defer func() { bar.Add(last - pass) }() // what a run that ends early leaves
+	defer func() { bar.Add(last - pass) }() // passes that a run does not make if it ends early
 	for _, err := range paper.Passes(ctx, s, run, last) {
 		if err != nil {
 			return pass, err

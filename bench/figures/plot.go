@@ -18,8 +18,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// A style tells a method apart by colour, dashes and marker, so that the picture
-// can be read in grey too.
+// A style gives each method its color, dashes and marker, so that the picture is also readable in
+// gray.
 type style struct {
 	color  color.Color
 	dashes []vg.Length
@@ -61,12 +61,12 @@ func init() {
 }
 
 // drawFigure1 draws examples against step size, for both bands and for the stop at a small change.
-// A vertical line is where a method begins to diverge; what has not converged for another reason is
-// marked above, in a row for each method.
+// A vertical line marks the step size from which a method diverges. Runs that do not converge for
+// another reason are marked above the curves, in one row per method.
 func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 	var keys legend
 	n := float64(len(problem.Y))
-	const stop = len(within) // the panel after the bands
+	const stop = len(within) // index of the panel after the bands
 	titles := []string{"to within 1% of the optimum", "to within 0.1% of the optimum",
 		"to a change of 0.1% in a pass"}
 	panels := make([]*plot.Plot, len(titles))
@@ -74,8 +74,8 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 		p := newPanel("Ionosphere: " + title)
 		p.X.Label.Text, p.Y.Label.Text = "step size", "examples processed"
 		p.X.Tick.Marker = plot.TickerFunc(decades)
-		// passes returns how many a method takes at step size j, and whether it is then outside of
-		// 1%.
+		// passes returns the passes of a method at step size j, and whether the method is then
+		// outside of 1%.
 		passes := func(s *sweep, j int) (passes float64, early bool) {
 			if i < stop {
 				return s.median(j, i), false
@@ -83,7 +83,7 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 			passes, excess := s.stop(j)
 			return passes, excess > within[0]*(problem.start-problem.optimum)
 		}
-		top := 0.0 // of what converges
+		top := 0.0 // largest value of runs that converge
 		for _, s := range sweeps {
 			for j := range s.steps {
 				if v, early := passes(s, j); s.runs[j] != nil && !early && !math.IsInf(v, 1) {
@@ -141,11 +141,11 @@ func drawFigure1(file string, problem *problem, sweeps []*sweep) error {
 	return savePNG(file, 9.5, 8, [][]*plot.Plot{panels}, &keys)
 }
 
-// A measure is what a panel of figure 2 shows.
+// A measure is a quantity that a panel of figure 2 shows.
 type measure struct {
 	column, label string
-	below         func(*problem) float64 // what is subtracted
-	least         float64                // that is drawn
+	below         func(*problem) float64 // value to subtract
+	least         float64                // smallest value to draw
 }
 
 var (
@@ -154,14 +154,13 @@ var (
 	bits = measure{"logloss_bits", "test log loss (bits)", func(*problem) float64 { return 0 }, 0}
 )
 
-// bandOver is by how much, as a logarithm, a band may reach over the largest of the medians, which
-// is twice as high.
+// bandOver is how far, as a logarithm, a band may reach above the largest median: a factor of two.
 const bandOver = 0.3
 
-// panel draws a measure against passes, of the methods that have no variant and of the others in
-// this one: medians over seeds, and bands from the least to the largest, cut where a run that fails
-// would leave no room for the medians. A second line of the title names what is cut, and the
-// methods whose runs fail.
+// panel draws a measure against passes, for methods without variants and for methods of the given
+// variant. It draws medians over seeds, and bands from the smallest to the largest value, which it
+// cuts if a failing run would leave no room for the medians. The second line of the title names cut
+// bands and methods whose runs fail.
 func (m measure) panel(title string, p *problem, methods []*method, variant string,
 	keys *legend) (*plot.Plot, error) {
 	panel := newPanel(title)
@@ -193,14 +192,14 @@ func (m measure) panel(title string, p *problem, methods []*method, variant stri
 	top := math.Inf(-1)
 	for _, of := range methods {
 		if of.variant != variant && of.variant != library && of.name != "PG-SVI" || of.runs == nil {
-			continue // the other variant of a gradient method
+			continue // a gradient method of the other variant
 		}
 		b := banded{name: of.name}
 		last := 0
 		for _, pass := range of.runs.passes() {
 			s := of.runs.median(pass)
 			if math.IsInf(s.loss, 1) {
-				break // most have failed
+				break // most runs have failed
 			}
 			last = pass
 			l, h := of.runs.spread(pass, m.column)
@@ -238,7 +237,7 @@ func (m measure) panel(title string, p *problem, methods []*method, variant stri
 }
 
 // drawOverview draws one row of panels: −ELBO and test log loss on ionosphere and on another data
-// set if there is one, with every method scaled as it should be.
+// set, if it was measured, with all gradients scaled correctly.
 func drawOverview(file string, problems []*problem, methods [][]*method) error {
 	var keys legend
 	var row []*plot.Plot
@@ -256,22 +255,22 @@ func drawOverview(file string, problems []*problem, methods [][]*method) error {
 		}
 	}
 	if row == nil {
-		return nil // neither was measured
+		return nil // neither data set was measured
 	}
 	sameLines(row)
 	return savePNG(file, 8.2, 7, [][]*plot.Plot{row}, &keys)
 }
 
-// titles are the names of data sets for people.
+// titles maps data sets to their names in pictures.
 var titles = map[string]string{"sonar": "Sonar", "ionosphere": "Ionosphere",
 	"usps2v4": "USPS 2 vs 4", "usps3v5": "USPS 3 vs 5", "nips": "NIPS", "ap": "AP",
 	"synthetic": "Synthetic"}
 
-// variants are how the gradient methods are scaled, for people.
+// variants maps variants of the gradient methods to their names in pictures.
 var variants = map[string]string{paper.Published: "as published", paper.Corrected: "corrected"}
 
-// drawFigure2 draws −ELBO above the optimum and test log loss against passes, each with the
-// gradient methods as published and corrected.
+// drawFigure2 draws −ELBO above the optimum and test log loss against passes, with the gradient
+// methods as published and as corrected.
 func drawFigure2(file string, p *problem, methods []*method) error {
 	var keys legend
 	var rows [][]*plot.Plot
@@ -292,11 +291,11 @@ func drawFigure2(file string, p *problem, methods []*method) error {
 	return savePNG(file, 10.5, 7.5, rows, &keys)
 }
 
-// drawFigure3 draws held-out nats a word against seconds, a panel for each setting: medians over
-// seeds, and bands from the least to the largest. The axes are those of the methods that end near
-// the best one; the others are named above if they do not reach into the panel.
+// drawFigure3 draws held-out nats per word against seconds, one panel per setting, with medians
+// over seeds and bands from the smallest to the largest value. The axes fit the methods that end
+// near the best method. The title names other methods if they are outside of the panel.
 func drawFigure3(file string, settings []*setting) error {
-	const near = 0.15 // nats a word
+	const near = 0.15 // nats per word
 	var keys legend
 	var panels []*plot.Plot
 	for _, s := range settings {
@@ -349,7 +348,7 @@ func drawFigure3(file string, settings []*setting) error {
 	return savePNG(file, 12, 9, slices.Collect(slices.Chunk(panels, 2)), &keys)
 }
 
-// sameRange gives panels side by side the same vertical axis.
+// sameRange sets the same vertical axis on panels side by side.
 func sameRange(panels []*plot.Plot) {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, p := range panels {
@@ -360,7 +359,7 @@ func sameRange(panels []*plot.Plot) {
 	}
 }
 
-// sameLines gives panels side by side titles of as many lines.
+// sameLines sets titles with the same number of lines on panels side by side.
 func sameLines(panels []*plot.Plot) {
 	most := 0
 	for _, p := range panels {
@@ -371,7 +370,7 @@ func sameLines(panels []*plot.Plot) {
 	}
 }
 
-// widened returns a range that leaves markers at its ends inside the panel.
+// widened returns a range that keeps markers at its ends inside the panel.
 func widened(lo, hi float64) (float64, float64) {
 	margin := 0.04 * (hi - lo)
 	return lo - margin, hi + margin
@@ -392,7 +391,7 @@ func newPanel(title string) *plot.Plot {
 	return p
 }
 
-// A legend is what a picture explains below its panels, each name once.
+// A legend explains the curves and markers of a picture below its panels, with each name once.
 type legend struct{ keys []key }
 
 type key struct {
@@ -406,13 +405,13 @@ func (l *legend) add(name string, thumbs ...plot.Thumbnailer) {
 	}
 }
 
-// mark explains a marker.
+// mark adds a marker.
 func (l *legend) mark(name string, shape draw.GlyphDrawer) {
 	l.add(name, &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: color.Black,
 		Radius: vg.Points(2.8), Shape: shape}})
 }
 
-// size returns the height of the keys and how many there are in a row of some width.
+// size returns the height of the keys and their number per row for the given width.
 func (l *legend) size(width vg.Length) (height vg.Length, perRow int) {
 	longest := 0
 	for _, k := range l.keys {
@@ -423,7 +422,7 @@ func (l *legend) size(width vg.Length) (height vg.Length, perRow int) {
 	return vg.Points(10 + 16*float64(rows)), perRow
 }
 
-// draw draws the keys in rows of so many.
+// draw draws the keys in rows with the given number of columns.
 func (l *legend) draw(c draw.Canvas, cols int) {
 	tiles := draw.Tiles{Rows: 1, Cols: cols}
 	for j := range cols {
@@ -440,8 +439,8 @@ func (l *legend) draw(c draw.Canvas, cols int) {
 	}
 }
 
-// addCurve adds a line with markers in the style of a method, and names it in the legend. What is
-// no more than a point in a corner is left out of both.
+// addCurve adds a line with markers in the style of a method, and its key. It adds neither if xys
+// has fewer than least points.
 func addCurve(p *plot.Plot, keys *legend, name string, xys plotter.XYs, least int) error {
 	if len(xys) < least {
 		return nil
@@ -458,7 +457,7 @@ func addCurve(p *plot.Plot, keys *legend, name string, xys plotter.XYs, least in
 	return nil
 }
 
-// addBand fills the area from lo to hi about a curve, in a pale shade of the colour of a method.
+// addBand fills the area from lo to hi in a pale shade of the method's color.
 func addBand(p *plot.Plot, name string, curve plotter.XYs, lo, hi []float64) error {
 	if len(curve) < 2 || slices.Equal(lo, hi) {
 		return nil
@@ -489,7 +488,7 @@ func addMarks(p *plot.Plot, xys plotter.XYs, c color.Color, shape draw.GlyphDraw
 	}
 }
 
-// savePNG draws rows of panels, of a size in centimetres, with a legend below them into a file.
+// savePNG draws rows of panels with a legend below them into a file. Sizes are in centimeters.
 func savePNG(file string, panelWidth, panelHeight float64, rows [][]*plot.Plot,
 	keys *legend) error {
 	cols := len(rows[0])
@@ -524,8 +523,8 @@ func savePNG(file string, panelWidth, panelHeight float64, rows [][]*plot.Plot,
 	return f.Close()
 }
 
-// decades marks the powers of ten on an axis of logarithms, and labels every
-// second one where there are many.
+// decades marks the powers of ten on a logarithmic axis, and labels every second power if there are
+// many.
 func decades(lo, hi float64) []plot.Tick {
 	every := 1
 	if hi-lo > 7 {
@@ -542,8 +541,8 @@ func decades(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// logTicks marks an axis of logarithms: 1, 2 and 5 times the powers of ten, or round numbers where
-// the ends are near each other.
+// logTicks marks a logarithmic axis with 1, 2 and 5 times the powers of ten, or with round numbers
+// if its ends are close.
 func logTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	mark := func(v float64) {

@@ -16,18 +16,18 @@ import (
 	"strings"
 )
 
-// results is the CSV file of a figure. The rows of a run are written when it ends;
-// -resume keeps those of an earlier file, and -draw has no others.
+// results is the CSV file of a figure. The rows of a run are written when it ends. -resume keeps
+// the runs of an earlier file, and -draw uses only these.
 type results struct {
 	file   string
 	header []string
 	key    int  // the number of columns that name a run
 	draw   bool // whether to run nothing
 	runs   map[string][][]string
-	names  [][]string // of the runs that the file had, in its order
+	names  [][]string // names of the runs in the file, in order
 }
 
-// results opens file in the folder of o; the first key columns name a run.
+// results opens file in the folder of o. The first key columns name a run.
 func (o *options) results(file string, key int, header ...string) (*results, error) {
 	r := &results{file: filepath.Join(o.out, file), header: header, key: key, draw: o.draw,
 		runs: make(map[string][][]string)}
@@ -42,7 +42,7 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 		return nil, err
 	}
 	if !bytes.HasSuffix(old, []byte("\n")) {
-		return nil, fmt.Errorf("%s ends within a row; remove what there is of it", r.file)
+		return nil, fmt.Errorf("%s ends within a row; remove the incomplete row", r.file)
 	}
 	rows, err := csv.NewReader(bytes.NewReader(old)).ReadAll()
 	if err != nil {
@@ -50,7 +50,7 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 	}
 	if len(rows) == 0 || !slices.Equal(rows[0], header) {
 		return nil, fmt.Errorf(
-			"%s is not a table of this figure; leave -resume and -draw out, or remove it", r.file)
+			"%s is not a table of this figure; remove it, or omit -resume and -draw", r.file)
 	}
 	for _, row := range rows[1:] {
 		name := strings.Join(row[:key], ",")
@@ -62,8 +62,8 @@ func (o *options) results(file string, key int, header ...string) (*results, err
 	return r, nil
 }
 
-// run returns the rows of the run that is named, which measure makes unless the
-// file had them; none with -draw.
+// run returns the rows of the named run. It calls measure if the file has no such run. With -draw
+// it then returns nil.
 func (r *results) run(name []string, measure func() ([][]string, error)) ([][]string, error) {
 	if rows, ok := r.runs[strings.Join(name, ",")]; ok || r.draw {
 		return rows, nil
@@ -86,7 +86,7 @@ func (r *results) run(name []string, measure func() ([][]string, error)) ([][]st
 	return rows, f.Close()
 }
 
-// stored returns the names of the runs that the file had and that begin with prefix.
+// stored returns the names of the runs in the file that begin with prefix.
 func (r *results) stored(prefix ...string) [][]string {
 	var all [][]string
 	for _, name := range r.names {
@@ -97,7 +97,7 @@ func (r *results) stored(prefix ...string) [][]string {
 	return all
 }
 
-// column returns the different values of a column of names, in their order.
+// column returns the distinct values in a column of names, in order.
 func column(names [][]string, i int) []string {
 	var all []string
 	for _, name := range names {
@@ -108,8 +108,8 @@ func column(names [][]string, i int) []string {
 	return all
 }
 
-// reference returns a number that runs are compared with, such as the optimum, which the table
-// keeps as a run of that name at pass 0.
+// reference returns a number with which runs are compared, such as the optimum. The table stores it
+// as a run with that name at pass 0.
 func (r *results) reference(name []string, column string, measure func() float64) (float64, error) {
 	rows, err := r.run(name, func() ([][]string, error) {
 		row := []string{"0"}
@@ -137,20 +137,20 @@ func (r *results) reference(name []string, column string, measure func() float64
 
 func (r *results) encode(rows [][]string) []byte {
 	var b bytes.Buffer
-	csv.NewWriter(&b).WriteAll(rows) // does not fail
+	csv.NewWriter(&b).WriteAll(rows) // a buffer returns no errors
 	return b.Bytes()
 }
 
-// A sample is what a run is after a pass. In the pass in which it fails all but the
-// pass is NaN.
+// A sample is the state of a run after a pass. If the run fails in the pass, all other fields are
+// NaN.
 type sample struct {
 	pass    int
-	seconds float64 // of the steps alone
-	loss    float64 // −ELBO in figure 2, held-out nats a word in figure 3
+	seconds float64 // seconds of the steps alone
+	loss    float64 // −ELBO in figure 2, held-out nats per word in figure 3
 	bits    float64 // test log loss, in figure 2
 }
 
-// field returns the number of s in a column.
+// field returns the value of s in a column.
 func (s *sample) field(column string) *float64 {
 	switch column {
 	case "seconds":
@@ -161,9 +161,9 @@ func (s *sample) field(column string) *float64 {
 	return &s.loss
 }
 
-// samples is run for figures 2 and 3, whose runs are samples. measure adds them, and
-// returns the pass that was reached and why the run failed, which is printed. A run
-// that the table had must be of as many passes.
+// samples is like run for figures 2 and 3, whose runs consist of samples. measure adds the samples.
+// It returns the pass that the run reached and the error that ended it, which samples prints. A run
+// in the table must have the same number of passes.
 func (r *results) samples(ctx context.Context, stdout io.Writer, name []string, passes int,
 	measure func(add func(sample)) (pass int, err error)) ([]sample, error) {
 	columns := r.header[r.key+1:]
@@ -210,10 +210,10 @@ func (r *results) samples(ctx context.Context, stdout io.Writer, name []string, 
 	return run, nil
 }
 
-// runs are those of a method, by seed.
+// runs holds the runs of a method by seed.
 type runs [][]sample
 
-// last returns the last pass that there is.
+// last returns the last pass.
 func (rs runs) last() int {
 	last := 0
 	for _, run := range rs {
@@ -222,7 +222,7 @@ func (rs runs) last() int {
 	return last
 }
 
-// passes returns those after which a run was evaluated, in order.
+// passes returns the evaluated passes in order.
 func (rs runs) passes() []int {
 	var all []int
 	for _, run := range rs {
@@ -236,8 +236,8 @@ func (rs runs) passes() []int {
 	return slices.Compact(all)
 }
 
-// after returns the samples after a pass. A run that failed, or was not evaluated
-// then, counts as infinitely bad.
+// after returns the samples after a pass. A run that failed, or has no sample for the pass, counts
+// as infinitely bad.
 func (rs runs) after(pass int) []sample {
 	inf := math.Inf(1)
 	all := make([]sample, len(rs))
@@ -264,8 +264,8 @@ func (rs runs) median(pass int) sample {
 	return m
 }
 
-// spread returns the least and the largest values of a column after a pass, of the runs that have
-// not failed; they are NaN if there is none.
+// spread returns the smallest and largest values of a column after a pass, over the runs that have
+// not failed. Both are NaN if all have failed.
 func (rs runs) spread(pass int, column string) (lo, hi float64) {
 	lo, hi = math.NaN(), math.NaN()
 	for _, s := range rs.after(pass) {
@@ -280,8 +280,8 @@ func (rs runs) spread(pass int, column string) (lo, hi float64) {
 	return lo, hi
 }
 
-// passesTo returns the first pass from which on the median loss was not seen above a
-// bound, infinite if there is none.
+// passesTo returns the first pass from which the median loss stays at or below a bound, or
+// infinity.
 func (rs runs) passesTo(bound float64) float64 {
 	first := math.Inf(1)
 	for pass := 1; pass <= rs.last(); pass++ {
@@ -300,7 +300,8 @@ func (rs runs) passesTo(bound float64) float64 {
 	return first
 }
 
-// median returns the median of v, the upper one of two, and infinity of nothing.
+// median returns the median of v, or the larger of the two middle elements. It is infinite if v is
+// empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.Inf(1)
@@ -313,7 +314,7 @@ func median(v []float64) float64 {
 // number formats v for a CSV file.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 10, 64) }
 
-// finite formats v for a table, where infinite means never.
+// finite formats v for a table, in which infinity means never.
 func finite(v float64) string {
 	if math.IsInf(v, 1) {
 		return "–"

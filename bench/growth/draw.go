@@ -15,8 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// drawGrowth draws a panel for each part: seconds a pass, and the arithmetic of a pass through the
-// largest size.
+// drawGrowth draws a panel for each part, with the seconds per pass and the arithmetic of a pass,
+// drawn through the largest size.
 func drawGrowth(file string, rows []row) error {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	const width, height, dpi = 24 * vg.Centimeter, 17 * vg.Centimeter, 120
@@ -24,7 +24,7 @@ func drawGrowth(file string, rows []row) error {
 	for _, p := range parts {
 		of := ofPart(rows, p.name)
 		if len(of) < 2 {
-			continue // of a run with -only
+			continue // not selected by -only
 		}
 		panel, err := p.draw(of)
 		if err != nil {
@@ -98,7 +98,7 @@ func (p *part) draw(of []row) (*plot.Plot, error) {
 		vg.Points(1.2), []vg.Length{vg.Points(6), vg.Points(3)}
 	panel.Add(ideal, line, points)
 	if least := math.Log10(panel.Y.Min); math.Floor(math.Log10(panel.Y.Max)) < math.Ceil(least)+1 {
-		// powers of ten alone have numbers: at least two of them
+		// Only powers of ten have labels, so the axis must contain at least two of them.
 		panel.Y.Min = math.Pow(10, math.Floor(least))
 	}
 	panel.Legend.Add("measured", line, points)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Every part is fitted at its smallest size, written, read, drawn and tabled.
+// TestGrowth fits every part at its smallest size, and writes, reads, draws and tabulates it.
 func TestGrowth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fits every model at two sizes")
@@ -26,7 +26,7 @@ func TestGrowth(t *testing.T) {
 			if r.passes < 1 || r.data <= 0 || r.peak < r.data {
 				t.Errorf("%s of size %d: %+v", p.name, size, r)
 			}
-			r.seconds = p.work(float64(size)) * 1e-9 * r.passes // as if it took no other time
+			r.seconds = p.work(float64(size)) * 1e-9 * r.passes // time of the arithmetic alone
 			rows = append(rows, r)
 		}
 	}

@@ -2,17 +2,17 @@
 //
 //	go run ./bench/growth -out DIR
 //
-// The fits are of generated data:
+// It fits generated data:
 //
 //	gp      dense Gaussian process classification, N = 250 … 4000 rows
 //	glm     logistic regression, 4000 rows, D = 10 … 2000 weights
-//	sparse  a sparse Gaussian process of 300 inducing inputs, N = 1000 … 50,000 rows
+//	sparse  a sparse Gaussian process with 300 inducing inputs, N = 1000 … 50,000 rows
 //	topics  a correlated topic model, 500 documents, K = 5 … 200 topics, three passes
 //
-// Each fit runs in a process of its own, on one core, without options. growth.csv in -out has its
-// CPU seconds including set-up, its passes, and its peak resident memory. growth.png draws the
-// seconds a pass on log–log axes beside the arithmetic of a pass. A table of all rows is printed.
-// -tables makes no fits; -readme FILE puts the table into FILE. -quick uses the small sizes only.
+// Each fit runs in a separate process, on one core, without options. growth.csv in -out has its CPU
+// seconds including set-up, its passes, and its peak resident memory. growth.png draws the seconds
+// per pass and the arithmetic of a pass on log–log axes. The program prints a table of all rows.
+// -tables makes no fits, -readme FILE writes the table to FILE, and -quick uses only small sizes.
 package main
 
 import (
@@ -37,13 +37,13 @@ import (
 
 //go:generate go run -C ../.. ./bench/growth -tables -out bench/growth -readme bench/README.md
 
-// options are what the command line says.
+// options holds the command line.
 type options struct {
 	out, readme    string
 	only           []string // nil means all
 	tables, quick  bool
 	repeats        int
-	one            string // PART,SIZE: that fit alone, in this process
+	one            string // PART,SIZE: make only this fit, in this process
 	stdout, stderr io.Writer
 }
 
@@ -71,7 +71,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose table to replace")
 	fs.BoolVar(&o.tables, "tables", false, "make no fits, draw the growth.csv in -out")
 	fs.BoolVar(&o.quick, "quick", false, "the two smallest sizes only")
-	fs.IntVar(&o.repeats, "repeats", 3, "processes for each size, of which the median time counts")
+	fs.IntVar(&o.repeats, "repeats", 3, "processes for each size; the median time counts")
 	fs.StringVar(&o.one, "one", "",
 		"`PART,SIZE` of a fit that is made by this process, and its row printed")
 	only := fs.String("only", "", "parts to run, with commas between: gp, glm, sparse, topics")
@@ -95,7 +95,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// run makes the fits, and writes growth.csv anew after each part.
+// run makes the fits, and writes growth.csv after each part.
 func (o *options) run(ctx context.Context) error {
 	if o.one != "" {
 		return o.runOne(ctx)
@@ -151,8 +151,7 @@ func (o *options) runOne(ctx context.Context) error {
 	return csv.NewWriter(o.stdout).WriteAll([][]string{r.fields()})
 }
 
-// median returns the row of a fit by processes of its own: the one of the median time, with the
-// largest peak.
+// median fits in separate processes and returns the row with the median time and the largest peak.
 func (o *options) median(ctx context.Context, part string, size int) (row, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -185,7 +184,7 @@ func (o *options) median(ctx context.Context, part string, size int) (row, error
 	return r, nil
 }
 
-// publish draws the picture, prints the table, and replaces that of the file of -readme.
+// publish draws the picture, prints the table, and replaces the table in the file of -readme.
 func (o *options) publish(rows []row) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("there are no rows in %s", filepath.Join(o.out, "growth.csv"))

@@ -13,16 +13,16 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A part is a model that is fitted at several sizes.
+// A part is a model to fit at several sizes.
 type part struct {
 	name, title, axis string
 	sizes             []int
-	// work is the number of multiplications of a pass, of those terms that lead, for a model of
-	// that size.
+	// work returns the number of multiplications in a pass, counting only leading terms.
 	work func(size float64) float64
-	// formula is that of work.
+	// formula is the formula of work.
 	formula string
-	// fit makes the data of that size and returns how many bytes they are, and what fits them.
+	// fit generates data of the given size. It returns the bytes of the data and a function that
+	// fits them.
 	fit func(size int) (bytes int, fit func(ctx context.Context) (*pgsvi.Result, error))
 }
 
@@ -32,7 +32,7 @@ const (
 	glmRows    = 4000
 	documents  = 500
 	vocabulary = 2000
-	docWords   = 120 // that are drawn for a document
+	docWords   = 120 // words per document
 )
 
 var parts = []*part{
@@ -55,7 +55,7 @@ var parts = []*part{
 		formula: "words · K + docs · K³", fit: topicsFit},
 }
 
-// partOf returns the part of that name, nil if there is none.
+// partOf returns the part with the given name, or nil.
 func partOf(name string) *part {
 	for _, p := range parts {
 		if p.name == name {
@@ -77,8 +77,8 @@ func (p *part) measure(ctx context.Context, size int) (row, error) {
 		data: float64(bytes) / 1e6, peak: peakMB()}, nil
 }
 
-// peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system
-// does not say.
+// peakMB returns the peak resident memory in units of 10⁶ bytes, or NaN if the system does not
+// report it.
 func peakMB() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	_, after, found := strings.Cut(string(status), "VmHWM:")
@@ -92,8 +92,8 @@ func peakMB() float64 {
 	return kib * 1024 / 1e6
 }
 
-// normals returns rows of independent normal features, and labels by a linear function of them plus
-// noise.
+// normals returns rows of independent normal features, and labels from a linear function of them
+// plus noise.
 func normals(rows, cols int) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(cols)))
 	x, y, w := mat.NewDense(rows, cols, nil), make([]float64, rows), make([]float64, cols)
@@ -151,7 +151,7 @@ func glmFit(d int) (int, func(context.Context) (*pgsvi.Result, error)) {
 	}
 }
 
-// topicsFit draws documents from 20 topics, whatever the size.
+// topicsFit draws documents from 20 topics for all sizes.
 func topicsFit(k int) (int, func(context.Context) (*pgsvi.Result, error)) {
 	const topics = 20
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -165,7 +165,7 @@ func topicsFit(k int) (int, func(context.Context) (*pgsvi.Result, error)) {
 			if rng.IntN(3) == 0 {
 				topic = second
 			}
-			// A topic has a hundred words of its own; frequencies fall off as of Zipf.
+			// A topic has its own hundred words, with frequencies that follow Zipf's law.
 			w := int(math.Exp(rng.Float64()*math.Log(100))) - 1
 			counts[(topic*100+w)%vocabulary]++
 		}

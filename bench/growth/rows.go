@@ -14,18 +14,18 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// A row is a line of growth.csv: a fit.
+// A row is the line of a fit in growth.csv.
 type row struct {
 	part       string
 	size       int
-	seconds    float64 // of CPU, to set the model up and fit it
+	seconds    float64 // CPU seconds for set-up and fit
 	passes     float64
-	data, peak float64 // megabytes of the data, and the most that was resident in the process
+	data, peak float64 // size of the data and peak resident memory, in megabytes
 }
 
 var header = []string{"part", "size", "cpu_seconds", "passes", "data_mb", "peak_mb"}
 
-// perPass returns the seconds of a pass.
+// perPass returns the seconds per pass.
 func (r row) perPass() float64 { return r.seconds / r.passes }
 
 func (r row) fields() []string {
@@ -34,7 +34,7 @@ func (r row) fields() []string {
 		number(r.data), number(r.peak)}
 }
 
-// parseRows reads rows without a header.
+// parseRows parses rows without a header.
 func parseRows(in io.Reader) ([]row, error) {
 	r := csv.NewReader(in)
 	r.FieldsPerRecord = len(header)
@@ -60,7 +60,7 @@ func parseRows(in io.Reader) ([]row, error) {
 	return rows, nil
 }
 
-// readCSV reads growth.csv; a file that is not there has no rows.
+// readCSV reads growth.csv. It returns no rows if the file does not exist.
 func readCSV(file string) ([]row, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +100,7 @@ func writeCSV(file string, rows []row) error {
 	return f.Close()
 }
 
-// ofPart returns the rows of a part.
+// ofPart returns the rows of the given part.
 func ofPart(rows []row, name string) (of []row) {
 	for _, r := range rows {
 		if r.part == name {
@@ -110,12 +110,12 @@ func ofPart(rows []row, name string) (of []row) {
 	return of
 }
 
-// slope returns that of the values at two sizes on log–log axes.
+// slope returns the slope between two sizes on log–log axes.
 func slope(size0, size1 int, v0, v1 float64) float64 {
 	return math.Log(v1/v0) / math.Log(float64(size1)/float64(size0))
 }
 
-// table returns all rows, with the slope of each from the row before.
+// table returns all rows, each with the slope from the previous row.
 func table(rows []row) string {
 	var cells [][]string
 	for _, p := range parts {

@@ -11,10 +11,10 @@ import (
 // The variants of the gradient methods.
 const (
 	Published = "published" // the gradient of a mini-batch is not scaled
-	Corrected = "corrected" // it is scaled by N over the size of the mini-batch
+	Corrected = "corrected" // the gradient is scaled by N over the size of the mini-batch
 )
 
-// A Method is one of those that PG-SVI is compared with, at the settings of a data set.
+// A Method is a method that the paper compares with PG-SVI, with the settings for a data set.
 type Method struct {
 	Name, Variant string
 	// −ELBO, in the coordinates of the published scripts
@@ -22,8 +22,8 @@ type Method struct {
 	Solver pgsvi.Solver
 }
 
-// GradientMethods returns SGD, AdaGrad, RMSprop, Adadelta and Adam, each in both
-// variants, with the score function that gp estimates with.
+// GradientMethods returns SGD, AdaGrad, RMSprop, Adadelta and Adam, each in both variants, with the
+// score-function estimator of gp.
 func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Method, error) {
 	scaled, err := gp.Objective()
 	if err != nil {
@@ -31,7 +31,7 @@ func (p *Problem) GradientMethods(gp *pgsvi.GP, coords pgsvi.Coordinates) ([]Met
 	}
 	plain := scaled
 	plain.F = unscaled{scaled.F, gp.Len()}
-	const eps = 1e-8 // in the published scripts
+	const eps = 1e-8 // as in the published scripts
 	var all []Method
 	for _, v := range []struct {
 		name      string
@@ -62,9 +62,9 @@ func (p *Problem) ScoreFunction() pgsvi.ScoreFunction {
 	return pgsvi.ScoreFunction{Samples: p.Samples, Baseline: pgsvi.NoBaseline}
 }
 
-// unscaled is f as the published scripts gave it to the methods that PG-SVI was
-// compared with: the gradient of a mini-batch is not scaled by N/len(batch), so
-// that in the mean they descend KL + (M/N)·f. Value is that of f.
+// unscaled is f as the published scripts used it for the methods that they compare with PG-SVI. It
+// does not scale the gradient of a mini-batch by N/len(batch), so the methods descend KL + (M/N)·f
+// on average. Value returns the value of f.
 type unscaled struct {
 	pgsvi.Smooth
 	terms int // N
@@ -91,8 +91,8 @@ func (u unscaled) Grad(ctx context.Context, env *pgsvi.Env, dst []float64, q pgs
 	return v, err
 }
 
-// Rebuilt returns what the published curves of the gradient methods are of instead
-// of q: the Gaussian with the mean of q and V⁻¹ = K⁻¹ + Γ, Γ the diagonal matrix of
+// Rebuilt returns the distribution that the published curves of the gradient methods show instead
+// of q. It is the Gaussian with the mean of q and V⁻¹ = K⁻¹ + Γ, where Γ is the diagonal matrix of
 // −E_q[∂² log p(y_n|z_n)/∂z_n²].
 func (p *Problem) Rebuilt(q *pgsvi.Gaussian) (*pgsvi.Gaussian, error) {
 	mean, variance := q.Mean(nil), q.Var(nil)

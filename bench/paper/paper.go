@@ -1,6 +1,6 @@
-// Package paper holds what Khan et al. (2016) ran their experiments on Gaussian-process
-// classification with: data sets and how they are divided, hyper-parameters, and the
-// settings and variants of the methods that they compare.
+// Package paper reproduces the experiments of Khan et al. (2016) with Gaussian process
+// classification: data sets and their splits, hyperparameters, and the settings and variants of the
+// methods that they compare.
 package paper
 
 import (
@@ -20,13 +20,13 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Settings are those for a data set: hyper-parameters and, from the appendix, what
-// each method has to be told.
+// Settings holds the hyperparameters for a data set and the options of each method (appendix of the
+// paper).
 type Settings struct {
 	LogLength, LogScale, Jitter float64
 	Batch, Samples              int
 	BetaN                       float64 // PG-SVI: step size times N
-	// SGD: first step size times N, and the rate at which it falls
+	// SGD: the first step size times N, and its rate of decay.
 	SGDN, SGDPower           float64
 	AdaGrad                  float64
 	RMSprop, RMSpropDecay    float64
@@ -77,7 +77,7 @@ func (p *Problem) Model(opt pgsvi.GPOptions) (*pgsvi.GP, error) {
 	return gp, nil
 }
 
-// Kernel returns the covariance function.
+// Kernel returns the kernel of the settings.
 func (p *Problem) Kernel() pgsvi.Kernel {
 	return pgsvi.SquaredExp{Scale: math.Exp(p.LogScale), Length: math.Exp(p.LogLength)}
 }
@@ -91,16 +91,15 @@ func (p *Problem) Cov() *mat.SymDense {
 	return k
 }
 
-// Sonar reads the data set of that name from testdata, the folder of the repository.
+// Sonar reads sonar from testdata, the folder of the repository.
 func Sonar(testdata string) (*Problem, error) { return readUCI(testdata, "sonar", sonar) }
 
-// Ionosphere reads the data set of that name from testdata, the folder of the repository.
+// Ionosphere reads ionosphere from testdata, the folder of the repository.
 func Ionosphere(testdata string) (*Problem, error) {
 	return readUCI(testdata, "ionosphere", ionosphere)
 }
 
-// readUCI reads a data set which is one file and the numbers of its rows to train
-// and to test on.
+// readUCI reads a data set, which is one file, and the row numbers for training and for testing.
 func readUCI(dir, name string, s Settings) (*Problem, error) {
 	dir = filepath.Join(dir, name)
 	f, err := os.Open(filepath.Join(dir, name+".csv"))
@@ -143,11 +142,11 @@ func readIndex(file string) ([]int, error) {
 	return data.ReadIndex(f)
 }
 
-// uspsTrain is the number of images to train on, of all digits.
+// uspsTrain is the number of training images of all digits.
 const uspsTrain = 4649
 
-// USPS reads the images of two digits, the first of which gets the label +1, from
-// the folder usps of the shared data sets, dir.
+// USPS reads the images of two digits from the folder usps in dir, the shared data sets. The first
+// digit has label +1.
 func USPS(dir string, plus, minus int) (*Problem, error) {
 	dir = filepath.Join(dir, "usps")
 	order, err := readIndex(filepath.Join(dir, "standin_resampled_index.txt"))
@@ -193,7 +192,7 @@ func USPS(dir string, plus, minus int) (*Problem, error) {
 	return p.init()
 }
 
-// appendUSPS appends the images of a file, a digit and 256 pixels a line.
+// appendUSPS appends the images of a file, which has a digit and 256 pixels per line.
 func appendUSPS(x, y []float64, file string) ([]float64, []float64, error) {
 	f, err := os.Open(file)
 	if err != nil {

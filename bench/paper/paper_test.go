@@ -17,7 +17,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestPredictor: the predictions of a dense q are those of the sites that it is made of.
+// TestPredictor checks that a dense q and the sites that produce it give the same predictions.
 func TestPredictor(t *testing.T) {
 	p, err := Ionosphere("../../testdata")
 	if err != nil {
@@ -68,10 +68,10 @@ func TestPredictor(t *testing.T) {
 	}
 }
 
-// TestPublishedPGSVI: PG-SVI at the published settings for ionosphere is, in the
-// mean of five seeds, within 3% of what the published code gives after 1, 2, 4 and
-// 10 passes, and stays some 0.65 nats above the optimum; under -long, Pathwise about halves that,
-// and exact expectations leave the noise of the mini-batches.
+// TestPublishedPGSVI checks PG-SVI with the published settings on ionosphere. The mean of five
+// seeds must be within 3% of the results of the published code after 1, 2, 4 and 10 passes, and
+// then stay about 0.65 nats above the optimum. With -long, Pathwise must about halve that, and
+// exact expectations must leave only the noise of the mini-batches.
 func TestPublishedPGSVI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a quarter of a minute")
@@ -140,7 +140,7 @@ func TestPublishedPGSVI(t *testing.T) {
 	}
 }
 
-// TestRebuilt: at the optimum the rebuilt q is q.
+// TestRebuilt checks that the rebuilt q is equal to q at the optimum.
 func TestRebuilt(t *testing.T) {
 	p, err := Ionosphere("../../testdata")
 	if err != nil {
@@ -172,9 +172,9 @@ func TestRebuilt(t *testing.T) {
 	}
 }
 
-// TestGDLimit: gradient descent on (m, L) takes no steps longer than twice the least
-// eigenvalue of K, which is about the jitter: the curvature of KL in m is K⁻¹. Shorter
-// ones stay near the start, longer ones explode.
+// TestGDLimit checks that gradient descent on (m, L) is stable up to a step of twice the smallest
+// eigenvalue of K, which is about the jitter, because the curvature of KL in m is K⁻¹. Shorter
+// steps must stay near the start, and longer steps must explode.
 func TestGDLimit(t *testing.T) {
 	testkit.NotShort(t)
 	p, err := Ionosphere("../../testdata")
@@ -233,7 +233,7 @@ func TestGDLimit(t *testing.T) {
 	}
 }
 
-// TestUSPSFiles: what is no file of images is an error.
+// TestUSPSFiles checks that a file without images is an error.
 func TestUSPSFiles(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "a short line": "3 0.5\n",
 		"no number": strings.Repeat("x ", 257) + "\n"} {

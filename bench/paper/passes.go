@@ -7,9 +7,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// Passes runs n passes of s from where run is and yields the iteration with which each ends,
-// with Passes a whole number, for the caller to evaluate: the run does not. An error
-// ends it.
+// Passes runs n passes of s from run. It yields the iteration at the end of each pass, with Passes
+// as a whole number. It does not evaluate the ELBO, so the caller must. It ends on an error.
 func Passes(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result,
 	n int) iter.Seq2[pgsvi.Iteration, error] {
 	s.EvalEvery, s.MaxPasses = -1, float64(n+1)
@@ -20,7 +19,7 @@ func Passes(ctx context.Context, s pgsvi.Solver, run *pgsvi.Result,
 				yield(it, err)
 				return
 			}
-			const slack = 1e-9 // a sum of fractions
+			const slack = 1e-9 // rounding of a sum of fractions
 			if int(it.Passes+slack) == pass {
 				continue
 			}
@@ -39,12 +38,11 @@ func ELBO(st pgsvi.Stepper) (float64, error) {
 	return e.ELBO, err
 }
 
-// PGSVI returns the Solver of PG-SVI as published, for n data: the constant step
-// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
-// The published settings (Khan et al., 2016, the experiments) are, for sonar,
-// ionosphere and USPS, betaN 0.2, 2 and 2.5, batches of 5, 5 and 20, and
-// GPOptions.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and 2000
-// samples.
+// PGSVI returns the Solver of PG-SVI as published, for n observations: the constant step size β =
+// betaN/n and reshuffled mini-batches of the given size, for 10 passes. The published settings for
+// sonar, ionosphere and USPS (Khan et al., 2016, the experiments) are betaN 0.2, 2 and 2.5, batches
+// of 5, 5 and 20, and GPOptions.Estimator = ScoreFunction{Baseline: NoBaseline} with 2000, 500 and
+// 2000 draws.
 func PGSVI(n int, betaN float64, batch int) *pgsvi.Solver {
 	return &pgsvi.Solver{StepSize: pgsvi.ConstantStep(betaN / float64(n)), BatchSize: batch,
 		MaxPasses: 10}

@@ -9,16 +9,16 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A Predictor computes the test log loss of a dense q = N(m, V) over the latent
-// values at the training points. With A = K⁻¹k*, the latent values at the test
-// points have means Aᵀm and variances k** − k*ᵀA + diag(AᵀVA).
+// A Predictor computes the test log loss of a dense q = N(m, V) over the latent values at the
+// training points. Let A = K⁻¹k*. The latent values at the test points have means Aᵀm and variances
+// k** − k*ᵀA + diag(AᵀVA).
 type Predictor struct {
 	p    *Problem
 	a    *mat.Dense // N × number of test points
 	rest []float64  // k** − k*ᵀA
 }
 
-// Predictor returns that of p.
+// Predictor returns the Predictor of p.
 func (p *Problem) Predictor() (*Predictor, error) {
 	k := p.Cov()
 	var chol mat.Cholesky
@@ -34,8 +34,8 @@ func (p *Problem) Predictor() (*Predictor, error) {
 	return d, nil
 }
 
-// Bits returns the test log loss, in bits, of st, a state of model: a *pgsvi.GP or a
-// pgsvi.Objective[*pgsvi.Gaussian] over a Gaussian.
+// Bits returns the test log loss of st, in bits. The state belongs to model, a *pgsvi.GP or a
+// pgsvi.Objective[*pgsvi.Gaussian].
 func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
 	if o, ok := model.(pgsvi.Objective[*pgsvi.Gaussian]); ok {
 		q, err := o.Posterior(st)
@@ -55,7 +55,7 @@ func (d *Predictor) Bits(model pgsvi.Model, st pgsvi.State) (float64, error) {
 	return sum / math.Ln2 / float64(len(d.p.YTest)), nil
 }
 
-// gaussian returns that of q.
+// gaussian returns the test log loss of q, in bits.
 func (d *Predictor) gaussian(q *pgsvi.Gaussian) float64 {
 	mean := mat.NewVecDense(len(d.rest), nil)
 	mean.MulVec(d.a.T(), mat.NewVecDense(q.Dim(), q.Mean(nil)))

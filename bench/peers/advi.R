@@ -1,6 +1,6 @@
-# Fits rstanarm's logistic regression by ADVI, with the prior N(0, I) and without intercept, to the
-# float64 rows of TRAIN, the response last, with the seeds 1 to SEEDS, and scores its draws on the rows
-# of TEST. The mean and the covariance of q, the approximation, are left in MOMENTS-variant-seed.
+# Fits the logistic regression of rstanarm with ADVI, the prior N(0, I) and no intercept. It fits the
+# float64 rows of TRAIN, with the response last, with the seeds 1 to SEEDS, and scores the draws on the
+# rows of TEST. It writes the mean and covariance of q, the approximation, to MOMENTS-variant-seed.
 #
 #     Rscript advi.R TRAIN TEST COLUMNS SEEDS MOMENTS
 
@@ -15,15 +15,15 @@ read <- function(path) {
   list(x = x, y = as.integer(rows[, columns + 1] > 0))
 }
 
-# quietly returns the value of an expression, and what it prints. It warns of what is in the table:
-# the k of Pareto, and columns that were dropped.
+# quietly returns the value of an expression and its output. It suppresses warnings, because the table
+# has their contents: Pareto's k, and dropped columns.
 quietly <- function(expr) {
   printed <- capture.output(value <- suppressMessages(suppressWarnings(expr)))
   list(value = value, printed = printed)
 }
 
-# moments returns mean and covariance of all weights under q: the mean is known, and the rest is from
-# the draws. A column that is 0 in every row has been dropped, and its weight is left with its prior.
+# moments returns the mean and covariance of all weights under q. The mean is exact, and the rest comes
+# from the draws. A column that is 0 in every row was dropped, so its weight keeps its prior.
 moments <- function(fit, draws, kept, variant) {
   mean <- numeric(columns)
   mean[kept] <- fit@sim$est$beta
@@ -32,15 +32,15 @@ moments <- function(fit, draws, kept, variant) {
   c(mean, cov)
 }
 
-# failure returns the error of a run that found no step size, which is a result; any other is none.
+# failure returns the error of a run that found no step size, and stops on any other error.
 failure <- function(e) {
   if (grepl("step-sizes failed", conditionMessage(e), fixed = TRUE)) e else stop(e)
 }
 
-# fit returns a row of the table. The draws are those of q or, if it is to resample, those that
-# importance weights have chosen among them, which is what rstanarm does if it is not told.
+# fit returns a row of the table. The draws come from q. If resample is true, which is the default of
+# rstanarm, they are resampled by importance weights.
 fit <- function(variant, resample, seed) {
-  # stan_glm itself refuses a column that does not vary.
+  # stan_glm rejects a constant column, but stan_glm.fit does not.
   time <- system.time(run <- quietly(tryCatch(stan_glm.fit(train$x, train$y, family = binomial(),
     prior = normal(0, 1, autoscale = FALSE), prior_intercept = NULL, algorithm = variant,
     QR = FALSE, seed = seed, importance_resampling = resample), error = failure)))
@@ -61,7 +61,7 @@ fit <- function(variant, resample, seed) {
   predict <- system.time(p <- rowMeans(plogis(test$x[, kept] %*% t(draws))))
   row$predict <- sum(predict[1:2])
   row$logloss_bits <- -mean(log2(ifelse(test$y == 1, p, 1 - p)))
-  # A line of its progress begins with the number of iterations and an estimate of the ELBO.
+  # Progress lines begin with the number of iterations and an estimate of the ELBO.
   progress <- "^Chain 1: +([0-9]+) +-?[0-9.e+]+ .*"
   row$pass <- as.integer(sub(progress, "\\1", tail(grep(progress, run$printed, value = TRUE), 1)))
   row$pareto_k <- run$value@sim$diagnostics$psis$pareto_k

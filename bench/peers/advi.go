@@ -14,9 +14,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// advi compares the Gaussian approximations of logistic regression with those of
-// ADVI, in rstanarm: the model is the same, so that they differ by how near
-// they are to the optimum, and by the family.
+// advi compares Gaussian approximations of logistic regression with ADVI in rstanarm. Both fit the
+// same model, so they differ only by their distance from the optimum and by the family.
 func (o *options) advi(ctx context.Context) ([]row, error) {
 	splits, err := o.splits()
 	if err != nil {
@@ -40,12 +39,12 @@ func (o *options) advi(ctx context.Context) ([]row, error) {
 	if err := o.write(s); err != nil {
 		return nil, err
 	}
-	rows, err := o.adviRows(ctx, s, 1) // minutes each
+	rows, err := o.adviRows(ctx, s, 1) // one seed, because each takes minutes
 	return append(all, rows...), err
 }
 
-// adviRows returns fits of this library and of ADVI with some seeds, and says how
-// far their posteriors are from the full one.
+// adviRows returns fits of this library, and fits of ADVI with several seeds. It compares their
+// posteriors with the full posterior.
 func (o *options) adviRows(ctx context.Context, s *split, seeds int) ([]row, error) {
 	ours, post, err := o.ownRows(ctx, s)
 	if err != nil {
@@ -93,9 +92,8 @@ func (o *options) ownRows(ctx context.Context, s *split) ([]row, *pgsvi.GLMPoste
 	return []row{full, diagonal}, post, err
 }
 
-// compare sets the −ELBO of r, and how far its moments are from those of post, from
-// the file that the script left. There is none for draws that were resampled, or of
-// a run that failed.
+// compare sets the −ELBO of r and the distance of its moments from post. It reads the moments from
+// the file of the script. Resampled draws and failed runs have no such file.
 func compare(r *row, post *pgsvi.GLMPosterior, objective pgsvi.Objective[*pgsvi.Gaussian],
 	moments string) error {
 	if strings.HasSuffix(r.variant, "resampled") || failed(*r) {
@@ -135,7 +133,7 @@ func negELBO(objective pgsvi.Objective[*pgsvi.Gaussian], q *pgsvi.Gaussian) (flo
 	return -elbo, err
 }
 
-// adviTable returns the table of the part advi: medians over the seeds that did not fail.
+// adviTable returns the table of part advi: medians over the seeds that did not fail.
 func adviTable(rows []row) string {
 	header := []string{"data", "", "seconds", "ratio", "−ELBO above", "test bits", "their range",
 		"means off, worst (median)",
@@ -155,7 +153,8 @@ func adviTable(rows []row) string {
 // failed reports whether a run ended without a posterior.
 func failed(r row) bool { return math.IsNaN(r.bits) }
 
-// cells returns what the table has of the fits by one program, beside ours, the full posterior.
+// cells returns the cells of the fits by one program, compared with the full posterior of this
+// library.
 func cells(group []row, ours row) []string {
 	runs := len(group)
 	group = slices.DeleteFunc(group, failed)
@@ -185,7 +184,7 @@ func cells(group []row, ours row) []string {
 		more("%.2f", "pareto_k"), more("%.0f", "distinct"), ended}
 }
 
-// values returns f of the rows.
+// values returns f of each row.
 func values(rows []row, f func(row) float64) []float64 {
 	v := make([]float64, len(rows))
 	for i, r := range rows {

@@ -11,12 +11,13 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// mostCores is the number of goroutines, and of threads of the peers, that the part cores compares
-// with one.
+// mostCores is the number of goroutines, and of threads of the peers, that part cores compares with
+// one.
 const mostCores = 2
 
-// cores compares the clock of fits on two cores with that on one, set-up included, beside what a
-// second thread does for scikit-learn on the same rows, and that of other works.
+// cores compares the wall time of fits on two cores with their wall time on one core, including
+// set-up. It also measures scikit-learn with one and two threads on the same rows, and further work
+// of this library.
 func (o *options) cores(ctx context.Context) ([]row, error) {
 	splits, err := o.splits()
 	if err != nil {
@@ -89,15 +90,15 @@ func (o *options) cores(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// Works of the part cores beside fits without options.
+// Sizes of the further work in part cores.
 const (
 	coreInducing    = 200
 	corePredictions = 10000
 	coreTopics      = 20
-	corePasses      = 5 // of topics
+	corePasses      = 5 // passes of topic models
 )
 
-// coreWorks times works that no peer is beside.
+// coreWorks times work that has no counterpart in the peers.
 func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 	type work struct {
 		set, method, name string
@@ -185,8 +186,7 @@ func (o *options) coreWorks(ctx context.Context) (all []row, err error) {
 	return all, nil
 }
 
-// clocks returns the least seconds of the clock of a work of that name on one core and on two, in
-// turn.
+// clocks returns the smallest wall times of a work on one core and on two, in turn.
 func (o *options) clocks(set, method, name string, work func(*pgsvi.Solver) error) ([]row, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var rows []row
@@ -210,7 +210,7 @@ func (o *options) clocks(set, method, name string, work func(*pgsvi.Solver) erro
 	return rows, nil
 }
 
-// coresTable returns the table of the part cores.
+// coresTable returns the table of part cores.
 func coresTable(rows []row) string {
 	var lines [][]string
 	for _, one := range rows {

@@ -1,7 +1,7 @@
-"""Times fits of scikit-learn on one thread and on two, in turn: the least seconds of the clock of each.
+"""Times fits of scikit-learn on one thread and on two, in turn, and prints the smallest wall times.
 
     python3 cores.py glm TRAIN COLUMNS REPEATS                 LogisticRegression, as in glm.py
-    python3 cores.py gp TRAIN COLUMNS REPEATS SCALE LENGTH     GaussianProcessClassifier at these hyper-parameters, as in gp.py
+    python3 cores.py gp TRAIN COLUMNS REPEATS SCALE LENGTH     GaussianProcessClassifier with these hyperparameters, as in gp.py
 """
 import os
 import sys
@@ -9,7 +9,7 @@ import time
 import warnings
 
 os.environ["PEER_THREADS"] = "2"
-from peer import read, write  # first, as it chooses the number of threads
+from peer import read, write  # first, because it sets the number of threads
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression

@@ -7,7 +7,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// generate returns n rows of d features and responses of a logistic regression.
+// generate returns n rows with d features and responses of a logistic regression.
 func generate(n, d int) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	w := make([]float64, d)
@@ -27,8 +27,8 @@ func generate(n, d int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// correlated returns n rows of d features, each with correlation 0.8 to the one before it, and
-// responses of a logistic regression.
+// correlated returns n rows with d features and responses of a logistic regression. Each feature
+// has correlation 0.8 with the previous feature.
 func correlated(n, d int) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	x, eta := neighbours(rng, n, d)
@@ -39,14 +39,14 @@ func correlated(n, d int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// exposed returns such rows, and counts with the mean e·exp(η/2) for exposures e.
+// exposed returns rows as correlated does, and counts with mean e·exp(η/2) for exposures e.
 func exposed(n, d int) (x *mat.Dense, y, exposure []float64) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	x, eta := neighbours(rng, n, d)
 	y, exposure = make([]float64, n), make([]float64, n)
 	for i := range y {
 		exposure[i] = math.Exp(rng.NormFloat64() / 2)
-		// the events of a Poisson process until time 1
+		// count the events of a Poisson process until time 1
 		for t := rng.ExpFloat64(); t < exposure[i]*math.Exp(eta[i]/2); t += rng.ExpFloat64() {
 			y[i]++
 		}
@@ -54,7 +54,7 @@ func exposed(n, d int) (x *mat.Dense, y, exposure []float64) {
 	return x, y, exposure
 }
 
-// neighbours returns the rows of correlated and their products with weights of the variance 1/d.
+// neighbours returns the rows of correlated, and their products with weights of variance 1/d.
 func neighbours(rng *rand.Rand, n, d int) (x *mat.Dense, eta []float64) {
 	const correlation = 0.8
 	w := make([]float64, d)
@@ -75,14 +75,14 @@ func neighbours(rng *rand.Rand, n, d int) (x *mat.Dense, eta []float64) {
 	return x, eta
 }
 
-// A field is a draw of a Gaussian process with a squared exponential kernel, roughly: a sum of
-// waves on the unit cube of that many dimensions.
+// A field is roughly a draw from a Gaussian process with a squared-exponential kernel: a sum of
+// waves on the unit cube.
 type field struct {
 	cols          int
 	scale, length float64
 }
 
-// sample returns n points of the cube and responses to f, the value of the field at each.
+// sample returns n points of the cube, and a response to f, the value of the field, at each point.
 func (q field) sample(n int, response func(rng *rand.Rand, f float64) float64) (*mat.Dense,
 	[]float64) {
 	const waves = 200
@@ -115,7 +115,7 @@ func (q field) sample(n int, response func(rng *rand.Rand, f float64) float64) (
 	return x, y
 }
 
-// label returns 1 with the log odds f, and otherwise -1.
+// label returns 1 with log odds f, and otherwise -1.
 func label(rng *rand.Rand, f float64) float64 {
 	if rng.Float64() < 1/(1+math.Exp(-f)) {
 		return 1

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// glm compares logistic regression on the data sets of the paper with scikit-learn's.
+// glm compares logistic regression on the data sets of the paper with scikit-learn.
 func (o *options) glm(ctx context.Context) ([]row, error) {
 	splits, err := o.splits()
 	if err != nil {
@@ -36,10 +36,10 @@ func (o *options) glm(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// pointEstimate is the program that fits of GLM are compared with.
+// pointEstimate is the program with which GLM fits are compared.
 const pointEstimate = "LogisticRegression, lbfgs"
 
-// What the fit of a GLM without options is called, in the part advi too.
+// The names of a GLM fit without options, also in part advi.
 const fullVariant, fullName = "full", "full posterior, nil Solver"
 
 // glmRows returns fits of this library.
@@ -52,7 +52,7 @@ func (o *options) glmRows(ctx context.Context, s *split) ([]row, error) {
 	return []row{rough, end, stream}, err
 }
 
-// posteriorRows returns the full posterior until its gap is 0.01 nats, and without options.
+// posteriorRows returns the full posterior with a gap of 0.01 nats, and without options.
 func (o *options) posteriorRows(s *split, method string, f fitBy) (rough, end row, err error) {
 	to := func(goal float64) fit {
 		return func() (predictor, *pgsvi.Result, error) { return f(&pgsvi.Solver{Goal: goal}) }
@@ -66,7 +66,7 @@ func (o *options) posteriorRows(s *split, method string, f fitBy) (rough, end ro
 	return rough, end, err
 }
 
-// glmBy returns what fits a GLM to s.
+// glmBy returns a function that fits a GLM to s.
 func glmBy(ctx context.Context, s *split, lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) fitBy {
 	return func(by *pgsvi.Solver) (predictor, *pgsvi.Result, error) {
 		return glmFit(ctx, s, lik, opt, by)
@@ -99,7 +99,7 @@ func (o *options) streamRow(ctx context.Context, s *split) (row, error) {
 		})
 }
 
-// readA9a returns the data set of that name, sparse.
+// readA9a returns a9a as sparse rows.
 func (o *options) readA9a() (*split, error) {
 	if o.data == "" {
 		return nil, errNoFolder
@@ -125,7 +125,7 @@ func readLIBSVM(path string) (*pgsvi.Sparse, []float64, error) {
 	return data.ReadLIBSVM(f, 123)
 }
 
-// a9a compares fits to the sparse rows of a9a.
+// a9a compares fits of the sparse rows of a9a.
 func (o *options) a9a(ctx context.Context) ([]row, error) {
 	s, err := o.readA9a()
 	if o.leftOut("a9a", err) {
@@ -152,7 +152,7 @@ func (o *options) a9a(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
-// floor returns the time of a computation that no fit can do without.
+// floor returns the time of a computation that every fit needs.
 func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
 	r := o.newRow(s.name, "XᵀX", variant)
 	r.name = name
@@ -161,7 +161,7 @@ func (o *options) floor(s *split, name, variant string, f func()) (row, error) {
 	return r, err
 }
 
-// dense compares a streaming pass over generated rows.
+// dense compares a streaming pass over generated rows with point estimates.
 func (o *options) dense(ctx context.Context) ([]row, error) {
 	const d = 50
 	x, y := generate(o.rows, d)
@@ -187,7 +187,8 @@ func (o *options) dense(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
-// digits compares full posteriors for all images of 2 and 4, those of both halves.
+// digits compares full posteriors for all images of 2 and 4, from both halves, with point
+// estimates.
 func (o *options) digits(ctx context.Context) ([]row, error) {
 	halves, err := o.usps(2, 4)
 	if o.leftOut("USPS", err) {
@@ -205,7 +206,8 @@ func (o *options) digits(ctx context.Context) ([]row, error) {
 	return rows, err
 }
 
-// wide compares full posteriors with as many weights as rows.
+// wide compares full posteriors whose number of weights equals the number of rows with point
+// estimates.
 func (o *options) wide(ctx context.Context) ([]row, error) {
 	const d = 2000
 	x, y := generate(d, d)
@@ -214,8 +216,7 @@ func (o *options) wide(ctx context.Context) ([]row, error) {
 	return rows, err
 }
 
-// small compares full posteriors of few and some weights with the faster one of two point
-// estimates.
+// small compares full posteriors of 20 to 256 weights with the faster of two point estimates.
 func (o *options) small(ctx context.Context) ([]row, error) {
 	var all []row
 	for _, size := range [][2]int{{5000, 20}, {20000, 100}, {100000, 30}, {2000, 256}} {
@@ -232,7 +233,7 @@ func (o *options) small(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// whole returns full posteriors for rows that all train, beside point estimates.
+// whole returns full posteriors and point estimates for rows that are all for training.
 func (o *options) whole(ctx context.Context, name string, x *mat.Dense, y []float64) ([]row,
 	error) {
 	s := &split{name: name, x: x, y: y, train: filepath.Join(o.temp, "whole.train")}

@@ -1,20 +1,20 @@
-"""Fits scikit-learn's LogisticRegression or PoissonRegressor with the penalty ‖w‖²/2, which is the
-prior N(0, I), and without intercept.
+"""Fits LogisticRegression or PoissonRegressor of scikit-learn with the penalty ‖w‖²/2, which is the
+prior N(0, I), and without an intercept.
 
-    python3 glm.py libsvm TRAIN TEST COLUMNS REPEATS    sparse rows in the format of LIBSVM
-    python3 glm.py rows TRAIN TEST COLUMNS REPEATS      float64 rows, the response last
-    python3 glm.py rows TRAIN "" COLUMNS REPEATS        the same without a test, with Newton's method, and the time of one XᵀX
+    python3 glm.py libsvm TRAIN TEST COLUMNS REPEATS    sparse rows in LIBSVM format
+    python3 glm.py rows TRAIN TEST COLUMNS REPEATS      float64 rows, with the response last
+    python3 glm.py rows TRAIN "" COLUMNS REPEATS        the same without test rows, also with Newton's method, and the time of one XᵀX
     python3 glm.py counts TRAIN "" COLUMNS REPEATS      float64 rows, the exposure after the columns, then the count
 """
 import sys
 import warnings
 
-from peer import cpu, read, score, write  # first, as it chooses the number of threads
+from peer import cpu, read, score, write  # first, because it sets the number of threads
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
-warnings.filterwarnings("ignore")  # that max_iter was reached; the iterations are in the table
+warnings.filterwarnings("ignore")  # max_iter was reached; the table has the iterations
 
 
 def fit(variant, **options):
@@ -27,12 +27,12 @@ def fit(variant, **options):
 
 
 def read_libsvm(path, columns):
-    """Returns the features and responses of a file in the format of LIBSVM."""
+    """Returns the features and responses of a file in LIBSVM format."""
     return load_svmlight_file(path, n_features=columns)
 
 
 def fit_counts(solver):
-    """Writes a row of the table. PoissonRegressor has the mean loss, weighted by exposure, so that the penalty is over the sum of these."""
+    """Writes a row of the table. PoissonRegressor minimizes the mean loss, weighted by exposure, so the penalty is divided by the sum of the exposures."""
     exposure = x[:, columns]
     model = PoissonRegressor(alpha=1 / exposure.sum(), fit_intercept=False, solver=solver)
     features, rates = np.ascontiguousarray(x[:, :columns]), y / exposure

@@ -10,7 +10,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// gp compares Gaussian-process classification with scikit-learn's.
+// gp compares Gaussian process classification with scikit-learn.
 func (o *options) gp(ctx context.Context) ([]row, error) {
 	splits, err := o.splits()
 	if err != nil {
@@ -30,14 +30,14 @@ func (o *options) gp(ctx context.Context) ([]row, error) {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		rows = append(rows, ours...)
-		relate(rows, "GPC, fixed") // the same hyper-parameters
+		relate(rows, "GPC, fixed") // has the same hyperparameters
 		all = append(all, rows...)
 	}
 	return all, nil
 }
 
-// gpRows returns fits of this library at the hyper-parameters of the paper, and one
-// at those in the file learned.
+// gpRows returns fits of this library with the hyperparameters of the paper, and one fit with the
+// hyperparameters in the file learned.
 func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, error) {
 	paper := func(converger pgsvi.Converger) fit {
 		return func() (predictor, *pgsvi.Result, error) {
@@ -66,14 +66,14 @@ func (o *options) gpRows(ctx context.Context, s *split, learned string) ([]row, 
 	return []row{rough, end, theirs}, err
 }
 
-// gpFit fits a Gaussian process from its data, with its covariances.
+// gpFit fits a Gaussian process to data, including its covariances.
 func (o *options) gpFit(ctx context.Context, s *split, k pgsvi.Kernel, converger pgsvi.Converger) (
 	predictor, *pgsvi.Result, error) {
 	return gpBy(ctx, s, k, pgsvi.BernoulliLogit{}, &pgsvi.GPOptions{Jitter: s.problem.Jitter})(
 		&pgsvi.Solver{Converger: converger})
 }
 
-// gpBy returns what fits a Gaussian process to s.
+// gpBy returns a function that fits a Gaussian process to s.
 func gpBy(ctx context.Context, s *split, k pgsvi.Kernel, lik pgsvi.Likelihood,
 	opt *pgsvi.GPOptions) fitBy {
 	return func(by *pgsvi.Solver) (predictor, *pgsvi.Result, error) {
@@ -85,10 +85,10 @@ func gpBy(ctx context.Context, s *split, k pgsvi.Kernel, lik pgsvi.Likelihood,
 	}
 }
 
-// The rows of the parts classify and regress, of a field.
+// The numbers of rows in parts classify and regress, which use a field.
 const fieldTrain, fieldTest = 2000, 1000
 
-// classify compares classifications of generated rows at the hyper-parameters of their field.
+// classify compares classification of generated rows with the hyperparameters of their field.
 func (o *options) classify(ctx context.Context) ([]row, error) {
 	q := field{4, 2, 0.5}
 	x, y := q.sample(fieldTrain+fieldTest, label)
@@ -111,8 +111,8 @@ func (o *options) classify(ctx context.Context) ([]row, error) {
 	return rows, err
 }
 
-// regress compares regressions of generated rows, at the hyper-parameters of their field and with
-// those that the programs learn.
+// regress compares regression of generated rows, with the hyperparameters of their field and with
+// learned hyperparameters.
 func (o *options) regress(ctx context.Context) ([]row, error) {
 	const noise = 0.3 // standard deviation
 	q := field{4, 1, 0.5}

@@ -1,22 +1,22 @@
-"""Fits scikit-learn's Gaussian processes to the float64 rows of TRAIN, the response last, and scores them
-on those of TEST. SCALE and LENGTH are the hyper-parameters of the kernel SCALE² exp(−r²/(2 LENGTH²)).
+"""Fits Gaussian processes of scikit-learn to the float64 rows of TRAIN, with the response last, and scores
+them on the rows of TEST. SCALE and LENGTH are hyperparameters of the kernel SCALE² exp(−r²/(2 LENGTH²)).
 
     python3 gp.py classify TRAIN TEST COLUMNS REPEATS SCALE LENGTH [LEARNED]
     python3 gp.py regress TRAIN TEST COLUMNS REPEATS SCALE LENGTH NOISE
 
-GaussianProcessClassifier makes a Laplace approximation. With LEARNED it learns as well, from 1 and 1 or
-from SCALE and LENGTH, whichever its own marginal likelihood prefers, and leaves the logarithms of
-scale² and length in that file. GaussianProcessRegressor is fitted with the variance NOISE, and learns
-with WhiteKernel from its usual start.
+GaussianProcessClassifier makes a Laplace approximation. With LEARNED it also learns, from 1 and 1 and from
+SCALE and LENGTH. It keeps the result with the larger marginal likelihood, and writes the logarithms of
+scale² and length scale to that file. GaussianProcessRegressor is fitted with the noise variance NOISE,
+and learns with WhiteKernel from its default start.
 """
 import sys
 import warnings
 
-from peer import cpu, density, read, score, write  # first, as it chooses the number of threads
+from peer import cpu, density, read, score, write  # first, because it sets the number of threads
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-warnings.filterwarnings("ignore")  # that hyper-parameters are at a bound; they are in the table
+warnings.filterwarnings("ignore")  # hyperparameters are at a bound; the table has them
 
 
 def fit(variant, kernel, **options):
@@ -41,7 +41,7 @@ kind, train, test = sys.argv[1:4]
 columns, repeats = map(int, sys.argv[4:6])
 scale, length = map(float, sys.argv[6:8])
 (x, y), test = read(train, columns), read(test, columns)
-bounds = (1e-5, 1e7)  # the default ends at 1e5, below the variance that the paper has for sonar
+bounds = (1e-5, 1e7)  # the default limit is 1e5, but the paper has a larger variance for sonar
 fixed = ConstantKernel(scale**2, bounds) * RBF(length)
 if kind == "regress":
     noise = float(sys.argv[8])

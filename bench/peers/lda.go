@@ -18,19 +18,19 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The part lda: topics of the AP corpus.
+// Settings of part lda, which fits topics of AP.
 const (
 	ldaTopics = 10
 	ldaPasses = 10
 	ldaSeeds  = 3
-	// The priors of pgsvi, for the variant of the other program that has them, too.
+	// The priors of pgsvi, for the variant of the other program that uses them.
 	ldaDocPrior, ldaTopicPrior = 0.2, 0.3
-	// ldaBase is the fit whose seconds the others are compared with.
+	// ldaBase is the fit with whose seconds the other fits are compared.
 	ldaBase = "pgsvi, CTM"
 )
 
-// lda compares topic models by what they cost and by how well they predict words held out, all by
-// LDAPosterior.HeldOut but for the CTM, which has a HeldOut of its own by the same protocol.
+// lda compares the time of topic models and their scores on held-out words. LDAPosterior.HeldOut
+// scores all models except the CTM, which has its own HeldOut with the same protocol.
 func (o *options) lda(ctx context.Context) ([]row, error) {
 	train, test, err := o.readAP()
 	if o.leftOut("ap", err) {
@@ -102,7 +102,7 @@ func (o *options) lda(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
-// scorer is the posterior of a topic model.
+// A scorer is the posterior of a topic model.
 type scorer interface {
 	HeldOut(c *pgsvi.Corpus, opt *pgsvi.HeldOutOptions) (*pgsvi.HeldOut, error)
 }
@@ -152,7 +152,7 @@ func (o *options) ldaRows(ctx context.Context, train, test *pgsvi.Corpus, seed i
 	return rows, nil
 }
 
-// score sets what a posterior scores on documents held out.
+// score sets the score of a posterior on held-out documents.
 func (r *row) score(post scorer, test *pgsvi.Corpus) error {
 	h, err := post.HeldOut(test, &pgsvi.HeldOutOptions{Draws: 1000})
 	if err != nil {
@@ -163,7 +163,7 @@ func (r *row) score(post scorer, test *pgsvi.Corpus) error {
 	return nil
 }
 
-// readAP returns the documents of AP to train and to test on.
+// readAP returns the training and test documents of AP.
 func (o *options) readAP() (train, test *pgsvi.Corpus, err error) {
 	if o.data == "" {
 		return nil, nil, errNoFolder
@@ -198,7 +198,7 @@ func writeDocuments(path string, c *pgsvi.Corpus) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// posteriorOf returns the posterior with the parameters of topics in a file.
+// posteriorOf returns the posterior with the topic parameters in a file.
 func posteriorOf(ctx context.Context, train *pgsvi.Corpus, path string, docPrior,
 	topicPrior float64) (*pgsvi.LDAPosterior, error) {
 	lambda, err := readFloats(path, ldaTopics*train.Terms)
@@ -206,7 +206,7 @@ func posteriorOf(ctx context.Context, train *pgsvi.Corpus, path string, docPrior
 		return nil, err
 	}
 	for i, l := range lambda {
-		lambda[i] = max(0, l-topicPrior) // what NewLDA adds to the prior
+		lambda[i] = max(0, l-topicPrior) // NewLDA adds this to the prior
 	}
 	m, err := pgsvi.NewLDA(train, ldaTopics,
 		&pgsvi.LDAOptions{DocPrior: docPrior, TopicPrior: topicPrior,
@@ -221,7 +221,7 @@ func posteriorOf(ctx context.Context, train *pgsvi.Corpus, path string, docPrior
 	return m.Posterior(st)
 }
 
-// ldaTable returns the table of the part lda: means over the seeds, and the range of the scores.
+// ldaTable returns the table of part lda: means over the seeds, and the range of the scores.
 func ldaTable(rows []row) string {
 	var lines [][]string
 	for _, label := range distinct(rows, row.label) {

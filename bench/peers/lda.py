@@ -6,7 +6,7 @@ OUT-METHOD-VARIANT-SEED holds the parameters of the topics, as float64, topic by
 """
 import sys
 
-from peer import cpu, documents, write  # first, as it chooses the number of threads
+from peer import cpu, documents, write  # first, because it sets the number of threads
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation

@@ -6,7 +6,7 @@ The arguments are those of lda.py, and OUT-METHOD-VARIANT-SEED holds what it hol
 """
 import sys
 
-from peer import cpu, documents, write  # first, as it chooses the number of threads
+from peer import cpu, documents, write  # first, because it sets the number of threads
 import numpy as np
 from gensim.models import LdaModel
 

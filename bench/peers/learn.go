@@ -16,24 +16,24 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Random halves of each data set that are learned, and how many of them with one length for each
+// The number of random halves of each data set, and the number of halves with one length scale per
 // column.
 const (
 	learnSplits = 10
 	learnARD    = 10
 )
 
-// learnSet is a data set of the part learn.
+// A learnSet is a data set of part learn.
 type learnSet struct {
 	name     string
 	x        *mat.Dense
 	y        []float64
 	classify bool
-	scale    bool // columns in units of their deviation
+	scale    bool // whether to standardize the columns
 }
 
-// learn compares Gaussian processes that learn their hyper-parameters with scikit-learn's, on
-// random halves of the rows.
+// learn compares Gaussian processes that learn their hyperparameters with scikit-learn, on random
+// halves of the rows.
 func (o *options) learn(ctx context.Context) ([]row, error) {
 	sets, err := o.learnSets(ctx)
 	if err != nil {
@@ -84,8 +84,8 @@ func (o *options) learn(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// summary returns the row of several splits: the median of the seconds, the mean of the bits and,
-// with others, on how many they are fewer.
+// summary returns the row for several splits: the median of the seconds and the mean of the bits.
+// With others, it also counts the splits on which the bits are fewer.
 func summary(rows, others []row) row {
 	r := rows[0]
 	var seconds, predict []float64
@@ -110,7 +110,7 @@ func summary(rows, others []row) row {
 	return r
 }
 
-// learnRow learns the hyper-parameters of a half of s.
+// learnRow learns the hyperparameters on one half of s.
 func (o *options) learnRow(ctx context.Context, s *learnSet, half *split, variant string) (row,
 	error) {
 	r := o.newRow(s.name, "pgsvi", variant)
@@ -139,7 +139,7 @@ func (o *options) learnRow(ctx context.Context, s *learnSet, half *split, varian
 	return r, nil
 }
 
-// learnSets returns the data sets, those of scikit-learn by its script.
+// learnSets returns the data sets. The script of scikit-learn provides its own.
 func (o *options) learnSets(ctx context.Context) ([]*learnSet, error) {
 	var all []*learnSet
 	for _, read := range []func(string) (*paper.Problem, error){paper.Ionosphere, paper.Sonar} {
@@ -184,7 +184,7 @@ func (o *options) learnSets(ctx context.Context) ([]*learnSet, error) {
 	return all, nil
 }
 
-// halves returns random halves of s, in files.
+// halves returns random halves of s, also in files.
 func (o *options) halves(s *learnSet) ([]*split, error) {
 	n, cols := s.x.Dims()
 	var all []*split
@@ -213,7 +213,8 @@ func (o *options) halves(s *learnSet) ([]*split, error) {
 	return all, nil
 }
 
-// standardize sets the elements of v less their mean, over the deviation, of the first so many.
+// standardize subtracts the mean of the first elements of v, which are for training, and divides by
+// their standard deviation.
 func standardize(v []float64, train int, set func(i int, v float64)) {
 	mean, sd := stat.MeanStdDev(v[:train], nil)
 	if !(sd > 0) || math.IsInf(sd, 0) {

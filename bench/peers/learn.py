@@ -1,21 +1,21 @@
-"""Learns the hyper-parameters of scikit-learn's GaussianProcessClassifier or GaussianProcessRegressor on
-the float64 rows of PREFIX.1.train, PREFIX.2.train, …, the response last, by their own optimisers from
-their usual start, and scores them on the rows of PREFIX.1.test, …: with one length on all SPLITS,
-and with one for each column on the first ARD of them.
+"""Learns the hyperparameters of GaussianProcessClassifier or GaussianProcessRegressor of scikit-learn on
+the float64 rows of PREFIX.1.train, PREFIX.2.train, …, with the response last, and scores them on the rows
+of PREFIX.1.test, …. It uses their own optimizers and default start, with one length scale on all SPLITS,
+and with one length scale per column on the first ARD splits.
 
     python3 learn.py classify|regress PREFIX COLUMNS SPLITS ARD
-    python3 learn.py NAME FILE          # writes scikit-learn's data set of that name, the response last
+    python3 learn.py NAME FILE          # writes a data set of scikit-learn, with the response last
 """
 import sys
 import warnings
 
 import numpy as np
-from peer import cpu, density, read, score, write  # first, as it chooses the number of threads
+from peer import cpu, density, read, score, write  # first, because it sets the number of threads
 from sklearn import datasets
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
-warnings.filterwarnings("ignore")  # that hyper-parameters are at a bound
+warnings.filterwarnings("ignore")  # hyperparameters are at a bound
 
 if len(sys.argv) == 3:
     x, y = getattr(datasets, "load_" + sys.argv[1])(return_X_y=True)

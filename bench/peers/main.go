@@ -3,35 +3,35 @@
 //
 //	go run ./bench/peers -data DIR -out DIR
 //
-// The programs are scikit-learn's GaussianProcessClassifier, GaussianProcessRegressor,
-// LogisticRegression, PoissonRegressor, HistGradientBoostingClassifier and
-// LatentDirichletAllocation (Debian: python3-sklearn) and rstanarm's ADVI (r-cran-rstanarm). Run it
-// in the root of the repository, where testdata is; the folder of the shared data sets, by default
-// PGSVI_DATA, adds USPS, a9a and AP. Parts without their data or program are left out, with a
-// message. -only names the parts to run:
+// The programs are GaussianProcessClassifier, GaussianProcessRegressor, LogisticRegression,
+// PoissonRegressor, HistGradientBoostingClassifier and LatentDirichletAllocation of scikit-learn
+// (Debian: python3-sklearn) and ADVI in rstanarm (r-cran-rstanarm). Run the command in the root of
+// the repository, which has testdata. The folder of the shared data sets, by default PGSVI_DATA,
+// adds USPS, a9a and AP. The command skips parts without their data or program, with a message.
+// -only selects parts:
 //
-//	gp        Gaussian-process classification: sonar, ionosphere, USPS
-//	learn     Gaussian processes that learn their hyper-parameters, on random halves of four data
+//	gp        Gaussian process classification: sonar, ionosphere, USPS
+//	learn     Gaussian processes that learn their hyperparameters, on random halves of four data
 //	          sets
-//	classify  Gaussian-process classification of 2000 generated rows
-//	regress   Gaussian-process regression of 2000 generated rows, also learning
+//	classify  Gaussian process classification of 2000 generated rows
+//	regress   Gaussian process regression of 2000 generated rows, also with learning
 //	glm       logistic regression on the data sets of gp
 //	a9a       logistic regression, sparse rows
 //	counts    Poisson regression with exposure, generated rows
 //	small     logistic regression, generated rows, 20 to 256 columns
-//	dense     logistic regression, generated rows, some columns
+//	dense     logistic regression, many generated rows, 50 columns
 //	digits    logistic regression, all images of two digits
-//	wide      logistic regression, generated rows, as many columns
-//	sparse    Gaussian processes that learn from 50,000 generated rows or more, beside gradient
+//	wide      logistic regression, generated rows, as many columns as rows
+//	sparse    Gaussian processes that learn from 50,000 generated rows or more, and gradient
 //	          boosting
-//	advi      the data of glm and a9a by ADVI, how far from the optimum
-//	lda       topics of documents, and words held out
+//	advi      the data of glm and a9a with ADVI, and its distance from the optimum
+//	lda       topics of documents, and held-out words
 //	stream    logistic regression on more rows than memory holds, from a file (pgsvi alone)
-//	cores     two cores beside one, by the clock
+//	cores     two cores against one, in wall time
 //
 // The run replaces the rows of its data sets in peers.csv of -out, and prints Markdown tables of
-// all rows. -tables makes no fits; -readme FILE puts the tables into FILE. scikit-learn uses the
-// BLAS that it was built for, OpenBLAS in Debian. pgsvi uses its own kernels.
+// all rows. -tables makes no fits, and -readme FILE writes the tables to FILE. scikit-learn uses
+// its own BLAS, which is OpenBLAS in Debian. pgsvi uses its own kernels.
 package main
 
 import (
@@ -50,28 +50,28 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// options are what the command line says, and what follows from it.
+// options holds the command line and values that follow from it.
 type options struct {
 	data, out, testdata string
 	python, rscript     string
 	repeats, rows       int
-	streamed            int  // rows of the part stream
-	tables              bool // no fits
+	streamed            int  // rows of part stream
+	tables              bool // whether to make no fits
 	readme              string
-	part                string // that runs
+	part                string // the running part
 	versions            map[string]string
 	only                []string // nil means all
-	absent              []string // data sets that were said to be left out
-	temp                string   // a folder for scripts and rows
+	absent              []string // missing data sets that were reported
+	temp                string   // folder for scripts and rows
 	stdout, stderr      io.Writer
 }
 
-// A part is a comparison that runs alone.
+// A part is a comparison that can run alone.
 type part struct {
 	name string
-	need func(*options, context.Context) error // reports that its program is missing
+	need func(*options, context.Context) error // returns an error if the program is missing
 	run  func(*options, context.Context) ([]row, error)
-	// table returns the table of the rows of the part.
+	// table returns the table for the rows of the part.
 	table func([]row) string
 }
 
@@ -119,25 +119,25 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs.SetOutput(stderr)
 	fs.StringVar(&o.data, "data", os.Getenv("PGSVI_DATA"), "folder of the shared data sets")
 	fs.StringVar(&o.out, "out", ".", "folder of peers.csv")
-	fs.StringVar(&o.python, "python", "python3", "python with scikit-learn")
+	fs.StringVar(&o.python, "python", "python3", "Python with scikit-learn")
 	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with rstanarm")
 	fs.IntVar(&o.repeats, "repeats", 5,
-		"fits by each program, of which the median time counts; for ADVI seeds")
-	fs.IntVar(&o.rows, "rows", 1000000, "rows of the parts dense and sparse, at least 1000")
+		"fits by each program, whose median time counts; for ADVI, seeds")
+	fs.IntVar(&o.rows, "rows", 1000000, "rows of parts dense and sparse, at least 1000")
 	fs.IntVar(&o.streamed, "streamed", 20000000,
-		"rows of the part stream, at least 1000; 250 bytes each in a temporary file")
+		"rows of part stream, at least 1000; 250 bytes each in a temporary file")
 	fs.BoolVar(&o.tables, "tables", false,
-		"make no fits, print the tables of the peers.csv in -out")
+		"make no fits, and print the tables of peers.csv in -out")
 	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose tables to replace")
 	only := fs.String("only", "",
-		"parts to run, with commas between: gp, learn, classify, regress, glm, a9a, counts, "+
+		"parts to run, separated by commas: gp, learn, classify, regress, glm, a9a, counts, "+
 			"small, dense, digits, wide, sparse, advi, lda, stream, cores")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
 	switch {
 	case fs.NArg() > 0:
-		return nil, fmt.Errorf("there are no arguments but flags: %q; parts are named by -only",
+		return nil, fmt.Errorf("unexpected arguments %q; use -only to select parts",
 			fs.Args())
 	case o.repeats < 1:
 		return nil, errors.New("-repeats must be at least 1")
@@ -155,7 +155,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// run runs the parts; peers.csv is written anew after each.
+// run runs the parts, and writes peers.csv after each.
 func (o *options) run(ctx context.Context) (err error) {
 	all, err := readCSV(o.out)
 	if err != nil {
@@ -188,7 +188,7 @@ func (o *options) run(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if len(rows) == 0 {
-			continue // its data are not there
+			continue // its data are missing
 		}
 		all = merge(all, rows)
 		if err := writeCSV(o.out, all); err != nil {
@@ -198,7 +198,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	return o.publish(all)
 }
 
-// publish prints the tables, and replaces those that the file of -readme has.
+// publish prints the tables, and replaces the tables in the file of -readme.
 func (o *options) publish(rows []row) error {
 	texts := tablesOf(rows)
 	for _, name := range slices.Sorted(maps.Keys(texts)) {

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// newRow returns a row of the part that runs, of which nothing is known.
+// newRow returns a row of the running part, in which all numbers are NaN.
 func (o *options) newRow(set, method, variant string) row {
 	nan := math.NaN()
 	return row{part: o.part, work: set, method: method, variant: variant,
@@ -19,10 +19,10 @@ func (o *options) newRow(set, method, variant string) row {
 		pass: nan, negELBO: nan, bits: nan, seconds: nan, ratio: nan, predict: nan}
 }
 
-// A fit makes a posterior from data. The Result is nil if there is none.
+// A fit computes a posterior from data. The Result may be nil.
 type fit func() (predictor, *pgsvi.Result, error)
 
-// A fitBy makes a posterior by that Solver.
+// A fitBy computes a posterior with the given Solver.
 type fitBy func(*pgsvi.Solver) (predictor, *pgsvi.Result, error)
 
 // A predictor is a posterior of this library.
@@ -30,7 +30,7 @@ type predictor interface {
 	At(x mat.Matrix) *pgsvi.Prediction
 }
 
-// fit measures f, and its predictions if s has rows to test on.
+// fit measures f, and its predictions if s has test rows.
 func (o *options) fit(s *split, method, variant, name string, f fit) (row, error) {
 	r := o.newRow(s.name, method, variant)
 	r.name = "pgsvi, " + name
@@ -61,11 +61,11 @@ func (o *options) fit(s *split, method, variant, name string, f fit) (row, error
 	return r, err
 }
 
-// rounds is how often programs take turns.
+// rounds is the number of times that programs take turns.
 const rounds = 3
 
-// inTurn calls f, which fits the same rows by all programs, several times, so that other work of
-// the machine meets all of them. It returns the rows with the medians of their seconds.
+// inTurn calls f, which fits the same rows with all programs, several times, so that other work on
+// the machine affects all programs. It returns the rows with the medians of their seconds.
 func inTurn(f func() ([]row, error)) ([]row, error) {
 	var all [rounds][]row
 	for i := range all {

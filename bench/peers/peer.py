@@ -1,4 +1,4 @@
-"""What the scripts share: one core unless PEER_THREADS says otherwise, rows from a file, CPU time, and the table that they print."""
+"""Functions for all scripts. They set the number of threads (PEER_THREADS, or 1), read rows, measure CPU time, and print the table."""
 import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ.get("PEER_THREADS", "1")
@@ -17,7 +17,7 @@ _table.writeheader()
 
 
 def read(path, columns):
-    """Returns the features and responses of a file of float64 rows, the response last."""
+    """Returns the features and responses of a file of float64 rows, with the response last."""
     rows = np.fromfile(path).reshape(-1, columns + 1)
     return np.ascontiguousarray(rows[:, :columns]), rows[:, columns]
 
@@ -29,7 +29,7 @@ def documents(path):
 
 
 def cpu(f, repeats):
-    """Returns what f does, and the median of its CPU seconds, the upper one of two."""
+    """Returns the result of f and the median of its CPU seconds, or the larger of the two middle times."""
     seconds = []
     for _ in range(repeats):
         start = time.process_time()
@@ -39,7 +39,7 @@ def cpu(f, repeats):
 
 
 def write(method, variant, **values):
-    """Prints a row of the table; what is not given is not known."""
+    """Prints a row of the table. Missing values mean unknown."""
     _table.writerow({"method": method, "variant": variant, "seed": 1, "note": "", **values})
     sys.stdout.flush()
 
@@ -51,6 +51,6 @@ def score(model, test, repeats):
 
 
 def density(model, test, repeats, noise=0):
-    """The same of a regression: its density is normal, with the variance of the latent values, that of noise it has apart, and its own."""
+    """Returns the same for a regression. Its density is normal, and the variance is the sum of the variances of the latent value, of the noise argument, and of the WhiteKernel."""
     (mean, sd), seconds = cpu(lambda: model.predict(test[0], return_std=True), repeats)
     return {"logloss_bits": -norm.logpdf(test[1], mean, np.sqrt(sd**2 + noise)).mean() / np.log(2), "predict": seconds}

@@ -23,7 +23,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// testOptions are options that need no other program.
+// testOptions returns options that need no other program.
 func testOptions(t *testing.T) (o *options, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	return &options{testdata: "../../testdata", temp: t.TempDir(), out: t.TempDir(), repeats: 1,
@@ -41,7 +41,7 @@ func ionosphere(t *testing.T, o *options) *split {
 	return &split{name: p.Name, x: p.X, xTest: p.XTest, y: p.Y, yTest: p.YTest, problem: p}
 }
 
-// TestParse: the table of a script, of Python or of R.
+// TestParse checks that tables of Python and R scripts are parsed.
 func TestParse(t *testing.T) {
 	const table = `method,variant,seed,pass,logloss_bits,seconds,predict,note,pareto_k
 GPC,"learned, twice",1,nan,0.5,0.25,0.01,"scale 2, length 3",nan
@@ -74,7 +74,7 @@ GPC,"learned, twice",1,nan,0.5,0.25,0.01,"scale 2, length 3",nan
 	}
 }
 
-// TestCSV: what is written is read again, and another table is refused.
+// TestCSV checks that peers.csv is read as it was written, and that another table is an error.
 func TestCSV(t *testing.T) {
 	o, _, _ := testOptions(t)
 	o.part = "gp"
@@ -107,7 +107,7 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestStored: the tables of README.md are those of peers.csv, where it has them.
+// TestStored checks that the tables of README.md match peers.csv.
 func TestStored(t *testing.T) {
 	rows, err := readCSV(".")
 	if err != nil {
@@ -127,8 +127,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestTables: tables are printed from a file without a fit, and the rows of another run replace
-// theirs.
+// TestTables checks that -tables prints tables from a file without a fit, and that the rows of
+// another run replace old rows.
 func TestTables(t *testing.T) {
 	o, stdout, _ := testOptions(t)
 	var rows []row
@@ -174,7 +174,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestCores: fits are timed on one core and on two, and the table has their quotient.
+// TestCores checks that fits are timed on one core and on two, and the ratio in the table.
 func TestCores(t *testing.T) {
 	o, _, _ := testOptions(t)
 	o.part, o.repeats = "cores", 2
@@ -198,7 +198,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// TestStream: the part stream runs the example.
+// TestStream checks that part stream runs the example.
 func TestStream(t *testing.T) {
 	testkit.NotShort(t)
 	o, _, _ := testOptions(t)
@@ -213,8 +213,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestGP: the rows of this library on ionosphere, at the hyper-parameters of the
-// paper as they are and as a script would leave them.
+// TestGP checks the rows of this library on ionosphere, with the hyperparameters of the paper given
+// directly and through a file of a script.
 func TestGP(t *testing.T) {
 	o, _, _ := testOptions(t)
 	s := ionosphere(t, o)
@@ -240,8 +240,8 @@ func TestGP(t *testing.T) {
 	}
 }
 
-// TestCompare: a q with the moments of the posterior is at the optimum, and one whose
-// means and variances are off is as far off as it is.
+// TestCompare checks that a q with the moments of the posterior is at the optimum, and that other
+// means and variances give the right distance.
 func TestCompare(t *testing.T) {
 	o, _, _ := testOptions(t)
 	s := ionosphere(t, o)
@@ -268,7 +268,7 @@ func TestCompare(t *testing.T) {
 			mean.Set(0, 5, mean.At(0, 5)+2*sd[5])
 			cov.Scale(4, cov)
 		}
-		// The moments as one row of numbers, of which the last is the response of writeRows.
+		// writeRows writes the moments as one row of numbers, whose last number is the response.
 		numbers := slices.Concat(mean.RawRowView(0), cov.RawMatrix().Data)
 		last := len(numbers) - 1
 		if err := writeRows(fmt.Sprintf("%s-fullrank-%d", moments, seed),
@@ -306,7 +306,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestGrid: data sets side by side, with the ratios that the rows have.
+// TestGrid checks the table of several data sets side by side, with the ratios of the rows.
 func TestGrid(t *testing.T) {
 	nan := math.NaN()
 	a := row{work: "s", name: "A", seconds: 2, ratio: 1, bits: 0.5}
@@ -322,7 +322,7 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// TestMissing: what is not there is left out, with a message.
+// TestMissing checks that missing data and programs are skipped with a message.
 func TestMissing(t *testing.T) {
 	o, _, stderr := testOptions(t)
 	o.only = nil
@@ -341,7 +341,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestParseFlags: what cannot be run is an error.
+// TestParseFlags checks that invalid flags are errors.
 func TestParseFlags(t *testing.T) {
 	var w bytes.Buffer
 	for _, args := range []string{"-only gp,knitting", "glm", "-only gp glm", "glm -only gp",
@@ -356,8 +356,8 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-// TestLeftOut: data sets that are not there are left out, with one message each, and
-// the others are not; one that cannot be read is an error.
+// TestLeftOut checks that missing data sets are skipped with one message each, that all others are
+// used, and that an unreadable data set is an error.
 func TestLeftOut(t *testing.T) {
 	ctx := context.Background()
 	for name, data := range map[string]string{"no folder": "", "an empty folder": t.TempDir(),
@@ -415,8 +415,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestVariants: different fits of a part have different variants, and their labels name the
-// library.
+// TestVariants checks that different fits of a part have different variants, and that their labels
+// name the library.
 func TestVariants(t *testing.T) {
 	ctx := context.Background()
 	o, _, _ := testOptions(t)
@@ -455,7 +455,7 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// TestMedian: the upper one of two, and NaN if one is.
+// TestMedian checks that the median of two is the larger, and that it is NaN if an element is NaN.
 func TestMedian(t *testing.T) {
 	for _, test := range []struct {
 		v    []float64
@@ -471,7 +471,7 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// TestCPU: the seconds of a loop are more than none and not many.
+// TestCPU checks that the measured seconds of a loop are positive and small.
 func TestCPU(t *testing.T) {
 	o, _, _ := testOptions(t)
 	var sum float64
@@ -486,8 +486,8 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// TestLDA: the documents that a script reads, and a posterior from the parameters that it leaves,
-// which scores as the posterior that they are of.
+// TestLDA checks the documents that a script reads. A posterior from the parameters in the file of
+// the script must have the same score as the original posterior.
 func TestLDA(t *testing.T) {
 	ctx := context.Background()
 	o, _, _ := testOptions(t)
@@ -540,8 +540,8 @@ func TestLDA(t *testing.T) {
 	}
 }
 
-// TestLearn: halves of a data set share no rows and are standardized by those to train on; a
-// summary has medians, means and who was better.
+// TestLearn checks that the halves of a data set share no rows and are standardized with the
+// training rows. It also checks the medians, means and counts of a summary.
 func TestLearn(t *testing.T) {
 	o, _, _ := testOptions(t)
 	n := 40
@@ -591,7 +591,7 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestSparse: the row of this library on a field that is small enough to learn in a moment.
+// TestSparse checks the row of this library on a small field.
 func TestSparse(t *testing.T) {
 	testkit.NotShort(t)
 	o, _, _ := testOptions(t)
@@ -616,8 +616,8 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestField: values of a field have its variance, and a correlation that falls with the distance as
-// the kernel does.
+// TestField checks that the values of a field have its variance, and that their correlation decays
+// with the distance like the kernel.
 func TestField(t *testing.T) {
 	const n, scale, length = 4000, 2.0, 0.05
 	x, f := field{3, scale, length}.sample(n, func(_ *rand.Rand, f float64) float64 { return f })
@@ -635,8 +635,8 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestCorrelated: columns of the parts small and counts have correlation 0.8 to the next, and
-// responses their means.
+// TestCorrelated checks that each column of parts small and counts has correlation 0.8 with the
+// next column, and that responses have the right means.
 func TestCorrelated(t *testing.T) {
 	const n, d = 20000, 5
 	x, y := correlated(n, d)
@@ -673,7 +673,7 @@ func TestCorrelated(t *testing.T) {
 	}
 }
 
-// TestInTurn: rows of several rounds have the medians of their seconds; an error ends them.
+// TestInTurn checks the medians of the seconds over several rounds, and that an error ends them.
 func TestInTurn(t *testing.T) {
 	seconds := []float64{3, 1, 2}
 	round := 0
@@ -692,7 +692,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// TestFastest: the row of least seconds of a program, whatever others take.
+// TestFastest checks the row with the fewest seconds of a program, regardless of other programs.
 func TestFastest(t *testing.T) {
 	rows := []row{{method: "A", variant: "a", seconds: 2}, {method: "A", variant: "b", seconds: 1},
 		{method: "B", seconds: 0.5}}
@@ -701,7 +701,7 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// TestList: lines of several data sets begin with their names.
+// TestList checks that the lines of several data sets begin with the name of the data set.
 func TestList(t *testing.T) {
 	nan := math.NaN()
 	a := row{work: "s", name: "A", seconds: 2, ratio: 1, predict: 0.25, bits: 0.5, note: "n"}

@@ -16,14 +16,13 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// The programs that are compared with run in scripts, each of which prints a table
-// of CSV with the columns method, variant, seed, pass, logloss_bits, seconds,
-// predict and note, and others of its own, which hold numbers.
+// The scripts run the other programs. Each prints a CSV table with the columns method, variant,
+// seed, pass, logloss_bits, seconds, predict and note, and further columns of numbers.
 //
 //go:embed *.py *.R
 var scripts embed.FS
 
-// script runs a script and returns its rows, as those of a data set.
+// script runs a script and returns its rows for a data set.
 func (o *options) script(ctx context.Context, set, name string, args ...any) ([]row, error) {
 	program := o.python
 	if filepath.Ext(name) == ".R" {
@@ -51,7 +50,7 @@ func (o *options) unpack() error {
 	return os.CopyFS(o.temp, scripts)
 }
 
-// parse reads the table of a script of a program.
+// parse parses the table of a script.
 func (o *options) parse(r io.Reader, set, program string) ([]row, error) {
 	lines, err := csv.NewReader(r).ReadAll()
 	if err != nil {
@@ -74,7 +73,7 @@ func (o *options) parse(r io.Reader, set, program string) ([]row, error) {
 	return rows, nil
 }
 
-// set sets what a column of that name holds.
+// set sets the field of the column with the given name.
 func (r *row) set(name, field string) (err error) {
 	switch name {
 	case "method":
@@ -88,7 +87,7 @@ func (r *row) set(name, field string) (err error) {
 	case "pass":
 		r.pass, err = value(field)
 	case "threads":
-		if field != "nan" { // scripts that have one say nothing
+		if field != "nan" { // scripts with one thread write nan
 			r.threads, err = strconv.Atoi(field)
 		}
 	case "logloss_bits":
@@ -106,7 +105,7 @@ func (r *row) set(name, field string) (err error) {
 	return err
 }
 
-// value reads a number; R writes NA for one that is not known.
+// value parses a number. R writes NA for an unknown number.
 func value(field string) (float64, error) {
 	if field == "NA" {
 		return math.NaN(), nil
@@ -114,22 +113,22 @@ func value(field string) (float64, error) {
 	return strconv.ParseFloat(field, 64)
 }
 
-// sklearn reports that there is no scikit-learn.
+// sklearn returns an error if scikit-learn is missing.
 func (o *options) sklearn(ctx context.Context) error {
 	return o.need(ctx, "scikit-learn (Debian: python3-sklearn)", o.python, "-c",
 		"import sklearn; print('scikit-learn', sklearn.__version__)")
 }
 
-// rstanarm reports that there is no rstanarm.
+// rstanarm returns an error if rstanarm is missing.
 func (o *options) rstanarm(ctx context.Context) error {
 	return o.need(ctx, "rstanarm (Debian: r-cran-rstanarm)", o.rscript, "-e",
 		"cat('rstanarm', format(packageVersion('rstanarm')))")
 }
 
-// itself is for parts that need no other program.
+// itself returns nil, for parts that need no other program.
 func (o *options) itself(context.Context) error { return nil }
 
-// need reports that a program does not run, and keeps the version that it prints.
+// need returns an error if a program does not run, and stores the version that it prints.
 func (o *options) need(ctx context.Context, what, program string, args ...string) error {
 	version, err := try(ctx, what, program, args...)
 	if err == nil {
@@ -138,7 +137,7 @@ func (o *options) need(ctx context.Context, what, program string, args ...string
 	return err
 }
 
-// try returns the version that a program prints, and an error if it does not run.
+// try returns the version that a program prints, or an error if the program does not run.
 func try(ctx context.Context, what, program string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {
@@ -154,8 +153,8 @@ func (o *options) setVersion(program, version string) {
 	o.versions[program] = strings.TrimSpace(version)
 }
 
-// version returns the version of a program that has been tried, and of this library the commit that
-// the files are of; empty if it is not known.
+// version returns the version of a program after try. For this library it is the commit of the
+// files. It is empty if it is not known.
 func (o *options) version(program string) string {
 	if _, ok := o.versions[program]; !ok && program == "pgsvi" {
 		o.setVersion(program, tables.Commit())

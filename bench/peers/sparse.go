@@ -7,30 +7,30 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// sparseTest are the test rows of the part sparse.
+// sparseTest is the number of test rows in part sparse.
 const sparseTest = 20000
 
-// A sparseSet is a data set of the part sparse: labels of a field.
+// A sparseSet is a data set of part sparse, with labels of a field.
 type sparseSet struct {
 	rows int
 	field
-	rank int // 0 for the default
+	rank int // 0 means the default
 }
 
-// sparseSets returns the data sets, the first of so many rows.
+// sparseSets returns the data sets. The first has the given number of rows.
 func sparseSets(rows int) []sparseSet {
 	plane, eight := field{2, 3, 0.2}, field{8, 3, 1}
 	return []sparseSet{{rows, field{2, 2, 0.1}, 200}, {50000, plane, 0}, {50000, eight, 0},
 		{300000, plane, 0}, {300000, eight, 0}}
 }
 
-// split returns the rows of s to train and to test on.
+// split returns the training and test rows of s.
 func (s sparseSet) split() *split {
 	x, y := s.sample(s.rows+sparseTest, label)
 	return halved(fmt.Sprintf("%d × %d", s.rows, s.cols), x, y, s.rows)
 }
 
-// sparse compares sparse Gaussian processes that learn their hyper-parameters from many rows with
+// sparse compares sparse Gaussian processes that learn their hyperparameters from many rows with
 // gradient boosting.
 func (o *options) sparse(ctx context.Context) ([]row, error) {
 	var all []row
@@ -54,7 +54,8 @@ func (o *options) sparse(ctx context.Context) ([]row, error) {
 	return all, nil
 }
 
-// sparseRow returns a fit that learns scale and length, with so many inducing inputs.
+// sparseRow returns a fit that learns the scale and the length scale, with the given number of
+// inducing inputs.
 func (o *options) sparseRow(ctx context.Context, s *split, rank int) (row, error) {
 	variant, name := "", "SparseGP.Learn"
 	if rank > 0 {

@@ -1,11 +1,11 @@
-"""Fits scikit-learn's HistGradientBoostingClassifier, which stops early by rows of its own that it holds out, to float64
+"""Fits HistGradientBoostingClassifier of scikit-learn, which stops early by rows that it holds out, to float64
 rows, the response last.
 
     python3 sparse.py TRAIN TEST COLUMNS REPEATS
 """
 import sys
 
-from peer import cpu, read, score, write  # first, as it chooses the number of threads
+from peer import cpu, read, score, write  # first, because it sets the number of threads
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 train, test = sys.argv[1:3]

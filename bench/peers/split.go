@@ -14,12 +14,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A split is a data set divided into rows to train and to test on.
+// A split is a data set with training and test rows.
 type split struct {
 	name        string
 	x, xTest    mat.Matrix
 	y, yTest    []float64
-	train, test string // files of the same rows, for the scripts
+	train, test string // files with the same rows, for the scripts
 	problem     *paper.Problem
 }
 
@@ -29,17 +29,18 @@ func (s *split) cols() int {
 	return d
 }
 
-// halved returns rows of which the first so many train.
+// halved returns a split whose first n rows are for training.
 func halved(name string, x *mat.Dense, y []float64, train int) *split {
 	n, d := x.Dims()
 	return &split{name: name, x: x.Slice(0, train, 0, d), xTest: x.Slice(train, n, 0, d),
 		y: y[:train], yTest: y[train:]}
 }
 
-// errNoFolder is the error of shared data sets whose folder was not given.
+// errNoFolder is the error if no folder of shared data sets was given.
 var errNoFolder = errors.New("it needs PGSVI_DATA or -data")
 
-// leftOut reports whether err is that a data set is not there, and says so once.
+// leftOut reports whether err means that a data set is missing, and prints a message the first
+// time.
 func (o *options) leftOut(name string, err error) bool {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoFolder) {
 		return false
@@ -59,7 +60,7 @@ func (o *options) usps(plus, minus int) (*paper.Problem, error) {
 	return paper.USPS(o.data, plus, minus)
 }
 
-// splits returns the data sets of the paper that are there.
+// splits returns the data sets of the paper that are present.
 func (o *options) splits() ([]*split, error) {
 	var all []*split
 	for _, set := range []struct {
@@ -96,7 +97,7 @@ func (o *options) write(s *split) error {
 	return writeRows(s.test, s.xTest, s.yTest)
 }
 
-// writeRows writes rows as little-endian float64, the response last.
+// writeRows writes rows as little-endian float64, with the response last.
 func writeRows(path string, x mat.Matrix, y []float64) error {
 	f, err := os.Create(path)
 	if err != nil {

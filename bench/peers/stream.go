@@ -15,8 +15,8 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// stream runs examples/stream on rows in a file, with all processors, which it reports the memory
-// of.
+// stream runs examples/stream on rows in a file, with all processors. It reports the memory of the
+// process.
 func (o *options) stream(ctx context.Context) ([]row, error) {
 	program := filepath.Join(o.temp, "stream")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program,
@@ -47,8 +47,8 @@ func (o *options) stream(ctx context.Context) ([]row, error) {
 	return []row{r}, nil
 }
 
-// resident returns the largest memory of a process that was resident, in bytes, and NaN where the
-// system does not say.
+// resident returns the peak resident memory of a process in bytes, or NaN if the system does not
+// report it.
 func resident(p *os.ProcessState) float64 {
 	usage, ok := p.SysUsage().(*syscall.Rusage)
 	switch {
@@ -60,7 +60,7 @@ func resident(p *os.ProcessState) float64 {
 	return 1024 * float64(usage.Maxrss)
 }
 
-// streamTable returns the table of the part stream.
+// streamTable returns the table of part stream.
 func streamTable(rows []row) string {
 	var lines [][]string
 	for _, r := range rows {

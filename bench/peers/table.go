@@ -16,23 +16,22 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// A row is a line of peers.csv: a fit of a program to a data set. What is not known
-// is NaN.
+// A row is a line of peers.csv, which is a fit of a program to a data set. Unknown numbers are NaN.
 type row struct {
-	part, work      string // the comparison, and the data set
+	part, work      string // the comparison and the data set
 	method, variant string // the program
-	name            string // of the program in tables, instead of method and variant
+	name            string // name of the program in tables, instead of method and variant
 	version         string
 	threads, seed   int
 	pass, negELBO   float64
-	seconds         float64 // of CPU; in the part stream of the clock
-	// to the seconds of the program that the part compares with, in the same run
+	seconds         float64 // CPU seconds, or wall time in part stream
+	// ratio of the seconds to the seconds of the reference program in the same run
 	ratio     float64
-	predict   float64 // seconds of the predictions of the test rows
+	predict   float64 // seconds for predicting the test rows
 	bits      float64 // test log loss
 	note      string
-	processor string             // its model and longest vectors; empty where it was not recorded
-	more      map[string]float64 // the other columns of a script
+	processor string             // model and longest vectors; empty if not recorded
+	more      map[string]float64 // further columns of a script
 }
 
 // header names the columns of peers.csv.
@@ -55,7 +54,7 @@ func (r row) label() string {
 	return r.method + ", " + r.variant
 }
 
-// known returns what a script left in a column of that name, NaN if nothing.
+// known returns the value of a script's column, or NaN if there is none.
 func (r row) known(name string) float64 {
 	if v, ok := r.more[name]; ok {
 		return v
@@ -63,7 +62,7 @@ func (r row) known(name string) float64 {
 	return math.NaN()
 }
 
-// fields returns the line of r.
+// fields returns the fields of r as a line of peers.csv.
 func (r row) fields() []string {
 	f := func(v float64) string { return strconv.FormatFloat(v, 'g', 10, 64) }
 	line := []string{r.part, r.work, r.method, r.variant, r.name, r.version,
@@ -105,7 +104,7 @@ func readFields(line []string) (r row, err error) {
 	return r, err
 }
 
-// readCSV reads peers.csv in a folder; there are no rows if there is no file.
+// readCSV reads peers.csv in a folder. It returns no rows if the file does not exist.
 func readCSV(folder string) ([]row, error) {
 	path := filepath.Join(folder, "peers.csv")
 	f, err := os.Open(path)
@@ -153,8 +152,7 @@ func writeCSV(folder string, rows []row) error {
 	return f.Close()
 }
 
-// merge replaces the rows of the data sets of a part that are measured again, and appends the
-// others.
+// merge replaces the rows of measured data sets in a part, and appends rows of new data sets.
 func merge(before, rows []row) []row {
 	all := slices.DeleteFunc(slices.Clone(before), func(old row) bool {
 		return slices.ContainsFunc(rows,
@@ -163,7 +161,7 @@ func merge(before, rows []row) []row {
 	return append(all, rows...)
 }
 
-// relate sets the ratios of rows of one data set to the one with the label base.
+// relate sets the ratios of the rows of one data set to the row with the label base.
 func relate(rows []row, base string) {
 	i := slices.IndexFunc(rows, func(r row) bool { return r.label() == base })
 	for j := range rows {
@@ -173,7 +171,7 @@ func relate(rows []row, base string) {
 	}
 }
 
-// fastest returns the label of the row of a program that took the least seconds.
+// fastest returns the label of the row of a program with the fewest seconds.
 func fastest(rows []row, method string) string {
 	var best row
 	for _, r := range rows {
@@ -184,7 +182,7 @@ func fastest(rows []row, method string) string {
 	return best.label()
 }
 
-// tablesOf returns the tables of the rows, by the names of their parts.
+// tablesOf returns the tables of the rows by the names of their parts.
 func tablesOf(rows []row) map[string]string {
 	all := make(map[string]string)
 	for _, p := range parts {
@@ -196,8 +194,8 @@ func tablesOf(rows []row) map[string]string {
 	return all
 }
 
-// measured says what the rows of a table were measured with: programs, pgsvi by its commits, and
-// processors.
+// measured returns a line with the programs, commits of pgsvi, and processors of the rows in a
+// table.
 func measured(rows []row) string {
 	var programs []string
 	var commits []string
@@ -221,7 +219,7 @@ func measured(rows []row) string {
 		strings.Join(processors, "; "))
 }
 
-// list returns the table of one data set, or of several one below the other.
+// list returns the table of one data set, or of several data sets one below the other.
 func list(rows []row) string {
 	var lines [][]string
 	sets := distinct(rows, func(r row) string { return r.work })
@@ -237,8 +235,8 @@ func list(rows []row) string {
 	return tables.Markdown([]string{"", "seconds", "ratio", "to predict", "test bits", ""}, lines)
 }
 
-// grid returns the table of several data sets side by side: for each the seconds, in brackets the
-// ratio, and the test log loss in bits.
+// grid returns the table of several data sets side by side. Each has the seconds with the ratio in
+// parentheses, and the test log loss in bits.
 func grid(rows []row) string {
 	first := []string{""}
 	sets := distinct(rows, func(r row) string { return r.work })
@@ -265,7 +263,7 @@ func grid(rows []row) string {
 	return tables.Markdown(first, lines)
 }
 
-// distinct returns the values of f in the order in which they first occur.
+// distinct returns the distinct values of f in the order of their first occurrence.
 func distinct(rows []row, f func(row) string) []string {
 	var all []string
 	for _, r := range rows {
@@ -276,7 +274,7 @@ func distinct(rows []row, f func(row) string) []string {
 	return all
 }
 
-// number formats v, and leaves out what is not known.
+// number formats v. It returns an empty string for an unknown number.
 func number(format string, v float64) string {
 	if math.IsNaN(v) {
 		return ""
@@ -284,7 +282,8 @@ func number(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// median returns the median of v, the upper one of two. It is NaN if one of them is.
+// median returns the median of v, or the larger of the two middle elements. It is NaN if an element
+// is NaN.
 func median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	if math.IsNaN(v[0]) { // NaN is sorted first

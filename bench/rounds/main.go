@@ -1,23 +1,24 @@
-// Rounds measures fits of GLMs to more rows than memory, on one machine and on many:
+// Rounds measures fits of GLMs to more rows than memory holds, on one machine and on many:
 //
 //	go run ./bench/rounds -out DIR       # PGSVI_DATA has a9a and ap; minutes
 //
-// rounds.csv simulates many machines in one process. The rows are dealt out to 1 … 4096 shards,
-// which are sent as bytes in both directions and merged. It has the rounds to a proved 0.01 nats,
-// the bytes, the CPU seconds, and a checksum of the posterior. shard_ms and slowest_ms are the CPU
-// time of a shard in a round: the mean, and that of the straggler which the others wait for.
-// round_ms is a round on as many machines: the straggler, the merges one above the other, and Step.
-// Of all rounds the least is taken. In the second round of each fit a shard is lost: Step must name
-// a block of it, and the round is repeated. In every round a straggler is merged last, and comes a
-// second time, as from a spare machine that took over its blocks: Merge must refuse that.
+// rounds.csv simulates many machines in one process. It deals the rows out to 1 … 4096 shards,
+// sends these as bytes in both directions, and merges them. The file has the number of rounds to a
+// gap bound of 0.01 nats, the bytes, the CPU seconds, and a checksum of the posterior. shard_ms and
+// slowest_ms are the CPU time of a shard in a round: the mean, and the time of the straggler for
+// which the others wait. round_ms is the time of a round on that many machines: the straggler, the
+// merges one above the other, and Step. All three are minima over the rounds. In the second round
+// of each fit a shard is lost. Step must name one of its blocks, and the round is repeated. In
+// every round a straggler is merged last and arrives a second time, as if a spare machine had taken
+// over its blocks. Merge must reject the copy.
 //
-// topics.csv is the same of topics of AP after ten rounds, with the score on held-out words.
+// topics.csv is the same for topics of AP after ten rounds, with the score on held-out words.
 //
-// rows.csv has fits of NewGLMRows to generated rows that nobody keeps, with the peak memory.
+// rows.csv has fits of NewGLMRows to generated rows that are not stored, with the peak memory.
 // memory.csv compares fits of the same million rows from a file and in memory.
 //
-// -tables measures nothing and prints the tables of -out; -readme FILE puts them into FILE. -only
-// rounds, topics, rows or memory measures one of them. -quick does less.
+// -tables measures nothing and prints the tables of -out, and -readme FILE writes them to FILE.
+// -only rounds, topics, rows or memory measures one of them. -quick uses fewer shards and rows.
 package main
 
 import (
@@ -61,12 +62,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("rounds", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	folder := f.String("data", os.Getenv("PGSVI_DATA"),
-		"`folder` that holds a9a and ap (default: that of PGSVI_DATA)")
+		"`folder` with a9a and ap (default: PGSVI_DATA)")
 	out := f.String("out", ".", "folder of the CSV files")
-	readme := f.String("readme", "", "Markdown `file` whose tables to replace")
-	stored := f.Bool("tables", false, "measure nothing, print the tables of -out")
-	only := f.String("only", "", "measure `rounds`, topics, rows or memory alone")
-	quick := f.Bool("quick", false, "no more than 16 shards, and fewer rows")
+	readme := f.String("readme", "", "Markdown `file` in which to replace the tables")
+	stored := f.Bool("tables", false, "print the tables of -out without measuring")
+	only := f.String("only", "", "measure only `rounds`, topics, rows or memory")
+	quick := f.Bool("quick", false, "use at most 16 shards and fewer rows")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -121,24 +122,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// A part is what one file and one table are of.
+// A part is a measurement with one file and one table.
 type part struct {
 	name, block, file string
 	measure           func(file string) error
 	table             func(file string) (string, error)
 }
 
-// A set is data of a GLM in blocks.
+// A set is the data of a GLM in blocks.
 type set struct {
 	name   string
 	cols   int
 	lik    pgsvi.Likelihood
-	sd     float64 // of the prior
+	sd     float64 // prior standard deviation
 	blocks [][]pgsvi.Row
 }
 
 const (
-	mostShards = 4096 // and blocks
+	mostShards = 4096 // largest number of shards and number of blocks
 	within     = 0.01 // nats
 	mostRounds = 20
 )
@@ -208,7 +209,7 @@ func cut(rows []pgsvi.Row) [][]pgsvi.Row {
 	return slices.Collect(slices.Chunk(rows, (len(rows)+mostShards-1)/mostShards))
 }
 
-// measure fits every set on ever more shards, and writes the file.
+// measure fits every set on increasing numbers of shards, and writes the file.
 func measure(ctx context.Context, out string, sets []set, quick bool, stderr io.Writer) error {
 	var rows []row
 	for _, s := range sets {
@@ -224,7 +225,7 @@ func measure(ctx context.Context, out string, sets []set, quick bool, stderr io.
 	return write(out, rows)
 }
 
-// fit fits the set on so many shards.
+// fit fits the set on the given number of shards.
 func (s *set) fit(ctx context.Context, shards int) (row, error) {
 	x := row{set: s.name, shards: shards}
 	start := cputime.Seconds()
@@ -247,8 +248,8 @@ func (s *set) fit(ctx context.Context, shards int) (row, error) {
 	return x, nil
 }
 
-// drive goes through rounds on the shards of x until there are enough, and stores there what they
-// were.
+// drive runs rounds on the shards of x until enough returns true, and stores their measurements in
+// x.
 func drive[R, P any](
 	ctx context.Context, r *pgsvi.Rounds[R, P], blocks [][]R, x *row,
 	enough func(pgsvi.Iteration) bool,
@@ -259,7 +260,7 @@ func drive[R, P any](
 		if err != nil {
 			return err
 		}
-		// a machine without a block has nothing to do
+		// a machine without a block has no work
 		s := &simulation[R]{blocks: blocks, down: down, shards: min(x.shards, len(blocks))}
 		if round == 1 && s.shards > 1 {
 			if err := s.lose(ctx, r, s.shards/2); err != nil {
@@ -290,31 +291,31 @@ func drive[R, P any](
 	}
 }
 
-// checksum returns that of a posterior as it is saved.
+// checksum returns the checksum of a saved posterior.
 func checksum(p interface{ Save(io.Writer) error }) (string, error) {
 	sum := sha256.New()
 	err := p.Save(sum)
 	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), err
 }
 
-// A simulation is a round on many machines, which are played one after the other.
+// A simulation runs a round of many machines, one machine after the other.
 type simulation[R any] struct {
 	blocks [][]R
-	down   []byte // to each shard
+	down   []byte // state sent to each shard
 	shards int
 
-	stack []*pgsvi.Shard[R] // of 2ᵏ shards each, as the bits of a counter
-	up    int               // bytes back from all shards
-	// CPU seconds of all shards, of the slowest, and of all merges
+	stack []*pgsvi.Shard[R] // merged shards, 2ᵏ in each, as the bits of a counter
+	up    int               // bytes sent back by all shards
+	// CPU seconds of all shards, of the slowest shard, and of all merges
 	sum, slowest, merges float64
 }
 
-// above returns the CPU seconds of the merges that come one after the other in a tree.
+// above returns the CPU seconds of the merges that depend on each other in a tree.
 func (s *simulation[R]) above() float64 {
 	return s.merges / max(1, float64(s.shards-1)) * math.Ceil(math.Log2(float64(s.shards)))
 }
 
-// lose plays a round in which a shard is lost, which Step must refuse by the name of a block.
+// lose runs a round in which a shard is lost. Step must reject it with the name of a block.
 func (s simulation[R]) lose(ctx context.Context, r interface {
 	Step(*pgsvi.Shard[R]) (pgsvi.Iteration, error)
 }, lost int) error {
@@ -324,13 +325,13 @@ func (s simulation[R]) lose(ctx context.Context, r interface {
 	}
 	_, err = r.Step(part)
 	if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "missing") {
-		return fmt.Errorf("shard %d was lost, and Step says %w", lost, err)
+		return fmt.Errorf("shard %d was lost, but Step returned %w", lost, err)
 	}
 	return nil
 }
 
-// round returns what the shards have, merged two by two, without the lost one. The straggler is the
-// first, which comes last, and then again.
+// round merges the shards in pairs, without the lost shard. The first shard is the straggler, which
+// arrives last and then a second time.
 func (s *simulation[R]) round(ctx context.Context, lost int) (*pgsvi.Shard[R], error) {
 	var last []byte
 	for n := 1; n <= s.shards; n++ {
@@ -360,13 +361,13 @@ func (s *simulation[R]) round(ctx context.Context, lost int) (*pgsvi.Shard[R], e
 		}
 		err := s.stack[0].Merge(again)
 		if !errors.Is(err, pgsvi.ErrParam) || !strings.Contains(err.Error(), "block 0 is in both") {
-			return nil, fmt.Errorf("a shard came twice, and Merge says %w", err)
+			return nil, fmt.Errorf("a shard came twice, but Merge returned %w", err)
 		}
 	}
 	return s.stack[0], nil
 }
 
-// send returns what shard i has of its blocks, of which a lost one has none.
+// send returns shard i with its blocks, or without blocks if it is lost.
 func (s *simulation[R]) send(ctx context.Context, i int, lost bool) ([]byte, error) {
 	start := cputime.Seconds()
 	part := new(pgsvi.Shard[R])
@@ -385,7 +386,7 @@ func (s *simulation[R]) send(ctx context.Context, i int, lost bool) ([]byte, err
 	return up, err
 }
 
-// fold merges the last two of a stack.
+// fold merges the last two shards of a stack.
 func fold[R any](stack *[]*pgsvi.Shard[R]) error {
 	s := *stack
 	n := len(s)
@@ -393,7 +394,7 @@ func fold[R any](stack *[]*pgsvi.Shard[R]) error {
 	return s[n-2].Merge(s[n-1])
 }
 
-// each yields items.
+// each returns an iterator over items.
 func each[R any](items []R) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		for _, r := range items {

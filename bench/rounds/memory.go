@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Of the fits of the same rows from a file and in memory:
+// The sizes and the goal of the fits from a file and in memory.
 const (
 	memoryRows    = 1_000_000
 	memoryColumns = 50
@@ -25,8 +25,8 @@ const (
 
 var memoryHeader = []string{"fit", "neg_elbo", "gap_bound", "cpu_seconds", "sha256"}
 
-// measureMemory fits the same rows from a file, from a matrix by passes, and in memory, and writes
-// what they have found.
+// measureMemory fits the same rows from a file, from a matrix in passes, and in memory, and writes
+// the results.
 func measureMemory(ctx context.Context, out string, quick bool, stderr io.Writer) error {
 	n, d := memoryRows, memoryColumns
 	if quick {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFit checks that the posterior of a small set does not depend on the number of shards, that a
-// lost shard is found, and that rows are written and read.
+// lost shard is an error, and that rows are written and read.
 func TestFit(t *testing.T) {
 	t.Parallel()
 	s := &set{"counts", 3, pgsvi.Poisson{}, 1, cut(generate(6000, 3))}
@@ -46,8 +46,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestTable checks that the table of the README is that of the stored file, and that each set has
-// one posterior.
+// TestTable checks that the table of the README matches the stored file, and that each set has one
+// posterior.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	rows, err := load("rounds.csv")

@@ -18,14 +18,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/cputime"
 )
 
-// rowSizes are the numbers of rows and columns of the fits by NewGLMRows, in the order of the
-// memory that they take: the peak of a process does not fall.
+// rowSizes lists the numbers of rows and columns of the NewGLMRows fits. Memory use must increase
+// in this order, because the peak of a process never falls.
 var rowSizes = [][2]int{{100_000, 30}, {1_000_000, 30}, {3_000_000, 30}, {30_000_000, 30},
 	{1_000_000, 50}}
 
 var rowsHeader = []string{"rows", "columns", "passes", "gap_bound", "cpu_seconds", "peak_mb"}
 
-// labels yields n rows of a logistic regression, which nobody keeps.
+// labels yields n rows of a logistic regression without storing them.
 func labels(n, cols int) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
 		rng := rand.New(rand.NewPCG(2, 33))
@@ -47,8 +47,8 @@ func labels(n, cols int) iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// peakMB returns the largest memory that was resident, in units of 10⁶ bytes, NaN where the system
-// does not say.
+// peakMB returns the peak resident memory in units of 10⁶ bytes, or NaN if the system does not
+// report it.
 func peakMB() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	_, after, found := strings.Cut(string(status), "VmHWM:")
@@ -62,7 +62,7 @@ func peakMB() float64 {
 	return kib * 1024 / 1e6
 }
 
-// measureRows fits GLMs that go through rows, and writes the file.
+// measureRows fits GLMs with NewGLMRows, and writes the file.
 func measureRows(ctx context.Context, out string, quick bool, stderr io.Writer) error {
 	records := [][]string{rowsHeader}
 	for _, size := range rowSizes {
@@ -97,7 +97,7 @@ func writeRecords(out string, records [][]string) error {
 	return errors.Join(csv.NewWriter(f).WriteAll(records), f.Close())
 }
 
-// readRecords returns the lines of a file of writeRecords, without the first.
+// readRecords returns the lines of a file of writeRecords, without the header.
 func readRecords(file string) ([][]string, error) {
 	f, err := os.Open(file)
 	if err != nil {

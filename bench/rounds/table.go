@@ -14,16 +14,16 @@ import (
 var header = []string{"data", "shards", "rounds", "neg_elbo", "gap_bound", "sample_mb",
 	"down_mb_a_shard", "up_mb", "shard_ms", "slowest_ms", "round_ms", "cpu_seconds", "sha256"}
 
-// A row is a fit: a line of the file.
+// A row is the line of a fit in the file.
 type row struct {
 	set                                    string
 	shards, rounds                         int
 	elbo, bound, sample, down, up, seconds float64
-	shard, slowest, round                  float64 // ms of a round
+	shard, slowest, round                  float64 // ms per round
 	sha                                    string
 }
 
-// numbers are the columns that follow gap_bound, but for the checksum.
+// numbers returns the columns after gap_bound, except the checksum.
 func (r *row) numbers() []*float64 {
 	return []*float64{&r.sample, &r.down, &r.up, &r.shard, &r.slowest, &r.round, &r.seconds}
 }
@@ -52,7 +52,7 @@ func parse(record []string) (r row, err error) {
 	return r, err
 }
 
-// write makes file one of the rows.
+// write writes the rows to file.
 func write(file string, rows []row) error {
 	f, err := os.Create(file)
 	if err != nil {

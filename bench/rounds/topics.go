@@ -18,13 +18,13 @@ import (
 const (
 	topicsOfAP   = 10
 	topicsRounds = 10
-	heldOutDraws = 1000 // the 10,000 of the protocol change the third decimal
+	heldOutDraws = 1000 // 10,000 draws, as in the protocol, change the third decimal
 )
 
 var topicsHeader = append([]string{"documents", "shards", "rounds", "neg_elbo", "held_out"},
 	header[5:]...)
 
-// readAP returns the documents of AP to train on, and those to test on.
+// readAP returns the training and test documents of AP.
 func readAP(folder string) (train, test *pgsvi.Corpus, err error) {
 	f, err := os.Open(filepath.Join(folder, "ap", "ap.dat.gz"))
 	if err != nil {
@@ -39,7 +39,8 @@ func readAP(folder string) (train, test *pgsvi.Corpus, err error) {
 	return train, test, nil
 }
 
-// measureTopics fits the topics of AP on ever more shards, a document a block, and writes the file.
+// measureTopics fits topics of AP on increasing numbers of shards, with one document per block, and
+// writes the file.
 func measureTopics(ctx context.Context, out, folder string, quick bool, stderr io.Writer) error {
 	train, test, err := readAP(folder)
 	if err != nil {
@@ -65,7 +66,7 @@ func measureTopics(ctx context.Context, out, folder string, quick bool, stderr i
 	return writeRecords(out, records)
 }
 
-// fitTopics fits topics on so many shards.
+// fitTopics fits topics on the given number of shards.
 func fitTopics(
 	ctx context.Context, blocks [][]pgsvi.Document, terms, shards int,
 ) (row, *pgsvi.CTMPosterior, error) {

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Processor returns the model of the processor, as the system names it, and the longest vectors
-// that programs may use.
+// Processor returns the name of the processor and its longest vectors that programs may use.
 func Processor() string {
 	unit := runtime.GOARCH
 	switch {
@@ -26,7 +25,8 @@ func Processor() string {
 	return model() + ", " + unit
 }
 
-// model returns the name of the processor, and of its architecture where the system does not say.
+// model returns the name of the processor, or of its architecture if the system does not report the
+// name.
 func model() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -42,7 +42,7 @@ func model() string {
 	return runtime.GOARCH
 }
 
-// Commit returns the name of the commit that is checked out, with -dirty if files differ from it. It
+// Commit returns the name of the current commit, with the suffix -dirty if files differ from it. It
 // is empty outside of a clone.
 func Commit() string {
 	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()

@@ -1,5 +1,4 @@
-// Package tables writes the tables of the README files, so that they are those of the stored
-// measurements.
+// Package tables writes the tables in README files from stored measurements.
 package tables
 
 import (
@@ -8,7 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown returns a table.
+// Markdown returns a table in Markdown.
 func Markdown(header []string, rows [][]string) string {
 	var b strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
@@ -20,12 +19,11 @@ func Markdown(header []string, rows [][]string) string {
 	return b.String()
 }
 
-// Lookup returns the block of a name in a text: the lines between
+// Lookup returns the block with the given name in a text, and the text before and after it. A block
+// is the lines between
 //
 //	<!-- begin NAME -->
 //	<!-- end NAME -->
-//
-// and what is before and after it.
 func Lookup(text, name string) (before, block, after string, ok bool) {
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 	before, rest, found := strings.Cut(text, begin)
@@ -36,8 +34,8 @@ func Lookup(text, name string) (before, block, after string, ok bool) {
 	return before + begin, block, end + after, ok
 }
 
-// Replace replaces the blocks of a file that have a name in texts, and leaves out those that the
-// file has not. It is an error if there is none.
+// Replace replaces the blocks of a file whose names are in texts. It ignores names without a block,
+// but returns an error if no name has one.
 func Replace(file string, texts map[string]string) error {
 	old, err := os.ReadFile(file)
 	if err != nil {

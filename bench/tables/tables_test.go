@@ -15,7 +15,7 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := Markdown([]string{"", "x"}, [][]string{{"r", "1"}})
-	for range 2 { // the same when repeated
+	for range 2 { // replacing again must not change the file
 		if err := Replace(file, map[string]string{"one": one, "three": "left out"}); err != nil {
 			t.Fatal(err)
 		}

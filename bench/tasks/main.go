@@ -1,24 +1,25 @@
-// Tasks measures whole tasks, from a CSV file to a printed summary or prediction. It runs the pgsvi
-// command and programs of R and Python in turn:
+// Tasks measures whole tasks, from a CSV file to a printed summary or prediction. It runs the
+// command pgsvi and programs in R and Python in turn:
 //
 //	go run ./bench/tasks -out DIR
 //
-// Each program is a process of its own that reads a file of generated rows, does the task and prints
-// the result. The time includes its start. The programs take turns, one thread each. Tasks are
+// Each program is a separate process that reads a file of generated rows, does the task and prints
+// the result. The time includes the start of the process. The programs take turns, with one thread
+// each. The tasks are
 //
 //	logit 2000       logistic regression of 2,000 rows with 4 columns, with a summary
 //	logit 100000     the same for 100,000 rows
 //	curve 100000     logistic regression with a smooth curve and random intercepts
 //	groups 10000     logistic regression with random intercepts
-//	predict 1000000  probabilities of 1,000,000 rows by a saved model, as CSV
+//	predict 1000000  probabilities of 1,000,000 rows from a saved model, as CSV
 //
-// The run needs Rscript with mgcv and lme4 (Debian: r-cran-mgcv, r-cran-lme4) and python3 with
-// pandas, statsmodels and scikit-learn (python3-pandas, python3-statsmodels, python3-sklearn).
-// Programs that are missing are left out, with a message. Run it in the root of the repository, by
-// which it builds pgsvi.
+// The command needs Rscript with mgcv and lme4 (Debian: r-cran-mgcv, r-cran-lme4) and python3 with
+// pandas, statsmodels and scikit-learn (python3-pandas, python3-statsmodels, python3-sklearn). It
+// skips missing programs with a message. Run it in the root of the repository, because it builds
+// pgsvi.
 //
-// The run replaces its tasks in tasks.csv of -out, and prints a Markdown table of all of them. -tables
-// measures nothing; -readme FILE puts the table into FILE.
+// The run replaces its tasks in tasks.csv of -out, and prints a Markdown table of all tasks.
+// -tables measures nothing, and -readme FILE writes the table to FILE.
 package main
 
 import (
@@ -35,15 +36,15 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// options are the flags, and what follows from them.
+// options holds the flags and values that follow from them.
 type options struct {
 	out, readme     string
 	python, rscript string
 	rounds, scale   int
 	tables          bool
 	only            []string // names of tasks; nil means all
-	temp            string   // a folder for rows, models and scripts
-	commit          string   // that pgsvi is built from
+	temp            string   // folder for rows, models and scripts
+	commit          string   // commit from which pgsvi is built
 	stdout, stderr  io.Writer
 }
 
@@ -70,13 +71,13 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	fs := flag.NewFlagSet("tasks", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&o.out, "out", ".", "folder of tasks.csv")
-	fs.StringVar(&o.readme, "readme", "", "Markdown `file` whose table to replace")
-	fs.StringVar(&o.python, "python", "python3", "python with pandas and others")
+	fs.StringVar(&o.readme, "readme", "", "Markdown `file` in which to replace the table")
+	fs.StringVar(&o.python, "python", "python3", "Python with pandas and others")
 	fs.StringVar(&o.rscript, "rscript", "Rscript", "R with mgcv and lme4")
-	fs.IntVar(&o.rounds, "rounds", 5, "how often each program does each task")
-	fs.IntVar(&o.scale, "scale", 1, "divide the numbers of rows by this, for a trial")
-	fs.BoolVar(&o.tables, "tables", false, "measure nothing, print the table of tasks.csv in -out")
-	only := fs.String("only", "", "names of tasks to measure, with commas between them")
+	fs.IntVar(&o.rounds, "rounds", 5, "number of times that each program does each task")
+	fs.IntVar(&o.scale, "scale", 1, "divide the numbers of rows by this for a trial")
+	fs.BoolVar(&o.tables, "tables", false, "print the table of tasks.csv in -out without measuring")
+	only := fs.String("only", "", "names of tasks to measure, separated by commas")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func parseFlags(args []string, stdout, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// run measures the tasks. It writes tasks.csv after each.
+// run measures the tasks, and writes tasks.csv after each.
 func (o *options) run(ctx context.Context) (err error) {
 	all, err := readCSV(o.out)
 	if err != nil || o.tables {
@@ -127,7 +128,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	return o.publish(all)
 }
 
-// publish prints the table, and replaces it in the file of -readme.
+// publish prints the table, and replaces the table in the file of -readme.
 func (o *options) publish(rows []row) error {
 	if len(rows) == 0 {
 		return nil

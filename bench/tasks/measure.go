@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// task measures a task: the programs that are there take turns.
+// task measures a task. The programs that are installed take turns.
 func (o *options) task(ctx context.Context, t task) ([]row, error) {
 	file := o.path("rows.csv")
 	if err := t.generate(file, max(1000, t.rows/o.scale)); err != nil {
@@ -37,10 +37,10 @@ func (o *options) task(ctx context.Context, t task) ([]row, error) {
 	return rows, o.inTurn(ctx, rows, lines)
 }
 
-// inTurn runs the command lines of the rows in turn, and sets the medians of their times. The ratio is
-// the median of the ratios to the first row in the same round.
+// inTurn runs the command lines of the rows in turn, and sets the medians of their times. The ratio
+// is the median of the ratios to the first row in the same round.
 func (o *options) inTurn(ctx context.Context, rows []row, lines [][]string) error {
-	all := make([][]usage, len(rows)) // by row and round
+	all := make([][]usage, len(rows)) // indexed by row and round
 	for range o.rounds {
 		for i, line := range lines {
 			u, err := o.measure(ctx, line)
@@ -64,7 +64,7 @@ func (o *options) inTurn(ctx context.Context, rows []row, lines [][]string) erro
 // usage holds the times that a process took, in seconds.
 type usage struct{ cpu, wall float64 }
 
-// measure runs a command line, whose output is discarded.
+// measure runs a command line and discards its output.
 func (o *options) measure(ctx context.Context, line []string) (u usage, err error) {
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1")
@@ -78,7 +78,7 @@ func (o *options) measure(ctx context.Context, line []string) (u usage, err erro
 	return usage{(s.UserTime() + s.SystemTime()).Seconds(), time.Since(start).Seconds()}, nil
 }
 
-// A headWriter keeps the first bytes that are written to it.
+// A headWriter keeps the first bytes of its input.
 type headWriter struct{ text []byte }
 
 func (w *headWriter) Write(b []byte) (int, error) {
@@ -87,5 +87,5 @@ func (w *headWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// median returns the median of v, the upper one of two.
+// median returns the median of v, or the larger of the two middle elements.
 func median(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/2] }

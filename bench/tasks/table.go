@@ -14,7 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// A row is a line of tasks.csv: a task by a program.
+// A row is a line of tasks.csv, which is a task done by a program.
 type row struct {
 	task, program, version string
 	cpu, wall              float64 // seconds
@@ -45,7 +45,7 @@ func readFields(line []string) (r row, err error) {
 	return r, errors.Join(err, e)
 }
 
-// readCSV reads tasks.csv in a folder. There are no rows if there is no file.
+// readCSV reads tasks.csv in a folder. It returns no rows if the file does not exist.
 func readCSV(folder string) (rows []row, err error) {
 	path := filepath.Join(folder, "tasks.csv")
 	text, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func readCSV(folder string) (rows []row, err error) {
 	return rows, nil
 }
 
-// writeCSV writes tasks.csv to a folder, with the tasks in their order.
+// writeCSV writes tasks.csv to a folder, in the order of the tasks.
 func writeCSV(folder string, rows []row) error {
 	place := func(r row) int {
 		return slices.IndexFunc(tasks, func(t task) bool { return t.name == r.task })
@@ -86,7 +86,7 @@ func writeCSV(folder string, rows []row) error {
 	return os.WriteFile(filepath.Join(folder, "tasks.csv"), []byte(b.String()), 0o666)
 }
 
-// table returns the table of the README.
+// table returns the table for the README.
 func table(rows []row) string {
 	var lines [][]string
 	var versions, processors, rounds []string

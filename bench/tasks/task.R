@@ -1,4 +1,4 @@
-# Does a task as a user of R does it:
+# Does a task like a user of R:
 #
 #     Rscript task.R glm FILE              reads a CSV file, fits and prints a summary
 #     Rscript task.R bam FILE              the same with a smooth curve and random intercepts (mgcv)

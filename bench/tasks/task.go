@@ -15,21 +15,21 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// A task is what several programs do with the same file.
+// A task is work that several programs do with the same file.
 type task struct {
 	name     string
 	rows     int
-	head     string // the names of the columns
+	head     string // column names
 	write    func(w *bufio.Writer, rnd *rand.Rand)
 	programs []program
 }
 
-// A program does a task. Its arguments follow the interpreter and its script, and FILE stands for the
+// A program does a task. Its arguments follow the interpreter and its script. FILE stands for the
 // rows. A program that predicts gets a MODEL, which its save makes from the rows of logit 100000.
 type program struct {
 	label    string
 	language string   // pgsvi, R or Python
-	packages []string // whose versions matter
+	packages []string // packages whose versions are recorded
 	args     []string
 	save     []string
 }
@@ -43,7 +43,7 @@ var (
 		packages: []string{"pandas", "sklearn"}, args: []string{"sklearn", "FILE"}}
 )
 
-// fit is the program that fits a formula by pgsvi.
+// fit is the pgsvi program that fits a formula.
 func fit(formula string) program {
 	return program{label: "pgsvi fit, with its checks", language: "pgsvi",
 		args: []string{"fit", "-formula", formula, "-o", "MODEL", "FILE"}}
@@ -72,7 +72,7 @@ var tasks = []task{
 			save: []string{"save", "FILE", "MODEL"}}}},
 }
 
-// drawn are the features of a row, and its logit without an effect of a group.
+// drawn holds the features of a row, and its logit without a group effect.
 func drawn(rnd *rand.Rand) (features string, logit float64) {
 	a, b, c := rnd.NormFloat64(), 10*rnd.Float64(), rnd.ExpFloat64()
 	k := rnd.IntN(3)
@@ -105,7 +105,8 @@ func writeGroups(w *bufio.Writer, rnd *rand.Rand) {
 	writeGrouped(w, rnd, func(b float64) float64 { return 0.1 * b })
 }
 
-// writeGrouped writes a row of one of 50 groups, whose effects have the standard deviation 0.5.
+// writeGrouped writes a row that belongs to one of 50 groups, whose effects have standard deviation
+// 0.5.
 func writeGrouped(w *bufio.Writer, rnd *rand.Rand, curve func(b float64) float64) {
 	a, b, g := rnd.NormFloat64(), 10*rnd.Float64(), rnd.IntN(50)
 	effect := 0.5 * rand.New(rand.NewPCG(uint64(g), 0)).NormFloat64()
@@ -131,9 +132,9 @@ func (t *task) generate(path string, rows int) error {
 //go:embed task.R task.py
 var scripts embed.FS
 
-// prepare builds pgsvi and writes the scripts and the rows that models are fitted to.
+// prepare builds pgsvi and writes the scripts and the training rows.
 func (o *options) prepare(ctx context.Context) error {
-	o.commit = tables.Commit() // now, because somebody may commit during the run
+	o.commit = tables.Commit() // before the run, during which the commit may change
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(o.temp, "pgsvi"),
 		"./cmd/pgsvi")
 	build.Stderr = o.stderr
@@ -148,7 +149,7 @@ func (o *options) prepare(ctx context.Context) error {
 
 func (o *options) path(name string) string { return filepath.Join(o.temp, name) }
 
-// command returns the command line of a program for some arguments.
+// command returns the command line of a program for the given arguments.
 func (o *options) command(p program, args []string, file string) []string {
 	var line []string
 	switch p.language {
@@ -171,7 +172,7 @@ func (o *options) command(p program, args []string, file string) []string {
 	return line
 }
 
-// version returns the versions of a program, or an error if it is not there.
+// version returns the versions of a program, or an error if it is not installed.
 func (o *options) version(ctx context.Context, p program) (string, error) {
 	if p.language == "pgsvi" {
 		return o.commit, nil

@@ -1,4 +1,4 @@
-"""Does a task as a user of Python does it:
+"""Does a task like a user of Python:
 
     python3 task.py statsmodels FILE           reads a CSV file, fits and prints a summary
     python3 task.py sklearn FILE               the same, but scikit-learn has only the weights

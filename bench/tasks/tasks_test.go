@@ -13,7 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// TestMain runs as a program to measure if TASKS_SPIN is set.
+// TestMain is a program to measure if TASKS_SPIN is set.
 func TestMain(m *testing.M) {
 	switch os.Getenv("TASKS_SPIN") {
 	case "":
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// TestStored checks that the table of README.md is the table of tasks.csv.
+// TestStored checks that the table of README.md matches tasks.csv.
 func TestStored(t *testing.T) {
 	rows, err := readCSV(".")
 	if err != nil || len(rows) == 0 {
@@ -50,8 +50,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestCSV checks that written rows are read again in the order of the tasks, and that another table
-// is an error.
+// TestCSV checks that rows are read back in the order of the tasks, and that another table is an
+// error.
 func TestCSV(t *testing.T) {
 	folder := t.TempDir()
 	rows := []row{{"logit 100000", "pgsvi", "1f, dirty", 0.25, 0.5, 1, 3, "x, AVX2"},
@@ -73,8 +73,8 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestGenerate checks that every file of rows is the same each time, and that a formula can be fitted
-// to its columns.
+// TestGenerate checks that generated files are always the same, and that formulas can be fitted to
+// their columns.
 func TestGenerate(t *testing.T) {
 	for _, task := range tasks {
 		var texts [2][]byte
@@ -102,7 +102,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestInTurn checks the times of programs, and the error of a program that fails.
+// TestInTurn checks the times of programs, and the error if a program fails.
 func TestInTurn(t *testing.T) {
 	o := &options{rounds: 3}
 	rows := make([]row, 2)
@@ -126,7 +126,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// TestCommit checks that the version of pgsvi is the commit that it was built from.
+// TestCommit checks that the version of pgsvi is the commit of its build.
 func TestCommit(t *testing.T) {
 	o := &options{commit: "built"}
 	if v, err := o.version(context.Background(), fit("y ~ x")); err != nil || v != "built" {
@@ -134,7 +134,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestMissing checks that a language that is missing is an error of its versions.
+// TestMissing checks that version returns an error if a language is not installed.
 func TestMissing(t *testing.T) {
 	o := &options{rscript: "no-such-R", python: "no-such-python"}
 	for _, p := range []program{glm, sklearn} {

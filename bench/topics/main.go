@@ -1,16 +1,18 @@
-// Command topics measures how well correlated topic models predict held-out words, and what their
-// training costs:
+// Command topics measures how well correlated topic models predict held-out words, and the time of
+// their training:
 //
 //	go run ./bench/topics -out bench/topics/topics.csv
 //	go run ./bench/topics -table bench/topics/topics.csv
 //
-// The first fits every row of the table, on AP and NIPS from the folder of -data. It writes a
-// line for each fit to -out and prints the table. The second prints the table of such a file.
+// The first command fits every row of the table, on AP and NIPS from the folder of -data. It writes
+// one line per fit to -out and prints the table. The second command prints the table of such a
+// file.
 //
-// Documents of even number, from 0, train. In the odd ones each token at an odd position is
-// predicted from those at even positions, as CTMPosterior.HeldOut does, from 1000 draws of q or
-// -draws; the 10,000 draws of the protocol change the third decimal. Scores are in nats a token;
-// lower is better. Training runs on one goroutine; its CPU seconds are those of the process.
+// Documents with even numbers, from 0, are for training. In odd documents, each token at an odd
+// position is predicted from the tokens at even positions, as in CTMPosterior.HeldOut, with 1000
+// draws of q or -draws. The 10,000 draws of the protocol change the third decimal. Scores are in
+// nats per token; lower is better. Training runs in one goroutine, and the table has the CPU
+// seconds of the process.
 package main
 
 import (
@@ -33,7 +35,7 @@ import (
 )
 
 func main() {
-	// Ctrl-C ends a measurement early, with an error that says so.
+	// Ctrl-C ends a measurement early with an error.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -51,13 +53,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("topics", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	folder := f.String("data", os.Getenv("PGSVI_DATA"),
-		"`folder` that holds ap and nips (default: that of PGSVI_DATA)")
+		"`folder` with ap and nips (default: PGSVI_DATA)")
 	out := f.String("out", "topics.csv", "`file` to write the measurements to")
 	readme := f.String("readme", "", "Markdown `file` whose table to replace")
 	stored := f.String("table", "", "measure nothing, print the table of this `file`")
 	draws := f.Int("draws", 1000,
 		"draws from q of a test document; the protocol has 10,000, which take four times as long")
-	resume := f.Bool("resume", false, "go on after the last line of -out")
+	resume := f.Bool("resume", false, "continue after the last line of -out")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if *stored == "" {
 		if *folder == "" {
-			return errors.New("no folder of data: set PGSVI_DATA or -data")
+			return errors.New("there is no data folder; set PGSVI_DATA or -data")
 		}
 		corpora, err := read(*folder)
 		if err != nil {
@@ -97,15 +99,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return err
 }
 
-// A setting is a row of the table: a model and the number of seeds, from 1, that it is fitted with.
+// A setting is a row of the table: a model, and its number of seeds, which start at 1.
 type setting struct {
 	corpus, method        string
 	topics, passes, seeds int
 	opt                   pgsvi.CTMOptions
-	byWord                bool // scored with HeldOutOptions.ByWord, too
+	byWord                bool // whether to score also with HeldOutOptions.ByWord
 }
 
-// frequencies is the method of the rows that the others are compared with.
+// frequencies is the method of the baseline rows.
 const frequencies = "frequencies alone"
 
 var settings = []setting{
@@ -128,7 +130,7 @@ var settings = []setting{
 	{corpus: "ap", method: "PG-SVI", topics: 50, passes: 10, seeds: 2},
 }
 
-// A corpus is divided into documents to train and to test on.
+// A corpus has documents for training and for testing.
 type corpus struct {
 	name        string
 	train, test *pgsvi.Corpus
@@ -197,8 +199,8 @@ func (s *setting) fit(ctx context.Context, c corpus, seed uint64, draws int) (fi
 	return r, nil
 }
 
-// unigram returns the scores of the frequencies of words, smoothed as topics are, over all tokens
-// and over those that occur in training.
+// unigram returns the scores of word frequencies, smoothed like topics, over all tokens and over
+// tokens whose word occurs in training.
 func unigram(c corpus) (all, inVocab float64) {
 	freq, total := c.train.TermFreq(), c.train.Tokens()
 	var n, in float64

@@ -43,8 +43,8 @@ func parse(record []string) (f fit, err error) {
 	return f, err
 }
 
-// measure fits all settings and writes a line for each fit to file as it ends. With resume, file
-// has the first of them, of an earlier run, which are kept.
+// measure fits all settings and writes a line to file after each fit. With resume, it keeps the
+// lines of an earlier run in file.
 func measure(ctx context.Context, file string, corpora []corpus, settings []setting, draws int,
 	resume bool, progress io.Writer) (err error) {
 	done := 0
@@ -95,7 +95,7 @@ func measure(ctx context.Context, file string, corpora []corpus, settings []sett
 	return w.Error()
 }
 
-// load reads what measure has written.
+// load reads a file of measure.
 func load(file string) ([]fit, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -120,7 +120,7 @@ func load(file string) ([]fit, error) {
 	return fits, nil
 }
 
-// printTable prints a line of Markdown for each setting, in the order of the file.
+// printTable prints one Markdown line per setting, in the order of the file.
 func printTable(w io.Writer, fits []fit) error {
 	fmt.Fprintln(w, "| corpus, topics | method | passes | seeds | held out, mean (range) | in "+
 		"vocabulary | by word | CPU s |")

@@ -15,7 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/bench/tables"
 )
 
-// toy draws documents from one of two topics each.
+// toy draws documents that each have one of two topics.
 func toy() corpus {
 	rng := rand.New(rand.NewPCG(1, 1))
 	c := &pgsvi.Corpus{Terms: 20}
@@ -54,7 +54,7 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("frequencies score %v, %v", base.heldOut, base.inVocab)
 	}
 	for _, f := range fits[1:] {
-		// Of two topics of ten words each one is known.
+		// The topic of a document leaves ten of twenty words.
 		if !(f.heldOut < base.heldOut-0.4 && f.heldOut > math.Log(10)-0.1 &&
 			f.byWord <= f.heldOut && f.seconds >= 0) {
 			t.Errorf("%+v", f)
@@ -68,7 +68,7 @@ func TestMeasure(t *testing.T) {
 		!strings.Contains(b.String(), "| toy, 2 | PG-SVI | 5 | 3 | ") {
 		t.Error(b.String())
 	}
-	// Without its last line and resumed it is the same but for times.
+	// A file without its last line must resume to the same file, except for times.
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// The stored table is of the settings of this program.
+// The settings of the stored table must match this program.
 func TestStored(t *testing.T) {
 	fits, err := load("topics.csv")
 	if err != nil {
@@ -119,7 +119,7 @@ func TestStored(t *testing.T) {
 	if len(fits) > 0 {
 		t.Errorf("%d more lines", len(fits))
 	}
-	// bench/README.md has its table.
+	// bench/README.md must contain its table.
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)

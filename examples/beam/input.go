@@ -16,12 +16,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// input is what a fit needs of the data.
+// input describes the data of a fit.
 type input struct {
-	rows     string // the row file, or what -data says if there is -cols
+	rows     string // the row file, or the value of -data if -cols is given
 	cols     int
-	block    int           // rows of a block
-	size     int           // topics, or inducing inputs
+	block    int           // rows per block
+	size     int           // number of topics or inducing inputs
 	test     *pgsvi.Corpus // documents to score the topics with
 	inducing mat.Matrix
 	kernel   pgsvi.Kernel
@@ -30,11 +30,12 @@ type input struct {
 
 func (in *input) close() { os.RemoveAll(in.temp) }
 
-// Blocks have at most mostRows rows, and fewer where there were less than leastBlocks of them. The
-// result depends on that, so it must not depend on shards.
+// Blocks have at most mostRows rows, and fewer if that would give less than leastBlocks blocks. The
+// result depends on the blocks, so they must not depend on shards.
 const mostRows, leastBlocks = 8192, 64
 
-// open reads the data once. Text becomes a row file, any part of which a worker can read.
+// open reads the data once. It converts text to a row file, because a worker can read any part of a
+// row file.
 func open(context.Context) (in *input, err error) {
 	in = &input{size: *size, block: mostRows, rows: *path, cols: *cols}
 	if in.size == 0 {
@@ -43,7 +44,7 @@ func open(context.Context) (in *input, err error) {
 	switch *model {
 	case "glm", "sparse", "ctm":
 	default:
-		return nil, fmt.Errorf("-model %s, want glm, sparse or ctm", *model)
+		return nil, fmt.Errorf("-model %s is unknown; want glm, sparse or ctm", *model)
 	}
 	if *cols > 0 && *model != "sparse" {
 		return in, nil
@@ -54,7 +55,7 @@ func open(context.Context) (in *input, err error) {
 		}
 	}()
 	f, err := data.OpenRows(*path)
-	if errors.Is(err, pgsvi.ErrParam) { // of another kind
+	if errors.Is(err, pgsvi.ErrParam) { // not a row file
 		if err = in.convert(); err == nil {
 			f, err = data.OpenRows(in.rows)
 		} else {
@@ -73,7 +74,7 @@ func open(context.Context) (in *input, err error) {
 	return in, err
 }
 
-// convert writes the rows of a file of text to a row file.
+// convert converts a text file to a row file.
 func (in *input) convert() error {
 	folder := *dir
 	if folder == "" {
@@ -119,8 +120,8 @@ func documents(c *pgsvi.Corpus) iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// choose takes evenly spaced rows for inducing inputs, and their median distance for the length of
-// the kernel. For a better choice fit NewSparseGPRows to a part of the rows first.
+// choose sets the inducing inputs to evenly spaced rows, and the length scale of the kernel to
+// their median distance. For a better choice, fit NewSparseGPRows to part of the rows first.
 func (in *input) choose(f *data.RowFile) error {
 	m := min(in.size, f.Len())
 	x := mat.NewDense(m, in.cols, nil)

@@ -1,9 +1,9 @@
-// My rows do not fit one machine: how do I fit a GLM, a sparse GP or a topic model on many?
+// My rows do not fit on one machine: how do I fit a GLM, a sparse GP or a topic model on many?
 //
-// It fits to a file, or to part files, by Apache Beam: in this process, on Prism, or on Dataflow,
-// Flink or Spark. README.md has the commands. While rounds go by it prints the ELBO and how far
-// from the best it is proved to be; the last line has a checksum of the posterior, which is the
-// same for any number of shards and any runner.
+// The program fits a model to a file or to part files with Apache Beam: in this process, on Prism,
+// or on Dataflow, Flink or Spark. README.md has the commands. It prints the ELBO and the gap bound
+// after each round. The last line has a checksum of the posterior, which is the same for any number
+// of shards and any runner.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	apache "github.com/apache/beam/sdks/v2/go/pkg/beam"
 	_ "github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem/s3"
 	beamlog "github.com/apache/beam/sdks/v2/go/pkg/beam/log"
-	"github.com/apache/beam/sdks/v2/go/pkg/beam/x/beamx" // it has the flag -runner
+	"github.com/apache/beam/sdks/v2/go/pkg/beam/x/beamx" // defines the flag -runner
 	"github.com/pgsvi/pgsvi"
 	"github.com/pgsvi/pgsvi/beam"
 )
@@ -30,12 +30,12 @@ import (
 var (
 	path   = flag.String("data", "", "`file` of LIBSVM, lda-c (ctm) or rows (data.RowWriter)")
 	model  = flag.String("model", "glm", "`model`: glm (logistic regression), sparse (GP) or ctm")
-	shards = flag.Int("shards", 0, "`number` of parts that the rows are dealt out to; 0: by their number")
-	rounds = flag.Int("rounds", 0, "most rounds; 0: 20, and 10 of topics")
-	dir    = flag.String("dir", "", "`folder` that all machines see, for states and the checkpoint")
-	resume = flag.Bool("resume", false, "go on from the checkpoint in -dir, if there is one")
-	cols   = flag.Int("cols", 0, "columns or terms of -data that is not local, as gs://bucket/part-*")
-	size   = flag.Int("size", 0, "number of topics, or inducing inputs; 0: 10 and 100")
+	shards = flag.Int("shards", 0, "`number` of parts of the rows; 0: depends on the number of rows")
+	rounds = flag.Int("rounds", 0, "largest number of rounds; 0: 20, or 10 for topics")
+	dir    = flag.String("dir", "", "`folder` on all machines for states and the checkpoint")
+	resume = flag.Bool("resume", false, "continue from the checkpoint in -dir, if it exists")
+	cols   = flag.Int("cols", 0, "columns or terms of remote -data, such as gs://bucket/part-*")
+	size   = flag.Int("size", 0, "number of topics or inducing inputs; 0: 10 or 100")
 )
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// A fitted posterior can be saved.
+// fitted is a posterior that can be saved.
 type fitted interface{ Save(io.Writer) error }
 
 func run(ctx context.Context) error {
@@ -70,7 +70,7 @@ func run(ctx context.Context) error {
 	switch flag.Lookup("runner").Value.String() {
 	case "inprocess":
 		job.Run = nil
-	case "", "prism": // Beam's default is Prism
+	case "", "prism": // Prism is the default of Beam
 		beamlog.SetupLogging("warn", "text")
 	}
 	job.Report = func(r beam.Result) {
@@ -124,7 +124,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// number returns x with so many digits, or nan.
+// number formats x with the given number of digits, or as nan.
 func number(digits int, x float64) string {
 	if math.IsNaN(x) {
 		return "nan"

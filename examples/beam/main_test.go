@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the program itself where the environment says so.
+// TestMain runs the program itself if PGSVI_BEAM_MAIN is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("PGSVI_BEAM_MAIN") != "" {
 		main()
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program runs the program with arguments, and returns its last line.
+// program runs the program with the given arguments and returns its last line.
 func program(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -40,7 +40,7 @@ func program(t *testing.T, args ...string) string {
 var line = regexp.MustCompile(`^rounds=\d+ neg_elbo=\d+\.\d{8} gap_bound=(0\.00\d+|nan) ` +
 	`heldout=(\d+\.\d+|nan) sha256=([0-9a-f]{64}) cpu_seconds=\d+\.\d+ peak_mb=(\d+|nan)$`)
 
-// files writes small data, and returns their names: LIBSVM and lda-c.
+// files writes a small LIBSVM file and a small lda-c file, and returns their names.
 func files(t *testing.T) (rows, docs string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func files(t *testing.T) (rows, docs string) {
 	return rows, docs
 }
 
-// TestProgram checks the last line of each model, and that it does not depend on shards or runner.
+// TestProgram checks the last line of each model, and that shards and runners do not change it.
 func TestProgram(t *testing.T) {
 	rows, docs := files(t)
 	for _, c := range []struct{ model, data, size string }{
@@ -88,7 +88,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestMistakes checks that mistakes of a command line end with one line that says what is wrong.
+// TestMistakes checks that each mistake in the command line gives one line with the problem.
 func TestMistakes(t *testing.T) {
 	rows, docs := files(t)
 	for _, c := range []struct{ args, want string }{
@@ -113,7 +113,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestA9a checks the rounds and the ELBO of a9a, in the order of the file and sorted by label.
+// TestA9a checks the rounds and the ELBO of a9a.
 func TestA9a(t *testing.T) {
 	folder := os.Getenv("PGSVI_DATA")
 	if folder == "" {

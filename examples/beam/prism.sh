@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Fits on a Prism server of its own, which starts a worker process for each job:
+# Fits with its own Prism server, which starts a worker process for each job:
 #
 #   ./prism.sh -data a9a.gz -model glm -shards 64
 #
-# It builds the program and Prism, starts Prism, fits, and stops what it has started. Prism may
-# wait for ever for a worker that was killed; so Prism is stopped then, and the fit ends with an
-# error. With -dir FOLDER -resume the same command goes on where a round had ended.
+# It builds the program and Prism, starts Prism, fits, and stops both. If a worker is killed, it
+# stops Prism, which could otherwise wait forever, and the fit ends with an error. With -dir FOLDER
+# -resume, the same command then continues after the last complete round.
 #
-# PORT is that of Prism (8073). PRISM_LOG is a file for what Prism and the workers say.
+# PORT is the port of Prism (8073). PRISM_LOG is a file for the output of Prism and the workers.
 set -euo pipefail
 port=${PORT:-8073}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,7 +27,7 @@ log=${PRISM_LOG:-$work/log}
 "$work/prism" -job_port "$port" -serve_http=false -log_kind text >"$log" 2>&1 &
 prism=$!
 
-# Prism gives a worker its name in quotes, and one endpoint for all services.
+# Prism passes the name of a worker in quotes, and one endpoint for all services.
 cat >"$work/worker" <<END
 #!/bin/sh
 for arg; do
@@ -36,7 +36,7 @@ for arg; do
 	--provision_endpoint=*) at=\${arg#--provision_endpoint=} ;;
 	esac
 done
-# Jobs come one after the other: a worker that is still there has nothing more to do.
+# Jobs run one after the other, so a worker that is still running has no more work.
 while read -r old; do kill "\$old" 2>/dev/null; done <"$work/workers"
 "$work/fit" --worker --id="\$id" --control_endpoint="\$at" --logging_endpoint="\$at" &
 echo \$! >"$work/workers"
@@ -58,6 +58,6 @@ for _ in $(seq 100); do
 	sleep 0.1
 done
 
-# The worker binary is what a job sends to Prism. These workers have theirs, so it is the script.
+# Jobs send the worker binary to Prism. These workers do not need it, so it is the script.
 "$work/fit" "$@" -runner prism -endpoint "localhost:$port" -environment_type PROCESS \
 	-environment_config "{\"command\": \"$work/worker\"}" -worker_binary "$work/worker"

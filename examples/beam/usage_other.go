@@ -4,5 +4,5 @@ package main
 
 import "math"
 
-// usage returns processor time and memory, which are not known here.
+// usage returns NaN, because this system does not report CPU time and memory.
 func usage() (seconds, peak float64) { return math.NaN(), math.NaN() }

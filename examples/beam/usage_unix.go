@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// usage returns the processor time in seconds that this process has used, and the largest memory
-// that was resident, in units of 10⁶ bytes, NaN where the system does not say. On a runner with
-// workers of its own they have used their own.
+// usage returns the CPU seconds of this process and its peak resident memory in units of 10⁶ bytes.
+// Both are NaN if the system does not report them. They do not include worker processes.
 func usage() (seconds, peak float64) {
 	seconds, peak = math.NaN(), math.NaN()
 	var u syscall.Rusage

@@ -1,9 +1,9 @@
-// My file has texts, numbers and gaps: which customers will leave?
+// My file has text, numbers and gaps: which customers will leave?
 //
-// Data: 2000 customers of a telephone company, which are generated, with a semicolon between
-// columns, a decimal comma, a missing age here and there, and a customer number that is no feature.
-// It prints what each column was taken for, the weights of a logistic regression, and predictions
-// of eight customers, one of a plan that is new, one without an age, and one that is malformed.
+// Data: 2000 generated customers of a telephone company. The file has semicolons between columns,
+// decimal commas, some missing ages, and a customer number that is not a feature.
+// The program fits a logistic regression. It prints how each column is read, the weights, and the
+// predictions for eight customers: one has a new plan, one has no age, and one row is malformed.
 package main
 
 import (
@@ -20,12 +20,12 @@ import (
 )
 
 var (
-	rows = flag.Int("rows", 2000, "number of customers that are generated")
+	rows = flag.Int("rows", 2000, "number of customers to generate")
 	out  = flag.String("out", "pictures/churn.png", "picture to write")
-	save = flag.String("save", "", "`file` to write the predictor to, which data.LoadFile reads")
+	save = flag.String("save", "", "`file` to write the predictor to, for data.LoadFile")
 )
 
-// customers generates a file.
+// customers returns the text of a generated file.
 func customers(rng *rand.Rand) string {
 	var b strings.Builder
 	b.WriteString("number;plan;age;monthly fee;calls to service;left\n")
@@ -54,8 +54,8 @@ func main() {
 	check(err)
 	model, err := table.Model("left ~ . - number",
 		data.Outcome("left").Positive("yes"),
-		data.Category("plan").New(),                   // plans that come later are predicted, too
-		data.Number("age").MissingAre("n/k").Impute(), // by the mean, with a weight for missing
+		data.Category("plan").New(),                   // predict new plans instead of failing
+		data.Number("age").MissingAre("n/k").Impute(), // uses the mean, and a weight for missing
 	)
 	check(err)
 	fmt.Print(model)
@@ -73,8 +73,8 @@ func main() {
 		{"plan": "silver", "age": 45, "monthly fee": 25, "calls to service": 1},
 		{"plan": "silver", "age": 45, "monthly fee": 25, "calls to service": 6},
 		{"plan": "basic", "age": 33, "monthly fee": 18, "calls to service": 0},
-		{"plan": "platinum", "age": 50, "monthly fee": 30, "calls to service": 1},  // unknown
-		{"plan": "gold", "monthly fee": 30, "calls to service": 2},                 // missing
+		{"plan": "platinum", "age": 50, "monthly fee": 30, "calls to service": 1},  // new plan
+		{"plan": "gold", "monthly fee": 30, "calls to service": 2},                 // no age
 		{"plan": "gold", "age": "forty", "monthly fee": 30, "calls to service": 2}, // malformed
 	} {
 		answer, err := predictor.Predict(c)

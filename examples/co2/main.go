@@ -1,10 +1,10 @@
-// Which lengths, scales and noise should my Gaussian process have, and what comes next?
+// How does a Gaussian process learn its hyperparameters, and what comes next in my time series?
 //
 // Data: monthly means of carbon dioxide in the air on Mauna Loa, 1959 to 1997 (C. D. Keeling and
-// T. P. Whorf, Scripps Institution of Oceanography). The years up to 1987 are learned from.
-// It prints the hyper-parameters with their 95% intervals and how well the ten years after are
-// forecast, and draws the forecast, and the trend and the season by themselves.
-// On your data, a time and a value in each row: -data FILE.csv
+// T. P. Whorf, Scripps Institution of Oceanography). The model learns from the years up to 1987.
+// The program prints the hyperparameters with 95% intervals and the score of the forecast for the
+// next ten years. It draws the forecast, and the trend and the season separately.
+// To use your own data, with a time and a value in each row: -data FILE.csv
 package main
 
 import (
@@ -31,11 +31,11 @@ var co2 []byte
 
 var (
 	file = flag.String("data", "", "CSV `file` of times and values")
-	from = flag.Float64("forecast", 1988, "time from which on values are forecast")
-	out  = flag.String("out", "pictures/co2.png", "picture to write, and beside it one of the parts")
+	from = flag.Float64("forecast", 1988, "time at which the forecast starts")
+	out  = flag.String("out", "pictures/co2.png", "picture to write; a second file has the parts")
 )
 
-// column makes a matrix of one column: the inputs of a function of one variable.
+// column returns a matrix with one column, the inputs of a function of one variable.
 func column(x []float64) *mat.Dense { return mat.NewDense(len(x), 1, x) }
 
 func main() {
@@ -53,8 +53,8 @@ func main() {
 	mean := stat.Mean(y[:n], nil)
 	floats.AddConst(-mean, y) // the prior mean is 0
 
-	// A trend, a season that changes slowly, what comes and goes within years, and within months.
-	// What is set is where the search starts.
+	// The terms are a trend, a season that changes slowly, and variation over years and over
+	// months. Learn starts its search from these values.
 	kernel := pgsvi.Sum{
 		pgsvi.SquaredExp{Scale: 50, Length: 50},
 		pgsvi.Product{pgsvi.SquaredExp{Scale: 3, Length: 50}, pgsvi.Periodic{Length: 1, Period: 1}},
@@ -67,9 +67,9 @@ func main() {
 	_, post, learned, err := gp.Learn(ctx, nil, opt)
 	check(err)
 	score := -stat.Mean(post.At(column(t[n:])).LogProb(nil, y[n:]), nil)
-	fmt.Printf("%v\nforecast of %d rows: %.3f nats each\n", learned, len(t)-n, score)
+	fmt.Printf("%v\nforecast of %d rows: %.3f nats per row\n", learned, len(t)-n, score)
 
-	// The picture has the last years that were learned from, and two more than were measured.
+	// The picture shows the last 96 training months, and two years after the last measurement.
 	floats.AddConst(mean, y)
 	first := max(0, n-96)
 	months := floats.Span(make([]float64, 800), t[first], t[len(t)-1]+2)
@@ -83,10 +83,10 @@ func main() {
 	picture := plot.Bands(labels, forecast.Shift(mean),
 		plot.Series{Name: "learned from", X: t[first:n], Y: y[first:n], Look: plot.Points},
 		plot.Series{Name: "measured later", X: t[n:], Y: y[n:], Look: plot.Points})
-	beside := strings.TrimSuffix(*out, ".png") + "-parts.png"
-	fmt.Println("wrote", *out, "and", beside)
+	second := strings.TrimSuffix(*out, ".png") + "-parts.png"
+	fmt.Println("wrote", *out, "and", second)
 	check(plot.Save(*out, picture, 0))
-	check(plot.Save(beside, parts, 12))
+	check(plot.Save(second, parts, 12))
 }
 
 func check(err error) {

@@ -1,10 +1,10 @@
 // What are these documents about, and which topics occur together?
 //
-// Data: the comments in the Go standard library, which every installation of Go has, each source
-// file a document. Files of even number are trained on, the others held out.
-// It prints the topics of a correlated topic model with their words, how well words that were held
-// out are predicted, and which topics go together, and draws these.
-// On your documents, text files in a folder: -data FOLDER
+// Data: the comments of the Go standard library, one document per source file. Documents with even
+// numbers are for training, and the others are held out.
+// The program fits a correlated topic model. It prints the words of each topic, the correlations
+// between topics and the score of held-out words, and draws the topics as a graph.
+// To use your own text files: -data FOLDER
 package main
 
 import (
@@ -34,10 +34,10 @@ var (
 	document = regexp.MustCompile(`\.(go|txt|md)$`)
 	skip     = regexp.MustCompile(`testdata|vendor|internal|/cmd/|_test\.go$`)
 	comment  = regexp.MustCompile(`(?m)^\s*// .*$`)
-	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // in many
+	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // occurs in many files
 )
 
-// read returns the documents in a folder; of a Go file the comments.
+// read returns the documents in a folder. It keeps only the comments of Go files.
 func read(folder string) (*pgsvi.Corpus, error) {
 	b := data.CorpusBuilder{MinDocs: 5, MaxDocs: 0.3}
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -48,7 +48,7 @@ func read(folder string) (*pgsvi.Corpus, error) {
 		if strings.HasSuffix(path, ".go") {
 			text = notice.ReplaceAll(bytes.Join(comment.FindAll(text, -1), []byte("\n")), nil)
 		}
-		if len(text) > 500 { // enough to say what it is about
+		if len(text) > 500 { // shorter texts have no clear topic
 			b.Add(path, string(text))
 		}
 		return err
@@ -77,7 +77,7 @@ func main() {
 		names[k] = strings.Join(w[:min(3, len(w))], " ")
 	}
 	links := plot.TopicLinks(post.Sigma())
-	fmt.Println("\ncorrelation of topics, less what shares bring that add up to one")
+	fmt.Println("\ncorrelations between topics, corrected because the shares add up to one")
 	for i := range names {
 		for j := range i {
 			if math.Abs(links.At(i, j)) > 0.3 {
@@ -87,7 +87,7 @@ func main() {
 	}
 	score, err := post.HeldOut(test, nil)
 	check(err)
-	fmt.Printf("\n%.3f nats a word held out\nwrote %s\n", score.PerToken, *out)
+	fmt.Printf("\n%.3f nats per held-out word\nwrote %s\n", score.PerToken, *out)
 	labels := plot.Labels{Title: "Topics and their correlations"}
 	check(plot.Save(*out, plot.TopicGraph(labels, names, share, links), 13))
 }

@@ -1,9 +1,9 @@
-// How do I fit a model that is not here, from its log-likelihood alone, without derivatives?
+// How do I fit my own model from its log-likelihood alone, without derivatives?
 //
-// Data: 100 points of a decay curve with Student-t noise, y = a exp(-t/tau) + c + noise, which are
-// generated, so that the truth is known.
-// It prints the posterior of (a, log tau, c), what importance sampling makes of it, which shares
-// nothing with the fit but the log-likelihood and the prior, and draws the curve with its 95% band.
+// Data: 100 generated points of a decay curve with Student-t noise, y = a exp(-t/tau) + c + noise.
+// The program prints the posterior of (a, log tau, c) next to the estimates of importance sampling,
+// which share only the log-likelihood and the prior with the fit. It draws the curve with its 95%
+// band.
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 
 var (
 	out  = flag.String("out", "pictures/custom.png", "picture to write")
-	seed = flag.Uint64("seed", 1, "seed of the data and the draws")
+	seed = flag.Uint64("seed", 1, "seed of the data and of the draws")
 )
 
-const scale = 0.2 // of the noise
+const scale = 0.2 // the scale of the noise
 
 // curve is the mean of an observation at time t, for z = (a, log tau, c).
 func curve(z []float64, t float64) float64 { return z[0]*math.Exp(-t*math.Exp(-z[1])) + z[2] }
@@ -44,8 +44,8 @@ func main() {
 		y[i] = curve(truth, t[i]) + noise.Rand()
 	}
 
-	// The model: the log-likelihood of observation n, and a prior. Keep the constants if the ELBO
-	// is to be compared with that of another model.
+	// The model consists of a log-likelihood and a prior. Keep the constants of both if you compare
+	// the ELBO with the ELBO of another model.
 	loglik := pgsvi.LogLik{N: len(y), Dim: 3, LogProb: func(n int, z []float64) float64 {
 		return distuv.StudentsT{Mu: curve(z, t[n]), Sigma: scale, Nu: 4}.LogProb(y[n])
 	}}

@@ -1,11 +1,11 @@
-// How do I bring a divergence of my own, and what does it change?
+// How do I add my own divergence, and what does it change?
 //
-// Data: labels of 60 points of a line, which are generated, for a Gaussian process classifier.
-// A step minimises the linearised objective plus D(q, q_k)/β: D decides the path and not its end.
-// It compares, beside KL, the reverse and the symmetric KL, Rényi's divergence of order 1/2, which
-// the library has not, at step sizes at which all steps are as long: to second order Rényi's is
-// half of KL, so that it takes half the β. The Euclidean distance has no such step size. It prints
-// the distance from the optimum after each step and draws it.
+// Data: generated labels of 60 points on a line, for a Gaussian process classifier.
+// A step minimizes the linearized objective plus D(q, q_k)/β, so D changes the path to the optimum
+// but not the optimum. The program compares KL, reverse KL, symmetric KL, the Euclidean distance
+// and Rényi's divergence of order 1/2, which is not in the library. Their steps have equal length
+// (except for the Euclidean distance): Rényi's divergence is half of KL to second order, so it uses
+// half the β. The program prints and draws the distance from the optimum after each step.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 
 var (
 	out   = flag.String("out", "pictures/divergence.png", "picture to write")
-	steps = flag.Int("steps", 15, "steps of each divergence")
+	steps = flag.Int("steps", 15, "number of steps")
 	seed  = flag.Uint64("seed", 1, "seed of the data")
 )
 
@@ -59,7 +59,7 @@ func renyi(alpha float64) pgsvi.Divergence {
 	})
 }
 
-// model returns a classifier of points of a line.
+// model returns a classifier of points on a line.
 func model() (*pgsvi.GP, error) {
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	x, y := mat.NewDense(60, 1, nil), make([]float64, 60)
@@ -71,13 +71,12 @@ func model() (*pgsvi.GP, error) {
 			y[i] = 1
 		}
 	}
-	// Divergences without a closed form look at a dense covariance, which must not be singular.
+	// The covariance must not be singular, because Rényi's divergence factorizes it.
 	kernel, opt := pgsvi.Matern32{Scale: 2, Length: 1}, &pgsvi.GPOptions{Jitter: 1e-6}
 	return pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, opt)
 }
 
-// A method is a divergence with the step size at which its steps are as long as those of KL with
-// step size 1.
+// A method is a divergence with the β for which its steps are as long as KL steps with β = 1.
 type method struct {
 	name string
 	d    pgsvi.Divergence
@@ -89,16 +88,16 @@ func main() {
 	ctx := context.Background()
 	gp, err := model()
 	check(err)
-	_, best, err := gp.Fit(ctx, nil) // where all paths should lead
+	_, best, err := gp.Fit(ctx, nil) // the optimum of all methods
 	check(err)
 	methods := []method{
-		{"KL", pgsvi.KL(), 1}, // in closed form; the others take numeric steps
+		{"KL", pgsvi.KL(), 1}, // the steps of KL have a closed form, and the others are numeric
 		{"reverse KL", pgsvi.ReverseKL(), 1},
 		{"symmetric KL", pgsvi.SymKL(), 1},
 		{"Rényi 1/2", renyi(0.5), 1},
 		{"Euclidean", pgsvi.Euclidean(), 1}, // no step size suits all directions
 	}
-	// D over KL between two Gaussians that are near each other says how long its steps are.
+	// For two Gaussians that are close to each other, D/KL is the ratio of the step lengths.
 	one, two := pgsvi.NewIsotropic(1, 1), pgsvi.NewIsotropic(1, 1.0001)
 	for i, m := range methods {
 		if m.name != "Euclidean" {
@@ -123,7 +122,7 @@ func main() {
 		}
 	}
 
-	// Without a step size the library chooses one: the divergence is the only option.
+	// Without a step size, the library chooses one for this divergence.
 	_, res, err := gp.Fit(ctx, &pgsvi.Solver{Divergence: renyi(0.5)})
 	check(err)
 	fmt.Printf("\n\nRényi 1/2 without a step size: %v\n", res)
@@ -132,7 +131,7 @@ func main() {
 	check(err)
 	fmt.Printf("CheckDivergence: Rényi 1/2 passes, α = %.3g on a sample of Gaussians\n", alpha)
 	fmt.Println("wrote", *out)
-	labels := plot.Labels{Title: "A path for each divergence (generated data)", X: "steps"}
+	labels := plot.Labels{Title: "One path per divergence (generated data)", X: "steps"}
 	check(plot.Save(*out, plot.Trace(labels, best.ELBO, runs...), 0))
 }
 

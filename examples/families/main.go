@@ -1,9 +1,9 @@
-// What if my posterior is no Gaussian: a shape, a probability, proportions?
+// What if my posterior is not Gaussian, because z is a shape, a probability or a proportion?
 //
-// Data: three small sets, which are generated: twenty numbers from a Gamma distribution, of which
-// the sum of logarithms is enough, a logit that was measured five times, the words of a document.
-// It prints the posteriors, a Gamma, a Beta and a Dirichlet, each from a log-likelihood that it is
-// not conjugate to, beside the posteriors by quadrature, and draws the densities.
+// Data: three small generated sets, which are the sum of the logarithms of twenty Gamma numbers, a
+// logit measured five times, and the words of a document.
+// The program fits a Gamma, a Beta and a Dirichlet posterior, each to a log-likelihood to which it
+// is not conjugate. It prints them and draws the densities next to the exact posteriors.
 package main
 
 import (
@@ -27,15 +27,15 @@ var (
 
 type problem struct {
 	name, input string
-	from, to    float64 // that are drawn
+	from, to    float64 // the range to draw
 	prior       *pgsvi.Exp
 	loglik      pgsvi.LogLik
 }
 
 var (
-	sumLog = 12.193990113264                                 // of twenty numbers
+	sumLog = 12.193990113264                                 // the sum over twenty numbers
 	logits = []float64{0.4, 1.3, 2.2, 0.9, 1.6}              // measured with noise of variance 1
-	counts = []float64{25, 12, 16}                           // of three words
+	counts = []float64{25, 12, 16}                           // the counts of three words
 	topics = [2][3]float64{{0.6, 0.3, 0.1}, {0.1, 0.3, 0.6}} // probabilities of the words
 )
 

@@ -1,9 +1,10 @@
-// My parameter is an angle: can I bring a family of my own, which the library lacks?
+// My parameter is an angle: can I add a family that the library lacks?
 //
 // Data: the directions in degrees that 76 turtles took after a treatment (N. I. Fisher, Statistical
 // Analysis of Circular Data, 1993, appendix B.3; from E. B. Gould and M. A. Stephens).
-// The family is von Mises', the Gaussian of the circle. It prints what CheckFamily says, and the
-// direction of the turtles under a likelihood with heavy tails, beside quadrature.
+// The program adds the von Mises family, the Gaussian of the circle, and prints the result of
+// CheckFamily. It fits the direction of the turtles with a likelihood that has heavy tails, and
+// compares it with quadrature.
 package main
 
 import (
@@ -22,10 +23,10 @@ var turtles = []float64{8, 9, 13, 13, 14, 18, 22, 27, 30, 34, 38, 38, 40, 44, 45
 	88, 88, 90, 92, 92, 93, 95, 96, 98, 100, 103, 106, 113, 118, 138, 153, 153, 155, 204, 215,
 	223, 226, 237, 238, 243, 244, 250, 251, 257, 268, 285, 319, 343, 350}
 
-// vonMises has the natural parameters κ (cos μ, sin μ), the statistics (cos z, sin z) and h = 1/2π.
+// vonMises has natural parameters κ (cos μ, sin μ), statistics (cos z, sin z) and h = 1/2π.
 type vonMises struct{}
 
-// bessel returns log I0(κ) and I1(κ)/(κ I0(κ)), by the trapezoidal rule, which is exact.
+// bessel returns log I0(κ) and I1(κ)/(κ I0(κ)). The trapezoidal rule is exact here to rounding.
 func bessel(eta []float64) (logI0, ratio float64) {
 	const points = 1000
 	var sum, squares float64
@@ -53,9 +54,9 @@ func (vonMises) Fisher(dst *mat.SymDense, eta []float64) {
 	dst.SetSym(0, 1, c*eta[0]*eta[1])
 }
 func (vonMises) Stat(dst, z []float64)     { dst[0], dst[1] = math.Cos(z[0]), math.Sin(z[0]) }
-func (vonMises) LogBase([]float64) float64 { return -math.Log(2 * math.Pi) } // any angle
+func (vonMises) LogBase([]float64) float64 { return -math.Log(2 * math.Pi) } // for any angle
 
-// Rand takes a uniform angle with the probability exp(κ (cos(z−μ) − 1)): slow for large κ.
+// Rand accepts a uniform angle with probability exp(κ (cos(z−μ) − 1)), which is slow for large κ.
 func (v vonMises) Rand(z, t, eta []float64, rng *rand.Rand) {
 	kappa := math.Hypot(eta[0], eta[1])
 	for {
@@ -76,17 +77,17 @@ func check(err error) {
 func main() {
 	check(pgsvi.CheckFamily(vonMises{}, nil, []float64{0.1, 0.2}, []float64{20, -30}))
 	fmt.Println("CheckFamily finds no mistake")
-	const rho = 0.5 // of the wrapped Cauchy distribution
+	const rho = 0.5 // the concentration of the wrapped Cauchy distribution
 	loglik := pgsvi.LogLik{N: len(turtles), Dim: 1, LogProb: func(n int, z []float64) float64 {
 		cos := math.Cos(z[0] - turtles[n]*math.Pi/180)
 		return math.Log((1 - rho*rho) / (2 * math.Pi) / (1 + rho*rho - 2*rho*cos))
 	}}
-	prior, err := pgsvi.NewExp(vonMises{}, []float64{0, 0}) // any direction
+	prior, err := pgsvi.NewExp(vonMises{}, []float64{0, 0}) // uniform
 	check(err)
 	f, h := pgsvi.Expect(loglik, nil), pgsvi.KLTo(prior)
 	q, res, err := pgsvi.Objective[*pgsvi.Exp]{F: f, H: h, Init: prior}.Fit(context.Background(), nil)
 	check(err)
-	mean, exact := make([]float64, 2), [2]float64{} // of cosine and sine
+	mean, exact := make([]float64, 2), [2]float64{} // means of cosine and sine
 	vonMises{}.Mean(mean, q.Natural(nil))
 	for i, all := 0, loglik.Batch(nil); i < 3600; i++ {
 		z := 2*math.Pi*float64(i)/3600 - math.Pi

@@ -1,9 +1,9 @@
-// What do I get for counts that change over time, and for measurements with outliers?
+// How do I fit counts that change over time, or measurements with outliers?
 //
-// Data: both sets are generated, so that the truth is known: accidents in each of 110 years, and
-// 80 measurements of a curve, one in six of which is off.
-// It prints the fits and how far their means are from the truth, and draws their 95% bands: a
-// Poisson rate, and a Student-t likelihood, which expects outliers, against a Gaussian one.
+// Data: two generated sets with known truth. One has the accidents in each of 110 years. The other
+// has 80 measurements of a curve, and every sixth measurement is an outlier.
+// The program fits a Poisson rate to the counts, and Student-t and Gaussian noise to the
+// measurements. It prints how far each mean is from the truth, and draws the 95% bands.
 package main
 
 import (
@@ -26,13 +26,13 @@ var (
 	seed = flag.Uint64("seed", 1, "seed of the data")
 )
 
-// rate and curve are the truth: accidents a year, and what is measured.
+// rate and curve are the truth: the accidents per year, and the measured function.
 func rate(year float64) float64 {
 	return 0.8 + 2.6/(1+math.Exp((year-1892)/4)) + 0.9*math.Exp(-math.Pow((year-1935)/9, 2)/2)
 }
 func curve(x float64) float64 { return math.Sin(x) + 0.3*x }
 
-// learn learns a GP of one input and predicts it at a grid.
+// learn fits a GP with one input, learns its hyperparameters, and predicts at the grid.
 func learn(x, y []float64, k pgsvi.Kernel, lik pgsvi.Likelihood, grid []float64) *pgsvi.Prediction {
 	gp, err := pgsvi.NewGP(mat.NewDense(len(x), 1, x), y, k, lik, nil)
 	check(err)
@@ -58,11 +58,11 @@ func main() {
 		counts[i] = distuv.Poisson{Lambda: rate(year), Src: rng}.Rand()
 	}
 	grid := floats.Span(make([]float64, 400), 1846, 1965)
-	// Of the log rate: a constant and a smooth function of the year.
+	// The log rate is a constant plus a smooth function of the year.
 	kernel := pgsvi.Sum{pgsvi.Constant{Scale: 1}, pgsvi.Matern52{Scale: 1, Length: 20}}
 	at := learn(years, counts, kernel, pgsvi.Poisson{}, grid)
 	accidents := plot.Latent("rate, 95%", grid, at).Map(math.Exp)
-	labels := plot.Labels{Title: "Counts (generated data)", X: "year", Y: "accidents a year"}
+	labels := plot.Labels{Title: "Counts (generated data)", X: "year", Y: "accidents per year"}
 	top := plot.Bands(labels, accidents, truth(rate, grid, accidents),
 		plot.Series{Name: "counted", X: years, Y: counts, Look: plot.Points})
 

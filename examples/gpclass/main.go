@@ -1,10 +1,11 @@
-// How do I classify with a Gaussian process, and which steps reach the optimum soonest?
+// How do I classify with a Gaussian process, and which steps reach the optimum first?
 //
 // Data: radar returns from the ionosphere, good (-1) or bad (+1), 351 rows of 34 features (V.
 // Sigillito et al., Ionosphere, UCI machine learning repository, 1989). A fifth is held out.
-// It prints, for exact block steps, steps of all rows and PG-SVI as published (Khan et al., 2016),
-// how close each came to the optimum, how well it predicts and how long it took.
-// On your data, with labels -1 and +1 in the last column: -data FILE.csv
+// The program fits the classifier with exact block steps, with exact steps on all rows, and with
+// PG-SVI as published (Khan et al., 2016). For each it prints the gap bound, the test score and
+// the time.
+// To use your own data, with labels -1 and +1 in the last column: -data FILE.csv
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 var ionosphere []byte
 
 var (
-	file = flag.String("data", "", "CSV `file` without a header, the label in the last column")
+	file = flag.String("data", "", "CSV `file` without a header, with the label in the last column")
 	out  = flag.String("out", "pictures/gpclass.png", "picture to write")
 	seed = flag.Uint64("seed", 1, "seed of the split and of the draws")
 )
@@ -49,9 +50,9 @@ func main() {
 	x, y, err := data.SelectRows(allX, allY, order[test:])
 	check(err)
 
-	// Scale and length are those of the paper. For your data, learn them: see the example co2.
+	// The paper uses this scale and length scale. Learn them for your own data, as in example co2.
 	kernel := pgsvi.SquaredExp{Scale: math.Exp(2.5), Length: math.Exp(1)}
-	draws := pgsvi.ScoreFunction{Samples: 500} // for PG-SVI; the others are exact
+	draws := pgsvi.ScoreFunction{Samples: 500} // for PG-SVI only
 	opt := &pgsvi.GPOptions{Jitter: 1e-2, Estimator: draws}
 	gp, err := pgsvi.NewGP(x, y, kernel, pgsvi.BernoulliLogit{}, opt)
 	check(err)
@@ -59,7 +60,7 @@ func main() {
 		MaxPasses: 10, Src: rand.NewPCG(*seed, 0)}
 	best, runs := math.Inf(-1), []plot.Run{}
 	fmt.Printf("%d rows to train on, %d to test on\n\n", len(y), len(yTest))
-	fmt.Println("steps    passes        ELBO  proved within  test bits  errors  seconds  ended")
+	fmt.Println("steps    passes        ELBO      gap bound  test bits  errors  seconds  status")
 	for _, m := range []struct {
 		name   string
 		solver *pgsvi.Solver
@@ -73,7 +74,7 @@ func main() {
 		var bits, errors float64
 		for _, l := range post.At(xTest).LogProb(nil, yTest) {
 			bits -= l / math.Ln2 / float64(test)
-			if l < -math.Ln2 { // less than even odds for the true label
+			if l < -math.Ln2 { // the true label has a probability below one half
 				errors++
 			}
 		}

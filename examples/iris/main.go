@@ -1,9 +1,9 @@
-// Where is the decision boundary of a classifier of two inputs, and how sure is it?
+// Where is the decision boundary of a classifier with two inputs, and how sure is it?
 //
 // Data: petals of 50 Iris versicolor and 50 Iris virginica (R. A. Fisher, Iris, UCI machine
-// learning repository, 1936). A Gaussian process learns its lengths and scale from all of them.
-// It prints what was learned and the flowers whose label is least expected, each predicted from
-// the others, and draws the probabilities.
+// learning repository, 1936).
+// A Gaussian process learns its length scales and its scale. The program prints them, and the
+// flowers whose label is least probable given all other flowers, and draws the probabilities.
 package main
 
 import (
@@ -37,18 +37,18 @@ func main() {
 	for i, s := range species[50:] {
 		labels[i] = 2*s - 3 // −1 versicolor, +1 virginica
 	}
-	kernel := pgsvi.SquaredExp{Lengths: make([]float64, 2)} // one for each input
+	kernel := pgsvi.SquaredExp{Lengths: make([]float64, 2)} // one length scale per input, learned
 	gp, err := pgsvi.NewGP(petals, labels, kernel, pgsvi.BernoulliLogit{}, nil)
 	check(err)
-	gp, post, learned, err := gp.Learn(ctx, nil, nil) // lengths and scale
+	gp, post, learned, err := gp.Learn(ctx, nil, nil) // finds the length scales and the scale
 	check(err)
 	fmt.Println(learned)
 	loo, err := gp.LOO(ctx, post)
 	check(err)
-	fmt.Printf("predicted from the other flowers: %.3f nats each\n", -stat.Mean(loo.Pointwise, nil))
+	fmt.Printf("predicted from the other flowers: %.3f nats per flower\n", -stat.Mean(loo.Pointwise, nil))
 	for i, l := range loo.Pointwise {
 		if l < math.Log(0.3) {
-			fmt.Printf("flower %d, %.1f cm by %.1f cm: its label had a probability of %.2f\n",
+			fmt.Printf("flower %d, %.1f cm by %.1f cm: its label has probability %.2f\n",
 				i+51, petals.At(i, 0), petals.At(i, 1), math.Exp(l))
 		}
 	}

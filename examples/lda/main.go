@@ -1,10 +1,10 @@
-// What are these documents about, and what is a new one about?
+// What are these documents about, and what is a new document about?
 //
-// Data: the comments in the Go standard library, which every installation of Go has, each source
-// file a document. Files of even number are trained on, the others held out.
-// It prints the topics of latent Dirichlet allocation with their words, the topics of a document
-// that was not trained on, and how well words that were held out are predicted.
-// On your documents, text files in a folder: -data FOLDER
+// Data: the comments of the Go standard library, one document per source file. Documents with even
+// numbers are for training, and the others are held out.
+// The program fits latent Dirichlet allocation. It prints the words of each topic, the topics of a
+// document that is held out, and the score of held-out words.
+// To use your own text files: -data FOLDER
 package main
 
 import (
@@ -30,15 +30,15 @@ import (
 var (
 	folder = flag.String("data", build.Default.GOROOT+"/src", "`folder` of documents")
 	topics = flag.Int("topics", 10, "number of topics")
-	seed   = flag.Uint64("seed", 1, "seed of the start and the batches")
+	seed   = flag.Uint64("seed", 1, "seed of the start and of the batches")
 
 	document = regexp.MustCompile(`\.(go|txt|md)$`)
 	skip     = regexp.MustCompile(`testdata|vendor|internal|/cmd/|_test\.go$`)
 	comment  = regexp.MustCompile(`(?m)^\s*// .*$`)
-	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // in many
+	notice   = regexp.MustCompile(`(?s)should be an internal detail.*?issue/`) // occurs in many files
 )
 
-// read returns the documents in a folder, of a Go file the comments, and their names.
+// read returns the documents in a folder and their names. It keeps only the comments of Go files.
 func read(folder string) (c *pgsvi.Corpus, names []string, err error) {
 	b := data.CorpusBuilder{MinDocs: 5, MaxDocs: 0.3}
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -49,7 +49,7 @@ func read(folder string) (c *pgsvi.Corpus, names []string, err error) {
 		if strings.HasSuffix(path, ".go") {
 			text = notice.ReplaceAll(bytes.Join(comment.FindAll(text, -1), []byte("\n")), nil)
 		}
-		if len(text) > 500 { // enough to say what it is about
+		if len(text) > 500 { // shorter texts have no clear topic
 			b.Add(path, string(text))
 		}
 		return err
@@ -71,7 +71,7 @@ func main() {
 	fmt.Printf("%d documents, %d words; %v\n\n", len(corpus.Docs), corpus.Terms, res)
 	words, err := pgsvi.TopWords(post.Topics(), train, 8, pgsvi.ByFREX)
 	check(err)
-	shares, err := post.DocTopics(nil) // of the training documents, a row for each document
+	shares, err := post.DocTopics(nil) // one row per training document
 	check(err)
 	fmt.Println("topic  share  words")
 	for k, w := range words {
@@ -81,16 +81,16 @@ func main() {
 
 	doc, err := post.Infer(test.Docs[0])
 	check(err)
-	fmt.Printf("\n%s, which was held out, is", names[1])
+	fmt.Printf("\nheld-out document %s:", names[1])
 	shareOf, _, _ := doc.Proportions(0.9)
 	for k, share := range shareOf {
 		if share > 0.1 {
-			fmt.Printf(" %.0f%% of topic %d", 100*share, k+1)
+			fmt.Printf(" %.0f%% topic %d", 100*share, k+1)
 		}
 	}
 	score, err := post.HeldOut(test, nil)
 	check(err)
-	fmt.Printf("\n%.3f nats a word held out\n", score.PerToken)
+	fmt.Printf("\n%.3f nats per held-out word\n", score.PerToken)
 }
 
 func check(err error) {

@@ -2,9 +2,10 @@
 //
 // Data: radar returns from the ionosphere, good (-1) or bad (1), 351 rows of 34 features (V.
 // Sigillito et al., Ionosphere, UCI machine learning repository, 1989).
-// It prints what each column was taken for, the weights of a logistic regression, whether their
-// posterior can be trusted, and how well each row is predicted from the others, and draws both.
-// For your data change the file, the formula and the outcome; see also the example churn.
+// The program fits a logistic regression. It prints how each column is read, the weights, whether
+// the posterior is accurate, and how well each row is predicted from all others. It draws the
+// weights and the calibration.
+// To use your own data, change the file, the formula and the outcome; see also the example churn.
 package main
 
 import (
@@ -28,7 +29,7 @@ var out = flag.String("out", "pictures/logistic.png", "picture to write")
 func main() {
 	flag.Parse()
 	ctx := context.Background()
-	// For a file of yours: data.ReadFile.
+	// Use data.ReadFile for your own file.
 	table, err := data.Read(bytes.NewReader(ionosphere), "ionosphere.csv")
 	check(err)
 	model, err := table.Model("y ~ . - x2", data.Outcome("y").Positive("1")) // x2 is constant
@@ -41,7 +42,7 @@ func main() {
 	weights := model.Summary(post).Summary
 	fmt.Printf("\n%v\n%v\n", res, weights)
 
-	// Is a Gaussian posterior good enough, and how is each row predicted from the others?
+	// PSIS checks whether a Gaussian posterior is accurate. LOO predicts each row from all others.
 	psis, err := glm.PSIS(ctx, nil, post, 0)
 	check(err)
 	loo, err := glm.LOO(ctx, post)
@@ -55,7 +56,7 @@ func main() {
 	}
 	base := share*math.Log(share) + (1-share)*math.Log(1-share)
 	fmt.Printf("%v\n%v\n%d of %d rows are predicted wrongly\n", psis, loo, wrong, len(prob))
-	fmt.Printf("%.3f nats each, by the base rate alone %.3f\n", -loo.ELPD/n, -base)
+	fmt.Printf("%.3f nats per row; the base rate alone gives %.3f\n", -loo.ELPD/n, -base)
 
 	coefficients := plot.Coefficients(plot.Labels{Title: "What makes a radar return bad?",
 		X: "log odds of bad (mean, 95% interval)"}, weights)

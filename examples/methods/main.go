@@ -1,11 +1,11 @@
 // What do the methods of the paper have in common, and which of them reach the optimum?
 //
 // Data: the first 25 rows of ionosphere (V. Sigillito et al., UCI machine learning repository,
-// 1989). Each method of Khan et al. (2016), table 1, fits one Gaussian process classifier: it is a
-// choice of f, which is linearised, h, which is kept exact, and the divergence D.
-// It prints after how many passes over the data each is within 1, 0.01 and 1e-6 nats of the proved
-// optimum to the end of its run (+Inf: never), at the best of some step sizes 4 times apart. It
-// draws the runs, but for the trust region: one of its steps takes more passes than are drawn.
+// 1989). Each method in table 1 of Khan et al. (2016) fits the same Gaussian process classifier.
+// A method is a choice of f, which is linearized, h, which is kept exact, and the divergence D.
+// The program prints after how many passes each method stays within 1, 0.01 and 1e-6 nats of the
+// optimum (+Inf: never), at its best step size. It draws the runs, except the trust region, whose
+// steps take more passes than the plot shows.
 package main
 
 import (
@@ -29,7 +29,7 @@ var ionosphere []byte
 
 var (
 	rows   = flag.Int("rows", 25, "rows to fit, up to 40")
-	passes = flag.Float64("passes", 200, "most passes of most runs")
+	passes = flag.Float64("passes", 200, "maximal number of passes of most runs")
 	out    = flag.String("out", "pictures/methods.png", "picture to write")
 )
 
@@ -39,13 +39,13 @@ type method struct {
 	name, f, h, d string // f, h and D in words
 	model         pgsvi.Model
 	solver        solver
-	largest       float64 // of the step sizes that are tried; 0 leaves them to the library
-	tries         int
-	share         float64 // of the passes
-	decay         bool    // step sizes fall as (k+1)^-0.6
+	largest       float64 // largest step size to try; 0 lets the library choose
+	tries         int     // number of step sizes to try, each a quarter of the one before
+	share         float64 // number of passes, relative to -passes
+	decay         bool    // whether step sizes fall as (k+1)^-0.6
 }
 
-// methods returns them all over gp; sampled is the same with gradients by the score function.
+// methods returns all methods for gp; sampled is the same GP with score-function gradients.
 func methods(gp, sampled *pgsvi.GP) []method {
 	o, err := gp.Objective()
 	check(err)
@@ -79,7 +79,7 @@ func methods(gp, sampled *pgsvi.GP) []method {
 	}
 }
 
-// fit returns the run that ended highest, or of those as high the shortest, and its step size.
+// fit returns the run with the highest final ELBO, the shorter one of a tie, and its step size.
 func (m method) fit(ctx context.Context) (best []pgsvi.Iteration, step float64) {
 	highest := math.Inf(-1)
 	for k := range m.tries {
@@ -122,13 +122,13 @@ func main() {
 	_, best, err := gp.Fit(ctx, &pgsvi.Solver{Goal: 1e-8})
 	check(err)
 	fmt.Printf("ELBO of the optimum: %.8f, proved to %.1e nats\n\n", best.ELBO, best.GapBound)
-	fmt.Print("method                 f, linearised      h, exact D                 step size   1 nat    0.01    1e-6 (passes)")
+	fmt.Print("method                 f, linearized      h, exact D                 step size   1 nat    0.01    1e-6 (passes)")
 	var runs []plot.Run
 	for _, m := range methods(gp, sampled) {
 		trace, step := m.fit(ctx)
 		fmt.Printf("\n%-22s %-18s %-8s %-17s %9.3g", m.name, m.f, m.h, m.d, step)
 		for _, nats := range []float64{1, 0.01, 1e-6} {
-			after := math.Inf(1) // all later ones are within so many nats
+			after := math.Inf(1) // all later iterations are within nats of the optimum
 			for n := len(trace) - 1; n >= 0 && trace[n].ELBO >= best.ELBO-nats; n-- {
 				after = trace[n].Passes
 			}
@@ -137,7 +137,7 @@ func main() {
 		runs = append(runs, plot.Run{Name: m.name, Trace: trace})
 	}
 	exact := plot.Trace(plot.Labels{Title: "All rows"}, best.ELBO, slices.Concat(runs[:5], runs[6:10], runs[19:])...)
-	noisy := plot.Trace(plot.Labels{Title: "Mini-batches, or draws"}, best.ELBO, runs[10:19]...)
+	noisy := plot.Trace(plot.Labels{Title: "Mini-batches or draws"}, best.ELBO, runs[10:19]...)
 	exact.X.Max, noisy.X.Max = *passes, *passes
 	fmt.Println("\n\nwrote", *out)
 	check(plot.Save(*out, plot.Stack(exact, noisy), 24))

@@ -1,9 +1,9 @@
 // Which of ten digits is it, and which images is the classifier least sure of?
 //
 // Data: 1,797 images of 8×8 pixels from 0 to 16 (E. Alpaydin and C. Kaynak, Optical Recognition of
-// Handwritten Digits, UCI machine learning repository, 1998). A GLM with Softmax (multinomial
-// logistic regression) learns from 1,078 of them. It prints its scores on the others, a confusion
-// table and how decisions change if 8 should not be missed. It draws the least sure images.
+// Handwritten Digits, UCI machine learning repository, 1998).
+// A softmax regression learns from 1,078 images. The program prints its scores on the others and
+// how decisions change if missing an 8 is expensive, and draws the images it is least sure of.
 package main
 
 import (
@@ -45,13 +45,13 @@ func main() {
 	at := post.At(others)
 	scores, err := at.Scores(labels)
 	check(err)
-	decided, err := at.Decide(nil) // the likeliest
+	decided, err := at.Decide(nil) // the most probable class
 	check(err)
 	table, err := pgsvi.NewConfusion(labels, decided, nil)
 	check(err)
 	fmt.Printf("%v%.1f%% wrong\n%v", scores, 100*table.Error(), table)
-	cost := mat.NewDense(10, 10, slices.Repeat([]float64{1}, 100)) // of a mistake
-	cost.SetRow(8, slices.Repeat([]float64{5}, 10))                // of an 8 that is missed
+	cost := mat.NewDense(10, 10, slices.Repeat([]float64{1}, 100)) // any mistake costs 1
+	cost.SetRow(8, slices.Repeat([]float64{5}, 10))                // missing an 8 costs 5
 	for c := range 10 {
 		cost.Set(c, c, 0)
 	}
@@ -59,14 +59,14 @@ func main() {
 	check(err)
 	missed, err := pgsvi.NewConfusion(labels, careful, nil)
 	check(err)
-	fmt.Printf("recall of 8: %.3f, and %.3f if it should not be missed, at a precision of %.3f\n",
+	fmt.Printf("recall of 8: %.3f, or %.3f if missing it is expensive, with a precision of %.3f\n",
 		table.Recall(8), missed.Recall(8), missed.Precision(8))
 	probs, order := at.Probs(), make([]int, len(labels))
 	for i := range order {
 		order[i] = i
 	}
-	likeliest := func(i int) float64 { return slices.Max(probs.RawRowView(i)) }
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(likeliest(a), likeliest(b)) })
+	largest := func(i int) float64 { return slices.Max(probs.RawRowView(i)) }
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(largest(a), largest(b)) })
 	images := grid{mat.NewDense(side, drawn*(side+1), nil)}
 	picture, ticks := gonum.New(), gonum.ConstantTicks{}
 	for k, i := range order[:drawn] {
@@ -85,7 +85,7 @@ func main() {
 	fmt.Println("wrote", *out)
 }
 
-// grid is a matrix as a heat map.
+// grid draws a matrix as a heat map.
 type grid struct{ *mat.Dense }
 
 func (g grid) Dims() (c, r int)   { r, c = g.Dense.Dims(); return c, r }

@@ -1,9 +1,9 @@
 // My counts have an exposure and vary a lot: how do I model them?
 //
-// Data: claims of 20,000 car insurance policies, each in force for a part of a year, which are
-// generated with a rate of its own for each policy, so that the truth is known.
-// It prints the weights of a Poisson and of a negative binomial regression and compares the two by
-// leave-one-out cross-validation. It draws them beside the truth: Poisson is too sure of itself.
+// Data: generated claims of 20,000 car insurance policies, each in force for a part of a year. Each
+// policy has its own rate, so counts vary more than a Poisson distribution allows.
+// The program fits a Poisson and a negative binomial regression, and compares them by leave-one-out
+// cross-validation. It draws both with the truth: the Poisson intervals are too narrow.
 package main
 
 import (
@@ -26,11 +26,11 @@ import (
 var policies = flag.Int("policies", 20000, "number of policies")
 var out = flag.String("out", "pictures/poisson.png", "picture to write")
 
-// truth has the weights of the log rate. East is what other regions are compared with.
+// truth has the weights of the log rate. The reference region is east.
 var truth = map[string]float64{
 	"(Intercept)": 0.5, "region=north": -0.4, "region=south": 0.1, "region=west": 0.5, "age": -0.025}
 
-// rate returns the true claims a year.
+// rate returns the true number of claims per year.
 func rate(region string, age float64) float64 {
 	return math.Exp(truth["(Intercept)"] + truth["region="+region] + truth["age"]*age)
 }
@@ -49,7 +49,7 @@ func main() {
 	}
 	table, err := data.Read(strings.NewReader(file.String()), "generated.csv")
 	check(err)
-	// The log of the exposure becomes the offset. Raw leaves numbers in their units.
+	// The log of the exposure becomes the offset. Raw keeps numbers in their units.
 	encoder, err := table.Encoder(data.Raw(), data.Outcome("claims").Quantity(),
 		data.Exposure("years"), data.Category("region").Reference("east"))
 	check(err)
@@ -69,7 +69,7 @@ func main() {
 		opt := &pgsvi.GLMOptions{Intercept: true, Offset: d.Offset, Names: d.Names}
 		glm, err := pgsvi.NewGLM(d.X, d.Y, lik, opt)
 		check(err)
-		glm, post, learned, err := glm.Learn(ctx, nil, nil) // prior and shape
+		glm, post, learned, err := glm.Learn(ctx, nil, nil) // prior scale and shape
 		check(err)
 		loo, err := glm.LOO(ctx, post)
 		check(err)
@@ -89,7 +89,7 @@ func main() {
 	fmt.Printf("%v\nwrote %v\n", comparison, *out)
 	labels := plot.Labels{Title: "Weights of the log rate (generated data)"}
 	above := plot.Coefficients(labels, append(summaries, exact)...)
-	labels = plot.Labels{Title: "The west (generated data)", X: "age (years)", Y: "claims a year"}
+	labels = plot.Labels{Title: "The west (generated data)", X: "age (years)", Y: "claims per year"}
 	check(plot.Save(*out, plot.Stack(above, plot.Bands(labels, curves...)), 20))
 }
 

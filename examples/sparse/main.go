@@ -1,8 +1,8 @@
-// I have a million rows: can a Gaussian process learn from them, hyper-parameters and all?
+// I have a million rows: can a Gaussian process learn from them, including its hyperparameters?
 //
-// Data: labels of points in the unit square, which are generated from a known field of log odds.
-// It prints the hyper-parameters that were learned through 200 inducing inputs and how well labels
-// are predicted that were not learned from, and draws the probabilities and a cut through them.
+// Data: generated labels of points in the unit square, from a known field of log odds.
+// The program learns the hyperparameters with 200 inducing inputs. It prints them with the score
+// on other rows, and draws the probabilities and a cut through the field.
 package main
 
 import (
@@ -21,12 +21,12 @@ import (
 )
 
 var (
-	rows     = flag.Int("rows", 1_000_000, "number of rows that are generated")
+	rows     = flag.Int("rows", 1_000_000, "number of rows to generate")
 	inducing = flag.Int("inducing", 200, "number of inducing inputs")
 	out      = flag.String("out", "pictures/sparse.png", "picture to write")
 )
 
-// A field is a sum of waves, about a draw from a Gaussian process of scale 2 and length 0.1.
+// A field is a sum of waves. It resembles a draw from a GP with scale 2 and length scale 0.1.
 type field [][4]float64
 
 func newField(rng *rand.Rand) field {
@@ -61,8 +61,8 @@ func main() {
 	}
 	xTest, yTest := x.Slice(0, tests, 0, 2).(*mat.Dense), y[:tests]
 
-	// Rows are read again and again: a file of them, see data.OpenRows, may be larger than memory.
-	// A zero kernel lets Learn choose where to start.
+	// The fit reads the rows in several passes, so they may be a file larger than memory: see
+	// data.OpenRows. Learn chooses where to start because the fields of the kernel are zero.
 	learnFrom := pgsvi.Rows(x.Slice(tests, len(y), 0, 2), y[tests:])
 	gp, err := pgsvi.NewSparseGPRows(ctx, learnFrom, 2, pgsvi.SquaredExp{}, pgsvi.BernoulliLogit{},
 		&pgsvi.SparseGPOptions{Rank: *inducing})
@@ -70,7 +70,7 @@ func main() {
 	_, post, learned, err := gp.Learn(ctx, nil, nil)
 	check(err)
 	fmt.Printf("%d rows\n%v\n", gp.Len(), learned)
-	fmt.Printf("%.4f passes over the rows; %.6f nats a label on %d others\n", learned.Passes,
+	fmt.Printf("%.4f passes over the rows; %.6f nats per label on %d other rows\n", learned.Passes,
 		-stat.Mean(post.At(xTest).LogProb(nil, yTest), nil), tests)
 
 	line := floats.Span(make([]float64, 400), 0, 1)
@@ -80,8 +80,8 @@ func main() {
 		across.SetRow(i, []float64{a, 0.5})
 		known.Y = append(known.Y, truth.at(a, 0.5))
 	}
-	shown := 400 // of the labels
-	labels := plot.Labels{Title: "Probabilities, and 400 of the labels (generated data)",
+	shown := 400 // labels to draw
+	labels := plot.Labels{Title: "Probabilities and 400 labels (generated data)",
 		X: "first input", Y: "second input"}
 	above := plot.Probabilities(labels, [2]string{"label −1", "label +1"},
 		xTest.Slice(0, shown, 0, 2), yTest[:shown],

@@ -1,9 +1,9 @@
-// My rows do not fit in memory: can I see each once, and how far off is the answer?
+// My rows do not fit in memory: can I read each one once, and how far off is the answer?
 //
-// Data: rows of 30 features with labels, which are generated from known weights, on the way or,
-// with -file, into a binary file that is then read through a mapping.
-// It fits a logistic regression at constant memory. Whenever the rows have doubled it prints the
-// largest error in standard deviations, which should stay at a few, and their mean.
+// Data: rows of 30 features with labels, generated from known weights. With -file they are written
+// to a binary file first, and then read through a memory mapping.
+// The program fits a logistic regression in constant memory. Each time the number of rows has
+// doubled, it prints the largest error in standard deviations, which should stay below 4.
 package main
 
 import (
@@ -26,15 +26,15 @@ const cols = 30
 
 var (
 	rows = flag.Int("rows", 2_000_000, "number of rows")
-	file = flag.String("file", "", "binary `file` of rows, which is written if there is none")
+	file = flag.String("file", "", "binary `file` of rows, which is written if it does not exist")
 	seed = flag.Uint64("seed", 1, "seed of the data")
 )
 
-// generated returns rows that follow the weights, the same whenever it is ranged over.
+// generated returns rows that follow the weights. Each range over it yields the same rows.
 func generated(weights []float64) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
 		rng := rand.New(rand.NewPCG(*seed, 2))
-		row := pgsvi.Row{Val: make([]float64, cols)} // used again for every row
+		row := pgsvi.Row{Val: make([]float64, cols)} // reused for every row
 		for range *rows {
 			eta := 0.0
 			for j, w := range weights {
@@ -70,7 +70,7 @@ func main() {
 		defer f.Close()
 		all, *rows = f.All(), f.Len()
 	}
-	start, next := time.Now(), min(1000, *rows) // rows at the next report
+	start, next := time.Now(), min(1000, *rows) // the row of the next report
 	s, err := pgsvi.NewGLMStream(cols, pgsvi.BernoulliLogit{}, nil)
 	check(err)
 	fmt.Println("       rows   largest error in sd     mean sd   mean sd × √rows")
@@ -80,7 +80,7 @@ func main() {
 		if s.Len() < next {
 			continue
 		}
-		post, err := s.Posterior() // the stream goes on
+		post, err := s.Posterior() // the stream can continue
 		check(err)
 		mean, sd, largest := post.Mean(nil), post.SD(nil), 0.0
 		for j, w := range weights {
