@@ -170,8 +170,8 @@ func (w *localDirichlet) weigh() {
 	}
 }
 
-// lost returns φ of word i, of which no product θ_k b_kv is large enough to hold. It is valid
-// until the next call.
+// lost returns φ of word i if every product θ_k b_kv underflows. The result is valid until the
+// next call.
 func (w *localDirichlet) lost(i int) []float64 {
 	for k, l := range w.log {
 		w.few[k] = l + w.logs[k*w.n+i]
@@ -230,9 +230,9 @@ func (w *localDirichlet) ascend(exact bool) {
 	w.weigh()
 }
 
-// jump makes the logarithms in few, a mixture of the last steps, the next γ. If they are too far
-// from those of γ, it forgets the steps and keeps the next γ as it is: a mixture of nearly equal
-// steps has weights without limit, and its γ may be 0 or overflow.
+// jump sets the next γ to exp of the logarithms in few, a mixture of the last steps. If they are
+// too far from the logarithms of γ, it drops the steps and keeps the next γ: a mixture of nearly
+// equal steps has unbounded weights, and its γ may be 0 or overflow.
 func (w *localDirichlet) jump() {
 	for k, g := range w.gamma {
 		if !(math.Abs(w.few[k]-math.Log(g)) <= farthestMix) {

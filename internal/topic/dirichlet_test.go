@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// TestDirichletTiny: words of which every topic has less than can be held without logarithms.
+// TestDirichletTiny checks words whose probability underflows in every topic unless logarithms
+// are used.
 func TestDirichletTiny(t *testing.T) {
 	w, mu := new(localDirichlet), []float64{-900, -2000, -1000, -900}
 	w.set(Doc{Words: []int{0, 1}, Counts: []float64{3, 2}}, mu, 2, 1e-3)

@@ -1,11 +1,16 @@
-// Package topic has the engines of topic models. A correlated topic model (CTM) is in Steps, which
-// visits documents: it opens the E-step of each (estep.go), adds what that says of the topics to
-// their statistics (statistics.go), and ends with the M-step. What was reached is a Fitted, which
-// infers the topics of other documents. Dirichlet is the E-step of latent Dirichlet allocation
-// (LDA); its topics are steps of an Objective. The proportions that an LDA reports for a document
-// come from propagation.go and marginal.go instead, which are more accurate than the E-step. Both
-// models start from a Start, and their held-out scores are in score.go, words of topics in
-// words.go.
+// Package topic holds the engines of topic models.
+//
+// Steps is the engine of the correlated topic model (CTM). It visits documents: each visit is an
+// E-step (estep.go), whose expected counts go into the statistics of the topics (statistics.go),
+// and a step ends with the M-step. The result is a Fitted, which infers the topics of other
+// documents. Sweeps (sweep.go) are the same for documents on many machines.
+//
+// Dirichlet is the E-step of latent Dirichlet allocation (LDA). The topics of an LDA are
+// parameters of a pgsvi.Objective. The reported proportions of a document come from expectation
+// propagation (propagation.go) and from marginal.go, which are more accurate than the E-step.
+//
+// Both models begin with a Start (start.go, partition.go). score.go scores held-out documents,
+// and words.go lists the top words of topics.
 //
 // Errors wrap sentinels and do not name the library.
 package topic
@@ -19,8 +24,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Doc is a bag of words. Words are indices into the vocabulary, from 0, strictly increasing, and
-// Counts says how often each occurs.
+// Doc is a bag of words. Words holds strictly increasing indices into the vocabulary, from 0, and
+// Counts the number of times that each occurs.
 type Doc struct {
 	Words  []int
 	Counts []float64
@@ -71,8 +76,8 @@ func (d Doc) Halves() (first, second Doc, err error) {
 	return first, second, nil
 }
 
-// Check returns what is wrong with d as a document over a vocabulary of so many terms. The caller
-// says of which document.
+// Check returns an error if d is not a valid document over a vocabulary of the given size. The
+// caller adds the number of the document.
 func (d Doc) Check(terms int) error {
 	if len(d.Words) != len(d.Counts) {
 		return fmt.Errorf("has %d words and %d counts: %w",

@@ -21,8 +21,8 @@ type normal struct {
 	logDet float64   // log|Σ|
 }
 
-// set makes p the Gaussian with mean mu and covariance cov, of which the lower
-// triangle is read, and reports whether it is one; if not, p is as it was but for its scratch.
+// set sets p to the Gaussian with mean mu and covariance cov, and reads the lower triangle of
+// cov. If cov is not positive definite, it reports false and leaves p unchanged.
 func (p *normal) set(mu, cov []float64, scratch *[]float64) bool {
 	k := len(mu)
 	*scratch = dense.Resize(*scratch, k*k)
@@ -77,8 +77,9 @@ type work struct {
 	pcg  *rand.PCG
 	rng  *rand.Rand
 
-	// The document: y_v of its n distinct words, W, and β_kv word by word, which pack has in three
-	// forms: topics by words, words by topics and, where V is diagonal, the squares of these.
+	// The document: the counts y_v of its n distinct words, their sum W, and β_kv word by word.
+	// pack stores β in three forms: topics by words, words by topics, and its squares if V is
+	// diagonal.
 	n               int
 	y               []float64
 	tokens          float64
@@ -87,30 +88,31 @@ type work struct {
 	squares         fma.Panels
 	byPoint, moved  fma.Panels // e, points by topics; X of move
 
-	// q: m, P = V⁻¹, its Cholesky factor (of a diagonal P its square root), and V where it was
-	// asked for.
+	// q: m, P = V⁻¹, the Cholesky factor of P (or the square root of a diagonal P), and V if it
+	// was computed.
 	m, p, l, v []float64
 	logDet     float64 // log|P|, unless that is diagonal
 
 	// Points ε of the expectation under N(0, I), row by row, and their weights.
 	eps, weight []float64
-	fixed       bool // the points are not drawn anew
+	fixed       bool // the points stay the same
 
-	// What expect stores. variance is that of value as an estimate.
+	// Results of expect. variance is the variance of value as an estimate.
 	value, variance float64
 	grad, hess      []float64
-	// Where hess is not the curvature along m, that of the normaliser and of the words, both K×K
-	// and positive semidefinite: −∇²f = flat − bend.
+	// If hess is not the curvature along m: the curvatures of the normalizer and of the words.
+	// Both are K×K and positive semidefinite, and −∇²f = flat − bend.
 	flat, bend []float64
 
 	along float64 // force along the step before, negative where that went too far
-	short float64 // what ascend left to gain, some nats; 0 where q settled or is random
+	short float64 // nats that ascend left to gain; 0 if q settled or is random
 
 	z, off, pi, step, full, halves []float64 // halves are ½
 
-	// Scratch for a few points, row by row: e^z less its largest, and of words s_v = Σ_k β_kv
-	// e^{z_k}, wy_v/s_v and wy_v/s_v² with w the weight of the point; Σ_v of the latter two with
-	// β_kv and β_kv²; Σ_v wy_v/s_v² β_kv β_jv; and what stat is to be but for β.
+	// Scratch for a few points, row by row: e^z divided by its largest element, and for each word
+	// s_v = Σ_k β_kv e^{z_k}, wy_v/s_v and wy_v/s_v², where w is the weight of the point; the
+	// sums over v of the last two times β_kv and β_kv²; Σ_v wy_v/s_v² β_kv β_jv; and stat divided
+	// by β.
 	e, s, t, t2, first, second, gram, share []float64
 }
 
@@ -181,7 +183,7 @@ func hermiteProduct(n, k int) (eps, weight []float64) {
 	return eps, weight
 }
 
-// draw draws the points where they are random.
+// draw draws the points if they are random.
 func (w *work) draw() {
 	if w.fixed {
 		return
@@ -361,7 +363,7 @@ func softmax(pi, z []float64) (top, sum float64) {
 	return top, sum
 }
 
-// wanted says what expect is to compute.
+// wanted lists the results that expect computes.
 type wanted int
 
 const (
@@ -377,15 +379,16 @@ const (
 	leastSum = 1e-150
 )
 
-// expect computes, as far as it is wanted, the expectations of f, ∇f and ∇²f, and y_v E[ρ_vk]
-// in stat, word by word.
+// expect computes the wanted ones of the expectations of f, ∇f and ∇²f, and stores y_v E[ρ_vk] in
+// stat, word by word.
 //
-// With e = e^z, s_v = Σ_k β_kv e_k and w the weight of a point they are sums of
+// With e = e^z, s_v = Σ_k β_kv e_k and the weight w of a point, they are sums of
 //
-//	wρᵀy = e∘Bᵀ(wy/s)    wρᵀdiag(y)ρ = diag(e) Bᵀdiag(wy/s²)B diag(e)
-//	wy_vρ_vk = β_kv (wy_v/s_v) e_k
+//	wρᵀy           = e∘Bᵀ(wy/s)
+//	wρᵀdiag(y)ρ    = diag(e) Bᵀdiag(wy/s²)B diag(e)
+//	wy_vρ_vk       = β_kv (wy_v/s_v) e_k
 //
-// in which B is the same for all points, and packed once.
+// B is the same for all points and is packed once.
 func (w *work) expect(want wanted, stat []float64) {
 	k, n := w.k, w.n
 	w.draw()
@@ -432,8 +435,8 @@ func (w *work) expect(want wanted, stat []float64) {
 	}
 }
 
-// points evaluates points lo … hi−1, of which there are at most together: it adds their parts of
-// grad, hess and share, and returns f.
+// points evaluates the points lo … hi−1, at most together of them. It adds their parts of grad,
+// hess and share, and returns the values of f.
 func (w *work) points(want wanted, lo, hi int) (values [together]float64) {
 	k, n, rows := w.k, w.n, hi-lo
 	clear(w.e)
@@ -459,7 +462,7 @@ func (w *work) points(want wanted, lo, hi int) (values [together]float64) {
 			values[i] = -w.tokens * math.Log(sum)
 		}
 		if want&wantGrad != 0 {
-			w.addNormaliser(w.weight[lo+i] * w.tokens)
+			w.addNormalizer(w.weight[lo+i] * w.tokens)
 		}
 	}
 	points, stride := fma.Of(w.e, rows, k, k), w.byTopic.Stride()
@@ -502,8 +505,9 @@ func (w *work) points(want wanted, lo, hi int) (values [together]float64) {
 	return values
 }
 
-// addNormaliser adds to grad, hess and flat those of −c log Σ_k e^{z_k} at the softmax in pi.
-func (w *work) addNormaliser(c float64) {
+// addNormalizer adds the derivatives of −c log Σ_k e^{z_k} at the softmax in pi to grad, hess and
+// flat.
+func (w *work) addNormalizer(c float64) {
 	k := w.k
 	for j, p := range w.pi {
 		w.grad[j] -= c * p
@@ -559,8 +563,8 @@ func (w *work) addWords(e, first, second, t2 []float64) {
 	}
 }
 
-// secondOrder adds ½ tr(hess V) to value, and for Delta, whose hess is that of −W log Σ_k e^{z_k},
-// its gradient to grad:
+// secondOrder adds ½ tr(hess V) to value. For Delta, whose hess is the Hessian of −W log Σ_k
+// e^{z_k}, it also adds the gradient to grad:
 //
 //	∂/∂z_j tr(∇² log Σ_k e^{z_k} V) = π_j (V_jj − Σ_k π_k V_kk − 2(Vπ)_j + 2πᵀVπ).
 func (w *work) secondOrder(want wanted) {
@@ -598,20 +602,23 @@ func (w *work) secondOrder(want wanted) {
 //
 //	argmin_q −⟨∇E[f], q⟩ + KL(q‖N(μ, Σ)) + KL(q‖q_k)/β
 //
-// with E[f] linearised in the mean parameters (m, V + mmᵀ), made to keep V⁻¹ positive definite:
+// with E[f] linearized in the mean parameters (m, V + mmᵀ), and changed so that V⁻¹ stays
+// positive definite:
 //
 //	D    = t (Σ⁻¹ − E[∇²f] − V⁻¹)
 //	V⁻¹ ← V⁻¹ + D + ½ D V D
 //	m   ← m + t V (Σ⁻¹(μ−m) + E[∇f])      with the new V
 //
-// With Delta and MeanField, in whose E[∇²f] the words do not occur, V is far too small a metric
-// for m where they are many: it would take some W/K steps. There m takes the Newton step of curve
+// Without ½DVD this is the minimizer (Khan et al., 2016, main text, for the full V). With it V⁻¹
+// is positive definite for any D (Lin, Schmidt and Khan, 2020). If V is diagonal, D uses the
+// diagonals of Σ⁻¹ and E[∇²f].
+//
+// The E[∇²f] of Delta and MeanField contains no words. V is then far too small a metric for m if
+// there are many words, and would need about W/K steps, so m takes the Newton step of curve
 // instead.
 //
-// Without ½DVD it is the minimiser (Khan et al., 2016, main text, for the full V). With it V⁻¹ is
-// positive definite whatever D is (Lin, Schmidt and Khan, 2020). Where V is diagonal, so are Σ⁻¹
-// and E[∇²f] in D. It returns how far q has moved, about twice the root of the KL divergence in
-// nats, and false where rounding makes the new V⁻¹ no precision; q is lost then.
+// move returns the distance that q moved, about twice the root of the KL divergence in nats. It
+// reports false if rounding makes the new V⁻¹ invalid; q is then undefined.
 func (w *work) move(prior *normal, t float64) (moved float64, ok bool) {
 	k := w.k
 	w.force(prior)
@@ -676,12 +683,12 @@ func (w *work) move(prior *normal, t float64) (moved float64, ok bool) {
 	return math.Sqrt(shift + trace), ok
 }
 
-// curve replaces the force in step by the step of Newton's method,
+// curve replaces the force in step by Newton's step,
 //
-//	(Σ⁻¹ − ∇²f)⁻¹ (Σ⁻¹(μ−m) + E[∇f]),
+//	(Σ⁻¹ − ∇²f)⁻¹ (Σ⁻¹(μ−m) + E[∇f]).
 //
-// with less of the part of ∇²f that the words have, which is positive, as far as the matrix has to
-// be positive definite, and no further than farthest.
+// It reduces the positive part of ∇²f that comes from the words until the matrix is positive
+// definite, and limits the step to farthest.
 func (w *work) curve(prior *normal) bool {
 	for part := 1.0; ; part /= 2 { // ends at part = 0
 		if part < leastPart {
@@ -741,13 +748,14 @@ func (w *work) force(prior *normal) {
 //
 //	argmin_{m,V} −mᵀE[∇f] − ½tr(V E[∇²f]) + KL(q‖N(μ, Σ)) + KL(q‖q_k)/β
 //
-// which with t = β/(1+β) and r = 1 − t is
+// With t = β/(1+β) and r = 1 − t it is
 //
 //	V⁻¹ ← rV⁻¹ + t(Σ⁻¹ − E[∇²f])
 //	m   ← m + t [tΣ⁻¹ + rV⁻¹]⁻¹ (Σ⁻¹(μ−m) + E[∇f])     with the old V
 //
-// Where V is diagonal, so are Σ⁻¹ and E[∇²f] in the first line, and not in the second.
-// It returns false where V⁻¹ would not be positive definite; q is lost then.
+// If V is diagonal, the first line uses the diagonals of Σ⁻¹ and E[∇²f], and the second line the
+// full matrices. movePaper reports false if V⁻¹ would not be positive definite; q is then
+// undefined.
 func (w *work) movePaper(prior *normal, t float64) bool {
 	k := w.k
 	w.force(prior)
@@ -781,8 +789,8 @@ func (w *work) movePaper(prior *normal, t float64) bool {
 
 // Distances that a step of an E-step without randomness may still move q.
 const (
-	settledDistance = 1e-7 // of a document's own
-	visitDistance   = 1e-4 // of a visit: some 1e-8 nats, from where the next visit goes on
+	settledDistance = 1e-7 // distance at which the E-step of one document ends
+	visitDistance   = 1e-4 // distance at which a visit ends, about 1e-8 nats; the next visit continues from there
 )
 
 // tolerance returns the distance below which ascend stops early: none where steps are random.
@@ -793,17 +801,20 @@ func (w *work) tolerance() float64 {
 	return visitDistance
 }
 
-// ascend takes the steps of one visit, of length t each, towards
+// ascend takes the steps of one visit, each of length t, toward
 //
 //	argmax_{m,V} E_q[f] − KL(q‖N(μ, Σ))
 //
-// and ends early where one moves q by less than tol. While q still moves far it goes on, to at
-// most 100 steps: at the first visit of a long document ½DVD is large, P overshoots, and falls by
-// a constant factor a step. With Delta and MeanField, whose metric of m is not that of V, steps
-// may go to and fro; one that went too far shortens those that follow, others lengthen them again.
-// Where q has not settled, short says by about how much it is short of the maximum: a step that
-// moves q by d is worth d²/2, and is followed by others that fall by a constant factor. The error
-// wraps ErrNotPosDef.
+// and ends early if a step moves q by less than tol. While q still moves far it continues, up to
+// 100 steps: at the first visit of a long document ½DVD is large, P overshoots, and then falls by
+// a constant factor per step.
+//
+// With Delta and MeanField, whose metric of m is not V, steps may oscillate. A step that
+// overshoots shortens the next ones, and others lengthen them again.
+//
+// If q has not settled, short estimates the distance from the maximum in nats: a step that moves
+// q by d gains d²/2, and the following steps fall by a constant factor. The error wraps
+// ErrNotPosDef.
 func (w *work) ascend(prior *normal, steps int, t, tol float64) error {
 	last, whole := math.Inf(1), t
 	swings := w.swings()

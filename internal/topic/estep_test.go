@@ -18,8 +18,8 @@ func near(t *testing.T, what string, got, want, tol float64) {
 	}
 }
 
-// within reports elements of got that are further than tol from those of want, relative to the
-// largest.
+// within reports elements of got that differ from want by more than tol times the largest
+// element.
 func within(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
 	near(t, what, floats.Distance(got, want, math.Inf(1)), 0,
@@ -250,9 +250,8 @@ func TestComparisonBounds(t *testing.T) {
 	}
 }
 
-// TestWidePrior: under a prior as wide as those of large corpora the way to the
-// optimum begins on a plateau, along which steps become longer; they are not to be
-// taken for going to and fro.
+// TestWidePrior checks a prior as wide as in large corpora. The way to the optimum begins on a
+// plateau where steps grow, which must not be mistaken for oscillation.
 func TestWidePrior(t *testing.T) {
 	const k, n, variance = 10, 400, 25
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -327,8 +326,9 @@ func TestBoundOrder(t *testing.T) {
 	}
 }
 
-// TestEStepConverges: the steps that Infer takes reach the maximum for documents of any length and
-// number of topics, under every expectation, and where they do not, short says so.
+// TestEStepConverges checks that the steps of Infer reach the maximum for documents of any
+// length, any number of topics and every expectation, and that short reports the shortfall
+// otherwise.
 func TestEStepConverges(t *testing.T) {
 	t.Parallel()
 	topics, lengths := []int{2, 10, 50}, []float64{10, 300, 8000, 50000}
@@ -345,7 +345,7 @@ func TestEStepConverges(t *testing.T) {
 			} {
 				if o.Expectation == Quadrature && k > 2 ||
 					k == 50 && (tokens == 300 || tokens == 50000) {
-					continue // what is left takes a few seconds
+					continue // the remaining cases take seconds
 				}
 				rng := rand.New(rand.NewPCG(uint64(k), uint64(tokens)))
 				w, prior := longDocument(k, 400, tokens, &o, rng)
@@ -365,8 +365,8 @@ func TestEStepConverges(t *testing.T) {
 				best, _ := w.elbo(prior)
 				drawn := o.Expectation == Quasi || o.Expectation == Antithetic
 				settled := best-reached < 1e-3 && short <= 1e-3 && (drawn || left <= 1e-3)
-				// Draws and Laplace's curvature at 50 topics may take more than inferSteps: then
-				// the state says so.
+				// Draws and Laplace's curvature with 50 topics may need more than inferSteps. The
+				// state must then report it.
 				said := k == 50 && (drawn || o.Expectation == Laplace) && short > 0.1*(best-reached)
 				if !settled && !said {
 					t.Errorf(
@@ -379,7 +379,8 @@ func TestEStepConverges(t *testing.T) {
 	}
 }
 
-// TestShortfall: of an E-step that is cut short it is about what the steps left out gain.
+// TestShortfall checks that the shortfall of an E-step that is cut short is about the gain of the
+// missing steps.
 func TestShortfall(t *testing.T) {
 	o := Options{Expectation: MeanField}
 	w, prior := longDocument(10, 400, 8000, &o, rand.New(rand.NewPCG(1, 2)))
@@ -402,8 +403,8 @@ func TestShortfall(t *testing.T) {
 	}
 }
 
-// longDocument returns the E-step of a document of about so many tokens of n terms, from two of k
-// topics that overlap, at the prior.
+// longDocument returns the E-step, at the prior, of a document of about the given number of
+// tokens over n terms, drawn from two of k overlapping topics.
 func longDocument(k, n int, tokens float64, o *Options, rng *rand.Rand) (*work, *normal) {
 	prior := &normal{}
 	mu, cov := make([]float64, k), make([]float64, k*k)
@@ -462,7 +463,7 @@ func movedTerm(t *testing.T, k int, opt *Options, seed uint64) (*work, *normal) 
 	return w, prior
 }
 
-// TestPaperStep: the step of the paper is at the minimum of its objective in (m, V),
+// TestPaperStep checks that the step of the paper minimizes its objective in (m, V),
 //
 //	−mᵀE[∇f] − ½tr(V E[∇²f]) + KL(q‖N(μ, Σ)) + KL(q‖q_k)/β
 func TestPaperStep(t *testing.T) {
@@ -550,8 +551,8 @@ func TestPaperStep(t *testing.T) {
 	}
 }
 
-// The step of this library is the proximal step in mean parameters, which averages natural
-// parameters, but for ½DVD in the new V⁻¹.
+// The step of this library must be the proximal step in mean parameters, which averages natural
+// parameters, except for ½DVD in the new V⁻¹.
 func TestStepClosedForm(t *testing.T) {
 	const k = 4
 	for _, diag := range []bool{false, true} {

@@ -7,8 +7,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Fitted is what was learnt: the topics, N(μ, Σ), and q of the documents that were kept. It is not
-// changed once it is made.
+// Fitted is a fitted model: the topics, N(μ, Σ), and q of the documents that were kept. It is
+// immutable.
 type Fitted struct {
 	Options
 	Beta      []float64   // terms × K
@@ -17,8 +17,8 @@ type Fitted struct {
 	prior     normal
 }
 
-// NewFitted returns what was learnt from numbers that have the right shapes. The error says what
-// is wrong with their values.
+// NewFitted returns the fitted model with the given numbers, whose shapes must be right. The
+// error names an invalid value.
 func NewFitted(o Options, beta, mu, sigma []float64, docs [][]float64) (*Fitted, error) {
 	f := &Fitted{Options: o, Beta: beta, Docs: docs}
 	k := o.K
@@ -60,13 +60,13 @@ func NewFitted(o Options, beta, mu, sigma []float64, docs [][]float64) (*Fitted,
 // rounding.
 const topicSumTol = 1e-6
 
-// set makes N(μ, Σ) that of f.
+// set stores mu and sigma as the N(μ, Σ) of f.
 func (f *Fitted) set(mu, sigma []float64) {
 	f.prior.set(mu, sigma, new([]float64))
 	f.Mu, f.Sigma = f.prior.mu, f.prior.cov
 }
 
-// Prior returns q(z) = N(μ, Σ), that of a document of which no word is known.
+// Prior returns q(z) = N(μ, Σ), the distribution of a document without known words.
 func (f *Fitted) Prior() *Logits {
 	w := newWork(&Options{K: f.K, Expectation: Delta}) // whose V is full
 	w.setPrior(&f.prior)
@@ -103,7 +103,8 @@ const (
 	inferSettled = 1e-2 // the distance that the last step may still move q
 )
 
-// inferOptions returns the options of the E-step of a new document with at least so many points.
+// inferOptions returns the options of the E-step of a new document, with at least the given
+// number of points.
 func (f *Fitted) inferOptions(samples int) *Options {
 	o := f.Options
 	o.Paper, o.Scaled = false, false

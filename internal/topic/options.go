@@ -21,8 +21,8 @@ const (
 // MonteCarlo reports whether the expectation is over points drawn from q.
 func (e Expectation) MonteCarlo() bool { return e <= Quadrature }
 
-// Options are what a correlated topic model is made of, but for its documents. Zero stands for the
-// default where a comment gives one.
+// Options holds everything that defines a correlated topic model except its documents. Zero means
+// the default if the comment states one.
 type Options struct {
 	K, Terms    int // topics, and words of the vocabulary
 	Expectation Expectation
@@ -37,7 +37,7 @@ type Options struct {
 	Pseudo      float64 // imagined documents with z ~ N(0, I) that shrink μ and Σ: 20
 }
 
-// What zero options mean, and the constants of the steps. The numbers were tuned on AP and NIPS.
+// The defaults, and the constants of the steps. They were tuned on AP and NIPS.
 const (
 	defaultDraws  = 4
 	defaultQuasi  = 16
@@ -53,10 +53,10 @@ const (
 	restless   = 0.2 // a move of q, for each topic, that calls for another step
 	shorten    = 0.7 // factor of the length of the next step after one that went too far
 	lengthen   = 1.1 // the same after any other step
-	shortest   = 0.1 // least length, as a fraction of that of the visit
+	shortest   = 0.1 // shortest step, as a fraction of the step of the visit
 	farthest   = 2   // logits that a Newton step of m may move: e² of a topic
 	leastPart  = 0.1 // part of the curvature of words below which a step does without
-	leastRatio = 0.5 // of two moves of q, for what is left to gain: that of the step length β = 1
+	leastRatio = 0.5 // ratio of two moves that predicts the remaining gain; step length β = 1 has this ratio
 	mostRatio  = 0.999
 	delay      = 10  // with decayPower: M-step t has the weight ρ_t = (10 + t)^−0.7
 	decayPower = 0.7 // between ½ and 1, for which the M-steps converge (Hoffman et al., 2013)
@@ -103,16 +103,17 @@ func (o *Options) smooth() float64 { return cmp.Or(o.Smooth, defaultSmooth) }
 
 func (o *Options) pseudo() float64 { return cmp.Or(o.Pseudo, defaultPseudo) }
 
-// What a model has at its most, in vectors and matrices: of K × Terms the topics, their statistics
-// and where they start from; of K² what belongs to a document that is under way, in each of the
-// workers; and the m_n and V_n⁻¹, of the model and of its posterior.
+// Peak memory of a model, in vectors and matrices: K × Terms numbers for the topics, their
+// statistics and their start; K² numbers for each document that a worker holds; and m_n and
+// V_n⁻¹, of the model and of its posterior.
 const (
 	topicMatrices = 8
 	workMatrices  = 24
 	states        = 2
 )
 
-// Bytes returns the memory of a model of so many documents that are kept, but for its start.
+// Bytes returns the memory of a model that keeps the given number of documents, without its
+// start.
 func (o *Options) Bytes(docs, workers int) float64 {
 	need := memory.Bytes(topicMatrices, o.Terms, o.K) +
 		float64(workers)*(memory.Bytes(workMatrices, o.K, o.K)+memory.Bytes(2, o.Points(), o.K))

@@ -66,7 +66,7 @@ var propagationPool = sync.Pool{New: func() any { return new(propagation) }}
 
 // Propagate stores γ of d in dst. The topics are given by log β, topic by topic.
 func (l Dirichlet) Propagate(dst, logs []float64, d Doc) {
-	if l.K == 1 { // and no topic is left for a cavity
+	if l.K == 1 { // a cavity would have no topic
 		dst[0] = l.DocPrior + floats.Sum(d.Counts)
 		return
 	}

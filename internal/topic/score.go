@@ -24,16 +24,17 @@ type Scoring struct {
 // HeldOut is how well the second halves of documents are predicted from their first halves: −log
 // probability per token, in nats.
 type HeldOut struct {
-	PerToken       float64   // over all tokens; NaN if there are none
+	PerToken       float64   // over all tokens; NaN without tokens
 	InVocab        float64   // over tokens whose word occurs in the training data
 	Tokens         float64   // how many tokens PerToken is over
 	TokensInVocab  float64   // and InVocab
 	DocumentScores []float64 // Σ over the tokens of each document
 }
 
-// score scores the documents. loss stores the nats of each word of the second half of a document,
-// of which the first is seen; a worker has one call of it at a time. In seen are the words of the
-// training data. There is an error for each document that cannot be scored, nil for the others.
+// score scores the documents. loss stores the loss in nats of each word of the second half of a
+// document, given the first half; each worker makes one call at a time. seen marks the words of
+// the training data. There is an error for each document that cannot be scored, and nil for the
+// others.
 func (o Scoring) score(
 	docs []Doc, seen []bool,
 	loss func(worker int, nats []float64, first, second Doc) error,
@@ -96,9 +97,9 @@ func logMeanPower(pi, x []float64, a, b, y float64) float64 {
 	return top + math.Log(sum*float64(k)/float64(len(pi)))
 }
 
-// HeldOut scores documents, of which first halves are inferred from. In seen are the words of the
-// training data. Points of the expectation over q are drawn from rng. There is an error for each
-// document that fails.
+// HeldOut scores documents by inference from their first halves. seen marks the words of the
+// training data. The points of the expectation over q are drawn from rng. There is an error for
+// each document that fails.
 func (f *Fitted) HeldOut(o Scoring, docs []Doc, seen []bool, rng *rand.Rand) (*HeldOut, []error) {
 	eps := make([]float64, (o.Draws+1)/2*f.K)
 	for i := range eps {

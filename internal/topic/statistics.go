@@ -39,8 +39,8 @@ func (s *moments) addScaled(weight float64, o *moments) {
 	}
 }
 
-// prior stores in p the N(μ, Σ) that maximises the ELBO of the documents in s together with
-// pseudo imagined ones from N(0, I). It reports whether there is one to rounding.
+// prior stores in p the N(μ, Σ) that maximizes the ELBO of the documents in s and of pseudo
+// imagined documents with q = N(0, I). It reports false if rounding makes Σ invalid.
 func (s *moments) prior(p *normal, pseudo float64, scratch *[]float64) bool {
 	k := len(s.m)
 	n := s.count + pseudo

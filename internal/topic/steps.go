@@ -13,20 +13,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Steps holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ),
-// and q(z_n) of every document visited so far, as m_n and V_n⁻¹: K + K(K+1)/2 floats
-// a document, 2K where V_n is diagonal. A document that was not visited has the prior.
+// Steps holds the state of a CTM: the sufficient statistics of the topics, N(μ, Σ), and q(z_n) of
+// every document visited so far as m_n and V_n⁻¹. That is K + K(K+1)/2 numbers per document, or
+// 2K if V_n is diagonal. A document that was not visited has the prior.
 //
-// A Step visits the documents of the batch, takes a few proximal steps for each, and ends with
-// the M-step, of weight ρ_t = (10 + t)^−0.7 at step t, or ρ_t = 1 if the step visits all documents,
+// A Step visits the documents of a batch, takes a few proximal steps for each, and ends with the
+// M-step of weight ρ_t = (10 + t)^−0.7 at step t, or ρ_t = 1 if the batch holds all documents,
 //
 //	S ← (1−ρ_t)S + ρ_t (N/M) Σ_n y_nv E_q[ρ_nvk],   β = argmax_β Σ_kv (S_kv + TopicPrior) log β_kv
-//	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)), with PseudoDocs more documents of q = N(0, I)
+//	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)),   with PseudoDocs more documents of q = N(0, I)
 //
-// the sums being over the M documents of the batch, and over all that were visited so far.
-// Each document draws from a stream of its own and sums are taken in the order of the
-// batch, so that the result does not depend on the number of workers. A document that
-// the batch repeats is visited once and counts as often in the topics.
+// The first sum is over the M documents of the batch, and the second over all documents visited
+// so far. Each document has a stream of random numbers of its own, and sums are taken in the
+// order of the batch, so the result does not depend on the number of workers. A document that
+// occurs several times in the batch is visited once and counts as often in the topics.
 type Steps struct {
 	loop    docLoop
 	o       Options
@@ -34,7 +34,7 @@ type Steps struct {
 	total   float64 // N: the number of documents, of a stream those so far
 	prior   normal
 	topics  stats
-	state   []float64 // of the documents, one after the other
+	state   []float64 // q of the documents, one after the other
 	visited []bool
 	sums    moments // over the visited documents with words
 	next    moments
@@ -44,20 +44,20 @@ type Steps struct {
 	used    int         // slots of this step
 	order   []int       // in which they are visited,
 	length  float64     // with steps of this length
-	seed    uint64      // and draws from streams of this seed
+	seed    uint64      // seed of the streams of random numbers
 	slotOf  map[int]int // document → slot
 	values  []float64
 	chol    []float64
 	halt    parallel.Halt // while a step or an evaluation is under way
 }
 
-// learnt is what a step learns from one document of its batch.
+// learnt holds the results of one document of a batch.
 type learnt struct {
 	doc    int
 	times  float64   // how often the batch has it
 	state  []float64 // the new m and V⁻¹
 	stat   []float64 // y_v E[ρ_vk], word by word
-	change moments   // what it adds to the sums
+	change moments   // change of the sums
 	err    error
 }
 
@@ -76,14 +76,13 @@ func NewSteps(o Options, docs []Doc, start [][]float64) *Steps {
 	return s
 }
 
-// Renew gives s other documents, none of which was visited, out of so many in all. A model that
-// keeps its documents cannot.
+// Renew replaces the documents of s by other ones, which have not been visited. total is the
+// number of documents that they stand for. A model that keeps its documents cannot be renewed.
 func (s *Steps) Renew(docs []Doc, total float64) {
 	s.docs, s.total, s.visited = docs, total, make([]bool, len(docs))
 }
 
-// begin lets so many workers share the documents of what follows, and makes that end when ctx is
-// done.
+// begin lets the given number of workers share the documents, and cancels work when ctx is done.
 func (s *Steps) begin(ctx context.Context, workers int) *parallel.Halt {
 	for len(s.works) < workers {
 		s.works = append(s.works, newWork(&s.o))
@@ -104,7 +103,7 @@ type docLoop struct {
 // Do implements parallel.Task.
 func (l *docLoop) Do(worker, i, _ int) { l.body(l.s, l.s.works[worker], i) }
 
-// each calls f for 0 … n−1, from as many goroutines as there are workers.
+// each calls f for 0 … n−1 on all workers.
 func (s *Steps) each(n int, f func(s *Steps, w *work, i int)) {
 	s.loop.s, s.loop.body = s, f
 	s.loop.Run(n, 1, len(s.works), &s.loop)
@@ -180,8 +179,8 @@ func (s *Steps) step(batch []int, beta float64, seed uint64) error {
 	return nil
 }
 
-// updatePrior is the M-step for μ and Σ: over all documents visited so far, or where q is
-// forgotten over the running average of the batches that the topics use, too.
+// updatePrior is the M-step for μ and Σ. It uses all documents visited so far, or, if q is
+// forgotten, the running average of batches that the topics also use.
 func (s *Steps) updatePrior(rho, size float64) error {
 	old, change := 1.0, 1.0
 	if s.o.Forget {
@@ -279,10 +278,9 @@ func (s *Steps) visit(w *work, slot *learnt, t float64, seed uint64) {
 	w.save(slot.state)
 }
 
-// Evaluate returns the ELBO of all documents, at the topics, μ and Σ of the moment. Where
-// expectations are random, so is it, and stdErr is the standard error that is due to their draws.
-// Elsewhere stdErr is what the means m_n have still to gain at the topics of the moment, so that
-// an E-step that did not settle shows.
+// Evaluate returns the ELBO of all documents at the current topics, μ and Σ. If expectations are
+// random, stdErr is the standard error due to their draws. Otherwise stdErr is the gain that the
+// means m_n have left at the current topics, which reveals an E-step that did not settle.
 func (s *Steps) Evaluate(
 	ctx context.Context, workers int, seed uint64,
 ) (elbo, stdErr float64, random bool, err error) {
@@ -307,8 +305,8 @@ func (s *Steps) Evaluate(
 	return elbo, stdErr, random, nil
 }
 
-// evaluateDocument stores the term of document i in the ELBO, and its variance or what it has
-// still to gain; NaN where there is none.
+// evaluateDocument stores the term of document i in the ELBO, and its variance or remaining gain.
+// It stores NaN if there is no term.
 func evaluateDocument(s *Steps, w *work, i int) {
 	value, more := &s.values[i], &s.values[len(s.docs)+i]
 	w.pcg.Seed(s.seed, uint64(i))
@@ -329,8 +327,8 @@ func evaluateDocument(s *Steps, w *work, i int) {
 	}
 }
 
-// Clone returns a state that goes on as s does, of a model that forgets its documents. It has the
-// scratch of s, so that only one of them may be in use at a time.
+// Clone returns a copy of the state of a model that forgets its documents. The copy shares the
+// scratch memory of s, so only one of them may run at a time.
 func (s *Steps) Clone() *Steps {
 	c := &Steps{
 		o: s.o, docs: s.docs, total: s.total, topics: s.topics, steps: s.steps,
@@ -394,7 +392,7 @@ type SavedSteps struct {
 	SumV   save.List[float64] `json:"sumV"`
 	Scale  float64            `json:"scale"`
 	Stat   save.List[float64] `json:"stat"`   // term by term
-	Totals save.List[float64] `json:"totals"` // of Stat, topic by topic
+	Totals save.List[float64] `json:"totals"` // totals of Stat, topic by topic
 }
 
 // Saved returns s as it is saved.

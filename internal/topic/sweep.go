@@ -19,15 +19,15 @@ type Sweep struct {
 	w       *work
 	all     []float64
 	moments moments
-	stat    []float64 // of a document
+	stat    []float64 // statistics of one document
 }
 
-// What a sweep sums to starts with these numbers, then has m, the triangle of V + mmᵀ, and the
+// Indices of the sums of a sweep. After these numbers follow m, the triangle of V + mmᵀ, and the
 // statistics of the topics, term by term.
 const (
 	sweepDocs   = iota // documents with words
 	sweepELBO          // in nats
-	sweepSpread        // variance of the ELBO or what is left to gain
+	sweepSpread        // variance of the ELBO, or its remaining gain
 	sweepHead
 )
 
@@ -124,12 +124,12 @@ func (f *Fitted) Seen(sums []float64) []bool {
 	return seen
 }
 
-// Next returns the M-step that follows sweeps at f over all documents,
+// Next returns the M-step after sweeps at f over all documents,
 //
 //	β = argmax_β Σ_kv (S_kv + TopicPrior) log β_kv,   S_kv = Σ_n y_nv E[ρ_nvk]
-//	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)), with PseudoDocs more documents of q = N(0, I)
+//	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)),   with PseudoDocs more documents of q = N(0, I)
 //
-// which is that of Steps with a weight of 1. The error wraps sentinel.ErrNotPosDef.
+// It is the M-step of Steps with a weight of 1. The error wraps sentinel.ErrNotPosDef.
 func (f *Fitted) Next(sums []float64) (*Fitted, error) {
 	k := f.K
 	s := moments{count: sums[sweepDocs], m: sums[sweepHead : sweepHead+k]}
@@ -154,14 +154,14 @@ func (f *Fitted) Next(sums []float64) (*Fitted, error) {
 	return next, nil
 }
 
-// spread returns the error of an ELBO, given the sum over documents of its variance, or of what
-// they have still to gain where it is not random.
+// spread returns the error of an ELBO. sum adds up the variances of the documents, or their
+// remaining gains if expectations are not random.
 func (o *Options) spread(sum float64) (stdErr float64, random bool) {
 	random = o.paired()
 	switch {
 	case !random:
 		stdErr = goals.NeverZero(sum)
-	case o.Points() > 2: // of one pair there is no error
+	case o.Points() > 2: // a single pair has no error estimate
 		stdErr = goals.NeverZero(math.Sqrt(sum))
 	}
 	return stdErr, random

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Rank says what makes a word a top word of a topic.
+// Rank selects the order of the top words of a topic.
 type Rank int
 
 const (
@@ -24,8 +24,9 @@ const (
 	ByRelevance               // 0.6 log β_kv + 0.4 log(β_kv / p_v) (Sievert and Shirley, 2014)
 )
 
-// TopTerms returns the indices of the n top words of each of the topics, which are rows of
-// probabilities. freq says how often each word occurs; nil means that topics are equally common.
+// TopTerms returns the indices of the n top words of each topic. topics holds a row of
+// probabilities per topic. freq holds the frequencies of the topics; nil means that all are
+// equally common.
 func TopTerms(topics *mat.Dense, freq []float64, n int, rank Rank) ([][]int, error) {
 	if err := checkDistributions("topic", topics); err != nil {
 		return nil, err
@@ -109,8 +110,8 @@ func UMass(top [][]int, docs []Doc, terms int) ([]float64, error) {
 	})
 }
 
-// NPMI returns for each list of top words the mean over its pairs of words of their normalised
-// pointwise mutual information in the documents (Bouma, 2009).
+// NPMI returns the coherence of each list of top words: the mean over its pairs of words of the
+// normalized pointwise mutual information in the documents (Bouma, 2009).
 func NPMI(top [][]int, docs []Doc, terms int) ([]float64, error) {
 	score, err := coherence(top, docs, terms, func(i, j, both, all int) float64 {
 		if both == 0 {
@@ -156,8 +157,8 @@ func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
 	return score, nil
 }
 
-// WriteLDAvis writes what the topic browser LDAvis asks for, as a JSON object: K rows of topics, a
-// row of topic proportions, the tokens of each document, the words and how often they occur.
+// WriteLDAvis writes the input of the topic browser LDAvis, a JSON object with K rows of topics,
+// a row of topic proportions, the tokens of each document, the words and their frequencies.
 func WriteLDAvis(
 	w io.Writer, topics, docTopics *mat.Dense, docs []Doc, vocab []string, freq []float64,
 ) error {
