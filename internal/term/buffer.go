@@ -13,8 +13,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Buffer collects rows of a linear model, with their terms. They are sparse if the first one is, or
-// as Form says.
+// Buffer collects rows of a linear model with their terms. The rows are sparse if the first one
+// is, or as Form specifies.
 type Buffer struct {
 	X                 design.Matrix
 	Y, Offset, Weight []float64
@@ -113,7 +113,8 @@ func (t *Buffer) CopyRow(o *Buffer, i int) {
 	t.plain = t.plain && o.Offset[i] == 0 && o.Weight[i] == 1
 }
 
-// MoveRow moves row i to place n ≤ i, whose row is given up, as are those after it but for i.
+// MoveRow moves row i to place n ≤ i. The caller gives up the row at n and all rows after it
+// except i.
 func (t *Buffer) MoveRow(n, i int) {
 	t.Y[n], t.Offset[n], t.Weight[n] = t.Y[i], t.Offset[i], t.Weight[i]
 	if t.X.Sparse == nil {
@@ -169,7 +170,7 @@ func (t *Buffer) Save() SavedBuffer {
 	return SavedBuffer{t.Design().Save(), t.Y, t.Offset, t.Weight}
 }
 
-// Terms returns the terms of the rows, the first of which is number first of the stream.
+// Terms returns the terms of the rows. first is the number, in the stream, of the first row.
 func (t *Buffer) Terms(lik Likelihood, first int) *Terms {
 	r := &Terms{Lik: lik, Y: t.Y, First: first}
 	if !t.plain {
@@ -240,7 +241,8 @@ func CopyOf(x *design.Matrix, y, offset, weight []float64, d int) *Buffer {
 	return t
 }
 
-// Without returns a copy of the rows of t without those of gone, and whether these are all there.
+// Without returns a copy of the rows of t without the rows of gone. found is false if t lacks one
+// of them.
 func (t *Buffer) Without(gone *Buffer) (rest *Buffer, found bool) {
 	t.Design()
 	gone.Design()
@@ -274,7 +276,7 @@ func (t *Buffer) Without(gone *Buffer) (rest *Buffer, found bool) {
 	return rest, true
 }
 
-// key appends what row i of t is, but for its offset.
+// key appends the content of row i of t, except its offset.
 func (t *Buffer) key(dst []byte, i int) []byte {
 	number := func(x float64) {
 		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(x+0)) // −0 is 0

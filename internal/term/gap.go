@@ -8,26 +8,28 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// A proved gap. Let the terms be f_n(m, σ) = −w_n E[log p(y_n|o_n + m + σε)], P the precision of
-// the prior, c the gradient of the negative ELBO F in the mean, and Γ = diag(γ), γ_n = 2∂f_n/∂v_n.
-// Where log p is concave, each f_n is convex in (m, σ) and grows with σ. All Gaussians are N(m',
+// This file computes the parts of a proved bound on the gap. Let the terms be f_n(m, σ) = −w_n
+// E[log p(y_n|o_n + m + σε)], let P be the precision of the prior, c the gradient of the negative
+// ELBO F in the mean, and Γ = diag(γ) with γ_n = 2∂f_n/∂v_n.
+//
+// If log p is concave, each f_n is convex in (m, σ) and grows with σ. Every Gaussian is N(m',
 // LB²Lᵀ) with V = LLᵀ and B symmetric and positive definite, and a term has σ_n' = ‖BLᵀx_n‖ ≥
-// x_nᵀLBLᵀx_n/σ_n. So F has a lower bound that is quadratic in m' and, but for −log|B|, linear and
-// quadratic in B, of which the minimum is known:
+// x_nᵀLBLᵀx_n/σ_n. So F has a lower bound that is quadratic in m' and, except for −log|B|, linear
+// and quadratic in B. Its minimum is known:
 //
 //	F(m, V) − min F ≤ ½cᵀP⁻¹c + tr Δ − log|I + Δ|,   Δ = Lᵀ(P + XᵀΓX)L − I.
 //
-// The first part is small only where the mean is nearly stationary, more so than V is: a Newton
-// step of the mean with V held, m⁺ = m − Vc, comes first, and what it brings counts.
+// The first part is small only if the mean is nearly stationary, more nearly than V. A Newton
+// step of the mean with V fixed, m⁺ = m − Vc, therefore comes first, and its gain is counted.
 
-// Concave reports whether every term is concave in its latent value, which is what a proof of the
-// gap needs.
+// Concave reports whether every term is concave in its latent value. A proof of the gap needs
+// that.
 func (t *Terms) Concave() bool { return t.Lik.Concave() }
 
-// PrecisionGap returns a bound on tr Δ − log|I + Δ|, Δ = Lᵀdiag(δ)L for the changes δ = γ̂ − γ of
-// the sites, from ‖Δ‖²_F and the same of the negative δ alone. No eigenvalue of I + Δ is below 1
-// less the root of the latter, nor, for P + Γ̂ ⪰ r(P + Γ), below r, the least of 1 and all
-// γ̂_n/γ_n; and (x − log(1 + x))/x² falls with x.
+// PrecisionGap returns a bound on tr Δ − log|I + Δ|, where Δ = Lᵀdiag(δ)L for the changes δ = γ̂
+// − γ of the sites. square is ‖Δ‖²_F, and negative is the same for the negative δ alone. No
+// eigenvalue of I + Δ is below 1 minus the root of negative. If P + Γ̂ ⪰ r(P + Γ), none is below
+// r, the least of 1 and all γ̂_n/γ_n. The bound follows because (x − log(1 + x))/x² falls with x.
 func PrecisionGap(square, negative float64, gamma, target []float64) float64 {
 	least := 1.0
 	for i, g := range gamma {
@@ -38,17 +40,18 @@ func PrecisionGap(square, negative float64, gamma, target []float64) float64 {
 	return square * Curvature(max(least, 1-math.Sqrt(negative))-1)
 }
 
-// SiteChange is what a change δ = γ̂ − γ of the sites of rows makes of P, Δ = LᵀXᵀdiag(δ)XL in
-// units of V = LLᵀ, as far as the variances v tell. A row alone is |δ_n|v_n of Δ. Together they are
-// less: as LᵀXᵀΓXL ⪯ I, the covariances A = XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
+// SiteChange bounds the effect on P of a change δ = γ̂ − γ of the sites of rows, Δ =
+// LᵀXᵀdiag(δ)XL in units of V = LLᵀ, using only the variances v. A single row changes Δ by
+// |δ_n|v_n. Several rows together change it by less: because LᵀXᵀΓXL ⪯ I, the covariances A =
+// XVXᵀ have Σ_k γ_k A_nk² ≤ v_n, and
 //
 //	‖Δ‖²_F = Σ_nk δ_nδ_k A_nk² ≤ Σ_nk ½(δ_n²γ_k/γ_n + δ_k²γ_n/γ_k) A_nk² ≤ Σ_n δ_n²v_n/γ_n.
 type SiteChange struct {
 	Trace, Nuclear float64 // Σ δv and Σ |δ|v
-	fallen         float64 // that of the negative δ alone
+	fallen         float64 // the same for the negative δ alone
 	least, most    float64 // of 1 and all γ̂/γ
 	shared, alone  float64 // Σ δ²v/γ of rows with |δ| < γ, and Σ |δ|v of the others
-	Mixed          bool    // some γ is negative: of the bounds only those of nuclear hold
+	Mixed          bool    // some γ is negative; only the bounds of nuclear hold
 }
 
 // Change returns that to the targets of s.
@@ -75,9 +78,9 @@ func (s *State) Change() SiteChange {
 	return SiteChange{trace, nuclear, fallen, least, most, shared, alone, mixed}
 }
 
-// Square returns about ‖Δ‖²_F, a bound on it where no γ is negative. No eigenvalue of Δ is beyond
-// the greatest change of a site, relative to it, or Σ |δ|v: a site that wakes or falls asleep tells
-// next to nothing.
+// Square returns about ‖Δ‖²_F. It is an upper bound if no γ is negative. No eigenvalue of Δ
+// exceeds the greatest relative change of a site, or Σ |δ|v. A site that becomes active or
+// inactive says next to nothing about the eigenvalues.
 func (c *SiteChange) Square() float64 {
 	norm := math.Sqrt(c.shared) + c.alone
 	return min(norm*norm, c.Nuclear*min(c.Nuclear, max(1-c.least, c.most-1)))
@@ -107,45 +110,53 @@ func Size(k, gamma []float64) (total float64) {
 	return total
 }
 
-// ScaleGap returns by how much {as + ½bs² − log s} is above its minimum at s = 1, for a, b ≥ 0: the
-// gap of one standard deviation of a diagonal V, relative to what it is, with a = V_jj Σ_n γ_n
-// x_nj² and b = V_jj Λ0_jj.
+// ScaleGap returns the excess of as + ½bs² − log s at s = 1 over its minimum, for a, b ≥ 0. It is
+// the gap of one standard deviation of a diagonal V relative to its present value, with a = V_jj
+// Σ_n γ_n x_nj² and b = V_jj Λ0_jj.
 func ScaleGap(a, b float64) float64 {
 	z := 2 / (a + math.Sqrt(a*a+4*b)) // the minimiser, where a + bz = 1/z
 	y := z - 1
 	return max(0, 0.5*b*y*y+math.Log1p(y)-y/z)
 }
 
-// A tangent is near, and the curvature of its term not looked at there, up to this distance in
-// units of the standard deviation of η, or of η where that is less. On the way the curvature
-// changes by no more than bentNear times that as a part of itself: it is a mean of curvatures, and
-// of those further off than so many standard deviations nothing is left. What V gains by such
-// changes is allowed for to second order. Where they may be more they are computed, and may come to
-// bentRow.
+// nearRow is the distance, in units of the standard deviation of η, or of η if that is less, up
+// to which a tangent counts as near and the curvature of its term is not computed. On the way the
+// curvature changes by a fraction of at most bentNear times the distance: it is a mean of
+// curvatures, and curvatures farther away than this many standard deviations do not matter. The
+// bound includes the effect of such changes on V to second order. Larger changes are computed,
+// and may reach bentRow.
 const (
 	nearRow  = 1e-5
 	bentNear = 8
 	bentRow  = 0.1
 )
 
-// roundedRow is the relative change of a slope up to which it is laid to the weight of its row.
+// roundedRow is the largest relative change of a slope that is attributed to rounding of the
+// weight of its row.
 const roundedRow = 1e-9
 
-// RowGap returns the gap that the mean of s, a state of all terms with that ELBO, leaves. Raw units
-// and wide priors blow up in ½cᵀP⁻¹c what rounding leaves of c = Xᵀ(a − α̂), with no sense: a
-// tangent of f_n is as good as any other near it, and that with the slope a_n, at a distance of
-// |a_n − α̂_n|/γ̂_n, is lower by (a_n − α̂_n)²/2γ̂_n, or less than twice that where the curvature
-// does not change by much on the way. It changes by about the distance in units of the standard
-// deviation, or in units of η where that is more. With all slopes a_n, c is zero. Where there is no
-// such tangent nearby, as where f_n is a line, the slope stays α̂_n, and ½cᵀP⁻¹c ≤ ½(Σ_n |a_n −
-// α̂_n| k_n^½)² over these terms, of prior variances k_n. Or f_n has the slope a_n under a weight
-// that is larger by a part δ_n, of the size of a rounding. No f_n is below its least, f_n*, and so
-// with every weight off by δ at most neither q nor the best changes by more than δ(Σ_n |f_n| −
-// f_n*) ≤ δ(−ELBO − Σ_n f_n*). This is for means whose Λ0m = Xᵀa holds, as those of solved
-// equations do, or of which drift says how far from that each is; nil means not at all.
+// RowGap bounds the part of the gap that is due to the mean of s, a state of all terms with the
+// given ELBO.
 //
-// Where |ℓ‴| ≤ |ℓ″| the curvature changes by no more than a factor e^d over a distance d.
-// Curvatures are computed only where that bound leaves open whether the gap is at most enough nats.
+// In raw units and under wide priors, ½cᵀP⁻¹c magnifies the rounding errors of c = Xᵀ(a − α̂)
+// beyond all sense. RowGap avoids c, because every tangent of f_n near α̂_n gives a bound. The
+// tangent with slope a_n lies |a_n − α̂_n|/γ̂_n away and is lower by (a_n − α̂_n)²/2γ̂_n, or by
+// less than twice that if the curvature changes little on the way. It changes by about the
+// distance in units of the standard deviation, or in units of η if that is more. If all slopes
+// are a_n, c is zero.
+//
+// If there is no such tangent nearby, for example because f_n is a line, there are two ways. The
+// slope may stay α̂_n; then ½cᵀP⁻¹c ≤ ½(Σ_n |a_n − α̂_n| k_n^½)² over these terms, whose prior
+// variances are k_n. Or f_n has the slope a_n under a weight that is larger by a fraction δ_n of
+// the size of rounding errors. Because no f_n is below its least value f_n*, a change of all
+// weights by at most δ changes neither q nor the best q by more than δ(Σ_n |f_n| − f_n*) ≤
+// δ(−ELBO − Σ_n f_n*).
+//
+// The mean must satisfy Λ0m = Xᵀa, as solutions of the equations do. drift holds the distance of
+// each mean from that; nil means 0.
+//
+// If |ℓ‴| ≤ |ℓ″|, the curvature changes by at most a factor e^d over a distance d. RowGap
+// computes curvatures only if this bound does not decide whether the gap is at most enough nats.
 func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, enough float64,
 	h *parallel.Halt) float64 {
 	if t.Lik.SelfBounded() {
@@ -159,7 +170,8 @@ func (t *Terms) RowGap(s *State, elbo float64, prior, drift []float64, enough fl
 	return t.gapOf(&x, s, elbo)
 }
 
-// allRowsGap returns what all rows tell RowGap, of curvatures that are bounded or computed.
+// allRowsGap returns the sums over all rows for RowGap, with curvatures that are bounded or
+// computed.
 func (t *Terms) allRowsGap(s *State, prior, drift []float64, bounded bool,
 	h *parallel.Halt) (sum rowsGap) {
 	n := len(s.Tg)
@@ -182,12 +194,12 @@ const GapRows = 4096
 
 // rowsGap is what some rows tell RowGap.
 type rowsGap struct {
-	total, change float64 // of rows with a tangent nearby, and the change of their curvatures
-	rest, lines   float64 // of those without, and of those that rounding explains by
+	total, change float64 // sum over rows with a tangent nearby, and the change of their curvatures
+	rest, lines   float64 // sums over rows without one, and over rows that rounding explains
 	part          float64 // this part of their weights
 }
 
-// rowsGap returns what rows lo … hi−1 tell RowGap.
+// rowsGap returns the sums over the rows lo … hi−1 for RowGap.
 func (t *Terms) rowsGap(s *State, prior, drift []float64, bounded bool, lo,
 	hi int) (x rowsGap) {
 	b := bends{bounded: bounded}
@@ -240,7 +252,7 @@ func (t *Terms) someGap(x *rowsGap, s *State, prior, drift []float64, lo, hi int
 	}
 }
 
-// gapOf returns the gap of what all rows tell.
+// gapOf returns the gap for the sums over all rows.
 func (t *Terms) gapOf(x *rowsGap, s *State, elbo float64) float64 {
 	total := x.total + x.change*x.change
 	wide := 0.5 * (x.rest + x.lines) * (x.rest + x.lines)
@@ -253,8 +265,8 @@ func (t *Terms) gapOf(x *rowsGap, s *State, elbo float64) float64 {
 // bentTogether is the number of rows whose curvatures are looked at together.
 const bentTogether = 64
 
-// bends are rows, and by how much the curvature of each, relative to what it is at a state, is
-// another at means up to so far from that of the state.
+// bends holds rows, and for each the largest relative change of its curvature at means up to a
+// given distance from the mean of a state.
 type bends struct {
 	rows      []int
 	far, most []float64

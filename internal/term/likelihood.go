@@ -58,9 +58,9 @@ type Many struct {
 	// Own returns what the expectations of a response have of it alone, such as log y!; nil means
 	// nothing. Terms ask once for each response.
 	Own func(y float64) float64
-	// Expect replaces the responses in value, the means in d1, the variances in d2 and what Own
-	// says in bound by what Likelihood.Expect says of them, to the last bit: the bounds go to
-	// bound.
+	// Expect computes expectations of several terms at once. On entry value holds the responses,
+	// d1 the means, d2 the variances and bound the results of Own. Expect replaces them by the
+	// results of Likelihood.Expect, to the last bit, with the error bounds in bound.
 	Expect func(value, d1, d2, bound []float64)
 }
 
@@ -68,14 +68,14 @@ type Many struct {
 // error of the value.
 type Expectation struct{ Value, D1, D2, Err float64 }
 
-// HoleOf looks for the point nearest to m, in so many standard deviations as a quadrature covers,
-// at which log p(y|η) is not finite, and returns that value.
+// HoleOf looks for the point nearest to m, within the range of a quadrature, at which log p(y|η)
+// is not finite. It returns the point and the value.
 func HoleOf(l Likelihood, y, m, v float64) (eta, value float64, ok bool) {
 	return HoleIn(l.LogProb, y, m, v)
 }
 
-// HoleIn looks for the point nearest to m, in so many standard deviations as a quadrature covers,
-// at which log p(y|η) is not finite, and returns that value.
+// HoleIn looks for the point nearest to m, within the range of a quadrature, at which logProb is
+// not finite. It returns the point and the value.
 func HoleIn(logProb func(y, eta float64) float64, y, m, v float64) (eta, value float64, ok bool) {
 	const reach, step = 9, 1.0 / 16
 	s := math.Sqrt(v)
@@ -89,13 +89,13 @@ func HoleIn(logProb func(y, eta float64) float64, y, m, v float64) (eta, value f
 	return 0, 0, false
 }
 
-// Remedy says what to do about a log-likelihood that is not finite.
+// Remedy returns the advice for a log-likelihood that is not finite.
 func Remedy(value float64) string {
 	switch {
 	case math.IsNaN(value):
-		return "it must be a number wherever q has mass"
+		return "LogProb must return a number wherever q has mass"
 	case value > 0:
-		return "it must be finite wherever q has mass"
+		return "LogProb must be finite wherever q has mass"
 	}
 	return "the ELBO is -Inf where q has mass outside the support: change variables or q so " +
 		"that all of its mass is inside, or return a finite penalty"

@@ -8,16 +8,17 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Terms of K > 1 latent values, such as the scores of K classes. A state then has N·K elements, of
-// which n·K + k is value k of term n; a batch still names terms. What is one number a term, such as
-// its expectation, is that of the first of its elements, and 0 of the others.
+// This file holds terms of K > 1 latent values, such as the scores of K classes (softmax). A
+// state then has N·K elements, and element n·K + k is value k of term n. A batch still names
+// terms. A number that belongs to a whole term, such as its expectation, is stored in the first
+// of its elements, and the others are 0.
 
-// Several is a Likelihood of K latent values a term.
+// Several is a Likelihood of K latent values per term.
 type Several interface {
 	Likelihood
-	// ExpectSeveral returns E log p(y|η) under independent η_k ~ N(m_k, v_k), to about tol for each
-	// of these, and a bound on its error; a tol of 0 asks for the most that is useful. It stores
-	// ∂E/∂m_k in d1 and ∂²E/∂m_k² = 2 ∂E/∂v_k in d2. It is safe for concurrent use.
+	// ExpectSeveral returns E log p(y|η) under independent η_k ~ N(m_k, v_k) and a bound on its
+	// error. It stores ∂E/∂m_k in d1 and ∂²E/∂m_k² = 2 ∂E/∂v_k in d2. All results have an error
+	// of about tol; 0 requests the best useful accuracy. It is safe for concurrent use.
 	ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, err float64)
 	// Curvature stores −∂²E/∂m_j∂m_k in h, K×K, which does not depend on y and is to about 1e−11.
 	// The rows of h add up to 0: only differences of latent values count.
@@ -30,7 +31,7 @@ func (t *Terms) Latents() int { return max(1, t.K) }
 // Elements returns N·K.
 func (t *Terms) Elements() int { return len(t.Y) * t.Latents() }
 
-// Element returns which element of all terms is element i of those of the terms in batch.
+// Element returns the index, among the elements of all terms, of element i of the batch.
 func (t *Terms) Element(batch []int, i int) int {
 	if t.K <= 1 || batch == nil {
 		return dense.Index(batch, i)
@@ -38,7 +39,7 @@ func (t *Terms) Element(batch []int, i int) int {
 	return batch[i/t.K]*t.K + i%t.K
 }
 
-// termOf returns the term of element i of those of the terms in batch.
+// termOf returns the term that element i of the batch belongs to.
 func (t *Terms) termOf(batch []int, i int) int {
 	if t.K > 1 {
 		i /= t.K
@@ -46,8 +47,8 @@ func (t *Terms) termOf(batch []int, i int) int {
 	return dense.Index(batch, i)
 }
 
-// expectSeveral is expectSites for terms of K > 1 latent values. All derivatives are of use: those
-// of the likelihoods that there are do not overflow.
+// expectSeveral is expectSites for terms of K > 1 latent values. All derivatives are usable,
+// because the derivatives of these likelihoods do not overflow.
 func (t *Terms) expectSeveral(s *State, batch []int, lo, hi int) {
 	i := lo
 	defer parallel.At(&i, func(i int) string { return t.Name(dense.Index(batch, i)) })
@@ -83,8 +84,8 @@ func (t *Terms) ExpectSeveral(n int, tol float64, m, v, d1, d2, scratch []float6
 	return value, err, scratch
 }
 
-// shown returns the means and variances that the likelihood of term n is shown, for those of its
-// latent values, and the scratch, in which they may be.
+// shown returns the means and variances of term n that the likelihood uses, given its latent
+// values. The result may be stored in scratch.
 func (t *Terms) shown(n int, m, v, scratch []float64) (_, _, _ []float64) {
 	if t.Offset == nil && t.Extra == nil {
 		return m, v, scratch
@@ -101,8 +102,8 @@ func (t *Terms) shown(n int, m, v, scratch []float64) (_, _, _ []float64) {
 	return m, v, scratch
 }
 
-// Curvature is that of the Several of term n, times its weight, which it returns. See ExpectSeveral
-// for the scratch.
+// Curvature stores the curvature of term n, as Several.Curvature does, and returns the weight of
+// the term. See ExpectSeveral for the scratch.
 func (t *Terms) Curvature(n int, m, v, h, scratch []float64) (weight float64, _ []float64) {
 	m, v, scratch = t.shown(n, m, v, scratch)
 	t.Lik.(Several).Curvature(m, v, h)

@@ -13,15 +13,15 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Terms are N log-likelihood terms of one latent value each,
+// Terms holds N log-likelihood terms of one latent value each,
 //
 //	w_n log p(y_n | o_n + η_n + ε_n),   ε_n ~ N(0, c_n).
 //
-// or of K latent values each, which see η_n1, …, η_nK (see many.go).
+// or of K latent values each, which see η_n1, …, η_nK (see several.go).
 //
-// They are the one place where a Likelihood meets its responses: every model by sites comes in
-// through newTerms, and every step and evaluation goes out through expect or
-// estimate. Of a mini-batch or block, terms are named by their indices.
+// It is the only place where a Likelihood meets its responses: every model with sites creates its
+// terms with New, and every step and evaluation calls Expect or an estimator. A mini-batch or
+// block names its terms by their indices.
 type Terms struct {
 	Lik    Likelihood
 	Y      []float64
@@ -29,22 +29,23 @@ type Terms struct {
 	Weight []float64 // w > 0; nil means 1
 	Extra  []float64 // c; nil means 0
 	Blur   []float64 // how far rounding may have moved c; nil means not at all
-	Own    []float64 // what Many.Own says of y; nil means not yet
+	Own    []float64 // Many.Own of each y; nil until it is computed
 	Row    []int     // the caller's number of each term; nil means first + n
 	First  int
-	// K is the number of latent values of a term; 0 means 1. Of more, Offset has N·K elements, Y,
-	// Weight and Extra N, and Lik is a Several.
+	// K is the number of latent values of a term; 0 means 1. If K > 1, Offset has N·K elements,
+	// Y, Weight and Extra have N, and Lik is a Several.
 	K int
 
-	// Rule is how a run takes expectations, of which some are to be checked; nil means lik.expect.
+	// Rule replaces Lik.Expect in a run. check requests a test of its accuracy. Nil means
+	// Lik.Expect.
 	Rule func(y, m, v float64, check bool) Expectation
 	// Missed reports whether a check of Rule has failed; see Sure. It is nil where the run itself
 	// looks.
 	Missed func() bool
-	Model  *Terms // those of the model, of which these are a run's; nil means these
+	Model  *Terms // the terms of the model if these belong to a run; nil means these
 }
 
-// Of reports whether t are the terms of a run of the model of o.
+// Of reports whether t holds the terms of a run of the model of o.
 func (t *Terms) Of(o *Terms) bool { return t == o || t.Model == o }
 
 // Len returns N.
@@ -86,7 +87,7 @@ func (t *Terms) SetOwn() {
 	}
 }
 
-// Noise returns the variance of the noise where it is Gaussian, and 0 elsewhere.
+// Noise returns the variance of Gaussian noise, and 0 for other likelihoods.
 func (t *Terms) Noise() float64 {
 	if l, ok := t.Lik.(Noisy); ok {
 		return l.Noise()
@@ -124,7 +125,7 @@ func (t *Terms) Term(n int) (y, offset, weight, extra float64) {
 	return y, offset, weight, extra
 }
 
-// Describe names term n in front of what an error says of it.
+// Describe returns the prefix of an error about term n.
 func (t *Terms) Describe(n int) string { return t.Name(n) + "," }
 
 // Name names term n.
@@ -147,7 +148,7 @@ func (t *Terms) Name(n int) string {
 	return s
 }
 
-// Explain says of term n why its expectation under η_n ~ N(m, v) is not finite.
+// Explain describes why term n has no finite expectation under η_n ~ N(m, v).
 func (t *Terms) Explain(n int, m, v float64) string {
 	if t.K > 1 {
 		return fmt.Sprintf(
@@ -202,8 +203,8 @@ func (t *Terms) checked(n int, m, v float64) Expectation {
 	return t.Rule(y, m+o, v+c, true).times(w)
 }
 
-// Sure calls f, which takes expectations of t. If a check of Rule then has failed, it calls f again
-// without Rule, and t has none from then on.
+// Sure calls f, which takes expectations of t. If a check of Rule fails, Sure removes Rule from t
+// and calls f again.
 func (t *Terms) Sure(f func() error) error {
 	err := f()
 	if t.Missed == nil || !t.Missed() {
@@ -227,14 +228,14 @@ func (t *Terms) LogProb(n int, eta float64) float64 {
 	return w * t.Lik.LogProb(y, eta+o)
 }
 
-// Expect takes the expectations of the terms in batch (nil means all) under the marginals of s,
-// which has an element for each of them, shared between workers: each is computed by one of them,
-// so that the result does not depend on their number. The error wraps sentinel.ErrNotFinite and
-// names the first bad term, or is that of the crew.
+// Expect computes the expectations of the terms in batch (nil means all) under the marginals of
+// s, which has an element for each of them. Workers share the terms, and one worker computes each
+// expectation, so the result does not depend on their number. The error wraps
+// sentinel.ErrNotFinite and names the first bad term, or is the error of the crew.
 func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 	s.bound, s.far, s.lost = dense.Resize(s.bound, len(s.M)), dense.Resize(s.far, len(s.M)),
 		dense.Resize(s.lost, len(s.M))
-	if len(s.M) >= expectShared { // and a Likelihood is safe for concurrent use
+	if len(s.M) >= expectShared { // a Likelihood is safe for concurrent use
 		c.Workers = max(c.Workers, c.Halt.Workers())
 	}
 	if c.Workers <= 1 {
@@ -269,9 +270,9 @@ func (t *Terms) Expect(s *State, batch []int, c Crew) error {
 	return nil
 }
 
-// Blurred returns what Blur makes of the ELBO of s, which has expectations: what it makes by the
-// variances c, and the pull, of which ½pull² ≥ ½∂₁ᵀΔK∂₁ is what it makes by the latent covariance K
-// that c is left of. Those of parts of the terms add up to those of all.
+// Blurred returns the effect of Blur on the ELBO of s, which has expectations. variances is the
+// effect of the variances c. ½pull² ≥ ½∂₁ᵀΔK∂₁ is the effect of the latent covariance K whose
+// remainder is c. Both add up over parts of the terms.
 func (t *Terms) Blurred(s *State, batch []int) (variances, pull float64) {
 	if t.Blur == nil {
 		return 0, 0
@@ -298,10 +299,10 @@ func (t *Terms) Overflow(s *State, batch []int) error {
 	return nil
 }
 
-// expectChunk is the number of terms between two looks at whether the step is halted, and at a time
-// for a worker, or expectTogether where expectations are taken together. So many as expectShared
-// take longer than it does to wake another, whatever they are. Terms of several latent values come
-// one at a time if they have more than expectLatents of them, because one alone then takes a
+// expectChunk is the number of terms between two checks for cancellation, and the number that a
+// worker takes at a time; it is expectTogether for likelihoods that compute several expectations
+// at once. From expectShared terms on, the work takes longer than waking another goroutine. Terms
+// with more than expectLatents latent values are taken one at a time, because one of them takes a
 // millisecond or more.
 const (
 	expectChunk    = 8
@@ -365,8 +366,8 @@ func (t *Terms) expectSites(s *State, batch []int, lo, hi int) {
 	}
 }
 
-// place stores the responses, means and variances of elements lo … hi−1 of s, and what own says of
-// the responses, where Many looks for them.
+// place stores the responses, means and variances of the elements lo … hi−1 of s, and Own of the
+// responses if the likelihood is a Many.
 func (t *Terms) place(s *State, batch []int, lo, hi int, own func(y float64) float64) {
 	gather(s.E[lo:hi], t.Y, batch, lo)
 	switch {
@@ -403,9 +404,9 @@ func gather(dst, x []float64, batch []int, lo int) {
 	}
 }
 
-// expectSite takes the expectation x of term n, element i of s. Where the derivatives are beyond
-// use, those of a narrower marginal stand in: a finite step in the right
-// direction; NaN says that there are none.
+// expectSite stores the expectation x of term n, element i of s. If its derivatives are unusable,
+// it stores derivatives under a narrower marginal instead, which give a finite step in the right
+// direction. NaN means that there are none.
 func (t *Terms) expectSite(s *State, i, n int, x Expectation) {
 	m, v := s.M[i], s.V[i]
 	s.E[i], s.bound[i] = x.Value, x.Err
@@ -424,9 +425,10 @@ func (t *Terms) expectSite(s *State, i, n int, x Expectation) {
 	}
 }
 
-// StandIn returns derivatives of term n, x under N(m, v), that are of use where those are not:
-// under N(at, u), u ≤ v, at = m but where derivatives at m are absurd, promising more than so many
-// nats. They are of no use either where there are none.
+// StandIn returns usable derivatives of term n if the derivatives x under N(m, v) are not usable.
+// They are taken under N(at, u) with u ≤ v, where at = m unless the derivatives at m are absurd,
+// which means that they predict a gain of more than the given number of nats. The result is
+// unusable if no such marginal exists.
 func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Expectation, at,
 	u float64) {
 	at, u = m, v
@@ -444,8 +446,8 @@ func (t *Terms) StandIn(n int, m, v float64, x Expectation, nats float64) (_ Exp
 	return x, at, u
 }
 
-// Sane returns the target of element i of s, term n: γ and the linear coefficient about the mean.
-// Where it is absurd it is that of the nearest mean at which it is not.
+// Sane returns the target of element i of s, term n: γ and the linear coefficient around the
+// mean. If the target is absurd, Sane returns the target at the nearest mean where it is not.
 func (t *Terms) Sane(s *State, i, n int) (gamma, a float64) {
 	x, m := Expectation{D1: s.D1[i], D2: -s.Tg[i]}, s.M[i]
 	if t.K > 1 || !Absurd(x, MostNats) {
@@ -468,18 +470,18 @@ func (s *State) Absurd() bool {
 	return false
 }
 
-// Absurd reports whether derivatives are of no use to say where to go: they overflow, or they
-// promise more than so many nats and say that these are near, as those of an exponential do far
-// out.
+// Absurd reports whether derivatives are useless as a direction: they overflow, or they predict a
+// gain of more than the given number of nats within a short distance, as the derivatives of an
+// exponential do far out.
 func Absurd(x Expectation, nats float64) bool {
 	return !Moderate(x) || x.D1*x.D1 > nats*math.Abs(x.D2) &&
 		math.Abs(x.D1) < mostBeside*math.Abs(x.D2)
 }
 
-// beside returns the mean nearest to m at which the derivatives of term n are of use to a marginal
-// of variance v, or of less where there is none and the term has no value at m: those there lead to
-// where it leads, too. It is m where none is found, or where either side may have one:
-// log-likelihoods that are not log-concave.
+// beside returns the mean nearest to m at which the derivatives of term n are usable for a
+// marginal of variance v. If there is none and the term has no value at m, it tries smaller
+// variances, which lead in the same direction. It returns m if it finds no such mean, or if one
+// may exist on each side because the log-likelihood is not log-concave.
 func (t *Terms) beside(n int, m, v float64) float64 {
 	if !t.Concave() {
 		return m
@@ -493,8 +495,8 @@ func (t *Terms) beside(n int, m, v float64) float64 {
 	return at
 }
 
-// Nearest returns the mean nearest to m, to within tol, at which the derivatives of term n are
-// good, or m where none is found.
+// Nearest returns the mean nearest to m, within tol, at which the derivatives of term n are good.
+// It returns m if it finds none.
 func (t *Terms) Nearest(n int, m, tol float64, good func(Expectation) bool) float64 {
 	at := func(d float64) bool { return good(t.Expectation(n, m+d, 0)) }
 	bad, d := 0.0, 0.0
@@ -524,13 +526,14 @@ func (t *Terms) Nearest(n int, m, tol float64, good func(Expectation) bool) floa
 	return m + d
 }
 
-// BesideNats is what derivatives may promise where beside leads: sites as strong as those of more
-// leave the others no digits.
+// BesideNats is the largest gain that derivatives may predict at the mean that beside returns.
+// Stronger sites would leave no digits to the other terms.
 const BesideNats = 1e6
 
-// mostBeside is how far beside looks, beyond the residual variance, of which the expectation of an
-// exponential has half in its exponent: an exponential that overflows here is small there. For a
-// narrower marginal, each of a 64th of the variance, it looks so often.
+// mostBeside is the distance that beside searches, beyond the residual variance. The exponent of
+// the expectation of an exponential contains half that variance, so an exponential that overflows
+// here is small there. mostBesides is the number of narrower marginals that it tries, each with a
+// 64th of the variance.
 const (
 	mostBeside  = 1 << 14
 	mostBesides = 12
@@ -577,14 +580,14 @@ func hopeless(atMean Expectation, v float64) bool {
 // Moderate reports whether the derivatives are far from overflow.
 func Moderate(x Expectation) bool { return math.Abs(x.D1)+math.Abs(x.D2) < 1e150 }
 
-// solveDefinite is the determinant of a Hessian, relative to that of its diagonal, below which
-// differences do not tell whether it is definite.
+// solveDefinite is the determinant of a Hessian, relative to the determinant of its diagonal,
+// below which differences cannot decide whether it is positive definite.
 const solveDefinite = 0.01
 
-// Solve minimises KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from
-// the given start, and returns the site of the minimiser: −D2, D1 and m. Steps
-// are Newton's in m and √v, in which it is convex where log p is concave, halved until the
-// value falls. As a target it need not be accurate: it ends where steps are small.
+// Solve minimizes KL(N(m, v)‖N(mc, vc)) − w_n E[log p(y_n|η)] over m and v from the given start,
+// and returns the site of the minimizer: −D2, D1 and m. It takes Newton steps in m and √v, in
+// which the problem is convex if log p is concave, and halves them until the value falls. It
+// stops when steps are small, because a target need not be accurate.
 func (t *Terms) Solve(n int, mc, vc, m, v float64) (gamma, d1, at float64) {
 	defer parallel.At(&n, t.Name)
 	value := func(x Expectation, m, v float64) float64 {
@@ -642,8 +645,8 @@ const (
 	bendMost  = 0.1
 )
 
-// bend returns ∂γ̂/∂m and ∂γ̂/∂v = ½∂²γ̂/∂m² of term n under N(m, v), where γ̂ is gamma, or zeros
-// where it is not smooth.
+// bend returns ∂γ̂/∂m and ∂γ̂/∂v = ½∂²γ̂/∂m² of term n under N(m, v). gamma is γ̂. It returns
+// zeros if γ̂ is not smooth there.
 func (t *Terms) bend(n int, m, v, gamma float64) (tm, tv float64) {
 	sd := math.Sqrt(v)
 	for h := bendWidth * sd; h > bendLeast*sd; h /= 4 {
@@ -668,13 +671,14 @@ type State struct {
 
 	// Certain: tg and d1 are the derivatives of all e, to rounding, and no tg is negative.
 	Certain bool
-	// a d1 is that of a narrower marginal, and another: it says where to go, and not how far it is
+	// Some d1 belongs to a narrower or another marginal. It is a direction, and does not measure
+	// the distance.
 	Wild bool
 
-	Tol float64 // what Expect is to be accurate to, of Several; 0 is the most that is useful
+	Tol float64 // accuracy of Expect for a Several; 0 is the best useful accuracy
 
 	bound []float64 // scratch of expect: on the error of each e,
-	far   []bool    // and whether tg and d1 are those of a narrower marginal,
+	far   []bool    // whether tg and d1 belong to a narrower marginal
 	lost  []bool    // under which d1 differs, or without which there is no e
 }
 
@@ -705,8 +709,8 @@ func (s *State) CopySites(o *State) {
 	copy(s.V, o.V)
 }
 
-// Estimates are what an estimator says of the terms of a batch: expectations and their
-// derivatives with respect to the mean, under the marginals N(m, v).
+// Estimates holds the results of an estimator for the terms of a batch: expectations, and their
+// derivatives in the mean, under the marginals N(m, v).
 type Estimates struct {
 	M, V, E, D1, D2 []float64
 	Y, At, Wide     []float64 // scratch: what the estimator is shown
@@ -717,8 +721,8 @@ func (x *Estimates) Resize(n int) {
 	dense.ResizeAll(n, &x.M, &x.V, &x.E, &x.D1, &x.D2, &x.Y, &x.At, &x.Wide)
 }
 
-// MostNats is what derivatives may promise of a step to the mode of a log-likelihood: of an ELBO as
-// large no nat is known.
+// MostNats is the largest gain that derivatives may predict for a step to the mode of a
+// log-likelihood. In an ELBO of this size, a nat is below rounding.
 const MostNats = 1e16
 
 func (t *Terms) Digest(d *save.Digest) {
@@ -728,7 +732,7 @@ func (t *Terms) Digest(d *save.Digest) {
 	}
 }
 
-// Keep is that of n terms with their expectations.
+// Keep writes or reads a state of n terms with their expectations.
 func (s *State) Keep(c *save.State, n int) {
 	c.Floats(n, &s.Gamma, &s.A, &s.M, &s.V, &s.E, &s.Tg, &s.D1)
 	c.Float(&s.Err)
@@ -739,11 +743,11 @@ func (s *State) Keep(c *save.State, n int) {
 type Sought struct {
 	Mean   []float64
 	Most   float64 // the ELBO that no q has, by the estimate
-	Passes int     // over the terms that it took; 0 where there was none
+	Passes int     // passes that it took; 0 if it did nothing
 }
 
-// Between returns by how much the ELBO of x is another than that of the mean Ka to first order,
-// without its sign, and by how much the expectations show that beyond; h is m − Ka.
+// Between compares the ELBO of x with the ELBO of the mean Ka. first is the size of the
+// first-order difference, and rise the additional difference of the expectations. h is m − Ka.
 func (x *State) Between(h []float64) (first, rise float64) {
 	for i, h := range h {
 		first += (x.D1[i] - 0.5*x.A[i]) * h
