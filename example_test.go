@@ -719,7 +719,7 @@ func ExampleIso() {
 	// ⎡4.000  2.180  0.374⎤
 	// ⎢2.180  4.000  0.551⎥
 	// ⎣0.374  0.551  4.000⎦
-	// pgsvi: Matern72.Length is -1, want a positive number: parameter out of range
+	// pgsvi: Matern72.Length is -1; it must be a positive number: parameter out of range
 }
 
 // How long may the steps of gradient descent be? Those of 0.05 leave no doubt, those of 2 are

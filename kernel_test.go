@@ -689,8 +689,8 @@ func TestCheckParams(t *testing.T) {
 		{"Scale", 0, 0, inf}, good[0], {"[1].Linear.Scale", nan, 0, inf},
 		{"Cuts[0]", inf, -inf, inf}, {"Prob", 1, 0, 1}, {"Prob", -0.5, 0, 1},
 	})
-	want := "pgsvi: Sum.Scale is 0, want a positive number: parameter out of range\n" +
-		"pgsvi: Sum[1].Linear.Scale is NaN, want a positive number: parameter out of range\n" +
+	want := "pgsvi: Sum.Scale is 0; it must be a positive number: parameter out of range\n" +
+		"pgsvi: Sum[1].Linear.Scale is NaN; it must be a positive number: parameter out of range\n" +
 		"pgsvi: Sum.Cuts[0] is +Inf, want a finite number: parameter out of range\n" +
 		"pgsvi: Sum.Prob is 1, want a number between 0 and 1: parameter out of range\n" +
 		"pgsvi: Sum.Prob is -0.5, want a number between 0 and 1: parameter out of range"
