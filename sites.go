@@ -91,8 +91,8 @@ func (s *siteStepper) start(c term.Crew) (err error) {
 	return err
 }
 
-// restart begins the run again without the nestedRule, which has failed. The values of the nestedRule so
-// far cannot be compared with the values of ExpectLogProb.
+// restart begins the run again without the nestedRule, which has failed. The values of the
+// nestedRule so far cannot be compared with the values of ExpectLogProb.
 func (s *siteStepper) restart(c term.Crew) error {
 	s.nested.off = true
 	alg, err := s.build(c)
