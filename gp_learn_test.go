@@ -457,15 +457,15 @@ func TestLearnErrors(t *testing.T) {
 		says string
 	}{
 		{LearnOptions{Fixed: []string{"Length"}},
-			`name "Length", the parameters are SquaredExp.Scale, SquaredExp.Length`},
+			`name "Length", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`},
 		{LearnOptions{Fixed: []string{"SquaredExp.Length", "SquaredExp.Scale"}},
-			"no hyper-parameter is left"},
+			"no hyperparameter is left"},
 		{LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {}}}, "SD must be positive"},
 		{LearnOptions{Prior: map[string]Prior{"x": {SD: 1}}}, `name "x"`},
 		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}},
 			"Bounds of SquaredExp.Scale"},
 		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}},
-			"outside its range, from 0 to +Inf"},
+			"within its range, from 0 to +Inf"},
 		{LearnOptions{Restarts: -1}, "Restarts is -1"},
 		{LearnOptions{Tol: math.NaN()}, "Tol NaN"},
 	} {
@@ -1014,7 +1014,7 @@ func TestLearnPeriodWarnings(t *testing.T) {
 		return period, warning
 	}
 	better := regexp.MustCompile(`Period is .*, but the responses are more likely to have a period ` +
-		`of (4\.9|5|5\.0)[0-9]*, by about .* nats: set it to that value before learning`)
+		`of (4\.9|5|5\.0)[0-9]*, by about .* nats; set it to that value before learning`)
 	for _, c := range []struct {
 		given  float64
 		sparse bool

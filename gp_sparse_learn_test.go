@@ -513,7 +513,7 @@ func TestSparseLearnErrors(t *testing.T) {
 	_, _, _, err := g.Learn(ctx, nil, &LearnOptions{Fixed: []string{"SquaredExp.Width"}})
 	if !errors.Is(err, ErrParam) ||
 		!strings.Contains(err.Error(),
-			`"SquaredExp.Width", the parameters are SquaredExp.Scale, SquaredExp.Length`) {
+			`"SquaredExp.Width", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`) {
 		t.Errorf("a parameter that there is not: %v", err)
 	}
 	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err,

@@ -584,12 +584,12 @@ func TestSparseRowsErrors(t *testing.T) {
 		is   error
 		want string
 	}{
-		{set(nil, nil), ErrEmpty, "nil rows"},
+		{set(nil, nil), ErrEmpty, "rows is nil"},
 		{set(Rows(new(mat.Dense), nil), nil), ErrEmpty, "no rows"},
 		{set(Rows(nan, few), nil), ErrNotFinite, "row 7, column 0 is NaN"},
 		{set(Rows(small, make([]float64, 20)), nil), ErrLabel, "row 0: y = 0"},
 		{set(Rows(mat.NewDense(3, 2, nil), []float64{1, 1, 1}), nil), ErrShape,
-			"row 0 has 2 values, the model 1 columns"},
+			"row 0 has 2 values, but the model has 1 columns"},
 		{set(func(yield func(Row, error) bool) { yield(Row{}, broken) }, nil), broken, ""},
 		{set(Rows(small, few), &SparseGPOptions{Rank: -1}), ErrParam, "Rank"},
 		{set(Rows(small, few), &SparseGPOptions{MaxMemory: 1000}), ErrMemory,

@@ -691,9 +691,9 @@ func TestCheckParams(t *testing.T) {
 	})
 	want := "pgsvi: Sum.Scale is 0; it must be a positive number: parameter out of range\n" +
 		"pgsvi: Sum[1].Linear.Scale is NaN; it must be a positive number: parameter out of range\n" +
-		"pgsvi: Sum.Cuts[0] is +Inf, want a finite number: parameter out of range\n" +
-		"pgsvi: Sum.Prob is 1, want a number between 0 and 1: parameter out of range\n" +
-		"pgsvi: Sum.Prob is -0.5, want a number between 0 and 1: parameter out of range"
+		"pgsvi: Sum.Cuts[0] is +Inf; it must be a finite number: parameter out of range\n" +
+		"pgsvi: Sum.Prob is 1; it must be a number between 0 and 1: parameter out of range\n" +
+		"pgsvi: Sum.Prob is -0.5; it must be a number between 0 and 1: parameter out of range"
 	if !errors.Is(err, ErrParam) || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
@@ -811,7 +811,7 @@ func TestDerivable(t *testing.T) {
 		}
 	}
 	_, _, err := derivable(Sum{White{}, wrongly{}}, x)
-	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "wrongly: Grad gives") ||
+	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "wrongly: Grad returns") ||
 		!prefixedOnce(err) {
 		t.Error(err)
 	}
