@@ -514,8 +514,8 @@ func distSampler(q Dist, prior ExpFamily,
 					}
 				}
 				if math.IsNaN(r[s]) || math.IsInf(r[s], 1) {
-					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the "+
-						"log-likelihood is %v, at z = %s: %w", r[s], p, estimate.Abridged(zs),
+					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v with "+
+						"log-likelihood %v at z = %s: %w", r[s], p, estimate.Abridged(zs),
 						ErrNotFinite)
 				}
 			}
@@ -753,7 +753,7 @@ func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 		return nil, err
 	}
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: the GLM has no rows; LOO needs some: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: LOO needs at least one row: %w", ErrEmpty)
 	}
 	if c, ok := q.cov.(*gauss.Dual); ok && c.X.Rows != g.Len() {
 		return nil, fmt.Errorf(

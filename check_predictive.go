@@ -41,8 +41,8 @@ type PredictiveStatistic struct {
 	P float64
 }
 
-// A Statistic is a number that describes responses, such as the largest response. Of computes it
-// from y, and must not keep or change y.
+// A Statistic is a number that describes responses, such as the largest response. The function Of
+// must not keep or change y.
 type Statistic struct {
 	Name string
 	Of   func(y []float64) float64
@@ -101,9 +101,9 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, stats, drawRows(&g.lin, mean, q.cov))
 }
 
-// PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly.
-// This takes N³ operations and the memory for two N×N matrices and all draws, for each class of a
-// Softmax. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if
+// PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly. It
+// needs N³ operations, and memory for two N×N matrices and all draws. A Softmax needs this for each
+// class. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if
 // the posterior q has other inputs or classes than g.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {

@@ -134,7 +134,7 @@ func (l *LOO) weightOf(n int) float64 {
 // comparable returns an error if o and l belong to different data.
 func (l *LOO) comparable(o *LOO) error {
 	if o == nil {
-		return fmt.Errorf("nil LOO: %w", ErrParam)
+		return fmt.Errorf("the LOO is nil: %w", ErrParam)
 	}
 	if len(o.Pointwise) != len(l.Pointwise) {
 		return fmt.Errorf("%d observations, but the reference has %d: %w", len(o.Pointwise),

@@ -237,8 +237,8 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 //
 // The posterior belongs to the last state of the run and is valid even if the run ends with an
 // error. It is nil if the run could not start, or if the run was canceled and computing the
-// posterior would take more than a moment. GP.Posterior of Result.Stepper then computes it. The
-// errors are the errors of Solver.Run.
+// posterior would take more than a moment. GP.Posterior of Result.Stepper then computes it. Fit
+// returns the errors of Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
 	return fitModel[*GPPosterior](ctx, s, g)
 }

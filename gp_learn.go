@@ -80,7 +80,7 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the hyperparameters of g. The errors are the errors of
+// Learner returns the model whose runs learn the hyperparameters of g. It returns the errors of
 // Learn.
 //
 // A run minimizes −ELBO(θ) − log p(θ) by a quasi-Newton method. Its metric is the average
@@ -358,7 +358,7 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the hyperparameters of g. The errors are the errors of
+// Learner returns the model whose runs learn the hyperparameters of g. It returns the errors of
 // Learn.
 //
 // The inducing inputs are SparseGPOptions.Inducing. If Inducing is nil, each stage of the search

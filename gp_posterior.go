@@ -453,7 +453,7 @@ func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 
 // Rand stores joint draws of the latent values in the rows of x. Each row of dst gets one draw, so
 // dst needs one column per row of x and one row per draw; it must not be nil. If rounding makes the
-// covariance singular, the draws use the part that can be factorized. The errors are the errors of
+// covariance singular, the draws use the part that can be factorized. Rand returns the errors of
 // Joint.
 func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint draw")); err != nil {

@@ -99,7 +99,7 @@ const featureMatrices = 1.5
 // ErrNoProx. To use these options, set opt.MaxMemory to the size of the features.
 //
 // x and y are copied. A nil lik means GaussianNoise{}, and a nil opt means the zero
-// SparseGPOptions. The errors are the errors of NewGP. In addition, the error wraps
+// SparseGPOptions. NewSparseGP returns the errors of NewGP. In addition, the error wraps
 //   - ErrParam if opt.Rank is negative;
 //   - ErrShape if x and opt.Inducing have different numbers of columns;
 //   - ErrEmpty if opt.Inducing has no rows;
@@ -277,9 +277,9 @@ func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
 //
 // A zero opt.Rank means 200; for Learn it means the number that the learned kernel needs. If
 // opt.Inducing is nil, the inducing inputs are chosen from 10,000 rows of the sample, at 0.3 times
-// the length scales of k, so that they spread over the whole sample. The errors are the errors of
-// NewSparseGP and of rows, and the errors of Stream.Add for a row. If an error during a run wraps
-// ErrShape, rows did not yield the same rows as the first time.
+// the length scales of k, so that they spread over the whole sample. NewSparseGPRows returns the
+// errors of NewSparseGP and of rows, and the errors of Stream.Add for a row. If an error during a
+// run wraps ErrShape, rows did not yield the same rows as the first time.
 func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel,
 	lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	g := &SparseGP{lik: lik}
@@ -453,15 +453,15 @@ func (g *SparseGP) Residual() float64 { return g.residual }
 
 // NewStepper implements Model. It returns the Stepper of a GLM of the features, which first takes
 // steps over blocks of rows and then over all rows, without tuning. Steps with a given step size
-// use the exact gradients of their batch. The errors are the errors of GLM.NewStepper.
-// NewSparseGPRows describes the steps if the rows are not kept.
+// use the exact gradients of their batch. It returns the errors of GLM.NewStepper. NewSparseGPRows
+// describes the steps if the rows are not kept.
 func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.rows == nil {
 		return newLinearStepper(ctx, &g.lin, env, d, linearOptions{covariance: FullCovariance})
 	}
 	if !isKL(d) {
 		return nil, fmt.Errorf("pgsvi: a SparseGP that does not keep its features has no "+
-			"step with %s; use KL, or keep the features: %s: %w", spell(d), keepFeatures, ErrNoProx)
+			"step with %s; use KL, or %s: %w", spell(d), keepFeatures, ErrNoProx)
 	}
 	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
 	if err != nil {
@@ -487,7 +487,7 @@ func (g *SparseGP) farFrom0(learned bool) []string {
 
 // Fit runs s on the model. A nil s means the zero Solver, which needs no tuning. The posterior
 // belongs to the last state of the run and is valid even if the run ends with an error. It is nil
-// if the run could not start. The errors are the errors of Solver.Run.
+// if the run could not start. Fit returns the errors of Solver.Run.
 func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Result, error) {
 	return fitModel[*SparseGPPosterior](ctx, s, g)
 }

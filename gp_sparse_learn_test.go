@@ -686,8 +686,8 @@ func waves(n int) (x *mat.Dense, y []float64) {
 }
 
 // TestSparseGPNotKept checks that a SparseGP whose features exceed the memory limit reads its rows
-// in every pass, that all its methods work, and that its answers are those of a model that keeps
-// its features.
+// in every pass, that all its methods work, and that a model that keeps its features has the same
+// answers.
 func TestSparseGPNotKept(t *testing.T) {
 	notShort(t)
 	t.Parallel()

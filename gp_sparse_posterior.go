@@ -169,7 +169,7 @@ func (p *SparseGPPosterior) unknown(w *sparse.Work, m, v []float64) {
 //
 // at the inducing inputs and hyperparameters of p (streaming variational Bayes; Broderick et al.
 // 2013). Rows far from all inducing inputs do not change the latent function, so add inducing
-// inputs with WithInducing first. The errors are the errors of Stream.AddAll; the posterior is then
+// inputs with WithInducing first. Update returns the errors of Stream.AddAll; the posterior is then
 // nil.
 func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row,
 	error]) (*SparseGPPosterior, error) {
@@ -337,7 +337,7 @@ type savedSparseGP struct {
 }
 
 // Save writes p to w. Load restores a posterior with exactly the same predictions. The file
-// consists of a line that names its type, JSON, and a checksum. The errors are the errors of
+// consists of a line that names its type, JSON, and a checksum. Save returns the errors of
 // GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.Rank()

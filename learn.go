@@ -161,15 +161,14 @@ const (
 	logitScaleSD                    = 1
 	// log √(π/8), the ratio of probits to log odds (Spiegelhalter and Lauritzen 1990)
 	probitScale = -0.4673558
-	// of log Scale, about 0 if latent values are logarithms, and about the scale of the responses
-	// otherwise
+	// SD of log Scale about 0 if latent values are logarithms, else about the scale of the responses
 	linkScaleSD        = 1.5
 	lengthSD           = 1 // SD of log Length about the median distance/√2
 	listSD, listShared = 0.5, 1
 	noisePart          = 4 // ratio of the scale of the responses to the noise
 	// smallest noise of equal responses relative to their scale; without it, no noise would be best
 	quietNoise = 1e-2
-	freeSD     = 2 // for a custom parameter
+	freeSD     = 2 // for a custom parameter, or a value that the caller sets
 	relativeSD = 1
 	periodSD   = 0.1
 	farBound   = 12 // of θ, on both sides of its prior mean
@@ -348,7 +347,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		}
 		if !(b[0] < b[1]) {
 			return fmt.Errorf(
-				"pgsvi: LearnOptions.Bounds of %s are %v; the first must be below the second: %w",
+				"pgsvi: LearnOptions.Bounds of %s is %v; the first must be below the second: %w",
 				name, b, ErrParam)
 		}
 	}

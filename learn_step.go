@@ -136,7 +136,7 @@ func (s *learnStepper) warnings(status Status) (all []string) {
 }
 
 // flatSD is the standard deviation of θ above which the objective counts as flat. It is twice the
-// standard deviation of the default prior of a custom parameter.
+// standard deviation of the default prior of a parameter that the caller sets.
 const flatSD = 2 * freeSD
 
 // flat warns of parameters with a Max along which the objective is flat, given the standard
@@ -148,7 +148,7 @@ func (s *learnStepper) flat(sd []float64) (all []string) {
 			all = append(all,
 				fmt.Sprintf("%s ended at %.4g, where the objective is flat, so its best value is "+
 					"Min (%v) or Max (%v), or the data do not determine it; set LearnOptions.Prior "+
-					"or Fixed of it",
+					"or LearnOptions.Fixed for it",
 					c.Name, c.value(s.run.Best.Theta[i]), c.Min, c.Max))
 		}
 	}
@@ -273,8 +273,8 @@ func (s *learnStepper) state(c *save.State) {
 // gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at any Gaussian N(m, V). The prior has precision
 // P_b + P/s², where P_b does not depend on s, and N(m, V) is written at s = 1. Let Γ be the sum of
 // the γ_n, as a matrix, and a the sum of the α_n, as a vector, with parts a_b and a_u that belong
-// to P_b and P. Then every y > 0 gives a bound at every s, for n dimensions, n_u of which belong to
-// P:
+// to P_b and P. Then every y > 0 gives a bound at every s, where n is the number of dimensions and
+// n_u the number that belongs to P:
 //
 //	ELBO(q, s) ≤ −Σf_n + tr ΓV + mᵀa + ½a_bᵀP_b⁻¹a_b + ½s²a_uᵀP⁻¹a_u + ½tr P_bV
 //	             + y²/(2s²)·tr PV − n/2 − log|P_b + Γ + yP/s²| − ½log|V| + ½log|P_b + P/s²|.
@@ -309,7 +309,7 @@ func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, err
 	i := learn.Interval{Lo: lo, Hi: hi, Within: within}
 	if !terms.Concave() {
 		return i, fmt.Errorf(
-			"pgsvi: scales are certified only for log-concave likelihoods, not for %s: %w",
+			"pgsvi: %s is not log-concave, which CertifyScale needs: %w",
 			typeName(likOf(terms)), ErrParam)
 	}
 	if !i.Valid() {

@@ -303,7 +303,7 @@ func (s Support) describe(most float64) string {
 		if most != 0 {
 			return fmt.Sprintf("an integer from 0 to %v", most)
 		}
-		return "a non-negative integer"
+		return "a nonnegative integer"
 	case SignLabels:
 		return "−1 or +1"
 	case UnitInterval:

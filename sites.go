@@ -428,7 +428,7 @@ func (c *curveProx) length(beta, tol float64) (float64, error) {
 		}
 		d := c.d.Value(c.q, c.q0)
 		if math.IsNaN(d) {
-			failure = fmt.Errorf("the divergence is NaN; check its potential: %w", ErrNotFinite)
+			failure = fmt.Errorf("the divergence is NaN; check the Divergence: %w", ErrNotFinite)
 			return math.Inf(1)
 		}
 		return 0.5*v + d/beta

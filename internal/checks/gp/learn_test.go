@@ -130,7 +130,7 @@ func TestCertifyScaleErrors(t *testing.T) {
 		{SquaredExp{}, StudentT{}, 0, 0.1, 1, ctx, ErrParam, "not for StudentT", true},
 		{Linear{}, BernoulliLogit{}, 0, 0.1, 1, ctx, ErrParam, "no scale", false},
 		{Sum{SquaredExp{}, White{}}, BernoulliLogit{}, 0, 0.1, 1, ctx, ErrParam, "no scale", false},
-		{SquaredExp{}, BernoulliLogit{}, 0.1, 0.1, 1, ctx, ErrParam, "jitter of 0.1", false},
+		{SquaredExp{}, BernoulliLogit{}, 0.1, 0.1, 1, ctx, ErrParam, "jitter 0.1", false},
 		{SquaredExp{}, BernoulliLogit{}, 0, 0.1, 1, canceled, context.Canceled, "", true},
 	} {
 		gp, err := NewGP(x, y, c.k, c.lik, &GPOptions{Jitter: c.jitter})
