@@ -24,8 +24,7 @@ import (
 // LOO is the result of leave-one-out cross-validation, computed without refitting the model. It
 // reports how well each observation is predicted from all others and how much it influences the
 // posterior. The slices have one element per observation; a GLM counts the rows with positive
-// weight. Print a LOO to see the ELPD, its errors and the worst observations, and compare models
-// with CompareLOO.
+// weight. Print a LOO to see a summary, and compare models with CompareLOO.
 //
 // If q is Gaussian and each term depends on one number η_n, LOO removes the site of observation n
 // from the marginal N(m_n, v_n) of q. The site has precision γ_n = −∂²E/∂m² and slope a_n = ∂E/∂m

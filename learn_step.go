@@ -309,7 +309,7 @@ func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, err
 	i := learn.Interval{Lo: lo, Hi: hi, Within: within}
 	if !terms.Concave() {
 		return i, fmt.Errorf(
-			"pgsvi: %s is not log-concave, which CertifyScale needs: %w",
+			"pgsvi: CertifyScale needs a log-concave likelihood, not %s: %w",
 			typeName(likOf(terms)), ErrParam)
 	}
 	if !i.Valid() {
