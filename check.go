@@ -546,7 +546,7 @@ func drawsOf(env *Env, dim, draws int) psis.Plan {
 //
 // PSIS takes about as much memory as a fit, N³ operations, and N² operations per draw. The error
 // wraps ErrParam if q is nil, if q has other inputs or another kernel than g, or if the likelihood
-// is a Softmax of more than two classes. Otherwise it is an error of NewPSIS or wraps ErrNotPosDef.
+// is a Softmax. Otherwise it is an error of NewPSIS or wraps ErrNotPosDef.
 func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PSIS, error) {
 	d, err := g.denseSites(ctx, q)
 	if err != nil {

@@ -333,7 +333,7 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 		t.Errorf("objective %.9f, want %.9f", got.Objective, f)
 	}
 	if evaluations > most[0] || work > most[1] {
-		t.Errorf("%v evaluations and %v factorisations to 0.01 nats, at most %v", evaluations, work,
+		t.Errorf("%v evaluations and %v factorizations to 0.01 nats, at most %v", evaluations, work,
 			most)
 	}
 	if math.Abs(-got.Fit.ELBO-got.LogPrior-got.Objective) > 1e-4 {
@@ -622,7 +622,7 @@ func TestWarnFarResponses(t *testing.T) {
 		{"far below", Sum{Matern52{Length: 2}, White{}}, StudentT{}, at(-1000), true, true},
 		{"product", Product{Constant{}, Matern32{}}, Laplace{}, at(1000), true, true},
 		{"prior reaches", SquaredExp{Scale: 500}, GaussianNoise{Var: 0.1}, at(1000), false, true},
-		{"centred", SquaredExp{}, GaussianNoise{Var: 0.1}, at(0), false, false},
+		{"centered", SquaredExp{}, GaussianNoise{Var: 0.1}, at(0), false, false},
 		{"off by a deviation", SquaredExp{Scale: 5}, GaussianNoise{Var: 0.1}, at(4), false, false},
 		{"Constant", Sum{Constant{Scale: 1000}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000),
 			false, false},

@@ -397,7 +397,7 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 // rows of x. It stores about rows × (rows + N) numbers. The error wraps
 //   - ErrEmpty if x has no rows;
 //   - ErrNotFinite if a value of x is not finite;
-//   - ErrParam if the likelihood is a Softmax of more than two classes;
+//   - ErrParam if the likelihood is a Softmax;
 //   - ErrMemory if x has too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint distribution")); err != nil {

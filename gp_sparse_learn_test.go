@@ -146,13 +146,13 @@ func TestSparseCarried(t *testing.T) {
 			}
 			all, stay = all+is, stay+as
 			if !(is < most) {
-				t.Errorf("%s to %+v: the state promises %g nats, and %g where weights stay",
+				t.Errorf("%s to %+v: the predicted gain is %g nats, and %g if the weights stay",
 					spell(lik), to, is, as)
 			}
 		}
 	}
 	if !(all < 0.15*stay) {
-		t.Errorf("carried states promise %g nats in all, and %g where weights stay", all, stay)
+		t.Errorf("the total predicted gain is %g nats, and %g if the weights stay", all, stay)
 	}
 }
 
@@ -514,7 +514,7 @@ func TestSparseLearnErrors(t *testing.T) {
 	if !errors.Is(err, ErrParam) ||
 		!strings.Contains(err.Error(),
 			`"SquaredExp.Width", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`) {
-		t.Errorf("a parameter that there is not: %v", err)
+		t.Errorf("an unknown parameter: %v", err)
 	}
 	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err,
 		ErrNoProx) {
@@ -699,7 +699,7 @@ func TestSparseGPNotKept(t *testing.T) {
 	g, err := NewSparseGP(x, y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 50, MaxMemory: 15e6})
 	g = mustSparse(t, g, err)
 	if kept.rows != nil || g.rows == nil || g.lin.X != nil {
-		t.Fatal("the wrong one goes through its rows")
+		t.Fatal("the wrong model reads its rows in every pass")
 	}
 	if g.Len() != 30_000 || g.Rank() > 50 || math.Abs(g.Residual()-kept.Residual()) > 1e-3 {
 		t.Errorf("%d rows, rank %d, residual %g, kept %g", g.Len(), g.Rank(), g.Residual(),
@@ -768,7 +768,7 @@ func TestSparseGPNotKeptLOO(t *testing.T) {
 		t.Errorf("log-probabilities %v, kept %v", b.Pointwise, a.Pointwise)
 	}
 	if _, err := streamed(t, gp, z).LOO(context.Background(), post); !errors.Is(err, ErrParam) {
-		t.Errorf("LOO of rows that are gone: %v", err)
+		t.Errorf("LOO of rows that are not kept: %v", err)
 	}
 }
 
@@ -992,7 +992,7 @@ func TestSparseLearnRaw(t *testing.T) {
 				l.Fit.GapBound)
 		}
 		if moved, err := learned.MoveInducing(ctx, 2); err != nil || moved != learned {
-			t.Errorf("model %d: inducing inputs of none are moved: %v", i, err)
+			t.Errorf("model %d: inducing inputs of a model without any are moved: %v", i, err)
 		}
 	}
 }

@@ -282,7 +282,7 @@ func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 //   - ErrEmpty if z has no rows;
 //   - ErrShape if z and p have different numbers of columns;
 //   - ErrNotFinite if a value of z is not finite;
-//   - ErrParam if the likelihood is a Softmax of more than two classes;
+//   - ErrParam if the likelihood is a Softmax;
 //   - ErrNotPosDef if the covariance of z or P_z cannot be factorized.
 func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
 	if err := oneLatent(p.lik, "other inducing inputs of a SparseGP"); err != nil {

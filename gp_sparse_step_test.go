@@ -234,7 +234,7 @@ func TestSparseRowsGlance(t *testing.T) {
 				t.Errorf("a step that leads down is not undone: ELBO %v", e.ELBO)
 			}
 		} else if left := top.ELBO - e.ELBO; st.current() != next || !(left < 0.5*gain) {
-			t.Errorf("%T: a step that promised %v leaves %v", lik, gain, left)
+			t.Errorf("%T: a step with predicted gain %v leaves a gain of %v", lik, gain, left)
 		} else if _, exact := lik.(GaussianNoise); exact && !(left < 1e-8*math.Abs(top.ELBO)) {
 			t.Errorf("a step under Gaussian noise leaves %v", left)
 		}
@@ -551,7 +551,7 @@ func TestSparseWithInducing(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a term that there is not")
+			t.Error("an unknown term")
 		}
 	}()
 	post.Part(2, x)

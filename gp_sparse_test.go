@@ -117,7 +117,7 @@ func TestSparseGPSingular(t *testing.T) {
 		g, err := NewSparseGP(x, []float64{1}, k, BernoulliLogit{}, nil)
 		post, res := fitSparse(t, mustSparse(t, g, err), nil)
 		if !(math.Abs(res.ELBO-want.ELBO) < 1e-9) {
-			t.Errorf("%v: ELBO %v of one datum, want %v", k, res.ELBO, want.ELBO)
+			t.Errorf("%v: ELBO %v of one row, want %v", k, res.ELBO, want.ELBO)
 		}
 		at := mat.NewDense(2, 1, []float64{0, 3})
 		m, v := post.At(at).Latent(nil, nil)
@@ -491,7 +491,7 @@ func TestPartFar(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.weights == nil {
-		t.Fatal("the posterior is not one of weights")
+		t.Fatal("the posterior is not over weights")
 	}
 	slope, v := p.Part(1, unitRows(1)).Latent(nil, nil)
 	offset, _ := p.Part(0, unitRows(1)).Latent(nil, nil)

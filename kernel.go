@@ -25,8 +25,8 @@ import (
 //
 // To define a function of a scaled distance, implement a Profile: Iso turns it into a kernel that
 // is as fast as Matern52. Any other type needs only these four methods. Gram, CrossCov, PriorVar
-// and GramGrad then call them for each pair of rows, from several goroutines. They recover no panic
-// of Cov except for the first pair. Noisy is optional. A kernel whose parameters fix the number of
+// and GramGrad then call them for each pair of rows, from several goroutines. They recover a panic
+// of Cov only at the first pair. Noisy is optional. A kernel whose parameters fix the number of
 // columns of the data may also have a method Dim() int. Models return an error if the data have
 // another number of columns, unless Dim returns 0.
 type Kernel interface {

@@ -358,7 +358,7 @@ func TestCheckKernel(t *testing.T) {
 		}
 		for _, s := range c.says {
 			if !strings.Contains(err.Error(), s) {
-				t.Errorf("%#v: error %q does not say %q", c.k, err, s)
+				t.Errorf("%#v: error %q does not contain %q", c.k, err, s)
 			}
 		}
 		for line := range strings.Lines(err.Error()) {

@@ -475,7 +475,7 @@ func TestOutcomeChecks(t *testing.T) {
 		}
 		again := testkit.Reread(t, post, Load)
 		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
-			t.Errorf("%#v: a saved posterior predicts otherwise", l)
+			t.Errorf("%#v: a saved posterior predicts differently", l)
 		}
 		check, err := g.PredictiveCheck(ctx, nil, post, longer(200, 60))
 		switch {

@@ -178,7 +178,7 @@ func (s *siteStepper) again() error {
 }
 
 // alongCurve takes a step under a divergence other than KL. If β = +Inf, the step uses all terms
-// and their most exact estimates, whatever the batch is. It returns the step size taken.
+// and their most exact estimates, for any batch. It returns the step size taken.
 func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (float64, error) {
 	var x *term.Estimates
 	if !math.IsInf(beta, 1) {

@@ -77,7 +77,7 @@ func TestSiteProblem(t *testing.T) {
 		}
 	}
 	if d := p.Decrement(); d > 1e-3 {
-		t.Errorf("after 25 iterations the problem still promises %v nats", d)
+		t.Errorf("after 25 iterations the predicted gain is still %v nats", d)
 	}
 }
 
