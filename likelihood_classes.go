@@ -20,10 +20,10 @@ var _ = builtin{"pgsvi.Softmax": Softmax{}}.register()
 //
 // # Approximation
 //
-// Only differences of scores affect the data. q is the distribution of independent Gaussian scores
-// after the mean over the classes is removed (contrast mean field), and KL is the divergence of
-// these contrasts. With two classes this is exactly the posterior of BernoulliLogit under twice the
-// prior variance.
+// Only differences of scores affect the probabilities. q is the distribution of independent
+// Gaussian scores after the mean over the classes is removed (contrast mean field), and KL is the
+// divergence of these contrasts. With two classes this is exactly the posterior of BernoulliLogit
+// under twice the prior variance.
 //
 // # Accuracy
 //
