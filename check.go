@@ -22,98 +22,102 @@ import (
 )
 
 // LOO is the result of leave-one-out cross-validation, computed without refitting the model. It
-// says how well each datum is predicted from all others, and how much it influences the
-// posterior. It has an element for each datum: for a GLM, for each row of positive weight.
-// CompareLOO compares models by it; print it to see ELPD, its errors and the worst data.
+// reports how well each observation is predicted from all others and how much it influences the
+// posterior. The slices have one element per observation; a GLM counts the rows with positive
+// weight. Print a LOO to see a summary, and compare models with CompareLOO.
 //
-// For a Gaussian q and terms that depend on one number η_n each, the site of datum n is removed
+// If q is Gaussian and each term depends on one number η_n, LOO removes the site of observation n
 // from the marginal N(m_n, v_n) of q. The site has precision γ_n = −∂²E/∂m² and slope a_n = ∂E/∂m
-// about the mean. The rest is the cavity,
+// about the mean. Removing it leaves the cavity,
 //
 //	v_−n = v_n/(1 − γ_n v_n),   m_−n = m_n − v_−n a_n,
 //	log p(y_n|y_−n) ≈ log ∫ p(y_n|η) N(η|m_−n, v_−n) dη
 //
-// (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016). With Gaussian
-// noise this is exact. Otherwise it ignores that the sites of the other data would change without
-// datum n. For the most influential data two rounds of their fixed-point equations account for
-// this. PointErr is the size of that correction: moves by the mean, by the variance and of the
-// second round add up and do not cancel. It usually exceeds the remaining error several times.
-// Exceptions are data that move q by more than a nat, and likelihoods that are not log-concave,
-// because a fit without the datum may end at another optimum. For all other data PointErr is in
-// proportion to their influence. None of this includes the difference between q and the
-// posterior; PSIS checks that.
+// (Opper and Winther 2000; Vehtari, Mononen, Tolvanen, Sivula and Winther 2016). This is exact for
+// Gaussian noise. Other likelihoods have an error because the sites of the other observations would
+// change without observation n. Two rounds of their fixed-point equations correct the error for the
+// most influential observations. PointErr is the size of that correction: it adds the absolute
+// changes due to the mean, to the variance and to the second round, so they cannot cancel. It is
+// usually several times the remaining error. It may be smaller for observations that move q by more
+// than a nat, and for likelihoods that are not log-concave, because a fit without the observation
+// may end at another optimum. For all other observations PointErr is proportional to their
+// influence. None of this includes the difference between q and the posterior; PSIS checks that.
 //
-// A datum of weight w > 1 counts as w data, of which one is left out. A datum of weight below 1
-// is left out as a whole. The mean of a diagonal or low-rank q moves by (Λ0 + XᵀΓX)⁻¹, as in a
-// fit, not by V. A low-rank fit may find other factors without a datum, so PointErr and Err
-// include a change of v_−n by the largest factor between any v_n and its value under that matrix.
+// An observation of weight w > 1 counts as w observations, and LOO leaves out one of them. An
+// observation of weight below 1 is left out as a whole. The mean of a diagonal or low-rank q moves
+// by (Λ0 + XᵀΓX)⁻¹, as in a fit, and not by V. A low-rank fit may find other factors without an
+// observation, so PointErr and Err include a change of v_−n by the largest factor between any v_n
+// and its value under that matrix.
 //
-// For any other log-likelihood or q, PSIS weights draws of q towards the posterior without datum
-// n, and KHat says whether the weights are reliable (Vehtari, Gelman and Gabry 2017; Magnusson,
-// Andersen, Jonasson and Vehtari 2019). PointErr is then the Monte Carlo error.
+// For any other log-likelihood or q, PSIS weights draws of q so that they represent the posterior
+// without observation n, and KHat shows whether the weights are reliable (Vehtari, Gelman and Gabry
+// 2017; Magnusson, Andersen, Jonasson and Vehtari 2019). PointErr is then the Monte Carlo error.
 type LOO struct {
-	// ELPD is the expected log predictive density Σ_n w_n log p(y_n|y_−n), in nats: an estimate
-	// of the score on as many new data. SE is its standard error over the data, √(N Var_n), +Inf
-	// for a single datum. To compare two models use CompareLOO: their difference has a smaller
-	// standard error.
+	// ELPD is the expected log predictive density Σ_n w_n log p(y_n|y_−n), in nats. It estimates
+	// the score on the same number of new observations. SE is its standard error over the
+	// observations, √(N Var_n), and +Inf if there is only one. To compare two models use
+	// CompareLOO, because their difference has a smaller standard error.
 	ELPD, SE float64
 	// Err estimates the error of ELPD for this model and q, in nats. It is 0 if only rounding
 	// remains.
 	Err float64
-	// Pointwise is log p(y_n|y_−n) and PointErr the estimate of its error.
+	// Pointwise is log p(y_n|y_−n) in nats, and PointErr estimates its error.
 	Pointwise, PointErr []float64
-	// KHat is k̂ of the weights towards the posterior without each datum, and Limit its largest
-	// reliable value. KHat is nil if no draws were used.
+	// KHat is the k̂ of the weights for the posterior without each observation, and Limit is the
+	// largest reliable k̂. KHat is nil if no draws were used.
 	KHat  []float64
 	Limit float64
-	// Leverage is γ_n v_n, the part of the precision of η_n that comes from datum n itself. It is
-	// the diagonal of the hat matrix of weighted least squares (Hoaglin and Welsch 1978; Pregibon
-	// 1981) with the expected weights γ, where v_n is x_nᵀ(Λ0 + XᵀΓX)⁻¹x_n. At a leverage near 1
-	// nothing else determines η_n. Under a likelihood that is not log-concave it may be negative.
-	// From draws it is Var[log p(y_n|z)], equal to first order (Gelman, Hwang and Vehtari 2014).
+	// Leverage is γ_n v_n, the part of the precision of η_n that comes from observation n itself.
+	// It is the diagonal of the hat matrix of weighted least squares (Hoaglin and Welsch 1978;
+	// Pregibon 1981) with the expected weights γ, where v_n is x_nᵀ(Λ0 + XᵀΓX)⁻¹x_n. At a leverage
+	// near 1 nothing else determines η_n. The leverage may be negative if the likelihood is not
+	// log-concave. From draws it is Var[log p(y_n|z)], which is equal to first order (Gelman, Hwang
+	// and Vehtari 2014).
 	Leverage []float64
 	// Parameters is the effective number of parameters, Σ_n Leverage_n (Spiegelhalter, Best,
 	// Carlin and van der Linde 2002).
 	Parameters float64
-	// Influence is KL(q‖q_−n), how far datum n moves the posterior, in nats. It equals the KL of
-	// the marginals of η_n, as q and q_−n differ in a factor of η_n alone. No probability of any
-	// event changes by more than √(Influence/2) (Pinsker).
+	// Influence is KL(q‖q_−n), the distance by which observation n moves the posterior, in nats. It
+	// equals the KL of the marginals of η_n because q and q_−n differ in a factor of η_n alone. No
+	// probability of any event changes by more than √(Influence/2) (Pinsker).
 	Influence []float64
-	// Unresolved lists, in increasing order, the data that cannot be left out: without them the
-	// precision of η_n is 0 to within rounding or the accuracy of q. An example is the only row
-	// with a value in some column, under a wide prior. Their Leverage is nearly 1. They count in
-	// Parameters only, so that ELPD is that of the other data. Their PointErr is +Inf, their
-	// Pointwise and Influence are 0, and Cavity has the marginals of q for them.
+	// Unresolved lists, in increasing order, the observations that LOO cannot leave out. Without
+	// such an observation the precision of η_n is 0 up to rounding or the accuracy of q. An example
+	// is the only row with a value in some column, under a wide prior. Its leverage is nearly 1.
+	// Unresolved observations count in Parameters but not in ELPD. Their PointErr is +Inf, their
+	// Pointwise and Influence are 0, and Cavity holds the marginals of q for them.
 	Unresolved []int
-	// Cavity predicts each datum from the others, in the order of the data. It is nil if draws
-	// were used.
+	// Cavity predicts each observation from the others, in the order of the observations. It is nil
+	// if draws were used.
 	Cavity *Prediction
-	// Name names the model in what CompareLOO prints. It is for the caller to set.
+	// Name is the name of the model in the table of CompareLOO. The caller sets it.
 	Name string
 
-	y, weight []float64 // of the data, read only; nil where not known, and for weights of 1
+	y, weight []float64 // read only; nil if unknown, and nil weights are 1
 }
 
-// Predictions returns the out-of-sample predictions: each datum predicted from all others, as by
-// cross-validation with as many folds as data. It is Cavity, and nil if draws were used.
+// Predictions returns the out-of-sample predictions, each observation predicted from all others,
+// like cross-validation with one fold per observation. It returns Cavity, which is nil if draws
+// were used.
 func (l *LOO) Predictions() *Prediction { return l.Cavity }
 
-// String summarises the result in words.
+// String returns a summary in one sentence: the ELPD with its errors and the number of parameters.
 func (l *LOO) String() string {
 	left := ""
 	if n := len(l.Unresolved); n > 0 {
 		left = fmt.Sprintf(", excluding %d that cannot be left out", n)
 	}
-	return fmt.Sprintf("elpd %.6g ± %.2g over %d data%s, error %.2g; %.3g effective parameters",
+	return fmt.Sprintf("elpd %.6g ± %.2g over %d observations%s, error %.2g; %.3g effective "+
+		"parameters",
 		l.ELPD, l.SE, len(l.Pointwise)-len(l.Unresolved), left, l.Err, l.Parameters)
 }
 
-// looDraws leaves out terms of a log-likelihood by weights of draws of q.
+// looDraws leaves out the terms of a log-likelihood by weighting draws of q.
 func (j *joint) looDraws(ctx context.Context, env *Env, q Dist, draws int) (*LOO, error) {
 	n := j.f.ll.Len()
 	samplers := func() loo.Sampler {
 		terms, r := j.eachTerm(ctx), make([]float64, 1)
-		var logp []float64 // of the terms, at the draw
+		var logp []float64 // log-likelihoods of the terms at the draw
 		draw := distSampler(q, j.prior, func() func([]float64) float64 {
 			return func(z []float64) (sum float64) {
 				var t int
@@ -131,7 +135,7 @@ func (j *joint) looDraws(ctx context.Context, env *Env, q Dist, draws int) (*LOO
 				return 0, err
 			}
 			if math.IsInf(r[0], -1) {
-				return 0, fmt.Errorf("p(y, z) is 0 at a draw of q, z = %s: %w",
+				return 0, fmt.Errorf("p(y, z) is 0 at the draw z = %s of q: %w",
 					estimate.Abridged(z), ErrNotFinite)
 			}
 			return r[0], nil
@@ -141,8 +145,7 @@ func (j *joint) looDraws(ctx context.Context, env *Env, q Dist, draws int) (*LOO
 	return newLOO(r, nil, err)
 }
 
-// newLOO returns what r says, with cavities of terms t where there are such, unless there is an
-// error.
+// newLOO converts r to a LOO, with cavities of the terms t unless t is nil. It passes on err.
 func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
 	if err != nil {
 		return nil, prefixed(err)
@@ -159,15 +162,15 @@ func newLOO(r *loo.Result, t *term.Terms, err error) (*LOO, error) {
 	return l, nil
 }
 
-// cavityLikelihood is what cavities see of the likelihood of t.
+// cavityLikelihood returns the functions of the likelihood of t that LOO evaluates at cavities.
 func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	lik := likOf(t)
 	_, quadratic := lik.(GaussianNoise)
-	// A user's likelihood may have bumps that few nodes miss.
+	// The few nodes of narrowLogProb may miss bumps of a custom likelihood.
 	smooth := viewOf(lik).LogProbs(t.Y) != nil
 	switch lik.(type) {
 	case BernoulliLogit, BernoulliProbit, GaussianNoise, Laplace, LogNormal:
-		smooth = false // they have closed forms
+		smooth = false // closed forms exist
 	}
 	return loo.Likelihood{Quadratic: quadratic, LogProb: func(y, m, v float64) float64 {
 		if smooth {
@@ -180,8 +183,8 @@ func cavityLikelihood(t *term.Terms) loo.Likelihood {
 	}}
 }
 
-// narrowLogProb returns log ∫ p(y|η) N(η|m, v) dη of a smooth likelihood by few nodes, for which v
-// may be too large. Then it is not ok.
+// narrowLogProb returns log ∫ p(y|η) N(η|m, v) dη of a smooth likelihood from a few nodes. It
+// returns false if v is too large for them.
 func narrowLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
 	s := math.Sqrt(v)
 	if !(s > 0 && s <= expect.NarrowMost) || math.IsInf(m, 0) {
@@ -190,21 +193,21 @@ func narrowLogProb(l Likelihood, y, m, v float64) (logp float64, ok bool) {
 	return expect.LogMean(func(eta float64) float64 { return l.LogProb(y, eta) }, m, s)
 }
 
-// classLogProb returns log p(y) under independent scores of means m and variances v.
+// classLogProb returns log p(y) under independent scores with means m and variances v.
 func classLogProb(y float64, m, v []float64) float64 {
 	r := classRow{pi: make([]float64, len(m)), d2: make([]float64, len(m))}
 	r.lse, _ = expect.SoftmaxExpect(m, v, r.pi, r.d2)
 	return r.logProb(int(y), m)
 }
 
-// looRows leaves out the rows of l under a Gaussian of the weights less those of the prior.
+// looRows leaves out the rows of l. The mean is the mean of the weights minus the prior mean.
 func looRows(ctx context.Context, l *site.LinearModel, mean []float64, cov gauss.Cov) (*LOO,
 	error) {
 	r, err := loo.Rows(ctx, l, mean, cov, cavityLikelihood(l.Terms))
 	return newLOO(r, l.Terms, err)
 }
 
-// eachTerm returns log p(y_n|z) as a function of n and z, for one worker.
+// eachTerm returns log p(y_n|z) as a function of n and z. Each worker needs its own function.
 func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 	if l, ok := j.f.ll.(LogLik); ok {
 		return l.LogProb
@@ -219,18 +222,18 @@ func (j *joint) eachTerm(ctx context.Context) func(n int, z []float64) float64 {
 	}
 }
 
-// LOO is leave-one-out cross-validation over the terms of the log-likelihood of o. For F and H
-// see PSIS. With a Gaussian q and an F of Sites, of GP.Objective or of GLM.Objective it uses
-// cavities, and ignores env and draws. Otherwise it uses draws, 2200 if draws is 0, and takes
-// memory for that many log-likelihoods of each term.
+// LOO runs leave-one-out cross-validation over the terms of the log-likelihood of o. PSIS describes
+// the F and H it accepts. LOO uses cavities, and ignores env and draws, if q is Gaussian and F
+// comes from Sites, GP.Objective or GLM.Objective. Otherwise it uses draws, 2200 if draws is 0, and
+// stores the log-likelihood of each term at each draw.
 //
 // The error wraps
 //   - ErrParam if q is nil or a Point, if there are fewer than 25 draws, or if F or H is not a
 //     likelihood or a prior;
-//   - ErrNotPosDef if a term has more precision than q, because q is not that of these terms or
-//     not fitted to the end, or if no term can be left out;
-//   - ErrNotFinite if a log-likelihood at a draw, or of a term that is left out, is not finite;
-//   - ErrMemory.
+//   - ErrNotPosDef if a term has more precision than q, because q belongs to other terms or is not
+//     converged, or if no term can be left out;
+//   - ErrNotFinite if a log-likelihood is not finite at a draw or without a term;
+//   - ErrMemory if the log-likelihoods do not fit into memory.
 func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -258,7 +261,7 @@ func (o Objective[Q]) LOO(ctx context.Context, env *Env, q Q, draws int) (*LOO, 
 	return looRows(ctx, l, mean, cov)
 }
 
-// linear returns j as a model of rows; there are none if its terms are no sites.
+// linear returns j as a model of rows, or an empty model if the terms of j are not Sites.
 func (j *joint) linear(prior *Gaussian) (*site.LinearModel, error) {
 	var rows [][]float64
 	l := &site.LinearModel{Names: make([]string, prior.Dim())}
@@ -297,46 +300,48 @@ func (j *joint) linear(prior *Gaussian) (*site.LinearModel, error) {
 	return l, nil
 }
 
-// PSIS checks an approximation q of a posterior p(z|y) by Pareto-smoothed importance sampling.
-// With k̂ below 0.7 the corrected means, standard deviations and log evidence below are reliable.
-// Draws z_s of q get the weights
+// PSIS checks an approximation q of a posterior p(z|y) by Pareto-smoothed importance sampling. If
+// k̂ is below 0.7, the corrected means, standard deviations and log evidence are reliable. Draws
+// z_s of q get the weights
 //
 //	w_s ∝ p(y, z_s)/q(z_s).
 //
-// The largest weights are replaced by the expected order statistics of a generalised Pareto
-// distribution fitted to them. Its shape k̂ measures how heavy the tail of the weights is, and so
-// how far q may be from p (Yao, Vehtari, Simpson and Gelman 2018; Vehtari, Simpson, Gelman, Yao
-// and Gabry 2024).
+// The largest weights are replaced by the expected order statistics of a generalized Pareto
+// distribution that is fitted to them. Its shape k̂ measures how heavy the tail of the weights is,
+// and so how far q may be from p (Yao, Vehtari, Simpson and Gelman 2018; Vehtari, Simpson, Gelman,
+// Yao and Gabry 2024).
 //
-// If KHat is at most Limit, the corrected moments and the log evidence are those of p within
-// their errors, even where q itself is off. Above it neither they nor their errors are reliable:
-// q misses part of p. Predictions by q may still be good. In many dimensions k̂ is large even if
-// every marginal is nearly right, as the errors of all dimensions add up in the weights.
+// If KHat is at most Limit, the corrected moments and the log evidence agree with p within their
+// errors, even if q itself does not. If KHat is larger, neither they nor their errors are reliable,
+// because q misses part of p. Predictions from q may still be good: in many dimensions k̂ is large
+// even if every marginal is nearly right, because the errors of all dimensions add up in the
+// weights.
 //
-// k̂ depends on draws of q only: it cannot detect a mode of p that has no draws.
+// k̂ depends only on draws of q, so it cannot detect a mode of p that has no draws.
 type PSIS struct {
 	// KHat is k̂. The weights have fewer than 1/k̂ finite moments. KHat is at most 0 if the weights
-	// are so nearly equal that their tail cannot matter: what exceeds its smallest weight is less
-	// than 0.1/√S of all weights. KHat is +Inf if fewer than 25 draws have a positive weight.
+	// are so nearly equal that their tail cannot matter, which means that the parts above the
+	// smallest weight of the tail add up to less than 0.1/√S of all weights. KHat is +Inf if fewer
+	// than 25 draws have a positive weight.
 	KHat float64
 	// Limit is the largest reliable KHat for this number of draws, min(1 − 1/log₁₀ S, 0.7)
-	// (equation 13).
+	// (Vehtari, Simpson, Gelman, Yao and Gabry 2024, equation 13).
 	Limit float64
-	// Draws is the number S of draws with weights. If no number was given it is below 2200 if the
-	// weights are so nearly equal that their tail cannot matter. Mean, SD and their errors use 2200
-	// draws of q in any case.
+	// Draws is the number S of draws with weights. It may be below 2200 if the caller gave no
+	// number and the weights are so nearly equal that their tail cannot matter. Mean, SD and their
+	// errors use at least 2200 draws of q if the caller gave no number.
 	Draws int
-	// ESS is the effective sample size 1/Σ w_s², for normalised weights.
+	// ESS is the effective sample size 1/Σ w_s² of the normalized weights.
 	ESS float64
-	// LogZ is the estimate of the log evidence (marginal likelihood) log p(y), in nats, and
-	// LogZErr its standard error. It exceeds the ELBO of q by KL(q‖p).
+	// LogZ estimates the log evidence (marginal likelihood) log p(y), in nats, and LogZErr is its
+	// standard error. The log evidence exceeds the ELBO of q by KL(q‖p).
 	LogZ, LogZErr float64
 	// Mean and SD are the corrected means and standard deviations of the elements of z under p.
 	// MeanErr and SDErr are their standard errors.
 	Mean, SD, MeanErr, SDErr []float64
 }
 
-// String summarises the result in words, and says whether it is reliable.
+// String returns a summary in one sentence. It ends with a warning if the result is not reliable.
 func (p *PSIS) String() string {
 	s := fmt.Sprintf("k̂ = %.2f from %d draws (effective sample size %.0f): log evidence %.6g ± "+
 		"%.2g", p.KHat, p.Draws, p.ESS, p.LogZ, p.LogZErr)
@@ -347,43 +352,45 @@ func (p *PSIS) String() string {
 		return fmt.Sprintf("%s; not reliable with fewer than %.0f draws", s,
 			math.Ceil(math.Pow(10, 1/(1-p.KHat))))
 	case p.KHat < 1:
-		return s + "; not reliable: q misses part of the posterior, for which no affordable " +
-			"number of draws makes up"
+		return s + "; not reliable: q misses part of the posterior, and no affordable " +
+			"number of draws makes up for that"
 	}
 	return s + "; not reliable: the weights have no mean"
 }
 
-// NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp is the
-// log of the joint density p(y, z) in nats; without its constant LogZ lacks the constant, too. It
-// may return −Inf where p has no density. It must not keep or change z, and is called concurrently
-// if env has more than one worker. The same randomness in env gives the same draws and the same
-// result for any number of workers.
+// NewPSIS checks q against the distribution with density proportional to exp(logp(z)). logp returns
+// the log of the joint density p(y, z) in nats; if it omits a constant, so does LogZ. It may return
+// −Inf where p has no density. logp must not keep or change z, and it is called concurrently if env
+// has more than one worker. The same randomness in env gives the same draws and the same result for
+// any number of workers.
 //
-// Zero draws mean 2200, with two exceptions. Only the first 320, 640 or 1280 get weights if the tail
-// of these would not matter among 2200 either, even if its shape were two standard errors above k̂.
-// There are 22,000 if 2200 have a k̂ above 0.5, z has at most 100 elements, and an Objective, GLM or
-// GP has at most 5000 terms: among fewer draws the largest importance weights are not yet a tail.
+// Zero draws mean 2200, with two exceptions. NewPSIS weights only the first 320, 640 or 1280 draws
+// if the tail of their weights would not matter among 2200 even if its shape were two standard
+// errors above k̂. An Objective, GLM or GP of at most 5000 terms uses 22,000 draws if z has at most
+// 100 elements and k̂ of 2200 draws is above 0.5, because the largest weights of fewer draws do not
+// yet form a tail.
 //
-// The error wraps ErrParam if q or logp is nil, q is a Point, which has no density, or there are
-// fewer than 25 draws; ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf at all of
-// them, or if a draw is not finite; and ErrMemory.
+// The error wraps ErrParam if q or logp is nil, if q is a Point, which has no density, or if there
+// are fewer than 25 draws. It wraps ErrNotFinite if a log density is NaN or +Inf at a draw or −Inf
+// at all draws, or if a draw is not finite. It wraps ErrMemory if the draws do not fit into memory.
 func NewPSIS(ctx context.Context, env *Env, q Dist, logp func(z []float64) float64,
 	draws int) (*PSIS, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
 	}
 	if logp == nil {
-		return nil, fmt.Errorf("pgsvi: PSIS needs the log density of p: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the log density logp is nil; NewPSIS needs one: %w",
+			ErrParam)
 	}
 	return newPSIS(ctx, env, q.Dim(), 1, draws, distSampler(q, nil,
 		func() func([]float64) float64 { return logp }))
 }
 
 // PSIS checks q against the posterior of o, log p(y, z) = Σ_n log p(y_n|z) + log p(z). F must be
-// the Expect of a log-likelihood, or that of GP.Objective or GLM.Objective, and H must be KLTo a
-// prior, before or after Linearized. For any other F and H use NewPSIS. The error is one of
-// NewPSIS, or that of H or F if q does not fit them. It wraps ErrParam if F or H is of another
-// kind.
+// the Expect of a log-likelihood or come from GP.Objective or GLM.Objective, and H must be KLTo a
+// prior, before or after Linearized. Use NewPSIS for any other F and H. The error wraps ErrParam if
+// F or H has another type. Otherwise it is an error of NewPSIS, or an error of H or F if q does not
+// fit them.
 func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS, error) {
 	if err := hasDensity(q); err != nil {
 		return nil, err
@@ -396,28 +403,28 @@ func (o Objective[Q]) PSIS(ctx context.Context, env *Env, q Q, draws int) (*PSIS
 		func() func([]float64) float64 { return j.logLik(ctx) }))
 }
 
-// hasDensity returns an error if q has no density.
+// hasDensity returns an error if q is nil or has no density.
 func hasDensity(q Dist) error {
 	v := reflect.ValueOf(q)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("pgsvi: nil q: %w", ErrParam)
+		return fmt.Errorf("pgsvi: q is nil: %w", ErrParam)
 	}
 	if _, ok := q.(*Point); ok {
-		return fmt.Errorf("pgsvi: a point mass has no density that draws could be weighted by: %w",
+		return fmt.Errorf("pgsvi: q is a Point, which has no density; use a Gaussian: %w",
 			ErrParam)
 	}
 	return nil
 }
 
-// joint is the log density of an Objective: the terms of its log-likelihood, and its prior.
+// joint is the log density of an Objective: the terms of its log-likelihood and its prior.
 type joint struct {
 	prior ExpFamily
-	f     *expectedTerms // or
+	f     *expectedTerms // nil if sites is set
 	sites *siteSmooth
-	terms int // of either
+	terms int // number of terms
 }
 
-// newJoint returns the joint density of which o is the negative ELBO.
+// newJoint returns the joint density whose negative ELBO is o.
 func newJoint(o problem) (*joint, error) {
 	f, h := o.F, o.H
 	if l, ok := f.(linearized); ok && (h == nil || isZero(h)) {
@@ -429,7 +436,7 @@ func newJoint(o problem) (*joint, error) {
 	}
 	if j.prior == nil {
 		return nil, fmt.Errorf(
-			"pgsvi: PSIS needs an H that is KLTo a prior, not %s; use NewPSIS: %w", spell(h),
+			"pgsvi: H is %s, but PSIS needs KLTo a prior; use NewPSIS: %w", spell(h),
 			ErrParam)
 	}
 	switch f := f.(type) {
@@ -439,7 +446,7 @@ func newJoint(o problem) (*joint, error) {
 		j.sites = f
 	default:
 		return nil, fmt.Errorf(
-			"pgsvi: PSIS needs an F with a likelihood, not a %T; use NewPSIS: %w", f, ErrParam)
+			"pgsvi: F is a %T without a likelihood; use NewPSIS: %w", f, ErrParam)
 	}
 	if err := h.Check(o.Init); err != nil {
 		return nil, err
@@ -449,7 +456,7 @@ func newJoint(o problem) (*joint, error) {
 	return j, err
 }
 
-// logLik returns the log-likelihood as a function of z, for one worker.
+// logLik returns the log-likelihood as a function of z. Each worker needs its own function.
 func (j *joint) logLik(ctx context.Context) func(z []float64) float64 {
 	if j.f != nil {
 		return j.f.batch(ctx, nil).LogProb
@@ -462,13 +469,13 @@ func (j *joint) logLik(ctx context.Context) func(z []float64) float64 {
 	}
 }
 
-// distSampler returns samplers of q for p(y, z), one for each worker. With a prior, of which
-// LogProb is a part of log p(y, z), logp is the rest of it. Densities of q and of a prior of its
-// own exponential family are not taken one by one, as the statistics of a draw may be finite where
-// the draw itself underflows.
+// distSampler returns a function that makes a sampler of q for p(y, z) for each worker. logp
+// returns log p(y, z), or the rest of it if a prior is given. If q and the prior belong to the same
+// exponential family, their log densities are not computed separately, because the statistics of a
+// draw may be finite even if the draw itself underflows.
 func distSampler(q Dist, prior ExpFamily,
 	logp func() func(z []float64) float64) func() psis.Sampler {
-	var eta []float64 // what is left of the statistics in the ratio
+	var eta []float64 // coefficients of the statistics in log prior − log q
 	a := 0.0
 	e, _ := q.(*Exp)
 	if e != nil {
@@ -506,8 +513,8 @@ func distSampler(q Dist, prior ExpFamily,
 					}
 				}
 				if math.IsNaN(r[s]) || math.IsInf(r[s], 1) {
-					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v where the "+
-						"log-likelihood is %v, at z = %s: %w", r[s], p, estimate.Abridged(zs),
+					return fmt.Errorf("pgsvi: log p(y, z) − log q(z) is %v with "+
+						"log-likelihood %v at z = %s: %w", r[s], p, estimate.Abridged(zs),
 						ErrNotFinite)
 				}
 			}
@@ -516,7 +523,8 @@ func distSampler(q Dist, prior ExpFamily,
 	}
 }
 
-// newPSIS returns what draws of dim elements say, of a log-likelihood of so many terms.
+// newPSIS runs PSIS for a log-likelihood with the given number of terms and draws with dim
+// elements.
 func newPSIS(ctx context.Context, env *Env, dim, terms, draws int,
 	samplers func() psis.Sampler) (*PSIS, error) {
 	plan := drawsOf(env, dim, draws)
@@ -525,20 +533,20 @@ func newPSIS(ctx context.Context, env *Env, dim, terms, draws int,
 	return (*PSIS)(r), prefixed(err)
 }
 
-// drawsOf returns the plan of draws of dim elements; see NewPSIS.
+// drawsOf returns the plan for draws with dim elements; see NewPSIS.
 func drawsOf(env *Env, dim, draws int) psis.Plan {
 	return psis.Plan{Dim: dim, Draws: draws, Workers: env.Workers(), Rng: env.rng()}
 }
 
-// PSIS checks q against the posterior of g; z are the latent values at the training points. See
-// NewPSIS for draws and env. With the sites of q, of parameters γ_n and a_n about its mean m, the
-// prior cancels in the weights,
+// PSIS checks q against the posterior of g, where z holds the latent values at the training points.
+// NewPSIS describes draws and env. The sites of q have parameters γ_n and a_n about its mean m, so
+// the prior cancels in the weights,
 //
 //	log p(y, z) − log q(z) = Σ_n [log p(y_n|z_n) − a_n(z_n − m_n) + ½γ_n(z_n − m_n)²] − ½aᵀm − ½log|I + ΓK|.
 //
-// It takes about as much memory as a fit, N³ operations, and N² for each draw. The error is one
-// of NewPSIS. It wraps ErrParam if q is nil or has other inputs or another kernel than g, and may
-// wrap ErrNotPosDef.
+// PSIS takes about as much memory as a fit, N³ operations, and N² operations per draw. The error
+// wraps ErrParam if q is nil, if q has other inputs or another kernel than g, or if the likelihood
+// is a Softmax. Otherwise it is an error of NewPSIS or wraps ErrNotPosDef.
 func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PSIS, error) {
 	d, err := g.denseSites(ctx, q)
 	if err != nil {
@@ -547,11 +555,11 @@ func (g *GP) PSIS(ctx context.Context, env *Env, q *GPPosterior, draws int) (*PS
 	return newPSIS(ctx, env, g.Len(), g.Len(), draws, d.Samplers())
 }
 
-// denseSites returns q as what sites make of the prior of g.
+// denseSites combines the prior of g with the sites of q. It supports one latent value per term.
 func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error) {
 	if k := g.terms.Latents(); k > 1 {
-		return nil, fmt.Errorf("pgsvi: PSIS of a GP of %d classes is not available; check it by "+
-			"LOO and PredictiveCheck, or take PSIS of a GLM: %w", k, ErrParam)
+		return nil, fmt.Errorf("pgsvi: PSIS does not support a GP of %d classes; check it with "+
+			"LOO and PredictiveCheck, or use PSIS of a GLM: %w", k, ErrParam)
 	}
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -568,19 +576,21 @@ func (g *GP) denseSites(ctx context.Context, q *GPPosterior) (*loo.Sites, error)
 	return d, prefixed(err)
 }
 
-// gramOf returns the covariance of the prior at the inputs of q, which are to be those of g.
+// gramOf returns the prior covariance at the inputs of q, which must be the inputs of g.
 func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 	switch {
 	case q == nil:
-		return nil, fmt.Errorf("nil posterior: %w", ErrParam)
+		return nil, fmt.Errorf("the posterior is nil: %w", ErrParam)
 	case q.x != g.x && !mat.Equal(q.x, g.x):
-		return nil, fmt.Errorf("the posterior is of other inputs than the model: %w", ErrParam)
+		return nil, fmt.Errorf("the posterior has other inputs than the model; fit this model "+
+			"first: %w", ErrParam)
 	case q.x != g.x && !reflect.DeepEqual(q.kernel, g.kernel) || q.jitter != g.opt.Jitter:
-		return nil, fmt.Errorf("the posterior has the kernel %+v and jitter %v, the model %+v "+
+		return nil, fmt.Errorf("the posterior has kernel %+v and jitter %v, but the model has %+v "+
 			"and %v: %w",
 			q.kernel, q.jitter, g.kernel, g.opt.Jitter, ErrParam)
 	case latentsOf(q.lik) != g.terms.K:
-		return nil, fmt.Errorf("a posterior of %d classes, for a model of %d: %w", latentsOf(q.lik),
+		return nil, fmt.Errorf("the posterior has %d classes, but the model has %d: %w",
+			latentsOf(q.lik),
 			g.terms.K, ErrParam)
 	}
 	if err := g.checkMemory("raise GPOptions.MaxMemory"); err != nil {
@@ -589,15 +599,15 @@ func (g *GP) gramOf(h *parallel.Halt, q *GPPosterior) ([]float64, error) {
 	return g.gramUntil(h)
 }
 
-// LOO is leave-one-out cross-validation, by the cavities of q. The error wraps
+// LOO runs leave-one-out cross-validation with the cavities of q. The error wraps
 //   - ErrParam if q is nil or has other inputs or another kernel than g;
-//   - ErrNotPosDef if a row has more precision than q, because q is not that of these responses
-//     or not fitted to the end, or if no row can be left out;
-//   - ErrNotFinite if a row that is left out has no log-probability;
-//   - ErrMemory if it takes more than GPOptions.MaxMemory.
+//   - ErrNotPosDef if a row has more precision than q, because q belongs to other responses or is
+//     not converged, or if no row can be left out;
+//   - ErrNotFinite if a row that is left out has no log probability;
+//   - ErrMemory if LOO takes more than GPOptions.MaxMemory.
 //
-// Of a Softmax with K classes it takes 8 (K − 1)² N² bytes, 8 K N² more and (K N)³ operations
-// or more. As of a GLM, LOO.Err has a tenth of what each row changes.
+// A Softmax with K classes takes 8 (K − 1)² N² + 8 K N² bytes and at least (K N)³ operations.
+// LOO.Err then includes a tenth of the change that each row causes, as for GLM.LOO.
 func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	if g.terms.K > 1 {
 		return g.looClasses(ctx, q)
@@ -610,7 +620,7 @@ func (g *GP) LOO(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	return newLOO(r, g.terms, err)
 }
 
-// looClasses is LOO of a Softmax.
+// looClasses runs LOO for a softmax model.
 func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
@@ -627,14 +637,14 @@ func (g *GP) looClasses(ctx context.Context, q *GPPosterior) (*LOO, error) {
 	return newLOO(r, g.terms, err)
 }
 
-// LOO is leave-one-out cross-validation, by the cavities of q, with errors as for GLM.LOO. The
-// error also wraps ErrParam if q is nil or has another number of inducing inputs than g, or if g
-// is from NewSparseGPRows, which does not keep its rows, and ErrMemory if the features take more
-// than SparseGPOptions.MaxMemory.
+// LOO runs leave-one-out cross-validation with the cavities of q. The errors are the same as for
+// GLM.LOO. In addition, the error wraps ErrParam if q is nil or has another number of inducing
+// inputs than g, or if g is from NewSparseGPRows, which does not keep its rows. It wraps ErrMemory
+// if the features take more than SparseGPOptions.MaxMemory.
 func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) {
 	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != latentsOf(g.lik) {
 		return nil, fmt.Errorf(
-			"pgsvi: the posterior does not have the %d inducing inputs of the model: %w", g.Rank(),
+			"pgsvi: the posterior must have %d inducing inputs, as the model has: %w", g.Rank(),
 			ErrParam)
 	}
 	lin, err := g.linear(ctx)
@@ -648,19 +658,19 @@ func (g *SparseGP) LOO(ctx context.Context, q *SparseGPPosterior) (*LOO, error) 
 	return looRows(ctx, lin, q.mean, &gauss.Full{S: q.q})
 }
 
-// linear returns the model of the features of g, which are made where they are not kept.
+// linear returns the model of the features of g, and computes the features if g does not keep them.
 func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 	switch {
 	case g.rows == nil:
 		return &g.lin, nil
 	case g.x == nil:
 		return nil, fmt.Errorf(
-			"pgsvi: a SparseGP by NewSparseGPRows does not keep its rows; LOO needs those of "+
+			"pgsvi: a model from NewSparseGPRows keeps no rows, which LOO needs; use "+
 				"NewSparseGP: %w", ErrParam)
 	}
 	n, m := g.Len(), g.Rank()
 	if err := checkMemory(g.opt.MaxMemory, memory.Bytes(featureMatrices, n, m),
-		fmt.Sprintf("leaving out the %d rows of a SparseGP of %d inducing inputs", n, m),
+		fmt.Sprintf("LOO of %d rows with %d inducing inputs", n, m),
 		"raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
@@ -668,21 +678,22 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 	h.Watch(ctx)
 	f := g.z.At(&h, g.x)
 	if err := h.Err(); err != nil {
-		return nil, fmt.Errorf("pgsvi: canceled while features were made: %w", err)
+		return nil, fmt.Errorf("pgsvi: canceled while the features were computed: %w", err)
 	}
 	lin, _, _, err := g.z.Linear(g.x, under(g.terms, g.lik), f)
 	return lin, prefixed(err)
 }
 
-// PSIS checks q against the posterior of g; z are the weights w. See NewPSIS for draws and env. q
-// may come from another fit, a stream or a file, if it is over the weights of g: it is compared
-// with the posterior of the rows and the prior of g. Up to 12 weights of many rows take
-// few passes over the rows, by a polynomial whose error is below 0.001 nats; otherwise each draw
-// takes a pass. For a Softmax z are the weights of all classes less their mean over classes, which
-// is all that counts.
+// PSIS checks q against the posterior of g, where z holds the weights w. NewPSIS describes draws
+// and env. q may come from another fit, a stream or a file if it is over the weights of g: PSIS
+// compares it with the posterior of the rows and the prior of g. If g has up to 12 weights and many
+// rows, PSIS takes a few passes over the rows and replaces the log-likelihood by a polynomial with
+// an error below 0.001 nats. Otherwise each draw takes a pass. For a Softmax z holds the weights of
+// all classes minus their mean over the classes, because nothing else affects the probabilities.
 //
-// The error is one of NewPSIS. It wraps ErrParam if q is nil, over other weights than g, or over
-// more weights than rows with another prior than g, and ErrNotPosDef if RandWeights has no draws.
+// The error wraps ErrParam if q is nil, if q is over other weights than g, or if q is over more
+// weights than rows and has another prior than g. It wraps ErrNotPosDef if RandWeights cannot draw
+// from q. Otherwise it is an error of NewPSIS.
 func (g *GLM) PSIS(ctx context.Context, env *Env, q *GLMPosterior, draws int) (*PSIS, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err
@@ -705,45 +716,47 @@ func (g *GLM) fits(q *GLMPosterior) error {
 	}
 	switch {
 	case q == nil:
-		return fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
+		return fmt.Errorf("pgsvi: the posterior is nil: %w", ErrParam)
 	case q.Dim() != g.dim()*g.lin.Terms.Latents() || q.opt.Intercept != g.opt.Intercept:
-		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), "+
-			"the model %d (%t): %w",
+		return fmt.Errorf("pgsvi: the posterior has %d weights (intercept: %t), but "+
+			"the model has %d (%t): %w",
 			q.Dim(), q.opt.Intercept, g.dim()*g.lin.Terms.Latents(), g.opt.Intercept, ErrParam)
 	case latentsOf(q.lik) != g.lin.Terms.Latents():
-		return fmt.Errorf("pgsvi: the posterior has %d classes, the model %d: %w",
+		return fmt.Errorf("pgsvi: the posterior has %d classes, but the model has %d: %w",
 			latentsOf(q.lik), g.lin.Terms.Latents(), ErrParam)
 	}
 	if c, ok := q.cov.(*gauss.Dual); ok && !c.Prior.Equal(&g.lin.Prior) {
-		return fmt.Errorf("pgsvi: the posterior has another prior than the model: %w", ErrParam)
+		return fmt.Errorf("pgsvi: the posterior has another prior than the model; fit this "+
+			"model: %w", ErrParam)
 	}
 	return nil
 }
 
-// LOO is leave-one-out cross-validation, by the cavities of q, which must have seen all rows of
-// g. q may come from a stream or a file. If its covariance is full, with at most as many weights
-// as rows, g may hold some of the rows only.
+// LOO runs leave-one-out cross-validation with the cavities of q, which must be fitted to all rows
+// of g. q may come from a stream or a file. g may hold only some of the rows if q has a full
+// covariance and at most as many weights as rows.
 //
-// Of a Softmax with K classes and D weights a class it takes 16 (K D)² bytes. How P_c couples the
-// classes of a row is taken from that row alone: LOO.Err has a tenth of what each row changes.
+// A Softmax with K classes and D weights per class takes 16 (K D)² bytes. LOO takes the coupling
+// P_c between the classes of a row from that row alone, so LOO.Err includes a tenth of the change
+// that each row causes.
 //
 // The error wraps
 //   - ErrParam if q is nil or over other weights than g;
 //   - ErrEmpty if g has no rows;
-//   - ErrNotPosDef if a row has more precision than q, because q has not seen it or is not fitted
-//     to the end, or if no row can be left out;
-//   - ErrNotFinite if a row that is left out has no log-probability;
-//   - ErrMemory.
+//   - ErrNotPosDef if a row has more precision than q, because q was fitted without it or is not
+//     converged, or if no row can be left out;
+//   - ErrNotFinite if a row that is left out has no log probability;
+//   - ErrMemory if LOO does not fit into memory.
 func (g *GLM) LOO(ctx context.Context, q *GLMPosterior) (*LOO, error) {
 	if err := g.fits(q); err != nil {
 		return nil, err
 	}
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: LOO needs at least one row: %w", ErrEmpty)
 	}
 	if c, ok := q.cov.(*gauss.Dual); ok && c.X.Rows != g.Len() {
 		return nil, fmt.Errorf(
-			"pgsvi: a posterior of %d rows and more weights, for a model of %d: %w", c.X.Rows,
+			"pgsvi: the posterior has %d rows, but the model has %d: %w", c.X.Rows,
 			g.Len(), ErrParam)
 	}
 	if classes, ok := q.cov.(*gauss.Contrasts); ok {

@@ -20,34 +20,35 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// PredictiveCheck compares statistics of the responses with those of responses that the posterior
-// draws for the same rows (posterior predictive check; Gelman, Meng and Stern 1996). It prints as a
-// table.
+// A PredictiveCheck compares statistics of the responses with statistics of responses that are
+// drawn from the posterior for the same rows (posterior predictive check; Gelman, Meng and Stern
+// 1996). It prints as a table.
 type PredictiveCheck struct {
 	Draws int
 	Rows  []PredictiveStatistic
 }
 
-// PredictiveStatistic is a statistic of the responses, and what the model makes of it.
+// A PredictiveStatistic is a statistic of the responses and its distribution under the model.
 type PredictiveStatistic struct {
 	Name     string
 	Observed float64
 	// Mean, Lo and Hi are the mean and the 95% interval of the statistic over the draws.
 	Mean, Lo, Hi float64
-	// P is the share of draws whose statistic is above Observed, and half of those where it is the
-	// same. Near 0 or 1 the model does not make such data. It is no p-value of a test: as the same
-	// data were fitted, it is nearer to ½ (Bayarri and Berger 2000).
+	// P is the share of draws whose statistic is above Observed, plus half of the share of draws
+	// with the same value. If P is near 0 or 1, the model does not generate such data. P is not the
+	// p-value of a test: it is nearer to ½ because the model was fitted to the same data (Bayarri
+	// and Berger 2000).
 	P float64
 }
 
-// Statistic is a number that describes responses, such as their largest. Of must not keep or change
-// y.
+// A Statistic is a number that describes responses, such as the largest response. The function Of
+// must not keep or change y.
 type Statistic struct {
 	Name string
 	Of   func(y []float64) float64
 }
 
-// String returns the table: a line for each statistic, with a star where P is below 0.025 or above
+// String returns the table. It has one line per statistic, with a star if P is below 0.025 or above
 // 0.975.
 func (c *PredictiveCheck) String() string {
 	lines := [][]string{{"", "observed", "predicted", "2.5%", "97.5%", "p"}}
@@ -70,20 +71,22 @@ func (c *PredictiveCheck) String() string {
 	return b.String()
 }
 
-// PredictiveCheck draws responses for the rows of g from its posterior q, and compares statistics
-// of them with those of the responses that g was given. Each draw has weights of its own, the same
-// for all rows. The statistics are the "share of +1" of labels; for all other responses the
-// "mean", the "sd" and the "max", the "share of 0" where 0 is a response, the "min" where
-// responses are no counts; and those given. Of a Softmax they are the share of each class, such as
-// "share of class=0".
+// PredictiveCheck draws responses for the rows of g from its posterior q, and compares their
+// statistics with the statistics of the responses of g. All rows of a draw share the same random
+// weights. The statistics are
+//   - for labels, the "share of +1";
+//   - for a Softmax, the share of each class, such as "share of class=0";
+//   - for all other responses, the "mean", the "sd" and the "max", the "share of 0" if 0 is a
+//     possible response, and the "min" if the responses are not counts;
+//   - the given stats.
 //
-// Zero draws mean 1000. They are the same for the same randomness in env. A row of weight w stands
-// for w responses.
+// Zero draws mean 1000. The same randomness in env gives the same draws. A row of weight w counts
+// as w responses.
 //
-// The error wraps ErrParam if q is nil or over other weights than g, draws is negative, a weight is
-// not a whole number, a response is censored, or a Statistic has no function; ErrEmpty if g has no
-// rows; ErrNotFinite if a statistic or a response is not finite; ErrNotPosDef where RandWeights has
-// no draws; or the cause of ctx.
+// The error wraps ErrParam if q is nil or over other weights than g, if draws is negative, if a
+// weight is not a whole number, if a response is censored, or if a Statistic has no function. It
+// wraps ErrEmpty if g has no rows, ErrNotFinite if a statistic or a response is not finite,
+// ErrNotPosDef if RandWeights cannot draw from q, and the cause of ctx if ctx is canceled.
 func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
 	if err := g.fits(q); err != nil {
@@ -98,21 +101,21 @@ func (g *GLM) PredictiveCheck(ctx context.Context, env *Env, q *GLMPosterior, dr
 	return newPredictiveCheck(ctx, env, g.lin.Terms, draws, stats, drawRows(&g.lin, mean, q.cov))
 }
 
-// PredictiveCheck is GLM.PredictiveCheck, with joint draws of the latent values of all rows, for
-// which it takes N³ operations and the memory for two N×N matrices and all draws, and that for each
-// class of a Softmax. The error wraps ErrParam also if q is a posterior of other inputs or classes
-// than those of g, and is one of GPPosterior.Joint.
+// PredictiveCheck is like GLM.PredictiveCheck, but draws the latent values of all rows jointly. It
+// needs N³ operations, and memory for two N×N matrices and all draws. A Softmax needs this for each
+// class. The error is one of GLM.PredictiveCheck or GPPosterior.Joint. It also wraps ErrParam if
+// the posterior q has other inputs or classes than g.
 func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
 	k := g.terms.Latents()
 	switch {
 	case q == nil:
-		return nil, fmt.Errorf("pgsvi: nil posterior: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the posterior is nil: %w", ErrParam)
 	case q.x != g.x && !mat.Equal(q.x, g.x):
-		return nil, fmt.Errorf("pgsvi: the posterior is of other inputs than the model: %w",
+		return nil, fmt.Errorf("pgsvi: the posterior has other inputs than the model: %w",
 			ErrParam)
 	case latentsOf(q.lik) != k:
-		return nil, fmt.Errorf("pgsvi: a posterior of %d classes, for a model of %d: %w",
+		return nil, fmt.Errorf("pgsvi: the posterior has %d classes, but the model has %d: %w",
 			latentsOf(q.lik), k, ErrParam)
 	}
 	of := []*GPPosterior{q}
@@ -139,15 +142,16 @@ func (g *GP) PredictiveCheck(ctx context.Context, env *Env, q *GPPosterior, draw
 	return newPredictiveCheck(ctx, env, g.terms, draws, stats, draw)
 }
 
-// PredictiveCheck is GLM.PredictiveCheck, with joint draws of the values at the inducing inputs,
-// and of what they leave open independently for each row. The error wraps ErrParam also if q has
-// another number of inducing inputs than g, or g by NewSparseGPRows, which does not keep its rows,
-// and ErrMemory as LOO does.
+// PredictiveCheck is like GLM.PredictiveCheck, but draws the values at the inducing inputs jointly,
+// and their remaining uncertainty independently for each row. The error also wraps ErrParam if q
+// has another number of inducing inputs than g, or if g is from NewSparseGPRows, which does not
+// keep its rows. It wraps ErrMemory as for LOO.
 func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPosterior, draws int,
 	stats ...Statistic) (*PredictiveCheck, error) {
 	k := latentsOf(g.lik)
 	if q == nil || q.z.Rank() != g.Rank() || latentsOf(q.lik) != k {
-		return nil, fmt.Errorf("pgsvi: the posterior is none of %d inducing inputs: %w", g.Rank(),
+		return nil, fmt.Errorf("pgsvi: the posterior must have %d inducing inputs, as the model "+
+			"has: %w", g.Rank(),
 			ErrParam)
 	}
 	lin, err := g.linear(ctx)
@@ -162,11 +166,11 @@ func (g *SparseGP) PredictiveCheck(ctx context.Context, env *Env, q *SparseGPPos
 	return newPredictiveCheck(ctx, env, lin.Terms, draws, stats, draw)
 }
 
-// drawLatent stores a joint draw of the latent values in eta, without what terms add; left is the
-// number of draws to come, this one included.
+// drawLatent stores a joint draw of the latent values in eta, without the offsets of the terms.
+// left is the number of draws still to come, including this one.
 type drawLatent func(eta []float64, left int, rng *rand.Rand) error
 
-// drawRows draws the linear predictors of l under weights of that mean, less that of the prior.
+// drawRows draws the linear predictors of l. mean is the mean of the weights minus the prior mean.
 func drawRows(l *site.LinearModel, mean []float64, cov gauss.Cov) drawLatent {
 	w := make([]float64, len(mean))
 	return func(eta []float64, _ int, rng *rand.Rand) error {
@@ -179,7 +183,7 @@ func drawRows(l *site.LinearModel, mean []float64, cov gauss.Cov) drawLatent {
 	}
 }
 
-// drawScores draws the scores of all classes of the rows of l.
+// drawScores draws the scores of all classes for the rows of l.
 func drawScores(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) drawLatent {
 	w := make([]float64, len(mean))
 	return func(eta []float64, _ int, rng *rand.Rand) error {
@@ -192,7 +196,7 @@ func drawScores(l *site.LinearModel, mean []float64, cov *gauss.Contrasts) drawL
 	}
 }
 
-// classShares are the shares of K classes of those names.
+// classShares returns the share of each of k classes as a Statistic, named by name.
 func classShares(k int, name func(c int) string) []Statistic {
 	all := make([]Statistic, k)
 	for c := range all {
@@ -206,7 +210,7 @@ func classShares(k int, name func(c int) string) []Statistic {
 	return all
 }
 
-// drawClass returns a draw of the class of term n of t, of those scores (Gumbel's trick).
+// drawClass draws the class of term n of t from its scores (Gumbel's trick).
 func drawClass(t *term.Terms, n int, scores []float64, rng *rand.Rand) (class float64) {
 	most := math.Inf(-1)
 	for c, s := range scores {
@@ -223,15 +227,15 @@ func drawClass(t *term.Terms, n int, scores []float64, rng *rand.Rand) (class fl
 	return class
 }
 
-// newPredictiveCheck compares the responses of t with draws of them.
+// newPredictiveCheck compares the responses of t with drawn responses.
 func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int, stats []Statistic,
 	draw drawLatent) (*PredictiveCheck, error) {
 	const normal = 1000
 	switch {
 	case draws < 0:
-		return nil, fmt.Errorf("pgsvi: %d draws: %w", draws, ErrParam)
+		return nil, fmt.Errorf("pgsvi: %d draws; set 1 or more, or 0 for 1000: %w", draws, ErrParam)
 	case t.Len() == 0:
-		return nil, fmt.Errorf("pgsvi: a predictive check of no rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a predictive check needs at least one row: %w", ErrEmpty)
 	case draws == 0:
 		draws = normal
 	}
@@ -249,7 +253,7 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 		}
 		r := PredictiveStatistic{Name: s.Name, Observed: s.Of(y)}
 		if math.IsNaN(r.Observed) || math.IsInf(r.Observed, 0) {
-			return nil, fmt.Errorf("pgsvi: statistic %s is %v of the responses: %w",
+			return nil, fmt.Errorf("pgsvi: statistic %s of the responses is %v: %w",
 				s.Name, r.Observed, ErrNotFinite)
 		}
 		c.Rows = append(c.Rows, r)
@@ -258,7 +262,7 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 	values := make([][]float64, len(all))
 	for d := range draws {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("pgsvi: canceled while responses were drawn: %w",
+			return nil, fmt.Errorf("pgsvi: canceled while the responses were drawn: %w",
 				context.Cause(ctx))
 		}
 		if err := draw(eta, draws-d, rng); err != nil {
@@ -270,7 +274,7 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 		for i, s := range all {
 			v := s.Of(y)
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("pgsvi: statistic %s is %v of drawn responses: %w", s.Name,
+				return nil, fmt.Errorf("pgsvi: statistic %s of drawn responses is %v: %w", s.Name,
 					v, ErrNotFinite)
 			}
 			values[i] = append(values[i], v)
@@ -282,7 +286,7 @@ func newPredictiveCheck(ctx context.Context, env *Env, t *term.Terms, draws int,
 	return c, nil
 }
 
-// compare fills in what the draws say.
+// compare summarizes the statistic of the draws.
 func (r *PredictiveStatistic) compare(values []float64) {
 	for _, v := range values {
 		r.P += score.Indicator(v > r.Observed) + score.Indicator(v == r.Observed)/2
@@ -294,7 +298,7 @@ func (r *PredictiveStatistic) compare(values []float64) {
 	r.Hi = stat.Quantile(0.975, stat.Empirical, values, nil)
 }
 
-// statisticsOf returns those that suit the responses of l.
+// statisticsOf returns the statistics that suit the responses of l.
 func statisticsOf(l Likelihood) []Statistic {
 	zeros := func(y []float64) (share float64) {
 		for _, v := range y {
@@ -324,7 +328,7 @@ func statisticsOf(l Likelihood) []Statistic {
 	return all
 }
 
-// repeated returns the responses, each as often as its weight says.
+// repeated returns the responses, each repeated as often as its weight.
 func repeated(t *term.Terms) ([]float64, error) {
 	const most = 1e8
 	var y []float64
@@ -333,14 +337,14 @@ func repeated(t *term.Terms) ([]float64, error) {
 	for n := range t.Len() {
 		yn, _, w, _ := t.Term(n)
 		if facts.Censored && yn < 0 {
-			return nil, fmt.Errorf("pgsvi: %s: it is censored, and a predictive check compares "+
-				"responses that are all known: %w", t.Name(n), ErrParam)
+			return nil, fmt.Errorf("pgsvi: %s: the response is censored; a predictive check "+
+				"needs responses that are fully observed: %w", t.Name(n), ErrParam)
 		}
 		_, yn = seen(likOf(t), yn)
 		if sum += w; w != math.Floor(w) || sum > most {
 			return nil, fmt.Errorf(
-				"pgsvi: %s: a predictive check wants weights that are whole numbers "+
-					"of a sum up to %.0g: %w", t.Name(n), most, ErrParam)
+				"pgsvi: %s: a predictive check needs weights that are whole numbers "+
+					"with a sum of at most %.0g: %w", t.Name(n), most, ErrParam)
 		}
 		for range int(w) {
 			y = append(y, yn)
@@ -371,7 +375,8 @@ func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rn
 			v, err := drawResponse(lik, e, rng)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				if err == nil {
-					err = fmt.Errorf("a response of %v was drawn at η = %v: %w", v, e, ErrNotFinite)
+					err = fmt.Errorf("the likelihood drew the response %v at η = %v: %w",
+						v, e, ErrNotFinite)
 				}
 				return nil, fmt.Errorf("pgsvi: %s: %w", t.Name(n), sentinel.Bare(err))
 			}
@@ -381,11 +386,12 @@ func drawResponses(y []float64, lik Likelihood, t *term.Terms, eta []float64, rn
 	return y, nil
 }
 
-// leastBetaDrawn is a parameter of beta variables above which two gamma variables make one.
+// A beta variable is drawn as a ratio of two gamma variables if its parameters exceed
+// leastBetaDrawn.
 const leastBetaDrawn = 0.01
 
-// drawResponse returns a draw of y given η: by the moments where they say which distribution it is,
-// and otherwise by a quantile.
+// drawResponse draws y given η. It uses the moments if they determine the distribution, and a
+// quantile otherwise.
 func drawResponse(l Likelihood, eta float64, rng *rand.Rand) (float64, error) {
 	var mean, variance float64
 	if r, ok := l.(Responder); ok {

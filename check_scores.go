@@ -18,33 +18,35 @@ import (
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
-// LOOComparison compares models by leave-one-out cross-validation. It prints as a table.
+// A LOOComparison compares models by leave-one-out cross-validation. It prints as a table.
 type LOOComparison struct {
-	// Reference is the name of the model that the others are compared with, and ELPD its ELPD over
-	// the data that all models could leave out.
+	// Reference is the name of the reference model, and ELPD is its ELPD over the observations that
+	// all models can leave out, in nats.
 	Reference string
 	ELPD      float64
-	// Rows has a row for each other model, in the order given. They may be sorted or removed before
-	// they are printed.
+	// Rows has one row per other model, in the order given. The caller may sort or remove rows
+	// before printing.
 	Rows []LOODifference
 }
 
-// LOODifference is how much better a model predicts than the reference, in nats.
+// A LOODifference reports how much better a model predicts than the reference, in nats.
 type LOODifference struct {
-	// Name is LOO.Name or, where that is "", "model 2" and so on.
+	// Name is LOO.Name. If that is empty, it is "model 2" and so on.
 	Name string
-	// Diff is the ELPD of the model minus that of the reference: below 0 the reference is better.
+	// Diff is the ELPD of the model minus the ELPD of the reference. If it is negative, the
+	// reference is better.
 	Diff float64
-	// SE is the standard error of Diff over the data, √(N Var_n(l_n − l′_n)) for the Pointwise of
-	// both models.
+	// SE is the standard error of Diff over the observations, √(N Var_n(l_n − l′_n)) for the
+	// Pointwise values l and l′ of the two models.
 	SE float64
-	// Err is the sum of both LOO.Err: how far Diff may be from that of refits without each datum.
+	// Err is the sum of LOO.Err of both models. It bounds how far Diff may be from the result of
+	// refits without each observation.
 	Err float64
 }
 
-// Verdict is "better", "worse" or "about the same". It is "about the same" if Diff is within 4
-// nats, or within two standard errors √(SE² + Err²), of 0: smaller differences mean little
-// (Sivula, Magnusson, Matamoros and Vehtari 2020).
+// Verdict returns "better", "worse" or "about the same". Two models are about the same if Diff is
+// within 4 nats of 0, or within two standard errors √(SE² + Err²), because smaller differences mean
+// little (Sivula, Magnusson, Matamoros and Vehtari 2020).
 func (d LOODifference) Verdict() string {
 	const least, errors = 4, 2 // nats, standard errors
 	switch {
@@ -56,8 +58,8 @@ func (d LOODifference) Verdict() string {
 	return "worse"
 }
 
-// String returns the table: the ELPD of the reference, and for each other model its difference, the
-// standard error with Err in it, and the verdict.
+// String returns the table. It shows the ELPD of the reference, and the difference, the standard
+// error including Err, and the verdict for each other model.
 func (c *LOOComparison) String() string {
 	lines := [][]string{{"", "", ""}, {c.Reference, fmt.Sprintf("%.1f", c.ELPD), ""}}
 	verdicts := []string{"", "elpd"}
@@ -77,20 +79,20 @@ func (c *LOOComparison) String() string {
 	return b.String()
 }
 
-// CompareLOO compares how well models predict the same data by leave-one-out cross-validation:
-// other models with the reference. Set LOO.Name to name them. Data that cannot be left out of one
-// model (LOO.Unresolved) are ignored for all.
+// CompareLOO compares how well models predict the same data by leave-one-out cross-validation. It
+// compares each of the other models with the reference. Set LOO.Name to name the models.
+// Observations that one model cannot leave out (LOO.Unresolved) are ignored for all models.
 //
 // The error wraps
-//   - ErrParam if a LOO is nil, if there is nothing to compare with, or if one model has
-//     probabilities and another densities;
-//   - ErrShape if the numbers of data, the responses or the weights differ;
-//   - ErrEmpty if no datum is left.
+//   - ErrParam if a LOO is nil, if there is no other model, or if one model has probabilities and
+//     another has densities;
+//   - ErrShape if the numbers of observations, the responses or the weights differ;
+//   - ErrEmpty if all models together can leave out no observation.
 //
-// The responses of a LOO by draws are unknown, and not compared.
+// A LOO from draws does not hold its responses, so CompareLOO does not compare them.
 func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 	if reference == nil || len(others) == 0 {
-		return nil, fmt.Errorf("pgsvi: CompareLOO wants a reference and another LOO: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: CompareLOO needs a reference and another LOO: %w", ErrParam)
 	}
 	without := slices.Clone(reference.Unresolved)
 	for i, o := range others {
@@ -102,7 +104,8 @@ func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 	slices.Sort(without)
 	without = slices.Compact(without)
 	if len(without) >= len(reference.Pointwise) {
-		return nil, fmt.Errorf("pgsvi: no datum that all models can leave out: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: all models together can leave out no observation: %w",
+			ErrEmpty)
 	}
 	c := &LOOComparison{Reference: cmp.Or(reference.Name, "model 1")}
 	for n, l := range reference.Pointwise {
@@ -120,7 +123,7 @@ func CompareLOO(reference *LOO, others ...*LOO) (*LOOComparison, error) {
 	return c, nil
 }
 
-// weightOf returns the weight of datum n.
+// weightOf returns the weight of observation n.
 func (l *LOO) weightOf(n int) float64 {
 	if l.weight == nil {
 		return 1
@@ -128,13 +131,13 @@ func (l *LOO) weightOf(n int) float64 {
 	return l.weight[n]
 }
 
-// comparable returns an error if o is not of the data of l.
+// comparable returns an error if o and l belong to different data.
 func (l *LOO) comparable(o *LOO) error {
 	if o == nil {
-		return fmt.Errorf("nil LOO: %w", ErrParam)
+		return fmt.Errorf("the LOO is nil: %w", ErrParam)
 	}
 	if len(o.Pointwise) != len(l.Pointwise) {
-		return fmt.Errorf("%d data, and %d of the reference: %w", len(o.Pointwise),
+		return fmt.Errorf("%d observations, but the reference has %d: %w", len(o.Pointwise),
 			len(l.Pointwise), ErrShape)
 	}
 	if l.y == nil || o.y == nil {
@@ -143,42 +146,43 @@ func (l *LOO) comparable(o *LOO) error {
 	for n, y := range l.y {
 		switch {
 		case y != o.y[n]:
-			return fmt.Errorf("datum %d has response %v, and %v in the reference: %w", n, o.y[n], y,
+			return fmt.Errorf("observation %d has response %v, but %v in the reference: %w",
+				n, o.y[n], y,
 				ErrShape)
 		case o.weightOf(n) != l.weightOf(n):
-			return fmt.Errorf("datum %d has weight %v, and %v in the reference: %w",
+			return fmt.Errorf("observation %d has weight %v, but %v in the reference: %w",
 				n, o.weightOf(n), l.weightOf(n), ErrShape)
 		}
 	}
 	a, b := o.Cavity.lik, l.Cavity.lik
 	if factsOf(a).discrete() != factsOf(b).discrete() {
 		return fmt.Errorf(
-			"%s and %s of the reference: probabilities and densities do not compare: %w",
+			"%s, but %s in the reference; do not compare probabilities with densities: %w",
 			typeName(a), typeName(b), ErrParam)
 	}
 	return nil
 }
 
-// Calibration compares predicted probabilities of labels with how often they came true. It prints
-// as a table.
+// A Calibration compares predicted probabilities of labels with observed frequencies. It prints as
+// a table.
 type Calibration struct {
 	Bins []CalibrationBin
-	// Nats is Σ_b n_b KL(observed_b‖predicted_b)/n, the miscalibration in nats a row: what a better
-	// probability for each bin would gain. Expected is what a calibrated model has of it by chance,
-	// about the number of bins over 2n.
+	// Nats is Σ_b n_b KL(observed_b‖predicted_b)/n, the miscalibration in nats per row. The log
+	// loss would improve by this much with a better probability for each bin. Expected is the value
+	// that a calibrated model reaches by chance, about the number of bins over 2n.
 	Nats, Expected float64
 }
 
-// CalibrationBin are rows of similar predicted probability of the label +1.
+// A CalibrationBin groups rows with similar predicted probabilities of the label +1.
 type CalibrationBin struct {
 	Rows      int
 	Predicted float64 // mean of the predicted probability
-	Observed  float64 // share of +1
+	Observed  float64 // share of rows with +1
 	Lo, Hi    float64 // 95% interval of the share (Jeffreys; Brown, Cai and DasGupta 2001)
 }
 
-// String returns the table, a line for each bin. A star marks bins whose prediction is outside the
-// interval of what was observed.
+// String returns the table with one line per bin. A star marks a bin whose prediction is outside
+// the interval of the observed share.
 func (c *Calibration) String() string {
 	var b strings.Builder
 	b.WriteString("  rows  predicted  observed (95% interval)\n")
@@ -190,20 +194,21 @@ func (c *Calibration) String() string {
 		fmt.Fprintf(&b, "%6d  %9.3f  %8.3f (%.3f to %.3f)%s\n", r.Rows, r.Predicted, r.Observed,
 			r.Lo, r.Hi, star)
 	}
-	fmt.Fprintf(&b, "miscalibration %.2g nats a row; %.2g by chance\n", c.Nats, c.Expected)
+	fmt.Fprintf(&b, "miscalibration %.2g nats per row; %.2g by chance\n", c.Nats, c.Expected)
 	return b.String()
 }
 
 // Calibration compares the leave-one-out probabilities of the label +1, from Cavity, with the
-// labels, in bins of about equally many rows by rising probability. Rows of equal probability
-// stay together. Zero bins mean 10; there are at most as many bins as rows. Data in Unresolved
-// are left out.
+// labels. It sorts the rows by probability and divides them into bins of about equally many rows,
+// but keeps rows of equal probability together. Zero bins mean 10, and at most one bin per row is
+// used. Unresolved observations are left out.
 //
-// The error wraps ErrParam if bins is negative, if the LOO is by draws, or if the responses are
-// not labels −1 and +1. It wraps ErrEmpty if no datum is left.
+// The error wraps ErrParam if bins is negative, if the LOO is from draws, or if the responses are
+// not labels −1 and +1. It wraps ErrEmpty if no observation remains.
 func (l *LOO) Calibration(bins int) (*Calibration, error) {
 	if l.Cavity == nil || l.y == nil {
-		return nil, fmt.Errorf("pgsvi: LOO by draws has no probabilities of its own: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: a LOO from draws has no probabilities to calibrate: %w",
+			ErrParam)
 	}
 	weight := make([]float64, len(l.y))
 	for n := range weight {
@@ -215,16 +220,16 @@ func (l *LOO) Calibration(bins int) (*Calibration, error) {
 	return l.Cavity.calibration(l.y, weight, bins)
 }
 
-// Calibration compares the predicted probabilities of +1 at the rows of p with their labels y, as
-// LOO.Calibration does. The rows should not be those of the fit.
+// Calibration compares the predicted probabilities of +1 in the rows of p with their labels y, like
+// LOO.Calibration. Use rows that were not part of the fit.
 //
 // The error wraps
-//   - ErrShape if there are not Len labels;
+//   - ErrShape if y does not have Len labels;
 //   - ErrParam if bins is negative or the Likelihood does not have labels −1 and +1;
-//   - ErrLabel if a label is neither;
-//   - ErrEmpty if there are no rows.
+//   - ErrLabel if a label is neither −1 nor +1;
+//   - ErrEmpty if p has no rows.
 //
-// Otherwise it is that of Err if a row has no prediction.
+// If a row has no prediction, Calibration returns the error of Err.
 func (p *Prediction) Calibration(y []float64, bins int) (*Calibration, error) {
 	if len(y) != p.Len() {
 		return nil, fmt.Errorf("pgsvi: %d labels for %d rows: %w", len(y), p.Len(), ErrShape)
@@ -236,17 +241,18 @@ func (p *Prediction) Calibration(y []float64, bins int) (*Calibration, error) {
 	return p.calibration(y, weight, bins)
 }
 
-// CalibrationOf is Calibration of the probability of one response, such as a class of Softmax: it
-// compares Prob of it with the share of the rows where y is that. The error wraps ErrParam as well
-// if the Likelihood has densities instead of probabilities, and ErrLabel if the response is outside
-// its Support.
+// CalibrationOf compares the predicted probability of one response, such as a class of Softmax,
+// with the share of rows that have this response in y. The errors are the same as for Calibration.
+// In addition, the error wraps ErrParam if the Likelihood has densities instead of probabilities,
+// and ErrLabel if response is outside its Support.
 func (p *Prediction) CalibrationOf(response float64, y []float64, bins int) (*Calibration, error) {
 	facts := factsOf(p.lik)
 	switch {
 	case len(y) != p.Len():
 		return nil, fmt.Errorf("pgsvi: %d responses for %d rows: %w", len(y), p.Len(), ErrShape)
 	case !facts.discrete():
-		return nil, fmt.Errorf("pgsvi: calibration of %s, which has a density on %s: %w",
+		return nil, fmt.Errorf("pgsvi: %s has a density on %s; CalibrationOf needs "+
+			"probabilities: %w",
 			typeName(p.lik), facts.Support.describe(0), ErrParam)
 	}
 	if err := checkLabel(p.lik, response); err != nil {
@@ -265,11 +271,11 @@ func (p *Prediction) CalibrationOf(response float64, y []float64, bins int) (*Ca
 	return calibrate(p.Prob(nil, response), is, weight, bins)
 }
 
-// calibration is Calibration of rows of these weights; those of weight 0 are left out.
+// calibration runs Calibration on weighted rows. It leaves out rows of weight 0.
 func (p *Prediction) calibration(y, weight []float64, bins int) (*Calibration, error) {
 	if factsOf(p.lik).Support != SignLabels {
 		return nil, fmt.Errorf(
-			"pgsvi: calibration of %s, whose responses are no labels −1 and +1: %w",
+			"pgsvi: Calibration needs labels −1 and +1, which %s does not have: %w",
 			typeName(p.lik), ErrParam)
 	}
 	if err := p.Err(); err != nil {
@@ -283,11 +289,13 @@ func (p *Prediction) calibration(y, weight []float64, bins int) (*Calibration, e
 	return calibrate(p.Prob(nil, 1), y, weight, bins)
 }
 
-// calibrate compares probabilities with whether y is above 0, in rows of these weights.
+// calibrate compares the predicted probabilities with the weighted share of rows whose y is
+// positive.
 func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 	const normal = 10
 	if bins < 0 {
-		return nil, fmt.Errorf("pgsvi: calibration of %d bins: %w", bins, ErrParam)
+		return nil, fmt.Errorf("pgsvi: calibration with %d bins; set 1 or more, or 0 for 10: %w",
+			bins, ErrParam)
 	}
 	bins = cmp.Or(bins, normal)
 	var rows []int
@@ -297,7 +305,7 @@ func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 		}
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("pgsvi: calibration of no rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: calibration needs at least one row: %w", ErrEmpty)
 	}
 	c := &Calibration{}
 	var found []score.Bin
@@ -308,13 +316,13 @@ func calibrate(prob, y, weight []float64, bins int) (*Calibration, error) {
 	return c, nil
 }
 
-// CrossValidation is the result of CrossValidate. It prints as its Scores.
+// A CrossValidation is the result of CrossValidate. It prints as its Scores.
 type CrossValidation struct {
-	// Fold is the fold of each row, from 0 on.
+	// Fold holds the fold of each row, starting at 0.
 	Fold []int
 	// Prediction predicts each row from the fit to the other folds, in the order of the rows.
 	Prediction *Prediction
-	// Scores are those of Prediction over all rows together.
+	// Scores are the scores of Prediction over all rows.
 	Scores *Scores
 }
 
@@ -327,26 +335,33 @@ func (c *CrossValidation) String() string {
 	return fmt.Sprintf("%d-fold cross-validation, %v", folds, c.Scores)
 }
 
-// CrossValidate predicts each row from a fit to other rows (k-fold cross-validation), for any
-// model: the rows with responses y are dealt to folds at random, and for each fold
+// CrossValidate runs k-fold cross-validation for any model. It deals the rows with responses y to
+// folds at random, and for each fold it calls
 //
 //	fit(ctx, train, test)
 //
-// fits a model to the rows of train and returns its prediction of the rows of test, in their
-// order. Both are indices in increasing order, to be read only; SelectRows takes rows of a matrix.
-// With two different responses, such as labels, each fold has its share of both (stratified).
+// which must fit a model to the rows in train and return its prediction of the rows in test, in the
+// order of test. Both slices hold increasing row indices and must not be changed. SelectRows
+// selects rows of a matrix. If y has exactly two different values, such as labels, each fold gets
+// its share of both (stratified folds).
 //
-// Zero folds mean 10, or as many as there are rows. Folds are dealt by env.Rng; a nil Env has a
-// fixed seed and one worker. At most env.Workers fits run at a time, each on as many goroutines as
-// it likes. The same seed gives the same bits for any number of workers if fit does, which is
-// called concurrently. GLM.LOO and GP.LOO are faster, and need no refits.
+// Zero folds mean 10, or the number of rows if that is smaller. Folds are dealt with env.Rng; a nil
+// Env has a fixed seed and one worker. At most env.Workers fits run at the same time, each on any
+// number of goroutines. fit is called concurrently, so it must allow that. The same seed
+// gives the same bits for any number of workers if fit is deterministic. GLM.LOO and GP.LOO are
+// faster because they need no refits.
 //
-// The error is that of fit, with the number of the fold, of the least fold that failed, or wraps
-// the cause of ctx; ErrEmpty if there are no rows; ErrNotFinite if a response is not finite;
-// ErrParam if there are less than two folds or more than rows, if fit is nil or returns nil, or
-// predictions of different kinds of responses; and ErrShape if a prediction has not a row for each
-// of test. If rows could not be predicted, there is a result of the others and the error of
-// Prediction.Scores.
+// If a call of fit fails, CrossValidate returns the error of the first fold that failed, with the
+// number of the fold. Otherwise the error wraps
+//   - ErrEmpty if there are no rows;
+//   - ErrNotFinite if a response is not finite;
+//   - ErrParam if there are fewer than two folds or more folds than rows, if fit is nil or returns
+//     a nil Prediction, or if the folds predict different types of responses;
+//   - ErrShape if a prediction does not have one row per row of test;
+//   - the cause of ctx if ctx is canceled.
+//
+// If some rows have no prediction, CrossValidate returns the result for the other rows together
+// with the error of Prediction.Scores.
 func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 	fit func(ctx context.Context, train, test []int) (*Prediction, error)) (*CrossValidation,
 	error) {
@@ -358,14 +373,16 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 	switch i := slices.IndexFunc(y,
 		func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }); {
 	case n == 0:
-		return nil, fmt.Errorf("pgsvi: cross-validation of no rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: cross-validation needs at least two rows; y is empty: %w",
+			ErrEmpty)
 	case i >= 0:
 		return nil, fmt.Errorf("pgsvi: row %d: y = %v: %w", i, y[i], ErrNotFinite)
 	case folds < 2 || folds > n:
-		return nil, fmt.Errorf("pgsvi: %d folds of %d rows, want from 2 to as many as rows: %w",
+		return nil, fmt.Errorf("pgsvi: %d folds for %d rows; set from 2 to the number of rows: %w",
 			folds, n, ErrParam)
 	case fit == nil:
-		return nil, fmt.Errorf("pgsvi: cross-validation without a function that fits: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the function fit is nil; cross-validation needs one: %w",
+			ErrParam)
 	}
 	c := &CrossValidation{Fold: env.deal(y, folds)}
 	tests := make([][]int, folds)
@@ -389,7 +406,7 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 		return nil
 	})
 	if cause := context.Cause(ctx); cause != nil && err != nil {
-		return nil, fmt.Errorf("pgsvi: canceled while folds were fitted: %w", cause)
+		return nil, fmt.Errorf("pgsvi: canceled while the folds were fitted: %w", cause)
 	}
 	if err != nil {
 		return nil, err
@@ -401,8 +418,8 @@ func CrossValidate(ctx context.Context, env *Env, y []float64, folds int,
 	return c, err
 }
 
-// deal returns the fold of each row. The rows are shuffled and dealt in turn, those of one of two
-// responses after those of the other.
+// deal returns the fold of each row. It shuffles the rows and deals them in turn. If y has two
+// different values, it deals the rows with one value after the rows with the other.
 func (e *Env) deal(y []float64, folds int) []int {
 	order := e.rng().Perm(len(y))
 	other := slices.IndexFunc(y, func(v float64) bool { return v != y[0] })
@@ -417,20 +434,20 @@ func (e *Env) deal(y []float64, folds int) []int {
 	return fold
 }
 
-// checkFold returns an error unless p predicts so many rows.
+// checkFold returns an error unless p predicts the given number of rows.
 func checkFold(p *Prediction, rows int) error {
 	switch {
 	case p == nil:
-		return fmt.Errorf("a nil Prediction: %w", ErrParam)
+		return fmt.Errorf("fit returned a nil Prediction: %w", ErrParam)
 	case p.err != nil:
 		return p.err
 	case p.Len() != rows:
-		return fmt.Errorf("a prediction of %d rows for the %d of test: %w", p.Len(), rows, ErrShape)
+		return fmt.Errorf("fit returned %d rows, but test has %d: %w", p.Len(), rows, ErrShape)
 	}
 	return nil
 }
 
-// pool returns the predictions of the rows of all folds, in order.
+// pool merges the predictions of all folds into the order of the rows.
 func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	p := &Prediction{lik: parts[0].lik}
 	width := latentsOf(p.lik)
@@ -439,12 +456,14 @@ func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	same := true
 	for f, part := range parts {
 		if a, b := factsOf(part.lik).Support, factsOf(p.lik).Support; a != b {
-			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, fold 0 of %v: %w", f,
+			return nil, fmt.Errorf("pgsvi: fold %d predicts responses of %v, but fold 0 of %v: %w",
+				f,
 				a, b, ErrParam)
 		}
 		if a, b := latentsOf(part.lik), width; a != b {
 			return nil, fmt.Errorf(
-				"pgsvi: fold %d predicts %d classes, fold 0 %d; set Softmax.Classes: %w", f, a, b,
+				"pgsvi: fold %d predicts %d classes, but fold 0 %d; set Softmax.Classes: %w",
+				f, a, b,
 				ErrParam)
 		}
 		same = same && part.each == nil && reflect.DeepEqual(part.lik, p.lik)
@@ -460,19 +479,19 @@ func pool(parts []*Prediction, tests [][]int, n int) (*Prediction, error) {
 	return p, nil
 }
 
-// Scores say how well predictions agree with responses. They print as a table.
+// Scores reports how well predictions agree with responses. It prints as a table.
 type Scores struct {
-	Rows   int // that were predicted
+	Rows   int // number of predicted rows
 	Values []Score
 }
 
-// Score is one of Scores, with its standard error over the rows: +Inf for a single row.
+// A Score is one line of Scores. SE is its standard error over the rows, and +Inf for a single row.
 type Score struct {
 	Name      string
 	Value, SE float64
 }
 
-// Value returns the score of that name, and whether there is one.
+// Value returns the score with the given name. It returns false if there is no such score.
 func (m *Scores) Value(name string) (value float64, ok bool) {
 	for _, v := range m.Values {
 		if v.Name == name {
@@ -482,7 +501,7 @@ func (m *Scores) Value(name string) (value float64, ok bool) {
 	return 0, false
 }
 
-// String returns the table: the number of rows, and a line for each score.
+// String returns the table: the number of rows, and one line per score.
 func (m *Scores) String() string {
 	lines := [][]string{{"", ""}}
 	for _, v := range m.Values {
@@ -501,40 +520,40 @@ func (m *Scores) String() string {
 	return b.String()
 }
 
-// Scores compares the predictions with responses y, one for each row, which should not be those of
-// the fit (held-out rows; for cross-validation see CrossValidate). With "log loss", the mean of
-// −log p(y|x) in nats, they are for labels −1 and +1
+// Scores compares the predictions with the responses y, one per row. Use rows that were not part of
+// the fit, or CrossValidate. Every likelihood has the score "log loss", the mean of −log p(y|x) in
+// nats. Labels −1 and +1 also have
 //
-//   - "accuracy": the share of labels that have at least probability ½;
-//   - "AUC": the area under the ROC curve, the probability that a random +1 has a larger P(+1) than
-//     a random −1, with the standard error of DeLong, DeLong and Clarke-Pearson (1988); only if
-//     both labels occur;
+//   - "accuracy": the share of labels with a probability of at least ½;
+//   - "AUC": the area under the ROC curve, which is the probability that a random +1 has a larger
+//     P(+1) than a random −1, with the standard error of DeLong, DeLong and Clarke-Pearson (1988),
+//     if both labels occur;
 //   - "Brier": the mean of (P(+1) − 1{y = +1})²
 //
-// for the classes of a Softmax
+// The classes of a Softmax also have
 //
 //   - "accuracy": the share of rows whose class is the most probable;
 //   - "Brier": the mean of Σ_c (P(c) − 1{y = c})²
 //
-// and for counts and numbers
+// Counts and numbers also have
 //
 //   - "RMSE": the root of the mean of (y − E[y])², in units of y;
 //   - "MAE": the mean of |y − median|, in units of y;
 //   - "R²": 1 − Σ(y − E[y])²/Σ(y − ȳ)², if the responses differ;
-//   - "coverage 50%" and "coverage 90%": the share of responses in their Interval of that level,
-//     more for whole numbers.
+//   - "coverage 50%" and "coverage 90%": the share of responses inside their Interval of that
+//     level, which is larger than the level for whole numbers.
 //
-// A censored response counts in the log loss alone, by the probability that the response is above
+// A censored response counts only in the log loss, with the probability that the response is above
 // it.
 //
-// Standard errors are those of means over the rows, and of RMSE and R² by the delta method. A log
-// loss is +Inf where a response was impossible.
+// Standard errors are computed over the rows; RMSE and R² use the delta method. A log loss is +Inf
+// if a response was impossible.
 //
-// Rows without a prediction are left out, and the error names the first and how many there are; it
-// wraps what that of Moments and Quantile does. Without any other row, or for another error, there
-// are no Scores. That error wraps ErrShape if there are not Len responses, ErrEmpty if there are
-// no rows, and ErrLabel if a response is outside the support of the Likelihood, or what Err does
-// if no row can be predicted.
+// Rows without a prediction are left out. Scores then returns the scores of the other rows, and an
+// error that names the first such row and their number and wraps the same errors as Moments and
+// Quantile. For any other error the scores are nil. Such an error wraps ErrShape if y does not have
+// Len responses, ErrEmpty if p has no rows, and ErrLabel if a response is outside the support of
+// the Likelihood. If no row has a prediction, it is the error of Err.
 func (p *Prediction) Scores(y []float64) (*Scores, error) {
 	n := p.Len()
 	switch {
@@ -543,7 +562,7 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 	case p.err != nil:
 		return nil, p.err
 	case n == 0:
-		return nil, fmt.Errorf("pgsvi: scores of no rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: Scores needs at least one row: %w", ErrEmpty)
 	}
 	for i, yi := range y {
 		if err := checkLabel(p.likOf(i), yi); err != nil {
@@ -579,8 +598,8 @@ func (p *Prediction) Scores(y []float64) (*Scores, error) {
 	return m, bad.err()
 }
 
-// seen returns the prediction and the responses that y stands for, where responses of Successes
-// tell the trials of their rows.
+// seen returns the prediction and the responses to compare. If y holds Successes, the prediction
+// gets the number of trials of each row.
 func (p *Prediction) seen(y []float64) (*Prediction, []float64) {
 	if !factsOf(p.lik).paired || p.each != nil {
 		return p, y
@@ -592,11 +611,11 @@ func (p *Prediction) seen(y []float64) (*Prediction, []float64) {
 	return &Prediction{p.lik, p.m, p.v, p.err, each, p.spread}, plain
 }
 
-// rowScores are what is predicted of each row.
+// rowScores holds the predictions of each row.
 type rowScores struct {
 	y, logp []float64
-	mean    []float64 // P(+1) of labels
-	median  []float64 // not of labels
+	mean    []float64 // P(+1) for labels
+	median  []float64 // unused for labels
 	in50    []bool
 	in90    []bool
 	errs    []error
@@ -625,7 +644,8 @@ func (s *rowScores) row(i int, lik Likelihood, m, v float64) (err error) {
 		return err
 	}
 	if math.IsNaN(s.logp[i]) {
-		return fmt.Errorf("the log probability is NaN: %w", ErrNotFinite)
+		return fmt.Errorf("the log probability is NaN; check LogProb of the likelihood: %w",
+			ErrNotFinite)
 	}
 	switch lik.(type) {
 	case GaussianNoise, Laplace, StudentT: // symmetric about m
@@ -641,8 +661,8 @@ func (s *rowScores) row(i int, lik Likelihood, m, v float64) (err error) {
 	return err
 }
 
-// inInterval reports whether y is in the interval that leaves tail on each side. Where the tails of
-// y are known, they take the place of quantiles.
+// inInterval reports whether y is in the interval with probability tail on each side. It compares
+// the tail probabilities of y if the likelihood has them, and quantiles otherwise.
 func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
 	t, ok := lik.(tailPredictor)
 	if !ok {
@@ -658,13 +678,13 @@ func inInterval(lik Likelihood, y, tail, m, v float64) (bool, error) {
 	return y == 0 || t.predictTail(y-1, m, v, true) > math.Log(tail), nil
 }
 
-// add adds the mean of x.
+// add appends the mean of x as a score.
 func (m *Scores) add(name string, x []float64) {
 	mean, variance := score.MeanVariance(x)
 	m.Values = append(m.Values, Score{name, mean, score.StandardError(variance, len(x))})
 }
 
-// labels adds the scores of labels.
+// labels appends the scores of labels.
 func (m *Scores) labels(s *rowScores) {
 	var right, square, up, down []float64
 	for i, p := range s.mean {
@@ -688,7 +708,7 @@ func (m *Scores) labels(s *rowScores) {
 	m.add("Brier", square)
 }
 
-// numbers adds the scores of counts and numbers, of rows that are not censored.
+// numbers appends the scores of counts and numbers over the rows that are not censored.
 func (m *Scores) numbers(s *rowScores, facts Facts) {
 	var y, square, absolute, in50, in90 []float64
 	for i, yi := range s.y {
@@ -714,7 +734,7 @@ func (m *Scores) numbers(s *rowScores, facts Facts) {
 	m.add("coverage 90%", in90)
 }
 
-// classes adds the scores of K classes.
+// classes appends the scores of K classes.
 func (m *Scores) classes(p *Prediction, y []float64, errs []error) {
 	right, square := make([]float64, p.Len()), make([]float64, p.Len())
 	p.classes(func(i int, r *classRow) {
@@ -738,22 +758,23 @@ func (m *Scores) classes(p *Prediction, y []float64, errs []error) {
 	m.add("Brier", keep(square))
 }
 
-// A Confusion counts decisions by the class that was right (confusion matrix). Print it for a table
-// with the recall and the precision of each class. It is made by NewConfusion.
+// A Confusion is a confusion matrix: it counts the decisions for each correct class. It prints as a
+// table with the recall and the precision of each class. Make it with NewConfusion.
 type Confusion struct {
-	// Names are those of the classes, in the order of Counts.
+	// Names holds the names of the classes, in the order of Counts.
 	Names []string
-	// Counts has the number of rows of class y that were decided to be of class d in Counts[y][d].
+	// Counts[y][d] is the number of rows of class y with decision d.
 	Counts [][]int
 }
 
-// NewConfusion compares decisions, such as those of Prediction.Decide, with the responses y: the
-// labels −1 and +1, of which −1 comes first, or classes 0, 1, …. Rows whose decision is NaN are
-// left out. The names are those of all classes; nil takes as many as there are, with their numbers
-// as names.
+// NewConfusion compares decisions, such as the result of Prediction.Decide, with the responses y.
+// Both hold either the labels −1 and +1, where −1 is the first class, or classes 0, 1, …. Rows
+// whose decision is NaN are left out. names has one name per class; nil uses the numbers as names,
+// up to the largest class that occurs.
 //
-// The error wraps ErrShape if there are not as many decisions as responses, ErrLabel if one is no
-// label and no class, names the row, and ErrEmpty if there are no rows.
+// The error wraps ErrShape if the numbers of decisions and responses differ or if labels do not
+// have two names, ErrLabel if a value is neither a label nor a class, and ErrEmpty if there are no
+// rows.
 func NewConfusion(y, decided []float64, names []string) (*Confusion, error) {
 	if len(y) != len(decided) {
 		return nil, fmt.Errorf("pgsvi: %d decisions for %d responses: %w", len(decided), len(y),
@@ -792,7 +813,8 @@ func NewConfusion(y, decided []float64, names []string) (*Confusion, error) {
 			c = (x + 1) / 2
 		}
 		if !(c >= 0 && c < float64(n)) || c != math.Floor(c) {
-			return 0, fmt.Errorf("pgsvi: row %d: %v is none of %d classes: %w", i, x, n, ErrLabel)
+			return 0, fmt.Errorf("pgsvi: row %d: %v is not a class; use labels −1 and +1, or 0 "+
+				"to %d − 1: %w", i, x, n, ErrLabel)
 		}
 		return int(c), nil
 	}
@@ -817,12 +839,12 @@ func NewConfusion(y, decided []float64, names []string) (*Confusion, error) {
 		rows++
 	}
 	if rows == 0 {
-		return nil, fmt.Errorf("pgsvi: a confusion table of no rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: a confusion matrix needs at least one row: %w", ErrEmpty)
 	}
 	return m, nil
 }
 
-// Error returns the share of rows that were decided wrongly.
+// Error returns the share of rows with a wrong decision.
 func (m *Confusion) Error() float64 {
 	wrong, all := 0, 0
 	for y, row := range m.Counts {
@@ -835,8 +857,8 @@ func (m *Confusion) Error() float64 {
 	return float64(wrong) / float64(all)
 }
 
-// Recall returns the share of the rows of class c that were decided to be of it (sensitivity): NaN
-// if there are none.
+// Recall returns the share of the rows of class c that have decision c (sensitivity). It is NaN if
+// there are no such rows.
 func (m *Confusion) Recall(c int) float64 {
 	all := 0
 	for _, n := range m.Counts[c] {
@@ -845,8 +867,8 @@ func (m *Confusion) Recall(c int) float64 {
 	return float64(m.Counts[c][c]) / float64(all)
 }
 
-// Precision returns the share of the rows decided to be of class c that are (positive predictive
-// value): NaN if there are none.
+// Precision returns the share of the rows with decision c that are of class c (positive predictive
+// value). It is NaN if there are no such rows.
 func (m *Confusion) Precision(c int) float64 {
 	all := 0
 	for _, row := range m.Counts {
@@ -855,8 +877,8 @@ func (m *Confusion) Precision(c int) float64 {
 	return float64(m.Counts[c][c]) / float64(all)
 }
 
-// String returns the table: a row for each class with its counts by decision and its recall, and a
-// last row with the precisions and the share of rows that are right.
+// String returns the table. It has one row per class with its counts by decision and its recall,
+// and a last row with the precisions and the share of correct decisions.
 func (m *Confusion) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)

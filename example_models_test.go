@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ExampleNewCTMRounds fits topics to documents on two machines, which are played by shards here.
+// ExampleNewCTMRounds fits topics to documents on two machines, which are simulated by shards here.
 func ExampleNewCTMRounds() {
 	sport := pgsvi.Document{Words: []int{0, 1}, Counts: []float64{3, 2}}
 	money := pgsvi.Document{Words: []int{2, 3}, Counts: []float64{4, 1}}
@@ -21,10 +21,10 @@ func ExampleNewCTMRounds() {
 		slices.Repeat([]pgsvi.Document{money}, 40)}
 	ctx := context.Background()
 	r, err := pgsvi.NewCTMRounds(4, 2, nil)
-	for round := 0; err == nil && round <= 5; round++ { // the first takes a sample
+	for round := 0; err == nil && round <= 5; round++ { // the first round reads a sample
 		all := r.Shard()
 		for i, docs := range machines {
-			part := r.Shard() // MarshalBinary sends it to a machine, and back
+			part := r.Shard() // in practice, MarshalBinary sends it to a machine and back
 			if err = part.Add(ctx, uint64(i), each(docs)); err == nil {
 				err = all.Merge(part)
 			}
@@ -75,8 +75,8 @@ func ExampleGP_Learn() {
 	// 3.0
 }
 
-// Each class has a prior standard deviation of its own. The features tell class 0 from the others,
-// and nothing tells these apart, so that their weights are smaller.
+// Each class has its own prior standard deviation. The features separate class 0 from the others
+// but nothing separates the other two, so their weights are smaller.
 func ExampleGLM_Learn_classes() {
 	const rows, cols = 200, 6
 	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
@@ -91,7 +91,7 @@ func ExampleGLM_Learn_classes() {
 			y[i] = float64(1 + i%2)
 		}
 	}
-	var blocks []int // of each column in each class: the class
+	var blocks []int // class of each column in each class
 	for class := range 3 {
 		blocks = append(blocks, slices.Repeat([]int{class}, cols)...)
 	}
@@ -129,11 +129,11 @@ func ExampleGPPosterior_Part() {
 		panic(err)
 	}
 	slope, variance := post.Part(1, mat.NewDense(1, 1, []float64{1})).Latent(nil, nil)
-	fmt.Printf("%.1f ± %.1f a year\n", slope[0], math.Sqrt(variance[0]))
+	fmt.Printf("%.1f ± %.1f per year\n", slope[0], math.Sqrt(variance[0]))
 	forecast, _ := post.At(mat.NewDense(1, 1, []float64{2045})).Latent(nil, nil)
 	fmt.Printf("%.0f in 2045\n", forecast[0])
 	// Output:
-	// 1.4 ± 0.3 a year
+	// 1.4 ± 0.3 per year
 	// 105 in 2045
 }
 
@@ -148,7 +148,7 @@ func ExampleGram() {
 }
 
 func ExampleProduct() {
-	// A yearly rhythm that may change its shape over a decade, and a trend.
+	// a yearly rhythm that may change its shape over a decade, and a trend
 	k := pgsvi.Sum{
 		pgsvi.Product{pgsvi.SquaredExp{Scale: 2, Length: 10}, pgsvi.Periodic{Period: 1}},
 		pgsvi.Linear{Scale: 0.1},
@@ -194,9 +194,8 @@ func ExampleKernel() {
 }
 
 func ExampleGramGrad() {
-	// The gradient of the log marginal likelihood of y ~ N(0, K) is
-	// ½ Σ_ij (a_i a_j − K⁻¹_ij) ∂K_ij/∂log θ with
-	// a = K⁻¹y.
+	// The gradient of the log marginal likelihood of y ~ N(0, K) is ½ Σ_ij (a_i a_j − K⁻¹_ij)
+	// ∂K_ij/∂log θ with a = K⁻¹y.
 	x := mat.NewDense(4, 1, []float64{0, 1, 2, 3})
 	y := mat.NewVecDense(4, []float64{0.1, 0.9, 0.8, 0.2})
 	var k pgsvi.Kernel = pgsvi.Sum{pgsvi.SquaredExp{}, pgsvi.White{Scale: 0.1}}
@@ -216,7 +215,7 @@ func ExampleGramGrad() {
 }
 
 func ExampleNewLDA() {
-	// Documents about two things, as counts of the words of a vocabulary.
+	// Documents with two topics, as counts of the words of a vocabulary.
 	c := &pgsvi.Corpus{Vocab: strings.Fields("sea ship wind rate bank loan"), Terms: 6}
 	for n := range 40 {
 		first := 3 * (n % 2)
@@ -266,14 +265,13 @@ func ExampleGP_CertifyScale() {
 }
 
 func ExampleExpectLogProb() {
-	// E[log σ(η)] for η ~ N(1, 4), with the derivatives that variational
-	// inference needs.
+	// E[log σ(η)] for η ~ N(1, 4), with the derivatives that variational inference needs.
 	e := pgsvi.ExpectLogProb(pgsvi.BernoulliLogit{}, +1, 1, 4)
 	fmt.Printf("%.6f %.6f %.6f\n", e.Value, e.D1, e.D2)
 	// Output: -0.642495 0.352274 -0.140498
 }
 
-// cauchit is p(y|η) = ½ + arctan(yη)/π for y = ±1: LogProb is all there is to it.
+// cauchit is p(y|η) = ½ + arctan(yη)/π for y = ±1. LogProb is its only method.
 type cauchit struct{}
 
 func (cauchit) LogProb(y, eta float64) float64 { return math.Log(0.5 + math.Atan(y*eta)/math.Pi) }
@@ -318,7 +316,7 @@ func ExampleOrdinal() {
 }
 
 func ExampleNegativeBinomial() {
-	// The same mean, e^1, for Poisson counts and for overdispersed ones.
+	// The same mean, e^1, for Poisson counts and for overdispersed counts.
 	l := pgsvi.NegativeBinomial{Shape: 2}
 	mean, variance := l.Moments(1)
 	fmt.Printf("%.4f %.4f\n", mean, variance)
@@ -330,7 +328,7 @@ func ExampleNegativeBinomial() {
 }
 
 func ExampleSurvival() {
-	// Months until a machine fails; the third has not failed yet.
+	// Months until a machine fails. The third machine has not failed yet.
 	y, err := pgsvi.Survival([]float64{4, 7, 12}, []float64{1, 1, 0})
 	if err != nil {
 		fmt.Println(err)
@@ -343,7 +341,7 @@ func ExampleSurvival() {
 	fmt.Println(err)
 	// Output:
 	// [4 7 -12] -2.3160
-	// pgsvi: row 1: the event is 2, want 1 if it was observed or 0 if the time is censored: label outside the support of the likelihood
+	// pgsvi: row 1: the event is 2; it must be 1 if it was observed or 0 if the time is censored: label outside the support of the likelihood
 }
 
 func ExampleSuccesses() {
@@ -363,7 +361,7 @@ func ExampleSuccesses() {
 }
 
 func ExampleZeroInflated() {
-	// Three counts in ten come from elsewhere; the others are Poisson with mean e.
+	// Three counts in ten are additional zeros. The others are Poisson with mean e.
 	l := pgsvi.ZeroInflated{Zero: 0.3}
 	for y := range 4 {
 		fmt.Printf("P(Y = %d) = %.4f\n", y, math.Exp(l.LogProb(float64(y), 1)))
@@ -379,7 +377,7 @@ func ExampleZeroInflated() {
 }
 
 func ExampleHurdle() {
-	l := pgsvi.Hurdle{Zero: 0.3} // counts that are not 0 are zero-truncated Poisson
+	l := pgsvi.Hurdle{Zero: 0.3} // counts above 0 are zero-truncated Poisson
 	for y := range 4 {
 		fmt.Printf("P(Y = %d) = %.4f\n", y, math.Exp(l.LogProb(float64(y), 1)))
 	}
@@ -461,7 +459,7 @@ func ExamplePrediction() {
 	// desk 1: 6.03 ± 3.51 days, 95% within 12.70
 }
 
-// each yields items of a slice.
+// each yields the items of a slice.
 func each[R any](rows []R) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		for _, r := range rows {
@@ -472,7 +470,7 @@ func each[R any](rows []R) iter.Seq2[R, error] {
 	}
 }
 
-// ExampleNewGLMRounds fits a logistic regression to rows on three machines, which are played by
+// ExampleNewGLMRounds fits a logistic regression to rows on three machines, which are simulated by
 // shards here.
 func ExampleNewGLMRounds() {
 	machines := [][]pgsvi.Row{
@@ -489,7 +487,7 @@ func ExampleNewGLMRounds() {
 	for proved := false; !proved; {
 		all := r.Shard()
 		for i, rows := range machines {
-			part := r.Shard() // MarshalBinary sends it to a machine, and back
+			part := r.Shard() // in practice, MarshalBinary sends it to a machine and back
 			if err := part.Add(ctx, uint64(i), each(rows)); err != nil {
 				fmt.Println(err)
 				return
@@ -516,10 +514,10 @@ func ExampleNewGLMRounds() {
 	// means [-0.068 1.058] of 6 rows
 }
 
-// ExampleNewGLMRows fits a logistic regression to more rows than there is memory for. They are
-// generated here; a data.RowFile or a data reader has those of a file.
+// ExampleNewGLMRows fits a logistic regression to more rows than fit into memory. The rows are
+// generated here; use a data.RowFile or a data reader for rows of a file.
 func ExampleNewGLMRows() {
-	rows := func(yield func(pgsvi.Row, error) bool) { // the same whenever it is ranged over
+	rows := func(yield func(pgsvi.Row, error) bool) { // yields the same rows every time
 		for i := range 20_000 {
 			x := float64(i%7) - 3
 			y := -1.0
@@ -559,7 +557,7 @@ func ExampleNewGLMRows() {
 // family, T(z) = (log z, z).
 type counts struct {
 	x    []float64
-	fail map[int]error // of Local, by term
+	fail map[int]error // errors of Local, by term
 }
 
 func (c counts) Len() int { return len(c.x) }
@@ -575,8 +573,8 @@ func (c counts) Local(dst, mu []float64, n int, weight float64) (float64, error)
 }
 
 func ExampleConjugate() {
-	// Counts of a Poisson distribution, and a Gamma prior of its rate: no local variables, and one
-	// step is the posterior.
+	// These are counts of a Poisson distribution, with a Gamma prior of its rate. The model has no
+	// local variables, so one step reaches the posterior.
 	prior, _ := pgsvi.NewGamma(2, 0.5)
 	o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Conjugate(counts{x: []float64{3, 1, 4, 1, 5}}),
 		H:    pgsvi.KLTo(prior),

@@ -12,7 +12,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// calls are customers: how often they called, whether they have a contract, and whether they left.
+// calls returns customers: how often they called, whether they have a contract, and whether they
+// left.
 func calls() (x *mat.Dense, y []float64) {
 	x = mat.NewDense(16, 2, []float64{
 		0, 1, 1, 1, 0, 0, 2, 1, 3, 0, 4, 0, 1, 0, 5, 1,
@@ -22,7 +23,7 @@ func calls() (x *mat.Dense, y []float64) {
 	return x, y
 }
 
-// fitCalls fits a logistic regression of calls.
+// fitCalls fits a logistic regression to calls.
 func fitCalls() (*pgsvi.GLM, *pgsvi.GLMPosterior) {
 	x, y := calls()
 	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
@@ -37,7 +38,7 @@ func fitCalls() (*pgsvi.GLM, *pgsvi.GLMPosterior) {
 	return glm, post
 }
 
-// A prediction prints as a sentence: the probability and its 95% credible interval.
+// A prediction prints as a sentence with the probability and its 95% credible interval.
 func ExamplePrediction_String() {
 	_, post := fitCalls()
 	fmt.Println(post.At(mat.NewDense(2, 2, []float64{2, 1, 6, 0})))
@@ -46,9 +47,10 @@ func ExamplePrediction_String() {
 	// 0.95 (0.66 to 1.00)
 }
 
-// The interval of the mean says what is known of it; that of a new response holds its noise, too.
+// The interval of the mean covers the uncertainty of the mean. The interval of a new response also
+// includes its noise.
 func ExamplePrediction_Interval() {
-	// Events of three days, and what is expected of ten days more.
+	// Events of three days, and a prediction for another day.
 	x := mat.NewDense(3, 1, []float64{1, 1, 1})
 	glm, err := pgsvi.NewGLM(x, []float64{2, 4, 3}, pgsvi.Poisson{}, &pgsvi.GLMOptions{PriorSD: 2})
 	if err != nil {
@@ -71,23 +73,25 @@ func ExamplePrediction_Interval() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%.1f events a day, between %.1f and %.1f; tomorrow %.0f to %.0f\n", mean[0], lo[0],
+	fmt.Printf("%.1f events per day, between %.1f and %.1f; tomorrow %.0f to %.0f\n",
+		mean[0], lo[0],
 		hi[0], least[0], most[0])
 	// Output:
-	// 2.9 events a day, between 1.6 and 4.8; tomorrow 0 to 7
+	// 2.9 events per day, between 1.6 and 4.8; tomorrow 0 to 7
 }
 
 // One fit to labels predicts how many of several trials succeed.
 func ExamplePrediction_Trials() {
 	_, post := fitCalls()
 	x := mat.NewDense(1, 2, []float64{2, 1})
-	// Ten customers of the same kind.
+	// Ten customers with the same features.
 	fmt.Println(post.At(x).Trials([]float64{10}))
 	// Output:
 	// 2.9 (0.6 to 6.4), a new response 0 to 7
 }
 
-// What makes a customer leave? Each column contributes to the log odds, relative to the mean row.
+// Why do customers leave? Explain returns the contribution of each column to the log odds, relative
+// to the mean row.
 func ExampleGLMPosterior_Explain() {
 	_, post := fitCalls()
 	e, err := post.Explain([]float64{6, 0}, nil)
@@ -101,7 +105,7 @@ func ExampleGLMPosterior_Explain() {
 	// log odds 3.94; −0.34 at the base row
 }
 
-// By how much does the probability change with a column, on average over the rows?
+// How much does the probability change with a column, on average over the rows?
 func ExampleGLMPosterior_MarginalEffects() {
 	_, post := fitCalls()
 	x, _ := calls()
@@ -116,7 +120,8 @@ func ExampleGLMPosterior_MarginalEffects() {
 	// contract=yes  −0.10 ± 0.11
 }
 
-// Would a simpler model do? LOO of each says how well it predicts; their difference has an error.
+// Is a simpler model good enough? LOO estimates how well each model predicts, and CompareLOO gives
+// the difference with its error.
 func ExampleCompareLOO() {
 	ctx := context.Background()
 	x, y := calls()
@@ -149,7 +154,7 @@ func ExampleCompareLOO() {
 	// without contract  −0.4 ± 0.7  about the same
 }
 
-// Do the probabilities come true? Each row is predicted from the others.
+// Do the probabilities match the frequencies? Each row is predicted from the others.
 func ExampleLOO_Calibration() {
 	glm, post := fitCalls()
 	l, err := glm.LOO(context.Background(), post)
@@ -165,10 +170,10 @@ func ExampleLOO_Calibration() {
 	// rows  predicted  observed (95% interval)
 	//      8      0.161     0.125 (0.014 to 0.454)
 	//      8      0.719     0.750 (0.408 to 0.944)
-	// miscalibration 0.0038 nats a row; 0.062 by chance
+	// miscalibration 0.0038 nats per row; 0.062 by chance
 }
 
-// How well are customers predicted that the model has not seen?
+// How well does the model predict customers that it has not seen?
 func ExampleCrossValidate() {
 	x, y := calls()
 	cv, err := pgsvi.CrossValidate(context.Background(), pgsvi.NewEnv(nil, 2), y, 4,
@@ -217,8 +222,8 @@ func ExamplePrediction_Scores() {
 	// coverage 90%  1.00 ± 0.00
 }
 
-// Could the model have made these data? A Poisson has no room for so many days without an event
-// beside so many with ten.
+// Could the model have generated these data? A Poisson model cannot have that many days without an
+// event next to that many days with ten.
 func ExampleGLM_PredictiveCheck() {
 	x := mat.NewDense(12, 1, []float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})
 	y := []float64{0, 0, 0, 0, 1, 0, 9, 0, 12, 0, 8, 0}
@@ -246,7 +251,7 @@ func ExampleGLM_PredictiveCheck() {
 	// share of 0 0.1, in the data 0.7, unlikely: true
 }
 
-// Which documents are like a new one?
+// Which documents are similar to a new document?
 func ExampleLDAPosterior_Similar() {
 	c := &pgsvi.Corpus{Vocab: []string{"loan", "bank", "rate", "ship", "sea", "wind"}, Terms: 6,
 		Docs: []pgsvi.Document{
@@ -272,8 +277,8 @@ func ExampleLDAPosterior_Similar() {
 	// documents [0 2] at [0.0 0.5]
 }
 
-// Is a Gaussian q near enough to the posterior? Draws of it, weighted by p(y, z)/q(z), say so by
-// the tail of their weights, and correct what is off.
+// Is a Gaussian q close enough to the posterior? PSIS weights draws of q by p(y, z)/q(z). The tail
+// of the weights shows whether q is close enough, and the weights correct its errors.
 func ExampleGLM_PSIS() {
 	// Events of five days.
 	x := mat.NewDense(5, 1, []float64{1, 1, 1, 1, 1})
@@ -290,17 +295,17 @@ func ExampleGLM_PSIS() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("k̂ = %.1f, to be trusted up to %.1f\n", p.KHat, p.Limit)
-	fmt.Printf("log evidence %.3f, of which the ELBO is a bound: %.3f\n", p.LogZ, res.ELBO)
-	fmt.Printf("log rate %.2f ± %.2f, by q %.2f ± %.2f\n", p.Mean[0], p.SD[0], post.Mean(nil)[0],
+	fmt.Printf("k̂ = %.1f, reliable up to %.1f\n", p.KHat, p.Limit)
+	fmt.Printf("log evidence %.3f, at least the ELBO %.3f\n", p.LogZ, res.ELBO)
+	fmt.Printf("log rate %.2f ± %.2f, q has %.2f ± %.2f\n", p.Mean[0], p.SD[0], post.Mean(nil)[0],
 		post.SD(nil)[0])
 	// Output:
-	// k̂ = 0.6, to be trusted up to 0.7
-	// log evidence -6.057, of which the ELBO is a bound: -6.069
-	// log rate -0.48 ± 0.49, by q -0.48 ± 0.47
+	// k̂ = 0.6, reliable up to 0.7
+	// log evidence -6.057, at least the ELBO -6.069
+	// log rate -0.48 ± 0.49, q has -0.48 ± 0.47
 }
 
-// Which of two kernels predicts data better that it has not seen? No fit is repeated for that.
+// Which of two kernels predicts new data better? LOO needs no refits.
 func ExampleGP_LOO() {
 	ctx := context.Background()
 	x, y := wave()
@@ -321,12 +326,12 @@ func ExampleGP_LOO() {
 		fmt.Printf("length %.1f: %v\n", length, loo)
 	}
 	// Output:
-	// length 0.1: elpd -25.831 ± 1.9 over 40 data, error 0.037; 13.1 effective parameters
-	// length 1.0: elpd -17.3648 ± 2.7 over 40 data, error 0.079; 3.66 effective parameters
+	// length 0.1: elpd -25.831 ± 1.9 over 40 observations, error 0.037; 13.1 effective parameters
+	// length 1.0: elpd -17.3648 ± 2.7 over 40 observations, error 0.079; 3.66 effective parameters
 }
 
-// Which data decide? The leverage of a datum is the part of what is known of its linear predictor
-// that it brings itself, and its influence how far it moves the posterior.
+// Which observations matter most? The leverage of an observation is its share of the information
+// about its linear predictor, and its influence is how far it moves the posterior.
 func ExampleLOO_leverage() {
 	ctx := context.Background()
 	x := mat.NewDense(6, 1, []float64{0.5, 0.6, 0.7, 0.8, 0.9, 5}) // the last is far out
@@ -353,7 +358,7 @@ func ExampleLOO_leverage() {
 	// row 5: leverage 0.99, moves the posterior by 2 nats
 }
 
-// wave returns labels along a line that change their mind twice.
+// wave returns labels along a line that change twice.
 func wave() (*mat.Dense, []float64) {
 	x, y := mat.NewDense(40, 1, nil), make([]float64, 40)
 	for i := range y {
@@ -367,8 +372,8 @@ func wave() (*mat.Dense, []float64) {
 	return x, y
 }
 
-// plants are leaf lengths in cm and heights in m of ashes, +1, and elms. Package data reads such
-// tables from files of text.
+// plants returns leaf lengths in cm and heights in m of ashes, +1, and elms. Package data reads
+// such tables from text files.
 func plants() (x *mat.Dense, y []float64) {
 	x = mat.NewDense(18, 2, []float64{
 		4.9, 1.2, 5.4, 1.1, 6.1, 1.6, 5, 1.3, 5.2, 1.4, 6.3, 1.2, 7.1, 1.7, 7.7, 1.4, 5.8, 1.5,
@@ -378,7 +383,7 @@ func plants() (x *mat.Dense, y []float64) {
 	return x, y
 }
 
-// A table of weights, with their names.
+// A table of the weights with their names.
 func ExampleGLMPosterior_Summary() {
 	x, y := plants()
 	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{
@@ -401,7 +406,7 @@ func ExampleGLMPosterior_Summary() {
 	// * zero is outside the interval from 2.5% to 97.5%
 }
 
-// A posterior on file predicts as it did before, and can be given more data.
+// A saved posterior predicts the same as before, and can be updated with more data.
 func ExampleGLMPosterior_Save() {
 	x, y := plants()
 	glm, err := pgsvi.NewGLM(x, y, pgsvi.BernoulliLogit{},

@@ -25,9 +25,8 @@ func doses() (x [][]float64, y []float64) {
 	return x, response
 }
 
-// A model of one's own from its log-likelihood alone: logistic regression with
-// a heavy-tailed third parameter, a lapse rate. Nothing is differentiated and
-// nothing is tuned.
+// This custom model consists of its log-likelihood only. It is a logistic regression with a
+// heavy-tailed third parameter, a lapse rate. It needs no derivatives and no tuning.
 func Example() {
 	x, y := doses()
 	ll := pgsvi.LogLik{N: len(y), Dim: 3, LogProb: func(n int, z []float64) float64 {
@@ -52,8 +51,8 @@ func Example() {
 	// ELBO -10
 }
 
-// Terms that see z through one number each have exact expectations, and the
-// zero Solver then runs to the optimum without noise.
+// Each term depends on z through one number, so its expectations are exact, and the zero Solver
+// runs to the optimum without noise.
 func ExampleSites() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropic(2, 4)
@@ -75,8 +74,8 @@ func ExampleSites() {
 	// ELBO -9.6675, gap below 1e-8: true
 }
 
-// The method of the paper's experiments: mini-batches, a decreasing step size
-// and the score function.
+// This is the method of the paper's experiments: mini-batches, a decreasing step size and the score
+// function.
 func ExampleSolver() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropicMeanField(2, 4)
@@ -101,7 +100,7 @@ func ExampleSolver() {
 	// Output: pass limit after 400 iterations, ELBO -9.7
 }
 
-// The loop itself, for a caller who decides when to stop.
+// A caller who decides when to stop runs the loop itself.
 func ExampleSolver_Steps() {
 	x, y := doses()
 	prior := pgsvi.NewIsotropic(2, 4)
@@ -140,7 +139,7 @@ func ExampleDivergenceFunc() {
 		H:    pgsvi.KLTo(prior),
 		Init: prior,
 	}
-	// The squared Hellinger distance of diagonal Gaussians.
+	// the squared Hellinger distance of diagonal Gaussians
 	hellinger := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
 		a, b := q.(*pgsvi.Gaussian), q0.(*pgsvi.Gaussian)
 		ma, mb, va, vb := a.Mean(nil), b.Mean(nil), a.Var(nil), b.Var(nil)
@@ -160,13 +159,13 @@ func ExampleDivergenceFunc() {
 	// Output: converged, closed form: false, ELBO -9.674
 }
 
-// leastSquares is a function of the user's own over a Point: ½ Σ_n (x_nᵀz − y_n)².
+// leastSquares is a custom function over a Point: ½ Σ_n (x_nᵀz − y_n)².
 type leastSquares struct {
 	x [][]float64
 	y []float64
 }
 
-// smooth makes it an f. Exact says that it makes no use of randomness.
+// smooth converts it to an f. Exact means that it does not use randomness.
 func (l leastSquares) smooth() pgsvi.Smooth {
 	return pgsvi.SmoothFunc(len(l.y), true, l.grad)
 }
@@ -198,7 +197,7 @@ func (l leastSquares) grad(_ *pgsvi.Env, dst []float64, q pgsvi.Dist, batch []in
 	return f, nil
 }
 
-// The lasso by proximal gradient (ISTA): a Point, the Euclidean divergence and L1.
+// The lasso by proximal gradient (ISTA) combines a Point, the Euclidean divergence and L1.
 func ExampleL1() {
 	f := leastSquares{
 		x: [][]float64{{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {2, -1, 0}},
@@ -237,7 +236,7 @@ func ExampleBregman() {
 }
 
 func ExampleCheckDivergence() {
-	// Not a divergence: it is negative on one side.
+	// This is not a divergence, because it is negative on one side.
 	skew := pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
 		d := q.Params(nil)[0] - q0.Params(nil)[0]
 		return d * d * d
@@ -253,8 +252,7 @@ func ExampleCheckDivergence() {
 	// 1 <nil>
 }
 
-// One proximal step by hand: with a Gaussian likelihood and β = +Inf it is the
-// exact posterior.
+// One proximal step by hand. With a Gaussian likelihood and β = +Inf it gives the exact posterior.
 func ExampleProx_Solve() {
 	prior := pgsvi.NewIsotropic(1, 1)
 	f := pgsvi.Expect(pgsvi.Sites{
@@ -308,7 +306,7 @@ func ExampleTee() {
 	// [1 0.5]
 }
 
-// A classifier: no step size, no batch size, nothing to tune.
+// A classifier without a step size, a batch size or any other tuning.
 func ExampleGP() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
@@ -330,8 +328,8 @@ func ExampleGP() {
 	// [0.290 0.500 0.710]
 }
 
-// PG-SVI as published, for comparison: a step size, a batch size and a number
-// of samples tuned to the data.
+// PG-SVI as published, for comparison. Its step size, batch size and number of samples are tuned to
+// the data.
 func ExampleGP_published() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, 1}
@@ -354,8 +352,7 @@ func ExampleGP_published() {
 	// pass limit after 10 passes, ELBO -4.7
 }
 
-// zeroInflated is a likelihood of one's own: Poisson counts of which a share is zero
-// whatever the rate is.
+// zeroInflated is a custom likelihood: Poisson counts with a share of additional zeros.
 type zeroInflated struct{ Share float64 }
 
 func (z zeroInflated) LogProb(y, eta float64) float64 {
@@ -369,10 +366,10 @@ func (z zeroInflated) LogProb(y, eta float64) float64 {
 
 func (zeroInflated) Facts() pgsvi.Facts { return pgsvi.Facts{Support: pgsvi.Counts} }
 
-var _ pgsvi.Factual = zeroInflated{} // a misspelt method is an error here
+var _ pgsvi.Factual = zeroInflated{} // a misspelled method is an error here
 
-// A likelihood is one method. Facts says which responses there are: others are
-// refused, and predictions sum over them.
+// A likelihood needs only one method. Facts describes its responses: models reject all other
+// responses, and predictions sum over the described responses.
 func ExampleFactual() {
 	x := mat.NewDense(10, 1, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	y := []float64{0, 2, 3, 0, 4, 5, 0, 7, 0, 9}
@@ -393,8 +390,8 @@ func ExampleFactual() {
 	// Output: converged; P(0) [0.48 0.30], mean [1.2 5.2]
 }
 
-// A posterior that is not Gaussian: the rate of waiting times under a Gamma q, of a
-// family of the user's. The exact one is Gamma(2 + 3, 1 + 2.3).
+// The posterior need not be Gaussian. This one is the rate of waiting times under a Gamma q, from a
+// custom family. The exact posterior is Gamma(2 + 3, 1 + 2.3).
 func ExampleNewExp() {
 	prior, err := pgsvi.NewExp(testkit.GammaFamily{}, []float64{2, -1}) // η = (a, −b)
 	if err != nil {
@@ -413,7 +410,7 @@ func ExampleNewExp() {
 	// Output: converged: Gamma(5.0, 3.3)
 }
 
-// Rows that arrive in any number, each seen once.
+// Any number of rows may arrive. The stream reads each row once.
 func ExampleGLMStream() {
 	s, err := pgsvi.NewGLMStream(1, pgsvi.BernoulliLogit{}, &pgsvi.GLMOptions{Intercept: true})
 	if err != nil {
@@ -432,7 +429,7 @@ func ExampleGLMStream() {
 	// Output: 6 rows: [0.179 0.246 0.354 0.646 0.754 0.821]
 }
 
-// Topics that go together, from documents of two kinds.
+// Topics that occur together, from documents of two types.
 func ExampleCTM() {
 	c := &pgsvi.Corpus{Terms: 6, Vocab: []string{"ball", "goal", "team", "law", "party", "vote"}}
 	for n := range 20 {
@@ -460,7 +457,7 @@ func ExampleCTM() {
 	// [ball goal team]
 }
 
-// A loaded posterior predicts the same bits. Rows of three ordered classes.
+// A loaded posterior predicts exactly the same. The rows have three ordered classes.
 func ExampleGPPosterior_Save() {
 	x := mat.NewDense(6, 1, []float64{-3, -2, -1, 1, 2, 3})
 	gp, err := pgsvi.NewGP(x, []float64{0, 0, 1, 1, 2, 2}, pgsvi.SquaredExp{Scale: 2, Length: 1.5},
@@ -487,7 +484,7 @@ func ExampleGPPosterior_Save() {
 
 var ctx = context.Background()
 
-// Logistic regression: weights with their uncertainty.
+// Logistic regression returns weights with their uncertainty.
 func ExampleNewGLM() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
@@ -530,7 +527,7 @@ func ExampleNewGP() {
 	// P(y = +1 at 2.5) = 0.710
 }
 
-// Topics of documents, and which go together.
+// Topics of documents, and which topics occur together.
 func ExampleNewCTM() {
 	// Package data counts the words of texts.
 	corpus := &pgsvi.Corpus{
@@ -564,7 +561,7 @@ func ExampleNewCTM() {
 	// ⎣0.9  0.1⎦
 }
 
-// Checking a posterior by importance sampling.
+// PSIS checks a posterior by importance sampling.
 func ExampleGLM_PSIS_trust() {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
@@ -586,8 +583,8 @@ func ExampleGLM_PSIS_trust() {
 	// k̂ = 0.48 from 2200 draws (effective sample size 2077): log evidence -7.6171 ± 0.0052
 }
 
-// Adam on −ELBO over the mean and the log-Cholesky factor of a dense Gaussian,
-// beside a fit without options.
+// Adam on −ELBO over the mean and the log-Cholesky factor of a dense Gaussian, compared with a fit
+// without options.
 func ExampleAdam() {
 	x := mat.NewDense(8, 1, []float64{-3, -2, -1, -0.5, 0.5, 1, 2, 3})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}
@@ -622,8 +619,7 @@ func ExampleAdam() {
 	// Output: -6.40 after 500 passes; at the optimum -6.40
 }
 
-// A stream that was saved goes on, in another program or on another day, as if nothing had
-// happened.
+// A saved stream continues in another program or on another day as if it had never stopped.
 func ExampleLoad() {
 	ctx := context.Background()
 	monday := pgsvi.Rows(mat.NewDense(3, 1, []float64{-2, 0.5, 1}), []float64{-1, -1, 1})
@@ -657,9 +653,9 @@ func ExampleLoad() {
 	// 5 rows, weight 0.98 ± 0.65
 }
 
-// A classifier of 5000 points, whose covariance would have 25 million numbers:
-// inducing inputs are chosen among the points until they leave nothing to speak
-// of, and a nil Solver needs no tuning.
+// This is a classifier of 5000 points, whose covariance would have 25 million numbers. Points are
+// added as inducing inputs until the prior variance that is left out is negligible. A nil Solver
+// needs no tuning.
 func ExampleSparseGP() {
 	rng := rand.New(rand.NewPCG(1, 2))
 	x, y := mat.NewDense(5000, 1, nil), make([]float64, 5000)
@@ -693,13 +689,13 @@ func ExampleSparseGP() {
 	// P(+1) at 1000.00: 0.50
 }
 
-// matern72 is the profile of the Matérn kernel with ν = 7/2,
-// ρ = (1 + a + 2a²/5 + a³/15) exp(−a) with a = √7 r.
+// matern72 is the profile of the Matérn kernel with ν = 7/2, ρ = (1 + a + 2a²/5 + a³/15) exp(−a)
+// with a = √7 r.
 type matern72 struct{}
 
 func (matern72) Values(r2 []float64) { pgsvi.PolyExp(r2, 7, 1, 1, 2./5, 1./15) }
 
-// Slopes are −2ρ′(r²) = 7/5 (1 + a + a²/3) exp(−a).
+// Slopes stores −2ρ′(r²) = 7/5 (1 + a + a²/3) exp(−a).
 func (matern72) Slopes(dst, r2, _ []float64) {
 	copy(dst, r2)
 	pgsvi.PolyExp(dst, 7, 7./5, 7./5, 7./15)
@@ -707,7 +703,7 @@ func (matern72) Slopes(dst, r2, _ []float64) {
 
 type Matern72 = pgsvi.Iso[matern72]
 
-// A kernel of one's own, with lengths that differ between columns.
+// A custom kernel whose length scales differ between columns.
 func ExampleIso() {
 	pgsvi.Register("example.Matern72", Matern72{})
 	k := Matern72{Scale: 2, Lengths: []float64{1, 10}}
@@ -719,11 +715,11 @@ func ExampleIso() {
 	// ⎡4.000  2.180  0.374⎤
 	// ⎢2.180  4.000  0.551⎥
 	// ⎣0.374  0.551  4.000⎦
-	// pgsvi: Matern72.Length is -1, want a positive number: parameter out of range
+	// pgsvi: Matern72.Length is -1; it must be a positive number: parameter out of range
 }
 
-// How long may the steps of gradient descent be? Those of 0.05 leave no doubt, those of 2 are
-// beyond what the theory allows, and raise −ELBO.
+// How long may the steps of gradient descent be? The certificate accepts steps of 0.05. Steps of 2
+// exceed the bound of the theory, and raise −ELBO.
 func ExampleCertificate() {
 	sites := pgsvi.Sites{X: [][]float64{{1, 0.5}, {0.3, -1.2}, {-2, 0.4}, {0.8, 1.1}, {-0.6, -0.2}},
 		Y: []float64{1, 1, -1, 1, 1}, Lik: pgsvi.BernoulliLogit{}}
@@ -748,9 +744,9 @@ func ExampleCertificate() {
 	// beta 2: at most 1.2, 10 of 20 steps too long, 10 violations
 }
 
-// Clusters of rows, and to which of them a row belongs.
+// Clusters of rows, and the cluster of a new row.
 func ExampleNewMixture() {
-	// Fifty rows about 0 and fifty about 10.
+	// fifty rows near 0 and fifty near 10
 	x := mat.NewDense(100, 1, nil)
 	for n := range 100 {
 		x.Set(n, 0, 10*float64(n%2)+math.Sin(float64(n)))

@@ -691,12 +691,12 @@ func TestGLMLearnErrors(t *testing.T) {
 		{GLMOptions{Prior: prior}, ErrParam, "Prior is set"},
 		{GLMOptions{Covariance: LowRankCovariance, Rank: 1}, ErrParam, "low-rank"},
 		{GLMOptions{Learn: &LearnOptions{Fixed: []string{"PriorSD"}}}, ErrParam,
-			`name "PriorSD", the parameters are GLM.PriorSD`},
+			`name "PriorSD", which is not a parameter; use one of GLM.PriorSD`},
 		{GLMOptions{Learn: &LearnOptions{Fixed: []string{"GLM.PriorSD"}}}, ErrParam,
-			"no hyper-parameter is left"},
+			"no hyperparameter is left"},
 		{GLMOptions{Blocks: []int{0, 1},
 			Learn: &LearnOptions{Bounds: map[string][2]float64{"GLM.PriorSD[1]": {-1, 1}}}},
-			ErrParam, "outside its range"},
+			ErrParam, "within its range"},
 	} {
 		if e.opt.Learn == nil {
 			e.opt.Learn = &LearnOptions{}

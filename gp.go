@@ -21,14 +21,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// GP is a Gaussian process model for regression and classification. Latent values z_n = z(x_n)
-// have the prior z ~ N(0, K), K_ij = k(x_i, x_j), and the observations are y_n ~ p(y|z_n). It is
-// a Model. The posterior is approximated by q(z) = N(m, V), which maximises the ELBO
+// A GP is a Gaussian process model for regression and classification. The latent values z_n =
+// z(x_n) have the prior z ~ N(0, K) with K_ij = k(x_i, x_j), and the observations are y_n ~
+// p(y|z_n). The posterior is approximated by q(z) = N(m, V), which maximizes the ELBO
 //
 //	Σ_n E_q[log p(y_n|z_n)] − KL(q‖N(0, K))   (nats).
 //
-// A pass takes of the order of N³ operations; for more than some thousands of rows use SparseGP.
-// A GP is immutable and safe for concurrent use.
+// A pass takes on the order of N³ operations, so use SparseGP if there are more than a few thousand
+// rows. A GP is a Model. It is immutable and safe for concurrent use.
 type GP struct {
 	x      *mat.Dense
 	kernel Kernel
@@ -36,38 +36,39 @@ type GP struct {
 	opt    GPOptions
 }
 
-// GPOptions are the options of a GP. The zero value, and a nil pointer, mean no jitter and exact
+// GPOptions holds the options of a GP. The zero value and a nil pointer mean no jitter and exact
 // expectations.
 type GPOptions struct {
-	// Jitter is added to the diagonal of K in training, not in predictions. A singular K needs
-	// none, except with a Divergence other than KL, which needs V⁻¹.
+	// Jitter is added to the diagonal of K in training, but not in predictions. A singular K needs
+	// no jitter unless the Divergence is not KL, because other divergences need V⁻¹.
 	Jitter float64
 	// Estimator estimates the gradients of steps with a given Solver.StepSize. Nil means Exact.
-	// Steps of a nil Solver are always exact. A noisy step is shortened if sites of negative γ
-	// would take more than nine tenths of the precision of a variable, as noise alone could
+	// Steps of a nil Solver are always exact. A noisy step is shortened if sites with negative γ
+	// would take more than nine tenths of the precision of a variable, because noise alone could
 	// otherwise make V lose positive definiteness.
 	Estimator SiteEstimator
-	// MeanUpdate is the update of m in steps with a given step size.
+	// MeanUpdate selects the update of m in steps with a given step size.
 	MeanUpdate MeanUpdate
-	// MaxMemory is the number of bytes that the model may take, about 64 N²: K, V, and working
-	// memory; with a Softmax of K classes 88 N² + 24 K N². Zero means the limit described at
-	// ErrMemory.
+	// MaxMemory is the number of bytes that the model may take. It needs about 64 N² bytes for K, V
+	// and working memory, or 88 N² + 24 K N² bytes for a Softmax of K classes. Zero means the limit
+	// described at ErrMemory.
 	MaxMemory int64
 }
 
-// NewGP returns the model of responses y at the rows of x, under covariance function k and
-// likelihood lik. The data are copied. A nil lik means GaussianNoise{}, a nil opt the zero
-// GPOptions. A zero field of a kernel or likelihood means its documented default, such as a
-// Length of 1.
+// NewGP returns the model of the responses y in the rows of x, with covariance function k and
+// likelihood lik. It copies x and y. A nil lik means GaussianNoise{}, and a nil opt means the zero
+// GPOptions. A zero field of a kernel or likelihood means its documented default, such as a Length
+// of 1.
 //
-// The error names the index of the datum. It wraps
-//   - ErrEmpty if there is no row or x is nil or a nil pointer;
-//   - ErrShape if lengths disagree;
+// The error names the row at fault. It wraps
+//   - ErrEmpty if x is nil or has no rows or columns;
+//   - ErrShape if x and y have different numbers of rows;
 //   - ErrNotFinite if a value is NaN or infinite;
 //   - ErrLabel if a response is outside the support of lik;
-//   - ErrParam if an option or a parameter of k or lik is out of range;
+//   - ErrParam if k is nil, or an option or a parameter of k or lik is out of range;
 //   - ErrNoEstimator if the Estimator does not apply to lik;
-//   - ErrMemory if the rows are too many for GPOptions.MaxMemory; use NewSparseGP for these.
+//   - ErrMemory if the rows need more memory than GPOptions.MaxMemory; use NewSparseGP for such
+//     data.
 func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	g, err := newGP(x, y, k, lik, opt)
 	if err != nil {
@@ -79,7 +80,8 @@ func NewGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	return g, nil
 }
 
-// checkMemory returns an error if the matrices of g would take more memory than they may.
+// checkMemory returns an error if the matrices of g exceed the memory limit. The error suggests
+// instead.
 func (g *GP) checkMemory(instead string) error {
 	n := g.Len()
 	if k := g.terms.K; k > 1 {
@@ -93,7 +95,7 @@ func (g *GP) checkMemory(instead string) error {
 			memory.Size(memory.Bytes(1, n, n))), instead)
 }
 
-// newGP is NewGP of any number of rows.
+// newGP is NewGP without the check of the memory.
 func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) (*GP, error) {
 	if err := checkMatrix("x", x); err != nil {
 		return nil, err
@@ -103,13 +105,15 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 	}
 	n, d := x.Dims()
 	if n == 0 || d == 0 {
-		return nil, fmt.Errorf("pgsvi: x is %d×%d: %w", n, d, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: x is %d×%d; a GP needs at least one column: %w",
+			n, d, ErrEmpty)
 	}
 	if n != len(y) {
-		return nil, fmt.Errorf("pgsvi: x has %d rows, y has %d labels: %w", n, len(y), ErrShape)
+		return nil, fmt.Errorf("pgsvi: x has %d rows, but y has %d responses: %w",
+			n, len(y), ErrShape)
 	}
 	if k == nil {
-		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the Kernel is nil; a GP needs one: %w", ErrParam)
 	}
 	if err := checkKernel(k, d); err != nil {
 		return nil, err
@@ -138,7 +142,8 @@ func newGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood, opt *GPOptions) 
 		return nil, err
 	}
 	if g.opt.MaxMemory < 0 {
-		return nil, fmt.Errorf("pgsvi: GPOptions.MaxMemory is %d: %w", g.opt.MaxMemory, ErrParam)
+		return nil, fmt.Errorf("pgsvi: GPOptions.MaxMemory is %d; it must not be negative: %w",
+			g.opt.MaxMemory, ErrParam)
 	}
 	if _, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate); err != nil {
 		return nil, err
@@ -157,10 +162,10 @@ func (g *GP) checkJitter() error {
 // Len returns N, the number of observations.
 func (g *GP) Len() int { return g.terms.Len() }
 
-// gram returns K with the jitter, full.
+// gram returns K including the jitter, with both triangles.
 func (g *GP) gram() ([]float64, error) { return g.gramUntil(nil) }
 
-// gramUntil is gram, whose error is that of h where that has stopped.
+// gramUntil is like gram, but returns the error of h once h has stopped.
 func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 	if err := g.checkJitter(); err != nil {
 		return nil, err
@@ -175,18 +180,20 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 		sd[i] = math.Sqrt(k[i*n+i])
 	}
 	if i, ok := dense.AllFinite(k); !ok {
-		return nil, fmt.Errorf("pgsvi: covariance of rows %d and %d is %v: %w", i/n, i%n, k[i],
+		return nil, fmt.Errorf("pgsvi: the covariance of rows %d and %d is %v; check the kernel: "+
+			"%w", i/n, i%n, k[i],
 			ErrNotFinite)
 	}
 	for i := range n {
 		if err := h.Err(); err != nil {
 			return nil, err
 		}
-		for j := range i + 1 { // what a kernel of the user's can get wrong, as far as pairs show it
+		for j := range i + 1 { // faults of a custom kernel that show in pairs of rows
 			if kij := math.Abs(k[i*n+j]); k[i*n+i] < 0 || kij > sd[i]*sd[j]*(1+1e-6) {
 				return nil,
 					fmt.Errorf(
-						"pgsvi: covariance %v of rows %d and %d, with variances %v and %v: %w",
+						"pgsvi: the covariance %v of rows %d and %d is invalid for variances %v "+
+							"and %v: %w",
 						k[i*n+j], i, j, k[i*n+i], k[j*n+j], ErrNotPosDef)
 			}
 		}
@@ -194,12 +201,12 @@ func (g *GP) gramUntil(h *parallel.Halt) ([]float64, error) {
 	return k, nil
 }
 
-// Objective returns the model as an Objective over a dense Gaussian q, for use with any method of
-// the paper: f = −E_q[Σ_n log p(y_n|z_n)], with gradients by Estimator and exact values, and h =
-// KL(q‖N(0, K)). A step has N² parameters and costs several products of N×N matrices. A gradient
-// step of Linearized in the coordinates Cholesky or LogCholesky costs a third of one. For all but
-// the smallest N use Fit. The error wraps ErrNotPosDef if K is singular without Jitter, and
-// ErrMemory if N is too large for GPOptions.MaxMemory.
+// Objective returns the model as an Objective over a dense Gaussian q, for use with any Divergence
+// and Solver. Its F is f = −E_q[Σ_n log p(y_n|z_n)], with gradients from GPOptions.Estimator and
+// exact values, and its H is h = KL(q‖N(0, K)). A step has N² parameters and costs several products
+// of N×N matrices; a gradient step of Linearized in the coordinates Cholesky or LogCholesky costs a
+// third of that. Use Fit unless N is small. The error wraps ErrNotPosDef if K is singular and has
+// no Jitter, and ErrMemory if N is too large for GPOptions.MaxMemory.
 func (g *GP) Objective() (Objective[*Gaussian], error) {
 	if err := oneLatent(likOf(g.terms), "an Objective"); err != nil {
 		return Objective[*Gaussian]{}, err
@@ -220,7 +227,7 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 	prior, err := NewGaussian(nil, mat.NewSymDense(n, k))
 	if err != nil {
 		return Objective[*Gaussian]{},
-			fmt.Errorf("pgsvi: covariance of the prior; set GPOptions.Jitter: %w", err)
+			fmt.Errorf("pgsvi: the prior covariance is singular; set GPOptions.Jitter: %w", err)
 	}
 	return Objective[*Gaussian]{F: &siteSmooth{terms: g.terms, est: se, exact: exact},
 		H: KLTo(prior), Init: prior}, nil
@@ -228,10 +235,10 @@ func (g *GP) Objective() (Objective[*Gaussian], error) {
 
 // Fit runs s on the model. A nil s means the zero Solver, which needs no tuning.
 //
-// The posterior is that of the state reached, and is valid even with an error after the set-up.
-// It is nil if the set-up failed, or if the run was canceled and computing it would take more
-// than a moment; GP.Posterior of Result.Stepper then computes it. The errors are those of
-// Solver.Run.
+// The posterior belongs to the last state of the run and is valid even if the run ends with an
+// error. It is nil if the run could not start, or if the run was canceled and computing the
+// posterior would take more than a moment. GP.Posterior of Result.Stepper then computes it. Fit
+// returns the errors of Solver.Run.
 func (g *GP) Fit(ctx context.Context, s *Solver) (*GPPosterior, *Result, error) {
 	return fitModel[*GPPosterior](ctx, s, g)
 }
@@ -241,29 +248,30 @@ func (g *GP) warnings() []string {
 	return g.farFrom0(false)
 }
 
-// farFrom0 warns of responses far from 0 under a kernel that vanishes, whose scale may be learned.
+// farFrom0 warns if the responses are far from 0 and the kernel vanishes at a distance. If learned
+// is true, the scale is assumed to be learned.
 func (g *GP) farFrom0(learned bool) []string {
 	return farFrom0(g.terms, vanishingSD(g.kernel, g.x.RawRowView(0)), learned)
 }
 
 // NewStepper implements Model.
 //
-// With d nil or KL every step has a closed form. With any other divergence the step moves along a
-// curve: the one on which natural parameters are averaged between λ_k and the minimiser of the
-// linearised objective. The length along it minimises λᵀ∇f + h + D/β numerically. For KL the
-// exact step lies on the curve. For others it is the best point there, with the same fixed
-// points.
+// If d is nil or KL, every step has a closed form. With any other divergence the step moves along a
+// curve that averages natural parameters between λ_k and the minimizer of the linearized objective.
+// The length of the step along the curve minimizes λᵀ∇f + h + D/β numerically. The exact step of KL
+// lies on this curve. For other divergences the step is the best point on the curve, which has the
+// same fixed points.
 //
 // The error wraps
 //   - ErrNotFinite if a covariance is not finite;
-//   - ErrNotPosDef if the Kernel is found not to be positive definite or if K is singular and d
-//     is not KL;
-//   - ErrNoProx if d is Adaptive, which is for Objective.
+//   - ErrNotPosDef if the Kernel is found not to be positive definite, or if K is singular and d is
+//     not KL;
+//   - ErrNoProx if d is Adaptive, which needs an Objective.
 func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if _, ok := d.(Adaptive); ok {
 		return nil, fmt.Errorf(
-			"pgsvi: the sites of a GP have no step with %s, which is in the coordinates of a "+
-				"dense covariance; run it on GP.Objective: %w", spell(d), ErrNoProx)
+			"pgsvi: a GP has no step with %s, which needs the coordinates of a "+
+				"dense covariance; use GP.Objective: %w", spell(d), ErrNoProx)
 	}
 	s, err := newSiteStepper(g.terms, g.opt.Estimator, g.opt.MeanUpdate)
 	if err != nil {
@@ -279,7 +287,7 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	s.identify = g.digest
 	if g.terms.K > 1 {
 		if !isKL(d) {
-			return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w",
+			return nil, fmt.Errorf("pgsvi: %s has no step with %s; use KL: %w",
 				spell(d), typeName(likOf(g.terms)), ErrNoProx)
 		}
 		s.build = func(c term.Crew) (site.Algebra,
@@ -318,8 +326,8 @@ func (g *GP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, e
 	return s, nil
 }
 
-// linear returns g as a linear model in the features of its kernel, nil if there are none or too
-// many.
+// linear returns g as a linear model in the features of its kernel. It returns nil if the kernel
+// has no features or too many.
 func (g *GP) linear() *site.LinearModel {
 	if g.opt.Jitter != 0 {
 		return nil
@@ -336,9 +344,9 @@ func (g *GP) linear() *site.LinearModel {
 	return l
 }
 
-// weightSteps returns the algebra of the weights of g's features under the covariance k. It
-// returns nil if there are no features, or if float64 represents k well: a feature far from zero
-// makes all elements of k nearly equal.
+// weightSteps returns the algebra of the weights of the features of g, whose covariance is k. It
+// returns nil if g has no features, or if float64 represents k well enough. It does not if a
+// feature is far from zero, because that makes all elements of k nearly equal.
 func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, error) {
 	l := g.linear()
 	if l == nil || site.Conditioned(workers.Halt, k, l.Precisions(workers.Halt, k),
@@ -348,21 +356,22 @@ func (g *GP) weightSteps(k []float64, workers term.Crew) (*site.WeightAlgebra, e
 	return site.NewWeightAlgebra(l, workers)
 }
 
-// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
-// The error wraps ErrParam if st is not one. It may also wrap ErrNotPosDef or ErrNotFinite, but
-// not after a successful step.
+// Posterior returns the posterior at st, which must be a state of this model, such as the state of
+// an Iteration. The error wraps ErrParam if st belongs to another model. It may also wrap
+// ErrNotPosDef or ErrNotFinite, but not after a successful step.
 func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	if g.terms.K > 1 {
 		return g.classPosterior(st)
 	}
 	s, ok := denseOf(st, g.terms)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a %T is not a state of this GP: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the state, a %T, does not belong to this GP: %w",
+			st, ErrParam)
 	}
 	back, err := s.Peek()
 	defer back()
 	if err != nil {
-		// Where only the expectations overflow, m and V are what they are.
+		// If only the expectations overflow, m and V are still valid.
 		_, mean := dense.AllFinite(s.Cur.M)
 		_, variance := dense.AllFinite(s.Cur.V)
 		if !errors.Is(err, ErrNotFinite) || !mean || !variance {
@@ -372,8 +381,8 @@ func (g *GP) Posterior(st State) (*GPPosterior, error) {
 	return newGPPosterior(g, s.K, &s.Cur, s.LendFactor(), s.Workers.Halt)
 }
 
-// newGPPosterior returns the posterior of state q under the prior covariance k; fac is the factor
-// of its sites, which it keeps, nil where that is not at hand. It copies what it keeps of q.
+// newGPPosterior returns the posterior of q under the prior covariance k. It copies what it needs
+// of q, and keeps fac, the factor of the sites of q. It computes the factor if fac is nil.
 func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites,
 	h *parallel.Halt) (*GPPosterior, error) {
 	if g.terms.K > 1 {
@@ -405,9 +414,10 @@ func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites,
 		return nil, err
 	}
 	if p.fac.Halt = nil; !ok {
-		return nil, fmt.Errorf("pgsvi: posterior covariance: %w", ErrNotPosDef)
+		return nil, fmt.Errorf("pgsvi: the posterior covariance cannot be factorized: %w",
+			ErrNotPosDef)
 	}
-	p.strong, p.fac.C = p.fac.Strong(), nil // K is not needed any more
+	p.strong, p.fac.C = p.fac.Strong(), nil // K is no longer needed
 	p.self = make([]float64, len(p.a))
 	for i := range p.self {
 		p.self[i] = k[i*len(p.a)+i]
@@ -419,7 +429,7 @@ func newGPPosterior(g *GP, k []float64, q *term.State, fac *dense.Sites,
 	return p, nil
 }
 
-// denseOf returns the algebra of st, if that is a state of t with a dense one.
+// denseOf returns the algebra of st if st is a state of t with a dense algebra.
 func denseOf(st State, t *term.Terms) (*site.DenseAlgebra, bool) {
 	s, ok := st.(*siteStepper)
 	if !ok || !s.terms.Of(t) {
@@ -443,7 +453,8 @@ func (g *GP) digest(d *save.Digest) {
 func (g *GP) classPosterior(st State) (*GPPosterior, error) {
 	s, ok := st.(*siteStepper)
 	if !ok || !s.terms.Of(g.terms) {
-		return nil, fmt.Errorf("pgsvi: a %T is not a state of this GP: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the state, a %T, does not belong to this GP: %w",
+			st, ErrParam)
 	}
 	alg := s.alg.(*site.ContrastGP)
 	if err := alg.Refresh(); err != nil {
@@ -452,7 +463,7 @@ func (g *GP) classPosterior(st State) (*GPPosterior, error) {
 	return newClassPosterior(g, alg.Covariance(), &alg.Cur, alg.Workers.Halt)
 }
 
-// newClassPosterior is newGPPosterior for a Softmax: a posterior for each class.
+// newClassPosterior is newGPPosterior for a Softmax. The result holds a posterior for each class.
 func newClassPosterior(g *GP, k []float64, q *term.State, h *parallel.Halt) (*GPPosterior, error) {
 	n, classes := g.Len(), g.terms.K
 	p := &GPPosterior{x: g.x, kernel: g.kernel, lik: likOf(g.terms), jitter: g.opt.Jitter}
@@ -477,7 +488,7 @@ func newClassPosterior(g *GP, k []float64, q *term.State, h *parallel.Halt) (*GP
 	return p, nil
 }
 
-// load reads p of a file; it factorises the covariance anew, in about N³/3 operations.
+// load reads a posterior from a file. It factorizes the covariance again, in about N³/3 operations.
 func (*GPPosterior) load(r io.Reader) (*GPPosterior, error) {
 	return loadFrom(r, gpFile, (*savedGP).load)
 }

@@ -27,48 +27,50 @@ type gpLearner struct {
 	rows  *gram.Pairs
 }
 
-// Learn fits the hyper-parameters of kernel and likelihood (empirical Bayes, type-II maximum
-// likelihood). It minimises −ELBO − log prior. It returns the GP with the learned values, its
-// posterior, and a Learned with intervals and warnings. A nil opt means that all parameters are
-// learned, under weak default priors.
+// Learn fits the hyperparameters of the kernel and the likelihood (empirical Bayes, type-II maximum
+// likelihood) by minimizing −ELBO − log prior. It returns the GP with the learned values, its
+// posterior, and a Learned with intervals and warnings. A nil opt learns all parameters under weak
+// default priors.
 //
 // Learning starts at the fields that are set. Fields that are zero start at the means of their
-// priors, but for these: Scale starts so that the kernel reaches from 0 to the responses; lengths
-// are also tried at two smaller values; noise and scale start at the best of a few ratios. A
-// second search runs from the next best lengths if they may lead to another optimum.
+// priors, with a few exceptions. Scale starts such that the kernel reaches from 0 to the responses.
+// Length scales are also tried at two smaller values. Noise and scale start at the best of a few
+// ratios. A second search starts from the next best length scales if they may lead to another
+// optimum.
 //
-// s runs the search, with its Recorder and Checkpoint; a nil s means the zero Solver. StepSize,
-// BatchSize, Sampler and Goal are not used. If the search is canceled, fails or meets a limit of
-// s, the posterior is that of the best θ so far. Solver.Resume of Learned.Search then continues,
-// and Learner.Learned returns the posterior.
+// s runs the search and uses its Recorder and Checkpoint; a nil s means the zero Solver. StepSize,
+// BatchSize, Sampler and Goal are ignored. If the search is canceled, fails or reaches a limit of
+// s, Learn returns the posterior of the best θ so far. Solver.Resume of Learned.Search then
+// continues the search, and Learner.Learned returns its posterior.
 //
-// The error wraps ErrParam if an option is out of range, if it names a parameter that does not
-// exist, or if a derivative of the kernel is found to be wrong. Otherwise it is one of
-// Solver.Run.
+// The error wraps ErrParam if an option is out of range or names a parameter that does not exist,
+// or if a derivative of the kernel is found to be wrong. Otherwise it is an error of Solver.Run.
 //
-// The default priors are normal in θ, which is the logarithm for positive parameters (see Param).
+// The default priors are normal in θ, which is the logarithm of a positive parameter (see Param).
 // σ_y is the median deviation of the responses:
 //
 //   - log Scale: N(2, 1) if latent values are log odds, N(2 + log √(π/8), 1) for BernoulliProbit,
 //     N(0, 1.5²) if they are logarithms, N(log σ_y, 1.5²) if they have the unit of the responses.
-//   - log Length: N(log c, 1) with √2·c the median distance between rows.
-//   - log Lengths: log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), σ_d the standard deviation of column
-//     d.
+//   - log Length: N(log c, 1), where √2·c is the median distance between rows.
+//   - log Lengths: log l_d − log(σ_d√D) ~ N(0, 0.5²I + 11ᵀ), where σ_d is the standard deviation of
+//     column d.
 //   - Linear: such that each column may explain σ_y.
-//   - Constant: N(log o, 1.5²), o the distance from 0 to the responses; beside a Linear also the
-//     distance of its line from the origin to the rows, which is large for columns such as years.
+//   - Constant: N(log o, 1.5²), where o is the distance from 0 to the responses. Next to a Linear o
+//     also includes the distance of its line from the origin to the rows, which is large for
+//     columns such as years.
 //   - log GaussianNoise.Var and other noise: N(log σ_y/4, 1.5²). StudentT.DF: N(log 4, 1).
-//   - Period: N(log p, 0.1²). p is the value that is set. If none is set, p has the most evidence: of
-//     the multiples of the period of the sine that explains most of the responses after a cubic fit
-//     (Lomb 1976; Scargle 1982), because the sine may be a harmonic, and of periods with fewer than
-//     two cycles. In a Sum or Product a smooth function next to the season, or times it, is allowed
-//     for. Of several columns, see On, the column with the most evidence decides: a Periodic has one
+//   - Period: N(log p, 0.1²), where p is the value that is set. If no value is set, p is the
+//     candidate with the most evidence. The candidates are the multiples of the period of the sine
+//     that explains most of the responses after a cubic fit (Lomb 1976; Scargle 1982), because that
+//     sine may be a harmonic, and periods with fewer than two cycles. In a Sum or Product the
+//     search allows for a smooth function that is added to the season or multiplies it. The column
+//     with the most evidence decides if there are several (see On), because a Periodic has one
 //     period for all of its columns.
-//   - A value that is set in a part of a Sum or Product identifies that part: it starts there,
-//     with prior N(θ, 2²). A Scale that is not set, of a factor after the first, stays at 1.
+//   - A value that is set in a part of a Sum or Product identifies that part. It starts there, with
+//     the prior N(θ, 2²). The Scale of a factor after the first stays at 1 unless it is set.
 //
-// Poisson.Exposure belongs to the data and is not learned. If the Grad of a kernel stores NaN,
-// differences of Cov replace it, and Learned says so.
+// Learn does not change Poisson.Exposure, which belongs to the data. If the Grad of a kernel stores
+// NaN, Learn uses differences of Cov instead and adds a warning to Learned.
 func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPPosterior, *Learned,
 	error) {
 	l, err := g.Learner(opt)
@@ -78,17 +80,17 @@ func (g *GP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GP, *GPP
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of
+// Learner returns the model whose runs learn the hyperparameters of g. It returns the errors of
 // Learn.
 //
-// A run minimises −ELBO(θ) − log p(θ) by a quasi-Newton method. Its metric is the average
+// A run minimizes −ELBO(θ) − log p(θ) by a quasi-Newton method. Its metric is the average
 // information ½UᵀWU with U_p = (∂K/∂θ_p)α, α = K⁻¹m and W = K⁻¹ − K⁻¹VK⁻¹ (Gilmour, Thompson and
-// Cullis 1995). At each θ it fits q from the sites of earlier θ, to within a small part of the
-// predicted gain of the next step. At the best q the derivatives of q do not matter:
+// Cullis 1995). At each θ it fits q, starting from the sites of earlier θ, until the gap is a small
+// part of the predicted gain of the next step. The derivatives of q do not matter at the best q, so
 //
 //	∂ELBO/∂θ_p = ½ Σ_ij (α_iα_j − W_ij) ∂K_ij/∂θ_p.
 //
-// Under Softmax α and W are sums over classes, and a zero opt.Tol means 0.1 nats.
+// For a Softmax α and W are sums over the classes, and a zero opt.Tol means 0.1 nats.
 func (g *GP) Learner(opt *LearnOptions) (Learner[*GP, *GPPosterior], error) {
 	l, err := newGPLearner(g, opt)
 	if err != nil {
@@ -115,14 +117,15 @@ func newGPLearner(g *GP, opt *LearnOptions) (*gpLearner, error) {
 
 func (l *gpLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d),
+		return nil, fmt.Errorf("pgsvi: hyperparameters cannot be learned under %s; use KL: %w",
+			spell(d),
 			ErrNoProx)
 	}
 	return newLearnStepper(l.learning(), l.space, l.gp.Len(), &l.opt, compound(l.gp.kernel),
 		env.rng()), nil
 }
 
-// learning returns the GP as a function of its hyper-parameters.
+// learning returns the GP as a function of its hyperparameters.
 func (l *gpLearner) learning() learn.Sited {
 	prior, n := &gpPrior{gp: l.gp, rows: l.rows, space: l.space}, l.gp.Len()
 	if k := l.gp.terms.Latents(); k > 1 {
@@ -136,7 +139,7 @@ func (l *gpLearner) warnings() []string {
 	return l.gp.farFrom0(true)
 }
 
-// found returns the search over s that res is a run of, and kernel and likelihood at its best θ.
+// found returns the search that made res, and the kernel and the likelihood at its best θ.
 func (s *learnSpace) found(res *Result) (st *learnStepper, k Kernel, lik Likelihood, err error) {
 	if st, err = s.searchOf(res); err == nil {
 		k, _, lik, err = s.at(st.run.Best.Theta)
@@ -166,8 +169,9 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	}
 	if dense.NearlyDiagonal(latentCov(fitted.alg), gp.Len()) {
 		learned.Warnings = append(learned.Warnings,
-			"the covariances of different rows are all but zero: the length is shorter than any "+
-				"distance between rows, and nothing is predicted")
+			"all covariances of different rows are nearly zero, because the length scale is "+
+				"shorter than any "+
+				"distance between rows; predictions at new rows equal the prior")
 	}
 	err = st.fitFrom(ctx, s, fitted, learned)
 	defer fitted.begin(last, nil).Forget()
@@ -181,7 +185,7 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	return gp, post, learned, err
 }
 
-// latentCov returns the covariance of the prior of a GP.
+// latentCov returns the prior covariance of a GP.
 func latentCov(alg site.Algebra) []float64 {
 	if c, ok := alg.(*site.ContrastGP); ok {
 		return c.Covariance()
@@ -190,31 +194,31 @@ func latentCov(alg site.Algebra) []float64 {
 }
 
 // CertifyScale proves that no scale of the kernel from lo to hi has an ELBO more than Bound nats
-// above the best one found, for any Gaussian q and all else unchanged. A maximum over the scale
-// alone is then known to be global; one over other hyper-parameters is not.
+// above the best ELBO that was found, for any Gaussian q and with everything else unchanged. A
+// maximum over the scale alone is then known to be global, but a maximum over other hyperparameters
+// is not.
 //
-// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or
-// at a hundred scales. Each takes the work of a few Cholesky factorisations and the eigenvalues
-// of an N×N matrix. See ScaleCertificate for the formula. The ELBO includes no priors of
-// hyper-parameters.
+// CertifyScale fits q at several scales, usually ten to twenty, until Bound is at most within, or
+// until it has fitted a hundred scales. Each fit costs a few Cholesky factorizations and the
+// eigenvalues of an N×N matrix. The formula is at ScaleCertificate. The ELBO does not include
+// priors of hyperparameters.
 //
-// The scale is the first Scale of the kernel that multiplies all covariances: that of any kernel
-// that is not a Sum, or of a factor of a Product, without GPOptions.Jitter. A Sum has a scale for
-// each term, for which no such bound is known. To certify a common scale use Product{Constant{},
-// Sum{…}}.
+// The scale is the first Scale of the kernel that multiplies all covariances. Every kernel has such
+// a scale except a Sum; the scale of a Product is the scale of one of its factors. GPOptions.Jitter
+// must be 0. A Sum has one scale per term, and no such bound is known for them. To certify a common
+// scale use Product{Constant{}, Sum{…}}.
 //
 // The error wraps
 //   - ErrParam if there is no such scale, if the likelihood is not log-concave, such as StudentT,
 //     or unless within > 0 and 0 < lo < hi;
-//   - ErrNotFinite if an ELBO is lost in rounding.
-//
-// Otherwise it is that of ctx.
+//   - ErrNotFinite if rounding makes an ELBO meaningless;
+//   - the cause of ctx if ctx is canceled.
 func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	at := commonScale(g.kernel)
 	if at < 0 || g.opt.Jitter != 0 {
 		return nil, fmt.Errorf(
-			"pgsvi: %s, with a jitter of %v, has no scale that multiplies all covariances; use "+
-				"Product{Constant{}, k} for one of any k, without GPOptions.Jitter: %w",
+			"pgsvi: %s with jitter %v has no scale that multiplies all covariances; use "+
+				"Product{Constant{}, k} without GPOptions.Jitter: %w",
 			kernelName(g.kernel), g.opt.Jitter, ErrParam)
 	}
 	bounds, err := scaleBounds(g.terms, lo, hi, within)
@@ -229,8 +233,9 @@ func (g *GP) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCe
 	return scaleCertificate(bounds, p, err)
 }
 
-// commonScale returns which parameter of k is a scale of all covariances, −1 if none is: of a
-// Product that of a factor, of a Sum none.
+// commonScale returns the index of a parameter of k that scales all covariances, or −1 if there is
+// no such parameter. A Product has the parameter of one of its factors, and a Sum has no such
+// parameter.
 func commonScale(k Kernel) int {
 	if on, ok := asOn(k); ok {
 		return commonScale(on.Kernel)
@@ -258,7 +263,7 @@ type gpPrior struct {
 	gp     *GP
 	rows   *gram.Pairs
 	space  *learnSpace
-	kernel Kernel // with derivatives, of the last covariance
+	kernel Kernel // has the derivatives of the last covariance
 	u      []float64
 }
 
@@ -316,13 +321,14 @@ func (p *gpPrior) Changes(h *parallel.Halt, u, a []float64) {
 	}
 }
 
-// Learning the hyper-parameters of a SparseGP, from trials on two data sets of a million rows and
-// fifty thousand.
+// These constants govern how a SparseGP learns. They come from trials on a data set of a million
+// rows and one of fifty thousand rows.
 const (
-	// nats that the search may leave, for each row beyond tolRows: predictions show no more
+	// rowTol is the tolerated gap of the search, in nats per row beyond tolRows. A smaller gap does
+	// not change predictions noticeably.
 	rowTol    = 2e-5
 	tolRows   = 5000
-	priorRows = 1000 // rows of more than gram.MedianRows that default priors are made by
+	priorRows = 1000 // number of rows for the default priors if there are more than gram.MedianRows
 )
 
 // sparseGPLearner is the Learner of a SparseGP.
@@ -333,16 +339,16 @@ type sparseGPLearner struct {
 	rows  *sparse.Rows
 }
 
-// Learn fits the hyper-parameters of kernel and likelihood (empirical Bayes, type-II maximum
-// likelihood), minimising −ELBO − log prior. It returns the SparseGP with the learned values, its
-// posterior, and a Learned with intervals and warnings. See GP.Learn for the parameters,
-// defaults, options and errors. With more than 5000 rows a sample determines the default priors.
-// For a Softmax see there.
+// Learn fits the hyperparameters of the kernel and the likelihood (empirical Bayes, type-II maximum
+// likelihood) by minimizing −ELBO − log prior. It returns the SparseGP with the learned values, its
+// posterior, and a Learned with intervals and warnings. GP.Learn describes the parameters,
+// defaults, options and errors. The default priors come from a sample if there are more than 5000
+// rows. For a Softmax, Learn learns from a part of the rows, as a warning in Learned reports.
 //
-// Zero opt.Tol means 1e-4 nats, and 2e-5 nats more for each row beyond 5000: 0.9 nats for 50,000
-// rows. On generated labels the log loss of predictions then differs by less than 0.001 bits a row
-// from that of a search to 1e-4 nats. Learned.Passes counts the passes over all rows; a pass over a
-// part counts as that part.
+// A zero opt.Tol means 1e-4 nats plus 2e-5 nats per row beyond 5000, which is 0.9 nats for 50,000
+// rows. The log loss of predictions for simulated labels then differs by less than 0.001 bits per
+// row from a search to 1e-4 nats. Learned.Passes counts passes over all rows; a pass over a part of
+// the rows counts as that part.
 func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*SparseGP,
 	*SparseGPPosterior, *Learned, error) {
 	l, err := g.Learner(opt)
@@ -352,22 +358,23 @@ func (g *SparseGP) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*Sp
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the hyper-parameters of g. The errors are those of
+// Learner returns the model whose runs learn the hyperparameters of g. It returns the errors of
 // Learn.
 //
-// The inducing inputs are those of SparseGPOptions.Inducing. Without these they are chosen again
-// in each stage of the search: on 3000 rows, on the 50,000 of a sample or a quarter of all, and
-// on all. Those of 10,000 rows or more are kept. With zero SparseGPOptions.Rank their number is
-// what the kernel learned so far needs, whatever the one to begin with needs: up to 200, until
-// what they leave of the prior variances costs less than 0.001 nats, and 1e-4 nats more for each
-// row beyond 5000; and up to 500, while it costs more than 0.002 nats for each row beyond 5000.
-// Those of a stage are kept if they leave no more than twice that. The objective of an iteration
-// is that of the rows of its stage.
+// The inducing inputs are SparseGPOptions.Inducing. If Inducing is nil, each stage of the search
+// chooses them again. The first stage uses 3000 rows, the second uses the 50,000 rows of a sample
+// or a quarter of all rows, and the last uses all rows. Inducing inputs that were chosen from
+// 10,000 rows or more are kept. If SparseGPOptions.Rank is zero, the number of inducing inputs
+// depends on the kernel learned so far and not on the kernel at the start. It is at most 200, and
+// stops growing when the prior variance that is left out costs less than 0.001 nats plus 1e-4 nats
+// per row beyond 5000. It grows up to 500 while the cost exceeds 0.002 nats per row beyond 5000. A
+// stage keeps the inducing inputs of the stage before if their cost is at most twice these limits.
+// The objective of an iteration covers the rows of its stage.
 //
 // At each θ a run takes natural-gradient steps, each a pass over the rows of the stage, until the
-// next promises little enough. They start from the nearest earlier θ, where q says what the rows
-// tell of the latent values at the inducing inputs: that changes little with θ, so that one or two
-// passes do. The last of them also computes the derivatives.
+// predicted gain of the next step is small enough. They start from the nearest earlier θ. The
+// information in q about the latent values at the inducing inputs changes little with θ, so one or
+// two passes are enough. The last pass also computes the derivatives.
 func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPosterior], error) {
 	if latentsOf(g.lik) > 1 {
 		l, err := newSparseClassLearner(g, opt)
@@ -400,7 +407,8 @@ func (g *SparseGP) Learner(opt *LearnOptions) (Learner[*SparseGP, *SparseGPPoste
 
 func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: hyper-parameters are learned under KL, not %s: %w", spell(d),
+		return nil, fmt.Errorf("pgsvi: hyperparameters cannot be learned under %s; use KL: %w",
+			spell(d),
 			ErrNoProx)
 	}
 	m := sparse.NewLearning(l.rows, l.sees(), l.g.z.Division, l.g.Rank(), fitFeatures)
@@ -419,7 +427,7 @@ func (l *sparseGPLearner) NewStepper(ctx context.Context, env *Env, d Divergence
 		env.rng()), nil
 }
 
-// sees returns what the search sees of the space.
+// sees returns the parameter space in the form that the search in internal/sparse uses.
 func (l *sparseGPLearner) sees() *sparse.Space {
 	s := l.space
 	return &sparse.Space{Coords: s.Coords, Kernel: kernelOf(s.kernel), Lik: viewOf(s.lik),
@@ -438,7 +446,7 @@ func (l *sparseGPLearner) warnings() []string {
 	return l.g.farFrom0(true)
 }
 
-// Learned implements Learner. If the search has ended, the ELBO of Learned.Fit is that of the
+// Learned implements Learner. If the search has ended, the ELBO of Learned.Fit is the ELBO of the
 // posterior on all rows.
 func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (*SparseGP,
 	*SparseGPPosterior, *Learned, error) {
@@ -466,7 +474,8 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 		if u == nil {
 			return nil, nil, learned,
 				g.canceled(&h,
-					fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef))
+					fmt.Errorf("pgsvi: the covariance of the inducing inputs cannot be "+
+						"factorized: %w", ErrNotPosDef))
 		}
 		if err := g.settle(&h, u); err != nil {
 			return nil, nil, learned, g.canceled(&h, err)
@@ -493,13 +502,13 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 			}
 			return g, post, learned, err
 		}
-		g.rows = l.rows // the state is one of natural steps
+		g.rows = l.rows // the state consists of natural-gradient steps
 	}
 	fitted, err := newSparseStepper(last, nil, g.z, g.rows, lik, m.Best.At)
 	if err != nil {
 		return g, nil, learned, prefixed(err)
 	}
-	if ended { // and so has the pass that found the best θ
+	if ended { // the pass that found the best θ has also ended
 		fitted.ascent.Look, fitted.ascent.Try = m.Best.Look, &m.Best.Look.Next
 		learned.Fit = &Result{Stepper: fitted, Warnings: learned.Warnings}
 		learned.Fit.begin(nil)
@@ -517,15 +526,15 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 	return g, post, learned, err
 }
 
-// fewInducing and fewInducingRow are how many nats, in all and per row, the variances that inducing
-// inputs leave may cost without a warning. In trials with 500 rows they cost at most 0.6 nats where
-// the length scale was right, and at least 5 where it was not.
+// SparseGP.Learn warns if the variances that the inducing inputs leave out cost more than
+// fewInducing nats in total plus fewInducingRow nats per row. In trials with 500 rows they cost at
+// most 0.6 nats if the length scale was right, and at least 5 nats if it was not.
 const (
 	fewInducing    = 2
 	fewInducingRow = 0.003
 )
 
-// tooFew warns of too few inducing inputs of the learned g.
+// tooFew warns if the learned g has too few inducing inputs.
 func (l *sparseGPLearner) tooFew(h *parallel.Halt, g *SparseGP) []string {
 	lost := g.z.Loss(h, l.rows, viewOf(g.lik))
 	if h.Stopped() || !(lost > fewInducing+fewInducingRow*float64(l.rows.N)) {
@@ -535,14 +544,14 @@ func (l *sparseGPLearner) tooFew(h *parallel.Halt, g *SparseGP) []string {
 	switch {
 	case l.g.opt.Inducing != nil:
 		remedy = "add to SparseGPOptions.Inducing"
-	case l.g.opt.Rank > g.Rank(): // the length scale that the search began with needed no more
+	case l.g.opt.Rank > g.Rank(): // the first length scale needed no more inducing inputs
 		remedy = "start from a shorter length scale"
 	}
-	return []string{fmt.Sprintf("%d inducing inputs are too few and cost about %.2g nats, so that "+
+	return []string{fmt.Sprintf("%d inducing inputs are too few and cost about %.2g nats, so "+
 		"length scales and noise may be too large: %s", g.Rank(), lost, remedy)}
 }
 
-// startAt makes s start from q, without sites, where it is one over weights.
+// startAt makes s start from q, without sites, if s is a state over weights.
 func (s *siteStepper) startAt(q *gauss.State) {
 	if a, ok := s.alg.(*site.WeightAlgebra); ok {
 		a.Run.CopyFrom(q)
@@ -550,32 +559,36 @@ func (s *siteStepper) startAt(q *gauss.State) {
 	}
 }
 
-// moveSteps is how many evaluations MoveInducing makes, where their number is ours to choose.
+// moveSteps is the default number of evaluations of MoveInducing.
 const moveSteps = 50
 
-// MoveInducing returns the SparseGP with the inducing inputs of g moved to raise the ELBO, at its
-// kernel and likelihood,
+// MoveInducing returns a SparseGP whose inducing inputs are moved from those in g to raise the
+// ELBO. The kernel and the likelihood stay the same:
 //
 //	argmax_Z max_q ELBO(q, Z).
 //
-// It finds a local maximum near those of g (Titsias 2009) by a quasi-Newton method on the
-// gradient in Z (L-BFGS; Liu and Nocedal 1989). It accepts only steps that raise the ELBO, and
-// returns g itself if there are none. With more rows than the 50,000 of a sample, the sample
-// moves them, and fits of all rows before and after decide.
+// It finds a local maximum near the inducing inputs of g (Titsias 2009) by a quasi-Newton method on
+// the gradient in Z (L-BFGS; Liu and Nocedal 1989). It accepts only steps that raise the ELBO, and
+// returns g itself if it finds no such step. If there are more than 50,000 rows, the inducing
+// inputs are moved on a sample of that size, and fits of all rows before and after the move decide
+// whether it is accepted.
 //
-// steps is the largest number of evaluations, each of some passes over these rows; 0 means 50.
-// There is no run to save and resume: call MoveInducing again with its result. That loses only
-// the memory of the curvature, ten steps. It helps if there are too few inducing inputs, but
-// twice as many, chosen by NewSparseGP, cost less and are better. SparseGP.Learn of the result
-// keeps them. For a kernel of your own, the derivatives by inputs are differences of Cov.
+// steps is the largest number of evaluations, each of a few passes over these rows; 0 means 50. A
+// run cannot be saved and resumed, but calling MoveInducing again with its result continues it.
+// That loses only the curvature information of the last ten steps. Moving helps if there are too
+// few inducing inputs, but twice as many inputs chosen by NewSparseGP cost less and are better.
+// SparseGP.Learn on the result keeps the moved inputs. Custom kernels are differentiated by
+// differences of Cov.
 //
-// The error wraps ErrParam if steps is negative. Otherwise it is that of ctx or of Fit.
+// The error wraps ErrParam if steps is negative. Otherwise it is the cause of ctx or an error of
+// Fit.
 func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, error) {
 	if err := oneLatent(g.lik, "MoveInducing"); err != nil {
 		return nil, err
 	}
 	if steps < 0 {
-		return nil, fmt.Errorf("pgsvi: %d steps to move inducing inputs; 0 is the default: %w",
+		return nil, fmt.Errorf("pgsvi: MoveInducing with %d steps; set 1 or more, or 0 for the "+
+			"default: %w",
 			steps, ErrParam)
 	}
 	if steps == 0 {
@@ -625,16 +638,17 @@ func (g *SparseGP) MoveInducing(ctx context.Context, steps int) (*SparseGP, erro
 	return moved, nil
 }
 
-// learnedRows is how many rows the kernel of a SparseGP of classes is learned from.
+// learnedRows is the number of rows from which a SparseGP with a Softmax learns its kernel.
 const learnedRows = 500
 
-// sparseClassLearner is the Learner of a SparseGP of classes: that of the GP of some of its rows.
+// sparseClassLearner is the Learner of a SparseGP with a Softmax. It learns a GP of some of the
+// rows.
 type sparseClassLearner struct {
 	*gpLearner
 	g *SparseGP
 }
 
-// newSparseClassLearner returns the Learner of g, which learns from every n-th of its rows.
+// newSparseClassLearner returns the Learner of g, which uses every n-th row.
 func newSparseClassLearner(g *SparseGP, opt *LearnOptions) (*sparseClassLearner, error) {
 	n := g.Len()
 	index := make([]int, min(n, learnedRows))
@@ -663,7 +677,7 @@ func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result
 	learned := st.report(res, l)
 	if n, of := l.gp.Len(), l.g.Len(); n < of {
 		learned.Warnings = append(learned.Warnings,
-			fmt.Sprintf("the kernel was learned from %d of %d rows; GP.Learn takes all", n, of))
+			fmt.Sprintf("the kernel was learned from %d of %d rows; GP.Learn uses all rows", n, of))
 	}
 	last, stop := shortlyAfter(ctx)
 	defer stop()
@@ -690,9 +704,9 @@ func (l *sparseClassLearner) Learned(ctx context.Context, s *Solver, res *Result
 
 var _ Learner[*SparseGP, *SparseGPPosterior] = (*sparseClassLearner)(nil)
 
-// spread returns the uncertainty of the hyperparameters that the search st has learned, for the
-// posterior p of its final fit with prior covariance k, or nil if the curvature of the search is
-// not known. With a = α(Ka, θ), α = ∂E/∂m and Γ = −∂α/∂m at fixed variances,
+// spread returns the uncertainty of the hyperparameters learned by the search st, for the posterior
+// p of its final fit with prior covariance k. It returns nil if the curvature of the search is
+// unknown. With a = α(Ka, θ), α = ∂E/∂m and Γ = −∂α/∂m at fixed variances,
 //
 //	da = (I + ΓK)⁻¹(∂α/∂θ_i − Γ(∂K/∂θ_i)a).
 func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpread {
@@ -741,8 +755,8 @@ func (l *gpLearner) spread(st *learnStepper, p *GPPosterior, k []float64) *gpSpr
 	return s
 }
 
-// step adds the kernel and the sites after a step in z_j, which moves the latent means by move, to
-// s. It reports false if they are not valid there.
+// step appends to s the kernel and the sites after a step in z_j, which changes the latent means by
+// move. It returns false if they are not valid there.
 func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor [][]float64, j int,
 	move []float64) bool {
 	at := slices.Clone(theta)
@@ -773,7 +787,7 @@ func (l *gpLearner) step(s *gpSpread, p *GPPosterior, theta []float64, factor []
 	return true
 }
 
-// curvatures returns Γ at means m + spreadStep·move and variances v, and reports whether it is
+// curvatures returns Γ at means m + spreadStep·move and variances v. It returns false if Γ is not
 // finite.
 func curvatures(t *term.Terms, m, v, move []float64) ([]float64, bool) {
 	q := &term.State{}

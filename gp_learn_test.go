@@ -19,12 +19,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// learnCase is a small model with hyper-parameters of every kind.
+// learnCase is a small model with hyperparameters of every type.
 type learnCase struct {
 	name string
 	k    Kernel
 	lik  Likelihood
-	y    func(f, u float64) float64 // of a latent value and a uniform number
+	y    func(f, u float64) float64 // as a function of a latent value and a uniform number
 }
 
 func learnCases() []learnCase {
@@ -56,14 +56,14 @@ func learnCases() []learnCase {
 	}
 }
 
-// classCase is a case of so many classes.
+// classCase returns a case with the given number of classes.
 func classCase(k Kernel, classes int) learnCase {
 	return learnCase{"softmax", k, Softmax{Classes: classes}, func(f, u float64) float64 {
 		return math.Min(float64(classes-1), math.Max(0, math.Floor(2*f+u+1)))
 	}}
 }
 
-// model returns the model of n rows, some of them equal.
+// model returns the model of n rows with duplicates.
 func (c learnCase) model(t testing.TB, n int) *GP {
 	t.Helper()
 	rng := testRand(17)
@@ -82,8 +82,8 @@ func (c learnCase) model(t testing.TB, n int) *GP {
 	return gp
 }
 
-// ranged is a SquaredExp whose Scale and Length have the given Min and Max, with derivatives or
-// without. Outside its ranges it has no values.
+// ranged is a SquaredExp whose Scale and Length have the given Min and Max, with or without
+// derivatives. Its values are NaN outside its ranges.
 type ranged struct {
 	SquaredExp
 	scale, length [2]float64
@@ -122,7 +122,7 @@ func (k ranged) Grad(dst, x, y []float64) float64 {
 	return v
 }
 
-// rangedShape is a NegativeBinomial of a Shape from 0 to 3.
+// rangedShape is a NegativeBinomial with a Shape from 0 to 3.
 type rangedShape struct{ NegativeBinomial }
 
 func (b rangedShape) Params() []Param {
@@ -135,8 +135,8 @@ func (b rangedShape) WithParams(v []float64) Likelihood {
 	return rangedShape{b.NegativeBinomial.WithParams(v).(NegativeBinomial)}
 }
 
-// checkSlopes compares the derivatives of x, which is at(theta), with those by differences of steps
-// h, to a relative tol; and its information is positive semidefinite.
+// checkSlopes compares the derivatives of x, which is at(theta), with differences of step h, to a
+// relative tolerance tol. It also checks that the information is positive semidefinite.
 func checkSlopes(t *testing.T, name string, space *learnSpace, at func([]float64) search.Point,
 	theta []float64, x search.Point, h, tol float64) {
 	t.Helper()
@@ -161,7 +161,8 @@ func checkSlopes(t *testing.T, name string, space *learnSpace, at func([]float64
 	}
 }
 
-// The gradient at the best q is that of the ELBO at the best q, by differences.
+// TestLearnGradient checks the gradient at the best q against differences of the ELBO at the best
+// q.
 func TestLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range learnCases() {
@@ -191,8 +192,8 @@ func TestLearnGradient(t *testing.T) {
 	}
 }
 
-// The objective learned is that of the reference values, in at most so many evaluations and
-// factorisations to 0.01 nats.
+// TestLearnTruth checks that learning reaches the objective of the reference values to 0.01 nats,
+// within the given numbers of evaluations and factorizations.
 func TestLearnTruth(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -256,7 +257,7 @@ func TestLearnTruth(t *testing.T) {
 	})
 }
 
-// co2 returns the components of the CO₂ on Mauna Loa of before 1988, their priors and the best
+// co2 returns the components of the CO₂ on Mauna Loa before 1988, their priors and the best
 // objective.
 func co2(t testing.TB) (*GP, *LearnOptions, float64) {
 	t.Helper()
@@ -298,7 +299,7 @@ func mustGP(t testing.TB, x mat.Matrix, y []float64, k Kernel, lik Likelihood) *
 	return gp
 }
 
-// checkLearned learns gp to the objective f.
+// checkLearned learns gp and checks that the objective is f.
 func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]float64) *Learned {
 	t.Helper()
 	ctx := context.Background()
@@ -332,7 +333,7 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 		t.Errorf("objective %.9f, want %.9f", got.Objective, f)
 	}
 	if evaluations > most[0] || work > most[1] {
-		t.Errorf("%v evaluations and %v factorisations to 0.01 nats, at most %v", evaluations, work,
+		t.Errorf("%v evaluations and %v factorizations to 0.01 nats, at most %v", evaluations, work,
 			most)
 	}
 	if math.Abs(-got.Fit.ELBO-got.LogPrior-got.Objective) > 1e-4 {
@@ -345,8 +346,9 @@ func checkLearned(t *testing.T, gp *GP, opt *LearnOptions, f float64, most [2]fl
 	return got
 }
 
-// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any
-// number of workers, and the restarts that it has yet to make are among what is saved.
+// TestLearnResume checks that a search that is canceled, saved and loaded has the same bits at its
+// end as an uninterrupted search, for any number of workers. The saved state includes the remaining
+// restarts.
 func TestLearnResume(t *testing.T) {
 	t.Parallel()
 	classes := classCase(SquaredExp{Scale: 1.5, Length: 0.8}, 3)
@@ -400,7 +402,8 @@ func TestLearnResume(t *testing.T) {
 	}
 }
 
-// From thirty random starts every search arrives, with the default priors.
+// TestLearnStarts checks that every search from thirty random starts finds the optimum under the
+// default priors.
 func TestLearnStarts(t *testing.T) {
 	t.Parallel()
 	for _, name := range few([]string{"ionosphere", "sonar"}, 1) {
@@ -425,7 +428,7 @@ func TestLearnStarts(t *testing.T) {
 	}
 }
 
-// A search that ends early has the GP and the posterior of the best so far.
+// TestLearnCanceled checks that a search that ends early returns the best GP and posterior so far.
 func TestLearnCanceled(t *testing.T) {
 	t.Parallel()
 	gp := learnCases()[0].model(t, 12)
@@ -454,15 +457,15 @@ func TestLearnErrors(t *testing.T) {
 		says string
 	}{
 		{LearnOptions{Fixed: []string{"Length"}},
-			`name "Length", the parameters are SquaredExp.Scale, SquaredExp.Length`},
+			`name "Length", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`},
 		{LearnOptions{Fixed: []string{"SquaredExp.Length", "SquaredExp.Scale"}},
-			"no hyper-parameter is left"},
+			"no hyperparameter is left"},
 		{LearnOptions{Prior: map[string]Prior{"SquaredExp.Scale": {}}}, "SD must be positive"},
 		{LearnOptions{Prior: map[string]Prior{"x": {SD: 1}}}, `name "x"`},
 		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {2, 1}}},
 			"Bounds of SquaredExp.Scale"},
 		{LearnOptions{Bounds: map[string][2]float64{"SquaredExp.Scale": {-2, 1}}},
-			"outside its range, from 0 to +Inf"},
+			"within its range, from 0 to +Inf"},
 		{LearnOptions{Restarts: -1}, "Restarts is -1"},
 		{LearnOptions{Tol: math.NaN()}, "Tol NaN"},
 	} {
@@ -492,7 +495,8 @@ func TestLearnErrors(t *testing.T) {
 	}
 }
 
-// A parameter that ends at its bound, and one that is learned by differences, are said to be.
+// TestLearnWarnings checks the warnings for a parameter that ends at its bound and for a parameter
+// that is learned by differences.
 func TestLearnWarnings(t *testing.T) {
 	t.Parallel()
 	gp := learnCases()[10].model(t, 16)
@@ -508,7 +512,7 @@ func TestLearnWarnings(t *testing.T) {
 	}
 }
 
-// inflated is a Poisson likelihood with a part Pi of further zeros.
+// inflated is a Poisson likelihood with additional zeros, whose share is Pi.
 type inflated struct{ Pi, min, max float64 }
 
 func (z inflated) LogProb(y, eta float64) float64 {
@@ -527,9 +531,9 @@ func (z inflated) Params() []Param {
 
 func (z inflated) WithParams(v []float64) Likelihood { return inflated{v[0], z.min, z.max} }
 
-// A search for a parameter with a Max ends soon, whether its best value is within its range or at
-// an end, and its intervals are within the range. Where the best value is an end and there is no
-// prior, there is a warning.
+// TestLearnBounded checks that a search for a parameter with a Max ends soon, whether its best
+// value is inside its range or at an end, and that its intervals are within the range. There must
+// be a warning if the best value is an end and there is no prior.
 func TestLearnBounded(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -545,8 +549,8 @@ func TestLearnBounded(t *testing.T) {
 	for i, c := range []struct {
 		y        []float64
 		min, max float64
-		bare     bool    // without priors
-		lo, hi   float64 // of what is learned
+		bare     bool    // no priors
+		lo, hi   float64 // range of the learned value
 		warned   bool
 	}{
 		{one, 0, 1, false, 0.85, 0.97, false},
@@ -586,9 +590,10 @@ func TestLearnBounded(t *testing.T) {
 	}
 }
 
-// Responses far from 0 under a kernel that goes back to 0 have a warning, in fits and in what is
-// learned, for dense and sparse GPs. The kernel that it names mends it. Centred responses, kernels
-// with another mean, priors that reach the responses, and labels have none.
+// TestWarnFarResponses checks that fits and searches warn of responses far from 0 under a kernel
+// that returns to 0, for dense and sparse GPs, and that the kernel in the warning removes it. There
+// must be no warning for centered responses, kernels with another mean, priors that reach the
+// responses, and labels.
 func TestWarnFarResponses(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -611,13 +616,13 @@ func TestWarnFarResponses(t *testing.T) {
 		k            Kernel
 		lik          Likelihood
 		y            []float64
-		fit, learned bool // warned
+		fit, learned bool // there is a warning
 	}{
 		{"far", SquaredExp{}, GaussianNoise{Var: 0.1}, at(1000), true, true},
 		{"far below", Sum{Matern52{Length: 2}, White{}}, StudentT{}, at(-1000), true, true},
 		{"product", Product{Constant{}, Matern32{}}, Laplace{}, at(1000), true, true},
 		{"prior reaches", SquaredExp{Scale: 500}, GaussianNoise{Var: 0.1}, at(1000), false, true},
-		{"centred", SquaredExp{}, GaussianNoise{Var: 0.1}, at(0), false, false},
+		{"centered", SquaredExp{}, GaussianNoise{Var: 0.1}, at(0), false, false},
 		{"off by a deviation", SquaredExp{Scale: 5}, GaussianNoise{Var: 0.1}, at(4), false, false},
 		{"Constant", Sum{Constant{Scale: 1000}, SquaredExp{}}, GaussianNoise{Var: 0.1}, at(1000),
 			false, false},
@@ -698,7 +703,8 @@ func TestWarnFarResponses(t *testing.T) {
 	}
 }
 
-// A search that meets a limit says so, and one that goes on from there does not.
+// TestLearnLimit checks that a search that reaches a limit has a warning, and that the warning is
+// gone after the search is resumed.
 func TestLearnLimit(t *testing.T) {
 	t.Parallel()
 	gp, ctx := learnCases()[0].model(t, 16), context.Background()
@@ -730,7 +736,8 @@ func TestLearnLimit(t *testing.T) {
 	}
 }
 
-// Whatever the data, learning ends with a posterior and its objective, or says that it has none.
+// TestLearnHarness checks that learning ends with a posterior and its objective, or returns an
+// error, for any data.
 func TestLearnHarness(t *testing.T) {
 	t.Parallel()
 	rng := testRand(5)
@@ -755,13 +762,13 @@ func TestLearnHarness(t *testing.T) {
 		}
 		_, post, l, err := gp.Learn(context.Background(), nil, &LearnOptions{NoPrior: trial%5 == 4})
 		if errors.Is(err, ErrDiverged) && scale > 1e3 {
-			continue // weights that start where rounding leaves nothing of the ELBO
+			continue // rounding leaves nothing of the ELBO at these starting weights
 		}
 		if err != nil {
 			t.Errorf("trial %d, %s: %v", trial, c.name, err)
 			continue
 		}
-		bare := trial%5 == 4 // without priors a search may go on and on
+		bare := trial%5 == 4 // a search without priors may not end
 		if l.Fit == nil && !(bare && l.Search.Status == PassLimit) {
 			t.Errorf("trial %d, %s: the search ended %v after %d evaluations", trial, c.name,
 				l.Search.Status, l.Evaluations)
@@ -782,8 +789,8 @@ func TestLearnHarness(t *testing.T) {
 	}
 }
 
-// The scale of Laplace noise is learned where the model fits badly, too, so that most residuals are
-// many standard deviations of their latent value from zero.
+// TestLearnNoiseOfBadFit checks that the scale of Laplace noise is learned even if the model fits
+// badly, so that most residuals are many standard deviations of their latent value from zero.
 func TestLearnNoiseOfBadFit(t *testing.T) {
 	const n = 60
 	rng := testRand(23)
@@ -822,11 +829,12 @@ func TestLearnNoiseOfBadFit(t *testing.T) {
 	}
 }
 
-// TestLearnUnit checks that the answer is the same in every unit of the responses, also if these
-// are all equal or there is only one, and that the search for it converges.
+// TestLearnUnit checks that the answer does not depend on the unit of the responses, and that the
+// search converges, also if all responses are equal or there is only one.
 func TestLearnUnit(t *testing.T) {
 	ctx, next := context.Background(), mat.NewDense(1, 1, []float64{1})
-	// each learns from y at x, and returns mean and variance of the latent value at 1
+	// each function learns from y at x, and returns the mean and the variance of the latent value
+	// at 1
 	models := map[string]func(x *mat.Dense, y []float64, lik Likelihood) (l *Learned, m, v []float64,
 		err error){
 		"GP": func(x *mat.Dense, y []float64, lik Likelihood) (*Learned, []float64, []float64, error) {
@@ -887,8 +895,8 @@ func TestLearnUnit(t *testing.T) {
 	}
 }
 
-// TestLearnOn checks that a kernel of some columns is learned as from these columns alone, and that
-// periods are found among several columns.
+// TestLearnOn checks that a kernel of some columns is learned as if there were no other columns,
+// and that periods are found among several columns.
 func TestLearnOn(t *testing.T) {
 	ctx, rng := context.Background(), testRand(47)
 	n := 120
@@ -961,14 +969,14 @@ func TestLearnOn(t *testing.T) {
 	}
 }
 
-// TestLearnPeriodWarnings checks that a wrong period has a warning with a better period, that rows
-// of few cycles have a warning, and that right periods have no warning.
+// TestLearnPeriodWarnings checks that a wrong period gets a warning with a better period, that rows
+// with few cycles get a warning, and that right periods get no warning.
 func TestLearnPeriodWarnings(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	truth := Periodic{Length: 0.8, Period: 5}
-	// season returns the value and the warning of the period that k learns from a draw of the
-	// truth, times and next to a smooth function if they are not nil.
+	// season returns the value of and the warning for the period that k learns from a draw of the
+	// truth. times multiplies the truth and next is added to it unless they are nil.
 	season := func(seed uint64, cycles float64, truth, k Kernel, lik Likelihood, sparse bool) (
 		period float64, warning string) {
 		rng := testRand(seed)
@@ -1006,7 +1014,7 @@ func TestLearnPeriodWarnings(t *testing.T) {
 		return period, warning
 	}
 	better := regexp.MustCompile(`Period is .*, but the responses are more likely to have a period ` +
-		`of (4\.9|5|5\.0)[0-9]*, by about .* nats: set it to that value before learning`)
+		`of (4\.9|5|5\.0)[0-9]*, by about .* nats; set it to that value before learning`)
 	for _, c := range []struct {
 		given  float64
 		sparse bool
@@ -1044,8 +1052,8 @@ func TestLearnPeriodWarnings(t *testing.T) {
 	}
 }
 
-// Two Periodic kernels whose periods are not set begin at, and find, the two seasons of the
-// responses.
+// TestLearnSeasons checks that two Periodic kernels with unset periods start at, and learn, the two
+// seasons of the responses.
 func TestLearnSeasons(t *testing.T) {
 	t.Parallel()
 	const n, day, week = 150, 1.0, 7.0

@@ -22,15 +22,15 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// GPPosterior is the approximate posterior q(z) = N(m, V) of a GP, for predictions. It is
+// A GPPosterior is the approximate posterior q(z) = N(m, V) of a GP, for predictions. It is
 // immutable and safe for concurrent use. It keeps the training inputs and a triangular matrix of
-// about N²/2 numbers. GP.PSIS checks how good the approximation is. GP.LOO is leave-one-out
+// about N²/2 numbers. GP.PSIS checks how good the approximation is, and GP.LOO runs leave-one-out
 // cross-validation.
 //
 // Its methods take new points as the rows of x, and panic if x has another number of columns than
-// the training inputs. They work on blocks of rows in bounded memory, shared between cores; the
-// results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
-// overflows, has latent mean 0 and the largest prior variance of a training point.
+// the training inputs. They work on blocks of rows in bounded memory and use all cores; the results
+// do not depend on the blocks. A row with a NaN, an infinity or a covariance that overflows gets
+// latent mean 0 and the largest prior variance of a training point.
 type GPPosterior struct {
 	x                *mat.Dense
 	kernel           Kernel
@@ -41,13 +41,15 @@ type GPPosterior struct {
 	jitter, maxPrior float64
 	self             []float64 // diagonal of K
 	strong           bool      // some sites are far more precise than the prior
-	whole            Kernel    // of which kernel is a term; nil if it is all of it
-	term             int       // that it is
-	// of the features of the kernel, with their mean, where float64 does not hold K; else nil
+	whole            Kernel    // nil, or the Sum that has kernel as a term
+	term             int       // index of kernel in whole
+	// posterior of the weights of the features, and their mean, if float64 cannot represent K; else
+	// nil
 	weights    *gauss.Full
 	fac        *dense.Sites
 	workspaces *sync.Pool
-	// of a Softmax, those of the classes; what this one has is then of all of them, row by row
+	// posteriors of the classes of a Softmax; the fields of this one then hold all classes, row by
+	// row
 	classes []*GPPosterior
 	spread  *gpSpread // uncertainty of learned hyperparameters, or nil
 }
@@ -58,15 +60,15 @@ func (p *GPPosterior) Len() int {
 	return n
 }
 
-// Cols returns the number of columns that new points must have.
+// Cols returns the number of columns of x that predictions need.
 func (p *GPPosterior) Cols() int {
 	_, d := p.x.Dims()
 	return d
 }
 
-// Train stores mean and variance of the latent values at the training points, under the prior
-// with jitter; nil slices allocate. For a Softmax of K classes they have K for each point, row by
-// row.
+// Train stores the mean and the variance of the latent values at the training points, under the
+// prior with jitter. Nil slices allocate. A Softmax of K classes has K values for each point, row
+// by row.
 func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
 	m, v = dense.Dest(mean, len(p.m)), dense.Dest(variance, len(p.m))
 	copy(m, p.m)
@@ -74,9 +76,9 @@ func (p *GPPosterior) Train(mean, variance []float64) (m, v []float64) {
 	return m, v
 }
 
-// Sites stores the site parameters γ and b in gamma and b; nil allocates. The
-// posterior at the training points is V⁻¹ = K⁻¹ + diag(γ), V⁻¹m = b. For a Softmax of K classes
-// they have K for each point, row by row, and each class has its V.
+// Sites stores the site parameters γ and b in gamma and b. Nil slices allocate. The posterior at
+// the training points has V⁻¹ = K⁻¹ + diag(γ) and V⁻¹m = b. A Softmax of K classes has K values for
+// each point, row by row, and a V for each class.
 func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 	g, h = dense.Dest(gamma, len(p.m)), dense.Dest(b, len(p.m))
 	copy(g, p.gamma)
@@ -86,33 +88,33 @@ func (p *GPPosterior) Sites(gamma, b []float64) (g, h []float64) {
 	return g, h
 }
 
-// At returns the prediction for each row of x. The latent value z(x), without noise
-// and jitter, has mean and variance
+// At returns the prediction for each row of x. The latent value z(x), without noise and jitter, has
+// mean and variance
 //
 //	k*ᵀK⁻¹m,   v* = k** − k*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k*.
 //
-// After Learn, the variance includes the uncertainty of the learned hyperparameters. Learned
-// describes their covariance Σ. With the derivatives d and c of the mean and of log v* in them it
-// is
+// After Learn the variance includes the uncertainty of the learned hyperparameters, whose
+// covariance is the Σ that Learned describes. If d and c are the derivatives of the mean and of log
+// v* with respect to the hyperparameters, the variance is
 //
 //	v* exp(½cᵀΣc) + dᵀΣd.
 //
-// With more than 200 rows c is 0. A Softmax and a kernel with exact features (GP.NewStepper) leave
-// it out, and so does a SparseGP.
+// With more than 200 rows c is 0. This uncertainty is not included for a Softmax, for a kernel with
+// exact features (see GP.NewStepper) and for a SparseGP.
 func (p *GPPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
 }
 
-// Part returns the prediction of term i of a kernel that is a Sum, at each row of x: that term's
-// contribution to the latent value, such as the trend or the season. With k_i the covariances of
-// term i and K those of all terms, its mean and variance are
+// Part returns the prediction of term i of a kernel that is a Sum, for each row of x. It is the
+// contribution of that term to the latent value, such as the trend or the season. Let k_i be the
+// covariances of term i and K the covariance of all terms. The mean and the variance are
 //
 //	k_i*ᵀK⁻¹m,   k_i** − k_i*ᵀ(K⁻¹ − K⁻¹VK⁻¹)k_i*
 //
 // (Duvenaud 2014, section 2.4). A linear trend is a Sum with a Linear and a Constant. Its
-// coefficients are the part of the Linear at the rows of an identity matrix, and its intercept
-// the part of the Constant anywhere. Part panics if the kernel is not a Sum or has no term i.
+// coefficients are the part of the Linear in the rows of an identity matrix, and its intercept is
+// the part of the Constant in any row. Part panics if the kernel is not a Sum or has no term i.
 func (p *GPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	if p.classes != nil {
 		return p.classPart(i, x)
@@ -129,17 +131,17 @@ func (p *GPPosterior) part(i int) *GPPosterior {
 	return &part
 }
 
-// sumTerm returns term i of k. It panics if k is no Sum, or has no such term.
+// sumTerm returns term i of k. It panics if k is not a Sum or has no such term.
 func sumTerm(k Kernel, i int) Kernel {
 	terms, _ := kernelParts(k)
 	if !isType[Sum](k) || i < 0 || i >= len(terms) {
-		panic(fmt.Sprintf("pgsvi: the kernel, %s, has no term %d", kernelName(k), i))
+		panic(fmt.Sprintf("pgsvi: the kernel %s has no term %d", kernelName(k), i))
 	}
 	return terms[i]
 }
 
-// features returns the features of the rows of x, or nil if there are none. If p is of one term,
-// the features of all other terms are zero.
+// features returns the features of the rows of x, or nil if the kernel has no features. If p is the
+// posterior of one term, the features of all other terms are zero.
 func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
 	if p.whole == nil {
 		return featuresOf(p.kernel, x, -1)
@@ -147,8 +149,8 @@ func (p *GPPosterior) features(x mat.Matrix) *design.Matrix {
 	return featuresOf(p.whole, x, p.term)
 }
 
-// featuresOf returns the features of the rows of x under k, or nil if k has none. If term is not
-// negative, the features of all other terms are zero.
+// featuresOf returns the features of the rows of x under k, or nil if k has no features. If term is
+// not negative, the features of all other terms are zero.
 func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 	parts := []Kernel{k}
 	if sum, ok := k.(Sum); ok {
@@ -175,8 +177,9 @@ func featuresOf(k Kernel, x mat.Matrix, term int) *design.Matrix {
 	return g
 }
 
-// appendFeatures appends the features of a row under k to dst, and reports whether k has any: those
-// of a Sum are those of its terms, and those of a Product the products of those of its factors.
+// appendFeatures appends the features of a row under k to dst. It returns false if k has no
+// features. A Sum has the features of its terms, and a Product has the products of the features of
+// its factors.
 func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bool) {
 	if on, ok := asOn(k); ok {
 		t := gram.Take()
@@ -216,8 +219,8 @@ func appendFeatures(dst []float64, k Kernel, row []float64) (to []float64, ok bo
 	return dst, false
 }
 
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
-// without a prediction is NaN; At(x).Err() says why.
+// Prob stores P(Y = y) for each row of x in dst. A nil dst allocates. Prob is short for
+// At(x).Prob(dst, y). A row without a prediction gets NaN, and At(x).Err() returns the reason.
 func (p *GPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return p.At(x).Prob(dst, y)
 }
@@ -228,8 +231,8 @@ func (p *GPPosterior) likelihood() Likelihood { return p.lik }
 // latent implements latents.
 func (p *GPPosterior) latent(m, v []float64, x mat.Matrix) { p.latentTo(m, v, nil, x) }
 
-// latentTo is latent, and stores how the latent means move with each z of p.spread in along, row by
-// row, unless that is nil.
+// latentTo is like latent. Unless along is nil, it also stores the derivatives of the latent means
+// with respect to each z of p.spread in along, row by row.
 func (p *GPPosterior) latentTo(m, v, along []float64, x mat.Matrix) {
 	if p.classes != nil {
 		p.latentClasses(m, v, x)
@@ -287,7 +290,7 @@ func (p *GPPosterior) latentBlock(w *predictWork, m, v []float64, x mat.Matrix, 
 	p.unknown(w, m, v)
 }
 
-// unknown gives rows with a NaN or an infinity the moments of the prior.
+// unknown gives the prior moments to rows with a NaN or an infinity.
 func (p *GPPosterior) unknown(w *predictWork, m, v []float64) {
 	for i, known := range w.known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
@@ -300,24 +303,24 @@ func (p *GPPosterior) unknown(w *predictWork, m, v []float64) {
 // nearWork is the workspace of latentNear.
 type nearWork struct {
 	prior         []float64 // k**
-	point, site   []int     // points that are near, and to which training points
+	point, site   []int     // points that are near, and their training points
 	rest          []float64 // k_dd
 	x, diff, unit *mat.Dense
 	diffs, units  dense.Expansion
 	cross         []float64
 }
 
-// nearPart is the part of its prior variance that the difference from a training point may have
-// if that point serves as reference.
+// A training point serves as reference for a point if their difference has at most the share
+// nearPart of the prior variance of the point.
 const nearPart = 1e-2
 
-// latentNear computes points near training points i of strong sites from there, as k** − k*ᵀ(…)k*
-// may be smaller than the rounding of k**. With k_d = k* − Ke_i and W = K⁻¹ − K⁻¹VK⁻¹, the same
-// is
+// latentNear computes points near a training point i with a precise site relative to that point,
+// because k** − k*ᵀ(…)k* may be smaller than the rounding error of k**. With k_d = k* − Ke_i and W
+// = K⁻¹ − K⁻¹VK⁻¹ the mean and the variance equal
 //
 //	m_i + k_dᵀK⁻¹m,   V_ii + 2(Wk_d)_i/γ_i + k_dd − k_dᵀWk_d,   k_dd = k** − 2k*_i + K_ii.
 //
-// At the training point itself only m_i and V_ii are left.
+// At the training point itself only m_i and V_ii remain.
 func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
 	t, n, k := &w.near, p.Len(), w.k.RawMatrix()
 	t.point, t.site, t.rest = t.point[:0], t.site[:0], t.rest[:0]
@@ -372,7 +375,7 @@ func (p *GPPosterior) latentNear(w *predictWork, m, v []float64) {
 	}
 }
 
-// cross stores rows lo … lo+t−1 of x in w.x and K(X, x) for them, N×t, in w.k.
+// cross stores rows lo … lo+t−1 of x in w.x, and K(X, x) for them, N×t, in w.k.
 func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 	d := p.Cols()
 	if w.x == nil || w.x.RawMatrix().Rows != t {
@@ -390,11 +393,12 @@ func (p *GPPosterior) cross(w *predictWork, x mat.Matrix, lo, t int) {
 	CrossCov(w.k, p.kernel, p.x, w.x)
 }
 
-// Joint returns mean and covariance of the joint distribution of the latent values at the rows of
-// x. It takes memory for rows × (rows + N) numbers. The error wraps
+// Joint returns the mean and the covariance of the joint distribution of the latent values in the
+// rows of x. It stores about rows × (rows + N) numbers. The error wraps
 //   - ErrEmpty if x has no rows;
 //   - ErrNotFinite if a value of x is not finite;
-//   - ErrMemory if there are too many rows.
+//   - ErrParam if the likelihood is a Softmax;
+//   - ErrMemory if x has too many rows.
 func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint distribution")); err != nil {
 		return nil, nil, err
@@ -402,7 +406,7 @@ func (p *GPPosterior) Joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	return p.joint(x)
 }
 
-// joint is Joint, also of a class.
+// joint is Joint, also for the posterior of one class.
 func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, err error) {
 	t := checkColumns(x, p.Cols())
 	if t == 0 {
@@ -410,7 +414,7 @@ func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	}
 	if err := checkMemory(0, memory.Bytes(2, t, t)+memory.Bytes(3, t, p.Len()),
 		fmt.Sprintf("the joint posterior at %d rows", t),
-		"take fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
+		"use fewer rows, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, nil, err
 	}
 	w := new(predictWork)
@@ -424,7 +428,7 @@ func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	mean = make([]float64, t)
 	if f := p.features(w.x); p.weights != nil && f != nil {
 		p.weights.S.Predict(mean, f, nil)
-		z := make([]float64, f.Cols*t) // L⁻¹φ in its columns
+		z := make([]float64, f.Cols*t) // L⁻¹φ in the columns
 		for i := range t {
 			for j, v := range f.Dense[i*f.Cols : (i+1)*f.Cols] {
 				z[j*t+i] = v
@@ -447,9 +451,9 @@ func (p *GPPosterior) joint(x mat.Matrix) (mean []float64, cov *mat.SymDense, er
 	return mean, mat.NewSymDense(t, c), nil
 }
 
-// Rand stores joint draws of the latent values at the rows of x in the rows of dst, of size draws
-// × rows of x. dst must not be nil; its number of rows is the number of draws. If the covariance
-// is singular to rounding, the draws use the part that can be factorised. The errors are those of
+// Rand stores joint draws of the latent values in the rows of x. Each row of dst gets one draw, so
+// dst needs one column per row of x and one row per draw; it must not be nil. If rounding makes the
+// covariance singular, the draws use the part that can be factorized. Rand returns the errors of
 // Joint.
 func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	if err := cmp.Or(checkMatrix("x", x), oneLatent(p.lik, "a joint draw")); err != nil {
@@ -458,7 +462,7 @@ func (p *GPPosterior) Rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	return p.rand(dst, x, rng)
 }
 
-// rand is Rand, also of a class.
+// rand is Rand, also for the posterior of one class.
 func (p *GPPosterior) rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	mean, cov, err := p.joint(x)
 	if err != nil {
@@ -466,7 +470,7 @@ func (p *GPPosterior) rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 	}
 	draws, cols := dst.Dims()
 	if cols != len(mean) {
-		panic(fmt.Sprintf("pgsvi: dst has %d columns, x has %d rows", cols, len(mean)))
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, but x has %d rows", cols, len(mean)))
 	}
 	var chol mat.PivotedCholesky
 	chol.Factorize(cov, -1)
@@ -496,8 +500,7 @@ func (p *GPPosterior) rand(dst *mat.Dense, x mat.Matrix, rng *rand.Rand) error {
 // gpFile is the file of a GPPosterior.
 var gpFile = save.Kind{Name: "GPPosterior", Version: 1}
 
-// savedGP is a GPPosterior as JSON: the inputs, what they were modelled with,
-// and q in site form.
+// savedGP is a GPPosterior as JSON: the inputs, the kernel and the likelihood, and q in site form.
 type savedGP struct {
 	Rows       int                `json:"rows"`
 	Cols       int                `json:"cols"`
@@ -512,10 +515,10 @@ type savedGP struct {
 	Spread     *savedSpread       `json:"learned,omitempty"`
 }
 
-// Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
-// is a line that names the kind of file, JSON, and a checksum. The error is that of w. It wraps
-// ErrParam if the type of the kernel or likelihood is not registered (Register), or if
-// encoding/json cannot write and read it.
+// Save writes p to w. Load restores a posterior with exactly the same predictions. The file
+// consists of a line that names its type, JSON, and a checksum. Save returns the error of w. The
+// error wraps ErrParam if the type of the kernel or likelihood is not registered (see Register), or
+// if encoding/json cannot write and read it.
 func (p *GPPosterior) Save(w io.Writer) error {
 	rows, cols := p.x.Dims()
 	s := &savedGP{Rows: rows, Cols: cols, Jitter: p.jitter,
@@ -531,7 +534,7 @@ func (p *GPPosterior) Save(w io.Writer) error {
 	return saveTo(w, gpFile, s)
 }
 
-// predictWork is the memory of one block.
+// predictWork is the working memory for one block.
 type predictWork struct {
 	x, k  *mat.Dense
 	moved *mat.Dense // K(X, x) of another kernel
@@ -563,31 +566,32 @@ func (p *GPPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 	}
 }
 
-// gpSpread is the uncertainty of the hyperparameters that a GP has learned. Each z moves the
-// kernel, a = K⁻¹m and the sites, and so mean m* and variance v* of the latent value at a new
-// point. With the derivatives of m* and log v* in z, d and c, its variance is
+// gpSpread is the uncertainty of the hyperparameters that a GP has learned. Each z changes the
+// kernel, a = K⁻¹m and the sites, and therefore the mean m* and the variance v* of the latent value
+// at a new point. If d and c are the derivatives of m* and log v* in z, the variance is
 //
 //	E[v*] + Var[m*] = v* e^{|c|²/2} + |d|².
 type gpSpread struct {
-	kernels []Kernel       // the kernel after a step of spreadStep in each z
+	kernels []Kernel       // kernel after a step of spreadStep in each z
 	a       [][]float64    // a after each step
-	sites   []*dense.Sites // the factor of the sites after each step; nil if there are many rows
-	gamma   [][]float64    // the precisions of these sites
-	params  [][]float64    // the rows of B, or nil
+	sites   []*dense.Sites // factor of the sites after each step; nil for many rows
+	gamma   [][]float64    // precisions of these sites
+	params  [][]float64    // rows of B, or nil
 }
 
 const (
-	// spreadStep is the step in z of the differences of a gpSpread. Their errors are about as
-	// large, and the digits that they lose are far fewer than those of a prediction.
+	// spreadStep is the step in z for the differences of a gpSpread. The error of such a difference
+	// is about as large as the step, and its rounding error is far below the precision of a
+	// prediction.
 	spreadStep = 1e-3
-	// spreadRows is the most rows for which the variances of a GP move with z. Each z needs a
-	// factor then, and as much work per prediction as the variance itself. The variances of more
-	// rows are known well.
+	// spreadRows is the largest number of rows for which the variances of a GP depend on z. Each z
+	// then needs a factor of its own and costs as much per prediction as the variance itself. With
+	// more rows the variances are known well.
 	spreadRows = 200
-	// mostSpread is the most that |c|²/2 may be: far from 0, log v* is not linear in z.
+	// mostSpread is the largest |c|²/2, because log v* is not linear in z far from 0.
 	mostSpread = 1
-	// leastSpread is the part of its prior variance below which the rounding of v* is too large for
-	// differences.
+	// leastSpread is a share of the prior variance. If v* is below it, rounding errors are too
+	// large for differences.
 	leastSpread = 1e-8
 )
 
@@ -641,7 +645,7 @@ func (p *GPPosterior) latentSpread(m, v []float64, x mat.Matrix) *paramSpread {
 	return s
 }
 
-// save returns s as it is saved.
+// save returns s in the form that is saved.
 func (s *gpSpread) save() *savedSpread {
 	if s == nil {
 		return nil
@@ -656,7 +660,7 @@ func (s *gpSpread) save() *savedSpread {
 	return to
 }
 
-// loadGP returns the spread of p, which has the kernel and the inputs of the file.
+// loadGP returns the spread of p. p must have the kernel and the inputs of the file.
 func (s *savedSpread) loadGP(p *GPPosterior) (*gpSpread, error) {
 	if s == nil || p.classes != nil || p.weights != nil {
 		return nil, nil
@@ -679,8 +683,8 @@ func (s *savedSpread) loadGP(p *GPPosterior) (*gpSpread, error) {
 	return of, nil
 }
 
-// siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p, or
-// nil if it is not positive definite.
+// siteFactor returns the factor of sites with precisions γ under a kernel at the inputs of p. It
+// returns nil if the matrix is not positive definite.
 func siteFactor(kernel Kernel, p *GPPosterior, gamma []float64) *dense.Sites {
 	n := p.Len()
 	k := make([]float64, n*n)

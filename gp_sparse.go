@@ -21,37 +21,38 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// SparseGP is a Gaussian process with more data than GP can hold (inducing-point approximation,
+// A SparseGP is a Gaussian process for more data than GP can hold (inducing-point approximation,
 // SVGP). It represents the prior by its values at M inducing inputs Z. With the factor of their
 // covariance, K(Z, Z) = LLᵀ, and
 //
 //	x_n = L⁻¹k(Z, x_n),   w ~ N(0, I),   ε_n ~ N(0, c_n),   c_n = k_nn − ‖x_n‖²,
 //
-// the latent value z_n has the prior of x_nᵀw + ε_n. The approximation q(w) = N(m, V) of the
-// posterior maximises the ELBO
+// the latent value z_n has the same prior as x_nᵀw + ε_n. The approximation q(w) = N(m, V) of the
+// posterior maximizes the ELBO
 //
 //	Σ_n E[log p(y_n|z_n)] − KL(q‖N(0, I))   (nats),   z_n ~ N(x_nᵀm, x_nᵀVx_n + c_n).
 //
-// It is at most the ELBO of the GP, equal to it if every c_n is 0, and does not fall as inducing
-// inputs are added (Titsias 2009; Hensman, Matthews and Ghahramani 2015). It is a lower bound on
-// the evidence of the exact model. SparseGP.Residual says how much prior variance is left out.
+// This ELBO is at most the ELBO of the GP, is equal to it if every c_n is 0, and does not fall if
+// inducing inputs are added (Titsias 2009; Hensman, Matthews and Ghahramani 2015). It is a lower
+// bound on the evidence of the exact model. SparseGP.Residual returns the prior variance that is
+// left out.
 //
-// Set-up and each evaluation of the ELBO take about N·M² operations. No jitter is needed.
-// NewSparseGP takes rows in memory, and keeps their features, N·M numbers, if these take at most
-// 200 MB. NewSparseGPRows reads rows from any source, as often as a fit needs them. A SparseGP is
-// a Model, immutable and safe for concurrent use.
+// The set-up and each evaluation of the ELBO take about N·M² operations. No jitter is needed.
+// NewSparseGP takes rows in memory and keeps their features, N·M numbers, if these take at most 200
+// MB. NewSparseGPRows reads rows from any source whenever a fit needs them. A SparseGP is a Model.
+// It is immutable and safe for concurrent use.
 //
 // Linear and Constant kernels, their Sum, and a Product of Constants and one Linear need no
-// inducing inputs: w are the weights of their features, and every c_n is 0. A Sum of such a kernel
-// and others has inducing inputs for the others alone where that is more accurate.
+// inducing inputs: w holds the weights of their features, and every c_n is 0. A Sum of such a
+// kernel and others uses inducing inputs only for the others if that is more accurate.
 //
-// Put noise into the likelihood, not into the kernel (White): noise of the kernel is part of c_n,
-// which data do not reduce.
+// Put noise into the likelihood and not into the kernel (White), because noise of the kernel is
+// part of c_n, which data do not reduce.
 type SparseGP struct {
-	lin      site.LinearModel // of the features, if they are kept
-	x        *mat.Dense       // the rows, if these are,
-	terms    *term.Terms      // with their terms
-	rows     *sparse.Rows     // what is gone through where the features are not kept
+	lin      site.LinearModel // model of the features, if they are kept
+	x        *mat.Dense       // rows, if they are kept
+	terms    *term.Terms      // terms of these rows
+	rows     *sparse.Rows     // rows that each pass reads, if the features are not kept
 	lik      Likelihood
 	z        *sparse.Inducing
 	opt      SparseGPOptions
@@ -59,67 +60,68 @@ type SparseGP struct {
 	maxPrior float64
 }
 
-// SparseGPOptions are the options of a SparseGP. The zero value, and a nil pointer, choose the
-// inducing inputs among the rows of x.
+// SparseGPOptions holds the options of a SparseGP. The zero value and a nil pointer choose the
+// inducing inputs from the rows of x.
 type SparseGPOptions struct {
-	// Rank is the largest number M of inducing inputs, with the features of Linear and Constant
-	// kernels. Zero means all of Inducing. If Inducing is nil, too, it means as many rows of x as
-	// the data need: until 1e−8 of the prior variance is left and it costs less than about 0.001
-	// nats (see Residual), but at most 500, or max(100, 500·√(2/K)) for a Softmax of K classes.
-	// Learn chooses again, at the kernel that it has learned; see Learner.
+	// Rank is the largest number M of inducing inputs, including the features of Linear and
+	// Constant kernels. Zero means all of Inducing. If Inducing is also nil, zero means as many
+	// rows of x as the data need: until only 1e−8 of the prior variance is left out, at a cost
+	// below about 0.001 nats (see Residual), but at most 500, or max(100, 500·√(2/K)) for a Softmax
+	// of K classes. Learn chooses the number again for the kernel that it has learned; see Learner.
 	Rank int
-	// Inducing has candidates for inducing inputs as rows. They are copied and need not be among
-	// those of x. Nil means the rows of x. A kernel that is represented exactly ignores them.
+	// Inducing holds candidates for inducing inputs as rows, which are copied. They need not be
+	// rows of x. Nil means the rows of x. A kernel that is represented exactly ignores them.
 	Inducing mat.Matrix
 	// MaxMemory is the number of bytes that the model may take. A model that keeps its features
-	// takes about 12 N·M + 180 M², with M at most Rank. If that is too much, NewSparseGP does not
-	// keep them but goes through its rows as NewSparseGPRows does, in about 300 M² + 50,000 M
-	// bytes and a sample. Zero means 200 MB for the features, and otherwise the limit described
-	// at ErrMemory.
+	// takes about 12 N·M + 180 M² bytes, with M at most Rank. If that exceeds the limit,
+	// NewSparseGP does not keep the features. It then reads its rows in every pass, like
+	// NewSparseGPRows, and takes about 300 M² + 50,000 M bytes and a sample. Zero means 200 MB for
+	// the features, and the limit described at ErrMemory for everything else.
 	MaxMemory int64
 }
 
-// What a SparseGP has at its most, in matrices: of the features, N×M, all of them and one more in
-// chunks while they are chosen, and of M×M those of a full covariance over the weights.
+// featureMatrices is the peak memory of a SparseGP in N×M matrices. It holds all features, and up
+// to half of them again in chunks while the inducing inputs are chosen. A full covariance over the
+// weights needs M×M matrices in addition.
 const featureMatrices = 1.5
 
-// NewSparseGP returns the model of responses y at the rows of x, under covariance function k and
-// likelihood lik. Each inducing input is the candidate whose latent value the earlier ones
-// determine least, as in a Cholesky factor of K with complete pivoting (Fine and Scheinberg
-// 2001). There are fewer than opt.Rank if no row has more than 1e−13 of its prior variance left,
-// which is rounding. Duplicate rows and a singular K are allowed.
+// NewSparseGP returns the model of the responses y in the rows of x, with covariance function k and
+// likelihood lik. Each inducing input is the candidate whose latent value is determined least by
+// the earlier inducing inputs, as in a Cholesky factor of K with complete pivoting (Fine and
+// Scheinberg 2001). There are fewer inducing inputs than opt.Rank if no row has more than 1e−13 of
+// its prior variance left, which is rounding. Duplicate rows and a singular K are allowed.
 //
-// Use NewSparseGP for rows in memory, and NewSparseGPRows for those of a file or another source.
-// If the features of all rows would take more than 200 MB, or than opt.MaxMemory, every step goes
-// through the rows and computes their features again. Inducing inputs are then chosen from 10,000
-// of the rows. Fit, Learn, LOO, MoveInducing and predictions work as before. A Solver with a
-// StepSize, a BatchSize or a Divergence other than KL then returns an error that wraps ErrParam
-// or ErrNoProx; to use these, set opt.MaxMemory to the size of the features.
+// Use NewSparseGP for rows in memory, and NewSparseGPRows for rows of a file or another source. If
+// the features of all rows would take more than 200 MB, or more than opt.MaxMemory, every step
+// reads the rows and computes their features again. The inducing inputs are then chosen from 10,000
+// of the rows. Fit, Learn, LOO, MoveInducing and predictions work as before, but a Solver with a
+// StepSize, a BatchSize or a Divergence other than KL returns an error that wraps ErrParam or
+// ErrNoProx. To use these options, set opt.MaxMemory to the size of the features.
 //
-// The data are copied. A nil lik means GaussianNoise{}, a nil opt the zero SparseGPOptions. The
-// errors are those of NewGP. They wrap
+// x and y are copied. A nil lik means GaussianNoise{}, and a nil opt means the zero
+// SparseGPOptions. NewSparseGP returns the errors of NewGP. In addition, the error wraps
 //   - ErrParam if opt.Rank is negative;
-//   - ErrShape if x and opt.Inducing differ in their numbers of columns;
-//   - ErrEmpty if that has no rows;
-//   - ErrNotFinite if a value of it or a covariance is not finite;
+//   - ErrShape if x and opt.Inducing have different numbers of columns;
+//   - ErrEmpty if opt.Inducing has no rows;
+//   - ErrNotFinite if a value of opt.Inducing or a covariance is not finite;
 //   - ErrNotPosDef if k is found not to be positive definite;
-//   - ErrMemory if the rows and inducing inputs together are too many for opt.MaxMemory.
+//   - ErrMemory if the rows and inducing inputs together need more memory than opt.MaxMemory.
 //
-// N alone is never too large.
+// A large N alone never causes an error.
 func NewSparseGP(x mat.Matrix, y []float64, k Kernel, lik Likelihood,
 	opt *SparseGPOptions) (*SparseGP, error) {
 	return NewSparseGPContext(context.Background(), x, y, k, lik, opt)
 }
 
-// NewSparseGPContext is NewSparseGP with a context: set-up takes of the order of N·M² operations.
-// If ctx ends first, the error wraps its cause.
+// NewSparseGPContext is NewSparseGP with a context, because the set-up takes on the order of N·M²
+// operations. The error wraps the cause of ctx if ctx ends before the set-up.
 func NewSparseGPContext(ctx context.Context, x mat.Matrix, y []float64, k Kernel, lik Likelihood,
 	opt *SparseGPOptions) (*SparseGP, error) {
 	var h parallel.Halt
 	h.Watch(ctx)
 	g, err := newSparseGPUntil(&h, x, y, k, lik, opt)
 	if cause := h.Err(); cause != nil && err != nil {
-		return nil, fmt.Errorf("pgsvi: canceled while inducing inputs were chosen: %w", cause)
+		return nil, fmt.Errorf("pgsvi: canceled while the inducing inputs were chosen: %w", cause)
 	}
 	return g, err
 }
@@ -138,7 +140,7 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	}
 	classes := gp.terms.Latents()
 	n, m := gp.Len(), cmp.Or(opt.Rank, sparse.Most(classes))
-	// rows that the inducing inputs are chosen from, and columns of a copy of them
+	// The inducing inputs are chosen from this number of rows, and a copy of them has cols columns.
 	from, cols := n, 0
 	if opt.Inducing != nil {
 		from, cols = opt.Inducing.Dims()
@@ -178,12 +180,11 @@ func newSparseGPUntil(h *parallel.Halt, x mat.Matrix, y []float64, k Kernel, lik
 	return g, nil
 }
 
-// keptFeatures is the number of bytes beyond which features are not kept where nobody says how many
-// may be.
+// keptFeatures is the default limit in bytes for features that are kept.
 const keptFeatures = 200e6
 
-// pass makes g, which has its rows, a model that goes through them under k, with inducing inputs as
-// newKeptGP chooses them, of a sample.
+// pass turns g, which has its rows, into a model that reads them in every pass under k. It chooses
+// inducing inputs like newKeptGP, but from a sample.
 func (g *SparseGP) pass(h *parallel.Halt, k Kernel) (err error) {
 	v := g.divide(h, k)
 	z := g.opt.Inducing
@@ -202,13 +203,14 @@ func (o *SparseGPOptions) check() error {
 			ErrParam)
 	}
 	if o.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+		return fmt.Errorf("pgsvi: SparseGPOptions.MaxMemory is %d; it must not be negative: %w",
+			o.MaxMemory, ErrParam)
 	}
 	_, err := givenOption("SparseGPOptions.Inducing", o.Inducing)
 	return err
 }
 
-// newKeptGP returns the model of gp, with its features.
+// newKeptGP returns the model of gp and keeps its features.
 func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error) {
 	most := sparse.Most(gp.terms.Latents())
 	v := sparse.Divide(h, kernelOf(gp.kernel), gp.x, gp.terms, gp.Len(), cmp.Or(opt.Rank, most))
@@ -229,7 +231,7 @@ func newKeptGP(h *parallel.Halt, gp *GP, opt *SparseGPOptions) (*SparseGP, error
 	return g, g.keep(z, f)
 }
 
-// keepAmong makes g a model with features that are kept, at up to rank inducing inputs among the
+// keepAmong turns g into a model that keeps its features, with up to rank inducing inputs from the
 // rows of z.
 func (g *SparseGP) keepAmong(h *parallel.Halt, v sparse.Division, z *mat.Dense, rank int) error {
 	u, err := v.Among(h, z, rank, g.x, g.terms, g.terms.Len())
@@ -243,7 +245,7 @@ func (g *SparseGP) keepAmong(h *parallel.Halt, v sparse.Division, z *mat.Dense, 
 	return g.keep(u, f)
 }
 
-// keep makes g the model with features f, N×M, which it keeps.
+// keep turns g into the model with features f, N×M. It keeps f.
 func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
 	lin, residual, most, err := z.Linear(g.x, g.terms, f)
 	if err != nil {
@@ -253,30 +255,31 @@ func (g *SparseGP) keep(z *sparse.Inducing, f []float64) error {
 	return nil
 }
 
-// NewSparseGPRows is NewSparseGP for any number of rows, of cols columns each, that are not kept
-// in memory: rows of a file or another source. For rows in memory use NewSparseGP.
+// NewSparseGPRows is NewSparseGP for any number of rows that are not kept in memory, such as rows
+// of a file. Each row has cols columns. For rows in memory use NewSparseGP.
 //
-// rows is ranged over once to check and count them, and once for each step and evaluation of a
-// fit. It must yield the same rows every time: Rows(x, y), a data.RowFile, or a function that
-// reads a file from its beginning. A random sample of at most 50,000 rows is kept.
+// rows is read once to check and count the rows, and once for each step and evaluation of a fit. It
+// must yield the same rows every time: use Rows(x, y), a data.RowFile, or a function that reads a
+// file from its beginning. A random sample of at most 50,000 rows is kept.
 //
-// The state is the mean and precision of the weights. A step is the natural-gradient step,
+// The state of a fit is the mean and the precision of the weights. A step is the natural-gradient
+// step,
 //
 //	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),
 //
-// with μ the mean parameters of q. It contains a Newton step for the mean, and is halved if the
-// ELBO falls (Khan and Lin 2017). A run starts from a fit of the sample. With more rows it then
-// makes a Newton step of the mean, with a quarter of the Gram matrix and no variances, and undoes
-// it if the ELBO falls. A fit takes two to four passes, and ends when the next one promises less
-// than 0.01 nats. Steps are over all rows and choose their own length. It takes memory for about
-// 40 M² + 6,000 M numbers for M inducing inputs, and one number for each of at most eight
-// million rows.
+// where μ are the mean parameters of q. It contains a Newton step for the mean, and is halved if
+// the ELBO falls (Khan and Lin 2017). A run starts from a fit of the sample. If there are more
+// rows, it then makes a Newton step of the mean, with a quarter of the Gram matrix and no
+// variances, and undoes the step if the ELBO falls. A fit takes two to four passes, and ends when
+// the predicted gain of the next pass is below 0.01 nats. Steps use all rows and choose their own
+// length. The run stores about 40 M² + 6,000 M numbers for M inducing inputs, and one number per
+// row for at most eight million rows.
 //
-// Zero opt.Rank means 200, and for Learn what the learned kernel needs. If opt.Inducing is nil the
-// inducing inputs are chosen from 10,000 rows of the sample, at 0.3 of the lengths of k, so that
-// they spread over all of it. The errors are those of NewSparseGP, of rows, and those of Stream.Add
-// for a row. An error that wraps ErrShape during a run means that the rows were not the same as the
-// first time.
+// A zero opt.Rank means 200; for Learn it means the number that the learned kernel needs. If
+// opt.Inducing is nil, the inducing inputs are chosen from 10,000 rows of the sample, at 0.3 times
+// the length scales of k, so that they spread over the whole sample. NewSparseGPRows returns the
+// errors of NewSparseGP and of rows, and the errors of Stream.Add for a row. If an error during a
+// run wraps ErrShape, rows did not yield the same rows as the first time.
 func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, k Kernel,
 	lik Likelihood, opt *SparseGPOptions) (*SparseGP, error) {
 	g := &SparseGP{lik: lik}
@@ -290,21 +293,22 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 		return nil, err
 	}
 	if k == nil {
-		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the Kernel is nil; a SparseGP needs one: %w", ErrParam)
 	}
 	if cols < 1 {
-		return nil, fmt.Errorf("pgsvi: rows of %d columns: %w", cols, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: rows with %d columns; a SparseGP needs at least one "+
+			"column: %w", cols, ErrEmpty)
 	}
 	if _, many := g.lik.(Softmax); many {
 		return nil, fmt.Errorf(
-			"pgsvi: NewSparseGPRows with Softmax, whose rows have several latent values: %w",
+			"pgsvi: NewSparseGPRows does not support Softmax; use NewSparseGP: %w",
 			ErrParam)
 	}
 	if err := errors.Join(checkKernel(k, cols), checkLikelihood(g.lik)); err != nil {
 		return nil, err
 	}
 	if rows == nil {
-		return nil, fmt.Errorf("pgsvi: nil rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: rows is nil; NewSparseGPRows needs rows: %w", ErrEmpty)
 	}
 	var err error
 	if g.rows, err = sparse.NewRows(ctx, checkedRows(rows, cols, g.lik), cols); err != nil {
@@ -328,8 +332,8 @@ func NewSparseGPRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, 
 	return g, nil
 }
 
-// checkedRows goes through rows as a sparse GP does: with values of use until the next row. Rows
-// that are out of order are errors.
+// checkedRows yields the rows in the form that a sparse GP reads. The values are valid until the
+// next row. It yields an error for an invalid row.
 func checkedRows(rows iter.Seq2[Row, error], cols int, lik Likelihood) iter.Seq2[sparse.Row,
 	error] {
 	return func(yield func(sparse.Row, error) bool) {
@@ -350,20 +354,20 @@ func checkedRows(rows iter.Seq2[Row, error], cols int, lik Likelihood) iter.Seq2
 	}
 }
 
-// divide returns the division of k of a model that goes through its rows.
+// divide returns the division of k for a model that reads its rows in every pass.
 func (g *SparseGP) divide(h *parallel.Halt, k Kernel) sparse.Division {
 	return g.rows.Divide(h, kernelOf(k), viewOf(g.lik), cmp.Or(g.opt.Rank, sparse.Most(1)))
 }
 
-// canceled returns err, or what it is where h has stopped.
+// canceled returns err, or a cancellation error if h has stopped.
 func (g *SparseGP) canceled(h *parallel.Halt, err error) error {
 	if cause := h.Err(); cause != nil {
-		return fmt.Errorf("pgsvi: canceled while inducing inputs were chosen: %w", cause)
+		return fmt.Errorf("pgsvi: canceled while the inducing inputs were chosen: %w", cause)
 	}
 	return err
 }
 
-// rank returns the largest number of inducing inputs of a model that goes through its rows.
+// rank returns the largest number of inducing inputs of a model that reads its rows in every pass.
 func (g *SparseGP) rank() int {
 	if g.opt.Inducing != nil {
 		n, _ := g.opt.Inducing.Dims()
@@ -372,8 +376,8 @@ func (g *SparseGP) rank() int {
 	return min(g.rows.N, cmp.Or(g.opt.Rank, g.defaultRank()))
 }
 
-// defaultRank returns the most inducing inputs of a model that goes through its rows, where their
-// number is ours to choose.
+// defaultRank returns the default for the largest number of inducing inputs of a model that reads
+// its rows in every pass.
 func (g *SparseGP) defaultRank() int {
 	if g.x != nil {
 		return sparse.Most(1)
@@ -381,7 +385,7 @@ func (g *SparseGP) defaultRank() int {
 	return sparse.StreamRank
 }
 
-// checkStream returns an error if the passes over the rows take more memory than they may.
+// checkStream returns an error if the passes over the rows exceed the memory limit.
 func (g *SparseGP) checkStream() error { return g.checkStreamOf(g.rank()) }
 
 // checkStreamOf is checkStream with up to m inducing inputs.
@@ -399,8 +403,8 @@ func (g *SparseGP) checkStreamOf(m int) error {
 		"use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory")
 }
 
-// induce makes z, or up to rank of its rows, the inducing inputs of v of a model that goes through
-// its rows.
+// induce makes z, or up to rank of its rows, the inducing inputs of v. The model reads its rows in
+// every pass.
 func (g *SparseGP) induce(h *parallel.Halt, v sparse.Division, z mat.Matrix) error {
 	var zs *mat.Dense
 	if z != nil || v.Open {
@@ -416,7 +420,7 @@ func (g *SparseGP) induce(h *parallel.Halt, v sparse.Division, z mat.Matrix) err
 	return g.settle(h, u)
 }
 
-// settle makes u the inducing values of a model that goes through its rows.
+// settle makes u the inducing values of a model that reads its rows in every pass.
 func (g *SparseGP) settle(h *parallel.Halt, u *sparse.Inducing) (err error) {
 	g.z = u
 	if g.residual, g.maxPrior, err = u.Residual(g.rows); err != nil {
@@ -436,29 +440,28 @@ func (g *SparseGP) Len() int {
 // Rank returns M, the number of inducing inputs and exact features.
 func (g *SparseGP) Rank() int { return g.z.Rank() }
 
-// Inducing returns a new matrix with the inducing inputs as rows, in the order of the factor. For
-// a kernel that is represented exactly they are inputs at each of which a single feature is not
-// zero.
+// Inducing returns a new matrix with the inducing inputs as rows, in the order of the factor. For a
+// kernel that is represented exactly, each row is an input at which only one feature is nonzero.
 func (g *SparseGP) Inducing() *mat.Dense { return mat.DenseCopyOf(g.z.Inputs()) }
 
-// Residual returns Σ_n c_n, the prior variance of the latent values that the inducing inputs do
-// not explain, in their units squared. A datum whose log-likelihood has the expected curvature
+// Residual returns Σ_n c_n, the prior variance of the latent values that the inducing inputs do not
+// explain, in their units squared. An observation whose log-likelihood has the expected curvature
 // −γ_n loses about ½γ_n c_n nats. γ_n is at most ¼ for BernoulliLogit and 1/σ² for GaussianNoise.
-// If the sum is not small, use a higher rank. For rows that are not kept it is estimated from a
-// sample.
+// If the sum is not small, use a higher rank. Residual estimates the sum from a sample if the rows
+// are not kept.
 func (g *SparseGP) Residual() float64 { return g.residual }
 
-// NewStepper implements Model by the Stepper of the GLM of the features: steps over blocks of
-// rows, then over all rows, without tuning. Steps with a given step size use the exact gradients
-// of their batch. The errors are those of GLM.NewStepper. See NewSparseGPRows for steps of rows
-// that are not kept.
+// NewStepper implements Model. It returns the Stepper of a GLM of the features, which first takes
+// steps over blocks of rows and then over all rows, without tuning. Steps with a given step size
+// use the exact gradients of their batch. It returns the errors of GLM.NewStepper. NewSparseGPRows
+// describes the steps if the rows are not kept.
 func (g *SparseGP) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.rows == nil {
 		return newLinearStepper(ctx, &g.lin, env, d, linearOptions{covariance: FullCovariance})
 	}
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: natural steps of a SparseGP that goes through its rows "+
-			"under %s, not KL; %s: %w", spell(d), keepFeatures, ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: a SparseGP that does not keep its features has no "+
+			"step with %s; use KL, or %s: %w", spell(d), keepFeatures, ErrNoProx)
 	}
 	s, err := newSparseStepper(ctx, env, g.z, g.rows, g.lik, nil)
 	if err != nil {
@@ -472,8 +475,8 @@ func (g *SparseGP) warnings() []string {
 	return g.farFrom0(false)
 }
 
-// farFrom0 warns of responses, or a sample of them, far from 0 under a kernel that vanishes, whose
-// scale may be learned.
+// farFrom0 warns if the responses, or a sample of them, are far from 0 and the kernel vanishes at a
+// distance. If learned is true, the scale is assumed to be learned.
 func (g *SparseGP) farFrom0(learned bool) []string {
 	t, x := g.terms, g.x
 	if g.rows != nil {
@@ -482,16 +485,16 @@ func (g *SparseGP) farFrom0(learned bool) []string {
 	return farFrom0(t, vanishingSD(kernelIn(g.z.Kernel), x.RawRowView(0)), learned)
 }
 
-// Fit runs s on the model; a nil s means the zero Solver, which needs no tuning. The posterior is
-// that of the state reached, and is valid even with an error after the set-up. It is nil if the
-// set-up failed. The errors are those of Solver.Run.
+// Fit runs s on the model. A nil s means the zero Solver, which needs no tuning. The posterior
+// belongs to the last state of the run and is valid even if the run ends with an error. It is nil
+// if the run could not start. Fit returns the errors of Solver.Run.
 func (g *SparseGP) Fit(ctx context.Context, s *Solver) (*SparseGPPosterior, *Result, error) {
 	return fitModel[*SparseGPPosterior](ctx, s, g)
 }
 
-// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
-// The error wraps ErrParam if st is not one. It may also wrap ErrNotPosDef or ErrNotFinite, but
-// not after a successful step.
+// Posterior returns the posterior at st, which must be a state of this model, such as the state of
+// an Iteration. The error wraps ErrParam if st belongs to another model. It may also wrap
+// ErrNotPosDef or ErrNotFinite, but not after a successful step.
 func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	if s, ok := st.(*sparseStepper); ok && s.pass.Rows == g.rows && s.pass.Z == g.z {
 		q := &gauss.State{}
@@ -499,7 +502,8 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 		return newSparseGPPosterior(g.z, g.lik, slices.Clone(q.Mean), q, g.maxPrior, g.Len()), nil
 	}
 	if g.rows != nil {
-		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the state, a %T, does not belong to this SparseGP: %w",
+			st, ErrParam)
 	}
 	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
@@ -516,11 +520,12 @@ func (g *SparseGP) Posterior(st State) (*SparseGPPosterior, error) {
 	return newSparseGPPosterior(g.z, likOf(g.lin.Terms), mean, q, g.maxPrior, g.Len()), nil
 }
 
-// keepFeatures says how a SparseGP has other steps than natural ones of all rows.
-const keepFeatures = "NewSparseGP with a SparseGPOptions.MaxMemory that holds the features " +
-	"keeps them, for steps of any kind"
+// keepFeatures is the remedy in errors about steps that a SparseGP can only take if it keeps its
+// features.
+const keepFeatures = "use NewSparseGP with a SparseGPOptions.MaxMemory above the size of " +
+	"the features"
 
-// fitFeatures is the sparse.Fit of the Solver. A state is good even with an error.
+// fitFeatures is the sparse.Fit of the Solver. It returns no error if the fit reached a state.
 func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers int) (*gauss.State,
 	error) {
 	s := Solver{Goal: goal, MaxPasses: mostRowPasses, Workers: workers}
@@ -531,17 +536,18 @@ func fitFeatures(h *parallel.Halt, lin *site.LinearModel, goal float64, workers 
 	return q, err
 }
 
-// sparseStepper is the Stepper of a SparseGP that goes through its rows.
+// sparseStepper is the Stepper of a SparseGP that reads its rows in every pass.
 type sparseStepper struct {
 	pass    sparse.Pass
 	ascent  sparse.Ascent
-	pending bool    // the state is that to try
-	ceiling float64 // no ELBO is above it, which is proved
+	pending bool    // the current state has not been evaluated
+	ceiling float64 // proved upper bound of the ELBO
 	halt    parallel.Halt
 	print   fingerprint
 }
 
-// newSparseStepper returns that of rows at q, or at a fit of the sample if that is nil.
+// newSparseStepper returns the Stepper of rows that starts at q. If q is nil, it starts at a fit of
+// the sample.
 func newSparseStepper(ctx context.Context, env *Env, z *sparse.Inducing, rows *sparse.Rows,
 	lik Likelihood, q *gauss.State) (*sparseStepper, error) {
 	s := &sparseStepper{ceiling: math.Inf(1)}
@@ -564,7 +570,7 @@ func (s *sparseStepper) Len() int { return s.pass.Rows.N }
 // Plan implements Stepper.
 func (s *sparseStepper) Plan() Plan { return Plan{MaxPasses: mostRowPasses, Sampler: wholePass{}} }
 
-// wholePass is a Sampler of nothing but all rows.
+// wholePass is a Sampler whose only batch is all rows.
 type wholePass struct{}
 
 // Batches implements Sampler.
@@ -586,16 +592,15 @@ func (s *sparseStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	return &s.halt
 }
 
-// Step implements Stepper: what the last pass told is where it leads.
+// Step implements Stepper. It takes the step that the last pass has determined.
 func (s *sparseStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step,
 	error) {
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: true}
 	if !math.IsInf(beta, 1) || batch != nil && len(batch) != s.Len() {
 		return step, fmt.Errorf(
-			"a SparseGP that does not keep its features takes all rows in every step and "+
-				"chooses the step size, not %d of %d rows with step size %v; %s: %w", len(batch),
-			s.Len(), beta, keepFeatures, ErrParam)
+			"a step with %d of %d rows and step size %v needs the features in memory; %s: %w",
+			len(batch), s.Len(), beta, keepFeatures, ErrParam)
 	}
 	pass := s.ascent.Move
 	if !s.ascent.Begun {
@@ -626,7 +631,7 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 		Gap: goals.NeverZero(x.Promise), Goal: streamGoal}
 	slack := x.Err + term.ElboSlack*math.Abs(x.ELBO)
 	if s.ascent.Stuck() && !s.ascent.Short {
-		e.Gap = goals.NeverZero(x.Err) // no step leads up that could be told from rounding
+		e.Gap = goals.NeverZero(x.Err) // rounding hides the gain of any step
 	}
 	if x.Bound > 0 {
 		if !math.IsInf(x.Bound, 1) {
@@ -639,16 +644,16 @@ func (s *sparseStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, err
 	return e, nil
 }
 
-// current is where s is.
+// current returns the current approximation.
 func (s *sparseStepper) current() *gauss.State { return s.ascent.At }
 
-// constant reports whether Evaluate would change nothing which later steps depend on.
+// constant reports whether Evaluate would leave everything unchanged that later steps depend on.
 func (s *sparseStepper) constant() bool { return s.ascent.Look != nil && !s.pending }
 
 // MarshalBinary returns the state.
 func (s *sparseStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper of
+// UnmarshalBinary restores the state. The error wraps ErrFile if b is not the state of a Stepper of
 // the same model.
 func (s *sparseStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 

@@ -8,7 +8,7 @@ import (
 
 var _ sparse.Kernel = kernelView{}
 
-// kernelOf returns what a sparse GP sees of k, and kernelIn the Kernel that it is.
+// kernelOf returns the view of k that a sparse GP uses, and kernelIn returns the Kernel in a view.
 func kernelOf(k Kernel) sparse.Kernel { return kernelView{k} }
 
 func kernelIn(k sparse.Kernel) Kernel { return k.(kernelView).Kernel }
@@ -42,7 +42,8 @@ func (k kernelView) Shorter(by float64) sparse.Kernel {
 	return kernelOf(k.WithParams(values))
 }
 
-// divided returns the division of k, of inputs of d columns, that sees whole what can be.
+// divided returns the division of k, for inputs with d columns, that represents every possible term
+// exactly.
 func divided(k Kernel, d int) sparse.Division {
 	v, param := sparse.Division{Kernel: kernelOf(k)}, 0
 	var walk func(k Kernel, term int) (rest Kernel, some bool)
@@ -75,8 +76,8 @@ func divided(k Kernel, d int) sparse.Division {
 	return v
 }
 
-// silent stands for a term of a Sum that is seen elsewhere: it has the parameters of the term, and
-// no covariance.
+// silent replaces a term of a Sum that is represented elsewhere. It has the parameters of the term
+// and covariance 0.
 type silent struct{ of Kernel }
 
 // Cov implements Kernel.
@@ -104,8 +105,8 @@ func (silent) pull(_, _ []float64, _ *gram.Tile) {}
 
 func (silent) pullInputs(_, _ []float64, _ *gram.Tile, _ []float64) {}
 
-// termOf returns u for predictions of term i of its kernel, a Sum: the covariances of its values
-// with those of the function that the term is.
+// termOf returns u for predictions of term i of its kernel, which must be a Sum. The result uses
+// the covariances between the values of u and that term alone.
 func termOf(u *sparse.Inducing, i int) *sparse.Inducing {
 	k := kernelOf(sumTerm(kernelIn(u.Kernel), i))
 	if len(u.Whole) == 0 {

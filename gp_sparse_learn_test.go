@@ -22,8 +22,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The gradient at the best q is that of the ELBO at the best q, by differences, whatever kernel and
-// likelihood are.
+// TestSparseLearnGradient checks the gradient at the best q against differences of the ELBO at the
+// best q, for many kernels and likelihoods.
 func TestSparseLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range learnCases() {
@@ -74,7 +74,7 @@ func TestSparseLearnGradient(t *testing.T) {
 	}
 }
 
-// sparseTruth returns the rows, inducing inputs and the reference of the regression of
+// sparseTruth returns the rows, the inducing inputs and the reference values of the regression in
 // truth/sparse_reg.json.
 func sparseTruth(t testing.TB) (x *mat.Dense, y []float64, z *mat.Dense, ref struct {
 	Theta     []float64 `json:"log_params"`
@@ -96,22 +96,22 @@ func sparseTruth(t testing.TB) (x *mat.Dense, y []float64, z *mat.Dense, ref str
 		return x, columns[len(columns)-1]
 	}
 	x, y = table("sparse_reg_data.csv", 8)
-	// which has no header: its first line, the first of the rows, is taken for one
+	// The file has no header, so its first row is read as the header.
 	rest, _ := table("sparse_reg_z.csv", 8)
 	z = new(mat.Dense)
 	z.Stack(x.Slice(0, 1, 0, 8), rest)
 	return x, y, z, ref
 }
 
-// A state that is carried to a θ near its own is close to the best there: it promises a small part
-// of what the weights themselves do. Under Gaussian noise nothing is left where the scale alone
-// changes, as the sites are then the same.
+// TestSparseCarried checks that a state carried to a nearby θ is close to the best state there. Its
+// predicted gain must be a small part of the predicted gain of the uncarried weights. Under
+// Gaussian noise it must be 0 if only the scale changes, because the sites are then the same.
 func TestSparseCarried(t *testing.T) {
 	t.Parallel()
 	var all, stay float64
 	k := SquaredExp{Scale: 1, Length: 1}
 	for _, lik := range []Likelihood{GaussianNoise{Var: 0.2}, BernoulliLogit{}, Poisson{}} {
-		// of Gaussian noise, too
+		// also for Gaussian noise
 		response := func(f, u float64) float64 { return plusMinus(f+u > 0.5) }
 		if lik == (Poisson{}) {
 			response = func(f, u float64) float64 { return math.Floor(math.Exp(f) + 2*u) }
@@ -146,18 +146,18 @@ func TestSparseCarried(t *testing.T) {
 			}
 			all, stay = all+is, stay+as
 			if !(is < most) {
-				t.Errorf("%s to %+v: the state promises %g nats, and %g where weights stay",
+				t.Errorf("%s to %+v: the predicted gain is %g nats, and %g if the weights stay",
 					spell(lik), to, is, as)
 			}
 		}
 	}
 	if !(all < 0.15*stay) {
-		t.Errorf("carried states promise %g nats in all, and %g where weights stay", all, stay)
+		t.Errorf("the total predicted gain is %g nats, and %g if the weights stay", all, stay)
 	}
 }
 
-// The sparse bound is that of the reference at fixed hyper-parameters, of features that are kept or
-// not, and the objective that is learned is the reference's.
+// TestSparseTruth compares the sparse bound at fixed hyperparameters, and the learned objective,
+// with the reference, for features that are kept and for features that are not.
 func TestSparseTruth(t *testing.T) {
 	t.Parallel()
 	x, y, z, ref := sparseTruth(t)
@@ -218,8 +218,8 @@ func TestSparseTruth(t *testing.T) {
 	}
 }
 
-// A search in stages that is canceled, saved and loaded ends with the same bits as one that is not,
-// on any number of workers.
+// TestSparseLearnResume checks that a search in stages that is canceled, saved and loaded has the
+// same bits at its end as an uninterrupted search, for any number of workers.
 func TestSparseLearnResume(t *testing.T) {
 	t.Parallel()
 	n := shorter(6100, 300)
@@ -287,8 +287,8 @@ func TestSparseLearnResume(t *testing.T) {
 	}
 }
 
-// Of more rows than a sample keeps the stages come near the objective of a search that is exact, in
-// a few passes.
+// TestSparseLearnRows checks that the stages come near the objective of an exact search within a
+// few passes, if there are more rows than a sample holds.
 func TestSparseLearnRows(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -325,7 +325,8 @@ func TestSparseLearnRows(t *testing.T) {
 	}
 }
 
-// The derivative in the scale is that of the ELBO where K(Z, Z) is nearly singular, too.
+// TestSparseLearnScaleSlope checks the derivative with respect to the scale against the ELBO, also
+// if K(Z, Z) is nearly singular.
 func TestSparseLearnScaleSlope(t *testing.T) {
 	t.Parallel()
 	x, y := wiggly(3000, 4, 1)
@@ -357,8 +358,9 @@ func TestSparseLearnScaleSlope(t *testing.T) {
 	}
 }
 
-// The number of inducing inputs is what the learned kernel needs: many more than the kernel to
-// begin with does have no better objective, to what they may cost, and are many more.
+// TestSparseLearnRank checks that the number of inducing inputs suits the learned kernel. It must
+// be much larger than for the kernel at the start, and many more inducing inputs must not improve
+// the objective by more than their tolerated cost.
 func TestSparseLearnRank(t *testing.T) {
 	t.Parallel()
 	n := shorter(8000, 3000)
@@ -379,7 +381,7 @@ func TestSparseLearnRank(t *testing.T) {
 	if few.Rank() > most.Rank()*3/4 {
 		t.Errorf("%d inducing inputs", few.Rank())
 	}
-	// and what the searches may leave
+	// plus the tolerance of the searches
 	const each = 1e-4 + rowTol
 	if d, may := learned.Objective-best.Objective, 1+3*each*float64(n); d > may {
 		t.Errorf("%d inducing inputs: objective %v nats above that of %d; %v allowed", few.Rank(),
@@ -388,8 +390,8 @@ func TestSparseLearnRank(t *testing.T) {
 	}
 }
 
-// wiggly returns n labels at rows of the unit cube, whose log odds are a sum of waves: a draw of
-// about a squared exponential of that length.
+// wiggly returns n labels for rows of the unit cube, whose log odds are a sum of waves. It is
+// similar to a draw from a squared exponential with this length scale.
 func wiggly(n, d int, length float64) (*mat.Dense, []float64) {
 	const waves = 100
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -417,8 +419,9 @@ func wiggly(n, d int, length float64) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// Whatever the data are there is an answer: wide scales, equal rows, labels that are all one,
-// inducing inputs that are equal or far outside, and fewer rows than these.
+// TestSparseLearnAnything checks that learning returns an answer for any data: wide scales, equal
+// rows, equal labels, inducing inputs that are equal or far outside, and fewer rows than inducing
+// inputs.
 func TestSparseLearnAnything(t *testing.T) {
 	t.Parallel()
 	rng := testRand(21)
@@ -478,14 +481,14 @@ func TestSparseLearnAnything(t *testing.T) {
 					m, unit, err)
 				continue
 			}
-			if learned.Fit == nil { // equal rows: the noise falls and falls
+			if learned.Fit == nil { // equal rows let the noise decrease forever
 				if learned.Search.Status != PassLimit || testFacts(lik).LogConcave {
 					t.Errorf("trial %d, %T: search ended as %v after %d evaluations", trial, lik,
 						learned.Search.Status, learned.Evaluations)
 				}
 				continue
 			}
-			// Student's t has several optima, of which that of the search is one.
+			// Student's t has several optima, and the search may end at any of them.
 			if diff := learned.Fit.ELBO + learned.LogPrior + learned.Objective; !(diff > -0.01) ||
 				diff > 0.2 && testFacts(lik).LogConcave {
 				t.Errorf("trial %d, %T: ELBO %v and log prior %v, objective %v: %v", trial, lik,
@@ -501,7 +504,7 @@ func TestSparseLearnAnything(t *testing.T) {
 	}
 }
 
-// What is wrong is said, and what to do.
+// TestSparseLearnErrors checks that errors name the problem and the remedy.
 func TestSparseLearnErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -510,8 +513,8 @@ func TestSparseLearnErrors(t *testing.T) {
 	_, _, _, err := g.Learn(ctx, nil, &LearnOptions{Fixed: []string{"SquaredExp.Width"}})
 	if !errors.Is(err, ErrParam) ||
 		!strings.Contains(err.Error(),
-			`"SquaredExp.Width", the parameters are SquaredExp.Scale, SquaredExp.Length`) {
-		t.Errorf("a parameter that there is not: %v", err)
+			`"SquaredExp.Width", which is not a parameter; use one of SquaredExp.Scale, SquaredExp.Length`) {
+		t.Errorf("an unknown parameter: %v", err)
 	}
 	if _, _, _, err = g.Learn(ctx, &Solver{Divergence: ReverseKL()}, nil); !errors.Is(err,
 		ErrNoProx) {
@@ -533,7 +536,7 @@ func TestSparseLearnErrors(t *testing.T) {
 		return
 	}
 	x, y := longRows(sparse.SampleRows + 10)
-	left := 2 // times that the rows can be read
+	left := 2 // number of times that the rows can still be read
 	rows := func(yield func(Row, error) bool) {
 		if left--; left >= 0 {
 			iter.Seq2[Row, error](Rows(x, y))(yield)
@@ -550,7 +553,7 @@ func TestSparseLearnErrors(t *testing.T) {
 	}
 }
 
-// moveCases are kernels with derivatives in their inputs, and without.
+// moveCases returns kernels with and without derivatives in their inputs.
 func moveCases() map[string]Kernel {
 	return map[string]Kernel{
 		"SquaredExp": SquaredExp{Scale: 1.2, Length: 0.8},
@@ -560,7 +563,8 @@ func moveCases() map[string]Kernel {
 	}
 }
 
-// The gradient in the inducing inputs is that of the ELBO at the best q, by differences.
+// TestMoveGradient checks the gradient in the inducing inputs at the best q against differences of
+// the ELBO.
 func TestMoveGradient(t *testing.T) {
 	t.Parallel()
 	for name, k := range moveCases() {
@@ -605,8 +609,8 @@ func TestMoveGradient(t *testing.T) {
 	}
 }
 
-// Moved inducing inputs have a larger ELBO, never a smaller one, wherever they start: equal,
-// outside of the data, more than there are rows.
+// TestMoveInducing checks that moved inducing inputs never lower the ELBO, for any start: equal,
+// outside of the data, and more inputs than rows.
 func TestMoveInducing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -643,7 +647,7 @@ func TestMoveInducing(t *testing.T) {
 			}
 		}
 	}
-	if !testing.Short() { // more rows than a sample keeps
+	if !testing.Short() { // more rows than a sample holds
 		x, y := longRows(sparse.SampleRows + 100)
 		g, err := NewSparseGPRows(ctx, Rows(x, y), 1, SquaredExp{Length: 0.4}, BernoulliLogit{},
 			&SparseGPOptions{Rank: 6})
@@ -681,8 +685,9 @@ func waves(n int) (x *mat.Dense, y []float64) {
 	return x, y
 }
 
-// TestSparseGPNotKept checks that a SparseGP whose features take more memory than they may goes
-// through its rows, with the answers of one that keeps them, and that all its methods answer.
+// TestSparseGPNotKept checks that a SparseGP whose features exceed the memory limit reads its rows
+// in every pass, that all its methods work, and that a model that keeps its features has the same
+// answers.
 func TestSparseGPNotKept(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -694,7 +699,7 @@ func TestSparseGPNotKept(t *testing.T) {
 	g, err := NewSparseGP(x, y, k, BernoulliLogit{}, &SparseGPOptions{Rank: 50, MaxMemory: 15e6})
 	g = mustSparse(t, g, err)
 	if kept.rows != nil || g.rows == nil || g.lin.X != nil {
-		t.Fatal("the wrong one goes through its rows")
+		t.Fatal("the wrong model reads its rows in every pass")
 	}
 	if g.Len() != 30_000 || g.Rank() > 50 || math.Abs(g.Residual()-kept.Residual()) > 1e-3 {
 		t.Errorf("%d rows, rank %d, residual %g, kept %g", g.Len(), g.Rank(), g.Residual(),
@@ -737,8 +742,8 @@ func TestSparseGPNotKept(t *testing.T) {
 	}
 }
 
-// TestSparseGPNotKeptLOO checks that rows that are not kept as features are left out as those that
-// are.
+// TestSparseGPNotKeptLOO checks that LOO of rows whose features are not kept equals LOO of rows
+// with kept features.
 func TestSparseGPNotKeptLOO(t *testing.T) {
 	gp := toyGP(t, 60, SquaredExp{}, BernoulliLogit{}, 3)
 	z := gp.x.Slice(0, 10, 0, 2)
@@ -763,12 +768,12 @@ func TestSparseGPNotKeptLOO(t *testing.T) {
 		t.Errorf("log-probabilities %v, kept %v", b.Pointwise, a.Pointwise)
 	}
 	if _, err := streamed(t, gp, z).LOO(context.Background(), post); !errors.Is(err, ErrParam) {
-		t.Errorf("LOO of rows that are gone: %v", err)
+		t.Errorf("LOO of rows that are not kept: %v", err)
 	}
 }
 
-// TestSparseGPManyRows checks that a SparseGP of many rows takes little memory without being told
-// to, and is the same on any number of cores.
+// TestSparseGPManyRows checks that a SparseGP with many rows uses little memory by default, and is
+// the same on any number of cores.
 func TestSparseGPManyRows(t *testing.T) {
 	if testing.Short() || testkit.Race {
 		t.Skip("slow")
@@ -798,7 +803,7 @@ func TestSparseGPManyRows(t *testing.T) {
 	}
 }
 
-// dividedCases are kernels with terms that are seen whole.
+// dividedCases returns kernels with terms that are represented exactly.
 func dividedCases() []Kernel {
 	return []Kernel{
 		Linear{Scales: []float64{0.7, 1.4}},
@@ -808,8 +813,8 @@ func dividedCases() []Kernel {
 	}
 }
 
-// TestDividedGradient checks the derivatives in hyper-parameters where terms are seen whole, and
-// those in inducing inputs, against differences.
+// TestDividedGradient compares the derivatives with respect to hyperparameters and inducing inputs
+// with differences, for kernels with terms that are represented exactly.
 func TestDividedGradient(t *testing.T) {
 	t.Parallel()
 	for _, k := range dividedCases() {
@@ -884,14 +889,15 @@ func TestDividedGradient(t *testing.T) {
 	}
 }
 
-// TestDividedPosterior checks a posterior whose kernel has terms that are seen whole: with all rows
-// as inducing inputs it is that of the dense GP, and so are its terms; a file has the same bits;
-// other inducing inputs and rows seen later change what they should.
+// TestDividedPosterior checks posteriors whose kernel has terms that are represented exactly. With
+// all rows as inducing inputs the posterior and its terms must equal the dense GP. A saved
+// posterior must have the same bits. Other inducing inputs and later rows must change only the
+// values that depend on them.
 func TestDividedPosterior(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for _, k := range dividedCases() {
-		if sum, ok := k.(Sum); ok { // noise is no part of q
+		if sum, ok := k.(Sum); ok { // noise is not part of q
 			k = sum[:len(sum)-1]
 		}
 		gp := toyGP(t, 30, k, BernoulliLogit{}, 6)
@@ -955,13 +961,13 @@ func TestDividedPosterior(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		near := at.Slice(0, 3, 0, 2) // far away the order of rows shows
+		near := at.Slice(0, 3, 0, 2) // far away the order of rows matters
 		same("rows later", all.At(near), want.At(near), 0.1)
 	}
 }
 
-// TestSparseLearnRaw checks that hyper-parameters are learned beside a column in raw units: the
-// ELBO is that of the dense GP at what is learned.
+// TestSparseLearnRaw checks that hyperparameters can be learned next to a column in raw units. The
+// ELBO must be the ELBO of the dense GP with the learned kernel.
 func TestSparseLearnRaw(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -986,23 +992,23 @@ func TestSparseLearnRaw(t *testing.T) {
 				l.Fit.GapBound)
 		}
 		if moved, err := learned.MoveInducing(ctx, 2); err != nil || moved != learned {
-			t.Errorf("model %d: inducing inputs of none are moved: %v", i, err)
+			t.Errorf("model %d: inducing inputs of a model without any are moved: %v", i, err)
 		}
 	}
 }
 
-// TestSparseLearnTooFew checks that too few inducing inputs for a rough function have a warning
-// with a remedy, and that enough inputs have no warning.
+// TestSparseLearnTooFew checks that too few inducing inputs for a rough function get a warning with
+// a remedy, and that enough inputs get no warning.
 func TestSparseLearnTooFew(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for _, c := range []struct {
-		span    float64 // of 500 rows, in which a function of length scale 5 is drawn
+		span    float64 // of 500 rows with a function of length scale 5
 		rank    int
 		inputs  bool // the inducing inputs are given
 		start   float64
 		remedy  string
-		lengths [2]float64 // between which the learned length scale must be
+		lengths [2]float64 // range of the learned length scale
 	}{
 		{1000, 150, false, 0, "raise SparseGPOptions.Rank", [2]float64{6, 30}},
 		{2500, 250, true, 0, "add to SparseGPOptions.Inducing", [2]float64{6, 30}},

@@ -21,14 +21,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// SparseGPPosterior is the approximate posterior q(w) = N(m, V) of a SparseGP, for predictions.
+// A SparseGPPosterior is the approximate posterior q(w) = N(m, V) of a SparseGP, for predictions.
 // It is immutable and safe for concurrent use. It keeps M inducing inputs and matrices of M²
-// numbers, and none of the data.
+// numbers, but no data.
 //
 // Its methods take new points as the rows of x, and panic if x has another number of columns than
-// the training inputs. They work on blocks of rows in bounded memory, shared between cores; the
-// results do not depend on the blocks. A row with a NaN or an infinity, or with a covariance that
-// overflows, has latent mean 0 and the largest prior variance of a training point.
+// the training inputs. They work on blocks of rows in bounded memory and use all cores; the results
+// do not depend on the blocks. A row with a NaN, an infinity or a covariance that overflows gets
+// latent mean 0 and the largest prior variance of a training point.
 type SparseGPPosterior struct {
 	z          *sparse.Inducing
 	lik        Likelihood
@@ -37,7 +37,7 @@ type SparseGPPosterior struct {
 	maxPrior   float64
 	rows       int
 	workspaces *sync.Pool
-	// of a Softmax, a posterior for each class, in the place of mean and q
+	// posteriors of the classes of a Softmax, instead of mean and q
 	classes []*SparseGPPosterior
 }
 
@@ -47,8 +47,8 @@ func newSparseGPPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q 
 		workspaces: &sync.Pool{New: func() any { return new(sparse.Work) }}}
 }
 
-// newSparseClassPosterior is newSparseGPPosterior for a Softmax, whose classes have a mean one
-// after the other.
+// newSparseClassPosterior is newSparseGPPosterior for a Softmax. mean holds the means of the
+// classes one after the other.
 func newSparseClassPosterior(z *sparse.Inducing, lik Likelihood, mean []float64, q *gauss.Contrasts,
 	maxPrior float64, rows int) *SparseGPPosterior {
 	p := newSparseGPPosterior(z, lik, mean, nil, maxPrior, rows)
@@ -69,7 +69,7 @@ func (p *SparseGPPosterior) contrasts() *gauss.Contrasts {
 	return q
 }
 
-// latentClasses is latent of a block for the scores of a Softmax.
+// latentClasses is latent for the scores of a Softmax, for one block of rows.
 func (p *SparseGPPosterior) latentClasses(w *sparse.Work, m, v []float64, x mat.Matrix, lo int) {
 	k := len(p.classes)
 	n := len(m) / k
@@ -91,11 +91,11 @@ func (p *SparseGPPosterior) latentClasses(w *sparse.Work, m, v []float64, x mat.
 // Len returns N, the number of training points.
 func (p *SparseGPPosterior) Len() int { return p.rows }
 
-// Cols returns the number of columns that new points must have.
+// Cols returns the number of columns of x that predictions need.
 func (p *SparseGPPosterior) Cols() int { return p.z.X.RawMatrix().Cols }
 
-// At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the
-// latent value z(x), without noise, has mean and variance
+// At returns the prediction for each row of x. With the features x* = L⁻¹k(Z, x), the latent value
+// z(x), without noise, has mean and variance
 //
 //	x*ᵀm,   x*ᵀVx* + k** − ‖x*‖².
 func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
@@ -103,13 +103,13 @@ func (p *SparseGPPosterior) At(x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Part returns the prediction of term i of a kernel that is a Sum, at each row of x, as
-// GPPosterior.Part does. With the features x_i* = L⁻¹k_i(Z, x) of its covariances, where L is
-// that of all terms, its mean and variance are
+// Part returns the prediction of term i of a kernel that is a Sum, for each row of x, like
+// GPPosterior.Part. With the features x_i* = L⁻¹k_i(Z, x) of the covariances of term i, where L is
+// the factor for all terms, the mean and the variance are
 //
 //	x_i*ᵀm,   x_i*ᵀVx_i* + k_i** − ‖x_i*‖².
 //
-// It panics if the kernel is not a Sum or has no term i.
+// Part panics if the kernel is not a Sum or has no term i.
 func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	part := *p
 	part.z = termOf(p.z, i)
@@ -118,8 +118,8 @@ func (p *SparseGPPosterior) Part(i int, x mat.Matrix) *Prediction {
 	return &q
 }
 
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
-// without a prediction is NaN; At(x).Err() says why.
+// Prob stores P(Y = y) for each row of x in dst. A nil dst allocates. Prob is short for
+// At(x).Prob(dst, y). A row without a prediction gets NaN, and At(x).Err() returns the reason.
 func (p *SparseGPPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return p.At(x).Prob(dst, y)
 }
@@ -144,8 +144,8 @@ func (p *SparseGPPosterior) latent(m, v []float64, x mat.Matrix) {
 	})
 }
 
-// unexplained stores what the features of rows of x, which it makes in w, leave of their prior
-// variance in v.
+// unexplained computes the features of rows of x in w, and stores in v the prior variance that they
+// do not explain.
 func (p *SparseGPPosterior) unexplained(w *sparse.Work, v []float64, x mat.Matrix, lo int) {
 	to := p.z.Room(w, len(v)).RawMatrix()
 	copyRows(to.Data, to.Stride, x, lo, lo+len(v))
@@ -153,7 +153,7 @@ func (p *SparseGPPosterior) unexplained(w *sparse.Work, v []float64, x mat.Matri
 	p.z.Left(w, v)
 }
 
-// unknown gives rows with a NaN or an infinity the moments of the prior.
+// unknown gives the prior moments to rows with a NaN or an infinity.
 func (p *SparseGPPosterior) unknown(w *sparse.Work, m, v []float64) {
 	for i, known := range w.Known {
 		if sum := m[i] + v[i]; !known || math.IsNaN(sum) || math.IsInf(sum, 0) {
@@ -162,14 +162,15 @@ func (p *SparseGPPosterior) unknown(w *sparse.Work, m, v []float64) {
 	}
 }
 
-// Update returns the posterior with further rows added, each seen once (online learning). It does
-// not change p. Each block B of rows moves q to
+// Update returns the posterior after more rows, and reads each row once (online learning). It
+// does not change p. Each block B of rows moves q to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|z_n)],
 //
-// at the inducing inputs and hyper-parameters of p (streaming variational Bayes; Broderick et al.
-// 2013). Rows far from all inducing inputs do not change the latent function; add inducing inputs
-// with WithInducing first. The errors are those of Stream.AddAll; the posterior is then nil.
+// at the inducing inputs and hyperparameters of p (streaming variational Bayes; Broderick et al.
+// 2013). Rows far from all inducing inputs do not change the latent function, so add inducing
+// inputs with WithInducing first. Update returns the errors of Stream.AddAll; the posterior is then
+// nil.
 func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row,
 	error]) (*SparseGPPosterior, error) {
 	if err := oneLatent(p.lik, "Update of a SparseGP"); err != nil {
@@ -226,7 +227,8 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row,
 		return nil, prefixed(err)
 	}
 	if _, ok := dense.AllFinite(q.Mean); !ok {
-		return nil, fmt.Errorf("pgsvi: mean of the weights after %d rows: %w", seen, ErrNotFinite)
+		return nil, fmt.Errorf("pgsvi: the mean of the weights is not finite after %d rows: %w",
+			seen, ErrNotFinite)
 	}
 	q.Halt = nil
 	u.q, u.mean = q, slices.Clone(q.Mean)
@@ -236,8 +238,8 @@ func (p *SparseGPPosterior) Update(ctx context.Context, rows iter.Seq2[Row,
 // Inducing returns a new M×D matrix of the inducing inputs, in the order of the factor.
 func (p *SparseGPPosterior) Inducing() *mat.Dense { return mat.DenseCopyOf(p.z.Inputs()) }
 
-// inducingInputs returns a copy of z, as which errors know it, which must have rows of so many
-// columns.
+// inducingInputs returns a copy of z, whose rows must have the given number of columns. Errors call
+// it name.
 func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 	if err := checkMatrix(name, z); err != nil {
 		return nil, err
@@ -247,7 +249,8 @@ func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 		return nil, fmt.Errorf("pgsvi: %s has no rows: %w", name, ErrEmpty)
 	}
 	if d != cols {
-		return nil, fmt.Errorf("pgsvi: x has %d columns, %s has %d: %w", cols, name, d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: x has %d columns, but %s has %d: %w",
+			cols, name, d, ErrShape)
 	}
 	zs := mat.DenseCopyOf(z)
 	for i := range rows {
@@ -259,27 +262,28 @@ func inducingInputs(name string, z mat.Matrix, cols int) (*mat.Dense, error) {
 	return zs, nil
 }
 
-// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied.
-// It does not change p. To extend p to new regions, append rows to p.Inducing: predictions stay
-// the same, and Update then learns near the new inputs.
+// WithInducing returns the posterior at other inducing inputs, the rows of z, which are copied. It
+// does not change p. To extend p to new regions, append rows to p.Inducing: predictions stay the
+// same, and Update then learns near the new inputs.
 //
-// The information of p on the values f at its inducing inputs Z is kept as if it had been
+// The information in p about the values f at its inducing inputs Z is kept as if it had been
 // observed there. For the values g at z, with the prior p₀, the result is
 //
 //	argmax_q E_q[log p(f)/p₀(f)] − KL(q(g)‖p₀(g))
 //
-// (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed hyper-parameters). With K(z, z) =
+// (streaming sparse GPs; Bui, Nguyen and Turner 2017, at fixed hyperparameters). With K(z, z) =
 // L_zL_zᵀ and V⁻¹ = P,
 //
 //	Ψ = L_z⁻¹K(z, Z)L⁻ᵀ,   P_z = I + Ψ(P − I)Ψᵀ,   P_zm_z = ΨPm.
 //
-// Nothing is lost if Z is among z. It takes of the order of M³ operations.
+// Nothing is lost if z contains Z. WithInducing takes on the order of M³ operations.
 //
 // The error wraps
 //   - ErrEmpty if z has no rows;
-//   - ErrShape if its number of columns is not that of p;
-//   - ErrNotFinite if a value of it is not finite;
-//   - ErrNotPosDef if its covariance or P_z cannot be factorised.
+//   - ErrShape if z and p have different numbers of columns;
+//   - ErrNotFinite if a value of z is not finite;
+//   - ErrParam if the likelihood is a Softmax;
+//   - ErrNotPosDef if the covariance of z or P_z cannot be factorized.
 func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, error) {
 	if err := oneLatent(p.lik, "other inducing inputs of a SparseGP"); err != nil {
 		return nil, err
@@ -293,11 +297,13 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	}
 	u := p.z.Again(p.z.Kernel).Factored(nil, zs)
 	if u == nil {
-		return nil, fmt.Errorf("pgsvi: covariance of the inducing inputs: %w", ErrNotPosDef)
+		return nil, fmt.Errorf("pgsvi: the covariance of the inducing inputs cannot be "+
+			"factorized; remove similar rows: %w", ErrNotPosDef)
 	}
 	q := p.z.Carry(u, p.mean, p.q)
 	if q == nil {
-		return nil, fmt.Errorf("pgsvi: precision at the new inducing inputs: %w", ErrNotPosDef)
+		return nil, fmt.Errorf("pgsvi: the precision at the new inducing inputs cannot be "+
+			"factorized: %w", ErrNotPosDef)
 	}
 	most := p.maxPrior
 	if zs != nil {
@@ -306,7 +312,7 @@ func (p *SparseGPPosterior) WithInducing(z mat.Matrix) (*SparseGPPosterior, erro
 	return newSparseGPPosterior(u, p.lik, slices.Clone(q.Mean), q, most, p.rows), nil
 }
 
-// updateRows is the number of rows of a block of Update.
+// updateRows is the number of rows per block of Update.
 const updateRows = 1024
 
 // sparseGPFile is the file of a SparseGPPosterior.
@@ -317,21 +323,21 @@ type savedSparseGP struct {
 	Rows int `json:"rows"`
 	Rank int `json:"rank"`
 	Cols int `json:"cols"`
-	// values by which terms of the kernel are seen whole
+	// number of inducing values whose kernel terms are represented exactly
 	Whole      int                `json:"whole,omitempty"`
 	Kernel     save.Value         `json:"kernel"`
 	Likelihood save.Value         `json:"likelihood"`
 	MaxPrior   float64            `json:"maxPrior"`
 	Z          save.List[float64] `json:"z"`         // row by row
 	L          save.List[float64] `json:"l"`         // lower triangle, row by row
-	Mean       save.List[float64] `json:"mean"`      // of the weights, class by class
+	Mean       save.List[float64] `json:"mean"`      // means of the weights, class by class
 	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row, class by class
-	// what is left of it, where it has twice the digits
+	// low-order digits of Precision, if it has twice the digits
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
 }
 
-// Save writes p; Load restores a posterior with the same predictions, to the last bit. The format
-// is a line that names the kind of file, JSON, and a checksum. The errors are those of
+// Save writes p to w. Load restores a posterior with exactly the same predictions. The file
+// consists of a line that names its type, JSON, and a checksum. Save returns the errors of
 // GPPosterior.Save.
 func (p *SparseGPPosterior) Save(w io.Writer) error {
 	m := p.z.Rank()
@@ -353,7 +359,7 @@ func (p *SparseGPPosterior) Save(w io.Writer) error {
 	return saveTo(w, sparseGPFile, s)
 }
 
-// load reads p of a file; it factorises the covariance anew, in about M³/3 operations.
+// load reads a posterior from a file. It factorizes the covariance again, in about M³/3 operations.
 func (*SparseGPPosterior) load(r io.Reader) (*SparseGPPosterior, error) {
 	return loadFrom(r, sparseGPFile, (*savedSparseGP).load)
 }
@@ -372,7 +378,7 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 		len(s.Z)%m != 0 ||
 		len(s.Z)/m != s.Cols || s.Cols < 1 || len(s.L) != m*(m+1)/2 || lower != m*(m+1)/2 ||
 		len(s.Precision)%k != 0 {
-		return nil, fmt.Errorf("rank %d and %d columns, of %d rows, with %d inputs, %d and %d "+
+		return nil, fmt.Errorf("rank %d, %d columns and %d rows do not fit %d inputs, %d and %d "+
 			"elements of factor and precision and %d means: %w", s.Rank, s.Cols, s.Rows, len(s.Z),
 			len(s.L), len(s.Precision), m, ErrShape)
 	}
@@ -385,8 +391,8 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 		v = divided(kernel, s.Cols)
 	}
 	if n := v.Wholes(); n != s.Whole || n > m || v.Open != (n < m) {
-		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, which have "+
-			"%d: %w", s.Whole, m, n, ErrShape)
+		return nil, fmt.Errorf("%d of %d weights belong to exact terms of the kernel, but these "+
+			"have %d: %w", s.Whole, m, n, ErrShape)
 	}
 	z := &sparse.Inducing{Division: v, X: mat.NewDense(m, s.Cols, s.Z), L: dense.UnpackLower(s.L,
 		m)}
@@ -397,7 +403,7 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 		}
 	}
 	if !(s.MaxPrior >= 0) {
-		return nil, fmt.Errorf("largest prior variance %v: %w", s.MaxPrior, ErrParam)
+		return nil, fmt.Errorf("the largest prior variance is %v: %w", s.MaxPrior, ErrParam)
 	}
 	if k > 1 {
 		q, err := gauss.LoadContrasts(s.Precision, k, m)
@@ -413,7 +419,7 @@ func (s *savedSparseGP) load() (*SparseGPPosterior, error) {
 	return newSparseGPPosterior(z, lik, s.Mean, q, s.MaxPrior, s.Rows), nil
 }
 
-// savedPrior returns u and lik as the file of a posterior of nothing.
+// savedPrior returns u and lik in the format of a posterior without data.
 func savedPrior(u *sparse.Inducing, lik Likelihood, maxPrior float64) ([]byte, error) {
 	m := u.Rank()
 	var b bytes.Buffer

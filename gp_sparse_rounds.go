@@ -18,15 +18,16 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// NewSparseGPRounds returns the rounds that fit a sparse GP to rows on many machines, at given
-// inducing inputs, the rows of inducing, which are copied. It is the GLM of NewGLMRounds in the M
-// features x_n = L⁻¹k(Z, x_n), with residual variances c_n; see SparseGP. The GapBound is over all
-// q of the weights, at these inducing inputs and hyper-parameters.
+// NewSparseGPRounds returns the rounds that fit a sparse GP to rows on many machines. The rows of
+// inducing are its inducing inputs, which are copied. The model is the GLM of NewGLMRounds in the M
+// features x_n = L⁻¹k(Z, x_n), with residual variances c_n; see SparseGP. The GapBound covers all q
+// of the weights, at these inducing inputs and hyperparameters.
 //
-// Learn hyper-parameters and choose inducing inputs with NewSparseGPRows from a part of the rows.
-// opt.Rank is the largest number of inducing inputs, of which those are taken first that the
-// earlier ones determine least; opt.Inducing must be nil. A nil lik means GaussianNoise{}, a nil
-// opt the zero SparseGPOptions. The errors are those of NewSparseGP.
+// Learn hyperparameters and choose inducing inputs with NewSparseGPRows from a part of the rows.
+// opt.Rank is the largest number of inducing inputs. If inducing has more rows, each inducing input
+// is the row that the earlier inducing inputs determine least. opt.Inducing must be nil. A nil lik
+// means GaussianNoise{}, and a nil opt means the zero SparseGPOptions. It returns the errors of
+// NewSparseGP.
 func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
 	opt *SparseGPOptions) (*Rounds[Row, *SparseGPPosterior], error) {
 	var o SparseGPOptions
@@ -43,12 +44,13 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
 	switch {
 	case o.Inducing != nil:
 		return nil, fmt.Errorf(
-			"pgsvi: NewSparseGPRounds takes the inducing inputs as an argument; leave "+
-				"SparseGPOptions.Inducing nil: %w", ErrParam)
+			"pgsvi: SparseGPOptions.Inducing is set, but NewSparseGPRounds has "+
+				"an argument for the inducing inputs; leave it nil: %w", ErrParam)
 	case k == nil:
-		return nil, fmt.Errorf("pgsvi: nil Kernel: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the Kernel is nil; a SparseGP needs one: %w", ErrParam)
 	case cols < 1:
-		return nil, fmt.Errorf("pgsvi: inducing inputs of %d columns: %w", cols, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: inducing inputs with %d columns; a SparseGP needs at "+
+			"least one column: %w", cols, ErrEmpty)
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -59,7 +61,7 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
 	if err := checkLikelihood(lik); err != nil {
 		return nil, err
 	}
-	if err := oneLatent(lik, "a sparse GP that goes through its rows"); err != nil {
+	if err := oneLatent(lik, "a sparse GP that does not keep its features"); err != nil {
 		return nil, err
 	}
 	z, err := inducingInputs("the inducing inputs", inducing, cols)
@@ -78,7 +80,7 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
 		"use a smaller SparseGPOptions.Rank, or raise SparseGPOptions.MaxMemory"); err != nil {
 		return nil, err
 	}
-	v := divided(k, cols) // a kernel of few features is represented exactly
+	v := divided(k, cols) // represents a kernel of few features exactly
 	if v.Open || v.Wholes() == 0 {
 		v = sparse.Undivided(kernelOf(k))
 	}
@@ -89,10 +91,10 @@ func NewSparseGPRounds(inducing mat.Matrix, k Kernel, lik Likelihood,
 	return &Rounds[Row, *SparseGPPosterior]{newSparseRounds(sparseFeatures{u}, lik)}, nil
 }
 
-// sparseModel is what parts of a sparse GP are called.
+// sparseModel is the name of the model in the parts of a sparse GP.
 const sparseModel = "SparseGP"
 
-// sparseFeatures are those that inducing values make of rows.
+// sparseFeatures computes the features of rows from inducing values.
 type sparseFeatures struct{ *sparse.Inducing }
 
 var _ rowFeatures = sparseFeatures{}
@@ -118,7 +120,7 @@ func (z sparseFeatures) features(h *parallel.Halt, x *design.Matrix, t *term.Ter
 	}
 	lin, _, widest, err = z.Linear(rows, t, f)
 	if err != nil {
-		return nil, 0, fmt.Errorf("of the rows from %d on, %w", t.First, err)
+		return nil, 0, fmt.Errorf("rows from %d on: %w", t.First, err)
 	}
 	return lin, widest, nil
 }

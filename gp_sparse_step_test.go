@@ -19,7 +19,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// streamed returns the model of the rows of gp with inducing inputs z that goes through its rows.
+// streamed returns the model of the rows of gp with inducing inputs z, which reads its rows in
+// every pass.
 func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
 	t.Helper()
 	_, d := gp.x.Dims()
@@ -31,7 +32,8 @@ func streamed(t testing.TB, gp *GP, z mat.Matrix) *SparseGP {
 	return g
 }
 
-// A fit that goes through its rows is that of features that are kept.
+// TestSparseRowsFit checks that a fit that reads its rows in every pass equals a fit with kept
+// features.
 func TestSparseRowsFit(t *testing.T) {
 	t.Parallel()
 	k := SquaredExp{Scale: 1.3, Length: 0.9}
@@ -66,7 +68,7 @@ func TestSparseRowsFit(t *testing.T) {
 	}
 }
 
-// longRows are more rows than a sample keeps, of one column.
+// longRows returns more rows than a sample holds, with one column.
 func longRows(n int) (*mat.Dense, []float64) {
 	x, y := mat.NewDense(n, 1, nil), make([]float64, n)
 	rng := testRand(3)
@@ -78,8 +80,9 @@ func longRows(n int) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// The same rows give the same bits on any number of workers, from memory or not, saved and resumed
-// after a cancellation or not; what is proved of the gap holds, and is near it from the third pass.
+// TestSparseRowsBits checks that the same rows give the same bits on any number of workers, from
+// memory or not, and after a cancellation, save and resume. The proved gap must hold, and be near
+// the gap from the third pass on.
 func TestSparseRowsBits(t *testing.T) {
 	t.Parallel()
 	n := longer(sparse.SampleRows+1000, 400)
@@ -163,9 +166,9 @@ func TestSparseRowsBits(t *testing.T) {
 	}
 }
 
-// A start by a Newton step of the mean, from a sample of the rows, leads to where other starts do;
-// it is exact under Gaussian noise, undone where it leads down, and goes on to the same bits where
-// it was saved.
+// TestSparseRowsGlance checks that a start by a Newton step of the mean, from a sample of the rows,
+// ends at the same optimum as other starts. The step must be exact under Gaussian noise, must be
+// undone if it lowers the ELBO, and must resume with the same bits from a save.
 func TestSparseRowsGlance(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -174,7 +177,7 @@ func TestSparseRowsGlance(t *testing.T) {
 		_, counts := lik.(Poisson)
 		n := shorter(900, 200)
 		gp := toyGP(t, n, SquaredExp{Scale: 1.3, Length: 0.9}, lik, 5)
-		if counts { // far from the sample, where a step is much too long
+		if counts { // far from the sample, so that a step is much too long
 			gp.x.SetRow(n-1, []float64{9, 9})
 			gp.terms.Y[n-1] = 300
 		}
@@ -231,7 +234,7 @@ func TestSparseRowsGlance(t *testing.T) {
 				t.Errorf("a step that leads down is not undone: ELBO %v", e.ELBO)
 			}
 		} else if left := top.ELBO - e.ELBO; st.current() != next || !(left < 0.5*gain) {
-			t.Errorf("%T: a step that promised %v leaves %v", lik, gain, left)
+			t.Errorf("%T: a step with predicted gain %v leaves a gain of %v", lik, gain, left)
 		} else if _, exact := lik.(GaussianNoise); exact && !(left < 1e-8*math.Abs(top.ELBO)) {
 			t.Errorf("a step under Gaussian noise leaves %v", left)
 		}
@@ -245,7 +248,8 @@ func TestSparseRowsGlance(t *testing.T) {
 	}
 }
 
-// Proofs hold at random states, ten thousand of them, and for none that are not log-concave.
+// TestSparseRowsProof checks the proved bounds at ten thousand random states, and that likelihoods
+// that are not log-concave have no bound.
 func TestSparseRowsProof(t *testing.T) {
 	t.Parallel()
 	rng := testRand(9)
@@ -259,7 +263,7 @@ func TestSparseRowsProof(t *testing.T) {
 		}
 		p := &sparse.Pass{Rows: g.rows, Z: g.z, Lik: viewOf(lik), Fit: fitFeatures,
 			Workers: term.Crew{Workers: 1, Halt: nil}}
-		const nearBest = 1e-3 // nats below the best, where a run is after its third pass
+		const nearBest = 1e-3 // nats below the best, for a run after its third pass
 		near, worst := 0, 0.0
 		trials := longer(3400, 20)
 		if factsOf(lik).selfBounded {
@@ -312,7 +316,7 @@ func TestSparseRowsProof(t *testing.T) {
 }
 
 // TestSparseRowsProofFar checks that bounds hold at states so far off or so wide that expectations
-// overflow, or their derivatives are replaced.
+// overflow or their derivatives are replaced.
 func TestSparseRowsProofFar(t *testing.T) {
 	t.Parallel()
 	rng := testRand(9)
@@ -365,7 +369,7 @@ func TestSparseRowsProofFar(t *testing.T) {
 	}
 }
 
-// Further rows make what a fit of all of them would, nearly.
+// TestSparseUpdate checks that Update with more rows nearly equals a fit of all rows.
 func TestSparseUpdate(t *testing.T) {
 	t.Parallel()
 	n := shorter(6000, 1500)
@@ -413,10 +417,10 @@ func TestSparseUpdate(t *testing.T) {
 	}
 }
 
-// With further inducing inputs a posterior predicts what it did, with others in its order of them
-// or not; rows it has not seen then make the posterior of a fit of all rows: exactly under Gaussian
-// noise where the inducing inputs were there before, and nearly where they come with the rows. The
-// parts of a Sum add up.
+// TestSparseWithInducing checks that more inducing inputs, in any order, leave the predictions
+// unchanged, and that later rows then give the posterior of a fit of all rows. The result must be
+// exact under Gaussian noise if the inducing inputs were there before, and nearly exact if they are
+// added with the rows. The parts of a Sum must add up.
 func TestSparseWithInducing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -547,13 +551,13 @@ func TestSparseWithInducing(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a term that there is not")
+			t.Error("an unknown term")
 		}
 	}()
 	post.Part(2, x)
 }
 
-// Whatever is wrong with rows and options is said, and what to do.
+// TestSparseRowsErrors checks that errors about rows and options name the problem and the remedy.
 func TestSparseRowsErrors(t *testing.T) {
 	t.Parallel()
 	x, y := longRows(shorter(sparse.SampleRows+10, 20))
@@ -580,12 +584,12 @@ func TestSparseRowsErrors(t *testing.T) {
 		is   error
 		want string
 	}{
-		{set(nil, nil), ErrEmpty, "nil rows"},
+		{set(nil, nil), ErrEmpty, "rows is nil"},
 		{set(Rows(new(mat.Dense), nil), nil), ErrEmpty, "no rows"},
 		{set(Rows(nan, few), nil), ErrNotFinite, "row 7, column 0 is NaN"},
 		{set(Rows(small, make([]float64, 20)), nil), ErrLabel, "row 0: y = 0"},
 		{set(Rows(mat.NewDense(3, 2, nil), []float64{1, 1, 1}), nil), ErrShape,
-			"row 0 has 2 values, the model 1 columns"},
+			"row 0 has 2 values, but the model has 1 columns"},
 		{set(func(yield func(Row, error) bool) { yield(Row{}, broken) }, nil), broken, ""},
 		{set(Rows(small, few), &SparseGPOptions{Rank: -1}), ErrParam, "Rank"},
 		{set(Rows(small, few), &SparseGPOptions{MaxMemory: 1000}), ErrMemory,

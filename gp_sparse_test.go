@@ -39,7 +39,7 @@ func fitSparse(t testing.TB, g *SparseGP, s *Solver) (*SparseGPPosterior, *Resul
 
 type badStepper struct{ Stepper }
 
-// TestSparseGPPrior: far from the data the predictions are those of the prior.
+// TestSparseGPPrior checks that predictions far from the data equal the prior.
 func TestSparseGPPrior(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	data, labels := toyRows(50, BernoulliLogit{}, 4)
@@ -72,8 +72,8 @@ func TestSparseGPPrior(t *testing.T) {
 		func() { post.At(mat.NewDense(1, 2, nil)).LogProb(nil, []float64{1, 1}) })
 }
 
-// TestSparseGPSingular: duplicated rows, covariances of low rank, no variance at
-// all and a single datum.
+// TestSparseGPSingular checks duplicate rows, covariances of low rank, a kernel without variance,
+// and a single row.
 func TestSparseGPSingular(t *testing.T) {
 	data, labels := toyRows(30, BernoulliLogit{}, 6)
 	twice := mat.NewDense(60, 2, nil)
@@ -106,7 +106,7 @@ func TestSparseGPSingular(t *testing.T) {
 			}
 		}
 	}
-	// One datum, with and without prior variance.
+	// one row, with and without prior variance
 	for _, k := range []Kernel{SquaredExp{Scale: 2}, Linear{}} {
 		x := mat.NewDense(1, 1, nil)
 		gp, err := NewGP(x, []float64{1}, k, BernoulliLogit{}, nil)
@@ -117,7 +117,7 @@ func TestSparseGPSingular(t *testing.T) {
 		g, err := NewSparseGP(x, []float64{1}, k, BernoulliLogit{}, nil)
 		post, res := fitSparse(t, mustSparse(t, g, err), nil)
 		if !(math.Abs(res.ELBO-want.ELBO) < 1e-9) {
-			t.Errorf("%v: ELBO %v of one datum, want %v", k, res.ELBO, want.ELBO)
+			t.Errorf("%v: ELBO %v of one row, want %v", k, res.ELBO, want.ELBO)
 		}
 		at := mat.NewDense(2, 1, []float64{0, 3})
 		m, v := post.At(at).Latent(nil, nil)
@@ -130,7 +130,7 @@ func TestSparseGPSingular(t *testing.T) {
 	}
 }
 
-// TestSiteCurvature: the cost of a unit of variance is that of the curvature at a datum alone.
+// TestSiteCurvature checks that a unit of variance costs as much as the curvature at the row.
 func TestSiteCurvature(t *testing.T) {
 	for _, c := range []struct {
 		l           Likelihood
@@ -150,7 +150,8 @@ func TestSiteCurvature(t *testing.T) {
 	}
 }
 
-// TestSparseGPSameBits: neither the cores nor the batches of predictions show.
+// TestSparseGPSameBits checks that the number of cores and the batches of predictions change no
+// bit.
 func TestSparseGPSameBits(t *testing.T) {
 	k := SquaredExp{Scale: 1.5}
 	data, labels := toyRows(700, BernoulliLogit{}, 9)
@@ -181,7 +182,8 @@ func TestSparseGPSameBits(t *testing.T) {
 	}
 }
 
-// TestSaveSparseGP: a loaded posterior gives the same bits, and damage is an error.
+// TestSaveSparseGP checks that a loaded posterior has the same bits, and that a damaged file is an
+// error.
 func TestSaveSparseGP(t *testing.T) {
 	k := Sum{SquaredExp{Scale: 2, Lengths: []float64{1, 2}}, Linear{}}
 	data, labels := toyRows(40, StudentT{DF: 4, Scale: 0.3}, 12)
@@ -228,8 +230,8 @@ func TestSaveSparseGP(t *testing.T) {
 	}
 }
 
-// rawClassifier returns rows with a column of time stamps about t0 beside two of unit size, which
-// alone tell of y.
+// rawClassifier returns rows with a column of time stamps near t0 and two columns of unit size,
+// which alone determine y.
 func rawClassifier(n int, t0 float64) (x *mat.Dense, y []float64) {
 	rng := testRand(1)
 	x, y = mat.NewDense(n, 3, nil), make([]float64, n)
@@ -240,8 +242,8 @@ func rawClassifier(n int, t0 float64) (x *mat.Dense, y []float64) {
 	return x, y
 }
 
-// TestSparseRawColumns checks that a column of any size takes nothing from the others: the ELBO is
-// that of the dense GP, within the proved bound.
+// TestSparseRawColumns checks that a column of any size does not affect the other columns. The ELBO
+// must be the ELBO of the dense GP, within the proved bound.
 func TestSparseRawColumns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -254,7 +256,7 @@ func TestSparseRawColumns(t *testing.T) {
 			for _, lik := range []Likelihood{BernoulliLogit{}, GaussianNoise{Var: 0.1}} {
 				x, y := rawClassifier(80, t0)
 				linear := k
-				if isType[Product](k) { // of which the dense GP does not know the features
+				if isType[Product](k) { // whose features the dense GP does not know
 					linear = Linear{Scale: 3}
 				}
 				gp, err := NewGP(x, y, linear, lik, nil)
@@ -299,9 +301,8 @@ func TestSparseRawColumns(t *testing.T) {
 	}
 }
 
-// TestSparseRawBeside checks that a linear trend in raw units hides nothing of the function beside
-// it: the ELBO is that of the same model with its weights in other units, by which float64 knows
-// it.
+// TestSparseRawBeside checks that a linear trend in raw units does not hide the function next to
+// it. The ELBO must equal the ELBO of the same model with its weights in units that suit float64.
 func TestSparseRawBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -342,9 +343,8 @@ func TestSparseRawBeside(t *testing.T) {
 	}
 }
 
-// TestSparseRowsUnits checks that a model that goes through its rows has the ELBO of one that keeps
-// its features, at the same inducing inputs, within the bound that it proves, whatever the units
-// are.
+// TestSparseRowsUnits checks that a model that reads its rows in every pass has the ELBO of a model
+// that keeps its features, at the same inducing inputs, within the proved bound, in any units.
 func TestSparseRowsUnits(t *testing.T) {
 	t.Parallel()
 	for _, scale := range []float64{1e-3, 1, 1e4, 1e5} {
@@ -363,7 +363,7 @@ func TestSparseRowsUnits(t *testing.T) {
 				_, want := fitSparse(t, kept, nil)
 				_, res := fitSparse(t, streamed(t, gp, z), nil)
 				short := want.ELBO - res.ELBO
-				// and what features round
+				// plus the rounding of the features
 				slack := 1e-9 + 1e-10*math.Abs(want.ELBO) + want.ELBOErr + res.ELBOErr +
 					want.GapBound
 				if short > res.GapBound+slack {
@@ -375,8 +375,8 @@ func TestSparseRowsUnits(t *testing.T) {
 	}
 }
 
-// TestSparseJitterBound checks that the bound of a model whose inducing inputs have a jitter counts
-// what that costs.
+// TestSparseJitterBound checks that the bound of a model whose inducing inputs have a jitter
+// includes the cost of the jitter.
 func TestSparseJitterBound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -420,7 +420,7 @@ func toyGPWith(t testing.TB, n int, k Kernel, lik Likelihood, seed uint64, opt *
 	return gp
 }
 
-// toyRows are the rows and labels of toyGP.
+// toyRows returns the rows and labels of toyGP.
 func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	x, y := mat.NewDense(n, 2, nil), make([]float64, n)
@@ -446,7 +446,7 @@ func toyRows(n int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 	return x, y
 }
 
-// logProbOnly is a user's likelihood: the logit, without anything optional.
+// logProbOnly is a custom likelihood, the logit, without any optional method.
 type logProbOnly struct{}
 
 func (logProbOnly) LogProb(y, eta float64) float64 {
@@ -474,7 +474,8 @@ func unitRows(d int) *mat.Dense {
 	return x
 }
 
-// The same where float64 does not hold the covariance: the posterior is then one of weights.
+// TestPartFar checks the parts of a Sum if float64 cannot represent the covariance, so that the
+// posterior is over weights.
 func TestPartFar(t *testing.T) {
 	t.Parallel()
 	n, rng := 30, testRand(22)
@@ -490,7 +491,7 @@ func TestPartFar(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.weights == nil {
-		t.Fatal("the posterior is not one of weights")
+		t.Fatal("the posterior is not over weights")
 	}
 	slope, v := p.Part(1, unitRows(1)).Latent(nil, nil)
 	offset, _ := p.Part(0, unitRows(1)).Latent(nil, nil)

@@ -20,7 +20,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Short names of what the tests of several packages share.
+// These are short names for helpers that the tests of several packages share.
 var (
 	long          = testkit.Long
 	notShort      = testkit.NotShort
@@ -47,20 +47,20 @@ var (
 	numGrad       = testkit.NumGrad
 )
 
-// longer returns many under -long, and few otherwise.
+// longer returns many with -long, and few otherwise.
 func longer[T any](many, few T) T { return testkit.Longer(many, few) }
 
 // must returns v; it panics on an error.
 func must[T any](v T, err error) T { return testkit.Must(v, err) }
 
-// shorter returns few under -short, and many otherwise.
+// shorter returns few with -short, and many otherwise.
 func shorter[T any](many, few T) T { return testkit.Shorter(many, few) }
 
-// few returns the first n of cases under -short, and all of them otherwise.
+// few returns the first n cases with -short, and all of them otherwise.
 func few[T any](cases []T, n int) []T { return testkit.Few(cases, n) }
 
-// usersMoment gives parallel.LastMoment its value for users until the test ends, which is not
-// parallel.
+// usersMoment sets parallel.LastMoment to the value that users get, until the test ends. The test
+// must not run in parallel.
 func usersMoment(t *testing.T) {
 	t.Helper()
 	busy := parallel.LastMoment
@@ -68,7 +68,7 @@ func usersMoment(t *testing.T) {
 	t.Cleanup(func() { parallel.LastMoment = busy })
 }
 
-// smallCorpus has a document without words and a word without documents.
+// smallCorpus returns a corpus with a document without words and a word without documents.
 func smallCorpus() *Corpus {
 	return &Corpus{Terms: 5, Docs: []Document{
 		{Words: []int{0, 2}, Counts: []float64{3, 1}},
@@ -92,8 +92,7 @@ func collectRows(rows iter.Seq2[Row, error]) (all []Row, err error) {
 	return all, nil
 }
 
-// sameRows reports whether rows are equal to the last bit, a nil Ind and an empty one being
-// different.
+// sameRows reports whether rows are exactly equal, where a nil Ind and an empty Ind differ.
 func sameRows(a, b []Row) bool {
 	bits := func(x []float64) (u []uint64) {
 		for _, v := range x {
@@ -109,25 +108,26 @@ func sameRows(a, b []Row) bool {
 	})
 }
 
-// elboOf evaluates a state by hand; a nil rng is one of a fixed seed.
+// elboOf evaluates the ELBO of a state. A nil rng means a fixed seed.
 func elboOf(st Stepper, rng *rand.Rand) (float64, error) {
 	e, err := st.Evaluate(context.Background(), &Env{Rng: rng})
 	return e.ELBO, err
 }
 
-// pgSVI returns the Solver of PG-SVI as published, for n data: the constant step
-// size β = betaN/n and reshuffled mini-batches of the given size, for 10 passes.
+// pgSVI returns the Solver of PG-SVI as published, for n observations: the constant step size β =
+// betaN/n and reshuffled mini-batches of the given size, for 10 passes.
 func pgSVI(n int, betaN float64, batch int) *Solver {
 	return &Solver{StepSize: ConstantStep(betaN / float64(n)), BatchSize: batch, MaxPasses: 10}
 }
 
-// algOf returns the algebra of a state by sites.
+// algOf returns the site algebra of a state.
 func algOf[A site.Algebra](st State) A { return st.(engined).Algebra().(A) }
 
-// engined is a State by sites.
+// engined is a State that consists of sites.
 type engined interface{ Algebra() site.Algebra }
 
-// overWeights returns a Stepper of g over its weights, whatever g would choose.
+// overWeights returns a Stepper of g over its weights, even if g would choose another
+// representation.
 func overWeights(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
 	alg, err := site.NewWeightAlgebra(&g.lin, term.Crew{})
@@ -137,7 +137,8 @@ func overWeights(t testing.TB, g *GLM) *siteStepper {
 	return stepperOver(t, g, alg)
 }
 
-// overRows returns a Stepper of g over its linear predictors, whatever g would choose.
+// overRows returns a Stepper of g over its linear predictors, even if g would choose another
+// representation.
 func overRows(t testing.TB, g *GLM) *siteStepper {
 	t.Helper()
 	alg, err := site.NewDualAlgebra(&g.lin, g.lin.Gram(), term.Crew{})
@@ -157,7 +158,7 @@ func stepperOver(t testing.TB, g *GLM, alg site.Algebra) *siteStepper {
 	return s
 }
 
-// fullDisk is a writer that has room for so many bytes.
+// fullDisk is a writer with room for the given number of bytes.
 type fullDisk int
 
 var errFullDisk = errors.New("full")
@@ -169,7 +170,7 @@ func (w fullDisk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// learnerAs is a Learner as the type that it is.
+// learnerAs returns a Learner as its concrete type.
 func learnerAs[L, M, P any](l Learner[M, P], err error) (L, error) {
 	as, _ := any(l).(L)
 	return as, err
@@ -195,8 +196,8 @@ func loadUSPS(t testing.TB, small, large float64) (s split) {
 	return s
 }
 
-// What the tests read, a few lines each: package data, which reads such files for
-// users, imports this package and cannot be imported by its tests.
+// The tests read their data with these functions of a few lines each. Package data reads such files
+// for users, but it imports this package, so the tests cannot import it.
 
 func selectRows(x mat.Matrix, y []float64, index []int) (*mat.Dense, []float64) {
 	return testkit.SelectRows(x, y, index)
@@ -251,7 +252,7 @@ func loadCorpus(t testing.TB, name string) *Corpus {
 	return c
 }
 
-// testFacts returns what a likelihood says of itself.
+// testFacts returns the Facts of l.
 func testFacts(l Likelihood) Facts {
 	if f, ok := l.(Factual); ok {
 		return f.Facts()
@@ -259,7 +260,7 @@ func testFacts(l Likelihood) Facts {
 	return Facts{}
 }
 
-// drawGP returns a draw of a Gaussian process at the rows of x, plus noise of standard deviation
+// drawGP returns a draw of a Gaussian process in the rows of x, plus noise with standard deviation
 // sd.
 func drawGP(rng *rand.Rand, k Kernel, x *mat.Dense, sd float64) []float64 {
 	cov := Gram(nil, k, x)

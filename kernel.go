@@ -15,59 +15,59 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Kernel is an immutable covariance function k(x, x′). It must be symmetric and positive
-// semi-definite on any finite set of points; only pairs of points are checked.
+// A Kernel is an immutable covariance function k(x, x′). It must be symmetric and positive
+// semidefinite on any finite set of points; models check only pairs of points.
 //
-// The kernels of this package are plain values whose fields are on the natural scale. A zero
-// field means 1, so that the zero value of each is the unit kernel. Slices inside a kernel
-// (Lengths, Scales, the elements of Sum and Product) must not be changed once the kernel is in
-// use. Every kernel is safe for concurrent use.
+// The kernels of this package are plain structs whose fields are on the natural scale. A zero field
+// means 1, so the zero value of each kernel is the unit kernel. Slices inside a kernel (Lengths,
+// Scales, the elements of Sum and Product) must not change once the kernel is in use. Every kernel
+// is safe for concurrent use.
 //
-// To write a function of a scaled distance, implement a Profile; Iso makes a kernel of it that is
-// as fast as Matern52. Any other type needs only these four methods. Gram, CrossCov, PriorVar and
-// GramGrad then call them pair by pair, from several goroutines. A panic of Cov there is not
-// recovered, except at the first pair. Noisy is optional. So is a method Dim() int for a kernel
-// whose parameters fix the number of columns of the data: models return an error for data with
-// another number, unless Dim is 0.
+// To define a function of a scaled distance, implement a Profile: Iso turns it into a kernel that
+// is as fast as Matern52. Any other type needs only these four methods. Gram, CrossCov, PriorVar
+// and GramGrad then call them for each pair of rows, from several goroutines. They recover a panic
+// of Cov only at the first pair. Noisy is optional. A kernel whose parameters fix the number of
+// columns of the data may also have a method Dim() int. Models return an error if the data have
+// another number of columns, unless Dim returns 0.
 type Kernel interface {
-	// Cov returns k(x, x′). It panics if x and y differ in length, or do not
-	// have the length of the kernel's per-dimension parameters.
+	// Cov returns k(x, x′). It panics if x and y have different lengths, or a length that does not
+	// match the per-dimension parameters of the kernel.
 	Cov(x, y []float64) float64
-	// Params returns the hyper-parameters in a fixed order, with their names and ranges. A zero
-	// field that means a default is returned as that default. The caller owns the slice. Models
-	// return an error for a parameter outside its range.
+	// Params returns the hyperparameters in a fixed order, with their names and ranges. If a zero
+	// field means a default, Params returns the default. The caller owns the slice. Models return
+	// an error for a parameter outside its range.
 	Params() []Param
-	// WithParams returns a copy of the kernel with the given values of its hyper-parameters, in
-	// the order of Params. It does not keep values. It panics if their number is wrong.
+	// WithParams returns a copy of the kernel with the given values of its hyperparameters, in the
+	// order of Params. It does not keep values. It panics if their number is wrong.
 	WithParams(values []float64) Kernel
-	// Grad returns k(x, x′) and stores its derivatives by the hyper-parameters θ in dst: ∂k/∂log
-	// θ if Min ≥ 0, and ∂k/∂θ otherwise. It panics where Cov does, and if dst is not as long as
-	// Params.
+	// Grad returns k(x, x′) and stores its derivatives with respect to the hyperparameters θ in
+	// dst: ∂k/∂log θ if Min ≥ 0, and ∂k/∂θ otherwise. It panics in the same cases as Cov, and if
+	// dst and Params have different lengths.
 	Grad(dst, x, y []float64) float64
 }
 
-// Noisy is an optional interface of kernels with noise, such as White: a part that counts only
-// between a training datum and itself. Gram and GramGrad use it for the diagonal. Cov, CrossCov
-// and PriorVar leave that part out, even for equal rows, as they describe the noise-free latent
-// function.
+// Noisy is an optional interface of kernels with noise, such as White. The noise is a part of the
+// covariance between a training row and itself only. Gram and GramGrad use Noisy for the diagonal.
+// Cov, CrossCov and PriorVar leave the noise out, even for equal rows, because they describe the
+// latent function without noise.
 type Noisy interface {
 	Kernel
-	// SelfCov returns the diagonal entry of the training Gram matrix at x.
+	// SelfCov returns the diagonal element of the training Gram matrix at x.
 	SelfCov(x []float64) float64
-	// GradSelf returns SelfCov(x) and stores its derivatives in dst, as Grad does.
+	// GradSelf returns SelfCov(x) and stores its derivatives in dst, like Grad.
 	GradSelf(dst, x []float64) float64
 }
 
 // dimensional is an optional interface of kernels whose parameters fix the number of columns.
 type dimensional interface {
 	Kernel
-	// Dim returns the number of columns, or 0 if any number will do.
+	// Dim returns the number of columns, or 0 if any number is valid.
 	Dim() int
 }
 
-// kernelName is the name of k in messages and in the names of parameters: what it
-// is registered as, without the package. Without a name, an Iso is named after its
-// Profile, and any other kernel after its type.
+// kernelName returns the name of k for messages and parameter names: its registered name without
+// the package. If k is not registered, an Iso is named after its Profile, and any other kernel
+// after its type.
 func kernelName(k Kernel) string {
 	name, registered := savedTypes.Name(k)
 	if !registered {
@@ -77,16 +77,16 @@ func kernelName(k Kernel) string {
 			name = p.profileName()
 		}
 	}
-	name, _, _ = strings.Cut(name, "[") // the parameters of a generic type
+	name, _, _ = strings.Cut(name, "[") // parameters of a generic type
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
-// checkKernel reports every violation in k at once, for data of d columns: a nil
-// kernel, a parameter out of range, an empty Sum or Product (wrapping ErrParam),
-// and parameters for another number of columns (wrapping ErrShape).
+// checkKernel reports every fault of k for data with d columns. The error wraps ErrParam for a nil
+// kernel, a parameter out of range, and an empty Sum or Product. It wraps ErrShape for parameters
+// that need another number of columns.
 func checkKernel(k Kernel, d int) error { return checkKernelPart("", k, d) }
 
-// checkKernelPart is checkKernel of a part, with the path to it, such as "Sum[1].".
+// checkKernelPart is checkKernel for a part of a kernel, with the path to it, such as "Sum[1].".
 func checkKernelPart(path string, k Kernel, d int) error {
 	if k == nil {
 		return fmt.Errorf("pgsvi: %s is nil: %w", strings.TrimSuffix(path+"Kernel", ".Kernel"),
@@ -104,13 +104,14 @@ func checkKernelPart(path string, k Kernel, d int) error {
 		err := checkParams(name, k.Params())
 		if f, ok := k.(dimensional); ok && f.Dim() != 0 && f.Dim() != d {
 			err = errors.Join(err,
-				fmt.Errorf("pgsvi: %s is for %d columns, the data have %d: %w", name, f.Dim(), d,
+				fmt.Errorf("pgsvi: %s is for %d columns, but the data have %d: %w",
+					name, f.Dim(), d,
 					ErrShape))
 		}
 		return err
 	}
 	if len(parts) == 0 {
-		return fmt.Errorf("pgsvi: %s of no kernels: %w", name, ErrParam)
+		return fmt.Errorf("pgsvi: %s is empty; it needs at least one kernel: %w", name, ErrParam)
 	}
 	var errs []error
 	for i, part := range parts {
@@ -128,8 +129,8 @@ func kernelDst(dst []float64, n int) []float64 {
 	return dst
 }
 
-// numParams returns the number of parameters of k, without a list of them where
-// it is a kernel of this package.
+// numParams returns the number of parameters of k. It does not allocate for kernels of this
+// package.
 func numParams(k Kernel) int {
 	if t, ok := asNative(k); ok {
 		return t.numParams()
@@ -137,7 +138,7 @@ func numParams(k Kernel) int {
 	return len(k.Params())
 }
 
-// kernelSelf returns the diagonal entry of the training Gram matrix at x.
+// kernelSelf returns the diagonal element of the training Gram matrix at x.
 func kernelSelf(k Kernel, x []float64) float64 {
 	if n, ok := k.(Noisy); ok {
 		return n.SelfCov(x)
@@ -145,7 +146,7 @@ func kernelSelf(k Kernel, x []float64) float64 {
 	return k.Cov(x, x)
 }
 
-// kernelGradSelf is Grad of that entry; the second x is not looked at.
+// kernelGradSelf is Grad of that diagonal element, and ignores the second x.
 func kernelGradSelf(k Kernel, dst, x, _ []float64) float64 {
 	if n, ok := k.(Noisy); ok {
 		return n.GradSelf(dst, x)
@@ -153,7 +154,7 @@ func kernelGradSelf(k Kernel, dst, x, _ []float64) float64 {
 	return k.Grad(dst, x, x)
 }
 
-// kernelView shows internal packages a Kernel.
+// kernelView adapts a Kernel for internal packages.
 type kernelView struct{ Kernel }
 
 var _ gram.Kernel = kernelView{}
@@ -179,17 +180,17 @@ func (k kernelView) Fill(dst []float64, t *gram.Tile) { kernelFill(k.Kernel, dst
 // Pull implements gram.Kernel.
 func (k kernelView) Pull(dst, w []float64, t *gram.Tile) { kernelPull(k.Kernel, dst, w, t) }
 
-// native is a kernel of this package.
+// native is implemented by the kernels of this package.
 type native interface {
 	Kernel
-	// is reports whether k is of this very type. A user's type that embeds one of
-	// these, and has a Cov of its own, has the unexported methods, too.
+	// is reports whether k has exactly this type. A custom type that embeds such a kernel, and has
+	// a Cov of its own, also has the unexported methods.
 	is(k Kernel) bool
-	// numParams is the length of Params.
+	// numParams returns the length of Params.
 	numParams() int
 }
 
-// asNative returns k as a kernel of this package, unless it only embeds one.
+// asNative returns k as a kernel of this package. It returns false if k only embeds such a kernel.
 func asNative(k Kernel) (own native, ok bool) {
 	if own, ok = k.(native); ok && own.is(k) {
 		return own, true
@@ -197,7 +198,7 @@ func asNative(k Kernel) (own native, ok bool) {
 	return nil, false
 }
 
-// isType reports whether k is a K or a pointer to one.
+// isType reports whether k is a K or a pointer to a K.
 func isType[K Kernel](k Kernel) bool {
 	switch any(k).(type) {
 	case K, *K:
@@ -206,17 +207,18 @@ func isType[K Kernel](k Kernel) bool {
 	return false
 }
 
-// columned is a kernel of this package that applies another one to some of the columns: an On.
+// columned is a kernel of this package that applies another kernel to some of the columns: an On.
 type columned interface {
-	// check reports columns that are not among d. name is the path to the kernel.
+	// check returns an error for columns outside the d columns of the data. name is the path to the
+	// kernel.
 	check(name string, d int) error
-	// width returns the number of columns that inner sees of d.
+	// width returns the number of columns that inner gets if the data have d columns.
 	width(d int) int
 	// inner returns the kernel that is applied.
 	inner() Kernel
 }
 
-// asColumned returns k as a columned kernel, if it is one.
+// asColumned returns k as a columned kernel if it is one.
 func asColumned(k Kernel) (of columned, ok bool) {
 	if own, native := asNative(k); native {
 		of, ok = own.(columned)
@@ -224,16 +226,16 @@ func asColumned(k Kernel) (of columned, ok bool) {
 	return of, ok
 }
 
-// profiled is an Iso, whatever its Profile.
+// profiled is implemented by every Iso, for any Profile.
 type profiled interface {
-	// profileName is the type of the Profile.
+	// profileName returns the type of the Profile.
 	profileName() string
 }
 
-// composite is a kernel made of others: a Sum or a Product.
+// composite is a kernel made of other kernels: a Sum or a Product.
 type composite interface{ parts() []Kernel }
 
-// kernelParts returns the parts of a composite kernel; ok is false for any other.
+// kernelParts returns the parts of a composite kernel. It returns false for any other kernel.
 func kernelParts(k Kernel) (parts []Kernel, ok bool) {
 	own, _ := asNative(k)
 	c, ok := own.(composite)
@@ -243,12 +245,12 @@ func kernelParts(k Kernel) (parts []Kernel, ok bool) {
 	return c.parts(), true
 }
 
-// farAway is a distance, in units of 1 + |x|, far above any length.
+// farAway is a distance, in units of 1 + |x|, far above any length scale.
 const farAway = 1e12
 
-// vanishingSD returns the standard deviation at x of a kernel that is stationary and goes to 0
-// with the distance, as far as tests show, and +Inf for others. It returns +Inf for a caller's
-// own kernel, which may be undefined far away.
+// vanishingSD returns the standard deviation at x of a kernel that is stationary and vanishes at a
+// distance in all tests. It returns +Inf for other kernels, and also for custom
+// kernels because they may be undefined far away.
 func vanishingSD(k Kernel, x []float64) float64 {
 	away := slices.Clone(x)
 	for i, v := range x {
@@ -277,8 +279,8 @@ func allNative(k Kernel) bool {
 	return ok
 }
 
-// scaleParams are the parameters of one scale, or of a list of them, one per
-// column, that replaces it.
+// scaleParams returns the parameter of one scale, or the parameters of a list with one scale per
+// column if list is set.
 func scaleParams(name string, one float64, list []float64) []Param {
 	if len(list) == 0 {
 		return []Param{{name, gram.One(one), 0, math.Inf(1)}}
@@ -290,7 +292,7 @@ func scaleParams(name string, one float64, list []float64) []Param {
 	return params
 }
 
-// withScales are the fields of scaleParams with the first of values.
+// withScales returns the fields of scaleParams with the first elements of values.
 func withScales(one float64, list, values []float64) (float64, []float64) {
 	if len(list) == 0 {
 		return values[0], nil
@@ -298,15 +300,15 @@ func withScales(one float64, list, values []float64) (float64, []float64) {
 	return one, append([]float64(nil), values[:len(list)]...)
 }
 
-// Gram stores the training covariance (kernel matrix) K(X, X), N×N for the N rows of x, in dst
-// and returns it. A nil dst allocates and an empty one is resized. Only the upper triangle is
-// written. The diagonal includes the noise of kernels that are Noisy.
+// Gram stores the training covariance (kernel matrix) K(X, X), N×N for the N rows of x, in dst and
+// returns it. A nil dst allocates and an empty dst is resized. Only the upper triangle is written.
+// The diagonal includes the noise of Noisy kernels.
 //
-// Every entry agrees with k.Cov to a relative error of about 1e-12. Equal rows give exactly the
-// entry of the diagonal without noise. The result does not depend on GOMAXPROCS. Rows that are
-// not finite give entries that are NaN or 0.
+// Every element agrees with k.Cov to a relative error of about 1e-12. Equal rows give exactly the
+// diagonal element without noise. The result does not depend on GOMAXPROCS. Rows that are not
+// finite give elements that are NaN or 0.
 //
-// It panics if x is empty, if dst has another size, or if k.Cov panics. It panics with an error
+// Gram panics if x is empty, if dst has another size, or if k.Cov panics. It panics with an error
 // that wraps ErrMemory if it would allocate more than the limit; allocate dst yourself to avoid
 // that.
 func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
@@ -317,7 +319,7 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	if dst.IsEmpty() {
 		kernelNotEmpty(n)
 		mustMemory(0, memory.Bytes(1, n, n), fmt.Sprintf("the covariance of %d rows", n),
-			"give Gram a matrix to store it in, or raise the limit (GOMEMLIMIT)")
+			"pass Gram a matrix, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAsSym(n)
 	}
 	out := dst.RawSymmetric()
@@ -328,16 +330,15 @@ func Gram(dst *mat.SymDense, k Kernel, x *mat.Dense) *mat.SymDense {
 	return dst
 }
 
-// CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the M rows of y, in
-// dst and returns it. A nil dst allocates and an empty one is resized. With the training rows as
-// x, the columns of the result suit a triangular solve from the left. Noise is left out; see
-// Noisy.
+// CrossCov stores the cross-covariance K(X, Y), N×M for the N rows of x and the M rows of y, in dst
+// and returns it. A nil dst allocates and an empty dst is resized. If x holds the training rows,
+// the columns of the result suit a triangular solve from the left. Noise is left out; see Noisy.
 //
-// The accuracy is that of Gram. An entry depends only on x and its own row of y, to the last bit,
-// so that predictions may be split into batches. It panics if x or y is empty, if their numbers
-// of columns differ, if dst has another size, or if k.Cov panics. It panics with an error that
-// wraps ErrMemory if it would allocate more than the limit. dst must not share memory with x or
-// y.
+// The accuracy is the same as for Gram. Each element depends only on x and its own row of y, and
+// has the same bits for any batch of rows. CrossCov panics if x or y is empty, if they have
+// different numbers of columns, if dst has another size, or if k.Cov panics. It panics with an
+// error that wraps ErrMemory if it would allocate more than the limit. dst must not share memory
+// with x or y.
 func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	n, _ := x.Dims()
 	m, _ := y.Dims()
@@ -347,7 +348,7 @@ func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	if dst.IsEmpty() {
 		kernelNotEmpty(min(n, m))
 		mustMemory(0, memory.Bytes(1, n, m), fmt.Sprintf("the covariance of %d and %d rows", n, m),
-			"take fewer rows at a time, or raise the limit (GOMEMLIMIT)")
+			"use fewer rows at a time, or raise the limit (GOMEMLIMIT)")
 		dst.ReuseAs(n, m)
 	}
 	out := dst.RawMatrix()
@@ -357,8 +358,8 @@ func CrossCov(dst *mat.Dense, k Kernel, x, y *mat.Dense) *mat.Dense {
 	return dst
 }
 
-// PriorVar stores the prior variances of the latent function, k(x_i, x_i) without noise, in dst
-// and returns it; nil allocates. It panics if the length of dst is not the number of rows, or if
+// PriorVar stores the prior variances of the latent function, k(x_i, x_i) without noise, in dst and
+// returns it. A nil dst allocates. PriorVar panics if dst does not have one element per row, or if
 // k.Cov panics.
 func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
 	n, _ := x.Dims()
@@ -371,13 +372,13 @@ func PriorVar(dst []float64, k Kernel, x *mat.Dense) []float64 {
 	return dst
 }
 
-// GramGrad stores Σ_ij w_ij ∂K_ij/∂θ_p for the training Gram matrix K, including noise, in dst of
-// length P and returns it; nil allocates. As in Kernel.Grad, the derivatives are in log θ_p if
-// its Min ≥ 0. The sum is over all N² pairs. With w = ∂f/∂K, counting both triangles, it is the
-// gradient of f by the P parameters, in one pass over the pairs and without storing the
-// derivatives.
+// GramGrad stores Σ_ij w_ij ∂K_ij/∂θ_p, for the training Gram matrix K including noise, in dst of
+// length P and returns it. A nil dst allocates. The derivatives are with respect to log θ_p if its
+// Min ≥ 0, as in Kernel.Grad. The sum is over all N² pairs. If w = ∂f/∂K, counting both triangles,
+// the result is the gradient of f with respect to the P parameters, computed in one pass over the
+// pairs without storing the derivatives.
 //
-// The sum has an order that does not depend on GOMAXPROCS. It panics if x is empty, if w is not
+// The order of the sum does not depend on GOMAXPROCS. GramGrad panics if x is empty, if w is not
 // N×N, if dst is neither nil nor of length P, or if k.Grad panics.
 func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 {
 	np := numParams(k)
@@ -391,27 +392,26 @@ func GramGrad(dst []float64, k Kernel, x *mat.Dense, w mat.Symmetric) []float64 
 
 func kernelNotEmpty(n int) {
 	if n == 0 {
-		panic("pgsvi: kernel: matrix without rows")
+		panic("pgsvi: the matrix of a kernel has no rows")
 	}
 }
 
 func kernelSize(r, c, n, m int) {
 	if r != n || c != m {
-		panic(fmt.Sprintf("pgsvi: kernel: %d×%d matrix, want %d×%d", r, c, n, m))
+		panic(fmt.Sprintf("pgsvi: the matrix of a kernel is %d×%d; it must be %d×%d", r, c, n, m))
 	}
 }
 
-// tiled is a kernel that is computed a tile at a time.
+// tiled is a kernel that computes one tile of the Gram matrix at a time.
 type tiled interface {
 	native
-	// fill stores the covariances of the tile in dst, row after row.
+	// fill stores the covariances of the tile in dst, row by row.
 	fill(dst []float64, t *gram.Tile)
-	// pull adds Σ w ∂k/∂θ, with derivatives as in Grad, over the pairs of the tile
-	// to dst.
+	// pull adds Σ w ∂k/∂θ over the pairs of the tile to dst, with derivatives as in Grad.
 	pull(dst, w []float64, t *gram.Tile)
 }
 
-// asTiled returns k as a tiled kernel, unless it only embeds one.
+// asTiled returns k as a tiled kernel. It returns false if k only embeds one.
 func asTiled(k Kernel) (own tiled, ok bool) {
 	if n, ok := asNative(k); ok {
 		own, ok = n.(tiled)
@@ -420,7 +420,7 @@ func asTiled(k Kernel) (own tiled, ok bool) {
 	return nil, false
 }
 
-// kernelFill stores the covariances of the tile in dst, row after row.
+// kernelFill stores the covariances of the tile in dst, row by row.
 func kernelFill(k Kernel, dst []float64, t *gram.Tile) {
 	mark := t.Mark()
 	if own, ok := asTiled(k); ok {
@@ -431,7 +431,7 @@ func kernelFill(k Kernel, dst []float64, t *gram.Tile) {
 	t.Release(mark)
 }
 
-// fillPairs is fill, pair by pair.
+// fillPairs is fill with one call of Cov per pair.
 func fillPairs(k Kernel, dst []float64, t *gram.Tile) {
 	var i int
 	defer parallel.At(&i, nil)
@@ -453,7 +453,7 @@ func kernelPull(k Kernel, dst, w []float64, t *gram.Tile) {
 	t.Release(mark)
 }
 
-// pullPairs is pull, pair by pair.
+// pullPairs is pull with one call of Grad per pair.
 func pullPairs[K Kernel](k K, dst, w []float64, t *gram.Tile) {
 	grad := t.Get(len(dst))
 	for i := range t.X.Rows {
@@ -470,8 +470,8 @@ func pullPairs[K Kernel](k K, dst, w []float64, t *gram.Tile) {
 	}
 }
 
-// Constant is the kernel k(x, x′) = Scale² of an unknown offset with standard deviation Scale;
-// zero means 1. Its parameter is Scale.
+// Constant is the kernel k(x, x′) = Scale² of an unknown offset with standard deviation Scale; zero
+// means 1. Its parameter is Scale.
 type Constant struct {
 	Scale float64
 }
@@ -528,26 +528,25 @@ var _ = builtin{
 	"pgsvi.Periodic":          Periodic{},
 }.register()
 
-// Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso. Its methods get
-// many squared distances at a time, and are called from several goroutines.
+// A Profile is the function ρ(r²), with ρ(0) = 1, of an isotropic kernel; see Iso. Its methods
+// process many squared distances per call, and are called from several goroutines.
 //
-// A Profile with a parameter θ of its own, such as that of RationalQuadratic, has three more
-// methods:
+// A Profile with a parameter θ, such as the Profile of RationalQuadratic, has three more methods:
 //
-//	Shape() Param                     // θ; a default is not given as zero
+//	Shape() Param                     // θ; returns a default instead of zero
 //	WithShape(value float64) Profile  // a Profile of the same type with that value
 //	GradShape(dst, r2, rho []float64) // stores ∂ρ/∂θ, or ∂ρ/∂log θ if Min ≥ 0, given r² and ρ(r²)
 type Profile interface {
-	// Values replaces every r² by ρ(r²). Each result depends only on its own r², to the last bit,
-	// and not on its place in the slice.
+	// Values replaces every r² with ρ(r²). Each result depends only on its r², and has the same
+	// bits at any index.
 	Values(r2 []float64)
-	// Slopes stores −2ρ′(r²) in dst, given r² and ρ(r²). Scale² times this times (x_d −
-	// x′_d)²/ℓ_d² is the derivative of the kernel by log ℓ_d. Where it grows without bound
-	// towards r² = 0, it must be 0 at r² = 0.
+	// Slopes stores −2ρ′(r²) in dst, given r² and ρ(r²). The derivative of the kernel with respect
+	// to log ℓ_d is Scale² times this times (x_d − x′_d)²/ℓ_d². If it grows without bound as r²
+	// approaches 0, it must be 0 at r² = 0.
 	Slopes(dst, r2, rho []float64)
 }
 
-// shapedProfile is a Profile with a parameter of its own; see Profile.
+// shapedProfile is a Profile with a parameter; see Profile.
 type shapedProfile interface {
 	Profile
 	Shape() Param
@@ -557,41 +556,40 @@ type shapedProfile interface {
 
 // Iso is the stationary isotropic kernel of a Profile ρ,
 //
-//	k(x, x′) = Scale² ρ(r²),  r² = Σ_d (x_d − x′_d)²/ℓ_d²,
+//	k(x, x′) = Scale² ρ(r²),  r² = Σ_d (x_d − x′_d)²/ℓ_d².
 //
-// with ℓ_d = Length, or ℓ_d = Lengths[d] if Lengths is set ("automatic relevance determination",
-// ARD; Neal 1996); Length is then ignored. Scale is the standard deviation of the latent
-// function. Zero fields and entries mean 1. The parameters are Scale, then Length, or Length[d]
-// for each of Lengths, then the Shape of the Profile, if it has one.
+// ℓ_d is Length, or Lengths[d] if Lengths is set (automatic relevance determination, ARD; Neal
+// 1996). Lengths replaces Length. Scale is the standard deviation of the latent function. Zero
+// fields and elements mean 1. The parameters are Scale, then Length, or Length[d] for each of
+// Lengths, then the Shape of the Profile if it has one.
 //
-// To define a kernel of your own, write a Profile and name the type, as in the example. It is as
-// fast as those of this package. Register gives it the name for saving.
+// To define your own kernel, write a Profile and name the type, as in the example. It is as fast as
+// the kernels of this package. Register it to save models that use it.
 type Iso[P Profile] struct {
 	Scale, Length float64
 	Lengths       []float64
 	Profile       P `json:",omitzero"`
 }
 
-// SquaredExp is the squared exponential (Gaussian, RBF) covariance function,
-// Scale² exp(−r²/2). Its fields are those of Iso.
+// SquaredExp is the squared exponential (Gaussian, RBF) covariance function, Scale² exp(−r²/2). Iso
+// describes its fields.
 type SquaredExp = Iso[squaredExp]
 
-// Matern12 is the Matérn covariance function with ν = 1/2, the exponential or
-// Ornstein–Uhlenbeck kernel, Scale² exp(−r) (Matérn 1960). Its fields are those
-// of Iso.
+// Matern12 is the Matérn covariance function with ν = 1/2, the exponential or Ornstein–Uhlenbeck
+// kernel, Scale² exp(−r) (Matérn 1960). Iso describes its fields.
 type Matern12 = Iso[matern12]
 
-// Matern32 is the Matérn covariance function with ν = 3/2,
-// Scale² (1 + √3 r) exp(−√3 r) (Matérn 1960). Its fields are those of Iso.
+// Matern32 is the Matérn covariance function with ν = 3/2, Scale² (1 + √3 r) exp(−√3 r) (Matérn
+// 1960). Iso describes its fields.
 type Matern32 = Iso[matern32]
 
-// Matern52 is the Matérn covariance function with ν = 5/2,
-// Scale² (1 + √5 r + 5r²/3) exp(−√5 r) (Matérn 1960). Its fields are those of Iso.
+// Matern52 is the Matérn covariance function with ν = 5/2, Scale² (1 + √5 r + 5r²/3) exp(−√5 r)
+// (Matérn 1960). Iso describes its fields.
 type Matern52 = Iso[matern52]
 
-// RationalQuadratic is Scale² (1 + r²/(2α))^(−α), a scale mixture of squared
-// exponentials (Rasmussen & Williams 2006, eq. 4.19). Its fields are those of
-// Iso; α is in the Profile, and zero means 1:
+// RationalQuadratic is Scale² (1 + r²/(2α))^(−α), a scale mixture of squared exponentials
+// (Rasmussen & Williams 2006, eq. 4.19). Iso describes its fields. α is a field of the Profile, and
+// zero means 1:
 //
 //	k := RationalQuadratic{Length: 2}
 //	k.Profile.Alpha = 0.5
@@ -660,7 +658,7 @@ func (k Iso[P]) Grad(dst, x, y []float64) float64 {
 // Dim returns the number of Lengths.
 func (k Iso[P]) Dim() int { return len(k.Lengths) }
 
-// tiles returns k as what is computed a tile at a time.
+// tiles returns k in the form that computes one tile at a time.
 func (k Iso[P]) tiles() gram.Iso[P] {
 	s := gram.One(k.Scale)
 	return gram.Iso[P]{
@@ -743,13 +741,12 @@ func (matern52) Slopes(dst, r2, rho []float64) {
 	}
 }
 
-// PolyExp replaces every r² by p(a) exp(−a), with a = √(c r²) and the polynomial
-// p(a) = p[0] + p[1] a + p[2] a² + …: the Profile of a Matérn kernel of half-integer
-// ν has c = 2ν and degree ν − ½. Its relative error is about 1e-15, and it is
-// faster than a loop over math.Exp.
+// PolyExp replaces every r² with p(a) exp(−a), where a = √(c r²) and p is the polynomial p(a) =
+// p[0] + p[1] a + p[2] a² + …. The Profile of a Matérn kernel of half-integer ν has c = 2ν and
+// degree ν − ½. The relative error is about 1e-15, and PolyExp is faster than a loop over math.Exp.
 func PolyExp(r2 []float64, c float64, p ...float64) { special.PolyExp(r2, c, p) }
 
-// rational is the shaped Profile (1 + r²/(2 Alpha))^(−Alpha) of RationalQuadratic.
+// rational is the Profile (1 + r²/(2 Alpha))^(−Alpha) of RationalQuadratic, which has a parameter.
 // A zero Alpha means 1.
 type rational struct{ Alpha float64 }
 
@@ -822,7 +819,7 @@ func (k Periodic) Grad(dst, x, y []float64) float64 {
 	return k.tiles().Grad(dst, x, y)
 }
 
-// tiles returns k as what is computed a tile at a time.
+// tiles returns k in the form that computes one tile at a time.
 func (k Periodic) tiles() gram.Periodic {
 	return gram.Periodic{
 		Scale:  gram.One(k.Scale),

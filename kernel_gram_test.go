@@ -22,8 +22,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestGram compares Gram and CrossCov with Cov, pair by pair, and Gram with its
-// own properties.
+// TestGram compares Gram and CrossCov with Cov for each pair of rows, and checks properties of
+// Gram.
 func TestGram(t *testing.T) {
 	t.Parallel()
 	for name, x := range kernelData() {
@@ -72,7 +72,7 @@ func TestGram(t *testing.T) {
 	}
 }
 
-// counted is a user's Profile that counts the calls of Values and Slopes.
+// counted is a custom Profile that counts the calls of Values and Slopes.
 type counted struct{ calls *atomic.Int64 }
 
 func (c counted) Values(r2 []float64) {
@@ -85,8 +85,8 @@ func (c counted) Slopes(dst, r2, rho []float64) {
 	matern72{}.Slopes(dst, r2, rho)
 }
 
-// TestIsoTiles: a user's Profile is called a few times for each tile and not for
-// each pair, alone and in a Sum.
+// TestIsoTiles checks that a custom Profile is called a few times per tile and not for each pair,
+// alone and in a Sum.
 func TestIsoTiles(t *testing.T) {
 	var calls atomic.Int64
 	k := Iso[counted]{Length: 2, Profile: counted{&calls}}
@@ -131,10 +131,10 @@ func TestGramPositiveSemidefinite(t *testing.T) {
 	}
 }
 
-// TestGramBits checks that no entry depends on the number of processors or on
-// what else is in the call.
+// TestGramBits checks that no element depends on the number of processors or on the other rows of
+// the call.
 func TestGramBits(t *testing.T) {
-	n := shorter(150, 130) // more than a tile has
+	n := shorter(150, 130) // more than a tile holds
 	x, y := kernelPoints(20, n, 34, 0.8), kernelPoints(21, shorter(300, 140), 34, 0.8)
 	copy(y.RawRowView(7), x.RawRowView(3))
 	w := Gram(nil, SquaredExp{Length: 3}, x)
@@ -158,8 +158,8 @@ func TestGramBits(t *testing.T) {
 	}
 }
 
-// TestFillByDifferences: covariances by differences are those of Cov to rounding, and depend
-// neither on the other columns nor on the other rows of their tile.
+// TestFillByDifferences checks that covariances computed by differences equal Cov up to rounding,
+// and do not depend on the other columns or rows of their tile.
 func TestFillByDifferences(t *testing.T) {
 	const n, d = 70, 34
 	x := kernelPoints(20, n, d, 0.8)
@@ -319,7 +319,7 @@ func TestCheckKernel(t *testing.T) {
 		{Matern12{Scale: inf}, 1, ErrParam, []string{"Matern12.Scale is +Inf"}},
 		{Matern32{Lengths: []float64{1, -2}}, 2, ErrParam, []string{"Matern32.Length[1] is -2"}},
 		{Matern52{Lengths: []float64{1, 2}}, 3, ErrShape,
-			[]string{"Matern52 is for 2 columns, the data have 3"}},
+			[]string{"Matern52 is for 2 columns, but the data have 3"}},
 		{Sum{White{}, Product{Matern52{Lengths: []float64{1, 2}},
 			Linear{Scales: []float64{1, 2, -3}}}}, 3, ErrShape,
 			[]string{"Sum[1].Product[0].Matern52 is for 2 columns",
@@ -327,26 +327,26 @@ func TestCheckKernel(t *testing.T) {
 		{Matern72{Scale: -1}, 1, ErrParam, []string{"matern72.Scale is -1"}},
 		{&Product{&Linear{Scale: -1}}, 1, ErrParam, []string{"Product[0].Linear.Scale is -1"}},
 		{Iso[*hump]{Profile: &hump{1}}, 1, ErrParam,
-			[]string{"hump.Power is 1, want a number between -1 and 1"}},
+			[]string{"hump.Power is 1; it must be a number between -1 and 1"}},
 		{rationalQuadratic(1, -2, -1), 3, ErrParam,
 			[]string{"Alpha is -1", "Length is -2"}},
 		{Periodic{Period: nan}, 3, ErrParam, []string{"Periodic.Period is NaN"}},
 		{Linear{Scales: []float64{1}}, 3, ErrShape,
-			[]string{"Linear is for 1 columns, the data have 3"}},
+			[]string{"Linear is for 1 columns, but the data have 3"}},
 		{Linear{Scale: nan}, 3, ErrParam, []string{"Linear.Scale"}},
 		{Constant{Scale: -1}, 3, ErrParam, []string{"Constant.Scale"}},
 		{White{Scale: -1}, 3, ErrParam, []string{"White.Scale"}},
-		{Sum{}, 3, ErrParam, []string{"Sum of no kernels"}},
+		{Sum{}, 3, ErrParam, []string{"Sum is empty"}},
 		{On{}, 3, ErrParam, []string{"On.Kernel is nil"}},
 		{Sum{White{}, On{Kernel: White{}, Columns: []int{1, 3}}}, 3, ErrParam,
 			[]string{"Sum[1].On.Columns are [1 3]", "from 0 to 2"}},
 		{On{Kernel: White{}, Columns: []int{1, 1}}, 3, ErrParam, []string{"distinct"}},
 		{On{Kernel: White{}, Columns: []int{}}, 3, ErrParam, []string{"On.Columns are []"}},
 		{On{Kernel: Linear{Scales: make([]float64, 3)}, Columns: []int{1}}, 3, ErrShape,
-			[]string{"On.Linear is for 3 columns, the data have 1"}},
+			[]string{"On.Linear is for 3 columns, but the data have 1"}},
 		{On{Kernel: &White{Scale: -1}, Columns: []int{1}}, 3, ErrParam,
 			[]string{"On.White.Scale is -1"}},
-		{Product{}, 3, ErrParam, []string{"Product of no kernels"}},
+		{Product{}, 3, ErrParam, []string{"Product is empty"}},
 		{Sum{SquaredExp{Scale: -1}, nil, Product{White{Scale: nan}}}, 3, ErrParam,
 			[]string{"Sum[0].SquaredExp.Scale is -1", "Sum[1] is nil",
 				"Sum[2].Product[0].White.Scale is NaN"}},
@@ -358,7 +358,7 @@ func TestCheckKernel(t *testing.T) {
 		}
 		for _, s := range c.says {
 			if !strings.Contains(err.Error(), s) {
-				t.Errorf("%#v: error %q does not say %q", c.k, err, s)
+				t.Errorf("%#v: error %q does not contain %q", c.k, err, s)
 			}
 		}
 		for line := range strings.Lines(err.Error()) {
@@ -427,15 +427,15 @@ func TestGramAllocs(t *testing.T) {
 			Gram(k, c.k, x)
 			CrossCov(kxy, c.k, x, y)
 			PriorVar(v, c.k, x)
-		}); n > 2 { // one a call for what the tiles see of the kernel
+		}); n > 2 { // one per call, for the view of the kernel in tiles
 			t.Errorf("%s: %v allocations", c.name, n)
 		}
 		if c.name == "user/embedding" {
-			continue // its Params makes a list each time
+			continue // its Params allocates a list each time
 		}
 		most := 1.0
 		if strings.HasPrefix(c.name, "On") {
-			most = 5 // it has a tile within a tile, and the pool may give either the smaller memory
+			most = 5 // a tile in a tile, and the pool may return either memory
 		}
 		if n := testing.AllocsPerRun(shorter(10, 4),
 			func() { GramGrad(g, c.k, x, w) }); n > most {
@@ -444,8 +444,8 @@ func TestGramAllocs(t *testing.T) {
 	}
 }
 
-// TestKernelExp compares with math.Exp, which has larger errors, in many places,
-// and with math/big in some.
+// TestKernelExp compares the exponential with math.Exp, which has larger errors, at many points,
+// and with math/big at some.
 func TestKernelExp(t *testing.T) {
 	rng := rand.New(rand.NewPCG(70, 1))
 	n := 200_000
@@ -483,7 +483,7 @@ func TestKernelExp(t *testing.T) {
 	}
 }
 
-// TestPolyExp compares with the formula, for polynomials of every length.
+// TestPolyExp compares PolyExp with its formula, for polynomials of every length.
 func TestPolyExp(t *testing.T) {
 	p := []float64{2, -1, 0.5, 0.25, 3, 0.125}
 	for n := range len(p) + 1 {
@@ -523,8 +523,7 @@ func kernelBigExp(x float64) *big.Float {
 	return sum
 }
 
-// BenchmarkCrossCov reports the cost relative to the triangular solve that a
-// prediction needs besides it.
+// BenchmarkCrossCov reports the cost relative to the triangular solve that a prediction also needs.
 func BenchmarkCrossCov(b *testing.B) {
 	const rows = 1000
 	for _, size := range [][2]int{{280, 34}, {767, 256}} {
@@ -575,8 +574,8 @@ func BenchmarkGram(b *testing.B) {
 	}
 }
 
-// BenchmarkGramProfile compares a user's Profile with one of the package, and with
-// the same kernel pair by pair.
+// BenchmarkGramProfile compares a custom Profile with a Profile of the package, and with the same
+// kernel computed pair by pair.
 func BenchmarkGramProfile(b *testing.B) {
 	for _, d := range []int{3, 34} {
 		x := kernelPoints(80, 280, d, 0.5)

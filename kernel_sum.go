@@ -15,7 +15,7 @@ var (
 	_ = registerParts[Product]("pgsvi.Product")
 )
 
-// registerParts is Register of a composite kernel.
+// registerParts registers a composite kernel, like Register.
 func registerParts[K Sum | Product](name string) struct{} {
 	parts := func(v any) (parts []any) {
 		for _, k := range v.(K) {
@@ -28,7 +28,7 @@ func registerParts[K Sum | Product](name string) struct{} {
 		for i, p := range parts {
 			k, ok := p.(Kernel)
 			if !ok {
-				return nil, fmt.Errorf("part %d of %s is a %T and no Kernel", i, name, p)
+				return nil, fmt.Errorf("part %d of %s is a %T, which is not a Kernel", i, name, p)
 			}
 			ks[i] = k
 		}
@@ -39,8 +39,8 @@ func registerParts[K Sum | Product](name string) struct{} {
 }
 
 // Sum is the kernel k(x, x′) = Σ_i k_i(x, x′), the covariance function of a sum of independent
-// functions, such as a trend and a season. Its parameters are those of its terms, in order. It
-// must not be empty.
+// functions, such as a trend and a season. Its parameters are the parameters of its terms, in
+// order. It must not be empty.
 type Sum []Kernel
 
 // Cov implements Kernel.
@@ -62,7 +62,7 @@ func (k Sum) WithParams(values []float64) Kernel { return Sum(partsWith(k, value
 // Grad implements Kernel.
 func (k Sum) Grad(dst, x, y []float64) float64 { return k.grad(dst, x, y, Kernel.Grad) }
 
-// SelfCov implements Noisy: the sum of the terms' own diagonals.
+// SelfCov implements Noisy. It returns the sum of the diagonal elements of the terms.
 func (k Sum) SelfCov(x []float64) float64 {
 	var val float64
 	for _, term := range k {
@@ -74,7 +74,7 @@ func (k Sum) SelfCov(x []float64) float64 {
 // GradSelf implements Noisy.
 func (k Sum) GradSelf(dst, x []float64) float64 { return k.grad(dst, x, x, kernelGradSelf) }
 
-// Dim returns that of the first term that fixes it.
+// Dim returns the Dim of the first term that has one.
 func (k Sum) Dim() int { return partsDim(k) }
 
 func (k Sum) grad(dst, x, y []float64,
@@ -114,8 +114,8 @@ func (k Sum) pull(dst, w []float64, t *gram.Tile) {
 	}
 }
 
-// Product is the kernel k(x, x′) = Π_i k_i(x, x′), again a covariance function (Schur 1911). Its
-// parameters are those of its factors, in order. It must not be empty.
+// Product is the kernel k(x, x′) = Π_i k_i(x, x′), which is also a covariance function (Schur
+// 1911). Its parameters are the parameters of its factors, in order. It must not be empty.
 type Product []Kernel
 
 // Cov implements Kernel.
@@ -137,7 +137,7 @@ func (k Product) WithParams(values []float64) Kernel { return Product(partsWith(
 // Grad implements Kernel.
 func (k Product) Grad(dst, x, y []float64) float64 { return k.grad(dst, x, y, Kernel.Grad) }
 
-// SelfCov implements Noisy: the product of the factors' own diagonals.
+// SelfCov implements Noisy. It returns the product of the diagonal elements of the factors.
 func (k Product) SelfCov(x []float64) float64 {
 	val := 1.0
 	for _, factor := range k {
@@ -149,11 +149,11 @@ func (k Product) SelfCov(x []float64) float64 {
 // GradSelf implements Noisy.
 func (k Product) GradSelf(dst, x []float64) float64 { return k.grad(dst, x, x, kernelGradSelf) }
 
-// Dim returns that of the first factor that fixes it.
+// Dim returns the Dim of the first factor that has one.
 func (k Product) Dim() int { return partsDim(k) }
 
-// grad is the product rule without a division: each factor's derivatives are
-// multiplied by the factors before it and those after it.
+// grad applies the product rule without a division: it multiplies the derivatives of each factor by
+// the factors before it and after it.
 func (k Product) grad(dst, x, y []float64,
 	grad func(factor Kernel, dst, x, y []float64) float64) float64 {
 	gram.MustLen(dst, k.numParams())
@@ -203,8 +203,8 @@ func (k Product) pull(dst, w []float64, t *gram.Tile) {
 	}
 }
 
-// timesOthers stores in dst the weights w times every factor of the tile but factor f, with val to
-// work in.
+// timesOthers stores in dst the weights w times every factor of the tile except factor f. val is
+// working memory.
 func (k Product) timesOthers(dst, w, val []float64, f int, t *gram.Tile) {
 	copy(dst, w)
 	for g, other := range k {
@@ -223,15 +223,15 @@ func (k Product) timesOthers(dst, w, val []float64, f int, t *gram.Tile) {
 //
 //	Sum{On{Kernel: Periodic{}, Columns: []int{0}}, On{Kernel: Matern32{}, Columns: []int{1, 2}}}
 //
-// Lists inside Kernel, such as Lengths, have an element for each of Columns. Columns must be
-// distinct columns of the data; nil means all of them. Its parameters are the parameters of Kernel,
+// Lists inside Kernel, such as Lengths, have one element for each of Columns. Columns must be
+// distinct columns of the data; nil means all columns. The parameters are the parameters of Kernel,
 // in order.
 type On struct {
 	Kernel  Kernel
 	Columns []int
 }
 
-// columns are the Columns of an On as they are saved.
+// columns is the saved form of the Columns of an On.
 type columns []int
 
 var _ = builtin{"pgsvi.columns": columns(nil)}.register()
@@ -243,12 +243,13 @@ func registerOn() struct{} {
 	parts := func(v any) []any { return []any{v.(On).Kernel, columns(v.(On).Columns)} }
 	registerComposite("pgsvi.On", On{}, parts, func(parts []any) (any, error) {
 		if len(parts) != 2 {
-			return nil, fmt.Errorf("an On of %d parts, not of a kernel and its columns", len(parts))
+			return nil, fmt.Errorf("an On has %d parts instead of a kernel and its columns",
+				len(parts))
 		}
 		k, isKernel := parts[0].(Kernel)
 		c, isColumns := parts[1].(columns)
 		if !isKernel || !isColumns {
-			return nil, fmt.Errorf("an On of a %T and a %T, not of a kernel and its columns",
+			return nil, fmt.Errorf("an On has a %T and a %T instead of a kernel and its columns",
 				parts[0], parts[1])
 		}
 		return On{Kernel: k, Columns: c}, nil
@@ -256,7 +257,7 @@ func registerOn() struct{} {
 	return struct{}{}
 }
 
-// asOn returns k as an On, unless it only embeds one.
+// asOn returns k as an On. It returns false if k only embeds one.
 func asOn(k Kernel) (On, bool) {
 	own, _ := asNative(k)
 	switch k := own.(type) {
@@ -268,7 +269,7 @@ func asOn(k Kernel) (On, bool) {
 	return On{}, false
 }
 
-// compound reports whether k, or the kernel that an On applies to, is a Sum or Product.
+// compound reports whether k, or the kernel that an On applies, is a Sum or Product.
 func compound(k Kernel) bool {
 	if on, ok := asOn(k); ok {
 		return compound(on.Kernel)
@@ -277,11 +278,12 @@ func compound(k Kernel) bool {
 	return ok
 }
 
-// check returns an error that wraps ErrParam unless there is a Kernel, and Columns are nil or
+// check returns an error that wraps ErrParam unless Kernel is set and Columns is nil or holds
 // distinct columns of d.
 func (k On) check(name string, d int) error {
 	if k.Kernel == nil {
-		return fmt.Errorf("pgsvi: %s.Kernel is nil; set it to the kernel of these columns: %w", name,
+		return fmt.Errorf("pgsvi: %s.Kernel is nil; set it to the kernel of these columns: %w",
+			name,
 			ErrParam)
 	}
 	ok := k.Columns == nil || len(k.Columns) > 0
@@ -295,7 +297,7 @@ func (k On) check(name string, d int) error {
 	return nil
 }
 
-// width returns how many of d columns Kernel sees.
+// width returns the number of columns that Kernel gets if the data have d columns.
 func (k On) width(d int) int {
 	if k.Columns == nil {
 		return d
@@ -303,7 +305,7 @@ func (k On) width(d int) int {
 	return len(k.Columns)
 }
 
-// row stores the Columns of x in memory of t, or returns x itself if they are nil.
+// row stores the Columns of x in memory of t. It returns x itself if they are nil.
 func (k On) row(t *gram.Tile, x []float64) []float64 {
 	if k.Columns == nil {
 		return x
@@ -346,7 +348,7 @@ func columnsOf(x *mat.Dense, columns []int) *mat.Dense {
 	return to
 }
 
-// tile calls f with the tile of the Columns of t.
+// tile calls f with the tile for the Columns of t.
 func (k On) tile(t *gram.Tile, f func(t *gram.Tile)) {
 	if k.Columns == nil {
 		f(t)
@@ -409,7 +411,7 @@ func (k On) GradSelf(dst, x []float64) float64 {
 	return val
 }
 
-// Dim returns the number of columns that Kernel fixes, if it sees all of them.
+// Dim returns the number of columns that Kernel fixes if Columns is nil, and 0 otherwise.
 func (k On) Dim() int {
 	if f, ok := k.Kernel.(dimensional); ok && k.Columns == nil {
 		return f.Dim()
@@ -453,7 +455,7 @@ func (k On) pullInputs(dst, w []float64, t *gram.Tile, step []float64) {
 	}
 }
 
-// basis returns basisOf Kernel, scattered over d columns.
+// basis returns the basisOf of Kernel, scattered over d columns.
 func (k On) basis(d int) *mat.Dense {
 	own := basisOf(k.Kernel, k.width(d))
 	if own == nil || k.Columns == nil {
@@ -467,8 +469,8 @@ func (k On) basis(d int) *mat.Dense {
 	return all
 }
 
-// basisOf returns inputs of d columns at which one feature of k alone is not zero, one for each
-// feature. It is nil where k is not known to have such.
+// basisOf returns inputs with d columns, one for each feature of k, at which only that feature is
+// nonzero. It returns nil if k is not known to have such inputs.
 func basisOf(k Kernel, d int) *mat.Dense {
 	if on, ok := asOn(k); ok {
 		return on.basis(d)
@@ -481,7 +483,7 @@ func basisOf(k Kernel, d int) *mat.Dense {
 			switch basis := basisOf(factor, d); {
 			case basis == nil:
 				return nil
-			case mat.Norm(basis, 1) == 0: // a constant
+			case mat.Norm(basis, 1) == 0: // the part is a constant
 			case mat.Norm(product, 1) > 0:
 				return nil // products of features
 			default:
@@ -498,7 +500,7 @@ func basisOf(k Kernel, d int) *mat.Dense {
 	return mat.NewDense(len(at)/d, d, at)
 }
 
-// roles implements roled. The columns of an On within Kernel count among the Columns of k.
+// roles implements roled. If Kernel contains an On, its columns index the Columns of k.
 func (k On) roles() []paramRole {
 	roles := slices.Clone(kernelRoles(k.Kernel))
 	for i := range roles {
@@ -564,23 +566,23 @@ var _ = builtin{
 	"pgsvi.White":    White{},
 }.register()
 
-// featured is a kernel k(x, x′) = φ(x)ᵀφ(x′) of few features: a linear model in them, with weights
-// N(0, I).
+// featured is a kernel k(x, x′) = φ(x)ᵀφ(x′) with few features: a linear model in them, with
+// weights N(0, I).
 type featured interface {
 	Kernel
 	// features appends φ(x) to dst.
 	features(dst, x []float64) []float64
-	// basis returns inputs of d columns, one after the other, at each of which one feature alone is
-	// not zero, its own.
+	// basis returns one input with d columns for each feature, one after the other, at which only
+	// that feature is nonzero.
 	basis(d int) []float64
 }
 
-// Linear is the kernel of linear regression without an intercept (add a Constant for one),
+// Linear is the kernel of linear regression without an intercept (add a Constant for an intercept),
 //
-//	k(x, x′) = Σ_d s_d² x_d x′_d,
+//	k(x, x′) = Σ_d s_d² x_d x′_d.
 //
-// with s_d = Scale, or s_d = Scales[d] if Scales is set; Scale is then ignored. s_d is the prior
-// standard deviation of the weight of feature d. Zero fields and entries mean 1. The parameters
+// s_d is Scale, or Scales[d] if Scales is set, which then replaces Scale. s_d is the prior
+// standard deviation of the weight of feature d. Zero fields and elements mean 1. The parameters
 // are Scale, or Scale[d] for each of Scales.
 //
 // In a Sum with a Constant it is the linear trend β_0 + βᵀx of a Gaussian process, with β ~ N(0,
@@ -662,7 +664,7 @@ func (Linear) is(k Kernel) bool { return isType[Linear](k) }
 
 func (k Linear) numParams() int { return max(1, len(k.Scales)) }
 
-// fill stores the covariances in the order of Cov.
+// fill stores the covariances in the same order of operations as Cov.
 func (k Linear) fill(dst []float64, t *gram.Tile) {
 	gram.Products(dst, t, k.scale)
 }
@@ -672,15 +674,15 @@ func (k Linear) pull(dst, w []float64, t *gram.Tile) { pullPairs(k, dst, w, t) }
 // White is the kernel of independent noise with standard deviation Scale; zero means 1. Its
 // parameter is Scale.
 //
-// It adds Scale² to the diagonal of the training Gram matrix, through Noisy, and is zero
+// It implements Noisy and adds Scale² to the diagonal of the training Gram matrix. It is zero
 // everywhere else: between equal training rows, between training and test rows, and in the prior
-// variance at new points. Predictions are therefore those of the noise-free latent function.
-// Within a Product it restricts the other factors to the diagonal.
+// variance at new points. Therefore predictions describe the latent function without noise. Inside
+// a Product it restricts the other factors to the diagonal.
 type White struct {
 	Scale float64
 }
 
-// Cov implements Kernel; it is always 0.
+// Cov implements Kernel. It returns 0.
 func (k White) Cov(x, y []float64) float64 {
 	gram.MustLen(y, len(x))
 	return 0
@@ -695,14 +697,14 @@ func (k White) WithParams(values []float64) Kernel {
 	return White{Scale: values[0]}
 }
 
-// Grad implements Kernel; it stores 0 and returns 0.
+// Grad implements Kernel. It stores zeros and returns 0.
 func (k White) Grad(dst, x, y []float64) float64 {
 	gram.MustLen(dst, 1)
 	dst[0] = 0
 	return k.Cov(x, y)
 }
 
-// SelfCov implements Noisy: Scale².
+// SelfCov implements Noisy. It returns Scale².
 func (k White) SelfCov(x []float64) float64 { return Constant(k).Cov(x, x) }
 
 // GradSelf implements Noisy.
@@ -716,41 +718,41 @@ func (White) fill(dst []float64, _ *gram.Tile) { clear(dst) }
 
 func (White) pull(_, _ []float64, _ *gram.Tile) {}
 
-// paramKind is what a hyper-parameter does, which decides its start and its default prior.
+// paramKind is the role of a hyperparameter, which determines its start and its default prior.
 type paramKind int
 
 const (
-	otherParam    paramKind = iota // starts where it is
-	scaleParam                     // the standard deviation of the latent function
-	lengthParam                    // a distance at which it changes
-	offsetParam                    // the standard deviation of an offset
-	weightParam                    // the standard deviation of the weight of a column
-	noiseParam                     // the standard deviation of noise
-	relativeParam                  // a number without units, about 1
-	periodParam                    // a period, to which the fit is sensitive
+	otherParam    paramKind = iota // starts at its value
+	scaleParam                     // standard deviation of the latent function
+	lengthParam                    // distance over which the latent function changes
+	offsetParam                    // standard deviation of an offset
+	weightParam                    // standard deviation of the weight of a column
+	noiseParam                     // standard deviation of noise
+	relativeParam                  // number without units, about 1
+	periodParam                    // period, to which the fit is sensitive
 )
 
-// amplitude reports whether it is a standard deviation of latent values.
+// amplitude reports whether the parameter is a standard deviation of latent values.
 func (k paramKind) amplitude() bool {
 	return k == scaleParam || k == offsetParam || k == weightParam || k == noiseParam
 }
 
-// paramRole is what is known of a hyper-parameter of a kernel beyond its Param.
+// paramRole describes a hyperparameter of a kernel beyond its Param.
 type paramRole struct {
 	kind   paramKind
-	column int // that it is of; −1 for all
-	// the columns of the data that its kernel sees, among which column counts; nil means all
+	column int // column of the parameter; −1 for all columns
+	// columns of the data that the kernel gets, which column indexes; nil means all columns
 	columns []int
 	unset   bool // its field is zero
-	held    bool // it would only repeat another one
-	// weights of columns are beside it, whose lines it takes from the origin to the rows
+	held    bool // fixed, because it would only repeat another parameter
+	// there are also weights of columns, whose lines the offset moves from the origin to the rows
 	beside bool
 }
 
-// roled is a kernel that knows the roles of its parameters.
+// roled is a kernel that returns the roles of its parameters.
 type roled interface {
 	native
-	// roles are those of Params, in that order.
+	// roles returns the roles of Params, in that order.
 	roles() []paramRole
 }
 
@@ -767,7 +769,7 @@ func kernelRoles(k Kernel) []paramRole {
 	return roles
 }
 
-// scaleRoles are those of scaleParams.
+// scaleRoles returns the roles of scaleParams.
 func scaleRoles(kind paramKind, one float64, list []float64) []paramRole {
 	if len(list) == 0 {
 		return []paramRole{{kind: kind, column: -1, unset: one == 0}}
@@ -813,12 +815,12 @@ func (k Sum) roles() (roles []paramRole) {
 	return roles
 }
 
-// roles: of the scales only the product matters, and those of the factors after the first that are
-// not set stay at 1.
+// roles implements roled. Only the product of the scales matters, so the scales of the factors
+// after the first stay at 1 unless they are set.
 func (k Product) roles() (roles []paramRole) {
 	for i, part := range k {
 		for _, r := range kernelRoles(part) {
-			if r.kind == offsetParam { // as a factor
+			if r.kind == offsetParam { // a factor of the product
 				r.kind = scaleParam
 			}
 			r.held = r.held || i > 0 && r.kind == scaleParam && r.unset
@@ -828,15 +830,15 @@ func (k Product) roles() (roles []paramRole) {
 	return roles
 }
 
-// rowPuller is a kernel that sums the derivatives of a tile row by row, faster than a row at a
-// time.
+// rowPuller is a kernel that sums the derivatives for all rows of a tile at once, which is faster
+// than pull for each row.
 type rowPuller interface {
 	tiled
-	// pullRows is pull of each row of the tile, into a row of dst.
+	// pullRows is pull for each row of the tile, into the corresponding row of dst.
 	pullRows(dst, w []float64, t *gram.Tile)
 }
 
-// kernelPullRows adds Σ_j w_ij ∂k_ij/∂θ, for each row i of the tile, to row i of dst.
+// kernelPullRows adds Σ_j w_ij ∂k_ij/∂θ to row i of dst, for each row i of the tile.
 func kernelPullRows(k Kernel, dst, w []float64, t *gram.Tile) {
 	own, _ := asNative(k)
 	if r, ok := own.(rowPuller); ok {
@@ -866,7 +868,7 @@ func (k Product) pullRows(dst, w []float64, t *gram.Tile) {
 	})
 }
 
-// pullParts is pullRows of a kernel with parts, of which weights returns the weights of a part.
+// pullParts is pullRows for a kernel with parts. weights returns the weights of a part.
 func pullParts(parts []Kernel, dst []float64, t *gram.Tile, weights func(part int) []float64) {
 	np, from := len(dst)/t.X.Rows, 0
 	for f, part := range parts {
@@ -885,16 +887,16 @@ func pullParts(parts []Kernel, dst []float64, t *gram.Tile, weights func(part in
 	}
 }
 
-// inputPuller is a kernel with derivatives in its inputs.
+// inputPuller is a kernel with derivatives with respect to its inputs.
 type inputPuller interface {
 	tiled
-	// pullInputs is kernelPullInputs.
+	// pullInputs is kernelPullInputs for this kernel.
 	pullInputs(dst, w []float64, t *gram.Tile, step []float64)
 }
 
-// kernelPullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i, for each row i of the tile, to row i of dst,
-// with as many elements as x has columns. Of a kernel without such derivatives they are differences
-// of Cov, with the given step in each column.
+// kernelPullInputs adds Σ_j w_ij ∂k(x_i, y_j)/∂x_i to row i of dst, for each row i of the tile.
+// Each row has one element per column of x. For a kernel without such derivatives it uses
+// differences of Cov, with the given step in each column.
 func kernelPullInputs(k Kernel, dst, w []float64, t *gram.Tile, step []float64) {
 	own, _ := asNative(k)
 	if p, ok := own.(inputPuller); ok {
@@ -935,11 +937,11 @@ func (k Product) pullInputs(dst, w []float64, t *gram.Tile, step []float64) {
 	}
 }
 
-// diffKernel is a kernel whose Grad has no derivatives: differences of Cov stand in.
+// diffKernel is a kernel whose Grad has no derivatives. It uses differences of Cov instead.
 type diffKernel struct{ Kernel }
 
-// diffStep is the step in θ, see Param, of the differences, which are of fourth order: their error
-// is about the rounding of Cov divided by it.
+// diffStep is the step in θ (see Param) of the differences. They are of fourth order, and their
+// error is about the rounding error of Cov divided by diffStep.
 const diffStep = 1e-3
 
 // Grad implements Kernel.
@@ -962,8 +964,8 @@ func (k diffKernel) WithParams(values []float64) Kernel {
 	return diffKernel{k.Kernel.WithParams(values)}
 }
 
-// differences stores the derivatives of f in the parameters of k, as those of Kernel.Grad, in dst,
-// by steps of size h.
+// differences stores the derivatives of f with respect to the parameters of k in dst, like
+// Kernel.Grad, using steps of size h.
 func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 	params := k.Params()
 	values := make([]float64, len(params))
@@ -980,18 +982,18 @@ func differences(dst []float64, k Kernel, h float64, f func(Kernel) float64) {
 	}
 }
 
-// The derivatives of a kernel are looked at in so many pairs of rows, and must agree with
-// differences to that, relative to the largest of them all.
+// derivable compares the derivatives of a kernel with differences in checkedPairs pairs of rows.
+// They must agree to checkedSlope, relative to the largest derivative.
 const (
 	checkedPairs   = 8
 	checkedSlope   = 1e-3
-	kernelUnproven = "pgsvi: %s: Grad gives %v for the derivative in %s at rows %d and %d, and " +
-		"differences of Cov %v; mend it, or store NaN for Learn to take differences: %w"
+	kernelUnproven = "pgsvi: %s: Grad returns %v for the derivative in %s at rows %d and %d, but " +
+		"differences of Cov give %v; fix Grad, or store NaN to use differences: %w"
 )
 
-// derivable returns k as a kernel that has derivatives: k itself, or with differences in place of
-// those parts whose Grad stores NaN, which are named. The error wraps ErrParam and names a
-// derivative that is wrong.
+// derivable returns a kernel with the derivatives of k. The result is k itself, or a copy in which
+// differences replace every part whose Grad stores NaN; derivable also returns the names of these
+// parts. If a derivative is wrong, the error names it and wraps ErrParam.
 func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 	if on, ok := asOn(k); ok {
 		d, names, err := derivable(on.Kernel, on.matrix(x))
@@ -1022,7 +1024,7 @@ func derivable(k Kernel, x *mat.Dense) (Kernel, []string, error) {
 		return Product(out), names, nil
 	}
 	if _, own := asNative(k); own {
-		if _, iso := k.(profiled); !iso { // a Profile may be the caller's
+		if _, iso := k.(profiled); !iso { // a Profile may be custom
 			return k, nil, nil
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// userKernel knows nothing but the four methods; it goes the generic way.
+// userKernel has only the four required methods, so it takes the generic path.
 type userKernel struct {
 	s      Kernel
 	params []Param
@@ -36,7 +36,7 @@ type halfCov struct{ SquaredExp }
 
 func (k halfCov) Cov(x, y []float64) float64 { return k.SquaredExp.Cov(x, y) / 2 }
 
-// matern72 is a user's Profile, (1 + a + 2a²/5 + a³/15) exp(−a) with a = √7 r.
+// matern72 is a custom Profile, (1 + a + 2a²/5 + a³/15) exp(−a) with a = √7 r.
 type matern72 struct{}
 
 func (matern72) Values(r2 []float64) { PolyExp(r2, 7, 1, 1, 2./5, 1./15) }
@@ -48,8 +48,8 @@ func (matern72) Slopes(dst, r2, _ []float64) {
 
 type Matern72 = Iso[matern72]
 
-// hump is a user's Profile with a shape, (1 + Power r²) exp(−r²/2), with a parameter that may be
-// of either sign and is therefore not learned in logs. It is a pointer.
+// hump is a custom Profile with a parameter, (1 + Power r²) exp(−r²/2). The parameter may have
+// either sign, so it is not learned as a logarithm. It is a pointer.
 type hump struct{ Power float64 }
 
 func (h *hump) Values(r2 []float64) {
@@ -74,7 +74,7 @@ func (h *hump) GradShape(dst, r2, _ []float64) {
 	}
 }
 
-// kernelR is r for one length, by the textbook.
+// kernelR is the textbook formula of r, with one length scale per column.
 func kernelR(x, y []float64, length func(d int) float64) float64 {
 	var sum float64
 	for d := range x {
@@ -90,8 +90,7 @@ type kernelCase struct {
 	want func(x, y []float64) float64 // closed form, written independently
 }
 
-// kernelCases has every exported kernel; TestKernelTable sees to that.
-// rationalQuadratic returns a RationalQuadratic of that shape.
+// rationalQuadratic returns a RationalQuadratic with the given parameters.
 func rationalQuadratic(scale, length, alpha float64) Kernel {
 	return RationalQuadratic{}.WithParams([]float64{scale, length, alpha})
 }
@@ -130,7 +129,7 @@ func kernelCases(d int) []kernelCase {
 			return s * s * math.Exp(-2*sum/(l*l))
 		}
 	}
-	// on is a function of the last column and, if there are more, the first
+	// on returns a function of the last column and, if there are more, the first
 	columns := []int{d - 1}
 	if d > 1 {
 		columns = append(columns, 0)
@@ -245,12 +244,12 @@ func kernelPoints(seed uint64, n, d int, spread float64) *mat.Dense {
 	return x
 }
 
-// kernelClose is agreement to tol relative to the larger of want and floor.
+// kernelClose reports whether got and want agree to tol, relative to the larger of want and floor.
 func kernelClose(got, want, tol, floor float64) bool {
 	return math.Abs(got-want) <= tol*max(math.Abs(want), floor)
 }
 
-// packageKernels reads the sources of the package: a kernel is an exported type
+// packageKernels returns the kernels in the sources of the package. A kernel is an exported type
 // with methods Cov and Grad, or an alias of Iso.
 func packageKernels(t *testing.T) []string {
 	files, err := filepath.Glob("*.go")
@@ -300,8 +299,8 @@ func packageKernels(t *testing.T) []string {
 	return kernels
 }
 
-// TestKernelTable: every kernel of the package is tested, registered under its
-// name, and comes back from a file as it was.
+// TestKernelTable checks that every kernel of the package is tested, is registered under its name,
+// and is unchanged after saving and loading.
 func TestKernelTable(t *testing.T) {
 	cases := kernelCases(3)
 	for _, name := range packageKernels(t) {
@@ -315,7 +314,7 @@ func TestKernelTable(t *testing.T) {
 				t.Errorf("%s: kernelName %q", name, kernelName(c.k))
 			}
 			if strings.Contains(c.name, "user") {
-				continue // has a part that is not registered
+				continue // contains a part that is not registered
 			}
 			s, err := saveValue(c.k)
 			if err != nil {
@@ -364,10 +363,10 @@ func TestKernelNames(t *testing.T) {
 	}
 }
 
-// genericKernel is a user's kernel of a generic type.
+// genericKernel is a custom kernel of a generic type.
 type genericKernel[K Kernel] struct{ Kernel }
 
-// TestRegisterPanics: a name is of one type, and a type has one name.
+// TestRegisterPanics checks that a name belongs to one type, and a type has one name.
 func TestRegisterPanics(t *testing.T) {
 	type first struct{ Matern72 }
 	type second struct{ Matern72 }
@@ -415,7 +414,7 @@ func TestKernelClosedForm(t *testing.T) {
 			}
 		}
 	}
-	// Values by hand.
+	// values computed by hand
 	for _, c := range []struct {
 		k    Kernel
 		x, y []float64
@@ -454,7 +453,7 @@ func TestKernelFarAway(t *testing.T) {
 	}
 }
 
-// kernelValues are the values of the parameters of k.
+// kernelValues returns the values of the parameters of k.
 func kernelValues(k Kernel) []float64 {
 	var v []float64
 	for _, p := range k.Params() {
@@ -504,8 +503,8 @@ func TestKernelParams(t *testing.T) {
 	}
 }
 
-// kernelDiff returns the derivative of f in parameter p, or in its logarithm where
-// it is learned so, by central differences extrapolated twice.
+// kernelDiff returns the derivative of f in parameter p, or in its logarithm if it is learned as a
+// logarithm, by central differences that are extrapolated twice.
 func kernelDiff(k Kernel, p int, f func(Kernel) float64) float64 {
 	logs := k.Params()[p].Min >= 0
 	at := func(step float64) float64 {
@@ -529,7 +528,7 @@ func TestKernelGradients(t *testing.T) {
 		copy(x.RawRowView(4), x.RawRowView(0)) // r = 0 between two rows
 		for _, c := range kernelCases(d) {
 			if c.name == "user/embedding" {
-				continue // its gradient is not that of its Cov
+				continue // its gradient does not belong to its Cov
 			}
 			grad := make([]float64, len(c.k.Params()))
 			for i := range 5 {
@@ -565,7 +564,7 @@ func TestKernelGradients(t *testing.T) {
 	}
 }
 
-// kernelData are the point sets on which matrices are compared with Cov.
+// kernelData returns the sets of points on which matrices are compared with Cov.
 func kernelData() map[string]*mat.Dense {
 	dup := kernelPoints(5, 70, 9, 1)
 	for i := range 35 {
@@ -586,8 +585,8 @@ func kernelData() map[string]*mat.Dense {
 			half.Set(i, j, 7)
 		}
 	}
-	// Squared norms at which products of matrices are just accurate enough, with
-	// every term of one size and mostly of one sign.
+	// edge returns points with squared norms at which products of matrices are just accurate
+	// enough. All terms have the same size and mostly the same sign.
 	edge := func(d int, norms float64) *mat.Dense {
 		x := kernelPoints(12, 40, d, 1)
 		x.Apply(func(i, _ int, v float64) float64 {
@@ -628,8 +627,9 @@ func kernelData() map[string]*mat.Dense {
 	}
 }
 
-// The coordinate of a parameter has its range as values. Inverse, steps and derivative agree. With
-// Min 0 and no Max it is the logarithm to the bit.
+// TestParamCoordinate checks that the coordinate of a parameter takes exactly the values of its
+// range, and that inverse, steps and derivative agree. With Min 0 and no Max it must be exactly the
+// logarithm.
 func TestParamCoordinate(t *testing.T) {
 	t.Parallel()
 	inf := math.Inf(1)
@@ -689,17 +689,18 @@ func TestCheckParams(t *testing.T) {
 		{"Scale", 0, 0, inf}, good[0], {"[1].Linear.Scale", nan, 0, inf},
 		{"Cuts[0]", inf, -inf, inf}, {"Prob", 1, 0, 1}, {"Prob", -0.5, 0, 1},
 	})
-	want := "pgsvi: Sum.Scale is 0, want a positive number: parameter out of range\n" +
-		"pgsvi: Sum[1].Linear.Scale is NaN, want a positive number: parameter out of range\n" +
-		"pgsvi: Sum.Cuts[0] is +Inf, want a finite number: parameter out of range\n" +
-		"pgsvi: Sum.Prob is 1, want a number between 0 and 1: parameter out of range\n" +
-		"pgsvi: Sum.Prob is -0.5, want a number between 0 and 1: parameter out of range"
+	want := "pgsvi: Sum.Scale is 0; it must be a positive number: parameter out of range\n" +
+		"pgsvi: Sum[1].Linear.Scale is NaN; it must be a positive number: parameter out of range\n" +
+		"pgsvi: Sum.Cuts[0] is +Inf; it must be a finite number: parameter out of range\n" +
+		"pgsvi: Sum.Prob is 1; it must be a number between 0 and 1: parameter out of range\n" +
+		"pgsvi: Sum.Prob is -0.5; it must be a number between 0 and 1: parameter out of range"
 	if !errors.Is(err, ErrParam) || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
 
-// U of gramGradMul is made pair by pair of Grad, for every kernel; more rows than a tile has.
+// TestGramGradMul compares the U of gramGradMul with Grad for each pair, for every kernel and more
+// rows than a tile holds.
 func TestGramGradMul(t *testing.T) {
 	t.Parallel()
 	for _, d := range few([]int{6, 1}, 1) {
@@ -746,8 +747,8 @@ func TestGramGradMul(t *testing.T) {
 	}
 }
 
-// underived is a kernel whose Grad has no derivatives, and wrongly is one whose derivatives are
-// wrong.
+// underived is a kernel whose Grad has no derivatives, and wrongly is a kernel with wrong
+// derivatives.
 type (
 	underived struct{ SquaredExp }
 	wrongly   struct{ SquaredExp }
@@ -810,13 +811,14 @@ func TestDerivable(t *testing.T) {
 		}
 	}
 	_, _, err := derivable(Sum{White{}, wrongly{}}, x)
-	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "wrongly: Grad gives") ||
+	if !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), "wrongly: Grad returns") ||
 		!prefixedOnce(err) {
 		t.Error(err)
 	}
 }
 
-// Differences stay within the range of a parameter, however near it is to an end.
+// TestDifferencesNearEnd checks that differences stay within the range of a parameter near its
+// ends.
 func TestDifferencesNearEnd(t *testing.T) {
 	t.Parallel()
 	x, y := []float64{0.1, 0.4}, []float64{0.5, -0.3}
@@ -838,9 +840,9 @@ func TestDifferencesNearEnd(t *testing.T) {
 	}
 }
 
-// Covariances, their derivatives and the products of these are the same with the distances of the
-// rows kept, for every kernel and for lengths far below and above them, among rows that are equal,
-// all but equal, or far from the origin.
+// TestRowPairs checks that covariances, their derivatives and the products of these do not change
+// if the distances of the rows are kept. It tests every kernel with length scales far below and
+// above the distances, and rows that are equal, nearly equal, or far from the origin.
 func TestRowPairs(t *testing.T) {
 	t.Parallel()
 	n := 70
@@ -901,8 +903,8 @@ func TestRowPairs(t *testing.T) {
 	}
 }
 
-// TestSaveKernels: posteriors of GPs come back with the same predictions, for every kernel that is
-// registered.
+// TestSaveKernels checks that loaded posteriors of GPs have the same predictions, for every
+// registered kernel.
 func TestSaveKernels(t *testing.T) {
 	Register("test.savedLinear", savedLinear{})
 	rng := testRand(41)
@@ -913,7 +915,7 @@ func TestSaveKernels(t *testing.T) {
 	for _, c := range kernels {
 		if strings.Contains(c.name, "user") || strings.HasPrefix(c.name, "Matern72") ||
 			c.name == "hump" || c.name == "pointer" {
-			continue // is not registered, or has a part that is not
+			continue // it, or a part of it, is not registered
 		}
 		k := c.k.WithParams(awkward(c.k.Params()))
 		saveGPs(t, c.name, k, StudentT{DF: math.Pi}, x,

@@ -16,100 +16,101 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LearnOptions are the options of learning hyper-parameters. The zero value, and a nil pointer,
-// mean that all of them are learned, with the default priors.
+// LearnOptions holds the options for learning hyperparameters. The zero value and a nil pointer
+// learn all hyperparameters with the default priors.
 //
 // Parameters have the names in Learned.Params: the type and the field, such as
-// SquaredExp.Length[3], Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without
-// its index, such as SquaredExp.Length, means all elements of a list.
+// SquaredExp.Length[3], Sum[0].SquaredExp.Scale, GLM.PriorSD[2] or StudentT.DF. A name without an
+// index, such as SquaredExp.Length, refers to all elements of a list.
 //
-// Parameters are learned as θ, a transformation to the real line given by Param. Priors are
-// densities of θ, not of the value, so that the objective has no Jacobian. The intervals of
-// Learned are Laplace approximations in θ. The default prior of a parameter of your own kernel or
-// likelihood is N(θ, 2²) about its start.
+// Parameters are learned as θ, a transformation to the real line that Param defines. Priors are
+// densities of θ and not of the value, so the objective has no Jacobian. The intervals of Learned
+// are Laplace approximations in θ. The default prior of a parameter of a custom kernel or
+// likelihood is N(θ, 2²), centered at its start.
 type LearnOptions struct {
 	// Fixed lists the parameters that keep their values.
 	Fixed []string
-	// Prior replaces default priors, by name.
+	// Prior replaces default priors, by parameter name.
 	Prior map[string]Prior
-	// NoPrior removes the default priors. The objective is then the ELBO plus the log of the
-	// priors in Prior.
+	// NoPrior removes the default priors. The objective is then the ELBO plus the log of the priors
+	// in Prior.
 	NoPrior bool
-	// Bounds are the least and the largest value of parameters, by name. They replace the wide
+	// Bounds holds the smallest and the largest value of parameters, by name. They replace the wide
 	// default bounds, and must lie between Min and Max of the Param.
 	Bounds map[string][2]float64
-	// Restarts is the number of further starts, drawn from the priors. The best result is kept;
-	// Learned.Starts shows all.
+	// Restarts is the number of additional starts, which are drawn from the priors. The best result
+	// is kept. Learned.Starts lists all results.
 	Restarts int
-	// Tol is the tolerance of the search: how many nats the objective may be from its optimum, by
-	// its quadratic model. Zero means 1e-4.
+	// Tol is the tolerance of the search in nats: how far the objective may be from its optimum,
+	// according to its quadratic model. Zero means 1e-4.
 	Tol float64
 }
 
-// Prior is a normal prior N(Mean, SD²) of a parameter, in θ (see LearnOptions). For a list of
+// A Prior is a normal prior N(Mean, SD²) of a parameter, in θ (see LearnOptions). For a list of
 // parameters, such as Length[0], Length[1], …, it is θ_d = Mean + Shared·u + SD·e_d with u, e_d ~
-// N(0, 1), where all elements share u. SD is positive.
+// N(0, 1), where all elements share u. SD must be positive.
 type Prior struct{ Mean, SD, Shared float64 }
 
-// Learned is the result of learning hyper-parameters. Print shows it as a table.
+// Learned is the result of learning hyperparameters. It prints as a table.
 type Learned struct {
-	// Params are the parameters of the kernel, or the prior standard deviations of a GLM,
-	// followed by those of the likelihood, whether learned or fixed.
+	// Params holds the parameters of the kernel, or the prior standard deviations of a GLM,
+	// followed by the parameters of the likelihood. It includes fixed parameters.
 	Params []LearnedParam
-	// Objective is the minimised value, −ELBO + ½(θ − μ)ᵀΛ(θ − μ) in nats. The priors N(μ, Λ⁻¹)
-	// are without their constants.
+	// Objective is the minimized value, −ELBO + ½(θ − μ)ᵀΛ(θ − μ), in nats. The constants of the
+	// priors N(μ, Λ⁻¹) are left out.
 	Objective float64
 	// LogPrior is the part −½(θ − μ)ᵀΛ(θ − μ) of −Objective.
 	LogPrior float64
-	// Evaluations is the number of values of the hyper-parameters that were tried. One that was
-	// needed more accurately later counts twice. The ratios of GaussianNoise.Var to the scale
-	// that choose a start, a factorisation each, count as one.
+	// Evaluations is the number of θ that were tried. A θ counts twice if the search later needed
+	// it more accurately. The ratios of GaussianNoise.Var to the scale that are tried for a start,
+	// with one factorization each, count as one evaluation.
 	Evaluations int
-	// Cholesky is the work in units of a Cholesky factorisation of all N rows, N³/3 operations. A
-	// factor, its inverse and the square of that count one each. For a GLM with more rows than
-	// weights it is the number of passes over the rows; a pass over a part counts as that part.
+	// Cholesky is the work in units of a Cholesky factorization of all N rows, N³/3 operations. A
+	// factor, its inverse and the square of the inverse count one each. For a GLM with more rows
+	// than weights Cholesky is the number of passes over the rows; a pass over a part of the rows
+	// counts as that part.
 	Cholesky float64
-	// Passes is the work of a SparseGP, instead of Cholesky: passes over all rows. A pass over a
+	// Passes is the work of a SparseGP, in passes over all rows; Cholesky is then 0. A pass over a
 	// part of the rows counts as that part.
 	Passes float64
-	// Starts are the final objectives of all starts, in order.
+	// Starts holds the final objectives of all starts, in order.
 	Starts []float64
-	// Warnings say what may be wrong with the parameters, and whether the search met a limit of
-	// the Solver.
+	// Warnings describes possible faults of the parameters, and reports whether the search reached
+	// a limit of the Solver.
 	Warnings []string
-	// Search is the run over the hyper-parameters; a step is an evaluation. The ELBO of its
-	// iterations is −Objective, and their Gap the gain that the quadratic model predicts.
+	// Search is the run over the hyperparameters; a step is an evaluation. The ELBO of its
+	// iterations is −Objective, and their Gap is the predicted gain of the quadratic model.
 	// Solver.Resume continues it.
 	Search *Result
-	// Fit is the final run, at the learned parameters, that gave the posterior. It is nil if the
-	// search failed or was canceled.
+	// Fit is the final run at the learned parameters, which produced the posterior. It is nil if
+	// the search failed or was canceled.
 	Fit *Result
 }
 
-// LearnedParam is a hyper-parameter with its value, prior and uncertainty.
+// A LearnedParam is a hyperparameter with its value, prior and uncertainty.
 type LearnedParam struct {
 	Param
 	// Fixed reports whether the parameter kept its value.
 	Fixed bool
-	// Prior is the prior used. A zero SD means none.
+	// Prior is the prior that was used. A zero SD means that the parameter has no prior.
 	Prior Prior
-	// SD approximates the posterior standard deviation of θ (see Param), by a Laplace
-	// approximation. Up to 2000 rows the curvature is measured by differences of the gradient,
-	// one evaluation per parameter. The search provides it with more rows, with more than 12
-	// parameters if it made fewer evaluations than there are parameters, and for a SparseGP.
+	// SD approximates the posterior standard deviation of θ (see Param) by a Laplace approximation.
+	// Up to 2000 rows the curvature is measured by differences of the gradient, with one evaluation
+	// per parameter. The search provides the curvature if there are more rows, if there are more
+	// than 12 parameters and the search made fewer evaluations than there are parameters, and for a
+	// SparseGP.
 	SD float64
-	// Lo and Hi are the ends of a 95% interval of Value: that of θ, transformed. Both are Value if
-	// the parameter is fixed, and Min and Max if SD is not known.
+	// Lo and Hi are the ends of a 95% interval of Value, which is the transformed interval of θ.
+	// Both equal Value if the parameter is fixed. They are Min and Max if SD is unknown.
 	Lo, Hi float64
-	// AtBound reports whether the parameter ended at a bound, of LearnOptions.Bounds or a default
-	// one.
+	// AtBound reports whether the parameter ended at a bound, either from LearnOptions.Bounds or a
+	// default bound.
 	AtBound bool
-	// Differences reports whether finite differences replaced the missing derivatives of the
-	// kernel.
+	// Differences reports whether finite differences replaced missing derivatives of the kernel.
 	Differences bool
 }
 
-// String returns a line on the search, a table of the parameters with 95% intervals of each
+// String returns a line about the search, a table of the parameters with 95% intervals of each
 // posterior and prior, and the warnings.
 func (l *Learned) String() string {
 	var b strings.Builder
@@ -137,14 +138,14 @@ func (l *Learned) String() string {
 			between(c.theta(p.Value), p.SD),
 			between(p.Prior.Mean, math.Hypot(p.Prior.SD, p.Prior.Shared)), note)
 	}
-	_ = table.Flush() // to memory
+	_ = table.Flush() // writes to memory
 	for _, w := range l.Warnings {
 		fmt.Fprintln(&b, "warning:", w)
 	}
 	return b.String()
 }
 
-// countOf returns a number of things in words.
+// countOf returns n and the noun, in the plural unless n is 1.
 func countOf(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -152,54 +153,53 @@ func countOf(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Default priors, from trials on ten data sets: weak enough to move test log loss by less than
-// 0.003 bits, and strong enough that every one of 30 random starts gets off the plateaus of a
-// diagonal K and of a scale of 0.
+// These constants define the default priors. They come from trials on ten data sets. The priors are
+// weak enough to change the test log loss by less than 0.003 bits, and strong enough that every one
+// of 30 random starts leaves the plateaus of a diagonal K and of a scale of 0.
 const (
-	logitScaleMean, logitScaleStart = 2, 1 // of log Scale, where latent values are log odds
+	logitScaleMean, logitScaleStart = 2, 1 // log Scale if latent values are log odds
 	logitScaleSD                    = 1
-	// log √(π/8), by which probits are smaller than log odds (Spiegelhalter and Lauritzen 1990)
+	// log √(π/8), the ratio of probits to log odds (Spiegelhalter and Lauritzen 1990)
 	probitScale = -0.4673558
-	// of log Scale about 0, where they are logarithms, and about that of the responses
+	// SD of log Scale about 0 if latent values are logarithms, else about the scale of the responses
 	linkScaleSD        = 1.5
-	lengthSD           = 1 // of log Length about the median distance/√2
+	lengthSD           = 1 // SD of log Length about the median distance/√2
 	listSD, listShared = 0.5, 1
-	noisePart          = 4 // noise is that much less than the responses' scale
-	// the least noise of equal responses in parts of their scale: without a floor it has no best
-	// value
+	noisePart          = 4 // ratio of the scale of the responses to the noise
+	// smallest noise of equal responses relative to their scale; without it, no noise would be best
 	quietNoise = 1e-2
-	freeSD     = 2 // of whatever the caller has set
+	freeSD     = 2 // for a custom parameter, or a value that the caller sets
 	relativeSD = 1
 	periodSD   = 0.1
-	farBound   = 12 // of θ, on both sides of its prior's mean
+	farBound   = 12 // of θ, on both sides of its prior mean
 )
 
-// learnCoord is a parameter on its way.
+// learnCoord is a parameter that is being learned.
 type learnCoord struct {
 	Param
 	learn.Coord
 	fixed     bool
 	differ    bool
 	amplitude bool // a standard deviation of latent values
-	// 1 if it is the log standard deviation of noise, 2 for the log variance, and 0 for no noise
+	// 1 for the log standard deviation of noise, 2 for its log variance, and 0 for anything else
 	noise float64
 	unset bool // its field is zero
 }
 
-// learnSpace is the space of the hyper-parameters of a kernel and a likelihood.
+// learnSpace is the space of the hyperparameters of a kernel and a likelihood.
 type learnSpace struct {
-	learn.Space // of those that are learned
+	learn.Space // space of the learned parameters
 
 	coords []learnCoord
-	free   []int      // those that are learned
+	free   []int      // indices of the learned parameters
 	x      *mat.Dense // rows of the kernel
 	y      []float64  // responses of the rows
 	kernel Kernel
-	slopes Kernel // kernel, with differences for the derivatives that it has not
+	slopes Kernel // kernel, with differences for missing derivatives
 	lik    Likelihood
 }
 
-// gaussian reports whether the terms are Gaussian, and one step from any q is exact.
+// gaussian reports whether the terms are Gaussian, so that one step from any q is exact.
 func (s *learnSpace) gaussian() bool {
 	_, ok := s.lik.(GaussianNoise)
 	return ok
@@ -213,7 +213,7 @@ func groupOf(name string) string {
 	return name
 }
 
-// newLearnSpace returns that of k and lik, for responses y at the rows.
+// newLearnSpace returns the space of k and lik, for the responses y of the rows.
 func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 	o *LearnOptions) (*learnSpace, error) {
 	s := &learnSpace{x: rows.X, y: y, kernel: k, lik: lik}
@@ -227,12 +227,12 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 	roles := kernelRoles(k)
 	if factsOf(lik).Support == RealLine && !slices.ContainsFunc(roles,
 		func(r paramRole) bool { return r.kind == offsetParam || r.kind == weightParam }) {
-		d.start = d.offset(false) // nothing else takes latent values to where the responses are
+		d.start = d.offset(false) // only the scale moves latent values to the responses
 	}
 	periods := startPeriods(k, roles, rows.X, y)
 	seen := map[string]*learnData{fmt.Sprint([]int(nil)): d} // by the columns of an On
-	var lists int                                            // of lengths that are not set,
-	var lengths string                                       // the last of them
+	var lists int                                            // number of lists of unset length scales
+	var lengths string                                       // the last such list
 	for i, p := range k.Params() {
 		of := kernelName(k)
 		r := roles[i]
@@ -252,7 +252,7 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 				lengths = groupOf(c.Name)
 				lists++
 			}
-			if lists > 1 { // parts alike that start alike stay so
+			if lists > 1 { // equal parts with equal starts would stay equal
 				c.Start -= math.Log(learn.ScreenShorter[min(lists-2, len(learn.ScreenShorter)-1)])
 			}
 		}
@@ -261,14 +261,13 @@ func newLearnSpace(k Kernel, lik Likelihood, rows *gram.Pairs, y []float64,
 		}
 		s.coords = append(s.coords, c)
 	}
-	for i := range s.coords { // of several parts none is known to be the short one
+	for i := range s.coords { // any of several parts may have the short length scale
 		s.coords[i].Screened = s.coords[i].Screened && lists == 1
 	}
 	return s, s.finish(d, o)
 }
 
-// finish adds the parameters of the likelihood, for which d has the defaults, and applies the
-// options.
+// finish adds the parameters of the likelihood, with the defaults of d, and applies the options.
 func (s *learnSpace) finish(d *learnData, o *LearnOptions) error {
 	lik := s.lik
 	if p, ok := lik.(Parametric); ok {
@@ -319,7 +318,8 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		for _, c := range s.coords {
 			names = append(names, c.Name)
 		}
-		return fmt.Errorf("pgsvi: LearnOptions name %q, the parameters are %s: %w", name,
+		return fmt.Errorf("pgsvi: LearnOptions name %q, which is not a parameter; use one of %s: "+
+			"%w", name,
 			strings.Join(names, ", "), ErrParam)
 	}
 	for _, name := range o.Fixed {
@@ -332,7 +332,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		if !(p.SD > 0) || math.IsInf(p.SD, 0) || math.IsNaN(p.Mean) || math.IsInf(p.Mean, 0) ||
 			!(p.Shared >= 0) || math.IsInf(p.Shared, 0) {
 			return fmt.Errorf(
-				"pgsvi: LearnOptions.Prior of %s is %+v; its SD must be positive, and all of it "+
+				"pgsvi: LearnOptions.Prior of %s is %+v; its SD must be positive, and all fields "+
 					"finite: %w", name, p, ErrParam)
 		}
 		if err := named(name, func(c *learnCoord) { c.Prior = learn.Normal(p) }); err != nil {
@@ -347,7 +347,7 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		}
 		if !(b[0] < b[1]) {
 			return fmt.Errorf(
-				"pgsvi: LearnOptions.Bounds of %s are %v, the least value and the largest: %w",
+				"pgsvi: LearnOptions.Bounds of %s is %v; the first must be below the second: %w",
 				name, b, ErrParam)
 		}
 	}
@@ -360,7 +360,8 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		c := &s.coords[i]
 		if math.IsNaN(c.Lo) || math.IsNaN(c.Hi) {
 			return fmt.Errorf(
-				"pgsvi: LearnOptions.Bounds of %s are outside its range, from %v to %v: %w", c.Name,
+				"pgsvi: LearnOptions.Bounds of %s must be within its range, from %v to %v: %w",
+				c.Name,
 				c.Min, c.Max, ErrParam)
 		}
 		if c.fixed {
@@ -374,7 +375,8 @@ func (s *learnSpace) take(o *LearnOptions) error {
 		s.free = append(s.free, i)
 	}
 	if len(s.free) == 0 {
-		return fmt.Errorf("pgsvi: no hyper-parameter is left to be learned: %w", ErrParam)
+		return fmt.Errorf("pgsvi: no hyperparameter is left to learn; shorten "+
+			"LearnOptions.Fixed: %w", ErrParam)
 	}
 	free := make([]learn.Coord, len(s.free))
 	for i, at := range s.free {
@@ -387,18 +389,19 @@ func (s *learnSpace) take(o *LearnOptions) error {
 	return nil
 }
 
-// doubtfulPeriod is the lead in nats of evidence that a period needs over all others to have no
-// warning: odds of 150. fewCycles is the number of cycles that the rows must span.
+// doubtfulPeriod is the lead over all other periods, in nats of evidence, below which a period gets
+// a warning. It corresponds to odds of 150. fewCycles is the number of cycles that the rows must
+// span.
 const (
 	doubtfulPeriod = 5
 	fewCycles      = 2
-	seasonRounds   = 2 // in which periods that are not set find each other
+	seasonRounds   = 2 // in which unset periods are found one after the other
 )
 
-// startPeriods returns where the search for each parameter that is a period begins: at its value,
-// or, if it is not set, at the period with the most evidence next to the seasons of the others. Two
-// periods that are not set find each other in turn, so that they do not begin at the same one. An
-// element is 0 if a parameter is not a period or none was found.
+// startPeriods returns the start of each parameter that is a period. The start is the value that is
+// set, or the period with the most evidence next to the seasons of the other periods. Two periods
+// that are not set are found in turn, so that they do not start at the same period. An element is 0
+// if the parameter is not a period or if no period was found.
 func startPeriods(k Kernel, roles []paramRole, x *mat.Dense, y []float64) []float64 {
 	periods := make([]float64, len(roles))
 	var unset []int
@@ -424,7 +427,7 @@ func startPeriods(k Kernel, roles []paramRole, x *mat.Dense, y []float64) []floa
 	return periods
 }
 
-// otherPeriods returns the known periods except the one of parameter i.
+// otherPeriods returns the known periods except the period of parameter i.
 func otherPeriods(periods []float64, i int) (others []float64) {
 	for j, p := range periods {
 		if p > 0 && j != i {
@@ -437,7 +440,7 @@ func otherPeriods(periods []float64, i int) (others []float64) {
 // doubtfulPeriods warns of each period among the parameters, learned or fixed, if another period
 // explains the responses about as well, or if the rows span fewer than two cycles.
 func (s *learnSpace) doubtfulPeriods(params []Param) (all []string) {
-	if s.kernel == nil { // a GLM has none
+	if s.kernel == nil { // a GLM has no kernel
 		return nil
 	}
 	roles := kernelRoles(s.kernel)
@@ -457,23 +460,24 @@ func (s *learnSpace) doubtfulPeriods(params []Param) (all []string) {
 		switch {
 		case nats > 0:
 			all = append(all, fmt.Sprintf(
-				"%s is %.4g, but the responses are more likely to have a period of %.4g, by about "+
-					"%.2g nats: set it to that value before learning", p.Name, p.Value, rival, nats))
+				"%s is %.4g, but the responses are more likely to have a period of %.4g, by "+
+					"about %.2g nats; set it to that value before learning",
+				p.Name, p.Value, rival, nats))
 		case nats > -doubtfulPeriod:
 			all = append(all, fmt.Sprintf(
-				"%s is %.4g, but a period of %.4g is nearly as likely, to about %.2g nats: set it if "+
-					"it is known, or add rows", p.Name, p.Value, rival, -nats))
+				"%s is %.4g, but a period of %.4g is nearly as likely, by about %.2g nats; set "+
+					"it if it is known, or add rows", p.Name, p.Value, rival, -nats))
 		case cycles > 0 && cycles < fewCycles:
 			all = append(all, fmt.Sprintf(
-				"the rows span only %.2g cycles of %s, which leaves it uncertain: set it if it is "+
-					"known, or add rows", cycles, p.Name))
+				"the rows span only %.2g cycles of %s, which leaves it uncertain; set it if it "+
+					"is known, or add rows", cycles, p.Name))
 		}
 	}
 	return all
 }
 
-// amplitude returns the index of the free coordinate that is the logarithm of a standard deviation
-// to the square of which K is proportional, or −1.
+// amplitude returns the index of the free coordinate that is the logarithm of a standard deviation,
+// if K is proportional to the square of that standard deviation. Otherwise it returns −1.
 func (s *learnSpace) amplitude() int {
 	if (kernelView{s.kernel}).Noisy() {
 		return -1
@@ -516,10 +520,10 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// noiseRay returns Noise and Scales of the space: the index of the free variance of Gaussian
-// noise, −1 if there is none or it was set, and those of the standard deviations of the kernel.
-// Scales is nil if some are set, or if K is not proportional to the square of all of them
-// together.
+// noiseRay returns Noise and Scales of the space. Noise is the index of the free variance of
+// Gaussian noise, or −1 if there is no such variance or it was set. Scales holds the indices of the
+// standard deviations of the kernel. It is nil if some of them are set, or if K is not proportional
+// to the square of all of them together.
 func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	noise = -1
 	for i, at := range s.free {
@@ -539,8 +543,8 @@ func (s *learnSpace) noiseRay() (noise int, scales []int) {
 	return noise, scales
 }
 
-// at returns kernel, kernel with derivatives, and likelihood at θ. The error wraps ErrParam where
-// they are not valid.
+// at returns the kernel, the kernel with derivatives, and the likelihood at θ. The error wraps
+// ErrParam if they are not valid.
 func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err error) {
 	if err := s.held(theta); err != nil {
 		return nil, nil, nil, err
@@ -553,19 +557,19 @@ func (s *learnSpace) at(theta []float64) (k, slopes Kernel, lik Likelihood, err 
 	return k, slopes, lik, checkLikelihood(lik)
 }
 
-// held returns an error that wraps ErrParam if a parameter is too close to an end of its range
-// for a float64, as 0 would mean its default.
+// held returns an error that wraps ErrParam if a parameter is too close to an end of its range for
+// a float64, because 0 would mean its default.
 func (s *learnSpace) held(theta []float64) error {
 	for i, at := range s.free {
 		if c := &s.coords[at]; !c.within(c.value(theta[i])) {
-			return fmt.Errorf("pgsvi: %s, at θ = %v, is at the end of its range in float64: %w",
+			return fmt.Errorf("pgsvi: %s at θ = %v rounds to the end of its range: %w",
 				c.Name, theta[i], ErrParam)
 		}
 	}
 	return nil
 }
 
-// values returns the parameters that are not the likelihood's, and the likelihood, at θ.
+// values returns the parameters outside the likelihood, and the likelihood, at θ.
 func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
 	free := make([]float64, len(s.coords))
 	for i := range free {
@@ -592,8 +596,8 @@ func (s *learnSpace) values(theta []float64) (prior []float64, lik Likelihood) {
 	})
 }
 
-// under returns the parameters that are not the likelihood's, and t under the likelihood, at θ. The
-// error wraps ErrParam where they are not valid.
+// under returns the parameters outside the likelihood, and t under the likelihood, at θ. The error
+// wraps ErrParam if they are not valid.
 func (s *learnSpace) under(t *term.Terms, theta []float64) ([]float64, *term.Terms, error) {
 	if err := s.held(theta); err != nil {
 		return nil, nil, err
@@ -620,34 +624,35 @@ func (s *learnSpace) params(theta []float64) []Param {
 	return all
 }
 
-// chainParams turns derivatives of the free kernel parameters as Kernel.Grad has them, in dst, into
-// those in θ.
+// chainParams converts the derivatives of the free kernel parameters in dst from the scale of
+// Kernel.Grad to θ.
 func chainParams(dst []float64, k Kernel) {
 	for i, p := range k.Params() {
 		dst[i] *= p.slope()
 	}
 }
 
-// digest shows d what is learned, and how.
+// digest adds the learned parameters and the options to d.
 func (s *learnSpace) digest(d *save.Digest) {
 	for _, c := range s.coords {
 		d.Text(fmt.Sprintf("%+v", c))
 	}
 }
 
-// learnData is what the defaults depend on.
+// learnData holds the statistics of the data that determine the defaults.
 type learnData struct {
-	length  float64 // log c, the median distance over √2
+	length  float64 // log c, where c is the median distance over √2
 	columns []float64
-	far     float64 // Σ_j (x̄_j/σ_j)², how far from the origin the rows are
-	middle  float64 // of the responses, where they have the units of the latent values
-	// log of the scale of the latent values: that of the responses, where they have the same units
+	far     float64 // Σ_j (x̄_j/σ_j)², the squared distance of the rows from the origin
+	middle  float64 // median of the responses, if they have the units of the latent values
+	// log of the scale of the latent values; the scale of the responses if they have the same units
 	scale         float64
-	start, spread float64 // of log Scale
-	// log of the least standard deviation of noise; −Inf unless responses in the unit of the latent
-	// values are all equal, which noise of any less makes more likely
+	start, spread float64 // start and SD of log Scale
+	// log of the smallest standard deviation of noise; it is −Inf unless all responses are equal
+	// and have the unit of the latent values, because equal responses would be most likely without
+	// noise
 	quiet  float64
-	period float64 // of the responses, 0 where none was looked for
+	period float64 // period of the responses; 0 if none was searched
 }
 
 func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
@@ -656,7 +661,7 @@ func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 	d := &learnData{length: math.Log(rows.MedianDistance()) - math.Ln2/2,
 		columns: make([]float64, cols)}
 	for j := range d.columns {
-		first := x.At(0, j) // from which a column that does not vary is at exactly 0
+		first := x.At(0, j) // so that a column that does not vary is at exactly 0
 		var mean, square float64
 		for i := range n {
 			mean += (x.At(i, j) - first) / float64(n)
@@ -666,7 +671,7 @@ func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 			square += u * u / float64(n)
 		}
 		mean += first
-		d.columns[j] = d.length // of a column that says nothing
+		d.columns[j] = d.length // the default of a column that does not vary
 		if square > 0 && !math.IsInf(square, 0) {
 			d.columns[j] = 0.5 * math.Log(square*float64(cols))
 			d.far += mean / square * mean
@@ -676,7 +681,7 @@ func newLearnData(rows *gram.Pairs, y []float64, lik Likelihood) *learnData {
 	return d
 }
 
-// scales finds the scale of the latent values under lik. Nil weights are 1.
+// scales computes the scale of the latent values under lik. Nil weights are 1.
 func (d *learnData) scales(y, weights []float64, lik Likelihood) {
 	f := factsOf(lik)
 	d.quiet = math.Inf(-1)
@@ -698,8 +703,8 @@ func (d *learnData) scales(y, weights []float64, lik Likelihood) {
 	}
 }
 
-// offset returns the logarithm of how far an offset may have to reach: from 0 to the responses
-// and, beside weights of columns, along the line from the origin to the rows.
+// offset returns the logarithm of the distance that an offset may have to cover: from 0 to the
+// responses and, next to weights of columns, along the line from the origin to the rows.
 func (d *learnData) offset(beside bool) float64 {
 	far := 0.0
 	if beside {
@@ -712,8 +717,9 @@ func (d *learnData) offset(beside bool) float64 {
 	return o
 }
 
-// kernel returns start and prior of a parameter of the kernel. A value set by the caller is the
-// start. In a Sum or Product it also identifies the part, and the prior is centred on it.
+// kernel returns the start and the prior of a parameter of the kernel. If the caller sets a value,
+// it is the start. In a Sum or Product it also identifies the part, and the prior is centered at
+// it.
 func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start float64,
 	prior learn.Normal) {
 	start = c.theta(c.Value)
@@ -758,9 +764,9 @@ func (d *learnData) kernel(c *learnCoord, r paramRole, composite bool) (start fl
 	return start, prior
 }
 
-// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights.
-// spread are the sums of the variances of their columns; d has the defaults. A value of 0 is not
-// set.
+// scaleCoords returns the coordinates of the prior standard deviations of blocks of weights. spread
+// holds the sum of the variances of the columns of each block, and d has the defaults. A value of 0
+// means that the standard deviation is not set.
 func scaleCoords(spread []float64, value float64, d *learnData) []learnCoord {
 	coords := make([]learnCoord, len(spread))
 	for b, r2 := range spread {
@@ -782,7 +788,7 @@ func scaleCoords(spread []float64, value float64, d *learnData) []learnCoord {
 	return coords
 }
 
-// noise returns start and prior of parameter i of the likelihood.
+// noise returns the start and the prior of parameter i of the likelihood.
 func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (start float64,
 	prior learn.Normal) {
 	start = c.theta(c.Value)
@@ -807,7 +813,7 @@ func (d *learnData) noise(c *learnCoord, lik Likelihood, i int, unset bool) (sta
 	return start, prior
 }
 
-// unsetParams returns the parameters of l whose fields are zero.
+// unsetParams returns the names of the parameters of l whose fields are zero.
 func unsetParams(l Likelihood) (names []string) {
 	unset := func(name string, v float64) {
 		if v == 0 {

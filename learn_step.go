@@ -15,17 +15,17 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// learnStepper is the Stepper over hyper-parameters: a step is an evaluation.
+// learnStepper is the Stepper over hyperparameters. Each step is an evaluation.
 type learnStepper struct {
 	run   *learn.Run
 	space *learnSpace
-	n     int // terms of f
+	n     int // number of terms of f
 
 	halt  parallel.Halt
 	print fingerprint
 }
 
-// newLearnStepper returns that of m over space, with n terms.
+// newLearnStepper returns the Stepper of m over space, with n terms.
 func newLearnStepper(m learn.Model, space *learnSpace, n int, o *LearnOptions, composite bool,
 	rng *rand.Rand) *learnStepper {
 	of := learn.Options{Restarts: o.Restarts, Tol: o.Tol, Composite: composite}
@@ -55,7 +55,8 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, batch []int, beta flo
 	step := Step{Beta: beta, GradMap: math.SmallestNonzeroFloat64, more: s.n - len(batch)}
 	if !math.IsInf(beta, 1) {
 		return step, fmt.Errorf(
-			"a search over hyper-parameters chooses its own steps, not a step size of %v: %w", beta,
+			"a search over hyperparameters cannot use the step size %v; leave StepSize nil: %w",
+			beta,
 			ErrParam)
 	}
 	slope, err := s.run.Step()
@@ -65,11 +66,11 @@ func (s *learnStepper) Step(ctx context.Context, env *Env, batch []int, beta flo
 	return step, err
 }
 
-// worthEvaluating implements sparing: rejected step lengths would otherwise look like a stalled
-// run.
+// worthEvaluating implements sparing. It skips rejected step lengths because they would make a run
+// look stalled.
 func (s *learnStepper) worthEvaluating() bool { return s.run.News }
 
-// Evaluate implements Stepper: of the best θ so far.
+// Evaluate implements Stepper. It evaluates the best θ so far.
 func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 	e := Evaluation{ELBO: -s.run.Objective(), ELBOErr: goals.NeverZero(s.run.Best.Slack),
 		Gap: math.Inf(1), Goal: s.run.Search.Goal}
@@ -78,28 +79,28 @@ func (s *learnStepper) Evaluate(context.Context, *Env) (Evaluation, error) {
 	}
 	if math.IsInf(e.ELBO, -1) && s.run.Done {
 		return e, fmt.Errorf(
-			"no value of the hyper-parameters that was tried has an ELBO; rescale features or "+
-				"responses that are too large or too small to be squared: %w", ErrDiverged)
+			"no hyperparameters tried have an ELBO; rescale features or responses that are too "+
+				"large or too small to be squared: %w", ErrDiverged)
 	}
 	return e, nil
 }
 
-// warnings returns what may be wrong with the parameters of a run with the given status.
+// warnings returns possible faults of the parameters of a run with the given status.
 func (s *learnStepper) warnings(status Status) (all []string) {
 	if !s.run.Done && (status == PassLimit || status == IterationLimit || status == TimeLimit) {
 		all = append(all,
 			fmt.Sprintf(
-				"the search ended (%v) after %d evaluations, before its tolerance of %.1g nats, "+
-					"and without a final fit: raise the limit of the Solver, or continue by "+
-					"Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
+				"the search ended (%v) after %d evaluations, before it reached its tolerance of "+
+					"%.1g nats, and without a final fit; raise the limit of the Solver, or continue "+
+					"with Solver.Resume of Learned.Search", status, s.run.Count, s.run.Search.Goal))
 	}
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
 		if s.run.AtBound(i) {
 			all = append(all,
 				fmt.Sprintf(
-					"%s ended at its bound %.4g: the data do not determine it, or "+
-						"LearnOptions.Bounds are too narrow", c.Name, c.value(s.run.Best.Theta[i])))
+					"%s ended at its bound %.4g; the data do not determine it, or "+
+						"LearnOptions.Bounds is too narrow", c.Name, c.value(s.run.Best.Theta[i])))
 		}
 	}
 	switch {
@@ -112,8 +113,8 @@ func (s *learnStepper) warnings(status Status) (all []string) {
 					"parameter (LearnOptions.Fixed)", s.run.Ended.Left))
 	case s.run.Done && s.run.Ended.Doubted:
 		all = append(all,
-			"the curvature at the end is unknown in some directions: the standard deviations of "+
-				"the parameters may be too small, and the objective may be lower elsewhere; try "+
+			"the curvature at the end is unknown in some directions, so the standard deviations "+
+				"of the parameters may be too small and the objective may be lower elsewhere; try "+
 				"more LearnOptions.Restarts")
 	}
 	if len(s.run.Ends) > 1 {
@@ -126,34 +127,35 @@ func (s *learnStepper) warnings(status Status) (all []string) {
 		if near < len(s.run.Ends) {
 			all = append(all,
 				fmt.Sprintf(
-					"a local optimum is likely: %d of %d starts ended within a nat of the best; "+
-						"more LearnOptions.Restarts may find a better one", near, len(s.run.Ends)))
+					"a local optimum is likely, because only %d of %d starts ended within a nat "+
+						"of the best; more LearnOptions.Restarts may find a better optimum",
+					near, len(s.run.Ends)))
 		}
 	}
 	return all
 }
 
-// flatSD is the standard deviation of θ above which the objective counts as flat: twice that of
-// the default prior of a caller's parameter.
+// flatSD is the standard deviation of θ above which the objective counts as flat. It is twice the
+// standard deviation of the default prior of a parameter that the caller sets.
 const flatSD = 2 * freeSD
 
 // flat warns of parameters with a Max along which the objective is flat, given the standard
-// deviations of θ: without a prior, a search for a best value at Min or Max ends so.
+// deviations of θ. A search without a prior ends like this if the best value is Min or Max.
 func (s *learnStepper) flat(sd []float64) (all []string) {
 	for i, at := range s.space.free {
 		c := &s.space.coords[at]
 		if _, upper := c.ends(); upper && sd[i] > flatSD && !s.run.AtBound(i) {
 			all = append(all,
-				fmt.Sprintf("%s ended at %.4g, where the objective is flat: its best value is "+
-					"Min (%v) or Max (%v), or the data do not tell it; set LearnOptions.Prior or "+
-					"Fixed of it",
+				fmt.Sprintf("%s ended at %.4g, where the objective is flat, so its best value is "+
+					"Min (%v) or Max (%v), or the data do not determine it; set LearnOptions.Prior "+
+					"or LearnOptions.Fixed for it",
 					c.Name, c.value(s.run.Best.Theta[i]), c.Min, c.Max))
 		}
 	}
 	return all
 }
 
-// report returns what the run res of m has learned; it has no fit.
+// report returns the Learned of the run res of m, without a fit.
 func (s *learnStepper) report(res *Result, m warner) *Learned {
 	l := &Learned{Search: res, Objective: s.run.Best.F, LogPrior: -s.run.Best.Prior,
 		Evaluations: s.run.Count, Cholesky: s.run.Model.Work(), Starts: slices.Clone(s.run.Ends),
@@ -181,23 +183,23 @@ func (s *learnStepper) report(res *Result, m warner) *Learned {
 	return l
 }
 
-// Learner is a Model whose runs learn the hyper-parameters θ of a GP, SparseGP or GLM. A step of
-// a run is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. Most
-// callers need only Learn. A Learner is for loading a saved run (Solver.LoadResult) or for
-// driving the loop yourself. Its NewStepper wraps ErrNoProx for a Divergence other than KL.
+// A Learner is a Model whose runs learn the hyperparameters θ of a GP, SparseGP or GLM. A step of a
+// run is an evaluation at one θ, and the ELBO of its iterations is −Learned.Objective. Most callers
+// need only Learn. Use a Learner to load a saved run (Solver.LoadResult) or to run the loop
+// yourself. Its NewStepper returns an error that wraps ErrNoProx for a Divergence other than KL.
 type Learner[M, P any] interface {
 	Model
-	// Learned returns what the run res has learned so far: the model at the best θ, its
-	// posterior, and the details. If the search has ended, the posterior is that of a final fit
-	// there, with the Workers, Recover and Converger of s, which may be nil; Learned.Fit is that
-	// run. Otherwise the posterior is only as accurate as the search needed. The error wraps
-	// ErrParam if res is not a run of this Learner and ErrDiverged if no θ had an ELBO yet.
-	// Otherwise it is that of Solver.Run.
+	// Learned returns the result of the run res so far: the model at the best θ, its posterior, and
+	// the details. If the search has ended, the posterior comes from a final fit at the best θ,
+	// with the Workers, Recover and Converger of s, which may be nil; Learned.Fit is that run.
+	// Otherwise the posterior is only as accurate as the search needed. The error wraps ErrParam if
+	// res is not a run of this Learner, and ErrDiverged if no θ has an ELBO yet. Otherwise it is an
+	// error of Solver.Run.
 	Learned(ctx context.Context, s *Solver, res *Result) (M, P, *Learned, error)
 }
 
-// learnBy runs the search l with the options of s that apply to a search, and returns what it has
-// learned. The result is not empty once the search has begun.
+// learnBy runs the search l with the options of s that apply to a search, and returns the Learned
+// of it. The result is not empty once the search has begun.
 func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M, post P,
 	learned *Learned, err error) {
 	run := Solver{}
@@ -216,24 +218,24 @@ func learnBy[M, P any](ctx context.Context, s *Solver, l Learner[M, P]) (model M
 	return model, post, learned, err
 }
 
-// searchOf returns the search over s that res is a run of, which has met a θ with an ELBO.
+// searchOf returns the search that made res, which must have found a θ with an ELBO.
 func (s *learnSpace) searchOf(res *Result) (*learnStepper, error) {
 	st, ok := res.Stepper.(*learnStepper)
 	if !ok || st.space != s {
 		return nil, fmt.Errorf(
-			"pgsvi: a run with a %T is not a run of this search for hyper-parameters: %w",
+			"pgsvi: the run, with a %T, does not belong to this search for hyperparameters: %w",
 			res.Stepper, ErrParam)
 	}
 	if st.run.Best.Theta == nil {
 		return nil, fmt.Errorf(
-			"pgsvi: the search has not met hyper-parameters with an ELBO yet; where features or "+
+			"pgsvi: the search has not found hyperparameters with an ELBO yet; if features or "+
 				"responses are too large or too small to be squared, rescale them: %w", ErrDiverged)
 	}
 	return st, nil
 }
 
-// fitFrom runs the final fit with s from the state fitted, where the search has ended. learned
-// then describes the fit.
+// fitFrom runs the final fit with s from the state fitted if the search has ended, and records the
+// fit in learned.
 func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper,
 	learned *Learned) (err error) {
 	if !s.run.Done || ctx.Err() != nil {
@@ -250,7 +252,7 @@ func (s *learnStepper) fitFrom(ctx context.Context, by *Solver, fitted Stepper,
 // MarshalBinary returns the state.
 func (s *learnStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a search for
+// UnmarshalBinary restores the state. The error wraps ErrFile if b is not the state of a search for
 // the same model.
 func (s *learnStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
@@ -263,34 +265,34 @@ func (s *learnStepper) state(c *save.State) {
 	s.run.State(c)
 }
 
-// ScaleCertificate is a proof that no prior scale s within an interval is much better than the
-// best one tried. s is the scale of the kernel (GP.CertifyScale) or the prior standard deviation
-// of the weights (GLM.CertifyScale).
+// A ScaleCertificate proves that no prior scale s within an interval is much better than the best
+// scale that was tried. s is the scale of the kernel (GP.CertifyScale) or the prior standard
+// deviation of the weights (GLM.CertifyScale).
 //
-// Let f_n = −E[log p(y_n|·)] be convex in mean and standard deviation, as for a log-concave p,
-// with gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at any Gaussian N(m, V). The prior has
-// precision P_b + P/s², where P_b does not depend on s, and N(m, V) is written at s = 1. Let Γ be
-// the sum of the γ_n, as a matrix, and a that of the α_n, as a vector, with parts a_b and a_u
-// belonging to P_b and P. Then every y > 0 gives a bound at every s (n dimensions, n_u those of
-// P):
+// Let f_n = −E[log p(y_n|·)] be convex in mean and standard deviation, as for a log-concave p, with
+// gradients α_n = ∂f_n/∂m_n and γ_n = 2∂f_n/∂v_n at any Gaussian N(m, V). The prior has precision
+// P_b + P/s², where P_b does not depend on s, and N(m, V) is written at s = 1. Let Γ be the sum of
+// the γ_n, as a matrix, and a the sum of the α_n, as a vector, with parts a_b and a_u that belong
+// to P_b and P. Then every y > 0 gives a bound at every s, where n is the number of dimensions and
+// n_u the number that belongs to P:
 //
 //	ELBO(q, s) ≤ −Σf_n + tr ΓV + mᵀa + ½a_bᵀP_b⁻¹a_b + ½s²a_uᵀP⁻¹a_u + ½tr P_bV
 //	             + y²/(2s²)·tr PV − n/2 − log|P_b + Γ + yP/s²| − ½log|V| + ½log|P_b + P/s²|.
 //
-// For y = s^2θ, all terms but log|P_b + Γ + yP/s²| are convex in log s and so lie below their
+// If y = s^2θ, all terms except log|P_b + Γ + yP/s²| are convex in log s, so they lie below their
 // chord. That term is concave and lies below its tangent. The bound of an interval is therefore
-// at its ends. θ is the best of ½, ¾ and 1, and each interval uses the best of the states at all
-// scales tried.
+// attained at its ends. θ is the best of ½, ¾ and 1, and each interval uses the best of the states
+// at all scales that were tried.
 type ScaleCertificate struct {
 	// Lo and Hi are the ends of the interval.
 	Lo, Hi float64
-	// Scale is the best scale tried.
+	// Scale is the best scale that was tried.
 	Scale float64
-	// ELBO is the ELBO at Scale, in nats: that of the model with that scale, fitted to within a
-	// small part of Bound.
+	// ELBO is the ELBO of the model with that Scale, in nats. The model is fitted up to a small
+	// part of Bound.
 	ELBO float64
-	// Bound is the proved bound, in nats: no Gaussian q has an ELBO above ELBO + Bound at any
-	// scale from Lo to Hi, with all else unchanged. It includes rounding.
+	// Bound is the proved bound, in nats. No Gaussian q has an ELBO above ELBO + Bound at any scale
+	// from Lo to Hi, with everything else unchanged. Bound includes rounding.
 	Bound float64
 	// Scope is OverQAndScale.
 	Scope Scope
@@ -298,8 +300,8 @@ type ScaleCertificate struct {
 	Steps int
 }
 
-// scaleBounds returns the interval of a proof for terms. The error wraps ErrParam where there is
-// none.
+// scaleBounds returns the interval of a proof for terms. The error wraps ErrParam if no proof
+// exists.
 func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, error) {
 	if err := oneLatent(likOf(terms), "CertifyScale"); err != nil {
 		return learn.Interval{}, err
@@ -307,18 +309,18 @@ func scaleBounds(terms *term.Terms, lo, hi, within float64) (learn.Interval, err
 	i := learn.Interval{Lo: lo, Hi: hi, Within: within}
 	if !terms.Concave() {
 		return i, fmt.Errorf(
-			"pgsvi: scales are certified only for log-concave likelihoods, not for %s: %w",
+			"pgsvi: CertifyScale needs a log-concave likelihood, not %s: %w",
 			typeName(likOf(terms)), ErrParam)
 	}
 	if !i.Valid() {
-		return i, fmt.Errorf("pgsvi: the scales from %v to %v, to be certified to %v nats; the "+
-			"interval must be of positive numbers, in order, and the bound positive: %w",
+		return i, fmt.Errorf("pgsvi: cannot certify the scales from %v to %v to within %v nats; "+
+			"the ends and the tolerance must be positive, and the ends in increasing order: %w",
 			lo, hi, within, ErrParam)
 	}
 	return i, nil
 }
 
-// scaleCertificate returns what the engine has proved of i, or its error.
+// scaleCertificate returns the proof p of i as a ScaleCertificate, or err.
 func scaleCertificate(i learn.Interval, p *learn.Proof, err error) (*ScaleCertificate, error) {
 	if err != nil {
 		return nil, prefixed(err)
@@ -327,8 +329,8 @@ func scaleCertificate(i learn.Interval, p *learn.Proof, err error) (*ScaleCertif
 		Scope: OverQAndScale, Steps: p.Steps}, nil
 }
 
-// paramRows returns the rows of B for the rows of L: zeros for parameters of the likelihood that
-// are fixed, and nil if all of them are.
+// paramRows returns the rows of B for the rows of L. Fixed parameters of the likelihood have rows
+// of zeros. The result is nil if all are fixed.
 func (s *learnSpace) paramRows(factor [][]float64) (b [][]float64) {
 	free, any := 0, false
 	for _, c := range s.coords {

@@ -15,8 +15,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A search whose slopes are wrong finds no way down: it has not converged, says how much its slope
-// still promises, and warns.
+// TestLearnStalls checks that a search with wrong slopes, which finds no descent, does not
+// converge, reports the gain that its slope predicts, and warns.
 func TestLearnStalls(t *testing.T) {
 	t.Parallel()
 	s := search.Search{Prec: mat.NewSymDense(1, nil), Goal: learn.DefaultTol,
@@ -53,8 +53,8 @@ func TestLearnStalls(t *testing.T) {
 	}
 }
 
-// learnProblem returns a small GP that is hard to learn: heavy counts, zeros, labels that are all
-// the same, outliers, one row, starts far off.
+// learnProblem returns a small GP that is hard to learn: heavy counts, zeros, equal labels,
+// outliers, one row, or starts far from the optimum.
 func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOptions) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 16))
@@ -130,20 +130,20 @@ func learnProblem(t testing.TB, seed uint64) (name string, g *GP, opt *LearnOpti
 // polishStep is the longest step of polishLearned in any θ.
 const polishStep = 0.1
 
-// polishEnough is the number of nats after which polishLearned goes no further, and polishMost
-// that of evaluations: where a search has stalled, each may be long.
+// polishLearned stops after a change of polishEnough nats, or after polishMost evaluations, because
+// each may be long if the search has stalled.
 const (
 	polishEnough = 10
 	polishMost   = 1000
 )
 
-// polishLearned returns the objective of the search st where it ended, and at the stationary point
-// at the end of a path downhill from there: quasi-Newton steps (BFGS) with exact fits, within the
-// bounds of the search. A step is short, and neither its middle nor its end is higher than where
-// it begins, so that no path leads over a ridge into another optimum.
+// polishLearned returns the objective at the end of the search st, and at the stationary point at
+// the end of a downhill path from there. The path consists of quasi-Newton steps (BFGS) with exact
+// fits, within the bounds of the search. A step is short, and neither its middle nor its end is
+// higher than its beginning, so no path leads over a ridge to another optimum.
 func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished float64) {
 	t.Helper()
-	m := st.run.Model // from the q of the search: from afar that at the end may be out of reach
+	m := st.run.Model // starts at the q of the search, which is near the final q
 	lo, hi := st.run.Search.Lo, st.run.Search.Hi
 	count := 0
 	at := func(theta, grad []float64) float64 {
@@ -169,7 +169,7 @@ func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished fl
 	grad, next, g := make([]float64, n), make([]float64, n), make([]float64, n)
 	polished = at(theta, grad)
 	f = max(st.run.Best.F, polished)
-	var inverse *mat.Dense // of the curvature
+	var inverse *mat.Dense // inverse of the curvature
 	for count < polishMost {
 		if search.MaxAbs(grad) < 1e-5 || math.IsInf(f, 1) || f-polished > polishEnough {
 			break
@@ -226,8 +226,8 @@ func polishLearned(t testing.TB, l *gpLearner, st *learnStepper) (f, polished fl
 	return f, polished
 }
 
-// Random searches end, and one that has converged is within 0.01 nats of the best stationary point
-// downhill.
+// TestLearnRandom checks that random searches end, and that a converged search is within 0.01 nats
+// of the best stationary point downhill.
 //
 //	go test -run LearnRandom -seeds 1000 -v .
 func TestLearnRandom(t *testing.T) {
@@ -249,7 +249,7 @@ func TestLearnRandom(t *testing.T) {
 		}
 		f, polished := polishLearned(t, l, res.Stepper.(*learnStepper))
 		short := f - polished
-		// the exact fit at the end fails, so that there is nothing to compare with
+		// the exact fit at the end fails, so there is nothing to compare with
 		if math.IsInf(f, 1) {
 			unknown++
 			t.Logf("%s: %v, not to be polished", name, res.Status)
@@ -276,7 +276,8 @@ func TestLearnRandom(t *testing.T) {
 		limits, unknown)
 }
 
-// Searches that once ended wrongly: they converge within 0.01 nats of the end of the path downhill.
+// TestLearnFalseEnds checks that searches that used to end too early converge within 0.01 nats of
+// the end of the downhill path.
 func TestLearnFalseEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -314,8 +315,9 @@ func TestLearnFalseEnds(t *testing.T) {
 	}
 }
 
-// The objective of one θ, from two starts of q, differs by no more than both say that it may be off
-// by: where labels tell far more than the prior, rounding of variances is most of that.
+// TestLearnRounding checks that the objective at one θ, from two starts of q, differs by at most
+// the sum of both reported errors. If the labels contain far more information than the prior,
+// rounding of variances causes most of the error.
 func TestLearnRounding(t *testing.T) {
 	t.Parallel()
 	name, g, opt := learnProblem(t, 1200173)
@@ -348,8 +350,8 @@ func TestLearnRounding(t *testing.T) {
 	}
 }
 
-// The noise and the scale of a start are where −ELBO − log prior is least at its lengths, and what
-// that is said to be is what q has there.
+// TestLearnNoiseProfile checks that the noise and the scale of a start minimize −ELBO − log prior
+// at its length scales, and that the predicted minimum is the value of q there.
 func TestLearnNoiseProfile(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -365,7 +367,7 @@ func TestLearnNoiseProfile(t *testing.T) {
 		k      Kernel
 		opt    *GPOptions
 		learn  *LearnOptions
-		scales int // that move with the noise
+		scales int // number that move with the noise
 	}{
 		{"one scale", SquaredExp{}, nil, nil, 1},
 		{"a jitter", Matern52{Lengths: make([]float64, 2)}, &GPOptions{Jitter: 1e-10}, nil, 1},
@@ -470,7 +472,8 @@ func (s *learnSpace) inside(theta []float64) bool {
 	return true
 }
 
-// The gradient of a GP of several classes is that of the ELBO at the best q, by differences.
+// TestClassGPLearnGradient checks the gradient of a GP with several classes against differences of
+// the ELBO at the best q.
 func TestClassGPLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, k := range []Kernel{
@@ -523,7 +526,8 @@ func TestClassGPLearnGradient(t *testing.T) {
 	}
 }
 
-// Two classes learn what their logit learns, of which a score has half of the prior variance.
+// TestClassGPLearnTwo checks that two classes learn the same as their logit, if a score has half of
+// its prior variance.
 func TestClassGPLearnTwo(t *testing.T) {
 	t.Parallel()
 	g := learnCases()[0].model(t, shorter(60, 40))
@@ -555,7 +559,8 @@ func TestClassGPLearnTwo(t *testing.T) {
 	}
 }
 
-// Two classes of equal rows, whose covariance is singular, have the ELBO of their logit.
+// TestClassGPEqualRows checks that two classes with equal rows, whose covariance is singular, have
+// the ELBO of their logit.
 func TestClassGPEqualRows(t *testing.T) {
 	t.Parallel()
 	n := 40

@@ -14,37 +14,37 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// Likelihood is the probability of a response y given its latent value η. LogProb is the only
+// A Likelihood is the probability of a response y given its latent value η. LogProb is the only
 // required method.
 //
-// The interfaces below are optional. Each makes results faster, more accurate or possible. They
-// are found by their methods, and the compiler does not notice a misspelt method unless the type
-// states its intent:
+// The interfaces below are optional. Each of them makes results faster or more accurate, or enables
+// more of them. This package detects them by their methods, so the compiler does not notice a
+// misspelled method unless the type declares the interface:
 //
 //	var _ pgsvi.Factual = MyLikelihood{}
 //
-// What each offers:
+// The methods have these effects:
 //
-//   - LogProb alone: a fit of a smooth likelihood takes 20 to 60 calls for an expectation, if the
-//     standard deviation of η is at most 0.5 and there are at least 64 responses. Otherwise it
-//     takes about 340.
-//   - Derivs (Differentiable) costs one more call for each of LogProb. Derivatives of
-//     expectations are then accurate to 1e-14 at any variance. Without Derivs they lose digits as
-//     the variance falls. It does not save time.
-//   - ExpectLogProb (Expecter) replaces all of these calls, for example by a closed form.
-//   - Facts (Factual): Support checks responses, LogConcave allows fits to prove their gap, and
-//     Rough requests the accurate quadrature throughout.
-//   - Params (Parametric) allows Learn to fit the parameters. Moments and CDF (Responder) speed
-//     up predictive means, intervals and quantiles.
+//   - LogProb alone: a fit of a smooth likelihood calls it 20 to 60 times per expectation if the
+//     standard deviation of η is at most 0.5 and there are at least 64 responses, and about 340
+//     times otherwise.
+//   - Derivs (Differentiable) adds one call for each call of LogProb. Derivatives of expectations
+//     are then accurate to 1e-14 at any variance. Without Derivs they lose digits as the variance
+//     decreases. Derivs does not save time.
+//   - ExpectLogProb (Expecter) replaces all of these calls, for example with a closed form.
+//   - Facts (Factual): Support checks responses, LogConcave lets fits prove their gap, and Rough
+//     makes all fits use the accurate quadrature.
+//   - Params (Parametric) lets Learn fit the parameters. Moments and CDF (Responder) speed up
+//     predictive means, intervals and quantiles.
 //
-// A posterior can be saved if Register knows the type of its Likelihood.
+// A posterior can be saved if the type of its Likelihood is registered with Register.
 //
-// Implementations must be safe for concurrent use. Those of this package are structs of
-// parameters with usable zero values: a zero parameter means its default. A parameter out of its
-// range (see Parametric) makes every result NaN, and is an error in models.
+// Implementations must be safe for concurrent use. The likelihoods of this package are structs of
+// parameters with usable zero values: a zero parameter means its default. If a parameter is out of
+// its range (see Parametric), every result is NaN, and models return an error.
 type Likelihood interface {
-	// LogProb returns log p(y|η) in nats. It is −Inf where p = 0; NaN counts as −Inf. For
-	// predictions exp(LogProb) must sum or integrate to 1 over y. Fits do not need that.
+	// LogProb returns log p(y|η) in nats. It returns −Inf if p = 0; NaN counts as −Inf. Predictions
+	// need exp(LogProb) to sum or integrate to 1 over y, but fits do not.
 	LogProb(y, eta float64) float64
 }
 
@@ -55,30 +55,30 @@ type Factual interface {
 	Facts() Facts
 }
 
-// Facts describe a Likelihood. The zero Facts are those of a Likelihood that is not Factual: any
+// Facts describes a Likelihood. The zero Facts applies to a Likelihood that is not Factual: any
 // finite number is a response, and nothing else is known.
 type Facts struct {
-	// Support is the set of responses. For others models return ErrLabel, and predictions are
-	// NaN.
+	// Support is the set of responses. For any other response, models return an error that wraps
+	// ErrLabel, and predictions are NaN.
 	Support Support
-	// Most is the largest response of Counts; zero means no limit. Other supports do not use it.
+	// Most is the largest response of Counts; zero means no limit. Other supports ignore it.
 	Most float64
-	// Censored means that a response may be −y for a y in Support: the outcome is not known but
-	// that it is above y, and exp(LogProb) is P(Y > y|η). Survival makes such responses.
+	// Censored means that a response may be −y for a y in Support. The outcome is then only known
+	// to be above y, and exp(LogProb) is P(Y > y|η). Survival makes such responses.
 	Censored bool
 	// LogConcave means that log p(y|η) is concave in η for every response y.
 	LogConcave bool
-	// Rough means that log p(y|η), as a function of η, has bumps or corners that a quadrature of
-	// few nodes may miss. Fits then compute every expectation as the function ExpectLogProb does,
-	// with about 340 calls of LogProb each.
+	// Rough means that log p(y|η), as a function of η, has bumps or corners that a quadrature with
+	// few nodes may miss. Fits then compute every expectation like the function ExpectLogProb, with
+	// about 340 calls of LogProb each.
 	Rough bool
-	// paired means that responses of Successes, which tell their number of trials, are some.
+	// paired means that responses may come from Successes and contain their number of trials.
 	paired bool
-	// selfBounded means that |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·): the curvature of a term is then known
-	// to a factor near the state where it was taken.
+	// selfBounded means that |ℓ‴| ≤ |ℓ″| for ℓ = log p(y|·). The curvature of a term near the state
+	// at which it was computed is then known up to a factor.
 	selfBounded bool
 	// bounded means that −∂² log p/∂η² has a bound for each y, and about the same size over the
-	// range of η that is likely for it: the precisions of sites then depend little on the mean.
+	// likely range of η. The precisions of sites then depend little on the mean.
 	bounded bool
 }
 
@@ -103,14 +103,14 @@ func factsOf(l Likelihood) Facts {
 	return Facts{}
 }
 
-// rated is a Likelihood that knows its rates; see rated of what the sites see.
+// rated is a Likelihood with exponential rates; siteView.Rated returns them.
 type rated interface {
 	Likelihood
 	rate(y float64) (sign, origin, slope float64)
 }
 
-// Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives in η. One with a
-// kink must not implement it, as the contribution of the kink to E[∂² log p] would be lost.
+// Differentiable is a Likelihood whose log p(y|η) has two continuous derivatives in η. A likelihood
+// with a kink must not implement it, because E[∂² log p] would lose the contribution of the kink.
 type Differentiable interface {
 	Likelihood
 	// Derivs returns ∂ log p(y|η)/∂η and ∂² log p(y|η)/∂η².
@@ -120,32 +120,31 @@ type Differentiable interface {
 // Expecter is a Likelihood that computes its Gaussian expectations itself.
 type Expecter interface {
 	Likelihood
-	// ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v), as the function ExpectLogProb does.
+	// ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v), like the function ExpectLogProb.
 	ExpectLogProb(y, m, v float64) Expectation
 }
 
 // Parametric is a Likelihood with parameters that can be learned.
 type Parametric interface {
 	Likelihood
-	// Params returns the parameters in a fixed order. A zero field that means a default is
-	// returned as that default. The caller owns the slice.
+	// Params returns the parameters in a fixed order. If a zero field means a default, Params
+	// returns the default. The caller owns the slice.
 	Params() []Param
 	// WithParams returns a copy of the Likelihood with the given values of its parameters, in the
 	// order of Params. It does not keep values.
 	WithParams(values []float64) Likelihood
 }
 
-// Responder is a Likelihood that knows the distribution of y given η.
+// Responder is a Likelihood that provides the distribution of y given η.
 type Responder interface {
 	Likelihood
-	// Moments returns E[y|η] and Var[y|η]. They are NaN where they do not exist.
+	// Moments returns E[y|η] and Var[y|η]. They are NaN if they do not exist.
 	Moments(eta float64) (mean, variance float64)
 	// CDF returns P(Y ≤ y|η).
 	CDF(y, eta float64) float64
 }
 
-// positiveOr returns x, or d if x is zero, or NaN if x is not a positive finite
-// number.
+// positiveOr returns x, or d if x is zero, or NaN if x is not a positive finite number.
 func positiveOr(x, d float64) float64 {
 	switch {
 	case x == 0:
@@ -156,7 +155,7 @@ func positiveOr(x, d float64) float64 {
 	return math.NaN()
 }
 
-// offSupport is the expectation for a y outside the support: −Inf, exactly.
+// offSupport returns the expectation for a y outside the support, which is exactly −Inf.
 func offSupport(m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -164,7 +163,7 @@ func offSupport(m, v float64) Expectation {
 	return Expectation{Value: math.Inf(-1)}
 }
 
-// dropInfErr sets Err to 0 where Value is infinite.
+// dropInfErr sets Err to 0 if Value is infinite.
 func dropInfErr(e Expectation) Expectation {
 	if math.IsInf(e.Value, 0) {
 		e.Err = 0
@@ -172,7 +171,7 @@ func dropInfErr(e Expectation) Expectation {
 	return e
 }
 
-// signCDF is P(Y ≤ y) for Y in {−1, +1} with P(Y = −1) = q.
+// signCDF returns P(Y ≤ y) for Y in {−1, +1} with P(Y = −1) = q.
 func signCDF(y, q float64) float64 {
 	switch {
 	case y < -1:
@@ -188,7 +187,7 @@ func signCDF(y, q float64) float64 {
 // checkLikelihood reports a nil Likelihood and every parameter out of range.
 func checkLikelihood(l Likelihood) error {
 	if l == nil {
-		return fmt.Errorf("pgsvi: nil Likelihood: %w", ErrParam)
+		return fmt.Errorf("pgsvi: the Likelihood is nil: %w", ErrParam)
 	}
 	errs := []error{validateOption(l)}
 	if p, ok := l.(Parametric); ok {
@@ -197,34 +196,34 @@ func checkLikelihood(l Likelihood) error {
 	return errors.Join(errs...)
 }
 
-// mostResponse bounds the size of responses: sums and expectations of their squares overflow from
-// about 1e149 on.
+// mostResponse is the largest size of a response. Sums and expectations of squares overflow from
+// about 1e149.
 const mostResponse = 1e145
 
-// tooLarge reports whether a response is beyond mostResponse. A pair of numbers is never too large.
+// tooLarge reports whether a response exceeds mostResponse. A response of Successes never does.
 func (f Facts) tooLarge(y float64) bool { return !f.paired && math.Abs(y) > mostResponse }
 
-// checkLabel reports a response that is too large or outside the support of l. The caller adds its
-// place, and "pgsvi: " before it.
+// checkLabel reports a response that is too large or outside the support of l. The caller prepends
+// "pgsvi: " and the place.
 func checkLabel(l Likelihood, y float64) error {
 	f := factsOf(l)
 	switch contained := f.contain(y); {
 	case contained && f.tooLarge(y):
 		return fmt.Errorf("y = %v is too large, because sums of squares overflow; divide all "+
-			"responses by the same number so that none is beyond %v: %w", y, mostResponse, ErrLabel)
+			"responses by the same number to bring them below %v: %w", y, mostResponse, ErrLabel)
 	case contained:
 		return nil
 	}
 	advice := ""
 	switch {
 	case f.Support == SignLabels:
-		advice = "; make 2y−1 of labels 0 and 1, or read the table by package data"
+		advice = "; convert labels 0 and 1 to 2y−1, or read the table with package data"
 	case f.Censored:
-		advice = ", or minus one where it is censored; Survival makes these of times and events"
+		advice = ", or its negative if it is censored; use Survival to convert times and events"
 	case f.paired:
-		advice = "; Successes makes responses of successes and trials"
+		advice = "; use Successes to convert successes and trials"
 	}
-	return fmt.Errorf("y = %v, and %s wants %s%s: %w", y, typeName(l), f.Support.describe(f.Most),
+	return fmt.Errorf("y = %v, but %s needs %s%s: %w", y, typeName(l), f.Support.describe(f.Most),
 		advice, ErrLabel)
 }
 
@@ -248,7 +247,7 @@ func checkLabels(lik Likelihood, y []float64) error {
 	return nil
 }
 
-// typeName returns the name of the type of v, without that of this package.
+// typeName returns the name of the type of v, without the name of this package.
 func typeName(v any) string {
 	return strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "pgsvi.")
 }
@@ -275,8 +274,8 @@ func (s Support) String() string {
 	return fmt.Sprintf("Support(%d)", int(s))
 }
 
-// contains reports whether y is in the support. Most is the largest of Counts, as
-// in Facts; zero means that there is none. NaN and ±Inf are in no support.
+// contains reports whether y is in the support. most is the largest response of Counts, as in
+// Facts; zero means no limit. NaN and ±Inf are in no support.
 func (s Support) contains(y, most float64) bool {
 	switch s {
 	case RealLine:
@@ -295,7 +294,7 @@ func (s Support) contains(y, most float64) bool {
 	return false
 }
 
-// describe says in words what is in the support.
+// describe returns a description of a response in the support.
 func (s Support) describe(most float64) string {
 	switch s {
 	case RealLine:
@@ -304,7 +303,7 @@ func (s Support) describe(most float64) string {
 		if most != 0 {
 			return fmt.Sprintf("an integer from 0 to %v", most)
 		}
-		return "a non-negative integer"
+		return "a nonnegative integer"
 	case SignLabels:
 		return "−1 or +1"
 	case UnitInterval:
@@ -317,51 +316,51 @@ func (s Support) describe(most float64) string {
 	return s.String()
 }
 
-// Expectation is E[log p(y|η)] for η ~ N(m, v), in nats, with its derivatives.
+// An Expectation is E[log p(y|η)] for η ~ N(m, v), in nats, with its derivatives.
 type Expectation struct {
 	Value float64 // E[log p(y|η)]
 	D1    float64 // ∂Value/∂m
 	D2    float64 // ∂²Value/∂m² = 2 ∂Value/∂v (Price 1958)
 	// Err bounds |Value − E[log p(y|η)]| for exactly the given m and v. It is 0 if Value is
-	// infinite and correct, and +Inf if nothing is known.
+	// infinite and correct, and +Inf if no bound is known.
 	//
-	// For the likelihoods of this package Err covers rounding and, without a closed form, the
-	// error of a fixed quadrature rule. The latter was checked against independent quadrature for
-	// |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3, and is not proved beyond. For other likelihoods see
-	// ExpectLogProb.
+	// For the likelihoods of this package Err covers rounding and, without a closed form, the error
+	// of a fixed quadrature rule. That error was compared with independent quadrature for |m| ≤ 1e3
+	// and 1e−4 ≤ √v ≤ 1e3, and is not proved outside this range. ExpectLogProb describes Err for
+	// other likelihoods.
 	Err float64
 }
 
-// quadNaN is the expectation where m or v is not valid.
+// quadNaN returns the expectation for an invalid m or v.
 func quadNaN() Expectation {
 	n := math.NaN()
 	return Expectation{n, n, n, n}
 }
 
-// isCount reports whether y is a non-negative integer.
+// isCount reports whether y is a nonnegative integer.
 func isCount(y float64) bool {
 	return y >= 0 && y == math.Floor(y) && y <= math.MaxFloat64
 }
 
 // ExpectLogProb returns E[log p(y|η)] for η ~ N(m, v), with its derivatives.
 //
-// m must be finite, and v finite and not negative. Otherwise every field is NaN. v = 0 is the
-// point mass at m.
+// m must be finite, and v must be finite and not negative. Otherwise every field is NaN. v = 0 is
+// the point mass at m.
 //
-// If l implements Expecter, its method is used. Otherwise the integral is computed by adaptive
-// Gauss–Kronrod quadrature (Piessens et al. 1983). The panels are cut at m and at η = y, and
-// bisected where the estimated error is largest. Err is the sum of these estimates, and at least
-// the rounding error. It is not a proof.
+// If l implements Expecter, ExpectLogProb calls its method. Otherwise it computes the integral by
+// adaptive Gauss–Kronrod quadrature (Piessens et al. 1983). The panels are cut at m and at η = y,
+// and bisected where the estimated error is largest. Err is the sum of these estimates, and at
+// least the rounding error. It is not a proof.
 //
-// The derivatives are E[∂ log p] and E[∂² log p] if l implements Differentiable. Otherwise they
-// are E[g u]/s and E[g (u²−1)]/s², where u = (η−m)/s, s = √v and g = log p(y|η) − log p(y|m).
-// These forms need no smoothness. Their rounding errors are about 1e−16 |log p|/s and 1e−16 |log
-// p|/s². Below s = 1e−6, and at v = 0, fourth-order differences of log p about m are used
+// The derivatives are E[∂ log p] and E[∂² log p] if l implements Differentiable. Otherwise they are
+// E[g u]/s and E[g (u²−1)]/s², where u = (η−m)/s, s = √v and g = log p(y|η) − log p(y|m). These
+// forms need no smoothness. Their rounding errors are about 1e−16 |log p|/s and 1e−16 |log p|/s².
+// Below s = 1e−6, and at v = 0, ExpectLogProb uses fourth-order differences of log p around m
 // instead.
 //
-// The integral covers 9 standard deviations on each side, and more if log p grows so fast that
-// the tails count. If log p is −Inf or NaN at a point with mass, Value is −Inf, the derivatives
-// are 0 and Err is +Inf.
+// The integral covers 9 standard deviations on each side, and more if log p grows so fast that the
+// tails matter. If log p is −Inf or NaN at a point with mass, Value is −Inf, the derivatives are 0
+// and Err is +Inf.
 func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	if e, ok := l.(Expecter); ok {
 		return e.ExpectLogProb(y, m, v)
@@ -372,20 +371,20 @@ func ExpectLogProb(l Likelihood, y, m, v float64) Expectation {
 	return quadExpect(l, y, m, v)
 }
 
-// nestedRule computes the expectations of one run by nested rules of few nodes if these agree.
-// They may all miss a bump that is narrower than the distance of the nodes. Therefore a fixed
-// fraction of the expectations, chosen by their arguments, is also computed by ExpectLogProb. If
-// the two differ, the rule has failed. It is then switched off and ExpectLogProb computes all
-// expectations: a run begins anew, one of steps of a given size goes on from where it is, and a
-// block of rows or an evaluation of Learn is done once more.
+// nestedRule computes the expectations of one run by nested rules with few nodes if these rules
+// agree. They may all miss a bump that is narrower than the distance between the nodes. Therefore
+// ExpectLogProb also computes a fixed share of the expectations, which depends only on their
+// arguments. If the two values differ, the rule has failed. It is then switched off, and
+// ExpectLogProb computes all expectations: a run starts again, a run with steps of a given size
+// continues at its current state, and a block of rows or an evaluation of Learn is repeated.
 type nestedRule struct {
 	lik    Likelihood
-	off    bool        // changes between passes over the terms only
+	off    bool        // changes only between passes over the terms
 	given  bool        // the run takes steps of a given size
 	missed atomic.Bool // a check has failed
 }
 
-// newNestedRule returns the rule for a run of n terms of l. It returns nil if ExpectLogProb is as
+// newNestedRule returns the rule for a run over n terms of l. It returns nil if ExpectLogProb is as
 // fast, or if there are too few terms to check the rule.
 func newNestedRule(l Likelihood, n int) *nestedRule {
 	if _, ok := l.(Expecter); ok || n < nestedTerms || factsOf(l).Rough {
@@ -395,17 +394,17 @@ func newNestedRule(l Likelihood, n int) *nestedRule {
 }
 
 const (
-	nestedTerms  = 64  // so many terms make about one check a pass
-	nestedAlone  = 256 // and so many about four, without a run that begins anew
-	nestedChecks = 64  // one in so many expectations is checked
-	// a wider Gaussian seldom has an accurate rule of few nodes, and may hide more between them
+	nestedTerms  = 64  // number of terms with about one check per pass
+	nestedAlone  = 256 // number with about four, for terms whose run cannot start again
+	nestedChecks = 64  // one in nestedChecks expectations is checked
+	// A wider Gaussian seldom has an accurate rule with few nodes, and may hide more between them.
 	nestedSD   = 0.5
-	nestedTol  = 1e-10 // where values, summed over terms, do not change in nine digits
-	nestedFar  = 1e-6  // relative difference by which a check fails
-	nestedUnit = 1e-3  // of a nat, below which no part is of use
+	nestedTol  = 1e-10 // tolerance at which sums over terms keep nine digits
+	nestedFar  = 1e-6  // relative difference at which a check fails
+	nestedUnit = 1e-3  // nats, below which a part is negligible
 )
 
-// expect is ExpectLogProb, and notes where check says that the rule misses something.
+// expect is ExpectLogProb by the rule. If check is true, it records a failed check.
 func (r *nestedRule) expect(y, m, v float64, check bool) term.Expectation {
 	return term.Expectation(r.of(y, m, v, check))
 }
@@ -434,18 +433,18 @@ func (r *nestedRule) of(y, m, v float64, check bool) Expectation {
 	return x
 }
 
-// failed reports whether a check has failed and the rule is not off yet.
+// failed reports whether a check has failed while the rule is on.
 func (r *nestedRule) failed() bool { return r != nil && !r.off && r.missed.Load() }
 
-// step says that the run takes steps of a given size. It then does not begin anew if a check fails,
-// but goes on from where it is.
+// step records that the run takes steps of a given size. If a check fails, such a run continues at
+// its current state and does not start again.
 func (r *nestedRule) step() {
 	if r != nil {
 		r.given = true
 	}
 }
 
-// state is what a run saves of the rule.
+// state reads or writes the part of the rule that a run saves.
 func (r *nestedRule) state(c *save.State) {
 	if r == nil {
 		return
@@ -455,8 +454,8 @@ func (r *nestedRule) state(c *save.State) {
 	r.missed.Store(missed)
 }
 
-// nestedChecked reports whether the expectation with these arguments is checked, as one in
-// nestedChecks is, in whatever order they come.
+// nestedChecked reports whether to check the expectation with these arguments. It selects one in
+// nestedChecks expectations, independent of their order.
 func nestedChecked(y, m, v float64) bool {
 	var h uint64
 	for _, x := range [...]float64{y, m, v} {
@@ -466,8 +465,8 @@ func nestedChecked(y, m, v float64) bool {
 	return h*0x9e3779b97f4a7c15>>32%nestedChecks == 0
 }
 
-// nestedExpect is quadExpect by expect.Nested, for narrow Gaussians. Ok is false where that does
-// not do.
+// nestedExpect is quadExpect with expect.Nested, for narrow Gaussians. It returns false if
+// expect.Nested is not accurate enough.
 func nestedExpect(l Likelihood, y, m, v float64) (_ Expectation, ok bool) {
 	s := math.Sqrt(v)
 	if v == 0 || s > nestedSD {
@@ -500,7 +499,8 @@ func nestedExpect(l Likelihood, y, m, v float64) (_ Expectation, ok bool) {
 	return e, true
 }
 
-// stein replaces E[gu] and E[g(u²−1)] in e by the derivatives that they are, as ExpectLogProb says.
+// stein replaces E[gu] and E[g(u²−1)] in e by the derivatives that they determine; see
+// ExpectLogProb.
 func (e *Expectation) stein(l Likelihood, y, m, v, g0 float64) {
 	if s := math.Sqrt(v); s < 1e-6 {
 		p := quadPoint(l, y, m, g0)
@@ -510,7 +510,7 @@ func (e *Expectation) stein(l Likelihood, y, m, v, g0 float64) {
 	}
 }
 
-// quadExpect is ExpectLogProb for a likelihood that is no Expecter.
+// quadExpect is ExpectLogProb for a likelihood that is not an Expecter.
 func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	s := math.Sqrt(v)
 	d, smooth := l.(Differentiable)
@@ -525,7 +525,7 @@ func quadExpect(l Likelihood, y, m, v float64) Expectation {
 	g := func(u float64) float64 { return l.LogProb(y, m+s*u) - g0 }
 	f := func(u float64) [3]float64 {
 		if hole {
-			return [3]float64{} // nothing else counts
+			return [3]float64{} // all other parts are negligible
 		}
 		x := m + s*u
 		p := special.NormalPDF(u)
@@ -564,7 +564,7 @@ func quadPoint(l Likelihood, y, m, g0 float64) Expectation {
 	if d, ok := l.(Differentiable); ok {
 		e.D1, e.D2 = d.Derivs(y, m)
 	} else {
-		h := 0x1p-8 // doubles until m+h is another float64 than m
+		h := 0x1p-8 // doubles until m+h differs from m in float64
 		for m+h == m || (m+h)-m != h && h < 0x1p-27*math.Abs(m) {
 			h *= 2
 		}
@@ -601,31 +601,31 @@ func softplusBoth(m, v float64) (f0, g0, p, q, f2 float64) {
 
 const (
 	logitErr  = 2e-13 // relative error of the expectations of BernoulliLogit
-	probitErr = 1e-12 // of those of BernoulliProbit
+	probitErr = 1e-12 // relative error of the expectations of BernoulliProbit
 
 	// The zeros of Φ nearest the real line are at 1.916 ± 2.816i. There log Φ is
 	// singular, which sets the panels of its quadrature.
 	probitZeroRe, probitZeroIm = 1.916, 2.816
 )
 
-// eachExpecter is a Likelihood of this package that computes many expectations together, faster
-// than one at a time.
+// eachExpecter is a Likelihood of this package that computes many expectations together, which is
+// faster than one at a time.
 type eachExpecter interface {
-	// is reports whether l is of this very type. A user's type that embeds one of these has its
-	// methods, but not its meaning.
+	// is reports whether l has exactly this type. A custom type that embeds one of these types has
+	// its methods, but may have another meaning.
 	is(l Likelihood) bool
-	// expectEach replaces the responses in value, the means in d1, the variances in d2 and what
-	// ownTerm says of the responses in bound by the results of ExpectLogProb, to the last bit.
+	// expectEach replaces the responses in value, the means in d1, the variances in d2 and the
+	// results of ownTerm in bound by exactly the results of ExpectLogProb.
 	expectEach(value, d1, d2, bound []float64)
 }
 
-// ownTerm is an eachExpecter whose expectations have a part that depends on the response alone. It
-// is computed once for each row: NaN if y is no response.
+// ownTerm is an eachExpecter whose expectations have a part that depends only on the response. It
+// is computed once per row, and is NaN if y is not a response.
 type ownTerm interface {
 	own(y float64) float64
 }
 
-// eachOf returns l where it takes expectations together, or nil.
+// eachOf returns l if it computes expectations together, and nil otherwise.
 func eachOf(l Likelihood) eachExpecter {
 	if e, ok := l.(eachExpecter); ok && e.is(l) {
 		return e
@@ -633,7 +633,8 @@ func eachOf(l Likelihood) eachExpecter {
 	return nil
 }
 
-// eachRows is the number of rows that expectEach takes at a time: they fit into the nearest memory.
+// eachRows is the number of rows that expectEach processes at a time, so that they fit into the
+// fastest cache.
 const eachRows = 256
 
 // exp1 returns e^x with the bits of fma.Exp.
@@ -643,31 +644,32 @@ func exp1(x float64) float64 {
 	return e[0]
 }
 
-// shifted returns m − shift, finite.
+// shifted returns m − shift, limited to finite values.
 func shifted(m, shift float64) float64 {
 	return math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, m-shift))
 }
 
-// discrete reports whether responses have probabilities, and not densities.
+// discrete reports whether responses have probabilities instead of densities.
 func (f Facts) discrete() bool { return f.Support == Counts || f.Support == SignLabels }
 
 const (
-	// mostPaired is the most trials of a response of Successes, and pairedUnit is what one adds to
-	// it: the fraction of such a response is below 0.01, and a proportion is not taken for one.
+	// mostPaired is the largest number of trials of a response of Successes. pairedUnit is the part
+	// that one trial adds to the response. The fraction of such a response is below 0.01, so a
+	// proportion is not mistaken for one.
 	mostPaired = 1 << 20
 	pairedUnit = 1.0 / (1 << 27)
 )
 
-// unpair returns the successes and the trials of a response of Successes; ok is false for a y that
-// is none.
+// unpair returns the successes and the trials of a response of Successes. It returns false for any
+// other y.
 func unpair(y float64) (k, n float64, ok bool) {
 	k = math.Floor(y)
 	n = (y - k) / pairedUnit
 	return k, n, k >= 0 && n >= 1 && n <= mostPaired && k <= n && n == math.Floor(n)
 }
 
-// withParams returns lik with its parameters replaced, in order, by what value returns for them.
-// The range of a parameter may depend on those before it.
+// withParams returns lik with its parameters replaced, in order, by the results of value. The range
+// of a parameter may depend on the parameters before it.
 func withParams(lik Likelihood, value func(i int, p *Param) float64) Likelihood {
 	for i := range numLikelihoodParams(lik) {
 		p := lik.(Parametric).Params()
@@ -690,7 +692,7 @@ func numLikelihoodParams(lik Likelihood) int {
 }
 
 // movedParams returns lik with its parameters moved by Bz in their coordinates. A parameter that
-// would reach an end of its range stays.
+// would reach an end of its range keeps its value.
 func movedParams(lik Likelihood, b [][]float64, z []float64) Likelihood {
 	theta := make([]float64, len(b))
 	params := lik.(Parametric).Params()

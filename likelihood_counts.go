@@ -18,14 +18,14 @@ var _ = builtin{
 	"pgsvi.NegativeBinomial": NegativeBinomial{},
 }.register()
 
-// Poisson is the likelihood of Poisson regression for counts: p(y|η) = r^y e^{−r}/y!, y = 0, 1,
-// 2, …, with rate r = Exposure e^η (log link).
+// Poisson is the likelihood of Poisson regression for counts, p(y|η) = r^y e^{−r}/y!, y = 0, 1, 2,
+// …, with rate r = Exposure e^η (log link).
 type Poisson struct {
-	Exposure float64 // time, area or population that y was counted in; zero means 1
+	Exposure float64 // time, area or population of the count; zero means 1
 }
 
-// LogProb returns y(η + log Exposure) − Exposure e^η − log y!, or −Inf if y is
-// not a non-negative integer.
+// LogProb returns y(η + log Exposure) − Exposure e^η − log y!, or −Inf if y is not a nonnegative
+// integer.
 func (p Poisson) LogProb(y, eta float64) float64 {
 	if !isCount(y) {
 		return math.Inf(-1)
@@ -48,8 +48,8 @@ func (p Poisson) Derivs(y, eta float64) (d1, d2 float64) {
 //
 //	Value = y(m + log Exposure) − r − log y!   D1 = y − r   D2 = −r
 //
-// All three are −Inf if r overflows. If y is not a non-negative integer, Value is
-// −Inf and the derivatives are 0.
+// All three are −Inf if r overflows. If y is not a nonnegative integer, Value is −Inf and the
+// derivatives are 0.
 func (p Poisson) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -61,7 +61,7 @@ func (p Poisson) ExpectLogProb(y, m, v float64) Expectation {
 	return p.expectation(y, m, v, special.LogFactorial(y), c, math.Log(c), exp1(m+v/2))
 }
 
-// expectation is ExpectLogProb of a count y, where g is log y!, c the exposure, lc its logarithm,
+// expectation is ExpectLogProb of a count y. g is log y!, c is the exposure, lc is its logarithm,
 // and e is exp(m + v/2).
 func (Poisson) expectation(y, m, v, g, c, lc, e float64) Expectation {
 	r := c * e
@@ -70,7 +70,7 @@ func (Poisson) expectation(y, m, v, g, c, lc, e float64) Expectation {
 	}
 	t := special.Times(y, m+lc)
 	x := Expectation{Value: t - r - g, D1: y - r, D2: -r}
-	// The exponential turns the absolute error of its argument into a relative one.
+	// The exponential turns the absolute error of its argument into a relative error.
 	x.Err = 4 * special.Eps * (math.Abs(t) + y*math.Abs(lc) + g + r*(1+math.Abs(m)+v))
 	if math.IsInf(x.Value, 0) || math.IsNaN(x.Err) {
 		x.Err = 0
@@ -89,7 +89,7 @@ func (p Poisson) Moments(eta float64) (mean, variance float64) {
 	return r, r
 }
 
-// CDF returns P(Y ≤ y|η) = Q(⌊y⌋+1, r), the regularised upper incomplete gamma function.
+// CDF returns P(Y ≤ y|η) = Q(⌊y⌋+1, r), the regularized upper incomplete gamma function.
 func (p Poisson) CDF(y, eta float64) float64 {
 	r, _ := p.Moments(eta)
 	switch {
@@ -125,7 +125,7 @@ func (p Poisson) predictMoments(m, v float64) (mean, variance float64) {
 	return r, r + r*(r*math.Expm1(v))
 }
 
-// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a gamma variable of
+// predictTail implements tailPredictor. P(Y ≤ y|η) is the probability that a gamma variable of
 // shape y + 1 exceeds the rate.
 func (p Poisson) predictTail(y, m, v float64, above bool) float64 {
 	return passage.GammaPassage(math.Log1p(y)-math.Log(positiveOr(p.Exposure, 1)), y+1, 1).Tail(m,
@@ -133,10 +133,10 @@ func (p Poisson) predictTail(y, m, v float64, above bool) float64 {
 }
 
 // Binomial is the likelihood of y successes in n = Trials trials with log odds η (logit link;
-// McCullagh and Nelder 1989, chapter 4): p(y|η) = C(n, y) σ(η)^y σ(−η)^{n−y}, y = 0, 1, …, n,
+// McCullagh and Nelder 1989, chapter 4). It is p(y|η) = C(n, y) σ(η)^y σ(−η)^{n−y}, y = 0, 1, …, n,
 // with σ(η) = 1/(1+e^{−η}).
 //
-// Its expectations are those of BernoulliLogit, weighted by y and n−y.
+// Its expectations are the expectations of BernoulliLogit, weighted by y and n−y.
 type Binomial struct {
 	Trials float64 // number of trials, an integer ≤ 2^53; zero means 1
 }
@@ -149,8 +149,8 @@ func (b Binomial) trials() float64 {
 	return n
 }
 
-// LogProb returns log C(n, y) − y log(1+e^{−η}) − (n−y) log(1+e^η), or −Inf if y
-// is not an integer from 0 to n.
+// LogProb returns log C(n, y) − y log(1+e^{−η}) − (n−y) log(1+e^η), or −Inf if y is not an integer
+// from 0 to n.
 func (b Binomial) LogProb(y, eta float64) float64 {
 	n := b.trials()
 	if math.IsNaN(n) {
@@ -177,8 +177,8 @@ func (b Binomial) Derivs(y, eta float64) (d1, d2 float64) {
 //	Value = log C(n, y) + yE[log σ(η)] + (n−y)E[log σ(−η)]
 //	D1 = yE[σ(−η)] − (n−y)E[σ(η)]   D2 = −nE[σ(η)σ(−η)] ≤ 0
 //
-// Each expectation has the relative accuracy of BernoulliLogit. Err adds up their
-// errors and the rounding of log C. If y is not an integer from 0 to n, Value is −Inf.
+// Each expectation has the relative accuracy of BernoulliLogit. Err is the sum of their errors and
+// the rounding error of log C. If y is not an integer from 0 to n, Value is −Inf.
 func (b Binomial) ExpectLogProb(y, m, v float64) Expectation {
 	n := b.trials()
 	if !expect.Valid(m, v) || math.IsNaN(n) {
@@ -191,16 +191,16 @@ func (b Binomial) ExpectLogProb(y, m, v float64) Expectation {
 	return b.expectation(y, n, special.LogChoose(y, n-y), f0, g0, p, q, f2)
 }
 
-// expectation is ExpectLogProb of y of n trials, where k is log C(n, y), and the others are those
-// of softplusBoth.
+// expectation is ExpectLogProb of y successes in n trials. k is log C(n, y), and the other
+// arguments are the results of softplusBoth.
 func (Binomial) expectation(y, n, k, f0, g0, p, q, f2 float64) Expectation {
 	t := special.Times(y, f0) + special.Times(n-y, g0)
 	return dropInfErr(Expectation{k - t, y*p - (n-y)*q, -n * f2,
 		logitErr*t + 4*special.Eps*(k+logChooseSlack(n-1))})
 }
 
-// logChooseSlack is the part of the error of special.LogChoose, in roundings, that
-// is not proportional to its result. It is 0 where the result is.
+// logChooseSlack returns the part of the error of special.LogChoose, in roundings, that is not
+// proportional to its result. It is 0 if the result is 0.
 func logChooseSlack(n float64) float64 {
 	if n == 0 {
 		return 0
@@ -215,8 +215,8 @@ func (b Binomial) Moments(eta float64) (mean, variance float64) {
 	return n * q, n * f2
 }
 
-// CDF returns P(Y ≤ y|η) = I_{σ(−η)}(n−⌊y⌋, ⌊y⌋+1), the regularised incomplete beta
-// function. Its absolute error is below 2e−9 for up to 10^6 trials, and 1e−6 for more.
+// CDF returns P(Y ≤ y|η) = I_{σ(−η)}(n−⌊y⌋, ⌊y⌋+1), the regularized incomplete beta function. Its
+// absolute error is below 2e−9 for up to 10^6 trials, and 1e−6 for more trials.
 func (b Binomial) CDF(y, eta float64) float64 {
 	n := b.trials()
 	switch {
@@ -244,18 +244,19 @@ func (b Binomial) Facts() Facts {
 func (b Binomial) Validate() error {
 	if math.IsNaN(b.trials()) {
 		return fmt.Errorf(
-			"pgsvi: Binomial.Trials is %v, want a positive integer, or zero for the default: %w",
+			"pgsvi: Binomial.Trials is %v; it must be a positive integer, or 0 for the default: %w",
 			b.Trials, ErrParam)
 	}
 	return nil
 }
 
-// binomialFewTrials is how many trials may magnify the rounding of a difference by n².
+// binomialFewTrials is the largest number of trials at which the rounding of a difference may be
+// multiplied by n².
 const binomialFewTrials = 64
 
-// predictMoments returns nq and nE[σ(η)σ(−η)] + n² Var[σ(η)], where q = E[σ(η)] and
-// Var[σ(η)] = q(1−q) − E[σ(η)σ(−η)]. For many trials that difference would be too
-// inaccurate, and the moments given η are integrated.
+// predictMoments returns nq and nE[σ(η)σ(−η)] + n² Var[σ(η)], where q = E[σ(η)] and Var[σ(η)] =
+// q(1−q) − E[σ(η)σ(−η)]. With many trials that difference is too inaccurate, so predictMoments
+// integrates the moments given η.
 func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
 	n := b.trials()
 	if n > binomialFewTrials || v == 0 {
@@ -268,7 +269,7 @@ func (b Binomial) predictMoments(m, v float64) (mean, variance float64) {
 	return n * q, n*f2 + n*n*math.Max(0, p*q-f2)
 }
 
-// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a beta variable with
+// predictTail implements tailPredictor. P(Y ≤ y|η) is the probability that a beta variable with
 // parameters y + 1 and n − y exceeds σ(η).
 func (b Binomial) predictTail(y, m, v float64, above bool) float64 {
 	rest := b.trials() - y
@@ -282,15 +283,15 @@ func (b Binomial) predictTail(y, m, v float64, above bool) float64 {
 }
 
 // NegativeBinomial is the likelihood of overdispersed counts with mean μ = e^η (log link) and
-// variance μ + μ²/Shape (Lawless 1987): a Poisson count whose rate has a gamma distribution of
-// shape r = Shape,
+// variance μ + μ²/Shape (Lawless 1987). It is a Poisson count whose rate has a gamma distribution
+// of shape r = Shape,
 //
 //	p(y|η) = Γ(y+r)/(Γ(r) y!) (μ/(μ+r))^y (r/(μ+r))^r,  y = 0, 1, 2, …
 //
-// With ξ = η − log r it is Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so that its expectations are sums of
-// those of BernoulliLogit. For large Shape it tends to Poisson.
+// With ξ = η − log r this equals Γ(y+r)/(Γ(r) y!) σ(ξ)^y σ(−ξ)^r, so its expectations are sums of
+// expectations of BernoulliLogit. For large Shape it tends to Poisson.
 type NegativeBinomial struct {
-	Shape float64 // r; the smaller it is, the larger the variance; zero means 1
+	Shape float64 // r, where a smaller r means a larger variance; zero means 1
 }
 
 // logCoefficient returns log Γ(y+r)/(Γ(r) y!) and a bound on its rounding error.
@@ -311,13 +312,14 @@ func (b NegativeBinomial) logCoefficient(y, r float64) (k, err float64) {
 	return c - d, b.coefficientErr(y, r, math.Log(r), c-d)
 }
 
-// coefficientErr returns the bound of logCoefficient, where lr is log r and k the coefficient: 4
-// roundings of log C, of the d that is subtracted from it, and of log r where that is a part of d.
+// coefficientErr returns the error bound of logCoefficient, where lr is log r and k is the log
+// coefficient. It adds four roundings of log C, of the d that is subtracted from it, and of log r
+// if that is a part of d.
 func (NegativeBinomial) coefficientErr(y, r, lr, k float64) float64 {
 	if y == 0 {
 		return 0
 	}
-	// No less than d = log(1 + y/r), by its binary exponent.
+	// an upper bound of d = log(1 + y/r), from its binary exponent
 	d := math.Ln2 * float64(math.Float64bits(1+y/r)>>52-1022)
 	rest := 40.0
 	if y > r {
@@ -326,8 +328,8 @@ func (NegativeBinomial) coefficientErr(y, r, lr, k float64) float64 {
 	return 4 * special.Eps * (math.Abs(k) + 2*d + rest)
 }
 
-// LogProb returns log Γ(y+r)/(Γ(r) y!) − y log(1+e^{−ξ}) − r log(1+e^ξ) with
-// ξ = η − log r, or −Inf if y is not a non-negative integer.
+// LogProb returns log Γ(y+r)/(Γ(r) y!) − y log(1+e^{−ξ}) − r log(1+e^ξ) with ξ = η − log r, or −Inf
+// if y is not a nonnegative integer.
 func (b NegativeBinomial) LogProb(y, eta float64) float64 {
 	r := positiveOr(b.Shape, 1)
 	if math.IsNaN(r) {
@@ -361,8 +363,8 @@ func (b NegativeBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 //	Value = log Γ(y+r)/(Γ(r) y!) + yE[log σ(ξ)] + rE[log σ(−ξ)]
 //	D1 = yE[σ(−ξ)] − rE[σ(ξ)]   D2 = −(y+r)E[σ(ξ)σ(−ξ)] ≤ 0
 //
-// Each expectation has the relative accuracy of BernoulliLogit at m − log r. If y is
-// not a non-negative integer, Value is −Inf.
+// Each expectation has the relative accuracy of BernoulliLogit at m − log r. If y is not a
+// nonnegative integer, Value is −Inf.
 func (b NegativeBinomial) ExpectLogProb(y, m, v float64) Expectation {
 	r := positiveOr(b.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(r) {
@@ -377,8 +379,8 @@ func (b NegativeBinomial) ExpectLogProb(y, m, v float64) Expectation {
 	return b.expectation(y, m, r, lr, k, f0, g0, p, q, f2)
 }
 
-// expectation is ExpectLogProb of a count y, where lr is log r, k the logarithm of the coefficient,
-// and the others are those of softplusBoth at m − log r.
+// expectation is ExpectLogProb of a count y. lr is log r, k is the log coefficient, and the other
+// arguments are the results of softplusBoth at m − log r.
 func (b NegativeBinomial) expectation(y, m, r, lr, k, f0, g0, p, q, f2 float64) Expectation {
 	t := special.Times(y, f0) + r*g0
 	e := Expectation{Value: math.Inf(-1), D1: y*p - r*q, D2: -(y*f2 + r*f2)}
@@ -400,12 +402,12 @@ func (b NegativeBinomial) Moments(eta float64) (mean, variance float64) {
 	return mu, mu + mu*(mu/r)
 }
 
-// poissonLimit is the μ/r below which the distribution is taken to be Poisson's; they
+// poissonLimit is the μ/r below which the distribution is treated as Poisson. The two distributions
 // differ by less than μ/r in total variation.
 const poissonLimit = 1e-12
 
-// CDF returns P(Y ≤ y|η) = I_{σ(−ξ)}(r, ⌊y⌋+1), the regularised incomplete beta
-// function, as accurately as Binomial does.
+// CDF returns P(Y ≤ y|η) = I_{σ(−ξ)}(r, ⌊y⌋+1), the regularized incomplete beta function, with the
+// accuracy of Binomial.CDF.
 func (b NegativeBinomial) CDF(y, eta float64) float64 {
 	r := positiveOr(b.Shape, 1)
 	switch {
@@ -446,7 +448,7 @@ func (b NegativeBinomial) predictMoments(m, v float64) (mean, variance float64) 
 	return mean, mean + square/positiveOr(b.Shape, 1) + spread
 }
 
-// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that a beta variable with
+// predictTail implements tailPredictor. P(Y ≤ y|η) is the probability that a beta variable with
 // parameters y + 1 and r exceeds σ(ξ).
 func (b NegativeBinomial) predictTail(y, m, v float64, above bool) float64 {
 	return passage.BetaPassage(math.Log1p(y), y+1, positiveOr(b.Shape, 1)).Tail(m, v, above)

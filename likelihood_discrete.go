@@ -16,11 +16,11 @@ var _ = builtin{
 	"pgsvi.Ordinal":         Ordinal{},
 }.register()
 
-// BernoulliLogit is the likelihood of logistic regression and binary classification: p(y|η) =
+// BernoulliLogit is the likelihood of logistic regression and binary classification, p(y|η) =
 // 1/(1+e^{−yη}), y ∈ {−1, +1}. It has no parameters.
 //
-// Its expectations are those of max(0, −yη), in closed form, plus those of log(1+e^{−|η|}), by a
-// quadrature rule that depends on the variance.
+// Its expectations are the sum of the expectation of max(0, −yη), in closed form, and the
+// expectation of log(1+e^{−|η|}), by a quadrature rule that depends on the variance.
 type BernoulliLogit struct{}
 
 // LogProb returns −log(1+e^{−yη}), or −Inf if y is not −1 or +1.
@@ -40,9 +40,9 @@ func (BernoulliLogit) Derivs(y, eta float64) (d1, d2 float64) {
 
 // ExpectLogProb returns E[log σ(yη)], D1 = yE[σ(−yη)] and D2 = −E[σ(η)σ(−η)] ≤ 0.
 //
-// The relative errors are below 2e−13, also in the tails, and Err reports them. Against 32-digit
-// arithmetic they were at most 3e−14, 3e−14 and 7e−14 for |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3. If y is
-// not −1 or +1, Value is −Inf.
+// The relative errors are below 2e−13, even in the tails, and Err reports them. Compared with
+// 32-digit arithmetic they were at most 3e−14, 3e−14 and 7e−14 for |m| ≤ 1e3 and 1e−4 ≤ √v ≤ 1e3.
+// If y is not −1 or +1, Value is −Inf.
 func (BernoulliLogit) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -58,9 +58,11 @@ func (BernoulliLogit) ExpectLogProb(y, m, v float64) Expectation {
 	return logitOf(y, m, f0, f1, f2)
 }
 
-// logitOf returns the expectations of y ∈ {−1, +1} from those of log(1+e^−η) under N(|m|, v).
+// logitOf returns the expectations of y ∈ {−1, +1} from the expectations of log(1+e^−η) under
+// N(|m|, v).
 func logitOf(y, m, f0, f1, f2 float64) Expectation {
-	// log(1+e^{−x}) = log(1+e^x) − x; without a branch, which could not be foretold.
+	// log(1+e^{−x}) = log(1+e^x) − x, computed without a branch because the processor could not
+	// predict it
 	other := 0
 	if y*m < 0 {
 		other = 1
@@ -104,7 +106,7 @@ func (BernoulliLogit) Moments(eta float64) (mean, variance float64) {
 	return math.Tanh(eta / 2), 4 * f2
 }
 
-// CDF returns P(Y ≤ y|η): σ(−η) for −1 ≤ y < 1.
+// CDF returns P(Y ≤ y|η), which is σ(−η) for −1 ≤ y < 1.
 func (BernoulliLogit) CDF(y, eta float64) float64 {
 	_, q, _ := expect.SoftplusAt(eta)
 	return signCDF(y, q)
@@ -115,7 +117,7 @@ func (BernoulliLogit) Facts() Facts {
 	return Facts{Support: SignLabels, LogConcave: true, selfBounded: true, bounded: true}
 }
 
-// BernoulliProbit is the likelihood of probit regression: p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no
+// BernoulliProbit is the likelihood of probit regression, p(y|η) = Φ(yη), y ∈ {−1, +1}. It has no
 // parameters.
 type BernoulliProbit struct{}
 
@@ -151,13 +153,13 @@ func (BernoulliProbit) ExpectLogProb(y, m, v float64) Expectation {
 		return dropInfErr(Expectation{g, y * d1, d2, 1e-14 * math.Abs(g)})
 	}
 	if m > 39*math.Sqrt(1+v) {
-		return Expectation{} // of the order exp(−m²/2(1+v)), which underflows
+		return Expectation{} // about exp(−m²/2(1+v)), which underflows
 	}
 	s := math.Sqrt(v)
 	w, lo, hi := s, m-9*s, m+9*s
 	if m*s > 0.4*(1+v) {
-		// Right of zero Φ(−x) is like e^{−x²/2} and has its mode against N(m, v) at
-		// m/(1+v); left of zero, where N(m, v) is like e^{xm/v}, it is near zero.
+		// Right of zero Φ(−x) is like e^{−x²/2}, and its product with N(m, v) has the mode m/(1+v).
+		// Left of zero N(m, v) is like e^{xm/v}, and the mode is near zero.
 		w = s / math.Sqrt(1+v)
 		lo = math.Min(m/(1+v)-9*w, -80*v/(m+math.Sqrt(m*m+80*v)))
 		hi = math.Min(m/(1+v)+9*w+3, hi)
@@ -174,7 +176,7 @@ func (BernoulliProbit) Moments(eta float64) (mean, variance float64) {
 	return math.Erf(eta / math.Sqrt2), 4 * q * (1 - q)
 }
 
-// CDF returns P(Y ≤ y|η): Φ(−η) for −1 ≤ y < 1.
+// CDF returns P(Y ≤ y|η), which is Φ(−η) for −1 ≤ y < 1.
 func (BernoulliProbit) CDF(y, eta float64) float64 { return signCDF(y, special.NormalTail(eta)) }
 
 // Facts implements Factual.
@@ -225,8 +227,8 @@ func (b BernoulliLogit) predictEach(logp, m, v []float64) {
 	}
 }
 
-// leastTogether is a probability below which expect.SoftplusExpect may say what it is a multiple
-// of.
+// leastTogether is the probability below which expect.SoftplusExpect may return a multiple with a
+// separate scale.
 const leastTogether = 1e-100
 
 // predictLogit returns the smaller of P(y = −1) and P(y = +1) as q e^scale.
@@ -263,7 +265,7 @@ func (b BernoulliProbit) predictTail(y, m, v float64, above bool) float64 {
 	return signTail(b, y, m, v, above)
 }
 
-// signTail returns log P(Y ≤ y), or log P(Y > y) if above, for a y in {−1, +1}.
+// signTail returns log P(Y ≤ y), or log P(Y > y) if above is true, for a y in {−1, +1}.
 func signTail(l Likelihood, y, m, v float64, above bool) float64 {
 	switch {
 	case y > 0 && above:
@@ -277,25 +279,25 @@ func signTail(l Likelihood, y, m, v float64, above bool) float64 {
 	return logp
 }
 
-// Ordinal is the cumulative logit (proportional odds) model of ordered classes y = 0, 1, …, K
-// with K = len(Cuts) (ordinal regression; McCullagh 1980). P(Y ≤ j|η) = σ(c_j − η) with cut
-// points c_0 < … < c_{K−1}, so that
+// Ordinal is the cumulative logit (proportional odds) model of ordered classes y = 0, 1, …, K with
+// K = len(Cuts) (ordinal regression; McCullagh 1980). P(Y ≤ j|η) = σ(c_j − η) with cut points c_0 <
+// … < c_{K−1}, so
 //
 //	p(y|η) = (1 − e^{−(c_y − c_{y−1})}) σ(c_y − η) σ(η − c_{y−1}),
 //
-// where the factors of c_{−1} = −∞ and c_K = +∞ are 1. The product equals σ(c_y − η) − σ(c_{y−1}
-// − η) and is accurate for narrow classes and in the tails. A larger η makes higher classes more
-// likely.
+// where the factors of c_{−1} = −∞ and c_K = +∞ are 1. The product equals σ(c_y − η) − σ(c_{y−1} −
+// η) and is accurate for narrow classes and in the tails. A larger η makes higher classes more
+// probable.
 type Ordinal struct {
-	// Cuts are the cut points, finite and increasing. Empty means {0}, which is
-	// logistic regression with the classes 0 and 1. The slice is not copied and must
-	// not be changed while the likelihood is in use.
+	// Cuts holds the cut points, which must be finite and increasing. Empty means {0}, which is
+	// logistic regression with the classes 0 and 1. The slice is not copied, and must not change
+	// while the likelihood is in use.
 	Cuts []float64
 }
 
 var ordinalZero = []float64{0}
 
-// cutPoints returns Cuts or their default, nil if they are out of range.
+// cutPoints returns Cuts or their default, or nil if they are out of range.
 func (o Ordinal) cutPoints() []float64 {
 	if len(o.Cuts) == 0 {
 		return ordinalZero
@@ -310,8 +312,8 @@ func (o Ordinal) cutPoints() []float64 {
 	return o.Cuts
 }
 
-// classBounds returns the cut points around class y, infinite at the ends, and
-// log(1 − e^{−(hi − lo)}). It is not ok if y is no class.
+// classBounds returns the cut points around class y, which are infinite at the ends, and log(1 −
+// e^{−(hi − lo)}). It returns false if y is not a class.
 func (Ordinal) classBounds(cuts []float64, y float64) (lo, hi, gap float64, ok bool) {
 	if !isCount(y) || y > float64(len(cuts)) {
 		return 0, 0, 0, false
@@ -332,8 +334,8 @@ func (Ordinal) classBounds(cuts []float64, y float64) (lo, hi, gap float64, ok b
 	return lo, hi, gap, true
 }
 
-// LogProb returns log(1 − e^{−(c_y − c_{y−1})}) + log σ(c_y − η) + log σ(η − c_{y−1}),
-// or −Inf if y is not an integer from 0 to K.
+// LogProb returns log(1 − e^{−(c_y − c_{y−1})}) + log σ(c_y − η) + log σ(η − c_{y−1}), or −Inf if y
+// is not an integer from 0 to K.
 func (o Ordinal) LogProb(y, eta float64) float64 {
 	cuts := o.cutPoints()
 	if cuts == nil {
@@ -348,8 +350,7 @@ func (o Ordinal) LogProb(y, eta float64) float64 {
 	return g - a - b
 }
 
-// Derivs returns σ(c_{y−1} − η) − σ(η − c_y) and the sum of −σ(η−c)σ(c−η) over
-// the two cut points.
+// Derivs returns σ(c_{y−1} − η) − σ(η − c_y), and the sum of −σ(η−c)σ(c−η) over the two cut points.
 func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 	lo, hi, _, ok := o.classBounds(o.cutPoints(), y)
 	if !ok {
@@ -365,9 +366,9 @@ func (o Ordinal) Derivs(y, eta float64) (d1, d2 float64) {
 //	Value = log(1 − e^{−(c_y − c_{y−1})}) + E[log σ(c_y − η)] + E[log σ(η − c_{y−1})]
 //	D1 = E[σ(c_{y−1} − η)] − E[σ(η − c_y)]
 //
-// and for D2 ≤ 0 the sum of −E[σ(η−c)σ(c−η)] over the two cut points. These are two
-// expectations of BernoulliLogit, with their relative accuracy. If y is not an
-// integer from 0 to K, Value is −Inf.
+// and D2 ≤ 0 is the sum of −E[σ(η−c)σ(c−η)] over the two cut points. These are two expectations of
+// BernoulliLogit, with the same relative accuracy. If y is not an integer from 0 to K, Value is
+// −Inf.
 func (o Ordinal) ExpectLogProb(y, m, v float64) Expectation {
 	cuts := o.cutPoints()
 	if !expect.Valid(m, v) || cuts == nil {
@@ -394,8 +395,8 @@ func (o Ordinal) ExpectLogProb(y, m, v float64) Expectation {
 	return dropInfErr(e)
 }
 
-// Moments returns the mean and variance of the class number, Σ_j P(Y > j) and
-// Σ_i P(Y ≤ i)P(Y > i) + 2 Σ_{i<j} P(Y ≤ i)P(Y > j).
+// Moments returns the mean and variance of the class number, Σ_j P(Y > j) and Σ_i P(Y ≤ i)P(Y > i)
+// + 2 Σ_{i<j} P(Y ≤ i)P(Y > j).
 func (o Ordinal) Moments(eta float64) (mean, variance float64) {
 	return o.indicatorMoments(func(c float64) (below, above float64) {
 		_, above, _ = expect.SoftplusAt(c - eta)
@@ -404,9 +405,8 @@ func (o Ordinal) Moments(eta float64) (mean, variance float64) {
 	})
 }
 
-// indicatorMoments returns the moments of Y = Σ_j 1[Y > j]. The covariances of these
-// indicators, P(Y > max(i, j)) P(Y ≤ min(i, j)), are not negative, so that nothing
-// cancels (Hoeffding 1940).
+// indicatorMoments returns the moments of Y = Σ_j 1[Y > j]. The covariances of these indicators,
+// P(Y > max(i, j)) P(Y ≤ min(i, j)), are not negative, so nothing cancels (Hoeffding 1940).
 func (o Ordinal) indicatorMoments(at func(c float64) (below, above float64)) (mean,
 	variance float64) {
 	cuts := o.cutPoints()

@@ -27,29 +27,30 @@ var (
 	_ Parametric     = LogNormal{}
 )
 
-// Survival returns the responses of durations of which some are right-censored (survival or
-// time-to-event data), for the likelihoods Weibull and LogNormal: time_i if the event was observed,
-// event_i = 1, and −time_i if nothing had happened by then, event_i = 0.
+// Survival returns the responses of right-censored durations (survival or time-to-event data), for
+// the likelihoods Weibull and LogNormal. A response is time_i if event_i = 1, which means that the
+// event was observed. It is −time_i if event_i = 0, which means that the event had not happened by
+// then.
 //
-// The sign carries the second column of such data, so that a response stays one number wherever
-// responses go: in rows and streams, in cross-validation and LOO, in scores of new rows, and in
-// files. Facts.Censored says that a likelihood reads it. Predictions are of durations, and
-// positive.
+// The sign replaces a second column, so a response remains one number in rows and streams, in
+// cross-validation and LOO, in scores of new rows, and in files. Facts.Censored reports whether a
+// likelihood supports such responses. Predictions are of durations, and positive.
 //
-// The error wraps ErrShape if the lengths differ, and ErrLabel if an event is neither 0 nor 1 or a
-// time is not positive and finite; it names the row.
+// The error wraps ErrShape if the lengths differ. It wraps ErrLabel and names the row if an event
+// is neither 0 nor 1 or a time is not positive and finite.
 func Survival(time, event []float64) ([]float64, error) {
 	if len(time) != len(event) {
-		return nil, fmt.Errorf("pgsvi: %d times and %d events: %w", len(time), len(event), ErrShape)
+		return nil, fmt.Errorf("pgsvi: %d times but %d events: %w", len(time), len(event), ErrShape)
 	}
 	y := make([]float64, len(time))
 	for i, t := range time {
 		switch e := event[i]; {
 		case e != 0 && e != 1:
-			return nil, fmt.Errorf("pgsvi: row %d: the event is %v, want 1 if it was observed "+
-				"or 0 if the time is censored: %w", i, e, ErrLabel)
+			return nil, fmt.Errorf("pgsvi: row %d: the event is %v; it must be 1 if it was "+
+				"observed or 0 if the time is censored: %w", i, e, ErrLabel)
 		case !Positive.contains(t, 0):
-			return nil, fmt.Errorf("pgsvi: row %d: the time is %v, want a positive number: %w", i,
+			return nil, fmt.Errorf("pgsvi: row %d: the time is %v; it must be a positive number: "+
+				"%w", i,
 				t, ErrLabel)
 		case e == 1:
 			y[i] = t
@@ -60,26 +61,26 @@ func Survival(time, event []float64) ([]float64, error) {
 	return y, nil
 }
 
-// duration returns the time of a response of Survival, and whether its event was observed; ok is
-// false for a y that is none.
+// duration returns the time of a response of Survival, and whether its event was observed. It
+// returns false for any other y.
 func duration(y float64) (t float64, observed, ok bool) {
 	t = math.Abs(y)
 	return t, y > 0, Positive.contains(t, 0)
 }
 
 // Weibull is the likelihood of durations with a hazard that is a power of time (Weibull regression;
-// Kalbfleisch and Prentice 2002, section 2.2.2), and scale e^η, an accelerated failure time model.
-// With k = Shape
+// Kalbfleisch and Prentice 2002, section 2.2.2) and scale e^η. It is an accelerated failure time
+// model. With k = Shape
 //
 //	p(y|η) = (k/y) z e^{−z},   P(Y > y|η) = e^{−z},   z = (ye^{−η})^k,   y > 0.
 //
-// The median is e^η (log 2)^{1/k}, the mean e^η Γ(1+1/k). An effect that adds a to η makes every
-// duration e^a times as long, and multiplies the hazard by e^{−ka}. Shape 1 is Exponential.
+// The median is e^η (log 2)^{1/k}, and the mean is e^η Γ(1+1/k). An effect that adds a to η
+// multiplies every duration by e^a, and the hazard by e^{−ka}. Shape 1 is Exponential.
 //
-// Durations may be right-censored: −y says that the duration is above y, with log p = −z; Survival
-// makes such responses of times and events. It is log-concave in η for both.
+// Durations may be right-censored: the response −y means that the duration is above y, with log p =
+// −z. Survival converts times and events to such responses. log p is concave in η for both.
 type Weibull struct {
-	// k; the hazard rises with time above 1 and falls below; zero means 1.
+	// k. The hazard rises with time if k is above 1, and falls if k is below 1. Zero means 1.
 	Shape float64
 }
 
@@ -89,8 +90,8 @@ func (w Weibull) power(t, eta float64) (k, l, logz float64) {
 	return k, l, k * (l - eta)
 }
 
-// LogProb returns log k − log y + log z − z, z = (ye^{−η})^k, and −z with z = (−ye^{−η})^k for a
-// censored y < 0. It is −Inf if y is 0 or not finite.
+// LogProb returns log k − log y + log z − z with z = (ye^{−η})^k, or −z with z = (−ye^{−η})^k for a
+// censored y < 0. It returns −Inf if y is 0 or not finite.
 func (w Weibull) LogProb(y, eta float64) float64 {
 	t, observed, ok := duration(y)
 	k, l, x := w.power(t, eta)
@@ -122,8 +123,8 @@ func (w Weibull) Derivs(y, eta float64) (d1, d2 float64) {
 //
 //	Value = log k − log y + k(log y − m) − r   D1 = k(r−1)   D2 = −k²r
 //
-// and −r, kr and −k²r for a censored y < 0, where y in r is −y. If r overflows they are −Inf, +Inf
-// and −Inf. If y is 0 or not finite, Value is −Inf and the derivatives are 0.
+// and −r, kr and −k²r for a censored y < 0, where r contains −y instead of y. If r overflows, they
+// are −Inf, +Inf and −Inf. If y is 0 or not finite, Value is −Inf and the derivatives are 0.
 func (w Weibull) ExpectLogProb(y, m, v float64) Expectation {
 	t, observed, ok := duration(y)
 	k, l, x := w.power(t, m)
@@ -153,10 +154,10 @@ func (w Weibull) ExpectLogProb(y, m, v float64) Expectation {
 	return e
 }
 
-// weibullSeries is 1/k below which the variance is a series.
+// weibullSeries is the 1/k below which the variance is computed by a series.
 const weibullSeries = 0.02
 
-// unit returns Γ(1+1/k) and Γ(1+2/k) − Γ(1+1/k)², the moments of a duration of scale 1.
+// unit returns Γ(1+1/k) and Γ(1+2/k) − Γ(1+1/k)², the moments of a duration with scale 1.
 func (w Weibull) unit() (mean, variance float64) {
 	k := positiveOr(w.Shape, 1)
 	x := 1 / k
@@ -209,7 +210,7 @@ func (w Weibull) Params() []Param {
 // WithParams implements Parametric.
 func (w Weibull) WithParams(values []float64) Likelihood { return Weibull{Shape: values[0]} }
 
-// predictLogProb is log P(Y > −y) of a censored y, which is known, and otherwise an integral.
+// predictLogProb returns log P(Y > −y) for a censored y, which is known, and an integral otherwise.
 func (w Weibull) predictLogProb(y, m, v float64) (logp, bound float64) {
 	if t, observed, ok := duration(y); ok && !observed {
 		return w.predictTail(t, m, v, true), 2 * passage.Tol
@@ -217,15 +218,15 @@ func (w Weibull) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return predict.LogProb(w, y, m, v)
 }
 
-// predictMoments returns the moments of a random scale e^η times a duration of scale 1.
+// predictMoments returns the moments of a random scale e^η times a duration with scale 1.
 func (w Weibull) predictMoments(m, v float64) (mean, variance float64) {
 	scale, square, spread := special.LogNormal(m, v)
 	mean, variance = w.unit()
 	return scale * mean, special.Times(variance, square) + mean*mean*spread
 }
 
-// predictTail implements tailPredictor: kη exceeds k log y less the logarithm of an exponential
-// variable with probability P(Y ≤ y).
+// predictTail implements tailPredictor. P(Y ≤ y) is the probability that kη is at most k log y
+// minus the logarithm of an exponential variable.
 func (w Weibull) predictTail(y, m, v float64, above bool) float64 {
 	k := positiveOr(w.Shape, 1)
 	return passage.GammaPassage(k*math.Log(y), 1, -1).Tail(k*m, k*k*v, above)
@@ -237,19 +238,19 @@ func (w Weibull) predictTail(y, m, v float64, above bool) float64 {
 //
 //	p(y|η) = N(log y|η, Scale²)/y,  y > 0.
 //
-// The median is e^η, the mean e^{η + Scale²/2}. An effect that adds a to η makes every response e^a
-// times as large. For responses that are all observed it is GaussianNoise of log y, to the last
-// digit of the posterior, with predictions of y itself.
+// The median is e^η, and the mean is e^{η + Scale²/2}. An effect that adds a to η multiplies every
+// response by e^a. If all responses are observed, the posterior is exactly the posterior of
+// GaussianNoise for log y, but predictions are of y itself.
 //
-// Responses may be right-censored: −y says that the response is above y, with P(Y > y|η) = Φ((η −
-// log y)/Scale); Survival makes such responses of times and events. It is log-concave in η for
+// Responses may be right-censored: −y means that the response is above y, with P(Y > y|η) = Φ((η −
+// log y)/Scale). Survival converts times and events to such responses. log p is concave in η for
 // both.
 type LogNormal struct {
 	Scale float64 // σ, the standard deviation of log y given η; zero means 1
 }
 
-// LogProb returns −log y − log σ − ½ log 2π − (log y − η)²/(2σ²), and log Φ((η − log(−y))/σ) for a
-// censored y < 0. It is −Inf if y is 0 or not finite.
+// LogProb returns −log y − log σ − ½ log 2π − (log y − η)²/(2σ²), or log Φ((η − log(−y))/σ) for a
+// censored y < 0. It returns −Inf if y is 0 or not finite.
 func (g LogNormal) LogProb(y, eta float64) float64 {
 	s := positiveOr(g.Scale, 1)
 	t, observed, ok := duration(y)
@@ -267,7 +268,7 @@ func (g LogNormal) LogProb(y, eta float64) float64 {
 }
 
 // Derivs returns (log y − η)/σ² and −1/σ². For a censored y < 0, with t = (η − log(−y))/σ and λ =
-// φ(t)/Φ(t), they are λ/σ and −λ(λ+t)/σ².
+// φ(t)/Φ(t), it returns λ/σ and −λ(λ+t)/σ².
 func (g LogNormal) Derivs(y, eta float64) (d1, d2 float64) {
 	s := positiveOr(g.Scale, 1)
 	t, observed, _ := duration(y)
@@ -279,9 +280,9 @@ func (g LogNormal) Derivs(y, eta float64) (d1, d2 float64) {
 	return d1 / s, d2 / s / s
 }
 
-// ExpectLogProb returns that of GaussianNoise at log y, less log y. For a censored y < 0 it is that
-// of BernoulliProbit for η' ~ N((m − log(−y))/σ, v/σ²), with its accuracy, D1/σ and D2/σ². If y is
-// 0 or not finite, Value is −Inf.
+// ExpectLogProb returns the expectation of GaussianNoise at log y, minus log y. For a censored y <
+// 0 it returns the expectation of BernoulliProbit for η' ~ N((m − log(−y))/σ, v/σ²), with its
+// accuracy and the derivatives D1/σ and D2/σ². If y is 0 or not finite, Value is −Inf.
 func (g LogNormal) ExpectLogProb(y, m, v float64) Expectation {
 	s := positiveOr(g.Scale, 1)
 	if !expect.Valid(m, v) || math.IsNaN(s) {
@@ -340,7 +341,7 @@ func (g LogNormal) Params() []Param {
 // WithParams implements Parametric.
 func (LogNormal) WithParams(values []float64) Likelihood { return LogNormal{Scale: values[0]} }
 
-// predictLogProb: log y has mean m and variance v + σ².
+// predictLogProb uses that log y has mean m and variance v + σ².
 func (g LogNormal) predictLogProb(y, m, v float64) (logp, bound float64) {
 	whole := LogNormal{Scale: math.Hypot(positiveOr(g.Scale, 1), math.Sqrt(v))}
 	logp = whole.LogProb(y, m)

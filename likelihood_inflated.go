@@ -26,43 +26,43 @@ var (
 	_ Parametric     = Hurdle{}
 )
 
-// ZeroInflated is the likelihood of counts with more zeros than Poisson or NegativeBinomial expect
-// (ZIP and ZINB; Lambert 1992). With probability π = Zero a count is 0 whatever η is; otherwise it
-// has the distribution b of NegativeBinomial with this Shape, or of Poisson where Shape is zero,
-// with mean μ = e^η:
+// ZeroInflated is the likelihood of counts with more zeros than Poisson or NegativeBinomial predict
+// (ZIP and ZINB; Lambert 1992). A count is 0 with probability π = Zero, for any η. Otherwise it has
+// the distribution b with mean μ = e^η, which is NegativeBinomial with this Shape, or Poisson if
+// Shape is zero:
 //
 //	p(0|η) = π + (1−π) b(0|η),   p(y|η) = (1−π) b(y|η),  y = 1, 2, …
 //
-// The mean of y is (1−π)μ. An exposure is an offset of its logarithm. Learn fits Zero and, unless
-// it is zero, Shape; ZeroInflated{Shape: 1} is a start for counts with variance beyond Poisson.
+// The mean of y is (1−π)μ. Use the logarithm of an exposure as an offset. Learn fits Zero and,
+// unless it is zero, Shape. ZeroInflated{Shape: 1} is a start for counts with more variance than
+// Poisson.
 //
-// log p(0|η) is not concave: it falls to log π and then stays there. So no GapBound is proved.
-// Hurdle has a concave log p, and is the alternative where every zero has one cause.
+// log p(0|η) is not concave, because it falls to log π and then stays there, so no GapBound is
+// proved. Hurdle has a concave log p, and is an alternative if all zeros have the same cause.
 type ZeroInflated struct {
-	Zero  float64 // π, between 0 and 1: the probability of a zero from elsewhere; zero means ½
-	Shape float64 // that of NegativeBinomial; zero means Poisson
+	Zero  float64 // π, the probability of an additional zero, between 0 and 1; zero means ½
+	Shape float64 // Shape of NegativeBinomial; zero means Poisson
 }
 
-// Hurdle is the likelihood of counts whose zeros have a cause of their own (Mullahy 1986). A count
-// is 0 with probability π = Zero. Otherwise it has the zero-truncated distribution of
-// NegativeBinomial with this Shape, or of Poisson where Shape is zero, with e^η the mean before it
-// is truncated:
+// Hurdle is the likelihood of counts whose zeros have their own cause (Mullahy 1986). A count is 0
+// with probability π = Zero. Otherwise it has a zero-truncated distribution, which is
+// NegativeBinomial with this Shape, or Poisson if Shape is zero. e^η is its mean before truncation:
 //
 //	p(0|η) = π,   p(y|η) = (1−π) b(y|η)/(1 − b(0|η)),  y = 1, 2, …
 //
-// Rows with y = 0 tell of Zero alone and not of η. Where the probability of a zero depends on
-// features, fit two models, which together are one: BernoulliLogit for whether y > 0, and Hurdle
-// for the rows with y > 0. Without zeros this is regression on zero-truncated counts.
+// Rows with y = 0 inform about Zero but not about η. If the probability of a zero depends on
+// features, fit two models: BernoulliLogit for whether y > 0, and Hurdle for the rows with y > 0.
+// Together they are one model. Without zeros this is regression on zero-truncated counts.
 //
-// It is log-concave in η for Poisson, an exponential family in η, and for Shape ≥ 1: then
-// (u^r − 1)/(u − 1) = r∫_0^1 (1 + te^ξ)^{r−1} dt, u = 1 + e^ξ, is a sum of log-convex functions.
-// For Shape < 1 it is not, and no GapBound is proved.
+// log p is concave in η for Poisson, which is an exponential family in η, and for Shape ≥ 1,
+// because then (u^r − 1)/(u − 1) = r∫_0^1 (1 + te^ξ)^{r−1} dt, u = 1 + e^ξ, is a sum of log-convex
+// functions. For Shape < 1 it is not concave, and no GapBound is proved.
 type Hurdle struct {
-	Zero  float64 // π, between 0 and 1: the probability of a zero; zero means ½
-	Shape float64 // that of NegativeBinomial; zero means Poisson
+	Zero  float64 // π, the probability of a zero, between 0 and 1; zero means ½
+	Shape float64 // Shape of NegativeBinomial; zero means Poisson
 }
 
-// zeroDefault is π where it is not given.
+// zeroDefault is the default of π.
 const zeroDefault = 0.5
 
 // partOr returns x, or zeroDefault if x is zero, or NaN if x is not between 0 and 1.
@@ -76,11 +76,11 @@ func partOr(x float64) float64 {
 	return math.NaN()
 }
 
-// countBase is the distribution b of counts that may be zero: Poisson for a shape of zero, and
-// otherwise NegativeBinomial. With ξ = η − log r, b(0|η) = e^{−R}, R = e^η or r log(1+e^ξ).
+// countBase is the distribution b of counts: Poisson if the shape is zero, and NegativeBinomial
+// otherwise. With ξ = η − log r, b(0|η) = e^{−R}, where R is e^η or r log(1+e^ξ).
 type countBase struct{ shape float64 }
 
-// known reports whether the shape is in its range.
+// known reports whether the shape is valid.
 func (b countBase) known() bool { return b.shape == 0 || b.shape > 0 && b.shape <= math.MaxFloat64 }
 
 func (b countBase) logProb(y, eta float64) float64 {
@@ -126,8 +126,8 @@ func (b countBase) likelihood() Likelihood {
 	return NegativeBinomial{Shape: b.shape}
 }
 
-// above returns P(Y > y|η) of a count y, with its relative accuracy where it is small, and what is
-// smooth between two counts.
+// above returns P(Y > y|η) for a count y, and a smooth interpolation between counts. The result has
+// a small relative error even if it is small.
 func (b countBase) above(y, eta float64) float64 {
 	mu, k := math.Exp(eta), y+1
 	if b.shape == 0 || mu < poissonLimit*b.shape {
@@ -139,7 +139,7 @@ func (b countBase) above(y, eta float64) float64 {
 	return special.Beta(k, b.shape, p, q)
 }
 
-// rate returns R, and ∂R/∂η and ∂²R/∂η² as multiples of it.
+// rate returns R, and ∂R/∂η and ∂²R/∂η² as multiples of R.
 func (b countBase) rate(eta float64) (r, d1, d2 float64) {
 	if b.shape == 0 {
 		return math.Exp(eta), 1, 1
@@ -157,7 +157,7 @@ func (b countBase) rate(eta float64) (r, d1, d2 float64) {
 	return b.shape * f, d1, d1 * q
 }
 
-// deepRate is R from which e^{−R} is nothing.
+// deepRate is the R from which e^{−R} is negligible.
 const deepRate = 745
 
 // inflated returns log(π + (1−π)e^{−R}) and its derivatives in η.
@@ -177,8 +177,9 @@ func (b countBase) inflated(pi, eta float64) (g, d1, d2 float64) {
 	return g, -w * r1, w * (rest*r1*r1 - r2)
 }
 
-// inflatedStrip is how far from the real line log(π + (1−π)e^{−R}) is analytic: its first zeros
-// have R = log((1−π)/π) ± iπ, and those beyond, and those of 1 + e^ξ, are not nearer than π/2.
+// inflatedStrip returns the distance from the real line within which log(π + (1−π)e^{−R}) is
+// analytic. Its first zeros have R = log((1−π)/π) ± iπ. The other zeros, and the zeros of 1 + e^ξ,
+// have a distance of at least π/2.
 func (b countBase) inflatedStrip(pi float64) float64 {
 	u, t := math.Log1p(-pi)-math.Log(pi), math.Pi
 	if b.shape != 0 {
@@ -196,7 +197,7 @@ func (b countBase) inflatedStrip(pi float64) float64 {
 }
 
 const (
-	// stripLog is less than π/2, where logarithms of 1 − e^{−R} and of the like have their zeros.
+	// stripLog is less than π/2, the distance of the zeros of 1 − e^{−R} and similar functions.
 	stripLog = 1.45
 	// stripPart keeps a rule away from the zero that limits it.
 	stripPart = 0.95
@@ -214,7 +215,7 @@ func (b countBase) untruncated(eta float64) (g, d1, d2 float64) {
 	q := 1 + less
 	x := eta - math.Log(b.shape) // ξ, or +Inf
 	switch {
-	case r < 1e-5 && (b.shape == 0 || x < -40): // also where R underflows, and log R = η
+	case r < 1e-5 && (b.shape == 0 || x < -40): // R underflows or is small, and log R = η
 		g = r/2 - r*r/24 - eta
 	case r < 1e-5:
 		g = r/2 - r*r/24 - math.Log(r)
@@ -223,7 +224,7 @@ func (b countBase) untruncated(eta float64) (g, d1, d2 float64) {
 	default:
 		g = -math.Log1p(-math.Exp(-r))
 	}
-	// R″/R is (R′/R)(1−σ(ξ)); of 1 and R′/R, which are nearly alike, rest is R′/R − (1−σ(ξ)).
+	// R″/R is (R′/R)(1−σ(ξ)). rest is R′/R − (1−σ(ξ)), because 1 and R′/R are nearly equal.
 	rest := 0.0
 	if b.shape != 0 {
 		f := r / b.shape
@@ -235,7 +236,7 @@ func (b countBase) untruncated(eta float64) (g, d1, d2 float64) {
 	return g, -q * r1, q * r1 * ((r+less)*r1 + rest)
 }
 
-// bernoulliRest returns r/(e^r − 1) − 1, with Bernoulli's numbers where r is small (Abramowitz and
+// bernoulliRest returns r/(e^r − 1) − 1, using Bernoulli numbers if r is small (Abramowitz and
 // Stegun 1964, 23.1.1).
 func bernoulliRest(r float64) float64 {
 	if r < 0.25 {
@@ -245,13 +246,13 @@ func bernoulliRest(r float64) float64 {
 	return r/math.Expm1(r) - 1
 }
 
-// inflation returns π and the base distribution; ok is false where a parameter is out of range.
+// inflation returns π and the base distribution. It returns false if a parameter is out of range.
 func inflation(zero, shape float64) (pi float64, b countBase, ok bool) {
 	pi, b = partOr(zero), countBase{shape}
 	return pi, b, pi > 0 && b.known()
 }
 
-// inflationParams are the Params of both.
+// inflationParams returns the Params of ZeroInflated and Hurdle.
 func inflationParams(zero, shape float64) []Param {
 	p := []Param{{Name: "Zero", Value: cmp.Or(zero, zeroDefault), Max: 1}}
 	if shape != 0 {
@@ -261,7 +262,7 @@ func inflationParams(zero, shape float64) []Param {
 }
 
 // LogProb returns log(π + (1−π)b(0|η)) for y = 0, log(1−π) + log b(y|η) for other counts, and −Inf
-// for all else.
+// if y is not a count.
 func (z ZeroInflated) LogProb(y, eta float64) float64 {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	switch {
@@ -274,8 +275,8 @@ func (z ZeroInflated) LogProb(y, eta float64) float64 {
 	return math.Log1p(-pi) + b.logProb(y, eta)
 }
 
-// Derivs returns those of log b(y|η) for y > 0. For y = 0, with b(0|η) = e^{−R} and w =
-// (1−π)e^{−R}/ p(0|η), they are −wR′ and w((1−w)R′² − R″).
+// Derivs returns the derivatives of log b(y|η) for y > 0. For y = 0, with b(0|η) = e^{−R} and w =
+// (1−π)e^{−R}/p(0|η), it returns −wR′ and w((1−w)R′² − R″).
 func (z ZeroInflated) Derivs(y, eta float64) (d1, d2 float64) {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	switch {
@@ -288,10 +289,10 @@ func (z ZeroInflated) Derivs(y, eta float64) (d1, d2 float64) {
 	return b.derivs(y, eta)
 }
 
-// ExpectLogProb is log(1−π) and that of Poisson or NegativeBinomial for y > 0. For y = 0 it uses
-// Gauss–Hermite quadrature or the trapezoidal rule, whose errors fall geometrically as log p(0|η)
-// is analytic about the real line, and adaptive quadrature for wide Gaussians. If y is no count,
-// Value is −Inf.
+// ExpectLogProb returns log(1−π) plus the expectation of Poisson or NegativeBinomial for y > 0. For
+// y = 0 it uses Gauss–Hermite quadrature or the trapezoidal rule, whose errors decrease
+// geometrically because log p(0|η) is analytic near the real line, and adaptive quadrature for wide
+// Gaussians. If y is not a count, Value is −Inf.
 func (z ZeroInflated) ExpectLogProb(y, m, v float64) Expectation {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	switch {
@@ -312,8 +313,8 @@ func (z ZeroInflated) ExpectLogProb(y, m, v float64) Expectation {
 	return dropInfErr(e)
 }
 
-// bend returns where log p(0|η) bends: R is e^{−40} or more at lo, and at hi (1−π)e^{−R} is no more
-// than πe^{−40}.
+// bend returns the interval in which log p(0|η) bends: R is at least e^{−40} at lo, and (1−π)e^{−R}
+// is at most πe^{−40} at hi.
 func (b countBase) bend(pi float64) (lo, hi float64) {
 	const deep = 40
 	r := deep + math.Max(0, math.Log1p(-pi)-math.Log(pi))
@@ -327,7 +328,7 @@ func (b countBase) bend(pi float64) (lo, hi float64) {
 	return math.Min(0, l) - deep, r + l
 }
 
-// Moments returns (1−π)μ and (1−π)(Var_b + πμ²), Var_b the variance of b.
+// Moments returns (1−π)μ and (1−π)(Var_b + πμ²), where Var_b is the variance of b.
 func (z ZeroInflated) Moments(eta float64) (mean, variance float64) {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	if !ok {
@@ -337,8 +338,8 @@ func (z ZeroInflated) Moments(eta float64) (mean, variance float64) {
 	return inflateMoments(pi, mean, variance)
 }
 
-// inflateMoments returns the moments of a count that is 0 with probability π and otherwise has the
-// moments given.
+// inflateMoments returns the moments of a count that is 0 with probability π and has the given
+// moments otherwise.
 func inflateMoments(pi, mean, variance float64) (m, v float64) {
 	return (1 - pi) * mean, (1 - pi) * (variance + pi*mean*mean)
 }
@@ -358,7 +359,7 @@ func (z ZeroInflated) CDF(y, eta float64) float64 {
 // Facts implements Factual.
 func (ZeroInflated) Facts() Facts { return Facts{Support: Counts} }
 
-// Params implements Parametric. Shape is one unless it is zero.
+// Params implements Parametric. It includes Shape unless Shape is zero.
 func (z ZeroInflated) Params() []Param { return inflationParams(z.Zero, z.Shape) }
 
 // WithParams implements Parametric.
@@ -370,7 +371,7 @@ func (ZeroInflated) WithParams(values []float64) Likelihood {
 	return z
 }
 
-// predictLogProb is that of b, with π as in LogProb.
+// predictLogProb combines the prediction of b with π as in LogProb.
 func (z ZeroInflated) predictLogProb(y, m, v float64) (logp, bound float64) {
 	pi, b, ok := inflation(z.Zero, z.Shape)
 	if !ok {
@@ -416,7 +417,7 @@ func (z ZeroInflated) predictTail(y, m, v float64, above bool) float64 {
 }
 
 // LogProb returns log π for y = 0, log(1−π) + log b(y|η) − log(1 − b(0|η)) for other counts, and
-// −Inf for all else.
+// −Inf if y is not a count.
 func (h Hurdle) LogProb(y, eta float64) float64 {
 	pi, b, ok := inflation(h.Zero, h.Shape)
 	switch {
@@ -429,8 +430,9 @@ func (h Hurdle) LogProb(y, eta float64) float64 {
 	return math.Log1p(-pi) + b.logProb(y, eta) + g
 }
 
-// Derivs returns 0 and 0 for y = 0. Otherwise they are those of log b(y|η) less those of log(1 −
-// e^{−R}), b(0|η) = e^{−R}, which are qR′/R and −q((R + q)(R′/R)² − R″/R) with q = R/(e^R − 1).
+// Derivs returns 0 and 0 for y = 0. Otherwise it returns the derivatives of log b(y|η) minus the
+// derivatives of log(1 − e^{−R}), b(0|η) = e^{−R}. The derivatives of log(1 − e^{−R}) are qR′/R and
+// −q((R + q)(R′/R)² − R″/R) with q = R/(e^R − 1).
 func (h Hurdle) Derivs(y, eta float64) (d1, d2 float64) {
 	_, b, ok := inflation(h.Zero, h.Shape)
 	switch {
@@ -451,10 +453,11 @@ func (h Hurdle) Derivs(y, eta float64) (d1, d2 float64) {
 // concave reports whether log p is concave in η.
 func (h Hurdle) concave() bool { return h.Shape == 0 || h.Shape >= 1 }
 
-// ExpectLogProb is exact for y = 0. Otherwise it is log(1−π) and that of Poisson or
-// NegativeBinomial, less E[log(1 − b(0|η))], by Gauss–Hermite quadrature or the trapezoidal rule,
-// whose errors fall geometrically as it is analytic about the real line, and by adaptive quadrature
-// for wide Gaussians. If y is no count, Value is −Inf.
+// ExpectLogProb is exact for y = 0. Otherwise it returns log(1−π) plus the expectation of Poisson
+// or NegativeBinomial, minus E[log(1 − b(0|η))]. It computes the last expectation by Gauss–Hermite
+// quadrature or the trapezoidal rule, whose errors decrease geometrically because the function is
+// analytic near the real line, and by adaptive quadrature for wide Gaussians. If y is not a count,
+// Value is −Inf.
 func (h Hurdle) ExpectLogProb(y, m, v float64) Expectation {
 	pi, b, ok := inflation(h.Zero, h.Shape)
 	switch {
@@ -481,14 +484,14 @@ func (h Hurdle) ExpectLogProb(y, m, v float64) Expectation {
 	return dropInfErr(e)
 }
 
-// Moments returns (1−π)μ/(1−b(0|η)), the mean, and the variance.
+// Moments returns the mean, (1−π)μ/(1−b(0|η)), and the variance.
 func (h Hurdle) Moments(eta float64) (mean, variance float64) {
 	pi, b, ok := inflation(h.Zero, h.Shape)
 	if !ok {
 		return math.NaN(), math.NaN()
 	}
-	// Of the truncated count: mean μ/c and variance (Var_b + μ²)/c − (μ/c)², c = 1 − b(0|η), where
-	// for small μ both are differences from a count of 1.
+	// The truncated count has mean μ/c and variance (Var_b + μ²)/c − (μ/c)², c = 1 − b(0|η). For
+	// small μ both are computed as differences from a count of 1.
 	mu, variance := b.moments(eta)
 	r, _, _ := b.rate(eta)
 	c := -math.Expm1(-r)
@@ -530,7 +533,7 @@ func (b countBase) truncatedAbove(y, eta float64) float64 {
 	return math.Min(1, b.above(y, eta)/c)
 }
 
-// predictTail implements tailPredictor. The tails given η are integrated against its Gaussian.
+// predictTail implements tailPredictor. It integrates the tails given η against the Gaussian of η.
 func (h Hurdle) predictTail(y, m, v float64, above bool) float64 {
 	pi, b, _ := inflation(h.Zero, h.Shape)
 	tail := func(eta float64) float64 { return b.truncatedAbove(y, eta) }
@@ -552,7 +555,7 @@ func (h Hurdle) predictTail(y, m, v float64, above bool) float64 {
 // Facts implements Factual.
 func (h Hurdle) Facts() Facts { return Facts{Support: Counts, LogConcave: h.concave()} }
 
-// Params implements Parametric. Shape is one unless it is zero.
+// Params implements Parametric. It includes Shape unless Shape is zero.
 func (h Hurdle) Params() []Param { return inflationParams(h.Zero, h.Shape) }
 
 // WithParams implements Parametric.

@@ -31,16 +31,16 @@ var (
 //
 //	p(y|η) = y^{a−1} (1−y)^{b−1} Γ(φ)/(Γ(a)Γ(b)),  0 < y < 1.
 //
-// A response of 0 or 1 is an error: it is impossible. Proportions of a count are BetaBinomial or
-// Binomial. log p is not concave in η where y and μ are far from each other, so that no GapBound is
-// proved.
+// A response of 0 or 1 is impossible, so models return an error. Use BetaBinomial or Binomial for
+// proportions of a count. log p is not concave in η if y and μ are far from each other, so no
+// GapBound is proved.
 type Beta struct {
-	// φ; the larger it is, the smaller the variance. Zero means 2, of which η = 0 is the uniform
-	// distribution.
+	// φ; a larger φ means a smaller variance. Zero means 2, which is the uniform distribution at η
+	// = 0.
 	Precision float64
 }
 
-// precisionDefault is φ where it is not given.
+// precisionDefault is the default of φ.
 const precisionDefault = 2
 
 func (b Beta) phi() float64 { return positiveOr(b.Precision, precisionDefault) }
@@ -69,8 +69,8 @@ func (b Beta) Derivs(y, eta float64) (d1, d2 float64) {
 }
 
 // ExpectLogProb uses Gauss–Hermite quadrature or the trapezoidal rule up to a standard deviation of
-// 2.5, whose errors fall geometrically as log p is analytic for |Im η| < π, and adaptive quadrature
-// beyond. If y is not between 0 and 1, Value is −Inf.
+// 2.5, and adaptive quadrature beyond. The errors of these rules decrease geometrically because log
+// p is analytic for |Im η| < π. If y is not between 0 and 1, Value is −Inf.
 func (b Beta) ExpectLogProb(y, m, v float64) Expectation {
 	p := expect.NewBetaPoint(b.phi(), y)
 	if !expect.Valid(m, v) || math.IsNaN(p.Phi) {
@@ -93,7 +93,7 @@ func (b Beta) Moments(eta float64) (mean, variance float64) {
 	return q, f2 / (1 + phi)
 }
 
-// CDF returns P(Y ≤ y|η) = I_y(a, b), the regularised incomplete beta function.
+// CDF returns P(Y ≤ y|η) = I_y(a, b), the regularized incomplete beta function.
 func (b Beta) CDF(y, eta float64) float64 {
 	phi := b.phi()
 	shape, rest := expect.BetaParts(phi, eta)
@@ -134,32 +134,32 @@ func (b Beta) predictMoments(m, v float64) (mean, variance float64) {
 	return q, f2/(1+phi) + math.Max(0, p*q-f2)
 }
 
-// BetaBinomial is the likelihood of y successes in n trials whose probability varies from row to
-// row beyond η (overdispersed binomial counts; Williams 1982): it has a beta distribution with mean
-// μ = σ(η) (logit link) and precision φ. With a = φμ, b = φ(1−μ) and the beta function B
+// BetaBinomial is the likelihood of y successes in n trials whose probability varies between rows
+// beyond η (overdispersed binomial counts; Williams 1982). The probability has a beta distribution
+// with mean μ = σ(η) (logit link) and precision φ. With a = φμ, b = φ(1−μ) and the beta function B
 //
 //	p(y|η) = C(n, y) B(y+a, n−y+b)/B(a, b),  y = 0, 1, …, n.
 //
-// The mean is nμ, the variance nμ(1−μ)(n+φ)/(1+φ). For large φ it tends to Binomial.
+// The mean is nμ, and the variance is nμ(1−μ)(n+φ)/(1+φ). For large φ it tends to Binomial.
 //
-// Where rows have different numbers of trials, Successes makes the responses, which tell them, and
-// Prediction.Trials predicts for any number. log p is not concave in η, so that no GapBound is
-// proved.
+// If rows have different numbers of trials, make the responses with Successes, which includes the
+// trials, and predict for any number of trials with Prediction.Trials. log p is not concave in η,
+// so no GapBound is proved.
 type BetaBinomial struct {
-	Trials    float64 // n of responses that are plain counts, an integer up to 2^20; zero means 1
-	Precision float64 // φ; the larger it is, the smaller the variance; zero means 2
+	Trials    float64 // n for plain counts, an integer up to 2^20; zero means 1
+	Precision float64 // φ, where a larger φ means a smaller variance; zero means 2
 }
 
 // Successes returns the responses of successes_i in trials_i trials, for BetaBinomial. Such a
-// response is successes_i + trials_i/2^27: its integer part is the number of successes, and its
-// fraction tells the trials, so that a response stays one number wherever responses go. Binomial
-// and BernoulliLogit need none: they have GLMOptions.Weights for it.
+// response is successes_i + trials_i/2^27. Its integer part is the number of successes and its
+// fraction holds the number of trials, so a response remains one number. Binomial and
+// BernoulliLogit do not need Successes: use GLMOptions.Weights with them.
 //
-// The error wraps ErrShape if the lengths differ, and ErrLabel, and names the row, unless trials_i
-// is a positive integer up to 2^20 and successes_i an integer from 0 to trials_i.
+// The error wraps ErrShape if the lengths differ. It wraps ErrLabel and names the row unless
+// trials_i is a positive integer up to 2^20 and successes_i is an integer from 0 to trials_i.
 func Successes(successes, trials []float64) ([]float64, error) {
 	if len(successes) != len(trials) {
-		return nil, fmt.Errorf("pgsvi: %d numbers of successes and %d of trials: %w",
+		return nil, fmt.Errorf("pgsvi: %d numbers of successes but %d of trials: %w",
 			len(successes), len(trials), ErrShape)
 	}
 	y := make([]float64, len(trials))
@@ -167,9 +167,11 @@ func Successes(successes, trials []float64) ([]float64, error) {
 		switch k := successes[i]; {
 		case !isCount(n) || n == 0 || n > mostPaired:
 			return nil, fmt.Errorf(
-				"pgsvi: row %d: %v trials, want a positive integer up to 2^20: %w", i, n, ErrLabel)
+				"pgsvi: row %d: %v trials; the number must be a positive integer up to 2^20: %w",
+				i, n, ErrLabel)
 		case !isCount(k) || k > n:
-			return nil, fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", i, k, n,
+			return nil, fmt.Errorf("pgsvi: row %d: %v successes in %v trials; use an integer "+
+				"from 0 to the trials: %w", i, k, n,
 				ErrLabel)
 		default:
 			y[i] = k + n*pairedUnit
@@ -178,8 +180,8 @@ func Successes(successes, trials []float64) ([]float64, error) {
 	return y, nil
 }
 
-// seen returns the likelihood and the response that y stands for: of one of Successes those of its
-// number of trials.
+// seen returns the likelihood and the response that y represents. A response of Successes returns
+// its number of successes, and the likelihood with its number of trials.
 func seen(l Likelihood, y float64) (Likelihood, float64) {
 	if b, ok := l.(BetaBinomial); ok {
 		if k, n, ok := unpair(y); ok {
@@ -190,7 +192,7 @@ func seen(l Likelihood, y float64) (Likelihood, float64) {
 	return l, y
 }
 
-// trials returns n where it is not told by a response, NaN where it is out of range.
+// trials returns the n of plain counts, or NaN if it is out of range.
 func (b BetaBinomial) trials() float64 {
 	n := positiveOr(b.Trials, 1)
 	if n != math.Floor(n) || n > mostPaired {
@@ -199,21 +201,21 @@ func (b BetaBinomial) trials() float64 {
 	return n
 }
 
-// point returns b at y; ok is false for a y that is no response.
+// point returns b at y. It returns false if y is not a response.
 func (b BetaBinomial) point(y float64) (p expect.BetaBinomialPoint, ok bool) {
 	k, n, ok := unpair(y)
 	if own := b.trials(); !ok {
 		k, n, ok = y, own, isCount(y) && !(y > own)
 	}
-	p.Phi = positiveOr(b.Precision, precisionDefault) + 0*b.trials() // NaN
+	p.Phi = positiveOr(b.Precision, precisionDefault) + 0*b.trials() // NaN for invalid Trials
 	if p.K, p.Rest = k, n-k; ok {
 		p.Norm = special.LogChoose(k, n-k) - special.LogGammaRise(p.Phi, n)
 	}
 	return p, ok
 }
 
-// LogProb returns log C(n, y) + log B(y+a, n−y+b) − log B(a, b), or −Inf if y is not an integer
-// from 0 to n or a response of Successes.
+// LogProb returns log C(n, y) + log B(y+a, n−y+b) − log B(a, b), or −Inf if y is neither an integer
+// from 0 to n nor a response of Successes.
 func (b BetaBinomial) LogProb(y, eta float64) float64 {
 	p, ok := b.point(y)
 	switch {
@@ -235,8 +237,8 @@ func (b BetaBinomial) Derivs(y, eta float64) (d1, d2 float64) {
 	return d1, d2
 }
 
-// ExpectLogProb uses the quadrature of Beta. If y is not an integer from 0 to n or a response of
-// Successes, Value is −Inf.
+// ExpectLogProb uses the quadrature of Beta. If y is neither an integer from 0 to n nor a response
+// of Successes, Value is −Inf.
 func (b BetaBinomial) ExpectLogProb(y, m, v float64) Expectation {
 	p, ok := b.point(y)
 	if !expect.Valid(m, v) || math.IsNaN(p.Phi) {
@@ -283,10 +285,10 @@ func (b BetaBinomial) CDF(y, eta float64) float64 {
 	return b.below(y, n, eta, shape, rest)
 }
 
-// sumLeast is a part of a sum of probabilities that does not count.
+// sumLeast is a negligible share of a sum of probabilities.
 const sumLeast = 1e-17
 
-// below returns P(Y ≤ y|η) from the probability of y downwards, whose ratios are known:
+// below returns P(Y ≤ y|η) by summing from the probability of y downwards, using the ratios
 // p(k−1)/p(k) = k(n−k+b)/((n−k+1)(k−1+a)).
 func (b BetaBinomial) below(y, n, eta, a, rest float64) (sum float64) {
 	p := math.Exp(b.with(n).LogProb(y, eta))
@@ -303,7 +305,7 @@ func (b BetaBinomial) below(y, n, eta, a, rest float64) (sum float64) {
 	}
 }
 
-// with returns b of so many trials.
+// with returns b for n trials.
 func (b BetaBinomial) with(n float64) BetaBinomial {
 	b.Trials = n
 	return b
@@ -319,8 +321,8 @@ func (b BetaBinomial) Facts() Facts {
 func (b BetaBinomial) Validate() error {
 	if math.IsNaN(b.trials()) {
 		return fmt.Errorf(
-			"pgsvi: BetaBinomial.Trials is %v, want a positive integer up to 2^20, or zero for "+
-				"the default: %w", b.Trials, ErrParam)
+			"pgsvi: BetaBinomial.Trials is %v; it must be a positive integer up to 2^20, or 0 "+
+				"for the default: %w", b.Trials, ErrParam)
 	}
 	return nil
 }
@@ -336,7 +338,7 @@ func (b BetaBinomial) WithParams(values []float64) Likelihood {
 	return BetaBinomial{Trials: b.Trials, Precision: values[0]}
 }
 
-// predictMoments is that of Binomial, with the variance of y given η of BetaBinomial.
+// predictMoments is like Binomial.predictMoments, with the variance of y given η of BetaBinomial.
 func (b BetaBinomial) predictMoments(m, v float64) (mean, variance float64) {
 	n := b.trials()
 	mean, variance = Binomial{Trials: n}.predictMoments(m, v)

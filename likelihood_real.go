@@ -18,8 +18,7 @@ var _ = builtin{
 	"pgsvi.Exponential":   Exponential{},
 }.register()
 
-// GaussianNoise is the likelihood of linear and Gaussian process regression: p(y|η) = N(y|η,
-// Var).
+// GaussianNoise is the likelihood of linear and Gaussian process regression, p(y|η) = N(y|η, Var).
 type GaussianNoise struct {
 	Var float64 // noise variance; zero means 1
 }
@@ -46,8 +45,8 @@ func (g GaussianNoise) ExpectLogProb(y, m, v float64) Expectation {
 	return g.expectation(y, m, v, n, math.Sqrt(n), special.LogSqrt2Pi+math.Log(n)/2)
 }
 
-// expectation is ExpectLogProb under noise of variance n and standard deviation sd, where k is
-// ½ log(2πn).
+// expectation is ExpectLogProb under noise with variance n and standard deviation sd. k is ½
+// log(2πn).
 func (GaussianNoise) expectation(y, m, v, n, sd, k float64) Expectation {
 	r := (y - m) / sd
 	q := (r*r + v/n) / 2
@@ -85,15 +84,15 @@ func (g GaussianNoise) WithParams(
 	return GaussianNoise{Var: values[0]}
 }
 
-// StudentT is the likelihood of robust regression, for data with outliers: y = η + Scale·t, where
-// t has Student's t distribution with DF degrees of freedom. It is not log-concave in η: its
-// second derivative is positive where |y−η| exceeds Scale √DF.
+// StudentT is the likelihood of robust regression, for data with outliers. y = η + Scale·t, where t
+// has Student's t distribution with DF degrees of freedom. log p is not concave in η, because its
+// second derivative is positive if |y−η| exceeds Scale √DF.
 type StudentT struct {
 	DF    float64 // degrees of freedom ν; zero means 4
 	Scale float64 // zero means 1; the standard deviation is Scale √(ν/(ν−2))
 }
 
-// dfScale returns the parameters, NaN where they are out of range.
+// dfScale returns the parameters, or NaN for parameters out of range.
 func (t StudentT) dfScale() (df, scale float64) {
 	return positiveOr(t.DF, 4), positiveOr(t.Scale, 1)
 }
@@ -108,8 +107,8 @@ func (t StudentT) logNorm() float64 {
 	nu, c := t.dfScale()
 	var r float64
 	if nu > studentSeries {
-		// The difference of two log Γ would lose digits. This is Γ(x+½)/(Γ(x)√x),
-		// x = ν/2, by its asymptotic series (Abramowitz and Stegun 1964, 6.1.47).
+		// The difference of two log Γ would lose digits. This is the asymptotic series of
+		// Γ(x+½)/(Γ(x)√x), x = ν/2 (Abramowitz and Stegun 1964, 6.1.47).
 		x := 2 / nu
 		r = -x/8 + x*x*x/192 - x*x*x*x*x/640 + 17*math.Pow(x, 7)/14336
 		r -= math.Ln2 / 2
@@ -131,8 +130,8 @@ func studentKernel(nu, w, z float64) (g, d1, d2 float64) {
 	return -(nu + 1) / 2 * math.Log1p(q), -k * z, k * r / w * (q - 1)
 }
 
-// LogProb returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale −
-// (ν+1)/2 log(1 + (y−η)²/(ν Scale²)).
+// LogProb returns log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log Scale − (ν+1)/2 log(1 + (y−η)²/(ν
+// Scale²)).
 func (t StudentT) LogProb(y, eta float64) float64 {
 	nu, c := t.dfScale()
 	w := c * math.Sqrt(nu)
@@ -148,10 +147,10 @@ func (t StudentT) Derivs(y, eta float64) (d1, d2 float64) {
 	return d1, d2
 }
 
-// ExpectLogProb uses Gauss–Hermite quadrature if the Gaussian is narrow or far from y. Otherwise
-// it uses Gauss–Legendre quadrature on panels that are shorter near y, as the log density is
-// singular at y ± i Scale √ν. Err is 1e−13 times the expected distance of log p below its largest
-// value, plus the rounding of that value.
+// ExpectLogProb uses Gauss–Hermite quadrature if the Gaussian is narrow or far from y. Otherwise it
+// uses Gauss–Legendre quadrature on panels that are shorter near y, because the log density is
+// singular at y ± i Scale √ν. Err is 1e−13 times the expected distance of log p from its largest
+// value, plus the rounding error of that value.
 func (t StudentT) ExpectLogProb(y, m, v float64) Expectation {
 	nu, c := t.dfScale()
 	if !expect.Valid(m, v) || math.IsNaN(nu+c) {
@@ -174,8 +173,8 @@ func (t StudentT) ExpectLogProb(y, m, v float64) Expectation {
 		studentErr*abs + 16*special.Eps*(1+math.Abs(k))}
 }
 
-// Moments returns η and Scale² ν/(ν−2). The variance is +Inf if 1 < ν ≤ 2, and both are
-// NaN if ν ≤ 1.
+// Moments returns η and Scale² ν/(ν−2). The variance is +Inf if 1 < ν ≤ 2, and both are NaN if ν ≤
+// 1.
 func (t StudentT) Moments(eta float64) (mean, variance float64) {
 	nu, c := t.dfScale()
 	switch {
@@ -187,7 +186,7 @@ func (t StudentT) Moments(eta float64) (mean, variance float64) {
 	return math.NaN(), math.NaN()
 }
 
-// CDF returns P(Y ≤ y|η), by the regularised incomplete beta function.
+// CDF returns P(Y ≤ y|η), computed by the regularized incomplete beta function.
 func (t StudentT) CDF(y, eta float64) float64 {
 	nu, c := t.dfScale()
 	return special.StudentCDF(nu, (y-eta)/c)
@@ -209,8 +208,8 @@ func (t StudentT) WithParams(values []float64) Likelihood {
 	return StudentT{DF: values[0], Scale: values[1]}
 }
 
-// Laplace is the likelihood of robust (median) regression: p(y|η) = exp(−|y−η|/Scale)/(2Scale).
-// Its logarithm has a kink at η = y.
+// Laplace is the likelihood of robust (median) regression, p(y|η) = exp(−|y−η|/Scale)/(2Scale). log
+// p has a kink at η = y.
 type Laplace struct {
 	Scale float64 // mean absolute deviation b; zero means 1
 }
@@ -226,7 +225,7 @@ func (l Laplace) LogProb(y, eta float64) float64 {
 //	Value = −log(2b) − (|m−y| + 2s(φ(t) − |t|Φ(−|t|)))/b
 //	D1 = (1 − 2Φ(t))/b   D2 = −2φ(t)/(bs)
 //
-// At v = 0, D1 is 0 and D2 is −Inf on the kink itself, and D2 is 0 elsewhere.
+// At v = 0, D1 is 0 and D2 is −Inf at the kink itself, and D2 is 0 elsewhere.
 func (l Laplace) ExpectLogProb(y, m, v float64) Expectation {
 	b := positiveOr(l.Scale, 1)
 	if !expect.Valid(m, v) || math.IsNaN(b) {
@@ -259,7 +258,7 @@ func (l Laplace) Moments(eta float64) (mean, variance float64) {
 	return eta, 2 * b * b
 }
 
-// CDF returns P(Y ≤ y|η) = ½e^{−|y−η|/b} for y ≤ η, and one minus that for y > η.
+// CDF returns P(Y ≤ y|η), which is ½e^{−|y−η|/b} for y ≤ η and 1 − ½e^{−|y−η|/b} for y > η.
 func (l Laplace) CDF(y, eta float64) float64 {
 	b := positiveOr(l.Scale, 1)
 	p := math.Exp(-math.Abs(y-eta)/b) / 2
@@ -287,8 +286,8 @@ func (g GaussianNoise) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return -k - r*r/2, 4 * special.Eps * (1 + math.Abs(k) + r*r)
 }
 
-// predictLogProb is the log of the convolution of a Laplace density and a Gaussian,
-// φ(t) (R(k−t) + R(k+t))/(2b) with t = |y−m|/s, k = s/b and Mills' ratio R.
+// predictLogProb returns the log of the convolution of a Laplace density and a Gaussian, φ(t)
+// (R(k−t) + R(k+t))/(2b) with t = |y−m|/s, k = s/b and Mills' ratio R.
 func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 	b, s := positiveOr(l.Scale, 1), math.Sqrt(v)
 	t, k := math.Abs(y-m)/s, s/b
@@ -302,8 +301,8 @@ func (l Laplace) predictLogProb(y, m, v float64) (logp, bound float64) {
 	return logp - math.Log(2*b), 4 * special.Eps * (2 + bound + math.Abs(math.Log(2*b)))
 }
 
-// predictTail implements tailPredictor. The tails of Student's t are too heavy for a passage: they
-// are integrated against the Gaussian of η.
+// predictTail implements tailPredictor. The tails of Student's t are too heavy for a passage, so it
+// integrates them against the Gaussian of η.
 func (t StudentT) predictTail(y, m, v float64, above bool) float64 {
 	nu, c := t.dfScale()
 	sign := 1.0
@@ -343,18 +342,18 @@ func (g GaussianNoise) predictQuantile(p, m, v float64) float64 {
 	return m + math.Sqrt(positiveOr(g.Var, 1)+v)*mathext.NormalQuantile(p)
 }
 
-// Gamma is the likelihood of positive responses with mean μ = e^η (log link) and variance
-// μ²/Shape (gamma regression; McCullagh and Nelder 1989, chapter 8): with k = Shape,
+// Gamma is the likelihood of positive responses with mean μ = e^η (log link) and variance μ²/Shape
+// (gamma regression; McCullagh and Nelder 1989, chapter 8). With k = Shape,
 //
 //	p(y|η) = (k/μ)^k y^{k−1} e^{−ky/μ}/Γ(k),  y > 0.
 //
-// It is log-concave in η for every shape.
+// log p is concave in η for every shape.
 type Gamma struct {
 	Shape float64 // k, where 1/k is the squared coefficient of variation; zero means 1
 }
 
-// LogProb returns k log k − log Γ(k) + (k−1) log y − kη − kye^{−η}, or −Inf if y is
-// not positive and finite.
+// LogProb returns k log k − log Γ(k) + (k−1) log y − kη − kye^{−η}, or −Inf if y is not positive
+// and finite.
 func (g Gamma) LogProb(y, eta float64) float64 {
 	k := positiveOr(g.Shape, 1)
 	if math.IsNaN(k) {
@@ -389,8 +388,8 @@ func (g Gamma) Derivs(y, eta float64) (d1, d2 float64) {
 //
 //	Value = k log k − log Γ(k) + (k−1) log y − km − r   D1 = r − k   D2 = −r
 //
-// If r overflows they are −Inf, +Inf and −Inf. If y is not positive and finite,
-// Value is −Inf and the derivatives are 0.
+// If r overflows, they are −Inf, +Inf and −Inf. If y is not positive and finite, Value is −Inf and
+// the derivatives are 0.
 func (g Gamma) ExpectLogProb(y, m, v float64) Expectation {
 	k := positiveOr(g.Shape, 1)
 	if !expect.Valid(m, v) || math.IsNaN(k) {
@@ -403,8 +402,8 @@ func (g Gamma) ExpectLogProb(y, m, v float64) Expectation {
 	return g.expectation(m, v, l, k, passage.GammaLogNorm(k), exp1(v/2-(m-l)))
 }
 
-// expectation is ExpectLogProb of a y whose logarithm is l, where k is the shape, c
-// passage.GammaLogNorm of it, and e is exp(v/2 − m + log y).
+// expectation is ExpectLogProb of a y with logarithm l. k is the shape, c is its
+// passage.GammaLogNorm, and e is exp(v/2 − m + log y).
 func (g Gamma) expectation(m, v, l, k, c, e float64) Expectation {
 	z := m - l
 	x, r := special.Expm1(v/2-z, e), k*e
@@ -412,7 +411,7 @@ func (g Gamma) expectation(m, v, l, k, c, e float64) Expectation {
 		return Expectation{math.Inf(-1), k * x, -r, 0}
 	}
 	w := Expectation{Value: c - l - k*(z+x), D1: k * x, D2: -r}
-	// The rounding of z acts on z + e^{−z}, that of a on the exponential alone.
+	// The rounding of z affects z + e^{−z}, but the rounding of a affects only the exponential.
 	w.Err = 4 * special.Eps * (math.Abs(c) + k + math.Abs(l) + math.Abs(k*x)*(1+math.Abs(l)) +
 		k*math.Abs(z) + r*(math.Abs(m)+math.Abs(l)+v))
 	if k < passage.GammaStirling {
@@ -433,7 +432,7 @@ func (g Gamma) Moments(eta float64) (mean, variance float64) {
 	return mu, mu * (mu / k)
 }
 
-// CDF returns P(Y ≤ y|η) = P(k, ky/μ), the regularised lower incomplete gamma function.
+// CDF returns P(Y ≤ y|η) = P(k, ky/μ), the regularized lower incomplete gamma function.
 func (g Gamma) CDF(y, eta float64) float64 {
 	k := positiveOr(g.Shape, 1)
 	if math.IsNaN(y) || math.IsNaN(k) {
@@ -462,15 +461,15 @@ func (g Gamma) predictMoments(m, v float64) (mean, variance float64) {
 	return mean, square/positiveOr(g.Shape, 1) + spread
 }
 
-// predictTail implements tailPredictor: P(Y ≤ y|η) is the probability that e^η exceeds the inverse
-// of a gamma variable of shape k, times ky.
+// predictTail implements tailPredictor. P(Y ≤ y|η) is the probability that e^η is at most ky
+// divided by a gamma variable of shape k.
 func (g Gamma) predictTail(y, m, v float64, above bool) float64 {
 	return passage.GammaPassage(math.Log(y), positiveOr(g.Shape, 1), -1).Tail(m, v, above)
 }
 
 // Exponential is the likelihood of waiting times with mean e^η (log link) and constant hazard
-// e^{−η} (Cox and Oakes 1984, section 2.3): p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0. It is Gamma
-// with Shape 1 and has no parameters.
+// e^{−η} (Cox and Oakes 1984, section 2.3), p(y|η) = e^{−η} exp(−ye^{−η}), y ≥ 0. It is Gamma with
+// Shape 1 and has no parameters.
 type Exponential struct{}
 
 // LogProb returns −η − ye^{−η}, or −Inf if y is negative or not finite.
@@ -495,8 +494,8 @@ func (Exponential) Derivs(y, eta float64) (d1, d2 float64) {
 //
 //	Value = −m − r   D1 = r − 1   D2 = −r
 //
-// If r overflows they are −Inf, +Inf and −Inf. If y is negative or not finite, Value
-// is −Inf and the derivatives are 0.
+// If r overflows, they are −Inf, +Inf and −Inf. If y is negative or not finite, Value is −Inf and
+// the derivatives are 0.
 func (x Exponential) ExpectLogProb(y, m, v float64) Expectation {
 	if !expect.Valid(m, v) {
 		return quadNaN()
@@ -507,7 +506,7 @@ func (x Exponential) ExpectLogProb(y, m, v float64) Expectation {
 	return x.expectation(y, m, v, exp1(v/2-m))
 }
 
-// expectation is ExpectLogProb of a waiting time y, where e is exp(v/2 − m).
+// expectation is ExpectLogProb of a waiting time y. e is exp(v/2 − m).
 func (Exponential) expectation(y, m, v, e float64) Expectation {
 	r := special.Times(y, e)
 	if math.IsInf(r, 1) {

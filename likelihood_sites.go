@@ -24,7 +24,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// siteView shows the sites a Likelihood.
+// siteView adapts a Likelihood for the sites.
 type siteView struct {
 	lik   Likelihood
 	many  *term.Many
@@ -34,7 +34,7 @@ type siteView struct {
 
 var _ sparse.Likelihood = (*siteView)(nil)
 
-// viewOf returns what the sites see of l.
+// viewOf returns the view of l that the sites use.
 func viewOf(l Likelihood) *siteView {
 	v := &siteView{lik: l, many: manyOf(l), facts: factsOf(l)}
 	if r, ok := l.(rated); ok {
@@ -77,8 +77,8 @@ func (l *siteView) Bounded() bool { return l.facts.bounded }
 // Rule implements sparse.Likelihood.
 func (l *siteView) Rule(t *term.Terms) { ruled(t) }
 
-// LogProbs implements term.Rowwise for the likelihoods of this package. A user's type that embeds
-// one of these has its methods, but not its meaning.
+// LogProbs implements term.Rowwise for the likelihoods of this package. It returns nil for a custom
+// type, even if the type embeds one of these likelihoods, because its meaning may differ.
 func (l *siteView) LogProbs(y []float64) logprob.Rows {
 	for i, yn := range y {
 		if !l.facts.contain(yn) || i == 0 && math.IsNaN(l.lik.LogProb(yn, 0)) {
@@ -172,8 +172,8 @@ func (l *siteView) LogProbSum(y []float64) logprob.Sum {
 
 func (l *siteView) Identify(d *save.Digest) { digestValue(d, l.lik) }
 
-// newSiteTerms returns the terms of responses y, which it keeps, under lik, nil for
-// GaussianNoise{}. It returns what the likelihood says of its parameters and of the responses.
+// newSiteTerms returns the terms of the responses y under lik. It keeps y. A nil lik means
+// GaussianNoise{}. The error names a parameter or response that is not valid.
 func newSiteTerms(lik Likelihood, y []float64) (*term.Terms, error) {
 	if lik == nil {
 		lik = GaussianNoise{}
@@ -199,7 +199,7 @@ func under(t *term.Terms, lik Likelihood) *term.Terms {
 	return &u
 }
 
-// runOf returns the terms of t for a run of its own, with a nestedRule where that pays.
+// runOf returns the terms of t for a run of its own, with a nestedRule if that saves time.
 func runOf(t *term.Terms) (*term.Terms, *nestedRule) {
 	own, r := *t, newNestedRule(likOf(t), t.Len())
 	own.Model = t
@@ -210,8 +210,8 @@ func runOf(t *term.Terms) (*term.Terms, *nestedRule) {
 	return &own, r
 }
 
-// ruled gives t, the terms of a block of rows or of an evaluation of Learn, a nestedRule of its own
-// if there are enough of them for a check to find what the rule misses; see term.Terms.Sure.
+// ruled gives t, the terms of a block of rows or of an evaluation of Learn, its own nestedRule if
+// there are enough terms to check the rule; see term.Terms.Sure.
 func ruled(t *term.Terms) *term.Terms {
 	if t.Len() < nestedAlone {
 		return t
@@ -222,17 +222,18 @@ func ruled(t *term.Terms) *term.Terms {
 	return t
 }
 
-// Responses are far from 0 where their mean is more than farResponse of their standard deviations
-// from there and, where the prior is given, more than farPrior of its. Of fewer than farRows a
-// smooth latent function may have any mean.
+// Responses are far from 0 if the mean exceeds farResponse standard deviations of the responses
+// and, if the prior is given, farPrior standard deviations of the prior. A smooth latent function
+// may have any mean if there are fewer than farRows rows.
 const (
 	farResponse = 5
 	farPrior    = 3
 	farRows     = 10
 )
 
-// farFrom0 warns of responses far from 0, in units of the latent values, under a prior that
-// returns to 0 away from the rows. prior is its standard deviation, which may be learned.
+// farFrom0 warns if the responses are far from 0, in units of the latent values, and the prior
+// returns to 0 away from the rows. prior is the standard deviation of the prior. It is learned if
+// learned is true.
 func farFrom0(t *term.Terms, prior float64, learned bool) []string {
 	mean, sd := meanResponse(t)
 	far := math.Abs(mean)
@@ -241,13 +242,13 @@ func farFrom0(t *term.Terms, prior float64, learned bool) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf(
-		"the responses have mean %.4g and standard deviation %.3g, and a GP with "+
-			"this kernel k goes back to 0 away from the rows: use "+
-			"pgsvi.Sum{pgsvi.Constant{Scale: %.2g}, k}, or subtract the mean", mean, sd, far)}
+		"the responses have mean %.4g and standard deviation %.3g, but a GP with this kernel k "+
+			"returns to 0 away from the rows; use pgsvi.Sum{pgsvi.Constant{Scale: %.2g}, k}, or "+
+			"subtract the mean", mean, sd, far)}
 }
 
-// meanResponse returns mean and standard deviation of the responses less their offsets, if they
-// have the unit of the latent values, and otherwise 0.
+// meanResponse returns the mean and the standard deviation of the responses minus their offsets if
+// they have the unit of the latent values, and 0 otherwise.
 func meanResponse(t *term.Terms) (mean, sd float64) {
 	switch likOf(t).(type) {
 	case GaussianNoise, StudentT, Laplace:
@@ -261,18 +262,20 @@ func meanResponse(t *term.Terms) (mean, sd float64) {
 	return stat.MeanStdDev(y, nil)
 }
 
-// checkRow returns an error, without the name of the package, if row, with number n, is none of so
-// many columns under lik.
+// checkRow returns an error, without the name of the package, unless row, with number n, is valid
+// for the given number of columns under lik.
 func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	switch {
 	case row.Ind == nil && len(row.Val) != cols:
-		return fmt.Errorf("row %d has %d values, the model %d columns: %w", n, len(row.Val), cols,
+		return fmt.Errorf("row %d has %d values, but the model has %d columns: %w",
+			n, len(row.Val), cols,
 			ErrShape)
 	case row.Ind != nil && len(row.Ind) != len(row.Val):
-		return fmt.Errorf("row %d has %d columns and %d values: %w", n, len(row.Ind), len(row.Val),
+		return fmt.Errorf("row %d has %d columns but %d values: %w", n, len(row.Ind), len(row.Val),
 			ErrShape)
 	case row.Weight < 0:
-		return fmt.Errorf("row %d has weight %v: %w", n, row.Weight, ErrParam)
+		return fmt.Errorf("row %d has weight %v; weights must not be negative: %w",
+			n, row.Weight, ErrParam)
 	}
 	for k, j := range row.Ind {
 		if j < 0 || j >= cols || k > 0 && j <= row.Ind[k-1] {
@@ -286,7 +289,8 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	}
 	for _, v := range [...]float64{row.Y, row.Offset, row.Weight} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("row %d has response %v, offset %v, weight %v: %w", n, row.Y,
+			return fmt.Errorf("row %d has response %v, offset %v and weight %v; all must be "+
+				"finite: %w", n, row.Y,
 				row.Offset, row.Weight, ErrNotFinite)
 		}
 	}
@@ -296,10 +300,10 @@ func checkRow(row *Row, cols int, lik Likelihood, n int) error {
 	return nil
 }
 
-// estimateTerms stores in x what est says of the terms in batch, under the marginals x.m and x.v.
-// With standIn, derivatives that are beyond use give way to those of narrower marginals, as in
-// expectSite. The error wraps ErrNotFinite and names the first term whose derivatives are of no
-// use, or is that of est.
+// estimateTerms stores in x the estimates of est for the terms in batch, under the marginals x.m
+// and x.v. If standIn is true, unusable derivatives are replaced by derivatives under narrower
+// marginals, as in expectSite. The error is an error of est, or wraps ErrNotFinite and names the
+// first term with unusable derivatives.
 func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstimator, standIn bool,
 	rng *rand.Rand) error {
 	if t.K > 1 {
@@ -344,15 +348,15 @@ func estimateTerms(t *term.Terms, x *term.Estimates, batch []int, est SiteEstima
 	return nil
 }
 
-// siteSmooth is f = −Σ_n w_n E_q[log p(y_n|η_n)], η_n = x_nᵀz, over a Gaussian q. Its terms
-// see one marginal of q each: expectations are taken of one number at a time,
-// whatever the estimator is. Values are exact.
+// siteSmooth is f = −Σ_n w_n E_q[log p(y_n|η_n)], η_n = x_nᵀz, over a Gaussian q. Each term depends
+// on one marginal of q, so every estimator takes expectations of one number at a time. Values are
+// exact.
 type siteSmooth struct {
 	terms *term.Terms
 	x     [][]float64 // x_n; nil means the unit vectors
 	est   SiteEstimator
 	exact bool // est ignores randomness
-	// best finds the best full Gaussian under prior; nil where that is not known.
+	// best finds the best full Gaussian under prior. It is nil if that Gaussian is not known.
 	best  func(c term.Crew) (term.Sought, *mat.SymDense, error)
 	prior *Gaussian
 }
@@ -386,18 +390,18 @@ func (f *siteSmooth) marginal(q normal.Form, n int) (m, v float64) {
 	return q.Marginal(f.x[n])
 }
 
-// Setup implements Smooth. The error wraps ErrShape unless q is Gaussian of the dimension of z.
+// Setup implements Smooth. The error wraps ErrShape unless q is a Gaussian with the dimension of z.
 func (f *siteSmooth) Setup(q Dist) (SmoothTerms, error) {
 	if formOf(q) == nil || q.Dim() != f.dim() {
 		return SmoothTerms{},
 			fmt.Errorf("pgsvi: terms of %d latent values need a Gaussian q of that dimension, "+
-				"not a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
+				"but q is a %T of dimension %d: %w", f.dim(), q, q.Dim(), ErrShape)
 	}
 	return SmoothTerms{f.terms.Len(), f.exact}, nil
 }
 
-// Grad implements Smooth: with e_n = w_n E_q[log p(y_n|η_n)] and its derivatives α, −γ with respect
-// to the mean of η_n, −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
+// Grad implements Smooth. Let e_n = w_n E_q[log p(y_n|η_n)], with derivatives α and −γ with respect
+// to the mean of η_n. Then −∂e_n/∂m = −αx_n and −∂e_n/∂V = ½γ x_n x_nᵀ.
 func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
 	batch []int) (float64, error) {
 	n := formOf(q)
@@ -427,11 +431,11 @@ func (f *siteSmooth) Grad(ctx context.Context, env *Env, dst []float64, q Dist,
 	return value, nil
 }
 
-// collect stores in dst the gradient whose derivatives in the means of the terms of b are x.d1, and
-// in their variances half of x.d2.
+// collect stores the gradient in dst. The derivatives with respect to the means of the terms of b
+// are x.d1, and those with respect to their variances are half of x.d2.
 func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b estimate.Batch) {
 	if g := factorOf(q); g != nil && f.x == nil {
-		// V_nn = Σ_j L_nj²: the gradient of term n has row n of L alone.
+		// V_nn = Σ_j L_nj², so the gradient of term n has only row n of L
 		clear(dst)
 		for i := range b.N {
 			j := b.Index(i)
@@ -459,7 +463,7 @@ func (f *siteSmooth) collect(dst []float64, q Dist, x *term.Estimates, b estimat
 		n.FromMomentGrad(dst, gm, gv)
 		return
 	}
-	stride := n.Dim() + 1 // from one element of the diagonal to the next
+	stride := n.Dim() + 1 // from one diagonal element to the next
 	if len(gv) == len(gm) {
 		stride = 1
 	}
@@ -539,8 +543,8 @@ func (f *siteSmooth) Value(ctx context.Context, _ *Env, q Dist) (value, bound fl
 	return value, bound, nil
 }
 
-// rounding returns what rounding of xᵀm and xᵀVx may make of e, the expectation of term n: under
-// features of raw units these are small differences of large numbers.
+// rounding bounds the effect of rounding of xᵀm and xᵀVx on e, the expectation of term n. If the
+// features have raw units, xᵀm and xᵀVx are small differences of large numbers.
 func (f *siteSmooth) rounding(q normal.Form, n int, e term.Expectation) float64 {
 	if f.x == nil {
 		return 0
@@ -553,7 +557,7 @@ func (f *siteSmooth) rounding(q normal.Form, n int, e term.Expectation) float64 
 	return dense.Epsilon * (math.Abs(e.D1)*mean + math.Abs(e.D2)*sd*sd)
 }
 
-// digest shows d the terms and the estimator.
+// digest adds the terms and the estimator to d.
 func (f *siteSmooth) digest(d *save.Digest) {
 	d.Text(fmt.Sprintf("%T %+v", f.est, f.est))
 	f.terms.Digest(d)
@@ -563,7 +567,7 @@ func (f *siteSmooth) digest(d *save.Digest) {
 	}
 }
 
-// manyOf returns what the sites see of eachOf.
+// manyOf returns eachOf l in the form that the sites use.
 func manyOf(l Likelihood) *term.Many {
 	e := eachOf(l)
 	if e == nil {
@@ -576,11 +580,11 @@ func manyOf(l Likelihood) *term.Many {
 	return m
 }
 
-// softmaxTol is what expectations of Softmax are accurate to, times the classes.
+// softmaxTol times the number of classes is the accuracy of expectations of Softmax.
 const softmaxTol = 1e-11
 
-// ExpectSeveral implements term.Several. Two classes are a logit of the difference of the scores,
-// with small relative errors in the tails too, and one curvature for both.
+// ExpectSeveral implements term.Several. It treats two classes as a logit of the difference of the
+// scores, which gives small relative errors also in the tails, and one curvature for both classes.
 func (l *siteView) ExpectSeveral(y, tol float64, m, v, d1, d2 []float64) (value, bound float64) {
 	if len(m) == 2 {
 		c := int(y)
@@ -615,7 +619,7 @@ func (l *siteView) Curvature(m, v, h []float64) {
 
 var _ term.Several = (*siteView)(nil)
 
-// estimateMany is estimate for terms of several latent values: exactly.
+// estimateMany is the exact estimate for terms with several latent values.
 func estimateMany(t *term.Terms, x *term.Estimates, batch []int) error {
 	k := t.K
 	var scratch []float64
@@ -656,7 +660,7 @@ func (g GaussianNoise) expectEach(value, d1, d2, bound []float64) {
 // is implements eachExpecter.
 func (Poisson) is(l Likelihood) bool { _, ok := l.(Poisson); return ok }
 
-// own implements ownTerm: it returns log y!.
+// own implements ownTerm. It returns log y!.
 func (Poisson) own(y float64) float64 {
 	if !isCount(y) {
 		return math.NaN()
@@ -680,7 +684,8 @@ func (p Poisson) expectEach(value, d1, d2, bound []float64) {
 	}
 }
 
-// store stores the expectations of some rows, of which e is exp(m + v/2), as expectation has them.
+// store stores the expectations of some rows, where e holds exp(m + v/2). It computes them like
+// expectation.
 func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
 	value, d1, d2, bound = value[:len(e)], d1[:len(e)], d2[:len(e)], bound[:len(e)]
 	for i, e := range e {
@@ -705,7 +710,7 @@ func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
 // is implements eachExpecter.
 func (Gamma) is(l Likelihood) bool { _, ok := l.(Gamma); return ok }
 
-// own implements ownTerm: it returns log y.
+// own implements ownTerm. It returns log y.
 func (Gamma) own(y float64) float64 {
 	if !Positive.contains(y, 0) {
 		return math.NaN()
@@ -762,8 +767,8 @@ func (x Exponential) expectEach(value, d1, d2, bound []float64) {
 	}
 }
 
-// softplusBothEach calls do with each row and what softplusBoth says of its mean m − shift and
-// variance v, 0 and 0 where these are no marginal.
+// softplusBothEach calls do with each row and the results of softplusBoth for its mean m − shift
+// and variance v. It uses 0 and 0 if they are not valid.
 func softplusBothEach(m, v []float64, shift float64, do func(i int, f0, g0, p, q, f2 float64)) {
 	var at, wide, f0, f1, f2 [eachRows]float64
 	for lo := 0; lo < len(m); lo += eachRows {
@@ -789,7 +794,7 @@ func softplusBothEach(m, v []float64, shift float64, do func(i int, f0, g0, p, q
 // is implements eachExpecter.
 func (Binomial) is(l Likelihood) bool { _, ok := l.(Binomial); return ok }
 
-// own implements ownTerm: it returns log C(n, y).
+// own implements ownTerm. It returns log C(n, y).
 func (b Binomial) own(y float64) float64 {
 	n := b.trials()
 	if !isCount(y) || !(y <= n) {
@@ -814,7 +819,7 @@ func (b Binomial) expectEach(value, d1, d2, bound []float64) {
 // is implements eachExpecter.
 func (NegativeBinomial) is(l Likelihood) bool { _, ok := l.(NegativeBinomial); return ok }
 
-// own implements ownTerm: it returns log Γ(y+r)/(Γ(r) y!).
+// own implements ownTerm. It returns log Γ(y+r)/(Γ(r) y!).
 func (b NegativeBinomial) own(y float64) float64 {
 	r := positiveOr(b.Shape, 1)
 	if !isCount(y) || math.IsNaN(r) {

@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Values by arithmetic with 50 digits or more.
+// TestLogChoose compares with values from arithmetic with at least 50 digits.
 func TestLogChoose(t *testing.T) {
 	for _, c := range []struct{ a, b, want float64 }{
 		{0, 1e300, 0},
@@ -60,8 +60,8 @@ func TestLogChoose(t *testing.T) {
 	}
 }
 
-// TestExpectEach: expectations taken together are those taken one at a time, to the last bit, those
-// that are none included.
+// TestExpectEach checks that expectations computed together have the same bits as single
+// expectations, including invalid ones.
 func TestExpectEach(t *testing.T) {
 	t.Parallel()
 	counts := func(rng *rand.Rand,
@@ -123,15 +123,15 @@ func TestExpectEach(t *testing.T) {
 			}
 		}
 	}
-	// A type that embeds the likelihood may mean something else.
+	// A type that embeds the likelihood may have another meaning.
 	type other struct{ BernoulliLogit }
 	if eachOf(other{}) != nil || eachOf(&BernoulliLogit{}) != nil {
 		t.Error("expectations of another type are taken together")
 	}
 }
 
-// TestLogProbs checks log-probabilities that are computed together against LogProb, for every
-// likelihood of one latent value and linear predictors of any size.
+// TestLogProbs compares log probabilities that are computed together with LogProb, for every
+// likelihood with one latent value and linear predictors of any size.
 func TestLogProbs(t *testing.T) {
 	t.Parallel()
 	signs, counts := []float64{-1, 1}, []float64{0, 1, 2, 7, 60, 5000, 1e9}
@@ -169,7 +169,7 @@ func TestLogProbs(t *testing.T) {
 			checkLogProbs(t, lik, c.y)
 		}
 	}
-	// A type that embeds the likelihood may mean something else.
+	// A type that embeds the likelihood may have another meaning.
 	type other struct{ BernoulliLogit }
 	if viewOf(other{}).LogProbs(signs) != nil || viewOf(&BernoulliLogit{}).LogProbs(signs) != nil {
 		t.Error("log-probabilities of another type are taken together")
@@ -179,7 +179,8 @@ func TestLogProbs(t *testing.T) {
 	}
 }
 
-// TestNarrowLogProb checks predictive log-probabilities by few nodes against adaptive quadrature.
+// TestNarrowLogProb compares predictive log probabilities from a few nodes with adaptive
+// quadrature.
 func TestNarrowLogProb(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -272,8 +273,9 @@ func checkLogProbs(t *testing.T, lik Likelihood, y []float64) {
 	}
 }
 
-// Two classes have the expectations of a logit, with the relative accuracy of its tails and one
-// curvature for both: what differs by rounding alone would favour one of the classes.
+// TestClassesTwoTails checks that two classes have the expectations of a logit, with its relative
+// accuracy in the tails and one curvature for both. A difference by rounding would favor one of the
+// classes.
 func TestClassesTwoTails(t *testing.T) {
 	l := viewOf(Softmax{Classes: 2})
 	var d1, d2 [2]float64
@@ -311,8 +313,8 @@ func drawOutcomes(t *testing.T, rng *rand.Rand, l Likelihood, eta []float64) []f
 	return y
 }
 
-// outcomeData returns n rows and responses that are drawn at 0.8x + 0.5. A good part of the
-// durations is censored.
+// outcomeData returns n rows, and responses drawn at 0.8x + 0.5. A large share of the durations is
+// censored.
 func outcomeData(t *testing.T, l Likelihood, n int) (x *mat.Dense, y []float64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(11, 7))
@@ -338,7 +340,7 @@ func outcomeData(t *testing.T, l Likelihood, n int) (x *mat.Dense, y []float64) 
 	if testFacts(l).Censored {
 		event := make([]float64, n)
 		for i := range event {
-			c := 4 * rng.ExpFloat64() // when somebody stops looking
+			c := 4 * rng.ExpFloat64() // time at which the observation ends
 			event[i], y[i] = score.Indicator(y[i] <= c), math.Min(y[i], c)
 		}
 		var err error
@@ -358,9 +360,10 @@ func newOutcomeGLM(t *testing.T, x mat.Matrix, y []float64, l Likelihood) *GLM {
 	return g
 }
 
-// TestOutcomeRecovered learns the parameters that responses were drawn with: weights and parameters
-// are within three standard deviations of the truth, of which those of parameters come from the
-// intervals of Learn. Censored rows are not taken for events, which would shorten durations.
+// TestOutcomeRecovered learns from responses that were drawn with known parameters. Weights and
+// parameters must be within three standard deviations of the truth; the standard deviations of
+// parameters come from the intervals of Learn. Censored rows must not be treated as events, because
+// that would shorten the durations.
 func TestOutcomeRecovered(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -370,7 +373,7 @@ func TestOutcomeRecovered(t *testing.T) {
 		Weibull{Shape: 1.7}, LogNormal{Scale: 0.6}, Beta{Precision: 8}, BetaBinomial{Precision: 8},
 	} {
 		p := l.(Parametric)
-		start := make([]float64, len(p.Params())) // which is not the truth
+		start := make([]float64, len(p.Params())) // different from the truth
 		for i, q := range p.Params() {
 			if start[i] = 1; q.Max == 1 {
 				start[i] = 0.5
@@ -408,8 +411,8 @@ func TestOutcomeRecovered(t *testing.T) {
 	}
 }
 
-// TestOutcomePosterior compares the posterior of one weight with the exact one, by quadrature over
-// the weight: mean and standard deviation within 5% of a standard deviation.
+// TestOutcomePosterior compares the posterior of one weight with the exact posterior by quadrature.
+// The mean and the standard deviation must agree to 5% of a standard deviation.
 func TestOutcomePosterior(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Likelihood{ZeroInflated{Zero: 0.3}, Hurdle{Zero: 0.3, Shape: 2},
@@ -447,8 +450,8 @@ func TestOutcomePosterior(t *testing.T) {
 	}
 }
 
-// TestOutcomeChecks: predictions, scores, draws and files of the likelihoods, with censored rows
-// and rows of their own trials.
+// TestOutcomeChecks checks predictions, scores, draws and files of the likelihoods, with censored
+// rows and rows with different numbers of trials.
 func TestOutcomeChecks(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -472,7 +475,7 @@ func TestOutcomeChecks(t *testing.T) {
 		}
 		again := testkit.Reread(t, post, Load)
 		if a, b := again.At(x).LogProb(nil, y), p.LogProb(nil, y); !slices.Equal(a, b) {
-			t.Errorf("%#v: a saved posterior predicts otherwise", l)
+			t.Errorf("%#v: a saved posterior predicts differently", l)
 		}
 		check, err := g.PredictiveCheck(ctx, nil, post, longer(200, 60))
 		switch {
@@ -493,7 +496,7 @@ func TestOutcomeChecks(t *testing.T) {
 			t.Errorf("%#v: LOO %v, %v", l, loo, err)
 		}
 	}
-	// A row above its trials, and trials of another likelihood.
+	// a row above its trials, and trials of another likelihood
 	p := NewPrediction(BetaBinomial{Precision: 5}, []float64{0.3, 0.3}, []float64{0.1, 0.1}).Trials(
 		[]float64{4, 9})
 	mean, _, err := p.Moments(nil, nil)
@@ -509,7 +512,8 @@ func TestOutcomeChecks(t *testing.T) {
 	}
 }
 
-// TestDrawResponse checks mean and variance of drawn responses against those of the likelihood.
+// TestDrawResponse compares the mean and the variance of drawn responses with the moments of the
+// likelihood.
 func TestDrawResponse(t *testing.T) {
 	t.Parallel()
 	rng := testRand(40)
@@ -538,7 +542,7 @@ func TestDrawResponse(t *testing.T) {
 	}
 }
 
-// bump is a smooth likelihood of a user's own: log p is N(η, 1), with a part of 0.3 that is narrow.
+// bump is a smooth custom likelihood. log p is N(η, 1), with a narrow part of 0.3.
 type bump struct{}
 
 func (bump) LogProb(y, eta float64) float64 {
@@ -548,8 +552,8 @@ func (bump) LogProb(y, eta float64) float64 {
 	return m + math.Log(math.Exp(a-m)+math.Exp(b-m))
 }
 
-// TestNestedRuleIsOff: the rule of few points is off at the end of a fit that it would not serve;
-// blocks of rows are looked at again, and a run that is saved and goes on knows that it has failed.
+// TestNestedRuleIsOff checks that the rule with few nodes is off at the end of a fit for which it
+// fails, that blocks of rows are repeated, and that the failure is part of a saved run.
 func TestNestedRuleIsOff(t *testing.T) {
 	notShort(t)
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -574,7 +578,7 @@ func TestNestedRuleIsOff(t *testing.T) {
 	if !got.Stepper.(*siteStepper).nested.off || !given.Stepper.(*siteStepper).nested.off {
 		t.Error("the nested rule is on at the end")
 	}
-	// A block of rows is looked at again.
+	// a block of rows is repeated
 	s := new(term.State)
 	terms := ruled(must(newSiteTerms(bump, slices.Concat(y, y))))
 	s.Resize(2 * n)
@@ -592,7 +596,7 @@ func TestNestedRuleIsOff(t *testing.T) {
 			t.Fatalf("a block: row %d is %v, want %v", i, e, want)
 		}
 	}
-	// A run that is saved and goes on knows that the rule has failed.
+	// a saved run includes the failure
 	state, err := got.Stepper.(*siteStepper).MarshalBinary()
 	if err != nil {
 		t.Fatal(err)

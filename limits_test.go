@@ -17,27 +17,28 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// allocated returns how many bytes f allocates in all, which is more than it has at any one time.
-// Others' memory would count, so the tests that use it do not run in parallel.
+// allocated returns the number of bytes that f allocates in total, which exceeds its peak.
+// Allocations of other goroutines would count, so tests that use it do not run in parallel.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before) // which, unlike runtime/metrics, counts to the last byte
+	runtime.ReadMemStats(&before) // counts every byte, unlike runtime/metrics
 	f()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// mostLate is how late an answer may be. The goal is 0.2 s; the test allows for machines that are
-// slow: on some the first touch of 100 MB takes half a second.
+// mostLate is the longest accepted delay of an answer. The goal is 0.2 s, but slow machines need
+// longer: on some of them the first use of 100 MB takes half a second.
 const mostLate = 2 * time.Second
 
-// watchedContext measures how long no one asks it whether it is done, and how long its user takes
-// to end once it is. Time is that of the processor, which other processes do not change.
+// watchedContext measures the longest time between two checks of the context, and how long the
+// function takes to end once the context is done. It uses processor time, which other processes do
+// not change.
 type watchedContext struct {
 	context.Context
 	mu       sync.Mutex
 	last     float64
-	longest  float64 // between two questions
+	longest  float64 // between two checks
 	doneAt   float64
 	doneTime time.Time
 }
@@ -64,8 +65,8 @@ func (w *watchedContext) look() {
 	w.last = now
 }
 
-// ended returns how late the end is, in time of the processor and on the clock, and the longest
-// time without a question.
+// ended returns the delay of the end, in processor time and on the clock, and the longest time
+// between two checks.
 func (w *watchedContext) ended() (late, wall, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,8 +77,7 @@ func (w *watchedContext) ended() (late, wall, longest time.Duration) {
 	return late, wall, seconds(w.longest)
 }
 
-// A cancelCase takes long, and is called again and again, each time with a context that is soon
-// done.
+// A cancelCase takes long. It is called repeatedly, each time with a context that is soon done.
 type cancelCase struct {
 	name  string
 	ready func() error // called before; nil for nothing to do
@@ -129,7 +129,7 @@ func (cancelData) corpus(docs, terms int) *Corpus {
 	return c
 }
 
-// rowsOf returns so many rows of x.
+// rowsOf returns n rows of x.
 func rowsOf(x *mat.Dense, y []float64, n int) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for i := range n {
@@ -140,7 +140,7 @@ func rowsOf(x *mat.Dense, y []float64, n int) iter.Seq2[Row, error] {
 	}
 }
 
-// documentsOf returns those of c.
+// documentsOf returns the documents of c.
 func documentsOf(c *Corpus) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		for _, d := range c.Docs {
@@ -151,8 +151,8 @@ func documentsOf(c *Corpus) iter.Seq2[Document, error] {
 	}
 }
 
-// cancelCases returns what can be canceled, of sizes at which a step takes seconds, or of short
-// ones.
+// cancelCases returns the functions that can be canceled, of sizes at which a step takes seconds,
+// or of small sizes.
 func cancelCases(t *testing.T) (cases []cancelCase) {
 	size := func(full, short int) int {
 		if !testkit.IsLong() {
@@ -302,8 +302,9 @@ func cancelCases(t *testing.T) (cases []cancelCase) {
 	return cases
 }
 
-// TestCancelAnswers: whatever takes a context ends soon after that is done, at any size, and leaves
-// no goroutine. It is not parallel, so that the time of the processor is its own.
+// TestCancelAnswers checks that everything that takes a context ends soon after the context is
+// done, at any size, and leaves no goroutine. It does not run in parallel, so that it has the
+// processor time for itself.
 func TestCancelAnswers(t *testing.T) {
 	usersMoment(t)
 	delays := []time.Duration{10, 250, 600}
@@ -322,7 +323,7 @@ func TestCancelAnswers(t *testing.T) {
 				}
 			}
 			if testkit.IsLong() {
-				// what the cases before have left is not for this one to collect and clear
+				// this case must not collect the garbage of the earlier cases
 				debug.FreeOSMemory()
 			}
 			inner, cancel := context.WithTimeout(context.Background(), after*time.Millisecond)
@@ -348,7 +349,7 @@ func TestCancelAnswers(t *testing.T) {
 // goroutinesEnd waits until there are no more goroutines than before.
 func goroutinesEnd(t *testing.T, before int) {
 	t.Helper()
-	for range 3000 { // half a minute, for machines that are busy
+	for range 3000 { // half a minute, for busy machines
 		if runtime.NumGoroutine() <= before {
 			return
 		}
@@ -357,13 +358,13 @@ func goroutinesEnd(t *testing.T, before int) {
 	t.Errorf("%d goroutines are left of %d", runtime.NumGoroutine(), before)
 }
 
-// cancelAtEnd cancels a run a moment after its last step, while its posterior is made.
+// cancelAtEnd cancels a run a moment after its last step, while its posterior is computed.
 type cancelAtEnd struct{ cancel context.CancelFunc }
 
 func (c cancelAtEnd) Record(it Iteration) { time.AfterFunc(5*time.Millisecond, c.cancel) }
 
-// TestCancelPosterior: a context that is done when the posterior of a run is made is answered, too;
-// the run is there.
+// TestCancelPosterior checks that a cancellation is also noticed while the posterior of a run is
+// computed, and that the run is returned.
 func TestCancelPosterior(t *testing.T) {
 	usersMoment(t)
 	n := longer(2500, shorter(1500, 600))
@@ -395,8 +396,8 @@ func testCancelPosterior[P any](t *testing.T, name string, m poster[*P]) {
 	}
 }
 
-// TestStreamCanceled: a stream that is canceled wherever it looks at its context goes on to the
-// bits of one that was not.
+// TestStreamCanceled checks that a stream that is canceled at any check of its context has the same
+// bits at its end as an uninterrupted stream.
 func TestStreamCanceled(t *testing.T) {
 	t.Parallel()
 	times := 60
@@ -405,7 +406,7 @@ func TestStreamCanceled(t *testing.T) {
 	}
 	data := cancelData{t}
 	x, y := data.table(200, 5)
-	y[50] = math.NaN() // is left out
+	y[50] = math.NaN() // this row is left out
 	canceledStream(t, "GLM", times, func() *GLMStream {
 		s := must(NewGLMStream(5, BernoulliLogit{}, nil))
 		learnInBlocks(s, 16)
@@ -416,7 +417,8 @@ func TestStreamCanceled(t *testing.T) {
 		func(i int) Document { return c.Docs[i] }, 300)
 }
 
-// canceledStream compares streams of n items that are canceled now and then with one that is not.
+// canceledStream compares streams of n items that are canceled now and then with an uninterrupted
+// stream.
 func canceledStream[R, P any](t *testing.T, name string, times int, start func() *Stream[R, P],
 	item func(int) R, n int) {
 	t.Helper()
@@ -430,7 +432,7 @@ func canceledStream[R, P any](t *testing.T, name string, times int, start func()
 			}
 		}
 	}
-	// all adds all items under contexts that ctx makes.
+	// all adds all items under contexts that ctx makes
 	all := func(s *Stream[R, P], ctx func() context.Context) (canceled int) {
 		for {
 			err := s.AddAll(ctx(), from(s.engine.given()))
@@ -439,7 +441,7 @@ func canceledStream[R, P any](t *testing.T, name string, times int, start func()
 				return canceled
 			case errors.Is(err, context.Canceled):
 				canceled++
-				if rng.IntN(4) == 0 { // asking changes nothing
+				if rng.IntN(4) == 0 { // reading the posterior changes nothing
 					if _, err := s.Posterior(); err != nil && !errors.Is(err, ErrEmpty) {
 						t.Fatal(err)
 					}

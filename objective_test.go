@@ -44,7 +44,8 @@ func (e onlyExpFamily) naturalOf(p ExpFamily) []float64 {
 
 func (e onlyExpFamily) Clone() Dist { return onlyExpFamily{e.ExpFamily.Clone().(ExpFamily)} }
 
-// The gradient of KL takes any ExpFamily, not only the Gaussians of the package.
+// TestKLGradientsAnyFamily checks that the gradient of KL accepts any ExpFamily and not only the
+// Gaussians of the package.
 func TestKLGradientsAnyFamily(t *testing.T) {
 	rng := testRand(21)
 	for _, c := range []Coordinates{MeanParams, MeanCov, Natural, Cholesky, LogCholesky} {
@@ -59,8 +60,8 @@ func TestKLGradientsAnyFamily(t *testing.T) {
 	}
 }
 
-// A Gaussian has the natural parameters of another where that is of its family: those of a diagonal
-// one as a member of the full family, and not the other way round.
+// TestNaturalOf checks that a Gaussian has the natural parameters of another family if it belongs
+// to it. A diagonal Gaussian belongs to the full family, but not the other way round.
 func TestNaturalOf(t *testing.T) {
 	rng := testRand(10)
 	for _, d := range []int{1, 3} {
@@ -80,8 +81,8 @@ func TestNaturalOf(t *testing.T) {
 	}
 }
 
-// Euclidean in another metric: its gradient is that of its value, its step with L1 is the soft
-// threshold of each element, and a scale that is no metric is an error.
+// TestDiagonalMetric checks Euclidean in another metric. Its gradient must match its value, its
+// step with L1 must be the soft threshold of each element, and an invalid scale must be an error.
 func TestDiagonalMetric(t *testing.T) {
 	rng := testRand(20)
 	d := diagonalMetric{[]float64{0.5, 1.5, 2.5}}
@@ -118,7 +119,8 @@ func TestDiagonalMetric(t *testing.T) {
 	}
 }
 
-// The bound of the theorem from constants of the prototype's stochastic runs.
+// TestCertificateConcludes checks the bound of the theorem with constants of the prototype's
+// stochastic runs.
 func TestCertificateConcludes(t *testing.T) {
 	var truth struct {
 		Data map[string]struct {
@@ -128,7 +130,7 @@ func TestCertificateConcludes(t *testing.T) {
 		}
 	}
 	readTruthJSON(t, "theory_prototype.json", &truth)
-	const start = 10 // any: the bound is of differences
+	const start = 10 // arbitrary, because the bound is on differences
 	for _, name := range []string{"Euclidean, (m, sd) stochastic",
 		"KL, mean parameters stochastic"} {
 		want, ok := truth.Data[name]
@@ -151,8 +153,8 @@ func TestCertificateConcludes(t *testing.T) {
 	}
 }
 
-// randomIntercepts is a logistic regression with 2 slopes, a log-sd and 20 intercepts, as a user
-// writes it.
+// randomIntercepts is a logistic regression with 2 slopes, a log-sd and 20 intercepts, written as a
+// user would write it.
 func randomIntercepts(rng *rand.Rand) LogLik {
 	const groups, each = 20, 8
 	n := groups * each
@@ -179,8 +181,8 @@ func randomIntercepts(rng *rand.Rand) LogLik {
 	}}
 }
 
-// A LogLik of 23 dimensions meets the goal of the zero Solver, and evaluations take no more than a
-// fifth of the work.
+// TestRandomIntercepts checks that a LogLik of 23 dimensions reaches the goal of the zero Solver,
+// and that evaluations take at most a fifth of the work.
 func TestRandomIntercepts(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -231,7 +233,7 @@ func TestRandomIntercepts(t *testing.T) {
 	}
 }
 
-// The work that is counted is that which is done.
+// TestCountedWork checks that the counted work equals the actual work.
 func TestCountedWork(t *testing.T) {
 	calls := 0
 	s := logisticData(94, 30, 2)
@@ -253,7 +255,7 @@ func TestCountedWork(t *testing.T) {
 	}
 }
 
-// A linearisation allocates about what a plain step does.
+// TestInnerAllocations checks that a linearization allocates about as much as a plain step.
 func TestInnerAllocations(t *testing.T) {
 	if testkit.Race {
 		t.Skip("the race detector allocates")
@@ -291,7 +293,7 @@ func TestInnerAllocations(t *testing.T) {
 			KL().Value(c.Init, c.Init)
 		})
 		// h and D are evaluated at the target and at the point on the way to it. The last target of
-		// a step may promise nothing and is then solved for without a gradient.
+		// a step may have a negligible predicted gain, and is then solved for without a gradient.
 		if one, many := allocs(1), allocs(6); many > one+2*value+2 {
 			t.Errorf("%s: %v allocations a gradient, %v in a plain step, %v for h and D", name,
 				many, one, value)
@@ -299,8 +301,8 @@ func TestInnerAllocations(t *testing.T) {
 	}
 }
 
-// V and V⁻¹ of a Gaussian that was set by its factor are computed when they are
-// first read, by any number of readers, and are those of the factor.
+// TestCholeskyIsLazy checks that V and V⁻¹ of a Gaussian that was set by its factor are computed
+// when they are first read, by any number of readers, and match the factor.
 func TestCholeskyIsLazy(t *testing.T) {
 	rng := testRand(9)
 	for _, c := range []Coordinates{Cholesky, LogCholesky} {
@@ -337,7 +339,7 @@ func TestCholeskyIsLazy(t *testing.T) {
 			t.Errorf("%v: the variances depend on when they are read", c)
 		}
 		checkNear(t, "KL", lazy.KL(p), want.KL(p), 1e-11)
-		// Against the gradient by way of (m, V).
+		// compare with the gradient computed from (m, V)
 		gm, gv := make([]float64, d), make([]float64, d*d)
 		m := want.In(MeanCov)
 		m.form.ToMomentGrad(gm, gv, KLTo(p).Grad(nil, m))
@@ -348,13 +350,13 @@ func TestCholeskyIsLazy(t *testing.T) {
 	}
 }
 
-// quadrature returns E_q[l] by quadrature, a bound on its error, and its gradient in g.
+// quadrature returns E_q[l] by quadrature and a bound on its error, and stores its gradient in g.
 func quadrature(q *Exp, l LogLikelihood, g []float64) (v, bound float64, err error) {
 	return integral(nil, q, l.Batch(nil)).Quadrature(g)
 }
 
-// Quadrature and sums find E[cᵀT(z)] = cᵀμ, and its gradient c in μ, however narrow or wide the
-// distribution is.
+// TestQuadrature checks that quadrature and sums compute E[cᵀT(z)] = cᵀμ, and its gradient c in μ,
+// for narrow and wide distributions.
 func TestQuadrature(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, size := range []float64{0.2, 1, 30, 1e4, 1e9} {
@@ -373,7 +375,7 @@ func TestQuadrature(t *testing.T) {
 			for i := range c {
 				c[i] = rng.NormFloat64()
 				if i == 1 && (name == "Beta" || name == "skew Beta") {
-					c[i] = 0 // near z = 1 a number does not hold the logarithm of 1 − z
+					c[i] = 0 // near z = 1 a float64 cannot represent the logarithm of 1 − z
 				}
 				want += c[i] * mu[i]
 				scale += math.Abs(c[i]) * (math.Abs(mu[i]) + math.Sqrt(fisher.At(i, i)))
@@ -408,7 +410,7 @@ func TestQuadrature(t *testing.T) {
 			}
 		}
 	}
-	// What is not finite is named, and what is too rough is refused.
+	// Values that are not finite are named, and functions that are too rough are rejected.
 	q := must(NewGamma(2, 1))
 	for _, c := range []struct {
 		f    func(z float64) float64
@@ -464,7 +466,7 @@ func logisticData(seed uint64, n, d int) Sites {
 	return s
 }
 
-// loadIris reads the flowers.
+// loadIris reads the iris data.
 func loadIris(t testing.TB) (x *mat.Dense, species []float64) {
 	t.Helper()
 	return readCSV(t, open(t, filepath.Join("testdata", "iris", "iris.csv")))

@@ -11,17 +11,18 @@ import (
 	"github.com/pgsvi/pgsvi/internal/save"
 )
 
-// Param is a hyper-parameter of a Kernel or of a Likelihood, on its natural scale.
+// A Param is a hyperparameter of a Kernel or of a Likelihood, on its natural scale.
 //
-// Its name is that of the field, such as Scale, or Length[3] for one of Lengths. In a Sum or a
-// Product the index and the type of the part come first, as in [0].SquaredExp.Scale. Valid values
-// lie strictly between Min and Max, which may be infinite. Learning uses a coordinate θ that
-// takes all real values, so that no step and no interval leaves the range:
+// Its name is the name of the field, such as Scale, or Length[3] for an element of Lengths. In a
+// Sum or a Product the name starts with the index and the type of the part, as in
+// [0].SquaredExp.Scale. Valid values lie strictly between Min and Max, which may be infinite.
+// Learning uses a coordinate θ that takes all real values, so no step and no interval leaves the
+// range:
 //
 //	θ = log(Value − Min)                        if only Min is finite,
 //	θ = −log(Max − Value)                       if only Max is finite,
-//	θ = log((Value − Min)/(Max − Value))        if both are, and
-//	θ = Value                                   if neither is.
+//	θ = log((Value − Min)/(Max − Value))        if both are finite, and
+//	θ = Value                                   if both are infinite.
 type Param struct {
 	Name            string
 	Value, Min, Max float64
@@ -33,7 +34,7 @@ func (p *Param) within(v float64) bool { return v > p.Min && v < p.Max }
 // ends reports which ends of the range are finite.
 func (p *Param) ends() (lower, upper bool) { return !math.IsInf(p.Min, -1), !math.IsInf(p.Max, 1) }
 
-// theta returns the value v as θ. It is ±Inf at an end of the range, and NaN outside.
+// theta converts the value v to θ. It returns ±Inf at an end of the range, and NaN outside.
 func (p *Param) theta(v float64) float64 {
 	switch lower, upper := p.ends(); {
 	case lower && upper:
@@ -49,7 +50,7 @@ func (p *Param) theta(v float64) float64 {
 // normal975 is the quantile of N(0, 1) at 97.5%.
 const normal975 = 1.959963984540054
 
-// interval returns the 95% interval of the value, where θ ~ N(mean, sd²).
+// interval returns the 95% interval of the value if θ ~ N(mean, sd²).
 func (p *Param) interval(mean, sd float64) (lo, hi float64) {
 	lo, hi = p.value(mean-normal975*sd), p.value(mean+normal975*sd)
 	return min(lo, hi), max(lo, hi)
@@ -58,7 +59,7 @@ func (p *Param) interval(mean, sd float64) (lo, hi float64) {
 // value is the inverse of theta.
 func (p *Param) value(theta float64) float64 {
 	switch lower, upper := p.ends(); {
-	case lower && upper && theta > 0: // from the nearer end, where it rounds least
+	case lower && upper && theta > 0: // use the nearer end, where rounding is smallest
 		return p.Max - (p.Max-p.Min)/(1+math.Exp(theta))
 	case lower && upper:
 		return p.Min + (p.Max-p.Min)/(1+math.Exp(-theta))
@@ -70,7 +71,7 @@ func (p *Param) value(theta float64) float64 {
 	return theta
 }
 
-// moved returns the value that is a step of h in θ from that of p.
+// moved returns the value after a step of h in θ from the value of p.
 func (p *Param) moved(h float64) float64 {
 	if lower, upper := p.ends(); lower && !upper {
 		return p.Min + (p.Value-p.Min)*math.Exp(h)
@@ -78,8 +79,8 @@ func (p *Param) moved(h float64) float64 {
 	return p.value(p.theta(p.Value) + h)
 }
 
-// slope returns the derivative in θ for each unit of the one that Kernel.Grad has:
-// the latter is in log Value where Min ≥ 0, and in Value elsewhere.
+// slope returns the derivative in θ per unit of the derivative that Kernel.Grad stores, which is in
+// log Value if Min ≥ 0, and in Value otherwise.
 func (p *Param) slope() float64 {
 	s := 1.0
 	switch lower, upper := p.ends(); {
@@ -96,8 +97,8 @@ func (p *Param) slope() float64 {
 	return s
 }
 
-// paramName is the name of a parameter of something of the type named of:
-// SquaredExp.Scale, Sum[0].SquaredExp.Scale.
+// paramName returns the full name of a parameter of the type named of, such as SquaredExp.Scale or
+// Sum[0].SquaredExp.Scale.
 func paramName(of, name string) string {
 	if strings.HasPrefix(name, "[") {
 		return of + name
@@ -105,8 +106,8 @@ func paramName(of, name string) string {
 	return of + "." + name
 }
 
-// checkParams reports every parameter that is not strictly between its Min and
-// Max, for something of the type named of. The errors wrap ErrParam.
+// checkParams reports every parameter that is not strictly between its Min and Max. of is the name
+// of the type. The errors wrap ErrParam.
 func checkParams(of string, params []Param) error {
 	var errs []error
 	for _, p := range params {
@@ -121,17 +122,17 @@ func checkParams(of string, params []Param) error {
 			want = "a finite number"
 		}
 		errs = append(errs,
-			fmt.Errorf("pgsvi: %s is %v, want %s: %w", paramName(of, p.Name), p.Value, want,
+			fmt.Errorf("pgsvi: %s is %v; it must be %s: %w", paramName(of, p.Name), p.Value, want,
 				ErrParam))
 	}
 	return errors.Join(errs...)
 }
 
-// validator is an option that can be invalid: a Schedule, a Sampler, a Converger or another
-// option of a Solver or model. Validate reports all invalid fields at once, wrapping ErrParam.
+// validator is an option that can be invalid: a Schedule, a Sampler, a Converger or another option
+// of a Solver or model. Validate reports all invalid fields at once, wrapping ErrParam.
 type validator interface{ Validate() error }
 
-// validateOption asks every option that is a validator.
+// validateOption calls Validate of every option that is a validator.
 func validateOption(options ...any) error {
 	var errs []error
 	for _, o := range options {
@@ -142,7 +143,7 @@ func validateOption(options ...any) error {
 	return errors.Join(errs...)
 }
 
-// orDefault returns x, or def where it is zero.
+// orDefault returns x, or def if x is zero.
 func orDefault(x, def float64) float64 {
 	if x == 0 {
 		return def
@@ -150,10 +151,10 @@ func orDefault(x, def float64) float64 {
 	return x
 }
 
-// digester is a model, or a part of one, that can say what it is made of.
+// digester is a model, or a part of one, that can add its contents to a digest.
 type digester interface{ digest(d *save.Digest) }
 
-// digestPart shows d a part of an Objective, by its type alone if it is not a digester.
+// digestPart adds a part of an Objective to d. It adds only the type if the part is not a digester.
 func digestPart(d *save.Digest, v any) {
 	d.Text(fmt.Sprintf("%T", v))
 	if x, ok := v.(digester); ok {
@@ -161,25 +162,25 @@ func digestPart(d *save.Digest, v any) {
 	}
 }
 
-// The uncertainty of learned hyperparameters θ is carried into intervals of weights, means and
-// probabilities. With θ = θ̂ + Lz, z ~ N(0, I), the Laplace approximation of Learned, the weights
-// are m + Az + V^½ε and the parameters of the likelihood are θ̂ + Bz in the coordinates of Param.
-// This is first order in z (Kass and Steffey 1989).
+// Intervals of weights, means and probabilities include the uncertainty of learned hyperparameters
+// θ. The Laplace approximation of Learned is θ = θ̂ + Lz, z ~ N(0, I). The weights are then m + Az
+// + V^½ε, and the parameters of the likelihood are θ̂ + Bz in the coordinates of Param. This is
+// first order in z (Kass and Steffey 1989).
 
 // learnSpread is the uncertainty of learned hyperparameters.
 type learnSpread struct {
-	weights [][]float64 // the columns of A
-	params  [][]float64 // the rows of B, one per parameter of the likelihood; nil if all are 0
+	weights [][]float64 // columns of A
+	params  [][]float64 // rows of B, one per parameter of the likelihood; nil if all are 0
 }
 
-// savedSpread is the uncertainty of learned hyperparameters in a file, with one list after another
-// for the z.
+// savedSpread is the uncertainty of learned hyperparameters in a file. Each list holds the values
+// for the first z, then for the second z, and so on.
 type savedSpread struct {
-	Z       int                `json:"z"`                    // the number of z
-	Weights save.List[float64] `json:"weights"`              // the columns of A, or a of a GP
-	Params  save.List[float64] `json:"parameters,omitempty"` // the rows of B
-	Kernels save.List[float64] `json:"kernels,omitempty"`    // the parameters of each kernel
-	Gamma   save.List[float64] `json:"gamma,omitempty"`      // the sites of each kernel
+	Z       int                `json:"z"`                    // number of z
+	Weights save.List[float64] `json:"weights"`              // columns of A, or a of a GP
+	Params  save.List[float64] `json:"parameters,omitempty"` // rows of B
+	Kernels save.List[float64] `json:"kernels,omitempty"`    // parameters of each kernel
+	Gamma   save.List[float64] `json:"gamma,omitempty"`      // sites of each kernel
 }
 
 // check returns an error that wraps ErrShape or ErrNotFinite if s does not fit n weights or rows
@@ -196,7 +197,8 @@ func (s *savedSpread) check(n, likelihood, kernel int) error {
 	} {
 		if got := len(of.list); s.Z < 1 || s.Z > save.Most || got%s.Z != 0 ||
 			got/s.Z != of.each && !(of.optional && got == 0) {
-			return fmt.Errorf("%d learned %s for %d z, want %d each: %w", got, of.name, s.Z, of.each,
+			return fmt.Errorf("%d learned %s for %d z; there must be %d for each: %w",
+				got, of.name, s.Z, of.each,
 				ErrShape)
 		}
 		if j, ok := dense.AllFinite(of.list); !ok {
@@ -215,7 +217,7 @@ func chunks(l []float64, n int) [][]float64 {
 	return slices.Collect(slices.Chunk(l, len(l)/n))
 }
 
-// save returns s as it is saved.
+// save returns s in the form that is saved.
 func (s *learnSpread) save() *savedSpread {
 	if s == nil {
 		return nil

@@ -16,26 +16,27 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Prediction holds the predictive distribution of the response at each of some rows. It stores
-// mean m and variance v of each latent value; the rest follows from these and the Likelihood:
+// A Prediction holds the predictive distribution of the response in each of several rows. It stores
+// the mean m and the variance v of each latent value. Everything else follows from these and the
+// Likelihood:
 //
 //	p(y|x) = ∫ p(y|η) N(η|m, v) dη.
 //
-// A row of a Softmax has K latent values, the scores of its classes, which are independent.
+// A row of a Softmax has K independent latent values, the scores of its classes.
 //
-// The method At of a posterior makes one, and so does NewPrediction. It is immutable and safe for
-// concurrent use. Its methods store their results in the slices given to them; nil allocates, and
-// a length other than Len panics.
+// Make a Prediction with the method At of a posterior, or with NewPrediction. It is immutable and
+// safe for concurrent use. Its methods store their results in the given slices. A nil slice
+// allocates, and a slice with another length than Len panics.
 //
-// The result of a row without a latent mean or variance, such as a GLM row with a NaN, is NaN,
-// and Err names it. A nil matrix, or a nil pointer, has no rows, and Err says so.
+// If a row has no latent mean or variance, such as a GLM row with a NaN, its results are NaN, and
+// Err names the row. A nil matrix, or a nil pointer, has no rows, and Err reports it.
 type Prediction struct {
 	lik  Likelihood
-	m, v []float64    // row by row, where a row has several
-	err  error        // of the parameters of lik, or of a matrix that is nil
-	each []Likelihood // of each row, where they differ; nil means lik
+	m, v []float64    // row by row if a row has several
+	err  error        // invalid parameters of lik, or a nil matrix
+	each []Likelihood // likelihoods of the rows if they differ; nil means lik
 
-	spread *paramSpread // about parameters of lik that were learned, or nil
+	spread *paramSpread // for learned parameters of lik, or nil
 }
 
 // likOf returns the likelihood of row i.
@@ -46,13 +47,13 @@ func (p *Prediction) likOf(i int) Likelihood {
 	return p.lik
 }
 
-// NewPrediction returns the prediction under lik for latent values N(mean_i, variance_i). A nil
-// lik means GaussianNoise{}. For a Softmax of K classes they are the scores of the first row, then
-// those of the next. Both slices are copied; it panics if their lengths differ or are no multiple
-// of K. Err reports invalid rows and parameters of lik.
+// NewPrediction returns the prediction under lik for latent values N(mean_i, variance_i). A nil lik
+// means GaussianNoise{}. For a Softmax of K classes, the slices hold the scores of the first row,
+// then the scores of the next row, and so on. Both slices are copied. NewPrediction panics if their
+// lengths differ or are not a multiple of K. Err reports invalid rows and parameters of lik.
 func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	if len(mean) != len(variance) {
-		panic(fmt.Sprintf("pgsvi: %d latent means and %d variances", len(mean), len(variance)))
+		panic(fmt.Sprintf("pgsvi: %d latent means but %d variances", len(mean), len(variance)))
 	}
 	if lik == nil {
 		lik = GaussianNoise{}
@@ -60,11 +61,12 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	if s, ok := lik.(Softmax); ok && s.Classes < 2 {
 		return &Prediction{lik: lik,
 			err: fmt.Errorf(
-				"pgsvi: a prediction needs the number of classes, and Softmax.Classes is %d: %w",
+				"pgsvi: Softmax.Classes is %d; a prediction needs the number of classes: %w",
 				s.Classes, ErrParam)}
 	}
 	if k := latentsOf(lik); len(mean)%k != 0 {
-		panic(fmt.Sprintf("pgsvi: %d latent means of rows that have %d each", len(mean), k))
+		panic(fmt.Sprintf("pgsvi: %d latent means are not a multiple of the %d per row",
+			len(mean), k))
 	}
 	m, v := latentSlices(len(mean))
 	copy(m, mean)
@@ -72,7 +74,7 @@ func NewPrediction(lik Likelihood, mean, variance []float64) *Prediction {
 	return &Prediction{lik: lik, m: m, v: v, err: checkLikelihood(lik)}
 }
 
-// predictBlock is the number of rows whose latent moments are taken at a time.
+// predictBlock is the number of rows per block when latent moments are computed.
 const predictBlock = 128
 
 // latents is a posterior of latent values.
@@ -80,13 +82,13 @@ type latents interface {
 	// Cols returns the number of columns that new points must have.
 	Cols() int
 	likelihood() Likelihood
-	// latent stores mean and variance of the latent value at each row of x. Neither
-	// the blocks of rows that it works in nor the number of its workers change a bit.
+	// latent stores the mean and the variance of the latent value for each row of x. The results
+	// have the same bits for any number of workers and any blocks of rows.
 	latent(m, v []float64, x mat.Matrix)
 }
 
-// predictAt is the method At of every posterior. It returns no pointer so that At
-// is inlined, and post.At(x).Prob(…) needs no Prediction on the heap.
+// predictAt is the method At of every posterior. It returns no pointer, so that At is inlined and
+// post.At(x).Prob(…) needs no Prediction on the heap.
 func predictAt(post latents, x mat.Matrix) Prediction {
 	if err := checkMatrix("x", x); err != nil {
 		return Prediction{lik: post.likelihood(), err: err}
@@ -100,12 +102,12 @@ func predictAt(post latents, x mat.Matrix) Prediction {
 	return Prediction{lik: post.likelihood(), m: m, v: v}
 }
 
-// checkColumns returns the number of rows of x. It panics if there are any and they
-// have not so many columns.
+// checkColumns returns the number of rows of x. It panics if x has rows with another number of
+// columns than cols.
 func checkColumns(x mat.Matrix, cols int) (rows int) {
 	rows, c := x.Dims()
 	if rows > 0 && c != cols {
-		panic(fmt.Sprintf("pgsvi: x has %d columns, the model has %d", c, cols))
+		panic(fmt.Sprintf("pgsvi: x has %d columns, but the model has %d", c, cols))
 	}
 	return rows
 }
@@ -119,12 +121,12 @@ func latentSlices(n int) (m, v []float64) {
 // Len returns the number of rows.
 func (p *Prediction) Len() int { return len(p.m) / latentsOf(p.lik) }
 
-// Likelihood returns the likelihood of the predictions, for NewPrediction.
+// Likelihood returns the likelihood of the predictions, in the form that NewPrediction accepts.
 func (p *Prediction) Likelihood() Likelihood { return p.lik }
 
-// Err returns the error of the first row without a prediction, or nil. It wraps ErrNotFinite if a
-// latent mean or variance is not finite, and ErrParam if a variance is negative or a parameter of
-// the Likelihood is out of range.
+// Err returns the error of the first row without a prediction, or nil if all rows have one. It
+// wraps ErrNotFinite if a latent mean or variance is not finite, and ErrParam if a variance is
+// negative or a parameter of the Likelihood is out of range.
 func (p *Prediction) Err() error {
 	if p.err != nil {
 		return p.err
@@ -137,20 +139,20 @@ func (p *Prediction) Err() error {
 	return nil
 }
 
-// checkLatent reports an N(m, v) that is no distribution.
+// checkLatent returns an error if N(m, v) is not a distribution.
 func checkLatent(m, v float64) error {
 	switch {
 	case expect.Valid(m, v):
 		return nil
 	case v < 0:
-		return fmt.Errorf("the latent variance is %v: %w", v, ErrParam)
+		return fmt.Errorf("the latent variance is %v; it must not be negative: %w", v, ErrParam)
 	}
-	return fmt.Errorf("the latent mean is %v, the latent variance %v: %w", m, v, ErrNotFinite)
+	return fmt.Errorf("the latent mean is %v and the latent variance is %v: %w", m, v, ErrNotFinite)
 }
 
-// Latent stores the means and variances of the latent values, without noise: Len of them, or for a
-// Softmax Len·K, the scores of the classes of a row one after the other. Of these only differences
-// count.
+// Latent stores the means and variances of the latent values, without noise. The slices have Len
+// elements. For a Softmax they have Len·K elements, the scores of the classes of the first row,
+// then the scores of the next row, and so on. Only differences between scores of a row matter.
 func (p *Prediction) Latent(mean, variance []float64) (m, v []float64) {
 	m, v = dense.Dest(mean, len(p.m)), dense.Dest(variance, len(p.m))
 	copy(m, p.m)
@@ -158,8 +160,8 @@ func (p *Prediction) Latent(mean, variance []float64) (m, v []float64) {
 	return m, v
 }
 
-// Offset returns the prediction with offset_i added to the latent mean of row i, as
-// GLMOptions.Offset does in a fit. It panics if there are not Len offsets, or Len·K for a Softmax.
+// Offset returns the prediction with offset_i added to the latent mean of row i, like
+// GLMOptions.Offset in a fit. It panics if there are not Len offsets, or Len·K for a Softmax.
 func (p *Prediction) Offset(offset []float64) *Prediction {
 	if len(offset) != len(p.m) {
 		panic(fmt.Sprintf("pgsvi: %d offsets for %d rows", len(offset), p.Len()))
@@ -173,8 +175,8 @@ func (p *Prediction) Offset(offset []float64) *Prediction {
 }
 
 // Prob stores p(y|x) for each row: the probability of y, or its density if y is a real number. It
-// is NaN if y is outside the Support of the Likelihood, such as 0 for labels −1 and +1. Of censored
-// responses −y (Survival) it is P(Y > y).
+// is NaN if y is outside the Support of the Likelihood, such as 0 for labels −1 and +1. For a
+// censored response −y (see Survival) it is P(Y > y).
 func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	dst = dense.Dest(dst, p.Len())
 	if p.each == nil && !factsOf(p.lik).contain(y) {
@@ -190,14 +192,14 @@ func (p *Prediction) Prob(dst []float64, y float64) []float64 {
 	return dst
 }
 
-// LogProb stores log p(y_i|x_i) for each row, in nats, also where the probability underflows. It
-// is NaN if y_i is outside the Support of the Likelihood. It panics unless there are Len
-// responses; dst may be y.
+// LogProb stores log p(y_i|x_i) for each row, in nats, even if the probability underflows. It is
+// NaN if y_i is outside the Support of the Likelihood. It panics unless there are Len responses;
+// dst may be y.
 //
-// BernoulliProbit, GaussianNoise and Laplace use closed forms, and BernoulliLogit the sums of
-// ExpectLogProb. Others use adaptive quadrature about the mode of the integrand. It must be the
-// only mode, or the others must be near η = m, 0 or y. Tests against other quadrature show a
-// relative error below 1e−11 for the likelihoods of this package.
+// BernoulliProbit, GaussianNoise and Laplace use closed forms, and BernoulliLogit uses the sums of
+// ExpectLogProb. Other likelihoods use adaptive quadrature around the mode of the integrand. The
+// integrand must have no other mode, or only modes near η = m, 0 or y. Tests against other
+// quadrature show a relative error below 1e−11 for the likelihoods of this package.
 func (p *Prediction) LogProb(dst, y []float64) []float64 {
 	if len(y) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d responses for %d rows", len(y), p.Len()))
@@ -217,23 +219,23 @@ func (p *Prediction) LogProb(dst, y []float64) []float64 {
 	return dst
 }
 
-// predictShared is from how many rows on their predictions are shared between goroutines.
+// predictShared is the number of rows from which goroutines share the predictions.
 const predictShared = 1024
 
-// predictRows are predictions of responses: log p(y_i|x_i) or, where y is nil, p(all|x_i), all
-// being in the support. dst may be y.
+// predictRows computes predictions of responses: log p(y_i|x_i), or p(all|x_i) if y is nil. All
+// responses must be in the support. dst may be y.
 type predictRows struct {
 	lik        Likelihood
-	liks       []Likelihood // of each row, or nil
+	liks       []Likelihood // one per row, or nil
 	dst, y     []float64
 	all        float64
 	mean, vari []float64
 }
 
-// run makes them, each for itself whatever the others are.
+// run computes the predictions. Each of them is independent of the other rows.
 func (r predictRows) run() {
 	if n := len(r.dst); n >= predictShared {
-		shared := r // on the heap here alone
+		shared := r // only this copy is on the heap
 		parallel.For(n, predictBlock, runtime.GOMAXPROCS(0),
 			func(_, lo, hi int) { shared.part(lo, hi) })
 	} else {
@@ -243,7 +245,7 @@ func (r predictRows) run() {
 	}
 }
 
-// part is run for rows lo … hi−1, a block.
+// part runs rows lo … hi−1, one block.
 func (r *predictRows) part(lo, hi int) {
 	dst, m, v := r.dst[lo:hi], r.mean[lo:hi], r.vari[lo:hi]
 	if r.y == nil {
@@ -277,9 +279,9 @@ func (r *predictRows) part(lo, hi int) {
 	}
 }
 
-// Probs returns a new matrix of the probabilities of all responses: a row for each row of data,
-// and a column for each of −1 and +1, or of 0, 1, …, Facts.Most. It panics if the Likelihood has
-// another Support or no largest response.
+// Probs returns a new matrix of the probabilities of all responses. It has one row per row of data,
+// and one column for each of −1 and +1, or of 0, 1, …, Facts.Most. Probs panics if the Likelihood
+// has another Support or no largest response.
 func (p *Prediction) Probs() *mat.Dense {
 	f := factsOf(p.lik)
 	first, step, n := 0.0, 1.0, 0
@@ -290,7 +292,7 @@ func (p *Prediction) Probs() *mat.Dense {
 		n = int(f.Most) + 1
 	default:
 		panic(fmt.Sprintf(
-			"pgsvi: Probs needs a finite set of responses, which %s does not have; use Prob",
+			"pgsvi: %s has no finite set of responses, which Probs needs; use Prob",
 			typeName(p.lik)))
 	}
 	if p.Len() == 0 {
@@ -304,7 +306,7 @@ func (p *Prediction) Probs() *mat.Dense {
 	dst, col := mat.NewDense(p.Len(), n, nil), make([]float64, p.Len())
 	for j := range n {
 		p.Prob(col, first+step*float64(j))
-		for i := range p.each { // a row of fewer trials
+		for i := range p.each { // a row with fewer trials
 			if m := factsOf(p.each[i]).Most; m > 0 && float64(j) > m {
 				col[i] = 0
 			}
@@ -314,21 +316,22 @@ func (p *Prediction) Probs() *mat.Dense {
 	return dst
 }
 
-// Moments stores the predictive mean and variance of y at each row, by the law of total variance:
+// Moments stores the predictive mean and variance of y in each row, by the law of total variance:
 //
 //	E[y] = E[E[y|η]],   Var[y] = E[Var[y|η]] + Var[E[y|η]],   η ~ N(m, v).
 //
-// The likelihoods of this package use closed forms. For others E[y|η] and Var[y|η] come from
-// Responder, or from LogProb by integration over the Support of y, which costs an integral at
-// each node.
+// The likelihoods of this package use closed forms. For other likelihoods E[y|η] and Var[y|η] come
+// from Responder, or from LogProb by integration over the Support of y, which costs one integral
+// per node.
 //
-// A row that fails is NaN; the others are valid. The error names the first that fails, and how
-// many do. It wraps
+// A row that fails is NaN, and the other rows are valid. The error names the first row that fails
+// and the number of such rows. It wraps
 //   - ErrNotFinite if the row has no latent mean or variance, if y has no moments, or if its mean
-//     is above math.MaxFloat64. A variance of +Inf is no error;
-//   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out of range,
-//     or exp(LogProb) does not integrate to 1 within 1e−6 over the Support;
-//   - ErrParam if the Likelihood is a Softmax, whose classes have no order. Use Probs and ProbSD.
+//     is above math.MaxFloat64. A variance of +Inf is not an error;
+//   - ErrParam if a latent variance is negative, a parameter of the Likelihood is out of range, or
+//     exp(LogProb) does not integrate to 1 within 1e−6 over the Support;
+//   - ErrParam if the Likelihood is a Softmax, because its classes have no order. Use Probs and
+//     ProbSD.
 func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err error) {
 	m, v = dense.Dest(mean, p.Len()), dense.Dest(variance, p.Len())
 	if err := cmp.Or(p.err, oneLatent(p.lik, "Moments")); err != nil {
@@ -344,23 +347,24 @@ func (p *Prediction) Moments(mean, variance []float64) (m, v []float64, err erro
 	return m, v, bad.err()
 }
 
-// Quantile stores the predictive quantile of y at level prob, in (0, 1), for each row: the
-// smallest y with P(Y ≤ y) ≥ prob. Two quantiles make a prediction interval.
+// Quantile stores the predictive quantile of y at level prob, in (0, 1), for each row. It is the
+// smallest y with P(Y ≤ y) ≥ prob. Two quantiles form a prediction interval.
 //
-// The likelihoods of this package solve log P(Y ≤ y) = log prob, or above the median log P(Y > y)
-// = log(1−prob), so that both tails have a relative accuracy of about 1e−10 in the probability.
-// For others P(Y ≤ y|η) comes from Responder with an absolute accuracy of about 1e−13, or from
-// LogProb by integration over y with about 1e−10. Counts and SignLabels are exact; counts above
-// 2^53 have the accuracy of a float64. A quantile too small for a float64 is 0.
+// The likelihoods of this package solve log P(Y ≤ y) = log prob, or log P(Y > y) = log(1−prob)
+// above the median, so both tails have a relative accuracy of about 1e−10 in the probability. For
+// other likelihoods P(Y ≤ y|η) comes from Responder with an absolute accuracy of about 1e−13, or
+// from LogProb by integration over y with an accuracy of about 1e−10. Counts and SignLabels are
+// exact, but counts above 2^53 have the accuracy of a float64. A quantile too small for a float64
+// is 0.
 //
-// A row that fails is NaN; the others are valid. The error names the first that fails, and how
-// many do. It wraps ErrParam if prob is not in (0, 1), ErrNotFinite if the quantile is above
-// math.MaxFloat64 or was not found, and otherwise is as for Moments.
+// A row that fails is NaN, and the other rows are valid. The error names the first row that fails
+// and the number of such rows. It wraps ErrParam if prob is not in (0, 1), and ErrNotFinite if the
+// quantile is above math.MaxFloat64 or was not found. Otherwise it is an error of Moments.
 func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 	dst = dense.Dest(dst, p.Len())
 	err := cmp.Or(p.err, oneLatent(p.lik, "Quantile"))
 	if err == nil && !(prob > 0 && prob < 1) {
-		err = fmt.Errorf("pgsvi: quantile at level %v, want one between 0 and 1: %w", prob,
+		err = fmt.Errorf("pgsvi: Quantile at level %v; the level must be between 0 and 1: %w", prob,
 			ErrParam)
 	}
 	if err != nil {
@@ -376,32 +380,34 @@ func (p *Prediction) Quantile(dst []float64, prob float64) ([]float64, error) {
 }
 
 // ProbInterval stores, for each row, the central credible interval of p(y|η), the probability of
-// the response y, under the posterior N(m, v) of the latent value. The probability is below lo
-// with posterior probability (1−level)/2, and above hi with the same. Prob is its posterior mean.
+// the response y, under the posterior N(m, v) of the latent value. The probability is below lo with
+// posterior probability (1−level)/2, and above hi with the same probability. Prob is its posterior
+// mean.
 //
-// If p(y|η) is monotone in η, the ends are p(y|η) at m ± z√v, with z the normal quantile. This
-// holds for binary responses, for 0 and the largest of Counts, and for the first and last class
-// of Ordinal. In between, p(y|η) rises to a maximum and falls; an end is then the level that it
-// exceeds with the wanted probability. A likelihood of your own must not rise again after it has
-// fallen. For three or more classes of Softmax an end is a quantile at a lattice of 1021 points: it
-// is exceeded with a probability that is off by about 0.005, and a row takes about a millisecond.
-// The same lattice is used if parameters of the Likelihood were learned: the interval then includes
-// their uncertainty.
+// If p(y|η) is monotone in η, the ends are p(y|η) at m ± z√v, where z is the normal quantile. This
+// is the case for binary responses, for 0 and the largest of Counts, and for the first and last
+// class of Ordinal. Otherwise p(y|η) rises to a maximum and falls, and an end is the level that it
+// exceeds with the required probability. p(y|η) of a custom likelihood must not rise again after it
+// has fallen. For three or more classes of Softmax an end is a quantile on a lattice of 1021
+// points. Its level is off by about 0.005, and a row takes about a millisecond. The same lattice is
+// used if parameters of the Likelihood were learned. The interval then includes their uncertainty.
 //
-// A row that fails is NaN; the others are valid. The error names the first that fails, and how
-// many do. It wraps ErrParam if level is not in (0, 1) or if the Likelihood has densities instead
-// of probabilities, ErrLabel if y is outside its Support, and otherwise is as for Err.
+// A row that fails is NaN, and the other rows are valid. The error names the first row that fails
+// and the number of such rows. It wraps ErrParam if level is not in (0, 1) or if the Likelihood has
+// densities instead of probabilities, and ErrLabel if y is outside its Support. Otherwise it is an
+// error of Err.
 func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
 	facts := factsOf(p.lik)
 	switch err = p.err; {
 	case err != nil:
 	case !(level > 0 && level < 1):
-		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level,
+		err = fmt.Errorf("pgsvi: ProbInterval at level %v; the level must be between 0 and 1: %w",
+			level,
 			ErrParam)
 	case facts.Support != Counts && facts.Support != SignLabels:
 		err = fmt.Errorf(
-			"pgsvi: ProbInterval needs probabilities, and %s has a density on %s; use Quantile: %w",
+			"pgsvi: %s has a density on %s, but ProbInterval needs probabilities; use Quantile: %w",
 			typeName(p.lik), facts.Support.describe(0), ErrParam)
 	default:
 		if err = checkLabel(p.lik, y); err != nil {
@@ -444,7 +450,7 @@ func (p *Prediction) ProbInterval(lo, hi []float64, y, level float64) (l, h []fl
 	return l, h, bad.err()
 }
 
-// classIntervals is the ProbInterval of a class of a Softmax, NaN where a row has no prediction.
+// classIntervals is ProbInterval for a class of a Softmax. Rows without a prediction get NaN.
 func (p *Prediction) classIntervals(lo, hi []float64, class int, tail float64) {
 	k := latentsOf(p.lik)
 	parallel.For(p.Len(), 1, runtime.GOMAXPROCS(0), func(_, first, end int) {
@@ -464,32 +470,32 @@ func fillNaN(x []float64) {
 	}
 }
 
-// Closed forms of the likelihoods of this package, for η ~ N(m, v). They are not
-// exported because quadrature gives the same results; they save time.
+// The interfaces below are closed forms of the likelihoods of this package, for η ~ N(m, v). They
+// save time, but are not exported because quadrature gives the same results.
 type (
 	logProbPredictor interface {
 		predictLogProb(y, m, v float64) (logp, bound float64)
 	}
-	// eachPredictor is an eachExpecter that predicts rows faster together, too.
+	// eachPredictor is an eachExpecter that also predicts rows faster together.
 	eachPredictor interface {
-		// predictEach replaces the responses in logp by what predictiveLogProb says of each row,
-		// to the last bit, or NaN where they are outside the support.
+		// predictEach replaces the responses in logp by exactly the results of predictiveLogProb
+		// for each row, or by NaN if they are outside the support.
 		predictEach(logp, m, v []float64)
 	}
 	momentPredictor interface {
 		predictMoments(m, v float64) (mean, variance float64)
 	}
-	// tailPredictor knows the tails of y for η ~ N(m, v).
+	// tailPredictor computes the tails of y for η ~ N(m, v).
 	tailPredictor interface {
-		// predictTail returns log P(Y ≤ y), or log P(Y > y) if above, for a y in the Support,
-		// which for Counts may also lie between two responses.
+		// predictTail returns log P(Y ≤ y), or log P(Y > y) if above is true, for a y in the
+		// Support. For Counts y may also lie between two responses.
 		predictTail(y, m, v float64, above bool) float64
 	}
 )
 
-// predictiveLogProb returns log ∫ p(y|η) N(η|m, v) dη and a bound on its absolute
-// error, which is the relative error of the probability, for a y in the support. Both
-// are NaN unless m is finite and v finite and not negative.
+// predictiveLogProb returns log ∫ p(y|η) N(η|m, v) dη and a bound on its absolute error, which is
+// the relative error of the probability, for a y in the support. Both are NaN unless m is finite
+// and v is finite and not negative.
 func predictiveLogProb(l Likelihood, y, m, v float64) (logp, bound float64) {
 	if p, ok := l.(logProbPredictor); ok && v != 0 && expect.Valid(m, v) {
 		return p.predictLogProb(y, m, v)
@@ -507,19 +513,19 @@ func predictiveMoments(l Likelihood, m, v float64) (mean, variance float64, err 
 	} else {
 		r := responseOf(l)
 		mean, variance = predict.Moments(r, m, v)
-		if err := checkNormalised(l, r); err != nil {
+		if err := checkNormalized(l, r); err != nil {
 			return math.NaN(), math.NaN(), err
 		}
 	}
 	if math.IsNaN(mean) || math.IsInf(mean, 0) || math.IsNaN(variance) {
 		return math.NaN(), math.NaN(),
-			fmt.Errorf("the response of %s has no moments that a float64 holds "+
-				"at a latent mean of %v and variance of %v: %w", typeName(l), m, v, ErrNotFinite)
+			fmt.Errorf("the moments of the response of %s are not finite at latent mean %v and "+
+				"variance %v: %w", typeName(l), m, v, ErrNotFinite)
 	}
 	return mean, variance, nil
 }
 
-// outcomeName says what outcome is of.
+// outcomeName returns the name of the quantity that outcome computes.
 func outcomeName(l Likelihood) string {
 	if factsOf(l).Support == SignLabels {
 		return "P(y = +1)"
@@ -527,7 +533,7 @@ func outcomeName(l Likelihood) string {
 	return "E[y]"
 }
 
-// outcome returns E[μ(η)] for η ~ N(m, v), μ being the expected response, or P(+1) of labels.
+// outcome returns E[μ(η)] for η ~ N(m, v), where μ is the expected response, or P(+1) for labels.
 func outcome(l Likelihood, m, v float64) (float64, error) {
 	mean, _, err := predictiveMoments(l, m, v)
 	if factsOf(l).Support == SignLabels {
@@ -550,18 +556,19 @@ func predictiveQuantile(l Likelihood, p, m, v float64) (y float64, err error) {
 	default:
 		r := responseOf(l)
 		y = predict.Quantile(r, supportOf(l), p, m, v)
-		if err := checkNormalised(l, r); err != nil {
+		if err := checkNormalized(l, r); err != nil {
 			return math.NaN(), err
 		}
 	}
 	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return math.NaN(), fmt.Errorf("%s has no quantile at level %v that a float64 holds, "+
-			"for a latent mean of %v and variance of %v: %w", typeName(l), p, m, v, ErrNotFinite)
+		return math.NaN(), fmt.Errorf("%s has no finite quantile at level %v, for latent mean %v "+
+			"and variance %v: %w", typeName(l), p, m, v, ErrNotFinite)
 	}
 	return y, nil
 }
 
-// supportOf returns the responses of l. The kinds are in the order of the constants of Support.
+// supportOf returns the support of l. The values of predict.Support are in the order of the
+// constants of Support.
 func supportOf(l Likelihood) predict.Support {
 	f := factsOf(l)
 	return predict.Support{Kind: predict.Kind(f.Support), Most: f.Most}
@@ -575,8 +582,8 @@ func responseOf(l Likelihood) predict.Response {
 	return predict.NewNumeric(l, supportOf(l))
 }
 
-// checkNormalised returns an error if r, of l, found that LogProb is not normalised.
-func checkNormalised(l Likelihood, r predict.Response) error {
+// checkNormalized returns an error if r, made from l, found that LogProb is not normalized.
+func checkNormalized(l Likelihood, r predict.Response) error {
 	n, ok := r.(*predict.Numeric)
 	if !ok {
 		return nil
@@ -585,8 +592,8 @@ func checkNormalised(l Likelihood, r predict.Response) error {
 	if !failed {
 		return nil
 	}
-	return fmt.Errorf("LogProb of %T is not normalised: exp(LogProb(y, %v)) sums to %v over y "+
-		"in %v; normalise it, or give its Support in Facts if y lives elsewhere, or Responder: %w",
+	return fmt.Errorf("LogProb of %T is not normalized: exp(LogProb(y, %v)) sums to %v over y in "+
+		"%v; normalize it, set its Support in Facts, or implement Responder: %w",
 		l, eta, total, factsOf(l).Support, ErrParam)
 }
 
@@ -613,17 +620,17 @@ func (f *failedRows) err() error {
 	case 1:
 		return fmt.Errorf("pgsvi: %w", f.first)
 	}
-	return fmt.Errorf("pgsvi: the first of %d rows that fail: %w", f.count, f.first)
+	return fmt.Errorf("pgsvi: %d of the rows failed; the first: %w", f.count, f.first)
 }
 
-// classRow is what is predicted of the classes of a row.
+// classRow holds the predictions for the classes of a row.
 type classRow struct {
 	pi, d2 []float64 // E π_c and E π_c(1 − π_c)
 	lse    float64   // E log Σ e^η
 }
 
-// classes calls f with what is predicted of each row of a Softmax, or NaN where it has no
-// prediction. Rows are shared between goroutines; f has calls for different rows at once.
+// classes calls f with the predictions for each row of a Softmax, or with NaN if a row has no
+// prediction. Goroutines share the rows, so f is called concurrently for different rows.
 func (p *Prediction) classes(f func(i int, r *classRow)) {
 	k := latentsOf(p.lik)
 	chunk := max(1, predictBlock/k)
@@ -642,13 +649,13 @@ func (p *Prediction) classes(f func(i int, r *classRow)) {
 	})
 }
 
-// logProb returns log E π_c, of scores with the means m. Where π_c underflows it is the bound
-// E log π_c.
+// logProb returns log E π_c for scores with the means m. If π_c underflows, it returns the bound E
+// log π_c.
 func (r *classRow) logProb(c int, m []float64) float64 {
 	return math.Max(math.Log(r.pi[c]), m[c]-r.lse)
 }
 
-// rowErr returns why row i has no prediction, nil where it has one.
+// rowErr returns the reason why row i has no prediction, or nil if it has one.
 func (p *Prediction) rowErr(i int) error {
 	k := latentsOf(p.lik)
 	for j := i * k; j < (i+1)*k; j++ {
@@ -660,15 +667,16 @@ func (p *Prediction) rowErr(i int) error {
 }
 
 // ProbSD stores, for each row, the posterior standard deviation of the probability p(y|η) of the
-// response y, whose mean is Prob: what more data like those of the fit would take away. It is NaN
-// where Prob is, and accurate to about 1e-7. If parameters of the Likelihood were learned, it
-// includes their uncertainty, and the lattice of ProbInterval makes it accurate to about 1%. It
-// panics if the Likelihood has densities instead of probabilities.
+// response y, whose mean is Prob. It is the uncertainty that more data like the data of the fit
+// would remove. It is NaN if Prob is NaN, and accurate to about 1e-7. If parameters of the
+// Likelihood were learned, ProbSD includes their uncertainty, and is accurate to about 1% because
+// it uses the lattice of ProbInterval. It panics if the Likelihood has densities instead of
+// probabilities.
 func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 	facts := factsOf(p.lik)
 	if !facts.discrete() {
 		panic(fmt.Sprintf(
-			"pgsvi: ProbSD needs probabilities, and %s has a density on %s; use Quantile",
+			"pgsvi: %s has a density on %s, but ProbSD needs probabilities; use Quantile",
 			typeName(p.lik), facts.Support.describe(0)))
 	}
 	dst = dense.Dest(dst, p.Len())
@@ -703,35 +711,36 @@ func (p *Prediction) ProbSD(dst []float64, y float64) []float64 {
 	return dst
 }
 
-// squared has the squares of the probabilities of a Likelihood.
+// squared returns the squares of the probabilities of a Likelihood.
 type squared struct{ Likelihood }
 
 func (s squared) LogProb(y, eta float64) float64 { return 2 * s.Likelihood.LogProb(y, eta) }
 
-// Decide returns, for each row, the response whose expected cost is least: of the labels −1 and +1,
-// or of the classes 0, 1, … of Softmax and other counts with a largest response. With P = Probs it
-// is
+// Decide returns, for each row, the response with the lowest expected cost. The Likelihood must
+// have labels −1 and +1, the classes 0, 1, … of Softmax, or other counts with a largest response.
+// With P = Probs the decision is
 //
 //	argmin_d Σ_y P(y) cost(y, d),
 //
-// the first of those that are equal. Element (y, d) of cost is what it costs to decide for d where
-// the response is y; rows and columns are in the order of the columns of Probs. Costs may be of any
-// sign, so that gains are possible, and rows may have a cost of being right. Nil is the cost of 1
-// of every mistake: the likeliest response.
+// and the first of equal responses. Element (y, d) of cost is the cost of deciding for d if the
+// response is y. Rows and columns are in the order of the columns of Probs. Costs may be negative,
+// which means a gain, and correct decisions may have costs. A nil cost means a cost of 1 for every
+// mistake, so Decide returns the most probable response.
 //
 // The decision for a row without a prediction is NaN. The error wraps ErrParam if the Likelihood
-// has no finite set of responses, ErrShape if cost has another size, ErrNotFinite if a cost is not
-// finite, and otherwise is as for Err.
+// has no finite set of responses, ErrShape if cost has another size, and ErrNotFinite if a cost is
+// not finite. Otherwise it is an error of Err.
 func (p *Prediction) Decide(cost mat.Matrix) ([]float64, error) {
 	first, step, n := decisions(p.lik)
 	if n == 0 {
 		return nil, fmt.Errorf(
-			"pgsvi: Decide needs a finite set of responses, which %s does not have: %w",
+			"pgsvi: %s has no finite set of responses, which Decide needs: %w",
 			typeName(p.lik), ErrParam)
 	}
 	if cost != nil {
 		if rows, cols := cost.Dims(); rows != n || cols != n {
-			return nil, fmt.Errorf("pgsvi: costs of %d×%d for %d responses, want %d×%d: %w", rows,
+			return nil, fmt.Errorf("pgsvi: the costs are %d×%d, but %d responses need %d×%d: %w",
+				rows,
 				cols, n, n, n, ErrShape)
 		}
 		for y := range n {
@@ -739,7 +748,7 @@ func (p *Prediction) Decide(cost mat.Matrix) ([]float64, error) {
 				if c := cost.At(y, d); math.IsNaN(c) || math.IsInf(c, 0) {
 					return nil,
 						fmt.Errorf(
-							"pgsvi: the cost of deciding for response %d where it is %d is %v: %w",
+							"pgsvi: the cost of deciding for response %d if it is %d is %v: %w",
 							d, y, c, ErrNotFinite)
 				}
 			}
@@ -763,8 +772,8 @@ func (p *Prediction) Decide(cost mat.Matrix) ([]float64, error) {
 	return decided, p.Err()
 }
 
-// decisions returns the responses first + step·i of a likelihood, i < n; n is 0 where they are not
-// finitely many.
+// decisions returns the responses first + step·i, i < n, of a likelihood. n is 0 if it has
+// infinitely many responses.
 func decisions(lik Likelihood) (first, step float64, n int) {
 	switch f := factsOf(lik); {
 	case f.Support == SignLabels:
@@ -775,7 +784,7 @@ func decisions(lik Likelihood) (first, step float64, n int) {
 	return 0, 0, 0
 }
 
-// decide returns the response of least expected cost.
+// decide returns the response with the lowest expected cost.
 func decide(p []float64, cost mat.Matrix) (best int) {
 	least := math.Inf(1)
 	for d := range p {
@@ -793,14 +802,14 @@ func decide(p []float64, cost mat.Matrix) (best int) {
 	return best
 }
 
-// paramSpread is the uncertainty of the rows of a Prediction about learned hyperparameters. Row i
+// paramSpread is the uncertainty of the rows of a Prediction due to learned hyperparameters. Row i
 // has η = m + along_i·z + √(v − |along_i|²) ε and a likelihood with parameters θ̂ + Bz.
 type paramSpread struct {
-	b     [][]float64 // the rows of B
+	b     [][]float64 // rows of B
 	along []float64   // one element per row and z
 }
 
-// dims returns the number of elements of z, 0 for a nil s.
+// dims returns the number of elements of z, or 0 for a nil s.
 func (s *paramSpread) dims() int {
 	if s == nil {
 		return 0
@@ -817,11 +826,11 @@ func (s *paramSpread) rows(lo, hi int) *paramSpread {
 	return &paramSpread{s.b, s.along[lo*k : hi*k : hi*k]}
 }
 
-// spreadLatents are latents with hyperparameters that may have been learned.
+// spreadLatents are latents whose hyperparameters may have been learned.
 type spreadLatents interface {
 	latents
-	// latentSpread is latent, and returns the uncertainty about parameters of the likelihood at the
-	// rows of x, or nil if none was learned.
+	// latentSpread is like latent, and also returns the uncertainty due to learned parameters of
+	// the likelihood for the rows of x, or nil if no parameter was learned.
 	latentSpread(m, v []float64, x mat.Matrix) *paramSpread
 }
 
@@ -833,7 +842,7 @@ type spreadRow struct {
 	b     [][]float64
 }
 
-// spreadRow returns row i of p, which has a paramSpread.
+// spreadRow returns row i of p, which must have a paramSpread.
 func (p *Prediction) spreadRow(i int) spreadRow {
 	along := p.spread.rows(i, i+1).along
 	v := p.v[i] - floats.Dot(along, along)
@@ -846,7 +855,7 @@ func (r *spreadRow) moved(eps float64, z []float64) (lik Likelihood, eta float64
 }
 
 // probs calls use with the probabilities of the response y at the points of a lattice over (ε, z),
-// in increasing order, for each row of p that has a prediction. p has a paramSpread.
+// in increasing order, for each row of p that has a prediction. p must have a paramSpread.
 func (p *Prediction) probs(y float64, use func(i int, probs []float64)) {
 	k := p.spread.dims()
 	points := predict.LatticeNormals(k + 1)

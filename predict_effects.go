@@ -19,49 +19,49 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// EffectOptions are the options of GLMPosterior.Explain and GLMPosterior.MarginalEffects. The zero
-// value and a nil pointer mean the defaults.
+// EffectOptions holds the options of GLMPosterior.Explain and GLMPosterior.MarginalEffects. The
+// zero value and a nil pointer mean the defaults.
 type EffectOptions struct {
-	// Columns has, for each feature (each column of x), the name of the data column that it was
-	// made of. Features of one data column belong together. Nil means the name of the weight up
-	// to its first "=": "plan=gold" and "plan=basic" belong to the column "plan".
+	// Columns holds, for each feature (each column of x), the name of its data column. Features of
+	// the same data column belong together. Nil means the part of the name of the weight before its
+	// first "=": "plan=gold" and "plan=basic" belong to the column "plan".
 	Columns []string
-	// Base is the row that Explain compares with, without intercept. Nil means the means of the
-	// columns in the fit, weighted by GLMOptions.Weights; Update and Remove keep these. They are
-	// unknown for a stream that began without a fit, for a fit of no rows, and in files of
+	// Base is the row that Explain compares with, without intercept. Nil means the column means of
+	// the fit, weighted by GLMOptions.Weights; Update and Remove do not change them. They are
+	// unknown for a stream that began without a fit, for a fit without rows, and in files of
 	// earlier versions.
 	Base []float64
-	// Offset is the offset of each row of MarginalEffects, as GLMOptions.Offset: of a Softmax one
-	// for each class of each row. Nil means 0.
+	// Offset is the offset of each row of MarginalEffects, like GLMOptions.Offset. A Softmax needs
+	// one for each class of each row. Nil means 0.
 	Offset []float64
-	// Classes are two classes of a Softmax: Explain shows the log odds of the first against the
-	// second. Nil means the most probable class of the row and the next.
+	// Classes holds two classes of a Softmax. Explain shows the log odds of the first class against
+	// the second. Nil means the two most probable classes of the row.
 	Classes []int
 }
 
-// Effects are the parts of a prediction (feature contributions), or marginal effects on it. Print
-// shows them as a table.
+// Effects holds the parts of a prediction (feature contributions), or marginal effects on it. It
+// prints as a table.
 type Effects struct {
-	// Rows has a row for each column (Explain) or for each feature (MarginalEffects). They may be
-	// sorted, changed or removed before they are printed.
+	// Rows has a row for each column (Explain) or for each feature (MarginalEffects). The caller
+	// may sort, change or remove rows before printing.
 	Rows []Effect
-	// Base and Value are the latent means of the base row and of the row explained: the means in
+	// Base and Value are the latent means of the base row and of the explained row. The means in
 	// Rows add up to Value − Base. Both are 0 for MarginalEffects.
 	Base, Value float64
-	// Title is the line above the table that String prints; "" means none.
+	// Title is the line above the table that String returns. Empty means no title.
 	Title string
 
-	factor string // what e^Mean multiplies, or ""
-	latent string // what Base and Value are
+	factor string // quantity that e^Mean multiplies, or ""
+	latent string // name of Base and Value
 }
 
-// Effect is a Mean with its posterior standard deviation.
+// An Effect is a Mean with its posterior standard deviation.
 type Effect struct {
 	Name     string
 	Mean, SD float64
 }
 
-// String returns the table: a line for each of Rows, with the factor e^Mean if the link is a
+// String returns the table. It has one line per row, with the factor e^Mean if the link is a
 // logarithm or log odds.
 func (e *Effects) String() string {
 	var b strings.Builder
@@ -112,26 +112,29 @@ func (p *GLMPosterior) columnsOf(opt *EffectOptions) (names []string, features [
 }
 
 // Explain returns the contribution of each column to the latent value of a row (feature
-// attribution), relative to a base row x̄, by default the means of the columns. For the features
-// c of a column it is
+// attribution), relative to a base row x̄, by default the column means. For the features c of a
+// column it is
 //
 //	(x − x̄)_cᵀ m_c   with standard deviation   √((x − x̄)_cᵀ V_cc (x − x̄)_c).
 //
-// The contributions add up to the latent mean of the row minus that of the base row. They are
-// sorted by size, the largest first. Their scale is that of the linear predictor: log odds for
-// BernoulliLogit, Binomial, BetaBinomial and Ordinal, the logarithm of the mean for Poisson,
-// NegativeBinomial, Gamma and Exponential, the same less a constant for ZeroInflated, Weibull and
-// LogNormal, and units of y for Gaussian noise. An interaction is a column of its own.
+// The contributions add up to the latent mean of the row minus the latent mean of the base row.
+// They are sorted by size, the largest first, and are on the scale of the linear predictor:
+//   - log odds for BernoulliLogit, Binomial, BetaBinomial and Ordinal;
+//   - the logarithm of the mean for Poisson, NegativeBinomial, Gamma and Exponential;
+//   - the logarithm of the mean minus a constant for ZeroInflated, Weibull and LogNormal;
+//   - units of y for Gaussian noise.
 //
-// For a Softmax they are those to the log odds of one class against another, the difference of
-// their scores; see EffectOptions.Classes.
+// An interaction is a column of its own.
+//
+// For a Softmax they are contributions to the log odds of one class against another, the difference
+// of their scores; see EffectOptions.Classes.
 //
 // The row has Cols elements, without intercept. A nil opt means the zero EffectOptions. The error
 // wraps
-//   - ErrShape if a length disagrees;
+//   - ErrShape if a length does not match;
 //   - ErrNotFinite if an element is not finite;
-//   - ErrParam if there is neither EffectOptions.Base nor means of a fit, or if
-//     EffectOptions.Classes are not two different classes.
+//   - ErrParam if there is neither an EffectOptions.Base nor column means of a fit, or if
+//     EffectOptions.Classes does not hold two different classes.
 func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, error) {
 	opt = cmp.Or(opt, &EffectOptions{})
 	names, features, err := p.columnsOf(opt)
@@ -143,8 +146,8 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 		base = p.means
 	}
 	if base == nil {
-		return nil, fmt.Errorf("pgsvi: the posterior knows no means of the columns; "+
-			"set EffectOptions.Base to a row to compare with: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the posterior has no column means; set EffectOptions.Base "+
+			"to a row to compare with: %w", ErrParam)
 	}
 	if err := p.checkFeatures("the row", row); err != nil {
 		return nil, err
@@ -175,13 +178,13 @@ func (p *GLMPosterior) Explain(row []float64, opt *EffectOptions) (*Effects, err
 		e.factor, e.latent = "odds", "log odds"
 	case Poisson, NegativeBinomial, Gamma, Exponential:
 		e.factor, e.latent = "mean", "log mean"
-	case ZeroInflated, Weibull, LogNormal: // whose mean is e^η times a constant
+	case ZeroInflated, Weibull, LogNormal: // the mean is e^η times a constant
 		e.factor, e.latent = "mean", "log scale"
 	}
 	return e, nil
 }
 
-// latentMean returns the latent mean of a row without its offset, of those weights.
+// latentMean returns the latent mean of a row with the given weights, without its offset.
 func (p *GLMPosterior) latentMean(row, weights []float64) float64 {
 	m := floats.Dot(row, weights[:p.Cols()])
 	if p.opt.Intercept {
@@ -190,7 +193,8 @@ func (p *GLMPosterior) latentMean(row, weights []float64) float64 {
 	return m
 }
 
-// againstClass returns what columns add to the log odds of one class against another, of a row.
+// againstClass adds the contributions of the columns of a row to the log odds of one class against
+// another.
 func (p *GLMPosterior) againstClass(e *Effects, row, base []float64, features [][]int,
 	classes []int) ([]effect.Effect, error) {
 	k, d := latentsOf(p.lik), len(p.names)
@@ -205,7 +209,7 @@ func (p *GLMPosterior) againstClass(e *Effects, row, base []float64, features []
 	}
 	if len(classes) != 2 || min(classes[0], classes[1]) < 0 || max(classes[0], classes[1]) >= k ||
 		classes[0] == classes[1] {
-		return nil, fmt.Errorf("pgsvi: EffectOptions.Classes is %v; it should have two different "+
+		return nil, fmt.Errorf("pgsvi: EffectOptions.Classes is %v; it must hold two different "+
 			"classes from 0 to %d: %w", classes, k-1, ErrParam)
 	}
 	cov := p.cov.(*gauss.Contrasts)
@@ -228,44 +232,44 @@ func (p *GLMPosterior) againstClass(e *Effects, row, base []float64, features []
 // checkFeatures returns an error if a row has another number of columns or is not finite.
 func (p *GLMPosterior) checkFeatures(name string, row []float64) error {
 	if len(row) != p.Cols() {
-		return fmt.Errorf("pgsvi: %s has %d elements, the model %d columns: %w",
+		return fmt.Errorf("pgsvi: %s has %d elements, but the model has %d columns: %w",
 			name, len(row), p.Cols(), ErrShape)
 	}
 	if j, ok := dense.AllFinite(row); !ok {
-		return fmt.Errorf("pgsvi: %s has %v in column %d (%s): %w",
+		return fmt.Errorf("pgsvi: %s is %v in column %d (%s): %w",
 			name, row[j], j, p.names[j], ErrNotFinite)
 	}
 	return nil
 }
 
-// MarginalEffects returns the average marginal effect of each feature on the response over the
-// rows of x, in units of y. For labels −1 and +1 it is the effect on the probability of +1. For a
-// feature it is the mean over the rows of
+// MarginalEffects returns the average marginal effect of each feature on the response over the rows
+// of x, in units of y. For labels −1 and +1 it is the effect on the probability of +1. The effect
+// of a feature is the mean over the rows of
 //
 //	∂E[y|x]/∂x_j,
 //
-// the change of the expected response per unit of the feature. For a feature that is 0 or 1 in
-// all rows it is the mean of E[y|x_j = 1] − E[y|x_j = 0], with the other 0/1 features of its
-// column (see EffectOptions.Columns) at 0: a level against the reference. E[y|x] is that of the
-// prediction, over the posterior of the weights. Average effects are not causal by themselves.
+// the change of the expected response per unit of the feature. If a feature is 0 or 1 in all rows,
+// the effect is the mean of E[y|x_j = 1] − E[y|x_j = 0], with the other 0/1 features of its column
+// (see EffectOptions.Columns) at 0. This compares a level with the reference level. E[y|x] is the
+// prediction over the posterior of the weights. Average effects are not necessarily causal.
 //
-// For a Softmax they are the effects on the probability of each class, class by class, in rows
-// named as the weights are, "class=0 · x1"; those of a feature add up to 0. They take 2K + 1
-// expectations of pairs of classes a row, and K³D operations.
+// For a Softmax there are effects on the probability of each class, class by class, in rows with
+// the names of the weights, such as "class=0 · x1". The effects of a feature add up to 0. They take
+// 2K + 1 expectations of pairs of classes per row, and K³D operations.
 //
-// SD is the posterior standard deviation √(gᵀVg), where g is the gradient of the effect by the
-// weights, averaged over the posterior of each linear predictor. It is accurate if the effect is
-// nearly linear over the posterior.
+// SD is the posterior standard deviation √(gᵀVg), where g is the gradient of the effect with
+// respect to the weights, averaged over the posterior of each linear predictor. It is accurate if
+// the effect is nearly linear over the posterior.
 //
-// The rows of the result are in the order of the features. The work is about that of a prediction
-// of x, and a pass over x for each 0/1 feature. A nil opt means the zero EffectOptions. The error
-// wraps
+// The rows of the result are in the order of the features. The cost is about the cost of a
+// prediction of x, plus one pass over x for each 0/1 feature. A nil opt means the zero
+// EffectOptions. The error wraps
 //   - ErrEmpty if x is nil or has no rows;
-//   - ErrShape if a number of columns or a length disagrees;
-//   - ErrNotFinite if an element is not finite, a row has no expected response, or an effect is
-//     too large for a float64. An SD of +Inf is no error.
+//   - ErrShape if a number of columns or a length does not match;
+//   - ErrNotFinite if an element is not finite, a row has no expected response, or an effect is too
+//     large for a float64. An SD of +Inf is not an error.
 //
-// Otherwise it is as for Prediction.Moments.
+// Otherwise it is an error of Prediction.Moments.
 func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effects, error) {
 	opt = cmp.Or(opt, &EffectOptions{})
 	_, features, err := p.columnsOf(opt)
@@ -292,7 +296,8 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 	e := &Effects{}
 	for j, r := range found {
 		if _, ok := dense.AllFinite([]float64{r.Mean}); !ok {
-			return nil, fmt.Errorf("pgsvi: the effect of %s is too large: %w", p.names[j],
+			return nil, fmt.Errorf("pgsvi: the effect of %s overflows; rescale the feature: %w",
+				p.names[j],
 				ErrNotFinite)
 		}
 		e.Rows = append(e.Rows, Effect{p.names[j], r.Mean, r.SD})
@@ -301,20 +306,21 @@ func (p *GLMPosterior) MarginalEffects(x mat.Matrix, opt *EffectOptions) (*Effec
 	return e, nil
 }
 
-// MeanDifference returns the mean over the rows i of E[y|a_i] − E[y|b_i]: the average effect of
-// whatever differs between the rows of a and those of b, such as a dose of 1 unit more or another
-// level of a category (average comparison, g-computation). Offset of opt applies to both; its other
-// fields are not used, and a nil opt means no offset. For labels −1 and +1, E[y|x] is the
-// probability of +1.
+// MeanDifference returns the mean over the rows i of E[y|a_i] − E[y|b_i]. It is the average effect
+// of the differences between the rows of a and the rows of b, such as a dose that is larger by 1
+// unit or another level of a category (average comparison, g-computation). opt.Offset applies to
+// both. The other fields of opt are ignored, and a nil opt means no offset. For labels −1 and +1,
+// E[y|x] is the probability of +1.
 //
-// SD is the posterior standard deviation √(gᵀVg), with the gradient g of the difference by the
-// weights, averaged over the posterior of each linear predictor. The error wraps ErrShape if a and
-// b differ in their number of rows or the likelihood is Softmax. Otherwise it is as for
-// MarginalEffects.
+// SD is the posterior standard deviation √(gᵀVg), where g is the gradient of the difference with
+// respect to the weights, averaged over the posterior of each linear predictor. The error wraps
+// ErrShape if a and b have different numbers of rows or the likelihood is Softmax. Otherwise it is
+// an error of MarginalEffects.
 func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Effect, err error) {
 	opt = cmp.Or(opt, &EffectOptions{})
 	if latentsOf(p.lik) > 1 {
-		return e, fmt.Errorf("pgsvi: MeanDifference is not for Softmax; use MarginalEffects: %w",
+		return e, fmt.Errorf("pgsvi: MeanDifference does not support Softmax; use "+
+			"MarginalEffects: %w",
 			ErrShape)
 	}
 	above, err := p.newAverage(a, opt.Offset)
@@ -326,7 +332,8 @@ func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Ef
 		return e, err
 	}
 	if len(above.M) != len(below.M) {
-		return e, fmt.Errorf("pgsvi: a mean difference of %d and %d rows: %w", len(above.M),
+		return e, fmt.Errorf("pgsvi: MeanDifference of %d and %d rows; the numbers must be "+
+			"equal: %w", len(above.M),
 			len(below.M), ErrShape)
 	}
 	d, err := effect.Difference(above, below)
@@ -334,12 +341,14 @@ func (p *GLMPosterior) MeanDifference(a, b mat.Matrix, opt *EffectOptions) (e Ef
 		return e, err
 	}
 	if _, ok := dense.AllFinite([]float64{d.Mean}); !ok {
-		return e, fmt.Errorf("pgsvi: a mean difference is too large: %w", ErrNotFinite)
+		return e, fmt.Errorf("pgsvi: the mean difference overflows; rescale the features: %w",
+			ErrNotFinite)
 	}
 	return Effect{Mean: d.Mean, SD: d.SD}, nil
 }
 
-// classEffects is MarginalEffects on the probabilities of classes, of the features of each column.
+// classEffects is MarginalEffects on the probabilities of classes. features holds the features of
+// each column.
 func (p *GLMPosterior) classEffects(x mat.Matrix, opt *EffectOptions, features [][]int) (*Effects,
 	error) {
 	rows, m, v, err := p.effectRows(x, opt.Offset)
@@ -378,7 +387,7 @@ func (p *GLMPosterior) classEffects(x mat.Matrix, opt *EffectOptions, features [
 	return e, nil
 }
 
-// effectRows returns the rows of x, to average effects over them, and the moments of their latent
+// effectRows returns the rows of x over which effects are averaged, and the moments of their latent
 // values.
 func (p *GLMPosterior) effectRows(x mat.Matrix, offset []float64) (rows *design.Matrix, m,
 	v []float64, err error) {
@@ -389,12 +398,13 @@ func (p *GLMPosterior) effectRows(x mat.Matrix, offset []float64) (rows *design.
 	all := n * latentsOf(p.lik)
 	switch {
 	case n == 0:
-		err = fmt.Errorf("pgsvi: effects over no rows: %w", ErrEmpty)
+		err = fmt.Errorf("pgsvi: x has no rows; average effects need at least one: %w", ErrEmpty)
 	case cols != p.Cols():
-		err = fmt.Errorf("pgsvi: x has %d columns, the model has %d: %w", cols, p.Cols(), ErrShape)
+		err = fmt.Errorf("pgsvi: x has %d columns, but the model has %d: %w",
+			cols, p.Cols(), ErrShape)
 	case offset != nil && len(offset) != all:
-		err = fmt.Errorf("pgsvi: x has %d rows, EffectOptions.Offset has %d elements, and should "+
-			"have %d: %w", n, len(offset), all, ErrShape)
+		err = fmt.Errorf("pgsvi: x has %d rows, but EffectOptions.Offset has %d elements; it "+
+			"must have %d: %w", n, len(offset), all, ErrShape)
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -415,7 +425,7 @@ func (p *GLMPosterior) effectRows(x mat.Matrix, offset []float64) (rows *design.
 	return rows, m, v, nil
 }
 
-// newAverage returns the rows of x, to average effects over them.
+// newAverage returns the rows of x for averages of effects.
 func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*effect.Average, error) {
 	rows, m, v, err := p.effectRows(x, offset)
 	if err != nil {
@@ -427,7 +437,7 @@ func (p *GLMPosterior) newAverage(x mat.Matrix, offset []float64) (*effect.Avera
 	return a, nil
 }
 
-// expectOutcomes is Expect of an effect.Average.
+// expectOutcomes is the Expect of an effect.Average.
 func (p *GLMPosterior) expectOutcomes(m, v, value, first, second []float64) error {
 	errs := make([]error, len(m))
 	parallel.For(len(m), predictBlock, runtime.GOMAXPROCS(0), func(_, lo, hi int) {
@@ -452,8 +462,8 @@ func (p *GLMPosterior) expectOutcomes(m, v, value, first, second []float64) erro
 	return bad.err()
 }
 
-// outcomeSlopes returns the outcome at N(m, v) and its first and, if wanted, second derivative in
-// m, which are E[μ′(η)] and E[μ″(η)].
+// outcomeSlopes returns the outcome at N(m, v) and its first derivative E[μ′(η)] in m. If second is
+// true, it also returns the second derivative E[μ″(η)].
 func outcomeSlopes(l Likelihood, m, v float64, second bool) (f, d1, d2 float64, err error) {
 	if f, err = outcome(l, m, v); err != nil {
 		return 0, 0, 0, err

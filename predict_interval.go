@@ -14,13 +14,14 @@ import (
 )
 
 // Trials returns the prediction of the number of successes in trials_i trials of row i, each with
-// the same log odds η. The responses become 0, 1, …, trials_i. It is for BernoulliLogit, Binomial
-// and BetaBinomial, whose own number of trials it replaces. Prob and LogProb of a row are NaN for a
-// response above its trials. Probs has as many columns as the most trials plus 1, with 0 beyond
-// those of a row.
+// the same log odds η. The responses are then 0, 1, …, trials_i. Trials supports BernoulliLogit,
+// Binomial and BetaBinomial, and replaces their own number of trials. Prob and LogProb of a row are
+// NaN for a response above its trials. Probs has one column more than the largest number of trials,
+// and is 0 beyond the trials of a row.
 //
-// It panics if there are not Len trials. If the Likelihood is another one, or trials_i is not a
-// positive integer up to 2^53 (2^20 for BetaBinomial), Err wraps ErrParam and all results are NaN.
+// Trials panics if there are not Len trials. For any other Likelihood, or if trials_i is not a
+// positive integer up to 2^53 (2^20 for BetaBinomial), all results are NaN and Err returns an error
+// that wraps ErrParam.
 func (p *Prediction) Trials(trials []float64) *Prediction {
 	if len(trials) != p.Len() {
 		panic(fmt.Sprintf("pgsvi: %d trials for %d rows", len(trials), p.Len()))
@@ -33,7 +34,7 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 		with = func(n float64) Likelihood { return b.with(n) }
 	default:
 		q.fail(fmt.Errorf(
-			"pgsvi: trials of %s; they are for BernoulliLogit, Binomial and BetaBinomial: %w",
+			"pgsvi: %s has no trials; use BernoulliLogit, Binomial or BetaBinomial: %w",
 			typeName(p.lik), ErrParam))
 		return q
 	}
@@ -42,7 +43,8 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	for i, n := range trials {
 		b := with(n)
 		if n == 0 || validateOption(b) != nil {
-			q.fail(fmt.Errorf("pgsvi: row %d: %v trials, want a positive integer: %w", i, n,
+			q.fail(fmt.Errorf("pgsvi: row %d: %v trials; the number must be a positive integer: %w",
+				i, n,
 				ErrParam))
 			return q
 		}
@@ -53,7 +55,7 @@ func (p *Prediction) Trials(trials []float64) *Prediction {
 	return q
 }
 
-// fail makes err, unless there is one already, the reason why no row has a prediction.
+// fail makes err the reason why no row has a prediction, unless there is a reason already.
 func (p *Prediction) fail(err error) {
 	n := len(p.m)
 	if p.err == nil {
@@ -65,10 +67,10 @@ func (p *Prediction) fail(err error) {
 	fillNaN(p.v)
 }
 
-// Row returns the prediction of row i alone. It panics if there is no such row.
+// Row returns the prediction of row i only. It panics if there is no such row.
 func (p *Prediction) Row(i int) *Prediction {
 	if i < 0 || i >= p.Len() {
-		panic(fmt.Sprintf("pgsvi: row %d of %d", i, p.Len()))
+		panic(fmt.Sprintf("pgsvi: Row(%d) of a Prediction with %d rows", i, p.Len()))
 	}
 	k := latentsOf(p.lik)
 	lo, hi := i*k, (i+1)*k
@@ -80,24 +82,24 @@ func (p *Prediction) Row(i int) *Prediction {
 	return q
 }
 
-// printedRows is how many rows a Prediction prints.
+// printedRows is the number of rows that String prints.
 const printedRows = 20
 
-// String describes each row in a line, up to 20 rows. For labels −1 and +1 it is the probability
-// of +1 with its 95% credible interval (ProbInterval), such as
+// String returns one line per row, for up to 20 rows. For labels −1 and +1 the line has the
+// probability of +1 with its 95% credible interval (ProbInterval), such as
 //
 //	0.43 (0.37 to 0.49)
 //
-// For all others it is the mean of y, the 95% credible interval of the mean (MeanInterval) and
-// the 95% prediction interval of a new response (Interval):
+// For other likelihoods it has the mean of y, the 95% credible interval of the mean (MeanInterval)
+// and the 95% prediction interval of a new response (Interval):
 //
 //	12.3 (10.1 to 14.5), a new response 4 to 22
 //
-// For a Softmax it is the three most probable classes, each with its ProbSD, such as
+// For a Softmax it has the three most probable classes, each with its ProbSD, such as
 //
 //	class 2: 0.81 ± 0.06, class 0: 0.17 ± 0.05, class 1: 0.02 ± 0.01
 //
-// A row without a prediction says why. Use Row for a single line.
+// For a row without a prediction it has the reason. Use Row for a single line.
 func (p *Prediction) String() string {
 	var b strings.Builder
 	if p.Len() == 0 {
@@ -119,10 +121,10 @@ func (p *Prediction) String() string {
 	return b.String()
 }
 
-// printedLevel is the level of the intervals that are printed.
+// printedLevel is the level of the printed intervals.
 const printedLevel = 0.95
 
-// sentence says a prediction of one row in words.
+// sentence returns a description of a prediction with one row.
 func (p *Prediction) sentence() string {
 	err := p.Err()
 	var mean, lo, hi, least, most []float64
@@ -157,8 +159,8 @@ func (p *Prediction) sentence() string {
 	return fmt.Sprintf("%s, a new response %s to %s", text, n(least[0]), n(most[0]))
 }
 
-// numberFormat returns how numbers of an interval are written: with two significant digits of its
-// width.
+// numberFormat returns a function that formats the numbers of an interval with two significant
+// digits of its width.
 func numberFormat(lo, hi float64) func(x float64) string {
 	width := hi - lo
 	decimals := 9
@@ -171,36 +173,36 @@ func numberFormat(lo, hi float64) func(x float64) string {
 	return func(x float64) string { return strconv.FormatFloat(x, 'f', max(0, decimals), 64) }
 }
 
-// intervalOf returns the ends of an interval for row i of p, beyond which tail lies on each side.
+// intervalOf returns the ends of an interval for row i of p, with probability tail beyond each end.
 type intervalOf func(p *Prediction, i int, tail float64) (lo, hi float64, err error)
 
 // MeanInterval stores, for each row, the central credible interval of the mean response E[y|η]
-// under the posterior N(m, v) of the latent value, in units of y. E[y|η] is below lo with
-// posterior probability (1−level)/2, and above hi with the same. It is the uncertainty about the
-// mean alone; Interval is for a new response.
+// under the posterior N(m, v) of the latent value, in units of y. E[y|η] is below lo with posterior
+// probability (1−level)/2, and above hi with the same probability. The interval covers the mean
+// only; use Interval for a new response.
 //
-// E[y|η] is monotone in η, so that the ends are its values at m ± z√v, with z the normal quantile.
-// They are exact for N(m, v). If parameters of the Likelihood were learned, their uncertainty
-// counts to first order: the ends are z standard deviations from the mean of η and these
-// parameters, in the direction in which E[y|η] changes most. For labels −1 and +1 it is the
-// interval of P(+1) − P(−1); for a probability use ProbInterval.
+// E[y|η] must be monotone in η, so the ends are its values at m ± z√v, where z is the normal
+// quantile. They are exact for N(m, v). If parameters of the Likelihood were learned, their
+// uncertainty is included to first order: the ends are z standard deviations from the mean of η and
+// these parameters, in the direction in which E[y|η] changes most. For labels −1 and +1 it is the
+// interval of P(+1) − P(−1); use ProbInterval for a probability.
 //
-// A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
-// first that fails, and how many do. It wraps ErrParam if level is not in (0, 1), or if E[y|η] of
-// a likelihood of your own both rises and falls. It wraps ErrNotFinite if E[y|η] does not exist
-// or is above math.MaxFloat64. Otherwise it is as for Moments.
+// A nil lo or hi allocates. A row that fails is NaN, and the other rows are valid. The error names
+// the first row that fails and the number of such rows. It wraps ErrParam if level is not in (0,
+// 1), or if E[y|η] of a custom likelihood both rises and falls. It wraps ErrNotFinite if E[y|η]
+// does not exist or is above math.MaxFloat64. Otherwise it is an error of Moments.
 func (p *Prediction) MeanInterval(lo, hi []float64, level float64) (l, h []float64, err error) {
 	return p.intervals(lo, hi, level, meanInterval)
 }
 
-// Interval stores, for each row, the central prediction interval of a new response y: its
-// quantiles at (1−level)/2 and (1+level)/2, as from Quantile. The response is in it, ends
-// included, with probability level, or somewhat more if responses are whole numbers. It includes
-// both the noise of y given η and the uncertainty about η.
+// Interval stores, for each row, the central prediction interval of a new response y: its quantiles
+// at (1−level)/2 and (1+level)/2, as from Quantile. The interval, including its ends, contains the
+// response with probability level, or a higher probability if responses are whole numbers. It
+// includes both the noise of y given η and the uncertainty about η.
 //
-// A nil lo or hi is allocated. A row that fails is NaN; the others are valid. The error names the
-// first that fails, and how many do. It wraps ErrParam if level is not in (0, 1). Otherwise it is
-// as for Quantile.
+// A nil lo or hi allocates. A row that fails is NaN, and the other rows are valid. The error names
+// the first row that fails and the number of such rows. It wraps ErrParam if level is not in (0,
+// 1). Otherwise it is an error of Quantile.
 func (p *Prediction) Interval(lo, hi []float64, level float64) (l, h []float64, err error) {
 	return p.intervals(lo, hi, level,
 		func(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
@@ -208,7 +210,7 @@ func (p *Prediction) Interval(lo, hi []float64, level float64) (l, h []float64, 
 		})
 }
 
-// responseInterval returns the quantiles at tail and 1 − tail of y.
+// responseInterval returns the quantiles of y at tail and 1 − tail.
 func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err error) {
 	if lo, err = predictiveQuantile(lik, tail, m, v); err == nil {
 		hi, err = predictiveQuantile(lik, 1-tail, m, v)
@@ -216,13 +218,14 @@ func responseInterval(lik Likelihood, tail, m, v float64) (lo, hi float64, err e
 	return lo, hi, err
 }
 
-// intervals stores what of says of each row.
+// intervals stores the results of the function of for each row.
 func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	l, h []float64, err error) {
 	l, h = dense.Dest(lo, p.Len()), dense.Dest(hi, p.Len())
 	if err = cmp.Or(p.err, oneLatent(p.lik, "an interval")); err == nil &&
 		!(level > 0 && level < 1) {
-		err = fmt.Errorf("pgsvi: interval at level %v, want one between 0 and 1: %w", level,
+		err = fmt.Errorf("pgsvi: an interval at level %v; the level must be between 0 and 1: %w",
+			level,
 			ErrParam)
 	}
 	if err != nil {
@@ -241,8 +244,8 @@ func (p *Prediction) intervals(lo, hi []float64, level float64, of intervalOf) (
 	return l, h, bad.err()
 }
 
-// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v), and to first
-// order those over the parameters of the likelihood too, if they were learned.
+// meanInterval returns the quantiles at tail and 1 − tail of E[y|η], η ~ N(m, v). If parameters of
+// the likelihood were learned, it includes their uncertainty to first order.
 func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error) {
 	lik, m, v := p.likOf(i), p.m[i], p.v[i]
 	if err := checkLatent(m, v); err != nil {
@@ -258,7 +261,7 @@ func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error
 		row := p.spreadRow(i)
 		at = row.steepest(func(lik Likelihood, eta float64) float64 {
 			mean, _ := responseOf(lik).Moments(eta)
-			if math.IsNaN(mean) || math.IsInf(mean, 0) { // a StudentT of DF below 1 has no mean
+			if math.IsNaN(mean) || math.IsInf(mean, 0) { // a StudentT with DF below 1 has no mean
 				mean, _ = r.Moments(eta)
 			}
 			return mean
@@ -266,21 +269,22 @@ func meanInterval(p *Prediction, i int, tail float64) (lo, hi float64, err error
 	}
 	z := -mathext.NormalQuantile(tail)
 	lo, hi = at(-z), at(z)
-	if err := checkNormalised(lik, r); err != nil {
+	if err := checkNormalized(lik, r); err != nil {
 		return 0, 0, err
 	}
 	if math.IsNaN(lo-hi) || math.IsInf(lo-hi, 0) {
-		return 0, 0, fmt.Errorf("the mean of %s is no finite number from η = %v to %v: %w",
+		return 0, 0, fmt.Errorf("the mean of %s is not finite between η = %v and %v: %w",
 			typeName(lik), m-z*sd, m+z*sd, ErrNotFinite)
 	}
 	if !risingMean(lik) && !monotone(at) {
-		return 0, 0, fmt.Errorf("the mean of %s both rises and falls with η, near %v: %w",
+		return 0, 0, fmt.Errorf("the mean of %s both rises and falls with η near %v; use "+
+			"Interval: %w",
 			typeName(lik), m, ErrParam)
 	}
 	return math.Min(lo, hi), math.Max(lo, hi), nil
 }
 
-// risingMean reports whether E[y|η] of l is known to rise with η.
+// risingMean reports whether E[y|η] of l is known to increase with η.
 func risingMean(l Likelihood) bool {
 	switch l.(type) {
 	case BernoulliLogit, BernoulliProbit, Binomial, Ordinal, Poisson, NegativeBinomial,
@@ -291,7 +295,7 @@ func risingMean(l Likelihood) bool {
 	return false
 }
 
-// monotone reports whether f only rises or only falls between −4 and 4, to rounding.
+// monotone reports whether f only increases or only decreases between −4 and 4, up to rounding.
 func monotone(f func(u float64) float64) bool {
 	const steps = 16
 	rise, fall := false, false
@@ -299,7 +303,7 @@ func monotone(f func(u float64) float64) bool {
 	for k := 1; k <= steps; k++ {
 		next := f(-4 + 8*float64(k)/steps)
 		size = math.Max(size, math.Abs(next))
-		const rounding = 1e-9 // of means by integration
+		const rounding = 1e-9 // relative, for means by integration
 		rise = rise || next > last+rounding*size
 		fall = fall || next < last-rounding*size
 		last = next
@@ -307,10 +311,10 @@ func monotone(f func(u float64) float64) bool {
 	return !(rise && fall)
 }
 
-// printedClasses is how many classes of a row a Prediction prints.
+// printedClasses is the number of classes that String prints per row.
 const printedClasses = 3
 
-// classSentence says a prediction of the classes of one row in words.
+// classSentence returns a description of the classes of a prediction with one row.
 func (p *Prediction) classSentence() string {
 	var parts []string
 	p.classes(func(_ int, r *classRow) {
@@ -329,8 +333,8 @@ func (p *Prediction) classSentence() string {
 
 // steepest returns f along the direction of (ε, z) in which it changes most: f(u) is its value u
 // standard deviations from the mean. The values at −q and q are the quantiles of f to first order
-// (the first-order reliability method; Hasofer and Lind 1974). For an f of η alone they are those
-// at m ± q√v.
+// (the first-order reliability method; Hasofer and Lind 1974). If f depends only on η, they are the
+// values at m ± q√v.
 func (r *spreadRow) steepest(f func(lik Likelihood, eta float64) float64) func(u float64) float64 {
 	k := len(r.along)
 	z, d := make([]float64, k), make([]float64, k+1)

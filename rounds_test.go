@@ -702,7 +702,7 @@ func TestSparseGPRounds(t *testing.T) {
 		text string
 	}{
 		{nil, k, nil, nil, ErrEmpty, "inducing inputs"},
-		{z, nil, nil, nil, ErrParam, "nil Kernel"},
+		{z, nil, nil, nil, ErrParam, "the Kernel is nil"},
 		{z, k, nil, &SparseGPOptions{Inducing: z}, ErrParam, "nil"},
 		{z, k, nil, &SparseGPOptions{Rank: -1}, ErrParam, "Rank"},
 		{z, k, nil, &SparseGPOptions{MaxMemory: 1000}, ErrMemory, "Rank"},

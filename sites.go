@@ -18,36 +18,38 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// siteStepper is the Stepper of every model by sites. With a given β it takes the step of the
-// paper, from the gradient of the batch. With β = +Inf and a batch of all terms it takes one
-// accepted step of the whole objective, and with a smaller batch a block step, which has memory,
-// needs no step size and has no noise. With a divergence other than KL steps go along a curve.
+// siteStepper is the Stepper of every model whose approximation consists of sites. Step with a
+// given β takes the step of the paper, using the gradient of the batch. With β = +Inf and a batch
+// of all terms, Step takes one accepted step on the whole objective. With β = +Inf and a smaller
+// batch it takes a block step, which has memory, needs no step size and has no noise. Steps under a
+// divergence other than KL go along a curve.
 type siteStepper struct {
-	terms   *term.Terms // a run's
-	nested  *nestedRule // how its terms take expectations; nil means ExpectLogProb
+	terms   *term.Terms // terms of one run
+	nested  *nestedRule // rule for expectations of the terms; nil means ExpectLogProb
 	alg     site.Algebra
-	build   func(c term.Crew) (site.Algebra, error) // alg, as it begins
+	build   func(c term.Crew) (site.Algebra, error) // makes alg at the start of a run
 	est     SiteEstimator
 	exact   bool // est ignores randomness
 	update  MeanUpdate
 	curve   *curveProx // nil for KL
 	x       term.Estimates
 	checker allTerms
-	ceiling float64 // no q has a higher ELBO: the least that was proved
+	ceiling float64 // lowest proved upper bound of the ELBO of any q
 
-	halt     parallel.Halt        // while a step or an evaluation is under way
-	identify func(d *save.Digest) // shows d what of the model the terms are not
+	halt     parallel.Halt        // active during a step or an evaluation
+	identify func(d *save.Digest) // adds the parts of the model other than the terms to d
 	print    fingerprint
 }
 
-// Algebra returns the state by sites, for the packages of this module.
+// Algebra returns the state of the sites, for the packages of this module.
 func (s *siteStepper) Algebra() site.Algebra { return s.alg }
 
-// newSiteStepper returns a Stepper of t whose algebra is yet to be set. Estimator and update are
-// those of steps with a given β. The error says why the estimator does not apply to the terms.
+// newSiteStepper returns a Stepper of t whose algebra is not set. e and update apply to steps with
+// a given β. It returns an error if the estimator does not apply to the terms.
 func newSiteStepper(t *term.Terms, e SiteEstimator, update MeanUpdate) (*siteStepper, error) {
 	if update < MainText || update > Appendix {
-		return nil, fmt.Errorf("pgsvi: MeanUpdate is %d: %w", update, ErrParam)
+		return nil, fmt.Errorf("pgsvi: MeanUpdate is %d; use MainText or Appendix: %w",
+			update, ErrParam)
 	}
 	est, exact, err := siteEstimator(e, likOf(t))
 	if err != nil {
@@ -61,7 +63,7 @@ func newSiteStepper(t *term.Terms, e SiteEstimator, update MeanUpdate) (*siteSte
 // Len implements State.
 func (s *siteStepper) Len() int { return s.terms.Len() }
 
-// begin makes what follows that of the workers of env, until ctx is done.
+// begin prepares a step or an evaluation with the workers of env, which lasts until ctx is done.
 func (s *siteStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	s.halt.Watch(ctx)
 	s.halt.Lend(env.cores())
@@ -84,18 +86,18 @@ func (s *siteStepper) Plan() Plan {
 // start sets alg.
 func (s *siteStepper) start(c term.Crew) (err error) {
 	if s.alg, err = s.build(c); err == nil && s.nested.failed() {
-		err = s.anew(c)
+		err = s.restart(c)
 	}
 	return err
 }
 
-// anew begins the run anew without the nestedRule, which has failed: what it said of the states so
-// far is not to be compared with what ExpectLogProb says.
-func (s *siteStepper) anew(c term.Crew) error {
+// restart begins the run again without the nestedRule, which has failed. The values of the
+// nestedRule so far cannot be compared with the values of ExpectLogProb.
+func (s *siteStepper) restart(c term.Crew) error {
 	s.nested.off = true
 	alg, err := s.build(c)
 	if err != nil {
-		s.nested.off = false // to be tried again
+		s.nested.off = false // try it again in the next run
 		return err
 	}
 	s.alg, s.ceiling = alg, math.Inf(1)
@@ -107,7 +109,7 @@ func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 	defer s.begin(ctx, env).Forget()
 	step, err := s.step(env, batch, beta)
 	if s.nested.failed() {
-		if err := s.anew(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
+		if err := s.restart(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err != nil {
 			return Step{}, err
 		}
 		return s.step(env, batch, beta)
@@ -115,7 +117,7 @@ func (s *siteStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 	return step, err
 }
 
-// step is Step within begin.
+// step is Step after begin.
 func (s *siteStepper) step(env *Env, batch []int, beta float64) (Step, error) {
 	step := Step{Beta: beta, ClosedForm: s.alg.ClosedForm() && s.curve == nil}
 	auto := math.IsInf(beta, 1)
@@ -144,7 +146,7 @@ func (s *siteStepper) step(env *Env, batch []int, beta float64) (Step, error) {
 	return step, nil
 }
 
-// estimate stores in s.x what the estimator says of the terms in batch.
+// estimate stores the estimates for the terms in batch in s.x.
 func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 	if err := s.alg.Marginals(&s.x, batch); err != nil {
 		return err
@@ -157,12 +159,12 @@ func (s *siteStepper) estimate(batch []int, rng *rand.Rand) error {
 	return err
 }
 
-// accurate makes later expectations those of ExpectLogProb. What the nestedRule has said so far
-// proves nothing.
+// accurate makes later expectations use ExpectLogProb. It drops the bound because the values of the
+// nestedRule do not prove one.
 func (s *siteStepper) accurate() { s.nested.off, s.ceiling = true, math.Inf(1) }
 
-// again makes the expectations of the state accurate after steps of a given size, by a step of
-// size 0.
+// again computes the expectations of the state accurately after steps of a given size. It takes a
+// step of size 0.
 func (s *siteStepper) again() error {
 	s.accurate()
 	err := s.alg.Marginals(&s.x, nil)
@@ -175,8 +177,8 @@ func (s *siteStepper) again() error {
 	return err
 }
 
-// alongCurve takes a step under a divergence other than KL. With β = +Inf it is of all terms, as
-// exactly as they are known, whatever the batch is. It returns the step size taken.
+// alongCurve takes a step under a divergence other than KL. If β = +Inf, the step uses all terms
+// and their most exact estimates, for any batch. It returns the step size taken.
 func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (float64, error) {
 	var x *term.Estimates
 	if !math.IsInf(beta, 1) {
@@ -191,9 +193,9 @@ func (s *siteStepper) alongCurve(batch []int, beta float64, rng *rand.Rand) (flo
 	return s.curve.step(beta)
 }
 
-// paper takes the step of the paper with step size β from the gradient of batch; see MeanUpdate. It
-// goes less far where V would not be positive definite, and where noise would have it nearly so. It
-// returns the step size that is left.
+// paper takes the step of the paper with step size β, using the gradient of batch; see MeanUpdate.
+// It shortens the step if V would not be positive definite, or if noise would make V nearly
+// indefinite. It returns the step size taken.
 func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64, error) {
 	if err := s.estimate(batch, rng); err != nil {
 		return 0, err
@@ -209,15 +211,15 @@ func (s *siteStepper) paper(batch []int, beta float64, rng *rand.Rand) (float64,
 	return beta, err
 }
 
-// Evaluate implements Stepper. The ELBO is exact: the expectations are certified
-// whatever the Estimator is.
+// Evaluate implements Stepper. The ELBO is exact because the expectations are certified for any
+// Estimator.
 func (s *siteStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
 	x, err := s.alg.Evaluate(env.within())
 	if s.nested.failed() {
 		if s.nested.given {
 			err = s.again()
-		} else if err = s.anew(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err == nil {
+		} else if err = s.restart(term.Crew{Workers: env.Workers(), Halt: &s.halt}); err == nil {
 			_, err = s.alg.Ascend()
 		}
 		if err == nil {
@@ -259,19 +261,19 @@ func (s *siteStepper) explain() string {
 	return ""
 }
 
-// curveProx takes the proximal steps of a GP under a divergence that has no
-// closed form. The objective linearised at λ_k, f linear plus h, is least at the
-// sites γ̂ = −∂²E/∂m², b̂ = γ̂m + ∂E/∂m; natural parameters averaged between these
-// and λ_k form a curve q_t, and the step is the minimiser on it,
+// curveProx takes the proximal steps of a GP under a divergence without a closed form. The
+// objective linearized at λ_k, f linear plus h, is minimal at the sites γ̂ = −∂²E/∂m², b̂ = γ̂m +
+// ∂E/∂m. Natural parameters that are averaged between these sites and λ_k form a curve q_t, and the
+// step is the minimizer on the curve,
 //
 //	argmin_{0≤t≤1}  λ(t)ᵀ∇f(λ_k) + h(λ(t)) + D(λ(t)‖λ_k)/β.
 //
-// On the curve the first two terms fall monotonically, and D is flat at t = 0,
-// so that only a fixed point of the iteration takes a step of length zero.
+// The first two terms decrease monotonically along the curve, and D is flat at t = 0, so only a
+// fixed point of the iteration takes a step of length zero.
 type curveProx struct {
 	d      Divergence
 	sites  *site.DenseAlgebra
-	beta   float64 // the next step size to try where the caller gives none
+	beta   float64 // next step size to try if the caller gives none
 	q, q0  *Gaussian
 	tg, tb []float64
 	try    term.State
@@ -295,13 +297,14 @@ func newCurve(s *site.DenseAlgebra, d Divergence) (*curveProx, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf(
-			"pgsvi: the prior covariance must be nonsingular for %T; set GPOptions.Jitter: %w", d,
+			"pgsvi: the prior covariance is singular, which %T does not allow; set "+
+				"GPOptions.Jitter: %w", d,
 			err)
 	}
 	return c, d.Check(c.q0)
 }
 
-// at computes c.try, and c.q if dense, at the fraction t of the way to the target.
+// at computes c.try at the fraction t of the way to the target, and also c.q if full is true.
 func (c *curveProx) at(t float64, full bool) error {
 	s, n := c.sites, c.sites.N
 	c.try.Resize(n)
@@ -311,7 +314,7 @@ func (c *curveProx) at(t float64, full bool) error {
 		c.try.A[i] = b + t*(c.tb[i]-b)
 	}
 	if !c.fac.Factor(s.K, n, c.try.Gamma) {
-		return fmt.Errorf("posterior covariance: %w", ErrNotPosDef)
+		return fmt.Errorf("the posterior covariance cannot be factorized: %w", ErrNotPosDef)
 	}
 	c.logDet = c.fac.LogDet
 	c.fac.Expand(&c.exp, s.K, n)
@@ -329,8 +332,8 @@ func (c *curveProx) at(t float64, full bool) error {
 	return q.CommitMoments()
 }
 
-// aim stores the target in c.tg and c.tb: what x says of the terms in batch, or for a nil x that of
-// all terms, as exactly as it is known.
+// aim stores the target in c.tg and c.tb. It uses the estimates x of the terms in batch, or the
+// most exact estimates of all terms if x is nil.
 func (c *curveProx) aim(x *term.Estimates, batch []int) error {
 	s := c.sites
 	c.tg, c.tb = dense.Resize(c.tg, s.N), dense.Resize(c.tb, s.N)
@@ -354,8 +357,8 @@ func (c *curveProx) aim(x *term.Estimates, batch []int) error {
 	return nil
 }
 
-// step goes towards the target with step size beta, or with one of its own, at which the
-// ELBO does not fall, where beta is +Inf. It returns the step size taken.
+// step moves to the target with step size beta. If beta is +Inf, it chooses a step size at which
+// the ELBO does not fall. It returns the step size taken.
 func (c *curveProx) step(beta float64) (float64, error) {
 	s := c.sites
 	auto := math.IsInf(beta, 1)
@@ -369,7 +372,7 @@ func (c *curveProx) step(beta float64) (float64, error) {
 	c.q, c.q0 = c.q0, c.q
 	tol := 1e-5
 	if auto {
-		tol = 1e-2 // the step is checked: it need not be exact
+		tol = 1e-2 // the step is checked, so it need not be exact
 	}
 	var failure error
 	for range 60 {
@@ -405,10 +408,10 @@ func (c *curveProx) step(beta float64) (float64, error) {
 	return beta, failure
 }
 
-// mostBeta bounds the step sizes that grow on their own: D has no weight left.
+// mostBeta limits the step sizes that grow automatically, because D has no weight beyond it.
 const mostBeta = 1e12
 
-// length returns the minimiser over the curve, to the given accuracy.
+// length returns the minimizer along the curve, to the accuracy tol.
 func (c *curveProx) length(beta, tol float64) (float64, error) {
 	var failure error
 	t := accel.Minimize1(beta/(1+beta), tol, func(t float64) float64 {
@@ -416,7 +419,7 @@ func (c *curveProx) length(beta, tol float64) (float64, error) {
 			failure = err
 			return math.Inf(1)
 		}
-		// f linear plus KL(q‖N(0, K)), and D/β.
+		// the linear f plus KL(q‖N(0, K)), and D/β
 		v := c.logDet
 		for i, m := range c.try.M {
 			vi := c.try.V[i]
@@ -425,7 +428,7 @@ func (c *curveProx) length(beta, tol float64) (float64, error) {
 		}
 		d := c.d.Value(c.q, c.q0)
 		if math.IsNaN(d) {
-			failure = fmt.Errorf("the divergence is NaN: %w", ErrNotFinite)
+			failure = fmt.Errorf("the divergence is NaN; check the Divergence: %w", ErrNotFinite)
 			return math.Inf(1)
 		}
 		return 0.5*v + d/beta
@@ -436,17 +439,18 @@ func (c *curveProx) length(beta, tol float64) (float64, error) {
 	return t, nil
 }
 
-// linearOptions say how a linear model is fitted.
+// linearOptions specifies how to fit a linear model.
 type linearOptions struct {
-	covariance Covariance // not AutoCovariance
+	covariance Covariance // never AutoCovariance
 	rank       int
 	estimator  SiteEstimator
 	update     MeanUpdate
 }
 
-// newLinearStepper returns a Stepper of l at its prior. A full covariance with more rows than
-// weights is kept over the weights, and otherwise over the linear predictors, unless these are too
-// nearly collinear. Divergences other than KL step by the Objective.
+// newLinearStepper returns a Stepper of l at its prior. If there are more rows than weights, it
+// represents a full covariance over the weights. Otherwise it represents the covariance over the
+// linear predictors, unless they are too nearly collinear. Divergences other than KL use the
+// Objective.
 func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
 	o linearOptions) (Stepper, error) {
 	if l.Terms.K > 1 {
@@ -455,7 +459,8 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 	if !isKL(d) {
 		if o.covariance == LowRankCovariance || o.covariance == DiagonalCovariance &&
 			l.Prior.Full != nil {
-			return nil, fmt.Errorf("pgsvi: %T with a %v covariance and this prior: %w", d,
+			return nil, fmt.Errorf("pgsvi: %T does not support a %v covariance with this prior; "+
+				"use KL: %w", d,
 				o.covariance, ErrNoProx)
 		}
 		f, err := linearObjective(l, o.covariance == DiagonalCovariance, o.estimator)
@@ -496,11 +501,11 @@ func newLinearStepper(ctx context.Context, l *site.LinearModel, env *Env, d Dive
 }
 
 // objectiveMatrices is the number of D×D matrices of a run of an Objective over a full Gaussian:
-// three of these, the prior, gradients and targets.
+// three Gaussians, the prior, gradients and targets.
 const objectiveMatrices = 4 * gaussianMatrices
 
-// checkObjective returns an error if an Objective over a full Gaussian of d dimensions takes more
-// memory than it may.
+// checkObjective returns an error if an Objective over a full Gaussian of d dimensions exceeds the
+// memory limit.
 func checkObjective(most int64, d int, instead string) error {
 	return checkMemory(most, memory.Bytes(objectiveMatrices, d, d),
 		fmt.Sprintf("an Objective over a full covariance of %d dimensions", d), instead)
@@ -567,7 +572,7 @@ func linearObjective(l *site.LinearModel, diagonal bool, e SiteEstimator) (Objec
 	return Objective[*Gaussian]{F: f, H: KLTo(prior), Init: prior}, nil
 }
 
-// haltOf returns what ends what is asked of st, nil where nothing does.
+// haltOf returns the Halt of st, or nil if st is not a siteStepper.
 func haltOf(st State) *parallel.Halt {
 	if s, ok := st.(*siteStepper); ok {
 		return &s.halt
@@ -575,8 +580,8 @@ func haltOf(st State) *parallel.Halt {
 	return nil
 }
 
-// fitWeights returns the state over weights that a fit of l by s ends with, nil where it has none,
-// and the error of the fit.
+// fitWeights returns the state over weights at the end of a fit of l by s, and the error of the
+// fit. The state is nil if the fit has no such state.
 func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.State, error) {
 	st, err := newLinearStepper(h.Context(), l, nil, nil, linearOptions{covariance: FullCovariance})
 	if err != nil {
@@ -603,40 +608,41 @@ func fitWeights(h *parallel.Halt, l *site.LinearModel, s *Solver) (*gauss.State,
 	return q, fault
 }
 
-// weightsAt returns the mean of w − μ0 and the covariance at st, a state of l; both are new.
+// weightsAt returns the mean of w − μ0 and the covariance at st, a state of l. Both are new.
 func weightsAt(l *site.LinearModel, st State) (mean []float64, cov gauss.Cov, err error) {
 	switch t := st.(type) {
 	case *siteStepper:
 		alg, ok := t.alg.(site.Weighted)
 		if !ok || !t.terms.Of(l.Terms) {
-			return nil, nil, fmt.Errorf("pgsvi: a state of another model: %w", ErrParam)
+			return nil, nil, fmt.Errorf("pgsvi: the state belongs to another model: %w", ErrParam)
 		}
 		mean, cov, err = alg.Weights()
 	case *objectiveStepper:
 		mean, cov, err = weightsOf(t.Dist())
 	default:
-		err = fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
+		err = fmt.Errorf("pgsvi: the state, a %T, does not belong to this model: %w", st, ErrParam)
 	}
 	if all := len(l.Names) * l.Terms.Latents(); err == nil && len(mean) != all {
-		err = fmt.Errorf("pgsvi: the state has %d weights, the model %d: %w", len(mean), all,
+		err = fmt.Errorf("pgsvi: the state has %d weights, but the model has %d: %w",
+			len(mean), all,
 			ErrParam)
 	}
 	return mean, cov, err
 }
 
-// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save.
+// MarshalBinary returns the state. Do not store the bytes for long; see Result.Save.
 func (s *siteStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
-// snapshot is MarshalBinary that returns the cause of ctx soon after ctx is done.
+// snapshot is like MarshalBinary, but returns the cause of ctx soon after ctx is done.
 func (s *siteStepper) snapshot(ctx context.Context) ([]byte, error) {
 	return save.MarshalUntil(ctx, s.state)
 }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a
-// Stepper of the same model; s is then of no use.
+// UnmarshalBinary restores the state. The error wraps ErrFile if b is not the state of a Stepper of
+// the same model; s is then unusable.
 func (s *siteStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
-// constant reports whether Evaluate would change nothing which later steps depend on.
+// constant reports whether Evaluate would leave everything unchanged that later steps depend on.
 func (s *siteStepper) constant() bool { return s.alg.Constant() }
 
 func (s *siteStepper) state(c *save.State) {
@@ -658,11 +664,11 @@ func (s *siteStepper) state(c *save.State) {
 	}
 }
 
-// sitesState is the version of what the algebras of sites write of a run: a run of another one is
-// refused, as one of another model is.
+// sitesState is the version of the saved state of the site algebras. A run of another version is
+// rejected, like a run of another model.
 const sitesState = 2
 
-// algebraName returns what saved runs call a, whatever its type is called.
+// algebraName returns the name of a in saved runs, which does not depend on its type name.
 func algebraName(a site.Algebra) string {
 	switch a.(type) {
 	case *site.DenseAlgebra:
@@ -681,11 +687,12 @@ func algebraName(a site.Algebra) string {
 	return "factored"
 }
 
-// weightsOf returns mean and covariance of q.
+// weightsOf returns the mean and the covariance of q.
 func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
 	g, ok := q.(*Gaussian)
 	if !ok {
-		return nil, nil, fmt.Errorf("pgsvi: weights with a %T: %w", q, ErrParam)
+		return nil, nil, fmt.Errorf("pgsvi: q is a %T; the weights need a Gaussian: %w",
+			q, ErrParam)
 	}
 	if g.isDiagonal() {
 		return g.Mean(nil), gauss.Diagonal(g.Var(nil)), nil
@@ -701,16 +708,17 @@ func weightsOf(q Dist) ([]float64, gauss.Cov, error) {
 		}
 	}
 	if !s.Factor() {
-		return nil, nil, fmt.Errorf("pgsvi: posterior precision: %w", ErrNotPosDef)
+		return nil, nil, fmt.Errorf("pgsvi: the posterior precision cannot be factorized: %w",
+			ErrNotPosDef)
 	}
 	return g.Mean(nil), &gauss.Full{S: s}, nil
 }
 
-// newContrastStepper returns a Stepper of l, of K latent values a term, at its prior.
+// newContrastStepper returns a Stepper of l, which has K latent values per term, at its prior.
 func newContrastStepper(ctx context.Context, l *site.LinearModel, env *Env, d Divergence,
 	o linearOptions) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: %s with %s, which has steps under KL alone: %w", spell(d),
+		return nil, fmt.Errorf("pgsvi: %s has no step with %s; use KL: %w", spell(d),
 			typeName(likOf(l.Terms)), ErrNoProx)
 	}
 	s, err := newSiteStepper(l.Terms, o.estimator, o.update)
@@ -735,8 +743,8 @@ func (s *siteStepper) started(ctx context.Context, env *Env) (Stepper, error) {
 	return s, nil
 }
 
-// siteEstimator returns e, or Exact for nil, and whether it ignores randomness, if it applies to
-// lik.
+// siteEstimator returns e, or Exact if e is nil, and whether it ignores randomness. It returns an
+// error if e does not apply to lik.
 func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact bool, err error) {
 	if e == nil {
 		e = Exact{}
@@ -745,7 +753,7 @@ func siteEstimator(e SiteEstimator, lik Likelihood) (se SiteEstimator, exact boo
 		return nil, false, err
 	}
 	if _, ok := e.(Exact); !ok && latentsOf(lik) > 1 {
-		return nil, false, fmt.Errorf("pgsvi: the estimator %T with %s, which has Exact alone: %w",
+		return nil, false, fmt.Errorf("pgsvi: the estimator %T does not support %s; use Exact: %w",
 			e, typeName(lik), ErrNoEstimator)
 	}
 	exact, err = e.SetupSites(lik)

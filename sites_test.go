@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestSolveSite: the minimiser of a one-dimensional problem, from starts where
-// the expectation overflows, satisfies its fixed point as far as a target must.
+// TestSolveSite checks that the minimizer of a one-dimensional problem satisfies its fixed point as
+// accurately as a target must, from starts at which the expectation overflows.
 func TestSolveSite(t *testing.T) {
 	for _, c := range []struct {
 		lik          Likelihood
@@ -38,9 +38,9 @@ func TestSolveSite(t *testing.T) {
 	}
 }
 
-// TestSiteProblem: from a base with sites already in, every iteration lowers
-// the value by what two evaluations say, and both forms of a site agree:
-// b − γm from K⁻¹m, and from c about the base mean.
+// TestSiteProblem starts from a base with existing sites. It checks that every iteration lowers the
+// value by the difference of two evaluations, and that both forms of a site agree: b − γm from
+// K⁻¹m, and from c about the base mean.
 func TestSiteProblem(t *testing.T) {
 	gp := toyGP(t, 12, SquaredExp{Scale: 3, Length: 1}, Poisson{}, 18)
 	st, err := gp.NewStepper(context.Background(), nil, nil)
@@ -77,11 +77,11 @@ func TestSiteProblem(t *testing.T) {
 		}
 	}
 	if d := p.Decrement(); d > 1e-3 {
-		t.Errorf("after 25 iterations the problem still promises %v nats", d)
+		t.Errorf("after 25 iterations the predicted gain is still %v nats", d)
 	}
 }
 
-// TestRated: what a rated likelihood says of its sites is what its expectations are.
+// TestRated checks that the rates of a likelihood match its expectations.
 func TestRated(t *testing.T) {
 	for _, l := range []rated{Poisson{}, Poisson{Exposure: 3}, Gamma{}, Gamma{Shape: 40},
 		Exponential{}} {
@@ -100,8 +100,8 @@ func TestRated(t *testing.T) {
 	}
 }
 
-// spanProblem is a GLM of few rows in raw units, with a Unix time stamp and features of 1e-6, and
-// its Stepper over the weights.
+// spanProblem returns a GLM with few rows in raw units, with a Unix time stamp and features of
+// 1e-6, and its Stepper over the weights.
 func spanProblem(t *testing.T, lik Likelihood) (*GLM, func() *siteStepper) {
 	t.Helper()
 	rng := testRand(3)
@@ -130,9 +130,9 @@ func spanProblem(t *testing.T, lik Likelihood) (*GLM, func() *siteStepper) {
 	}
 }
 
-// TestSpan: few rows are fitted over their span as they are over the weights, by accepted steps and
-// by those of the paper, which go on over the weights, and runs saved in either are gone on with to
-// the same bits.
+// TestSpan checks that a fit of few rows over their span equals a fit over the weights, for
+// accepted steps and for steps of the paper, which continue over the weights. Saved runs of either
+// fit must resume with the same bits.
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	g, direct := spanProblem(t, BernoulliLogit{})
@@ -190,7 +190,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestStreamSpan: a stream of few rows and many weights in raw units has the posterior of a fit.
+// TestStreamSpan checks that a stream of few rows with many weights in raw units has the posterior
+// of a fit.
 func TestStreamSpan(t *testing.T) {
 	t.Parallel()
 	for _, lik := range []Likelihood{GaussianNoise{}, BernoulliProbit{}} {
@@ -225,7 +226,8 @@ func TestStreamSpan(t *testing.T) {
 	}
 }
 
-// nearest ends although no two floats about its answer are as near as the tolerance.
+// TestNearestEndsBelowTheUlp checks that nearest ends even if no two floats around its answer are
+// as close as the tolerance.
 func TestNearestEndsBelowTheUlp(t *testing.T) {
 	terms := &term.Terms{Lik: viewOf(Gamma{}), Y: []float64{2.29}, Extra: []float64{9e6}}
 	calls := 0
@@ -251,9 +253,9 @@ func mustStepper(t *testing.T, m Model) Stepper {
 	return st
 }
 
-// TestRowGapLargeSlopes: what rounding leaves of slopes of 1e11 is far less than a standard
-// deviation of the site, and so is the gap, however wide the prior is. The curvature that it may
-// change is counted: the gap is never below the square of that.
+// TestRowGapLargeSlopes checks that the rounding error of slopes of 1e11 is far below a standard
+// deviation of the site, and so is the gap, for any width of the prior. The gap must include the
+// possible change of the curvature, so it is never below the square of that change.
 func TestRowGapLargeSlopes(t *testing.T) {
 	terms := &term.Terms{Lik: viewOf(GaussianNoise{Var: 1. / 37}), Y: []float64{0}}
 	for _, c := range []struct{ off, most float64 }{{0, 1e-7}, {1e-3, 1e-6}} {
@@ -267,7 +269,7 @@ func TestRowGapLargeSlopes(t *testing.T) {
 	}
 }
 
-// countedProbit counts the expectations that are taken of a BernoulliProbit.
+// countedProbit counts the expectations of a BernoulliProbit.
 type countedProbit struct {
 	BernoulliProbit
 	times *int
@@ -278,8 +280,8 @@ func (a countedProbit) ExpectLogProb(y, m, v float64) Expectation {
 	return a.BernoulliProbit.ExpectLogProb(y, m, v)
 }
 
-// TestWideHopeless: variances that are far too large for the derivatives at the mean are passed
-// over, and the one that is found is that of the search without.
+// TestWideHopeless checks that variances far too large for the derivatives at the mean are skipped,
+// and that the result is the same as for the search without skipping.
 func TestWideHopeless(t *testing.T) {
 	for _, sd := range []float64{1e6, 1e9, 1e12} {
 		times, m, v := 0, -sd, sd*sd
@@ -305,8 +307,8 @@ func TestWideHopeless(t *testing.T) {
 	}
 }
 
-// TestSiteAloneWide: the site of a term that is the only one is found in tens of steps, however
-// wide the prior is, and is stationary.
+// TestSiteAloneWide checks that the site of a single term is found in tens of steps for any width
+// of the prior, and is stationary.
 func TestSiteAloneWide(t *testing.T) {
 	for _, vc := range []float64{1, 1e4, 1e8, 1e12, 1e16} {
 		for _, at := range []float64{0, -1, 3} {
@@ -314,7 +316,7 @@ func TestSiteAloneWide(t *testing.T) {
 			mc := at * math.Sqrt(vc)
 			terms := &term.Terms{Lik: viewOf(countedProbit{times: &calls}), Y: []float64{1}}
 			gamma, d1, m := terms.Solve(0, mc, vc, mc, vc)
-			lo, hi := 0.0, vc // of the v for which v(1/vc + γ̂) = 1, which rises with v
+			lo, hi := 0.0, vc // range of the v at which v(1/vc + γ̂) = 1, which increases with v
 			for range 200 {
 				if v := 0.5 * (lo + hi); v*(1/vc-BernoulliProbit{}.ExpectLogProb(1, m, v).D2) < 1 {
 					lo = v

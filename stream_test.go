@@ -15,9 +15,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// resumed hands the items to a stream that is saved, loaded and asked for its posterior at the
-// given places on the way, and returns what it says at the end, and what one says that was left
-// alone.
+// resumed adds the items to a stream that is saved, loaded and read at the given places on the way.
+// It returns the result of this stream, and the result of an uninterrupted stream.
 func resumed[R, P any](t *testing.T, fresh func() *Stream[R, P],
 	load func(io.Reader) (*Stream[R, P], error), items []R, at []int, say func(P) string) (got,
 	want string) {
@@ -55,8 +54,9 @@ func sayWeights(p *GLMPosterior) string {
 	return fmt.Sprint(p.Len(), p.Mean(nil), p.SD(nil), p.Cov().RawSymmetric().Data)
 }
 
-// A stream of rows that was saved and loaded goes on to the same bits: dense or sparse, with
-// offsets and weights, before a block, between blocks, and with rows kept.
+// TestGLMStreamResume checks that a saved and loaded stream of rows has the same bits at its end as
+// an uninterrupted stream: dense or sparse, with offsets and weights, before a block, between
+// blocks, and with rows kept.
 func TestGLMStreamResume(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -100,7 +100,8 @@ func TestGLMStreamResume(t *testing.T) {
 	}
 }
 
-// So it does after rows were removed, and from the posterior of a fit.
+// TestGLMStreamResumeRemove checks the same after rows were removed, and from the posterior of a
+// fit.
 func TestGLMStreamResumeRemove(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -139,8 +140,8 @@ func sayTopics(p *CTMPosterior) string {
 	return fmt.Sprint(p.Topics().RawMatrix().Data, p.Mu(nil), p.Sigma().RawSymmetric().Data, p.seen)
 }
 
-// A stream of documents that was saved and loaded, and asked for its posterior on the way, goes on
-// to the same bits.
+// TestCTMStreamResume checks that a stream of documents that is saved, loaded and read on the way
+// has the same bits at its end as an uninterrupted stream.
 func TestCTMStreamResume(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -168,7 +169,7 @@ func TestCTMStreamResume(t *testing.T) {
 	}
 }
 
-// TestLoadStreamErrors: what is in the file of a stream must agree.
+// TestLoadStreamErrors checks that a file of a stream with inconsistent contents is an error.
 func TestLoadStreamErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -179,7 +180,7 @@ func TestLoadStreamErrors(t *testing.T) {
 		file *bytes.Buffer
 	}{{x, &dense}, {SparseOf(x), &sparse}} {
 		s := newStream(t, 2, BernoulliLogit{}, nil)
-		learnInBlocks(s, 2) // so that two rows are kept and one waits
+		learnInBlocks(s, 2) // two rows are kept and one waits
 		if err := errors.Join(s.AddAll(ctx, Rows(c.x, y)), s.Save(c.file)); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +299,7 @@ func (w *wholeCase) rows(lo, hi int) iter.Seq2[Row, error] {
 	}
 }
 
-// newWholeCase returns a case of n rows, the late ones of which tell other than the early ones.
+// newWholeCase returns a case with n rows, in which the late rows contradict the early rows.
 func newWholeCase(t *testing.T, n int, lik Likelihood, sparse bool) *wholeCase {
 	t.Helper()
 	prior, err := NewMeanField([]float64{0.5, -1, 2, 0.1}, []float64{4, 4, 4, 9})
@@ -317,9 +318,9 @@ func newWholeCase(t *testing.T, n int, lik Likelihood, sparse bool) *wholeCase {
 	return &wholeCase{c, sparse}
 }
 
-// TestUpdateWhole: of few rows the posteriors of Update and Remove are those of fits of the rows,
-// to the last bit, also if they were saved and loaded. They were up to some 1e4 standard deviations
-// off.
+// TestUpdateWhole checks that Update and Remove with few rows return exactly the posteriors of fits
+// of these rows, also after saving and loading. Rounding can move them by 1e4 standard deviations
+// otherwise.
 func TestUpdateWhole(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -373,7 +374,7 @@ func TestUpdateWhole(t *testing.T) {
 				}
 				same("moved on", p, late, err)
 			}
-			// A stream, saved and loaded meanwhile.
+			// a stream that is saved and loaded on the way
 			s := newStream(t, 3, lik, &GLMOptions{Intercept: true, Prior: w.c.Opt.Prior})
 			if err := s.AddAll(ctx, w.rows(0, 25)); err != nil {
 				t.Fatal(err)
@@ -397,7 +398,8 @@ func TestUpdateWhole(t *testing.T) {
 	}
 }
 
-// TestSaveWithoutRows: a file has the data of WithRows alone, which loading and updating keep.
+// TestSaveWithoutRows checks that a file has data only after WithRows, and that loading and
+// updating keep these data.
 func TestSaveWithoutRows(t *testing.T) {
 	t.Parallel()
 	w := newWholeCase(t, 40, Poisson{}, false)
@@ -431,7 +433,8 @@ func TestSaveWithoutRows(t *testing.T) {
 	}
 }
 
-// Rows that the posterior has not seen, or more than it has.
+// TestRemoveUnknown checks removing rows that the posterior does not contain, or more rows than it
+// contains.
 func TestRemoveUnknown(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -440,8 +443,8 @@ func TestRemoveUnknown(t *testing.T) {
 	if _, err := all.Remove(ctx, twice(w.rows(0, 40))); !errors.Is(err, ErrNotPosDef) {
 		t.Errorf("%v, want %v", err, ErrNotPosDef)
 	}
-	// The same rows twice as far from the origin as they were: no fit knows them, and what they
-	// would have contributed is taken out.
+	// These are the same rows at twice the distance from the origin. No fit contains them, so their
+	// contributions are removed.
 	other := *w
 	other.c.X = mat.DenseCopyOf(w.c.X)
 	other.c.X.Scale(1.0001, other.c.X)
@@ -474,8 +477,8 @@ func twice(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
 	}
 }
 
-// TestUpdateBeyond: a posterior with its rows that gets more than it may have goes on in blocks,
-// the rows kept with their sites.
+// TestUpdateBeyond checks that a posterior that exceeds the limit of its kept rows continues in
+// blocks, with the kept rows and their sites.
 func TestUpdateBeyond(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -648,7 +648,7 @@ func TestOutcomeRefused(t *testing.T) {
 	m := mustModel(t, tableOf(t, "x,y\n1,2\n2,\n3,0\n\n4,-3\n5,1\n"), "y ~ x",
 		Outcome("y").Quantity().Drop())
 	_, err := m.GLM(pgsvi.Poisson{}, nil)
-	const says = `line 6, column "y": y = -3, and Poisson wants`
+	const says = `line 6, column "y": y = -3, but Poisson needs`
 	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), says) {
 		t.Error(err)
 	}

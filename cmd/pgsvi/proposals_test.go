@@ -34,7 +34,7 @@ var goNames = regexp.MustCompile(`\b(GLMOptions|GPOptions|LearnOptions|Solver|Fo
 var (
 	notNumber  = regexp.MustCompile(`\bNaN\b`)
 	skipRemedy = regexp.MustCompile(`-format (skip(?:-last)?=\d+)`)
-	noMoments  = "has no moments that a float64 holds" // StudentT with a few degrees of freedom
+	noMoments  = "are not finite at latent mean" // StudentT with a few degrees of freedom
 	wholeLimit = "are whole numbers"
 	asksColumn = regexp.MustCompile(`^\t// ("(?:[^"\\]|\\.|"")*")…?: (.*)$`)
 )

@@ -135,7 +135,7 @@ func TestClassesGPPredictiveCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := four.PredictiveCheck(ctx, nil, q, 10); !errors.Is(err, ErrParam) ||
-		!strings.Contains(err.Error(), "3 classes, for a model of 4") {
+		!strings.Contains(err.Error(), "3 classes, but the model has 4") {
 		t.Errorf("of other classes: %v", err)
 	}
 	if _, err := g.PSIS(ctx, nil, q, 0); !errors.Is(err, ErrParam) ||

@@ -99,7 +99,7 @@ func TestIntervals(t *testing.T) {
 		}
 		lo, hi, err := of(make([]float64, 4), nil, 0.9)
 		if !errors.Is(err, ErrNotFinite) ||
-			!strings.Contains(err.Error(), "3 rows that fail: row 1") {
+			!strings.Contains(err.Error(), "3 of the rows failed; the first: row 1") {
 			t.Errorf("%s: %v", name, err)
 		}
 		for i := range lo {
@@ -248,7 +248,7 @@ func TestPredictionString(t *testing.T) {
 			GaussianNoise{Var: 200}, []float64{120.26}, []float64{1}),
 		"2 (2 to 2), a new response 0.0 to 4.0": NewPrediction(
 			nil, []float64{2}, []float64{0}),
-		"no prediction: the latent mean is NaN, the latent variance 1: not finite": NewPrediction(
+		"no prediction: the latent mean is NaN and the latent variance is 1: not finite": NewPrediction(
 			nil, []float64{math.NaN()}, []float64{1}),
 		"no rows": NewPrediction(nil, nil, nil),
 	} {

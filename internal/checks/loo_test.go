@@ -674,7 +674,7 @@ func TestLOOUnresolved(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(l.Unresolved, []int{own}) || !math.IsInf(l.PointErr[own], 1) ||
-			l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 data, excluding 1 ") {
+			l.Pointwise[own] != 0 || !strings.Contains(l.String(), "over 29 observations, excluding 1 ") {
 			t.Errorf("%v: unresolved %v, %v ± %v: %v", c, l.Unresolved, l.Pointwise[own],
 				l.PointErr[own], l)
 		}

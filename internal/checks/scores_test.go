@@ -177,7 +177,7 @@ func TestScoresFailedRows(t *testing.T) {
 		s, err := NewPrediction(lik, []float64{0.5, nan, -0.2, 2}, []float64{1, 1, 1, nan}).Scores(
 			y)
 		if !errors.Is(err, ErrNotFinite) ||
-			!strings.Contains(err.Error(), "2 rows that fail: row 1") {
+			!strings.Contains(err.Error(), "2 of the rows failed; the first: row 1") {
 			t.Errorf("%T: %v", lik, err)
 		}
 		want, err := NewPrediction(lik, []float64{0.5, -0.2},

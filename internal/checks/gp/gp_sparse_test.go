@@ -340,7 +340,7 @@ func TestSparseGPErrors(t *testing.T) {
 		{low(x, y[:2], k, 0), ErrShape, "3 rows"},
 		{low(bad, y, k, 0), ErrNotFinite, "row 1, column 0 of x"},
 		{low(x, []float64{1, 0, 1}, k, 0), ErrLabel, "1"},
-		{low(x, y, nil, 0), ErrParam, "nil Kernel"},
+		{low(x, y, nil, 0), ErrParam, "the Kernel is nil"},
 		{low(x, y, SquaredExp{Scale: -1}, 0), ErrParam, "Scale"},
 		{low(x, y, k, -1), ErrParam, "Rank is -1"},
 		{low(x, y, SquaredExp{Scale: 1e200}, 0), ErrNotFinite, "rows 0 and 0"},

@@ -367,7 +367,7 @@ func TestGPIllPosed(t *testing.T) {
 	}{
 		{"nil x", nil, ok, SquaredExp{}, BernoulliLogit{}, ErrEmpty, "nil matrix"},
 		{"no rows", &mat.Dense{}, nil, SquaredExp{}, BernoulliLogit{}, ErrEmpty, ""},
-		{"lengths", one, ok[:1], SquaredExp{}, BernoulliLogit{}, ErrShape, "2 rows, y has 1"},
+		{"lengths", one, ok[:1], SquaredExp{}, BernoulliLogit{}, ErrShape, "2 rows, but y has 1"},
 		{"nil kernel", one, ok, nil, BernoulliLogit{}, ErrParam, "Kernel"},
 		{"bad kernel", one, ok, SquaredExp{Scale: -1}, BernoulliLogit{}, ErrParam, "Scale"},
 		{"kernel lengths", one, ok, SquaredExp{Lengths: []float64{1, 2}}, BernoulliLogit{},

@@ -127,10 +127,10 @@ func TestCertifyScaleErrors(t *testing.T) {
 		{SquaredExp{}, BernoulliLogit{}, 0, 1, 0.5, ctx, ErrParam, "the scales from 1 to 0.5",
 			true},
 		{SquaredExp{}, BernoulliLogit{}, 0, 0, 1, ctx, ErrParam, "the scales from 0 to 1", true},
-		{SquaredExp{}, StudentT{}, 0, 0.1, 1, ctx, ErrParam, "not for StudentT", true},
+		{SquaredExp{}, StudentT{}, 0, 0.1, 1, ctx, ErrParam, "likelihood, not StudentT", true},
 		{Linear{}, BernoulliLogit{}, 0, 0.1, 1, ctx, ErrParam, "no scale", false},
 		{Sum{SquaredExp{}, White{}}, BernoulliLogit{}, 0, 0.1, 1, ctx, ErrParam, "no scale", false},
-		{SquaredExp{}, BernoulliLogit{}, 0.1, 0.1, 1, ctx, ErrParam, "jitter of 0.1", false},
+		{SquaredExp{}, BernoulliLogit{}, 0.1, 0.1, 1, ctx, ErrParam, "jitter 0.1", false},
 		{SquaredExp{}, BernoulliLogit{}, 0, 0.1, 1, canceled, context.Canceled, "", true},
 	} {
 		gp, err := NewGP(x, y, c.k, c.lik, &GPOptions{Jitter: c.jitter})

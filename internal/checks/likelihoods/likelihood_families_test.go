@@ -417,7 +417,7 @@ func TestSurvival(t *testing.T) {
 		want        error
 		text        string
 	}{
-		{[]float64{1}, nil, ErrShape, "1 times and 0 events"},
+		{[]float64{1}, nil, ErrShape, "1 times but 0 events"},
 		{[]float64{1, 2}, []float64{1, 2}, ErrLabel, "row 1: the event is 2"},
 		{[]float64{1, 2}, []float64{1, math.NaN()}, ErrLabel, "row 1: the event is NaN"},
 		{[]float64{0, 2}, []float64{1, 0}, ErrLabel, "row 0: the time is 0"},
@@ -455,7 +455,7 @@ func TestSuccesses(t *testing.T) {
 		want error
 		text string
 	}{
-		{[]float64{1}, nil, ErrShape, "1 numbers of successes and 0 of trials"},
+		{[]float64{1}, nil, ErrShape, "1 numbers of successes but 0 of trials"},
 		{[]float64{1, 3}, []float64{1, 2}, ErrLabel, "row 1: 3 successes in 2 trials"},
 		{[]float64{1, 0.5}, []float64{1, 2}, ErrLabel, "row 1: 0.5 successes"},
 		{[]float64{0}, []float64{0}, ErrLabel, "row 0: 0 trials"},

@@ -680,12 +680,12 @@ func TestQuantileRows(t *testing.T) {
 		p := NewPrediction(l, m, v)
 		q, err := p.Quantile(nil, 0.9)
 		if !errors.Is(err, ErrNotFinite) ||
-			!strings.HasPrefix(err.Error(), "pgsvi: the first of 2 rows that fail: row 1: ") {
+			!strings.HasPrefix(err.Error(), "pgsvi: 2 of the rows failed; the first: row 1: ") {
 			t.Errorf("%T: %v", l, err)
 		}
 		mean, variance, err := p.Moments(nil, nil)
 		if !errors.Is(err, ErrNotFinite) ||
-			!strings.HasPrefix(err.Error(), "pgsvi: the first of 3 rows that fail: row 1: ") {
+			!strings.HasPrefix(err.Error(), "pgsvi: 3 of the rows failed; the first: row 1: ") {
 			t.Errorf("%T: %v", l, err)
 		}
 		for i := range m {

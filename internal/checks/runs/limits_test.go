@@ -228,7 +228,7 @@ func TestMemory(t *testing.T) {
 		}, ""},
 		"Gram": {func() error {
 			return panicOf(func() { Gram(nil, SquaredExp{}, x) })
-		}, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; give " +
+		}, "the covariance of 200000 rows needs 320 GB of memory, and the limit is 8 GB; pass " +
 			"Gram a matrix"},
 		"CrossCov": {func() error {
 			return panicOf(func() { CrossCov(nil, SquaredExp{}, x, mid) })

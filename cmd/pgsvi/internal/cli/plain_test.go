@@ -30,12 +30,12 @@ func TestPlain(t *testing.T) {
 			"x has 600 rows, the offset has 300 elements"},
 		{"prior precision of weight 0 (x) is 0; change PriorSD or, with Autoscale, rescale the column",
 			"prior precision of weight 0 (x) is 0; change -prior-sd, or rescale the column"},
-		{"a GP with this kernel k goes back to 0 away from the rows: use " +
+		{"a GP with this kernel k returns to 0 away from the rows; use " +
 			"pgsvi.Sum{pgsvi.Constant{Scale: 1e+06}, k}, or subtract the mean",
-			"a GP with this kernel k goes back to 0 away from the rows: subtract the mean"},
+			"a GP with this kernel k returns to 0 away from the rows; subtract the mean"},
 		{"the prior is 0 ± 10: set GLMOptions.InterceptSD, to 1e+07 for example, or subtract it",
 			"the prior is 0 ± 10: set -intercept-sd, to 1e+07 for example, or subtract it"},
-		{"the data do not determine it, or LearnOptions.Bounds are too narrow",
+		{"the data do not determine it, or LearnOptions.Bounds is too narrow",
 			"the data do not determine it"},
 		{"try other starts (LearnOptions.Restarts) or fix a parameter (LearnOptions.Fixed)",
 			"try other starts or fix a parameter"},
@@ -43,8 +43,8 @@ func TestPlain(t *testing.T) {
 			"GLMOptions.MaxMemory", "the covariance is 9 GB; raise the limit (GOMEMLIMIT)"},
 		{`column "a; set Solver.Goal": say Poisson{} if it counts, GaussianNoise{} if it measures`,
 			`column "a; set Solver.Goal": say poisson if it counts, gaussian if it measures`},
-		{"y = 2, and Beta wants a number in (0, 1)", "y = 2, and Beta wants a number in (0, 1)"},
-		{"covariance of the prior; set GPOptions.Jitter", "covariance of the prior"},
+		{"y = 2, but Beta needs a number in (0, 1)", "y = 2, but Beta needs a number in (0, 1)"},
+		{"the prior covariance is singular; set GPOptions.Jitter", "the prior covariance is singular"},
 		{"one: set GPOptions.Jitter\ntwo: set GLMOptions.PriorSD\n", "one\ntwo: set -prior-sd\n"},
 	} {
 		if got := Plain(c.message); got != c.want {
