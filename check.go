@@ -676,11 +676,12 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 
 // PSIS checks q against the posterior of g; z are the weights w. See NewPSIS for draws and env. q
 // may come from another fit, a stream or a file, if it is over the weights of g: it is compared
-// with the posterior of the rows and the prior of g. Many rows take a few
-// passes under a full covariance and a built-in likelihood: up to 12 weights by a polynomial whose
-// error is below 0.001 nats, and otherwise by a sample of the rows. The sample adds an error of 0.005
-// nats (root mean square) to the logarithm of each weight, and as good as none to means and variances.
-// If neither is accurate, each draw takes a pass. For a Softmax z are the weights of all classes less their mean over classes, which
+// with the posterior of the rows and the prior of g.
+//
+// Many rows take a few passes if the covariance is full and the likelihood is of this package: up to
+// 12 weights by a polynomial with an error below 0.001 nats, or else by a sample of the rows with a
+// root mean square error of at most 0.005 nats in the logarithm of a weight. In all other cases each
+// draw takes a pass. For a Softmax z are the weights of all classes less their mean over classes, which
 // is all that counts.
 //
 // The error is one of NewPSIS. It wraps ErrParam if q is nil, over other weights than g, or over
