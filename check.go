@@ -680,7 +680,7 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 //
 // Many rows take a few passes if the covariance is full and the likelihood is of this package: up to
 // 12 weights by a polynomial with an error below 0.001 nats, or else by a sample of the rows with a
-// root mean square error of at most 0.005 nats in the logarithm of a weight. In all other cases each
+// root mean square error of at most 0.01 nats in the logarithm of a weight. In all other cases each
 // draw takes a pass. For a Softmax z are the weights of all classes less their mean over classes, which
 // is all that counts.
 //

