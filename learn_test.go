@@ -314,6 +314,87 @@ func TestLearnFalseEnds(t *testing.T) {
 	}
 }
 
+// TestLearnHeld checks −ELBO with held sites: it has the slopes of −ELBO at the θ of the sites, its own
+// slopes elsewhere, and is near to −ELBO there. A search of many rows then needs few evaluations.
+func TestLearnHeld(t *testing.T) {
+	t.Parallel()
+	const n, d = 3000, 8
+	rng := testkit.Rand(7)
+	x, y := mat.NewDense(n, d, nil), make([]float64, n)
+	for i := range y {
+		eta := 0.5
+		for j := range d {
+			v := rng.NormFloat64()
+			x.Set(i, j, v)
+			eta += 0.2 * v * float64(1+j/4)
+		}
+		y[i] = testkit.PlusMinus(eta+rng.NormFloat64() > 0)
+	}
+	g, err := NewGLM(x, y, BernoulliLogit{}, &GLMOptions{Intercept: true,
+		Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := learnerAs[*glmLearner](g.Learner(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := l.learning(term.Crew{Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := model.(learn.Held)
+	at := func(theta ...float64) search.Point {
+		p, err := m.Evaluate(theta, 1e-9, math.Inf(1), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Keep(true)
+		return p
+	}
+	start := at(1, 0.5)
+	held := m.Hold()
+	same, far := held([]float64{1, 0.5}), held([]float64{-0.7, -1})
+	for i, want := range start.Grad {
+		if !(math.Abs(same.Grad[i]-want) < 1e-4) {
+			t.Errorf("slopes are %v, want %v", same.Grad, start.Grad)
+		}
+		const h = 1e-4
+		up, down := []float64{-0.7, -1}, []float64{-0.7, -1}
+		up[i], down[i] = up[i]+h, down[i]-h
+		if s := (held(up).F - held(down).F) / (2 * h); !(math.Abs(s-far.Grad[i]) < 1e-5) {
+			t.Errorf("slope %d elsewhere is %v, want %v", i, far.Grad[i], s)
+		}
+	}
+	if !mat.EqualApprox(same.Info, start.Info, 1e-3) {
+		t.Errorf("the information is %v, want %v", same.Info, start.Info)
+	}
+	if p := held([]float64{math.Inf(1), 0}); !math.IsInf(p.F, 1) {
+		t.Errorf("−ELBO is %v out of range", p.F)
+	}
+	fell, want := same.F-far.F, start.F-at(-0.7, -1).F
+	if !(math.Abs(fell-want) < 0.02*math.Abs(want)) {
+		t.Errorf("−ELBO falls by %v, want %v", fell, want)
+	}
+	_, _, learned, err := g.Learn(context.Background(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, exact, err := g.Learn(context.Background(), nil, &LearnOptions{Tol: 1e-9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := learned.Objective - exact.Objective
+	if learned.Evaluations > 3 || !(short < learn.DefaultTol) {
+		t.Errorf("%d evaluations end %v nats above the minimum", learned.Evaluations, short)
+	}
+	for i, p := range learned.Params {
+		if sd := exact.Params[i].SD; !(math.Abs(p.SD/sd-1) < 0.05) {
+			t.Errorf("the standard deviation of %s is %v, want %v", p.Name, p.SD, sd)
+		}
+	}
+}
+
 // The objective of one θ, from two starts of q, differs by no more than both say that it may be off
 // by: where labels tell far more than the prior, rounding of variances is most of that.
 func TestLearnRounding(t *testing.T) {
