@@ -58,7 +58,7 @@ var (
 	_ Held  = (*Weights)(nil)
 )
 
-// Held is a Model that knows about how its ELBO depends on θ without another pass over its rows.
+// Held is a Model that can predict its ELBO at another θ without a pass over its rows.
 type Held interface {
 	Model
 	// Hold returns −ELBO as a function of θ, up to a constant, with gradient and average information,

@@ -38,7 +38,7 @@ import (
 // newSample.
 
 const (
-	sampleNodes = 7 // of the rule; its coefficients of degree 3 to 6 estimate σ_n
+	sampleNodes = 7 // nodes of the rule, whose coefficients of degree 3 to 6 estimate σ_n
 
 	// sampleError is the largest root mean square error of a sum, in nats. It changes a weight by one
 	// percent, and the effective sample size by a part of 1e-4. Its mean under q is 0, so it moves
@@ -86,8 +86,8 @@ func newSample(ctx context.Context, l *site.LinearModel, rows *rowTerms, cov gau
 	return p.sample(l, rows, index, times)
 }
 
-// A projection holds the polynomials a + bt + ct² of all rows, and the root mean square σ of what
-// they leave. Before project, c holds the variances of t.
+// A projection holds the polynomials a + bt + ct² of all rows, and the root mean squares σ of their
+// remainders. Before project, c holds the variances of t.
 type projection struct {
 	a, b, c, sigma []float64
 	value, h       []float64 // scratch: log p at the nodes, and Hermite coefficients
@@ -166,7 +166,7 @@ func (p *projection) choose() (index []int, times []float64) {
 }
 
 // size returns the σ from which on a row is certainly in the sample; others are with probability
-// σ_n/size. The error Σ_n max(0, size − σ_n)σ_n is that of sampleError, to a few digits.
+// σ_n/size. The error √Σ_n max(0, size − σ_n)σ_n equals sampleError to two digits.
 func (p *projection) size() float64 {
 	const squared = sampleError * sampleError
 	sum := floats.Sum(p.sigma)
@@ -209,7 +209,7 @@ func (p *projection) sample(l *site.LinearModel, rows *rowTerms, index []int,
 	s.rows.terms = terms.Density()
 	for k, i := range index {
 		s.rows.at[k] = rows.at[i]
-		part := 1 - times[k] // of the polynomial, which the sum over the sample has, too
+		part := 1 - times[k] // the sum over the sample contains the polynomial times[k] times
 		p.a[i] *= part
 		p.b[i] *= part
 		p.c[i] *= part

@@ -132,9 +132,6 @@ func TestSeriesFar(t *testing.T) {
 
 // TestSeriesNone checks where a polynomial is not good enough.
 func TestSeriesNone(t *testing.T) {
-	impossible := func(y []float64) logprob.Rows {
-		return func(eta []float64, _ int) { floats.AddConst(math.Inf(-1), eta) }
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {

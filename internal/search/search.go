@@ -128,7 +128,7 @@ type Search struct {
 	// measured is the curvature at a θ near cur, with the steps since then; nil if only they and
 	// the average information are known.
 	measured *mat.SymDense
-	proposed bool // dir is that of Propose, and measured is the curvature at its end
+	proposed bool // Propose has set dir, and measured is the curvature at its end
 
 	sharp   float64 // the part of Exact that is asked for
 	probes  int     // steps along flat directions since one that gained
@@ -310,7 +310,7 @@ func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
 }
 
 // Propose makes θ the next point if f falls from cur toward it, and b the metric from there on. The
-// predicted gain is in nats. A search that has not gained enough by then goes on without b.
+// predicted gain is in nats. If no step toward θ gains enough, the search continues without b.
 func (s *Search) Propose(theta []float64, gain float64, b *mat.SymDense) {
 	dir := floats.SubTo(make([]float64, len(theta)), theta, s.Cur.Theta)
 	slope := floats.Dot(dir, s.Cur.Grad)
