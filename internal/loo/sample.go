@@ -45,6 +45,11 @@ const (
 	// log Z of S draws by about 0.01/√S. The standard error of log Z includes that.
 	sampleError = 0.01
 
+	// The error is halved, down to leastError, while the sample has at most this part of the rows.
+	// A small error matters most to k̂ of nearly equal weights, such as those under a Laplace density.
+	cheapSample = 1. / 32
+	leastError  = 1e-3
+
 	// leastSampled is the smallest probability relative to the mean of σ_n/size. It bounds the weights
 	// of rows whose remainder is not 0 only between or beyond the nodes (Hesterberg 1995).
 	leastSampled = 0.1
@@ -146,13 +151,18 @@ func (p *projection) choose() (index []int, times []float64) {
 	if sum := floats.Sum(p.sigma); math.IsNaN(sum) || math.IsInf(sum, 0) {
 		return nil, nil
 	}
-	size := p.size()
-	var expected float64
-	for _, s := range p.sigma {
-		expected += min(1, s/size)
-	}
+	size := p.size(sampleError)
+	expected := p.expected(size)
 	if expected > mostSampled*n {
 		return nil, nil
+	}
+	for e := 0.5 * sampleError; e >= leastError; e *= 0.5 {
+		finer := p.size(e)
+		rows := p.expected(finer)
+		if rows > cheapSample*n {
+			break
+		}
+		size, expected = finer, rows
 	}
 	rng := rand.New(rand.NewPCG(uint64(len(p.sigma)), sampleNodes))
 	index = []int{}
@@ -165,12 +175,20 @@ func (p *projection) choose() (index []int, times []float64) {
 	return index, times
 }
 
+// expected returns the expected number of rows in a sample of the given size.
+func (p *projection) expected(size float64) (rows float64) {
+	for _, s := range p.sigma {
+		rows += min(1, s/size)
+	}
+	return rows
+}
+
 // size returns the σ from which on a row is certainly in the sample; others are with probability
-// σ_n/size. The error √Σ_n max(0, size − σ_n)σ_n equals sampleError to two digits.
-func (p *projection) size() float64 {
-	const squared = sampleError * sampleError
+// σ_n/size. The error √Σ_n max(0, size − σ_n)σ_n equals err to two digits.
+func (p *projection) size(err float64) float64 {
+	squared := err * err
 	sum := floats.Sum(p.sigma)
-	if !(sum > sampleError/math.MaxFloat64) {
+	if !(sum > err/math.MaxFloat64) {
 		return math.MaxFloat64
 	}
 	low := squared / sum // its error is not too large

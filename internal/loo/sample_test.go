@@ -32,9 +32,9 @@ func TestSample(t *testing.T) {
 		sampled [2]int // the least and the largest number of rows in the sample
 		tol     float64
 	}{
-		{"logit", logprob.Logit, 60000, 14, [2]int{20, 200}, sampleError},
-		{"counts", counts, 60000, 3, [2]int{100, 1000}, sampleError},
-		{"kinks", kinks, 60000, 4, [2]int{500, 3000}, sampleError},
+		{"logit", logprob.Logit, 60000, 14, [2]int{300, 60000 / 32}, sampleError},
+		{"counts", counts, 60000, 3, [2]int{500, 60000 / 32}, sampleError},
+		{"kinks", kinks, 60000, 4, [2]int{1000, 3000}, sampleError},
 		{"Student t", heavy, 60000, 3, [2]int{3000, 12000}, sampleError},
 		{"Gaussian", gaussian, 2000, 20, [2]int{0, 0}, 1e-9},
 	} {
@@ -101,7 +101,7 @@ func TestSampleSize(t *testing.T) {
 		"equal": {2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3, 2e-3},
 		"one":   {5, 1e-3, 1e-3, 1e-3, 1e-3, 0, 0, 0},
 	} {
-		size := (&projection{sigma: sigma}).size()
+		size := (&projection{sigma: sigma}).size(sampleError)
 		var e float64
 		for _, s := range sigma {
 			if s > 0 {
