@@ -71,7 +71,7 @@ func registerComposite(name string, v any, parts func(v any) []any,
 	}
 }
 
-// saveValue returns a Kernel or Likelihood as it is saved. The error wraps ErrParam.
+// saveValue returns the saved form of a Kernel or Likelihood. The error wraps ErrParam.
 func saveValue(v any) (save.Value, error) {
 	s, err := savedTypes.Marshal(v)
 	if err != nil {
