@@ -236,7 +236,7 @@ func TestRoundsErrors(t *testing.T) {
 	r := rounds(3, made.lik, nil)
 	_, early := r.Posterior()
 	refused("a posterior at first", early, ErrEmpty, "second round")
-	refused("no shard", step(r, nil), ErrParam, "without a shard")
+	refused("no shard", step(r, nil), ErrParam, "has no shard")
 	refused("an empty shard", step(r, r.Shard()), ErrEmpty, "without items")
 	refused("a nil shard", r.Shard().Merge(nil), ErrParam, "UnmarshalBinary")
 
@@ -276,7 +276,7 @@ func TestRoundsErrors(t *testing.T) {
 	}
 	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
 	refused("of a saved shard", travel(t, second).Add(ctx, 7, testkit.Each(blocks[7])), ErrParam,
-		"saved with items")
+		"loaded shard with items")
 	more := add(r.Shard(), 7)
 	if err := more.Merge(second); err != nil {
 		t.Fatal(err)
