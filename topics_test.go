@@ -194,15 +194,15 @@ func TestLDAPosterior(t *testing.T) {
 		{"infer too many", func() error {
 			_, err := p.Infer(Document{[]int{1, 2}, []float64{1e308, 1e308}})
 			return err
-		}, ErrNotFinite, "add up to +Inf; divide them"},
+		}, ErrNotFinite, "sum to +Inf; divide them"},
 		{"infer NaN", func() error {
 			_, err := p.Infer(Document{[]int{1}, []float64{math.NaN()}})
 			return err
 		}, ErrNotFinite, "word 1"},
 		{"score no corpus", func() error { _, err := p.HeldOut(nil, nil); return err }, ErrEmpty,
-			"without documents"},
+			"no documents"},
 		{"score other terms", func() error { _, err := p.HeldOut(ldaToy(2), nil); return err },
-			ErrShape, "12 terms, the model 13"},
+			ErrShape, "12 terms, but the model has 13"},
 		{"score halves of words", func() error {
 			_, err := p.HeldOut(&Corpus{Docs: []Document{d, {[]int{1}, []float64{1.5}}}, Terms: 13},
 				nil)
@@ -215,7 +215,7 @@ func TestLDAPosterior(t *testing.T) {
 		{"topics of other terms", func() error { _, err := p.DocTopics(ldaToy(2)); return err },
 			ErrShape, "12 terms"},
 		{"no similar documents", func() error { _, _, err := p.Similar(d, 0); return err },
-			ErrParam, "the 0 most similar"},
+			ErrParam, "similar documents is 0"},
 		{"posterior of another model", func() error {
 			m, err := NewLDA(ldaToy(3), 2, nil)
 			if err == nil {

@@ -194,12 +194,12 @@ func TestLDAErrors(t *testing.T) {
 		want error
 		say  string
 	}{
-		{"nil", nil, 2, nil, ErrEmpty, "without documents"},
-		{"no documents", &Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
+		{"nil", nil, 2, nil, ErrEmpty, "no documents"},
+		{"no documents", &Corpus{Terms: 3}, 2, nil, ErrEmpty, "no documents"},
 		{"documents without words", &Corpus{Docs: make([]Document, 2), Terms: 3}, 2, nil, ErrEmpty,
 			"2 documents have no words"},
 		{"one term", &Corpus{Docs: []Document{{Words: []int{0}, Counts: []float64{1}}}, Terms: 1},
-			2, nil, ErrEmpty, "vocabulary of 1 term"},
+			2, nil, ErrEmpty, "vocabulary has 1 term"},
 		{"no topics", good, 0, nil, ErrParam, "0 topics"},
 		{"word out of range", bad(Document{Words: []int{5}, Counts: []float64{1}}), 2, nil,
 			ErrShape, "document 1"},
@@ -470,7 +470,7 @@ func TestTopicErrors(t *testing.T) {
 		{exclusivity(good, [][]int{{0}, {5}}), ErrShape, "topic 1 has the top word 5"},
 		{umass([][]int{{0}, {-1}}, c), ErrShape, "topic 1 has the top word -1"},
 		{umass(top, &Corpus{Terms: 5}), ErrEmpty, "without documents"},
-		{umass(top, &Corpus{Terms: 1, Vocab: []string{}}), ErrShape, "0 names"},
+		{umass(top, &Corpus{Terms: 1, Vocab: []string{}}), ErrShape, "has 0 words"},
 		{npmi([][]int{{0}, {5}}, c), ErrShape, "topic 1 has the top word 5"},
 		{npmi(top, &Corpus{Terms: 5}), ErrEmpty, "without documents"},
 		{ldavis(good, docs, c), nil, ""},
