@@ -515,7 +515,7 @@ func TestCTMRoundsErrors(t *testing.T) {
 	}
 	refused("another state", second.Merge(other.Shard()), ErrParam, "at other states")
 	refused("of a saved shard", travel(t, second).Add(ctx, 2, testkit.Each(blocks[2])), ErrParam,
-		"saved with items")
+		"loaded shard with items")
 	why := errors.New("enough")
 	done, cancel := context.WithCancelCause(ctx)
 	cancel(why)
@@ -538,9 +538,9 @@ func TestCTMRoundsErrors(t *testing.T) {
 		`holds a "Shard"`)
 
 	_, paper := NewCTMRounds(20, 3, &CTMOptions{Paper: true})
-	refused("Paper", paper, ErrParam, "cannot Forget")
+	refused("Paper", paper, ErrParam, "Forget is set with Paper")
 	_, none := NewCTMRounds(0, 3, nil)
-	refused("no terms", none, ErrEmpty, "without terms")
+	refused("no terms", none, ErrEmpty, "0 terms")
 	_, large := NewCTMRounds(1<<30, 1<<20, nil)
 	refused("a huge model", large, ErrMemory, "1048576 topics and 1073741824 terms")
 	_, small := NewCTMRounds(100_000, 100, &CTMOptions{MaxMemory: 1e9})
