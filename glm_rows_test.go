@@ -356,10 +356,10 @@ func TestGLMRowsErrors(t *testing.T) {
 		want error
 		text string
 	}{
-		{nil, 3, nil, nil, ErrEmpty, "nil rows"},
+		{nil, 3, nil, nil, ErrEmpty, "rows is nil"},
 		{func(func(Row, error) bool) {}, 3, nil, nil, ErrEmpty, "no rows"},
 		{few.all, 0, nil, nil, ErrEmpty, "column"},
-		{few.all, -1, nil, nil, ErrShape, "-1 columns"},
+		{few.all, -1, nil, nil, ErrShape, "columns is -1"},
 		{few.all, 4, few.lik, nil, ErrShape, "row 0 has 3 values"},
 		{bad(7, func(r *Row) { r.Y = 3 }), 3, few.lik, nil, ErrLabel, "row 7"},
 		{bad(8, func(r *Row) { r.Val[1] = math.NaN() }), 3, few.lik, nil, ErrNotFinite,
@@ -368,10 +368,11 @@ func TestGLMRowsErrors(t *testing.T) {
 		{func(yield func(Row, error) bool) { yield(Row{}, broken) }, 3, nil, nil, broken,
 			"broken pipe"},
 		{few.all, 3, few.lik, &GLMOptions{Covariance: DiagonalCovariance}, ErrParam,
-			"must be full"},
-		{few.all, 3, few.lik, &GLMOptions{Covariance: LowRankCovariance}, ErrParam, "must be full"},
+			"use FullCovariance"},
+		{few.all, 3, few.lik, &GLMOptions{Covariance: LowRankCovariance}, ErrParam,
+			"use FullCovariance"},
 		{few.all, 3, few.lik, &GLMOptions{Weights: make([]float64, 50)}, ErrParam,
-			"those of the rows"},
+			"belong to the rows"},
 		{few.all, 3, few.lik, &GLMOptions{PriorSD: -1}, ErrParam, "PriorSD"},
 		{few.all, 3, few.lik, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
 		{few.all, 3, few.lik, &GLMOptions{MaxMemory: 1000}, ErrMemory, "fewer columns"},
@@ -429,7 +430,7 @@ func TestGLMRowsErrors(t *testing.T) {
 	less.n--
 	g.rows.all = less.all
 	if _, _, err := g.Fit(ctx, nil); !errors.Is(err, ErrShape) ||
-		!strings.Contains(err.Error(), "49 rows, and 50") {
+		!strings.Contains(err.Error(), "49 rows, but 50") {
 		t.Errorf("fewer rows in a later pass: %v", err)
 	}
 }

@@ -301,7 +301,7 @@ func TestRoundsErrors(t *testing.T) {
 	_, learn := NewGLMRounds(3, made.lik, &GLMOptions{Learn: &LearnOptions{}})
 	refused("Learn", learn, ErrParam, "do not learn")
 	_, diagonal := NewGLMRounds(3, made.lik, &GLMOptions{Covariance: DiagonalCovariance})
-	refused("a diagonal covariance", diagonal, ErrParam, "must be full")
+	refused("a diagonal covariance", diagonal, ErrParam, "use FullCovariance")
 	why := errors.New("enough")
 	done, cancel := context.WithCancelCause(ctx)
 	cancel(why)
