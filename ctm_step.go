@@ -28,8 +28,8 @@ type ctmStepper struct {
 	all   allTerms // scratch
 }
 
-// begin returns the steps of m on docs. The initial topics are drawn from rng unless they are
-// given. The error is an error of ctx.
+// begin returns the steps of m on docs, from topics that are drawn from rng unless they are given.
+// The error is that of ctx.
 func (m *CTM) begin(ctx context.Context, docs []topic.Doc, rng *rand.Rand) (*topic.Steps, error) {
 	var start [][]float64
 	if t, ok := m.opt.Topics.(*mat.Dense); ok {

@@ -26,10 +26,10 @@ func TestPlain(t *testing.T) {
 			"skip-last=no) if it is a row", "leave it out by -format skip-last=1, or give -format " +
 			"skip-last=no if it is a row"},
 		{"GLMOptions.InterceptSD is +Inf", "-intercept-sd is +Inf"},
-		{"x has 600 rows, but GLMOptions.Offset has 300 elements",
-			"x has 600 rows, but the offset has 300 elements"},
-		{"the prior precision of weight 0 (x) is 0; change PriorSD or, with Autoscale, rescale the column",
-			"the prior precision of weight 0 (x) is 0; change -prior-sd, or rescale the column"},
+		{"x has 600 rows, GLMOptions.Offset has 300 elements",
+			"x has 600 rows, the offset has 300 elements"},
+		{"prior precision of weight 0 (x) is 0; change PriorSD or, with Autoscale, rescale the column",
+			"prior precision of weight 0 (x) is 0; change -prior-sd, or rescale the column"},
 		{"a GP with this kernel k goes back to 0 away from the rows: use " +
 			"pgsvi.Sum{pgsvi.Constant{Scale: 1e+06}, k}, or subtract the mean",
 			"a GP with this kernel k goes back to 0 away from the rows: subtract the mean"},
