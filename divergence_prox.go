@@ -220,7 +220,7 @@ func isKL(d Divergence) bool {
 }
 
 // KL returns the divergence D(q‖q0) = KL(q‖q0), in nats, for an ExpFamily. In mean parameters it is
-// a Bregman divergence of the negative entropy, and with h = KLTo its proximal step averages
+// the Bregman divergence of the negative entropy, and with h = KLTo its proximal step averages
 // natural parameters. The step has a closed form for h = Zero, and for h = KLTo a member of the
 // family of q, in the coordinates MeanParams and, for a Gaussian, MeanCov.
 func KL() Divergence { return forwardKL{} }
@@ -276,8 +276,8 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 }
 
 // ReverseKL returns the divergence D(q‖q0) = KL(q0‖q), in nats, for an ExpFamily. In natural
-// parameters it is a Bregman divergence of the log-partition function. With h = 0 its proximal step
-// moves the mean parameters, in closed form in the coordinates Natural.
+// parameters it is the Bregman divergence of the log-partition function. With h = 0 its proximal
+// step moves the mean parameters, in closed form in the coordinates Natural.
 func ReverseKL() Divergence { return reverseKL{} }
 
 type reverseKL struct{}

@@ -450,8 +450,8 @@ const (
 	// posterior is close to Gaussian. It is a control variate (Ranganath et al., 2014; Salimans and
 	// Knowles, 2013, use a similar regression).
 	//
-	// It needs 4 draws per coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1
-	// + 2d for a diagonal one, and 1 + NumParams for an Exp. With fewer draws it is LeaveOneOut.
+	// It needs 4 draws per coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1 + 2d for a diagonal
+	// one, and 1 + NumParams for an Exp. With fewer draws it is LeaveOneOut.
 	Quadratic Baseline = iota
 	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
 	LeaveOneOut

@@ -291,8 +291,8 @@ func (o *GLMOptions) checkBlocks(cols, classes int) error {
 	return nil
 }
 
-// newGLM returns a GLM without rows, and keeps the responses y. It checks the
-// options that do not depend on the rows.
+// newGLM returns a GLM without rows, and keeps the responses y. It checks the options that do not
+// depend on the rows.
 func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	terms, err := newSiteTerms(lik, y)
 	g := &GLM{lin: site.LinearModel{Terms: terms}}

@@ -862,8 +862,8 @@ func (k *keptRows) drop(d int) {
 	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
 }
 
-// leastLeft is the smallest share of the precision that removed rows may leave. The remaining precision has
-// then lost 10 of its 16 digits.
+// leastLeft is the smallest share of the precision that removed rows may leave. The rest of the
+// precision has then lost 10 of its 16 digits.
 const leastLeft = 1e-10
 
 func (k *keptRows) clone() keptRows {

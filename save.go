@@ -27,8 +27,8 @@ type loadable[T any] interface{ load(r io.Reader) (T, error) }
 //
 // T is a pointer to a posterior, a GLMStream or a CTMStream. A loaded posterior makes the same
 // predictions, and a loaded stream continues like the saved one, bit for bit. The file must be all
-// of r. Load factorizes the covariance again, which takes about D³/3 operations for the full
-// covariance of D weights, N³/3 for a GP of N rows, and M³/3 for a SparseGP of rank M.
+// of r. Load factorizes the covariance again. This takes about D³/3 operations with the full
+// covariance of D weights, N³/3 with a GP of N rows, and M³/3 with a SparseGP of rank M.
 //
 // Load wraps errors of r unchanged. The error wraps ErrFile if r is not such a file, is damaged,
 // was written by a newer release, or holds invalid values. It also wraps ErrParam if the type of

@@ -36,11 +36,10 @@ type Solver struct {
 	MaxPasses float64
 	// MaxIter is the largest number of steps. Zero means no limit.
 	MaxIter int
-	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means Plan.EvalEvery,
-	// or once per pass if that is zero. Once per pass also replaces a Plan that evaluates only at
-	// the end if there is a Converger. An Objective with noisy gradients evaluates less often, so
-	// that evaluations take at most a fifth of the work. A negative EvalEvery means one evaluation
-	// at the end.
+	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means Plan.EvalEvery.
+	// If that is also zero, or if it is negative and Converger is set, each pass has one
+	// evaluation. An Objective with noisy gradients then evaluates less often, so that evaluations
+	// take at most a fifth of the work. A negative value means one evaluation at the end.
 	EvalEvery int
 	// Workers is the number of goroutines for set-up, steps and evaluations. The result has the
 	// same bits for any value.

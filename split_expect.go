@@ -288,14 +288,14 @@ func (s Sites) digest(d *save.Digest) {
 }
 
 // Noise estimates the expected squared error of an estimate ĝ of g = ∇_μ E_q[l] by e, in the metric
-// of the Fisher information,
+// of the Fisher information:
 //
-//	E[(ĝ − g)ᵀF(ĝ − g)],
+//	E[(ĝ − g)ᵀF(ĝ − g)]
 //
 // It also returns the number of draws of q per estimate. The product of both is the noise per draw,
 // which is the figure to compare between estimators. The noise depends neither on the coordinates
-// of q nor on the units of z. A step of length ρ to the target of a noisy gradient is off by
-// ½ρ² times the noise, in nats. The number of draws is 0 if the estimator uses no draws or if the
+// of q nor on the units of z. A step of length ρ to the target of a noisy gradient is off by ½ρ²
+// times the noise, in nats. The number of draws is 0 if the estimator uses no draws or if the
 // number is unknown.
 //
 // The expectation is the mean over repeats of the estimate, at least two; 0 means 64. Noise returns
