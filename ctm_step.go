@@ -159,11 +159,11 @@ func (m *CTM) digest(d *save.Digest) {
 	}
 }
 
-// Fit runs s on the model. A nil s means the zero Solver: five passes in batches of 16 documents,
-// then passes over all documents until Result.Gap is at most Solver.Goal, and ten passes in all. A
-// small corpus, whose passes take little time, gets up to a thousand. If a pass over all documents
-// would keep more than 30 million numbers, all ten passes are in batches, and Gap stays +Inf. More
-// passes raise the ELBO but not the held-out probability.
+// Fit runs s on the model. A nil s means the zero Solver. It takes five passes in batches of 16
+// documents, and then passes over all documents until Result.Gap is at most Solver.Goal, but at
+// most ten passes in all. A small corpus, whose passes take little time, gets up to a thousand. If
+// a pass over all documents would keep more than 30 million numbers, all ten passes are in batches,
+// and Gap stays +Inf. More passes raise the ELBO but not the held-out probability.
 //
 // A pass over all documents replaces the topics, and has the same draws each time. The ELBO is
 // evaluated after each such pass. From the fifth on, Gap estimates the gain of later passes. It is
@@ -174,8 +174,8 @@ func (m *CTM) digest(d *save.Digest) {
 // ELBOErr, or 0.1 nats if that is larger.
 //
 // With a Solver.Converger, the ELBO is evaluated once per pass. With a nil StepSize, the model
-// chooses the inner steps. Otherwise StepSize gives their β_k, and the Solver determines BatchSize
-// and Sampler. The topics after passes in batches come from the last steps. They are noisy, and
+// chooses the inner steps. Otherwise StepSize gives their β_k, and BatchSize and Sampler of the
+// Solver apply. The topics after passes in batches come from the last steps. They are noisy, and
 // have no gap for a Converger.
 //
 // The ELBO has several maxima. In about one run of ten on generated documents, two topics merged,

@@ -57,7 +57,6 @@ import (
 //   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
 //
 // An error that wraps ErrShape during a run means that the rows differ from the first reading.
-// time.
 func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood,
 	opt *GLMOptions) (*GLM, error) {
 	if rows == nil {
