@@ -250,8 +250,8 @@ func (o *CTMOptions) checkNodes(k int) error {
 	engine := o.engine(k, 1)
 	if n := engine.Points(); o.Expectation == CTMQuadrature && math.Pow(float64(n),
 		float64(k)) > ctmMaxNodes {
-		return fmt.Errorf("pgsvi: the quadrature has %d^%d points; use CTMQuasi for more than %d: %w",
-			n, k, ctmMaxNodes, ErrParam)
+		return fmt.Errorf("pgsvi: the quadrature has %d^%d points; use CTMQuasi for more than %d: "+
+			"%w", n, k, ctmMaxNodes, ErrParam)
 	}
 	return nil
 }
@@ -292,8 +292,8 @@ func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 		return nil, fmt.Errorf("pgsvi: the %d documents have no words: %w", len(c.Docs), ErrEmpty)
 	}
 	if n := c.Tokens(); n > 1e100 {
-		return nil, fmt.Errorf("pgsvi: the counts of the corpus sum to %v; the sum must be at most "+
-			"1e100: %w", n, ErrNotFinite)
+		return nil, fmt.Errorf("pgsvi: the counts of the corpus sum to %v; the sum must be at "+
+			"most 1e100: %w", n, ErrNotFinite)
 	}
 	return m, nil
 }
@@ -306,8 +306,8 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	}
 	o := &m.opt
 	if terms < 1 {
-		return nil, fmt.Errorf("pgsvi: the vocabulary has %d terms; it needs at least one: %w", terms,
-			ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the vocabulary has %d terms; it needs at least one: %w",
+			terms, ErrEmpty)
 	}
 	if topics < 1 {
 		return nil, fmt.Errorf("pgsvi: the number of topics is %d; it must be positive: %w", topics,
@@ -338,14 +338,14 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 							ErrNotFinite)
 				}
 				if x < 0 {
-					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v; it must not be "+
-						"negative: %w", k, v, x, ErrParam)
+					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v; it must not "+
+						"be negative: %w", k, v, x, ErrParam)
 				}
 				sum += x
 			}
 			if !(sum > 0) || math.IsInf(sum, 0) {
-				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v; the sum must be "+
-					"positive and finite: %w", k, sum, ErrParam)
+				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v; the sum must "+
+					"be positive and finite: %w", k, sum, ErrParam)
 			}
 		}
 		o.Topics = t

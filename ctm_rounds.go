@@ -312,7 +312,7 @@ func (a *ctmAdder) spec(c *save.State, start bool) {
 	}
 	s.Options.Topics, s.Options.MaxMemory = nil, s.MaxMemory
 	if n := len(s.Start); n > 0 {
-		if c.Check(s.Topics > 0 && n%s.Topics == 0 && n/s.Topics == s.Terms, "topics have %d numbers",
+		if c.Check(s.Topics > 0 && n%s.Topics == 0 && n/s.Topics == s.Terms, "start has %d numbers",
 			n); c.Err() != nil {
 			return
 		}

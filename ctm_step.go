@@ -192,8 +192,8 @@ func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error
 // d is not KL.
 func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: the divergence is %s, but a CTM supports only KL: %w", spell(d),
-			ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: the divergence is %s, but a CTM supports only KL: %w",
+			spell(d), ErrNoProx)
 	}
 	steps, err := m.begin(ctx, m.docs, env.rng())
 	if err != nil {
@@ -414,10 +414,9 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 	if k < 1 || terms < 1 || len(s.Seen) != terms ||
 		s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
 		s.Items < s.Docs || s.Items > save.Most || s.Docs < len(s.Buffer) {
-		return nil, fmt.Errorf(
-			"%d topics, %d terms, %d elements in seen, %d in start, %d documents, %d in the buffer and "+
-				"%d items do not fit: %w", k, terms, len(s.Seen), len(s.Start), s.Docs,
-			len(s.Buffer), s.Items, ErrShape)
+		return nil, fmt.Errorf("%d topics, %d terms, %d elements in seen, %d in start, %d "+
+			"documents, %d in the buffer and %d items do not fit: %w", k, terms, len(s.Seen),
+			len(s.Start), s.Docs, len(s.Buffer), s.Items, ErrShape)
 	}
 	opt := s.Options
 	if s.Start != nil {

@@ -329,8 +329,8 @@ func NewBeta(a, b float64) (*Exp, error) {
 // element is not positive and finite.
 func NewDirichlet(alpha []float64) (*Exp, error) {
 	if len(alpha) < 2 {
-		return nil, fmt.Errorf("pgsvi: alpha of NewDirichlet has %d elements; it needs two: %w", len(alpha),
-			ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: alpha of NewDirichlet has %d elements; it needs two: %w",
+			len(alpha), ErrEmpty)
 	}
 	return newPositive(expfam.DirichletFamily{K: len(alpha)}, []string{"α"}, alpha, alpha)
 }
@@ -464,8 +464,8 @@ func NewNormalWishart(mean []float64, kappa, df float64, scale mat.Symmetric) (*
 		mean = make([]float64, d)
 	}
 	if len(mean) != d {
-		return nil, fmt.Errorf("pgsvi: mean of NormalWishart has %d elements, but scale is %d×%d: %w",
-			len(mean), d, d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: mean of NormalWishart has %d elements, but scale is %d×%d: "+
+			"%w", len(mean), d, d, ErrShape)
 	}
 	if !(kappa > 0) || math.IsInf(kappa, 1) {
 		return nil, fmt.Errorf(
@@ -486,9 +486,8 @@ func wishartParams(name string, df float64, scale mat.Symmetric) (b []float64, d
 	}
 	d = scale.SymmetricDim()
 	if !(df > float64(d-1)) || math.IsInf(df, 1) {
-		return nil, 0, fmt.Errorf(
-			"pgsvi: df of %s is %v; for %d×%d matrices it must be finite and above %d: %w", name, df,
-			d, d, d-1, ErrParam)
+		return nil, 0, fmt.Errorf("pgsvi: df of %s is %v; for %d×%d matrices it must be finite "+
+			"and above %d: %w", name, df, d, d, d-1, ErrParam)
 	}
 	b = make([]float64, d*d)
 	for i := range d {

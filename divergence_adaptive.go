@@ -40,8 +40,8 @@ func (a adaptive) Check(Dist) error {
 		ok = ok && rho >= 0 && rho < 1
 	}
 	if !ok {
-		return fmt.Errorf("pgsvi: %s has decays %v and epsilon %v; it needs decays in [0, 1) and a "+
-			"finite epsilon of at least 0: %w", a.kind, decays, a.epsilon, ErrParam)
+		return fmt.Errorf("pgsvi: %s has decays %v and epsilon %v; it needs decays in [0, 1) and "+
+			"a finite epsilon of at least 0: %w", a.kind, decays, a.epsilon, ErrParam)
 	}
 	return nil
 }

@@ -364,9 +364,8 @@ func (h klTo) Check(q Dist) error {
 	_, qn := q.(*Gaussian)
 	_, pn := h.prior.(*Gaussian)
 	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
-		return fmt.Errorf(
-			"pgsvi: KLTo has a prior %s, but q is a %s; give both the same family and dimension: %w",
-			distName(h.prior), distName(q), ErrShape)
+		return fmt.Errorf("pgsvi: KLTo has a prior %s, but q is a %s; give both the same family "+
+			"and dimension: %w", distName(h.prior), distName(q), ErrShape)
 	}
 	return nil
 }
@@ -438,8 +437,8 @@ func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 // distributions. An error of d.Check is returned unchanged.
 func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	if len(qs) < 2 {
-		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence has %d distributions; it needs two: %w",
-			len(qs), ErrEmpty)
+		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence has %d distributions; it needs two: "+
+			"%w", len(qs), ErrEmpty)
 	}
 	for _, q := range qs {
 		if err := d.Check(q); err != nil {
@@ -637,10 +636,9 @@ func (b bregman) Check(q Dist) error {
 			if k == axes {
 				along = "all elements"
 			}
-			return fmt.Errorf(
-				"pgsvi: Bregman: %T is not convex at λ_0, because its gradient falls along %s by %.3g "+
-					"over a step of %.3g: %w",
-				b.f, along, -rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
+			return fmt.Errorf("pgsvi: Bregman: %T is not convex at λ_0, because its gradient "+
+				"falls along %s by %.3g over a step of %.3g: %w", b.f, along,
+				-rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
 		}
 	}
 	return nil

@@ -151,13 +151,12 @@ func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v
 // forSites returns an error unless l has sites and q is Gaussian.
 func forSites(name string, q Dist, l Integrand) error {
 	if _, ok := l.(SiteIntegrand); !ok {
-		return fmt.Errorf(
-			"pgsvi: %s needs terms that depend on z through one number each, such as Sites, but l is "+
-				"a %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
+		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such "+
+			"as Sites, but l is a %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
 	if formOf(q) == nil {
-		return fmt.Errorf("pgsvi: %s needs a Gaussian q, but q is a %T; use ScoreFunction: %w", name, q,
-			ErrNoEstimator)
+		return fmt.Errorf("pgsvi: %s needs a Gaussian q, but q is a %T; use ScoreFunction: %w",
+			name, q, ErrNoEstimator)
 	}
 	return nil
 }
@@ -272,9 +271,8 @@ const (
 // ErrNoEstimator if q is a Point, which has no score.
 func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
-		return false, fmt.Errorf(
-			"pgsvi: ScoreFunction needs a density, and a Point has no density; write f as a Smooth: %w",
-			ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has no "+
+			"density; write f as a Smooth: %w", ErrNoEstimator)
 	}
 	if err := s.validate(); err != nil {
 		return false, err
@@ -371,9 +369,8 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	}
 	path := pathOf(q)
 	if formOf(q) == nil && path == nil {
-		return false, fmt.Errorf(
-			"pgsvi: Pathwise needs a Gaussian or a PathFamily, but q is a %s; use ScoreFunction: %w",
-			distName(q), ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian or a PathFamily, but q is a "+
+			"%s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
 		return p.SetupSites(s.Likelihood())

@@ -108,8 +108,8 @@ const posteriorMatrices = 4
 // given number of bytes, d weights, and the given family of covariance.
 func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) error {
 	if o.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w", o.MaxMemory,
-			ErrParam)
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
+			o.MaxMemory, ErrParam)
 	}
 	need := rows + memory.Bytes(site.WeightVectors, 1, d)
 	instead := "renumber or hash the features to fewer columns"
@@ -167,7 +167,8 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	}
 	n, cols := x.Dims()
 	if n != len(y) {
-		return nil, fmt.Errorf("pgsvi: x has %d rows, but y has %d responses: %w", n, len(y), ErrShape)
+		return nil, fmt.Errorf("pgsvi: x has %d rows, but y has %d responses: %w", n, len(y),
+			ErrShape)
 	}
 	for _, v := range []struct {
 		name string
@@ -180,8 +181,8 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 				each = fmt.Sprintf("; it needs one for each of %d classes of each row",
 					v.per)
 			}
-			return nil, fmt.Errorf("pgsvi: x has %d rows, but GLMOptions.%s has %d elements%s: %w", n,
-				v.name, len(v.x), each, ErrShape)
+			return nil, fmt.Errorf("pgsvi: x has %d rows, but GLMOptions.%s has %d elements%s: %w",
+				n, v.name, len(v.x), each, ErrShape)
 		}
 		if i, ok := dense.AllFinite(v.x); !ok {
 			return nil, fmt.Errorf("pgsvi: GLMOptions.%s[%d] is %v: %w", v.name, i, v.x[i],
@@ -190,8 +191,8 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	}
 	for i, w := range g.opt.Weights {
 		if w < 0 {
-			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v; it must not be negative: %w",
-				i, w, ErrParam)
+			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v; it must not be negative: "+
+				"%w", i, w, ErrParam)
 		}
 	}
 	d := cols + design.B2i(g.opt.Intercept)
@@ -269,8 +270,8 @@ func (o *GLMOptions) checkBlocks(cols, classes int) error {
 		return nil
 	}
 	if n := len(o.Blocks); n != cols && n != classes*cols {
-		return fmt.Errorf("pgsvi: GLMOptions.Blocks has %d elements; it needs one per column, %d%s: %w",
-			n, cols, ofEach(classes), ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.Blocks has %d elements; it needs one per column, "+
+			"%d%s: %w", n, cols, ofEach(classes), ErrShape)
 	}
 	cols = len(o.Blocks)
 	seen := make([]bool, cols)
@@ -311,12 +312,12 @@ func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	positive("InterceptSD", o.InterceptSD)
 	positive("Rank", float64(o.Rank))
 	if o.Covariance < AutoCovariance || o.Covariance > DiagonalCovariance {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d; it must be a Covariance: "+
-			"%w", o.Covariance, ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d; it must be a "+
+			"Covariance: %w", o.Covariance, ErrParam))
 	}
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d; it must be a MeanUpdate: "+
-			"%w", o.MeanUpdate, ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d; it must be a "+
+			"MeanUpdate: %w", o.MeanUpdate, ErrParam))
 	}
 	return g, errors.Join(errs...)
 }
@@ -335,8 +336,8 @@ func (g *GLM) setNames(cols int) error {
 		}
 	}
 	if len(names) != cols {
-		return fmt.Errorf("pgsvi: x has %d columns, but GLMOptions.Names has %d: %w", cols, len(names),
-			ErrShape)
+		return fmt.Errorf("pgsvi: x has %d columns, but GLMOptions.Names has %d: %w", cols,
+			len(names), ErrShape)
 	}
 	if g.opt.Intercept {
 		names = append(names, "(Intercept)")
@@ -352,8 +353,8 @@ func (g *GLM) setPrior() error {
 	q := o.Prior
 	k := g.lin.Terms.Latents()
 	if q != nil && q.Dim() != d && q.Dim() != k*d {
-		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions; it needs one per weight, %d%s: %w",
-			q.Dim(), d, ofEach(k), ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions; it needs one per weight, "+
+			"%d%s: %w", q.Dim(), d, ofEach(k), ErrShape)
 	}
 	switch {
 	case q != nil && q.Dim() > d:
@@ -679,8 +680,8 @@ func (g *GLM) checkClasses() error {
 	case k <= 1:
 		return nil
 	case o.ClassNames != nil && len(o.ClassNames) != k:
-		return fmt.Errorf("pgsvi: GLMOptions.ClassNames has %d elements, but there are %d classes: %w",
-			len(o.ClassNames), k, ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.ClassNames has %d elements, but there are %d "+
+			"classes: %w", len(o.ClassNames), k, ErrShape)
 	case o.Covariance > FullCovariance:
 		return fmt.Errorf("pgsvi: Softmax does not support a %v covariance; use FullCovariance: %w",
 			o.Covariance, ErrParam)

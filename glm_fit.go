@@ -34,9 +34,8 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	}
 	if g.rows != nil {
 		if !isKL(d) {
-			return nil, fmt.Errorf(
-				"pgsvi: the divergence is %s, but a GLM of NewGLMRows supports only KL; use NewGLM: "+
-					"%w", spell(d), ErrNoProx)
+			return nil, fmt.Errorf("pgsvi: the divergence is %s, but a GLM of NewGLMRows supports "+
+				"only KL; use NewGLM: %w", spell(d), ErrNoProx)
 		}
 		s, err := g.newRowsStepper(ctx, env)
 		if err != nil {
@@ -273,9 +272,9 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 		return nil, fmt.Errorf("pgsvi: the GLM has no rows to certify: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil || g.covariance() != FullCovariance {
-		return nil, fmt.Errorf(
-			"pgsvi: CertifyScale needs FullCovariance and no GLMOptions.Prior, but the covariance is "+
-				"%v, and Prior is set: %t: %w", g.covariance(), g.opt.Prior != nil, ErrParam)
+		return nil, fmt.Errorf("pgsvi: CertifyScale needs FullCovariance and no GLMOptions.Prior, "+
+			"but the covariance is %v, and Prior is set: %t: %w", g.covariance(),
+			g.opt.Prior != nil, ErrParam)
 	}
 	d := g.dim()
 	if err := checkMemory(g.lin.MaxMemory, memory.Bytes(site.WeightMatrices, d, d),

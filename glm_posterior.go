@@ -74,8 +74,8 @@ func (p *GLMPosterior) Learned() *Learned { return p.learned }
 // has the wrong length or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
 func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 	if latentsOf(p.lik) > 1 {
-		return 0, 0, fmt.Errorf("pgsvi: Softmax has one latent value per class, but Contrast needs "+
-			"one per row: %w", ErrShape)
+		return 0, 0, fmt.Errorf("pgsvi: Softmax has one latent value per class, but Contrast "+
+			"needs one per row: %w", ErrShape)
 	}
 	if len(g) != len(p.mean) {
 		return 0, 0, fmt.Errorf("pgsvi: the contrast has %d elements, but the posterior has %d "+
@@ -206,8 +206,8 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	}
 	if n := len(s.ClassNames); n > 0 && n != k ||
 		k > 1 && float64(len(s.Cov.Classes)) != float64(k)*lowerSize(d) {
-		return nil, fmt.Errorf("%d classes do not fit %d names and %d numbers of covariances: %w", k, n,
-			len(s.Cov.Classes), ErrShape)
+		return nil, fmt.Errorf("%d classes do not fit %d names and %d numbers of covariances: %w",
+			k, n, len(s.Cov.Classes), ErrShape)
 	}
 	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik,
 		opt: GLMOptions{Intercept: s.Intercept, ClassNames: s.ClassNames}, means: s.Means}
@@ -375,7 +375,8 @@ func (s *Summary) String() string {
 	}
 	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
 	if s.classes {
-		b.WriteString("weights are relative to the mean over classes, so they sum to 0 per feature\n")
+		b.WriteString("weights are relative to the mean over classes, so they sum to 0 per " +
+			"feature\n")
 	}
 	return b.String()
 }

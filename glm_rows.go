@@ -221,8 +221,8 @@ func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	case h.Err() != nil:
 		return nil, h.Err()
 	case err == nil && r.Round > 0 && p.Items != r.Items:
-		err = fmt.Errorf("there are %d rows, but %d in the first reading; the iterator must yield the "+
-			"same rows every time: %w", p.Items, r.Items, ErrShape)
+		err = fmt.Errorf("there are %d rows, but %d in the first reading; the iterator must yield "+
+			"the same rows every time: %w", p.Items, r.Items, ErrShape)
 	}
 	return p, err
 }
@@ -272,9 +272,9 @@ func (s *rowsStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: true}
 	if few := len(batch); !math.IsInf(beta, 1) || few > 1 && few < s.Len() {
-		return step, fmt.Errorf(
-			"a GLM of NewGLMRows uses all rows in every step and chooses the step size, but the step "+
-				"has %d of %d rows and step size %v; use NewGLM: %w", few, s.Len(), beta, ErrParam)
+		return step, fmt.Errorf("a GLM of NewGLMRows uses all rows in every step and chooses the "+
+			"step size, but the step has %d of %d rows and step size %v; use NewGLM: %w", few,
+			s.Len(), beta, ErrParam)
 	}
 	looks := max(1, len(s.run.climb.Try))
 	if err := s.look(env); err != nil {

@@ -67,12 +67,11 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 			"pgsvi: streams do not support Autoscale; set GLMOptions.PriorSD or Prior: %w",
 			ErrParam)
 	case o.Learn != nil || o.Blocks != nil:
-		return nil, fmt.Errorf(
-			"pgsvi: streams do not learn a prior; leave GLMOptions.Learn and Blocks nil, and first "+
-				"learn it from rows in memory: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: streams do not learn a prior; leave GLMOptions.Learn and "+
+			"Blocks nil, and first learn it from rows in memory: %w", ErrParam)
 	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf("pgsvi: streams do not support a %v covariance; use FullCovariance: %w",
-			o.Covariance, ErrParam)
+		return nil, fmt.Errorf("pgsvi: streams do not support a %v covariance; use "+
+			"FullCovariance: %w", o.Covariance, ErrParam)
 	}
 	if err := g.opt.checkStream(cols + design.B2i(g.opt.Intercept)); err != nil {
 		return nil, err
@@ -554,16 +553,16 @@ func (s *glmStream) without(r *removal) error {
 		return err
 	}
 	if r.rows > s.rows || !ok {
-		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; remove only "+
-			"rows that were added: %w", r.rows, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; remove "+
+			"only rows that were added: %w", r.rows, ErrNotPosDef)
 	}
 	least := leastLeft
 	if s.w.Double {
 		least = gauss.LeastDoublePivot
 	}
 	if !(next.Pivot(&s.w) >= least) {
-		return fmt.Errorf("pgsvi: without these %d rows only rounding is left of the precision; fit "+
-			"the remaining rows: %w", r.rows, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: without these %d rows only rounding is left of the precision; "+
+			"fit the remaining rows: %w", r.rows, ErrNotPosDef)
 	}
 	if off := next.MeanRounding(&s.w); !(off <= mostMeanRounding) {
 		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard "+
@@ -572,8 +571,8 @@ func (s *glmStream) without(r *removal) error {
 	if _, exact := likOf(s.g.lin.Terms).(GaussianNoise); !exact {
 		off := next.Amplification(&s.w) * math.Sqrt(2*site.WeightBlockFine)
 		if !(off <= mostSiteError) {
-			return fmt.Errorf("pgsvi: without these %d rows little precision is left, and the mean "+
-				"may be %.2g standard deviations off; fit the remaining rows: %w", r.rows, off,
+			return fmt.Errorf("pgsvi: without these %d rows little precision is left, and the "+
+				"mean may be %.2g standard deviations off; fit the remaining rows: %w", r.rows, off,
 				ErrNotPosDef)
 		}
 	}
@@ -620,8 +619,8 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 			return err
 		}
 		if len(gone) == all.Rows() {
-			return fmt.Errorf("pgsvi: row %d to remove exceeds the %d rows of the posterior; remove only "+
-				"rows that were added: %w", len(gone), all.Rows(), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: row %d to remove exceeds the %d rows of the posterior; "+
+				"remove only rows that were added: %w", len(gone), all.Rows(), ErrNotPosDef)
 		}
 		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
 		gone = append(gone, row)
@@ -780,14 +779,14 @@ func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, err
 		return nil, err
 	}
 	if res.Status != Converged && !(res.Gap <= mostFitGap) {
-		return nil, fmt.Errorf("pgsvi: the fit of all %d rows ends (%v) %.2g nats from its optimum; "+
-			"use a prior closer to the scale of the data: %w", n, res.Status, res.Gap,
+		return nil, fmt.Errorf("pgsvi: the fit of all %d rows ends (%v) %.2g nats from its "+
+			"optimum; use a prior closer to the scale of the data: %w", n, res.Status, res.Gap,
 			ErrDiverged)
 	}
 	if i, ok := p.resolves(g); !ok {
-		return nil, fmt.Errorf("pgsvi: row %d of all %d is so informative relative to the prior that "+
-			"its variance is only rounding; use a prior closer to the scale of the data: %w", i, n,
-			ErrDiverged)
+		return nil, fmt.Errorf("pgsvi: row %d of all %d is so informative relative to the prior "+
+			"that its variance is only rounding; use a prior closer to the scale of the data: %w",
+			i, n, ErrDiverged)
 	}
 	return p, nil
 }
@@ -885,8 +884,8 @@ func newGLMStream(g *GLM) *glmStream {
 // checkStream returns an error if a stream of d weights exceeds the memory limit.
 func (o *GLMOptions) checkStream(d int) error {
 	if o.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w", o.MaxMemory,
-			ErrParam)
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
+			o.MaxMemory, ErrParam)
 	}
 	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d),
 		fmt.Sprintf("a stream of %d weights", d),

@@ -128,7 +128,8 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 			return nil, fmt.Errorf("the earlier rows: %w", err)
 		}
 		if n := t.past.Rows(); n != s.Rows || n > mostKept {
-			return nil, fmt.Errorf("there are %d earlier rows instead of %d: %w", n, s.Rows, ErrShape)
+			return nil, fmt.Errorf("there are %d earlier rows instead of %d: %w", n, s.Rows,
+				ErrShape)
 		}
 	}
 	k, n := &t.kept, len(s.Kept.Y)

@@ -121,8 +121,8 @@ func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	if n := c.Tokens(); !(n > 0) {
 		return nil, fmt.Errorf("pgsvi: the %d documents have no words: %w", len(c.Docs), ErrEmpty)
 	} else if n > ldaMostTokens {
-		return nil, fmt.Errorf("pgsvi: the counts of the corpus sum to %v; the sum must be at most %v: %w",
-			n, ldaMostTokens, ErrNotFinite)
+		return nil, fmt.Errorf("pgsvi: the counts of the corpus sum to %v; the sum must be at "+
+			"most %v: %w", n, ldaMostTokens, ErrNotFinite)
 	}
 	m.vocab = slices.Clone(c.Vocab)
 	for _, d := range c.Docs {
@@ -200,8 +200,8 @@ func (m *LDA) setStart() error {
 					ErrNotFinite)
 			}
 			if !(x >= 0 && x <= 1e100) {
-				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v; it must be in [0, 1e100]: %w",
-					k, v, x, ErrParam)
+				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v; it must be in [0, "+
+					"1e100]: %w", k, v, x, ErrParam)
 			}
 		}
 	}
@@ -637,9 +637,9 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	k := s.Topics
 	if k < 1 || s.Terms < 2 || len(s.Lambda)%k != 0 || len(s.Lambda)/k != s.Terms ||
 		len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
-		return nil, fmt.Errorf(
-			"%d topics and %d terms do not fit %d, %d and %d elements in lambda, seen and vocab: %w",
-			k, s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab), ErrShape)
+		return nil, fmt.Errorf("%d topics and %d terms do not fit %d, %d and %d elements in "+
+			"lambda, seen and vocab: %w", k, s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab),
+			ErrShape)
 	}
 	if !(s.DocPrior >= ldaLeast && s.DocPrior <= 1/ldaLeast) {
 		return nil, fmt.Errorf("the prior of a document is %v: %w", s.DocPrior, ErrParam)
@@ -647,8 +647,8 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda,
 		mu: make([]float64, len(s.Lambda)), seen: s.Seen, train: &ldaTrain{gamma: s.Docs}}
 	if len(s.Docs)%k != 0 {
-		return nil, fmt.Errorf("docs has %d numbers; they must be a multiple of %d topics: %w", len(s.Docs), k,
-			ErrShape)
+		return nil, fmt.Errorf("docs has %d numbers; they must be a multiple of %d topics: %w",
+			len(s.Docs), k, ErrShape)
 	}
 	for i, g := range s.Docs {
 		if !(g > 0 && g <= math.MaxFloat64) {

@@ -89,8 +89,8 @@ func NewMixture(x mat.Matrix, components int, opt *MixtureOptions) (*Mixture, er
 			m.n, m.d, ErrEmpty)
 	}
 	if m.k < 1 || m.k > m.n {
-		return nil, fmt.Errorf("pgsvi: components is %d; it must be 1 to the number of rows, %d: %w",
-			m.k, m.n, ErrParam)
+		return nil, fmt.Errorf("pgsvi: components is %d; it must be 1 to the number of rows, %d: "+
+			"%w", m.k, m.n, ErrParam)
 	}
 	if err := m.checkMemory(); err != nil {
 		return nil, err
@@ -526,7 +526,8 @@ func (s *savedMixture) load() (*MixturePosterior, error) {
 // checkFactor returns an error unless l is a lower Cholesky factor of d dimensions.
 func checkFactor(l []float64, d int) error {
 	if len(l)%d != 0 || len(l)/d != d {
-		return fmt.Errorf("a factor has %d elements; it must have %d×%d: %w", len(l), d, d, ErrShape)
+		return fmt.Errorf("a factor has %d elements; it must have %d×%d: %w", len(l), d, d,
+			ErrShape)
 	}
 	for i := range d {
 		if !(l[i*d+i] > 0) {

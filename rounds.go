@@ -146,7 +146,8 @@ func (s *Shard[R]) Len() int {
 }
 
 // errNoRound is the error of Posterior before the end of the second round.
-var errNoRound = fmt.Errorf("there is no posterior before the end of the second round: %w", ErrEmpty)
+var errNoRound = fmt.Errorf("there is no posterior before the end of the second round: %w",
+	ErrEmpty)
 
 // Limits of a fit that reads the rows repeatedly.
 const (

@@ -369,8 +369,8 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	}
 	u, ok := src.(encoding.BinaryUnmarshaler)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T without UnmarshalBinary; use a source of "+
-			"math/rand/v2: %w", src, ErrParam)
+		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T without UnmarshalBinary; use a source "+
+			"of math/rand/v2: %w", src, ErrParam)
 	}
 	if err := u.UnmarshalBinary(saved.src); err != nil && s.Src == nil {
 		return nil, &fileError{runFile,
@@ -602,8 +602,8 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		st := res.Stepper
 		n := st.Len()
 		if n < 1 {
-			yield(res.Iteration, fmt.Errorf("pgsvi: the Stepper has %d terms; it needs at least one: %w",
-				n, ErrEmpty))
+			yield(res.Iteration, fmt.Errorf("pgsvi: the Stepper has %d terms; it needs at least "+
+				"one: %w", n, ErrEmpty))
 			return
 		}
 		res.begin(s.Src)
@@ -678,8 +678,8 @@ func (s *Solver) iterate(ctx context.Context, env *Env, res *Result, batch []int
 	}
 	beta := schedule.StepSize(res.K)
 	if !(beta > 0) {
-		return false, fmt.Errorf("pgsvi: step size %v at iteration %d; it must be positive: %w", beta,
-			res.K, ErrParam)
+		return false, fmt.Errorf("pgsvi: step size %v at iteration %d; it must be positive: %w",
+			beta, res.K, ErrParam)
 	}
 	if ctx.Done() != nil {
 		res.marked()

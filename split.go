@@ -320,11 +320,12 @@ func oneFamily(f Family) bool {
 // Setup implements Smooth.
 func (f conjugateTerms) Setup(q Dist) (SmoothTerms, error) {
 	if isNil(f.m) {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: the ConjugateModel of Conjugate is nil: %w", ErrParam)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: the ConjugateModel of Conjugate is nil: %w",
+			ErrParam)
 	}
 	if _, ok := q.(ExpFamily); !ok {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, but q is a %T: %w", q,
-			ErrShape)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, but q is a %T: %w",
+			q, ErrShape)
 	}
 	return SmoothTerms{N: f.m.Len(), Deterministic: true}, nil
 }

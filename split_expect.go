@@ -308,8 +308,8 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	}
 	if repeats < 2 || e == nil || q == nil || l == nil {
 		return math.NaN(), 0,
-			fmt.Errorf("pgsvi: Noise has %d repeats; it needs at least two, and an estimator, q and an "+
-				"integrand that are not nil: %w", repeats, ErrParam)
+			fmt.Errorf("pgsvi: Noise has %d repeats; it needs at least two, and an estimator, q "+
+				"and an integrand that are not nil: %w", repeats, ErrParam)
 	}
 	if _, err := e.Setup(q, l); err != nil {
 		return math.NaN(), 0, err

@@ -34,13 +34,13 @@ func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
 func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
-		return q, fmt.Errorf("pgsvi: the state is a %T, but an Objective needs its own state: %w", st,
-			ErrParam)
+		return q, fmt.Errorf("pgsvi: the state is a %T, but an Objective needs its own state: %w",
+			st, ErrParam)
 	}
 	reached := s.Dist().Clone()
 	if q, ok = reached.(Q); !ok {
-		return q, fmt.Errorf("pgsvi: the state is over a %T, so it belongs to another Objective: %w",
-			reached, ErrParam)
+		return q, fmt.Errorf("pgsvi: the state is over a %T, so it belongs to another Objective: "+
+			"%w", reached, ErrParam)
 	}
 	return q, nil
 }
@@ -126,8 +126,8 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
 		if o.Inner > 1 {
-			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must be at most 1 with %s, which "+
-				"uses one gradient per step: %w", o.Inner, spell(d), ErrParam)
+			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must be at most 1 with %s, "+
+				"which uses one gradient per step: %w", o.Inner, spell(d), ErrParam)
 		}
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
@@ -156,7 +156,7 @@ type objectiveStepper struct {
 	descent.Stepper[Dist]
 	problem
 	d        Divergence
-	metric   Metric    // state of an Adaptive divergence, whose diagonal d then holds; otherwise nil
+	metric   Metric    // state of an Adaptive divergence, whose diagonal d holds; or nil
 	prox     Prox      // the step being tried
 	closed   bool      // the proximal step has a closed form
 	n        int       // number of terms

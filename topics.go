@@ -411,8 +411,8 @@ func (c *Corpus) Validate() error {
 		return fmt.Errorf("pgsvi: the *Corpus is nil: %w", ErrEmpty)
 	}
 	if c.Terms < 0 || c.Vocab != nil && len(c.Vocab) != c.Terms {
-		return fmt.Errorf("pgsvi: the corpus has %d terms, but Corpus.Vocab has %d words: %w", c.Terms,
-			len(c.Vocab), ErrShape)
+		return fmt.Errorf("pgsvi: the corpus has %d terms, but Corpus.Vocab has %d names: %w",
+			c.Terms, len(c.Vocab), ErrShape)
 	}
 	for i, d := range c.Docs {
 		if err := d.check(c.Terms); err != nil {
@@ -428,8 +428,8 @@ func (c *Corpus) fits(terms int) error {
 		return err
 	}
 	if c.Terms != terms {
-		return fmt.Errorf("pgsvi: the corpus has %d terms, but the model has %d: %w", c.Terms, terms,
-			ErrShape)
+		return fmt.Errorf("pgsvi: the corpus has %d terms, but the model has %d: %w", c.Terms,
+			terms, ErrShape)
 	}
 	return nil
 }

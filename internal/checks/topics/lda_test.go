@@ -470,7 +470,7 @@ func TestTopicErrors(t *testing.T) {
 		{exclusivity(good, [][]int{{0}, {5}}), ErrShape, "topic 1 has the top word 5"},
 		{umass([][]int{{0}, {-1}}, c), ErrShape, "topic 1 has the top word -1"},
 		{umass(top, &Corpus{Terms: 5}), ErrEmpty, "without documents"},
-		{umass(top, &Corpus{Terms: 1, Vocab: []string{}}), ErrShape, "has 0 words"},
+		{umass(top, &Corpus{Terms: 1, Vocab: []string{}}), ErrShape, "0 names"},
 		{npmi([][]int{{0}, {5}}, c), ErrShape, "topic 1 has the top word 5"},
 		{npmi(top, &Corpus{Terms: 5}), ErrEmpty, "without documents"},
 		{ldavis(good, docs, c), nil, ""},
