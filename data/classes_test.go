@@ -152,10 +152,10 @@ func TestClassesMistakes(t *testing.T) {
 	}{
 		{three, pgsvi.Poisson{}, `has 3 classes, "a", "b", "c"`, pgsvi.ErrLabel},
 		{three, pgsvi.BernoulliLogit{}, `has 3 classes`, pgsvi.ErrLabel},
-		{three, pgsvi.Softmax{Classes: 4}, `Softmax of 4 classes`, pgsvi.ErrParam},
-		{two, pgsvi.Softmax{}, `say Outcome("kind").Classes()`, pgsvi.ErrLabel},
+		{three, pgsvi.Softmax{Classes: 4}, `Softmax has 4 classes`, pgsvi.ErrParam},
+		{two, pgsvi.Softmax{}, `declare Outcome("kind").Classes()`, pgsvi.ErrLabel},
 		{mustModel(t, tableOf(t, flowers(60, "1", "2", "3")), "kind ~ length"), nil,
-			"Softmax{} for numbers of classes", pgsvi.ErrParam},
+			"Softmax{} for class numbers", pgsvi.ErrParam},
 	} {
 		if _, err := c.m.GLM(c.lik, nil); !errors.Is(err, c.is) ||
 			!strings.Contains(err.Error(), c.want) {

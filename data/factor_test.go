@@ -70,7 +70,7 @@ func TestFactor(t *testing.T) {
 	}
 	_, p := mustFit(t, mustModel(t, table, "spent ~ factor(shelf)"), nil)
 	if _, err := p.Predict(map[string]any{"shelf": 7}); !errors.Is(err, pgsvi.ErrParam) ||
-		!strings.Contains(err.Error(), `unknown level "7"`) {
+		!strings.Contains(err.Error(), `level "7" is unknown`) {
 		t.Error(err)
 	}
 	if _, err := p.Predict(map[string]any{}); !errors.Is(err, pgsvi.ErrNotFinite) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// smallCorpus has a document without words and a word without documents.
+// smallCorpus has a document without words and a word has no documents.
 func smallCorpus() *pgsvi.Corpus {
 	return &pgsvi.Corpus{Terms: 5, Docs: []pgsvi.Document{
 		{Words: []int{0, 2}, Counts: []float64{3, 1}},

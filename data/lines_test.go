@@ -79,9 +79,9 @@ func TestLeftOutLinesErrors(t *testing.T) {
 		{Format{SkipLast: 1 << 20}, "a,b\n1,2\n", pgsvi.ErrParam, "Format.SkipLast is 1048576"},
 		{Format{Comment: '\n'}, "a,b\n1,2\n", pgsvi.ErrParam, "Format.Comment is '\\n'"},
 		{Format{Comment: ',', Separator: ','}, "a,b\n1,2\n", pgsvi.ErrParam, "Format.Comment"},
-		{Format{Skip: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "2 lines, and Format.Skip leaves out 3"},
-		{Format{Skip: 2}, "a,b\n1,2\n", pgsvi.ErrEmpty, "without a line of data"},
-		{Format{SkipLast: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "without a line of data"},
+		{Format{Skip: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "only 2 lines, but Format.Skip is 3"},
+		{Format{Skip: 2}, "a,b\n1,2\n", pgsvi.ErrEmpty, "has no rows"},
+		{Format{SkipLast: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "has no rows"},
 		{Format{Comment: '#'}, "{\"a\": 1}\n", pgsvi.ErrParam, "Format.Comment"},
 		{Format{SkipLast: 1}, "{\"a\": 1}\n", pgsvi.ErrParam, "Format.SkipLast"},
 		{Format{Skip: 2}, "x\ny\na,b\n1,2\n1,2,3\n", pgsvi.ErrShape, "line 5 has 3 fields"},
@@ -208,7 +208,7 @@ func TestTotalLine(t *testing.T) {
 func TestFieldsRemedy(t *testing.T) {
 	for text, says := range map[string]string{
 		"a,b\n1,2\n3,4\nSource: us\n": "skip-last=1",
-		"a,b\n1,2\n3,4,5\n6,7\n":      "Ragged reads the others",
+		"a,b\n1,2\n3,4,5\n6,7\n":      "Ragged to predict the other rows",
 	} {
 		if _, err := Read(strings.NewReader(text), "t"); !errors.Is(err, pgsvi.ErrShape) ||
 			!strings.Contains(err.Error(), says) {

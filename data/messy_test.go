@@ -15,7 +15,7 @@ import (
 func TestForeignFiles(t *testing.T) {
 	for begin, name := range map[string]string{
 		"PK\x03\x04\x14\x00": "Excel", "PAR1\x15\x04": "Parquet",
-		"pgsvi GLM 1 4\n":         "Save of pgsvi",
+		"pgsvi GLM 1 4\n":         "saved by pgsvi",
 		"<!DOCTYPE html>\n<html>": "HTML", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ".xls",
 	} {
 		_, err := Read(strings.NewReader(begin+"a,b\n1,2\n"), "t.csv")
@@ -45,11 +45,11 @@ func TestJSONList(t *testing.T) {
 		t.Errorf("lines %v, %v", at, err)
 	}
 	for text, says := range map[string]string{
-		"[{\"a\": 1}\n, 7]":              `line 2: found '7'`,
-		"[{\"a\": 1},\n{\"a\": [2]}]":    "line 2: field \"a\": found an object or a list",
+		"[{\"a\": 1}\n, 7]":              `line 2: unexpected '7'`,
+		"[{\"a\": 1},\n{\"a\": [2]}]":    "line 2: field \"a\": the value is an object or a list",
 		"[{\"a\": 1},\n":                 "line 2: the list of objects does not end",
 		"[{\"a\": 1},\n{\"a\": ":         "line 2: byte",
-		"[{\"a\": 1}]\n{\"a\": 2}":       "behind the list",
+		"[{\"a\": 1}]\n{\"a\": 2}":       "after the list",
 		"[{\"a\": 1, \"b\": {\"c\":1}}]": "line 1: field \"b\"",
 	} {
 		if _, err := Read(strings.NewReader(text), "t.json"); !errors.Is(err, pgsvi.ErrShape) ||
@@ -71,7 +71,7 @@ func TestCarriageReturns(t *testing.T) {
 func TestTitleLine(t *testing.T) {
 	_, err := Read(strings.NewReader("Report of 2020,,\n,,\na,b,y\n1,2,3\n"), "t.csv")
 	if !errors.Is(err, pgsvi.ErrShape) ||
-		!strings.Contains(err.Error(), `line 1 has "Report of 2020", which is no name of a`) {
+		!strings.Contains(err.Error(), `line 1 has "Report of 2020", which looks like a title`) {
 		t.Error(err)
 	}
 	f := Format{Header: FirstLineNames}
@@ -106,7 +106,7 @@ func TestUnknownPart(t *testing.T) {
 	table := tableOf(t, "d,y\n2020-01-02,1\n2020-03-01,2.5\n2021-01-01,3\n")
 	_, err := table.Encoder(Date("d").As("Month"))
 	if !errors.Is(err, pgsvi.ErrParam) ||
-		!strings.Contains(err.Error(), `As("Month"), want data.Elapsed`) {
+		!strings.Contains(err.Error(), `As("Month") is not a part of a date; set data.Elapsed`) {
 		t.Error(err)
 	}
 }
@@ -133,13 +133,13 @@ func TestLikelihoodOfLabels(t *testing.T) {
 	labels := mustModel(t, tableOf(t, orders(40, 1)), "bought ~ plan", yes)
 	_, err := labels.GLM(pgsvi.Poisson{}, nil)
 	if !errors.Is(err, pgsvi.ErrLabel) ||
-		!strings.Contains(err.Error(), `Poisson for the outcome "bought", which has two labels`) {
+		!strings.Contains(err.Error(), `Poisson does not support the outcome "bought", which has two labels`) {
 		t.Error(err)
 	}
 	numbers := mustModel(t, tableOf(t, orders(40, 1)), "age ~ plan")
 	_, err = numbers.GLM(pgsvi.BernoulliProbit{}, nil)
 	if !errors.Is(err, pgsvi.ErrLabel) ||
-		!strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which has numbers`) {
+		!strings.Contains(err.Error(), `BernoulliProbit needs two labels, but the outcome "age" has numbers`) {
 		t.Error(err)
 	}
 	for _, lik := range []pgsvi.Likelihood{nil, pgsvi.StudentT{}} {

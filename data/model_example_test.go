@@ -51,7 +51,7 @@ func ExampleTable_Model() {
 	// Output:
 	// yes 0.70 (0.48 to 0.87)
 	// yes 0.40 (0.06 to 0.85)  "plan"="silver" is new
-	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold"
+	// pgsvi: column "plan": the value is missing, but no value was missing in training; use one of "basic", "gold"
 }
 
 // The summary of a formula has the coefficients per unit of their columns, and the standard

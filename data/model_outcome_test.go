@@ -155,34 +155,34 @@ func TestOutcomeErrors(t *testing.T) {
 		want          string
 	}{
 		"event 2": {head + "4,3,2\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "e": found the event "2", want 1 or yes`},
+			`line 5, column "e": the event is "2"; use 1 or yes`},
 		"event text": {head + "4,3,maybe\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "e": found the event "maybe"`},
+			`line 5, column "e": the event is "maybe"`},
 		"no event": {head + "4,3,\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrParam,
-			`1 of 4 values is missing, the first in line 5: Event("e").Drop()`},
+			`1 of 4 values is missing, the first in line 5; use Event("e").Drop()`},
 		"no time": {head + "4,,1\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrParam,
-			`1 of 4 values is missing, the first in line 5: Outcome("t")`},
+			`1 of 4 values is missing, the first in line 5; use Outcome("t")`},
 		"time 0": {head + "4,0,1\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "t": found the time 0, want a number above 0`},
+			`line 5, column "t": the time is 0; times must be above 0`},
 		"time -1": {head + "4,-1,0\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "t": found the time -1`},
+			`line 5, column "t": the time is -1`},
 		"two labels": {"x,t,e\n1,5,1\n2,6,0\n3,5,1\n", "survival(t, e) ~ x", pgsvi.Poisson{}, nil,
 			pgsvi.ErrParam,
-			`Poisson for the durations "t", which may be censored; want Weibull or LogNormal`},
+			`Poisson does not support the durations "t", which may be censored; use Weibull{} or LogNormal{}`},
 		"labels": {head, "survival(t, e) ~ x", nil, []Column{Outcome("t").Classes()},
 			pgsvi.ErrParam,
-			`column "t" is said to have labels, by Outcome("t").Classes(), and the formula takes it for a duration`},
+			`column "t" is declared to have labels by Outcome("t").Classes(), but the formula reads it as a duration`},
 		"another kind": {head, "survival(t, e) ~ x", nil, []Column{Weight("e")}, pgsvi.ErrParam,
-			`Weight("e") is among the columns, and the formula has no weight(e)`},
+			`Weight("e") is among the columns, but the formula has no weight(e)`},
 		"negative": {head + "4,-1,0\n", "t ~ x", pgsvi.LogNormal{}, nil, pgsvi.ErrLabel,
-			`line 5, column "t": found -1, and LogNormal wants a number above 0; if some durations are censored, write survival(t, event) ~ …`},
+			`line 5, column "t": the duration is -1, but LogNormal needs a number above 0; if some durations are censored, write survival(t, event) ~ …`},
 		"texts": {head, "e ~ x", pgsvi.Weibull{}, []Column{Outcome("e").Positive("1")},
-			pgsvi.ErrLabel, `Weibull for the outcome "e", which has the labels "0", "1"`},
+			pgsvi.ErrLabel, `Weibull needs durations, but the outcome "e" has the labels "0", "1"`},
 		"no trials": {head, "t ~ x", pgsvi.BetaBinomial{}, nil, pgsvi.ErrParam,
 			"write t / trials ~ …"},
 		"trials, labels": {head, "e ~ x", pgsvi.BetaBinomial{},
 			[]Column{Outcome("e").Positive("1")},
-			pgsvi.ErrLabel, `BetaBinomial for the outcome "e", which has the labels`},
+			pgsvi.ErrLabel, `BetaBinomial needs numbers of successes, but the outcome "e" has the labels`},
 		"many trials": {head + "4,2000000,1\n", "e / t ~ x", pgsvi.BetaBinomial{}, nil,
 			pgsvi.ErrLabel, `line 5, column "e": 2e+06 trials`},
 	} {
@@ -195,7 +195,7 @@ func TestOutcomeErrors(t *testing.T) {
 		}
 	}
 	if _, err := tableOf(t, head).Encoder(Outcome("x"), Event("e"), Event("t")); err == nil ||
-		!strings.Contains(err.Error(), `there are two columns of events, "e" being the other`) {
+		!strings.Contains(err.Error(), `there are two columns of events, this column and "e"`) {
 		t.Errorf("two events: %v", err)
 	}
 	text, _, _ := patients(30, 4)

@@ -496,8 +496,8 @@ func TestModelMistakes(t *testing.T) {
 	}{
 		{"bought ~ plann", "did you mean plan?", nil},
 		{"bought ~ plan +", "the formula ends", nil},
-		{"bought ~ age + (1 + age | shop)", "slopes of groups are not there yet", []Column{yes}},
-		{"bought ~ s(plan)", "want a number", []Column{yes}},
+		{"bought ~ age + (1 + age | shop)", "slopes of groups are not supported", []Column{yes}},
+		{"bought ~ s(plan)", "is a category instead of a number", []Column{yes}},
 		{"bought ~ log(shelf)", "above 0", []Column{yes}},
 		{"bought ~ s(shelf)", "3 different values", []Column{yes}},
 		{"bought ~ age", "no value is a number", []Column{Number("bought")}},
@@ -568,22 +568,21 @@ func TestReadColumns(t *testing.T) {
 		t.Errorf("%v, %v", bare, err)
 	}
 	for text, message := range map[string]string{
-		"Number(\"a\")\nSkip \"b\"": "line 2: found a text that is no call",
-		"Outcome('bc')":             "line 1: texts stand between double quotes",
-		"Outcome('b')": "line 1: found an argument of another kind, want a " +
-			"text between double quotes",
-		"Date(\"b\").As(\"Month\")":       "want one of Elapsed, Month, Weekday",
+		"Number(\"a\")\nSkip \"b\"":       "line 2: this is not a call",
+		"Outcome('bc')":                   "line 1: write texts in double quotes",
+		"Outcome('b')":                    "line 1: the argument must be a text in double quotes",
+		"Date(\"b\").As(\"Month\")":       "must be one of Elapsed, Month, Weekday",
 		"Number(\"a\").Imput()":           "did you mean \"Impute\"?",
 		"Numbr(\"a\")":                    "did you mean \"Number\"?",
 		"Skip(\"a\"),\nNumbr(\"b\"),":     "line 2",
-		"Number(a),":                      "want a text",
+		"Number(a),":                      "must be a text",
 		"Number(),":                       "0 arguments",
 		"Number(\"a\").Reference(\"b\"),": "no method Reference",
 		"Number(\"a\").String(),":         "no method String",
-		"os.Exit(1),":                     "found no call",
-		"7,":                              "found no call",
+		"os.Exit(1),":                     "this is not a call",
+		"7,":                              "this is not a call",
 		"}; func f() {":                   "line",
-		"}; var x = []any{":               "a bracket too many",
+		"}; var x = []any{":               "unmatched bracket",
 	} {
 		if _, err := ReadColumns(strings.NewReader(text)); !errors.Is(err, pgsvi.ErrParam) ||
 			!strings.Contains(err.Error(), message) {
@@ -618,7 +617,7 @@ func FuzzReadColumns(f *testing.F) {
 // A column without a name that numbers the rows is left out, and the table says why. One that is
 // named as such a column would be has to be decided about.
 func TestColumnWithoutName(t *testing.T) {
-	const why = "no name, and the numbers of the rows"
+	const why = "no name, and row numbers"
 	for name, want := range map[string]string{"": why, "x1": ""} {
 		var b strings.Builder
 		b.WriteString(name + ",a,y\n")
@@ -762,7 +761,7 @@ func TestUnusableOutcomes(t *testing.T) {
 		var plain, scored strings.Builder
 		rows, failed, err := p.WriteCSV(&plain, tableOf(t, text), 0.9)
 		if err != nil || rows != len(c.rows) || failed != 0 ||
-			strings.Count(plain.String(), "the outcome is not used") != rows-1 {
+			strings.Count(plain.String(), "the outcome is ignored") != rows-1 {
 			t.Errorf("%s: %d, %d, %v\n%s", c.formula, rows, failed, err, &plain)
 		}
 		_, failed, s, err := p.ScoreCSV(&scored, tableOf(t, text), 0.9)

@@ -80,16 +80,16 @@ func TestOrderedMistakes(t *testing.T) {
 		outcome       Column
 		lik           pgsvi.Likelihood
 	}{
-		{"word ~ x", "Ordered does not have \"high\"", Outcome("word").Ordered("low", "medium"), nil},
+		{"word ~ x", "Ordered does not list \"high\"", Outcome("word").Ordered("low", "medium"), nil},
 		{"word ~ x", `no row has the level "top"`,
 			Outcome("word").Ordered("low", "medium", "high", "top"), nil},
 		{"word ~ x", "the order of", Outcome("word").Ordered(), nil},
 		{"word ~ x", `the level "low" twice`, Outcome("word").Ordered("low", "low", "medium",
 			"high"), nil},
 		{"word ~ x", `Outcome("word").Ordered("low", "high")`, Outcome("word"), pgsvi.Ordinal{}},
-		{"number ~ x", "ordered levels such as ratings", Outcome("number"), nil},
+		{"number ~ x", "Ordinal{} for ratings", Outcome("number"), nil},
 		{"number ~ x", "has 3 ordered levels", Outcome("number").Ordered(), pgsvi.Poisson{}},
-		{"number ~ x", "leave Cuts out", Outcome("number").Ordered(),
+		{"number ~ x", "leave Cuts empty", Outcome("number").Ordered(),
 			pgsvi.Ordinal{Cuts: []float64{0}}},
 		{"x ~ number", "want at most 50 ordered levels",
 			Outcome("x").Ordered(strings.Split(strings.Repeat("a,", 51), ",")...), nil},
@@ -149,8 +149,8 @@ func TestTransformed(t *testing.T) {
 	near("lower end of the square", a.Lo, by.Lo*by.Lo)
 	near("upper end of the square", a.Hi, by.Hi*by.Hi)
 	for text, want := range map[string]string{
-		"log(x) ~ y":  "want a number above 0 for its logarithm",
-		"sqrt(x) ~ y": "want a number of at least 0 for its square root",
+		"log(x) ~ y":  "its logarithm needs a number above 0",
+		"sqrt(x) ~ y": "its square root needs a number of at least 0",
 	} {
 		m, err := table.Model(text)
 		if err == nil {
@@ -162,7 +162,7 @@ func TestTransformed(t *testing.T) {
 		}
 	}
 	if _, err := mustModel(t, table, "log(y) ~ x").GLM(pgsvi.StudentT{}, nil); err == nil ||
-		!strings.Contains(err.Error(), "a transformed outcome has GaussianNoise") {
+		!strings.Contains(err.Error(), "which needs GaussianNoise") {
 		t.Error(err)
 	}
 	// The density of y is that of its root u over 2u.

@@ -135,8 +135,8 @@ func TestRagged(t *testing.T) {
 	rows, failed, err := p.WriteCSV(&b, table, 0.9)
 	lines := strings.Split(b.String(), "\n")
 	if err != nil || rows != 4 || failed != 2 ||
-		!strings.Contains(lines[2], "line 3 has 1 field, want 2") ||
-		!strings.Contains(lines[3], "line 4 has 3 fields, want 2") ||
+		!strings.Contains(lines[2], "line 3 has 1 field, but the first line has 2") ||
+		!strings.Contains(lines[3], "line 4 has 3 fields, but the first line has 2") ||
 		strings.Contains(lines[4], "error") {
 		t.Errorf("%d rows, %d with errors, %v\n%s", rows, failed, err, b.String())
 	}

@@ -189,7 +189,7 @@ func TestPredictRows(t *testing.T) {
 	known := width(map[string]any{"plan": "gold", "age": 44, "shop": "s1"}, "")
 	newPlan := width(map[string]any{"plan": "silver", "age": 44, "shop": "s1"}, "is new")
 	newShop := width(map[string]any{"plan": "gold", "age": 44, "shop": "s9"}, `shop="s9" is new`)
-	width(map[string]any{"plan": "gold", "shop": "s1"}, "missing: the mean stands in")
+	width(map[string]any{"plan": "gold", "shop": "s1"}, "missing and replaced by the mean")
 	if !(newPlan > 1.2*known && newShop > 1.2*known) {
 		t.Errorf("log odds are %v wide, %v of a new plan, %v of a new shop", known, newPlan,
 			newShop)
@@ -199,7 +199,7 @@ func TestPredictRows(t *testing.T) {
 		want string
 		is   error
 	}{
-		{map[string]any{"plan": "gold", "age": "old", "shop": "s1"}, `want a number`,
+		{map[string]any{"plan": "gold", "age": "old", "shop": "s1"}, `"old" is not a number`,
 			pgsvi.ErrNotFinite},
 		{map[string]any{"plan": "gold", "agee": 3, "shop": "s1"}, `no column "agee"`,
 			pgsvi.ErrParam},
@@ -208,7 +208,7 @@ func TestPredictRows(t *testing.T) {
 		{map[string]any{"age": 3, "plan": "gold"}, `"shop": the value is missing`,
 			pgsvi.ErrNotFinite},
 		{[]byte(`{"age": 3`), "", pgsvi.ErrShape},
-		{7, "want a map", pgsvi.ErrShape},
+		{7, "use a map", pgsvi.ErrShape},
 	} {
 		if _, err := p.Predict(c.row); !errors.Is(err, c.is) ||
 			!strings.Contains(err.Error(), c.want) {

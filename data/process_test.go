@@ -95,7 +95,7 @@ func TestLongFile(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err = ReadFile(path)
 	runtime.ReadMemStats(&after)
-	want := fmt.Sprintf("long.csv: line %d has 4 fields, want 5", lines+2)
+	want := fmt.Sprintf("long.csv: line %d has 4 fields, but the first line has 5", lines+2)
 	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}

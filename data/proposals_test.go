@@ -58,7 +58,7 @@ func TestProposalsOfFormulas(t *testing.T) {
 			t.Errorf("%s with %v: %v, %v", c.formula, s, m, err)
 		}
 		if c.formula == "y ~ ." && c.column == "patient" &&
-			!strings.Contains(d.String(), "write (1 | patient) in the formula") {
+			!strings.Contains(d.String(), "with (1 | patient) in the formula") {
 			t.Errorf("%s: %v", c.formula, d)
 		}
 	}

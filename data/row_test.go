@@ -100,8 +100,8 @@ func TestRow(t *testing.T) {
 		}
 	}
 	notes := strings.Join(r.Notes, "\n")
-	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing: the mean stands in`,
-		`"Anrufe" is 40, outside 0 to 7, the range of training`} {
+	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing and replaced by the mean`,
+		`"Anrufe" is 40, outside the training range 0 to 7`} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no note %q in %q", want, notes)
 		}
@@ -126,44 +126,44 @@ func TestRowErrors(t *testing.T) {
 		says string
 	}{
 		{good(func(m map[string]any) { delete(m, "Anrufe") }), pgsvi.ErrNotFinite,
-			`column "Anrufe": the value is missing, and training had no row without one`},
+			`column "Anrufe": the value is missing, but no value was missing in training`},
 		{good(func(m map[string]any) { m["Anrufe"] = "viele" }), pgsvi.ErrNotFinite,
-			`column "Anrufe": found "viele", want a number with the decimal sign ','`},
+			`column "Anrufe": "viele" is not a number with the decimal sign ','`},
 		{good(func(m map[string]any) { m["Anrufe"] = math.NaN() }), pgsvi.ErrNotFinite,
-			`column "Anrufe": found NaN`},
+			`column "Anrufe": NaN`},
 		{good(func(m map[string]any) { m["Anrufe"] = []int{1} }), pgsvi.ErrShape,
-			`column "Anrufe": found a []int`},
+			`column "Anrufe": the value is a []int`},
 		{good(func(m map[string]any) { m["Anrufe"] = time.Now() }), pgsvi.ErrParam,
-			`column "Anrufe": found a date`},
+			`column "Anrufe": the value is a date`},
 		{good(func(m map[string]any) { m["Monatspreis"] = "5 $" }), pgsvi.ErrParam,
-			`column "Monatspreis": found "5 $", want a number in €`},
+			`column "Monatspreis": "5 $" is not a number in €`},
 		{good(func(m map[string]any) { m["Monatspreis"] = "29.5" }), pgsvi.ErrNotFinite,
 			`decimal sign ','`},
 		{good(func(m map[string]any) { m["Vertragsbeginn"] = "gestern" }), pgsvi.ErrParam,
-			`column "Vertragsbeginn": found "gestern", want a date like 2.1.2006`},
+			`column "Vertragsbeginn": "gestern" is not a date like 2.1.2006`},
 		{good(func(m map[string]any) { m["Newsletter"] = "oft" }), pgsvi.ErrParam,
-			`column "Newsletter": found the unknown level "oft", want one of "ja", "nein"`},
+			`column "Newsletter": the level "oft" is unknown; use one of "ja", "nein"`},
 		{good(func(m map[string]any) { m["anrufe"], m["zz"] = 3, 1 }), pgsvi.ErrParam,
-			`there is no column "anrufe"; did you mean "Anrufe"?`},
+			`the model has no column "anrufe"; did you mean "Anrufe"?`},
 		{map[string]string{"b": "1", "a": "2"}, pgsvi.ErrParam,
-			`there is no column "a"; there are "Vertragsbeginn"`},
-		{[]byte(`{"Anrufe": 3, "Anrufe": 4}`), pgsvi.ErrShape, `field "Anrufe" is there twice`},
-		{[]byte(`{"Anrufe": {"x": 3}}`), pgsvi.ErrShape, `field "Anrufe": found an object`},
-		{[]byte(`{"Anrufe": 1e999}`), pgsvi.ErrNotFinite, `field "Anrufe": found "1e999"`},
-		{[]byte(`{"anrufe": 3}`), pgsvi.ErrNotFinite, `there is no column "anrufe"`},
+			`the model has no column "a"; it has "Vertragsbeginn"`},
+		{[]byte(`{"Anrufe": 3, "Anrufe": 4}`), pgsvi.ErrShape, `field "Anrufe" occurs twice`},
+		{[]byte(`{"Anrufe": {"x": 3}}`), pgsvi.ErrShape, `field "Anrufe": the value is an object`},
+		{[]byte(`{"Anrufe": 1e999}`), pgsvi.ErrNotFinite, `field "Anrufe": "1e999"`},
+		{[]byte(`{"anrufe": 3}`), pgsvi.ErrNotFinite, `the model has no column "anrufe"`},
 		{[]byte(`{"Anrufe": 3`), pgsvi.ErrShape, `byte 12`},
-		{[]byte(`[3]`), pgsvi.ErrShape, `want a JSON object`},
+		{[]byte(`[3]`), pgsvi.ErrShape, `is not a JSON object`},
 		{[]byte(``), pgsvi.ErrShape, `unexpected end`},
-		{nil, pgsvi.ErrShape, "want a map, a JSON object as []byte, or a struct"},
-		{3, pgsvi.ErrShape, "the row is a int"},
-		{(*customer)(nil), pgsvi.ErrShape, "the row is a ptr"},
+		{nil, pgsvi.ErrShape, "use a map, a JSON object as []byte, or a struct"},
+		{3, pgsvi.ErrShape, "the row is of kind int"},
+		{(*customer)(nil), pgsvi.ErrShape, "the row is of kind ptr"},
 		{struct{ A int }{1}, pgsvi.ErrShape, "have no tags"},
 		{struct {
 			A int `col:"a"`
-		}{1}, pgsvi.ErrParam, `there is no column "a"`},
+		}{1}, pgsvi.ErrParam, `the model has no column "a"`},
 		{struct {
 			A chan int `col:"Anrufe"`
-		}{}, pgsvi.ErrShape, `column "Anrufe": found a chan int`},
+		}{}, pgsvi.ErrShape, `column "Anrufe": the value is a chan int`},
 	} {
 		for range 3 { // as maps are in no order
 			if r, err := e.Row(c.row); r != nil || !errors.Is(err, c.want) ||
@@ -263,7 +263,7 @@ func TestFileMemory(t *testing.T) {
 	before := inUse()
 	if _, err := ReadFile(path); !errors.Is(err, pgsvi.ErrShape) ||
 		!strings.Contains(err.Error(),
-			fmt.Sprintf("large.csv: line %d has 3 fields, want 5", lines+2)) {
+			fmt.Sprintf("large.csv: line %d has 3 fields, but the first line has 5", lines+2)) {
 		t.Errorf("%v", err)
 	}
 	write("")

@@ -222,11 +222,11 @@ func TestRowWriterErrors(t *testing.T) {
 		says string
 	}{
 		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, 2}}, pgsvi.ErrShape,
-			"dense row 1 has 2 values, want 3"},
+			"dense row 1 has 2 values instead of 3"},
 		{3, RowOptions{Sparse: true}, pgsvi.Row{Val: []float64{1, 2, 3, 4}}, pgsvi.ErrShape,
-			"dense row 1 has 4 values, want 3"},
+			"dense row 1 has 4 values instead of 3"},
 		{3, RowOptions{}, pgsvi.Row{Ind: []int{1}, Val: []float64{1, 2}}, pgsvi.ErrShape,
-			"row 1 has 1 columns and 2 values"},
+			"row 1 has 1 columns but 2 values"},
 		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 3}, Val: []float64{1, 2}}, pgsvi.ErrShape,
 			"row 1 has column 3"},
 		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape,
@@ -342,7 +342,7 @@ func TestOpenRowsErrors(t *testing.T) {
 				"not a row file"},
 			"begins alike": {[]byte("pgsvirow"), pgsvi.ErrParam, "not a row file"},
 			"version": {resealed(good, func(b []byte) { b[8] = 2 }), pgsvi.ErrParam,
-				"has version 2, want 1"},
+				"has version 2, but this release reads version 1"},
 			"flags": {resealed(good, func(b []byte) { b[12] |= 16 }), pgsvi.ErrParam,
 				"unknown flags"},
 			"header alone":     {good[:rowHeader], pgsvi.ErrShape, "truncated"},
@@ -350,14 +350,14 @@ func TestOpenRowsErrors(t *testing.T) {
 			"without its half": {good[:len(good)/2], pgsvi.ErrShape, "truncated"},
 			"with more":        {append(slices.Clone(good), 0), pgsvi.ErrShape, "truncated"},
 			"something within": {slices.Insert(slices.Clone(good), rowHeader+20, 1), pgsvi.ErrShape,
-				"says it has"},
+				"its trailer declares"},
 			"without a part": {slices.Delete(slices.Clone(good), rowHeader+20, rowHeader+24),
-				pgsvi.ErrShape, "says it has"},
+				pgsvi.ErrShape, "its trailer declares"},
 			"other rows": {put(good, -24, 5), pgsvi.ErrShape, "truncated"},
-			"many rows":  {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "says it has"},
+			"many rows":  {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "its trailer declares"},
 			"most rows": {resealed(good, put64(-24, math.MaxUint64)), pgsvi.ErrShape,
-				"says it has"},
-			"many columns": {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "says it has"},
+				"its trailer declares"},
+			"many columns": {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "its trailer declares"},
 		} {
 			f, err := openBytes(t, c.b)
 			if f != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||

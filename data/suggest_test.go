@@ -34,7 +34,7 @@ var generated = []struct {
 		`data.Outcome("claims")`,
 		`data.Skip("policy_id")`,
 		`data.Number("veh_value").Decimal('.').Impute()`,
-	}, `UTF-8, separator ',', no value that shows the decimal sign`, 6000, 20},
+	}, `UTF-8, separator ',', unknown decimal sign`, 6000, 20},
 	{"clinical.tsv", clinicalFile(900), "response", []string{
 		`data.Outcome("response").Positive("yes")`,
 		`data.Group("subject")`,
@@ -199,7 +199,7 @@ func TestGeneratedValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := fmt.Sprint(e); !strings.Contains(s,
-			`column "receipt": gives "paid" away: it is missing where`) {
+			`column "receipt": gives "paid" away: it is missing for one of the two labels`) {
 			t.Error(s)
 		}
 	}

@@ -153,8 +153,8 @@ func TestCustomers(t *testing.T) {
 	if len(answers) != 9 {
 		t.Fatalf("%d lines", len(answers))
 	}
-	notes := map[int]string{3: `"plan"="silver" is new`, 5: `"age" is missing: the mean stands in`,
-		7: `found "old"`}
+	notes := map[int]string{3: `"plan"="silver" is new`, 5: `"age" is missing and replaced by the mean`,
+		7: `"old" is not a number`}
 	for i, r := range answers[1:] {
 		note := notes[i+1]
 		if !strings.Contains(r[4], note) || (note == "") != (r[4] == "") ||
@@ -174,7 +174,7 @@ func TestCustomers(t *testing.T) {
 	lacking := write(t, dir, "lacking.csv", table(customers, 0, 2))
 	if status, out, stderr := run(t, "predict", model, lacking); status != 1 ||
 		strings.Count(out, "\n") > 1 ||
-		!strings.Contains(stderr, `there is no column "age"`) {
+		!strings.Contains(stderr, `the table has no column "age"`) {
 		t.Errorf("a column short: %d %s%s", status, out, stderr)
 	}
 }

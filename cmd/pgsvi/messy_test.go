@@ -286,7 +286,7 @@ var features = []func(m *messyTable) *messyColumn{
 			folded.cells = append(folded.cells, strings.ToLower(text))
 		}
 		if c.levels = folded.distinct(); c.levels < c.distinct() && c.levels > 1 {
-			c.asks = "differ in case"
+			c.asks = "differ only in case"
 		}
 		return c
 	},
@@ -376,7 +376,7 @@ var features = []func(m *messyTable) *messyColumn{
 	},
 	func(m *messyTable) *messyColumn { // nothing
 		c := m.add("reserved", func(int) string { return "" })
-		c.asks = "no value at all"
+		c.asks = "no values"
 		return c
 	},
 	func(m *messyTable) *messyColumn { // no name
@@ -398,7 +398,7 @@ var features = []func(m *messyTable) *messyColumn{
 			return m.decimal(0.3+m.ExpFloat64(), 1, false)
 		})
 		if strings.Contains(strings.Join(c.cells, ""), "<") {
-			c.asks = "limit of detection"
+			c.asks = "detection limit"
 		}
 		return c
 	},
@@ -469,7 +469,7 @@ func (m *messyTable) outcome() (left string, right []string) {
 		m.likelihood = either("", "probit")
 		c := m.add("arm", m.pick("A", "B"))
 		if c.distinct() == 2 {
-			c.asks = "which is +1"
+			c.asks = "either may be the positive label"
 		}
 		return col(c), nil
 	case 6:

@@ -18,12 +18,12 @@ import (
 
 // limits are the errors by which check or fit may refuse a table, each with its remedy.
 var limits = []*regexp.Regexp{
-	regexp.MustCompile(`column "[^"]+"…? is a (category|date), want a number`),
-	regexp.MustCompile(`want a number above 0 for its logarithm`),
+	regexp.MustCompile(`column "[^"]+"…? is a (category|date) instead of a number`),
+	regexp.MustCompile(`its logarithm needs a number above 0`),
 	regexp.MustCompile(`different values or functions, but a smooth curve needs`),
-	regexp.MustCompile(`different values?, and a polynomial of degree 2 needs 3`),
-	regexp.MustCompile(`found the event "\w+", want 1 where it was observed and 0`),
-	regexp.MustCompile(`has no column, and the model has .*; name a column`),
+	regexp.MustCompile(`different values?, but a polynomial of degree 2 needs 3`),
+	regexp.MustCompile(`the event is "\w+"; use 1 or yes if it was observed, or 0`),
+	regexp.MustCompile(`has no column, and the model has .*; add a column`),
 	regexp.MustCompile(`; remove it from the formula$`),
 }
 
@@ -214,7 +214,7 @@ func taken(out string) map[string][]string {
 		runes := []rune(strings.TrimSuffix(line, "\n"))
 		switch {
 		case strings.HasPrefix(line, "column ") && at < 0:
-			at = len([]rune(line[:strings.Index(line, "taken for")]))
+			at = len([]rune(line[:strings.Index(line, "read as")]))
 			end = len([]rune(line[:strings.Index(line, "why")]))
 		case at >= 0 && len(runes) == 0:
 			return all
@@ -243,7 +243,7 @@ func (a *acceptance) compare(out string) {
 		if len([]rune(c.name)) > 40 {
 			continue
 		}
-		used := slices.ContainsFunc(uses, func(u string) bool { return u != "nothing" })
+		used := slices.ContainsFunc(uses, func(u string) bool { return u != "not used" })
 		problem, asked := a.asked[c.name]
 		if used && c.asks != "" && !strings.Contains(problem, c.asks) && !a.allowed(c) {
 			a.fail("no question about %q (%s), which is read as %q:\n%s", c.name, c.asks, uses, out)

@@ -44,7 +44,7 @@ func TestStdin(t *testing.T) {
 		}
 	}
 	if status, _, stderr := runFrom("x,y\n1\n", "check", "-"); status != 1 ||
-		!strings.Contains(stderr, "standard input: line 2 has 1 field, want 2") {
+		!strings.Contains(stderr, "standard input: line 2 has 1 field, but the first line has 2") {
 		t.Errorf("a short line: %d %s", status, stderr)
 	}
 	if status, _, stderr := runFrom("", "predict", model, "-"); status != 1 ||
@@ -52,7 +52,7 @@ func TestStdin(t *testing.T) {
 		t.Errorf("nothing: %d %s", status, stderr)
 	}
 	for _, verb := range []string{"check", "fit", "gp", "predict"} {
-		if _, _, help := run(t, verb, "-h"); !strings.Contains(help, "- is standard input") {
+		if _, _, help := run(t, verb, "-h"); !strings.Contains(help, "TABLE is -, read standard input") {
 			t.Errorf("%s -h: %s", verb, help)
 		}
 	}
@@ -73,7 +73,7 @@ func TestFailedRows(t *testing.T) {
 			t.Errorf("%q: status %d, want %d: %s%s", text, status, want, out, stderr)
 		}
 	}
-	if _, out, _ := run(t, "-h"); !strings.Contains(out, "3 if") {
+	if _, out, _ := run(t, "-h"); !strings.Contains(out, "3 if predict failed") {
 		t.Errorf("-h is without the status 3: %s", out)
 	}
 }

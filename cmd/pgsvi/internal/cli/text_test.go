@@ -23,7 +23,7 @@ func TestPSISWarning(t *testing.T) {
 		{0.88, 300, true, true},
 	} {
 		got := psisWarning(&pgsvi.PSIS{KHat: c.khat, ESS: c.ess, Draws: 2200})
-		if got != "" != c.warns || strings.Contains(got, "More rows") != c.remedy {
+		if got != "" != c.warns || strings.Contains(got, "use more rows") != c.remedy {
 			t.Errorf("khat %v, effective sample size %v: %q", c.khat, c.ess, got)
 		}
 	}
