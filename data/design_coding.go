@@ -9,7 +9,7 @@ import (
 )
 
 // This file decides how the products of a formula are coded: which categories have a feature for
-// every level, and which numbers may be centered. The rules for categories are those of R
+// every level, and which numbers may be centered. The rules for categories are from R
 // (terms.formula and model.matrix; Chambers and Hastie 1992, section 2.4.1), so a formula spans the
 // same functions here as in R. newDesign applies the rules once per formula.
 

@@ -16,7 +16,7 @@ import (
 // months and weekdays stay fixed. Rows with a missing value in the column are left out. Effects are
 // in units of the outcome, or of the probability of the positive label for two labels.
 //
-// Derivatives are differences over ±0.001 standard deviations. For classes the effects are the effects of
+// Derivatives are differences over ±0.001 standard deviations. For classes the effects agree with
 // pgsvi.GLMPosterior.MarginalEffects on each probability, where the unit of a number is one
 // standard deviation. The table is read once for each number and level. The errors are errors of
 // pgsvi.GLMPosterior.MeanDifference and of reading the table.

@@ -24,7 +24,7 @@ const rareWord, commonWord = 3, 0.5
 // of the documents are left out; use CorpusBuilder for other limits.
 //
 // vocab is the file of words, one per line, for a corpus with numbers in place of words. If it is
-// "", the corpus has no vocabulary. The errors are those of the readers, and wrap ErrEmpty if there
+// "", the corpus has no vocabulary. The errors are errors of the readers, and wrap ErrEmpty if there
 // is no document.
 func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	return ReadCorpusContext(context.Background(), path, vocab)

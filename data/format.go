@@ -430,9 +430,9 @@ func (s *scanner) next() (*record, error) {
 			plural(len(fields), "field"), len(s.names))
 		if !s.format.Ragged && !s.format.unchecked {
 			return nil, sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: line %d has %s, but the first line has %d; set Format.SkipLast or Comment "+
-					"to skip lines that are not rows (-format skip-last=1 or comment=#), or Ragged "+
-					"to predict the other rows (-format ragged)", line,
+				"pgsvi: line %d has %s, but the first line has %d; set Format.SkipLast (-format "+
+					"skip-last=1 or comment=#) to skip lines that are not rows, or set "+
+					"Format.Ragged (-format ragged) to predict the other rows", line,
 				plural(len(fields), "field"), len(s.names))
 		}
 		if !s.format.Ragged {

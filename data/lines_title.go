@@ -101,8 +101,8 @@ func (s *scanner) checkTitle(head []byte) error {
 	}
 	at := found.line - 1 + s.skipped
 	return fmt.Errorf("pgsvi: line %d has %s, which looks like a title, because line %d and all "+
-		"lines below have %d fields with the separator %q; set Format.Skip (-format skip=%d), or "+
-		"set Format.Header (-format header=yes): %w",
+		"lines below have %d fields with the separator %q; set Format.Skip (-format skip=%d) to "+
+		"skip it, or set Format.Header (-format header=yes) if it is a name: %w",
 		s.skipped+1, csvQuote(found.first), at+1, found.width, found.separator, at, pgsvi.ErrShape)
 }
 

@@ -640,7 +640,7 @@ var predictorFile = save.Kind{Name: "Predictor", Version: 1}
 // Save writes the encoder, the formula and the posterior with a checksum. LoadPredictor restores
 // exactly the same predictor. The file does not contain the training rows, so Update of a loaded
 // predictor makes one pass over the new rows. To store up to 4096 training rows and refit all of
-// them in Update, make the predictor from GLMPosterior.WithRows. The errors are those of w.
+// them in Update, make the predictor from GLMPosterior.WithRows. Save returns the errors of w.
 func (p *Predictor) Save(w io.Writer) error {
 	name, err := posteriorName(p.post)
 	if err != nil {

@@ -92,7 +92,7 @@ func TestMistakes(t *testing.T) {
 		{"y ¦= x", "unexpected =; expected ~"},
 		{"y ~ ¦", "unexpected end of the formula; expected a column, 1, 0, . or a group such as (1 | g)"},
 		{"y ~ x + ¦", "unexpected end of the formula; expected a column"},
-		{"y ~ x ¦z", "unexpected z; expected + before the next term; put names with spaces"},
+		{"y ~ x ¦z", "unexpected z; expected + before the next term, or backquotes around a name"},
 		{"y ~ x + ¦2", "unexpected 2; expected a column"},
 		{"y ~ x¦^2", "formulas do not support powers"},
 		{"y ~ ¦I(x)", "unknown function I; use poly(x, 2) for a polynomial"},

@@ -195,8 +195,8 @@ func (p *parser) formula() {
 		case p.token == "*" || p.token == ":":
 			p.fail("unexpected %s; interactions need columns, as in a:b or a*b*c", p.token)
 		case p.named():
-			p.fail("unexpected %s; expected + before the next term; put names with spaces in "+
-				"backquotes, as in `Letzte Anfrage`", p.token)
+			p.fail("unexpected %s; expected + before the next term, or backquotes around a name "+
+				"with spaces, as in `Letzte Anfrage`", p.token)
 		default:
 			p.fail("%s; expected + before the next term", p.found())
 		}

@@ -37,10 +37,10 @@ func inputFlags(f *flag.FlagSet) (in input) {
 		". stands for all\nother columns; the outcome is y, log(y), successes / trials or\n"+
 		"survival(time, event)")
 	in.columns = f.String("columns", "", "`file` of decisions about columns, written by pgsvi check")
-	in.positive = f.String("positive", "", "which `label` of a two-valued outcome to predict the "+
-		"probability of")
+	in.positive = f.String("positive", "", "`label` whose probability is predicted, if the outcome "+
+		"has two labels")
 	in.format = cli.FormatFlag(f)
-	in.standardize = f.Bool("standardize", true, "standardize columns before the prior applies")
+	in.standardize = f.Bool("standardize", true, "standardize columns before applying the prior")
 	return in
 }
 

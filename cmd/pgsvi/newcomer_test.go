@@ -76,7 +76,7 @@ func TestNewcomer(t *testing.T) {
 		{"predict|-level|90|" + model + "|" + table, 1, "the level of the interval is 90"},
 		{"fit|-formula|y ~ x + z|" + table, 2, `the table has no column "z"; it has x, y`},
 		{"fit|-formula|y ~ my col|" + table, 2,
-			"; put names with spaces"},
+			", or backquotes around a name"},
 		{"fit|-formula|y ~ .|" + file("one.csv", "y\n1.5\n2\n3\n"), 0,
 			"no column is left for the . of the formula; if the table"},
 		{"fit|-formula|y ~ .|" + file("const.csv", "x,y\n1,5.5\n2,5.5\n3,5.5\n"), 1,
@@ -102,7 +102,7 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y ~ x|-o|" + dir + "|" + table, 2, "is a folder; choose a file name"},
 		{"fit|-formula|y ~ x|-o|" + filepath.Join(dir, "none", "m") + "|" + table, 1,
 			"cannot be written: no such file"},
-		{"check|" + file("q.csv", "a,y\n6\" pipe,1\n\"x\" y,2\n"), 1, "give -format no-quotes"},
+		{"check|" + file("q.csv", "a,y\n6\" pipe,1\n\"x\" y,2\n"), 1, "set -format no-quotes"},
 		{"fit|-formula|y ~ x|-likelihood|poisson|" + labels, 2,
 			`no value is a number: "no" (2), "yes" (2)` +
 				"\nPoisson needs numbers; omit -likelihood to fit labels or classes\n"},

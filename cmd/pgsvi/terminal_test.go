@@ -157,8 +157,8 @@ func TestNoGo(t *testing.T) {
 		{"fit|-formula|y ~ x|-intercept-sd|inf|" + path, 2, "-intercept-sd is +Inf"},
 		{"fit|-formula|y ~ x|-prior-sd|1e308|" + path, 1, "change -prior-sd"},
 		{"gp|" + path, 0, "subtract the mean"},
-		{"fit|-formula|y ~ x|" + mixed, 1, "give -format header=yes"},
-		{"check|" + spaces, 2, "give -format separator=…"},
+		{"fit|-formula|y ~ x|" + mixed, 1, "set -format header=yes"},
+		{"check|" + spaces, 2, "set -format separator=…"},
 		{"check|-format|separator=\"|" + spaces, 2, "-format has"},
 		{"fit|-formula|y ~ x|" + counts, 1, "poisson or negbinomial for counts"},
 	} {

@@ -75,7 +75,7 @@ var formatAdvice = regexp.MustCompile(
 func Flags(text string) string {
 	return formatAdvice.ReplaceAllStringFunc(text, func(advice string) string {
 		m := formatAdvice.FindStringSubmatch(advice)
-		return map[string]string{"set": "give ", "by": "by "}[m[1]] + m[2]
+		return map[string]string{"set": "set ", "by": "by "}[m[1]] + m[2]
 	})
 }
 
