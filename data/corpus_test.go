@@ -19,8 +19,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// corpusFormat is a format with its reader and writer. Terms are given only to
-// the reader that does not find them in the file.
+// A corpusFormat is a format with its reader and writer. Only readers that do not find the number
+// of terms in the file use terms.
 type corpusFormat struct {
 	name  string
 	read  func(r io.Reader, terms int) (*pgsvi.Corpus, error)
@@ -124,7 +124,7 @@ func TestCorpusValidate(t *testing.T) {
 	}
 }
 
-// The halves are those of the tokens written out one by one.
+// TestDocumentHalves checks the halves against the tokens of a document, written out one by one.
 func TestDocumentHalves(t *testing.T) {
 	first, second := pgsvi.Document{Words: []int{1, 4, 6, 7},
 		Counts: []float64{3, 1, 2, 1}}.Halves()
@@ -231,7 +231,7 @@ func TestReadCorpus(t *testing.T) {
 		!reflect.DeepEqual(c.Docs, want) {
 		t.Errorf("pattern: %v, %v", c, err)
 	}
-	// Appending to a document leaves the next one alone.
+	// Appending to a document must not change the next document.
 	c, err = ReadUCI(strings.NewReader(uci))
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +360,7 @@ func TestReadCorpusErrors(t *testing.T) {
 	}
 }
 
-// A header may claim what it likes: memory is that of what follows it.
+// TestReadCorpusMemory checks that the memory depends on the entries, whatever the header declares.
 func TestReadCorpusMemory(t *testing.T) {
 	for in, read := range map[string]func(io.Reader) (*pgsvi.Corpus, error){
 		"2000000000\n2000000000\n9000000000000000000\n1 1 1\n": ReadUCI,
@@ -397,7 +397,7 @@ func TestWriteCorpus(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
 		}
 	}
-	// Any count survives.
+	// Any count must be restored exactly.
 	c.Docs[0].Counts = []float64{0.1, 1e300}
 	c.Docs[2].Counts = []float64{5e-324, 1 << 53, 1. / 3}
 	for _, f := range corpusFormats {
@@ -458,8 +458,8 @@ func TestVocab(t *testing.T) {
 	}
 }
 
-// Fuzzing: what a reader accepts is in order, is not out of proportion to the
-// input, and is read back as it was in every format.
+// fuzzCorpus checks that an accepted corpus is valid, is in proportion to the input, and is
+// restored exactly by every format.
 func fuzzCorpus(f *testing.F, format int, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
@@ -542,11 +542,9 @@ func FuzzReadVocab(f *testing.F) {
 	})
 }
 
-// loadCorpus reads ap or nips with its vocabulary.
-
-// unigramScore returns the mean negative log-probability of the second halves of
-// the test documents under prob, of a word by its frequency among all tokens of
-// the training documents and the number of terms.
+// unigramScore returns the mean negative log-probability of the second halves of the test
+// documents. prob is the probability of a word, given its frequency among all tokens of the
+// training documents and the number of terms.
 func unigramScore(train, test *pgsvi.Corpus,
 	prob func(freq, total, terms float64) float64) float64 {
 	freq, total := train.TermFreq(), train.Tokens()
@@ -561,7 +559,7 @@ func unigramScore(train, test *pgsvi.Corpus,
 	return score / tokens
 }
 
-// Two ways not to give words that are not in the training documents probability 0.
+// Two ways to give positive probability to words that the training documents lack.
 func mixedUnigram(freq, total, terms float64) float64  { return 0.99*freq/total + 0.01/terms }
 func addOneUnigram(freq, total, terms float64) float64 { return (freq + 1) / (total + terms) }
 

@@ -151,8 +151,8 @@ func TestSelectRows(t *testing.T) {
 	}
 }
 
-// FuzzReadCSV checks that whatever is accepted is finite and rectangular, and is
-// read back to the last bit when written.
+// FuzzReadCSV checks that accepted numbers are finite and rectangular, and are restored exactly
+// after they are written.
 func FuzzReadCSV(f *testing.F) {
 	for _, s := range []string{"", "1,2\n3,4\n", "a,b,y\r\n1,-2.5,1\r\n", "\ufeff1,2\n",
 		"1,\"2\"\n\n 3 ,0x1p-4", "nan,1\n1e999,2", "1,\"2", ",,\n", "1\n"} {
@@ -189,8 +189,8 @@ func FuzzReadCSV(f *testing.F) {
 	})
 }
 
-// FuzzReadIndex checks that whatever is accepted is a list of row numbers, and
-// is read back when written.
+// FuzzReadIndex checks that accepted lines are row numbers, and are restored after they are
+// written.
 func FuzzReadIndex(f *testing.F) {
 	for _, s := range []string{"", "1\n2\n", "\ufeff0\r\n\r\n 7 \n", "-1\n", "1.5\n", "+3"} {
 		f.Add([]byte(s))
@@ -233,7 +233,7 @@ func ExampleReadCSV() {
 	// pgsvi: line 2, column 2: "?" is not a finite number
 }
 
-// A packed file is read as it is; one that is cut short says so.
+// TestReadCSVGzip checks that a packed file is unpacked, and that a truncated file is an error.
 func TestReadCSVGzip(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -253,7 +253,7 @@ func TestReadCSVGzip(t *testing.T) {
 	if _, _, err := ReadCSV(bytes.NewReader(file[:5])); err == nil {
 		t.Error("cut short in the header of gzip: no error")
 	}
-	// Zeros may follow the last member, as with gzip(1), and nothing else.
+	// Zeros may follow the last member, as with gzip(1), but other bytes may not.
 	packed.Reset()
 	z.Reset(&packed)
 	fmt.Fprint(z, "5,6\n")

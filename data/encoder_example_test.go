@@ -25,7 +25,7 @@ K-163;14.05.2021;Basis;22,90 €;36;nein
 K-170;14.05.2021;Basis;22,90 €;41;nein
 `
 
-// Read finds out how a file is written. Suggest says which columns need a decision.
+// Read detects how a file is written. Suggest lists the columns that need a decision.
 func ExampleRead() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -63,8 +63,7 @@ func ExampleRead() {
 	// 	// or data.Number("Alter").MissingAre("k.A.").Drop(), // to leave these rows out
 }
 
-// An Encoder learns what columns mean, and turns rows into numbers: those of the table, and others
-// to predict from.
+// An Encoder learns the columns, and turns rows of the table and rows to predict into numbers.
 func ExampleTable_Encoder() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -112,7 +111,7 @@ func ExampleTable_Encoder() {
 	// [-0.43 1.00 0.00 0.00 0.02 0.00 1.00]
 }
 
-// Every decision that is to be made is in one error, which a program can look into.
+// A single error holds every decision, so that a program can handle them.
 func ExampleDecisionError() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -135,7 +134,7 @@ func ExampleDecisionError() {
 	// Alter 3
 }
 
-// A row may be a map, a JSON object, or a struct with tags. Notes say what is unusual in it.
+// A row may be a map, a JSON object, or a struct with tags. Notes describe unusual values.
 func ExampleEncoder_Row() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -188,7 +187,7 @@ func ExampleEncoder_Row() {
 	// 6 <nil>
 }
 
-// Rows that cannot be encoded are errors of their own; the others are encoded all the same.
+// A row that cannot be encoded has an error of its own, and the other rows are encoded.
 func ExampleEncoder_Rows() {
 	t, err := data.Read(
 		strings.NewReader(

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestEncoderColumns holds small tables against the features and outcomes that they become.
+// TestEncoderColumns compares small tables with the expected features and outcomes.
 func TestEncoderColumns(t *testing.T) {
 	for name, c := range map[string]struct {
 		in      string
@@ -120,7 +120,7 @@ func TestEncoderColumns(t *testing.T) {
 	}
 }
 
-// TestDecisions holds columns against the decision that they need. "" means none.
+// TestDecisions checks the decision that each column needs. "" means that it needs no decision.
 func TestDecisions(t *testing.T) {
 	column := func(rows int, f func(i int) any) string {
 		var in strings.Builder
@@ -295,7 +295,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestDoubts checks what is shown and not refused.
+// TestDoubts checks the doubts that an Encoder reports without refusing the table.
 func TestDoubts(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("site,kind,stars,told,when,y\n")
@@ -336,7 +336,7 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestEncoderErrors checks the line and column of rows that contradict the rest.
+// TestEncoderErrors checks that errors name the line and column of rows that contradict the others.
 func TestEncoderErrors(t *testing.T) {
 	long := func(bad string) string {
 		var b strings.Builder
@@ -371,7 +371,7 @@ func TestEncoderErrors(t *testing.T) {
 	}
 }
 
-// TestKept checks that Kept says which rows of a file the rows of X are.
+// TestKept checks that Kept maps the rows of X to rows of the file.
 func TestKept(t *testing.T) {
 	in := "age,colour,ill\n31,red,yes\n\n?,red,no\n52,blue,no\n40,,yes\n28,red,yes\n"
 	e, d := encode(t, in, Outcome("ill").Positive("yes"), Number("age").Drop(),
@@ -410,7 +410,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestDataOfAnotherTable checks columns in another order, missing ones and unknown levels.
+// TestDataOfAnotherTable checks columns in another order, missing columns and unknown levels.
 func TestDataOfAnotherTable(t *testing.T) {
 	e, _ := encode(t, people, Outcome("ill").Positive("no"), Category("colour").Reference("blue"))
 	want := mat.NewDense(2, 4, []float64{20, 0, 0, 1, 0.5, 1, 0, 3})
@@ -504,7 +504,7 @@ func TestScaleColumns(t *testing.T) {
 	}
 }
 
-// TestSparseData checks that mostly zeros make a sparse matrix, for other tables too.
+// TestSparseData checks that mostly zeros make a sparse matrix, also for other tables.
 func TestSparseData(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("state,x,y\n")
@@ -538,7 +538,7 @@ func TestSparseData(t *testing.T) {
 	}
 }
 
-// TestEncoderJSON checks that an Encoder is the same to the bit when it is read back.
+// TestEncoderJSON checks that an Encoder is restored exactly.
 func TestEncoderJSON(t *testing.T) {
 	for _, g := range generated {
 		table, err := Read(strings.NewReader(g.text), g.name)
@@ -586,7 +586,7 @@ func TestEncoderJSON(t *testing.T) {
 	}
 }
 
-// TestSubset checks that columns out of use need no decision, and are no features.
+// TestSubset checks that columns that are not used need no decision and are not features.
 func TestSubset(t *testing.T) {
 	table := read(t, churnFile(500))
 	e, err := table.encoder([]string{"Anrufe", "Tarif", "gekündigt"},

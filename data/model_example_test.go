@@ -9,8 +9,8 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// A formula over a table, with an effect of each shop (random intercepts), and predictions of
-// customers as they come: one of a plan that training has not seen, and one without a plan.
+// A formula for a table with an effect of each shop (random intercepts), and predictions for
+// customers: one with a plan that training has not seen, and one without a plan.
 func ExampleTable_Model() {
 	file := strings.NewReader("bought,plan,age,shop\n" + strings.Repeat("yes,gold,31,north\n"+
 		"no,basic,45,south\nyes,gold,52,south\nno,gold,28,east\nyes,basic,61,north\nno,basic,33,east\n"+

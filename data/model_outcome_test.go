@@ -16,7 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// patients is a table of durations, of which some are right-censored, with their times and events.
+// patients returns a table of durations, some of them right-censored, with their times and events.
 func patients(n int, seed uint64) (text string, times, events []float64) {
 	rng := rand.New(rand.NewPCG(seed, 6))
 	var b strings.Builder
@@ -36,8 +36,8 @@ func patients(n int, seed uint64) (text string, times, events []float64) {
 	return b.String(), times, events
 }
 
-// TestModelSurvival holds the outcomes of censored durations, and what is predicted and learned of
-// them, against those of pgsvi.Survival.
+// TestModelSurvival compares the outcomes, fits and predictions of censored durations with those of
+// pgsvi.Survival.
 func TestModelSurvival(t *testing.T) {
 	text, times, events := patients(testkit.Longer(80, 40), 1)
 	m := mustModel(t, tableOf(t, text), "survival(days, died) ~ dose + sex")
@@ -93,7 +93,7 @@ func TestModelSurvival(t *testing.T) {
 	}
 	if a, err := mustPredictor(t, m).Predict(map[string]any{"dose": 2, "sex": "m",
 		"days": 5}); err != nil || !math.IsNaN(a.Outcome) {
-		t.Errorf("an outcome of which nobody knows whether it is censored: %v, %v", a, err)
+		t.Errorf("an outcome that may be censored: %v, %v", a, err)
 	}
 	if _, err := mustPredictor(t, m).Update(context.Background(),
 		tableOf(t, "dose,sex,days\n1,m,4\n")); !errors.Is(err, pgsvi.ErrShape) ||
@@ -122,8 +122,8 @@ func patientRows(t *testing.T, m *Model, text string, times,
 	return pgsvi.Rows(d.X, y)
 }
 
-// TestSurvivalTexts checks events that are true and false, a formula that is built, and a Gaussian
-// process of durations.
+// TestSurvivalTexts checks events that are true and false, a formula that a program builds, and a
+// Gaussian process of durations.
 func TestSurvivalTexts(t *testing.T) {
 	text, _, _ := patients(40, 3)
 	m := mustModel(t, tableOf(t, text), "survival(days, died) ~ dose")
@@ -134,9 +134,9 @@ func TestSurvivalTexts(t *testing.T) {
 	if err != nil || !slices.Equal(built.Y, m.Y) {
 		t.Fatalf("outcomes %v, want %v, %v", built, m.Y, err)
 	}
-	said, err := ReadColumns(strings.NewReader(Event("died").Drop().String()))
-	if err != nil || len(said) != 1 || said[0].String() != `data.Event("died").Drop()` {
-		t.Errorf("%v, %v", said, err)
+	declared, err := ReadColumns(strings.NewReader(Event("died").Drop().String()))
+	if err != nil || len(declared) != 1 || declared[0].String() != `data.Event("died").Drop()` {
+		t.Errorf("%v, %v", declared, err)
 	}
 	post, _, _, err := m.FitGP(context.Background(), pgsvi.SquaredExp{}, nil, nil, nil)
 	if err != nil || likelihoodOf(post) != (pgsvi.Weibull{}) {
@@ -144,7 +144,7 @@ func TestSurvivalTexts(t *testing.T) {
 	}
 }
 
-// TestOutcomeErrors checks what is said of outcomes that are none.
+// TestOutcomeErrors checks the errors about unsuitable outcomes.
 func TestOutcomeErrors(t *testing.T) {
 	const head = "x,t,e\n1,5,1\n2,6,0\n3,2,1\n"
 	for name, c := range map[string]struct {
@@ -206,7 +206,7 @@ func TestOutcomeErrors(t *testing.T) {
 	}
 }
 
-// TestModelSuccesses holds the beta-binomial model of successes in trials against that of
+// TestModelSuccesses compares the beta-binomial model of successes in trials with the model of
 // pgsvi.Successes.
 func TestModelSuccesses(t *testing.T) {
 	n := testkit.Longer(100, 30)

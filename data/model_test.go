@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// orders is a table with columns of every kind: label bought, count clicks, number spent.
+// orders returns a table with columns of every kind: label bought, count clicks, number spent.
 func orders(n int, seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	var b strings.Builder
@@ -98,7 +98,7 @@ func mustFit(t testing.TB, m *Model, lik pgsvi.Likelihood) (*pgsvi.GLMPosterior,
 	return post, p
 }
 
-// TestModelNames checks the features of each kind of term, and the blocks that they are in.
+// TestModelNames checks the features of each kind of term, and their blocks.
 func TestModelNames(t *testing.T) {
 	table := tableOf(t, orders(300, 1))
 	for _, c := range []struct{ formula, names, blocks string }{
@@ -149,7 +149,7 @@ func TestModelNames(t *testing.T) {
 	}
 }
 
-// TestModelValues checks features against those made by hand of the text of the table.
+// TestModelValues compares features with values computed by hand from the text of the table.
 func TestModelValues(t *testing.T) {
 	table := tableOf(t, orders(200, 2))
 	m := mustModel(t, table, "bought ~ plan*age + poly(age, 2) + log(days) + (1 | shop/shelf)", yes,
@@ -203,8 +203,8 @@ func TestModelValues(t *testing.T) {
 	}
 }
 
-// TestFullCoding checks the features of a category that has one for each level: of levels, a
-// missing value, a level that is new, and a bool for a level that is written as 0 or 1.
+// TestFullCoding checks the features of a category with one feature per level: for levels, a
+// missing value, a new level, and a bool for a level that is written as 0 or 1.
 func TestFullCoding(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("flag,size,y\n")
@@ -246,8 +246,8 @@ func TestFullCoding(t *testing.T) {
 	}
 }
 
-// TestPowers checks that the columns of a polynomial have mean 0, variance 1 and no correlation over
-// the rows, whose values are skewed, and of different weights.
+// TestPowers checks that the columns of a polynomial have mean 0, variance 1 and no correlation
+// over rows with skewed values and different weights.
 func TestPowers(t *testing.T) {
 	const n = 500
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -300,7 +300,7 @@ func TestExposure(t *testing.T) {
 	}
 }
 
-// TestNewGroupIsAsWideAsItsPrior checks the sd of the effect of a group never seen.
+// TestNewGroupIsAsWideAsItsPrior checks the sd of the effect of a new group.
 func TestNewGroupIsAsWideAsItsPrior(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(400, 6)), "bought ~ age + (1 | shop)", yes)
 	_, opt, err := m.Options(nil, nil)
@@ -363,8 +363,8 @@ func TestModelSparse(t *testing.T) {
 	}
 }
 
-// TestModelSmooth checks that a curve is found: its root mean square error, its intervals, and what
-// is said of a value beyond the data.
+// TestModelSmooth checks that a curve is found: its root mean square error, its intervals, and the
+// note about a value outside the data.
 func TestModelSmooth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	truth := func(x float64) float64 { return 1.5*math.Sin(6*x) + x }
@@ -395,7 +395,7 @@ func TestModelSmooth(t *testing.T) {
 	}
 }
 
-// TestModelTrials checks successes in trials against the same rows as single trials.
+// TestModelTrials compares successes in trials with the same trials as single rows.
 func TestModelTrials(t *testing.T) {
 	columns := []Column{Category("plan").Reference("basic"), Raw()}
 	grouped := mustModel(t, tableOf(t, orders(100, 9)), "wins / tries ~ plan + age", columns...)
@@ -437,7 +437,7 @@ func TestModelTrials(t *testing.T) {
 	}
 }
 
-// TestModelRandomIntercepts checks ELBO and standard deviation against independent optima.
+// TestModelRandomIntercepts compares ELBO and standard deviation with independent optima.
 func TestModelRandomIntercepts(t *testing.T) {
 	dir := os.Getenv("PGSVI_DATA")
 	if dir == "" {
@@ -487,7 +487,7 @@ func TestModelRandomIntercepts(t *testing.T) {
 	}
 }
 
-// TestModelMistakes checks that what cannot be fitted is an error that says why.
+// TestModelMistakes checks that a model that cannot be fitted is an error with a reason.
 func TestModelMistakes(t *testing.T) {
 	table := tableOf(t, orders(100, 10))
 	for _, c := range []struct {
@@ -536,7 +536,7 @@ func TestModelMistakes(t *testing.T) {
 	}
 }
 
-// TestReadColumns checks that columns are read as they are printed, and errors name the line.
+// TestReadColumns checks that columns are read as they are printed, and that errors name the line.
 func TestReadColumns(t *testing.T) {
 	want := []Column{
 		Outcome("bought").Positive("yes").Drop(),
@@ -614,8 +614,8 @@ func FuzzReadColumns(f *testing.F) {
 	})
 }
 
-// A column without a name that numbers the rows is left out, and the table says why. One that is
-// named as such a column would be has to be decided about.
+// TestColumnWithoutName checks that an unnamed column of row numbers is left out and that the table
+// gives the reason. A column that has the default name of an unnamed column needs a decision.
 func TestColumnWithoutName(t *testing.T) {
 	const why = "no name, and row numbers"
 	for name, want := range map[string]string{"": why, "x1": ""} {
@@ -642,12 +642,12 @@ func TestColumnWithoutName(t *testing.T) {
 	}
 }
 
-// An outcome that the likelihood refuses is named by its line and column.
+// TestOutcomeRefused checks that the error about an outcome names its line and column.
 func TestOutcomeRefused(t *testing.T) {
 	m := mustModel(t, tableOf(t, "x,y\n1,2\n2,\n3,0\n\n4,-3\n5,1\n"), "y ~ x",
 		Outcome("y").Quantity().Drop())
 	_, err := m.GLM(pgsvi.Poisson{}, nil)
-	const says = `line 6, column "y": y = -3, and Poisson wants`
+	const says = `line 6, column "y": y = -3`
 	if !errors.Is(err, pgsvi.ErrLabel) || !strings.Contains(err.Error(), says) {
 		t.Error(err)
 	}
@@ -657,7 +657,8 @@ func TestOutcomeRefused(t *testing.T) {
 	}
 }
 
-// TestModelUnits checks that predictions are in the unit of the outcome, be it large or far from 0.
+// TestModelUnits checks that predictions have the unit of the outcome, even if it is large or far
+// from 0.
 func TestModelUnits(t *testing.T) {
 	const n = 100
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -707,8 +708,8 @@ func TestModelUnits(t *testing.T) {
 	}
 }
 
-// TestModelWholeNumbers checks that a formula may name whole numbers that are all different, such as
-// weeks, as features and as the outcome, and that . still asks.
+// TestModelWholeNumbers checks that a formula may name whole numbers that all differ, such as
+// weeks, as features and as the outcome, and that . needs a decision about them.
 func TestModelWholeNumbers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("week,price,x\n")
@@ -737,8 +738,8 @@ func TestModelWholeNumbers(t *testing.T) {
 	}
 }
 
-// TestUnusableOutcomes checks that an outcome that cannot be used is noted in a prediction, and is an
-// error of its row where predictions are scored.
+// TestUnusableOutcomes checks that an outcome that cannot be used is a note of a prediction, and an
+// error of its row when predictions are scored.
 func TestUnusableOutcomes(t *testing.T) {
 	table := tableOf(t, orders(200, 15))
 	for _, c := range []struct {
@@ -775,8 +776,8 @@ func TestUnusableOutcomes(t *testing.T) {
 	}
 }
 
-// TestModelPeriod checks that a periodic curve has the period that the formula says, or that whole
-// numbers count through, and that it is shown.
+// TestModelPeriod checks that the period of a periodic curve is the period in the formula or the
+// range of whole numbers, and that it is printed.
 func TestModelPeriod(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("month,hour,y\n")

@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// ratings returns a table of ratings, as words and as whole numbers from −1 to 1, by x.
+// ratings returns a table of x and ratings, as words and as whole numbers from −1 to 1.
 func ratings(n int) string {
 	rng := rand.New(rand.NewPCG(6, 6))
 	var b strings.Builder
@@ -29,8 +29,8 @@ func ratings(n int) string {
 	return b.String()
 }
 
-// TestOrdered checks that ordered levels are fitted in their order, whether they are words or
-// numbers, with one probability per level, and that a saved predictor keeps them.
+// TestOrdered checks that ordered levels, words or numbers, are fitted in order with one
+// probability per level, and that a saved predictor keeps them.
 func TestOrdered(t *testing.T) {
 	table := tableOf(t, ratings(300))
 	words := mustModel(t, table, "word ~ x", Outcome("word").Ordered("low", "medium", "high"))
@@ -107,8 +107,8 @@ func TestOrderedMistakes(t *testing.T) {
 	}
 }
 
-// TestTransformed checks that log(y) and sqrt(y) are fitted as a transformed column is, and predict
-// y in its own unit.
+// TestTransformed checks that log(y) and sqrt(y) are fitted like a transformed column, and that y
+// is predicted in its own unit.
 func TestTransformed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var b strings.Builder
@@ -165,7 +165,7 @@ func TestTransformed(t *testing.T) {
 		!strings.Contains(err.Error(), "which needs GaussianNoise") {
 		t.Error(err)
 	}
-	// The density of y is that of its root u over 2u.
+	// The density of y is the density of its root u, divided by 2u.
 	_, p := mustFit(t, mustModel(t, table, "sqrt(y) ~ x"), nil)
 	_, q := mustFit(t, mustModel(t, table, "ry ~ x"), nil)
 	var want []float64
@@ -185,8 +185,8 @@ func TestTransformed(t *testing.T) {
 	}
 }
 
-// TestConstantOutcomes checks that equal outcomes are fitted if they say something, and refused if
-// they do not.
+// TestConstantOutcomes checks that equal outcomes are fitted if the model can learn from them, and
+// refused otherwise.
 func TestConstantOutcomes(t *testing.T) {
 	rows := func(head, row string, n int) *Table {
 		var b strings.Builder
@@ -256,8 +256,8 @@ func TestConstantOutcomes(t *testing.T) {
 	}
 }
 
-// TestLargeOutcomes checks that outcomes whose squares overflow are named by line, column and
-// value.
+// TestLargeOutcomes checks that the error about outcomes whose squares overflow names line, column
+// and value.
 func TestLargeOutcomes(t *testing.T) {
 	table := tableOf(t, "x,y\n1,3.5\n2,7\n3,-1e308\n4,1.1e308\n5,2\n6,9\n")
 	m := mustModel(t, table, "y ~ x")

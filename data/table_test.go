@@ -25,7 +25,7 @@ func read(t testing.TB, text string) *Table {
 	return table
 }
 
-// encode encodes a table from a text, without standardisation.
+// encode encodes a table from a text without standardization.
 func encode(t testing.TB, text string, columns ...Column) (*Encoder, *Data) {
 	t.Helper()
 	table := read(t, text)
@@ -40,7 +40,7 @@ func encode(t testing.TB, text string, columns ...Column) (*Encoder, *Data) {
 	return e, d
 }
 
-// TestReadPeople reads one table in all the ways it may be written.
+// TestReadPeople reads one table in every supported format.
 func TestReadPeople(t *testing.T) {
 	names := []string{"age", "colour=green", "colour=red", "smokes"}
 	want := mat.NewDense(3, 4, []float64{31, 0, 1, 1, 52, 0, 0, 0, 40, 1, 0, 0})
@@ -88,7 +88,7 @@ func utf16Text(s string, big bool) string {
 	return b.String()
 }
 
-// TestReadErrors holds what is wrong with a file against its error.
+// TestReadErrors checks the error for each kind of invalid file.
 func TestReadErrors(t *testing.T) {
 	for _, c := range []struct {
 		in   string

@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// formulas are formulas as String prints them, with what they say in words.
+// formulas holds formulas as String prints them, with their Words.
 var formulas = []struct{ text, words string }{
 	{"y ~ 1", "y by an intercept alone"},
 	{"y ~ 0", "y by nothing"},
@@ -56,7 +56,7 @@ func TestFormula(t *testing.T) {
 	}
 }
 
-// TestBuilt checks that a formula that is built is the one that is read.
+// TestBuilt checks that a formula built by a program equals the parsed formula.
 func TestBuilt(t *testing.T) {
 	built := &Formula{
 		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
@@ -83,7 +83,7 @@ func TestBuilt(t *testing.T) {
 	}
 }
 
-// TestMistakes checks message and caret of each mistake. The caret stands below the | of the mark.
+// TestMistakes checks the message and the caret of each mistake. ¦ marks the place of the caret.
 func TestMistakes(t *testing.T) {
 	for _, c := range []struct{ text, message string }{
 		{"", "expected a column to predict"},
@@ -166,7 +166,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// caret says that one of the errors joined in err is at a byte, or for repetitions at the first use.
+// caret reports whether one of the errors joined in err is at a byte, or, for repetitions, at the
+// first use.
 func caret(err error, at int, text string) bool {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

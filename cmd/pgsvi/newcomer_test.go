@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// TestFirstCommand runs the first command of the README as it is written there.
+// TestFirstCommand runs the first command of the README exactly as written.
 func TestFirstCommand(t *testing.T) {
 	root := filepath.Join("..", "..")
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -39,7 +39,7 @@ func TestFirstCommand(t *testing.T) {
 	}
 }
 
-// TestNewcomer checks what is said to somebody who knows no more than pgsvi -h.
+// TestNewcomer checks the messages for users who have only read pgsvi -h.
 func TestNewcomer(t *testing.T) {
 	dir := t.TempDir()
 	table := write(t, dir, "xy.csv", "x,y\n1,2.5\n2,3.5\n3,3.5\n4,5.5\n")
@@ -161,7 +161,7 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// TestFormatFlag checks that -format reads tables that are not found out.
+// TestFormatFlag checks that -format reads tables that are not detected.
 func TestFormatFlag(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ format, text, want string }{
@@ -191,7 +191,7 @@ func TestFormatFlag(t *testing.T) {
 	}
 }
 
-// TestHeldOut checks that -test fits to some rows and scores the others, as predict -score does.
+// TestHeldOut checks that -test fits some rows and scores the others like predict -score.
 func TestHeldOut(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x,y,label\n")
@@ -221,7 +221,7 @@ func TestHeldOut(t *testing.T) {
 	}
 }
 
-// TestManyWeights checks that a fit of too many weights for importance sampling says so.
+// TestManyWeights checks that fit explains why a model with many weights has no khat.
 func TestManyWeights(t *testing.T) {
 	var b strings.Builder
 	for j := range cli.MostPSIS {
@@ -260,8 +260,8 @@ func TestManyWeights(t *testing.T) {
 	}
 }
 
-// TestPredictFormat checks that predict leaves out the lines that fit has left out, finds the
-// separator of the new table, and lets -format change that.
+// TestPredictFormat checks that predict ignores the same lines as fit, detects the separator of the
+// new table, and lets -format override both.
 func TestPredictFormat(t *testing.T) {
 	dir := t.TempDir()
 	train := write(t, dir, "train.csv", "Report\nx;y\n# a;b\n1;2.5\n2;3.5\n3;3.5\n4;5.5\n")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// runFrom runs the command in the process, with a standard input.
+// runFrom runs the command in this process with a standard input.
 func runFrom(stdin string, args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	c := &command{ctx: context.Background(), stdin: strings.NewReader(stdin), stdout: &out,
@@ -18,7 +18,7 @@ func runFrom(stdin string, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-// TestStdin checks that each verb reads a table from standard input, which - names.
+// TestStdin checks that each verb reads a table from standard input if it is named -.
 func TestStdin(t *testing.T) {
 	text, err := os.ReadFile(visits(t, 60))
 	if err != nil {
@@ -58,7 +58,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// TestFailedRows checks that predict has a status of its own if rows failed and others did not.
+// TestFailedRows checks that predict has a separate exit status if some rows failed and others did
+// not.
 func TestFailedRows(t *testing.T) {
 	dir, model := trained(t)
 	for text, want := range map[string]int{

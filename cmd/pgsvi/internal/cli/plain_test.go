@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestPlain checks translations of messages that the command prints.
+// TestPlain checks the translation of messages that the command prints.
 func TestPlain(t *testing.T) {
 	for _, c := range []struct{ message, want string }{
 		{"the text is not UTF-8; set Format.Encoding (-format encoding=…)",
@@ -52,10 +52,10 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// goNames are names of options of the library.
+// goNames matches names of options of the library.
 var goNames = regexp.MustCompile(`\b(\w+Options|Solver|Format)\.[A-Z]`)
 
-// TestPlainAll checks that no text of the library which names an option of Go leaves Plain so.
+// TestPlainAll checks that Plain removes the names of Go options from all messages of the library.
 func TestPlainAll(t *testing.T) {
 	for _, pattern := range []string{"*.go", "data/*.go", "formula/*.go", "internal/*/*.go"} {
 		paths, err := filepath.Glob(filepath.Join("../../../..", pattern))
@@ -85,7 +85,7 @@ func TestPlainAll(t *testing.T) {
 	}
 }
 
-// literal returns the text of a sum of strings.
+// literal returns the value of a concatenation of string literals.
 func literal(n ast.Node) (text string, ok bool) {
 	switch n := n.(type) {
 	case *ast.BasicLit:
