@@ -14,7 +14,7 @@ import (
 type Column interface {
 	// String returns the call that makes the column, as Go.
 	String() string
-	said() *spec
+	declared() *spec
 }
 
 type kind string
@@ -80,7 +80,7 @@ type spec struct {
 	found     []string // all layouts
 }
 
-func (s *spec) said() *spec { return s }
+func (s *spec) declared() *spec { return s }
 
 func (s *spec) copy() *spec {
 	if s == nil {
@@ -278,7 +278,7 @@ func (c CategoryColumn) Reference(level string) CategoryColumn {
 	return CategoryColumn{c.with(func(s *spec) { s.Reference = level })}
 }
 
-// Level makes missing values a level with the feature "x=(missing)".
+// Level turns missing values into a level with the feature "x=(missing)".
 func (c CategoryColumn) Level() CategoryColumn {
 	return CategoryColumn{c.with(func(s *spec) { s.Missing = missingLevel })}
 }

@@ -36,8 +36,8 @@ import (
 // takes 120 bytes per term, would not fit in memory. They wrap an error of r.
 func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 	if terms < 0 || terms > math.MaxInt32 {
-		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: lda-c: the number of terms is %d; it must "+
-			"be 0 or positive, and below 2^31", terms)
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: lda-c: the number of terms is %d; it "+
+			"must be 0 or positive, and below 2^31", terms)
 	}
 	most := terms
 	if terms == 0 {
@@ -83,7 +83,8 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 		line := entries[start:]
 		slices.SortFunc(line, corpusEntry.compare) // faster than sorting all entries at the end
 		if found := len(line); found != n {
-			return nil, s.fail(pgsvi.ErrShape, "the number of words is %d, but the line begins with %d",
+			return nil, s.fail(pgsvi.ErrShape, "the number of words is %d, but the line begins "+
+				"with %d",
 				found, n)
 		}
 		if docs == math.MaxInt32 {
@@ -128,7 +129,8 @@ func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	for i, what := range corpusSizes {
 		text, err := s.next()
 		if err == io.EOF && i == 0 {
-			return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the %s file has no documents", s.format)
+			return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the %s file has no documents",
+				s.format)
 		}
 		if err == io.EOF {
 			return nil, s.fail(pgsvi.ErrShape, "the file ends before the %s", what)
@@ -479,7 +481,8 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 			return nil, err
 		}
 		if len(entries) == size[2] {
-			return nil, s.fail(pgsvi.ErrShape, "the file has more entries than the %d in its header",
+			return nil, s.fail(pgsvi.ErrShape, "the file has more entries than the %d in its "+
+				"header",
 				size[2])
 		}
 		var fields [3][]byte
@@ -514,7 +517,8 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 		entries = append(entries, corpusEntry{int32(doc - 1), int32(word - 1), count})
 	}
 	if len(entries) < size[2] {
-		return nil, s.fail(pgsvi.ErrShape, "the file ends after entry %d, but its header has %d entries",
+		return nil, s.fail(pgsvi.ErrShape, "the file ends after entry %d, but its header has %d "+
+			"entries",
 			len(entries), size[2])
 	}
 	if most := 1<<16 + 16*len(entries); size[0] > most {

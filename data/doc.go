@@ -37,7 +37,7 @@
 // Table.Split holds out random rows, and Predictor.Score compares the predictions with their
 // outcomes.
 //
-// If a table is not detected, describe it with a Format. A Format also ignores lines that are not
+// If a table is read wrongly, describe it with a Format. A Format also ignores lines that are not
 // rows: Skip ignores lines above the names, SkipLast ignores lines at the end, and Comment ignores
 // lines that begin with a given character.
 //

@@ -110,10 +110,10 @@ func (c *column) putMissing(x []float64, shift, scale float64) (note string, err
 		return "", nil
 	case missingDrop:
 		return "", sentinel.Wrap(pgsvi.ErrNotFinite,
-			"the value is missing, and training left out such rows; use %s", c.wants())
+			"the value is missing, and training left out such rows; use %s", c.accepts())
 	}
 	return "", sentinel.Wrap(pgsvi.ErrNotFinite,
-		"the value is missing, but no value was missing in training; use %s", c.wants())
+		"the value is missing, but no value was missing in training; use %s", c.accepts())
 }
 
 func (c *column) putUnknown(x []float64, v *cell) (note string, err error) {
@@ -130,7 +130,7 @@ func (c *column) putUnknown(x []float64, v *cell) (note string, err error) {
 		return fmt.Sprintf("%s=%s is new and read as missing", csvQuote(c.Name), text), nil
 	}
 	return "", sentinel.Wrap(pgsvi.ErrParam,
-		"the level %s is unknown; use %s", text, c.wants())
+		"the level %s is unknown; use %s", text, c.accepts())
 }
 
 // boolLevel returns the level that equals true or false in any case, or 1 or 0.
@@ -143,8 +143,8 @@ func (c *column) boolLevel(text string) (i int, ok bool) {
 	return 0, false
 }
 
-// wants describes the values that the column accepts.
-func (c *column) wants() string {
+// accepts describes the values that are valid in the column.
+func (c *column) accepts() string {
 	switch c.Kind {
 	case kindCategory, kindOutcome:
 		if c.Levels != nil {
@@ -206,7 +206,7 @@ func (c *column) outcome(v *cell) (float64, error) {
 		return 0, err
 	case i < 0:
 		return 0, sentinel.Wrap(pgsvi.ErrLabel,
-			"the outcome %s is unknown; use %s", csvQuote(c.text(v)), c.wants())
+			"the outcome %s is unknown; use %s", csvQuote(c.text(v)), c.accepts())
 	case c.Positive != "":
 		return float64(2*i - 1), nil
 	}
@@ -216,7 +216,8 @@ func (c *column) outcome(v *cell) (float64, error) {
 // root returns the square root of an outcome, for a model of sqrt(y).
 func root(y float64) (float64, error) {
 	if !(y >= 0) {
-		return y, fmt.Errorf("the outcome is %v, but its square root needs a number of at least 0: %w",
+		return y, fmt.Errorf("the outcome is %v, but its square root needs a number of at least "+
+			"0: %w",
 			y, pgsvi.ErrLabel)
 	}
 	return math.Sqrt(y), nil
@@ -240,8 +241,8 @@ func (c *column) observed(v *cell) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, sentinel.Wrap(pgsvi.ErrLabel, "the event is %s; use 1 or yes if it was observed, "+
-		"or 0 or no if the time is censored", csvQuote(text))
+	return false, sentinel.Wrap(pgsvi.ErrLabel, "the event is %s; use 1 or yes if it was "+
+		"observed, or 0 or no if the time is censored", csvQuote(text))
 }
 
 // duration returns the response for the time y from the column times. v is the cell of the event.
@@ -263,7 +264,7 @@ func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
 // scale returns the value of an exposure, an offset, a weight or a number of trials.
 func (c *column) scale(v *cell) (float64, error) {
 	if c.isGapCell(v) {
-		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "the value is missing; use %s", c.wants())
+		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "the value is missing; use %s", c.accepts())
 	}
 	x, err := c.value(v)
 	if err == nil {

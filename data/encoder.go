@@ -69,7 +69,7 @@ type column struct {
 	Units     string `json:"units,omitempty"`   // unit of the values
 	Numeric   bool   `json:"numeric,omitempty"` // whether an outcome is a number
 
-	// For categories, groups and labels. If there are two labels, they are −1 and +1, in this order.
+	// For categories, groups and labels. Two labels are −1 and +1, in this order.
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
@@ -104,7 +104,7 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	if len(decisions) > 0 {
 		return nil, &DecisionError{t.Name, decisions}
 	}
-	if slices.ContainsFunc(columns, func(c Column) bool { return c.said().Kind == kindRaw }) {
+	if slices.ContainsFunc(columns, func(c Column) bool { return c.declared().Kind == kindRaw }) {
 		for _, s := range specs {
 			s.Unscaled = s.Kind == kindNumber || s.Kind == kindDate
 		}
@@ -434,7 +434,8 @@ func (e *Encoder) compile() error {
 		}
 		c.place = j
 		if _, there := e.place[c.Of]; c.Of != "" && (!there || c.Of == c.Name) {
-			return fmt.Errorf("pgsvi: the encoder has a factor of column %s, but not the column: %w",
+			return fmt.Errorf("pgsvi: the encoder has a factor of column %s, but not the column: "+
+				"%w",
 				csvQuote(c.Of), pgsvi.ErrFile)
 		}
 		c.compile(len(e.names))
@@ -451,7 +452,8 @@ func (e *Encoder) compile() error {
 	for _, c := range e.state.Uses {
 		j, ok := e.place[c.Name]
 		if !ok || c.isFeature() || c.Kind == kindOutcome {
-			return fmt.Errorf("pgsvi: the encoder has an invalid further use of column %s as a %s: %w",
+			return fmt.Errorf("pgsvi: the encoder has an invalid further use of column %s as a "+
+				"%s: %w",
 				csvQuote(c.Name), c.Kind, pgsvi.ErrFile)
 		}
 		c.place = j
@@ -519,8 +521,8 @@ func (e *Encoder) UnmarshalJSON(b []byte) error {
 	}
 	if s.Version != encoderVersion {
 		return sentinel.Wrap(pgsvi.ErrFile,
-			"pgsvi: the encoder has version %d, but this release reads version %d; use the release "+
-				"that wrote it", s.Version, encoderVersion)
+			"pgsvi: the encoder has version %d, but this release reads version %d; use the "+
+				"release that wrote it", s.Version, encoderVersion)
 	}
 	for _, c := range slices.Concat(s.Columns, s.Uses) {
 		if err := c.check(); err != nil {
@@ -557,7 +559,8 @@ func (c *column) check() error {
 	case c.Missing == missingLevel && c.Kind != kindCategory && c.Kind != kindGroup,
 		c.Missing == missingImpute && !numeric, c.Unknown != "" && c.Kind != kindCategory,
 		c.Unknown == unknownMissing && c.Missing != missingLevel:
-		return fmt.Errorf("column %s has the invalid policies %q and %q", csvQuote(c.Name), c.Missing,
+		return fmt.Errorf("column %s has the invalid policies %q and %q", csvQuote(c.Name),
+			c.Missing,
 			c.Unknown)
 	case c.Positive != "" && c.Kind == kindOutcome &&
 		(len(c.Levels) != 2 || c.Levels[1] != c.Positive):

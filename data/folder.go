@@ -24,8 +24,8 @@ const rareWord, commonWord = 3, 0.5
 // of the documents are left out; use CorpusBuilder for other limits.
 //
 // vocab is the file of words, one per line, for a corpus with numbers in place of words. If it is
-// "", the corpus has no vocabulary. The errors are errors of the readers, and wrap ErrEmpty if there
-// is no document.
+// "", the corpus has no vocabulary. The errors are errors of the readers, and wrap ErrEmpty if
+// there is no document.
 func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	return ReadCorpusContext(context.Background(), path, vocab)
 }
@@ -136,7 +136,8 @@ func readText(r io.Reader) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("pgsvi: %w", err)
 	case len(text) > longLine:
-		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: the text is larger than %d MB", longLine>>20)
+		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: the text is larger than %d MB",
+			longLine>>20)
 	}
 	return withoutRoff(string(text)), nil
 }

@@ -83,8 +83,8 @@ func (f Format) check() error {
 	switch {
 	case f.Separator != 0 && (strings.ContainsRune("\"\r\n", f.Separator) ||
 		!utf8.ValidRune(f.Separator) || f.Separator == utf8.RuneError):
-		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Separator is %q; set a character other "+
-			"than a quote or a line break", f.Separator)
+		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Separator is %q; set a character "+
+			"other than a quote or a line break", f.Separator)
 	case f.Decimal != 0 && f.Decimal != '.' && f.Decimal != ',':
 		return sentinel.Wrap(pgsvi.ErrParam,
 			"pgsvi: Format.Decimal is %q; set '.' or ','", f.Decimal)
@@ -368,8 +368,8 @@ func checkTitle(record []string, line int) error {
 		func(name string) bool { return name != "" }) {
 		return nil
 	}
-	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: line %d has only the name %s for %d columns; if it "+
-		"is a title, set Format.Skip (-format skip=%d), otherwise name the other columns", line,
+	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: line %d has only the name %s for %d columns; if "+
+		"it is a title, set Format.Skip (-format skip=%d), otherwise name the other columns", line,
 		csvQuote(record[0]), len(record), line)
 }
 

@@ -150,8 +150,8 @@ func (c *column) checkScale(x float64) error {
 	case c.Kind == kindWeight && !(x >= 0):
 		return sentinel.Wrap(pgsvi.ErrParam, "the weight is %v; weights must be at least 0", x)
 	case c.Kind == kindTrials && (!(x > 0) || x != math.Trunc(x)):
-		return sentinel.Wrap(pgsvi.ErrParam, "the number of trials is %v; it must be a whole number "+
-			"above 0", x)
+		return sentinel.Wrap(pgsvi.ErrParam, "the number of trials is %v; it must be a whole "+
+			"number above 0", x)
 	}
 	return nil
 }
@@ -190,8 +190,8 @@ func (l *learner) finish(y *learner) string {
 	case kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
 		if c.Kind == kindEvent && c.Max == 0 {
-			c.Doubts = append(c.Doubts, "no event was observed, so all times are censored and only "+
-				"the prior limits the durations")
+			c.Doubts = append(c.Doubts, "no event was observed, so all times are censored and "+
+				"only the prior limits the durations")
 		}
 	case kindOutcome:
 		if problem := l.finishOutcome(); problem != "" {
@@ -241,7 +241,7 @@ func (l *learner) finishNumber() string {
 		return fmt.Sprintf("the values from %v to %v are too large, or too close together, to "+
 			"standardize", l.min, l.max)
 	}
-	if c.Kind == kindNumber && c.Why != whySaid && l.mayBeCodes() {
+	if c.Kind == kindNumber && c.Why != whyDeclared && l.mayBeCodes() {
 		c.Doubts = append(c.Doubts,
 			fmt.Sprintf("%d different whole numbers from %v to %v; if they are codes, use "+
 				"Category(%q)", len(l.values), l.min, l.max, c.Name))
@@ -256,8 +256,8 @@ func (l *learner) fewWhole() bool {
 
 // Reasons for a kind that the caller chose.
 const (
-	whySaid    = "declared"
-	whyFormula = "the formula" // the formula allows no other kind
+	whyDeclared = "declared"
+	whyFormula  = "the formula" // the formula allows no other kind
 )
 
 // doubtPart adds a doubt to a category if some of its values are numbers: the numbers may be
@@ -270,7 +270,7 @@ func (l *learner) doubtPart(p *profile) {
 			"an identifier, leave %s out of the formula", p.values, csvQuote(c.Name)))
 	}
 	n := p.numbersBy(c.Sign[0])
-	if c.Why != whySaid && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
+	if c.Why != whyDeclared && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
 		c.Doubts = append(c.Doubts,
 			fmt.Sprintf("%d of %d values are numbers; if the texts mean missing values, use "+
 				"Number(%q).MissingAre(…)", n, p.values, c.Name))
@@ -349,8 +349,9 @@ func (l *learner) doubtDecimals(levels []string) {
 	for _, level := range levels {
 		x, _, ok := numberOf(level, l.c.Sign[0])
 		if l.c.Classes && ok && x != math.Trunc(x) {
-			l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%d classes, one of them the number %s; if "+
-				"they measure something, use Outcome(%q).Quantity()", len(levels), level, l.c.Name))
+			l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%d classes, one of them the number %s; "+
+				"if they measure something, use Outcome(%q).Quantity()",
+				len(levels), level, l.c.Name))
 			return
 		}
 	}

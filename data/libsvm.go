@@ -61,8 +61,8 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 // not fit.
 func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error) {
 	if cols < 0 || cols > math.MaxInt32 {
-		return nil, nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: LIBSVM: the number of columns is %d; "+
-			"it must be 0 or positive, and below 2^31", cols)
+		return nil, nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: LIBSVM: the number of columns is "+
+			"%d; it must be 0 or positive, and below 2^31", cols)
 	}
 	most := cols
 	if cols == 0 {

@@ -33,7 +33,8 @@ func (f Format) checkLines() error {
 		return fmt.Errorf("pgsvi: Format.Comment is %q, but JSON has no comments; set it to 0: %w",
 			f.Comment, pgsvi.ErrParam)
 	case f.JSON && f.SkipLast > 0:
-		return fmt.Errorf("pgsvi: Format.SkipLast is %d, but JSON does not support it; set it to 0: %w",
+		return fmt.Errorf("pgsvi: Format.SkipLast is %d, but JSON does not support it; set it to "+
+			"0: %w",
 			f.SkipLast, pgsvi.ErrParam)
 	}
 	return nil

@@ -77,7 +77,7 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 		return nil, err
 	}
 	raw := slices.ContainsFunc(columns,
-		func(c Column) bool { return c.said() != nil && c.said().Kind == kindRaw })
+		func(c Column) bool { return c.declared() != nil && c.declared().Kind == kindRaw })
 	d, err := newDesign(f, e, raw)
 	if err != nil {
 		return nil, err
@@ -146,17 +146,17 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	named := f.Columns()
 	kinds := map[string][]kind{}
 	for _, c := range columns {
-		if s := c.said(); s != nil {
+		if s := c.declared(); s != nil {
 			kinds[s.Name] = append(kinds[s.Name], s.Kind)
 		}
 	}
 	rest := slices.DeleteFunc(t.Columns(), func(name string) bool { // the columns that . stands for
-		said := kinds[name]
+		declared := kinds[name]
 		switch {
-		case slices.Contains(named, name), slices.Contains(said, kindNumber),
-			slices.Contains(said, kindCategory), slices.Contains(said, kindDate):
+		case slices.Contains(named, name), slices.Contains(declared, kindNumber),
+			slices.Contains(declared, kindCategory), slices.Contains(declared, kindDate):
 			return false
-		case len(said) == 0:
+		case len(declared) == 0:
 			return t.useless(name)
 		}
 		return true
@@ -215,7 +215,7 @@ type resolver struct {
 // has reports whether the uses contain a column with a role, or without a role.
 func (r *resolver) has(name string, role bool) bool {
 	return slices.ContainsFunc(r.uses, func(c Column) bool {
-		s := c.said()
+		s := c.declared()
 		return s != nil && s.Name == name && isRole(s.Kind) == role
 	})
 }
@@ -223,7 +223,7 @@ func (r *resolver) has(name string, role bool) bool {
 // sort adds a column to the uses, or to the hints if the formula uses it in another way. It ignores
 // a column that the formula does not use.
 func (r *resolver) sort(c Column) error {
-	s := c.said()
+	s := c.declared()
 	if s == nil || s.Kind == kindRaw || !slices.Contains(r.t.Columns(), s.Name) {
 		r.uses = append(r.uses, c) // the Encoder reports the error
 		return nil
@@ -261,7 +261,7 @@ func (r *resolver) addFactor(name, of string, columns []Column) {
 	c := Category(name)
 	c.formula = true
 	for _, x := range columns {
-		if s := x.said(); s != nil && s.Name == of {
+		if s := x.declared(); s != nil && s.Name == of {
 			c.inherit(s)
 		}
 	}
@@ -271,12 +271,12 @@ func (r *resolver) addFactor(name, of string, columns []Column) {
 // add adds a role that only the formula declares, with the hints from other uses of the column.
 func (r *resolver) add(o role) {
 	if slices.ContainsFunc(r.uses, func(c Column) bool {
-		return c.said() != nil && c.said().Name == o.column && c.said().Kind == o.kind
+		return c.declared() != nil && c.declared().Name == o.column && c.declared().Kind == o.kind
 	}) {
 		return
 	}
 	c := o.make(o.column)
-	s := c.said()
+	s := c.declared()
 	s.formula = true
 	for _, h := range r.hints {
 		if h.Name != o.column {
@@ -319,18 +319,18 @@ func suitFormula(err error, f *formula.Formula, features []string) {
 }
 
 // kindOf returns the kind of a choice.
-func (d *Decision) kindOf(i int) kind { return d.Choices[i].Column.said().Kind }
+func (d *Decision) kindOf(i int) kind { return d.Choices[i].Column.declared().Kind }
 
 // choice returns the index of the first choice of a kind, or -1.
 func (d *Decision) choice(k kind) int {
-	return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.said().Kind == k })
+	return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.declared().Kind == k })
 }
 
 // keepFeatures removes the choices that do not make a feature.
 func (d *Decision) keepFeatures() {
 	both := d.choice(kindCategory) >= 0 // a category has the same effects as the groups
 	d.Choices = slices.DeleteFunc(d.Choices, func(c Choice) bool {
-		k := c.Column.said().Kind
+		k := c.Column.declared().Kind
 		return k == kindSkip || k == kindGroup && both
 	})
 	if len(d.Choices) == 0 {
@@ -346,8 +346,8 @@ func (d *Decision) leaveOut() {
 	if group < 0 {
 		return
 	}
-	d.Choices[group].When = fmt.Sprintf("with (1 | %s) in the formula, for a random effect of each "+
-		"text", formula.Col(d.Column))
+	d.Choices[group].When = fmt.Sprintf("with (1 | %s) in the formula, for a random effect of "+
+		"each text", formula.Col(d.Column))
 	if group == 0 && skip > 0 {
 		c := d.Choices[skip]
 		d.Choices = slices.Insert(slices.Delete(d.Choices, skip, skip+1), 0, c)
@@ -704,8 +704,8 @@ func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 			"as in y ~ a: %w", pgsvi.ErrEmpty)
 	}
 	if m.Offset != nil || m.Weights != nil {
-		return nil, fmt.Errorf("pgsvi: Gaussian processes do not support offsets, exposures, weights "+
-			"or trials; use a generalized linear model, or BetaBinomial for trials: %w",
+		return nil, fmt.Errorf("pgsvi: Gaussian processes do not support offsets, exposures, "+
+			"weights or trials; use a generalized linear model, or BetaBinomial for trials: %w",
 			pgsvi.ErrParam)
 	}
 	return m.likelihood(lik)

@@ -24,7 +24,7 @@ func quantities(f *formula.Formula, columns []Column) error {
 		return nil
 	}
 	for i, c := range columns {
-		s := c.said()
+		s := c.declared()
 		switch {
 		case s == nil || s.Kind != kindOutcome || s.Name != f.Outcome:
 		case s.Positive != "" || s.Classes || s.Ordinal:
@@ -73,8 +73,8 @@ func (m *Model) canLearn(lik pgsvi.Likelihood) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("pgsvi: the outcome %s is %v in all rows, so %s has nothing to learn; add rows "+
-		"with another outcome: %w", csvQuote(m.Formula.Outcome), m.Y[0], typeName(lik),
+	return fmt.Errorf("pgsvi: the outcome %s is %v in all rows, so %s has nothing to learn; add "+
+		"rows with another outcome: %w", csvQuote(m.Formula.Outcome), m.Y[0], typeName(lik),
 		pgsvi.ErrParam)
 }
 
@@ -99,10 +99,10 @@ func (m *Model) suitable(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	case f.Exposure != "" && m.counts:
 		return pgsvi.Poisson{}, nil
 	case m.counts, m.rated():
-		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from %v to %v; use Poisson{} "+
-			"or NegativeBinomial{} for counts, GaussianNoise{} for measurements, Ordinal{} for "+
-			"ratings, or Softmax{} for class numbers (-likelihood poisson, negbinomial, gaussian, "+
-			"ordinal or softmax): %w",
+		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from %v to %v; use "+
+			"Poisson{} or NegativeBinomial{} for counts, GaussianNoise{} for measurements, "+
+			"Ordinal{} for ratings, or Softmax{} for class numbers (-likelihood poisson, "+
+			"negbinomial, gaussian, ordinal or softmax): %w",
 			csvQuote(f.Outcome), m.y.Min, m.y.Max, pgsvi.ErrParam)
 	}
 	return pgsvi.GaussianNoise{}, nil
@@ -176,8 +176,8 @@ func (m *Model) cuts() []float64 {
 // classes reports whether the outcome is a class, not one of two labels.
 func (m *Model) classes() bool { return m.y.classes() && m.Trials == nil }
 
-// suits returns an error if the likelihood needs labels and the outcome has no labels, or the other way
-// round.
+// suits returns an error if the likelihood needs labels but the outcome has no labels, or if the
+// outcome has labels but the likelihood needs numbers.
 func (m *Model) suits(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	if ok && known.Facts().Censored || m.Formula.Event != "" {
@@ -201,14 +201,15 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	case ordinal:
 		return nil
 	case m.y.ordered():
-		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has %d ordered levels; "+
-			"omit the likelihood to use Ordinal: %w", like, name, len(m.Labels), pgsvi.ErrLabel)
+		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has %d ordered "+
+			"levels; omit the likelihood to use Ordinal: %w",
+			like, name, len(m.Labels), pgsvi.ErrLabel)
 	case softmax && !m.classes():
 		return fmt.Errorf("pgsvi: Softmax needs classes, but the outcome %s does not have them; "+
 			"declare Outcome(%s).Classes(): %w", name, name, pgsvi.ErrLabel)
 	case softmax && soft.Classes != len(m.Labels):
-		return fmt.Errorf("pgsvi: Softmax has %d classes, but the outcome %s has %d; leave Classes "+
-			"at 0: %w", soft.Classes, name, len(m.Labels), pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: Softmax has %d classes, but the outcome %s has %d; leave "+
+			"Classes at 0: %w", soft.Classes, name, len(m.Labels), pgsvi.ErrParam)
 	case softmax:
 		return nil
 	case m.classes():
@@ -221,14 +222,15 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 		return nil
 	}
 	if m.Trials != nil {
-		return fmt.Errorf("pgsvi: %s does not support successes %s in trials %s; use BernoulliLogit, "+
-			"BernoulliProbit or BetaBinomial (-likelihood logit, probit or betabinomial): %w",
+		return fmt.Errorf("pgsvi: %s does not support successes %s in trials %s; use "+
+			"BernoulliLogit, BernoulliProbit or BetaBinomial (-likelihood logit, probit or "+
+			"betabinomial): %w",
 			like, name, csvQuote(m.Formula.Trials), pgsvi.ErrLabel)
 	}
 	if labels {
-		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has two labels, %s; omit "+
-			"the likelihood to use BernoulliLogit, or declare Outcome(%s).Quantity() if they are "+
-			"numbers: %w", like, name, strings.Join(quoteAll(m.Labels, 2), " and "), name,
+		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has two labels, %s; "+
+			"omit the likelihood to use BernoulliLogit, or declare Outcome(%s).Quantity() if they "+
+			"are numbers: %w", like, name, strings.Join(quoteAll(m.Labels, 2), " and "), name,
 			pgsvi.ErrLabel)
 	}
 	if m.y.Min >= 0 && m.y.Max <= 1 {
@@ -240,7 +242,8 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 			"%v; if they are shares of successes, write successes / %s ~ … with the column of "+
 			"successes: %w", like, name, m.y.Min, m.y.Max, trials, pgsvi.ErrLabel)
 	}
-	return fmt.Errorf("pgsvi: %s needs two labels, but the outcome %s has numbers from %v to %v: %w",
+	return fmt.Errorf("pgsvi: %s needs two labels, but the outcome %s has numbers from %v to %v: "+
+		"%w",
 		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
 }
 
@@ -261,8 +264,9 @@ func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 	far := func(o float64) bool { return math.Abs(o) > mostLogOffset }
 	if i := slices.IndexFunc(m.Offset, far); logRate && m.Formula.Offset != "" && i >= 0 {
 		name := formula.Col(m.Formula.Offset)
-		return fmt.Errorf("pgsvi: offset(%s) adds %.4g to the log of the mean of %s; use exposure(%s) "+
-			"to add its logarithm: %w", name, m.Offset[i], typeName(lik), name, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: offset(%s) adds %.4g to the log of the mean of %s; use "+
+			"exposure(%s) to add its logarithm: %w",
+			name, m.Offset[i], typeName(lik), name, pgsvi.ErrParam)
 	}
 	if logRate || m.Formula.Exposure == "" {
 		return nil
@@ -280,8 +284,8 @@ func (m *Model) suitsDurations(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	switch {
 	case m.Formula.Event != "" && ok && !known.Facts().Censored:
-		return fmt.Errorf("pgsvi: %s does not support the durations %s, which may be censored; use "+
-			"Weibull{} or LogNormal{} (-likelihood weibull or lognormal): %w", like, name,
+		return fmt.Errorf("pgsvi: %s does not support the durations %s, which may be censored; "+
+			"use Weibull{} or LogNormal{} (-likelihood weibull or lognormal): %w", like, name,
 			pgsvi.ErrParam)
 	case m.Formula.Event != "":
 		return nil
@@ -441,8 +445,8 @@ func (m *Model) countTrials(t *Table) error {
 	for i, k := range from.Y {
 		n := from.Trials[i]
 		if !(k >= 0 && k <= n && k == math.Floor(k)) {
-			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials; successes must be a "+
-				"whole number from 0 to the trials: %w", from.Kept[i], k, n, pgsvi.ErrLabel))
+			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials; successes must "+
+				"be a whole number from 0 to the trials: %w", from.Kept[i], k, n, pgsvi.ErrLabel))
 		}
 		mat.Row(row, i, from.X)
 		ind, val = ind[:0], val[:0]

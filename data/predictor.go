@@ -378,7 +378,8 @@ func (p *Predictor) tooLarge(w *scratch) error {
 		}
 	}
 	if at < 0 {
-		return sentinel.Wrap(pgsvi.ErrNotFinite, "no prediction, because the posterior is not finite")
+		return sentinel.Wrap(pgsvi.ErrNotFinite,
+			"no prediction, because the posterior is not finite")
 	}
 	return sentinel.Wrap(pgsvi.ErrNotFinite,
 		"a value is too large for a prediction: %s is %.3g after encoding",

@@ -48,7 +48,7 @@ type profile struct {
 	proof                      [2]proof         // for the point, for the comma
 	doubtful                   string           // first value that can be read in two ways
 	nines                      map[string]*seen // texts that are numbers made of nines
-	spans                      *[2]span         // range of the other numbers, with a point, with a comma
+	spans                      *[2]span         // range of other numbers, with a point or comma
 	rising                     bool
 	counted                    bool // whether the values number the rows of the complete table
 	begin, last                int64

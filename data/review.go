@@ -72,7 +72,7 @@ type Suggestions struct {
 	// Decisions holds the decisions to make, in the order of the columns.
 	Decisions []Decision
 
-	said []Column
+	declared []Column
 }
 
 // Columns returns the columns for Table.Encoder: those already declared, and the first choice of
@@ -80,11 +80,11 @@ type Suggestions struct {
 func (s *Suggestions) Columns() (all []Column) {
 	chosen := s.chosen()
 	decided := func(c Column) bool {
-		return c.said() != nil && slices.ContainsFunc(chosen, func(o Column) bool {
-			return o.said().sameUse(c.said())
+		return c.declared() != nil && slices.ContainsFunc(chosen, func(o Column) bool {
+			return o.declared().sameUse(c.declared())
 		})
 	}
-	for _, c := range s.said {
+	for _, c := range s.declared {
 		if c != nil && !decided(c) {
 			all = append(all, c)
 		}
@@ -130,23 +130,23 @@ func (s *Suggestions) String() string {
 // predict, with the most likely choice first. An empty outcome means that the table has no outcome.
 // Read the calls before you use them.
 func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
-	said := append([]Column{}, columns...)
+	declared := append([]Column{}, columns...)
 	if outcome != "" &&
 		!slices.ContainsFunc(columns, func(c Column) bool {
-			return c.said() != nil &&
-				c.said().Name == outcome
+			return c.declared() != nil &&
+				c.declared().Name == outcome
 		}) {
-		said = append(said, Outcome(outcome))
+		declared = append(declared, Outcome(outcome))
 	}
-	specs, _, decisions := t.decide(nil, said)
+	specs, _, decisions := t.decide(nil, declared)
 	for _, s := range specs { // show the label that is read as the positive label
-		for i, c := range said {
-			if o := c.said(); o != nil && s.Kind == kindOutcome && o.sameUse(s) {
-				said[i] = OutcomeColumn{s}
+		for i, c := range declared {
+			if o := c.declared(); o != nil && s.Kind == kindOutcome && o.sameUse(s) {
+				declared[i] = OutcomeColumn{s}
 			}
 		}
 	}
-	return &Suggestions{decisions, said}
+	return &Suggestions{decisions, declared}
 }
 
 // decide returns one spec for each column of the table, the specs of further roles of columns, and
@@ -154,9 +154,9 @@ func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
 // Columns that are not used are skipped.
 func (t *Table) decide(use []string, columns []Column) (
 	specs, further []*spec, decisions []Decision) {
-	said, decisions := t.sort(use, columns)
+	declared, decisions := t.sort(use, columns)
 	for j, p := range t.profiles {
-		uses := said[j]
+		uses := declared[j]
 		switch {
 		case len(uses) > 0 && !isRole(uses[0].Kind):
 		case use == nil && len(uses) == 0, slices.Contains(use, p.name):
@@ -190,7 +190,7 @@ func (t *Table) reviewUse(j int, s *spec) *Decision {
 		s.why = whyFormula
 	}
 	if d != nil && before.Kind != "" && before.call() == s.call() && len(d.Choices) > 0 &&
-		d.Choices[0].Column.said() == s {
+		d.Choices[0].Column.declared() == s {
 		d.Choices = d.Choices[1:]
 	}
 	return d
@@ -218,8 +218,9 @@ func isRole(k kind) bool {
 
 // sort returns copies of the declared specs of each column, with a feature or an outcome first. It
 // also returns decisions about specs that contradict each other.
-func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, decisions []Decision) {
-	said = map[int][]*spec{}
+func (t *Table) sort(use []string, columns []Column) (
+	declared map[int][]*spec, decisions []Decision) {
+	declared = map[int][]*spec{}
 	for _, name := range use {
 		if _, ok := t.place[name]; !ok {
 			decisions = append(decisions, t.noColumn(name, columns))
@@ -230,7 +231,7 @@ func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, deci
 	for _, c := range columns {
 		var s *spec
 		if c != nil {
-			s = c.said()
+			s = c.declared()
 		}
 		if s == nil || s.Kind == "" {
 			decisions = append(decisions,
@@ -245,10 +246,10 @@ func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, deci
 			decisions = append(decisions, t.noColumn(s.Name, columns))
 			continue
 		}
-		if i := slices.IndexFunc(said[j], s.sameUse); i >= 0 {
+		if i := slices.IndexFunc(declared[j], s.sameUse); i >= 0 {
 			decisions = append(decisions, Decision{Column: s.Name,
 				Problem: fmt.Sprintf("it is declared twice, by %s and %s; keep one of them",
-					said[j][i].call(), s.call())})
+					declared[j][i].call(), s.call())})
 			continue
 		}
 		if other := alone[s.Kind]; other != "" {
@@ -261,13 +262,13 @@ func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, deci
 		if _, ok := alone[s.Kind]; ok {
 			alone[s.Kind] = s.Name
 		}
-		at := len(said[j])
+		at := len(declared[j])
 		if !isRole(s.Kind) {
 			at = 0
 		}
-		said[j] = slices.Insert(said[j], at, s.copy())
+		declared[j] = slices.Insert(declared[j], at, s.copy())
 	}
-	return said, decisions
+	return declared, decisions
 }
 
 // sameUse reports whether two specs declare the same role of a column, or no role.
@@ -301,7 +302,7 @@ func (s *spec) inherit(o *spec) {
 func (t *Table) noColumn(name string, columns []Column) Decision {
 	free := slices.DeleteFunc(t.Columns(), func(other string) bool {
 		return slices.ContainsFunc(columns, func(c Column) bool {
-			return c != nil && c.said() != nil && c.said().Name == other
+			return c != nil && c.declared() != nil && c.declared().Name == other
 		})
 	})
 	return Decision{Column: name,
@@ -342,7 +343,7 @@ func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 	if s.Kind == "" {
 		r.guess()
 	} else {
-		r.why = whySaid
+		r.why = whyDeclared
 	}
 	if s.Kind != kindSkip {
 		r.checkTexts()
@@ -612,7 +613,7 @@ func (r *reviewer) checkNumbers() {
 		s.Kind = kindSkip
 		return
 	}
-	if feature && r.why == whySaid && !p.full && p.levels() == 1 {
+	if feature && r.why == whyDeclared && !p.full && p.levels() == 1 {
 		r.found("all values are " + csvQuote(p.first))
 		s.Kind = kindSkip
 		return
@@ -750,10 +751,10 @@ func (r *reviewer) checkDates() {
 		}
 	}
 	s.found = relaxed(s.Layouts)
-	said := func(text string) bool { _, ok := parseDate(text, s.found); return ok }
+	declared := func(text string) bool { _, ok := parseDate(text, s.found); return ok }
 	isDate := func(text string, x *seen) bool {
 		return x.shape != nil && len(x.shape.layouts) > 0 ||
-			said(text)
+			declared(text)
 	}
 	if texts, rows := r.odd(isDate); rows > 0 {
 		r.oddTexts(texts, rows, plural(dates, "date"))
@@ -763,7 +764,7 @@ func (r *reviewer) checkDates() {
 	}
 	var asked []string
 	for _, shape := range shapes {
-		if said(shape.example) {
+		if declared(shape.example) {
 			continue // or the layout of another shape reads this shape
 		}
 		layouts := readable(shape.layouts)
@@ -877,9 +878,9 @@ func (r *reviewer) checkOutcome() {
 	case len(labels) == 1:
 		r.checkOneLabel(labels)
 	case s.Classes && r.measured(len(labels)):
-		r.found(fmt.Sprintf("the outcome has %d different numbers in %d rows, more than "+
-			"classes have; remove -likelihood softmax or Classes() to read it as a number", len(labels),
-			r.values))
+		r.found(fmt.Sprintf("the outcome has %d different numbers in %d rows, so it looks like a "+
+			"measurement; remove -likelihood softmax or Classes() to read it as a number",
+			len(labels), r.values))
 		r.hopeless = true
 	case s.Positive != "":
 		r.checkPositive(labels)
@@ -940,7 +941,8 @@ func (r *reviewer) checkOrdered(labels map[string]int) {
 			l = fold(l)
 		}
 		if listed[l] {
-			r.found(fmt.Sprintf("Ordered lists the level %s twice; remove one of them", csvQuote(l)))
+			r.found(fmt.Sprintf("Ordered lists the level %s twice; remove one of them",
+				csvQuote(l)))
 			r.hopeless = true
 		}
 		listed[l] = true
@@ -960,7 +962,8 @@ func (r *reviewer) checkOrdered(labels map[string]int) {
 		r.found("the outcome is always " + countsText(labels, 1) + ", but Ordered needs two levels")
 		r.hopeless = true
 	case len(labels) > mostOrdered:
-		r.found(fmt.Sprintf("the outcome has %d different values, but Ordered has at most %d levels",
+		r.found(fmt.Sprintf("the outcome has %d different values, but Ordered has at most %d "+
+			"levels",
 			len(labels), mostOrdered))
 		r.hopeless = true
 	case len(s.Ordered) > 0 && len(others) > 0:
@@ -1101,7 +1104,7 @@ func (r *reviewer) checkMissing() {
 		s.Missing = missingLevel
 	}
 	for i := range r.others {
-		switch o := r.others[i].Column.said(); {
+		switch o := r.others[i].Column.declared(); {
 		case r.p.missing() == 0 && len(o.NA) < len(s.NA): // o keeps all of these texts as levels
 		case o.Kind == s.Kind:
 			o.Missing = s.Missing

@@ -102,7 +102,7 @@ func (r *reviewer) checkNines() {
 	default:
 		return
 	}
-	if r.p.spans == nil || s.Kind == kindNumber && r.why == whySaid && r.hopeless {
+	if r.p.spans == nil || s.Kind == kindNumber && r.why == whyDeclared && r.hopeless {
 		return
 	}
 	others := r.p.spans[b2i(r.decimal == ',')]

@@ -424,8 +424,8 @@ func OpenRows(path string) (*RowFile, error) {
 		return nil, f.truncated()
 	}
 	if size != uint64(f.size) || cols > math.MaxInt32 || !f.holds(int(cols), rows) {
-		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but its trailer declares %d bytes, "+
-			"%d rows and %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but its trailer declares %d "+
+			"bytes, %d rows and %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
 	}
 	f.cols, f.rows = int(cols), int(rows)
 	f.window.file = f
@@ -482,8 +482,8 @@ func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] { return f.Range(0, f.rows) 
 func (f *RowFile) Range(from, to int) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
 		if from < 0 || to < from || to > f.rows {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: the range from %d to %d is not within "+
-				"its %d rows: %w", f.path, from, to, f.rows, pgsvi.ErrParam))
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: the range from %d to %d is not "+
+				"within its %d rows: %w", f.path, from, to, f.rows, pgsvi.ErrParam))
 			return
 		}
 		window := rowWindow{file: f}

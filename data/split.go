@@ -27,8 +27,8 @@ type part struct {
 func (t *Table) Split(share float64, seed uint64) (train, test *Table, err error) {
 	k := int(math.Round(share * float64(t.rows)))
 	if !(share > 0 && share < 1) || k == 0 || k == t.rows {
-		return nil, nil, t.named(fmt.Errorf("pgsvi: the test share is %v of %s; it must be in (0, 1) "+
-			"and leave rows in both parts: %w", share, plural(t.rows, "row"), pgsvi.ErrParam))
+		return nil, nil, t.named(fmt.Errorf("pgsvi: the test share is %v of %s; it must be in (0, "+
+			"1) and leave rows in both parts: %w", share, plural(t.rows, "row"), pgsvi.ErrParam))
 	}
 	p := part{seed: seed, rows: t.rows, test: k}
 	if train, err = t.part(p); err == nil {

@@ -108,8 +108,8 @@ func (f *Formula) Check(columns []string) error {
 		}
 		before, ok := written[key(t)]
 		if _, smooth := t.(Smooth); ok && smooth && before.String() != t.String() {
-			fail(append(t.Columns(), "")[0], "%v and %v are the same curve with different options; "+
-				"remove one of them", before, t)
+			fail(append(t.Columns(), "")[0], "%v and %v are the same curve with different "+
+				"options; remove one of them", before, t)
 		}
 		written[key(t)] = t
 	}

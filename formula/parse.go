@@ -182,13 +182,13 @@ func (p *parser) formula() {
 		case p.token == "~":
 			p.fail("the formula has a second ~; remove it")
 		case p.token == "^":
-			p.fail("formulas do not support powers; use poly(x, 2) for a polynomial, or a*b for an " +
-				"interaction")
+			p.fail("formulas do not support powers; use poly(x, 2) for a polynomial, or a*b for " +
+				"an interaction")
 		case p.token == "|" || p.token == "||":
 			p.fail("unexpected %s; write a group in parentheses, as in (1 | group)", p.token)
 		case p.token == "/":
-			p.fail("unexpected /, which nests groups as in (1 | a/b); use a*b for all effects of a " +
-				"and b")
+			p.fail("unexpected /, which nests groups as in (1 | a/b); use a*b for all effects of " +
+				"a and b")
 		case p.token == "(":
 			p.fail("unexpected ( in a product, which may contain only columns and factor(…); add " +
 				"other functions to the table as columns")
@@ -234,7 +234,7 @@ func (p *parser) outcomeOf() {
 		p.failAt(at, "write durations as survival(time, event), where event is 1 if it was "+
 			"observed and 0 if the time is censored")
 	case "cbind":
-		p.failAt(at, "write successes in trials as successes / trials, as in cured / treated ~ dose")
+		p.failAt(at, "write successes in trials as successes / trials, as in cured / n ~ dose")
 	default:
 		p.fail("the outcome must be a column, log(column), sqrt(column) or survival(time, event); "+
 			"add its %s to the table as a column", name)
@@ -305,7 +305,8 @@ func (p *parser) term() {
 		for (sign == "*" || sign == ":") && p.accept(sign) {
 			columns = append(columns, p.operand(" after "+sign))
 			if other := p.token; other != sign && (other == "*" || other == ":") {
-				p.fail("unexpected %s after %s; write the effects one by one, as in a + b + c + a:b",
+				p.fail("unexpected %s after %s; write the effects one by one, as in a + b + c + "+
+					"a:b",
 					other, sign)
 			}
 		}

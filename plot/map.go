@@ -45,7 +45,8 @@ func Probabilities(l Labels, classes [2]string, x mat.Matrix, y []float64,
 		grid.SetRow(i, []float64{g.x[i%cells], g.y[i/cells]})
 	}
 	if g.z = prob(grid); len(g.z) != cells*cells {
-		panic(fmt.Sprintf("plot: prob returned %d probabilities for %d rows", len(g.z), cells*cells))
+		panic(fmt.Sprintf("plot: prob returned %d probabilities for %d rows", len(g.z),
+			cells*cells))
 	}
 	heat := plotter.NewHeatMap(g, shades(101))
 	heat.Min, heat.Max, heat.NaN, heat.Rasterized = 0, 1, faint, true

@@ -36,9 +36,9 @@ func inputFlags(f *flag.FlagSet) (in input) {
 	in.formula = f.String("formula", "", "model `formula`, such as 'y ~ a + s(b) + (1 | g)'; "+
 		". stands for all\nother columns; the outcome is y, log(y), successes / trials or\n"+
 		"survival(time, event)")
-	in.columns = f.String("columns", "", "`file` of decisions about columns, written by pgsvi check")
-	in.positive = f.String("positive", "", "`label` whose probability is predicted, if the outcome "+
-		"has two labels")
+	in.columns = f.String("columns", "", "`file` of decisions about columns, written by check")
+	in.positive = f.String("positive", "", "`label` whose probability is predicted, if the "+
+		"outcome has two labels")
 	in.format = cli.FormatFlag(f)
 	in.standardize = f.Bool("standardize", true, "standardize columns before applying the prior")
 	return in
@@ -64,8 +64,8 @@ func (in input) read(c *command, path string) (t *data.Table, columns []data.Col
 		return t, columns, err
 	}
 	defer file.Close()
-	said, err := data.ReadColumns(file)
-	return t, append(columns, said...), err
+	declared, err := data.ReadColumns(file)
+	return t, append(columns, declared...), err
 }
 
 const lastIsOutcome = "the last column is the outcome; set -formula to choose another"
@@ -83,8 +83,8 @@ func (in input) model(
 			return nil, err
 		}
 	}
-	said := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
-	if !slices.ContainsFunc(columns, said) {
+	declared := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
+	if !slices.ContainsFunc(columns, declared) {
 		columns = append(columns, cli.OutcomeFor(lik, f.Outcome, *in.positive)...)
 	} else if *in.positive != "" {
 		return nil, fmt.Errorf("-positive and the Outcome in the -columns file conflict; "+

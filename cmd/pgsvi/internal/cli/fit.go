@@ -75,8 +75,8 @@ func Checks(
 	default:
 		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
 		if m.Trials != nil && m.Labels != nil {
-			say("loo and neg_elbo are sums over trials; compare them with logit and probit fits,\n" +
-				"but not with betabinomial fits, whose values are sums over rows")
+			say("loo and neg_elbo are sums over trials; compare them with logit and probit " +
+				"fits,\nbut not with betabinomial fits, whose values are sums over rows")
 		}
 	}
 	n, most, of := len(post.Names()), MostPSIS, ""
@@ -115,8 +115,8 @@ func psisWarning(p *pgsvi.PSIS) string {
 	case p.ESS >= nearlyEqual*float64(p.Draws):
 		return size + ":\nthe approximation is close, but may miss rare values of the weights"
 	}
-	return size + ":\nintervals of the weights may be inaccurate, although predictions may be good " +
-		"(check loo or\npredict -score); use more rows, fewer terms or a smaller -prior-sd"
+	return size + ":\nintervals of the weights may be inaccurate, although predictions may be " +
+		"good (check loo or\npredict -score); use more rows, fewer terms or a smaller -prior-sd"
 }
 
 // ScoreText returns two scores for the line that ends a fit: bits, the log loss per row to base 2,

@@ -11,8 +11,8 @@ import (
 
 // FormatFlag defines the flag -format, for tables whose format is not detected correctly.
 func FormatFlag(f *flag.FlagSet) *string {
-	return f.String("format", "", "table `format`, if it is not detected: 'separator=; decimal=, no-quotes\n"+
-		"header=no ragged encoding=Windows-1252'; to skip lines: 'skip=2\n"+
+	return f.String("format", "", "table `format`, if it is not detected: 'separator=; decimal=, "+
+		"no-quotes\nheader=no ragged encoding=Windows-1252'; to skip lines: 'skip=2\n"+
 		"skip-last=1 comment=#'")
 }
 
@@ -24,9 +24,9 @@ var encodings = map[string]string{"utf-8": data.UTF8, "windows-1252": data.Windo
 	"utf-16le": data.UTF16LE, "utf-16be": data.UTF16BE}
 
 // formatWords lists the words of -format.
-const formatWords = "separator=; (or tab, space), decimal=, (or .), header=yes (or no), no-quotes, " +
-	"ragged, json, skip=2, skip-last=1 (or no), comment=#, encoding=utf-8 (or windows-1252, utf-16le, " +
-	"utf-16be)"
+const formatWords = "separator=; (or tab, space), decimal=, (or .), header=yes (or no), " +
+	"no-quotes, ragged, json, skip=2, skip-last=1 (or no), comment=#, encoding=utf-8 (or " +
+	"windows-1252, utf-16le, utf-16be)"
 
 // FormatOf returns format with the changes that words, the value of -format, make. The error wraps
 // ErrUsage.

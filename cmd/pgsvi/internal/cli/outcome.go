@@ -9,9 +9,9 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// wantsNumbers reports whether the outcome of a likelihood is a number rather than a label, a class
+// needsNumbers reports whether the outcome of a likelihood is a number rather than a label, a class
 // or an ordered level.
-func wantsNumbers(lik pgsvi.Likelihood) bool {
+func needsNumbers(lik pgsvi.Likelihood) bool {
 	_, softmax := lik.(pgsvi.Softmax)
 	_, ordinal := lik.(pgsvi.Ordinal)
 	known, ok := lik.(pgsvi.Factual)
@@ -32,7 +32,7 @@ func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
 	if _, softmax := lik.(pgsvi.Softmax); softmax {
 		return []data.Column{data.Outcome(name).Classes()}
 	}
-	if wantsNumbers(lik) {
+	if needsNumbers(lik) {
 		return []data.Column{data.Outcome(name).Quantity()}
 	}
 	return nil
@@ -42,7 +42,7 @@ func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
 // needs numbers. It returns other errors unchanged.
 func ExplainOutcome(err error, lik pgsvi.Likelihood, name string) error {
 	var undecided *data.DecisionError
-	if !errors.As(err, &undecided) || !wantsNumbers(lik) {
+	if !errors.As(err, &undecided) || !needsNumbers(lik) {
 		return err
 	}
 	for _, d := range undecided.Decisions {

@@ -23,8 +23,8 @@ var makers = map[string]any{
 	"Event": Event, "Skip": Skip, "Raw": Raw,
 }
 
-// mostSaid is the largest number of bytes that ReadColumns reads.
-const mostSaid = 1 << 24
+// mostDeclared is the largest number of bytes that ReadColumns reads.
+const mostDeclared = 1 << 24
 
 // parts holds the constants that DateColumn.As accepts.
 var parts = map[string]Part{"Elapsed": Elapsed, "Month": Month, "Weekday": Weekday}
@@ -37,7 +37,7 @@ var parts = map[string]Part{"Elapsed": Elapsed, "Month": Month, "Weekday": Weekd
 // This lets a file declare the columns. The package name, and commas at the ends of lines, are
 // optional. If the text contains anything else, the error wraps ErrParam and names the line.
 func ReadColumns(r io.Reader) ([]Column, error) {
-	text, err := io.ReadAll(io.LimitReader(r, mostSaid))
+	text, err := io.ReadAll(io.LimitReader(r, mostDeclared))
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: reading columns: %w", err)
 	}
