@@ -38,9 +38,9 @@ func (l Learning) Check() error {
 	return errors.Join(AtLeast0("tol", *l.tol), AtLeast0("goal", *l.Goal))
 }
 
-// Options returns the options for Learn, or nil without -learn. The search ends when the predicted
-// gain of its quadratic model is below LearnOptions.Tol. The remaining gap is about ten times as
-// large, so Options divides the flag by 10.
+// Options returns the options for Learn, or nil without -learn. A search ends when the predicted
+// gain of its quadratic model, which estimates the gap, is below LearnOptions.Tol. Tol is a tenth of
+// the flag -tol, because the gap may be larger than the estimate.
 func (l Learning) Options() *pgsvi.LearnOptions {
 	if !l.Learns() {
 		return nil
@@ -48,10 +48,10 @@ func (l Learning) Options() *pgsvi.LearnOptions {
 	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
 }
 
-// PSIS draws from the approximation of the weights to check it. MostPSIS is the largest number of
-// weights for which the command runs PSIS. The limit is lower for classes, because the draws treat
-// the scores of the classes as independent. With many weights the check would always fail, and it
-// would take longer than the fit.
+// MostPSIS is the largest number of weights for which the command draws from the approximation to
+// check it. The limit is lower for classes, because their approximation treats the scores of the
+// classes as independent: with many weights, the draws would only show that they are not, and would
+// take longer than the fit.
 const (
 	MostPSIS        = 1000
 	mostClassesPSIS = 200
