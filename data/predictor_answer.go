@@ -73,9 +73,9 @@ func (a *Answer) String() string {
 	return s
 }
 
-// Survival returns the probability that a duration is longer than t, which must be above 0, so that
-// the event has not happened by then (survival function). It returns NaN if the likelihood does not
-// support censored durations, as Weibull and LogNormal do.
+// Survival returns the probability that a duration is longer than t, so that the event has not
+// happened by then (survival function). It returns NaN if t is not above 0, or if the likelihood
+// does not support censored durations. Weibull and LogNormal support them.
 func (a *Answer) Survival(t float64) float64 {
 	known, ok := a.latent.lik.(pgsvi.Factual)
 	if !ok || !known.Facts().Censored || !(t > 0) {

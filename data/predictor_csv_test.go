@@ -104,7 +104,7 @@ func TestWriteClasses(t *testing.T) {
 			}
 		}
 		if line[1] != best {
-			t.Errorf("not the likeliest class: %q", line)
+			t.Errorf("not the most probable class: %q", line)
 		}
 		if math.Abs(sum-1) > 1e-5 {
 			t.Errorf("probabilities add up to %v: %q", sum, line)

@@ -35,7 +35,7 @@ type Data struct {
 	Weights []float64
 	// Trials holds the numbers of trials, or nil without trials.
 	Trials []float64
-	// Names holds the column names of X: "age", "colour=red", "age missing".
+	// Names holds the column names of X: "age", "color=red", "age missing".
 	Names []string
 	// Groups holds the groups of the rows for each column of Group.
 	Groups []Groups

@@ -85,7 +85,7 @@ func Coefficients(l Labels, summaries ...*pgsvi.Summary) *gonum.Plot {
 	}
 	x.axis(&p.X, 0.05)
 	zero := must(plotter.NewLine(plotter.XYs{{X: 0, Y: p.Y.Min}, {X: 0, Y: p.Y.Max}}))
-	zero.Color, zero.Dashes = grey, dashed
+	zero.Color, zero.Dashes = gray, dashed
 	p.Add(zero)
 	return p.done()
 }
@@ -140,7 +140,7 @@ func Calibration(l Labels, prob, y []float64) *gonum.Plot {
 	p := newPicture(l)
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	diagonal := must(plotter.NewLine(plotter.XYs{{X: 0, Y: 0}, {X: 1, Y: 1}}))
-	diagonal.Color, diagonal.Dashes, diagonal.Width = grey, dashed, vg.Points(1.2)
+	diagonal.Color, diagonal.Dashes, diagonal.Width = gray, dashed, vg.Points(1.2)
 	p.Add(diagonal)
 	p.key("perfect calibration", diagonal)
 	s := Series{Name: fmt.Sprintf("%d bins with 95%% intervals and their rows", n)}

@@ -149,17 +149,17 @@ func (c *command) runOrLeave(args []string) (status int) {
 		return status
 	case <-time.After(patience):
 	}
-	said := make(chan error, 1)
+	written := make(chan error, 1)
 	go func() { // because this write may block as well
 		line := "pgsvi: interrupted\n"
 		if c.terminal {
 			line = "\n" + line // start below the line of progress
 		}
 		_, err := io.WriteString(c.stderr, line)
-		said <- err
+		written <- err
 	}()
 	select {
-	case <-said:
+	case <-written:
 	case <-time.After(patience / 10):
 	}
 	return interrupted
