@@ -2,7 +2,7 @@
 //
 // Data: 2000 customers of a telephone company, which are generated, with a semicolon between
 // columns, a decimal comma, a missing age here and there, and a customer number that is no feature.
-// It prints what each column was taken for, the weights of a logistic regression, and predictions
+// It prints how each column was read, the weights of a logistic regression, and predictions
 // of eight customers, one of a plan that is new, one without an age, and one that is malformed.
 package main
 

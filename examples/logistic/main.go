@@ -2,7 +2,7 @@
 //
 // Data: radar returns from the ionosphere, good (-1) or bad (1), 351 rows of 34 features (V.
 // Sigillito et al., Ionosphere, UCI machine learning repository, 1989).
-// It prints what each column was taken for, the weights of a logistic regression, whether their
+// It prints how each column was read, the weights of a logistic regression, whether their
 // posterior can be trusted, and how well each row is predicted from the others, and draws both.
 // For your data change the file, the formula and the outcome; see also the example churn.
 package main
