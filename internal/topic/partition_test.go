@@ -99,7 +99,7 @@ func TestStartOddities(t *testing.T) {
 	} {
 		for _, k := range []int{1, 2, 7} {
 			rng := rand.New(rand.NewPCG(1, 2))
-			for _, row := range StartKMeans.Topics(context.Background(), docs, 3, k, rng) {
+			for _, row := range StartKMeans.Topics(context.Background(), 1, docs, 3, k, rng) {
 				var sum float64
 				for _, x := range row {
 					if !(x >= 0 && x <= math.MaxFloat64) {
@@ -109,6 +109,25 @@ func TestStartOddities(t *testing.T) {
 				}
 				if !(sum > 0) {
 					t.Errorf("%s, %d topics: the sum is %v", name, k, sum)
+				}
+			}
+		}
+	}
+}
+
+// TestStartWorkers checks that where topics start from does not depend on the number of workers.
+func TestStartWorkers(t *testing.T) {
+	docs := randomParts(120, 40, rand.New(rand.NewPCG(3, 4)))
+	for _, start := range []Start{StartKMeans, StartAnchors} {
+		topics := func(workers int) [][]float64 {
+			rng := rand.New(rand.NewPCG(7, 8))
+			return start.Topics(context.Background(), workers, docs, 40, 5, rng)
+		}
+		want := topics(1)
+		for _, workers := range []int{2, 3, 16} {
+			for k, row := range topics(workers) {
+				if !slices.Equal(row, want[k]) {
+					t.Errorf("start %d: %d workers change topic %d", start, workers, k)
 				}
 			}
 		}
