@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/pgsvi/pgsvi/internal/parallel"
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 	"gonum.org/v1/gonum/mat"
 )
@@ -103,7 +104,18 @@ func (f *product) Valid(eta []float64) bool {
 
 func (f *product) Mean(dst, eta []float64) { f.MeanOn(1, dst, eta) }
 
+// MeanOn shares the parts among the workers if each worker gets several. Otherwise the workers
+// share every part.
 func (f *product) MeanOn(workers int, dst, eta []float64) {
+	if workers > 1 && len(f.parts) >= severalParts*workers && len(eta) > DigammasShared {
+		if from := f.shares(); from != nil {
+			parallel.For(len(f.parts), 1, workers, func(_, k, _ int) {
+				i, j := from[k], from[k]+f.parts[k].NumParams()
+				f.parts[k].(sharedFamily).MeanOn(1, dst[i:j], eta[i:j])
+			})
+			return
+		}
+	}
 	f.each(func(_ int, g Family, _, i, j int) {
 		if s, ok := g.(sharedFamily); ok {
 			s.MeanOn(workers, dst[i:j], eta[i:j])
@@ -111,6 +123,23 @@ func (f *product) MeanOn(workers int, dst, eta []float64) {
 			g.Mean(dst[i:j], eta[i:j])
 		}
 	})
+}
+
+// severalParts is the number of parts for each worker from which on MeanOn shares the parts.
+const severalParts = 3
+
+// shares returns where the parameters of each part begin, or nil if a part is not a sharedFamily:
+// the functions of other families may not be safe for concurrent use.
+func (f *product) shares() []int {
+	from := make([]int, len(f.parts))
+	f.each(func(k int, g Family, _, i, _ int) {
+		if _, ok := g.(sharedFamily); !ok {
+			from = nil
+		} else if from != nil {
+			from[k] = i
+		}
+	})
+	return from
 }
 
 func (f *product) Fisher(dst *mat.SymDense, eta []float64) {
