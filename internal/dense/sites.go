@@ -418,12 +418,7 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	copy(f.inv, f.Lp)
 	InvertLower(f.Halt, f.inv, p)
 	norm := f.r[:p]
-	clear(norm)
-	for a := range p {
-		for b, l := range f.inv[a*p : a*p+a+1] {
-			norm[b] += l * l
-		}
-	}
+	columnSquares(f.Halt, norm, f.inv, p)
 	for a, i := range f.Pos {
 		d := f.Sp[a] * f.Sp[a]
 		if d*f.C[i*n+i] <= StrongSite {

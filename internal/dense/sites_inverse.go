@@ -24,17 +24,10 @@ type Inverse struct {
 func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
-	for a := range p {
-		copy(t.l[a*p:a*p+a+1], f.Lp[a*p:a*p+a+1])
-	}
+	CopyLower(f.Halt, t.l, f.Lp, p)
 	InvertLower(f.Halt, t.l, p)
 	norm, row := t.u[:p], t.u[n:n+p]
-	clear(norm)
-	for a := range p {
-		for b, l := range t.l[a*p : a*p+a+1] {
-			norm[b] += l * l
-		}
-	}
+	columnSquares(f.Halt, norm, t.l, p)
 	next := 0
 	for i := range n {
 		c := f.C[i*n+i]

@@ -26,18 +26,12 @@ func (r Run) workers() int {
 	return r.Halt.Workers()
 }
 
-// ranges calls f for ranges of at most part numbers that make up 0 … n−1. Goroutines share them if
-// there are as many numbers to read as sharedNumbers.
-func (r Run) ranges(n, part, numbers int, f parallel.Func) {
-	workers := 1
-	if numbers >= sharedNumbers {
-		workers = r.workers()
+// sharing returns the number of goroutines that share a loop over so many numbers.
+func (r Run) sharing(numbers int) int {
+	if numbers < sharedNumbers {
+		return 1
 	}
-	if workers < 2 {
-		f(0, 0, n)
-		return
-	}
-	parallel.For(n, part, workers, f)
+	return r.workers()
 }
 
 // Symv adds α·Ax to y for a symmetric A, whose lower triangle is read, row by row: y_i ← fma(α,
@@ -59,7 +53,7 @@ func Symv(r Run, alpha float64, a Matrix, x, y []float64) {
 		hi := min((b+1)*vectorBlock, n)
 		return w.x[b*n : b*n+hi], hi
 	}
-	r.ranges(blocks, 1, n*n/2, func(_, lo, hi int) {
+	parallel.For(blocks, 1, r.sharing(n*n/2), func(_, lo, hi int) {
 		for i := lo; i < hi && !r.Halt.Stopped(); i++ {
 			b := blocks - 1 - i // the longest rows first, so that the goroutines end together
 			z, to := sum(b)
@@ -114,7 +108,7 @@ func Trsv(r Run, l Matrix, x []float64, transposed bool) {
 		row := func(i, from, to int) []float64 { return l.Data[l.Off+i*l.Row:][from:to] }
 		own := l.Slice(lo, lo, h, h)
 		if !transposed {
-			r.ranges(h, vectorBlock/8, h*lo, func(_, from, to int) {
+			parallel.For(h, vectorBlock/8, r.sharing(h*lo), func(_, from, to int) {
 				for i := lo + from; i < lo+to; i++ {
 					x[i] -= Dot(row(i, 0, lo), x[:lo])
 				}
@@ -123,7 +117,8 @@ func Trsv(r Run, l Matrix, x []float64, transposed bool) {
 			continue
 		}
 		trsvRows(own, x[lo:lo+h], true)
-		r.ranges(lo, max(vectorBlock, up(lo/(2*r.workers()), 8)), h*lo, func(_, from, to int) {
+		part := max(vectorBlock, up(lo/(2*r.workers()), 8))
+		parallel.For(lo, part, r.sharing(h*lo), func(_, from, to int) {
 			for i := lo + h - 1; i >= lo; i-- {
 				Axpy(-x[i], row(i, from, to), x[from:to])
 			}
