@@ -42,7 +42,7 @@ func TestInverse(t *testing.T) {
 				t.Fatalf("%d %s: no factor", n, signs)
 			}
 			f.Expand(&e, c, n)
-			want, v, w := make([]float64, n), make([]float64, n), make([]float64, n*n)
+			want, v := make([]float64, n), make([]float64, n)
 			if !f.Variances(want, &e) {
 				t.Fatalf("%d %s: not resolved", n, signs)
 			}
@@ -57,7 +57,7 @@ func TestInverse(t *testing.T) {
 			}
 			cov := make([]float64, n*n)
 			f.Covariance(cov, &e)
-			inv.Weights(&f, w)
+			w := inv.Weights(&f)
 			dense.FillUpper(w, n)
 			dense.FillUpper(cov, n)
 			kw, got := make([]float64, n*n), make([]float64, n*n)
@@ -93,7 +93,7 @@ func TestSitesWorkers(t *testing.T) {
 		}
 		f.Solve(u)
 		f.MulC(u)
-		return slices.Concat(u, v, f.T)
+		return slices.Concat(u, v, f.T, inv.Weights(&f))
 	}
 	want := result(1)
 	for _, workers := range []int{2, 5} {
