@@ -14,13 +14,13 @@ func InvertLower(r Run, l Matrix) bool {
 	}
 	w := pool.Get().(*work)
 	defer pool.Put(w)
+	w.x = room(w.x, Block*(n+Block)) // as much as the last rows take
 	for i := 0; i < n; i += Block {
 		if r.Halt.Stopped() {
 			return false
 		}
 		h := min(Block, n-i)
 		// −L_i·M of the rows M of L⁻¹ that are there, a block of columns at a time.
-		w.x = room(w.x, h*i+Block*Block)
 		row, diagonal := Of(w.x, h, i, max(1, i)), Of(w.x[h*i:], Block, Block, Block)
 		move(r, row, l.Slice(i, 0, h, i))
 		for j := 0; j < i; j += Block {
@@ -60,12 +60,12 @@ func SquareLower(r Run, l Matrix) bool {
 	w := pool.Get().(*work)
 	defer pool.Put(w)
 	n := l.Rows
+	w.x = room(w.x, min(Block, n)*(n+min(Block, n)))
 	for i := 0; i < n; i += Block {
 		if r.Halt.Stopped() {
 			return false
 		}
 		h, rest := min(Block, n-i), max(0, n-i-Block)
-		w.x = room(w.x, h*i+h*h)
 		row, diagonal := Of(w.x, h, i, max(1, i)), Of(w.x[h*i:], h, h, h)
 		left, own := l.Slice(i, 0, h, i), l.Slice(i, i, h, h)
 		move(r, row, left)
