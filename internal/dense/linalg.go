@@ -116,8 +116,8 @@ func Copy(h *parallel.Halt, dst, src []float64) {
 	copy(dst[:n], src[:n])
 }
 
-// CopyLower copies the lower triangle of src to that of dst, both n×n, on as many goroutines as h
-// lends.
+// CopyLower copies the lower triangle of src to the lower triangle of dst, both n×n, on the
+// goroutines that h lends.
 func CopyLower(h *parallel.Halt, dst, src []float64, n int) {
 	if workers := sharedRows(h, n*n); workers > 1 {
 		parallel.For(n, copiedRows, workers, func(_, lo, hi int) { copyLower(dst, src, n, lo, hi) })

@@ -17,7 +17,7 @@ const weakSite = 1e-6
 type Inverse struct {
 	l    []float64 // L⁻¹
 	y, x []float64 // L⁻ᵀL⁻¹S½C[Pos, Neg], and the rows X_n of an Expansion
-	w    []float64 // of Weights, unless it is in l
+	w    []float64 // the result of Weights, unless it is in l
 	u    []float64
 }
 
@@ -128,7 +128,7 @@ func (t *Inverse) Weights(f *Sites) []float64 {
 	return w
 }
 
-// scaleAll makes rows lo … hi−1 of B⁻¹ those of W if all changes are positive.
+// scaleAll turns rows lo … hi−1 of B⁻¹ into rows of W if all changes are positive.
 func (t *Inverse) scaleAll(f *Sites, lo, hi int) {
 	n := f.n
 	for i := lo; i < hi; i++ {

@@ -26,7 +26,7 @@ func (r Run) workers() int {
 	return r.Halt.Workers()
 }
 
-// sharing returns the number of goroutines that share a loop over so many numbers.
+// sharing returns the number of goroutines that share a loop over the given count of numbers.
 func (r Run) sharing(numbers int) int {
 	if numbers < sharedNumbers {
 		return 1

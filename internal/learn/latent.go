@@ -584,8 +584,8 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	}
 }
 
-// information stores ½UᵀWU, U being N×nf, in info. W is a triangle T, in w with zeros above it, and
-// the transpose of what is below the diagonal of that.
+// information stores ½UᵀWU, U being N×nf, in info. w holds the lower triangle of W, with zeros
+// above it.
 func (l *Latent) information(info *mat.SymDense, w, u []float64, nf int) {
 	n := l.n
 	tu, utu := make([]float64, n*nf), make([]float64, nf*nf)

@@ -170,7 +170,7 @@ func (m starter) clusters(ctx context.Context, out [][]float64, rng *rand.Rand) 
 		}
 	}
 	var tries [startTries]struct {
-		rng        *rand.Rand // of its own, so that the order of the tries does not matter
+		rng        *rand.Rand // each try has one, so the order of the tries does not matter
 		rows       [][]float64
 		likelihood float64
 	}
@@ -333,7 +333,7 @@ func (m starter) seed(centers []float64, k int, x []Doc, words postings, rng *ra
 
 // postings holds the documents with each word, one word after the other.
 type postings struct {
-	from   []int // of each word
+	from   []int // where the documents of each word begin
 	doc    []int32
 	weight []float64
 }
