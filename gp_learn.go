@@ -157,16 +157,17 @@ func (l *gpLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GP, *
 	learned := st.report(res, l)
 	last, stop := shortlyAfter(ctx)
 	defer stop()
+	l.rows.Release() // before the fit takes as much memory
+	defer l.rows.Release()
+	if m, ok := st.run.Model.(*learn.Latent); ok {
+		m.Release()
+	}
 	start, err := gp.NewStepper(last, nil, nil)
 	if err != nil {
 		return gp, nil, learned, err
 	}
 	fitted := start.(*siteStepper)
 	st.run.Model.(learn.Sited).Begin(fitted.alg)
-	l.rows.Release()
-	if m, ok := st.run.Model.(*learn.Latent); ok {
-		m.Release()
-	}
 	if dense.NearlyDiagonal(latentCov(fitted.alg), gp.Len()) {
 		learned.Warnings = append(learned.Warnings,
 			"all covariances of different rows are nearly zero, because the length scale is "+

@@ -126,12 +126,12 @@ func Gemv(t blas.Transpose, alpha float64, a blas64.General, x blas64.Vector, be
 func Symv(alpha float64, a blas64.Symmetric, x blas64.Vector, beta float64, y blas64.Vector) {
 	dst := vector(y)
 	times(dst, beta)
-	fma.Symv(alpha, symmetric(a), vector(x), dst)
+	fma.Symv(fma.Run{}, alpha, symmetric(a), vector(x), dst)
 }
 
 // Trsv replaces x by L⁻¹x, L being a or its transpose.
 func Trsv(t blas.Transpose, a blas64.Triangular, x blas64.Vector) {
-	fma.Trsv(triangle(a), vector(x), t != blas.NoTrans)
+	fma.Trsv(fma.Run{}, triangle(a), vector(x), t != blas.NoTrans)
 }
 
 // Trmv replaces x by Lx, L being a or its transpose.

@@ -135,7 +135,7 @@ func tridiagonalColumn(diag, off, a []float64, n, k int, v, w [][]float64) {
 	}
 	rest[0] = 1
 	to := y[k+1:]
-	fma.Symv(1, fma.Of(a[(k+1)*(n+1):], n-k-1, n-k-1, n), rest, to)
+	fma.Symv(fma.Run{}, 1, fma.Of(a[(k+1)*(n+1):], n-k-1, n-k-1, n), rest, to)
 	for j := range last {
 		vx, wx := fma.Dot(v[j][k+1:], rest), fma.Dot(w[j][k+1:], rest)
 		fma.Axpy(-wx, v[j][k+1:], to)

@@ -116,10 +116,42 @@ func Copy(h *parallel.Halt, dst, src []float64) {
 	copy(dst[:n], src[:n])
 }
 
-// CopyLower copies the lower triangle of src to that of dst, both n×n.
-func CopyLower(dst, src []float64, n int) {
-	for i := range n {
+// CopyLower copies the lower triangle of src to the lower triangle of dst, both n×n, on the
+// goroutines that h lends.
+func CopyLower(h *parallel.Halt, dst, src []float64, n int) {
+	if workers := sharedRows(h, n*n); workers > 1 {
+		parallel.For(n, copiedRows, workers, func(_, lo, hi int) { copyLower(dst, src, n, lo, hi) })
+		return
+	}
+	copyLower(dst, src, n, 0, n)
+}
+
+// copyLower is CopyLower for rows lo … hi−1.
+func copyLower(dst, src []float64, n, lo, hi int) {
+	for i := lo; i < hi; i++ {
 		copy(dst[i*n:i*n+i+1], src[i*n:])
+	}
+}
+
+// squaredColumns is the number of columns whose squares a goroutine adds up at a time.
+const squaredColumns = 128
+
+// columnSquares stores the sums of the squares of each column of L, n×n, in dst.
+func columnSquares(h *parallel.Halt, dst, l []float64, n int) {
+	clear(dst)
+	if workers := sharedRows(h, n*n); workers > 1 {
+		parallel.For(n, squaredColumns, workers,
+			func(_, lo, hi int) { addSquares(dst, l, n, lo, hi) })
+		return
+	}
+	addSquares(dst, l, n, 0, n)
+}
+
+// addSquares adds the squares of columns lo … hi−1 of L, n×n, to dst.
+func addSquares(dst, l []float64, n, lo, hi int) {
+	for i := lo; i < n; i++ {
+		to := min(hi, i+1)
+		fma.AddSquares(dst[lo:to], 0, l[i*n+lo:i*n+to])
 	}
 }
 

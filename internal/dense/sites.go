@@ -325,7 +325,7 @@ func (f *Sites) Solve(w []float64) {
 		for a, i := range f.Neg {
 			r[a] = f.sn[a] * f.T[i]
 		}
-		Potrs(f.ln, r)
+		PotrsUntil(f.Halt, f.ln, r)
 		for a, i := range f.Neg {
 			w[i] += f.sn[a] * r[a]
 		}
@@ -346,7 +346,7 @@ func (f *Sites) solvePos(w []float64) {
 			r[a] -= f.Sp[a] * f.T[i]
 		}
 	}
-	Potrs(f.Lp, r)
+	PotrsUntil(f.Halt, f.Lp, r)
 	for a, i := range f.Pos {
 		w[i] = f.Sp[a] * r[a]
 	}
@@ -355,14 +355,17 @@ func (f *Sites) solvePos(w []float64) {
 // MulC stores Cw in T.
 func (f *Sites) MulC(w []float64) {
 	clear(f.T)
-	fma.Symv(1, square(f.C, f.n), w, f.T)
+	fma.Symv(fma.Run{Halt: f.Halt}, 1, square(f.C, f.n), w, f.T)
 }
 
 // Potrs replaces r by (LLᵀ)⁻¹r, for L of the size of r.
-func Potrs(l, r []float64) {
-	if n := len(r); n > 0 {
-		fma.Trsv(square(l, n), r, false)
-		fma.Trsv(square(l, n), r, true)
+func Potrs(l, r []float64) { PotrsUntil(nil, l, r) }
+
+// PotrsUntil is Potrs on the goroutines that h lends. It returns early where h has stopped.
+func PotrsUntil(h *parallel.Halt, l, r []float64) {
+	if n, run := len(r), (fma.Run{Halt: h}); n > 0 {
+		fma.Trsv(run, square(l, n), r, false)
+		fma.Trsv(run, square(l, n), r, true)
 	}
 }
 
@@ -415,12 +418,7 @@ func (f *Sites) Variances(v []float64, x *Expansion) bool {
 	copy(f.inv, f.Lp)
 	InvertLower(f.Halt, f.inv, p)
 	norm := f.r[:p]
-	clear(norm)
-	for a := range p {
-		for b, l := range f.inv[a*p : a*p+a+1] {
-			norm[b] += l * l
-		}
-	}
+	columnSquares(f.Halt, norm, f.inv, p)
 	for a, i := range f.Pos {
 		d := f.Sp[a] * f.Sp[a]
 		if d*f.C[i*n+i] <= StrongSite {

@@ -142,10 +142,7 @@ const (
 // parts returns the length of the parts in which n rows or columns, with so many products in all,
 // are shared between goroutines, a multiple of to; 0 if they are not.
 func (r Run) parts(n, products, to int) int {
-	workers := r.Workers
-	if workers == 0 {
-		workers = r.Halt.Workers()
-	}
+	workers := r.workers()
 	if workers < 2 || products < sharedProducts {
 		return 0
 	}

@@ -72,49 +72,6 @@ func Gemv(alpha float64, a Matrix, transposed bool, x, y []float64) {
 	}
 }
 
-// Symv adds α·Ax to y for a symmetric A, whose lower triangle is read, row by row: y_i ← fma(α,
-// Dot(a_i, x), y_i) for the numbers of row i up to the diagonal, after Axpy(α·x_i, a_i, y) for
-// those left of it. y may not share memory with A or x.
-func Symv(alpha float64, a Matrix, x, y []float64) {
-	shapes(a.Rows == a.Cols && a.Col == 1 && len(x) == a.Rows && len(y) == a.Rows)
-	n := a.Rows
-	for i := 0; i < n; i += 4 {
-		h := min(4, n-i)
-		at := a.Off + i*a.Row
-		if h == 4 && i > 0 {
-			c := [4]float64{alpha * x[i], alpha * x[i+1], alpha * x[i+2], alpha * x[i+3]}
-			pathAxpy4(&c, a.Data[at:], a.Row, y[:i])
-		}
-		for r := i; r < i+h; r, at = r+1, at+a.Row {
-			row := a.Data[at : at+r+1]
-			left := i
-			if h < 4 {
-				left = 0
-			}
-			Axpy(alpha*x[r], row[left:r], y[left:r])
-			y[r] = math.FMA(alpha, Dot(row, x[:r+1]), y[r])
-		}
-	}
-}
-
-// Trsv replaces x by L⁻¹x, or where transposed by L⁻ᵀx, for a lower triangular matrix: x_i ← (x_i −
-// Dot(l_i, x))/l_ii in order, or, from the last on, x_i ← x_i/l_ii and Axpy(−x_i, l_i, x).
-func Trsv(l Matrix, x []float64, transposed bool) {
-	shapes(l.Rows == l.Cols && l.Col == 1 && len(x) == l.Rows)
-	if !transposed {
-		for i := range x {
-			row := l.Data[l.Off+i*l.Row:][:i+1]
-			x[i] = (x[i] - Dot(row[:i], x[:i])) / row[i]
-		}
-		return
-	}
-	for i := len(x) - 1; i >= 0; i-- {
-		row := l.Data[l.Off+i*l.Row:][:i+1]
-		x[i] /= row[i]
-		Axpy(-x[i], row[:i], x[:i])
-	}
-}
-
 // Trmv replaces x by Lx, or where transposed by Lᵀx, for a lower triangular matrix: x_i ← Dot(l_i,
 // x) from the last on, or, in order, Axpy(x_i, l_i, x) for what is left of the diagonal and x_i ←
 // l_ii·x_i.

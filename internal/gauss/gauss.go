@@ -619,7 +619,7 @@ func (s *State) Widen() {
 // CopyPrecision makes P that of o.
 func (s *State) CopyPrecision(o *State) {
 	s.Resize(len(o.Mean))
-	dense.CopyLower(s.P, o.P, len(o.Mean))
+	dense.CopyLower(nil, s.P, o.P, len(o.Mean))
 	if s.Double = o.Double; s.Double {
 		s.Widen()
 		copy(s.pLow, o.pLow)
@@ -629,7 +629,7 @@ func (s *State) CopyPrecision(o *State) {
 func (s *State) CopyFrom(o *State) {
 	d := len(o.Mean)
 	s.CopyPrecision(o)
-	dense.CopyLower(s.L, o.L, d)
+	dense.CopyLower(nil, s.L, o.L, d)
 	copy(s.Mean, o.Mean)
 	if s.Double {
 		copy(s.lLow, o.lLow)
@@ -677,7 +677,7 @@ func (s *State) Average(t float64, a, b *State) {
 func (s *State) Factor() bool {
 	d := len(s.Mean)
 	s.hasInv = false
-	dense.CopyLower(s.L, s.P, d)
+	dense.CopyLower(nil, s.L, s.P, d)
 	if s.Double {
 		copy(s.lLow, s.pLow)
 		if !(s.cholesky().CholeskyUntil(s.Halt, d) > noPivot) {

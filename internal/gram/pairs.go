@@ -17,10 +17,20 @@ type Pairs struct {
 	gone bool      // they were given up and will be needed again
 }
 
-// NewPairs returns the pairs of the rows of x with their distances, which overflow leaves out.
+// Distances of few columns cost as much to read as to compute, so NewPairs does not keep them for
+// many rows, where they would take a fifth of the memory of a search.
+const (
+	keptRows    = 5000 // rows up to which distances are kept
+	keptColumns = 5    // columns from which on distances are kept
+)
+
+// NewPairs returns the pairs of the rows of x. It keeps their distances unless they overflow or x
+// has many rows and few columns.
 func NewPairs(x *mat.Dense) *Pairs {
 	p := &Pairs{X: x}
-	p.measure()
+	if n, d := x.Dims(); n <= keptRows || d >= keptColumns {
+		p.measure()
+	}
 	return p
 }
 
