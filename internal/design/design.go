@@ -139,6 +139,27 @@ func (g *Matrix) Sub(index []int) *Matrix {
 	return s
 }
 
+// nearPart is how many numbers the rows of a part have that stay in the cache of a core, next to the
+// vectors that are computed from them.
+const nearPart = 1 << 15
+
+// NearRows returns the number of rows of the parts in which a pass over dense rows finds them in the
+// cache. Sparse rows are all in one part.
+func (g *Matrix) NearRows() int {
+	if g.Sparse != nil {
+		return max(1, g.Rows)
+	}
+	return max(Chunk, nearPart/max(1, g.Cols)&^(Chunk-1))
+}
+
+// Part returns a view of the dense rows lo … hi−1, or of all sparse rows.
+func (g *Matrix) Part(lo, hi int) *Matrix {
+	if g.Sparse != nil {
+		return g
+	}
+	return &Matrix{Rows: hi - lo, Cols: g.Cols, Dense: g.Dense[lo*g.Cols : hi*g.Cols]}
+}
+
 // ColumnVariances returns the variance of each column over rows of the given weights, exactly 0 if
 // the column does not vary. Nil weights are 1.
 func (g *Matrix) ColumnVariances(weights []float64) []float64 {

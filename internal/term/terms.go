@@ -75,6 +75,22 @@ func (t *Terms) Sub(index []int) *Terms {
 	return s
 }
 
+// Part returns a view of the terms lo … hi−1, of one latent value each.
+func (t *Terms) Part(lo, hi int) *Terms {
+	p := *t
+	p.First += lo
+	p.Y = t.Y[lo:hi]
+	for _, x := range []*[]float64{&p.Offset, &p.Weight, &p.Extra, &p.Blur, &p.Own} {
+		if *x != nil {
+			*x = (*x)[lo:hi]
+		}
+	}
+	if t.Row != nil {
+		p.Row = t.Row[lo:hi]
+	}
+	return &p
+}
+
 // SetOwn computes Own for a run, over terms that change no more.
 func (t *Terms) SetOwn() {
 	t.Own = nil
