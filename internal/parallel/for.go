@@ -136,6 +136,34 @@ func (l *Loop) work(worker int) {
 // For is Run for a loop that comes once.
 func For(n, chunk, workers int, f Func) { new(Loop).Run(n, chunk, workers, f) }
 
+// Vectors calls f for chunks of the elements 0 … n−1 of vectors, which f adds or sums, on as many
+// goroutines as h lends if the vectors are long. The chunks depend on n alone, and chunk k has the
+// elements from k·VectorChunk on.
+func Vectors(n int, h *Halt, f func(lo, hi int)) {
+	workers := 1
+	if n >= vectorsShared {
+		workers = h.Workers()
+	}
+	if workers <= 1 {
+		for lo := 0; lo < n; lo += VectorChunk {
+			f(lo, min(lo+VectorChunk, n))
+		}
+		return
+	}
+	For(n, VectorChunk, workers, func(_, lo, hi int) { f(lo, hi) })
+}
+
+// VectorChunks returns the number of chunks of Vectors.
+func VectorChunks(n int) int { return (n + VectorChunk - 1) / VectorChunk }
+
+// VectorChunk is the number of elements that Vectors takes together: a handful of vectors of that
+// length are in the cache. Fewer than vectorsShared elements take no longer than it does to wake
+// another goroutine.
+const (
+	VectorChunk   = 4096
+	vectorsShared = 1 << 15
+)
+
 // Each calls f for 0 … n−1, from as many goroutines as there are workers. It returns the error of
 // the smallest index that failed, for any number of workers. Once f has failed, no greater index is
 // begun; once ctx is done none is, and its cause is returned.
