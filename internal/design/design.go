@@ -160,6 +160,34 @@ func (g *Matrix) Part(lo, hi int) *Matrix {
 	return &Matrix{Rows: hi - lo, Cols: g.Cols, Dense: g.Dense[lo*g.Cols : hi*g.Cols]}
 }
 
+// Means returns the mean of each column over rows of the given weights. Nil weights are 1.
+func (g *Matrix) Means(weights []float64) []float64 {
+	n, d, size, sum := g.Rows, g.Cols, g.NearRows(), float64(g.Rows)
+	if weights != nil {
+		sum = floats.Sum(weights)
+	}
+	var h parallel.Halt
+	if n*g.PerRow() >= SharedProducts {
+		h.Lend(runtime.GOMAXPROCS(0))
+	}
+	parts := make([]float64, (n+size-1)/size*d)
+	parallel.For(n, size, h.Workers(), func(_, lo, hi int) {
+		share := make([]float64, hi-lo)
+		for i := range share {
+			share[i] = 1 / sum
+			if weights != nil {
+				share[i] = weights[lo+i] / sum
+			}
+		}
+		g.Part(lo, hi).AddMulT(parts[lo/size*d:][:d], share, nil)
+	})
+	means := make([]float64, d)
+	for ; len(parts) > 0; parts = parts[d:] {
+		floats.Add(means, parts[:d])
+	}
+	return means
+}
+
 // ColumnVariances returns the variance of each column over rows of the given weights, exactly 0 if
 // the column does not vary. Nil weights are 1.
 func (g *Matrix) ColumnVariances(weights []float64) []float64 {
