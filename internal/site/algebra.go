@@ -379,9 +379,7 @@ func (p *Problem) cover() (ok bool) {
 	}
 	p.Evaluations++
 	s := &p.Try
-	parallel.Vectors(p.N, p.Workers.Halt, func(lo, hi int) {
-		floats.SubTo(p.delta[lo:hi], s.Gamma[lo:hi], p.Base.Gamma[lo:hi])
-	})
+	floats.SubTo(p.delta, s.Gamma, p.Base.Gamma)
 	s.LogDet, ok = p.Mover.Cover(s.V, p.delta)
 	return ok
 }
@@ -391,9 +389,7 @@ func (p *Problem) cover() (ok bool) {
 //
 //	KL(q‖cavity) = ½(log|C|/|V| − ΣΔv + uᵀd) + Σ a0 d − ½γ0(v − v0 + d²).
 func (p *Problem) settle() bool {
-	parallel.Vectors(p.N, p.Workers.Halt, func(lo, hi int) {
-		floats.SubTo(p.U[lo:hi], p.Try.C[lo:hi], p.Base.A[lo:hi])
-	})
+	floats.SubTo(p.U, p.Try.C, p.Base.A)
 	return p.finish(p.Mover.Move(p.D, p.delta, p.U))
 }
 
@@ -420,47 +416,24 @@ func (p *Problem) place() bool {
 func (p *Problem) divergence(square float64) (kl float64, ok bool) {
 	s, o, n := &p.Try, &p.Base, p.N
 	d := p.D
-	type part struct {
-		kl, size float64
-		bad      bool
-	}
-	parts := make([]part, max(1, parallel.VectorChunks(n)))
-	// The first sums begin with the terms that do not depend on a site. The sum is then twice
-	// KL(q‖base), so it is negative only by rounding.
-	parts[0] = part{kl: s.LogDet + square, size: 1 + s.LogDet + square}
-	parallel.Vectors(n, p.Workers.Halt, func(lo, hi int) {
-		x := parts[lo/parallel.VectorChunk]
-		for i, v := range s.V[lo:hi] {
-			delta := p.delta[lo+i]
-			x.kl -= delta * v
-			x.size += math.Abs(delta) * v
-		}
-		parts[lo/parallel.VectorChunk] = x
-	})
-	size := 0.0
-	for i, x := range parts {
-		kl, size = kl+x.kl, size+x.size
-		parts[i].kl = 0
+	kl = s.LogDet + square // twice KL(q‖base), which is not negative but for rounding
+	size := 1 + s.LogDet + square
+	for i, v := range s.V {
+		kl -= p.delta[i] * v
+		size += math.Abs(p.delta[i]) * v
 	}
 	if !(kl > -1e-9*size && square > -1e-9*size) {
 		return kl, false
 	}
-	parts[0].kl = kl
-	parallel.Vectors(n, p.Workers.Halt, func(lo, hi int) {
-		x := parts[lo/parallel.VectorChunk]
-		for i := lo; i < hi; i++ {
-			x.kl += 2*o.A[i]*d[i] - o.Gamma[i]*(s.V[i]-o.V[i]+d[i]*d[i])
-			m := o.M[i] + d[i]
-			s.M[i], s.A[i] = m, o.A[i]-o.Gamma[i]*d[i]+p.U[i]
-			x.bad = x.bad || m-m != 0 // infinite or NaN
+	for i, u := range p.U[:n] {
+		kl += 2*o.A[i]*d[i] - o.Gamma[i]*(s.V[i]-o.V[i]+d[i]*d[i])
+		m := o.M[i] + d[i]
+		s.M[i], s.A[i] = m, o.A[i]-o.Gamma[i]*d[i]+u
+		if m-m != 0 { // infinite or NaN
+			return kl, false
 		}
-		parts[lo/parallel.VectorChunk] = x
-	})
-	kl, ok = 0, true
-	for _, x := range parts {
-		kl, ok = kl+x.kl, ok && !x.bad
 	}
-	return kl, ok
+	return kl, true
 }
 
 // Accept makes p.try the current state if its value is finite and no higher.

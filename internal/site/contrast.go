@@ -648,7 +648,7 @@ func (a *contrast) ready() (bool, error) { return true, nil }
 
 func (a *contrast) decrement() float64 {
 	if p := &a.of.Batch; a.of.Batched && p.aim() {
-		change := p.Cur.Change(p.Workers.Halt)
+		change := p.Cur.Change()
 		a.gap = a.aims.promise + max(a.sure, 0.25*change.Square()+a.cur.left)
 		return a.gap
 	}

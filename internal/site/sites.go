@@ -320,7 +320,7 @@ func (s *Sites) follow(p *problemState) {
 	if math.IsNaN(s.Distance) {
 		s.Distance = Distance(&p.State, &s.Cur)
 	}
-	s.Cur.CopyOn(s.Workers.Halt, &p.State)
+	s.Cur.CopyFrom(&p.State)
 	s.LogDet, s.Fresh, s.Unresolved = p.LogDet, true, false
 	s.stale()
 }
@@ -435,7 +435,7 @@ func (s *moveProof) decrement() (nats float64) {
 	if !s.held(t.a, t.b) {
 		return math.Inf(1)
 	}
-	change := c.Change(s.Workers.Halt)
+	change := c.Change()
 	return 0.5*floats.Dot(t.b, t.a) + 0.25*change.Square()
 }
 
@@ -480,7 +480,7 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 		if !ok {
 			return math.Inf(1)
 		}
-		change := c.Change(s.Workers.Halt)
+		change := c.Change()
 		rounding := dense.Epsilon * (math.Abs(logDet) + math.Abs(s.LogDet) + change.Nuclear)
 		return max(0, change.Trace+s.LogDet-logDet) + rounding
 	})
@@ -490,7 +490,7 @@ func (s *moveProof) prove(within float64) (Proof, error) {
 // bound returns what is proved of the gap where the mean may gain so many nats: what the sites say
 // of the precisions, or exact if the goal is in reach by that alone.
 func (s *moveProof) bound(mean, goal float64, exact func() float64) float64 {
-	change := s.Cur.Change(s.Workers.Halt)
+	change := s.Cur.Change()
 	precision := change.Gap()
 	if mean+precision > goal && mean <= goal && precision <= loosePrecisions*goal {
 		precision = min(precision, exact())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/pgsvi/pgsvi/internal/batches"
 	"github.com/pgsvi/pgsvi/internal/dense"
@@ -43,42 +42,25 @@ func (a *weightMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 		return 0, false
 	}
 	t.Variances(v, a.X, a.Index, &a.Buf)
-	if !a.sound(v, delta) {
-		return 0, false
+	limit := 1 + 1e-6 // which a site of positive Δ does not exceed, but for rounding,
+	if len(delta) > 0 && slices.Min(delta) < 0 {
+		limit = math.Inf(1) // unless there are negative ones
+	}
+	for i, vi := range v {
+		if !(vi >= 0) || math.IsInf(vi, 0) || delta[i]*vi > limit {
+			return 0, false
+		}
 	}
 	return t.LogDet - a.Base.LogDet, true
-}
-
-// sound reports whether v may be the variances of rows whose sites have changed by delta.
-func (a *weightMover) sound(v, delta []float64) bool {
-	var wrong, negative, large atomic.Bool
-	parallel.Vectors(len(v), a.Buf.Halt, func(lo, hi int) {
-		for i, vi := range v[lo:hi] {
-			if d := delta[lo+i]; d < 0 {
-				negative.Store(true)
-			} else if d*vi > 1+1e-6 {
-				large.Store(true)
-			}
-			if !(vi >= 0 && vi <= math.MaxFloat64) {
-				wrong.Store(true)
-				return
-			}
-		}
-	})
-	// The variance of a row with a site of positive Δ is at most 1/Δ, except for rounding, unless
-	// there are negative sites.
-	return !wrong.Load() && !(large.Load() && !negative.Load())
 }
 
 func (a *weightMover) Move(d, delta, u []float64) (square float64) {
 	t := &a.try
 	t.Solve(a.X, u, a.Index, &a.Buf)
 	t.Predict(d, a.X, a.Index)
-	parallel.Vectors(len(d), a.Buf.Halt, func(lo, hi int) {
-		for i, di := range d[lo:hi] {
-			u[lo+i] -= delta[lo+i] * di
-		}
-	})
+	for i, di := range d {
+		u[i] -= delta[i] * di
+	}
 	return a.Base.Square(t, &a.w)
 }
 
@@ -280,20 +262,15 @@ func (b *WeightBlock) Promise(s *term.State, at *gauss.State) (mean, precision f
 	d := b.Mover.X.Cols
 	b.g, b.up = dense.Resize(b.g, d), dense.Resize(b.up, d)
 	b.h = dense.Resize(b.h, len(s.D1))
-	parts := make([]float64, max(1, parallel.VectorChunks(len(s.D1))))
-	parallel.Vectors(len(s.D1), b.Mover.Buf.Halt, func(lo, hi int) {
-		floats.SubTo(b.h[lo:hi], s.D1[lo:hi], s.A[lo:hi])
-		var trace float64
-		for i, v := range s.V[lo:hi] {
-			trace += math.Abs(s.Tg[lo+i]-s.Gamma[lo+i]) * v
-		}
-		parts[lo/parallel.VectorChunk] = trace
-	})
-	trace := floats.Sum(parts)
+	floats.SubTo(b.h, s.D1, s.A)
 	clear(b.up)
 	b.Mover.X.AddMulTOn(b.up, b.h, b.Mover.Index, &b.Mover.Buf)
 	copy(b.g, b.up)
 	dense.Trsv(blas.NoTrans, dense.LowerTriangle(at.L, d), dense.Vector(b.g))
+	var trace float64
+	for i, v := range s.V {
+		trace += math.Abs(s.Tg[i]-s.Gamma[i]) * v
+	}
 	return 0.5 * floats.Dot(b.g, b.g), 0.25 * trace * trace / float64(d)
 }
 
@@ -330,20 +307,16 @@ func (b *WeightBlock) solve(w *gauss.State, x *design.Matrix, at []int, t *term.
 // of a handful of products with them then finds them together.
 const mostGathered = 1 << 23
 
-// sharedGathered is the number of values from which on goroutines share them: values that are not
-// next to each other take longer to read than products do.
-const sharedGathered = 1 << 16
-
 // gather returns copies of the dense rows of x at index, valid until the next call.
 func (b *WeightBlock) gather(x *design.Matrix, index []int) *design.Matrix {
 	d := x.Cols
 	b.rows = design.Matrix{Rows: len(index), Cols: d,
 		Dense: dense.Resize(b.rows.Dense, len(index)*d)}
-	workers := b.Mover.Buf.Halt.Workers()
-	if len(b.rows.Dense) < sharedGathered {
-		workers = 1
+	if !x.Shared(b.Mover.Buf.Halt, len(b.rows.Dense)) {
+		x.Gather(b.rows.Dense, index)
+		return &b.rows
 	}
-	parallel.For(len(index), design.Chunk, workers,
+	parallel.For(len(index), design.CopiedRows, b.Mover.Buf.Halt.Workers(),
 		func(_, lo, hi int) { x.Gather(b.rows.Dense[lo*d:hi*d], index[lo:hi]) })
 	return &b.rows
 }
@@ -796,17 +769,13 @@ func (s *WeightAlgebra) goesOn(batch []int) bool {
 	if s.enough == 0 || s.Started || seen < s.enough || seen > 2*s.enough {
 		return false
 	}
-	var sites atomic.Bool
 	gamma, a := s.Gamma, s.A
-	parallel.Vectors(len(batch), s.Workers.Halt, func(lo, hi int) {
-		for _, i := range batch[lo:hi] {
-			if gamma[i] != 0 || a[i] != 0 {
-				sites.Store(true)
-				return
-			}
+	for _, i := range batch {
+		if gamma[i] != 0 || a[i] != 0 {
+			return false
 		}
-	})
-	return !sites.Load()
+	}
+	return true
 }
 
 // rest goes on from blocks of some rows, seen of them, to all. Their precision, times N/seen, takes
@@ -970,7 +939,7 @@ func (s *WeightAlgebra) inspect() {
 	b.Mover.X, b.Mover.Index = s.Lin.X, nil
 	g.mean, _ = b.Promise(&c.State, &s.Mover.Cur)
 	g.up = append(g.up[:0], b.up...)
-	g.change = c.Change(s.Workers.Halt)
+	g.change = c.Change()
 	g.known = !s.Workers.Halt.Stopped()
 }
 

@@ -51,29 +51,12 @@ type SiteChange struct {
 	Mixed          bool    // some γ is negative: of the bounds only those of nuclear hold
 }
 
-// Change returns the change to the targets of s, on as many goroutines as h lends.
-func (s *State) Change(h *parallel.Halt) SiteChange {
-	parts := make([]SiteChange, parallel.VectorChunks(len(s.V)))
-	parallel.Vectors(len(s.V), h, func(lo, hi int) {
-		parts[lo/parallel.VectorChunk] = s.change(lo, hi)
-	})
-	c := SiteChange{least: 1, most: 1}
-	for i := range parts {
-		x := &parts[i]
-		c.Trace, c.Nuclear, c.fallen = c.Trace+x.Trace, c.Nuclear+x.Nuclear, c.fallen+x.fallen
-		c.least, c.most = min(c.least, x.least), max(c.most, x.most)
-		c.shared, c.alone, c.Mixed = c.shared+x.shared, c.alone+x.alone, c.Mixed || x.Mixed
-	}
-	return c
-}
-
-// change is Change for rows lo … hi−1.
-func (s *State) change(lo, hi int) SiteChange {
+// Change returns that to the targets of s.
+func (s *State) Change() SiteChange {
 	var trace, nuclear, fallen, shared, alone float64
 	least, most, mixed := 1.0, 1.0, false
-	for n := lo; n < hi; n++ {
-		v, g := s.V[n], s.Gamma[n]
-		d := s.Tg[n] - g
+	for n, v := range s.V {
+		g, d := s.Gamma[n], s.Tg[n]-s.Gamma[n]
 		if v == 0 || d == 0 { // a row of zeros is one which no V depends on
 			continue
 		}

@@ -774,14 +774,11 @@ func (s *State) Emptied() State {
 	return State{Gamma: s.Gamma, A: s.A, M: s.M, V: s.V, E: s.E, Tg: s.Tg, D1: s.D1}
 }
 
-func (s *State) CopyFrom(o *State) { s.CopyOn(nil, o) }
-
-// CopyOn is CopyFrom, on as many goroutines as h lends.
-func (s *State) CopyOn(h *parallel.Halt, o *State) {
+func (s *State) CopyFrom(o *State) {
 	s.Resize(len(o.M))
 	for _, p := range [][2][]float64{{s.Gamma, o.Gamma}, {s.A, o.A}, {s.M, o.M}, {s.V, o.V},
 		{s.E, o.E}, {s.Tg, o.Tg}, {s.D1, o.D1}} {
-		parallel.Vectors(len(o.M), h, func(lo, hi int) { copy(p[0][lo:hi], p[1][lo:hi]) })
+		copy(p[0], p[1])
 	}
 	s.Err, s.Certain, s.Wild = o.Err, o.Certain, o.Wild
 }
