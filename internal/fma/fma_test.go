@@ -395,6 +395,9 @@ func TestVectors(t *testing.T) {
 				}
 				Gemv(-2, a, transposed, x, y)
 				same(t, fmt.Sprintf("gemv %d×%d, %v", m, n, transposed), y, want)
+				if !transposed {
+					testDots(t, a, x)
+				}
 			}
 		}
 	})
@@ -418,6 +421,46 @@ func TestVectors(t *testing.T) {
 	if got := Dot(x, x); got != want {
 		t.Errorf("dot %v, want %v", got, want)
 	}
+}
+
+// testDots compares the inner products of all rows of a with one at a time.
+func testDots(t *testing.T, a Matrix, x []float64) {
+	t.Helper()
+	dots, squares, got := make([]float64, a.Rows), make([]float64, a.Rows), make([]float64, a.Rows)
+	for i, row := range a.all() {
+		dots[i], squares[i] = dot(row, x), dotSquares(row, x)
+	}
+	Dots(got, a, x)
+	same(t, fmt.Sprintf("inner products of %d×%d", a.Rows, a.Cols), got, dots)
+	DotsSquares(got, a, x)
+	same(t, fmt.Sprintf("inner products of squares of %d×%d", a.Rows, a.Cols), got, squares)
+}
+
+// TestPackNarrow checks that panels of rows that are narrower than a panel end in zeros,
+// whether or not there are numbers after them in memory.
+func TestPackNarrow(t *testing.T) {
+	paths(t, func(t *testing.T) {
+		for w := 1; w <= columns; w++ {
+			for k := range 20 {
+				for gap := range 3 {
+					stride := w + gap
+					data := make([]float64, max(0, (k-1)*stride+w))
+					for i := range data {
+						data[i] = float64(i + 1)
+					}
+					got, want := make([]float64, k*columns), make([]float64, k*columns)
+					for i := range got {
+						got[i] = math.NaN()
+						if p, j := i/columns, i%columns; j < w {
+							want[i] = data[p*stride+j]
+						}
+					}
+					pack(got, Of(data, k, w, stride), k, columns)
+					same(t, fmt.Sprintf("%d rows of %d, %d apart", k, w, stride), got, want)
+				}
+			}
+		}
+	})
 }
 
 // TestNotFinite: NaN and infinities are passed on, and 0·NaN is NaN.

@@ -24,6 +24,16 @@ func dotAVX2(n int, x *float64, y *float64) float64
 //go:noescape
 func dotSquaresAVX2(n int, x *float64, y *float64) float64
 
+// dotRowsAVX2 is dotRows.
+//
+//go:noescape
+func dotRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
+
+// dotSquaresRowsAVX2 is dotSquaresRows.
+//
+//go:noescape
+func dotSquaresRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
+
 // axpyAVX2 is axpy.
 //
 //go:noescape

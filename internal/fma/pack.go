@@ -14,7 +14,11 @@ func pack(dst []float64, v Matrix, k, width int) {
 	case v.Col == 1 && w == rows && width == rows && v.Row > 0:
 		pathCopyNarrow(k, dst, v.Data[v.Off:], v.Row)
 	case v.Col == 1:
-		for p, at := 0, v.Off; p < k; p, at = p+1, at+v.Row {
+		p := 0
+		if width == columns && v.Row > 0 {
+			p = packWide(dst, v, k)
+		}
+		for at := v.Off + p*v.Row; p < k; p, at = p+1, at+v.Row {
 			d := dst[p*width : (p+1)*width]
 			row := v.Data[at : at+w]
 			for j := range d { // a few numbers, for which calls cost more
@@ -47,6 +51,25 @@ func pack(dst []float64, v Matrix, k, width int) {
 			clear(d[w:])
 		}
 	}
+}
+
+// packWide is pack for rows of less than a panel's width, except the last few. It copies a whole
+// width of each row, with numbers that follow the row in memory, and then clears these. It returns
+// how many rows it packed.
+func packWide(dst []float64, v Matrix, k int) int {
+	src := v.Data[v.Off:]
+	k = min(k, (len(src)-columns)/v.Row) // a whole width after each of these is in src
+	if k <= 0 {
+		return 0
+	}
+	pathCopyRows(k, dst, columns, src, v.Row)
+	for p := range k {
+		d := dst[p*columns : (p+1)*columns]
+		for j := v.Cols; j < columns; j++ {
+			d[j] = 0
+		}
+	}
+	return k
 }
 
 // unpack stores a panel of columns in v, the inverse of pack.

@@ -101,7 +101,7 @@ func (p *Panels) syrk(alpha float64, c Matrix, lo, hi int) {
 	q := product{alpha: alpha, c: c, lower: true}
 	for at := 0; at < p.rows; at += Block {
 		k, block := min(Block, p.rows-at), p.block(at)
-		w.a = room(w.a, blockRows*k)
+		w.a = room(w.a, up(min(hi-lo, blockRows), rows)*k)
 		for i := lo; i < hi; i += blockRows {
 			m := min(blockRows, hi-i)
 			for r := i; r < i+m; r += rows {

@@ -85,6 +85,26 @@ func pathDotSquares(x, y []float64) float64 {
 	return dotSquaresAVX2(len(x), unsafe.SliceData(x), unsafe.SliceData(y))
 }
 
+func pathDotRows(dst, x []float64, ld int, y []float64) {
+	if !vectors {
+		dotRows(dst, x, ld, y)
+		return
+	}
+	_ = x[:(len(dst)-1)*ld+len(y)]
+	dotRowsAVX2(len(dst), len(y), unsafe.SliceData(x), ld, unsafe.SliceData(y),
+		unsafe.SliceData(dst))
+}
+
+func pathDotSquaresRows(dst, x []float64, ld int, y []float64) {
+	if !vectors {
+		dotSquaresRows(dst, x, ld, y)
+		return
+	}
+	_ = x[:(len(dst)-1)*ld+len(y)]
+	dotSquaresRowsAVX2(len(dst), len(y), unsafe.SliceData(x), ld, unsafe.SliceData(y),
+		unsafe.SliceData(dst))
+}
+
 func pathAxpySquares(a float64, x, y []float64) {
 	if !vectors {
 		axpySquares(a, x, y)

@@ -75,6 +75,10 @@ func pathQuotients(p, f0, f1, f2 []float64) { quotients(p, f0, f1, f2) }
 
 func pathAxpy8(a *[8]float64, x []float64, ld int, y []float64) { axpy8(a, x, ld, y) }
 
+func pathDotRows(dst, x []float64, ld int, y []float64) { dotRows(dst, x, ld, y) }
+
+func pathDotSquaresRows(dst, x []float64, ld int, y []float64) { dotSquaresRows(dst, x, ld, y) }
+
 func pathDotSquares(x, y []float64) float64 { return dotSquares(x, y) }
 
 func pathAxpySquares(a float64, x, y []float64) { axpySquares(a, x, y) }

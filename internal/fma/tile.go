@@ -120,6 +120,20 @@ func dotSquares(x, y []float64) float64 {
 	return dotTail(&sum, rest[:n-at], y[at:])
 }
 
+// dotRows is dot for the rows of x, which are ld apart.
+func dotRows(dst, x []float64, ld int, y []float64) {
+	for i := range dst {
+		dst[i] = pathDot(x[i*ld:][:len(y)], y)
+	}
+}
+
+// dotSquaresRows is dotSquares for the rows of x, which are ld apart.
+func dotSquaresRows(dst, x []float64, ld int, y []float64) {
+	for i := range dst {
+		dst[i] = pathDotSquares(x[i*ld:][:len(y)], y)
+	}
+}
+
 // axpySquares is AxpySquares.
 func axpySquares(a float64, x, y []float64) {
 	for i, v := range x {

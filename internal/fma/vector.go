@@ -13,6 +13,23 @@ func Dot(x, y []float64) float64 { return pathDot(x, y[:len(x):len(y)]) }
 // than x.
 func DotSquares(x, y []float64) float64 { return pathDotSquares(x, y[:len(x):len(y)]) }
 
+// Dots stores Dot of each row of A and x in dst. It panics unless a row has as many numbers as x.
+func Dots(dst []float64, a Matrix, x []float64) {
+	shapes(len(dst) == a.Rows && len(x) == a.Cols && a.Col == 1)
+	if !a.empty() {
+		pathDotRows(dst, a.Data[a.Off:], a.Row, x)
+	}
+}
+
+// DotsSquares stores DotSquares of each row of A and x in dst. It panics unless a row has as many
+// numbers as x.
+func DotsSquares(dst []float64, a Matrix, x []float64) {
+	shapes(len(dst) == a.Rows && len(x) == a.Cols && a.Col == 1)
+	if !a.empty() {
+		pathDotSquaresRows(dst, a.Data[a.Off:], a.Row, x)
+	}
+}
+
 // AxpySquares adds a times the squares of x, rounded, to y. It panics if y is shorter than x.
 func AxpySquares(a float64, x, y []float64) { pathAxpySquares(a, x, y[:len(x):len(y)]) }
 

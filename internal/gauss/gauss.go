@@ -552,7 +552,7 @@ func (p *Prior) StateUntil(h *parallel.Halt) (*State, error) {
 	for j, l := range p.Prec {
 		s.P[j*d+j] = l
 	}
-	ok := s.Factor()
+	ok := s.factorDiagonal()
 	if err := h.Err(); err != nil {
 		return nil, err
 	}
@@ -688,6 +688,18 @@ func (s *State) Factor() bool {
 	}
 	s.LogDet = dense.LogDet(s.L, d)
 	return !math.IsNaN(s.LogDet)
+}
+
+// factorDiagonal is Factor for a diagonal P and an L of zeros.
+func (s *State) factorDiagonal() bool {
+	d := len(s.Mean)
+	for j := 0; j < d*d; j += d + 1 {
+		if s.L[j] = math.Sqrt(s.P[j]); !(s.L[j] > 0 && s.L[j] <= math.MaxFloat64) {
+			return false
+		}
+	}
+	s.LogDet = dense.LogDet(s.L, d)
+	return true
 }
 
 // Pivot returns the least part that the weights before leave of a diagonal element of the precision

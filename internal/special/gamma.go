@@ -4,7 +4,7 @@ package special
 
 import (
 	"math"
-	"sync"
+	"sync/atomic"
 
 	"gonum.org/v1/gonum/mathext"
 )
@@ -135,18 +135,26 @@ func LogNormal(m, v float64) (mean, square, spread float64) {
 	return math.Exp(m + v/2), square, Times(-math.Expm1(-v), square)
 }
 
-// factorials are log n!, as math.Lgamma has them.
-var factorials = sync.OnceValue(func() *[1024]float64 {
+// factorials holds log n!, as math.Lgamma returns it. The first call of LogFactorial sets it.
+var factorials atomic.Pointer[[1024]float64]
+
+// setFactorials makes the table. If two goroutines make it at once, both tables are the same.
+func setFactorials() *[1024]float64 {
 	var t [1024]float64
 	for n := range t {
 		t[n], _ = math.Lgamma(float64(n + 1))
 	}
+	factorials.Store(&t)
 	return &t
-})
+}
 
 // LogFactorial returns log y! for a y ≥ 0 that is an integer.
 func LogFactorial(y float64) float64 {
-	if t := factorials(); y < float64(len(t)) {
+	t := factorials.Load()
+	if t == nil {
+		t = setFactorials()
+	}
+	if y < float64(len(t)) {
 		return t[int(y)]
 	}
 	g, _ := math.Lgamma(y + 1)

@@ -36,6 +36,8 @@ func main() {
 	trsm(1)
 	dot("dot", false)
 	dot("dotSquares", true)
+	dotRows("dotRows", false)
+	dotRows("dotSquaresRows", true)
 	axpy("axpy", false)
 	axpy("axpySquares", true)
 	axpyRows("axpy4", 4)
@@ -316,7 +318,29 @@ func trsm(wide int) {
 // dot writes the inner product of x, or its squares, and y.
 func dot(name string, squared bool) {
 	begin(name, "func(n int, x, y *float64) float64", "is "+name+".")
-	n, x, y := load("n"), load("x"), load("y")
+	Store(dotLoop(load("n"), load("x"), load("y"), squared), ReturnIndex(0))
+	end()
+}
+
+// dotRows writes the inner products of rows, which are ld apart, and y.
+func dotRows(name string, squared bool) {
+	begin(name, "func(rows, n int, x *float64, ld int, y, dst *float64)", "is "+name+".")
+	n, x, ld, y, dst := load("n"), load("x"), load("ld"), load("y"), load("dst")
+	SHLQ(Imm(3), ld)
+	repeat("row", load("rows"), 1, func() {
+		k, u, v := GP64(), GP64(), GP64()
+		MOVQ(n, k)
+		MOVQ(x, u)
+		MOVQ(y, v)
+		VMOVSD(dotLoop(k, u, v, squared), Mem{Base: dst})
+		ADDQ(ld, x)
+		advance(dst, 8)
+	})
+	end()
+}
+
+// dotLoop writes an inner product of n numbers, and returns where it is. It changes n, x and y.
+func dotLoop(n, x, y reg.Register, squared bool) reg.VecVirtual {
 	var sum [4]reg.VecVirtual
 	for i := range sum {
 		sum[i] = zero()
@@ -353,8 +377,7 @@ func dot(name string, squared bool) {
 		advance(x, 8)
 		advance(y, 8)
 	})
-	Store(s, ReturnIndex(0))
-	end()
+	return s
 }
 
 // axpy writes the addition of a multiple of x, or of its squares, to y.
