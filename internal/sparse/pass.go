@@ -59,6 +59,8 @@ type Pass struct {
 	Lik     Likelihood
 	Fit     Fit // that makes a start of some rows
 	Workers term.Crew
+	// Times is how many rows each row counts for, as a sample of more rows; 0 means 1.
+	Times float64
 
 	// With glance set the metric is that of the prior, R = I, v = 0, and one of so many blocks has
 	// a Gram matrix.
@@ -343,6 +345,7 @@ func (p *Pass) do(i int) {
 	if l.failed != nil {
 		return
 	}
+	p.repeat(s)
 	terms.Blur = l.b
 	variances, pull := terms.Blurred(s, nil)
 	l.blurred += variances
@@ -372,6 +375,27 @@ func (p *Pass) do(i int) {
 	if p.each != nil {
 		p.each(i, l)
 	}
+}
+
+// times returns how many rows each row counts for.
+func (p *Pass) times() float64 {
+	if p.Times > 0 {
+		return p.Times
+	}
+	return 1
+}
+
+// repeat multiplies the expectations in s, with their derivatives, by the number of rows that each
+// row counts for.
+func (p *Pass) repeat(s *term.State) {
+	w := p.times()
+	if w == 1 {
+		return
+	}
+	for _, v := range [][]float64{s.E, s.D1, s.Tg} {
+		floats.Scale(w, v)
+	}
+	s.Err *= w
 }
 
 // kept returns where the residual variances of the block are from one pass to the next, nil if they

@@ -41,6 +41,7 @@ type slopes struct {
 	kernel Kernel // with its derivatives
 	lik    [][2]Likelihood
 	info   bool
+	excess float64 // κ of the overfit that the objective makes up for
 
 	// With steps, one a column, for differences, the derivatives are those in the inducing inputs
 	// instead.
@@ -49,6 +50,7 @@ type slopes struct {
 	p     *Pass
 	terms Division // of kernel
 	q     *gauss.State
+	over  []float64 // U²V of the overfit, if there is one
 	v     []float64 // V − I, and V of what is seen whole
 	b     []float64
 	beta  []float64
@@ -111,6 +113,7 @@ func (s *slopes) at(q *gauss.State) {
 		s.v[j*m+j]--
 	}
 	s.b = append(s.b[:0], s.v...)
+	s.overfit()
 	b := dense.General(s.b, m, m)
 	dense.Trsm(blas.Left, blas.Trans, 1, l, b)
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, b)
@@ -129,6 +132,29 @@ func (s *slopes) at(q *gauss.State) {
 		}
 		a.self, a.left = dense.Resize(a.self, np), 0
 	}
+}
+
+// overfit adds the derivatives of −κ‖U‖², U = I − V, to B, at the curvatures t of q. With them
+// V = (I + F diag(t)Fᵀ)⁻¹, so that
+//
+//	∂‖U‖² = 4tr(UV²∂F diag(t)Fᵀ).
+func (s *slopes) overfit() {
+	if s.excess == 0 {
+		return
+	}
+	m := s.p.Z.Rank()
+	v, u, uv := make([]float64, m*m), make([]float64, m*m), make([]float64, m*m)
+	copy(v, s.q.Inv)
+	dense.FillUpper(v, m)
+	floats.AddScaled(u, -1, v)
+	for i := range m {
+		u[i*m+i]++
+	}
+	dense.MulSquare(uv, u, v, m)
+	s.over = dense.Resize(s.over, m*m)
+	dense.MulSquare(s.over, uv, v, m) // UV²
+	floats.AddScaled(s.b, 4*s.excess, s.over)
+	dense.MulSquare(s.over, uv, u, m)
 }
 
 // add adds the block of lane i, at which l is.
@@ -220,6 +246,7 @@ func (s *slopes) likelihood(a *slopeLane, l *lane, f int) {
 			a.slope[f] = math.NaN()
 			return
 		}
+		s.p.repeat(at)
 	}
 	exact := gaussian(s.lik[f][0])
 	for r := range l.rows {
@@ -310,6 +337,9 @@ func (s *slopes) inner(x *Look) (outer, w []float64) {
 				mean[i]*mean[j] - x.slope[i]*mean[j] - mean[i]*x.slope[j])
 		}
 	}
+	if s.excess > 0 {
+		floats.AddScaled(w, 2*s.excess, s.over)
+	}
 	dense.Trsm(blas.Left, blas.Trans, 1, l, dense.General(w, m, m))
 	dense.Trsm(blas.Right, blas.NoTrans, 1, l, dense.General(w, m, m))
 	return outer, w
@@ -383,6 +413,11 @@ func (s *slopes) point(x *Look) (grad []float64, info *mat.SymDense) {
 		grad[f] = float64(m) - floats.Dot(s.q.Mean, s.q.Mean) - a.left
 		for i := range m {
 			grad[f] -= s.q.Inv[i*m+i]
+		}
+		if s.excess > 0 {
+			for i := range m {
+				grad[f] += 4 * s.excess * s.over[i*m+i]
+			}
 		}
 	}
 	if !s.info {
