@@ -269,7 +269,7 @@ func (s *pivoting) enough() int {
 	if s.Enough == nil {
 		return -1
 	}
-	if !s.Enough(s.left) { // nor were they earlier
+	if !s.Enough(s.left) { // earlier columns left more
 		copy(s.then, s.left)
 		s.known = len(s.pivots)
 		return -1

@@ -67,7 +67,7 @@ type Staged interface {
 	// step −ELBO may be off by, 0 for the default, and whether the search may end without a look
 	// in directions of which little is known, as one on other rows has it.
 	Begin() (rough float64, brief bool)
-	// Advance goes on to more rows. It reports whether −ELBO stays about the same function of θ,
+	// Advance continues with more rows. It reports whether −ELBO stays about the same function of θ,
 	// and whether there are more rows.
 	Advance() (same, ok bool)
 }

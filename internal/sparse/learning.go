@@ -51,7 +51,7 @@ const (
 	searchLength = 0.5
 )
 
-// spreadLengths shorten the length scales of spread where there are too few inducing inputs. The
+// spreadLengths shorten the length scales of spread if there are too few inducing inputs. The
 // best of these choices is taken: in few columns even spacing, and among many columns inputs where
 // the rows are.
 var spreadLengths = [...]float64{0.5, 1, 0.25}
@@ -173,7 +173,7 @@ func (l *Learning) Goal(tol float64) float64 {
 }
 
 // times returns how many rows each row of the stage counts for: in a stage of a part, after the
-// first, these make up all rows. Its objective is then that of all rows but for what q fits of the
+// first, these make up all rows. Its objective is then the objective of all rows, except for what q fits of the
 // noise of its rows. See overfit.
 func (l *Learning) times() float64 {
 	if l.stage == 0 {
