@@ -269,6 +269,11 @@ func (s *pivoting) enough() int {
 	if s.Enough == nil {
 		return -1
 	}
+	if !s.Enough(s.left) { // earlier columns left more
+		copy(s.then, s.left)
+		s.known = len(s.pivots)
+		return -1
+	}
 	for ; s.known < len(s.pivots); s.known++ {
 		if s.Enough(s.then) {
 			return s.known

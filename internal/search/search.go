@@ -41,7 +41,7 @@ const (
 	StopPart   = 0.1  // of the goal, above which the search does not end
 	// the same where passes over all rows are dear; with 0.4 the slopes once ended a search 3 nats
 	// short that may leave 0.9
-	StagedPart = 0.06
+	StagedPart = 0.1
 	// noisyTurn is the part of sᵀy, in nats, that both ends of a step may be off by before that
 	// hides it.
 	noisyTurn = 0.1
@@ -147,19 +147,14 @@ func (s *Search) Begin(theta []float64) {
 	s.measured = nil
 }
 
-// Again begins at θ with what is known of the curvature, of so many times as many rows.
-func (s *Search) Again(theta []float64, times float64) {
+// Again begins at θ. With same set the objective is about the same function as before, and the
+// search goes on with the steps that it knows the curvature by. Otherwise only Part carries over:
+// the curvature in scale and length scale grows far more slowly than the number of rows.
+func (s *Search) Again(theta []float64, same bool) {
 	steps, turns, part, doubted := s.steps, s.turns, s.Part, s.doubted && s.Brief
 	s.Begin(theta)
-	s.steps, s.Part, s.doubted = steps, part, doubted
-	var prior mat.VecDense
-	for i, y := range turns {
-		prior.MulVec(s.Prec, mat.NewVecDense(len(y), steps[i]))
-		turn := make([]float64, len(y))
-		for j, v := range y {
-			turn[j] = times*v + (1-times)*prior.AtVec(j)
-		}
-		s.turns = append(s.turns, turn)
+	if s.Part, s.doubted = part, doubted; same {
+		s.steps, s.turns = steps, turns
 	}
 }
 
