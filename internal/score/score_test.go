@@ -24,7 +24,7 @@ func TestMeans(t *testing.T) {
 	}
 }
 
-// TestAUC checks the AUC against a count of all pairs, some of which are ties.
+// TestAUC checks the AUC against a count of all pairs, including ties.
 func TestAUC(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	up, down := make([]float64, 30), make([]float64, 20)
