@@ -1,3 +1,3 @@
-// Package objective tests objectives, and what they are made of: distributions, divergences,
-// estimators, proximal steps, the splits f + h, and certificates of runs.
+// Package objective tests pgsvi.Objective and its parts: distributions, divergences, estimators,
+// proximal steps, splits f + h, and certificates of runs.
 package objective
