@@ -70,8 +70,8 @@ const (
 	// A direction is flat if f rises by less than probeRise nats over the longest step, according
 	// to the metric. Priors leave no flat directions.
 	probeRise      = 0.1
-	mostProbes     = 8               // limit on the steps along flat directions that each gain less than the goal
-	probeNear      = 0.1             // shortest length of the second probe, as a fraction of the longest step
+	mostProbes     = 8               // steps along flat directions without a gain
+	probeNear      = 0.1             // least length of the second probe, relative to Longest
 	probeFar       = 0.5             // its largest length
 	searchTries    = 8               // lengths of a step that are tried
 	searchPatience = 3 * searchTries // points without progress, for example if q has several optima
@@ -132,7 +132,7 @@ type Search struct {
 	waited  int     // points since low fell
 	fresh   bool    // the BFGS steps were dropped at Cur
 	Done    bool
-	stalled bool // the search gave up: the predicted gain is above the goal, or F has too large an error
+	stalled bool // the search gave up above its goal, or F has too large an error
 	doubted bool // the flatter metric still predicts a gain above the goal
 
 	checks   int  // steps of the flatter metric since the last gain

@@ -135,7 +135,7 @@ func (c *classProblem) String() string {
 // classFit holds a fit of a classProblem.
 type classFit struct {
 	res         *Result
-	probs, read *mat.Dense // probabilities of the posterior, and of the posterior that was saved and loaded
+	probs, read *mat.Dense // probabilities before and after saving and loading
 	model       Model
 }
 

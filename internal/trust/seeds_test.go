@@ -380,7 +380,7 @@ func (v *verdict) solve(s *subject, p *trustProblem, f *trustFit) (sol *refSolut
 	} else {
 		sol, err = ref.solve(m, va)
 	}
-	if err != nil && m != nil && ref.concave() { // if p is not log-concave, there may be another optimum
+	if err != nil && m != nil && ref.concave() { // otherwise there may be other optima
 		sol, err = ref.solve(nil, nil)
 	}
 	v.work += ref.work

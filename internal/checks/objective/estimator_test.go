@@ -184,7 +184,7 @@ func TestSamplingEstimators(t *testing.T) {
 				variances[name] += empirical
 				factor := 1.25
 				if name == "Quadratic" {
-					factor = 1.6 // fewer repetitions, and the reported variance treats the fit as given
+					factor = 1.6 // fewer repetitions; the report treats the fit as given
 				}
 				if r < empirical/factor || r > empirical*factor {
 					t.Errorf("%s: element %d has variance %.3g, reported as %.3g", what, i,

@@ -85,8 +85,8 @@ func logEvidence(p toyProblem, q *Gaussian) float64 {
 	return floats.LogSumExp(logs) + float64(q.Dim())*math.Log(step) + 0.5*chol.LogDet()
 }
 
-// predictedGain returns the predicted gain at q, KL(q*‖q), where q* minimizes the linearized f plus h.
-// It is zero only at the optimum.
+// predictedGain returns the predicted gain at q, KL(q*‖q), where q* minimizes the linearized f
+// plus h. It is zero only at the optimum.
 func predictedGain(t *testing.T, p toyProblem, q *Gaussian) float64 {
 	t.Helper()
 	f := Expect(p.s, Exact{})
@@ -423,7 +423,7 @@ func TestGradientDescent(t *testing.T) {
 func TestMirrorDescent(t *testing.T) {
 	f := lineFit{{1, 1}, {1, -1}, {0.5, 0.2}} // the optimum is interior
 	want := lassoOracle(f, 0)
-	edge := lineFit{{1, 0}, {0.2, -1}} // without the constraint, z_2 < 0 would be best, so the optimum is z_2 = 0
+	edge := lineFit{{1, 0}, {0.2, -1}} // the constraint z_2 ≥ 0 is active
 	for _, s := range []Solver{{}, {StepSize: ConstantStep(0.2)}} {
 		s.Divergence, s.MaxPasses = Bregman(NegEntropy()), 5000
 		s.Converger = GradientMap(1e-12)

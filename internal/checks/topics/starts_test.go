@@ -80,9 +80,8 @@ func proportions(n int, alpha float64, rng *rand.Rand) []float64 {
 }
 
 // divided returns a start from the groups of the documents. Each topic is the sum of the words of
-// some groups. Of the divisions that 40 searches find by moving one group at a time, it takes the
-// division with the least entropy. Like all starts, the topics are mixed with the frequencies of
-// all words.
+// some groups. It makes 40 searches that move one group at a time, and takes the division with
+// the least entropy. Like all starts, the topics are mixed with the frequencies of all words.
 func divided(c *Corpus, words *mat.Dense, topics int, rng *rand.Rand) *mat.Dense {
 	groups, terms := words.Dims()
 	value := func(of []int) (v float64, sum *mat.Dense) {
