@@ -1,8 +1,8 @@
 package fma
 
-// InvertLower replaces L by L⁻¹ and reports whether it did so to the end. The rows of L lie in
-// memory one after the other, and the other triangle is not read. The bits are those of Trsm for
-// the identity.
+// InvertLower replaces L by L⁻¹, and reports whether it completed. The rows of L must be
+// contiguous. It does not read the upper triangle. The bits are the same as from Trsm for the
+// identity.
 func InvertLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	n := l.Rows
@@ -17,7 +17,7 @@ func InvertLower(r Run, l Matrix) bool {
 			return false
 		}
 		h := min(Block, n-i)
-		// −L_i·M of the rows M of L⁻¹ that are there, a block of columns at a time.
+		// Compute −L_i·M for the rows M of L⁻¹ that are known, a block of columns at a time.
 		w.x = room(w.x, h*i+Block*Block)
 		row, diagonal := Of(w.x, h, i, max(1, i)), Of(w.x[h*i:], Block, Block, Block)
 		for j := 0; j < i; j += Block {
@@ -43,8 +43,8 @@ func InvertLower(r Run, l Matrix) bool {
 	return true
 }
 
-// Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to
-// the end. The rows of L lie in memory one after the other, and the other triangle is not read.
+// Invert replaces the lower triangle L by the lower triangle of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹, and reports
+// whether it completed. The rows of L must be contiguous. It does not read the upper triangle.
 func Invert(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	if l.Rows <= plainRows && !r.Halt.Stopped() {
@@ -54,8 +54,8 @@ func Invert(r Run, l Matrix) bool {
 	return InvertLower(r, l) && SquareLower(r, l)
 }
 
-// SquareLower replaces the lower triangle L by that of LᵀL and reports whether it did so to the
-// end. The rows of L lie in memory one after the other, and the other triangle is not read.
+// SquareLower replaces the lower triangle L by the lower triangle of LᵀL, and reports whether it
+// completed. The rows of L must be contiguous. It does not read the upper triangle.
 func SquareLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	w := pool.Get().(*work)
@@ -86,7 +86,7 @@ func SquareLower(r Run, l Matrix) bool {
 	return true
 }
 
-// move copies src to dst and makes it 0.
+// move copies src to dst and clears src.
 func move(dst, src Matrix) {
 	for i := range src.Rows {
 		s := src.Data[src.Off+i*src.Row:][:src.Cols]
@@ -95,8 +95,8 @@ func move(dst, src Matrix) {
 	}
 }
 
-// moveLower copies the lower triangle of src to dst, whose other triangle becomes 0, and where
-// erase is true makes it 0.
+// moveLower copies the lower triangle of src to dst and clears the upper triangle of dst. If
+// erase is true, it also clears the lower triangle of src.
 func moveLower(dst, src Matrix, erase bool) {
 	for i := range src.Rows {
 		s, d := src.Data[src.Off+i*src.Row:][:i+1], dst.Data[dst.Off+i*dst.Row:][:dst.Cols]
