@@ -393,7 +393,7 @@ func (f *Sites) Strongest() (most float64) {
 	return most
 }
 
-// Weakest returns the smallest ΔC_ii of the positive changes, or +Inf if there are none.
+// Weakest returns the smallest ΔC_ii of the positive changes, or +Inf without positive changes.
 func (f *Sites) Weakest() float64 {
 	least := math.Inf(1)
 	for a, i := range f.Pos {
