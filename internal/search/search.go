@@ -59,8 +59,8 @@ const (
 	// mostTurn bounds the factor by which B grows across a step. If the curvature along a step is
 	// near zero, a change of the slope across it would make B stiffer by orders of magnitude.
 	mostTurn = 10
-	// checkPart is the fraction of the average information in a flatter metric. At the end, the
-	// predicted gain of that metric must also be small.
+	// checkPart multiplies the fraction of the average information to make the metric flatter. At
+	// the end, the predicted gain of the flatter metric must also be small.
 	checkPart  = 0.1
 	mostChecks = 2 // steps of the flatter metric from one point
 	// bareGoal times the goal bounds the predicted gain of the metric without BFGS steps at the
@@ -116,24 +116,24 @@ type Search struct {
 	Part  float64 // current fraction of the average information
 	Part0 float64
 
-	Cur     Point
-	begun   bool
-	Next    []float64
-	Slack   float64 // largest error allowed at Next
-	line    bool    // Next lies along dir, at length t
-	dir     []float64
-	t       float64
-	slope   float64
-	promise float64 // predicted gain ½gᵀB⁻¹g at Cur
-	steps   [][]float64
-	turns   [][]float64 // changes of the gradient along steps
-	tries   int
-	low     float64 // lowest F, up to a fraction of the goal
-	waited  int     // points since low fell
-	fresh   bool    // the BFGS steps were dropped at Cur
-	Done    bool
-	stalled bool // the search gave up above its goal, or F has too large an error
-	doubted bool // the flatter metric still predicts a gain above the goal
+	Cur       Point
+	begun     bool
+	Next      []float64
+	Slack     float64 // largest error allowed at Next
+	line      bool    // Next lies along dir, at length t
+	dir       []float64
+	t         float64
+	slope     float64
+	predicted float64 // predicted gain ½gᵀB⁻¹g at Cur
+	steps     [][]float64
+	turns     [][]float64 // changes of the gradient along steps
+	tries     int
+	low       float64 // lowest F, up to a fraction of the goal
+	waited    int     // points since low fell
+	fresh     bool    // the BFGS steps were dropped at Cur
+	Done      bool
+	stalled   bool // the search gave up above its goal, or F has too large an error
+	doubted   bool // the flatter metric still predicts a gain above the goal
 
 	checks   int  // steps of the flatter metric since the last gain
 	checking bool // Next is such a step
@@ -154,7 +154,7 @@ func (s *Search) Begin(theta []float64) {
 	s.probes, s.probing = 0, false
 	s.sharp = 1
 	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least(), s.Rough), s.Part0
-	s.promise, s.reach = math.Inf(1), s.Longest
+	s.predicted, s.reach = math.Inf(1), s.Longest
 	s.steps, s.turns, s.low, s.waited = nil, nil, math.Inf(1), 0
 	s.measured = nil
 }
@@ -305,21 +305,21 @@ func (s *Search) damp(step, turn *mat.VecDense) {
 	}
 }
 
-// Near reports whether the metric predicts that Cur is at most promise nats above the minimum,
-// and the error of f at Cur is at most slack nats.
-func (s *Search) Near(promise, slack float64) bool {
-	return s.begun && !s.stalled && s.promise <= promise && s.Cur.Slack <= slack
+// Near reports whether the metric puts Cur at most predicted nats above the minimum, and the error
+// of f at Cur is at most slack nats.
+func (s *Search) Near(predicted, slack float64) bool {
+	return s.begun && !s.stalled && s.predicted <= predicted && s.Cur.Slack <= slack
 }
 
 // Measure replaces the metric by b, the measured curvature at Cur, and returns the predicted
 // gain. Unless the search has ended, it continues with this metric.
-func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
+func (s *Search) Measure(b *mat.SymDense, ended bool) (predicted float64) {
 	s.measured, s.steps, s.turns = b, nil, nil
 	if !ended {
 		s.Done, s.doubted, s.checking, s.probing = false, false, false, false
 		s.aim()
 	}
-	return s.promise
+	return s.predicted
 }
 
 // Curvature returns the metric at Cur, with all BFGS updates. If the curvature was not measured,
@@ -433,11 +433,11 @@ func (s *Search) solveHeld(b *mat.SymDense, held []bool) []float64 {
 // aim chooses the next step from Cur and the error that it allows, or lets finish end the search
 // if the predicted gain is below the goal.
 func (s *Search) aim() {
-	if s.promise = max(s.head(s.Curvature(s.Part)), 0); s.promise < s.Goal {
+	if s.predicted = max(s.head(s.Curvature(s.Part)), 0); s.predicted < s.Goal {
 		s.finish(max(s.least(), StopPart*s.Goal))
 		return
 	}
-	s.gain = s.promise
+	s.gain = s.predicted
 	if m := MaxAbs(s.dir); m > s.reach {
 		short := s.reach / m
 		s.gain = -s.slope * short * (1 - 0.5*short)
@@ -456,7 +456,7 @@ func (s *Search) aim() {
 }
 
 // head points dir at the minimum of the metric b and returns the predicted gain. It overwrites b.
-func (s *Search) head(b *mat.SymDense) (promise float64) {
+func (s *Search) head(b *mat.SymDense) (predicted float64) {
 	s.dir, s.tries, s.t = s.solve(b), 0, 1
 	s.slope = floats.Dot(s.dir, s.Cur.Grad)
 	return -0.5 * s.slope
@@ -468,7 +468,7 @@ func (s *Search) head(b *mat.SymDense) (promise float64) {
 func (s *Search) finish(enough float64) {
 	if s.Cur.Slack > enough {
 		if again := !s.line && s.Slack <= enough; again {
-			s.Done, s.stalled = true, s.promise+s.Cur.Slack > s.Goal
+			s.Done, s.stalled = true, s.predicted+s.Cur.Slack > s.Goal
 			return
 		}
 		s.Slack, s.line, s.Next = enough, false, slices.Clone(s.Cur.Theta)
@@ -629,7 +629,7 @@ type Ending struct {
 // End reports how the search ended. If it gave up, Left includes twice the error of f, because
 // the error counts at both ends of a step.
 func (s *Search) End() Ending {
-	e := Ending{s.promise, s.stalled, s.doubted && !s.stalled}
+	e := Ending{s.predicted, s.stalled, s.doubted && !s.stalled}
 	if s.stalled {
 		e.Left += 2 * s.Cur.Slack
 	}
@@ -643,7 +643,7 @@ func (s *Search) State(c *save.State) {
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking,
 		&s.probing, &s.Brief)
 	c.Floats(n, &s.Next, &s.dir)
-	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.promise, &s.Part, &s.reach, &s.gain, &s.low,
+	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.predicted, &s.Part, &s.reach, &s.gain, &s.low,
 		&s.sharp, &s.Rough)
 	c.Int(&s.tries, &s.waited, &s.checks, &s.probes)
 	for _, list := range []*[][]float64{&s.steps, &s.turns} {

@@ -89,8 +89,8 @@ func TestSearchMeasured(t *testing.T) {
 			return
 		}
 		b := mat.NewSymDense(2, []float64{40, 2, 2, math.Exp(s.Cur.Theta[1])})
-		if promise := s.Measure(b, false); !(promise > s.Goal) || s.Done {
-			t.Errorf("%v nats promised at %v, done %v", promise, s.Cur.Theta, s.Done)
+		if predicted := s.Measure(b, false); !(predicted > s.Goal) || s.Done {
+			t.Errorf("predicted gain %v at %v, done %v", predicted, s.Cur.Theta, s.Done)
 		}
 		told = 0
 	})
