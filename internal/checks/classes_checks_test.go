@@ -61,10 +61,10 @@ func TestClassesPSIS(t *testing.T) {
 					}
 					f := rule.W[i] * rule.W[j] * rule.W[k] * math.Exp(logp)
 					total += f
-					centre := floats.Sum(w) / 3
+					center := floats.Sum(w) / 3
 					for e := range w {
-						mean[e] += f * (w[e] - centre)
-						square[e] += f * (w[e] - centre) * (w[e] - centre)
+						mean[e] += f * (w[e] - center)
+						square[e] += f * (w[e] - center) * (w[e] - center)
 					}
 				}
 			}

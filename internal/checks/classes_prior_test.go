@@ -185,7 +185,7 @@ func TestClassesOwnPriorErrors(t *testing.T) {
 	} {
 		if _, err := NewGLM(x, y, Softmax{}, &c.opt); !errors.Is(err, c.err) ||
 			!strings.Contains(err.Error(), c.says) {
-			t.Errorf("%v, want one that says %q", err, c.says)
+			t.Errorf("%v, want an error with %q", err, c.says)
 		}
 	}
 }

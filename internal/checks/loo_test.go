@@ -24,7 +24,7 @@ func mustLOO(t *testing.T, l *LOO, err error) *LOO {
 	for i, p := range l.Pointwise {
 		if s := p + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) ||
 			math.IsInf(s, 0) || l.PointErr[i] < 0 || l.Influence[i] < 0 {
-			t.Fatalf("datum %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i],
+			t.Fatalf("observation %d: %v ± %v, leverage %v, influence %v", i, p, l.PointErr[i],
 				l.Leverage[i], l.Influence[i])
 		}
 	}
@@ -501,7 +501,7 @@ func TestLOODraws(t *testing.T) {
 		want := lg(a+y) - lg(a) - lg(y+1) + a*math.Log(b/(b+1)) - y*math.Log(b+1)
 		elpd += want
 		if !(math.Abs(l.Pointwise[n]-want) <= 4.5*l.PointErr[n]) || !(l.KHat[n] <= l.Limit) {
-			t.Errorf("datum %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n],
+			t.Errorf("term %d: %v ± %.2g with k̂ = %v, want %v", n, l.Pointwise[n], l.PointErr[n],
 				l.KHat[n], want)
 		}
 		without, err := NewGamma(a, b)
@@ -509,7 +509,7 @@ func TestLOODraws(t *testing.T) {
 			t.Fatal(err)
 		}
 		if kl := q.KL(without); !(math.Abs(l.Influence[n]-kl) <= 0.02+4.5*l.PointErr[n]) {
-			t.Errorf("datum %d: influence %v, want %v", n, l.Influence[n], kl)
+			t.Errorf("term %d: influence %v, want %v", n, l.Influence[n], kl)
 		}
 	}
 	if !(math.Abs(l.ELPD-elpd) <= 5*l.Err) {
@@ -593,7 +593,7 @@ func TestLOOErrors(t *testing.T) {
 	l, err := one.LOO(ctx, oPost)
 	if err != nil || !math.IsInf(l.SE, 1) ||
 		!(math.Abs(l.ELPD-GaussianNoise{Var: 2}.LogProb(2, 0)) < 1e-9) {
-		t.Errorf("one datum: %v, %v", l, err)
+		t.Errorf("one observation: %v, %v", l, err)
 	}
 	sparse, err := NewSparseGP(x, y, SquaredExp{}, BernoulliLogit{}, nil)
 	if err != nil {

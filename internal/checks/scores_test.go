@@ -249,12 +249,12 @@ func TestCrossValidateLOO(t *testing.T) {
 	}
 	for i, logp := range c.Prediction.LogProb(nil, y) {
 		if math.Abs(logp-l.Pointwise[i]) > 1e-9 {
-			t.Errorf("row %d: %v, LOO says %v", i, logp, l.Pointwise[i])
+			t.Errorf("row %d: %v, LOO has %v", i, logp, l.Pointwise[i])
 		}
 	}
 	if got := scoreOf(t, c.Scores, "log loss"); math.Abs(got.Value+l.ELPD/25) > 1e-9 ||
 		math.Abs(got.SE-l.SE/25) > 1e-9 {
-		t.Errorf("%+v, LOO says %v ± %v", got, -l.ELPD/25, l.SE/25)
+		t.Errorf("%+v, LOO has %v ± %v", got, -l.ELPD/25, l.SE/25)
 	}
 }
 

@@ -238,7 +238,7 @@ func TestCheckDivergenceNamesCoordinates(t *testing.T) {
 	for _, c := range []Coordinates{MeanParams, MeanCov, Natural, Cholesky} {
 		alpha, _ := CheckDivergence(ReverseKL(), in(c)...)
 		if holds := alpha > 0; holds != strings.Contains(would, c.String()) {
-			t.Errorf("%v: α = %v, and the error says %q", c, alpha, would)
+			t.Errorf("%v: α = %v, and the error is %q", c, alpha, would)
 		}
 	}
 	// A negative divergence satisfies the condition in no coordinates.

@@ -613,7 +613,7 @@ func TestFamilyEstimatorsUnbiased(t *testing.T) {
 			}
 			if v := acc.M2[i] * float64(repeats); !(v <= 2*said[i]+1e-18) ||
 				!(said[i] <= 2.5*v+1e-18) {
-				t.Errorf("%s, %T %+v: element %d has the variance %.4g, and says %.4g", name, e, e,
+				t.Errorf("%s, %T %+v: element %d has variance %.4g, reported as %.4g", name, e, e,
 					i, v, said[i])
 			}
 		}

@@ -464,7 +464,7 @@ func TestNotFiniteNamesTheTerm(t *testing.T) {
 				}
 				if value < 0 && !strings.Contains(name, "pathwise") &&
 					!strings.Contains(err.Error(), "support") {
-					t.Errorf("%s: %q does not say what to do", what, err)
+					t.Errorf("%s: %q suggests no remedy", what, err)
 				}
 			}
 		}

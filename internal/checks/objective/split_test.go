@@ -176,7 +176,7 @@ func TestObjectiveSetupErrors(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
 		} else if err != nil &&
 			(!strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "pgsvi: ")) {
-			t.Errorf("%s: error %q does not say %q", c.name, err, c.say)
+			t.Errorf("%s: error %q lacks %q", c.name, err, c.say)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func TestExpectValue(t *testing.T) {
 	}
 	// χ²(60) is within 60 ± 4√120.
 	if !(math.Abs(chi2-n) < 4*math.Sqrt(2*n)) {
-		t.Errorf("standardised errors have mean square %v, want 1", chi2/n)
+		t.Errorf("standardized errors have mean square %v, want 1", chi2/n)
 	}
 }
 
