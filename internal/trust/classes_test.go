@@ -407,15 +407,14 @@ func (c *classProblem) restate(rng *rand.Rand, best *classFit,
 
 // knownClassFailures maps the seeds that fail to the causes.
 var knownClassFailures = map[uint64]string{
-	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, and says that " +
-		"it may " +
-		"lack 3e8",
-	3021: "units 1e-8…1e8: 1000 passes are not enough, and the gap of 2e12 and the ELBOErr of 9 " +
-		"say so",
-	3216: "means of 1e4 sd: 60 passes are not enough, and the GapBound of 3e5 says so",
-	3778: "it stalls far below, and the gap of 2e10 and the ELBOErr of 950 say so",
-	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, and says that it may " +
-		"lack 2e7",
+	56: "a row of units 1e-8…1e8 under offsets of 30: it stalls 0.001 nats below, with a " +
+		"gap of 3e8",
+	3021: "units 1e-8…1e8: 1000 passes are not enough, as the gap of 2e12 and the ELBOErr of 9 " +
+		"show",
+	3216: "means of 1e4 sd: 60 passes are not enough, as the GapBound of 3e5 shows",
+	3778: "it stalls far below, as the gap of 2e10 and the ELBOErr of 950 show",
+	3103: "columns that are the same to 1e-12: it stalls 1.2 nats below, with a gap " +
+		"of 2e7",
 }
 
 // TestClassesResumed checks a problem whose steps of the means have a limited reach. A resumed

@@ -747,7 +747,7 @@ func judgeAll(n int, judge func(seed uint64) *verdict) []*verdict {
 // TestSeedsFixed checks seeds outside the range of CI that once failed.
 func TestSeedsFixed(t *testing.T) {
 	t.Parallel()
-	mended := map[string][]uint64{
+	fixed := map[string][]uint64{
 		"a bound without the rounding of K, or of a mean that is not Ka": {839, 872, 1328,
 			2094, 3360, 3446, 3810, 4127},
 		"a bound by the rows without what the mean gains by V's move": {4395},
@@ -757,7 +757,7 @@ func TestSeedsFixed(t *testing.T) {
 		"the end of a run whose ELBO is all error, or no end where it is not": {6407, 7564},
 		"the end of an Objective whose last step brought more than its gap": {10858, 14416,
 			17519},
-		"an absurd state whose step promises nothing":                {2024},
+		"an absurd state whose step predicts no gain":                {2024},
 		"a gap of +Inf where the proof was within the goal":          {8074, 12445},
 		"a mean of raw units without its last digits":                {2438, 16002, 19638},
 		"a mean that moves apart from Ka under counts of 4e5":        {46005451},
@@ -790,7 +790,7 @@ func TestSeedsFixed(t *testing.T) {
 			3812, 6270, 10539, 12161, 12905, 13977, 14762},
 		"an Objective whose steps do not get on": {3584, 7616, 10435,
 			12142, 16177, 16263, 22530},
-		"a short step of an Objective that says nothing of its gap":          {8215},
+		"a short step of an Objective that does not report its gap":          {8215},
 		"a gap by curvature that steps learnt elsewhere, under an outlier's": {9277},
 		"a proof after a step of the mean by a V that has lost correlations": {23211, 25208},
 		"a mean that is not Ka, and cannot be but by moving a with it":       {31496},
@@ -801,8 +801,8 @@ func TestSeedsFixed(t *testing.T) {
 		"a GP with a Linear kernel in raw units": {741, 1001, 1155,
 			2197, 3390, 3831, 6974, 7507, 18427, 18796},
 	}
-	for i, why := range slices.Sorted(maps.Keys(mended)) {
-		seeds := mended[why]
+	for i, why := range slices.Sorted(maps.Keys(fixed)) {
+		seeds := fixed[why]
 		if testing.Short() && i%2 > 0 {
 			continue
 		}

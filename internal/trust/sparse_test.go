@@ -236,10 +236,10 @@ const goodEnough = 1e-2
 
 // knownSparse lists the seeds of TestSeedsSparse that fail, with their causes.
 var knownSparse = map[uint64]string{
-	1095: "the dense GP ends at its pass limit, and says so",
-	1465: "few rows of Laplace noise stall near the optimum, and say so",
-	2283: "few rows of Laplace noise in raw units stall, and say so",
-	2323: "one row in raw units stalls far from the optimum, and says so",
+	1095: "the dense GP ends at its pass limit, and reports it",
+	1465: "few rows of Laplace noise stall near the optimum, and report it",
+	2283: "few rows of Laplace noise in raw units stall, and report it",
+	2323: "one row in raw units stalls far from the optimum, and reports it",
 }
 
 // TestSparseFeatureRounding checks that ELBOErr contains the effect of rounding the features on

@@ -278,7 +278,7 @@ func randomResponse(rng *rand.Rand, l Likelihood, eta float64) float64 {
 	if y, ok := randomOutcome(rng, l, eta, poisson); ok {
 		return y
 	}
-	panic(fmt.Sprintf("no responses of %T: say in randomResponse how they are drawn", l))
+	panic(fmt.Sprintf("no responses of %T: add it to randomResponse", l))
 }
 
 // randomProblem draws a likelihood, rows, a prior and responses, which all subjects share. Most

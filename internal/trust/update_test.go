@@ -218,7 +218,7 @@ func TestCheckSeeds(t *testing.T) {
 			for i, x := range l.Pointwise {
 				if s := x + l.PointErr[i] + l.Leverage[i] + l.Influence[i]; math.IsNaN(s) ||
 					math.IsInf(x, 0) {
-					t.Errorf("seed %d, %s, %v: datum %d has %v ± %v, leverage %v, influence %v",
+					t.Errorf("seed %d, %s, %v: row %d has %v ± %v, leverage %v, influence %v",
 						seed, name, p, i, x, l.PointErr[i], l.Leverage[i], l.Influence[i])
 					break
 				}
