@@ -104,7 +104,7 @@ func TestHalted(t *testing.T) {
 	for _, k := range haltCases(n, rand.New(rand.NewPCG(3, 3))) {
 		c := slices.Clone(k.c)
 		if k.own(&h, c); !slices.Equal(c, k.c) {
-			t.Errorf("%s goes on", k.name)
+			t.Errorf("%s does not stop", k.name)
 		}
 	}
 	unit := make([]float64, n*n)

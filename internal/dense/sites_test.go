@@ -234,7 +234,7 @@ func TestSites(t *testing.T) {
 				tol = 1e-9 * l // relative to the remaining precision
 			}
 			if !(math.Abs(left[i]-l) <= tol) {
-				t.Errorf("n = %d, Δ = %v: what is left at %d is %v, want %v", n, delta, i, left[i],
+				t.Errorf("n = %d, Δ = %v: part %d left is %v, want %v", n, delta, i, left[i],
 					l)
 			}
 		}
@@ -328,7 +328,7 @@ func TestSitesBoundary(t *testing.T) {
 			for _, left := range []float64{0.9, 0.1, 1e-6, -1e-6, -1} {
 				delta[i] = -(1 - left) / v
 				if ok := f.Factor(c, n, delta); ok != (left > 0) {
-					t.Errorf("n = %d: %v left of the precision, and Factor says %v", n, left, ok)
+					t.Errorf("n = %d: precision falls to %v, Factor reports %v", n, left, ok)
 				} else if ok && !(math.Abs(f.LeastPivot()-left) < 1e-12) {
 					t.Errorf("n = %d: LeastPivot %v, want %v", n, f.LeastPivot(), left)
 				}

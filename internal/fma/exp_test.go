@@ -133,7 +133,7 @@ func TestElementaryEdges(t *testing.T) {
 						}
 						for i, y := range v {
 							if i != at && y != c.plain(0) {
-								t.Fatalf("%s: %v beside %v", c.name, y, x)
+								t.Fatalf("%s: %v next to %v", c.name, y, x)
 							}
 						}
 					}

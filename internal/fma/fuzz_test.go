@@ -38,7 +38,7 @@ func FuzzProducts(f *testing.F) {
 		spd := triangular(rng, rows)
 		want = clone(spd)
 		if ok := naiveCholesky(want); Cholesky(Run{}, spd) != ok {
-			t.Errorf("cholesky says %v", !ok)
+			t.Errorf("cholesky reports %v", !ok)
 		} else if ok {
 			same(t, "cholesky", spd.Data, want.Data)
 		}
