@@ -350,10 +350,10 @@ func (t *softmaxWork) place(m, v []float64, center float64) (alias float64) {
 	return alias
 }
 
-// widen stretches the steps such that the available nodes reach the end. Scores that these steps
-// would miss get a standard deviation of √K steps. It returns a bound on the resulting change of
-// E L, including the aliases, and the new end. Because log Σ exp changes by at most the largest
-// change of a score, E max_c |√K h z_c| is such a bound.
+// widen stretches the steps such that the available nodes reach the end. Because such steps would
+// miss narrow scores, it also widens all scores by a standard deviation of √K steps. It returns a
+// bound on the resulting change of E L, including the aliases, and the new end. Because log Σ exp
+// changes by at most the largest change of a score, E max_c |√K h z_c| is such a bound.
 func (t *softmaxWork) widen(end, normal, most float64) (off, newEnd float64) {
 	classes := float64(len(t.s))
 	wide := math.Sqrt(classes) * (end - t.lo) / most

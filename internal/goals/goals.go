@@ -1,5 +1,9 @@
 // Package goals computes the default tolerance of a fit, which is the gap in nats at which a run
-// ends. All engines and pgsvi.Solver call it, so that a fit has the same tolerance everywhere.
+// ends. For n terms it is
+//
+//	goal = 1e-4 min(1, n/2000)³, but at least 1e-10 and 1e-13 |ELBO|.
+//
+// All engines and pgsvi.Solver call it, so that a fit has the same tolerance everywhere.
 package goals
 
 import (
