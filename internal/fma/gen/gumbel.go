@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// These numbers are those of gumbel.go of the package.
+// gumbelPoly repeats the numbers in gumbel.go of package fma.
 var gumbelPoly = []float64{
 	0x1.fffffffff13c3p-2, 0x1.5555555589fb1p-3, 0x1.5555557df57a8p-5, 0x1.1111108e18dd2p-7,
 	0x1.6c163bdae7f73p-10, 0x1.a01b73a6fce4bp-13, 0x1.a16e44c113d04p-16, 0x1.71017b7eda279p-19,
@@ -85,7 +85,7 @@ func gumbel() {
 	end()
 }
 
-// expFast returns e^x for x ≤ 0, but e^least at the least.
+// expFast returns e^x for x ≤ 0, or e^least if that is larger.
 func expFast(x, least, one reg.VecVirtual) reg.VecVirtual {
 	r, t, f, square := vector(), vector(), vector(), vector()
 	VMAXPD(x, least, r)

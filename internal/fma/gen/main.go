@@ -1,6 +1,9 @@
-// Command gen writes the assembly of package fma.
+// Command gen generates the assembly of package fma for amd64, and its Go declarations.
 //
 //	go generate ./internal/fma
+//
+// The functions implement the loops of tile.go, exp.go, softplus.go, gumbel.go, geometric.go and
+// sparse.go in package fma, with the same bits.
 package main
 
 import (
@@ -14,15 +17,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// A panel has rows numbers of a column or columns numbers of a row, as tile.go of the package has
-// it.
+// A panel has rows numbers of a column or columns numbers of a row, as in tile.go of package fma.
 const (
 	rows    = 4
 	columns = 12
 )
 
-// What vectors are: their number of float64 and of bytes, a new one, and what the names of
-// functions end with.
+// These variables describe the vectors: their number of float64 and of bytes, a function that
+// allocates a register, and the suffix of function names.
 var (
 	lanes  = 4
 	bytes  = 8 * lanes
@@ -105,7 +107,8 @@ func zero() reg.VecVirtual {
 	return v
 }
 
-// repeat makes body as often as n holds count, which it takes from n.
+// repeat emits a loop over body that runs while n is at least count, and subtracts count from n
+// each time.
 func repeat(label string, n reg.Register, count int, body func()) {
 	Label(label)
 	CMPQ(n, U32(uint32(count)))
@@ -118,7 +121,7 @@ func repeat(label string, n reg.Register, count int, body func()) {
 
 func advance(r reg.Register, by int) { ADDQ(U32(uint32(by)), r) }
 
-// several are names of so many parameters.
+// several returns the names of n parameters.
 func several(name string, n int) []string {
 	if n == 1 {
 		return []string{name}
@@ -144,8 +147,7 @@ func advances(r []reg.Register, by int) {
 	}
 }
 
-// A row is that of so many panels of columns side by side, from the places in memory where each has
-// it.
+// A row is a row of adjacent panels of columns, given by its address in each panel.
 type row []Mem
 
 func rowAt(panels []reg.Register, disp int) row {
@@ -156,10 +158,11 @@ func rowAt(panels []reg.Register, disp int) row {
 	return r
 }
 
-// vectors is how many a row of so many panels has.
+// vectors returns the number of vectors in a row of the given number of panels.
 func vectors(panels int) int { return panels * columns / lanes }
 
-// at returns where vector j of r is, and where its upper half is if that belongs to the next panel.
+// at returns the address of vector j of r. If its upper half belongs to the next panel, it also
+// returns the address of that half.
 func (r row) at(j int) (low Mem, high *Mem) {
 	p, first := j*lanes/columns, j*lanes%columns
 	if first+lanes > columns {
@@ -188,10 +191,10 @@ func (r row) store(j int, v reg.VecVirtual) {
 	VEXTRACTF64X4(Imm(1), v, *high)
 }
 
-// product returns the sums over k of the products of the rows of a and the columns of b, which are
-// panels of rows × k and k × columns. Where there is a c, as many rows of it as there are of sums,
-// ldc bytes apart, are fetched meanwhile, one at a time: all at once, their misses would hold up
-// what comes of a and b.
+// product returns the sums over k of the products of the rows of a and the columns of b, which
+// are panels of rows × k and k × columns. If c is not nil, product also prefetches one row of c
+// for each sum. The rows are ldc bytes apart. It prefetches one row at a time, because many
+// misses at once would delay the loads of a and b.
 func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.VecVirtual {
 	sum := make([][]reg.VecVirtual, len(a)*rows)
 	for i := range sum {
@@ -226,7 +229,7 @@ func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.V
 	if c != nil {
 		left, part, n := GP64(), GP64(), GP64()
 		MOVQ(k, part)
-		SHRQ(Imm(uint64(bits.Len(uint(len(sum))-1))), part) // a power of two
+		SHRQ(Imm(uint64(bits.Len(uint(len(sum))-1))), part) // divides by a power of two
 		ANDQ(I8(-unroll), part)
 		var at []reg.Register
 		for _, c := range c {
@@ -251,7 +254,7 @@ func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.V
 	return sum
 }
 
-// gemm is for the tile of so many panels of rows and of columns.
+// gemm emits gemmTile for tall panels of rows and wide panels of columns.
 func gemm(name string, tall, wide int) {
 	as, bs, cs := several("a", tall), several("b", wide), several("c", wide)
 	doc := "is gemmTile."
@@ -283,7 +286,7 @@ func gemm(name string, tall, wide int) {
 	end()
 }
 
-// trsm is for the tile of so many panels of columns.
+// trsm emits trsmTile for the given number of panels of columns.
 func trsm(wide int) {
 	bs, xs := several("b", wide), several("x", wide)
 	doc := "is trsmTile."
@@ -295,7 +298,7 @@ func trsm(wide int) {
 	sum := product(k, []reg.Register{a}, b, nil, nil)
 	l := vector()
 	for i := range sum {
-		for s := range i { // rows before i of sum hold what is solved
+		for s := range i { // rows of sum before i hold solved rows
 			VBROADCASTSD(Mem{Base: t, Disp: (i*rows + s) * 8}, l)
 			for j := range sum[i] {
 				VFMADD231PD(sum[s][j], l, sum[i][j])
@@ -313,7 +316,7 @@ func trsm(wide int) {
 	end()
 }
 
-// dot writes the inner product of x, or its squares, and y.
+// dot emits the inner product of x, or of its squares, and y.
 func dot(name string, squared bool) {
 	begin(name, "func(n int, x, y *float64) float64", "is "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
@@ -357,7 +360,7 @@ func dot(name string, squared bool) {
 	end()
 }
 
-// axpy writes the addition of a multiple of x, or of its squares, to y.
+// axpy emits the addition of a multiple of x, or of its squares, to y.
 func axpy(name string, squared bool) {
 	begin(name, "func(n int, a float64, x, y *float64)", "is "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
@@ -399,7 +402,7 @@ func axpy(name string, squared bool) {
 	end()
 }
 
-// axpyRows is axpy for so many rows.
+// axpyRows emits axpy for count rows.
 func axpyRows(name string, count int) {
 	begin(name, fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "is "+name+".")
 	n, at, x, ld, y := load("n"), load("a"), load("x"), load("ld"), load("y")
@@ -456,7 +459,7 @@ func copyPanel() {
 			VMOVUPD(Mem{Base: src, Disp: j * bytes}, v)
 			VMOVUPD(v, Mem{Base: dst, Disp: j * bytes})
 		}
-		// the lines of the panel that comes next, of which no other has asked for
+		// prefetch the cache lines of the next panel
 		for _, next := range []int{columns*8 + 32, 2*columns*8 - 1} {
 			PREFETCHT0(Mem{Base: src, Disp: next})
 		}
@@ -501,7 +504,7 @@ func weighPanel() {
 	end()
 }
 
-// four returns p and the three pointers that follow it, ld bytes apart.
+// four returns p and the next three pointers, which are ld bytes apart.
 func four(p, ld reg.Register) [4]reg.Register {
 	r := [4]reg.Register{p}
 	for i := 1; i < 4; i++ {
@@ -512,7 +515,7 @@ func four(p, ld reg.Register) [4]reg.Register {
 	return r
 }
 
-// square transposes 4×4 numbers.
+// square transposes a 4×4 block.
 func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
 	e, f, g, h := vector(), vector(), vector(), vector()
 	VUNPCKLPD(v[1], v[0], e) // 00 10 02 12
@@ -601,7 +604,7 @@ func ratios() {
 	repeat("vector", n, lanes, func() {
 		r, x := vector(), vector()
 		VMOVUPD(Mem{Base: s}, r)
-		VMAXPD(r, least, r) // the second operand where one is NaN
+		VMAXPD(r, least, r) // the second operand if either is NaN
 		VDIVPD(r, one, r)
 		VMULPD(Mem{Base: y}, w, x)
 		VMULPD(r, x, x)
@@ -661,7 +664,7 @@ func divide() {
 	end()
 }
 
-// addSquares makes the sums of squares of differences, which are divided by s where over.
+// addSquares emits the sums of squares of differences, which are divided by s if over is true.
 func addSquares(name string, over bool) {
 	signature := "func(n int, dst *float64, a float64, y *float64)"
 	if over {
@@ -688,13 +691,13 @@ func addSquares(name string, over bool) {
 	end()
 }
 
-// number is memory that holds v in each lane of the longest vectors.
+// number returns a memory operand that holds v in each lane of the longest vectors.
 func number(name string, v float64) Mem { return word(name, math.Float64bits(v)) }
 
-// words are what word has made.
+// words holds the memory operands that word has created.
 var words = map[string]Mem{}
 
-// word is number for the bits v.
+// word returns a memory operand that holds the bits v in each lane.
 func word(name string, v uint64) Mem {
 	if m, ok := words[name]; ok {
 		return m
@@ -723,7 +726,7 @@ func polynomial(name string, x reg.VecVirtual, p ...float64) reg.VecVirtual {
 	return s
 }
 
-// mask returns in which lanes a comparison of VCMPPD holds.
+// mask returns a mask of the lanes for which a comparison of VCMPPD holds.
 func mask(comparison uint8, y Op, x reg.VecVirtual) reg.Register {
 	m := newMask()
 	VCMPPD(Imm(uint64(comparison)), y, x, m)
@@ -737,7 +740,7 @@ func newMask() reg.Register {
 	return vector()
 }
 
-// negative returns in which lanes x has the sign −.
+// negative returns a mask of the lanes in which x has a negative sign.
 func negative(x reg.VecVirtual) reg.Register {
 	if lanes < 8 {
 		return x
@@ -747,7 +750,7 @@ func negative(x reg.VecVirtual) reg.Register {
 	return m
 }
 
-// choose makes y x where the mask holds.
+// choose copies x to y in the lanes of the mask.
 func choose(mask reg.Register, x, y reg.VecVirtual) {
 	if lanes == 8 {
 		VMOVAPD(x, mask, y)
@@ -756,7 +759,7 @@ func choose(mask reg.Register, x, y reg.VecVirtual) {
 	VBLENDVPD(mask, x, y, y)
 }
 
-// Comparisons of VCMPPD, which are false for NaN but for the last.
+// These are comparisons of VCMPPD. All but the last are false for NaN.
 const (
 	equal    = 0x00
 	below    = 0x11
@@ -764,11 +767,11 @@ const (
 	notAbove = 0x1a
 )
 
-// These numbers are those of exp.go of the package.
+// The numbers below repeat the constants in exp.go of package fma.
 
-// expOf returns e^x, and makes x something else. Of x it takes what is between least and most.
+// expOf returns e^x for x clamped to the range from least to most. It overwrites x.
 func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
-	VMAXPD(x, least, x) // the second operand where one is NaN
+	VMAXPD(x, least, x) // the second operand if either is NaN
 	VMINPD(x, most, x)
 	t, f := vector(), vector()
 	VMOVUPD(number("logE", math.Log2E), t)
