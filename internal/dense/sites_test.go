@@ -234,7 +234,7 @@ func TestSites(t *testing.T) {
 				tol = 1e-9 * l // relative to the remaining precision
 			}
 			if !(math.Abs(left[i]-l) <= tol) {
-				t.Errorf("n = %d, Δ = %v: part %d left is %v, want %v", n, delta, i, left[i],
+				t.Errorf("n = %d, Δ = %v: fraction left at %d is %v, want %v", n, delta, i, left[i],
 					l)
 			}
 		}
