@@ -257,11 +257,11 @@ func product(k reg.Register, a, b, c []reg.Register, ldc reg.Register) [][]reg.V
 // gemm emits gemmTile for tall panels of rows and wide panels of columns.
 func gemm(name string, tall, wide int) {
 	as, bs, cs := several("a", tall), several("b", wide), several("c", wide)
-	doc := "is gemmTile."
+	doc := "implements gemmTile."
 	if wide > 1 {
-		doc = "is gemmTile for both of the panels of b, whose tiles are at c0 and c1"
+		doc = "applies gemmTile to both panels of b, whose tiles are at c0 and c1"
 		if tall > 1 {
-			doc += ", and for both of those of a, whose tiles are one below the other"
+			doc += ", and to both panels of a, whose tiles are one below the other"
 		}
 		doc += "."
 	}
@@ -289,9 +289,9 @@ func gemm(name string, tall, wide int) {
 // trsm emits trsmTile for the given number of panels of columns.
 func trsm(wide int) {
 	bs, xs := several("b", wide), several("x", wide)
-	doc := "is trsmTile."
+	doc := "implements trsmTile."
 	if wide > 1 {
-		doc = "is trsmTile for both of the panels of b, of which x0 and x1 are parts."
+		doc = "applies trsmTile to both panels of b. The pointers x0 and x1 point into them."
 	}
 	begin("trsm", fmt.Sprintf("func(k int, a, %s, %s, t *float64)", strings.Join(bs, ", "), strings.Join(xs, ", ")), doc)
 	k, a, b, x, t := load("k"), load("a"), loads(bs), loads(xs), load("t")
@@ -318,7 +318,7 @@ func trsm(wide int) {
 
 // dot emits the inner product of x, or of its squares, and y.
 func dot(name string, squared bool) {
-	begin(name, "func(n int, x, y *float64) float64", "is "+name+".")
+	begin(name, "func(n int, x, y *float64) float64", "implements "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
 	var sum [4]reg.VecVirtual
 	for i := range sum {
@@ -362,7 +362,7 @@ func dot(name string, squared bool) {
 
 // axpy emits the addition of a multiple of x, or of its squares, to y.
 func axpy(name string, squared bool) {
-	begin(name, "func(n int, a float64, x, y *float64)", "is "+name+".")
+	begin(name, "func(n int, a float64, x, y *float64)", "implements "+name+".")
 	n, x, y := load("n"), load("x"), load("y")
 	a := scalar("a")
 	for _, unroll := range []int{4, 1} {
@@ -404,7 +404,7 @@ func axpy(name string, squared bool) {
 
 // axpyRows emits axpy for count rows.
 func axpyRows(name string, count int) {
-	begin(name, fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "is "+name+".")
+	begin(name, fmt.Sprintf("func(n int, a *[%d]float64, x *float64, ld int, y *float64)", count), "implements "+name+".")
 	n, at, x, ld, y := load("n"), load("a"), load("x"), load("ld"), load("y")
 	SHLQ(Imm(3), ld)
 	row := make([]reg.Register, count)
@@ -470,7 +470,7 @@ func copyPanel() {
 }
 
 func copyNarrow() {
-	begin("copyNarrow", "func(k int, dst, src *float64, ld int)", "is copyNarrow.")
+	begin("copyNarrow", "func(k int, dst, src *float64, ld int)", "implements copyNarrow.")
 	k, dst, src, ld := load("k"), load("dst"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	for _, unroll := range []int{4, 1} {
@@ -531,7 +531,7 @@ func square(v [4]reg.VecVirtual) [4]reg.VecVirtual {
 
 func transpose() {
 	begin("transpose", "func(k int, dst *float64, ldd int, src *float64, ld int)",
-		"stores four rows of src, of which it takes the first k, a multiple of 4, as the first columns of k rows of dst.")
+		"stores the first k numbers of four rows of src as the first columns of k rows of dst. The number k is a multiple of 4.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	SHLQ(Imm(3), ldd)
@@ -555,7 +555,7 @@ func transpose() {
 
 func untranspose() {
 	begin("untranspose", "func(k int, dst *float64, ldd int, src *float64, ld int)",
-		"is the inverse of transposeAVX2: it stores the first columns of k rows of src, k a multiple of 4, as four rows of dst.")
+		"is the inverse of transposeAVX2. It stores the first columns of k rows of src as four rows of dst. The number k is a multiple of 4.")
 	k, dst, ldd, src, ld := load("k"), load("dst"), load("ldd"), load("src"), load("ld")
 	SHLQ(Imm(3), ld)
 	SHLQ(Imm(3), ldd)
@@ -578,7 +578,7 @@ func untranspose() {
 }
 
 func weighRows() {
-	begin("weighRows", "func(k int, dst, src, w *float64)", "is weighRows.")
+	begin("weighRows", "func(k int, dst, src, w *float64)", "implements weighRows.")
 	k, dst, src, w := load("k"), load("dst"), load("src"), load("w")
 	for _, unroll := range []int{4, 1} {
 		repeat(fmt.Sprintf("row%d", unroll), k, unroll, func() {
@@ -597,7 +597,7 @@ func weighRows() {
 }
 
 func ratios() {
-	begin("ratios", "func(n int, t, u, y, s *float64, w, least float64)", "is ratios, n being a multiple of 4.")
+	begin("ratios", "func(n int, t, u, y, s *float64, w, least float64)", "implements ratios if n is a multiple of 4.")
 	n, t, u, y, s := load("n"), load("t"), load("u"), load("y"), load("s")
 	w, least := scalar("w"), scalar("least")
 	one := register(number("one", 1))
@@ -619,7 +619,7 @@ func ratios() {
 }
 
 func squares() {
-	begin("squares", "func(k int, panel, dst *float64)", "is squares.")
+	begin("squares", "func(k int, panel, dst *float64)", "implements squares.")
 	k, panel, dst := load("k"), load("panel"), load("dst")
 	sum := make([]reg.VecVirtual, vectors(1))
 	for j := range sum {
@@ -640,7 +640,7 @@ func squares() {
 }
 
 func scale() {
-	begin("scale", "func(n int, a float64, x *float64)", "is scale, n being a multiple of 4.")
+	begin("scale", "func(n int, a float64, x *float64)", "implements scale if n is a multiple of 4.")
 	n, x, a := load("n"), load("x"), scalar("a")
 	repeat("vector", n, lanes, func() {
 		v := vector()
@@ -652,7 +652,7 @@ func scale() {
 }
 
 func divide() {
-	begin("divide", "func(n int, x *float64, a float64)", "is divide, n being a multiple of 4.")
+	begin("divide", "func(n int, x *float64, a float64)", "implements divide if n is a multiple of 4.")
 	n, x, a := load("n"), load("x"), scalar("a")
 	repeat("vector", n, lanes, func() {
 		v := vector()
@@ -670,7 +670,7 @@ func addSquares(name string, over bool) {
 	if over {
 		signature = "func(n int, dst *float64, a float64, y *float64, s float64)"
 	}
-	begin(name, signature, "is "+name+", n being a multiple of 4.")
+	begin(name, signature, "implements "+name+" if n is a multiple of 4.")
 	n, dst, y, a := load("n"), load("dst"), load("y"), scalar("a")
 	var s reg.VecVirtual
 	if over {
@@ -797,7 +797,7 @@ func expOf(x reg.VecVirtual, least, most, one reg.VecVirtual) reg.VecVirtual {
 }
 
 func exp() {
-	begin("exp", "func(n int, x *float64)", fmt.Sprintf("is exp, n being a multiple of %d.", lanes))
+	begin("exp", "func(n int, x *float64)", fmt.Sprintf("implements exp if n is a multiple of %d.", lanes))
 	n, at := load("n"), load("x")
 	least, most, one := register(number("expLeast", -746)), register(number("expMost", 710)), register(number("one", 1))
 	repeat("vector", n, lanes, func() {
@@ -854,7 +854,7 @@ func log1pOf(x, ones reg.VecVirtual) reg.VecVirtual {
 }
 
 func log1p() {
-	begin("log1p", "func(n int, x *float64)", fmt.Sprintf("is log1p, n being a multiple of %d.", lanes))
+	begin("log1p", "func(n int, x *float64)", fmt.Sprintf("implements log1p if n is a multiple of %d.", lanes))
 	n, at := load("n"), load("x")
 	ones := register(number("one", 1))
 	repeat("vector", n, lanes, func() {
@@ -874,7 +874,7 @@ func log1p() {
 }
 
 func softplus() {
-	begin("softplus", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", fmt.Sprintf("is softplus, n being a multiple of %d.", lanes))
+	begin("softplus", "func(n, nodes int, rule, f0, f1, f2, m, s *float64)", fmt.Sprintf("implements softplus if n is a multiple of %d.", lanes))
 	n, nodes, rule := load("n"), load("nodes"), load("rule")
 	f0, f1, f2, m, s := load("f0"), load("f1"), load("f2"), load("m"), load("s")
 	one := register(number("one", 1))
@@ -946,7 +946,7 @@ func softplus() {
 }
 
 func geometric() {
-	begin("geometric", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "is geometric, up and down being where the first row of the table is read, and the rows wide apart.")
+	begin("geometric", "func(n int, w, r *[8]float64, q float64, up, down *float64, wide int, sums *[3]float64)", "implements geometric. The pointers up and down point to the first row of the table, and the rows are wide numbers apart.")
 	n, wAt, rAt, q := load("n"), load("w"), load("r"), scalar("q")
 	up, down, wide, sums := load("up"), load("down"), load("wide"), load("sums")
 	SHLQ(Imm(3), wide)

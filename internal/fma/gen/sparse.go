@@ -72,7 +72,7 @@ func between(ptr, ind, val reg.Register) (at, values, n reg.Register) {
 }
 
 func sparseMul(ones bool) {
-	begin("sparseMul", "func(rows int, ptr *int, ind *int32, val, w, dst *float64)", "is sparseMul.")
+	begin("sparseMul", "func(rows int, ptr *int, ind *int32, val, w, dst *float64)", "implements sparseMul.")
 	rows, ptr, ind, w, dst := load("rows"), load("ptr"), load("ind"), load("w"), load("dst")
 	var val reg.Register
 	if !ones {
@@ -127,7 +127,7 @@ func zeroAt(m Mem, label string) {
 }
 
 func sparseMulT(ones bool) {
-	begin("sparseMulT", "func(rows int, ptr *int, ind *int32, val, u, dst *float64)", "is sparseMulT.")
+	begin("sparseMulT", "func(rows int, ptr *int, ind *int32, val, u, dst *float64)", "implements sparseMulT.")
 	rows, ptr, ind, u, dst := load("rows"), load("ptr"), load("ind"), load("u"), load("dst")
 	var val reg.Register
 	if !ones {
@@ -190,7 +190,7 @@ func triangle(n, ind, a reg.Register, body func(label string, k reg.Register, r 
 }
 
 func sparseQuad(ones bool) {
-	begin("sparseQuad", "func(n int, ind *int32, val, a *float64, d int, sums *[2]float64)", "is sparseQuad.")
+	begin("sparseQuad", "func(n int, ind *int32, val, a *float64, d int, sums *[2]float64)", "implements sparseQuad.")
 	n, ind, a := load("n"), load("ind"), load("a")
 	var val reg.Register
 	if !ones {
@@ -249,7 +249,7 @@ func sparseQuad(ones bool) {
 }
 
 func sparseOuter(ones bool) {
-	begin("sparseOuter", "func(n int, ind *int32, val, p *float64, d int, w float64)", "is sparseOuter.")
+	begin("sparseOuter", "func(n int, ind *int32, val, p *float64, d int, w float64)", "implements sparseOuter.")
 	n, ind, p := load("n"), load("ind"), load("p")
 	var val reg.Register
 	if !ones {
