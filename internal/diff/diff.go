@@ -1,5 +1,6 @@
-// Package diff computes gradients by finite differences, for likelihoods that have no derivatives
-// of their own and for checks of likelihoods that do.
+// Package diff computes gradients by finite differences. The root package uses it for functions of
+// a distribution q that have no gradient of their own, and package famcheck to check the
+// derivatives of exponential families.
 package diff
 
 import (

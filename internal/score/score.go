@@ -1,6 +1,6 @@
 // Package score measures how well predictions agree with responses: means with standard errors,
-// AUC, R², differences of two models, and calibration. The root package calls it for Evaluate,
-// Compare and the posterior checks.
+// AUC, R², differences of two models, and calibration. The root package calls it for
+// Prediction.Scores, Calibration, CompareLOO and PredictiveCheck.
 package score
 
 import (

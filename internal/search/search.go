@@ -3,8 +3,8 @@
 // evaluation is a fit of q that may stop early.
 //
 // Package learn drives a Search. It evaluates f at Next to within Slack nats, calls Tell with the
-// Point, and repeats until Done. End reports how close the search came to the minimum. The root
-// package and package sparse save and resume the search with State.
+// Point, and repeats until Done. End reports how close the search came to the minimum. State saves
+// and restores a search that was interrupted.
 package search
 
 import (

@@ -1,6 +1,5 @@
 // Package special implements the special functions that likelihoods, kernels and exponential
-// families need, accurately over their whole range. Packages expect, expfam, gram, logprob,
-// predict and the root package call it.
+// families need, accurately over their whole range. The root package and most engines call it.
 //
 //	gamma.go	gamma and beta functions, binomial coefficients, factorials
 //	digamma.go	digamma and trigamma functions, their differences and inverses
