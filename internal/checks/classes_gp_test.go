@@ -311,7 +311,7 @@ func TestSparseClassesLearn(t *testing.T) {
 	}
 }
 
-// TestSparseClassesLearnSome checks that Learn takes a sample of the rows if there are too many
+// TestSparseClassesLearnSome checks that Learn uses a sample of the rows if there are too many
 // for a softmax GP, and that the result reports the sample.
 func TestSparseClassesLearnSome(t *testing.T) {
 	testkit.NotShort(t)

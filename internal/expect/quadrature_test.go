@@ -289,7 +289,7 @@ func TestAdaptive(t *testing.T) {
 	}
 }
 
-// TestReach checks that Reach extends to wherever grow requires, and that it cuts at 0, at y and
+// TestReach checks that Reach extends as far out as grow requires, and that it cuts at 0, at y and
 // around both.
 func TestReach(t *testing.T) {
 	t.Parallel()
