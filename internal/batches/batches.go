@@ -1,6 +1,6 @@
-// Package batches chooses the order in which a fit reads the terms of a model. The root package uses
-// the orders for mini-batches, and package site uses Approach for the first pass. Packages mixture
-// and topic draw their starts with Pick.
+// Package batches chooses the order in which a fit reads the terms of a model. The root package
+// uses the orders for mini-batches, and package site uses Approach for the first pass. Packages
+// mixture and topic draw their starts with Pick.
 package batches
 
 import (
