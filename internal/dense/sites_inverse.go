@@ -7,13 +7,13 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// weakSite is the ΔC_ii below which (1 − (B⁻¹)_ii)/Δ_i, whose relative error is about
-// Epsilon/(ΔC_ii), is not used.
+// weakSite is the smallest ΔC_ii for which (1 − (B⁻¹)_ii)/Δ_i is used, because its relative error
+// is about Epsilon/(ΔC_ii).
 const weakSite = 1e-6
 
-// Inverse is what the inverse of the factor gives: variances and weights with two thirds of N³
-// operations each, besides those of negative changes, of O(N²) for one, instead of four. Storage is
-// reused.
+// An Inverse computes variances and weights from the inverse of the factor of a Sites. Each takes
+// two thirds of n³ operations instead of four, plus O(n²) operations per negative change.
+// Packages site and learn use it for dense GPs. An Inverse reuses its memory.
 type Inverse struct {
 	l    []float64 // L⁻¹
 	y, x []float64 // L⁻ᵀL⁻¹S½C[Pos, Neg], and the rows X_n of an Expansion
@@ -21,8 +21,8 @@ type Inverse struct {
 	u    []float64
 }
 
-// Variances is Sites.Variances for the last Factor of f. It keeps fewer digits of the variances
-// that hardly change.
+// Variances is like Sites.Variances for the last Factor of f. Its results have fewer digits for
+// variances that hardly change.
 func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	n, p, q := f.n, len(f.Pos), len(f.Neg)
 	t.l, t.u = room(t.l, p*p, n*n), Resize(t.u, 2*n)
@@ -81,7 +81,7 @@ func (t *Inverse) Variances(f *Sites, v []float64) bool {
 	return f.resolved(v)
 }
 
-// rows turns t.x from V₁[Neg, :]·rows into X_n.
+// rows turns V₁[Neg, :]·rows in t.x into X_n.
 func (t *Inverse) rows(f *Sites) {
 	q := len(f.Neg)
 	for k, s := range f.sn {

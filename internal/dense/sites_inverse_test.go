@@ -10,7 +10,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/parallel"
 )
 
-// The variances by the inverse of the factor, and W, are those by the expansion: KWK = K − V.
+// TestInverse checks that variances from the inverse of the factor agree with the expansion, and
+// that KWK = K − V.
 func TestInverse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, n := range []int{1, 5, 70, 130} {

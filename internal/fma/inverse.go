@@ -42,8 +42,8 @@ func InvertLower(r Run, l Matrix) bool {
 	return true
 }
 
-// Invert replaces the lower triangle L by that of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹ and reports whether it did so to
-// the end. The rows of L lie in memory one after the other, and the other triangle is not read.
+// Invert replaces the lower triangle L by the lower triangle of (LLᵀ)⁻¹ = L⁻ᵀL⁻¹, and reports
+// whether it completed. The rows of L must be contiguous. It does not read the upper triangle.
 func Invert(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	if l.Rows <= plainRows && !r.Halt.Stopped() {
@@ -53,8 +53,8 @@ func Invert(r Run, l Matrix) bool {
 	return InvertLower(r, l) && SquareLower(r, l)
 }
 
-// SquareLower replaces the lower triangle L by that of LᵀL and reports whether it did so to the
-// end. The rows of L lie in memory one after the other, and the other triangle is not read.
+// SquareLower replaces the lower triangle L by the lower triangle of LᵀL, and reports whether it
+// completed. The rows of L must be contiguous. It does not read the upper triangle.
 func SquareLower(r Run, l Matrix) bool {
 	shapes(l.Rows == l.Cols && l.Col == 1)
 	w := pool.Get().(*work)
@@ -107,8 +107,8 @@ func moveRows(dst, src Matrix, lo, hi int) {
 	}
 }
 
-// moveLower copies the lower triangle of src to dst, whose other triangle becomes 0, and where
-// erase is true makes it 0.
+// moveLower copies the lower triangle of src to dst and clears the upper triangle of dst. If
+// erase is true, it also clears the lower triangle of src.
 func moveLower(dst, src Matrix, erase bool) {
 	for i := range src.Rows {
 		s, d := src.Data[src.Off+i*src.Row:][:i+1], dst.Data[dst.Off+i*dst.Row:][:dst.Cols]

@@ -2,10 +2,10 @@
 
 package fma
 
-// vectors512 says that tiles are those of one panel each.
+// vectors512 is false because each tile uses a single panel.
 const vectors512 = false
 
-// These loops have no assembly but that of amd64.
+// Only amd64 has these loops in assembly.
 
 func pathGemmPairs(k int, a, b, c []float64, at, ldc int, alpha float64) {
 	gemmPairs(k, a, b, c, at, ldc, alpha)
