@@ -14,12 +14,12 @@ func gemmAVX2(k int, a *float64, b *float64, c *float64, ldc int, alpha float64)
 //go:noescape
 func trsmAVX2(k int, a *float64, b *float64, x *float64, t *float64)
 
-// dotAVX2 implements dot.
+// dotAVX2 is dot.
 //
 //go:noescape
 func dotAVX2(n int, x *float64, y *float64) float64
 
-// dotSquaresAVX2 implements dotSquares.
+// dotSquaresAVX2 is dotSquares.
 //
 //go:noescape
 func dotSquaresAVX2(n int, x *float64, y *float64) float64
@@ -34,7 +34,7 @@ func dotRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
 //go:noescape
 func dotSquaresRowsAVX2(rows int, n int, x *float64, ld int, y *float64, dst *float64)
 
-// axpyAVX2 is axpy.
+// axpyAVX2 implements axpy.
 //
 //go:noescape
 func axpyAVX2(n int, a float64, x *float64, y *float64)
