@@ -324,7 +324,7 @@ func TestCheckKernel(t *testing.T) {
 			Linear{Scales: []float64{1, 2, -3}}}}, 3, ErrShape,
 			[]string{"Sum[1].Product[0].Matern52 is for 2 columns",
 				"Sum[1].Product[1].Linear.Scale[2] is -3"}},
-		{Matern72{Scale: -1}, 1, ErrParam, []string{"matern72.Scale is -1"}},
+		{userMatern72{Scale: -1}, 1, ErrParam, []string{"matern72.Scale is -1"}},
 		{&Product{&Linear{Scale: -1}}, 1, ErrParam, []string{"Product[0].Linear.Scale is -1"}},
 		{Iso[*hump]{Profile: &hump{1}}, 1, ErrParam,
 			[]string{"hump.Power is 1; it must be a number between -1 and 1"}},
@@ -582,8 +582,8 @@ func BenchmarkGramProfile(b *testing.B) {
 		length := math.Sqrt(float64(d)) / 2
 		for name, k := range map[string]Kernel{
 			"Matern52": Matern52{Scale: 2, Length: length},
-			"Matern72": Matern72{Scale: 2, Length: length},
-			"pairs":    newUserKernel(Matern72{Scale: 2, Length: length}),
+			"Matern72": userMatern72{Scale: 2, Length: length},
+			"pairs":    newUserKernel(userMatern72{Scale: 2, Length: length}),
 		} {
 			b.Run(fmt.Sprintf("D=%d/%s", d, name), func(b *testing.B) {
 				dst := Gram(nil, k, x)

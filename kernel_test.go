@@ -46,7 +46,7 @@ func (matern72) Slopes(dst, r2, _ []float64) {
 	PolyExp(dst, 7, 7./5, 7./5, 7./15)
 }
 
-type Matern72 = Iso[matern72]
+type userMatern72 = Iso[matern72]
 
 // hump is a custom Profile with a parameter, (1 + Power r²) exp(−r²/2). The parameter may have
 // either sign, so it is not learned as a logarithm. It is a pointer.
@@ -211,11 +211,11 @@ func kernelCases(d int) []kernelCase {
 		}},
 		{"Product/White", Product{Sum{SquaredExp{Scale: 1.3, Length: 2.5}}, White{Scale: 2}},
 			func(x, y []float64) float64 { return 0 }},
-		{"Matern72", Matern72{Scale: 1.3, Length: 2.5}, func(x, y []float64) float64 {
+		{"Matern72", userMatern72{Scale: 1.3, Length: 2.5}, func(x, y []float64) float64 {
 			a := math.Sqrt(7) * kernelR(x, y, one(2.5))
 			return 1.69 * math.Exp(-a) * (1 + a + 0.4*a*a + a*a*a/15)
 		}},
-		{"Matern72/ARD", Matern72{Scale: 0.8, Lengths: ls}, func(x, y []float64) float64 {
+		{"Matern72/ARD", userMatern72{Scale: 0.8, Lengths: ls}, func(x, y []float64) float64 {
 			a := math.Sqrt(7) * kernelR(x, y, ard)
 			return 0.64 * math.Exp(-a) * (1 + a + 0.4*a*a + a*a*a/15)
 		}},
@@ -336,10 +336,10 @@ func TestKernelNames(t *testing.T) {
 		k    Kernel
 		want string
 	}{
-		{Matern72{}, "matern72"}, {Iso[*hump]{}, "hump"}, {halfCov{}, "halfCov"},
+		{userMatern72{}, "matern72"}, {Iso[*hump]{}, "hump"}, {halfCov{}, "halfCov"},
 		{newUserKernel(White{}), "userKernel"},
 		{&SquaredExp{}, "squaredExp"}, {&Linear{}, "Linear"},
-		{genericKernel[Matern72]{}, "genericKernel"},
+		{genericKernel[userMatern72]{}, "genericKernel"},
 	} {
 		if got := kernelName(c.k); got != c.want {
 			t.Errorf("%T: name %q, want %q", c.k, got, c.want)
@@ -368,8 +368,8 @@ type genericKernel[K Kernel] struct{ Kernel }
 
 // TestRegisterPanics checks that a name belongs to one type, and a type has one name.
 func TestRegisterPanics(t *testing.T) {
-	type first struct{ Matern72 }
-	type second struct{ Matern72 }
+	type first struct{ userMatern72 }
+	type second struct{ userMatern72 }
 	Register("test.First", first{})
 	Register("test.First", first{})
 	for name, f := range map[string]func(){

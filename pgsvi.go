@@ -1,468 +1,732 @@
 package pgsvi
 
 import (
+	"cmp"
 	"context"
 	"encoding"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/pgsvi/pgsvi/internal/goals"
+	"github.com/pgsvi/pgsvi/internal/parallel"
+	"github.com/pgsvi/pgsvi/internal/save"
+	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Model describes data and a prior, and makes the Stepper that fits them. GP, SparseGP, GLM, CTM,
-// LDA, Mixture and Objective are Models, and any type with this method can be one. A Model must not
-// change once a Solver has it. It is safe for concurrent use, because each run gets its own
-// Stepper.
-type Model interface {
-	// NewStepper returns a Stepper with the initial state λ_0 and the update λ_k → λ_{k+1} under
-	// the divergence d. A nil d means KL. Random initial values come from env. The error wraps
-	// ErrNoProx if no proximal step is known for d and the convex term of the model.
-	NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error)
-}
-
-// State is a read-only view of the current λ_k. A Recorder and the Posterior method of a model
-// receive one.
-type State interface {
-	// Len returns N, the number of terms of f.
-	Len() int
-}
-
-// Stepper holds the state λ_k of a run and updates it. A Solver calls only the methods below. A
-// Stepper is not safe for concurrent use.
-//
-// A run can be saved (Result.Save, Solver.Checkpoint) if the Stepper also implements
-// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler. UnmarshalBinary must restore the whole
-// state bit for bit, both into a new Stepper of the same model and into a Stepper that has already
-// made steps. All Steppers of this package implement both.
-type Stepper interface {
-	State
-	// Plan returns defaults for Solver options that are not set. They must not change during a run.
-	Plan() Plan
-	// Step replaces λ_k by
-	//
-	//	λ_{k+1} = argmin_λ  λᵀ∇̂f(λ_k) + h(λ) + D(λ‖λ_k)/β
-	//
-	// with the gradient estimated from the terms in batch, scaled by N/len(batch). A nil batch
-	// means all terms. If beta is +Inf the Stepper chooses the step length itself, and must need no
-	// tuning. On error λ_k is unchanged. Step keeps neither batch nor env, and its result does not
-	// depend on env.Workers.
-	Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error)
-	// Evaluate returns the ELBO and the gap of λ_k. It may first replace λ_k by a better earlier
-	// state, for example after steps that lowered the ELBO. The same randomness in env gives the
-	// same draws in every call.
-	Evaluate(ctx context.Context, env *Env) (Evaluation, error)
-}
-
-// snapshotter is a Stepper whose run can be saved.
-type snapshotter interface {
-	Stepper
-	encoding.BinaryMarshaler
-	encoding.BinaryUnmarshaler
-}
-
-// Plan holds a Stepper's defaults for Solver options that are not set. The zero Plan means all
-// terms in every batch, Reshuffle, at most 1000 passes, and one evaluation per pass. Batch and
-// Sampler apply only if the Stepper chooses the step length (a nil Solver.StepSize).
-type Plan struct {
-	Batch     int     // terms in a mini-batch; 0 means all
-	Sampler   Sampler // nil means Reshuffle
-	MaxPasses float64 // 0 means 1000
-	// EvalEvery is the number of steps between evaluations. Zero means one evaluation per pass. A
-	// negative value means one evaluation at the end, except that LDA and CTM also evaluate after
-	// each step on all terms. If Solver.Converger is set, a negative value means zero, because a
-	// Converger needs evaluations.
+// Solver runs the proximal-gradient iteration on a Model, with mini-batches, step sizes, early
+// stopping, recording, cancellation and resuming. The zero value is ready to use and needs no
+// tuning. A Solver may be reused, but it is not safe for concurrent use.
+type Solver struct {
+	// Divergence is D, the distance that keeps a step short. Nil means KL.
+	Divergence Divergence
+	// StepSize gives the step sizes β_k (learning rates). If it is nil, the Stepper chooses them.
+	StepSize Schedule
+	// BatchSize is the number of terms in a mini-batch. Zero means all N terms if StepSize is set.
+	// Otherwise the Plan of the Stepper decides. A value above N means N.
+	BatchSize int
+	// Sampler draws the mini-batches. Nil means Reshuffle if StepSize is set. Otherwise the Plan of
+	// the Stepper decides. Reshuffle visits every term once per pass in a new random order.
+	Sampler Sampler
+	// MaxPasses is the largest number of passes over the data (epochs). Zero means Plan.MaxPasses.
+	MaxPasses float64
+	// MaxIter is the largest number of steps. Zero means no limit.
+	MaxIter int
+	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means Plan.EvalEvery.
+	// If that is also zero, or if it is negative and Converger is set, each pass has one
+	// evaluation. An Objective with noisy gradients then evaluates less often, so that evaluations
+	// take at most a fifth of the work. A negative value means one evaluation at the end.
 	EvalEvery int
-
-	evalAll bool // with a negative EvalEvery, also evaluate after each step on all terms
-}
-
-// Step describes the effect of one step. A zero Beta or GradMap means that the number is unknown,
-// and an Iteration then holds NaN. A step of length zero reports a small positive GradMap.
-type Step struct {
-	// Beta is the step size taken. It is the requested size, a smaller size if the requested one
-	// went too far, or the Stepper's own choice. It is +Inf if the divergence had no weight.
-	Beta float64
-	// GradMap is ‖λ_k − λ_{k+1}‖/β of this step, with β = 1 if Beta is +Inf.
-	GradMap float64
-	// ClosedForm reports whether the minimizer was found in closed form.
-	ClosedForm bool
-
-	more int // terms that the step visited in addition to the batch
-}
-
-// Evaluation describes how good a state λ is. A Stepper leaves ELBOErr, Gap or GapBound zero if it
-// is unknown. In an Iteration, and so in a Result, an unknown ELBOErr is NaN, and an unknown Gap or
-// GapBound is +Inf, so that res.GapBound > tol also holds if nothing is known. If the state was not
-// evaluated, ELBO and ELBOErr are NaN, and Gap and GapBound are +Inf. A Stepper at its optimum
-// reports its rounding error as the gap, never 0.
-type Evaluation struct {
-	// ELBO is the evidence lower bound, in nats.
-	ELBO float64
-	// ELBOErr is the standard error of ELBO, in nats, if Random is true. Otherwise it bounds the
-	// numerical error of the expectations in ELBO.
-	ELBOErr float64
-	// Random reports whether ELBO is a Monte Carlo estimate.
-	Random bool
-	// Gap estimates how many nats the ELBO is below its maximum. It is never NaN, and +Inf means
-	// that no estimate exists. It proves nothing; see GapBound.
+	// Workers is the number of goroutines for set-up, steps and evaluations. The result has the
+	// same bits for any value.
 	//
-	// The Steppers of this package compute Gap from λ alone. It is the decrease that the local
-	// model of the objective (f linearized, h exact) still predicts, to second order ½δᵀFδ, where δ
-	// is the distance to the minimizer of that model in natural parameters and F is the Fisher
-	// information. It bounds the true gap to second order if f is convex in the mean parameters. A
-	// CTM estimates the gap from changes of the ELBO alone, and an LDA from topics and documents
-	// together; see CTM.Fit and LDA.Fit.
+	// Zero means GOMAXPROCS if the work is large enough. Then only code that is safe for concurrent
+	// use runs concurrently: linear algebra, a Likelihood and its expectations, a Kernel, and the
+	// documents of a topic model. Other functions of the caller, such as LogLik.LogProb, are called
+	// one at a time. They are called concurrently if Workers is above 1.
+	Workers int
+	// Goal is the gap, in nats, at which the run ends (tolerance). The gap is proved if possible
+	// (Evaluation.GapBound) and otherwise estimated.
 	//
-	// In an Iteration, Gap is at least the limit of the geometric series through the last two
-	// changes of the ELBO. In the Result of a run that Stalled, it is at least ELBOErr. It never
-	// exceeds a GapBound, unless the Scope of the bound is OverBlock.
-	Gap float64
-	// GapBound is a proved bound on the gap, in nats. No q of the family that Scope names has an
-	// ELBO above ELBO + GapBound for this prior, these hyperparameters and these inducing inputs.
+	// Zero means the Stepper's own goal, if it has one. Otherwise it means 1e-4 nats for N ≥ 2,000
+	// terms and 1e-4·(N/2,000)³ nats for fewer, but at least 1e-10 nats and the accuracy of the
+	// ELBO. Set 1e-10 to get means and an ELBO with most of the digits of a float64, which usually
+	// takes one or two more passes. A Goal of 0.01 is enough for predictions.
 	//
-	// It is the best bound of the run so far, and includes ELBOErr and rounding. It is +Inf, never
-	// NaN, if nothing has been proved or if a proof would cost too much. It bounds the gain that
-	// optimization can still make, not the distance to the log evidence. GPs and GLMs have a bound
-	// if the likelihood is log-concave (Facts.LogConcave). A Mixture, and an Objective of Conjugate
-	// terms over a q of one part, have a bound of Scope OverBlock.
-	GapBound float64
-	// Scope is the set of q to which GapBound applies.
-	Scope Scope
-	// Goal is the gap, in nats, at which the run ends. A Stepper sets it if smaller gaps are not
-	// worth the work, and otherwise leaves it 0. In an Iteration it is Solver.Goal or its default.
+	// At the end of the run, a mean is within about √(2·Goal) posterior standard deviations of its
+	// optimum if the data determine it: 0.14 for a Goal of 0.01, and 0.014 for 1e-4. It can be
+	// farther away if the posterior is skewed, because the covariance then moves with the mean. If
+	// all labels are equal or all counts are 0, the distance is twice as large under a prior
+	// standard deviation of 10, and six times as large under 100. If the likelihood is log-concave,
+	// the mean is always within √(2·Goal) prior standard deviations, because the negative ELBO is
+	// convex in the mean and a Cholesky factor of the covariance, and at least as curved as the
+	// prior (Challis and Barber, 2013).
 	Goal float64
-
-	gapless bool // Gap is +Inf because there is no estimate, not because the state is far off
-	whole   bool // Gap estimates the gain of all later steps, not only of the next local model
+	// Converger decides when to stop. Nil means DefaultConverger, which uses Goal.
+	Converger Converger
+	// Recover turns a panic in a function that a run calls (LogLik.LogProb, a Likelihood, a Kernel)
+	// into an error. The error wraps ErrPanic and a *PanicError, and names the term if it is known.
+	// The state λ_k is kept, as after any error. Without Recover the panic reaches the caller,
+	// possibly on another goroutine.
+	Recover bool
+	// Recorder receives every iteration. Nil means that only Result.Trace is recorded.
+	Recorder Recorder
+	// Checkpoint saves the run to a file at intervals. The zero value saves nothing.
+	Checkpoint Checkpoint
+	// Src is the source of all randomness of a run. Nil means a fixed seed, so two runs have the
+	// same bits.
+	Src rand.Source
 }
 
-// Scope is the set of distributions q to which a GapBound applies.
-type Scope int
-
-const (
-	Unproved Scope = iota // nothing is proved
-	OverQ                 // all q of the fitted family
-	// OverQAndScale is all q of the fitted family, with any scale of the prior in an interval.
-	OverQAndScale
-	// OverLargerFamily is q with any covariance: the bound includes the loss due to the restricted
-	// family of the fit.
-	OverLargerFamily
-	// OverBlock is one factor of q with the others fixed. All factors together may gain more.
-	OverBlock
-)
-
-var scopeNames = [...]string{"unproved", "over q", "over q and scale", "over a larger family",
-	"over a block"}
-
-// String returns the scope in words, such as "over q".
-func (s Scope) String() string {
-	if s < 0 || int(s) >= len(scopeNames) {
-		return fmt.Sprintf("Scope(%d)", int(s))
-	}
-	return scopeNames[s]
+// poster is a Model that computes a posterior from a state.
+type poster[P any] interface {
+	Model
+	Posterior(st State) (P, error)
 }
 
-// notEvaluated returns the Evaluation of an Iteration that was not evaluated.
-func notEvaluated() Evaluation {
-	e := Evaluation{ELBO: math.NaN()}
-	e.settle()
-	return e
+// haltable is a Stepper whose posterior may take long to compute.
+type haltable interface {
+	// begin prepares the Stepper for computing the posterior, which then ends when ctx is done.
+	begin(ctx context.Context, env *Env) *parallel.Halt
 }
 
-// settle replaces the zeros of a Stepper by the values that an Iteration holds: NaN for an unknown
-// ELBOErr and +Inf for an unknown Gap or GapBound. It also lowers Gap to GapBound.
-func (e *Evaluation) settle() {
-	orNaN(&e.ELBOErr)
-	if e.Gap == 0 || math.IsNaN(e.Gap) {
-		e.Gap, e.gapless = math.Inf(1), true
+// fitModel implements every Fit method of the package. It runs s on m and computes the posterior of
+// the last state, even after an error of a step. A nil s means the zero Solver. A canceled run has
+// no posterior if computing it would take more than a moment.
+func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
+	if s == nil {
+		s = &Solver{}
 	}
-	if e.GapBound == 0 || math.IsNaN(e.GapBound) {
-		e.GapBound = math.Inf(1)
+	res, err = s.Run(ctx, m)
+	if res == nil {
+		return post, nil, err
 	}
-	switch e.Scope {
-	case OverQ, OverQAndScale, OverLargerFamily:
-		if e.GapBound < e.Gap {
-			e.Gap, e.gapless = e.GapBound, false
-		}
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	if st, ok := res.Stepper.(haltable); ok {
+		defer st.begin(last, res.lend(s.Workers)).Forget()
 	}
+	post, e := m.Posterior(res.Stepper)
+	if e != nil && last.Err() != nil {
+		e = fmt.Errorf("pgsvi: canceled while computing the posterior of the run: %w",
+			context.Cause(ctx))
+	}
+	if err == nil {
+		err = e
+	}
+	return post, res, err
 }
 
-// orNaN replaces zeros by NaN, because a Stepper leaves unknown numbers zero.
-func orNaN(numbers ...*float64) {
-	for _, x := range numbers {
-		if *x == 0 {
-			*x = math.NaN()
-		}
-	}
-}
-
-// Iteration describes one step of a run and, if the state was evaluated, the evaluation.
-type Iteration struct {
-	K          int     // number of steps taken, from 1
-	Passes     float64 // number of terms visited so far, divided by N
-	Step               // the last step
-	Evaluation         // the state reached; ELBO is NaN if it was not evaluated
-	// Elapsed is the time since the start of the run, excluding Model.NewStepper.
-	Elapsed time.Duration
-	// State is a view of the λ reached. It is valid until the next step.
-	State State
-}
-
-// Status is the reason why a run ended.
-type Status int
-
-// The reasons why a run ends.
-const (
-	NotTerminated Status = iota // still running
-	// Converged means that the Converger estimates the remaining gap to be at most the goal. Only
-	// GapBound is proved.
-	Converged
-	// Stalled means that rounding stopped the run before its goal. Gap estimates the distance from
-	// the optimum, and ELBOErr the accuracy of the ELBO.
-	Stalled
-	PassLimit      // MaxPasses was reached
-	IterationLimit // MaxIter was reached
-	TimeLimit      // a Deadline was reached
-	Exhausted      // the Sampler ran out of batches
-	Canceled       // the context was canceled
-	Failed         // a step or an evaluation returned an error
-)
-
-var statusNames = [...]string{"not terminated", "converged", "stalled", "pass limit",
-	"iteration limit", "time limit", "sampler exhausted", "canceled", "failed"}
-
-// String returns the status in words.
-func (s Status) String() string {
-	if s < 0 || int(s) >= len(statusNames) {
-		return fmt.Sprintf("Status(%d)", int(s))
-	}
-	return statusNames[s]
-}
-
-// Result is the outcome of a run, including the state needed to resume it (Solver.Resume). It is
-// complete even if Run returns an error. A Result with only a Stepper is a run that has not begun.
-// Printing a Result shows one line with status, passes, time, ELBO and gap, followed by one line
-// per warning.
-type Result struct {
-	Status    Status
-	Iteration             // the last iteration; evaluated unless that failed or was canceled
-	Trace     []Iteration // the evaluated iterations, without their State
-	Stepper   Stepper     // the state reached
-	// Warnings names properties of the data or options that may make the posterior bad although the
-	// fit is good, each with a remedy. Examples are responses far from 0 under a stationary kernel,
-	// and columns of very different units without Autoscale. The warnings of Learned.Fit are in
-	// Learned.Warnings.
-	Warnings []string
-
-	begun   bool
-	src     rand.Source
-	env     *Env      // used by steps; its generator is src
-	eval    *Env      // used by evaluations
-	evalPCG *rand.PCG // source of eval, reset before each evaluation
-	seeds   [4]uint64 // two for the Sampler and two for the evaluations
-	batches int       // number of batches drawn
-	visited int       // number of terms visited
-	forced  bool      // the last evaluation was made only because the run ended
-	// before is the Stepper before a forced evaluation, if that may have changed it.
-	before []byte
-	owed   bool   // the evaluation of the last step was canceled
-	due    bool   // the canceled evaluation was due
-	mark   []byte // scratch of rewind
-}
-
-// String returns one line with status, passes, time, ELBO and gap, and then one line per warning.
-func (r *Result) String() string {
-	return strings.Join(append([]string{r.line()}, r.Warnings...), "\nwarning: ")
-}
-
-// line returns the first line of String.
-func (r *Result) line() string {
-	passes := "passes"
-	if r.Passes == 1 {
-		passes = "pass"
-	}
-	s := fmt.Sprintf("%v, %.4g %s, %v", r.Status, r.Passes, passes,
-		r.Elapsed.Round(time.Millisecond))
-	if math.IsNaN(r.ELBO) || r.K == 0 && r.Status == NotTerminated { // nothing was evaluated
-		return s
-	}
-	s += fmt.Sprintf(", ELBO %.10g", r.ELBO)
-	if r.ELBOErr > 0 {
-		s += " ± " + rough(r.ELBOErr)
-	}
+// shortlyAfter returns a context that is done a moment after ctx is.
+func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
+	last = context.WithoutCancel(ctx)
 	switch {
-	case r.GapBound < math.Inf(1):
-		s += fmt.Sprintf(", proved to be within %s nats of its maximum %v",
-			rough(r.GapBound), r.Scope)
-	case r.Gap < math.Inf(1):
-		s += fmt.Sprintf(", estimated to be within %s nats of its maximum", rough(r.Gap))
+	case ctx.Done() == nil:
+		return last, func() {}
+	case ctx.Err() != nil:
+		return context.WithTimeoutCause(last, parallel.LastMoment, context.Cause(ctx))
 	}
-	return s
-}
-
-// rough formats x to one significant digit, without an exponent from 0.0001 to 900,000.
-func rough(x float64) string {
-	v, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 1, 64), 64)
-	return strconv.FormatFloat(v, 'g', -1, 64)
-}
-
-// Sampler draws mini-batches. A Sampler, Schedule or Converger may also have a method Validate()
-// error, which a Solver calls before the run. It should report all invalid parameters at once, in
-// an error that wraps ErrParam.
-type Sampler interface {
-	// Batches returns a sequence of mini-batches, which may be endless. Each batch holds at least
-	// one and at most size of the terms 0 … n−1, and is valid until the next batch. The sequence is
-	// empty if n or size is not positive. All randomness must come from rng, which nothing else
-	// uses, because a resumed run draws the sequence again.
-	Batches(n, size int, rng *rand.Rand) iter.Seq[[]int]
-}
-
-// everyRow is a Sampler for a Stepper that ignores the indices in a batch of all rows. It
-// represents that batch by the first row.
-type everyRow struct{}
-
-// Batches implements Sampler.
-func (everyRow) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
-	if size >= n {
-		size = 1
-	}
-	batch := make([]int, max(0, size))
-	for i := range batch {
-		batch[i] = i
-	}
-	return func(yield func([]int) bool) {
-		for n > 0 && size > 0 && yield(batch) {
+	last, cancel := context.WithCancelCause(last)
+	unhook := context.AfterFunc(ctx, func() {
+		wait := time.NewTimer(parallel.LastMoment)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+			cancel(context.Cause(ctx))
+		case <-last.Done():
 		}
+	})
+	return last, func() {
+		unhook()
+		cancel(nil)
 	}
 }
 
-// Schedule gives the step sizes β_0, β_1, …, which must be positive. A large β is a long step, and
-// β = +Inf lets the Stepper choose the step length.
-type Schedule interface{ StepSize(k int) float64 }
-
-// Converger decides when a run ends, by convergence or by early stopping.
-type Converger interface {
-	// Init is called at the start of a run. When a run is resumed, its Trace so far is then passed
-	// to Converged.
-	Init()
-	// Converged returns NotTerminated to continue, or the reason to end the run.
-	Converged(it Iteration) Status
-}
-
-// Recorder receives every iteration, beginning with the first step. It cannot change the run. It
-// must copy whatever it keeps of Iteration.State, and hold its own errors until the run is over.
-type Recorder interface{ Record(it Iteration) }
-
-// Stream is a posterior P that is updated online with items R, which are rows (GLMStream) or
-// documents (CTMStream). It reads each item once and uses a fixed amount of memory. Make it with
-// NewGLMStream, GLMPosterior.Stream or NewCTMStream. All randomness has a fixed seed. The posterior
-// has the same bits however the items are grouped, whenever Posterior is called, and whether or not
-// the stream was saved and loaded meanwhile.
+// Run fits m from its initial state until the Converger is satisfied, a limit is reached, or ctx is
+// canceled. Reaching a limit is a Status, not an error.
 //
-// The zero Stream is not usable. A Stream is not safe for concurrent use.
-type Stream[R, P any] struct {
-	engine streamEngine[R, P]
-}
-
-// streamEngine is the model-specific part of a Stream. Its errors lack the prefix "pgsvi: ".
-type streamEngine[R, P any] interface {
-	// add copies r and learns from it, now or later. If ctx ends during learning, the error is its
-	// cause, but r stays in the stream, which learns from it at the next use.
-	add(ctx context.Context, r R) error
-	// removeAll removes items from the posterior.
-	removeAll(ctx context.Context, items iter.Seq2[R, error]) error
-	// posterior does not change the stream.
-	posterior(ctx context.Context) (P, error)
-	// given returns the number of items handed over, and len the number in the posterior.
-	given() int
-	len() int
-	// save writes everything on which present and future posteriors depend.
-	save(w io.Writer) error
-}
-
-// Len returns the number of items in the posterior, excluding items that had an error or were
-// removed.
-func (s *Stream[R, P]) Len() int { return s.engine.len() }
-
-// Add adds a copy of item. The error names the number of the item, counted from 0, and wraps
+// It returns an error if options are invalid (all of them at once, wrapping ErrParam), if m has no
+// Stepper for the options, if a step or an evaluation fails (with the iteration and β), if the ELBO
+// becomes infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause). The result
+// is not nil after a valid set-up. It holds the state reached even if the run ends with an error.
 //
-//	ErrShape      if it does not have the columns of the stream, or has a word outside the
-//	              vocabulary, or columns or words that do not increase
-//	ErrNotFinite  if a number is NaN or infinite
-//	ErrLabel      if the response of a row is outside the support of the likelihood
-//	ErrParam      if the weight of a row is negative, or a count of a document is not positive
-//
-// An item with an error is left out. If the item completes a block, the stream learns from the
-// block. An error of that step wraps ErrNotFinite or ErrNotPosDef. It names the first row left out,
-// or the documents of the block, which are all left out.
-func (s *Stream[R, P]) Add(
-	item R) error {
-	return prefixed(s.engine.add(context.Background(), item))
+// A canceled step leaves the state and the randomness unchanged. A canceled run evaluates its last
+// state only if that is quick, so its ELBO may be NaN.
+func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
+	res, err := s.Start(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return s.Resume(ctx, res)
 }
 
-// AddAll adds all items of the sequence. It stops at the first error of ctx, items or Add, and the
-// items before the error are in the posterior. If ctx ends while the stream learns from a block,
-// the block stays in the stream, Len counts it, and the stream learns from it at the next use.
-func (s *Stream[R, P]) AddAll(ctx context.Context, items iter.Seq2[R, error]) error {
-	for item, err := range items {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() == nil {
-			err = s.engine.add(ctx, item)
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("pgsvi: canceled after %d items of the stream: %w", s.engine.given(),
-				context.Cause(ctx))
-		}
-		if err != nil {
-			return prefixed(err)
-		}
+// Start returns the run of s on m before its first step, for Steps and Resume. It returns an error
+// if an option is invalid or if the set-up of the model fails.
+func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("pgsvi: the Model is nil: %w", ErrParam)
+	}
+	res := &Result{}
+	res.begin(s.Src)
+	var err error
+	if res.Stepper, err = s.newStepper(ctx, res.lend(s.Workers), m); err != nil {
+		return nil, err
+	}
+	res.Warnings = warningsOf(m)
+	return res, nil
+}
+
+// warner is a Model that checks its data and options; see Result.Warnings.
+type warner interface {
+	Model
+	warnings() []string
+}
+
+// warningsOf returns the warnings of m, or nil if m is not a warner.
+func warningsOf(m Model) []string {
+	if w, ok := m.(warner); ok {
+		return w.warnings()
 	}
 	return nil
 }
 
-// RemoveAll removes rows that were added earlier. It takes the contributions of all rows out of the
-// current posterior in one step, the inverse of adding them as one block.
-//
-// It returns the error of ctx or items, or the error that Add would return for a row. The error
-// wraps ErrNotPosDef if the posterior does not contain the rows. On error the posterior is
-// unchanged, except that the rows added before this call form a complete block.
-//
-// Documents cannot be removed, so RemoveAll of a CTMStream returns an error that wraps
-// errors.ErrUnsupported.
-func (s *Stream[R, P]) RemoveAll(ctx context.Context, items iter.Seq2[R, error]) error {
-	return s.engine.removeAll(ctx, items)
-}
-
-// Posterior returns the posterior of all items so far without changing the stream. The error comes
-// from the step for the items after the last complete block. For a CTMStream it wraps ErrEmpty if
-// no document had a word.
-func (s *Stream[R, P]) Posterior() (P, error) {
-	p, err := s.engine.posterior(context.Background())
-	return p, prefixed(err)
-}
-
-// Save writes the stream, and Load restores it bit for bit. The file holds a line that names its
-// type, JSON, and a checksum. Save returns any error of w. The error wraps ErrParam if the name of
-// a weight is not UTF-8, if the type of the likelihood is not registered (Register), or if
-// encoding/json cannot write it and read it back.
-func (s *Stream[R, P]) Save(w io.Writer) error { return s.engine.save(w) }
-
-// streamLoader is a posterior whose streams can be loaded.
-type streamLoader[R, P any] interface {
-	loadStream(r io.Reader) (*Stream[R, P], error)
-}
-
-func (*Stream[R, P]) load(r io.Reader) (*Stream[R, P], error) {
-	var p P
-	l, ok := any(p).(streamLoader[R, P])
-	if !ok {
-		return nil, fmt.Errorf("pgsvi: no stream has a posterior of type %T: %w", p, ErrParam)
+// newStepper sets up m with the options of s.
+func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper, err error) {
+	err = s.guard(func() (err error) {
+		st, err = m.NewStepper(ctx, env, s.Divergence)
+		return err
+	})
+	if errors.Is(err, ErrPanic) {
+		err = fmt.Errorf("pgsvi: in the set-up: %w", sentinel.Bare(err))
+	} else if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("pgsvi: canceled in the set-up: %w", context.Cause(ctx))
 	}
-	return l.loadStream(r)
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// guard calls f. With Recover it returns a panic of f as an error.
+func (s *Solver) guard(f func() error) (err error) {
+	if s.Recover {
+		defer func() {
+			if r := recover(); r != nil {
+				err = recovered{parallel.Caught(r)}
+			}
+		}()
+	}
+	return f()
+}
+
+// Resume continues a run with the options of s, and with the counters, randomness, mini-batches and
+// Converger history of the run, as if it had not stopped. It changes from and returns it.
+//
+// Limits count from the beginning of the run. Resume ignores Divergence, because the Stepper
+// already has one. It uses Src only if the run has not begun, that is, if from has only a Stepper.
+// It returns the errors of Run, and an error that wraps ErrParam if from has no Stepper.
+//
+// Resume first undoes an evaluation that was made only because the run ended. If the Stepper found
+// a better state in that evaluation, it keeps the better state.
+func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
+	res := from
+	if err := s.validate(); err != nil {
+		return res, err
+	}
+	if res == nil || res.Stepper == nil {
+		return res, fmt.Errorf("pgsvi: a Result without a Stepper cannot be resumed; load it with "+
+			"Solver.LoadResult: %w", ErrParam)
+	}
+	res.begin(s.Src)
+	if s.Checkpoint.Path != "" {
+		if _, err := res.savable(); err != nil {
+			return res, err
+		}
+	}
+	conv := s.Converger
+	if conv == nil {
+		conv = DefaultConverger()
+	}
+	conv.Init()
+	if err := res.forget(); err != nil {
+		return res, err
+	}
+	res.Status = NotTerminated
+	for _, it := range res.Trace {
+		if status := conv.Converged(it); it.K == res.K {
+			res.Status = status
+		}
+	}
+	if res.Status != NotTerminated {
+		return res, nil
+	}
+	file := checkpointWriter{Checkpoint: s.Checkpoint}
+	file.start(res)
+	var err, unsaved error
+	for it, e := range s.Steps(ctx, res) {
+		if err = e; err != nil {
+			res.Status = Failed
+			break
+		}
+		if s.Recorder != nil {
+			s.Recorder.Record(it)
+		}
+		if res.Status = conv.Converged(it); res.Status != NotTerminated {
+			break
+		}
+		if unsaved = file.due(res); unsaved != nil {
+			res.Status, err = Failed, unsaved
+			break
+		}
+	}
+	if res.Status == NotTerminated {
+		switch {
+		case ctx.Err() != nil:
+			res.Status, err = Canceled, canceledAfter(ctx, res)
+		case s.MaxIter > 0 && res.K >= s.MaxIter:
+			res.Status = IterationLimit
+		case res.Passes >= s.options(res.Stepper).MaxPasses-passSlack:
+			res.Status = PassLimit
+		default:
+			res.Status = Exhausted
+		}
+	}
+	err = s.evaluateLast(ctx, res, err)
+	if res.Status == Stalled && res.ELBOErr > res.Gap && !res.Random {
+		res.Gap = res.ELBOErr // rounding hides what further steps would gain
+		res.settle()
+	}
+	if unsaved == nil {
+		if e := file.write(res); e != nil && err == nil {
+			res.Status, err = Failed, e
+		}
+	}
+	if math.IsInf(res.ELBO, 0) && err == nil {
+		res.Status = Failed
+		what := "a log-likelihood is -Inf or overflows under every q that was reached"
+		if e, ok := res.Stepper.(explainer); ok {
+			what = cmp.Or(e.explain(), what)
+		}
+		err = fmt.Errorf("pgsvi: the ELBO is %v after %d iterations: %s: %w", res.ELBO, res.K, what,
+			ErrDiverged)
+	}
+	return res, err
+}
+
+// LoadResult reads a run on m that Result.Save or a Checkpoint has written, so that Resume can
+// continue it with the options of s. The file must be all of r. The model must have the data and
+// options of the saved run, and s the same Divergence. A Src that is not nil must have the type of
+// the saved source, and LoadResult sets it to the saved position.
+//
+// LoadResult returns errors of m, and wraps errors of r unchanged. The error wraps ErrFile if r is
+// not such a file, is damaged, or was written by a newer release or for another model. It wraps
+// ErrParam if an option is invalid, or if the Stepper or the source cannot be restored.
+func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("pgsvi: the Model is nil: %w", ErrParam)
+	}
+	body, err := readBody(r, runFile)
+	if err != nil {
+		return nil, err
+	}
+	saved := savedRun{Result: &Result{}}
+	if err := save.Unmarshal(body, saved.state); err != nil {
+		return nil, &fileError{runFile, err}
+	}
+	res := saved.Result
+	env := NewEnv(nil, s.Workers)
+	env.workers = s.Workers
+	st, err := s.newStepper(ctx, env, m)
+	if err != nil {
+		return nil, err
+	}
+	snap, ok := st.(snapshotter)
+	if !ok {
+		return nil, fmt.Errorf(
+			"pgsvi: a run of a %T cannot be loaded; give it MarshalBinary and UnmarshalBinary: %w",
+			st, ErrParam)
+	}
+	if err := snap.UnmarshalBinary(saved.stepper); err != nil {
+		return nil, &fileError{runFile, err}
+	}
+	res.Stepper, res.Warnings = st, warningsOf(m)
+	if !res.begun {
+		return res, nil
+	}
+	src := s.Src
+	if src == nil {
+		src = rand.NewPCG(0, 0)
+	}
+	u, ok := src.(encoding.BinaryUnmarshaler)
+	if !ok {
+		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T without UnmarshalBinary; use a source "+
+			"of math/rand/v2: %w", src, ErrParam)
+	}
+	if err := u.UnmarshalBinary(saved.src); err != nil && s.Src == nil {
+		return nil, &fileError{runFile,
+			fmt.Errorf("the source of randomness does not fit a nil Solver.Src: %w", err)}
+	} else if err != nil {
+		return nil, fmt.Errorf(
+			"pgsvi: Solver.Src is a %T, but the saved run has another type of source: %w: %w", src,
+			err, ErrParam)
+	}
+	res.use(src)
+	return res, nil
+}
+
+func canceledAfter(ctx context.Context, r *Result) error {
+	return fmt.Errorf("pgsvi: canceled after %d iterations: %w", r.K, context.Cause(ctx))
+}
+
+// sparing is a Stepper whose evaluations may be too costly. If EvalEvery is not set,
+// worthEvaluating decides after each pass whether to evaluate.
+type sparing interface{ worthEvaluating() bool }
+
+func worthEvaluating(st Stepper) bool {
+	s, ok := st.(sparing)
+	return !ok || s.worthEvaluating()
+}
+
+// explainer is a Stepper whose explain returns the reason for an infinite ELBO, or "" if it is
+// unknown.
+type explainer interface{ explain() string }
+
+// begin sets the randomness of a new run. The Sampler and the evaluations have their own seeds, so
+// they do not change the draws of the steps.
+func (r *Result) begin(src rand.Source) {
+	if r.begun {
+		return
+	}
+	if src == nil {
+		src = rand.NewPCG(seed1, seed2)
+	}
+	for i := range r.seeds {
+		r.seeds[i] = src.Uint64()
+	}
+	r.begun = true
+	r.use(src)
+	r.Iteration = Iteration{Step: Step{Beta: math.NaN(), GradMap: math.NaN()},
+		Evaluation: notEvaluated()}
+}
+
+// use sets the randomness of the run to src and the seeds.
+func (r *Result) use(src rand.Source) {
+	r.src, r.env = src, NewEnv(src, 1)
+	r.evalPCG = rand.NewPCG(r.seeds[2], r.seeds[3])
+	r.eval = NewEnv(r.evalPCG, 1)
+}
+
+// rewinder is a source of randomness whose position can be restored.
+type rewinder interface {
+	encoding.BinaryAppender
+	encoding.BinaryUnmarshaler
+}
+
+// marked stores the position of the source of randomness before a step that may be canceled.
+func (r *Result) marked() {
+	r.mark = r.mark[:0]
+	if src, ok := r.src.(rewinder); ok {
+		if b, err := src.AppendBinary(r.mark); err == nil {
+			r.mark = b
+		}
+	}
+}
+
+// rewind restores the position that marked stored.
+func (r *Result) rewind() {
+	if src, ok := r.src.(rewinder); ok && len(r.mark) > 0 {
+		src.UnmarshalBinary(r.mark)
+	}
+}
+
+// lend returns the Env of the steps with the given number of workers.
+func (r *Result) lend(workers int) *Env {
+	r.env.workers, r.eval.workers = workers, workers
+	return r.env
+}
+
+// evaluateLast evaluates the last state of a run that ends with err, unless it is evaluated
+// already. It returns err, or the error of the evaluation.
+func (s *Solver) evaluateLast(ctx context.Context, r *Result, err error) error {
+	if !math.IsNaN(r.ELBO) {
+		return err
+	}
+	last, stop := shortlyAfter(ctx)
+	defer stop()
+	e := s.force(last, r)
+	switch {
+	case e == nil || err != nil:
+		return err
+	case last.Err() != nil:
+		r.Status = Canceled
+		return canceledAfter(ctx, r)
+	}
+	r.Status = Failed
+	return e
+}
+
+// force evaluates the state although that is not due, because the run ends.
+func (s *Solver) force(ctx context.Context, r *Result) error {
+	if err := r.remember(ctx); err != nil {
+		return err
+	}
+	err := s.evaluate(ctx, r)
+	r.forced = err == nil
+	return err
+}
+
+// evaluate evaluates the state. All evaluations of a run use the same draws, so they differ only in
+// the states.
+func (s *Solver) evaluate(ctx context.Context, r *Result) error {
+	r.evalPCG.Seed(r.seeds[2], r.seeds[3])
+	r.eval.goal = s.Goal
+	var ev Evaluation
+	err := s.guard(func() (err error) {
+		ev, err = r.Stepper.Evaluate(ctx, r.eval)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("pgsvi: ELBO at iteration %d: %w", r.K, sentinel.Bare(err))
+	}
+	ev.Goal = s.goal(&ev, r.Stepper.Len())
+	if n := len(r.Trace); n >= 2 && !ev.Random && !ev.whole && ev.Gap != 0 && !math.IsNaN(ev.Gap) {
+		// The sum of a geometric series through the last two changes of the ELBO.
+		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
+		if now/before > 0 {
+			ev.Gap = math.Max(ev.Gap, seriesLeft(now, before))
+		}
+	}
+	if g, ok := r.Stepper.(gapEstimator); ok {
+		now := r.Iteration
+		now.Evaluation = ev
+		ev.Gap = g.gap(now, r.Trace)
+	}
+	ev.settle()
+	r.Evaluation = ev
+	it := r.Iteration
+	it.State = nil
+	r.Trace = append(r.Trace, it)
+	return nil
+}
+
+// gapEstimator is a Stepper that estimates the gap from the evaluations of the run.
+type gapEstimator interface {
+	// gap returns the gap at now, given the earlier evaluated iterations. It returns 0 if these are
+	// too few.
+	gap(now Iteration, before []Iteration) float64
+}
+
+// seriesLeft returns the sum of all later changes of the ELBO if they continue the geometric series
+// of the last two changes, which have the same sign.
+func seriesLeft(now, before float64) float64 {
+	rate := now / before
+	if !(rate < 1) {
+		rate = fallenRate
+	}
+	return now * rate / (1 - rate)
+}
+
+// fallenRate is the rate at which changes of the ELBO are assumed to fall if they do not fall yet.
+// The remaining gain is then several times the last change.
+const fallenRate = 0.9
+
+// goal returns the gap at which the run of a Stepper with n terms may end.
+func (s *Solver) goal(ev *Evaluation, n int) float64 {
+	bound := ev.ELBOErr
+	if ev.Random {
+		bound = 0
+	}
+	goal := goals.With(s.Goal, n, ev.ELBO, bound)
+	if s.Goal == 0 {
+		goal = max(goal, ev.Goal)
+	}
+	return goal
+}
+
+// passSlack absorbs the rounding of Passes, a sum of fractions.
+const passSlack = 1e-9
+
+// options returns the Plan of st, overridden by the options of s.
+func (s *Solver) options(st Stepper) Plan {
+	p := st.Plan()
+	if s.StepSize != nil {
+		p.Batch, p.Sampler = 0, nil
+	}
+	if s.BatchSize > 0 {
+		p.Batch = s.BatchSize
+	}
+	if p.Batch == 0 || p.Batch > st.Len() {
+		p.Batch = st.Len()
+	}
+	if s.Sampler != nil {
+		p.Sampler = s.Sampler
+	}
+	if p.Sampler == nil {
+		p.Sampler = reshuffle{}
+	}
+	if s.MaxPasses > 0 {
+		p.MaxPasses = s.MaxPasses
+	}
+	if p.MaxPasses == 0 {
+		p.MaxPasses = 1000
+	}
+	if s.Converger != nil && p.EvalEvery < 0 {
+		p.EvalEvery = 0
+	}
+	if s.EvalEvery != 0 {
+		p.EvalEvery, p.evalAll = s.EvalEvery, false
+	}
+	return p
+}
+
+// Steps returns an iterator over the steps of the run res, for example a run from Start. The caller
+// stops by leaving the loop, after which res is the run so far. The iterator ends at MaxPasses or
+// MaxIter, when ctx is canceled, when the Sampler has no further batch, and after an iteration with
+// an error. It ignores Converger and Recorder, which only Run uses.
+func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
+	return func(yield func(Iteration, error) bool) {
+		if err := s.validate(); err != nil {
+			yield(res.Iteration, err)
+			return
+		}
+		st := res.Stepper
+		n := st.Len()
+		if n < 1 {
+			yield(res.Iteration, fmt.Errorf("pgsvi: the Stepper has %d terms; it needs at least "+
+				"one: %w", n, ErrEmpty))
+			return
+		}
+		res.begin(s.Src)
+		if err := res.forget(); err != nil {
+			yield(res.Iteration, err)
+			return
+		}
+		plan := s.options(st)
+		atEnd := func() bool {
+			return res.Passes >= plan.MaxPasses-passSlack || s.MaxIter > 0 && res.K >= s.MaxIter
+		}
+		env := res.lend(s.Workers)
+		start := time.Now().Add(-res.Elapsed)
+		// shown evaluates the last step if due or at the end, and yields it.
+		shown := func(due bool) (more bool) {
+			last := atEnd()
+			var err error
+			switch {
+			case due:
+				err = s.evaluate(ctx, res)
+			case last:
+				err = s.force(ctx, res)
+			}
+			res.owed, res.due = err != nil && ctx.Err() != nil, due
+			if res.owed {
+				return false
+			}
+			res.Elapsed = time.Since(start)
+			return yield(res.Iteration, err) && err == nil && !last
+		}
+		if res.owed && !shown(res.due) || atEnd() {
+			return
+		}
+		drawn := 0
+		rng := rand.New(rand.NewPCG(res.seeds[0], res.seeds[1]))
+		for batch := range plan.Sampler.Batches(n, plan.Batch, rng) {
+			if drawn++; drawn <= res.batches {
+				continue // taken before the run was resumed
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			passes := res.visited / n
+			took, err := s.iterate(ctx, env, res, batch)
+			if err != nil {
+				yield(res.Iteration, err)
+			}
+			if !took {
+				return
+			}
+			res.batches = drawn
+			due := plan.EvalEvery > 0 && res.K%plan.EvalEvery == 0 ||
+				plan.EvalEvery == 0 && res.visited/n > passes && worthEvaluating(st) ||
+				plan.EvalEvery < 0 && plan.evalAll && len(batch) >= n
+			if !shown(due) {
+				return
+			}
+		}
+	}
+}
+
+// iterate takes one step on the terms of batch, and reports whether it did. If ctx is canceled
+// during the step, res is unchanged and the error is nil.
+func (s *Solver) iterate(ctx context.Context, env *Env, res *Result, batch []int) (bool, error) {
+	st := res.Stepper
+	if err := checkBatch(batch, st.Len()); err != nil {
+		return false, err
+	}
+	schedule := s.StepSize
+	if schedule == nil {
+		schedule = autoStep{}
+	}
+	beta := schedule.StepSize(res.K)
+	if !(beta > 0) {
+		return false, fmt.Errorf("pgsvi: step size %v at iteration %d; it must be positive: %w",
+			beta, res.K, ErrParam)
+	}
+	if ctx.Done() != nil {
+		res.marked()
+	}
+	var step Step
+	err := s.guard(func() (err error) {
+		step, err = st.Step(ctx, env, batch, beta)
+		return err
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			res.rewind()
+			return false, nil
+		}
+		return false, fmt.Errorf("pgsvi: iteration %d, beta %.3g: %w", res.K+1, beta,
+			sentinel.Bare(err))
+	}
+	orNaN(&step.Beta, &step.GradMap)
+	res.visited += len(batch) + step.more
+	res.K++
+	res.Passes = float64(res.visited) / float64(st.Len())
+	res.Step, res.Evaluation, res.State = step, notEvaluated(), st
+	return true, nil
+}
+
+// validate returns an error that wraps ErrParam and lists every invalid option, except a
+// Divergence, which is checked in the set-up.
+func (s *Solver) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("pgsvi: "+format+": %w", append(args, ErrParam)...))
+	}
+	if s.BatchSize < 0 {
+		bad("Solver.BatchSize is %d; it must not be negative", s.BatchSize)
+	}
+	if math.IsNaN(s.MaxPasses) || s.MaxPasses < 0 {
+		bad("Solver.MaxPasses is %v; it must not be negative", s.MaxPasses)
+	}
+	if math.IsNaN(s.Goal) || s.Goal < 0 {
+		bad("Solver.Goal is %v; it must not be negative", s.Goal)
+	}
+	if s.MaxIter < 0 {
+		bad("Solver.MaxIter is %d; it must not be negative", s.MaxIter)
+	}
+	if s.Workers < 0 {
+		bad("Solver.Workers is %d; it must not be negative", s.Workers)
+	}
+	errs = append(errs, validateOption(s.StepSize, s.Sampler, s.Converger, s.Checkpoint))
+	return errors.Join(errs...)
 }

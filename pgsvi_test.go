@@ -1,685 +1,861 @@
 package pgsvi_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"flag"
+	"errors"
 	"fmt"
-	"hash"
-	"io"
-	"maps"
+	"iter"
 	"math"
 	"math/rand/v2"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"golang.org/x/sys/cpu"
-	"gonum.org/v1/gonum/mat"
+	"github.com/pgsvi/pgsvi/internal/goals"
 
-	"github.com/pgsvi/pgsvi"
+	. "github.com/pgsvi/pgsvi"
+	"github.com/pgsvi/pgsvi/internal/checks/kit"
+	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// bitsFile holds the hash and the name of each fit of TestFitBits. A commit that only moves code
-// leaves it unchanged. A commit that changes results rewrites it and mentions that in its message:
-//
-//	go test -run FitBits -bits testdata/bits.txt .
-const bitsFile = "testdata/bits.txt"
+// counter is a Stepper whose λ is the number of its steps. Its ELBO is −1/k.
+type counter struct {
+	n       int
+	k       int
+	gap     float64
+	gradMap float64
+	fail    error // returned by step failAt
+	failAt  int
+	noELBO  error
+	batches [][]int
+	betas   []float64
+	evals   []int // the steps after which Evaluate was called
+	workers int
+	onStep  func()
+	plan    Plan
+}
 
-var writeBits = flag.String("bits", "",
-	"the file to which TestFitBits writes its hashes, in place of comparing them")
+func newCounter(n int) *counter { return &counter{n: n, gap: math.NaN(), gradMap: math.NaN()} }
 
-// fitBits is the hash of the results of a fit.
-type fitBits struct{ hash.Hash }
+func (c *counter) Len() int { return c.n }
 
-func (b fitBits) add(xs ...float64) {
-	for _, x := range xs {
-		if math.IsNaN(x) {
-			x = math.NaN() // one of many NaNs
+func (c *counter) Plan() Plan { return c.plan }
+
+func (c *counter) Step(_ context.Context, env *Env, batch []int, beta float64) (Step, error) {
+	if c.fail != nil && c.k+1 == c.failAt {
+		return Step{}, c.fail
+	}
+	if c.onStep != nil {
+		c.onStep()
+	}
+	c.k++
+	c.batches = append(c.batches, slices.Clone(batch))
+	c.betas = append(c.betas, beta)
+	c.workers = env.Workers()
+	return Step{Beta: beta, GradMap: goals.NeverZero(c.gradMap)}, nil
+}
+
+func (c *counter) Evaluate(context.Context, *Env) (Evaluation, error) {
+	c.evals = append(c.evals, c.k)
+	if c.noELBO != nil {
+		return Evaluation{}, c.noELBO
+	}
+	return Evaluation{ELBO: -1 / float64(max(1, c.k)), Gap: c.gap}, nil
+}
+
+// asModel makes a Model of a Stepper.
+type asModel struct {
+	st  Stepper
+	err error
+}
+
+func (m asModel) NewStepper(context.Context, *Env, Divergence) (Stepper, error) {
+	return m.st,
+		m.err
+}
+
+// order is a Sampler that returns fixed batches.
+type order iter.Seq[[]int]
+
+func (o order) Batches(int, int, *rand.Rand) iter.Seq[[]int] { return iter.Seq[[]int](o) }
+
+func always(batch ...int) order {
+	return func(yield func([]int) bool) {
+		for yield(batch) {
 		}
-		b.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x)))
 	}
 }
 
-func (b fitBits) matrix(m mat.Matrix) {
-	rows, cols := m.Dims()
-	for i := range rows {
-		for j := range cols {
-			b.add(m.At(i, j))
+// Every way for a run to end, with the state reached.
+func TestStatus(t *testing.T) {
+	canceled, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("the user left")
+	cancel(why)
+	done, stop := context.WithCancel(context.Background())
+	stop()
+	late, end := context.WithTimeout(context.Background(), 0)
+	defer end()
+	once := order(slices.Values([][]int{{0}, {1}, {2}}))
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		s      Solver
+		st     func(*counter)
+		want   Status
+		k      int
+		errs   []error
+		inText string
+	}{
+		{name: "converged", s: Solver{Converger: GapBelow(1, 0)},
+			st: func(c *counter) { c.gap = 0.5 }, want: Converged, k: 1},
+		{name: "default, gap", st: func(c *counter) { c.gap = 1e-11 }, want: Converged, k: 1},
+		{name: "pass limit", s: Solver{MaxPasses: 7, Converger: Never()}, want: PassLimit, k: 7},
+		{name: "pass limit within a pass",
+			s: Solver{MaxPasses: 1.5, BatchSize: 1, Converger: Never()}, want: PassLimit, k: 6},
+		{name: "default pass limit", s: Solver{Converger: Never()}, want: PassLimit, k: 1000},
+		{name: "iteration limit", s: Solver{MaxIter: 3, Converger: Never()}, want: IterationLimit,
+			k: 3},
+		{name: "time limit", s: Solver{Converger: Deadline(0)}, want: TimeLimit, k: 1},
+		{name: "exhausted", s: Solver{Sampler: once, Converger: Never()}, want: Exhausted, k: 3},
+		{name: "canceled", ctx: done, want: Canceled, errs: []error{context.Canceled},
+			inText: "after 0 iterations"},
+		{name: "canceled with a cause", ctx: canceled, want: Canceled, errs: []error{why}},
+		{name: "context deadline", ctx: late, want: Canceled,
+			errs: []error{context.DeadlineExceeded}},
+		{name: "failed step", s: Solver{StepSize: ConstantStep(2), Converger: Never()},
+			st: func(c *counter) { c.fail, c.failAt = kit.ErrUser, 4 }, want: Failed, k: 3,
+			errs: []error{kit.ErrUser}, inText: "iteration 4, beta 2:"},
+		{name: "failed ELBO", s: Solver{Converger: Never()}, st: func(c *counter) {
+			c.noELBO = kit.ErrUser
+		}, want: Failed, k: 1, errs: []error{kit.ErrUser}, inText: "ELBO at iteration 1"},
+		{name: "failed ELBO at the end", s: Solver{EvalEvery: -1, Converger: GradientMap(1)},
+			st: func(c *counter) { c.noELBO, c.gradMap = kit.ErrUser, 0 }, want: Failed, k: 1,
+			errs: []error{kit.ErrUser}, inText: "ELBO at iteration 1"},
+		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
+		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed,
+			errs: []error{ErrShape}, inText: "returned term 4;"},
+		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed,
+			errs: []error{ErrShape}, inText: "term -1"},
+		{name: "negative step size", s: Solver{StepSize: stepFunc(func(k int) float64 {
+			return 2 - float64(k)
+		})}, want: Failed, k: 2, errs: []error{ErrParam}, inText: "iteration 2"},
+		{name: "NaN step size", s: Solver{StepSize: stepFunc(func(int) float64 {
+			return math.NaN()
+		})}, want: Failed, errs: []error{ErrParam}, inText: "NaN"},
+		{name: "no terms", st: func(c *counter) { c.n = 0 }, want: Failed, errs: []error{ErrEmpty}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			st := newCounter(4)
+			if c.st != nil {
+				c.st(st)
+			}
+			ctx := c.ctx
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			res, err := c.s.Run(ctx, asModel{st: st})
+			if res == nil {
+				t.Fatal("no result", err)
+			}
+			if res.Status != c.want || res.K != c.k || st.k != c.k {
+				t.Errorf("%v after %d iterations, want %v after %d (%v)", res.Status, res.K, c.want,
+					c.k, err)
+			}
+			if (err != nil) != (c.errs != nil) {
+				t.Errorf("error %v", err)
+			}
+			for _, want := range c.errs {
+				if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "pgsvi: ") ||
+					!strings.Contains(err.Error(), c.inText) {
+					t.Errorf("error %q, want %v with %q", err, want, c.inText)
+				}
+			}
+			if res.Stepper != Stepper(st) {
+				t.Error("the result does not hold the Stepper")
+			}
+			if st.noELBO == nil && res.ELBO != -1/float64(max(1, c.k)) {
+				t.Errorf("ELBO %v is not that of the state reached", res.ELBO)
+			}
+			if st.noELBO != nil && !math.IsNaN(res.ELBO) {
+				t.Errorf("ELBO %v, want NaN", res.ELBO)
+			}
+		})
+	}
+	for s, want := range map[Status]string{Converged: "converged", Canceled: "canceled",
+		Failed: "failed", 77: "Status(77)", -1: "Status(-1)"} {
+		if s.String() != want {
+			t.Errorf("Status %d is %q, want %q", int(s), s, want)
 		}
 	}
 }
 
-func (b fitBits) evaluation(e pgsvi.Evaluation) { b.add(e.ELBO, e.ELBOErr, e.Gap, e.GapBound) }
+type stepFunc func(k int) float64
 
-func (b fitBits) result(r *pgsvi.Result) {
-	for _, it := range r.Trace {
-		b.evaluation(it.Evaluation)
-		b.add(float64(it.K), it.Passes, it.GradMap)
+func (f stepFunc) StepSize(k int) float64 { return f(k) }
+
+// A run that is canceled half-way keeps what it has, and can be resumed.
+func TestCancelAndResume(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	st := newCounter(4)
+	st.onStep = func() {
+		if st.k == 4 {
+			cancel()
+		}
 	}
-	b.evaluation(r.Evaluation)
-	b.add(r.Passes, float64(r.Status))
+	s := Solver{Converger: Never(), MaxPasses: 10}
+	res, err := s.Run(ctx, asModel{st: st})
+	if !errors.Is(err, context.Canceled) || res.Status != Canceled || res.K != 5 ||
+		res.ELBO != -0.2 || len(res.Trace) != 5 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	res, err = s.Resume(context.Background(), res)
+	if err != nil || res.K != 10 || st.k != 10 || res.Status != PassLimit || len(res.Trace) != 10 {
+		t.Errorf("resumed to %d iterations, %d steps taken, %v, %v", res.K, st.k, res.Status, err)
+	}
 }
 
-func (b fitBits) learned(l *pgsvi.Learned) {
-	b.add(l.Objective, float64(l.Evaluations))
-	b.add(l.LogPrior, l.Passes)
-	b.result(l.Fit)
-	for _, p := range l.Params {
-		b.add(p.Value, p.SD)
+// Set-up errors return no result; Validate reports all violations at once.
+func TestSolverValidate(t *testing.T) {
+	if res, err := new(Solver).Run(context.Background(), nil); !errors.Is(err, ErrParam) ||
+		res != nil {
+		t.Errorf("nil Model: %v, %v", res, err)
+	}
+	if res, err := new(Solver).Run(context.Background(), asModel{err: kit.ErrUser}); !errors.Is(err,
+		kit.ErrUser) || res != nil {
+		t.Errorf("failing Model: %v, %v", res, err)
+	}
+	bad := Solver{
+		StepSize: ConstantStep(0), BatchSize: -1, MaxPasses: math.NaN(), MaxIter: -2, Workers: -3,
+		Converger: AnyOf(ELBOChange(-1, 0), ELBOChange(0, -4)),
+	}
+	_, err := bad.Run(context.Background(), asModel{st: newCounter(1)})
+	if !errors.Is(err, ErrParam) {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"ConstantStep 0", "BatchSize is -1", "MaxPasses is NaN",
+		"MaxIter is -2", "Workers is -3", "ELBOChange(-1, 0)", "ELBOChange(0, -4)"} {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("%q is not reported in\n%v", s, err)
+		}
+	}
+	st := newCounter(1)
+	if res, e := bad.Run(context.Background(), asModel{st: st}); res != nil || e == nil ||
+		st.k != 0 {
+		t.Errorf("an invalid Solver ran: %v, %v", res, e)
+	}
+	if _, e := new(Solver).Resume(context.Background(), &Result{}); !errors.Is(e, ErrParam) {
+		t.Errorf("a Result without a Stepper: %v", e)
+	}
+	if _, e := bad.Resume(context.Background(), &Result{Stepper: st}); e == nil ||
+		e.Error() != err.Error() {
+		t.Errorf("Resume: %v", e)
+	}
+	check := func(s Schedule) error { return s.(interface{ Validate() error }).Validate() }
+	for _, r := range []Schedule{RobbinsMonro(-1, 0, 0), RobbinsMonro(0, -1, 0),
+		RobbinsMonro(0, 0, 1.1), RobbinsMonro(0, 0, -0.1), RobbinsMonro(math.NaN(), 0, 0),
+		RobbinsMonro(0, math.Inf(1), 0)} {
+		if err := check(r); !errors.Is(err, ErrParam) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	if err := check(RobbinsMonro(0, 0, 0)); err != nil {
+		t.Error(err)
 	}
 }
 
-func (b fitBits) prediction(p *pgsvi.Prediction) error {
-	m, v := p.Latent(nil, nil)
-	mean, variance, err := p.Moments(nil, nil)
-	for _, x := range [][]float64{m, v, mean, variance} {
-		b.add(x...)
+// Values that a Stepper leaves at zero are unknown. A gap of zero must not end a run.
+func TestZeroIsUnknown(t *testing.T) {
+	res, err := (&Solver{MaxPasses: 4}).Run(context.Background(), asModel{st: frugal{}})
+	if err != nil || res.Status != PassLimit || res.K != 4 {
+		t.Errorf("%v after %d iterations, %v", res.Status, res.K, err)
 	}
-	return err
+	if !math.IsInf(res.Gap, 1) || !math.IsInf(res.GapBound, 1) {
+		t.Errorf("the gap is %v, the bound %v", res.Gap, res.GapBound)
+	}
+	for name, x := range map[string]float64{
+		"error": res.ELBOErr, "beta": res.Beta, "gradient map": res.GradMap} {
+		if !math.IsNaN(x) {
+			t.Errorf("the %s is %v", name, x)
+		}
+	}
 }
 
-func (b fitBits) saved(p interface{ Save(io.Writer) error }) error {
-	return p.Save(b)
+// frugal is a Stepper with the required methods only.
+type frugal struct{}
+
+func (frugal) Len() int { return 3 }
+
+func (frugal) Plan() Plan { return Plan{} }
+
+func (frugal) Step(context.Context, *Env, []int, float64) (Step, error) { return Step{}, nil }
+
+func (frugal) Evaluate(context.Context, *Env) (Evaluation,
+	error) {
+	return Evaluation{ELBO: -1}, nil
 }
 
-// resumed saves the run r of s on m and continues it.
-func (b fitBits) resumed(r *pgsvi.Result, m pgsvi.Model, of *pgsvi.Solver) error {
-	var file bytes.Buffer
-	if err := r.Save(&file); err != nil {
-		return err
-	}
-	var s pgsvi.Solver
-	if of != nil {
-		s = *of
-	}
-	s.MaxPasses, s.Goal = r.Passes+2, 1e-13
-	back, err := s.LoadResult(context.Background(), &file, m)
+// Whoever looks on does not change a run: neither its bits nor the gap that it reports.
+func TestLookingOnChangesNothing(t *testing.T) {
+	glm := kit.ToyGLM("toy", 60, 4, BernoulliLogit{}, 1, nil)
+	g, err := NewGLM(glm.X, glm.Y, glm.Lik, glm.Opt)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	if back, err = s.Resume(context.Background(), back); err == nil {
-		b.result(back)
-	}
-	return err
-}
-
-// bitsData holds random rows, and several types of responses to a linear predictor.
-type bitsData struct {
-	x                     *mat.Dense
-	at                    *mat.Dense // the first rows, to predict
-	offset, weight        []float64  // some weights are 0
-	sign, count, real, up []float64
-}
-
-func newBitsData(n, d int, seed uint64, scale float64) *bitsData {
-	rng := rand.New(rand.NewPCG(seed, 77))
-	c := &bitsData{x: mat.NewDense(n, d, nil)}
-	beta := make([]float64, d)
-	for j := range beta {
-		beta[j] = rng.NormFloat64() * scale / math.Sqrt(float64(d))
-	}
-	for i := range n {
-		eta := 0.0
-		for j := range d {
-			v := rng.NormFloat64()
-			c.x.Set(i, j, v)
-			eta += v * beta[j]
-		}
-		sign, count, noise := 1.0, 0.0, 0.3*rng.NormFloat64()
-		if rng.Float64() > 1/(1+math.Exp(-eta)) {
-			sign = -1
-		}
-		for p := rng.Float64(); p > math.Exp(-math.Exp(eta)); p *= rng.Float64() {
-			count++
-		}
-		if i%17 == 0 {
-			noise += 5
-		}
-		c.sign, c.count = append(c.sign, sign), append(c.count, count)
-		c.real, c.up = append(c.real, eta+noise), append(c.up, math.Exp(eta)*rng.ExpFloat64())
-		c.offset, c.weight = append(c.offset, 0.3*rng.NormFloat64()),
-			append(c.weight, float64(rng.IntN(3)))
-	}
-	c.at = mat.DenseCopyOf(c.x.Slice(0, min(n, 20), 0, d))
-	return c
-}
-
-// fits returns the fits of TestFitBits by name.
-func fits() map[string]func(b fitBits) error {
-	ctx, all := context.Background(), map[string]func(b fitBits) error{}
-	se := pgsvi.SquaredExp{Scale: 2, Length: 1.5}
-	logit, student := pgsvi.BernoulliLogit{}, pgsvi.StudentT{DF: 4, Scale: 0.5}
-
-	gp := func(name string, c *bitsData, y []float64, k pgsvi.Kernel, l pgsvi.Likelihood,
-		o *pgsvi.GPOptions, s *pgsvi.Solver) {
-		all["gp "+name] = func(b fitBits) error {
-			m, err := pgsvi.NewGP(c.x, y, k, l, o)
-			if err != nil {
-				return err
-			}
-			p, r, err := m.Fit(ctx, s)
-			if err != nil {
-				return err
-			}
-			mean, variance := p.Train(nil, nil)
-			gamma, sites := p.Sites(nil, nil)
-			for _, x := range [][]float64{mean, variance, gamma, sites} {
-				b.add(x...)
-			}
-			b.result(r)
-			if err := b.prediction(p.At(c.at)); err != nil {
-				return err
-			}
-			if err := b.saved(p); err != nil {
-				return err
-			}
-			return b.resumed(r, m, s)
-		}
-	}
-	small, wide := newBitsData(120, 2, 1, 1), newBitsData(120, 3, 2, 2)
-	count := make([]float64, len(small.count)) // 0 to 3
-	for i, y := range small.count {
-		count[i] = min(y, 3)
-	}
-	for name, l := range map[string]struct {
-		y []float64
-		l pgsvi.Likelihood
+	prior := NewIsotropic(2, 4)
+	o := Objective[*Gaussian]{F: Expect(kit.LogisticData(75, 40, 2), ScoreFunction{Samples: 30}),
+		H: KLTo(prior), Init: prior}
+	gp := kit.ToyGP(t, 70, SquaredExp{Scale: 2, Length: 1}, Poisson{}, 3)
+	ctm := kit.MustCTM(t, kit.ToyCorpus(40, 4), 3, nil)
+	for name, c := range map[string]struct {
+		m    Model
+		look func(State) error
 	}{
-		"probit":            {small.sign, pgsvi.BernoulliProbit{}},
-		"poisson":           {small.count, pgsvi.Poisson{}},
-		"binomial":          {count, pgsvi.Binomial{Trials: 3}},
-		"negative binomial": {small.count, pgsvi.NegativeBinomial{Shape: 2}},
-		"gamma":             {small.up, pgsvi.Gamma{Shape: 2}},
-		"exponential":       {small.up, pgsvi.Exponential{}},
-		"gaussian":          {small.real, pgsvi.GaussianNoise{Var: 0.1}},
-		"laplace":           {small.real, pgsvi.Laplace{Scale: 0.3}},
-		"student":           {small.real, student},
-		"ordinal":           {count, pgsvi.Ordinal{Cuts: []float64{-1, 0, 1.5}}},
+		"GP":        {gp, func(st State) error { _, err := gp.Posterior(st); return err }},
+		"GLM":       {g, func(st State) error { _, err := g.Posterior(st); return err }},
+		"CTM":       {ctm, func(st State) error { _, err := ctm.Posterior(st); return err }},
+		"Objective": {o, func(st State) error { _, err := o.Posterior(st); return err }},
 	} {
-		gp(name, small, l.y, se, l.l, nil, nil)
+		t.Run(name, func(t *testing.T) {
+			s := Solver{MaxPasses: 8, Converger: Never()}
+			alone, err := s.Run(context.Background(), c.m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Recorder = RecorderFunc(func(it Iteration) {
+				if err := c.look(it.State); err != nil {
+					t.Error(err)
+				}
+			})
+			watched, err := s.Run(context.Background(), c.m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(alone.Trace) != len(watched.Trace) {
+				t.Fatalf("%d evaluations, watched %d", len(alone.Trace), len(watched.Trace))
+			}
+			for i, it := range alone.Trace {
+				was := watched.Trace[i]
+				it.Elapsed, was.Elapsed = 0, 0
+				if fmt.Sprintf("%x %x %x", it.ELBO, it.Gap, it.GradMap) != fmt.Sprintf("%x %x %x",
+					was.ELBO, was.Gap, was.GradMap) {
+					t.Errorf("pass %v: %+v, watched %+v", it.Passes, it, was)
+				}
+			}
+			// Evaluations by hand, as often as one likes, are the same.
+			e, err := watched.Stepper.Evaluate(context.Background(), nil)
+			for range 3 {
+				again, e2 := watched.Stepper.Evaluate(context.Background(), nil)
+				if again != e || err != nil || e2 != nil {
+					t.Errorf("evaluated again: %+v, %+v (%v, %v)", e, again, err, e2)
+				}
+			}
+		})
 	}
-	for name, k := range map[string]pgsvi.Kernel{
-		"matern12":           pgsvi.Matern12{Scale: 2},
-		"matern32":           pgsvi.Matern32{Scale: 2},
-		"matern52":           pgsvi.Matern52{Scale: 2, Lengths: []float64{1, 2, 3}},
-		"rational quadratic": pgsvi.RationalQuadratic{Scale: 2},
-		"periodic":           pgsvi.Periodic{Scale: 2, Period: 3},
-		"linear":             pgsvi.Linear{Scale: 1e4},
-		"sum":                pgsvi.Sum{se, pgsvi.Constant{Scale: 3}, pgsvi.White{Scale: 0.3}},
-		"product":            pgsvi.Product{se, pgsvi.Linear{}},
-	} {
-		gp(name, wide, wide.sign, k, logit, nil, nil)
-	}
-	gp("poisson of a wide prior", small, small.count, pgsvi.SquaredExp{Scale: 100}, pgsvi.Poisson{},
-		nil, nil)
-	gp("steps of all terms", wide, wide.sign, se, logit, nil, &pgsvi.Solver{BatchSize: 120})
-	gp("steps of the paper", wide, wide.sign, se, logit, nil,
-		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.5), BatchSize: 20, MaxPasses: 10})
-	gp("steps of the appendix", small, small.real, se, student,
-		&pgsvi.GPOptions{MeanUpdate: pgsvi.Appendix},
-		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.3), MaxPasses: 10})
-	gp("steps of draws", wide, wide.sign, se, logit,
-		&pgsvi.GPOptions{Estimator: pgsvi.Pathwise{Samples: 20}},
-		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.2), BatchSize: 30, MaxPasses: 4})
-	gp("symmetric KL", small, small.sign, se, logit, &pgsvi.GPOptions{Jitter: 0.01},
-		&pgsvi.Solver{Divergence: pgsvi.SymKL(), MaxPasses: 4})
-	large := newBitsData(700, 3, 3, 2)
-	gp("700 rows", large, large.sign, se, logit, nil, nil)
+}
 
-	glm := func(name string, c *bitsData, x mat.Matrix, y []float64, l pgsvi.Likelihood,
-		o *pgsvi.GLMOptions, s *pgsvi.Solver) {
-		all["glm "+name] = func(b fitBits) error {
-			m, err := pgsvi.NewGLM(x, y, l, o)
-			if err != nil {
-				return err
-			}
-			p, r, err := m.Fit(ctx, s)
-			if err != nil {
-				return err
-			}
-			b.add(p.Mean(nil)...)
-			b.add(p.SD(nil)...)
-			b.result(r)
-			rows, cols := x.Dims()
-			if err := b.prediction(
-				p.At(mat.DenseCopyOf(x).Slice(0, min(rows, 10), 0, cols))); err != nil {
-				return err
-			}
-			if err := b.saved(p); err != nil || o != nil && o.Learn != nil {
-				return err
-			}
-			return b.resumed(r, m, s)
-		}
-	}
-	c := newBitsData(800, 8, 11, 2)
-	glm("logit", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Intercept: true}, nil)
-	glm("autoscale", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{Intercept: true, Autoscale: true, PriorSD: 2}, nil)
-	glm("sparse rows", c, pgsvi.SparseOf(c.x), c.sign, logit, nil, nil)
-	c = newBitsData(600, 6, 12, 1)
-	glm("poisson, weights, offsets", c, c.x, c.count, pgsvi.Poisson{},
-		&pgsvi.GLMOptions{Intercept: true, Offset: c.offset, Weights: c.weight}, nil)
-	c = newBitsData(300, 80, 14, 2)
-	glm("80 columns", c, c.x, c.sign, logit, nil, nil)
-	glm("80 columns, student", c, c.x, c.real, student, &pgsvi.GLMOptions{Offset: c.offset}, nil)
-	c = newBitsData(400, 5, 15, 1)
-	glm("steps of the paper", c, c.x, c.sign, logit, nil,
-		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.5), BatchSize: 50, MaxPasses: 6})
-	glm("steps of the appendix", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{MeanUpdate: pgsvi.Appendix},
-		&pgsvi.Solver{StepSize: pgsvi.ConstantStep(0.4), MaxPasses: 6})
-	c = newBitsData(60, 200, 16, 2)
-	glm("dual, weights, offsets", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{Offset: c.offset, Weights: c.weight}, nil)
-	glm("dual, poisson", c, c.x, c.count, pgsvi.Poisson{}, &pgsvi.GLMOptions{PriorSD: 0.3}, nil)
-	c = newBitsData(40, 120, 18, 1)
-	far := mat.DenseCopyOf(c.x)
-	far.Apply(func(_, _ int, v float64) float64 { return 1e6 + v }, far)
-	glm("columns far from zero", c, far, c.sign, logit, nil, nil)
-	c = newBitsData(300, 25, 19, 1)
-	glm("diagonal", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance},
-		nil)
-	glm("diagonal, poisson, weights, offsets", c, c.x, c.count, pgsvi.Poisson{},
-		&pgsvi.GLMOptions{Covariance: pgsvi.DiagonalCovariance, Offset: c.offset,
-			Weights: c.weight}, nil)
-	glm("low rank", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{Covariance: pgsvi.LowRankCovariance, Rank: 5}, nil)
-	c = newBitsData(300, 12, 36, 1)
-	glm("learned", c, c.x, c.count, pgsvi.Poisson{},
-		&pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{}}, nil)
-	glm("blocks learned", c, c.x, c.sign, logit,
-		&pgsvi.GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
-			Learn: &pgsvi.LearnOptions{}}, nil)
-	c = newBitsData(50, 120, 37, 1)
-	glm("dual, learned", c, c.x, c.sign, logit, &pgsvi.GLMOptions{Learn: &pgsvi.LearnOptions{}},
-		nil)
-
-	rows := newBitsData(600, 4, 40, 1)
-	all["glm stream"] = func(b fitBits) error {
-		s, err := pgsvi.NewGLMStream(4, logit, &pgsvi.GLMOptions{Intercept: true})
-		if err != nil {
-			return err
-		}
-		if err := s.AddAll(ctx, pgsvi.Rows(rows.x, rows.sign)); err != nil {
-			return err
-		}
-		p, err := s.Posterior()
-		if err != nil {
-			return err
-		}
-		b.add(p.Mean(nil)...)
-		b.matrix(p.Cov())
-		if p, err = p.Remove(ctx,
-			pgsvi.Rows(rows.x.Slice(0, 50, 0, 4), rows.sign[:50])); err != nil {
-			return err
-		}
-		b.add(p.Mean(nil)...)
-		return b.saved(s)
-	}
-
-	spread := newBitsData(500, 2, 39, 2)
-	sparse := func(name string, y []float64, l pgsvi.Likelihood,
-		of func() (*pgsvi.SparseGP, error)) {
-		all["sparse gp"+name] = func(b fitBits) error {
-			m, err := of()
-			if err != nil {
-				return err
-			}
-			p, r, err := m.Fit(ctx, nil)
-			if err != nil {
-				return err
-			}
-			b.result(r)
-			b.matrix(m.Inducing())
-			if err := b.prediction(p.At(spread.at)); err != nil {
-				return err
-			}
-			if err := b.saved(p); err != nil {
-				return err
-			}
-			return b.resumed(r, m, nil)
-		}
-	}
-	sparse("", spread.sign, logit, func() (*pgsvi.SparseGP, error) {
-		return pgsvi.NewSparseGP(spread.x, spread.sign, se, logit, &pgsvi.SparseGPOptions{Rank: 40})
-	})
-	sparse(" of rows", spread.count, pgsvi.Poisson{}, func() (*pgsvi.SparseGP, error) {
-		return pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(spread.x, spread.count), 2, se,
-			pgsvi.Poisson{}, &pgsvi.SparseGPOptions{Rank: 30})
-	})
-	kinds := make([]float64, len(spread.count)) // three classes
-	for i, y := range spread.count {
-		kinds[i] = min(y, 2)
-	}
-	several := func(name string, fit func() (*pgsvi.Prediction, *pgsvi.Result, error)) {
-		all["classes, "+name] = func(b fitBits) error {
-			p, r, err := fit()
-			if err != nil {
-				return err
-			}
-			b.result(r)
-			m, v := p.Latent(nil, nil)
-			b.add(m...)
-			b.add(v...)
-			b.matrix(p.Probs())
-			return nil
-		}
-	}
-	several("glm", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
-		m, err := pgsvi.NewGLM(spread.x, kinds, pgsvi.Softmax{}, &pgsvi.GLMOptions{Intercept: true,
-			PriorSD: 2})
-		if err != nil {
-			return nil, nil, err
-		}
-		q, r, err := m.Fit(ctx, nil)
-		return q.At(spread.at), r, err
-	})
-	several("gp", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
-		x, y := pgsvi.SelectRows(spread.x, kinds, []int{1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233,
-			377})
-		m, err := pgsvi.NewGP(x, y, se, pgsvi.Softmax{Classes: 3}, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		q, r, err := m.Fit(ctx, nil)
-		return q.At(spread.at), r, err
-	})
-	several("sparse gp", func() (*pgsvi.Prediction, *pgsvi.Result, error) {
-		m, err := pgsvi.NewSparseGP(spread.x, kinds, se, pgsvi.Softmax{},
-			&pgsvi.SparseGPOptions{Rank: 20})
-		if err != nil {
-			return nil, nil, err
-		}
-		q, r, err := m.Fit(ctx, nil)
-		return q.At(spread.at), r, err
-	})
-	all["sparse gp learned"] = func(b fitBits) error {
-		m, err := pgsvi.NewSparseGP(spread.x, spread.real, pgsvi.SquaredExp{},
-			pgsvi.GaussianNoise{}, &pgsvi.SparseGPOptions{Rank: 20})
-		if err != nil {
-			return err
-		}
-		_, p, l, err := m.Learn(ctx, nil, nil)
-		if err != nil {
-			return err
-		}
-		b.learned(l)
-		return b.prediction(p.At(spread.at))
-	}
-	for name, l := range map[string]struct {
-		y []float64
-		l pgsvi.Likelihood
-		k pgsvi.Kernel
+// When the ELBO is evaluated; where it is not it is NaN, and the result has it
+// in any case.
+func TestEvalEvery(t *testing.T) {
+	for _, c := range []struct {
+		every int
+		want  []int
 	}{
-		"":         {small.sign, logit, pgsvi.SquaredExp{}},
-		" lengths": {small.sign, logit, pgsvi.Matern52{Lengths: make([]float64, 2)}},
-		" noise":   {small.real, pgsvi.GaussianNoise{}, pgsvi.SquaredExp{}},
-		" of counts": {small.count, pgsvi.NegativeBinomial{},
-			pgsvi.Sum{pgsvi.SquaredExp{}, pgsvi.Constant{}}},
+		{0, []int{3, 6, 9, 11}}, // once a pass of three batches, and at the end
+		{1, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{4, []int{4, 8, 11}},
+		{11, []int{11}},
+		{-1, []int{11}},
 	} {
-		all["gp learned"+name] = func(b fitBits) error {
-			m, err := pgsvi.NewGP(small.x, l.y, l.k, l.l, nil)
-			if err != nil {
-				return err
+		st := newCounter(5)
+		var shown []int
+		s := Solver{BatchSize: 2, EvalEvery: c.every, MaxIter: 11, Converger: Never(),
+			Recorder: RecorderFunc(func(it Iteration) {
+				if evaluated := !math.IsNaN(it.ELBO); evaluated {
+					shown = append(shown, it.K)
+					if it.ELBO != -1/float64(it.K) {
+						t.Errorf("iteration %d has ELBO %v", it.K, it.ELBO)
+					}
+				} else if !math.IsInf(it.Gap, 1) || !math.IsInf(it.GapBound, 1) {
+					t.Errorf("iteration %d has a gap and no ELBO", it.K)
+				}
+			})}
+		st.gap = 3
+		s.Sampler = Reshuffle()
+		res, err := s.Run(context.Background(), asModel{st: st})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var trace []int
+		for _, it := range res.Trace {
+			trace = append(trace, it.K)
+			if it.State != nil {
+				t.Error("a Trace holds a Stepper")
 			}
-			_, p, learned, err := m.Learn(ctx, nil, nil)
-			if err != nil {
-				return err
-			}
-			b.learned(learned)
-			return b.prediction(p.At(small.at))
+		}
+		if !slices.Equal(shown, c.want) || !slices.Equal(trace, c.want) ||
+			!slices.Equal(st.evals, c.want) {
+			t.Errorf("EvalEvery %d: shown at %v, traced at %v, evaluated at %v, want %v", c.every,
+				shown, trace, st.evals, c.want)
+		}
+		if res.ELBO != -1./11 || res.Gap != 3 {
+			t.Errorf("EvalEvery %d: ELBO %v, gap %v", c.every, res.ELBO, res.Gap)
 		}
 	}
-	all["glm checked"] = func(b fitBits) error {
-		m, err := pgsvi.NewGLM(small.x, small.real, pgsvi.GaussianNoise{}, nil)
-		if err != nil {
-			return err
-		}
-		p, _, err := m.Fit(ctx, nil)
-		if err != nil {
-			return err
-		}
-		psis, err := m.PSIS(ctx, nil, p, 0)
-		if err != nil {
-			return err
-		}
-		b.add(psis.LogZ, psis.ESS)
-		b.add(psis.Mean...)
-		return nil
-	}
-	all["gp checked"] = func(b fitBits) error {
-		m, err := pgsvi.NewGP(small.x, small.count, se, pgsvi.Poisson{}, nil)
-		if err != nil {
-			return err
-		}
-		p, _, err := m.Fit(ctx, nil)
-		if err != nil {
-			return err
-		}
-		loo, err := m.LOO(ctx, p)
-		if err != nil {
-			return err
-		}
-		psis, err := m.PSIS(ctx, nil, p, 0)
-		if err != nil {
-			return err
-		}
-		b.add(loo.ELPD, loo.SE, psis.KHat)
-		return nil
-	}
+}
 
-	corpus := bitsCorpus()
-	all["ctm"] = func(b fitBits) error {
-		m, err := pgsvi.NewCTM(corpus, 3, nil)
+// Passes count terms, shorter last batches included; batch sizes are clipped.
+func TestPassesAndBatches(t *testing.T) {
+	st := newCounter(5)
+	s := Solver{BatchSize: 2, MaxPasses: 2, StepSize: RobbinsMonro(0, 0, 0), Converger: Never(),
+		Workers: 3}
+	var passes []float64
+	for it, err := range s.Steps(context.Background(), &Result{Stepper: st}) {
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		p, r, err := m.Fit(ctx, &pgsvi.Solver{MaxPasses: 6})
-		if err != nil {
-			return err
+		passes = append(passes, it.Passes)
+		if it.K != len(passes) || it.Beta != math.Pow(float64(it.K), -0.6) ||
+			it.State != Stepper(st) || it.Elapsed < 0 {
+			t.Errorf("iteration %+v", it)
 		}
-		b.result(r)
-		b.matrix(p.Topics())
-		b.matrix(p.Sigma())
-		return b.saved(p)
 	}
-	all["ctm stream"] = func(b fitBits) error {
-		s, err := pgsvi.NewCTMStream(corpus.Terms, 3, nil)
-		if err != nil {
-			return err
+	testkit.CheckClose(t, "passes", passes, []float64{0.4, 0.8, 1, 1.4, 1.8, 2}, 1e-15)
+	for i, size := range []int{2, 2, 1, 2, 2, 1} {
+		if len(st.batches[i]) != size {
+			t.Errorf("batch %d is %v", i, st.batches[i])
 		}
-		for _, d := range corpus.Docs {
-			if err := s.Add(d); err != nil {
-				return err
-			}
-		}
-		p, err := s.Posterior()
-		if err != nil {
-			return err
-		}
-		b.matrix(p.Topics())
-		return b.saved(s)
 	}
-	all["lda"] = func(b fitBits) error {
-		m, err := pgsvi.NewLDA(corpus, 3, nil)
-		if err != nil {
-			return err
-		}
-		p, r, err := m.Fit(ctx, &pgsvi.Solver{MaxPasses: 20})
-		if err != nil {
-			return err
-		}
-		b.result(r)
-		b.matrix(p.Lambda())
-		return b.saved(p)
+	if st.workers != 3 {
+		t.Errorf("%d workers", st.workers)
 	}
-	all["mixture"] = func(b fitBits) error {
-		m, err := pgsvi.NewMixture(spread.x, 3, nil)
-		if err != nil {
-			return err
-		}
-		p, r, err := m.Fit(ctx, nil)
-		if err != nil {
-			return err
-		}
-		b.result(r)
-		b.matrix(p.Means())
-		return b.saved(p)
+	st = newCounter(5)
+	if _, err := (&Solver{BatchSize: 99, MaxIter: 1}).Run(context.Background(),
+		asModel{st: st}); err != nil || len(st.batches[0]) != 5 || !math.IsInf(st.betas[0], 1) ||
+		st.workers != 1 {
+		t.Errorf("batch %v, β %v, %d workers, %v", st.batches[0], st.betas[0], st.workers, err)
 	}
+	// The caller may stop by breaking out.
+	for range (&Solver{}).Steps(context.Background(), &Result{Stepper: st}) {
+		break
+	}
+	if st.k != 2 {
+		t.Errorf("%d steps after one more", st.k)
+	}
+}
 
-	objective := func(name string, in pgsvi.Coordinates, s *pgsvi.Solver, l pgsvi.LogLikelihood,
-		e pgsvi.Estimator, h pgsvi.Convex) {
-		all["objective "+name] = func(b fitBits) error {
-			o := pgsvi.Objective[*pgsvi.Gaussian]{F: pgsvi.Expect(l, e), H: h,
-				Init: pgsvi.NewIsotropic(3, 0.5).In(in)}
-			q, r, err := o.Fit(ctx, s)
-			if err != nil {
-				return err
-			}
-			b.result(r)
-			b.add(q.Params(nil)...)
-			return b.resumed(r, o, s)
-		}
-	}
-	few := newBitsData(40, 3, 50, 1)
-	terms := pgsvi.Sites{Y: few.sign, Lik: logit}
-	for n := range few.sign {
-		terms.X = append(terms.X, few.x.RawRowView(n))
-	}
-	black := pgsvi.LogLik{N: 40, Dim: 3, LogProb: func(n int, z []float64) float64 {
-		eta := 0.0
-		for j, w := range z {
-			eta += w * few.x.At(n, j)
-		}
-		return logit.LogProb(few.sign[n], eta)
-	}}
-	prior := pgsvi.KLTo(pgsvi.NewIsotropic(3, 1))
-	objective("exact", pgsvi.MeanParams, nil, terms, nil, prior)
-	objective("draws", pgsvi.Cholesky, &pgsvi.Solver{BatchSize: 10, MaxPasses: 5}, black,
-		pgsvi.ScoreFunction{Samples: 50}, prior)
-	for name, s := range map[string]*pgsvi.Solver{
-		"euclidean":  {Divergence: pgsvi.Euclidean()},
-		"kl":         {Divergence: pgsvi.KL()},
-		"reverse kl": {Divergence: pgsvi.ReverseKL()},
-		"symkl":      {Divergence: pgsvi.SymKL()},
-		"bregman":    {Divergence: pgsvi.Bregman(halfSquare{})},
-		"adam":       {Divergence: pgsvi.Adam(0, 0, 0), BatchSize: 10},
-		"function": {Divergence: pgsvi.DivergenceFunc(func(q, q0 pgsvi.Dist) float64 {
-			d := 0.0
-			x, x0 := q.Params(nil), q0.Params(nil)
-			for i := range x {
-				d += (x[i] - x0[i]) * (x[i] - x0[i])
-			}
-			return d
-		})},
+// The Plan of a Stepper must apply to all options that the Solver does not set.
+func TestPlan(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		s       Solver
+		size    int
+		inOrder bool
+	}{
+		{"zero Solver", Solver{}, 2, true},
+		{"own batch size", Solver{BatchSize: 3}, 3, true},
+		{"own sampler", Solver{Sampler: always(9)}, 1, false},
+		{"own steps", Solver{StepSize: ConstantStep(1)}, 10, true}, // all, which need no shuffling
+		{"own steps and size", Solver{StepSize: ConstantStep(1), BatchSize: 9}, 9, false},
 	} {
-		s.StepSize, s.MaxPasses = pgsvi.ConstantStep(0.02), 5
-		objective(name, pgsvi.MeanCov, s, terms, nil, prior)
-	}
-	all["objective of a gamma"] = func(b fitBits) error {
-		q, err := pgsvi.NewGamma(2, 1)
-		if err != nil {
-			return err
+		st := newCounter(10)
+		st.plan = Plan{Batch: 2, Sampler: InOrder()}
+		c.s.MaxIter = 1
+		if _, err := c.s.Run(context.Background(), asModel{st: st}); err != nil {
+			t.Fatal(err)
 		}
-		l := pgsvi.LogLik{N: 40, Dim: 1, LogProb: func(n int, z []float64) float64 {
-			return few.count[n]*math.Log(z[0]) - z[0]
-		}}
-		o := pgsvi.Objective[*pgsvi.Exp]{F: pgsvi.Expect(l, nil), H: pgsvi.KLTo(q), Init: q}
-		got, r, err := o.Fit(ctx, nil)
-		if err != nil {
-			return err
+		b := st.batches[0]
+		if len(b) != c.size ||
+			slices.Equal(b, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}[:c.size]) != c.inOrder {
+			t.Errorf("%s: batch %v", c.name, b)
 		}
-		b.result(r)
-		b.add(got.Params(nil)...)
-		return nil
 	}
-	return all
 }
 
-// halfSquare is the potential ½‖λ‖².
-type halfSquare struct{}
-
-func (halfSquare) Value(lambda []float64) float64 {
-	sum := 0.0
-	for _, x := range lambda {
-		sum += x * x / 2
-	}
-	return sum
-}
-func (halfSquare) Grad(dst, lambda []float64) []float64 { return append(dst[:0], lambda...) }
-func (halfSquare) InvGrad(dst, y []float64) []float64   { return append(dst[:0], y...) }
-
-// bitsCorpus has 60 documents of three topics over 30 terms.
-func bitsCorpus() *pgsvi.Corpus {
-	rng := rand.New(rand.NewPCG(60, 77))
-	c := &pgsvi.Corpus{Terms: 30}
-	for range 60 {
-		counts := make([]float64, c.Terms)
-		topic := rng.IntN(3)
-		for range 40 {
-			if rng.IntN(4) == 0 {
-				topic = rng.IntN(3)
-			}
-			counts[10*topic+rng.IntN(10)]++
-		}
-		var d pgsvi.Document
-		for w, n := range counts {
-			if n > 0 {
-				d.Words, d.Counts = append(d.Words, w), append(d.Counts, n)
+func TestSchedules(t *testing.T) {
+	for _, c := range []struct {
+		s    Schedule
+		want [3]float64 // k = 0, 1, 9
+	}{
+		{ConstantStep(0.3), [3]float64{0.3, 0.3, 0.3}},
+		{RobbinsMonro(0, 0, 0), [3]float64{1, math.Pow(2, -0.6), math.Pow(10, -0.6)}},
+		{RobbinsMonro(2, 3, 1), [3]float64{2, 1.5, 0.5}},
+	} {
+		for i, k := range []int{0, 1, 9} {
+			if got := c.s.StepSize(k); got != c.want[i] && !(math.Abs(got-c.want[i]) < 1e-15) {
+				t.Errorf("%+v: β_%d = %v, want %v", c.s, k, got, c.want[i])
 			}
 		}
-		c.Docs = append(c.Docs, d)
 	}
-	return c
 }
 
-// TestFitBits checks that a small fit of every type has the bits in bitsFile. It hashes steps,
-// result, predictions, the saved file, and a run that is saved and resumed.
-func TestFitBits(t *testing.T) {
-	if runtime.GOARCH != "amd64" || !cpu.X86.HasFMA {
-		t.Skipf("the bits of %s are those of amd64 with FMA: math.Exp has others elsewhere",
-			bitsFile)
+// take returns the first n batches.
+func take(s iter.Seq[[]int], n int) (bs [][]int) {
+	for b := range s {
+		if bs = append(bs, slices.Clone(b)); len(bs) == n {
+			break
+		}
 	}
+	return bs
+}
+
+func TestSamplers(t *testing.T) {
+	const n, size, perPass = 11, 4, 3
+	for i, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce()} {
+		bs := take(s.Batches(n, size, testkit.Rand(80)), 4*perPass)
+		var passes [][]int
+		for i := 0; i < len(bs); i += perPass {
+			pass := slices.Concat(bs[i : i+perPass]...)
+			passes = append(passes, pass)
+			sorted := slices.Clone(pass)
+			slices.Sort(sorted)
+			if len(pass) != n || len(slices.Compact(sorted)) != n || len(bs[i]) != size {
+				t.Errorf("%T: pass %d is %v", s, i/perPass, bs[i:i+perPass])
+			}
+		}
+		same := slices.Equal(passes[0], passes[1]) && slices.Equal(passes[0], passes[2])
+		if same == (i == 0) {
+			t.Errorf("%T: passes %v", s, passes)
+		}
+		if slices.IsSorted(passes[0]) != (i == 1) {
+			t.Errorf("%T: first pass %v", s, passes[0])
+		}
+		if again := take(s.Batches(n, size, testkit.Rand(80)), 4*perPass); !slices.EqualFunc(bs,
+			again,
+			slices.Equal) {
+			t.Errorf("%T: the same seed gives other batches", s)
+		}
+	}
+	// Two runs with one ShuffleOnce are two shuffles.
+	a := take(ShuffleOnce().Batches(n, n, testkit.Rand(80)), 1)
+	if b := take(ShuffleOnce().Batches(n, n, testkit.Rand(81)), 1); slices.Equal(a[0], b[0]) {
+		t.Error("ShuffleOnce repeats itself over runs")
+	}
+	if b := take(Reshuffle().Batches(n, n+1, testkit.Rand(80)), 2); !slices.IsSorted(b[1]) ||
+		len(b[1]) != n {
+		t.Errorf("all terms are shuffled: %v", b[1])
+	}
+	for _, s := range []Sampler{Reshuffle(), InOrder(), ShuffleOnce(), WithReplacement()} {
+		for range s.Batches(0, 3, testkit.Rand(1)) {
+			t.Fatalf("%T: a batch of no terms", s)
+		}
+	}
+}
+
+// Draws with replacement and the places of a shuffle are uniform: χ² within 4
+// standard deviations.
+func TestSamplersUniform(t *testing.T) {
+	const n, draws = 10, 20000
+	chi2 := func(name string, count []int) {
+		t.Helper()
+		var x float64
+		for _, c := range count {
+			e := float64(draws) / n
+			x += (float64(c) - e) * (float64(c) - e) / e
+		}
+		if math.Abs(x-(n-1)) > 4*math.Sqrt(2*(n-1)) {
+			t.Errorf("%s: χ² = %.1f with %d degrees of freedom, counts %v", name, x, n-1, count)
+		}
+	}
+	count := make([]int, n)
+	repeats := 0
+	for _, b := range take(WithReplacement().Batches(n, 4, testkit.Rand(82)), draws/4) {
+		for _, i := range b {
+			count[i]++
+		}
+		if b[0] == b[1] {
+			repeats++
+		}
+	}
+	chi2("WithReplacement", count)
+	if p := float64(repeats) * 4 / draws; math.Abs(p-0.1) > 4*math.Sqrt(0.09*4/draws) {
+		t.Errorf("two draws of a batch agree with probability %v, want 0.1", p)
+	}
+	count = make([]int, n)
+	for i, b := range take(Reshuffle().Batches(n, 1, testkit.Rand(83)), draws*n) {
+		if i%n == 0 { // the first place of a pass
+			count[b[0]]++
+		}
+	}
+	chi2("Reshuffle", count)
+}
+
+// The rolling median forgets the first steps and ignores outliers; what was
+// not evaluated does not count.
+func TestELBOChange(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name  string
+		rule  Converger
+		elbos []float64
+		stop  int // the index at which it stops; −1 for never
+	}{
+		{"constant", ELBOChange(0, 3), []float64{5, 5, 5, 5, 5}, 3},
+		{"default window of 10", ELBOChange(0, 0), []float64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5},
+			10},
+		{"not evaluated", ELBOChange(0, 2), []float64{5, nan, 5, nan, nan, 5}, 5},
+		{"an outlier", ELBOChange(0, 3), []float64{5, 5, 9, 5, 5, 5, 5}, 5},
+		{"the first step", ELBOChange(0, 3), []float64{-1e6, -3, -3, -3}, 3},
+		{"still rising", ELBOChange(0, 3), []float64{1, 2, 3, 4, 5, 6}, -1},
+		{"relative to the ELBO", ELBOChange(1e-3, 1), []float64{1e6, 1e6 + 900}, 1},
+		{"absolute below 1", ELBOChange(1e-3, 1), []float64{1e-6, 2e-6}, 1},
+		{"not below Tol", ELBOChange(0.5, 1), []float64{1, 0.5}, -1},
+	} {
+		for run := range 2 { // Init starts afresh
+			c.rule.Init()
+			stop := -1
+			for i, e := range c.elbos {
+				if c.rule.Converged(evaluated(e, math.NaN())) == Converged {
+					stop = i
+					break
+				}
+			}
+			if stop != c.stop {
+				t.Errorf("%s, run %d: stops at %d, want %d", c.name, run, stop, c.stop)
+			}
+		}
+	}
+}
+
+// evaluated is an Iteration with an ELBO and a gap.
+func evaluated(elbo, gap float64) Iteration {
+	return Iteration{Evaluation: Evaluation{ELBO: elbo, Gap: gap, GapBound: math.NaN(),
+		Goal: 1e-10}}
+}
+
+func proved(elbo, gap, bound float64, over Scope) Iteration {
+	it := evaluated(elbo, gap)
+	it.GapBound, it.Scope = bound, over
+	return it
+}
+
+func TestStopRules(t *testing.T) {
+	nan := math.NaN()
+	at := func(elbo, gap, gradMap float64, d time.Duration) Iteration {
+		it := evaluated(elbo, gap)
+		it.K, it.GradMap, it.Elapsed = 1, gradMap, d
+		return it
+	}
+	for _, c := range []struct {
+		name string
+		rule Converger
+		it   Iteration
+		want Status
+	}{
+		{"gradient map below", GradientMap(0.1), at(nan, nan, 0.1, 0), Converged},
+		{"gradient map above", GradientMap(0.1), at(nan, nan, 0.11, 0), NotTerminated},
+		{"gradient map unknown", GradientMap(0.1), at(nan, nan, nan, 0), NotTerminated},
+		{"gap below", GapBelow(1e-3, 0), at(-5, 1e-3, nan, 0), Converged},
+		{"gap above", GapBelow(1e-3, 0), at(-5, 2e-3, nan, 0), NotTerminated},
+		{"gap relative", GapBelow(0, 1e-3), at(-5, 4e-3, nan, 0), Converged},
+		{"gap unknown", GapBelow(1, 0), at(-5, nan, nan, 0), NotTerminated},
+		{"before the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second-1),
+			NotTerminated},
+		{"after the deadline", Deadline(time.Second), at(nan, nan, nan, time.Second), TimeLimit},
+		{"never", Never(), at(0, 0, 0, time.Hour), NotTerminated},
+		{"any of none", AnyOf(), at(0, 0, 0, 0), NotTerminated},
+		{"any of, the first", AnyOf(Deadline(0), GapBelow(1, 0)), at(0, 0, 0, 0), TimeLimit},
+		{"any of, the second", AnyOf(Never(), GapBelow(1, 0)), at(0, 0, 0, 0), Converged},
+		{"default, gap", DefaultConverger(), at(-5, 1e-10, nan, 0), Converged},
+		{"default, gap too large", DefaultConverger(), at(-5, 2e-10, nan, 0), NotTerminated},
+		{"default, proof", DefaultConverger(), proved(-5, 1, 1e-10, OverQ), Converged},
+		{"default, proof over a larger family", DefaultConverger(),
+			proved(-5, 1, 1e-10, OverLargerFamily), Converged},
+		{"default, proof over a block", DefaultConverger(), proved(-5, 1, 1e-10, OverBlock),
+			NotTerminated},
+		{"default, proof to come", DefaultConverger(), proved(-5, 1e-10, 1e-9, OverQ),
+			NotTerminated},
+		{"default, no proof to come", DefaultConverger(), proved(-5, 1e-10, math.Inf(1), OverQ),
+			Converged},
+		{"default, loss of the family", DefaultConverger(), proved(-5, 1e-10, 1, OverLargerFamily),
+			Converged},
+		{"default, infinite ELBO", DefaultConverger(), proved(math.Inf(-1), 0, 0, OverQ),
+			NotTerminated},
+	} {
+		c.rule.Init()
+		if got := c.rule.Converged(c.it); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	// A proof that rounding keeps from its goal is given up once it falls no more, and not before.
+	for _, c := range []struct {
+		bounds []float64
+		want   Status
+	}{
+		{[]float64{4e-9, 1.9e-9, 9e-10}, NotTerminated},
+		{[]float64{4e-9, 3.9e-9}, Converged},
+		{[]float64{4e-3, 3.9e-3}, NotTerminated},
+	} {
+		d, got := DefaultConverger(), NotTerminated
+		d.Init()
+		for _, bound := range c.bounds {
+			got = d.Converged(proved(-5, 1e-10, bound, OverQ))
+		}
+		if got != c.want {
+			t.Errorf("bounds %v: %v, want %v", c.bounds, got, c.want)
+		}
+	}
+	// Without a gap the default is the median of the changes; with one it is not.
+	for _, gap := range []float64{nan, 1} {
+		d, stopped := DefaultConverger(), false
+		d.Init()
+		for range 20 {
+			stopped = stopped || d.Converged(at(-5, gap, nan, 0)) == Converged
+		}
+		if stopped != math.IsNaN(gap) {
+			t.Errorf("default with gap %v and a constant ELBO: stopped = %v", gap, stopped)
+		}
+	}
+	// Every rule of AnyOf sees every iteration, after its own Init.
+	var calls []string
+	spy := func(name string, s Status) Converger { return spyRule{name, s, &calls} }
+	any := AnyOf(spy("a", Converged), spy("b", TimeLimit))
+	any.Init()
+	any.Converged(Iteration{})
+	if got := strings.Join(calls, " "); got != "init a init b a b" {
+		t.Errorf("calls %q", got)
+	}
+}
+
+type spyRule struct {
+	name   string
+	status Status
+	calls  *[]string
+}
+
+func (s spyRule) Init() { *s.calls = append(*s.calls, "init "+s.name) }
+
+func (s spyRule) Converged(Iteration) Status {
+	*s.calls = append(*s.calls,
+		s.name)
+	return s.status
+}
+
+func TestTee(t *testing.T) {
+	var got []string
+	rec := func(name string) Recorder {
+		return RecorderFunc(func(it Iteration) { got = append(got, fmt.Sprint(name, it.K)) })
+	}
+	s := Solver{MaxIter: 2, Converger: Never(), Recorder: Tee(rec("a"), rec("b"))}
+	if _, err := s.Run(context.Background(), asModel{st: newCounter(1)}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a1", "b1", "a2", "b2"}; !slices.Equal(got, want) {
+		t.Errorf("recorded %v, want %v", got, want)
+	}
+}
+
+// Progress writes one line over and over, not more often than every, keeps the
+// last known ELBO, and clears the line in the end.
+func TestProgress(t *testing.T) {
+	var b bytes.Buffer
+	p, done := Progress(&b, time.Second)
+	done()
+	if b.Len() > 0 {
+		t.Errorf("done before the first line writes %q", b.String())
+	}
+	for _, it := range []Iteration{
+		{K: 1, Passes: 0.5, Evaluation: Evaluation{ELBO: -123.456, Gap: 0.25}, Elapsed: 0},
+		{K: 2, Passes: 1, Evaluation: Evaluation{ELBO: -1, Gap: 3}, Elapsed: time.Second / 2},
+		{K: 3, Passes: 1.5, Evaluation: nowhereEvaluated(), Elapsed: 3 * time.Second},
+	} {
+		p.Record(it)
+	}
+	first := "iteration 1, pass 0.50, ELBO -123.456, gap 0.2, 0s"
+	third := "iteration 3, pass 1.50, ELBO -1, gap 3, 3s"
+	pad := strings.Repeat(" ", len(first)-len(third))
+	if got, want := b.String(), "\r"+first+"\r"+third+pad; got != want {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+	b.Reset()
+	done()
+	if got, want := b.String(), "\r"+strings.Repeat(" ", len(first))+"\r"; got != want {
+		t.Errorf("done writes %q, want %q", got, want)
+	}
+	b.Reset()
+	p.Record(Iteration{K: 1, Evaluation: nowhereEvaluated()}) // a second run
+	if strings.Contains(b.String(), "ELBO") {                 // not yet known
+		t.Errorf("a new run shows %q", b.String())
+	}
+}
+
+// TestELBOWithoutGenerator checks that every Stepper treats a nil rng as one with a fixed seed.
+func TestELBOWithoutGenerator(t *testing.T) {
+	gp := kit.ToyGP(t, 12, SquaredExp{}, BernoulliLogit{}, 1)
+	noisy := Objective[*Gaussian]{F: Expect(
+		LogLik{N: 3, Dim: 2, LogProb: func(n int, z []float64) float64 {
+			return -math.Pow(z[0]-float64(n), 2) - math.Abs(z[1])
+		}}, ScoreFunction{Samples: 10}), H: KLTo(NewIsotropic(2, 1)), Init: NewIsotropic(2, 1)}
+	ctm, err := NewCTM(kit.ToyCorpus(6, 1), 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := map[string]Model{"GP": gp, "Objective": noisy, "CTM": ctm}
+	for _, cov := range []Covariance{FullCovariance, DiagonalCovariance} {
+		c := kit.ToyGLM("toy", 10, 3, BernoulliLogit{}, 1, &GLMOptions{Covariance: cov})
+		if models[fmt.Sprint("GLM, ", cov)], err = NewGLM(c.X, c.Y, c.Lik, c.Opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, m := range models {
+		var elbo [2]float64
+		for i := range elbo {
+			st, err := m.NewStepper(context.Background(), nil, nil)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if elbo[i], err = kit.ElboOf(st, nil); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		if elbo[0] != elbo[1] {
+			t.Errorf("%s: %v and %v", name, elbo[0], elbo[1])
+		}
+	}
+}
+
+// TestResultString checks that a Result prints its status and, if known, the ELBO, its error and
+// the gap.
+func TestResultString(t *testing.T) {
 	t.Parallel()
-	want := map[string]string{}
-	if *writeBits == "" {
-		f, err := os.Open(bitsFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		for in := bufio.NewScanner(f); in.Scan(); {
-			bits, name, _ := strings.Cut(in.Text(), " ")
-			want[name] = bits
-		}
-	}
-	var lines strings.Builder
-	all := fits()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		b := fitBits{sha256.New()}
-		if err := all[name](b); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		bits := fmt.Sprintf("%x", b.Sum(nil)[:16])
-		fmt.Fprintf(&lines, "%s %s\n", bits, name)
-		if *writeBits == "" && bits != want[name] {
-			t.Errorf("%s: bits are %s, want %s", name, bits, want[name])
-		}
-		delete(want, name)
-	}
-	for name := range want {
-		t.Errorf("%s has a line in %s, and there is no such fit", name, bitsFile)
-	}
-	if *writeBits != "" && !t.Failed() {
-		if err := os.WriteFile(*writeBits, []byte(lines.String()), 0o644); err != nil {
-			t.Fatal(err)
+	it := Iteration{K: 12, Passes: 4, Elapsed: 95_402_325,
+		Evaluation: Evaluation{ELBO: -10724.996145047564, ELBOErr: 2.1e-9, Gap: 2.4e-10,
+			GapBound: 2.72e-9, Scope: OverQ}}
+	estimate, random, failed := it, it, it
+	estimate.ELBOErr, estimate.GapBound = 0, math.Inf(1)
+	random.ELBOErr, random.Random, random.Gap, random.GapBound = 0.03, true, math.NaN(), math.NaN()
+	random.Passes, failed.Evaluation = 1, nowhereEvaluated()
+	wide := estimate
+	wide.ELBOErr, wide.Gap = 31, 5213
+	for _, c := range []struct {
+		r    Result
+		want string
+	}{
+		{Result{}, "not terminated, 0 passes, 0s"},
+		{Result{Status: Converged, Iteration: it},
+			"converged, 4 passes, 95ms, ELBO -10724.99615 ± 2e-09, proved to be within 3e-09 " +
+				"nats of its maximum over q"},
+		{Result{Status: PassLimit, Iteration: estimate},
+			"pass limit, 4 passes, 95ms, ELBO -10724.99615, estimated to be within 2e-10 nats " +
+				"of its maximum"},
+		{Result{Status: Canceled, Iteration: random},
+			"canceled, 1 pass, 95ms, ELBO -10724.99615 ± 0.03"},
+		{Result{Status: Canceled, Iteration: wide},
+			"canceled, 4 passes, 95ms, ELBO -10724.99615 ± 30, estimated to be within 5000 nats " +
+				"of its maximum"},
+		{Result{Status: Failed, Iteration: failed}, "failed, 4 passes, 95ms"},
+		{Result{Warnings: []string{"one", "two"}},
+			"not terminated, 0 passes, 0s\nwarning: one\nwarning: two"},
+	} {
+		if got := c.r.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
+}
+
+// nowhereEvaluated is the Evaluation of a step that was not evaluated.
+func nowhereEvaluated() Evaluation {
+	nan := math.NaN()
+	return Evaluation{ELBO: nan, ELBOErr: nan, Gap: nan, GapBound: nan}
 }

@@ -171,7 +171,7 @@ func TestSaveValueErrors(t *testing.T) {
 		"hidden field": {forgetfulKernel{s: 2}, "does not keep its parameters"},
 		"not finite":   {SquaredExp{Scale: math.Inf(1)}, "unsupported value"},
 		"nested":       {deep, "nested"},
-		"unknown part": {Sum{SquaredExp{}, Matern72{}}, "see Register"},
+		"unknown part": {Sum{SquaredExp{}, userMatern72{}}, "see Register"},
 		"nil part":     {Product{nil}, "see Register"},
 		"nil":          {nil, "see Register"},
 	} {

@@ -4,7 +4,7 @@
 //
 // Full and Diagonal implement Form. Family makes them parts of products of exponential families.
 // StepMoments and StepCholesky are the closed forms of the steps in (m, V) and in (m, L); the root
-// package chooses between them in divergence_prox.go.
+// package chooses between them in divergence.go.
 package normal
 
 import (
