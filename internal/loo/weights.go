@@ -44,10 +44,10 @@ type weightDensity struct {
 	mean     []float64 // m
 	u, slope []float64 // m − μ0, and Λ0 times it
 	at       []float64 // Xu
-	series   *series   // nil if rows have to be summed
+	series   *series   // nil if the rows must be summed
 }
 
-// draw is a psis.Sampler.
+// draw implements psis.Sampler.
 func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) error {
 	d := len(j.mean)
 	clear(z)
@@ -72,7 +72,7 @@ func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) erro
 	return nil
 }
 
-// addTerms adds log p(y|m + δ) of draws δ, row by row, to r.
+// addTerms adds log p(y|m + δ) of the draws δ to r. The draws are the rows of z.
 func (j *weightDensity) addTerms(z, r []float64, w *excessWork) error {
 	if j.series == nil {
 		return j.addRows(z, r, w)
@@ -89,7 +89,7 @@ func (j *weightDensity) addTerms(z, r []float64, w *excessWork) error {
 	return nil
 }
 
-// addRows is addTerms by the rows.
+// addRows is addTerms by a sum over the rows.
 func (j *weightDensity) addRows(z, r []float64, w *excessWork) error {
 	d, n := len(j.mean), len(j.at)
 	for lo := 0; lo < n; lo += samplerRows {
@@ -110,11 +110,11 @@ func (j *weightDensity) addRows(z, r []float64, w *excessWork) error {
 	return nil
 }
 
-// samplerRows is the number of rows whose linear predictors are taken together.
+// samplerRows is the number of rows whose linear predictors are computed together.
 const samplerRows = 512
 
-// excessWork is scratch: two vectors of the weights, linear predictors of some rows, and what their
-// products and a series need.
+// excessWork is scratch: two vectors of weights, linear predictors of some rows, and buffers for
+// their products and for a series.
 type excessWork struct {
 	a, b, eta []float64
 	series    seriesWork
