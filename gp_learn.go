@@ -509,7 +509,7 @@ func (l *sparseGPLearner) Learned(ctx context.Context, s *Solver, res *Result) (
 		return g, nil, learned, prefixed(err)
 	}
 	if ended { // the pass that found the best θ has also ended
-		fitted.ascent.Look, fitted.ascent.Try = m.Best.Look, &m.Best.Look.Next
+		fitted.ascent.Adopt(m.Best.Look)
 		learned.Fit = &Result{Stepper: fitted, Warnings: learned.Warnings}
 		learned.Fit.begin(nil)
 		if err = new(Solver).force(last, learned.Fit); err == nil {

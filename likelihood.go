@@ -611,9 +611,6 @@ const (
 // eachExpecter is a Likelihood of this package that computes many expectations together, which is
 // faster than one at a time.
 type eachExpecter interface {
-	// is reports whether l has exactly this type. A custom type that embeds one of these types has
-	// its methods, but may have another meaning.
-	is(l Likelihood) bool
 	// expectEach replaces the responses in value, the means in d1, the variances in d2 and the
 	// results of ownTerm in bound by exactly the results of ExpectLogProb.
 	expectEach(value, d1, d2, bound []float64)
@@ -625,10 +622,12 @@ type ownTerm interface {
 	own(y float64) float64
 }
 
-// eachOf returns l if it computes expectations together, and nil otherwise.
+// eachOf returns l if it computes expectations together, and nil otherwise. It lists the types,
+// because a custom type that embeds one of them has its methods, but may have another meaning.
 func eachOf(l Likelihood) eachExpecter {
-	if e, ok := l.(eachExpecter); ok && e.is(l) {
-		return e
+	switch l.(type) {
+	case BernoulliLogit, Binomial, Exponential, Gamma, GaussianNoise, NegativeBinomial, Poisson:
+		return l.(eachExpecter)
 	}
 	return nil
 }

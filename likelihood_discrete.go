@@ -72,9 +72,6 @@ func logitOf(y, m, f0, f1, f2 float64) Expectation {
 	return Expectation{Value: -f0, D1: y * f1, D2: -f2, Err: logitErr * f0}
 }
 
-// is implements eachExpecter.
-func (BernoulliLogit) is(l Likelihood) bool { _, ok := l.(BernoulliLogit); return ok }
-
 // expectEach implements eachExpecter.
 func (b BernoulliLogit) expectEach(value, d1, d2, bound []float64) {
 	const chunk = 256

@@ -640,9 +640,6 @@ func (e *Expectation) store(i int, value, d1, d2, bound []float64) {
 	value[i], d1[i], d2[i], bound[i] = e.Value, e.D1, e.D2, e.Err
 }
 
-// is implements eachExpecter.
-func (GaussianNoise) is(l Likelihood) bool { _, ok := l.(GaussianNoise); return ok }
-
 // expectEach implements eachExpecter.
 func (g GaussianNoise) expectEach(value, d1, d2, bound []float64) {
 	n := positiveOr(g.Var, 1)
@@ -656,9 +653,6 @@ func (g GaussianNoise) expectEach(value, d1, d2, bound []float64) {
 		x.store(i, value, d1, d2, bound)
 	}
 }
-
-// is implements eachExpecter.
-func (Poisson) is(l Likelihood) bool { _, ok := l.(Poisson); return ok }
 
 // own implements ownTerm. It returns log y!.
 func (Poisson) own(y float64) float64 {
@@ -707,9 +701,6 @@ func (p Poisson) store(e, value, d1, d2, bound []float64, c, lc float64) {
 	}
 }
 
-// is implements eachExpecter.
-func (Gamma) is(l Likelihood) bool { _, ok := l.(Gamma); return ok }
-
 // own implements ownTerm. It returns log y.
 func (Gamma) own(y float64) float64 {
 	if !Positive.contains(y, 0) {
@@ -741,9 +732,6 @@ func (g Gamma) expectEach(value, d1, d2, bound []float64) {
 		}
 	}
 }
-
-// is implements eachExpecter.
-func (Exponential) is(l Likelihood) bool { _, ok := l.(Exponential); return ok }
 
 // expectEach implements eachExpecter.
 func (x Exponential) expectEach(value, d1, d2, bound []float64) {
@@ -791,9 +779,6 @@ func softplusBothEach(m, v []float64, shift float64, do func(i int, f0, g0, p, q
 	}
 }
 
-// is implements eachExpecter.
-func (Binomial) is(l Likelihood) bool { _, ok := l.(Binomial); return ok }
-
 // own implements ownTerm. It returns log C(n, y).
 func (b Binomial) own(y float64) float64 {
 	n := b.trials()
@@ -815,9 +800,6 @@ func (b Binomial) expectEach(value, d1, d2, bound []float64) {
 		x.store(i, value, d1, d2, bound)
 	})
 }
-
-// is implements eachExpecter.
-func (NegativeBinomial) is(l Likelihood) bool { _, ok := l.(NegativeBinomial); return ok }
 
 // own implements ownTerm. It returns log Γ(y+r)/(Γ(r) y!).
 func (b NegativeBinomial) own(y float64) float64 {

@@ -394,11 +394,7 @@ func (c *curveProx) step(beta float64) (float64, error) {
 		failure = nil
 		if after := s.Elbo(&c.try, c.logDet); !auto ||
 			after >= before-site.ElboRounding*math.Abs(before) {
-			s.Distance = site.Distance(&c.try, &s.Cur)
-			s.Cur, c.try = c.try, s.Cur
-			s.LogDet = c.logDet
-			s.Fresh, s.Dense, s.Batched, s.Unresolved, s.Pg.Current, s.Proof = true, false, false,
-				false, false, site.Proof{}
+			s.Swap(&c.try, c.logDet)
 			c.beta = math.Min(2*beta, mostBeta)
 			return beta, nil
 		}

@@ -16,23 +16,23 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// several is what the models of K latent values a term share: a q by contrast mean field, found in
-// steps until the next promises little enough.
-type several struct {
+// softmaxModel holds the code that all models with K latent values per term share. q is a
+// contrast mean field, improved by steps until the next one predicts a small gain.
+type softmaxModel struct {
 	memory
 	workers term.Crew
 	units   float64
 }
 
 // Use implements Model.
-func (l *several) Use(c term.Crew) { l.workers = c }
+func (l *softmaxModel) Use(c term.Crew) { l.workers = c }
 
 // Work implements Model.
-func (l *several) Work() float64 { return l.units }
+func (l *softmaxModel) Work() float64 { return l.units }
 
-// point returns the Point of the best q of s at θ. Each evaluation of s is so many units of work,
-// and err is that of making s. Where −ELBO is at most most, slopes completes the Point.
-func (l *several) point(s *site.Sites, err error, theta []float64, slack, most, work float64,
+// point returns the Point of the best q of s at θ. Each evaluation of s costs the given units of
+// work, and err is the error of creating s. If −ELBO is at most most, slopes completes the Point.
+func (l *softmaxModel) point(s *site.Sites, err error, theta []float64, slack, most, work float64,
 	slopes func(x *search.Point) error) (search.Point, error) {
 	none, x := search.Point{F: math.Inf(1)}, search.Point{}
 	if err == nil {
@@ -64,15 +64,15 @@ func (l *several) point(s *site.Sites, err error, theta []float64, slack, most, 
 	return x, nil
 }
 
-// Where slowSteps steps gain less than slowPart of what is left there are no more.
+// The steps end if slowSteps steps gain less than the fraction slowPart of the rest.
 const (
 	slowSteps = 6
 	slowPart  = 0.2
 )
 
-// settle finds the q of s at θ, to within so many nats of the best, and returns how many may be
-// left.
-func (l *several) settle(s *site.Sites, theta []float64, slack float64) (gap float64, err error) {
+// settle moves s to the best q at θ, within the given number of nats, and returns the number of
+// nats that may be left.
+func (l *softmaxModel) settle(s *site.Sites, theta []float64, slack float64) (gap float64, err error) {
 	if len(l.past) > 0 {
 		at := sites{gamma: make([]float64, s.N), a: make([]float64, s.N), m: make([]float64, s.N)}
 		l.extrapolate(at.gamma, at.a, at.m, theta)
@@ -106,10 +106,10 @@ func (l *several) settle(s *site.Sites, theta []float64, slack float64) (gap flo
 	return gap, nil
 }
 
-// Classes is the Model of a GLM of K scores: the standard deviations are those of the weights of
-// every class, or of each. Its Work is in passes over the rows.
+// Classes is the Model of a GLM with K scores. The hyperparameters are the standard deviations of
+// the weights, shared by all classes or separate for each. Its Work counts passes over the rows.
 type Classes struct {
-	several
+	softmaxModel
 	prior *BlockPrior
 }
 
@@ -144,12 +144,13 @@ func (l *Classes) Evaluate(theta []float64, slack, most float64, slopes bool) (
 	})
 }
 
-// slopes stores the gradient in x, by the envelope theorem. With r_cj = λ_cj/Σ_eλ_ej, and means
+// slopes stores the gradient in x by the envelope theorem. With r_cj = λ_cj/Σ_eλ_ej, and means
 // with Σ_c Λ_cμ_c = 0,
 //
-//	∂ELBO/∂log s_b = Σ_{cj∈b} [λ_cj((1 − 2r_cj)V_cjj + Σ_e r_ej²V_ejj + μ_cj²) − 1 + r_cj],
+//	∂ELBO/∂log s_b = Σ_{cj∈b} [λ_cj((1 − 2r_cj)V_cjj + Σ_e r_ej²V_ejj + μ_cj²) − 1 + r_cj].
 //
-// and as information that of the means, 2 Σ_c μ_cᵀE_b(Λ_c − Λ_cV_cΛ_c)E_dμ_c for blocks b and d.
+// It stores the information of the means, 2 Σ_c μ_cᵀE_b(Λ_c − Λ_cV_cΛ_c)E_dμ_c for blocks b and
+// d.
 func (l *Classes) slopes(x *search.Point, s *site.ContrastAlgebra, lin *site.LinearModel) error {
 	mean, cov, err := s.Weights()
 	if err != nil {

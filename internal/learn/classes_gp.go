@@ -17,9 +17,10 @@ import (
 // precisions takes many steps.
 const ClassesTol = 0.1
 
-// ClassesGP is the Model of K functions of one covariance. Its Work is in Cholesky factorisations.
+// ClassesGP is the Model of K functions with one covariance. Its Work counts Cholesky
+// factorizations.
 type ClassesGP struct {
-	several
+	softmaxModel
 	prior  Prior
 	space  *Space
 	n, k   int
@@ -62,8 +63,7 @@ func (l *ClassesGP) Evaluate(theta []float64, slack, most float64, slopes bool) 
 	})
 }
 
-// slopes stores in x the gradient that site.ContrastGP.Slopes tells of, and as information that of
-// the means,
+// slopes stores the gradient of site.ContrastGP.Slopes in x, and the information of the means,
 //
 //	½Σ_c U_cᵀW_cU_c,   U_c = ∂C a_c,   W_c = (C + Γ_c⁻¹)⁻¹.
 func (l *ClassesGP) slopes(x *search.Point, s *site.ContrastGP) error {

@@ -11,13 +11,13 @@ import (
 )
 
 // This file compares periods by the evidence of a periodic function. The strongest sine of such a
-// function is often one of its harmonics, with a half or a third of the period; Period calls
-// series.best to tell them apart.
+// function is often a harmonic, with a half or a third of the period. Period calls series.best to
+// tell them apart.
 //
-// Under a Periodic kernel of length l, f(x) = a₀ + Σ_h (a_h cos hωx + b_h sin hωx), where a_h and
-// b_h have the variances v_h of the Fourier series of exp((cos t − 1)/l²). With few harmonics f is
-// linear regression in Φ, next to a polynomial trend, and the log evidence is that of y ~ N(0,
-// s²(ΦΦᵀ + rI)), with the best s² and the best of some noise ratios r.
+// Under a Periodic kernel of length scale l, f(x) = a₀ + Σ_h (a_h cos hωx + b_h sin hωx), where
+// a_h and b_h have the variances v_h of the Fourier series of exp((cos t − 1)/l²). With few
+// harmonics, f is a linear regression in Φ with a polynomial trend. The log evidence is that of y
+// ~ N(0, s²(ΦΦᵀ + rI)), with the best s² and the best of a few noise ratios r.
 
 const (
 	mostMultiple   = 6   // multiples of the period of the sine that are tried

@@ -52,7 +52,7 @@ func (l *memory) Keep(best bool) {
 	}
 }
 
-// state writes or reads l, of so many rows in a space of n parameters.
+// state writes or reads l for the given number of rows and n parameters.
 func (l *memory) state(c *save.State, n, rows int) {
 	k := len(l.past)
 	c.Int(&k)
@@ -75,12 +75,12 @@ type Prior interface {
 	// Covariance stores K at θ in dst, both triangles, and returns the terms there. It reports
 	// false where θ is out of range or K not finite, or h has stopped.
 	Covariance(h *parallel.Halt, dst, theta []float64) (*term.Terms, bool)
-	// Slopes stores at the θ of the last Covariance, for each coordinate p that is not of the
-	// likelihood,
+	// Slopes stores, at the θ of the last call of Covariance,
 	//
 	//	½Σ_ij (W − aaᵀ)_ij ∂K_ij/∂θ_p
 	//
-	// in grad. Of W the lower triangle counts.
+	// in grad for each coordinate p that does not belong to the likelihood. Only the lower
+	// triangle of W counts.
 	Slopes(h *parallel.Halt, grad, w, a []float64)
 	// Changes stores there (∂K/∂θ_p)a in column p of u, which has one for each coordinate of the
 	// space.
@@ -187,7 +187,7 @@ func (l *Latent) Evaluate(theta []float64, slack, most float64, slopes bool) (se
 // How the ratio of noise to scale is found.
 const (
 	noiseStep  = 2.772588722239781 // log 16: from one log variance to the next,
-	noiseTries = 7                 // of which there are no more,
+	noiseTries = 7                 // at most this many tries
 	noiseBends = 2                 // before minima of parabolas
 	noiseNear  = 0.1               // that are not this near to one that is known
 )
@@ -200,10 +200,10 @@ func (l *Latent) Profiles() bool {
 // Profile implements Noisy. With S = diag(w)/v, for noise of variance v and weights w, −ELBO at
 // the best q is
 //
-//	½log|I + SK| + ½yᵀ(I + SK)⁻¹Sy + ½Σ w log 2πv;
+//	½log|I + SK| + ½yᵀ(I + SK)⁻¹Sy + ½Σ w log 2πv.
 //
-// one factor gives it for all sK and sv, as a function of log s that is convex with the priors. A
-// jitter is taken to be in proportion, too.
+// One factorization gives it for all sK and sv, as a function of log s that is convex together
+// with the priors. A jitter is scaled in proportion.
 func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	x := search.Point{Theta: slices.Clone(theta), F: math.Inf(1)}
 	noise := l.space.Noise
@@ -251,8 +251,8 @@ func (l *Latent) Profile(theta []float64) (search.Point, error) {
 	return x, l.workers.Halt.Err()
 }
 
-// bracket looks for a minimum of f from 0 downhill, by steps until it rises again or there were so
-// many, and then where parabolas have theirs, unless that is near to the least so far.
+// bracket looks for a minimum of f downhill from 0. It steps until f rises again or tries steps
+// are taken. It then tries the minima of parabolas, unless they are near the least point so far.
 func bracket(f func(t float64) float64, step float64, tries, bends int, near float64) {
 	left, mid := 0.0, step
 	fl, fm := f(left), f(mid)
@@ -288,8 +288,8 @@ func bracket(f func(t float64) float64, step float64, tries, bends int, near flo
 // mostDrift is how many nats rounding may hide of an ELBO that a search goes by.
 const mostDrift = 1e-3
 
-// resolved reports whether q is what its sites say, m = Ka, and its value KL − ΣE, to within so
-// many nats.
+// resolved reports whether the mean of q is Ka and its value is KL − ΣE, within the given number
+// of nats.
 func (l *Latent) resolved() bool {
 	q, p := &l.prob.Cur, &l.prob
 	dense.Symv(1, dense.Symmetric(l.k, p.N), dense.Vector(q.A), 0, dense.Vector(p.D))
@@ -303,9 +303,10 @@ func (l *Latent) resolved() bool {
 		dense.Epsilon*size <= mostDrift && kl > -mostDrift
 }
 
-// rounding returns about how many nats rounding may change the value of q by. With B = I + Γ^½KΓ^½,
-// of which the condition is about tr ΓK, variances are (1 − (B⁻¹)_ii)/γ_i, and ½γ_i of their error
-// counts. Where labels tell latent values far better than the prior, little of them is left.
+// rounding estimates by how many nats rounding changes the value of q. With B = I + Γ^½KΓ^½,
+// whose condition is about tr ΓK, the variances are (1 − (B⁻¹)_ii)/γ_i, and ½γ_i of their error
+// counts. If labels determine latent values far better than the prior, few digits of these
+// differences are left.
 func (l *Latent) rounding() float64 {
 	return 0.5 * dense.Epsilon * term.Size(l.k, l.prob.Cur.Gamma)
 }
@@ -313,10 +314,10 @@ func (l *Latent) rounding() float64 {
 // learnSteps bounds the steps of q at one θ.
 const learnSteps = 60
 
-// expect finds q to within so many nats, in l.prob.Cur, and returns by how many it may be too
-// high. No q is given up for being far off: what its linearised problem promises is no bound
-// there. Where the targets of the sites are slow to converge, as those of large counts under a
-// wide prior, it takes steps of Newton's.
+// expect finds q within the given number of nats, in l.prob.Cur, and returns by how many nats its
+// value may be too high. It does not give up a distant q, because the gain that its linearized
+// problem predicts is not a bound there. If the targets of the sites converge slowly, for example
+// for large counts under a wide prior, it takes Newton steps.
 func (l *Latent) expect(terms *term.Terms, theta []float64, slack float64) (gap float64,
 	err error) {
 	n, p := l.n, &l.prob
@@ -349,8 +350,8 @@ func (l *Latent) expect(terms *term.Terms, theta []float64, slack float64) (gap 
 	return gap, nil
 }
 
-// cold starts q from the prior or, if that is better, from the sites that the responses alone
-// suggest where they are on the scale of the latent values: those of each at its response.
+// cold starts q from the prior. If that is better, it starts from the sites that the responses
+// alone suggest, each at its response, for responses on the scale of the latent values.
 func (l *Latent) cold(terms *term.Terms) error {
 	p := &l.prob
 	l.mover.Current = false
@@ -412,8 +413,8 @@ func (l *memory) extrapolate(gamma, a, m, theta []float64) {
 	l.secants(gamma, a, m, from, theta)
 }
 
-// secants moves γ, a and m from those of the given θ of the past to what they would be at θ if log
-// γ, a and m were linear in it: with the coefficients c = argmin |θ − θ_0 − Σ c_j(θ_j − θ_0)|².
+// secants extrapolates γ, a and m from the given past θ to the new θ, as if log γ, a and m were
+// linear in it: with the coefficients c = argmin |θ − θ_0 − Σ c_j(θ_j − θ_0)|².
 func (l *memory) secants(gamma, a, m []float64, from int, theta []float64) {
 	near := &l.past[from]
 	for i := range l.past {
@@ -489,9 +490,9 @@ func moves(gamma, near, c []float64, other func(j int) []float64) {
 	floats.Mul(gamma, l)
 }
 
-// gap estimates how many nats q is below the best: what its linearised problem promises, as
-// site.DenseAlgebra.decrement does, but for the covariances in the part of the precision, of which
-// only the variances are at hand.
+// gap estimates how many nats q is below the best. It is the gain that the linearized problem
+// predicts, as in site.DenseAlgebra.decrement, except that the precision part uses only variances
+// instead of covariances.
 func (l *Latent) gap() float64 {
 	q, p := &l.prob.Cur, &l.prob
 	var precision float64
@@ -516,7 +517,8 @@ func (l *Latent) gap() float64 {
 // meanPart is the part of the slack of q that its mean may be off at fixed covariances.
 const meanPart = 0.1
 
-// settle moves the mean, at the covariances of q, to within so many nats of the best.
+// settle moves the mean, with the covariances of q fixed, to within the given number of nats of
+// the best.
 func (l *Latent) settle(slack float64) {
 	p := &l.prob
 	if !l.mover.Current || !p.Inner(slack, 0) {
@@ -547,7 +549,7 @@ func (a *inverseMover) Cover(v, delta []float64) (logDet float64, ok bool) {
 	return a.Fac.LogDet, a.inverse.Variances(&a.Fac, v)
 }
 
-// covarianceUnits is what all of V costs.
+// covarianceUnits is the work of computing all of V.
 const covarianceUnits = 3
 
 func (a *inverseMover) Covariance() []float64 {
@@ -585,8 +587,8 @@ func (l *Latent) slopes(x *search.Point, terms *term.Terms, theta []float64) {
 	}
 }
 
-// information stores ½UᵀWU, U being N×nf, in info. W is a triangle T, and the transpose of what is
-// below the diagonal of that.
+// information stores ½UᵀWU in info, where U is N×nf. W is the sum of a triangle T and the
+// transpose of its part below the diagonal.
 func (l *Latent) information(info *mat.SymDense, u []float64, nf int) {
 	n := l.n
 	tu, utu := make([]float64, n*nf), make([]float64, nf*nf)
@@ -608,13 +610,14 @@ func (l *Latent) information(info *mat.SymDense, u []float64, nf int) {
 // about, of the error of expectations.
 const LikelihoodStep = 0x1p-14
 
-// likelihoodSlope returns the derivative of −ΣE in free parameter i, of the likelihood, by
-// differences at the marginals of q, and half of the second one, and stores the column of the
-// parameter in u, which has as many columns as there are free parameters. But for Gaussian noise
-// it is shrunk until Σγu² is at most the second derivative over search.Part, a part that the
-// search takes of it: q that follows θ only lowers the curvature. Sites that say nothing of their
-// latent value, as those of a Laplace far from its response, would have any u whatever, and stop
-// the search.
+// likelihoodSlope returns the derivative of −ΣE in free parameter i of the likelihood, by
+// differences at the marginals of q, and half the second derivative. It stores the column of the
+// parameter in u, which has as many columns as there are free parameters.
+//
+// Except under Gaussian noise, the column is shrunk until Σγu² is at most the second derivative
+// divided by search.Part: a q that follows θ only lowers the curvature, and the search takes this
+// part of it. Sites without information, such as distant sites of a Laplace likelihood, would
+// otherwise have an arbitrary u and stop the search.
 func (s *Space) likelihoodSlope(u []float64, terms *term.Terms, q *term.State, workers term.Crew,
 	theta []float64, i int) (slope, curve float64) {
 	up, down := s.tilted(terms, q.M, q.V, workers, theta, i, LikelihoodStep),

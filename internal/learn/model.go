@@ -1,9 +1,12 @@
-// Package learn learns the hyper-parameters θ of Gaussian processes and generalised linear
-// models. It minimises −ELBO(θ) − log prior(θ), where the ELBO is that of the best q at θ.
+// Package learn finds the hyperparameters θ of Gaussian processes and generalized linear models.
+// It minimizes −ELBO(θ) − log prior(θ), where the ELBO at θ is the ELBO of the best q.
 //
-// A Space holds the coordinates of θ. A Model computes q at a θ, with the derivatives of its
-// ELBO. A Stepper evaluates the Model where the search asks for it. CertifyGram and
-// CertifyWeights bound how far a scale may be from the best one.
+// A Space holds the coordinates of θ. A Model computes q at a θ and the derivatives of its ELBO:
+// Latent for GPs (latent.go), Weights for GLMs (weights.go), Classes and ClassesGP for softmax
+// models, and sparse.Learning for sparse GPs. A Run (run.go) evaluates the Model at the θ that
+// package search proposes, and decides on starts and stages. period.go and harmonics.go find the
+// starts of periods. CertifyGram and CertifyWeights (scale.go) bound how far a scale may be from
+// the best one.
 package learn
 
 import (
@@ -27,14 +30,14 @@ type Model interface {
 	// Keep makes the q of the last Evaluate one that later ones start from; with best also the one
 	// to end with.
 	Keep(best bool)
-	// Work returns the work so far, in Cholesky factorisations of all rows or passes over them.
+	// Work returns the work so far, in Cholesky factorizations of all rows or passes over them.
 	Work() float64
 	// State writes or reads all that later evaluations depend on, in a space of n parameters.
 	State(c *save.State, n int)
 }
 
-// Noisy is a Model whose noise and scale can be brought to where they are best, at all else, by
-// factorisations alone.
+// Noisy is a Model that can optimize its noise and scale by factorizations alone, with everything
+// else fixed.
 type Noisy interface {
 	Model
 	// Profiles reports whether there is noise that is learned and was not set.
@@ -63,11 +66,11 @@ type Staged interface {
 	// Goal returns how many nats a search on the rows of now may leave where one on all may leave
 	// tol.
 	Goal(tol float64) float64
-	// Begin tells that a search begins on the rows of now. It returns what part of the gain of a
-	// step −ELBO may be off by, 0 for the default, and whether the search may end without a look
-	// in directions of which little is known, as one on other rows has it.
+	// Begin starts a search on the current rows. rough is the error of −ELBO as a fraction of the
+	// gain of a step, where 0 means the default. brief allows the search to end without checking
+	// directions that it knows little about, because a search on other rows will check them.
 	Begin() (rough float64, brief bool)
-	// Advance goes on to more rows, and returns by how many times that multiplies −ELBO, nearly. It
-	// reports false where there are no more.
+	// Advance continues with more rows and returns the approximate factor by which −ELBO grows.
+	// It reports false if there are no more rows.
 	Advance() (times float64, ok bool)
 }

@@ -16,7 +16,7 @@ const madPerSD = 1.482602218505602
 // The periodogram by which a Period that is not set begins.
 const (
 	periodTrend  = 3 // the degree of the polynomial about which responses vary
-	periodCycles = 2 // least number of periods that the rows go through: slower ones are a trend
+	periodCycles = 2 // smallest number of periods that the rows cover; slower ones are a trend
 	periodFiner  = 4 // frequencies for each one that as many regular rows tell apart
 	periodRows   = 4 * (periodTrend + 1)
 )

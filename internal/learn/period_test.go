@@ -31,8 +31,8 @@ func periodicDraw(rng *rand.Rand, n int, cycles, length float64) (x *mat.Dense, 
 	return x, y
 }
 
-// TestPeriodHarmonics checks that the period of a periodic function is found, and not that of one
-// of its harmonics.
+// TestPeriodHarmonics checks that Period finds the period of a periodic function instead of a
+// harmonic.
 func TestPeriodHarmonics(t *testing.T) {
 	for _, c := range []struct {
 		cycles      float64

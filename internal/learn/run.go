@@ -17,9 +17,10 @@ const DefaultTol = 1e-4
 // screenSlack is how exactly the starts are told from each other, in nats.
 const screenSlack = 0.3
 
-// screenWorse is by how many nats a datum a start with shorter lengths must be worse for still
-// shorter ones not to be tried where each column has its own: among many columns all rows are then
-// far from each other. In few columns structure may be finer than all that was tried.
+// screenWorse is the loss, in nats per observation, at which a start with shorter length scales
+// ends the screening if each column has a length scale of its own. With many columns all rows are
+// then far from each other. With few columns the structure may be finer than everything tried so
+// far.
 const screenWorse = 0.1
 
 // secondWorse is by how many nats the second best of starts, with the best noise for each, must be
@@ -33,7 +34,7 @@ const mostEvaluations = 200
 // mostStages is the number of stages that a staged model may have.
 const mostStages = 3
 
-// Options are those of the searches of a Run.
+// Options holds the options of the searches of a Run.
 type Options struct {
 	Restarts  int     // further starts, drawn from the priors
 	Tol       float64 // nats that the objective may be above its minimum; 0 is DefaultTol
@@ -44,7 +45,7 @@ type Options struct {
 // a step.
 type Run struct {
 	Model  Model
-	Search search.Search // of now
+	Search search.Search // the current search
 	Best   search.Point  // Theta is nil before there is one
 	Ended  search.Ending // how the search that met Best has ended
 	Ends   []float64     // objectives that searches ended with
@@ -57,9 +58,9 @@ type Run struct {
 	n      int          // terms of f
 	screen [][]float64  // starts that are yet to be compared
 	first  search.Point // the best of those that were
-	second search.Point // and the second best, where noise is profiled,
+	second search.Point // the second best point if noise is profiled
 	last   float64      // f of the last of them,
-	valley bool         // and that one was worse than one before it and one after
+	valley bool         // a point between both was worse than both
 	later  [][]float64  // starts of further searches
 	ahead  bool         // the search of now has met Best
 	tol    float64
@@ -171,7 +172,7 @@ func (s *Run) only() bool {
 		slices.Equal(s.Best.Theta, s.Search.Cur.Theta)
 }
 
-// compare tells the next start from the best so far.
+// compare chooses the next start, given the best start so far.
 func (s *Run) compare() error {
 	noisy := s.space.noisyStart()
 	doubtful := slices.Equal(s.screen[0], noisy)
@@ -194,7 +195,7 @@ func (s *Run) compare() error {
 	}
 	if better {
 		s.first, s.News = x, true
-		if !math.IsInf(x.F, 1) { // it is what there is if the run ends here
+		if !math.IsInf(x.F, 1) { // the run may end here
 			s.Best = x
 		}
 	} else if s.space.screened() > 1 && x.F > s.first.F+screenWorse*float64(s.n) {
@@ -213,9 +214,9 @@ func (s *Run) compare() error {
 	return nil
 }
 
-// profile tells the next start, with the noise and the scale that are best for its lengths, from
-// the best so far. The second best has a search, too, if it is as good within a nat or, where one
-// between the two is worse than both, if it is not far worse.
+// profile chooses the next start, given the best start so far, with the noise and the scale that
+// are best for its length scales. The second best start also gets a search if it is within a nat,
+// or if it is not far worse and a start between both is worse than both.
 func (s *Run) profile(p Noisy) error {
 	x, err := p.Profile(s.screen[0])
 	if err != nil {
@@ -254,7 +255,7 @@ func (s *Run) begin(theta []float64) {
 	s.Search.Begin(theta)
 }
 
-// manner makes a search one that a staged model asks for.
+// manner sets the options of a search that a staged model requests.
 func (s *Run) manner() {
 	if m, ok := s.Model.(Staged); ok {
 		s.Search.Rough, s.Search.Brief = m.Begin()
@@ -302,7 +303,7 @@ func (s *Run) end() {
 	s.later = s.later[1:]
 }
 
-// advance goes on from the best θ with more rows, if there are any.
+// advance continues from the best θ with more rows. It reports false if there are none.
 func (s *Run) advance() bool {
 	m, ok := s.Model.(Staged)
 	if !ok || s.Best.Theta == nil {
@@ -326,8 +327,8 @@ func (s *Run) AtBound(i int) bool {
 	return math.Min(t-s.Search.Lo[i], s.Search.Hi[i]-t) < 1e-6*(1+math.Abs(t))
 }
 
-// Deviations returns the standard deviations of θ where the curvature of the search is that of
-// −log posterior.
+// Deviations returns the standard deviations of θ, as if the curvature of the search were the
+// curvature of −log posterior.
 func (s *Run) Deviations() []float64 {
 	sd := make([]float64, len(s.space.Coords))
 	if cov := s.covariance(); cov != nil {

@@ -26,28 +26,29 @@ func (i *Interval) Valid() bool {
 	return i.Lo > 0 && i.Lo < i.Hi && !math.IsInf(i.Hi, 1) && i.Within > 0
 }
 
-// Proof is that no Gaussian q has an ELBO more than Bound nats above ELBO, at any scale of an
-// interval. Scale is the best scale tried, ELBO that of the q found there, and Steps the number of
-// scales. Its formula is at ScaleCertificate of the root package.
+// Proof states that no Gaussian q has an ELBO more than Bound nats above ELBO, at any scale of an
+// interval. Scale is the best scale tried, ELBO the ELBO of the q found there, and Steps the
+// number of scales. The formula is at ScaleCertificate of the root package.
 type Proof struct {
 	Scale, ELBO, Bound float64
 	Steps              int
 }
 
 const (
-	scaleSlack = 0.02 // of the bound asked for, that a q may be below its best
+	scaleSlack = 0.02 // fraction of the requested bound that a q may be below its best
 	scaleCells = 64   // intervals to begin with
-	// of the bound asked for, below which a cell is divided before another scale is tried
+	// Fraction of the requested bound below which a cell is divided before another scale is
+	// tried.
 	scaleRefine = 0.7
-	scaleWidth  = 1e-4 // of log s², below which it is not
+	scaleWidth  = 1e-4 // width of log s² below which a cell is not divided
 	scaleSteps  = 100  // most scales tried
 )
 
 // scaleThetas are the exponents θ of y.
 var scaleThetas = [...]float64{0.5, 0.75, 1}
 
-// scaleState is what a state says of all scales, relative to its own: with x = log s² less that of
-// the state, the bound is
+// scaleState holds the bound that a state gives for all scales, relative to its own. With x = log
+// s² minus the log s² of the state, it is
 //
 //	offset − ½n_u x − Σ log(p_j + q_j e^((θ−1)x)) + rise·e^x + trace·e^((2θ−1)x).
 type scaleState struct {
@@ -158,7 +159,7 @@ func (p *gramScale) Covariance(_ *parallel.Halt, dst, theta []float64) (*term.Te
 	return p.terms, ok
 }
 
-// Slopes and Changes implement Prior: none are asked for.
+// Slopes and Changes implement Prior. A certificate needs neither.
 func (p *gramScale) Slopes(*parallel.Halt, []float64, []float64, []float64) {}
 func (p *gramScale) Changes(*parallel.Halt, []float64, []float64)           {}
 
@@ -189,8 +190,8 @@ func CertifyGram(ctx context.Context, terms *term.Terms, k []float64, first floa
 	})
 }
 
-// scaleState returns what the current q says of all scales, P being K⁻¹, n_u = n, and p_j the
-// eigenvalues of Γ^½KΓ^½.
+// scaleState returns the bound of the current q for all scales. P is K⁻¹, n_u is n, and the p_j
+// are the eigenvalues of Γ^½KΓ^½.
 func (l *Latent) scaleState(at float64) *scaleState {
 	q, n := &l.prob.Cur, l.n
 	s := &scaleState{at: at, elbo: -q.Value, half: 0.5 * float64(n), p: make([]float64, n),
@@ -222,8 +223,9 @@ func (l *Latent) scaleState(at float64) *scaleState {
 	return s
 }
 
-// eigenvalues stores those of b, the lower triangle of a positive semidefinite matrix, in p, each
-// less what rounding may have added. It overwrites b. Where h stops the state says nothing.
+// eigenvalues stores the eigenvalues of b, the lower triangle of a positive semidefinite matrix,
+// in p, each reduced by its possible rounding error. It overwrites b. If h stops, the state gives
+// no bound.
 func (s *scaleState) eigenvalues(h *parallel.Halt, b []float64) {
 	n := len(s.p)
 	if !dense.Eigenvalues(h, s.p, b, n) {
@@ -272,7 +274,7 @@ func CertifyWeights(ctx context.Context, prior *BlockPrior, want Interval) (*Pro
 	})
 }
 
-// scale returns the scale of the first weight of p in its base, 1 if there is none.
+// scale returns the scale of the first weight of p in its base, or 1 if there is none.
 func (p *BlockPrior) scale() float64 {
 	if len(p.Spread) == 0 {
 		return 1
@@ -293,8 +295,8 @@ func (p *BlockPrior) scaled(first, at float64) *site.LinearModel {
 	return &lin
 }
 
-// scaleState returns what q says of all scales. With M = P_b + Γ + P = LLᵀ and ν_j the eigenvalues
-// of L⁻¹PL⁻ᵀ it is |P_b + Γ + zP| = |M|Π(1 − ν_j + ν_jz).
+// scaleState returns the bound of q for all scales. With M = P_b + Γ + P = LLᵀ and the
+// eigenvalues ν_j of L⁻¹PL⁻ᵀ, |P_b + Γ + zP| = |M|Π(1 − ν_j + ν_jz).
 func (l *Weights) scaleState(q *weightFit, at float64) (*scaleState, error) {
 	d, rows := len(q.mean), q.rows
 	s := &scaleState{at: at, elbo: -q.f, p: make([]float64, d), q: make([]float64, d)}
@@ -305,7 +307,7 @@ func (l *Weights) scaleState(q *weightFit, at float64) (*scaleState, error) {
 	m := &gauss.State{Halt: l.workers.Halt}
 	if !rows.Certain || !m.Add(prior, q.lin.X, rows.Tg, nil, &design.Work{Halt: l.workers.Halt}) ||
 		m.Double {
-		s.offset = math.Inf(1) // it says nothing
+		s.offset = math.Inf(1) // no bound
 		return s, nil
 	}
 	s.offset = 0.5*q.logDet + 0.5*prior.LogDet - m.LogDet - 0.5*float64(d)

@@ -138,7 +138,7 @@ func exact(name string, noise float64, real bool,
 		func(y, eta float64) (f, d1, d2 float64) { return of(y, eta, 0) }, of}
 }
 
-// known reports whether the state says anything of other scales.
+// known reports whether the state gives a bound for other scales.
 func (s *scaleState) known() bool { return !math.IsInf(s.offset, 0) }
 
 // eigenvaluesOf returns the state of the eigenvalues of b, n×n.
@@ -148,7 +148,7 @@ func eigenvaluesOf(h *parallel.Halt, b []float64, n int) *scaleState {
 	return s
 }
 
-// randomState returns what a q near the last one says of all scales, its sites off by noise.
+// randomState returns the bound of a q near the last one, with noise on its sites.
 func (l *Latent) randomState(rng *rand.Rand, noise, at, elbo float64) *scaleState {
 	q := &l.prob
 	for i, g := range q.Cur.Gamma {
@@ -170,7 +170,7 @@ func (l *Weights) bestAt(at float64) (float64, error) {
 	return -q.f, nil
 }
 
-// randomState returns what a q of random sites says of all scales.
+// randomState returns the bound of a q with random sites.
 func (l *Weights) randomState(rng *rand.Rand, noise, at float64) (*scaleState, error) {
 	alg, err := site.NewWeightAlgebra(l.prior.scaled(1, at), l.workers)
 	if err != nil {
@@ -193,7 +193,7 @@ func (l *Weights) randomState(rng *rand.Rand, noise, at float64) (*scaleState, e
 type scaleProblem struct {
 	name  string
 	best  func(at float64) float64     // the greatest ELBO at a log s²
-	state func(at float64) *scaleState // what a random state there says
+	state func(at float64) *scaleState // returns the bound of a random state at a scale
 	draw  func() float64
 }
 
@@ -310,9 +310,9 @@ func problems() uint64 {
 	return 500
 }
 
-// TestLearnSingularFar: equal rows that disagree, far under the prior, have an ELBO. Ways along
-// which the mean hardly bends lead to an a that a singular K does not see, and of which rounding
-// leaves nothing.
+// TestLearnSingularFar checks that equal rows with different responses, far outside the prior,
+// have an ELBO. Directions in which the mean has almost no curvature lead to an a that a singular
+// K does not see and that rounding destroys.
 func TestLearnSingularFar(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{7, 174, 236} {
@@ -320,8 +320,8 @@ func TestLearnSingularFar(t *testing.T) {
 	}
 }
 
-// TestScaleStates: what any state says of all scales is true, 0 violations in 10,000 states. Near
-// its own scale, and at the optimum, it is tight.
+// TestScaleStates checks the bounds of 10,000 states for all scales. None may be violated, and
+// they must be tight near their own scale and at the optimum.
 func TestScaleStates(t *testing.T) {
 	t.Parallel()
 	const scales, each = 6, 20
@@ -361,7 +361,7 @@ func TestScaleStates(t *testing.T) {
 	}
 }
 
-// asked is a context that is done once it has been asked so many times.
+// asked is a context that is done after the given number of checks.
 type asked struct {
 	context.Context
 	left, count int64
@@ -378,9 +378,9 @@ func (c *asked) Err() error {
 	return nil
 }
 
-// TestEigenvaluesHearCancel: what a certificate takes eigenvalues of asks for every column whether
-// they are still wanted, and says nothing where they are not.
-func TestEigenvaluesHearCancel(t *testing.T) {
+// TestEigenvaluesCancel checks that the eigenvalues of a certificate check for cancellation at
+// every column, and that a canceled state gives no bound.
+func TestEigenvaluesCancel(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	rng := rand.New(rand.NewPCG(3, 11))

@@ -18,13 +18,13 @@ type Normal struct{ Mean, SD, Shared float64 }
 // Coord is a hyper-parameter in its coordinate θ.
 type Coord struct {
 	Param      int     // its place among all parameters, learned or not
-	Group      string  // of one list, which Prior.Shared is of
+	Group      string  // name of the list that Prior.Shared refers to
 	Likelihood bool    // a parameter of the likelihood, not of the prior of its latent values
 	Start      float64 // where a search begins
 	Lo, Hi     float64
 	Prior      Normal
 	Screened   bool    // a length: shorter ones are tried as starts
-	Noisier    float64 // from Start to as much noise as the responses vary; 0 of what is no noise
+	Noisier    float64 // distance from Start to noise as large as the variation of the responses; 0 for other parameters
 }
 
 // Space is the space of the hyper-parameters that are learned, from NewSpace. A θ has one
@@ -34,19 +34,19 @@ type Space struct {
 	// At returns the parameters at θ that are not the likelihood's, learned or not, and the terms
 	// t under the likelihood at θ. It fails where θ is out of range.
 	At func(t *term.Terms, theta []float64) (prior []float64, under *term.Terms, err error)
-	// Ruled gives terms that are those of one evaluation their Rule, and returns them; see
-	// term.Terms.Sure. Nil leaves them without.
+	// Ruled gives the terms of one evaluation their Rule and returns them; see term.Terms.Sure.
+	// Nil means no rule.
 	Ruled func(t *term.Terms) *term.Terms
 	// Gaussian reports Gaussian noise, under which one step from any q is exact.
 	Gaussian bool
-	// Noise is the coordinate that is the log variance of Gaussian noise, −1 if there is none or
-	// if it was set. Scales are the log standard deviations to whose square, all of them together,
-	// the prior covariance is in proportion; nil if there are none or some of them were set.
+	// Noise is the coordinate of the log variance of Gaussian noise, or −1 if there is none or it
+	// is fixed. Scales lists the log standard deviations whose squares together scale the prior
+	// covariance. It is nil if there are none or some are fixed.
 	Noise  int
 	Scales []int
 
 	prec *mat.SymDense // Λ, the precision of the priors
-	mean []float64     // and their mean μ
+	mean []float64     // their mean μ
 }
 
 // NewSpace returns the space of coords, without At, Gaussian noise or Scales.
@@ -140,9 +140,9 @@ func (s *Space) screened() (n int) {
 	return n
 }
 
-// noisyStart returns the first start with as much noise as the responses vary. It is tried where
-// shorter lengths look better, because these can stand in for noise. It is nil where no lengths
-// are screened or no noise is learned.
+// noisyStart returns the first start with noise as large as the variation of the responses. It is
+// tried if shorter length scales look better, because they can imitate noise. It is nil if no
+// length scales are screened or no noise is learned.
 func (s *Space) noisyStart() []float64 {
 	first := s.Starts()[0]
 	noisy := slices.Clone(first)
@@ -191,7 +191,7 @@ func (s *Space) draw(start []float64, rng *rand.Rand) []float64 {
 // noisier returns the least and the most by which the Noise of θ may rise for it and the Scales to
 // have a δ, as in scaled, that takes them into their bounds.
 func (s *Space) noisier(theta []float64) (lo, hi float64) {
-	var least, most float64 // of the δ of scaled
+	var least, most float64 // range of the δ of scaled
 	if len(s.Scales) > 0 {
 		least, most = math.Inf(-1), math.Inf(1)
 	}

@@ -49,15 +49,15 @@ type BlockPrior struct {
 
 	base  *site.LinearModel
 	space *Space
-	block []int     // of each weight; −1 for that of the intercept
-	unit  []float64 // the precision of a weight where PriorSD is 1, and that of the intercept
+	block []int     // block of each weight; −1 for the intercept
+	unit  []float64 // precision of a weight if PriorSD is 1, and of the intercept
 
-	lin *site.LinearModel // of the last covariance
+	lin *site.LinearModel // model with the last covariance
 }
 
 // NewBlockPrior returns the prior of l, whose first cols weights are in blocks; nil means one
-// block. Of K classes there may be K·cols blocks, those of a class one after the other. If scaled,
-// weights are in units of their columns. A nil variance means that of the columns of l.
+// block. With K classes there may be K·cols blocks, class by class. If scaled is true, weights
+// are in units of their columns. A nil variance means the variances of the columns of l.
 func NewBlockPrior(l *site.LinearModel, cols int, blocks []int, scaled bool,
 	variance []float64) *BlockPrior {
 	d, classes := len(l.Names), 1
@@ -177,7 +177,7 @@ func (p *BlockPrior) SameLikelihood(a, b []float64) bool {
 	return true
 }
 
-// ruled gives the terms of lin, which are those of one evaluation, the rule of the space.
+// ruled gives the terms of lin, which belong to one evaluation, the rule of the space.
 func (p *BlockPrior) ruled(lin *site.LinearModel) {
 	if p.space.Ruled != nil {
 		lin.Terms = p.space.Ruled(lin.Terms)
@@ -201,7 +201,7 @@ func (p *BlockPrior) Covariance(h *parallel.Halt, dst, theta []float64) (*term.T
 	return lin.Terms, ok
 }
 
-// columns returns the coordinate of each weight, −1 if it has none.
+// columns returns the coordinate of each weight, or −1 if it has none.
 func (p *BlockPrior) columns() []int {
 	of := make([]int, len(p.Spread))
 	for b := range of {
@@ -277,8 +277,8 @@ func eachOf(x *design.Matrix, r int, f func(j int, v float64)) {
 	}
 }
 
-// Weights is the Model of a GLM over its weights. The sites that it remembers are those of the
-// rows or, of a diagonal q, the precisions of the weights and their means.
+// Weights is the Model of a GLM that works on its weights. It remembers the sites of the rows or,
+// for a diagonal q, the means and precisions of the weights.
 type Weights struct {
 	memory
 	prior    *BlockPrior
@@ -320,10 +320,10 @@ func (l *Weights) State(c *save.State, n int) {
 type weightFit struct {
 	lin            *site.LinearModel
 	f, gap         float64     // −ELBO, and by how much it may be too high
-	mean, variance []float64   // of the weights
+	mean, variance []float64   // mean and variances of the weights
 	rows           *term.State // the expectations
 	factor         []float64   // the Cholesky factor of V⁻¹, or nil where that is diagonal
-	logDet         float64     // and log|V⁻¹|
+	logDet         float64     // log|V⁻¹|
 }
 
 // Evaluate implements Model.
@@ -367,7 +367,7 @@ func (l *Weights) Evaluate(theta []float64, slack, most float64, slopes bool) (s
 	return x, nil
 }
 
-// fitFull finds q with a full covariance, to within so many nats.
+// fitFull finds q with a full covariance, within the given number of nats.
 func (l *Weights) fitFull(lin *site.LinearModel, theta []float64, slack float64) (*weightFit,
 	error) {
 	s, err := site.NewWeightAlgebraIn(l.last, lin, l.workers)
@@ -428,7 +428,7 @@ func fitOf(s *site.WeightAlgebra) (*weightFit, error) {
 	return fit, nil
 }
 
-// The random numbers of the blocks are those of an Env without a source of its own.
+// The random numbers of blocks use the seed of an Env without a source.
 const seed1, seed2 = 0x5eed, 0xe1b0
 
 // approach takes the pass of blocks that a fit begins with, if it does.
@@ -449,8 +449,8 @@ func (l *Weights) approach(s *site.WeightAlgebra) error {
 	return nil
 }
 
-// settle moves the mean of s with V held, which costs far less than a step does, while that
-// promises more than a small part of so many nats.
+// settle moves the mean of s with V fixed, which costs far less than a step, while that predicts
+// a gain above a small part of the given number of nats.
 func (l *Weights) settle(s *site.WeightAlgebra, slack float64) {
 	s.Blocks.Mover.X, s.Blocks.Mover.Index = s.Lin.X, nil
 	for range site.InnerNewtons {
@@ -465,7 +465,7 @@ func (l *Weights) settle(s *site.WeightAlgebra, slack float64) {
 	}
 }
 
-// fitDiagonal finds q with a diagonal covariance, to within so many nats.
+// fitDiagonal finds q with a diagonal covariance, within the given number of nats.
 func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack float64) (*weightFit,
 	error) {
 	s, d := site.NewFactoredAlgebra(lin, 0), len(lin.Names)
@@ -514,10 +514,10 @@ func (l *Weights) fitDiagonal(lin *site.LinearModel, theta []float64, slack floa
 // diagonalSteps bounds the steps of a diagonal q at one θ, which are cheap and many.
 const diagonalSteps = 300
 
-// slopes stores the gradient and the average information at q in x. With r = XᵀΓu of a parameter
-// of the likelihood, of the column u that Latent has for it, and 2Λ0E_b m of a block of weights in
-// place of −r, the information is ½(D − rᵀVr), D being 4mᵀE_bΛ0E_b m of a block, uᵀΓu of
-// parameters of the likelihood, and 0 elsewhere. Of a negative γ it takes no account.
+// slopes stores the gradient and the average information at q in x. The information is ½(D −
+// rᵀVr). For a parameter of the likelihood, r = XᵀΓu with the column u that Latent has for it,
+// and D = uᵀΓu between such parameters. For a block b of weights, −r is 2Λ0E_b m and D is
+// 4mᵀE_bΛ0E_b m. D is 0 elsewhere. Negative γ are ignored.
 func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 	n, nf := len(q.rows.M), len(l.prior.space.Coords)
 	least := make([]float64, nf)
@@ -538,9 +538,10 @@ func (l *Weights) slopes(x *search.Point, q *weightFit, theta []float64) {
 	information(x, r, own, least, q.variance, q.factor)
 }
 
-// Gradient stores gradient and average information in x, at q with the mean and variances of the
-// weights, under a prior with precisions prec. The factor is that of Cholesky of V⁻¹, and lik what
-// the rows say of the parameters of the likelihood that are learned. See Weights.slopes.
+// Gradient stores the gradient and the average information in x, at q with the given mean and
+// variances of the weights, under a prior with precisions prec. factor is the Cholesky factor of
+// V⁻¹, and lik holds the sums over the rows for the learned parameters of the likelihood. See
+// Weights.slopes.
 func (p *BlockPrior) Gradient(x *search.Point, prec, mean, variance, factor []float64,
 	lik []rounds.Tilted) {
 	r, own := p.scaleSlopes(x, prec, mean, variance)

@@ -1232,3 +1232,14 @@ func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 	}
 	return s.Terms.RowGap(c, s.Elbo(c, s.LogDet), g.prior, g.h, goal, s.Workers.Halt)
 }
+
+// Swap replaces the state by x, whose log determinant is logDet, and stores the former state in x. The
+// caller has computed x, with its expectations, from sites that were reached without a step of this
+// algebra. V and the proof then follow from the new sites when they are needed.
+func (s *DenseAlgebra) Swap(x *term.State, logDet float64) {
+	s.Distance = Distance(x, &s.Cur)
+	s.Cur, *x = *x, s.Cur
+	s.LogDet = logDet
+	s.Fresh, s.Dense, s.Batched, s.Unresolved, s.Pg.Current, s.Proof = true, false, false, false,
+		false, Proof{}
+}

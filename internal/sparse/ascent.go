@@ -45,6 +45,9 @@ func (a *Ascent) Start(q *gauss.State) {
 	*a = Ascent{Pass: a.Pass, At: q, Try: q, Length: 1, least: math.Inf(-1), gain: math.Inf(1)}
 }
 
+// Adopt makes look, a look at the state of a, its result, and its natural step the next state to try.
+func (a *Ascent) Adopt(look *Look) { a.Look, a.Try = look, &look.Next }
+
 // Begin is the first pass over all rows, from a start by a sample of them: it finds what to try.
 // Otherwise it is Move.
 func (a *Ascent) Begin() error {
