@@ -32,6 +32,7 @@ func (t *trend) left(elbo float64) float64 {
 	return now * now / (before - now)
 }
 
+// state writes or reads t.
 func (t *trend) state(c *save.State) {
 	for i := range t.past {
 		c.Float(&t.past[i])

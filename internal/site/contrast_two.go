@@ -21,6 +21,7 @@ const (
 // difference is the likelihood of z for a term.Several of two latent values.
 type difference struct{ term.Several }
 
+// Expect implements term.Likelihood.
 func (l difference) Expect(y, m, v float64) term.Expectation {
 	var d1, d2 [2]float64
 	value, err := l.ExpectSeveral(y, 0, []float64{-m / 2, m / 2}, []float64{v / 2, v / 2}, d1[:],
@@ -28,6 +29,7 @@ func (l difference) Expect(y, m, v float64) term.Expectation {
 	return term.Expectation{Value: value, D1: 0.5 * (d1[1] - d1[0]), D2: d2[1], Err: err}
 }
 
+// LogProb implements term.Likelihood.
 func (l difference) LogProb(y, eta float64) float64 { return l.Expect(y, eta, 0).Value }
 
 // Ascend implements Algebra. With two classes it tries the solution of the logit if the last step

@@ -33,8 +33,8 @@ type DenseAlgebra struct {
 	Cov   []float64
 	Dense bool // Cov holds V (lower triangle)
 
-	// Features takes the steps of all terms if K comes from few features and float64 does not
-	// have enough digits for K. Otherwise it is nil.
+	// Features takes the steps of all terms if K comes from few features and needs more digits
+	// than float64 has. Otherwise it is nil.
 	Features *WeightAlgebra
 	linked   bool // Features is at the current state, if the state is fresh
 
@@ -156,6 +156,7 @@ func (b denseBase) plan() sitePlan {
 	return sitePlan{Batch: (s.N + blocks - 1) / blocks, Sampler: promising{&s.Sites}}
 }
 
+// use implements keeper.
 func (b denseBase) use(c term.Crew) {
 	s := b.s
 	s.Blocks.prob.Workers = c
@@ -168,14 +169,19 @@ func (b denseBase) use(c term.Crew) {
 	}
 }
 
+// restart implements keeper.
 func (b denseBase) restart() { b.s.mover.Reset(b.s.K, b.s.N) }
 
+// start implements keeper.
 func (b denseBase) start() {}
 
+// follow implements keeper.
 func (b denseBase) follow() float64 { return math.NaN() }
 
+// stale implements keeper.
 func (b denseBase) stale() { b.s.Dense, b.s.Pg.Current = false, false }
 
+// settled implements keeper.
 func (b denseBase) settled() bool {
 	s := b.s
 	return s.Dense && s.Later.Rank() == 0 || !s.Dense && (s.atTargets() || s.outside())
@@ -217,6 +223,7 @@ func (s *DenseAlgebra) Evaluate(within float64) (siteEvaluation, error) {
 	return e, err
 }
 
+// ready implements prover.
 func (b denseBase) ready() (bool, error) {
 	if b.s.atTargets() || b.s.outside() { // V is not needed yet
 		return true, nil
@@ -225,6 +232,7 @@ func (b denseBase) ready() (bool, error) {
 	return err == nil, b.s.Workers.Halt.Err()
 }
 
+// decrement implements prover.
 func (b denseBase) decrement() float64 {
 	if b.s.outside() {
 		return (*moveProof)(&b.s.Sites).decrement()
@@ -258,6 +266,7 @@ func (s *DenseAlgebra) proveMoved(within float64) (p Proof, ok bool, err error) 
 	return p, p.bound <= goal || left > goal, s.Workers.Halt.Err()
 }
 
+// prove implements prover.
 func (b denseBase) prove(within float64) (Proof, error) {
 	s := b.s
 	if !s.Dense {
@@ -405,6 +414,7 @@ func (s *DenseAlgebra) roughDrift(x *term.State) (nats float64) {
 	return first + rise
 }
 
+// Prior implements Base.
 func (b denseBase) Prior() (p term.State) {
 	s := b.s
 	p.Resize(s.N)
@@ -500,6 +510,7 @@ func (s *DenseAlgebra) factor() error {
 	return nil
 }
 
+// renew implements factored.
 func (b denseBase) renew(c *term.State) (logDet float64, resolved bool, err error) {
 	s, p := b.s, &b.s.Pg
 	if err := s.factor(); err != nil {
@@ -578,11 +589,13 @@ type blockStep struct {
 	u       []float64
 }
 
+// block implements blocker.
 func (b denseBase) block(batch []int) error {
 	b.s.linked = false
 	return b.s.Blocks.step(b.s, batch)
 }
 
+// step takes the block step: it solves the problem of the block and puts its sites back.
 func (t *blockStep) step(s *DenseAlgebra, batch []int) error {
 	if !(s.Fresh && s.Dense) || s.overdue() {
 		if err := s.Refresh(true); err != nil {
@@ -868,11 +881,13 @@ func (b denseBase) try(gamma []float64, noisy bool) (valid, edge bool) {
 	return true, t.next.LeastPivot() < min(noisyPivot, t.fac.LeastPivot())
 }
 
+// solve implements factored.
 func (b denseBase) solve(a, mean []float64) {
 	b.s.Pg.next.Solve(a)
 	dense.Symv(1, dense.Symmetric(b.s.K, b.s.N), dense.Vector(a), 0, dense.Vector(mean))
 }
 
+// taken implements factored.
 func (b denseBase) taken() (logDet float64) {
 	t := &b.s.Pg
 	t.fac, t.next, t.Current = t.next, t.fac, true
@@ -921,6 +936,7 @@ func Conditioned(h *parallel.Halt, k, gamma []float64, least float64) bool {
 	return f.Factor(k, len(gamma), gamma) && f.LeastPart() >= least
 }
 
+// NewDualAlgebra returns the prior of l, whose rows have the prior covariance k.
 func NewDualAlgebra(l *LinearModel, k []float64, workers term.Crew) (*DualAlgebra, error) {
 	s, err := NewDenseAlgebra(l.Terms, k, workers)
 	if err != nil {
@@ -962,6 +978,7 @@ func (l *LinearModel) Precisions(h *parallel.Halt, k []float64) []float64 {
 // weights instead of the dual.
 const PrimalWeights = 2000
 
+// Weights implements Weighted.
 func (s *DualAlgebra) Weights() ([]float64, gauss.Cov, error) {
 	back, err := s.Peek()
 	defer back()
@@ -1003,6 +1020,7 @@ func (s *DenseAlgebra) Start(gamma, a []float64) {
 	s.stale()
 }
 
+// save implements keeper.
 func (b denseBase) save(c *save.State) {
 	s := b.s
 	c.Bool(&s.Dense, &s.Pg.Current)
@@ -1026,6 +1044,7 @@ func (b denseBase) save(c *save.State) {
 	}
 }
 
+// resume implements keeper.
 func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) } // changes are relative to the prior
 
 // stateLater writes or reads the delayed changes of V. Strong changes are never delayed.
@@ -1043,6 +1062,7 @@ func (s *DenseAlgebra) stateLater(c *save.State) {
 	}
 }
 
+// Constant implements Algebra.
 func (s *DenseAlgebra) Constant() bool {
 	if s.Features != nil && !s.free {
 		return s.Fresh && s.linked && s.Features.Constant()
@@ -1233,9 +1253,8 @@ func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 	return s.Terms.RowGap(c, s.Elbo(c, s.LogDet), g.prior, g.h, goal, s.Workers.Halt)
 }
 
-// Swap replaces the state by x, whose log determinant is logDet, and stores the former state in x. The
-// caller has computed x, with its expectations, from sites that were reached without a step of this
-// algebra. V and the proof then follow from the new sites when they are needed.
+// Swap replaces the state by x, whose log determinant is logDet, and stores the previous state in
+// x.
 func (s *DenseAlgebra) Swap(x *term.State, logDet float64) {
 	s.Distance = Distance(x, &s.Cur)
 	s.Cur, *x = *x, s.Cur

@@ -117,11 +117,13 @@ func (s *FactoredAlgebra) ClosedForm() bool {
 	return ok
 }
 
+// Use implements Algebra.
 func (s *FactoredAlgebra) Use(c term.Crew) { s.workers, s.hess.halt = c, c.Halt }
 
 // Wider implements Algebra. The gap bound of a low-rank V holds over all V.
 func (s *FactoredAlgebra) Wider() bool { return !s.ClosedForm() }
 
+// Moved implements Algebra.
 func (s *FactoredAlgebra) Moved() float64 { return s.Distance }
 
 // Block implements Algebra. It returns an error, because this algebra has no block steps.
@@ -205,6 +207,7 @@ func (s *FactoredAlgebra) climb() bool {
 	return s.search(50, 1, 1) || s.search(50, 1, 0) || s.search(50, 0, 1)
 }
 
+// Slow implements Algebra.
 func (s *FactoredAlgebra) Slow() bool { return false }
 
 // Renewed makes the expectations of the current state valid.
@@ -476,8 +479,8 @@ const leastShrink = 0.5
 // of products.
 const diagNewtonMost = 100
 
-// aim stores the step in s.delta and its predicted gain in s.Promise. It returns false if the
-// Hessian is not positive definite.
+// aim stores the step in s.delta and its predicted gain in s. It returns false if the Hessian is
+// not positive definite.
 func (t *diagNewton) aim(s *FactoredAlgebra, f *DiagFamily) bool {
 	if s.Cur.Wild || !t.slopes(s.terms, &s.Cur.State, nil, s.workers) {
 		return false
@@ -823,11 +826,13 @@ type DiagFamily struct {
 	straight bool      // moves are straight in V, by −δ_j times V_jj, instead of in its logarithm
 }
 
+// newDiagFamily returns the family with V = diag(prec)⁻¹. It keeps prec.
 func newDiagFamily(prec []float64) *DiagFamily {
 	d := len(prec)
 	return &DiagFamily{Cur: prec, try: make([]float64, d), metric: make([]float64, d)}
 }
 
+// Size implements covFamily.
 func (f *DiagFamily) Size() int { return len(f.Cur) }
 
 // Gradient implements covFamily. It is ½(1 − ρ) with ρ_j = A_jj V_jj. The Fisher information is
@@ -845,8 +850,10 @@ func (f *DiagFamily) Gradient(g []float64, a *WeightHessian) {
 	}
 }
 
+// natural implements covFamily.
 func (f *DiagFamily) natural(g []float64) { floats.Mul(g, f.metric) }
 
+// begin implements covFamily.
 func (f *DiagFamily) begin(dst []float64, a *WeightHessian) {
 	f.straight = false
 	for j, p := range f.Cur {
@@ -854,10 +861,13 @@ func (f *DiagFamily) begin(dst []float64, a *WeightHessian) {
 	}
 }
 
+// begun implements covFamily.
 func (f *DiagFamily) begun() bool { return true }
 
+// renew implements covFamily.
 func (f *DiagFamily) renew([]float64, *WeightHessian) bool { return false }
 
+// Move implements covFamily.
 func (f *DiagFamily) Move(t float64, delta []float64) {
 	for j, p := range f.Cur {
 		if f.straight {
@@ -868,12 +878,14 @@ func (f *DiagFamily) Move(t float64, delta []float64) {
 	}
 }
 
+// secant implements covFamily.
 func (f *DiagFamily) secant(dst []float64) {
 	for j, p := range f.Cur {
 		dst[j] = math.Log(p / f.try[j])
 	}
 }
 
+// Variances implements covFamily.
 func (f *DiagFamily) Variances(v []float64, x *design.Matrix, s *design.Work) {
 	f.v = dense.Resize(f.v, len(f.try))
 	for j, p := range f.try {
@@ -882,6 +894,7 @@ func (f *DiagFamily) Variances(v []float64, x *design.Matrix, s *design.Work) {
 	x.QuadDiagOn(s.Halt, v, f.v, nil)
 }
 
+// Divergence implements covFamily.
 func (f *DiagFamily) Divergence(p *gauss.Prior) float64 {
 	d := len(f.try)
 	var kl float64
@@ -899,13 +912,16 @@ func (f *DiagFamily) Divergence(p *gauss.Prior) float64 {
 	return 0.5 * kl
 }
 
+// Accept implements covFamily.
 func (f *DiagFamily) Accept() { f.Cur, f.try = f.try, f.Cur }
 
+// precondition implements covFamily.
 func (f *DiagFamily) precondition(dst, r []float64,
 	a *WeightHessian) {
 	floats.DivTo(dst, r, a.diag)
 }
 
+// cov implements covFamily.
 func (f *DiagFamily) cov() gauss.Cov {
 	v := make(gauss.Diagonal, len(f.Cur))
 	for j, p := range f.Cur {
@@ -914,6 +930,7 @@ func (f *DiagFamily) cov() gauss.Cov {
 	return v
 }
 
+// State implements Algebra.
 func (s *FactoredAlgebra) State(c *save.State) {
 	d, k := s.Lin.X.Cols, len(s.grad)
 	c.Bool(&s.Fresh, &s.Aimed, &s.Started, &s.proved, &s.free, &s.Cur.Wild)
@@ -934,8 +951,10 @@ func (s *FactoredAlgebra) State(c *save.State) {
 	}
 }
 
+// Constant implements Algebra.
 func (s *FactoredAlgebra) Constant() bool { return s.Fresh && s.Aimed && s.proof.made }
 
+// state implements covFamily.
 func (f *DiagFamily) state(c *save.State) {
 	c.Floats(len(f.try), &f.Cur)
 	c.Bool(&f.straight)

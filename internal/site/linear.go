@@ -103,6 +103,7 @@ func (l *LinearModel) AddPriorMean() {
 	l.Terms.Offset = o
 }
 
+// Digest adds the design and the prior to d.
 func (l *LinearModel) Digest(d *save.Digest) {
 	d.Int(l.X.Rows, l.X.Cols)
 	for i := range l.X.Rows {

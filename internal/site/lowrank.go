@@ -36,6 +36,7 @@ type lowRankFamily struct {
 // digits in proportion.
 const leastUnique = 1e-6
 
+// NewLowRankFamily returns the family of the given rank. Its V is the inverse of diag(prec).
 func NewLowRankFamily(prec []float64, rank int) *lowRankFamily {
 	n := len(prec)
 	f := &lowRankFamily{cur: gauss.NewLowRank(n, rank), try: gauss.NewLowRank(n, rank)}
@@ -48,6 +49,7 @@ func NewLowRankFamily(prec []float64, rank int) *lowRankFamily {
 	return f
 }
 
+// Size implements covFamily.
 func (f *lowRankFamily) Size() int { return len(f.cur.D) * (1 + f.cur.Rank) }
 
 // Gradient implements covFamily. With W = VU, B = WᵀAW and K = UᵀVU it is
@@ -195,6 +197,7 @@ func (f *lowRankFamily) leading(u []float64, a *WeightHessian, d []float64, leas
 	}
 }
 
+// Move implements covFamily.
 func (f *lowRankFamily) Move(t float64, delta []float64) {
 	c, n := f.try, len(f.cur.D)
 	k := c.Rank
@@ -216,6 +219,7 @@ func (f *lowRankFamily) Move(t float64, delta []float64) {
 	}
 }
 
+// secant implements covFamily.
 func (f *lowRankFamily) secant(dst []float64) {
 	n := len(f.e)
 	for j, e := range f.e {
@@ -224,10 +228,12 @@ func (f *lowRankFamily) secant(dst []float64) {
 	floats.SubTo(dst[n:], f.cur.U, f.try.U)
 }
 
+// Variances implements covFamily.
 func (f *lowRankFamily) Variances(v []float64, x *design.Matrix, s *design.Work) {
 	f.try.VariancesOn(v, x, nil, s)
 }
 
+// Divergence implements covFamily.
 func (f *lowRankFamily) Divergence(p *gauss.Prior) float64 {
 	c := f.try
 	n, k := len(c.D), c.Rank
@@ -246,16 +252,19 @@ func (f *lowRankFamily) Divergence(p *gauss.Prior) float64 {
 	return 0.5 * (kl - floats.Dot(f.aw, c.Z))
 }
 
+// Accept implements covFamily.
 func (f *lowRankFamily) Accept() {
 	f.cur, f.try = f.try, f.cur
 	f.e, f.etry = f.etry, f.e
 }
 
+// precondition implements covFamily.
 func (f *lowRankFamily) precondition(dst, r []float64,
 	_ *WeightHessian) {
 	f.cur.Solve(dst, r, f.t)
 }
 
+// cov implements covFamily.
 func (f *lowRankFamily) cov() gauss.Cov {
 	c := gauss.NewLowRank(len(f.cur.D), f.cur.Rank)
 	copy(c.D, f.cur.D)
@@ -539,6 +548,7 @@ type secants struct {
 	open  bool      // the last pair lacks the new gradient
 }
 
+// secant is a step s with the change y of the gradient along it.
 type secant struct {
 	s, y    []float64
 	sy, alp float64
@@ -546,8 +556,10 @@ type secant struct {
 
 const secantDepth = 8
 
+// len returns the number of pairs.
 func (h *secants) len() int { return len(h.pairs) }
 
+// Reset drops all pairs.
 func (h *secants) Reset() { h.pairs, h.open = h.pairs[:0], false }
 
 // next returns the memory for a step and for the gradient before it.
@@ -589,6 +601,7 @@ func (h *secants) complete(g []float64) {
 	}
 }
 
+// unfold stores the first half of the two-loop recursion of L-BFGS for the gradient g in dst.
 func (h *secants) unfold(dst, g []float64) {
 	copy(dst, g)
 	for k := len(h.pairs) - 1; k >= 0; k-- {
@@ -598,12 +611,14 @@ func (h *secants) unfold(dst, g []float64) {
 	}
 }
 
+// fold applies the second half of the recursion to dst.
 func (h *secants) fold(dst []float64) {
 	for _, p := range h.pairs {
 		floats.AddScaled(dst, p.alp-floats.Dot(p.y, dst)/p.sy, p.s)
 	}
 }
 
+// state writes or reads the pairs, whose vectors have n numbers.
 func (h *secants) state(c *save.State, n int) {
 	size := len(h.pairs)
 	c.Int(&size)
@@ -624,6 +639,7 @@ func (h *secants) state(c *save.State, n int) {
 	}
 }
 
+// state implements covFamily.
 func (f *lowRankFamily) state(c *save.State) {
 	n, k := len(f.cur.D), f.cur.Rank
 	c.Floats(n, &f.cur.D, &f.e)

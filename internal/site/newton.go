@@ -65,6 +65,7 @@ func (p *Progress) due(s *term.State) bool { return p.Slow || p.lost(s) }
 // lost reports whether expectations of s still overflow after a pass.
 func (p *Progress) lost(s *term.State) bool { return p.Passes > 0 && s.Wild }
 
+// state writes or reads p.
 func (p *Progress) state(c *save.State) {
 	c.Int(&p.seen, &p.Passes, &p.rest)
 	c.Float(&p.sum)
@@ -204,6 +205,7 @@ func (t *siteNewton) slopes(terms *term.Terms, s *term.State, batch []int, c ter
 	return true
 }
 
+// differences computes the slopes of all elements on the workers of c.
 func (t *siteNewton) differences(terms *term.Terms, s *term.State, batch []int, c term.Crew) {
 	parallel.For(len(s.M), 8, c.Workers,
 		func(_, lo, hi int) { t.difference(terms, s, batch, c.Halt, lo, hi) })
