@@ -36,7 +36,7 @@ type Result struct {
 	Parameters          float64
 	Influence           []float64
 	Unresolved          []int
-	M, V                []float64 // mean and variance of the latent values of cavities; nil if draws were used
+	M, V                []float64 // mean and variance in the cavities; nil if draws were used
 }
 
 // Likelihood holds the functions of a likelihood that cavities need in addition to the terms.

@@ -195,8 +195,8 @@ type runner struct {
 	buf      [][]float64 // a chunk of draws for each worker
 }
 
-// draw makes chunk c of the draws in buf[at] with the sampler of the worker. It stores the logarithms
-// of their weights unless weights is nil.
+// draw makes chunk c of the draws in buf[at] with the sampler of the worker. It stores the
+// logarithms of their weights unless weights is nil.
 func (r *runner) draw(worker, c, at int, weights []float64) error {
 	if r.work[worker] == nil {
 		r.work[worker] = r.samplers()

@@ -40,7 +40,7 @@ type contrastGP struct {
 
 	h                coupling
 	r, z, p, q, s, e []float64
-	mean, precision  float64 // predicted gains of the aim in the means and in the precisions, in nats
+	mean, precision  float64 // predicted gains of the aim, in nats
 
 	step  gpNewton
 	trend trend

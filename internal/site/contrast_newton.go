@@ -22,7 +22,7 @@ import (
 // X_c)L_c⁻¹.
 type contrastNewton struct {
 	l, b, u  []float64 // L_c, L_cᵀRL_c and RL_c
-	r, p     []float64 // residual and direction of conjugate gradients; the other vectors are in z and next
+	r, p     []float64 // residual and direction of the solver; z and next hold the rest
 	last     []float64 // P before the step
 	flattest float64   // the least curvature that the last step met
 	left     int       // solves left for the descent

@@ -1044,8 +1044,8 @@ func (b denseBase) save(c *save.State) {
 	}
 }
 
-// resume implements keeper.
-func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) } // changes are relative to the prior
+// resume implements keeper. The changes Δ of the mover are relative to the prior, so they equal γ.
+func (b denseBase) resume(gamma []float64) { copy(b.s.mover.cur, gamma) }
 
 // stateLater writes or reads the delayed changes of V. Strong changes are never delayed.
 func (s *DenseAlgebra) stateLater(c *save.State) {
@@ -1254,7 +1254,8 @@ func (s *DenseAlgebra) rowsGap(c *term.State, goal float64) float64 {
 }
 
 // Swap replaces the state by x, whose log determinant is logDet, and stores the previous state in
-// x.
+// x. The caller has computed x, with its expectations, from sites that were reached without a
+// step of this algebra. V and the proof then follow from the new sites when they are needed.
 func (s *DenseAlgebra) Swap(x *term.State, logDet float64) {
 	s.Distance = Distance(x, &s.Cur)
 	s.Cur, *x = *x, s.Cur
