@@ -47,7 +47,7 @@ type weightDensity struct {
 	series   *series   // nil if the rows must be summed
 }
 
-// draw implements psis.Sampler.
+// draw makes the draws of a psis.Sampler.
 func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) error {
 	d := len(j.mean)
 	clear(z)

@@ -11,9 +11,9 @@ import (
 )
 
 // This file fits softmax models whose K latent values are functions with a dense covariance: GPs.
-// contrastGP is the base of the engine for them, and ContrastGP its Algebra.
-// contrast_gp_newton.go takes Newton's steps of the precisions. The softmax GP of the root
-// package is the caller.
+// contrastGP is the base of the engine for them, and ContrastGP its Algebra. contrast_gp_newton.go
+// takes Newton's steps of the precisions. The softmax GPs of the root package and of package learn
+// use ContrastGP.
 
 // contrastGP is the base of K functions with covariance C at the terms. Only contrasts count; see
 // contrast. For the contrasts V_c = (C⁻¹ + Γ_c)⁻¹ follows from the sites directly, and

@@ -65,7 +65,8 @@ var _ interface {
 } = denseBase{}
 
 // DenseMatrices is the largest number of N×N matrices of a model with this algebra, measured: K,
-// V, a factor and its inverse, the next version of each, and the matrices of a posterior.
+// V, a factor and its expansion, new versions of these before they replace the old ones, and the
+// matrices of a posterior.
 const DenseMatrices = 8
 
 // NewDenseAlgebra returns the prior of t with covariance k, both triangles. The error names a
