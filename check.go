@@ -686,10 +686,14 @@ func (g *SparseGP) linear(ctx context.Context) (*site.LinearModel, error) {
 
 // PSIS checks q against the posterior of g, where z holds the weights w. NewPSIS describes draws
 // and env. q may come from another fit, a stream or a file if it is over the weights of g: PSIS
-// compares it with the posterior of the rows and the prior of g. If g has up to 12 weights and many
-// rows, PSIS takes a few passes over the rows and replaces the log-likelihood by a polynomial with
-// an error below 0.001 nats. Otherwise each draw takes a pass. For a Softmax z holds the weights of
-// all classes minus their mean over the classes, because nothing else affects the probabilities.
+// compares it with the posterior of the rows and the prior of g.
+//
+// If the covariance is full and the likelihood belongs to this package, PSIS takes a few passes over
+// many rows. For up to 12 weights it replaces the log-likelihood by a polynomial with an error below
+// 0.001 nats. For more weights it uses a sample of the rows, with a root mean square error of at
+// most 0.01 nats in the logarithm of an importance weight. In other cases each draw takes a pass.
+// For a Softmax z holds the weights of all classes minus their mean over the classes, because
+// nothing else affects the probabilities.
 //
 // The error wraps ErrParam if q is nil, if q is over other weights than g, or if q is over more
 // weights than rows and has another prior than g. It wraps ErrNotPosDef if RandWeights cannot draw

@@ -6,28 +6,29 @@ import (
 	"github.com/pgsvi/pgsvi/internal/gauss"
 )
 
-// Covariance is the family of the covariance V of the weights of a GLM.
+// Covariance is the family of covariance matrices V for the weights of a GLM.
 type Covariance int
 
 const (
-	// AutoCovariance is FullCovariance if the smaller of rows and weights is at most 4000,
-	// LowRankCovariance up to 100,000 weights, and DiagonalCovariance above.
+	// AutoCovariance is FullCovariance if the smaller of rows and weights is at most 4000.
+	// Otherwise it is LowRankCovariance for up to 100,000 weights, and DiagonalCovariance for more.
 	AutoCovariance Covariance = iota
-	// FullCovariance is any V. A pass costs about N·D² + D³ operations if N > D, and N³
-	// otherwise. With sparse rows of k values it costs N·k² + D³.
+	// FullCovariance is any V. A pass takes about N·D² + D³ operations if N > D, and N³ otherwise.
+	// With sparse rows of k values it takes N·k² + D³.
 	//
 	// Features may have any units and may be collinear. If the precision of a weight given the
-	// others is below 1e−6 of its precision alone, float64 cannot separate them, and the work is
-	// done in twice the digits at about ten times the cost. If that is not accurate enough
-	// either, or if there are more than 2000 weights and fewer rows than weights, Gap says how
-	// much rounding may hide.
+	// others is below 1e−6 of its precision alone, float64 cannot separate the weights, and the fit
+	// uses twice as many digits at about ten times the cost. If even that is not accurate enough,
+	// or if there are more than 2000 weights and fewer rows than weights, Gap includes the possible
+	// effect of rounding.
 	FullCovariance
-	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ with U of Rank columns, in O(nnz·Rank) a pass. If
-	// the Rank allows for any optimal V it is computed as a FullCovariance: if it is at least the
-	// number of weights or, for up to 300 weights under a diagonal prior, the number of rows.
+	// LowRankCovariance is V⁻¹ = diag(d) + UUᵀ, where U has Rank columns. A pass takes O(nnz·Rank)
+	// operations. The fit uses FullCovariance instead if Rank admits every optimal V, that is, if
+	// Rank is at least the number of weights or, for up to 300 weights under a diagonal prior, the
+	// number of rows.
 	LowRankCovariance
-	// DiagonalCovariance is the mean-field approximation, in O(nnz) a pass. Its standard
-	// deviations are too small if features are correlated.
+	// DiagonalCovariance is the mean-field approximation. A pass takes O(nnz) operations. Its
+	// standard deviations are too small if features are correlated.
 	DiagonalCovariance
 )
 
@@ -41,7 +42,7 @@ func (c Covariance) String() string {
 	return covarianceNames[c]
 }
 
-// covarianceOf returns the family of c.
+// covarianceOf returns the Covariance of the engine's covariance c.
 func covarianceOf(c gauss.Cov) Covariance {
 	switch c.(type) {
 	case *gauss.Full, *gauss.Dual, *gauss.Contrasts:
@@ -53,17 +54,17 @@ func covarianceOf(c gauss.Cov) Covariance {
 	}
 }
 
-// MeanUpdate selects one of the two published updates of the mean of a GP or a GLM. With r =
-// 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and Γ = diag(2 ∂f/∂v), estimated from
-// the batch, both have V₊⁻¹ = K⁻¹ + Γ₊, Γ₊ = rΓ_k + (1−r)Γ.
+// MeanUpdate selects one of the two published updates of the mean of a GP or a GLM. Let r =
+// 1/(1+β), f(m, V) = −Σ_n E_q[log p(y_n|z_n)], a = ∂f/∂m and Γ = diag(2 ∂f/∂v), estimated from the
+// batch. Both updates have V₊⁻¹ = K⁻¹ + Γ₊ with Γ₊ = rΓ_k + (1−r)Γ.
 type MeanUpdate int
 
 const (
-	// MainText is m₊ = m − (1−r)V₊(K⁻¹m + a), the exact proximal step in the mean parameters (m,
-	// V + mmᵀ). It averages natural parameters (Khan et al., 2016, the update of the main text,
-	// with Γ = diag(2 ∂f/∂v)).
+	// MainText is m₊ = m − (1−r)V₊(K⁻¹m + a), the exact proximal step in the mean parameters (m, V
+	// + mmᵀ). It averages natural parameters (Khan et al., 2016, the update of the main text, with
+	// Γ = diag(2 ∂f/∂v)).
 	MainText MeanUpdate = iota
-	// Appendix is m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a): the exact proximal
-	// step in the coordinates (m, V) (Khan et al., 2016, appendix).
+	// Appendix is m₊ = m − (1−r)[(1−r)K⁻¹ + rV⁻¹]⁻¹(K⁻¹m + a), the exact proximal step in the
+	// coordinates (m, V) (Khan et al., 2016, appendix).
 	Appendix
 )

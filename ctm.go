@@ -18,17 +18,17 @@ import (
 )
 
 // CTM is the correlated topic model of Blei and Lafferty ("A correlated topic model of Science",
-// Annals of Applied Statistics 2007). Document n has topic logits z_n ~ N(μ, Σ) in R^K. Each of
-// its words is word v with probability Σ_k softmax(z_n)_k β_kv; the rows of β are the topics.
-// Each document has its own q(z_n) = N(m_n, V_n). The model maximises the ELBO, in nats,
+// Annals of Applied Statistics 2007). Document n has topic logits z_n ~ N(μ, Σ) in R^K. Each of its
+// words is word v with probability Σ_k softmax(z_n)_k β_kv, where the rows of β are the topics.
+// Each document has its own q(z_n) = N(m_n, V_n). The fit maximizes the ELBO, in nats,
 //
 //	Σ_n E_q[Σ_v y_nv log Σ_k β_kv e^{z_nk} − W_n log Σ_k e^{z_nk}] − KL(q(z_n)‖N(μ, Σ))
 //
-// where y_nv counts word v and W_n = Σ_v y_nv. Proximal-gradient steps update m_n and V_n. A
-// stochastic M-step at the end of each mini-batch updates β, μ and Σ. The multinomial
-// coefficient, a constant, is left out.
+// with y_nv the count of word v and W_n = Σ_v y_nv. Proximal-gradient steps update m_n and V_n. A
+// stochastic M-step at the end of each mini-batch updates β, μ and Σ. The ELBO omits the
+// multinomial coefficient, which is constant.
 //
-// It is a Model whose terms are the documents. A CTM is immutable and safe for concurrent use.
+// A CTM is a Model whose terms are the documents. It is immutable and safe for concurrent use.
 type CTM struct {
 	docs  []topic.Doc
 	terms int
@@ -37,66 +37,67 @@ type CTM struct {
 	opt   CTMOptions
 }
 
-// CTMOptions are the options of a CTM. The zero value and a nil pointer mean the defaults.
+// CTMOptions holds the options of a CTM. The zero value and a nil pointer mean the defaults.
 type CTMOptions struct {
 	// Diagonal restricts the V_n to diagonal matrices. Σ stays full.
 	Diagonal bool
-	// Expectation chooses how expectations over q(z_n) are computed.
+	// Expectation selects how expectations over q(z_n) are computed.
 	Expectation CTMExpectation
 	// Samples is the number of points at which an expectation is evaluated. For CTMAntithetic and
-	// CTMQuasi these are draws, in antithetic pairs (an odd number is rounded up); zero means 4
-	// and 16. For CTMQuadrature they are points in each of the K directions; zero means 20, and
-	// Samples^K may be at most 100,000.
+	// CTMQuasi these are draws in antithetic pairs, so an odd number is rounded up. Zero then means
+	// 4 and 16. For CTMQuadrature they are points in each of the K directions. Zero then means 20,
+	// and Samples^K must be at most 100,000.
 	Samples int
-	// Inner is the number of proximal steps at a visit of a document, and FirstInner that at its
-	// first visit. Zero means 3 and 10. While a step still moves q far, more steps follow, up to
-	// 100 in all. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not random, zero
+	// Inner is the number of proximal steps in a visit to a document, and FirstInner the number in
+	// its first visit. Zero means 3 and 10. More steps follow, up to 100 in all, as long as a step
+	// moves q far. For CTMDelta, CTMLaplace and CTMMeanField, whose steps are not random, zero
 	// means steps until q converges, at most 100.
 	Inner, FirstInner int
-	// Forget does not store q(z_n). A document starts from the prior at every visit and takes
-	// FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream works this
-	// way.
+	// Forget discards q(z_n) after each visit. A document then starts from the prior in every visit
+	// and takes FirstInner steps, and μ and Σ follow the batches as the topics do. A CTMStream
+	// always works like this.
 	Forget bool
-	// Paper selects the topic-model experiment of Khan et al. (2016): 2 documents a batch, and
-	// one step a visit with β = 0.001. Document n of the batch takes the step of the paper's
+	// Paper selects the topic-model experiment of Khan et al. (2016), with 2 documents per batch
+	// and one step per visit with β = 0.001. Document n of the batch takes the step of the paper's
 	// appendix,
 	//
 	//	argmin_{m,V} mᵀ∇_m f_n + tr(V ∇_V f_n) + KL(q‖N(μ, Σ)) + KL(q‖q_n)/β
 	//
-	// with f_n its −E_q[log-likelihood]. The factor N/M of the paper's mini-batch gradient (N/M)
-	// Σ_n ∇f_n is left out: the step is that of the document's own ELBO. The step fails if V⁻¹ is
-	// not positive definite. In this reading the experiment hardly moves q: see PaperScaled.
+	// with f_n its −E_q[log-likelihood]. This step omits the factor N/M of the paper's mini-batch
+	// gradient (N/M) Σ_n ∇f_n, because it is a step of the document's own ELBO. The step fails if
+	// V⁻¹ is not positive definite. In this reading the experiment hardly moves q; see PaperScaled.
 	Paper bool
-	// PaperScaled, with Paper, reads the experiment with the factor N/M, where M is the number of
-	// documents in the batch. The objective is a sum over documents, and the batch estimates both
-	// of its parts:
+	// PaperScaled, together with Paper, includes the factor N/M, where M is the number of documents
+	// in the batch. The objective is a sum over documents, and the batch estimates both of its
+	// parts:
 	//
 	//	argmin_{m,V} (N/M) (mᵀ∇_m f_n + tr(V ∇_V f_n) + KL(q‖N(μ, Σ))) + KL(q‖q_n)/β
 	//
-	// This is the step of the document with βN/M in place of β. For such long steps the V⁻¹ of
-	// the appendix is not positive definite from the first batches on. q then moves as without
-	// Paper, and takes more steps at a visit if one moves it far.
+	// This is the step of the document with βN/M in place of β. For such long steps, the V⁻¹ of the
+	// appendix is not positive definite from the first batches on. Then q moves as without Paper,
+	// and takes more steps per visit if a step moves it far.
 	PaperScaled bool
-	// Start chooses the initial topics.
+	// Start selects the initial topics.
 	Start TopicStart
-	// Topics holds initial topics, if it is not nil: K rows with positive sums, one column for
-	// each term. It is copied.
+	// Topics holds the initial topics, as K rows with positive sums and one column per term. NewCTM
+	// copies it. Nil means that Start selects them.
 	Topics mat.Matrix
-	// TopicPrior is the count added to every word of every topic. Zero means 0.03; it
-	// must not be negative.
+	// TopicPrior is the count added to every word of every topic. It must not be negative. Zero
+	// means 0.03.
 	TopicPrior float64
-	// PseudoDocs is the number of pseudo-documents with z ~ N(0, I) that shrink μ and Σ. The
-	// logits of a document are identified only up to a common shift, so that Σ would otherwise
-	// drift to rank K−1. Zero means 20; it must not be negative.
+	// PseudoDocs is the number of pseudo-documents with z ~ N(0, I) that shrink μ and Σ. It must
+	// not be negative. Zero means 20. The logits of a document are identified only up to a common
+	// shift, so that Σ would drift to rank K−1 without pseudo-documents.
 	PseudoDocs float64
-	// MaxMemory is the number of bytes that the model may take: about 64 for each of K × Terms
-	// numbers, 3,200 for each term with StartAnchors, 16 for each number of the q(z_n), and K²
-	// numbers for each core. Passes over all documents take up to 240 MB in addition. Zero means
-	// the limit described at ErrMemory.
+	// MaxMemory is the number of bytes that the model may use. It needs about 64 bytes for each of
+	// K × Terms numbers, 3,200 per term with StartAnchors, 16 for each number of the q(z_n), and K²
+	// numbers per core. Passes over all documents use up to 240 MB more. Zero means the limit
+	// described at ErrMemory.
 	MaxMemory int64 `json:"-"`
 }
 
-// engine returns the options of a model of so many topics and terms as its engine takes them.
+// engine returns the options of a model with the given numbers of topics and terms in the type of
+// its engine.
 func (o *CTMOptions) engine(topics, terms int) topic.Options {
 	return topic.Options{
 		K: topics, Terms: terms, Expectation: topic.Expectation(o.Expectation), Samples: o.Samples,
@@ -105,8 +106,8 @@ func (o *CTMOptions) engine(topics, terms int) topic.Options {
 	}
 }
 
-// checkMemory returns an error if a model of so many documents, whose q are kept unless they are
-// forgotten, terms and topics takes more memory than it may.
+// checkMemory returns an error if a model of the given numbers of documents, terms and topics
+// exceeds the memory limit. The q of documents count unless they are forgotten.
 func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 	what := fmt.Sprintf("a CTM of %d topics and %d terms", topics, terms)
 	if o.Forget {
@@ -124,34 +125,34 @@ func (o *CTMOptions) checkMemory(docs, terms, topics int) error {
 		"use fewer topics or terms, CTMOptions.Forget or Diagonal, or raise CTMOptions.MaxMemory")
 }
 
-// CTMExpectation chooses how E_q[f] of a document is computed, where
+// CTMExpectation selects how E_q[f] of a document is computed, where
 //
 //	f(z) = Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}
 //
-// is its log-likelihood. The E-step of a document is
+// is its log-likelihood. The E-step of a document solves
 //
 //	argmax_{m,V}  E_q[f] − KL(N(m, V)‖N(μ, Σ))
 //
-// and its steps have the same form for every choice.
+// Its steps have the same form for every choice.
 type CTMExpectation int
 
 const (
 	// CTMAntithetic estimates E_q[f] by the mean over antithetic pairs of draws.
 	CTMAntithetic CTMExpectation = iota
-	// CTMQuasi estimates E_q[f] by quasi-Monte Carlo: a Kronecker sequence with a random
-	// shift, in antithetic pairs.
+	// CTMQuasi estimates E_q[f] by quasi-Monte Carlo, with a randomly shifted Kronecker sequence in
+	// antithetic pairs.
 	CTMQuasi
-	// CTMQuadrature computes E_q[f] by a product of Gauss–Hermite rules, for few topics.
+	// CTMQuadrature computes E_q[f] by a product of Gauss–Hermite rules. Use it for few topics.
 	CTMQuadrature
 	// CTMDelta replaces E_q[f] by
 	//
 	//	f(m) − ½W tr(V ∇² log Σ_k e^{m_k})
 	//
-	// (delta-method variational inference; Wang and Blei, 2013): the normaliser is expanded to
-	// second order about m, and the words are taken at m. The result approximates the ELBO but is
-	// no bound. If the words were expanded, too, the objective would have no maximum in V.
+	// (delta-method variational inference; Wang and Blei, 2013). The normalizer is expanded to
+	// second order about m, and the words are evaluated at m. The result approximates the ELBO but
+	// is not a bound. If the words were also expanded, the objective would have no maximum in V.
 	CTMDelta
-	// CTMLaplace uses
+	// CTMLaplace computes
 	//
 	//	m = argmax_z f(z) − ½(z − μ)ᵀΣ⁻¹(z − μ),   V⁻¹ = Σ⁻¹ − ∇²f(m)
 	//
@@ -172,7 +173,7 @@ var (
 		"delta", "Laplace", "mean field"}
 )
 
-// String returns the name in words.
+// String returns the name of the choice, such as "quadrature".
 func (e CTMExpectation) String() string {
 	return nameOf("CTMExpectation", ctmExpectationNames[:], int(e))
 }
@@ -181,20 +182,22 @@ const (
 	ctmBatch      = 16
 	ctmPaperBatch = 2
 	ctmPasses     = 10
-	// Passes over mini-batches. On AP with 10 topics, five of these and five over all documents
-	// reach an ELBO 2,500 nats above that of ten, and predict as well.
+	// ctmNoisyPasses is the number of passes over mini-batches. On AP with 10 topics, five such
+	// passes and five over all documents reach an ELBO 2,500 nats above ten such passes, and
+	// predict equally well.
 	ctmNoisyPasses = 5
-	ctmWork        = 1e7 // as ldaWork: about a second
-	ctmLargest     = 3e7 // most numbers that a pass over all documents keeps
-	ctmGoal        = 0.1 // nats
-	ctmMostLag     = 4   // steps of which a rise is taken, for the gap
-	ctmDraws       = 4   // draws per document whose pass counts once as work
-	ctmSlower      = 10  // work of a pass by an expectation without draws
+	ctmWork        = 1e7 // work of a run without options, like ldaWork; about a second
+	ctmLargest     = 3e7 // most numbers that a pass over all documents may keep
+	ctmGoal        = 0.1 // default goal, in nats
+	ctmMostLag     = 4   // most steps between the ELBOs that the gap compares
+	ctmDraws       = 4   // draws per document of a pass with work 1
+	ctmSlower      = 10  // work of a pass with an expectation without draws
 	ctmMaxNodes    = 100000
-	ctmMaxHermite  = 1000 // in each direction
+	ctmMaxHermite  = 1000 // most points in each direction
 )
 
-// validate reports every invalid option at once, wrapping ErrParam, or ErrNotFinite for Topics.
+// validate returns an error that joins every invalid option. It wraps ErrParam, or ErrNotFinite for
+// Topics.
 func (o *CTMOptions) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -214,7 +217,7 @@ func (o *CTMOptions) validate() error {
 		x    float64
 	}{{"TopicPrior", o.TopicPrior}, {"PseudoDocs", o.PseudoDocs}} {
 		if !(v.x >= 0 && v.x <= 1e100) {
-			bad("%s is %v; it must not be negative, nor above 1e100", v.name, v.x)
+			bad("%s is %v; it must be in [0, 1e100]", v.name, v.x)
 		}
 	}
 	if o.MaxMemory < 0 {
@@ -227,16 +230,16 @@ func (o *CTMOptions) validate() error {
 		bad("Start is %v", o.Start)
 	}
 	if o.PaperScaled && !o.Paper {
-		bad("PaperScaled is without Paper")
+		bad("PaperScaled is set without Paper")
 	}
 	if o.Paper && o.Forget {
-		bad("Paper takes one step a visit and cannot Forget")
+		bad("Forget is set with Paper, which takes one step per visit")
 	}
 	if o.Paper && !topic.Expectation(o.Expectation).MonteCarlo() {
-		bad("Paper is of expectations by draws, not of %v", o.Expectation)
+		bad("Expectation is %v; Paper needs CTMAntithetic or CTMQuasi", o.Expectation)
 	}
 	if o.Samples > ctmMaxNodes || o.Expectation == CTMQuadrature && o.Samples > ctmMaxHermite {
-		bad("Samples is %d; at most %d, and %d for a quadrature", o.Samples, ctmMaxNodes,
+		bad("Samples is %d; it must be at most %d, and %d for a quadrature", o.Samples, ctmMaxNodes,
 			ctmMaxHermite)
 	}
 	return errors.Join(errs...)
@@ -247,26 +250,26 @@ func (o *CTMOptions) checkNodes(k int) error {
 	engine := o.engine(k, 1)
 	if n := engine.Points(); o.Expectation == CTMQuadrature && math.Pow(float64(n),
 		float64(k)) > ctmMaxNodes {
-		return fmt.Errorf("pgsvi: a quadrature of %d^%d points, at most %d; use CTMQuasi: %w", n, k,
-			ctmMaxNodes, ErrParam)
+		return fmt.Errorf("pgsvi: the quadrature has %d^%d points; use CTMQuasi for more than %d: "+
+			"%w", n, k, ctmMaxNodes, ErrParam)
 	}
 	return nil
 }
 
-// NewCTM returns the model of the documents of c with the given number of topics. The documents
-// are copied. A nil opt means the zero CTMOptions. Documents without words are allowed and have
-// no effect.
+// NewCTM returns the model of the documents of c with the given number of topics. It copies the
+// documents. A nil opt means the zero CTMOptions. Documents without words are allowed and have no
+// effect.
 //
 // The error wraps
 //   - ErrEmpty if there is no document, no word or no term;
 //   - ErrParam if topics < 1 or an option is out of range;
-//   - ErrShape or ErrNotFinite if CTMOptions.Topics has another shape or is not finite;
-//   - ErrMemory if documents, terms and topics are too many for CTMOptions.MaxMemory.
+//   - ErrShape or ErrNotFinite if CTMOptions.Topics has the wrong shape or is not finite;
+//   - ErrMemory if documents, terms and topics exceed CTMOptions.MaxMemory.
 //
-// Otherwise it is that of Corpus.Validate.
+// NewCTM also returns the errors of Corpus.Validate.
 func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the corpus has no documents: %w", ErrEmpty)
 	}
 	m, err := newCTM(c.Terms, topics, opt)
 	if err != nil {
@@ -289,7 +292,8 @@ func NewCTM(c *Corpus, topics int, opt *CTMOptions) (*CTM, error) {
 		return nil, fmt.Errorf("pgsvi: the %d documents have no words: %w", len(c.Docs), ErrEmpty)
 	}
 	if n := c.Tokens(); n > 1e100 {
-		return nil, fmt.Errorf("pgsvi: the counts of the corpus add up to %v: %w", n, ErrNotFinite)
+		return nil, fmt.Errorf("pgsvi: the counts of the corpus sum to %v; the sum must be at "+
+			"most 1e100: %w", n, ErrNotFinite)
 	}
 	return m, nil
 }
@@ -302,10 +306,12 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	}
 	o := &m.opt
 	if terms < 1 {
-		return nil, fmt.Errorf("pgsvi: a vocabulary without terms: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the vocabulary has %d terms; it needs at least one: %w",
+			terms, ErrEmpty)
 	}
 	if topics < 1 {
-		return nil, fmt.Errorf("pgsvi: %d topics: %w", topics, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the number of topics is %d; it must be positive: %w", topics,
+			ErrParam)
 	}
 	if err := errors.Join(o.validate(), o.checkNodes(topics)); err != nil {
 		return nil, err
@@ -318,8 +324,8 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 	} else if given {
 		if r, c := o.Topics.Dims(); r != topics || c != terms {
 			return nil, fmt.Errorf(
-				"pgsvi: CTMOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c, topics,
-				terms, ErrShape)
+				"pgsvi: CTMOptions.Topics is %d×%d; it must be topics × terms, %d×%d: %w", r, c,
+				topics, terms, ErrShape)
 		}
 		t := mat.DenseCopyOf(o.Topics)
 		for k := range topics {
@@ -332,14 +338,14 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 							ErrNotFinite)
 				}
 				if x < 0 {
-					return nil,
-						fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrParam)
+					return nil, fmt.Errorf("pgsvi: CTMOptions.Topics(%d, %d) is %v; it must not "+
+						"be negative: %w", k, v, x, ErrParam)
 				}
 				sum += x
 			}
 			if !(sum > 0) || math.IsInf(sum, 0) {
-				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v: %w", k, sum,
-					ErrParam)
+				return nil, fmt.Errorf("pgsvi: CTMOptions.Topics: row %d sums to %v; the sum must "+
+					"be positive and finite: %w", k, sum, ErrParam)
 			}
 		}
 		o.Topics = t
@@ -350,24 +356,25 @@ func newCTM(terms, topics int, opt *CTMOptions) (*CTM, error) {
 // Len returns the number of documents.
 func (m *CTM) Len() int { return len(m.docs) }
 
-// CTMPosterior is the result of fitting a CTM: the topics, N(μ, Σ), and q(z_n) = N(m_n, V_n) for
-// every document. It is immutable and safe for concurrent use.
+// CTMPosterior is the result of fitting a CTM. It holds the topics, N(μ, Σ), and q(z_n) = N(m_n,
+// V_n) of every document. It is immutable and safe for concurrent use.
 type CTMPosterior struct {
 	vocab []string
 	opt   CTMOptions
 	fit   *topic.Fitted
 	seen  []bool      // whether a term occurs in the training data
-	docs  []topic.Doc // the training documents; nil for a stream, or a file without them
+	docs  []topic.Doc // the training documents; nil for a stream, or a file without documents
 	filed bool        // Save stores the documents
 }
 
-// Len returns the number of training documents whose q is stored; it is 0 for a stream.
+// Len returns the number of training documents with a stored q. It is 0 for a stream.
 func (p *CTMPosterior) Len() int { return len(p.fit.Docs) }
 
 // Vocab returns the words of the vocabulary, or nil if they are unknown.
 func (p *CTMPosterior) Vocab() []string { return slices.Clone(p.vocab) }
 
-// Topics returns β, a new K×Terms matrix: row k holds the probabilities of the words in topic k.
+// Topics returns β as a new K×Terms matrix, whose row k holds the probabilities of the words in
+// topic k.
 func (p *CTMPosterior) Topics() *mat.Dense {
 	t := mat.NewDense(p.fit.K, p.fit.Terms, nil)
 	for v := range p.fit.Terms {
@@ -389,7 +396,7 @@ func (p *CTMPosterior) Mu(dst []float64) []float64 {
 // only up to a shift that all topics of a document share.
 func (p *CTMPosterior) Sigma() *mat.SymDense { return dense.FullSym(p.fit.Sigma, p.fit.K) }
 
-// Corr returns the correlations of the topic logits, from Σ, as a new K×K matrix.
+// Corr returns the correlation matrix of the topic logits, computed from Σ, as a new K×K matrix.
 func (p *CTMPosterior) Corr() *mat.SymDense {
 	c := p.Sigma()
 	for i := range p.fit.K {
@@ -403,16 +410,17 @@ func (p *CTMPosterior) Corr() *mat.SymDense {
 	return c
 }
 
-// Proportions returns the prior mean and interval of the topic proportions of a new document:
-// those of CTMDoc.Proportions for q = N(μ, Σ).
+// Proportions returns the prior means and intervals of the topic proportions of a new document.
+// They are computed by CTMDoc.Proportions with q = N(μ, Σ).
 func (p *CTMPosterior) Proportions(level float64) (mean, lo, hi []float64) {
 	return (&CTMDoc{q: p.fit.Prior()}).Proportions(level)
 }
 
-// Doc returns q(z_n) of training document n. Its ELBO is NaN. It panics if that q is not stored.
+// Doc returns q(z_n) of training document n. Its ELBO is NaN. Doc panics if q(z_n) is not stored.
 func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	if n < 0 || n >= len(p.fit.Docs) {
-		panic(fmt.Sprintf("pgsvi: document %d of %d", n, len(p.fit.Docs)))
+		panic(fmt.Sprintf("pgsvi: training document %d does not exist; there are %d", n,
+			len(p.fit.Docs)))
 	}
 	d := &CTMDoc{q: p.fit.Doc(n)}
 	if p.docs != nil {
@@ -421,11 +429,11 @@ func (p *CTMPosterior) Doc(n int) *CTMDoc {
 	return d
 }
 
-// DocTopics returns the mean topic proportions of the documents of c, which Infer finds, or of the
-// training documents if c is nil: a new matrix with a row of K numbers for each, from 400 draws of
-// a fixed seed. It is an argument of WriteLDAvis. It is nil if there are no documents, or no q of
-// training documents is stored. The error wraps ErrShape if c has another number of terms, and is
-// otherwise that of Corpus.Validate or Infer.
+// DocTopics returns the mean topic proportions of the documents of c, which it infers, or of the
+// training documents if c is nil. The means are over 400 draws with a fixed seed. The result is a
+// new matrix with a row of K numbers per document, or nil if there are no documents or stored q. It
+// can be passed to WriteLDAvis. The error wraps ErrShape if c has another number of terms.
+// Otherwise it is an error of Corpus.Validate or Infer.
 func (p *CTMPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
 	return docTopics(c, p.fit.Terms, p.fit.K, p.Len, train, func(dst []float64, d Document) error {
@@ -437,7 +445,7 @@ func (p *CTMPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	})
 }
 
-// means stores the means of the topic proportions in dst, by draws.
+// means stores the means of the topic proportions over draws in dst.
 func (d *CTMDoc) means(dst []float64) []float64 {
 	const draws = 400
 	dst = dense.Dest(dst, len(d.q.Mean))
@@ -451,19 +459,20 @@ func (d *CTMDoc) means(dst []float64) []float64 {
 }
 
 // Similar returns the indices of the n training documents whose mean topic proportions are nearest
-// to those of d, and their Hellinger distances; see LDAPosterior.Similar, whose errors these are.
+// to the proportions of d, and their Hellinger distances. Its errors are as for
+// LDAPosterior.Similar.
 func (p *CTMPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
 	return similarTo[*CTMDoc](p, d, n)
 }
 
-// Infer returns q(z) of a new document at the topics, μ and Σ of p,
+// Infer returns q(z) of a new document given the topics, μ and Σ of p,
 //
 //	argmax_{m,V} E_q[Σ_v y_v log Σ_k β_kv e^{z_k} − W log Σ_k e^{z_k}] − KL(N(m, V)‖N(μ, Σ))
 //
-// by at most 100 proximal steps from the prior. Expectations by draws use the same points in
-// every step, 32 or CTMOptions.Samples if that is larger, so that the steps converge and the
-// result is reproducible. A word that did not occur in the training data is improbable in every
-// topic. The error is that of Corpus.Validate, or wraps ErrNotPosDef.
+// computed by at most 100 proximal steps from the prior. Expectations over draws use the same
+// points in every step, so that the steps converge and the result is reproducible. There are 32
+// points, or CTMOptions.Samples if that is larger. A word that did not occur in the training data
+// is improbable in every topic. The error wraps ErrNotPosDef, or is an error of Corpus.Validate.
 func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	if err := (&Corpus{Docs: []Document{d}, Terms: p.fit.Terms}).Validate(); err != nil {
 		return nil, err
@@ -475,11 +484,11 @@ func (p *CTMPosterior) Infer(d Document) (*CTMDoc, error) {
 	return &CTMDoc{q, p, topic.Doc(d).Clone()}, nil
 }
 
-// CTMDoc is q(z) = N(m, V) for the topic logits z of a document. Its topic proportions are
+// CTMDoc is q(z) = N(m, V) for the topic logits z of a document, whose topic proportions are
 // softmax(z). It is immutable and safe for concurrent use.
 type CTMDoc struct {
 	q   *topic.Logits
-	of  *CTMPosterior // nil if the document has no words because its file had none
+	of  *CTMPosterior // nil if the posterior comes from a file without words
 	doc topic.Doc     // valid if of is not nil
 }
 
@@ -497,25 +506,26 @@ func (d *CTMDoc) Cov() *mat.SymDense {
 	return c
 }
 
-// ELBO returns the document's term of the ELBO in nats, or NaN if it was not evaluated.
+// ELBO returns the contribution of the document to the ELBO, in nats, or NaN if it was not
+// evaluated.
 func (d *CTMDoc) ELBO() float64 { return d.q.ELBO }
 
 // Rand stores a draw of the topic proportions in dst, of length K; nil allocates.
 func (d *CTMDoc) Rand(dst []float64, rng *rand.Rand) []float64 { return d.q.Rand(dst, rng) }
 
-// Proportions returns the means of the topic proportions and, for each, the central credible
-// interval of probability level, in (0, 1), from 4000 draws of a fixed seed. It panics if level
-// is outside (0, 1).
+// Proportions returns the means of the topic proportions and, for each proportion, the central
+// credible interval with probability level. They come from 4000 draws with a fixed seed.
+// Proportions panics unless level is in (0, 1).
 //
-// The draws are from the posterior of z at the topics, μ and Σ of the fit, by elliptical slice
+// The draws are from the posterior of z given the topics, μ and Σ of the fit, by elliptical slice
 // sampling (I. Murray, R. P. Adams and D. J. C. MacKay, AISTATS 2010; R. Nishihara, I. Murray and
 // R. P. Adams, JMLR 2014). Intervals of q would cover too little, because the posterior has longer
-// tails. Draws of q are used only if the document comes from a file without its words, see
-// CTMPosterior.WithDocs, or if its counts are too large for a Gaussian approximation with a full
+// tails. Draws of q are used only if the document comes from a file without its words (see
+// CTMPosterior.WithDocs), or if its counts are too large for a Gaussian approximation with a full
 // covariance. The uncertainty of the topics, μ and Σ is not included.
 func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
-		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+		panic(fmt.Sprintf("pgsvi: the level of Proportions is %v; it must be in (0, 1)", level))
 	}
 	if d.of != nil && len(d.doc.Words) > 0 {
 		rng := rand.New(rand.NewPCG(seed1, seed2))
@@ -527,22 +537,22 @@ func (d *CTMDoc) Proportions(level float64) (mean, lo, hi []float64) {
 	return d.q.Proportions(level, rand.New(rand.NewPCG(seed1, seed2)))
 }
 
-// HeldOut returns the out-of-sample score on the documents of c, which should not be training
-// data. The tokens of a document, in the order of its words and with repetition, go alternately
-// to y¹ and y². q(z) is inferred from y¹, and each token of y² is scored on its own,
+// HeldOut returns the out-of-sample score on the documents of c, which should not be training data.
+// The tokens of a document, in the order of its words and with repetition, go alternately to y¹ and
+// y². Then q(z) is inferred from y¹, and each token of y² is scored separately,
 //
 //	−Σ_v y²_v log E_q[Σ_k β_kv softmax(z)_k]
 //
-// unless HeldOutOptions.ByWord is set. Every topic is smoothed, β ← (1−s)β + s/terms, so that
-// words unseen in training have a score, too. A nil opt means the zero HeldOutOptions.
+// unless HeldOutOptions.ByWord is set. Every topic is smoothed, β ← (1−s)β + s/terms, so that words
+// unseen in training also have a score. A nil opt means the zero HeldOutOptions.
 //
 // The error wraps
 //   - ErrShape if c has another number of terms;
-//   - ErrEmpty if it has no document;
+//   - ErrEmpty if c has no document;
 //   - ErrParam if a count is not a whole number or an option is out of range;
 //   - ErrMemory if there are too many draws.
 //
-// Otherwise it is that of Corpus.Validate or Infer.
+// HeldOut also returns the errors of Corpus.Validate and Infer.
 func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o, err := heldOutOptions(opt, c, p.fit.Terms)
 	if err != nil {
@@ -554,7 +564,7 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	}
 	if err := checkMemory(p.opt.MaxMemory, points,
 		fmt.Sprintf("a score by %d draws of %d topics", o.Draws, p.fit.K),
-		"take fewer HeldOutOptions.Draws, or raise the limit (GOMEMLIMIT)"); err != nil {
+		"use fewer HeldOutOptions.Draws, or raise the limit (GOMEMLIMIT)"); err != nil {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(seed1, seed2))
@@ -562,10 +572,10 @@ func (p *CTMPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error)
 	return (*HeldOut)(h), prefixedEach(errs)
 }
 
-// ctmFile is the file of a CTMPosterior.
+// ctmFile is the file type of a CTMPosterior.
 var ctmFile = save.Kind{Name: "CTMPosterior", Version: 1}
 
-// savedCTM is a CTMPosterior as JSON.
+// savedCTM is the JSON form of a CTMPosterior.
 type savedCTM struct {
 	Topics      int                `json:"topics"`
 	Terms       int                `json:"terms"`
@@ -577,24 +587,24 @@ type savedCTM struct {
 	Mu          save.List[float64] `json:"mu"`
 	Sigma       save.List[float64] `json:"sigma"` // row by row
 	Seen        save.List[bool]    `json:"seen"`
-	// m, and V⁻¹ row by row up to the diagonal, or its diagonal
+	// Docs holds, for each document, m and V⁻¹ row by row up to the diagonal, or m and the
+	// diagonal.
 	Docs save.List[[]float64] `json:"docs"`
 	savedDocs
 }
 
-// WithDocs returns p, whose Save now stores the training documents also as bags of words. Without
-// WithDocs a file does not contain the data, and Proportions of a training document that was loaded
-// has the intervals of q, which are too narrow.
+// WithDocs returns a copy of p whose Save also stores the training documents, as bags of words.
+// Other files do not contain the data. After loading such a file, the Proportions of a training
+// document use q, whose intervals are too narrow.
 func (p *CTMPosterior) WithDocs() *CTMPosterior {
 	q := *p
 	q.filed = true
 	return &q
 }
 
-// Save writes p. Load restores it to the same bits, except for intervals of training documents: see
-// WithDocs. The format is a line that names the kind of
-// file, JSON, and a checksum. The error is that of w, or wraps ErrParam if a word of the
-// vocabulary is not UTF-8, as JSON requires.
+// Save writes p. Load restores p bit for bit, except for the intervals of training documents; see
+// WithDocs. The file holds a line that names its type, JSON, and a checksum. Save returns any error
+// of w. The error wraps ErrParam if a word of the vocabulary is not UTF-8, which JSON requires.
 func (p *CTMPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
@@ -618,7 +628,7 @@ func (s *savedCTM) load() (*CTMPosterior, error) {
 		len(s.Beta)%k != 0 || len(s.Beta)/k != s.Terms || len(s.Seen) != s.Terms ||
 		s.Vocab != nil && len(s.Vocab) != s.Terms {
 		return nil, fmt.Errorf(
-			"%d topics and %d terms with %d, %d, %d, %d and %d elements in beta, mu, sigma, "+
+			"%d topics and %d terms do not fit %d, %d, %d, %d and %d elements in beta, mu, sigma, "+
 				"seen and vocab: %w", k, s.Terms, len(s.Beta), len(s.Mu), len(s.Sigma), len(s.Seen),
 			len(s.Vocab), ErrShape)
 	}

@@ -29,7 +29,8 @@ func sortedDoc(count map[int]float64) Document {
 	return d
 }
 
-// loadAP reads the AP corpus: documents of even index, which train, and odd ones.
+// loadAP reads the AP corpus and splits it into documents with even indices, for training, and odd
+// indices.
 func loadAP(t testing.TB) (train, test *Corpus) {
 	t.Helper()
 	c := loadCorpus(t, "ap")
@@ -39,7 +40,7 @@ func loadAP(t testing.TB) (train, test *Corpus) {
 	return c.EvenOdd()
 }
 
-// some returns every fourth of the documents.
+// some returns every fourth document.
 func some(c *Corpus) *Corpus {
 	few := *c
 	few.Docs = nil
@@ -77,7 +78,8 @@ func mustCTM(t testing.TB, c *Corpus, k int, opt *CTMOptions) *CTM {
 	return m
 }
 
-// However long the documents are, their q is near the best one for the topics.
+// TestCTMLongDocuments checks that q is near its optimum given the topics, however long the
+// documents are.
 func TestCTMLongDocuments(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -85,9 +87,9 @@ func TestCTMLongDocuments(t *testing.T) {
 	for _, tokens := range longer([]float64{100, 1e4, 1e5}, []float64{1e5}) {
 		for _, forget := range []bool{false, true} {
 			c := blockCorpus(100, tokens)
-			// The topics still move when a document is visited last, and after the ten passes of a
-			// nil Solver by how much is a matter of luck: four times as many, and the median of
-			// some seeds.
+			// After the ten passes of a nil Solver, the topics still move by a random amount when a
+			// document is last visited. So use four times as many passes, and the median over a few
+			// seeds.
 			var gaps []float64
 			for seed := range seeds {
 				p, res, err := mustCTM(t, c, 3, &CTMOptions{Forget: forget}).Fit(
@@ -116,7 +118,8 @@ func TestCTMLongDocuments(t *testing.T) {
 	}
 }
 
-// A stream that begins with nothing, or is looked at early, still tells topics apart.
+// TestCTMStreamStart checks that a stream with an empty start, or with an early Posterior, still
+// separates the topics.
 func TestCTMStreamStart(t *testing.T) {
 	t.Parallel()
 	c := blockCorpus(600, 50)
@@ -204,7 +207,7 @@ func TestCTMOddities(t *testing.T) {
 	if _, err := Load[*CTMPosterior](strings.NewReader(two)); !errors.Is(err, ErrParam) {
 		t.Errorf("probabilities that add up to 2: %v", err)
 	}
-	// An enormous count is inferred, or refused, but not wrong.
+	// A huge count is inferred or rejected, but never inferred wrongly.
 	p, _, err = mustCTM(t, blockCorpus(60, 200), 3, nil).Fit(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -216,8 +219,8 @@ func TestCTMOddities(t *testing.T) {
 	}
 }
 
-// TestCTMShortfall: what an E-step that is cut short has still to gain is in ELBOErr, and is
-// nothing at the maximum.
+// TestCTMShortfall checks that ELBOErr includes the remaining gain of an E-step that is cut short,
+// and is 0 at the maximum.
 func TestCTMShortfall(t *testing.T) {
 	c := blockCorpus(20, 8000)
 	for _, e := range []CTMExpectation{CTMMeanField, CTMDelta, CTMLaplace} {
@@ -237,12 +240,12 @@ func TestCTMShortfall(t *testing.T) {
 	}
 }
 
-// docBlocks cuts documents into blocks of so many.
+// docBlocks splits the documents into blocks of each documents.
 func docBlocks(c *Corpus, each int) [][]Document {
 	return slices.Collect(slices.Chunk(c.Docs, each))
 }
 
-// ctmRoundsOf returns rounds with a sample of at most so many documents.
+// ctmRoundsOf returns rounds whose sample has at most the given number of documents.
 func ctmRoundsOf(t testing.TB, terms, topics int, opt *CTMOptions, sample int) *Rounds[Document,
 	*CTMPosterior] {
 	t.Helper()
@@ -254,7 +257,7 @@ func ctmRoundsOf(t testing.TB, terms, topics int, opt *CTMOptions, sample int) *
 	return r
 }
 
-// ctmFit goes through so many rounds on so many shards.
+// ctmFit runs the given number of rounds on the given number of shards.
 func ctmFit(t testing.TB, r *Rounds[Document, *CTMPosterior], blocks [][]Document, shards,
 	times int) (*CTMPosterior, []Iteration) {
 	t.Helper()
@@ -282,7 +285,7 @@ func ctmFit(t testing.TB, r *Rounds[Document, *CTMPosterior], blocks [][]Documen
 	return p, its[1:]
 }
 
-// TestCTMRoundsBits checks that the posterior and the ELBO of rounds have the same bits on any
+// TestCTMRoundsBits checks that the posterior and the ELBO of rounds have the same bits for any
 // number of shards, in any order and tree, for all expectations.
 func TestCTMRoundsBits(t *testing.T) {
 	t.Parallel()
@@ -318,14 +321,15 @@ func TestCTMRoundsBits(t *testing.T) {
 	}
 }
 
-// TestCTMRoundsELBO checks the ELBO of a round, and that of a sample of all documents, against that
-// of documents inferred one by one, and the M-step against sums of these.
+// TestCTMRoundsELBO checks the ELBO of a round, and the ELBO of a sample of all documents, against
+// the ELBO of documents inferred one by one. It checks the M-step against sums over these
+// documents.
 func TestCTMRoundsELBO(t *testing.T) {
 	t.Parallel()
 	c, _ := syntheticCTM(60, 3, 40, 30, mat.NewSymDense(3,
 		[]float64{1, 0.5, 0, 0.5, 1, 0, 0, 0, 1}),
 		3)
-	o := &CTMOptions{Expectation: CTMLaplace} // not random, and q is a mode of its own
+	o := &CTMOptions{Expectation: CTMLaplace} // not random, and q is a mode
 	r := ctmRoundsOf(t, 40, 3, o, 4096)
 	blocks := docBlocks(c, 9)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -404,8 +408,8 @@ func TestCTMRoundsELBO(t *testing.T) {
 	}
 }
 
-// TestCTMRoundsAP checks the score on held-out words of AP after ten rounds, from a sample of all
-// documents and from few of them.
+// TestCTMRoundsAP checks the held-out score of AP after ten rounds, with samples of all documents
+// and of a few.
 func TestCTMRoundsAP(t *testing.T) {
 	t.Parallel()
 	notShort(t)
@@ -433,7 +437,8 @@ func TestCTMRoundsAP(t *testing.T) {
 	}
 }
 
-// TestCTMRoundsErrors checks that shards and documents that do not belong are refused, by name.
+// TestCTMRoundsErrors checks that a shard or document that does not fit is an error that names the
+// difference.
 func TestCTMRoundsErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -515,7 +520,7 @@ func TestCTMRoundsErrors(t *testing.T) {
 	}
 	refused("another state", second.Merge(other.Shard()), ErrParam, "at other states")
 	refused("of a saved shard", travel(t, second).Add(ctx, 2, testkit.Each(blocks[2])), ErrParam,
-		"saved with items")
+		"loaded shard with items")
 	why := errors.New("enough")
 	done, cancel := context.WithCancelCause(ctx)
 	cancel(why)
@@ -538,16 +543,16 @@ func TestCTMRoundsErrors(t *testing.T) {
 		`holds a "Shard"`)
 
 	_, paper := NewCTMRounds(20, 3, &CTMOptions{Paper: true})
-	refused("Paper", paper, ErrParam, "cannot Forget")
+	refused("Paper", paper, ErrParam, "Forget is set with Paper")
 	_, none := NewCTMRounds(0, 3, nil)
-	refused("no terms", none, ErrEmpty, "without terms")
+	refused("no terms", none, ErrEmpty, "0 terms")
 	_, large := NewCTMRounds(1<<30, 1<<20, nil)
 	refused("a huge model", large, ErrMemory, "1048576 topics and 1073741824 terms")
 	_, small := NewCTMRounds(100_000, 100, &CTMOptions{MaxMemory: 1e9})
 	refused("less memory", small, ErrMemory, "MaxMemory")
 }
 
-// savedOf returns p as it is saved.
+// savedOf returns the saved form of p.
 func savedOf(t testing.TB, p interface{ Save(io.Writer) error }) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -18,29 +18,29 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// NewCTMRounds returns the rounds that fit a correlated topic model to documents on many machines,
-// over a vocabulary of the given number of terms. A round is an E-step of every document and an
-// M-step of the driver,
+// NewCTMRounds returns rounds that fit a correlated topic model to documents on many machines, over
+// a vocabulary of the given number of terms. A round is an E-step for every document and an M-step
+// in the driver:
 //
 //	q(z_n) = argmax_q E_q[log p(y_n|z_n)] − KL(q‖N(μ, Σ))                of each document
 //	β = argmax_β Σ_kv (S_kv + TopicPrior) log β_kv,   S_kv = Σ_n y_nv E[ρ_nvk]
 //	μ, Σ = argmax_{μ,Σ} Σ_n −KL(q(z_n)‖N(μ, Σ)), with PseudoDocs more documents of q = N(0, I)
 //
-// with ρ_nvk ∝ β_kv e^{z_nk} (variational EM, in batches of all documents). A document starts from
-// the prior in each round and takes CTMOptions.FirstInner steps, as with Forget. Its draws are made
-// from its round, block and place. The start is a fit of a sample of at most 4096 documents, by the
-// driver.
+// with ρ_nvk ∝ β_kv e^{z_nk} (variational EM, in batches of all documents). In each round, a
+// document starts from the prior and takes CTMOptions.FirstInner steps, as with Forget. Its draws
+// depend only on its round, block and place. The start is a fit of the driver to a sample of at
+// most 4096 documents.
 //
-// The ELBO of a round is that of all documents at the topics, μ and Σ of the round, which are those
-// of Posterior. It is an estimate where that of a CTM is, and ELBOErr is the standard error of its
-// draws at the q(z_n) that were found. These depend on draws, too, so that the ELBO of later rounds
-// goes up and down by a nat or two a document. There is no Gap or GapBound. Ten rounds are enough;
-// more raise the ELBO but not the held-out probability. The posterior has no q(z_n) and no
-// vocabulary.
+// The ELBO of a round is the ELBO of all documents given the topics, μ and Σ of the round, which
+// Posterior returns. It is an estimate if the ELBO of a CTM is one, and ELBOErr is then the
+// standard error of its draws given the q(z_n) found. These q(z_n) also depend on draws, so the
+// ELBO of later rounds fluctuates by a nat or two per document. There is no Gap or GapBound. Ten
+// rounds are enough, because more rounds raise the ELBO but not the held-out probability. The
+// posterior has no q(z_n) and no vocabulary.
 //
-// The state is sent to the machines as K × terms + K² numbers, and what a shard has is at most 25
-// bytes for each of these. See NewCTM for topics, opt and the errors. Paper is an error. A document
-// whose E-step fails is an error of Shard.Add, which wraps ErrNotPosDef or ErrNotFinite.
+// The state sent to the machines has K × terms + K² numbers, and a shard holds at most 25 bytes for
+// each of them. See NewCTM for topics, opt and the errors. CTMOptions.Paper is an error. If the
+// E-step of a document fails, Shard.Add returns an error that wraps ErrNotPosDef or ErrNotFinite.
 func NewCTMRounds(terms, topics int, opt *CTMOptions) (*Rounds[Document, *CTMPosterior], error) {
 	r, err := newCTMRounds(terms, topics, opt)
 	if err != nil {
@@ -49,15 +49,16 @@ func NewCTMRounds(terms, topics int, opt *CTMOptions) (*Rounds[Document, *CTMPos
 	return &Rounds[Document, *CTMPosterior]{r}, nil
 }
 
-// ctmModel is what parts of a CTM are called.
+// ctmModel is the name of a CTM in parts.
 const ctmModel = "CTM"
 
-// Of documents of rounds:
+// Constants of rounds over documents.
 const (
-	docsOfRounds  = 4096    // in the sample, or fewer
-	wordsOfRounds = 1 << 19 // where they have more different words: 8 MB
-	keptOfSample  = 1 << 23 // numbers of the q(z_n) of the sample, above which they are not kept
-	// in matrices of K × Terms: two shards of 25 bytes a number, three states, and a block
+	docsOfRounds  = 4096    // largest number of documents in the sample
+	wordsOfRounds = 1 << 19 // largest number of distinct words in the sample, 8 MB
+	keptOfSample  = 1 << 23 // largest number of numbers in the kept q(z_n) of the sample
+	// ctmRoundMatrices is the memory in matrices of K × Terms numbers: two shards of 25 bytes per
+	// number, three states, and a block.
 	ctmRoundMatrices = 12
 )
 
@@ -65,10 +66,10 @@ const (
 type ctmRounds struct {
 	ctmAdder
 	rounds.Ledger
-	now   *topic.Fitted // what to look at in this round, nil in the first
-	at    *topic.Fitted // what the last round looked at, nil before
-	seen  []bool        // whether a term occurs
-	most  int           // documents in the sample
+	now   *topic.Fitted // state at which this round is computed; nil in the first round
+	at    *topic.Fitted // state of the last round; nil before
+	seen  []bool        // whether each term occurs
+	most  int           // most documents in the sample
 	print fingerprint
 }
 
@@ -102,7 +103,7 @@ func newCTMRounds(terms, topics int, opt *CTMOptions) (*ctmRounds, error) {
 	return &ctmRounds{ctmAdder: ctmAdder{m: m}, most: docsOfRounds}, nil
 }
 
-// id returns that of the parts of this round.
+// id returns the ID of the parts of this round.
 func (r *ctmRounds) id() rounds.ID {
 	model := r.print.of(func(d *save.Digest) {
 		o := r.m.opt
@@ -120,13 +121,13 @@ func (r *ctmRounds) id() rounds.ID {
 		States: states.Sum()}
 }
 
-// blank returns a part of this round without room.
+// blank returns a part of this round without buffers.
 func (r *ctmRounds) blank() *rounds.Part {
 	p := &rounds.Part{ID: r.id(), Size: r.size(r.Round)}
 	if r.Round == 0 {
 		p.Docs = rounds.NewDocs(r.most, wordsOfRounds, r.m.terms)
 	} else {
-		p.Sums = &rounds.Sums{} // without room yet
+		p.Sums = &rounds.Sums{} // buffers follow later
 	}
 	return p
 }
@@ -173,8 +174,8 @@ func (r *ctmRounds) step(p *rounds.Part) (Iteration, error) {
 	return it, nil
 }
 
-// start returns a fit of the sample. Where that fails it is what the fit has reached, or has
-// started from.
+// start returns a fit of the sample. If the fit fails, start returns the last state of the fit, or
+// its initial state.
 func (r *ctmRounds) start(docs []topic.Doc) (*topic.Fitted, error) {
 	if len(docs) == 0 {
 		return nil, fmt.Errorf("no document has words: %w", ErrEmpty)
@@ -211,7 +212,8 @@ type ctmAdder struct {
 	sweep *topic.Sweep
 }
 
-// size returns the Size of a part of a round: the terms of the first, or the sums of another.
+// size returns the Size of a part of a round. It is the number of terms in the first round, and the
+// number of sums in later rounds.
 func (a *ctmAdder) size(round int) int {
 	if round == 0 {
 		return a.m.terms
@@ -238,7 +240,7 @@ func (a *ctmAdder) add(ctx context.Context, p *rounds.Part, block uint64,
 	return fmt.Errorf("block %d: %w", block, sentinel.Bare(err))
 }
 
-// block adds the documents of a block, and returns their number.
+// block adds the documents of a block and returns their number.
 func (a *ctmAdder) block(ctx context.Context, p *rounds.Part, block uint64,
 	items iter.Seq2[Document, error]) (n int, err error) {
 	if a.at != nil {
@@ -275,16 +277,16 @@ func (a *ctmAdder) block(ctx context.Context, p *rounds.Part, block uint64,
 	return n, err
 }
 
-// savedCTMRounds is what rounds and shards have of a CTM, as JSON.
+// savedCTMRounds is the JSON form of the CTM in rounds and shards.
 type savedCTMRounds struct {
 	Terms     int                `json:"terms"`
 	Topics    int                `json:"topics"`
-	Options   CTMOptions         `json:"options"` // but for Topics,
+	Options   CTMOptions         `json:"options"` // without Topics
 	Start     save.List[float64] `json:"start,omitempty"`
 	MaxMemory int64              `json:"maxMemory"`
 }
 
-// spec writes or reads the model, with the topics that it starts from if that is yet to come.
+// spec writes or reads the model, and the initial topics if start is set.
 func (a *ctmAdder) spec(c *save.State, start bool) {
 	var b []byte
 	if !c.Reading() && c.Err() == nil {
@@ -310,7 +312,7 @@ func (a *ctmAdder) spec(c *save.State, start bool) {
 	}
 	s.Options.Topics, s.Options.MaxMemory = nil, s.MaxMemory
 	if n := len(s.Start); n > 0 {
-		if c.Check(s.Topics > 0 && n%s.Topics == 0 && n/s.Topics == s.Terms, "%d numbers of topics",
+		if c.Check(s.Topics > 0 && n%s.Topics == 0 && n/s.Topics == s.Terms, "start has %d numbers",
 			n); c.Err() != nil {
 			return
 		}
@@ -352,7 +354,7 @@ func (a *ctmAdder) state(c *save.State, p *rounds.Part) {
 	if a.spec(c, false); c.Err() != nil {
 		return
 	}
-	if c.Check(p.Size == a.size(p.ID.Round), "a shard of %d numbers, of %d", p.Size,
+	if c.Check(p.Size == a.size(p.ID.Round), "a shard has %d numbers instead of %d", p.Size,
 		a.size(p.ID.Round)); first || c.Err() != nil {
 		return
 	}
@@ -372,7 +374,7 @@ func (r *ctmRounds) state(c *save.State) {
 	r.spec(c, r.Round == 0)
 	r.Ledger.State(c)
 	c.Int(&r.most)
-	c.Check(r.most > 0, "a sample of no documents")
+	c.Check(r.most > 0, "the sample has no documents")
 	if r.Round == 0 || c.Err() != nil {
 		return
 	}
@@ -390,10 +392,10 @@ func (r *ctmRounds) state(c *save.State) {
 	if c.Bytes(&seen); !c.Reading() {
 		return
 	}
-	c.Check(len(seen) == r.m.terms, "%d terms of %d", len(seen), r.m.terms)
+	c.Check(len(seen) == r.m.terms, "seen has %d terms instead of %d", len(seen), r.m.terms)
 	r.seen = make([]bool, len(seen))
 	for i, s := range seen {
-		c.Check(s <= 1, "whether term %d occurs is %d", i, s)
+		c.Check(s <= 1, "seen of term %d is %d", i, s)
 		r.seen[i] = s == 1
 	}
 }

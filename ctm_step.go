@@ -24,7 +24,7 @@ type ctmStepper struct {
 	steps *topic.Steps
 	print fingerprint
 	draws uint64   // seed of the draws of every step over all documents
-	full  int      // steps over all documents since the last step over some
+	full  int      // number of steps over all documents since the last other step
 	all   allTerms // scratch
 }
 
@@ -43,12 +43,12 @@ func (m *CTM) begin(ctx context.Context, docs []topic.Doc, rng *rand.Rand) (*top
 	return topic.NewSteps(m.opt.engine(m.k, m.terms), docs, start), nil
 }
 
-// Len implements State: the number of documents.
+// Len implements State. It returns the number of documents.
 func (s *ctmStepper) Len() int { return len(s.m.docs) }
 
-// Plan implements Stepper: five passes in batches of 16 documents, and then passes over all
-// documents, evaluated one by one. Corpora that are too large for these, and CTMOptions.Paper, mean
-// ten passes in batches.
+// Plan implements Stepper. It returns five passes in batches of 16 documents, followed by passes
+// over all documents with an evaluation after each. With CTMOptions.Paper, and for corpora that are
+// too large for passes over all documents, it returns ten passes in batches.
 func (s *ctmStepper) Plan() Plan {
 	p := Plan{Batch: ctmBatch, MaxPasses: ctmPasses, EvalEvery: -1}
 	k := float64(s.m.k)
@@ -67,10 +67,10 @@ func (s *ctmStepper) Plan() Plan {
 	return p
 }
 
-// Step implements Stepper. A beta of +Inf leaves the step size of the documents to the CTM: β = 1,
-// which is r = ½, or 0.001 for CTMOptions.Paper. A batch of all documents replaces the topics, and
-// has the same draws each time, so that such steps converge. The error names the document and wraps
-// ErrNotPosDef or ErrNotFinite; the state is then as it was.
+// Step implements Stepper. If beta is +Inf, the CTM chooses the step size of the documents, which
+// is β = 1 (r = ½), or 0.001 for CTMOptions.Paper. A batch of all documents replaces the topics,
+// and has the same draws each time, so that such steps converge. The error names the document and
+// wraps ErrNotPosDef or ErrNotFinite, and the state is then unchanged.
 func (s *ctmStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	seed, full := s.draws, s.full+1
 	if s.all.all(batch, s.Len()) {
@@ -86,9 +86,10 @@ func (s *ctmStepper) Step(ctx context.Context, env *Env, batch []int, beta float
 	return Step{Beta: beta, ClosedForm: true}, nil
 }
 
-// Evaluate implements Stepper. The ELBO is that of all documents, at the topics, μ and Σ of the
-// moment. It is an estimate where expectations are, with the standard error that is due to their
-// draws. Elsewhere ELBOErr is what the means m_n have still to gain at the topics of the moment.
+// Evaluate implements Stepper. It returns the ELBO of all documents at the current topics, μ and Σ.
+// If expectations are estimates, the ELBO is an estimate, and ELBOErr is the standard error due to
+// their draws. Otherwise ELBOErr is the gain that the means m_n can still make at the current
+// topics.
 func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (e Evaluation, err error) {
 	e.ELBO, e.ELBOErr, e.Random, err = s.steps.Evaluate(ctx, env.cores(), env.rng().Uint64())
 	e.GapBound, e.Goal = math.Inf(1), ctmGoal
@@ -98,11 +99,11 @@ func (s *ctmStepper) Evaluate(ctx context.Context, env *Env) (e Evaluation, err 
 	return e, err
 }
 
-// gap implements gapEstimator, for the last steps if they were over all documents. Such a step
-// raises the ELBO by less than the step before, but often by more in every other step. So the gap
-// compares the rise of the last two steps with the rise of the two before, or of four from the
-// ninth step on. It is twice what a geometric series of these rises leaves, since later rises fall
-// more slowly, and at least ELBOErr.
+// gap implements gapEstimator, if the last steps were over all documents. Such a step raises the
+// ELBO by less than the step before, but often by more in every other step. So gap compares the
+// rise of the last two steps with the rise of the two before, or of four from the ninth step on. It
+// returns at least ELBOErr, and twice the remainder of a geometric series of these rises, because
+// later rises fall more slowly.
 func (s *ctmStepper) gap(now Iteration, before []Iteration) float64 {
 	elbo := []float64{now.ELBO} // latest first
 	for _, it := range slices.Backward(before) {
@@ -116,7 +117,7 @@ func (s *ctmStepper) gap(now Iteration, before []Iteration) float64 {
 		return 0
 	}
 	last, earlier := elbo[0]-elbo[lag], elbo[lag]-elbo[2*lag]
-	left := math.Abs(last) // it may fall, because the steps do not see the draws of Evaluate
+	left := math.Abs(last) // it may fall, because the steps do not use the draws of Evaluate
 	if last > 0 {
 		left = seriesLeft(last, max(earlier, 0))
 	}
@@ -127,17 +128,17 @@ func (s *ctmStepper) gap(now Iteration, before []Iteration) float64 {
 	return goals.NeverZero(left)
 }
 
-// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save.
+// MarshalBinary returns the state. The bytes are not for long-term storage; see Result.Save.
 func (s *ctmStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.snapshot) }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper
-// of the same CTM; s is then of no use.
+// UnmarshalBinary restores a state. The error wraps ErrFile if b does not belong to a Stepper of
+// the same CTM, and s is then unusable.
 func (s *ctmStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.snapshot) }
 
 // constant reports that Evaluate changes nothing.
 func (s *ctmStepper) constant() bool { return true }
 
-// snapshot writes or reads all that later steps depend on.
+// snapshot writes or reads everything on which later steps depend.
 func (s *ctmStepper) snapshot(c *save.State) {
 	s.print.state(c, s.m.digest)
 	c.Uint64(&s.draws)
@@ -145,10 +146,10 @@ func (s *ctmStepper) snapshot(c *save.State) {
 	s.steps.Snapshot(c)
 }
 
-// digest shows d the documents and the options.
+// digest adds the documents and the options to d.
 func (m *CTM) digest(d *save.Digest) {
 	o := m.opt
-	o.Topics = nil // where a run starts is not what it is of
+	o.Topics = nil // the initial topics do not identify the model
 	d.Text(fmt.Sprintf("%+v", o))
 	d.Int(m.k, m.terms, len(m.docs))
 	for _, doc := range m.docs {
@@ -158,40 +159,41 @@ func (m *CTM) digest(d *save.Digest) {
 	}
 }
 
-// Fit runs s on the model. A nil s means the zero Solver: five passes in batches of 16 documents,
-// then passes over all documents until Result.Gap is at most Solver.Goal, and ten passes in all. A
-// small corpus, whose passes take little time, gets up to a thousand. If a pass over all documents
-// would keep more than 30 million numbers, all ten passes are in batches, and Gap stays NaN. More
-// passes raise the ELBO but not the held-out probability.
+// Fit runs s on the model. A nil s means the zero Solver. It takes five passes in batches of 16
+// documents, and then passes over all documents until Result.Gap is at most Solver.Goal, but at
+// most ten passes in all. A small corpus, whose passes take little time, gets up to a thousand. If
+// a pass over all documents would keep more than 30 million numbers, all ten passes are in batches,
+// and Gap stays +Inf. More passes raise the ELBO but not the held-out probability.
 //
 // A pass over all documents replaces the topics, and has the same draws each time. The ELBO is
-// evaluated after each. From the fifth such pass on, Gap estimates what later passes would gain:
-// it is twice what the last rises of the ELBO leave if they fall as a geometric series, and at
-// least ELBOErr, the standard error due to the draws. This is no proof: rises that the draws hide
-// may continue, and other maxima may be higher. On four of ten generated corpora, and on AP, a
-// fit that ended by its Gap gained two to eight times as much in later passes. A zero Goal means
+// evaluated after each such pass. From the fifth on, Gap estimates the gain of later passes. It is
+// twice the remainder of a geometric series through the last rises of the ELBO, and at least
+// ELBOErr, the standard error due to the draws. It proves nothing, because rises that the draws
+// hide may continue, and other maxima may be higher. On four of ten generated corpora and on AP,
+// fits that ended by their Gap gained two to eight times as much in later passes. A zero Goal means
 // ELBOErr, or 0.1 nats if that is larger.
 //
-// With a Solver.Converger the ELBO is evaluated once a pass. A nil StepSize leaves the inner
-// steps to the model. A StepSize gives their β_k; BatchSize and Sampler are then those of the
-// Solver. The topics of passes in batches are those of the last steps, which are noisy, and have
-// no gap for a Converger.
+// With a Solver.Converger, the ELBO is evaluated once per pass. With a nil StepSize, the model
+// chooses the inner steps. Otherwise StepSize gives their β_k, and BatchSize and Sampler of the
+// Solver apply. The topics after passes in batches come from the last steps. They are noisy, and
+// have no gap for a Converger.
 //
 // The ELBO has several maxima. In about one run of ten on generated documents, two topics merged,
-// at an ELBO about a hundred nats lower. Fit with several Solver.Src and keep the highest ELBO.
+// at an ELBO about a hundred nats lower. Fit with several Solver.Src and keep the fit with the
+// highest ELBO.
 //
-// The posterior is that of the state reached, and is valid even with an error after the set-up.
-// It is nil if the set-up failed. The errors are those of Solver.Run.
+// Fit returns the posterior at the state reached, which is valid even if Fit returns an error after
+// the set-up. It is nil if the set-up fails. Fit returns the errors of Solver.Run.
 func (m *CTM) Fit(ctx context.Context, s *Solver) (*CTMPosterior, *Result, error) {
 	return fitModel[*CTMPosterior](ctx, s, m)
 }
 
-// NewStepper implements Model. The initial topics are drawn from env. The error wraps ErrNoProx
-// if d is not KL.
+// NewStepper implements Model. The initial topics are drawn from env. The error wraps ErrNoProx if
+// d is not KL.
 func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: a CTM supports only the KL divergence, not %s: %w", spell(d),
-			ErrNoProx)
+		return nil, fmt.Errorf("pgsvi: the divergence is %s, but a CTM supports only KL: %w",
+			spell(d), ErrNoProx)
 	}
 	steps, err := m.begin(ctx, m.docs, env.rng())
 	if err != nil {
@@ -201,16 +203,17 @@ func (m *CTM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 }
 
 // Posterior returns the posterior at st, a state of this model. The error wraps ErrParam if st is
-// not one.
+// not a state of this model.
 func (m *CTM) Posterior(st State) (*CTMPosterior, error) {
 	s, ok := st.(*ctmStepper)
 	if !ok || s.m != m {
-		return nil, fmt.Errorf("pgsvi: a %T is not a state of this CTM: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the state is a %T, but this CTM needs its own state: %w", st,
+			ErrParam)
 	}
 	return m.posterior(s.steps, make([]bool, m.terms)), nil
 }
 
-// posterior returns the posterior at s. In seen are the terms that have occurred beside those of
+// posterior returns the posterior at s. The terms in seen have occurred in addition to the terms of
 // m's documents.
 func (m *CTM) posterior(s *topic.Steps, seen []bool) *CTMPosterior {
 	p := &CTMPosterior{vocab: slices.Clone(m.vocab), opt: m.opt, fit: s.Fitted(), seen: seen}
@@ -227,13 +230,13 @@ func (m *CTM) posterior(s *topic.Steps, seen []bool) *CTMPosterior {
 }
 
 // CTMStream fits a correlated topic model in one pass over the documents (online learning). It
-// keeps the topics, μ and Σ, and no documents. Each document starts from the prior and takes
-// CTMOptions.FirstInner steps; the M-step at the end of every 16 documents averages over the
-// past. The first 256 documents are kept until they initialise the topics. The posterior has no
-// q(z_n). Documents cannot be removed.
+// keeps the topics, μ and Σ, but no documents. Each document starts from the prior and takes
+// CTMOptions.FirstInner steps. The M-step after every 16 documents averages over the past. The
+// first 256 documents are kept until they initialize the topics. The posterior has no q(z_n).
+// Documents cannot be removed.
 type CTMStream = Stream[Document, *CTMPosterior]
 
-// engine returns the options of m as its engine takes them.
+// engine returns the options of m in the type of its engine.
 func (m *CTM) engine() topic.Options { return m.opt.engine(m.k, m.terms) }
 
 // ctmStream is the engine of a CTMStream.
@@ -241,18 +244,18 @@ type ctmStream struct {
 	m     *CTM         // without documents
 	st    *topic.Steps // nil until the topics start
 	pcg   *rand.PCG
-	buf   []topic.Doc // with words; since the last step
-	seen  []bool      // whether a term has occurred
-	docs  int         // in the posterior or in buf, those without words included
-	items int         // handed over
-	done  int         // of buf that a step that was canceled has left behind
+	buf   []topic.Doc // documents with words since the last step
+	seen  []bool      // whether each term has occurred
+	docs  int         // documents in the posterior or in buf, including documents without words
+	items int         // documents handed over
+	done  int         // documents of buf that a canceled step has already used
 }
 
-// ctmWarmUp is the number of documents from which the topics of a stream start.
+// ctmWarmUp is the number of documents that initialize the topics of a stream.
 const ctmWarmUp = 256
 
 // NewCTMStream returns a stream of documents over a vocabulary of the given number of terms. See
-// NewCTM for topics, opt and the errors. Paper is an error.
+// NewCTM for topics, opt and the errors. CTMOptions.Paper is an error.
 func NewCTMStream(terms, topics int, opt *CTMOptions) (*CTMStream, error) {
 	o := CTMOptions{}
 	if opt != nil {
@@ -281,7 +284,7 @@ func (s *ctmStream) add(ctx context.Context, d Document) error {
 	}
 	s.docs++
 	if len(d.Words) == 0 {
-		return nil // of which nothing is learnt
+		return nil // a document without words teaches nothing
 	}
 	for _, v := range d.Words {
 		s.seen[v] = true
@@ -290,8 +293,8 @@ func (s *ctmStream) add(ctx context.Context, d Document) error {
 	return s.settle(ctx)
 }
 
-// settle learns from the documents in the buffer where they are a batch, or have been begun with.
-// Where ctx is done the error is its cause, and there is as much to do as before.
+// settle learns from the documents in the buffer if they make a batch, or if a canceled step has
+// begun with them. If ctx is done, it returns the cause, and the remaining work is unchanged.
 func (s *ctmStream) settle(ctx context.Context) error {
 	if s.done == 0 && (len(s.buf) < ctmWarmUp && s.st == nil || len(s.buf) < ctmBatch) {
 		return nil
@@ -336,11 +339,11 @@ func (s *ctmStream) flush(ctx context.Context) error {
 }
 
 func (s *ctmStream) removeAll(context.Context, iter.Seq2[Document, error]) error {
-	return fmt.Errorf("pgsvi: documents cannot be removed from a CTMStream, which does not keep "+
-		"them: %w", errors.ErrUnsupported)
+	return fmt.Errorf("pgsvi: a CTMStream keeps no documents, so they cannot be removed: %w",
+		errors.ErrUnsupported)
 }
 
-// posterior steps for the documents in the buffer with a copy of the stream.
+// posterior learns from the documents in the buffer with a copy of the stream.
 func (s *ctmStream) posterior(ctx context.Context) (*CTMPosterior, error) {
 	if err := s.settle(ctx); err != nil {
 		return nil, err
@@ -363,15 +366,15 @@ func (s *ctmStream) posterior(ctx context.Context) (*CTMPosterior, error) {
 	return s.m.posterior(s.st, slices.Clone(s.seen)), nil
 }
 
-// ctmStreamFile is the file of a CTMStream.
+// ctmStreamFile is the file type of a CTMStream.
 var ctmStreamFile = save.Kind{Name: "CTMStream", Version: 1}
 
-// savedCTMStream is a ctmStream as JSON.
+// savedCTMStream is the JSON form of a ctmStream.
 type savedCTMStream struct {
 	Terms   int        `json:"terms"`
 	Topics  int        `json:"topics"`
-	Options CTMOptions `json:"options"` // but for Topics,
-	// which are here, row by row, unless State is
+	Options CTMOptions `json:"options"` // without Topics
+	// Start holds CTMOptions.Topics row by row, unless State is set.
 	Start  save.List[float64]   `json:"start,omitempty"`
 	Rng    []byte               `json:"rng"` // a rand.PCG
 	Docs   int                  `json:"docs"`
@@ -401,7 +404,7 @@ func (s *ctmStream) save(w io.Writer) error {
 	return saveTo(w, ctmStreamFile, saved)
 }
 
-// loadStream reads a CTMStream of a file.
+// loadStream reads a CTMStream from r.
 func (*CTMPosterior) loadStream(r io.Reader) (*CTMStream, error) {
 	return loadFrom(r, ctmStreamFile, (*savedCTMStream).load)
 }
@@ -411,17 +414,16 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 	if k < 1 || terms < 1 || len(s.Seen) != terms ||
 		s.Start != nil && (len(s.Start)%k != 0 || len(s.Start)/k != terms) ||
 		s.Items < s.Docs || s.Items > save.Most || s.Docs < len(s.Buffer) {
-		return nil, fmt.Errorf(
-			"%d topics and %d terms, %d known, with %d starting probabilities and %d documents, "+
-				"%d of them waiting, of %d: %w", k, terms, len(s.Seen), len(s.Start), s.Docs,
-			len(s.Buffer), s.Items, ErrShape)
+		return nil, fmt.Errorf("%d topics, %d terms, %d elements in seen, %d in start, %d "+
+			"documents, %d in the buffer and %d items do not fit: %w", k, terms, len(s.Seen),
+			len(s.Start), s.Docs, len(s.Buffer), s.Items, ErrShape)
 	}
 	opt := s.Options
 	if s.Start != nil {
 		opt.Topics = mat.NewDense(k, terms, s.Start)
 	}
 	if !opt.Forget {
-		return nil, fmt.Errorf("a stream that does not forget: %w", ErrParam)
+		return nil, fmt.Errorf("the options of the stream do not set Forget: %w", ErrParam)
 	}
 	m, err := newCTM(terms, k, &opt)
 	if err != nil {
@@ -434,15 +436,15 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 	}
 	for i, d := range s.Buffer {
 		if err := d.Check(terms); err != nil {
-			return nil, fmt.Errorf("waiting document %d %w", i, err)
+			return nil, fmt.Errorf("document %d of the buffer %w", i, err)
 		}
 		if len(d.Words) == 0 {
-			return nil, fmt.Errorf("waiting document %d has no words: %w", i, ErrEmpty)
+			return nil, fmt.Errorf("document %d of the buffer has no words: %w", i, ErrEmpty)
 		}
 		for _, v := range d.Words {
 			if !s.Seen[v] {
 				return nil,
-					fmt.Errorf("waiting document %d has word %d, which is not among those seen: %w",
+					fmt.Errorf("document %d of the buffer has word %d, which is not in seen: %w",
 						i, v, ErrParam)
 			}
 		}
@@ -450,7 +452,7 @@ func (s *savedCTMStream) load() (*CTMStream, error) {
 	if s.State != nil {
 		t.st, err = s.State.Load(m.opt.engine(k, terms))
 	} else if len(s.Buffer) == 0 && slices.Contains(s.Seen, true) {
-		err = fmt.Errorf("words without documents: %w", ErrShape)
+		err = fmt.Errorf("seen has words, but there are no documents: %w", ErrShape)
 	}
 	return &CTMStream{t}, err
 }

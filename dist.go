@@ -14,19 +14,19 @@ import (
 
 // Dist is a member q(z|λ) of a parametric family of distributions over z ∈ R^d.
 //
-// λ is the flat parameter vector in the coordinates of the type (see Coordinates). Every gradient
-// ∇_λ in this package, of a Smooth, a Convex or a Divergence, is the vector of partial
-// derivatives by the elements of Params. A Dist is not safe for concurrent use while it is
-// changed.
+// λ is the flat vector of parameters in the coordinates of the type (see Coordinates). Every
+// gradient ∇_λ in this package, whether of a Smooth, a Convex or a Divergence, holds the partial
+// derivatives with respect to the elements of Params. A Dist is not safe for concurrent use while
+// it changes.
 type Dist interface {
 	// Dim returns d.
 	Dim() int
 	// NumParams returns the length of λ.
 	NumParams() int
-	// Params stores λ in dst, of length NumParams; nil allocates.
+	// Params stores λ, of length NumParams, in dst; nil allocates.
 	Params(dst []float64) []float64
-	// SetParams replaces λ by p, which is not kept. If p is not a valid λ it
-	// returns an error wrapping ErrNotPosDef or ErrNotFinite and changes nothing.
+	// SetParams replaces λ by p and does not keep p. If p is not a valid λ, it changes nothing and
+	// returns an error that wraps ErrNotPosDef or ErrNotFinite.
 	SetParams(p []float64) error
 	// LogProb returns log q(z|λ).
 	LogProb(z []float64) float64
@@ -38,95 +38,92 @@ type Dist interface {
 	Clone() Dist
 }
 
-// halting is a Dist some of whose computations are long: they end when a Halt stops, or are on as
-// many goroutines as it lends.
+// halting is a Dist with computations that may take long. They end when a Halt stops, and run on as
+// many goroutines as the Halt lends.
 type halting interface{ use(h *parallel.Halt) }
 
-// haltDist makes h the halt of q, unless nothing of it takes long.
+// haltDist sets the Halt of q if q is halting.
 func haltDist(q Dist, h *parallel.Halt) {
 	if x, ok := q.(halting); ok {
 		x.use(h)
 	}
 }
 
-// Charted is a Dist whose valid λ are the image of an unconstrained chart x ∈ R^NumParams. The
-// numeric proximal step works in the chart.
+// Charted is a Dist with an unconstrained chart x ∈ R^NumParams whose image is the set of valid λ.
+// The numeric proximal step works in the chart.
 type Charted interface {
 	Dist
 	// Chart stores x in dst; nil allocates.
 	Chart(dst []float64) []float64
-	// SetChart replaces λ by λ(x), under the contract of SetParams. Unless the chart has edges it
-	// fails only if λ(x) overflows, with an error that wraps ErrNotFinite.
+	// SetChart replaces λ by λ(x) like SetParams. It fails only if λ(x) overflows, with an error
+	// that wraps ErrNotFinite, or if the chart has edges.
 	SetChart(x []float64) error
-	// ChartGrad stores (∂λ/∂x)ᵀ g in dst: the gradient with respect to x of a
-	// function whose gradient with respect to λ is g. Nil allocates; dst may be g.
+	// ChartGrad stores (∂λ/∂x)ᵀg in dst, the gradient with respect to x of a function whose
+	// gradient with respect to λ is g. A nil dst allocates; dst may be g.
 	ChartGrad(dst, g []float64) []float64
 }
 
-// ExpFamily is a Dist of exponential family,
+// ExpFamily is a Dist of an exponential family,
 //
 //	q(z|η) = h(z) exp(ηᵀT(z) − A(η)),   μ = E_q[T(z)] = ∇A(η),
 //
-// with natural parameters η and mean parameters μ, both of length NumParams. λ is given by
-// Coordinates. The closed form of a proximal step depends on the coordinates.
+// with natural parameters η and mean parameters μ, both of length NumParams. Coordinates defines λ,
+// and so the closed form of a proximal step.
 //
-// Other packages cannot implement it, as it has unexported methods. The implementations are
-// Gaussian and Exp. For a family of your own write a Family, in terms of η, and NewExp makes an
-// ExpFamily of it.
+// Other packages cannot implement ExpFamily, because it has unexported methods. Gaussian and Exp
+// implement it. For a custom family, write a Family in terms of η and make members of it with
+// NewExp.
 type ExpFamily interface {
 	Charted
 	// Coordinates returns the meaning of λ.
 	Coordinates() Coordinates
 	// Natural stores η in dst; nil allocates.
 	Natural(dst []float64) []float64
-	// SetNatural replaces λ by that of the natural parameters eta, under the
-	// contract of SetParams.
+	// SetNatural replaces λ by the λ of the natural parameters eta, like SetParams.
 	SetNatural(eta []float64) error
 	// MeanParams stores μ in dst; nil allocates.
 	MeanParams(dst []float64) []float64
-	// SetMeanParams replaces λ by that of the mean parameters mu, under the contract of SetParams.
+	// SetMeanParams replaces λ by the λ of the mean parameters mu, like SetParams.
 	SetMeanParams(mu []float64) error
 	// LogPartition returns A(η).
 	LogPartition() float64
-	// MeanGrad stores ∇_μ in dst for a function whose ∇_λ is g: the natural
-	// gradient in natural parameters. Nil allocates; dst may be g.
+	// MeanGrad stores ∇_μ in dst for a function whose ∇_λ is g. It is the natural gradient in
+	// natural parameters. A nil dst allocates; dst may be g.
 	MeanGrad(dst, g []float64) []float64
-	// FromMeanGrad is the inverse of MeanGrad: ∇_λ from ∇_μ.
+	// FromMeanGrad is the inverse of MeanGrad. It converts ∇_μ into ∇_λ.
 	FromMeanGrad(dst, g []float64) []float64
 	// FromNaturalGrad stores ∇_λ in dst for a function whose ∇_η is g.
 	FromNaturalGrad(dst, g []float64) []float64
 	// KL returns KL(q‖p) in nats. It panics if p is of another family or dimension.
 	KL(p Dist) float64
 
-	// naturalOf returns the natural parameters of p as a member of this family and
-	// dimension, in a new slice, or nil if it is none.
+	// naturalOf returns the natural parameters of p as a member of this family and dimension in a
+	// new slice, or nil if p is not a member.
 	naturalOf(p ExpFamily) []float64
-	// setState makes q the distribution p, in the coordinates of q, without the
-	// rounding of λ. It reports false and changes nothing if p is of another type,
-	// family or dimension.
+	// setState sets q to the distribution p, in the coordinates of q and without the rounding of λ.
+	// If p has another type, family or dimension, it changes nothing and returns false.
 	setState(p Dist) bool
 }
 
-// Coordinates is the meaning of λ for an ExpFamily: MeanParams and Natural for any, and the
-// others for a Gaussian q = N(m, V), diagonal or full. It determines where f is linearised, and
-// so which of the published updates the proximal step is.
+// Coordinates defines λ for an ExpFamily. MeanParams and Natural exist for every family, and the
+// others for a Gaussian q = N(m, V), diagonal or full. The coordinates determine in which
+// parameters f is linearized, and so which of the published updates the proximal step is.
 type Coordinates int
 
 const (
-	// MeanParams is λ = μ, (m, V + mmᵀ) for a Gaussian. A proximal step with a KL divergence then
-	// averages natural parameters: the update of the paper's main text.
+	// MeanParams is λ = μ, which is (m, V + mmᵀ) for a Gaussian. A proximal step with a KL
+	// divergence then averages natural parameters, which is the update of the paper's main text.
 	MeanParams Coordinates = iota
-	// MeanCov is λ = (m, V): the update of the paper's appendix.
+	// MeanCov is λ = (m, V), the coordinates of the update in the paper's appendix.
 	MeanCov
 	// Natural is λ = η, (V⁻¹m, −½V⁻¹) for a Gaussian.
 	Natural
-	// Cholesky is λ = (m, L), L the lower triangular factor of V = LLᵀ with a
-	// positive diagonal. A λ with an element of the diagonal that is not positive
-	// is not valid, although LLᵀ may be: SetParams refuses it, and a step that
-	// would lead there is shortened.
+	// Cholesky is λ = (m, L), where L is the lower triangular factor of V = LLᵀ with a positive
+	// diagonal. A λ whose diagonal has a non-positive element is invalid even if LLᵀ is positive
+	// definite. SetParams rejects it, and a step that would lead there is shortened.
 	Cholesky
-	// LogCholesky is Cholesky with the logarithms of the diagonal of L: every
-	// finite λ is valid, until V over- or underflows. It is the Chart of a Gaussian.
+	// LogCholesky is Cholesky with the logarithms of the diagonal of L. Every finite λ is valid,
+	// unless V over- or underflows. It is the Chart of a Gaussian.
 	LogCholesky
 )
 
@@ -141,8 +138,8 @@ func (c Coordinates) String() string {
 	return coordinateNames[c]
 }
 
-// gradientByDifferences stores the gradient of f with respect to λ in dst, by central
-// differences of fourth order. Where a step would leave the set of valid λ it is shortened.
+// gradientByDifferences stores the gradient of f with respect to λ in dst, computed by central
+// differences of fourth order. It shortens a difference that would leave the set of valid λ.
 func gradientByDifferences(dst []float64, q Dist, f func(Dist) float64) []float64 {
 	p := q.Clone()
 	return diff.Gradient(dst, q.Params(nil), func(x []float64) (float64, bool) {
@@ -153,8 +150,8 @@ func gradientByDifferences(dst []float64, q Dist, f func(Dist) float64) []float6
 	})
 }
 
-// Point is the point mass at z = λ. With it the iteration is plain optimisation over R^d:
-// gradient descent, ISTA, mirror descent.
+// Point is the point mass at z = λ. With a Point, the iteration is plain optimization over R^d,
+// such as gradient descent, ISTA or mirror descent.
 type Point struct{ z []float64 }
 
 // NewPoint returns the point mass at a copy of z.
@@ -195,7 +192,7 @@ func (p *Point) LogProb(z []float64) float64 {
 	return 0
 }
 
-// Score returns zeros: a point mass has no density to differentiate.
+// Score returns zeros, because a point mass has no density to differentiate.
 func (p *Point) Score(dst, _ []float64) []float64 {
 	dst = dense.Dest(dst, len(p.z))
 	clear(dst)
@@ -208,7 +205,7 @@ func (p *Point) Rand(dst []float64, _ *rand.Rand) []float64 { return p.Params(ds
 // Clone implements Dist.
 func (p *Point) Clone() Dist { return NewPoint(p.z) }
 
-// Chart implements Charted: the point itself.
+// Chart implements Charted. The chart is the point itself.
 func (p *Point) Chart(dst []float64) []float64 { return p.Params(dst) }
 
 // SetChart implements Charted.
@@ -221,7 +218,7 @@ func (p *Point) ChartGrad(dst, g []float64) []float64 {
 	return dst
 }
 
-// statePart is a part of a run whose state can be written, or read back, to the bit.
+// statePart is a part of a run whose state can be written and read bit for bit.
 type statePart interface{ state(c *save.State) }
 
 // enginePart is a statePart of an internal package.
@@ -233,7 +230,8 @@ type binaryPart interface {
 	encoding.BinaryUnmarshaler
 }
 
-// partState writes or reads the state of part, which is to be a statePart or a binaryPart.
+// partState writes or reads the state of part, which must be a statePart, an enginePart or a
+// binaryPart.
 func partState(c *save.State, part any) {
 	switch x := part.(type) {
 	case statePart:
@@ -253,7 +251,7 @@ func partState(c *save.State, part any) {
 	}
 }
 
-// distState writes or reads q: every bit where it is a statePart or a binaryPart, and otherwise λ.
+// distState writes or reads every bit of q if q is a statePart or a binaryPart, and otherwise λ.
 func distState(c *save.State, q Dist) {
 	switch q.(type) {
 	case statePart, binaryPart:

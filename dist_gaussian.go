@@ -14,27 +14,28 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Gaussian is the normal distribution N(m, V) over R^d with a full covariance. From NewMeanField
-// and NewIsotropicMeanField it has a diagonal covariance, with storage and time of order d.
+// Gaussian is the normal distribution N(m, V) over R^d. Its covariance is full, or diagonal if it
+// comes from NewMeanField or NewIsotropicMeanField. A diagonal covariance takes O(d) storage and
+// time.
 //
-// For a full V its λ has length d + d(d+1)/2: first the d elements of the vector part, then the
-// lower triangle of the matrix part row by row (element (i, j), j ≤ i, at d + i(i+1)/2 + j). Each
-// element of a symmetric matrix is stored once. A derivative by an off-diagonal element therefore
-// counts both of its places, and the natural parameter that belongs to z_i z_j, j < i, is
+// The λ of a full V has length d + d(d+1)/2. It holds the d elements of the vector part and then
+// the lower triangle of the matrix part row by row, with element (i, j), j ≤ i, at d + i(i+1)/2 +
+// j. A symmetric matrix stores each element once. A derivative with respect to an off-diagonal
+// element therefore counts both of its places, and the natural parameter of z_i z_j, j < i, is
 // −(V⁻¹)_ij. In the coordinates Cholesky and LogCholesky the matrix part is L itself.
 //
-// For a diagonal V its λ has length 2d, the vector part and then the diagonal: (m, v + m²) in the
-// coordinates MeanParams, (m, v) in MeanCov, (m/v, −1/(2v)) in Natural, (m, √v) in Cholesky and
-// (m, ½ log v) in LogCholesky. KL is defined between both kinds, and each may be the prior of the
-// other.
+// The λ of a diagonal V has length 2d. It holds the vector part and then the diagonal: (m, v + m²)
+// in the coordinates MeanParams, (m, v) in MeanCov, (m/v, −1/(2v)) in Natural, (m, √v) in Cholesky
+// and (m, ½ log v) in LogCholesky. KL accepts a full and a diagonal Gaussian together, and each can
+// be the prior of the other.
 type Gaussian struct{ form normal.Form }
 
-// NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean means zero. The
-// arguments are copied. The error wraps ErrShape, ErrEmpty, ErrNotFinite or ErrNotPosDef, and
-// ErrMemory if the covariance would take more than the limit.
+// NewGaussian returns N(mean, cov) in the coordinates MeanParams. A nil mean means zero. It copies
+// its arguments. The error wraps ErrShape, ErrEmpty, ErrNotFinite or ErrNotPosDef, or ErrMemory if
+// the covariance would exceed the memory limit.
 func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 	if isNil(cov) || cov.SymmetricDim() == 0 {
-		return nil, fmt.Errorf("pgsvi: NewGaussian needs a covariance: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the covariance of NewGaussian is nil or empty: %w", ErrEmpty)
 	}
 	d := cov.SymmetricDim()
 	if err := checkFull(d); err != nil {
@@ -44,8 +45,8 @@ func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 		mean = make([]float64, d)
 	}
 	if len(mean) != d {
-		return nil, fmt.Errorf("pgsvi: mean has %d elements, covariance is %d×%d: %w", len(mean), d,
-			d, ErrShape)
+		return nil, fmt.Errorf("pgsvi: mean has %d elements, but the covariance is %d×%d: %w",
+			len(mean), d, d, ErrShape)
 	}
 	g := normal.NewFull(d)
 	m, v := g.Next()
@@ -62,8 +63,8 @@ func NewGaussian(mean []float64, cov mat.Symmetric) (*Gaussian, error) {
 }
 
 // NewIsotropic returns N(0, variance·I) over R^dim with a full covariance, in the coordinates
-// MeanParams. It panics if dim < 1 or variance is not positive and finite, and with an error that
-// wraps ErrMemory if the covariance would take more than the limit.
+// MeanParams. It panics if dim < 1 or if variance is not positive and finite. It panics with an
+// error that wraps ErrMemory if the covariance would exceed the memory limit.
 func NewIsotropic(dim int, variance float64) *Gaussian {
 	checkIsotropic(dim, variance)
 	if err := checkFull(dim); err != nil {
@@ -80,11 +81,11 @@ func NewIsotropic(dim int, variance float64) *Gaussian {
 	return &Gaussian{g}
 }
 
-// gaussianMatrices is the number of D×D matrices of a full Gaussian: V, V⁻¹ and a factor, now and
-// next.
+// gaussianMatrices is the number of D×D matrices in a full Gaussian and its next state, each with
+// V, V⁻¹ and a factor.
 const gaussianMatrices = 6
 
-// checkFull returns an error if a full covariance of d dimensions takes more memory than it may.
+// checkFull returns an error if a full covariance of d dimensions exceeds the memory limit.
 func checkFull(d int) error {
 	return checkMemory(0, memory.Bytes(gaussianMatrices, d, d),
 		fmt.Sprintf("a full covariance of %d dimensions", d),
@@ -92,20 +93,20 @@ func checkFull(d int) error {
 			"(GOMEMLIMIT)")
 }
 
-// NewMeanField returns N(mean, diag(variance)), whose V stays diagonal, in the
-// coordinates MeanParams.
-// A nil mean means zero. The arguments are copied. It returns an error wrapping
-// ErrShape, ErrEmpty, ErrNotFinite or ErrNotPosDef.
+// NewMeanField returns N(mean, diag(variance)), whose V stays diagonal, in the coordinates
+// MeanParams. A nil mean means zero. It copies its arguments. The error wraps ErrShape, ErrEmpty,
+// ErrNotFinite or ErrNotPosDef.
 func NewMeanField(mean, variance []float64) (*Gaussian, error) {
 	d := len(variance)
 	if d == 0 {
-		return nil, fmt.Errorf("pgsvi: NewMeanField needs variances: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: NewMeanField has no variances; it needs at least one: %w",
+			ErrEmpty)
 	}
 	if mean == nil {
 		mean = make([]float64, d)
 	}
 	if len(mean) != d {
-		return nil, fmt.Errorf("pgsvi: mean has %d elements, variance has %d: %w", len(mean), d,
+		return nil, fmt.Errorf("pgsvi: mean has %d elements, but variance has %d: %w", len(mean), d,
 			ErrShape)
 	}
 	q := normal.NewDiagonal(make([]float64, d), make([]float64, d)).In(normal.MeanCov)
@@ -115,9 +116,8 @@ func NewMeanField(mean, variance []float64) (*Gaussian, error) {
 	return &Gaussian{q.In(normal.MeanParams)}, nil
 }
 
-// NewIsotropicMeanField returns N(0, variance·I) over R^dim with a diagonal
-// covariance, in the coordinates MeanParams. It panics if dim < 1 or variance
-// is not positive and finite.
+// NewIsotropicMeanField returns N(0, variance·I) over R^dim with a diagonal covariance, in the
+// coordinates MeanParams. It panics if dim < 1 or if variance is not positive and finite.
 func NewIsotropicMeanField(dim int, variance float64) *Gaussian {
 	checkIsotropic(dim, variance)
 	v := make([]float64, dim)
@@ -127,12 +127,12 @@ func NewIsotropicMeanField(dim int, variance float64) *Gaussian {
 	return &Gaussian{normal.NewDiagonal(make([]float64, dim), v)}
 }
 
-// formed is a q with the form of a Gaussian: a *Gaussian, or a type that embeds one.
+// formed is a *Gaussian or a type that embeds one.
 type formed interface{ gaussianForm() normal.Form }
 
 func (g *Gaussian) gaussianForm() normal.Form { return g.form }
 
-// formOf returns the form of a q that is Gaussian, or nil.
+// formOf returns the form of q, or nil if q is not Gaussian.
 func formOf(q Dist) normal.Form {
 	if g, ok := q.(formed); ok {
 		return g.gaussianForm()
@@ -140,14 +140,14 @@ func formOf(q Dist) normal.Form {
 	return nil
 }
 
-// full returns the form of a full covariance, nil if g is diagonal.
+// full returns the form of a full covariance, or nil if g is diagonal.
 func (g *Gaussian) full() *normal.Full {
 	f, _ := g.form.(*normal.Full)
 	return f
 }
 
-// factorOf returns the form of a full Gaussian whose λ is (m, L), in which
-// gradients need neither V nor V⁻¹; nil for any other q.
+// factorOf returns the form of a full Gaussian whose λ is (m, L), in which gradients need neither V
+// nor V⁻¹. It returns nil for any other q.
 func factorOf(q Dist) *normal.Full {
 	g, ok := q.(*Gaussian)
 	if !ok {
@@ -159,8 +159,8 @@ func factorOf(q Dist) *normal.Full {
 	return nil
 }
 
-// inflation returns max_i V_ii/(1/(V⁻¹)_ii), how much of a variance is that in common with other
-// dimensions: the rounding of V⁻¹ is so many times as much in V.
+// inflation returns max_i V_ii/(1/(V⁻¹)_ii), the largest ratio of a marginal to a conditional
+// variance. It is the factor by which V magnifies the rounding of V⁻¹.
 func (g *Gaussian) inflation() float64 {
 	most := 1.0
 	for i := range g.Dim() {
@@ -241,7 +241,7 @@ func (g *Gaussian) LogProb(z []float64) float64 { return g.form.LogProb(z) }
 // Score implements Dist.
 func (g *Gaussian) Score(dst, z []float64) []float64 { return g.form.Score(dst, z) }
 
-// Rand implements Dist: m + Lε.
+// Rand implements Dist. It returns m + Lε.
 func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
 	dst = dense.Dest(dst, g.Dim())
 	for i := range dst {
@@ -251,7 +251,7 @@ func (g *Gaussian) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// use implements halting: what takes long is a full covariance.
+// use implements halting. Only computations with a full covariance take long.
 func (g *Gaussian) use(h *parallel.Halt) {
 	if full := g.full(); full != nil {
 		full.Watch(h)
@@ -261,7 +261,7 @@ func (g *Gaussian) use(h *parallel.Halt) {
 // Clone implements Dist.
 func (g *Gaussian) Clone() Dist { return g.In(g.Coordinates()) }
 
-// Chart implements Charted by the coordinates LogCholesky.
+// Chart implements Charted. The chart is λ in the coordinates LogCholesky.
 func (g *Gaussian) Chart(dst []float64) []float64 { return g.form.Chart(dst) }
 
 // SetChart implements Charted.
@@ -276,7 +276,7 @@ func (g *Gaussian) Natural(dst []float64) []float64 { return g.form.Natural(dst)
 // SetNatural implements ExpFamily.
 func (g *Gaussian) SetNatural(eta []float64) error { return g.form.SetNatural(eta) }
 
-// MeanParams implements ExpFamily: it stores the mean parameters (m, V + mmᵀ). Mean is m alone.
+// MeanParams implements ExpFamily. It stores (m, V + mmᵀ), whereas Mean stores only m.
 func (g *Gaussian) MeanParams(dst []float64) []float64 { return g.form.MeanParams(dst) }
 
 // SetMeanParams implements ExpFamily.
@@ -298,11 +298,11 @@ func (g *Gaussian) FromNaturalGrad(dst, grad []float64) []float64 {
 	return g.form.FromNaturalGrad(dst, grad)
 }
 
-// KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats, where P and μ are
-// those of p, a Gaussian of the same dimension, full or diagonal. It panics if p is not one.
+// KL returns KL(q‖p) = ½(tr(PV) − d + (m − μ)ᵀP(m − μ) + log|P⁻¹|/|V|) in nats, where p = N(μ,
+// P⁻¹). It panics unless p is a Gaussian of the same dimension, full or diagonal.
 func (g *Gaussian) KL(p Dist) float64 { return normal.KL(g.form, p.(*Gaussian).form) }
 
-// naturalOf takes a diagonal Gaussian for the full one that it is.
+// naturalOf treats a diagonal Gaussian as a full one.
 func (g *Gaussian) naturalOf(p ExpFamily) []float64 {
 	o, ok := p.(*Gaussian)
 	switch {

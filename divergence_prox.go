@@ -15,11 +15,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Prox is the problem of one proximal step from q0 = From,
+// Prox is the problem of one proximal step from q0 = From, which Solve solves:
 //
 //	argmin_λ  Gradᵀλ + H(λ) + D(λ‖λ0)/Beta,
 //
-// which Solve solves. Closed forms exist for
+// Closed forms exist for these combinations:
 //
 //	D            H     coordinates  step                                 known as
 //	Euclidean    Zero  any          λ − βg                               gradient descent
@@ -34,19 +34,19 @@ import (
 //	KL           KLTo  MeanCov      see below                            PG-SVI, appendix
 //	ReverseKL    Zero  Natural      μ − βg                               mirror descent in A
 //
-// with r = 1/(1+β) and (g, G) the gradients with respect to (m, V). With the prior N(μ, P⁻¹) the
-// appendix is
+// Here r = 1/(1+β), and (g, G) are the gradients with respect to (m, V). With the prior N(μ, P⁻¹)
+// the appendix is
 //
 //	V₊⁻¹ = rV⁻¹ + (1−r)(P + 2G),   m₊ = m − (1−r)[(1−r)P + rV⁻¹]⁻¹(P(m−μ) + g).
 //
-// The step in Cholesky, with G the gradient by L, any P, and a diagonal q with standard
-// deviations s and p_i = P_ii, is
+// The step in Cholesky holds for any P. With G the gradient with respect to L, it is, for a
+// diagonal q with standard deviations s and with p_i = P_ii,
 //
 //	m₊ = m − (P + I/β)⁻¹(P(m−μ) + g)
 //	s₊ = (b + √(b² + 4(p + 1/β)))/(2(p + 1/β)),   b = s/β − G.
 //
-// For a full q the diagonal of L solves such a quadratic equation column by column. Beta = +Inf
-// is allowed in the rows with KLTo: 1/β = 0 and r = 0.
+// For a full q, the elements of L solve such equations column by column. Beta = +Inf is allowed in
+// the rows with KLTo, with 1/β = 0 and r = 0.
 type Prox struct {
 	Grad []float64  // g, an estimate of ∇f, in the coordinates of From
 	H    Convex     // h; nil means Zero
@@ -54,23 +54,24 @@ type Prox struct {
 	From Dist       // q0
 	Beta float64    // β > 0; +Inf leaves D out
 
-	halt *parallel.Halt // of the numeric step; nil is never
+	halt *parallel.Halt // stops the numeric step; nil never stops it
 }
 
-// Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is asked
+// Proxer is a Divergence or a Convex with closed forms of proximal steps. The Divergence is tried
 // first.
 type Proxer interface {
-	// Prox replaces q, which holds p.From on entry, by the solution of p and returns true. It
-	// returns false, without changing q, if it has no closed form for these H and D in the
-	// coordinates of q. If the minimiser is not a valid λ it returns true and the error of
-	// SetParams. It does not keep p.
+	// Prox replaces q, which holds p.From on entry, by the solution of p and returns true. If it
+	// has no closed form for H and D in the coordinates of q, it returns false and leaves q
+	// unchanged. If the minimizer is not a valid λ, it returns true and the error of SetParams. It
+	// does not keep p.
 	Prox(q Dist, p *Prox) (known bool, err error)
 }
 
-// Solve replaces q, of the family and in the coordinates of p.From, by the solution. It asks D
-// for a closed form, then H, and otherwise minimises numerically; closed says which. On error q
-// holds p.From. The error wraps ErrParam if D is nil, ErrNoProx if there is neither a closed form
-// nor a chart, and ErrNotPosDef or ErrNotFinite if the minimiser is not a valid λ.
+// Solve replaces q by the solution. The q must belong to the family of p.From and have its
+// coordinates. Solve tries a closed form of D, then of H, and otherwise minimizes numerically;
+// closed reports whether it used a closed form. On error q holds p.From. The error wraps ErrParam
+// if D is nil, ErrNoProx if neither a closed form nor a chart exists, and ErrNotPosDef or
+// ErrNotFinite if the minimizer is not a valid λ.
 func (p *Prox) Solve(q Dist) (closed bool, err error) {
 	p, err = p.begin(q)
 	if err != nil {
@@ -79,25 +80,24 @@ func (p *Prox) Solve(q Dist) (closed bool, err error) {
 	if known, err := p.ask(q); known {
 		return true, p.orBack(q, err)
 	}
-	return false, p.minimise(q)
+	return false, p.minimize(q)
 }
 
-// Numeric is Solve without the closed forms: it minimises by L-BFGS from p.From in the chart of
-// q, which must be Charted. It works for any pair (H, D), and serves to test closed forms. The
-// error wraps
+// Numeric is Solve without the closed forms. It minimizes by L-BFGS from p.From in the chart of q,
+// which must be Charted. It works for any pair (H, D), and can test closed forms. On error q holds
+// p.From. The error wraps
 //   - ErrParam if D is nil;
 //   - ErrNoProx if q has no chart;
-//   - ErrNotFinite if the objective is not finite at p.From or no minimum is found; q then holds
-//     p.From.
+//   - ErrNotFinite if the objective is not finite at p.From, or if no minimum is found.
 func (p *Prox) Numeric(q Dist) error {
 	p, err := p.begin(q)
 	if err != nil {
 		return err
 	}
-	return p.minimise(q)
+	return p.minimize(q)
 }
 
-// begin sets q to p.From and returns p with an H.
+// begin sets q to p.From and returns p with an H that is not nil.
 func (p *Prox) begin(q Dist) (*Prox, error) {
 	if p.D == nil {
 		return nil, fmt.Errorf("pgsvi: Prox.D is nil: %w", ErrParam)
@@ -110,7 +110,7 @@ func (p *Prox) begin(q Dist) (*Prox, error) {
 	return p, setDist(q, p.From)
 }
 
-// ask asks D and then H for the closed form.
+// ask tries the closed form of D and then of H.
 func (p *Prox) ask(q Dist) (known bool, err error) {
 	if x, ok := p.D.(Proxer); ok {
 		if known, err := x.Prox(q, p); known {
@@ -123,8 +123,8 @@ func (p *Prox) ask(q Dist) (known bool, err error) {
 	return false, nil
 }
 
-// checkProx returns whether the pair (h, d) has a closed form at q, or an error
-// wrapping ErrNoProx if it has no proximal step at all.
+// checkProx reports whether the pair (h, d) has a closed form at q. The error wraps ErrNoProx if
+// the pair has no proximal step at all.
 func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
 	p := &Prox{Grad: make([]float64, q.NumParams()), H: h, D: d, From: q, Beta: 1}
 	if known, _ := p.ask(q.Clone()); known {
@@ -139,7 +139,7 @@ func checkProx(q Dist, h Convex, d Divergence) (closed bool, err error) {
 	return false, nil
 }
 
-// setDist makes q equal to q0.
+// setDist sets q to q0.
 func setDist(q, q0 Dist) error {
 	if e, ok := q.(ExpFamily); ok && e.setState(q0) {
 		return nil
@@ -147,7 +147,7 @@ func setDist(q, q0 Dist) error {
 	return q.SetParams(q0.Params(nil))
 }
 
-// orBack returns err, having put q back to p.From if it is not nil.
+// orBack returns err. If err is not nil, it first sets q to p.From.
 func (p *Prox) orBack(q Dist, err error) error {
 	if err != nil {
 		return errors.Join(err, setDist(q, p.From))
@@ -155,8 +155,8 @@ func (p *Prox) orBack(q Dist, err error) error {
 	return nil
 }
 
-// minimise is the numeric step; q holds p.From.
-func (p *Prox) minimise(q Dist) error {
+// minimize is the numeric step. On entry q holds p.From.
+func (p *Prox) minimize(q Dist) error {
 	c, ok := q.(Charted)
 	if !ok {
 		return fmt.Errorf("pgsvi: %T has no chart: %w", q, ErrNoProx)
@@ -198,7 +198,7 @@ func (p *Prox) minimise(q Dist) error {
 	}
 	if !ok {
 		return p.orBack(c,
-			fmt.Errorf("pgsvi: the objective of the numeric proximal step is %v at its start: %w",
+			fmt.Errorf("pgsvi: the numeric proximal step starts at the objective %v: %w",
 				value(x0), ErrNotFinite))
 	}
 	gradient(slope, x)
@@ -206,21 +206,21 @@ func (p *Prox) minimise(q Dist) error {
 		if end := floats.Norm(slope, math.Inf(1)); !(end <= 1e-3*math.Max(1, start)) {
 			return p.orBack(c,
 				fmt.Errorf(
-					"pgsvi: the numeric proximal step found no minimum; the gradient is still "+
-						"%.3g: %w", end, ErrNotFinite))
+					"pgsvi: the numeric proximal step found no minimum, because the gradient is "+
+						"still %.3g: %w", end, ErrNotFinite))
 		}
 	}
 	return p.orBack(c, c.SetChart(x))
 }
 
-// isKL reports whether d is KL, which nil stands for.
+// isKL reports whether d is KL. A nil d means KL.
 func isKL(d Divergence) bool {
 	_, ok := d.(forwardKL)
 	return d == nil || ok
 }
 
-// KL is the divergence D(q‖q0) = KL(q‖q0) in nats, for an ExpFamily. In mean parameters it is a
-// Bregman divergence, of the negative entropy, and with h = KLTo its proximal step averages
+// KL returns the divergence D(q‖q0) = KL(q‖q0), in nats, for an ExpFamily. In mean parameters it is
+// the Bregman divergence of the negative entropy, and with h = KLTo its proximal step averages
 // natural parameters. The step has a closed form for h = Zero, and for h = KLTo a member of the
 // family of q, in the coordinates MeanParams and, for a Gaussian, MeanCov.
 func KL() Divergence { return forwardKL{} }
@@ -238,9 +238,9 @@ func (forwardKL) Grad(dst []float64, q, q0 Dist) []float64 { return klGrad(dst, 
 // Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
 func (forwardKL) Check(q Dist) error { return checkExpFamily("KL", q) }
 
-// Prox implements Proxer for H = Zero and for H = KLTo a member of the family of
-// q, of which a diagonal Gaussian is one for a full one, in mean parameters and,
-// for Gaussians, in moments.
+// Prox implements Proxer for H = Zero, and for H = KLTo a member of the family of q, in mean
+// parameters and, for Gaussians, in moments. A diagonal Gaussian counts as a member of the full
+// family.
 func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 	e, ok := q.(ExpFamily)
 	if !ok {
@@ -275,9 +275,9 @@ func (forwardKL) Prox(q Dist, p *Prox) (bool, error) {
 	return false, nil
 }
 
-// ReverseKL is the divergence D(q‖q0) = KL(q0‖q) in nats, for an ExpFamily. In natural parameters
-// it is a Bregman divergence, of the log-partition function. With h = 0 its proximal step moves
-// the mean parameters, in closed form in the coordinates Natural.
+// ReverseKL returns the divergence D(q‖q0) = KL(q0‖q), in nats, for an ExpFamily. In natural
+// parameters it is the Bregman divergence of the log-partition function. With h = 0 its proximal
+// step moves the mean parameters, in closed form in the coordinates Natural.
 func ReverseKL() Divergence { return reverseKL{} }
 
 type reverseKL struct{}
@@ -299,8 +299,7 @@ func (reverseKL) Grad(dst []float64, q, q0 Dist) []float64 {
 // Check returns an error wrapping ErrNoProx unless q is an ExpFamily.
 func (reverseKL) Check(q Dist) error { return checkExpFamily("ReverseKL", q) }
 
-// Prox implements Proxer for H = Zero in natural parameters, where the mean
-// parameters move by −βg.
+// Prox implements Proxer for H = Zero in natural parameters. The mean parameters move by −βg.
 func (reverseKL) Prox(q Dist, p *Prox) (bool, error) {
 	e, ok := q.(ExpFamily)
 	if !ok || !isZero(p.H) || e.Coordinates() != Natural {
@@ -311,10 +310,10 @@ func (reverseKL) Prox(q Dist, p *Prox) (bool, error) {
 	return true, e.SetMeanParams(mu)
 }
 
-// SymKL is the divergence D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)) in nats, for an ExpFamily. It is half
-// the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to second order.
+// SymKL returns the divergence D(q‖q0) = ½(KL(q‖q0) + KL(q0‖q)), in nats, for an ExpFamily. It is
+// half the divergence of Jeffreys (1946), so that KL, ReverseKL and SymKL agree to second order.
 // Hoffman et al. (2013) describe the natural gradient as the steepest descent of this divergence.
-// KL gives the form of it that is exact at every step size.
+// KL gives the natural gradient exactly at every step size.
 func SymKL() Divergence { return symKL{} }
 
 type symKL struct{}
@@ -339,17 +338,17 @@ func (symKL) Check(q Dist) error { return checkExpFamily("SymKL", q) }
 
 func checkExpFamily(name string, q Dist) error {
 	if _, ok := q.(ExpFamily); !ok {
-		return fmt.Errorf("pgsvi: %s needs an ExpFamily, not a %T: %w", name, q, ErrNoProx)
+		return fmt.Errorf("pgsvi: %s needs an ExpFamily, but q is a %T: %w", name, q, ErrNoProx)
 	}
 	return nil
 }
 
-// KLTo returns h(λ) = KL(q‖p) in nats for the prior p. It keeps a copy of prior, and panics if
-// prior is nil. Its Check wraps ErrShape unless q has the dimension and the family of the prior,
-// or both are Gaussian.
+// KLTo returns h(λ) = KL(q‖p), in nats, for the prior p. It keeps a copy of prior, and panics if
+// prior is nil. Its Check wraps ErrShape unless q has the dimension and the family of the prior, or
+// both are Gaussian with the same dimension.
 func KLTo(prior ExpFamily) Convex {
 	if prior == nil {
-		panic("pgsvi: KLTo needs a prior")
+		panic("pgsvi: the prior of KLTo is nil")
 	}
 	return klTo{prior.Clone().(ExpFamily)}
 }
@@ -365,9 +364,8 @@ func (h klTo) Check(q Dist) error {
 	_, qn := q.(*Gaussian)
 	_, pn := h.prior.(*Gaussian)
 	if !ok || q.Dim() != h.prior.Dim() || !(qn && pn) && e.naturalOf(h.prior) == nil {
-		return fmt.Errorf(
-			"pgsvi: KLTo a %s does not fit a q that is a %s; give both the same family and "+
-				"dimension: %w", distName(h.prior), distName(q), ErrShape)
+		return fmt.Errorf("pgsvi: KLTo has a prior %s, but q is a %s; give both the same family "+
+			"and dimension: %w", distName(h.prior), distName(q), ErrShape)
 	}
 	return nil
 }
@@ -390,9 +388,10 @@ func (p klTo) digest(d *save.Digest) {
 }
 
 // DivergenceFunc returns the Divergence of a function that computes D(q‖q0). Both arguments have
-// the type of Objective.Init; for a GP they are *Gaussian of dimension N. The function must not
-// change them. NaN means that D cannot be evaluated. The gradient is computed by central
-// differences with 4·NumParams evaluations, to about ten digits if D is smooth; a GP needs none.
+// the type of Objective.Init. For a GP they are *Gaussian of dimension N. The function must not
+// change them, and returns NaN if D cannot be evaluated. The gradient is computed by central
+// differences with 4·NumParams evaluations, to about ten digits if D is smooth. A GP needs no
+// gradient.
 func DivergenceFunc(f func(q, q0 Dist) float64) Divergence { return divergenceFunc(f) }
 
 type divergenceFunc func(q, q0 Dist) float64
@@ -415,31 +414,31 @@ func (f divergenceFunc) Grad(dst []float64, q, q0 Dist) []float64 {
 	return gradientByDifferences(dst, q, func(q Dist) float64 { return f(q, q0) })
 }
 
-// CheckDivergence tests d on every ordered pair of the given distributions, all of one family. It
-// checks that d vanishes for equal arguments and is positive for distinct ones (A5), that Grad
-// agrees with differences of Value, that a closed form for h = 0, if d is a Proxer, leads to a
-// stationary point of the step, and that
+// CheckDivergence tests d on every ordered pair of the given distributions, which must belong to
+// one family. It checks that d vanishes for equal arguments and is positive for distinct ones (A5),
+// and that Grad agrees with differences of Value. If d is a Proxer with a closed form for h = 0, it
+// checks that the closed form leads to a stationary point of the step. It also checks that
 //
 //	(λ − λ0)ᵀ∇_λ D(q‖q0) ≥ α‖λ − λ0‖²
 //
-// for some α > 0 (A6). It returns the largest α that holds on these pairs; on others it may be
-// smaller. If f has a gradient with Lipschitz constant L and the step is exact, with noise-free
-// ∇f,
+// for some α > 0 (A6). It returns the largest α that holds on these pairs, which may be larger than
+// on others. If f has a gradient with Lipschitz constant L, and the step is exact with noise-free
+// ∇f, then
 //
 //	(f + h)(λ_k) − (f + h)(λ_{k+1}) ≥ (αβ − Lβ²/2)‖(λ_k − λ_{k+1})/β‖².
 //
-// The objective then does not rise for step sizes β ≤ 2α/L (Khan et al., 2016, Proposition 2),
-// and the bound is best at β = α/L (Proposition 1). Certificate checks a run against it.
+// The objective then does not rise for step sizes β ≤ 2α/L (Khan et al., 2016, Proposition 2), and
+// the bound is best at β = α/L (Proposition 1). Certificate checks a run against it.
 //
-// Whether A6 holds depends on Coordinates. If it does not, the error names those of the first
-// distribution and those in which it does.
+// Whether A6 holds depends on Coordinates. If it does not hold, the error names the coordinates of
+// the first distribution and the coordinates in which it holds.
 //
-// The error joins every violation, wrapping ErrParam. It wraps ErrEmpty if there are fewer than
-// two distributions, or is that of d.Check.
+// The error joins all violations and wraps ErrParam. It wraps ErrEmpty if there are fewer than two
+// distributions. An error of d.Check is returned unchanged.
 func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	if len(qs) < 2 {
-		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence needs at least two distributions: %w",
-			ErrEmpty)
+		return math.NaN(), fmt.Errorf("pgsvi: CheckDivergence has %d distributions; it needs two: "+
+			"%w", len(qs), ErrEmpty)
 	}
 	for _, q := range qs {
 		if err := d.Check(q); err != nil {
@@ -460,20 +459,20 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 			dist := floats.Norm(diff, 2)
 			if dist == 0 {
 				if math.Abs(v) > 1e-9 {
-					bad(i, j, "D = %v for equal arguments, not 0", v)
+					bad(i, j, "D is %v for equal arguments; it must be 0", v)
 				}
 				if n := floats.Norm(g, math.Inf(1)); !(n < 1e-6) {
-					bad(i, j, "gradient %v for equal arguments, not 0", n)
+					bad(i, j, "the gradient is %v for equal arguments; it must be 0", n)
 				}
 				continue
 			}
 			if !(v > 0) {
-				bad(i, j, "D = %v for distinct arguments, not positive", v)
+				bad(i, j, "D is %v for distinct arguments; it must be positive", v)
 			}
 			num := gradientByDifferences(nil, q, func(p Dist) float64 { return d.Value(p, q0) })
 			if e := floats.Distance(g, num,
 				math.Inf(1)); !(e <= 1e-5*(1+floats.Norm(num, math.Inf(1)))) {
-				bad(i, j, "Grad is off by %.3g from differences of Value", e)
+				bad(i, j, "Grad differs by %.3g from differences of Value", e)
 			}
 			alpha = math.Min(alpha, strength(diff, g))
 			if _, ok := d.(Proxer); ok {
@@ -491,8 +490,8 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 				if e := floats.Distance(p.Params(nil), want, math.Inf(1)); err != nil ||
 					!(e <= 1e-6*(1+floats.Norm(want, math.Inf(1)))) {
 					bad(i, j,
-						"the closed form of its step is not that of its Grad (error %v); a type "+
-							"that embeds another divergence must not have the Prox of that", err)
+						"the closed form of the step contradicts Grad (error %v); a type that "+
+							"embeds another divergence needs its own Prox", err)
 				}
 			}
 		}
@@ -505,8 +504,8 @@ func CheckDivergence(d Divergence, qs ...Dist) (alpha float64, err error) {
 	return alpha, errors.Join(errs...)
 }
 
-// otherCoordinates says for which coordinates A6 was tried, and in which others it holds on all
-// pairs. It says nothing of distributions that have λ in one way only.
+// otherCoordinates returns the coordinates for which A6 was tried, and the others in which it holds
+// on all pairs. It returns "" if the distributions have only one λ.
 func otherCoordinates(d Divergence, qs []Dist) string {
 	first, ok := qs[0].(ExpFamily)
 	if !ok {
@@ -520,9 +519,9 @@ func otherCoordinates(d Divergence, qs []Dist) string {
 		}
 	}
 	if len(good) == 0 {
-		return fmt.Sprintf(" in %v, and for no α > 0 in any others", tried)
+		return fmt.Sprintf(" in %v, and in no other coordinates for any α > 0", tried)
 	}
-	return fmt.Sprintf(" in %v; on these distributions it holds for an α > 0 in %s: use In",
+	return fmt.Sprintf(" in %v; on these distributions it holds for an α > 0 in %s, so use In",
 		tried, strings.Join(good, ", "))
 }
 
@@ -557,8 +556,8 @@ func strongIn(d Divergence, qs []Dist, c Coordinates) bool {
 	return true
 }
 
-// strength returns the largest α of A6 for a pair of distributions, of δ = λ − λ0 ≠ 0 and ∇_λ
-// D(q‖q0).
+// strength returns the largest α of A6 for a pair of distributions with δ = λ − λ0 ≠ 0 and the
+// gradient ∇_λ D(q‖q0).
 func strength(delta, grad []float64) float64 {
 	return floats.Dot(delta, grad) / floats.Dot(delta, delta)
 }
@@ -570,11 +569,11 @@ type Potential interface {
 	// Grad stores ∇F(λ) in dst; nil allocates.
 	Grad(dst, lambda []float64) []float64
 	// InvGrad stores the λ that solves ∇F(λ) = y in dst; nil allocates. It gives mirror descent a
-	// closed form. It returns nil if it has no closed form.
+	// closed form. It returns nil if it has no closed form itself.
 	InvGrad(dst, y []float64) []float64
 }
 
-// Bregman is the divergence D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0). With h = 0 its proximal
+// Bregman returns the divergence D(q‖q0) = F(λ) − F(λ0) − ∇F(λ0)ᵀ(λ − λ0). With h = 0 its proximal
 // step is mirror descent (Nemirovski and Yudin, 1983; Beck and Teboulle, 2003).
 func Bregman(potential Potential) Divergence { return bregman{potential} }
 
@@ -600,9 +599,9 @@ func (b bregman) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Check returns an error wrapping ErrParam if the Potential is nil, has no gradient at q, or is not
-// convex next to it, as far as a difference of gradients in each of some directions tells. See
-// CheckDivergence for more.
+// Check returns an error wrapping ErrParam if the Potential is nil, has no finite gradient at q, or
+// is not convex near q, judging by differences of gradients along a few directions. CheckDivergence
+// tests more.
 func (b bregman) Check(q Dist) error {
 	if b.f == nil {
 		return fmt.Errorf("pgsvi: the Potential of Bregman is nil: %w", ErrParam)
@@ -611,11 +610,11 @@ func (b bregman) Check(q Dist) error {
 	g0 := b.f.Grad(nil, from)
 	if i, ok := dense.AllFinite(g0); !ok {
 		return fmt.Errorf(
-			"pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, where λ is %v: %w", b.f,
+			"pgsvi: Bregman: the gradient of %T at λ_0 is %v in element %d, whose λ is %v: %w", b.f,
 			g0[i], i, from[i], ErrParam)
 	}
 	next, delta, axes := q.Clone(), make([]float64, len(from)), min(len(from), mostAxes)
-	// along one coordinate, and at last along all of them, with alternating signs
+	// Move along one coordinate at a time, and finally along all of them with alternating signs.
 	for k := range axes + 1 {
 		clear(delta)
 		for i := range delta {
@@ -625,7 +624,7 @@ func (b bregman) Check(q Dist) error {
 		}
 		floats.AddTo(x, from, delta)
 		if next.SetParams(x) != nil {
-			continue // beyond the set
+			continue // outside the domain
 		}
 		var rise, size float64
 		for i, g := range b.f.Grad(nil, x) {
@@ -637,19 +636,18 @@ func (b bregman) Check(q Dist) error {
 			if k == axes {
 				along = "all elements"
 			}
-			return fmt.Errorf(
-				"pgsvi: Bregman: %T is not convex at λ_0: its gradient falls along %s, by %.3g "+
-					"over a step of %.3g: %w",
-				b.f, along, -rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
+			return fmt.Errorf("pgsvi: Bregman: %T is not convex at λ_0, because its gradient "+
+				"falls along %s by %.3g over a step of %.3g: %w", b.f, along,
+				-rise/floats.Norm(delta, 2), floats.Norm(delta, 2), ErrParam)
 		}
 	}
 	return nil
 }
 
-// mostAxes is the number of coordinates along which Bregman.Check looks.
+// mostAxes is the largest number of coordinates along which Bregman.Check moves.
 const mostAxes = 64
 
-// Prox implements Proxer for H = Zero where the Potential has an InvGrad.
+// Prox implements Proxer for H = Zero if the Potential has an InvGrad.
 func (b bregman) Prox(q Dist, p *Prox) (bool, error) {
 	if !isZero(p.H) {
 		return false, nil
@@ -663,7 +661,7 @@ func (b bregman) Prox(q Dist, p *Prox) (bool, error) {
 	return true, q.SetParams(l)
 }
 
-// NegEntropy is the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0. Mirror descent with it is
+// NegEntropy returns the potential F(λ) = Σ_i λ_i log λ_i − λ_i on λ > 0. Mirror descent with it is
 // the exponentiated gradient.
 func NegEntropy() Potential { return negEntropy{} }
 
@@ -671,7 +669,7 @@ type negEntropy struct{}
 
 func (negEntropy) String() string { return "NegEntropy" }
 
-// Value implements Potential; it is +Inf where some λ_i < 0.
+// Value implements Potential. It is +Inf if some λ_i < 0.
 func (negEntropy) Value(lambda []float64) float64 {
 	var s float64
 	for _, x := range lambda {
@@ -694,7 +692,7 @@ func (negEntropy) Grad(dst, lambda []float64) []float64 {
 	return dst
 }
 
-// InvGrad implements Potential: e^y.
+// InvGrad implements Potential. It returns e^y.
 func (negEntropy) InvGrad(dst, y []float64) []float64 {
 	dst = dense.Dest(dst, len(y))
 	for i, x := range y {
@@ -703,8 +701,8 @@ func (negEntropy) InvGrad(dst, y []float64) []float64 {
 	return dst
 }
 
-// Euclidean is the divergence D(q‖q0) = ½‖λ − λ0‖². Its proximal steps are gradient descent (h =
-// 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the proximal gradient method
+// Euclidean returns the divergence D(q‖q0) = ½‖λ − λ0‖². Its proximal steps are gradient descent (h
+// = 0), ISTA (h = L1) and, with h = KLTo in the coordinates Cholesky, the proximal gradient method
 // of Domke (2020).
 func Euclidean() Divergence { return euclidean{} }
 
@@ -712,7 +710,7 @@ type euclidean struct{}
 
 func (euclidean) String() string { return "Euclidean" }
 
-// Check returns nil: it is defined for any q.
+// Check returns nil, because the divergence is defined for any q.
 func (euclidean) Check(Dist) error { return nil }
 
 // Value implements Divergence.
@@ -728,8 +726,8 @@ func (euclidean) Grad(dst []float64, q, q0 Dist) []float64 {
 	return dst
 }
 
-// Prox implements Proxer for H = Zero and H = L1, and for H = KLTo where q is a
-// Gaussian in the coordinates Cholesky.
+// Prox implements Proxer for H = Zero and H = L1, and for H = KLTo if q is a Gaussian in the
+// coordinates Cholesky.
 func (euclidean) Prox(q Dist, p *Prox) (bool, error) {
 	if prior := priorOf(p.H); prior != nil {
 		return choleskyProx(q, p, prior)
@@ -747,7 +745,7 @@ func choleskyProx(q Dist, p *Prox, prior ExpFamily) (bool, error) {
 	return true, normal.StepCholesky(n.form, p.From.Params(nil), p.Grad, pr.form, p.Beta)
 }
 
-// diagonalProx is the step of Diagonal; a nil scale is that of Euclidean.
+// diagonalProx is the step of Diagonal. A nil scale means Euclidean.
 func diagonalProx(q Dist, p *Prox, scale []float64) (bool, error) {
 	var weight float64
 	n := 0
@@ -775,8 +773,8 @@ func diagonalProx(q Dist, p *Prox, scale []float64) (bool, error) {
 	return true, q.SetParams(l)
 }
 
-// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², Euclidean in another metric. Its
-// proximal steps are gradient descent and ISTA with a step size for each element of λ.
+// diagonalMetric is D(q‖q0) = ½ Σ_i Scale_i (λ_i − λ0_i)², which is Euclidean in another metric.
+// Its proximal steps are gradient descent and ISTA with a step size for each element of λ.
 type diagonalMetric struct{ Scale []float64 }
 
 // Value implements Divergence.
@@ -799,8 +797,8 @@ func (d diagonalMetric) Grad(dst []float64, q, q0 Dist) []float64 {
 // Prox implements Proxer for H = Zero and H = L1.
 func (d diagonalMetric) Prox(q Dist, p *Prox) (bool, error) { return diagonalProx(q, p, d.Scale) }
 
-// Check returns an error wrapping ErrParam unless Scale is positive and finite,
-// or ErrShape unless it has one element for each of λ.
+// Check returns an error wrapping ErrParam unless all Scale are positive and finite, and ErrShape
+// unless Scale has one element for each element of λ.
 func (d diagonalMetric) Check(q Dist) error {
 	for i, s := range d.Scale {
 		if !(s > 0) || math.IsInf(s, 0) {
@@ -809,7 +807,7 @@ func (d diagonalMetric) Check(q Dist) error {
 		}
 	}
 	if len(d.Scale) != q.NumParams() {
-		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, λ has %d: %w", len(d.Scale),
+		return fmt.Errorf("pgsvi: diagonal.Scale has %d elements, but λ has %d: %w", len(d.Scale),
 			q.NumParams(), ErrShape)
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The sentinels below are matched with errors.Is. Every error of the package
-// wraps one of them, is prefixed "pgsvi: ", and names what it is about: the
-// index of the datum, the iteration, the step size, and what to do.
+// Match the errors below with errors.Is. Every error of the package wraps one of them and begins
+// with "pgsvi: ". The message names the place, such as the row, the iteration or the step size, the
+// problem, and the remedy.
 var (
 	// ErrShape reports lengths or dimensions that disagree.
 	ErrShape = sentinel.ErrShape
@@ -30,17 +30,17 @@ var (
 	ErrNoProx = sentinel.ErrNoProx
 	// ErrNoEstimator reports an estimator that cannot handle the integrand or the family.
 	ErrNoEstimator = sentinel.ErrNoEstimator
-	// ErrFile reports a file that Load cannot read: of another kind, of a newer release,
-	// truncated, damaged, or with invalid contents. The message names the kind and says what to
-	// do.
+	// ErrFile reports a file that Load cannot read because it is of another type, was written by a
+	// newer release, is truncated or damaged, or holds invalid values. The message names the type
+	// and the remedy.
 	ErrFile = sentinel.ErrFile
-	// ErrMemory reports a model, a result or a file that needs more memory than allowed. The
-	// check comes before any memory is taken, as a Go program cannot recover from running out of
-	// it. The message says how much is needed and what to use instead.
+	// ErrMemory reports a model, a result or a file that needs more memory than allowed. The check
+	// comes before the allocation, because a Go program cannot recover from running out of memory.
+	// The message states the amount needed and an alternative.
 	//
-	// The limit is MaxMemory of the options, if there is one and it is not 0. Otherwise it is the
-	// memory limit of the Go runtime (GOMEMLIMIT, or debug.SetMemoryLimit), if set. The default
-	// is 8 GB on every machine.
+	// The limit is MaxMemory of the options, if they have that field and it is not 0. Otherwise it
+	// is the memory limit of the Go runtime (GOMEMLIMIT or debug.SetMemoryLimit), if set. The
+	// default is 8 GB on every machine.
 	ErrMemory = sentinel.ErrMemory
 	// ErrPanic reports a panic in a function of the caller, if Solver.Recover is set.
 	ErrPanic = sentinel.ErrPanic
@@ -48,8 +48,8 @@ var (
 	ErrDiverged = sentinel.ErrDiverged
 )
 
-// prefixed adds "pgsvi: " to an error of an internal package that leaves the library. The Solver
-// does so for its steps.
+// prefixed adds "pgsvi: " to an error of an internal package before it leaves the library. The
+// Solver adds it to the errors of steps.
 func prefixed(err error) error {
 	if err == nil {
 		return nil
@@ -57,7 +57,7 @@ func prefixed(err error) error {
 	return fmt.Errorf("pgsvi: %w", sentinel.Bare(err))
 }
 
-// prefixedEach joins errors of the engines, nil ones left out, each with the name of the package.
+// prefixedEach adds "pgsvi: " to each error and joins them. It skips nil errors.
 func prefixedEach(errs []error) error {
 	for i, err := range errs {
 		errs[i] = prefixed(err)
@@ -65,14 +65,14 @@ func prefixedEach(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// isNil reports whether an interface holds nothing, or a nil pointer.
+// isNil reports whether an interface is nil or holds a nil pointer.
 func isNil(x any) bool {
 	v := reflect.ValueOf(x)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// absent reports whether x is nil, a nil pointer such as a (*mat.Dense)(nil), or the transpose of
-// one. Their methods panic.
+// absent reports whether x is nil, a nil pointer such as (*mat.Dense)(nil), or the transpose of a
+// nil pointer. Methods of such a matrix panic.
 func absent(x mat.Matrix) bool {
 	if isNil(x) {
 		return true
@@ -81,7 +81,7 @@ func absent(x mat.Matrix) bool {
 	return ok && isNil(t.Untranspose())
 }
 
-// checkMatrix returns an error, which calls x by the name, if x is absent.
+// checkMatrix returns an error that names x if x is absent.
 func checkMatrix(name string, x mat.Matrix) error {
 	if absent(x) {
 		return fmt.Errorf("pgsvi: %s is a nil matrix: %w", name, ErrEmpty)
@@ -89,7 +89,7 @@ func checkMatrix(name string, x mat.Matrix) error {
 	return nil
 }
 
-// givenOption reports whether the option x is set. A nil pointer is neither: it is an error.
+// givenOption reports whether the option x is set. It returns an error if x is a nil pointer.
 func givenOption(name string, x mat.Matrix) (bool, error) {
 	if x != nil && absent(x) {
 		return false, fmt.Errorf("pgsvi: %s is a nil %T; leave it out, or give a matrix: %w", name,
@@ -98,7 +98,7 @@ func givenOption(name string, x mat.Matrix) (bool, error) {
 	return x != nil, nil
 }
 
-// spell names v in an error: by its String method, or else by its type.
+// spell returns v.String() if v has that method, and otherwise the type of v.
 func spell(v any) string {
 	if s, ok := v.(fmt.Stringer); ok {
 		return s.String()

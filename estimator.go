@@ -15,35 +15,35 @@ import (
 	"github.com/pgsvi/pgsvi/internal/variate"
 )
 
-// Estimator estimates E_q[l(z)] and its gradient. All four of this package are also
+// Estimator estimates E_q[l(z)] and its gradient. All four Estimators of this package are also
 // SiteEstimators.
 type Estimator interface {
-	// Setup is called at the start of a run. It reports whether Grad is exact, that is, ignores
-	// the randomness of env. The error says why the estimator does not apply to l and the family
-	// of q.
+	// Setup is called at the start of a run. It reports whether Grad is exact, that is, ignores the
+	// randomness of env. The error gives the reason why the estimator does not apply to l and the
+	// family of q.
 	Setup(q Dist, l Integrand) (exact bool, err error)
-	// Grad stores an unbiased estimate of ∇_λ E_q[l(z)] in dst, of length q.NumParams, and
-	// returns an estimate of E_q[l(z)] in nats. If variance is not nil, of the same length, it
-	// receives the estimated variance of each element of dst over repetitions: zeros if nothing
-	// is random, NaN from a single draw.
+	// Grad stores an unbiased estimate of ∇_λ E_q[l(z)] in dst, of length q.NumParams, and returns
+	// an estimate of E_q[l(z)] in nats. If variance is not nil, it has the same length and receives
+	// the estimated variance of each element of dst over repetitions, which is 0 if nothing is
+	// random and NaN for a single draw.
 	Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
 		l Integrand) (value float64, err error)
 }
 
-// SiteEstimator is an Estimator for one-dimensional terms, as GP and GLM have them.
+// SiteEstimator is an Estimator for the one-dimensional terms of a GP or GLM.
 type SiteEstimator interface {
 	Estimator
-	// SetupSites is Setup for terms of lik.
+	// SetupSites is Setup for terms with the likelihood lik.
 	SetupSites(lik Likelihood) (exact bool, err error)
-	// EstimateSites stores, for each site i, estimates of E[log p(y_i|η)] and
-	// its first and second derivative with respect to m_i, under η ~ N(m_i, v_i),
-	// in e, d1 and d2; the second derivative is twice that with respect to v_i.
+	// EstimateSites estimates E[log p(y_i|η)] under η ~ N(m_i, v_i) and its first and second
+	// derivatives with respect to m_i, and stores them for each i in e, d1 and d2. The second
+	// derivative is twice the derivative with respect to v_i.
 	EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float64, rng *rand.Rand) error
 }
 
 // Exact computes expectations to the certified error of ExpectLogProb. It applies to a
 // SiteIntegrand under a Gaussian q. It also applies to any integrand under a Gamma, InverseGamma,
-// Beta, Bernoulli, Categorical or Poisson q, by a sum or by adaptive quadrature with some hundred
+// Beta, Bernoulli, Categorical or Poisson q, by a sum or by adaptive quadrature with a few hundred
 // values.
 type Exact struct{}
 
@@ -92,9 +92,9 @@ func (Exact) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []float6
 }
 
 // GaussHermite computes expectations by Gauss–Hermite quadrature with the given number of nodes;
-// zero means 20. It applies where Exact does and needs only LogProb. It is meant for comparison:
-// it is inaccurate if the standard deviation of η is large against the scale of the likelihood.
-// For a logit at standard deviation 8 the error of 20 nodes is 1.8e-2 nats a term.
+// zero means 20. It applies whenever Exact applies, and needs only LogProb. Use it for comparison,
+// because it is inaccurate if the standard deviation of η is large compared with the scale of the
+// likelihood. For a logit at standard deviation 8, the error of 20 nodes is 1.8e-2 nats per term.
 type GaussHermite struct{ Nodes int }
 
 // Setup implements Estimator. The error wraps ErrNoEstimator or ErrParam.
@@ -105,22 +105,24 @@ func (g GaussHermite) Setup(q Dist, l Integrand) (bool, error) {
 	return true, forSites("GaussHermite", q, l)
 }
 
-// SetupSites implements SiteEstimator. The error is that of the parameters.
+// SetupSites implements SiteEstimator. It returns an error if Nodes is invalid.
 func (g GaussHermite) SetupSites(Likelihood) (bool, error) { return true, g.validate() }
 
-// validate returns an error wrapping ErrParam if Nodes is negative.
+// validate returns an error that wraps ErrParam if Nodes is negative, and ErrMemory if the rule
+// exceeds the memory limit.
 func (g GaussHermite) validate() error {
 	if g.Nodes < 0 {
-		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d: %w", g.Nodes, ErrParam)
+		return fmt.Errorf("pgsvi: GaussHermite.Nodes is %d; it must not be negative: %w", g.Nodes,
+			ErrParam)
 	}
 	return checkMemory(0, memory.Bytes(2, 1, g.Nodes), fmt.Sprintf("a rule of %d nodes", g.Nodes),
-		"take fewer Nodes, or Exact")
+		"use fewer Nodes, or Exact")
 }
 
-// rule takes expectations under N(0, 1).
+// rule returns the quadrature rule for expectations under N(0, 1).
 func (g GaussHermite) rule() expect.Rule { return expect.Hermite(cmp.Or(g.Nodes, 20)) }
 
-// of returns the expectations under lik by the rule.
+// of returns a function that computes expectations under lik by the rule.
 func (g GaussHermite) of(lik Likelihood) estimate.Expect {
 	r := g.rule()
 	return func(y, m, v float64) term.Expectation { return estimate.Hermite(r, lik, y, m, v) }
@@ -149,18 +151,17 @@ func (g GaussHermite) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v
 // forSites returns an error unless l has sites and q is Gaussian.
 func forSites(name string, q Dist, l Integrand) error {
 	if _, ok := l.(SiteIntegrand); !ok {
-		return fmt.Errorf(
-			"pgsvi: %s needs terms that depend on z through one number each, such as Sites, not "+
-				"%T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
+		return fmt.Errorf("pgsvi: %s needs terms that depend on z through one number each, such "+
+			"as Sites, but l is a %T; use ScoreFunction or Pathwise: %w", name, l, ErrNoEstimator)
 	}
 	if formOf(q) == nil {
-		return fmt.Errorf("pgsvi: %s needs a Gaussian q, not %T; use ScoreFunction: %w", name, q,
-			ErrNoEstimator)
+		return fmt.Errorf("pgsvi: %s needs a Gaussian q, but q is a %T; use ScoreFunction: %w",
+			name, q, ErrNoEstimator)
 	}
 	return nil
 }
 
-// expectOf returns the exact expectations under lik.
+// expectOf returns a function that computes the exact expectations under lik.
 func expectOf(lik Likelihood) estimate.Expect {
 	return func(y, m, v float64) term.Expectation {
 		return term.Expectation(ExpectLogProb(lik, y, m,
@@ -168,7 +169,7 @@ func expectOf(lik Likelihood) estimate.Expect {
 	}
 }
 
-// siteGrad is Grad by the expectations of each site of l.
+// siteGrad is Grad computed from the expectations of each site of l.
 func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand,
 	of func(lik Likelihood) estimate.Expect) (float64, error) {
 	s, ok := l.(SiteIntegrand)
@@ -179,7 +180,7 @@ func siteGrad(ctx context.Context, dst []float64, q Dist, l Integrand,
 	return sitesOf(s).Grad(ctx, dst, n, of(s.Likelihood()))
 }
 
-// integral returns E_q[l], for the engine.
+// integral returns E_q[l] in the form of the engine.
 func integral(env *Env, q Dist, l Integrand) *estimate.Integral {
 	e := &estimate.Integral{Q: q, Form: formOf(q), L: l, Workers: env.Workers()}
 	if x, ok := q.(*Exp); ok {
@@ -191,21 +192,21 @@ func integral(env *Env, q Dist, l Integrand) *estimate.Integral {
 	return e
 }
 
-// sitesOf returns the terms of s, for the engine.
+// sitesOf returns the terms of s in the form of the engine.
 func sitesOf(s SiteIntegrand) *estimate.Sites {
 	return &estimate.Sites{Rows: s, Lik: s.Likelihood()}
 }
 
-// Integrand is a function of z whose expectation an Estimator takes. It may also be a
+// Integrand is a function of z whose expectation an Estimator computes. It may also be a
 // SiteIntegrand.
 type Integrand interface {
 	// Dim returns the dimension of z.
 	Dim() int
-	// LogProb returns the value at z, in nats. It must not keep or change z. With several workers
-	// it is called concurrently.
+	// LogProb returns the value at z, in nats. It must neither keep nor change z. It is called
+	// concurrently if there are several workers.
 	LogProb(z []float64) float64
-	// GradLogProb stores the gradient at z in dst. It returns false, without storing anything, if
-	// the gradient is unknown.
+	// GradLogProb stores the gradient at z in dst. If the gradient is unknown, it returns false and
+	// stores nothing.
 	GradLogProb(dst, z []float64) bool
 }
 
@@ -214,19 +215,19 @@ type SiteIntegrand interface {
 	Integrand
 	// Len returns the number of sites.
 	Len() int
-	// Site returns the term of the data that site i belongs to, for error messages, and x_i, y_i
+	// Site returns the term of the data to which site i belongs, for error messages, and x_i, y_i
 	// and w_i. The caller must not change x_i.
 	Site(i int) (term int, x []float64, y, weight float64)
 	// Likelihood returns p.
 	Likelihood() Likelihood
 }
 
-// ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q (also called
-// REINFORCE or the likelihood-ratio method; Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
+// ScoreFunction estimates ∇_λ E_q[l] = E_q[l(z) ∇_λ log q(z|λ)] from draws of q. It is also called
+// REINFORCE or the likelihood-ratio method (Glynn, 1990; Williams, 1992; Ranganath et al., 2014).
 // It needs only LogProb and applies to every family. All terms of a batch share the draws.
 type ScoreFunction struct {
 	// Samples is the number of draws. Zero means 100 for a Gaussian and 400 for an Exp. In many
-	// dimensions it means as many as the baseline Quadratic needs, up to 4096. A single draw
+	// dimensions it means the number that the baseline Quadratic needs, up to 4096. A single draw
 	// requires NoBaseline.
 	Samples int
 	// Baseline is the control variate that reduces the variance.
@@ -261,8 +262,8 @@ func (s ScoreFunction) drawsOf(q Dist, _ bool) int {
 
 const (
 	scoreDraws = 100
-	// expDraws is that for an Exp: with a noise of half a nat a draw, as that of a Beta far from
-	// conjugate, a step is off by less than descent.GoalDim.
+	// expDraws is the default for an Exp. If the noise is half a nat per draw, as for a Beta far
+	// from conjugate, the error of a step is then below descent.GoalDim.
 	expDraws = 400
 )
 
@@ -270,9 +271,8 @@ const (
 // ErrNoEstimator if q is a Point, which has no score.
 func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	if _, ok := q.(*Point); ok {
-		return false, fmt.Errorf(
-			"pgsvi: ScoreFunction needs a density, and a Point has none; write f as a Smooth: %w",
-			ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: ScoreFunction needs a density, and a Point has no "+
+			"density; write f as a Smooth: %w", ErrNoEstimator)
 	}
 	if err := s.validate(); err != nil {
 		return false, err
@@ -280,11 +280,11 @@ func (s ScoreFunction) Setup(q Dist, _ Integrand) (bool, error) {
 	return false, checkSamples(s.drawsOf(q, false), q.Dim())
 }
 
-// SetupSites implements SiteEstimator. The error is that of the parameters.
+// SetupSites implements SiteEstimator. It returns an error if a field is invalid.
 func (s ScoreFunction) SetupSites(Likelihood) (bool, error) { return false, s.validate() }
 
-// validate returns an error wrapping ErrParam if there are too few samples or
-// Baseline is unknown.
+// validate returns an error wrapping ErrParam if there are too few samples or if Baseline is
+// unknown.
 func (s ScoreFunction) validate() error {
 	least := 1
 	if s.Baseline != NoBaseline {
@@ -297,7 +297,7 @@ func (s ScoreFunction) validate() error {
 	return checkSamples(s.samples(), 1)
 }
 
-// Grad implements Estimator. With the baseline Quadratic the variance treats the fitted
+// Grad implements Estimator. With the baseline Quadratic, the variance treats the fitted
 // coefficients as constants, which is accurate for many draws.
 func (s ScoreFunction) Grad(ctx context.Context, env *Env, dst, variance []float64, q Dist,
 	l Integrand) (float64, error) {
@@ -315,18 +315,18 @@ func (s ScoreFunction) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, 
 	return nil
 }
 
-// Pathwise estimates gradients by differentiating along draws of q (reparameterisation trick).
-// For a Gaussian q it uses the identities of Bonnet (1964) and Price (1958),
+// Pathwise estimates gradients by differentiating along draws of q (reparameterization trick). For
+// a Gaussian q it uses the identities of Bonnet (1964) and Price (1958),
 //
 //	∇_m E_q[l] = E_q[∇l(z)],   ∇_V E_q[l] = ½ E_q[∇²l(z)].
 //
-// It needs far fewer draws than ScoreFunction. The Hessian is used for a SiteIntegrand whose
-// likelihood is Differentiable. For other integrands ∇l(z)(V⁻¹(z − m))ᵀ replaces it, which has
-// the same expectation. The control variate is then a linear function of the draw, if there are
-// 4(1+d) draws, and otherwise the mean of the gradients at the other draws.
+// It needs far fewer draws than ScoreFunction. For a SiteIntegrand whose likelihood is
+// Differentiable it uses the Hessian. For other integrands it replaces the Hessian by ∇l(z)(V⁻¹(z −
+// m))ᵀ, which has the same expectation. The control variate is then a linear function of the draw
+// if there are 4(1+d) draws, and otherwise the mean of the gradients at the other draws.
 type Pathwise struct {
-	// Samples is the number of draws. Zero means 20 or, without a Hessian, at least 4(1+d), where
-	// d is the dimension or, for an Exp, NumParams.
+	// Samples is the number of draws. Zero means 20 or, without a Hessian, at least 4(1+d), where d
+	// is the dimension or, for an Exp, NumParams.
 	Samples int
 }
 
@@ -337,7 +337,8 @@ func (p Pathwise) samples() int {
 	return p.Samples
 }
 
-// drawsOf implements drawing: without a Hessian as many as a linear control variate needs.
+// drawsOf implements drawing. Without a Hessian it is the number that a linear control variate
+// needs.
 func (p Pathwise) drawsOf(q Dist, sites bool) int {
 	if p.Samples != 0 || formOf(q) != nil && sites {
 		return p.samples()
@@ -368,9 +369,8 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 	}
 	path := pathOf(q)
 	if formOf(q) == nil && path == nil {
-		return false, fmt.Errorf(
-			"pgsvi: Pathwise needs a Gaussian q or one whose Family is a PathFamily, not %s; "+
-				"use ScoreFunction: %w", distName(q), ErrNoEstimator)
+		return false, fmt.Errorf("pgsvi: Pathwise needs a Gaussian or a PathFamily, but q is a "+
+			"%s; use ScoreFunction: %w", distName(q), ErrNoEstimator)
 	}
 	if s, ok := l.(SiteIntegrand); ok {
 		return p.SetupSites(s.Likelihood())
@@ -379,7 +379,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 		return false, nil
 	}
 	return false, fmt.Errorf(
-		"pgsvi: Pathwise needs the gradient of the log-likelihood: set LogLik.Grad, or use "+
+		"pgsvi: Pathwise needs the gradient of the log-likelihood; set LogLik.Grad, or use "+
 			"ScoreFunction: %w", ErrNoEstimator)
 }
 
@@ -387,7 +387,7 @@ func (p Pathwise) Setup(q Dist, l Integrand) (bool, error) {
 func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 	if _, ok := lik.(Differentiable); !ok {
 		return false, fmt.Errorf(
-			"pgsvi: Pathwise needs the derivatives of %T: implement Differentiable, or use "+
+			"pgsvi: Pathwise needs the derivatives of %T; implement Differentiable, or use "+
 				"Exact or ScoreFunction: %w", lik, ErrNoEstimator)
 	}
 	return false, p.validate()
@@ -396,21 +396,22 @@ func (p Pathwise) SetupSites(lik Likelihood) (bool, error) {
 // validate returns an error wrapping ErrParam if Samples is negative.
 func (p Pathwise) validate() error {
 	if p.Samples < 0 {
-		return fmt.Errorf("pgsvi: Pathwise.Samples is %d: %w", p.Samples, ErrParam)
+		return fmt.Errorf("pgsvi: Pathwise.Samples is %d; it must not be negative: %w", p.Samples,
+			ErrParam)
 	}
 	return checkSamples(p.samples(), 1)
 }
 
-// sampleVectors is the least that a draw takes: it, the standard normal that it came from, and a
-// value.
+// sampleVectors is the least number of vectors per draw: the draw, the standard normal from which
+// it is computed, and a value.
 const sampleVectors = 3
 
-// checkSamples returns an error, wrapping ErrMemory, if n draws of d numbers each take more memory
-// than they may.
+// checkSamples returns an error that wraps ErrMemory if n draws of d numbers exceed the memory
+// limit.
 func checkSamples(n, d int) error {
 	return checkMemory(0, memory.Bytes(sampleVectors, n, d),
 		fmt.Sprintf("an estimate from %d draws of %d dimensions", n, d),
-		"take fewer Samples, or raise the limit (GOMEMLIMIT)")
+		"use fewer Samples, or raise the limit (GOMEMLIMIT)")
 }
 
 // Grad implements Estimator.
@@ -435,22 +436,22 @@ func (p Pathwise) EstimateSites(e, d1, d2 []float64, lik Likelihood, y, m, v []f
 	return nil
 }
 
-// Baseline is what ScoreFunction subtracts from the values of the integrand to reduce the
-// variance. The estimate stays unbiased with each of them.
+// Baseline is subtracted from the values of the integrand by ScoreFunction to reduce the variance.
+// The estimate is unbiased with every Baseline.
 type Baseline int
 
 const (
-	// Quadratic subtracts a quadratic function of the draw, or for an Exp a linear function of
-	// the statistics T(z), and adds the exact gradient of its expectation. The function is fitted
-	// by least squares to the other half of the draws. It removes most of the variance if the
-	// posterior is close to Gaussian. It is a control variate (Ranganath et al., 2014; Salimans
-	// and Knowles, 2013, use a similar regression).
+	// Quadratic subtracts a quadratic function of the draw, or for an Exp a linear function of the
+	// statistics T(z), and adds the exact gradient of its expectation. The function is fitted by
+	// least squares to the other half of the draws. It removes most of the variance if the
+	// posterior is close to Gaussian. It is a control variate (Ranganath et al., 2014; Salimans and
+	// Knowles, 2013, use a similar regression).
 	//
-	// It needs 4 draws for each coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1 + 2d for a
-	// diagonal one, 1 + NumParams for an Exp. With fewer draws it is LeaveOneOut.
+	// It needs 4 draws per coefficient: 1 + d + d(d+1)/2 for a full Gaussian, 1 + 2d for a diagonal
+	// one, and 1 + NumParams for an Exp. With fewer draws it is LeaveOneOut.
 	Quadratic Baseline = iota
 	// LeaveOneOut subtracts from each value the mean of the others (Kool et al., 2019).
 	LeaveOneOut
-	// NoBaseline subtracts nothing: the estimator of the paper.
+	// NoBaseline subtracts nothing, as in the estimator of the paper.
 	NoBaseline
 )

@@ -248,7 +248,7 @@ func ExampleCheckDivergence() {
 	alpha, err := pgsvi.CheckDivergence(pgsvi.Euclidean(), p, q)
 	fmt.Println(alpha, err)
 	// Output:
-	// true pgsvi: DivergenceFunc of distributions 0 and 1: D = -1 for distinct arguments, not positive: parameter out of range
+	// true pgsvi: DivergenceFunc of distributions 0 and 1: D is -1 for distinct arguments; it must be positive: parameter out of range
 	// 1 <nil>
 }
 

@@ -19,96 +19,97 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// GLM is a Bayesian generalised linear model: linear, logistic, Poisson and other regression. The
+// GLM is a Bayesian generalized linear model: linear, logistic, Poisson and other regression. The
 // responses are y_n ~ p(y_n|η_n) with linear predictors η_n = o_n + x_nᵀw and weights w ~ N(μ0,
-// Λ0⁻¹). It is a Model. The posterior is approximated by q(w) = N(m, V), which maximises the ELBO
+// Λ0⁻¹). The posterior is approximated by the q(w) = N(m, V) that maximizes the ELBO, in nats,
 //
-//	Σ_n w_n E_q[log p(y_n|η_n)] − KL(q‖N(μ0, Λ0⁻¹))   (nats).
+//	Σ_n w_n E_q[log p(y_n|η_n)] − KL(q‖N(μ0, Λ0⁻¹)).
 //
-// A GLM is immutable and safe for concurrent use.
+// A GLM is a Model. It is immutable and safe for concurrent use.
 type GLM struct {
 	lin   site.LinearModel
 	opt   GLMOptions
-	means []float64 // of the columns of x, each row as often as its weight says; nil if unknown
-	// what is gone through where the rows are not kept; lin is then that of a sample of them
+	means []float64 // weighted means of the columns of x; nil if unknown
+	// rows is set if the rows are not kept. Then lin is the model of a sample of them.
 	rows      *glmRows
-	variances []float64 // of the weights' columns; nil: those of lin
-	// o_n as given: that of the terms has the prior mean in it
+	variances []float64 // variances of the columns; nil means the columns of lin
+	// offset is o_n as given. The offsets of the terms include the prior mean.
 	offset []float64
 }
 
-// GLMOptions are the options of a GLM. The zero value, and a nil pointer, mean no intercept,
-// prior N(0, I), and the richest covariance that is affordable (AutoCovariance).
+// GLMOptions holds the options of a GLM. The zero value and a nil pointer mean no intercept, the
+// prior N(0, I), and the richest affordable covariance (AutoCovariance).
 type GLMOptions struct {
 	// Intercept adds a weight whose feature is 1 in every row. It is the last weight.
 	Intercept bool
-	// PriorSD is the prior standard deviation of each weight; the prior mean is 0. Zero means 1.
-	// Its unit is that of η per unit of the feature. Set Autoscale unless all columns share a
-	// unit.
+	// PriorSD is the prior standard deviation of each weight, in units of η per unit of the
+	// feature. The prior mean is 0. Zero means 1. Set Autoscale unless all columns share a unit.
 	PriorSD float64
-	// InterceptSD is the prior standard deviation of the intercept. Zero means 10: set it where
-	// real responses are far from 0, such as prices.
+	// InterceptSD is the prior standard deviation of the intercept. Zero means 10. Set it if real
+	// responses are far from 0, such as prices.
 	InterceptSD float64
-	// Autoscale divides PriorSD by the standard deviation of each column of x, so that the units
-	// of the features do not matter. Constant columns keep PriorSD. A stream does not know its
-	// columns in advance and returns an error for Autoscale.
+	// Autoscale divides PriorSD by the standard deviation of each column of x, so that the units of
+	// the features do not matter. Constant columns keep PriorSD. Streams do not support Autoscale.
 	Autoscale bool
-	// Prior is a prior over all weights, the intercept last. It replaces PriorSD, InterceptSD and
-	// Autoscale. Nil means these. Of a Softmax it is diagonal: that of each class or, with mean 0,
-	// of the weights of all classes, one class after the other.
+	// Prior is a prior over all weights, with the intercept last. It replaces PriorSD, InterceptSD
+	// and Autoscale. Nil means these options. The Prior of a Softmax must be diagonal. It is the
+	// prior of each class or, with mean 0, of the weights of all classes, one class after the
+	// other.
 	Prior *Gaussian
-	// Learn makes Fit learn PriorSD and the parameters of the likelihood (hyper-parameters) with
-	// these options, if it is not nil. GLM.Learn does the same and also returns the GLM with the
+	// Learn makes Fit learn PriorSD and the parameters of the likelihood (hyperparameters) with
+	// these options, unless it is nil. GLM.Learn does the same and also returns the GLM with the
 	// learned values. The Result of Fit is then Learned.Fit, or Learned.Search if the search did
-	// not end. A stream ignores it.
+	// not end. Streams do not support Learn.
 	Learn *LearnOptions
-	// Blocks groups the columns of x that share a prior standard deviation when that is learned:
-	// Blocks[j] is the block of column j, numbered from 0 without gaps. Nil means one block. The
-	// blocks 0, 1, 2, … are automatic relevance determination (ARD), one for each column. Of a
-	// Softmax they are those of the columns in every class, or of each column in each class, class
-	// by class: 0, 0, 1, 1, 2, 2 is one standard deviation for each of three classes.
+	// Blocks groups the columns of x that share a prior standard deviation when it is learned.
+	// Column j belongs to block Blocks[j], and blocks are numbered from 0 without gaps. Nil means
+	// one block. The blocks 0, 1, 2, … give each column its own standard deviation, which is
+	// automatic relevance determination (ARD). For a Softmax, Blocks has one element per column,
+	// which holds in every class, or one per column of each class, class by class. For example, 0,
+	// 0, 1, 1, 2, 2 is one standard deviation for each of three classes.
 	Blocks []int
-	// Offset is o_n for each row; nil means 0. For counts with an exposure it is the logarithm of
-	// the exposure. For a Softmax it has one for each class of each row, row by row.
+	// Offset is o_n for each row. Nil means 0. For counts with an exposure it is the logarithm of
+	// the exposure. For a Softmax it has one element per class of each row, row by row.
 	Offset []float64
-	// Weights multiply the log-likelihoods of the rows; nil means 1. A row of weight 0 is
-	// ignored. Aggregated data: k successes in n trials are a row with y = +1 and weight k, and a
+	// Weights multiply the log-likelihoods of the rows. Nil means 1. A row of weight 0 is ignored.
+	// For aggregated data with k successes in n trials, use a row with y = +1 and weight k, and a
 	// row with y = −1 and weight n − k.
 	Weights []float64
-	// Names are the names of the columns of x; nil means x1, x2, …
+	// Names holds the names of the columns of x. Nil means x1, x2, …
 	Names []string
-	// ClassNames are the names of the classes of a Softmax, for the names of the weights; nil
-	// means 0, 1, …
+	// ClassNames holds the names of the classes of a Softmax, which are part of the names of the
+	// weights. Nil means 0, 1, …
 	ClassNames []string
-	// Covariance is the family of V: full, low-rank or diagonal.
+	// Covariance is the family of V: full, low-rank or diagonal. Zero means AutoCovariance.
 	Covariance Covariance
-	// Rank is the rank of a LowRankCovariance; zero means 20. With a zero Solver.Goal such a fit
-	// ends at a Gap of 1e-6 nats a row. Its GapBound is over all covariances, and +Inf if its
-	// proof takes more than 1e11 multiplications: the smaller of N³/3 and D³/3.
+	// Rank is the rank of a LowRankCovariance. Zero means 20. With a zero Solver.Goal, a low-rank
+	// fit ends at a Gap of 1e-6 nats per row. Its GapBound is over all covariances. It is +Inf if
+	// its proof needs more than 1e11 multiplications, which is the smaller of N³/3 and D³/3.
 	Rank int
 	// Estimator estimates the gradients of steps with a given Solver.StepSize. Nil means Exact.
-	// Steps of a nil Solver are always exact. For safeguards of noisy steps see
-	// GPOptions.Estimator.
+	// Steps of a nil Solver are always exact. See GPOptions.Estimator for the safeguards of noisy
+	// steps.
 	Estimator SiteEstimator
-	// MeanUpdate is the update of m in steps with a given step size.
+	// MeanUpdate is the update of m in steps with a given Solver.StepSize.
 	MeanUpdate MeanUpdate
-	// MaxMemory is the number of bytes that the model may take: the rows, about 300 D, and for
-	// the covariance 180 D² if it is full with more rows than weights, 64 N² if it is full with
-	// fewer rows, or 220 D·Rank if it is low-rank. A GapBound for low rank takes up to 48 N² or
-	// 48 D² more; if that is too much the bound is +Inf. Zero means the limit described at
+	// MaxMemory is the number of bytes that the model may use. It needs the rows, about 300 D
+	// bytes, and for the covariance 180 D² if it is full with more rows than weights, 64 N² if it
+	// is full with fewer rows, or 220 D·Rank if it is low-rank. A GapBound for low rank takes up to
+	// 48 N² or 48 D² more, and is +Inf if that is too much. Zero means the limit described at
 	// ErrMemory.
 	MaxMemory int64
 }
 
-// posteriorMatrices is the number of D×D matrices of a dual whose posterior is turned into that of
-// a primal.
+// posteriorMatrices is the number of D×D matrices needed to convert the posterior of a dual into
+// the primal form.
 const posteriorMatrices = 4
 
-// checkMemory returns an error if a model of n rows that take that many bytes, d weights and the
-// given family of covariance would take more memory than allowed.
+// checkMemory returns an error if the model exceeds the memory limit. It has n rows, which take the
+// given number of bytes, d weights, and the given family of covariance.
 func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) error {
 	if o.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
+			o.MaxMemory, ErrParam)
 	}
 	need := rows + memory.Bytes(site.WeightVectors, 1, d)
 	instead := "renumber or hash the features to fewer columns"
@@ -131,25 +132,26 @@ func (o *GLMOptions) checkMemory(rows float64, n, d int, family Covariance) erro
 		instead+", or raise GLMOptions.MaxMemory")
 }
 
-// What AutoCovariance chooses by: D² or N² numbers are 128 MB at the first, and a low-rank
-// covariance of the default rank is as much at the second.
+// Limits of AutoCovariance. A full covariance at the first limit has 128 MB, and so has a low-rank
+// covariance of the default rank at the second.
 const (
 	fullLimit    = 4000
 	lowRankLimit = 100000
 )
 
-// NewGLM returns the model of responses y at the rows of x under likelihood lik. The data are
-// copied. Of a *Sparse it keeps the present rows, which Append does not change. A nil lik means
-// GaussianNoise{}, a nil opt the zero GLMOptions. Without rows the posterior is the prior.
+// NewGLM returns the model of responses y at the rows of x under the likelihood lik. It copies the
+// data, except that it shares the present rows of a *Sparse, which Append does not change. A nil
+// lik means GaussianNoise{}, and a nil opt means the zero GLMOptions. Without rows the posterior is
+// the prior.
 //
-// The error names the index of the datum. It wraps
+// The error names the index of the row. It wraps
 //   - ErrEmpty if there is no weight or x is nil or a nil pointer;
 //   - ErrShape if lengths disagree;
 //   - ErrNotFinite if a value is NaN or infinite;
 //   - ErrLabel if a response is outside the support of lik;
 //   - ErrNotPosDef if the prior precision is not positive definite to rounding;
 //   - ErrParam if an option or a parameter of lik is out of range;
-//   - ErrMemory if the rows or columns are too many for GLMOptions.MaxMemory and the covariance.
+//   - ErrMemory if the rows or columns exceed GLMOptions.MaxMemory with this covariance.
 func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, error) {
 	if absent(x) {
 		return nil, fmt.Errorf("pgsvi: x is a nil matrix; for no rows use NewSparse(columns): %w",
@@ -165,7 +167,8 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	}
 	n, cols := x.Dims()
 	if n != len(y) {
-		return nil, fmt.Errorf("pgsvi: x has %d rows, y has %d responses: %w", n, len(y), ErrShape)
+		return nil, fmt.Errorf("pgsvi: x has %d rows, but y has %d responses: %w", n, len(y),
+			ErrShape)
 	}
 	for _, v := range []struct {
 		name string
@@ -175,11 +178,11 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 		if v.x != nil && len(v.x) != n*v.per {
 			each := ""
 			if v.per > 1 {
-				each = fmt.Sprintf(", and should have one for each of %d classes of each row",
+				each = fmt.Sprintf("; it needs one for each of %d classes of each row",
 					v.per)
 			}
-			return nil, fmt.Errorf("pgsvi: x has %d rows, GLMOptions.%s has %d elements%s: %w", n,
-				v.name, len(v.x), each, ErrShape)
+			return nil, fmt.Errorf("pgsvi: x has %d rows, but GLMOptions.%s has %d elements%s: %w",
+				n, v.name, len(v.x), each, ErrShape)
 		}
 		if i, ok := dense.AllFinite(v.x); !ok {
 			return nil, fmt.Errorf("pgsvi: GLMOptions.%s[%d] is %v: %w", v.name, i, v.x[i],
@@ -188,11 +191,12 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	}
 	for i, w := range g.opt.Weights {
 		if w < 0 {
-			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v: %w", i, w, ErrParam)
+			return nil, fmt.Errorf("pgsvi: GLMOptions.Weights[%d] is %v; it must not be negative: "+
+				"%w", i, w, ErrParam)
 		}
 	}
 	d := cols + design.B2i(g.opt.Intercept)
-	rows := 0.0 // bytes; those of a Sparse are shared
+	rows := 0.0 // bytes; the rows of a Sparse are shared
 	if _, sparse := x.(*Sparse); !sparse {
 		rows = memory.Bytes(1, n, d)
 	}
@@ -221,7 +225,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	if err := g.setPrior(); err != nil {
 		return nil, err
 	}
-	if classes == 1 { // of several the mean is that of all, and only differences count
+	if classes == 1 { // with several classes only differences from the mean over all classes count
 		g.offset = g.lin.Terms.Offset
 		g.lin.AddPriorMean()
 	}
@@ -229,7 +233,7 @@ func NewGLM(x mat.Matrix, y []float64, lik Likelihood, opt *GLMOptions) (*GLM, e
 	return g, nil
 }
 
-// setMeans makes the means of the first so many columns, of which there are none without rows.
+// setMeans sets the means of the first cols columns. Without rows there are no means.
 func (g *GLM) setMeans(cols int) {
 	n := g.Len()
 	if n == 0 {
@@ -250,30 +254,31 @@ func (g *GLM) setMeans(cols int) {
 	g.means = g.means[:cols:cols]
 }
 
-// ofEach returns what weights or columns of each of K classes are called after their number.
+// ofEach returns the words that follow the number of weights or columns in a message about K
+// classes.
 func ofEach(classes int) string {
 	if classes > 1 {
-		return fmt.Sprintf(", or these of each of %d classes", classes)
+		return fmt.Sprintf(", or that number for each of %d classes", classes)
 	}
 	return ""
 }
 
-// checkBlocks returns an error if the blocks of so many columns, or of these of each class, have
-// gaps.
+// checkBlocks returns an error if Blocks does not fit the columns, or the columns of each class, or
+// has gaps.
 func (o *GLMOptions) checkBlocks(cols, classes int) error {
 	if o.Blocks == nil {
 		return nil
 	}
 	if n := len(o.Blocks); n != cols && n != classes*cols {
-		return fmt.Errorf("pgsvi: x has %d columns%s, GLMOptions.Blocks has %d elements: %w", cols,
-			ofEach(classes), n, ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.Blocks has %d elements; it needs one per column, "+
+			"%d%s: %w", n, cols, ofEach(classes), ErrShape)
 	}
 	cols = len(o.Blocks)
 	seen := make([]bool, cols)
 	for j, b := range o.Blocks {
 		if b < 0 || b >= cols {
-			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d, of %d elements: %w", j, b, cols,
-				ErrParam)
+			return fmt.Errorf("pgsvi: GLMOptions.Blocks[%d] is %d; it must be 0 to %d: %w", j, b,
+				cols-1, ErrParam)
 		}
 		seen[b] = true
 	}
@@ -287,8 +292,8 @@ func (o *GLMOptions) checkBlocks(cols, classes int) error {
 	return nil
 }
 
-// newGLM returns a GLM of the responses y, which it keeps, without rows, whose options are checked
-// as far as that goes.
+// newGLM returns a GLM without rows, and keeps the responses y. It checks the options that do not
+// depend on the rows.
 func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	terms, err := newSiteTerms(lik, y)
 	g := &GLM{lin: site.LinearModel{Terms: terms}}
@@ -299,27 +304,29 @@ func newGLM(lik Likelihood, y []float64, opt *GLMOptions) (*GLM, error) {
 	errs := []error{err}
 	positive := func(name string, x float64) {
 		if !(x >= 0) || math.IsInf(x, 0) {
-			errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.%s is %v: %w", name, x, ErrParam))
+			errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.%s is %v; it must be finite and not "+
+				"negative: %w", name, x, ErrParam))
 		}
 	}
 	positive("PriorSD", o.PriorSD)
 	positive("InterceptSD", o.InterceptSD)
 	positive("Rank", float64(o.Rank))
 	if o.Covariance < AutoCovariance || o.Covariance > DiagonalCovariance {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d: %w", o.Covariance,
-			ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.Covariance is %d; it must be a "+
+			"Covariance: %w", o.Covariance, ErrParam))
 	}
 	if o.MeanUpdate < MainText || o.MeanUpdate > Appendix {
-		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d: %w", o.MeanUpdate,
-			ErrParam))
+		errs = append(errs, fmt.Errorf("pgsvi: GLMOptions.MeanUpdate is %d; it must be a "+
+			"MeanUpdate: %w", o.MeanUpdate, ErrParam))
 	}
 	return g, errors.Join(errs...)
 }
 
-// setNames names the weights of cols features and the intercept.
+// setNames sets the names of the weights of cols features and the intercept.
 func (g *GLM) setNames(cols int) error {
 	if cols+design.B2i(g.opt.Intercept) == 0 {
-		return fmt.Errorf("pgsvi: a GLM needs at least one column or an intercept: %w", ErrEmpty)
+		return fmt.Errorf("pgsvi: the GLM has no weights; give a column or set Intercept: %w",
+			ErrEmpty)
 	}
 	names := slices.Clone(g.opt.Names)
 	if names == nil {
@@ -329,8 +336,8 @@ func (g *GLM) setNames(cols int) error {
 		}
 	}
 	if len(names) != cols {
-		return fmt.Errorf("pgsvi: x has %d columns, GLMOptions.Names has %d: %w", cols, len(names),
-			ErrShape)
+		return fmt.Errorf("pgsvi: x has %d columns, but GLMOptions.Names has %d: %w", cols,
+			len(names), ErrShape)
 	}
 	if g.opt.Intercept {
 		names = append(names, "(Intercept)")
@@ -339,21 +346,21 @@ func (g *GLM) setNames(cols int) error {
 	return nil
 }
 
-// setPrior makes the prior that the options ask for; g.x is used by Autoscale alone.
+// setPrior sets the prior of the options. Only Autoscale uses g.x.
 func (g *GLM) setPrior() error {
 	d, o := len(g.lin.Names), &g.opt
 	p := &g.lin.Prior
 	q := o.Prior
 	k := g.lin.Terms.Latents()
 	if q != nil && q.Dim() != d && q.Dim() != k*d {
-		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions, the model %d weights%s: %w",
-			q.Dim(), d, ofEach(k), ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.Prior has %d dimensions; it needs one per weight, "+
+			"%d%s: %w", q.Dim(), d, ofEach(k), ErrShape)
 	}
 	switch {
 	case q != nil && q.Dim() > d:
 		if j := slices.IndexFunc(q.Mean(nil), func(m float64) bool { return m != 0 }); j >= 0 {
-			return fmt.Errorf("pgsvi: GLMOptions.Prior of all classes has the mean %v in weight "+
-				"%d; use 0, and GLMOptions.Offset: %w", q.Mean(nil)[j], j, ErrParam)
+			return fmt.Errorf("pgsvi: GLMOptions.Prior over all classes has the mean %v in weight "+
+				"%d; use mean 0 and GLMOptions.Offset: %w", q.Mean(nil)[j], j, ErrParam)
 		}
 		p.Each = q.Var(nil)
 		for j, v := range p.Each {
@@ -375,7 +382,7 @@ func (g *GLM) setPrior() error {
 			}
 		}
 		if !p.Full.Factor() {
-			return fmt.Errorf("pgsvi: precision of the prior: %w", ErrNotPosDef)
+			return fmt.Errorf("pgsvi: the precision of the prior: %w", ErrNotPosDef)
 		}
 	default:
 		sd, intercept := cmp.Or(o.PriorSD, 1), cmp.Or(o.InterceptSD, defaultInterceptSD)
@@ -401,14 +408,14 @@ func (g *GLM) setPrior() error {
 	for j, l := range slices.Concat(p.Prec, p.Each) {
 		if !(l > 0) || math.IsInf(l, 0) {
 			return fmt.Errorf(
-				"pgsvi: prior precision of weight %d (%s) is %v; change PriorSD or, with "+
+				"pgsvi: the prior precision of weight %d (%s) is %v; change PriorSD or, with "+
 					"Autoscale, rescale the column: %w", j%d, g.lin.Names[j%d], l, ErrNotPosDef)
 		}
 	}
 	return nil
 }
 
-// dropWeightless removes the rows of weight 0.
+// dropWeightless removes the rows with weight 0.
 func (g *GLM) dropWeightless() {
 	t := g.lin.Terms
 	if t.Weight == nil {
@@ -438,7 +445,7 @@ func (g *GLM) dropWeightless() {
 	t.Row = keep
 }
 
-// Len returns N, the number of rows of positive weight.
+// Len returns N, the number of rows with positive weight.
 func (g *GLM) Len() int {
 	if g.rows != nil {
 		return g.rows.n
@@ -446,10 +453,10 @@ func (g *GLM) Len() int {
 	return g.lin.X.Rows
 }
 
-// dim returns D, the number of weights, that of the intercept included.
+// dim returns D, the number of weights, including the intercept.
 func (g *GLM) dim() int { return len(g.lin.Names) }
 
-// covariance returns the family of V: that of the options, or what AutoCovariance chooses.
+// covariance returns the family of V. It resolves AutoCovariance.
 func (g *GLM) covariance() Covariance {
 	if g.lin.Terms.K > 1 {
 		return FullCovariance
@@ -470,15 +477,16 @@ func (o *GLMOptions) family(n, d int) Covariance {
 	return DiagonalCovariance
 }
 
-// defaultRank is what a zero GLMOptions.Rank means.
+// defaultRank is the rank of a zero GLMOptions.Rank.
 const defaultRank = 20
 
-// rank returns that of LowRankCovariance.
+// rank returns the rank of a LowRankCovariance.
 func (g *GLM) rank() int { return cmp.Or(g.opt.Rank, defaultRank) }
 
-// unitsApart is how many times the standard deviation of one column may be the largest distance of
-// another from its mean. Columns in one unit, standardised ones, however rare or far their values,
-// and binary ones stay below 1. All rows are looked at only where about unitsRows of them say so.
+// unitsApart is the largest ratio, without a warning, of the standard deviation of one column to
+// the largest distance of another from its mean. The ratio is below 1 for columns with one unit,
+// for standardized columns with rare or far values, and for binary columns. If about unitsRows rows
+// exceed it, all rows are checked.
 const (
 	unitsApart = 30
 	unitsRows  = 1000
@@ -492,10 +500,10 @@ func (g *GLM) warnings() []string {
 	return append(g.farIntercept(), g.farUnits()...)
 }
 
-// defaultInterceptSD is the prior standard deviation of an intercept where none is set.
+// defaultInterceptSD is the prior standard deviation of an intercept without InterceptSD.
 const defaultInterceptSD = 10.
 
-// farIntercept warns of responses whose mean the prior of the intercept excludes.
+// farIntercept returns a warning if the prior of the intercept excludes the mean of the responses.
 func (g *GLM) farIntercept() []string {
 	if !g.opt.Intercept || g.lin.Terms == nil || g.lin.Terms.Len() < farRows {
 		return nil
@@ -505,20 +513,20 @@ func (g *GLM) farIntercept() []string {
 	if !(far > farPrior*math.Hypot(prior, sd/math.Sqrt(float64(g.Len())))) {
 		return nil
 	}
-	return []string{fmt.Sprintf("the responses have mean %.4g, and the prior of the intercept is "+
+	return []string{fmt.Sprintf("the responses have mean %.4g, but the prior of the intercept is "+
 		"0 ± %.3g: set GLMOptions.InterceptSD, to %.3g for example, or subtract the mean",
 		mean, prior, 10*far)}
 }
 
-// farUnits warns of columns of very different units under one PriorSD.
+// farUnits returns a warning if columns with one PriorSD have very different units.
 func (g *GLM) farUnits() []string {
 	cols := g.dim() - design.B2i(g.opt.Intercept)
 	if g.opt.Autoscale || g.opt.Blocks != nil || cols < 2 {
 		return nil
 	}
 	every := max(1, g.lin.X.Rows/unitsRows)
-	// No standard deviation is above the widest range, and the largest distance of a column from
-	// its mean is at least half of its range.
+	// No standard deviation exceeds the widest range, and the largest distance of a column from its
+	// mean is at least half of its range.
 	wide, narrow := 0.0, math.Inf(1)
 	lo, hi := g.lin.X.Ranges(every)
 	for j, x := range lo[:cols] {
@@ -541,7 +549,7 @@ func (g *GLM) farUnits() []string {
 	return g.unitsOf(g.lin.X, cols)
 }
 
-// unitsOf warns of the units of the first so many columns of x.
+// unitsOf returns a warning about the units of the first cols columns of x.
 func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 	variance, reach := x.ColumnSpreads(nil)
 	wide, narrow := 0, -1
@@ -557,49 +565,49 @@ func (g *GLM) unitsOf(x *design.Matrix, cols int) []string {
 	if narrow < 0 || !(sd > unitsApart*reach[narrow]) {
 		return nil
 	}
-	return []string{fmt.Sprintf("columns %s and %s have very different units and one PriorSD: "+
-		"the standard deviation of the first is %.3g, and the second is never further than %.3g "+
+	return []string{fmt.Sprintf("columns %s and %s have very different units but one PriorSD: "+
+		"the standard deviation of the first is %.3g, and the second is never more than %.3g "+
 		"from its mean; set GLMOptions{Autoscale: true}",
 		g.lin.Names[wide], g.lin.Names[narrow], sd, reach[narrow])}
 }
 
 // GLMPosterior is the approximate posterior q(w) = N(m, V) of the weights of a GLM, for
-// predictions. It is immutable and safe for concurrent use. GLM.PSIS checks how good the
-// approximation is. GLM.LOO is leave-one-out cross-validation.
+// predictions. It is immutable and safe for concurrent use. GLM.PSIS checks the quality of the
+// approximation, and GLM.LOO is leave-one-out cross-validation.
 //
-// The weights of a Softmax are those of its K classes, one class after the other, each less the
-// mean over all classes: the log odds of the class against the average of all, of which only
-// differences count.
+// The weights of a Softmax are the weights of its K classes, one class after the other, minus their
+// mean over all classes. They are the log odds of the class against the average of all classes,
+// because only differences count.
 //
-// After Learn, the covariance of the weights that SD, Cov, Contrast, RandWeights, At and the
-// effects use is V + JΣJᵀ. J is the derivative of m in the hyperparameters θ, and Σ is their
-// covariance by the Laplace approximation of Learned: the first-order approximation of Kass and
-// Steffey (1989). Intervals of means and probabilities also include the uncertainty of learned
-// parameters of the Likelihood. ELBO, LOO and PSIS use q alone. Update and Remove return posteriors
-// that treat the learned values as known.
+// After Learn, the covariance of the weights is V + JΣJᵀ in SD, Cov, Contrast, RandWeights, At and
+// the effects. Here J is the derivative of m with respect to the hyperparameters θ, and Σ is the
+// covariance of θ by the Laplace approximation of Learned. This is the first-order approximation of
+// Kass and Steffey (1989). Intervals of means and probabilities also include the uncertainty of
+// learned parameters of the Likelihood. ELBO, LOO and PSIS use only q. Update and Remove return
+// posteriors that treat the learned values as known.
 //
-// At takes new points as the rows of x, dense or sparse, with the columns of the training data
-// and without the intercept. It panics if the number of columns differs. The prediction of a row
-// with a NaN or an infinity is NaN.
+// At takes new points as the rows of x, dense or sparse, with the columns of the training data and
+// without the intercept. It panics if the number of columns differs. The prediction of a row with a
+// NaN or an infinity is NaN.
 type GLMPosterior struct {
 	names []string
 	opt   GLMOptions
 	lik   Likelihood
 	prior *gauss.Prior
-	mean  []float64 // of w
+	mean  []float64 // m + μ0, the mean of w
 	cov   gauss.Cov // V of q
 	rows  int
 	means []float64 // GLM.means
-	data  *seenRows // all rows, where they are few; nil: not known
+	data  *seenRows // all rows, if they are few; otherwise nil
 
-	learned *Learned     // see Learned
+	learned *Learned     // see the method Learned
 	spread  *learnSpread // uncertainty of learned hyperparameters, or nil
-	// spreadCov is V + AAᵀ if there is a spread
+	// spreadCov is V + AAᵀ if spread is not nil.
 	spreadCov *gauss.Spread
 	filed     bool // Save stores data
 }
 
-// posterior returns the posterior with mean μ0 + mean, which it changes, and covariance cov.
+// posterior returns the posterior with mean μ0 + mean and covariance cov. It changes mean.
 func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 	if len(mean) == len(g.lin.Prior.Mean) {
 		floats.Add(mean, g.lin.Prior.Mean)
@@ -608,7 +616,7 @@ func (g *GLM) posterior(mean []float64, cov gauss.Cov, rows int) *GLMPosterior {
 		prior: &g.lin.Prior, mean: mean, cov: cov, rows: rows, means: g.means, data: g.seen(rows)}
 }
 
-// priorPosterior returns the posterior of no data.
+// priorPosterior returns the posterior without data, which is the prior.
 func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 	if g.lin.Terms.K > 1 {
 		a, err := site.NewContrastAlgebra(&g.lin, term.Crew{})
@@ -636,15 +644,15 @@ func (g *GLM) priorPosterior() (*GLMPosterior, error) {
 	return g.posterior(mean, &gauss.Full{S: s}, 0), nil
 }
 
-// setSpread gives p the uncertainty s of learned hyperparameters, which may be nil.
+// setSpread sets the uncertainty s of learned hyperparameters, which may be nil.
 func (p *GLMPosterior) setSpread(s *learnSpread) {
 	if p.spread = s; s != nil {
 		p.spreadCov = &gauss.Spread{Cov: p.cov, A: s.weights}
 	}
 }
 
-// Len returns the number of rows that the posterior has seen: those of positive weight, without
-// those removed.
+// Len returns the number of rows in the posterior. It counts rows with positive weight that were
+// not removed.
 func (p *GLMPosterior) Len() int { return p.rows }
 
 // Dim returns D, the number of weights including the intercept, or KD for a Softmax.
@@ -653,7 +661,7 @@ func (p *GLMPosterior) Dim() int { return len(p.mean) }
 // Cols returns the number of columns that new points must have.
 func (p *GLMPosterior) Cols() int { return len(p.names) - design.B2i(p.opt.Intercept) }
 
-// className returns "class=" and the name of class c.
+// className returns "class=" followed by the name of class c.
 func (p *GLMPosterior) className(c int) string {
 	if p.opt.ClassNames != nil {
 		return "class=" + p.opt.ClassNames[c]
@@ -661,28 +669,29 @@ func (p *GLMPosterior) className(c int) string {
 	return classNumber(c)
 }
 
-// checkClasses returns an error if the options are none for a Softmax, or those of one without it.
+// checkClasses returns an error if the options do not fit a Softmax, or if ClassNames is set for
+// any other likelihood.
 func (g *GLM) checkClasses() error {
 	k, o := g.lin.Terms.K, &g.opt
 	switch {
 	case k <= 1 && o.ClassNames != nil:
-		return fmt.Errorf("pgsvi: GLMOptions.ClassNames of %s, which has no classes: %w",
+		return fmt.Errorf("pgsvi: %s has no classes; leave GLMOptions.ClassNames nil: %w",
 			typeName(likOf(g.lin.Terms)), ErrParam)
 	case k <= 1:
 		return nil
 	case o.ClassNames != nil && len(o.ClassNames) != k:
-		return fmt.Errorf("pgsvi: %d GLMOptions.ClassNames for %d classes: %w", len(o.ClassNames),
-			k, ErrShape)
+		return fmt.Errorf("pgsvi: GLMOptions.ClassNames has %d elements, but there are %d "+
+			"classes: %w", len(o.ClassNames), k, ErrShape)
 	case o.Covariance > FullCovariance:
-		return fmt.Errorf("pgsvi: Softmax with a %v covariance; each class has a full one: %w",
+		return fmt.Errorf("pgsvi: Softmax does not support a %v covariance; use FullCovariance: %w",
 			o.Covariance, ErrParam)
 	case o.MeanUpdate != MainText:
 		return fmt.Errorf(
-			"pgsvi: Softmax with the MeanUpdate of the appendix; it has that of the main text: %w",
+			"pgsvi: Softmax does not support the MeanUpdate Appendix; use MainText: %w",
 			ErrParam)
 	case o.Prior != nil && !o.Prior.isDiagonal():
 		return fmt.Errorf(
-			"pgsvi: Softmax with a GLMOptions.Prior that has correlations; use a diagonal one: %w",
+			"pgsvi: GLMOptions.Prior has correlations, but Softmax needs a diagonal one: %w",
 			ErrParam)
 	}
 	o.ClassNames = slices.Clone(o.ClassNames)
@@ -690,11 +699,12 @@ func (g *GLM) checkClasses() error {
 	return err
 }
 
-// checkClassMemory returns an error if K classes of n rows, which take so many bytes, and d weights
-// take more memory than they may.
+// checkClassMemory returns an error if a model of K classes exceeds the memory limit. It has n
+// rows, which take the given number of bytes, and d weights.
 func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 	if g.opt.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", g.opt.MaxMemory, ErrParam)
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
+			g.opt.MaxMemory, ErrParam)
 	}
 	need := rows + site.ContrastMemory(g.lin.Terms.K, n, d)
 	return checkMemory(g.opt.MaxMemory, need,
@@ -702,7 +712,7 @@ func (g *GLM) checkClassMemory(rows float64, n, d int) error {
 		"use fewer classes or columns, or raise GLMOptions.MaxMemory")
 }
 
-// glmRows are the rows of a GLM that goes through them again and again.
+// glmRows holds the rows of a GLM that reads them again in every pass.
 type glmRows struct {
 	n, cols int
 	all     iter.Seq2[Row, error]
@@ -711,19 +721,20 @@ type glmRows struct {
 	stands  []float64
 }
 
-// rowsKept returns an error if g goes through its rows, for what needs them in memory.
+// rowsKept returns an error if g does not keep its rows. Then what, which needs them in memory, is
+// unavailable.
 func (g *GLM) rowsKept(what string) error {
 	if g.rows == nil {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: %s needs rows in memory, and NewGLMRows does not keep them; use "+
+	return fmt.Errorf("pgsvi: %s needs rows in memory, but NewGLMRows does not keep them; use "+
 		"NewGLM with a part of the rows: %w", what, ErrParam)
 }
 
-// mostSeen is the number of values of the rows, 128 MB, that a posterior has at its most.
+// mostSeen is the largest number of values in the rows of a posterior, 128 MB.
 const mostSeen = 1 << 24
 
-// seen returns the rows of g if there are so many and no more than a posterior has.
+// seen returns the rows of g if their number is rows and a posterior can hold them.
 func (g *GLM) seen(rows int) *seenRows {
 	if g.rows != nil || g.lin.X == nil || oneLatent(likOf(g.lin.Terms), "") != nil ||
 		rows != g.Len() || rows > mostKept || valuesOf(g.lin.X) > mostSeen {
@@ -740,16 +751,16 @@ func valuesOf(x *design.Matrix) int {
 	return x.Rows * x.Cols
 }
 
-// keptRows holds at most so many rows.
+// mostKept is the largest number of rows in a posterior.
 const mostKept = 4096
 
-// seenRows are the rows of a GLM, which has them too.
+// seenRows holds rows that a posterior shares with its GLM.
 type seenRows struct {
-	x                 *design.Matrix // with the column of the intercept
-	y, offset, weight []float64      // of the last two nil is none, and ones
+	x                 *design.Matrix // including the column of the intercept
+	y, offset, weight []float64      // nil offset means 0, nil weight means 1
 }
 
-// rows returns copies of the rows, of d values, or nil for nil.
+// rows returns copies of the rows with d values each, or nil if s is nil.
 func (s *seenRows) rows(d int) *term.Buffer {
 	if s == nil {
 		return nil

@@ -18,26 +18,24 @@ import (
 // NewStepper implements Model.
 //
 // A full covariance with more rows than weights is computed over the weights (primal). With fewer
-// rows it is computed over the linear predictors (dual), as for a Gaussian process. With a
-// divergence other than KL the step is the numeric one of Objective. With an Adaptive one it is
-// the gradient step of Objective.Linearized in the coordinates LogCholesky.
+// rows, it is computed over the linear predictors (dual), as for a Gaussian process. With a
+// divergence other than KL, the step is the numeric step of Objective. With an Adaptive divergence,
+// it is the gradient step of Objective.Linearized in the coordinates LogCholesky.
 //
 // The error wraps
 //   - ErrParam if the estimator is invalid;
-//   - ErrNoEstimator if it does not apply;
-//   - ErrEmpty if there are no rows, for which Fit returns the prior.
-//
-// It wraps ErrNoProx if d does not apply, or is not KL for a low-rank covariance or a diagonal
-// one with a full prior.
+//   - ErrNoEstimator if the estimator does not apply;
+//   - ErrEmpty if there are no rows, for which Fit returns the prior;
+//   - ErrNoProx if d does not apply, or if it is not KL for a low-rank covariance or for a diagonal
+//     covariance with a full prior.
 func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the GLM has no rows: %w", ErrEmpty)
 	}
 	if g.rows != nil {
 		if !isKL(d) {
-			return nil, fmt.Errorf(
-				"pgsvi: natural steps of a GLM of NewGLMRows under %s, not KL; NewGLM has steps "+
-					"of any kind: %w", spell(d), ErrNoProx)
+			return nil, fmt.Errorf("pgsvi: the divergence is %s, but a GLM of NewGLMRows supports "+
+				"only KL; use NewGLM: %w", spell(d), ErrNoProx)
 		}
 		s, err := g.newRowsStepper(ctx, env)
 		if err != nil {
@@ -49,17 +47,17 @@ func (g *GLM) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 		linearOptions{g.covariance(), g.rank(), g.opt.Estimator, g.opt.MeanUpdate})
 }
 
-// Objective returns the model as an Objective over w − μ0, for use with any method of the paper:
-// f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)). The *Gaussian q is diagonal if the
-// covariances of q and of the prior are. X is stored as dense rows. The error wraps ErrEmpty if
-// there are no rows, and ErrNotPosDef if the prior covariance is not positive definite to
-// rounding.
+// Objective returns the model as an Objective over w − μ0, for use with any method of the paper. It
+// has f = −Σ_n w_n E_q[log p(y_n|η_n)] and h = KL(q‖N(0, Λ0⁻¹)). The *Gaussian q is diagonal if the
+// covariances of q and of the prior are diagonal. The rows of X become dense. The error wraps
+// ErrEmpty if there are no rows, and ErrNotPosDef if the prior covariance is not positive definite
+// to rounding.
 func (g *GLM) Objective() (Objective[*Gaussian], error) {
 	if err := g.rowsKept("Objective"); err != nil {
 		return Objective[*Gaussian]{}, err
 	}
 	if g.Len() == 0 {
-		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: a GLM without rows: %w", ErrEmpty)
+		return Objective[*Gaussian]{}, fmt.Errorf("pgsvi: the GLM has no rows: %w", ErrEmpty)
 	}
 	if err := oneLatent(likOf(g.lin.Terms), "an Objective"); err != nil {
 		return Objective[*Gaussian]{}, err
@@ -69,11 +67,11 @@ func (g *GLM) Objective() (Objective[*Gaussian], error) {
 
 // Fit runs s on the model. A nil s means the zero Solver, which needs no tuning.
 //
-// The posterior is that of the state reached, and is valid even with an error after the set-up.
-// It is nil if the set-up failed, or if the run was canceled and computing it would take more
-// than a moment; GLM.Posterior of Result.Stepper then computes it. Without rows it is the prior,
-// and Result.Stepper is nil. The errors are those of Solver.Run and, with GLMOptions.Learn, of
-// GLM.Learn.
+// Fit returns the posterior at the state reached, which is valid even if Fit returns an error after
+// the set-up. It is nil if the set-up fails. It is also nil if the run is canceled and computing
+// the posterior would take more than a moment; then call GLM.Posterior with Result.Stepper. Without
+// rows, the posterior is the prior and Result.Stepper is nil. Fit returns the errors of Solver.Run
+// and, with GLMOptions.Learn, of GLM.Learn.
 func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error) {
 	if s == nil {
 		s = &Solver{}
@@ -83,7 +81,7 @@ func (g *GLM) Fit(ctx context.Context, s *Solver) (*GLMPosterior, *Result, error
 			return nil, nil, err
 		}
 		if ctx.Err() != nil {
-			return nil, nil, fmt.Errorf("pgsvi: canceled: %w", context.Cause(ctx))
+			return nil, nil, fmt.Errorf("pgsvi: canceled before the fit: %w", context.Cause(ctx))
 		}
 		p, err := g.priorPosterior()
 		if err != nil {
@@ -119,25 +117,27 @@ type glmLearner struct {
 }
 
 // Learn fits the prior standard deviations of the weights and the parameters of the likelihood
-// (hyper-parameters; empirical Bayes, type-II maximum likelihood). It minimises −ELBO − log
-// prior. It returns the GLM with the learned values, its posterior, and a Learned with intervals
-// and warnings. A nil opt means that all parameters are learned, under weak default priors.
+// (hyperparameters; empirical Bayes, type-II maximum likelihood). It minimizes −ELBO − log prior.
+// It returns the GLM with the learned values, its posterior, and a Learned with intervals and
+// warnings. A nil opt means that all parameters are learned, under weak default priors.
 //
 // The parameters are GLM.PriorSD, or GLM.PriorSD[b] for each block of GLMOptions.Blocks, in the
-// units of Autoscale, and those of the likelihood, such as GaussianNoise.Var. InterceptSD is not
-// learned. A search starts at GLMOptions.PriorSD or, if that is zero, at the mean of its prior.
+// units of Autoscale, and the parameters of the likelihood, such as GaussianNoise.Var. InterceptSD
+// is not learned. A search starts at GLMOptions.PriorSD or, if that is zero, at the mean of its
+// prior.
 //
 // The default prior of log PriorSD is N(log(f/r), t²), where r² is the sum of the variances of the
-// columns. The linear predictor then varies as the latent values of GP.Learn do: f = e² and t = 1
-// if η are log odds, f = e²√(π/8) and t = 1 for BernoulliProbit, f = 1 and t = 1.5 if η are
-// logarithms, and f the median deviation of the responses and t = 1.5 if they have the unit of the
-// responses. For several blocks r_b² is the sum of the block times the number of blocks, and the
-// prior is N(log(f/r_b), 0.5²I + t²11ᵀ). Of classes with blocks of their own, r_b² is that of one
-// class times the blocks of a class.
+// columns. The linear predictor then varies like the latent values of GP.Learn: f = e² and t = 1 if
+// η are log odds, f = e²√(π/8) and t = 1 for BernoulliProbit, f = 1 and t = 1.5 if η are
+// logarithms, and f the median deviation of the responses and t = 1.5 if η have the unit of the
+// responses. For several blocks, r_b² is the sum over the block times the number of blocks, and the
+// prior is N(log(f/r_b), 0.5²I + t²11ᵀ). If classes have their own blocks, r_b² is the sum over the
+// block of one class times the number of blocks per class.
 //
-// Learning uses the q of GLMOptions.Covariance. A diagonal q has too small variances if features
-// are correlated, and so learns too small prior scales. A low-rank q is an error: it has several
-// optima, between which the search would jump. See GP.Learn for s and for runs that end early.
+// Learning uses the q of GLMOptions.Covariance. A diagonal q underestimates variances if features
+// are correlated, and so learns too small prior scales. A low-rank q is an error, because it has
+// several optima, between which the search would jump. See GP.Learn for s and for runs that end
+// early.
 //
 // The error wraps
 //   - ErrEmpty if there are no rows;
@@ -145,7 +145,7 @@ type glmLearner struct {
 //     low-rank;
 //   - ErrMemory if there are too many blocks.
 //
-// Otherwise it is one of Solver.Run.
+// Learn also returns the errors of Solver.Run.
 func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *GLMPosterior,
 	*Learned, error) {
 	l, err := g.Learner(opt)
@@ -155,31 +155,31 @@ func (g *GLM) Learn(ctx context.Context, s *Solver, opt *LearnOptions) (*GLM, *G
 	return learnBy(ctx, s, l)
 }
 
-// Learner returns the model whose runs learn the prior of g. The errors are those of Learn.
+// Learner returns the model whose runs learn the prior of g. It returns the errors of Learn.
 //
-// A run minimises −ELBO(θ) − log p(θ), as for GP.Learner. Block b has the weights w_j ~ N(0,
+// A run minimizes −ELBO(θ) − log p(θ), like a run of GP.Learner. Block b has the weights w_j ~ N(0,
 // s_b²u_j²), with u_j = 1 without Autoscale, and q has means m and variances v. The derivative at
 // the best q is
 //
 //	∂ELBO/∂log s_b = Σ_{j∈b} ((m_j² + v_j)/(s_b²u_j²) − 1).
 //
-// Of K classes, of which only contrasts count, v_j and 1 are those less their part of a shift.
+// For K classes only contrasts count, so v_j and 1 are reduced by their share of a common shift.
 //
 // The average information of blocks b and c is 2 mᵀE_b(Λ0 − Λ0VΛ0)E_c m, with E_b the identity
 // restricted to block b.
 func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: Learn needs rows, and the GLM has none: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the GLM has no rows to learn from: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil {
 		return nil, fmt.Errorf(
-			"pgsvi: GLMOptions.Prior is set; to learn prior standard deviations leave it nil: %w",
+			"pgsvi: GLMOptions.Prior is set; leave it nil to learn prior standard deviations: %w",
 			ErrParam)
 	}
 	if g.covariance() == LowRankCovariance && !g.lin.Small(g.rank()) {
 		return nil, fmt.Errorf(
-			"pgsvi: prior standard deviations are not learned with a %v covariance; use "+
-				"DiagonalCovariance or FullCovariance: %w", LowRankCovariance, ErrParam)
+			"pgsvi: a %v covariance does not support learning; use DiagonalCovariance or "+
+				"FullCovariance: %w", LowRankCovariance, ErrParam)
 	}
 	l := &glmLearner{glm: g}
 	if opt != nil {
@@ -200,7 +200,7 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	l.space = &learnSpace{lik: likOf(g.lin.Terms)}
 	d := &learnData{}
 	weights := g.lin.Terms.Weight
-	if g.rows != nil { // whose columns have variances without weights
+	if g.rows != nil { // rows that are not kept have the variances of columns without weights
 		weights = nil
 	}
 	d.scales(g.responses(), weights, likOf(g.lin.Terms))
@@ -212,10 +212,10 @@ func (g *GLM) Learner(opt *LearnOptions) (Learner[*GLM, *GLMPosterior], error) {
 	return l, nil
 }
 
-// learnMatrices is the number of matrices of the size of the parameters that a search has.
+// learnMatrices is the number of matrices of a search with the size of the parameters.
 const learnMatrices = 8
 
-// responses returns those of g, less their offsets.
+// responses returns the responses of g minus their offsets.
 func (g *GLM) responses() []float64 {
 	y := slices.Clone(g.lin.Terms.Y)
 	if g.lin.Terms.K > 1 {
@@ -232,7 +232,8 @@ func (l *glmLearner) warnings() []string { return l.glm.warnings() }
 
 func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, error) {
 	if !isKL(d) {
-		return nil, fmt.Errorf("pgsvi: prior standard deviations are learned under KL, not %s: %w",
+		return nil, fmt.Errorf(
+			"pgsvi: the divergence is %s, but prior standard deviations are learned under KL: %w",
 			spell(d), ErrNoProx)
 	}
 	var halt parallel.Halt
@@ -246,14 +247,14 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 }
 
 // CertifyScale proves that no prior standard deviation from lo to hi has an ELBO more than Bound
-// nats above the best one found, for any Gaussian q and all else unchanged, including the
-// intercept's.
+// nats above the best one found, for any Gaussian q and with everything else fixed, including
+// InterceptSD.
 //
-// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or
-// at a hundred scales. Each takes the work of a few passes and the eigenvalues of a D×D matrix.
-// See ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns
-// with Autoscale. If the GLM has learned one for each block, all are multiplied by the same
-// factor and the scale is the first of them.
+// It fits q at one scale after another, usually ten to twenty, until Bound is at most within, or up
+// to a hundred scales. Each scale costs a few passes and the eigenvalues of a D×D matrix. See
+// ScaleCertificate for the formula. The scale is GLMOptions.PriorSD, in units of the columns with
+// Autoscale. If the GLM has learned one standard deviation per block, all are multiplied by the
+// same factor, and the scale is the first of them.
 //
 // The error wraps
 //   - ErrEmpty if there are no rows;
@@ -262,18 +263,17 @@ func (l *glmLearner) NewStepper(ctx context.Context, env *Env, d Divergence) (St
 //   - ErrMemory if there are too many weights;
 //   - ErrNotFinite if an ELBO is lost in rounding.
 //
-// Otherwise it is that of ctx.
+// If ctx ends, the error wraps its cause.
 func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleCertificate, error) {
 	if err := g.rowsKept("CertifyScale"); err != nil {
 		return nil, err
 	}
 	if g.Len() == 0 {
-		return nil, fmt.Errorf("pgsvi: CertifyScale needs rows, and the GLM has none: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the GLM has no rows to certify: %w", ErrEmpty)
 	}
 	if g.opt.Prior != nil || g.covariance() != FullCovariance {
-		return nil, fmt.Errorf(
-			"pgsvi: the prior standard deviation of a %v covariance, with GLMOptions.Prior %t, "+
-				"is not certified; it takes FullCovariance and no Prior: %w", g.covariance(),
+		return nil, fmt.Errorf("pgsvi: CertifyScale needs FullCovariance and no GLMOptions.Prior, "+
+			"but the covariance is %v, and Prior is set: %t: %w", g.covariance(),
 			g.opt.Prior != nil, ErrParam)
 	}
 	d := g.dim()
@@ -291,8 +291,8 @@ func (g *GLM) CertifyScale(ctx context.Context, lo, hi, within float64) (*ScaleC
 	return scaleCertificate(bounds, p, err)
 }
 
-// learning returns the GLM as a function of its hyper-parameters, over the weights or over the
-// linear predictors as GLM.NewStepper has it.
+// learning returns the GLM as a function of its hyperparameters, over the weights or over the
+// linear predictors as in GLM.NewStepper.
 func (l *glmLearner) learning(c term.Crew) (learn.Model, error) {
 	g := l.glm
 	if g.rows != nil {
@@ -369,15 +369,16 @@ func (l *glmLearner) Learned(ctx context.Context, s *Solver, res *Result) (*GLM,
 	return g, post, learned, err
 }
 
-// Posterior returns the posterior at st, a state of this model, for example that of an Iteration.
-// The error wraps ErrParam if st is not one.
+// Posterior returns the posterior at st, a state of this model, for example of an Iteration. The
+// error wraps ErrParam if st is not a state of this model.
 func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	if s, ok := st.(*rowsStepper); ok && s.run.g == g {
 		p, err := s.run.posterior()
 		return p, prefixed(err)
 	}
 	if g.rows != nil {
-		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the state is a %T, but a GLM needs its own state: %w", st,
+			ErrParam)
 	}
 	mean, cov, err := weightsAt(&g.lin, st)
 	if err != nil {
@@ -386,8 +387,8 @@ func (g *GLM) Posterior(st State) (*GLMPosterior, error) {
 	return g.posterior(mean, cov, g.Len()), nil
 }
 
-// fitRows is what Learned does of a GLM that goes through its rows: g is the model that was
-// learned.
+// fitRows does the final fit of Learned for a GLM that reads its rows in passes. The learned model
+// is g.
 func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g *GLM,
 	learned *Learned) (*GLMPosterior, error) {
 	fitted := &rowsStepper{run: g.rounds()}
@@ -410,17 +411,18 @@ func (l *glmLearner) fitRows(ctx context.Context, s *Solver, st *learnStepper, g
 	return post, err
 }
 
-// glmTurns are the derivatives by which the mean of the weights moves with the likelihood.
+// glmTurns holds derivatives of the mean of the weights with respect to parameters of the
+// likelihood.
 type glmTurns struct {
 	// turn returns Xᵀ(∂α/∂θ_i) for free coordinate i, a parameter of the likelihood, or nil if it
-	// is not known.
+	// is unknown.
 	turn func(i int) []float64
 	// solve stores (Λ + XᵀΓX)⁻¹b in dst.
 	solve func(dst, b []float64)
 }
 
 // spread returns the uncertainty of the hyperparameters that the search st has learned, for the
-// posterior post of its final fit. It is nil if the curvature of the search is not known.
+// posterior post of the final fit. It returns nil if the curvature of the search is unknown.
 func (l *glmLearner) spread(st *learnStepper, post *GLMPosterior, by glmTurns) *learnSpread {
 	factor := st.run.Factor()
 	pull, err := l.scale.Pull(st.run.Best.Theta, post.mean)
@@ -444,7 +446,7 @@ func (l *glmLearner) spread(st *learnStepper, post *GLMPosterior, by glmTurns) *
 	return s
 }
 
-// rowTurns returns the derivatives of a GLM whose rows are kept, at the state alg of its final fit.
+// rowTurns returns the derivatives of a GLM that keeps its rows, at the state alg of its final fit.
 func (l *glmLearner) rowTurns(lin *site.LinearModel, alg site.Algebra, post *GLMPosterior,
 	theta []float64, c term.Crew) (by glmTurns, err error) {
 	by.solve = post.cov.Mul

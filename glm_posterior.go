@@ -25,7 +25,7 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Summary returns the table of the weights of p, new.
+// Summary returns a new table of the weights of p.
 func (p *GLMPosterior) Summary() *Summary {
 	d, names := p.Dim(), p.weightNames()
 	s := &Summary{Likelihood: likelihoodName(p.lik), Data: p.rows, Weights: d,
@@ -35,7 +35,7 @@ func (p *GLMPosterior) Summary() *Summary {
 	add := func(j int) {
 		s.Rows = append(s.Rows, SummaryRow{names[j], p.mean[j], sd[j], lo[j], hi[j]})
 	}
-	for first := 0; first < d; first += len(p.names) { // a class
+	for first := 0; first < d; first += len(p.names) { // one class at a time
 		if p.opt.Intercept {
 			add(first + p.Cols())
 		}
@@ -47,7 +47,7 @@ func (p *GLMPosterior) Summary() *Summary {
 }
 
 // PriorSD stores the prior standard deviation of each weight, in the order of Names, in dst and
-// returns it. A nil dst allocates. They are NaN if the prior has correlations.
+// returns it. A nil dst allocates. The elements are NaN if the prior has correlations.
 func (p *GLMPosterior) PriorSD(dst []float64) []float64 {
 	dst = dense.Dest(dst, len(p.mean))
 	for j := range dst {
@@ -63,23 +63,23 @@ func (p *GLMPosterior) PriorSD(dst []float64) []float64 {
 	return dst
 }
 
-// Learned returns the hyper-parameters that GLM.Learn, or GLM.Fit with GLMOptions.Learn, learned
-// for this posterior. It is nil if nothing was learned, and for a posterior that was updated or
-// loaded. It must not be changed.
+// Learned returns the hyperparameters that GLM.Learn, or GLM.Fit with GLMOptions.Learn, learned for
+// this posterior. It returns nil if nothing was learned, or if the posterior was updated or loaded.
+// The caller must not change the result.
 func (p *GLMPosterior) Learned() *Learned { return p.learned }
 
 // Contrast returns the posterior mean and standard deviation of Σ_j g_j w_j, such as the difference
-// of two levels or the weight of a feature in other units. g has an element for each of Names: the
-// features, and then the intercept if there is one. The error wraps ErrShape if g has another
-// length or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
+// of two levels or the weight of a feature in other units. The vector g has one element per element
+// of Names: the features, followed by the intercept if there is one. The error wraps ErrShape if g
+// has the wrong length or the likelihood is Softmax, and ErrNotFinite if an element is not finite.
 func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 	if latentsOf(p.lik) > 1 {
-		return 0, 0, fmt.Errorf("pgsvi: Contrast is for one latent value per row, and Softmax has "+
-			"one for each class: %w", ErrShape)
+		return 0, 0, fmt.Errorf("pgsvi: Softmax has one latent value per class, but Contrast "+
+			"needs one per row: %w", ErrShape)
 	}
 	if len(g) != len(p.mean) {
-		return 0, 0, fmt.Errorf("pgsvi: a contrast of %d weights, and the posterior has %d: %w",
-			len(g), len(p.mean), ErrShape)
+		return 0, 0, fmt.Errorf("pgsvi: the contrast has %d elements, but the posterior has %d "+
+			"weights: %w", len(g), len(p.mean), ErrShape)
 	}
 	if j, ok := dense.AllFinite(g); !ok {
 		return 0, 0, fmt.Errorf("pgsvi: element %d of the contrast is %v: %w", j, g[j],
@@ -93,56 +93,57 @@ func (p *GLMPosterior) Contrast(g []float64) (mean, sd float64, err error) {
 	return e.Mean, e.SD, nil
 }
 
-// glmFile is the file of a GLMPosterior.
+// glmFile is the file type of a GLMPosterior.
 var glmFile = save.Kind{Name: "GLMPosterior", Version: 1}
 
-// savedGLM is a GLMPosterior as JSON: its weights with the prior that they had.
+// savedGLM is the JSON form of a GLMPosterior. It holds the weights with their prior.
 type savedGLM struct {
 	Likelihood save.Value         `json:"likelihood"`
-	Names      save.List[string]  `json:"names"` // of the weights
+	Names      save.List[string]  `json:"names"` // names of the weights
 	Intercept  bool               `json:"intercept"`
 	Rows       int                `json:"rows"`
 	Mean       save.List[float64] `json:"mean"`
 	Cov        savedCov           `json:"covariance"`
 	Prior      gauss.SavedPrior   `json:"prior"`
-	Means      save.List[float64] `json:"columnMeans,omitempty"` // files of before have none
+	Means      save.List[float64] `json:"columnMeans,omitempty"` // absent in older files
 	ClassNames save.List[string]  `json:"classNames,omitempty"`
-	Seen       *savedSeen         `json:"data,omitempty"` // files of before have none
+	Seen       *savedSeen         `json:"data,omitempty"` // absent in older files
 	Spread     *savedSpread       `json:"learned,omitempty"`
 }
 
-// savedCov is one of the forms of a gauss.Cov.
+// savedCov holds one type of gauss.Cov.
 type savedCov struct {
 	Full save.List[float64] `json:"precision,omitempty"` // V⁻¹, lower triangle, row by row
-	// what is left of it, where it has twice the digits
+	// FullLow is the second half of the digits of Full, if V⁻¹ has twice the digits.
 	FullLow  save.List[float64] `json:"precisionLow,omitempty"`
 	Diagonal save.List[float64] `json:"variances,omitempty"` // a diagonal V
 	Dual     *savedDual         `json:"dual,omitempty"`
 	LowRank  *savedLowRank      `json:"lowrank,omitempty"`
-	// the precisions of the classes, as Full has them, one after the other
+	// Classes holds the precision of each class like Full, one class after the other.
 	Classes save.List[float64] `json:"classes,omitempty"`
 }
 
-// savedLowRank is a gauss.LowRank.
+// savedLowRank is the JSON form of a gauss.LowRank.
 type savedLowRank struct {
 	Rank int                `json:"rank"`
 	D    save.List[float64] `json:"d"`
 	U    save.List[float64] `json:"u"` // row by row
 }
 
-// savedDual is a gauss.Dual: the rows of the data and their sites.
+// savedDual is the JSON form of a gauss.Dual. It holds the rows of the data and their sites.
 type savedDual struct {
 	design.SavedRows
 	Gamma save.List[float64] `json:"gamma"`
 }
 
-// Save writes p; Load restores it to the same bits, ready for predictions and updates. The format
-// is a line that names the kind of file, JSON, and a checksum. A full covariance takes D²/2
-// numbers. The rows of the data are stored in two cases only: those of a posterior of WithRows, and
-// those of a model of more than 2000 weights that outnumber the rows.
+// Save writes p, and Load restores it bit for bit, ready for predictions and updates. The file
+// holds a line that names its type, JSON, and a checksum. A full covariance takes D²/2 numbers. The
+// file contains the rows of the data only for a posterior from WithRows, and for a model of more
+// than 2000 weights that outnumber the rows.
 //
-// The error is that of w. It wraps ErrParam if the name of a weight is not UTF-8, if the
-// likelihood's type is not registered (Register), or if encoding/json cannot write and read it.
+// Save returns any error of w. The error wraps ErrParam if the name of a weight is not UTF-8, if
+// the type of the likelihood is not registered (Register), or if encoding/json cannot write it and
+// read it back.
 func (p *GLMPosterior) Save(w io.Writer) error {
 	if err := checkText("the name of weight", p.names); err != nil {
 		return err
@@ -176,8 +177,7 @@ func (p *GLMPosterior) Save(w io.Writer) error {
 	return saveTo(w, glmFile, s)
 }
 
-// load reads p of a file; it factorises the covariance anew, in about D³/3 operations for a full
-// one.
+// load reads a posterior from r. It factorizes a full covariance again, in about D³/3 operations.
 func (*GLMPosterior) load(r io.Reader) (*GLMPosterior, error) {
 	return loadFrom(r, glmFile, (*savedGLM).load)
 }
@@ -185,7 +185,7 @@ func (*GLMPosterior) load(r io.Reader) (*GLMPosterior, error) {
 func (s *savedGLM) load() (*GLMPosterior, error) {
 	d := len(s.Names)
 	if d == 0 {
-		return nil, fmt.Errorf("no weights: %w", ErrShape)
+		return nil, fmt.Errorf("names is empty: %w", ErrShape)
 	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
 	if err != nil {
@@ -194,11 +194,11 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	k := latentsOf(lik)
 	if len(s.Mean)/k != d || len(s.Mean)%k != 0 || len(s.Prior.Mean) != d || s.Rows < 0 ||
 		s.Rows > save.Most {
-		return nil, fmt.Errorf("%d weights and %d rows, with means of %d and prior means of %d: %w",
+		return nil, fmt.Errorf("%d weights and %d rows do not fit %d means and %d prior means: %w",
 			d, s.Rows, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	if cols := d - design.B2i(s.Intercept); len(s.Means) > 0 && len(s.Means) != cols {
-		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means), cols,
+		return nil, fmt.Errorf("columnMeans has %d elements for %d columns: %w", len(s.Means), cols,
 			ErrShape)
 	}
 	if j, ok := dense.AllFinite(s.Means); !ok {
@@ -206,8 +206,8 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	}
 	if n := len(s.ClassNames); n > 0 && n != k ||
 		k > 1 && float64(len(s.Cov.Classes)) != float64(k)*lowerSize(d) {
-		return nil, fmt.Errorf("%d classes, with %d names and %d numbers of covariances: %w", k, n,
-			len(s.Cov.Classes), ErrShape)
+		return nil, fmt.Errorf("%d classes do not fit %d names and %d numbers of covariances: %w",
+			k, n, len(s.Cov.Classes), ErrShape)
 	}
 	p := &GLMPosterior{names: s.Names, mean: s.Mean, rows: s.Rows, lik: lik,
 		opt: GLMOptions{Intercept: s.Intercept, ClassNames: s.ClassNames}, means: s.Means}
@@ -229,7 +229,7 @@ func (s *savedGLM) load() (*GLMPosterior, error) {
 	return p, nil
 }
 
-// lowerSize returns the number of elements of the lower triangle of a matrix d×d.
+// lowerSize returns the number of elements in the lower triangle of a d×d matrix.
 func lowerSize(d int) float64 { return float64(d) * float64(d+1) / 2 }
 
 func (s *savedCov) load(prior *gauss.Prior) (gauss.Cov, error) {
@@ -247,13 +247,13 @@ func (s *savedCov) load(prior *gauss.Prior) (gauss.Cov, error) {
 	case s.Diagonal != nil:
 		return gauss.Diagonal(s.Diagonal), gauss.CheckDiagonal(s.Diagonal, d, "variance")
 	}
-	return nil, fmt.Errorf("no covariance: %w", ErrShape)
+	return nil, fmt.Errorf("the covariance is missing: %w", ErrShape)
 }
 
 func (s *savedDual) load(prior *gauss.Prior) (gauss.Cov, error) {
 	n := len(s.Gamma)
 	if n == 0 {
-		return nil, fmt.Errorf("sites of no rows: %w", ErrShape)
+		return nil, fmt.Errorf("the dual has no sites: %w", ErrShape)
 	}
 	if err := checkMemory(0, memory.Bytes(site.DenseMatrices, n, n),
 		fmt.Sprintf("the covariance of %d rows", n), "raise the limit (GOMEMLIMIT)"); err != nil {
@@ -266,9 +266,9 @@ func (s *savedDual) load(prior *gauss.Prior) (gauss.Cov, error) {
 	l := &site.LinearModel{X: x, Prior: *prior, Names: make([]string, x.Cols)}
 	c := &gauss.Dual{X: x, Gamma: s.Gamma, Prior: prior, Fac: new(dense.Sites)}
 	if !c.Fac.Factor(l.Gram(), x.Rows, s.Gamma) {
-		return nil, fmt.Errorf("covariance: %w", ErrNotPosDef)
+		return nil, fmt.Errorf("the covariance: %w", ErrNotPosDef)
 	}
-	c.Fac.C = nil // K is not needed any more
+	c.Fac.C = nil // K is no longer needed
 	return c, nil
 }
 
@@ -277,7 +277,7 @@ func (s *savedLowRank) load(d int) (gauss.Cov, error) {
 		return nil, err
 	}
 	if s.Rank < 1 || s.Rank > d || len(s.U) != d*s.Rank {
-		return nil, fmt.Errorf("precision of %d weights and rank %d with %d factors: %w", d, s.Rank,
+		return nil, fmt.Errorf("%d weights and rank %d do not fit %d factors: %w", d, s.Rank,
 			len(s.U), ErrShape)
 	}
 	c := gauss.NewLowRank(d, s.Rank)
@@ -292,41 +292,42 @@ func (s *savedLowRank) load(d int) (gauss.Cov, error) {
 		ok = ok && x >= 0
 	}
 	if !ok {
-		return nil, fmt.Errorf("precision of low rank: %w", ErrNotPosDef)
+		return nil, fmt.Errorf("the low-rank precision: %w", ErrNotPosDef)
 	}
 	return c, nil
 }
 
-// Summary is a table of the weights of a GLMPosterior. Its rows may be sorted,
-// changed or removed before it is printed.
+// Summary is a table of the weights of a GLMPosterior. Callers may sort, change or remove its rows
+// before printing it.
 type Summary struct {
-	// Rows has a row for each weight: the intercept first, then the columns of the data in order.
+	// Rows has one row per weight: the intercept first, and then the columns of the data in order.
 	Rows []SummaryRow
 	// Likelihood is the name of the likelihood, with its parameters unless all are zero.
 	Likelihood string
-	// Data is the number of rows of data, GLMPosterior.Len.
+	// Data is the number of rows of data, as in GLMPosterior.Len.
 	Data int
 	// Weights is the number of weights including the intercept.
 	Weights int
-	// Covariance is the family of the covariance of the weights, for a Softmax of those of a class.
+	// Covariance is the family of the covariance of the weights, or of the weights of each class
+	// for a Softmax.
 	Covariance Covariance
 
-	classes bool // of a Softmax
+	classes bool // set for a Softmax
 }
 
-// SummaryRow describes one weight: its marginal posterior N(Mean, SD²) and 95% credible interval,
-// in units of the linear predictor per unit of the feature.
+// SummaryRow describes one weight. It holds the marginal posterior N(Mean, SD²) and the 95%
+// credible interval, in units of the linear predictor per unit of the feature.
 type SummaryRow struct {
 	Name     string
 	Mean, SD float64
-	Lo, Hi   float64 // quantiles at 2.5% and 97.5%, the 95% credible interval
+	Lo, Hi   float64 // quantiles at 2.5% and 97.5%
 }
 
-// sure reports whether the interval from Lo to Hi does not contain 0, so that the
-// sign of the weight is known.
+// sure reports whether the interval from Lo to Hi excludes 0, so that the sign of the weight is
+// known.
 func (r SummaryRow) sure() bool { return r.Lo > 0 || r.Hi < 0 }
 
-// likelihoodName returns the type of l, with those of its fields that are not zero.
+// likelihoodName returns the type of l and its fields that are not zero.
 func likelihoodName(l Likelihood) string {
 	name := typeName(l)
 	v := reflect.ValueOf(l)
@@ -346,10 +347,10 @@ func likelihoodName(l Likelihood) string {
 	return name + "{" + strings.Join(fields, " ") + "}"
 }
 
-// String returns the table as text: a line on the model, the column names, and a line for each
-// row. A star marks weights whose interval from Lo to Hi does not contain 0; a last line explains
-// it, and for a Softmax another that weights are against the mean over classes. The numbers of a
-// row have the decimals that give its standard deviation four significant digits.
+// String returns the table as text: a line on the model, the column names, and one line per row. A
+// star marks weights whose interval from Lo to Hi excludes 0, and the last line explains it. For a
+// Softmax, another line explains that weights are relative to the mean over classes. The numbers of
+// a row have enough decimals for four significant digits of its standard deviation.
 func (s *Summary) String() string {
 	lines := [][]string{{"", "mean", "sd", "2.5%", "97.5%"}}
 	sure := make([]bool, 1, len(s.Rows)+1)
@@ -374,13 +375,14 @@ func (s *Summary) String() string {
 	}
 	b.WriteString("* zero is outside the interval from 2.5% to 97.5%\n")
 	if s.classes {
-		b.WriteString("weights are against the mean over classes: those of a feature add up to 0\n")
+		b.WriteString("weights are relative to the mean over classes, so they sum to 0 per " +
+			"feature\n")
 	}
 	return b.String()
 }
 
-// Cov returns a new D×D matrix with the covariance of the weights. It panics with an error that
-// wraps ErrMemory if that takes more than GLMOptions.MaxMemory. SD and RandWeights do not need V.
+// Cov returns the covariance of the weights as a new D×D matrix. It panics with an error that wraps
+// ErrMemory if the matrix exceeds GLMOptions.MaxMemory. SD and RandWeights do not need the matrix.
 func (p *GLMPosterior) Cov() *mat.SymDense {
 	d := p.Dim()
 	mustMemory(p.opt.MaxMemory, memory.Bytes(2, d, d),
@@ -389,7 +391,7 @@ func (p *GLMPosterior) Cov() *mat.SymDense {
 	return p.wide().Sym()
 }
 
-// Corr returns a new D×D matrix with the correlations of the weights. It panics as Cov does.
+// Corr returns the correlations of the weights as a new D×D matrix. It panics like Cov.
 func (p *GLMPosterior) Corr() *mat.SymDense {
 	c := p.Cov()
 	d := p.Dim()
@@ -406,11 +408,11 @@ func (p *GLMPosterior) Corr() *mat.SymDense {
 	return c
 }
 
-// WeightQuantile stores the quantile at level prob, in (0, 1), of each weight
-// in dst; nil allocates. It panics if prob is outside (0, 1).
+// WeightQuantile stores the quantile of each weight at level prob in dst; nil allocates. It panics
+// unless prob is in (0, 1).
 func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
 	if !(prob > 0 && prob < 1) {
-		panic(fmt.Sprintf("pgsvi: quantile at level %v", prob))
+		panic(fmt.Sprintf("pgsvi: the level of a quantile is %v; it must be in (0, 1)", prob))
 	}
 	dst = p.SD(dst)
 	z := mathext.NormalQuantile(prob)
@@ -420,13 +422,14 @@ func (p *GLMPosterior) WeightQuantile(dst []float64, prob float64) []float64 {
 	return dst
 }
 
-// RandWeights stores draws of the weights in the rows of dst, of size draws × D. The error wraps
-// ErrNotPosDef if more than 2000 weights outnumber the rows under a likelihood that is not
-// log-concave: that case has no sampler.
+// RandWeights stores one draw of the weights in each row of dst, which is draws × D. It panics if
+// dst has another number of columns. The error wraps ErrNotPosDef if there are more than 2000
+// weights and fewer rows than weights under a likelihood that is not log-concave, because no
+// sampler exists for this case.
 func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	draws, d := dst.Dims()
 	if d != p.Dim() {
-		panic(fmt.Sprintf("pgsvi: dst has %d columns, the model has %d weights", d, p.Dim()))
+		panic(fmt.Sprintf("pgsvi: dst has %d columns, but the model has %d weights", d, p.Dim()))
 	}
 	for i := range draws {
 		row := dst.RawRowView(i)
@@ -438,15 +441,15 @@ func (p *GLMPosterior) RandWeights(dst *mat.Dense, rng *rand.Rand) error {
 	return nil
 }
 
-// At returns the prediction for each row of x. The latent value is the linear predictor, with
-// mean xᵀm and variance xᵀVx, without an offset. For rows with offsets use Prediction.Offset.
+// At returns the prediction for each row of x. The latent value is the linear predictor without an
+// offset, with mean xᵀm and variance xᵀVx. For rows with offsets use Prediction.Offset.
 func (p *GLMPosterior) At(x mat.Matrix) *Prediction {
 	q := predictAt(p, x)
 	return &q
 }
 
-// Prob stores P(Y = y) for each row of x in dst; nil allocates. It is At(x).Prob(dst, y). A row
-// without a prediction is NaN; At(x).Err() says why.
+// Prob stores P(Y = y) for each row of x in dst; nil allocates. It returns At(x).Prob(dst, y). A
+// row without a prediction is NaN, and At(x).Err() gives the reason.
 func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 	return p.At(x).Prob(dst, y)
 }
@@ -454,13 +457,14 @@ func (p *GLMPosterior) Prob(dst []float64, y float64, x mat.Matrix) []float64 {
 // likelihood implements latents.
 func (p *GLMPosterior) likelihood() Likelihood { return p.lik }
 
-// Latent stores the mean xᵀm and the variance xᵀVx of the latent value of each row of x, without
-// offset: what At(x).Latent stores, to the last bit. For up to 16 rows of a *mat.Dense or a *Sparse
-// it allocates nothing where mean and variance are given, unless V is that of more weights than
-// rows: it is for services that predict a row at a time. Nil allocates. It panics if the number of
-// columns differs; a row with a NaN or an infinity is NaN, and a nil matrix has no rows.
+// Latent stores the mean xᵀm and the variance xᵀVx of the latent value of each row of x, without an
+// offset, in mean and variance; nil allocates. They have the same bits as At(x).Latent. Latent is
+// for services that predict one row at a time. If mean and variance are not nil, it allocates
+// nothing for up to 16 rows of a *mat.Dense or a *Sparse, unless the model has more weights than
+// rows. It panics if the number of columns differs. A row with a NaN or an infinity gives NaN, and
+// a nil matrix has no rows.
 //
-// For a Softmax it is the scores of the classes, K for each row, row by row.
+// For a Softmax, the latent values are the scores of the K classes of each row, row by row.
 func (p *GLMPosterior) Latent(mean, variance []float64, x mat.Matrix) (m, v []float64) {
 	rows := 0
 	if !absent(x) {
@@ -484,10 +488,10 @@ func (p *GLMPosterior) latent(m, v []float64, x mat.Matrix) {
 	}
 }
 
-// fewRows is how many rows are predicted without blocks.
+// fewRows is the largest number of rows that are predicted without blocks.
 const fewRows = 16
 
-// fewWork is a design of a few rows.
+// fewWork holds a design of a few rows.
 type fewWork struct {
 	design.Matrix
 	sparse design.Rows
@@ -495,7 +499,7 @@ type fewWork struct {
 
 var fewWorks = sync.Pool{New: func() any { return new(fewWork) }}
 
-// latentFew is latent for a few rows that lie in memory; it reports whether these do.
+// latentFew is latent for a few rows in memory. It reports whether the rows are in memory.
 func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
 	w := fewWorks.Get().(*fewWork)
 	defer fewWorks.Put(w)
@@ -535,7 +539,8 @@ func (p *GLMPosterior) latentFew(m, v []float64, x mat.Matrix) bool {
 	return true
 }
 
-// finiteOrNaN makes rows whose mean or variance is not finite NaN, and no variance negative.
+// finiteOrNaN sets mean and variance of a row to NaN if one of them is not finite, and negative
+// variances to 0.
 func finiteOrNaN(m, v []float64) {
 	for i := range m {
 		if math.IsNaN(m[i]+v[i]) || math.IsInf(m[i]+v[i], 0) {
@@ -545,7 +550,7 @@ func finiteOrNaN(m, v []float64) {
 	}
 }
 
-// latentBlocks is latent for any number of rows, in blocks of them.
+// latentBlocks is latent for any number of rows, which it processes in blocks.
 func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
 	const block = 4 * predictBlock
 	s, sparse := x.(*Sparse)
@@ -567,8 +572,9 @@ func (p *GLMPosterior) latentBlocks(m, v []float64, x mat.Matrix) {
 	})
 }
 
-// Names returns the names of the weights, the last "(Intercept)" if there is one. For a Softmax
-// they are "class=0 · x1" and so on, class by class, with the names of GLMOptions.ClassNames.
+// Names returns the names of the weights. The last is "(Intercept)" if there is an intercept. For a
+// Softmax, the names are "class=0 · x1" and so on, class by class, with the names of
+// GLMOptions.ClassNames.
 func (p *GLMPosterior) Names() []string { return p.weightNames() }
 
 // Mean stores the means of the weights in dst; nil allocates.
@@ -588,7 +594,7 @@ func (p *GLMPosterior) SD(dst []float64) []float64 {
 	return dst
 }
 
-// weightNames returns the names of all weights, new.
+// weightNames returns a new slice with the names of all weights.
 func (p *GLMPosterior) weightNames() []string {
 	k := latentsOf(p.lik)
 	if k == 1 {
@@ -625,14 +631,14 @@ func (p *GLMPosterior) latentClasses(m, v []float64, x mat.Matrix) {
 	})
 }
 
-// savedSeen are seenRows, and what a fit of them takes.
+// savedSeen holds seenRows, and the options of a fit to them.
 type savedSeen struct {
 	term.SavedBuffer
 	Covariance Covariance `json:"covariance"`
 	Rank       int        `json:"rank,omitempty"`
 }
 
-// save returns the rows of p as they are saved, nil for none.
+// savedRows returns the rows of p in their saved form, or nil if they are not saved.
 func (p *GLMPosterior) savedRows() *savedSeen {
 	if p.data == nil || !p.filed {
 		return nil
@@ -640,7 +646,7 @@ func (p *GLMPosterior) savedRows() *savedSeen {
 	return &savedSeen{p.data.rows(p.Dim()).Save(), p.opt.Covariance, p.opt.Rank}
 }
 
-// loadRows makes s the rows of p, whose covariance is loaded.
+// loadRows sets the rows of p to s. The covariance of p must be loaded.
 func (p *GLMPosterior) loadRows(s *savedSeen) error {
 	if s == nil {
 		return nil
@@ -650,14 +656,14 @@ func (p *GLMPosterior) loadRows(s *savedSeen) error {
 		return checkLabel(p.lik,
 			y)
 	}); err != nil {
-		return fmt.Errorf("rows of the data: %w", err)
+		return fmt.Errorf("the rows of the data: %w", err)
 	}
 	if n := t.Rows(); n != p.rows || n > mostKept {
-		return fmt.Errorf("%d rows of the data, of %d: %w", n, p.rows, ErrShape)
+		return fmt.Errorf("the data has %d rows instead of %d: %w", n, p.rows, ErrShape)
 	}
 	if s.Covariance < AutoCovariance || s.Covariance > DiagonalCovariance || s.Rank < 0 ||
 		s.Rank > save.Most {
-		return fmt.Errorf("covariance %d of rank %d: %w", s.Covariance, s.Rank, ErrShape)
+		return fmt.Errorf("the covariance is %d with rank %d: %w", s.Covariance, s.Rank, ErrShape)
 	}
 	p.opt.Covariance, p.opt.Rank = s.Covariance, s.Rank
 	p.data, p.filed = &seenRows{t.Design(), t.Y, t.Offset, t.Weight}, true

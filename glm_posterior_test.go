@@ -22,7 +22,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// savedData are rows with responses that lik can have.
+// savedData returns rows with responses that lik allows.
 func savedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	x, y := mat.NewDense(rows, cols, nil), make([]float64, rows)
@@ -43,8 +43,8 @@ func savedData(rows, cols int, lik Likelihood, seed uint64) (*mat.Dense, []float
 	return x, y
 }
 
-// TestSaveGLM: a loaded posterior gives the same bits, in predictions, in draws
-// and when it is updated, for every form of covariance.
+// TestSaveGLM checks that a loaded posterior has the same bits in predictions, in draws and after
+// updates, for every form of the covariance.
 func TestSaveGLM(t *testing.T) {
 	full, err := NewGaussian([]float64{1, 0, -1, 0.3},
 		mat.NewSymDense(4, []float64{2, 0.3, 0, 0.1, 0.3, 1, 0.2, 0, 0, 0.2, 1, 0, 0.1, 0, 0, 3}))
@@ -111,14 +111,14 @@ func TestSaveGLM(t *testing.T) {
 		if loaded == nil {
 			continue
 		}
-		want, got := savedBehaviour(t, post, rows, y), savedBehaviour(t, loaded, rows, y)
+		want, got := savedResults(t, post, rows, y), savedResults(t, loaded, rows, y)
 		if want != got {
 			t.Errorf("%s: loaded posterior behaves differently", c.name)
 		}
 	}
 }
 
-// dualOf returns the covariance that a posterior of many more weights has.
+// dualOf returns the covariance of a posterior with many more weights than rows.
 func dualOf(t *testing.T, g *GLM, res *Result) gauss.Cov {
 	t.Helper()
 	gamma := algOf[*site.DualAlgebra](res.Stepper).Cur.Gamma
@@ -129,7 +129,7 @@ func dualOf(t *testing.T, g *GLM, res *Result) gauss.Cov {
 	return c
 }
 
-// TestSaveGLMStream: so does that of a stream, and of rows removed.
+// TestSaveGLMStream checks the same for the posterior of a stream, and after removing rows.
 func TestSaveGLMStream(t *testing.T) {
 	x, y := savedData(5000, 3, BernoulliLogit{}, 2)
 	s, err := NewGLMStream(3, BernoulliLogit{}, nil)
@@ -153,13 +153,13 @@ func TestSaveGLMStream(t *testing.T) {
 			continue
 		}
 		few, yf := x.Slice(0, 40, 0, 3), y[:40]
-		if savedBehaviour(t, p, few, yf) != savedBehaviour(t, loaded, few, yf) {
+		if savedResults(t, p, few, yf) != savedResults(t, loaded, few, yf) {
 			t.Errorf("%s: loaded posterior behaves differently", name)
 		}
 	}
 }
 
-// saveAndLoad returns what comes back, nil if it is not what went out.
+// saveAndLoad returns the loaded posterior, or nil if it differs from the saved one.
 func saveAndLoad(t *testing.T, name string, p *GLMPosterior) *GLMPosterior {
 	t.Helper()
 	var file bytes.Buffer
@@ -179,8 +179,8 @@ func saveAndLoad(t *testing.T, name string, p *GLMPosterior) *GLMPosterior {
 	return loaded
 }
 
-// savedBehaviour is what p answers, as text to the last bit.
-func savedBehaviour(t *testing.T, p *GLMPosterior, x mat.Matrix, y []float64) string {
+// savedResults returns the results of p as text with all bits.
+func savedResults(t *testing.T, p *GLMPosterior, x mat.Matrix, y []float64) string {
 	t.Helper()
 	m, v := p.At(x).Latent(nil, nil)
 	draw := mat.NewDense(2, p.Dim(), nil)
@@ -293,7 +293,7 @@ func TestSaveGLMErrors(t *testing.T) {
 	}
 }
 
-// summaryPosterior is a posterior of the given means and standard deviations.
+// summaryPosterior returns a posterior with the given means and standard deviations.
 func summaryPosterior(names []string, mean, sd []float64, intercept bool,
 	lik Likelihood) *GLMPosterior {
 	v := make(gauss.Diagonal, len(sd))
@@ -335,7 +335,7 @@ func TestSummarySure(t *testing.T) {
 	}
 }
 
-// glmLearnCase is a small GLM with hyper-parameters of every kind.
+// glmLearnCase is a small GLM with hyperparameters of every type.
 type glmLearnCase struct {
 	name string
 	lik  Likelihood
@@ -386,7 +386,7 @@ func glmLearnCases() []glmLearnCase {
 	}
 }
 
-// model returns the model of n rows, some of them equal.
+// model returns the model of n rows, and a few of its rows are equal.
 func (c glmLearnCase) model(t testing.TB, n int) *GLM {
 	t.Helper()
 	rng, d := testRand(23), 5
@@ -413,8 +413,8 @@ func (c glmLearnCase) model(t testing.TB, n int) *GLM {
 	return g
 }
 
-// The gradient at the best q is that of the ELBO at the best q, by differences, and that ELBO is
-// what a fit finds.
+// TestGLMLearnGradient checks the gradient at the best q against differences of the best ELBO, and
+// that ELBO against a fit.
 func TestGLMLearnGradient(t *testing.T) {
 	t.Parallel()
 	for _, c := range glmLearnCases() {
@@ -459,8 +459,8 @@ func TestGLMLearnGradient(t *testing.T) {
 	}
 }
 
-// Learning by GLMOptions.Learn is that by GLM.Learn; the parameters learned are no worse than any
-// near them.
+// TestGLMLearn checks that GLMOptions.Learn and GLM.Learn agree, and that no parameters nearby are
+// better than the learned ones.
 func TestGLMLearn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -521,8 +521,8 @@ func TestGLMLearn(t *testing.T) {
 	}
 }
 
-// A search that is canceled, saved and loaded ends with the same bits as one that is not, on any
-// number of workers.
+// TestGLMLearnResume checks that a search that is canceled, saved and loaded ends with the same
+// bits as an uninterrupted search, for any number of workers.
 func TestGLMLearnResume(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -573,13 +573,14 @@ func TestGLMLearnResume(t *testing.T) {
 	}
 }
 
-// Of many rows some are looked at first, and all of them decide.
+// TestWarnUnitsManyRows checks that a warning for many rows depends on all rows, although a few are
+// checked first.
 func TestWarnUnitsManyRows(t *testing.T) {
 	t.Parallel()
 	const n = 5000
 	rng := testRand(6)
 	for _, c := range []struct {
-		unit, once float64 // of the second column, and a value that it has in one row
+		unit, once float64 // sd of the second column, and a value in one of its rows
 		warned     bool
 	}{{1, 1, false}, {1e-3, 1e-3, true}, {1e-3, 1, false}} {
 		x, y := mat.NewDense(n, 2, nil), make([]float64, n)
@@ -632,7 +633,7 @@ func TestWarnIntercept(t *testing.T) {
 	}
 }
 
-// The data sets of one unit have no warnings.
+// TestWarnData checks that data sets whose columns share a unit have no warnings.
 func TestWarnData(t *testing.T) {
 	t.Parallel()
 	check := func(name string, x mat.Matrix, y []float64) {
@@ -748,7 +749,7 @@ func TestGLMLearnErrors(t *testing.T) {
 	}
 }
 
-// Whatever the data, learning ends with a posterior and its objective.
+// TestGLMLearnHarness checks that learning ends with a posterior and its objective for any data.
 func TestGLMLearnHarness(t *testing.T) {
 	t.Parallel()
 	rng := testRand(7)

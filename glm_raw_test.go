@@ -19,10 +19,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// bigPosterior is the exact posterior of a linear model with Gaussian noise, in 400 bits.
+// bigPosterior is the exact posterior of a linear model with Gaussian noise, computed with 400
+// bits.
 type bigPosterior struct {
-	mean, sd         []float64 // of the weights
-	m, v             []float64 // of the linear predictors
+	mean, sd         []float64 // moments of the weights
+	m, v             []float64 // moments of the linear predictors
 	logDet, evidence float64   // log|V⁻¹|, log p(y)
 }
 
@@ -45,7 +46,7 @@ func bigSolve(l [][]*big.Float, b []*big.Float) {
 	}
 }
 
-// newBigPosterior is for a prior with mean zero and diagonal precision prec.
+// newBigPosterior returns the posterior under a prior with mean zero and diagonal precision prec.
 func newBigPosterior(x mat.Matrix, y, prec []float64, noise float64) *bigPosterior {
 	n, d := x.Dims()
 	rows := make([][]*big.Float, n)
@@ -122,8 +123,8 @@ type rawCase struct {
 	lik  GaussianNoise
 }
 
-// columns returns the matrix of n rows whose columns are functions of the row and of a normal
-// number that they share.
+// rawMatrix returns n rows. The columns are functions of the row number and of a normal number that
+// the columns share.
 func rawMatrix(rng *rand.Rand, n int, column ...func(i int, z float64) float64) *mat.Dense {
 	x := mat.NewDense(n, len(column), nil)
 	for i := range n {
@@ -135,7 +136,7 @@ func rawMatrix(rng *rand.Rand, n int, column ...func(i int, z float64) float64) 
 	return x
 }
 
-// rawCases are features in the units that people have them in.
+// rawCases returns features in common raw units.
 func rawCases() (cases []rawCase) {
 	add := func(name string, x *mat.Dense, opt GLMOptions, noise float64) {
 		rng := rand.New(rand.NewPCG(uint64(len(cases)), 3))
@@ -206,7 +207,7 @@ func rawCases() (cases []rawCase) {
 	cases = append(cases,
 		rawCase{"one strong row of three columns", mat.NewDense(1, 3, []float64{1e8, 1, 1e-8}),
 			[]float64{3}, GLMOptions{}, GaussianNoise{}})
-	// Rows that repeat, fewer than columns.
+	// Repeated rows, fewer than columns.
 	repeated := rawMatrix(rng, 12, normals(30, stamp(1e4), normal(1e6))...)
 	for i := 1; i < 12; i += 2 {
 		repeated.SetRow(i, repeated.RawRowView(i-1))
@@ -215,15 +216,15 @@ func rawCases() (cases []rawCase) {
 	return cases
 }
 
-// TestRawUnits: features in raw units, collinear, or far from zero give the posterior that
-// arithmetic of 400 bits gives: standard deviations to 1e−6, means to 1e−6 of a standard deviation
-// or of themselves.
+// TestRawUnits checks features in raw units, collinear features, and features far from zero against
+// the posterior computed with 400 bits. Standard deviations must agree to 1e−6, and means to 1e−6
+// of a standard deviation or of the mean.
 func TestRawUnits(t *testing.T) {
 	t.Parallel()
 	for i, c := range rawCases() {
 		for _, sparse := range []bool{false, true} {
 			if testing.Short() && (sparse == (i%2 == 0) || i%3 > 0) {
-				continue // one way each, of some
+				continue // one way for each of the few
 			}
 			name := c.name
 			var x mat.Matrix = c.x
@@ -253,9 +254,9 @@ func checkRaw(t *testing.T, c rawCase, x mat.Matrix) {
 	want.check(t, p, x)
 }
 
-// rawTol is how much of themselves results may be off. Where rows have been taken out that is more:
-// they take with them what rounding of the means of the weights, to the last bit, makes of them,
-// times the variances of the prior, which is up to 1.6e-6 in any order of summation.
+// rawTol is the relative tolerance of results. It is larger after removing rows, which also removes
+// the last-bit rounding of the means of the weights, times the variances of the prior. That is up
+// to 1.6e-6 in any order of summation.
 const (
 	rawTol   = 1e-6
 	rawTaken = 4 * rawTol
@@ -270,7 +271,7 @@ func (c *rawCase) posterior(g *GLM) *bigPosterior {
 	return newBigPosterior(full, c.y, g.lin.Prior.Prec, cmp.Or(c.lik.Var, 1))
 }
 
-// check compares p with q and what p says of the rows of x, those of q, with what q does.
+// check compares p with q, and the predictions of p at the rows of x with the moments in q.
 func (q *bigPosterior) check(t *testing.T, p *GLMPosterior, x mat.Matrix) {
 	t.Helper()
 	q.checkTo(t, p, x, rawTol)
@@ -299,8 +300,8 @@ func (q *bigPosterior) checkTo(t *testing.T, p *GLMPosterior, x mat.Matrix, tol 
 	}
 }
 
-// TestRawStream: the same of streams, of posteriors that are updated, saved, loaded and rid of rows
-// again, and of the steps of the paper.
+// TestRawStream checks the same for streams, for posteriors after updating, saving, loading and
+// removing rows, and for the steps of the paper.
 func TestRawStream(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -348,7 +349,7 @@ func TestRawStream(t *testing.T) {
 			want.check(t, all, c.x)
 			back, err := all.Remove(ctx, rest)
 			if errors.Is(err, ErrNotPosDef) {
-				return // it says so
+				return // the error reports it
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -359,7 +360,7 @@ func TestRawStream(t *testing.T) {
 	}
 }
 
-// TestRawSteps: the steps of the paper in raw units lead to the same posterior.
+// TestRawSteps checks that the steps of the paper in raw units lead to the same posterior.
 func TestRawSteps(t *testing.T) {
 	t.Parallel()
 	for i, c := range rawCases() {
@@ -386,9 +387,9 @@ func TestRawSteps(t *testing.T) {
 	}
 }
 
-// TestRawProof: of responses that are large next to the noise and columns that are nearly the same,
-// the mean of the weights loses digits that the proved gap has to count: the evidence in arithmetic
-// of 400 bits is never above it.
+// TestRawProof checks that the evidence computed with 400 bits never exceeds the proved bound if
+// responses are large compared with the noise and columns are nearly equal. The mean of the weights
+// then loses digits, which the bound must include.
 func TestRawProof(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 19))
@@ -419,7 +420,8 @@ func TestRawProof(t *testing.T) {
 	}
 }
 
-// A stream of one block, however hard, is the fit; and of several, near it.
+// TestStreamHardBlocks checks that a stream of one block agrees with a fit even for difficult data,
+// and that a stream of several blocks is close to it.
 func TestStreamHardBlocks(t *testing.T) {
 	t.Parallel()
 	for _, lik := range []Likelihood{Exponential{}, Poisson{}} {
@@ -442,8 +444,8 @@ func TestStreamHardBlocks(t *testing.T) {
 	}
 }
 
-// Taking nothing out leaves the posterior, taking out what was put in gives the prior, and what
-// was not put in is an error.
+// TestStreamRemoveAll checks that removing nothing leaves the posterior unchanged, that removing
+// all rows gives the prior, and that removing unknown rows is an error.
 func TestStreamRemoveAll(t *testing.T) {
 	ctx := context.Background()
 	c := toyGLM("", 3000, 3, BernoulliLogit{}, 3, nil)
@@ -480,7 +482,7 @@ func TestStreamRemoveAll(t *testing.T) {
 	}
 }
 
-// One row without expectations does not take its block along.
+// TestStreamSalvage checks that one row without finite expectations does not spoil its block.
 func TestStreamSalvage(t *testing.T) {
 	s := newStream(t, 1, Poisson{}, nil)
 	learnInBlocks(s, 1024)
@@ -488,7 +490,7 @@ func TestStreamSalvage(t *testing.T) {
 		for i := range 1024 {
 			r := Row{Val: []float64{1}, Y: 2}
 			if i == 1000 {
-				r.Offset = 1e5 // too far for all else to make up for
+				r.Offset = 1e5 // too far for the other rows to compensate
 			}
 			if !yield(r, nil) {
 				return
@@ -503,7 +505,7 @@ func TestStreamSalvage(t *testing.T) {
 	}
 }
 
-// A row that a block has twice is one site.
+// TestGLMRepeatedRow checks that a row that occurs twice in a block is one site.
 func TestGLMRepeatedRow(t *testing.T) {
 	c := toyGLM("", 500, 5, BernoulliLogit{}, 3, nil)
 	g := c.Glm(t, c.X)

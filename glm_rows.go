@@ -22,43 +22,45 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// NewGLMRows is NewGLM for any number of rows, of cols columns each, that are not kept in memory
-// (out of core): rows of a file or another source. For rows in memory use NewGLM.
+// NewGLMRows is NewGLM for any number of rows, of cols columns each, that are read from a file or
+// another source and not kept in memory (out of core). For rows in memory use NewGLM.
 //
-// rows is ranged over once to check and count them, and once for each step of a fit. It must yield
-// the same rows every time: Rows(x, y), a data.RowFile, or a function that reads a file from its
-// beginning. A random sample of at most 8192 rows is kept.
+// The sequence rows is read once to check and count the rows, and once for each step of a fit. It
+// must yield the same rows every time, like Rows(x, y), a data.RowFile, or a function that reads a
+// file from its beginning. A random sample of at most 8192 rows is kept.
 //
 // The posterior has a full covariance. The state is its mean and precision, and a step is the
 // natural-gradient step, with μ the mean parameters of q,
 //
 //	argmax_{m₊,P₊} ∂ELBO/∂μ·μ₊ − KL(q₊‖q),   P₊ = Λ0 + Xᵀdiag(−∂₂)X,   P₊(m₊ − m) = Xᵀ∂₁ − Λ0(m − μ0),
 //
-// with ∂₁ and ∂₂ the derivatives of E[log p(y_n|η_n)] in the mean of η_n (Khan and Lin 2017). It
-// contains a Newton step for the mean. If the ELBO falls, up to three shorter steps are tried in
-// one pass. A run starts from a fit of the sample. A fit takes three or four passes, and ends when
-// the next one promises less than 0.01 nats, or Solver.Goal. Steps are over all rows and choose
-// their own length. They take about 400 D² bytes for D weights and some megabytes for each core.
+// with ∂₁ and ∂₂ the derivatives of E[log p(y_n|η_n)] with respect to the mean of η_n (Khan and Lin
+// 2017). It contains a Newton step for the mean. If the ELBO falls, up to three shorter steps are
+// tried in one pass. A run starts from a fit of the sample. A fit takes three or four passes, and
+// ends when the predicted gain of the next step is below 0.01 nats, or Solver.Goal. Steps use all
+// rows and choose their own length. They take about 400 D² bytes for D weights and a few megabytes
+// per core.
 //
-// The posterior is the same to the last bit for any number of workers, and that of NewGLMRounds
-// with blocks of 8192 rows.
+// The posterior has the same bits for any number of workers, and the same bits as the posterior of
+// NewGLMRounds with blocks of 8192 rows.
 //
-// A nil lik means GaussianNoise{}, a nil opt the zero GLMOptions. Learn searches on the sample
-// first, in memory, with all LearnOptions.Restarts. From there it takes three to six passes over
-// all rows, or some fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
-// CertifyScale and Objective need rows in memory, and return an error that wraps ErrParam. The
-// errors are those of NewGLM, of rows, and those of Stream.Add for a row. They also wrap
+// A nil lik means GaussianNoise{}, and a nil opt means the zero GLMOptions. Learn first searches on
+// the sample, in memory, with all LearnOptions.Restarts. It then takes three to six passes over all
+// rows, or about fifteen if the likelihood is not log-concave. LOO, PSIS, PredictiveCheck,
+// CertifyScale and Objective need rows in memory, so they return an error that wraps ErrParam.
+//
+// NewGLMRows returns the errors of NewGLM, of rows, and of Stream.Add for a row. The error also
+// wraps
 //   - ErrParam if opt has Offset or Weights, which belong to the rows, or a covariance that is not
 //     full;
 //   - ErrEmpty if there are no rows;
 //   - ErrMemory if there are too many columns for GLMOptions.MaxMemory.
 //
-// An error that wraps ErrShape during a run means that the rows were not the same as the first
-// time.
+// An error that wraps ErrShape during a run means that the rows differ from the first reading.
 func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik Likelihood,
 	opt *GLMOptions) (*GLM, error) {
 	if rows == nil {
-		return nil, fmt.Errorf("pgsvi: nil rows: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the sequence of rows is nil: %w", ErrEmpty)
 	}
 	r, err := newGLMRounds(cols, lik, opt)
 	if err != nil {
@@ -69,13 +71,13 @@ func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik L
 	h.Watch(ctx)
 	p, err := r.pass(&h, runtime.GOMAXPROCS(0))
 	if err == nil && p.Items == 0 {
-		err = fmt.Errorf("no rows: %w", ErrEmpty)
+		err = fmt.Errorf("the sequence has no rows: %w", ErrEmpty)
 	}
 	if err == nil {
 		err = r.begin(p)
 	}
 	if cause := h.Err(); cause != nil && err != nil {
-		err = fmt.Errorf("canceled while rows were counted: %w", cause)
+		err = fmt.Errorf("canceled while counting the rows: %w", cause)
 	}
 	if err != nil {
 		return nil, prefixed(err)
@@ -83,9 +85,9 @@ func NewGLMRows(ctx context.Context, rows iter.Seq2[Row, error], cols int, lik L
 	return r.g, nil
 }
 
-// NewGLMRounds returns the rounds that fit a GLM to rows of cols columns on many machines. See
-// NewGLMRows for lik, opt, the steps and the errors. GLMOptions.Learn is an error. The state is
-// sent to the machines as D² numbers, and what a shard has is about 13 D² bytes for D weights.
+// NewGLMRounds returns rounds that fit a GLM to rows of cols columns on many machines. See
+// NewGLMRows for lik, opt, the steps and the errors. GLMOptions.Learn is an error. The state sent
+// to the machines has D² numbers, and a shard needs about 13 D² bytes for D weights.
 func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMPosterior], error) {
 	r, err := newGLMRounds(cols, lik, opt)
 	if err != nil {
@@ -93,8 +95,8 @@ func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMP
 	}
 	if r.g.opt.Learn != nil {
 		return nil, fmt.Errorf(
-			"pgsvi: rounds do not learn a prior; leave GLMOptions.Learn nil, and learn with "+
-				"NewGLMRows from a part of the rows first: %w", ErrParam)
+			"pgsvi: rounds do not learn a prior; leave GLMOptions.Learn nil, and first learn it "+
+				"with NewGLMRows from a part of the rows: %w", ErrParam)
 	}
 	return &Rounds[Row, *GLMPosterior]{r}, nil
 }
@@ -102,32 +104,34 @@ func NewGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*Rounds[Row, *GLMP
 // rowsBlock is the number of rows in a block of NewGLMRows.
 const rowsBlock = 8192
 
-// glmRounds is the engine of a Rounds of a GLM, and of the GLM of NewGLMRows.
+// glmRounds is the engine of a Rounds of a GLM, and of a GLM from NewGLMRows.
 type glmRounds struct {
 	linearRounds
-	g *GLM // lin is that of its lin
+	g *GLM // shares lin with linearRounds
 }
 
-// newGLMRounds returns the engine before the first round. The errors have the name of the package.
+// newGLMRounds returns the engine before the first round. Its errors have the prefix "pgsvi: ".
 func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error) {
 	g, err := newGLM(lik, nil, opt)
 	if err != nil {
 		return nil, err
 	}
-	if err := oneLatent(likOf(g.lin.Terms), "a GLM that goes through its rows"); err != nil {
+	if err := oneLatent(likOf(g.lin.Terms), "a GLM that reads its rows in passes"); err != nil {
 		return nil, err
 	}
 	if cols < 0 || cols > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: rows of %d columns: %w", cols, ErrShape)
+		return nil, fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
+			math.MaxInt32, ErrShape)
 	}
 	switch o := &g.opt; {
 	case o.Offset != nil || o.Weights != nil:
 		return nil, fmt.Errorf(
-			"pgsvi: Offset and Weights are those of the rows; leave GLMOptions.Offset and "+
-				"Weights nil: %w", ErrParam)
+			"pgsvi: offsets and weights belong to the rows; leave GLMOptions.Offset and Weights "+
+				"nil: %w", ErrParam)
 	case o.Covariance > FullCovariance:
 		return nil, fmt.Errorf(
-			"pgsvi: rows that are gone through with a %v covariance; it must be full: %w",
+			"pgsvi: a GLM that reads its rows in passes does not support a %v covariance; use "+
+				"FullCovariance: %w",
 			o.Covariance, ErrParam)
 	}
 	if err := errors.Join(g.setNames(cols), g.opt.checkBlocks(cols, 1)); err != nil {
@@ -153,14 +157,15 @@ func newGLMRounds(cols int, lik Likelihood, opt *GLMOptions) (*glmRounds, error)
 	return &glmRounds{linearRounds: g.linearRounds(cols), g: g}, nil
 }
 
-// linearRounds returns the engine for rows of so many columns, before the first round.
+// linearRounds returns the engine for rows with the given number of columns, before the first
+// round.
 func (g *GLM) linearRounds(cols int) linearRounds {
 	o := &g.opt
 	return linearRounds{lin: &g.lin, scaled: o.Autoscale, sds: [2]float64{o.PriorSD, o.InterceptSD},
 		rowAdder: rowAdder{cols: cols, intercept: o.Intercept, lik: likOf(g.lin.Terms)}}
 }
 
-// begin takes the part of the first round: the model is then that of the sample.
+// begin implements the first round, which sets up the model of the sample.
 func (r *glmRounds) begin(p *rounds.Part) error {
 	if err := r.linearRounds.begin(p); err != nil {
 		return err
@@ -202,10 +207,10 @@ func (r *glmRounds) posterior() (*GLMPosterior, error) {
 		mean: slices.Clone(q.Mean), cov: &gauss.Full{S: q}, rows: r.Items, means: g.means}, nil
 }
 
-// pass returns the part of this round that has all rows of the GLM, in blocks of rowsBlock.
+// pass returns the part of this round with all rows of the GLM, in blocks of rowsBlock.
 func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	p, rows := r.part(), r.g.rows
-	var alone parallel.Halt // of which no lane has others
+	var alone parallel.Halt // each lane works alone
 	alone.Watch(h.Context())
 	s := r.newPass(p, &alone, max(1, workers))
 	err := p.Begin(0)
@@ -216,27 +221,27 @@ func (r *glmRounds) pass(h *parallel.Halt, workers int) (*rounds.Part, error) {
 	case h.Err() != nil:
 		return nil, h.Err()
 	case err == nil && r.Round > 0 && p.Items != r.Items:
-		err = fmt.Errorf("%d rows, and %d the first time; the iterator must yield the same rows "+
-			"every time it is ranged over: %w", p.Items, r.Items, ErrShape)
+		err = fmt.Errorf("there are %d rows, but %d in the first reading; the iterator must yield "+
+			"the same rows every time: %w", p.Items, r.Items, ErrShape)
 	}
 	return p, err
 }
 
-// rowsStepper is the Stepper of a GLM that goes through its rows.
+// rowsStepper is the Stepper of a GLM that reads its rows in passes.
 type rowsStepper struct {
 	run   glmRounds
 	halt  parallel.Halt
 	print fingerprint
 }
 
-// newRowsStepper returns that of g, which has rows.
+// newRowsStepper returns the Stepper of g, whose rows must be set.
 func (g *GLM) newRowsStepper(ctx context.Context, env *Env) (*rowsStepper, error) {
 	s := &rowsStepper{run: g.rounds()}
 	defer s.begin(ctx, env).Forget()
 	return s, s.run.start(&s.halt, env.cores())
 }
 
-// rounds returns the rounds of a GLM that has rows, after the first.
+// rounds returns the rounds of a GLM whose rows are set, after the first round.
 func (g *GLM) rounds() glmRounds {
 	r := glmRounds{linearRounds: g.linearRounds(g.rows.cols), g: g}
 	r.Ledger = rounds.Ledger{Round: 1, Items: g.rows.n, Blocks: g.rows.blocks}
@@ -262,15 +267,14 @@ func (s *rowsStepper) begin(ctx context.Context, env *Env) *parallel.Halt {
 	return &s.halt
 }
 
-// Step implements Stepper: a look at all rows.
+// Step implements Stepper. It reads all rows once.
 func (s *rowsStepper) Step(ctx context.Context, env *Env, batch []int, beta float64) (Step, error) {
 	defer s.begin(ctx, env).Forget()
 	step := Step{Beta: beta, ClosedForm: true}
 	if few := len(batch); !math.IsInf(beta, 1) || few > 1 && few < s.Len() {
-		return step, fmt.Errorf(
-			"a GLM of NewGLMRows takes all rows in every step and chooses the step size, not %d "+
-				"of %d rows with step size %v; NewGLM has steps of any kind: %w", few, s.Len(),
-			beta, ErrParam)
+		return step, fmt.Errorf("a GLM of NewGLMRows uses all rows in every step and chooses the "+
+			"step size, but the step has %d of %d rows and step size %v; use NewGLM: %w", few,
+			s.Len(), beta, ErrParam)
 	}
 	looks := max(1, len(s.run.climb.Try))
 	if err := s.look(env); err != nil {
@@ -281,7 +285,7 @@ func (s *rowsStepper) Step(ctx context.Context, env *Env, batch []int, beta floa
 	return step, nil
 }
 
-// look looks at what there is to try.
+// look computes the sums over all rows at the states to try.
 func (s *rowsStepper) look(env *Env) error {
 	if s.run.climb.Stuck() {
 		return nil
@@ -296,7 +300,7 @@ func (s *rowsStepper) look(env *Env) error {
 // Evaluate implements Stepper.
 func (s *rowsStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	defer s.begin(ctx, env).Forget()
-	for s.run.climb.At == nil { // two looks find a state, or an error
+	for s.run.climb.At == nil { // two readings find a state, or return an error
 		if err := s.look(env); err != nil {
 			return notEvaluated(), err
 		}
@@ -304,13 +308,13 @@ func (s *rowsStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error
 	return s.run.evaluation(), nil
 }
 
-// constant reports whether Evaluate would change nothing which later steps depend on.
+// constant reports whether Evaluate would change nothing that affects later steps.
 func (s *rowsStepper) constant() bool { return s.run.climb.At != nil }
 
 // MarshalBinary returns the state.
 func (s *rowsStepper) MarshalBinary() ([]byte, error) { return save.Marshal(s.state) }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper of
+// UnmarshalBinary restores a state. The error wraps ErrFile if b does not belong to a Stepper of
 // the same model.
 func (s *rowsStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
@@ -324,25 +328,26 @@ func (s *rowsStepper) state(c *save.State) {
 	s.run.climb.State(c, s.run.g.dim())
 }
 
-// rowsLearning is a GLM that goes through its rows as a function of the standard deviations of its
-// prior and the parameters of its likelihood. A search on the sample, in memory, comes before one
-// on all rows. A look at all rows says at q what the ELBO is under any prior, and where it leads:
-// at another prior the first look is saved.
+// rowsLearning is a GLM that reads its rows in passes, as a function of the standard deviations of
+// its prior and the parameters of its likelihood. A search on the sample, in memory, comes before a
+// search on all rows. One reading of all rows at q gives the ELBO under any prior, and the natural
+// step from q. So another prior does not need the first reading again.
 type rowsLearning struct {
 	glm     *GLM
 	scale   *learn.BlockPrior
-	sample  *learn.Weights // each row of which stands for others
-	all     bool           // the search is one on all rows
+	sample  *learn.Weights // each row represents several rows
+	all     bool           // the search is on all rows
 	workers term.Crew
-	last    rowsPoint // of the last θ that was kept
-	best    rowsPoint // its theta is nil before there is one of all rows
+	last    rowsPoint // the last θ that was kept
+	best    rowsPoint // the best θ; its theta is nil before the search is on all rows
 	found   rowsPoint
 	passes  float64
 }
 
 var _ learn.Staged = (*rowsLearning)(nil)
 
-// newRowsLearning returns that of a GLM with rows, with the prior of its sample.
+// newRowsLearning returns the rowsLearning of a GLM whose rows are set, with the prior of its
+// sample.
 func newRowsLearning(g *GLM, scale *learn.BlockPrior, c term.Crew) *rowsLearning {
 	r := g.rounds()
 	return &rowsLearning{glm: g, scale: scale, workers: c,
@@ -365,16 +370,17 @@ func (l *rowsLearning) Use(c term.Crew) {
 	l.sample.Use(c)
 }
 
-// each is the number of rows that one of the sample stands for, on average.
+// each returns the average number of rows that a row of the sample represents.
 func (l *rowsLearning) each() float64 {
 	return float64(l.glm.rows.n) / float64(l.glm.lin.Terms.Len())
 }
 
-// Work implements learn.Model: a pass over the sample is a part of one.
+// Work implements learn.Model. It counts a pass over the sample as the fraction of a pass over all
+// rows.
 func (l *rowsLearning) Work() float64 { return l.passes + l.sample.Work()/l.each() }
 
-// Goal implements learn.Staged. The best θ of the sample is some nats for each row that one of it
-// stands for above the best of all rows.
+// Goal implements learn.Staged. The best θ of the sample differs from the best θ of all rows by a
+// few nats per row that a row of the sample represents.
 func (l *rowsLearning) Goal(tol float64) float64 {
 	if l.all {
 		return tol
@@ -403,7 +409,7 @@ func (l *rowsLearning) Keep(best bool) {
 	}
 }
 
-// at returns the rounds of the GLM at θ. The error says that θ is out of range.
+// at returns the rounds of the GLM at θ, or an error if θ is out of range.
 func (l *rowsLearning) at(theta []float64) (*glmRounds, error) {
 	lin, err := l.scale.At(theta)
 	if err != nil {
@@ -462,7 +468,7 @@ func (l *rowsLearning) Evaluate(theta []float64, slack, most float64, slopes boo
 	return x, h.Err()
 }
 
-// begin begins the ascent at the q of the nearest θ, or at a fit of the sample.
+// begin starts the ascent at the q of the nearest θ, or at a fit of the sample.
 func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 	var near *rowsPoint
 	for _, p := range [2]*rowsPoint{&l.last, &l.best} {
@@ -475,13 +481,13 @@ func (l *rowsLearning) begin(r *glmRounds, theta []float64) error {
 	case near == nil:
 	case l.scale.SameLikelihood(near.theta, theta):
 		return r.climb.Again(&near.climb)
-	default: // what rows say is another thing
+	default: // the sums over rows no longer hold
 		return r.climb.Start(near.climb.At)
 	}
 	return r.start(l.workers.Halt, l.workers.Workers)
 }
 
-// climb goes up until no more than so many nats are promised.
+// climb ascends until the predicted gain is at most slack nats.
 func (l *rowsLearning) climb(r *glmRounds, slack float64) error {
 	for range mostRowPasses {
 		if r.climb.Gap() <= slack || r.climb.Stuck() {
@@ -517,7 +523,7 @@ func (l *rowsLearning) State(c *save.State, n int) {
 		c.Floats(n, &p.theta)
 		if c.Reading() {
 			r, err := l.at(p.theta)
-			if c.Check(err == nil, "hyper-parameters out of range"); err != nil {
+			if c.Check(err == nil, "hyperparameters are out of range"); err != nil {
 				return
 			}
 			p.climb = r.climb
@@ -526,16 +532,16 @@ func (l *rowsLearning) State(c *save.State, n int) {
 	}
 }
 
-// savedGLMRounds is what a glmRounds has of its model, as JSON.
+// savedGLMRounds is the JSON form of the model of a glmRounds.
 type savedGLMRounds struct {
 	Likelihood  save.Value         `json:"likelihood"`
-	Names       save.List[string]  `json:"names"` // of the columns
+	Names       save.List[string]  `json:"names"` // names of the columns
 	Intercept   bool               `json:"intercept"`
 	Autoscale   bool               `json:"autoscale"`
 	PriorSD     float64            `json:"priorSD"`
 	InterceptSD float64            `json:"interceptSD"`
 	MaxMemory   int64              `json:"maxMemory"`
-	Prior       *gauss.SavedPrior  `json:"prior,omitempty"` // nil where it is not known yet
+	Prior       *gauss.SavedPrior  `json:"prior,omitempty"` // nil before the first round
 	Means       save.List[float64] `json:"columnMeans,omitempty"`
 }
 
@@ -597,7 +603,7 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 		return nil, err
 	}
 	if len(s.Means) > 0 && len(s.Means) != len(s.Names) {
-		return nil, fmt.Errorf("means of %d columns, of which there are %d: %w", len(s.Means),
+		return nil, fmt.Errorf("columnMeans has %d elements for %d columns: %w", len(s.Means),
 			len(s.Names), ErrShape)
 	}
 	if r.g.means = s.Means; s.Prior == nil {
@@ -605,7 +611,7 @@ func loadGLMRounds(spec []byte) (*glmRounds, error) {
 	}
 	p, err := s.Prior.Load()
 	if err == nil && len(p.Mean) != r.g.dim() {
-		err = fmt.Errorf("a prior of %d weights, of which there are %d: %w", len(p.Mean), r.g.dim(),
+		err = fmt.Errorf("the prior has %d weights instead of %d: %w", len(p.Mean), r.g.dim(),
 			ErrShape)
 	}
 	if err == nil {

@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// fitRows fits a GLM of rows that are gone through.
+// fitRows fits a GLM that reads its rows in passes.
 func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood, opt *GLMOptions,
 	s *Solver) (*GLMPosterior, *Result) {
 	t.Helper()
@@ -33,7 +33,7 @@ func fitRows(t testing.TB, rows iter.Seq2[Row, error], cols int, lik Likelihood,
 	return p, res
 }
 
-// savedBytes returns p as it is saved.
+// savedBytes returns the saved form of p.
 func savedBytes(t testing.TB, p *GLMPosterior) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -43,8 +43,8 @@ func savedBytes(t testing.TB, p *GLMPosterior) []byte {
 	return b.Bytes()
 }
 
-// TestGLMRowsA9a checks that a fit to the rows of a9a, in any order, is at the optimum, within its
-// bound, and that it is the fit of the rows in memory.
+// TestGLMRowsA9a checks that a fit to the rows of a9a, in any order, reaches the optimum within its
+// bound, and agrees with the fit to rows in memory.
 func TestGLMRowsA9a(t *testing.T) {
 	t.Parallel()
 	x, y := readA9a(t)
@@ -94,12 +94,12 @@ func sortedRows(x *Sparse, y []float64) iter.Seq2[Row, error] {
 	}
 }
 
-// madeRows are generated rows of a GLM: some columns of indicators, the others normal, with offsets
-// and weights if they are asked for.
+// madeRows generates rows of a GLM. A few columns are indicators, the others are normal. Offsets
+// and weights are optional.
 type madeRows struct {
 	lik       Likelihood
 	n, d      int
-	dense     int // the columns that are not indicators
+	dense     int // number of columns that are not indicators
 	plain     bool
 	seed      uint64
 	asSparse  bool
@@ -159,8 +159,8 @@ func (r madeRows) kept() (x *mat.Dense, y, offset, weight []float64) {
 	return x, y, offset, weight
 }
 
-// TestGLMRowsMemory checks fits of rows against those of rows in memory: means, deviations, ELBO,
-// and that no bound of a run is below the gap.
+// TestGLMRowsMemory compares means, standard deviations and ELBO with a fit to the same rows in
+// memory, and checks that no bound of a run is below the gap.
 func TestGLMRowsMemory(t *testing.T) {
 	t.Parallel()
 	full, err := NewGaussian([]float64{0.5, -1, 0.2, 0, 1, 0}, mat.NewSymDense(6, []float64{
@@ -231,11 +231,11 @@ func TestGLMRowsMemory(t *testing.T) {
 	}
 }
 
-// TestGLMRowsBits checks that the posterior is the same to the last bit for any number of workers,
-// however rows are written, and after a run was saved and resumed.
+// TestGLMRowsBits checks that the posterior has the same bits for any number of workers, for dense
+// and sparse rows, and after a run is saved and resumed.
 func TestGLMRowsBits(t *testing.T) {
 	t.Parallel()
-	for _, dense := range few([]int{6, 0}, 1) { // rows that are kept dense, and sparse
+	for _, dense := range few([]int{6, 0}, 1) { // rows that are stored as dense or as sparse
 		r := madeRows{lik: BernoulliLogit{}, n: 18000, d: 12, dense: dense, seed: 5}
 		opt := &GLMOptions{Intercept: true}
 		p, _ := fitRows(t, r.all, r.d, r.lik, opt, &Solver{Workers: 1})
@@ -283,7 +283,7 @@ func TestGLMRowsBits(t *testing.T) {
 	}
 }
 
-// TestGLMRowsCancel checks that a run ends with its context, and then goes on to the same bits.
+// TestGLMRowsCancel checks that a run ends with its context and then continues bit for bit.
 func TestGLMRowsCancel(t *testing.T) {
 	t.Parallel()
 	r := madeRows{lik: Poisson{}, n: 20000, d: 4, dense: 4, seed: 3}
@@ -329,7 +329,7 @@ func TestGLMRowsCancel(t *testing.T) {
 	}
 }
 
-// TestGLMRowsErrors checks what is refused, and that errors name the row.
+// TestGLMRowsErrors checks that invalid input is an error that names the row.
 func TestGLMRowsErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -356,10 +356,10 @@ func TestGLMRowsErrors(t *testing.T) {
 		want error
 		text string
 	}{
-		{nil, 3, nil, nil, ErrEmpty, "nil rows"},
+		{nil, 3, nil, nil, ErrEmpty, "rows is nil"},
 		{func(func(Row, error) bool) {}, 3, nil, nil, ErrEmpty, "no rows"},
 		{few.all, 0, nil, nil, ErrEmpty, "column"},
-		{few.all, -1, nil, nil, ErrShape, "-1 columns"},
+		{few.all, -1, nil, nil, ErrShape, "columns is -1"},
 		{few.all, 4, few.lik, nil, ErrShape, "row 0 has 3 values"},
 		{bad(7, func(r *Row) { r.Y = 3 }), 3, few.lik, nil, ErrLabel, "row 7"},
 		{bad(8, func(r *Row) { r.Val[1] = math.NaN() }), 3, few.lik, nil, ErrNotFinite,
@@ -368,10 +368,11 @@ func TestGLMRowsErrors(t *testing.T) {
 		{func(yield func(Row, error) bool) { yield(Row{}, broken) }, 3, nil, nil, broken,
 			"broken pipe"},
 		{few.all, 3, few.lik, &GLMOptions{Covariance: DiagonalCovariance}, ErrParam,
-			"must be full"},
-		{few.all, 3, few.lik, &GLMOptions{Covariance: LowRankCovariance}, ErrParam, "must be full"},
+			"use FullCovariance"},
+		{few.all, 3, few.lik, &GLMOptions{Covariance: LowRankCovariance}, ErrParam,
+			"use FullCovariance"},
 		{few.all, 3, few.lik, &GLMOptions{Weights: make([]float64, 50)}, ErrParam,
-			"those of the rows"},
+			"belong to the rows"},
 		{few.all, 3, few.lik, &GLMOptions{PriorSD: -1}, ErrParam, "PriorSD"},
 		{few.all, 3, few.lik, &GLMOptions{Names: []string{"a"}}, ErrShape, "Names"},
 		{few.all, 3, few.lik, &GLMOptions{MaxMemory: 1000}, ErrMemory, "fewer columns"},
@@ -429,7 +430,7 @@ func TestGLMRowsErrors(t *testing.T) {
 	less.n--
 	g.rows.all = less.all
 	if _, _, err := g.Fit(ctx, nil); !errors.Is(err, ErrShape) ||
-		!strings.Contains(err.Error(), "49 rows, and 50") {
+		!strings.Contains(err.Error(), "49 rows, but 50") {
 		t.Errorf("fewer rows in a later pass: %v", err)
 	}
 }
@@ -449,9 +450,8 @@ func TestGLMRowsLimit(t *testing.T) {
 	}
 }
 
-// TestGLMRowsLearn checks that the prior standard deviations and the parameters of the likelihood
-// that are learned from rows are those learned from rows in memory, and that a search is resumed to
-// the same bits.
+// TestGLMRowsLearn checks that learning gives the same prior standard deviations and parameters of
+// the likelihood as for rows in memory, and that a search is resumed bit for bit.
 func TestGLMRowsLearn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -525,8 +525,8 @@ func TestGLMRowsLearn(t *testing.T) {
 	}
 }
 
-// resumedLearning returns the posterior of a search that was saved after so many steps and resumed.
-// After these there must be a posterior without a fit, and a warning.
+// resumedLearning returns the posterior of a search that was saved after iter steps and resumed. It
+// checks that the saved search has a posterior without a fit, and a warning.
 func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMPosterior {
 	t.Helper()
 	ctx := context.Background()
@@ -557,7 +557,7 @@ func resumedLearning(t *testing.T, g *GLM, search *LearnOptions, iter int) *GLMP
 	return again
 }
 
-// TestGLMRowsMany checks a fit to 50 columns, of 100,000 rows with -long, against that in memory. A
+// TestGLMRowsMany compares a fit to 50 columns, of 100,000 rows with -long, with a fit in memory. A
 // million rows are in bench/rounds.
 func TestGLMRowsMany(t *testing.T) {
 	notShort(t)
@@ -580,9 +580,9 @@ func TestGLMRowsMany(t *testing.T) {
 	t.Log(res, want)
 }
 
-// TestApproachCancelled stops fits after ever more microseconds. Each goes on to the bits of one
-// that was not stopped.
-func TestApproachCancelled(t *testing.T) {
+// TestApproachCanceled stops fits after more and more microseconds, and checks that each continues
+// to the bits of an uninterrupted fit.
+func TestApproachCanceled(t *testing.T) {
 	t.Parallel()
 	const n, d = 20000, 5
 	r := rand.New(rand.NewPCG(8, 1))

@@ -19,58 +19,59 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// GLMStream fits a generalised linear model with a full covariance in one pass over the rows
+// GLMStream fits a generalized linear model with a full covariance in one pass over the rows
 // (online learning; streaming variational Bayes, Broderick et al., 2013). It keeps D² numbers, a
-// block of rows and some thousands of earlier rows. Each block B moves the posterior q to
+// block of rows and a few thousand earlier rows. Each block B moves the posterior q to
 //
 //	argmin_q₊ KL(q₊‖q) − Σ_{n∈B} w_n E_q₊[log p(y_n|η_n)],
 //
 // a proximal step with r = 0 in which q is the prior. It has no step size.
 //
-// Up to 4096 rows, of 2²⁴ values, are kept, and a Posterior is a fit of them all. From then on the
-// contribution of a row depends on q at the time: early rows were seen under a wide q. The rows
-// with the largest variance of η, for which this matters most, are kept with their sites, some
-// thousands at a time. They are solved for again at intervals and before each Posterior. Blocks are
-// counted in rows from the start, so that the result is the same to the last bit however the rows
-// are grouped.
+// Up to 4096 rows, with 2²⁴ values, are all kept, and Posterior is then a fit of all rows. After
+// more rows, the contribution of a row depends on q at the time, and early rows were seen under a
+// wide q. The stream keeps a few thousand of the rows for which this matters most, which have the
+// largest variance of η, with their sites. It refits these sites at intervals and before each
+// Posterior. Blocks are counted in rows from the start, so the result has the same bits however the
+// rows are grouped.
 //
-// The order of the rows matters. If rows are sorted, for example by response, the first blocks
-// move the posterior far away, and it does not come all the way back. Shuffle a file once, or fit
-// all rows with GLM.
+// The order of the rows matters. If rows are sorted, for example by response, the first blocks move
+// the posterior far away, and later blocks do not bring it back completely. Shuffle a file once, or
+// fit all rows with GLM.
 type GLMStream = Stream[Row, *GLMPosterior]
 
 // NewGLMStream returns a stream that starts from the prior, for rows of cols columns without the
-// intercept. See NewGLM for lik, opt and the errors. Offset and Weights belong to the rows. The
-// error also wraps ErrParam if opt has Autoscale or a covariance that is not full, and ErrMemory
-// if the D² numbers of the stream are too many for GLMOptions.MaxMemory.
+// intercept. See NewGLM for lik, opt and the errors. Offsets and weights belong to the rows, so
+// GLMOptions.Offset and Weights must be nil. The error also wraps ErrParam if opt has Autoscale,
+// Learn, Blocks or a covariance that is not full, and ErrMemory if the D² numbers of the stream
+// exceed GLMOptions.MaxMemory.
 func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error) {
 	if _, many := lik.(Softmax); many {
 		return nil, fmt.Errorf(
-			"pgsvi: a stream with Softmax, whose rows have several latent values; fit the rows "+
-				"together: %w", ErrParam)
+			"pgsvi: streams do not support Softmax; fit the rows together with NewGLM: %w",
+			ErrParam)
 	}
 	g, err := newGLM(lik, nil, opt)
 	if err != nil {
 		return nil, err
 	}
 	if cols < 0 || cols > math.MaxInt32 {
-		return nil, fmt.Errorf("pgsvi: a stream of rows with %d columns: %w", cols, ErrShape)
+		return nil, fmt.Errorf("pgsvi: the number of columns is %d; it must be 0 to %d: %w", cols,
+			math.MaxInt32, ErrShape)
 	}
 	switch o := &g.opt; {
 	case o.Offset != nil || o.Weights != nil:
-		return nil, fmt.Errorf("pgsvi: Offset and Weights of a stream are those of its rows: %w",
-			ErrParam)
+		return nil, fmt.Errorf("pgsvi: offsets and weights belong to the rows; leave "+
+			"GLMOptions.Offset and Weights nil: %w", ErrParam)
 	case o.Autoscale:
 		return nil, fmt.Errorf(
-			"pgsvi: Autoscale needs to know the columns, which a stream does not; set PriorSD "+
-				"or Prior: %w", ErrParam)
+			"pgsvi: streams do not support Autoscale; set GLMOptions.PriorSD or Prior: %w",
+			ErrParam)
 	case o.Learn != nil || o.Blocks != nil:
-		return nil, fmt.Errorf(
-			"pgsvi: a stream does not learn its prior; leave GLMOptions.Learn and Blocks nil, "+
-				"and learn from rows in memory first: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: streams do not learn a prior; leave GLMOptions.Learn and "+
+			"Blocks nil, and first learn it from rows in memory: %w", ErrParam)
 	case o.Covariance > FullCovariance:
-		return nil, fmt.Errorf("pgsvi: a stream with a %v covariance; it has a full one: %w",
-			o.Covariance, ErrParam)
+		return nil, fmt.Errorf("pgsvi: streams do not support a %v covariance; use "+
+			"FullCovariance: %w", o.Covariance, ErrParam)
 	}
 	if err := g.opt.checkStream(cols + design.B2i(g.opt.Intercept)); err != nil {
 		return nil, err
@@ -95,8 +96,8 @@ func NewGLMStream(cols int, lik Likelihood, opt *GLMOptions) (*GLMStream, error)
 
 // Stream returns a stream that starts from p, to add or remove rows. It does not change p. The
 // error wraps ErrNotPosDef if the precision of p is not positive definite to rounding, and
-// ErrMemory if D is too large for GLMOptions.MaxMemory. It takes about 22 D² numbers and D³/3
-// operations for any form of the covariance.
+// ErrMemory if D is too large for GLMOptions.MaxMemory. Stream needs memory for about 22 D² numbers
+// and D³/3 operations for any form of the covariance.
 func (p *GLMPosterior) Stream() (*GLMStream, error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
 		return nil, err
@@ -117,36 +118,38 @@ func (p *GLMPosterior) Stream() (*GLMStream, error) {
 
 // Update returns the posterior with further rows added (online learning). It does not change p.
 //
-// Of up to 4096 rows in all, of 2²⁴ values, it is the posterior of a fit of all of them, in the
-// family of p. Of more rows it is that of one pass over the new ones, with a full covariance;
-// contributions of earlier rows are not revised, but for some thousands; bench/README.md has
-// measurements. A posterior that was loaded does not have its rows unless it was saved by WithRows.
-// It is updated by one pass, which may be many standard deviations off if there are few rows.
+// For up to 4096 rows in all, with 2²⁴ values, it fits all rows in the family of p. For more rows,
+// it makes one pass over the new rows, with a full covariance. It then revises the contributions of
+// only a few thousand earlier rows; bench/README.md has measurements. A loaded posterior has its
+// rows only if it was saved by WithRows. Without rows it is updated by one pass, which may be off
+// by many standard deviations if there are few rows.
 //
-// The errors are those of Stream.AddAll and GLMPosterior.Stream; the posterior is then nil.
+// Update returns the errors of Stream.AddAll and GLMPosterior.Stream. On error the posterior is
+// nil.
 func (p *GLMPosterior) Update(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
 	error) {
 	return p.changed(ctx, rows, (*GLMStream).AddAll)
 }
 
-// Remove returns the posterior without rows that it has seen (machine unlearning). It does not
+// Remove returns the posterior without rows that were in it (machine unlearning). It does not
 // change p.
 //
-// A posterior of up to 4096 rows that has its rows becomes that of a fit of those that stay, if
-// rows with these values, responses, offsets and weights are among them. Otherwise their
-// contributions are taken out. With Gaussian noise the result is then exact to 1e-6 standard
-// deviations. With other likelihoods it is usually within some thousandths of a standard deviation
-// of a streaming pass without the rows. It is less accurate if little information is left.
+// A posterior of up to 4096 rows that has its rows is refitted to the remaining rows, if rows with
+// the given values, responses, offsets and weights are among its rows. Otherwise the contributions
+// of the rows are taken out. With Gaussian noise, the result is then exact to 1e-6 standard
+// deviations. With other likelihoods, it is usually within a few thousandths of a standard
+// deviation of a streaming pass without the rows. It is less accurate if little information
+// remains.
 //
-// The errors are those of Stream.RemoveAll and GLMPosterior.Stream; the posterior is then nil. An
-// error that wraps ErrNotPosDef means that float64 is not accurate enough, or that the mean may
-// be off by a standard deviation: fit the remaining rows instead.
+// Remove returns the errors of Stream.RemoveAll and GLMPosterior.Stream. On error the posterior is
+// nil. An error that wraps ErrNotPosDef means that float64 is not accurate enough, or that the mean
+// may be off by a standard deviation. Then fit the remaining rows instead.
 func (p *GLMPosterior) Remove(ctx context.Context, rows iter.Seq2[Row, error]) (*GLMPosterior,
 	error) {
 	return p.changed(ctx, rows, (*GLMStream).RemoveAll)
 }
 
-// changed returns the posterior of what change makes of the stream from p.
+// changed returns the posterior of the stream from p after change.
 func (p *GLMPosterior) changed(ctx context.Context, rows iter.Seq2[Row, error],
 	change func(*GLMStream, context.Context, iter.Seq2[Row, error]) error) (*GLMPosterior, error) {
 	if err := oneLatent(p.lik, "a stream"); err != nil {
@@ -189,10 +192,10 @@ func (s *glmStream) add(ctx context.Context, row Row) error {
 	return s.settle(ctx)
 }
 
-// settle learns of the block that is complete, and does whatever else was canceled before. Where
-// ctx is done the error is its cause, and there is as much to do as before.
+// settle learns from a complete block and repeats any other canceled work. If ctx is done, it
+// returns the cause, and the remaining work is unchanged.
 func (s *glmStream) settle(ctx context.Context) error {
-	if !s.full() && !s.thin { // as for most rows
+	if !s.full() && !s.thin { // true for most rows
 		return nil
 	}
 	s.begin(ctx)
@@ -208,14 +211,14 @@ func (s *glmStream) settle(ctx context.Context) error {
 	return s.thinOut()
 }
 
-// begin makes what follows end when ctx is done, and shares it between all cores.
+// begin makes the following work end when ctx is done, and shares it among all cores.
 func (s *glmStream) begin(ctx context.Context) {
 	s.halt.Watch(ctx)
 	s.halt.Lend(runtime.GOMAXPROCS(0))
 	s.w.Halt = &s.halt
 }
 
-// flush solves for the rows in the buffer and empties it, unless it is halted.
+// flush learns from the rows in the buffer and empties it, unless it is halted.
 func (s *glmStream) flush() error {
 	err := s.solve(&s.w)
 	if errors.Is(err, ErrNotFinite) {
@@ -234,7 +237,7 @@ func (s *glmStream) flush() error {
 	}
 	s.rows += s.buf.Rows()
 	k, base := &s.kept, &s.block.Base
-	for i, v := range base.V { // before the block; the row itself has reduced it
+	for i, v := range base.V { // before the block, because the row has reduced it
 		if v/(1+math.Abs(base.Gamma[i])*v) >= k.least {
 			k.CopyRow(&s.buf, i)
 			k.gamma, k.a, k.m = append(k.gamma, base.Gamma[i]), append(k.a, base.A[i]),
@@ -245,8 +248,8 @@ func (s *glmStream) flush() error {
 	return nil
 }
 
-// thinOut solves for kept rows anew that have become too many, and keeps the half of the largest
-// variances.
+// thinOut refits the sites of the kept rows if there are too many, and keeps the half with the
+// largest variances.
 func (s *glmStream) thinOut() error {
 	if !s.thin {
 		return nil
@@ -284,7 +287,7 @@ func (s *glmStream) thinOut() error {
 	return nil
 }
 
-// salvageAll is salvage of the whole buffer. Where it is halted the stream is as it was.
+// salvageAll applies salvage to the whole buffer. If it is halted, the stream is unchanged.
 func (s *glmStream) salvageAll(err error) error {
 	var before gauss.State
 	before.CopyFrom(&s.w)
@@ -298,8 +301,8 @@ func (s *glmStream) salvageAll(err error) error {
 	return err
 }
 
-// salvage learns from rows lo … hi−1 of the buffer, which failed together with err, as far as
-// possible. It returns the error of the first row that fails alone.
+// salvage learns from as many of the rows lo … hi−1 of the buffer as possible, after they failed
+// together with err. It returns the error of the first row that fails alone.
 func (s *glmStream) salvage(err error, lo, hi int) error {
 	if hi-lo == 1 {
 		return err
@@ -320,7 +323,7 @@ func (s *glmStream) salvage(err error, lo, hi int) error {
 	return first
 }
 
-// again solves for kept rows anew.
+// again refits the sites of the kept rows.
 func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 	n := k.Rows()
 	if n == 0 {
@@ -328,7 +331,7 @@ func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 	}
 	b, x := &s.block, k.Design()
 	pace := b.Pace
-	b.Pace.Measured = false // there is nothing to go by
+	b.Pace.Measured = false // nothing was measured for these rows
 	err := s.sure(w, k.Terms(s.g.lin.Terms.Lik, 0), func(all *term.Terms) error {
 		b.Base.Resize(n)
 		x.Mul(b.Base.M, w.Mean, nil)
@@ -348,8 +351,8 @@ func (s *glmStream) again(w *gauss.State, k *keptRows) error {
 	return nil
 }
 
-// full reports whether the rows in the buffer make a block. A block costs D³
-// operations apart from its rows, which are cheap, and small, where they are sparse.
+// full reports whether the rows in the buffer make a block. A block costs D³ operations in addition
+// to its rows, which are cheap and small if they are sparse.
 func (s *glmStream) full() bool {
 	n := s.size
 	if s.past != nil {
@@ -384,8 +387,8 @@ func (s *glmStream) solvePart(w *gauss.State, lo, hi int) error {
 	})
 }
 
-// sure calls solve, which moves w by terms of t. It calls it again, from the same w, if the
-// expectations that it took were not accurate.
+// sure calls solve, which moves w by terms of t. If the expectations were not accurate, it calls
+// solve again from the same w.
 func (s *glmStream) sure(w *gauss.State, t *term.Terms, solve func(*term.Terms) error) error {
 	if ruled(t).Rule == nil {
 		return solve(t)
@@ -431,7 +434,7 @@ func (s *glmStream) posterior(ctx context.Context) (*GLMPosterior, error) {
 	return s.g.posterior(mean, &gauss.Full{S: w}, s.len()), nil
 }
 
-// removeAll takes out what the rows contribute to the posterior as it stands.
+// removeAll takes the contributions of the rows out of the current posterior.
 func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	err := prefixed(s.settle(ctx))
 	if err == nil {
@@ -444,23 +447,23 @@ func (s *glmStream) removeAll(ctx context.Context, rows iter.Seq2[Row, error]) e
 		}
 	}
 	if h := s.halt.Err(); h != nil && err != nil {
-		return fmt.Errorf("pgsvi: canceled while rows were removed: %w", h)
+		return fmt.Errorf("pgsvi: canceled while removing rows: %w", h)
 	}
 	return err
 }
 
-// removal is what rows that are taken out contributed.
+// removal holds the contributions of rows to be removed.
 type removal struct {
 	rows int
 	next *gauss.State // the posterior without their sites
 	mean *gauss.State // the mean, in twice the digits
 	g    dense.Double // the gradient of their terms
-	away term.State   // of a block of them
+	away term.State   // state of a block of these rows
 }
 
-// remove takes out what the rows contribute, which need not be known.
+// remove takes out the contributions of the rows, even if the stream does not have the rows.
 func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) error {
-	// From here on no row is kept, so that all are solved for to the end.
+	// No row is kept from here on, so all sites are solved to convergence.
 	s.block.Fine = true
 	defer func() { s.block.Fine = false }()
 	if s.buf.Rows() > 0 {
@@ -485,7 +488,7 @@ func (s *glmStream) remove(ctx context.Context, rows iter.Seq2[Row, error]) erro
 	return s.without(r)
 }
 
-// takeOut adds up in r what the rows contribute.
+// takeOut adds the contributions of the rows to r.
 func (s *glmStream) takeOut(ctx context.Context, rows iter.Seq2[Row, error], r *removal) error {
 	defer s.buf.Reset(s.dim())
 	seen := s.seen
@@ -512,14 +515,15 @@ func (s *glmStream) takeOut(ctx context.Context, rows iter.Seq2[Row, error], r *
 	return s.takeOutBlock(r)
 }
 
-// takeOutBlock adds up in r what the rows of the buffer contribute, and empties it.
+// takeOutBlock adds the contributions of the rows in the buffer to r, and empties the buffer.
 func (s *glmStream) takeOutBlock(r *removal) error {
 	x, n := s.buf.Design(), s.buf.Rows()
 	if n == 0 {
 		return nil
 	}
 	r.away.Resize(n)
-	// rounded once: what sites of little noise contributed hangs on the last bit
+	// The mean is rounded only once, because the contributions of sites with little noise depend on
+	// the last bit.
 	r.mean.Predict(r.away.M, x, nil)
 	s.w.Variances(r.away.V, x, nil, &s.block.Mover.Buf)
 	terms := s.buf.Terms(s.g.lin.Terms.Lik, r.rows)
@@ -539,8 +543,8 @@ func (s *glmStream) takeOutBlock(r *removal) error {
 	return nil
 }
 
-// without makes the posterior that without the rows of r. The error wraps ErrNotPosDef where
-// nothing is left of it, or rounding leaves too little.
+// without sets the posterior to the posterior without the rows of r. The error wraps ErrNotPosDef
+// if no precision remains, or if rounding leaves too little of it.
 func (s *glmStream) without(r *removal) error {
 	next := r.next
 	next.Halt = &s.halt
@@ -549,32 +553,32 @@ func (s *glmStream) without(r *removal) error {
 		return err
 	}
 	if r.rows > s.rows || !ok {
-		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; "+
-			"has it seen them? %w", r.rows, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: without these %d rows the posterior has no precision; remove "+
+			"only rows that were added: %w", r.rows, ErrNotPosDef)
 	}
 	least := leastLeft
 	if s.w.Double {
 		least = gauss.LeastDoublePivot
 	}
 	if !(next.Pivot(&s.w) >= least) {
-		return fmt.Errorf("pgsvi: rounding leaves nothing of what is known without these %d rows; "+
-			"fit the rows that stay: %w", r.rows, ErrNotPosDef)
+		return fmt.Errorf("pgsvi: without these %d rows only rounding is left of the precision; "+
+			"fit the remaining rows: %w", r.rows, ErrNotPosDef)
 	}
 	if off := next.MeanRounding(&s.w); !(off <= mostMeanRounding) {
 		return fmt.Errorf("pgsvi: without these %d rows rounding moves the mean by %.2g standard "+
-			"deviations; fit the rows that stay: %w", r.rows, off, ErrNotPosDef)
+			"deviations; fit the remaining rows: %w", r.rows, off, ErrNotPosDef)
 	}
 	if _, exact := likOf(s.g.lin.Terms).(GaussianNoise); !exact {
 		off := next.Amplification(&s.w) * math.Sqrt(2*site.WeightBlockFine)
 		if !(off <= mostSiteError) {
-			return fmt.Errorf("pgsvi: without these %d rows little is left of what is known, and "+
-				"the mean may be %.2g standard deviations off; fit the rows that stay: %w",
-				r.rows, off, ErrNotPosDef)
+			return fmt.Errorf("pgsvi: without these %d rows little precision is left, and the "+
+				"mean may be %.2g standard deviations off; fit the remaining rows: %w", r.rows, off,
+				ErrNotPosDef)
 		}
 	}
 	next.Apply(r.g)
 	if j, ok := dense.AllFinite(r.g.Hi); !ok {
-		return fmt.Errorf("pgsvi: mean of weight %d (%s) without these rows: %w", j,
+		return fmt.Errorf("pgsvi: the mean of weight %d (%s) without these rows: %w", j,
 			s.g.lin.Names[j], ErrNotFinite)
 	}
 	for j, v := range r.g.Hi {
@@ -582,20 +586,20 @@ func (s *glmStream) without(r *removal) error {
 	}
 	s.w = *next
 	s.rows -= r.rows
-	s.kept.drop(s.dim()) // some of them may be gone
+	s.kept.drop(s.dim()) // some of them may have been removed
 	return nil
 }
 
-// mostMeanRounding is the most that rounding may do, by these trials, to the mean that Remove
-// leaves, in standard deviations: that is then off by less than 1e-6 of them.
+// mostMeanRounding is the largest movement, in standard deviations, of the mean after Remove that
+// trials of rounding may cause. The mean is then off by less than 1e-6 standard deviations.
 const mostMeanRounding = 2e-7
 
-// mostSiteError is the most that may come of sites that are not at their best, in standard
-// deviations.
+// mostSiteError is the largest error of the mean, in standard deviations, due to sites that have
+// not converged.
 const mostSiteError = 1
 
-// removeKnown takes rows out of a stream that has all its rows. If one of them is not among these,
-// what the rows contribute is taken out.
+// removeKnown removes rows from a stream that has all its rows. If a row is not among them, it
+// takes out the contributions of the rows instead.
 func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error]) error {
 	all := s.together()
 	var gone []Row
@@ -615,8 +619,8 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 			return err
 		}
 		if len(gone) == all.Rows() {
-			return fmt.Errorf("pgsvi: row %d to remove is one more than the %d rows that the "+
-				"posterior has seen: %w", len(gone), all.Rows(), ErrNotPosDef)
+			return fmt.Errorf("pgsvi: row %d to remove exceeds the %d rows of the posterior; "+
+				"remove only rows that were added: %w", len(gone), all.Rows(), ErrNotPosDef)
 		}
 		row.Ind, row.Val = slices.Clone(row.Ind), slices.Clone(row.Val)
 		gone = append(gone, row)
@@ -647,17 +651,17 @@ func (s *glmStream) removeKnown(ctx context.Context, rows iter.Seq2[Row, error])
 	return nil
 }
 
-// WithRows returns p, whose Save now stores the rows of the data too, if there are at most 4096 of
-// them. Update and Remove of a posterior that was loaded are then fits of all rows, as before it
-// was saved. Without WithRows a file does not contain the data, and they are less accurate. What
-// Update and Remove return stores its rows as p does.
+// WithRows returns a copy of p whose Save also stores the rows of the data, if there are at most
+// 4096. Update and Remove of the loaded posterior are then fits of all rows, as before Save. Other
+// files do not contain the data, so Update and Remove are less accurate after loading. Posteriors
+// that Update and Remove return also store their rows.
 func (p *GLMPosterior) WithRows() *GLMPosterior {
 	q := *p
 	q.filed = true
 	return &q
 }
 
-// stream returns a stream that starts from p, whose w is yet to be made.
+// stream returns a stream that starts from p, whose w is not yet computed.
 func (p *GLMPosterior) stream() *glmStream {
 	s := newGLMStream(&GLM{
 		lin: site.LinearModel{
@@ -671,8 +675,8 @@ func (p *GLMPosterior) stream() *glmStream {
 	return s
 }
 
-// begun makes w, that of the posterior from which the stream starts. The error is that of h where
-// that has stopped.
+// begun computes w as the state of the posterior from which the stream starts. It returns the error
+// of h if h has stopped.
 func (s *glmStream) begun(h *parallel.Halt) error {
 	if s.made {
 		return nil
@@ -687,12 +691,12 @@ func (s *glmStream) begun(h *parallel.Halt) error {
 	return nil
 }
 
-// sited reports whether w is the prior and the sites of all rows.
+// sited reports whether w consists of the prior and the sites of all rows.
 func (s *glmStream) sited() bool {
 	return s.rows == 0 || s.from == nil || s.from.ofSites()
 }
 
-// ofSites reports whether the precision of p is that of the prior and of sites.
+// ofSites reports whether the precision of p consists of the precision of the prior and of sites.
 func (p *GLMPosterior) ofSites() bool {
 	switch p.cov.(type) {
 	case *gauss.Full, *gauss.Dual:
@@ -701,7 +705,8 @@ func (p *GLMPosterior) ofSites() bool {
 	return false
 }
 
-// open makes a stream that has all its rows one that has some, kept with their sites.
+// open converts a stream that has all its rows into a stream that keeps some of them, with their
+// sites.
 func (s *glmStream) open() error {
 	past := s.past
 	if past == nil {
@@ -756,7 +761,7 @@ func (s *glmStream) whole(ctx context.Context) (*GLMPosterior, error) {
 	return s.fit(ctx, s.together())
 }
 
-// fit returns the posterior of a fit of the rows of t alone.
+// fit returns the posterior of a fit to the rows of t.
 func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, error) {
 	opt := s.g.opt
 	opt.Learn, opt.Blocks, opt.Estimator = nil, nil, nil
@@ -774,24 +779,24 @@ func (s *glmStream) fit(ctx context.Context, t *term.Buffer) (*GLMPosterior, err
 		return nil, err
 	}
 	if res.Status != Converged && !(res.Gap <= mostFitGap) {
-		return nil, fmt.Errorf("pgsvi: a fit of all %d rows ends (%v) %.2g nats from its optimum; "+
-			"a prior nearer to the scale of the data helps: %w", n, res.Status, res.Gap,
+		return nil, fmt.Errorf("pgsvi: the fit of all %d rows ends (%v) %.2g nats from its "+
+			"optimum; use a prior closer to the scale of the data: %w", n, res.Status, res.Gap,
 			ErrDiverged)
 	}
 	if i, ok := p.resolves(g); !ok {
-		return nil, fmt.Errorf("pgsvi: row %d of all %d tells so much more than the prior that "+
-			"rounding leaves nothing of the variance there; a prior nearer to the scale of the "+
-			"data helps: %w", i, n, ErrDiverged)
+		return nil, fmt.Errorf("pgsvi: row %d of all %d is so informative relative to the prior "+
+			"that its variance is only rounding; use a prior closer to the scale of the data: %w",
+			i, n, ErrDiverged)
 	}
 	return p, nil
 }
 
-// mostTold is the most that a row of a log-concave likelihood may seem to tell, γ_n times the
-// variance of η_n: that is 1 with a prior that tells nothing.
+// mostTold is the largest computed information of a row under a log-concave likelihood, γ_n times
+// the variance of η_n. The exact information is 1 for a flat prior.
 const mostTold = 1.001
 
 // resolves reports whether the variances of p, a posterior of g, at its rows are more than
-// rounding, or which one is not.
+// rounding. Otherwise it returns a row whose variance is not.
 func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 	n := g.Len()
 	if n == 0 {
@@ -820,7 +825,7 @@ func (p *GLMPosterior) resolves(g *GLM) (row int, ok bool) {
 	return 0, true
 }
 
-// mostFitGap is how many nats a fit of all rows may be from its optimum.
+// mostFitGap is the largest distance, in nats, of a fit of all rows from its optimum.
 const mostFitGap = 1e-4
 
 // glmStream is the engine of a GLMStream.
@@ -830,21 +835,21 @@ type glmStream struct {
 	block site.WeightBlock
 	buf   term.Buffer
 	kept  keptRows
-	size  int // of a block of dense rows
-	rows  int // in w; those in buf come on top
-	seen  int // rows handed over
+	size  int // number of dense rows in a block
+	rows  int // number of rows in w, without the rows in buf
+	seen  int // number of rows handed over
 
-	past *term.Buffer  // all rows in w, while they are few; nil: not known
-	from *GLMPosterior // the posterior of these rows; nil: it is yet to be made
-	made bool          // w is that of from
+	past *term.Buffer  // all rows in w, while they are few; nil if unknown
+	from *GLMPosterior // posterior of these rows; nil if not yet computed
+	made bool          // w is the state of from
 
-	halt   parallel.Halt // while something is under way that can be canceled
-	thin   bool          // the kept rows are too many,
-	solved bool          // and have been solved for anew
+	halt   parallel.Halt // set during work that can be canceled
+	thin   bool          // there are too many kept rows
+	solved bool          // their sites have been refitted
 }
 
-// keptRows are rows seen before, with their sites, and the least variance of η
-// of a row to be kept.
+// keptRows holds earlier rows with their sites, and the smallest variance of η with which a row is
+// kept.
 type keptRows struct {
 	term.Buffer
 	gamma, a, m []float64
@@ -856,8 +861,8 @@ func (k *keptRows) drop(d int) {
 	k.gamma, k.a, k.m, k.least = k.gamma[:0], k.a[:0], k.m[:0], 0
 }
 
-// leastLeft is the least part of a precision that rows may leave that are taken out: what stays has
-// lost as many of its 16 digits.
+// leastLeft is the smallest share of the precision that removed rows may leave. The rest of the
+// precision has then lost 10 of its 16 digits.
 const leastLeft = 1e-10
 
 func (k *keptRows) clone() keptRows {
@@ -866,7 +871,7 @@ func (k *keptRows) clone() keptRows {
 	return c
 }
 
-// newGLMStream returns a stream of the model g whose Gaussian is yet to be set.
+// newGLMStream returns a stream of the model g whose Gaussian is not yet set.
 func newGLMStream(g *GLM) *glmStream {
 	d := len(g.lin.Names)
 	s := &glmStream{g: g, size: max(1024, 2*d)}
@@ -876,20 +881,21 @@ func newGLMStream(g *GLM) *glmStream {
 	return s
 }
 
-// checkStream returns an error if a stream of d weights takes more memory than it may.
+// checkStream returns an error if a stream of d weights exceeds the memory limit.
 func (o *GLMOptions) checkStream(d int) error {
 	if o.MaxMemory < 0 {
-		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d: %w", o.MaxMemory, ErrParam)
+		return fmt.Errorf("pgsvi: GLMOptions.MaxMemory is %d; it must not be negative: %w",
+			o.MaxMemory, ErrParam)
 	}
 	return checkMemory(o.MaxMemory, memory.Bytes(site.WeightMatrices, d, d),
 		fmt.Sprintf("a stream of %d weights", d),
-		"fit the rows together, with a GLM of another covariance, or raise GLMOptions.MaxMemory")
+		"use a GLM with another covariance on all rows, or raise GLMOptions.MaxMemory")
 }
 
-// check returns an error if row is no row of the stream.
+// check returns an error if row does not fit the stream.
 func (s *glmStream) check(row Row) error {
 	return checkRow(&row, s.dim()-design.B2i(s.g.opt.Intercept), likOf(s.g.lin.Terms), s.seen-1)
 }
 
-// dim returns D, the number of weights, that of the intercept included.
+// dim returns D, the number of weights, including the intercept.
 func (s *glmStream) dim() int { return len(s.g.lin.Names) }

@@ -12,28 +12,28 @@ import (
 	"github.com/pgsvi/pgsvi/internal/term"
 )
 
-// glmStreamFile is the file of a GLMStream.
+// glmStreamFile is the file type of a GLMStream.
 var glmStreamFile = save.Kind{Name: "GLMStream", Version: 1}
 
-// savedGLMStream is a glmStream as JSON.
+// savedGLMStream is the JSON form of a glmStream.
 type savedGLMStream struct {
 	Likelihood save.Value         `json:"likelihood"`
-	Names      save.List[string]  `json:"names"` // of the weights
+	Names      save.List[string]  `json:"names"` // names of the weights
 	Intercept  bool               `json:"intercept"`
 	Prior      gauss.SavedPrior   `json:"prior"`
 	Given      int                `json:"given"`
 	Rows       int                `json:"rows"`
 	Mean       save.List[float64] `json:"mean"`
 	Precision  save.List[float64] `json:"precision"` // lower triangle, row by row
-	// what is left of it, where it has twice the digits
+	// PrecisionLow is the second half of the digits of Precision, if it has twice the digits.
 	PrecisionLow save.List[float64] `json:"precisionLow,omitempty"`
-	Past         *term.SavedBuffer  `json:"past,omitempty"` // rows of w; nil if not known
+	Past         *term.SavedBuffer  `json:"past,omitempty"` // rows of w; nil if unknown
 	Buffer       term.SavedBuffer   `json:"buffer"`
 	Kept         savedKept          `json:"kept"`
-	Pace         *savedPace         `json:"pace,omitempty"` // nil if none was measured
+	Pace         *savedPace         `json:"pace,omitempty"` // nil if no pace was measured
 }
 
-// savedKept are keptRows.
+// savedKept is the JSON form of keptRows.
 type savedKept struct {
 	term.SavedBuffer
 	Gamma save.List[float64] `json:"gamma"`
@@ -42,7 +42,7 @@ type savedKept struct {
 	Least float64            `json:"least"`
 }
 
-// savedPace is a pace.
+// savedPace is the JSON form of a pace.
 type savedPace struct {
 	Mean      float64 `json:"mean"`
 	Precision float64 `json:"precision"`
@@ -74,14 +74,14 @@ func (s *glmStream) save(w io.Writer) error {
 		saved.Past = &past
 	}
 	after := []float64{p.After.Mean, p.After.Precision}
-	// if not, every step is checked, as without a measurement
+	// If they are not finite, every step is checked, as without a measurement.
 	if _, finite := dense.AllFinite(after); p.Measured && finite {
 		saved.Pace = &savedPace{after[0], after[1], p.Age}
 	}
 	return saveTo(w, glmStreamFile, saved)
 }
 
-// loadStream reads a GLMStream of a file.
+// loadStream reads a GLMStream from r.
 func (*GLMPosterior) loadStream(r io.Reader) (*GLMStream, error) {
 	return loadFrom(r, glmStreamFile, (*savedGLMStream).load)
 }
@@ -91,7 +91,7 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 	if d == 0 || len(s.Mean) != d || len(s.Prior.Mean) != d || s.Rows < 0 || s.Given < 0 ||
 		max(s.Rows, s.Given) > save.Most {
 		return nil, fmt.Errorf(
-			"%d weights, %d rows and %d in all, with means of %d and prior means of %d: %w", d,
+			"%d weights, %d rows and %d in all do not fit %d means and %d prior means: %w", d,
 			s.Rows, s.Given, len(s.Mean), len(s.Prior.Mean), ErrShape)
 	}
 	lik, err := loadValue(s.Likelihood, checkLikelihood)
@@ -117,7 +117,7 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 		return checkLabel(lik,
 			y)
 	}); err != nil {
-		return nil, fmt.Errorf("rows of the next block: %w", err)
+		return nil, fmt.Errorf("the buffer: %w", err)
 	}
 	if s.Past != nil {
 		t.past = term.NewBuffer(d)
@@ -125,10 +125,11 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 			return checkLabel(lik,
 				y)
 		}); err != nil {
-			return nil, fmt.Errorf("rows of before: %w", err)
+			return nil, fmt.Errorf("the earlier rows: %w", err)
 		}
 		if n := t.past.Rows(); n != s.Rows || n > mostKept {
-			return nil, fmt.Errorf("%d rows of before, of %d: %w", n, s.Rows, ErrShape)
+			return nil, fmt.Errorf("there are %d earlier rows instead of %d: %w", n, s.Rows,
+				ErrShape)
 		}
 	}
 	k, n := &t.kept, len(s.Kept.Y)
@@ -136,10 +137,10 @@ func (s *savedGLMStream) load() (*GLMStream, error) {
 		return checkLabel(lik,
 			y)
 	}); err != nil {
-		return nil, fmt.Errorf("kept rows: %w", err)
+		return nil, fmt.Errorf("the kept rows: %w", err)
 	}
 	if len(s.Kept.Gamma) != n || len(s.Kept.A) != n || len(s.Kept.M) != n || !(s.Kept.Least >= 0) {
-		return nil, fmt.Errorf("%d kept rows with %d, %d and %d site parameters: %w", n,
+		return nil, fmt.Errorf("%d kept rows do not fit %d, %d and %d site parameters: %w", n,
 			len(s.Kept.Gamma), len(s.Kept.A), len(s.Kept.M), ErrShape)
 	}
 	k.gamma, k.a, k.m, k.least = s.Kept.Gamma, s.Kept.A, s.Kept.M, s.Kept.Least

@@ -24,8 +24,8 @@ func newStream(t testing.TB, cols int, lik Likelihood, opt *GLMOptions) *GLMStre
 	return s
 }
 
-// learnInBlocks makes s, of which nothing is known yet, learn from its first rows in blocks of so
-// many too, as from those after the first some thousand.
+// learnInBlocks makes a new stream s learn even its first rows in blocks of the given size, like
+// rows after the first few thousand.
 func learnInBlocks(s *GLMStream, size int) {
 	e := s.engine.(*glmStream)
 	e.size, e.past = size, nil
@@ -53,7 +53,8 @@ func part(rows iter.Seq2[Row, error], lo, hi int) iter.Seq2[Row, error] {
 	}
 }
 
-// However the rows are handed over, and whenever the posterior is asked for, the bits are the same.
+// TestStreamChunks checks that the bits do not depend on the grouping of the rows or on calls of
+// Posterior.
 func TestStreamChunks(t *testing.T) {
 	t.Parallel()
 	c := toyGLM("", 12000, 4, BernoulliLogit{}, 101, nil)
@@ -80,7 +81,7 @@ func TestStreamChunks(t *testing.T) {
 	}
 }
 
-// One pass is near the fit to all rows, sparse as dense.
+// TestStreamFit checks that one pass is close to the fit to all rows, for sparse and dense rows.
 func TestStreamFit(t *testing.T) {
 	t.Parallel()
 	for _, lik := range few([]Likelihood{BernoulliLogit{}, GaussianNoise{}, Poisson{}, StudentT{}},
@@ -106,11 +107,11 @@ func TestStreamFit(t *testing.T) {
 	}
 }
 
-// Streams of the corpus in small blocks.
+// TestStreamCorpus checks streams of the corpus in small blocks.
 func TestStreamCorpus(t *testing.T) {
 	for _, c := range glmCorpus() {
 		if c.Opt != nil && c.Opt.Weights != nil {
-			continue // which are those of the rows
+			continue // offsets and weights belong to the rows
 		}
 		g := c.Glm(t, c.X)
 		_, res := fitGLM(t, g, nil)
@@ -131,7 +132,8 @@ func TestStreamCorpus(t *testing.T) {
 	}
 }
 
-// Rows with offsets and weights are those of GLMOptions.
+// TestStreamOffsets checks that offsets and weights of rows have the effect of GLMOptions.Offset
+// and Weights.
 func TestStreamOffsets(t *testing.T) {
 	for _, c := range glmCorpus() {
 		if c.Name != "weights and offsets" {
@@ -174,8 +176,8 @@ func elboAt(t testing.TB, g *GLM, p *GLMPosterior) float64 {
 	return v
 }
 
-// Update(A then B) against Fit(A+B), and Remove as its inverse, within tolerances in standard
-// deviations.
+// TestStreamUpdateRemove compares Update(A then B) with Fit(A+B), and checks that Remove is its
+// inverse, within tolerances in standard deviations.
 func TestStreamUpdateRemove(t *testing.T) {
 	ctx := context.Background()
 	mean, err := NewMeanField([]float64{1, 2, 3, -1}, []float64{1, 1, 2, 3})
@@ -208,7 +210,7 @@ func TestStreamUpdateRemove(t *testing.T) {
 		if updated.Len() != 2000 || removed.Len() != 1000 {
 			t.Errorf("%d and %d rows", updated.Len(), removed.Len())
 		}
-		// Twenty rows in and out again.
+		// Add twenty rows and remove them again.
 		few := part(Rows(d.X, d.Y), 1000, 1020)
 		plus, err := first.Update(ctx, few)
 		if err != nil {
@@ -225,7 +227,7 @@ func TestStreamUpdateRemove(t *testing.T) {
 	}
 }
 
-// A stream from a posterior in any form.
+// TestStreamFromPosterior checks streams that start from a posterior with any covariance.
 func TestStreamFromPosterior(t *testing.T) {
 	ctx := context.Background()
 	c := toyGLM("", 30, 40, BernoulliLogit{}, 104, nil) // the dual
@@ -318,7 +320,7 @@ func TestStreamErrors(t *testing.T) {
 	if err := s.RemoveAll(canceled, forever); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
-	// Rows that it has not seen: their precision is not there.
+	// Removing unknown rows fails, because their precision is missing.
 	p, err := newStream(t, 2, GaussianNoise{}, nil).Posterior()
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +331,7 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// a9a, as its reference has it: no option is set in any case.
+// TestGLMa9a compares fits to a9a with the reference, which sets no options.
 func TestGLMa9a(t *testing.T) {
 	t.Parallel()
 	dir := sharedData(t)
@@ -421,8 +423,8 @@ func sparseRows(t testing.TB, x *Sparse, lo, hi int) *Sparse {
 	return part
 }
 
-// Rows of a9a that come later, and rows that are taken out again: how far that is from a fit to
-// what is left.
+// TestGLMa9aUpdate measures the distance from a fit to the final rows of a9a after adding and
+// removing rows.
 func TestGLMa9aUpdate(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -459,7 +461,7 @@ func TestGLMa9aUpdate(t *testing.T) {
 		g               *GLM
 		got, want       *GLMPosterior
 		res             *Result
-		nats, mostNats  float64 // that the README says, and the most that passes
+		nats, mostNats  float64 // distance in the README, and the largest that passes
 		means, mostMean float64
 	}{
 		{"16,561 rows added", all, more, allPost, allRes, 0.046, 0.15, 0.046, 0.15},
@@ -479,8 +481,8 @@ func TestGLMa9aUpdate(t *testing.T) {
 	}
 }
 
-// The posterior of a block that is not complete is solved for to the end, whatever blocks before
-// would let pass.
+// TestStreamLastBlock checks that an incomplete block is solved to convergence for Posterior,
+// whatever the pace of earlier blocks allows.
 func TestStreamLastBlock(t *testing.T) {
 	c := toyGLM("", 900, 4, BernoulliLogit{}, 105, nil)
 	best, _ := fitGLM(t, c.Glm(t, c.X), nil)
@@ -489,14 +491,14 @@ func TestStreamLastBlock(t *testing.T) {
 	if err := s.AddAll(context.Background(), Rows(c.X, c.Y)); err != nil {
 		t.Fatal(err)
 	}
-	// as if nothing had been left before
+	// Set a pace as if earlier blocks had left nothing.
 	s.engine.(*glmStream).block.Pace = site.Pace{Measured: true}
 	checkApart(t, "one block", streamPosterior(t, s), best, 1e-3)
 }
 
-// TestStreamPace: blocks whose steps leave next to nothing are seldom checked, and the posterior is
-// that of a stream which checks each, also where rows become four times as long halfway. One block
-// in nine was once checked whatever it left.
+// TestStreamPace checks that blocks whose steps converge quickly are rarely checked, and that the
+// posterior agrees with a stream that checks each block, even if rows become four times as long
+// halfway.
 func TestStreamPace(t *testing.T) {
 	for _, unit := range few([]float64{4, 1}, 1) {
 		const blocks, rows = 160, 1024
@@ -522,8 +524,8 @@ func TestStreamPace(t *testing.T) {
 	}
 }
 
-// TestStreamUnsolved: a stream that finds no q with an ELBO for a block says so and names a row. It
-// once answered as if there had been no such rows.
+// TestStreamUnsolved checks that a stream that finds no q with a finite ELBO for a block returns an
+// error that names a row.
 func TestStreamUnsolved(t *testing.T) {
 	for want, start := range map[error]func(*GLMStream){
 		ErrDiverged:  func(*GLMStream) {}, // a fit of its rows
@@ -531,7 +533,7 @@ func TestStreamUnsolved(t *testing.T) {
 	} {
 		s := newStream(t, 1, Poisson{}, nil)
 		start(s)
-		// e¹⁰⁰⁰ whatever the weight is
+		// The rate is e¹⁰⁰⁰ for any weight.
 		for _, r := range []Row{{Val: []float64{1}, Y: 2}, {Val: []float64{0}, Y: 1,
 			Offset: 1000}} {
 			if err := s.Add(r); err != nil {
@@ -548,7 +550,7 @@ func TestStreamUnsolved(t *testing.T) {
 // with returns p.
 func (p *GLMPosterior) with() *GLMPosterior { return p }
 
-// withoutRows returns p as Load returns it of a file without its rows.
+// withoutRows returns p as Load returns it from a file without its rows.
 func (p *GLMPosterior) withoutRows() *GLMPosterior {
 	q := *p
 	q.data = nil

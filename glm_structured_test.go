@@ -21,8 +21,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// structuredFit fits g and returns what was reached; it must converge with an ELBO that never
-// falls.
+// structuredFit fits g and returns the result. The fit must converge with an ELBO that never falls.
 func structuredFit(t testing.TB, g *GLM, s *Solver) (*GLMPosterior, *Result) {
 	t.Helper()
 	p, res, err := g.Fit(context.Background(), s)
@@ -49,7 +48,7 @@ func mustGLM(t testing.TB, x mat.Matrix, y []float64, lik Likelihood, opt GLMOpt
 	return g
 }
 
-// plainELBO is an ELBO of a diagonal q, computed anew.
+// plainELBO computes the ELBO of a diagonal q directly.
 func plainELBO(g *GLM, mean, v []float64) float64 {
 	var s float64
 	row := make([]float64, g.dim())
@@ -107,7 +106,7 @@ func TestStructuredOptimum(t *testing.T) {
 					p[j] = at - h
 					down := plainELBO(g, mean, v)
 					p[j] = at
-					// per standard deviation, or relative
+					// The tolerance is per standard deviation, or relative.
 					if slope := (up - down) / 2e-4; math.Abs(slope) > 2e-6 {
 						t.Errorf("%T: slope %v in weight %d", lik, slope, j)
 					}
@@ -188,7 +187,8 @@ func TestMeanFieldPGStep(t *testing.T) {
 				t.Errorf("ELBO %v, computed anew %v", e, plainELBO(g, mean, v))
 			}
 		}
-		// A run with a step size approaches the optimum, and one without continues from there.
+		// A run with a step size approaches the optimum, and a run without one continues from
+		// there.
 		_, want := structuredFit(t, g, nil)
 		res, err := (&Solver{StepSize: ConstantStep(0.5), MaxPasses: 100}).Resume(
 			context.Background(), &Result{Stepper: st})
@@ -356,8 +356,8 @@ func TestStructuredA9a(t *testing.T) {
 	const optimum = 10724.99614504753
 	for _, c := range []struct {
 		opt      GLMOptions
-		gap, off float64 // nats below the full optimum, and how far that may be off
-		ratio    float64 // mean of the standard deviations to those of the full fit, to 0.05
+		gap, off float64 // nats below the full optimum, with tolerance
+		ratio    float64 // mean ratio of the sds to the sds of the full fit, to 0.05
 	}{
 		{GLMOptions{Covariance: DiagonalCovariance}, 51.70, 0.05, 0.495},
 		{GLMOptions{Covariance: LowRankCovariance}, 16.88, 0.5, 0.645}, // a local optimum
@@ -387,8 +387,8 @@ func TestStructuredA9a(t *testing.T) {
 	t.Logf("wide prior: %v passes, %v", res.Passes, res.Elapsed)
 }
 
-// TestDirectMetric: by the factor that conjugate gradients take, over the weights or over the rows,
-// a handful of iterations solve equations of columns that have next to all in common.
+// TestDirectMetric checks that conjugate gradients with the factor, over the weights or over the
+// rows, solve equations of nearly collinear columns in a handful of iterations.
 func TestDirectMetric(t *testing.T) {
 	for _, c := range []struct {
 		rows, cols int
@@ -418,8 +418,8 @@ func TestDirectMetric(t *testing.T) {
 			t.Fatalf("%d×%d: factor: %v, over the rows: %v", c.rows, c.cols, a.Exact, a.Dual)
 		}
 		whole, left := 0.5*floats.Dot(want, r), 0.0
-		// over the rows the factor has fewer digits, and what it leaves is solved for in turn: a
-		// fortieth each time, where products are fused, too
+		// The factor over the rows has fewer digits, so the remainder is solved repeatedly. Each
+		// time reduces it to a fortieth, also if products are fused.
 		for range 7 {
 			a.Solve(got, r)
 			floats.Sub(want, got)
@@ -432,7 +432,7 @@ func TestDirectMetric(t *testing.T) {
 	}
 }
 
-// TestCovMul checks Vx of each form of the covariance against V.
+// TestCovMul compares Vx with V for each form of the covariance.
 func TestCovMul(t *testing.T) {
 	x := mat.NewDense(6, 2100, nil)
 	rng := testRand(3)

@@ -26,7 +26,7 @@ type glmCase struct {
 	Opt  *GLMOptions
 }
 
-// responses draws y_n ~ p(y|η_n) for some likelihoods.
+// responses draws y_n ~ p(y|η_n) for a few likelihoods.
 func responses(rng *rand.Rand, lik Likelihood, eta []float64) []float64 {
 	y := make([]float64, len(eta))
 	for i, e := range eta {
@@ -66,9 +66,9 @@ func toyGLM(name string, n, d int, lik Likelihood, seed uint64, opt *GLMOptions)
 	return glmCase{name, x, responses(rng, lik, testkit.Predictors(x, w)), lik, opt}
 }
 
-// TestGLMNoiseAtTheEdge: under a wide prior, the score function without a baseline drove V to the
-// edge of what is positive definite within a pass, and the mean far off. What is left is noise with
-// a heavy tail: the median of the seeds tells, and no run may end in rounding.
+// TestGLMNoiseAtTheEdge checks that the score function without a baseline, under a wide prior,
+// drives neither V to the edge of the positive definite matrices nor the mean far off. The noise
+// has a heavy tail, so the test uses the median over seeds, and no run may end in rounding.
 func TestGLMNoiseAtTheEdge(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestGLMNoiseAtTheEdge(t *testing.T) {
 	}
 }
 
-// glmCorpus is what every covariance must cope with.
+// glmCorpus returns data sets that every covariance must handle.
 func glmCorpus() []glmCase {
 	cases := []glmCase{
 		toyGLM("logit", 120, 6, BernoulliLogit{}, 1, &GLMOptions{Intercept: true}),
@@ -178,8 +178,8 @@ func runStepper(t testing.TB, g *GLM, st Stepper) (*GLMPosterior, *Result) {
 	return p, res
 }
 
-// apart returns the largest difference of the means in standard deviations of q, and of
-// the logarithms of the standard deviations.
+// apart returns the largest difference of the means, in standard deviations of q, and of the
+// logarithms of the standard deviations.
 func apart(p, q *GLMPosterior) (mean, sd float64) {
 	m0, s0, m, s := q.Mean(nil), q.SD(nil), p.Mean(nil), p.SD(nil)
 	for j := range m {
@@ -197,7 +197,8 @@ func checkApart(t testing.TB, what string, p, q *GLMPosterior, tol float64) {
 	}
 }
 
-// A nil Solver converges on the corpus, the ELBO does not fall, and the gap is honest.
+// TestGLMCorpus checks that a nil Solver converges on the corpus, that the ELBO does not fall, and
+// that the gap is honest.
 func TestGLMCorpus(t *testing.T) {
 	for _, c := range glmCorpus() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -223,7 +224,8 @@ func TestGLMCorpus(t *testing.T) {
 	}
 }
 
-// The primal, over the weights, and the dual, over the linear predictors, agree.
+// TestGLMPrimalDual checks that the primal, over the weights, and the dual, over the linear
+// predictors, agree.
 func TestGLMPrimalDual(t *testing.T) {
 	for _, c := range glmCorpus() {
 		if c.Name == "blocks" {
@@ -235,12 +237,12 @@ func TestGLMPrimalDual(t *testing.T) {
 			q, rq := runStepper(t, g, overRows(t, g))
 			tol := 1e-8*(1+1e-3*math.Abs(rp.ELBO)) + rp.ELBOErr + rq.ELBOErr
 			if c.Name == "wide prior" {
-				tol = 1e-7 + rp.ELBOErr + rq.ELBOErr // K is of size 1e7 and of rank 6 only
+				tol = 1e-7 + rp.ELBOErr + rq.ELBOErr // K has size 1e7, but only rank 6
 			}
 			if d := math.Abs(rp.ELBO - rq.ELBO); d > tol {
 				t.Errorf("ELBO %v and %v: %.2e apart", rp.ELBO, rq.ELBO, d)
 			}
-			// of standard deviations: a part δ of one costs δ² nats
+			// Tolerance in standard deviations, because a deviation of δ costs δ² nats.
 			apart := 2e-4
 			if rq.GapBound < math.Inf(1) { // proved
 				apart = max(apart, math.Sqrt(rq.GapBound))
@@ -258,7 +260,7 @@ func TestGLMPrimalDual(t *testing.T) {
 	}
 }
 
-// The same sites give the same Gaussian in both forms.
+// TestGLMPrimalDualCov checks that the same sites give the same Gaussian in both forms.
 func TestGLMPrimalDualCov(t *testing.T) {
 	for _, c := range []glmCase{toyGLM("", 12, 20, BernoulliLogit{}, 31,
 		&GLMOptions{Intercept: true}), toyGLM("", 15, 16, StudentT{DF: 2, Scale: 0.3}, 32, nil)} {
@@ -319,7 +321,7 @@ func TestGLMPrimalDualCov(t *testing.T) {
 	}
 }
 
-// Sparse and dense rows give the same posterior.
+// TestGLMSparseDense checks that sparse and dense rows give the same posterior.
 func TestGLMSparseDense(t *testing.T) {
 	for _, c := range glmCorpus() {
 		p, rp := fitGLM(t, c.Glm(t, c.X), &Solver{Goal: 1e-10})
@@ -327,11 +329,11 @@ func TestGLMSparseDense(t *testing.T) {
 		if d := math.Abs(rp.ELBO - rq.ELBO); d > 1e-12*(1+math.Abs(rp.ELBO))+rp.ELBOErr+rq.ELBOErr {
 			t.Errorf("%s: ELBO %v and %v", c.Name, rp.ELBO, rq.ELBO)
 		}
-		if rp.K == rq.K { // else rounding has tipped the last step
+		if rp.K == rq.K { // otherwise rounding has decided the last step
 			checkApart(t, c.Name, p, q, 1e-6)
 		}
 	}
-	// From the same state, one step is the same to rounding, which is another where the compiler
+	// From the same state, one step is the same to rounding. The rounding differs if the compiler
 	// fuses x·y + z, as on arm64.
 	for _, c := range glmCorpus() {
 		one := &Solver{MaxIter: 1, Sampler: InOrder(), BatchSize: len(c.Y)}
@@ -339,13 +341,13 @@ func TestGLMSparseDense(t *testing.T) {
 		b, _ := fitGLM(t, c.Glm(t, SparseOf(c.X)), one)
 		tol := 2e-12
 		if c.Name == "wide prior" || c.Name == "separable" || c.Name == "counts of 1e6" {
-			tol = 1e-8 // the condition of P
+			tol = 1e-8 // the condition number of P
 		}
 		checkApart(t, c.Name+", one step", a, b, tol)
 	}
 }
 
-// Under a Gaussian likelihood the first step is the exact ridge posterior.
+// TestGLMRidge checks that the first step under a Gaussian likelihood is the exact ridge posterior.
 func TestGLMRidge(t *testing.T) {
 	for _, opt := range []*GLMOptions{nil, {Intercept: true, PriorSD: 3},
 		{Weights: []float64{1, 2, 0, 1, 3, 1, 1, 1, 1, 1, 1, 1},
@@ -404,7 +406,8 @@ func TestGLMRidge(t *testing.T) {
 	}
 }
 
-// Blocks with memory reach the optimum, too, and never for long below where they were.
+// TestGLMBlocks checks that blocks with memory also reach the optimum, and never stay below an
+// earlier ELBO for long.
 func TestGLMBlocks(t *testing.T) {
 	for _, c := range glmCorpus() {
 		g := c.Glm(t, c.X)
@@ -434,7 +437,7 @@ func TestGLMBlocks(t *testing.T) {
 	}
 }
 
-// PG-SVI as published, with both updates of the mean, against the formulas.
+// TestGLMPGStep checks PG-SVI as published, with both updates of the mean, against the formulas.
 func TestGLMPGStep(t *testing.T) {
 	for _, update := range []MeanUpdate{MainText, Appendix} {
 		c := toyGLM("", 30, 4, BernoulliLogit{}, 61,
@@ -504,7 +507,7 @@ func TestGLMPGStep(t *testing.T) {
 				t.Errorf("update %d, step %d: covariance", update, k)
 			}
 		}
-		// From there without a step size to the optimum; and the ELBO of both kinds of states.
+		// Continue without a step size to the optimum, and check the ELBO of both types of states.
 		value, err := elboOf(st, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -535,7 +538,7 @@ func TestGLMPGStep(t *testing.T) {
 	}
 }
 
-// Other divergences, through Objective.
+// TestGLMDivergence checks other divergences, which use Objective.
 func TestGLMDivergence(t *testing.T) {
 	c := toyGLM("", 25, 2, BernoulliLogit{}, 71, nil)
 	g := c.Glm(t, c.X)
@@ -563,7 +566,7 @@ func TestGLMSameBits(t *testing.T) {
 	}
 }
 
-// The options that say the same in two ways.
+// TestGLMOptions checks options that can express the same model in two ways.
 func TestGLMOptions(t *testing.T) {
 	c := toyGLM("", 60, 3, BernoulliLogit{}, 91, nil)
 	fit := func(x mat.Matrix, y []float64, opt *GLMOptions) *GLMPosterior {
@@ -591,7 +594,7 @@ func TestGLMOptions(t *testing.T) {
 	checkApart(t, "intercept as a column", fit(ones, c.Y, &GLMOptions{Prior: prior}), with, 1e-7)
 	checkApart(t, "a full prior", fit(ones, c.Y, &GLMOptions{Prior: full}), with, 1e-7)
 
-	// A weight of 2 is a row twice, one of 0 a row left out.
+	// A weight of 2 repeats a row, and a weight of 0 removes it.
 	w := make([]float64, 60)
 	var index []int
 	for i := range w {
@@ -615,7 +618,7 @@ func TestGLMOptions(t *testing.T) {
 	if m, n := a.Mean(nil)[1], 1e4*b.Mean(nil)[1]; math.Abs(m-n) > 1e-3*math.Abs(m) {
 		t.Errorf("weight %v, of the scaled column %v", m, n)
 	}
-	// No rows: the prior.
+	// Without rows the posterior is the prior.
 	g, err := NewGLM(NewSparse(3), nil, BernoulliLogit{}, &GLMOptions{PriorSD: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -624,19 +627,19 @@ func TestGLMOptions(t *testing.T) {
 	if s := p.SD(nil)[2]; res.ELBO != 0 || res.Status != Converged || s != 2 {
 		t.Errorf("no rows: %+v, sd %v", res, s)
 	}
-	// All weights zero: the same.
+	// If all weights are zero, the posterior is also the prior.
 	p = fit(c.X, c.Y, &GLMOptions{Weights: make([]float64, 60)})
 	if p.SD(nil)[0] != 1 || p.Len() != 0 {
 		t.Errorf("all weights zero: sd %v, %d rows", p.SD(nil)[0], p.Len())
 	}
 }
 
-// TestClassesLearnSlope: the slope of the best ELBO of several classes in the prior scale is what
-// differences say.
+// TestClassesLearnSlope compares the slope of the best ELBO of several classes in the prior scale
+// with differences.
 func TestClassesLearnSlope(t *testing.T) {
 	notShort(t)
 	x, y := loadIris(t)
-	for i := range y { // so that no plane parts the classes
+	for i := range y { // no plane separates the classes
 		if i%7 == 0 {
 			y[i] = math.Mod(y[i]+1, 3)
 		}
@@ -665,7 +668,7 @@ func TestClassesLearnSlope(t *testing.T) {
 		t.Errorf("a slope of %v and an information of %v, want a slope of %v", p.Grad[0],
 			p.Info.At(0, 0), want)
 	}
-	// One of each class, but for a column that two share.
+	// One block per class, except for one column that two classes share.
 	each := GLMOptions{Intercept: true, Blocks: []int{0, 0, 0, 3, 1, 1, 1, 3, 2, 2, 2, 2}}
 	l, err = mustGLM(t, x, y, Softmax{}, each).Learner(&LearnOptions{NoPrior: true})
 	if err != nil {

@@ -22,91 +22,94 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// LDA is latent Dirichlet allocation, a topic model (Blei, Ng and Jordan, JMLR 2003). It has K
-// topics over a vocabulary of V words:
+// LDA is latent Dirichlet allocation, a topic model (Blei, Ng and Jordan, JMLR 2003). With K topics
+// over a vocabulary of V words, the model is
 //
 //	β_k ~ Dirichlet(TopicPrior, …),   θ_n ~ Dirichlet(DocPrior, …)
 //	each word of document n is v with probability Σ_k θ_nk β_kv
 //
-// It is an Objective over q(β) = Π_k Dirichlet(λ_k), with f from Conjugate and h the KL to the
-// prior. The local variables of a document are q(θ_n) = Dirichlet(γ_n) and the topics φ_v of its
-// words,
+// It is an Objective over q(β) = Π_k Dirichlet(λ_k), where f comes from Conjugate and h is the KL
+// to the prior. The local variables of a document are q(θ_n) = Dirichlet(γ_n) and the topics φ_v of
+// its words,
 //
 //	γ_k = DocPrior + Σ_v y_v φ_vk,   φ_vk ∝ exp(E[log θ_k] + E[log β_kv]),
 //
-// iterated to the optimum of the document's share of the ELBO.
+// iterated to the optimum of the document's contribution to the ELBO.
 //
-// It is a Model whose terms are the documents. With a nil Solver it takes seven passes of
+// It is a Model whose terms are the documents. With a nil Solver, it takes seven passes of
 // stochastic variational inference (Hoffman, Blei and Bach, "Online learning for latent Dirichlet
-// allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. Then it uses
-// coordinate ascent over all documents until Solver.Goal is met or its passes are used up: see Fit.
-// Up to 64 documents, or with a Solver.BatchSize of Len, it takes coordinate ascent from the
-// start; with another BatchSize it takes none.
+// allocation", 2010) with mini-batches of 64 documents and the zero FractionStep. It then takes
+// coordinate ascent steps over all documents until it reaches Solver.Goal or the limit on passes;
+// see Fit. Up to 64 documents, or if Solver.BatchSize is Len, it takes only coordinate ascent
+// steps. With any other BatchSize, it takes none.
 //
-// The ELBO is exact, without the multinomial coefficient, a constant. It is evaluated after each
-// pass of coordinate ascent and at the end. An LDA is immutable and safe for concurrent use.
+// The ELBO is exact, except that it omits the multinomial coefficient, which is constant. It is
+// evaluated after each pass of coordinate ascent and at the end. An LDA is immutable and safe for
+// concurrent use.
 type LDA struct {
 	docs  []topic.Doc
 	terms int
 	k     int
 	vocab []string
 	opt   LDAOptions
-	prior *Exp // of the topics, one after the other
+	prior *Exp // prior of the topics, one after the other
 }
 
-// LDAOptions are the options of an LDA. The zero value and a nil pointer mean the defaults.
+// LDAOptions holds the options of an LDA. The zero value and a nil pointer mean the defaults.
 type LDAOptions struct {
-	// DocPrior is the parameter of the Dirichlet prior of a document, as a number of words for
-	// each topic. Zero means 0.2.
+	// DocPrior is the parameter of the Dirichlet prior of a document, in words per topic. Zero
+	// means 0.2.
 	DocPrior float64
-	// TopicPrior is the parameter of the Dirichlet prior of a topic, as a count for each word.
-	// Zero means 0.3.
+	// TopicPrior is the parameter of the Dirichlet prior of a topic, as a count per word. Zero
+	// means 0.3.
 	TopicPrior float64
 	// Start chooses the initial topics.
 	Start TopicStart
-	// Topics holds initial topics, if it is not nil: K×V counts, not negative, in addition to
-	// those of the prior: λ = TopicPrior + Topics. It is copied.
+	// Topics holds initial counts, K×V, that must not be negative. They are added to the prior, so
+	// that λ = TopicPrior + Topics initially. NewLDA copies them. Nil means that Start chooses the
+	// initial topics.
 	Topics mat.Matrix
-	// MaxMemory is the number of bytes that the model may take: about 320 for each of K × V
-	// numbers, and 3,200 for each word with StartAnchors. Zero means the limit described at
+	// MaxMemory is the number of bytes that the model may use. It needs about 320 bytes for each of
+	// K × V numbers, and 3,200 per word with StartAnchors. Zero means the limit described at
 	// ErrMemory.
 	MaxMemory int64 `json:"-"`
 }
 
-// What zero options of an LDA mean, and its constants. They were tried on AP, with 10 topics and
-// 50, and NIPS, where priors of 0.5 are no better, at 50 topics by 0.08 nats worse. At 10 topics
-// the held-out score of AP is the same within 0.01 nats for batches of 16 to 64, a DocPrior of 0.1
-// to 0.5 and a tolerance of 0.001 to 0.1 words.
+// Defaults and constants of an LDA. They were tried on AP, with 10 and 50 topics, and on NIPS.
+// Priors of 0.5 are no better, and worse by 0.08 nats at 50 topics. At 10 topics, the held-out
+// score of AP is the same to 0.01 nats for batches of 16 to 64 documents, a DocPrior of 0.1 to 0.5,
+// and a tolerance of 0.001 to 0.1 words.
 const (
 	ldaDocPrior   = 0.2
 	ldaTopicPrior = 0.3
-	ldaBatch      = 64 // so many documents have about as much work as K × V numbers
-	ldaPasses     = 8  // least, of a run without options
-	// Passes over mini-batches. On AP with 10 topics, seven of them and one pass over all documents
-	// reach an ELBO that is 280 nats higher than after ten passes over mini-batches, and predict as
-	// well.
+	ldaBatch      = 64 // a batch of 64 documents costs about as much as K × V numbers
+	ldaPasses     = 8  // least number of passes of a run without options
+	// ldaNoisyPasses is the number of passes over mini-batches. On AP with 10 topics, seven such
+	// passes and one pass over all documents reach an ELBO 280 nats above ten passes over
+	// mini-batches, and predict equally well.
 	ldaNoisyPasses = 7
-	// distinct words of all documents, times topics and passes: some seconds at the most
+	// ldaWork is the work of a run without options: the distinct words of all documents, times
+	// topics and passes. It takes a few seconds at most.
 	ldaWork         = 3e5
 	topicMostPasses = 1000
-	ldaMatrices     = 40 // of K × V numbers: states of q and of the prior, gradients
+	ldaMatrices     = 40 // number of K × V matrices: states of q and of the prior, gradients
 	ldaMostTokens   = 1e100
 )
 
-// NewLDA returns the model of the documents of c with the given number of topics. The documents
-// are copied. A nil opt means the zero LDAOptions. Documents without words are allowed and have
-// no effect.
+// NewLDA returns the model of the documents of c with the given number of topics. It copies the
+// documents. A nil opt means the zero LDAOptions. Documents without words are allowed and have no
+// effect.
 //
 // The error wraps
 //   - ErrEmpty if there is no document, no word or fewer than two terms;
 //   - ErrParam if topics < 1 or an option is out of range;
-//   - ErrShape or ErrNotFinite if LDAOptions.Topics has another shape or is not finite;
-//   - ErrMemory if terms and topics are too many for LDAOptions.MaxMemory.
+//   - ErrShape or ErrNotFinite if LDAOptions.Topics has the wrong shape or is not finite;
+//   - ErrMemory if terms and topics exceed LDAOptions.MaxMemory.
 //
-// Otherwise it is that of Corpus.Validate.
+// NewLDA also returns the errors of Corpus.Validate.
 func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	if c == nil || len(c.Docs) == 0 {
-		return nil, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: the corpus has no documents: %w", ErrEmpty)
 	}
 	m, err := newLDA(c.Terms, topics, opt)
 	if err != nil {
@@ -118,7 +121,8 @@ func NewLDA(c *Corpus, topics int, opt *LDAOptions) (*LDA, error) {
 	if n := c.Tokens(); !(n > 0) {
 		return nil, fmt.Errorf("pgsvi: the %d documents have no words: %w", len(c.Docs), ErrEmpty)
 	} else if n > ldaMostTokens {
-		return nil, fmt.Errorf("pgsvi: the counts of the corpus add up to %v: %w", n, ErrNotFinite)
+		return nil, fmt.Errorf("pgsvi: the counts of the corpus sum to %v; the sum must be at "+
+			"most %v: %w", n, ldaMostTokens, ErrNotFinite)
 	}
 	m.vocab = slices.Clone(c.Vocab)
 	for _, d := range c.Docs {
@@ -148,12 +152,11 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 	}{{"DocPrior", &o.DocPrior, ldaDocPrior}, {"TopicPrior", &o.TopicPrior, ldaTopicPrior}} {
 		*p.x = orDefault(*p.x, p.zero)
 		if !(*p.x >= ldaLeast && *p.x <= 1/ldaLeast) {
-			bad("LDAOptions.%s is %v; it must be positive, from %v to %v", p.name, *p.x, ldaLeast,
-				1/ldaLeast)
+			bad("LDAOptions.%s is %v; it must be in [%v, %v]", p.name, *p.x, ldaLeast, 1/ldaLeast)
 		}
 	}
 	if o.Start < StartAuto || o.Start > StartRandom {
-		bad("LDAOptions.Start is %v", o.Start)
+		bad("LDAOptions.Start is %v; it must be a TopicStart", o.Start)
 	}
 	if o.MaxMemory < 0 {
 		bad("LDAOptions.MaxMemory is %d; it must not be negative", o.MaxMemory)
@@ -162,7 +165,7 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 		return nil, errors.Join(errs...)
 	}
 	if terms < 2 {
-		return nil, fmt.Errorf("pgsvi: a vocabulary of %d terms; topics need two: %w", terms,
+		return nil, fmt.Errorf("pgsvi: the vocabulary has %d terms; topics need two: %w", terms,
 			ErrEmpty)
 	}
 	need := memory.Bytes(ldaMatrices, terms, topics)
@@ -177,17 +180,17 @@ func newLDA(terms, topics int, opt *LDAOptions) (*LDA, error) {
 	return m, m.setStart()
 }
 
-// ldaLeast is the least parameter of a prior, and the reciprocal of the largest.
+// ldaLeast is the smallest parameter of a prior. Its reciprocal is the largest.
 const ldaLeast = 1e-6
 
-// setStart copies the counts to start from.
+// setStart copies LDAOptions.Topics.
 func (m *LDA) setStart() error {
 	if given, err := givenOption("LDAOptions.Topics", m.opt.Topics); !given {
 		return err
 	}
 	if r, c := m.opt.Topics.Dims(); r != m.k || c != m.terms {
-		return fmt.Errorf("pgsvi: LDAOptions.Topics is %d×%d, want topics × terms, %d×%d: %w", r, c,
-			m.k, m.terms, ErrShape)
+		return fmt.Errorf("pgsvi: LDAOptions.Topics is %d×%d; it must be topics × terms, %d×%d: %w",
+			r, c, m.k, m.terms, ErrShape)
 	}
 	t := mat.DenseCopyOf(m.opt.Topics)
 	for k := range m.k {
@@ -197,7 +200,8 @@ func (m *LDA) setStart() error {
 					ErrNotFinite)
 			}
 			if !(x >= 0 && x <= 1e100) {
-				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v: %w", k, v, x, ErrParam)
+				return fmt.Errorf("pgsvi: LDAOptions.Topics(%d, %d) is %v; it must be in [0, "+
+					"1e100]: %w", k, v, x, ErrParam)
 			}
 		}
 	}
@@ -205,7 +209,7 @@ func (m *LDA) setStart() error {
 	return nil
 }
 
-// setPrior makes the prior of the topics.
+// setPrior sets the prior of the topics.
 func (m *LDA) setPrior() (err error) {
 	alpha := make([]float64, m.terms)
 	floats.AddConst(m.opt.TopicPrior, alpha)
@@ -249,7 +253,7 @@ func (m *LDA) NewStepper(ctx context.Context, env *Env, d Divergence) (Stepper, 
 	return st, nil
 }
 
-// passes returns the most passes of a run without options.
+// passes returns the limit on passes of a run without options.
 func (m *LDA) passes() float64 { return passesFor(passWork(m.docs, m.k), ldaWork, ldaPasses) }
 
 // passWork returns the work of a pass over docs: their distinct words, times topics.
@@ -260,13 +264,13 @@ func passWork(docs []topic.Doc, topics int) (work float64) {
 	return work
 }
 
-// passesFor returns the most passes of a run without options: the least number, or more if they are
-// not more work in all than given.
+// passesFor returns the limit on passes of a run without options. It is at least least, and more if
+// the passes together take at most the work all.
 func passesFor(pass, all, least float64) float64 {
 	return min(max(least, math.Floor(all/pass)), topicMostPasses)
 }
 
-// Local implements ConjugateModel, with μ = E[log β] topic by topic.
+// Local implements ConjugateModel. The vector μ holds E[log β], topic by topic.
 func (m *LDA) Local(dst, mu []float64, n int, weight float64) (float64, error) {
 	return m.engine().Local(dst, mu, m.docs[n], weight), nil
 }
@@ -279,7 +283,7 @@ func (m *LDA) engine() topic.Dirichlet {
 // shared implements sharedModel.
 func (m *LDA) shared() {}
 
-// digest shows d what m is made of.
+// digest adds the documents and options of m to d.
 func (m *LDA) digest(d *save.Digest) {
 	d.Int(len(m.docs), m.terms, m.k)
 	for _, doc := range m.docs {
@@ -289,8 +293,8 @@ func (m *LDA) digest(d *save.Digest) {
 	d.Float(m.opt.DocPrior, m.opt.TopicPrior)
 }
 
-// LDAPosterior is the approximate posterior of an LDA: q(β_k) = Dirichlet(λ_k) for each topic. It
-// is immutable and safe for concurrent use.
+// LDAPosterior is the approximate posterior of an LDA. It is q(β_k) = Dirichlet(λ_k) for each
+// topic. It is immutable and safe for concurrent use.
 type LDAPosterior struct {
 	k, terms int
 	vocab    []string
@@ -303,28 +307,29 @@ type LDAPosterior struct {
 	filed    bool // Save stores the documents
 }
 
-// Fit runs s on the model; a nil s means the zero Solver. The posterior is that of the state
-// reached, and is valid even with an error after the set-up. The errors are those of Solver.Run.
+// Fit runs s on the model. A nil s means the zero Solver. It returns the posterior at the state
+// reached, which is valid even if Fit returns an error after the set-up. Fit returns the errors of
+// Solver.Run.
 //
 // A Solver.MaxPasses of zero means eight passes: seven over mini-batches and one over all
-// documents. A corpus so small that passes take little time gets up to a thousand. For a larger one
-// the status is therefore PassLimit: its topics predict as well as after longer runs, but its ELBO
-// may be thousands of nats below a local maximum. Set MaxPasses to a few hundred to reach the
-// maximum.
+// documents. A small corpus, whose passes take little time, gets up to a thousand. The status of a
+// fit to a larger corpus is therefore PassLimit. Its topics predict as well as after longer runs,
+// but its ELBO may be thousands of nats below a local maximum. Set MaxPasses to a few hundred to
+// reach the maximum.
 //
-// Result.Gap estimates how many nats further passes would gain, and the run ends when it is at most
-// Solver.Goal. It sums what topics and documents gain together in a quadratic model of the ELBO,
-// from three gradients over all documents: see Conjugate. On AP and on generated corpora it was
-// between 0.5 and 2 times what later passes gained in nine of ten cases, and seldom below a
-// quarter. Gap is +Inf near a saddle, where the model has no maximum: two topics that are equal,
-// for example. Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit with
-// several Solver.Src and keep the highest ELBO.
+// Result.Gap estimates how many nats further passes would gain. The run ends when it is at most
+// Solver.Goal. It is the joint gain of topics and documents in a quadratic model of the ELBO, from
+// three gradients over all documents; see Conjugate. On AP and on generated corpora, it was between
+// 0.5 and 2 times the actual gain of later passes in nine of ten cases, and seldom below a quarter.
+// Gap is +Inf near a saddle, such as two equal topics, because the quadratic model then has no
+// maximum. Nothing is proved, so GapBound is +Inf, and other maxima may be higher. Fit with several
+// Solver.Src and keep the fit with the highest ELBO.
 func (m *LDA) Fit(ctx context.Context, s *Solver) (*LDAPosterior, *Result, error) {
 	return fitModel[*LDAPosterior](ctx, s, m)
 }
 
-// Posterior returns the posterior at st, a state of a run on an LDA. The error wraps ErrParam if
-// st is not one, or has another number of topics or terms.
+// Posterior returns the posterior at st, a state of a run on an LDA. The error wraps ErrParam if st
+// is not such a state, or has another number of topics or terms.
 func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 	q, err := posteriorOf(st, m.prior)
 	if err != nil {
@@ -345,13 +350,13 @@ func (m *LDA) Posterior(st State) (*LDAPosterior, error) {
 // Vocab returns the words of the vocabulary, or nil if they are unknown.
 func (p *LDAPosterior) Vocab() []string { return slices.Clone(p.vocab) }
 
-// Lambda returns a new K×V matrix with the parameters λ of the topics.
+// Lambda returns the parameters λ of the topics as a new K×V matrix.
 func (p *LDAPosterior) Lambda() *mat.Dense {
 	return mat.NewDense(p.k, p.terms, slices.Clone(p.lambda))
 }
 
-// Topics returns E[β], a new K×V matrix: row k holds the probabilities of the words in topic k.
-// It is an argument of TopTerms and TopWords.
+// Topics returns E[β] as a new K×V matrix, whose row k holds the probabilities of the words in
+// topic k. It can be passed to TopTerms and TopWords.
 func (p *LDAPosterior) Topics() *mat.Dense {
 	t := p.Lambda()
 	for k := range p.k {
@@ -373,11 +378,11 @@ func (p *LDAPosterior) setLogs() {
 	}
 }
 
-// Infer returns the posterior of the topic proportions of a document, new or not, at the topics of
-// p. A document without words has the prior, and the share 0 of the ELBO.
+// Infer returns the posterior of the topic proportions of a document, new or not, given the topics
+// of p. A document without words has the prior and contributes 0 to the ELBO.
 //
-// The error wraps ErrNotFinite if the counts add up to more than 1e100. Corpus.Validate has
-// the other errors.
+// The error wraps ErrNotFinite if the counts sum to more than 1e100. Otherwise it is an error of
+// Corpus.Validate.
 func (p *LDAPosterior) Infer(d Document) (*LDADoc, error) {
 	gamma, err := p.propagate(nil, d)
 	if err != nil {
@@ -403,21 +408,21 @@ func checkLDADoc(d topic.Doc, terms int) error {
 		return err
 	}
 	if n := d.Tokens(); n > ldaMostTokens {
-		return fmt.Errorf("has counts that add up to %v; divide them so that the sum is at most "+
+		return fmt.Errorf("has counts that sum to %v; divide them so that the sum is at most "+
 			"%v: %w", n, ldaMostTokens, ErrNotFinite)
 	}
 	return nil
 }
 
-// LDADoc is the posterior of the topic proportions θ of a document at the topics E[β]. It is
-// approximated by a Dirichlet(γ) from expectation propagation (T. Minka and J. Lafferty,
-// Expectation-propagation for the generative aspect model, UAI 2002), which is close to the exact
-// means and standard deviations. It is not the mean-field q(θ) that an LDA is fitted with, whose
-// standard deviations are too small. An LDADoc is immutable and safe for concurrent use.
+// LDADoc is the posterior of the topic proportions θ of a document, given the topics E[β]. It is a
+// Dirichlet(γ) from expectation propagation (T. Minka and J. Lafferty, Expectation-propagation for
+// the generative aspect model, UAI 2002), which is close to the exact means and standard
+// deviations. It differs from the mean-field q(θ) of the fit of an LDA, whose standard deviations
+// are too small. An LDADoc is immutable and safe for concurrent use.
 type LDADoc struct {
 	gamma []float64
 	elbo  float64
-	of    *LDAPosterior // nil if the document has no words because its file had none
+	of    *LDAPosterior // nil if the posterior comes from a file without words
 	doc   topic.Doc     // valid if of is not nil
 }
 
@@ -428,8 +433,8 @@ func (d *LDADoc) Gamma(dst []float64) []float64 {
 	return dst
 }
 
-// ELBO returns the document's share of the ELBO in nats, NaN if it was not evaluated. It is the
-// share of the mean-field q(θ), which has another γ.
+// ELBO returns the contribution of the document to the ELBO, in nats, or NaN if it was not
+// evaluated. It is the contribution of the mean-field q(θ), which has another γ.
 func (d *LDADoc) ELBO() float64 { return d.elbo }
 
 // Rand stores a draw from Dirichlet(γ) in dst, of length K; nil allocates.
@@ -444,19 +449,19 @@ func (d *LDADoc) Rand(dst []float64, rng *rand.Rand) []float64 {
 	return dst
 }
 
-// Proportions returns the means γ_k/Σγ of the topic proportions and, for each, the central interval
-// that holds it with probability level in (0, 1). The intervals are quantiles of
+// Proportions returns the means γ_k/Σγ of the topic proportions and, for each proportion, the
+// central interval that contains it with probability level. The intervals are quantiles of
 //
 //	p(θ_k) ∝ θ_k^(DocPrior−1) (1 − θ_k)^((K−1)·DocPrior−1) Π_v (θ_k β_kv + (1 − θ_k) m_kv)^y_v
 //
-// and m_kv averages the β_jv of the other topics (B. Cseke and T. Heskes, Approximate marginals in
-// latent Gaussian models, JMLR 2011, the factorized correction). They are exact for two topics.
+// with m_kv the mean of the β_jv of the other topics (B. Cseke and T. Heskes, Approximate marginals
+// in latent Gaussian models, JMLR 2011, the factorized correction). They are exact for two topics.
 // Quantiles of Beta(γ_k, Σγ − γ_k) would cover too little, because that distribution has another
 // shape. They are used only if the document comes from a file without its words; see
-// LDAPosterior.WithDocs. Proportions panics if level is outside (0, 1).
+// LDAPosterior.WithDocs. Proportions panics unless level is in (0, 1).
 func (d *LDADoc) Proportions(level float64) (mean, lo, hi []float64) {
 	if !(level > 0 && level < 1) {
-		panic(fmt.Sprintf("pgsvi: interval at level %v", level))
+		panic(fmt.Sprintf("pgsvi: the level of Proportions is %v; it must be in (0, 1)", level))
 	}
 	if d.of != nil {
 		lo, hi = d.of.engine().Intervals(d.of.logs, d.doc, level)
@@ -481,14 +486,14 @@ func (d *LDADoc) means(dst []float64) []float64 {
 	return dst
 }
 
-// ldaTrain are the training documents of a posterior, whose γ are made when they are asked for.
+// ldaTrain holds the training documents of a posterior. Their γ are computed at the first use.
 type ldaTrain struct {
 	once  sync.Once
-	docs  []topic.Doc // nil in a posterior from a file without them
+	docs  []topic.Doc // nil if the posterior comes from a file without documents
 	gamma []float64   // document by document
 }
 
-// trained returns γ of the training documents, one after the other.
+// trained returns γ of the training documents, one document after the other.
 func (p *LDAPosterior) trained() []float64 {
 	p.train.once.Do(func() {
 		docs, k := p.train.docs, p.k
@@ -506,18 +511,18 @@ func (p *LDAPosterior) trained() []float64 {
 	return p.train.gamma
 }
 
-// docBlock is the number of documents that are inferred at a time.
+// docBlock is the number of documents that are inferred together.
 const docBlock = 16
 
-// Len returns the number of training documents: 0 of a posterior from a file of before they were
-// stored.
+// Len returns the number of training documents. It is 0 if the posterior was loaded from a file
+// that does not contain them.
 func (p *LDAPosterior) Len() int { return len(p.trained()) / p.k }
 
-// Doc returns the posterior of the proportions of training document n. Its ELBO is NaN. It
-// panics if there is no such document.
+// Doc returns the posterior of the proportions of training document n. Its ELBO is NaN. Doc panics
+// if document n does not exist.
 func (p *LDAPosterior) Doc(n int) *LDADoc {
 	if n < 0 || n >= p.Len() {
-		panic(fmt.Sprintf("pgsvi: document %d of %d", n, p.Len()))
+		panic(fmt.Sprintf("pgsvi: training document %d does not exist; there are %d", n, p.Len()))
 	}
 	d := &LDADoc{gamma: p.trained()[n*p.k : (n+1)*p.k : (n+1)*p.k], elbo: math.NaN()}
 	if p.train.docs != nil {
@@ -532,9 +537,9 @@ func (p *LDAPosterior) engine() topic.Dirichlet {
 }
 
 // DocTopics returns the mean topic proportions E[θ] of the documents of c, new or not, or of the
-// training documents if c is nil: a new matrix with a row of K numbers for each. It is an argument
-// of WriteLDAvis. It is nil if there are no documents. The error wraps
-// ErrShape if c has another number of terms. Infer has the other errors.
+// training documents if c is nil. The result is a new matrix with a row of K numbers per document,
+// or nil if there are no documents. It can be passed to WriteLDAvis. The error wraps ErrShape if c
+// has another number of terms. Otherwise it is an error of Infer.
 func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 	train := func(dst []float64, n int) { p.Doc(n).means(dst) }
 	return docTopics(c, p.terms, p.k, p.Len, train, func(dst []float64, d Document) error {
@@ -547,47 +552,48 @@ func (p *LDAPosterior) DocTopics(c *Corpus) (*mat.Dense, error) {
 }
 
 // Similar returns the indices of the n training documents whose mean topic proportions are nearest
-// to those of d, which Infer finds, and their Hellinger distances √(½Σ_k (√p_k − √q_k)²), from 0,
-// the same proportions, to 1, no topic in common. The nearest comes first; of fewer than n
-// documents all are returned. The error wraps ErrParam if n is not positive, ErrEmpty if no
-// training documents are stored, and is otherwise that of Infer.
+// to the proportions of d, which it infers. It also returns their Hellinger distances √(½Σ_k (√p_k
+// − √q_k)²), from 0 for equal proportions to 1 for no topic in common. The nearest document comes
+// first. If there are fewer than n documents, all are returned. The error wraps ErrParam if n is
+// not positive, and ErrEmpty if no training documents are stored. Otherwise it is an error of
+// Infer.
 func (p *LDAPosterior) Similar(d Document, n int) (index []int, distance []float64, err error) {
 	return similarTo[*LDADoc](p, d, n)
 }
 
-// HeldOut returns the out-of-sample score on the documents of c, which should not be training
-// data, by the protocol of CTMPosterior.HeldOut. One half y¹ of a document gives the mean-field
-// q(θ) at the topics E[β], which predicts a little better than γ of Infer. Each token of the other
-// half, y², is scored on its own,
+// HeldOut returns the out-of-sample score on the documents of c, which should not be training data.
+// It follows the protocol of CTMPosterior.HeldOut. One half y¹ of a document gives the mean-field
+// q(θ) given the topics E[β], which predicts slightly better than the γ of Infer. Each token of the
+// other half, y², is scored separately,
 //
 //	−Σ_v y²_v log Σ_k E[θ_k] E[β_kv]
 //
-// with every topic smoothed, E[β] ← (1−s)E[β] + s/V. The expectation is exact, so that
-// HeldOutOptions.Draws is not used. A nil opt means the zero HeldOutOptions.
+// with every topic smoothed, E[β] ← (1−s)E[β] + s/V. The expectation is exact, so
+// HeldOutOptions.Draws is ignored. A nil opt means the zero HeldOutOptions.
 //
 // The error wraps
 //   - ErrShape if c has another number of terms;
-//   - ErrEmpty if it has no document;
+//   - ErrEmpty if c has no document;
 //   - ErrParam if a count is not a whole number, an option is out of range, or ByWord is set,
-//     which has no exact expectation.
+//     because its expectation has no exact form.
 //
-// Otherwise it is that of Corpus.Validate.
+// HeldOut also returns the errors of Corpus.Validate.
 func (p *LDAPosterior) HeldOut(c *Corpus, opt *HeldOutOptions) (*HeldOut, error) {
 	o, err := heldOutOptions(opt, c, p.terms)
 	if err != nil {
 		return nil, err
 	}
 	if o.ByWord {
-		return nil, fmt.Errorf("pgsvi: HeldOutOptions.ByWord of an LDA: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: an LDA does not support HeldOutOptions.ByWord: %w", ErrParam)
 	}
 	h, errs := p.engine().HeldOut(topic.Scoring(o), plain(c.Docs), p.seen, p.lambda, p.logs)
 	return (*HeldOut)(h), prefixedEach(errs)
 }
 
-// ldaFile is the file of an LDAPosterior.
+// ldaFile is the file type of an LDAPosterior.
 var ldaFile = save.Kind{Name: "LDAPosterior", Version: 1}
 
-// savedLDA is an LDAPosterior as JSON.
+// savedLDA is the JSON form of an LDAPosterior.
 type savedLDA struct {
 	Topics   int                `json:"topics"`
 	Terms    int                `json:"terms"`
@@ -599,18 +605,18 @@ type savedLDA struct {
 	savedDocs
 }
 
-// WithDocs returns p, whose Save now stores the training documents too, as bags of words. Without
-// WithDocs a file does not contain the data, and Proportions of a training document that was loaded
-// has the intervals of Beta distributions, which are too narrow.
+// WithDocs returns a copy of p whose Save also stores the training documents, as bags of words.
+// Other files do not contain the data. After loading such a file, the Proportions of a training
+// document use Beta distributions, whose intervals are too narrow.
 func (p *LDAPosterior) WithDocs() *LDAPosterior {
 	q := *p
 	q.filed = true
 	return &q
 }
 
-// Save writes p with γ of the training documents. Load restores it to the same bits, except for
-// intervals of these documents: see WithDocs. The error comes from w, or wraps ErrParam if a word
-// of the vocabulary is not UTF-8, as JSON requires.
+// Save writes p with γ of the training documents. Load restores p bit for bit, except for the
+// intervals of these documents; see WithDocs. Save returns any error of w. The error wraps ErrParam
+// if a word of the vocabulary is not UTF-8, which JSON requires.
 func (p *LDAPosterior) Save(w io.Writer) error {
 	if err := checkText("word", p.vocab); err != nil {
 		return err
@@ -631,9 +637,9 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	k := s.Topics
 	if k < 1 || s.Terms < 2 || len(s.Lambda)%k != 0 || len(s.Lambda)/k != s.Terms ||
 		len(s.Seen) != s.Terms || s.Vocab != nil && len(s.Vocab) != s.Terms {
-		return nil, fmt.Errorf(
-			"%d topics and %d terms with %d, %d and %d elements in lambda, seen and vocab: %w", k,
-			s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab), ErrShape)
+		return nil, fmt.Errorf("%d topics and %d terms do not fit %d, %d and %d elements in "+
+			"lambda, seen and vocab: %w", k, s.Terms, len(s.Lambda), len(s.Seen), len(s.Vocab),
+			ErrShape)
 	}
 	if !(s.DocPrior >= ldaLeast && s.DocPrior <= 1/ldaLeast) {
 		return nil, fmt.Errorf("the prior of a document is %v: %w", s.DocPrior, ErrParam)
@@ -641,8 +647,8 @@ func (s *savedLDA) load() (*LDAPosterior, error) {
 	p := &LDAPosterior{k: k, terms: s.Terms, vocab: s.Vocab, docPrior: s.DocPrior, lambda: s.Lambda,
 		mu: make([]float64, len(s.Lambda)), seen: s.Seen, train: &ldaTrain{gamma: s.Docs}}
 	if len(s.Docs)%k != 0 {
-		return nil, fmt.Errorf("documents of %d numbers for %d topics: %w", len(s.Docs), k,
-			ErrShape)
+		return nil, fmt.Errorf("docs has %d numbers; they must be a multiple of %d topics: %w",
+			len(s.Docs), k, ErrShape)
 	}
 	for i, g := range s.Docs {
 		if !(g > 0 && g <= math.MaxFloat64) {

@@ -315,6 +315,109 @@ func TestLearnFalseEnds(t *testing.T) {
 	}
 }
 
+// TestLearnHeld checks −ELBO with held sites: it has the slopes of −ELBO at the θ of the sites, its own
+// slopes elsewhere, and is near to −ELBO there, or equal under Gaussian noise. A search of many rows
+// then needs few evaluations.
+func TestLearnHeld(t *testing.T) {
+	t.Parallel()
+	const n, d = 3000, 8
+	rng := testkit.Rand(7)
+	x, y, labels := mat.NewDense(n, d, nil), make([]float64, n), make([]float64, n)
+	weights := make([]float64, n)
+	for i := range y {
+		y[i] = 0.5 + rng.NormFloat64()
+		for j := range d {
+			v := rng.NormFloat64()
+			x.Set(i, j, v)
+			y[i] += 0.2 * v * float64(1+j/4)
+		}
+		labels[i], weights[i] = testkit.PlusMinus(y[i] > 0), 0.5+rng.Float64()
+	}
+	for _, c := range []struct {
+		lik        Likelihood
+		y          []float64
+		start, far []float64
+		tol        float64 // relative error of the fall of −ELBO
+	}{
+		{BernoulliLogit{}, labels, []float64{1, 0.5}, []float64{-0.7, -1}, 0.02},
+		{GaussianNoise{}, y, []float64{1, 0.5, 0.3}, []float64{-0.7, -1, -0.2}, 1e-9},
+	} {
+		g, err := NewGLM(x, c.y, c.lik, &GLMOptions{Intercept: true, Weights: weights,
+			Offset: weights, Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkHeld(t, g, c.start, c.far, c.tol)
+		_, _, learned, err := g.Learn(context.Background(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, exact, err := g.Learn(context.Background(), nil, &LearnOptions{Tol: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := learned.Objective - exact.Objective
+		if learned.Evaluations > 3 || !(short < learn.DefaultTol) {
+			t.Errorf("%T: %d evaluations end %v nats above the minimum", c.lik,
+				learned.Evaluations, short)
+		}
+		for i, p := range learned.Params {
+			if sd := exact.Params[i].SD; !(math.Abs(p.SD/sd-1) < 0.05) {
+				t.Errorf("%T: the standard deviation of %s is %v, want %v", c.lik, p.Name, p.SD, sd)
+			}
+		}
+	}
+}
+
+// checkHeld checks −ELBO of g with the sites at start, there and at far.
+func checkHeld(t *testing.T, g *GLM, start, far []float64, tol float64) {
+	t.Helper()
+	l, err := learnerAs[*glmLearner](g.Learner(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := l.learning(term.Crew{Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := model.(learn.Held)
+	at := func(theta []float64) search.Point {
+		p, err := m.Evaluate(theta, 1e-9, math.Inf(1), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Keep(true)
+		return p
+	}
+	first := at(start)
+	held := m.Hold()
+	same, other := held(start), held(far)
+	for i, want := range first.Grad {
+		if !(math.Abs(same.Grad[i]-want) < 1e-4) {
+			t.Errorf("slopes are %v, want %v", same.Grad, first.Grad)
+		}
+		const h = 1e-4
+		up, down := slices.Clone(far), slices.Clone(far)
+		up[i], down[i] = up[i]+h, down[i]-h
+		s := (held(up).F - held(down).F) / (2 * h)
+		if !(math.Abs(s-other.Grad[i]) < 1e-5*(1+math.Abs(s))) {
+			t.Errorf("slope %d elsewhere is %v, want %v", i, other.Grad[i], s)
+		}
+	}
+	if !mat.EqualApprox(same.Info, first.Info, 1e-6) {
+		t.Errorf("the information is %v, want %v", mat.Formatted(same.Info),
+			mat.Formatted(first.Info))
+	}
+	beyond := slices.Clone(start)
+	if beyond[0] = math.Inf(1); !math.IsInf(held(beyond).F, 1) {
+		t.Errorf("−ELBO is %v out of range", held(beyond).F)
+	}
+	fell, want := same.F-other.F, first.F-at(far).F
+	if !(math.Abs(fell-want) < tol*math.Abs(want)) {
+		t.Errorf("−ELBO falls by %v, want %v", fell, want)
+	}
+}
+
 // TestLearnRounding checks that the objective at one θ, from two starts of q, differs by at most
 // the sum of both reported errors. If the labels contain far more information than the prior,
 // rounding of variances causes most of the error.

@@ -16,19 +16,20 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Row is one datum of a generalised linear model, from a reader or a stream: y ~ p(y|η), η =
-// Offset + Σ_i Val[i]·w[Ind[i]]. A Row and its slices belong to their producer and are valid
-// until the next one, unless the producer says otherwise.
+// Row is an observation of a generalized linear model, from a reader or a stream: y ~ p(y|η) with η
+// = Offset + Σ_i Val[i]·w[Ind[i]]. A Row and its slices belong to their producer. They are valid
+// until the next Row, unless the producer documents otherwise.
 type Row struct {
 	Ind    []int     // column of each value, strictly increasing, from 0; nil for a dense row
-	Val    []float64 // values: those at Ind, or one for each column if Ind is nil
+	Val    []float64 // values at the columns Ind, or of all columns if Ind is nil
 	Y      float64   // the response
 	Offset float64   // added to the linear predictor
-	// multiplies the log-likelihood of the row; 0 means 1, and a negative weight is an error
+	// Weight multiplies the log-likelihood of the row. Zero means 1, and a negative weight is an
+	// error.
 	Weight float64
 }
 
-// weightOf returns the weight of row.
+// weightOf returns the weight of row, which is 1 if Weight is 0.
 func weightOf(row *Row) float64 {
 	if row.Weight == 0 {
 		return 1
@@ -48,24 +49,24 @@ func denseRow(dst []float64, row *Row) {
 	}
 }
 
-// Sparse is a matrix of sparse rows: the columns and values of the non-zeros of each row (CSR).
-// It is a mat.Matrix. The zero value has neither rows nor columns and is ready for Append. It is
-// safe for concurrent use while nothing is appended.
+// Sparse is a matrix of sparse rows (CSR), each with the columns and values of its non-zeros. It is
+// a mat.Matrix. The zero value has neither rows nor columns and is ready for Append. A Sparse is
+// safe for concurrent use unless rows are being appended.
 type Sparse struct {
 	x design.Rows
 }
 
-// NewSparse returns a matrix with no rows and the given number of columns. It
-// panics if cols is negative or above math.MaxInt32.
+// NewSparse returns a matrix with no rows and the given number of columns. It panics if cols is
+// negative or above math.MaxInt32.
 func NewSparse(cols int) *Sparse {
 	if cols < 0 || cols > math.MaxInt32 {
-		panic(fmt.Sprintf("pgsvi: Sparse with %d columns", cols))
+		panic(fmt.Sprintf("pgsvi: NewSparse with %d columns; use 0 to math.MaxInt32", cols))
 	}
 	return &Sparse{design.Rows{Cols: cols}}
 }
 
-// SparseOf returns the non-zeros of x as a new matrix of the same size. It panics if x is nil or
-// a nil pointer.
+// SparseOf returns the non-zeros of x as a new matrix of the same size. It panics if x is nil or a
+// nil pointer.
 func SparseOf(x mat.Matrix) *Sparse {
 	if err := checkMatrix("x", x); err != nil {
 		panic(err.Error())
@@ -84,11 +85,11 @@ func SparseOf(x mat.Matrix) *Sparse {
 	return s
 }
 
-// Append adds a row with the values val at the columns ind, in any order; both are copied. A nil
-// ind means a dense row. Columns beyond those of the matrix widen it, even for values of 0, which
-// are not stored. On error nothing is added. The error names the row. It wraps ErrShape if the
-// lengths disagree or a column is negative, not below math.MaxInt32 or given twice, and
-// ErrNotFinite if a value is NaN or infinite.
+// Append adds a row with the values val at the columns ind, in any order, and copies both. A nil
+// ind means a dense row. Append does not store zeros, but it widens the matrix to the largest
+// column, even if the value there is 0. On error the matrix is unchanged. The error names the row.
+// It wraps ErrShape if the lengths disagree, or if a column is negative, not below math.MaxInt32 or
+// given twice. It wraps ErrNotFinite if a value is NaN or infinite.
 func (s *Sparse) Append(ind []int, val []float64) error {
 	row := s.rows()
 	if ind != nil && len(ind) != len(val) {
@@ -102,7 +103,8 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	sorted := true
 	for k, j := range ind {
 		if j < 0 || j >= math.MaxInt32 {
-			return fmt.Errorf("pgsvi: row %d has column %d: %w", row, j, ErrShape)
+			return fmt.Errorf("pgsvi: row %d has column %d; columns are 0 to %d: %w", row, j,
+				math.MaxInt32-1, ErrShape)
 		}
 		sorted = sorted && (k == 0 || ind[k-1] < j)
 	}
@@ -136,7 +138,7 @@ func (s *Sparse) Append(ind []int, val []float64) error {
 	return nil
 }
 
-// Reset removes all rows, and keeps the columns and the memory, so that rows can be appended anew.
+// Reset removes all rows, but keeps the columns and the memory for new rows.
 func (s *Sparse) Reset() { s.x.Ptr, s.x.Ind, s.x.Val = s.x.Ptr[:0], s.x.Ind[:0], s.x.Val[:0] }
 
 // columnOf returns the column of the k-th value of a row; see Row.Ind.
@@ -155,13 +157,14 @@ func (s *Sparse) Dims() (rows, cols int) { return s.rows(), s.x.Cols }
 // NNZ returns the number of stored values.
 func (s *Sparse) NNZ() int { return len(s.x.Ind) }
 
-// Row returns the columns, in increasing order, and the values of row i. They
-// are views that must not be changed.
+// Row returns the columns of row i, in increasing order, and their values. Both are views and must
+// not be changed.
 func (s *Sparse) Row(i int) (ind []int32, val []float64) {
 	return s.x.Row(i)
 }
 
-// At returns the value at row i and column j, in logarithmic time in the non-zeros of the row.
+// At returns the value at row i and column j in O(log k) time for a row of k non-zeros. It panics
+// if i or j is out of range.
 func (s *Sparse) At(i, j int) float64 {
 	if j < 0 || j >= s.x.Cols {
 		panic(mat.ErrColAccess)
@@ -177,22 +180,23 @@ func (s *Sparse) At(i, j int) float64 {
 	return 0
 }
 
-// T returns the transpose, as a view.
+// T returns the transpose of s as a view.
 func (s *Sparse) T() mat.Matrix { return mat.Transpose{Matrix: s} }
 
-// Rows returns an iterator over the rows of x with the responses y. A nil y means responses of 0.
-// It panics if y is neither nil nor as long as x has rows. A nil x, or a nil pointer, gives an
-// error that wraps ErrEmpty in place of rows.
+// Rows returns an iterator over the rows of x with the responses y. A nil y means that all
+// responses are 0. Rows panics if y is not nil and its length is not the number of rows. If x is
+// nil or a nil pointer, the iterator yields only an error that wraps ErrEmpty.
 //
-// The slices of a Row are valid until the next one and must not be changed: if x has RawRowView,
-// as *mat.Dense does, they are its own rows. Other matrices are read in blocks of rows.
+// The slices of a Row are valid until the next Row. They must not be changed, because they are the
+// rows of x itself if x has RawRowView, as *mat.Dense does. Other matrices are read in blocks of
+// rows.
 func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	if err := checkMatrix("x", x); err != nil {
 		return func(yield func(Row, error) bool) { yield(Row{}, err) }
 	}
 	n, _ := x.Dims()
 	if y != nil && len(y) != n {
-		panic(fmt.Sprintf("pgsvi: x has %d rows, y has %d", n, len(y)))
+		panic(fmt.Sprintf("pgsvi: x has %d rows, but y has %d", n, len(y)))
 	}
 	return func(yield func(Row, error) bool) {
 		var row Row
@@ -225,9 +229,9 @@ func Rows(x mat.Matrix, y []float64) iter.Seq2[Row, error] {
 	}
 }
 
-// SelectRows returns copies of the rows of x at index, in that order, and of these elements of y: a
-// *Sparse of a *Sparse, and otherwise a *mat.Dense. A nil y gives nil. No index gives a *Sparse
-// without rows. It panics if an index is out of range.
+// SelectRows returns copies of the rows of x at index, in that order, and of the same elements of
+// y. The matrix is a *Sparse if x is one, and otherwise a *mat.Dense. A nil y gives nil. An empty
+// index gives a *Sparse without rows. SelectRows panics if an index is out of range.
 func SelectRows(x mat.Matrix, y []float64, index []int) (mat.Matrix, []float64) {
 	_, cols := x.Dims()
 	var ys []float64
@@ -252,12 +256,12 @@ func SelectRows(x mat.Matrix, y []float64, index []int) (mat.Matrix, []float64) 
 }
 
 // rowsAtOnce is the number of rows that are read together from a matrix that does not store rows.
-// It is the fastest by trial: of a matrix that stores columns, these are eight cache lines of
-// each.
+// It is the fastest by trial, and reads eight cache lines per column from a matrix that stores
+// columns.
 const rowsAtOnce = 64
 
-// denseRows returns rows lo … hi−1 of x and their places. They are views of x where it has rows in
-// memory, and else valid until the next one.
+// denseRows returns the rows lo … hi−1 of x with their indices. They are views if x stores rows,
+// and otherwise valid until the next row.
 func denseRows(x mat.Matrix, lo, hi int) iter.Seq2[int, []float64] {
 	return func(yield func(int, []float64) bool) {
 		_, cols := x.Dims()
@@ -284,7 +288,7 @@ func denseRows(x mat.Matrix, lo, hi int) iter.Seq2[int, []float64] {
 }
 
 // copyRows stores rows lo … hi−1 of x in dst, stride numbers apart. It copies memory if x stores
-// rows, triangles, or rows as its columns, and uses At for any other matrix.
+// rows, triangles, or rows as its columns, and calls At for any other matrix.
 func copyRows(dst []float64, stride int, x mat.Matrix, lo, hi int) {
 	_, cols := x.Dims()
 	row := func(i int) []float64 { return dst[(i-lo)*stride:][:cols] }
@@ -340,7 +344,7 @@ func copyByElement(row func(int) []float64, x mat.Matrix, lo, hi int) {
 }
 
 // copyColumns stores elements lo … hi−1 of the first n columns as rows of dst, stride numbers
-// apart. It takes several rows at a time, as columns share cache lines.
+// apart. It copies several rows at a time, because they share cache lines of a column.
 func copyColumns(dst []float64, stride int, column func(int) []float64, lo, hi, n int) {
 	for i := lo; i < hi; i += rowsAtOnce {
 		to, end := dst[(i-lo)*stride:], min(i+rowsAtOnce, hi)
@@ -352,8 +356,8 @@ func copyColumns(dst []float64, stride int, column func(int) []float64, lo, hi, 
 	}
 }
 
-// newDesign returns x with, if intercept, a last column of ones. It copies, but
-// for the rows of a Sparse, which do not change.
+// newDesign returns a copy of x, with a last column of ones if intercept is set. It shares the rows
+// of a Sparse, because they do not change.
 func newDesign(x mat.Matrix, intercept bool) *design.Matrix {
 	if s, ok := x.(*Sparse); ok {
 		return design.NewSparse(s.x.WithOnes(intercept))
@@ -362,13 +366,13 @@ func newDesign(x mat.Matrix, intercept bool) *design.Matrix {
 	return designOf(x, 0, rows, intercept)
 }
 
-// designOf returns copies of rows lo … hi−1 of x, which become dense.
+// designOf returns copies of rows lo … hi−1 of x as dense rows.
 func designOf(x mat.Matrix, lo, hi int, intercept bool) *design.Matrix {
 	_, cols := x.Dims()
 	g := &design.Matrix{Rows: hi - lo, Cols: cols + design.B2i(intercept)}
 	g.Dense = make([]float64, g.Rows*g.Cols)
 	workers := 1
-	// others need not be safe for concurrent use
+	// Other types need not be safe for concurrent use
 	if ownType(x) && len(g.Dense) >= design.SharedProducts {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -384,7 +388,7 @@ func designOf(x mat.Matrix, lo, hi int, intercept bool) *design.Matrix {
 	return g
 }
 
-// ownType reports whether x is a matrix of gonum or of this package, and no type of a caller's.
+// ownType reports whether x has a type of gonum or of this package.
 func ownType(x mat.Matrix) bool {
 	switch x := x.(type) {
 	case *mat.Dense, *mat.SymDense, *mat.TriDense, *Sparse:

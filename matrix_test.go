@@ -185,7 +185,7 @@ func TestRows(t *testing.T) {
 		for range rows {
 			break
 		}
-		// One range within another.
+		// Iterate over a sequence inside an iteration over the same sequence.
 		for outer := range rows {
 			before := append([]float64{}, outer.Val...)
 			for range rows {
@@ -197,15 +197,15 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// elements is a matrix of a caller's own type.
+// elements is a matrix of a custom type.
 type elements struct{ x *mat.Dense }
 
 func (e elements) Dims() (int, int)    { return e.x.Dims() }
 func (e elements) At(i, j int) float64 { return e.x.At(i, j) }
 func (e elements) T() mat.Matrix       { return mat.Transpose{Matrix: e} }
 
-// rowTypes are n rows of d numbers, or n columns where the type is square, of each type that is
-// read in a way of its own.
+// rowTypes returns n rows of d numbers in every matrix type that is read in a special way. Square
+// types have n columns.
 func rowTypes(rng *rand.Rand, n, d int) map[string]mat.Matrix {
 	draw := func(n, d int) *mat.Dense { return randomSparse(rng, n, d, 0.7) }
 	view := draw(n+3, d+2).Slice(2, n+2, 1, d+1).(*mat.Dense)
@@ -215,7 +215,7 @@ func rowTypes(rng *rand.Rand, n, d int) map[string]mat.Matrix {
 			symmetric.SetSym(i, j, rng.NormFloat64())
 		}
 	}
-	below := symmetric.RawSymmetric() // which has no part in the matrix
+	below := symmetric.RawSymmetric() // it must not affect the matrix
 	for i := range n + 1 {
 		for j := range i {
 			below.Data[i*below.Stride+j] = math.NaN()
@@ -239,8 +239,8 @@ func rowTypes(rng *rand.Rand, n, d int) map[string]mat.Matrix {
 	}
 }
 
-// TestRowTypes: whatever the type of a matrix, its rows are its numbers, in whole and in parts, one
-// at a time, in designs and in predictions.
+// TestRowTypes checks that rows hold the numbers of the matrix for every type, in whole and in
+// parts, one at a time, in designs and in predictions.
 func TestRowTypes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 1))
 	for _, n := range []int{1, 15, 16, 17, 50} {
@@ -292,8 +292,8 @@ func TestRowTypes(t *testing.T) {
 	}
 }
 
-// TestRowTypesPredict: predictions at rows have the same bits for every type that holds them, and
-// take no more memory.
+// TestRowTypesPredict checks that predictions have the same bits for every matrix type, and need no
+// more memory.
 func TestRowTypesPredict(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 2))
 	const n = 40
@@ -334,7 +334,7 @@ func TestRowTypesPredict(t *testing.T) {
 		same := mat.DenseCopyOf(x)
 		for model, at := range map[string]func(x mat.Matrix) *Prediction{"GP": ofGP.At,
 			"sparse GP": ofSparse.At, "GLM": ofGLM.At} {
-			if name == "sparse" && model == "GLM" { // whose products leave out zeros
+			if name == "sparse" && model == "GLM" { // its products skip zeros
 				continue
 			}
 			m, v := at(x).Latent(nil, nil)
@@ -352,7 +352,7 @@ func TestRowTypesPredict(t *testing.T) {
 	}
 }
 
-// BenchmarkRowTypes reads rows of each type as a design, beside those of a *mat.Dense.
+// BenchmarkRowTypes reads rows of each type as a design, next to rows of a *mat.Dense.
 //
 //	go test -run '^$' -bench RowTypes .
 func BenchmarkRowTypes(b *testing.B) {
@@ -372,8 +372,8 @@ func BenchmarkRowTypes(b *testing.B) {
 	}
 }
 
-// TestSharedRows: products, variances and sums of rows have the same bits on any number of
-// goroutines.
+// TestSharedRows checks that products, variances and sums of rows have the same bits for any number
+// of goroutines.
 func TestSharedRows(t *testing.T) {
 	notShort(t)
 	t.Parallel()
@@ -399,7 +399,7 @@ func TestSharedRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	core := NewSparse(d) // most columns in each row, and one of the others
+	core := NewSparse(d) // most columns in each row, and one of the remaining columns
 	for range n {
 		at := append(rng.Perm(d-8), d-8+rng.IntN(8))
 		if err := core.Append(at, draw(len(at))); err != nil {
@@ -477,7 +477,7 @@ func TestSharedRows(t *testing.T) {
 	}
 }
 
-// compareRows compares what TestSharedRows has of x with plain sums.
+// compareRows compares the results of TestSharedRows for x with plain sums.
 func compareRows(t *testing.T, name string, x mat.Matrix, batch []int, low *gauss.LowRank, w, u,
 	z []float64, got [][]float64) {
 	t.Helper()

@@ -25,8 +25,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// bitsFile holds the hash and the name of each fit of TestFitBits. A commit that moves code leaves
-// it as it is. A commit that changes results writes it anew, and its message says so:
+// bitsFile holds the hash and the name of each fit of TestFitBits. A commit that only moves code
+// leaves it unchanged. A commit that changes results rewrites it and mentions that in its message:
 //
 //	go test -run FitBits -bits testdata/bits.txt .
 const bitsFile = "testdata/bits.txt"
@@ -34,13 +34,13 @@ const bitsFile = "testdata/bits.txt"
 var writeBits = flag.String("bits", "",
 	"the file to which TestFitBits writes its hashes, in place of comparing them")
 
-// fitBits is the hash of what a fit gave.
+// fitBits is the hash of the results of a fit.
 type fitBits struct{ hash.Hash }
 
 func (b fitBits) add(xs ...float64) {
 	for _, x := range xs {
 		if math.IsNaN(x) {
-			x = math.NaN() // one of many
+			x = math.NaN() // one of many NaNs
 		}
 		b.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x)))
 	}
@@ -88,7 +88,7 @@ func (b fitBits) saved(p interface{ Save(io.Writer) error }) error {
 	return p.Save(b)
 }
 
-// resumed saves the run r of s on m, and goes on with it.
+// resumed saves the run r of s on m and continues it.
 func (b fitBits) resumed(r *pgsvi.Result, m pgsvi.Model, of *pgsvi.Solver) error {
 	var file bytes.Buffer
 	if err := r.Save(&file); err != nil {
@@ -109,7 +109,7 @@ func (b fitBits) resumed(r *pgsvi.Result, m pgsvi.Model, of *pgsvi.Solver) error
 	return err
 }
 
-// bitsData are random rows, and responses of several kinds to a linear predictor.
+// bitsData holds random rows, and several types of responses to a linear predictor.
 type bitsData struct {
 	x                     *mat.Dense
 	at                    *mat.Dense // the first rows, to predict
@@ -150,7 +150,7 @@ func newBitsData(n, d int, seed uint64, scale float64) *bitsData {
 	return c
 }
 
-// fits are the fits of TestFitBits by name.
+// fits returns the fits of TestFitBits by name.
 func fits() map[string]func(b fitBits) error {
 	ctx, all := context.Background(), map[string]func(b fitBits) error{}
 	se := pgsvi.SquaredExp{Scale: 2, Length: 1.5}
@@ -353,7 +353,7 @@ func fits() map[string]func(b fitBits) error {
 		return pgsvi.NewSparseGPRows(ctx, pgsvi.Rows(spread.x, spread.count), 2, se,
 			pgsvi.Poisson{}, &pgsvi.SparseGPOptions{Rank: 30})
 	})
-	kinds := make([]float64, len(spread.count)) // of three classes
+	kinds := make([]float64, len(spread.count)) // three classes
 	for i, y := range spread.count {
 		kinds[i] = min(y, 2)
 	}
@@ -639,8 +639,8 @@ func bitsCorpus() *pgsvi.Corpus {
 	return c
 }
 
-// A small fit of every kind has the bits in bitsFile: those of its steps, result, predictions and
-// saved file, and of a run that is saved and resumed.
+// TestFitBits checks that a small fit of every type has the bits in bitsFile. It hashes steps,
+// result, predictions, the saved file, and a run that is saved and resumed.
 func TestFitBits(t *testing.T) {
 	if runtime.GOARCH != "amd64" || !cpu.X86.HasFMA {
 		t.Skipf("the bits of %s are those of amd64 with FMA: math.Exp has others elsewhere",

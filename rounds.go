@@ -21,9 +21,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Rounds fits a model P to items R that lie on many machines (distributed, map-reduce). In a round
-// each machine adds its items to a Shard. The shards are merged, in any order and tree, and Step
-// finds what to look at next:
+// Rounds fits a model P to items R that are spread over many machines (distributed, map-reduce). In
+// each round, every machine adds its items to a Shard. The shards are merged, in any order and
+// tree, and Step then computes the states for the next round:
 //
 //	r, err := pgsvi.NewGLMRounds(cols, lik, opt)
 //	for err == nil && !(it.GapBound <= 0.01) {
@@ -34,21 +34,21 @@ import (
 //	}
 //	post, err := r.Posterior()
 //
-// The first round takes a random sample, to start from a fit of it, and counts the items. The
-// later ones have the ELBO of a state. For GLMs and sparse GPs it is exact, with a proved GapBound
-// if there are proofs for the likelihood; a fit takes three or four rounds. A CTM takes ten.
+// The first round draws a random sample, whose fit is the start, and counts the items. Each later
+// round computes the ELBO of a state. For GLMs and sparse GPs the ELBO is exact, with a proved
+// GapBound if the likelihood has one, and a fit takes three or four rounds. A CTM takes ten.
 //
-// Items come in blocks of some thousands, each with a number that stays the same in all rounds.
-// The result depends on the blocks, and not on how they are dealt out or merged: it is the same
-// to the last bit for one shard and for thousands. (Results of another GOARCH may differ in their
-// last digits.) A round may be repeated: shards hold sums of their items and nothing else.
+// Items come in blocks of a few thousand. Each block has a number that stays the same in all
+// rounds. The result depends on the blocks, but not on how they are assigned to shards or merged,
+// so it has the same bits for one shard and for thousands. The last digits may differ for another
+// GOARCH. A round can be repeated, because shards hold only sums over their items.
 //
-// The zero Rounds is ready for UnmarshalBinary alone. A Rounds is not safe for concurrent use.
+// The zero Rounds is ready for UnmarshalBinary only. A Rounds is not safe for concurrent use.
 type Rounds[R, P any] struct {
 	engine roundsEngine[R, P]
 }
 
-// roundsEngine is what a model brings to a Rounds. Its errors do not have the name of the package.
+// roundsEngine is the model-specific part of a Rounds. Its errors lack the prefix "pgsvi: ".
 type roundsEngine[R, P any] interface {
 	shard() *Shard[R]
 	step(p *rounds.Part) (Iteration, error)
@@ -56,81 +56,82 @@ type roundsEngine[R, P any] interface {
 	state(c *save.State)
 }
 
-// Shard is what some blocks of items add up to in a round. It holds a few times as many numbers as
-// the posterior, and in the first round a sample of at most 8192 items. A saved Shard has a
+// Shard holds the sums of a round over some blocks of items. It holds a few times as many numbers
+// as the posterior, and in the first round also a sample of at most 8192 items. A saved Shard has a
 // version and a checksum.
 //
-// A Shard is not safe for concurrent use: to share blocks between goroutines, give each a Shard.
-// The zero Shard is ready for UnmarshalBinary alone.
+// A Shard is not safe for concurrent use. To process blocks in several goroutines, give each
+// goroutine its own Shard. The zero Shard is ready for UnmarshalBinary only.
 type Shard[R any] struct {
 	part  *rounds.Part
-	adder shardAdder[R] // nil of one that has travelled with items
+	adder shardAdder[R] // nil if the shard was loaded with items
 }
 
-// shardAdder adds items to a part.
+// shardAdder adds items to a part of the sums.
 type shardAdder[R any] interface {
 	add(ctx context.Context, p *rounds.Part, block uint64, items iter.Seq2[R, error]) error
-	// state writes or reads it, and the states that p is at.
+	// state writes or reads the adder, and the states at which p is computed.
 	state(c *save.State, p *rounds.Part)
 }
 
-// Shard returns an empty shard of the round to come.
+// Shard returns an empty shard for the current round.
 func (r *Rounds[R, P]) Shard() *Shard[R] { return r.engine.shard() }
 
-// Step ends a round, given a shard with all blocks, and begins the next one. The first round
-// returns an Iteration that is not evaluated. The others return the ELBO, Gap and GapBound of the
-// best state so far (of a CTM: the last), which is that of Posterior; K and Passes count these
-// rounds. Step keeps nothing of s.
+// Step ends the current round, given a shard with all blocks, and begins the next round. The first
+// round returns an Iteration that is not evaluated. Each later round returns the ELBO, Gap and
+// GapBound of the state of Posterior, which is the best state so far, or for a CTM the last. K and
+// Passes count the rounds after the first. Step keeps nothing of s.
 //
 // The error wraps
 //   - ErrEmpty if s has no items;
-//   - ErrParam if s is nil, is of another model or round, or does not have the blocks and items of
-//     the first round, which the error names;
+//   - ErrParam if s is nil, belongs to another model or round, or lacks blocks or items of the
+//     first round, which the error names;
 //   - ErrNotFinite or ErrNotPosDef if there is no next state.
 //
-// r is then as it was.
+// On error r is unchanged.
 func (r *Rounds[R, P]) Step(s *Shard[R]) (Iteration, error) {
 	if s == nil || s.part == nil {
 		return Iteration{Evaluation: notEvaluated()},
-			fmt.Errorf("pgsvi: Step without a shard: %w", ErrParam)
+			fmt.Errorf("pgsvi: Step has no shard; pass a shard with all blocks: %w", ErrParam)
 	}
 	it, err := r.engine.step(s.part)
 	return it, prefixed(err)
 }
 
 // Posterior returns the posterior at the state of the last Iteration. The error wraps ErrEmpty
-// before the second round has ended.
+// before the end of the second round.
 func (r *Rounds[R, P]) Posterior() (P, error) {
 	p, err := r.engine.posterior()
 	return p, prefixed(err)
 }
 
-// Add adds the items of a block, in their order. The number of the block must be the same in all
-// rounds, and no other block may have it. A block may be empty. Items are checked as by Stream.Add.
+// Add adds the items of a block in their order. The number of a block must be the same in all
+// rounds, and different from the numbers of all other blocks. A block may be empty. Add checks
+// items like Stream.Add.
 //
-// The error is that of ctx or of items, or names block and item; see Stream.Add for what it wraps.
-// It wraps ErrParam if the shard has the block already, or has travelled with items: such a shard
-// can be merged with one from Rounds.Shard. After any error but these two the shard is of no
-// further use.
+// It returns errors of ctx and items. The error of an item names the block and the item, and wraps
+// the errors of Stream.Add. The error wraps ErrParam if s already has the block, or if s was loaded
+// with items; merge such a shard with one from Rounds.Shard. After any other error s is unusable.
 func (s *Shard[R]) Add(ctx context.Context, block uint64, items iter.Seq2[R, error]) error {
 	switch {
 	case s.adder == nil:
 		return fmt.Errorf(
-			"pgsvi: a shard that was saved with items takes no more; merge it with one of "+
+			"pgsvi: a loaded shard with items accepts no more items; merge it with a new one from "+
 				"Rounds.Shard: %w", ErrParam)
 	case items == nil:
-		return fmt.Errorf("pgsvi: block %d: nil items: %w", block, ErrEmpty)
+		return fmt.Errorf("pgsvi: the items of block %d are nil; pass an empty sequence: %w", block,
+			ErrEmpty)
 	}
 	return prefixed(s.adder.add(ctx, s.part, block, items))
 }
 
-// Merge adds what o has, which it leaves as it is. The error wraps ErrParam if o is nil, of
-// another model, likelihood, round or state, or has a block of s. It names the difference or the
-// block, and s is then as it was.
+// Merge adds the contents of o to s, and leaves o unchanged. The error wraps ErrParam if o is nil,
+// if it belongs to another model, likelihood, round or state, or if it has a block of s. The error
+// names the difference or the block, and s is then unchanged.
 func (s *Shard[R]) Merge(o *Shard[R]) error {
 	if s.part == nil || o == nil || o.part == nil {
 		return fmt.Errorf(
-			"pgsvi: Merge of a shard that does not come from Rounds.Shard or UnmarshalBinary: %w",
+			"pgsvi: Merge has a zero Shard; make shards with Rounds.Shard or UnmarshalBinary: %w",
 			ErrParam)
 	}
 	return prefixed(s.part.Merge(o.part))
@@ -144,22 +145,23 @@ func (s *Shard[R]) Len() int {
 	return s.part.Items
 }
 
-// errNoRound is the error of a posterior that there is not yet.
-var errNoRound = fmt.Errorf("there is no posterior before the second round has ended: %w", ErrEmpty)
+// errNoRound is the error of Posterior before the end of the second round.
+var errNoRound = fmt.Errorf("there is no posterior before the end of the second round: %w",
+	ErrEmpty)
 
-// Of a run that goes through rows again and again:
+// Limits of a fit that reads the rows repeatedly.
 const (
-	streamGoal    = 1e-2 // nats, below which a further pass is not worth it
+	streamGoal    = 1e-2 // a gap, in nats, that is not worth another pass
 	mostRowPasses = 50
 )
 
-// shardFile and roundsFile are the files of a Shard and a Rounds.
+// shardFile and roundsFile are the file types of a Shard and a Rounds.
 var (
 	shardFile  = save.Kind{Name: "Shard", Version: 1}
 	roundsFile = save.Kind{Name: "Rounds", Version: 1}
 )
 
-// fileBytes returns a file with what state names.
+// fileBytes returns a file with the contents that state writes.
 func fileBytes(kind save.Kind, state func(*save.State)) ([]byte, error) {
 	body, err := save.Marshal(state)
 	if err != nil {
@@ -170,7 +172,7 @@ func fileBytes(kind save.Kind, state func(*save.State)) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unfile reads it. The error wraps ErrFile.
+// unfile reads a file into state. The error wraps ErrFile.
 func unfile(kind save.Kind, b []byte, state func(*save.State)) error {
 	body, err := readBody(bytes.NewReader(b), kind)
 	if err != nil {
@@ -182,18 +184,20 @@ func unfile(kind save.Kind, b []byte, state func(*save.State)) error {
 	return nil
 }
 
-// MarshalBinary returns s. An empty shard has all that is needed to add items elsewhere; one with
-// items has these alone. The error wraps ErrParam if the likelihood's type is not registered
-// (Register), or if a block was not added to its end.
+// MarshalBinary returns s. A saved empty shard holds everything needed to add items in another
+// process. A saved shard with items holds only their sums. The error wraps ErrParam if the type of
+// the likelihood is not registered (Register), or if the Add of a block failed.
 func (s *Shard[R]) MarshalBinary() ([]byte, error) {
 	if s.part == nil {
-		return nil, fmt.Errorf("pgsvi: a zero Shard has nothing to save: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: a zero Shard cannot be saved; make it with Rounds.Shard: %w",
+			ErrParam)
 	}
 	return fileBytes(shardFile, s.state)
 }
 
-// UnmarshalBinary makes s the shard that MarshalBinary has returned as b. The error wraps ErrFile
-// if b is not a shard of such items, is damaged or of a newer release; s is then as it was.
+// UnmarshalBinary sets s to the shard that MarshalBinary returned as b. If b does not hold a shard
+// of items R, is damaged, or was written by a newer release, the error wraps ErrFile and s is
+// unchanged.
 func (s *Shard[R]) UnmarshalBinary(b []byte) error {
 	t := &Shard[R]{part: &rounds.Part{}}
 	if err := unfile(shardFile, b, t.state); err != nil {
@@ -210,7 +214,7 @@ func (s *Shard[R]) state(c *save.State) {
 	}
 	if c.Reading() {
 		s.adder = newShardAdder[R](s.part)
-		if c.Check(s.adder != nil, "a shard of a %s is not one of %T", s.part.ID.Model,
+		if c.Check(s.adder != nil, "a shard of a %s does not fit %T", s.part.ID.Model,
 			s); s.adder == nil {
 			return
 		}
@@ -220,14 +224,15 @@ func (s *Shard[R]) state(c *save.State) {
 	}
 }
 
-// An addedItem is the type of an item that shards take.
+// addedItem is the type of an item that shards accept.
 type addedItem[R any] interface {
-	// newAdder returns what adds items to a model of that name, nil if nothing does. The receiver
-	// says the type alone.
+	// newAdder returns an adder of such items to the named model, or nil if the model accepts no
+	// such items. Only the type of the receiver matters.
 	newAdder(model string) shardAdder[R]
 }
 
-// newShardAdder returns what adds items R to the model of p, nil if nothing does.
+// newShardAdder returns an adder of items R to the model of p, or nil if the model accepts no such
+// items.
 func newShardAdder[R any](p *rounds.Part) shardAdder[R] {
 	var item R
 	if of, ok := any(item).(addedItem[R]); ok {
@@ -236,22 +241,23 @@ func newShardAdder[R any](p *rounds.Part) shardAdder[R] {
 	return nil
 }
 
-// MarshalBinary returns r, to go on with it in another process (UnmarshalBinary). The error wraps
-// ErrParam if the likelihood's type is not registered (Register).
+// MarshalBinary returns r, so that another process can continue it after UnmarshalBinary. The error
+// wraps ErrParam if the type of the likelihood is not registered (Register).
 func (r *Rounds[R, P]) MarshalBinary() ([]byte, error) {
 	if r.engine == nil {
-		return nil, fmt.Errorf("pgsvi: a zero Rounds has nothing to save: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: a zero Rounds cannot be saved; make it with NewGLMRounds, "+
+			"NewSparseGPRounds or NewCTMRounds: %w", ErrParam)
 	}
 	return fileBytes(roundsFile, r.engine.state)
 }
 
-// UnmarshalBinary makes r what MarshalBinary has returned as b: it goes on to the same bits. The
-// error wraps ErrFile if b is not a Rounds of such a model, is damaged or of a newer release; r is
-// then as it was.
+// UnmarshalBinary sets r to the Rounds that MarshalBinary returned as b, which then continues bit
+// for bit. If b does not hold a Rounds of this type, is damaged, or was written by a newer release,
+// the error wraps ErrFile and r is unchanged.
 func (r *Rounds[R, P]) UnmarshalBinary(b []byte) error {
 	engine, ok := newRoundsEngine[R, P]()
 	if !ok {
-		return fmt.Errorf("pgsvi: there is no %T to read: %w", r, ErrParam)
+		return fmt.Errorf("pgsvi: no model has a %T, so it cannot be loaded: %w", r, ErrParam)
 	}
 	if err := unfile(roundsFile, b, engine.state); err != nil {
 		return err
@@ -260,13 +266,13 @@ func (r *Rounds[R, P]) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// A roundsPosterior is the type of a posterior that rounds fit.
+// roundsPosterior is the type of a posterior that rounds can fit.
 type roundsPosterior[R, P any] interface {
-	// newRounds returns an engine to be read. The receiver says the type alone.
+	// newRounds returns an engine to be loaded. Only the type of the receiver matters.
 	newRounds() roundsEngine[R, P]
 }
 
-// newRoundsEngine returns an engine of such items and posteriors, to be read.
+// newRoundsEngine returns an engine to be loaded for items R and posteriors P.
 func newRoundsEngine[R, P any]() (roundsEngine[R, P], bool) {
 	var post P
 	if of, ok := any(post).(roundsPosterior[R, P]); ok {
@@ -275,46 +281,46 @@ func newRoundsEngine[R, P any]() (roundsEngine[R, P], bool) {
 	return nil, false
 }
 
-// Of rows of rounds:
+// Constants of rounds over rows.
 const (
-	sampleOfRounds = 8192      // in the sample, or fewer
-	sampleValues   = 8_000_000 // where they have more values
+	sampleOfRounds = 8192      // largest number of rows in the sample
+	sampleValues   = 8_000_000 // largest number of values in the sample
 	sampleFewest   = 1000
-	// part of the values of a sample that are not 0, below which rows are sparse
+	// sparsePart is the share of non-zero values in a sample below which rows are stored as sparse.
 	sparsePart  = 0.25
-	startGoal   = 1    // nats of the best fit of the sample,
-	startAll    = 1e-6 // or this, where the sample is all rows
+	startGoal   = 1    // gap of the fit to the sample, in nats
+	startAll    = 1e-6 // the same, if the sample is all rows
 	startPasses = 50
-	sampleTol   = 1e-2 // what learning on the sample may leave, for each row that one stands for
+	sampleTol   = 1e-2 // tolerance of learning, per row that a sample row represents
 )
 
-// What rounds of D weights have at their most, in D×D matrices: three states to try with three
-// looks, two states with what was found there, and lanes.
+// The largest memory of rounds with D weights, in D×D matrices: three states to try with their
+// sums, two states with their results, and the lanes.
 const (
 	roundMatrices = 40
 	roundLane     = 4
 )
 
-// linearRounds is the engine of a Rounds of a linear model: of a GLM, or of the features of a
-// sparse GP.
+// linearRounds is the engine of a Rounds of a linear model, which is a GLM or a sparse GP in its
+// features.
 type linearRounds struct {
 	rowAdder
-	lin    *site.LinearModel // that of the sample, once there is one
-	scaled bool              // its prior is made of the columns
-	sds    [2]float64        // of which it is made otherwise
+	lin    *site.LinearModel // linear model of the sample, after the first round
+	scaled bool              // the prior sd is scaled by the columns
+	sds    [2]float64        // prior sds before the scaling
 	rounds.Ledger
 	climb rounds.Climb
 	print fingerprint
-	// of the first round, for the start
+	// State of the first round, needed for the start.
 	columns *rounds.Columns
-	stands  []float64 // for how many rows each of the sample stands
-	widest  float64   // largest prior variance of the sample, where rows have features
+	stands  []float64 // number of rows that each row of the sample represents
+	widest  float64   // largest prior variance of the sample, if rows have features
 }
 
-// sampleSize returns the number of rows of a sample of d weights.
+// sampleSize returns the number of rows in a sample for d weights.
 func sampleSize(d int) int { return max(sampleFewest, min(sampleOfRounds, sampleValues/(d+1))) }
 
-// digest shows d the model, without its rows.
+// digest adds the model, without its rows, to d.
 func (r *linearRounds) digest(d *save.Digest) {
 	d.Int(r.cols, design.B2i(r.intercept), design.B2i(r.scaled))
 	d.Float(r.sds[0], r.sds[1])
@@ -335,7 +341,7 @@ func (r *linearRounds) digest(d *save.Digest) {
 	}
 }
 
-// id returns that of the parts of this round.
+// id returns the ID of the parts of this round.
 func (r *linearRounds) id() rounds.ID {
 	var states save.Digest
 	r.climb.Digest(&states)
@@ -369,7 +375,7 @@ func (r *linearRounds) shard() *Shard[Row] {
 	return &Shard[Row]{part: r.part(), adder: &adder}
 }
 
-// begin takes the part of the first round: the model is then that of the sample.
+// begin uses the part of the first round to set up the model of the sample.
 func (r *linearRounds) begin(p *rounds.Part) error {
 	lin, rows := r.lin, p.First.Sample.Rows()
 	d := r.width()
@@ -403,7 +409,7 @@ func (r *linearRounds) begin(p *rounds.Part) error {
 	return nil
 }
 
-// start makes a fit of the sample what to look at first.
+// start fits the sample and makes the fit the first state to try.
 func (r *linearRounds) start(h *parallel.Halt, workers int) error {
 	climb := r.newClimb(h)
 	climb.Keep, climb.Tilts = r.climb.Keep, r.climb.Tilts
@@ -422,8 +428,8 @@ func (r *linearRounds) start(h *parallel.Halt, workers int) error {
 	return r.climb.Start(guesses...)
 }
 
-// narrow returns q with the precision of large values that the sample does not stand for, of which
-// exponentials are of any size. It is nil if there are none.
+// narrow returns q with the precision of large values that the sample does not represent, whose
+// exponentials may have any size. It returns nil if there are no such values.
 func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
 	if _, exponential := r.lik.(rated); !exponential || r.z != nil || r.lin.X.Rows == r.Items {
 		return nil
@@ -431,13 +437,13 @@ func (r *linearRounds) narrow(q *gauss.State) *gauss.State {
 	return r.columns.Narrow(q, r.lin.X, r.stands)
 }
 
-// newClimb returns the ascent of the model, before its start.
+// newClimb returns the ascent of the model before its start.
 func (r *linearRounds) newClimb(h *parallel.Halt) rounds.Climb {
 	f := factsOf(r.lik)
 	return rounds.Climb{Prior: &r.lin.Prior, Concave: f.LogConcave, Bounded: f.selfBounded, Halt: h}
 }
 
-// stand returns the model of the sample, each of whose rows stands for others.
+// stand returns the model of the sample with each row weighted by the number of rows it represents.
 func (r *linearRounds) stand() *site.LinearModel {
 	lin, terms := *r.lin, *r.lin.Terms
 	lin.Terms = &terms
@@ -452,7 +458,7 @@ func (r *linearRounds) stand() *site.LinearModel {
 	return &lin
 }
 
-// fitSample returns the posterior of the sample, or nil if it has none.
+// fitSample returns the posterior of the sample, or nil if the fit fails.
 func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, error) {
 	fit, goal := r.stand(), startAll
 	if fit.Terms.Len() < r.Items {
@@ -464,10 +470,10 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 		return nil, halted
 	}
 	if err != nil || q == nil {
-		return nil, nil // the prior will do
+		return nil, nil // start from the prior
 	}
 	floats.Add(q.Mean, r.lin.Prior.Mean)
-	if q.Double { // of which the first half is near enough
+	if q.Double { // the first half of its digits is accurate enough
 		if q.Double = false; !q.Factor() {
 			return nil, nil
 		}
@@ -475,7 +481,8 @@ func (r *linearRounds) fitSample(h *parallel.Halt, workers int) (*gauss.State, e
 	return q, nil
 }
 
-// step is that of a roundsEngine, whose model begin makes that of a sample.
+// step implements roundsEngine. In the first round it calls begin to set up the model of the
+// sample.
 func (r *linearRounds) step(p *rounds.Part, begin func(*rounds.Part) error) (Iteration, error) {
 	none := Iteration{K: max(0, r.Round-1), Evaluation: notEvaluated()}
 	if err := r.accept(p); err != nil {
@@ -517,7 +524,7 @@ func (r *linearRounds) accept(p *rounds.Part) error {
 	return r.Ledger.Accept(p)
 }
 
-// taken describes the step to come.
+// taken describes the next step.
 func (r *linearRounds) taken() Step {
 	return Step{Beta: math.Inf(1), ClosedForm: true,
 		GradMap: goals.NeverZero(r.climb.Length() * math.Sqrt(2*r.climb.Gap()))}
@@ -537,7 +544,7 @@ func (r *linearRounds) evaluation() Evaluation {
 	return e
 }
 
-// found returns the best state so far, of which there is none before the second round has ended.
+// found returns the best state so far, or an error before the end of the second round.
 func (r *linearRounds) found() (*gauss.State, error) {
 	if r.climb.At == nil {
 		return nil, errNoRound
@@ -547,7 +554,7 @@ func (r *linearRounds) found() (*gauss.State, error) {
 	return q, nil
 }
 
-// progress writes or reads what rounds have made of the model.
+// progress writes or reads the result of the rounds so far.
 func (r *linearRounds) progress(c *save.State) {
 	form := int(r.form)
 	c.Int(&form)
@@ -562,22 +569,22 @@ func (r *linearRounds) progress(c *save.State) {
 	r.climb.State(c, r.dim())
 }
 
-// rowFeatures is what a linear model makes of rows, of their own values where there is none.
+// rowFeatures computes the features of rows for a linear model.
 type rowFeatures interface {
-	// model is what parts of the model are called.
+	// model returns the name of the model in parts.
 	model() string
-	columns() int // of a row
-	rank() int    // of its features
+	columns() int // number of columns
+	rank() int    // number of features
 	// features returns the linear model of rows in their features, and the largest prior variance.
 	features(h *parallel.Halt, x *design.Matrix, t *term.Terms) (lin *site.LinearModel,
 		widest float64, err error)
 	digest(d *save.Digest)
-	// bytes returns what load makes the features and the likelihood of.
+	// bytes returns the data from which load restores the features and the likelihood.
 	bytes(lik Likelihood, widest float64) ([]byte, error)
 	load(b []byte) (z rowFeatures, lik Likelihood, widest float64, err error)
 }
 
-// glmModel is what parts of a linear model in the values of its rows are called.
+// glmModel is the name, in parts, of a linear model in the values of its rows.
 const glmModel = "GLM"
 
 // rowAdder adds rows to the parts of a linear model.
@@ -586,7 +593,7 @@ type rowAdder struct {
 	intercept bool
 	lik       Likelihood
 	form      term.Form
-	z         rowFeatures // nil for the rows themselves
+	z         rowFeatures // nil if the features are the values of the row
 }
 
 func (a *rowAdder) model() string {
@@ -596,7 +603,8 @@ func (a *rowAdder) model() string {
 	return glmModel
 }
 
-// width returns the number of values of a row, with that of an intercept, and dim that of weights.
+// width returns the number of values of a row, including the intercept, and dim the number of
+// weights.
 func (a *rowAdder) width() int { return a.cols + design.B2i(a.intercept) }
 
 func (a *rowAdder) dim() int {
@@ -643,7 +651,7 @@ func (a *rowAdder) newPass(p *rounds.Part, h *parallel.Halt, workers int) *round
 	return s
 }
 
-// through adds rows to s, and begins another block after so many. The error names a row.
+// through adds rows to s, and begins another block after each rows. The error names a row.
 func (a *rowAdder) through(s *rounds.RowPass, rows iter.Seq2[Row, error], each int) error {
 	for row, err := range rows {
 		if err == nil && s.Seen%ctxEvery == 0 {
@@ -695,7 +703,8 @@ func (a *rowAdder) state(c *save.State, p *rounds.Part) {
 	}
 }
 
-// spec writes or reads the likelihood, and the features, of which a reader has those of the model.
+// spec writes or reads the likelihood and the features. The receiver must have the features of the
+// same model.
 func (a *rowAdder) spec(c *save.State) {
 	made := a.z != nil
 	c.Bool(&made)

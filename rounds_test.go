@@ -19,7 +19,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// blocksOf cuts rows into blocks of so many, which it copies.
+// blocksOf copies rows into blocks of each rows.
 func blocksOf(t testing.TB, rows iter.Seq2[Row, error], each int) (blocks [][]Row) {
 	t.Helper()
 	for r, err := range rows {
@@ -39,7 +39,7 @@ func blocksOf(t testing.TB, rows iter.Seq2[Row, error], each int) (blocks [][]Ro
 	return blocks
 }
 
-// travel returns s after it was saved and read again.
+// travel returns s after saving and loading it.
 func travel[R any](t testing.TB, s *Shard[R]) *Shard[R] {
 	t.Helper()
 	b, err := s.MarshalBinary()
@@ -53,7 +53,8 @@ func travel[R any](t testing.TB, s *Shard[R]) *Shard[R] {
 	return u
 }
 
-// roundOf returns a round of r on so many shards, with blocks dealt out and merged at random.
+// roundOf returns a round of r on the given number of shards, with blocks assigned and merged at
+// random.
 func roundOf[R, P any](t testing.TB, r *Rounds[R, P], blocks [][]R, shards int,
 	rng *rand.Rand) *Shard[R] {
 	t.Helper()
@@ -81,8 +82,8 @@ func roundOf[R, P any](t testing.TB, r *Rounds[R, P], blocks [][]R, shards int,
 	return travel(t, all[0])
 }
 
-// fitRounds fits by rounds on so many shards until the gap is proved to be within so much, and
-// returns the posterior, as it is saved, and the number of rounds.
+// fitRounds fits by rounds on the given number of shards until GapBound is at most within. It
+// returns the saved posterior and the last iteration.
 func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions,
 	within float64) (post []byte, it Iteration) {
 	t.Helper()
@@ -114,8 +115,8 @@ func fitRounds(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, o
 	return savedBytes(t, p), it
 }
 
-// TestRoundsBits checks that the posterior of rounds is that of NewGLMRows, to the last bit, for
-// any number of shards, in any order and tree.
+// TestRoundsBits checks that the posterior of rounds has the bits of the posterior of NewGLMRows
+// for any number of shards, merged in any order and tree.
 func TestRoundsBits(t *testing.T) {
 	t.Parallel()
 	for _, c := range few([]struct {
@@ -146,7 +147,7 @@ func TestRoundsBits(t *testing.T) {
 	}
 }
 
-// fitRoundsTimes is fitRounds for so many rounds of sums.
+// fitRoundsTimes is fitRounds for the given number of rounds after the first.
 func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likelihood, opt *GLMOptions,
 	times int) (post []byte, it Iteration) {
 	t.Helper()
@@ -167,8 +168,8 @@ func fitRoundsTimes(t testing.TB, blocks [][]Row, cols, shards int, lik Likeliho
 	return savedBytes(t, p), it
 }
 
-// TestRoundsA9a checks that 64 shards have a proof of 0.01 nats after four rounds, and after five
-// if the rows are sorted by label.
+// TestRoundsA9a checks that 64 shards prove a gap of 0.01 nats after four rounds, or after five if
+// the rows are sorted by label.
 func TestRoundsA9a(t *testing.T) {
 	t.Parallel()
 	notShort(t)
@@ -189,7 +190,7 @@ func TestRoundsA9a(t *testing.T) {
 	}
 }
 
-// TestRoundsPoisson checks the number of rounds of counts.
+// TestRoundsPoisson checks the number of rounds for counts.
 func TestRoundsPoisson(t *testing.T) {
 	t.Parallel()
 	for _, sd := range few([]float64{3, 1, 0.3}, 1) {
@@ -202,7 +203,8 @@ func TestRoundsPoisson(t *testing.T) {
 	}
 }
 
-// TestRoundsErrors checks that shards that do not belong to a round are refused, by name.
+// TestRoundsErrors checks that a shard that does not fit a round is an error that names the
+// difference.
 func TestRoundsErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -236,7 +238,7 @@ func TestRoundsErrors(t *testing.T) {
 	r := rounds(3, made.lik, nil)
 	_, early := r.Posterior()
 	refused("a posterior at first", early, ErrEmpty, "second round")
-	refused("no shard", step(r, nil), ErrParam, "without a shard")
+	refused("no shard", step(r, nil), ErrParam, "has no shard")
 	refused("an empty shard", step(r, r.Shard()), ErrEmpty, "without items")
 	refused("a nil shard", r.Shard().Merge(nil), ErrParam, "UnmarshalBinary")
 
@@ -276,7 +278,7 @@ func TestRoundsErrors(t *testing.T) {
 	}
 	refused("a lost block", step(r, second), ErrParam, "block 7 of the first round is missing")
 	refused("of a saved shard", travel(t, second).Add(ctx, 7, testkit.Each(blocks[7])), ErrParam,
-		"saved with items")
+		"loaded shard with items")
 	more := add(r.Shard(), 7)
 	if err := more.Merge(second); err != nil {
 		t.Fatal(err)
@@ -301,7 +303,7 @@ func TestRoundsErrors(t *testing.T) {
 	_, learn := NewGLMRounds(3, made.lik, &GLMOptions{Learn: &LearnOptions{}})
 	refused("Learn", learn, ErrParam, "do not learn")
 	_, diagonal := NewGLMRounds(3, made.lik, &GLMOptions{Covariance: DiagonalCovariance})
-	refused("a diagonal covariance", diagonal, ErrParam, "must be full")
+	refused("a diagonal covariance", diagonal, ErrParam, "use FullCovariance")
 	why := errors.New("enough")
 	done, cancel := context.WithCancelCause(ctx)
 	cancel(why)
@@ -325,7 +327,7 @@ func TestRoundsErrors(t *testing.T) {
 		ErrFile, "GLM")
 }
 
-// TestShardMutations checks that no change of a saved shard or driver is accepted.
+// TestShardMutations checks that no change to a saved shard or driver is accepted.
 func TestShardMutations(t *testing.T) {
 	t.Parallel()
 	for _, f := range roundFiles(t) {
@@ -334,7 +336,7 @@ func TestShardMutations(t *testing.T) {
 	}
 }
 
-// refuseChanges checks that 10,000 changes of files are refused, and that nothing was read.
+// refuseChanges checks that 10,000 changes to files are errors and that nothing is read.
 func refuseChanges(t *testing.T, files [][]byte, read func([]byte) (err error, some bool)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -366,17 +368,17 @@ func refuseChanges(t *testing.T, files [][]byte, read func([]byte) (err error, s
 	}
 }
 
-// roundsFiles are saved shards and drivers of a model, of the first round and the two that follow,
-// the shards without items and with some.
+// roundsFiles holds saved shards and drivers of a model, from the first three rounds, with shards
+// both empty and with items.
 type roundsFiles struct {
 	shards, drivers [][]byte
-	// they report whether there is something in what was read
+	// They read a file and report whether the result holds anything.
 	readShard, readDriver func([]byte) (error, bool)
-	// they read a body of any content, and use what they get
+	// They read a body with any content and use the result.
 	fuzzShard, fuzzDriver func(*testing.T, []byte)
 }
 
-// roundFiles returns those of all models.
+// roundFiles returns the files of all models.
 func roundFiles(t testing.TB) []roundsFiles {
 	t.Helper()
 	counts := madeRows{lik: Poisson{}, n: 40, d: 2, dense: 1}
@@ -397,7 +399,7 @@ func roundFiles(t testing.TB) []roundsFiles {
 	}
 }
 
-// filesOf returns those of a model.
+// filesOf returns the files of one model.
 func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles) {
 	t.Helper()
 	for range 3 {
@@ -451,7 +453,7 @@ func filesOf[R, P any](t testing.TB, r *Rounds[R, P], items []R) (f roundsFiles)
 	return f
 }
 
-// FuzzShard checks that bodies of a shard of any content are read or refused, and that what is read
+// FuzzShard checks that a shard with any body is read or rejected, and that a shard that was read
 // can be merged, stepped with, added to and saved.
 func FuzzShard(f *testing.F) {
 	fuzzRounds(f, shardFile, func(m roundsFiles) ([][]byte, func(*testing.T, []byte)) {
@@ -459,16 +461,16 @@ func FuzzShard(f *testing.F) {
 	})
 }
 
-// FuzzRounds checks that bodies of a saved driver of any content are read or refused, and that what
-// is read goes on.
+// FuzzRounds checks that a saved driver with any body is read or rejected, and that a driver that
+// was read continues.
 func FuzzRounds(f *testing.F) {
 	fuzzRounds(f, roundsFile, func(m roundsFiles) ([][]byte, func(*testing.T, []byte)) {
 		return m.drivers, m.fuzzDriver
 	})
 }
 
-// fuzzRounds fuzzes the bodies of files of a kind. Of each model, of says which these are, and what
-// is done with a body.
+// fuzzRounds fuzzes the bodies of files of one type. For each model, of returns the files and the
+// function that processes a body.
 func fuzzRounds(f *testing.F, kind save.Kind,
 	of func(roundsFiles) (files [][]byte, do func(*testing.T, []byte))) {
 	var all []func(*testing.T, []byte)
@@ -486,8 +488,8 @@ func fuzzRounds(f *testing.F, kind save.Kind,
 	})
 }
 
-// BenchmarkDigits measures which part of the CPU time of a pass the sums take that do not depend on
-// their order: blocks of 8192 rows and of 64 documents over 10,000 terms.
+// BenchmarkDigits measures the share of the CPU time of a pass that order-independent sums take,
+// for blocks of 8192 rows and of 64 documents over 10,000 terms.
 func BenchmarkDigits(b *testing.B) {
 	ctx := context.Background()
 	part := func(b *testing.B, numbers int, add func(block uint64) error) {
@@ -543,8 +545,8 @@ func BenchmarkDigits(b *testing.B) {
 	})
 }
 
-// readFuzzed reads a file of such a body into x, and reports whether it is accepted. What is
-// refused is so with ErrFile, and what is accepted can be saved.
+// readFuzzed reads a file with the given body into x, and reports whether it is accepted. It checks
+// that an error wraps ErrFile and that an accepted x can be saved.
 func readFuzzed(t *testing.T, kind save.Kind, body []byte, x interface {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
@@ -566,7 +568,7 @@ func readFuzzed(t *testing.T, kind save.Kind, body []byte, x interface {
 	return true
 }
 
-// curveRows are rows of a function of two inputs, with labels or counts.
+// curveRows returns rows of a function of two inputs, with labels or counts.
 func curveRows(n int, lik Likelihood) []Row {
 	rng := rand.New(rand.NewPCG(3, 14))
 	rows := make([]Row, n)
@@ -587,8 +589,8 @@ func curveRows(n int, lik Likelihood) []Row {
 	return rows
 }
 
-// TestSparseGPRounds checks rounds of sparse GPs against a fit to rows in memory at the same
-// inducing inputs, and that the posterior has the same bits on any number of shards.
+// TestSparseGPRounds checks rounds of sparse GPs against a fit to rows in memory with the same
+// inducing inputs, and that the posterior has the same bits for any number of shards.
 func TestSparseGPRounds(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

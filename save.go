@@ -14,38 +14,38 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// savedTypes are the kernels and likelihoods that can be saved. Each is registered
-// where it is declared.
+// savedTypes holds the kernels and likelihoods that can be saved. Each type is registered next to
+// its declaration.
 var savedTypes save.Registry
 
-// loadable is what Load reads.
+// loadable is a type that Load can read.
 type loadable[T any] interface{ load(r io.Reader) (T, error) }
 
-// Load reads a posterior or stream that its method Save has written:
+// Load reads a posterior or stream that its Save method has written:
 //
 //	post, err := pgsvi.Load[*pgsvi.GPPosterior](file)
 //
-// T is a pointer to a posterior, a GLMStream or a CTMStream. Predictions are those of the saved
-// posterior, and a stream continues as the saved one would, to the last bit. All of r must be the
-// file. Load factorises the covariance again: about D³/3 operations for a full one of D weights,
-// N³/3 for a GP of N rows and M³/3 for a SparseGP of rank M.
+// T is a pointer to a posterior, a GLMStream or a CTMStream. A loaded posterior makes the same
+// predictions, and a loaded stream continues like the saved one, bit for bit. The file must be all
+// of r. Load factorizes the covariance again. This takes about D³/3 operations with the full
+// covariance of D weights, N³/3 with a GP of N rows, and M³/3 with a SparseGP of rank M.
 //
-// The error wraps ErrFile if r is not such a file, is damaged or of a newer release, or has
-// invalid values. It also wraps ErrParam if the type of the kernel or likelihood is not
-// registered. It wraps ErrMemory, and not ErrFile, if the rows are too many for the limit. A
-// failure of r is wrapped unchanged.
+// Load wraps errors of r unchanged. The error wraps ErrFile if r is not such a file, is damaged,
+// was written by a newer release, or holds invalid values. It also wraps ErrParam if the type of
+// the kernel or likelihood is not registered. It wraps ErrMemory instead of ErrFile if the file has
+// too many rows for the memory limit.
 func Load[T loadable[T]](r io.Reader) (T, error) {
 	var t T
 	return t.load(r)
 }
 
-// Register makes a Kernel or Likelihood of your own known to Save and Load, under the given name.
-// v is any value of the type, which encoding/json must be able to write and read. Types of this
-// package are registered.
+// Register makes a custom Kernel or Likelihood available to Save and Load under the given name. The
+// value v is any value of the type, which encoding/json must be able to write and read. The types
+// of this package are registered already.
 //
 // The part of the name after the last dot also names a Kernel in messages and parameters, such as
-// Matern72 for "example.com/kernels.Matern72". Do not change a name later: files contain it.
-// Register panics if v is nil, if the name is empty or belongs to another type, or if the type
+// Matern72 for "example.com/kernels.Matern72". Do not change a name later, because files contain
+// it. Register panics if v is nil, if the name is empty or belongs to another type, or if the type
 // has another name. It is safe for concurrent use.
 func Register(name string, v any) {
 	if err := savedTypes.Add(name, v); err != nil {
@@ -53,7 +53,7 @@ func Register(name string, v any) {
 	}
 }
 
-// builtin are types of the package by name. Each file registers its own as it is initialised.
+// builtin holds types of the package by name. Each file registers its types during initialization.
 type builtin map[string]any
 
 func (b builtin) register() struct{} {
@@ -63,7 +63,7 @@ func (b builtin) register() struct{} {
 	return struct{}{}
 }
 
-// registerComposite is Register of a list of values that are registered; see save.Registry.
+// registerComposite registers a list of registered values; see save.Registry.
 func registerComposite(name string, v any, parts func(v any) []any,
 	join func(parts []any) (any, error)) {
 	if err := savedTypes.AddComposite(name, v, parts, join); err != nil {
@@ -71,13 +71,13 @@ func registerComposite(name string, v any, parts func(v any) []any,
 	}
 }
 
-// saveValue returns a Kernel or Likelihood as it is saved. The error wraps ErrParam.
+// saveValue returns the saved form of a Kernel or Likelihood. The error wraps ErrParam.
 func saveValue(v any) (save.Value, error) {
 	s, err := savedTypes.Marshal(v)
 	if err != nil {
 		return s, fmt.Errorf("pgsvi: a %T cannot be saved: %w: %w", v, err, ErrParam)
 	}
-	// What encoding/json does not see, such as a field that is not exported, must not be lost.
+	// A field that encoding/json ignores, such as an unexported field, must not be lost.
 	back, err := savedTypes.Unmarshal(s)
 	if err == nil && !slices.Equal(paramsOf(back), paramsOf(v)) {
 		err = errors.New(
@@ -90,19 +90,19 @@ func saveValue(v any) (save.Value, error) {
 	return s, nil
 }
 
-// parametrised is what a Kernel and a Parametric have in common.
-type parametrised interface{ Params() []Param }
+// parametrized holds the method that Kernel and Parametric have in common.
+type parametrized interface{ Params() []Param }
 
 // paramsOf returns the parameters of a Kernel or Likelihood.
 func paramsOf(v any) []Param {
-	if p, ok := v.(parametrised); ok {
+	if p, ok := v.(parametrized); ok {
 		return p.Params()
 	}
 	return nil
 }
 
-// loadValue returns what saveValue was given, which must be a T that check has nothing to say
-// of. The error wraps ErrParam where the type is not known.
+// loadValue returns the value that saveValue was given. The value must be a T for which check
+// returns nil. The error wraps ErrParam if the type is not registered.
 func loadValue[T any](s save.Value, check func(T) error) (value T, err error) {
 	v, err := savedTypes.Unmarshal(s)
 	if err != nil {
@@ -116,7 +116,7 @@ func loadValue[T any](s save.Value, check func(T) error) (value T, err error) {
 	return value, check(value)
 }
 
-// checkText returns an error unless texts are UTF-8, which JSON is.
+// checkText returns an error unless all texts are UTF-8, because JSON is.
 func checkText(what string, texts []string) error {
 	for i, s := range texts {
 		if !utf8.ValidString(s) {
@@ -127,7 +127,7 @@ func checkText(what string, texts []string) error {
 	return nil
 }
 
-// saveTo writes a file with v as JSON. The error of w is returned as it is.
+// saveTo writes a file with v as JSON. It returns errors of w unchanged.
 func saveTo(w io.Writer, kind save.Kind, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -136,9 +136,9 @@ func saveTo(w io.Writer, kind save.Kind, v any) error {
 	return kind.Write(w, body)
 }
 
-// loadFrom reads a file that saveTo has written from an S, in which every number is finite, as
-// encoding/json has it. All errors but those of r wrap ErrFile, or else ErrMemory: with a file that
-// is only too large nothing is wrong.
+// loadFrom reads a file that saveTo has written from an S. All numbers in it are finite, because
+// encoding/json accepts no others. The error wraps ErrFile, unless r fails or the file is sound but
+// too large, which is an ErrMemory.
 func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (none P, err error) {
 	body, err := readBody(r, kind)
 	if err != nil {
@@ -158,7 +158,7 @@ func loadFrom[S, P any](r io.Reader, kind save.Kind, load func(*S) (P, error)) (
 	return p, nil
 }
 
-// readBody returns the body of a file of the given kind. All errors but those of r wrap ErrFile.
+// readBody returns the body of a file of the given type. The error wraps ErrFile unless r fails.
 func readBody(r io.Reader, kind save.Kind) ([]byte, error) {
 	body, err := kind.Read(r)
 	var fault save.Fault
@@ -171,8 +171,8 @@ func readBody(r io.Reader, kind save.Kind) ([]byte, error) {
 	return body, nil
 }
 
-// fileError is an ErrFile: err is what is wrong with a file or with what it holds, and may have the
-// name of the package already.
+// fileError is an ErrFile. Its err is the fault of the file or of its contents, and may already
+// have the prefix "pgsvi: ".
 type fileError struct {
 	kind save.Kind
 	err  error
@@ -194,22 +194,22 @@ func unmarshalState(b []byte, state func(*save.State)) error {
 	return nil
 }
 
-// fingerprint is the digest of a model, of data and options alike, once it has been computed.
+// fingerprint is the digest of the data and options of a model, computed once.
 type fingerprint struct {
 	sum   uint64
 	known bool
 }
 
-// state writes the digest that digest makes, or makes another one a fault.
+// state writes the digest, or reports a fault if c holds another digest.
 func (f *fingerprint) state(c *save.State, digest func(*save.Digest)) {
 	sum := f.of(digest)
 	c.Uint64(&sum)
 	c.Check(sum == f.sum,
-		"it is of another model (other data, options or divergence) or of another release: run "+
-			"it again")
+		"it belongs to another model (other data, options or divergence) or another release; "+
+			"repeat the run")
 }
 
-// of returns the digest that digest makes.
+// of returns the digest that the function digest computes.
 func (f *fingerprint) of(digest func(*save.Digest)) uint64 {
 	if !f.known {
 		var d save.Digest
@@ -219,7 +219,7 @@ func (f *fingerprint) of(digest func(*save.Digest)) uint64 {
 	return f.sum
 }
 
-// digestValue shows d a Kernel or Likelihood: as it is saved, or by type and parameters.
+// digestValue adds a Kernel or Likelihood to d, in its saved form or else by type and parameters.
 func digestValue(d *save.Digest, v any) {
 	s, err := savedTypes.Marshal(v)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// savedLinear is a user's kernel, with a registered type.
+// savedLinear is a custom kernel with a registered type.
 type savedLinear struct{ S float64 }
 
 func (k savedLinear) Cov(x, y []float64) float64 { return k.S * k.S * x[0] * y[0] }
@@ -30,7 +30,8 @@ func (k savedLinear) Grad(dst, x, y []float64) float64 {
 	return k.Cov(x, y)
 }
 
-// isFileError reports whether err is that of a file of that kind, or of one that is too large.
+// isFileError reports whether err is the error of a file of the given type, or of a file that is
+// too large.
 func isFileError(err error, kind string) bool {
 	if errors.Is(err, ErrMemory) {
 		return !errors.Is(err, ErrFile) && prefixedOnce(err) && strings.Contains(err.Error(),
@@ -40,12 +41,12 @@ func isFileError(err error, kind string) bool {
 		strings.HasSuffix(err.Error(), ErrFile.Error())
 }
 
-// loadAny loads a value that nothing is to be said of.
+// loadAny loads a value without checks.
 func loadAny[T any](s save.Value) (T, error) {
 	return loadValue(s, func(T) error { return nil })
 }
 
-// awkward returns p with values that take all the digits that there are.
+// awkward returns p with values that need all digits of a float64.
 func awkward(params []Param) []float64 {
 	values := make([]float64, len(params))
 	for i, p := range params {
@@ -54,8 +55,8 @@ func awkward(params []Param) []float64 {
 	return values
 }
 
-// craftedLists returns JSON of a t for each list that there is in it: with nothing in it but about
-// so many bytes of that list, its elements as short as they can be.
+// craftedLists returns one JSON text of type t for each list in t. The text holds only that list,
+// with about size bytes of the shortest possible elements.
 func craftedLists(t reflect.Type, size int) (crafted []string) {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -87,12 +88,12 @@ func craftedLists(t reflect.Type, size int) (crafted []string) {
 	return crafted
 }
 
-// TestLoadCrafted: a body that is one list of the shortest elements that there can be, or is nested
-// deeply, is an error, and takes no more than ten times its memory.
+// TestLoadCrafted checks that a body with one list of the shortest possible elements, or with deep
+// nesting, is an error and needs at most ten times its memory.
 func TestLoadCrafted(t *testing.T) {
 	size := shorter(1<<17, 1<<16)
-	// The numbers of a Result have as many bytes there as in memory; Shard and Rounds are not JSON,
-	// and TestShardMutations has them.
+	// The numbers of a Result have as many bytes there as in memory. Shard and Rounds are not JSON,
+	// so TestShardMutations checks them.
 	for _, f := range []struct {
 		kind save.Kind
 		body any
@@ -126,7 +127,7 @@ func TestLoadCrafted(t *testing.T) {
 			most := 10
 			if strings.Contains(b, "[[0") || strings.Contains(b, "[[]") ||
 				strings.Contains(b, "[{\"") {
-				most = 25 // what a list within a list grows from is free again
+				most = 25 // the buffer from which an inner list grows is freed
 			}
 			var err error
 			if n := allocated(func() { err = f.load(strings.NewReader(file)) }); n > uint64(
@@ -141,13 +142,13 @@ func TestLoadCrafted(t *testing.T) {
 	}
 }
 
-// loadError is the error of Load.
+// loadError returns the error of Load.
 func loadError[T loadable[T]](r io.Reader) error {
 	_, err := Load[T](r)
 	return err
 }
 
-// forgetfulKernel is a user's kernel with a field that encoding/json does not see.
+// forgetfulKernel is a custom kernel with a field that encoding/json ignores.
 type forgetfulKernel struct {
 	savedLinear
 	s float64
@@ -155,7 +156,7 @@ type forgetfulKernel struct {
 
 func (k forgetfulKernel) Params() []Param { return []Param{{"s", k.s, 0, math.Inf(1)}} }
 
-// TestSaveValueErrors: what would not come back as it was is not saved.
+// TestSaveValueErrors checks that values are not saved if they would change on loading.
 func TestSaveValueErrors(t *testing.T) {
 	Register("test.forgetfulKernel", forgetfulKernel{})
 	Register("test.pointerKernel", &pointerKernel{})
@@ -201,7 +202,7 @@ func TestSaveValueErrors(t *testing.T) {
 		"no value": {save.Value{Type: "pgsvi.SquaredExp"}, "value of pgsvi.SquaredExp"},
 		"a likelihood": {save.Value{Type: "pgsvi.Laplace", Value: []byte("{}")},
 			"pgsvi.Laplace is not a Kernel"},
-		// lists the known
+		// The message lists the known types.
 		"unknown": {save.Value{Type: "pgsvi.Cubic"}, "pgsvi.SquaredExp"},
 	} {
 		if _, err := loadAny[Kernel](c.v); !errors.Is(err, ErrParam) ||
@@ -211,7 +212,7 @@ func TestSaveValueErrors(t *testing.T) {
 	}
 }
 
-// pointerKernel is a user's kernel with methods of a pointer.
+// pointerKernel is a custom kernel whose methods have a pointer receiver.
 type pointerKernel struct{ L savedLinear }
 
 func (k *pointerKernel) Cov(x, y []float64) float64 { return k.L.Cov(x, y) }
@@ -293,7 +294,7 @@ func FuzzLoadCTMStream(f *testing.F) {
 	})
 }
 
-// saveGPs saves and loads posteriors of the GP and the sparse GP of 8 rows.
+// saveGPs saves and loads posteriors of a GP and a sparse GP with 8 rows.
 func saveGPs(t *testing.T, name string, k Kernel, lik Likelihood, x *mat.Dense, y []float64) {
 	t.Helper()
 	gp, err := NewGP(x, y, k, lik, &GPOptions{Jitter: 1e-3})

@@ -13,101 +13,101 @@ import (
 )
 
 // Certificate is a Recorder that checks the run of an Objective against the convergence theory of
-// Khan et al. (2016). Set it as Solver.Recorder, or in a Tee, and read its fields at any time. It
-// is for steps of a given size (Solver.StepSize),
+// Khan et al. (2016). Set it as Solver.Recorder, directly or in a Tee, and read its fields at any
+// time. It needs steps of a given size (Solver.StepSize),
 //
 //	λ_{k+1} = argmin_λ λᵀĝ_k + h(λ) + D(λ‖λ_k)/β_k,   δ_k = λ_{k+1} − λ_k,   G_k = −δ_k/β_k,
 //
-// where F = f + h is the negative ELBO. The theory requires that h is convex (A2) and that, along
-// the steps of the run and in their coordinates,
+// with F = f + h the negative ELBO. The theory requires that h is convex (A2) and that the
+// following holds along the steps of the run, in their coordinates:
 //
 //	f(λ_{k+1}) ≤ f(λ_k) + δ_kᵀ∇f(λ_k) + ½L‖δ_k‖²     (A1)
 //	δ_kᵀ∇_λ D(λ_{k+1}‖λ_k) ≥ α‖δ_k‖²                  (A6)
 //	E ĝ_k = ∇f(λ_k),   E‖ĝ_k − ∇f(λ_k)‖² ≤ σ²/M_k     (A3, A4; M_k terms in the batch)
 //
-// The Certificate uses the largest α and the least L and σ² that hold on the path. It is a
-// diagnosis of this run and says nothing about others. It does not use that D is positive (A5).
-// After t steps, with C0 = F(λ_0) − min F, the following holds.
+// The Certificate uses the largest α and the smallest L and σ² that hold on the path, so it is a
+// diagnosis of this run only. It does not use that D is positive (A5). After t steps, with C0 =
+// F(λ_0) − min F:
 //
-//	a step         F(λ_k) − F(λ_{k+1}) ≥ (αβ_k − ½Lβ_k²)‖G_k‖²              if ĝ_k = ∇f(λ_k)
+//	one step       F(λ_k) − F(λ_{k+1}) ≥ (αβ_k − ½Lβ_k²)‖G_k‖²              if ĝ_k = ∇f(λ_k)
 //	Proposition 1  min_k ‖G_k‖² ≤ 2LC0/(α²t)                if ĝ_k = ∇f(λ_k), β_k = α/L
 //	Proposition 2  min_k ‖G_k‖² ≤ C0 / Σ_k (αβ_k − ½Lβ_k²)  if ĝ_k = ∇f(λ_k), β_k ≤ 2α/L
 //	Theorem        E‖G_R‖² ≤ (C0 + ½c Σ_k β_kσ²/M_k) / Σ_k (α'β_k − ½Lβ_k²)
 //	               for β_k ≤ 2α'/L, α' = α − 1/(2c), any c > 1/(2α)
 //	Proposition 3  E‖G_R‖² ≤ 2LC0/(α'²t) + cσ²/(Mα')        the same for β_k = α'/L, M_k = M
 //
-// R is drawn with probabilities in proportion to the summands of the denominator. The best c is
-// 1/α, which is used throughout. Then α' = α/2. Floor, the part that more steps do not remove, is
-// 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. As G_k contains the noise of ĝ_k,
-// no step size brings its bound to 0; a larger batch does.
+// R is drawn with probabilities proportional to the summands of the denominator. The best c is 1/α,
+// which is used throughout, so α' = α/2. Floor is the part of the bound that more steps do not
+// remove. It is 2σ²/(Mα²) in Proposition 3, and tends to σ²/(Mα²) as β → 0. No step size brings the
+// bound to 0, because G_k contains the noise of ĝ_k, but a larger batch lowers it.
 //
-// Three remarks on the paper. A3 lacks the factor N of the estimator that it is about. Faster
-// convergence for α > 1 is a matter of scale, as D → cD with β → cβ leaves every λ_k unchanged.
-// And KL(q‖p) is not convex in natural parameters, for which A6 is argued there.
+// Three remarks on the paper: A3 lacks the factor N of its estimator. The faster convergence for α
+// > 1 is a matter of scale, because D → cD with β → cβ leaves every λ_k unchanged. KL(q‖p) is not
+// convex in natural parameters, for which the paper argues A6.
 //
-// A step that is checked costs six values of f over all terms, some more if it was long, and one
-// or two gradients if it was noisy. Steps with ‖δ_k‖² < 1e-7 are skipped, as they are mostly
-// rounding, and so are steps whose size the Stepper chose.
+// Checking a step costs six values of f over all terms, a few more if the step was long, and one or
+// two gradients if it was noisy. The Certificate skips steps with ‖δ_k‖² < 1e-7, because they are
+// mostly rounding, and steps whose size the Stepper chose.
 type Certificate struct {
-	// Every is the interval of steps that are checked; the bounds are over these. Zero means all
-	// steps.
+	// Every is the number of steps per check. The bounds are over the checked steps. Zero means to
+	// check every step.
 	Every int
-	// Optimum is the greatest ELBO of the family, or a bound on it such as ELBO + GapBound of a
-	// fit. Zero means unknown: C0 is then the gain of the run so far, with which every bound also
-	// holds.
+	// Optimum is the largest ELBO of the family, or an upper bound such as ELBO + GapBound of a
+	// fit. Zero means unknown. Then C0 is the gain of the run so far, and every bound still holds.
 	Optimum float64
 	// Src draws the R of RandomIterate. Nil means a fixed seed.
 	Src rand.Source
 
-	// Steps is the number of steps that were checked. If it is 0 the numbers below are NaN, or 0
-	// before a run.
+	// Steps is the number of checked steps. If it is 0, the numbers below are NaN, or 0 before a
+	// run.
 	Steps int
-	// Alpha is α, the least over the steps. L is the largest over the steps. RelL is the largest
-	// constant relative to D, with D(λ_{k+1}‖λ_k) in place of ½‖δ_k‖² (Lu, Freund and Nesterov,
-	// 2018). If f was concave along the whole path L is 0 and RelL is negative.
+	// Alpha is the smallest α over the steps, and L the largest L. RelL is the largest L relative
+	// to D, with D(λ_{k+1}‖λ_k) in place of ½‖δ_k‖² (Lu, Freund and Nesterov, 2018). If f was
+	// concave along the whole path, L is 0 and RelL is negative.
 	Alpha, L, RelL float64
-	// MaxStep is 2α/L, the largest step size at which no exact step raises F; +Inf if L is 0.
+	// MaxStep is 2α/L, the largest step size with which no exact step raises F. It is +Inf if L is
+	// 0.
 	MaxStep float64
 	// C0 is F(λ_0) − min F, in nats; see Optimum.
 	C0 float64
-	// MinGradMap2 is the least ‖G_k‖², and MeanGradMap2 their mean with the weights of R.
+	// MinGradMap2 is the smallest ‖G_k‖², and MeanGradMap2 is their mean with the weights of R.
 	MinGradMap2, MeanGradMap2 float64
-	// Bound is the bound of Proposition 2 on both, if no step was noisy. Otherwise it is that of
-	// the theorem on the expectation of MeanGradMap2. It is +Inf if steps were too long.
+	// Bound is the bound of Proposition 2 on both, if no step was noisy. Otherwise the theorem
+	// gives it, and it bounds the expectation of MeanGradMap2. It is +Inf if steps were too long.
 	Bound float64
-	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k
-	// for a Bregman divergence. For exact steps of β_k ≤ 1/RelL it is at most C0: a bound that
-	// does not depend on the scale of λ.
+	// TotalD is Σ_k [δ_kᵀ∇D(λ_{k+1}‖λ_k) − D(λ_{k+1}‖λ_k)]/β_k, which is Σ_k D(λ_k‖λ_{k+1})/β_k for
+	// a Bregman divergence. It is at most C0 for exact steps of β_k ≤ 1/RelL. This bound does not
+	// depend on the scale of λ.
 	TotalD float64
-	// Violations counts the steps that contradict the theory with the α and L of that step or, if
-	// the theory says nothing for it, raise F. It also counts noise-free steps whose gradient
-	// does not match the values. The cause is a β that was too long, a wrong gradient or proximal
-	// step, or an h that is not convex in these coordinates. In a noisy step the decrease of F is
-	// compared with its own ĝ_k. Adam violates the theory, as its ĝ_k is not a gradient.
+	// Violations counts the steps that contradict the theory with the α and L of the same step,
+	// steps that raise F where the theory does not apply, and noise-free steps whose gradient does
+	// not match the values of f. The causes are a β that was too large, a wrong gradient or
+	// proximal step, or an h that is not convex in these coordinates. In a noisy step, the decrease
+	// of F is compared with ĝ_k. Adam violates the theory, because its ĝ_k is not a gradient.
 	Violations int
-	// TooLong counts the steps with β_k above 2α/L of that step, which may raise F. More
-	// Violations than that mean an error.
+	// TooLong counts the steps with β_k above 2α/L of the same step, which may raise F. More
+	// Violations than TooLong mean that the gradient, the proximal step or h is wrong.
 	TooLong int
-	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k: over batches, over
-	// the draws of an estimator, or both. It is 0 if no step was noisy.
+	// Sigma2 estimates σ², the mean of M_k‖ĝ_k − ∇f(λ_k)‖² with weights β_k, over batches, over the
+	// draws of an estimator, or over both. It is 0 if no step was noisy.
 	Sigma2 float64
-	// Floor is the part of Bound that is due to noise, in proportion to 1/M.
+	// Floor is the part of Bound that is due to noise. It is proportional to 1/M.
 	Floor float64
-	// UnbiasedZ tests E ĝ_k = ∇f(λ_k): the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard error,
-	// with u_k the direction of ∇f(λ_k). Over many noisy steps it is about N(0, 1), and far from
-	// 0 if a scale such as N/M is missing. If an estimator draws, gradients over all terms are
-	// compared with values in the same way, and it is the greater of two such numbers. It is NaN
-	// without noise, and has no meaning for batches that are not random, such as those of InOrder.
+	// UnbiasedZ tests E ĝ_k = ∇f(λ_k). It is the sum of (ĝ_k − ∇f(λ_k))ᵀu_k over its standard
+	// error, with u_k the direction of ∇f(λ_k). Over many noisy steps it is about N(0, 1), and far
+	// from 0 if a scale such as N/M is missing. If an estimator draws, gradients over all terms are
+	// compared with values in the same way, and UnbiasedZ is the larger of the two numbers. It is
+	// NaN without noise. It means nothing if batches are not random, for example with InOrder.
 	//
-	// If a pass has no term twice, as with Reshuffle, A3 holds for the first batch of the pass
-	// alone, because the later ones depend on what is left and λ_k on what is not. Then ∇f(λ_k) is
-	// replaced by the gradient over the terms that the pass has left, scaled by N over their
-	// number, which is the mean of ĝ_k given the steps before.
+	// If no term occurs twice in a pass, as with Reshuffle, A3 holds only for the first batch of
+	// the pass, because the later batches depend on the terms that remain, and λ_k on the terms
+	// already used. Then the gradient over the remaining terms, scaled by N over their number,
+	// replaces ∇f(λ_k), because it is the mean of ĝ_k given the earlier steps.
 	UnbiasedZ float64
 
 	err        error
 	begun      bool
-	start, now float64 // F at the first state and at the last
+	start, now float64 // F at the first and at the last state
 	sums       descent.Sums
 	pass       passTerms
 	draw       *rand.Rand
@@ -115,24 +115,24 @@ type Certificate struct {
 }
 
 const (
-	// leastMove is the ‖δ‖² below which rounding is most of what a step shows.
+	// leastMove is the smallest ‖δ‖² that is checked. Below it a step is mostly rounding.
 	leastMove = 1e-7
-	// certificateSlack is what differences and rounding may leave of an inequality, relative to the
-	// terms in it, and numericSlack what a numeric step may, which ends where its objective no
-	// longer falls.
+	// certificateSlack is the tolerance of the inequalities for rounding, relative to their terms.
+	// numericSlack is the tolerance for numeric steps, which end when their objective stops
+	// falling.
 	certificateSlack, numericSlack = 1e-8, 1e-5
-	// certificateRounding is the same relative to F.
+	// certificateRounding is the tolerance relative to F.
 	certificateRounding = 1e-12
 )
 
-// Err returns the first error that the Certificate met: it wraps ErrParam if the run is not of an
-// Objective (see GP.Objective and GLM.Objective), or its steps are of more than one linearisation
-// (Objective.Inner), and otherwise is that of f. Nothing is recorded after it.
+// Err returns the first error of the Certificate, which records nothing after it. The error wraps
+// ErrParam if the run does not fit an Objective (see GP.Objective and GLM.Objective) or has more
+// than one linearization per step (Objective.Inner). Otherwise it is an error of f.
 func (c *Certificate) Err() error { return c.err }
 
-// BatchSize returns the number of terms in a batch that lowers Floor by factor, at least 1, where
-// batches are drawn with replacement. Without it fewer will do. It is at most N, and 0 if no step
-// was noisy.
+// BatchSize returns the number of terms in a batch that divides Floor by factor (at least 1), if
+// batches are drawn with replacement. Smaller batches suffice without replacement. The number is at
+// most N, and 0 if no step was noisy.
 func (c *Certificate) BatchSize(factor float64) int {
 	if c.sums.Noisy == 0 {
 		return 0
@@ -141,8 +141,8 @@ func (c *Certificate) BatchSize(factor float64) int {
 	return int(math.Min(float64(c.sums.Of), math.Ceil(mean*math.Max(1, factor))))
 }
 
-// Record implements Recorder. The first step of a run begins anew. Of a run that is resumed with
-// another Certificate λ_0 is where the first step began that this one is shown.
+// Record implements Recorder. The first step of a run resets c. If a run is resumed with a new
+// Certificate, λ_0 is the state before the first recorded step.
 func (c *Certificate) Record(it Iteration) {
 	if it.K == 1 || !c.begun && c.err == nil {
 		nan := math.NaN()
@@ -166,11 +166,11 @@ func (c *Certificate) Record(it Iteration) {
 func (c *Certificate) record(it Iteration) error {
 	s, ok := it.State.(*objectiveStepper)
 	if !ok {
-		return fmt.Errorf("a %T is not of an Objective, as GP.Objective and GLM.Objective are: %w",
-			it.State, ErrParam)
+		return fmt.Errorf("the state is a %T; fit an Objective, such as GP.Objective: %w", it.State,
+			ErrParam)
 	}
 	if s.Inner > 1 {
-		return fmt.Errorf("the theory is of one linearisation a step, and Objective.Inner is %d: "+
+		return fmt.Errorf("Objective.Inner is %d; a Certificate needs one linearization per step: "+
 			"%w", s.Inner, ErrParam)
 	}
 	stepped := s.given && s.Took > 0 // from s.Trial to s.Q
@@ -193,10 +193,10 @@ func (c *Certificate) record(it Iteration) error {
 	return c.look(s)
 }
 
-// env has the same draws whenever it is called before the next step that is looked at.
+// env returns an Env that gives the same draws in every call until the next checked step.
 func (c *Certificate) env() *Env { return NewEnv(rand.NewPCG(seed1, uint64(c.Steps)), 1) }
 
-// value returns f and h at q, and a bound on the numerical error of f where there is one.
+// value returns f and h at q, and a bound on the numerical error of f, or 0.
 func (c *Certificate) value(s *objectiveStepper, q Dist) (f, h, bound float64, err error) {
 	f, bound, err = s.F.Value(context.Background(), c.env(), q)
 	if !s.exact || math.IsNaN(bound) {
@@ -205,7 +205,7 @@ func (c *Certificate) value(s *objectiveStepper, q Dist) (f, h, bound float64, e
 	return f, s.H.Value(q), bound, err
 }
 
-// look takes the last step of s into account, from s.Trial to s.Q with s.G.
+// look checks the last step of s, from s.Trial to s.Q with the gradient s.G.
 func (c *Certificate) look(s *objectiveStepper) error {
 	beta := s.Took
 	delta := s.Q.Params(nil)
@@ -216,13 +216,13 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	}
 	f0, h0, bound, err := c.value(s, s.Trial)
 	if errors.Is(err, ErrNotFinite) {
-		return nil // lost in the step before
+		return nil // the previous step lost the state
 	}
 	if err != nil {
 		return err
 	}
 	f1, h1, _, err := c.value(s, s.Q)
-	// it rose without a bound
+	// F rose without a bound.
 	if errors.Is(err, ErrNotFinite) || err == nil && math.IsInf(f1+h1, 1) {
 		c.Steps, c.Violations, c.TooLong = c.Steps+1, c.Violations+1, c.TooLong+1
 		c.L, c.RelL, c.MaxStep, c.Bound = math.Inf(1), math.Inf(1), 0, math.Inf(1)
@@ -237,7 +237,7 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	slack := certificateSlack*math.Abs(pull/beta) + rounding
 
 	own := floats.Dot(s.G, delta) // δᵀĝ
-	exact := own                  // by a gradient over all terms
+	exact := own                  // the same by a gradient over all terms
 	if s.Noisy {
 		if exact, err = c.addNoise(s, beta, delta); err != nil {
 			return err
@@ -278,12 +278,13 @@ func (c *Certificate) look(s *objectiveStepper) error {
 	return nil
 }
 
-// RandomIterate returns a copy of λ_R, the random iterate of the theorem: Bound is on its E‖G_R‖².
+// RandomIterate returns a copy of λ_R, the random iterate of the theorem, which bounds E‖G_R‖² by
+// Bound. It returns nil before the first checked step, and if a step was longer than 2α'/L, because
+// the theorem then does not hold.
 //
-// R = k has a probability in proportion to α'β_k − ½Lβ_k², where step k was looked at. α' and L are
-// those of the whole path so far (α' = α without noise), so λ_R may change as steps are added.
-// Over many values of Src the mean of ‖G_R‖² is MeanGradMap2. It is nil before the first step that
-// is looked at, and where a step was longer than 2α'/L: there the theorem does not hold.
+// The probability of R = k is proportional to α'β_k − ½Lβ_k² over the checked steps k. The numbers
+// α' and L cover the whole path so far (α' = α without noise), so λ_R may change as steps are
+// added. The mean of ‖G_R‖² over many values of Src is MeanGradMap2.
 func (c *Certificate) RandomIterate() Dist {
 	alpha := c.sums.Strength(c.Alpha)
 	if !(c.L*c.sums.Longest <= 2*alpha) {
@@ -295,8 +296,8 @@ func (c *Certificate) RandomIterate() Dist {
 	return nil
 }
 
-// slope returns δᵀ∇f where the step began, and whether exact, which is that by the gradient, agrees
-// with the values of f on the segment: see descent.Slope.
+// slope returns δᵀ∇f at the beginning of the step. It reports whether exact, the slope by the
+// gradient, agrees with the values of f on the segment; see descent.Slope.
 func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, slack,
 	rounding float64) (slope float64, agrees bool) {
 	x0 := s.Trial.Params(nil)
@@ -311,8 +312,9 @@ func (c *Certificate) slope(s *objectiveStepper, delta []float64, f0, exact, sla
 	return descent.Slope(f, f0, exact, certificateSlack*math.Abs(exact)+slack, rounding, !s.exact)
 }
 
-// addNoise takes ĝ of the step δ into account, and returns δᵀ∇f by a gradient over all terms. Two
-// of them, which are one where f is deterministic, are independent of each other, of ĝ and of δ.
+// addNoise records the noise of ĝ in the step δ, and returns δᵀ∇f by a gradient over all terms. It
+// draws two such gradients, independent of each other, of ĝ and of δ. One suffices if f is
+// deterministic.
 func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float64) (float64,
 	error) {
 	ctx, env := context.Background(), c.env()
@@ -339,15 +341,15 @@ func (c *Certificate) addNoise(s *objectiveStepper, beta float64, delta []float6
 	return floats.Dot(second, delta), nil
 }
 
-// passTerms are the terms that the steps of the current pass have drawn.
+// passTerms holds the terms that the steps of the current pass have drawn.
 type passTerms struct {
 	drawn   []bool
 	count   int
 	lost    bool // the pass began before the Certificate did
-	repeats bool // a pass had a term twice: batches are drawn with replacement
+	repeats bool // a pass had a term twice, so batches are drawn with replacement
 }
 
-// left returns the terms that the pass has not drawn. It reports whether they are known.
+// left returns the terms that the pass has not drawn, and whether they are known.
 func (p *passTerms) left(n int) (terms []int, ok bool) {
 	if p.lost || p.repeats {
 		return nil, false
@@ -360,7 +362,7 @@ func (p *passTerms) left(n int) (terms []int, ok bool) {
 	return terms, len(terms) > 0
 }
 
-// add takes the batch of the last step of s into account.
+// add adds the batch of the last step of s.
 func (p *passTerms) add(s *objectiveStepper, it Iteration) {
 	if p.drawn == nil {
 		p.drawn, p.lost = make([]bool, s.n), it.K > 1
@@ -376,7 +378,7 @@ func (p *passTerms) add(s *objectiveStepper, it Iteration) {
 	}
 }
 
-// conclude brings the bounds up to date.
+// conclude updates the bounds.
 func (c *Certificate) conclude() {
 	c.MaxStep = 2 * c.Alpha / c.L
 	c.C0 = c.start - c.now
@@ -389,8 +391,7 @@ func (c *Certificate) conclude() {
 	c.MeanGradMap2, c.Bound, c.Floor = c.sums.Bounds(c.Alpha, c.L, c.C0)
 }
 
-// nanMin and nanMax are the lesser and the greater of two numbers, of which a may be NaN and is
-// then none.
+// nanMin and nanMax return the smaller and the larger of a and b, or b if a is NaN.
 func nanMin(a, b float64) float64 {
 	if math.IsNaN(a) {
 		return b

@@ -17,24 +17,24 @@ import (
 )
 
 // DefaultConverger returns the rule of a nil Solver.Converger: stop when the gap is at most
-// Iteration.Goal, which is Solver.Goal or its default. The rules in detail:
+// Iteration.Goal, which is Solver.Goal or its default. In detail:
 //
-//   - With proofs (GapBound, Scope OverQ) the bound must be at most the goal. The estimate Gap is
-//     enough if only rounding keeps the bound above: the bound is below 1e-6 nats or 1e-9 of the
-//     ELBO, and no longer falls.
-//   - Without proofs the estimate Gap must be at most the goal.
+//   - If bounds are proved (GapBound with Scope OverQ), the bound must be at most the goal. The
+//     estimate Gap suffices if only rounding keeps the bound above the goal: the bound no longer
+//     falls, and is below 1e-6 nats or 1e-9 of the ELBO.
+//   - If no bounds are proved, the estimate Gap must be at most the goal.
 //   - The status is Stalled if the gap is above one nat but within ELBOErr, and ELBOErr is above
-//     half a nat: rounding hides the rest.
-//   - The run also stops if the ELBO is the same, to rounding, over ten evaluations. It has
-//     Converged if Gap is at most the goal or 1e-6 nats and any proved bound is at most 0.01
+//     half a nat, because rounding then hides the rest.
+//   - The run also stops if the ELBO is the same, to rounding, in ten evaluations. It has
+//     Converged if Gap is at most the goal or 1e-6 nats, and any proved bound is at most 0.01
 //     nats, a tenth of a standard deviation. Otherwise it is Stalled.
-//   - Without a gap the run stops when the rolling median of the relative change of the ELBO is
-//     below 1e-7.
+//   - If no gap is known, the run stops when the rolling median of the relative change of the
+//     ELBO is below 1e-7.
 func DefaultConverger() Converger {
 	return AnyOf(&goalReached{}, &elboChange{tol: 1e-7, unlessGap: true}, &stall{})
 }
 
-// stall stops when ten evaluations in a row leave the ELBO where it was.
+// stall stops after ten evaluations in a row that do not change the ELBO.
 type stall struct {
 	last  float64
 	times int
@@ -57,19 +57,19 @@ func (c *stall) Converged(it Iteration) Status {
 		return NotTerminated
 	case it.Scope == OverQ && it.GapBound <= stalledBound &&
 		min(it.Gap, it.GapBound) <= max(it.Goal, roundingBound):
-		return Converged // what the bound lacks is its own rounding, which no step lowers
+		return Converged // only rounding, which no step lowers, keeps the bound above the goal
 	case it.Scope == Unproved && it.Gap <= max(it.Goal, roundingBound):
 		return Converged
 	}
 	return Stalled
 }
 
-// stalledBound is what must be proved, in nats, of a run that no step takes any further for it to
-// have converged.
+// stalledBound is the largest proved bound, in nats, with which a run that no step improves counts
+// as Converged.
 const stalledBound = 0.01
 
 // GapBelow stops when Iteration.Gap, the estimated distance to the optimum, is at most max(nats,
-// relative·|ELBO|). It never stops a Stepper without an estimate.
+// relative·|ELBO|). It never stops a Stepper that gives no estimate.
 func GapBelow(nats, relative float64) Converger { return gapBelow{nats, relative} }
 
 type gapBelow struct{ nats, relative float64 }
@@ -83,13 +83,13 @@ func (c gapBelow) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// goalReached stops when the gap is at most the goal, see DefaultConverger.
-type goalReached struct{ bound float64 } // the last that was proved
+// goalReached stops when the gap is at most the goal; see DefaultConverger.
+type goalReached struct{ bound float64 } // the last proved bound
 
 func (c *goalReached) Init() { c.bound = math.Inf(1) }
 
-// A bound that falls by less than a factor of stillFalling has stopped falling, and is rounding if
-// it is below roundingBound nats, or that relative to the ELBO.
+// A bound no longer falls if it drops by less than a factor of stillFalling. It is then due to
+// rounding if it is below roundingBound nats, or below roundingBoundRelative times the ELBO.
 const (
 	stillFalling          = 0.5
 	roundingBound         = 1e-6
@@ -109,7 +109,7 @@ func (c *goalReached) Converged(it Iteration) Status {
 	return status
 }
 
-// reached is Converged, however little the ELBO is known.
+// reached is Converged without the check of ELBOErr.
 func (c *goalReached) reached(it Iteration) Status {
 	before := c.bound
 	if it.Scope != Unproved {
@@ -130,21 +130,21 @@ func (c *goalReached) reached(it Iteration) Status {
 	return NotTerminated
 }
 
-// ELBOChange stops when the ELBO changes little (early stopping): when the median over the last
-// window evaluations of
+// ELBOChange stops when the ELBO changes little (early stopping), that is, when the median over the
+// last window evaluations of
 //
 //	|ELBO_j − ELBO_{j−1}| / max(1, |ELBO_j|)
 //
-// is below tol. Unlike a mean, the median ignores the large first steps and single noisy
-// evaluations (Kucukelbir et al., 2017, use the same rule). A zero tol means 1e-4, a zero window
-// 10. Negative values are an error of Solver.Run.
+// is below tol. The median ignores the large first steps and single noisy evaluations, unlike a
+// mean (Kucukelbir et al., 2017, use the same rule). A zero tol means 1e-4, and a zero window means
+// 10. Solver.Run returns an error if one is negative.
 func ELBOChange(tol float64, window int) Converger { return &elboChange{tol: tol, window: window} }
 
 type elboChange struct {
 	tol    float64
 	window int
 
-	unlessGap bool // leave the decision to GapBelow where the gap is known
+	unlessGap bool // never stop if the gap is known, because goalReached then decides
 	last      float64
 	changes   []float64
 }
@@ -193,9 +193,9 @@ func (c *elboChange) Validate() error {
 }
 
 // GradientMap stops when the norm of the gradient map, ‖λ_k − λ_{k+1}‖/β_k, is at most tol. The
-// convergence rates of the method are stated in this norm (Khan et al., 2016, Propositions 1 to
-// 3). Use it for steps of the whole data set only: the step of a mini-batch or block may be short
-// far from the optimum. It never stops a Stepper that does not report the norm.
+// convergence rates of the method are stated in this norm (Khan et al., 2016, Propositions 1 to 3).
+// Use it only for steps on all terms, because the step of a mini-batch or block may be short far
+// from the optimum. It never stops a Stepper that does not report the norm.
 func GradientMap(tol float64) Converger { return gradientMap(tol) }
 
 type gradientMap float64
@@ -209,8 +209,8 @@ func (c gradientMap) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// Deadline stops with status TimeLimit after the duration d, counted from the start of the run.
-// Unlike a deadline of the context, this is not an error.
+// Deadline stops with status TimeLimit after the duration d, counted from the start of the run. It
+// is not an error, unlike a deadline of the context.
 func Deadline(d time.Duration) Converger { return deadline(d) }
 
 type deadline time.Duration
@@ -224,7 +224,7 @@ func (d deadline) Converged(it Iteration) Status {
 	return NotTerminated
 }
 
-// Never does not stop: the run continues to the limits of the Solver.
+// Never returns a Converger that never stops, so the run continues to the limits of the Solver.
 func Never() Converger { return never{} }
 
 type never struct{}
@@ -233,7 +233,7 @@ func (never) Init() {}
 
 func (never) Converged(Iteration) Status { return NotTerminated }
 
-// AnyOf stops as soon as one of the given rules does.
+// AnyOf stops as soon as one of the given rules stops.
 func AnyOf(rules ...Converger) Converger { return anyOf(slices.Clone(rules)) }
 
 type anyOf []Converger
@@ -244,7 +244,7 @@ func (a anyOf) Init() {
 	}
 }
 
-// Validate reports what every rule says of itself.
+// Validate joins the errors of all rules.
 func (a anyOf) Validate() error {
 	options := make([]any, len(a))
 	for i, c := range a {
@@ -281,7 +281,7 @@ func Tee(recorders ...Recorder) Recorder {
 }
 
 // Progress returns a Recorder that shows the progress of a run in one line of a terminal, and a
-// function that clears the line. every is the least time between two updates; zero means 0.1 s.
+// function that clears the line. The least time between two updates is every; zero means 0.1 s.
 func Progress(w io.Writer, every time.Duration) (r Recorder, done func()) {
 	if every == 0 {
 		every = 100 * time.Millisecond
@@ -334,13 +334,13 @@ func (p *progress) print(line string) {
 	p.width = max(p.width, len(line))
 }
 
-// autoStep leaves the length of every step to the Stepper: a nil Solver.StepSize.
+// autoStep is the schedule of a nil Solver.StepSize: the Stepper chooses every step length.
 type autoStep struct{}
 
 // StepSize returns +Inf.
 func (autoStep) StepSize(int) float64 { return math.Inf(1) }
 
-// ConstantStep is the schedule β_k = β. The zero value is invalid.
+// ConstantStep returns the schedule β_k = β. Solver.Run returns an error unless beta is positive.
 func ConstantStep(beta float64) Schedule { return constantStep(beta) }
 
 type constantStep float64
@@ -356,8 +356,8 @@ func (c constantStep) Validate() error {
 	return nil
 }
 
-// RobbinsMonro is the schedule β_k = scale·(1 + k/delay)^−power (Robbins and Monro, 1951). For ½
-// < power ≤ 1 its sum diverges and the sum of its squares converges, as convergence under noise
+// RobbinsMonro returns the schedule β_k = scale·(1 + k/delay)^−power (Robbins and Monro, 1951). For
+// ½ < power ≤ 1 its sum diverges and the sum of its squares converges, as convergence under noise
 // requires. Zeros mean scale 1, delay 1 and power 0.6.
 func RobbinsMonro(scale, delay, power float64) Schedule {
 	return robbinsMonro{Scale: scale, Delay: delay, Power: power}
@@ -377,8 +377,8 @@ func (r robbinsMonro) power() float64 {
 	return r.Power
 }
 
-// Validate returns an error wrapping ErrParam unless Scale and Delay are
-// positive or zero and Power is in [0, 1].
+// Validate returns an error wrapping ErrParam unless Scale and Delay are positive or zero and Power
+// is in [0, 1].
 func (r robbinsMonro) Validate() error {
 	if !(r.Scale >= 0) || !(r.Delay >= 0) || !(r.Power >= 0 && r.Power <= 1) ||
 		math.IsInf(r.Scale, 0) || math.IsInf(r.Delay, 0) {
@@ -389,21 +389,21 @@ func (r robbinsMonro) Validate() error {
 	return nil
 }
 
-// FractionStep is the schedule of stochastic variational inference (Hoffman et al., 2013,
-// equation 26): β_k = ρ_k/(1−ρ_k) with
+// FractionStep returns the schedule of stochastic variational inference (Hoffman et al., 2013,
+// equation 26), β_k = ρ_k/(1−ρ_k) with
 //
 //	ρ_k = (delay + k)^−power,
 //
-// where k counts from 0, delay is their τ and power their κ. With h = KLTo and D = KL a step goes
-// the fraction ρ_k of the way to its target in natural parameters. It converges for ½ < power ≤
-// 1. If ρ_k = 1, as at delay 1 and k = 0, β_k is +Inf and the Stepper chooses the step. Zeros
-// mean delay 10 and power 0.7.
+// and k counted from 0. The delay is their τ and the power their κ. With h = KLTo and D = KL, a
+// step goes the fraction ρ_k of the way to its target in natural parameters. The schedule converges
+// for ½ < power ≤ 1. If ρ_k = 1, for example at delay 1 and k = 0, β_k is +Inf and the Stepper
+// chooses the step. Zeros mean delay 10 and power 0.7.
 func FractionStep(delay, power float64) Schedule { return fractionStep{Delay: delay, Power: power} }
 
 type fractionStep struct{ Delay, Power float64 }
 
-// What zeros of a FractionStep mean: values within the range that Hoffman, Blei and Bach (2010)
-// found best on three corpora.
+// Defaults of FractionStep, in the range that Hoffman, Blei and Bach (2010) found best on three
+// corpora.
 const (
 	fractionDelay = 10
 	fractionPower = 0.7
@@ -440,7 +440,7 @@ func orOne(x float64) float64 {
 	return x
 }
 
-// Reshuffle visits every term once a pass, in a new random order each pass. A batch of all terms
+// Reshuffle visits every term once per pass, in a new random order each time. A batch of all terms
 // keeps its order. The last batch of a pass is shorter if size does not divide n.
 func Reshuffle() Sampler { return reshuffle{} }
 
@@ -466,8 +466,8 @@ func (inOrder) Batches(n, size int, _ *rand.Rand) iter.Seq[[]int] {
 	return batches.Passes(n, size, func([]int) {})
 }
 
-// thenAll is Reshuffle for some passes of batches of its own size, and takes all terms together
-// from then on. Batches of another size are those of Reshuffle.
+// thenAll samples like Reshuffle for the given number of passes, and then takes all terms in every
+// batch. It is Reshuffle if the Solver sets another batch size.
 type thenAll struct{ size, passes int }
 
 // Batches implements Sampler.
@@ -502,7 +502,7 @@ func (withReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 			return
 		}
 		batch := make([]int, size)
-		for { // the caller ends it
+		for { // the caller ends the loop
 			for i := range batch {
 				batch[i] = rng.IntN(n)
 			}
@@ -513,10 +513,10 @@ func (withReplacement) Batches(n, size int, rng *rand.Rand) iter.Seq[[]int] {
 	}
 }
 
-// allTerms tells a batch of all terms from one with repetitions. It holds scratch memory.
+// allTerms distinguishes a batch of all terms from a batch with repetitions. It reuses its buffer.
 type allTerms struct{ seen []bool }
 
-// all reports whether batch has each of the n terms once, in any order; nil has.
+// all reports whether batch is nil or holds each of the n terms once, in any order.
 func (t *allTerms) all(batch []int, n int) bool {
 	if batch == nil {
 		return true
@@ -538,17 +538,18 @@ func (t *allTerms) all(batch []int, n int) bool {
 // checkBatch returns an error if batch is empty or has an index outside 0 … n−1.
 func checkBatch(batch []int, n int) error {
 	if len(batch) == 0 {
-		return fmt.Errorf("pgsvi: the Sampler gave an empty batch: %w", ErrEmpty)
+		return fmt.Errorf("pgsvi: the Sampler returned an empty batch: %w", ErrEmpty)
 	}
 	for _, i := range batch {
 		if i < 0 || i >= n {
-			return fmt.Errorf("pgsvi: batch has term %d of %d: %w", i, n, ErrShape)
+			return fmt.Errorf("pgsvi: the Sampler returned term %d; terms are 0 to %d: %w", i, n-1,
+				ErrShape)
 		}
 	}
 	return nil
 }
 
-// ShuffleOnce visits every term once a pass, in a random order drawn at the start of the run. All
+// ShuffleOnce visits every term once per pass, in a random order drawn at the start of the run. All
 // passes have the same batches, which suits block coordinate ascent.
 func ShuffleOnce() Sampler { return shuffleOnce{} }
 

@@ -18,76 +18,71 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Solver runs the proximal-gradient iteration on a Model: mini-batches, step sizes, early
+// Solver runs the proximal-gradient iteration on a Model, with mini-batches, step sizes, early
 // stopping, recording, cancellation and resuming. The zero value is ready to use and needs no
-// tuning. A Solver may be reused but is not safe for concurrent use.
+// tuning. A Solver may be reused, but it is not safe for concurrent use.
 type Solver struct {
 	// Divergence is D, the distance that keeps a step short. Nil means KL.
 	Divergence Divergence
-	// StepSize gives the step sizes β_k (learning rates). Nil means that the Stepper chooses
-	// them.
+	// StepSize gives the step sizes β_k (learning rates). If it is nil, the Stepper chooses them.
 	StepSize Schedule
-	// BatchSize is the number of terms in a mini-batch. Zero means all N terms if StepSize is
-	// set, and otherwise the Plan of the Stepper decides. A value above N means N.
+	// BatchSize is the number of terms in a mini-batch. Zero means all N terms if StepSize is set.
+	// Otherwise the Plan of the Stepper decides. A value above N means N.
 	BatchSize int
-	// Sampler draws the mini-batches. Nil means Reshuffle if StepSize is set, and otherwise the
-	// Plan of the Stepper decides. Reshuffle visits every term once a pass in a new random order.
+	// Sampler draws the mini-batches. Nil means Reshuffle if StepSize is set. Otherwise the Plan of
+	// the Stepper decides. Reshuffle visits every term once per pass in a new random order.
 	Sampler Sampler
-	// MaxPasses is the largest number of passes over the data (epochs). Zero means that of the
-	// Plan, or 1000 if the Plan has none.
+	// MaxPasses is the largest number of passes over the data (epochs). Zero means Plan.MaxPasses.
 	MaxPasses float64
 	// MaxIter is the largest number of steps. Zero means no limit.
 	MaxIter int
-	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means that of the
-	// Plan, or once a pass if the Plan has none. An Objective with noisy gradients then evaluates
-	// less often, so that evaluations take at most a fifth of the work. If the Plan evaluates
-	// only at the end but there is a Converger, zero means once a pass. A negative value means
-	// only at the end.
+	// EvalEvery is the number of steps between evaluations of the ELBO. Zero means Plan.EvalEvery.
+	// If that is also zero, or if it is negative and Converger is set, each pass has one
+	// evaluation. An Objective with noisy gradients then evaluates less often, so that evaluations
+	// take at most a fifth of the work. A negative value means one evaluation at the end.
 	EvalEvery int
-	// Workers is the number of goroutines for set-up, steps and evaluations. Zero means
-	// GOMAXPROCS where the work is large enough. The result is the same to the last bit for any
-	// value.
+	// Workers is the number of goroutines for set-up, steps and evaluations. The result has the
+	// same bits for any value.
 	//
-	// With zero, only code that is safe for concurrent use runs concurrently: linear algebra, a
-	// Likelihood and its expectations, a Kernel, the documents of a topic model. Other functions
-	// of the user, such as LogLik.LogProb, are called one at a time. Above 1 they are called
-	// concurrently, too.
+	// Zero means GOMAXPROCS if the work is large enough. Then only code that is safe for concurrent
+	// use runs concurrently: linear algebra, a Likelihood and its expectations, a Kernel, and the
+	// documents of a topic model. Other functions of the caller, such as LogLik.LogProb, are called
+	// one at a time. They are called concurrently if Workers is above 1.
 	Workers int
-	// Goal is the gap in nats at which the run ends (tolerance). The gap is proved where possible
+	// Goal is the gap, in nats, at which the run ends (tolerance). The gap is proved if possible
 	// (Evaluation.GapBound) and otherwise estimated.
 	//
-	// A mean is then within about √(2·Goal) posterior standard deviations of its optimum, 0.14 for
-	// a Goal of 0.01, if the data determine it. It can be farther where the posterior is skewed,
-	// because the covariance then moves with the mean: for labels that are all equal or counts
-	// that are all 0, twice as far under a prior standard deviation of 10, and six times as far
-	// under one of 100. If the likelihood is log-concave it is always within √(2·Goal) prior
-	// standard deviations, because the negative ELBO is convex in the mean and a Cholesky factor
-	// of the covariance, and at least as curved as the prior (Challis and Barber, 2013).
-	//
 	// Zero means the Stepper's own goal, if it has one. Otherwise it means 1e-4 nats for N ≥ 2,000
-	// terms, 1e-4·(N/2,000)³ nats for fewer, and in any case at least 1e-10 nats and the accuracy
-	// of the ELBO. A mean is then within about 0.014 posterior standard deviations of its optimum.
+	// terms and 1e-4·(N/2,000)³ nats for fewer, but at least 1e-10 nats and the accuracy of the
+	// ELBO. Set 1e-10 to get means and an ELBO with most of the digits of a float64, which usually
+	// takes one or two more passes. A Goal of 0.01 is enough for predictions.
 	//
-	// Set 1e-10 for means and an ELBO with most of the digits that float64 has, which usually
-	// takes one or two passes more. For predictions 0.01 is enough.
+	// At the end of the run, a mean is within about √(2·Goal) posterior standard deviations of its
+	// optimum if the data determine it: 0.14 for a Goal of 0.01, and 0.014 for 1e-4. It can be
+	// farther away if the posterior is skewed, because the covariance then moves with the mean. If
+	// all labels are equal or all counts are 0, the distance is twice as large under a prior
+	// standard deviation of 10, and six times as large under 100. If the likelihood is log-concave,
+	// the mean is always within √(2·Goal) prior standard deviations, because the negative ELBO is
+	// convex in the mean and a Cholesky factor of the covariance, and at least as curved as the
+	// prior (Challis and Barber, 2013).
 	Goal float64
 	// Converger decides when to stop. Nil means DefaultConverger, which uses Goal.
 	Converger Converger
-	// Recover turns a panic in a function that a run calls into an error: LogLik.LogProb, a
-	// Likelihood, a Kernel. The error wraps ErrPanic and a *PanicError, and names the datum if it
-	// is known. The state λ_k is kept, as on any error. Without Recover the panic reaches the
-	// caller, possibly on another goroutine.
+	// Recover turns a panic in a function that a run calls (LogLik.LogProb, a Likelihood, a Kernel)
+	// into an error. The error wraps ErrPanic and a *PanicError, and names the term if it is known.
+	// The state λ_k is kept, as after any error. Without Recover the panic reaches the caller,
+	// possibly on another goroutine.
 	Recover bool
-	// Recorder receives every iteration. Nil records only Result.Trace.
+	// Recorder receives every iteration. Nil means that only Result.Trace is recorded.
 	Recorder Recorder
 	// Checkpoint saves the run to a file at intervals. The zero value saves nothing.
 	Checkpoint Checkpoint
-	// Src is the source of all randomness of a run. Nil means a fixed seed, so that two runs
-	// agree to the last bit.
+	// Src is the source of all randomness of a run. Nil means a fixed seed, so two runs have the
+	// same bits.
 	Src rand.Source
 }
 
-// poster is a Model that makes a posterior of a state.
+// poster is a Model that computes a posterior from a state.
 type poster[P any] interface {
 	Model
 	Posterior(st State) (P, error)
@@ -95,13 +90,13 @@ type poster[P any] interface {
 
 // haltable is a Stepper whose posterior may take long to compute.
 type haltable interface {
-	// begin makes what is asked of it next end when ctx is done.
+	// begin prepares the Stepper for computing the posterior, which then ends when ctx is done.
 	begin(ctx context.Context, env *Env) *parallel.Halt
 }
 
-// fitModel implements every Fit of the package: it runs s on m; a nil s means the zero Solver.
-// The posterior is that of the state reached, also with an error after the set-up. A canceled run
-// has no posterior if computing it would take more than a moment.
+// fitModel implements every Fit method of the package. It runs s on m and computes the posterior of
+// the last state, even after an error of a step. A nil s means the zero Solver. A canceled run has
+// no posterior if computing it would take more than a moment.
 func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *Result, err error) {
 	if s == nil {
 		s = &Solver{}
@@ -117,7 +112,7 @@ func fitModel[P any](ctx context.Context, s *Solver, m poster[P]) (post P, res *
 	}
 	post, e := m.Posterior(res.Stepper)
 	if e != nil && last.Err() != nil {
-		e = fmt.Errorf("pgsvi: canceled before the posterior of the run was made: %w",
+		e = fmt.Errorf("pgsvi: canceled while computing the posterior of the run: %w",
 			context.Cause(ctx))
 	}
 	if err == nil {
@@ -151,17 +146,16 @@ func shortlyAfter(ctx context.Context) (last context.Context, stop func()) {
 	}
 }
 
-// Run fits m from its initial state until the Converger is satisfied, a limit is reached or ctx
-// is canceled.
+// Run fits m from its initial state until the Converger is satisfied, a limit is reached, or ctx is
+// canceled. Reaching a limit is a Status, not an error.
 //
-// It returns an error if an option is invalid (all violations at once, wrapping ErrParam), if m
-// has no Stepper for the options, if a step or an evaluation fails (with the iteration and β), if
-// the ELBO becomes infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause).
-// After a valid set-up the result is not nil and holds the state reached, even with an error.
-// Reaching a limit is a Status, not an error.
+// It returns an error if options are invalid (all of them at once, wrapping ErrParam), if m has no
+// Stepper for the options, if a step or an evaluation fails (with the iteration and β), if the ELBO
+// becomes infinite (wrapping ErrDiverged), or if ctx is canceled (wrapping its cause). The result
+// is not nil after a valid set-up. It holds the state reached even if the run ends with an error.
 //
-// A step that is canceled leaves the state and the randomness as they were before it. A canceled
-// run evaluates its last state only if that is quick: its ELBO may be NaN.
+// A canceled step leaves the state and the randomness unchanged. A canceled run evaluates its last
+// state only if that is quick, so its ELBO may be NaN.
 func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	res, err := s.Start(ctx, m)
 	if err != nil {
@@ -170,14 +164,14 @@ func (s *Solver) Run(ctx context.Context, m Model) (*Result, error) {
 	return s.Resume(ctx, res)
 }
 
-// Start returns the run of s on m before its first step, for Steps and Resume. The errors are
-// those of the set-up: an invalid option, or an error of the model.
+// Start returns the run of s on m before its first step, for Steps and Resume. It returns an error
+// if an option is invalid or if the set-up of the model fails.
 func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	if m == nil {
-		return nil, fmt.Errorf("pgsvi: nil Model: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the Model is nil: %w", ErrParam)
 	}
 	res := &Result{}
 	res.begin(s.Src)
@@ -189,13 +183,13 @@ func (s *Solver) Start(ctx context.Context, m Model) (*Result, error) {
 	return res, nil
 }
 
-// warner is a Model that checks its data and options for problems; see Result.Warnings.
+// warner is a Model that checks its data and options; see Result.Warnings.
 type warner interface {
 	Model
 	warnings() []string
 }
 
-// warningsOf returns the warnings of m, none if m does not check.
+// warningsOf returns the warnings of m, or nil if m is not a warner.
 func warningsOf(m Model) []string {
 	if w, ok := m.(warner); ok {
 		return w.warnings()
@@ -203,14 +197,14 @@ func warningsOf(m Model) []string {
 	return nil
 }
 
-// newStepper is the set-up of m under the options of s.
+// newStepper sets up m with the options of s.
 func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper, err error) {
 	err = s.guard(func() (err error) {
 		st, err = m.NewStepper(ctx, env, s.Divergence)
 		return err
 	})
 	if errors.Is(err, ErrPanic) {
-		err = fmt.Errorf("pgsvi: set-up: %w", sentinel.Bare(err))
+		err = fmt.Errorf("pgsvi: in the set-up: %w", sentinel.Bare(err))
 	} else if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("pgsvi: canceled in the set-up: %w", context.Cause(ctx))
 	}
@@ -220,7 +214,7 @@ func (s *Solver) newStepper(ctx context.Context, env *Env, m Model) (st Stepper,
 	return st, nil
 }
 
-// guard calls f; with Recover a panic of f is its error.
+// guard calls f. With Recover it returns a panic of f as an error.
 func (s *Solver) guard(f func() error) (err error) {
 	if s.Recover {
 		defer func() {
@@ -232,22 +226,23 @@ func (s *Solver) guard(f func() error) (err error) {
 	return f()
 }
 
-// Resume continues a run under the options of s, with its counters, randomness, mini-batches and
-// Converger history, as if it had not stopped. It changes and returns from.
+// Resume continues a run with the options of s, and with the counters, randomness, mini-batches and
+// Converger history of the run, as if it had not stopped. It changes from and returns it.
 //
-// Limits count from the beginning of the run. Divergence is not used, as the Stepper has it
-// already. Src is used only if the run has not begun: a Result with nothing but a Stepper is such
-// a run. The errors are those of Run; one wraps ErrParam if from has no Stepper.
+// Limits count from the beginning of the run. Resume ignores Divergence, because the Stepper
+// already has one. It uses Src only if the run has not begun, that is, if from has only a Stepper.
+// It returns the errors of Run, and an error that wraps ErrParam if from has no Stepper.
 //
-// An evaluation that was made only because the run ended is undone first. If the Stepper found a
-// better state there, it keeps that one.
+// Resume first undoes an evaluation that was made only because the run ended. If the Stepper found
+// a better state in that evaluation, it keeps the better state.
 func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	res := from
 	if err := s.validate(); err != nil {
 		return res, err
 	}
 	if res == nil || res.Stepper == nil {
-		return res, fmt.Errorf("pgsvi: a Result without a Stepper cannot be resumed: %w", ErrParam)
+		return res, fmt.Errorf("pgsvi: a Result without a Stepper cannot be resumed; load it with "+
+			"Solver.LoadResult: %w", ErrParam)
 	}
 	res.begin(s.Src)
 	if s.Checkpoint.Path != "" {
@@ -305,7 +300,7 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	}
 	err = s.evaluateLast(ctx, res, err)
 	if res.Status == Stalled && res.ELBOErr > res.Gap && !res.Random {
-		res.Gap = res.ELBOErr // no step gains what rounding hides
+		res.Gap = res.ELBOErr // rounding hides what further steps would gain
 		res.settle()
 	}
 	if unsaved == nil {
@@ -325,20 +320,20 @@ func (s *Solver) Resume(ctx context.Context, from *Result) (*Result, error) {
 	return res, err
 }
 
-// LoadResult reads a run on m that Result.Save or a Checkpoint has written. Resume continues it
-// under the options of s. All of r must be that file. The model must have the same data and
-// options as the saved one, and the same Divergence. If Src is not nil it must have the same
-// type; it is set to where the run was.
+// LoadResult reads a run on m that Result.Save or a Checkpoint has written, so that Resume can
+// continue it with the options of s. The file must be all of r. The model must have the data and
+// options of the saved run, and s the same Divergence. A Src that is not nil must have the type of
+// the saved source, and LoadResult sets it to the saved position.
 //
-// The error is that of m, or wraps ErrFile if r is not such a file, is damaged, of a newer
-// release or of another model. It wraps ErrParam if an option is invalid or if the Stepper or
-// source cannot be restored. A failure of r is wrapped unchanged.
+// LoadResult returns errors of m, and wraps errors of r unchanged. The error wraps ErrFile if r is
+// not such a file, is damaged, or was written by a newer release or for another model. It wraps
+// ErrParam if an option is invalid, or if the Stepper or the source cannot be restored.
 func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	if m == nil {
-		return nil, fmt.Errorf("pgsvi: nil Model: %w", ErrParam)
+		return nil, fmt.Errorf("pgsvi: the Model is nil: %w", ErrParam)
 	}
 	body, err := readBody(r, runFile)
 	if err != nil {
@@ -358,8 +353,8 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	snap, ok := st.(snapshotter)
 	if !ok {
 		return nil, fmt.Errorf(
-			"pgsvi: a run of a %T cannot be loaded, as it has no MarshalBinary and "+
-				"UnmarshalBinary: %w", st, ErrParam)
+			"pgsvi: a run of a %T cannot be loaded; give it MarshalBinary and UnmarshalBinary: %w",
+			st, ErrParam)
 	}
 	if err := snap.UnmarshalBinary(saved.stepper); err != nil {
 		return nil, &fileError{runFile, err}
@@ -374,16 +369,16 @@ func (s *Solver) LoadResult(ctx context.Context, r io.Reader, m Model) (*Result,
 	}
 	u, ok := src.(encoding.BinaryUnmarshaler)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T, which has no UnmarshalBinary: %w", src,
-			ErrParam)
+		return nil, fmt.Errorf("pgsvi: Solver.Src is a %T without UnmarshalBinary; use a source "+
+			"of math/rand/v2: %w", src, ErrParam)
 	}
 	if err := u.UnmarshalBinary(saved.src); err != nil && s.Src == nil {
 		return nil, &fileError{runFile,
-			fmt.Errorf("the source of the run, where Solver.Src is nil: %w", err)}
+			fmt.Errorf("the source of randomness does not fit a nil Solver.Src: %w", err)}
 	} else if err != nil {
 		return nil, fmt.Errorf(
-			"pgsvi: Solver.Src is a %T, and that of the saved run was another: %w: %w", src, err,
-			ErrParam)
+			"pgsvi: Solver.Src is a %T, but the saved run has another type of source: %w: %w", src,
+			err, ErrParam)
 	}
 	res.use(src)
 	return res, nil
@@ -393,8 +388,8 @@ func canceledAfter(ctx context.Context, r *Result) error {
 	return fmt.Errorf("pgsvi: canceled after %d iterations: %w", r.K, context.Cause(ctx))
 }
 
-// sparing is a Stepper whose evaluations may be too costly. It is asked once a pass if no
-// EvalEvery is set, and is evaluated if it returns true.
+// sparing is a Stepper whose evaluations may be too costly. If EvalEvery is not set,
+// worthEvaluating decides after each pass whether to evaluate.
 type sparing interface{ worthEvaluating() bool }
 
 func worthEvaluating(st Stepper) bool {
@@ -402,11 +397,12 @@ func worthEvaluating(st Stepper) bool {
 	return !ok || s.worthEvaluating()
 }
 
-// explainer is a Stepper that can say why its ELBO is infinite; "" means unknown.
+// explainer is a Stepper whose explain returns the reason for an infinite ELBO, or "" if it is
+// unknown.
 type explainer interface{ explain() string }
 
-// begin gives a run that has not begun its randomness: the Sampler and the evaluations have
-// seeds of their own, so that neither changes what the steps draw.
+// begin sets the randomness of a new run. The Sampler and the evaluations have their own seeds, so
+// they do not change the draws of the steps.
 func (r *Result) begin(src rand.Source) {
 	if r.begun {
 		return
@@ -423,20 +419,20 @@ func (r *Result) begin(src rand.Source) {
 		Evaluation: notEvaluated()}
 }
 
-// use makes src, and the seeds, the randomness of the run.
+// use sets the randomness of the run to src and the seeds.
 func (r *Result) use(src rand.Source) {
 	r.src, r.env = src, NewEnv(src, 1)
 	r.evalPCG = rand.NewPCG(r.seeds[2], r.seeds[3])
 	r.eval = NewEnv(r.evalPCG, 1)
 }
 
-// rewinder is a source of randomness that can be put back to where it was.
+// rewinder is a source of randomness whose position can be restored.
 type rewinder interface {
 	encoding.BinaryAppender
 	encoding.BinaryUnmarshaler
 }
 
-// marked keeps where the source of randomness is, before a step that may be canceled.
+// marked stores the position of the source of randomness before a step that may be canceled.
 func (r *Result) marked() {
 	r.mark = r.mark[:0]
 	if src, ok := r.src.(rewinder); ok {
@@ -446,21 +442,21 @@ func (r *Result) marked() {
 	}
 }
 
-// rewind puts the source back to there.
+// rewind restores the position that marked stored.
 func (r *Result) rewind() {
 	if src, ok := r.src.(rewinder); ok && len(r.mark) > 0 {
 		src.UnmarshalBinary(r.mark)
 	}
 }
 
-// lend returns the Env of the steps, with so many workers.
+// lend returns the Env of the steps with the given number of workers.
 func (r *Result) lend(workers int) *Env {
 	r.env.workers, r.eval.workers = workers, workers
 	return r.env
 }
 
-// evaluateLast evaluates the last step of a run that ends with err, if it was not evaluated or if
-// there was none. It returns err, or why that failed.
+// evaluateLast evaluates the last state of a run that ends with err, unless it is evaluated
+// already. It returns err, or the error of the evaluation.
 func (s *Solver) evaluateLast(ctx context.Context, r *Result, err error) error {
 	if !math.IsNaN(r.ELBO) {
 		return err
@@ -479,7 +475,7 @@ func (s *Solver) evaluateLast(ctx context.Context, r *Result, err error) error {
 	return e
 }
 
-// force evaluates the state only because the run ends.
+// force evaluates the state although that is not due, because the run ends.
 func (s *Solver) force(ctx context.Context, r *Result) error {
 	if err := r.remember(ctx); err != nil {
 		return err
@@ -489,8 +485,8 @@ func (s *Solver) force(ctx context.Context, r *Result) error {
 	return err
 }
 
-// evaluate evaluates the state. Every evaluation of a run has the same draws, so that
-// their differences are those of the states.
+// evaluate evaluates the state. All evaluations of a run use the same draws, so they differ only in
+// the states.
 func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	r.evalPCG.Seed(r.seeds[2], r.seeds[3])
 	r.eval.goal = s.Goal
@@ -504,7 +500,7 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 	}
 	ev.Goal = s.goal(&ev, r.Stepper.Len())
 	if n := len(r.Trace); n >= 2 && !ev.Random && !ev.whole && ev.Gap != 0 && !math.IsNaN(ev.Gap) {
-		// What the last two changes of the ELBO, taken as a geometric series, add up to.
+		// The sum of a geometric series through the last two changes of the ELBO.
 		now, before := ev.ELBO-r.Trace[n-1].ELBO, r.Trace[n-1].ELBO-r.Trace[n-2].ELBO
 		if now/before > 0 {
 			ev.Gap = math.Max(ev.Gap, seriesLeft(now, before))
@@ -525,13 +521,13 @@ func (s *Solver) evaluate(ctx context.Context, r *Result) error {
 
 // gapEstimator is a Stepper that estimates the gap from the evaluations of the run.
 type gapEstimator interface {
-	// gap returns the gap at now, given the iterations that were evaluated before. It returns 0 if
-	// these are too few.
+	// gap returns the gap at now, given the earlier evaluated iterations. It returns 0 if these are
+	// too few.
 	gap(now Iteration, before []Iteration) float64
 }
 
 // seriesLeft returns the sum of all later changes of the ELBO if they continue the geometric series
-// of the last two, which have the same sign.
+// of the last two changes, which have the same sign.
 func seriesLeft(now, before float64) float64 {
 	rate := now / before
 	if !(rate < 1) {
@@ -540,8 +536,8 @@ func seriesLeft(now, before float64) float64 {
 	return now * rate / (1 - rate)
 }
 
-// fallenRate is the rate at which changes of the ELBO that do not fall yet are taken to fall from
-// there on: what is left is several times the last of them.
+// fallenRate is the rate at which changes of the ELBO are assumed to fall if they do not fall yet.
+// The remaining gain is then several times the last change.
 const fallenRate = 0.9
 
 // goal returns the gap at which the run of a Stepper with n terms may end.
@@ -560,7 +556,7 @@ func (s *Solver) goal(ev *Evaluation, n int) float64 {
 // passSlack absorbs the rounding of Passes, a sum of fractions.
 const passSlack = 1e-9
 
-// options returns how s runs st: the Plan, less what s says otherwise.
+// options returns the Plan of st, overridden by the options of s.
 func (s *Solver) options(st Stepper) Plan {
 	p := st.Plan()
 	if s.StepSize != nil {
@@ -593,10 +589,10 @@ func (s *Solver) options(st Stepper) Plan {
 	return p
 }
 
-// Steps returns an iterator over the steps of the run res, for example of Start. The caller stops
-// by leaving the loop; res is then the run so far. The iterator ends at MaxPasses or MaxIter,
-// when ctx is canceled, when the Sampler has no further batch, and after an iteration with an
-// error. It does not use Converger and Recorder, which belong to Run.
+// Steps returns an iterator over the steps of the run res, for example a run from Start. The caller
+// stops by leaving the loop, after which res is the run so far. The iterator ends at MaxPasses or
+// MaxIter, when ctx is canceled, when the Sampler has no further batch, and after an iteration with
+// an error. It ignores Converger and Recorder, which only Run uses.
 func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, error] {
 	return func(yield func(Iteration, error) bool) {
 		if err := s.validate(); err != nil {
@@ -606,7 +602,8 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		st := res.Stepper
 		n := st.Len()
 		if n < 1 {
-			yield(res.Iteration, fmt.Errorf("pgsvi: the Stepper has %d terms: %w", n, ErrEmpty))
+			yield(res.Iteration, fmt.Errorf("pgsvi: the Stepper has %d terms; it needs at least "+
+				"one: %w", n, ErrEmpty))
 			return
 		}
 		res.begin(s.Src)
@@ -620,7 +617,7 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 		}
 		env := res.lend(s.Workers)
 		start := time.Now().Add(-res.Elapsed)
-		// shown evaluates the last step where it is time to, and yields it.
+		// shown evaluates the last step if due or at the end, and yields it.
 		shown := func(due bool) (more bool) {
 			last := atEnd()
 			var err error
@@ -668,8 +665,8 @@ func (s *Solver) Steps(ctx context.Context, res *Result) iter.Seq2[Iteration, er
 	}
 }
 
-// iterate takes one step by the terms of batch, and reports whether it did. Where ctx is canceled
-// under way res is as before, and there is no error.
+// iterate takes one step on the terms of batch, and reports whether it did. If ctx is canceled
+// during the step, res is unchanged and the error is nil.
 func (s *Solver) iterate(ctx context.Context, env *Env, res *Result, batch []int) (bool, error) {
 	st := res.Stepper
 	if err := checkBatch(batch, st.Len()); err != nil {
@@ -681,8 +678,8 @@ func (s *Solver) iterate(ctx context.Context, env *Env, res *Result, batch []int
 	}
 	beta := schedule.StepSize(res.K)
 	if !(beta > 0) {
-		return false, fmt.Errorf("pgsvi: step size %v at iteration %d must be positive: %w", beta,
-			res.K, ErrParam)
+		return false, fmt.Errorf("pgsvi: step size %v at iteration %d; it must be positive: %w",
+			beta, res.K, ErrParam)
 	}
 	if ctx.Done() != nil {
 		res.marked()
@@ -708,8 +705,8 @@ func (s *Solver) iterate(ctx context.Context, env *Env, res *Result, batch []int
 	return true, nil
 }
 
-// validate reports every invalid option at once, wrapping ErrParam; a Divergence is asked at
-// set-up, by its Check.
+// validate returns an error that wraps ErrParam and lists every invalid option, except a
+// Divergence, which is checked in the set-up.
 func (s *Solver) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {

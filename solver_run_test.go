@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// fitsOfPaths is the environment variable that has TestPathsSameBits print fits instead of
-// comparing those of others.
+// fitsOfPaths is the environment variable that makes TestPathsSameBits print its fits instead of
+// running other processes and comparing their fits.
 const fitsOfPaths = "PGSVI_TEST_FITS"
 
-// TestPathsSameBits: whole fits have the same bits whatever vectors the processor has, which
-// GODEBUG takes from programs of their own.
+// TestPathsSameBits checks that fits have the same bits with and without AVX2 and AVX-512. It runs
+// a process for each, because a process reads GODEBUG only at its start.
 func TestPathsSameBits(t *testing.T) {
 	if os.Getenv(fitsOfPaths) != "" {
 		printFits(t)
@@ -61,7 +61,7 @@ func TestPathsSameBits(t *testing.T) {
 	}
 }
 
-// printFits prints which vectors there are, and a line for each fit, of its bits.
+// printFits prints the vector instructions in use, and one line with the bits of each fit.
 func printFits(t *testing.T) {
 	fmt.Printf("AVX2 %v, AVX-512 %v\n", cpu.X86.HasAVX2, cpu.X86.HasAVX2 && cpu.X86.HasAVX512F)
 	for _, lik := range []Likelihood{BernoulliLogit{}, Poisson{}} {
@@ -107,7 +107,7 @@ func printFits(t *testing.T) {
 	fmt.Printf("CTM %x %x\n", res.ELBO, saved(t, ctm))
 }
 
-// signs are labels that alternate.
+// signs returns n alternating labels.
 func signs(n int) []float64 {
 	y := make([]float64, n)
 	for i := range y {
@@ -116,8 +116,8 @@ func signs(n int) []float64 {
 	return y
 }
 
-// TestStallUnproved: where no step takes a run further the estimate decides if there is no proof,
-// and a proof if there can be one.
+// TestStallUnproved checks the status of a run that no step improves. The estimate decides if no
+// bound can be proved, and otherwise the bound decides.
 func TestStallUnproved(t *testing.T) {
 	for _, c := range []struct {
 		e    Evaluation

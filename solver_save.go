@@ -16,24 +16,24 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Checkpoint says where and how often Solver.Run and Resume save a run, to continue it in another
-// process (Solver.LoadResult). The zero Checkpoint saves nothing.
+// Checkpoint sets the file and the interval with which Solver.Run and Resume save a run, so that
+// another process can continue it (Solver.LoadResult). The zero Checkpoint saves nothing.
 //
-// Each save writes Path with ".tmp" appended, syncs it to disk, and renames it to Path. Path is
-// therefore always a complete checkpoint. Two runs must not share a Path. Saving does not change
-// the run.
+// Each save writes Path with ".tmp" appended, syncs it to disk, and renames it to Path, so Path is
+// always a complete checkpoint. Two runs must not share a Path. Saving does not change the run.
 type Checkpoint struct {
-	// Path is the name of the file. Empty means none. An existing Path must be a regular file.
+	// Path is the name of the file. If it is empty, nothing is saved. An existing Path must be a
+	// regular file.
 	Path string
 	// Every is the least time between two checkpoints. Zero means a minute, or no limit if Passes
-	// is set. The end of a run always makes a checkpoint, also after ctx is canceled; that write
-	// is completed.
+	// is set. A run always saves a checkpoint when it ends, and completes that even if ctx is
+	// canceled.
 	Every time.Duration
-	// Passes is the least number of passes between two checkpoints. Zero means none.
+	// Passes is the least number of passes between two checkpoints. Zero means no limit.
 	Passes float64
 }
 
-// checkpointEvery is what a Checkpoint without Every and Passes means.
+// checkpointEvery is the interval of a Checkpoint without Every and Passes.
 const checkpointEvery = time.Minute
 
 // Validate returns an error wrapping ErrParam if a field is negative.
@@ -46,17 +46,17 @@ func (c Checkpoint) Validate() error {
 	return nil
 }
 
-// checkpointWriter writes those of a run.
+// checkpointWriter writes the checkpoints of a run.
 type checkpointWriter struct {
 	Checkpoint
 	last   time.Time
-	passes float64 // at the last
+	passes float64 // passes at the last checkpoint
 }
 
-// start begins with the run as it stands.
+// start starts the intervals at the current state of the run.
 func (c *checkpointWriter) start(r *Result) { c.last, c.passes = time.Now(), r.Passes }
 
-// due writes r if it is time to.
+// due writes r if an interval has passed.
 func (c *checkpointWriter) due(r *Result) error {
 	every := c.Every
 	if every == 0 && c.Passes == 0 {
@@ -68,7 +68,7 @@ func (c *checkpointWriter) due(r *Result) error {
 	return c.write(r)
 }
 
-// write writes r, if there is a Path.
+// write writes r, unless Path is empty.
 func (c *checkpointWriter) write(r *Result) error {
 	if c.Path == "" {
 		return nil
@@ -85,7 +85,7 @@ func (c *checkpointWriter) write(r *Result) error {
 	return nil
 }
 
-// writeFile makes path a file with the data: all of them, or on an error those that it had.
+// writeFile replaces the contents of path by data. On error the old contents remain.
 func writeFile(path string, data []byte) (err error) {
 	if old, err := os.Stat(path); err == nil && !old.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: %w", path, ErrParam)
@@ -112,7 +112,7 @@ func writeFile(path string, data []byte) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir hands the names in dir to the disk, where the system can.
+// syncDir syncs the directory entries to disk, if the system supports that.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -125,17 +125,16 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// runFile is the file of a Result.
+// runFile is the type of file that holds a Result.
 var runFile = save.Kind{Name: "Result", Version: 1}
 
-// Save writes the run, so that Solver.LoadResult and Resume continue it to the same bits. The
-// format is a line that names the kind of file, the state, and a checksum. It is specific to this
-// release and kind of machine; for long-term storage save the posterior. Save does not change the
-// run.
+// Save writes the run, so that Solver.LoadResult and Resume continue it bit for bit. The file holds
+// a line that names its type, the state, and a checksum. It is specific to this release and machine
+// architecture, so save the posterior for long-term storage. Save does not change the run.
 //
-// The error is that of w. It wraps ErrParam if the Stepper has no MarshalBinary, if one of its
-// parts cannot be saved, or if the source of randomness is not an encoding.BinaryMarshaler. Those
-// of math/rand/v2 are.
+// Save returns any error of w. The error wraps ErrParam if the Stepper has no MarshalBinary, if one
+// of its parts cannot be saved, or if the source of randomness is not an encoding.BinaryMarshaler.
+// All sources of math/rand/v2 are.
 func (r *Result) Save(w io.Writer) error {
 	saved, err := r.savable()
 	if err != nil {
@@ -148,14 +147,14 @@ func (r *Result) Save(w io.Writer) error {
 	return runFile.Write(w, body)
 }
 
-// savable returns r as it is saved.
+// savable returns r with its Stepper and source of randomness encoded.
 func (r *Result) savable() (saved *savedRun, err error) {
 	saved = &savedRun{Result: r}
 	st, ok := r.Stepper.(snapshotter)
 	if !ok {
 		return nil, fmt.Errorf(
-			"pgsvi: a run of a %T cannot be saved, as it has no MarshalBinary and "+
-				"UnmarshalBinary: %w", r.Stepper, ErrParam)
+			"pgsvi: a run of a %T cannot be saved; give it MarshalBinary and UnmarshalBinary: %w",
+			r.Stepper, ErrParam)
 	}
 	if saved.stepper, err = st.MarshalBinary(); err != nil || !r.begun {
 		return saved, prefixed(err)
@@ -163,14 +162,14 @@ func (r *Result) savable() (saved *savedRun, err error) {
 	src, ok := r.src.(encoding.BinaryMarshaler)
 	if !ok {
 		return nil, fmt.Errorf(
-			"pgsvi: a run with the source of randomness %T cannot be saved, as it has no "+
-				"MarshalBinary: %w", r.src, ErrParam)
+			"pgsvi: a run with the source of randomness %T cannot be saved; use a source of "+
+				"math/rand/v2: %w", r.src, ErrParam)
 	}
 	saved.src, err = src.MarshalBinary()
 	return saved, prefixed(err)
 }
 
-// savedRun is a Result as it is saved.
+// savedRun is a Result with its Stepper and source of randomness encoded.
 type savedRun struct {
 	*Result
 	stepper, src []byte
@@ -204,7 +203,7 @@ func (r *savedRun) state(c *save.State) {
 	}
 }
 
-// save writes or reads it, without its State.
+// save writes or reads the Iteration, without its State.
 func (it *Iteration) save(c *save.State) {
 	c.Int(&it.K)
 	c.Duration(&it.Elapsed)
@@ -224,18 +223,18 @@ func (it *Iteration) save(c *save.State) {
 	c.Check(it.Passes >= 0 && !math.IsInf(it.Passes, 0), "%v passes", it.Passes)
 }
 
-// evaluatesOnly is a Stepper that may know that Evaluate would change nothing which later steps
-// depend on.
+// evaluatesOnly is a Stepper that may report that Evaluate changes nothing that affects later
+// steps.
 type evaluatesOnly interface{ constant() bool }
 
-// slowSnapshotter is a snapshotter whose state may be large: snapshot is its MarshalBinary, and ends
-// with the cause of ctx once that is done.
+// slowSnapshotter is a snapshotter whose state may be large. Its snapshot does the work of
+// MarshalBinary, but returns the cause of ctx once ctx is done.
 type slowSnapshotter interface {
 	snapshot(ctx context.Context) ([]byte, error)
 }
 
-// remember keeps the state before an evaluation that the run as such does not make, if it may
-// change it. The error is the cause of ctx if the state is too large to be copied before ctx is done.
+// remember stores the state before an evaluation that is not due, if the evaluation may change it.
+// It returns the cause of ctx if ctx ends before a large state is copied.
 func (r *Result) remember(ctx context.Context) error {
 	if c, ok := r.Stepper.(evaluatesOnly); ok && c.constant() {
 		return nil
@@ -258,8 +257,8 @@ func (r *Result) remember(ctx context.Context) error {
 	return nil
 }
 
-// forget takes an evaluation that was made only because the run ended out of its history, and puts
-// the state back to that before it.
+// forget removes an evaluation that was made only because the run ended from the history, and
+// restores the state before it.
 func (r *Result) forget() error {
 	if r.forced {
 		r.Trace, r.forced = r.Trace[:len(r.Trace)-1], false

@@ -17,33 +17,33 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// SmoothTerms describes a Smooth, as returned at set-up.
+// SmoothTerms describes a Smooth. Its Setup returns it.
 type SmoothTerms struct {
 	N             int  // the number of terms
 	Deterministic bool // Grad over all terms ignores the randomness of env
 }
 
-// Smooth is f, the difficult part of the negative ELBO: a sum of N terms, differentiable in λ,
-// that the iteration linearises. Expect makes one from a log-likelihood and SmoothFunc from a
-// function; types of your own may be one.
+// Smooth is f, the difficult part of the negative ELBO, which the iteration linearizes. It is a sum
+// of N terms and differentiable in λ. Expect makes a Smooth from a log-likelihood, and SmoothFunc
+// makes one from a function. Custom types can also implement it.
 type Smooth interface {
-	// Setup is called once a run, before the other methods. The error says why f is not defined
-	// for the family of q.
+	// Setup is called once per run, before the other methods. The error gives the reason why f is
+	// not defined for the family of q.
 	Setup(q Dist) (SmoothTerms, error)
-	// Grad stores an unbiased estimate of ∇_λ f(λ) in dst, of length q.NumParams: the gradient of
-	// the terms in batch, scaled by N/len(batch). It returns an estimate of f with the same
-	// scaling. A nil batch means all terms. The same randomness in env must give the same bits
-	// for any number of workers. The error names the term.
+	// Grad stores an unbiased estimate of ∇_λ f(λ) in dst, of length q.NumParams. It is the
+	// gradient of the terms in batch, scaled by N/len(batch). Grad returns an estimate of f with
+	// the same scaling. A nil batch means all terms. The same randomness in env must give the same
+	// bits for any number of workers. The error names the term.
 	Grad(ctx context.Context, env *Env, dst []float64, q Dist, batch []int) (value float64,
 		err error)
 	// Value returns f over all terms, as exactly as possible, with its standard error or an error
-	// bound, NaN if that is unknown.
+	// bound, or NaN if the error is unknown.
 	Value(ctx context.Context, env *Env, q Dist) (value, stderr float64, err error)
 }
 
-// SmoothFunc returns a Smooth of n terms whose Grad is f. deterministic means that f ignores the
-// randomness of env. Value is what f returns, with an unknown error. A nil f is an error at
-// set-up that wraps ErrParam.
+// SmoothFunc returns a Smooth of n terms whose Grad is f. Set deterministic if f ignores the
+// randomness of env. The error of Value is unknown. If f is nil, Setup returns an error that wraps
+// ErrParam.
 func SmoothFunc(n int, deterministic bool,
 	f func(env *Env, dst []float64, q Dist, batch []int) (value float64, err error)) Smooth {
 	return smoothFunc{SmoothTerms{n, deterministic}, f}
@@ -67,18 +67,19 @@ func (f smoothFunc) Grad(_ context.Context, env *Env, dst []float64, q Dist, bat
 	return f.f(env, dst, q, batch)
 }
 
-// Value returns what f does. Its error is not known.
+// Value returns the value of f, and NaN for its error.
 func (f smoothFunc) Value(_ context.Context, env *Env, q Dist) (value, stderr float64, err error) {
 	value, err = f.f(env, make([]float64, q.NumParams()), q, nil)
 	return value, math.NaN(), err
 }
 
-// Convex is h, the easy part of the negative ELBO, which the iteration keeps exact. Types of your
-// own may be one. A Convex with closed forms is also a Proxer. A type of yours that embeds Zero
-// or L1 does not inherit their closed forms: add a method Prox for these.
+// Convex is h, the easy part of the negative ELBO, which the iteration keeps exact. Custom types
+// can implement it. A Convex with closed forms is also a Proxer. A custom type that embeds Zero or
+// L1 does not inherit their closed forms, and needs its own method Prox.
 type Convex interface {
-	// Check is called at set-up. The error says why h is not defined at q. It wraps ErrShape if q
-	// is of another family or dimension, and ErrParam if a parameter of h is invalid.
+	// Check is called in the set-up of a run. The error gives the reason why h is not defined at q.
+	// It wraps ErrShape if q has another family or dimension, and ErrParam if a parameter of h is
+	// invalid.
 	Check(q Dist) error
 	// Value returns h(λ).
 	Value(q Dist) float64
@@ -87,28 +88,29 @@ type Convex interface {
 }
 
 // Objective is the negative ELBO f(λ) + h(λ) over distributions of type Q, such as *Gaussian or
-// *Exp, with a start. It is a Model, and the way to models and methods of your own. Init
-// determines the coordinates in which steps are taken: see Gaussian.In and Exp.In.
+// *Exp, with an initial state. It is the Model for custom models and methods. Init also determines
+// the coordinates in which steps are taken; see Gaussian.In and Exp.In.
 type Objective[Q Dist] struct {
 	F    Smooth // nil means 0, as in a trust-region method
 	H    Convex // nil means Zero
 	Init Q      // λ_0; cloned at the start of each run
-	// Inner is the largest number of linearisations of f in a step of a given size
-	// (Solver.StepSize), with the same batch and draws and with D kept at λ_k. 0 and 1 mean one,
-	// the proximal-gradient step. More give the trust-region method of Theis and Hoffman (2015),
-	// and many the stochastic proximal point method. After the first linearisation,
+	// Inner is the largest number of linearizations of f in a step of a given size
+	// (Solver.StepSize), with the same batch and draws and with D kept at λ_k. Zero and 1 mean one
+	// linearization, the proximal-gradient step. More give the trust-region method of Theis and
+	// Hoffman (2015), and many give the stochastic proximal point method. After the first
+	// linearization,
 	//
 	//	λ ← λ + t(argmin_λ' λ'ᵀ∇f(λ) + h(λ') + D(λ'‖λ_k)/β − λ),   t = 1, ½, ¼ …,
 	//
-	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum to
-	// rounding (generalised conditional gradient method; Bredies, Lorenz and Maass, 2009). Over
-	// all terms, and without noise, the ELBO then rises for any β. Iteration.Passes counts every
-	// gradient, Inner + 1 or more a step. Inner must not be negative. It cannot be used with
-	// steps that the Stepper chooses, nor with an Adaptive divergence.
+	// lowers f + h + D(·‖λ_k)/β, the objective of the batch, until it is at its minimum up to
+	// rounding (generalized conditional gradient method; Bredies, Lorenz and Maass, 2009). Over all
+	// terms and without noise, the ELBO then rises for any β. Iteration.Passes counts every
+	// gradient, which is at least Inner + 1 per step. Inner must not be negative, and does not
+	// support steps that the Stepper chooses or an Adaptive divergence.
 	Inner int
 }
 
-// noTerms is f = 0.
+// noTerms returns f = 0.
 func noTerms() Smooth {
 	return SmoothFunc(1, true, func(_ *Env, dst []float64, _ Dist, _ []int) (float64, error) {
 		clear(dst)
@@ -121,10 +123,10 @@ func isZero(h Convex) bool {
 	return ok
 }
 
-// priorTerm is h = KL(q‖p).
+// priorTerm is h = KL(q‖p) with a prior p.
 type priorTerm interface{ priorDist() ExpFamily }
 
-// priorOf returns the prior of an h that is KL to one, or nil.
+// priorOf returns the prior p if h is KL(q‖p), and otherwise nil.
 func priorOf(h Convex) ExpFamily {
 	if t, ok := h.(priorTerm); ok {
 		return t.priorDist()
@@ -132,14 +134,14 @@ func priorOf(h Convex) ExpFamily {
 	return nil
 }
 
-// Zero is h = 0.
+// Zero returns h = 0.
 func Zero() Convex { return noTerm{} }
 
 type noTerm struct{}
 
 func (noTerm) String() string { return "Zero" }
 
-// Check returns nil: it is defined for any q.
+// Check returns nil, because h is defined for any q.
 func (noTerm) Check(Dist) error { return nil }
 
 // Value returns 0.
@@ -152,8 +154,8 @@ func (noTerm) Grad(dst []float64, q Dist) []float64 {
 	return dst
 }
 
-// L1 is h(λ) = weight·Σ_i |λ_i| over the first count elements of λ (lasso); a zero count means
-// all. With Euclidean its proximal step is the soft threshold.
+// L1 returns h(λ) = weight·Σ_i |λ_i| over the first count elements of λ (lasso). A zero count means
+// all elements. With Euclidean its proximal step is the soft threshold.
 func L1(weight float64, count int) Convex { return l1Term{weight, count} }
 
 type l1Term struct {
@@ -175,7 +177,7 @@ func (h l1Term) Value(q Dist) float64 {
 	return h.weight * floats.Norm(q.Params(nil)[:h.count(q)], 1)
 }
 
-// Grad implements Convex with the subgradient that is 0 at 0.
+// Grad implements Convex. It uses the subgradient that is 0 at 0.
 func (h l1Term) Grad(dst []float64, q Dist) []float64 {
 	dst = q.Params(dst)
 	n := h.count(q)
@@ -190,91 +192,94 @@ func (h l1Term) Grad(dst []float64, q Dist) []float64 {
 	return dst
 }
 
-// Check returns an error wrapping ErrParam if weight is negative or not finite,
-// and ErrShape if q has fewer than count parameters.
+// Check returns an error wrapping ErrParam if weight is negative or not finite, and ErrShape if q
+// has fewer than count parameters.
 func (h l1Term) Check(q Dist) error {
 	if !(h.weight >= 0) || math.IsInf(h.weight, 0) {
 		return fmt.Errorf("pgsvi: the weight of L1 is %v; it must be finite and not negative: %w",
 			h.weight, ErrParam)
 	}
 	if h.first < 0 || h.first > q.NumParams() {
-		return fmt.Errorf("pgsvi: the count of L1 is %d, λ has %d elements: %w", h.first,
+		return fmt.Errorf("pgsvi: the count of L1 is %d, but λ has %d elements: %w", h.first,
 			q.NumParams(), ErrShape)
 	}
 	return nil
 }
 
-// costly is a Smooth that knows the work of its methods.
+// costly is a Smooth that reports the cost of its methods.
 type costly interface {
-	// costs returns the work of Grad and of Value, in log-likelihoods of a term for each term.
+	// costs returns the cost of Grad and of Value per term, in evaluations of a log-likelihood.
 	costs(q Dist) (grad, value float64)
 }
 
-// ConjugateModel is a model of N data x_n, each with its own local variables s_n, given global
-// variables z with the sufficient statistics T(z) of an exponential family:
+// ConjugateModel is a model of N observations x_n, each with its own local variables s_n. The
+// observations are independent given global variables z, whose sufficient statistics T(z) are the
+// statistics of an exponential family:
 //
 //	log p(x_n, s_n|z) = t(x_n, s_n)ᵀT(z) + c(x_n, s_n),   q(z) q(s_1) … q(s_N)
 //
-// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2).
-// With μ = E_q[T(z)] and the optimal q(s_n), datum n has the share of the ELBO
+// (Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", JMLR 2013, section 2). With
+// μ = E_q[T(z)] and the optimal q(s_n), observation n contributes to the ELBO
 //
 //	L_n(μ) = max_{q(s_n)} E[log p(x_n, s_n|z)] − E[log q(s_n)]
 //	∇_μ L_n = E[t(x_n, s_n)] at that q(s_n)
 //
-// It is a maximum of functions that are linear in μ, and so convex. A constant may be left out.
+// The contribution is a maximum of functions that are linear in μ, so it is convex. It may omit a
+// constant.
 type ConjugateModel interface {
 	// Len returns N.
 	Len() int
-	// Local finds the optimal q(s_n) of datum n, adds weight·∇_μ L_n(μ) to dst, and returns
-	// L_n(μ) in nats without the weight. The weight is N/M in a mini-batch of M data and 1 over
-	// all of them. dst and mu have the length of μ. Local must not change or keep mu, and its
-	// result may depend on its arguments only. It is called concurrently if Solver.Workers is
-	// above 1.
+	// Local finds the optimal q(s_n) of observation n, adds weight·∇_μ L_n(μ) to dst, and returns
+	// L_n(μ) in nats without the weight. The weight is N/M in a mini-batch of M observations, and 1
+	// over all of them. Both dst and mu have the length of μ. Local must neither change nor keep
+	// mu, and its result may depend only on its arguments. It is called concurrently if
+	// Solver.Workers is above 1.
 	Local(dst, mu []float64, n int, weight float64) (float64, error)
 }
 
-// Conjugate returns f(λ) = −Σ_n L_n(μ), with the exact gradient −Σ_n ∇_μ L_n in the coordinates
-// of q, an ExpFamily with the statistics T(z) of m. With H = KLTo the conjugate prior, the
-// coordinates MeanParams, and KL, a proximal step is
+// Conjugate returns f(λ) = −Σ_n L_n(μ) with the exact gradient −Σ_n ∇_μ L_n, in the coordinates of
+// q, which must be an ExpFamily with the statistics T(z) of m. Let H be KLTo the conjugate prior,
+// in the coordinates MeanParams with the divergence KL. A proximal step is then
 //
 //	η ← (1−ρ)η + ρ(η_prior + (N/M) Σ_n E[t(x_n, s_n)]),   ρ = β/(1+β).
 //
-// This is stochastic variational inference, with FractionStep as the published schedule. Over all
-// terms with β = +Inf it is coordinate ascent. As f is concave in μ, a step over all terms raises
-// the ELBO for any β. Without a step size the Stepper takes coordinate ascent steps over all
-// terms, and steps by the zero FractionStep over mini-batches. If coordinate ascent is slow after
-// ten steps it mixes steps (Anderson, 1965), unless the mixture lowers the ELBO.
+// This is stochastic variational inference, and FractionStep is the published schedule. Over all
+// terms with β = +Inf it is coordinate ascent. Because f is concave in μ, a step over all terms
+// raises the ELBO for any β. Without a step size, the Stepper takes coordinate ascent steps over
+// all terms, and steps of the zero FractionStep over mini-batches. If coordinate ascent is slow
+// after ten steps, it mixes steps (Anderson, 1965), unless the mixture lowers the ELBO.
 //
 // Evaluation.GapBound has the Scope OverBlock. With the q(s_n) fixed, the objective is KL(q‖q*)
-// plus a constant, with q* the minimiser. q(z) alone can therefore gain KL(q‖q*) nats, and no
-// q(s_n) alone can gain any. It is proved if h is KLTo and log p is linear in T(z). Local does not
-// show whether it is: over a ProductOf or a diagonal Gaussian log p may multiply statistics of two
-// parts, such as a precision and weights, and then q* of all parts together is no maximum. So
-// nothing is proved, and GapBound is +Inf, if q has several parts, or if the L_n are found not to
-// be convex in μ. A Mixture is linear over all its parts. An LDA has no GapBound.
+// plus a constant, where q* is the minimizer. So q(z) alone can gain KL(q‖q*) nats, and q(s_n)
+// alone can gain nothing. This is proved if h is KLTo and log p is linear in T(z). Local does not
+// reveal whether log p is linear. Over a ProductOf or a diagonal Gaussian, log p may multiply
+// statistics of two parts, such as a precision and weights, and q* of all parts together is then no
+// maximum. GapBound is therefore +Inf if q has several parts, or if the L_n turn out not to be
+// convex in μ. A Mixture is linear over all its parts. An LDA has no GapBound.
 //
 // Evaluation.Gap is KL(q‖q*)/(1 − ρ), where ρ is the largest rate of coordinate ascent at q: the
 // largest eigenvalue of ∂η*/∂η, from eight more gradients per evaluation. It is +Inf if ρ is above
-// 1, which is the case at a saddle. It is also +Inf above 0.001 nats, because ρ changes along
-// longer ways. It does not tell a local maximum from the best. The Gap of an LDA estimates the gain
-// of all factors together in a quadratic model, ½rᵀF(I−J)⁻¹r with r = η* − η, J = ∂η*/∂η and the
-// Fisher information F. It takes two more gradients per evaluation.
+// 1, as at a saddle. It is also +Inf above 0.001 nats, because ρ changes over longer distances. It
+// does not distinguish a local maximum from the best one. The Gap of an LDA estimates the gain of
+// all factors together in a quadratic model, ½rᵀF(I−J)⁻¹r with r = η* − η, J = ∂η*/∂η and the
+// Fisher information F, which takes two more gradients per evaluation.
 //
-// The set-up error wraps ErrParam if m is nil, ErrEmpty if it has no terms, and ErrShape if q is
-// not an ExpFamily. An error of Local is wrapped with the index of the term. One wraps
-// ErrNotFinite if L_n is not finite.
+// Setup returns an error that wraps ErrParam if m is nil, ErrEmpty if m has no terms, and ErrShape
+// if q is not an ExpFamily. An error of Local is wrapped with the index of the term. An L_n that is
+// not finite gives an error that wraps ErrNotFinite.
 func Conjugate(m ConjugateModel) Smooth { return conjugateTerms{m} }
 
-// conjugateTerms is the Smooth made by Conjugate.
+// conjugateTerms is the Smooth that Conjugate returns.
 type conjugateTerms struct{ m ConjugateModel }
 
-// blockwise is a Smooth of which linearising in μ holds factors of q that are not in λ.
+// blockwise is a Smooth with factors of q that are not in λ. Linearization in μ keeps these factors
+// fixed.
 type blockwise interface {
 	Smooth
-	// valueGrad is Value, and stores the gradient over all terms in dst.
+	// valueGrad is Value, and also stores the gradient over all terms in dst.
 	valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value, stderr float64,
 		err error)
-	// linear reports whether f is known to be linear in μ with its own factors held.
+	// linear reports whether f is known to be linear in μ if its own factors are fixed.
 	linear() bool
 }
 
@@ -290,7 +295,7 @@ func (f conjugateTerms) linear() bool {
 	return ok
 }
 
-// onePart reports whether no two parts of q are independent of each other by its form.
+// onePart reports whether q is free of parts that are independent by its form.
 func onePart(q Dist) bool {
 	switch q := q.(type) {
 	case *Gaussian:
@@ -315,37 +320,38 @@ func oneFamily(f Family) bool {
 // Setup implements Smooth.
 func (f conjugateTerms) Setup(q Dist) (SmoothTerms, error) {
 	if isNil(f.m) {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs a ConjugateModel: %w", ErrParam)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: the ConjugateModel of Conjugate is nil: %w",
+			ErrParam)
 	}
 	if _, ok := q.(ExpFamily); !ok {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, not a %T: %w", q,
-			ErrShape)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: Conjugate needs an ExpFamily, but q is a %T: %w",
+			q, ErrShape)
 	}
 	return SmoothTerms{N: f.m.Len(), Deterministic: true}, nil
 }
 
-// The terms of a batch are summed in parts, whatever the number of workers: partTerms of them or
-// more in each, in at most mostParts, each of which needs memory for a gradient.
+// The terms of a batch are summed in at most mostParts parts of at least partTerms terms, for any
+// number of workers. Each part needs memory for a gradient.
 const (
 	partTerms = 16
 	mostParts = 8
 )
 
-// sharedModel is a ConjugateModel whose Local is safe for concurrent use, and takes long enough for
-// that to be worth it.
+// sharedModel is a ConjugateModel whose Local is safe for concurrent use, and slow enough to
+// benefit from it.
 type sharedModel interface {
 	ConjugateModel
 	shared()
 }
 
-// conjugateWork is what a gradient needs: μ, and the sums of the parts but the first.
+// conjugateWork holds the buffers of a gradient: μ, and the sums of all parts except the first.
 type conjugateWork struct {
 	mu     []float64
 	sums   [mostParts][]float64
 	values [mostParts]conjugateValue
 }
 
-// conjugateValue is Σ L_n and Σ |L_n|.
+// conjugateValue holds Σ L_n and Σ |L_n|.
 type conjugateValue struct{ sum, size float64 }
 
 var conjugatePool = sync.Pool{New: func() any { return new(conjugateWork) }}
@@ -411,7 +417,7 @@ func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimat
 			return v, fmt.Errorf("pgsvi: term %d: %w", n, sentinel.Bare(err))
 		}
 		if math.IsNaN(l) || math.IsInf(l, 0) {
-			return v, fmt.Errorf("pgsvi: term %d has the bound %v: %w", n, l, ErrNotFinite)
+			return v, fmt.Errorf("pgsvi: term %d: Local returns %v: %w", n, l, ErrNotFinite)
 		}
 		v.sum += l
 		v.size += math.Abs(l)
@@ -419,7 +425,7 @@ func (f conjugateTerms) part(ctx context.Context, g, mu []float64, terms estimat
 	return v, nil
 }
 
-// Value implements Smooth, with a bound on the rounding of the sum.
+// Value implements Smooth. Its stderr bounds the rounding of the sum.
 func (f conjugateTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
 	err error) {
 	return f.valueGrad(ctx, env, make([]float64, q.NumParams()), q)
@@ -431,11 +437,11 @@ func (f conjugateTerms) valueGrad(ctx context.Context, env *Env, dst []float64, 
 	return v.sum, unitRounding * math.Sqrt(float64(f.m.Len())) * v.size, err
 }
 
-// unitRounding is the relative error of an operation.
+// unitRounding is the relative error of one floating-point operation.
 const unitRounding = 0x1p-53
 
-// leaper is a Smooth, or the ConjugateModel of one, that has other states worth a try. It returns
-// Leaps and Leap of a descent.Objective.
+// leaper is a Smooth or a ConjugateModel with other states that are worth trying. It returns the
+// fields Leaps and Leap of a descent.Objective.
 type leaper interface {
 	leaps() (int, func(q ExpFamily, tried []bool) int)
 }
@@ -450,7 +456,7 @@ func (f conjugateTerms) leaps() (int, func(q ExpFamily, tried []bool) int) {
 
 func (f conjugateTerms) digest(d *save.Digest) { digestPart(d, f.m) }
 
-// whole is the Convex f + h.
+// whole is f + h as a Convex.
 type whole struct {
 	f Smooth
 	h Convex
@@ -464,7 +470,7 @@ func (w whole) Check(q Dist) error {
 	}
 	if !t.Deterministic {
 		return fmt.Errorf(
-			"pgsvi: ProximalPoint needs an f without noise, as with the estimator Exact; use "+
+			"pgsvi: ProximalPoint needs an f without noise; use the estimator Exact, or set "+
 				"Objective.Inner: %w", ErrParam)
 	}
 	if err := w.h.Check(q); err != nil {
@@ -479,36 +485,36 @@ func (w whole) Check(q Dist) error {
 		return nil
 	}
 	if !concave {
-		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, and %T is not log-concave: %w",
+		return fmt.Errorf("pgsvi: ProximalPoint needs a convex f, but %T is not log-concave: %w",
 			lik, ErrParam)
 	}
 	if e, ok := q.(ExpFamily); ok && e.Coordinates() != Cholesky {
 		return fmt.Errorf(
-			"pgsvi: ProximalPoint needs a convex f, which it is in the coordinates Cholesky and "+
-				"not in %v; use Init: q.In(Cholesky): %w", e.Coordinates(), ErrParam)
+			"pgsvi: f is not convex in the coordinates %v; ProximalPoint needs Cholesky, so use "+
+				"Init: q.In(Cholesky): %w", e.Coordinates(), ErrParam)
 	}
 	return nil
 }
 
-// Value implements Convex. It is NaN where f has an error.
+// Value implements Convex. It returns NaN if f returns an error.
 func (w whole) Value(q Dist) float64 { return (&survey{whole: w}).Value(q) }
 
 // Grad implements Convex.
 func (w whole) Grad(dst []float64, q Dist) []float64 { return (&survey{whole: w}).Grad(dst, q) }
 
-// survey is whole for one Stepper, which counts how often it looks at f.
+// survey is the whole of one Stepper. It counts the evaluations of f.
 type survey struct {
 	whole
 	ctx    context.Context // nil is never done
 	env    *Env
 	visits int
-	err    error // the last of f
+	err    error // the last error of f
 
-	at, grad, easy []float64 // where it looked last, ∇f there and ∇h
+	at, grad, easy []float64 // the last point, and ∇f and ∇h there
 	f0             float64
 }
 
-// look brings f0 and grad to q.
+// look evaluates f0 and grad at q.
 func (s *survey) look(q Dist) {
 	n := q.NumParams()
 	if s.at == nil {
@@ -549,14 +555,14 @@ func (w whole) digest(d *save.Digest) {
 	digestPart(d, w.h)
 }
 
-// sited is a Smooth of terms that see z through one number each.
+// sited is a Smooth whose terms depend on z through one number each.
 type sited interface {
-	// siteConcave returns the likelihood of the terms, nil if they see more than that, and whether
-	// it is log-concave.
+	// siteConcave returns the likelihood of the terms and whether it is log-concave. It returns nil
+	// if the terms depend on more than one number.
 	siteConcave() (lik any, concave bool)
 }
 
-// linearized is the Smooth f + h.
+// linearized is f + h as a Smooth.
 type linearized struct {
 	f Smooth
 	h Convex
@@ -570,7 +576,7 @@ func (l linearized) costs(q Dist) (grad, value float64) {
 	return 1, 1
 }
 
-// Setup reports what either part says of q.
+// Setup returns the terms of f, or the error of f or h.
 func (l linearized) Setup(q Dist) (SmoothTerms, error) {
 	t, err := l.f.Setup(q)
 	if err != nil {
@@ -579,7 +585,7 @@ func (l linearized) Setup(q Dist) (SmoothTerms, error) {
 	return t, l.h.Check(q)
 }
 
-// valuer is a Convex whose value and gradient have work in common.
+// valuer is a Convex whose value and gradient share work.
 type valuer interface {
 	// valueGrad stores ∇_λ h in dst and returns h.
 	valueGrad(dst []float64, q Dist) float64
@@ -619,9 +625,9 @@ func (l linearized) digest(d *save.Digest) {
 	digestPart(d, l.h)
 }
 
-// Linearized returns the same negative ELBO with h moved into f, which steps linearise: f ← f +
-// h, h ← 0. Gradient, mirror and natural gradient descent use this split; see Prox. The gradient
-// of h is exact for any batch.
+// Linearized returns the same negative ELBO with h moved into f, so that steps linearize both: f ←
+// f + h, h ← 0. Gradient, mirror and natural gradient descent use this split; see Prox. The
+// gradient of h is exact for any batch.
 func (o Objective[Q]) Linearized() Objective[Q] {
 	if o.H == nil {
 		return o

@@ -14,9 +14,9 @@ import (
 )
 
 // Expect returns f(λ) = −E_q[Σ_n log p(y_n|z)], with the gradient estimated by e. A nil e means
-// Exact for Sites and ScoreFunction otherwise. Values of f are exact for Sites with any e, so
+// Exact for Sites and ScoreFunction otherwise. The values of f are exact for Sites with any e, so
 // that the ELBO curves of estimators can be compared. Otherwise values are Monte Carlo estimates
-// with the same draws at each evaluation. Errors of shape and labels are reported at set-up.
+// with the same draws in each evaluation. Setup returns errors of shapes and labels.
 func Expect(l LogLikelihood, e Estimator) Smooth {
 	f := &expectedTerms{ll: l, est: e}
 	if e == nil {
@@ -30,16 +30,16 @@ func Expect(l LogLikelihood, e Estimator) Smooth {
 	return f
 }
 
-// expectedTerms is the Smooth made by Expect.
+// expectedTerms is the Smooth that Expect returns.
 type expectedTerms struct {
 	ll  LogLikelihood
 	est Estimator
 }
 
-// Setup reports every misfit between the data, the estimator and q.
+// Setup returns an error if the data, the estimator and q do not fit each other.
 func (f *expectedTerms) Setup(q Dist) (SmoothTerms, error) {
 	if f.ll == nil {
-		return SmoothTerms{}, fmt.Errorf("pgsvi: Expect needs a log-likelihood: %w", ErrEmpty)
+		return SmoothTerms{}, fmt.Errorf("pgsvi: the log-likelihood of Expect is nil: %w", ErrEmpty)
 	}
 	if err := f.ll.Validate(); err != nil {
 		return SmoothTerms{}, err
@@ -47,7 +47,7 @@ func (f *expectedTerms) Setup(q Dist) (SmoothTerms, error) {
 	l := f.ll.Batch(nil)
 	if l.Dim() != q.Dim() {
 		return SmoothTerms{},
-			fmt.Errorf("pgsvi: the log-likelihood is over %d dimensions, q over %d: %w", l.Dim(),
+			fmt.Errorf("pgsvi: the log-likelihood has dimension %d, but q has %d: %w", l.Dim(),
 				q.Dim(), ErrShape)
 	}
 	exact, err := f.est.Setup(q, l)
@@ -70,7 +70,7 @@ func (f *expectedTerms) Grad(ctx context.Context, env *Env, dst []float64, q Dis
 	return -v, nil
 }
 
-// batch returns the terms in batch, until ctx is done.
+// batch returns the terms in batch, whose evaluation ends when ctx is done.
 func (f *expectedTerms) batch(ctx context.Context, batch []int) Integrand {
 	l := f.ll.Batch(batch)
 	if w, ok := l.(estimate.Watcher); ok {
@@ -88,8 +88,8 @@ func (f *expectedTerms) guide(dst []float64, q Dist, halt *parallel.Halt) (bool,
 	return (&siteSmooth{terms: &term.Terms{Lik: viewOf(s.Lik), Y: s.Y}, x: s.X}).guide(dst, q, halt)
 }
 
-// exactCost is the work of an expectation of a term without draws, in values of its log-likelihood:
-// that of the quadrature.
+// exactCost is the cost of an expectation of a term without draws, in evaluations of the
+// log-likelihood by the quadrature.
 const exactCost = 64
 
 // costs implements costly.
@@ -107,15 +107,16 @@ func (f *expectedTerms) costs(q Dist) (grad, value float64) {
 	return grad, value
 }
 
-// drawing is an Estimator that says how many draws of q it takes.
+// drawing is an Estimator that reports its number of draws from q.
 type drawing interface {
-	// drawsOf returns their number for q, and for terms that see z through one number each.
+	// drawsOf returns the number for q. The flag sites is set for terms that depend on z through
+	// one number each.
 	drawsOf(q Dist, sites bool) int
 }
 
-// Value returns f over all terms and its standard error: exactly for Sites under a Gaussian q, and
-// where there is a quadrature over q that holds, with a bound on the numerical error, and otherwise
-// by antithetic draws.
+// Value returns f over all terms and its standard error. It is exact for Sites under a Gaussian q,
+// and if a quadrature over q is accurate, and stderr then bounds the numerical error. Otherwise
+// Value uses antithetic draws.
 func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, stderr float64,
 	err error) {
 	l := f.batch(ctx, nil)
@@ -139,23 +140,23 @@ func (f *expectedTerms) Value(ctx context.Context, env *Env, q Dist) (value, std
 	return -value, stderr, err
 }
 
-// leastDraws is the number of draws for a value of f, where it has no closed form: enough for the
-// quadratic control variate of some twenty dimensions.
+// leastDraws is the number of draws for a value of f without a closed form. It suffices for the
+// quadratic control variate of about twenty dimensions.
 const leastDraws = 512
 
-// ProximalPoint returns the same negative ELBO with f moved into h, which steps keep exact: h ← f
-// + h, f ← 0. A step is then that of the proximal point method (Rockafellar, 1976; with KL the
-// trust-region method of Theis and Hoffman, 2015),
+// ProximalPoint returns the same negative ELBO with f moved into h, so that steps keep both exact:
+// h ← f + h, f ← 0. A step is then the step of the proximal point method (Rockafellar, 1976; with
+// KL the trust-region method of Theis and Hoffman, 2015),
 //
 //	λ_{k+1} = argmin_λ f(λ) + h(λ) + D(λ‖λ_k)/β_k.
 //
-// It is numeric, needs no small β, and counts a pass for every evaluation of f. Linearized is the
-// other extreme. Inner is in between, and allows batches.
+// It is numeric, needs no small β, and counts one pass for every evaluation of f. Linearized is the
+// other extreme. Inner is in between, and supports batches.
 //
 // f must be convex and without noise. The terms of Sites, a GP or a GLM are convex in the
 // coordinates Cholesky of a Gaussian q under a log-concave likelihood (Facts; Challis and Barber,
-// 2013). For other f, such as a SmoothFunc, convexity is assumed. The error at set-up wraps
-// ErrParam.
+// 2013). For any other f, such as a SmoothFunc, convexity is assumed. If f does not fit, the set-up
+// returns an error that wraps ErrParam.
 func (o Objective[Q]) ProximalPoint() Objective[Q] {
 	if o.F == nil {
 		return o
@@ -175,24 +176,24 @@ func (f *expectedTerms) siteConcave() (lik any, concave bool) {
 	return l.Likelihood(), factsOf(l.Likelihood()).LogConcave
 }
 
-// LogLikelihood is a sum of N log-likelihood terms over z ∈ R^Dim: a LogLik,
-// a Sites, or a user type.
+// LogLikelihood is a sum of N log-likelihood terms over z ∈ R^Dim. LogLik, Sites and custom types
+// implement it.
 type LogLikelihood interface {
 	// Len returns N.
 	Len() int
-	// Batch returns Σ_n log p(y_n|z) over the terms in batch, scaled by
-	// N/len(batch); a nil batch means all terms. It may keep batch.
+	// Batch returns Σ_n log p(y_n|z) over the terms in batch, scaled by N/len(batch). A nil batch
+	// means all terms. It may keep batch.
 	Batch(batch []int) Integrand
-	// Validate is called at set-up.
+	// Validate is called in the set-up of a run.
 	Validate() error
 }
 
-// LogLik is a log-likelihood of your own, of N terms over z ∈ R^Dim. LogProb alone is enough;
-// Expect then needs an estimator that samples.
+// LogLik is a custom log-likelihood of N terms over z ∈ R^Dim. LogProb is enough if Expect has an
+// estimator that samples.
 type LogLik struct {
 	// N is the number of terms and Dim the dimension of z.
 	N, Dim int
-	// LogProb returns log p(y_n|z) in nats. It must not keep or change z, and is called
+	// LogProb returns log p(y_n|z) in nats. It must neither keep nor change z, and is called
 	// concurrently if Solver.Workers is above 1.
 	LogProb func(n int, z []float64) float64
 	// Grad, if not nil, adds ∇_z log p(y_n|z) to dst. Pathwise needs it.
@@ -208,23 +209,25 @@ func (l LogLik) Batch(batch []int) Integrand {
 		Grad: l.Grad}
 }
 
-// Validate returns an error wrapping ErrParam if LogProb is nil, or ErrEmpty if
-// N or Dim is not positive.
+// Validate returns an error wrapping ErrParam if LogProb is nil, or ErrEmpty if N or Dim is not
+// positive.
 func (l LogLik) Validate() error {
 	switch {
 	case l.LogProb == nil:
 		return fmt.Errorf("pgsvi: LogLik.LogProb is nil: %w", ErrParam)
 	case l.N < 1 || l.Dim < 1:
-		return fmt.Errorf("pgsvi: LogLik has N = %d and Dim = %d: %w", l.N, l.Dim, ErrEmpty)
+		return fmt.Errorf("pgsvi: LogLik has N = %d and Dim = %d; both must be positive: %w", l.N,
+			l.Dim, ErrEmpty)
 	}
 	return nil
 }
 
 // Sites is a log-likelihood whose terms depend on z through one number each, log p(y_n|η_n) with
-// η_n = x_nᵀz, as in a generalised linear model. Expectations under a Gaussian q are then
-// one-dimensional, and Exact applies. The data are not copied and must not change.
+// η_n = x_nᵀz, as in a generalized linear model. Expectations under a Gaussian q are then
+// one-dimensional, and Exact applies. Sites shares the data with the caller, who must not change
+// them.
 type Sites struct {
-	X   [][]float64 // x_n, one row a term
+	X   [][]float64 // x_n, one row per term
 	Y   []float64   // y_n
 	Lik Likelihood
 }
@@ -238,18 +241,20 @@ func (s Sites) Batch(batch []int) Integrand {
 		Lik: s.Lik}, s.Lik}
 }
 
-// Validate returns an error wrapping ErrEmpty, ErrShape, ErrParam, ErrLabel or
-// ErrNotFinite, with the index of the datum.
+// Validate returns an error wrapping ErrEmpty, ErrShape, ErrParam, ErrLabel or ErrNotFinite, with
+// the index of the row.
 func (s Sites) Validate() error {
 	if len(s.Y) == 0 || len(s.X) == 0 || len(s.X[0]) == 0 {
-		return fmt.Errorf("pgsvi: Sites needs at least one row and one column: %w", ErrEmpty)
+		return fmt.Errorf("pgsvi: Sites is empty; it needs at least one row and one column: %w",
+			ErrEmpty)
 	}
 	if len(s.X) != len(s.Y) {
-		return fmt.Errorf("pgsvi: %d rows, %d labels: %w", len(s.X), len(s.Y), ErrShape)
+		return fmt.Errorf("pgsvi: Sites has %d rows, but %d responses: %w", len(s.X), len(s.Y),
+			ErrShape)
 	}
 	for n, x := range s.X {
 		if len(x) != len(s.X[0]) {
-			return fmt.Errorf("pgsvi: row %d has %d columns, row 0 has %d: %w", n, len(x),
+			return fmt.Errorf("pgsvi: row %d has %d columns, but row 0 has %d: %w", n, len(x),
 				len(s.X[0]), ErrShape)
 		}
 		if j, ok := dense.AllFinite(x); !ok {
@@ -259,7 +264,7 @@ func (s Sites) Validate() error {
 	return checkLabels(s.Lik, s.Y)
 }
 
-// siteBatch is a SiteIntegrand of Sites.
+// siteBatch is a batch of Sites as a SiteIntegrand.
 type siteBatch struct {
 	estimate.SiteBatch
 	lik Likelihood
@@ -282,17 +287,20 @@ func (s Sites) digest(d *save.Digest) {
 	}
 }
 
-// Noise returns the expected square of the error of an estimate of ∇_μ E_q[l] by e, in the metric
-// of the Fisher information,
+// Noise estimates the expected squared error of an estimate ĝ of g = ∇_μ E_q[l] by e, in the metric
+// of the Fisher information:
 //
-//	E[(ĝ − g)ᵀF(ĝ − g)],
+//	E[(ĝ − g)ᵀF(ĝ − g)]
 //
-// with the number of draws of q that an estimate takes: their product is the noise of a draw, by
-// which estimators compare. It is independent of the coordinates of q, and of what z is measured
-// in. A step of length ρ towards the target of a noisy gradient is off by ½ρ² of it, in nats. The
-// number of draws is 0 for an estimator that has none, or of which it is not known. The expectation
-// is estimated from repeats of the estimate, at least two; 0 means 64. The error is that of Setup
-// or Grad, or wraps ErrParam if there is one repeat or q is no ExpFamily.
+// It also returns the number of draws of q per estimate. The product of both is the noise per draw,
+// which is the figure to compare between estimators. The noise depends neither on the coordinates
+// of q nor on the units of z. A step of length ρ to the target of a noisy gradient is off by ½ρ²
+// times the noise, in nats. The number of draws is 0 if the estimator uses no draws or if the
+// number is unknown.
+//
+// The expectation is the mean over repeats of the estimate, at least two; 0 means 64. Noise returns
+// errors of Setup and Grad. The error wraps ErrParam if repeats is 1 or negative, or if q is not an
+// ExpFamily.
 func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	repeats int) (noise float64, draws int, err error) {
 	if repeats == 0 {
@@ -300,8 +308,8 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	}
 	if repeats < 2 || e == nil || q == nil || l == nil {
 		return math.NaN(), 0,
-			fmt.Errorf("pgsvi: Noise needs an estimator, q, an integrand and at least two "+
-				"repeats, not %d: %w", repeats, ErrParam)
+			fmt.Errorf("pgsvi: Noise has %d repeats; it needs at least two, and an estimator, q "+
+				"and an integrand that are not nil: %w", repeats, ErrParam)
 	}
 	if _, err := e.Setup(q, l); err != nil {
 		return math.NaN(), 0, err
@@ -317,7 +325,8 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	once.Rng = env.rng() // one generator for all repeats
 	at, ok := q.Clone().(ExpFamily)
 	if !ok {
-		return math.NaN(), 0, fmt.Errorf("pgsvi: Noise needs an ExpFamily: %w", ErrParam)
+		return math.NaN(), 0, fmt.Errorf("pgsvi: Noise needs an ExpFamily, but q is a %T: %w", q,
+			ErrParam)
 	}
 	n := q.NumParams()
 	grads, mean := dense.NewRows(repeats, n), make([]float64, n)
@@ -327,7 +336,7 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 		}
 		floats.AddScaled(mean, 1/float64(repeats), g)
 	}
-	// With δ in λ, δ_μ and δ_η = Fδ_μ are its gradients with respect to μ and η.
+	// With δ in λ, its gradients with respect to μ and η are δ_μ and δ_η = Fδ_μ.
 	mu := make([]float64, n)
 	for _, g := range grads {
 		floats.Sub(g, mean)
@@ -337,8 +346,8 @@ func Noise(ctx context.Context, env *Env, e Estimator, q ExpFamily, l Integrand,
 	return noise, draws, nil
 }
 
-// noiseRepeats is the number of repeats that gives the noise to a fifth, as a χ² of so many degrees
-// of freedom in each direction.
+// noiseRepeats is the number of repeats that gives the noise with an error of a fifth, like a χ²
+// with as many degrees of freedom in each direction.
 const noiseRepeats = 64
 
 // naturalGrad returns Fg.

@@ -21,38 +21,42 @@ import (
 )
 
 // Fit runs s on the objective. A nil s means the zero Solver, which needs no tuning. It returns
-// q(z|λ) at the state reached, owned by the caller and valid even with an error after the set-up.
-// If the set-up failed it is the zero Q, nil for a pointer. The errors are those of Solver.Run.
+// q(z|λ) at the state reached. The caller owns q, which is valid even if Fit returns an error after
+// the set-up. If the set-up fails, q is the zero Q, which is nil for a pointer. Fit returns the
+// errors of Solver.Run.
 func (o Objective[Q]) Fit(ctx context.Context, s *Solver) (Q, *Result, error) {
 	return fitModel[Q](ctx, s, o)
 }
 
-// Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q: the average
-// of the iterates if there is one. The error wraps ErrParam if st is not such a state.
+// Posterior returns a copy of q(z|λ) at st, a state of an Objective over the same Q. It is the
+// average of the iterates if the run averages them. The error wraps ErrParam if st is not such a
+// state.
 func (o Objective[Q]) Posterior(st State) (q Q, err error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
-		return q, fmt.Errorf("pgsvi: a %T is not a state of an Objective: %w", st, ErrParam)
+		return q, fmt.Errorf("pgsvi: the state is a %T, but an Objective needs its own state: %w",
+			st, ErrParam)
 	}
 	reached := s.Dist().Clone()
 	if q, ok = reached.(Q); !ok {
-		return q, fmt.Errorf("pgsvi: a state over a %T, of another Objective: %w", reached,
-			ErrParam)
+		return q, fmt.Errorf("pgsvi: the state is over a %T, so it belongs to another Objective: "+
+			"%w", reached, ErrParam)
 	}
 	return q, nil
 }
 
-// posteriorOf returns q at st, a state of an Objective over the family of the prior.
+// posteriorOf returns q at st, which must be a state of an Objective over the family of the prior.
 func posteriorOf(st State, prior *Exp) (*Exp, error) {
 	s, ok := st.(*objectiveStepper)
 	if !ok {
-		return nil, fmt.Errorf("pgsvi: a %T is not a state of this model: %w", st, ErrParam)
+		return nil, fmt.Errorf("pgsvi: the state is a %T, but a model needs its own state: %w", st,
+			ErrParam)
 	}
 	if q, ok := s.Dist().(*Exp); ok && q.at.SameFamily(prior.at) {
 		return q, nil
 	}
-	return nil, fmt.Errorf("pgsvi: a state over a %s, of another model: %w", distName(s.Dist()),
-		ErrParam)
+	return nil, fmt.Errorf("pgsvi: the state is over a %s, so it belongs to another model: %w",
+		distName(s.Dist()), ErrParam)
 }
 
 // NewStepper implements Model. A nil d means KL, or Euclidean if Init is not an ExpFamily. The
@@ -61,7 +65,7 @@ func posteriorOf(st State, prior *Exp) (*Exp, error) {
 //   - ErrEmpty if F has no terms;
 //   - ErrNoProx if the pair (H, d) has no proximal step on the family of Init.
 //
-// Otherwise it is one of the parts of the objective.
+// NewStepper also returns errors of F, H and d.
 func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepper, error) {
 	if v := reflect.ValueOf(o.Init); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("pgsvi: Objective.Init is nil: %w", ErrParam)
@@ -69,7 +73,7 @@ func (o Objective[Q]) NewStepper(_ context.Context, _ *Env, d Divergence) (Stepp
 	return problem{o.F, o.H, o.Init, o.Inner}.newStepper(d)
 }
 
-// problem is an Objective over a Dist of any type, which does the work.
+// problem is an Objective over a Dist of any type. It does the work of Objective.
 type problem struct {
 	F     Smooth
 	H     Convex
@@ -77,8 +81,8 @@ type problem struct {
 	Inner int
 }
 
-// newStepperAt is newStepper for a state that has been drawn, with the natural parameters eta. Init
-// is then what the model is known by.
+// newStepperAt is newStepper for a random initial state with the natural parameters eta. Init then
+// only identifies the model.
 func (o problem) newStepperAt(d Divergence, eta []float64) (*objectiveStepper, error) {
 	st, err := o.newStepper(d)
 	if err != nil {
@@ -106,7 +110,8 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 		return nil, err
 	}
 	if t.N < 1 {
-		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms: %w", t.N, ErrEmpty)
+		return nil, fmt.Errorf("pgsvi: Objective.F has %d terms; it needs at least one: %w", t.N,
+			ErrEmpty)
 	}
 	if err := o.H.Check(o.Init); err != nil {
 		return nil, err
@@ -121,8 +126,8 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	var metric Metric
 	if a, ok := d.(Adaptive); ok {
 		if o.Inner > 1 {
-			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d with %s, which uses one "+
-				"gradient a step: %w", o.Inner, spell(d), ErrParam)
+			return nil, fmt.Errorf("pgsvi: Objective.Inner is %d; it must be at most 1 with %s, "+
+				"which uses one gradient per step: %w", o.Inner, spell(d), ErrParam)
 		}
 		n := o.Init.NumParams()
 		unit := make([]float64, n)
@@ -145,30 +150,30 @@ func (o problem) newStepper(d Divergence) (Stepper, error) {
 	return s, nil
 }
 
-// objectiveStepper is a descent.Stepper of a problem. Where f is Conjugate steps over mini-batches
-// are those of the zero FractionStep.
+// objectiveStepper is the descent.Stepper of a problem. If f is Conjugate, steps over mini-batches
+// state of an Adaptive divergence, whose diagonal d holds; or nil
 type objectiveStepper struct {
 	descent.Stepper[Dist]
 	problem
 	d        Divergence
-	metric   Metric    // of an Adaptive divergence, whose diagonal d then holds; else nil
-	prox     Prox      // the step that is tried
+	metric   Metric    // state of an Adaptive divergence, whose diagonal d holds; or nil
+	prox     Prox      // the step being tried
 	closed   bool      // the proximal step has a closed form
 	n        int       // number of terms
 	exact    bool      // f is deterministic
-	infinite bool      // β = +Inf is a valid step: the minimiser of the linearised f plus h
-	factors  blockwise // f, where that has factors of its own; else nil
+	infinite bool      // β = +Inf is a valid step to the minimizer of the linearized f plus h
+	factors  blockwise // f, if it has its own factors; otherwise nil
 	plan     Plan
 	taken    int     // terms in the batch of the last step
-	batch    []int   // these terms; empty if they are all
-	given    bool    // its step size was given
-	look     *survey // h, where that looks at the terms itself
+	batch    []int   // these terms; empty if they are all terms
+	given    bool    // the step size was given
+	look     *survey // h, if it reads the terms itself
 	checker  allTerms
-	env      *Env // of the step or evaluation that is under way
-	drawn    Env  // the same with other draws
+	env      *Env // Env of the current step or evaluation
+	drawn    Env  // the same Env with other draws
 	slope    []float64
 	memo     memo
-	whole    bool // Gap estimates what q and the factors of f gain together, and nothing is proved
+	whole    bool // Gap estimates the joint gain of q and the factors of f, and nothing is proved
 	print    fingerprint
 }
 
@@ -180,7 +185,7 @@ type memo struct {
 	known            bool
 }
 
-// valueGrad is valueGrad of the factors, which it does not call again for the same q.
+// valueGrad returns valueGrad of the factors, which it calls only once for the same q.
 func (s *objectiveStepper) valueGrad(ctx context.Context, env *Env, dst []float64, q Dist) (value,
 	stderr float64, err error) {
 	m := &s.memo
@@ -197,7 +202,7 @@ func (s *objectiveStepper) valueGrad(ctx context.Context, env *Env, dst []float6
 	return value, stderr, err
 }
 
-// inTheirOrder reports whether batch is all of n terms in their order, as nil is.
+// inTheirOrder reports whether batch is nil or holds all n terms in their order.
 func inTheirOrder(batch []int, n int) bool {
 	for i, term := range batch {
 		if term != i {
@@ -209,17 +214,18 @@ func inTheirOrder(batch []int, n int) bool {
 
 var _ descent.Family[Dist] = ExpFamily(nil)
 
-// guided is a Smooth that knows where to go where its gradient does not: see descent.Objective.
+// guided is a Smooth that has a direction of its own for states with a useless gradient; see
+// descent.Objective.
 type guided interface {
 	guide(dst []float64, q Dist, halt *parallel.Halt) (bool, error)
 }
 
-// seeker is a Smooth that knows another way to the best q under a prior: see descent.Objective.
+// seeker is a Smooth that has another way to the best q under a prior; see descent.Objective.
 type seeker interface {
 	seek(q Dist, prior ExpFamily, workers int, halt *parallel.Halt) (term.Sought, error)
 }
 
-// start begins at Init.
+// start sets the state to Init.
 func (s *objectiveStepper) start() {
 	prior := priorOf(s.H)
 	s.infinite = s.closed && isKL(s.d) && prior != nil
@@ -288,7 +294,7 @@ func (s *objectiveStepper) start() {
 	s.Start(o, s.Init)
 }
 
-// with returns the Env of the step with the draws of rng, or as it is if rng is nil.
+// with returns the Env of the step with the draws of rng, or unchanged if rng is nil.
 func (s *objectiveStepper) with(rng *rand.Rand) *Env {
 	if rng == nil {
 		return s.env
@@ -300,22 +306,21 @@ func (s *objectiveStepper) with(rng *rand.Rand) *Env {
 // Len implements Stepper.
 func (s *objectiveStepper) Len() int { return s.n }
 
-// Plan implements Stepper: all terms, or the Solver's BatchSize of them, where a model on top has
-// no other.
+// Plan implements Stepper. A model with a default of its own for the batch replaces the Plan.
 func (s *objectiveStepper) Plan() Plan { return s.plan }
 
 // worthEvaluating implements sparing.
 func (s *objectiveStepper) worthEvaluating() bool { return s.WorthEvaluating() }
 
 const (
-	// mostGoal is how much larger the goal may be where the standard error of the ELBO does not
-	// resolve it.
+	// mostGoal is the largest factor of the goal if the standard error of the ELBO does not resolve
+	// the goal.
 	mostGoal = 2
-	// mostLost is the relative error of V, by the rounding of V⁻¹, from which on it may be any V.
+	// mostLost is the relative error of V, due to the rounding of V⁻¹, above which V means nothing.
 	mostLost = 1. / 16
 )
 
-// Evaluate implements Stepper. A value that is not finite is an error wrapping ErrDiverged.
+// Evaluate implements Stepper. An infinite or NaN ELBO gives an error wrapping ErrDiverged.
 func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, error) {
 	s.Halt.Watch(ctx)
 	s.Halt.Lend(env.cores())
@@ -341,7 +346,7 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 		Gap: goals.NeverZero(s.Gap)}
 	if g, ok := q.(*Gaussian); ok && s.infinite && !s.Noisy &&
 		dense.Epsilon*g.inflation() > mostLost {
-		e.Gap = math.Inf(1) // what there is to gain may be in digits that V does not have
+		e.Gap = math.Inf(1) // V lacks the digits that further steps would improve
 	}
 	if s.Most != 0 && !math.IsInf(s.Most, 0) && !s.Noisy {
 		e.Gap = goals.NeverZero(math.Max(0, s.Most-e.ELBO) + stderr)
@@ -373,11 +378,11 @@ func (s *objectiveStepper) Evaluate(ctx context.Context, env *Env) (Evaluation, 
 	return e, nil
 }
 
-// blockGap holds the gains, in nats, that an f with factors of its own leaves.
+// blockGap holds the remaining gains, in nats, for an f with factors of its own.
 type blockGap struct {
-	block  float64 // by q with the factors of f held; +Inf if unknown
+	block  float64 // gain of q with the factors of f fixed; +Inf if unknown
 	proved bool    // block is a bound
-	all    float64 // by q and the factors together, as an estimate
+	all    float64 // estimated gain of q and the factors together
 }
 
 // value returns Value of f, and the remaining gains if f has factors of its own.
@@ -426,7 +431,7 @@ func (s *objectiveStepper) localModel(ctx context.Context, env *Env, q Dist) (
 // wholeGap estimates how many nats q and the factors of f can gain together from q, where q alone
 // can gain block. It is +Inf if the ELBO curves upward along some direction and the estimate is
 // below mostCoupled, because q is then near a saddle and the gain lies beyond the local model. An
-// estimate that would end the run, being at most goal, is checked with the random directions of
+// estimate of at most goal would end the run, so it is checked with the random directions of
 // Coupling.
 func (s *objectiveStepper) wholeGap(ctx context.Context, env *Env, q Dist, block,
 	goal float64) float64 {
@@ -444,11 +449,11 @@ func (s *objectiveStepper) wholeGap(ctx context.Context, env *Env, q Dist, block
 }
 
 const (
-	// mostCoupled is the KL(q‖q*), in nats, above which the coupling of blocks at q is not
-	// computed, because it tells little about the way to the optimum.
+	// mostCoupled is the KL(q‖q*), in nats, above which the coupling of blocks is not computed,
+	// because it then predicts little of the way to the optimum.
 	mostCoupled = 1
-	// mostQuadratic is the gap, in nats, above which the ELBO need not be quadratic in between: a
-	// run may still have a plateau to cross.
+	// mostQuadratic is the gap, in nats, above which the ELBO need not be quadratic up to the
+	// optimum, because the run may still have to cross a plateau.
 	mostQuadratic = 1e-3
 	// couplingError is the error of the eigenvalues that descent.Coupling computes by differences.
 	couplingError = 1e-3
@@ -482,7 +487,7 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 			err = fmt.Errorf("%w: %w", err, sentinel.Bare(s.look.err))
 		}
 	}
-	if ctx.Err() != nil { // whatever was canceled inside of the step
+	if ctx.Err() != nil { // some part of the step was canceled
 		return Step{}, put(context.Cause(ctx))
 	}
 	if err != nil {
@@ -492,17 +497,17 @@ func (s *objectiveStepper) Step(ctx context.Context, env *Env, batch []int, beta
 		more: s.More}, nil
 }
 
-// MarshalBinary returns the state. The bytes are not for long storage: see Result.Save. The error
-// wraps ErrParam if the Metric of an Adaptive divergence is no encoding.BinaryMarshaler and
-// encoding.BinaryUnmarshaler.
+// MarshalBinary returns the state. The bytes are not for long-term storage; see Result.Save. The
+// error wraps ErrParam if the Metric of an Adaptive divergence does not implement
+// encoding.BinaryMarshaler and encoding.BinaryUnmarshaler.
 func (s *objectiveStepper) MarshalBinary() ([]byte, error) {
 	b, err := save.Marshal(s.state)
 	return b, prefixed(err)
 }
 
-// UnmarshalBinary puts a state back. The error wraps ErrFile if b is not the state of a Stepper
-// of the same Objective, as far as can be seen: of functions of the caller's only the
-// types are known; s is then of no use.
+// UnmarshalBinary restores a state. The error wraps ErrFile if b does not belong to a Stepper of
+// the same Objective. It compares functions of the caller only by their types. After an error s is
+// unusable.
 func (s *objectiveStepper) UnmarshalBinary(b []byte) error { return unmarshalState(b, s.state) }
 
 // constant reports that Evaluate changes nothing.

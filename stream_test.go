@@ -223,7 +223,7 @@ func TestLoadStreamErrors(t *testing.T) {
 		{"docs", &early, `"docs":3`, `"docs":1`, ErrShape},
 		{"items", &early, `"items":3`, `"items":2`, ErrShape},
 		{"option", &early, `"Inner":0`, `"Inner":-1`, ErrParam},
-		{"forget", &early, `"Forget":true`, `"Forget":false`, ErrParam},
+		{"do not set Forget", &early, `"Forget":true`, `"Forget":false`, ErrParam},
 		{"random numbers", &early, `"rng":"`, `"rng":"AAAA`, ErrFile},
 		{"words", &early, `"Words":[0,2]`, `"Words":[0,7]`, ErrShape},
 		{"no words", &early, `{"Words":[0,2],"Counts":[3,1]}`, `{}`, ErrEmpty},

@@ -17,33 +17,32 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TopicStart chooses the initial topics of a CTM or an LDA.
+// TopicStart selects the initial topics of a CTM or an LDA.
 type TopicStart int
 
 const (
-	// StartAuto is StartKMeans up to 20 topics and StartAnchors above.
+	// StartAuto is StartKMeans for up to 20 topics and StartAnchors for more.
 	StartAuto TopicStart = iota
 	// StartKMeans makes four small clusters of documents per topic, by the cosine of their TF-IDF
-	// weights, divides these among K clusters so that the words are most likely, and keeps the best
-	// of three tries. A topic is 0.2 times the word frequencies of a cluster plus 0.8 times the
-	// word frequencies of the corpus. On AP this weak start gave a higher ELBO and better held-out
-	// predictions than the clusters alone.
+	// weights. It divides them among K clusters so that the words are most likely, and keeps the
+	// best of three tries. A topic is 0.2 times the word frequencies of a cluster plus 0.8 times
+	// the word frequencies of the corpus. On AP, this weak start gave a higher ELBO and better
+	// held-out predictions than the clusters alone.
 	StartKMeans
-	// StartAnchors finds anchor words, whose co-occurring words are far from any mixture of those
-	// of the others (Arora et al., 2013). The documents with such a word replace a cluster of
-	// StartKMeans.
+	// StartAnchors finds anchor words, whose co-occurring words are far from any mixture of the
+	// co-occurring words of other anchors (Arora et al., 2013). The documents with an anchor word
+	// replace a cluster of StartKMeans.
 	StartAnchors
-	// StartDocs uses three documents drawn at random in place of each cluster.
+	// StartDocs replaces each cluster by three documents drawn at random.
 	StartDocs
-	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as good
-	// as any if there are many topics and long documents. With few topics two of them may stay
-	// the same.
+	// StartRandom multiplies the word frequencies of the corpus by random numbers. It is as good as
+	// the others for many topics and long documents. With few topics, two of them may remain equal.
 	StartRandom
 )
 
 var topicStartNames = [...]string{"auto", "k-means", "anchor words", "documents", "random"}
 
-// String returns the name in words.
+// String returns the name of the start, such as "k-means".
 func (s TopicStart) String() string { return nameOf("TopicStart", topicStartNames[:], int(s)) }
 
 // nameOf returns the name of value i of an enumeration.
@@ -54,28 +53,28 @@ func nameOf(kind string, names []string, i int) string {
 	return names[i]
 }
 
-// TopicRank chooses how the top words of a topic are ranked. Below, β_kv is the probability of
-// word v in topic k, p_v the fraction of all tokens that are v, and φ_kv = β_kv / Σ_j β_jv how
-// exclusive v is to the topic.
+// TopicRank selects the ranking of the top words of a topic. Below, β_kv is the probability of word
+// v in topic k, p_v is the fraction of all tokens that are v, and φ_kv = β_kv / Σ_j β_jv measures
+// how exclusive v is to the topic.
 type TopicRank int
 
 const (
 	// ByProbability ranks words by β_kv.
 	ByProbability TopicRank = iota
-	// ByFREX ranks words by frequency and exclusivity together: the harmonic mean of the two,
-	// each as its empirical distribution function over the words of the topic,
+	// ByFREX ranks words by frequency and exclusivity together. It uses the harmonic mean of their
+	// empirical distribution functions over the words of the topic,
 	//
 	//	1 / (½ / F_k(φ_kv) + ½ / G_k(β_kv)).
 	//
-	// J. M. Bischof and E. M. Airoldi, Summarizing topical content with word frequency and
+	// See J. M. Bischof and E. M. Airoldi, Summarizing topical content with word frequency and
 	// exclusivity, ICML 2012.
 	ByFREX
-	// ByLift ranks words by β_kv / p_v, which favours rare words. M. Taddy, On estimation and
+	// ByLift ranks words by β_kv / p_v, which favors rare words. See M. Taddy, On estimation and
 	// selection for topic models, AISTATS 2012.
 	ByLift
-	// ByRelevance ranks words by 0.6 log β_kv + 0.4 log(β_kv / p_v). With this weight readers
-	// recognised topics best. C. Sievert and K. E. Shirley, LDAvis: a method for visualizing and
-	// interpreting topics, ACL workshop on interactive language learning, visualization, and
+	// ByRelevance ranks words by 0.6 log β_kv + 0.4 log(β_kv / p_v). With this weight, readers
+	// recognized topics best. See C. Sievert and K. E. Shirley, LDAvis: a method for visualizing
+	// and interpreting topics, ACL workshop on interactive language learning, visualization, and
 	// interfaces, 2014.
 	ByRelevance
 )
@@ -95,27 +94,28 @@ func (r TopicRank) String() string {
 	return fmt.Sprintf("TopicRank(%d)", int(r))
 }
 
-// TopTerms returns the indices of the n top words of each of the K topics, best first. Of equals,
-// the more probable comes first, then the one with the smaller index. With fewer than n words it
-// returns all. The rows of topics are distributions over the V words.
+// TopTerms returns the indices of the n top words of each of the K topics, best first. Among equal
+// words, the more probable word comes first, and then the word with the smaller index. If there are
+// fewer than n words, it returns all. The rows of topics are distributions over the V words.
 //
-// freq is how often each word occurs, as from Corpus.TermFreq. It need not sum to one. Nil means
-// that all topics are equally common. Words of frequency zero come last by lift and relevance.
-// Probability and FREX do not use frequencies.
+// The frequencies freq give the number of times each word occurs, as Corpus.TermFreq returns them.
+// They need not sum to one. Nil means that all topics are equally common. Words of frequency zero
+// come last by lift and relevance. Probability and FREX ignore freq.
 //
-// The errors wrap
+// The error wraps
 //   - ErrEmpty if topics has no elements;
 //   - ErrShape if freq is neither nil nor of length V;
-//   - ErrNotFinite if an element of either is not finite;
-//   - ErrParam if one is negative, a row of topics does not sum to one within 1e-3, the
-//     frequencies are all zero, n is not positive or the rank is unknown.
+//   - ErrNotFinite if an element of topics or freq is not finite;
+//   - ErrParam if an element is negative, a row of topics does not sum to one within 1e-3, all
+//     frequencies are zero, n is not positive, or rank is unknown.
 func TopTerms(topics *mat.Dense, freq []float64, n int, rank TopicRank) ([][]int, error) {
 	top, err := topic.TopTerms(topics, freq, n, topic.Rank(rank))
 	return top, prefixed(err)
 }
 
-// TopWords returns the words of TopTerms, with the frequencies of c, the corpus of the topics,
-// and its names as in Corpus.Word. The errors are those of Corpus.Validate and of TopTerms.
+// TopWords returns the words of TopTerms, with the frequencies of c and the names that Corpus.Word
+// returns. The topics must be topics of c. TopWords returns the errors of Corpus.Validate and
+// TopTerms.
 func TopWords(topics *mat.Dense, c *Corpus, n int, rank TopicRank) ([][]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func TopWords(topics *mat.Dense, c *Corpus, n int, rank TopicRank) ([][]string, 
 	return words, nil
 }
 
-// docTopics returns a row of k topics for each document of c, as infer stores it, or where c is nil
-// for each of the count training documents, as train stores it.
+// docTopics returns a row of k topics for each document of c, which infer stores. If c is nil, it
+// returns a row for each of the count training documents, which train stores.
 func docTopics(c *Corpus, terms, k int, count func() int, train func(dst []float64, n int),
 	infer func(dst []float64, d Document) error) (*mat.Dense, error) {
 	var n int
@@ -165,7 +165,7 @@ func docTopics(c *Corpus, terms, k int, count func() int, train func(dst []float
 	return t, nil
 }
 
-// similarTo is Similar of a topic model whose inferred documents are of type D.
+// similarTo implements Similar of a topic model whose inferred documents have type D.
 func similarTo[D interface{ means(dst []float64) []float64 }](p interface {
 	Infer(d Document) (D, error)
 	DocTopics(c *Corpus) (*mat.Dense, error)
@@ -181,14 +181,15 @@ func similarTo[D interface{ means(dst []float64) []float64 }](p interface {
 	return similarDocs(docs, q.means(nil), n)
 }
 
-// similarDocs returns the rows of docs that are nearest to p by their Hellinger distance, and that.
+// similarDocs returns the rows of docs that are nearest to p by Hellinger distance, and their
+// distances.
 func similarDocs(docs *mat.Dense, p []float64, n int) (index []int, distance []float64, err error) {
 	switch {
 	case n < 1:
-		return nil, nil, fmt.Errorf("pgsvi: the %d most similar documents: %w", n, ErrParam)
+		return nil, nil, fmt.Errorf("pgsvi: the number of similar documents is %d; it must be "+
+			"positive: %w", n, ErrParam)
 	case docs == nil:
-		return nil, nil, fmt.Errorf("pgsvi: the posterior stores no training documents: %w",
-			ErrEmpty)
+		return nil, nil, fmt.Errorf("pgsvi: the posterior has no training documents: %w", ErrEmpty)
 	}
 	rows, _ := docs.Dims()
 	all := make([]float64, rows)
@@ -209,18 +210,18 @@ func similarDocs(docs *mat.Dense, p []float64, n int) (index []int, distance []f
 	return index, distance, nil
 }
 
-// UMass returns the UMass coherence of each list of top words, the most probable first, in the
-// documents of c, the corpus that the topics were fitted to:
+// UMass returns the UMass coherence of each list of top words, most probable first, in the
+// documents of c, which must be the corpus of the fit:
 //
 //	Σ_{i>j} log((D(i, j) + 1) / D(j))
 //
-// where D counts the documents with word j, or with both. It is larger, usually less negative,
-// for words that occur together. Compare lists of equal length only. A pair whose word j occurs
-// nowhere adds nothing. D. Mimno, H. M. Wallach, E. Talley, M. Leenders and A. McCallum,
-// Optimizing semantic coherence in topic models, EMNLP 2011.
+// Here D counts the documents with word j, or with both words. The coherence is larger, that is,
+// usually less negative, for words that occur together. Compare only lists of equal length. A pair
+// whose word j never occurs adds nothing. See D. Mimno, H. M. Wallach, E. Talley, M. Leenders and
+// A. McCallum, Optimizing semantic coherence in topic models, EMNLP 2011.
 //
-// The errors are those of Corpus.Validate, and wrap ErrEmpty if c has no documents and ErrShape
-// if a list has an index that is not that of a word of c.
+// The error wraps ErrEmpty if c has no documents, and ErrShape if a list has an index that is not
+// the index of a word of c. Otherwise it is an error of Corpus.Validate.
 func UMass(top [][]int, c *Corpus) ([]float64, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -229,19 +230,19 @@ func UMass(top [][]int, c *Corpus) ([]float64, error) {
 	return score, prefixed(err)
 }
 
-// NPMI returns the coherence of each list of top words, in any order: the mean over its pairs of
-// words of their normalised pointwise mutual information in the documents of c. c may be the
-// corpus of the topics or another over the same vocabulary. The value of a pair is
+// NPMI returns the coherence of each list of top words, in any order. It is the mean normalized
+// pointwise mutual information of the pairs of words in the documents of c, which may be the corpus
+// of the fit or another corpus with the same vocabulary. The value of a pair is
 //
 //	log(P(i, j) / (P(i) P(j))) / −log P(i, j)
 //
-// where P is the fraction of documents with a word, or with both. It is −1 for words that never
-// occur together, 0 by chance, and 1 for words that only occur together. A list of fewer than two
-// words has NaN. G. Bouma, Normalized (pointwise) mutual information in collocation extraction,
-// GSCL 2009. J. H. Lau, D. Newman and T. Baldwin, Machine reading tea leaves, EACL 2014, found
-// the best agreement with human judgement.
+// with P the fraction of documents with a word, or with both words. It is −1 for words that
+// never occur together, 0 for independent words, and 1 for words that occur only together. It is
+// NaN for a list of fewer than two words. See G. Bouma, Normalized (pointwise) mutual information
+// in collocation extraction, GSCL 2009. J. H. Lau, D. Newman and T. Baldwin, Machine reading tea
+// leaves, EACL 2014, found that it agrees best with human judgment.
 //
-// The errors are those of UMass.
+// NPMI returns the errors of UMass.
 func NPMI(top [][]int, c *Corpus) ([]float64, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -250,19 +251,20 @@ func NPMI(top [][]int, c *Corpus) ([]float64, error) {
 	return score, prefixed(err)
 }
 
-// Exclusivity returns, for each topic, the mean of φ_kv = β_kv / Σ_j β_jv over its top words, as
-// from TopTerms. It is 1 if no other topic has them, and 1/K if all topics have them equally.
-// Coherence alone does not detect topics that share their words. A list without words has NaN.
-// The measure is that of Bischof and Airoldi (see ByFREX), without its ranks.
+// Exclusivity returns the mean of φ_kv = β_kv / Σ_j β_jv over the top words of each topic, which
+// come from TopTerms. It is 1 if no other topic has the words, 1/K if all topics have them equally,
+// and NaN for a list without words. It detects topics that share their words, which coherence does
+// not. The measure is due to Bischof and Airoldi (see ByFREX), but without ranks.
 //
-// The errors wrap ErrEmpty, ErrNotFinite and ErrParam as in TopTerms, and ErrShape if the number
-// of lists is not that of topics or a list has an index that is not that of a word.
+// The error wraps ErrEmpty, ErrNotFinite and ErrParam like TopTerms. It wraps ErrShape if the
+// number of lists differs from the number of topics, or if a list has an index that is not the
+// index of a word.
 func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
 	score, err := topic.Exclusivity(topics, top)
 	return score, prefixed(err)
 }
 
-// WriteLDAvis writes the input of the topic browser LDAvis, a JSON object:
+// WriteLDAvis writes a JSON object that the topic browser LDAvis reads:
 //
 //	topic_term_dists  K rows of V probabilities, topics
 //	doc_topic_dists   D rows of K probabilities, docTopics
@@ -270,17 +272,17 @@ func Exclusivity(topics *mat.Dense, top [][]int) ([]float64, error) {
 //	vocab             V words, as of Corpus.Word
 //	term_frequency    how often each occurs in c
 //
-// These are the arguments of prepare in pyLDAvis:
+// The fields are the arguments of prepare in pyLDAvis:
 //
 //	pyLDAvis.prepare(**json.load(open("topics.json")))
 //
-// In R they are phi, theta, doc.length, vocab and term.frequency of LDAvis::createJSON. Both take
-// logarithms: smooth topics that have zeros.
+// In R they are phi, theta, doc.length, vocab and term.frequency of LDAvis::createJSON. Both
+// functions take logarithms, so smooth topics with zeros.
 //
-// The errors are those of Corpus.Validate, and wrap ErrShape if the sizes of topics, docTopics
-// and c disagree, ErrEmpty if there are none, and ErrNotFinite or ErrParam if a row of a matrix
-// is not a distribution that sums to one within 1e-3. Nothing has been written then. A failure of
-// w is wrapped unchanged.
+// The error wraps ErrShape if the sizes of topics, docTopics and c disagree, ErrEmpty if they are
+// empty, and ErrNotFinite or ErrParam if a row of a matrix is not a distribution that sums to one
+// within 1e-3. Errors of Corpus.Validate are also returned. After these errors nothing has been
+// written. An error of w is wrapped unchanged.
 func WriteLDAvis(w io.Writer, topics, docTopics *mat.Dense, c *Corpus) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -292,52 +294,54 @@ func WriteLDAvis(w io.Writer, topics, docTopics *mat.Dense, c *Corpus) error {
 	return prefixed(topic.WriteLDAvis(w, topics, docTopics, plain(c.Docs), vocab, c.TermFreq()))
 }
 
-// maxDraws bounds HeldOutOptions.Draws.
+// maxDraws is the largest HeldOutOptions.Draws.
 const maxDraws = 10000000
 
-// HeldOutOptions are the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut. The zero value
-// is the standard protocol.
+// HeldOutOptions holds the options of CTMPosterior.HeldOut and LDAPosterior.HeldOut. The zero value
+// selects the standard protocol.
 type HeldOutOptions struct {
-	// Draws is the number of draws of z for each document, in antithetic pairs, at most
-	// 10,000,000. Zero means 10,000. An LDA uses none.
+	// Draws is the number of draws of z per document, in antithetic pairs. It must be at most
+	// 10,000,000. Zero means 10,000. An LDA uses no draws.
 	Draws int
 	// Smoothing is the share of the uniform distribution mixed into each topic, in [0, 1]. Zero
 	// means 0.01.
 	Smoothing float64
-	// ByWord scores the tokens of a word together, as Khan et al. (2016) do,
+	// ByWord scores the tokens of a word together, as in Khan et al. (2016),
 	//
 	//	−Σ_v log E_q[(Σ_k β_kv softmax(z)_k)^y²_v]
 	//
-	// instead of each on its own. By Jensen's inequality the score is never larger. It is the
-	// same if no word occurs twice. An LDA returns an error.
+	// instead of separately. By Jensen's inequality the score is never larger. It is the same if no
+	// word occurs twice. An LDA returns an error if ByWord is set.
 	ByWord bool
 	// Workers is the number of goroutines. Zero means GOMAXPROCS. The result does not depend on
-	// it.
+	// Workers.
 	Workers int
 }
 
-// HeldOut is the out-of-sample score of a topic model: how well the first halves of documents
-// predict their second halves. It is the −log probability per token, in nats; lower is better.
+// HeldOut is the out-of-sample score of a topic model. It measures how well the first halves of
+// documents predict their second halves. It is the −log probability per token, in nats, so lower is
+// better.
 type HeldOut struct {
-	PerToken       float64   // over all tokens; NaN if there are none
+	PerToken       float64   // over all tokens; NaN if there are no tokens
 	InVocab        float64   // over tokens whose word occurs in the training data
-	Tokens         float64   // the number of tokens in PerToken
-	TokensInVocab  float64   // the number of tokens in InVocab
-	DocumentScores []float64 // Σ over the tokens of each document
+	Tokens         float64   // number of tokens in PerToken
+	TokensInVocab  float64   // number of tokens in InVocab
+	DocumentScores []float64 // sum over the tokens of each document
 }
 
-// heldOutOptions returns opt with its defaults, for the documents of c and a model of so many
-// terms.
+// heldOutOptions returns opt with its defaults, for the documents of c and a model with the given
+// number of terms.
 func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions, err error) {
 	if opt != nil {
 		o = *opt
 	}
 	if o.Draws < 0 || o.Draws > maxDraws || o.Workers < 0 ||
 		!(o.Smoothing >= 0 && o.Smoothing <= 1) {
-		return o, fmt.Errorf("pgsvi: HeldOutOptions %+v: %w", o, ErrParam)
+		return o, fmt.Errorf("pgsvi: HeldOutOptions is %+v; Draws must be 0 to %d, Smoothing in "+
+			"[0, 1], and Workers not negative: %w", o, maxDraws, ErrParam)
 	}
 	if c == nil || len(c.Docs) == 0 {
-		return o, fmt.Errorf("pgsvi: a corpus without documents: %w", ErrEmpty)
+		return o, fmt.Errorf("pgsvi: the corpus has no documents: %w", ErrEmpty)
 	}
 	if err := c.fits(terms); err != nil {
 		return o, err
@@ -353,20 +357,20 @@ func heldOutOptions(opt *HeldOutOptions, c *Corpus, terms int) (o HeldOutOptions
 	return o, nil
 }
 
-// Document is a bag of words: which words of the vocabulary occur in it, and how often. The zero
-// value is a document without words.
+// Document is a bag of words. It holds the words of the vocabulary that occur and their counts. The
+// zero value is a document without words.
 type Document struct {
 	Words  []int     // indices into the vocabulary, from 0, strictly increasing
-	Counts []float64 // how often each occurs, positive
+	Counts []float64 // positive counts of the words
 }
 
 // Tokens returns the number of words of d, counted with repetition.
 func (d Document) Tokens() (n float64) { return topic.Doc(d).Tokens() }
 
 // Halves splits the tokens of d into two new documents, to score how well one half predicts the
-// other. The tokens are taken in the order of Words, each word as often as it is counted. Those
-// at even positions, from 0, go to first and the others to second. Halves panics if a count is
-// not a whole number.
+// other. It takes the tokens in the order of Words, each word as often as its count. Tokens at even
+// positions, from 0, go to first, and the others to second. Halves panics if a count is not a whole
+// number.
 func (d Document) Halves() (first, second Document) {
 	first, second, err := d.halves()
 	if err != nil {
@@ -375,20 +379,20 @@ func (d Document) Halves() (first, second Document) {
 	return first, second
 }
 
-// halves is Halves with an error, wrapping ErrParam, at a count that is not whole.
+// halves is Halves with an error that wraps ErrParam if a count is not a whole number.
 func (d Document) halves() (first, second Document, err error) {
 	a, b, err := topic.Doc(d).Halves()
 	return Document(a), Document(b), prefixed(err)
 }
 
-// Corpus is a collection of documents over one vocabulary. The zero value has neither documents
-// nor words. It is safe for concurrent use while nothing in it is changed.
+// Corpus is a collection of documents over one vocabulary. The zero value has neither documents nor
+// words. A Corpus is safe for concurrent use unless it is being changed.
 //
-// The counting methods need a corpus that Validate accepts, and may panic otherwise.
+// The counting methods need a corpus that Validate accepts, and may panic for others.
 type Corpus struct {
 	Docs  []Document
 	Terms int      // size of the vocabulary
-	Vocab []string // its words, or nil if they are not known
+	Vocab []string // words of the vocabulary, or nil if they are unknown
 }
 
 // String returns the sizes of c in one line, such as "2246 documents, 10473 terms, 435838 words".
@@ -399,16 +403,16 @@ func (c *Corpus) String() string {
 	return fmt.Sprintf("%d documents, %d terms, %.12g words", len(c.Docs), c.Terms, c.Tokens())
 }
 
-// Validate returns an error, with the index of the document, wrapping ErrShape if
-// lengths disagree, or words are out of range or not increasing, and ErrNotFinite
-// or ErrParam if a count is not a positive finite number, and ErrEmpty if c is nil.
+// Validate returns an error with the index of the document. It wraps ErrShape if lengths disagree,
+// or if words are out of range or not increasing. It wraps ErrNotFinite or ErrParam if a count is
+// not a positive finite number, and ErrEmpty if c is nil.
 func (c *Corpus) Validate() error {
 	if c == nil {
-		return fmt.Errorf("pgsvi: a nil *Corpus: %w", ErrEmpty)
+		return fmt.Errorf("pgsvi: the *Corpus is nil: %w", ErrEmpty)
 	}
 	if c.Terms < 0 || c.Vocab != nil && len(c.Vocab) != c.Terms {
-		return fmt.Errorf("pgsvi: a vocabulary of %d terms has %d names: %w", c.Terms, len(c.Vocab),
-			ErrShape)
+		return fmt.Errorf("pgsvi: the corpus has %d terms, but Corpus.Vocab has %d names: %w",
+			c.Terms, len(c.Vocab), ErrShape)
 	}
 	for i, d := range c.Docs {
 		if err := d.check(c.Terms); err != nil {
@@ -418,20 +422,20 @@ func (c *Corpus) Validate() error {
 	return nil
 }
 
-// fits returns what is wrong with c for a model of so many terms.
+// fits returns an error unless c is valid and has the given number of terms.
 func (c *Corpus) fits(terms int) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	if c.Terms != terms {
-		return fmt.Errorf("pgsvi: the corpus has %d terms, the model %d: %w", c.Terms, terms,
-			ErrShape)
+		return fmt.Errorf("pgsvi: the corpus has %d terms, but the model has %d: %w", c.Terms,
+			terms, ErrShape)
 	}
 	return nil
 }
 
-// check returns what is wrong with d as a document over a vocabulary of so many terms. The caller
-// says of which document.
+// check returns an error unless d is a valid document over a vocabulary with the given number of
+// terms. The caller adds the number of the document.
 func (d Document) check(terms int) error { return topic.Doc(d).Check(terms) }
 
 // Tokens returns the number of words in all documents, counted with repetition.
@@ -442,7 +446,7 @@ func (c *Corpus) Tokens() (n float64) {
 	return n
 }
 
-// DocFreq returns, for each word of the vocabulary, the number of documents that contain it.
+// DocFreq returns the number of documents that contain each word of the vocabulary.
 func (c *Corpus) DocFreq() []int {
 	freq := make([]int, c.Terms)
 	for _, d := range c.Docs {
@@ -453,8 +457,7 @@ func (c *Corpus) DocFreq() []int {
 	return freq
 }
 
-// TermFreq returns, for each word of the vocabulary, how often it occurs in all
-// documents.
+// TermFreq returns the number of times that each word of the vocabulary occurs in all documents.
 func (c *Corpus) TermFreq() []float64 {
 	freq := make([]float64, c.Terms)
 	for _, d := range c.Docs {
@@ -474,9 +477,9 @@ func (c *Corpus) Word(i int) string {
 	return c.Vocab[i]
 }
 
-// Subset returns the corpus of the documents at index, in that order; a document may occur more
-// than once. Documents and vocabulary are shared with c. It panics if an index is not that of a
-// document.
+// Subset returns the corpus of the documents at index, in that order. A document may occur more
+// than once. The result shares documents and vocabulary with c. Subset panics if an index is out of
+// range.
 func (c *Corpus) Subset(index []int) *Corpus {
 	docs := make([]Document, len(index))
 	for at, i := range index {
@@ -485,9 +488,9 @@ func (c *Corpus) Subset(index []int) *Corpus {
 	return &Corpus{Docs: docs, Terms: c.Terms, Vocab: c.Vocab}
 }
 
-// EvenOdd returns the documents with an even index, from 0, and those with an odd one: the split
-// into training and test set of the held-out scores in this repository. Documents and vocabulary
-// are shared with c.
+// EvenOdd returns the documents with even indices, from 0, and the documents with odd indices. The
+// held-out scores in this repository use them as training and test set. The results share documents
+// and vocabulary with c.
 func (c *Corpus) EvenOdd() (even, odd *Corpus) {
 	even = &Corpus{Terms: c.Terms, Vocab: c.Vocab}
 	odd = &Corpus{Terms: c.Terms, Vocab: c.Vocab}
@@ -501,7 +504,8 @@ func (c *Corpus) EvenOdd() (even, odd *Corpus) {
 	return even, odd
 }
 
-// plain returns the documents as the engines of topic models take them. They share what is in docs.
+// plain returns the documents in the type of the topic engines. The result shares the slices of
+// docs.
 func plain(docs []Document) []topic.Doc {
 	all := make([]topic.Doc, len(docs))
 	for i, d := range docs {
@@ -510,15 +514,15 @@ func plain(docs []Document) []topic.Doc {
 	return all
 }
 
-// savedDocs holds documents in a file: how many words each has, and their words and counts, one
-// document after the other.
+// savedDocs holds documents in a file: the number of words per document, and the words and counts
+// of one document after the other.
 type savedDocs struct {
 	Sizes  save.List[int]     `json:"sizes,omitempty"`
 	Words  save.List[int]     `json:"words,omitempty"`
 	Counts save.List[float64] `json:"counts,omitempty"`
 }
 
-// saveDocs returns docs as they are saved.
+// saveDocs returns docs in their saved form.
 func saveDocs(docs []topic.Doc) (s savedDocs) {
 	for _, d := range docs {
 		s.Sizes = append(s.Sizes, len(d.Words))
@@ -527,14 +531,14 @@ func saveDocs(docs []topic.Doc) (s savedDocs) {
 	return s
 }
 
-// docs returns the given number of documents, or nil if the file has no documents. They share the
-// lists of s. An error of check describes the fault of a document.
+// docs returns the given number of documents, which share the lists of s, or nil if the file has no
+// documents. An error of check describes the fault of a document.
 func (s *savedDocs) docs(number int, check func(topic.Doc) error) ([]topic.Doc, error) {
 	if len(s.Sizes) == 0 {
 		return nil, nil
 	}
 	if len(s.Sizes) != number {
-		return nil, fmt.Errorf("%d documents have parameters, and %d have words: %w", number,
+		return nil, fmt.Errorf("%d documents have parameters, but %d have words: %w", number,
 			len(s.Sizes), ErrShape)
 	}
 	words, counts := s.Words, s.Counts
@@ -551,7 +555,7 @@ func (s *savedDocs) docs(number int, check func(topic.Doc) error) ([]topic.Doc, 
 		}
 	}
 	if len(words)+len(counts) > 0 {
-		return nil, fmt.Errorf("%d words and %d counts are of no document: %w", len(words),
+		return nil, fmt.Errorf("%d words and %d counts belong to no document: %w", len(words),
 			len(counts), ErrShape)
 	}
 	return docs, nil

@@ -35,7 +35,7 @@ func fitLDA(t testing.TB, c *Corpus, topics int, opt *LDAOptions, s *Solver) (*L
 	return p, res
 }
 
-// ldaToy returns documents of two kinds of words, and words of both.
+// ldaToy returns documents with words of one of two groups, and documents with words of both.
 func ldaToy(docs int) *Corpus {
 	rng := rand.New(rand.NewPCG(3, 4))
 	c := &Corpus{Terms: 12}
@@ -53,8 +53,8 @@ func ldaToy(docs int) *Corpus {
 	return c
 }
 
-// Coordinate ascent never makes the ELBO fall and ends by itself, at topics that tell the kinds
-// apart.
+// TestLDAAscent checks that coordinate ascent never lowers the ELBO, and that it stops with topics
+// that separate the two groups of words.
 func TestLDAAscent(t *testing.T) {
 	t.Parallel()
 	c := ldaToy(60)
@@ -90,7 +90,7 @@ func TestLDAAscent(t *testing.T) {
 	if math.IsNaN(elbo) || floats.Max(gamma)/floats.Sum(gamma) < 0.9 {
 		t.Errorf("q of document 0 is %v, %v, %v", gamma, elbo, err)
 	}
-	var clear float64 // tokens of a single kind; the others carry little information
+	var clear float64 // tokens of a single group; others carry little information
 	for i, v := range c.Docs[0].Words {
 		if v < 10 {
 			clear += c.Docs[0].Counts[i]
@@ -105,7 +105,7 @@ func TestLDAAscent(t *testing.T) {
 	}
 	near(t, "mean proportion", docs.At(0, 0), gamma[0]/floats.Sum(gamma), 1e-12)
 	near(t, "proportion without words", docs.At(7, 0), 0.5, 1e-12)
-	// What documents have of the ELBO, less KL(q(β)‖p(β)), is all of it.
+	// The contributions of the documents minus KL(q(β)‖p(β)) sum to the ELBO.
 	var sum float64
 	for _, d := range c.Docs {
 		q, err := p.Infer(d)
@@ -158,7 +158,7 @@ func TestLDAPosterior(t *testing.T) {
 	if err != nil || len(words) != 2 || len(words[0]) != 5 {
 		t.Errorf("top words %v, %v", words, err)
 	}
-	// The score by hand.
+	// The score computed by hand.
 	d := Document{Words: []int{0, 3, 12}, Counts: []float64{3, 2, 1}} // y¹ is 0 0 3, y² is 0 3 12
 	h, err := q.HeldOut(&Corpus{Docs: []Document{d}, Terms: 13}, nil)
 	if err != nil {
@@ -194,15 +194,15 @@ func TestLDAPosterior(t *testing.T) {
 		{"infer too many", func() error {
 			_, err := p.Infer(Document{[]int{1, 2}, []float64{1e308, 1e308}})
 			return err
-		}, ErrNotFinite, "add up to +Inf; divide them"},
+		}, ErrNotFinite, "sum to +Inf; divide them"},
 		{"infer NaN", func() error {
 			_, err := p.Infer(Document{[]int{1}, []float64{math.NaN()}})
 			return err
 		}, ErrNotFinite, "word 1"},
 		{"score no corpus", func() error { _, err := p.HeldOut(nil, nil); return err }, ErrEmpty,
-			"without documents"},
+			"no documents"},
 		{"score other terms", func() error { _, err := p.HeldOut(ldaToy(2), nil); return err },
-			ErrShape, "12 terms, the model 13"},
+			ErrShape, "12 terms, but the model has 13"},
 		{"score halves of words", func() error {
 			_, err := p.HeldOut(&Corpus{Docs: []Document{d, {[]int{1}, []float64{1.5}}}, Terms: 13},
 				nil)
@@ -215,7 +215,7 @@ func TestLDAPosterior(t *testing.T) {
 		{"topics of other terms", func() error { _, err := p.DocTopics(ldaToy(2)); return err },
 			ErrShape, "12 terms"},
 		{"no similar documents", func() error { _, _, err := p.Similar(d, 0); return err },
-			ErrParam, "the 0 most similar"},
+			ErrParam, "similar documents is 0"},
 		{"posterior of another model", func() error {
 			m, err := NewLDA(ldaToy(3), 2, nil)
 			if err == nil {
@@ -244,7 +244,8 @@ func near(t *testing.T, what string, got, want, tol float64) {
 	}
 }
 
-// TestCTMInferExact: the exact case of internal/topic through the posterior of a model, and E[π].
+// TestCTMInferExact checks the exact case of internal/topic through the posterior of a model, and
+// E[π].
 func TestCTMInferExact(t *testing.T) {
 	p := smallPosterior(t, &CTMOptions{Expectation: CTMQuadrature, Samples: 40}, 0)
 	d, err := p.Infer(Document{Words: []int{0, 1, 2}, Counts: []float64{5, 2, 1}})
@@ -253,15 +254,15 @@ func TestCTMInferExact(t *testing.T) {
 	}
 	near(t, "ELBO of Infer", d.ELBO(), -8.30262986, 2e-8)
 	mean, lo, hi := d.Proportions(0.9)
-	// of the exact posterior; q is Gaussian and there are 4000 draws
+	// The expected value is exact, whereas q is Gaussian and has 4000 draws.
 	near(t, "E[pi_1]", mean[0], 0.738342, 0.02)
 	if !(lo[0] < mean[0] && mean[0] < hi[0] && lo[0] > 0 && hi[0] < 1) {
 		t.Errorf("interval %v to %v about %v", lo[0], hi[0], mean[0])
 	}
 }
 
-// smallPosterior is the exact case as a posterior, with the share mix of the uniform distribution
-// in each topic.
+// smallPosterior returns the exact case as a posterior. The weight of the uniform distribution in
+// each topic is mix.
 func smallPosterior(t *testing.T, opt *CTMOptions, mix float64) *CTMPosterior {
 	t.Helper()
 	m, err := newCTM(3, 2, opt)
@@ -337,7 +338,7 @@ func correlated() *mat.SymDense {
 	})
 }
 
-// match pairs each true topic with the most similar row of got, and returns the least cosine.
+// match pairs each true topic with the most similar row of got, and returns the smallest cosine.
 func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
 	least = 1
 	cos := func(a, b []float64) float64 {
@@ -359,9 +360,9 @@ func match(truth [][]float64, got *mat.Dense) (index []int, least float64) {
 	return index, least
 }
 
-// Topics that were drawn from are found again, and which of them go together, in at least four runs
-// of five: the ELBO has other maxima, lower ones, in which two topics that go together share a
-// place.
+// TestCTMSynthetic checks that fits recover the topics from which documents were drawn, and their
+// correlations, in at least four runs of five. The ELBO has other, lower maxima in which two
+// correlated topics merge.
 func TestCTMSynthetic(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -440,8 +441,8 @@ func saved(t testing.TB, p *CTMPosterior) string {
 	return b.String()
 }
 
-// Every way to take expectations gives the same bits for any number of workers, and raises the
-// ELBO.
+// TestCTMWorkers checks that every CTMExpectation gives the same bits for any number of workers,
+// and raises the ELBO.
 func TestCTMWorkers(t *testing.T) {
 	t.Parallel()
 	c := toyCorpus(shorter(70, 35), 4)
@@ -515,7 +516,7 @@ func TestCTMEdgeCases(t *testing.T) {
 	c := toyCorpus(6, 7)
 	c.Docs = append(c.Docs, Document{}, Document{[]int{5}, []float64{1}}, long,
 		Document{[]int{59}, []float64{100000}}, Document{[]int{4}, []float64{0.25}})
-	// the last are more than there are documents
+	// The last numbers exceed the number of documents.
 	for _, k := range longer([]int{1, 2, 5, 30}, []int{1, 12}) {
 		for _, o := range []CTMOptions{{}, {Diagonal: true}, {Expectation: CTMQuasi},
 			{Expectation: CTMDelta}, {Expectation: CTMLaplace},
@@ -544,7 +545,7 @@ func TestCTMEdgeCases(t *testing.T) {
 			}
 		}
 	}
-	// The paper's unguarded step either works or says that it does not.
+	// The paper's unguarded step either works or returns an error.
 	m, err := NewCTM(c, 3, &CTMOptions{Paper: true})
 	if err != nil {
 		t.Fatal(err)
@@ -554,7 +555,7 @@ func TestCTMEdgeCases(t *testing.T) {
 	} else if !errors.Is(err, ErrNotPosDef) || !strings.Contains(err.Error(), "Paper") {
 		t.Error(err)
 	}
-	// A batch that repeats a document, and one of all documents.
+	// Use a batch that repeats a document, and a batch of all documents.
 	for _, s := range []*Solver{{Sampler: WithReplacement(), BatchSize: 30, MaxIter: 6},
 		{StepSize: ConstantStep(1), MaxIter: 3},
 		{StepSize: ConstantStep(1e9), BatchSize: 2, MaxPasses: 3}} {
@@ -568,7 +569,7 @@ func TestCTMHeldOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 1 1 1 4 6 6 9 → even places 1 1 6 9, odd places 1 4 6
+	// 1 1 1 4 6 6 9 has 1 1 6 9 at even places and 1 4 6 at odd places.
 	if !slices.Equal(first.Words, []int{1, 6, 9}) ||
 		!slices.Equal(first.Counts, []float64{2, 1, 1}) ||
 		!slices.Equal(second.Words, []int{1, 4, 6}) ||
@@ -605,7 +606,8 @@ func TestCTMHeldOut(t *testing.T) {
 	}
 }
 
-// Both scores are what draws of the topic proportions, by their own formulas, say.
+// TestCTMHeldOutDraws checks both scores against their formulas, evaluated with draws of the topic
+// proportions.
 func TestCTMHeldOutDraws(t *testing.T) {
 	draws := shorter(400000, 100000)
 	p := smallPosterior(t, nil, 0)
@@ -682,7 +684,7 @@ func TestCTMSave(t *testing.T) {
 		if err != nil || a.ELBO() != b.ELBO() {
 			t.Errorf("Infer of a loaded model: ELBO %v, want %v, %v", b.ELBO(), a.ELBO(), err)
 		}
-		// Whatever is in a file, there is a model or an error.
+		// Any file gives a model or an error.
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range shorter(300, 100) {
 			b := []byte(bodyOf(t, testkit.Kind("CTMPosterior"), text))
@@ -753,7 +755,7 @@ func TestCTMStream(t *testing.T) {
 	if least < 0.9 || p.Len() != 0 || s.Len() != 1200 {
 		t.Errorf("least cosine of a topic is %v; %d, %d documents", least, p.Len(), s.Len())
 	}
-	// A stream of few and of empty documents.
+	// Add few documents and empty documents to a stream.
 	s, _ = NewCTMStream(10, 3, nil)
 	for range 300 {
 		if err := s.Add(Document{}); err != nil {
@@ -770,5 +772,5 @@ func TestCTMStream(t *testing.T) {
 	checkFinite(t, "stream", p)
 }
 
-// topicsOf is the number of topics.
+// topicsOf returns the number of topics.
 func topicsOf(p *CTMPosterior) int { return p.Topics().RawMatrix().Rows }

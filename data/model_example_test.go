@@ -49,8 +49,8 @@ func ExampleTable_Model() {
 		}
 	}
 	// Output:
-	// yes 0.70 (0.48 to 0.87)
-	// yes 0.40 (0.06 to 0.85)  "plan"="silver" is new
+	// yes 0.70 (0.48 to 0.88)
+	// yes 0.40 (0.05 to 0.85)  "plan"="silver" is new
 	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold"
 }
 

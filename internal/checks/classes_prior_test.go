@@ -172,9 +172,9 @@ func TestClassesOwnPriorErrors(t *testing.T) {
 		err  error
 		says string
 	}{
-		{GLMOptions{Prior: eachPrior(t, 4, 1, 1)}, ErrShape, "or these of each of 3 classes"},
+		{GLMOptions{Prior: eachPrior(t, 4, 1, 1)}, ErrShape, "or that number for each of 3 classes"},
 		{GLMOptions{Prior: mean}, ErrParam, "mean 2 in weight 5"},
-		{GLMOptions{Blocks: make([]int, 8)}, ErrShape, "or these of each of 3 classes"},
+		{GLMOptions{Blocks: make([]int, 8)}, ErrShape, "or that number for each of 3 classes"},
 		{GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 3, 3, 3, 3}}, ErrParam, "block 2"},
 		{GLMOptions{Blocks: []int{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 12}}, ErrParam,
 			"Blocks[11] is 12"},

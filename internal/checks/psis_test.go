@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -339,6 +340,70 @@ func TestPSISString(t *testing.T) {
 		s := p.String()
 		if !strings.Contains(s, words) || (k > p.Limit) != strings.Contains(s, "not reliable") {
 			t.Errorf("k̂ = %v: %q", k, s)
+		}
+	}
+}
+
+// A scalar is a likelihood by its LogProb alone, so PSIS sums it over all rows.
+type scalar struct{ lik Likelihood }
+
+func (s scalar) LogProb(y, eta float64) float64 { return s.lik.LogProb(y, eta) }
+
+// TestPSISSample compares results from a sample of the rows with results from all rows, at the same
+// draws. Moments differ by less than a quarter of the Monte Carlo errors, and log Z by the error of a
+// weight over the root of the number of draws. Results are the same for any number of workers.
+func TestPSISSample(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, c := range []struct {
+		lik  Likelihood
+		n, d int
+	}{
+		{Laplace{Scale: 0.7}, 10000, 4},
+		{BernoulliLogit{}, 20000, 14},
+	} {
+		rng := testkit.Rand(6)
+		x, y := mat.NewDense(c.n, c.d, nil), make([]float64, c.n)
+		for i := range y {
+			for j := range c.d {
+				x.Set(i, j, rng.NormFloat64())
+			}
+			y[i] = x.At(i, 0) + rng.NormFloat64()
+			if _, ok := c.lik.(BernoulliLogit); ok {
+				y[i] = testkit.PlusMinus(y[i] > 0)
+			}
+		}
+		g, post := fittedGLM(t, x, y, c.lik, nil)
+		all, err := NewGLM(x, y, scalar{c.lik}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const draws = 640
+		got, err := g.PSIS(ctx, nil, post, draws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shared, err := g.PSIS(ctx, NewEnv(nil, 3), post, draws); err != nil ||
+			!reflect.DeepEqual(shared, got) {
+			t.Errorf("%T: %v, %v with three workers, want %v", c.lik, shared, err, got)
+		}
+		want, err := all.PSIS(ctx, nil, post, draws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const sampleError = 0.01
+		logZ := math.Abs(got.LogZ-want.LogZ) / (sampleError / math.Sqrt(draws))
+		off := 0.0
+		for j := range want.Mean {
+			off = max(off, math.Abs(got.Mean[j]-want.Mean[j])/want.MeanErr[j],
+				math.Abs(got.SD[j]-want.SD[j])/want.SDErr[j])
+		}
+		if !(off < 0.25) || !(logZ < 3) || math.Abs(got.KHat-want.KHat) > 0.1 ||
+			math.Abs(got.ESS/want.ESS-1) > 1e-3 {
+			t.Errorf("%T: %v, want %v; off by %.2g and %.2g errors", c.lik, got, want, off, logZ)
+		}
+		if got.LogZ == want.LogZ {
+			t.Errorf("%T: there is no sample", c.lik)
 		}
 	}
 }

@@ -58,7 +58,17 @@ var (
 	_ Noisy = (*Latent)(nil)
 	_ Sited = (*Latent)(nil)
 	_ Sited = (*Weights)(nil)
+	_ Held  = (*Weights)(nil)
 )
+
+// Held is a Model that can predict its ELBO at another θ without a pass over its rows.
+type Held interface {
+	Model
+	// Hold returns −ELBO as a function of θ, up to a constant, with gradient and average information,
+	// if the sites of the last Evaluate stay as they are. F is +Inf if θ is out of range. Hold returns
+	// nil if such a function is not known, or takes as long as a pass.
+	Hold() func(theta []float64) search.Point
+}
 
 // Staged is a Model that begins with a part of its rows.
 type Staged interface {

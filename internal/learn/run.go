@@ -141,6 +141,7 @@ func (s *Run) Step() (slope float64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	first := s.Best.Theta == nil
 	if s.Search.Tell(x); !math.IsInf(x.F, 1) {
 		slope = goals.NeverZero(search.MaxAbs(x.Grad))
 		better := s.Stale || x.F < s.Best.F || s.Best.Theta != nil && slices.Equal(x.Theta,
@@ -149,6 +150,9 @@ func (s *Run) Step() (slope float64, err error) {
 			s.Best, s.News, s.Stale, s.ahead = x, true, false, true
 		}
 		s.Model.Keep(better)
+		if first && !s.Search.Done {
+			s.foresee()
+		}
 	}
 	s.goOn()
 	return slope, nil
@@ -377,11 +381,11 @@ func (s *Run) bendable() bool {
 	return flattest(&b) >= bendLeast
 }
 
-// bendAt returns the step from Best in coordinate i, upward unless that leaves the bounds. Its sign
-// does not depend on slopes, which rounding changes where rows are in another order.
-func (s *Run) bendAt(i int) float64 {
-	h := bendStep / math.Sqrt(max(1, s.Best.Info.At(i, i)+s.space.prec.At(i, i)))
-	if s.Best.Theta[i]+h > s.Search.Hi[i] {
+// bendAt returns the step from x in coordinate i, upward unless that leaves the bounds. Its sign does
+// not depend on slopes, which rounding changes where rows are in another order.
+func (s *Run) bendAt(x *search.Point, i int) float64 {
+	h := bendStep / math.Sqrt(max(1, x.Info.At(i, i)+s.space.prec.At(i, i)))
+	if x.Theta[i]+h > s.Search.Hi[i] {
 		return -h
 	}
 	return h
@@ -392,7 +396,7 @@ func (s *Run) bendAt(i int) float64 {
 func (s *Run) bend() error {
 	i := len(s.bends)
 	theta := slices.Clone(s.Best.Theta)
-	theta[i] += s.bendAt(i)
+	theta[i] += s.bendAt(&s.Best, i)
 	x, err := s.at(theta, s.Search.Close, math.Inf(1), true)
 	if err != nil {
 		return err
@@ -407,7 +411,7 @@ func (s *Run) bend() error {
 
 // measure passes the curvature at Best to the search, if it is positive definite.
 func (s *Run) measure() {
-	b := s.curvature()
+	b := s.curvature(&s.Best, s.bends)
 	ended := len(s.Ends) > 0
 	if inverse(b) == nil {
 		s.unbend()
@@ -428,13 +432,13 @@ func (s *Run) unbend() {
 	s.goOn()
 }
 
-// curvature returns the curvature at Best by the differences of the gradients around it.
-func (s *Run) curvature() *mat.SymDense {
-	b := mat.NewSymDense(len(s.bends), nil)
-	for i, g := range s.bends {
-		h := s.bendAt(i)
+// curvature returns the curvature at x by its differences to gradients a step of bendAt from x.
+func (s *Run) curvature(x *search.Point, bends [][]float64) *mat.SymDense {
+	b := mat.NewSymDense(len(bends), nil)
+	for i, g := range bends {
+		h := s.bendAt(x, i)
 		for j := range g {
-			half := (g[j] - s.Best.Grad[j]) / (2 * h)
+			half := (g[j] - x.Grad[j]) / (2 * h)
 			b.SetSym(i, j, b.At(i, j)+half)
 			if i == j {
 				b.SetSym(i, i, b.At(i, i)+half)

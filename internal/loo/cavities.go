@@ -251,6 +251,7 @@ type responseWork struct {
 	cdg     []float64
 	moved   [3][]float64 // C da, C∘C dg and C cdg
 	small   []float64    // rank² + 2·rank numbers
+	turned  []float64    // US, see byRoot
 	terms   term.State
 	diag    diagonalWork
 }
@@ -394,27 +395,27 @@ func (r *responder) byCov(w *responseWork) {
 	}
 }
 
-// byRoot is byCov for C = UUᵀ: U(Uᵀda), the squares u_kᵀ(Uᵀdiag(dg)U)u_k, and U(Uᵀcdg).
+// byRoot is byCov for C = UUᵀ: U(Uᵀda), the squares u_kᵀSu_k with S = Uᵀdiag(dg)U, and U(Uᵀcdg).
 func (r *responder) byRoot(w *responseWork) {
-	d := r.rank
+	d, n := r.rank, len(r.index)
 	w.small = dense.Resize(w.small, d*(d+2))
 	clear(w.small)
 	p, q, square := w.small[:d], w.small[d:2*d], w.small[2*d:]
-	for k := range r.index {
+	for k := range n {
 		u := r.root[k*d : (k+1)*d]
 		fma.Axpy(w.da[k], u, p)
 		fma.Axpy(w.cdg[k], u, q)
-		for i, x := range u {
-			fma.Axpy(w.dg[k]*x, u, square[i*d:(i+1)*d])
-		}
 	}
-	for k := range r.index {
+	u := fma.Of(r.root, n, d, d)
+	fma.Gram(fma.Run{}, w.dg, u, fma.Of(square, d, d, d))
+	dense.FillUpper(square, d)
+	w.turned = dense.Resize(w.turned, n*d)
+	clear(w.turned)
+	fma.Gemm(fma.Run{}, 1, u, fma.Of(square, d, d, d), fma.Of(w.turned, n, d, d))
+	for k := range n {
 		u := r.root[k*d : (k+1)*d]
-		var sum float64
-		for i, x := range u {
-			sum += x * fma.Dot(u, square[i*d:(i+1)*d])
-		}
-		w.moved[0][k], w.moved[1][k], w.moved[2][k] = fma.Dot(u, p), sum, fma.Dot(u, q)
+		w.moved[0][k], w.moved[1][k] = fma.Dot(u, p), fma.Dot(u, w.turned[k*d:(k+1)*d])
+		w.moved[2][k] = fma.Dot(u, q)
 	}
 }
 

@@ -120,14 +120,19 @@ func rowCavities(ctx context.Context, l *site.LinearModel, mean []float64, cov g
 	return c, nil
 }
 
-// leastRooted is the number of rows from which a root of their covariances saves time.
-const leastRooted = 64
+const (
+	leastRooted = 64 // rows from which a root of their covariances saves time
+
+	// rootedRows is the number of rows per weight from which products with a root take less time than
+	// products with the covariances, because they are products of matrices.
+	rootedRows = 16
+)
 
 // rootOf returns the vectors L⁻¹x_i of the rows at index, where V⁻¹ = LLᵀ, and their length. It
 // returns nil if the covariances of these rows take less work without them.
 func rootOf(by *gauss.Full, x *design.Matrix, index []int) (u []float64, rank int) {
 	d := x.Cols
-	if len(index) < leastRooted || d*d > len(index) {
+	if len(index) < leastRooted || d*min(d, rootedRows) > len(index) {
 		return nil, 0
 	}
 	u = make([]float64, len(index)*d)

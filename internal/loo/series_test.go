@@ -69,7 +69,6 @@ func seriesModel(rows func(y []float64) logprob.Rows, n, d int) (*site.LinearMod
 
 // TestSeries compares the series with the sum over rows, at draws of q.
 func TestSeries(t *testing.T) {
-	gaussian := func(y []float64) logprob.Rows { return logprob.Gaussian(y, 0.8, 0) }
 	for _, c := range []struct {
 		name string
 		rows func(y []float64) logprob.Rows
@@ -88,8 +87,7 @@ func TestSeries(t *testing.T) {
 			t.Errorf("%s: there is no series", c.name)
 			continue
 		}
-		j := &weightDensity{lin: l, terms: l.Terms.Density(), mean: make([]float64, c.d),
-			at: make([]float64, c.n)}
+		rows := rowTerms{x: l.X, terms: l.Terms.Density(), at: make([]float64, c.n)}
 		rng := rand.New(rand.NewPCG(13, 14))
 		near, worst := 0, 0.0
 		for range 64 {
@@ -97,7 +95,7 @@ func TestSeries(t *testing.T) {
 			if err := cov.Draw(delta, rng); err != nil {
 				t.Fatal(err)
 			}
-			if err := j.addRows(delta, want, new(excessWork)); err != nil {
+			if err := rows.add(delta, want, new(excessWork)); err != nil {
 				t.Fatal(err)
 			}
 			if got, ok := s.value(delta, new(seriesWork)); ok {
@@ -115,16 +113,16 @@ func TestSeries(t *testing.T) {
 func TestSeriesFar(t *testing.T) {
 	const d, n = 2, 20000
 	l, cov := seriesModel(logprob.Logit, n, d)
-	j := &weightDensity{lin: l, terms: l.Terms.Density(), mean: make([]float64, d),
-		at: make([]float64, n)}
-	if j.series = newSeries(t.Context(), l, j.terms, j.at, cov); j.series == nil {
+	j := &weightDensity{mean: make([]float64, d),
+		rows: rowTerms{x: l.X, terms: l.Terms.Density(), at: make([]float64, n)}}
+	if j.series = newSeries(t.Context(), l, j.rows.terms, j.rows.at, cov); j.series == nil {
 		t.Fatal("there is no series")
 	}
 	z, got, want := []float64{0.01, 0, 3, -2, 0, 0}, make([]float64, 3), make([]float64, 3)
 	if err := j.addTerms(z, got, new(excessWork)); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.addRows(z, want, new(excessWork)); err != nil {
+	if err := j.rows.add(z, want, new(excessWork)); err != nil {
 		t.Fatal(err)
 	}
 	if !floats.EqualApprox(got, want, 1e-5) {
@@ -134,11 +132,6 @@ func TestSeriesFar(t *testing.T) {
 
 // TestSeriesNone checks that newSeries returns nil if a polynomial is not accurate enough.
 func TestSeriesNone(t *testing.T) {
-	gaussian := func(y []float64) logprob.Rows { return logprob.Gaussian(y, 1, 0) }
-	kinks := func(y []float64) logprob.Rows { return logprob.Laplace(y, 1, 0) }
-	impossible := func(y []float64) logprob.Rows {
-		return func(eta []float64, _ int) { floats.AddConst(math.Inf(-1), eta) }
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {

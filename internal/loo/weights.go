@@ -20,16 +20,20 @@ import (
 //
 //	log p(w)/q(w) = −½uᵀΛ0u − uᵀΛ0δ + ½δᵀ(V⁻¹ − Λ0)δ − ½(log|V⁻¹| − log|Λ0|).
 //
-// The samplers use a series if there is one (series.go). They do not if ctx is done.
+// The samplers use a series if there is one (series.go), or else a sample of the rows (sample.go).
+// They sum over all rows if there is neither, or if ctx is done.
 func WeightSamplers(ctx context.Context, l *site.LinearModel, mean []float64,
 	cov gauss.Cov) func() psis.Sampler {
 	d, n := len(mean), l.X.Rows
-	j := &weightDensity{lin: l, cov: cov, mean: mean, terms: l.Terms.Density(),
-		u: make([]float64, d), slope: make([]float64, d), at: make([]float64, n)}
+	j := &weightDensity{prior: &l.Prior, cov: cov, mean: mean, u: make([]float64, d),
+		slope: make([]float64, d),
+		rows:  rowTerms{x: l.X, terms: l.Terms.Density(), at: make([]float64, n)}}
 	floats.SubTo(j.u, mean, l.Prior.Mean)
 	l.Prior.Mul(j.slope, j.u, 1)
-	l.X.Mul(j.at, j.u, nil)
-	j.series = newSeries(ctx, l, j.terms, j.at, cov)
+	l.X.Mul(j.rows.at, j.u, nil)
+	if j.series = newSeries(ctx, l, j.rows.terms, j.rows.at, cov); j.series == nil {
+		j.sample = newSample(ctx, l, &j.rows, cov)
+	}
 	return func() psis.Sampler {
 		w := &excessWork{a: make([]float64, d), b: make([]float64, d)}
 		return func(z, r []float64, rng *rand.Rand) error { return j.draw(z, r, rng, w) }
@@ -38,13 +42,20 @@ func WeightSamplers(ctx context.Context, l *site.LinearModel, mean []float64,
 
 // weightDensity is the joint density of the terms and the weights.
 type weightDensity struct {
-	lin      *site.LinearModel
+	prior    *gauss.Prior
 	cov      gauss.Cov
-	terms    *term.Density
 	mean     []float64 // m
 	u, slope []float64 // m − μ0, and Λ0 times it
-	at       []float64 // Xu
-	series   *series   // nil if the rows must be summed
+	rows     rowTerms
+	series   *series // or
+	sample   *sample // or nil, if all rows must be summed
+}
+
+// rowTerms holds the terms of rows.
+type rowTerms struct {
+	x     *design.Matrix
+	terms *term.Density
+	at    []float64 // Xu
 }
 
 // draw makes the draws of a psis.Sampler.
@@ -57,7 +68,7 @@ func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) erro
 			return err
 		}
 		if r != nil {
-			square, logDet := excess(&j.lin.Prior, j.cov, delta, w)
+			square, logDet := excess(j.prior, j.cov, delta, w)
 			r[s] = 0.5*(square-logDet) - 0.5*floats.Dot(j.slope, j.u) - floats.Dot(j.slope, delta)
 		}
 	}
@@ -74,35 +85,41 @@ func (j *weightDensity) draw(z, r []float64, rng *rand.Rand, w *excessWork) erro
 
 // addTerms adds log p(y|m + δ) of the draws δ to r. The draws are the rows of z.
 func (j *weightDensity) addTerms(z, r []float64, w *excessWork) error {
-	if j.series == nil {
-		return j.addRows(z, r, w)
-	}
 	d := len(j.mean)
+	switch {
+	case j.sample != nil:
+		for s := range r {
+			r[s] += j.sample.value(z[s*d : (s+1)*d])
+		}
+		return j.sample.rows.add(z, r, w)
+	case j.series == nil:
+		return j.rows.add(z, r, w)
+	}
 	for s := range r {
 		delta := z[s*d : (s+1)*d]
 		if sum, ok := j.series.value(delta, &w.series); ok {
 			r[s] += sum
-		} else if err := j.addRows(delta, r[s:s+1], w); err != nil {
+		} else if err := j.rows.add(delta, r[s:s+1], w); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addRows is addTerms by a sum over the rows.
-func (j *weightDensity) addRows(z, r []float64, w *excessWork) error {
-	d, n := len(j.mean), len(j.at)
+// add adds the sums of the terms at the draws δ to r. The draws are the rows of z.
+func (t *rowTerms) add(z, r []float64, w *excessWork) error {
+	d, n := t.x.Cols, len(t.at)
 	for lo := 0; lo < n; lo += samplerRows {
 		hi := min(n, lo+samplerRows)
 		w.eta = dense.Resize(w.eta, len(r)*(hi-lo))
-		j.lin.X.MulRows(w.eta, z, lo, hi, &w.design)
+		t.x.MulRows(w.eta, z, lo, hi, &w.design)
 		for s := range r {
 			eta := w.eta[s*(hi-lo) : (s+1)*(hi-lo)]
-			floats.Add(eta, j.at[lo:hi])
-			sum, bad := j.terms.Sum(eta, lo)
+			floats.Add(eta, t.at[lo:hi])
+			sum, bad := t.terms.Sum(eta, lo)
 			if math.IsNaN(sum) {
-				j.lin.X.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1, &w.design)
-				return j.terms.Bad(bad, eta[0]+j.at[bad])
+				t.x.MulRows(eta[:1], z[s*d:(s+1)*d], bad, bad+1, &w.design)
+				return t.terms.Bad(bad, eta[0]+t.at[bad])
 			}
 			r[s] += sum
 		}

@@ -128,6 +128,7 @@ type Search struct {
 	// measured is the curvature at a θ near cur, with the steps since then; nil if only they and
 	// the average information are known.
 	measured *mat.SymDense
+	proposed bool // Propose has set dir, and measured is the curvature at its end
 
 	sharp   float64 // the part of Exact that is asked for
 	probes  int     // steps along flat directions since one that gained
@@ -138,7 +139,7 @@ type Search struct {
 func (s *Search) Begin(theta []float64) {
 	s.Cur, s.begun, s.line, s.fresh = Point{F: math.Inf(1)}, false, false, false
 	s.Done, s.stalled, s.doubted, s.checks, s.checking = false, false, false, 0, false
-	s.probes, s.probing = 0, false
+	s.probes, s.probing, s.proposed = 0, false, false
 	s.sharp = 1
 	s.Next, s.Slack, s.Part = slices.Clone(theta), max(firstSlack, s.least(), s.Rough), s.Part0
 	s.promise, s.reach = math.Inf(1), s.Longest
@@ -185,7 +186,9 @@ func (s *Search) Tell(x Point) {
 	case s.waited > searchPatience:
 		s.giveUp()
 	case x.F <= s.Most():
-		s.learn(&x)
+		if !s.proposed { // or the metric is the one at x
+			s.learn(&x)
+		}
 		switch gain := s.Cur.F - x.F; {
 		case s.tries > 0:
 			s.reach = min(s.Longest, reachAgain*s.t*MaxAbs(s.dir))
@@ -304,6 +307,19 @@ func (s *Search) Measure(b *mat.SymDense, ended bool) (promise float64) {
 		s.aim()
 	}
 	return s.promise
+}
+
+// Propose makes θ the next point if f falls from cur toward it, and b the metric from there on. The
+// predicted gain is in nats. If no step toward θ gains enough, the search continues without b.
+func (s *Search) Propose(theta []float64, gain float64, b *mat.SymDense) {
+	dir := floats.SubTo(make([]float64, len(theta)), theta, s.Cur.Theta)
+	slope := floats.Dot(dir, s.Cur.Grad)
+	if !s.line || !(slope < 0) {
+		return
+	}
+	s.dir, s.slope, s.tries, s.t, s.gain = dir, slope, 0, 1, gain
+	s.measured, s.proposed, s.steps, s.turns = b, true, nil, nil
+	s.try()
 }
 
 // Curvature returns the metric at cur. It contains the given part of the average information if the
@@ -437,7 +453,7 @@ func (s *Search) aim() {
 
 // head turns to the minimum of the metric b, which it overwrites, and returns what that promises.
 func (s *Search) head(b *mat.SymDense) (promise float64) {
-	s.dir, s.tries, s.t = s.solve(b), 0, 1
+	s.dir, s.tries, s.t, s.proposed = s.solve(b), 0, 1, false
 	s.slope = floats.Dot(s.dir, s.Cur.Grad)
 	return -0.5 * s.slope
 }
@@ -618,7 +634,7 @@ func (s *Search) State(c *save.State) {
 	n := len(s.Lo)
 	s.Cur.State(c, n)
 	c.Bool(&s.begun, &s.line, &s.fresh, &s.Done, &s.stalled, &s.doubted, &s.checking,
-		&s.probing, &s.Brief)
+		&s.probing, &s.Brief, &s.proposed)
 	c.Floats(n, &s.Next, &s.dir)
 	c.Float(&s.Goal, &s.Slack, &s.t, &s.slope, &s.promise, &s.Part, &s.reach, &s.gain, &s.low,
 		&s.sharp, &s.Rough)

@@ -106,3 +106,42 @@ func TestSearchMeasured(t *testing.T) {
 		t.Errorf("the curvature is %v, want %v", mat.Formatted(got), mat.Formatted(want))
 	}
 }
+
+// TestSearchProposed checks that a search goes to a proposed minimum, keeps the curvature there, and
+// finds the minimum itself if it lies elsewhere.
+func TestSearchProposed(t *testing.T) {
+	info := mat.NewSymDense(2, []float64{40, 0, 0, 2})
+	f := func(x []float64) float64 {
+		return 20*x[0]*x[0] + math.Exp(x[1]) - x[1] + 2*x[0]*x[1]
+	}
+	start := []float64{1, 4}
+	best, without := minimize(start, 100, info, f, nil)
+	least := best.Cur.Theta
+	b := mat.NewSymDense(2, []float64{40, 2, 2, math.Exp(least[1])})
+	for _, c := range []struct {
+		name string
+		to   []float64
+		most int
+	}{
+		{"the minimum", least, 4},
+		{"near it", []float64{least[0] + 0.01, least[1] - 0.1}, 6},
+		{"beyond it", []float64{-8, -9}, 2 * without},
+		{"uphill", []float64{2, 5}, without},
+	} {
+		told := false
+		s, count := minimize(start, 100, info, f, func(s *Search) {
+			if !told {
+				told = true
+				s.Propose(c.to, s.Cur.F-f(c.to), b)
+			}
+		})
+		if end := s.End(); end.Stuck || !(s.Cur.F < best.Cur.F+s.Goal) || count > c.most {
+			t.Errorf("%s: f = %v after %d evaluations, want %v: %+v", c.name, s.Cur.F, count,
+				best.Cur.F, end)
+		}
+		if c.most < without && !mat.EqualApprox(s.Curvature(1), b, 0.15) {
+			t.Errorf("%s: the curvature is %v, want %v", c.name,
+				mat.Formatted(s.Curvature(1)), mat.Formatted(b))
+		}
+	}
+}

@@ -239,7 +239,7 @@ func TestCheckDivergenceNamesCoordinates(t *testing.T) {
 	// What is negative holds in none.
 	negative := DivergenceFunc(func(q, q0 Dist) float64 { return -Euclidean().Value(q, q0) })
 	if _, err := CheckDivergence(negative, in(MeanParams)...); err == nil ||
-		!strings.Contains(err.Error(), "no α > 0 in any others") {
+		!strings.Contains(err.Error(), "in no other coordinates") {
 		t.Error(err)
 	}
 }
@@ -285,7 +285,7 @@ func TestCheckDivergence(t *testing.T) {
 		{"no ExpFamily", KL(), points, ErrNoProx, []string{"KL", "Point"}},
 		{"no potential", Bregman(nil), points, ErrParam, []string{"Potential"}},
 		{"negative", DivergenceFunc(func(q, q0 Dist) float64 { return -Euclidean().Value(q, q0) }),
-			points, ErrParam, []string{"not positive", "α"}},
+			points, ErrParam, []string{"must be positive", "α"}},
 		{"not zero", DivergenceFunc(func(q, q0 Dist) float64 {
 			return 1 + Euclidean().Value(q, q0)
 		}), points, ErrParam, []string{"equal arguments"}},

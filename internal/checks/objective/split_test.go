@@ -112,7 +112,7 @@ func TestObjectiveSetupErrors(t *testing.T) {
 			nil, ErrEmpty, "column"},
 		{"rows and labels", Objective[Dist]{F: with(func(s *Sites) {
 			s.Y = s.Y[:3]
-		}), H: h, Init: q}, nil, ErrShape, "4 rows, 3 labels"},
+		}), H: h, Init: q}, nil, ErrShape, "4 rows, but 3 responses"},
 		{"ragged", Objective[Dist]{F: with(func(s *Sites) { s.X[2] = s.X[2][:1] }), H: h, Init: q},
 			nil, ErrShape, "row 2"},
 		{"NaN in X", Objective[Dist]{F: with(func(s *Sites) { s.X[3][1] = nan }), H: h, Init: q},
@@ -486,9 +486,9 @@ func TestConjugateErrors(t *testing.T) {
 		say  string
 	}{
 		{"nil", Objective[*Exp]{F: Conjugate(nil), Init: prior}, ErrParam,
-			"needs a ConjugateModel"},
+			"ConjugateModel of Conjugate is nil"},
 		{"nil pointer", Objective[*Exp]{F: Conjugate(none), Init: prior}, ErrParam,
-			"needs a ConjugateModel"},
+			"ConjugateModel of Conjugate is nil"},
 		{"empty", Objective[*Exp]{F: Conjugate(counts{}), Init: prior}, ErrEmpty, "0 terms"},
 		{"failing", Objective[*Exp]{F: Conjugate(c), H: KLTo(prior), Init: prior}, failing,
 			"term 17"},

@@ -242,13 +242,13 @@ func TestMemory(t *testing.T) {
 		"ScoreFunction": {func() error { return objective(ScoreFunction{Samples: 1e7}) },
 			"an estimate from 10000000 draws of 1000 dimensions needs 240 GB"},
 		"Pathwise": {func() error { return objective(Pathwise{Samples: math.MaxInt}) },
-			"take fewer Samples"},
+			"use fewer Samples"},
 		"GaussHermite": {func() error {
 			_,
 				err := GaussHermite{Nodes: math.MaxInt}.SetupSites(BernoulliLogit{})
 			return err
 		},
-			"take fewer Nodes"},
+			"use fewer Nodes"},
 	} {
 		if name == "HeldOut" { // whose draws fit under the default
 			defer debug.SetMemoryLimit(debug.SetMemoryLimit(200 << 20))

@@ -135,7 +135,7 @@ func TestStatus(t *testing.T) {
 			errs: []error{kit.ErrUser}, inText: "ELBO at iteration 1"},
 		{name: "empty batch", s: Solver{Sampler: always()}, want: Failed, errs: []error{ErrEmpty}},
 		{name: "batch above range", s: Solver{Sampler: always(0, 4)}, want: Failed,
-			errs: []error{ErrShape}, inText: "term 4 of 4"},
+			errs: []error{ErrShape}, inText: "returned term 4;"},
 		{name: "batch below range", s: Solver{Sampler: always(-1)}, want: Failed,
 			errs: []error{ErrShape}, inText: "term -1"},
 		{name: "negative step size", s: Solver{StepSize: stepFunc(func(k int) float64 {

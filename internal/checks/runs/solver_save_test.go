@@ -724,8 +724,8 @@ func TestSaveResultErrors(t *testing.T) {
 		s     Solver
 		want  string
 	}{
-		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "no MarshalBinary"},
-		"source":         {glm, Solver{Src: anonymous{rand.NewPCG(1, 2)}}, "no MarshalBinary"},
+		"no Snapshotter": {noSnapshotModel{glm}, Solver{}, "give it MarshalBinary"},
+		"source":         {glm, Solver{Src: anonymous{rand.NewPCG(1, 2)}}, "use a source of math/rand/v2"},
 		"metric": {objective,
 			Solver{Divergence: momentum{Euclidean()}, StepSize: ConstantStep(0.1)},
 			"give it MarshalBinary"},

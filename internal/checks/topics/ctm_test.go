@@ -73,8 +73,8 @@ func TestCTMErrors(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{nil, 2, nil, ErrEmpty, "without documents"},
-		{&Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
+		{nil, 2, nil, ErrEmpty, "no documents"},
+		{&Corpus{Terms: 3}, 2, nil, ErrEmpty, "no documents"},
 		{&Corpus{Docs: make([]Document, 2)}, 2, nil, ErrEmpty, "vocabulary"},
 		{&Corpus{Docs: make([]Document, 2), Terms: 4}, 2, nil, ErrEmpty, "no words"},
 		{&Corpus{Docs: []Document{{Words: []int{7}, Counts: []float64{1}}}, Terms: 4}, 2, nil,
@@ -82,7 +82,7 @@ func TestCTMErrors(t *testing.T) {
 			"document 0 has word 7"},
 		{&Corpus{Docs: []Document{{Words: []int{1}, Counts: []float64{-1}}}, Terms: 4}, 2, nil,
 			ErrParam, "count"},
-		{good, 0, nil, ErrParam, "0 topics"},
+		{good, 0, nil, ErrParam, "topics is 0"},
 		{good, 2, &CTMOptions{Samples: -1}, ErrParam, "Samples"},
 		{good, 2, &CTMOptions{Samples: 1 << 30}, ErrParam, "Samples"},
 		{good, 2, &CTMOptions{Inner: -1, FirstInner: -2}, ErrParam, "FirstInner"},

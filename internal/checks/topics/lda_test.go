@@ -194,12 +194,12 @@ func TestLDAErrors(t *testing.T) {
 		want error
 		say  string
 	}{
-		{"nil", nil, 2, nil, ErrEmpty, "without documents"},
-		{"no documents", &Corpus{Terms: 3}, 2, nil, ErrEmpty, "without documents"},
+		{"nil", nil, 2, nil, ErrEmpty, "no documents"},
+		{"no documents", &Corpus{Terms: 3}, 2, nil, ErrEmpty, "no documents"},
 		{"documents without words", &Corpus{Docs: make([]Document, 2), Terms: 3}, 2, nil, ErrEmpty,
 			"2 documents have no words"},
 		{"one term", &Corpus{Docs: []Document{{Words: []int{0}, Counts: []float64{1}}}, Terms: 1},
-			2, nil, ErrEmpty, "vocabulary of 1 term"},
+			2, nil, ErrEmpty, "vocabulary has 1 term"},
 		{"no topics", good, 0, nil, ErrParam, "0 topics"},
 		{"word out of range", bad(Document{Words: []int{5}, Counts: []float64{1}}), 2, nil,
 			ErrShape, "document 1"},
