@@ -9,7 +9,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestAccounting reads numbers as accountants and Fortran write them.
+// TestAccounting checks numbers written in the styles of accounting and Fortran.
 func TestAccounting(t *testing.T) {
 	for text, want := range map[string]float64{
 		"(5.5)": -5.5, "(1,234.50)": -1234.5, "5.5-": -5.5, "1,234.50-": -1234.5, "5.5−": -5.5,
@@ -32,7 +32,7 @@ func TestAccounting(t *testing.T) {
 	}
 }
 
-// TestAccountingColumns checks which columns are such numbers, and which need a decision.
+// TestAccountingColumns checks which columns have such numbers, and which columns need a decision.
 func TestAccountingColumns(t *testing.T) {
 	pick := func(all ...string) func(int) string {
 		return func(i int) string { return all[i%len(all)] }
@@ -77,7 +77,7 @@ func TestAccountingColumns(t *testing.T) {
 	}
 }
 
-// TestUnits checks that a unit behind all numbers needs a decision, also if there are few numbers.
+// TestUnits checks that numbers with a unit need a decision, even if there are only a few numbers.
 func TestUnits(t *testing.T) {
 	for _, n := range []int{3, 30} {
 		table := tableOf(t, columnFile(90, func(i int) string {
@@ -97,7 +97,7 @@ func TestUnits(t *testing.T) {
 }
 
 // TestUnsettledSign checks that a text is read as training would have read it, or refused if
-// training could not have.
+// training would have refused it.
 func TestUnsettledSign(t *testing.T) {
 	whole, point, comma := "x,y\n1,2\n2,1\n3,2\n4,7\n", "x,y\n1.5,2\n2,1\n3,2\n4,7\n",
 		"x;y\n1,5;2\n2;1\n3;2\n4;7\n"

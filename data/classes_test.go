@@ -14,7 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// flowers returns a table of n rows whose class, one of three names, depends on two numbers.
+// flowers returns a table of n rows. The class, one of three names, depends on two numbers.
 func flowers(n int, names ...string) string {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var b strings.Builder
@@ -44,7 +44,7 @@ func fitClasses(t *testing.T, m *Model) (*pgsvi.GLMPosterior, *Predictor) {
 	return post, p
 }
 
-// TestClasses fits texts as classes, and checks names, answers, scores and the saved predictor.
+// TestClasses fits texts as classes and checks names, answers, scores and the saved predictor.
 func TestClasses(t *testing.T) {
 	table := tableOf(t, flowers(90, "rose", "lily", "iris"))
 	m := mustModel(t, table, "kind ~ length + width")
@@ -117,7 +117,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestClassesNumbered fits whole numbers as classes, be they two, where that is said.
+// TestClassesNumbered fits whole numbers, even if there are only two, as classes if they are
+// declared so.
 func TestClassesNumbered(t *testing.T) {
 	for _, names := range [][]string{{"9", "10", "30"}, {"1", "2"}, {"no", "yes"}} {
 		table := tableOf(t, flowers(60, names...))
@@ -136,7 +137,7 @@ func TestClassesNumbered(t *testing.T) {
 	}
 }
 
-// TestClassesMistakes checks that what does not suit classes is an error that says why.
+// TestClassesMistakes checks that an unsuitable likelihood for classes is an error with a reason.
 func TestClassesMistakes(t *testing.T) {
 	three := mustModel(t, tableOf(t, flowers(60, "a", "b", "c")), "kind ~ length")
 	two, err := tableOf(t, flowers(60, "a", "b")).Model("kind ~ length",
@@ -152,10 +153,10 @@ func TestClassesMistakes(t *testing.T) {
 	}{
 		{three, pgsvi.Poisson{}, `has 3 classes, "a", "b", "c"`, pgsvi.ErrLabel},
 		{three, pgsvi.BernoulliLogit{}, `has 3 classes`, pgsvi.ErrLabel},
-		{three, pgsvi.Softmax{Classes: 4}, `Softmax of 4 classes`, pgsvi.ErrParam},
-		{two, pgsvi.Softmax{}, `say Outcome("kind").Classes()`, pgsvi.ErrLabel},
+		{three, pgsvi.Softmax{Classes: 4}, `Softmax has 4 classes`, pgsvi.ErrParam},
+		{two, pgsvi.Softmax{}, `declare Outcome("kind").Classes()`, pgsvi.ErrLabel},
 		{mustModel(t, tableOf(t, flowers(60, "1", "2", "3")), "kind ~ length"), nil,
-			"Softmax{} for numbers of classes", pgsvi.ErrParam},
+			"Softmax{} for class numbers", pgsvi.ErrParam},
 	} {
 		if _, err := c.m.GLM(c.lik, nil); !errors.Is(err, c.is) ||
 			!strings.Contains(err.Error(), c.want) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// codesFile has n rows of the column name, with the values, and of z and y.
+// codesFile returns a table with n rows of the named column, with the values, and of z and y.
 func codesFile(n int, name string, values ...int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s,z,y\n", name)
@@ -31,8 +31,8 @@ func TestCodesWithGaps(t *testing.T) {
 	}
 }
 
-// TestCodes checks that small whole numbers are doubted, and that they need a decision if their
-// name is one of codes.
+// TestCodes checks that small whole numbers raise a doubt, and need a decision if the name of their
+// column suggests codes.
 func TestCodes(t *testing.T) {
 	for _, c := range []struct {
 		rows           int

@@ -15,12 +15,12 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// zeros is a text that never ends, in one line.
+// zeros is an endless text without line ends.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// lines is a table that never ends; it cancels after some reads.
+// lines is an endless table that cancels a context after some reads.
 type lines struct {
 	left   int
 	cancel func()
@@ -33,8 +33,8 @@ func (l *lines) Read(b []byte) (int, error) {
 	return copy(b, "1,2\n3,4\n"), nil
 }
 
-// TestReadContext checks that a canceled context ends the reading of a table: between lines, inside
-// a line, and while a read blocks.
+// TestReadContext checks that a canceled context ends the reading of a table between lines, inside
+// a line and during a blocked read.
 func TestReadContext(t *testing.T) {
 	blocked, other := io.Pipe()
 	defer other.Close()
@@ -62,16 +62,16 @@ func TestReadContext(t *testing.T) {
 	}
 }
 
-// once is a reader that calls a function and ends.
+// once is a reader that calls a function and then ends.
 type once struct{ f func() }
 
 func (o *once) Read([]byte) (int, error) { o.f(); return 0, io.EOF }
 
-// TestReadUnending checks that a reader without line ends is an error although it never ends.
+// TestReadUnending checks that an endless reader without line ends is an error.
 func TestReadUnending(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(64 << 20))
 	if _, err := Read(zeros{}, "zeros"); !errors.Is(err, pgsvi.ErrMemory) ||
-		!strings.Contains(err.Error(), "without the end of a line") {
+		!strings.Contains(err.Error(), "a line or record is longer than") {
 		t.Errorf("zeros: %v", err)
 	}
 	endless := io.MultiReader(strings.NewReader("x,y\n1,2\n1\n"), zeros{})
@@ -81,7 +81,7 @@ func TestReadUnending(t *testing.T) {
 	}
 }
 
-// TestTableContext checks that the context of a table ends later passes over it.
+// TestTableContext checks that the context of a table ends later passes over the table.
 func TestTableContext(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("x,k,y\n")
@@ -141,7 +141,7 @@ func TestTableContext(t *testing.T) {
 	}
 }
 
-// TestCorpusContext checks that a canceled context ends the reading of a corpus of each kind.
+// TestCorpusContext checks that a canceled context ends the reading of every kind of corpus.
 func TestCorpusContext(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -16,29 +16,28 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// ReadLDAC reads a corpus in the format of Blei's programs lda-c and ctm-c, one
-// document a line:
+// ReadLDAC reads a corpus in the format of Blei's programs lda-c and ctm-c, with one document per
+// line:
 //
 //	n word:count word:count …
 //
-// n is how many pairs follow, and words count from 0. The vocabulary has the
-// given number of terms, or with terms 0 as many as the largest word needs.
+// n is the number of pairs that follow, and words count from 0. The vocabulary has the given number
+// of terms. If terms is 0, it has as many terms as the largest word needs.
 //
-// Words may come in any order; one that is given twice has the sum of its
-// counts, and counts of zero are left out. Counts need not be whole. Blank lines,
-// CRLF line ends and a UTF-8 byte order mark are skipped, and gzip, known by its
-// first bytes, is unpacked. A document without words is a line "0".
+// Words may come in any order. If a word occurs twice in a line, its counts are added, and counts
+// of zero are dropped. Counts need not be whole. Blank lines, CRLF line ends and a UTF-8 byte order
+// mark are skipped, and a file packed by gzip is unpacked. A document without words is a line "0".
 //
-// The errors name the line and what was found. They wrap ErrShape where that is
-// not of this form or a word is not below terms, ErrNotFinite where a count is
-// not a finite number, ErrParam where it is negative or terms is negative or
-// above math.MaxInt32, ErrEmpty if there are no documents, and ErrMemory where a
-// line or the file as a whole is more than there is memory for, gzip unpacks to more than 300
-// times its size, or, with terms 0, a word is so large that the smallest of models would
-// not have the memory for so many terms, at 120 bytes each. A failure of r is wrapped as it is.
+// The errors name the line and the problem. They wrap ErrShape if a line does not have this form or
+// a word is not below terms, ErrNotFinite if a count is not a finite number, ErrParam if a count is
+// negative or terms is not from 0 to math.MaxInt32, and ErrEmpty if the file has no documents. They
+// wrap ErrMemory if a line or the whole file does not fit in memory, if gzip unpacks to more than
+// 300 times its size, or if terms is 0 and a word is so large that even the smallest model, which
+// takes 120 bytes per term, would not fit in memory. They wrap an error of r.
 func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 	if terms < 0 || terms > math.MaxInt32 {
-		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: lda-c with %d terms", terms)
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: lda-c: the number of terms is %d; it "+
+			"must be 0 or positive, and below 2^31", terms)
 	}
 	most := terms
 	if terms == 0 {
@@ -68,8 +67,7 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 		for field, text = libsvmField(text); len(field) > 0; field, text = libsvmField(text) {
 			word, count, ok := bytes.Cut(field, []byte{':'})
 			if !ok {
-				return nil, s.fail(pgsvi.ErrShape, "found %s, want word:count",
-					csvQuote(string(field)))
+				return nil, s.fail(pgsvi.ErrShape, "%s is not word:count", csvQuote(string(field)))
 			}
 			w, err := s.integer(word, "word", 0, most-1)
 			if err != nil {
@@ -83,20 +81,21 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 			entries = append(entries, corpusEntry{int32(docs), int32(w), v})
 		}
 		line := entries[start:]
-		slices.SortFunc(line, corpusEntry.compare) // faster than all of them at the end
+		slices.SortFunc(line, corpusEntry.compare) // faster than sorting all entries at the end
 		if found := len(line); found != n {
-			return nil, s.fail(pgsvi.ErrShape, "found %d words, want %d as the line begins",
+			return nil, s.fail(pgsvi.ErrShape, "the number of words is %d, but the line begins "+
+				"with %d",
 				found, n)
 		}
 		if docs == math.MaxInt32 {
-			return nil, s.fail(pgsvi.ErrShape, "found more than %d documents", docs)
+			return nil, s.fail(pgsvi.ErrShape, "the file has more than %d documents", docs)
 		}
 		docs++
 		if err := s.keep(1, n); err != nil {
 			return nil, err
 		}
 		if !asked {
-			const instead = "renumber the words, or say how many terms there are"
+			const instead = "renumber the words, or set the number of terms"
 			if err := s.checkTerms(terms, instead); err != nil {
 				return nil, err
 			}
@@ -105,24 +104,22 @@ func ReadLDAC(r io.Reader, terms int) (*pgsvi.Corpus, error) {
 	return newCorpus(s.format, entries, docs, terms)
 }
 
-// ReadUCI reads a corpus in the format of the bag-of-words collections at UCI,
-// the docword files: three lines with the numbers of documents, of words in the
-// vocabulary, and of the entries that follow, one a line:
+// ReadUCI reads a corpus in the format of the bag-of-words collections at UCI (docword files). The
+// first three lines have the numbers of documents, of words in the vocabulary, and of entries. Then
+// each line has an entry:
 //
 //	document word count
 //
-// Documents and words count from 1 here, and from 0 in the Corpus. Entries may
-// come in any order, and documents may have none. What is said of words, counts,
-// lines and gzip at ReadLDAC holds here too.
+// Documents and words count from 1 in the file, and from 0 in the Corpus. Entries may come in any
+// order, and documents may have no entries. Repeated words, counts, blank lines and gzip are
+// treated as in ReadLDAC.
 //
-// The errors name the line and what was found. They wrap ErrShape where that is
-// not of this form, or a document or word is not within the numbers of the
-// header, or there are more or fewer entries than it says, or nearly all
-// documents have none — more than 65,536 + 16·entries documents are taken for a
-// damaged header, lest it cost memory. They wrap ErrNotFinite where a count is
-// not a finite number, ErrParam where it is negative, ErrEmpty if there are
-// no documents, and ErrMemory as at ReadLDAC, the terms being those of the header.
-// A failure of r is wrapped as it is.
+// The errors name the line and the problem. They wrap ErrShape if a line does not have this form,
+// if a document or word exceeds the number in the header, if the number of entries differs from the
+// header, or if nearly all documents are empty. The limit is 65,536 + 16·entries documents, because
+// a damaged header could otherwise use any amount of memory. They wrap ErrNotFinite if a count is
+// not a finite number, ErrParam if a count is negative, ErrEmpty if the file has no documents, and
+// ErrMemory as in ReadLDAC, for the number of words in the header. They wrap an error of r.
 func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	s, err := newCorpusScanner(r, "UCI docword")
 	if err != nil {
@@ -132,10 +129,11 @@ func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	for i, what := range corpusSizes {
 		text, err := s.next()
 		if err == io.EOF && i == 0 {
-			return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s without documents", s.format)
+			return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the %s file has no documents",
+				s.format)
 		}
 		if err == io.EOF {
-			return nil, s.fail(pgsvi.ErrShape, "found the end, want the %s", what)
+			return nil, s.fail(pgsvi.ErrShape, "the file ends before the %s", what)
 		}
 		if err != nil {
 			return nil, err
@@ -151,18 +149,16 @@ func ReadUCI(r io.Reader) (*pgsvi.Corpus, error) {
 	return s.coordinates(size, false)
 }
 
-// ReadMatrixMarket reads a corpus from a sparse matrix in the exchange format
-// Matrix Market: documents are rows and words columns, as gensim and others
-// write them. The first line is
+// ReadMatrixMarket reads a corpus from a sparse matrix in the Matrix Market exchange format, with
+// documents as rows and words as columns, as gensim and other programs write it. The first line is
 //
 //	%%MatrixMarket matrix coordinate integer general
 //
-// or has real or pattern for integer; in a pattern every count is 1. Other lines
-// that begin with % are comments. The sizes come on one line, rows, columns and
-// entries, and then the entries as in ReadUCI, from 1.
+// or has real or pattern in place of integer. In a pattern every count is 1. Other lines that begin
+// with % are comments. The next line has the numbers of rows, columns and entries. The entries
+// follow, as in ReadUCI.
 //
-// The errors are those of ReadUCI; the first line, if it is another than these,
-// wraps ErrShape.
+// The errors are the errors of ReadUCI, and also wrap ErrShape if the first line is different.
 func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 	s, err := newCorpusScanner(r, "Matrix Market")
 	if err != nil {
@@ -170,7 +166,7 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 	}
 	text, err := s.next()
 	if err == io.EOF {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s without documents", s.format)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the %s file has no documents", s.format)
 	}
 	if err != nil {
 		return nil, err
@@ -181,13 +177,13 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 		kind = f[3]
 	}
 	if kind != "integer" && kind != "real" && kind != "pattern" {
-		return nil, s.fail(pgsvi.ErrShape, "found %s, want %%%%MatrixMarket matrix coordinate "+
-			"integer, real or pattern general", csvQuote(string(bytes.TrimSpace(text))))
+		return nil, s.fail(pgsvi.ErrShape, "the header is %s; it must be %%%%MatrixMarket matrix "+
+			"coordinate integer, real or pattern general", csvQuote(string(bytes.TrimSpace(text))))
 	}
 	s.comment = '%'
 	if text, err = s.next(); err == io.EOF {
-		return nil, s.fail(pgsvi.ErrShape, "found the end, want the numbers of rows, "+
-			"columns and entries")
+		return nil, s.fail(pgsvi.ErrShape, "the file ends before the numbers of rows, columns and "+
+			"entries")
 	}
 	if err != nil {
 		return nil, err
@@ -204,16 +200,15 @@ func ReadMatrixMarket(r io.Reader) (*pgsvi.Corpus, error) {
 		return nil, err
 	}
 	if field, _ := libsvmField(text); len(field) > 0 {
-		return nil, s.fail(pgsvi.ErrShape, "found %s after rows, columns and entries",
+		return nil, s.fail(pgsvi.ErrShape, "unexpected %s after the rows, columns and entries",
 			csvQuote(string(field)))
 	}
 	return s.coordinates(size, kind == "pattern")
 }
 
-// WriteLDAC writes c in the format that ReadLDAC reads, counts to the last bit.
-// Documents without words are kept; Terms and Vocab leave no trace. The errors
-// are those of Validate, upon which nothing has been written. A failure of w is
-// wrapped as it is.
+// WriteLDAC writes c in the format that ReadLDAC reads, with exact counts. It keeps documents
+// without words, but does not write Terms and Vocab. If Validate returns an error, WriteLDAC
+// returns it and writes nothing. It wraps an error of w.
 func WriteLDAC(w io.Writer, c *pgsvi.Corpus) error {
 	return writeCorpus(w, c, "lda-c", "", func(text []byte, _ int, d pgsvi.Document) []byte {
 		text = strconv.AppendInt(text, int64(len(d.Words)), 10)
@@ -227,18 +222,17 @@ func WriteLDAC(w io.Writer, c *pgsvi.Corpus) error {
 	})
 }
 
-// WriteUCI writes c in the format that ReadUCI reads, counts to the last bit.
-// Vocab leaves no trace. The errors are those of Validate, upon which nothing has
-// been written. A failure of w is wrapped as it is.
+// WriteUCI writes c in the format that ReadUCI reads, with exact counts. It does not write Vocab.
+// If Validate returns an error, WriteUCI returns it and writes nothing. It wraps an error of w.
 func WriteUCI(w io.Writer, c *pgsvi.Corpus) error {
 	header := fmt.Sprintf("%d\n%d\n%d\n", len(c.Docs), c.Terms, corpusEntries(c))
 	return writeCorpus(w, c, "UCI docword", header, appendEntries)
 }
 
-// WriteMatrixMarket writes c as a matrix that ReadMatrixMarket reads, counts to
-// the last bit: of integers if all counts are whole numbers below 1e15, and else
-// of reals. Vocab leaves no trace. The errors are those of Validate, upon which
-// nothing has been written. A failure of w is wrapped as it is.
+// WriteMatrixMarket writes c as a matrix that ReadMatrixMarket reads, with exact counts. The matrix
+// is integer if all counts are whole numbers below 1e15, and real otherwise. WriteMatrixMarket does
+// not write Vocab. If Validate returns an error, it returns the error and writes nothing. It wraps
+// an error of w.
 func WriteMatrixMarket(w io.Writer, c *pgsvi.Corpus) error {
 	kind := "integer"
 	for _, d := range c.Docs {
@@ -252,11 +246,10 @@ func WriteMatrixMarket(w io.Writer, c *pgsvi.Corpus) error {
 	return writeCorpus(w, c, "Matrix Market", header, appendEntries)
 }
 
-// ReadVocab reads the words of a vocabulary, one a line, in the order of their
-// indices. Spaces around them, blank lines at the end, CRLF line ends and a UTF-8
-// byte order mark are skipped, and gzip is unpacked. The errors wrap ErrShape,
-// naming the line, at a blank line before the last word, ErrEmpty if there
-// are no words, and ErrMemory as at ReadLDAC. A failure of r is wrapped as it is.
+// ReadVocab reads the words of a vocabulary, one per line, in the order of their indices. It skips
+// spaces around words, blank lines at the end, CRLF line ends and a UTF-8 byte order mark, and
+// unpacks gzip. The errors wrap ErrShape and name the line if it is blank and not at the end,
+// ErrEmpty if there are no words, and ErrMemory as in ReadLDAC. They wrap an error of r.
 func ReadVocab(r io.Reader) ([]string, error) {
 	s, err := newCorpusScanner(r, "vocabulary")
 	if err != nil {
@@ -273,7 +266,7 @@ func ReadVocab(r io.Reader) ([]string, error) {
 		}
 		if s.line != len(vocab)+1 {
 			return nil, sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: vocabulary, line %d: found nothing, want a word",
+				"pgsvi: vocabulary, line %d: the line is blank; remove it or add a word",
 				len(vocab)+1)
 		}
 		word := string(bytes.Trim(text, vocabSpace))
@@ -284,22 +277,21 @@ func ReadVocab(r io.Reader) ([]string, error) {
 		vocab = append(vocab, word)
 	}
 	if len(vocab) == 0 {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: vocabulary without a word")
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the vocabulary has no words")
 	}
 	return vocab, nil
 }
 
-// WriteVocab writes words one a line, as ReadVocab reads them. The error wraps
-// ErrParam, naming the word, at one that would not be read back as it is: empty,
-// with spaces around it or more than a line, or the first and with the first
-// bytes of gzip or a byte order mark; nothing has been written then. A failure of
-// w is wrapped as it is.
+// WriteVocab writes words, one per line, for ReadVocab. If ReadVocab would not restore a word,
+// WriteVocab writes nothing and returns an error that names the word and wraps ErrParam. These
+// words are empty, have spaces around them or contain a line feed, or are the first word and begin
+// like a gzip file or with a byte order mark. WriteVocab wraps an error of w.
 func WriteVocab(w io.Writer, vocab []string) error {
 	for i, word := range vocab {
 		if word == "" || strings.Trim(word, vocabSpace) != word || strings.Contains(word, "\n") ||
 			i == 0 && (strings.HasPrefix(word, "\ufeff") || strings.HasPrefix(word, "\x1f\x8b")) {
 			return sentinel.Wrap(pgsvi.ErrParam,
-				"pgsvi: vocabulary: word %d is %s, want a line of text", i,
+				"pgsvi: vocabulary: word %d is %s; it must be one line without spaces around it", i,
 				csvQuote(word))
 		}
 	}
@@ -308,31 +300,30 @@ func WriteVocab(w io.Writer, vocab []string) error {
 		bw.WriteString(word)
 		bw.WriteByte('\n')
 	}
-	if err := bw.Flush(); err != nil { // that of the first failed write
+	if err := bw.Flush(); err != nil { // the error of the first failed write
 		return fmt.Errorf("pgsvi: writing a vocabulary: %w", err)
 	}
 	return nil
 }
 
-// vocabSpace is not part of a word, at either end of it.
+// vocabSpace holds the characters that are trimmed from both ends of a word.
 const vocabSpace = " \t\r\n"
 
-// corpusEntry says how often a word occurs in a document.
+// A corpusEntry is the number of times that a word occurs in a document.
 type corpusEntry struct {
 	doc, word int32
 	count     float64
 }
 
-// compare orders entries by document and then by word.
+// compare orders entries by document, then by word.
 func (e corpusEntry) compare(f corpusEntry) int {
 	return cmp.Compare(int64(e.doc)<<32|int64(e.word), int64(f.doc)<<32|int64(f.word))
 }
 
-// newCorpus returns the corpus of entries, which it puts in order. Its documents
-// are pieces of two slices.
+// newCorpus returns the corpus of the entries, which it sorts. Its documents share two slices.
 func newCorpus(format string, entries []corpusEntry, docs, terms int) (*pgsvi.Corpus, error) {
 	if docs == 0 {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: %s without documents", format)
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the %s file has no documents", format)
 	}
 	if !slices.IsSortedFunc(entries, corpusEntry.compare) {
 		slices.SortFunc(entries, corpusEntry.compare)
@@ -353,17 +344,17 @@ func newCorpus(format string, entries []corpusEntry, docs, terms int) (*pgsvi.Co
 			c.Docs[doc] = pgsvi.Document{Words: words[start:end:end], Counts: counts[start:end:end]}
 		}
 	}
-	if err := c.Validate(); err != nil { // the sum of counts may be infinite
+	if err := c.Validate(); err != nil { // the sum of the counts may be infinite
 		return nil, err
 	}
 	return c, nil
 }
 
-// corpusScanner reads the lines of a file that holds a corpus.
+// A corpusScanner reads the lines of a corpus file.
 type corpusScanner struct {
 	*libsvmScanner
 	format  string
-	comment byte // lines that begin with it are skipped; 0 for none
+	comment byte // first character of lines to skip, or 0
 	budget  *memory.Budget
 }
 
@@ -376,22 +367,22 @@ func newCorpusScanner(r io.Reader, format string) (*corpusScanner, error) {
 		corpusTooLarge)}, nil
 }
 
-// What to do about a corpus that is larger than memory, and about a header of too many terms.
+// Advice for a corpus that does not fit in memory, and for a header with too many terms.
 const (
 	corpusTooLarge = "read fewer documents and stream the rest, or raise the limit (GOMEMLIMIT)"
 	headerTerms    = "renumber the words, or raise the limit (GOMEMLIMIT)"
 )
 
-// keep takes documents and entries out of the budget.
+// keep takes the memory of documents and entries from the budget.
 func (s *corpusScanner) keep(docs, entries int) error {
-	// a Document; an entry, and its word and count
+	// 48 bytes for a Document; 32 bytes for an entry, its word and its count
 	if err := s.budget.Keep(48*docs + 32*entries); err != nil {
 		return sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: %s, line %d: %w", s.format, s.line, err)
 	}
 	return nil
 }
 
-// checkTerms is checkWidth of terms that nobody has asked for.
+// checkTerms is checkWidth for a number of terms that the caller did not set.
 func (s *corpusScanner) checkTerms(terms int, instead string) error {
 	if err := checkWidth(terms, "terms", instead); err != nil {
 		return fmt.Errorf("pgsvi: %s, line %d: %w", s.format, s.line, err)
@@ -399,8 +390,8 @@ func (s *corpusScanner) checkTerms(terms int, instead string) error {
 	return nil
 }
 
-// next returns the next line that is neither blank nor a comment, valid until
-// the one after it, or io.EOF.
+// next returns the next line that is neither blank nor a comment, or io.EOF. The line is valid
+// until the next call.
 func (s *corpusScanner) next() ([]byte, error) {
 	for {
 		text, err := s.readLine()
@@ -417,7 +408,7 @@ func (s *corpusScanner) next() ([]byte, error) {
 	}
 }
 
-// fail returns an error that names the line last read.
+// fail returns an error that names the last line read.
 func (s *corpusScanner) fail(wraps error, format string, args ...any) error {
 	return sentinel.Wrap(wraps, "pgsvi: %s, line %d: %s", s.format, s.line,
 		fmt.Sprintf(format, args...))
@@ -427,30 +418,31 @@ func (s *corpusScanner) fail(wraps error, format string, args ...any) error {
 func (s *corpusScanner) integer(field []byte, what string, least, most int) (int, error) {
 	n, ok := parseDigits(field)
 	if !ok || n < least || n > most {
-		return 0, s.fail(pgsvi.ErrShape, "found the %s %s, want one from %d to %d", what,
+		return 0, s.fail(pgsvi.ErrShape, "the %s is %s; it must be from %d to %d", what,
 			csvQuote(string(field)), least, most)
 	}
 	return n, nil
 }
 
-// count parses a finite number that is not negative.
+// count parses a finite, nonnegative number.
 func (s *corpusScanner) count(field []byte) (float64, error) {
 	if n, ok := parseDigits(field); ok && int64(n) < 1<<53 {
 		return float64(n), nil
 	}
 	v, ok := libsvmFloat(field)
 	if !ok {
-		return 0, s.fail(pgsvi.ErrNotFinite, "found the count %s, want a finite number",
+		return 0, s.fail(pgsvi.ErrNotFinite, "the count %s is not a finite number",
 			csvQuote(string(field)))
 	}
 	if v < 0 {
-		return 0, s.fail(pgsvi.ErrParam, "found the count %s, want none below 0",
+		return 0, s.fail(pgsvi.ErrParam, "the count is %s; counts must not be negative",
 			csvQuote(string(field)))
 	}
 	return v, nil
 }
 
-// parseDigits parses a number of digits only; one too large is math.MaxInt.
+// parseDigits parses a number that consists only of digits. It returns math.MaxInt for larger
+// numbers.
 func parseDigits(field []byte) (n int, ok bool) {
 	for _, c := range field {
 		if c < '0' || c > '9' {
@@ -465,8 +457,8 @@ func parseDigits(field []byte) (n int, ok bool) {
 	return n, len(field) > 0
 }
 
-// The numbers of a header of coordinates, in their order, and the most they may be. A number that
-// parseDigits cuts off is above that of documents and terms on systems of 32 bits too.
+// The numbers in a header of coordinates, in order, and their largest values. The limits for
+// documents and terms are below the math.MaxInt that parseDigits returns, also on 32-bit systems.
 var (
 	corpusSizes = [3]string{"number of documents", "number of terms", "number of entries"}
 	corpusMost  = [3]int{math.MaxInt32 - 1, math.MaxInt32 - 1, math.MaxInt}
@@ -478,7 +470,7 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 	if pattern {
 		width = 2
 	}
-	// grows with what is read, not with what is claimed
+	// grows with the entries read, because the header may be wrong
 	entries := make([]corpusEntry, 0, min(size[2], 1<<12))
 	for {
 		text, err := s.next()
@@ -489,7 +481,8 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 			return nil, err
 		}
 		if len(entries) == size[2] {
-			return nil, s.fail(pgsvi.ErrShape, "found more entries than the %d of the header",
+			return nil, s.fail(pgsvi.ErrShape, "the file has more entries than the %d in its "+
+				"header",
 				size[2])
 		}
 		var fields [3][]byte
@@ -501,7 +494,8 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 			found++
 		}
 		if found != width {
-			return nil, s.fail(pgsvi.ErrShape, "found %d fields, want %d", found, width)
+			return nil, s.fail(pgsvi.ErrShape, "the number of fields is %d instead of %d", found,
+				width)
 		}
 		doc, err := s.integer(fields[0], "document", 1, size[0])
 		if err != nil {
@@ -523,13 +517,14 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 		entries = append(entries, corpusEntry{int32(doc - 1), int32(word - 1), count})
 	}
 	if len(entries) < size[2] {
-		return nil, s.fail(pgsvi.ErrShape, "found the end after %d entries, want %d as in the "+
-			"header", len(entries), size[2])
+		return nil, s.fail(pgsvi.ErrShape, "the file ends after entry %d, but its header has %d "+
+			"entries",
+			len(entries), size[2])
 	}
 	if most := 1<<16 + 16*len(entries); size[0] > most {
 		return nil, sentinel.Wrap(pgsvi.ErrShape,
-			"pgsvi: %s: the header has %d documents, want at most %d for %d "+
-				"entries", s.format, size[0], most, len(entries))
+			"pgsvi: %s: the header has %d documents, above the limit of %d for %d entries",
+			s.format, size[0], most, len(entries))
 	}
 	if err := s.keep(size[0], 0); err != nil {
 		return nil, err
@@ -537,7 +532,7 @@ func (s *corpusScanner) coordinates(size [3]int, pattern bool) (*pgsvi.Corpus, e
 	return newCorpus(s.format, entries, size[0], size[1])
 }
 
-// corpusEntries returns the number of different words of each document, summed.
+// corpusEntries returns the total number of entries of all documents.
 func corpusEntries(c *pgsvi.Corpus) (n int) {
 	for _, d := range c.Docs {
 		n += len(d.Words)
@@ -545,7 +540,7 @@ func corpusEntries(c *pgsvi.Corpus) (n int) {
 	return n
 }
 
-// writeCorpus writes the header and what line appends for each document.
+// writeCorpus writes the header and one text per document, which line appends.
 func writeCorpus(w io.Writer, c *pgsvi.Corpus, format, header string, line func(text []byte, i int,
 	d pgsvi.Document) []byte) error {
 	if err := c.Validate(); err != nil {
@@ -566,7 +561,7 @@ func writeCorpus(w io.Writer, c *pgsvi.Corpus, format, header string, line func(
 	return nil
 }
 
-// appendEntries appends a line for each word of document i.
+// appendEntries appends one line for each word of document i.
 func appendEntries(text []byte, i int, d pgsvi.Document) []byte {
 	for k, word := range d.Words {
 		text = strconv.AppendInt(text, int64(i)+1, 10)
@@ -579,8 +574,8 @@ func appendEntries(text []byte, i int, d pgsvi.Document) []byte {
 	return text
 }
 
-// appendCount appends a positive number to the last bit, in digits only if it is
-// whole, for readers that know nothing else.
+// appendCount appends a positive number exactly. A whole number has only digits, because some
+// programs read only integers.
 func appendCount(text []byte, v float64) []byte {
 	if isWhole(v) {
 		return strconv.AppendInt(text, int64(v), 10)

@@ -71,7 +71,7 @@ func ExampleReadLDAC() {
 	// 1 2 1
 	// 1 5 1
 	// 3 3 3
-	// pgsvi: lda-c, line 2: found 1 words, want 2 as the line begins
+	// pgsvi: lda-c, line 2: the number of words is 1, but the line begins with 2
 }
 
 func ExampleDocument_Halves() {

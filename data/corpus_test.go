@@ -19,8 +19,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// corpusFormat is a format with its reader and writer. Terms are given only to
-// the reader that does not find them in the file.
+// A corpusFormat is a format with its reader and writer. Only readers that do not find the number
+// of terms in the file use terms.
 type corpusFormat struct {
 	name  string
 	read  func(r io.Reader, terms int) (*pgsvi.Corpus, error)
@@ -124,7 +124,7 @@ func TestCorpusValidate(t *testing.T) {
 	}
 }
 
-// The halves are those of the tokens written out one by one.
+// TestDocumentHalves checks the halves against the tokens of a document, written out one by one.
 func TestDocumentHalves(t *testing.T) {
 	first, second := pgsvi.Document{Words: []int{1, 4, 6, 7},
 		Counts: []float64{3, 1, 2, 1}}.Halves()
@@ -231,7 +231,7 @@ func TestReadCorpus(t *testing.T) {
 		!reflect.DeepEqual(c.Docs, want) {
 		t.Errorf("pattern: %v, %v", c, err)
 	}
-	// Appending to a document leaves the next one alone.
+	// Appending to a document must not change the next document.
 	c, err = ReadUCI(strings.NewReader(uci))
 	if err != nil {
 		t.Fatal(err)
@@ -250,80 +250,80 @@ func TestReadCorpusErrors(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"lda-c", "", pgsvi.ErrEmpty, "without documents"},
-		{"lda-c", "\ufeff\n \r\n", pgsvi.ErrEmpty, "without documents"},
-		{"lda-c", "0\nx 1:1\n", pgsvi.ErrShape, `line 2: found the number of words "x"`},
-		{"lda-c", "0\n-1\n", pgsvi.ErrShape, `line 2: found the number of words "-1"`},
-		{"lda-c", "0\n\n1:1\n", pgsvi.ErrShape, `line 3: found the number of words "1:1"`},
-		{"lda-c", "0\n2 1:1\n", pgsvi.ErrShape, "line 2: found 1 words, want 2"},
-		{"lda-c", "0\n1 1:1 2:1\n", pgsvi.ErrShape, "line 2: found 2 words, want 1"},
-		{"lda-c", "0\n1 1\n", pgsvi.ErrShape, `line 2: found "1", want word:count`},
-		{"lda-c", "0\n1 a:1\n", pgsvi.ErrShape, `line 2: found the word "a", want one from 0 to 8`},
-		{"lda-c", "0\n1 :1\n", pgsvi.ErrShape, `line 2: found the word ""`},
-		{"lda-c", "0\n1 9:1\n", pgsvi.ErrShape, `line 2: found the word "9"`},
-		{"lda-c", "0\n1 -1:1\n", pgsvi.ErrShape, `line 2: found the word "-1"`},
+		{"lda-c", "", pgsvi.ErrEmpty, "has no documents"},
+		{"lda-c", "\ufeff\n \r\n", pgsvi.ErrEmpty, "has no documents"},
+		{"lda-c", "0\nx 1:1\n", pgsvi.ErrShape, `line 2: the number of words is "x"`},
+		{"lda-c", "0\n-1\n", pgsvi.ErrShape, `line 2: the number of words is "-1"`},
+		{"lda-c", "0\n\n1:1\n", pgsvi.ErrShape, `line 3: the number of words is "1:1"`},
+		{"lda-c", "0\n2 1:1\n", pgsvi.ErrShape, "line 2: the number of words is 1, but the line begins with 2"},
+		{"lda-c", "0\n1 1:1 2:1\n", pgsvi.ErrShape, "line 2: the number of words is 2, but the line begins with 1"},
+		{"lda-c", "0\n1 1\n", pgsvi.ErrShape, `line 2: "1" is not word:count`},
+		{"lda-c", "0\n1 a:1\n", pgsvi.ErrShape, `line 2: the word is "a"; it must be from 0 to 8`},
+		{"lda-c", "0\n1 :1\n", pgsvi.ErrShape, `line 2: the word is ""`},
+		{"lda-c", "0\n1 9:1\n", pgsvi.ErrShape, `line 2: the word is "9"`},
+		{"lda-c", "0\n1 -1:1\n", pgsvi.ErrShape, `line 2: the word is "-1"`},
 		{"lda-c", "0\n1 18446744073709551617:1\n", pgsvi.ErrShape,
-			`line 2: found the word "18446744073709551617"`},
-		{"lda-c", "0\n1 1:x\n", pgsvi.ErrNotFinite, `line 2: found the count "x"`},
-		{"lda-c", "0\n1 1:\n", pgsvi.ErrNotFinite, `line 2: found the count ""`},
-		{"lda-c", "0\n1 1:inf\n", pgsvi.ErrNotFinite, `line 2: found the count "inf"`},
-		{"lda-c", "0\n1 1:1e999\n", pgsvi.ErrNotFinite, `line 2: found the count "1e999"`},
-		{"lda-c", "0\n1 1:-2\n", pgsvi.ErrParam, `line 2: found the count "-2"`},
+			`line 2: the word is "18446744073709551617"`},
+		{"lda-c", "0\n1 1:x\n", pgsvi.ErrNotFinite, `line 2: the count "x"`},
+		{"lda-c", "0\n1 1:\n", pgsvi.ErrNotFinite, `line 2: the count ""`},
+		{"lda-c", "0\n1 1:inf\n", pgsvi.ErrNotFinite, `line 2: the count "inf"`},
+		{"lda-c", "0\n1 1:1e999\n", pgsvi.ErrNotFinite, `line 2: the count "1e999"`},
+		{"lda-c", "0\n1 1:-2\n", pgsvi.ErrParam, `line 2: the count is "-2"`},
 		{"lda-c", "0\n2 1:1e308 1:1e308\n", pgsvi.ErrNotFinite, "document 1 has word 1"},
 		{"lda-c", "0\n1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape,
-			`line 2: found "qqqq`},
+			`line 2: "qqqq`},
 		{"lda-c", "\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{"lda-c", string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "lda-c, line "},
 
-		{"UCI docword", "\n\n", pgsvi.ErrEmpty, "without documents"},
-		{"UCI docword", "0\n3\n0\n", pgsvi.ErrEmpty, "without documents"},
-		{"UCI docword", "3\n", pgsvi.ErrShape, "found the end, want the number of terms"},
-		{"UCI docword", "3\n5\n", pgsvi.ErrShape, "found the end, want the number of entries"},
-		{"UCI docword", "3 5 5\n", pgsvi.ErrShape, `line 1: found the number of documents "3 5 5"`},
-		{"UCI docword", "3\n-5\n5\n", pgsvi.ErrShape, `line 2: found the number of terms "-5"`},
+		{"UCI docword", "\n\n", pgsvi.ErrEmpty, "has no documents"},
+		{"UCI docword", "0\n3\n0\n", pgsvi.ErrEmpty, "has no documents"},
+		{"UCI docword", "3\n", pgsvi.ErrShape, "the file ends before the number of terms"},
+		{"UCI docword", "3\n5\n", pgsvi.ErrShape, "the file ends before the number of entries"},
+		{"UCI docword", "3 5 5\n", pgsvi.ErrShape, `line 1: the number of documents is "3 5 5"`},
+		{"UCI docword", "3\n-5\n5\n", pgsvi.ErrShape, `line 2: the number of terms is "-5"`},
 		{"UCI docword", "3\n2147483648\n5\n", pgsvi.ErrShape,
-			`line 2: found the number of terms "2147483648"`},
-		{"UCI docword", "3\n5\nx\n", pgsvi.ErrShape, `line 3: found the number of entries "x"`},
+			`line 2: the number of terms is "2147483648"`},
+		{"UCI docword", "3\n5\nx\n", pgsvi.ErrShape, `line 3: the number of entries is "x"`},
 		{"UCI docword", "3\n5\n1\n0 1 1\n", pgsvi.ErrShape,
-			`line 4: found the document "0", want one from 1 to 3`},
+			`line 4: the document is "0"; it must be from 1 to 3`},
 		{"UCI docword", "3\n5\n1\n4 1 1\n", pgsvi.ErrShape,
-			`line 4: found the document "4", want one from 1 to 3`},
+			`line 4: the document is "4"; it must be from 1 to 3`},
 		{"UCI docword", "3\n5\n1\n1 0 1\n", pgsvi.ErrShape,
-			`line 4: found the word "0", want one from 1 to 5`},
+			`line 4: the word is "0"; it must be from 1 to 5`},
 		{"UCI docword", "3\n5\n1\n1 6 1\n", pgsvi.ErrShape,
-			`line 4: found the word "6", want one from 1 to 5`},
-		{"UCI docword", "3\n5\n1\n1 1\n", pgsvi.ErrShape, "line 4: found 2 fields, want 3"},
-		{"UCI docword", "3\n5\n1\n1 1 1 1 1\n", pgsvi.ErrShape, "line 4: found 5 fields, want 3"},
-		{"UCI docword", "3\n5\n1\n1 1 nan\n", pgsvi.ErrNotFinite, `line 4: found the count "nan"`},
-		{"UCI docword", "3\n5\n1\n1 1 -1\n", pgsvi.ErrParam, `line 4: found the count "-1"`},
+			`line 4: the word is "6"; it must be from 1 to 5`},
+		{"UCI docword", "3\n5\n1\n1 1\n", pgsvi.ErrShape, "line 4: the number of fields is 2 instead of 3"},
+		{"UCI docword", "3\n5\n1\n1 1 1 1 1\n", pgsvi.ErrShape, "line 4: the number of fields is 5 instead of 3"},
+		{"UCI docword", "3\n5\n1\n1 1 nan\n", pgsvi.ErrNotFinite, `line 4: the count "nan"`},
+		{"UCI docword", "3\n5\n1\n1 1 -1\n", pgsvi.ErrParam, `line 4: the count is "-1"`},
 		{"UCI docword", "3\n5\n2\n\n1 1 1\n", pgsvi.ErrShape,
-			"found the end after 1 entries, want 2"},
+			"the file ends after entry 1, but its header has 2"},
 		{"UCI docword", "3\n5\n1\n1 1 1\n2 1 1\n", pgsvi.ErrShape,
-			"line 5: found more entries than the 1"},
+			"line 5: the file has more entries than the 1"},
 		{"UCI docword", "1000000000\n5\n1\n1 1 1\n", pgsvi.ErrShape,
 			"the header has 1000000000 documents"},
 
-		{"Matrix Market", "", pgsvi.ErrEmpty, "without documents"},
+		{"Matrix Market", "", pgsvi.ErrEmpty, "has no documents"},
 		{"Matrix Market", "1 1 1\n", pgsvi.ErrShape,
-			`line 1: found "1 1 1", want %%MatrixMarket matrix`},
+			`line 1: the header is "1 1 1"; it must be %%MatrixMarket matrix`},
 		{"Matrix Market", "%%MatrixMarket matrix array real general\n", pgsvi.ErrShape,
-			"line 1: found"},
+			"line 1: the header is"},
 		{"Matrix Market", "%%MatrixMarket matrix coordinate complex general\n", pgsvi.ErrShape,
-			"line 1: found"},
+			"line 1: the header is"},
 		{"Matrix Market", "%%MatrixMarket matrix coordinate real symmetric\n", pgsvi.ErrShape,
-			"line 1: found"},
+			"line 1: the header is"},
 		{"Matrix Market", "%%MatrixMarket vector coordinate real general\n", pgsvi.ErrShape,
-			"line 1: found"},
-		{"Matrix Market", mm + "%\n", pgsvi.ErrShape, "found the end, want the numbers"},
+			"line 1: the header is"},
+		{"Matrix Market", mm + "%\n", pgsvi.ErrShape, "the file ends before the numbers"},
 		{"Matrix Market", mm + "%\n3 5\n", pgsvi.ErrShape,
-			`line 3: found the number of entries ""`},
-		{"Matrix Market", mm + "3 5 1 1\n", pgsvi.ErrShape, `line 2: found "1" after`},
-		{"Matrix Market", mm + "0 5 0\n", pgsvi.ErrEmpty, "without documents"},
-		{"Matrix Market", mm + "3 5 1\n%\n1 6 1\n", pgsvi.ErrShape, `line 4: found the word "6"`},
+			`line 3: the number of entries is ""`},
+		{"Matrix Market", mm + "3 5 1 1\n", pgsvi.ErrShape, `line 2: unexpected "1" after`},
+		{"Matrix Market", mm + "0 5 0\n", pgsvi.ErrEmpty, "has no documents"},
+		{"Matrix Market", mm + "3 5 1\n%\n1 6 1\n", pgsvi.ErrShape, `line 4: the word is "6"`},
 		{"Matrix Market", mm + "3 5 9999999999\n1 5 1\n", pgsvi.ErrShape,
-			"found the end after 1 entries"},
+			"the file ends after entry 1"},
 		{"Matrix Market", strings.Replace(mm, "integer", "pattern", 1) + "3 5 1\n1 5 1\n",
-			pgsvi.ErrShape, "line 3: found 3 fields, want 2"},
+			pgsvi.ErrShape, "line 3: the number of fields is 3 instead of 2"},
 	} {
 		f := corpusFormats[slices.IndexFunc(corpusFormats,
 			func(f corpusFormat) bool { return f.name == c.format })]
@@ -360,7 +360,7 @@ func TestReadCorpusErrors(t *testing.T) {
 	}
 }
 
-// A header may claim what it likes: memory is that of what follows it.
+// TestReadCorpusMemory checks that the memory depends on the entries, whatever the header declares.
 func TestReadCorpusMemory(t *testing.T) {
 	for in, read := range map[string]func(io.Reader) (*pgsvi.Corpus, error){
 		"2000000000\n2000000000\n9000000000000000000\n1 1 1\n": ReadUCI,
@@ -397,7 +397,7 @@ func TestWriteCorpus(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
 		}
 	}
-	// Any count survives.
+	// Any count must be restored exactly.
 	c.Docs[0].Counts = []float64{0.1, 1e300}
 	c.Docs[2].Counts = []float64{5e-324, 1 << 53, 1. / 3}
 	for _, f := range corpusFormats {
@@ -458,8 +458,8 @@ func TestVocab(t *testing.T) {
 	}
 }
 
-// Fuzzing: what a reader accepts is in order, is not out of proportion to the
-// input, and is read back as it was in every format.
+// fuzzCorpus checks that an accepted corpus is valid, is in proportion to the input, and is
+// restored exactly by every format.
 func fuzzCorpus(f *testing.F, format int, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
@@ -542,11 +542,9 @@ func FuzzReadVocab(f *testing.F) {
 	})
 }
 
-// loadCorpus reads ap or nips with its vocabulary.
-
-// unigramScore returns the mean negative log-probability of the second halves of
-// the test documents under prob, of a word by its frequency among all tokens of
-// the training documents and the number of terms.
+// unigramScore returns the mean negative log-probability of the second halves of the test
+// documents. prob is the probability of a word, given its frequency among all tokens of the
+// training documents and the number of terms.
 func unigramScore(train, test *pgsvi.Corpus,
 	prob func(freq, total, terms float64) float64) float64 {
 	freq, total := train.TermFreq(), train.Tokens()
@@ -561,7 +559,7 @@ func unigramScore(train, test *pgsvi.Corpus,
 	return score / tokens
 }
 
-// Two ways not to give words that are not in the training documents probability 0.
+// Two ways to give positive probability to words that the training documents lack.
 func mixedUnigram(freq, total, terms float64) float64  { return 0.99*freq/total + 0.01/terms }
 func addOneUnigram(freq, total, terms float64) float64 { return (freq + 1) / (total + terms) }
 

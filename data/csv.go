@@ -15,20 +15,18 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ReadCSV reads comma-separated numbers: one datum a line, D ≥ 1 features and
-// then the response. It returns the N×D features and the N responses, both new.
+// ReadCSV reads comma-separated numbers. Each line has the D ≥ 1 features of an observation,
+// followed by its response. ReadCSV returns the N×D features and the N responses, which the caller
+// owns.
 //
-// A first line with a name in it and not a single number is a header and is
-// skipped. Blank lines, spaces around fields, quoted fields, CRLF line ends and
-// a UTF-8 byte order mark are accepted, and gzip, known by its first bytes, is
-// unpacked.
+// If the first line has a name and no number, it is a header and is skipped. Blank lines, spaces
+// around fields, quoted fields, CRLF line ends and a UTF-8 byte order mark are allowed. A file
+// packed by gzip is unpacked.
 //
-// The errors name line, column and what was found. They wrap ErrNotFinite where
-// a field is not a finite number, ErrShape where a line has another number of
-// fields than the first or fewer than two, or quotes do not match, ErrMemory where
-// a line or the file as a whole has more than there is memory for or gzip unpacks to
-// more than 300 times its size, and ErrEmpty if there are no data. A failure of r
-// is wrapped as it is.
+// The errors name the line, the column and the problem. They wrap ErrNotFinite if a field is not a
+// finite number, ErrShape if a line has fewer than two fields or not as many as the first line, or
+// quotes do not match, ErrMemory if a line or the whole file does not fit in memory or gzip unpacks
+// to more than 300 times its size, and ErrEmpty if the file has no rows. They wrap an error of r.
 func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 	s, err := newScanner(r, Format{Separator: ',', Encoding: UTF8, Header: FirstLineData,
 		unchecked: true})
@@ -48,8 +46,8 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 		}
 		if width < 2 {
 			return nil, nil, sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: line %d has a single field, %s, want features "+
-					"and a response separated by commas", rec.line, csvQuote(rec.cells[0].s))
+				"pgsvi: line %d has a single field, %s; separate the features and the response by "+
+					"commas", rec.line, csvQuote(rec.cells[0].s))
 		}
 		if rec.row == 0 && csvIsHeader(rec.cells) {
 			continue
@@ -61,8 +59,8 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 			v, err := csvFloat(c.s)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				return nil, nil, sentinel.Wrap(pgsvi.ErrNotFinite,
-					"pgsvi: line %d, column %d: found %s, want a finite "+
-						"number", rec.line, j+1, csvQuote(c.s))
+					"pgsvi: line %d, column %d: %s is not a finite number", rec.line, j+1,
+					csvQuote(c.s))
 			}
 			if j < width-1 {
 				data = append(data, v)
@@ -72,12 +70,12 @@ func ReadCSV(r io.Reader) (x *mat.Dense, y []float64, err error) {
 		}
 	}
 	if len(y) == 0 {
-		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: CSV without a line of data")
+		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the CSV file has no rows")
 	}
 	return mat.NewDense(len(y), width-1, data), y, nil
 }
 
-// csvFloat parses a number; what is too large for a float64 is ±Inf.
+// csvFloat parses a number. A number that is too large for a float64 becomes ±Inf.
 func csvFloat(field string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
 	if errors.Is(err, strconv.ErrRange) {
@@ -86,7 +84,7 @@ func csvFloat(field string) (float64, error) {
 	return v, err
 }
 
-// csvQuote quotes what was found, or the beginning of it.
+// csvQuote quotes a text for a message, or only its beginning if it is long.
 func csvQuote(field string) string {
 	if len(field) > 40 {
 		return fmt.Sprintf("%.20q…", field)
@@ -94,7 +92,7 @@ func csvQuote(field string) string {
 	return strconv.Quote(field)
 }
 
-// csvIsHeader reports whether there is a name and no number among the fields.
+// csvIsHeader reports whether the fields include a name and no number.
 func csvIsHeader(fields []cell) bool {
 	named := false
 	for _, c := range fields {
@@ -106,12 +104,10 @@ func csvIsHeader(fields []cell) bool {
 	return named
 }
 
-// ReadIndex reads row numbers counted from 0, one a line, in the order of the
-// file. Blank lines, spaces, CRLF line ends and a UTF-8 byte order mark are
-// accepted. The errors name the line and what was found; they wrap ErrParam
-// where that is not a row number, ErrEmpty if there are none, and ErrMemory if there
-// are more than there is memory for. A failure of r
-// is wrapped as it is.
+// ReadIndex reads row numbers, counted from 0, one per line, in the order of the file. Blank lines,
+// spaces, CRLF line ends and a UTF-8 byte order mark are allowed. The errors name the line and the
+// problem. They wrap ErrParam if a line is not a row number, ErrEmpty if there are no row numbers,
+// and ErrMemory if the numbers do not fit in memory. They wrap an error of r.
 func ReadIndex(r io.Reader) ([]int, error) {
 	var index []int
 	budget := memory.NewBudget("the index", textTooLarge)
@@ -126,7 +122,7 @@ func ReadIndex(r io.Reader) ([]int, error) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
 			return nil, sentinel.Wrap(pgsvi.ErrParam,
-				"pgsvi: line %d: found %s, want a row number ≥ 0", line,
+				"pgsvi: line %d: %s is not a row number; row numbers count from 0", line,
 				csvQuote(text))
 		}
 		if err := budget.Keep(8); err != nil {
@@ -136,21 +132,21 @@ func ReadIndex(r io.Reader) ([]int, error) {
 	}
 	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return nil, sentinel.Wrap(pgsvi.ErrParam,
-			"pgsvi: line %d has more than %d bytes, want a row number ≥ 0",
+			"pgsvi: line %d has more than %d bytes; write one row number per line",
 			line+1, bufio.MaxScanTokenSize)
 	} else if err != nil {
 		return nil, fmt.Errorf("pgsvi: index, line %d: %w", line+1, err)
 	}
 	if len(index) == 0 {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: index without a row number")
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the index has no row numbers")
 	}
 	return index, nil
 }
 
-// SelectRows returns copies of the rows of x and the elements of y at index, in
-// its order; a row may occur more than once. A nil y stays nil. The errors wrap
-// ErrEmpty if index is empty, ErrShape if y is neither nil nor as long as x has
-// rows, and ErrParam, naming the first, if an index is not that of a row.
+// SelectRows returns copies of the rows of x and the elements of y with the given indices, in that
+// order. A row may occur more than once. A nil y stays nil. The error wraps ErrEmpty if index is
+// empty, ErrShape if y is not nil and has another length than x has rows, and ErrParam if an index
+// is not the number of a row.
 func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, error) {
 	n, d := x.Dims()
 	if y != nil && len(y) != n {
@@ -158,13 +154,12 @@ func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, 
 			"pgsvi: %d responses for %d rows", len(y), n)
 	}
 	if len(index) == 0 {
-		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: no rows selected")
+		return nil, nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the index is empty; select a row")
 	}
 	for at, i := range index {
 		if i < 0 || i >= n {
 			return nil, nil, sentinel.Wrap(pgsvi.ErrParam,
-				"pgsvi: index[%d] is %d, want a row of 0 to %d", at, i,
-				n-1)
+				"pgsvi: index[%d] is %d; rows are numbered from 0 to %d", at, i, n-1)
 		}
 	}
 	sx := mat.NewDense(len(index), d, nil)
@@ -181,7 +176,7 @@ func SelectRows(x *mat.Dense, y []float64, index []int) (*mat.Dense, []float64, 
 	return sx, sy, nil
 }
 
-// columnOf returns the column of the k-th value of a row; see pgsvi.Row.
+// columnOf returns the column of value k of a row; see pgsvi.Row.
 func columnOf(ind []int, k int) int {
 	if ind == nil {
 		return k

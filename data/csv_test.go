@@ -51,25 +51,25 @@ func TestReadCSVErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", pgsvi.ErrEmpty, "without a line of data"},
-		{"\ufeff", pgsvi.ErrEmpty, "without a line of data"},
-		{"\n \n\r\n", pgsvi.ErrEmpty, "without a line of data"},
-		{"a,b,y\n", pgsvi.ErrEmpty, "without a line of data"},
-		{"1,2\n3,4,5\n", pgsvi.ErrShape, "line 2 has 3 fields, want 2"},
-		{"a,b,y\n1,2\n", pgsvi.ErrShape, "line 2 has 2 fields, want 3"},
-		{"1,2\n\n3\n", pgsvi.ErrShape, "line 3 has 1 field, want 2"},
+		{"", pgsvi.ErrEmpty, "has no rows"},
+		{"\ufeff", pgsvi.ErrEmpty, "has no rows"},
+		{"\n \n\r\n", pgsvi.ErrEmpty, "has no rows"},
+		{"a,b,y\n", pgsvi.ErrEmpty, "has no rows"},
+		{"1,2\n3,4,5\n", pgsvi.ErrShape, "line 2 has 3 fields, but the first line has 2"},
+		{"a,b,y\n1,2\n", pgsvi.ErrShape, "line 2 has 2 fields, but the first line has 3"},
+		{"1,2\n\n3\n", pgsvi.ErrShape, "line 3 has 1 field, but the first line has 2"},
 		{"1\n2\n", pgsvi.ErrShape, "line 1 has a single field, \"1\""},
 		{"1;2;3\n", pgsvi.ErrShape, "line 1 has a single field, \"1;2;3\""},
-		{"1,2\n3,x\n", pgsvi.ErrNotFinite, "line 2, column 2: found \"x\""},
-		{"1,2\n,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"\""},
-		{",,\n1,2,3\n", pgsvi.ErrNotFinite, "line 1, column 1: found \"\""},
-		{"1,2,label\n3,4,5\n", pgsvi.ErrNotFinite, "line 1, column 3: found \"label\""},
-		{"a,b\nc,d\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"c\""},
-		{"1,2\nNaN,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"NaN\""},
-		{"1,2\n3,-inf\n", pgsvi.ErrNotFinite, "line 2, column 2: found \"-inf\""},
-		{"1,2\n1e999,4\n", pgsvi.ErrNotFinite, "line 2, column 1: found \"1e999\""},
+		{"1,2\n3,x\n", pgsvi.ErrNotFinite, "line 2, column 2: \"x\""},
+		{"1,2\n,4\n", pgsvi.ErrNotFinite, "line 2, column 1: \"\""},
+		{",,\n1,2,3\n", pgsvi.ErrNotFinite, "line 1, column 1: \"\""},
+		{"1,2,label\n3,4,5\n", pgsvi.ErrNotFinite, "line 1, column 3: \"label\""},
+		{"a,b\nc,d\n", pgsvi.ErrNotFinite, "line 2, column 1: \"c\""},
+		{"1,2\nNaN,4\n", pgsvi.ErrNotFinite, "line 2, column 1: \"NaN\""},
+		{"1,2\n3,-inf\n", pgsvi.ErrNotFinite, "line 2, column 2: \"-inf\""},
+		{"1,2\n1e999,4\n", pgsvi.ErrNotFinite, "line 2, column 1: \"1e999\""},
 		{"1,2\n3,4\n\n5," + strings.Repeat("q", 1000) + "\n", pgsvi.ErrNotFinite,
-			"line 4, column 2: found \"qqqq"},
+			"line 4, column 2: \"qqqq"},
 		{"1,\"2\n3,4\n", pgsvi.ErrShape, "line 2"},
 		{"1,2\n3,4\"5\n", csv.ErrBareQuote, "line 2"},
 	} {
@@ -100,12 +100,12 @@ func TestReadIndex(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", pgsvi.ErrEmpty, "without a row number"},
-		{" \n\n", pgsvi.ErrEmpty, "without a row number"},
-		{"1\n-2\n", pgsvi.ErrParam, "line 2: found \"-2\""},
-		{"1\n\n2.0\n", pgsvi.ErrParam, "line 3: found \"2.0\""},
-		{"1,2\n", pgsvi.ErrParam, "line 1: found \"1,2\""},
-		{"99999999999999999999\n", pgsvi.ErrParam, "line 1: found"},
+		{"", pgsvi.ErrEmpty, "has no row numbers"},
+		{" \n\n", pgsvi.ErrEmpty, "has no row numbers"},
+		{"1\n-2\n", pgsvi.ErrParam, "line 2: \"-2\""},
+		{"1\n\n2.0\n", pgsvi.ErrParam, "line 3: \"2.0\""},
+		{"1,2\n", pgsvi.ErrParam, "line 1: \"1,2\""},
+		{"99999999999999999999\n", pgsvi.ErrParam, `line 1: "99999999999999999999" is not a row number`},
 	} {
 		got, err := ReadIndex(strings.NewReader(c.in))
 		if got != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -140,8 +140,8 @@ func TestSelectRows(t *testing.T) {
 		says  string
 	}{
 		{y[:2], []int{0}, pgsvi.ErrShape, "2 responses for 3 rows"},
-		{y, nil, pgsvi.ErrEmpty, "no rows"},
-		{y, []int{0, 3}, pgsvi.ErrParam, "index[1] is 3, want a row of 0 to 2"},
+		{y, nil, pgsvi.ErrEmpty, "the index is empty"},
+		{y, []int{0, 3}, pgsvi.ErrParam, "index[1] is 3; rows are numbered from 0 to 2"},
 		{y, []int{-1}, pgsvi.ErrParam, "index[0] is -1"},
 	} {
 		if _, _, err := SelectRows(x, c.y, c.index); !errors.Is(err, c.want) ||
@@ -151,8 +151,8 @@ func TestSelectRows(t *testing.T) {
 	}
 }
 
-// FuzzReadCSV checks that whatever is accepted is finite and rectangular, and is
-// read back to the last bit when written.
+// FuzzReadCSV checks that accepted numbers are finite and rectangular, and are restored exactly
+// after they are written.
 func FuzzReadCSV(f *testing.F) {
 	for _, s := range []string{"", "1,2\n3,4\n", "a,b,y\r\n1,-2.5,1\r\n", "\ufeff1,2\n",
 		"1,\"2\"\n\n 3 ,0x1p-4", "nan,1\n1e999,2", "1,\"2", ",,\n", "1\n"} {
@@ -189,8 +189,8 @@ func FuzzReadCSV(f *testing.F) {
 	})
 }
 
-// FuzzReadIndex checks that whatever is accepted is a list of row numbers, and
-// is read back when written.
+// FuzzReadIndex checks that accepted lines are row numbers, and are restored after they are
+// written.
 func FuzzReadIndex(f *testing.F) {
 	for _, s := range []string{"", "1\n2\n", "\ufeff0\r\n\r\n 7 \n", "-1\n", "1.5\n", "+3"} {
 		f.Add([]byte(s))
@@ -230,10 +230,10 @@ func ExampleReadCSV() {
 	fmt.Println(err)
 	// Output:
 	// 2 rows, 2 features, responses [1 -1]
-	// pgsvi: line 2, column 2: found "?", want a finite number
+	// pgsvi: line 2, column 2: "?" is not a finite number
 }
 
-// A packed file is read as it is; one that is cut short says so.
+// TestReadCSVGzip checks that a packed file is unpacked, and that a truncated file is an error.
 func TestReadCSVGzip(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -253,7 +253,7 @@ func TestReadCSVGzip(t *testing.T) {
 	if _, _, err := ReadCSV(bytes.NewReader(file[:5])); err == nil {
 		t.Error("cut short in the header of gzip: no error")
 	}
-	// Zeros may follow the last member, as with gzip(1), and nothing else.
+	// Zeros may follow the last member, as with gzip(1), but other bytes may not.
 	packed.Reset()
 	z.Reset(&packed)
 	fmt.Fprint(z, "5,6\n")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// dateLayouts are ways to write dates, with or without the time of day.
+// dateLayouts holds layouts of dates, with and without a time of day.
 var dateLayouts = func() (all []string) {
 	for _, d := range []string{"2006-1-2", "2006/1/2", "2006.1.2", "2.1.2006", "2.1.06",
 		"1/2/2006", "2/1/2006", "1/2/06", "2/1/06", "2-1-2006", "1-2-2006",
@@ -22,21 +22,21 @@ var dateLayouts = func() (all []string) {
 
 const (
 	mostDateText = 40 // bytes of a date
-	mostShapes   = 8  // shapes of texts of a column that are tried as dates
+	mostShapes   = 8  // shapes of texts per column that are tried as dates
 )
 
-// A dateShape is how texts are written, digits and letters left out, and the layouts by which every
-// one of them can be read.
+// A dateShape describes the form of texts, ignoring which digits and letters they have. It holds
+// the layouts that can read all texts of the form.
 type dateShape struct {
 	layouts []string
-	n       int // rows
+	n       int // number of rows
 	example string
 }
 
-// dateShapes are those of the texts of a column.
+// dateShapes holds the shapes of the texts of a column.
 type dateShapes map[string]*dateShape
 
-// add returns the shape of s, or nil if it is no date.
+// add returns the shape of s, or nil if s is not a date.
 func (d dateShapes) add(s string) *dateShape {
 	if len(s) > mostDateText || len(s) < 6 || !strings.ContainsAny(s, "0123456789") {
 		return nil
@@ -68,7 +68,7 @@ func (d dateShapes) add(s string) *dateShape {
 	return shape
 }
 
-// appendShape appends s with d for one or two digits, Y for four, and a for letters.
+// appendShape appends the shape of s: d for one or two digits, Y for four digits, a for letters.
 func appendShape(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		n := i
@@ -98,8 +98,7 @@ func appendShape(b []byte, s string) []byte {
 	return b
 }
 
-// alive returns the shapes that are dates, those of the most rows first, and how many rows they
-// have.
+// alive returns the shapes that are dates, the most frequent shape first, and their number of rows.
 func (d dateShapes) alive() (all []*dateShape, rows int) {
 	for _, s := range d {
 		if len(s.layouts) > 0 && s.n > 0 {
@@ -116,10 +115,11 @@ func (d dateShapes) alive() (all []*dateShape, rows int) {
 	return all, rows
 }
 
-// dateDigits are the layouts of dates that are numbers, by their number of digits.
+// dateDigits maps numbers of digits to the layouts of dates that are written as numbers.
 var dateDigits = map[int]string{8: "20060102", 12: "200601021504", 14: "20060102150405"}
 
-// Of dates; few quantities are all of 8 digits and all days of these years.
+// Years of dates that are written as numbers. Few quantities are valid dates in these years
+// throughout.
 const firstYear, lastYear = 1800, 2199
 
 func isDateDigits(s string) bool {
@@ -131,7 +131,7 @@ func isDateDigits(s string) bool {
 	return err == nil && day.Year() >= firstYear && day.Year() <= lastYear
 }
 
-// wall returns what the clock on the wall says, in seconds since 1970.
+// wall returns the local date and time of t, read as UTC, in seconds since 1970.
 func wall(t time.Time) float64 {
 	y, m, d := t.Date()
 	h, mi, s := t.Clock()
@@ -139,7 +139,7 @@ func wall(t time.Time) float64 {
 	return float64(u.Unix()) + float64(u.Nanosecond())/1e9
 }
 
-// firstSign returns the first byte that is no digit, or 0.
+// firstSign returns the first byte that is not a digit, or 0.
 func firstSign(s string) byte {
 	for i := range len(s) {
 		if !isDigit(s[i]) {
@@ -153,7 +153,7 @@ func parseDate(s string, layouts []string) (seconds float64, ok bool) {
 	sign := firstSign(s)
 	for _, l := range layouts {
 		if k := firstSign(l); k != sign && (k == '.' || k == '/' || k == '-') {
-			continue // as parsing it would fail at a price
+			continue // parsing would fail, and take longer
 		}
 		if t, ok := parseLayout(l, s); ok {
 			return wall(t), true

@@ -12,64 +12,66 @@ import (
 	"github.com/pgsvi/pgsvi/internal/spline"
 )
 
-// A design maps a row of a table to the features of a model by the terms of a formula. A Predictor
-// saves it with the Encoder of the columns.
+// A design maps a row of a table to the features of a model, following the terms of a formula. A
+// Predictor saves the design together with the Encoder of the columns.
 //
-// Features are made of the values as they are in the table, like the columns of model.matrix in R,
-// and then shifted and scaled. Scaling gives each coefficient the same prior. Shifts never change
-// the functions that can be fitted: a number is centered only if the model has what centering adds.
+// Features are computed from the values in the table, like the columns of model.matrix in R, and
+// then shifted and scaled. Scaling gives each coefficient the same prior. Shifts never change the
+// functions that the model can fit, because a number is centered only if the model has the terms
+// that centering adds.
 type design struct {
 	Formula string `json:"formula"`
-	// Raw leaves numbers as they are.
+	// Raw turns off the scaling of numbers.
 	Raw   bool    `json:"raw,omitempty"`
 	Terms []*term `json:"terms"`
 
 	names     []string // one name per feature
 	blocks    []string // one block per feature: "" for effects, otherwise a curve or a group
-	intercept bool     // known while the model is made
+	intercept bool     // known only while the model is made
 }
 
-// A term is what a term of a formula has learned.
+// A term holds what a term of a formula has learned.
 type term struct {
 	Kind    string   `json:"kind"`
 	Columns []string `json:"columns"`
-	Text    string   `json:"text"` // the term as it stands in a formula
-	// Full says which columns of a product have a feature for each level, the reference among them.
+	Text    string   `json:"text"` // text of the term in a formula
+	// Full marks the columns of a product that have a feature for each level, including the
+	// reference.
 	Full []bool `json:"full,omitempty"`
-	// Shifts are subtracted from the numbers of a product, one for each column.
+	// Shifts has one number per column of a product, which is subtracted from the column.
 	Shifts []float64 `json:"shifts,omitempty"`
-	// Scales divide the features of a product; nil if all are 1.
+	// Scales divide the features of a product; nil means 1.
 	Scales []float64 `json:"scales,omitempty"`
-	// Means are subtracted from the features of a product or of a polynomial; nil if all are 0.
+	// Means are subtracted from the features of a product or a polynomial; nil means 0.
 	Means []float64 `json:"means,omitempty"`
-	// Degree, Middle and Half are of a polynomial in (x - Middle)/Half, and of powers of x if Half
-	// is 0. Centers and Norms define the recurrence of its orthogonal polynomials.
+	// Degree, Middle and Half define a polynomial in (x - Middle)/Half, or in x if Half is 0.
+	// Centers and Norms define the recurrence of its orthogonal polynomials.
 	Degree  int       `json:"degree,omitempty"`
 	Middle  float64   `json:"middle,omitempty"`
 	Half    float64   `json:"half,omitempty"`
 	Centers []float64 `json:"centers,omitempty"`
 	Norms   []float64 `json:"norms,omitempty"`
-	// Weight is the total weight of the rows that a polynomial has learned from.
+	// Weight is the total weight of the rows that a polynomial was learned from.
 	Weight float64 `json:"weight,omitempty"`
 	// Shift and Scale standardize the logarithm, or the straight line of a curve.
 	Shift float64 `json:"shift,omitempty"`
 	Scale float64 `json:"scale,omitempty"`
-	// Curve is that of a smooth term, and Line says that a straight line is a part of it.
+	// Curve is the curve of a smooth term. Line is true if the term includes a straight line.
 	Curve *spline.Curve `json:"curve,omitempty"`
 	Line  bool          `json:"line,omitempty"`
-	// Levels are those of a group, and Counts their rows.
+	// Levels holds the levels of a group, and Counts their numbers of rows.
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
 	cols    []*column
-	at, n   int            // the first feature, and how many
-	level   map[string]int // group levels and their places
-	learner *termLearner   // while it learns
+	at, n   int            // first feature, and number of features
+	level   map[string]int // indices of group levels
+	learner *termLearner   // nil after learning
 }
 
 // The kinds of terms.
 const (
-	productTerm = "product" // of the features of one or more columns
+	productTerm = "product" // product of the features of one or more columns
 	smoothTerm  = "smooth"
 	polyTerm    = "poly"
 	logTerm     = "log"
@@ -79,8 +81,7 @@ const (
 // defaultBasis is the number of B-splines of a smooth curve.
 const defaultBasis = 22
 
-// newDesign returns the terms of a formula, which Resolve has written out, that have learned
-// nothing yet.
+// newDesign returns the terms of a formula, as expanded by Resolve, before they learn.
 func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 	d := &design{Formula: f.String(), Raw: raw, intercept: !f.NoIntercept}
 	category := func(name string) bool { return e.column(name).Kind == kindCategory }
@@ -112,8 +113,8 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 			if len(t.Slopes) > 0 {
 				return nil,
 					fmt.Errorf(
-						"pgsvi: %v: slopes of groups are not there yet; (1 | %s) has an "+
-							"intercept for each: %w",
+						"pgsvi: %v: slopes of groups are not supported; use (1 | %s) for an "+
+							"intercept of each group: %w",
 						t, strings.Join(t.By, "/"), pgsvi.ErrParam)
 			}
 			d.Terms = d.Terms[:len(d.Terms)-1]
@@ -125,7 +126,7 @@ func newDesign(f *formula.Formula, e *Encoder, raw bool) (*design, error) {
 	return d, d.bind(e)
 }
 
-// addGroup adds an effect of each group, unless there is one already.
+// addGroup adds an effect of each group, unless the design already has it.
 func (d *design) addGroup(by []string) {
 	g := &term{Kind: groupTerm, Columns: by, Text: formula.Group{By: by}.String(),
 		learner: &termLearner{}}
@@ -134,7 +135,7 @@ func (d *design) addGroup(by []string) {
 	}
 }
 
-// bind looks the columns up.
+// bind finds the columns of the terms.
 func (d *design) bind(e *Encoder) error {
 	for _, t := range d.Terms {
 		t.cols = nil
@@ -144,7 +145,7 @@ func (d *design) bind(e *Encoder) error {
 				c = e.use(name, kindGroup)
 			}
 			if c == nil {
-				return fmt.Errorf("pgsvi: a model whose encoder has no column %s: %w",
+				return fmt.Errorf("pgsvi: the encoder of the model has no column %s: %w",
 					csvQuote(name), pgsvi.ErrFile)
 			}
 			t.cols = append(t.cols, c)
@@ -156,7 +157,7 @@ func (d *design) bind(e *Encoder) error {
 	return nil
 }
 
-// suits returns an error if a column cannot be what the term takes it for.
+// suits returns an error if a column has the wrong kind for the term.
 func (t *term) suits() error {
 	for _, c := range t.cols {
 		switch {
@@ -165,7 +166,7 @@ func (t *term) suits() error {
 		case c.Kind == kindDate && (t.Kind == smoothTerm || t.Kind == polyTerm):
 		case t.Kind != productTerm && c.Kind == kindNumber:
 		default:
-			return fmt.Errorf("pgsvi: %s: column %s is a %s, want a number: %w", t.Text,
+			return fmt.Errorf("pgsvi: %s: column %s is a %s instead of a number: %w", t.Text,
 				csvQuote(c.Name), c.Kind, pgsvi.ErrParam)
 		}
 	}
@@ -177,7 +178,7 @@ func (c *column) isFeature() bool {
 	return c.Kind == kindNumber || c.Kind == kindCategory || c.Kind == kindDate
 }
 
-// compile numbers the features of the terms, which have learned.
+// compile numbers the features of the terms, after the terms have learned.
 func (d *design) compile() {
 	d.names, d.blocks = nil, nil
 	for _, t := range d.Terms {
@@ -203,7 +204,7 @@ func (d *design) compile() {
 	}
 }
 
-// names returns those of the features of a term.
+// names returns the names of the features of a term.
 func (t *term) names() (names []string) {
 	c := t.cols[0]
 	impute := t.Kind != productTerm && t.Kind != groupTerm && c.Missing == missingImpute
@@ -245,7 +246,7 @@ func (t *term) names() (names []string) {
 	return names
 }
 
-// featuresOf is features, for a category in full those of all levels.
+// featuresOf is like features, but includes the reference level of a category if full is true.
 func (c *column) featuresOf(full bool) []string {
 	names := c.features()
 	if !full || c.Kind != kindCategory {
@@ -258,8 +259,8 @@ func (c *column) featuresOf(full bool) []string {
 	return append(all, names[len(c.Levels)-1:]...)
 }
 
-// putOf is put of the value less shift, for a category in full with all levels. It returns its part
-// of x.
+// putOf is like put for the value minus shift, but includes the reference level of a category if
+// full is true. It returns the part of x that it wrote.
 func (c *column) putOf(x []float64, v *cell, full bool, shift float64) (
 	own []float64, note string, err error) {
 	n := c.n
@@ -276,8 +277,8 @@ func (c *column) putOf(x []float64, v *cell, full bool, shift float64) (
 		own[i] = 1
 		return own, "", nil
 	}
-	// What is no level as it is written: missing, new, true for 1. The features of the levels
-	// before the reference are one place too far behind.
+	// The value is not a level as it is written: it is missing, new, or true for 1. put leaves out
+	// the reference, so move the features of the levels before it to the front by one place.
 	note, err = c.put(own[1:], v, 0, 1)
 	ref := c.level[c.Reference]
 	copy(own[:ref], own[1:ref+1])
@@ -288,7 +289,7 @@ func (c *column) putOf(x []float64, v *cell, full bool, shift float64) (
 	return own, note, err
 }
 
-// entries are the features of a row that are not 0.
+// entries holds the nonzero features of a row.
 type entries struct {
 	ind     []int
 	val     []float64
@@ -299,7 +300,7 @@ type entries struct {
 	more    []float64
 }
 
-// sparseRow has the features of a product that are not 0, in ascending order.
+// A sparseRow holds the nonzero features of a product in ascending order.
 type sparseRow struct {
 	ind []int
 	val []float64
@@ -311,7 +312,7 @@ func (p *sparseRow) put(j int, v float64) { p.ind, p.val = append(p.ind, j), app
 
 func (r *entries) reset() { r.ind, r.val, r.notes = r.ind[:0], r.val[:0], r.notes[:0] }
 
-// indices returns the places of the features; nil would be those of a dense row.
+// indices returns the indices of the features. It never returns nil, which would mean a dense row.
 func (r *entries) indices() []int {
 	if r.ind == nil {
 		return []int{}
@@ -331,10 +332,10 @@ func (r *entries) note(n string) {
 	}
 }
 
-// row stores the features of a row in r. Its cells are in the order of the encoder's columns.
+// row stores the features of a row in r. The cells are in the order of the columns of the encoder.
 func (d *design) row(r *entries, cells []cell) error { return d.rowOf(r, cells, cells) }
 
-// rowOf is row with other cells for the groups.
+// rowOf is like row, with separate cells for the groups.
 func (d *design) rowOf(r *entries, cells, groups []cell) error {
 	r.reset()
 	for _, t := range d.Terms {
@@ -361,7 +362,7 @@ func (t *term) put(r *entries, cells []cell) error {
 		i, ok := t.level[l]
 		if !ok {
 			i = len(t.Levels)
-			r.note(fmt.Sprintf("%s=%q is new: its effect is as uncertain as its prior",
+			r.note(fmt.Sprintf("%s=%q is new, so its effect is as uncertain as its prior",
 				strings.Join(t.Columns, "/"), l))
 		}
 		r.put(t.at+i, 1)
@@ -377,7 +378,7 @@ func (t *term) put(r *entries, cells []cell) error {
 		return c.absent()
 	case !ok:
 		r.put(j, 1)
-		r.note(csvQuote(c.Name) + " is missing: the mean stands in")
+		r.note(csvQuote(c.Name) + " is missing and replaced by the mean")
 		x = c.Mean
 	}
 	if c.Missing == missingImpute {
@@ -413,29 +414,30 @@ func (t *term) put(r *entries, cells []cell) error {
 	return nil
 }
 
-// noLogarithm is the error of a value that has no logarithm.
+// noLogarithm returns the error of a value without a logarithm.
 func noLogarithm(x float64) error {
-	return fmt.Errorf("found %v, want a number above 0 for its logarithm: %w", x, pgsvi.ErrParam)
+	return fmt.Errorf("the value is %v, but its logarithm needs a number above 0: %w", x,
+		pgsvi.ErrParam)
 }
 
-// outside notes the value of a term of a number, or of a date in years since the first one, that is
-// outside the data of training.
+// outside returns a note if the value of a number, or of a date in years since the first date, is
+// outside the range of the training data.
 func (c *column) outside(x float64) string {
 	if c.Kind == kindDate && (x < c.Min || x > c.Max) {
-		return csvQuote(c.Name) + " is outside the dates of training"
+		return csvQuote(c.Name) + " is outside the training dates"
 	} else if c.Kind == kindDate {
 		return ""
 	}
 	return c.range_(x)
 }
 
-// absent is the error of a missing value that nothing stands in for.
+// absent returns the error of a missing value that is not imputed.
 func (c *column) absent() error {
 	_, err := c.putMissing(nil, 0, 1)
 	return c.wrap(err)
 }
 
-// powers stores the orthogonal polynomials of x in p, or powers if Half is 0.
+// powers stores the orthogonal polynomials of x in p, or the powers of x if Half is 0.
 func (t *term) powers(p []float64, x float64) []float64 {
 	if t.Half == 0 {
 		v := 1.
@@ -484,8 +486,8 @@ func (t *term) putProduct(r *entries, cells []cell) error {
 	return nil
 }
 
-// multiply leaves the products of the features of the columns in r.product: the values as they are
-// in the table, less the shifts.
+// multiply stores the products of the features of the columns, computed from the values in the
+// table minus the shifts, in r.product.
 func (t *term) multiply(r *entries, cells []cell) error {
 	r.product.reset()
 	r.product.put(0, 1)
@@ -509,7 +511,7 @@ func (t *term) multiply(r *entries, cells []cell) error {
 	return nil
 }
 
-// levelOf returns the level of a group that a row is in, or a column without a value.
+// levelOf returns the level of the group of a row, or a column whose value is missing.
 func (t *term) levelOf(cells []cell) (level string, missing *column) {
 	for i, c := range t.cols {
 		v := &cells[c.place]

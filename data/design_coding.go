@@ -10,26 +10,27 @@ import (
 
 // This file decides how the products of a formula are coded: which categories have a feature for
 // every level, and which numbers may be centered. The rules for categories are from R
-// (terms.formula and model.matrix; Chambers and Hastie 1992, section 2.4.1), so that a formula
-// spans the same functions here as in R. newDesign calls them once per formula.
+// (terms.formula and model.matrix; Chambers and Hastie 1992, section 2.4.1), so a formula spans the
+// same functions here as in R. newDesign applies the rules once per formula.
 
-// coding holds how the columns of one product are coded.
+// A coding describes how the columns of one product are coded.
 type coding struct {
 	columns []string
-	full    []bool // the category has a feature for every level, the reference included
+	full    []bool // the category has a feature for every level, including the reference
 	center  []bool // the number may be centered: the model has the terms that centering adds
 }
 
-// codings are the products of a formula, the single columns included.
+// codings holds the products of a formula, including single columns.
 type codings struct {
-	list        []*coding // in the order of their degrees, as R sorts terms
+	list        []*coding // sorted by degree, as R sorts terms
 	category    func(column string) bool
 	noIntercept bool
 }
 
-// check returns an error if what a term means depends on the reference level of a category. R codes
-// b by contrasts in a:x + a:b, because a is a part of a:x, although a:x does not have the effect of
-// a if x is a number. The functions that can be fitted are then others for each reference.
+// check returns an error if the meaning of a term depends on the reference level of a category. R
+// codes b by contrasts in a:x + a:b because a is a part of a:x, although a:x does not include the
+// effect of a if x is a number. The functions that the model can fit would then depend on the
+// reference.
 func (all *codings) check() error {
 	for _, c := range all.list {
 		for i, name := range c.columns {
@@ -54,7 +55,7 @@ func termOf(columns []string) formula.Term {
 }
 
 // newCodings decides how the products are coded. category reports whether a column is a category,
-// and number whether it has a number to center.
+// and number reports whether it has a number to center.
 func newCodings(f *formula.Formula, category, number func(column string) bool) *codings {
 	all := &codings{category: category, noIntercept: f.NoIntercept}
 	for _, t := range f.Terms {
@@ -80,12 +81,12 @@ func (all *codings) find(columns []string) *coding {
 	return all.list[i]
 }
 
-// without returns columns except the one at i.
+// without returns columns without the column at index i.
 func without(columns []string, i int) []string {
 	return slices.Delete(slices.Clone(columns), i, i+1)
 }
 
-// within reports whether every one of a is among b.
+// within reports whether b contains every column of a.
 func within(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(c string) bool { return !slices.Contains(b, c) })
 }
@@ -113,11 +114,11 @@ func (all *codings) codeCategories() {
 	}
 }
 
-// spans reports whether the model has every function that is the product of the numbers among the
-// columns and a function of the categories among them. No column at all means the constants.
+// spans reports whether the model contains every function that is the product of the numbers among
+// the columns and a function of the categories among them. No columns means the constants.
 func (all *codings) spans(columns []string) bool { return all.spansBut(columns, nil) }
 
-// spansBut is spans without the products in skip, whose own contrasts are being checked.
+// spansBut is like spans, but ignores the products in skip, whose own contrasts are being checked.
 func (all *codings) spansBut(columns []string, skip []*coding) bool {
 	if len(columns) == 0 && !all.noIntercept {
 		return true
@@ -139,10 +140,11 @@ func (all *codings) spansBut(columns []string, skip []*coding) bool {
 	})
 }
 
-// centerNumbers finds the numbers of a product that may be centered. Centering the numbers of a set
-// C adds the products without S for every part S of C, so that the model must have all of them.
+// centerNumbers finds the numbers of a product that may be centered. Centering the numbers in a set
+// C adds the product without S for every subset S of C, so the model must already contain all of
+// these.
 func (all *codings) centerNumbers(c *coding, number func(column string) bool) {
-	rests := [][]string{c.columns} // without each part of C
+	rests := [][]string{c.columns} // the product without each subset of C
 	for i, name := range c.columns {
 		if !number(name) {
 			continue

@@ -9,9 +9,9 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 )
 
-// TestCodings compares how products are coded with the "factors" of R's terms.formula, where 1 is a
-// contrast and 2 is every level, and with the numbers that may be centered. a, b and c are
-// categories, and x and z are numbers. Terms stand in the order of their degrees.
+// TestCodings compares the coding of products with the "factors" of R's terms.formula, where 1
+// means a contrast and 2 means every level, and checks which numbers may be centered. a, b and c
+// are categories, and x and z are numbers. The terms are sorted by degree.
 func TestCodings(t *testing.T) {
 	for text, want := range map[string]string{
 		"y ~ a + x":           "a1 x•",

@@ -13,19 +13,20 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// termLearner gathers statistics of a term in a pass over the rows, before the term has features.
+// A termLearner collects statistics of a term in a pass over the rows, before the term has
+// features.
 type termLearner struct {
-	center    []bool // the columns of a product whose number may be centered
-	constant  bool   // the model has the constants
+	center    []bool // columns of a product whose numbers may be centered
+	constant  bool   // whether the model contains the constants
 	intercept bool
-	x, w      []float64        // values and row weights, for a curve, polynomial or logarithm
+	x, w      []float64        // values and row weights for a curve, polynomial or logarithm
 	spread    map[uint]*spread // products of two or more numbers, by the set of their columns
-	sum       []float64        // sums of the features of a product, times the row weight
+	sum       []float64        // weighted sums of the features of a product
 	weight    float64          // sum of the row weights
 	row       entries
 }
 
-// spread has the mean and the variance of values with weights, and the first two different ones.
+// A spread holds the mean and the variance of weighted values, and the first two different values.
 type spread struct {
 	n, mean, m2 float64
 	values      map[float64]bool
@@ -47,11 +48,11 @@ func (s *spread) add(x, w float64) {
 	}
 }
 
-// sd returns the standard deviation, with the divisor n.
+// sd returns the standard deviation with divisor n.
 func (s *spread) sd() float64 { return math.Sqrt(max(0, s.m2/s.n)) }
 
-// scale returns the standard deviation, the difference if there are two values, and 1 if there is
-// one.
+// scale returns the standard deviation. If there are only two different values, it returns their
+// difference, and if there is only one value, it returns 1.
 func (s *spread) scale() float64 {
 	if len(s.values) < 2 {
 		return 1
@@ -66,7 +67,7 @@ func (s *spread) scale() float64 {
 	return s.sd()
 }
 
-// begin sets what is known of a product before the pass: the shifts of its numbers.
+// begin sets the shifts of the numbers of a product before the pass.
 func (t *term) begin() {
 	if t.Kind != productTerm {
 		return
@@ -77,7 +78,7 @@ func (t *term) begin() {
 		case !c.hasNumber():
 		case t.learner.center[i]:
 			t.Shifts[i] = c.Shift
-		case c.Kind == kindDate: // as in R, time since 1970
+		case c.Kind == kindDate: // time since 1970, as in R
 			t.Shifts[i] = -c.Origin / yearSeconds
 		}
 	}
@@ -96,8 +97,8 @@ func (t *term) uncentered() bool {
 	return false
 }
 
-// scaled reports whether the scale of a product depends on the spread of the number at i. A number
-// of two values counts as a category of two levels does: by its range alone.
+// scaled reports whether the scale of a product depends on the spread of the number at index i. A
+// number with two values is treated like a category with two levels, so only its range matters.
 func (t *term) scaled(i int) bool {
 	c := t.cols[i]
 	return c.hasNumber() && !c.Unscaled && !c.binary
@@ -143,8 +144,9 @@ func (t *term) seeLevel(cells []cell) error {
 	return nil
 }
 
-// seeProduct adds the row to the means of the features, and to the spreads of the numbers of the
-// product: of each set of two or more columns, as the others may be missing and imputed.
+// seeProduct adds the row to the means of the features, and to the spread of each set of two or
+// more numbers of the product. All sets are needed, because the other numbers may be missing and
+// imputed.
 func (t *term) seeProduct(cells []cell, w float64) error {
 	l := t.learner
 	if l.sum != nil {
@@ -178,7 +180,7 @@ func (t *term) seeProduct(cells []cell, w float64) error {
 	}
 	for j, s := range sets {
 		if s&(s-1) == 0 {
-			continue // one number, whose scale is known
+			continue // the scale of a single number is known
 		}
 		if l.spread == nil {
 			l.spread = map[uint]*spread{}
@@ -191,7 +193,7 @@ func (t *term) seeProduct(cells []cell, w float64) error {
 	return nil
 }
 
-// learns reports whether a term has to see all rows before it has features.
+// learns reports whether a term needs a pass over the rows before it has features.
 func (t *term) learns() bool {
 	numbers := 0
 	for i := range t.cols {
@@ -202,7 +204,7 @@ func (t *term) learns() bool {
 	return t.Kind != productTerm || numbers > 1 || t.learner.sum != nil
 }
 
-// finish sets what the term has learned.
+// finish stores what the term has learned.
 func (t *term) finish(raw bool) error {
 	l := t.learner
 	t.learner = nil
@@ -229,7 +231,7 @@ func (t *term) finishProduct(l *termLearner) {
 		}
 		t.Means = l.sum
 	}
-	sets, scales := []uint{0}, []float64{1} // the numbers of each feature, and their ranges
+	sets, scales := []uint{0}, []float64{1} // for each feature, its numbers and their ranges
 	for i, c := range t.cols {
 		var more []uint
 		var scaled []float64
@@ -276,8 +278,8 @@ func (t *term) finishLog(l *termLearner, raw bool) error {
 		all.add(math.Log(x), l.w[i])
 	}
 	if len(all.values) < 2 {
-		return fmt.Errorf("pgsvi: %s: all values are the same, so that the term has no effect; "+
-			"leave it out: %w", t.Text, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: %s: all values are the same, so the term has no effect; remove "+
+			"it: %w", t.Text, pgsvi.ErrParam)
 	}
 	t.Shift, t.Scale = 0, 1
 	if !raw && l.constant {
@@ -289,7 +291,7 @@ func (t *term) finishLog(l *termLearner, raw bool) error {
 	return nil
 }
 
-// drop0 leaves out the values of rows of weight 0.
+// drop0 removes the values of rows of weight 0.
 func (l *termLearner) drop0() {
 	n := 0
 	for i, w := range l.w {
@@ -301,7 +303,7 @@ func (l *termLearner) drop0() {
 	l.x, l.w = l.x[:n], l.w[:n]
 }
 
-// finishCurve makes the curve, and standardizes its straight line.
+// finishCurve makes the curve and standardizes its straight line.
 func (t *term) finishCurve(l *termLearner, raw bool) error {
 	k := t.Curve.K
 	if k == 0 {
@@ -327,8 +329,8 @@ func (t *term) finishCurve(l *termLearner, raw bool) error {
 	return nil
 }
 
-// finishPoly makes the polynomials that are orthogonal over the rows, each of mean 0 and variance
-// 1, by the recurrence p₊ = (u − a)p − (n/n₋)p₋, where a is the weighted mean of u under p² and n
+// finishPoly makes polynomials that are orthogonal over the rows, each with mean 0 and variance 1.
+// It uses the recurrence p₊ = (u − a)p − (n/n₋)p₋, where a is the mean of u weighted by p² and n is
 // the mean square of p (Forsythe 1957).
 func (t *term) finishPoly(l *termLearner, raw bool) error {
 	l.drop0()
@@ -339,7 +341,7 @@ func (t *term) finishPoly(l *termLearner, raw bool) error {
 		}
 	}
 	if n := len(values); n <= t.Degree {
-		return fmt.Errorf("pgsvi: %s: the column has %s, and a polynomial of degree %d needs "+
+		return fmt.Errorf("pgsvi: %s: the column has %s, but a polynomial of degree %d needs "+
 			"%d: %w", t.Text, plural(n, "different value"), t.Degree, t.Degree+1, pgsvi.ErrParam)
 	}
 	if raw {
@@ -375,8 +377,8 @@ func (t *term) finishPoly(l *termLearner, raw bool) error {
 		}
 		norm := stat.Mean(square, l.w)
 		if !(norm > 1e-300) {
-			return fmt.Errorf("pgsvi: %s: the values are too close for this degree; "+
-				"use a lower one: %w", t.Text, pgsvi.ErrParam)
+			return fmt.Errorf("pgsvi: %s: the values are too close together for this degree; "+
+				"use a lower degree: %w", t.Text, pgsvi.ErrParam)
 		}
 		t.Norms = append(t.Norms, norm)
 		if k == t.Degree {
@@ -398,7 +400,7 @@ func (t *term) finishPoly(l *termLearner, raw bool) error {
 	return nil
 }
 
-// sortLevels puts the levels of a group in order.
+// sortLevels sorts the levels of a group.
 func (t *term) sortLevels() {
 	counts := make(map[string]int, len(t.Levels))
 	for i, l := range t.Levels {
@@ -410,7 +412,7 @@ func (t *term) sortLevels() {
 	}
 }
 
-// check returns an error if a term that was read makes no sense.
+// check returns an error if a term from a file is inconsistent.
 func (t *term) check() error {
 	ok := t != nil && len(t.Columns) > 0
 	if ok {
@@ -432,18 +434,18 @@ func (t *term) check() error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("a term of a model that makes no sense: %w", pgsvi.ErrFile)
+		return fmt.Errorf("the model has an invalid term: %w", pgsvi.ErrFile)
 	}
 	return nil
 }
 
-// checkFeatures returns an error if a product that was read has scales or means of another number
-// of features.
+// checkFeatures returns an error if the number of scales or means of a product from a file differs
+// from its number of features.
 func (t *term) checkFeatures() error {
 	if t.Kind == productTerm && (t.Scales != nil && len(t.Scales) != t.n ||
 		t.Means != nil && len(t.Means) != t.n) {
-		return fmt.Errorf("pgsvi: a term of %d features and %d scales: %w", t.n, len(t.Scales),
-			pgsvi.ErrFile)
+		return fmt.Errorf("pgsvi: the model has a term with %d features but %d scales: %w", t.n,
+			len(t.Scales), pgsvi.ErrFile)
 	}
 	return nil
 }

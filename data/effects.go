@@ -9,16 +9,16 @@ import (
 )
 
 // MarginalEffects returns the average marginal effect of each column of the formula on the outcome,
-// over the rows of the table (as margins in R): the change of the expected outcome per unit of a
-// number or per year of a date, through all terms that have the column, and that from the reference
-// level to each other level of a category. A number of two values has the difference between them,
-// per unit. Groups, offsets and exposures stay as they are, and so do months and weekdays. Rows in
-// which the column has no value are left out. Effects are in units of the outcome; for two labels
-// they are on the probability of the positive one.
+// over the rows of the table, like margins in R. For a number, it is the change of the expected
+// outcome per unit, through all terms that use the column; for a date, it is the change per year.
+// For a category, it is the change from the reference level to each other level. For a number with
+// only two values, it is the difference between the two, per unit. Groups, offsets, exposures,
+// months and weekdays stay fixed. Rows with a missing value in the column are left out. Effects are
+// in units of the outcome, or of the probability of the positive label for two labels.
 //
-// The derivative is a difference over ±0.001 standard deviations. For classes the effects are those
-// of pgsvi.GLMPosterior.MarginalEffects on each probability, and there one standard deviation of a
-// number is its unit. The table is read once for each number and level. The errors are those of
+// Derivatives are differences over ±0.001 standard deviations. For classes the effects agree with
+// pgsvi.GLMPosterior.MarginalEffects on each probability, where the unit of a number is one
+// standard deviation. The table is read once for each number and level. The errors are errors of
 // pgsvi.GLMPosterior.MeanDifference and of reading the table.
 func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error) {
 	if m.classes() {
@@ -54,17 +54,17 @@ func (m *Model) MarginalEffects(post *pgsvi.GLMPosterior) (*pgsvi.Effects, error
 	return e, nil
 }
 
-// A change of a column has an effect: from the cell below to the cell above.
+// A change of a column, from the cell below to the cell above, has an effect.
 type change struct {
 	name         string
-	above, below func(x float64) cell // x is the value of a number or a date
-	per          float64              // how far they are apart
+	above, below func(x float64) cell // x is the value of a number or date
+	per          float64              // distance between the cells
 }
 
-// effectStep is the step of differences, in standard deviations.
+// effectStep is the step of the differences in standard deviations.
 const effectStep = 1e-3
 
-// changes returns the changes of a column that have an effect.
+// changes returns the changes of a column whose effects are reported.
 func (m *Model) changes(c *column) (all []change) {
 	fixed := func(v cell) func(float64) cell { return func(float64) cell { return v } }
 	switch {
@@ -81,7 +81,7 @@ func (m *Model) changes(c *column) (all []change) {
 	case c.Kind == kindNumber:
 		h := effectStep * c.SD
 		if c.Min > 0 {
-			h = math.Min(h, effectStep*c.Min) // which has a logarithm
+			h = math.Min(h, effectStep*c.Min) // keep the logarithm finite
 		}
 		shifted := func(by float64) func(float64) cell {
 			return func(x float64) cell { return cell{kind: numberCell, f: x + by} }

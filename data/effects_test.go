@@ -8,8 +8,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestMarginalEffects compares the effects of columns with those of features where they can be
-// computed from them, and checks that a curve or a logarithm is one row, per unit of its column.
+// TestMarginalEffects compares effects of columns with effects of features if they must agree, and
+// checks that a curve or a logarithm has one row, per unit of its column.
 func TestMarginalEffects(t *testing.T) {
 	table := tableOf(t, orders(300, 21))
 	effects := func(formula string, columns ...Column) (*Model, *pgsvi.GLMPosterior,
@@ -48,7 +48,7 @@ func TestMarginalEffects(t *testing.T) {
 	for _, r := range features.Rows {
 		if r.Name == "age" {
 			near("age", all["age"].Mean, r.Mean/age.SD)
-			// That of features leaves out how the variance of the linear predictor changes.
+			// The effect of a feature ignores that the variance of the linear predictor changes.
 			if q := all["age"].SD * age.SD / r.SD; math.Abs(q-1) > 0.02 {
 				t.Errorf("sd of age: %v times that of the feature", q)
 			}
@@ -57,7 +57,7 @@ func TestMarginalEffects(t *testing.T) {
 			near("sd of "+r.Name, w.SD, r.SD)
 		}
 	}
-	// With an identity link the mean of the derivatives is that of the terms.
+	// With an identity link, the mean of the derivatives is the derivative of the terms.
 	m, post, all, names = effects("spent ~ log(days) + poly(age, 2) + s(hour) + shelf:age")
 	if !slices.Equal(names, []string{"days", "age", "hour", "shelf"}) {
 		t.Errorf("%q", names)

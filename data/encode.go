@@ -12,10 +12,10 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// put writes the features of a value to x, which has one place for each feature of the column and
-// is 0 everywhere. The feature of a number, or of a date in years since the first one, is
-// (value − shift)/scale. The note is not "" if the value was imputed, is new or is outside the
-// training data.
+// put writes the features of a value to x, which has one element for each feature of the column and
+// must be 0 everywhere. The feature of a number, or of a date in years since the first date, is
+// (value − shift)/scale. The note is not empty if the value was imputed, is new or is outside the
+// range of the training data.
 func (c *column) put(x []float64, v *cell, shift, scale float64) (note string, err error) {
 	if c.isGapCell(v) {
 		return c.putMissing(x, shift, scale)
@@ -52,17 +52,17 @@ func (c *column) put(x []float64, v *cell, shift, scale float64) (note string, e
 	return "", nil
 }
 
-// hasNumber reports whether the first feature of the column is a number, rather than 0 or 1.
+// hasNumber reports whether the first feature of the column is a number, rather than an indicator.
 func (c *column) hasNumber() bool {
 	return c.Kind == kindNumber || c.Kind == kindDate && slices.Contains(c.Parts, Elapsed)
 }
 
-// range_ notes a number that is outside of the training data.
+// range_ returns a note if a number is outside the range of the training data.
 func (c *column) range_(f float64) string {
 	if c.Min <= f && f <= c.Max {
 		return ""
 	}
-	return fmt.Sprintf("%s is %v, outside %v to %v, the range of training", csvQuote(c.Name), f,
+	return fmt.Sprintf("%s is %v, outside the training range %v to %v", csvQuote(c.Name), f,
 		c.Min, c.Max)
 }
 
@@ -77,7 +77,7 @@ func (c *column) putDate(x []float64, seconds, shift, scale float64) (note strin
 			years := (seconds - c.Origin) / yearSeconds
 			x[0] = (years - shift) / scale
 			if years < c.Min || years > c.Max {
-				note = csvQuote(c.Name) + " is outside the dates of training"
+				note = csvQuote(c.Name) + " is outside the training dates"
 			}
 			x = x[1:]
 		case Month:
@@ -102,7 +102,7 @@ func (c *column) putMissing(x []float64, shift, scale float64) (note string, err
 			x[0] = (c.Mean - shift) / scale
 		}
 		x[c.n-1] = 1
-		return csvQuote(c.Name) + " is missing: the mean stands in", nil
+		return csvQuote(c.Name) + " is missing and replaced by the mean", nil
 	case missingLevel:
 		if c.gone >= 0 && c.n > 0 {
 			x[c.gone] = 1
@@ -110,12 +110,10 @@ func (c *column) putMissing(x []float64, shift, scale float64) (note string, err
 		return "", nil
 	case missingDrop:
 		return "", sentinel.Wrap(pgsvi.ErrNotFinite,
-			"the value is missing, and training has left such rows out; want "+
-				"%s", c.wants())
+			"the value is missing, and training left out such rows; use %s", c.accepts())
 	}
 	return "", sentinel.Wrap(pgsvi.ErrNotFinite,
-		"the value is missing, and training had no row without one; want %s",
-		c.wants())
+		"the value is missing, but no value was missing in training; use %s", c.accepts())
 }
 
 func (c *column) putUnknown(x []float64, v *cell) (note string, err error) {
@@ -125,17 +123,17 @@ func (c *column) putUnknown(x []float64, v *cell) (note string, err error) {
 		x[c.nw] = 1
 		return fmt.Sprintf("%s=%s is new", csvQuote(c.Name), text), nil
 	case unknownReference:
-		return fmt.Sprintf("%s=%s is new, and taken for %s", csvQuote(c.Name), text,
+		return fmt.Sprintf("%s=%s is new and read as %s", csvQuote(c.Name), text,
 			csvQuote(c.Reference)), nil
 	case unknownMissing:
 		x[c.gone] = 1
-		return fmt.Sprintf("%s=%s is new, and taken for missing", csvQuote(c.Name), text), nil
+		return fmt.Sprintf("%s=%s is new and read as missing", csvQuote(c.Name), text), nil
 	}
 	return "", sentinel.Wrap(pgsvi.ErrParam,
-		"found the unknown level %s, want %s", text, c.wants())
+		"the level %s is unknown; use %s", text, c.accepts())
 }
 
-// boolLevel returns the level that is true or false in another case, or 1 or 0.
+// boolLevel returns the level that equals true or false in any case, or 1 or 0.
 func (c *column) boolLevel(text string) (i int, ok bool) {
 	for i, l := range c.Levels {
 		if strings.EqualFold(l, text) || text == "true" && l == "1" || text == "false" && l == "0" {
@@ -145,8 +143,8 @@ func (c *column) boolLevel(text string) (i int, ok bool) {
 	return 0, false
 }
 
-// wants says what a value of the column is like.
-func (c *column) wants() string {
+// accepts describes the values that are valid in the column.
+func (c *column) accepts() string {
 	switch c.Kind {
 	case kindCategory, kindOutcome:
 		if c.Levels != nil {
@@ -162,8 +160,8 @@ func (c *column) wants() string {
 	return c.unitText()
 }
 
-// index returns the number of the level of a value, or -1 for one that training has not seen, or
-// that is missing and may be.
+// index returns the index of the level of a value. It returns -1 for a level that training has not
+// seen, and for a missing value if the column allows missing values.
 func (c *column) index(v *cell) (int, error) {
 	if c.isGapCell(v) {
 		if c.Missing == missingLevel {
@@ -208,23 +206,24 @@ func (c *column) outcome(v *cell) (float64, error) {
 		return 0, err
 	case i < 0:
 		return 0, sentinel.Wrap(pgsvi.ErrLabel,
-			"found the outcome %s, want %s", csvQuote(c.text(v)), c.wants())
+			"the outcome %s is unknown; use %s", csvQuote(c.text(v)), c.accepts())
 	case c.Positive != "":
 		return float64(2*i - 1), nil
 	}
 	return float64(i), nil
 }
 
-// root returns the square root of an outcome, for the model of sqrt(y).
+// root returns the square root of an outcome, for a model of sqrt(y).
 func root(y float64) (float64, error) {
 	if !(y >= 0) {
-		return y, fmt.Errorf("found %v, want a number of at least 0 for its square root: %w", y,
-			pgsvi.ErrLabel)
+		return y, fmt.Errorf("the outcome is %v, but its square root needs a number of at least "+
+			"0: %w",
+			y, pgsvi.ErrLabel)
 	}
 	return math.Sqrt(y), nil
 }
 
-// observed returns whether the value of a column of events says that it was observed.
+// observed reports whether the event in a cell of a column of events was observed.
 func (c *column) observed(v *cell) (bool, error) {
 	if c.isGapCell(v) {
 		_, err := c.scale(v)
@@ -242,12 +241,12 @@ func (c *column) observed(v *cell) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, sentinel.Wrap(pgsvi.ErrLabel, "found the event %s, want 1 or yes if it was "+
-		"observed, and 0 or no if the time is censored", csvQuote(text))
+	return false, sentinel.Wrap(pgsvi.ErrLabel, "the event is %s; use 1 or yes if it was "+
+		"observed, or 0 or no if the time is censored", csvQuote(text))
 }
 
-// duration returns the response of the time y of the column of times: y if the event, of which v is
-// the cell, was observed, and otherwise −y.
+// duration returns the response for the time y from the column times. v is the cell of the event.
+// The response is y if the event was observed, and −y otherwise.
 func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
 	observed, err := c.observed(v)
 	switch {
@@ -255,7 +254,7 @@ func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
 		return 0, c.wrap(err)
 	case !(y > 0):
 		return 0, times.wrap(sentinel.Wrap(pgsvi.ErrLabel,
-			"found the time %v, want a number above 0", y))
+			"the time is %v; times must be above 0", y))
 	case observed:
 		return y, nil
 	}
@@ -265,7 +264,7 @@ func (c *column) duration(times *column, y float64, v *cell) (float64, error) {
 // scale returns the value of an exposure, an offset, a weight or a number of trials.
 func (c *column) scale(v *cell) (float64, error) {
 	if c.isGapCell(v) {
-		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "the value is missing; want %s", c.wants())
+		return 0, sentinel.Wrap(pgsvi.ErrNotFinite, "the value is missing; use %s", c.accepts())
 	}
 	x, err := c.value(v)
 	if err == nil {

@@ -15,96 +15,96 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// An Encoder turns rows of a table into numbers for a model: features, outcome and offset. It has
-// what was said and learned of each column. Print it to see that. It is made by Table.Encoder, can
-// be saved as JSON and read back to the same bits, and may be used concurrently.
+// An Encoder turns rows of a table into numbers for a model: features, outcome and offset. It holds
+// what was declared and learned about each column; print it to see this. Make it with
+// Table.Encoder. It can be saved as JSON and restored exactly, and may be used concurrently.
 type Encoder struct {
 	state encoderState
-	names []string       // of the features
-	place map[string]int // of the columns in state.Columns
-	uses  []*column      // all columns, and after them their further roles
-	event *column        // of events, or nil
+	names []string       // names of the features
+	place map[string]int // places of the columns in state.Columns
+	uses  []*column      // all columns, followed by their further roles
+	event *column        // the column of events, or nil
 }
 
-// encoderState is what is saved of an Encoder.
+// encoderState is the saved part of an Encoder.
 type encoderState struct {
 	Version int       `json:"version"`
 	Table   string    `json:"table"`
 	Format  Format    `json:"format"`
-	Asked   Format    `json:"asked"` // as the caller gave it
-	Found   string    `json:"found"` // how the table is written
+	Asked   Format    `json:"asked"` // format set by the caller
+	Found   string    `json:"found"` // description of the format
 	Rows    int       `json:"rows"`
 	Kept    int       `json:"kept"`
 	Sparse  bool      `json:"sparse,omitempty"`
-	Columns []*column `json:"columns"` // all of the table, in its order
-	// Uses are further roles of columns: y ~ w + weight(w) has w as a number and as a weight.
+	Columns []*column `json:"columns"` // all columns of the table, in order
+	// Uses holds further roles of columns: y ~ w + weight(w) uses w as a number and as a weight.
 	Uses []*column `json:"uses,omitempty"`
 }
 
-// encoderVersion is that of encoderState.
+// encoderVersion is the current version of encoderState.
 const encoderVersion = 1
 
-// column is what was said and learned of a column. It is saved as it is.
+// column holds what was declared and learned about a column. It is saved as JSON.
 type column struct {
 	spec
 	Why    string   `json:"why,omitempty"`
-	Values int      `json:"values,omitempty"` // rows
+	Values int      `json:"values,omitempty"` // rows with a value
 	Gaps   int      `json:"gaps,omitempty"`   // rows without a value
 	Doubts []string `json:"doubts,omitempty"`
 
-	// Of numbers and dates, in years since Origin: the feature is (value − Shift)/Scale.
+	// For numbers, and for dates in years since Origin, the feature is (value − Shift)/Scale.
 	Mean    float64  `json:"mean,omitempty"`
-	SD      float64  `json:"sd,omitempty"` // with the divisor n
+	SD      float64  `json:"sd,omitempty"` // with divisor n
 	Min     float64  `json:"min,omitempty"`
 	Max     float64  `json:"max,omitempty"`
 	Shift   float64  `json:"shift,omitempty"`
 	Scale   float64  `json:"scale,omitempty"`
-	Origin  float64  `json:"origin,omitempty"`  // seconds since 1970 of the first date
-	Written []string `json:"written,omitempty"` // layouts of dates, those that were said first
-	Sign    string   `json:"sign,omitempty"`    // decimal
-	// Unsettled is true if no value shows the decimal sign, and Turned if a value is as "(5)".
+	Origin  float64  `json:"origin,omitempty"`  // first date, in seconds since 1970
+	Written []string `json:"written,omitempty"` // layouts of dates, declared layouts first
+	Sign    string   `json:"sign,omitempty"`    // decimal sign
+	// Unsettled is true if no value shows the decimal sign. Turned is true if a value looks like
+	// "(5)".
 	Unsettled bool   `json:"unsettled,omitempty"`
 	Turned    bool   `json:"turned,omitempty"`
-	Units     string `json:"units,omitempty"`   // the unit of the values
-	Numeric   bool   `json:"numeric,omitempty"` // of an outcome
+	Units     string `json:"units,omitempty"`   // unit of the values
+	Numeric   bool   `json:"numeric,omitempty"` // whether an outcome is a number
 
-	// Of categories, groups and labels; those of two labels are −1 and +1.
+	// For categories, groups and labels. Two labels are −1 and +1, in this order.
 	Levels []string `json:"levels,omitempty"`
 	Counts []int    `json:"counts,omitempty"`
 
-	// Of is the column that a factor is made of.
+	// Of is the column that a factor copies.
 	Of string `json:"of,omitempty"`
-	// Root is true if the model is of the square root of the outcome.
+	// Root is true if the model predicts the square root of the outcome.
 	Root bool `json:"root,omitempty"`
 
-	// Compiled.
-	level    map[string]int // places in Levels
-	feature  []int          // of a level, -1 for the reference
-	gone, nw int            // features of a missing and of a new level, or -1
-	at, n    int            // first feature in a row, and how many
+	// The fields below are set by compile.
+	level    map[string]int // indices in Levels
+	feature  []int          // feature of each level, -1 for the reference
+	gone, nw int            // features of missing and of new levels, or -1
+	at, n    int            // first feature in a row, and number of features
 	place    int            // index of the table column in state.Columns
-	binary   bool           // a number of two values; known while the model is made
+	binary   bool           // a number with two values; known only while the model is made
 	gaps     []float64      // numbers that mean a missing value
 }
 
-// Encoder learns how to encode the table. Columns that need a decision have to be named; the others
-// are taken for what they look like. A column named by Skip, and one that is not in the table, is
-// no feature.
+// Encoder learns how to encode the table. Columns that need a decision have to be declared; all
+// others are read as what they look like. A column that is declared by Skip is not a feature.
 //
-// The error has all decisions that remain, as a DecisionError, which wraps ErrParam; see Suggest.
-// Other errors are those of reading, and wrap ErrNotFinite or ErrParam where a row, whose line they
-// name, contradicts what the column is; ErrEmpty if no row is kept; and ErrMemory if levels take
-// more memory than there is.
+// If decisions remain, the error is a DecisionError, which wraps ErrParam; see Suggest. An error
+// about a row that contradicts its column names the line and wraps ErrNotFinite or ErrParam. The
+// error wraps ErrEmpty if no row is kept, and ErrMemory if the levels need more memory than is
+// available. Otherwise it is an error of reading.
 func (t *Table) Encoder(columns ...Column) (*Encoder, error) { return t.encoder(nil, columns) }
 
-// encoder is Encoder for some columns of the table, as a formula names them. The others are
-// skipped, and need no decision. A nil use means all.
+// encoder is like Encoder, but only for the columns in use, which a formula names. Other columns
+// are skipped and need no decision. A nil use means all columns.
 func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	specs, further, decisions := t.decide(use, columns)
 	if len(decisions) > 0 {
 		return nil, &DecisionError{t.Name, decisions}
 	}
-	if slices.ContainsFunc(columns, func(c Column) bool { return c.said().Kind == kindRaw }) {
+	if slices.ContainsFunc(columns, func(c Column) bool { return c.declared().Kind == kindRaw }) {
 		for _, s := range specs {
 			s.Unscaled = s.Kind == kindNumber || s.Kind == kindDate
 		}
@@ -126,7 +126,7 @@ func (t *Table) encoder(use []string, columns []Column) (*Encoder, error) {
 	return e, nil
 }
 
-// newColumn returns the column at j as the profile describes it, before the rows are read again.
+// newColumn returns column j as its profile describes it, before the rows are read again.
 func (t *Table) newColumn(j int, s *spec) *column {
 	c := &column{spec: *s, Why: s.why, place: j}
 	if own := len(t.profiles) - len(t.factors); j >= own {
@@ -138,7 +138,7 @@ func (t *Table) newColumn(j int, s *spec) *column {
 	return c
 }
 
-// learnProfile takes from the profile what the next pass needs.
+// learnProfile copies from the profile what the next pass needs.
 func (c *column) learnProfile(t *Table, p *profile) {
 	sign, _ := p.decimal(t.Format.Decimal)
 	c.Unsettled = p.points+p.commas == 0 && t.Format.Decimal == 0 && c.Decimal == ""
@@ -162,11 +162,11 @@ func (c *column) learnProfile(t *Table, p *profile) {
 		c.Parts = []Part{Elapsed}
 	}
 	c.Written = slices.Clone(c.found)
-	slices.Sort(c.Parts) // elapsed time first
+	slices.Sort(c.Parts) // puts Elapsed first
 	c.Parts = slices.Compact(c.Parts)
 }
 
-// learn reads the table once and learns the columns.
+// learn learns the columns in one pass over the table.
 func (e *Encoder) learn(t *Table) error {
 	var learners []*learner
 	var y, weight *learner
@@ -193,7 +193,7 @@ func (e *Encoder) learn(t *Table) error {
 		}
 		e.state.Kept++
 		w := 1.
-		for _, l := range []*learner{weight, y} { // the others depend on these
+		for _, l := range []*learner{weight, y} { // all other columns depend on these
 			if l == nil {
 				continue
 			}
@@ -219,7 +219,7 @@ func (e *Encoder) learn(t *Table) error {
 	}
 	if e.state.Kept == 0 {
 		return t.named(sentinel.Wrap(pgsvi.ErrEmpty,
-			"pgsvi: no row is left after those with missing values"))
+			"pgsvi: every row has a missing value in a column with Drop, so no row is left"))
 	}
 	var decisions []Decision
 	nonzero, features := 0.0, 0
@@ -238,12 +238,12 @@ func (e *Encoder) learn(t *Table) error {
 	return nil
 }
 
-// rowError names the place of an error.
+// rowError adds the line and the column to an error.
 func (t *Table) rowError(rec *record, c *column, err error) error {
 	return t.named(fmt.Errorf("pgsvi: line %d, column %s: %w", rec.line, csvQuote(c.Name), err))
 }
 
-// isGapCell reports whether a cell has no value.
+// isGapCell reports whether a cell is missing a value.
 func (c *column) isGapCell(v *cell) bool {
 	switch v.kind {
 	case absentCell, nullCell:
@@ -261,7 +261,7 @@ func (c *column) isGapCell(v *cell) bool {
 		v.kind == numberCell && c.numbers() && slices.Contains(c.gaps, v.f))
 }
 
-// value returns the number of a cell that has one. A time of day is in hours.
+// value returns the number in a cell that has a value. A time of day is in hours.
 func (c *column) value(v *cell) (float64, error) {
 	x, err := c.plainValue(v)
 	if err == nil && c.Clock {
@@ -270,13 +270,13 @@ func (c *column) value(v *cell) (float64, error) {
 	return x, err
 }
 
-// plainValue returns the number that is written in a cell.
+// plainValue returns the number as it is written in a cell.
 func (c *column) plainValue(v *cell) (float64, error) {
 	switch v.kind {
 	case numberCell, boolCell:
 		return v.f, nil
 	case dateCell:
-		return 0, sentinel.Wrap(pgsvi.ErrParam, "found a date, want a number")
+		return 0, sentinel.Wrap(pgsvi.ErrParam, "the value is a date; use a number")
 	}
 	sign := v.decimal
 	if sign == 0 || c.Decimal != "" {
@@ -304,11 +304,11 @@ func (c *column) plainValue(v *cell) (float64, error) {
 	}
 	if !ok {
 		return 0, sentinel.Wrap(pgsvi.ErrNotFinite,
-			"found %s, want a number with the decimal sign %q", csvQuote(v.s),
+			"%s is not a number with the decimal sign %q", csvQuote(v.s),
 			rune(sign))
 	}
 	if unit != "" && unit != c.Units && !c.AnyUnit {
-		return 0, sentinel.Wrap(pgsvi.ErrParam, "found %s, want %s", csvQuote(v.s), c.unitText())
+		return 0, sentinel.Wrap(pgsvi.ErrParam, "%s is not %s", csvQuote(v.s), c.unitText())
 	}
 	return part * x, nil
 }
@@ -320,7 +320,7 @@ func (c *column) unitText() string {
 	return "a number in " + c.Units
 }
 
-// date returns the seconds of a cell that has a date.
+// date returns the date in a cell that has a value, in seconds since 1970.
 func (c *column) date(v *cell) (float64, error) {
 	if v.kind == dateCell {
 		return v.f, nil
@@ -334,17 +334,17 @@ func (c *column) date(v *cell) (float64, error) {
 			return s, nil
 		}
 	}
-	return 0, sentinel.Wrap(pgsvi.ErrParam, "found %s, want a date like %s", csvQuote(c.text(v)),
+	return 0, sentinel.Wrap(pgsvi.ErrParam, "%s is not a date like %s", csvQuote(c.text(v)),
 		strings.Join(c.Written, " or "))
 }
 
-// isoLayouts are read whatever the layouts of a column: there is but one way to read them.
+// isoLayouts are always read, whatever the layouts of the column, because they are unambiguous.
 var isoLayouts = []string{time.DateOnly, time.RFC3339}
 
 const yearSeconds = 365.25 * 24 * 3600
 
-// number returns the value of a number, or the years of a date since the first one, before it is
-// standardised. ok is false for a missing value.
+// number returns the value of a number, or the years of a date since the first date, before it is
+// standardized. ok is false if the value is missing.
 func (c *column) number(v *cell) (x float64, ok bool, err error) {
 	if c.isGapCell(v) {
 		return 0, false, nil
@@ -357,7 +357,7 @@ func (c *column) number(v *cell) (x float64, ok bool, err error) {
 	return x, err == nil, err
 }
 
-// text returns the level that a cell has.
+// text returns the level in a cell.
 func (c *column) text(v *cell) string {
 	s := v.s
 	if s == "" && v.kind == numberCell {
@@ -410,10 +410,10 @@ func (c *column) features() (names []string) {
 	return names
 }
 
-// mostNames is how many bytes the names of features may have.
+// mostNames is the largest number of bytes in the names of features.
 const mostNames = 256 << 20
 
-// compile makes the look-ups.
+// compile computes the lookup tables.
 func (e *Encoder) compile() error {
 	e.names, e.place, e.event = nil, map[string]int{}, nil
 	e.uses = slices.Concat(e.state.Columns, e.state.Uses)
@@ -421,28 +421,28 @@ func (e *Encoder) compile() error {
 	for j, c := range e.state.Columns {
 		if _, twice := e.place[c.Name]; twice || c.Name == "" {
 			return sentinel.Wrap(pgsvi.ErrFile,
-				"pgsvi: an encoder with two columns named %s", csvQuote(c.Name))
+				"pgsvi: the encoder has two columns named %s", csvQuote(c.Name))
 		}
 		e.place[c.Name] = j
 		for _, l := range c.Levels {
 			if bytes += len(c.Name) + len(l); bytes > mostNames && c.Kind == kindCategory {
 				return sentinel.Wrap(pgsvi.ErrMemory,
-					"pgsvi: column %s: the names of its %d levels take too much "+
-						"memory; Skip it, or give it a shorter name",
+					"pgsvi: column %s: the names of its %d levels take too much memory; skip the "+
+						"column, or shorten its name",
 					csvQuote(c.Name), len(c.Levels))
 			}
 		}
 		c.place = j
 		if _, there := e.place[c.Of]; c.Of != "" && (!there || c.Of == c.Name) {
-			return fmt.Errorf("pgsvi: an encoder with a factor of column %s, which it does not "+
-				"have: %w", csvQuote(c.Of), pgsvi.ErrFile)
+			return fmt.Errorf("pgsvi: the encoder has a factor of column %s, but not the column: "+
+				"%w",
+				csvQuote(c.Of), pgsvi.ErrFile)
 		}
 		c.compile(len(e.names))
 		for _, name := range c.features() {
 			if other, twice := seen[name]; twice {
 				return sentinel.Wrap(pgsvi.ErrShape,
-					"pgsvi: columns %s and %s both have the feature %s; rename "+
-						"one",
+					"pgsvi: columns %s and %s both have the feature %s; rename one of them",
 					csvQuote(other), csvQuote(c.Name), csvQuote(name))
 			}
 			seen[name] = c.Name
@@ -452,7 +452,8 @@ func (e *Encoder) compile() error {
 	for _, c := range e.state.Uses {
 		j, ok := e.place[c.Name]
 		if !ok || c.isFeature() || c.Kind == kindOutcome {
-			return fmt.Errorf("pgsvi: an encoder with a further use of column %s as a %s: %w",
+			return fmt.Errorf("pgsvi: the encoder has an invalid further use of column %s as a "+
+				"%s: %w",
 				csvQuote(c.Name), c.Kind, pgsvi.ErrFile)
 		}
 		c.place = j
@@ -495,10 +496,10 @@ func (c *column) compile(at int) {
 	}
 }
 
-// Features returns the names of the features, as a new slice.
+// Features returns the names of the features in a new slice.
 func (e *Encoder) Features() []string { return slices.Clone(e.names) }
 
-// Outcome returns the name of the column of the outcome, or "".
+// Outcome returns the name of the outcome column, or "" if there is no outcome.
 func (e *Encoder) Outcome() string {
 	for _, c := range e.state.Columns {
 		if c.Kind == kindOutcome {
@@ -508,11 +509,11 @@ func (e *Encoder) Outcome() string {
 	return ""
 }
 
-// MarshalJSON returns the Encoder as JSON. UnmarshalJSON reads it back to the same bits.
+// MarshalJSON returns the Encoder as JSON. UnmarshalJSON restores it exactly.
 func (e *Encoder) MarshalJSON() ([]byte, error) { return json.Marshal(&e.state) }
 
-// UnmarshalJSON reads what MarshalJSON has written. The error wraps ErrFile if it is something
-// else, or of a newer release.
+// UnmarshalJSON reads the output of MarshalJSON. The error wraps ErrFile if b is not such JSON or
+// was written by another version.
 func (e *Encoder) UnmarshalJSON(b []byte) error {
 	var s encoderState
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -520,8 +521,8 @@ func (e *Encoder) UnmarshalJSON(b []byte) error {
 	}
 	if s.Version != encoderVersion {
 		return sentinel.Wrap(pgsvi.ErrFile,
-			"pgsvi: an encoder of version %d, want %d; read it with the release "+
-				"that has written it", s.Version, encoderVersion)
+			"pgsvi: the encoder has version %d, but this release reads version %d; use the "+
+				"release that wrote it", s.Version, encoderVersion)
 	}
 	for _, c := range slices.Concat(s.Columns, s.Uses) {
 		if err := c.check(); err != nil {
@@ -536,7 +537,7 @@ func (e *Encoder) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// check returns an error if a column that was read makes no sense.
+// check returns an error if a column from a file is inconsistent.
 func (c *column) check() error {
 	if c == nil {
 		return errors.New("a column is null")
@@ -545,17 +546,21 @@ func (c *column) check() error {
 	numeric := c.Kind == kindNumber || c.Kind == kindDate
 	switch {
 	case !known:
-		return fmt.Errorf("column %s is of the kind %s", csvQuote(c.Name), csvQuote(string(c.Kind)))
+		return fmt.Errorf("column %s has the unknown kind %s", csvQuote(c.Name),
+			csvQuote(string(c.Kind)))
 	case c.Kind != kindSkip && c.Sign != "." && c.Sign != ",":
-		return fmt.Errorf("column %s has the decimal sign %s", csvQuote(c.Name), csvQuote(c.Sign))
+		return fmt.Errorf("column %s has the invalid decimal sign %s", csvQuote(c.Name),
+			csvQuote(c.Sign))
 	case numeric && !(c.Scale > 0):
-		return fmt.Errorf("column %s has the scale %v", csvQuote(c.Name), c.Scale)
+		return fmt.Errorf("column %s has the invalid scale %v", csvQuote(c.Name), c.Scale)
 	case c.Kind == kindCategory && !slices.Contains(c.Levels, c.Reference):
-		return fmt.Errorf("column %s has no level %s", csvQuote(c.Name), csvQuote(c.Reference))
+		return fmt.Errorf("column %s has no reference level %s", csvQuote(c.Name),
+			csvQuote(c.Reference))
 	case c.Missing == missingLevel && c.Kind != kindCategory && c.Kind != kindGroup,
 		c.Missing == missingImpute && !numeric, c.Unknown != "" && c.Kind != kindCategory,
 		c.Unknown == unknownMissing && c.Missing != missingLevel:
-		return fmt.Errorf("column %s has the policies %q and %q", csvQuote(c.Name), c.Missing,
+		return fmt.Errorf("column %s has the invalid policies %q and %q", csvQuote(c.Name),
+			c.Missing,
 			c.Unknown)
 	case c.Positive != "" && c.Kind == kindOutcome &&
 		(len(c.Levels) != 2 || c.Levels[1] != c.Positive):
@@ -563,15 +568,16 @@ func (c *column) check() error {
 	case c.Kind == kindOutcome && !c.Numeric && len(c.Levels) < 2:
 		return fmt.Errorf("outcome %s has %d labels", csvQuote(c.Name), len(c.Levels))
 	case len(c.Counts) != len(c.Levels):
-		return fmt.Errorf("column %s has %d levels and %d counts", csvQuote(c.Name), len(c.Levels),
+		return fmt.Errorf("column %s has %d levels but %d counts", csvQuote(c.Name), len(c.Levels),
 			len(c.Counts))
 	case len(slices.Compact(slices.Sorted(slices.Values(c.Levels)))) != len(c.Levels):
-		return fmt.Errorf("column %s has a level twice", csvQuote(c.Name))
+		return fmt.Errorf("column %s lists a level twice", csvQuote(c.Name))
 	}
 	return nil
 }
 
-// sortLevels sorts numbers by their value, and texts otherwise.
+// sortLevels sorts levels in place and returns them: by value if all are numbers, otherwise as
+// texts.
 func sortLevels(levels []string) []string {
 	values := map[string]float64{}
 	for _, l := range levels {

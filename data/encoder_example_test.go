@@ -25,7 +25,7 @@ K-163;14.05.2021;Basis;22,90 €;36;nein
 K-170;14.05.2021;Basis;22,90 €;41;nein
 `
 
-// Read finds out how a file is written. Suggest says which columns need a decision.
+// Read detects how a file is written. Suggest lists the columns that need a decision.
 func ExampleRead() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -47,24 +47,23 @@ func ExampleRead() {
 	// Alter      number      numbers                        1        "32", "k.A."
 	// gekündigt  category    texts                          -        "nein", "ja"
 	//
-	// to be decided: "Kunde", "Tarif", "Alter"
+	// columns that need a decision: "Kunde", "Tarif", "Alter"
 	//
 	// 	data.Outcome("gekündigt").Positive("ja"),
 	// 	// "Kunde": an identifier: 11 different texts in 11 rows
 	// 	data.Skip("Kunde"),
-	// 	// or data.Group("Kunde"), // for an effect of each
-	// 	// or data.Category("Kunde"), // for a feature of each
-	// 	// "Tarif": levels that differ in case only, "Premium" and "premium"
+	// 	// or data.Group("Kunde"), // for a random effect of each text
+	// 	// or data.Category("Kunde"), // for a feature of each text
+	// 	// "Tarif": levels that differ only in case, "Premium" and "premium"
 	// 	data.Category("Tarif").FoldCase(),
 	// 	// or data.Category("Tarif").KeepCase(), // to keep them apart
-	// 	// "Alter": 9 numbers and "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1)), the first in line 3
+	// 	// "Alter": 9 numbers, but also "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1)), the first in line 3
 	// 	data.Number("Alter").MissingAre("k.A.").Impute(), // if that means missing
 	// 	// or data.Category("Alter").Level(), // if not
 	// 	// or data.Number("Alter").MissingAre("k.A.").Drop(), // to leave these rows out
 }
 
-// An Encoder learns what columns mean, and turns rows into numbers: those of the table, and others
-// to predict from.
+// An Encoder learns the columns, and turns rows of the table and rows to predict into numbers.
 func ExampleTable_Encoder() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -95,24 +94,24 @@ func ExampleTable_Encoder() {
 	// churn.csv: 11 rows, 11 kept, 7 features
 	// UTF-8, separator ';', decimal sign ',' (line 2 has "19,90 €")
 	//
-	// column     taken for                              why      features  missing                unknown
-	// Kunde      nothing                                said     -         -                      -
-	// Beginn     date, written as 2.1.2006: elapsed     dates    1         -                      -
-	// Tarif      category of 3 levels, against "basis"  said     3         -                      new
-	// Preis      number, 29.7 ± 11.0 €                  numbers  1         -                      -
-	// Alter      number, 44.0 ± 12.3                    said     2         2, mean and indicator  -
-	// gekündigt  outcome, +1 = "ja" (36.4%)             said     -         -                      -
+	// column     read as                                  why       features  missing                unknown
+	// Kunde      not used                                 declared  -         -                      -
+	// Beginn     date, written as 2.1.2006: elapsed       dates     1         -                      -
+	// Tarif      category of 3 levels, reference "basis"  declared  3         -                      new
+	// Preis      number, 29.7 ± 11.0 €                    numbers   1         -                      -
+	// Alter      number, 44.0 ± 12.3                      declared  2         2, mean and indicator  -
+	// gekündigt  outcome, +1 = "ja" (36.4%)               declared  -         -                      -
 	//
 	// doubts
-	//   column "Tarif": 3 levels of fewer than 20 rows: "basis" (6), "komfort" (3), "premium" (2)
-	//   column "gekündigt": 2 levels of fewer than 20 rows: "nein" (7), "ja" (4)
+	//   column "Tarif": 3 levels with fewer than 20 rows: "basis" (6), "komfort" (3), "premium" (2)
+	//   column "gekündigt": 2 levels with fewer than 20 rows: "nein" (7), "ja" (4)
 	//
 	// 11×7 ["Beginn.elapsed" "Tarif=komfort" "Tarif=premium" "Tarif=(new)" "Preis" "Alter" "Alter missing"]
 	// [-1.00 -1.00 1.00 1.00 -1.00 1.00 -1.00 -1.00 1.00 -1.00 -1.00] of ["nein" "ja"]
 	// [-0.43 1.00 0.00 0.00 0.02 0.00 1.00]
 }
 
-// Every decision that is to be made is in one error, which a program can look into.
+// A single error holds every decision, so that a program can handle them.
 func ExampleDecisionError() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -129,13 +128,13 @@ func ExampleDecisionError() {
 	}
 	// Output:
 	// pgsvi: churn.csv: 2 columns need a decision
-	//   column "Tarif": levels that differ in case only, "Premium" and "premium": Category("Tarif").FoldCase(), Category("Tarif").KeepCase() to keep them apart
-	//   column "Alter": 9 numbers and "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1)), the first in line 3: Number("Alter").MissingAre("k.A.").Impute() if that means missing, Category("Alter").Level() if not, Number("Alter").MissingAre("k.A.").Drop() to leave these rows out
+	//   column "Tarif": levels that differ only in case, "Premium" and "premium"; use Category("Tarif").FoldCase(), or Category("Tarif").KeepCase() to keep them apart
+	//   column "Alter": 9 numbers, but also "k.A." (1); 2 of 11 values are missing ("" (1), "k.A." (1)), the first in line 3; use Number("Alter").MissingAre("k.A.").Impute() if that means missing, or Category("Alter").Level() if not, or Number("Alter").MissingAre("k.A.").Drop() to leave these rows out
 	// Tarif 2
 	// Alter 3
 }
 
-// A row may be a map, a JSON object, or a struct with tags. Notes say what is unusual in it.
+// A row may be a map, a JSON object, or a struct with tags. Notes describe unusual values.
 func ExampleEncoder_Row() {
 	t, err := data.Read(strings.NewReader(churn), "churn.csv")
 	if err != nil {
@@ -181,14 +180,14 @@ func ExampleEncoder_Row() {
 	fmt.Println(len(saved.Features()), err)
 	// Output:
 	// ["Tarif=komfort" "Tarif=premium" "Tarif=(new)" "Preis" "Alter" "Alter missing"]
-	// [0.00 0.00 1.00 -0.39 0.00 1.00] ["Tarif"="gold" is new "Alter" is missing: the mean stands in]
+	// [0.00 0.00 1.00 -0.39 0.00 1.00] ["Tarif"="gold" is new "Alter" is missing and replaced by the mean]
 	// [0.00 0.00 0.00 -0.39 0.00 0.00] <nil>
 	// [0.00 0.00 0.00 -0.39 0.00 0.00] <nil>
-	// pgsvi: column "Preis": the value is missing, and training had no row without one; want a number in €; there is no column "Price"; there are "Tarif", "Preis", "Alter"
+	// pgsvi: column "Preis": the value is missing, but no value was missing in training; use a number in €; the model has no column "Price"; it has "Tarif", "Preis", "Alter"
 	// 6 <nil>
 }
 
-// Rows that cannot be encoded are errors of their own; the others are encoded all the same.
+// A row that cannot be encoded has an error of its own, and the other rows are encoded.
 func ExampleEncoder_Rows() {
 	t, err := data.Read(
 		strings.NewReader(
@@ -219,6 +218,6 @@ func ExampleEncoder_Rows() {
 	}
 	// Output:
 	// 0 [80 1]
-	// pgsvi: more.csv: line 3, column "kind": found the unknown level "castle", want one of "flat", "house"
+	// pgsvi: more.csv: line 3, column "kind": the level "castle" is unknown; use one of "flat", "house"
 	// 2 [30 0]
 }

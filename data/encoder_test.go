@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestEncoderColumns holds small tables against the features and outcomes that they become.
+// TestEncoderColumns compares small tables with the expected features and outcomes.
 func TestEncoderColumns(t *testing.T) {
 	for name, c := range map[string]struct {
 		in      string
@@ -120,7 +120,7 @@ func TestEncoderColumns(t *testing.T) {
 	}
 }
 
-// TestDecisions holds columns against the decision that they need. "" means none.
+// TestDecisions checks the decision that each column needs. "" means that it needs no decision.
 func TestDecisions(t *testing.T) {
 	column := func(rows int, f func(i int) any) string {
 		var in strings.Builder
@@ -138,14 +138,14 @@ func TestDecisions(t *testing.T) {
 		want string
 	}{
 		"identifiers of letters": {column(100, func(i int) any { return fmt.Sprint("K", i) }), nil,
-			`an identifier: 100 different texts in 100 rows: Skip("a"), Group("a")`},
+			`an identifier: 100 different texts in 100 rows; use Skip("a"), or Group("a")`},
 		"repeated identifiers": {column(100, func(i int) any { return fmt.Sprint("K", i/2) }),
-			nil, `50 different texts in 100 rows: Group("a") for an effect of each, Skip("a")`},
+			nil, `50 different texts in 100 rows; use Group("a") for a random effect of each text, or Skip("a")`},
 		"free texts": {column(100, func(i int) any {
 			return strings.Repeat("some words ", 9) + fmt.Sprint(i)
-		}), nil, `free text: 100 different texts: Skip("a")`},
+		}), nil, `free text: 100 different texts; use Skip("a")`},
 		"identifiers": {column(60, func(i int) any { return 1000 + i*i }), nil,
-			`60 whole numbers, all different: Skip("a"), Number("a") if it measures`},
+			`60 whole numbers, all different; use Skip("a"), or Number("a") if it measures`},
 		"measured": {column(60, func(i int) any { return 1000 + i*i }),
 			[]Column{Number("a")}, ""},
 		"few whole numbers": {column(50, func(i int) any { return 1000 + i*i }), nil, ""},
@@ -159,35 +159,35 @@ func TestDecisions(t *testing.T) {
 		"meant": {column(22, func(i int) any { return fmt.Sprint("l", i/2) }),
 			[]Column{Category("a")}, ""},
 		"constant": {column(20, func(i int) any { return 7 }), nil,
-			`all values are "7": Skip("a")`},
+			`all values are "7"; use Skip("a")`},
 		"constant texts": {column(20, func(i int) any { return "x" }), nil,
-			`all values are "x": Skip("a")`},
+			`all values are "x"; use Skip("a")`},
 		"constant, meant": {column(20, func(i int) any { return 7 }), []Column{Number("a")},
-			`all values are "7": Skip("a")`},
+			`all values are "7"; use Skip("a")`},
 		"nothing": {column(20, func(i int) any { return "NA" }), nil,
-			`no value at all: Skip("a")`},
+			`no values; use Skip("a")`},
 		"missing number": {column(20, func(i int) any {
 			return []any{"", i + 1}[min(i, 1)]
-		}), nil, `1 of 20 values is missing, the first in line 2: Number("a").Impute(), Number("a").Drop() to leave`},
+		}), nil, `1 of 20 values is missing, the first in line 2; use Number("a").Impute(), or Number("a").Drop() to leave`},
 		"missing text": {column(20, func(i int) any {
 			return []any{"?", "p", "q"}[i%3]
-		}), nil, `7 of 20 values are missing ("?" (7)), the first in line 2: Category("a").Level(), Category("a").Drop()`},
+		}), nil, `7 of 20 values are missing ("?" (7)), the first in line 2; use Category("a").Level(), or Category("a").Drop()`},
 		"one value or none": {column(20, func(i int) any { return []any{"", "p"}[i%2] }), nil,
 			`Category("a").Level()`},
 		"text among numbers": {column(20, func(i int) any {
 			return []any{"k.A.", i + 1}[min(i, 1)]
-		}), nil, `19 numbers and "k.A." (1); 1 of 20 values is missing ("k.A." (1)), the first in line 2: Number("a").MissingAre("k.A.").Impute() if that means missing, Category("a") if not`},
+		}), nil, `19 numbers, but also "k.A." (1); 1 of 20 values is missing ("k.A." (1)), the first in line 2; use Number("a").MissingAre("k.A.").Impute() if that means missing, or Category("a") if not`},
 		"infinity": {column(20, func(i int) any {
 			return []any{"inf", i + 1}[min(i, 1)]
-		}), nil, `19 numbers and "inf" (1)`},
+		}), nil, `19 numbers, but also "inf" (1)`},
 		"numbers among texts": {column(20,
 			func(i int) any { return []any{"k.A.", i % 3}[min(i%3, 1)] }), nil, ""},
 		"below a limit": {column(20, func(i int) any {
 			return []any{"<0.3", i + 1}[min(i, 1)]
-		}), nil, `19 numbers and 1 beyond a limit of detection, such as "<0.3": Number("a").BelowLimit("half")`},
+		}), nil, `19 numbers, and 1 beyond a detection limit, such as "<0.3"; use Number("a").BelowLimit("half")`},
 		"case": {column(40, func(i int) any {
 			return []any{"x", "X", "z"}[i%3]
-		}), nil, `levels that differ in case only, "X" and "x": Category("a").FoldCase(), Category("a").KeepCase()`},
+		}), nil, `levels that differ only in case, "X" and "x"; use Category("a").FoldCase(), or Category("a").KeepCase()`},
 		"case, meant": {column(40, func(i int) any { return []any{"x", "X", "z"}[i%3] }),
 			[]Column{Category("a").KeepCase()}, ""},
 		"accents": {column(40, func(i int) any {
@@ -195,19 +195,19 @@ func TestDecisions(t *testing.T) {
 		}), nil, `Category("a").FoldCase()`},
 		"no sign": {column(20, func(i int) any {
 			return fmt.Sprintf("%d.234", i+1)
-		}), nil, `no value shows whether "1.234" is 1.234 or 1234: Number("a").Decimal('.') if 1.234, Number("a").Decimal(',') if 1234`},
+		}), nil, `no value shows whether "1.234" is 1.234 or 1234; use Number("a").Decimal('.') if 1.234, or Number("a").Decimal(',') if 1234`},
 		"a sign": {column(20, func(i int) any { return fmt.Sprintf("%d.234", i) }),
 			nil, ""},
 		"thousands": {column(20, func(i int) any {
 			return fmt.Sprintf("\"%d,234\"", i+1)
-		}), nil, `"1,234" is 1234 or 1.234: Number("a").Decimal('.')`},
+		}), nil, `"1,234" is 1234 or 1.234; use Number("a").Decimal('.')`},
 		"surely thousands": {column(20,
 			func(i int) any { return fmt.Sprintf("\"%d,234,567\"", i+1) }), nil, ""},
 		"units": {column(20, func(i int) any {
 			return fmt.Sprint(i, []string{" €", " $"}[i%2])
-		}), nil, `different units, "$" (10), "€" (10): Number("a").AnyUnit()`},
+		}), nil, `different units, "$" (10), "€" (10); use Number("a").AnyUnit()`},
 		"a unit": {column(40, func(i int) any { return fmt.Sprint(i, " kg") }), nil,
-			`numbers with a unit, such as "0 kg": Number("a").Unit("kg"), Category("a")`},
+			`numbers with a unit, such as "0 kg"; use Number("a").Unit("kg"), or Category("a")`},
 		"postal codes": {column(30,
 			func(i int) any { return fmt.Sprintf("%05d", 9000+i%4) }), nil, ""},
 		"card numbers": {column(30, func(i int) any {
@@ -215,59 +215,59 @@ func TestDecisions(t *testing.T) {
 		}), nil, `an identifier: 30 different texts`},
 		"ambiguous dates": {column(30, func(i int) any {
 			return fmt.Sprintf("%d/%d/2024", i%12+1, i%7+1)
-		}), nil, `can be day/month or month/day in every row: Date("a").Layout("2/1/2006") if the day comes first, Date("a").Layout("1/2/2006") if the month does`},
+		}), nil, `can be day/month or month/day; use Date("a").Layout("2/1/2006") if the day comes first, or Date("a").Layout("1/2/2006") if the month comes first`},
 		"settled dates": {column(30,
 			func(i int) any { return fmt.Sprintf("%d/%d/2024", i%12+1, i%28+1) }), nil, ""},
 		"a text among dates": {column(30, func(i int) any {
 			return []string{"never", fmt.Sprintf("2024-01-%02d", i+1)}[min(1, i)]
-		}), nil, `29 dates and "never" (1); 1 of 30 values is missing ("never" (1)), the first in line 2: Date("a").MissingAre("never").Impute()`},
+		}), nil, `29 dates, but also "never" (1); 1 of 30 values is missing ("never" (1)), the first in line 2; use Date("a").MissingAre("never").Impute()`},
 		"no layout": {column(30, func(i int) any {
 			return fmt.Sprintf("2024-01-%02d", i+1)
 		}), []Column{Date("a").Layout("YYYY-MM-DD")},
-			`Layout("YYYY-MM-DD") has no year, month or day as Go writes them`},
+			`Layout("YYYY-MM-DD") has no year, month or day; write layouts as in Go`},
 		"no dates": {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }),
-			[]Column{Date("a")}, `there are no dates, but "x0" (15), "x1" (15)`},
+			[]Column{Date("a")}, `no value is a date: "x0" (15), "x1" (15)`},
 		"no numbers": {column(30, func(i int) any { return "x" + fmt.Sprint(i%2) }),
-			[]Column{Number("a")}, `no value is a number: "x0" (15), "x1" (15): Category("a")`},
+			[]Column{Number("a")}, `no value is a number: "x0" (15), "x1" (15); use Category("a")`},
 		"no such column": {people,
 			[]Column{Number("weight"), Outcome("ill").Positive("yes")},
-			`column "weight": there is no such column; there are "age"`},
+			`column "weight": the table has no such column; it has "age"`},
 		"letters swapped": {people, []Column{Number("aeg"), Outcome("ill").Positive("yes")},
-			`column "aeg": there is no such column; did you mean "age"?`},
+			`column "aeg": the table has no such column; did you mean "age"?`},
 		"another case": {people, []Column{Number("Age"), Outcome("ill").Positive("yes")},
-			`column "Age": there is no such column; did you mean "age"?`},
+			`column "Age": the table has no such column; did you mean "age"?`},
 		"twice": {people,
 			[]Column{Number("age"), Category("age"), Outcome("ill").Positive("yes")},
-			`named twice, by Number("age") and Category("age")`},
+			`declared twice, by Number("age") and Category("age")`},
 		"two outcomes": {people, []Column{Outcome("age"), Outcome("ill").Positive("yes")},
-			`two outcomes, "age" being the other`},
+			`two outcomes, this column and "age"`},
 		"nil": {people,
 			[]Column{nil, NumberColumn{}, Outcome("ill").Positive("yes")},
-			`no function of this package has made`},
+			`not made by a function such as Number`},
 		"no reference": {people,
 			[]Column{Category("colour").Reference("pink"), Outcome("ill").Positive("yes")},
-			`no level "pink" to be the reference; there are "blue" (1), "green" (1), "red" (1)`},
+			`the reference "pink" is not a level; the levels are "blue" (1), "green" (1), "red" (1)`},
 		"UnknownIsMissing": {people,
 			[]Column{Category("colour").UnknownIsMissing(), Outcome("ill").Positive("yes")},
 			`UnknownIsMissing needs Level`},
 		"two labels": {"a,y\n1,A\n2,B\n3,B\n", []Column{Outcome("y")},
-			`two labels, "B" (2), "A" (1), and it is not said which is +1: Outcome("y").Positive("B"), Outcome("y").Positive("A") if "A" is`},
+			`two labels, "B" (2), "A" (1), and either may be the positive label; use Outcome("y").Positive("B"), or Outcome("y").Positive("A") if "A" is`},
 		"two numbers": {"a,y\n1,2\n2,1\n", []Column{Outcome("y")},
 			`Outcome("y").Quantity() if they are numbers`},
 		"no and yes":     {people, []Column{Outcome("ill")}, ""},
 		"0 and 1":        {"a,y\n1,0\n2,1\n", []Column{Outcome("y")}, ""},
 		"TRUE and False": {"a,y\n1,TRUE\n2,False\n", []Column{Outcome("y")}, ""},
 		"no such label": {people, []Column{Outcome("ill").Positive("maybe")},
-			`the outcome is "yes" (2), "no" (1), want two labels and "maybe" among them`},
+			`the outcome is "yes" (2), "no" (1), but it needs two labels, one of them "maybe"`},
 		"a third label": {"a,y\n" + strings.Repeat("1,p\n2,q\n", 9) + "3,-1\n4,k.A.\n",
 			[]Column{Outcome("y").Positive("p").MissingAre("-1").Drop()},
 			`Outcome("y").MissingAre("-1", "k.A.").Positive("p").Drop() if that means missing`},
 		"one label": {"a,y\n1,p\n2,p\n", []Column{Outcome("y")},
 			`the outcome is always "p" (2)`},
 		"missing outcome": {"a,y\n1,3\n2,\n3,4\n4,7\n", []Column{Outcome("y")},
-			`1 of 4 values is missing, the first in line 3: Outcome("y").Drop()`},
+			`1 of 4 values is missing, the first in line 3; use Outcome("y").Drop()`},
 		"text among outcomes": {"a,y\n1,3\n2,x\n3,4\n4,7\n5,6\n6,5\n", []Column{Outcome("y")},
-			`Outcome("y").MissingAre("x").Drop() if that means missing, Outcome("y").Classes() if not`},
+			`Outcome("y").MissingAre("x").Drop() if that means missing, or Outcome("y").Classes() if not`},
 		"missing exposure": {"a,t,y\n1,3,1\n2,,2\n3,4,3\n", []Column{Outcome("y"),
 			Exposure("t")}, `Exposure("t").Drop()`},
 	} {
@@ -295,7 +295,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestDoubts checks what is shown and not refused.
+// TestDoubts checks the doubts that an Encoder reports without refusing the table.
 func TestDoubts(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("site,kind,stars,told,when,y\n")
@@ -315,11 +315,11 @@ func TestDoubts(t *testing.T) {
 	}
 	doubts := strings.Join(e.Doubts(), "\n")
 	for _, want := range []string{
-		`column "site": whole numbers of 14 values, 100 to 113: if they are codes, Category("site")`,
-		`column "stars": whole numbers of 4 values, 0 to 3: if they are codes, Category("stars")`,
-		`column "kind": 1 level of fewer than 20 rows: "b" (1)`,
-		`column "told": gives "y" away: its levels say it in 400 of 400 rows`,
-		`column "when": gives "y" away: it is missing where that is one of its labels`,
+		`column "site": 14 different whole numbers from 100 to 113; if they are codes, use Category("site")`,
+		`column "stars": 4 different whole numbers from 0 to 3; if they are codes, use Category("stars")`,
+		`column "kind": 1 level with fewer than 20 rows: "b" (1)`,
+		`column "told": gives "y" away: its levels determine it in 400 of 400 rows`,
+		`column "when": gives "y" away: it is missing for one of the two labels`,
 	} {
 		if !strings.Contains(doubts, want) {
 			t.Errorf("no doubt %q in\n%s", want, doubts)
@@ -336,7 +336,7 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestEncoderErrors checks the line and column of rows that contradict the rest.
+// TestEncoderErrors checks that errors name the line and column of rows that contradict the others.
 func TestEncoderErrors(t *testing.T) {
 	long := func(bad string) string {
 		var b strings.Builder
@@ -355,11 +355,11 @@ func TestEncoderErrors(t *testing.T) {
 		{long("-7,K1,1,2\n"), []Column{Number("a").MissingAre("-7"), Group("b"), Outcome("y")},
 			pgsvi.ErrNotFinite, `line 6002, column "a": the value is missing`},
 		{"a,t,y\n1,1,2\n2,0,3\n4,1,4\n", []Column{Exposure("t"), Outcome("y")}, pgsvi.ErrParam,
-			`line 3, column "t": found the exposure 0`},
+			`line 3, column "t": the exposure is 0`},
 		{"a,t,y\n1,1,2\n2,-1,3\n4,1,4\n", []Column{Weight("t"), Outcome("y")}, pgsvi.ErrParam,
-			`line 3, column "t": found the weight -1`},
+			`line 3, column "t": the weight is -1`},
 		{"a,t,y\n1,1,2\n2,1.5,3\n4,1,4\n", []Column{Trials("t"), Outcome("y")}, pgsvi.ErrParam,
-			`line 3, column "t": found 1.5 trials`},
+			`line 3, column "t": the number of trials is 1.5`},
 		{"a,y\n?,1\n2,?\n", []Column{Number("a").Drop(), Outcome("y").Drop()}, nil, ""},
 	} {
 		_, err := read(t, c.in).Encoder(c.say...)
@@ -371,7 +371,7 @@ func TestEncoderErrors(t *testing.T) {
 	}
 }
 
-// TestKept checks that Kept says which rows of a file the rows of X are.
+// TestKept checks that Kept maps the rows of X to rows of the file.
 func TestKept(t *testing.T) {
 	in := "age,colour,ill\n31,red,yes\n\n?,red,no\n52,blue,no\n40,,yes\n28,red,yes\n"
 	e, d := encode(t, in, Outcome("ill").Positive("yes"), Number("age").Drop(),
@@ -399,8 +399,8 @@ func TestKept(t *testing.T) {
 		got = append(got, fmt.Sprint(r.Line, r.Row, r.X))
 	}
 	want := []string{
-		`pgsvi: t.csv: line 2, column "colour": the value is missing, and training has left such rows out; want one of "blue", "red"`,
-		"3 1 [2 0]", `pgsvi: t.csv: line 4, column "age": the value is missing, and training has left such rows out; want a number without a unit`,
+		`pgsvi: t.csv: line 2, column "colour": the value is missing, and training left out such rows; use one of "blue", "red"`,
+		"3 1 [2 0]", `pgsvi: t.csv: line 4, column "age": the value is missing, and training left out such rows; use a number without a unit`,
 		"5 3 [4 1]", "6 4 [5 0]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("rows %q", got)
@@ -410,7 +410,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestDataOfAnotherTable checks columns in another order, missing ones and unknown levels.
+// TestDataOfAnotherTable checks columns in another order, missing columns and unknown levels.
 func TestDataOfAnotherTable(t *testing.T) {
 	e, _ := encode(t, people, Outcome("ill").Positive("no"), Category("colour").Reference("blue"))
 	want := mat.NewDense(2, 4, []float64{20, 0, 0, 1, 0.5, 1, 0, 3})
@@ -453,18 +453,18 @@ func TestDataOfAnotherTable(t *testing.T) {
 		says string
 	}{
 		{"age,colour,smokes,ill\n1,white,1,no\n", pgsvi.ErrParam,
-			`line 2, column "colour": found the unknown level "white", want one of "blue", "green", "red"`},
+			`line 2, column "colour": the level "white" is unknown; use one of "blue", "green", "red"`},
 		{"age,colour,smokes,ill\n1,red,1,no\n1,red,1,perhaps\n", pgsvi.ErrLabel,
-			`line 3, column "ill": found the outcome "perhaps", want one of "yes", "no"`},
+			`line 3, column "ill": the outcome "perhaps" is unknown; use one of "yes", "no"`},
 		{"age,smokes,ill\n1,1,no\n", pgsvi.ErrShape, `no column "colour"`},
 		{"Age,Colour,smokes,ill\n1,red,1,no\n", pgsvi.ErrShape,
 			`no columns "age", "colour"; did you mean "Age"?`},
 		{"age,colour,smokes,ill\nold,red,1,no\n", pgsvi.ErrNotFinite,
-			`line 2, column "age": found "old"`},
+			`line 2, column "age": "old"`},
 		{"age,colour,smokes,ill\n5 €,red,1,no\n", pgsvi.ErrParam,
-			`line 2, column "age": found "5 €", want a number without a unit`},
+			`line 2, column "age": "5 €" is not a number without a unit`},
 		{"age,colour,smokes,ill\n1,?,1,no\n", pgsvi.ErrNotFinite,
-			`line 2, column "colour": the value is missing, and training had no row without one`},
+			`line 2, column "colour": the value is missing, but no value was missing in training`},
 	} {
 		if d, err := e.Data(read(t, c.in)); d != nil || !errors.Is(err, c.want) ||
 			!strings.Contains(err.Error(), c.says) {
@@ -499,12 +499,12 @@ func TestScaleColumns(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err := e.Data(read(t, "a,days,o,g,n,y\n1,2,3,p,4,5\n")); !errors.Is(err,
-		pgsvi.ErrLabel) || !strings.Contains(err.Error(), "found 5 successes in 4 trials") {
+		pgsvi.ErrLabel) || !strings.Contains(err.Error(), "5 successes in 4 trials") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestSparseData checks that mostly zeros make a sparse matrix, for other tables too.
+// TestSparseData checks that mostly zeros make a sparse matrix, also for other tables.
 func TestSparseData(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("state,x,y\n")
@@ -538,7 +538,7 @@ func TestSparseData(t *testing.T) {
 	}
 }
 
-// TestEncoderJSON checks that an Encoder is the same to the bit when it is read back.
+// TestEncoderJSON checks that an Encoder is restored exactly.
 func TestEncoderJSON(t *testing.T) {
 	for _, g := range generated {
 		table, err := Read(strings.NewReader(g.text), g.name)
@@ -586,7 +586,7 @@ func TestEncoderJSON(t *testing.T) {
 	}
 }
 
-// TestSubset checks that columns out of use need no decision, and are no features.
+// TestSubset checks that columns that are not used need no decision and are not features.
 func TestSubset(t *testing.T) {
 	table := read(t, churnFile(500))
 	e, err := table.encoder([]string{"Anrufe", "Tarif", "gekündigt"},

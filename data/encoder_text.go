@@ -10,15 +10,15 @@ import (
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
-// String says what each column was taken for and why, how many features it has, what is done about
-// missing values and unknown levels, and what is doubtful.
+// String describes for each column how and why it was read, the number of its features, and what
+// happens to missing values and unknown levels. It ends with the doubts.
 func (e *Encoder) String() string {
 	var b strings.Builder
 	s := &e.state
 	fmt.Fprintf(&b, "%s: %s, %d kept, %s\n%s\n\n", table.Visible(s.Table), plural(s.Rows, "row"),
 		s.Kept, plural(len(e.names), "feature"), s.Found)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "column\ttaken for\twhy\tfeatures\tmissing\tunknown")
+	fmt.Fprintln(w, "column\tread as\twhy\tfeatures\tmissing\tunknown")
 	for _, c := range e.uses {
 		features, unknown := "-", "-"
 		if c.n > 0 {
@@ -41,8 +41,8 @@ func (e *Encoder) String() string {
 	return trimLines(b.String())
 }
 
-// Doubts returns what is doubtful but is not refused: levels of few rows, whole numbers that may be
-// codes, columns that give the outcome away.
+// Doubts returns problems that are not errors: levels with few rows, whole numbers that may be
+// codes, and columns that give the outcome away. The slice is new.
 func (e *Encoder) Doubts() (all []string) {
 	for _, c := range e.uses {
 		for _, d := range c.Doubts {
@@ -52,7 +52,7 @@ func (e *Encoder) Doubts() (all []string) {
 	return all
 }
 
-// taken says what the column was taken for.
+// taken describes how the column was read.
 func (c *column) taken() string {
 	switch c.Kind {
 	case kindNumber:
@@ -61,17 +61,17 @@ func (c *column) taken() string {
 			text += " " + c.Units
 		}
 		if c.Shift == 0 && c.Scale == 1 {
-			text += ", as it is"
+			text += ", not scaled"
 		}
 		switch c.Limit {
 		case "half":
-			text += ", half of limits"
+			text += ", limits halved"
 		case "at":
-			text += ", limits"
+			text += ", at limits"
 		}
 		return text
 	case kindCategory:
-		return fmt.Sprintf("category of %s, against %s", plural(len(c.Levels), "level"),
+		return fmt.Sprintf("category of %s, reference %s", plural(len(c.Levels), "level"),
 			csvQuote(c.Reference))
 	case kindDate:
 		var parts []string
@@ -92,10 +92,10 @@ func (c *column) taken() string {
 	case kindOffset, kindWeight, kindTrials:
 		return fmt.Sprintf("%s, %s", c.Kind, c.spread())
 	}
-	return "nothing"
+	return "not used"
 }
 
-// spread returns mean and standard deviation with the same number of decimals.
+// spread returns the mean and the standard deviation with the same number of decimals.
 func (c *column) spread() string {
 	largest := max(math.Abs(c.Mean), c.SD)
 	if !(c.SD > 0) || largest >= 1e7 || c.SD < 1e-4 {
@@ -122,7 +122,7 @@ func (c *column) takenOutcome() string {
 		strings.Join(quoteAll(c.Levels, 5), ", "))
 }
 
-// missingText says how many values are missing, and what is done about them.
+// missingText returns the number of missing values and how they are treated.
 func (c *column) missingText() string {
 	what := map[string]string{missingDrop: "left out", missingImpute: "mean and indicator",
 		missingLevel: "own level"}[c.Missing]

@@ -6,12 +6,12 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 )
 
-// This file makes columns of the factors of a formula: factor(x) is column x again, as a category.
-// ModelOf calls withFactors before it reads anything. From there on a factor is a column of the table
-// like any other, with decisions of its own, so that one column can be a number in a term and a
-// category in another.
+// This file makes columns for the factors of a formula: factor(x) is a copy of column x that is
+// read as a category. ModelOf calls withFactors first. From then on a factor is a column of the
+// table like any other, with decisions of its own, so that one column can be a number in one term
+// and a category in another.
 
-// withFactors returns the table with a column for each factor of the formula that is not one yet.
+// withFactors returns the table with a column for each factor of the formula that it lacks.
 func (t *Table) withFactors(f *formula.Formula) *Table {
 	q := *t
 	for _, name := range f.Columns() {
@@ -37,7 +37,7 @@ func (t *Table) withFactors(f *formula.Formula) *Table {
 	return &q
 }
 
-// withFactors returns the record with the cells of the factors behind its own.
+// withFactors returns the record with the cells of the factors appended.
 func (r *record) withFactors(factors []int) *record {
 	if len(factors) == 0 {
 		return r

@@ -10,8 +10,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestFactor checks that factor(x) is the category of x, alone, in products and next to the number x,
-// for tables, maps, JSON and a loaded predictor.
+// TestFactor checks that factor(x) is the category of x: alone, in products and next to the number
+// x, for tables, maps, JSON and a loaded predictor.
 func TestFactor(t *testing.T) {
 	table := tableOf(t, orders(200, 31))
 	row := map[string]any{"age": 33, "shelf": 2, "plan": "gold", "shop": "s2"}
@@ -70,7 +70,7 @@ func TestFactor(t *testing.T) {
 	}
 	_, p := mustFit(t, mustModel(t, table, "spent ~ factor(shelf)"), nil)
 	if _, err := p.Predict(map[string]any{"shelf": 7}); !errors.Is(err, pgsvi.ErrParam) ||
-		!strings.Contains(err.Error(), `unknown level "7"`) {
+		!strings.Contains(err.Error(), `level "7" is unknown`) {
 		t.Error(err)
 	}
 	if _, err := p.Predict(map[string]any{}); !errors.Is(err, pgsvi.ErrNotFinite) {
@@ -82,7 +82,7 @@ func TestFactor(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Missing values of the number are missing in the factor.
+	// Values that are missing in the number are missing in the factor.
 	var b strings.Builder
 	b.WriteString("x,y\n")
 	for i := range 40 {

@@ -13,24 +13,24 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// Words of texts that ReadCorpus leaves out: those of fewer documents than rareWord, and of more
-// than this share of them.
+// ReadCorpus leaves out words that occur in fewer documents than rareWord, or in more than the
+// share commonWord of the documents.
 const rareWord, commonWord = 3, 0.5
 
-// ReadCorpus reads the corpus at a path, by its kind: a folder has a text in each file, packed by
-// gzip or not, and a file ending in .txt a text in each line. Other files are Matrix Market (.mtx),
-// UCI (docword…) or lda-c, and may be packed by gzip. Texts of a folder that are manual pages lose
-// their roff markup. Of texts, in English, words of fewer than 3
-// documents and of more than half of them are left out; CorpusBuilder has the choice.
+// ReadCorpus reads the corpus at a path. A folder has one text per file, and a file that ends in
+// .txt has one text per line. Other files are Matrix Market (.mtx), UCI (docword…) or lda-c. All
+// files may be packed by gzip, except for .txt files. ReadCorpus removes the roff markup of manual
+// pages in a folder. Texts should be English. Words in fewer than 3 documents or in more than half
+// of the documents are left out; use CorpusBuilder for other limits.
 //
-// vocab is the file of the words, one a line, of a corpus that has numbers for words. "" means
-// none. The errors are those of the readers of each kind, and wrap ErrEmpty if there is no
-// document.
+// vocab is the file of words, one per line, for a corpus with numbers in place of words. If it is
+// "", the corpus has no vocabulary. The errors are errors of the readers, and wrap ErrEmpty if
+// there is no document.
 func ReadCorpus(path, vocab string) (*pgsvi.Corpus, error) {
 	return ReadCorpusContext(context.Background(), path, vocab)
 }
 
-// ReadCorpusContext is ReadCorpus, which ends when the context is done. The error then wraps
+// ReadCorpusContext is like ReadCorpus, but ends when the context is done. The error then wraps
 // ctx.Err() and context.Cause(ctx).
 func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, error) {
 	info, err := os.Stat(path)
@@ -46,8 +46,8 @@ func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, 
 	}
 	read := func(r io.Reader) (*pgsvi.Corpus, error) {
 		c, err := ReadLDAC(r, 0)
-		return c, named("read as lda-c, as its name ends neither in .txt (a text a line) nor in "+
-			".mtx", err)
+		return c, named("read as lda-c, because the name does not end in .txt (one text per line) "+
+			"or .mtx", err)
 	}
 	switch {
 	case strings.HasSuffix(base, ".mtx"):
@@ -64,7 +64,7 @@ func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, 
 	}
 	if c.Terms > len(c.Vocab) {
 		return nil, sentinel.Wrap(pgsvi.ErrShape,
-			"pgsvi: %s has %d words, and %s word %d", filepath.Base(vocab),
+			"pgsvi: %s has %d words, but %s needs %d", filepath.Base(vocab),
 			len(c.Vocab),
 			filepath.Base(path), c.Terms)
 	}
@@ -72,7 +72,7 @@ func ReadCorpusContext(ctx context.Context, path, vocab string) (*pgsvi.Corpus, 
 	return c, nil
 }
 
-// openAnd reads a file.
+// openAnd opens a file and calls read. Errors name the file.
 func openAnd[T any](ctx context.Context, path string, read func(io.Reader) (T, error)) (
 	v T, err error) {
 	f, err := openContext(ctx, path)
@@ -86,10 +86,10 @@ func openAnd[T any](ctx context.Context, path string, read func(io.Reader) (T, e
 	return v, err
 }
 
-// longLine is how many bytes a document of a file of texts may have.
+// longLine is the largest number of bytes in a document.
 const longLine = 1 << 28
 
-// readLines reads a corpus of a text a line.
+// readLines reads a corpus with one text per line.
 func readLines(r io.Reader) (*pgsvi.Corpus, error) {
 	b := CorpusBuilder{MinDocs: rareWord, MaxDocs: commonWord}
 	lines := bufio.NewScanner(r)
@@ -105,7 +105,7 @@ func readLines(r io.Reader) (*pgsvi.Corpus, error) {
 	return builtCorpus(&b)
 }
 
-// readFolder reads a corpus of a text a file.
+// readFolder reads a corpus with one text per file.
 func readFolder(ctx context.Context, folder string) (*pgsvi.Corpus, error) {
 	b := CorpusBuilder{MinDocs: rareWord, MaxDocs: commonWord}
 	entries, err := os.ReadDir(folder)
@@ -136,16 +136,17 @@ func readText(r io.Reader) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("pgsvi: %w", err)
 	case len(text) > longLine:
-		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: a text of more than %d MB", longLine>>20)
+		return "", sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: the text is larger than %d MB",
+			longLine>>20)
 	}
 	return withoutRoff(string(text)), nil
 }
 
-// builtCorpus returns the corpus of a builder, or an error if it has no document.
+// builtCorpus returns the corpus of a builder, or an error if it has no documents.
 func builtCorpus(b *CorpusBuilder) (*pgsvi.Corpus, error) {
 	c, _ := b.Corpus()
 	if c == nil || len(c.Docs) == 0 {
-		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: a corpus without documents")
+		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the corpus has no documents")
 	}
 	return c, nil
 }

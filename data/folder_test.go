@@ -15,7 +15,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// TestReadCorpusByName checks that every kind of corpus is read by its name, to the same counts.
+// TestReadCorpusByName checks that every kind of corpus is detected by its name and has the same
+// counts.
 func TestReadCorpusByName(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -81,7 +82,7 @@ func TestReadCorpusByName(t *testing.T) {
 	}
 }
 
-// TestWithoutRoff checks that pages keep the words for their readers and lose the markup.
+// TestWithoutRoff checks that manual pages keep their text and lose the markup.
 func TestWithoutRoff(t *testing.T) {
 	for _, c := range []struct{ name, page, want string }{
 		{"man", `'\" t
@@ -198,7 +199,7 @@ words of a condition
 	if err != nil || strings.Join(b.Vocab, " ") != "apple fruit name text" {
 		t.Errorf("a folder of pages: %v, %v", b, err)
 	}
-	// No text of escapes cut short may panic.
+	// Truncated escapes must not panic.
 	page := ".TH X 1\n.SH \"a\" b\n\\f(CW\\[u00FC]\\(bu\\*[x]\\s+1\\s'10'\\h'2'" +
 		"\\n(ab\\e\n.IP \\(bu\n.TS\nl.\na\n"
 	for i := range page {

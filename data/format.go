@@ -19,20 +19,20 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Header says whether the first line of a table has the names of the columns.
+// Header selects whether the first line of a table holds the names of the columns.
 type Header int
 
 const (
-	// FindHeader takes a first line for names if there is a text and no number in it, and for data
-	// if there is no text. Both together are an error.
+	// FindHeader reads the first line as names if it has a text and no number, and as data if it
+	// has no text. A first line with both is an error.
 	FindHeader Header = iota
-	// FirstLineNames takes the first line for names.
+	// FirstLineNames reads the first line as names.
 	FirstLineNames
-	// FirstLineData takes the first line for data.
+	// FirstLineData reads the first line as data.
 	FirstLineData
 )
 
-// The encodings of text that Format.Encoding may name.
+// The text encodings for Format.Encoding.
 const (
 	UTF8        = "UTF-8"
 	Windows1252 = "Windows-1252"
@@ -40,75 +40,75 @@ const (
 	UTF16BE     = "UTF-16BE"
 )
 
-// Format says how a table is written. The zero value finds everything out; set a field where that
-// fails, and read by the methods of Format. Table.Format has what was found.
+// A Format describes how a table is written. The zero value detects everything. If the detection
+// fails, set a field and use the reading methods of Format. Table.Format holds the detected format.
 type Format struct {
-	// JSON is true for a file of JSON objects, one a line, or of a list of them. It is found by the
-	// first bytes, '{' or '[' and '{'.
+	// JSON is true for a file of JSON objects, one per line, or a list of objects. A file that
+	// begins with '{', or '[' and '{', is detected as JSON.
 	JSON bool `json:"json,omitempty"`
-	// Separator stands between fields. 0 finds out which of ',', ';', '|' and a tab it is, by the
-	// first lines.
+	// Separator separates the fields. 0 detects ',', ';', '|' or a tab from the first lines.
 	Separator rune `json:"separator,omitempty"`
-	// NoQuotes takes quotes for parts of the texts, such as those of 6" pipes. Otherwise fields
-	// that begin with a quote end with one.
+	// NoQuotes reads quotes as ordinary characters, as in 6" pipes. Otherwise a field that begins
+	// with a quote ends with a quote.
 	NoQuotes bool `json:"no_quotes,omitempty"`
-	// Decimal is the decimal sign, '.' or ','. 0 finds it out, by values that can be read in one
-	// way only, and stays 0 if there is none or they disagree.
+	// Decimal is the decimal sign, '.' or ','. 0 detects it from values that can be read in only
+	// one way. It stays 0 if no value shows the sign or if the values contradict each other.
 	Decimal rune `json:"decimal,omitempty"`
-	// Header says whether the first line has names.
+	// Header selects whether the first line holds names.
 	Header Header `json:"header,omitempty"`
-	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" finds it out, by a byte order mark and
-	// by what is valid.
+	// Encoding is UTF8, Windows1252, UTF16LE or UTF16BE. "" detects it from a byte order mark and
+	// from the bytes that are valid.
 	Encoding string `json:"encoding,omitempty"`
-	// Ragged reads a table although a line has too few or too many fields. A Predictor then
-	// answers the other rows, and gives that one an error of its own; a model of the table is an
-	// error. Otherwise such a line is an error of reading.
+	// Ragged reads a table although lines have too few or too many fields. A Predictor then answers
+	// the other rows and returns an error for each such line, but a model of the table is an error.
+	// Without Ragged, such a line is an error of reading.
 	Ragged bool `json:"ragged,omitempty"`
-	// Skip is the number of lines above the table that are left out, such as a title. Blank lines
-	// count. Without it such lines are an error.
+	// Skip is the number of lines above the table to ignore, such as a title, counting blank lines.
+	// Without Skip such lines are an error.
 	Skip int `json:"skip,omitempty"`
-	// SkipLast is the number of lines at the end of the table that are left out, such as a total.
-	// Blank lines do not count. 0 leaves none out, and returns an error if the last line looks like
-	// a total ("Total", "Sum", "Summe"). -1 reads such a line as a row.
+	// SkipLast is the number of lines at the end of the table to ignore, such as a total, not
+	// counting blank lines. 0 ignores no line, and returns an error if the last line looks like a
+	// total ("Total", "Sum", "Summe"). -1 reads such a line as a row.
 	SkipLast int `json:"skip_last,omitempty"`
-	// Comment is the sign that begins a line that is left out, such as '#'. 0 means that no line is
-	// a comment.
+	// Comment is the first character of lines to ignore, such as '#'. 0 means that no line is a
+	// comment.
 	Comment rune `json:"comment,omitempty"`
-	// Mark is true if a byte order mark was found. Readers ignore it.
+	// Mark is true if the file began with a byte order mark. Readers ignore it.
 	Mark bool `json:"mark,omitempty"`
 
-	unchecked bool // texts may be of any encoding, as nothing but numbers counts
+	unchecked bool // accept any encoding, because only numbers matter
 }
 
 func (f Format) check() error {
 	switch {
 	case f.Separator != 0 && (strings.ContainsRune("\"\r\n", f.Separator) ||
 		!utf8.ValidRune(f.Separator) || f.Separator == utf8.RuneError):
-		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Separator is %q", f.Separator)
+		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Separator is %q; set a character "+
+			"other than a quote or a line break", f.Separator)
 	case f.Decimal != 0 && f.Decimal != '.' && f.Decimal != ',':
 		return sentinel.Wrap(pgsvi.ErrParam,
-			"pgsvi: Format.Decimal is %q, want '.' or ','", f.Decimal)
+			"pgsvi: Format.Decimal is %q; set '.' or ','", f.Decimal)
 	case f.Header < FindHeader || f.Header > FirstLineData:
-		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Header is %d", f.Header)
+		return sentinel.Wrap(pgsvi.ErrParam, "pgsvi: Format.Header is %d; set FindHeader, "+
+			"FirstLineNames or FirstLineData", f.Header)
 	case f.Encoding != "" && !slices.Contains([]string{UTF8, Windows1252, UTF16LE, UTF16BE},
 		f.Encoding):
 		return sentinel.Wrap(pgsvi.ErrParam,
-			"pgsvi: Format.Encoding is %q, want %s, %s, %s or %s", f.Encoding,
-			UTF8,
-			Windows1252, UTF16LE, UTF16BE)
+			"pgsvi: Format.Encoding is %q; set %s, %s, %s or %s", f.Encoding,
+			UTF8, Windows1252, UTF16LE, UTF16BE)
 	}
 	return f.checkLines()
 }
 
-// sniffed is how many bytes of a file are looked at to find its format.
+// sniffed is the number of bytes of a file that are used to detect its format.
 const sniffed = 64 << 10
 
 // A cell is a value of a row.
 type cell struct {
-	s       string  // the text, or the number as it is written
+	s       string  // the text, or the text of the number
 	f       float64 // the number, or the seconds of a date
 	kind    cellKind
-	decimal byte // of a text, 0 for that of the column
+	decimal byte // decimal sign of a text; 0 means the sign of the column
 }
 
 type cellKind uint8
@@ -124,34 +124,34 @@ const (
 
 // A record is a row of a table.
 type record struct {
-	row, line int // from 0 and from 1
+	row, line int // row counts from 0, and line counts from 1
 	cells     []cell
-	fault     error // of a line without the right number of fields; the cells are empty
+	fault     error // error of a line with the wrong number of fields; the cells are empty
 }
 
-// A scanner reads the records of a table one after the other.
+// A scanner reads the records of a table.
 type scanner struct {
 	format  Format
 	names   []string
-	bare    []bool // columns to which the first line gives no name
+	bare    []bool // columns without a name in the first line
 	place   map[string]int
 	rec     record
 	text    *bufio.Reader
 	in      *recordReader
 	records *splitter
-	pending []string // a first record that is data
-	accents bool     // there were bytes above 127, and they were UTF-8
+	pending []string // the first record, if it is data
+	accents bool     // whether bytes above 127 occurred, as UTF-8
 	skipped int      // lines above the records
-	lines   int      // read without a splitter
+	lines   int      // lines read without a splitter
 	held    []heldRecord
-	sniffed bool // the separator was found out
-	array   bool // the JSON objects are the elements of a list
+	sniffed bool // whether the separator was detected
+	array   bool // whether the JSON objects are elements of a list
 }
 
-// errNotUTF8 is of a file that may be Windows-1252 instead.
+// errNotUTF8 is the error of a file that may be Windows-1252.
 var errNotUTF8 = errors.New("not UTF-8")
 
-// settled returns err, or what to do about a text that is not UTF-8 and will not be read again.
+// settled turns errNotUTF8 into an error with advice, for input that will not be read again.
 func settled(err error) error {
 	if errors.Is(err, errNotUTF8) {
 		return sentinel.Wrap(pgsvi.ErrShape,
@@ -161,7 +161,7 @@ func settled(err error) error {
 	return err
 }
 
-// newScanner begins to read a table. names are those of its columns if they are known.
+// newScanner starts to read a table. It reads up to the names of the columns.
 func newScanner(r io.Reader, f Format) (*scanner, error) {
 	br, err := gunzip(r)
 	if err != nil {
@@ -197,7 +197,7 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 		return s, nil
 	}
 	if rest, ok := bytes.CutPrefix(head, []byte("sep=")); ok && len(rest) > 1 {
-		end := bytes.IndexByte(rest, '\n') // as Excel writes and reads it
+		end := bytes.IndexByte(rest, '\n') // Excel reads and writes this line
 		if line := strings.TrimRight(string(rest[:max(end, 0)]), "\r"); len(line) == 1 &&
 			(f.Separator == 0 || f.Separator == rune(line[0])) {
 			s.format.Separator = rune(line[0])
@@ -222,7 +222,7 @@ func newScanner(r io.Reader, f Format) (*scanner, error) {
 	return s, s.header()
 }
 
-// decode returns the text of a file as UTF-8, without byte order mark.
+// decode returns the text of a file as UTF-8, without a byte order mark.
 func (s *scanner) decode(br *bufio.Reader) (*bufio.Reader, error) {
 	head, _ := br.Peek(4096)
 	f := &s.format
@@ -253,8 +253,8 @@ func (s *scanner) decode(br *bufio.Reader) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(br, sniffed), nil
 }
 
-// sniffEncoding tells UTF-16 by the zeros in one half of its bytes. What is not UTF-8 is found out
-// later.
+// sniffEncoding detects UTF-16 from the zeros in every other byte. Otherwise it returns UTF8, and
+// later checks find text that is not UTF-8.
 func sniffEncoding(head []byte) string {
 	var zeros [2]int
 	for i, b := range head {
@@ -272,14 +272,15 @@ func sniffEncoding(head []byte) string {
 	return UTF8
 }
 
-// sniffSeparator returns the separator by which the most of the first lines have as many fields as
-// the first one, and more than one.
+// sniffSeparator returns the separator that gives most of the first lines the same number of fields
+// as the first line, which must be more than 1.
 func sniffSeparator(head []byte) rune {
 	if len(head) == sniffed {
 		head = head[:bytes.LastIndexByte(head, '\n')+1]
 	}
 	best, most := ',', 0.0
-	// Of equals the first: few texts have one of these in every line that is not the separator.
+	// If several separators are equally good, use the first: the earlier a character is in this
+	// list, the less likely it occurs in every line by accident.
 	for _, c := range "\t;|," {
 		cr := csv.NewReader(bytes.NewReader(head))
 		cr.Comma, cr.FieldsPerRecord, cr.LazyQuotes, cr.ReuseRecord = c, -1, true, true
@@ -304,18 +305,19 @@ func sniffSeparator(head []byte) rune {
 	return best
 }
 
-// torn reports whether a field begins or ends with a separator, as it does by the wrong one.
+// torn reports whether a field begins or ends with a separator, which happens with the wrong
+// separator.
 func torn(field string) bool {
 	field = strings.TrimSpace(field)
 	return field != "" && (strings.IndexByte(";|,", field[0]) >= 0 ||
 		strings.IndexByte(";|,", field[len(field)-1]) >= 0)
 }
 
-// header reads the first record, for the names.
+// header reads the first record and sets the names.
 func (s *scanner) header() error {
 	rec, line, err := s.readCSV()
 	if err == io.EOF {
-		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: table without a line of data")
+		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the table has no rows")
 	}
 	if err != nil {
 		return err
@@ -359,19 +361,19 @@ func (s *scanner) header() error {
 	return nil
 }
 
-// checkTitle returns an error if a line that should have the names of columns has one alone, in the
-// first of several fields: then it is the title of the table.
+// checkTitle returns an error if the line of names has a text only in the first of several fields,
+// because the line is then a title.
 func checkTitle(record []string, line int) error {
 	if len(record) < 2 || slices.ContainsFunc(record[1:],
 		func(name string) bool { return name != "" }) {
 		return nil
 	}
-	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: line %d has %s alone, and %d columns: leave out a "+
-		"title by Format.Skip (-format skip=%d), or give names to columns without any", line,
+	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: line %d has only the name %s for %d columns; if "+
+		"it is a title, set Format.Skip (-format skip=%d), otherwise name the other columns", line,
 		csvQuote(record[0]), len(record), line)
 }
 
-// isHeader reports whether a first line has the names of the columns.
+// isHeader reports whether a first line holds the names of the columns.
 func isHeader(record []string, line int) (bool, error) {
 	var number, name string
 	for _, field := range record {
@@ -386,14 +388,14 @@ func isHeader(record []string, line int) (bool, error) {
 	}
 	if number != "" && name != "" {
 		return false, sentinel.Wrap(pgsvi.ErrParam,
-			"pgsvi: line %d has the text %s, as a line of names has, and the "+
-				"number %s, as data have; write a line of names above it, or set Format.Header "+
-				"(-format header=yes or header=no)", line, csvQuote(name), csvQuote(number))
+			"pgsvi: line %d may be names or data, because it has the text %s and the number %s; "+
+				"write a line of names above it, or set Format.Header (-format header=yes or "+
+				"header=no)", line, csvQuote(name), csvQuote(number))
 	}
 	return name != "", nil
 }
 
-// isMissing reports whether a text means that there is no value. "Na" is sodium.
+// isMissing reports whether a text means a missing value. "Na" does not, because it is sodium.
 func isMissing(field string) bool {
 	if len(field) > 5 {
 		return false
@@ -406,7 +408,7 @@ func isMissing(field string) bool {
 		strings.EqualFold(field, "null")
 }
 
-// next returns the next record, which is valid until the one after, or io.EOF.
+// next returns the next record, which is valid until the next call, or io.EOF.
 func (s *scanner) next() (*record, error) {
 	if s.format.JSON {
 		return s.nextJSON()
@@ -424,13 +426,13 @@ func (s *scanner) next() (*record, error) {
 	if len(fields) != len(s.names) {
 		clear(s.rec.cells)
 		s.rec.fault = sentinel.Wrap(pgsvi.ErrShape,
-			"pgsvi: line %d has %s, want %d as in the first line", line,
+			"pgsvi: line %d has %s, but the first line has %d", line,
 			plural(len(fields), "field"), len(s.names))
 		if !s.format.Ragged && !s.format.unchecked {
 			return nil, sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: line %d has %s, want %d as in the first line; Format.SkipLast and "+
-					"Comment leave out lines that are no rows (-format skip-last=1 or "+
-					"comment=#), and Ragged reads the others to predict them", line,
+				"pgsvi: line %d has %s, but the first line has %d; set Format.SkipLast (-format "+
+					"skip-last=1 or comment=#) to skip lines that are not rows, or set "+
+					"Format.Ragged (-format ragged) to predict the other rows", line,
 				plural(len(fields), "field"), len(s.names))
 		}
 		if !s.format.Ragged {
@@ -444,7 +446,7 @@ func (s *scanner) next() (*record, error) {
 	return &s.rec, nil
 }
 
-// unread returns the error of a record that cannot be read. It returns io.EOF as it is.
+// unread returns the error of a record that cannot be read. It returns io.EOF unchanged.
 func (s *scanner) unread(err error) error {
 	if err == io.EOF {
 		return err
@@ -454,8 +456,8 @@ func (s *scanner) unread(err error) error {
 		return fmt.Errorf("pgsvi: reading a table: %w", err)
 	}
 	where := fmt.Sprintf("line %d", bad.Line+s.skipped)
-	if bad.StartLine < bad.Line { // most often a quote that is never closed
-		where += fmt.Sprintf(" of a record from line %d on", bad.StartLine+s.skipped)
+	if bad.StartLine < bad.Line { // usually a quote that is never closed
+		where += fmt.Sprintf(" of a record that begins in line %d", bad.StartLine+s.skipped)
 	}
 	return sentinel.Wrap(pgsvi.ErrShape, "pgsvi: %s, byte %d: %w; if quotes are part of the texts, "+
 		"set Format.NoQuotes (-format no-quotes)", where, bad.Column, bad.Err)
@@ -481,7 +483,7 @@ func (s *scanner) readCSV() ([]string, int, error) {
 	}
 }
 
-// readFields returns the fields of the next record, and its line.
+// readFields returns the fields of the next record and its line.
 func (s *scanner) readFields() (rec []string, line int, err error) {
 	if !s.format.NoQuotes {
 		rec, line, err = s.records.read()
@@ -499,7 +501,7 @@ func (s *scanner) readFields() (rec []string, line int, err error) {
 	return strings.Split(string(text), string(s.format.Separator)), s.lines, err
 }
 
-// checkText checks that a text is one of its encoding.
+// checkText returns an error if a text does not have the encoding of the file.
 func (s *scanner) checkText(text string, line int) error {
 	ascii := true
 	for i := range len(text) {
@@ -511,8 +513,7 @@ func (s *scanner) checkText(text string, line int) error {
 	if s.format.Encoding != UTF8 {
 		if strings.ContainsRune(text, utf8.RuneError) {
 			return sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: line %d: %s is no text in %s; set Format.Encoding (-format "+
-					"encoding=…)",
+				"pgsvi: line %d: %s is not valid %s; set Format.Encoding (-format encoding=…)",
 				line, csvQuote(text), s.format.Encoding)
 		}
 		return nil
@@ -525,7 +526,6 @@ func (s *scanner) checkText(text string, line int) error {
 		return errNotUTF8
 	}
 	return sentinel.Wrap(pgsvi.ErrShape,
-		"pgsvi: line %d: %s is not UTF-8, as the lines before are; set "+
-			"Format.Encoding (-format encoding=…), or mend the line",
-		line, csvQuote(text))
+		"pgsvi: line %d: %s is not UTF-8, but earlier lines are; set Format.Encoding (-format "+
+			"encoding=…), or fix the line", line, csvQuote(text))
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The generators below write files as people send them: what is awkward in them is said at each.
+// The generators below write files with the difficulties of real files, which each comment lists.
 
 func yesNo(rng *rand.Rand, eta float64, yes, no string) string {
 	if rng.Float64() < 1/(1+math.Exp(-eta)) {
@@ -17,7 +17,7 @@ func yesNo(rng *rand.Rand, eta float64, yes, no string) string {
 	return no
 }
 
-// grouped writes a number with a sign between groups of three digits.
+// grouped writes a number with a separator between groups of three digits.
 func grouped(v float64, digits int, group, decimal string) string {
 	whole, part, _ := strings.Cut(fmt.Sprintf("%.*f", digits, v), ".")
 	var b strings.Builder
@@ -33,8 +33,8 @@ func grouped(v float64, digits int, group, decimal string) string {
 	return b.String()
 }
 
-// churnFile has semicolons, decimal commas, euros, two ways to write dates in one column, "k.A."
-// for a missing age, levels that differ in case, and a postal code.
+// churnFile has semicolons, decimal commas, euros, two date formats in one column, "k.A." for a
+// missing age, levels that differ in case, and a postal code.
 func churnFile(rows int) string {
 	rng := testRand(1)
 	var b strings.Builder
@@ -69,8 +69,8 @@ func churnFile(rows int) string {
 	return b.String()
 }
 
-// claimsFile has counts with exposure, identifiers, and dollars with a comma that nothing says to
-// be one of thousands.
+// claimsFile has counts with an exposure, identifiers, and dollars with a comma that could be a
+// decimal sign or separate thousands.
 func claimsFile(rows int) string {
 	rng := testRand(2)
 	var b strings.Builder
@@ -93,8 +93,8 @@ func claimsFile(rows int) string {
 	return b.String()
 }
 
-// clinicalFile has tabs, subjects with two rows, American dates, rare levels, values below a limit
-// of detection, "." for a missing value, and sites that are numbers.
+// clinicalFile has tabs, subjects with two rows, American dates, rare levels, values below a
+// detection limit, "." for a missing value, and sites that are numbers.
 func clinicalFile(rows int) string {
 	rng := testRand(3)
 	var b strings.Builder
@@ -122,7 +122,7 @@ func clinicalFile(rows int) string {
 	return b.String()
 }
 
-// swissFile is what Excel writes in Zürich: Windows-1252, a line that says the separator,
+// swissFile is written like Excel does in Zürich: Windows-1252, a line with the separator,
 // apostrophes between thousands, a separator at the end of lines, line ends within texts, and two
 // currencies.
 func swissFile(rows int) string {
@@ -139,8 +139,8 @@ func swissFile(rows int) string {
 	return b.String()
 }
 
-// eventsFile is JSON: fields that come late or are null, numbers as texts, an escaped letter, true
-// and false, and a field that is there for one of the outcomes alone.
+// eventsFile is JSON with fields that come late or are null, numbers as texts, an escaped letter,
+// true and false, and a field that only one outcome has.
 func eventsFile(rows int) string {
 	rng := testRand(5)
 	var b strings.Builder
@@ -162,7 +162,7 @@ func eventsFile(rows int) string {
 }
 
 // sensorsFile is UTF-16 with bars: times with a zone, the country code of Namibia, numbers with an
-// exponent, codes with a 0 in front, and an outcome of five whole numbers.
+// exponent, codes with leading zeros, and an outcome of five whole numbers.
 func sensorsFile(rows int) string {
 	rng := testRand(6)
 	var b strings.Builder

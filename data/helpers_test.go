@@ -39,8 +39,7 @@ func collectRows(rows iter.Seq2[pgsvi.Row, error]) (all []pgsvi.Row, err error) 
 	return all, nil
 }
 
-// sameRows reports whether rows are equal to the last bit, a nil Ind and an empty one being
-// different.
+// sameRows reports whether rows are exactly equal. A nil Ind differs from an empty Ind.
 func sameRows(a, b []pgsvi.Row) bool {
 	bits := func(x []float64) (u []uint64) {
 		for _, v := range x {
@@ -102,7 +101,8 @@ func loadCorpus(t testing.TB, name string) *pgsvi.Corpus {
 	return c
 }
 
-// peopleEncoder is learned from three rows of a number, a category and two labels.
+// peopleEncoder returns an Encoder learned from three rows with a number, a category and two
+// labels.
 func peopleEncoder() *Encoder {
 	t, err := Read(strings.NewReader("age,colour,y\n1,red,no\n2,blue,yes\n3,red,no\n"),
 		"people.csv")
@@ -116,7 +116,7 @@ func peopleEncoder() *Encoder {
 	return e
 }
 
-// encodeAll reads a table, and encodes it with all decisions as they are suggested.
+// encodeAll reads a table and encodes it with all suggested decisions.
 func encodeAll(r io.Reader) (*Table, *Data, error) {
 	t, err := Read(r, "t")
 	if err != nil {
@@ -125,13 +125,13 @@ func encodeAll(r io.Reader) (*Table, *Data, error) {
 	names := t.Columns()
 	e, err := t.Encoder(t.Suggest(names[len(names)-1]).Columns()...)
 	if err != nil {
-		return t, nil, nil // the table has to change; Suggest has said so
+		return t, nil, nil // the table has to change; Suggest reports it
 	}
 	d, err := e.Data(t)
 	return t, d, err
 }
 
-// reloaded returns p after it was saved and loaded.
+// reloaded returns p after saving and loading it.
 func reloaded(t *testing.T, p *Predictor) *Predictor {
 	t.Helper()
 	var file strings.Builder

@@ -20,7 +20,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// reader is one that reads a text to its end; text is a small file for it.
+// A reader reads a text to its end. text is a small file for it.
 type reader struct {
 	name, text string
 	unpacks    bool // gzip
@@ -101,8 +101,9 @@ func validCorpus(c *pgsvi.Corpus, err error) error {
 	return err
 }
 
-// allocated returns how many bytes f allocates in all, which is more than it has at any one time.
-// Others' memory would count, so the tests that use it do not run in parallel.
+// allocated returns the total number of bytes that f allocates, which is more than f uses at any
+// time. It would also count allocations of other tests, so tests that use it do not run in
+// parallel.
 func allocated(f func()) uint64 {
 	bytes := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(bytes)
@@ -112,8 +113,8 @@ func allocated(f func()) uint64 {
 	return bytes[0].Value.Uint64() - before
 }
 
-// TestReadHugeIndex: an index or a size that would cost whoever makes vectors of that length
-// gigabytes is an error that says how many, unless the caller has asked for it.
+// TestReadHugeIndex checks that an index or size that would need vectors of gigabytes is an error
+// that names the amount, unless the caller set this size.
 func TestReadHugeIndex(t *testing.T) {
 	libsvm := func(cols int) func(r io.Reader) error {
 		return func(r io.Reader) error {
@@ -169,7 +170,7 @@ func TestReadHugeIndex(t *testing.T) {
 	}
 }
 
-// endless repeats a text for ever.
+// endless repeats a text forever.
 type endless struct {
 	text string
 	at   int
@@ -183,8 +184,8 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestReadEndless: of a file without an end, and of a line without one, so much is read as there
-// may be memory, and the error says so.
+// TestReadEndless checks that an endless file, or an endless line, is read only up to the memory
+// limit and then is an error that names the limit.
 func TestReadEndless(t *testing.T) {
 	limit := testkit.Longer(32, testkit.Shorter(12, 4)) << 20
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(limit)))
@@ -219,7 +220,7 @@ func TestReadEndless(t *testing.T) {
 				continue
 			}
 			var err error
-			// in all, with what the slices were while they grew
+			// in total, including what the slices used while they grew
 			if n := allocated(func() { err = r.read(in) }); n > uint64(5*limit) {
 				t.Errorf("%s, %s: %d MB allocated", r.name, what, n>>20)
 			}
@@ -232,8 +233,8 @@ func TestReadEndless(t *testing.T) {
 	}
 }
 
-// TestReadBomb: a little gzip that unpacks to a great deal is an error before the great deal is
-// there.
+// TestReadBomb checks that a small gzip file with a huge content is an error before the content is
+// unpacked.
 func TestReadBomb(t *testing.T) {
 	rows := testkit.Longer(4000, testkit.Shorter(1500, 300))
 	for _, r := range readers {
@@ -261,7 +262,8 @@ func TestReadBomb(t *testing.T) {
 			}
 		}
 	}
-	// What a large part of is the same packs well, and is read: one non-zero of a thousand.
+	// A text that mostly repeats itself packs well and must still be read, with one nonzero in a
+	// thousand.
 	row := slices.Repeat([]string{"0"}, 1000)
 	var text strings.Builder
 	for i := range rows {
@@ -277,7 +279,8 @@ func TestReadBomb(t *testing.T) {
 	}
 }
 
-// TestRowWriterMemory: a dense row of too many columns is not written, nor room made for it.
+// TestRowWriterMemory checks that a dense row with too many columns is an error that allocates
+// nothing.
 func TestRowWriterMemory(t *testing.T) {
 	row := pgsvi.Row{Ind: []int{0, math.MaxInt32 - 1}, Val: []float64{1, 2}}
 	for _, sparse := range []bool{false, true} {
@@ -298,7 +301,7 @@ func TestRowWriterMemory(t *testing.T) {
 	}
 }
 
-// TestReadWide: a table of many columns takes no longer than its size says.
+// TestReadWide checks that the time for a table with many columns is in proportion to its size.
 func TestReadWide(t *testing.T) {
 	seconds := func(cols int) float64 {
 		var b strings.Builder
@@ -329,8 +332,8 @@ func TestReadWide(t *testing.T) {
 	}
 }
 
-// mutate returns a file that differs from a good one in a few places: bits, bytes, numbers, and
-// parts that are gone, doubled or moved.
+// mutate returns a file that differs from a good file in a few places: bits, bytes, numbers, and
+// parts that are missing, doubled or moved.
 func mutate(rng *rand.Rand, good []byte) []byte {
 	odd := []string{"-1", "0", "1e999", "nan", "-Inf", "2147483647", "2147483648",
 		"9223372036854775807", "18446744073709551616", "1e18", "1000000000", "\x00", "\xff\xfe",
@@ -374,8 +377,8 @@ func mutate(rng *rand.Rand, good []byte) []byte {
 	return b
 }
 
-// TestReadMutated: files that differ from a good one in a few places, packed and not, are read or
-// are an error, and none takes more memory than 64 MB and ten times its size.
+// TestReadMutated checks that files that differ from a good file in a few places, packed or not,
+// are read or are an error, and use at most 64 MB and ten times their size.
 func TestReadMutated(t *testing.T) {
 	files := testkit.Longer(10000, testkit.Shorter(2500, 100))
 	for i, r := range readers {
@@ -410,9 +413,9 @@ func TestReadMutated(t *testing.T) {
 	}
 }
 
-// TestRowFileFlips: of all single bits of a row file none can change unnoticed, and of 10,000 files
-// (3,000 without -long) that differ in a few places none is read, in no more memory than 64 MB and
-// ten times its size.
+// TestRowFileFlips checks that no single changed bit of a row file goes unnoticed, and that none of
+// 10,000 files (3,000 without -long) with changes in a few places is accepted. Each uses at most 64
+// MB and ten times its size.
 func TestRowFileFlips(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows")
 	file, err := os.Create(path)

@@ -13,21 +13,23 @@ import (
 	"github.com/pgsvi/pgsvi/internal/memory"
 )
 
-// What a file can make a reader hold is bounded in three ways. Long lines: no line or record may
-// take more than a part of the memory that there is. Packed files: what gzip unpacks has to be in
-// proportion. And the file as a whole: what is kept of it comes out of a memory.Budget.
+// This file opens and reads input within limits. A hostile or broken file could make a reader use
+// any amount of memory, so three limits apply. A line or record may use only a part of the memory.
+// Text unpacked by gzip must be in proportion to its packed size. And a memory.Budget limits what
+// is kept of a whole file.
 const (
-	// A line may have this part of the bytes that there are in memory. One of a CSV file with
-	// numbers of one digit takes some 40 times as many.
+	// linePart is the reciprocal of the share of memory that a line may use. A CSV line of
+	// one-digit numbers takes about 40 times its length.
 	linePart = 64
 
-	// Text seldom packs to less than a twentieth, and a table of one non-zero in a thousand columns
-	// to a two-hundredth. The most that gzip can do is a thousandth: what comes near it is made to.
-	mostUnpacked = 300     // bytes of text for a byte of gzip, once there are
-	freeUnpacked = 1 << 20 // more bytes than these
+	// Text seldom packs to less than a twentieth, and a table with one nonzero value in a thousand
+	// columns packs to a two-hundredth. gzip reaches at most a thousandth, so a file near this
+	// ratio is an attack.
+	mostUnpacked = 300     // bytes of text per byte of gzip
+	freeUnpacked = 1 << 20 // bytes of text up to which the ratio does not matter
 )
 
-// gunzip returns r buffered, and unpacked if it begins as gzip does.
+// gunzip returns r buffered, and unpacked if it begins like a gzip file.
 func gunzip(r io.Reader) (*bufio.Reader, error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := br.Peek(2); string(head) != "\x1f\x8b" {
@@ -43,13 +45,13 @@ func gunzip(r io.Reader) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(u, 1<<16), nil
 }
 
-// unpacker is the text of a gzip file, as long as it is in proportion to that. The file may have
-// several members, and zeros after the last member, which tapes and block devices add.
+// An unpacker reads the text of a gzip file within mostUnpacked. The file may have several members,
+// and zeros after the last member, which tapes and block devices add.
 type unpacker struct {
 	z        *gzip.Reader
 	packed   packedReader
 	unpacked int64
-	err      error // every further read returns it again
+	err      error // every later read returns it again
 }
 
 func (u *unpacker) Read(b []byte) (n int, err error) {
@@ -64,7 +66,8 @@ func (u *unpacker) read(b []byte) (int, error) {
 	u.unpacked += int64(n)
 	if u.unpacked > freeUnpacked+mostUnpacked*u.packed.n {
 		return 0, fmt.Errorf("%d bytes of gzip unpack to more than %d times as much text; if "+
-			"that is meant so, unpack it first: %w", u.packed.n, mostUnpacked, pgsvi.ErrMemory)
+			"this is intended, unpack the file first: %w", u.packed.n, mostUnpacked,
+			pgsvi.ErrMemory)
 	}
 	if err == io.EOF {
 		err = u.nextMember()
@@ -72,7 +75,7 @@ func (u *unpacker) read(b []byte) (int, error) {
 	return n, err
 }
 
-// nextMember begins the next member of the file. It returns io.EOF after the last one.
+// nextMember starts the next member of the file. It returns io.EOF after the last member.
 func (u *unpacker) nextMember() error {
 	at := u.packed.n
 	for {
@@ -88,7 +91,7 @@ func (u *unpacker) nextMember() error {
 			return nil
 		}
 		if head[0] != 0 {
-			return fmt.Errorf("unpacking gzip: from byte %d on there is something else; remove it "+
+			return fmt.Errorf("unpacking gzip: the data from byte %d on are not gzip; remove them "+
 				"(gzip -dc FILE | gzip > NEW): %w", u.packed.n, gzip.ErrHeader)
 		}
 		if _, err := u.packed.ReadByte(); err != nil {
@@ -97,7 +100,8 @@ func (u *unpacker) nextMember() error {
 	}
 }
 
-// packedReader counts the bytes read. Package gzip reads no more of an io.ByteReader than a member.
+// A packedReader counts the bytes read. It is an io.ByteReader, so package gzip does not read
+// beyond the end of a member.
 type packedReader struct {
 	*bufio.Reader
 	n int64
@@ -117,7 +121,7 @@ func (r *packedReader) ReadByte() (byte, error) {
 	return b, err
 }
 
-// returns is a text whose lines end in carriage returns alone, with line feeds instead.
+// returns reads a text whose lines end in carriage returns, and replaces these by line feeds.
 type returns struct{ r io.Reader }
 
 func (r returns) Read(b []byte) (int, error) {
@@ -130,7 +134,7 @@ func (r returns) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// counter counts the bytes read.
+// A counter counts the bytes read.
 type counter struct {
 	r io.Reader
 	n int64
@@ -146,22 +150,22 @@ func (c *counter) Read(b []byte) (int, error) {
 func skipBOM(r io.Reader) *bufio.Reader {
 	br := bufio.NewReader(r)
 	if head, _ := br.Peek(3); string(head) == "\ufeff" {
-		br.Discard(3) // cannot fail: the bytes are buffered
+		br.Discard(3) // cannot fail, because the bytes are buffered
 	}
 	return br
 }
 
-// longestLine is how many bytes a line or record may have.
+// longestLine returns the largest number of bytes in a line or record.
 func longestLine() int { return int(memory.Limit(0) / linePart) }
 
-// tooLong is the error of a line or record that has more.
+// tooLong returns the error of a longer line or record.
 func tooLong(most int) error {
-	return fmt.Errorf("%s without the end of a line: %w", memory.Size(float64(most)),
+	return fmt.Errorf("a line or record is longer than %s: %w", memory.Size(float64(most)),
 		pgsvi.ErrMemory)
 }
 
-// recordReader is a reader of records that bounds the length of each: whoever reads one sets n to
-// 0.
+// A recordReader limits the length of records. The caller sets n to 0 at the beginning of each
+// record.
 type recordReader struct {
 	counter
 	most int
@@ -178,20 +182,20 @@ func (r *recordReader) Read(b []byte) (int, error) {
 	return r.counter.Read(b)
 }
 
-// textTooLarge is what to do about a file that memory does not hold.
-const textTooLarge = "read fewer rows, write them to a RowWriter as they come and stream them, " +
-	"or raise the limit (GOMEMLIMIT)"
+// textTooLarge is the advice for a file that does not fit in memory.
+const textTooLarge = "read fewer rows, stream the rows from a file of a RowWriter, or raise the " +
+	"limit (GOMEMLIMIT)"
 
-// checkWidth returns an error if so many columns, of features or of terms, would take more memory
-// than there is in the smallest of models. That they are in a file, where one number says so, is no
-// sign that they are meant.
+// checkWidth returns an error if even the smallest model with this many columns, of features or
+// terms, needs more memory than is available. A file may declare any width with a single number, so
+// the width alone does not show that the file has this many columns.
 func checkWidth(width int, what, instead string) error {
 	return memory.Check(0, memory.Column*float64(width),
 		fmt.Sprintf("a model of %d %s", width, what), instead)
 }
 
-// A done context ends a reader in one of two ways. A contextReader checks before each read, which
-// is enough for files and bytes. A waitingReader also abandons a read that blocks, because a read
+// A context that is done ends a reader in one of two ways. A contextReader checks before each read,
+// which suffices for files and bytes. A waitingReader also abandons a blocked read, because a read
 // from a pipe or a terminal may take forever.
 
 // canceled returns an error if ctx is done. It wraps ctx.Err() and the cause.
@@ -208,7 +212,7 @@ func (e *canceledError) Error() string { return "canceled: " + e.cause.Error() }
 
 func (e *canceledError) Unwrap() []error { return []error{e.err, e.cause} }
 
-// contextReader reads r until the context is done.
+// A contextReader reads r until the context is done.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -221,14 +225,14 @@ func (c *contextReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// waitingReader reads r in the background. Each read has a buffer that is not the caller's, because
+// A waitingReader reads r in the background. Each read uses a buffer of the waitingReader, because
 // it may outlast the call.
 type waitingReader struct {
 	contextReader
 	buf []byte
 }
 
-// waiting returns r, ended by the context.
+// waiting returns a reader of r that ends when the context is done.
 func waiting(ctx context.Context, r io.Reader) io.Reader {
 	if ctx.Done() == nil {
 		return r
@@ -248,8 +252,8 @@ func (w *waitingReader) Read(b []byte) (int, error) {
 	return copy(b, buf[:n]), err
 }
 
-// wait returns what f returns, or an error as soon as the context is done. Then late, unless it is
-// nil, has what f returns in the end.
+// wait returns the results of f, or an error as soon as the context is done. In that case it later
+// calls late, unless late is nil, with the results of f.
 func wait[T any](ctx context.Context, f func() (T, error), late func(T, error)) (v T, err error) {
 	type result struct {
 		v   T
@@ -268,7 +272,7 @@ func wait[T any](ctx context.Context, f func() (T, error), late func(T, error)) 
 	return v, canceled(ctx)
 }
 
-// openContext opens a file. Opening a pipe blocks until somebody writes to it.
+// openContext opens a file. Opening a pipe blocks until another process writes to it.
 func openContext(ctx context.Context, path string) (*os.File, error) {
 	return wait(ctx, func() (*os.File, error) { return os.Open(path) },
 		func(f *os.File, err error) {
@@ -278,7 +282,7 @@ func openContext(ctx context.Context, path string) (*os.File, error) {
 		})
 }
 
-// recorder keeps the bytes that are read.
+// A recorder keeps the bytes that it reads.
 type recorder struct {
 	in     io.Reader
 	raw    bytes.Buffer

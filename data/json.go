@@ -14,8 +14,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// scanObject calls field for every field of a flat JSON object, in its order. Texts are parts of
-// one copy of b.
+// scanObject calls field for every field of a flat JSON object, in order. All texts share one copy
+// of b.
 func scanObject(b []byte, field func(name string, c cell) error) error {
 	if !json.Valid(b) {
 		var any any
@@ -23,12 +23,12 @@ func scanObject(b []byte, field func(name string, c cell) error) error {
 		if bad := (*json.SyntaxError)(nil); errors.As(err, &bad) {
 			return sentinel.Wrap(pgsvi.ErrShape, "byte %d: %w", bad.Offset, err)
 		}
-		return sentinel.Wrap(pgsvi.ErrShape, "no JSON")
+		return sentinel.Wrap(pgsvi.ErrShape, "the text is not JSON")
 	}
 	s := string(skipSpace(b))
 	if s[0] != '{' {
 		return sentinel.Wrap(pgsvi.ErrShape,
-			"found %s, want a JSON object", csvQuote(strings.TrimRight(s,
+			"%s is not a JSON object", csvQuote(strings.TrimRight(s,
 				" \t\r\n")))
 	}
 	for s = skipSpace(s[1:]); s[0] != '}'; s = skipSpace(s) {
@@ -39,7 +39,7 @@ func scanObject(b []byte, field func(name string, c cell) error) error {
 		if err != nil {
 			return err
 		}
-		s = skipSpace(skipSpace(rest)[1:]) // the colon
+		s = skipSpace(skipSpace(rest)[1:]) // skip the colon
 		c, rest, err := jsonValue(s)
 		if err != nil {
 			return fmt.Errorf("field %s: %w", csvQuote(name), err)
@@ -87,8 +87,7 @@ func jsonValue(s string) (c cell, rest string, err error) {
 		return cell{s: text}, rest, err
 	case '{', '[':
 		return c, "", sentinel.Wrap(pgsvi.ErrShape,
-			"found an object or a list, want a number, a text, true, false "+
-				"or null")
+			"the value is an object or a list; use a number, a text, true, false or null")
 	case 'n':
 		return cell{kind: nullCell}, s[4:], nil
 	case 't':
@@ -102,19 +101,19 @@ func jsonValue(s string) (c cell, rest string, err error) {
 	}
 	c = cell{kind: numberCell, s: s[:n]}
 	if c.f, err = strconv.ParseFloat(c.s, 64); err != nil {
-		err = sentinel.Wrap(pgsvi.ErrNotFinite, "found %s, want a finite number", csvQuote(c.s))
+		err = sentinel.Wrap(pgsvi.ErrNotFinite, "%s is not a finite number", csvQuote(c.s))
 	}
 	return c, s[n:], err
 }
 
-// beginsJSONArray reports whether a text without spaces in front begins as a list of objects does.
+// beginsJSONArray reports whether a text, without leading spaces, begins like a list of objects.
 func beginsJSONArray(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte("["))
 	return ok && bytes.HasPrefix(skipSpace(rest), []byte("{"))
 }
 
-// readElement returns the next object of a list of them, and io.EOF behind the last one. Its line
-// is the one that it begins in.
+// readElement returns the next object in a list of objects, or io.EOF after the last object. It
+// sets the line of the record to the line where the object begins.
 func (s *scanner) readElement() (object []byte, err error) {
 	depth, quoted := 0, false
 	for begun := false; ; {
@@ -124,7 +123,7 @@ func (s *scanner) readElement() (object []byte, err error) {
 			return nil, sentinel.Wrap(pgsvi.ErrShape,
 				"line %d: the list of objects does not end", s.lines+1)
 		case err == io.EOF:
-			return object, nil // which is no JSON
+			return object, nil // incomplete, so parsing it fails
 		case err != nil:
 			return nil, err
 		case b == '\n':
@@ -140,7 +139,7 @@ func (s *scanner) readElement() (object []byte, err error) {
 				continue
 			default:
 				return nil, sentinel.Wrap(pgsvi.ErrShape,
-					"line %d: found %q in a list of objects", s.lines+1, b)
+					"line %d: unexpected %q in a list of objects", s.lines+1, b)
 			}
 		}
 		object = append(object, b)
@@ -162,7 +161,7 @@ func (s *scanner) readElement() (object []byte, err error) {
 	}
 }
 
-// endOfList returns io.EOF, or an error if anything stands behind a list of objects.
+// endOfList returns io.EOF, or an error if text follows a list of objects.
 func (s *scanner) endOfList() error {
 	for {
 		b, err := s.text.ReadByte()
@@ -170,13 +169,13 @@ func (s *scanner) endOfList() error {
 			return err
 		}
 		if !bytes.ContainsRune([]byte(" \t\r\n"), rune(b)) {
-			return sentinel.Wrap(pgsvi.ErrShape, "found %q behind the list of objects", b)
+			return sentinel.Wrap(pgsvi.ErrShape, "unexpected %q after the list of objects", b)
 		}
 	}
 }
 
-// nextJSON returns the record of the next line that is not blank, or of the next object of a list.
-// Columns are added as they come.
+// nextJSON returns the record of the next nonblank line, or of the next object in a list. It adds
+// new columns when they first occur.
 func (s *scanner) nextJSON() (*record, error) {
 	for {
 		s.in.n = 0
@@ -217,7 +216,7 @@ func (s *scanner) jsonRecord(object []byte) (*record, error) {
 	return &s.rec, nil
 }
 
-// readLine returns the next line, whose length is bounded.
+// readLine returns the next line, whose length is limited by the recordReader.
 func (s *scanner) readLine() (line []byte, err error) {
 	for {
 		part, err := s.text.ReadSlice('\n')
@@ -241,7 +240,7 @@ func (s *scanner) setField(name string, c cell) error {
 		s.rec.cells = append(s.rec.cells, cell{kind: absentCell})
 	}
 	if s.rec.cells[j].kind != absentCell {
-		return sentinel.Wrap(pgsvi.ErrShape, "field %s is there twice", csvQuote(name))
+		return sentinel.Wrap(pgsvi.ErrShape, "field %s occurs twice", csvQuote(name))
 	}
 	if c.kind == textCell {
 		if err := s.checkText(c.s, s.rec.line); err != nil {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	rareLevel  = 20 // rows of a level below which its weight is mostly that of the prior
-	fewValues  = 20 // whole numbers of so few values may be codes
-	leakRows   = 20 // rows of each label below which nothing is said of an outcome given away
+	rareLevel  = 20 // rows of a level below which its weight mostly follows the prior
+	fewValues  = 20 // largest number of different whole numbers that may be codes
+	leakRows   = 20 // rows of each label below which leaks are not reported
 	leakShare  = 0.995
-	leakAtMost = 0.95 // share of the more frequent label
-	levelSize  = 64   // bytes of a level, besides its text
+	leakAtMost = 0.95 // largest share of the more frequent label
+	levelSize  = 64   // bytes per level, besides its text
 )
 
-// allTheSame is the problem of a column without an effect.
-const allTheSame = "all values of the rows that are kept are the same"
+// allTheSame is the problem of a column whose values do not vary.
+const allTheSame = "all values in the kept rows are the same"
 
-// decisionAfter returns the decision about a column whose values have a problem.
+// decisionAfter returns the decision about a column with a problem that its values show.
 func decisionAfter(name, problem string) Decision {
 	d := Decision{Column: name, Problem: problem}
 	if problem == allTheSame {
@@ -32,7 +32,7 @@ func decisionAfter(name, problem string) Decision {
 	return d
 }
 
-// learner learns a column in one pass.
+// A learner learns a column in one pass.
 type learner struct {
 	c        *column
 	budget   *memory.Budget
@@ -41,16 +41,16 @@ type learner struct {
 	min, max float64
 	zeros    int
 	whole    bool
-	values   map[float64]bool // different ones, up to fewValues + 1
-	w        float64          // the weight of this row
-	weight   float64          // sum of the weights of rows with a number
+	values   map[float64]bool // different values, up to fewValues + 1
+	w        float64          // weight of the current row
+	weight   float64          // total weight of the rows with a number
 	levels   map[string]*levelCount
 
-	now  float64 // of an outcome: the value or sign of this row
+	now  float64 // for an outcome: value or sign of the current row
 	leak leak
 }
 
-// add learns from the value of a row of weight w. y is the outcome, or nil.
+// add learns from the value of a row of weight w. y is the learner of the outcome, or nil.
 func (l *learner) add(v *cell, y *learner, w float64) error {
 	c := l.c
 	l.w = w
@@ -58,8 +58,8 @@ func (l *learner) add(v *cell, y *learner, w float64) error {
 		c.Gaps++
 		if c.Missing == missingError {
 			return sentinel.Wrap(pgsvi.ErrNotFinite,
-				"the value is missing, and it is not said what to do about that; "+
-					"see the methods of %s", constructors[c.Kind])
+				"the value is missing; choose a method of %s for missing values",
+				constructors[c.Kind])
 		}
 		l.leak.add(nil, math.NaN(), true, y)
 		return nil
@@ -126,10 +126,10 @@ func (l *learner) addText(text string, y *learner) error {
 	return nil
 }
 
-// levelCount counts the rows of a level, and those by the sign of the outcome.
+// levelCount counts the rows of a level, in total and by sign of the outcome.
 type levelCount struct {
 	n               int
-	weight, outcome float64 // sums over the rows: of the weight, and of that times the outcome
+	weight, outcome float64 // sums over the rows of the weight, and of weight times outcome
 	sign            [2]int
 }
 
@@ -142,20 +142,21 @@ func (l *learner) counts() map[string]int {
 	return counts
 }
 
-// checkScale returns an error if a number cannot be what it is said to be.
+// checkScale returns an error that wraps ErrParam if x is outside the range of its kind.
 func (c *column) checkScale(x float64) error {
 	switch {
 	case c.Kind == kindExposure && !(x > 0):
-		return sentinel.Wrap(pgsvi.ErrParam, "found the exposure %v, want a number > 0", x)
+		return sentinel.Wrap(pgsvi.ErrParam, "the exposure is %v; exposures must be above 0", x)
 	case c.Kind == kindWeight && !(x >= 0):
-		return sentinel.Wrap(pgsvi.ErrParam, "found the weight %v, want a number ≥ 0", x)
+		return sentinel.Wrap(pgsvi.ErrParam, "the weight is %v; weights must be at least 0", x)
 	case c.Kind == kindTrials && (!(x > 0) || x != math.Trunc(x)):
-		return sentinel.Wrap(pgsvi.ErrParam, "found %v trials, want a whole number > 0", x)
+		return sentinel.Wrap(pgsvi.ErrParam, "the number of trials is %v; it must be a whole "+
+			"number above 0", x)
 	}
 	return nil
 }
 
-// addNumber updates the weighted moments (West, 1979). A row of weight 0 counts for nothing.
+// addNumber updates the weighted moments (West, 1979). It ignores rows of weight 0.
 func (l *learner) addNumber(x float64) {
 	if l.w == 0 {
 		return
@@ -178,7 +179,7 @@ func (l *learner) addNumber(x float64) {
 	}
 }
 
-// finish sets what was learned. It returns what is wrong with the column, or "".
+// finish stores the results in the column. It returns a problem with the column, or "".
 func (l *learner) finish(y *learner) string {
 	c := l.c
 	switch c.Kind {
@@ -189,8 +190,8 @@ func (l *learner) finish(y *learner) string {
 	case kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
 		if c.Kind == kindEvent && c.Max == 0 {
-			c.Doubts = append(c.Doubts, "no event was observed: all times are censored, and how "+
-				"much longer durations are is the prior's guess")
+			c.Doubts = append(c.Doubts, "no event was observed, so all times are censored and "+
+				"only the prior limits the durations")
 		}
 	case kindOutcome:
 		if problem := l.finishOutcome(); problem != "" {
@@ -212,7 +213,7 @@ func (l *learner) sd() float64 { return math.Sqrt(max(0, l.m2/l.weight)) }
 func (l *learner) finishNumber() string {
 	c := l.c
 	if c.Values == 0 {
-		return "no row that is kept has a value"
+		return "no kept row has a value"
 	}
 	if l.n == 0 {
 		return "all rows with a value have weight 0"
@@ -237,13 +238,13 @@ func (l *learner) finishNumber() string {
 		c.Scale = 1
 	}
 	if !(c.Scale > 0) || math.IsInf(c.Scale, 0) || math.IsInf(c.Mean, 0) {
-		return fmt.Sprintf("the values from %v to %v are too large or too close for their "+
-			"standard deviation", l.min, l.max)
+		return fmt.Sprintf("the values from %v to %v are too large, or too close together, to "+
+			"standardize", l.min, l.max)
 	}
-	if c.Kind == kindNumber && c.Why != whySaid && l.mayBeCodes() {
+	if c.Kind == kindNumber && c.Why != whyDeclared && l.mayBeCodes() {
 		c.Doubts = append(c.Doubts,
-			fmt.Sprintf("whole numbers of %d values, %v to %v: if they are codes, Category(%q)",
-				len(l.values), l.min, l.max, c.Name))
+			fmt.Sprintf("%d different whole numbers from %v to %v; if they are codes, use "+
+				"Category(%q)", len(l.values), l.min, l.max, c.Name))
 	}
 	return ""
 }
@@ -253,26 +254,26 @@ func (l *learner) fewWhole() bool {
 	return l.whole && l.min >= 1 && len(l.values) <= fewValues && l.c.Values > 2*fewValues
 }
 
-// The reasons of a kind that the caller has given.
+// Reasons for a kind that the caller chose.
 const (
-	whySaid    = "said"
-	whyFormula = "the formula" // which has no other reading
+	whyDeclared = "declared"
+	whyFormula  = "the formula" // the formula allows no other kind
 )
 
-// doubtPart says that a category was made of a column of which a part is numbers: those may be
-// what was measured, and the texts what was written where nothing was. Or it says that a column
-// that the formula takes for a number may be an identifier.
+// doubtPart adds a doubt to a category if some of its values are numbers: the numbers may be
+// measurements, and the texts may mean missing. It also adds a doubt to a number that the formula
+// uses if the values look like an identifier.
 func (l *learner) doubtPart(p *profile) {
 	c := l.c
 	if c.Kind == kindNumber && c.Why == whyFormula && p.allDifferent() {
-		c.Doubts = append(c.Doubts, fmt.Sprintf("%d whole numbers, all different: if they are "+
+		c.Doubts = append(c.Doubts, fmt.Sprintf("%d whole numbers, all different; if they are "+
 			"an identifier, leave %s out of the formula", p.values, csvQuote(c.Name)))
 	}
 	n := p.numbersBy(c.Sign[0])
-	if c.Why != whySaid && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
+	if c.Why != whyDeclared && c.Kind == kindCategory && 5*n >= p.values && n < p.values {
 		c.Doubts = append(c.Doubts,
-			fmt.Sprintf("%d of %d values are numbers: if the texts mean that there "+
-				"is none, Number(%q).MissingAre(…)", n, p.values, c.Name))
+			fmt.Sprintf("%d of %d values are numbers; if the texts mean missing values, use "+
+				"Number(%q).MissingAre(…)", n, p.values, c.Name))
 	}
 }
 
@@ -287,7 +288,7 @@ func (l *learner) finishLevels() string {
 		return ""
 	}
 	if len(c.Levels) == 0 {
-		return "no row that is kept has a value"
+		return "no kept row has a value"
 	}
 	if c.Fold {
 		c.Reference = fold(c.Reference)
@@ -295,7 +296,7 @@ func (l *learner) finishLevels() string {
 	if c.Reference == "" {
 		c.Reference = l.reference()
 	} else if counts[c.Reference] == 0 {
-		return fmt.Sprintf("there is no level %s to be the reference; there are %s",
+		return fmt.Sprintf("the reference %s is not a level; the levels are %s",
 			csvQuote(c.Reference), countsText(counts, fewListed))
 	}
 	if c.Unknown == unknownMissing && c.Missing != missingLevel {
@@ -308,9 +309,10 @@ func (l *learner) finishLevels() string {
 	return ""
 }
 
-// reference returns the level that the others are compared with. For opposites such as no and yes it
-// is the negative one, as 0 is for 0 and 1. Otherwise it is the level with the largest weight and,
-// if several have that, the lowest mean outcome, so that names do not matter.
+// reference returns the level that all other levels are compared with. For opposites such as no and
+// yes it is the negative level, as 0 is for 0 and 1. Otherwise it is the level with the largest
+// weight. If several levels have this weight, the level with the lowest mean outcome is used, so
+// that names do not matter.
 func (l *learner) reference() string {
 	if levels := l.c.Levels; len(levels) == 2 {
 		if negative, _, ok := opposites(levels[0], levels[1]); ok {
@@ -327,7 +329,7 @@ func (l *learner) reference() string {
 	return best
 }
 
-// doubtRare names the levels of few rows.
+// doubtRare adds a doubt about levels with few rows.
 func (l *learner) doubtRare(counts map[string]int) {
 	rare := map[string]int{}
 	for level, n := range counts {
@@ -336,19 +338,20 @@ func (l *learner) doubtRare(counts map[string]int) {
 		}
 	}
 	if len(rare) > 0 {
-		l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%s of fewer than %d rows: %s",
+		l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%s with fewer than %d rows: %s",
 			plural(len(rare), "level"),
 			rareLevel, countsText(rare, fewListed)))
 	}
 }
 
-// doubtDecimals says that classes look like measurements.
+// doubtDecimals adds a doubt about classes that look like measurements.
 func (l *learner) doubtDecimals(levels []string) {
 	for _, level := range levels {
 		x, _, ok := numberOf(level, l.c.Sign[0])
 		if l.c.Classes && ok && x != math.Trunc(x) {
-			l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%d classes, and one is the number %s: if "+
-				"these measure something, Outcome(%q).Quantity()", len(levels), level, l.c.Name))
+			l.c.Doubts = append(l.c.Doubts, fmt.Sprintf("%d classes, one of them the number %s; "+
+				"if they measure something, use Outcome(%q).Quantity()",
+				len(levels), level, l.c.Name))
 			return
 		}
 	}
@@ -360,7 +363,7 @@ func (l *learner) finishOutcome() string {
 		c.Mean, c.SD, c.Min, c.Max = l.mean, l.sd(), l.min, l.max
 		if l.fewWhole() && !c.Quantity {
 			c.Doubts = append(c.Doubts,
-				fmt.Sprintf("whole numbers of %d values, %v to %v: if they are classes, "+
+				fmt.Sprintf("%d different whole numbers from %v to %v; if they are classes, use "+
 					"Outcome(%q).Classes()", len(l.values), l.min, l.max, c.Name))
 		}
 		return ""
@@ -380,14 +383,14 @@ func (l *learner) finishOutcome() string {
 		}
 	}
 	if len(levels) < 2 {
-		return "the outcome of all rows that are kept is the same"
+		return "all kept rows have the same outcome"
 	}
 	if c.Positive != "" {
 		if c.Fold {
 			c.Positive = fold(c.Positive)
 		}
 		if _, there := counts[c.Positive]; len(levels) != 2 || !there {
-			return fmt.Sprintf("the outcome of the rows that are kept is %s, want two labels",
+			return fmt.Sprintf("the outcome of the kept rows is %s, but it needs two labels",
 				countsText(counts, fewListed))
 		}
 		if levels[0] == c.Positive {
@@ -403,7 +406,7 @@ func (l *learner) finishOutcome() string {
 	return ""
 }
 
-// nonzero returns how many features of the column are not 0, over all rows.
+// nonzero returns the number of nonzero feature values of the column over all rows.
 func (l *learner) nonzero() float64 {
 	c := l.c
 	switch c.Kind {
@@ -420,19 +423,19 @@ func (l *learner) nonzero() float64 {
 	return 0
 }
 
-// leak finds out whether a column gives the outcome away.
+// A leak finds out whether a column gives the outcome away.
 type leak struct {
-	levels   bool   // of a category
+	levels   bool   // whether the column is a category
 	rows     [2]int // by sign of the outcome
 	gaps     [2]int
 	min, max [2]float64
-	n        float64 // of the correlation
+	n        float64 // rows in the correlation
 	mx, my   float64
 	xx, yy   float64
 	xy       float64
 }
 
-// add counts a row: a level, or a number, or neither if the value is missing.
+// add counts a row with a level or a number, or with neither if the value is missing.
 func (k *leak) add(level *levelCount, x float64, missing bool, y *learner) {
 	if y == nil || y.c.Positive == "" && !y.c.Numeric {
 		return
@@ -465,7 +468,7 @@ func (k *leak) add(level *levelCount, x float64, missing bool, y *learner) {
 	}
 }
 
-// doubts says what gives the outcome away.
+// doubts returns a doubt if the column gives the outcome away.
 func (k *leak) doubts(y *learner, levels map[string]*levelCount) (all []string) {
 	name := csvQuote(y.c.Name)
 	if r := k.xy / math.Sqrt(k.xx*k.yy); y.c.Numeric {
@@ -486,22 +489,22 @@ func (k *leak) doubts(y *learner, levels map[string]*levelCount) (all []string) 
 	few := 10*len(levels) < total
 	switch {
 	case k.levels && few && float64(right) > leakShare*float64(total):
-		all = append(all, fmt.Sprintf("gives %s away: its levels say it in %d of %d rows", name,
-			right, total))
+		all = append(all, fmt.Sprintf("gives %s away: its levels determine it in %d of %d rows",
+			name, right, total))
 	case !k.levels && k.apart():
-		all = append(all, fmt.Sprintf("gives %s away: the values of the two labels lie apart",
+		all = append(all, fmt.Sprintf("gives %s away: the values of the two labels do not overlap",
 			name))
 	case k.gaps[0]+k.gaps[1] > leakRows:
 		other := k.gaps[0] + k.rows[1] - k.gaps[1]
 		if float64(max(other, total-other)) > leakShare*float64(total) {
 			all = append(all,
-				fmt.Sprintf("gives %s away: it is missing where that is one of its labels", name))
+				fmt.Sprintf("gives %s away: it is missing for one of the two labels", name))
 		}
 	}
 	return all
 }
 
-// apart reports whether the numbers of the two labels lie apart.
+// apart reports whether the ranges of the two labels do not overlap.
 func (k *leak) apart() bool {
 	for s := range 2 {
 		if k.rows[s]-k.gaps[s] < leakRows {

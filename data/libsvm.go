@@ -16,31 +16,28 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ScanLIBSVM returns the rows of text in the format of LIBSVM and SVMlight, one
-// a line, as they are read:
+// ScanLIBSVM returns the rows of a text in the format of LIBSVM and SVMlight, one per line, while
+// it reads them:
 //
 //	label index:value index:value …   # comment
 //
-// Indices count from 1 and increase strictly; Row.Ind counts from 0. Values of
-// zero are kept. Lines without anything but a comment, "qid:" fields, CRLF line
-// ends and a UTF-8 byte order mark are skipped, and gzip, known by its first
-// bytes, is unpacked. Memory is that of the longest line, which may have
-// a 64th of the bytes of the limit that ErrMemory tells of.
+// Indices count from 1 and increase strictly; Row.Ind counts from 0. Values of zero are kept. Blank
+// lines, lines that contain only a comment, "qid:" fields, CRLF line ends and a UTF-8 byte order
+// mark are skipped, and a file packed by gzip is unpacked. ScanLIBSVM keeps only the longest line
+// in memory, which may use up to a 64th of the memory limit; see ErrMemory.
 //
-// The rows can be ranged over once, and the slices of a row are valid until the
-// next one. An error is the last that is yielded. It names the line and what was
-// found, and wraps ErrNotFinite where a label or a value is not a finite number,
-// ErrShape where something else is not index:value with an index above the one
-// before it and at most math.MaxInt32, ErrEmpty if there are no rows, ErrMemory at a
-// line that is too long and where gzip unpacks to more than 300 times its size, and
-// ErrParam if the rows are ranged over again. A failure of r is wrapped as it is.
+// The sequence can be used once, and the slices of a row are valid until the next row. An error
+// ends the sequence. It names the line and the problem. It wraps ErrNotFinite if a label or a value
+// is not a finite number, ErrShape if another field is not index:value with a larger index than the
+// field before it, up to math.MaxInt32, ErrEmpty if there are no rows, ErrMemory if a line is too
+// long or gzip unpacks to more than 300 times its size, and ErrParam if the sequence is used again.
+// It wraps an error of r.
 func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 	used := false
 	return func(yield func(pgsvi.Row, error) bool) {
 		if used {
 			yield(pgsvi.Row{}, sentinel.Wrap(pgsvi.ErrParam,
-				"pgsvi: LIBSVM rows ranged over a second time; scan "+
-					"the file anew"))
+				"pgsvi: the LIBSVM rows were read before; scan the file again"))
 			return
 		}
 		used = true
@@ -56,15 +53,16 @@ func ScanLIBSVM(r io.Reader) iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// ReadLIBSVM reads what ScanLIBSVM does into a matrix and its responses, both
-// new. The matrix has cols columns, or with cols 0 as many as the largest index.
-// The errors are those of ScanLIBSVM; besides, an index beyond cols wraps
-// ErrShape, and a cols that is negative or above math.MaxInt32 wraps ErrParam. With cols 0
-// an index wraps ErrMemory if the smallest of models would not have the memory
-// for so many columns, at 120 bytes each; so does a file of more rows than there is memory for.
+// ReadLIBSVM reads rows like ScanLIBSVM, and returns a matrix and its responses, which the caller
+// owns. The matrix has cols columns, or as many as the largest index if cols is 0. The errors are
+// those of ScanLIBSVM. They also wrap ErrShape if an index exceeds cols, and ErrParam if cols is
+// not from 0 to math.MaxInt32. They wrap ErrMemory if the rows do not fit in memory, or if cols is
+// 0 and an index is so large that even the smallest model, which takes 120 bytes per column, would
+// not fit.
 func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error) {
 	if cols < 0 || cols > math.MaxInt32 {
-		return nil, nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: LIBSVM with %d columns", cols)
+		return nil, nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: LIBSVM: the number of columns is "+
+			"%d; it must be 0 or positive, and below 2^31", cols)
 	}
 	most := cols
 	if cols == 0 {
@@ -96,12 +94,12 @@ func ReadLIBSVM(r io.Reader, cols int) (x *pgsvi.Sparse, y []float64, err error)
 	}
 }
 
-// WriteLIBSVM writes the rows of x with the labels y in the format of LIBSVM: the non-zeros, to the
-// last bit. A nil y means labels of 0. What is read back has as many columns as x only if it is
-// asked for them, since columns of zeros leave no trace; rows of zeros do. The errors wrap ErrEmpty
-// if x is nil or a nil pointer and ErrShape if y is neither nil nor as long as x has rows, upon
-// which nothing has been written, and ErrNotFinite, naming row and column, at a label or value that
-// is NaN or infinite. A failure of w is wrapped as it is.
+// WriteLIBSVM writes the nonzero values of x, exactly, and the labels y in the format of LIBSVM. A
+// nil y means labels of 0. Columns of zeros at the end are lost unless the reader is given the
+// number of columns, but rows of zeros are kept. The error wraps ErrEmpty if x is nil or a nil
+// pointer, and ErrShape if y is not nil and has another length than x has rows; in both cases
+// nothing is written. It wraps ErrNotFinite and names row and column if a label or value is NaN or
+// infinite. It wraps an error of w.
 func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 	for _, err := range pgsvi.Rows(x, nil) {
 		if err != nil {
@@ -147,10 +145,10 @@ func WriteLIBSVM(w io.Writer, x mat.Matrix, y []float64) error {
 type libsvmScanner struct {
 	br       *bufio.Reader
 	most     int    // largest index
-	mostLine int    // bytes of a line
-	line     int    // of row, from 1
-	long     []byte // a line that the buffer of br does not hold
-	found    bool   // there has been a row
+	mostLine int    // largest number of bytes in a line
+	line     int    // line of row, from 1
+	long     []byte // a line longer than the buffer of br
+	found    bool   // whether a row was read
 	row      pgsvi.Row
 }
 
@@ -159,12 +157,12 @@ func newLIBSVMScanner(r io.Reader, most int) (*libsvmScanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not nil, for a row without values is not a dense one.
+	// The slices are not nil, because a nil Ind means a dense row.
 	return &libsvmScanner{br: skipBOM(br), most: most, mostLine: longestLine(),
 		row: pgsvi.Row{Ind: []int{}, Val: []float64{}}}, nil
 }
 
-// next reads the next row. It returns io.EOF after the last, if there was one.
+// next reads the next row. It returns io.EOF after the last row, if there was a row.
 func (s *libsvmScanner) next() error {
 	for {
 		text, err := s.readLine()
@@ -177,7 +175,7 @@ func (s *libsvmScanner) next() error {
 			return s.parse(label, rest)
 		}
 		if err != nil && !s.found {
-			return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: LIBSVM without a line of data")
+			return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the LIBSVM file has no rows")
 		}
 		if err != nil {
 			return err
@@ -185,8 +183,8 @@ func (s *libsvmScanner) next() error {
 	}
 }
 
-// readLine returns the next line. Its error, with whatever there is of a line, is
-// io.EOF behind the last line and that of the reader if it fails.
+// readLine returns the next line. At the end it returns io.EOF with the last line, which may be
+// empty. It returns an error of the reader.
 func (s *libsvmScanner) readLine() ([]byte, error) {
 	s.line++
 	text, err := s.br.ReadSlice('\n')
@@ -205,17 +203,18 @@ func (s *libsvmScanner) readLine() ([]byte, error) {
 	return s.long, err
 }
 
-// keep takes a row of so many values out of the budget.
+// keep takes the memory of a row with this number of values from the budget.
 func (s *libsvmScanner) keep(budget *memory.Budget, values int) error {
-	if err := budget.Keep(24 + 12*values); err != nil { // as in a Sparse and its responses
+	if err := budget.Keep(24 + 12*values); err != nil { // the size in a Sparse and its responses
 		return sentinel.Wrap(pgsvi.ErrMemory, "pgsvi: line %d: %w", s.line, err)
 	}
 	return nil
 }
 
-// checkWidth is checkWidth of the largest index so far, which nobody has asked for.
+// checkWidth is checkWidth for the largest index so far, if the caller did not set the number of
+// columns.
 func (s *libsvmScanner) checkWidth(width int) error {
-	const instead = "renumber the features, or say how many columns there are"
+	const instead = "renumber the features, or set the number of columns"
 	if err := checkWidth(width, "columns", instead); err != nil {
 		return fmt.Errorf("pgsvi: line %d: %w", s.line, err)
 	}
@@ -227,7 +226,7 @@ func (s *libsvmScanner) parse(label, text []byte) error {
 	y, ok := libsvmFloat(label)
 	if !ok {
 		return sentinel.Wrap(pgsvi.ErrNotFinite,
-			"pgsvi: line %d: found the label %s, want a finite number", s.line,
+			"pgsvi: line %d: the label %s is not a finite number", s.line,
 			csvQuote(string(label)))
 	}
 	ind, val := s.row.Ind[:0], s.row.Val[:0]
@@ -251,23 +250,23 @@ func (s *libsvmScanner) parse(label, text []byte) error {
 				continue
 			}
 			return sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: line %d: found %s, want index:value", s.line,
+				"pgsvi: line %d: %s is not index:value", s.line,
 				csvQuote(string(field)))
 		}
 		if index <= last || index > int64(s.most) {
 			want := fmt.Sprintf("from 1 to %d", s.most)
 			if index > 0 && index <= last {
-				want = fmt.Sprintf("above the one before it, %d", last)
+				want = fmt.Sprintf("above the previous index, %d", last)
 			}
 			return sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: line %d: found the index %s, want one %s", s.line,
+				"pgsvi: line %d: the index is %s; it must be %s", s.line,
 				csvQuote(string(field[:k])), want)
 		}
 		last = index
 		v, ok := libsvmFloat(field[k+1:])
 		if !ok {
 			return sentinel.Wrap(pgsvi.ErrNotFinite,
-				"pgsvi: line %d, index %d: found %s, want a finite number",
+				"pgsvi: line %d, index %d: %s is not a finite number",
 				s.line, index, csvQuote(string(field[k+1:])))
 		}
 		ind, val = append(ind, int(index-1)), append(val, v)
@@ -276,7 +275,7 @@ func (s *libsvmScanner) parse(label, text []byte) error {
 	return nil
 }
 
-// libsvmField returns the first field of text, empty if there is none, and what follows it.
+// libsvmField returns the first field of text, or an empty field, and the text after it.
 func libsvmField(text []byte) (field, rest []byte) {
 	start := 0
 	for start < len(text) && libsvmSpace(text[start]) {
@@ -291,8 +290,8 @@ func libsvmField(text []byte) (field, rest []byte) {
 
 func libsvmSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// libsvmFloat parses a finite number. A single digit, which is most of what
-// there is in such files, is not worth a call.
+// libsvmFloat parses a finite number. It has a fast path for single digits, which are most of the
+// values in such files.
 func libsvmFloat(field []byte) (float64, bool) {
 	if len(field) == 1 && '0' <= field[0] && field[0] <= '9' {
 		return float64(field[0] - '0'), true

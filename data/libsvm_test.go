@@ -19,7 +19,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// zipped returns b as gzip.
+// zipped returns b packed by gzip.
 func zipped(b []byte) []byte {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -78,34 +78,34 @@ func TestReadLIBSVMErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", pgsvi.ErrEmpty, "without a line of data"},
-		{"\ufeff", pgsvi.ErrEmpty, "without a line of data"},
-		{"\n # 1 1:1\n\r\n", pgsvi.ErrEmpty, "without a line of data"},
-		{"1\nx 1:1\n", pgsvi.ErrNotFinite, `line 2: found the label "x"`},
-		{"1\n1:1 2:1\n", pgsvi.ErrNotFinite, `line 2: found the label "1:1"`},
-		{"1\n1,2 2:1\n", pgsvi.ErrNotFinite, `line 2: found the label "1,2"`},
-		{"1\n\n nan 2:1\n", pgsvi.ErrNotFinite, `line 3: found the label "nan"`},
-		{"1\n-1 1:1 2:inf\n", pgsvi.ErrNotFinite, `line 2, index 2: found "inf"`},
-		{"1\n-1 1:1e999\n", pgsvi.ErrNotFinite, `line 2, index 1: found "1e999"`},
-		{"1\n-1 1:\n", pgsvi.ErrNotFinite, `line 2, index 1: found ""`},
-		{"1\n-1 1: 2:1\n", pgsvi.ErrNotFinite, `line 2, index 1: found ""`},
-		{"1\n-1 1:1:1\n", pgsvi.ErrNotFinite, `line 2, index 1: found "1:1"`},
-		{"1\n-1 1\n", pgsvi.ErrShape, `line 2: found "1", want index:value`},
-		{"1\n-1 a:1\n", pgsvi.ErrShape, `line 2: found "a:1", want index:value`},
-		{"1\n-1 -1:1\n", pgsvi.ErrShape, `line 2: found "-1:1", want index:value`},
-		{"1\n-1 :1\n", pgsvi.ErrShape, `line 2: found ":1", want index:value`},
-		{"1\n-1 1=1\n", pgsvi.ErrShape, `line 2: found "1=1", want index:value`},
-		{"1\n-1 0:1\n", pgsvi.ErrShape, `line 2: found the index "0", want one from 1 to 9`},
-		{"1\n-1 2:1 0:1\n", pgsvi.ErrShape, `line 2: found the index "0", want one from 1 to 9`},
+		{"", pgsvi.ErrEmpty, "has no rows"},
+		{"\ufeff", pgsvi.ErrEmpty, "has no rows"},
+		{"\n # 1 1:1\n\r\n", pgsvi.ErrEmpty, "has no rows"},
+		{"1\nx 1:1\n", pgsvi.ErrNotFinite, `line 2: the label "x"`},
+		{"1\n1:1 2:1\n", pgsvi.ErrNotFinite, `line 2: the label "1:1"`},
+		{"1\n1,2 2:1\n", pgsvi.ErrNotFinite, `line 2: the label "1,2"`},
+		{"1\n\n nan 2:1\n", pgsvi.ErrNotFinite, `line 3: the label "nan"`},
+		{"1\n-1 1:1 2:inf\n", pgsvi.ErrNotFinite, `line 2, index 2: "inf"`},
+		{"1\n-1 1:1e999\n", pgsvi.ErrNotFinite, `line 2, index 1: "1e999"`},
+		{"1\n-1 1:\n", pgsvi.ErrNotFinite, `line 2, index 1: ""`},
+		{"1\n-1 1: 2:1\n", pgsvi.ErrNotFinite, `line 2, index 1: ""`},
+		{"1\n-1 1:1:1\n", pgsvi.ErrNotFinite, `line 2, index 1: "1:1"`},
+		{"1\n-1 1\n", pgsvi.ErrShape, `line 2: "1" is not index:value`},
+		{"1\n-1 a:1\n", pgsvi.ErrShape, `line 2: "a:1" is not index:value`},
+		{"1\n-1 -1:1\n", pgsvi.ErrShape, `line 2: "-1:1" is not index:value`},
+		{"1\n-1 :1\n", pgsvi.ErrShape, `line 2: ":1" is not index:value`},
+		{"1\n-1 1=1\n", pgsvi.ErrShape, `line 2: "1=1" is not index:value`},
+		{"1\n-1 0:1\n", pgsvi.ErrShape, `line 2: the index is "0"; it must be from 1 to 9`},
+		{"1\n-1 2:1 0:1\n", pgsvi.ErrShape, `line 2: the index is "0"; it must be from 1 to 9`},
 		{"1\n-1 2:1 2:1\n", pgsvi.ErrShape,
-			`line 2: found the index "2", want one above the one before it, 2`},
+			`line 2: the index is "2"; it must be above the previous index, 2`},
 		{"1\n-1 3:1 2:1\n", pgsvi.ErrShape,
-			`line 2: found the index "2", want one above the one before it, 3`},
-		{"1\n-1 3:1 10:1\n", pgsvi.ErrShape, `line 2: found the index "10", want one from 1 to 9`},
-		{"1\n-1 2147483648:1\n", pgsvi.ErrShape, `line 2: found the index "2147483648"`},
+			`line 2: the index is "2"; it must be above the previous index, 3`},
+		{"1\n-1 3:1 10:1\n", pgsvi.ErrShape, `line 2: the index is "10"; it must be from 1 to 9`},
+		{"1\n-1 2147483648:1\n", pgsvi.ErrShape, `line 2: the index is "2147483648"`},
 		{"1\n-1 18446744073709551617:1\n", pgsvi.ErrShape,
-			`line 2: found the index "18446744073709551617"`},
-		{"1\n-1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: found "qqqq`},
+			`line 2: the index is "18446744073709551617"`},
+		{"1\n-1 " + strings.Repeat("q", 1000) + "\n", pgsvi.ErrShape, `line 2: "qqqq`},
 		{"\x1f\x8bnot so, though long enough", gzip.ErrHeader, "gzip"},
 		{string(zipped([]byte("1 1:1\n")))[:20], io.ErrUnexpectedEOF, "line"},
 	} {
@@ -117,7 +117,7 @@ func TestReadLIBSVMErrors(t *testing.T) {
 			!strings.HasPrefix(err.Error(), "pgsvi: ") || len(err.Error()) > 200 {
 			t.Errorf("%.40q: error %q, want %q that is %q", c.in, err, c.says, c.want)
 		}
-		// What comes before the error is yielded, and nothing after it.
+		// The rows before the error are yielded, and nothing after it.
 		if strings.Contains(c.says, shown) && !strings.Contains(c.says, "to 9") {
 			if rows, err2 := collectRows(ScanLIBSVM(strings.NewReader(c.in))); len(rows) != 1 ||
 				err2 == nil || err2.Error() != err.Error() && !strings.Contains(c.says, "index") {
@@ -157,7 +157,7 @@ func TestScanLIBSVM(t *testing.T) {
 		break // nothing more may be yielded, or range panics
 	}
 
-	// A line longer than any buffer, after and before others.
+	// a line longer than any buffer, between other lines
 	var long strings.Builder
 	long.WriteString("1 1:1\n-1")
 	const d = 200000
@@ -233,7 +233,7 @@ func TestWriteLIBSVM(t *testing.T) {
 	}
 }
 
-// Adult, against the fields of its lines.
+// TestReadLIBSVMa9a compares the rows of Adult (a9a) with the fields of its lines.
 func TestReadLIBSVMa9a(t *testing.T) {
 	path := filepath.Join(testkit.SharedData(t), "a9a", "a9a.gz")
 	text, err := io.ReadAll(testkit.Open(t, path))
@@ -267,8 +267,8 @@ func TestReadLIBSVMa9a(t *testing.T) {
 	}
 }
 
-// FuzzLIBSVM checks that the scanner and the reader agree, that what they accept
-// is in order and finite, and that it is read back to the last bit when written.
+// FuzzLIBSVM checks that the scanner and the reader agree, and that the rows that they accept are
+// sorted and finite and are restored exactly after they are written.
 func FuzzLIBSVM(f *testing.F) {
 	for _, s := range []string{"", "+1 1:1 3:-2.5\n-1\n3.5 2:3e2 4:1\n",
 		"\ufeff1 qid:3 1:0x1p-2 # x\r\n\n", "1 2:1 1:1", "1 0:1", "nan", "1 1:nan",
@@ -337,7 +337,7 @@ func FuzzLIBSVM(f *testing.F) {
 	})
 }
 
-// BenchmarkScanLIBSVM reads rows as of Adult, all values 1, and others.
+// BenchmarkScanLIBSVM reads rows like the rows of Adult, where all values are 1, and other rows.
 func BenchmarkScanLIBSVM(b *testing.B) {
 	for name, line := range map[string]string{
 		"ones":   "-1 3:1 11:1 14:1 19:1 39:1 42:1 55:1 64:1 67:1 73:1 75:1 76:1 80:1 83:1 \n",

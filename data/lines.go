@@ -12,38 +12,40 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// mostSkipLast is how many lines at the end of a table can be left out. They are held in memory.
+// mostSkipLast is the largest value of Format.SkipLast. The scanner holds this many lines in
+// memory.
 const mostSkipLast = 1000
 
-// checkLines returns an error if the lines to leave out make no sense.
+// checkLines returns an error if the options about lines to ignore are not valid.
 func (f Format) checkLines() error {
 	switch {
 	case f.Skip < 0:
-		return fmt.Errorf("pgsvi: Format.Skip is %d, want the number of lines above the names: %w",
+		return fmt.Errorf("pgsvi: Format.Skip is %d; set the number of lines above the names: %w",
 			f.Skip, pgsvi.ErrParam)
 	case f.SkipLast < -1 || f.SkipLast > mostSkipLast:
-		return fmt.Errorf("pgsvi: Format.SkipLast is %d, want -1 or a number of lines up to %d: %w",
+		return fmt.Errorf("pgsvi: Format.SkipLast is %d; set -1 or a number of lines up to %d: %w",
 			f.SkipLast, mostSkipLast, pgsvi.ErrParam)
 	case f.Comment != 0 && (f.Comment == f.Separator || !utf8.ValidRune(f.Comment) ||
 		f.Comment == utf8.RuneError || strings.ContainsRune("\"\r\n", f.Comment)):
-		return fmt.Errorf("pgsvi: Format.Comment is %q, want a sign that is neither a quote nor "+
-			"the separator: %w", f.Comment, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: Format.Comment is %q; set a character other than a quote or the "+
+			"separator: %w", f.Comment, pgsvi.ErrParam)
 	case f.JSON && f.Comment != 0:
-		return fmt.Errorf("pgsvi: Format.Comment is %q, and JSON objects have no comments: %w",
+		return fmt.Errorf("pgsvi: Format.Comment is %q, but JSON has no comments; set it to 0: %w",
 			f.Comment, pgsvi.ErrParam)
 	case f.JSON && f.SkipLast > 0:
-		return fmt.Errorf("pgsvi: Format.SkipLast is %d, and can leave out no JSON objects: %w",
+		return fmt.Errorf("pgsvi: Format.SkipLast is %d, but JSON does not support it; set it to "+
+			"0: %w",
 			f.SkipLast, pgsvi.ErrParam)
 	}
 	return nil
 }
 
-// Format returns the Format by which to read a table for p: the Format that the table of the fit
-// was read by, without the separator and the encoding, which each file shows by itself, and without
-// SkipLast, so that no row to predict is left out.
+// Format returns the Format for reading a table to predict. It is the Format of the training table
+// without the separator and the encoding, which are detected for each file, and without SkipLast,
+// so that every row is predicted.
 func (p *Predictor) Format() Format { return p.enc.newFormat() }
 
-// newFormat is Predictor.Format.
+// newFormat implements Predictor.Format.
 func (e *Encoder) newFormat() Format {
 	f := e.state.Asked
 	f.JSON, f.Separator, f.Encoding, f.Mark, f.SkipLast = false, 0, "", false, 0
@@ -58,7 +60,7 @@ func (s *scanner) skipLines() error {
 			_, err = s.text.ReadSlice('\n')
 		}
 		if err == io.EOF {
-			return fmt.Errorf("pgsvi: the table has %s, and Format.Skip leaves out %d: %w",
+			return fmt.Errorf("pgsvi: the table has only %s, but Format.Skip is %d: %w",
 				plural(s.skipped, "line"), s.format.Skip, pgsvi.ErrEmpty)
 		}
 		if err != nil {
@@ -75,13 +77,14 @@ func (f Format) isComment(line []byte) bool {
 	return f.Comment != 0 && r == f.Comment && len(line) > 0
 }
 
-// A heldRecord is a record that may be one of the last, which are left out.
+// A heldRecord is a record that may be among the last records, which are ignored.
 type heldRecord struct {
 	fields []string
 	line   int
 }
 
-// readRecord returns the fields of the next record, and its line. It leaves out the last records.
+// readRecord returns the fields of the next record and its line. It ignores the last SkipLast
+// records.
 func (s *scanner) readRecord() ([]string, int, error) {
 	if s.format.SkipLast <= 0 {
 		return s.readCSV()
@@ -101,7 +104,7 @@ func (s *scanner) readRecord() ([]string, int, error) {
 	return first.fields, first.line, nil
 }
 
-// withoutComments returns the first lines of a table without those that are comments.
+// withoutComments returns the first lines of a table without comments.
 func (f Format) withoutComments(head []byte) []byte {
 	if f.Comment == 0 {
 		return head

@@ -20,8 +20,8 @@ func linesOf(t *testing.T, table *Table) string {
 	return fmt.Sprint(at)
 }
 
-// TestLeftOutLines reads tables with lines that are no rows, and checks that the rows keep the
-// numbers of their lines.
+// TestLeftOutLines reads tables with lines that are not rows, and checks that the rows keep their
+// line numbers.
 func TestLeftOutLines(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -65,7 +65,7 @@ func TestLeftOutLines(t *testing.T) {
 	}
 }
 
-// TestLeftOutLinesErrors checks errors of Skip, SkipLast and Comment, and lines in errors behind
+// TestLeftOutLinesErrors checks errors of Skip, SkipLast and Comment, and the lines in errors after
 // skipped lines.
 func TestLeftOutLinesErrors(t *testing.T) {
 	for _, c := range []struct {
@@ -79,9 +79,9 @@ func TestLeftOutLinesErrors(t *testing.T) {
 		{Format{SkipLast: 1 << 20}, "a,b\n1,2\n", pgsvi.ErrParam, "Format.SkipLast is 1048576"},
 		{Format{Comment: '\n'}, "a,b\n1,2\n", pgsvi.ErrParam, "Format.Comment is '\\n'"},
 		{Format{Comment: ',', Separator: ','}, "a,b\n1,2\n", pgsvi.ErrParam, "Format.Comment"},
-		{Format{Skip: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "2 lines, and Format.Skip leaves out 3"},
-		{Format{Skip: 2}, "a,b\n1,2\n", pgsvi.ErrEmpty, "without a line of data"},
-		{Format{SkipLast: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "without a line of data"},
+		{Format{Skip: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "only 2 lines, but Format.Skip is 3"},
+		{Format{Skip: 2}, "a,b\n1,2\n", pgsvi.ErrEmpty, "has no rows"},
+		{Format{SkipLast: 3}, "a,b\n1,2\n", pgsvi.ErrEmpty, "has no rows"},
 		{Format{Comment: '#'}, "{\"a\": 1}\n", pgsvi.ErrParam, "Format.Comment"},
 		{Format{SkipLast: 1}, "{\"a\": 1}\n", pgsvi.ErrParam, "Format.SkipLast"},
 		{Format{Skip: 2}, "x\ny\na,b\n1,2\n1,2,3\n", pgsvi.ErrShape, "line 5 has 3 fields"},
@@ -95,8 +95,8 @@ func TestLeftOutLinesErrors(t *testing.T) {
 	}
 }
 
-// TestPredictorFormat checks that a predictor keeps what a format was told to leave out, and
-// neither the separator nor the end of the file.
+// TestPredictorFormat checks that a predictor keeps the lines to ignore from a format, but neither
+// its separator nor its SkipLast.
 func TestPredictorFormat(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("Report\n# of 2020\nx;y\n")
@@ -124,8 +124,8 @@ func TestPredictorFormat(t *testing.T) {
 	}
 }
 
-// TestTitleLines checks that lines above the names are an error with a remedy, and that the remedy
-// reads the table.
+// TestTitleLines checks that lines above the names are an error with a remedy, and that the table
+// can be read with the remedy.
 func TestTitleLines(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -167,8 +167,8 @@ func TestTitleLines(t *testing.T) {
 	}
 }
 
-// TestTotalLine checks that a total in the last lines is an error with two remedies, and that both
-// read the table.
+// TestTotalLine checks that a total in the last lines is an error with two remedies, and that the
+// table can be read with either.
 func TestTotalLine(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -204,11 +204,11 @@ func TestTotalLine(t *testing.T) {
 	}
 }
 
-// TestFieldsRemedy checks that a line with another number of fields has remedies.
+// TestFieldsRemedy checks that the error about the number of fields has remedies.
 func TestFieldsRemedy(t *testing.T) {
 	for text, says := range map[string]string{
 		"a,b\n1,2\n3,4\nSource: us\n": "skip-last=1",
-		"a,b\n1,2\n3,4,5\n6,7\n":      "Ragged reads the others",
+		"a,b\n1,2\n3,4,5\n6,7\n":      "to predict the other rows",
 	} {
 		if _, err := Read(strings.NewReader(text), "t"); !errors.Is(err, pgsvi.ErrShape) ||
 			!strings.Contains(err.Error(), says) {

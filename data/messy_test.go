@@ -11,11 +11,12 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestForeignFiles checks that files that are no tables of text are called by their name.
+// TestForeignFiles checks that the errors about files that are not text tables name the kind of
+// file.
 func TestForeignFiles(t *testing.T) {
 	for begin, name := range map[string]string{
 		"PK\x03\x04\x14\x00": "Excel", "PAR1\x15\x04": "Parquet",
-		"pgsvi GLM 1 4\n":         "Save of pgsvi",
+		"pgsvi GLM 1 4\n":         "saved by pgsvi",
 		"<!DOCTYPE html>\n<html>": "HTML", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ".xls",
 	} {
 		_, err := Read(strings.NewReader(begin+"a,b\n1,2\n"), "t.csv")
@@ -28,8 +29,8 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestJSONList reads a list of objects as the objects one a line, and names the line of what is
-// wrong with it.
+// TestJSONList checks that a list of objects is read like one object per line, and that errors name
+// the line.
 func TestJSONList(t *testing.T) {
 	lines := `{"a": 1.5, "b": "x, {y]"}` + "\n" + `{"b": "z \"q\"", "a": 2}` + "\n"
 	list := "[\n  {\n    \"a\": 1.5,\n    \"b\": \"x, {y]\"},\n {\"b\": \"z \\\"q\\\"\", \"a\": " +
@@ -45,11 +46,11 @@ func TestJSONList(t *testing.T) {
 		t.Errorf("lines %v, %v", at, err)
 	}
 	for text, says := range map[string]string{
-		"[{\"a\": 1}\n, 7]":              `line 2: found '7'`,
-		"[{\"a\": 1},\n{\"a\": [2]}]":    "line 2: field \"a\": found an object or a list",
+		"[{\"a\": 1}\n, 7]":              `line 2: unexpected '7'`,
+		"[{\"a\": 1},\n{\"a\": [2]}]":    "line 2: field \"a\": the value is an object or a list",
 		"[{\"a\": 1},\n":                 "line 2: the list of objects does not end",
 		"[{\"a\": 1},\n{\"a\": ":         "line 2: byte",
-		"[{\"a\": 1}]\n{\"a\": 2}":       "behind the list",
+		"[{\"a\": 1}]\n{\"a\": 2}":       "after the list",
 		"[{\"a\": 1, \"b\": {\"c\":1}}]": "line 1: field \"b\"",
 	} {
 		if _, err := Read(strings.NewReader(text), "t.json"); !errors.Is(err, pgsvi.ErrShape) ||
@@ -59,7 +60,7 @@ func TestJSONList(t *testing.T) {
 	}
 }
 
-// TestCarriageReturns reads lines that end as those of old Macs do.
+// TestCarriageReturns reads lines that end like the lines of old Macs.
 func TestCarriageReturns(t *testing.T) {
 	a, b := tableOf(t, "a,b\r1,x\r2,y\r"), tableOf(t, "a,b\n1,x\n2,y\n")
 	if a.String() != b.String() || a.Len() != 2 {
@@ -67,11 +68,11 @@ func TestCarriageReturns(t *testing.T) {
 	}
 }
 
-// TestTitleLine checks that a title above the names is no name of a column.
+// TestTitleLine checks that a title above the names is not read as the name of a column.
 func TestTitleLine(t *testing.T) {
 	_, err := Read(strings.NewReader("Report of 2020,,\n,,\na,b,y\n1,2,3\n"), "t.csv")
 	if !errors.Is(err, pgsvi.ErrShape) ||
-		!strings.Contains(err.Error(), `line 1 has "Report of 2020", which is no name of a`) {
+		!strings.Contains(err.Error(), `line 1 has "Report of 2020", which looks like a title`) {
 		t.Error(err)
 	}
 	f := Format{Header: FirstLineNames}
@@ -80,8 +81,8 @@ func TestTitleLine(t *testing.T) {
 	}
 }
 
-// TestRowNumbers checks that a column without a name that counts the rows is no feature, as pandas
-// and R write it.
+// TestRowNumbers checks that an unnamed column of row numbers, which pandas and R write, is not a
+// feature.
 func TestRowNumbers(t *testing.T) {
 	for first, want := range map[int]kind{0: kindSkip, 1: kindSkip, 5: kindNumber} {
 		var b strings.Builder
@@ -101,17 +102,17 @@ func TestRowNumbers(t *testing.T) {
 	}
 }
 
-// TestUnknownPart checks that a part of a date that does not exist is an error.
+// TestUnknownPart checks that an unknown part of a date is an error.
 func TestUnknownPart(t *testing.T) {
 	table := tableOf(t, "d,y\n2020-01-02,1\n2020-03-01,2.5\n2021-01-01,3\n")
 	_, err := table.Encoder(Date("d").As("Month"))
 	if !errors.Is(err, pgsvi.ErrParam) ||
-		!strings.Contains(err.Error(), `As("Month"), want data.Elapsed`) {
+		!strings.Contains(err.Error(), `As("Month") is not a part of a date; set data.Elapsed`) {
 		t.Error(err)
 	}
 }
 
-// TestPartlyNumbers checks that a column of texts and many numbers is doubted.
+// TestPartlyNumbers checks that a column of texts and many numbers raises a doubt.
 func TestPartlyNumbers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("a,y\n")
@@ -128,18 +129,19 @@ func TestPartlyNumbers(t *testing.T) {
 	}
 }
 
-// TestLikelihoodOfLabels checks that a likelihood of labels wants two, and others none.
+// TestLikelihoodOfLabels checks that a likelihood of labels needs two labels, and other likelihoods
+// need numbers.
 func TestLikelihoodOfLabels(t *testing.T) {
 	labels := mustModel(t, tableOf(t, orders(40, 1)), "bought ~ plan", yes)
 	_, err := labels.GLM(pgsvi.Poisson{}, nil)
 	if !errors.Is(err, pgsvi.ErrLabel) ||
-		!strings.Contains(err.Error(), `Poisson for the outcome "bought", which has two labels`) {
+		!strings.Contains(err.Error(), `Poisson does not support the outcome "bought", which has two labels`) {
 		t.Error(err)
 	}
 	numbers := mustModel(t, tableOf(t, orders(40, 1)), "age ~ plan")
 	_, err = numbers.GLM(pgsvi.BernoulliProbit{}, nil)
 	if !errors.Is(err, pgsvi.ErrLabel) ||
-		!strings.Contains(err.Error(), `BernoulliProbit for the outcome "age", which has numbers`) {
+		!strings.Contains(err.Error(), `BernoulliProbit needs two labels, but the outcome "age" has numbers`) {
 		t.Error(err)
 	}
 	for _, lik := range []pgsvi.Likelihood{nil, pgsvi.StudentT{}} {
@@ -149,7 +151,7 @@ func TestLikelihoodOfLabels(t *testing.T) {
 	}
 }
 
-// TestMeanWithDeviation checks that mean and deviation are printed to the same decimals.
+// TestMeanWithDeviation checks that mean and deviation are printed with the same decimals.
 func TestMeanWithDeviation(t *testing.T) {
 	for _, c := range []struct {
 		mean, sd float64
@@ -166,8 +168,8 @@ func TestMeanWithDeviation(t *testing.T) {
 	}
 }
 
-// TestPredictAllocates checks that predicting a row takes few allocations: the answer, the
-// prediction and its latent value.
+// TestPredictAllocates checks that predicting a row allocates little: the answer, the prediction
+// and its latent value.
 func TestPredictAllocates(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(100, 4)), "bought ~ plan + age + s(hour) + (1 | shop)", yes)
 	_, p := mustFit(t, m, nil)

@@ -16,45 +16,45 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A Model is a formula over a table: the numbers that a regression is fitted to. Print it to see
-// what each column was taken for, and the model in words. It is made by Table.Model, does not
-// change, and may be used concurrently.
+// A Model combines a formula with the rows of a table, encoded as numbers for a regression. Print
+// it to see how each column was read, and the model in words. Make it with Table.Model. A Model
+// does not change and may be used concurrently.
 type Model struct {
-	// Data has the rows, encoded as the formula says. Where the outcome is a number of successes, X
-	// and the rest have a row of outcome +1 for the successes, weighted by their number, and one of
-	// −1 for the failures; see For.
+	// Data holds the rows, encoded according to the formula. If the outcome is a number of
+	// successes, each row of the table becomes two rows: a row with outcome +1, weighted by the
+	// number of successes, and a row with outcome −1, weighted by the number of failures; see For.
 	*Data
-	// Formula is the formula, with . and a*b written out.
+	// Formula is the formula with . and a*b expanded.
 	Formula *formula.Formula
 
 	enc    *Encoder
 	design *design
 	y      *column
-	table  *Table // that the rows are of
-	counts bool   // the outcomes are whole numbers that are not negative
-	paired bool   // the outcomes are those of pgsvi.Successes
+	table  *Table // the table with the rows
+	counts bool   // the outcomes are nonnegative whole numbers
+	paired bool   // the outcomes were made by pgsvi.Successes
 }
 
-// Model returns the model that a formula such as
+// Model returns the model of the table for a formula such as
 //
 //	churned ~ plan + s(age) + region*tenure + (1 | customer)
 //
-// makes of the table; see package formula. Only columns of the formula are used, and only those of
-// them that need a decision have to be among columns; see Table.Encoder. Groups, the outcome,
-// exposures, offsets, weights, trials and events need not be, if they have no missing values. A
-// column with several roles may be named once for each: Number("w") and Weight("w").
+// See package formula. Only columns of the formula are used, and only those that need a decision
+// have to be declared in columns; see Table.Encoder. The formula itself declares groups, the
+// outcome, exposures, offsets, weights, trials and events, unless they have missing values. A
+// column with several roles may be declared once for each role: Number("w") and Weight("w").
 //
-// The columns of X are those of model.matrix in R, shifted and scaled. Products are made of the
-// values in the table, dates count from 1970, and categories are coded by contrasts or in full as R
-// codes them. A number is centered only if the model has the terms that centering adds, so that the
-// shift never changes which functions can be fitted. Numbers are divided by the standard deviation
-// of the number, or of the product of the numbers of a product, with row weights, and indicators
-// stay 0 and 1. The prior standard deviation of a weight is in these units. poly has orthogonal
-// polynomials over the rows, and s has its knots at quantiles.
+// The columns of X are the columns of model.matrix in R, shifted and scaled. Products use the
+// values in the table, dates count from 1970, and categories are coded by contrasts or in full, as
+// in R. A number is centered only if the model has the terms that centering adds, so the shift
+// never changes which functions the model can fit. Numbers are divided by their standard deviation,
+// using the row weights. A product of numbers is divided by the standard deviation of the product.
+// Indicators stay 0 and 1. The prior standard deviation of a weight is in these units. poly has
+// orthogonal polynomials over the rows, and s has its knots at quantiles.
 //
-// The error is that of formula.Parse, of Formula.Check or of Table.Encoder. It wraps ErrParam as
-// well if a term cannot be made of a column, such as a smooth curve of a category, or has no
-// effect, and if the formula has a slope of a group, which is not there yet.
+// The error is an error of formula.Parse, Formula.Check or Table.Encoder. It also wraps ErrParam if
+// a term does not suit its column, such as a smooth curve of a category, if a term has no effect,
+// or if the formula has a slope of a group, which is not supported.
 func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	f, err := formula.Parse(text)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Table) Model(text string, columns ...Column) (*Model, error) {
 	return t.ModelOf(f, columns...)
 }
 
-// ModelOf is Model for a formula that was built. It does not change f.
+// ModelOf is like Model for a formula that is already parsed or built. It does not change f.
 func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	t = t.withFactors(f)
 	written := f
@@ -77,7 +77,7 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 		return nil, err
 	}
 	raw := slices.ContainsFunc(columns,
-		func(c Column) bool { return c.said() != nil && c.said().Kind == kindRaw })
+		func(c Column) bool { return c.declared() != nil && c.declared().Kind == kindRaw })
 	d, err := newDesign(f, e, raw)
 	if err != nil {
 		return nil, err
@@ -102,14 +102,14 @@ func (t *Table) ModelOf(f *formula.Formula, columns ...Column) (*Model, error) {
 	return m, nil
 }
 
-// role is a column that a formula says something of that is no feature.
+// A role is the use of a column that is not a feature in a formula.
 type role struct {
 	column string
 	kind   kind
 	make   func(name string) Column
 }
 
-// roles returns those of a formula.
+// roles returns the roles in a formula.
 func roles(f *formula.Formula) []role {
 	outcome := func(n string) Column {
 		if f.Event != "" || f.Trials != "" || f.Exposure != "" || f.Transform != "" {
@@ -135,8 +135,9 @@ func roles(f *formula.Formula) []role {
 	return slices.DeleteFunc(all, func(r role) bool { return r.column == "" })
 }
 
-// resolve writes the formula out for the columns of the table. It returns which of them are
-// features, and the columns as the formula uses them, with the roles that only the formula names.
+// resolve expands the formula for the columns of the table. It returns the columns that are
+// features, and the declared columns as the formula uses them, including roles that only the
+// formula declares.
 func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	_ *formula.Formula, features []string, uses []Column, err error) {
 	if err := f.Check(t.Columns()); err != nil {
@@ -145,17 +146,17 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	named := f.Columns()
 	kinds := map[string][]kind{}
 	for _, c := range columns {
-		if s := c.said(); s != nil {
+		if s := c.declared(); s != nil {
 			kinds[s.Name] = append(kinds[s.Name], s.Kind)
 		}
 	}
-	rest := slices.DeleteFunc(t.Columns(), func(name string) bool { // what . is
-		said := kinds[name]
+	rest := slices.DeleteFunc(t.Columns(), func(name string) bool { // the columns that . stands for
+		declared := kinds[name]
 		switch {
-		case slices.Contains(named, name), slices.Contains(said, kindNumber),
-			slices.Contains(said, kindCategory), slices.Contains(said, kindDate):
+		case slices.Contains(named, name), slices.Contains(declared, kindNumber),
+			slices.Contains(declared, kindCategory), slices.Contains(declared, kindDate):
 			return false
-		case len(said) == 0:
+		case len(declared) == 0:
 			return t.useless(name)
 		}
 		return true
@@ -163,7 +164,7 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	if f, err = f.Resolve(rest); err != nil {
 		return nil, nil, nil, fmt.Errorf("pgsvi: %w", err)
 	}
-	r, features := &resolver{t: t, f: f, roles: roles(f)}, []string{} // not nil: no column is one
+	r, features := &resolver{t: t, f: f, roles: roles(f)}, []string{} // nil would mean all
 	for _, term := range f.Terms {
 		feature := term.Columns()
 		if g, ok := term.(formula.Group); ok {
@@ -201,30 +202,30 @@ func (t *Table) resolve(f *formula.Formula, columns []Column) (
 	return f, features, r.uses, nil
 }
 
-// resolver sorts the columns that a caller has named by the uses that a formula has for them.
+// A resolver sorts the declared columns by the uses that a formula has for them.
 type resolver struct {
 	t        *Table
 	f        *formula.Formula
 	roles    []role
 	features []string
 	uses     []Column
-	hints    []*spec // specs of another use of a column
+	hints    []*spec // specs of other uses of a column
 }
 
-// has reports whether the uses have a column in a role, or in no role.
+// has reports whether the uses contain a column with a role, or without a role.
 func (r *resolver) has(name string, role bool) bool {
 	return slices.ContainsFunc(r.uses, func(c Column) bool {
-		s := c.said()
+		s := c.declared()
 		return s != nil && s.Name == name && isRole(s.Kind) == role
 	})
 }
 
-// sort puts a column among the uses, or among the hints if the formula uses it in another way. A
-// column that the formula does not use is left out.
+// sort adds a column to the uses, or to the hints if the formula uses it in another way. It ignores
+// a column that the formula does not use.
 func (r *resolver) sort(c Column) error {
-	s := c.said()
+	s := c.declared()
 	if s == nil || s.Kind == kindRaw || !slices.Contains(r.t.Columns(), s.Name) {
-		r.uses = append(r.uses, c) // the Encoder reports what is wrong
+		r.uses = append(r.uses, c) // the Encoder reports the error
 		return nil
 	}
 	feature := slices.Contains(r.features, s.Name)
@@ -238,14 +239,14 @@ func (r *resolver) sort(c Column) error {
 	case !feature && len(wanted) == 0:
 		return nil
 	case s.Kind == kindSkip:
-		return fmt.Errorf("pgsvi: %s is among the columns, and the formula uses %s; remove one "+
-			"of the two: %w", s.call(), csvQuote(s.Name), pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: %s is among the columns, but the formula uses %s; remove one "+
+			"of them: %w", s.call(), csvQuote(s.Name), pgsvi.ErrParam)
 	case slices.Contains(wanted, s.Kind), feature && !isRole(s.Kind), s.Kind == kindOutcome:
 		r.uses = append(r.uses, c)
 	case isRole(s.Kind) && s.Kind != kindGroup:
-		return fmt.Errorf("pgsvi: %s is among the columns, and the formula has no %s(%s): %w",
-			s.call(), s.Kind, formula.Col(s.Name), pgsvi.ErrParam)
-	case feature && s.Kind == kindGroup && len(wanted) == 0: // levels with an effect each
+		return fmt.Errorf("pgsvi: %s is among the columns, but the formula has no %s(%s); add the "+
+			"term or remove the column: %w", s.call(), s.Kind, formula.Col(s.Name), pgsvi.ErrParam)
+	case feature && s.Kind == kindGroup && len(wanted) == 0: // each level has an effect
 		category := s.copy()
 		category.Kind = kindCategory
 		r.uses = append(r.uses, CategoryColumn{category})
@@ -255,27 +256,27 @@ func (r *resolver) sort(c Column) error {
 	return nil
 }
 
-// addFactor adds the category of factor(x), with what is known of missing values of x.
+// addFactor adds the category of factor(x), with the rules for missing values of x.
 func (r *resolver) addFactor(name, of string, columns []Column) {
 	c := Category(name)
 	c.formula = true
 	for _, x := range columns {
-		if s := x.said(); s != nil && s.Name == of {
+		if s := x.declared(); s != nil && s.Name == of {
 			c.inherit(s)
 		}
 	}
 	r.uses = append(r.uses, c)
 }
 
-// add adds a role that only the formula names, with the hints from another use of the column.
+// add adds a role that only the formula declares, with the hints from other uses of the column.
 func (r *resolver) add(o role) {
 	if slices.ContainsFunc(r.uses, func(c Column) bool {
-		return c.said() != nil && c.said().Name == o.column && c.said().Kind == o.kind
+		return c.declared() != nil && c.declared().Name == o.column && c.declared().Kind == o.kind
 	}) {
 		return
 	}
 	c := o.make(o.column)
-	s := c.said()
+	s := c.declared()
 	s.formula = true
 	for _, h := range r.hints {
 		if h.Name != o.column {
@@ -290,9 +291,9 @@ func (r *resolver) add(o role) {
 	r.uses = append(r.uses, c)
 }
 
-// suitFormula changes the choices of a DecisionError to those that have an effect in the formula as
-// it was written. A column that a term names cannot be left out. A column that . stands for can be,
-// and the formula has to name it before it has an effect for each of its groups.
+// suitFormula reduces the choices of a DecisionError to choices that have an effect in the formula
+// as it was written. A column that a term names cannot be skipped. A column that . stands for can
+// be skipped, but to make it a group the formula has to name it.
 func suitFormula(err error, f *formula.Formula, features []string) {
 	var undecided *DecisionError
 	if !errors.As(err, &undecided) {
@@ -318,18 +319,18 @@ func suitFormula(err error, f *formula.Formula, features []string) {
 }
 
 // kindOf returns the kind of a choice.
-func (d *Decision) kindOf(i int) kind { return d.Choices[i].Column.said().Kind }
+func (d *Decision) kindOf(i int) kind { return d.Choices[i].Column.declared().Kind }
 
-// choice returns the place of the first choice of a kind, or -1.
+// choice returns the index of the first choice of a kind, or -1.
 func (d *Decision) choice(k kind) int {
-	return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.said().Kind == k })
+	return slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Column.declared().Kind == k })
 }
 
-// keepFeatures removes the choices that are no feature.
+// keepFeatures removes the choices that do not make a feature.
 func (d *Decision) keepFeatures() {
-	both := d.choice(kindCategory) >= 0 // a category has the effects that the groups would have
+	both := d.choice(kindCategory) >= 0 // a category has the same effects as the groups
 	d.Choices = slices.DeleteFunc(d.Choices, func(c Choice) bool {
-		k := c.Column.said().Kind
+		k := c.Column.declared().Kind
 		return k == kindSkip || k == kindGroup && both
 	})
 	if len(d.Choices) == 0 {
@@ -338,30 +339,30 @@ func (d *Decision) keepFeatures() {
 	}
 }
 
-// leaveOut makes leaving the column out the first choice if that was to have groups, which need a
-// term of their own.
+// leaveOut moves the choice to skip the column to the front if the first choice makes groups,
+// because groups need a term of their own.
 func (d *Decision) leaveOut() {
 	group, skip := d.choice(kindGroup), d.choice(kindSkip)
 	if group < 0 {
 		return
 	}
-	d.Choices[group].When = fmt.Sprintf("and write (1 | %s) in the formula, for an effect of each",
-		formula.Col(d.Column))
+	d.Choices[group].When = fmt.Sprintf("with (1 | %s) in the formula, for a random effect of "+
+		"each text", formula.Col(d.Column))
 	if group == 0 && skip > 0 {
 		c := d.Choices[skip]
 		d.Choices = slices.Insert(slices.Delete(d.Choices, skip, skip+1), 0, c)
 	}
 }
 
-// useless reports whether a column that nothing is said of is left out without a question.
+// useless reports whether an undeclared column is skipped without a decision.
 func (t *Table) useless(name string) bool {
 	s := &spec{Name: name}
 	_, d := t.review(t.place[name], s)
 	return s.Kind == kindSkip && d == nil
 }
 
-// likeNumbers reports whether a column looks like an identifier of whole numbers. A formula that
-// names it takes it for a number, such as a week, and . leaves it out.
+// likeNumbers reports whether a column looks like an identifier made of whole numbers. If a formula
+// names the column, it is a number, such as a week; . skips it.
 func (t *Table) likeNumbers(name string) bool {
 	s := &spec{Name: name}
 	_, d := t.review(t.place[name], s)
@@ -371,7 +372,7 @@ func (t *Table) likeNumbers(name string) bool {
 	})
 }
 
-// column returns a column by its name, or nil.
+// column returns the column with a name, or nil.
 func (e *Encoder) column(name string) *column {
 	if j, ok := e.place[name]; ok {
 		return e.state.Columns[j]
@@ -379,7 +380,7 @@ func (e *Encoder) column(name string) *column {
 	return nil
 }
 
-// use returns the column in a role, or nil.
+// use returns the column with a name in a role, or nil.
 func (e *Encoder) use(name string, role kind) *column {
 	for _, c := range e.uses {
 		if c.Name == name && c.Kind == role {
@@ -389,10 +390,10 @@ func (e *Encoder) use(name string, role kind) *column {
 	return nil
 }
 
-// neededByModel reports whether a row without the column cannot be predicted by a model.
+// neededByModel reports whether a model needs the column to predict a row.
 func (c *column) neededByModel() bool { return c.needed() || c.Kind == kindGroup }
 
-// learn has the terms see the rows of the table.
+// learn passes the rows of the table to the terms.
 func (d *design) learn(e *Encoder, t *Table) error {
 	for _, term := range d.Terms {
 		term.begin()
@@ -429,18 +430,18 @@ func (d *design) learn(e *Encoder, t *Table) error {
 	return nil
 }
 
-// sparseAt is the share of values that are not 0 below which a matrix is kept as sparse.
+// sparseAt is the share of nonzero values up to which a matrix is kept as sparse.
 const sparseAt = 0.25
 
-// A matrix of at least fewRows rows is also sparse if at least leastFew columns are mostly 0, and
-// their share of other values is at most fewAt.
+// A matrix with at least fewRows rows is also sparse if it has at least leastFew columns that are
+// mostly 0 and at most the share fewAt of the values of these columns is not 0.
 const (
 	fewRows  = 1000
 	leastFew = 32
 	fewAt    = 0.125
 )
 
-// data is Data with the features of a design.
+// data is like Data, with the features of a design.
 func (e *Encoder) data(t *Table, d *design) (*Data, error) {
 	b := &dataBuilder{
 		e: e, d: &Data{Names: d.names}, design: d, sparse: pgsvi.NewSparse(len(d.names)),
@@ -484,7 +485,7 @@ func keepSparse(x *pgsvi.Sparse) bool {
 	return few >= leastFew && float64(filled) <= fewAt*float64(rows*few)
 }
 
-// GLM returns the generalised linear model of the formula. It is
+// GLM returns the generalized linear model of the formula. It is short for
 //
 //	m, err := m.For(lik)
 //	lik, opt, err := m.Options(lik, opt)
@@ -502,9 +503,9 @@ func (m *Model) GLM(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (*pgsvi.GLM, er
 	return glm, m.Locate(err)
 }
 
-// Locate returns err, an error of pgsvi.NewGLM or another model of X and Y, with the line and the
-// column of the outcome that the likelihood refuses, which it knows by its row. Any other error is
-// returned as it is. GLM and FitGP do so by themselves.
+// Locate returns err with the line and the column of the outcome if err is an ErrLabel error about
+// a row, from pgsvi.NewGLM or another model of X and Y. It returns any other error unchanged. GLM
+// and FitGP call it.
 func (m *Model) Locate(err error) error {
 	var row int
 	if !errors.Is(err, pgsvi.ErrLabel) || m.table == nil || m.Trials != nil && !m.paired {
@@ -528,23 +529,23 @@ func (m *Model) Locate(err error) error {
 		csvQuote(m.y.Name), text, pgsvi.ErrLabel))
 }
 
-// Options returns the likelihood and the options of the GLM of the formula, those given completed:
-// intercept, offsets, weights, names, and the blocks of columns that share a prior standard
-// deviation: the effects, each smooth curve and each group (random effects).
+// Options returns the likelihood and the options for the GLM of the formula. It copies opt and adds
+// the intercept, offsets, weights, names and blocks. A block is a set of columns that share a prior
+// standard deviation: the effects, each smooth curve and each group (random effects).
 //
-// A nil likelihood is BernoulliLogit for two labels and for successes in trials, Softmax for three
-// labels or more (multi-class), Ordinal for ordered levels, Weibull for durations that may be
+// A nil likelihood means BernoulliLogit for two labels and for successes in trials, Softmax for
+// three or more labels (multi-class), Ordinal for ordered levels, Weibull for durations that may be
 // censored (survival), Poisson for counts with an exposure, LogNormal for log(y), and GaussianNoise
-// for other numbers and for sqrt(y). Ordinal has no intercept, because its cut points are learned.
-// Whole numbers from 0 on without exposure are an error, which wraps ErrParam, as they may be
-// either; if they number classes, say Outcome.Classes. Classes have the names of their labels, and
-// share their prior standard deviations.
+// for other numbers and for sqrt(y). Ordinal has no intercept, because it learns cut points. If the
+// outcomes are nonnegative whole numbers without an exposure, several likelihoods are possible, so
+// the error wraps ErrParam. Declare Outcome.Classes if they number classes. Classes are named by
+// their labels and share their prior standard deviations.
 //
-// A fit learns the prior standard deviation of each block, and the parameters of the likelihood. If
-// GLMOptions.PriorSD is set it is that of the effects, and is kept. Set Learn of what Options
-// returns to nil to have all of them kept. The intercept has the prior standard deviation 10, or 10
-// root mean squares of the outcome if that is real numbers. The covariance, if it is not given, is
-// full up to 4,500 weights or rows, and diagonal beyond.
+// A fit learns the prior standard deviation of each block and the parameters of the likelihood. If
+// GLMOptions.PriorSD is set, it is the prior standard deviation of the effects and is not learned.
+// Set Learn in the returned options to nil to learn nothing. The prior standard deviation of the
+// intercept is 10, or 10 root mean squares of the outcomes if these are real numbers. A covariance
+// that is not set is full for up to 4,500 weights or rows, and diagonal otherwise.
 func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Likelihood,
 	*pgsvi.GLMOptions, error) {
 	lik, err := m.likelihood(lik)
@@ -559,19 +560,19 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 		o = *opt
 	}
 	_, ordinal := lik.(pgsvi.Ordinal)
-	o.Intercept = !m.Formula.NoIntercept && !ordinal // cut points take its place
+	o.Intercept = !m.Formula.NoIntercept && !ordinal // cut points replace the intercept
 	if len(m.Names) == 0 && !o.Intercept {
 		why := "no intercept"
 		if ordinal {
 			why = "cut points in place of an intercept"
 		}
 		return nil, nil, fmt.Errorf("pgsvi: the formula %s has no column, and the model has %s; "+
-			"name a column: %w", m.Formula, why, pgsvi.ErrEmpty)
+			"add a column: %w", m.Formula, why, pgsvi.ErrEmpty)
 	}
 	o.Offset, o.Weights, o.Names = m.Offset, m.Weights, m.Names
 	known, ok := lik.(pgsvi.Factual)
 	if ok && known.Facts().Support == pgsvi.RealLine || m.Formula.Transform != "" {
-		if size := 10 * m.size(); !math.IsInf(size, 1) { // else NewGLM names the row
+		if size := 10 * m.size(); !math.IsInf(size, 1) { // otherwise NewGLM reports the row
 			o.InterceptSD = cmp.Or(o.InterceptSD, size)
 		}
 	}
@@ -583,7 +584,7 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	}
 	blocks, index := m.blocks()
 	o.Blocks = nil
-	if len(blocks) > 1 || len(blocks) == 1 && blocks[0] != "" { // columns of a curve have one unit
+	if len(blocks) > 1 || len(blocks) == 1 && blocks[0] != "" { // a single curve needs no blocks
 		o.Blocks = index
 	}
 	var learn pgsvi.LearnOptions
@@ -604,8 +605,8 @@ func (m *Model) Options(lik pgsvi.Likelihood, opt *pgsvi.GLMOptions) (pgsvi.Like
 	return lik, &o, nil
 }
 
-// size returns the root mean square of the outcomes less their offsets: numbers of any unit have an
-// intercept of that size.
+// size returns the root mean square of the outcomes minus their offsets. The intercept of numbers
+// in any unit has about this size.
 func (m *Model) size() float64 {
 	norm, n := 0., 0.
 	for i, y := range m.Y {
@@ -625,27 +626,27 @@ func (m *Model) size() float64 {
 	return norm / math.Sqrt(n)
 }
 
-// learnable says that a likelihood has a parameter to be learned. The exposure of Poisson is data.
+// learnable reports whether a likelihood has a parameter to learn. The exposure of Poisson is data.
 func learnable(lik pgsvi.Likelihood) bool {
 	_, parametric := lik.(pgsvi.Parametric)
 	_, poisson := lik.(pgsvi.Poisson)
 	return parametric && !poisson
 }
 
-// mostFull is how many weights, or rows, a full covariance that is learned with may have: with
-// 4,500 it takes 4 GB and minutes.
+// mostFull is the largest number of weights, or rows, of a model that is learned with a full
+// covariance. At 4,500 this takes 4 GB and minutes.
 const mostFull = 4500
 
-// covariance returns the family of covariances that hyper-parameters are learned with: that of low
-// rank, which the library takes for some thousands of weights, cannot be.
+// covariance returns the covariance family for learning hyperparameters. LowRankCovariance, the
+// default of package pgsvi for a few thousand weights, does not support learning.
 func (m *Model) covariance() pgsvi.Covariance {
-	if m.classes() || min(len(m.Names)+1, len(m.Y)) <= mostFull { // classes have full ones alone
+	if m.classes() || min(len(m.Names)+1, len(m.Y)) <= mostFull { // classes need a full covariance
 		return pgsvi.FullCovariance
 	}
 	return pgsvi.DiagonalCovariance
 }
 
-// sdName is the name that pgsvi gives the prior standard deviation of a block.
+// sdName returns the name of the prior standard deviation of a block in package pgsvi.
 func sdName(block, blocks int) string {
 	if blocks == 1 {
 		return "GLM.PriorSD"
@@ -653,8 +654,8 @@ func sdName(block, blocks int) string {
 	return "GLM.PriorSD[" + strconv.Itoa(block) + "]"
 }
 
-// blocks returns the blocks of features, that of the effects first if there are any, and which each
-// feature is in.
+// blocks returns the names of the blocks of features, with the block of the effects first, and the
+// block of each feature.
 func (m *Model) blocks() (names []string, index []int) {
 	if slices.Contains(m.design.blocks, "") {
 		names = append(names, "")
@@ -670,8 +671,9 @@ func (m *Model) blocks() (names []string, index []int) {
 	return names, index
 }
 
-// ParamName returns the name of a parameter that was learned, Param.Name, in words of the formula:
-// "sd[region]" is the standard deviation of a block of Options, "sd[effects]" that of the effects.
+// ParamName translates the name of a learned parameter, Param.Name, into words of the formula:
+// "sd[region]" is the standard deviation of a block of Options, and "sd[effects]" is the standard
+// deviation of the effects.
 func (m *Model) ParamName(name string) string {
 	blocks, _ := m.blocks()
 	for i, b := range blocks {
@@ -685,31 +687,31 @@ func (m *Model) ParamName(name string) string {
 	return name
 }
 
-// ForGP returns the likelihood of a Gaussian process of X and Y, where nil is as in Options. The
-// error wraps ErrParam if the formula has what a Gaussian process does without: groups, curves,
-// products, offsets, weights; and ErrEmpty if it has no column.
+// ForGP returns the likelihood for a Gaussian process of X and Y. A nil likelihood means the
+// default of Options. The error wraps ErrParam if the formula has groups, curves, products, offsets
+// or weights, which Gaussian processes do not support, and ErrEmpty if it has no column.
 func (m *Model) ForGP(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	for _, t := range m.design.Terms {
 		if t.Kind != productTerm || len(t.Columns) > 1 {
 			return nil, fmt.Errorf(
-				"pgsvi: %s in the formula of a Gaussian process, which finds curves and "+
-					"interactions by itself: name the columns alone, as in y ~ a + b: %w",
+				"pgsvi: Gaussian processes do not support the term %s, because they find curves "+
+					"and interactions by themselves; use only columns, as in y ~ a + b: %w",
 				t.Text, pgsvi.ErrParam)
 		}
 	}
 	if len(m.Names) == 0 {
-		return nil, fmt.Errorf("pgsvi: a Gaussian process of no column; name one at least, "+
+		return nil, fmt.Errorf("pgsvi: the Gaussian process has no column; name at least one, "+
 			"as in y ~ a: %w", pgsvi.ErrEmpty)
 	}
 	if m.Offset != nil || m.Weights != nil {
-		return nil, fmt.Errorf("pgsvi: offsets, exposures, weights and trials are of generalised "+
-			"linear models, not of Gaussian processes, though BetaBinomial has trials: %w",
+		return nil, fmt.Errorf("pgsvi: Gaussian processes do not support offsets, exposures, "+
+			"weights or trials; use a generalized linear model, or BetaBinomial for trials: %w",
 			pgsvi.ErrParam)
 	}
 	return m.likelihood(lik)
 }
 
-// String says what each column was taken for, and the model in words.
+// String describes how each column was read, and the model in words.
 func (m *Model) String() string {
 	var b strings.Builder
 	b.WriteString(m.enc.String())
@@ -727,13 +729,13 @@ func (m *Model) String() string {
 	case m.classes():
 		fmt.Fprintf(&b, "; a score for each of %d classes", len(m.Labels))
 	case m.y.ordered():
-		b.WriteString("; weights are of the log odds of a higher level")
+		b.WriteString("; weights are on the log odds of a higher level")
 	case m.paired:
-		b.WriteString("; weights are of the log odds of a success")
+		b.WriteString("; weights are on the log odds of a success")
 	case m.Trials != nil:
-		b.WriteString(" (successes and failures apart); weights are of the log odds of a success")
+		b.WriteString(" (successes and failures apart); weights are on the log odds of a success")
 	case len(m.Labels) == 2:
-		fmt.Fprintf(&b, "; weights are of the log odds of %s", csvQuote(m.Labels[1]))
+		fmt.Fprintf(&b, "; weights are on the log odds of %s", csvQuote(m.Labels[1]))
 	}
 	b.WriteByte('\n')
 	return b.String()

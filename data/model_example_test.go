@@ -9,8 +9,8 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// A formula over a table, with an effect of each shop (random intercepts), and predictions of
-// customers as they come: one of a plan that training has not seen, and one without a plan.
+// A formula for a table with an effect of each shop (random intercepts), and predictions for
+// customers: one with a plan that training has not seen, and one without a plan.
 func ExampleTable_Model() {
 	file := strings.NewReader("bought,plan,age,shop\n" + strings.Repeat("yes,gold,31,north\n"+
 		"no,basic,45,south\nyes,gold,52,south\nno,gold,28,east\nyes,basic,61,north\nno,basic,33,east\n"+
@@ -51,7 +51,7 @@ func ExampleTable_Model() {
 	// Output:
 	// yes 0.70 (0.48 to 0.88)
 	// yes 0.40 (0.05 to 0.85)  "plan"="silver" is new
-	// pgsvi: column "plan": the value is missing, and training had no row without one; want one of "basic", "gold"
+	// pgsvi: column "plan": the value is missing, but no value was missing in training; use one of "basic", "gold"
 }
 
 // The summary of a formula has the coefficients per unit of their columns, and the standard

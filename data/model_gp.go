@@ -7,18 +7,18 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// A Gaussian process is one over all rows up to so many, or so many with classes.
+// FitGP uses a dense Gaussian process up to this number of rows, which is lower for classes.
 const (
 	denseRows      = 3000
 	denseClassRows = 1000
 )
 
-// FitGP fits a Gaussian process to the model, and learns its hyper-parameters where opt is not nil.
-// It is a pgsvi.GP up to 3,000 rows, or 1,000 if the outcome has three classes or more, and a
-// pgsvi.SparseGP beyond. A nil likelihood is that of ForGP; s is as for GP.Fit. Learned is nil if
-// opt is.
+// FitGP fits a Gaussian process to the model, and learns its hyperparameters if opt is not nil. It
+// uses a pgsvi.GP for up to 3,000 rows, or 1,000 rows if the outcome has three or more classes, and
+// a pgsvi.SparseGP for more rows. A nil likelihood means the default of ForGP, and s is the same as
+// for GP.Fit. The returned Learned is nil if opt is nil.
 //
-// The error is one of ForGP, or one of Fit or Learn of the Gaussian process.
+// The error is an error of ForGP, or of Fit or Learn of the Gaussian process.
 func (m *Model) FitGP(
 	ctx context.Context, k pgsvi.Kernel, lik pgsvi.Likelihood, s *pgsvi.Solver,
 	opt *pgsvi.LearnOptions,
@@ -49,7 +49,7 @@ func (m *Model) FitGP(
 	return fitOrLearn(ctx, s, opt, g.Fit, g.Learn)
 }
 
-// fitOrLearn fits a model or, where opt is not nil, learns its hyper-parameters.
+// fitOrLearn fits a model, or learns its hyperparameters if opt is not nil.
 func fitOrLearn[G any, P Posterior](
 	ctx context.Context, s *pgsvi.Solver, opt *pgsvi.LearnOptions,
 	fit func(context.Context, *pgsvi.Solver) (P, *pgsvi.Result, error),

@@ -11,7 +11,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// quantities makes the outcome a number where the formula takes it for successes or for a duration.
+// quantities declares the outcome as a number if the formula reads it as successes or as a
+// duration.
 func quantities(f *formula.Formula, columns []Column) error {
 	role := "the number of successes"
 	switch {
@@ -23,12 +24,13 @@ func quantities(f *formula.Formula, columns []Column) error {
 		return nil
 	}
 	for i, c := range columns {
-		s := c.said()
+		s := c.declared()
 		switch {
 		case s == nil || s.Kind != kindOutcome || s.Name != f.Outcome:
 		case s.Positive != "" || s.Classes || s.Ordinal:
-			return fmt.Errorf("pgsvi: column %s is said to have labels, by %s, and the formula "+
-				"takes it for %s: %w", csvQuote(s.Name), s.call(), role, pgsvi.ErrParam)
+			return fmt.Errorf("pgsvi: column %s is declared to have labels by %s, but the formula "+
+				"reads it as %s; change one of them: %w", csvQuote(s.Name), s.call(), role,
+				pgsvi.ErrParam)
 		default:
 			columns[i] = OutcomeColumn{s.with(func(s *spec) { s.Quantity = true })}
 		}
@@ -36,7 +38,7 @@ func quantities(f *formula.Formula, columns []Column) error {
 	return nil
 }
 
-// likelihood returns lik or, if that is nil, the one that suits the outcome.
+// likelihood returns lik, or the default likelihood of the outcome if lik is nil.
 func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	lik, err := m.suitable(lik)
 	if err == nil {
@@ -45,8 +47,9 @@ func (m *Model) likelihood(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	return lik, err
 }
 
-// canLearn returns an error if all outcomes are the same and the likelihood has a spread to learn,
-// which would be 0. Equal counts, equal events and durations with censored rows are informative.
+// canLearn returns an error if all outcomes are equal and the likelihood has a spread to learn,
+// which would be 0. A model can learn from equal counts, equal events and durations with censored
+// rows.
 func (m *Model) canLearn(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	if !ok || m.Labels != nil || m.Trials != nil {
@@ -70,11 +73,12 @@ func (m *Model) canLearn(lik pgsvi.Likelihood) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("pgsvi: the outcome %s is %v in all rows, so that there is nothing to learn "+
-		"for %s: %w", csvQuote(m.Formula.Outcome), m.Y[0], typeName(lik), pgsvi.ErrParam)
+	return fmt.Errorf("pgsvi: the outcome %s is %v in all rows, so %s has nothing to learn; add "+
+		"rows with another outcome: %w", csvQuote(m.Formula.Outcome), m.Y[0], typeName(lik),
+		pgsvi.ErrParam)
 }
 
-// suitable returns lik or, if that is nil, the one that suits the outcome.
+// suitable returns lik if it suits the outcome, or the default likelihood if lik is nil.
 func (m *Model) suitable(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	f := m.Formula
 	soft, softmax := lik.(pgsvi.Softmax)
@@ -95,17 +99,17 @@ func (m *Model) suitable(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	case f.Exposure != "" && m.counts:
 		return pgsvi.Poisson{}, nil
 	case m.counts, m.rated():
-		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers, %v to %v: use Poisson{} "+
-			"or NegativeBinomial{} for counts, GaussianNoise{} for measurements, Ordinal{} for "+
-			"ordered levels such as ratings, and Softmax{} for numbers of classes (-likelihood "+
-			"poisson, negbinomial, gaussian, ordinal or softmax): %w",
+		return nil, fmt.Errorf("pgsvi: the outcomes %s are whole numbers from %v to %v; use "+
+			"Poisson{} or NegativeBinomial{} for counts, GaussianNoise{} for measurements, "+
+			"Ordinal{} for ratings, or Softmax{} for class numbers (-likelihood poisson, "+
+			"negbinomial, gaussian, ordinal or softmax): %w",
 			csvQuote(f.Outcome), m.y.Min, m.y.Max, pgsvi.ErrParam)
 	}
 	return pgsvi.GaussianNoise{}, nil
 }
 
-// rated reports whether the outcomes are few whole numbers with some below 0, as ratings from −3 to
-// 3 are.
+// rated reports whether the outcomes are few different whole numbers, some of them below 0, such as
+// ratings from −3 to 3.
 func (m *Model) rated() bool {
 	values := map[float64]bool{}
 	for _, y := range m.Y {
@@ -131,9 +135,9 @@ func (m *Model) transformed(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 		}
 		return lik, nil
 	case m.Formula.Transform == "sqrt" || lik != nil && !gaussian && !logNormal:
-		return nil, fmt.Errorf("pgsvi: %s for %s(%s): a transformed outcome has GaussianNoise; "+
-			"leave the likelihood out, or write %s ~ …: %w", typeName(lik), m.Formula.Transform,
-			name, name, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: %s does not support the outcome %s(%s), which needs "+
+			"GaussianNoise; omit the likelihood, or write %s ~ …: %w", typeName(lik),
+			m.Formula.Transform, name, name, pgsvi.ErrParam)
 	case gaussian && lik.(pgsvi.GaussianNoise).Var > 0:
 		lik = pgsvi.LogNormal{Scale: math.Sqrt(lik.(pgsvi.GaussianNoise).Var)}
 	case !logNormal:
@@ -141,15 +145,15 @@ func (m *Model) transformed(lik pgsvi.Likelihood) (pgsvi.Likelihood, error) {
 	}
 	for i, y := range m.Y {
 		if !(y > 0) {
-			return nil, m.Locate(fmt.Errorf("pgsvi: row %d: found %v, want a number above 0 for "+
-				"its logarithm: %w", i, y, pgsvi.ErrLabel))
+			return nil, m.Locate(fmt.Errorf("pgsvi: row %d: the outcome is %v, but its logarithm "+
+				"needs a number above 0: %w", i, y, pgsvi.ErrLabel))
 		}
 	}
 	return lik, nil
 }
 
-// cuts returns the cut points of ordered levels without features: the log odds of the shares of the
-// rows below them.
+// cuts returns the cut points of ordered levels for a model without features: the log odds of the
+// share of rows below each cut point.
 func (m *Model) cuts() []float64 {
 	shares, total := make([]float64, len(m.Labels)), 0.
 	for i, y := range m.Y {
@@ -162,18 +166,18 @@ func (m *Model) cuts() []float64 {
 	}
 	cuts, below := make([]float64, len(shares)-1), 0.
 	n := float64(len(shares))
-	for j := range cuts { // one more row is shared by all levels, so that no share is 0
+	for j := range cuts { // all levels share one extra row, so no share is 0
 		below += shares[j] + 1/n
 		cuts[j] = math.Log(below / (total + 1 - below))
 	}
 	return cuts
 }
 
-// classes says that the outcome is one of several classes, and not one of two labels.
+// classes reports whether the outcome is a class, not one of two labels.
 func (m *Model) classes() bool { return m.y.classes() && m.Trials == nil }
 
-// suits returns an error if a likelihood is of labels and the outcome is not, or the other way
-// round.
+// suits returns an error if the likelihood needs labels but the outcome has no labels, or if the
+// outcome has labels but the likelihood needs numbers.
 func (m *Model) suits(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	if ok && known.Facts().Censored || m.Formula.Event != "" {
@@ -187,30 +191,30 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 	name, like := csvQuote(m.Formula.Outcome), typeName(lik)
 	switch {
 	case ordinal && !m.y.ordered():
-		return fmt.Errorf("pgsvi: Ordinal for the outcome %s, whose levels have no order; list "+
-			"them in their order, as in Outcome(%s).Ordered(\"low\", \"high\"): %w", name, name,
+		return fmt.Errorf("pgsvi: Ordinal needs ordered levels, but the outcome %s has no order; "+
+			"declare the order, as in Outcome(%s).Ordered(\"low\", \"high\"): %w", name, name,
 			pgsvi.ErrLabel)
 	case ordinal && len(cumulative.Cuts) != len(m.Labels)-1:
-		return fmt.Errorf("pgsvi: Ordinal with %s for the outcome %s, which has %d levels; leave "+
-			"Cuts out: %w", plural(len(cumulative.Cuts), "cut point"), name, len(m.Labels),
+		return fmt.Errorf("pgsvi: Ordinal has %s, but the outcome %s has %d levels; leave Cuts "+
+			"empty: %w", plural(len(cumulative.Cuts), "cut point"), name, len(m.Labels),
 			pgsvi.ErrParam)
 	case ordinal:
 		return nil
 	case m.y.ordered():
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has %d ordered levels; leave the "+
-			"likelihood out for Ordinal: %w", like, name, len(m.Labels), pgsvi.ErrLabel)
+		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has %d ordered "+
+			"levels; omit the likelihood to use Ordinal: %w",
+			like, name, len(m.Labels), pgsvi.ErrLabel)
 	case softmax && !m.classes():
-		return fmt.Errorf("pgsvi: Softmax for the outcome %s, which is not said to be classes; "+
-			"say Outcome(%s).Classes(): %w", name, name, pgsvi.ErrLabel)
+		return fmt.Errorf("pgsvi: Softmax needs classes, but the outcome %s does not have them; "+
+			"declare Outcome(%s).Classes(): %w", name, name, pgsvi.ErrLabel)
 	case softmax && soft.Classes != len(m.Labels):
-		return fmt.Errorf("pgsvi: Softmax of %d classes for the outcome %s, which has %d; leave "+
-			"Classes 0: %w",
-			soft.Classes, name, len(m.Labels), pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: Softmax has %d classes, but the outcome %s has %d; leave "+
+			"Classes at 0: %w", soft.Classes, name, len(m.Labels), pgsvi.ErrParam)
 	case softmax:
 		return nil
 	case m.classes():
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has %d classes, %s; leave the "+
-			"likelihood out for Softmax: %w",
+		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has %d classes, %s; "+
+			"omit the likelihood to use Softmax: %w",
 			like, name, len(m.Labels), strings.Join(quoteAll(m.Labels, 5), ", "), pgsvi.ErrLabel)
 	}
 	labels := len(m.Labels) == 2
@@ -218,14 +222,15 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 		return nil
 	}
 	if m.Trials != nil {
-		return fmt.Errorf("pgsvi: %s for successes %s in trials %s; want BernoulliLogit, "+
-			"BernoulliProbit or BetaBinomial (-likelihood logit, probit or betabinomial): %w",
+		return fmt.Errorf("pgsvi: %s does not support successes %s in trials %s; use "+
+			"BernoulliLogit, BernoulliProbit or BetaBinomial (-likelihood logit, probit or "+
+			"betabinomial): %w",
 			like, name, csvQuote(m.Formula.Trials), pgsvi.ErrLabel)
 	}
 	if labels {
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has two labels, %s; leave the "+
-			"likelihood out for BernoulliLogit, or say Outcome(%s).Quantity() if they are "+
-			"numbers: %w", like, name, strings.Join(quoteAll(m.Labels, 2), " and "), name,
+		return fmt.Errorf("pgsvi: %s does not support the outcome %s, which has two labels, %s; "+
+			"omit the likelihood to use BernoulliLogit, or declare Outcome(%s).Quantity() if they "+
+			"are numbers: %w", like, name, strings.Join(quoteAll(m.Labels, 2), " and "), name,
 			pgsvi.ErrLabel)
 	}
 	if m.y.Min >= 0 && m.y.Max <= 1 {
@@ -233,19 +238,21 @@ func (m *Model) suits(lik pgsvi.Likelihood) error {
 		if m.Formula.Weight != "" {
 			trials = formula.Col(m.Formula.Weight).String()
 		}
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has numbers from %v to %v; for "+
-			"shares of successes write successes / %s ~ … with a column of the numbers of "+
+		return fmt.Errorf("pgsvi: %s needs two labels, but the outcome %s has numbers from %v to "+
+			"%v; if they are shares of successes, write successes / %s ~ … with the column of "+
 			"successes: %w", like, name, m.y.Min, m.y.Max, trials, pgsvi.ErrLabel)
 	}
-	return fmt.Errorf("pgsvi: %s for the outcome %s, which has numbers from %v to %v, not two "+
-		"labels: %w", like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
+	return fmt.Errorf("pgsvi: %s needs two labels, but the outcome %s has numbers from %v to %v: "+
+		"%w",
+		like, name, m.y.Min, m.y.Max, pgsvi.ErrLabel)
 }
 
-// mostLogOffset is the largest offset of a log rate that can be meant: a factor of e^50.
+// mostLogOffset is the largest plausible offset of a log rate, a factor of e^50.
 const mostLogOffset = 50
 
-// suitsOffset returns an error if there is an exposure, whose logarithm is an offset, and the
-// linear predictor is not the log of a rate, or if it is and the offset looks like an exposure.
+// suitsOffset returns an error if the model has an exposure, whose logarithm is an offset, but its
+// linear predictor is not a log rate. It also returns an error if an offset of a log rate looks
+// like an exposure.
 func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 	known, ok := lik.(pgsvi.Factual)
 	if !ok {
@@ -257,79 +264,80 @@ func (m *Model) suitsOffset(lik pgsvi.Likelihood) error {
 	far := func(o float64) bool { return math.Abs(o) > mostLogOffset }
 	if i := slices.IndexFunc(m.Offset, far); logRate && m.Formula.Offset != "" && i >= 0 {
 		name := formula.Col(m.Formula.Offset)
-		return fmt.Errorf("pgsvi: offset(%s) adds %.4g to the log of a mean by %s; exposure(%s) "+
-			"adds its logarithm: %w", name, m.Offset[i], typeName(lik), name, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: offset(%s) adds %.4g to the log of the mean of %s; use "+
+			"exposure(%s) to add its logarithm: %w",
+			name, m.Offset[i], typeName(lik), name, pgsvi.ErrParam)
 	}
 	if logRate || m.Formula.Exposure == "" {
 		return nil
 	}
-	return fmt.Errorf("pgsvi: exposure(%s) for %s: an exposure is that of a rate, such as of "+
-		"Poisson or NegativeBinomial counts (-likelihood poisson or negbinomial); divide the "+
-		"outcome by it, or make it a term: %w", formula.Col(m.Formula.Exposure), typeName(lik),
+	return fmt.Errorf("pgsvi: exposure(%s) needs a rate, but %s has no rate; use Poisson{} or "+
+		"NegativeBinomial{} for counts (-likelihood poisson or negbinomial), divide the outcome "+
+		"by it, or make it a term: %w", formula.Col(m.Formula.Exposure), typeName(lik),
 		pgsvi.ErrParam)
 }
 
-// suitsDurations returns an error if durations may be censored and the likelihood does not know, or
-// if it does and an outcome is no duration.
+// suitsDurations returns an error if durations may be censored and the likelihood does not support
+// censoring, or if the likelihood needs durations and an outcome is not a duration.
 func (m *Model) suitsDurations(lik pgsvi.Likelihood) error {
 	name, like := csvQuote(m.Formula.Outcome), typeName(lik)
 	known, ok := lik.(pgsvi.Factual)
 	switch {
 	case m.Formula.Event != "" && ok && !known.Facts().Censored:
-		return fmt.Errorf("pgsvi: %s for the durations %s, which may be censored; want Weibull or "+
-			"LogNormal (-likelihood weibull or lognormal): %w", like, name, pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: %s does not support the durations %s, which may be censored; "+
+			"use Weibull{} or LogNormal{} (-likelihood weibull or lognormal): %w", like, name,
+			pgsvi.ErrParam)
 	case m.Formula.Event != "":
 		return nil
 	case m.Labels != nil:
-		return fmt.Errorf("pgsvi: %s for the outcome %s, which has the labels %s; it wants "+
-			"durations: %w",
+		return fmt.Errorf("pgsvi: %s needs durations, but the outcome %s has the labels %s; omit "+
+			"the likelihood: %w",
 			like, name, strings.Join(quoteAll(m.Labels, 5), ", "), pgsvi.ErrLabel)
 	}
 	for i, y := range m.Y {
 		if !(y > 0) {
 			t := formula.Col(m.Formula.Outcome)
-			return m.Locate(fmt.Errorf("pgsvi: row %d: found %v, and %s wants a number above 0; "+
-				"if some durations are censored, write survival(%s, event) ~ …: %w",
+			return m.Locate(fmt.Errorf("pgsvi: row %d: the duration is %v, but %s needs a number "+
+				"above 0; if some durations are censored, write survival(%s, event) ~ …: %w",
 				i, y, like, t, pgsvi.ErrLabel))
 		}
 	}
 	return nil
 }
 
-// suitsTrials returns an error if a likelihood is BetaBinomial and the rows are not those of For,
-// or the other way round.
+// suitsTrials returns an error if the likelihood is BetaBinomial and the rows were not made for it
+// by For, or the other way round.
 func (m *Model) suitsTrials(lik pgsvi.Likelihood) error {
 	name := csvQuote(m.Formula.Outcome)
 	b, ok := lik.(pgsvi.BetaBinomial)
 	switch {
 	case m.Formula.Trials != "" && ok != m.paired:
-		return fmt.Errorf("pgsvi: %s for the rows of another likelihood; use those of Model.For: "+
-			"%w",
+		return fmt.Errorf("pgsvi: the rows do not suit %s; use the rows of Model.For: %w",
 			typeName(lik), pgsvi.ErrParam)
 	case m.Labels != nil && !m.paired:
-		return fmt.Errorf("pgsvi: BetaBinomial for the outcome %s, which has the labels %s; it "+
-			"wants numbers of successes: %w",
+		return fmt.Errorf("pgsvi: BetaBinomial needs numbers of successes, but the outcome %s has "+
+			"the labels %s; omit the likelihood: %w",
 			name, strings.Join(quoteAll(m.Labels, 5), ", "), pgsvi.ErrLabel)
 	case m.Formula.Trials == "" && b.Trials == 0:
-		return fmt.Errorf("pgsvi: BetaBinomial for the outcome %s without the numbers of trials; "+
-			"write %s / trials ~ … with the column of these: %w",
+		return fmt.Errorf("pgsvi: BetaBinomial needs the numbers of trials of the outcome %s; "+
+			"write %s / trials ~ … with the column of trials: %w",
 			name, formula.Col(m.Formula.Outcome), pgsvi.ErrParam)
 	}
 	return nil
 }
 
-// typeName returns the name of the type of a likelihood.
+// typeName returns the type name of a likelihood.
 func typeName(lik pgsvi.Likelihood) string {
 	return strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi.")
 }
 
-// For returns the model with the rows that a likelihood wants, and may be m. Those of
-// pgsvi.BetaBinomial are the rows of the table, with the Y of pgsvi.Successes, where other
-// likelihoods of trials have one for the successes and one for the failures. GLM and FitGP call it.
+// For returns the model with the rows that a likelihood needs, which may be m itself. For
+// pgsvi.BetaBinomial it has a row for each row of the table, with the Y of pgsvi.Successes. For
+// other likelihoods of trials it has separate rows for successes and failures. An outcome of 0 and
+// 1 becomes labels for a likelihood of labels, and numbers for a likelihood of numbers. GLM and
+// FitGP call For.
 //
-// An outcome of 0 and 1 has labels for a likelihood of labels and numbers for one of numbers.
-//
-// The error is one of reading the table, or wraps ErrLabel if a row has more than 2^20 trials.
+// The error is an error of reading the table, or wraps ErrLabel if a row has more than 2^20 trials.
 func (m *Model) For(lik pgsvi.Likelihood) (*Model, error) {
 	if known, ok := lik.(pgsvi.Factual); ok && m.Formula.Trials == "" {
 		labels := known.Facts().Support == pgsvi.SignLabels
@@ -374,13 +382,13 @@ func (m *Model) For(lik pgsvi.Likelihood) (*Model, error) {
 	return &q, q.countTrials(m.table)
 }
 
-// isZeroOne reports whether the outcomes are numbers, all 0 or 1, and durations are not.
+// isZeroOne reports whether all outcomes are the numbers 0 or 1, and are not durations.
 func (m *Model) isZeroOne() bool {
 	return m.y.Numeric && m.Formula.Event == "" && m.Formula.Transform == "" &&
 		!slices.ContainsFunc(m.Y, func(y float64) bool { return y != 0 && y != 1 })
 }
 
-// withOutcome returns the model with its outcome read in another way.
+// withOutcome returns the model with another reading of its outcome.
 func (m *Model) withOutcome(change func(c *column)) (*Model, error) {
 	q := *m
 	q.enc = &Encoder{state: m.enc.state}
@@ -405,7 +413,7 @@ func (m *Model) withOutcome(change func(c *column)) (*Model, error) {
 	return &q, err
 }
 
-// pairTrials makes of the successes and the trials of each row one outcome.
+// pairTrials combines the successes and the trials of each row into one outcome.
 func (m *Model) pairTrials() error {
 	y, err := pgsvi.Successes(m.Y, m.Trials)
 	if err != nil {
@@ -415,11 +423,10 @@ func (m *Model) pairTrials() error {
 	return nil
 }
 
-// takeTrials makes the rows that a likelihood wants of those of a table with trials.
+// takeTrials turns the rows of a table with trials into the rows that the likelihood needs.
 func (m *Model) takeTrials(t *Table, lik pgsvi.Likelihood) error {
 	if m.Trials == nil {
-		return t.named(fmt.Errorf("pgsvi: there is no column of the numbers of trials: %w",
-			pgsvi.ErrShape))
+		return t.named(fmt.Errorf("pgsvi: the table has no column of trials: %w", pgsvi.ErrShape))
 	}
 	if _, m.paired = lik.(pgsvi.BetaBinomial); m.paired {
 		return m.pairTrials()
@@ -427,7 +434,7 @@ func (m *Model) takeTrials(t *Table, lik pgsvi.Likelihood) error {
 	return m.countTrials(t)
 }
 
-// countTrials makes of each row one for its successes and one for its failures.
+// countTrials splits each row into a row for its successes and a row for its failures.
 func (m *Model) countTrials(t *Table) error {
 	from := m.Data
 	_, cols := from.X.Dims()
@@ -438,9 +445,8 @@ func (m *Model) countTrials(t *Table) error {
 	for i, k := range from.Y {
 		n := from.Trials[i]
 		if !(k >= 0 && k <= n && k == math.Floor(k)) {
-			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials: %w", from.Kept[i],
-				k, n,
-				pgsvi.ErrLabel))
+			return t.named(fmt.Errorf("pgsvi: row %d: %v successes in %v trials; successes must "+
+				"be a whole number from 0 to the trials: %w", from.Kept[i], k, n, pgsvi.ErrLabel))
 		}
 		mat.Row(row, i, from.X)
 		ind, val = ind[:0], val[:0]

@@ -16,7 +16,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// patients is a table of durations, of which some are right-censored, with their times and events.
+// patients returns a table of durations, some of them right-censored, with their times and events.
 func patients(n int, seed uint64) (text string, times, events []float64) {
 	rng := rand.New(rand.NewPCG(seed, 6))
 	var b strings.Builder
@@ -36,8 +36,8 @@ func patients(n int, seed uint64) (text string, times, events []float64) {
 	return b.String(), times, events
 }
 
-// TestModelSurvival holds the outcomes of censored durations, and what is predicted and learned of
-// them, against those of pgsvi.Survival.
+// TestModelSurvival compares the outcomes, fits and predictions of censored durations with those of
+// pgsvi.Survival.
 func TestModelSurvival(t *testing.T) {
 	text, times, events := patients(testkit.Longer(80, 40), 1)
 	m := mustModel(t, tableOf(t, text), "survival(days, died) ~ dose + sex")
@@ -93,7 +93,7 @@ func TestModelSurvival(t *testing.T) {
 	}
 	if a, err := mustPredictor(t, m).Predict(map[string]any{"dose": 2, "sex": "m",
 		"days": 5}); err != nil || !math.IsNaN(a.Outcome) {
-		t.Errorf("an outcome of which nobody knows whether it is censored: %v, %v", a, err)
+		t.Errorf("an outcome that may be censored: %v, %v", a, err)
 	}
 	if _, err := mustPredictor(t, m).Update(context.Background(),
 		tableOf(t, "dose,sex,days\n1,m,4\n")); !errors.Is(err, pgsvi.ErrShape) ||
@@ -122,8 +122,8 @@ func patientRows(t *testing.T, m *Model, text string, times,
 	return pgsvi.Rows(d.X, y)
 }
 
-// TestSurvivalTexts checks events that are true and false, a formula that is built, and a Gaussian
-// process of durations.
+// TestSurvivalTexts checks events that are true and false, a formula that a program builds, and a
+// Gaussian process of durations.
 func TestSurvivalTexts(t *testing.T) {
 	text, _, _ := patients(40, 3)
 	m := mustModel(t, tableOf(t, text), "survival(days, died) ~ dose")
@@ -134,9 +134,9 @@ func TestSurvivalTexts(t *testing.T) {
 	if err != nil || !slices.Equal(built.Y, m.Y) {
 		t.Fatalf("outcomes %v, want %v, %v", built, m.Y, err)
 	}
-	said, err := ReadColumns(strings.NewReader(Event("died").Drop().String()))
-	if err != nil || len(said) != 1 || said[0].String() != `data.Event("died").Drop()` {
-		t.Errorf("%v, %v", said, err)
+	declared, err := ReadColumns(strings.NewReader(Event("died").Drop().String()))
+	if err != nil || len(declared) != 1 || declared[0].String() != `data.Event("died").Drop()` {
+		t.Errorf("%v, %v", declared, err)
 	}
 	post, _, _, err := m.FitGP(context.Background(), pgsvi.SquaredExp{}, nil, nil, nil)
 	if err != nil || likelihoodOf(post) != (pgsvi.Weibull{}) {
@@ -144,7 +144,7 @@ func TestSurvivalTexts(t *testing.T) {
 	}
 }
 
-// TestOutcomeErrors checks what is said of outcomes that are none.
+// TestOutcomeErrors checks the errors about unsuitable outcomes.
 func TestOutcomeErrors(t *testing.T) {
 	const head = "x,t,e\n1,5,1\n2,6,0\n3,2,1\n"
 	for name, c := range map[string]struct {
@@ -155,34 +155,34 @@ func TestOutcomeErrors(t *testing.T) {
 		want          string
 	}{
 		"event 2": {head + "4,3,2\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "e": found the event "2", want 1 or yes`},
+			`line 5, column "e": the event is "2"; use 1 or yes`},
 		"event text": {head + "4,3,maybe\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "e": found the event "maybe"`},
+			`line 5, column "e": the event is "maybe"`},
 		"no event": {head + "4,3,\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrParam,
-			`1 of 4 values is missing, the first in line 5: Event("e").Drop()`},
+			`1 of 4 values is missing, the first in line 5; use Event("e").Drop()`},
 		"no time": {head + "4,,1\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrParam,
-			`1 of 4 values is missing, the first in line 5: Outcome("t")`},
+			`1 of 4 values is missing, the first in line 5; use Outcome("t")`},
 		"time 0": {head + "4,0,1\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "t": found the time 0, want a number above 0`},
+			`line 5, column "t": the time is 0; times must be above 0`},
 		"time -1": {head + "4,-1,0\n", "survival(t, e) ~ x", nil, nil, pgsvi.ErrLabel,
-			`line 5, column "t": found the time -1`},
+			`line 5, column "t": the time is -1`},
 		"two labels": {"x,t,e\n1,5,1\n2,6,0\n3,5,1\n", "survival(t, e) ~ x", pgsvi.Poisson{}, nil,
 			pgsvi.ErrParam,
-			`Poisson for the durations "t", which may be censored; want Weibull or LogNormal`},
+			`Poisson does not support the durations "t", which may be censored; use Weibull{} or LogNormal{}`},
 		"labels": {head, "survival(t, e) ~ x", nil, []Column{Outcome("t").Classes()},
 			pgsvi.ErrParam,
-			`column "t" is said to have labels, by Outcome("t").Classes(), and the formula takes it for a duration`},
+			`column "t" is declared to have labels by Outcome("t").Classes(), but the formula reads it as a duration`},
 		"another kind": {head, "survival(t, e) ~ x", nil, []Column{Weight("e")}, pgsvi.ErrParam,
-			`Weight("e") is among the columns, and the formula has no weight(e)`},
+			`Weight("e") is among the columns, but the formula has no weight(e)`},
 		"negative": {head + "4,-1,0\n", "t ~ x", pgsvi.LogNormal{}, nil, pgsvi.ErrLabel,
-			`line 5, column "t": found -1, and LogNormal wants a number above 0; if some durations are censored, write survival(t, event) ~ …`},
+			`line 5, column "t": the duration is -1, but LogNormal needs a number above 0; if some durations are censored, write survival(t, event) ~ …`},
 		"texts": {head, "e ~ x", pgsvi.Weibull{}, []Column{Outcome("e").Positive("1")},
-			pgsvi.ErrLabel, `Weibull for the outcome "e", which has the labels "0", "1"`},
+			pgsvi.ErrLabel, `Weibull needs durations, but the outcome "e" has the labels "0", "1"`},
 		"no trials": {head, "t ~ x", pgsvi.BetaBinomial{}, nil, pgsvi.ErrParam,
 			"write t / trials ~ …"},
 		"trials, labels": {head, "e ~ x", pgsvi.BetaBinomial{},
 			[]Column{Outcome("e").Positive("1")},
-			pgsvi.ErrLabel, `BetaBinomial for the outcome "e", which has the labels`},
+			pgsvi.ErrLabel, `BetaBinomial needs numbers of successes, but the outcome "e" has the labels`},
 		"many trials": {head + "4,2000000,1\n", "e / t ~ x", pgsvi.BetaBinomial{}, nil,
 			pgsvi.ErrLabel, `line 5, column "e": 2e+06 trials`},
 	} {
@@ -195,7 +195,7 @@ func TestOutcomeErrors(t *testing.T) {
 		}
 	}
 	if _, err := tableOf(t, head).Encoder(Outcome("x"), Event("e"), Event("t")); err == nil ||
-		!strings.Contains(err.Error(), `there are two columns of events, "e" being the other`) {
+		!strings.Contains(err.Error(), `there are two columns of events, this column and "e"`) {
 		t.Errorf("two events: %v", err)
 	}
 	text, _, _ := patients(30, 4)
@@ -206,7 +206,7 @@ func TestOutcomeErrors(t *testing.T) {
 	}
 }
 
-// TestModelSuccesses holds the beta-binomial model of successes in trials against that of
+// TestModelSuccesses compares the beta-binomial model of successes in trials with the model of
 // pgsvi.Successes.
 func TestModelSuccesses(t *testing.T) {
 	n := testkit.Longer(100, 30)

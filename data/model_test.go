@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// orders is a table with columns of every kind: label bought, count clicks, number spent.
+// orders returns a table with columns of every kind: label bought, count clicks, number spent.
 func orders(n int, seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	var b strings.Builder
@@ -98,7 +98,7 @@ func mustFit(t testing.TB, m *Model, lik pgsvi.Likelihood) (*pgsvi.GLMPosterior,
 	return post, p
 }
 
-// TestModelNames checks the features of each kind of term, and the blocks that they are in.
+// TestModelNames checks the features of each kind of term, and their blocks.
 func TestModelNames(t *testing.T) {
 	table := tableOf(t, orders(300, 1))
 	for _, c := range []struct{ formula, names, blocks string }{
@@ -149,7 +149,7 @@ func TestModelNames(t *testing.T) {
 	}
 }
 
-// TestModelValues checks features against those made by hand of the text of the table.
+// TestModelValues compares features with values computed by hand from the text of the table.
 func TestModelValues(t *testing.T) {
 	table := tableOf(t, orders(200, 2))
 	m := mustModel(t, table, "bought ~ plan*age + poly(age, 2) + log(days) + (1 | shop/shelf)", yes,
@@ -203,8 +203,8 @@ func TestModelValues(t *testing.T) {
 	}
 }
 
-// TestFullCoding checks the features of a category that has one for each level: of levels, a
-// missing value, a level that is new, and a bool for a level that is written as 0 or 1.
+// TestFullCoding checks the features of a category with one feature per level: for levels, a
+// missing value, a new level, and a bool for a level that is written as 0 or 1.
 func TestFullCoding(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("flag,size,y\n")
@@ -246,8 +246,8 @@ func TestFullCoding(t *testing.T) {
 	}
 }
 
-// TestPowers checks that the columns of a polynomial have mean 0, variance 1 and no correlation over
-// the rows, whose values are skewed, and of different weights.
+// TestPowers checks that the columns of a polynomial have mean 0, variance 1 and no correlation
+// over rows with skewed values and different weights.
 func TestPowers(t *testing.T) {
 	const n = 500
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -300,7 +300,7 @@ func TestExposure(t *testing.T) {
 	}
 }
 
-// TestNewGroupIsAsWideAsItsPrior checks the sd of the effect of a group never seen.
+// TestNewGroupIsAsWideAsItsPrior checks the sd of the effect of a new group.
 func TestNewGroupIsAsWideAsItsPrior(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(400, 6)), "bought ~ age + (1 | shop)", yes)
 	_, opt, err := m.Options(nil, nil)
@@ -363,8 +363,8 @@ func TestModelSparse(t *testing.T) {
 	}
 }
 
-// TestModelSmooth checks that a curve is found: its root mean square error, its intervals, and what
-// is said of a value beyond the data.
+// TestModelSmooth checks that a curve is found: its root mean square error, its intervals, and the
+// note about a value outside the data.
 func TestModelSmooth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	truth := func(x float64) float64 { return 1.5*math.Sin(6*x) + x }
@@ -395,7 +395,7 @@ func TestModelSmooth(t *testing.T) {
 	}
 }
 
-// TestModelTrials checks successes in trials against the same rows as single trials.
+// TestModelTrials compares successes in trials with the same trials as single rows.
 func TestModelTrials(t *testing.T) {
 	columns := []Column{Category("plan").Reference("basic"), Raw()}
 	grouped := mustModel(t, tableOf(t, orders(100, 9)), "wins / tries ~ plan + age", columns...)
@@ -437,7 +437,7 @@ func TestModelTrials(t *testing.T) {
 	}
 }
 
-// TestModelRandomIntercepts checks ELBO and standard deviation against independent optima.
+// TestModelRandomIntercepts compares ELBO and standard deviation with independent optima.
 func TestModelRandomIntercepts(t *testing.T) {
 	dir := os.Getenv("PGSVI_DATA")
 	if dir == "" {
@@ -487,7 +487,7 @@ func TestModelRandomIntercepts(t *testing.T) {
 	}
 }
 
-// TestModelMistakes checks that what cannot be fitted is an error that says why.
+// TestModelMistakes checks that a model that cannot be fitted is an error with a reason.
 func TestModelMistakes(t *testing.T) {
 	table := tableOf(t, orders(100, 10))
 	for _, c := range []struct {
@@ -495,9 +495,9 @@ func TestModelMistakes(t *testing.T) {
 		columns       []Column
 	}{
 		{"bought ~ plann", "did you mean plan?", nil},
-		{"bought ~ plan +", "the formula ends", nil},
-		{"bought ~ age + (1 + age | shop)", "slopes of groups are not there yet", []Column{yes}},
-		{"bought ~ s(plan)", "want a number", []Column{yes}},
+		{"bought ~ plan +", "unexpected end of the formula", nil},
+		{"bought ~ age + (1 + age | shop)", "slopes of groups are not supported", []Column{yes}},
+		{"bought ~ s(plan)", "is a category instead of a number", []Column{yes}},
 		{"bought ~ log(shelf)", "above 0", []Column{yes}},
 		{"bought ~ s(shelf)", "3 different values", []Column{yes}},
 		{"bought ~ age", "no value is a number", []Column{Number("bought")}},
@@ -536,7 +536,7 @@ func TestModelMistakes(t *testing.T) {
 	}
 }
 
-// TestReadColumns checks that columns are read as they are printed, and errors name the line.
+// TestReadColumns checks that columns are read as they are printed, and that errors name the line.
 func TestReadColumns(t *testing.T) {
 	want := []Column{
 		Outcome("bought").Positive("yes").Drop(),
@@ -568,22 +568,21 @@ func TestReadColumns(t *testing.T) {
 		t.Errorf("%v, %v", bare, err)
 	}
 	for text, message := range map[string]string{
-		"Number(\"a\")\nSkip \"b\"": "line 2: found a text that is no call",
-		"Outcome('bc')":             "line 1: texts stand between double quotes",
-		"Outcome('b')": "line 1: found an argument of another kind, want a " +
-			"text between double quotes",
-		"Date(\"b\").As(\"Month\")":       "want one of Elapsed, Month, Weekday",
+		"Number(\"a\")\nSkip \"b\"":       "line 2: this is not a call",
+		"Outcome('bc')":                   "line 1: write texts in double quotes",
+		"Outcome('b')":                    "line 1: the argument must be a text in double quotes",
+		"Date(\"b\").As(\"Month\")":       "must be one of Elapsed, Month, Weekday",
 		"Number(\"a\").Imput()":           "did you mean \"Impute\"?",
 		"Numbr(\"a\")":                    "did you mean \"Number\"?",
 		"Skip(\"a\"),\nNumbr(\"b\"),":     "line 2",
-		"Number(a),":                      "want a text",
+		"Number(a),":                      "must be a text",
 		"Number(),":                       "0 arguments",
 		"Number(\"a\").Reference(\"b\"),": "no method Reference",
 		"Number(\"a\").String(),":         "no method String",
-		"os.Exit(1),":                     "found no call",
-		"7,":                              "found no call",
+		"os.Exit(1),":                     "this is not a call",
+		"7,":                              "this is not a call",
 		"}; func f() {":                   "line",
-		"}; var x = []any{":               "a bracket too many",
+		"}; var x = []any{":               "unmatched bracket",
 	} {
 		if _, err := ReadColumns(strings.NewReader(text)); !errors.Is(err, pgsvi.ErrParam) ||
 			!strings.Contains(err.Error(), message) {
@@ -615,10 +614,10 @@ func FuzzReadColumns(f *testing.F) {
 	})
 }
 
-// A column without a name that numbers the rows is left out, and the table says why. One that is
-// named as such a column would be has to be decided about.
+// TestColumnWithoutName checks that an unnamed column of row numbers is left out and that the table
+// gives the reason. A column that has the default name of an unnamed column needs a decision.
 func TestColumnWithoutName(t *testing.T) {
-	const why = "no name, and the numbers of the rows"
+	const why = "no name, and row numbers"
 	for name, want := range map[string]string{"": why, "x1": ""} {
 		var b strings.Builder
 		b.WriteString(name + ",a,y\n")
@@ -643,7 +642,7 @@ func TestColumnWithoutName(t *testing.T) {
 	}
 }
 
-// An outcome that the likelihood refuses is named by its line and column.
+// TestOutcomeRefused checks that the error about an outcome names its line and column.
 func TestOutcomeRefused(t *testing.T) {
 	m := mustModel(t, tableOf(t, "x,y\n1,2\n2,\n3,0\n\n4,-3\n5,1\n"), "y ~ x",
 		Outcome("y").Quantity().Drop())
@@ -658,7 +657,8 @@ func TestOutcomeRefused(t *testing.T) {
 	}
 }
 
-// TestModelUnits checks that predictions are in the unit of the outcome, be it large or far from 0.
+// TestModelUnits checks that predictions have the unit of the outcome, even if it is large or far
+// from 0.
 func TestModelUnits(t *testing.T) {
 	const n = 100
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -708,8 +708,8 @@ func TestModelUnits(t *testing.T) {
 	}
 }
 
-// TestModelWholeNumbers checks that a formula may name whole numbers that are all different, such as
-// weeks, as features and as the outcome, and that . still asks.
+// TestModelWholeNumbers checks that a formula may name whole numbers that all differ, such as
+// weeks, as features and as the outcome, and that . needs a decision about them.
 func TestModelWholeNumbers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("week,price,x\n")
@@ -738,8 +738,8 @@ func TestModelWholeNumbers(t *testing.T) {
 	}
 }
 
-// TestUnusableOutcomes checks that an outcome that cannot be used is noted in a prediction, and is an
-// error of its row where predictions are scored.
+// TestUnusableOutcomes checks that an outcome that cannot be used is a note of a prediction, and an
+// error of its row when predictions are scored.
 func TestUnusableOutcomes(t *testing.T) {
 	table := tableOf(t, orders(200, 15))
 	for _, c := range []struct {
@@ -762,7 +762,7 @@ func TestUnusableOutcomes(t *testing.T) {
 		var plain, scored strings.Builder
 		rows, failed, err := p.WriteCSV(&plain, tableOf(t, text), 0.9)
 		if err != nil || rows != len(c.rows) || failed != 0 ||
-			strings.Count(plain.String(), "the outcome is not used") != rows-1 {
+			strings.Count(plain.String(), "the outcome is ignored") != rows-1 {
 			t.Errorf("%s: %d, %d, %v\n%s", c.formula, rows, failed, err, &plain)
 		}
 		_, failed, s, err := p.ScoreCSV(&scored, tableOf(t, text), 0.9)
@@ -776,8 +776,8 @@ func TestUnusableOutcomes(t *testing.T) {
 	}
 }
 
-// TestModelPeriod checks that a periodic curve has the period that the formula says, or that whole
-// numbers count through, and that it is shown.
+// TestModelPeriod checks that the period of a periodic curve is the period in the formula or the
+// range of whole numbers, and that it is printed.
 func TestModelPeriod(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("month,hour,y\n")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ninesFile has n rows of x, with code in the rows of places, and y.
+// ninesFile returns a table with n rows of y and x, which is code in the rows of places.
 func ninesFile(n int, x func(i int) string, code string, places ...int) string {
 	var b strings.Builder
 	b.WriteString("x,y\n")
@@ -22,8 +22,8 @@ func ninesFile(n int, x func(i int) string, code string, places ...int) string {
 	return b.String()
 }
 
-// TestNines checks that numbers of nines that are far from all others need a decision, and that
-// others do not.
+// TestNines checks that numbers made of nines need a decision if, and only if, they are far from
+// all other numbers.
 func TestNines(t *testing.T) {
 	rating := func(i int) string { return fmt.Sprint(2 + i%5) }
 	length := func(i int) string { return fmt.Sprintf("%d.%d", i%30, i%7) }
@@ -70,11 +70,11 @@ func TestNines(t *testing.T) {
 			if got := s.Columns(); got[len(got)-1].String() != want {
 				t.Errorf("suggests %s, want %s", got[len(got)-1], want)
 			}
-			for _, said := range []Column{Number("x").NotMissing(c.code),
+			for _, declared := range []Column{Number("x").NotMissing(c.code),
 				Number("x").MissingAre(c.code).Drop(), Category("x"), Skip("x")} {
-				text := fmt.Sprint(table.Suggest("y", said))
+				text := fmt.Sprint(table.Suggest("y", declared))
 				if strings.Contains(text, "far from") {
-					t.Errorf("%s: suggests %s", said, text)
+					t.Errorf("%s: suggests %s", declared, text)
 				}
 			}
 			e, err := table.Encoder(s.Columns()...)
@@ -94,19 +94,19 @@ func TestNines(t *testing.T) {
 	}
 }
 
-// TestNinesElsewhere checks that nines of outcomes, weights and offsets need a decision, whose
-// every choice is enough.
+// TestNinesElsewhere checks that nines in outcomes, weights and offsets need a decision, and that
+// every choice suffices.
 func TestNinesElsewhere(t *testing.T) {
 	table := tableOf(t, ninesFile(60, func(i int) string { return fmt.Sprintf("%d.5", 1+i%7) },
 		"-999", 4, 8))
-	for _, said := range []Column{Outcome("x"), Weight("x"), Offset("x"), Exposure("x")} {
-		s := table.Suggest("", said)
+	for _, declared := range []Column{Outcome("x"), Weight("x"), Offset("x"), Exposure("x")} {
+		s := table.Suggest("", declared)
 		if len(s.Decisions) != 1 || len(s.Decisions[0].Choices) < 2 {
-			t.Fatalf("%s: suggests %v", said, s)
+			t.Fatalf("%s: suggests %v", declared, s)
 		}
 		for k, c := range s.Decisions[0].Choices {
-			said := strings.TrimPrefix(c.Column.String(), "data.")
-			read, err := ReadColumns(strings.NewReader(said))
+			declared := strings.TrimPrefix(c.Column.String(), "data.")
+			read, err := ReadColumns(strings.NewReader(declared))
 			if err != nil || read[0].String() != c.Column.String() {
 				t.Errorf("%s is read as %v, %v", c.Column, read, err)
 			}
@@ -117,8 +117,8 @@ func TestNinesElsewhere(t *testing.T) {
 	}
 }
 
-// TestNinesOfLabels checks that the code for a missing label is found together with the label that
-// is +1.
+// TestNinesOfLabels checks that one decision covers the code for a missing label and the positive
+// label.
 func TestNinesOfLabels(t *testing.T) {
 	table := tableOf(t, ninesFile(60, func(i int) string { return fmt.Sprint(i % 2) }, "9",
 		1, 3, 5, 7))

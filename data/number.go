@@ -7,27 +7,27 @@ import (
 	"unicode/utf8"
 )
 
-// A class says how a text may be read as a number.
+// A class describes how a text can be read as a number.
 type class uint16
 
 const (
 	asPoint class = 1 << iota // a number if the decimal sign is a point
 	asComma                   // a number if the decimal sign is a comma
 	signed                    // has a point or comma, and the two readings differ
-	whole                     // digits and a sign alone
-	zeroLed                   // digits with a 0 in front
-	long                      // more digits than a float64 keeps
-	turned                    // "(5)" or "5-": −5, as accountants write it
-	limit                     // "<0.3" or ">300": a number beyond a limit of detection
+	whole                     // only digits, and perhaps a sign
+	zeroLed                   // digits with leading zeros
+	long                      // more digits than a float64 holds
+	turned                    // "(5)" or "5-", which means −5 in accounting
+	limit                     // "<0.3" or ">300", beyond a detection limit
 )
 
-// mostDigits is how many decimal digits a float64 keeps.
+// mostDigits is the number of decimal digits that a float64 holds.
 const mostDigits = 15
 
-// units are the texts that may stand before or after a number.
+// units holds texts that may precede or follow a number.
 var units = []string{"€", "$", "£", "¥", "%", "EUR", "USD", "GBP", "CHF"}
 
-// splitUnit cuts a unit off a text. The unit is "" if there is none.
+// splitUnit splits a unit off a text. The unit is "" if the text has no known unit.
 func splitUnit(s string) (number, unit string) {
 	if s == "" || isDigit(s[0]) && isDigit(s[len(s)-1]) {
 		return s, ""
@@ -48,14 +48,14 @@ func splitUnit(s string) (number, unit string) {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// classify says how s, without spaces around it, may be read as a number.
+// classify returns the class of s, which has no spaces around it.
 func classify(s string) (c class, unit string) {
 	c, unit, _ = classifyValues(s)
 	return c, unit
 }
 
-// classifyValues is classify that also returns the number by a point and by a comma. That of a
-// limit is 0.
+// classifyValues is like classify, but also returns the numbers read with a decimal point and with
+// a decimal comma, or 0 for a limit.
 func classifyValues(s string) (c class, unit string, values [2]float64) {
 	if s == "" {
 		return 0, "", values
@@ -113,8 +113,8 @@ func classifyValues(s string) (c class, unit string, values [2]float64) {
 	return c, unit, [2]float64{p, q}
 }
 
-// parseNumber reads a finite number, without a unit, whose decimal sign is a point or a comma. The
-// other one of the two, spaces and apostrophes may part groups of three digits.
+// parseNumber reads a finite number without a unit, with a point or a comma as the decimal sign.
+// The other sign, spaces and apostrophes may separate groups of three digits.
 func parseNumber(s string, decimal byte) (float64, bool) {
 	if p, ok := scanDecimal(s); ok && (p.sign == 0 || p.sign == decimal) {
 		return p.value, true
@@ -128,7 +128,7 @@ func parseNumber(s string, decimal byte) (float64, bool) {
 	return v, err == nil && !math.IsInf(v, 0)
 }
 
-// plainNumber appends s as strconv wants it.
+// plainNumber appends s in the form that strconv reads.
 func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 	if r, n := utf8.DecodeRuneInString(s); r == '-' || r == '+' || r == '−' {
 		if r != '+' {
@@ -136,7 +136,7 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 		}
 		s = s[n:]
 	}
-	group, since, digits := rune(0), 0, 0 // the sign of groups, digits since, digits in all
+	group, since, digits := rune(0), 0, 0 // group separator, digits after it, all digits
 	i := 0
 	for i < len(s) && !(s[i] == decimal || s[i] == 'e' || s[i] == 'E') {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -173,24 +173,24 @@ func plainNumber(b []byte, s string, decimal byte) ([]byte, bool) {
 	if i < len(s) && group != 0 {
 		return b, false // nobody writes 1,234e5
 	}
-	return append(b, s[i:]...), true // the exponent, which strconv checks
+	return append(b, s[i:]...), true // strconv checks the exponent
 }
 
-// A decimal is a number as most files have it: digits with a point or a comma at most.
+// A decimal is a number in the most common form: digits with at most one point or comma.
 type decimal struct {
-	value       float64 // with the sign as the decimal sign
+	value       float64 // value if sign is the decimal sign
 	sign        byte    // '.', ',' or 0
 	whole, part int     // digits before and after the sign
-	zero        bool    // the first digit is 0
+	zero        bool    // whether the first digit is 0
 }
 
-// grouped reports whether the sign may also stand between groups of three digits, as in "1,234".
+// grouped reports whether the sign may also separate groups of three digits, as in "1,234".
 func (d *decimal) grouped() bool {
 	return 1 <= d.whole && d.whole <= 3 && d.part == 3 && !d.zero
 }
 
-// classify returns the class of a number that is not grouped, and its values by a point and by a
-// comma.
+// classify returns the class of a number that is not grouped, and its values read with a decimal
+// point and with a decimal comma.
 func (d *decimal) classify() (c class, values [2]float64) {
 	switch d.sign {
 	case '.':
@@ -205,13 +205,13 @@ func (d *decimal) classify() (c class, values [2]float64) {
 	return c, [2]float64{d.value, d.value}
 }
 
-// powers10 are the powers of ten by which scanDecimal divides.
+// powers10 holds the powers of ten that scanDecimal divides by.
 var powers10 = [mostDigits + 1]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15}
 
 // scanDecimal reads a decimal of at most 15 digits. It divides two whole numbers that a float64
-// holds exactly, so it rounds once and returns the value that strconv.ParseFloat returns (Clinger,
-// 1990). It returns false for all other texts, numbers or not.
+// holds exactly, so it rounds once and returns the same value as strconv.ParseFloat (Clinger 1990).
+// It returns false for all other texts, numbers or not.
 func scanDecimal(s string) (d decimal, ok bool) {
 	i := 0
 	if len(s) > 0 && (s[0] == '-' || s[0] == '+') {
@@ -267,7 +267,7 @@ func numberOf(s string, decimal byte) (v float64, unit string, ok bool) {
 	return v, unit, ok
 }
 
-// cutTurned returns the number of a text such as "(5)" or "5-", whose value is negative.
+// cutTurned returns the number in a text such as "(5)" or "5-", whose value is negative.
 func cutTurned(s string) (plain string, ok bool) {
 	if len(s) < 2 {
 		return s, false
@@ -285,7 +285,7 @@ func cutTurned(s string) (plain string, ok bool) {
 	return plain, true
 }
 
-// isFortran reports whether an exponent such as D+03 follows the decimals of s at i.
+// isFortran reports whether an exponent such as D+03 follows the decimals of s at index i.
 func isFortran(s string, i int, decimal byte) bool {
 	return i+2 < len(s) && s[i]|0x20 == 'd' && (s[i+1] == '+' || s[i+1] == '-') &&
 		strings.IndexByte(s[:i], decimal) >= 0 && strings.Trim(s[i+2:], "0123456789") == ""

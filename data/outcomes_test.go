@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// ratings returns a table of ratings, as words and as whole numbers from −1 to 1, by x.
+// ratings returns a table of x and ratings, as words and as whole numbers from −1 to 1.
 func ratings(n int) string {
 	rng := rand.New(rand.NewPCG(6, 6))
 	var b strings.Builder
@@ -29,8 +29,8 @@ func ratings(n int) string {
 	return b.String()
 }
 
-// TestOrdered checks that ordered levels are fitted in their order, whether they are words or
-// numbers, with one probability per level, and that a saved predictor keeps them.
+// TestOrdered checks that ordered levels, words or numbers, are fitted in order with one
+// probability per level, and that a saved predictor keeps them.
 func TestOrdered(t *testing.T) {
 	table := tableOf(t, ratings(300))
 	words := mustModel(t, table, "word ~ x", Outcome("word").Ordered("low", "medium", "high"))
@@ -80,16 +80,16 @@ func TestOrderedMistakes(t *testing.T) {
 		outcome       Column
 		lik           pgsvi.Likelihood
 	}{
-		{"word ~ x", "Ordered does not have \"high\"", Outcome("word").Ordered("low", "medium"), nil},
+		{"word ~ x", "Ordered does not list \"high\"", Outcome("word").Ordered("low", "medium"), nil},
 		{"word ~ x", `no row has the level "top"`,
 			Outcome("word").Ordered("low", "medium", "high", "top"), nil},
 		{"word ~ x", "the order of", Outcome("word").Ordered(), nil},
 		{"word ~ x", `the level "low" twice`, Outcome("word").Ordered("low", "low", "medium",
 			"high"), nil},
 		{"word ~ x", `Outcome("word").Ordered("low", "high")`, Outcome("word"), pgsvi.Ordinal{}},
-		{"number ~ x", "ordered levels such as ratings", Outcome("number"), nil},
+		{"number ~ x", "Ordinal{} for ratings", Outcome("number"), nil},
 		{"number ~ x", "has 3 ordered levels", Outcome("number").Ordered(), pgsvi.Poisson{}},
-		{"number ~ x", "leave Cuts out", Outcome("number").Ordered(),
+		{"number ~ x", "leave Cuts empty", Outcome("number").Ordered(),
 			pgsvi.Ordinal{Cuts: []float64{0}}},
 		{"x ~ number", "want at most 50 ordered levels",
 			Outcome("x").Ordered(strings.Split(strings.Repeat("a,", 51), ",")...), nil},
@@ -107,8 +107,8 @@ func TestOrderedMistakes(t *testing.T) {
 	}
 }
 
-// TestTransformed checks that log(y) and sqrt(y) are fitted as a transformed column is, and predict
-// y in its own unit.
+// TestTransformed checks that log(y) and sqrt(y) are fitted like a transformed column, and that y
+// is predicted in its own unit.
 func TestTransformed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var b strings.Builder
@@ -149,8 +149,8 @@ func TestTransformed(t *testing.T) {
 	near("lower end of the square", a.Lo, by.Lo*by.Lo)
 	near("upper end of the square", a.Hi, by.Hi*by.Hi)
 	for text, want := range map[string]string{
-		"log(x) ~ y":  "want a number above 0 for its logarithm",
-		"sqrt(x) ~ y": "want a number of at least 0 for its square root",
+		"log(x) ~ y":  "its logarithm needs a number above 0",
+		"sqrt(x) ~ y": "its square root needs a number of at least 0",
 	} {
 		m, err := table.Model(text)
 		if err == nil {
@@ -162,10 +162,10 @@ func TestTransformed(t *testing.T) {
 		}
 	}
 	if _, err := mustModel(t, table, "log(y) ~ x").GLM(pgsvi.StudentT{}, nil); err == nil ||
-		!strings.Contains(err.Error(), "a transformed outcome has GaussianNoise") {
+		!strings.Contains(err.Error(), "which needs GaussianNoise") {
 		t.Error(err)
 	}
-	// The density of y is that of its root u over 2u.
+	// The density of y is the density of its root u, divided by 2u.
 	_, p := mustFit(t, mustModel(t, table, "sqrt(y) ~ x"), nil)
 	_, q := mustFit(t, mustModel(t, table, "ry ~ x"), nil)
 	var want []float64
@@ -185,8 +185,8 @@ func TestTransformed(t *testing.T) {
 	}
 }
 
-// TestConstantOutcomes checks that equal outcomes are fitted if they say something, and refused if
-// they do not.
+// TestConstantOutcomes checks that equal outcomes are fitted if the model can learn from them, and
+// refused otherwise.
 func TestConstantOutcomes(t *testing.T) {
 	rows := func(head, row string, n int) *Table {
 		var b strings.Builder
@@ -256,8 +256,8 @@ func TestConstantOutcomes(t *testing.T) {
 	}
 }
 
-// TestLargeOutcomes checks that outcomes whose squares overflow are named by line, column and
-// value.
+// TestLargeOutcomes checks that the error about outcomes whose squares overflow names line, column
+// and value.
 func TestLargeOutcomes(t *testing.T) {
 	table := tableOf(t, "x,y\n1,3.5\n2,7\n3,-1e308\n4,1.1e308\n5,2\n6,9\n")
 	m := mustModel(t, table, "y ~ x")

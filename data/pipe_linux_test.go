@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPipes checks that a table may come from a pipe, and that WriteFile writes to a pipe instead
-// of putting a file in its place.
+// TestPipes checks that a table can be read from a pipe, and that WriteFile writes to a pipe
+// instead of replacing it.
 func TestPipes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pipe")

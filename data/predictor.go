@@ -26,7 +26,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// A Posterior is what a Predictor predicts by: a *pgsvi.GLMPosterior, *pgsvi.GPPosterior or
+// A Posterior is the fitted model of a Predictor: a *pgsvi.GLMPosterior, *pgsvi.GPPosterior or
 // *pgsvi.SparseGPPosterior.
 type Posterior interface {
 	At(x mat.Matrix) *pgsvi.Prediction
@@ -34,9 +34,9 @@ type Posterior interface {
 	Save(w io.Writer) error
 }
 
-// A Predictor predicts the outcome of rows as they come: maps, JSON, structs, tables. It holds the
-// encoder of the columns, the formula and the posterior, and is saved with all of them in one file.
-// It does not change and may be used concurrently.
+// A Predictor predicts the outcome of raw rows: maps, JSON, structs or tables. It holds the encoder
+// of the columns, the formula and the posterior, and Save writes all of them to one file. Make it
+// with Model.Predictor or LoadPredictor. A Predictor does not change and may be used concurrently.
 type Predictor struct {
 	enc    *Encoder
 	design *design
@@ -46,28 +46,28 @@ type Predictor struct {
 }
 
 // Predictor returns the Predictor of a posterior of the model. The error wraps ErrShape if the
-// posterior has another number of columns, and ErrParam if it is of a type that is not one of those
-// of Posterior.
+// numbers of columns or classes differ, and ErrParam if post is nil or has a type that is not
+// listed at Posterior.
 func (m *Model) Predictor(post Posterior) (*Predictor, error) {
 	if _, err := posteriorName(post); err != nil {
 		return nil, err
 	}
 	if n := post.Cols(); n != len(m.Names) {
 		return nil, sentinel.Wrap(pgsvi.ErrShape,
-			"pgsvi: a posterior of %d columns, and the model has %d", n,
+			"pgsvi: the posterior has %d columns, but the model has %d", n,
 			len(m.Names))
 	}
 	p := &Predictor{enc: m.enc, design: m.design, y: m.y, trials: m.Formula.Trials != "",
 		post: post}
 	if n := classesOf(post); n != len(p.Classes()) {
 		return nil, sentinel.Wrap(pgsvi.ErrShape,
-			"pgsvi: a posterior of %d classes, and the outcome has %d", n,
+			"pgsvi: the posterior has %d classes, but the outcome has %d", n,
 			len(p.Classes()))
 	}
 	return p, nil
 }
 
-// posteriorName returns the name of the type of a posterior.
+// posteriorName returns the type name of a posterior.
 func posteriorName(post Posterior) (string, error) {
 	switch p := post.(type) {
 	case *pgsvi.GLMPosterior:
@@ -84,18 +84,18 @@ func posteriorName(post Posterior) (string, error) {
 		}
 	}
 	return "", sentinel.Wrap(pgsvi.ErrParam,
-		"pgsvi: a posterior that is %T, want a *GLMPosterior, *GPPosterior or "+
-			"*SparseGPPosterior", post)
+		"pgsvi: the posterior is a %T; use a *GLMPosterior, *GPPosterior or *SparseGPPosterior",
+		post)
 }
 
-// Posterior returns the posterior that p predicts by.
+// Posterior returns the posterior that p predicts with.
 func (p *Predictor) Posterior() Posterior { return p.post }
 
-// Formula returns the formula, with . and a*b written out.
+// Formula returns the formula with . and a*b expanded.
 func (p *Predictor) Formula() string { return p.design.Formula }
 
-// Outcome returns the name of the outcome and the label whose probability is predicted, which is ""
-// for numbers and for classes.
+// Outcome returns the name of the outcome, and the label whose probability is predicted. The label
+// is "" for numbers and for classes.
 func (p *Predictor) Outcome() (name, label string) {
 	if p.labels() {
 		label = p.label()
@@ -103,11 +103,11 @@ func (p *Predictor) Outcome() (name, label string) {
 	return p.y.Name, label
 }
 
-// String says what each column was taken for, and the formula.
+// String describes how each column was read, and the formula.
 func (p *Predictor) String() string { return p.enc.String() + "\n" + p.design.Formula + "\n" }
 
-// Classes returns the classes or the ordered levels of the outcome, in the order of Answer.Probs. It
-// is a new slice, and nil if the outcome is one of two labels or a number.
+// Classes returns the classes or the ordered levels of the outcome, in the order of Answer.Probs.
+// It returns a new slice, or nil if the outcome is a number or one of two labels.
 func (p *Predictor) Classes() []string {
 	if !p.y.classes() && !p.y.ordered() {
 		return nil
@@ -115,12 +115,12 @@ func (p *Predictor) Classes() []string {
 	return slices.Clone(p.y.Levels)
 }
 
-// answerLevel is the probability of the interval of Predict.
+// answerLevel is the probability of the intervals of Predict.
 const answerLevel = 0.9
 
-// Predict predicts a row: a map[string]any or map[string]string by names of columns, a JSON object
-// as []byte or json.RawMessage, or a struct, or pointer to one, whose fields have tags such as
-// `col:"age"`; see Encoder.Row for how values are read, and for the errors.
+// Predict predicts one row. The row is a map[string]any or map[string]string from column names to
+// values, a JSON object as []byte or json.RawMessage, or a struct, or a pointer to a struct, whose
+// fields have tags such as `col:"age"`. Encoder.Row documents how values are read, and the errors.
 func (p *Predictor) Predict(row any) (*Answer, error) {
 	w, err := p.fill(row)
 	defer w.release()
@@ -134,9 +134,9 @@ func (p *Predictor) Predict(row any) (*Answer, error) {
 	return a, nil
 }
 
-// PredictAll predicts each element of rows, a slice of rows as Predict takes them or a JSON array of
-// objects as []byte. It has an answer or an error for each, in their order: answers[i] is nil if
-// errs[i] is not. The last error wraps ErrShape if rows is neither, and then there are no answers.
+// PredictAll predicts each element of rows, which is a slice of rows for Predict, or a JSON array
+// of objects as []byte. For each row i, either answers[i] or errs[i] is nil. If rows is neither a
+// slice nor such an array, err wraps ErrShape and the slices are nil.
 func (p *Predictor) PredictAll(rows any) (answers []*Answer, errs []error, err error) {
 	var all []any
 	switch rows := rows.(type) {
@@ -144,7 +144,7 @@ func (p *Predictor) PredictAll(rows any) (answers []*Answer, errs []error, err e
 		var objects []json.RawMessage
 		if err := json.Unmarshal(rows, &objects); err != nil {
 			return nil, nil, sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: the rows are no JSON array of objects: %w", err)
+				"pgsvi: the rows are not a JSON array of objects: %w", err)
 		}
 		for _, o := range objects {
 			all = append(all, o)
@@ -152,8 +152,8 @@ func (p *Predictor) PredictAll(rows any) (answers []*Answer, errs []error, err e
 	default:
 		v := reflect.ValueOf(rows)
 		if _, raw := rows.(json.RawMessage); v.Kind() != reflect.Slice || raw {
-			return nil, nil, sentinel.Wrap(pgsvi.ErrShape, "pgsvi: the rows are a %T, want a "+
-				"slice of rows or a JSON array of objects as []byte", rows)
+			return nil, nil, sentinel.Wrap(pgsvi.ErrShape, "pgsvi: the rows are a %T; use a slice "+
+				"of rows or a JSON array of objects as []byte", rows)
 		}
 		for i := range v.Len() {
 			all = append(all, v.Index(i).Interface())
@@ -170,18 +170,18 @@ func (p *Predictor) PredictAll(rows any) (answers []*Answer, errs []error, err e
 	return answers, errs, nil
 }
 
-// Table predicts each row of a table: the sequence has an answer or an error for each, in their
-// order, with intervals of probability level, in (0, 1). Columns are found by their names. A row
-// with an error does not end the sequence, nor does a line with too few fields of a table that was
-// read with Format.Ragged. A failure of reading, a column that is not there or a level out of range
-// does, by a last element whose Answer is nil; that of a row is not nil, and has its place. Table
-// predicts up to 512 rows ahead, on all processors, with the same result for any number of them.
+// Table predicts the rows of a table in order, with intervals of probability level, in (0, 1).
+// Columns are found by name. Each element of the sequence is an answer, or the error of a row with
+// an answer that holds only its place. An error of a row does not end the sequence, nor does a line
+// with too few fields if the table was read with Format.Ragged. If reading fails, a column is
+// missing or level is out of range, the sequence ends with a nil Answer and an error. Table
+// predicts up to 512 rows ahead on all processors. The number of processors does not change the
+// answers.
 func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 	return func(yield func(*Answer, error) bool) {
 		if !(level > 0 && level < 1) {
 			yield(nil, sentinel.Wrap(pgsvi.ErrParam,
-				"pgsvi: an interval of probability %v, want one in (0, 1)",
-				level))
+				"pgsvi: the level of the interval is %v; levels must be in (0, 1)", level))
 			return
 		}
 		q := &queue{p: p, t: t, level: level, yield: yield}
@@ -197,14 +197,14 @@ func (p *Predictor) Table(t *Table, level float64) iter.Seq2[*Answer, error] {
 
 // Explain returns the contribution of each term of the formula to the linear predictor of a row,
 // relative to the means of the columns in training (feature attribution); see
-// pgsvi.GLMPosterior.Explain. A smooth curve, a category with all its levels, or a group is one
-// term. The row is as for Predict, and so are the errors. The error wraps ErrParam as well if the
-// posterior is not that of a GLM.
+// pgsvi.GLMPosterior.Explain. A smooth curve, a category with all its levels, and a group are one
+// term each. The row and the errors are the same as for Predict. The error also wraps ErrParam if
+// the posterior is not a GLMPosterior.
 func (p *Predictor) Explain(row any) (*pgsvi.Effects, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
 		return nil, sentinel.Wrap(pgsvi.ErrParam,
-			"pgsvi: %T has no weights to explain a prediction by", p.post)
+			"pgsvi: Explain does not support a %T; use a *GLMPosterior", p.post)
 	}
 	w, err := p.fill(row)
 	defer w.release()
@@ -221,7 +221,7 @@ func (p *Predictor) Explain(row any) (*pgsvi.Effects, error) {
 	return glm.Explain(x, &pgsvi.EffectOptions{Columns: p.design.columns()})
 }
 
-// columns returns the term of each feature.
+// columns returns the text of the term that each feature belongs to.
 func (d *design) columns() []string {
 	columns := make([]string, len(d.names))
 	for _, t := range d.Terms {
@@ -232,10 +232,10 @@ func (d *design) columns() []string {
 	return columns
 }
 
-// scratch is what predicting a row needs, to be used again.
+// scratch holds buffers that Predict reuses.
 type scratch struct {
 	cells       []cell
-	notes       []string // the fields that fill left out
+	notes       []string // fields that fill ignored
 	row         entries
 	x           *pgsvi.Sparse
 	one, lo, hi [1]float64
@@ -243,13 +243,13 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// release gives the scratch back, without the values of the row.
+// release clears the values of the row and returns the scratch to the pool.
 func (w *scratch) release() {
 	clear(w.cells)
 	scratches.Put(w)
 }
 
-// fill reads a row into a scratch, which is to be released.
+// fill reads a row into a scratch. The caller must release the scratch, even after an error.
 func (p *Predictor) fill(row any) (*scratch, error) {
 	w := scratches.Get().(*scratch)
 	n := len(p.enc.state.Columns)
@@ -277,7 +277,7 @@ func (p *Predictor) encode(w *scratch, cells []cell) (x mat.Matrix, offset float
 	return w.x, offset, w.x.Append(w.row.indices(), w.row.val)
 }
 
-// answer predicts a row.
+// answer predicts one row.
 func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, error) {
 	x, offset, err := p.encode(w, cells)
 	if err != nil {
@@ -340,7 +340,7 @@ func (p *Predictor) answer(w *scratch, cells []cell, level float64) (*Answer, er
 	return a, nil
 }
 
-// level answers with the most probable of ordered levels.
+// level stores the most probable of the ordered levels in the answer.
 func (p *Predictor) level(a *Answer, at *pgsvi.Prediction, level float64) error {
 	if err := at.Err(); err != nil {
 		return err
@@ -360,15 +360,16 @@ func (p *Predictor) level(a *Answer, at *pgsvi.Prediction, level float64) error 
 	return err
 }
 
-// compare scores an answer by the outcome of the row. One that cannot be read is noted.
+// compare scores an answer against the outcome of the row. If the outcome cannot be read, it adds a
+// note.
 func (p *Predictor) compare(a *Answer, at *pgsvi.Prediction, cells []cell) {
 	if a.unread = p.score(a, at, cells); a.unread != nil {
 		a.Outcome, a.LogProb = math.NaN(), math.NaN()
-		a.Notes = append(a.Notes, "the outcome is not used: "+sentinel.Plain(a.unread))
+		a.Notes = append(a.Notes, "the outcome is ignored: "+sentinel.Plain(a.unread))
 	}
 }
 
-// tooLarge is the error of a row that has no latent value.
+// tooLarge returns the error of a row whose latent value is not finite.
 func (p *Predictor) tooLarge(w *scratch) error {
 	at, most := -1, 0.0
 	for k, v := range w.row.val {
@@ -377,14 +378,15 @@ func (p *Predictor) tooLarge(w *scratch) error {
 		}
 	}
 	if at < 0 {
-		return sentinel.Wrap(pgsvi.ErrNotFinite, "no prediction, as the posterior is not finite")
+		return sentinel.Wrap(pgsvi.ErrNotFinite,
+			"no prediction, because the posterior is not finite")
 	}
 	return sentinel.Wrap(pgsvi.ErrNotFinite,
-		"a value is too large to predict by: %s is %.3g as the model sees it",
+		"a value is too large for a prediction: %s is %.3g after encoding",
 		csvQuote(p.design.names[at]), most)
 }
 
-// likelihoodOf returns the likelihood that a posterior predicts by.
+// likelihoodOf returns the likelihood that a posterior predicts with.
 func likelihoodOf(post Posterior) pgsvi.Likelihood {
 	return post.At(pgsvi.NewSparse(post.Cols())).Likelihood()
 }
@@ -400,7 +402,7 @@ func classesOf(post Posterior) int {
 	return 0
 }
 
-// class answers with the likeliest class of one row.
+// class stores the most probable class of one row in the answer.
 func (p *Predictor) class(a *Answer, at *pgsvi.Prediction, level float64) error {
 	if err := at.Err(); err != nil {
 		return err
@@ -421,10 +423,10 @@ func (p *Predictor) class(a *Answer, at *pgsvi.Prediction, level float64) error 
 	return err
 }
 
-// labels says that the outcome is one of two.
+// labels reports whether the outcome is one of two labels.
 func (p *Predictor) labels() bool { return p.trials || p.y.Positive != "" }
 
-// label returns the one whose probability is predicted.
+// label returns the label whose probability is predicted.
 func (p *Predictor) label() string {
 	if p.trials {
 		return "success"
@@ -445,7 +447,7 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	if event := p.enc.event; event != nil {
 		w := &cells[event.place]
 		if event.isGapCell(w) {
-			return nil // whether the time is censored is not known
+			return nil // it is unknown whether the duration is censored
 		}
 		if y, err = event.duration(p.y, y, w); err != nil {
 			return err
@@ -487,7 +489,7 @@ func (p *Predictor) score(a *Answer, at *pgsvi.Prediction, cells []cell) error {
 	return nil
 }
 
-// offset returns what a row adds to the linear predictor.
+// offset returns the offset of a row in the linear predictor.
 func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 	for _, c := range e.uses {
 		if c.Kind != kindExposure && c.Kind != kindOffset {
@@ -505,9 +507,10 @@ func (e *Encoder) offset(cells []cell) (sum float64, err error) {
 	return sum, nil
 }
 
-// Score compares the predictions of the rows of a table with the outcomes there, and for a model of
-// sqrt(y) with their square roots. Rows with an error or without an outcome are left out. The error wraps ErrEmpty if no row is left; otherwise it is
-// one of those that end Predictor.Table.
+// Score compares the predictions for the rows of a table with their outcomes, or with the square
+// roots of the outcomes for a model of sqrt(y). It ignores rows with an error or without an
+// outcome. The error wraps ErrEmpty if no row is left. Otherwise it is an error that ends the
+// sequence of Table.
 func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
 	s := scoring{counts: p.trials, root: p.y.Root}
 	for a, err := range p.Table(t, answerLevel) {
@@ -521,15 +524,15 @@ func (p *Predictor) Score(t *Table) (*pgsvi.Scores, error) {
 	return s.scores()
 }
 
-// scoring collects answers and their outcomes.
+// scoring collects answers and outcomes.
 type scoring struct {
-	counts                    bool // of trials
-	root                      bool // the scores are of the square root of the outcome
+	counts                    bool // the outcomes are numbers of successes
+	root                      bool // the scores refer to the square root of the outcome
 	lik                       pgsvi.Likelihood
 	y, mean, variance, trials []float64
 }
 
-// add takes an answer, unless its row has no outcome.
+// add adds an answer, unless its row has no outcome.
 func (s *scoring) add(a *Answer) {
 	if math.IsNaN(a.Outcome) || s.counts && a.trials == 0 {
 		return
@@ -552,7 +555,7 @@ func (s *scoring) add(a *Answer) {
 	s.mean, s.variance = append(s.mean, a.latent.mean), append(s.variance, a.latent.variance)
 }
 
-// scores compares them.
+// scores returns the scores of the collected answers.
 func (s *scoring) scores() (*pgsvi.Scores, error) {
 	if len(s.y) == 0 {
 		return nil, sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: no row has an outcome and a prediction")
@@ -564,15 +567,15 @@ func (s *scoring) scores() (*pgsvi.Scores, error) {
 	return at.Scores(s.y)
 }
 
-// Update returns a Predictor that has learned further rows (online learning). It does not change
-// p. Levels that were new are learned as one. What the encoder knows of the columns stays. Only a
-// GLM can be updated. The error wraps ErrParam for another posterior; otherwise it is that of
-// Encoder.Data or of GLMPosterior.Update.
+// Update returns a Predictor that has also learned from the rows of t (online learning). It does
+// not change p. All new levels are learned as one level, and the encoding of the columns stays the
+// same. The error wraps ErrParam if the posterior is not a GLMPosterior, and ErrShape if t has no
+// outcome. Otherwise it is an error of Encoder.Data or GLMPosterior.Update.
 func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	glm, ok := p.post.(*pgsvi.GLMPosterior)
 	if !ok {
 		return nil, sentinel.Wrap(pgsvi.ErrParam,
-			"pgsvi: %T cannot be updated; fit it to all rows", p.post)
+			"pgsvi: Update does not support a %T; fit the model to all rows", p.post)
 	}
 	d, err := p.enc.data(t, p.design)
 	if err != nil {
@@ -583,7 +586,7 @@ func (p *Predictor) Update(ctx context.Context, t *Table) (*Predictor, error) {
 	if d.Y == nil {
 		return nil, t.named(
 			sentinel.Wrap(pgsvi.ErrShape,
-				"pgsvi: there is no column %s, the outcome to learn from",
+				"pgsvi: the table has no column %s, the outcome to learn from",
 				csvQuote(p.y.Name)))
 	}
 	if p.trials {
@@ -622,7 +625,7 @@ func (m *Model) rows() iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// saved is what a file of a Predictor has before the posterior.
+// saved is the part of a Predictor file that precedes the posterior.
 type saved struct {
 	Encoder   *Encoder `json:"encoder"`
 	Design    *design  `json:"design"`
@@ -631,14 +634,14 @@ type saved struct {
 	Posterior string   `json:"posterior"`
 }
 
-// predictorFile is the kind of file that a Predictor is saved in: the number of bytes of what is
-// saved, that as JSON, and the file of the posterior.
+// predictorFile is the kind of file that holds a Predictor: the length of saved in bytes, saved as
+// JSON, and the file of the posterior.
 var predictorFile = save.Kind{Name: "Predictor", Version: 1}
 
-// Save writes the predictor: encoder, formula and posterior, with a checksum. LoadPredictor reads
-// it back to the same bits. The file does not contain the data, and Update of a loaded predictor is
-// one pass over the new rows. Make the predictor of GLMPosterior.WithRows to store up to 4096 rows,
-// and to fit all of them at an Update. The errors are those of w.
+// Save writes the encoder, the formula and the posterior with a checksum. LoadPredictor restores
+// exactly the same predictor. The file does not contain the training rows, so Update of a loaded
+// predictor makes one pass over the new rows. To store up to 4096 training rows and refit all of
+// them in Update, make the predictor from GLMPosterior.WithRows. Save returns the errors of w.
 func (p *Predictor) Save(w io.Writer) error {
 	name, err := posteriorName(p.post)
 	if err != nil {
@@ -659,10 +662,11 @@ func (p *Predictor) Save(w io.Writer) error {
 // SaveFile writes the predictor to a file; see WriteFile.
 func (p *Predictor) SaveFile(path string) error { return WriteFile(path, p.Save) }
 
-// WriteFile makes a file of what write writes, such as a posterior by its Save. A file of that name
-// is replaced when the new content is whole, and keeps its permissions. If the name is a symbolic
-// link, its target is replaced. A device or a pipe is written to. WriteFile returns the error of
-// write as it is; an error of the file names path.
+// WriteFile creates or replaces a file with the output of write, such as the Save method of a
+// posterior. An existing file is replaced only when the new content is complete, and keeps its
+// permissions. If path is a symbolic link, its target is replaced. If path is a device or a pipe,
+// the output is written to it. WriteFile returns an error of write unchanged. Other errors name
+// path.
 func WriteFile(path string, write func(io.Writer) error) error {
 	err := save.WriteFile(path, write)
 	if own := (*fs.PathError)(nil); err != nil && errors.As(err, &own) {
@@ -671,9 +675,9 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return err
 }
 
-// LoadPredictor reads what Predictor.Save has written, which must be all of r. The error wraps
-// ErrFile if r is no such file, is damaged or of a newer release. A failure of r is wrapped as it
-// is.
+// LoadPredictor reads the output of Predictor.Save, which must be all of r. The error wraps ErrFile
+// if r holds no such file, or if the file is damaged or was written by a newer release. It wraps an
+// error of r.
 func LoadPredictor(r io.Reader) (*Predictor, error) {
 	body, err := predictorFile.Read(r)
 	var fault save.Fault
@@ -684,7 +688,7 @@ func LoadPredictor(r io.Reader) (*Predictor, error) {
 		return nil, fmt.Errorf("pgsvi: %w", err)
 	}
 	if len(body) < 8 || binary.LittleEndian.Uint64(body) > uint64(len(body)-8) {
-		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: a predictor without its parts")
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: the predictor is incomplete")
 	}
 	n := 8 + int(binary.LittleEndian.Uint64(body))
 	var s saved
@@ -694,15 +698,15 @@ func LoadPredictor(r io.Reader) (*Predictor, error) {
 	return s.predictor(bytes.NewReader(body[n:]))
 }
 
-// predictor makes a Predictor of what was saved and the posterior.
+// predictor makes a Predictor from the saved parts and the posterior in r.
 func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	if s.Encoder == nil || s.Design == nil {
-		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: a predictor without encoder or design")
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: the predictor has no encoder or no design")
 	}
 	p = &Predictor{enc: s.Encoder, design: s.Design, trials: s.Trials,
 		y: s.Encoder.column(s.Outcome)}
 	if p.y == nil || p.y.Kind != kindOutcome {
-		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: a predictor without an outcome")
+		return nil, sentinel.Wrap(pgsvi.ErrFile, "pgsvi: the predictor has no outcome")
 	}
 	for _, t := range s.Design.Terms {
 		if err := t.check(); err != nil {
@@ -727,7 +731,7 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 		p.post, err = pgsvi.Load[*pgsvi.SparseGPPosterior](r)
 	default:
 		err = sentinel.Wrap(pgsvi.ErrFile,
-			"pgsvi: a predictor by a %q, which this release does not know",
+			"pgsvi: the predictor has a posterior of unknown type %q; use a newer release",
 			s.Posterior)
 	}
 	if err != nil {
@@ -735,12 +739,12 @@ func (s *saved) predictor(r io.Reader) (p *Predictor, err error) {
 	}
 	if n := p.post.Cols(); n != len(s.Design.names) {
 		return nil, sentinel.Wrap(pgsvi.ErrFile,
-			"pgsvi: a predictor of %d features and %d columns",
+			"pgsvi: the predictor has %d features, but its posterior has %d columns",
 			len(s.Design.names), n)
 	}
 	if n := classesOf(p.post); n != len(p.Classes()) {
 		return nil, sentinel.Wrap(pgsvi.ErrFile,
-			"pgsvi: a predictor of %d classes by a posterior of %d",
+			"pgsvi: the predictor has %d classes, but its posterior has %d",
 			len(p.Classes()), n)
 	}
 	return p, nil
@@ -760,8 +764,8 @@ func LoadFile(path string) (*Predictor, error) {
 	return p, nil
 }
 
-// atLine adds the line to an error of a row. It removes the number of the row from an error of
-// package pgsvi, which predicts rows one at a time.
+// atLine adds the line to an error of a row. It removes the row number that package pgsvi reports,
+// because rows are predicted one at a time.
 func atLine(line int, err error) error {
 	if !strings.HasPrefix(err.Error(), "pgsvi: row 0: ") || !errors.Is(err, pgsvi.ErrNotFinite) {
 		return fmt.Errorf("pgsvi: line %d, %w", line, err)

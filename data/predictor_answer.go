@@ -11,51 +11,52 @@ import (
 
 // An Answer is the prediction for a row, with its interval.
 type Answer struct {
-	// Label is the label whose probability is Mean: the most probable one of classes and ordered
-	// levels. It is "" for numbers.
+	// Label is the label whose probability is Mean. For classes and ordered levels it is the most
+	// probable label. It is "" for numbers.
 	Label string
-	// Probs are the probabilities of Predictor.Classes; nil for two labels and for numbers.
+	// Probs holds the probabilities of Predictor.Classes, or nil for two labels and for numbers.
 	Probs []float64
-	// Mean is the probability of Label or of a success, or the mean of the outcome, in its unit if
-	// the model is of its logarithm or its square root.
+	// Mean is the probability of Label or of a success, or the mean of the outcome. The mean is in
+	// units of the outcome, even if the model is of its logarithm or square root.
 	Mean float64
 	// MeanLo and MeanHi are the ends of the credible interval of Mean. Its probability is 90%, or
-	// the level that the caller gives.
+	// the level that the caller sets.
 	MeanLo, MeanHi float64
-	// Lo and Hi are the ends of the prediction interval of a new outcome, if that is a number. For
-	// probabilities they are MeanLo and MeanHi.
+	// Lo and Hi are the ends of the prediction interval of a new outcome if the outcome is a
+	// number. Otherwise they equal MeanLo and MeanHi.
 	Lo, Hi float64
-	// Notes name values of the row that are imputed, new or beyond the training data.
+	// Notes lists the values of the row that are imputed, new or outside the range of the training
+	// data.
 	Notes []string
-	// Row is the number of the row in its table, from 0, and Line that in its file, from 1. They
-	// are 0 where there is no table.
+	// Row is the number of the row in its table, from 0, and Line is its line in the file, from 1.
+	// Both are 0 if the row did not come from a table.
 	Row, Line int
-	// Outcome is the outcome of the row, as in Data.Y, or the share of successes in trials, and
-	// LogProb the log of its predictive probability or density, in nats: of trials that of one, or
-	// of BetaBinomial that of the number of successes. They are NaN if the row has no outcome, or
-	// one that cannot be used, which Notes say.
+	// Outcome is the outcome of the row as in Data.Y, or the share of successes in trials. LogProb
+	// is the log of its predictive probability or density, in nats. For trials it refers to a
+	// single trial, and for BetaBinomial to the number of successes. Both are NaN if the row has no
+	// outcome, or an outcome that cannot be used; Notes then has the reason.
 	Outcome, LogProb float64
 
 	latent latent
-	trials float64 // the number of trials, or 0 if the outcome is no share of successes
+	trials float64 // number of trials, or 0 if the outcome is not a share of successes
 	unread error   // why the outcome cannot be used
 }
 
-// noAnswer returns the answer without numbers.
+// noAnswer returns an answer whose numbers are NaN.
 func noAnswer() *Answer {
 	nan := math.NaN()
 	return &Answer{Mean: nan, MeanLo: nan, MeanHi: nan, Lo: nan, Hi: nan, Outcome: nan, LogProb: nan}
 }
 
-// latent is the latent value of a row, N(mean, variance), and the likelihood.
+// latent holds the latent value of a row, which is N(mean, variance), and the likelihood.
 type latent struct {
 	lik            pgsvi.Likelihood
 	mean, variance float64
-	scores         []float64 // for classes: the means, and then the variances
+	scores         []float64 // for classes: all means, then all variances
 }
 
-// String returns the answer as "0.50 (0.11 to 0.89)", of classes "setosa: 0.93 (0.85 to 0.98)",
-// with the notes behind. It is "no answer" for that of a row with an error.
+// String returns the answer as "0.50 (0.11 to 0.89)", or "setosa: 0.93 (0.85 to 0.98)" for classes,
+// followed by the notes. It returns "no answer" for a row with an error.
 func (a *Answer) String() string {
 	s := fmt.Sprintf("%.3g (%.3g to %.3g)", a.Mean, a.Lo, a.Hi)
 	switch {
@@ -72,9 +73,9 @@ func (a *Answer) String() string {
 	return s
 }
 
-// Survival returns the probability that a duration is longer than t, which is above 0: that the
-// event has not happened by then (survival function). It is NaN if the likelihood is not one of
-// durations that may be censored, such as Weibull or LogNormal.
+// Survival returns the probability that a duration is longer than t, so that the event has not
+// happened by then (survival function). It returns NaN if t is not above 0, or if the likelihood
+// does not support censored durations. Weibull and LogNormal support them.
 func (a *Answer) Survival(t float64) float64 {
 	known, ok := a.latent.lik.(pgsvi.Factual)
 	if !ok || !known.Facts().Censored || !(t > 0) {
@@ -84,8 +85,8 @@ func (a *Answer) Survival(t float64) float64 {
 	return math.Exp(at.LogProb(nil, []float64{-t})[0])
 }
 
-// square turns the answer about the square root of the outcome into the answer about the outcome.
-// variance is the predictive variance of the root, and noise the variance given its mean.
+// square turns the answer for the square root of the outcome into the answer for the outcome.
+// variance is the predictive variance of the root, and noise is its variance given its mean.
 func (a *Answer) square(variance, noise float64) {
 	a.Mean = a.Mean*a.Mean + variance
 	for _, end := range []*float64{&a.Lo, &a.Hi, &a.MeanLo, &a.MeanHi} {
@@ -95,7 +96,7 @@ func (a *Answer) square(variance, noise float64) {
 	a.MeanHi += noise
 }
 
-// answerJSON is an Answer as JSON. Numbers that are not known are left out.
+// answerJSON is the JSON form of an Answer. It omits unknown numbers.
 type answerJSON struct {
 	Label   string    `json:"label,omitempty"`
 	Probs   []float64 `json:"probs,omitempty"`
@@ -112,8 +113,8 @@ type answerJSON struct {
 }
 
 // MarshalJSON returns the answer as an object such as {"label": "yes", "mean": 0.7, "mean_lo": 0.5,
-// "mean_hi": 0.8, "lo": 0.5, "hi": 0.8, "row": 0}. It leaves out what is not known, such as the
-// outcome of a new row, and what is infinite.
+// "mean_hi": 0.8, "lo": 0.5, "hi": 0.8, "row": 0}. It omits numbers that are infinite or unknown,
+// such as the outcome of a new row.
 func (a *Answer) MarshalJSON() ([]byte, error) {
 	number := func(v float64) *float64 {
 		if math.IsNaN(v - v) {
@@ -126,7 +127,7 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		number(a.LogProb)})
 }
 
-// UnmarshalJSON reads what MarshalJSON has written. Numbers that are left out are NaN.
+// UnmarshalJSON reads the output of MarshalJSON. Omitted numbers become NaN.
 func (a *Answer) UnmarshalJSON(b []byte) error {
 	var s answerJSON
 	if err := json.Unmarshal(b, &s); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestAnswerIntervals checks that the credible interval of the mean lies in the prediction interval
-// and is that of the linear predictor if the link is the identity.
+// TestAnswerIntervals checks that the credible interval of the mean lies in the prediction
+// interval, and equals the interval of the linear predictor if the link is the identity.
 func TestAnswerIntervals(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(200, 3)), "spent ~ age")
 	post, p := mustFit(t, m, nil)
@@ -40,7 +40,7 @@ func TestAnswerIntervals(t *testing.T) {
 	}
 }
 
-// TestAnswerJSON checks that answers with and without an outcome are written and read back.
+// TestAnswerJSON checks that answers with and without an outcome are restored from JSON.
 func TestAnswerJSON(t *testing.T) {
 	table := tableOf(t, orders(60, 3))
 	_, p := mustFit(t, mustModel(t, table, "bought ~ age + plan", yes), nil)
@@ -69,8 +69,8 @@ func TestAnswerJSON(t *testing.T) {
 	}
 }
 
-// TestPredictAll checks that rows with and without a mistake, as JSON and as maps, have an answer or
-// an error each, and that unknown fields of JSON are notes.
+// TestPredictAll checks that each row, as JSON or as a map, has an answer or an error, and that
+// unknown fields of JSON are notes.
 func TestPredictAll(t *testing.T) {
 	table := tableOf(t, orders(60, 3))
 	_, p := mustFit(t, mustModel(t, table, "bought ~ age + plan", yes), nil)
@@ -100,7 +100,7 @@ func TestPredictAll(t *testing.T) {
 }
 
 // TestSurvival compares survival probabilities with the formula of the Weibull distribution, and
-// checks that other likelihoods have none.
+// checks that they are NaN for other likelihoods.
 func TestSurvival(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
 	var b strings.Builder

@@ -11,22 +11,23 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// WriteCSV predicts each row of a table, as Table does, and writes a line for each to w: the number
-// of the row, from 1, its answer, and its notes or its error. The columns are
+// WriteCSV predicts each row of a table, like Table, and writes one line per row to w. A line has
+// the number of the row, from 1, the answer, and its notes or the error. The columns are
 //
 //	row, mean or P(label), lo, hi, note
 //	row, class, P(class) for each class, note
 //
-// It returns the number of rows and of those with an error, whose other fields are empty. It keeps
-// at most 512 rows in memory, and writes nothing if there is no answer at all. The error is one of
-// w, or one that ends the sequence of Table.
+// It returns the number of rows, and the number of rows with an error, whose other fields are
+// empty. It keeps at most 512 rows in memory, and writes nothing if no row has an answer. The error
+// is an error of w, or an error that ends the sequence of Table.
 func (p *Predictor) WriteCSV(w io.Writer, t *Table, level float64) (rows, failed int, err error) {
 	return p.writeCSV(w, t, level, func(*Answer) error { return nil })
 }
 
-// ScoreCSV is WriteCSV and Score in one pass over the table. An outcome that cannot be used is an
-// error of its row. It keeps some numbers of each row. The error wraps ErrShape, and nothing is
-// written, if the table has no column of the outcome, or of the trials or events that belong to it.
+// ScoreCSV combines WriteCSV and Score in one pass over the table. A row whose outcome cannot be
+// used counts as a row with an error. ScoreCSV keeps a few numbers per row in memory. If the table
+// lacks the column of the outcome, or the trials or events that belong to it, ScoreCSV writes
+// nothing and the error wraps ErrShape.
 func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 	rows, failed int, scores *pgsvi.Scores, err error) {
 	var gone []string
@@ -38,8 +39,8 @@ func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 	}
 	if gone != nil {
 		return 0, 0, nil, t.named(sentinel.Wrap(pgsvi.ErrShape,
-			"pgsvi: no column %s of outcomes to compare "+
-				"predictions with", strings.Join(quoteAll(gone, fewNamed), ", ")))
+			"pgsvi: the table has no column %s to compare predictions with",
+			strings.Join(quoteAll(gone, fewNamed), ", ")))
 	}
 	s := scoring{counts: p.trials, root: p.y.Root}
 	add := func(a *Answer) error {
@@ -55,7 +56,7 @@ func (p *Predictor) ScoreCSV(w io.Writer, t *Table, level float64) (
 	return rows, failed, scores, err
 }
 
-// writeCSV is WriteCSV that shows each answer that is no error to a function that may find one.
+// writeCSV is WriteCSV that also passes each answer to show, which may return an error for its row.
 func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*Answer) error) (
 	rows, failed int, err error) {
 	head := p.csvHead()
@@ -65,7 +66,7 @@ func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*An
 			out.Flush()
 			return rows, failed, fault
 		}
-		if rows++; rows == 1 { // not before, as there may be no column to predict from
+		if rows++; rows == 1 { // not earlier, because the table may lack columns
 			if err := out.Write(head); err != nil {
 				return rows, failed, err
 			}
@@ -88,7 +89,7 @@ func (p *Predictor) writeCSV(w io.Writer, t *Table, level float64, show func(*An
 	return rows, failed, out.Error()
 }
 
-// csvHead returns the names of the columns of WriteCSV.
+// csvHead returns the column names of WriteCSV.
 func (p *Predictor) csvHead() []string {
 	if classes := p.Classes(); classes != nil {
 		head := []string{"row", "class"}
@@ -104,8 +105,8 @@ func (p *Predictor) csvHead() []string {
 	return []string{"row", mean, "lo", "hi", "note"}
 }
 
-// fields stores what an answer says: the numbers, behind its class if there are classes, and then
-// the notes.
+// fields stores the fields of an answer: its class, if the outcome has classes, its numbers, and
+// its notes.
 func (a *Answer) fields(dst []string) {
 	numbers, at := []float64{a.Mean, a.Lo, a.Hi}, 0
 	if a.Probs != nil {

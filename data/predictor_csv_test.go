@@ -18,7 +18,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// TestWriteCSV checks the lines of answers against Table, those of errors, and the scores.
+// TestWriteCSV compares the lines of answers with Table, and checks the lines of errors and the
+// scores.
 func TestWriteCSV(t *testing.T) {
 	text := orders(40, 2)
 	_, p := mustFit(t, mustModel(t, tableOf(t, text), "bought ~ plan + age", yes), nil)
@@ -103,7 +104,7 @@ func TestWriteClasses(t *testing.T) {
 			}
 		}
 		if line[1] != best {
-			t.Errorf("not the likeliest class: %q", line)
+			t.Errorf("not the most probable class: %q", line)
 		}
 		if math.Abs(sum-1) > 1e-5 {
 			t.Errorf("probabilities add up to %v: %q", sum, line)
@@ -111,7 +112,7 @@ func TestWriteClasses(t *testing.T) {
 	}
 }
 
-// TestTooLarge names the feature that is too large for a prediction.
+// TestTooLarge checks that the error names the feature that is too large for a prediction.
 func TestTooLarge(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(200, 1)), "spent ~ age")
 	_, p := mustFit(t, m, nil)
@@ -121,8 +122,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestRagged answers the lines around one with too few fields and one with too many, which have
-// errors of their own. A fit refuses such a table, and so does reading it as it is by default.
+// TestRagged checks that a line with too few or too many fields has an error of its own, and the
+// other lines have answers. A fit refuses such a table, and so does reading without Ragged.
 func TestRagged(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(200, 1)), "spent ~ age")
 	_, p := mustFit(t, m, nil)
@@ -135,8 +136,8 @@ func TestRagged(t *testing.T) {
 	rows, failed, err := p.WriteCSV(&b, table, 0.9)
 	lines := strings.Split(b.String(), "\n")
 	if err != nil || rows != 4 || failed != 2 ||
-		!strings.Contains(lines[2], "line 3 has 1 field, want 2") ||
-		!strings.Contains(lines[3], "line 4 has 3 fields, want 2") ||
+		!strings.Contains(lines[2], "line 3 has 1 field, but the first line has 2") ||
+		!strings.Contains(lines[3], "line 4 has 3 fields, but the first line has 2") ||
 		strings.Contains(lines[4], "error") {
 		t.Errorf("%d rows, %d with errors, %v\n%s", rows, failed, err, b.String())
 	}
@@ -149,8 +150,8 @@ func TestRagged(t *testing.T) {
 	}
 }
 
-// TestFitGP checks that a model of few rows is a pgsvi.GP, one of many a pgsvi.SparseGP, each with
-// and without learning.
+// TestFitGP checks that a model with few rows is a pgsvi.GP and a model with many rows is a
+// pgsvi.SparseGP, with and without learning.
 func TestFitGP(t *testing.T) {
 	ctx := context.Background()
 	curve := func(n int) *Table {
@@ -207,9 +208,9 @@ func TestFitGP(t *testing.T) {
 	}
 }
 
-// TestTableWorkers checks that the answers of a table are the same for any number of processors, that
-// they come in the order of the rows and end when no more are wanted, and that a failure of reading
-// comes after them.
+// TestTableWorkers checks that the answers do not depend on the number of processors, come in the
+// order of the rows, and end when the caller needs no more, and that an error of reading comes
+// after them.
 func TestTableWorkers(t *testing.T) {
 	text := orders(1500, 2)
 	_, p := mustFit(t, mustModel(t, tableOf(t, text), "bought ~ plan + age", yes), nil)

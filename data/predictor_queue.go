@@ -15,7 +15,7 @@ const (
 	queueCells = 1 << 16 // cells per block; a block of many columns has fewer rows
 )
 
-// A queue holds the rows of a table that are not predicted yet.
+// A queue holds the rows of a table that are not yet predicted.
 type queue struct {
 	p     *Predictor
 	t     *Table
@@ -23,12 +23,12 @@ type queue struct {
 	yield func(*Answer, error) bool
 
 	rows  []queued
-	n     int // rows that are in use
+	n     int // number of rows in use
 	loop  parallel.Loop
 	works []scratch // one per worker
 }
 
-// queued is a row of a queue, and then its answer.
+// queued is a row of a queue, and its answer after flush.
 type queued struct {
 	rec    record
 	answer *Answer
@@ -50,8 +50,8 @@ func (q *queue) add(rec *record) error {
 	return q.flush()
 }
 
-// flush predicts the rows and yields the answers in their order. It returns errStop if no more
-// answers are wanted, or an error if the context of the table is done.
+// flush predicts the rows and yields the answers in order. It returns errStop if the caller needs
+// no more answers, or an error if the context of the table is done.
 func (q *queue) flush() error {
 	n := q.n
 	q.n = 0
@@ -71,7 +71,7 @@ func (q *queue) flush() error {
 	return nil
 }
 
-// Do predicts some rows.
+// Do predicts the rows from lo to hi.
 func (q *queue) Do(worker, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		row := &q.rows[i]

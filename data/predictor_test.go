@@ -19,7 +19,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestScore checks scores against those made of the answers by hand.
+// TestScore compares scores with scores computed by hand from the answers.
 func TestScore(t *testing.T) {
 	table := tableOf(t, orders(200, 15))
 	rows := orderRows(200, 15)
@@ -67,7 +67,7 @@ func TestScore(t *testing.T) {
 			got = 1 - got
 		}
 		if f[0] == 'w' {
-			// of the number of successes, which Prediction.Trials is tested for
+			// for the number of successes, which the tests of Prediction.Trials cover
 			bits = loss / math.Ln2
 		}
 		if !ok || s.Rows != 200 || math.Abs(loss/math.Ln2-bits) > 1e-6 ||
@@ -88,8 +88,8 @@ func reversed(text string) string {
 	return b.String()
 }
 
-// TestModelPredictor checks that a Predictor encodes rows as the model did, whatever the order of
-// the columns, and is read back to the same bits.
+// TestModelPredictor checks that a Predictor encodes rows like the model, whatever the order of the
+// columns, and is restored exactly.
 func TestModelPredictor(t *testing.T) {
 	rows := testkit.Longer(300, testkit.Shorter(120, 50))
 	for _, c := range testkit.Few([]struct {
@@ -189,7 +189,7 @@ func TestPredictRows(t *testing.T) {
 	known := width(map[string]any{"plan": "gold", "age": 44, "shop": "s1"}, "")
 	newPlan := width(map[string]any{"plan": "silver", "age": 44, "shop": "s1"}, "is new")
 	newShop := width(map[string]any{"plan": "gold", "age": 44, "shop": "s9"}, `shop="s9" is new`)
-	width(map[string]any{"plan": "gold", "shop": "s1"}, "missing: the mean stands in")
+	width(map[string]any{"plan": "gold", "shop": "s1"}, "missing and replaced by the mean")
 	if !(newPlan > 1.2*known && newShop > 1.2*known) {
 		t.Errorf("log odds are %v wide, %v of a new plan, %v of a new shop", known, newPlan,
 			newShop)
@@ -199,7 +199,7 @@ func TestPredictRows(t *testing.T) {
 		want string
 		is   error
 	}{
-		{map[string]any{"plan": "gold", "age": "old", "shop": "s1"}, `want a number`,
+		{map[string]any{"plan": "gold", "age": "old", "shop": "s1"}, `"old" is not a number`,
 			pgsvi.ErrNotFinite},
 		{map[string]any{"plan": "gold", "agee": 3, "shop": "s1"}, `no column "agee"`,
 			pgsvi.ErrParam},
@@ -208,7 +208,7 @@ func TestPredictRows(t *testing.T) {
 		{map[string]any{"age": 3, "plan": "gold"}, `"shop": the value is missing`,
 			pgsvi.ErrNotFinite},
 		{[]byte(`{"age": 3`), "", pgsvi.ErrShape},
-		{7, "want a map", pgsvi.ErrShape},
+		{7, "use a map", pgsvi.ErrShape},
 	} {
 		if _, err := p.Predict(c.row); !errors.Is(err, c.is) ||
 			!strings.Contains(err.Error(), c.want) {
@@ -217,8 +217,8 @@ func TestPredictRows(t *testing.T) {
 	}
 }
 
-// TestExplain checks that the contributions of terms add up to the latent value, less that of the
-// means, and that a marginal effect is the mean difference of predictions.
+// TestExplain checks that the contributions of terms sum to the latent value minus the latent value
+// of the means, and that a marginal effect is the mean difference of predictions.
 func TestExplain(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(300, 5)), "bought ~ plan + s(hour) + (1 | shop)", yes,
 		Category("plan").Reference("basic"))
@@ -275,8 +275,8 @@ func TestExplain(t *testing.T) {
 	t.Errorf("no effect of plan=gold among %v", effects.Rows)
 }
 
-// TestPredictorFiles checks that files that are cut, changed, of a later version or of another kind
-// are errors.
+// TestPredictorFiles checks that files that are truncated, changed, newer or of another kind are
+// errors.
 func TestPredictorFiles(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(60, 11)), "bought ~ plan + s(age, k=5)", yes)
 	post, p := mustFit(t, m, nil)
@@ -316,7 +316,7 @@ func TestPredictorFiles(t *testing.T) {
 	}
 }
 
-// TestPredictorUpdate checks that further rows move the posterior about as a fit to all would.
+// TestPredictorUpdate checks that an update moves the posterior about as much as a fit to all rows.
 func TestPredictorUpdate(t *testing.T) {
 	ctx := context.Background()
 	lines := strings.SplitAfter(orders(800, 12), "\n")
@@ -347,8 +347,8 @@ func TestPredictorUpdate(t *testing.T) {
 	}
 }
 
-// FuzzPredictorHead reads whatever there is before the posterior of a Predictor: it is an error, or
-// predicts rows without a panic.
+// FuzzPredictorHead checks that arbitrary data before the posterior of a Predictor are an error, or
+// predict rows without a panic.
 func FuzzPredictorHead(f *testing.F) {
 	m := mustModel(f, tableOf(f, orders(40, 13)), "bought ~ plan + s(age, k=4) + (1 | shop)", yes)
 	_, p := mustFit(f, m, nil)
@@ -379,7 +379,7 @@ func FuzzPredictorHead(f *testing.F) {
 	})
 }
 
-// BenchmarkPredict predicts a row that is a map.
+// BenchmarkPredict predicts a row given as a map.
 func BenchmarkPredict(b *testing.B) {
 	m := mustModel(b, tableOf(b, orders(500, 4)), "bought ~ plan + age + s(hour) + (1 | shop)", yes)
 	_, p := mustFit(b, m, nil)

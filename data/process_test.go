@@ -14,10 +14,10 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// fileOfModel names the file that another process predicts by.
+// fileOfModel is the environment variable with the file of the model for another process.
 const fileOfModel = "PGSVI_TEST_MODEL"
 
-// bitsOf returns the bits of the answers for rows that are known, of a new group, or incomplete.
+// bitsOf returns the bits of the answers for rows that are known, in a new group, or incomplete.
 func bitsOf(t *testing.T, p *Predictor) string {
 	t.Helper()
 	var b strings.Builder
@@ -35,7 +35,8 @@ func bitsOf(t *testing.T, p *Predictor) string {
 	return b.String()
 }
 
-// TestAnotherProcess checks that another process predicts the same bits by the file of a Predictor.
+// TestAnotherProcess checks that another process predicts the same bits from the file of a
+// Predictor.
 func TestAnotherProcess(t *testing.T) {
 	if path := os.Getenv(fileOfModel); path != "" {
 		p, err := LoadFile(path)
@@ -65,8 +66,8 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestLongFile reads a file whose last line is bad: the error names the line, and the memory taken
-// does not grow with the file.
+// TestLongFile checks that an error in the last line of a long file names the line, and that the
+// memory does not grow with the file.
 func TestLongFile(t *testing.T) {
 	lines := map[bool]int{true: 200_000, false: 800_000}[testing.Short()]
 	path := filepath.Join(t.TempDir(), "long.csv")
@@ -95,7 +96,7 @@ func TestLongFile(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err = ReadFile(path)
 	runtime.ReadMemStats(&after)
-	want := fmt.Sprintf("long.csv: line %d has 4 fields, want 5", lines+2)
+	want := fmt.Sprintf("long.csv: line %d has 4 fields, but the first line has 5", lines+2)
 	if !errors.Is(err, pgsvi.ErrShape) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}

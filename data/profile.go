@@ -10,63 +10,63 @@ import (
 )
 
 const (
-	mostTexts    = 5000    // different texts kept of a column
-	allTexts     = 1 << 18 // and of all columns
-	fewestTexts  = 64      // though of each so many
+	mostTexts    = 5000    // different texts kept per column
+	allTexts     = 1 << 18 // different texts kept in all columns together
+	fewestTexts  = 64      // texts kept per column in any case
 	mostOdd      = 50      // texts kept that are neither numbers nor dates
-	mostTextSize = 1 << 12 // bytes of a text that is kept
+	mostTextSize = 1 << 12 // largest size of a text that is kept, in bytes
 )
 
-// A profile is what one pass finds out about a column, in memory that is bounded.
+// A profile holds what one pass finds out about a column, in bounded memory.
 type profile struct {
 	name     string
 	nameless bool
 	rows     int
-	gaps     map[string]int   // texts that mean a missing value, "" for none
-	gapLine  int              // of the first of them; 0 if that is not known
-	texts    map[string]*seen // others
-	most     int              // of texts
-	full     bool             // there are more
-	fullAt   int              // rows with a value when that was found
+	gaps     map[string]int   // rows by text that means a missing value
+	gapLine  int              // line of the first of them; 0 if unknown
+	texts    map[string]*seen // all other texts
+	most     int              // largest number of texts
+	full     bool             // whether the column has more texts
+	fullAt   int              // rows with a value before the first text that was not kept
 	odd      map[string]*seen // texts that are neither numbers nor dates
 	oddFull  bool
 	dates    dateShapes
-	units    map[string]*int // rows of each, "" for none
-	unit     struct {        // the unit of the last number
+	units    map[string]*int // numbers of rows, "" for no unit
+	unit     struct {        // unit of the last number
 		name string
 		rows *int
 	}
-	spare seen // the result for a text that is not kept
+	spare seen // result for a text that is not kept
 	bytes int
-	first string // value
+	first string // first value
 
-	numbers                    [2]int // rows: by a point, by a comma
-	points, commas, ambiguous  int    // rows that are numbers by a point, by a comma, by both
+	numbers                    [2]int // rows that are numbers with a point, with a comma
+	points, commas, ambiguous  int    // numbers with a point, a comma, either
 	wholes, zeroLed, longs     int
-	turns, clearTurns          int // numbers such as "(5)"; those that are nothing else
+	turns, clearTurns          int // numbers such as "(5)"; those that cannot be anything else
 	limits, dateDigits, values int
-	proof                      [2]proof         // of a point, of a comma
-	doubtful                   string           // the first value that can be read in two ways
-	nines                      map[string]*seen // texts that are numbers of nines
-	spans                      *[2]span         // of other numbers: by a point, by a comma
+	proof                      [2]proof         // for the point, for the comma
+	doubtful                   string           // first value that can be read in two ways
+	nines                      map[string]*seen // texts that are numbers made of nines
+	spans                      *[2]span         // range of other numbers, with a point or comma
 	rising                     bool
-	counted                    bool // the values count the rows of a table that this is a part of
+	counted                    bool // whether the values number the rows of the complete table
 	begin, last                int64
 }
 
-// A proof is a value that settles the decimal sign.
+// A proof is a value that shows the decimal sign.
 type proof struct {
 	text string
 	line int
 }
 
-// seen is a text of a column.
+// seen describes a text of a column.
 type seen struct {
 	n, line int
 	class   class
 	shape   *dateShape
 	unit    string
-	digits  bool // of a date
+	digits  bool // whether these are the digits of a date
 }
 
 func newProfile(name string, most int) *profile {
@@ -81,7 +81,7 @@ func (p *profile) missing() (n int) {
 	return n
 }
 
-// skip counts rows in which the column is not there.
+// skip counts rows that lack the column.
 func (p *profile) skip(rows int) {
 	if rows > 0 {
 		if p.gaps == nil {
@@ -129,7 +129,7 @@ func (p *profile) add(c cell, line int) {
 	}
 }
 
-// meet classifies a text that is new, and keeps it while there is room.
+// meet classifies a new text and keeps it if there is room.
 func (p *profile) meet(c cell, line int) *seen {
 	if p.full && p.meetDecimal(c) {
 		return &p.spare
@@ -182,8 +182,8 @@ func (p *profile) meet(c cell, line int) *seen {
 	return s
 }
 
-// meetDecimal is meet for a common number that is not kept. It returns false for all other texts,
-// and else leaves the result in p.spare.
+// meetDecimal is like meet for a common number that is not kept. It stores the result in p.spare,
+// or returns false for any other text.
 func (p *profile) meetDecimal(c cell) bool {
 	d, ok := scanDecimal(c.s)
 	if !ok || c.kind != textCell || d.grouped() || isNines(c.s) {
@@ -201,7 +201,7 @@ func (p *profile) overflow() {
 	}
 }
 
-// count adds a row with a text to the sums.
+// count adds a row with a text to the counts.
 func (p *profile) count(s *seen, text string, line int) {
 	k := s.class
 	if k&limit != 0 {
@@ -250,7 +250,7 @@ func (p *profile) count(s *seen, text string, line int) {
 	}
 }
 
-// mostUnits is how many units of a column are counted.
+// mostUnits is the number of units that are counted per column.
 const mostUnits = 8
 
 // countUnit counts a number with a unit.
@@ -272,7 +272,7 @@ func (p *profile) countUnit(unit string) {
 	*p.unit.rows++
 }
 
-// unitCounts returns the rows of each unit.
+// unitCounts returns the number of rows of each unit.
 func (p *profile) unitCounts() map[string]int {
 	counts := make(map[string]int, len(p.units))
 	for unit, rows := range p.units {
@@ -287,10 +287,10 @@ func (p *profile) prove(sign int, text string, line int) {
 	}
 }
 
-// levels returns how many different texts there are, at least if full.
+// levels returns the number of different texts, which is a lower bound if full is true.
 func (p *profile) levels() int { return len(p.texts) }
 
-// repeats reports whether the texts are those of groups of rows, rather than of rows.
+// repeats reports whether the texts identify groups of rows, rather than single rows.
 func (p *profile) repeats() bool {
 	rows := p.values
 	if p.full {
@@ -299,7 +299,7 @@ func (p *profile) repeats() bool {
 	return 10*p.levels() < 8*rows
 }
 
-// allDifferent reports whether no text was there twice.
+// allDifferent reports whether no text occurs twice.
 func (p *profile) allDifferent() bool {
 	if p.full {
 		return p.fullAt == p.most
@@ -307,14 +307,14 @@ func (p *profile) allDifferent() bool {
 	return len(p.texts) == p.values
 }
 
-// counts reports whether the values are whole numbers that count the rows.
+// counts reports whether the values are whole numbers that number the rows.
 func (p *profile) counts() bool {
 	return p.counted || p.rising && p.values > 1 && p.missing() == 0 && p.last-p.begin == int64(p.values)-1 &&
 		(p.begin == 0 || p.begin == 1)
 }
 
-// suffix returns the text that stands after the most numbers, such as "m2" in "35 m2", and after
-// how many rows of the texts kept. Known units do not count.
+// suffix returns the most frequent text after numbers, such as "m2" in "35 m2", and its number of
+// rows among the texts kept. It ignores known units.
 func (p *profile) suffix() (best string, rows int) {
 	counts := map[string]int{}
 	for text, s := range p.texts {
@@ -335,7 +335,7 @@ func (p *profile) suffix() (best string, rows int) {
 	return best, rows
 }
 
-// cutUnit cuts off what follows the last digit of the number at the beginning of a text.
+// cutUnit splits a text after the last digit of the number at its beginning.
 func cutUnit(text string) (number, unit string) {
 	end := 0
 	for i, r := range text {
@@ -349,7 +349,7 @@ func cutUnit(text string) (number, unit string) {
 	return text[:end], strings.TrimSpace(text[end:])
 }
 
-// without returns the profile of a column whose unit is cut off, as far as its texts are kept.
+// without returns the profile of a column without its unit, made from the texts kept.
 func (p *profile) without(unit string) *profile {
 	q := newProfile(p.name, p.most)
 	q.gaps, q.gapLine = maps.Clone(p.gaps), p.gapLine
@@ -368,8 +368,8 @@ func (p *profile) without(unit string) *profile {
 	return q
 }
 
-// decimal returns the decimal sign of the column, by its own values or else those of the file, and
-// whether it is settled.
+// decimal returns the decimal sign of the column, according to its own values or else to the file,
+// and whether the sign is settled.
 func (p *profile) decimal(file rune) (sign byte, settled bool) {
 	switch {
 	case p.commas > p.points:
@@ -382,7 +382,7 @@ func (p *profile) decimal(file rune) (sign byte, settled bool) {
 	return '.', p.ambiguous == 0
 }
 
-// numbersBy returns how many rows are numbers by a decimal sign.
+// numbersBy returns the number of rows that are numbers with a decimal sign.
 func (p *profile) numbersBy(decimal byte) int {
 	if decimal == ',' {
 		return p.numbers[1]
@@ -401,7 +401,7 @@ func (p *profile) examples(most int) []string {
 	return all[:min(most, len(all))]
 }
 
-// variants returns texts that differ in case or in how accents are written, the first by line.
+// variants returns texts that differ only in case or in how accents are encoded, sorted.
 func (p *profile) variants(gone func(string) bool) []string {
 	by := map[string][]string{}
 	for text := range p.texts {

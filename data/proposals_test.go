@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// askedFile has identifiers that repeat, a text for each row, a constant, a number and an outcome.
+// askedFile has repeated identifiers, a text per row, a constant, a number and an outcome.
 func askedFile() string {
 	var b strings.Builder
 	b.WriteString("patient,key,version,x,y\n")
@@ -58,14 +58,13 @@ func TestProposalsOfFormulas(t *testing.T) {
 			t.Errorf("%s with %v: %v, %v", c.formula, s, m, err)
 		}
 		if c.formula == "y ~ ." && c.column == "patient" &&
-			!strings.Contains(d.String(), "write (1 | patient) in the formula") {
+			!strings.Contains(d.String(), "with (1 | patient) in the formula") {
 			t.Errorf("%s: %v", c.formula, d)
 		}
 	}
 }
 
-// TestConstantInKeptRows checks that a column that is constant in the rows that are kept can be
-// skipped.
+// TestConstantInKeptRows checks that a column that is constant in the kept rows can be skipped.
 func TestConstantInKeptRows(t *testing.T) {
 	table := tableOf(t, "a,b,y\n1,0,2.5\n2,0,3.5\n,1,1.5\n4,0,3\n")
 	_, err := table.Model("y ~ .", Number("a").Drop())
@@ -83,7 +82,7 @@ func TestConstantInKeptRows(t *testing.T) {
 	}
 }
 
-// TestLongUnits checks that numbers with a unit that are as long as a date need a decision.
+// TestLongUnits checks that numbers with a unit as long as a date need a decision.
 func TestLongUnits(t *testing.T) {
 	table := tableOf(t, "mass,y\n65.74 kg,1.5\n70.4 kg,2.5\n81.25 kg,1\n")
 	if s := table.Suggest("y").String(); !strings.Contains(s, `data.Number("mass").Unit("kg")`) {
@@ -91,8 +90,8 @@ func TestLongUnits(t *testing.T) {
 	}
 }
 
-// TestFewTexts checks that numbers with a text in up to half of the rows need a decision, and that
-// a few numbers among levels do not.
+// TestFewTexts checks that numbers with one text in up to half of the rows need a decision, and
+// that a few numbers among levels do not.
 func TestFewTexts(t *testing.T) {
 	for text, asks := range map[string]bool{
 		"a,y\n74,1\n67,2\nk.A.,1\nk.A.,4\n48,2\n19,1\n18,5\n55,3\n": true,
@@ -106,8 +105,8 @@ func TestFewTexts(t *testing.T) {
 	}
 }
 
-// TestDigitDates checks that a date of digits has all of them: 2023111 may be in January or
-// November.
+// TestDigitDates checks that a date made of digits has all its digits, because 2023111 may be in
+// January or in November.
 func TestDigitDates(t *testing.T) {
 	table := tableOf(t, "d,y\n20230101,1.5\n20231111,2.5\n20230211,1\n")
 	e, err := table.Encoder(Date("d").Layout("20060102"), Outcome("y"))
@@ -122,8 +121,7 @@ func TestDigitDates(t *testing.T) {
 	}
 }
 
-// TestNoFeature checks that a model of neither a column nor an intercept is an error that names
-// the reason.
+// TestNoFeature checks that the error about a model without columns and intercept gives the reason.
 func TestNoFeature(t *testing.T) {
 	table := tableOf(t, "m,y\nlow,1.5\nhigh,2.5\nlow,1\nhigh,2\n")
 	for formula, want := range map[string]string{
@@ -142,7 +140,7 @@ func TestNoFeature(t *testing.T) {
 	}
 }
 
-// TestRowNames checks that a line of names is no title if only the second of two columns has a
+// TestRowNames checks that a line of names is not a title if only the second of two columns has a
 // name.
 func TestRowNames(t *testing.T) {
 	table := tableOf(t, "\"\",\"y\"\n\"1\",2.5\n\"2\",3.5\n\"3\",1.5\n")
@@ -152,8 +150,7 @@ func TestRowNames(t *testing.T) {
 	}
 }
 
-// TestDoubtOfCodes checks that codes are not called an identifier if the formula has a curve of
-// them.
+// TestDoubtOfCodes checks that codes are not called identifiers if the formula has a curve of them.
 func TestDoubtOfCodes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("region,y\n")
@@ -170,7 +167,7 @@ func TestDoubtOfCodes(t *testing.T) {
 	}
 }
 
-// TestAtLine checks that an error of package pgsvi has the line alone as its place.
+// TestAtLine checks that an error of package pgsvi has only the line as its place.
 func TestAtLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"pgsvi: row 0: it has no moments: %w": "pgsvi: line 7: it has no moments",

@@ -25,7 +25,7 @@ func ExampleReadLIBSVM() {
 	// ⎡0.5    0    0    1⎤
 	// ⎣  0    3    0    0⎦
 	// [1 -1], 3 non-zeros
-	// pgsvi: line 2: found the index "0", want one from 1 to 4
+	// pgsvi: line 2: the index is "0"; it must be from 1 to 4
 }
 
 func ExampleScanLIBSVM() {
@@ -39,7 +39,7 @@ func ExampleScanLIBSVM() {
 	// Output:
 	// 1 [0 3] [0.5 1]
 	// -1 [1] [3]
-	// pgsvi: line 3, index 2: found "x", want a finite number
+	// pgsvi: line 3, index 2: "x" is not a finite number
 }
 
 // Rows on their way from text to a file of their own, which can be larger than

@@ -15,25 +15,25 @@ import (
 // leaves all other lines, such as those with line feeds in quotes, to encoding/csv. A scanner calls
 // the splitter for each record.
 
-// A splitter reads the records of a CSV file. It reads the text in blocks, and each field is a part
-// of the string of its block, so reading a record allocates nothing.
+// A splitter reads the records of a CSV file. It reads the text in blocks, and each field is a
+// substring of its block, so reading a record allocates nothing.
 type splitter struct {
 	in    *recordReader
 	buf   []byte
-	block string // text that was read from in and not taken yet
+	block string // text that was read but not yet taken
 	err   error  // the error of in, which follows the block
 
 	separator byte   // 0 if the separator is not ASCII; then encoding/csv reads all records
 	comment   string // the beginning of a comment, or ""
 	trim      bool   // spaces before a quote are ignored
 	fields    []string
-	lines     int // taken
+	lines     int // lines taken
 
-	csv      *csv.Reader // reads by means of lineReader
-	csvLines int         // taken by csv
+	csv      *csv.Reader // reads through lineReader
+	csvLines int         // lines taken by csv
 }
 
-// blockSize is how many bytes a splitter reads at once.
+// blockSize is the number of bytes that a splitter reads at once.
 const blockSize = 1 << 16
 
 func newSplitter(in *recordReader, f Format) *splitter {
@@ -74,9 +74,9 @@ func (s *splitter) read() (fields []string, line int, err error) {
 	}
 }
 
-// readCSV is read by encoding/csv.
+// readCSV is like read but uses encoding/csv.
 func (s *splitter) readCSV() ([]string, int, error) {
-	before := s.lines - s.csvLines // lines that csv has not seen
+	before := s.lines - s.csvLines // lines that csv has not read
 	fields, err := s.csv.Read()
 	if bad, ok := err.(*csv.ParseError); ok {
 		bad.Line += before
@@ -89,7 +89,7 @@ func (s *splitter) readCSV() ([]string, int, error) {
 	return fields, line + before, nil
 }
 
-// split stores the fields of a line. It returns false if the line is one for encoding/csv.
+// split stores the fields of a line. It returns false if encoding/csv has to read the line.
 func (s *splitter) split(row string) bool {
 	s.fields = s.fields[:0]
 	if s.separator == 0 {
@@ -104,7 +104,7 @@ func (s *splitter) split(row string) bool {
 		if quotes && strings.HasPrefix(row, `"`) {
 			end := strings.IndexByte(row[1:], '"') + 1
 			if end == 0 || end+1 < len(row) && row[end+1] != s.separator {
-				return false // a quote inside of the field, or a line feed
+				return false // a quote inside the field, or a line feed
 			}
 			field = row[1:end]
 			if more = end+1 < len(row); more {
@@ -115,7 +115,7 @@ func (s *splitter) split(row string) bool {
 				field, rest, more = row[:i], row[i+1:], true
 			}
 			if quotes && strings.IndexByte(field, '"') >= 0 {
-				return false // an error
+				return false // encoding/csv reports the error
 			}
 		}
 		s.fields = append(s.fields, field)
@@ -126,7 +126,7 @@ func (s *splitter) split(row string) bool {
 	}
 }
 
-// line returns the next line, with its line feed, and does not take it.
+// line returns the next line with its line feed, but does not take it.
 func (s *splitter) line() (string, error) {
 	for {
 		if i := strings.IndexByte(s.block, '\n'); i >= 0 {
@@ -142,7 +142,7 @@ func (s *splitter) line() (string, error) {
 	}
 }
 
-// take moves on by n bytes of the current line, which ends there or is longer.
+// take consumes n bytes of the current line and reports whether the line ends there.
 func (s *splitter) take(n int) (ended bool) {
 	ended = s.block[n-1] == '\n' || n == len(s.block)
 	s.block = s.block[n:]
@@ -150,10 +150,10 @@ func (s *splitter) take(n int) (ended bool) {
 	return ended
 }
 
-// mostEmpty is how many times in turn a reader may return nothing.
+// mostEmpty is the number of consecutive empty reads after which fill gives up.
 const mostEmpty = 100
 
-// fill reads the end of at least one line into the block.
+// fill reads until the block holds at least one complete line.
 func (s *splitter) fill() {
 	s.buf = append(s.buf[:0], s.block...)
 	for empty := 0; s.err == nil; {
@@ -175,8 +175,8 @@ func (s *splitter) fill() {
 	s.block = string(s.buf)
 }
 
-// lineReader is a splitter as the text of its csv.Reader. It returns at most one line per call, so
-// that csv.Reader has nothing left over when a record ends.
+// A lineReader is a splitter as the input of its csv.Reader. Read returns at most one line per
+// call, so csv.Reader has no text left when a record ends.
 type lineReader splitter
 
 func (r *lineReader) Read(b []byte) (int, error) {

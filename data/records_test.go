@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// csvRecord is a record of readers that are compared.
+// A csvRecord is a record of the readers that are compared.
 type csvRecord struct {
 	line   int
 	fields string // quoted, with the spaces around fields cut off
@@ -30,7 +30,7 @@ func recordOf(fields []string, line int, err error) csvRecord {
 	return csvRecord{line: line, fields: strings.Join(trimmed, " ")}
 }
 
-// encodingCSV reads a text by encoding/csv.
+// encodingCSV reads a text with encoding/csv.
 func encodingCSV(text string, f Format) (all []csvRecord) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.Comma, r.Comment, r.FieldsPerRecord = f.Separator, f.Comment, -1
@@ -51,7 +51,7 @@ func encodingCSV(text string, f Format) (all []csvRecord) {
 	}
 }
 
-// TestSplitter compares the splitter with encoding/csv on random texts of all signs that matter.
+// TestSplitter compares the splitter with encoding/csv on random texts of all relevant characters.
 func TestSplitter(t *testing.T) {
 	parts := []string{"a", "b1", `"`, `"x"`, `"u,v"`, `"p""q"`, "\"m\nn\"", " ", "\t", "\r", "\n",
 		"\r\n", "\n\n", ",", ",", ";", "#", "é", "\u00a0", "§", strings.Repeat("long", 2000)}
@@ -89,7 +89,7 @@ func TestSplitter(t *testing.T) {
 	}
 }
 
-// TestSplitterFails checks that a failure of the reader comes after the records before it, and that
+// TestSplitterFails checks that an error of the reader comes after the records before it, and that
 // a reader without progress is an error.
 func TestSplitterFails(t *testing.T) {
 	broken := errors.New("broken")
@@ -114,7 +114,7 @@ type idle struct{}
 
 func (idle) Read([]byte) (int, error) { return 0, nil }
 
-// TestScanDecimal compares scanDecimal with the readings that it stands in for.
+// TestScanDecimal compares scanDecimal with the slower functions that it replaces.
 func TestScanDecimal(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	signs := []string{"", "", "-", "+", "--"}
@@ -151,7 +151,7 @@ func TestScanDecimal(t *testing.T) {
 		if d.grouped() {
 			continue
 		}
-		// A unit takes the long way.
+		// Units take the slower path.
 		c, values := d.classify()
 		want, unit, wantValues := classifyValues(s + "%")
 		if strings.HasSuffix(s, "-") || s == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// frame is a table to change: names and rows of texts.
+// A frame is a table to change: names and rows of texts.
 type frame struct {
 	names []string
 	rows  [][]string
@@ -28,7 +28,7 @@ func (f *frame) copy() *frame {
 	return g
 }
 
-// mapped returns the frame with a column changed.
+// mapped returns the frame with one column changed.
 func (f *frame) mapped(name string, change func(string) string) *frame {
 	g, j := f.copy(), slices.Index(f.names, name)
 	for _, r := range g.rows {
@@ -46,9 +46,9 @@ func (f *frame) csv() string {
 	return b.String()
 }
 
-// randomFrame returns a table with the outcomes y (a number), n (a count), b (0 or 1), and features
-// of several kinds: x and z are numbers, f has four levels, g no and yes, and h the same as 0 and 1.
-// w is a weight, s a group.
+// randomFrame returns a table with the outcomes y (a number), n (a count) and b (0 or 1), and
+// features of several kinds: x and z are numbers, f has four levels, g is no or yes, and h is the
+// same as 0 or 1. w is a weight and s a group.
 func randomFrame(rng *rand.Rand, rows int) *frame {
 	f := &frame{names: []string{"y", "n", "b", "x", "z", "f", "g", "h", "w", "s"}}
 	for range rows {
@@ -73,7 +73,7 @@ func randomFrame(rng *rand.Rand, rows int) *frame {
 	return f
 }
 
-// predicted fits a formula to the rows and predicts others.
+// predicted fits a formula to some rows and predicts others.
 func predicted(t *testing.T, f, rows *frame, text string, lik pgsvi.Likelihood,
 	columns ...Column) []float64 {
 	t.Helper()
@@ -108,8 +108,8 @@ func predicted(t *testing.T, f, rows *frame, text string, lik pgsvi.Likelihood,
 }
 
 // TestRelations checks that predictions do not depend on how a table and a formula are written:
-// units and shifts of numbers, the order of rows, columns, levels and terms, names, equal rows
-// instead of weights, 0 and 1 instead of no and yes.
+// units and shifts of numbers, the order of rows, columns, levels and terms, names, repeated rows
+// instead of weights, and 0 and 1 instead of no and yes.
 func TestRelations(t *testing.T) {
 	formulas := []string{
 		"x*f + log(z)", "s(x) + g + (1 | s)", "x*g*f + (1 | s)", "poly(x, 3) + f*g",

@@ -12,24 +12,24 @@ import (
 	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
-// A Choice is one way to decide.
+// A Choice is one way to make a Decision.
 type Choice struct {
-	Column Column // as it is to be said
-	When   string // when to say so; "" if there is nothing more to say
+	Column Column // the call that makes the decision
+	When   string // when to choose it, such as "if they are codes"; may be ""
 }
 
-// A Decision is about one column of a table that nobody but its owner can make.
+// A Decision is a question about one column of a table that only the owner of the data can answer.
 type Decision struct {
-	Column  string   // the name of the column
-	Problem string   // what was found
-	Choices []Choice // what can be said, the most likely first; nil if the table has to change
+	Column  string   // name of the column
+	Problem string   // the facts that make a decision necessary
+	Choices []Choice // the choices, the most likely first; nil if the table has to change
 }
 
-// String returns the problem, and the calls that decide it.
+// String returns the problem and the calls that solve it.
 func (d Decision) String() string {
 	s := fmt.Sprintf("column %s: %s", csvQuote(d.Column), d.Problem)
 	for i, c := range d.Choices {
-		s += map[bool]string{true: ": ", false: ", "}[i == 0] +
+		s += map[bool]string{true: "; use ", false: ", or "}[i == 0] +
 			strings.TrimPrefix(c.Column.String(), "data.")
 		if c.When != "" {
 			s += " " + c.When
@@ -38,17 +38,17 @@ func (d Decision) String() string {
 	return s
 }
 
-// A DecisionError is the error of Table.Encoder that has every decision that is to be made, in the
-// order of the columns. It wraps ErrParam. Find it by errors.As.
+// A DecisionError lists every decision that a table needs, in the order of the columns.
+// Table.Encoder and Table.Model return it. It wraps ErrParam. Use errors.As to find it.
 type DecisionError struct {
 	Table     string
 	Decisions []Decision
 }
 
-// mostDecisions is how many decisions the text of an error has.
+// mostDecisions is the number of decisions in the text of an error.
 const mostDecisions = 30
 
-// Error returns all decisions, up to 30.
+// Error returns the first 30 decisions and the number of further decisions.
 func (e *DecisionError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pgsvi: %s: %s a decision", e.Table,
@@ -67,23 +67,24 @@ func (e *DecisionError) Error() string {
 // Unwrap returns ErrParam.
 func (e *DecisionError) Unwrap() error { return pgsvi.ErrParam }
 
-// Suggestions are what Table.Suggest returns.
+// Suggestions is the result of Table.Suggest.
 type Suggestions struct {
-	// Decisions are those that are to be made, in the order of the columns.
+	// Decisions holds the decisions to make, in the order of the columns.
 	Decisions []Decision
 
-	said []Column
+	declared []Column
 }
 
-// Columns returns what was said already, and the first choice of each decision, for Table.Encoder.
+// Columns returns the columns for Table.Encoder: those already declared, and the first choice of
+// each decision.
 func (s *Suggestions) Columns() (all []Column) {
 	chosen := s.chosen()
 	decided := func(c Column) bool {
-		return c.said() != nil && slices.ContainsFunc(chosen, func(o Column) bool {
-			return o.said().sameUse(c.said())
+		return c.declared() != nil && slices.ContainsFunc(chosen, func(o Column) bool {
+			return o.declared().sameUse(c.declared())
 		})
 	}
-	for _, c := range s.said {
+	for _, c := range s.declared {
 		if c != nil && !decided(c) {
 			all = append(all, c)
 		}
@@ -91,7 +92,7 @@ func (s *Suggestions) Columns() (all []Column) {
 	return append(all, chosen...)
 }
 
-// chosen returns the first choices.
+// chosen returns the first choice of each decision.
 func (s *Suggestions) chosen() (all []Column) {
 	for _, d := range s.Decisions {
 		if len(d.Choices) > 0 {
@@ -101,8 +102,8 @@ func (s *Suggestions) chosen() (all []Column) {
 	return all
 }
 
-// String returns the calls as Go, to paste. Comments say what was found, and what else there is to
-// say: remove "// or " of one of them to say that instead.
+// String returns Go calls to paste into a program. Comments describe the problems and list the
+// other choices. To use one of these, uncomment it and remove the call above it.
 func (s *Suggestions) String() string {
 	var b strings.Builder
 	all := s.Columns()
@@ -125,36 +126,37 @@ func (s *Suggestions) String() string {
 	return b.String()
 }
 
-// Suggest returns the calls for every column that needs a decision, with the decision that is most
-// likely right, if outcome is the column to predict; "" means none. Read them before you use them.
+// Suggest returns the calls for every column that needs a decision when outcome is the column to
+// predict, with the most likely choice first. An empty outcome means that the table has no outcome.
+// Read the calls before you use them.
 func (t *Table) Suggest(outcome string, columns ...Column) *Suggestions {
-	said := append([]Column{}, columns...)
+	declared := append([]Column{}, columns...)
 	if outcome != "" &&
 		!slices.ContainsFunc(columns, func(c Column) bool {
-			return c.said() != nil &&
-				c.said().Name == outcome
+			return c.declared() != nil &&
+				c.declared().Name == outcome
 		}) {
-		said = append(said, Outcome(outcome))
+		declared = append(declared, Outcome(outcome))
 	}
-	specs, _, decisions := t.decide(nil, said)
-	for _, s := range specs { // show the label that is read as the positive one
-		for i, c := range said {
-			if o := c.said(); o != nil && s.Kind == kindOutcome && o.sameUse(s) {
-				said[i] = OutcomeColumn{s}
+	specs, _, decisions := t.decide(nil, declared)
+	for _, s := range specs { // show the label that is read as the positive label
+		for i, c := range declared {
+			if o := c.declared(); o != nil && s.Kind == kindOutcome && o.sameUse(s) {
+				declared[i] = OutcomeColumn{s}
 			}
 		}
 	}
-	return &Suggestions{decisions, said}
+	return &Suggestions{decisions, declared}
 }
 
-// decide returns one spec for each column of the table, the specs of their further roles, and the
-// decisions that remain. use has the columns that are features; nil means all that
-// have no role. A column that is in no use is skipped.
+// decide returns one spec for each column of the table, the specs of further roles of columns, and
+// the open decisions. The columns in use are features; a nil use means all columns without a role.
+// Columns that are not used are skipped.
 func (t *Table) decide(use []string, columns []Column) (
 	specs, further []*spec, decisions []Decision) {
-	said, decisions := t.sort(use, columns)
+	declared, decisions := t.sort(use, columns)
 	for j, p := range t.profiles {
-		uses := said[j]
+		uses := declared[j]
 		switch {
 		case len(uses) > 0 && !isRole(uses[0].Kind):
 		case use == nil && len(uses) == 0, slices.Contains(use, p.name):
@@ -180,7 +182,7 @@ func (t *Table) decide(use []string, columns []Column) (
 	return specs, further, decisions
 }
 
-// reviewUse completes a spec, and returns the decision that it needs, or nil.
+// reviewUse completes a spec and returns the decision that it needs, or nil.
 func (t *Table) reviewUse(j int, s *spec) *Decision {
 	before := s.copy()
 	why, d := t.review(j, s)
@@ -188,13 +190,13 @@ func (t *Table) reviewUse(j int, s *spec) *Decision {
 		s.why = whyFormula
 	}
 	if d != nil && before.Kind != "" && before.call() == s.call() && len(d.Choices) > 0 &&
-		d.Choices[0].Column.said() == s {
+		d.Choices[0].Column.declared() == s {
 		d.Choices = d.Choices[1:]
 	}
 	return d
 }
 
-// notInFormula returns the spec of a column in no use.
+// notInFormula returns the spec of a column that the formula does not use.
 func (t *Table) notInFormula(j int) *spec {
 	s := &spec{Name: t.profiles[j].name, Kind: kindSkip, why: "not in the formula"}
 	// Keep the reason for a column that . would leave out in any case.
@@ -205,7 +207,7 @@ func (t *Table) notInFormula(j int) *spec {
 	return s
 }
 
-// isRole reports whether a kind is a role that a column may have besides being a feature.
+// isRole reports whether k is a role that a feature may have in addition.
 func isRole(k kind) bool {
 	switch k {
 	case kindGroup, kindExposure, kindOffset, kindWeight, kindTrials, kindEvent:
@@ -214,66 +216,68 @@ func isRole(k kind) bool {
 	return false
 }
 
-// sort returns copies of the specs of each column that the caller has named, a feature or an outcome
-// first, and decisions for the specs that contradict each other.
-func (t *Table) sort(use []string, columns []Column) (said map[int][]*spec, decisions []Decision) {
-	said = map[int][]*spec{}
+// sort returns copies of the declared specs of each column, with a feature or an outcome first. It
+// also returns decisions about specs that contradict each other.
+func (t *Table) sort(use []string, columns []Column) (
+	declared map[int][]*spec, decisions []Decision) {
+	declared = map[int][]*spec{}
 	for _, name := range use {
 		if _, ok := t.place[name]; !ok {
 			decisions = append(decisions, t.noColumn(name, columns))
 		}
 	}
-	alone := map[kind]string{kindOutcome: "", kindTrials: "", kindEvent: ""} // one of each kind
+	// Only one column may have one of these kinds.
+	alone := map[kind]string{kindOutcome: "", kindTrials: "", kindEvent: ""}
 	for _, c := range columns {
 		var s *spec
 		if c != nil {
-			s = c.said()
+			s = c.declared()
 		}
 		if s == nil || s.Kind == "" {
 			decisions = append(decisions,
-				Decision{Problem: "a Column that no function of this package has made"})
+				Decision{Problem: "a Column is nil or was not made by a function such as Number"})
 			continue
 		}
 		if s.Kind == kindRaw {
-			continue // see encoder
+			continue // encoder handles Raw
 		}
 		j, ok := t.place[s.Name]
 		if !ok {
 			decisions = append(decisions, t.noColumn(s.Name, columns))
 			continue
 		}
-		if i := slices.IndexFunc(said[j], s.sameUse); i >= 0 {
+		if i := slices.IndexFunc(declared[j], s.sameUse); i >= 0 {
 			decisions = append(decisions, Decision{Column: s.Name,
-				Problem: fmt.Sprintf("it is named twice, by %s and %s", said[j][i].call(),
-					s.call())})
+				Problem: fmt.Sprintf("it is declared twice, by %s and %s; keep one of them",
+					declared[j][i].call(), s.call())})
 			continue
 		}
 		if other := alone[s.Kind]; other != "" {
 			what := map[kind]string{kindOutcome: "outcomes", kindTrials: "columns of trials",
 				kindEvent: "columns of events"}[s.Kind]
 			decisions = append(decisions, Decision{Column: s.Name,
-				Problem: fmt.Sprintf("there are two %s, %s being the other", what,
+				Problem: fmt.Sprintf("there are two %s, this column and %s; keep one of them", what,
 					csvQuote(other))})
 		}
 		if _, ok := alone[s.Kind]; ok {
 			alone[s.Kind] = s.Name
 		}
-		at := len(said[j])
+		at := len(declared[j])
 		if !isRole(s.Kind) {
 			at = 0
 		}
-		said[j] = slices.Insert(said[j], at, s.copy())
+		declared[j] = slices.Insert(declared[j], at, s.copy())
 	}
-	return said, decisions
+	return declared, decisions
 }
 
-// sameUse reports whether two specs are of one use of one column: the same role, or no role.
+// sameUse reports whether two specs declare the same role of a column, or no role.
 func (s *spec) sameUse(o *spec) bool {
 	return s.Name == o.Name && (s.Kind == o.Kind || !isRole(s.Kind) && !isRole(o.Kind))
 }
 
-// inherit copies from the spec of another use of the column how values are written and which rows
-// are left out, unless s has its own rules.
+// inherit copies rules from o, another use of the same column: how values are written and which
+// rows are left out. It keeps the rules that s already has.
 func (s *spec) inherit(o *spec) {
 	if len(s.NA)+len(s.NotNA) == 0 {
 		s.NA, s.NotNA = slices.Clone(o.NA), slices.Clone(o.NotNA)
@@ -293,18 +297,20 @@ func (s *spec) inherit(o *spec) {
 	}
 }
 
-// noColumn says that there is no such column. Those that are said already are not meant by it.
+// noColumn returns the decision about a declared column that the table lacks. It suggests only
+// columns that are not declared.
 func (t *Table) noColumn(name string, columns []Column) Decision {
 	free := slices.DeleteFunc(t.Columns(), func(other string) bool {
 		return slices.ContainsFunc(columns, func(c Column) bool {
-			return c != nil && c.said() != nil && c.said().Name == other
+			return c != nil && c.declared() != nil && c.declared().Name == other
 		})
 	})
 	return Decision{Column: name,
-		Problem: "there is no such column" + near(name, free, t.Columns())}
+		Problem: "the table has no such column" + near(name, free, t.Columns())}
 }
 
-// near says which of free, the names that are not in use, is like name, or which names there are.
+// near returns advice for an unknown name, to end a message with. It suggests the most similar of
+// the free names, which are not in use, or lists all names.
 func near(name string, free, names []string) string {
 	if best := suggest.Nearest(name, free); best != "" {
 		return fmt.Sprintf("; did you mean %s?", csvQuote(best))
@@ -313,32 +319,31 @@ func near(name string, free, names []string) string {
 	case 0:
 		return ""
 	case 1:
-		return "; there is " + csvQuote(names[0])
+		return "; it has " + csvQuote(names[0])
 	}
-	return "; there are " + strings.Join(quoteAll(names, 12), ", ")
+	return "; it has " + strings.Join(quoteAll(names, 12), ", ")
 }
 
-// nearAny is near where all names are free.
+// nearAny is near for names that are all free.
 func nearAny(name string, names []string) string { return near(name, names, names) }
 
 const (
-	mostLevels = 1000 // levels of a column that is a category for sure
-	surelyFew  = 10   // levels that are no identifiers however few the rows
-	rowsALevel = 4    // rows for each level below which it is more likely an identifier
-	fewIDs     = 50   // rows in which whole numbers that all differ may be quantities
+	mostLevels = 1000 // levels up to which a column is certainly a category
+	surelyFew  = 10   // levels that are not identifiers, however few the rows
+	rowsALevel = 4    // rows per level below which a column is probably an identifier
+	fewIDs     = 50   // rows up to which different whole numbers may be quantities
 	fewListed  = 5    // texts that a message lists
 )
 
-// review completes what was said of a column: its kind, if there is none, and the decisions that
-// are most likely right. It returns why the kind is what it is, and the decision that has to be
-// made, or nil.
+// review completes the spec of a column: its kind, if it has no kind yet, and the most likely
+// choices. It returns why the column has this kind, and the decision that it needs, or nil.
 func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 	r := &reviewer{p: t.profileOf(j, s), s: s, t: t}
 	r.count()
 	if s.Kind == "" {
 		r.guess()
 	} else {
-		r.why = whySaid
+		r.why = whyDeclared
 	}
 	if s.Kind != kindSkip {
 		r.checkTexts()
@@ -347,7 +352,7 @@ func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 		r.checkOutcome()
 		r.checkMissing()
 		if r.s.Decimal != "" && r.s.Decimal != "." && r.s.Decimal != "," {
-			r.found("the decimal sign is " + csvQuote(r.s.Decimal) + ", want '.' or ','")
+			r.found("Decimal has the sign " + csvQuote(r.s.Decimal) + "; set '.' or ','")
 		}
 	}
 	if len(r.problems) == 0 {
@@ -361,7 +366,7 @@ func (t *Table) review(j int, s *spec) (why string, d *Decision) {
 		Choices: choices}
 }
 
-// profileOf returns the profile of a column, without the unit that was said.
+// profileOf returns the profile of a column without the declared unit.
 func (t *Table) profileOf(j int, s *spec) *profile {
 	if s.Unit == "" {
 		return t.profiles[j]
@@ -369,7 +374,7 @@ func (t *Table) profileOf(j int, s *spec) *profile {
 	return t.profiles[j].without(s.Unit)
 }
 
-// columnOfSpec returns the Column of its kind.
+// columnOfSpec wraps a spec in the Column type of its kind.
 func columnOfSpec(s *spec) Column {
 	switch s.Kind {
 	case kindNumber:
@@ -388,39 +393,39 @@ func columnOfSpec(s *spec) Column {
 	return ScaleColumn{s}
 }
 
-// A reviewer looks at a column for what needs a decision.
+// A reviewer finds out whether a column needs a decision.
 type reviewer struct {
 	t        *Table
 	p        *profile
 	s        *spec
 	why      string
 	problems []string
-	when     string   // of the first choice
-	others   []Choice // besides it
+	when     string   // when to make the first choice
+	others   []Choice // choices after the first
 	hopeless bool
 
-	values, missing int            // rows
-	gaps            map[string]int // rows by texts that mean missing
+	values, missing int            // numbers of rows
+	gaps            map[string]int // numbers of rows by text that means missing
 	decimal         byte
 	settled         bool
-	numbers         int // rows
+	numbers         int // number of rows
 }
 
 func (r *reviewer) found(problem string) { r.problems = append(r.problems, problem) }
 
-// or adds another choice.
+// or adds a choice.
 func (r *reviewer) or(when string, change func(*spec)) {
 	s := r.s.copy()
 	change(s)
 	r.others = append(r.others, Choice{columnOfSpec(s), when})
 }
 
-// isGap reports whether a text means that there is no value.
+// isGap reports whether a text means a missing value.
 func (s *spec) isGap(text string) bool {
 	return isMissing(text) && !slices.Contains(s.NotNA, text) || slices.Contains(s.NA, text)
 }
 
-// count tells values from missing ones.
+// count counts the values and the missing values.
 func (r *reviewer) count() {
 	p, s := r.p, r.s
 	r.gaps = maps.Clone(p.gaps)
@@ -463,7 +468,7 @@ func (r *reviewer) isNumber(s *seen) bool {
 	return s.class&asPoint != 0 && s.class&limit == 0
 }
 
-// odd returns the texts that are values and not as want says, with their rows.
+// odd returns the values that want rejects, with their numbers of rows.
 func (r *reviewer) odd(want func(string, *seen) bool) (texts map[string]int, rows int) {
 	texts = map[string]int{}
 	for _, from := range []map[string]*seen{r.p.texts, r.p.odd} {
@@ -479,7 +484,7 @@ func (r *reviewer) odd(want func(string, *seen) bool) (texts map[string]int, row
 	return texts, rows
 }
 
-// guess finds the kind of a column that nobody has named.
+// guess finds the kind of a column that is not declared.
 func (r *reviewer) guess() {
 	p, s := r.p, r.s
 	n := r.values
@@ -490,21 +495,21 @@ func (r *reviewer) guess() {
 	case n == 0 && p.nameless:
 		s.Kind, r.why = kindSkip, "no name and no value"
 	case p.nameless && numbers == n && p.counts():
-		s.Kind, r.why = kindSkip, "no name, and the numbers of the rows"
+		s.Kind, r.why = kindSkip, "no name, and row numbers"
 	case n == 0:
-		s.Kind, r.why = kindSkip, "no value at all"
+		s.Kind, r.why = kindSkip, "no values"
 		r.found(r.why)
 	case !p.full && p.levels() == 1 && r.missing == 0:
 		s.Kind, r.why = kindSkip, "all values are "+csvQuote(p.first)
 		r.found(r.why)
 	case !p.full && p.levels() == 1:
-		s.Kind, r.why = kindCategory, "one value, or none"
+		s.Kind, r.why = kindCategory, "one value or missing"
 	case dates > 0 && mostly(dates) && dates > numbers:
 		s.Kind, r.why = kindDate, "dates"
 	case p.zeroLed > 0 && numbers == n && 100*p.zeroLed >= p.wholes:
-		s.Kind, r.why = kindCategory, "a code: numbers with a 0 in front"
+		s.Kind, r.why = kindCategory, "a code: numbers with leading zeros"
 	case p.longs > 0 && p.wholes == n:
-		s.Kind, r.why = kindCategory, "a code: numbers of more digits than a float64 keeps"
+		s.Kind, r.why = kindCategory, "a code: numbers with more digits than a float64 has"
 	case numbers+p.limits == n && numbers > 0 || mostly(numbers) || r.fewTexts():
 		s.Kind, r.why = kindNumber, "numbers"
 		r.checkTurned()
@@ -526,8 +531,8 @@ func (r *reviewer) guess() {
 	}
 }
 
-// fewTexts reports whether half of the rows or more have one of several numbers, and the others one
-// or two texts, which may mean missing.
+// fewTexts reports whether at least half of the values are numbers and the others are one or two
+// texts, which may mean missing.
 func (r *reviewer) fewTexts() bool {
 	if r.p.full || r.p.oddFull || 2*r.numbers < r.values {
 		return false
@@ -539,10 +544,10 @@ func (r *reviewer) fewTexts() bool {
 
 const (
 	mostMarks      = 2 // texts that may mean missing
-	fewBesideMarks = 5 // numbers that are more likely quantities than levels
+	fewBesideMarks = 5 // different numbers that are probably quantities, not levels
 )
 
-// guessIdentifier tells levels from identifiers and free texts.
+// guessIdentifier distinguishes levels, identifiers and free text.
 func (r *reviewer) guessIdentifier() {
 	p, s := r.p, r.s
 	levels := p.levels()
@@ -570,16 +575,16 @@ func (r *reviewer) guessIdentifier() {
 	r.found(r.why)
 	if p.repeats() {
 		s.Kind = kindGroup
-		r.when = "for an effect of each"
+		r.when = "for a random effect of each text"
 		r.or("to leave it out", func(s *spec) { s.Kind = kindSkip })
 	} else {
 		s.Kind = kindSkip
-		r.or("for an effect of each", func(s *spec) { s.Kind = kindGroup })
+		r.or("for a random effect of each text", func(s *spec) { s.Kind = kindGroup })
 	}
-	r.or("for a feature of each", func(s *spec) { s.Kind = kindCategory })
+	r.or("for a feature of each text", func(s *spec) { s.Kind = kindCategory })
 }
 
-// checkTexts looks at what cannot be read as the kind wants it.
+// checkTexts checks the values that the kind of the column cannot read.
 func (r *reviewer) checkTexts() {
 	switch r.s.Kind {
 	case kindDate:
@@ -593,7 +598,7 @@ func (r *reviewer) checkTexts() {
 	}
 }
 
-// isNumeric reports whether an outcome is numbers.
+// isNumeric reports whether the values of an outcome are numbers.
 func (r *reviewer) isNumeric() bool {
 	return r.s.Positive == "" && !r.s.Classes && !r.s.Ordinal &&
 		(r.s.Quantity || 10*r.numbers >= 8*r.values)
@@ -603,12 +608,12 @@ func (r *reviewer) checkNumbers() {
 	p, s := r.p, r.s
 	feature := s.Kind == kindNumber
 	if r.values == 0 {
-		r.found("no value at all")
+		r.found("no values")
 		r.hopeless = !feature
 		s.Kind = kindSkip
 		return
 	}
-	if feature && r.why == whySaid && !p.full && p.levels() == 1 {
+	if feature && r.why == whyDeclared && !p.full && p.levels() == 1 {
 		r.found("all values are " + csvQuote(p.first))
 		s.Kind = kindSkip
 		return
@@ -628,13 +633,13 @@ func (r *reviewer) checkNumbers() {
 				text = x
 			}
 		}
-		r.found(fmt.Sprintf("%s and %d beyond a limit of detection, such as %s",
+		r.found(fmt.Sprintf("%s, and %d beyond a detection limit, such as %s",
 			plural(r.numbers, "number"), p.limits, csvQuote(text)))
 		s.Limit = "half"
-		r.when = `for half of the limit, BelowLimit("at") for the limit`
+		r.when = `for half of the limit, or BelowLimit("at") for the limit`
 	}
 	if s.Limit != "" && s.Limit != "half" && s.Limit != "at" {
-		r.found(fmt.Sprintf("BelowLimit(%q), want \"half\" or \"at\"", s.Limit))
+		r.found(fmt.Sprintf("BelowLimit(%q) is not valid; set \"half\" or \"at\"", s.Limit))
 		s.Limit = "half"
 	}
 	switch {
@@ -644,14 +649,14 @@ func (r *reviewer) checkNumbers() {
 		r.oddTexts(texts, rows, plural(r.numbers, "number"))
 	}
 	if len(p.units) > 1 && !s.AnyUnit && (feature || s.Kind == kindOutcome) {
-		r.found("values have different units, " + countsText(p.unitCounts(), fewListed))
+		r.found("the values have different units, " + countsText(p.unitCounts(), fewListed))
 		s.AnyUnit = true
 		r.when = "if they mean the same"
 		r.hopeless = r.hopeless || !feature
 	}
 }
 
-// noNumber says that what is said to be numbers is texts alone.
+// noNumber reports a declared number column that contains only texts.
 func (r *reviewer) noNumber(texts map[string]int) {
 	r.found("no value is a number: " + countsText(texts, fewListed))
 	if r.s.Kind == kindNumber {
@@ -661,10 +666,10 @@ func (r *reviewer) noNumber(texts map[string]int) {
 	r.hopeless = true
 }
 
-// undecidedSign asks for the decimal sign.
+// undecidedSign adds a problem about the decimal sign.
 func (r *reviewer) undecidedSign() {
 	sign, other := ",", "."
-	if r.t.Format.Separator != ';' { // which is there for the sake of decimal commas
+	if r.t.Format.Separator != ';' { // a semicolon makes decimal commas likely
 		sign, other = ".", ","
 	}
 	point, _ := parseNumber(stripUnit(r.p.doubtful), '.')
@@ -680,10 +685,10 @@ func (r *reviewer) undecidedSign() {
 
 func stripUnit(s string) string { s, _ = splitUnit(s); return s }
 
-// oddTexts asks about texts among numbers or dates.
+// oddTexts adds a problem about texts among numbers or dates.
 func (r *reviewer) oddTexts(texts map[string]int, rows int, rest string) {
 	s := r.s
-	r.found(rest + " and " + countsText(texts, fewListed))
+	r.found(rest + ", but also " + countsText(texts, fewListed))
 	feature := s.Kind == kindNumber || s.Kind == kindDate
 	if (r.p.oddFull || len(texts) > mostOdd) && feature {
 		s.Kind = kindSkip
@@ -706,7 +711,7 @@ func (r *reviewer) oddTexts(texts map[string]int, rows int, rest string) {
 	}
 }
 
-// countsText lists texts and their counts, the most frequent first.
+// countsText lists texts and their counts, the most frequent text first.
 func countsText(counts map[string]int, most int) string {
 	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
@@ -722,33 +727,34 @@ func countsText(counts map[string]int, most int) string {
 	return strings.Join(list, ", ")
 }
 
-// checkDates finds the layouts.
+// checkDates finds the layouts of dates.
 func (r *reviewer) checkDates() {
 	s := r.s
 	shapes, dates := r.p.dates.alive()
 	if r.values == 0 || dates == 0 && len(s.Layouts) == 0 {
-		r.found("there are no dates, but " + countsText(firstCounts(r.p), 3))
+		r.found("no value is a date: " + countsText(firstCounts(r.p), 3))
 		s.Kind = kindSkip
 		return
 	}
 	for _, p := range s.Parts {
 		if p != Elapsed && p != Month && p != Weekday {
-			r.found(fmt.Sprintf("As(%q), want data.Elapsed, data.Month or data.Weekday", string(p)))
+			r.found(fmt.Sprintf("As(%q) is not a part of a date; set data.Elapsed, data.Month or "+
+				"data.Weekday", string(p)))
 			r.hopeless = true
 		}
 	}
 	for _, l := range s.Layouts {
 		if time.Date(2023, 5, 31, 17, 8, 9, 0, time.UTC).Format(l) == l {
-			r.found(fmt.Sprintf("Layout(%q) has no year, month or day as Go writes them: for "+
-				"2023-05-31 it is \"2006-01-02\"", l))
+			r.found(fmt.Sprintf("Layout(%q) has no year, month or day; write layouts as in Go, "+
+				"where \"2006-01-02\" reads 2023-05-31", l))
 			r.hopeless = true
 		}
 	}
 	s.found = relaxed(s.Layouts)
-	said := func(text string) bool { _, ok := parseDate(text, s.found); return ok }
+	declared := func(text string) bool { _, ok := parseDate(text, s.found); return ok }
 	isDate := func(text string, x *seen) bool {
 		return x.shape != nil && len(x.shape.layouts) > 0 ||
-			said(text)
+			declared(text)
 	}
 	if texts, rows := r.odd(isDate); rows > 0 {
 		r.oddTexts(texts, rows, plural(dates, "date"))
@@ -758,12 +764,12 @@ func (r *reviewer) checkDates() {
 	}
 	var asked []string
 	for _, shape := range shapes {
-		if said(shape.example) {
-			continue // or read by the layout of another shape
+		if declared(shape.example) {
+			continue // or the layout of another shape reads this shape
 		}
 		layouts := readable(shape.layouts)
 		if len(layouts) > 1 {
-			r.found(fmt.Sprintf("%s can be day/month or month/day in every row",
+			r.found(fmt.Sprintf("every value, such as %s, can be day/month or month/day",
 				csvQuote(shape.example)))
 			asked = append(asked, layouts[1])
 			s.Layouts = append(s.Layouts, layouts[0])
@@ -772,14 +778,14 @@ func (r *reviewer) checkDates() {
 	}
 	if asked != nil {
 		r.when = "if the day comes first"
-		r.or("if the month does", func(s *spec) { s.Layouts = asked })
+		r.or("if the month comes first", func(s *spec) { s.Layouts = asked })
 	}
 }
 
 // relaxed returns layouts that also read days and months of one digit.
 func relaxed(layouts []string) (all []string) {
 	for _, l := range layouts {
-		if strings.Trim(l, "0123456789") != "" { // 2023111 would be January or November otherwise
+		if strings.Trim(l, "0123456789") != "" { // 2023111 would be ambiguous
 			l = strings.NewReplacer("02", "2", "_2", "2", "01", "1").Replace(l)
 		}
 		all = append(all, l)
@@ -795,7 +801,7 @@ func firstCounts(p *profile) map[string]int {
 	return counts
 }
 
-// readable returns the layouts that differ in what they read: day first before month first.
+// readable returns one layout for each order of day and month, day first.
 func readable(layouts []string) []string {
 	out := slices.Clone(layouts)
 	slices.SortStableFunc(out, func(a, b string) int {
@@ -817,7 +823,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// order says which of day and month comes first.
+// order returns the order of day and month in a layout.
 func order(layout string) string {
 	day, month := strings.IndexAny(strings.ReplaceAll(layout, "2006", ""),
 		"2"), strings.IndexAny(layout, "1J")
@@ -827,7 +833,7 @@ func order(layout string) string {
 	return "month, day"
 }
 
-// checkLevels looks at levels that differ in case.
+// checkLevels finds levels that differ only in case.
 func (r *reviewer) checkLevels() {
 	s := r.s
 	labels := s.Kind == kindOutcome && !r.isNumeric()
@@ -835,7 +841,7 @@ func (r *reviewer) checkLevels() {
 		return
 	}
 	if v := r.p.variants(func(text string) bool { _, gap := r.gaps[text]; return gap }); v != nil {
-		r.found(fmt.Sprintf("levels that differ in case only, %s",
+		r.found(fmt.Sprintf("levels that differ only in case, %s",
 			strings.Join(quoteAll(v, fewListed), " and ")))
 		s.Fold = true
 		if s.Kind == kindCategory {
@@ -844,7 +850,7 @@ func (r *reviewer) checkLevels() {
 	}
 }
 
-// checkOutcome looks at the labels.
+// checkOutcome checks the labels of an outcome.
 func (r *reviewer) checkOutcome() {
 	s := r.s
 	if s.Kind != kindOutcome {
@@ -861,20 +867,20 @@ func (r *reviewer) checkOutcome() {
 	}
 	switch {
 	case r.values == 0:
-		r.found("the outcome has no value")
+		r.found("the outcome has no values")
 		r.hopeless = true
 	case r.p.full && !r.isNumeric():
 		r.found(fmt.Sprintf("the outcome has more than %d different texts", len(labels)))
 		r.hopeless = true
 	case s.Ordinal:
 		r.checkOrdered(labels)
-	case len(labels) == 1 && r.isNumeric(): // whether that can be learned depends on the model
+	case len(labels) == 1 && r.isNumeric(): // the model decides whether it can learn from this
 	case len(labels) == 1:
 		r.checkOneLabel(labels)
 	case s.Classes && r.measured(len(labels)):
-		r.found(fmt.Sprintf("the outcome has %d different numbers in %d rows, which are not "+
-			"classes; without -likelihood softmax or Classes() it is a number", len(labels),
-			r.values))
+		r.found(fmt.Sprintf("the outcome has %d different numbers in %d rows, so it looks like a "+
+			"measurement; remove -likelihood softmax or Classes() to read it as a number",
+			len(labels), r.values))
 		r.hopeless = true
 	case s.Positive != "":
 		r.checkPositive(labels)
@@ -884,11 +890,11 @@ func (r *reviewer) checkOutcome() {
 			s.Positive, s.auto = positive, true
 			return
 		}
-		r.found(fmt.Sprintf("the outcome has two labels, %s, and it is not said which is +1",
+		r.found(fmt.Sprintf("the outcome has two labels, %s, and either may be the positive label",
 			countsText(labels, 2)))
 		other := both[0]
 		s.Positive = both[1]
-		r.or("if "+csvQuote(other)+" is", func(s *spec) { s.Positive = other })
+		r.or("if "+csvQuote(other)+" is positive", func(s *spec) { s.Positive = other })
 		if r.numbers == r.values {
 			r.or("if they are numbers", func(s *spec) { s.Positive, s.Quantity = "", true })
 		}
@@ -900,14 +906,14 @@ func (r *reviewer) checkOutcome() {
 	}
 }
 
-// measured reports whether an outcome of Classes looks like a measured number.
+// measured reports whether an outcome declared as Classes looks like a measurement.
 func (r *reviewer) measured(labels int) bool {
 	return r.numbers == r.values && r.p.wholes < r.values &&
 		labels > max(surelyFew, r.values/rowsALevel)
 }
 
-// checkOneLabel looks at an outcome that is the same text in all rows. A label of a pair such as no
-// and yes is informative: the other one is rare.
+// checkOneLabel checks an outcome that is the same text in all rows. If the text belongs to a pair
+// such as no and yes, the model can learn from it that the other label is rare.
 func (r *reviewer) checkOneLabel(labels map[string]int) {
 	s := r.s
 	for label := range labels {
@@ -922,11 +928,11 @@ func (r *reviewer) checkOneLabel(labels map[string]int) {
 		}
 	}
 	r.found("the outcome is always " + countsText(labels, 1) +
-		": there is nothing to learn; give rows of two different outcomes or more")
+		", so there is nothing to learn; add rows with another outcome")
 	r.hopeless = true
 }
 
-// checkOrdered looks at an outcome of ordered levels.
+// checkOrdered checks an outcome with ordered levels.
 func (r *reviewer) checkOrdered(labels map[string]int) {
 	s := r.s
 	listed := map[string]bool{}
@@ -935,12 +941,13 @@ func (r *reviewer) checkOrdered(labels map[string]int) {
 			l = fold(l)
 		}
 		if listed[l] {
-			r.found(fmt.Sprintf("Ordered has the level %s twice", csvQuote(l)))
+			r.found(fmt.Sprintf("Ordered lists the level %s twice; remove one of them",
+				csvQuote(l)))
 			r.hopeless = true
 		}
 		listed[l] = true
 		if labels[l] == 0 {
-			r.found(fmt.Sprintf("no row has the level %s of Ordered; leave it out", csvQuote(l)))
+			r.found(fmt.Sprintf("no row has the level %s of Ordered; remove it", csvQuote(l)))
 			r.hopeless = true
 		}
 	}
@@ -952,14 +959,15 @@ func (r *reviewer) checkOrdered(labels map[string]int) {
 	}
 	switch {
 	case len(labels) < 2:
-		r.found("the outcome is always " + countsText(labels, 1) + ", want two levels or more")
+		r.found("the outcome is always " + countsText(labels, 1) + ", but Ordered needs two levels")
 		r.hopeless = true
 	case len(labels) > mostOrdered:
-		r.found(fmt.Sprintf("the outcome has %d different values, want at most %d ordered levels",
+		r.found(fmt.Sprintf("the outcome has %d different values, but Ordered has at most %d "+
+			"levels",
 			len(labels), mostOrdered))
 		r.hopeless = true
 	case len(s.Ordered) > 0 && len(others) > 0:
-		r.found("Ordered does not have " + countsText(others, fewListed))
+		r.found("Ordered does not list " + countsText(others, fewListed))
 		s.NA = append(s.NA, sortedKeys(others)...)
 		r.when = "if these mean missing; otherwise list them in their order"
 		for text, n := range others {
@@ -968,16 +976,17 @@ func (r *reviewer) checkOrdered(labels map[string]int) {
 		}
 	case len(s.Ordered) == 0 && r.p.wholes < r.values:
 		r.found("the order of " + countsText(labels, fewListed) +
-			" is not known, and Ordered() has no levels")
+			" is unknown, because Ordered() lists no levels")
 		s.Ordered = sortLevels(slices.Collect(maps.Keys(labels)))
-		r.when = "in the right order, the lowest first"
+		r.when = "after sorting the levels, the lowest first"
 	}
 }
 
-// mostOrdered is the largest number of ordered levels: each has a cut point to learn.
+// mostOrdered is the largest number of ordered levels. The limit exists because Ordinal learns a
+// cut point for each level.
 const mostOrdered = 50
 
-// checkPositive looks at labels of which one was said to be positive.
+// checkPositive checks labels for which Positive is set.
 func (r *reviewer) checkPositive(labels map[string]int) {
 	want := r.s.Positive
 	if r.s.Fold {
@@ -986,7 +995,7 @@ func (r *reviewer) checkPositive(labels map[string]int) {
 	if len(labels) == 2 && labels[want] > 0 {
 		return
 	}
-	r.found(fmt.Sprintf("the outcome is %s, want two labels and %s among them",
+	r.found(fmt.Sprintf("the outcome is %s, but it needs two labels, one of them %s",
 		countsText(labels, fewListed), csvQuote(r.s.Positive)))
 	if labels[want] == 0 || len(labels) > fewListed {
 		r.hopeless = true
@@ -1008,13 +1017,13 @@ func (r *reviewer) checkPositive(labels map[string]int) {
 	r.when = "if that means missing"
 }
 
-// opposed are pairs of a negative and a positive label, in lower case.
+// opposed holds pairs of a negative and a positive label, in lower case.
 var opposed = [][2]string{{"0", "1"}, {"-1", "1"}, {"-1", "+1"}, {"no", "yes"}, {"n", "y"},
 	{"false", "true"}, {"f", "t"}, {"off", "on"}, {"negative", "positive"}, {"neg", "pos"},
 	{"failure", "success"}, {"absent", "present"}, {"nein", "ja"}, {"non", "oui"}, {"no", "sí"},
 	{"no", "si"}, {"nee", "ja"}, {"nej", "ja"}, {"não", "sim"}}
 
-// opposites returns the negative and the positive of two labels, if they are such a pair.
+// opposites returns the negative and the positive label if a and b are one of the opposed pairs.
 func opposites(a, b string) (negative, positive string, ok bool) {
 	for _, pair := range opposed {
 		switch {
@@ -1027,8 +1036,8 @@ func opposites(a, b string) (negative, positive string, ok bool) {
 	return "", "", false
 }
 
-// opposite returns the pair that a label belongs to, in the case of the label. It is not ok if the
-// label belongs to no pair.
+// opposite returns the pair that contains label, in the same case as label. ok is false if no pair
+// contains it.
 func opposite(label string) (negative, positive string, ok bool) {
 	for _, pair := range opposed {
 		for i, l := range pair {
@@ -1050,7 +1059,7 @@ func opposite(label string) (negative, positive string, ok bool) {
 	return "", "", false
 }
 
-// gapLine returns the line of the first missing value, or 0 if that is not known.
+// gapLine returns the line of the first missing value, or 0 if it is not known.
 func (r *reviewer) gapLine() int {
 	line := r.p.gapLine
 	if r.p.missing() > 0 && (line == 0 || len(r.s.NotNA) > 0) {
@@ -1071,7 +1080,7 @@ func (r *reviewer) gapLine() int {
 	return line
 }
 
-// checkMissing asks what to do about missing values.
+// checkMissing adds a problem about missing values.
 func (r *reviewer) checkMissing() {
 	s := r.s
 	if s.Kind == kindSkip || r.missing == 0 || s.Missing != missingError {
@@ -1095,8 +1104,8 @@ func (r *reviewer) checkMissing() {
 		s.Missing = missingLevel
 	}
 	for i := range r.others {
-		switch o := r.others[i].Column.said(); {
-		case r.p.missing() == 0 && len(o.NA) < len(s.NA): // all missing values are levels there
+		switch o := r.others[i].Column.declared(); {
+		case r.p.missing() == 0 && len(o.NA) < len(s.NA): // o keeps all of these texts as levels
 		case o.Kind == s.Kind:
 			o.Missing = s.Missing
 		case o.Kind == kindCategory:

@@ -12,22 +12,22 @@ import (
 )
 
 // This file finds small whole numbers that may be codes, such as 0, 1, 2 for single, married,
-// divorced. Their values alone do not show it, because counts and ratings have the same ones. So
-// a column whose name is one of codes needs a decision, and any other one has a doubt.
+// divorced. The values alone do not show this, because counts and ratings have the same values. So
+// a column needs a decision if its name suggests codes, and gets a doubt otherwise.
 
-// fewCodes and mostCodes are how many different values such columns have. Two values make the same
-// model as a number and as a category.
+// fewCodes and mostCodes limit the number of different values of such columns. A column with two
+// values gives the same model as a number and as a category.
 const fewCodes, mostCodes = 3, 7
 
-// whyCodes is the reason of a number that may be a code.
+// whyCodes is the reason given for reading possible codes as numbers.
 const whyCodes = "few whole numbers"
 
-// codeWords are words in names of columns that hold codes.
+// codeWords holds words in names of columns that contain codes.
 var codeWords = wordSet("arm branch brand cat category city class cluster code color colour " +
 	"country department diagnosis ethnicity gender geschlecht group gruppe id kat kategorie kind " +
 	"land plz race region sector segment sex state status typ type zip zone")
 
-// countWords are words in names of columns that count or measure something.
+// countWords holds words in names of columns that count or measure something.
 var countWords = wordSet("age alter anzahl children count counts days hours kids months n num " +
 	"number times visits year years")
 
@@ -39,7 +39,7 @@ func wordSet(words string) map[string]bool {
 	return set
 }
 
-// wordsOf splits a name such as plan_code or planCode.
+// wordsOf splits a name such as plan_code or planCode into words in lower case.
 func wordsOf(name string) (words []string) {
 	start, before := 0, ' '
 	for i, r := range name + " " {
@@ -55,13 +55,13 @@ func wordsOf(name string) (words []string) {
 	return words
 }
 
-// hasWord reports whether a word of a name is in set.
+// hasWord reports whether set contains a word of the name.
 func hasWord(name string, set map[string]bool) bool {
 	return slices.ContainsFunc(wordsOf(name), func(w string) bool { return set[w] })
 }
 
-// likeCodes reports whether numbers may be codes: three to seven whole numbers from 0 or 1 on. At
-// most two numbers may be left out between them.
+// likeCodes reports whether numbers may be codes: three to seven whole numbers that start at 0 or
+// 1, with at most two gaps between them.
 func likeCodes(values int, lo, hi float64) bool {
 	return values >= fewCodes && values <= mostCodes && (lo == 0 || lo == 1) &&
 		hi-lo <= float64(values+1)
@@ -81,7 +81,7 @@ func (p *profile) mayBeCodes() bool {
 		!hasWord(p.name, countWords)
 }
 
-// guessCodes asks about numbers whose name is one of codes.
+// guessCodes adds a problem about numbers if the name of the column suggests codes.
 func (r *reviewer) guessCodes() {
 	if !r.p.mayBeCodes() {
 		return
@@ -89,13 +89,13 @@ func (r *reviewer) guessCodes() {
 	if r.why = whyCodes; !hasWord(r.p.name, codeWords) {
 		return
 	}
-	r.found(fmt.Sprintf("whole numbers of %d values that may be codes", r.p.levels()))
+	r.found(fmt.Sprintf("%d different whole numbers, which may be codes", r.p.levels()))
 	r.or("if they measure something", func(s *spec) { s.Kind = kindNumber })
 	r.s.Kind = kindCategory
 	r.when = "if they are codes"
 }
 
-// mayBeCodes reports whether numbers may be codes, which is doubted.
+// mayBeCodes reports whether the numbers may be codes, which deserves a doubt.
 func (l *learner) mayBeCodes() bool {
 	if len(l.values) < fewCodes || hasWord(l.c.Name, countWords) {
 		return false
@@ -104,8 +104,8 @@ func (l *learner) mayBeCodes() bool {
 		likeCodes(len(l.values), l.min, l.max)
 }
 
-// curved reports whether a formula uses a column as a number, in s, poly or log, that would need a
-// decision otherwise.
+// curved reports whether a formula uses a column as a number, in s, poly or log, although the
+// column would need a decision otherwise.
 func (t *Table) curved(f *formula.Formula, name string) bool {
 	p := t.profiles[t.place[name]]
 	return p.mayBeCodes() && hasWord(name, codeWords) &&

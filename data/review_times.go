@@ -11,13 +11,13 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// This file finds numbers that are dates or times of day, such as 20181231, 201812 and 1745. The
-// differences of such numbers are wrong: 201901 is one month after 201812, not 89.
+// This file finds numbers that are dates or times of day, such as 20181231, 201812 and 1745. Such
+// numbers cannot be subtracted: 201901 is one month after 201812, not 89.
 
-// monthLayout is the layout of months that are numbers.
+// monthLayout is the layout of months that are written as numbers.
 const monthLayout = "200601"
 
-// isMonthDigits reports whether a text is a month of 1900 to 2099, such as 201812.
+// isMonthDigits reports whether a text is a month between 1900 and 2099, such as 201812.
 func isMonthDigits(s string) bool {
 	if len(s) != len(monthLayout) || s[:2] != "19" && s[:2] != "20" {
 		return false
@@ -27,14 +27,13 @@ func isMonthDigits(s string) bool {
 }
 
 const (
-	fewMonths  = 3    // different numbers below which months are an accident
-	fewClock   = 30   // values below which a clock may be an accident
-	fewHours   = 4    // hours that times of day have
-	accidental = 1e-3 // the largest chance by which numbers look like times of day
+	fewMonths  = 3    // different numbers below which months are a coincidence
+	fewClock   = 30   // values below which times of day may be a coincidence
+	fewHours   = 4    // different hours that times of day must have
+	accidental = 1e-3 // probability below which times of day are no coincidence
 )
 
-// guessTimes asks about a column of numbers that look like dates or times. It reports whether it
-// did.
+// guessTimes adds a problem if the numbers look like dates or times, and reports whether it did.
 func (r *reviewer) guessTimes() bool {
 	s, days, months := r.s, 0, 0
 	layouts := map[string]bool{}
@@ -76,8 +75,8 @@ func (r *reviewer) guessTimes() bool {
 	return true
 }
 
-// likeClock reports whether all numbers are times of day, such as 830 and 1745, and whether that is
-// no accident.
+// likeClock reports whether all numbers are times of day, such as 830 and 1745, and are unlikely to
+// be so by coincidence.
 func (r *reviewer) likeClock() bool {
 	if r.p.full || r.numbers < fewClock || r.p.wholes < r.numbers {
 		return false
@@ -104,7 +103,7 @@ func (r *reviewer) likeClock() bool {
 	if step == 0 || len(hours) < fewHours {
 		return false
 	}
-	endings := map[int]bool{} // the last two digits of multiples of step
+	endings := map[int]bool{} // the last two digits of the multiples of step
 	for k := range 100 {
 		endings[k*step%100] = true
 	}
@@ -116,26 +115,25 @@ func (r *reviewer) likeClock() bool {
 	return math.Pow(share, float64(late)) < accidental
 }
 
-// Clock reads numbers as times of day: 830 is half past eight, which is 8.5 hours.
+// Clock reads numbers as times of day in hours: 830 is half past eight, so it becomes 8.5.
 func (c NumberColumn) Clock() NumberColumn {
 	return NumberColumn{c.with(func(s *spec) { s.Clock = true })}
 }
 
-// hours returns the hours of a time of day such as 830.
+// hours returns the hours of a time of day such as 830. The error wraps ErrParam.
 func hours(v float64) (float64, error) {
 	h, m := math.Floor(v/100), math.Mod(v, 100)
 	if !(v >= 0 && v < 2400 && m < 60 && v == math.Trunc(v)) {
-		return 0, fmt.Errorf("found %v, want a time of day such as 830 or 1745: %w", v,
-			pgsvi.ErrParam)
+		return 0, fmt.Errorf("%v is not a time of day such as 830 or 1745: %w", v, pgsvi.ErrParam)
 	}
 	return h + m/60, nil
 }
 
-// weekLayouts are the layouts of ISO weeks. Package time has no sign for a week, so the sign of a
-// month stands in. A week is the date of its Monday.
+// weekLayouts holds the layouts of ISO weeks. Package time has no notation for weeks, so the
+// notation for months stands in. A week is read as the date of its Monday.
 var weekLayouts = []string{"2006-W01", "2006W01", "2006-W01-2"}
 
-// anyWeek holds weekLayouts, and these as relaxed returns them.
+// anyWeek holds weekLayouts and the layouts that relaxed makes of them.
 var anyWeek = append(relaxed(weekLayouts), weekLayouts...)
 
 // isWeekLayout reports whether a layout reads weeks.
@@ -143,7 +141,7 @@ func isWeekLayout(layout string) bool {
 	return strings.IndexByte(layout, 'W') > 0 && slices.Contains(anyWeek, layout)
 }
 
-// parseLayout is time.Parse that reads weeks as well.
+// parseLayout is like time.Parse but also reads weeks.
 func parseLayout(layout, s string) (t time.Time, ok bool) {
 	if isWeekLayout(layout) {
 		if strings.Count(layout, "-") != strings.Count(s, "-") {
@@ -155,7 +153,7 @@ func parseLayout(layout, s string) (t time.Time, ok bool) {
 	return t, err == nil
 }
 
-// parseWeek reads an ISO week, such as 2018-W52, 2018W52 or, with a day from 1 to 7, 2018-W52-3.
+// parseWeek reads an ISO week such as 2018-W52 or 2018W52, or with a day from 1 to 7, 2018-W52-3.
 func parseWeek(s string) (t time.Time, ok bool) {
 	if len(s) < 7 || strings.Trim(s[:4], "0123456789") != "" {
 		return t, false
@@ -170,7 +168,7 @@ func parseWeek(s string) (t time.Time, ok bool) {
 	}
 	year, _ := strconv.Atoi(s[:4])
 	week, _ := strconv.Atoi(rest[1:])
-	fourth := time.Date(year, 1, 4, 0, 0, 0, 0, time.UTC) // which is always in week 1
+	fourth := time.Date(year, 1, 4, 0, 0, 0, 0, time.UTC) // January 4 is always in week 1
 	monday := fourth.AddDate(0, 0, -(int(fourth.Weekday())+6)%7+7*(week-1))
 	if y, w := monday.ISOWeek(); y != year || w != week {
 		return t, false

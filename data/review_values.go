@@ -11,13 +11,14 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// This file finds numbers that may not be numbers: nines that stand for a missing value.
+// This file finds numbers that may mean a missing value, such as -999, and other values that only
+// look like numbers. review calls it for each column.
 
-// mostNines is how many different texts of nines a profile keeps.
+// mostNines is the number of different texts of nines that a profile keeps.
 const mostNines = 32
 
-// isNines reports whether a text is a number whose digits are nines, such as -999, 99 or 999.90.
-// Survey programs and instruments write them if there is no value.
+// isNines reports whether a text is a number whose digits are all nines, such as -999, 99 or
+// 999.90. Survey programs and instruments write such numbers for missing values.
 func isNines(s string) bool {
 	first := 0
 	for first < len(s) && !isDigit(s[first]) {
@@ -35,10 +36,10 @@ func isNines(s string) bool {
 	return s != "" && strings.Trim(s, "9") == ""
 }
 
-// A span is the least and the largest of the numbers of a column that are not nines.
+// A span holds the smallest and the largest number of a column, without numbers made of nines.
 type span struct{ lo, hi float64 }
 
-// spread updates the spans of a profile by a text that is new, and its values.
+// spread adds a new text and its values to the spans of a profile.
 func (p *profile) spread(s *seen, text string, values [2]float64) {
 	if s.class&limit != 0 || s.class&(asPoint|asComma) == 0 {
 		return
@@ -64,32 +65,32 @@ func (p *profile) spread(s *seen, text string, values [2]float64) {
 }
 
 const (
-	fewForNines = 20 // rows below which a single number of nines is no sign of anything
-	sureNines   = 99 // a number of nines beyond which one row may be enough
-	onceFar     = 20 // ranges of the other numbers that one row is off then
+	fewForNines = 20 // rows below which a single number made of nines is not suspicious
+	sureNines   = 99 // absolute value from which a single row may be suspicious
+	onceFar     = 20 // distance of such a row from all others, in ranges of the others
 )
 
-// far reports whether nines of n rows are far from all other numbers.
+// far reports whether v, a number made of nines in n rows, is far from all other numbers.
 func (r *reviewer) far(v float64, n int, others span) bool {
 	width := others.hi - others.lo
 	switch {
-	case !(width >= 0): // no other number
+	case !(width >= 0): // there is no other number
 		return false
 	case r.values >= fewForNines && math.Abs(v) >= sureNines &&
-		(v < others.lo-onceFar*width || v > others.hi+onceFar*width): // even in one row
+		(v < others.lo-onceFar*width || v > others.hi+onceFar*width): // suspicious even in one row
 		return width > 0
 	case v < 0 && others.lo >= 0: // the only negative numbers
 		return n > 1 && v < others.lo-width/100 || v <= -sureNines && r.values >= fewForNines
 	case v < 0:
 		return n > 1 && v <= others.lo-width
-	case v < 10: // which counts have as well
+	case v < 10: // counts also have such values
 		top := r.p.texts[plainFloat(others.hi)]
 		return n > 1 && v >= others.hi+width && (width <= 1 || top != nil && n > top.n)
 	}
 	return n > 1 && v >= others.hi+max(width, 1)
 }
 
-// checkNines asks whether nines that are far from all other numbers mean that there is no value.
+// checkNines adds a problem if numbers made of nines are far from all other numbers.
 func (r *reviewer) checkNines() {
 	s := r.s
 	switch s.Kind {
@@ -101,7 +102,7 @@ func (r *reviewer) checkNines() {
 	default:
 		return
 	}
-	if r.p.spans == nil || s.Kind == kindNumber && r.why == whySaid && r.hopeless {
+	if r.p.spans == nil || s.Kind == kindNumber && r.why == whyDeclared && r.hopeless {
 		return
 	}
 	others := r.p.spans[b2i(r.decimal == ',')]
@@ -133,7 +134,7 @@ func (r *reviewer) checkNines() {
 	}
 }
 
-// plainFloat returns a number without an exponent, unless it is very large or small.
+// plainFloat formats a number without an exponent, unless it is very large or very small.
 func plainFloat(v float64) string {
 	if a := math.Abs(v); a >= 1e15 || a > 0 && a < 1e-6 {
 		return strconv.FormatFloat(v, 'g', -1, 64)
@@ -141,32 +142,33 @@ func plainFloat(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// NotMissing names numbers that look like codes for a missing value and are values, such as "999".
+// NotMissing declares numbers, such as "999", that are values although they look like codes for a
+// missing value.
 func (c NumberColumn) NotMissing(texts ...string) NumberColumn {
 	return NumberColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
 }
 
-// NotMissing names numbers that are values; see NumberColumn.NotMissing.
+// NotMissing declares numbers that are values; see NumberColumn.NotMissing.
 func (c OutcomeColumn) NotMissing(texts ...string) OutcomeColumn {
 	return OutcomeColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
 }
 
-// NotMissing names numbers that are values; see NumberColumn.NotMissing.
+// NotMissing declares numbers that are values; see NumberColumn.NotMissing.
 func (c ScaleColumn) NotMissing(texts ...string) ScaleColumn {
 	return ScaleColumn{c.with(func(s *spec) { s.NotNA = append(s.NotNA, texts...) })}
 }
 
-// checkTurned asks about numbers such as "(5)" and "5-", unless the rest of the column shows that
-// these are negative: a list may be numbered so, and school grades are "2-".
+// checkTurned adds a problem about numbers such as "(5)" and "5-", unless other values show that
+// these are negative. They may also be items of a numbered list, or school grades such as "2-".
 func (r *reviewer) checkTurned() {
 	p := r.p
 	if p.turns == 0 || p.turns < r.numbers && p.clearTurns > 0 {
 		return
 	}
-	r.found(fmt.Sprintf("%s as %s, which may mean a negative number",
+	r.found(fmt.Sprintf("%s such as %s, which may be negative",
 		plural(p.turns, "number"), csvQuote(p.turnedText())))
 	r.or("if not", func(s *spec) { *s = spec{Name: s.Name, Kind: kindCategory} })
-	r.when = "if it is negative"
+	r.when = "if they are negative"
 }
 
 // turnedText returns the first text such as "(5)".
@@ -179,17 +181,18 @@ func (p *profile) turnedText() string {
 	return p.first
 }
 
-// fewUnits is how many different numbers with a unit are more likely numbers than levels.
+// fewUnits is the number of different values with a unit from which they are probably numbers, not
+// levels.
 const fewUnits = 3
 
-// hasUnit reports whether a column is numbers with a unit. levels is the number of its texts, and
-// rows that of the rows with the unit.
+// hasUnit reports whether a column has numbers with a unit. It has the given number of levels, and
+// the unit in the given number of rows.
 func (r *reviewer) hasUnit(levels, rows int) bool {
 	return levels > surelyFew && 10*rows >= 8*r.values || levels >= fewUnits && rows == r.values
 }
 
-// unsettled returns an error if a text is a different number by a comma and by a point. It is of a
-// column whose training data have no number that shows which of them is the decimal sign.
+// unsettled returns an error if a text is one number with a decimal comma and another number with a
+// decimal point. The training data of the column do not show which sign is the decimal sign.
 func unsettled(text string) error {
 	if !strings.ContainsAny(text, ".,") {
 		return nil
@@ -199,7 +202,7 @@ func unsettled(text string) error {
 	if !isPoint || !isComma || point == comma {
 		return nil
 	}
-	return fmt.Errorf("%s is %s or %s, because no number in training shows the decimal sign; "+
+	return fmt.Errorf("%s may be %s or %s, because no number in training shows the decimal sign; "+
 		"write it without groups, or fit with Decimal: %w", csvQuote(text), plainFloat(comma),
 		plainFloat(point), pgsvi.ErrNotFinite)
 }
@@ -213,8 +216,8 @@ func (c *column) numbers() bool {
 	return c.Kind == kindOutcome && c.Numeric
 }
 
-// isNumberGap reports whether a number is one that means a missing value, in whichever way it is
-// written: -999 and -999.0 are the same.
+// isNumberGap reports whether a number means a missing value, however it is written: -999 and
+// -999.0 are the same number.
 func (c *column) isNumberGap(v *cell) bool {
 	if len(c.gaps) == 0 || !c.numbers() {
 		return false

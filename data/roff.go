@@ -7,14 +7,14 @@ import (
 
 // This file removes the markup of manual pages, which are written in roff, so that a corpus of
 // pages has no words such as "fb" and "bu". A line of markup starts with a period or an apostrophe
-// and the name of a request or macro; an escape in a text starts with a backslash. The macros of
-// both packages for pages, man and mdoc, are known, and the blocks of the preprocessors tbl
-// (tables) and eqn (formulas). See groff_man(7), mdoc(7) and groff(7).
+// and the name of a request or macro. An escape within text starts with a backslash. The file
+// handles the macros of both packages for pages, man and mdoc, and the blocks of the preprocessors
+// tbl (tables) and eqn (formulas). See groff_man(7), mdoc(7) and groff(7).
 //
-// readText of folder.go calls withoutRoff for each text.
+// readText in folder.go calls withoutRoff for each text.
 
-// withoutRoff returns the words of a manual page for its readers. Any other text is returned as it
-// is.
+// withoutRoff returns the text of a manual page that a reader sees. It returns any other text
+// unchanged.
 func withoutRoff(text string) string {
 	lines := strings.ReplaceAll(text, "\\\n", "") // a backslash continues a line
 	if !isRoff(lines) {
@@ -27,8 +27,8 @@ func withoutRoff(text string) string {
 	return r.out.String()
 }
 
-// isRoff reports whether only markup comes before the title, .TH or .Dd, or before .so, which
-// includes another file.
+// isRoff reports whether only markup precedes the title, .TH or .Dd, or .so, which includes another
+// file.
 func isRoff(text string) bool {
 	defining := false
 	for line := range strings.Lines(text) {
@@ -75,27 +75,27 @@ func set(names string) map[string]bool {
 
 var (
 	roffTitle  = set(`TH Dd so`)
-	roffDefine = set(`de de1 am am1 ig`) // a line .. ends them
-	// roffSilent are requests and macros whose arguments are not for readers.
+	roffDefine = set(`de de1 am am1 ig`) // ended by a line ..
+	// roffSilent holds requests and macros whose arguments are not text.
 	roffSilent = set(`TH Dd Dt Os so ds nr if ie el while ft fam ta in ti sp ad hy ne PP P LP br nf
 		fi RS RE PD IX rm rn tr bp ev it rr na nh hw ll pl po ps vs ls ce ns rs mk rt cs ss tm ab nx ex
 		als mso do cc c2 ec eo fp lg ul cu ch wh da di lc tc nm nn pc shift return break HP TP TQ DT
 		UC AT TA Pp Bd Ed Bl El Bk Ek Sm Ud Rs Re Lb Db EX EE SY YS UE ME`)
-	// roffJoined are macros that change the font from one argument to the next.
+	// roffJoined holds macros that change the font with each argument.
 	roffJoined = set(`BR RB BI IB IR RI SB`)
-	// mdocCallable are macros that may be arguments of another macro.
+	// mdocCallable holds macros that may be arguments of other macros.
 	mdocCallable = set(`Ac Ad An Ao Ap Aq Ar At Bc Bo Bq Brc Bro Brq Bsx Bx Cd Cm Dc Do Dq Dv Dx Ec
 		Ef Em En Eo Er Es Ev Fa Fc Fl Fn Fo Fr Ft Fx Ic In Lb Li Lk Me Ms Mt Nm No Ns Nx Oc Oo Op Ot Ox
 		Pa Pc Pf Po Pq Ql Qc Qo Qq Sc So Sq St Sx Sy Ta Tn Ux Va Vt Xc Xo Xr`)
 )
 
-// roff is the state between the lines of a page.
+// roff holds the state between the lines of a page and the text so far.
 type roff struct {
 	out    strings.Builder
-	until  string // the macro that ends a block to leave out
+	until  string // macro that ends a block to leave out
 	mdoc   bool
 	table  bool
-	format bool // the lines before the rows of a table
+	format bool // in the lines that precede the rows of a table
 }
 
 func (r *roff) line(line string) {
@@ -119,7 +119,7 @@ func (r *roff) line(line string) {
 	}
 }
 
-// markup writes the arguments of a request or macro that are for readers.
+// markup writes the arguments of a request or macro that are text.
 func (r *roff) markup(name, rest string) {
 	switch {
 	case roffDefine[name]:
@@ -158,8 +158,8 @@ func (r *roff) markup(name, rest string) {
 	r.text(strings.Join(args, " "))
 }
 
-// roffArguments splits the rest of a line of markup. Quotes hold an argument together, and two
-// quotes inside of them are a quote.
+// roffArguments splits the rest of a line of markup. An argument in quotes may contain spaces, and
+// two quotes inside it stand for a quote.
 func roffArguments(rest string) (args []string) {
 	for rest = strings.TrimLeft(rest, " \t"); rest != ""; rest = strings.TrimLeft(rest, " \t") {
 		var arg string
@@ -207,8 +207,8 @@ func (r *roff) text(line string) {
 	r.out.WriteByte('\n')
 }
 
-// escape returns the text of an escape for readers, and the rest after it. rest begins after the
-// backslash.
+// escape returns the text that an escape shows, and the rest of the line after it. rest starts
+// after the backslash.
 func escape(rest string) (shown, after string) {
 	c, after := rest[0], rest[1:]
 	switch c {
@@ -247,7 +247,8 @@ func escape(rest string) (shown, after string) {
 	return "", after // such as \& \| \% \c \{
 }
 
-// escapeName cuts a name of one character, of two after a parenthesis, or in brackets.
+// escapeName cuts off a name: one character, two characters after a parenthesis, or a text in
+// brackets.
 func escapeName(s string) (name, after string) {
 	switch {
 	case s == "":
@@ -261,7 +262,7 @@ func escapeName(s string) (name, after string) {
 	return s[:1], s[1:]
 }
 
-// afterSize returns the text after a size of type: 8, 10, +2, (12, [12] or '12'.
+// afterSize returns the text after a type size: 8, 10, +2, (12, [12] or '12'.
 func afterSize(s string) string {
 	s = strings.TrimLeft(s, "+-")
 	switch {
@@ -287,17 +288,18 @@ func afterDelimited(s string) string {
 	return after
 }
 
-// roffAccents are the combining marks for the names of letters such as :a.
+// roffAccents holds the combining marks for names of letters such as :a.
 var roffAccents = map[byte]string{':': "\u0308", '\'': "\u0301", '`': "\u0300", '^': "\u0302",
 	'~': "\u0303", ',': "\u0327"}
 
-// roffSpecial are other characters that are parts of words.
+// roffSpecial holds other characters that are parts of words.
 var roffSpecial = map[string]string{"aq": "'", "cq": "'", "oq": "'", "hy": "-", "ss": "ß",
 	"ae": "æ",
 	"AE": "Æ", "oe": "œ", "OE": "Œ", "/o": "ø", "/O": "Ø", "oa": "å", "oA": "Å", "fi": "fi",
 	"fl": "fl", "ff": "ff", "Fi": "ffi", "Fl": "ffl"}
 
-// special returns the character with a name, or a space for signs, which are not parts of words.
+// special returns the character with the given name, or a space for characters that are not parts
+// of words.
 func special(name string) string {
 	if s, ok := roffSpecial[name]; ok {
 		return s

@@ -17,16 +17,17 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// An Encoded is a row as numbers.
+// An Encoded is a row of a table as numbers.
 type Encoded struct {
-	X      []float64 // a value for each feature
-	Offset float64   // offsets and logarithms of exposures
-	Notes  []string  // of values that are imputed, new or beyond those of training
-	Row    int       // in its table, from 0
-	Line   int       // in its file, from 1; 0 if there is no file
+	X      []float64 // one value per feature
+	Offset float64   // sum of the offsets and the logarithms of the exposures
+	Notes  []string  // values that are imputed, new or outside the training range
+	Row    int       // number of the row in its table, from 0
+	Line   int       // line in the file, from 1; 0 without a file
 }
 
-// row encodes cells in the order of state.Columns into r, whose X is kept if it is long enough.
+// row encodes cells, which are in the order of state.Columns, into r. It reuses r.X if it is long
+// enough.
 func (e *Encoder) row(r *Encoded, cells []cell) error {
 	r.X = slices.Grow(r.X[:0], len(e.names))[:len(e.names)]
 	clear(r.X)
@@ -57,7 +58,7 @@ func (e *Encoder) row(r *Encoded, cells []cell) error {
 
 func (c *column) wrap(err error) error { return fmt.Errorf("column %s: %w", csvQuote(c.Name), err) }
 
-// needed reports whether a row without the column cannot be predicted.
+// needed reports whether a row without the column cannot be encoded.
 func (c *column) needed() bool {
 	switch c.Kind {
 	case kindSkip, kindOutcome, kindWeight, kindTrials, kindEvent, kindGroup:
@@ -66,16 +67,16 @@ func (c *column) needed() bool {
 	return true
 }
 
-// Row encodes a row: a map[string]any or map[string]string by names of columns, a JSON object as
-// []byte or json.RawMessage, or a struct, or pointer to one, whose fields have tags such as
-// `col:"age"`. A nil value and a nil pointer are missing values, and so is a column that is not
-// there. Columns that the model does not use, and the outcome, need not be there. Texts are read as
-// those of the table are. A field of a JSON object that is no column is noted, and an error in the
-// other types.
+// Row encodes one row. The row is a map[string]any or map[string]string from column names to
+// values, a JSON object as []byte or json.RawMessage, or a struct, or a pointer to a struct, whose
+// fields have tags such as `col:"age"`. A nil value, a nil pointer and an absent column are missing
+// values. The outcome, and columns that the model does not use, may be absent. Texts are read like
+// texts in the table. A field of a JSON object that is not a column adds a note; in the other types
+// it is an error.
 //
-// The error names the column and what was found. It wraps ErrParam where a level is unknown or
-// there is no column of such a name, ErrNotFinite where there is no number or a value is missing
-// that never was in training, and ErrShape where row is none of these types or no JSON object.
+// The error names the column and the value. It wraps ErrParam if a level is unknown or a name is
+// not a column, ErrNotFinite if a value is not a number, or is missing although no value was
+// missing in training, and ErrShape if row has none of these types or is not a JSON object.
 func (e *Encoder) Row(row any) (*Encoded, error) {
 	cells := make([]cell, len(e.state.Columns))
 	r := &Encoded{}
@@ -90,8 +91,8 @@ func (e *Encoder) Row(row any) (*Encoded, error) {
 	return r, nil
 }
 
-// withNotes adds the notes on unknown fields to the error of a row: a value may be missing because
-// its field is misspelt.
+// withNotes adds the notes about unknown fields to the error of a row, because a value may be
+// missing if its field is misspelled.
 func withNotes(err error, notes []string) error {
 	if len(notes) == 0 {
 		return err
@@ -99,8 +100,9 @@ func withNotes(err error, notes []string) error {
 	return fmt.Errorf("%w; %s", err, strings.Join(notes, "; "))
 }
 
-// fill sets the cells of a row, in the order of state.Columns. The notes name the fields of a JSON
-// object that are no columns: other programs send more than is needed.
+// fill sets the cells of a row in the order of state.Columns. It returns a note for each field of a
+// JSON object that is not a column, because other programs may send more fields than the model
+// needs.
 func (e *Encoder) fill(cells []cell, row any) (notes []string, err error) {
 	for j := range cells {
 		cells[j] = cell{kind: absentCell}
@@ -117,7 +119,7 @@ func (e *Encoder) fill(cells []cell, row any) (notes []string, err error) {
 	return notes, err
 }
 
-// fillFields is fill for a map or a struct.
+// fillFields is like fill for a map or a struct.
 func (e *Encoder) fillFields(cells []cell, row any) error {
 	switch row := row.(type) {
 	case map[string]any:
@@ -152,7 +154,7 @@ func (e *Encoder) fillJSON(cells []cell, b []byte) (notes []string, err error) {
 			return nil
 		}
 		if cells[j].kind != absentCell {
-			return sentinel.Wrap(pgsvi.ErrShape, "field %s is there twice", csvQuote(name))
+			return sentinel.Wrap(pgsvi.ErrShape, "field %s occurs twice", csvQuote(name))
 		}
 		if c.kind == textCell {
 			c.s = strings.TrimSpace(c.s)
@@ -163,7 +165,8 @@ func (e *Encoder) fillJSON(cells []cell, b []byte) (notes []string, err error) {
 	return notes, err
 }
 
-// noFieldOf is noField of the first name that is none, so that it is always the same one.
+// noFieldOf returns noField for the first unknown name in alphabetical order, so the error is
+// always the same.
 func noFieldOf[V any](e *Encoder, row map[string]V) error {
 	for _, name := range slices.Sorted(maps.Keys(row)) {
 		if _, ok := e.place[name]; !ok {
@@ -181,10 +184,10 @@ func (e *Encoder) noField(name string) error {
 		}
 	}
 	return sentinel.Wrap(pgsvi.ErrParam,
-		"there is no column %s%s", csvQuote(name), nearAny(name, names))
+		"the model has no column %s%s", csvQuote(name), nearAny(name, names))
 }
 
-// setCell sets a cell to a value of Go.
+// setCell sets a cell to a Go value.
 func setCell(c *cell, v any) error {
 	switch v := v.(type) {
 	case nil:
@@ -199,7 +202,7 @@ func setCell(c *cell, v any) error {
 		f, err := v.Float64()
 		if err != nil {
 			return sentinel.Wrap(pgsvi.ErrNotFinite,
-				"found %s, want a finite number", csvQuote(v.String()))
+				"%s is not a finite number", csvQuote(v.String()))
 		}
 		*c = cell{kind: numberCell, f: f, s: v.String()}
 	case bool:
@@ -210,12 +213,13 @@ func setCell(c *cell, v any) error {
 		return setReflected(c, reflect.ValueOf(v))
 	}
 	if c.kind == numberCell && (math.IsNaN(c.f) || math.IsInf(c.f, 0)) {
-		return sentinel.Wrap(pgsvi.ErrNotFinite, "found %v, want a finite number", c.f)
+		return sentinel.Wrap(pgsvi.ErrNotFinite, "%v is not a finite number", c.f)
 	}
 	return nil
 }
 
-// intCell is the cell of a whole number. One that a float64 may not hold keeps its text.
+// intCell returns the cell of a whole number. It keeps the text of a number that a float64 cannot
+// hold.
 func intCell(v int64) cell {
 	c := cell{kind: numberCell, f: float64(v)}
 	if v >= 1<<53 || v <= -1<<53 {
@@ -229,8 +233,8 @@ var (
 	numberType = reflect.TypeFor[json.Number]()
 )
 
-// setReflected is setCell for fields of a struct and other types. It copies no value that can be
-// read as it is.
+// setReflected is like setCell for struct fields and other types. It avoids copying values that can
+// be read in place.
 func setReflected(c *cell, v reflect.Value) error {
 	switch {
 	case v.Kind() == reflect.Pointer && v.IsNil(), v.Kind() == reflect.Interface && v.IsNil():
@@ -256,11 +260,11 @@ func setReflected(c *cell, v reflect.Value) error {
 		return setCell(c, v.Bool())
 	}
 	return sentinel.Wrap(pgsvi.ErrShape,
-		"found a %s, want a number, a text, a bool, a time or nil", v.Type())
+		"the value is a %s; use a number, a text, a bool, a time or nil", v.Type())
 }
 
-// structFields has the tagged fields of types that were encoded.
-var structFields sync.Map // of reflect.Type to []structField
+// structFields caches the tagged fields of struct types.
+var structFields sync.Map // from reflect.Type to []structField
 
 type structField struct {
 	name string
@@ -287,7 +291,7 @@ func (e *Encoder) fillStruct(cells []cell, v reflect.Value) error {
 	}
 	if v.Kind() != reflect.Struct {
 		return sentinel.Wrap(pgsvi.ErrShape,
-			"the row is a %v, want a map, a JSON object as []byte, or a struct",
+			"the row is of kind %v; use a map, a JSON object as []byte, or a struct",
 			v.Kind())
 	}
 	fields := fieldsOf(v.Type())

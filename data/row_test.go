@@ -20,7 +20,8 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// churnEncoder is that of churnFile, with all that Suggest says, and new levels allowed.
+// churnEncoder returns the Encoder of churnFile with all suggested decisions, and new levels
+// allowed.
 func churnEncoder(t testing.TB) (*Table, *Encoder) {
 	t.Helper()
 	table := read(t, churnFile(4000))
@@ -48,7 +49,7 @@ type customer struct {
 	other int
 }
 
-// TestRow encodes one row in all the ways that it may be given, to the same numbers.
+// TestRow encodes one row in all forms that are accepted, with the same result.
 func TestRow(t *testing.T) {
 	_, e := churnEncoder(t)
 	start, age, news := time.Date(2021, 5, 3, 0, 0, 0, 0, time.UTC), 44, "ja"
@@ -100,15 +101,15 @@ func TestRow(t *testing.T) {
 		}
 	}
 	notes := strings.Join(r.Notes, "\n")
-	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing: the mean stands in`,
-		`"Anrufe" is 40, outside 0 to 7, the range of training`} {
+	for _, want := range []string{`"Tarif"="gold" is new`, `"Alter" is missing and replaced by the mean`,
+		`"Anrufe" is 40, outside the training range 0 to 7`} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no note %q in %q", want, notes)
 		}
 	}
 }
 
-// TestRowErrors checks what is said of rows that cannot be encoded.
+// TestRowErrors checks the errors about rows that cannot be encoded.
 func TestRowErrors(t *testing.T) {
 	_, e := churnEncoder(t)
 	good := func(change func(m map[string]any)) map[string]any {
@@ -126,44 +127,44 @@ func TestRowErrors(t *testing.T) {
 		says string
 	}{
 		{good(func(m map[string]any) { delete(m, "Anrufe") }), pgsvi.ErrNotFinite,
-			`column "Anrufe": the value is missing, and training had no row without one`},
+			`column "Anrufe": the value is missing, but no value was missing in training`},
 		{good(func(m map[string]any) { m["Anrufe"] = "viele" }), pgsvi.ErrNotFinite,
-			`column "Anrufe": found "viele", want a number with the decimal sign ','`},
+			`column "Anrufe": "viele" is not a number with the decimal sign ','`},
 		{good(func(m map[string]any) { m["Anrufe"] = math.NaN() }), pgsvi.ErrNotFinite,
-			`column "Anrufe": found NaN`},
+			`column "Anrufe": NaN`},
 		{good(func(m map[string]any) { m["Anrufe"] = []int{1} }), pgsvi.ErrShape,
-			`column "Anrufe": found a []int`},
+			`column "Anrufe": the value is a []int`},
 		{good(func(m map[string]any) { m["Anrufe"] = time.Now() }), pgsvi.ErrParam,
-			`column "Anrufe": found a date`},
+			`column "Anrufe": the value is a date`},
 		{good(func(m map[string]any) { m["Monatspreis"] = "5 $" }), pgsvi.ErrParam,
-			`column "Monatspreis": found "5 $", want a number in €`},
+			`column "Monatspreis": "5 $" is not a number in €`},
 		{good(func(m map[string]any) { m["Monatspreis"] = "29.5" }), pgsvi.ErrNotFinite,
 			`decimal sign ','`},
 		{good(func(m map[string]any) { m["Vertragsbeginn"] = "gestern" }), pgsvi.ErrParam,
-			`column "Vertragsbeginn": found "gestern", want a date like 2.1.2006`},
+			`column "Vertragsbeginn": "gestern" is not a date like 2.1.2006`},
 		{good(func(m map[string]any) { m["Newsletter"] = "oft" }), pgsvi.ErrParam,
-			`column "Newsletter": found the unknown level "oft", want one of "ja", "nein"`},
+			`column "Newsletter": the level "oft" is unknown; use one of "ja", "nein"`},
 		{good(func(m map[string]any) { m["anrufe"], m["zz"] = 3, 1 }), pgsvi.ErrParam,
-			`there is no column "anrufe"; did you mean "Anrufe"?`},
+			`the model has no column "anrufe"; did you mean "Anrufe"?`},
 		{map[string]string{"b": "1", "a": "2"}, pgsvi.ErrParam,
-			`there is no column "a"; there are "Vertragsbeginn"`},
-		{[]byte(`{"Anrufe": 3, "Anrufe": 4}`), pgsvi.ErrShape, `field "Anrufe" is there twice`},
-		{[]byte(`{"Anrufe": {"x": 3}}`), pgsvi.ErrShape, `field "Anrufe": found an object`},
-		{[]byte(`{"Anrufe": 1e999}`), pgsvi.ErrNotFinite, `field "Anrufe": found "1e999"`},
-		{[]byte(`{"anrufe": 3}`), pgsvi.ErrNotFinite, `there is no column "anrufe"`},
+			`the model has no column "a"; it has "Vertragsbeginn"`},
+		{[]byte(`{"Anrufe": 3, "Anrufe": 4}`), pgsvi.ErrShape, `field "Anrufe" occurs twice`},
+		{[]byte(`{"Anrufe": {"x": 3}}`), pgsvi.ErrShape, `field "Anrufe": the value is an object`},
+		{[]byte(`{"Anrufe": 1e999}`), pgsvi.ErrNotFinite, `field "Anrufe": "1e999"`},
+		{[]byte(`{"anrufe": 3}`), pgsvi.ErrNotFinite, `the model has no column "anrufe"`},
 		{[]byte(`{"Anrufe": 3`), pgsvi.ErrShape, `byte 12`},
-		{[]byte(`[3]`), pgsvi.ErrShape, `want a JSON object`},
+		{[]byte(`[3]`), pgsvi.ErrShape, `is not a JSON object`},
 		{[]byte(``), pgsvi.ErrShape, `unexpected end`},
-		{nil, pgsvi.ErrShape, "want a map, a JSON object as []byte, or a struct"},
-		{3, pgsvi.ErrShape, "the row is a int"},
-		{(*customer)(nil), pgsvi.ErrShape, "the row is a ptr"},
+		{nil, pgsvi.ErrShape, "use a map, a JSON object as []byte, or a struct"},
+		{3, pgsvi.ErrShape, "the row is of kind int"},
+		{(*customer)(nil), pgsvi.ErrShape, "the row is of kind ptr"},
 		{struct{ A int }{1}, pgsvi.ErrShape, "have no tags"},
 		{struct {
 			A int `col:"a"`
-		}{1}, pgsvi.ErrParam, `there is no column "a"`},
+		}{1}, pgsvi.ErrParam, `the model has no column "a"`},
 		{struct {
 			A chan int `col:"Anrufe"`
-		}{}, pgsvi.ErrShape, `column "Anrufe": found a chan int`},
+		}{}, pgsvi.ErrShape, `column "Anrufe": the value is a chan int`},
 	} {
 		for range 3 { // as maps are in no order
 			if r, err := e.Row(c.row); r != nil || !errors.Is(err, c.want) ||
@@ -202,7 +203,7 @@ func TestNewLevels(t *testing.T) {
 	}
 }
 
-// TestRowAgrees checks that a row of a table and the same row as a map are the same numbers.
+// TestRowAgrees checks that a row of a table and the same row as a map are encoded alike.
 func TestRowAgrees(t *testing.T) {
 	table, e := churnEncoder(t)
 	d, err := e.Data(table)
@@ -232,8 +233,8 @@ func TestRowAgrees(t *testing.T) {
 	}
 }
 
-// TestFileMemory reads a file with a bad line at its end: the error names the line, and the memory
-// in use stays flat. So it does where the file is good.
+// TestFileMemory checks that an error at the end of a file names the line, and that the memory in
+// use does not grow, for this file and for a good file.
 func TestFileMemory(t *testing.T) {
 	lines := testkit.Longer(400000, testkit.Shorter(120000, 40000))
 	path := filepath.Join(t.TempDir(), "large.csv")
@@ -263,7 +264,7 @@ func TestFileMemory(t *testing.T) {
 	before := inUse()
 	if _, err := ReadFile(path); !errors.Is(err, pgsvi.ErrShape) ||
 		!strings.Contains(err.Error(),
-			fmt.Sprintf("large.csv: line %d has 3 fields, want 5", lines+2)) {
+			fmt.Sprintf("large.csv: line %d has 3 fields, but the first line has 5", lines+2)) {
 		t.Errorf("%v", err)
 	}
 	write("")
@@ -271,7 +272,7 @@ func TestFileMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The file has 130 bytes a line.
+	// The file has 130 bytes per line.
 	if n := inUse() - before; n > uint64(3<<20+32*lines) && n < 1<<40 {
 		t.Errorf("%d bytes in use", n)
 	}
@@ -303,8 +304,8 @@ func TestFileMemory(t *testing.T) {
 	}
 }
 
-// FuzzTable checks that whatever is read has columns of all rows, that suggestions are enough or
-// nothing is, and that all numbers are finite and rows agree with data.
+// FuzzTable checks that every table has columns with values for all rows, that the suggestions
+// suffice if any do, that all numbers are finite, and that rows agree with data.
 func FuzzTable(f *testing.F) {
 	for _, s := range []string{"", people, "1,2\n3,4\n", "\ufeffa,b\r\n1,\"x\"\r\n\n2,y",
 		"a;y\n?;1\nNaN;2\n3,5;3\n", ",a\n1,2\n2,3", "a,a\n1,2", "a\n1", "a,y\n1,p\n2,q\n3,p\n",
@@ -347,7 +348,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// FuzzFormat checks that a table written with any separator and encoding is read as it was written.
+// FuzzFormat checks that a table is read as it was written, with any separator and encoding.
 func FuzzFormat(f *testing.F) {
 	f.Add("Größe", "1,5", "x y", uint8(1), uint8(1))
 	f.Add("a", "b,c", "d;e", uint8(0), uint8(3))
@@ -404,7 +405,7 @@ func latin1(s string) (b []byte) {
 	return b
 }
 
-// FuzzRowJSON checks that JSON is encoded or refused, as encoding/json reads it.
+// FuzzRowJSON checks that JSON is encoded or refused in agreement with encoding/json.
 func FuzzRowJSON(f *testing.F) {
 	for _, s := range []string{`{}`, `{"age":1,"colour":"red"}`, `{"age":"1","colour":null}`,
 		`{"age":1e3,"colour":"r\u0065d","y":true}`, `[1]`, `{"age":{}}`, `{"a":1}`,
@@ -437,7 +438,8 @@ func FuzzRowJSON(f *testing.F) {
 	})
 }
 
-// FuzzEncoderJSON checks that an Encoder that is read encodes rows, or refuses to, without a panic.
+// FuzzEncoderJSON checks that an Encoder from arbitrary JSON encodes rows or refuses to, without a
+// panic.
 func FuzzEncoderJSON(f *testing.F) {
 	e := peopleEncoder()
 	good, err := json.Marshal(e)

@@ -19,27 +19,26 @@ import (
 	"golang.org/x/exp/mmap"
 )
 
-// A row file, all numbers little-endian:
+// A row file has the following format. All numbers are little-endian.
 //
 //	header   "pgsvirow", version uint32, flags uint32
-//	blocks   bytes uint64, rows uint32, CRC-32C uint32 of those and of what
-//	         follows, and so many bytes with so many rows
+//	blocks   length uint64, rows uint32, CRC-32C uint32 of length, rows and
+//	         content, and the content
 //	trailer  columns, rows, length of the file uint64, CRC-32C uint32 of the
-//	         header and of those, "end." uint32
+//	         header and these numbers, "end." uint32
 //
-// A row is y, then the offset and the weight if the file has them, float64 each,
-// and its values, float64 or float32. A dense row has one for each column, and a
-// block has as many rows as fit rowBlock, at least one, which says where each row
-// is. A sparse row is 2·(number of values)+1 if all of them are 1 and without
-// the +1 if not, the differences of its columns less 1 (the first from -1),
-// each as a uvarint, and the values, if they are not all 1.
+// A row consists of y, then the offset and the weight if the file has them, each as a float64, and
+// its values, as float64 or float32. A dense row has one value for each column, and a block has as
+// many dense rows as fit rowBlock, but at least one, so the place of each row can be computed. A
+// sparse row consists of 2·(number of values), plus 1 if all values are 1, the differences of its
+// columns less 1 (the first from -1), all as uvarints, and the values, unless all are 1.
 const (
 	rowMagic       = "pgsvirow"
 	rowEnd         = "end."
 	rowVersion     = 1
 	rowHeader      = 16
 	rowTrailer     = 32
-	rowBlock       = 256 << 10 // bytes of a block, about
+	rowBlock       = 256 << 10 // approximate size of a block in bytes
 	rowBlockHeader = 16
 
 	rowFloat32, rowSparse, rowOffset, rowWeight = 1, 2, 4, 8
@@ -47,13 +46,13 @@ const (
 
 var rowCRC = crc32.MakeTable(crc32.Castagnoli)
 
-// RowOptions are the choices of NewRowWriter. The zero value is a file of dense
-// rows of float64, without offsets and weights.
+// RowOptions holds options for NewRowWriter. The zero value means dense rows of float64 without
+// offsets or weights.
 type RowOptions struct {
-	Sparse  bool // keep the columns and values of each row, not a value for each column
-	Float32 bool // round the values, but neither responses nor offsets nor weights
-	Offset  bool // keep the offsets, which otherwise have to be 0
-	// keep the weights, which otherwise have to be 0 or 1, and are read as 0, meaning 1
+	Sparse  bool // store the columns and values of each row, not a value for each column
+	Float32 bool // round the values, but not responses, offsets or weights
+	Offset  bool // store offsets; otherwise they must be 0
+	// Weight stores weights. Otherwise they must be 0 or 1, and are read as 0, which means 1.
 	Weight bool
 }
 
@@ -66,7 +65,7 @@ func (o RowOptions) flags() (f uint32) {
 	return f
 }
 
-// stride returns the bytes of a dense row.
+// stride returns the number of bytes in a dense row.
 func (o RowOptions) stride(cols int) int64 {
 	size := int64(8)
 	if o.Float32 {
@@ -75,7 +74,7 @@ func (o RowOptions) stride(cols int) int64 {
 	return o.fixed() + size*int64(cols)
 }
 
-// fixed returns the bytes of a row before its values.
+// fixed returns the number of bytes of a row before its values.
 func (o RowOptions) fixed() int64 {
 	n := int64(8)
 	if o.Offset {
@@ -87,33 +86,32 @@ func (o RowOptions) fixed() int64 {
 	return n
 }
 
-// rowsPerBlock returns the rows of all blocks of dense rows but the last.
+// rowsPerBlock returns the number of dense rows in each block except the last.
 func rowsPerBlock(stride int64) int64 { return max(1, rowBlock/stride) }
 
-// RowWriter writes a file of rows for OpenRows: binary, with checksums, in one
-// pass and with the memory of a few hundred rows, so that the data can be larger
-// than memory. It is not safe for concurrent use.
+// A RowWriter writes a binary file of rows, with checksums, for OpenRows. It works in one pass and
+// keeps only a few hundred rows in memory, so the data can be larger than memory. It is not safe
+// for concurrent use.
 type RowWriter struct {
 	w       io.Writer
 	opts    RowOptions
 	cols    int
-	widen   bool   // cols is the largest so far
-	buf     []byte // the block in the making, its header included
+	widen   bool   // whether cols is the largest number so far
+	buf     []byte // the current block, including its header
 	inBlock int
 	rows    int
 	size    int64 // bytes written
-	err     error // what ended the writing
+	err     error // the error that ended the writing
 }
 
-// NewRowWriter returns a writer of rows with the given number of columns. For
-// sparse rows cols may be 0, which means as many as the rows turn out to have. A
-// nil opts means the zero RowOptions. Nothing is written before there is a block
-// of rows; w need not be buffered. Where a block of dense rows takes more memory than the limit,
-// Write and Close return an error that wraps ErrMemory. NewRowWriter panics if cols is negative or
-// above math.MaxInt32.
+// NewRowWriter returns a writer of rows with the given number of columns. For sparse rows, cols may
+// be 0 to use as many columns as the rows turn out to have. A nil opts means the zero RowOptions.
+// The writer writes whole blocks, so w need not be buffered. If a block of dense rows needs more
+// memory than the limit, Write and Close return an error that wraps ErrMemory. NewRowWriter panics
+// if cols is negative or above math.MaxInt32.
 func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 	if cols < 0 || cols > math.MaxInt32 {
-		panic(fmt.Sprintf("pgsvi: RowWriter with %d columns", cols))
+		panic(fmt.Sprintf("pgsvi: NewRowWriter: the number of columns is %d", cols))
 	}
 	rw := &RowWriter{w: w, cols: cols, buf: make([]byte, rowBlockHeader, rowBlock+rowBlock/8)}
 	if opts != nil {
@@ -129,18 +127,15 @@ func NewRowWriter(w io.Writer, cols int, opts *RowOptions) *RowWriter {
 	return rw
 }
 
-// Write adds a row and keeps nothing of it. Sparse and dense rows can be written
-// to either kind of file; a file of sparse rows keeps only the non-zeros of a
-// dense one.
+// Write adds a row and retains none of its slices. Sparse and dense rows can be written to either
+// kind of file. A file of sparse rows stores only the nonzero values of a dense row.
 //
-// The errors name the row, counted from 0. After one that wraps ErrShape
-// (lengths disagree with each other or the number of columns, columns that do
-// not increase strictly from 0 on), ErrNotFinite (a number that is NaN or
-// infinite, or becomes so as float32) or ErrParam (a negative weight, or an
-// offset or weight that the file is not to keep), nothing has been added and
-// the writer can be used on. A failure of the underlying writer, which is
-// wrapped as it is, is final, and so is Close, after which the error wraps
-// os.ErrClosed.
+// An error names the row, counted from 0. It wraps ErrShape if lengths do not match each other or
+// the number of columns, or if columns do not increase strictly from 0. It wraps ErrNotFinite if a
+// number is NaN or infinite, or becomes infinite as a float32. It wraps ErrParam if a weight is
+// negative, or if the options exclude an offset or weight. After such an error the row is not
+// added, and the writer can still be used. An error of w is wrapped and is final. After Close the
+// error wraps os.ErrClosed.
 func (w *RowWriter) Write(row pgsvi.Row) error {
 	if w.err != nil {
 		return w.err
@@ -177,16 +172,16 @@ func (w *RowWriter) Write(row pgsvi.Row) error {
 	return w.err
 }
 
-// check returns the number of columns that a row needs, or what is wrong with it.
+// check returns the number of columns that a row needs, or an error if the row is invalid.
 func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 	width = len(row.Val)
 	switch {
 	case row.Ind != nil && len(row.Ind) != len(row.Val):
-		return 0, fmt.Errorf("pgsvi: row %d has %d columns and %d values: %w", w.rows, len(row.Ind),
+		return 0, fmt.Errorf("pgsvi: row %d has %d columns but %d values: %w", w.rows, len(row.Ind),
 			len(row.Val), pgsvi.ErrShape)
 	case row.Ind == nil && len(row.Val) != w.cols && !w.widen || width > math.MaxInt32:
-		return 0, fmt.Errorf("pgsvi: dense row %d has %d values, want %d: %w", w.rows, len(row.Val),
-			w.cols, pgsvi.ErrShape)
+		return 0, fmt.Errorf("pgsvi: dense row %d has %d values instead of %d: %w", w.rows,
+			len(row.Val), w.cols, pgsvi.ErrShape)
 	}
 	if row.Ind != nil {
 		most := w.cols
@@ -196,8 +191,8 @@ func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 		width = 0
 		for _, j := range row.Ind {
 			if j < width || j >= most {
-				return 0, fmt.Errorf("pgsvi: row %d has column %d, want strictly increasing "+
-					"columns from 0 to %d: %w", w.rows, j, most-1, pgsvi.ErrShape)
+				return 0, fmt.Errorf("pgsvi: row %d has column %d; columns must increase strictly "+
+					"and be from 0 to %d: %w", w.rows, j, most-1, pgsvi.ErrShape)
 			}
 			width = j + 1
 		}
@@ -212,16 +207,16 @@ func (w *RowWriter) check(row pgsvi.Row) (width int, err error) {
 		}
 	}
 	if _, ok := dense.AllFinite([]float64{row.Y, row.Offset, row.Weight}); !ok {
-		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v, weight %v: %w", w.rows,
-			row.Y, row.Offset, row.Weight, pgsvi.ErrNotFinite)
+		return 0, fmt.Errorf("pgsvi: row %d has response %v, offset %v and weight %v; all must be "+
+			"finite: %w", w.rows, row.Y, row.Offset, row.Weight, pgsvi.ErrNotFinite)
 	}
 	if row.Weight < 0 || row.Weight != 0 && row.Weight != 1 && !w.opts.Weight {
 		return 0, fmt.Errorf("pgsvi: row %d has the weight %v; weights must not be negative, and "+
-			"be kept only with RowOptions.Weight: %w", w.rows, row.Weight, pgsvi.ErrParam)
+			"need RowOptions.Weight: %w", w.rows, row.Weight, pgsvi.ErrParam)
 	}
 	if row.Offset != 0 && !w.opts.Offset {
-		return 0, fmt.Errorf("pgsvi: row %d has the offset %v, kept only with RowOptions.Offset: "+
-			"%w", w.rows, row.Offset, pgsvi.ErrParam)
+		return 0, fmt.Errorf("pgsvi: row %d has the offset %v; offsets need RowOptions.Offset: %w",
+			w.rows, row.Offset, pgsvi.ErrParam)
 	}
 	return width, nil
 }
@@ -284,7 +279,7 @@ func (w *RowWriter) putSparse(b []byte, row pgsvi.Row) []byte {
 	return b
 }
 
-// flush writes the block, and before the first one the header.
+// flush writes the block, preceded by the header if it is the first block.
 func (w *RowWriter) flush() {
 	if w.size == 0 {
 		w.write(w.header())
@@ -323,10 +318,9 @@ func (w *RowWriter) write(b []byte) {
 	w.size += int64(len(b))
 }
 
-// Close writes what has not been written, and the end by which OpenRows knows
-// that nothing is missing. It does not close the underlying writer. It returns
-// the failure of that, if there was one; to close again does nothing but return
-// an error that wraps os.ErrClosed.
+// Close writes the remaining rows and the trailer, which shows OpenRows that the file is complete.
+// It does not close the underlying writer, but returns its error if there was one. A second Close
+// returns an error that wraps os.ErrClosed.
 func (w *RowWriter) Close() error {
 	if w.err != nil {
 		return w.err
@@ -350,8 +344,8 @@ func rowFileSum(header, trailer []byte) uint32 {
 	return crc32.Update(crc32.Checksum(header, rowCRC), rowCRC, trailer[:24])
 }
 
-// CopyRows writes the rows to w, which it does not close, and returns how many.
-// It stops at the first error, that of the rows or of Write, and returns it.
+// CopyRows writes the rows to w and returns their number. It does not close w. It stops at the
+// first error of rows or Write and returns it.
 func CopyRows(w *RowWriter, rows iter.Seq2[pgsvi.Row, error]) (n int, err error) {
 	for row, err := range rows {
 		if err == nil {
@@ -365,11 +359,11 @@ func CopyRows(w *RowWriter, rows iter.Seq2[pgsvi.Row, error]) (n int, err error)
 	return n, nil
 }
 
-// RowFile is a file of rows that a RowWriter has written. It is safe for
-// concurrent use. The file must not be changed while it is open.
+// A RowFile is a file of rows that a RowWriter wrote. It is safe for concurrent use. The file must
+// not change while it is open.
 //
-// The file is mapped into memory a window at a time, so that reading it, however
-// large it is, makes some 64 MB of it resident.
+// A RowFile maps a part of the file into memory at a time, so that at most about 64 MB of it are
+// resident, however large it is.
 type RowFile struct {
 	path   string
 	opts   RowOptions
@@ -383,10 +377,10 @@ type RowFile struct {
 	buf    []byte
 }
 
-// OpenRows opens a file of rows and checks its beginning and its end. The errors
-// name the file. They wrap ErrParam if it is not a file of rows or one of another
-// version, and ErrShape if it is not whole: truncated, damaged, or written by a
-// RowWriter that was not closed. A failure to open or read it is wrapped as it is.
+// OpenRows opens a file of rows and checks its header and its trailer. The errors name the file.
+// They wrap ErrParam if it is not a file of rows or has another version, and ErrShape if it is
+// truncated, damaged, or written by a RowWriter that was not closed. They wrap the error of opening
+// or reading the file.
 func OpenRows(path string) (*RowFile, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -410,8 +404,8 @@ func OpenRows(path string) (*RowFile, error) {
 	case string(header[:8]) != rowMagic:
 		return nil, fmt.Errorf("pgsvi: %s is not a row file: %w", path, pgsvi.ErrParam)
 	case version != rowVersion:
-		return nil, fmt.Errorf("pgsvi: row file %s has version %d, want %d: %w", path, version,
-			rowVersion, pgsvi.ErrParam)
+		return nil, fmt.Errorf("pgsvi: row file %s has version %d, but this release reads version "+
+			"%d: %w", path, version, rowVersion, pgsvi.ErrParam)
 	case flags >= 2*rowWeight:
 		return nil, fmt.Errorf("pgsvi: row file %s has the unknown flags %#x: %w", path, flags,
 			pgsvi.ErrParam)
@@ -430,8 +424,8 @@ func OpenRows(path string) (*RowFile, error) {
 		return nil, f.truncated()
 	}
 	if size != uint64(f.size) || cols > math.MaxInt32 || !f.holds(int(cols), rows) {
-		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but says it has %d with %d rows "+
-			"of %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
+		return nil, fmt.Errorf("pgsvi: row file %s has %d bytes, but its trailer declares %d "+
+			"bytes, %d rows and %d columns: %w", path, f.size, size, rows, cols, pgsvi.ErrShape)
 	}
 	f.cols, f.rows = int(cols), int(rows)
 	f.window.file = f
@@ -443,7 +437,7 @@ func (f *RowFile) truncated() error {
 		f.path, pgsvi.ErrShape)
 }
 
-// holds reports whether there can be so many rows in the bytes of the file.
+// holds reports whether the file is large enough for this number of rows.
 func (f *RowFile) holds(cols int, rows uint64) bool {
 	inside := uint64(f.size) - rowHeader - rowTrailer
 	if f.opts.Sparse {
@@ -463,12 +457,11 @@ func (f *RowFile) Len() int { return f.rows }
 // Cols returns the number of columns.
 func (f *RowFile) Cols() int { return f.cols }
 
-// Options returns how the file was written.
+// Options returns the options that the file was written with.
 func (f *RowFile) Options() RowOptions { return f.opts }
 
-// Close closes the file, after which All, Range and RowAt return errors that wrap
-// os.ErrClosed, and so do iterations that are under way, at the next block. It
-// returns nil.
+// Close closes the file and returns nil. After that, All, Range and RowAt return errors that wrap
+// os.ErrClosed. Iterations that are in progress return such an error at the next block.
 func (f *RowFile) Close() error {
 	f.closed.Store(true)
 	f.mu.Lock()
@@ -477,23 +470,20 @@ func (f *RowFile) Close() error {
 	return nil
 }
 
-// All returns the rows in their order. They can be ranged over any number of
-// times, also at the same time. The slices of a row, which are nobody else's, are
-// valid until the next one. An error is the last that is yielded. It wraps
-// ErrShape and names the rows if the checksum of a block of them is wrong or
-// what is in it is not rows, before any of such a block is yielded in the former
-// case.
+// All returns the rows in order. The sequence can be used any number of times, also concurrently.
+// The slices of a row belong to the iteration and are valid until the next row. An error ends the
+// sequence. It wraps ErrShape and names the rows if a block does not match its checksum or does not
+// contain valid rows. If the checksum is wrong, no row of the block is yielded.
 func (f *RowFile) All() iter.Seq2[pgsvi.Row, error] { return f.Range(0, f.rows) }
 
-// Range returns the rows from number from up to to, as All does. It reads the
-// blocks of these rows alone, and of a file of sparse rows the beginnings of those
-// before. An error wraps ErrParam if there are no such rows.
+// Range returns the rows with numbers from ≤ i < to, like All. It reads only the blocks with these
+// rows, and, in a file of sparse rows, the headers of the blocks before them. The error wraps
+// ErrParam if the range is not valid.
 func (f *RowFile) Range(from, to int) iter.Seq2[pgsvi.Row, error] {
 	return func(yield func(pgsvi.Row, error) bool) {
 		if from < 0 || to < from || to > f.rows {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: rows %d to %d of %d: %w", f.path,
-				from,
-				to, f.rows, pgsvi.ErrParam))
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: the range from %d to %d is not "+
+				"within its %d rows: %w", f.path, from, to, f.rows, pgsvi.ErrParam))
 			return
 		}
 		window := rowWindow{file: f}
@@ -521,7 +511,7 @@ func (f *RowFile) Range(from, to int) iter.Seq2[pgsvi.Row, error] {
 				var ok bool
 				b, ok = f.decode(b, &row)
 				if !ok || i == count-1 && len(b) > 0 {
-					yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: row %d makes no sense: %w",
+					yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s: row %d is damaged: %w",
 						f.path, first+i, pgsvi.ErrShape))
 					return
 				}
@@ -532,14 +522,14 @@ func (f *RowFile) Range(from, to int) iter.Seq2[pgsvi.Row, error] {
 			first += count
 		}
 		if to == f.rows && first == to && off != f.size-rowTrailer {
-			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes behind its %d rows: %w",
+			yield(pgsvi.Row{}, fmt.Errorf("pgsvi: row file %s has %d bytes after its %d rows: %w",
 				f.path, f.size-rowTrailer-off, f.rows, pgsvi.ErrShape))
 		}
 	}
 }
 
-// seek returns the place and the first row of the block that has row i, or of the
-// end.
+// seek returns the place of the block with row i, and the first row of that block. For the number
+// of rows it returns the end.
 func (f *RowFile) seek(window *rowWindow, i int) (off int64, first int, err error) {
 	if !f.opts.Sparse {
 		stride := f.opts.stride(f.cols)
@@ -554,7 +544,7 @@ func (f *RowFile) seek(window *rowWindow, i int) (off int64, first int, err erro
 	buf := make([]byte, rowBlockHeader)
 	for first < f.rows {
 		if f.size-rowTrailer-off < rowBlockHeader {
-			break // of which readBlock tells
+			break // readBlock reports the error
 		}
 		if err := window.read(buf, off); err != nil {
 			return 0, 0, err
@@ -570,14 +560,14 @@ func (f *RowFile) seek(window *rowWindow, i int) (off int64, first int, err erro
 	return off, first, nil
 }
 
-// readBlock reads the block at off, whose rows begin with the given one, into
-// buf, which it returns with the number of rows.
+// readBlock reads the block at off, whose first row has number first. It returns buf with the
+// block, and the number of its rows.
 func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int,
 ) ([]byte, int, error) {
 	rest := f.size - rowTrailer - off - rowBlockHeader
 	if rest < 0 {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s ends at row %d, want %d: %w", f.path, first,
-			f.rows, pgsvi.ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s ends after %d rows instead of %d: %w", f.path,
+			first, f.rows, pgsvi.ErrShape)
 	}
 	buf = slices.Grow(buf[:0], rowBlockHeader)[:rowBlockHeader]
 	if err := window.read(buf, off); err != nil {
@@ -594,23 +584,23 @@ func (f *RowFile) readBlock(window *rowWindow, buf []byte, off int64, first int,
 		return nil, 0, err
 	}
 	if rowBlockSum(buf) != binary.LittleEndian.Uint32(buf[12:]) {
-		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d are damaged, by their "+
-			"checksum: %w", f.path, first, int64(first)+count-1, pgsvi.ErrShape)
+		return nil, 0, fmt.Errorf("pgsvi: row file %s: rows %d to %d do not match their checksum: "+
+			"%w", f.path, first, int64(first)+count-1, pgsvi.ErrShape)
 	}
 	return buf, int(count), nil
 }
 
-// RowAt sets dst to row i of a file of dense rows, using dst.Val again if it is
-// large enough. It does not check the checksum. The error wraps ErrParam if there
-// is no row i or the rows are sparse.
+// RowAt sets dst to row i of a file of dense rows, and reuses dst.Val if it is large enough. It
+// does not verify the checksum. The error wraps ErrParam if the file has no row i or has sparse
+// rows.
 func (f *RowFile) RowAt(i int, dst *pgsvi.Row) error {
 	if f.opts.Sparse {
-		return fmt.Errorf("pgsvi: RowAt of row file %s, whose rows are sparse: %w", f.path,
-			pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: row file %s has sparse rows, which RowAt does not support; use "+
+			"Range: %w", f.path, pgsvi.ErrParam)
 	}
 	if i < 0 || i >= f.rows {
-		return fmt.Errorf("pgsvi: row file %s: row %d, want 0 to %d: %w", f.path, i, f.rows-1,
-			pgsvi.ErrParam)
+		return fmt.Errorf("pgsvi: row file %s has no row %d; its rows are 0 to %d: %w", f.path, i,
+			f.rows-1, pgsvi.ErrParam)
 	}
 	stride := f.opts.stride(f.cols)
 	off := rowHeader + int64(i)*stride + (int64(i)/rowsPerBlock(stride)+1)*rowBlockHeader
@@ -624,8 +614,8 @@ func (f *RowFile) RowAt(i int, dst *pgsvi.Row) error {
 	return nil
 }
 
-// decode sets row to the first one in b, and returns what follows it. It reports
-// whether there is such a row.
+// decode sets row to the first row in b and returns the bytes after it. It returns false if b does
+// not begin with a valid row.
 func (f *RowFile) decode(b []byte, row *pgsvi.Row) ([]byte, bool) {
 	if int64(len(b)) < f.opts.fixed() {
 		return b, false
@@ -679,11 +669,11 @@ func (f *RowFile) decode(b []byte, row *pgsvi.Row) ([]byte, bool) {
 
 func rowGet(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
 
-// decodeColumns reads the columns of a sparse row into ind, and whether all its
-// values are 1. It returns what follows, and whether there are such columns.
+// decodeColumns reads the columns of a sparse row into ind, and whether all its values are 1. It
+// returns the bytes after the columns, and false if the columns are not valid.
 func decodeColumns(ind []int, b []byte, cols int) (_ []int, ones bool, rest []byte, ok bool) {
 	head, used := binary.Uvarint(b)
-	if used <= 0 || head/2 > uint64(len(b)-used) { // a column takes a byte at least
+	if used <= 0 || head/2 > uint64(len(b)-used) { // a column takes at least one byte
 		return ind, false, b, false
 	}
 	b = b[used:]
@@ -709,22 +699,21 @@ func decodeColumns(ind []int, b []byte, cols int) (_ []int, ones bool, rest []by
 	return ind, head%2 == 1, b, true
 }
 
-// rowWindow reads a file through a mapping that it replaces by a new one when
-// much of it has been touched: what has been touched counts as resident until it
-// is unmapped.
+// A rowWindow reads a file through a mapping. Pages that were touched count as resident until the
+// mapping ends, so rowWindow makes a new mapping when it has touched enough of the current mapping.
 type rowWindow struct {
 	file    *RowFile
 	m       *mmap.ReaderAt
-	touched int   // bytes, about
-	end     int64 // of the last read
+	touched int   // approximate number of bytes
+	end     int64 // end of the last read
 }
 
 const (
-	rowResident = 48 << 20  // most bytes touched of a mapping
-	rowAround   = 128 << 10 // what systems map besides at a fault, at most
+	rowResident = 48 << 20  // most bytes to touch in a mapping
+	rowAround   = 128 << 10 // most bytes that systems map around a page fault
 )
 
-// read fills b from off on, which has to be within the file.
+// read fills b from offset off, which must be within the file.
 func (w *rowWindow) read(b []byte, off int64) error {
 	if w.file.closed.Load() {
 		return fmt.Errorf("pgsvi: row file %s: %w", w.file.path, os.ErrClosed)

@@ -33,7 +33,7 @@ func seqOf(rows []pgsvi.Row) iter.Seq2[pgsvi.Row, error] {
 	}
 }
 
-// rowBytes returns the file of the rows.
+// rowBytes returns a file of the rows.
 func rowBytes(t testing.TB, cols int, opts *RowOptions, rows []pgsvi.Row) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -47,7 +47,7 @@ func rowBytes(t testing.TB, cols int, opts *RowOptions, rows []pgsvi.Row) []byte
 	return out.Bytes()
 }
 
-// openBytes opens a file of the given contents.
+// openBytes opens a file with the given content.
 func openBytes(t testing.TB, b []byte) (*RowFile, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows")
@@ -61,7 +61,7 @@ func openBytes(t testing.TB, b []byte) (*RowFile, error) {
 	return f, err
 }
 
-// randomRows returns rows of all kinds that a file with the options can keep.
+// randomRows returns rows of all kinds that a file with the options can store.
 func randomRows(seed uint64, n, cols int, o RowOptions) []pgsvi.Row {
 	rng := testRand(seed)
 	rows := make([]pgsvi.Row, n)
@@ -106,7 +106,7 @@ func allRowOptions() (all []RowOptions) {
 	return all
 }
 
-// someRowOptions returns all, and under -short four with each option on and off.
+// someRowOptions returns all options, or with -short four that have each option on and off.
 func someRowOptions() (some []RowOptions) {
 	all := allRowOptions()
 	for k := 0; k < len(all); k += testkit.Shorter(1, 5) {
@@ -158,7 +158,7 @@ func TestRowFile(t *testing.T) {
 	}
 }
 
-// Rows written to a file of the other kind.
+// TestRowFileKinds writes sparse rows to a dense file and dense rows to a sparse file.
 func TestRowFileKinds(t *testing.T) {
 	dense := []pgsvi.Row{{Val: []float64{1, 0, 2}, Y: 1}, {Val: []float64{0, 0, 0}, Y: -1},
 		{Val: []float64{0, 1, 1}, Y: 2}}
@@ -181,7 +181,7 @@ func TestRowFileKinds(t *testing.T) {
 			}
 		}
 	}
-	// What a block before has left in the buffer is not in the way.
+	// Bytes of a previous block in the buffer must not matter.
 	f, err := openBytes(t,
 		rowBytes(t, rowBlock/8-1, nil,
 			[]pgsvi.Row{{Ind: []int{5}, Val: []float64{1}}, {Ind: []int{6}, Val: []float64{1}}}))
@@ -191,7 +191,7 @@ func TestRowFileKinds(t *testing.T) {
 	if got, err := collectRows(f.All()); err != nil || got[1].Val[5] != 0 || got[1].Val[6] != 1 {
 		t.Errorf("%v", err)
 	}
-	// Zeros that are given are kept, and rounding is that of float32.
+	// Explicit zeros are stored, and values are rounded to float32.
 	kept := []pgsvi.Row{{Ind: []int{0, 4}, Val: []float64{0, math.Copysign(0, -1)}},
 		{Ind: []int{2}, Val: []float64{0.1}, Y: 0.1}}
 	f, err = openBytes(t, rowBytes(t, 5, &RowOptions{Sparse: true, Float32: true}, kept))
@@ -202,7 +202,7 @@ func TestRowFileKinds(t *testing.T) {
 	if got, err := collectRows(f.All()); err != nil || !sameRows(got, kept) {
 		t.Errorf("%v, %v", got, err)
 	}
-	// Ones cost a byte each.
+	// A value of 1 takes one byte.
 	ones := pgsvi.Row{Ind: make([]int, 100), Val: make([]float64, 100)}
 	for k := range ones.Ind {
 		ones.Ind[k], ones.Val[k] = 100*k, 1
@@ -222,11 +222,11 @@ func TestRowWriterErrors(t *testing.T) {
 		says string
 	}{
 		{3, RowOptions{}, pgsvi.Row{Val: []float64{1, 2}}, pgsvi.ErrShape,
-			"dense row 1 has 2 values, want 3"},
+			"dense row 1 has 2 values instead of 3"},
 		{3, RowOptions{Sparse: true}, pgsvi.Row{Val: []float64{1, 2, 3, 4}}, pgsvi.ErrShape,
-			"dense row 1 has 4 values, want 3"},
+			"dense row 1 has 4 values instead of 3"},
 		{3, RowOptions{}, pgsvi.Row{Ind: []int{1}, Val: []float64{1, 2}}, pgsvi.ErrShape,
-			"row 1 has 1 columns and 2 values"},
+			"row 1 has 1 columns but 2 values"},
 		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 3}, Val: []float64{1, 2}}, pgsvi.ErrShape,
 			"row 1 has column 3"},
 		{3, RowOptions{}, pgsvi.Row{Ind: []int{1, 1}, Val: []float64{1, 2}}, pgsvi.ErrShape,
@@ -308,7 +308,7 @@ func TestRowWriterErrors(t *testing.T) {
 	}
 }
 
-// resealed returns a copy with the checksum of the header and the trailer set right.
+// resealed returns a copy with a valid checksum of the header and the trailer.
 func resealed(b []byte, change func(b []byte)) []byte {
 	b = slices.Clone(b)
 	change(b)
@@ -317,7 +317,7 @@ func resealed(b []byte, change func(b []byte)) []byte {
 	return b
 }
 
-// reblocked also sets that of the only block right.
+// reblocked is like resealed, but also makes the checksum of the only block valid.
 func reblocked(b []byte, change func(b []byte)) []byte {
 	return resealed(b, func(b []byte) {
 		change(b)
@@ -342,7 +342,7 @@ func TestOpenRowsErrors(t *testing.T) {
 				"not a row file"},
 			"begins alike": {[]byte("pgsvirow"), pgsvi.ErrParam, "not a row file"},
 			"version": {resealed(good, func(b []byte) { b[8] = 2 }), pgsvi.ErrParam,
-				"has version 2, want 1"},
+				"has version 2, but this release reads version 1"},
 			"flags": {resealed(good, func(b []byte) { b[12] |= 16 }), pgsvi.ErrParam,
 				"unknown flags"},
 			"header alone":     {good[:rowHeader], pgsvi.ErrShape, "truncated"},
@@ -350,14 +350,14 @@ func TestOpenRowsErrors(t *testing.T) {
 			"without its half": {good[:len(good)/2], pgsvi.ErrShape, "truncated"},
 			"with more":        {append(slices.Clone(good), 0), pgsvi.ErrShape, "truncated"},
 			"something within": {slices.Insert(slices.Clone(good), rowHeader+20, 1), pgsvi.ErrShape,
-				"says it has"},
+				"its trailer declares"},
 			"without a part": {slices.Delete(slices.Clone(good), rowHeader+20, rowHeader+24),
-				pgsvi.ErrShape, "says it has"},
+				pgsvi.ErrShape, "its trailer declares"},
 			"other rows": {put(good, -24, 5), pgsvi.ErrShape, "truncated"},
-			"many rows":  {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "says it has"},
+			"many rows":  {resealed(good, put64(-24, 1<<60)), pgsvi.ErrShape, "its trailer declares"},
 			"most rows": {resealed(good, put64(-24, math.MaxUint64)), pgsvi.ErrShape,
-				"says it has"},
-			"many columns": {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "says it has"},
+				"its trailer declares"},
+			"many columns": {resealed(good, put64(-32, 1<<40)), pgsvi.ErrShape, "its trailer declares"},
 		} {
 			f, err := openBytes(t, c.b)
 			if f != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
@@ -365,7 +365,7 @@ func TestOpenRowsErrors(t *testing.T) {
 				t.Errorf("%+v, %s: error %v, want %q", o, name, err, c.says)
 			}
 		}
-		// No single changed bit goes unnoticed, nor is a row of it yielded.
+		// No single changed bit may go unnoticed, and no row of its block may be yielded.
 		rng := testRand(4)
 		for range testkit.Shorter(60, 20) {
 			at := rng.IntN(8 * len(good))
@@ -391,14 +391,14 @@ func TestOpenRowsErrors(t *testing.T) {
 	}
 }
 
-// put returns a copy with a changed byte.
+// put returns a copy with one byte changed.
 func put(b []byte, at int, v byte) []byte {
 	b = slices.Clone(b)
 	b[(len(b)+at)%len(b)] = v
 	return b
 }
 
-// Files that are wrong though their checksums are right.
+// TestRowFileNonsense checks that invalid files with valid checksums are errors.
 func TestRowFileNonsense(t *testing.T) {
 	sparse := RowOptions{Sparse: true}
 	good := rowBytes(t, 10, &sparse,
@@ -458,7 +458,7 @@ func TestRowFileClosed(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	// A file that is another one by now.
+	// The file is replaced while it is open.
 	f, err = openBytes(t, rowBytes(t, 50, nil, rows))
 	if err != nil {
 		t.Fatal(err)
@@ -534,7 +534,7 @@ func TestRowFileAllocs(t *testing.T) {
 	}
 }
 
-// residentFile returns the bytes of files that are resident as part of the process.
+// residentFile returns the number of bytes of files that are resident in the process.
 func residentFile(t testing.TB) int {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -551,7 +551,8 @@ func residentFile(t testing.TB) int {
 	return total
 }
 
-// A file is never resident as a whole, neither read in order nor in disorder.
+// TestRowFileResident checks that a file is never resident as a whole, whatever the order of
+// reading.
 func TestRowFileResident(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("writes a file of 200 MB, and asks Linux")
@@ -606,8 +607,8 @@ func TestRowFileResident(t *testing.T) {
 	}
 }
 
-// overwrite makes b what is in a file. To empty it first, as os.WriteFile does, makes some file
-// systems wait for the disk.
+// overwrite replaces the content of a file with b. Truncating the file first, as os.WriteFile does,
+// makes some file systems wait for the disk.
 func overwrite(t testing.TB, file *os.File, b []byte) {
 	t.Helper()
 	_, err := file.WriteAt(b, 0)
@@ -619,9 +620,9 @@ func overwrite(t testing.TB, file *os.File, b []byte) {
 	}
 }
 
-// FuzzOpenRows opens arbitrary bytes, also with the checksums of the trailer and
-// of a single block set right: there must be no panic, and what is read must be
-// rows, in no more memory than a multiple of the file.
+// FuzzOpenRows opens arbitrary bytes, also with valid checksums of the trailer and of a single
+// block. It checks that nothing panics, and that the result has valid rows in memory proportional
+// to the file.
 func FuzzOpenRows(f *testing.F) {
 	for _, o := range allRowOptions() {
 		f.Add(rowBytes(f, 3, &o, randomRows(1, 4, 3, o)))
@@ -696,7 +697,7 @@ func FuzzOpenRows(f *testing.F) {
 	})
 }
 
-// FuzzRowFile checks that rows made of the input are read as they were written.
+// FuzzRowFile checks that rows made from the input are read as they were written.
 func FuzzRowFile(f *testing.F) {
 	f.Add([]byte{3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 200}, uint8(5), uint8(7))
 	f.Add([]byte{}, uint8(0), uint8(0))
@@ -801,8 +802,8 @@ func BenchmarkRowFileDense(b *testing.B)   { benchRows(b, RowOptions{}) }
 func BenchmarkRowFileFloat32(b *testing.B) { benchRows(b, RowOptions{Float32: true}) }
 func BenchmarkRowFileSparse(b *testing.B)  { benchRows(b, RowOptions{Sparse: true}) }
 
-// TestRowFileGLM checks that a GLM that goes through the rows of a file has the same bits as one
-// that goes through the same rows in memory, dense or sparse.
+// TestRowFileGLM checks that a GLM of the rows of a file has the same bits as a GLM of the same
+// rows in memory, dense or sparse.
 func TestRowFileGLM(t *testing.T) {
 	t.Parallel()
 	rng := testRand(9)
@@ -842,7 +843,7 @@ func TestRowFileGLM(t *testing.T) {
 	}
 }
 
-// TestRowFileRange checks that the rows from any number to any other are those of All.
+// TestRowFileRange checks that any range of rows agrees with All.
 func TestRowFileRange(t *testing.T) {
 	for _, o := range []RowOptions{{}, {Float32: true, Offset: true}, {Sparse: true}} {
 		const n, cols = 3000, 60

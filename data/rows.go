@@ -16,58 +16,58 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Data are the rows of a table as numbers.
+// Data holds the rows of a table as numbers.
 type Data struct {
-	// X has a row for each row kept and the columns of Names. It is a *pgsvi.Sparse if at most a
-	// quarter of the values of the table that the Encoder was learned from are not 0, or if a Model
-	// has many columns that are mostly 0, such as groups. Otherwise it is a *mat.Dense.
+	// X has one row for each kept row and one column for each of Names. It is a *pgsvi.Sparse if at
+	// most a quarter of the values are not 0 in the table that the Encoder was learned from, or if
+	// a Model has many columns that are mostly 0, such as groups. Otherwise it is a *mat.Dense.
 	X mat.Matrix
-	// Y has the outcomes: numbers, −1 and +1 for two labels, or from 0 on for classes; see Labels.
-	// With a column of Event it has durations, and −y for a censored one. It is nil without an
-	// outcome.
+	// Y holds the outcomes: numbers, −1 and +1 for two labels, or class numbers from 0; see Labels.
+	// If a column of Event is present, Y holds durations, negated if censored. It is nil if the
+	// table has no outcome.
 	Y []float64
-	// Labels are those of Y: the negative and the positive one, or the classes. It is nil for
-	// numbers.
+	// Labels holds the names of the values of Y: the negative and the positive label, or the
+	// classes. It is nil for numbers.
 	Labels []string
-	// Offset is the sum of the offsets and the logarithms of the exposures; nil if there are none.
+	// Offset holds the sum of the offsets and the logarithms of the exposures, or nil without any.
 	Offset []float64
-	// Weights are those of the rows; nil if there are none.
+	// Weights holds the weights of the rows, or nil without weights.
 	Weights []float64
-	// Trials are the numbers of trials; nil if there are none.
+	// Trials holds the numbers of trials, or nil without trials.
 	Trials []float64
-	// Names are those of the columns of X: "age", "colour=red", "age missing".
+	// Names holds the column names of X: "age", "color=red", "age missing".
 	Names []string
-	// Groups has the groups of the rows, for each column of Group.
+	// Groups holds the groups of the rows for each column of Group.
 	Groups []Groups
-	// Kept has, for each row, its number in the file from 0; the line of names and blank lines are
-	// not counted. Rows with a missing value of a column with Drop are not kept.
+	// Kept holds the number of each row in the file, from 0, not counting the line of names and
+	// blank lines. Rows with a missing value in a column with Drop are not kept.
 	Kept []int
 }
 
-// Groups say which rows belong together.
+// Groups assigns rows to groups.
 type Groups struct {
 	Column string
 	Levels []string
-	Index  []int // of the group of each row in Levels; -1 for a group that training has not seen
+	Index  []int // group of each row in Levels; -1 for a group that training has not seen
 }
 
-// missingNames is the error of columns that a table lacks.
+// missingNames returns the error about columns that a table lacks.
 func (e *Encoder) missingNames(gone, there []string) error {
-	what := "is no column "
+	what := "column "
 	if len(gone) > 1 {
-		what = "are no columns "
+		what = "columns "
 	}
 	free := slices.DeleteFunc(slices.Clone(there), func(c string) bool {
 		_, used := e.place[c]
 		return used
 	})
 	return sentinel.Wrap(pgsvi.ErrShape,
-		"pgsvi: there %s%s%s", what, strings.Join(quoteAll(gone, fewNamed), ", "),
+		"pgsvi: the table has no %s%s%s", what, strings.Join(quoteAll(gone, fewNamed), ", "),
 		near(gone[0], free, there))
 }
 
-// each calls f for every row of a table, with its cells in the order of state.Columns. Columns are
-// found by their names. It is an error if one of those in need is not there.
+// each calls f for every row of a table with its cells in the order of state.Columns. It finds
+// columns by name and returns an error if a needed column is missing.
 func (e *Encoder) each(t *Table, need func(*column) bool, f func(rec *record) error) error {
 	return e.records(t, need, func(rec *record) error {
 		if rec.fault != nil {
@@ -77,7 +77,7 @@ func (e *Encoder) each(t *Table, need func(*column) bool, f func(rec *record) er
 	})
 }
 
-// records is each, where a record may have a fault.
+// records is like each, but passes records with a fault to f.
 func (e *Encoder) records(t *Table, need func(*column) bool, f func(rec *record) error) error {
 	m := &arranger{e: e, need: need}
 	if err := m.match(t.Columns()); err != nil {
@@ -86,16 +86,16 @@ func (e *Encoder) records(t *Table, need func(*column) bool, f func(rec *record)
 	return t.scan(func(rec *record) error { return f(m.arrange(rec)) })
 }
 
-// arranger puts the cells of records in the order of state.Columns.
+// An arranger puts the cells of records in the order of state.Columns.
 type arranger struct {
 	e     *Encoder
 	need  func(*column) bool
-	from  []int // place in a record of a column, or -1
-	width int   // columns matched
+	from  []int // place of each column in a record, or -1
+	width int   // number of columns matched
 	out   record
 }
 
-// match finds the columns by their names.
+// match finds the columns by name.
 func (m *arranger) match(names []string) error {
 	columns := m.e.state.Columns
 	m.from, m.width = make([]int, len(columns)), len(names)
@@ -138,8 +138,8 @@ func (m *arranger) arrange(rec *record) *record {
 	return &m.out
 }
 
-// drops reports whether training leaves a row out, as a value is missing, be it the outcome if the
-// table has that.
+// drops reports whether training leaves out a row because of a missing value. outcome reports
+// whether the table has the outcome.
 func (e *Encoder) drops(cells []cell, outcome bool) bool {
 	for _, c := range e.uses {
 		if c.Missing == missingDrop && (c.Kind != kindOutcome || outcome) &&
@@ -153,7 +153,7 @@ func (e *Encoder) drops(cells []cell, outcome bool) bool {
 // errStop ends a scan.
 var errStop = errors.New("stop")
 
-// yields encodes records one after the other for a sequence.
+// yields returns a function that encodes records and passes them to a sequence.
 func (e *Encoder) yields(name string, yield func(*Encoded, error) bool) func(rec *record) error {
 	return func(rec *record) error {
 		r := &Encoded{Row: rec.row, Line: rec.line}
@@ -168,11 +168,11 @@ func (e *Encoder) yields(name string, yield func(*Encoded, error) bool) func(rec
 	}
 }
 
-// Rows encodes the rows of a table to predict from: an Encoded or an error for each of them, in
-// their order. A row with an error does not end the sequence; a failure of reading does. Columns
-// are found by their names, in any order, and the outcome need not be there. An Encoded belongs to
-// the caller. The errors of rows are those of Row, with the line; the sequence ends with an error
-// that wraps ErrShape if a column is not there.
+// Rows encodes the rows of a table to predict from, in order. Each element is an Encoded or the
+// error of a row. An error of a row does not end the sequence, but an error of reading does.
+// Columns are found by name, in any order, and the outcome may be missing. The caller owns each
+// Encoded. The errors of rows are the errors of Row, with the line. If a column is missing, the
+// sequence ends with an error that wraps ErrShape.
 func (e *Encoder) Rows(t *Table) iter.Seq2[*Encoded, error] {
 	return func(yield func(*Encoded, error) bool) {
 		if err := e.each(t, (*column).needed, e.yields(t.Name, yield)); err != nil &&
@@ -182,9 +182,9 @@ func (e *Encoder) Rows(t *Table) iter.Seq2[*Encoded, error] {
 	}
 }
 
-// Stream is Rows for a reader that is read once, from a pipe, say, in memory that does not grow.
-// Decimal signs are those of the table that the Encoder was learned from. The sequence may be used
-// once.
+// Stream is like Rows for a reader that can be read only once, such as a pipe. It uses constant
+// memory. It uses the decimal signs of the table that the Encoder was learned from. The sequence
+// can be used only once.
 func (e *Encoder) Stream(r io.Reader, name string) iter.Seq2[*Encoded, error] {
 	return func(yield func(*Encoded, error) bool) {
 		if err := e.stream(r, e.yields(name, yield)); err != nil && err != errStop {
@@ -204,7 +204,7 @@ func (e *Encoder) stream(r io.Reader, f func(rec *record) error) error {
 	}
 	m := &arranger{e: e, need: (*column).needed, width: -1}
 	if s.format.JSON {
-		m.need = func(*column) bool { return false } // each row says what it has
+		m.need = func(*column) bool { return false } // each row has its own keys
 	}
 	for {
 		rec, err := s.next()
@@ -223,14 +223,14 @@ func (e *Encoder) stream(r io.Reader, f func(rec *record) error) error {
 	}
 }
 
-// Data encodes a table: the one that the Encoder was learned from, or another one, whose columns
-// are found by their names, in any order. Without the column of the outcome, Data.Y is nil. Rows
-// with a missing value of a column with Drop are left out; see Data.Kept. All slices are new.
+// Data encodes the table that the Encoder was learned from, or any other table. It finds columns by
+// name, in any order. If the table has no outcome, Data.Y is nil. Rows with a missing value in a
+// column with Drop are left out; see Data.Kept. All slices are new.
 //
-// The errors name the line and the column. They wrap ErrShape if a column is not there, ErrParam
-// where a level is unknown, ErrNotFinite where there is no number or a value is missing that never
-// was in training, ErrLabel where an outcome is unknown, ErrEmpty if no row is left, and ErrMemory
-// if the rows take more memory than there is.
+// The errors name the line and the column. They wrap ErrShape if a column is missing, ErrParam if a
+// level is unknown, ErrNotFinite if a value is not a number or is missing although no value was
+// missing in training, ErrLabel if an outcome is unknown, ErrEmpty if no row is left, and ErrMemory
+// if the rows need more memory than is available.
 func (e *Encoder) Data(t *Table) (*Data, error) {
 	b := &dataBuilder{e: e, d: &Data{Names: e.Features()}}
 	b.budget = memory.NewBudget("the encoded table", textTooLarge)
@@ -240,7 +240,7 @@ func (e *Encoder) Data(t *Table) (*Data, error) {
 	return e.gather(t, b)
 }
 
-// gather has b gather the rows of a table.
+// gather adds the rows of a table to b.
 func (e *Encoder) gather(t *Table, b *dataBuilder) (*Data, error) {
 	b.begin(t)
 	if b.y != nil && b.event == nil && e.event != nil {
@@ -257,7 +257,7 @@ func (e *Encoder) gather(t *Table, b *dataBuilder) (*Data, error) {
 	})
 	if err == nil && len(b.d.Kept) == 0 {
 		err = t.named(sentinel.Wrap(pgsvi.ErrEmpty,
-			"pgsvi: no row is left after those with missing values"))
+			"pgsvi: every row has a missing value in a column with Drop, so no row is left"))
 	}
 	if err != nil {
 		return nil, err
@@ -266,23 +266,23 @@ func (e *Encoder) gather(t *Table, b *dataBuilder) (*Data, error) {
 	return b.d, nil
 }
 
-// dataBuilder gathers the rows of Data.
+// A dataBuilder collects the rows of Data.
 type dataBuilder struct {
 	e       *Encoder
 	d       *Data
 	y       *column
 	event   *column
 	offset  bool
-	others  []func(rec *record) error // for the columns that are no features
+	others  []func(rec *record) error // for columns that are not features
 	row     Encoded
 	dense   []float64
 	sparse  *pgsvi.Sparse
-	design  *design // nil for the features of the columns
+	design  *design // nil if the columns themselves are the features
 	entries entries
 	budget  *memory.Budget
 }
 
-// begin finds out what the table has besides features.
+// begin finds the columns of the table that are not features.
 func (b *dataBuilder) begin(t *Table) {
 	for _, c := range b.e.uses {
 		if _, there := t.place[c.Name]; !there {
@@ -316,7 +316,7 @@ func (b *dataBuilder) begin(t *Table) {
 	}
 }
 
-// gather appends a number of every row to a slice.
+// gather adds a reader that appends a number per row to a slice.
 func (b *dataBuilder) gather(j int, c *column, to *[]float64, value func(*cell) (float64, error)) {
 	b.others = append(b.others, func(rec *record) error {
 		v, err := value(&rec.cells[j])
@@ -353,7 +353,7 @@ func (b *dataBuilder) add(rec *record) error {
 	return b.addX()
 }
 
-// sign makes a duration of the last outcome.
+// sign turns the last outcome into a duration, which is negative if censored.
 func (b *dataBuilder) sign(cells []cell) (err error) {
 	if b.event == nil || b.y == nil {
 		return nil
@@ -363,7 +363,7 @@ func (b *dataBuilder) sign(cells []cell) (err error) {
 	return err
 }
 
-// encode encodes a row, by the design if there is one.
+// encode encodes a row with the design, if there is a design.
 func (b *dataBuilder) encode(cells []cell) (err error) {
 	if b.design == nil {
 		return b.e.row(&b.row, cells)
@@ -374,17 +374,16 @@ func (b *dataBuilder) encode(cells []cell) (err error) {
 	return err
 }
 
-// checkSuccesses returns an error if y successes in n trials are impossible.
+// checkSuccesses returns an error that wraps ErrLabel if y successes in n trials are impossible.
 func checkSuccesses(y, n float64) error {
 	if y >= 0 && y <= n && y == math.Trunc(y) {
 		return nil
 	}
 	return sentinel.Wrap(pgsvi.ErrLabel,
-		"found %v successes in %v trials, want a whole number from 0 to that",
-		y, n)
+		"%v successes in %v trials; successes must be a whole number from 0 to the trials", y, n)
 }
 
-const keptRow = 48 // bytes of a row besides its values
+const keptRow = 48 // bytes per row in addition to its values
 
 func (b *dataBuilder) addX() error {
 	if b.sparse == nil {

@@ -12,25 +12,23 @@ import (
 // A part is one of the two parts of a table that was split at random.
 type part struct {
 	seed       uint64
-	rows, test int  // of the table that was split, and of them in the part to test by
-	tests      bool // it is that part
+	rows, test int  // rows of the split table, and of its test part
+	tests      bool // whether this is the test part
 }
 
-// Split returns two parts of the table, to fit a model to train and to score it by test. Each row
-// is in one of them, in the order of the file. test has the given share of the rows, rounded to a
-// whole number, which are chosen at random: all sets of that size have the same probability, and
-// the same seed chooses the same rows on any machine. Both parts read the file of t again, rows
-// and lines keep their numbers there, and each part has found out by its own rows what its columns
-// look like.
+// Split splits the table at random into a part to train a model and a part to test it. Each row
+// belongs to exactly one part, and both parts keep the order of the file. The test part has the
+// given share of the rows, rounded to a whole number. All sets of this size have the same
+// probability, and a seed chooses the same rows on any machine. Both parts read the file of t again
+// and keep its row and line numbers. Each part detects the kinds of its columns from its own rows.
 //
-// The error wraps ErrParam if share is not in (0, 1) or one of the parts would be empty. Other
-// errors are those of reading.
+// The error wraps ErrParam if share is not in (0, 1) or if a part would be empty. Otherwise it is
+// an error of reading.
 func (t *Table) Split(share float64, seed uint64) (train, test *Table, err error) {
 	k := int(math.Round(share * float64(t.rows)))
 	if !(share > 0 && share < 1) || k == 0 || k == t.rows {
-		return nil, nil, t.named(fmt.Errorf("pgsvi: a share of %v of %s to test by, want one in "+
-			"(0, 1) that leaves rows in both parts: %w", share, plural(t.rows, "row"),
-			pgsvi.ErrParam))
+		return nil, nil, t.named(fmt.Errorf("pgsvi: the test share is %v of %s; it must be in (0, "+
+			"1) and leave rows in both parts: %w", share, plural(t.rows, "row"), pgsvi.ErrParam))
 	}
 	p := part{seed: seed, rows: t.rows, test: k}
 	if train, err = t.part(p); err == nil {
@@ -59,12 +57,12 @@ func (t *Table) part(p part) (*Table, error) {
 	return of, nil
 }
 
-// A picker reports which rows are in the parts of a table, one after the other.
+// A picker reports for one row after the other whether it is in the parts of a table.
 type picker []picked
 
 type picked struct {
 	part
-	left int // rows to come
+	left int // rows that follow
 	rand *rand.Rand
 }
 
@@ -75,8 +73,8 @@ func newPicker(parts []part) (p picker) {
 	return p
 }
 
-// takes reports whether the next row is in all parts. It chooses as many rows to test by as there
-// shall be (Knuth, The Art of Computer Programming, vol. 2, algorithm S).
+// takes reports whether the next row is in all parts. It chooses exactly the required number of
+// test rows (Knuth, The Art of Computer Programming, vol. 2, algorithm S).
 func (p picker) takes() bool {
 	for k := range p {
 		of := &p[k]

@@ -12,7 +12,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// partRows returns the numbers of the rows of a table, and checks that their lines are those of the
+// partRows returns the row numbers of a table, and checks that the line numbers are lines of the
 // file.
 func partRows(t *testing.T, table *Table) (rows []int) {
 	t.Helper()
@@ -27,8 +27,8 @@ func partRows(t *testing.T, table *Table) (rows []int) {
 	return rows
 }
 
-// TestSplit checks that each row is in one part, that the parts have the sizes that were asked for,
-// and that the seed alone decides.
+// TestSplit checks that each row is in exactly one part, that the parts have the requested sizes,
+// and that only the seed determines them.
 func TestSplit(t *testing.T) {
 	table := tableOf(t, orders(200, 3))
 	train, test, err := table.Split(0.2, 7)
@@ -81,7 +81,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitModel fits to one part of a table and scores the other.
+// TestSplitModel fits a model to one part of a table and scores the other part.
 func TestSplitModel(t *testing.T) {
 	table := tableOf(t, orders(300, 3))
 	train, test, err := table.Split(0.25, 1)
@@ -110,8 +110,8 @@ func TestSplitModel(t *testing.T) {
 	}
 }
 
-// TestSplitObjects checks that parts of a table of objects have all of its columns, and that the
-// numbers of the rows stay no feature.
+// TestSplitObjects checks that the parts of a table of objects have all its columns, and that row
+// numbers do not become a feature.
 func TestSplitObjects(t *testing.T) {
 	var b strings.Builder
 	for i := range 60 {

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// generated are files as people send them, with the decisions that they need.
+// generated holds files like real files, with the decisions that they need.
 var generated = []struct {
 	name, text, outcome string
 	calls               []string
@@ -34,7 +34,7 @@ var generated = []struct {
 		`data.Outcome("claims")`,
 		`data.Skip("policy_id")`,
 		`data.Number("veh_value").Decimal('.').Impute()`,
-	}, `UTF-8, separator ',', no value that shows the decimal sign`, 6000, 20},
+	}, `UTF-8, separator ',', unknown decimal sign`, 6000, 20},
 	{"clinical.tsv", clinicalFile(900), "response", []string{
 		`data.Outcome("response").Positive("yes")`,
 		`data.Group("subject")`,
@@ -60,7 +60,7 @@ var generated = []struct {
 	}, `UTF-16LE with a byte order mark, separator '|', decimal sign '.'`, 800, 0},
 }
 
-// TestSuggest checks what files look like and which decisions they need, and that these are enough.
+// TestSuggest checks the format and the decisions of files, and that the decisions suffice.
 func TestSuggest(t *testing.T) {
 	for _, g := range generated {
 		table, err := Read(strings.NewReader(g.text), g.name)
@@ -111,7 +111,8 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// checkDecisions checks that the error without decisions has all of them, in the order of columns.
+// checkDecisions checks that the error without decisions lists all of them in the order of the
+// columns.
 func checkDecisions(t *testing.T, table *Table, outcome string, s *Suggestions) {
 	t.Helper()
 	_, err := table.Encoder(Outcome(outcome))
@@ -137,7 +138,8 @@ func checkDecisions(t *testing.T, table *Table, outcome string, s *Suggestions) 
 	}
 }
 
-// checkData checks sizes, that all numbers are finite, and that standardised columns are.
+// checkData checks sizes, that all numbers are finite, and that standardized columns are
+// standardized.
 func checkData(t *testing.T, name string, e *Encoder, d *Data) {
 	t.Helper()
 	rows, cols := d.X.Dims()
@@ -166,7 +168,7 @@ func checkData(t *testing.T, name string, e *Encoder, d *Data) {
 	}
 }
 
-// TestGeneratedValues checks rows of the files against what was written.
+// TestGeneratedValues compares rows of the files with the values that were written.
 func TestGeneratedValues(t *testing.T) {
 	table := read(t, swissFile(600))
 	e, err := table.Encoder(Outcome("Miete"), Number("Grösse").Unit("m2"),
@@ -199,7 +201,7 @@ func TestGeneratedValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := fmt.Sprint(e); !strings.Contains(s,
-			`column "receipt": gives "paid" away: it is missing where`) {
+			`column "receipt": gives "paid" away: it is missing for one of the two labels`) {
 			t.Error(s)
 		}
 	}

@@ -14,25 +14,26 @@ import (
 // A Summary holds the results of a fitted formula: coefficients, smooth curves and variance
 // components. Print it to see the tables.
 type Summary struct {
-	// Summary has the weights of the effects as the model has them, per standard deviation of a
-	// number, without those of levels that training has not seen.
+	// Summary holds the weights of the effects on the scale of the model, that is, per standard
+	// deviation of a number. It leaves out levels that training has not seen.
 	*pgsvi.Summary
-	// Coefficients has the effects per unit of their columns, as R lists them.
+	// Coefficients holds the effects per unit of their columns, as R lists them.
 	Coefficients []Coefficient
 	// Curves has a row for each smooth curve.
 	Curves []Component
 	// Groups has a row for each grouping factor: the variance components, as standard deviations.
 	Groups []Component
-	// Residual is the standard deviation of GaussianNoise. Its Name is "" for other likelihoods.
+	// Residual is the standard deviation of GaussianNoise. Its Name is "" for all other
+	// likelihoods.
 	Residual Component
 
-	ratio string // the name of e^Mean, or ""
+	ratio string // name of e^Mean, or ""
 }
 
-// A Coefficient is the effect of a feature on the linear predictor, per unit of the column, or of the
-// product of the columns. It has the value that the term of R with this name has: the reference
-// levels of categories, and 0 of numbers, are where an effect of a product begins. The columns of a
-// polynomial have a sum of squares of 1 over the rows, and the first date is 0.
+// A Coefficient is the effect of a feature on the linear predictor, per unit of its column or
+// product of columns. It equals the coefficient with the same name in R, so an effect in a product
+// is relative to the reference levels of categories and to 0 for numbers. The columns of a
+// polynomial have a sum of squares of 1 over the rows, and dates count from the first date.
 type Coefficient struct {
 	Name string
 	// Mean and SD describe the posterior. Lo and Hi are the ends of the 95% credible interval.
@@ -40,27 +41,28 @@ type Coefficient struct {
 	// PerSD is Mean times the standard deviation of the number. It is NaN for the intercept and for
 	// features that are 0 or 1.
 	PerSD float64
-	// Ratio is e^Mean, RatioLo is e^Lo and RatioHi is e^Hi: the odds ratio if the linear predictor
-	// is log odds, and the rate ratio if it is the logarithm of a mean. Otherwise they are NaN.
+	// Ratio is e^Mean, RatioLo is e^Lo and RatioHi is e^Hi. They are odds ratios if the linear
+	// predictor is the log odds, and rate ratios if it is the logarithm of a mean. Otherwise they
+	// are NaN.
 	Ratio, RatioLo, RatioHi float64
 }
 
-// A Component is a standard deviation that was learned: of the effects of a grouping factor, of the
-// shape of a smooth curve, or of the residuals.
+// A Component is a learned standard deviation: of the effects of a grouping factor, of the shape of
+// a smooth curve, or of the residuals.
 type Component struct {
 	// Name is the term of the formula.
 	Name string
-	// SD is the standard deviation, and Lo and Hi the ends of its 95% interval. They are SD if it
-	// was not learned.
+	// SD is the standard deviation, and Lo and Hi are the ends of its 95% interval. They equal SD
+	// if it was not learned.
 	SD, Lo, Hi float64
-	// Levels is the number of groups, and 0 for a curve.
+	// Levels is the number of groups, or 0 for a curve.
 	Levels int
-	// EDF are the effective degrees of freedom: the number of weights that the rows, and not the
-	// prior, determine (MacKay 1992). 0 for the residuals.
+	// EDF is the effective degrees of freedom, the number of weights that the rows determine rather
+	// than the prior (MacKay 1992). It is 0 for the residuals.
 	EDF float64
 }
 
-// Summary returns the tables of a posterior of the model. Coefficients is empty for a Softmax.
+// Summary returns the tables of a posterior of the model. Coefficients is nil for Softmax.
 func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
 	s := &Summary{Summary: m.weights(post), ratio: ratioOf(likelihoodOf(post))}
 	if m.classes() {
@@ -72,8 +74,8 @@ func (m *Model) Summary(post *pgsvi.GLMPosterior) *Summary {
 	return s
 }
 
-// weights returns the weights of the effects. It leaves out curves, groups and levels that training
-// has not seen.
+// weights returns the weights of the effects, without curves, groups and levels that training has
+// not seen.
 func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	s := post.Summary()
 	classes := 1
@@ -92,12 +94,12 @@ func (m *Model) weights(post *pgsvi.GLMPosterior) *pgsvi.Summary {
 	return s
 }
 
-// listed reports whether a summary lists feature j: an effect, of levels that training has seen.
+// listed reports whether a summary lists feature j, which must be an effect of known levels.
 func (m *Model) listed(j int) bool {
 	return m.design.blocks[j] == "" && !strings.Contains(m.Names[j], "=(new)")
 }
 
-// ratioOf returns what e to the power of an effect is, or "".
+// ratioOf returns the name of e to the power of an effect, or "".
 func ratioOf(lik pgsvi.Likelihood) string {
 	switch lik.(type) {
 	case pgsvi.BernoulliLogit, pgsvi.BetaBinomial, pgsvi.Ordinal, pgsvi.Binomial:
@@ -112,7 +114,7 @@ func ratioOf(lik pgsvi.Likelihood) string {
 	return ""
 }
 
-// normal975 is the quantile of N(0, 1) at 97.5%.
+// normal975 is the 97.5% quantile of N(0, 1).
 const normal975 = 1.959963984540054
 
 // coefficients returns the effects per unit of their columns.
@@ -150,19 +152,20 @@ func (m *Model) coefficients(post *pgsvi.GLMPosterior, ratios bool) (all []Coeff
 
 const interceptName = "(Intercept)"
 
-// A corner is a row at which features are evaluated: numbers are 0 and categories have their reference
-// levels, except in the columns that it has. Effects per unit are differences of corners.
+// A corner is a row at which features are evaluated. Numbers are 0 and categories have their
+// reference levels, except for the columns in the map. Effects per unit are differences between
+// corners.
 type corner map[*column]setting
 
-// setting is the value of a column at a corner.
+// A setting is the value of a column at a corner.
 type setting struct {
 	number float64 // 0 or 1
-	// level is the index of a level of a category, after whose levels come missing and new values,
-	// or of a feature of a number or date that is 0 or 1. -1 is the reference, or no such feature.
+	// level is the index of a level of a category, with missing and new values after the levels, or
+	// the index of a 0/1 feature of a number or date. -1 means the reference, or no such feature.
 	level int
 }
 
-// at returns the features of a column that are not 0, in ascending order.
+// at returns the nonzero features of a column in ascending order.
 func (p corner) at(c *column, full bool, shift float64) (row sparseRow) {
 	s, ok := p[c]
 	if !ok {
@@ -215,7 +218,7 @@ func (d *design) addCorner(g []float64, p corner, sign float64) {
 	}
 }
 
-// origin adds the features to g of the row whose numbers, and logarithms, are 0 and whose categories
+// origin adds to g the features of the row whose numbers and logarithms are 0 and whose categories
 // have their reference levels.
 func (d *design) origin(g []float64) {
 	d.addCorner(g, corner{}, 1)
@@ -234,8 +237,8 @@ func (t *term) scale(k int) float64 {
 	return t.Scales[k]
 }
 
-// polySD returns the standard deviation of the columns of poly in R, whose sum of squares is 1. It is
-// 1 for powers, which stay as they are.
+// polySD returns the standard deviation of the columns of poly in R, whose sum of squares is 1. It
+// returns 1 for powers, which are not scaled.
 func (t *term) polySD() float64 {
 	if t.Half == 0 || t.Weight == 0 {
 		return 1
@@ -243,8 +246,9 @@ func (t *term) polySD() float64 {
 	return 1 / math.Sqrt(t.Weight)
 }
 
-// perUnit stores the contrast in g that is the effect of feature k of a term per unit of its columns,
-// and returns the standard deviation of the number that the feature is of, or NaN if there is none.
+// perUnit stores in g the contrast for the effect of feature k of a term per unit of its columns.
+// It returns the standard deviation of the number behind the feature, or NaN if the feature is not
+// a number.
 func (d *design) perUnit(g []float64, t *term, k int) (sd float64) {
 	switch {
 	case t.Kind == polyTerm && k >= t.n-t.Degree:
@@ -259,7 +263,7 @@ func (d *design) perUnit(g []float64, t *term, k int) (sd float64) {
 		return math.NaN()
 	}
 	signs, corners := []float64{1}, []corner{{}}
-	total := 1. // of the signs
+	total := 1. // sum of the signs
 	numbers, rest, size := 0, k, t.n
 	sd = math.NaN()
 	for i, c := range t.cols {
@@ -306,7 +310,7 @@ func (d *design) perUnit(g []float64, t *term, k int) (sd float64) {
 		}
 	}
 	if total != 0 && d.intercept {
-		g[t.at+k] = 1 / t.scale(k) // levels against the intercept
+		g[t.at+k] = 1 / t.scale(k) // levels compared with the intercept
 		return sd
 	}
 	for j, p := range corners {
@@ -351,7 +355,7 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 		s.Groups = append(s.Groups, c)
 	}
 	if noise, ok := likelihoodOf(post).(pgsvi.GaussianNoise); ok {
-		sd := 1. // the zero value of GaussianNoise
+		sd := 1. // the zero value of GaussianNoise has variance 1
 		if noise.Var > 0 {
 			sd = math.Sqrt(noise.Var)
 		}
@@ -362,8 +366,8 @@ func (s *Summary) components(m *Model, post *pgsvi.GLMPosterior) {
 	}
 }
 
-// String returns the tables: a line on the model, the coefficients, the curves and the variance
-// components, each with 95% intervals.
+// String returns a line about the model and the tables of coefficients, curves and variance
+// components, with 95% intervals.
 func (s *Summary) String() string {
 	if s.Coefficients == nil {
 		return s.Summary.String() + s.componentsText()
@@ -401,7 +405,7 @@ func (s *Summary) String() string {
 	return b.String() + s.componentsText()
 }
 
-// precise is table.Precise, and "" for NaN.
+// precise is table.Precise, but returns "" for NaN.
 func precise(v, sd float64) string {
 	if math.IsNaN(v) {
 		return ""
@@ -409,7 +413,7 @@ func precise(v, sd float64) string {
 	return table.Precise(v, sd)
 }
 
-// short formats v to four digits, and NaN as "".
+// short formats v with four digits. It returns "" for NaN.
 func short(v float64) string {
 	if math.IsNaN(v) {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestCoefficients checks that the coefficients of functions that are known are those that the
-// functions are written with, per unit of the columns.
+// TestCoefficients checks that the coefficients of known functions are the coefficients in the
+// functions, per unit of the columns.
 func TestCoefficients(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 7))
 	type row struct {
@@ -94,8 +94,8 @@ func TestCoefficients(t *testing.T) {
 	}
 }
 
-// TestCoefficientsOfPoly compares the coefficients of a polynomial with R, where the columns of poly
-// have a sum of squares of 1. A row of weight 3 counts as three rows.
+// TestCoefficientsOfPoly compares the coefficients of a polynomial with R, where the columns of
+// poly have a sum of squares of 1. A row of weight 3 counts as three rows.
 func TestCoefficientsOfPoly(t *testing.T) {
 	// lm(y ~ poly(x, 2)) for x = 1, …, 9, each w times, and y = x² + 1/2
 	for _, c := range []struct {
@@ -134,7 +134,7 @@ func TestCoefficientsOfPoly(t *testing.T) {
 }
 
 // TestResidualOfDefaultNoise checks that the residual sd of the zero GaussianNoise is 1, because a
-// Var of 0 stands for 1.
+// Var of 0 means 1.
 func TestResidualOfDefaultNoise(t *testing.T) {
 	m := mustModel(t, tableOf(t, "x,y\n1,2.5\n2,3.5\n3,1.5\n4,5.5\n5,6.5\n"), "y ~ x", Number("x"),
 		Outcome("y").Quantity())
@@ -156,8 +156,8 @@ func TestResidualOfDefaultNoise(t *testing.T) {
 	}
 }
 
-// TestVarianceComponents checks that a summary has the standard deviations of groups, curves and
-// residuals, with intervals that contain those of the data.
+// TestVarianceComponents checks that the intervals of the standard deviations of groups, curves and
+// residuals contain the true values.
 func TestVarianceComponents(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	var b strings.Builder
@@ -200,7 +200,7 @@ func TestVarianceComponents(t *testing.T) {
 	}
 }
 
-// TestSummaryRatios checks the odds ratios of a logit.
+// TestSummaryRatios checks the odds ratios of a logit model.
 func TestSummaryRatios(t *testing.T) {
 	m := mustModel(t, tableOf(t, orders(300, 4)), "bought ~ plan*age", Category("plan").New())
 	post, _ := mustFit(t, m, nil)

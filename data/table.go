@@ -19,71 +19,72 @@ import (
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
-// A Table is a file of rows and named columns, and what one pass over it has found out: how it is
-// written, and what each column looks like. Print it to see that. It does not keep the rows of a
-// file, and reads them again when they are asked for. A Table does not change and may be used
+// A Table describes a file of rows and named columns: its format, and what each column looks like.
+// Print it to see both. One pass over the file collects the description. A Table does not keep the
+// rows of a file, but reads them again when they are needed. It does not change and may be used
 // concurrently.
 type Table struct {
 	// Name is the name of the file, for messages.
 	Name string
-	// Format is how the table is written.
+	// Format is the format of the file, as detected or set.
 	Format Format
 
 	src      source
-	asked    Format // by the caller
-	parts    []part // that the rows are in
+	asked    Format // format set by the caller
+	parts    []part // parts that the rows belong to
 	rows     int
 	profiles []*profile
 	place    map[string]int
-	factors  []int // the columns of the last profiles, which a formula uses as factors
-	proof    proof // of the decimal sign
-	conflict bool  // columns disagree about it
+	factors  []int // columns that the last profiles, the factors of a formula, copy
+	proof    proof // value that shows the decimal sign
+	conflict bool  // whether columns have different decimal signs
 }
 
-// source is where a table comes from: a file, or bytes.
+// source is the origin of a table: a file, or bytes.
 type source struct {
-	ctx  context.Context // ends every pass when it is done
+	ctx  context.Context // every pass ends when it is done
 	path string
 	size int64
 	mod  time.Time
 	raw  []byte
-	in   *recorder // that reads raw, until it is whole
+	in   *recorder // reads raw until it is complete
 }
 
-// ReadFile reads a table with a line of names and a row for each line: CSV, with any of the
-// separators comma, semicolon, tab and '|', or JSON objects, one a line. Files in UTF-8, with or
-// without byte order mark, UTF-16 and Windows-1252 are accepted, and so are files packed by gzip.
-// Blank lines, spaces around fields, quoted fields and CRLF are accepted too. A column without a
-// name is x and its number from 1, and so are all of a file without names, but for the last, which
-// is y. A first line such as "sep=;" gives the separator.
+// ReadFile reads a table with a line of names and one line per row: CSV with a comma, semicolon,
+// tab or '|' as the separator, or JSON objects, one per line. The encoding is UTF-8, with or
+// without a byte order mark, UTF-16 or Windows-1252, and the file may be packed by gzip. Blank
+// lines, spaces around fields, quoted fields and CRLF are allowed. A column without a name is named
+// x and its number from 1. Without a line of names all columns are named so, except for the last
+// column, which is y. A first line such as "sep=;" sets the separator.
 //
-// The file must not change until the Table is no longer used: it is read again by Encoder and Data.
+// The file must not change while the Table is in use, because Encoder and Data read it again.
 //
-// The errors name the line and what was found. They wrap ErrShape where a line has another number
-// of fields than the first, a title is above the names, the last line is a total, quotes do not
-// match, two columns have the same name or a text is not of the file's encoding; ErrParam where
-// names and numbers are mixed in the first line; ErrMemory where a line takes more memory than it
-// may, or gzip unpacks to more than 300 times its size; and ErrEmpty if there are no data. Failures of the file are wrapped as they are.
+// The errors name the line and the problem. They wrap ErrShape if a line has not as many fields as
+// the first line, a title precedes the names, the last line is a total, quotes do not match, two
+// columns have the same name, or a text does not have the encoding of the file. They wrap ErrParam
+// if the first line mixes names and numbers, ErrMemory if a line is too long or gzip unpacks to
+// more than 300 times its size, and ErrEmpty if the file has no rows. They wrap the errors of the
+// file.
 func ReadFile(path string) (*Table, error) { return Format{}.ReadFile(path) }
 
-// Read reads a table as ReadFile does. It keeps the bytes of r, packed if they are. The name is
-// that of Table.Name. The error wraps ErrMemory if there are more bytes than there is memory for.
+// Read reads a table like ReadFile. It keeps the bytes of r, still packed if they are packed. The
+// name becomes Table.Name. The error wraps ErrMemory if r does not fit in memory.
 func Read(r io.Reader, name string) (*Table, error) { return Format{}.Read(r, name) }
 
-// ReadFile reads a table that is written in the format, as the function ReadFile does.
+// ReadFile reads a table in the given format, like the function ReadFile.
 func (f Format) ReadFile(path string) (*Table, error) {
 	return f.ReadFileContext(context.Background(), path)
 }
 
-// Read reads a table that is written in the format, as the function Read does.
+// Read reads a table in the given format, like the function Read.
 func (f Format) Read(r io.Reader, name string) (*Table, error) {
 	return f.ReadContext(context.Background(), r, name)
 }
 
-// ReadFileContext is ReadFile with a context, which the Table keeps. When the context is done, this
-// pass over the rows ends, even inside a line, and so does every later pass, because Table.Model,
-// Encoder.Data and Predictor.Table read the rows again. The error then wraps ctx.Err() and
-// context.Cause(ctx).
+// ReadFileContext is like ReadFile with a context, which the Table keeps. When the context is done,
+// the current pass over the rows ends, even inside a line. Every later pass ends as well, because
+// Table.Model, Encoder.Data and Predictor.Table read the rows again. The error then wraps ctx.Err()
+// and context.Cause(ctx).
 func (f Format) ReadFileContext(ctx context.Context, path string) (*Table, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -102,9 +103,9 @@ func (f Format) ReadFileContext(ctx context.Context, path string) (*Table, error
 	return t, t.read(f)
 }
 
-// ReadContext is Read with a context, which the Table keeps; see ReadFileContext. It does
-// not wait for a read that blocks when the context is done. Do not use r after that, because the
-// read continues in the background.
+// ReadContext is like Read with a context, which the Table keeps; see ReadFileContext. When the
+// context is done, ReadContext returns without waiting for a blocked read. That read continues in
+// the background, so do not use r again.
 func (f Format) ReadContext(ctx context.Context, r io.Reader, name string) (*Table, error) {
 	in := &recorder{in: waiting(ctx, r), budget: memory.NewBudget("the table", textTooLarge)}
 	t := &Table{Name: name, src: source{ctx: ctx, in: in}}
@@ -115,7 +116,7 @@ func (f Format) ReadContext(ctx context.Context, r io.Reader, name string) (*Tab
 	return t, nil
 }
 
-// open returns the bytes of the source, from the beginning.
+// open returns a reader of the source from its beginning.
 func (s *source) open() (io.ReadCloser, error) {
 	if s.in != nil {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(s.in.raw.Bytes()), s.in)), nil
@@ -142,7 +143,7 @@ func (s *source) open() (io.ReadCloser, error) {
 	}{&contextReader{s.ctx, f}, f}, nil
 }
 
-// read makes the profiles.
+// read makes the profiles of the columns.
 func (t *Table) read(f Format) error {
 	if err := f.check(); err != nil {
 		return err
@@ -160,7 +161,7 @@ func (t *Table) read(f Format) error {
 	return nil
 }
 
-// named puts the name of the table into an error.
+// named adds the name of the table to an error.
 func (t *Table) named(err error) error { return named(t.Name, err) }
 
 func named(name string, err error) error {
@@ -195,7 +196,7 @@ func (t *Table) profile(f Format) error {
 	}
 	most := mostTexts
 	var last tail
-	meet := func() { // columns that are new
+	meet := func() { // make profiles of new columns
 		for len(t.profiles) < len(s.names) {
 			most = min(mostTexts, max(fewestTexts, allTexts/len(s.names)))
 			j := len(t.profiles)
@@ -225,10 +226,10 @@ func (t *Table) profile(f Format) error {
 		t.rows++
 	}
 	if t.rows == 0 {
-		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: table without a line of data")
+		return sentinel.Wrap(pgsvi.ErrEmpty, "pgsvi: the table has no rows")
 	}
 	if meet(); len(t.profiles) == 0 {
-		return fmt.Errorf("pgsvi: a table of %s without a column: %w", plural(t.rows, "object"),
+		return fmt.Errorf("pgsvi: the table has %s but no columns: %w", plural(t.rows, "object"),
 			pgsvi.ErrEmpty)
 	}
 	t.Format, t.place = s.format, s.place
@@ -238,7 +239,7 @@ func (t *Table) profile(f Format) error {
 	return t.checkTail(&last)
 }
 
-// settleDecimal finds the decimal sign of the file by the columns that are numbers.
+// settleDecimal finds the decimal sign of the file from the columns of numbers.
 func (t *Table) settleDecimal(f Format) {
 	var votes [2]int
 	var proofs [2]proof
@@ -271,7 +272,7 @@ func (t *Table) settleDecimal(f Format) {
 // Len returns the number of rows.
 func (t *Table) Len() int { return t.rows }
 
-// Columns returns the names of the columns, in the order of the file, as a new slice.
+// Columns returns the names of the columns in the order of the file, in a new slice.
 func (t *Table) Columns() []string {
 	names := make([]string, len(t.profiles))
 	for j, p := range t.profiles {
@@ -280,8 +281,8 @@ func (t *Table) Columns() []string {
 	return names
 }
 
-// scan calls each for every row, with all of its cells, until it returns an error. Texts of
-// columns whose own decimal sign is known carry it.
+// scan calls each for every row with all its cells, until each returns an error. Texts in a column
+// whose decimal sign is known carry the sign.
 func (t *Table) scan(each func(rec *record) error) error {
 	in, err := t.src.open()
 	if err != nil {
@@ -311,7 +312,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 		if !pick.takes() {
 			continue
 		}
-		for len(rec.cells) < len(signs)-len(t.factors) { // JSON, whose columns are not all there yet
+		for len(rec.cells) < len(signs)-len(t.factors) { // JSON rows may lack the last columns
 			s.setMissing(t.profiles[len(rec.cells)].name)
 			rec = &s.rec
 		}
@@ -324,7 +325,7 @@ func (t *Table) scan(each func(rec *record) error) error {
 	}
 }
 
-// next returns the next record of a scanner, unless the context is done.
+// next returns the next record of a scanner, or an error if the context is done.
 func (t *Table) next(s *scanner) (*record, error) {
 	if err := t.canceled(); err != nil {
 		return nil, err
@@ -340,14 +341,14 @@ func (t *Table) canceled() error {
 	return nil
 }
 
-// setMissing adds a column without a value.
+// setMissing adds a column without values.
 func (s *scanner) setMissing(name string) {
 	s.place[name] = len(s.names)
 	s.names = append(s.names, name)
 	s.rec.cells = append(s.rec.cells, cell{kind: absentCell})
 }
 
-// String says how the table is written, and what each column looks like and why.
+// String describes the format of the table, and what each column looks like and why.
 func (t *Table) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %s\n%s\n\n", table.Visible(t.Name), plural(t.rows, "row"),
@@ -374,20 +375,20 @@ func (t *Table) String() string {
 	}
 	w.Flush()
 	if len(t.profiles) == 1 && strings.ContainsAny(t.profiles[0].name, " \t:^~") {
-		b.WriteString("\nif there are more columns than one, their separator is none of comma, " +
-			"semicolon, tab and |;\nset Format.Separator (-format separator=…), or write the " +
-			"table with one of these\n")
+		b.WriteString("\nif the table has more than one column, its separator was not detected;\n" +
+			"set Format.Separator (-format separator=…), or use a comma, semicolon, tab or |\n")
 	}
 	if len(undecided) > 0 {
-		fmt.Fprintf(&b, "\nto be decided: %s\n", strings.Join(quoteAll(undecided, fewNamed), ", "))
+		fmt.Fprintf(&b, "\ncolumns that need a decision: %s\n",
+			strings.Join(quoteAll(undecided, fewNamed), ", "))
 	}
 	return trimLines(b.String())
 }
 
-// fewNamed is how many columns a line names.
+// fewNamed is the number of columns that a message names.
 const fewNamed = 12
 
-// trimLines cuts off the spaces at the ends of lines.
+// trimLines removes the spaces at the ends of lines.
 func trimLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
@@ -403,7 +404,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// shorten returns a text in one line, or the beginning of one that is too long.
+// shorten returns a text on one line, cut if it is too long.
 func shorten(s string, most int) string {
 	s = table.Visible(s)
 	if r := []rune(s); len(r) > most {
@@ -412,7 +413,7 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// formatText says how the table is written.
+// formatText describes the format of the table.
 func (t *Table) formatText() string {
 	f := t.Format
 	text := f.Encoding
@@ -447,9 +448,9 @@ func (t *Table) formatText() string {
 	case f.Decimal != 0:
 		text += fmt.Sprintf(", decimal sign %q", f.Decimal)
 	case t.conflict:
-		text += ", decimal sign of each column its own"
+		text += ", different decimal signs in different columns"
 	case slices.ContainsFunc(t.profiles, func(p *profile) bool { return p.ambiguous > 0 }):
-		text += ", no value that shows the decimal sign"
+		text += ", unknown decimal sign"
 	default:
 		text += ", no decimals"
 	}

@@ -25,7 +25,7 @@ func read(t testing.TB, text string) *Table {
 	return table
 }
 
-// encode encodes a table from a text, without standardisation.
+// encode encodes a table from a text without standardization.
 func encode(t testing.TB, text string, columns ...Column) (*Encoder, *Data) {
 	t.Helper()
 	table := read(t, text)
@@ -40,7 +40,7 @@ func encode(t testing.TB, text string, columns ...Column) (*Encoder, *Data) {
 	return e, d
 }
 
-// TestReadPeople reads one table in all the ways it may be written.
+// TestReadPeople reads one table in every supported format.
 func TestReadPeople(t *testing.T) {
 	names := []string{"age", "colour=green", "colour=red", "smokes"}
 	want := mat.NewDense(3, 4, []float64{31, 0, 1, 1, 52, 0, 0, 0, 40, 1, 0, 0})
@@ -88,7 +88,7 @@ func utf16Text(s string, big bool) string {
 	return b.String()
 }
 
-// TestReadErrors holds what is wrong with a file against its error.
+// TestReadErrors checks the error for each kind of invalid file.
 func TestReadErrors(t *testing.T) {
 	for _, c := range []struct {
 		in   string
@@ -96,16 +96,16 @@ func TestReadErrors(t *testing.T) {
 		want error
 		says string
 	}{
-		{"", Format{}, pgsvi.ErrEmpty, "without a line of data"},
-		{"a,b,y\n\n", Format{}, pgsvi.ErrEmpty, "without a line of data"},
-		{"a,b\n1,2,3\n", Format{}, pgsvi.ErrShape, "line 2 has 3 fields, want 2"},
+		{"", Format{}, pgsvi.ErrEmpty, "has no rows"},
+		{"a,b,y\n\n", Format{}, pgsvi.ErrEmpty, "has no rows"},
+		{"a,b\n1,2,3\n", Format{}, pgsvi.ErrShape, "line 2 has 3 fields, but the first line has 2"},
 		{"a,b,a\n1,2,3\n", Format{}, pgsvi.ErrShape, `line 1: two columns are named "a"`},
 		{"a,,x2\n1,2,3\n", Format{}, pgsvi.ErrShape, `two columns are named "x2"`},
 		{"a,b\n1,\"2\n", Format{}, pgsvi.ErrShape, "line 2"},
 		{"a,b\n1,2\"\n", Format{}, csv.ErrBareQuote, "line 2"},
 		{"sep=;\na;b\n1;2;3\n", Format{}, pgsvi.ErrShape, "line 3 has 3 fields"},
 		{"5.1,3.5,setosa\n", Format{}, pgsvi.ErrParam,
-			`line 1 has the text "setosa", as a line of names has, and the number "3.5"`},
+			`line 1 may be names or data, because it has the text "setosa" and the number "3.5"`},
 		{"a,b\n1,2\n", Format{Separator: '"'}, pgsvi.ErrParam, "Separator"},
 		{"a,b\n1,2\n", Format{Separator: -1}, pgsvi.ErrParam, "Separator"},
 		{"a,b\n1,2\n", Format{Decimal: ';'}, pgsvi.ErrParam, "Decimal"},
@@ -114,12 +114,12 @@ func TestReadErrors(t *testing.T) {
 		{"a,b\n1,\xfc\n", Format{Encoding: UTF8}, pgsvi.ErrShape, "not UTF-8"},
 		{"a,ü\n1,\xfc\n", Format{}, pgsvi.ErrShape, `line 2`},
 		{"{\"a\": 1}\n{\"a\": [1]}\n", Format{}, pgsvi.ErrShape,
-			`line 2: field "a": found an object or a list`},
+			`line 2: field "a": the value is an object or a list`},
 		{"{\"a\": 1}\n{\"a\": 1, \"a\": 2}\n", Format{}, pgsvi.ErrShape,
-			`line 2: field "a" is there twice`},
+			`line 2: field "a" occurs twice`},
 		{"{\"a\": 1}\n\n{\"a\": 1\n", Format{}, pgsvi.ErrShape, "line 3: byte 8"},
 		{"{\"a\": 1}\n{\"a\": 1e999}\n", Format{}, pgsvi.ErrNotFinite,
-			`line 2: field "a": found "1e999"`},
+			`line 2: field "a": "1e999"`},
 	} {
 		table, err := c.f.Read(strings.NewReader(c.in), "t.csv")
 		if table != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||

@@ -13,25 +13,24 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Tokenizer cuts plain text into words. The zero value is made for English; for
-// another language with spaces between words, give it the stop words of that
-// language. Text without spaces, such as Chinese or Thai, needs a dictionary to
-// be cut: do that elsewhere and give the words to CorpusBuilder.AddWords.
+// A Tokenizer splits plain text into words. The zero value is for English. For another language
+// with spaces between words, set the stop words of that language. Text without spaces, such as
+// Chinese or Thai, needs a dictionary; split it elsewhere and pass the words to
+// CorpusBuilder.AddWords.
 //
-// A word is a run of letters, with their accents, and digits that has at least
-// one letter; apostrophes inside are part of it (don't, o'brien), and a final 's
-// is cut off. Words are lower case and in Unicode's normal form NFKC, so that é is
-// one letter however it was typed and the ligature ﬁ is fi. Hyphens part words,
-// unless they are soft.
+// A word is a run of letters, with their accents, and digits that has at least one letter.
+// Apostrophes inside a word belong to it (don't, o'brien), but a final 's is removed. Words are in
+// lower case and in Unicode's normal form NFKC, so é is one letter however it was typed, and the
+// ligature ﬁ is fi. Hyphens separate words, unless they are soft hyphens.
 type Tokenizer struct {
-	MinLen int // shortest word, in characters; 0 means 2
-	// words, in lower case, that are left out if true; nil means those of EnglishStopWords, and an
-	// empty map none
+	MinLen int // length of the shortest word in characters; 0 means 2
+	// Stop holds the words in lower case that are left out. Nil means EnglishStopWords, and an
+	// empty map leaves out no words.
 	Stop map[string]bool
 }
 
-// Words returns the words of text in their order, as often as they occur. They
-// may share memory with text. The sequence can be ranged over any number of times.
+// Words returns the words of text in order, with repetitions. They may share memory with text. The
+// sequence can be used any number of times.
 func (t Tokenizer) Words(text string) iter.Seq[string] {
 	least, stop := t.MinLen, t.Stop
 	if least == 0 {
@@ -56,8 +55,8 @@ func (t Tokenizer) Words(text string) iter.Seq[string] {
 	}
 }
 
-// joiners may stand inside a word: apostrophes, and the invisible marks by which
-// Persian and the languages of India join letters or keep them apart.
+// joiners may occur inside a word: apostrophes, and the invisible marks that join or separate
+// letters in Persian and the languages of India.
 const joiners = "'’\u200c\u200d"
 
 func inWord(r rune) bool {
@@ -65,36 +64,35 @@ func inWord(r rune) bool {
 		strings.ContainsRune(joiners, r)
 }
 
-// CorpusBuilder makes a corpus of plain text. The zero value is ready to use: it
-// takes English and keeps every word that the Tokenizer yields. The fields may be
-// changed until the first document is added, those for pruning also later. It is
-// not safe for concurrent use.
+// A CorpusBuilder makes a corpus of plain text. The zero value is ready to use for English, and
+// keeps every word of the Tokenizer. Fields may be changed until the first document is added, and
+// the fields for pruning also later. A CorpusBuilder is not safe for concurrent use.
 //
-// Word frequencies are those of documents: how many a word occurs in. Where a
-// limit is 0 or negative there is none.
+// The frequency of a word is the number of documents in which it occurs. A limit of 0 or less means
+// no limit.
 type CorpusBuilder struct {
 	Tokenizer
-	MinDocs int     // words of fewer documents are dropped as rare
-	MaxDocs float64 // words of more than this fraction of the documents are dropped as common
-	// words beyond this many are dropped, those of the fewest documents first, and of equals the
-	// last in the alphabet
+	MinDocs int     // words in fewer documents are dropped as rare
+	MaxDocs float64 // words in more than this share of the documents are dropped as common
+	// MaxTerms is the largest number of words. Words in the fewest documents are dropped first, and
+	// among equals the last words in the alphabet.
 	MaxTerms int
 
-	// Vocab, if it is not nil, is the vocabulary: other words are ignored and none
-	// is dropped. With that of a corpus trained on, new documents have its indices.
+	// Vocab is the vocabulary, if it is not nil. All other words are ignored, and no word is
+	// dropped. Use the vocabulary of a training corpus to give new documents the same word indices.
 	Vocab []string
 
-	ids   map[string]int // of words, in the order they were found or that of Vocab
+	ids   map[string]int // indices of words, in the order of Vocab or of first use
 	words []string
-	docs  []pgsvi.Document // words by ids
+	docs  []pgsvi.Document // words by index
 	names []string
 }
 
-// Add adds a document. The name is for the caller, and need not be unique.
+// Add adds a document. The name is for the caller and need not be unique.
 func (b *CorpusBuilder) Add(name, text string) { b.AddWords(name, b.Words(text)) }
 
-// AddWords adds a document of words that have been cut by other means; what the
-// Tokenizer leaves out is not left out here.
+// AddWords adds a document of words that were split by other means. It does not leave out any
+// words.
 func (b *CorpusBuilder) AddWords(name string, words iter.Seq[string]) {
 	b.begin()
 	bag := map[int]float64{}
@@ -104,7 +102,7 @@ func (b *CorpusBuilder) AddWords(name string, words iter.Seq[string]) {
 			continue
 		}
 		if !ok {
-			word = strings.Clone(word) // lest it keep the whole text
+			word = strings.Clone(word) // so that the word does not keep the whole text in memory
 			id = len(b.words)
 			b.ids[word], b.words = id, append(b.words, word)
 		}
@@ -113,7 +111,7 @@ func (b *CorpusBuilder) AddWords(name string, words iter.Seq[string]) {
 	b.docs, b.names = append(b.docs, bagDocument(bag)), append(b.names, name)
 }
 
-// begin makes the index of words, at first.
+// begin makes the index of words before the first document.
 func (b *CorpusBuilder) begin() {
 	if b.ids != nil {
 		return
@@ -134,16 +132,15 @@ func bagDocument(bag map[int]float64) (d pgsvi.Document) {
 	return d
 }
 
-// Corpus returns the corpus of the documents added so far, in their order, and
-// their names, both new. The vocabulary is in alphabetical order, or is Vocab.
-// Documents stay even if all their words are dropped. More documents may be added
-// afterwards.
+// Corpus returns the corpus of the documents added so far, in order, and their names. The caller
+// owns both. The vocabulary is Vocab, or in alphabetical order if Vocab is nil. A document is kept
+// even if all its words are dropped. More documents may be added afterwards.
 func (b *CorpusBuilder) Corpus() (c *pgsvi.Corpus, names []string) {
 	b.begin()
 	kept := b.prune()
 	c = &pgsvi.Corpus{Docs: make([]pgsvi.Document, len(b.docs)), Terms: len(kept),
 		Vocab: make([]string, len(kept))}
-	index := map[int]int{} // of id in the vocabulary
+	index := map[int]int{} // from id to place in the vocabulary
 	for i, id := range kept {
 		index[id], c.Vocab[i] = i, b.words[id]
 	}
@@ -159,7 +156,7 @@ func (b *CorpusBuilder) Corpus() (c *pgsvi.Corpus, names []string) {
 	return c, slices.Clone(b.names)
 }
 
-// prune returns the ids of the vocabulary, in its order.
+// prune returns the ids of the vocabulary in order.
 func (b *CorpusBuilder) prune() (kept []int) {
 	if b.Vocab != nil {
 		for id := range b.words {
@@ -187,9 +184,8 @@ func (b *CorpusBuilder) prune() (kept []int) {
 	return kept
 }
 
-// EnglishStopWords returns the words that a Tokenizer leaves out if it is not
-// told otherwise, as a new map, to add to: articles, pronouns, prepositions,
-// conjunctions, auxiliary verbs and the like.
+// EnglishStopWords returns a new map of the words that a Tokenizer leaves out by default: articles,
+// pronouns, prepositions, conjunctions, auxiliary verbs and similar words.
 func EnglishStopWords() map[string]bool { return maps.Clone(englishStop()) }
 
 var englishStop = sync.OnceValue(func() map[string]bool {

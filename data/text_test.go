@@ -61,7 +61,7 @@ func TestEnglishStopWords(t *testing.T) {
 		if !ok || w != strings.ToLower(w) {
 			t.Errorf("stop word %q is %v", w, ok)
 		}
-		// It could come of a Tokenizer, or it is of no use.
+		// It must be a text that a Tokenizer can produce, or the test is useless.
 		if got := slices.Collect(Tokenizer{MinLen: 1, Stop: map[string]bool{}}.Words(w)); len(
 			got) != 1 || got[0] != w {
 			t.Errorf("stop word %q is cut into %q", w, got)
@@ -105,7 +105,7 @@ func TestCorpusBuilder(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	// Of five documents, apple and zebra are in 4, cherry in 2 and banana in 1.
+	// apple and zebra occur in 4 of five documents, cherry in 2 and banana in 1.
 	for _, c := range []struct {
 		b    CorpusBuilder
 		want string
@@ -149,7 +149,7 @@ func TestCorpusBuilder(t *testing.T) {
 			}
 		}
 	}
-	// More documents, and words cut elsewhere.
+	// more documents, and words that were split elsewhere
 	var b CorpusBuilder
 	if c, names := b.Corpus(); len(c.Docs) != 0 || len(names) != 0 || c.Terms != 0 ||
 		c.Validate() != nil {
@@ -171,8 +171,8 @@ func TestCorpusBuilder(t *testing.T) {
 	}
 }
 
-// FuzzTokenizer checks that words are what Tokenizer says, and that a corpus of
-// them is in order and has them all.
+// FuzzTokenizer checks that words are as the documentation of Tokenizer describes, and that a
+// corpus of them is valid and complete.
 func FuzzTokenizer(f *testing.F) {
 	f.Add("The quick brown fox's don’t ﬁ e\u0301 1990s \xff", 0)
 	f.Add("İstanbul ǅ ẞ \u200d'a'\u00ad", 1)
@@ -201,7 +201,7 @@ func FuzzTokenizer(f *testing.F) {
 					counts[c.Vocab[w]])
 			}
 		}
-		// Read again with that vocabulary, it is the same.
+		// Reading it again with this vocabulary must give the same corpus.
 		again := CorpusBuilder{Tokenizer: tok, Vocab: c.Vocab}
 		again.Add("", text)
 		if c2, _ := again.Corpus(); !reflect.DeepEqual(c2, c) {

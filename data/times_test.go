@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// columnFile has n rows of x and y.
+// columnFile returns a table with n rows of x and y.
 func columnFile(n int, x func(i int) string) string { return ninesFile(n, x, "") }
 
 // TestTimesAsNumbers checks that numbers that look like dates or times need a decision, that each
-// choice is enough, and that other numbers need none.
+// choice suffices, and that other numbers need no decision.
 func TestTimesAsNumbers(t *testing.T) {
 	day := func(layout string, step int) func(int) string {
 		return func(i int) string {
@@ -77,13 +77,13 @@ func TestTimesAsNumbers(t *testing.T) {
 			}
 			if left := table.Suggest("y", Number("x").NotMissing("99999999")); len(
 				left.Decisions) > 0 {
-				t.Errorf("a number that was said leaves %v", left)
+				t.Errorf("a number that was declared leaves %v", left)
 			}
 		})
 	}
 }
 
-// TestDateDigitsOfObjects checks that numbers of JSON are dates if a Layout reads them.
+// TestDateDigitsOfObjects checks that JSON numbers are dates if a Layout reads them.
 func TestDateDigitsOfObjects(t *testing.T) {
 	table := tableOf(t, `{"d": 20181231, "y": 1}`+"\n"+`{"d": 20190102, "y": 2.5}`+"\n"+
 		`{"d": 20190103, "y": 3}`+"\n")
@@ -103,7 +103,7 @@ func TestDateDigitsOfObjects(t *testing.T) {
 	}
 }
 
-// TestWeeks checks that ISO weeks are dates: the Mondays.
+// TestWeeks checks that ISO weeks are read as the dates of their Mondays.
 func TestWeeks(t *testing.T) {
 	for text, want := range map[string]string{
 		"2018-W52": "2018-12-24", "2019-W01": "2018-12-31", "2020-W53": "2020-12-28",
@@ -134,7 +134,7 @@ func TestWeeks(t *testing.T) {
 	}
 }
 
-// TestClock checks what times of day are as hours.
+// TestClock checks times of day in hours.
 func TestClock(t *testing.T) {
 	table := tableOf(t, columnFile(60, func(i int) string {
 		return fmt.Sprint(i*7%24*100 + i*11%60)

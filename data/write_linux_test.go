@@ -33,7 +33,8 @@ func TestWriteFileMode(t *testing.T) {
 	}
 }
 
-// TestWriteFileLink checks that WriteFile replaces what a symbolic link names, and keeps the link.
+// TestWriteFileLink checks that WriteFile replaces the target of a symbolic link and keeps the
+// link.
 func TestWriteFileLink(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a/one", "b"} {
@@ -70,8 +71,8 @@ func TestWriteFileLink(t *testing.T) {
 	}
 }
 
-// TestWriteFileErrors checks that the error of a failed write names the file, and that no other file
-// is left.
+// TestWriteFileErrors checks that the error of a failed write names the file, and that no temporary
+// file is left.
 func TestWriteFileErrors(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{"/dev/full", dir, filepath.Join(dir, "none", "m")} {

@@ -103,7 +103,7 @@ var runs = map[string]struct {
 	args string
 	want []string // regular expressions
 }{
-	"churn": {"-rows 500 -save churn.pgsvi", []string{`number  +nothing`, `age missing`, `leaves with probability 0\.8\d \(`,
+	"churn": {"-rows 500 -save churn.pgsvi", []string{`number  +not used`, `age missing`, `leaves with probability 0\.8\d \(`,
 		`"plan"="platinum" is new`, `"age" is missing`, `no prediction: .*"forty"`, `wrote churn\.pgsvi`}},
 	"co2":        {"", []string{`SquaredExp\.Length +4[45]\.`, `forecast of 120 rows: 1\.38\d nats per row`, `co2-parts\.png`}},
 	"ctm":        {"-topics 5", []string{`documents, \d+ words`, `[67]\.\d+ nats per held-out word`}},
@@ -115,7 +115,7 @@ var runs = map[string]struct {
 	"gpclass":    {"", []string{`block .*converged`, `batch .*converged`, `PG-SVI .*pass limit`}},
 	"iris":       {"", []string{`SquaredExp\.Length\[1\]`, `0\.1[23]\d nats per flower`}},
 	"lda":        {"-topics 5", []string{`documents, \d+ words`, `held-out document .*: \d+% topic`, `[67]\.\d+ nats per held-out word`}},
-	"logistic":   {"", []string{`x2 +nothing`, `proved to be within`, `k̂ = 0\.`, `[45]\d of 351 rows are predicted wrongly`}},
+	"logistic":   {"", []string{`x2 +not used`, `proved to be within`, `k̂ = 0\.`, `[45]\d of 351 rows are predicted wrongly`}},
 	"methods":    {"-rows 8 -passes 60", []string{`proved to \d`, `nil Solver .* \d+\n`, `PG, main text .* \d+\n`, `PG-SVI .*Inf\n`}},
 	"multiclass": {"", []string{`converged.* ELBO -39\d`, `accuracy +0\.9[67]\d`, `precision +1\.000`, `image 1268, a 7: class \d`}},
 	"poisson":    {"-policies 2000", []string{`NegativeBinomial\.Shape +0\.\d`, `(?s)elpd.*better`}},

@@ -12,17 +12,17 @@ import (
 	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
-// Error is what is wrong with a formula. It wraps pgsvi.ErrParam.
+// An Error describes a mistake in a formula. It wraps pgsvi.ErrParam.
 type Error struct {
 	// Source is the formula.
 	Source string
-	// Offset is the byte of Source where the mistake is, or -1 where that is not known.
+	// Offset is the byte offset of the mistake in Source, or -1 if it is not known.
 	Offset int
-	// Message says what is wrong and what is wanted.
+	// Message describes the mistake and the remedy.
 	Message string
 }
 
-// Error returns the message, the formula and a caret below the mistake.
+// Error returns the message, the formula and, if Offset is known, a caret below the mistake.
 func (e *Error) Error() string {
 	if e.Offset < 0 {
 		return "formula: " + e.Message + "\n  " + e.Source
@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 // Unwrap returns pgsvi.ErrParam.
 func (e *Error) Unwrap() error { return sentinel.ErrParam }
 
-// wrong returns an Error about a column, which may be "", of f.
+// wrong returns an Error about a column of f, or about f if column is "".
 func (f *Formula) wrong(column, format string, args ...any) error {
 	e := &Error{Source: f.source, Offset: -1, Message: fmt.Sprintf(format, args...)}
 	if f.source == "" {
@@ -45,17 +45,17 @@ func (f *Formula) wrong(column, format string, args ...any) error {
 	return e
 }
 
-// Check returns an error, joined of one for each mistake, if the formula names a column that is not
-// among columns, or predicts the outcome from itself. Nil columns skip the first check. A column
-// may have several roles: y ~ site + (1 | site) and y ~ w + weight(w) are correct. A term that
-// repeats an earlier one adds nothing, as in R. Each error is an *Error.
+// Check returns an error if the formula names a column that is not in columns, or uses the outcome
+// to predict itself. If columns is nil, every column is accepted. A column may have several roles,
+// as in y ~ w + weight(w). A term that repeats an earlier term adds nothing, as in R. The result
+// joins an *Error for each mistake.
 func (f *Formula) Check(columns []string) error {
 	var errs []error
 	fail := func(column, format string, args ...any) {
 		errs = append(errs, f.wrong(column, format, args...))
 	}
 	if f.Outcome == "" {
-		fail("", "the outcome is missing: write y ~ …")
+		fail("", "the outcome is missing; write y ~ …")
 	}
 	free := slices.DeleteFunc(slices.Clone(columns), func(c string) bool {
 		return slices.Contains(f.Columns(), c)
@@ -63,9 +63,9 @@ func (f *Formula) Check(columns []string) error {
 	for _, c := range f.Columns() {
 		switch {
 		case strings.Contains(c, "`"):
-			fail(c, "column %q has a backquote, which a formula cannot write", c)
+			fail(c, "the name of column %q has a backquote; rename it", c)
 		case columns != nil && !slices.Contains(columns, c) && !factorOfAny(c, columns):
-			fail(c, "there is no column %q%s", c, nearest(c, free, columns))
+			fail(c, "the table has no column %q%s", c, nearest(c, free, columns))
 		}
 	}
 	given := map[string]string{f.Outcome: "the outcome"}
@@ -73,13 +73,13 @@ func (f *Formula) Check(columns []string) error {
 		given[f.Event] = "the event"
 	}
 	if f.Trials != "" && f.Event != "" {
-		fail(f.Trials, "a duration has no trials")
+		fail(f.Trials, "a duration cannot have trials; remove them")
 	}
 	switch {
 	case f.Transform != "" && f.Transform != "log" && f.Transform != "sqrt":
-		fail(f.Outcome, "the outcome is %s of a column; want log or sqrt", f.Transform)
+		fail(f.Outcome, "the outcome is %s of a column; use log or sqrt", f.Transform)
 	case f.Transform != "" && (f.Trials != "" || f.Event != ""):
-		fail(f.Outcome, "%s(…) is of numbers, not of successes or durations", f.Transform)
+		fail(f.Outcome, "%s(…) needs numbers, not successes or durations", f.Transform)
 	}
 	for _, c := range append([]string{f.Trials, f.Event}, f.parameters()...) {
 		switch {
@@ -108,8 +108,8 @@ func (f *Formula) Check(columns []string) error {
 		}
 		before, ok := written[key(t)]
 		if _, smooth := t.(Smooth); ok && smooth && before.String() != t.String() {
-			fail(append(t.Columns(), "")[0], "%v and %v are one curve with different options; "+
-				"keep one of them", before, t)
+			fail(append(t.Columns(), "")[0], "%v and %v are the same curve with different "+
+				"options; remove one of them", before, t)
 		}
 		written[key(t)] = t
 	}
@@ -122,7 +122,7 @@ func factorOfAny(c string, columns []string) bool {
 	return ok && slices.Contains(columns, of)
 }
 
-// key is the same for terms that are the same effect.
+// key returns the same text for terms with the same effect.
 func key(t Term) string {
 	switch t := t.(type) {
 	case Interact:
@@ -141,18 +141,18 @@ func (c Col) check() error {
 	return nil
 }
 
-// several returns an error if there are fewer than two columns, or one of them twice.
+// several returns an error if columns has fewer than two columns, or a column twice.
 func several(columns []string, sign string) error {
 	if len(columns) < 2 {
-		return fmt.Errorf("an interaction has at least two columns, as in a%sb", sign)
+		return fmt.Errorf("an interaction needs at least two columns, as in a%sb", sign)
 	}
 	for i, c := range columns {
 		if c == "" {
 			return errors.New("a column has no name")
 		}
 		if slices.Contains(columns[:i], c) {
-			return fmt.Errorf("%s with itself: use poly(%s, 2) for its square", join(columns, sign),
-				quote(c))
+			return fmt.Errorf("%s multiplies a column by itself; use poly(%s, 2) for the square",
+				join(columns, sign), quote(c))
 		}
 	}
 	return nil
@@ -163,13 +163,13 @@ func (c Cross) check() error    { return several(c, "*") }
 func (l Log) check() error      { return Col(l.Column).check() }
 func (r Rest) check() error     { return nil }
 
-// maxDegree is the highest degree of a polynomial: above it powers differ by nothing but rounding,
-// and s(x) does better.
+// maxDegree is the highest degree of a polynomial. Higher powers differ only by rounding errors,
+// and s(x) is the better choice.
 const maxDegree = 9
 
 func (p Poly) check() error {
 	if p.Degree < 1 || p.Degree > maxDegree {
-		return fmt.Errorf("the degree of %v must be from 1 to %d; s(%s) is a curve of any shape",
+		return fmt.Errorf("the degree of %v must be from 1 to %d; use s(%s) for other curves",
 			p, maxDegree, quote(p.Column))
 	}
 	return Col(p.Column).check()
@@ -180,21 +180,21 @@ const minBasis, maxBasis = 4, 500
 
 func (s Smooth) check() error {
 	if s.K != 0 && (s.K < minBasis || s.K > maxBasis) {
-		return fmt.Errorf("the number of basis functions of %v, k, must be from %d to %d",
+		return fmt.Errorf("the number k of basis functions of %v must be from %d to %d",
 			s, minBasis, maxBasis)
 	}
 	if s.Period != 0 && !(s.Periodic && s.Period > 0 && s.Period <= math.MaxFloat64) {
-		return fmt.Errorf("the period of %v must be above 0, of a periodic curve", s)
+		return fmt.Errorf("the period of %v must be above 0, and the curve must be periodic", s)
 	}
 	return Col(s.Column).check()
 }
 
 func (g Group) check() error {
 	if len(g.By) == 0 {
-		return errors.New("a group is missing, as in (1 | group)")
+		return errors.New("the group is missing; write (1 | group)")
 	}
 	if g.NoIntercept && len(g.Slopes) == 0 {
-		return fmt.Errorf("%v is empty: write (1 | %s) for an intercept of each",
+		return fmt.Errorf("%v is empty; write (1 | %s) for an intercept of each group",
 			g, join(g.By, "/"))
 	}
 	for i, b := range g.By {
@@ -202,10 +202,11 @@ func (g Group) check() error {
 			return errors.New("a group has no name")
 		}
 		if slices.Contains(g.By[:i], b) {
-			return fmt.Errorf("%s is nested in itself", quote(b))
+			return fmt.Errorf("%s is nested in itself; remove one of them", quote(b))
 		}
 		if slices.Contains(g.Slopes, b) {
-			return fmt.Errorf("a slope of %s for each %[1]s: it does not vary within one", quote(b))
+			return fmt.Errorf("a slope of %s for each %[1]s has no effect, because %[1]s does not "+
+				"vary within a group", quote(b))
 		}
 	}
 	for i, s := range g.Slopes {
@@ -213,13 +214,13 @@ func (g Group) check() error {
 			return errors.New("a column has no name")
 		}
 		if slices.Contains(g.Slopes[:i], s) {
-			return fmt.Errorf("the slope of %s stands twice", quote(s))
+			return fmt.Errorf("the slope of %s occurs twice; remove one of them", quote(s))
 		}
 	}
 	return nil
 }
 
-// expand returns the effects that t is short for: those of a*b and of (1 | a/b).
+// expand returns the effects of a*b and of (1 | a/b) as separate terms, or t itself.
 func expand(t Term) []Term {
 	switch t := t.(type) {
 	case Cross:
@@ -257,13 +258,13 @@ func expand(t Term) []Term {
 	return []Term{t}
 }
 
-// maxCross is the largest number of columns of a*b*…, which has 2ⁿ − 1 effects.
+// maxCross is the largest number of columns in a*b*…, which has 2ⁿ − 1 effects.
 const maxCross = 8
 
-// Resolve returns the formula for a table of the given columns. It writes out a*b, and replaces .
-// by every column that has no role: not the outcome, its trials or its event, not an exposure,
-// offset or weight, and not a group. As in R, y ~ . + x:f has the effects of x and f too. Resolve
-// keeps each effect once, and nested groups as they are. It returns the error of Check.
+// Resolve returns the formula for a table with the given columns. It expands a*b, and replaces . by
+// every column without a role: all columns except the outcome, its trials, its event, exposures,
+// offsets, weights and groups. As in R, y ~ . + x:f also has the effects of x and f. Resolve
+// removes repeated effects and does not expand nested groups. The error is the error of Check.
 func (f *Formula) Resolve(columns []string) (*Formula, error) {
 	if err := f.Check(columns); err != nil {
 		return nil, err
@@ -298,22 +299,22 @@ func (f *Formula) Resolve(columns []string) (*Formula, error) {
 	return &r, nil
 }
 
-// nearest returns what to say of a name that is not among names: the one most like it among free,
-// those that are not in use, or all names.
+// nearest returns advice for a name that is not in names, to end a message with. It suggests the
+// most similar of the free names, which are not in use, or lists the names.
 func nearest(name string, free, names []string) string {
 	if best := suggest.Nearest(name, free); best != "" {
 		return fmt.Sprintf("; did you mean %s?", quote(best))
 	}
 	const most = 12
 	if len(names) > most {
-		return "; there are " + join(names[:most], ", ") + fmt.Sprintf(" and %d more",
+		return "; it has " + join(names[:most], ", ") + fmt.Sprintf(" and %d more",
 			len(names)-most)
 	}
 	switch len(names) {
 	case 0:
 		return ""
 	case 1:
-		return "; there is " + quote(names[0])
+		return "; it has " + quote(names[0])
 	}
-	return "; there are " + join(names, ", ")
+	return "; it has " + join(names, ", ")
 }

@@ -2,9 +2,9 @@
 //
 //	churned ~ plan + s(age) + region*tenure + (1 | customer)
 //
-// A formula names the outcome of a regression and the terms of its linear predictor. Parse turns
-// text into a Formula, a tree that can also be built by hand; its String is the formula again, and
-// its Words say it in a sentence. Package data fits it to a table: see data.Table.Model.
+// A formula names the outcome of a regression and the terms of its linear predictor. Parse reads a
+// Formula from text; a program can also build a Formula. String writes it as text, and Words
+// describes it in a sentence. Package data fits formulas to tables; see data.Table.Model.
 //
 //	formula = outcome "~" term {"+" term}
 //	outcome = column                                labels, classes, levels, counts or numbers
@@ -14,30 +14,31 @@
 //	                                                0 if it is right-censored (time to event)
 //	term    = "1" | "0" | "-" "1"                   with an intercept (the default) or without
 //	        | "." {"-" column}                      every column without a role, except these
-//	        | column                                its effect; factor(column) is it as a category
-//	        | column {":" column}                   the interaction alone
+//	        | column                                its effect; factor(column) reads it as a category
+//	        | column {":" column}                   only the interaction
 //	        | column {"*" column}                   all effects and all interactions
 //	        | "s(" column [", k=" n] [period] ")"   a smooth curve (spline, GAM)
 //	        | "poly(" column "," degree ")"         a polynomial
 //	        | "log(" column ")"                     the logarithm
 //	        | "exposure(" column ")"                a rate: its logarithm is added to the predictor
-//	        | "offset(" column ")"                  added to the predictor as it is
-//	        | "weight(" column ")"                  the row counts so many times
+//	        | "offset(" column ")"                  added to the predictor
+//	        | "weight(" column ")"                  how many times each row counts
 //	        | "(" ("1" | "0" | column) {"+" column} ("|" | "||") column {"/" column} ")"
 //	period  = ", periodic" | ", period=" number     joins the ends of the curve
 //
-// The last term has random effects (mixed models, multilevel models): an intercept, or slopes, for
-// each level of a group, whose spread is learned. Two bars leave out their correlation, and a/b is
-// short for groups of a and of b within a. Package data does not fit slopes yet.
+// The last kind of term has random effects (mixed models, multilevel models): each level of a group
+// has an intercept, slopes or both, and their standard deviations are learned. Two bars leave out
+// the correlations between them. a/b is short for groups of a, and groups of b within a. Package
+// data does not support slopes.
 //
-// A formula means what it means in R. Main effects and interactions span the functions that
-// model.matrix spans: x:f without f gives each level of f its own slope and one value at x = 0, and
-// 0 + x is a line through the origin. A term that repeats an earlier one adds nothing. A column may
-// have several roles, as site in dose*site + (1 | site). Unlike R, . leaves out columns that have a
-// role, and log(y) and sqrt(y) on the left predict y itself.
+// A formula means the same as in R. Main effects and interactions span the functions that
+// model.matrix spans: x:f without f gives each level of f its own slope and the same value at x =
+// 0, and 0 + x is a line through the origin. A term that repeats an earlier term adds nothing. A
+// column may have several roles, as site has in dose*site + (1 | site). Unlike in R, . leaves out
+// columns that have a role, and a model of log(y) or sqrt(y) predicts y itself.
 //
-// A column is a name of letters, digits, _ and . that does not begin with a digit; any other name
-// stands between backquotes: `Letzte Anfrage`.
+// The name of a column consists of letters, digits, _ and ., and does not begin with a digit. Any
+// other name must be in backquotes: `Letzte Anfrage`.
 package formula
 
 import (
@@ -48,40 +49,41 @@ import (
 	"unicode"
 )
 
-// Formula is a model: an outcome and the terms of its linear predictor. The zero value of a field
-// means that the model has no such part. A Formula is not changed by its methods.
+// A Formula is a model: an outcome and the terms of its linear predictor. If a field has its zero
+// value, the model does not have this part. Methods do not change a Formula.
 type Formula struct {
 	// Outcome is the column to predict.
 	Outcome string
-	// Transform is the function of the outcome that the model is of: "log", "sqrt" or "" for none.
+	// Transform is the function of the outcome that is modeled: "log", "sqrt" or "" for the outcome
+	// itself.
 	Transform string
-	// Trials is the column of the numbers of trials, of which Outcome has the successes.
+	// Trials is the column of the numbers of trials if Outcome is a number of successes.
 	Trials string
-	// Event is the column that is 1 where Outcome, a duration, ended with the event, and 0 where
-	// it is right-censored: the event comes later.
+	// Event is the column that is 1 if Outcome, a duration, ended with the event, and 0 if the
+	// duration is right-censored, because the event comes later.
 	Event string
-	// Exposure is a column of positive numbers whose logarithm is added to the linear predictor.
+	// Exposure is a column of positive numbers whose logarithms are added to the linear predictor.
 	Exposure string
 	// Offset is a column that is added to the linear predictor.
 	Offset string
-	// Weight is a column of how many times each row counts.
+	// Weight is a column of numbers that are how many times each row counts.
 	Weight string
 	// NoIntercept leaves the intercept out.
 	NoIntercept bool
-	// Terms are the rest of the linear predictor.
+	// Terms holds the other terms of the linear predictor.
 	Terms []Term
 
 	source string         // what Parse read
-	at     map[string]int // the offset in source of the first use of each column
+	at     map[string]int // offset in source of the first use of each column
 }
 
-// Term is one of Col, Interact, Cross, Smooth, Poly, Log, Group and Rest.
+// A Term is a Col, Interact, Cross, Smooth, Poly, Log, Group or Rest.
 type Term interface {
-	// String returns the term as it stands in a formula.
+	// String returns the term as it is written in a formula.
 	String() string
-	// Words returns it as part of a sentence.
+	// Words returns the term as part of a sentence.
 	Words() string
-	// Columns returns the columns that it names.
+	// Columns returns the columns that the term names.
 	Columns() []string
 
 	check() error
@@ -91,22 +93,21 @@ type Term interface {
 // products.
 type Col string
 
-// Interact is the interaction of two or more columns, without the effects of fewer of them: a:b.
+// Interact is the interaction of two or more columns, without their other effects: a:b.
 type Interact []string
 
-// Cross is the effects of two or more columns with all of their interactions: a*b.
+// Cross includes the effects of two or more columns and all their interactions: a*b.
 type Cross []string
 
-// Smooth is a smooth curve of a column of numbers, a penalized cubic spline whose wiggliness is
-// learned: s(x). The knots are quantiles of the distinct values, so that an outlier or a long tail
-// leaves them where the data are. A periodic curve has equidistant knots.
+// Smooth is a smooth curve of a column of numbers, s(x). The curve is a penalized cubic spline
+// whose smoothness is learned. The knots are quantiles of the distinct values, so that outliers and
+// long tails do not pull them away from the data. A periodic curve has equidistant knots.
 type Smooth struct {
 	Column string
-	// K is the number of basis functions; 0 means 22. At least 4.
+	// K is the number of basis functions, at least 4; 0 means 22.
 	K int
-	// Periodic joins the ends of the curve. Period is its period, in the unit of the column; 0
-	// means the range of the data, and 1 more if they are whole numbers: 12 for months from 1 to
-	// 12.
+	// Periodic joins the ends of the curve. Period is its period in units of the column. 0 means
+	// the range of the data, plus 1 if they are whole numbers: 12 for months from 1 to 12.
 	Periodic bool
 	Period   float64
 }
@@ -121,27 +122,27 @@ type Poly struct {
 // Log is the natural logarithm of a column of positive numbers: log(x).
 type Log struct{ Column string }
 
-// Group is an effect of each level of a group, a random effect: (1 + x | g).
+// Group is a random effect of each level of a group: (1 + x | g).
 type Group struct {
-	// By is the group. More than one are nested, from the outside to the inside: (1 | a/b) is an
-	// effect of each a and of each b within a.
+	// By is the group. Several groups are nested, the outermost first: (1 | a/b) is an effect of
+	// each a and of each b within a.
 	By []string
-	// Slopes are the columns whose effect differs from level to level.
+	// Slopes holds the columns whose effects differ between levels.
 	Slopes []string
-	// NoIntercept leaves the intercept of each level out.
+	// NoIntercept leaves out the intercept of each level.
 	NoIntercept bool
-	// Uncorrelated says that intercept and slopes of a level are independent: (1 + x || g).
+	// Uncorrelated makes the intercept and the slopes of a level independent: (1 + x || g).
 	Uncorrelated bool
 }
 
 // Rest is every column without a role in the formula: . or . - x. The outcome, its trials and its
 // event, exposures, offsets, weights and groups have a role.
 type Rest struct {
-	// Except are the columns left out.
+	// Except holds the columns to leave out.
 	Except []string
 }
 
-// quote returns a column as it stands in a formula.
+// quote returns a column as it is written in a formula.
 func quote(s string) string {
 	if of, ok := FactorOf(s); ok {
 		return factorName + "(" + quote(of) + ")"
@@ -157,7 +158,7 @@ func quote(s string) string {
 	return s
 }
 
-// join returns columns with a separator.
+// join joins the columns with a separator.
 func join(columns []string, sep string) string {
 	q := make([]string, len(columns))
 	for i, c := range columns {
@@ -267,7 +268,7 @@ func (r Rest) Words() string {
 	return "every other column except " + and(r.Except)
 }
 
-// and returns columns as a list in a sentence.
+// and returns the columns as a list in a sentence.
 func and(columns []string) string {
 	if n := len(columns); n > 1 {
 		return join(columns[:n-1], ", ") + " and " + quote(columns[n-1])
@@ -275,8 +276,8 @@ func and(columns []string) string {
 	return join(columns, "")
 }
 
-// FactorOf returns the column of a factor, which is x for factor(x). It is not ok if the name is that
-// of a column.
+// FactorOf returns the column of a factor, which is x for factor(x). ok is false if name is not a
+// factor.
 func FactorOf(name string) (column string, ok bool) {
 	column, ok = strings.CutPrefix(name, factorName+"(")
 	if ok {
@@ -285,7 +286,7 @@ func FactorOf(name string) (column string, ok bool) {
 	return column, ok && column != ""
 }
 
-// factorName is the function that makes a category of a column.
+// factorName is the name of the function that reads a column as a category.
 const factorName = "factor"
 
 // Columns implements Term.
@@ -312,14 +313,14 @@ func (g Group) Columns() []string { return append(slices.Clone(g.Slopes), g.By..
 // Columns implements Term.
 func (r Rest) Columns() []string { return r.Except }
 
-// parts are the columns of a formula that are no terms, as the functions that name them.
+// parts returns the columns that are not terms, with the functions that name them.
 func (f *Formula) parts() []struct{ function, column string } {
 	return []struct{ function, column string }{
 		{"exposure", f.Exposure}, {"offset", f.Offset}, {"weight", f.Weight},
 	}
 }
 
-// String returns the formula. Parse reads it back.
+// String returns the formula as text that Parse reads.
 func (f *Formula) String() string {
 	var terms []string
 	if f.NoIntercept {
@@ -397,7 +398,7 @@ func (f *Formula) Words() string {
 	return w
 }
 
-// parameters returns the columns of exposure, offset and weight, each once.
+// parameters returns the columns of exposure, offset and weight without repetitions.
 func (f *Formula) parameters() (all []string) {
 	for _, p := range f.parts() {
 		if p.column != "" && !slices.Contains(all, p.column) {
@@ -418,7 +419,7 @@ func (f *Formula) roles() []string {
 	return all
 }
 
-// Columns returns all columns that the formula names, each once, the outcome first.
+// Columns returns all columns that the formula names, without repetitions, the outcome first.
 func (f *Formula) Columns() []string {
 	all := []string{f.Outcome, f.Trials, f.Event, f.Exposure, f.Offset, f.Weight}
 	for _, t := range f.Terms {

@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// formulas are formulas as String prints them, with what they say in words.
+// formulas holds formulas as String prints them, with their Words.
 var formulas = []struct{ text, words string }{
 	{"y ~ 1", "y by an intercept alone"},
 	{"y ~ 0", "y by nothing"},
@@ -56,7 +56,7 @@ func TestFormula(t *testing.T) {
 	}
 }
 
-// TestBuilt checks that a formula that is built is the one that is read.
+// TestBuilt checks that a formula built by a program equals the parsed formula.
 func TestBuilt(t *testing.T) {
 	built := &Formula{
 		Outcome: "died", Trials: "ill", Exposure: "days", Weight: "w", NoIntercept: true,
@@ -83,72 +83,72 @@ func TestBuilt(t *testing.T) {
 	}
 }
 
-// TestMistakes checks message and caret of each mistake. The caret stands below the | of the mark.
+// TestMistakes checks the message and the caret of each mistake. ¦ marks the place of the caret.
 func TestMistakes(t *testing.T) {
 	for _, c := range []struct{ text, message string }{
-		{"", "want a column to predict"},
+		{"", "expected a column to predict"},
 		{"¦~ x", "the outcome is missing"},
-		{"y¦", "the formula ends, want ~"},
-		{"y ¦= x", "found =, want ~"},
-		{"y ~ ¦", "the formula ends, want a column, 1, 0, . or a group such as (1 | g)"},
-		{"y ~ x + ¦", "the formula ends, want a column"},
-		{"y ~ x ¦z", "found z, want + before the next term; a column with a space"},
-		{"y ~ x + ¦2", "found 2, want a column"},
-		{"y ~ x¦^2", "there are no powers"},
-		{"y ~ ¦I(x)", "there is no function I; poly(x, 2) is a polynomial"},
-		{"y ~ ¦sqrt(x)", "there is no function sqrt; there are s, poly"},
-		{"y ~ s(x, ¦q=3)", "found q, want k=…, periodic or period=…"},
-		{"y ~ s(x, period=¦0)", "found 0, want a number above 0, the period"},
-		{"y ~ s(x, period¦)", "found ), want = as in s(x, period=24)"},
-		{"y ~ s(x, k=¦many)", "found many, want a whole number"},
+		{"y¦", "unexpected end of the formula; expected ~"},
+		{"y ¦= x", "unexpected =; expected ~"},
+		{"y ~ ¦", "unexpected end of the formula; expected a column, 1, 0, . or a group such as (1 | g)"},
+		{"y ~ x + ¦", "unexpected end of the formula; expected a column"},
+		{"y ~ x ¦z", "unexpected z; expected + before the next term, or backquotes around a name"},
+		{"y ~ x + ¦2", "unexpected 2; expected a column"},
+		{"y ~ x¦^2", "formulas do not support powers"},
+		{"y ~ ¦I(x)", "unknown function I; use poly(x, 2) for a polynomial"},
+		{"y ~ ¦sqrt(x)", "unknown function sqrt; use s, poly"},
+		{"y ~ s(x, ¦q=3)", "unexpected q; expected k=…, periodic or period=…"},
+		{"y ~ s(x, period=¦0)", "unexpected 0; expected a number above 0 for the period"},
+		{"y ~ s(x, period¦)", "unexpected ); expected = as in s(x, period=24)"},
+		{"y ~ s(x, k=¦many)", "unexpected many; expected a whole number"},
 		{"y ~ s(x, k=0¦)", "k must be from 4"},
-		{"y ~ s(¦x, k=3)", "functions of s(x, k=3), k, must be from 4"},
-		{"y ~ s(x¦", "the formula ends, want )"},
-		{"y ~ poly(x¦)", "found ), want ,"},
-		{"y ~ poly(¦x, 12)", "must be from 1 to 9; s(x)"},
-		{"y ~ x - ¦z", "found z, want 1"},
+		{"y ~ s(¦x, k=3)", "functions of s(x, k=3) must be from 4"},
+		{"y ~ s(x¦", "unexpected end of the formula; expected )"},
+		{"y ~ poly(x¦)", "unexpected ); expected ,"},
+		{"y ~ poly(¦x, 12)", "must be from 1 to 9; use s(x)"},
+		{"y ~ x - ¦z", "unexpected z; expected 1"},
 		{"y ~ . - z - ¦z", "z is left out twice"},
-		{"y ~ 1 ¦| g", "a group stands between brackets"},
-		{"y ~ (¦| g)", "found |, want a column of a group"},
-		{"y ~ (1 ¦g)", "found g, want + or |"},
-		{"y ~ (1 + x | ¦)", "found ), want a column, the group"},
+		{"y ~ 1 ¦| g", "write a group in parentheses"},
+		{"y ~ (¦| g)", "unexpected |; expected a column of a group"},
+		{"y ~ (1 ¦g)", "unexpected g; expected + or |"},
+		{"y ~ (1 + x | ¦)", "unexpected ); expected a column for the group"},
 		{"y ~ (0 | ¦g)", "(0 | g) is empty"},
 		{"y ~ (1 + ¦g | g)", "a slope of g for each g"},
 		{"y ~ (1 | ¦g/g)", "g is nested in itself"},
-		{"y ~ a:b¦*c", "found * after :"},
-		{"y ~ ¦a:a", "a:a with itself: use poly(a, 2)"},
-		{"y ~ s(x)¦*z", "found *: interactions are of columns"},
+		{"y ~ a:b¦*c", "unexpected * after :"},
+		{"y ~ ¦a:a", "a:a multiplies a column by itself; use poly(a, 2)"},
+		{"y ~ s(x)¦*z", "unexpected *; interactions need columns"},
 		{"¦y ~ y", "y is the outcome, which cannot predict itself"},
-		{"y ~ weight(a) + ¦weight(b)", "weight stands twice"},
-		{"y ~ ¦`x + 1", "does not end"},
-		{"y ~ ¦``", "is empty"},
-		{"y ~ x ¦~ z", "one ~"},
-		{"ärger ~ s(¦größe) + s(größe, k=9)", "s(größe) and s(größe, k=9) are one curve"},
-		{"y ~ 1 + x + ¦0", "0 leaves out the intercept and 1 has one"},
-		{"¦Surv(t, e) ~ x", "a duration is survival(time, event)"},
-		{"¦cbind(s, f) ~ x", "are successes / trials"},
-		{"survival(t¦) ~ x", "found ), want , and the column that is 1"},
-		{"survival(t, ¦) ~ x", "want a column of the events"},
-		{"survival(t, e ¦f) ~ x", "found f, want ) to end survival(…"},
-		{"survival(t, e¦", "the formula ends, want )"},
-		{"survival(t, e) ¦/ n ~ x", "found /, want ~"},
+		{"y ~ weight(a) + ¦weight(b)", "weight occurs twice"},
+		{"y ~ ¦`x + 1", "not closed"},
+		{"y ~ ¦``", "is empty or not closed"},
+		{"y ~ x ¦~ z", "second ~"},
+		{"ärger ~ s(¦größe) + s(größe, k=9)", "s(größe) and s(größe, k=9) are the same curve"},
+		{"y ~ 1 + x + ¦0", "0 leaves out the intercept, but 1 keeps it"},
+		{"¦Surv(t, e) ~ x", "write durations as survival(time, event)"},
+		{"¦cbind(s, f) ~ x", "as successes / trials"},
+		{"survival(t¦) ~ x", "unexpected ); expected , and the column that is 1"},
+		{"survival(t, ¦) ~ x", "expected a column of the events"},
+		{"survival(t, e ¦f) ~ x", "unexpected f; expected ) to end survival(…"},
+		{"survival(t, e¦", "unexpected end of the formula; expected )"},
+		{"survival(t, e) ¦/ n ~ x", "unexpected /; expected ~"},
 		{"survival(t, ¦t) ~ x", "t is the outcome, which cannot have a second role"},
 		{"survival(t, e) ~ ¦e", "e is the event, which cannot predict itself"},
-		{"exp¦(y) ~ x", "put its exp into a column of the table"},
-		{"log(¦1) ~ x", "want a column in log(…)"},
-		{"sqrt(y ¦~ x", "found ~, want ) to end sqrt(…"},
-		{"log(y) ¦/ n ~ x", "found /, want ~"},
-		{"y ~ a¦/b", "found /, which stands in groups only"},
-		{"y ~ ¦\"a b\"", "stands between backquotes"},
-		{"y ~ ¦C(x)", "factor(x) makes one of numbers"},
-		{"y ~ factor(¦3)", "want a column in factor(…)"},
-		{"y ~ factor(x ¦+ z", "found +, want ) to end factor(…"},
+		{"exp¦(y) ~ x", "add its exp to the table as a column"},
+		{"log(¦1) ~ x", "expected a column in log(…)"},
+		{"sqrt(y ¦~ x", "unexpected ~; expected ) to end sqrt(…"},
+		{"log(y) ¦/ n ~ x", "unexpected /; expected ~"},
+		{"y ~ a¦/b", "unexpected /, which nests groups"},
+		{"y ~ ¦\"a b\"", "in backquotes"},
+		{"y ~ ¦C(x)", "use factor(x) for columns of numbers"},
+		{"y ~ factor(¦3)", "expected a column in factor(…)"},
+		{"y ~ factor(x ¦+ z", "unexpected +; expected ) to end factor(…"},
 		{"y ~ factor(¦y)", "y is the outcome, which cannot predict itself"},
-		{"y ~ a*sqrt¦(x)", "found (: a product has columns and factor(…) alone"},
-		{"y ~ s(x ¦z)", "found z, want ) to end s(…"},
-		{"y ~ x\n", "no text"},
-		{"y ~ \xff", "no text"},
-		{"y ~ ¦" + "a*b*c*d*e*f*g*h*i", "9 columns with all interactions are 511 effects"},
+		{"y ~ a*sqrt¦(x)", "unexpected ( in a product, which may contain only columns and factor(…)"},
+		{"y ~ s(x ¦z)", "unexpected z; expected ) to end s(…"},
+		{"y ~ x\n", "is not text"},
+		{"y ~ \xff", "is not text"},
+		{"y ~ ¦" + "a*b*c*d*e*f*g*h*i", "9 columns with all interactions have 511 effects"},
 	} {
 		text := strings.ReplaceAll(c.text, "¦", "")
 		_, err := Parse(text)
@@ -166,7 +166,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// caret says that one of the errors joined in err is at a byte, or for repetitions at the first use.
+// caret reports whether one of the errors joined in err is at a byte, or, for repetitions, at the
+// first use.
 func caret(err error, at int, text string) bool {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -194,8 +195,8 @@ func TestCheckColumns(t *testing.T) {
 		"no column \"plna\"; did you mean plan?\n  churned ~ plna + s(tenure) + charges + q + " +
 			"churn\n            ^",
 		"no column \"charges\"; did you mean monthly_charges?\n",
-		"no column \"q\"; there are churned, plan, tenure, monthly_charges\n",
-		"no column \"churn\"; there are churned, plan, tenure, monthly_charges\n",
+		"no column \"q\"; it has churned, plan, tenure, monthly_charges\n",
+		"no column \"churn\"; it has churned, plan, tenure, monthly_charges\n",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
@@ -301,7 +302,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// churned by plan; a smooth curve of age; an intercept for each region
-	// formula: there is no function spline; there are s, poly, log, factor, exposure, offset and weight; others are columns to put into the table
+	// formula: unknown function spline; use s, poly, log, factor, exposure, offset or weight, or add other functions to the table as columns
 	//   churned ~ plan + spline(age)
 	//                    ^
 }

@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads a formula, as the documentation of the package says. It returns an *Error, with a
-// caret at the mistake, if the text is no formula or fails Check(nil).
+// Parse reads a formula; see the documentation of the package. If text is not a formula or fails
+// Check(nil), Parse returns errors of type *Error that mark the mistakes with carets.
 func Parse(text string) (*Formula, error) {
 	for i, r := range text {
 		if r == utf8.RuneError || unicode.IsControl(r) && r != '\t' {
 			return nil, &Error{Source: strconv.Quote(text), Offset: -1, Message: fmt.Sprintf(
-				"byte %d is no text: a formula is one line of UTF-8", i)}
+				"byte %d is not text; a formula is one line of UTF-8", i)}
 		}
 	}
 	p := &parser{f: &Formula{source: strings.ReplaceAll(text, "\t", " "), at: map[string]int{}}}
@@ -31,14 +31,14 @@ func Parse(text string) (*Formula, error) {
 	return nil, p.err
 }
 
-// parser reads a formula token by token. After the first error the token is the end.
+// A parser reads a formula token by token. After the first error, the token is the end.
 type parser struct {
 	f     *Formula
-	end   int    // of the token
-	start int    // of the token
-	token string // "" at the end
+	end   int    // end of the token
+	start int    // start of the token
+	token string // "" at the end of the formula
 	err   error
-	// constant is the 0 or 1 among the terms, if there was one.
+	// constant is the 0 or 1 that occurred as a term, or "".
 	constant string
 }
 
@@ -79,7 +79,7 @@ func (p *parser) next() {
 	case r == '`':
 		k := strings.IndexByte(s[end:], '`')
 		if k <= 0 {
-			p.fail("a name between backquotes does not end, or is empty")
+			p.fail("a name in backquotes is empty or not closed")
 			return
 		}
 		end += k + 1
@@ -97,12 +97,12 @@ func (p *parser) next() {
 	p.token, p.end = s[at:end], end
 }
 
-// found returns the token as it stands in a message.
+// found describes the token for a message.
 func (p *parser) found() string {
 	if p.token == "" {
-		return "the formula ends"
+		return "unexpected end of the formula"
 	}
-	return "found " + p.token
+	return "unexpected " + p.token
 }
 
 // accept skips the token if it is t.
@@ -114,27 +114,27 @@ func (p *parser) accept(t string) bool {
 	return true
 }
 
-// want skips the token, which must be t.
+// want skips the token, which must be t. Otherwise the hint ends the message.
 func (p *parser) want(t, hint string) {
 	if !p.accept(t) {
-		p.fail("%s, want %s%s", p.found(), t, hint)
+		p.fail("%s; expected %s%s", p.found(), t, hint)
 	}
 }
 
-// named says that the token is a column.
+// named reports whether the token is the name of a column.
 func (p *parser) named() bool {
 	r, _ := utf8.DecodeRuneInString(p.token)
 	return p.token != "" && (r == '`' || letter(r))
 }
 
-// column reads a column.
+// column reads the name of a column. where describes its place in a message.
 func (p *parser) column(where string) string {
 	if !p.named() {
 		hint := ""
 		if p.token != "" && p.token != ")" {
-			hint = "; a name that is no word stands between backquotes: `Letzte Anfrage`"
+			hint = "; put names that are not words in backquotes, as in `Letzte Anfrage`"
 		}
-		p.fail("%s, want a column%s%s", p.found(), where, hint)
+		p.fail("%s; expected a column%s%s", p.found(), where, hint)
 		return ""
 	}
 	c := strings.Trim(p.token, "`")
@@ -145,11 +145,11 @@ func (p *parser) column(where string) string {
 	return c
 }
 
-// number reads a whole number.
+// number reads a whole number. where describes its purpose in a message.
 func (p *parser) number(where string) int {
 	n, err := strconv.Atoi(p.token)
 	if err != nil {
-		p.fail("%s, want a whole number%s", p.found(), where)
+		p.fail("%s; expected a whole number%s", p.found(), where)
 		return 0
 	}
 	p.next()
@@ -158,13 +158,13 @@ func (p *parser) number(where string) int {
 
 func (p *parser) formula() {
 	if p.token == "~" {
-		p.fail("the outcome is missing: write y ~ …")
+		p.fail("the outcome is missing; write y ~ …")
 		return
 	}
 	p.outcome()
 	hint := " between the outcome and the terms, as in y ~ x"
 	if p.token != "" && p.token != "=" {
-		hint += "; a name that is no word stands between backquotes: `y-1`"
+		hint += "; put names that are not words in backquotes, as in `y-1`"
 	}
 	p.want("~", hint)
 	if p.token == "-" {
@@ -180,32 +180,33 @@ func (p *parser) formula() {
 		case p.token == "-":
 			p.minus()
 		case p.token == "~":
-			p.fail("a formula has one ~")
+			p.fail("the formula has a second ~; remove it")
 		case p.token == "^":
-			p.fail("there are no powers: poly(x, 2) is a polynomial, a*b is an interaction")
+			p.fail("formulas do not support powers; use poly(x, 2) for a polynomial, or a*b for " +
+				"an interaction")
 		case p.token == "|" || p.token == "||":
-			p.fail("found %s: a group stands between brackets, as in (1 | group)", p.token)
+			p.fail("unexpected %s; write a group in parentheses, as in (1 | group)", p.token)
 		case p.token == "/":
-			p.fail("found /, which stands in groups only, as in (1 | a/b); a*b has all effects " +
-				"of a and b")
+			p.fail("unexpected /, which nests groups as in (1 | a/b); use a*b for all effects of " +
+				"a and b")
 		case p.token == "(":
-			p.fail("found (: a product has columns and factor(…) alone; put another function of " +
-				"a column into a column of the table")
+			p.fail("unexpected ( in a product, which may contain only columns and factor(…); add " +
+				"other functions to the table as columns")
 		case p.token == "*" || p.token == ":":
-			p.fail("found %s: interactions are of columns, as in a:b or a*b*c", p.token)
+			p.fail("unexpected %s; interactions need columns, as in a:b or a*b*c", p.token)
 		case p.named():
-			p.fail("found %s, want + before the next term; a column with a space in its name "+
-				"stands between backquotes: `Letzte Anfrage`", p.token)
+			p.fail("unexpected %s; expected + before the next term, or backquotes around a name "+
+				"with spaces, as in `Letzte Anfrage`", p.token)
 		default:
-			p.fail("%s, want + before the next term", p.found())
+			p.fail("%s; expected + before the next term", p.found())
 		}
 	}
 }
 
-// survival is the function of a duration and its event.
+// survival is the name of the function of a duration and its event.
 const survival = "survival"
 
-// outcome reads what is before ~.
+// outcome reads the part before ~.
 func (p *parser) outcome() {
 	f := p.f
 	if p.calls() {
@@ -214,7 +215,7 @@ func (p *parser) outcome() {
 	}
 	f.Outcome = p.column(" to predict, as in y ~ x")
 	if p.accept("/") {
-		f.Trials = p.column(" of the numbers of trials, as in successes / trials ~ x")
+		f.Trials = p.column(" of trials, as in successes / trials ~ x")
 	}
 }
 
@@ -230,33 +231,34 @@ func (p *parser) outcomeOf() {
 		p.want(")", " to end "+name+"(…")
 		return
 	case "Surv", "surv", "Survival":
-		p.failAt(at, "a duration is survival(time, event), where event is 1 if it was observed "+
-			"and 0 if the time is censored")
+		p.failAt(at, "write durations as survival(time, event), where event is 1 if it was "+
+			"observed and 0 if the time is censored")
 	case "cbind":
-		p.failAt(at, "successes in trials are successes / trials, as in cured / treated ~ dose")
+		p.failAt(at, "write successes in trials as successes / trials, as in cured / n ~ dose")
 	default:
-		p.fail("the outcome is a column, log(column), sqrt(column) or survival(time, event); put "+
-			"its %s into a column of the table", name)
+		p.fail("the outcome must be a column, log(column), sqrt(column) or survival(time, event); "+
+			"add its %s to the table as a column", name)
 	}
 	p.next()
 	f.Outcome = p.column(" of the times, as in survival(time, event) ~ x")
-	p.want(",", " and the column that is 1 where the event was observed and 0 where the time is "+
-		"censored; if all were observed, write "+quote(f.Outcome)+" ~ …")
+	p.want(",", " and the column that is 1 if the event was observed and 0 if the time is "+
+		"censored; if all events were observed, write "+quote(f.Outcome)+" ~ …")
 	f.Event = p.column(" of the events, as in survival(time, event) ~ x")
 	p.want(")", " to end survival(…")
 }
 
-// one reads the 1 of -1.
+// one reads the 1 of - 1.
 func (p *parser) one() {
 	if p.token != "1" {
-		p.fail("%s, want 1: - leaves out the intercept (- 1), or columns of . (. - x)", p.found())
+		p.fail("%s; expected 1, because - leaves out the intercept (- 1) or columns of . (. - x)",
+			p.found())
 		return
 	}
 	p.f.NoIntercept = true
 	p.next()
 }
 
-// minus reads - 1 or, behind ., - column.
+// minus reads - 1 or, after ., - column.
 func (p *parser) minus() {
 	p.next()
 	n := len(p.f.Terms)
@@ -265,7 +267,7 @@ func (p *parser) minus() {
 			at := p.start
 			c := p.column("")
 			if slices.Contains(r.Except, c) {
-				p.failAt(at, "%s is left out twice", quote(c))
+				p.failAt(at, "%s is left out twice; remove one of them", quote(c))
 			}
 			p.f.Terms[n-1] = Rest{append(r.Except, c)}
 			return
@@ -286,7 +288,7 @@ func (p *parser) term() {
 		add(Rest{})
 	case p.token == "0" || p.token == "1":
 		if p.constant != "" && p.constant != p.token {
-			p.fail("0 leaves out the intercept and 1 has one; say one of them")
+			p.fail("0 leaves out the intercept, but 1 keeps it; remove one of them")
 		}
 		p.constant = p.token
 		f.NoIntercept = p.token == "0"
@@ -303,7 +305,8 @@ func (p *parser) term() {
 		for (sign == "*" || sign == ":") && p.accept(sign) {
 			columns = append(columns, p.operand(" after "+sign))
 			if other := p.token; other != sign && (other == "*" || other == ":") {
-				p.fail("found %s after %s: write the effects one by one, as in a + b + c + a:b",
+				p.fail("unexpected %s after %s; write the effects one by one, as in a + b + c + "+
+					"a:b",
 					other, sign)
 			}
 		}
@@ -313,7 +316,7 @@ func (p *parser) term() {
 		case sign == ":":
 			add(Interact(columns))
 		case len(columns) > maxCross:
-			p.failAt(at, "%d columns with all interactions are %d effects; at most %d columns",
+			p.failAt(at, "%d columns with all interactions have %d effects; use at most %d columns",
 				len(columns),
 				1<<len(columns)-1, maxCross)
 		default:
@@ -338,29 +341,29 @@ func (p *parser) operand(where string) string {
 	return column
 }
 
-// calls says that the token is a function.
+// calls reports whether the token is the name of a function.
 func (p *parser) calls() bool {
 	rest := strings.TrimLeftFunc(p.f.source[p.end:], unicode.IsSpace)
 	return p.named() && p.token[0] != '`' && strings.HasPrefix(rest, "(")
 }
 
-// instead says what to write instead of a function of another program.
+// instead returns advice about a function that formulas do not have.
 func instead(name string) string {
 	switch name {
 	case "I":
-		return "poly(x, 2) is a polynomial, and other powers are columns to put into the table"
+		return "use poly(x, 2) for a polynomial, or add other powers to the table as columns"
 	case "C", "as.factor":
-		return "columns of texts are categories, and factor(x) makes one of numbers"
+		return "columns of texts are categories; use factor(x) for columns of numbers"
 	case "bs", "ns", "te", "ti":
-		return "s(x) is a smooth curve"
+		return "use s(x) for a smooth curve"
 	}
-	return "there are " + functions + "; others are columns to put into the table"
+	return "use " + functions + ", or add other functions to the table as columns"
 }
 
-// functions are those that a formula knows.
-const functions = "s, poly, log, factor, exposure, offset and weight"
+// functions lists the functions of formulas.
+const functions = "s, poly, log, factor, exposure, offset or weight"
 
-// function reads a function with its arguments.
+// function reads a function and its arguments.
 func (p *parser) function(add func(Term)) {
 	f, name, at := p.f, p.token, p.start
 	p.next()
@@ -368,7 +371,7 @@ func (p *parser) function(add func(Term)) {
 	argument := func() string { return p.column(" in " + name + "(…)") }
 	part := func(of *string) {
 		if *of != "" {
-			p.failAt(at, "%s stands twice", name)
+			p.failAt(at, "%s occurs twice; remove one of them", name)
 		}
 		*of = argument()
 	}
@@ -378,7 +381,7 @@ func (p *parser) function(add func(Term)) {
 	case "poly":
 		c := argument()
 		p.want(",", " and the degree, as in poly(x, 2)")
-		add(Poly{c, p.number(", the degree")})
+		add(Poly{c, p.number(" for the degree")})
 	case "log":
 		add(Log{argument()})
 	case "exposure":
@@ -388,19 +391,19 @@ func (p *parser) function(add func(Term)) {
 	case "weight":
 		part(&f.Weight)
 	default:
-		p.failAt(at, "there is no function %s; %s", name, instead(name))
+		p.failAt(at, "unknown function %s; %s", name, instead(name))
 	}
 	p.want(")", " to end "+name+"(…")
 }
 
-// smooth reads what follows the column of s(x, k=20, periodic) or s(x, period=24).
+// smooth reads the arguments after the column in s(x, k=20, periodic) or s(x, period=24).
 func (p *parser) smooth(column string) Smooth {
 	s := Smooth{Column: column}
 	for p.accept(",") {
 		switch {
 		case p.accept("k"):
 			p.want("=", " as in s(x, k=20)")
-			if s.K = p.number(", the number of basis functions"); s.K == 0 {
+			if s.K = p.number(" of basis functions"); s.K == 0 {
 				p.fail("k must be from %d to %d", minBasis, maxBasis)
 			}
 		case p.accept("periodic"):
@@ -409,19 +412,19 @@ func (p *parser) smooth(column string) Smooth {
 			p.want("=", " as in s(x, period=24)")
 			v, err := strconv.ParseFloat(p.token, 64)
 			if err != nil || !(v > 0) || math.IsInf(v, 0) {
-				p.fail("%s, want a number above 0, the period", p.found())
+				p.fail("%s; expected a number above 0 for the period", p.found())
 				break
 			}
 			s.Periodic, s.Period = true, v
 			p.next()
 		default:
-			p.fail("%s, want k=…, periodic or period=…, as in s(x, k=20, period=24)", p.found())
+			p.fail("%s; expected k=…, periodic or period=…, as in s(x, k=20, period=24)", p.found())
 		}
 	}
 	return s
 }
 
-// group reads (1 + x | g).
+// group reads a group such as (1 + x | g).
 func (p *parser) group() Group {
 	p.next()
 	var g Group
@@ -440,10 +443,10 @@ func (p *parser) group() Group {
 	case p.accept("||"):
 		g.Uncorrelated = true
 	case !p.accept("|"):
-		p.fail("%s, want + or |%s", p.found(), hint)
+		p.fail("%s; expected + or |%s", p.found(), hint)
 	}
 	for more := true; more; more = p.accept("/") {
-		g.By = append(g.By, p.column(", the group"))
+		g.By = append(g.By, p.column(" for the group"))
 	}
 	p.want(")", " after the group")
 	return g

@@ -63,7 +63,7 @@ func ExampleCoefficients() {
 	// Output: dose true true
 }
 
-// Topics that are independent have no links, though their shares are negatively correlated.
+// Independent topics have no links, although their shares are negatively correlated.
 func ExampleTopicLinks() {
 	sigma := mat.NewDiagDense(4, []float64{1, 2, 1, 3})
 	links := plot.TopicLinks(sigma)

@@ -15,20 +15,21 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// cells is the number of cells of a map of probabilities along each axis.
+// cells is the number of cells of a probability map along each axis.
 const cells = 120
 
-// Probabilities draws the probabilities of a classifier of two inputs as a map: blue where the
-// class +1 is likely, red where −1 is, and white at even odds, with contours at 0.1, 0.5 and 0.9.
-// x has a row of two columns for each datum and y its label, −1 or 0 and +1; both are drawn as
-// points and set the axes. classes names the labels −1 and +1. prob returns P(y = +1) of each row
-// of its argument, a grid of 120×120 rows; a posterior's Prob(nil, 1, grid) for example. It panics
-// if x has not two columns or prob returns another number of rows.
+// Probabilities draws the probabilities of a classifier with two inputs as a map. The map is blue
+// if the class +1 is more probable, red if −1 is more probable, and white at even odds, with
+// contours at 0.1, 0.5 and 0.9. x has one row with two columns for each observation, and y holds
+// the labels, −1 or 0 and +1. Both are drawn as points and determine the axes. classes names the
+// labels −1 and +1. prob returns P(y = +1) for each row of its argument, a grid of 120×120 rows,
+// such as a posterior's Prob(nil, 1, grid). Probabilities panics if x does not have two columns, or
+// prob returns another number of rows.
 func Probabilities(l Labels, classes [2]string, x mat.Matrix, y []float64,
 	prob func(grid *mat.Dense) []float64) *gonum.Plot {
 	n, cols := x.Dims()
 	if n != len(y) || cols != 2 {
-		panic(fmt.Sprintf("plot: inputs are %d×%d, want %d×2", n, cols, len(y)))
+		panic(fmt.Sprintf("plot: the inputs are %d×%d instead of %d×2", n, cols, len(y)))
 	}
 	p := newPicture(l)
 	var across, up span
@@ -44,7 +45,8 @@ func Probabilities(l Labels, classes [2]string, x mat.Matrix, y []float64,
 		grid.SetRow(i, []float64{g.x[i%cells], g.y[i/cells]})
 	}
 	if g.z = prob(grid); len(g.z) != cells*cells {
-		panic(fmt.Sprintf("plot: %d probabilities of %d rows", len(g.z), cells*cells))
+		panic(fmt.Sprintf("plot: prob returned %d probabilities for %d rows", len(g.z),
+			cells*cells))
 	}
 	heat := plotter.NewHeatMap(g, shades(101))
 	heat.Min, heat.Max, heat.NaN, heat.Rasterized = 0, 1, faint, true
@@ -78,7 +80,7 @@ func Probabilities(l Labels, classes [2]string, x mat.Matrix, y []float64,
 	return p.done()
 }
 
-// cellsOf returns the middles of the cells of an axis.
+// cellsOf returns the centers of the cells of an axis.
 func cellsOf(a *gonum.Axis) []float64 {
 	at := make([]float64, cells)
 	for i := range at {
@@ -87,7 +89,7 @@ func cellsOf(a *gonum.Axis) []float64 {
 	return at
 }
 
-// field is a function on a grid.
+// A field is a function on a grid.
 type field struct{ x, y, z []float64 }
 
 func (f field) Dims() (c, r int)   { return len(f.x), len(f.y) }
@@ -95,7 +97,7 @@ func (f field) X(c int) float64    { return f.x[c] }
 func (f field) Y(r int) float64    { return f.y[r] }
 func (f field) Z(c, r int) float64 { return f.z[r*len(f.x)+c] }
 
-// shades goes from red over white to blue.
+// shades is a palette from red through white to blue.
 type shades int
 
 // Colors implements gonum's palette.
@@ -114,16 +116,17 @@ func (n shades) Colors() []color.Color {
 	return all
 }
 
-// TopicLinks returns the correlations of topics that are left when what the sum of shares brings is
-// taken off: as shares add up to one, all others go down where one goes up, linked or not. sigma is
-// the covariance of the topic logits, CTMPosterior.Sigma, of which shares determine
+// TopicLinks returns the correlations between topics without the correlations that arise because
+// shares add up to one: if the share of one topic rises, the shares of all others fall, even if the
+// topics are independent. sigma is the covariance of the topic logits, CTMPosterior.Sigma. Shares
+// determine only
 //
 //	t_ij = Var[z_i − z_j] = d_i + d_j − 2 ρ_ij √(d_i d_j).
 //
-// The variances d are those for which the covariances of each topic with the others add up to 0
-// (SparCC: Friedman and Alm, 2012), so that topics without links have ρ = 0. The result is new,
-// K×K, with ones on the diagonal; correlations of a topic whose d is not positive, and all of them
-// for K < 3, are 0.
+// The variances d are chosen so that the covariances of each topic with the others add up to 0
+// (SparCC: Friedman and Alm 2012), so independent topics have ρ = 0. The result is a new K×K matrix
+// with ones on the diagonal. Correlations of a topic whose d is not positive are 0. If K < 3, all
+// correlations are 0.
 func TopicLinks(sigma mat.Symmetric) *mat.SymDense {
 	k := sigma.SymmetricDim()
 	links := mat.NewSymDense(k, nil)
@@ -135,7 +138,7 @@ func TopicLinks(sigma mat.Symmetric) *mat.SymDense {
 		}
 		all += rows[i]
 	}
-	d := make([]float64, k) // Σ_j t_ij = (K−2) d_i + Σ d
+	d := make([]float64, k) // from Σ_j t_ij = (K−2) d_i + Σ d
 	for i := range d {
 		links.SetSym(i, i, 1)
 		if k > 2 {
@@ -153,20 +156,21 @@ func TopicLinks(sigma mat.Symmetric) *mat.SymDense {
 	return links
 }
 
-// leastLink is the smallest correlation that TopicGraph draws.
+// leastLink is the smallest absolute correlation that TopicGraph draws.
 const leastLink = 0.2
 
-// TopicGraph draws topics on a circle, as large as they are frequent, and joins those whose
-// correlation is at least 0.2: a solid blue line where they occur together, a dashed red one where
-// they avoid each other, the wider the stronger, and at most twice as many lines as topics. names
-// has a few words for each topic, one a line, share its frequency, and links the correlations: take
-// [TopicLinks], and not those of the shares, which are negative even without any link. It panics
-// if the lengths differ. l has the title alone. Give [Save] some 13 cm.
+// TopicGraph draws topics on a circle, sized by their frequency, and joins topics with an absolute
+// correlation of at least 0.2. A solid blue line joins topics that occur together, and a dashed red
+// line joins topics that avoid each other. Stronger correlations have wider lines. There are at
+// most twice as many lines as topics. names holds a few words for each topic, one per line, share
+// holds the frequencies, and links holds the correlations. Use [TopicLinks] for links, not the
+// correlations of the shares, which are negative even for independent topics. TopicGraph panics if
+// the lengths differ. Only the title of l is used. Allow a height of about 13 cm in [Save].
 func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) *gonum.Plot {
 	k := len(names)
 	if len(share) != k || links.SymmetricDim() != k {
-		panic(fmt.Sprintf("plot: %d topics, %d shares, links of %d", k, len(share),
-			links.SymmetricDim()))
+		panic(fmt.Sprintf("plot: there are %d topics but %d shares and links of %d topics", k,
+			len(share), links.SymmetricDim()))
 	}
 	p := newPicture(Labels{Title: l.Title})
 	p.HideAxes()
@@ -178,7 +182,7 @@ func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) 
 		at[t] = plotter.XY{X: math.Cos(angle), Y: math.Sin(angle)}
 	}
 	pairs := strongest(links)
-	for _, e := range slices.Backward(pairs[:min(2*k, len(pairs))]) { // strong ones on top
+	for _, e := range slices.Backward(pairs[:min(2*k, len(pairs))]) { // strong links on top
 		r := links.At(e[0], e[1])
 		line := must(plotter.NewLine(plotter.XYs{at[e[0]], at[e[1]]}))
 		line.LineStyle = draw.LineStyle{Color: blue, Width: vg.Points(8 * r)}
@@ -188,7 +192,7 @@ func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) 
 		p.Add(line)
 	}
 	p.key("occur together", &plotter.Line{LineStyle: style{color: blue}.line()})
-	p.key("avoid each other (beyond what shares that add up to one bring)",
+	p.key("avoid each other (beyond the effect of shares adding up to one)",
 		&plotter.Line{LineStyle: style{color: red, dashes: dashed}.line()})
 	for i, xy := range at {
 		radius := vg.Points(4 + 20*math.Sqrt(max(0, min(1, share[i]))))
@@ -197,7 +201,7 @@ func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) 
 		words := []string{strings.ReplaceAll(names[i], " ", "\n")}
 		label := must(plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{xy}, Labels: words}))
 		style := words10
-		switch apart := radius + vg.Points(4); { // beside the node, or above or below it
+		switch apart := radius + vg.Points(4); { // to the side of the node, above it or below it
 		case xy.X > 0.4:
 			label.Offset.X = apart
 		case xy.X < -0.4:
@@ -213,7 +217,7 @@ func TopicGraph(l Labels, names []string, share []float64, links mat.Symmetric) 
 	return p.done()
 }
 
-// strongest returns the pairs that are to be joined, the strongest first.
+// strongest returns the pairs to join, the strongest pair first.
 func strongest(links mat.Symmetric) (pairs [][2]int) {
 	for i := range links.SymmetricDim() {
 		for j := range i {
@@ -231,8 +235,8 @@ func strongest(links mat.Symmetric) (pairs [][2]int) {
 	return pairs
 }
 
-// around returns the topics in an order in which neighbours go together: from each on to the one,
-// of those left, that is most correlated with it.
+// around returns the topics in an order in which neighbors are correlated: each topic is followed
+// by the unused topic with the largest correlation.
 func around(links mat.Symmetric) []int {
 	k := links.SymmetricDim()
 	var order []int

@@ -1,16 +1,16 @@
 // Package plot draws fits and posteriors: bands, coefficients, calibration, traces, the components
-// of a Gaussian process, the probabilities of a classifier and the correlations of topics.
+// of a Gaussian process, the probabilities of a classifier, and the correlations of topics.
 //
-// Each picture is one call that returns a gonum.Plot, which can be changed before [Save] writes
-// it as PNG, SVG or PDF:
+// Each function returns a gonum.Plot, which can be changed before [Save] writes it as PNG, SVG or
+// PDF:
 //
 //	p := plot.Bands(plot.Labels{Title: "Mauna Loa", X: "year", Y: "CO2 (ppm)"},
 //		plot.Latent("trend", years, post.At(x)))
 //	err := plot.Save("co2.png", p, 0)
 //
-// Numbers that are NaN, infinite or above 1e150 are not drawn, so that axes are always finite.
-// Functions panic where slices that belong together have different lengths. Colours can be told
-// apart by colour-blind readers; the legend stands above the axes, where it hides nothing.
+// Numbers that are NaN, infinite or above 1e150 are not drawn, so axes are always finite. Functions
+// panic if slices that belong together have different lengths. Color-blind readers can tell the
+// colors apart. The legend is above the axes, where it hides no data.
 package plot
 
 import (
@@ -29,36 +29,37 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// Labels are the texts of a picture. An axis names its unit: "time (years)". Empty texts are left
-// out, or replaced where a function says by what.
+// Labels holds the texts of a picture. The label of an axis should name its unit: "time (years)".
+// Empty texts are omitted, or replaced by a default if the function documents it.
 type Labels struct{ Title, X, Y string }
 
-// A Look is how a Series is drawn.
+// A Look selects how a Series is drawn.
 type Look int
 
 const (
 	Curve  Look = iota // a solid line
-	Dashes             // a dashed line, for what is compared, such as the truth
-	Points             // points, with error bars if there are Lo and Hi
+	Dashes             // a dashed line for comparison, such as the true function
+	Points             // points, with error bars if Lo and Hi are set
 )
 
-// A Series is a function of one input, or observations of one.
+// A Series is a function of one input, or observations of such a function.
 type Series struct {
-	// Name stands in the legend, unless it is empty. Series of the same name have the same colour
-	// and share one entry.
+	// Name is the entry in the legend; empty means no entry. Series with the same name have the
+	// same color and share an entry.
 	Name string
-	// X are the inputs, increasing for a curve, and Y the values at them.
+	// X holds the inputs, which must increase for a curve, and Y holds the values at the inputs.
 	X, Y []float64
-	// Lo and Hi are the ends of an interval about each Y. Nil means none.
+	// Lo and Hi are the ends of an interval around each Y. Nil means no intervals.
 	Lo, Hi []float64
 	Look   Look
 }
 
-// z95 is the quantile of the normal distribution at 97.5%.
+// z95 is the 97.5% quantile of the standard normal distribution.
 const z95 = 1.959963984540054
 
-// Latent returns the means of the latent values of a prediction, without noise, with central 95%
-// credible intervals. x has the input of each row; see [Series].
+// Latent returns the means of the latent values of a prediction, without noise, and central 95%
+// credible intervals. x holds the input of each row, and the result shares its memory; see
+// [Series].
 func Latent(name string, x []float64, at *pgsvi.Prediction) Series {
 	mean, variance := at.Latent(nil, nil)
 	s := Series{Name: name, X: x, Y: mean}
@@ -69,8 +70,9 @@ func Latent(name string, x []float64, at *pgsvi.Prediction) Series {
 	return s
 }
 
-// Response returns the means of the responses of a prediction with central 95% intervals, in which
-// new data are expected. The error is that of Prediction.Moments or Prediction.Quantile.
+// Response returns the means of the responses of a prediction, and central 95% intervals for new
+// responses. x is the same as for [Latent]. The error is an error of Prediction.Moments or
+// Prediction.Quantile.
 func Response(name string, x []float64, at *pgsvi.Prediction) (Series, error) {
 	s := Series{Name: name, X: x}
 	var err error
@@ -84,11 +86,11 @@ func Response(name string, x []float64, at *pgsvi.Prediction) (Series, error) {
 	return s, err
 }
 
-// Shift returns s with every value raised by c, the mean of the data for example.
+// Shift returns s with c, such as the mean of the data, added to every value.
 func (s Series) Shift(c float64) Series { return s.Map(func(y float64) float64 { return y + c }) }
 
-// Map returns s with f of every value and of every end of an interval. An increasing f maps
-// quantiles to quantiles: math.Exp makes a rate of a log rate.
+// Map returns s with f applied to every value and every end of an interval. An increasing f maps
+// quantiles to quantiles; for example, math.Exp turns a log rate into a rate.
 func (s Series) Map(f func(y float64) float64) Series {
 	for _, v := range []*[]float64{&s.Y, &s.Lo, &s.Hi} {
 		*v = slices.Clone(*v)
@@ -99,17 +101,17 @@ func (s Series) Map(f func(y float64) float64) Series {
 	return s
 }
 
-// check panics if the lengths of a series differ.
+// check panics if the slices of a series have different lengths.
 func (s Series) check() {
 	n := len(s.X)
 	if len(s.Y) != n || (s.Lo != nil || s.Hi != nil) && (len(s.Lo) != n || len(s.Hi) != n) {
-		panic(fmt.Sprintf("plot: series %q has %d X, %d Y, %d Lo and %d Hi",
+		panic(fmt.Sprintf("plot: series %q has %d X, %d Y, %d Lo and %d Hi; the lengths must agree",
 			s.Name, n, len(s.Y), len(s.Lo), len(s.Hi)))
 	}
 }
 
-// Bands draws series over one input: curves with their intervals as bands, and points. Bands are
-// below lines, and lines below points. A curve is interrupted where a number cannot be drawn.
+// Bands draws series of one input: points, curves, and the intervals of curves as bands. Lines are
+// drawn over bands, and points over lines. A curve has gaps where its numbers cannot be drawn.
 func Bands(l Labels, series ...Series) *gonum.Plot {
 	p := newPicture(l)
 	var x, y span
@@ -154,8 +156,9 @@ func Bands(l Labels, series ...Series) *gonum.Plot {
 	return p.done()
 }
 
-// looksOf returns the style of each series: that of a curve of its name, or the next free. The
-// first points and the first dashes without a curve are dark.
+// looksOf returns the style of each series. A series that shares its name with a curve has the
+// style of the curve. Each other name has the next free style, except that the first points and the
+// first dashes are dark.
 func looksOf(series []Series) []style {
 	known := make(map[string]style)
 	dark := map[Look]bool{Curve: true}
@@ -182,9 +185,9 @@ func looksOf(series []Series) []style {
 	return looks
 }
 
-// Components draws the parts of a Gaussian process, such as trend and season, each with its band
-// in a panel of its own, one above the other. The name of a part is the title of its panel, and
-// l.Y labels every panel. See GPPosterior.Part and [Latent]. Give [Save] some 5 cm a part.
+// Components draws the parts of a Gaussian process, such as trend and season, each with its band in
+// a panel of its own. The name of a part is the title of its panel, and l.Y labels every panel. See
+// GPPosterior.Part and [Latent]. Allow a height of about 5 cm per part in [Save].
 func Components(l Labels, parts ...Series) *gonum.Plot {
 	panels := make([]*gonum.Plot, len(parts))
 	for i, part := range parts {
@@ -198,7 +201,8 @@ func Components(l Labels, parts ...Series) *gonum.Plot {
 	return stack(l.Title, panels)
 }
 
-// Stack draws pictures one above the other, with aligned axes, as one. It panics without pictures.
+// Stack combines pictures into one picture, one above the other with aligned axes. It panics if
+// there are no pictures.
 func Stack(pictures ...*gonum.Plot) *gonum.Plot { return stack("", pictures) }
 
 func stack(title string, panels []*gonum.Plot) *gonum.Plot {
@@ -212,7 +216,7 @@ func stack(title string, panels []*gonum.Plot) *gonum.Plot {
 	return p
 }
 
-// panelsOf is a plotter of whole pictures.
+// panelsOf implements gonum's Plotter for whole pictures.
 type panelsOf []*gonum.Plot
 
 // Plot implements gonum's Plotter.
@@ -227,13 +231,14 @@ func (s panelsOf) Plot(c draw.Canvas, _ *gonum.Plot) {
 	}
 }
 
-// Width is that of every picture in centimetres: 900 pixels in a PNG, the width of a README.
+// Width is the width of every picture in centimeters. A PNG is 900 pixels wide, which fits a
+// README.
 const Width = 16
 
-// Save writes a picture to a file, whose name ends in .png, .svg or .pdf, and makes the folder if
-// there is none. height is in centimetres; 0 means 10. A file that exists is replaced. The error
-// wraps pgsvi.ErrParam if the name has another ending or the height is negative or above 200, and
-// otherwise is that of the file system.
+// Save writes a picture to a file whose name ends in .png, .svg or .pdf. It creates the folder if
+// necessary and replaces an existing file. height is in centimeters; 0 means 10. The error wraps
+// pgsvi.ErrParam if the name has another ending, or if the height is negative or above 200.
+// Otherwise it is an error of the file system.
 func Save(file string, p *gonum.Plot, height float64) error {
 	if height == 0 {
 		height = 10
@@ -241,10 +246,10 @@ func Save(file string, p *gonum.Plot, height float64) error {
 	ending := strings.ToLower(filepath.Ext(file))
 	switch {
 	case ending != ".png" && ending != ".svg" && ending != ".pdf":
-		return fmt.Errorf("pgsvi: plot.Save: %w: file %q must end in .png, .svg or .pdf",
+		return fmt.Errorf("pgsvi: plot.Save: %w: the name %q must end in .png, .svg or .pdf",
 			pgsvi.ErrParam, file)
 	case !(height > 0 && height <= 200):
-		return fmt.Errorf("pgsvi: plot.Save: %w: the height is %v cm, want 0 to 200",
+		return fmt.Errorf("pgsvi: plot.Save: %w: the height is %v cm; it must be from 0 to 200",
 			pgsvi.ErrParam, height)
 	}
 	const margin = 8

@@ -24,7 +24,7 @@ import (
 
 var nan, inf = math.NaN(), math.Inf(1)
 
-// lines returns a series of n points.
+// lines returns a series with n points.
 func lines(name string, n int) Series {
 	s := Series{Name: name}
 	for i := range n {
@@ -39,7 +39,7 @@ func row(name string, mean, sd, lo, hi float64) pgsvi.SummaryRow {
 	return pgsvi.SummaryRow{Name: name, Mean: mean, SD: sd, Lo: lo, Hi: hi}
 }
 
-// pictures returns one of each kind, of ordinary data.
+// pictures returns a picture of each kind with ordinary data.
 func pictures() map[string]*gonum.Plot {
 	at, truth := lines("observed", 12), lines("truth", 200)
 	at.Look, truth.Look, truth.Lo, truth.Hi = Points, Dashes, nil, nil
@@ -103,8 +103,8 @@ func pictures() map[string]*gonum.Plot {
 	}
 }
 
-// TestSave checks that every picture can be written in every format, in the width of a README, with
-// something on it. PGSVI_PICTURES names a folder to look at them.
+// TestSave checks that every picture can be written in every format, has the width of a README, and
+// is not empty. PGSVI_PICTURES names a folder in which to keep the pictures.
 func TestSave(t *testing.T) {
 	dir := t.TempDir()
 	if see := os.Getenv("PGSVI_PICTURES"); see != "" {
@@ -155,7 +155,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// drawn returns how many lines and areas p draws, and the texts.
+// drawn returns the numbers of lines and areas that p draws, and its texts.
 func drawn(p *gonum.Plot) (strokes, fills int, texts []string) {
 	var c recorder.Canvas
 	p.Draw(draw.NewCanvas(&c, 400, 300))
@@ -199,8 +199,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestLegendAbove checks that the legend is above the area of the data and below the title, in
-// rows that do not overlap.
+// TestLegendAbove checks that the legend is between the title and the area of the data, in rows
+// that do not overlap.
 func TestLegendAbove(t *testing.T) {
 	var series []Series
 	for i := range 9 {
@@ -236,8 +236,8 @@ func TestLegendAbove(t *testing.T) {
 	}
 }
 
-// TestBands checks axes and interruptions: three stretches of finite numbers are two lines and a
-// point, and the axes are those of the numbers that can be drawn.
+// TestBands checks axes and gaps: three ranges of finite numbers are two lines and a point, and the
+// axes cover the numbers that can be drawn.
 func TestBands(t *testing.T) {
 	s := Series{X: []float64{0, 1, 2, 3, 4, 5, 6, 7}, Y: []float64{1, 2, nan, 3, 4, inf, 5, 1e200}}
 	if got := finite(s.X, s.Y); !slices.Equal(got, [][2]int{{0, 2}, {3, 5}, {6, 7}}) {
@@ -256,7 +256,7 @@ func TestBands(t *testing.T) {
 	}
 }
 
-// TestOddNumbers checks that axes are finite and nothing panics, whatever the numbers are.
+// TestOddNumbers checks that axes are finite and that nothing panics, whatever the numbers are.
 func TestOddNumbers(t *testing.T) {
 	bad := []float64{nan, inf, -inf, math.MaxFloat64, 0, 5e-324}
 	s := Series{Name: "odd", X: bad, Y: bad, Lo: bad, Hi: bad}
@@ -313,7 +313,7 @@ func TestOddNumbers(t *testing.T) {
 	}
 }
 
-// TestTicks checks that ticks are round, of enough decimals and not too many.
+// TestTicks checks that ticks are round, have enough decimals and are not too many.
 func TestTicks(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi float64
@@ -361,9 +361,9 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTopicLinks checks that independent topics of any variances have no links, though their shares
-// have negative correlations; that a shift which all logits share changes nothing; and that a link
-// is found.
+// TestTopicLinks checks three properties. Independent topics of any variances have no links,
+// although their shares have negative correlations. A shift of all logits changes nothing. And a
+// link is found.
 func TestTopicLinks(t *testing.T) {
 	const k = 20
 	sigma := mat.NewSymDense(k, nil)
@@ -401,7 +401,7 @@ func TestTopicLinks(t *testing.T) {
 }
 
 // TestPosterior checks the series of a prediction: 95% intervals of the latent value, and wider
-// ones of the response.
+// intervals of the response.
 func TestPosterior(t *testing.T) {
 	x := []float64{0, 1, 2}
 	at := pgsvi.NewPrediction(pgsvi.GaussianNoise{Var: 3}, []float64{1, 2, 3}, []float64{1, 1, 1})
@@ -424,7 +424,7 @@ func TestPosterior(t *testing.T) {
 	}
 }
 
-// TestPanics checks the mistakes that the comments warn of.
+// TestPanics checks the mistakes for which the documentation announces a panic.
 func TestPanics(t *testing.T) {
 	for name, f := range map[string]func(){
 		"series": func() { Bands(Labels{}, Series{X: []float64{1}}) },
@@ -455,7 +455,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestFit draws what real fits return.
+// TestFit draws the results of real fits.
 func TestFit(t *testing.T) {
 	x := mat.NewDense(8, 1, []float64{0, 1, 1.5, 2, 3, 3.5, 4, 5})
 	y := []float64{-1, -1, 1, -1, 1, -1, 1, 1}

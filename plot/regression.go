@@ -13,15 +13,16 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// maxRows is the number of coefficients that Coefficients draws at most.
+// maxRows is the largest number of rows that Coefficients draws.
 const maxRows = 40
 
-// Coefficients draws means with their 95% intervals by name (a forest plot), with a line at 0. The
-// rows are in the order of the first summary; rows of the same name in further summaries, of other
-// fits to compare, are drawn below it. Of more than 40 rows it draws the 40 whose means are the
-// most standard deviations from 0. The legend has Summary.Likelihood if there are two or more
-// summaries. Give [Save] some 0.6 cm a row. An empty l.X is "coefficient (mean, 95% interval)".
-// It panics without summaries.
+// Coefficients draws means with 95% intervals by name (a forest plot), and a line at 0. The rows
+// have the order of the first summary. Rows with the same name in other summaries, of fits to
+// compare, are drawn below the row of the first. If the first summary has more than 40 rows,
+// Coefficients draws the 40 rows whose means are the most standard deviations from 0. If there are
+// two or more summaries, the legend shows Summary.Likelihood. Allow a height of about 0.6 cm per
+// row in [Save]. An empty l.X means "coefficient (mean, 95% interval)". Coefficients panics if
+// there are no summaries.
 func Coefficients(l Labels, summaries ...*pgsvi.Summary) *gonum.Plot {
 	if l.X == "" {
 		l.X = "coefficient (mean, 95% interval)"
@@ -84,15 +85,15 @@ func Coefficients(l Labels, summaries ...*pgsvi.Summary) *gonum.Plot {
 	}
 	x.axis(&p.X, 0.05)
 	zero := must(plotter.NewLine(plotter.XYs{{X: 0, Y: p.Y.Min}, {X: 0, Y: p.Y.Max}}))
-	zero.Color, zero.Dashes = grey, dashed
+	zero.Color, zero.Dashes = gray, dashed
 	p.Add(zero)
 	return p.done()
 }
 
-// A bin is the rows whose predicted probability is in an interval.
+// A bin counts the rows whose predicted probability lies in an interval.
 type bin struct{ rows, ones, predicted float64 }
 
-// binned sorts predictions into n bins of the same width. Rows without a probability are left out.
+// binned sorts predictions into n bins of equal width. It ignores rows without a probability.
 func binned(n int, prob, y []float64) []bin {
 	bins := make([]bin, n)
 	for i, p := range prob {
@@ -109,7 +110,7 @@ func binned(n int, prob, y []float64) []bin {
 	return bins
 }
 
-// interval returns where the probability of the bin lies with 95% confidence (Wilson, 1927).
+// interval returns the 95% confidence interval of the probability of the bin (Wilson 1927).
 func (b bin) interval() (lo, hi float64) {
 	f, n := b.ones/b.rows, b.rows
 	centre := (f + z95*z95/(2*n)) / (1 + z95*z95/n)
@@ -117,11 +118,11 @@ func (b bin) interval() (lo, hi float64) {
 	return centre - half, centre + half
 }
 
-// Calibration draws how often a label is +1 against the predicted probability of it, with 95%
-// intervals (Wilson, 1927), which should hold the diagonal. prob has P(y = +1) of each row, and y
-// the labels, −1 or 0 and +1; rows should not be those of the fit. There are 10 bins of the same
-// width, or 5 for fewer than 200 rows; the number at each is that of its rows. Empty labels of axes
-// are replaced.
+// Calibration draws the observed frequency of the label +1 against its predicted probability, with
+// 95% intervals (Wilson 1927), which should contain the diagonal. prob holds P(y = +1) of each row,
+// and y holds the labels, −1 or 0 and +1. Use rows that the fit has not seen. There are 10 bins of
+// equal width, or 5 bins for fewer than 200 rows. The number next to a bin is its number of rows.
+// Empty labels of axes are replaced by defaults.
 func Calibration(l Labels, prob, y []float64) *gonum.Plot {
 	if len(prob) != len(y) {
 		panic(fmt.Sprintf("plot: %d probabilities and %d labels", len(prob), len(y)))
@@ -139,7 +140,7 @@ func Calibration(l Labels, prob, y []float64) *gonum.Plot {
 	p := newPicture(l)
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	diagonal := must(plotter.NewLine(plotter.XYs{{X: 0, Y: 0}, {X: 1, Y: 1}}))
-	diagonal.Color, diagonal.Dashes, diagonal.Width = grey, dashed, vg.Points(1.2)
+	diagonal.Color, diagonal.Dashes, diagonal.Width = gray, dashed, vg.Points(1.2)
 	p.Add(diagonal)
 	p.key("perfect calibration", diagonal)
 	s := Series{Name: fmt.Sprintf("%d bins with 95%% intervals and their rows", n)}
@@ -170,18 +171,18 @@ func Calibration(l Labels, prob, y []float64) *gonum.Plot {
 	return p.done()
 }
 
-// A Run is a fit to be drawn by [Trace].
+// A Run is a fit that [Trace] draws.
 type Run struct {
 	Name  string
-	Trace []pgsvi.Iteration // that of its Result
+	Trace []pgsvi.Iteration // the Trace of its Result
 }
 
-// Trace draws how far runs are from the optimum after each pass over the data, in nats on a
-// logarithmic scale, where linear convergence is a straight line. best is the ELBO of the optimum,
-// such as that of a converged fit. If it is NaN, the Gap that each evaluation estimates is drawn
-// instead, which needs no optimum. Distances below rounding (1e-10 nats, or 1e-13 |best|) are drawn
-// there. Empty labels of axes are replaced. To change the range of the Y axis, set its logarithms
-// to base 10.
+// Trace draws the distance of runs from the optimum after each pass over the data, in nats on a
+// logarithmic scale, where linear convergence is a straight line. best is the ELBO at the optimum,
+// such as the ELBO of a converged fit. If best is NaN, Trace draws the Gap that each evaluation
+// estimates. Distances below the rounding error (1e-10 nats, or 1e-13 |best|) are drawn at the
+// rounding error. Empty labels of axes are replaced by defaults. To change the range of the Y axis,
+// set the base-10 logarithms of its ends.
 func Trace(l Labels, best float64, runs ...Run) *gonum.Plot {
 	if l.X == "" {
 		l.X = "passes over the data"
@@ -198,7 +199,7 @@ func Trace(l Labels, best float64, runs ...Run) *gonum.Plot {
 	}
 	p := newPicture(l)
 	var x, y span
-	marked := true // where every run has few points
+	marked := true // whether every run has few points
 	for _, run := range runs {
 		marked = marked && len(run.Trace) <= 40
 	}
@@ -233,7 +234,7 @@ func Trace(l Labels, best float64, runs ...Run) *gonum.Plot {
 	x.add([]float64{0})
 	x.axis(&p.X, 0)
 	y.axis(&p.Y, 0)
-	// Gonum's LogScale leaves room for a label that is not in the middle of the axis.
+	// Gonum's LogScale would leave space for a label that is not in the middle of the axis.
 	p.Y.Min, p.Y.Max, p.Y.Tick.Marker = math.Floor(p.Y.Min), math.Ceil(p.Y.Max),
 		gonum.TickerFunc(decades)
 	return p.done()

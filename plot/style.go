@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// The colours are those of Okabe and Ito (2008), which do not look alike to colour-blind readers.
+// The colors are from Okabe and Ito (2008). Color-blind readers can tell them apart.
 var (
 	ink    = color.NRGBA{0x22, 0x22, 0x22, 0xff}
 	blue   = color.NRGBA{0x00, 0x72, 0xb2, 0xff}
@@ -23,7 +23,7 @@ var (
 	purple = color.NRGBA{0xcc, 0x79, 0xa7, 0xff}
 	amber  = color.NRGBA{0xe6, 0x9f, 0x00, 0xff}
 	sky    = color.NRGBA{0x56, 0xb4, 0xe9, 0xff}
-	grey   = color.NRGBA{0x80, 0x80, 0x80, 0xff}
+	gray   = color.NRGBA{0x80, 0x80, 0x80, 0xff}
 	faint  = color.NRGBA{0xe6, 0xe6, 0xe6, 0xff}
 )
 
@@ -32,14 +32,14 @@ var (
 	dotted = []vg.Length{vg.Points(1.5), vg.Points(2.5)}
 )
 
-// A style is how a series looks.
+// A style describes how a series is drawn.
 type style struct {
 	color  color.NRGBA
 	dashes []vg.Length
 	glyph  draw.GlyphDrawer
 }
 
-// styles differ in colour and marker; those after the first seven in dashes too.
+// styles differ in color and marker. After the first seven styles they also differ in dashes.
 var styles = func() (all []style) {
 	colors := []color.NRGBA{blue, red, green, purple, amber, sky, ink}
 	glyphs := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{},
@@ -60,7 +60,7 @@ func (s style) mark(radius float64) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: s.color, Radius: vg.Points(radius), Shape: s.glyph}
 }
 
-// pale returns c as it looks in a band, through which the grid and other bands can be seen.
+// pale returns c for a band, so that the grid and other bands show through.
 func pale(c color.NRGBA) color.NRGBA {
 	c.A = 0x3c
 	return c
@@ -76,13 +76,13 @@ var words10 = text.Style{
 	Color: ink, Font: sans(10), YAlign: text.YCenter, Handler: gonum.DefaultTextHandler,
 }
 
-// A picture is a plot with its legend.
+// A picture is a plot with a legend.
 type picture struct {
 	*gonum.Plot
 	keys keys
 }
 
-// newPicture returns a picture without data: a title, axes and a grid.
+// newPicture returns a picture without data. It has a title, axes and a grid.
 func newPicture(l Labels) *picture {
 	p := gonum.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = l.Title, l.X, l.Y
@@ -98,8 +98,8 @@ func newPicture(l Labels) *picture {
 	return &picture{Plot: p}
 }
 
-// key adds an entry to the legend, or a thumbnail to that of the same name. Without a name it does
-// nothing.
+// key adds an entry to the legend. If an entry with this name exists, key adds the thumbnail to it.
+// It does nothing if name is empty.
 func (p *picture) key(name string, thumbnail gonum.Thumbnailer) {
 	if i := slices.Index(p.keys.names, name); i >= 0 {
 		p.keys.thumbnails[i] = append(p.keys.thumbnails[i], thumbnail)
@@ -109,11 +109,11 @@ func (p *picture) key(name string, thumbnail gonum.Thumbnailer) {
 	}
 }
 
-// done returns the plot, with the legend between title and axes.
+// done returns the plot, with the legend between the title and the axes.
 func (p *picture) done() *gonum.Plot {
 	if rows := len(p.keys.rows()); rows > 0 {
 		if p.Title.Text == "" {
-			p.Title.Text = " " // gonum leaves no room without a title
+			p.Title.Text = " " // gonum reserves no space without a title
 		}
 		p.Title.Padding += vg.Length(rows)*keyHeight + vg.Points(2)
 		p.Add(&p.keys)
@@ -121,7 +121,7 @@ func (p *picture) done() *gonum.Plot {
 	return p.Plot
 }
 
-// points adds the points of a series, with error bars if it has intervals.
+// points adds the points of a series, and error bars if it has intervals.
 func (p *picture) points(s Series, look style) {
 	for _, r := range finite(s.X, s.Y) {
 		xys := pairs(s.X[r[0]:r[1]], s.Y[r[0]:r[1]])
@@ -148,14 +148,14 @@ func (p *picture) points(s Series, look style) {
 }
 
 const (
-	keyHeight = vg.Length(15)               // of a row of the legend, in points
-	keyWidth  = vg.Length(13.2) * 72 / 2.54 // of a row at most
+	keyHeight = vg.Length(15)               // height of a row of the legend, in points
+	keyWidth  = vg.Length(13.2) * 72 / 2.54 // largest width of a row
 	thumb     = vg.Length(26)               // width of a thumbnail
-	keyGap    = vg.Length(5)                // between a thumbnail and its text
-	keyApart  = vg.Length(16)               // between entries
+	keyGap    = vg.Length(5)                // space between a thumbnail and its text
+	keyApart  = vg.Length(16)               // space between entries
 )
 
-// keys is a legend of rows above the axes.
+// keys is a legend above the axes, in one or more rows.
 type keys struct {
 	names      []string
 	thumbnails [][]gonum.Thumbnailer
@@ -178,7 +178,7 @@ func (k *keys) rows() (rows [][]int) {
 	return rows
 }
 
-// Plot implements gonum's Plotter: it draws above c, the area of the data.
+// Plot implements gonum's Plotter. It draws above c, the area of the data.
 func (k *keys) Plot(c draw.Canvas, _ *gonum.Plot) {
 	y := c.Max.Y + keyHeight/2 + vg.Points(4)
 	rows := k.rows()
@@ -199,7 +199,8 @@ func (k *keys) Plot(c draw.Canvas, _ *gonum.Plot) {
 	}
 }
 
-// must returns v: gonum's errors are of numbers that are not finite, which are left out before.
+// must returns v. It panics on an error, because gonum only returns errors for numbers that are not
+// finite, which callers leave out.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -207,9 +208,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func drawable(v float64) bool { return math.Abs(v) <= 1e150 } // not of NaN
+func drawable(v float64) bool { return math.Abs(v) <= 1e150 } // false for NaN
 
-// finite returns the stretches [from, to) in which all columns have numbers that can be drawn.
+// finite returns the ranges [from, to) in which all columns have numbers that can be drawn.
 func finite(columns ...[]float64) (runs [][2]int) {
 	open := false
 	for i := range columns[0] {
@@ -236,7 +237,7 @@ func pairs(x, y []float64) plotter.XYs {
 	return xys
 }
 
-// A span is the smallest interval that holds numbers; the zero span holds none.
+// A span is the smallest interval that contains some numbers. The zero span contains no numbers.
 type span struct {
 	lo, hi float64
 	some   bool
@@ -256,7 +257,8 @@ func (s *span) add(columns ...[]float64) {
 	}
 }
 
-// axis makes an axis of s, widened by a part of itself on both sides, and never empty.
+// axis sets the range of an axis to s, widened by a part of its length on both sides. The range is
+// never empty.
 func (s *span) axis(a *gonum.Axis, part float64) {
 	if !s.some {
 		s.lo, s.hi = 0, 1
@@ -269,7 +271,7 @@ func (s *span) axis(a *gonum.Axis, part float64) {
 	a.Min, a.Max = s.lo-wider, s.hi+wider
 }
 
-// round marks about six multiples of 1, 2 or 5 times a power of ten.
+// round returns about six ticks at multiples of 1, 2 or 5 times a power of ten.
 func round(lo, hi float64) (ticks []gonum.Tick) {
 	power := math.Pow10(int(math.Floor(math.Log10((hi - lo) / 7))))
 	step := power
@@ -278,7 +280,7 @@ func round(lo, hi float64) (ticks []gonum.Tick) {
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	for i := math.Ceil(lo/step - 1e-9); i*step <= hi+1e-9*step; i++ {
-		v := i*step + 0 // and not −0
+		v := i*step + 0 // avoid −0
 		label := strconv.FormatFloat(v, 'f', decimals, 64)
 		if len(label) > 10 {
 			label = strconv.FormatFloat(v, 'g', 5, 64)
@@ -288,7 +290,7 @@ func round(lo, hi float64) (ticks []gonum.Tick) {
 	return ticks
 }
 
-// decades marks the powers of ten of an axis of logarithms.
+// decades returns ticks at the powers of ten of a logarithmic axis.
 func decades(lo, hi float64) (ticks []gonum.Tick) {
 	from, to := int(math.Ceil(lo-1e-9)), int(math.Floor(hi+1e-9))
 	every := 1 + (to-from)/9

@@ -22,7 +22,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// asCommand is set in the environment of a process that is the command and no test.
+// asCommand is the environment variable of a test process that runs the command.
 const asCommand = "PGSVI_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process runs the command in a process of its own.
+// process runs the command in a separate process.
 func process(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	self, err := os.Executable()
@@ -57,7 +57,7 @@ func write(t *testing.T, dir, name, text string) (path string) {
 	return path
 }
 
-// records reads a CSV.
+// records parses CSV.
 func records(t *testing.T, text string) [][]string {
 	t.Helper()
 	all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
@@ -67,8 +67,8 @@ func records(t *testing.T, text string) [][]string {
 	return all
 }
 
-// customers are eight rows to predict: the third has a plan that training has not seen, the fifth
-// no age, and the seventh an age that is no number.
+// customers holds rows to predict: the third has a plan that training has not seen, the fifth has
+// no age, and the seventh has an age that is not a number.
 var customers = [][]string{
 	{"plan", "age", "since"},
 	{"basic", "31", "2020-03-01"}, {"gold", "44,5", "2019-11-12"}, {"silver", "52", "2021-01-05"},
@@ -76,7 +76,7 @@ var customers = [][]string{
 	{"basic", "old", "2020-10-10"}, {"gold", "39", "2021-06-21"},
 }
 
-// table returns rows with some of their columns, in this order, separated by semicolons.
+// table returns rows with some of their columns, in the given order, separated by semicolons.
 func table(rows [][]string, columns ...int) string {
 	var b strings.Builder
 	for _, r := range rows {
@@ -91,7 +91,7 @@ func table(rows [][]string, columns ...int) string {
 	return b.String()
 }
 
-// trained returns a folder and the file of a model of churn in it.
+// trained returns a folder and the file of a churn model in it.
 func trained(t *testing.T) (dir, model string) {
 	t.Helper()
 	text, err := churn()
@@ -102,7 +102,7 @@ func trained(t *testing.T) (dir, model string) {
 	return dir, write(t, dir, "churn.pgsvi", string(text))
 }
 
-// churn fits a model of churn, once, and returns its file.
+// churn fits a churn model once and returns its file.
 var churn = sync.OnceValues(func() (file []byte, err error) {
 	dir, err := os.MkdirTemp("", "churn")
 	if err != nil {
@@ -140,8 +140,8 @@ var churn = sync.OnceValues(func() (file []byte, err error) {
 	return os.ReadFile(model)
 })
 
-// TestCustomers predicts eight customers: each has its own answer, note or error, whatever the
-// order of the columns, and another process gives the same bits.
+// TestCustomers predicts eight customers. Each has its own answer, note or error, whatever the
+// order of the columns, and another process returns the same bits.
 func TestCustomers(t *testing.T) {
 	dir, model := trained(t)
 	path := write(t, dir, "customers.csv", table(customers, 0, 1, 2))
@@ -153,8 +153,8 @@ func TestCustomers(t *testing.T) {
 	if len(answers) != 9 {
 		t.Fatalf("%d lines", len(answers))
 	}
-	notes := map[int]string{3: `"plan"="silver" is new`, 5: `"age" is missing: the mean stands in`,
-		7: `found "old"`}
+	notes := map[int]string{3: `"plan"="silver" is new`, 5: `"age" is missing and replaced by the mean`,
+		7: `"old" is not a number`}
 	for i, r := range answers[1:] {
 		note := notes[i+1]
 		if !strings.Contains(r[4], note) || (note == "") != (r[4] == "") ||
@@ -174,13 +174,13 @@ func TestCustomers(t *testing.T) {
 	lacking := write(t, dir, "lacking.csv", table(customers, 0, 2))
 	if status, out, stderr := run(t, "predict", model, lacking); status != 1 ||
 		strings.Count(out, "\n") > 1 ||
-		!strings.Contains(stderr, `there is no column "age"`) {
+		!strings.Contains(stderr, `the table has no column "age"`) {
 		t.Errorf("a column short: %d %s%s", status, out, stderr)
 	}
 }
 
-// TestDamagedModels checks that a model that is cut short, of a later release or of another program
-// is an error that says so.
+// TestDamagedModels checks that a model that is truncated, newer, or from another program is an
+// error that gives the reason.
 func TestDamagedModels(t *testing.T) {
 	dir, model := trained(t)
 	good, err := os.ReadFile(model)
@@ -218,7 +218,7 @@ func TestDamagedModels(t *testing.T) {
 	}
 }
 
-// TestTruthA9A fits the 32,561 rows of a9a from a CSV to their optimum with the prior N(0, I).
+// TestTruthA9A fits the 32,561 rows of a9a from CSV to their optimum with the prior N(0, I).
 func TestTruthA9A(t *testing.T) {
 	testkit.Long(t)
 	dir := testkit.SharedData(t)

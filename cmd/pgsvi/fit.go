@@ -17,34 +17,34 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 )
 
-// input are the flags of verbs that read a table.
+// input holds the flags of the verbs that read a table.
 type input struct {
 	formula, columns *string
 	format           *string
 	standardize      *bool
 	positive         *string
-	test             *float64 // the share of rows to hold out; nil for check
+	test             *float64 // share of the rows to hold out; nil for check
 }
 
-// testFlag defines the flag of the rows to hold out.
+// testFlag defines the flag -test.
 func (in *input) testFlag(f *flag.FlagSet) {
 	in.test = f.Float64("test", 0,
-		"hold out this `share` of the rows, chosen at random, and print their scores")
+		"hold out a random `share` of the rows and score the predictions for them")
 }
 
 func inputFlags(f *flag.FlagSet) (in input) {
-	in.formula = f.String("formula", "", "`formula` such as 'y ~ a + s(b) + (1 | g)'; . is "+
-		"all columns;\n"+
-		"outcomes are y, log(y), successes / trials or survival(time, event)")
-	in.columns = f.String("columns", "", "a `file` of decisions about columns, as check writes it")
-	in.positive = f.String("positive", "", "the `label` of the outcome whose probability is "+
-		"predicted, of two labels")
+	in.formula = f.String("formula", "", "model `formula`, such as 'y ~ a + s(b) + (1 | g)'; "+
+		". stands for all\nother columns; the outcome is y, log(y), successes / trials or\n"+
+		"survival(time, event)")
+	in.columns = f.String("columns", "", "`file` of decisions about columns, written by check")
+	in.positive = f.String("positive", "", "`label` whose probability is predicted, if the "+
+		"outcome has two labels")
 	in.format = cli.FormatFlag(f)
-	in.standardize = f.Bool("standardize", true, "scale columns for the prior")
+	in.standardize = f.Bool("standardize", true, "standardize columns before applying the prior")
 	return in
 }
 
-// read reads a table and the file of columns.
+// read reads a table and, if -columns is set, the file of decisions about its columns.
 func (in input) read(c *command, path string) (t *data.Table, columns []data.Column, err error) {
 	format, err := cli.FormatOf(data.Format{}, *in.format)
 	if err != nil {
@@ -64,14 +64,15 @@ func (in input) read(c *command, path string) (t *data.Table, columns []data.Col
 		return t, columns, err
 	}
 	defer file.Close()
-	said, err := data.ReadColumns(file)
-	return t, append(columns, said...), err
+	declared, err := data.ReadColumns(file)
+	return t, append(columns, declared...), err
 }
 
-const lastIsOutcome = "the last column is the outcome; -formula says otherwise"
+const lastIsOutcome = "the last column is the outcome; set -formula to choose another"
 
-// model returns the model of a table for a likelihood, which may be nil, and shows what the columns
-// are taken for. Without a formula it is that of the last column by all others.
+// model returns the model of a table and prints how it reads the columns. A nil lik means the
+// default likelihood of the outcome. If -formula is not set, all other columns predict the last
+// column.
 func (in input) model(
 	c *command, t *data.Table, columns []data.Column, lik pgsvi.Likelihood) (*data.Model, error) {
 	all := t.Columns()
@@ -82,12 +83,12 @@ func (in input) model(
 			return nil, err
 		}
 	}
-	said := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
-	if !slices.ContainsFunc(columns, said) {
+	declared := func(c data.Column) bool { _, outcome := c.(data.OutcomeColumn); return outcome }
+	if !slices.ContainsFunc(columns, declared) {
 		columns = append(columns, cli.OutcomeFor(lik, f.Outcome, *in.positive)...)
 	} else if *in.positive != "" {
-		return nil, fmt.Errorf("-positive and an Outcome in the file of -columns: give one of "+
-			"them: %w", cli.ErrUsage)
+		return nil, fmt.Errorf("-positive and the Outcome in the -columns file conflict; "+
+			"remove one of them: %w", cli.ErrUsage)
 	}
 	m, err := t.ModelOf(f, columns...)
 	if err == nil {
@@ -100,9 +101,9 @@ func (in input) model(
 	if len(m.Names) == 0 && slices.ContainsFunc(f.Terms, isRest) {
 		hint := ""
 		if len(all) == 1 {
-			hint = "; if the table has more than one, say what is between them: -format separator=…"
+			hint = "; if the table has more than one column, set -format separator=…"
 		}
-		fmt.Fprintln(c.stderr, "pgsvi: warning: there is no column for . to stand for"+hint)
+		fmt.Fprintln(c.stderr, "pgsvi: warning: no column is left for the . of the formula"+hint)
 	}
 	if *in.formula == "" {
 		fmt.Fprintln(c.stdout, lastIsOutcome)
@@ -110,14 +111,14 @@ func (in input) model(
 	return m, nil
 }
 
-// isRest says that a term is . for all other columns.
+// isRest reports whether t is the dot, which stands for all other columns.
 func isRest(t formula.Term) bool {
 	_, ok := t.(formula.Rest)
 	return ok
 }
 
-// fitted reads the table to fit a model to, and returns it with the likelihood that was named.
-// The rows to hold out are in held, which is nil if there are none.
+// fitted reads the table and returns the model to fit and the named likelihood. If -test is set,
+// held holds the rows to hold out; otherwise held is nil.
 func (in input) fitted(c *command, path, likelihood string) (
 	m *data.Model, lik pgsvi.Likelihood, held *data.Table, err error) {
 	if lik, err = cli.Choose("likelihood", cli.Likelihoods, likelihood); err != nil {
@@ -134,8 +135,8 @@ func (in input) fitted(c *command, path, likelihood string) (
 	return m, lik, held, err
 }
 
-// foresee returns the suggestions for decisions, with those for the decisions that are needed once
-// their first choices are made. A column may be constant in the rows that are kept, for example.
+// foresee returns suggestions for the given decisions, and for decisions that become necessary
+// after the first choice of each. For example, a column may be constant in the rows that are kept.
 func (in input) foresee(c *command, t *data.Table, columns []data.Column, lik pgsvi.Likelihood,
 	decisions []data.Decision) *data.Suggestions {
 	s, twice := &data.Suggestions{Decisions: decisions}, map[string]bool{}
@@ -156,7 +157,7 @@ func (in input) foresee(c *command, t *data.Table, columns []data.Column, lik pg
 				continue
 			case i < 0:
 				s.Decisions = append(s.Decisions, d)
-			default: // the first choice is not enough
+			default: // the first choice does not suffice
 				twice[d.Column] = true
 				own := &s.Decisions[i]
 				own.Problem += "; then " + d.Problem
@@ -172,7 +173,7 @@ func (in input) foresee(c *command, t *data.Table, columns []data.Column, lik pg
 
 func check(f *flag.FlagSet) func(*command, []string) error {
 	in := inputFlags(f)
-	likelihood := f.String("likelihood", "", "`name` as for fit (default: by the outcome)")
+	likelihood := f.String("likelihood", "", "`name`, as for fit (default: depends on the outcome)")
 	return func(c *command, args []string) error {
 		t, columns, err := in.read(c, args[0])
 		write := *in.columns != "" && errors.Is(err, os.ErrNotExist) && t != nil
@@ -194,14 +195,13 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 		}
 		s := in.foresee(c, t, columns, lik, undecided.Decisions)
 		if len(s.Columns()) == 0 {
-			fmt.Fprintf(c.stdout, "change the table or the formula, because no proposal helps:\n\n"+
-				"%v\n", s)
+			fmt.Fprintf(c.stdout, "no proposal helps; change the table or the formula:\n\n%v\n", s)
 			return errUndecided
 		}
-		fmt.Fprintf(c.stdout, "proposals, to read and to change:\n\n%v\n", s)
+		fmt.Fprintf(c.stdout, "proposals to review and edit:\n\n%v\n", s)
 		if !write {
 			fmt.Fprintln(c.stdout,
-				"-columns FILE writes them to a new file, which check, fit and gp then read")
+				"set -columns FILE to write them to a new file, which check, fit and gp then read")
 			return errUndecided
 		}
 		if err := c.save(*in.columns, func(w io.Writer) error {
@@ -210,7 +210,7 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 		}); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.stdout, "these are in %s now; -columns reads them\n", *in.columns)
+		fmt.Fprintf(c.stdout, "wrote the proposals to %s; -columns reads them\n", *in.columns)
 		return errUndecided
 	}
 }
@@ -218,7 +218,7 @@ func check(f *flag.FlagSet) func(*command, []string) error {
 func fit(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), cli.LearningFlags(f)
 	in.testFlag(f)
-	likelihood := f.String("likelihood", "", "`name` (default: by the outcome)\n"+
+	likelihood := f.String("likelihood", "", "`name` (default: depends on the outcome)\n"+
 		"  labels and classes   logit, probit, softmax, ordinal (ordered levels)\n"+
 		"  counts               poisson, negbinomial\n"+
 		"  with many zeros      zip, zinb, hurdle, hurdlenb\n"+
@@ -226,14 +226,14 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		"  real numbers         gaussian, studentt, laplace\n"+
 		"  positive, in (0, 1)  gamma, exponential, weibull, lognormal; beta")
 	priorSD := f.Float64("prior-sd", 0,
-		"prior standard deviation of the effects (default: learned, or 1)")
+		"prior `sd` of the effects (default: learned, or 1 without -learn)")
 	interceptSD := f.Float64("intercept-sd", 0,
-		"prior standard deviation of the intercept (default 10; real y: 10 |y|)")
-	out := f.String("o", "", "the `file` to write the model to")
+		"prior `sd` of the intercept (default 10, or 10 times the scale of a real y)")
+	out := f.String("o", "", "`file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
 		if *in.formula == "" {
-			return fmt.Errorf("a formula is missing: -formula 'y ~ .' takes all columns: %w",
+			return fmt.Errorf("the formula is missing; -formula 'y ~ .' uses all columns: %w",
 				cli.ErrUsage)
 		}
 		if err := errors.Join(l.Check(), cli.AtLeast0("prior-sd", *priorSD),
@@ -263,7 +263,7 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 		if opt.Learn == nil {
 			post, res, err = glm.Fit(c.ctx, s)
 		} else if glm, post, learned, err = glm.Learn(c.ctx, s, opt.Learn); err == nil {
-			res = cmp.Or(learned.Fit, learned.Search) // the search may have ended early
+			res = cmp.Or(learned.Fit, learned.Search) // Fit is nil if the search ended early
 		}
 		if err != nil {
 			return err
@@ -281,20 +281,22 @@ func fit(f *flag.FlagSet) func(*command, []string) error {
 	}
 }
 
-// report returns what a fit says of itself. Where there is no proof gap_bound is +Inf.
+// report returns the first part of the line that ends a fit. gap_bound is +Inf if no bound is
+// known.
 func report(m *data.Model, res *pgsvi.Result) string {
 	return fmt.Sprintf("rows=%d neg_elbo=%.12g gap_bound=%.3g", len(m.Kept), -res.ELBO,
 		res.GapBound)
 }
 
-// finish saves a model, and prints the scores of the rows held out and the line that ends a fit.
+// finish saves the model and prints warnings, the scores of the rows held out, and the line that
+// ends a fit.
 func finish(c *command, m *data.Model, held *data.Table, post data.Posterior, out, line string,
 	res *pgsvi.Result, learned *pgsvi.Learned, start time.Time) error {
 	p, err := m.Predictor(post)
 	if err != nil {
 		return err
 	}
-	if learned == nil { // one fit, at the hyper-parameters as they are
+	if learned == nil { // a single fit with fixed hyperparameters
 		learned = &pgsvi.Learned{Evaluations: 1}
 	}
 	line += fmt.Sprintf(" evaluations=%d", learned.Evaluations)
@@ -318,7 +320,7 @@ func finish(c *command, m *data.Model, held *data.Table, post data.Posterior, ou
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.stdout, "%d rows held out, %d of them without a prediction\n%v", rows, failed,
+		fmt.Fprintf(c.stdout, "held out %d rows; %d of them have no prediction\n%v", rows, failed,
 			scores)
 		line += cli.ScoreText(scores)
 	}
@@ -330,9 +332,9 @@ func fitGP(f *flag.FlagSet) func(*command, []string) error {
 	in, l := inputFlags(f), cli.LearningFlags(f)
 	in.testFlag(f)
 	kernel := f.String("kernel", "se", "`name`: se, matern12, matern32, matern52 or rq")
-	ard := f.Bool("ard", false, "learn a length for each feature")
-	likelihood := f.String("likelihood", "", "`name` as of fit (default: by the outcome)")
-	out := f.String("o", "", "the `file` to write the model to")
+	ard := f.Bool("ard", false, "learn a length scale for each feature")
+	likelihood := f.String("likelihood", "", "`name`, as for fit (default: depends on the outcome)")
+	out := f.String("o", "", "`file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
 		newKernel, err := cli.Choose("kernel", cli.Kernels, *kernel)

@@ -13,7 +13,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// rCase is a formula, and the predictions that R makes by it for ten rows.
+// An rCase is a formula with the predictions that R computes for ten rows.
 type rCase struct {
 	Formula, Likelihood, Outcome string
 	Columns, Flags, Tags, Labels []string
@@ -23,7 +23,7 @@ type rCase struct {
 	Tolerance                    float64
 }
 
-// rows returns numbers that are one for each row, or a list of them.
+// rows returns a number per row from a single number or a list.
 func rows(t *testing.T, text json.RawMessage) (all [][]float64) {
 	t.Helper()
 	if len(text) == 0 {
@@ -43,8 +43,8 @@ func rows(t *testing.T, text json.RawMessage) (all [][]float64) {
 	return all
 }
 
-// TestTruthFormulas fits 150 formulas and compares the predictions with those of R. A formula may
-// be refused, by an error that names a limit.
+// TestTruthFormulas fits 150 formulas and compares the predictions with R. A formula may be refused
+// if the error names a limit.
 func TestTruthFormulas(t *testing.T) {
 	dir := filepath.Join(testkit.SharedData(t), "..", "truth", "formulas")
 	cases, err := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -96,7 +96,7 @@ func TestTruthFormulas(t *testing.T) {
 	}
 }
 
-// compare returns the largest difference from R, in tolerances, and the row that has it.
+// compare returns the largest difference from R, in tolerances, and its row.
 func (c *rCase) compare(t *testing.T, answers [][]string) (worst float64, at int) {
 	t.Helper()
 	mean, se, posterior := rows(t, c.Mean), rows(t, c.SE), rows(t, c.PosteriorMean)

@@ -18,7 +18,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// A child is the command in a process of its own, while it runs.
+// A child is a running command in a separate process.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -27,7 +27,7 @@ type child struct {
 	stderr bytes.Buffer
 }
 
-// start starts the command. Nobody reads its standard output except by c.out.
+// start starts the command. Only c.out reads its standard output.
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
 	self, err := os.Executable()
@@ -53,7 +53,7 @@ func start(t *testing.T, args ...string) *child {
 	return c
 }
 
-// end waits for the end of the process, and returns how long it took.
+// end waits for the process and returns how long it took.
 func (c *child) end() (taken time.Duration) {
 	c.t.Helper()
 	start := time.Now()
@@ -102,7 +102,7 @@ func bigTable(t *testing.T, dir string, rows, columns int) string {
 	return write(t, dir, "big.csv", b.String())
 }
 
-// columnsYes decides about the outcome of a bigTable.
+// columnsYes returns the decision about the outcome of a bigTable.
 const columnsYes = "Outcome(\"y\").Positive(\"yes\")\n"
 
 // TestInterruptReading interrupts verbs that read an endless pipe, a pipe without data and a table.
@@ -258,7 +258,7 @@ func TestEndless(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "64MiB")
 	_, stderr, err := process(t, "check", "/dev/zero")
 	if err == nil || !strings.Contains(stderr, "zero: ") || !strings.Contains(stderr,
-		"without the end of a line") {
+		"a line or record is longer than") {
 		t.Errorf("%v: %s", err, stderr)
 	}
 }

@@ -1,4 +1,4 @@
-// Command pgsvi fits Bayesian models to tables and documents, without a line of Go.
+// Command pgsvi fits Bayesian models to tables and documents from the command line.
 //
 //	pgsvi check [-formula F] [-columns C] TABLE
 //	pgsvi fit -formula F [flags] -o MODEL TABLE
@@ -6,9 +6,9 @@
 //	pgsvi topics [flags] -o MODEL CORPUS
 //	pgsvi predict [-level P] [-score] MODEL TABLE
 //
-// A TABLE named - is standard input. The exit status is 1 on an error, 2 if columns need a decision
-// or the command line is wrong, 3 if predict failed for some rows, and 130 after an interrupt
-// (Ctrl-C). A second interrupt kills the process.
+// If TABLE is -, pgsvi reads standard input. The exit status is 1 after an error, 2 if columns need
+// a decision or the command line is wrong, 3 if predict failed for some rows, and 130 after an
+// interrupt (Ctrl-C). A second interrupt kills the process.
 package main
 
 import (
@@ -32,69 +32,71 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 )
 
-// A verb is one of the things that the command does.
+// A verb is a subcommand, such as fit or predict.
 type verb struct {
 	name, args, about string
-	// run defines its flags, and returns what to do with the arguments.
+	// run defines the flags of the verb and returns the function that runs it. The function gets
+	// the arguments that are not flags.
 	run   func(f *flag.FlagSet) func(c *command, args []string) error
-	count int // of arguments
+	count int // number of arguments that are not flags
 }
 
 var verbs = []verb{
-	{"check", "TABLE", "show how each column of a table is read, and what you have to decide",
+	{"check", "TABLE", "show how each column of a table is read, and which decisions it needs",
 		check, 1},
 	{"fit", "-formula F -o MODEL TABLE",
-		"fit a generalised linear model: labels, counts, numbers; groups, curves", fit, 1},
+		"fit a generalized linear model, with groups and smooth curves", fit, 1},
 	{"gp", "-o MODEL TABLE", "fit a Gaussian process", fitGP, 1},
 	{"topics", "-topics K -o MODEL CORPUS", "fit a topic model", topics, 1},
-	{"predict", "MODEL TABLE", "predict the rows of a table by a model that was fitted, as CSV",
+	{"predict", "MODEL TABLE", "predict the rows of a table with a saved model, and print CSV",
 		predict, 2},
 }
 
-// usage prints what there is.
+// usage prints the help of the command.
 func usage(w io.Writer) {
 	fmt.Fprintf(w, "pgsvi fits Bayesian models to tables and documents.\n\n")
 	for _, v := range verbs {
 		fmt.Fprintf(w, "  pgsvi %-8s %s\n", v.name, v.about)
 	}
 	fmt.Fprint(w, `
-pgsvi VERB -h has the flags of each. For example:
+Run 'pgsvi VERB -h' to list the flags of a verb. For example:
 
   pgsvi check churn.csv
   pgsvi fit -formula 'churned ~ .' -o churn.pgsvi churn.csv
   pgsvi predict churn.pgsvi customers.csv
 
-A fit ends with a line of numbers, in nats. neg_elbo is what the fit minimises; it is proved to be
-within gap_bound of the minimum (+Inf: no proof is known). loo is the leave-one-out score: the log
-probability of each row by a fit to all others, added up. Of two models of the same outcome, the one
-with the larger loo predicts better. khat above 0.7: the intervals of the weights may be off.
+A fit prints a line of results at the end, in nats. neg_elbo is the negative ELBO, which the fit
+minimizes. It is at most gap_bound above the minimum (+Inf if no bound is known). loo is the
+leave-one-out score, the sum of the log probabilities of the rows, each predicted by a fit to all
+other rows. If two models predict the same outcome, the model with the larger loo predicts better.
+If khat is above 0.7, the intervals of the weights may be inaccurate.
 
-The exit status is 1 on an error, 2 if columns need a decision or the command line is wrong, 3 if
-predict failed for some rows, and 130 after Ctrl-C.
+The exit status is 1 after an error, 2 if columns need a decision or the command line is wrong,
+3 if predict failed for some rows, and 130 after Ctrl-C.
 `)
 }
 
-// usage prints the flags of a verb, each in a line.
+// usage prints the help of a verb, with one flag per line.
 func (v verb) usage(w io.Writer, f *flag.FlagSet) {
 	stdin := ""
 	if strings.HasSuffix(v.args, "TABLE") {
-		stdin = "   (a TABLE of - is standard input)"
+		stdin = "   (if TABLE is -, read standard input)"
 	}
 	fmt.Fprintf(w, "pgsvi %s [flags] %s%s\n%s\n\n", v.name, v.args, stdin, v.about)
 	cli.PrintFlags(w, f)
 }
 
-// A command is where the input and output of a verb are.
+// A command holds the input and output of a verb.
 type command struct {
 	ctx            context.Context
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	terminal       bool // standard error is one
-	outTerminal    bool // standard output is one
+	terminal       bool // whether standard error is a terminal
+	outTerminal    bool // whether standard output is a terminal
 
-	// run sets these.
-	csv    *cli.Text // standard output for data, which are escaped on a terminal only
-	screen io.Writer // standard error for the progress, which moves the cursor
+	// run sets these fields.
+	csv    *cli.Text // standard output for data, escaped only on a terminal
+	screen io.Writer // standard error, unescaped because progress moves the cursor
 }
 
 // isTerminal reports whether a file is a terminal.
@@ -103,13 +105,13 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// These errors were printed already.
+// Verbs return these errors after printing the reason, so report only sets the exit status.
 var (
 	errUndecided  = errors.New("columns need a decision")
 	errFailedRows = errors.New("some rows failed")
 )
 
-// read reads a table from a file or from standard input.
+// read reads a table from a file, or from standard input if path is "-".
 func (c *command) read(format data.Format, path string) (*data.Table, error) {
 	if path == "-" {
 		return format.ReadContext(c.ctx, c.stdin, "standard input")
@@ -128,11 +130,12 @@ func main() {
 	os.Exit(c.runOrLeave(os.Args[1:]))
 }
 
-// patience is how long an interrupted verb may take to stop by itself. Some verbs cannot, because
-// they write to a pipe that nobody reads.
+// patience is how long an interrupted verb may take to stop by itself. A verb that writes to a pipe
+// that nobody reads never stops.
 const patience = 100 * time.Millisecond
 
-// runOrLeave does what run does, but returns soon after an interrupt although run does not.
+// runOrLeave calls run and returns its exit status. After an interrupt, if run does not return
+// soon, runOrLeave does not wait for it.
 func (c *command) runOrLeave(args []string) (status int) {
 	done := make(chan int, 1)
 	go func() { done <- c.run(args) }()
@@ -146,24 +149,24 @@ func (c *command) runOrLeave(args []string) (status int) {
 		return status
 	case <-time.After(patience):
 	}
-	said := make(chan error, 1)
-	go func() { // which may block as well
+	written := make(chan error, 1)
+	go func() { // because this write may block as well
 		line := "pgsvi: interrupted\n"
 		if c.terminal {
-			line = "\n" + line // below the progress
+			line = "\n" + line // start below the line of progress
 		}
 		_, err := io.WriteString(c.stderr, line)
-		said <- err
+		written <- err
 	}()
 	select {
-	case <-said:
+	case <-written:
 	case <-time.After(patience / 10):
 	}
 	return interrupted
 }
 
-// run runs the verb of the arguments and returns the exit status. All text that it prints is
-// visible.
+// run runs the verb that args name and returns the exit status. It escapes control characters in
+// everything that it prints.
 func (c *command) run(args []string) (status int) {
 	v, out, errs := *c, &cli.Text{W: c.stdout}, &cli.Text{W: c.stderr}
 	v.stdout, v.stderr, v.screen = out, errs, c.stderr
@@ -180,7 +183,7 @@ func (c *command) run(args []string) (status int) {
 	return status
 }
 
-// do is run for streams of visible text.
+// do runs the verb that args name with the writers that run has set.
 func (c *command) do(args []string) (status int) {
 	if len(args) == 0 {
 		usage(c.stderr)
@@ -200,7 +203,7 @@ func (c *command) do(args []string) (status int) {
 	}
 	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
 	if i < 0 {
-		fmt.Fprintf(c.stderr, "pgsvi: there is no verb %q; %s\n", args[0], cli.Meant(args[0],
+		fmt.Fprintf(c.stderr, "pgsvi: unknown verb %q; %s\n", args[0], cli.Meant(args[0],
 			verbNames()))
 		return 2
 	}
@@ -215,7 +218,7 @@ func (c *command) do(args []string) (status int) {
 		v.usage(c.stderr, f)
 		return 0
 	case err != nil:
-		err = fmt.Errorf("%w (pgsvi %s -h has the flags): %w", err, v.name, cli.ErrUsage)
+		err = fmt.Errorf("%w (run 'pgsvi %s -h' for help): %w", err, v.name, cli.ErrUsage)
 	default:
 		err = cli.Files(f, v.name, v.args, v.count, files)
 	}
@@ -228,7 +231,7 @@ func (c *command) do(args []string) (status int) {
 	return c.report(v, err)
 }
 
-// report prints an error of a verb, and returns the exit status.
+// report prints the error of a verb and returns the exit status.
 func (c *command) report(v verb, err error) int {
 	if err == nil {
 		return 0
@@ -251,8 +254,8 @@ func (c *command) report(v verb, err error) int {
 	var wrong *formula.Error
 	if errors.As(err, &undecided) && slices.ContainsFunc(undecided.Decisions,
 		func(d data.Decision) bool { return len(d.Choices) > 0 }) {
-		fmt.Fprintln(c.stderr, "pgsvi check -columns FILE, with the same formula, writes "+
-			"proposals to a new file; read and\nchange them, and give -columns FILE to "+v.name)
+		fmt.Fprintln(c.stderr, "run pgsvi check -columns FILE with the same formula to write "+
+			"proposals to a new file, edit\nthe file, and run pgsvi "+v.name+" with -columns FILE")
 	}
 	if undecided != nil || errors.As(err, &wrong) || errors.Is(err, cli.ErrUsage) {
 		return 2
@@ -268,7 +271,8 @@ func verbNames() (names []string) {
 	return names
 }
 
-// progress returns a Solver that shows its progress on a terminal, and what clears that.
+// progress returns a Solver and a function that ends its progress line. The Solver shows progress
+// only if standard error is a terminal.
 func (c *command) progress(goal float64) (s *pgsvi.Solver, done func()) {
 	s = &pgsvi.Solver{Goal: goal}
 	if !c.terminal {
@@ -278,10 +282,10 @@ func (c *command) progress(goal float64) (s *pgsvi.Solver, done func()) {
 	return s, done
 }
 
-// save writes a model to a file, or prints that it does not.
+// save writes a model to a file. If path is empty, it prints how to save the model instead.
 func (c *command) save(path string, write func(w io.Writer) error) error {
 	if path == "" {
-		fmt.Fprintln(c.stderr, "pgsvi: the model was not saved: -o FILE does")
+		fmt.Fprintln(c.stderr, "pgsvi: the model was not saved; set -o FILE to save it")
 		return nil
 	}
 	return data.WriteFile(path, func(w io.Writer) error { return write(cli.Until(c.ctx, w)) })

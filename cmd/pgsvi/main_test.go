@@ -18,7 +18,7 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// run runs the command in the process.
+// run runs the command in this process.
 func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -27,7 +27,7 @@ func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
-// value returns the number of key=… in a line.
+// value returns the number after key= in a line.
 func value(t *testing.T, line, key string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(`(?:^|\s)` + regexp.QuoteMeta(key) + `=(\S+)`).FindStringSubmatch(line)
@@ -41,7 +41,7 @@ func value(t *testing.T, line, key string) float64 {
 	return v
 }
 
-// visits writes a table of labels, with a category, a number, a group and a missing value.
+// visits writes a table of labels with a category, a number, a group and a missing value.
 func visits(t *testing.T, n int) (path string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -68,7 +68,7 @@ func visits(t *testing.T, n int) (path string) {
 	return path
 }
 
-// TestTable goes from a file with open questions to predictions, as a user would.
+// TestTable takes a file with open decisions to predictions, as a user would.
 func TestTable(t *testing.T) {
 	n := testkit.Shorter(300, 150)
 	path := visits(t, n)
@@ -152,8 +152,8 @@ func TestGP(t *testing.T) {
 	}
 }
 
-// TestGPFar fits a Gaussian process to numbers far from 0: predictions away from the rows stay
-// there.
+// TestGPFar fits a Gaussian process to numbers far from 0, and checks that predictions away from
+// the rows stay near them.
 func TestGPFar(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x,y\n")
@@ -253,7 +253,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestTruth holds fits against independent optima.
+// TestTruth compares fits with independent optima.
 func TestTruth(t *testing.T) {
 	dir := os.Getenv("PGSVI_DATA")
 	if dir == "" {
@@ -282,7 +282,7 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// TestClassesGP fits a Gaussian process of three labels, and learns its kernel.
+// TestClassesGP fits a Gaussian process with three labels and learns its kernel.
 func TestClassesGP(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("size,kind\n")
@@ -312,7 +312,7 @@ func TestClassesGP(t *testing.T) {
 	}
 }
 
-// TestClasses fits numbers as classes where -likelihood says so, and texts by themselves.
+// TestClasses fits numbers as classes if -likelihood requires it, and texts as classes by default.
 func TestClasses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	var numbers, texts strings.Builder
@@ -359,8 +359,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestLastLine checks that the last line of fit has the same keys, and no NaN, whether or not a
-// parameter is learned and a bound on the gap is known, as it is not of beta.
+// TestLastLine checks that the last line of fit has the same keys and no NaN, whether or not a
+// parameter is learned and a bound on the gap is known, which beta does not have.
 func TestLastLine(t *testing.T) {
 	path := write(t, t.TempDir(), "shares.csv", "x,y\n1,0.1\n2,0.5\n3,0.9\n4,0.7\n")
 	const keys = "rows weights neg_elbo gap_bound loo khat evaluations seconds"

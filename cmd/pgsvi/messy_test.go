@@ -11,9 +11,10 @@ import (
 	"github.com/pgsvi/pgsvi/formula"
 )
 
-// This file makes random tables as people send them, with the meaning of each value.
+// This file makes random tables with the difficulties of real tables, and records the meaning of
+// each value.
 
-// A meaning is what the generator meant by a column.
+// A meaning is the intended meaning of a column.
 type meaning struct {
 	values []float64 // the numbers, with NaN for a missing one; nil if these are no numbers
 	levels int       // if the column is a category, or 0
@@ -45,11 +46,11 @@ type messyTable struct {
 	text       string
 }
 
-// oddNames are names of columns that a formula has to quote, and some that it has not.
+// oddNames holds names of columns that a formula must quote, and some that it need not.
 var oddNames = []string{"größe", "Letzte Anfrage", "x 1", "a.b", "名前", "n°", "2nd", "Ümläut",
 	"a-b", "x_1", "Preis (brutto)", "q?", "B", "long name of a column with more than forty letters"}
 
-// name returns a name that no other column has.
+// name returns a new name for a column.
 func (m *messyTable) name(plain string) string {
 	if m.IntN(4) == 0 {
 		plain = oddNames[m.IntN(len(oddNames))]
@@ -122,7 +123,7 @@ func (m *messyTable) normal(mean, sd float64, decimals int) func(int) float64 {
 	return func(int) float64 { return round(mean+sd*m.NormFloat64(), decimals) }
 }
 
-// lose replaces a few cells by texts that mean that there is no value.
+// lose replaces a few cells by texts that mean a missing value.
 func (m *messyTable) lose(c *messyColumn, share float64, texts ...string) {
 	for i := range c.cells {
 		if m.Float64() >= share || i == 0 {
@@ -142,12 +143,12 @@ func (c *messyColumn) distinct() int {
 	return len(slices.Compact(all))
 }
 
-// pick returns draws of some texts.
+// pick returns draws from some texts.
 func (m *messyTable) pick(texts ...string) func(int) string {
 	return func(int) string { return texts[m.IntN(len(texts))] }
 }
 
-// features are the columns that a table may have besides its outcome.
+// features holds the columns that a table may have in addition to its outcome.
 var features = []func(m *messyTable) *messyColumn{
 	func(m *messyTable) *messyColumn { // measurements
 		k := 1 + m.IntN(4)
@@ -286,7 +287,7 @@ var features = []func(m *messyTable) *messyColumn{
 			folded.cells = append(folded.cells, strings.ToLower(text))
 		}
 		if c.levels = folded.distinct(); c.levels < c.distinct() && c.levels > 1 {
-			c.asks = "differ in case"
+			c.asks = "differ only in case"
 		}
 		return c
 	},
@@ -376,7 +377,7 @@ var features = []func(m *messyTable) *messyColumn{
 	},
 	func(m *messyTable) *messyColumn { // nothing
 		c := m.add("reserved", func(int) string { return "" })
-		c.asks = "no value at all"
+		c.asks = "no values"
 		return c
 	},
 	func(m *messyTable) *messyColumn { // no name
@@ -398,7 +399,7 @@ var features = []func(m *messyTable) *messyColumn{
 			return m.decimal(0.3+m.ExpFloat64(), 1, false)
 		})
 		if strings.Contains(strings.Join(c.cells, ""), "<") {
-			c.asks = "limit of detection"
+			c.asks = "detection limit"
 		}
 		return c
 	},
@@ -417,7 +418,7 @@ var features = []func(m *messyTable) *messyColumn{
 	},
 }
 
-// day returns a day of some years, whose day of the month can be no month in most cases.
+// day returns a day in one of several years. In most cases the day of the month cannot be a month.
 func (m *messyTable) day() time.Time {
 	return time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, m.IntN(2000))
 }
@@ -431,8 +432,8 @@ func (m *messyTable) group() *messyColumn {
 	return m.add("shop", func(int) string { return fmt.Sprint("s", m.IntN(k)) })
 }
 
-// outcome adds the columns of an outcome, and returns the left side of a formula, with terms that
-// belong to it.
+// outcome adds the columns of an outcome. It returns the left side of a formula, and the terms that
+// belong to the outcome.
 func (m *messyTable) outcome() (left string, right []string) {
 	plain := func(v float64) string { return fmt.Sprint(v) }
 	real := func(v float64) string { return m.decimal(v, 2, false) }
@@ -469,7 +470,7 @@ func (m *messyTable) outcome() (left string, right []string) {
 		m.likelihood = either("", "probit")
 		c := m.add("arm", m.pick("A", "B"))
 		if c.distinct() == 2 {
-			c.asks = "which is +1"
+			c.asks = "either may be the positive label"
 		}
 		return col(c), nil
 	case 6:

@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// TestFirstCommand runs the first command of the README as it is written there.
+// TestFirstCommand runs the first command of the README exactly as written.
 func TestFirstCommand(t *testing.T) {
 	root := filepath.Join("..", "..")
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -39,7 +39,7 @@ func TestFirstCommand(t *testing.T) {
 	}
 }
 
-// TestNewcomer checks what is said to somebody who knows no more than pgsvi -h.
+// TestNewcomer checks the messages for users who have only read pgsvi -h.
 func TestNewcomer(t *testing.T) {
 	dir := t.TempDir()
 	table := write(t, dir, "xy.csv", "x,y\n1,2.5\n2,3.5\n3,3.5\n4,5.5\n")
@@ -57,55 +57,55 @@ func TestNewcomer(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"fit|-fomula|y ~ x|" + table, 2, "pgsvi: there is no flag -fomula; did you mean " +
-			"-formula? (pgsvi fit -h has"},
+		{"fit|-fomula|y ~ x|" + table, 2, "pgsvi: unknown flag -fomula; did you mean " +
+			"-formula? (run 'pgsvi fit -h' for help)"},
 		{"fit|-prior-sd|x|" + table, 2, `invalid value "x" for flag -prior-sd`},
-		{"fits|" + table, 2, `there is no verb "fits"; did you mean fit?`},
-		{"guess", 2, "there are check, fit, gp, topics, predict"},
-		{"fit|-formula|y|~|x|" + table, 2, "found 3 files, ~, x, "},
-		{"fit|-formula|y|~|x|" + table, 2, "a formula stands between quotes"},
-		{"fit|-formula|y ~ x", 2, "a file is missing; want pgsvi fit"},
-		{"predict|" + model, 2, "a second file is missing"},
-		{"predict|" + table + "|" + model, 2, "the model stands before the table: pgsvi predict " +
-			model},
+		{"fits|" + table, 2, `unknown verb "fits"; did you mean fit?`},
+		{"guess", 2, "use one of check, fit, gp, topics, predict"},
+		{"fit|-formula|y|~|x|" + table, 2, "too many files: ~, x, "},
+		{"fit|-formula|y|~|x|" + table, 2, "with the formula in quotes"},
+		{"fit|-formula|y ~ x", 2, "the file is missing; run pgsvi fit"},
+		{"predict|" + model, 2, "the second file is missing"},
+		{"predict|" + table + "|" + model, 2, "the model must come before the table; run pgsvi " +
+			"predict " + model},
 		{"predict|" + model + "|" + file("z.csv", "z\n1\n"), 1,
-			`there is no column "x"; there is "z"`},
+			`the table has no column "x"; it has "z"`},
 		{"predict|" + model + "|" + file("X.csv", "X\n1\n"), 1,
-			`there is no column "x"; did you mean "X"?`},
-		{"predict|-score|" + model + "|" + file("x.csv", "x\n1\n"), 1, `no column "y" of outcomes`},
-		{"predict|-level|90|" + model + "|" + table, 1, "interval of probability 90"},
-		{"fit|-formula|y ~ x + z|" + table, 2, `there is no column "z"; there are x, y`},
+			`the table has no column "x"; did you mean "X"?`},
+		{"predict|-score|" + model + "|" + file("x.csv", "x\n1\n"), 1, `no column "y" to compare predictions with`},
+		{"predict|-level|90|" + model + "|" + table, 1, "the level of the interval is 90"},
+		{"fit|-formula|y ~ x + z|" + table, 2, `the table has no column "z"; it has x, y`},
 		{"fit|-formula|y ~ my col|" + table, 2,
-			"a column with a space in its name stands between backquotes"},
+			", or backquotes around a name"},
 		{"fit|-formula|y ~ .|" + file("one.csv", "y\n1.5\n2\n3\n"), 0,
-			"there is no column for . to stand for; if the table"},
+			"no column is left for the . of the formula; if the table"},
 		{"fit|-formula|y ~ .|" + file("const.csv", "x,y\n1,5.5\n2,5.5\n3,5.5\n"), 1,
-			"is 5.5 in all rows, so that there is nothing to learn"},
+			"is 5.5 in all rows, so gaussian has nothing to learn"},
 		{"fit|-formula|y ~ .|" + file("p.csv", "\x89PNG\r\n\x1a\n\x00\x00\n"), 1,
-			"this is no text but a picture"},
+			"the file is not text but a picture"},
 		{"fit|-formula|y ~ .|" + file("empty.csv", ""), 1,
-			"empty.csv: table without a line of data"},
+			"empty.csv: the table has no rows"},
 		{"fit|-formula|y ~ .|" + file("head.csv", "x,y\n"), 1,
-			"head.csv: table without a line of data"},
+			"head.csv: the table has no rows"},
 		{"fit|-formula|y ~ x|-likelihood|Poisson|" + counts, 2,
-			`there is no likelihood "Poisson"; it is poisson`},
+			`unknown likelihood "Poisson"; use poisson`},
 		{"fit|-formula|y ~ x|-likelihood|binomial|" + counts, 2,
-			"it is logit, of a formula such as"},
-		{"gp|-formula|y ~ x|-kernel|rbf|" + table, 2, `there is no kernel "rbf"; it is se`},
+			"use logit, with two labels or a formula such as"},
+		{"gp|-formula|y ~ x|-kernel|rbf|" + table, 2, `unknown kernel "rbf"; use se`},
 		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0,
-			"one is the number 2.5: if these measure something"},
+			"one of them the number 2.5; if they measure something"},
 		{"fit|-formula|y ~ x|-likelihood|softmax|" + table, 0,
 			" khat="},
-		{"fit|-formula|y ~ x|-prior-sd|-1|" + table, 2, "-prior-sd is -1, want a number above 0"},
+		{"fit|-formula|y ~ x|-prior-sd|-1|" + table, 2, "-prior-sd is -1; set a positive number"},
 		{"fit|-formula|y ~ x|-goal|nan|" + table, 2, "-goal is NaN"},
 		{"gp|-formula|y ~ x|-tol|-1|" + table, 2, "-tol is -1"},
-		{"fit|-formula|y ~ x|-o|" + dir + "|" + table, 2, "is a folder, want the name of a file"},
+		{"fit|-formula|y ~ x|-o|" + dir + "|" + table, 2, "is a folder; choose a file name"},
 		{"fit|-formula|y ~ x|-o|" + filepath.Join(dir, "none", "m") + "|" + table, 1,
 			"cannot be written: no such file"},
-		{"check|" + file("q.csv", "a,y\n6\" pipe,1\n\"x\" y,2\n"), 1, "give -format no-quotes"},
+		{"check|" + file("q.csv", "a,y\n6\" pipe,1\n\"x\" y,2\n"), 1, "set -format no-quotes"},
 		{"fit|-formula|y ~ x|-likelihood|poisson|" + labels, 2,
 			`no value is a number: "no" (2), "yes" (2)` +
-				"\nPoisson wants numbers; leave -likelihood out for labels and classes\n"},
+				"\nPoisson needs numbers; omit -likelihood to fit labels or classes\n"},
 		{"fit|-formula|z ~ x|-likelihood|poisson|" + labels, 0, "rows=4 weights=2"},
 		{"fit|-formula|z ~ x|-likelihood|logit|" + labels, 0, `outcome, +1 = "1" (25.0%)`},
 		{"fit|-formula|w ~ x|" + file("ab.csv", "x,w\n1,A\n2,B\n3,A\n4,B\n"), 2,
@@ -115,25 +115,25 @@ func TestNewcomer(t *testing.T) {
 		{"fit|-formula|y ~ 1|-likelihood|poisson|" + counts, 0, "Poisson, 4 rows, 1 weight, "},
 		{"fit|-formula|y ~ x|-likelihood|poisson|-prior-sd|5|" + counts, 0, "evaluations=1 "},
 		{"fit|-formula|k/n ~ x|-likelihood|gaussian|" + trials, 1,
-			`gaussian for successes "k" in trials "n"; want logit`},
+			`gaussian does not support successes "k" in trials "n"; use logit`},
 		{"fit|-formula|x ~ z + exposure(u)|" + exposed, 1,
-			"exposure(u) for gaussian: an exposure "},
+			"exposure(u) needs a rate, but gaussian has no rate"},
 		{"fit|-formula|k/n ~ exposure(x)|" + trials, 1,
-			"exposure(x) for logit: an exposure "},
+			"exposure(x) needs a rate, but logit has no rate"},
 		{"fit|-formula|z ~ exposure(u)|-likelihood|poisson|" + exposed, 0, "rows=4 weights=1 "},
 		{"fit|-formula|z ~ offset(u)|-likelihood|poisson|" + exposed, 0, "rows=4 weights=1 "},
 		{"fit|-formula|z ~ offset(days)|-likelihood|poisson|" + exposed, 1,
-			"offset(days) adds 200 to the log of a mean by Poisson; exposure(days) adds its"},
+			"offset(days) adds 200 to the log of the mean of Poisson; use exposure(days)"},
 		{"fit|-formula|x ~ offset(days)|" + exposed, 0, "rows=4 weights=1 "},
-		{"fit|-formula|k ~ x|" + trials, 1, "are whole numbers, 0 to 5: use poisson"},
-		{"fit|-formula|k/n ~ x|" + trials, 0, "loo and neg_elbo are of single trials"},
+		{"fit|-formula|k ~ x|" + trials, 1, "are whole numbers from 0 to 5; use poisson"},
+		{"fit|-formula|k/n ~ x|" + trials, 0, "loo and neg_elbo are sums over trials"},
 		{"fit|-formula|k/n ~ x|-likelihood|betabinomial|" + trials, 0, "BetaBinomial{Precision:"},
-		{"fit|-formula|y ~ x|-o|" + table + "|" + table, 2, "is a file to read, want another name"},
+		{"fit|-formula|y ~ x|-o|" + table + "|" + table, 2, "is an input file; choose another name"},
 		{"check|" + file("open.csv", "x,y\n1,2\n\"3,4\n5,6\n"), 1,
-			"open.csv: line 4 of a record from line 3 on, byte "},
+			"open.csv: line 4 of a record that begins in line 3, byte "},
 		{"check|" + labels, 0, "the last column is the outcome"},
-		{"check|-format|skip=x|" + table, 2, "-format has skip=x, want a number of lines"},
-		{"check|-format|quotes|" + table, 2, `-format has "quotes", want some of no-quotes`},
+		{"check|-format|skip=x|" + table, 2, "-format has skip=x; set a number of lines"},
+		{"check|-format|quotes|" + table, 2, `-format has an unknown word "quotes"; the words are separator=;`},
 	} {
 		status, out, stderr := run(t, strings.Split(c.args, "|")...)
 		if status != c.status || !strings.Contains(out+stderr, c.want) {
@@ -161,7 +161,7 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// TestFormatFlag checks that -format reads tables that are not found out.
+// TestFormatFlag checks that -format reads tables that are not detected.
 func TestFormatFlag(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ format, text, want string }{
@@ -191,7 +191,7 @@ func TestFormatFlag(t *testing.T) {
 	}
 }
 
-// TestHeldOut checks that -test fits to some rows and scores the others, as predict -score does.
+// TestHeldOut checks that -test fits some rows and scores the others like predict -score.
 func TestHeldOut(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x,y,label\n")
@@ -208,7 +208,7 @@ func TestHeldOut(t *testing.T) {
 			args = append(args, "-columns", columns)
 		}
 		status, out, stderr := run(t, append(args, "-test", "0.2", path)...)
-		for _, want := range []string{"80 rows", "20 rows held out, 0 of them", "log loss", " bits=",
+		for _, want := range []string{"80 rows", "held out 20 rows; 0 of them", "log loss", " bits=",
 			" error=", "rows=80 "} {
 			if status != 0 || !strings.Contains(out, want) {
 				t.Errorf("%q: %d %s\n%s\nwant %s", args, status, stderr, out, want)
@@ -216,12 +216,12 @@ func TestHeldOut(t *testing.T) {
 		}
 	}
 	if status, _, stderr := run(t, "fit", "-formula", "y ~ x", "-test", "1.5", path); status == 0 ||
-		!strings.Contains(stderr, "a share of 1.5 of 100 rows") {
+		!strings.Contains(stderr, "the test share is 1.5 of 100 rows") {
 		t.Errorf("%d %s", status, stderr)
 	}
 }
 
-// TestManyWeights checks that a fit of too many weights for importance sampling says so.
+// TestManyWeights checks that fit explains why a model with many weights has no khat.
 func TestManyWeights(t *testing.T) {
 	var b strings.Builder
 	for j := range cli.MostPSIS {
@@ -237,8 +237,8 @@ func TestManyWeights(t *testing.T) {
 	path := write(t, t.TempDir(), "wide.csv", b.String())
 	status, out, stderr := run(t, "fit", "-formula", "y ~ .", "-learn=false", path)
 	if status != 0 || strings.Contains(out, "khat=") || !strings.Contains(stderr,
-		"pgsvi: no khat, which is for up to 1000 weights") || !strings.Contains(stderr,
-		"these are 1001") {
+		"pgsvi: khat is not available for more than 1000 weights,") || !strings.Contains(stderr,
+		"this model has 1001;") {
 		t.Errorf("%d: %s\n%.2000s", status, stderr, out)
 	}
 	b.Reset()
@@ -255,13 +255,13 @@ func TestManyWeights(t *testing.T) {
 	path = write(t, t.TempDir(), "classes.csv", b.String())
 	status, out, stderr = run(t, "fit", "-formula", "y ~ .", "-learn=false", path)
 	if status != 0 || strings.Contains(out, "khat=") || !strings.Contains(stderr,
-		"pgsvi: no khat, which is for up to 200 weights of classes") {
+		"pgsvi: khat is not available for more than 200 weights of classes,") {
 		t.Errorf("%d: %s\n%.2000s", status, stderr, out)
 	}
 }
 
-// TestPredictFormat checks that predict leaves out the lines that fit has left out, finds the
-// separator of the new table, and lets -format change that.
+// TestPredictFormat checks that predict ignores the same lines as fit, detects the separator of the
+// new table, and lets -format override both.
 func TestPredictFormat(t *testing.T) {
 	dir := t.TempDir()
 	train := write(t, dir, "train.csv", "Report\nx;y\n# a;b\n1;2.5\n2;3.5\n3;3.5\n4;5.5\n")

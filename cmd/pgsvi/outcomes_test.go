@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestOutcomes holds fits of each kind of outcome against those of the library on the same matrix,
-// at the parameters as they are and as they are learned.
+// TestOutcomes compares fits of each kind of outcome with fits of the library on the same matrix,
+// with fixed and with learned parameters.
 func TestOutcomes(t *testing.T) {
 	n := testkit.Shorter(60, 30)
 	rng := rand.New(rand.NewPCG(4, 4))

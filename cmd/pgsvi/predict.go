@@ -10,15 +10,15 @@ import (
 )
 
 func predict(f *flag.FlagSet) func(*command, []string) error {
-	level := f.Float64("level", 0.9, "the probability `P` that an interval lo to hi holds")
+	level := f.Float64("level", 0.9, "probability `P` of the interval from lo to hi")
 	format := cli.FormatFlag(f)
-	score := f.Bool("score", false, "compare with the outcomes in the table, on standard error")
+	score := f.Bool("score", false, "print scores to standard error; the table needs the outcome")
 	return func(c *command, args []string) error {
 		p, err := data.LoadFile(args[0])
 		if err != nil {
 			if _, other := data.LoadFile(args[1]); other == nil {
-				return fmt.Errorf("the model stands before the table: pgsvi predict %s %s: %w",
-					args[1], args[0], cli.ErrUsage)
+				return fmt.Errorf("the model must come before the table; run pgsvi predict %s %s: "+
+					"%w", args[1], args[0], cli.ErrUsage)
 			}
 			return err
 		}

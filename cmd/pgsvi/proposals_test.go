@@ -16,18 +16,18 @@ import (
 	"github.com/pgsvi/pgsvi/internal/testkit"
 )
 
-// limits are the errors by which check or fit may refuse a table, each with its remedy.
+// limits holds the errors with which check or fit may refuse a table. Each has a remedy.
 var limits = []*regexp.Regexp{
-	regexp.MustCompile(`column "[^"]+"…? is a (category|date), want a number`),
-	regexp.MustCompile(`want a number above 0 for its logarithm`),
+	regexp.MustCompile(`column "[^"]+"…? is a (category|date) instead of a number`),
+	regexp.MustCompile(`its logarithm needs a number above 0`),
 	regexp.MustCompile(`different values or functions, but a smooth curve needs`),
-	regexp.MustCompile(`different values?, and a polynomial of degree 2 needs 3`),
-	regexp.MustCompile(`found the event "\w+", want 1 where it was observed and 0`),
-	regexp.MustCompile(`has no column, and the model has .*; name a column`),
+	regexp.MustCompile(`different values?, but a polynomial of degree 2 needs 3`),
+	regexp.MustCompile(`the event is "\w+"; use 1 or yes if it was observed, or 0`),
+	regexp.MustCompile(`has no column, and the model has .*; add a column`),
 	regexp.MustCompile(`; remove it from the formula$`),
 }
 
-// goNames matches advice that only a program can follow.
+// goNames matches advice that only a Go program can follow.
 var goNames = regexp.MustCompile(`\b(GLMOptions|GPOptions|LearnOptions|Solver|Format)\b|` +
 	`pgsvi\.[A-Z]|\bPriorSD\b|[a-z]Covariance\b|\b(Poisson|GaussianNoise|Softmax|Ordinal)\{\}`)
 
@@ -48,7 +48,7 @@ type acceptance struct {
 	asked                  map[string]string // problems by column
 }
 
-// fail reports a fault with all that is needed to see it again.
+// fail reports a fault with everything needed to reproduce it.
 func (a *acceptance) fail(format string, args ...any) {
 	a.Helper()
 	text := a.text
@@ -59,7 +59,7 @@ func (a *acceptance) fail(format string, args ...any) {
 		a.likelihood, text)
 }
 
-// do runs a verb, and checks what it prints.
+// do runs a verb and checks its output.
 func (a *acceptance) do(verb string, args ...string) (status int, out, errs string) {
 	a.Helper()
 	func() {
@@ -91,12 +91,12 @@ func (a *acceptance) flags() []string {
 	return args
 }
 
-// limited reports whether an error is a limit.
+// limited reports whether an error is one of limits.
 func limited(text string) bool {
 	return slices.ContainsFunc(limits, func(r *regexp.Regexp) bool { return r.MatchString(text) })
 }
 
-// decisions reads the proposals that check prints. Those without a choice are in hopeless.
+// decisions reads the proposals that check prints. Columns without a choice go to hopeless.
 func decisions(out string) (asked map[string]string, hopeless []string) {
 	asked = map[string]string{}
 	last := ""
@@ -122,7 +122,7 @@ func decisions(out string) (asked map[string]string, hopeless []string) {
 	return asked, hopeless
 }
 
-// run takes the table from check to predict. It returns how that ended.
+// run takes the table from check to predict and returns how that ended.
 func (a *acceptance) run() (end string) {
 	a.asked = map[string]string{}
 	proposed := false
@@ -184,12 +184,12 @@ func (a *acceptance) run() (end string) {
 	return "fit"
 }
 
-// planted reports whether the generator wrote the line that a word of -format leaves out.
+// planted reports whether the generator wrote the line that a word of -format ignores.
 func (a *acceptance) planted(word string) bool {
 	return word == "skip=1" && a.title || word == "skip-last=1" && a.total
 }
 
-// refusedByFit checks that fit refuses what check refuses.
+// refusedByFit checks that fit refuses a table that check refuses.
 func (a *acceptance) refusedByFit() {
 	args := a.flags()
 	if at := slices.Index(args, "-columns"); a.said != "" {
@@ -207,14 +207,14 @@ var (
 	asDate     = regexp.MustCompile(`^date, written as (.*?): `)
 )
 
-// taken returns what the columns were taken for, by their names.
+// taken returns how the columns were read, by name.
 func taken(out string) map[string][]string {
 	all, at, end := map[string][]string{}, -1, -1
 	for line := range strings.Lines(out) {
 		runes := []rune(strings.TrimSuffix(line, "\n"))
 		switch {
 		case strings.HasPrefix(line, "column ") && at < 0:
-			at = len([]rune(line[:strings.Index(line, "taken for")]))
+			at = len([]rune(line[:strings.Index(line, "read as")]))
 			end = len([]rune(line[:strings.Index(line, "why")]))
 		case at >= 0 && len(runes) == 0:
 			return all
@@ -227,7 +227,7 @@ func taken(out string) map[string][]string {
 	return all
 }
 
-// compare checks that what the fit read is what the generator meant, or that check has asked.
+// compare checks that fit read what the generator meant, or that check required a decision.
 func (a *acceptance) compare(out string) {
 	kept := keptRows.FindStringSubmatch(out)
 	if kept == nil {
@@ -243,7 +243,7 @@ func (a *acceptance) compare(out string) {
 		if len([]rune(c.name)) > 40 {
 			continue
 		}
-		used := slices.ContainsFunc(uses, func(u string) bool { return u != "nothing" })
+		used := slices.ContainsFunc(uses, func(u string) bool { return u != "not used" })
 		problem, asked := a.asked[c.name]
 		if used && c.asks != "" && !strings.Contains(problem, c.asks) && !a.allowed(c) {
 			a.fail("no question about %q (%s), which is read as %q:\n%s", c.name, c.asks, uses, out)
@@ -305,8 +305,8 @@ func (c *messyColumn) mean() float64 {
 	return sum / float64(n)
 }
 
-// isMean reports whether a printed mean is the mean of the numbers. If some rows are left out, it
-// has to be between the smallest and the largest number.
+// isMean reports whether a printed mean is the mean of the numbers. If some rows are left out, the
+// mean must lie between the smallest and the largest number.
 func (c *messyColumn) isMean(mean float64, all bool) bool {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, v := range c.values {
@@ -320,7 +320,7 @@ func (c *messyColumn) isMean(mean float64, all bool) bool {
 	return math.Abs(mean-c.mean()) <= 2e-3*max(math.Abs(lo), math.Abs(hi), hi-lo)
 }
 
-// predict checks that each row that was kept has a prediction, and each other one has one or a
+// predict checks that each kept row has a prediction, and each other row has a prediction or a
 // reason.
 func (a *acceptance) predict(fitted string) {
 	kept := keptRows.FindStringSubmatch(fitted)
@@ -363,9 +363,9 @@ func (a *acceptance) predict(fitted string) {
 	}
 }
 
-// TestProposals checks that fit accepts what check proposes for random tables, that nothing panics,
-// that each row has a prediction or a reason, and that numbers, levels and dates are read as they
-// were meant unless check asks.
+// TestProposals checks that fit accepts the proposals of check for random tables, that nothing
+// panics, that each row has a prediction or a reason, and that numbers, levels and dates are read
+// as intended unless check requires a decision.
 func TestProposals(t *testing.T) {
 	ends := map[string]int{}
 	first := testkit.FirstSeed()
@@ -382,8 +382,8 @@ func TestProposals(t *testing.T) {
 	t.Log(ends)
 }
 
-// TestProposalsAtOnce checks that check proposes what is needed after its other proposals as well,
-// and that it writes no file when no proposal helps.
+// TestProposalsAtOnce checks that check also proposes decisions that its other proposals make
+// necessary, and that it writes no file if no proposal helps.
 func TestProposalsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	said := filepath.Join(dir, "columns.txt")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// runFrom runs the command in the process, with a standard input.
+// runFrom runs the command in this process with a standard input.
 func runFrom(stdin string, args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	c := &command{ctx: context.Background(), stdin: strings.NewReader(stdin), stdout: &out,
@@ -18,7 +18,7 @@ func runFrom(stdin string, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-// TestStdin checks that each verb reads a table from standard input, which - names.
+// TestStdin checks that each verb reads a table from standard input if it is named -.
 func TestStdin(t *testing.T) {
 	text, err := os.ReadFile(visits(t, 60))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestStdin(t *testing.T) {
 		}
 	}
 	if status, _, stderr := runFrom("x,y\n1\n", "check", "-"); status != 1 ||
-		!strings.Contains(stderr, "standard input: line 2 has 1 field, want 2") {
+		!strings.Contains(stderr, "standard input: line 2 has 1 field, but the first line has 2") {
 		t.Errorf("a short line: %d %s", status, stderr)
 	}
 	if status, _, stderr := runFrom("", "predict", model, "-"); status != 1 ||
@@ -52,13 +52,14 @@ func TestStdin(t *testing.T) {
 		t.Errorf("nothing: %d %s", status, stderr)
 	}
 	for _, verb := range []string{"check", "fit", "gp", "predict"} {
-		if _, _, help := run(t, verb, "-h"); !strings.Contains(help, "- is standard input") {
+		if _, _, help := run(t, verb, "-h"); !strings.Contains(help, "TABLE is -, read standard input") {
 			t.Errorf("%s -h: %s", verb, help)
 		}
 	}
 }
 
-// TestFailedRows checks that predict has a status of its own if rows failed and others did not.
+// TestFailedRows checks that predict has a separate exit status if some rows failed and others did
+// not.
 func TestFailedRows(t *testing.T) {
 	dir, model := trained(t)
 	for text, want := range map[string]int{
@@ -73,7 +74,7 @@ func TestFailedRows(t *testing.T) {
 			t.Errorf("%q: status %d, want %d: %s%s", text, status, want, out, stderr)
 		}
 	}
-	if _, out, _ := run(t, "-h"); !strings.Contains(out, "3 if") {
+	if _, out, _ := run(t, "-h"); !strings.Contains(out, "3 if predict failed") {
 		t.Errorf("-h is without the status 3: %s", out)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// raw returns the first rune of a text that may control a terminal.
+// raw returns the first rune in a text that may control a terminal.
 func raw(text string) (at string, found bool) {
 	for i, r := range text {
 		if r == '\n' || r == '\t' {
@@ -27,8 +27,8 @@ func raw(text string) (at string, found bool) {
 	return "", false
 }
 
-// TestTerminal checks that no name of a table, file, class or word reaches a terminal as it is,
-// whatever the verb.
+// TestTerminal checks that every verb escapes the names of tables, files, classes and words on a
+// terminal.
 func TestTerminal(t *testing.T) {
 	dir := t.TempDir()
 	const csi, turn = "\x1b[2J\u009b31m", "\u202egnp\u2066"
@@ -78,7 +78,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestOutputFails checks that output which cannot be written is an error that names it.
+// TestOutputFails checks that a failed write of the output is an error that names the output.
 func TestOutputFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
@@ -114,7 +114,7 @@ func TestOutputFails(t *testing.T) {
 	}
 }
 
-// TestOutputLink checks that a model is written where a symbolic link points.
+// TestOutputLink checks that a model is written to the target of a symbolic link.
 func TestOutputLink(t *testing.T) {
 	dir := t.TempDir()
 	real := write(t, dir, "real.csv", "x,y\n1,2.5\n2,2.5\n3,4.5\n4,5.5\n")
@@ -135,7 +135,7 @@ func TestOutputLink(t *testing.T) {
 	}
 }
 
-// TestNoGo checks that messages name flags instead of options of Go.
+// TestNoGo checks that messages name flags instead of Go options.
 func TestNoGo(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(3, 1))
@@ -157,8 +157,8 @@ func TestNoGo(t *testing.T) {
 		{"fit|-formula|y ~ x|-intercept-sd|inf|" + path, 2, "-intercept-sd is +Inf"},
 		{"fit|-formula|y ~ x|-prior-sd|1e308|" + path, 1, "change -prior-sd"},
 		{"gp|" + path, 0, "subtract the mean"},
-		{"fit|-formula|y ~ x|" + mixed, 1, "give -format header=yes"},
-		{"check|" + spaces, 2, "give -format separator=…"},
+		{"fit|-formula|y ~ x|" + mixed, 1, "set -format header=yes"},
+		{"check|" + spaces, 2, "set -format separator=…"},
 		{"check|-format|separator=\"|" + spaces, 2, "-format has"},
 		{"fit|-formula|y ~ x|" + counts, 1, "poisson or negbinomial for counts"},
 	} {

@@ -14,17 +14,17 @@ import (
 )
 
 func topics(f *flag.FlagSet) func(*command, []string) error {
-	model := f.String("model", "ctm", "ctm, whose topics may be correlated, or lda")
-	k := f.Int("topics", 20, "the number of topics")
-	vocab := f.String("vocab", "", "a `file` of the words, one a line, for a corpus of numbers")
+	model := f.String("model", "ctm", "`name`: ctm, whose topics may be correlated, or lda")
+	k := f.Int("topics", 20, "number `K` of topics")
+	vocab := f.String("vocab", "", "`file` of words, one per line, for a corpus of word numbers")
 	goal := f.Float64("goal", 0,
-		"the gap in `nats` at which the fit ends (default: that of the model)")
-	out := f.String("o", "", "the `file` to write the model to")
+		"stop when the gap in `nats` is below this (default: depends on the model)")
+	out := f.String("o", "", "`file` to write the model to")
 	return func(c *command, args []string) error {
 		start := time.Now()
 		if *k < 2 || *model != "ctm" && *model != "lda" {
-			return fmt.Errorf("-topics is %d and -model %s, want 2 or more, and ctm or lda: %w", *k,
-				*model, cli.ErrUsage)
+			return fmt.Errorf("-topics is %d and -model is %s; set -topics to 2 or more and "+
+				"-model to ctm or lda: %w", *k, *model, cli.ErrUsage)
 		}
 		corpus, err := data.ReadCorpusContext(c.ctx, args[0], *vocab)
 		if err != nil {

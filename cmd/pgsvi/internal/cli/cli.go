@@ -1,5 +1,5 @@
-// Package cli reads the command line of pgsvi: flags, files and names, with errors that say what
-// was meant.
+// Package cli reads the command line of pgsvi: flags, files and names. Its errors suggest what the
+// user may have meant.
 package cli
 
 import (
@@ -16,18 +16,20 @@ import (
 	"github.com/pgsvi/pgsvi/internal/suggest"
 )
 
-// ErrUsage is in errors of the command line.
+// Errors about the command line wrap ErrUsage.
 var ErrUsage = errors.New("usage")
 
-// Meant returns the one of names that is most like name, or all of them, as the end of a message.
+// Meant returns advice for a name that is not in names, to end a message with. It suggests the most
+// similar name, or lists all names if no name is similar.
 func Meant(name string, names []string) string {
 	if best := suggest.Nearest(name, names); best != "" {
 		return "did you mean " + best + "?"
 	}
-	return "there are " + strings.Join(names, ", ")
+	return "use one of " + strings.Join(names, ", ")
 }
 
-// Parse parses flags, which may also stand behind files, and returns the files.
+// Parse parses the flags of f, which may come before, between or after the files, and returns the
+// files.
 func Parse(f *flag.FlagSet, args []string) (files []string, err error) {
 	for len(args) > 0 {
 		if err := f.Parse(args); err != nil {
@@ -37,7 +39,7 @@ func Parse(f *flag.FlagSet, args []string) (files []string, err error) {
 			}
 			var names []string
 			f.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
-			return nil, fmt.Errorf("there is no flag -%s; %s", name, Meant("-"+name, names))
+			return nil, fmt.Errorf("unknown flag -%s; %s", name, Meant("-"+name, names))
 		}
 		if args = f.Args(); len(args) > 0 {
 			files, args = append(files, args[0]), args[1:]
@@ -46,26 +48,27 @@ func Parse(f *flag.FlagSet, args []string) (files []string, err error) {
 	return files, nil
 }
 
-// Files returns an error unless there are as many files as a verb wants, whose arguments are args.
+// Files returns an error unless files has count entries. The error quotes the usage of the verb,
+// whose arguments are args. It wraps ErrUsage.
 func Files(f *flag.FlagSet, verb, args string, count int, files []string) error {
-	found := fmt.Sprintf("found %d files, %s", len(files), strings.Join(files, ", "))
+	found := fmt.Sprintf("too many files: %s", strings.Join(files, ", "))
 	switch {
 	case len(files) == count:
 		return nil
 	case len(files) == 0:
-		found = "a file is missing"
+		found = "the file is missing"
 	case len(files) < count:
-		found = "a second file is missing"
+		found = "the second file is missing"
 	}
-	want := fmt.Sprintf("want pgsvi %s %s", verb, args)
+	want := fmt.Sprintf("run pgsvi %s %s", verb, args)
 	if given := f.Lookup("formula"); given != nil && len(files) > count {
-		want += "; a formula stands between quotes, as in -formula 'y ~ x'"
+		want += ", with the formula in quotes, as in -formula 'y ~ x'"
 	}
 	return fmt.Errorf("%s; %s: %w", found, want, ErrUsage)
 }
 
-// Output returns an error, before anything is fitted, if the file of -o cannot be written, or if it
-// is one of the files that are read.
+// Output checks the flag -o before anything is fitted. It returns an error if the file cannot be
+// written or is one of the files to read.
 func Output(f *flag.FlagSet, files []string) error {
 	out := f.Lookup("o")
 	if out == nil || out.Value.String() == "" {
@@ -74,7 +77,7 @@ func Output(f *flag.FlagSet, files []string) error {
 	path := out.Value.String()
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return fmt.Errorf("-o %s is a folder, want the name of a file: %w", path, ErrUsage)
+		return fmt.Errorf("-o %s is a folder; choose a file name: %w", path, ErrUsage)
 	}
 	for _, name := range []string{"columns", "vocab"} {
 		if from := f.Lookup(name); from != nil {
@@ -83,7 +86,7 @@ func Output(f *flag.FlagSet, files []string) error {
 	}
 	for _, from := range files {
 		if own, missing := os.Stat(from); err == nil && missing == nil && os.SameFile(info, own) {
-			return fmt.Errorf("-o %s is a file to read, want another name: %w", path, ErrUsage)
+			return fmt.Errorf("-o %s is an input file; choose another name: %w", path, ErrUsage)
 		}
 	}
 	err = save.CheckFile(path)
@@ -93,11 +96,11 @@ func Output(f *flag.FlagSet, files []string) error {
 	return err
 }
 
-// PrintFlags prints the flags of f, each in a line.
+// PrintFlags prints the flags of f, one per line.
 func PrintFlags(w io.Writer, f *flag.FlagSet) {
 	f.VisitAll(func(f *flag.Flag) {
 		kind, text := flag.UnquoteUsage(f)
-		if f.DefValue != "" && f.DefValue != "0" {
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" {
 			text += " (default " + f.DefValue + ")"
 		}
 		fmt.Fprintf(w, "  -%-21s %s\n", strings.TrimSpace(f.Name+" "+kind), strings.ReplaceAll(text,
@@ -105,11 +108,12 @@ func PrintFlags(w io.Writer, f *flag.FlagSet) {
 	})
 }
 
-// AtLeast0 returns an error unless a number of a flag is 0 or more, and finite.
+// AtLeast0 returns an error that wraps ErrUsage unless v, the value of flag name, is finite and at
+// least 0.
 func AtLeast0(name string, v float64) error {
 	if v >= 0 && !math.IsInf(v, 0) {
 		return nil
 	}
-	return fmt.Errorf("-%s is %v, want a number above 0, or 0 for the default: %w", name, v,
+	return fmt.Errorf("-%s is %v; set a positive number, or 0 for the default: %w", name, v,
 		ErrUsage)
 }

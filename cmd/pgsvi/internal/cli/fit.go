@@ -12,33 +12,35 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// Learning are the flags of how hyper-parameters are learned.
+// Learning holds the flags that control how hyperparameters are learned.
 type Learning struct {
 	learn, noPrior *bool
 	tol            *float64
-	Goal           *float64 // of the fit
+	Goal           *float64 // gap in nats at which a fit ends; 0 means the default
 }
 
-// LearningFlags defines them.
+// LearningFlags defines the flags of Learning.
 func LearningFlags(f *flag.FlagSet) (l Learning) {
-	l.learn = f.Bool("learn", true, "learn hyper-parameters")
-	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors of "+
-		"hyper-parameters")
-	l.tol = f.Float64("tol", 0, "how many `nats` learning may leave (default 1e-4)")
-	l.Goal = f.Float64("goal", 0, "stop when the gap in `nats` is below this (default: 1e-4 or less)")
+	l.learn = f.Bool("learn", true, "learn the hyperparameters")
+	l.noPrior = f.Bool("no-prior", false, "learn without the weak default priors on "+
+		"hyperparameters")
+	l.tol = f.Float64("tol", 0, "stop learning when the gap in `nats` is below this (default 1e-4)")
+	l.Goal = f.Float64("goal", 0, "stop a fit when the gap in `nats` is below this "+
+		"(default 1e-4 or less)")
 	return l
 }
 
-// Learns reports whether anything is learned.
+// Learns reports whether any hyperparameters are learned.
 func (l Learning) Learns() bool { return *l.learn }
 
-// Check returns an error if a number is none.
+// Check returns an error that wraps ErrUsage if -tol or -goal is negative or not finite.
 func (l Learning) Check() error {
 	return errors.Join(AtLeast0("tol", *l.tol), AtLeast0("goal", *l.Goal))
 }
 
-// Options are nil where nothing is learned. The search ends where its quadratic model promises less
-// than Tol, which is about what is left.
+// Options returns the options for Learn, or nil without -learn. A search ends when the predicted
+// gain of its quadratic model, which estimates the gap, is below LearnOptions.Tol. Tol is a tenth of
+// the flag -tol, because the gap may be larger than the estimate.
 func (l Learning) Options() *pgsvi.LearnOptions {
 	if !l.Learns() {
 		return nil
@@ -46,17 +48,18 @@ func (l Learning) Options() *pgsvi.LearnOptions {
 	return &pgsvi.LearnOptions{NoPrior: *l.noPrior, Tol: *l.tol / 10}
 }
 
-// MostPSIS is the number of weights up to which their draws say how good the approximation is. Of
-// classes, whose scores are taken as independent, it is less: the draws of many say that they are
-// not, and would take longer than the fit.
+// MostPSIS is the largest number of weights for which the command draws from the approximation to
+// check it. The limit is lower for classes, because their approximation treats the scores of the
+// classes as independent: with many weights, the draws would only show that they are not, and would
+// take longer than the fit.
 const (
 	MostPSIS        = 1000
 	mostClassesPSIS = 200
 )
 
-// Checks returns what leave-one-out and importance sampling say, as parts of the last line.
-// It adds what they warn of to the warnings, and prints why one of them is not there. The error is
-// the cause if ctx is done.
+// Checks runs leave-one-out and PSIS and returns their results for the line that ends a fit. It
+// appends their warnings to res.Warnings, and prints the reason to stderr if either is not
+// available. If ctx is done, it returns the cause of ctx.
 func Checks(
 	ctx context.Context, stderr io.Writer, m *data.Model, glm *pgsvi.GLM, post *pgsvi.GLMPosterior,
 	res *pgsvi.Result) (parts string, err error) {
@@ -68,12 +71,12 @@ func Checks(
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		say("no loo: %s", PlainError(err))
+		say("loo is not available: %s", PlainError(err))
 	default:
 		parts += fmt.Sprintf(" loo=%.6g", loo.ELPD)
 		if m.Trials != nil && m.Labels != nil {
-			say("loo and neg_elbo are of single trials: compare them with those of logit and " +
-				"probit,\nnot of betabinomial, which are of rows")
+			say("loo and neg_elbo are sums over trials; compare them with logit and probit " +
+				"fits,\nbut not with betabinomial fits, whose values are sums over rows")
 		}
 	}
 	n, most, of := len(post.Names()), MostPSIS, ""
@@ -81,9 +84,9 @@ func Checks(
 		most, of = mostClassesPSIS, " of classes"
 	}
 	if n > most {
-		say("no khat, which is for up to %d weights%s, as its draws of all weights would take "+
-			"longer\nthan the fit; these are %d. Predictions can be checked by loo and predict "+
-			"-score", most, of, n)
+		say("khat is not available for more than %d weights%s, because it would take longer\n"+
+			"than the fit, and this model has %d; check predictions with loo or predict -score",
+			most, of, n)
 		return parts, nil
 	}
 	psis, err := glm.PSIS(ctx, nil, post, 0)
@@ -91,7 +94,7 @@ func Checks(
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		say("no khat: %s", PlainError(err))
+		say("khat is not available: %s", PlainError(err))
 		return parts, nil
 	}
 	if text := psisWarning(psis); text != "" {
@@ -100,11 +103,11 @@ func Checks(
 	return parts + fmt.Sprintf(" khat=%.3g", psis.KHat), nil
 }
 
-// psisWarning returns what p warns of, and "" if that is nothing. Weights that are nearly equal
-// leave nothing to improve in a fit, so only a low effective sample size comes with a remedy.
+// psisWarning returns the warning of p, or "" if p has no warning. If the effective sample size is
+// high, a better fit cannot improve much, so the warning has no remedy.
 func psisWarning(p *pgsvi.PSIS) string {
 	const most, nearlyEqual = 0.7, 0.9
-	size := fmt.Sprintf("a khat above %v, with an effective sample size of %.0f of %d draws",
+	size := fmt.Sprintf("khat is above %v, and the effective sample size is %.0f of %d draws",
 		most, p.ESS, p.Draws)
 	switch {
 	case !(p.KHat > most):
@@ -112,12 +115,13 @@ func psisWarning(p *pgsvi.PSIS) string {
 	case p.ESS >= nearlyEqual*float64(p.Draws):
 		return size + ":\nthe approximation is close, but may miss rare values of the weights"
 	}
-	return size + ":\nintervals of the weights may be off, though predictions may be good (loo,\n" +
-		"predict -score). More rows, fewer terms or a smaller -prior-sd help"
+	return size + ":\nintervals of the weights may be inaccurate, although predictions may be " +
+		"good (check loo or\npredict -score); use more rows, fewer terms or a smaller -prior-sd"
 }
 
-// ScoreText returns bits, the log loss of a row to the base 2, and error, the share of labels that
-// are not the likelier one, or the root of the mean squared error.
+// ScoreText returns two scores for the line that ends a fit: bits, the log loss per row to base 2,
+// and error. The error is the share of labels that differ from the most probable label or, for
+// numbers, the root of the mean squared error.
 func ScoreText(s *pgsvi.Scores) string {
 	loss, _ := s.Value("log loss")
 	failed, ok := s.Value("RMSE")

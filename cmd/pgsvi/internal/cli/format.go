@@ -9,20 +9,27 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// FormatFlag is that of how a table is written, for files where this is not found out.
+// FormatFlag defines the flag -format, for tables whose format is not detected correctly.
 func FormatFlag(f *flag.FlagSet) *string {
-	return f.String("format", "", "`how` the table is written: 'separator=; decimal=, no-quotes header=no ragged\n"+
-		"encoding=Windows-1252'; lines left out: 'skip=2 skip-last=1 comment=#'")
+	return f.String("format", "", "table `format`, if it is not detected: 'separator=; decimal=, "+
+		"no-quotes\nheader=no ragged encoding=Windows-1252'; to skip lines: 'skip=2\n"+
+		"skip-last=1 comment=#'")
 }
 
-// headers are the values of header=….
+// headers holds the values of header=….
 var headers = map[string]data.Header{"yes": data.FirstLineNames, "no": data.FirstLineData}
 
-// encodings are the values of encoding=….
+// encodings holds the values of encoding=….
 var encodings = map[string]string{"utf-8": data.UTF8, "windows-1252": data.Windows1252,
 	"utf-16le": data.UTF16LE, "utf-16be": data.UTF16BE}
 
-// FormatOf returns format with the changes that words make.
+// formatWords lists the words of -format.
+const formatWords = "separator=; (or tab, space), decimal=, (or .), header=yes (or no), " +
+	"no-quotes, ragged, json, skip=2, skip-last=1 (or no), comment=#, encoding=utf-8 (or " +
+	"windows-1252, utf-16le, utf-16be)"
+
+// FormatOf returns format with the changes that words, the value of -format, make. The error wraps
+// ErrUsage.
 func FormatOf(format data.Format, words string) (data.Format, error) {
 	var err error
 	for _, word := range strings.Fields(words) {
@@ -57,9 +64,8 @@ func FormatOf(format data.Format, words string) (data.Format, error) {
 		case key == "encoding":
 			format.Encoding, err = Choose("encoding", encodings, strings.ToLower(value))
 		default:
-			err = fmt.Errorf("-format has %q, want some of no-quotes, json, separator=; (or tab, "+
-				"space), decimal=, header=yes (or no), encoding=utf-8 (or windows-1252, utf-16le, "+
-				"utf-16be), skip=2, skip-last=1 (or no), comment=#, ragged: %w", word, ErrUsage)
+			err = fmt.Errorf("-format has an unknown word %q; the words are %s: %w", word,
+				formatWords, ErrUsage)
 		}
 		if err != nil {
 			return format, err
@@ -68,11 +74,11 @@ func FormatOf(format data.Format, words string) (data.Format, error) {
 	return format, nil
 }
 
-// lines returns a number of lines.
+// lines returns the value of skip or skip-last, a number of lines.
 func lines(key, value string) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("-format has %s=%s, want a number of lines: %w", key, value, ErrUsage)
+		return 0, fmt.Errorf("-format has %s=%s; set a number of lines: %w", key, value, ErrUsage)
 	}
 	return n, nil
 }

@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Likelihoods are those of the flag -likelihood.
+// Likelihoods holds the values of the flag -likelihood.
 var Likelihoods = map[string]pgsvi.Likelihood{
 	"logit": pgsvi.BernoulliLogit{}, "probit": pgsvi.BernoulliProbit{}, "poisson": pgsvi.Poisson{},
 	"negbinomial": pgsvi.NegativeBinomial{}, "gaussian": pgsvi.GaussianNoise{},
@@ -24,7 +24,8 @@ var Likelihoods = map[string]pgsvi.Likelihood{
 	"beta": pgsvi.Beta{}, "betabinomial": pgsvi.BetaBinomial{},
 }
 
-// Kernels are those of the flag -kernel, for lengths that are learned.
+// Kernels holds the values of the flag -kernel. Each function returns a kernel whose length scales
+// are learned.
 var Kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 	"se":       func(l []float64) pgsvi.Kernel { return pgsvi.SquaredExp{Lengths: l} },
 	"matern12": func(l []float64) pgsvi.Kernel { return pgsvi.Matern12{Lengths: l} },
@@ -33,14 +34,15 @@ var Kernels = map[string]func(lengths []float64) pgsvi.Kernel{
 	"rq":       func(l []float64) pgsvi.Kernel { return pgsvi.RationalQuadratic{Lengths: l} },
 }
 
-// Outcomes are far from 0, to which a kernel returns away from the rows, where their mean is so
-// many of their standard deviations. Beyond tooFar a constant would hide them from rounding.
+// A GP returns to 0 away from the rows. WithMean adds a constant to its kernel if the mean of the
+// outcomes is more than farFrom0 of their standard deviations from 0. Above tooFar the constant
+// would drown the outcomes in rounding errors, so WithMean adds none.
 const (
 	farFrom0 = 5
 	tooFar   = 1000
 )
 
-// WithMean returns k for the outcomes of m, with a Constant if these are real numbers far from 0.
+// WithMean returns k, with a Constant added if the outcomes of m are real numbers far from 0.
 func WithMean(k pgsvi.Kernel, m *data.Model, lik pgsvi.Likelihood) pgsvi.Kernel {
 	lik, err := m.ForGP(lik)
 	known, ok := lik.(pgsvi.Factual)
@@ -53,26 +55,27 @@ func WithMean(k pgsvi.Kernel, m *data.Model, lik pgsvi.Likelihood) pgsvi.Kernel 
 	return k
 }
 
-// Choose returns the value of a flag by its name; "" means the zero value.
+// Choose returns the value called name in all, or the zero value if name is "". The argument what
+// describes the flag in the error, which wraps ErrUsage.
 func Choose[T any](what string, all map[string]T, name string) (v T, err error) {
 	if _, ok := all[name]; !ok && name != "" {
-		advice := "there are " + strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		advice := "use one of " + strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 		if also, ok := otherNames[strings.ToLower(name)]; ok {
-			advice = "it is " + also
+			advice = "use " + also
 		} else if _, ok := all[strings.ToLower(name)]; ok {
-			advice = "it is " + strings.ToLower(name)
+			advice = "use " + strings.ToLower(name)
 		}
-		err = fmt.Errorf("there is no %s %q; %s: %w", what, name, advice, ErrUsage)
+		err = fmt.Errorf("unknown %s %q; %s: %w", what, name, advice, ErrUsage)
 	}
 	return all[name], err
 }
 
-// otherNames are what likelihoods and kernels are called elsewhere.
+// otherNames maps the names that other software uses for likelihoods and kernels to ours.
 var otherNames = map[string]string{
-	"binomial": "logit, of a formula such as 'successes / trials ~ x' or of two labels",
+	"binomial": "logit, with two labels or a formula such as 'successes / trials ~ x'",
 	"logistic": "logit", "bernoulli": "logit", "normal": "gaussian", "student": "studentt",
 	"t": "studentt", "polr": "ordinal", "ordered": "ordinal",
 	"cumulative": "ordinal", "multinomial": "softmax", "categorical": "softmax", "nb": "negbinomial",
-	"negativebinomial": "negbinomial", "cox": "weibull, of survival(time, event)",
+	"negativebinomial": "negbinomial", "cox": "weibull, with survival(time, event)",
 	"rbf": "se", "matern": "matern12, matern32 or matern52",
 }

@@ -9,17 +9,19 @@ import (
 	"github.com/pgsvi/pgsvi/data"
 )
 
-// wantsNumbers reports whether a likelihood is neither of labels nor of classes or ordered levels.
-func wantsNumbers(lik pgsvi.Likelihood) bool {
+// needsNumbers reports whether the outcome of a likelihood is a number rather than a label, a class
+// or an ordered level.
+func needsNumbers(lik pgsvi.Likelihood) bool {
 	_, softmax := lik.(pgsvi.Softmax)
 	_, ordinal := lik.(pgsvi.Ordinal)
 	known, ok := lik.(pgsvi.Factual)
 	return ok && !softmax && !ordinal && known.Facts().Support != pgsvi.SignLabels
 }
 
-// OutcomeFor returns the outcome that a likelihood needs: a number, even if it is 0 or 1, or one of
-// several classes or ordered levels, even if they are numbers. A label is the positive one of two.
-// It is nil if neither is given.
+// OutcomeFor returns the decisions about the outcome column called name that -likelihood and
+// -positive imply. A likelihood of numbers reads labels such as 0 and 1 as numbers; a likelihood of
+// classes or ordered levels reads numbers as classes. A positive label makes the outcome one of two
+// labels. OutcomeFor returns nil if neither flag implies a decision.
 func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
 	if positive != "" {
 		return []data.Column{data.Outcome(name).Positive(positive)}
@@ -30,22 +32,22 @@ func OutcomeFor(lik pgsvi.Likelihood, name, positive string) []data.Column {
 	if _, softmax := lik.(pgsvi.Softmax); softmax {
 		return []data.Column{data.Outcome(name).Classes()}
 	}
-	if wantsNumbers(lik) {
+	if needsNumbers(lik) {
 		return []data.Column{data.Outcome(name).Quantity()}
 	}
 	return nil
 }
 
-// ExplainOutcome adds to an error that says that the outcome is no number which likelihood wants
-// one.
+// ExplainOutcome adds the likelihood to an error about an outcome without numbers if the likelihood
+// needs numbers. It returns other errors unchanged.
 func ExplainOutcome(err error, lik pgsvi.Likelihood, name string) error {
 	var undecided *data.DecisionError
-	if !errors.As(err, &undecided) || !wantsNumbers(lik) {
+	if !errors.As(err, &undecided) || !needsNumbers(lik) {
 		return err
 	}
 	for _, d := range undecided.Decisions {
 		if d.Column == name && len(d.Choices) == 0 {
-			return fmt.Errorf("%w\n%s wants numbers; leave -likelihood out for labels and classes",
+			return fmt.Errorf("%w\n%s needs numbers; omit -likelihood to fit labels or classes",
 				err,
 				strings.TrimPrefix(fmt.Sprintf("%T", lik), "pgsvi."))
 		}

@@ -1,7 +1,7 @@
 package cli
 
-// This file translates messages of the library, whose advice is Go, into flags. Advice that no flag
-// can follow is left out.
+// This file replaces the names of Go options in messages of the library with flags of the command.
+// It removes advice that only a Go program can follow.
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// A translation replaces what a pattern matches in a message.
+// A translation replaces every match of pattern in a message with text.
 type translation struct {
 	pattern *regexp.Regexp
 	text    string
 }
 
-// translations are applied in this order.
+// translations holds the translations in the order in which translate applies them.
 var translations = func() (all []translation) {
 	add := func(pattern, text string) {
 		all = append(all, translation{regexp.MustCompile(pattern), text})
@@ -41,18 +41,18 @@ var translations = func() (all []translation) {
 	for name, flag := range likelihoodNames() {
 		pattern := `\b(pgsvi\.)?` + name
 		if strings.IndexFunc(name[1:], unicode.IsUpper) < 0 {
-			pattern += `\{\}` // otherwise it may be a word
+			pattern += `\{\}` // without the braces it may be an ordinary word
 		} else {
 			pattern += `(\{\}|\b)`
 		}
 		add(pattern, flag)
 	}
-	add(`\(-likelihood [^)]*\)`, "(-likelihood)") // the names are flags now
+	add(`\(-likelihood [^)]*\)`, "(-likelihood)") // the message now has the flags
 	add(` \((`+optionTypes+`|Solver|Format)\.[A-Z]\w*\)`, "")
 	return all
 }()
 
-// likelihoodNames returns the flag of each likelihood by the name of its type.
+// likelihoodNames maps the type name of each likelihood to its flag.
 func likelihoodNames() map[string]string {
 	names := map[string]string{}
 	for _, flag := range slices.Backward(slices.Sorted(maps.Keys(Likelihoods))) {
@@ -64,32 +64,32 @@ func likelihoodNames() map[string]string {
 	return names
 }
 
-// optionTypes are the types of options.
+// optionTypes matches the names of the option types.
 const optionTypes = `(?:GLM|GP|SparseGP|CTM|LDA|Learn|Row|Effect|HeldOut|Mixture)Options`
 
-// formatAdvice matches advice for Go that has the flag in brackets.
+// formatAdvice matches advice that names a Format field, with the flag in brackets after it.
 var formatAdvice = regexp.MustCompile(
 	`\b(set|by) (?:Format\.|SkipLast\b)\w*(?: to -1)? \((-format [^)]*)\)`)
 
-// Flags returns a text, which may have names in it, with advice about formats as flags.
+// Flags replaces advice about Format fields in text with advice about the flag -format.
 func Flags(text string) string {
 	return formatAdvice.ReplaceAllStringFunc(text, func(advice string) string {
 		m := formatAdvice.FindStringSubmatch(advice)
-		return map[string]string{"set": "give ", "by": "by "}[m[1]] + m[2]
+		return map[string]string{"set": "set ", "by": "by "}[m[1]] + m[2]
 	})
 }
 
 var (
 	quoted = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`")
-	// between separates the clauses of a message.
+	// between matches the separators of the clauses of a message.
 	between = regexp.MustCompile(`; |, or |, and |: `)
 	option  = regexp.MustCompile(`\b(?:` + optionTypes + `|Solver|Format)\.[A-Z]\w*`)
-	// goOnly is in a clause that only a program can follow.
+	// goOnly matches a clause that only a Go program can follow.
 	goOnly = regexp.MustCompile(option.String() + `|\b(` + optionTypes + `)\b|\bof the Solver\b|` +
 		`\bpgsvi\.[A-Z]|\bNew(GLM|GP|SparseGP)|\b(Full|Diagonal|LowRank)Covariance\b`)
 )
 
-// Plain returns a message of the library for people who do not write Go.
+// Plain returns a message of the library in words for people who do not write Go.
 func Plain(message string) string {
 	var b strings.Builder
 	for line := range strings.Lines(message) {
@@ -103,11 +103,12 @@ func Plain(message string) string {
 	return b.String()
 }
 
-// PlainError is Plain of an error, without its sentinels.
+// PlainError returns the message of err like Plain, without the texts of its sentinels.
 func PlainError(err error) string { return Plain(sentinel.Plain(err, ErrUsage)) }
 
-// translate translates a message, or a part of one that has no quotes. It leaves out each clause
-// but the first that only a program can follow; the next one takes the sign before it.
+// translate translates a message, or a part of a message without quotes. It keeps the first clause
+// and removes every other clause that only a Go program can follow. A clause that follows a removed
+// clause takes over its separator.
 func translate(text string) string {
 	text, ended := strings.CutSuffix(Flags(text), "\n")
 
@@ -130,7 +131,7 @@ func translate(text string) string {
 	return option.ReplaceAllStringFunc(b.String(), words)
 }
 
-// words returns the name of an option as words.
+// words returns the name of an option in words: "GPOptions.MaxRows" becomes "the max rows".
 func words(name string) string {
 	var b strings.Builder
 	b.WriteString("the")

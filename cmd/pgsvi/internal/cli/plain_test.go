@@ -12,18 +12,17 @@ import (
 	"testing"
 )
 
-// TestPlain checks translations of messages that the command prints.
+// TestPlain checks the translation of messages that the command prints.
 func TestPlain(t *testing.T) {
 	for _, c := range []struct{ message, want string }{
 		{"the text is not UTF-8; set Format.Encoding (-format encoding=…)",
-			"the text is not UTF-8; give -format encoding=…"},
+			"the text is not UTF-8; set -format encoding=…"},
 		{"write a line of names above it, or set Format.Header (-format header=yes or header=no)",
-			"write a line of names above it, or give -format header=yes or header=no"},
-		{"leave out the lines above them by Format.Skip (-format skip=1), or set Format.Header " +
-			"(-format header=yes)", "leave out the lines above them by -format skip=1, or give " +
-			"-format header=yes"},
-		{"leave it out by Format.SkipLast (-format skip-last=1), or set SkipLast to -1 (-format " +
-			"skip-last=no) if it is a row", "leave it out by -format skip-last=1, or give -format " +
+			"write a line of names above it, or set -format header=yes or header=no"},
+		{"set Format.Skip (-format skip=1) to skip it, or set Format.Header (-format header=yes) if " +
+			"it is a name", "set -format skip=1 to skip it, or set -format header=yes if it is a name"},
+		{"set Format.SkipLast (-format skip-last=1) to skip it, or set SkipLast to -1 (-format " +
+			"skip-last=no) if it is a row", "set -format skip-last=1 to skip it, or set -format " +
 			"skip-last=no if it is a row"},
 		{"GLMOptions.InterceptSD is +Inf", "-intercept-sd is +Inf"},
 		{"x has 600 rows, GLMOptions.Offset has 300 elements",
@@ -41,8 +40,8 @@ func TestPlain(t *testing.T) {
 			"try other starts or fix a parameter"},
 		{"the covariance is 9 GB; use DiagonalCovariance or LowRankCovariance, or raise " +
 			"GLMOptions.MaxMemory", "the covariance is 9 GB; raise the limit (GOMEMLIMIT)"},
-		{`column "a; set Solver.Goal": say Poisson{} if it counts, GaussianNoise{} if it measures`,
-			`column "a; set Solver.Goal": say poisson if it counts, gaussian if it measures`},
+		{`column "a; set Solver.Goal"; use Poisson{} for counts, GaussianNoise{} for measurements`,
+			`column "a; set Solver.Goal"; use poisson for counts, gaussian for measurements`},
 		{"y = 2, but Beta needs a number in (0, 1)", "y = 2, but Beta needs a number in (0, 1)"},
 		{"the prior covariance is singular; set GPOptions.Jitter", "the prior covariance is singular"},
 		{"one: set GPOptions.Jitter\ntwo: set GLMOptions.PriorSD\n", "one\ntwo: set -prior-sd\n"},
@@ -53,10 +52,10 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// goNames are names of options of the library.
+// goNames matches names of options of the library.
 var goNames = regexp.MustCompile(`\b(\w+Options|Solver|Format)\.[A-Z]`)
 
-// TestPlainAll checks that no text of the library which names an option of Go leaves Plain so.
+// TestPlainAll checks that Plain removes the names of Go options from all messages of the library.
 func TestPlainAll(t *testing.T) {
 	for _, pattern := range []string{"*.go", "data/*.go", "formula/*.go", "internal/*/*.go"} {
 		paths, err := filepath.Glob(filepath.Join("../../../..", pattern))
@@ -86,7 +85,7 @@ func TestPlainAll(t *testing.T) {
 	}
 }
 
-// literal returns the text of a sum of strings.
+// literal returns the value of a concatenation of string literals.
 func literal(n ast.Node) (text string, ok bool) {
 	switch n := n.(type) {
 	case *ast.BasicLit:

@@ -8,13 +8,14 @@ import (
 	"github.com/pgsvi/pgsvi/internal/table"
 )
 
-// A Text writes text for people to W, and escapes what could control a terminal: the names in a
-// table may hold anything. It keeps the first error of W, because nobody checks each print.
+// A Text writes text to W for people to read. It escapes characters that could control a terminal,
+// because the names in a table may hold anything. Err holds the first error of W, so callers need
+// not check each print.
 type Text struct {
 	W    io.Writer
-	Raw  bool // for data, which Text does not change
+	Raw  bool // write bytes unchanged, for data
 	Err  error
-	tail []byte // the beginning of a rune
+	tail []byte // the beginning of an incomplete rune
 	out  []byte
 }
 
@@ -44,7 +45,7 @@ func (t *Text) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Flush writes the rest of a text that ends within a rune, and returns the first error.
+// Flush writes the bytes of an incomplete rune, if any, and returns the first error of W.
 func (t *Text) Flush() error {
 	rest := t.tail
 	t.tail = nil
@@ -68,7 +69,7 @@ func (t *Text) keep(err error) {
 	}
 }
 
-// untilBlock is how many bytes Until writes before it looks at the context again.
+// untilBlock is the number of bytes that Until writes before it checks the context again.
 const untilBlock = 1 << 20
 
 type until struct {
@@ -76,7 +77,7 @@ type until struct {
 	w   io.Writer
 }
 
-// Until returns a writer to w that fails with the cause when ctx is done.
+// Until returns a writer to w whose Write returns the cause of ctx after ctx is done.
 func Until(ctx context.Context, w io.Writer) io.Writer { return &until{ctx, w} }
 
 func (u *until) Write(b []byte) (n int, err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/pgsvi/pgsvi"
 )
 
-// TestPSISWarning checks that a remedy comes with a large khat of a small effective sample size.
+// TestPSISWarning checks that a large khat with a small effective sample size comes with a remedy.
 func TestPSISWarning(t *testing.T) {
 	for _, c := range []struct {
 		khat, ess     float64
@@ -23,13 +23,13 @@ func TestPSISWarning(t *testing.T) {
 		{0.88, 300, true, true},
 	} {
 		got := psisWarning(&pgsvi.PSIS{KHat: c.khat, ESS: c.ess, Draws: 2200})
-		if got != "" != c.warns || strings.Contains(got, "More rows") != c.remedy {
+		if got != "" != c.warns || strings.Contains(got, "use more rows") != c.remedy {
 			t.Errorf("khat %v, effective sample size %v: %q", c.khat, c.ess, got)
 		}
 	}
 }
 
-// TestText checks that a text has the same runes escaped however it is split into writes.
+// TestText checks that the escaped runes do not depend on how a text is split into writes.
 func TestText(t *testing.T) {
 	const text = "Größe\t身長\x1b[31m\u009b👩\xff\xf0\x9f\n"
 	const want = "Größe\t身長\\x1b[31m\\u009b👩\\xff\\xf0\\x9f\n"
@@ -54,7 +54,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// failing is a writer that fails from its second write on.
+// failing is a writer that fails after its first write.
 type failing struct{ writes int }
 
 func (f *failing) Write(b []byte) (int, error) {
@@ -75,7 +75,7 @@ func TestTextError(t *testing.T) {
 	}
 }
 
-// TestUntil checks that a long write ends with the context.
+// TestUntil checks that a long write ends when the context is done.
 func TestUntil(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var out bytes.Buffer

@@ -16,29 +16,28 @@ import (
 	"github.com/pgsvi/pgsvi/internal/sentinel"
 )
 
-// makers are the functions that make a Column.
+// makers holds the functions that make a Column.
 var makers = map[string]any{
 	"Outcome": Outcome, "Number": Number, "Category": Category, "Date": Date, "Group": Group,
 	"Exposure": Exposure, "Offset": Offset, "Weight": Weight, "Trials": Trials,
 	"Event": Event, "Skip": Skip, "Raw": Raw,
 }
 
-// mostSaid is how many bytes of columns are read.
-const mostSaid = 1 << 24
+// mostDeclared is the largest number of bytes that ReadColumns reads.
+const mostDeclared = 1 << 24
 
-// parts are the constants that are arguments of DateColumn.As.
+// parts holds the constants that DateColumn.As accepts.
 var parts = map[string]Part{"Elapsed": Elapsed, "Month": Month, "Weekday": Weekday}
 
-// ReadColumns reads columns as Go, as Table.Suggest prints them and a program would have them: a
-// list of calls such as
+// ReadColumns reads columns that are written as Go calls, such as Table.Suggest prints:
 //
 //	data.Outcome("churned").Positive("yes"), // a comment
 //	data.Number("age").Impute(),
 //
-// It lets a file say what columns are. The name of the package and commas at the ends of lines may
-// be left out. The error wraps ErrParam, and names the line, if there is anything else.
+// This lets a file declare the columns. The package name, and commas at the ends of lines, are
+// optional. If the text contains anything else, the error wraps ErrParam and names the line.
 func ReadColumns(r io.Reader) ([]Column, error) {
-	text, err := io.ReadAll(io.LimitReader(r, mostSaid))
+	text, err := io.ReadAll(io.LimitReader(r, mostDeclared))
 	if err != nil {
 		return nil, fmt.Errorf("pgsvi: reading columns: %w", err)
 	}
@@ -61,7 +60,7 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 		if err == nil {
 			c, ok := v.Interface().(Column)
 			if columns = append(columns, c); !ok {
-				err = errors.New("no column")
+				err = errors.New("this call does not make a column")
 			}
 		}
 		if err != nil {
@@ -70,19 +69,19 @@ func ReadColumns(r io.Reader) ([]Column, error) {
 		}
 	}
 	if len(file.Decls) != 1 {
-		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: columns, line %d: a bracket too many",
+		return nil, sentinel.Wrap(pgsvi.ErrParam, "pgsvi: columns, line %d: unmatched bracket",
 			line(file.Decls[1].Pos()))
 	}
 	return columns, nil
 }
 
-// commas puts a comma behind each call that ends a line without one.
+// commas adds a comma after each call that ends a line without a comma.
 func commas(text []byte) string {
 	var scan goscanner.Scanner
 	files := token.NewFileSet()
-	scan.Init(files.AddFile("", files.Base(), len(text)), text, nil, 0) // the parser finds mistakes
+	scan.Init(files.AddFile("", files.Base(), len(text)), text, nil, 0) // the parser reports errors
 	var b strings.Builder
-	done, depth, end := 0, 0, 0 // bytes copied, open brackets, the end of the last token
+	done, depth, end := 0, 0, 0 // bytes copied, open brackets, end of the last token
 	last := token.ILLEGAL
 	for {
 		pos, tok, literal := scan.Scan()
@@ -107,18 +106,18 @@ func commas(text []byte) string {
 	}
 }
 
-// plainGo is what the parser of Go says, for those who do not know Go.
+// plainGo rewrites a message of the Go parser for readers who do not know Go.
 func plainGo(message string) string {
 	switch {
 	case strings.Contains(message, "rune literal"):
-		return `texts stand between double quotes, as in Outcome("churned").Positive("yes")`
+		return `write texts in double quotes, as in Outcome("churned").Positive("yes")`
 	case strings.Contains(message, "composite literal"):
-		return `found a text that is no call; each column is one, such as Number("age").Impute()`
+		return `this is not a call; write each column as a call, such as Number("age").Impute()`
 	}
 	return message
 }
 
-// columnList returns the elements of the list that file is.
+// columnList returns the elements of the list in file.
 func columnList(file *ast.File) []ast.Expr {
 	spec := file.Decls[0].(*ast.GenDecl).Specs[0].(*ast.ValueSpec)
 	if list, ok := spec.Values[0].(*ast.CompositeLit); ok {
@@ -127,11 +126,12 @@ func columnList(file *ast.File) []ast.Expr {
 	return nil
 }
 
-// callColumn makes the column that x says: data.Number("x").Impute() or Number("x").Impute().
+// callColumn makes the column that the call x declares: data.Number("x").Impute() or
+// Number("x").Impute().
 func callColumn(x ast.Expr) (v reflect.Value, err error) {
 	call, ok := x.(*ast.CallExpr)
 	if !ok {
-		return v, errors.New(`found no call, want one such as data.Number("x").Impute()`)
+		return v, errors.New(`this is not a call; write a call such as data.Number("x").Impute()`)
 	}
 	var f reflect.Value
 	switch fun := call.Fun.(type) {
@@ -152,7 +152,7 @@ func callColumn(x ast.Expr) (v reflect.Value, err error) {
 		}
 	}
 	if !f.IsValid() {
-		return v, fmt.Errorf("there is no such call%s", nearAny(calledName(call.Fun),
+		return v, fmt.Errorf("package data has no such function%s", nearAny(calledName(call.Fun),
 			sortedKeys(makers)))
 	}
 	return callWith(f, call)
@@ -179,7 +179,7 @@ func calledName(fun ast.Expr) string {
 	return ""
 }
 
-// isPackage says that x is data, the name of this package.
+// isPackage reports whether x is data, the name of this package.
 func isPackage(x ast.Expr) bool {
 	id, ok := x.(*ast.Ident)
 	return ok && id.Name == "data"
@@ -193,7 +193,7 @@ func callWith(f reflect.Value, call *ast.CallExpr) (v reflect.Value, err error) 
 		least--
 	}
 	if n := len(call.Args); n < least || n > t.NumIn() && !t.IsVariadic() {
-		return v, fmt.Errorf("a call with %d arguments, want %d", n, t.NumIn())
+		return v, fmt.Errorf("the call has %d arguments, but the function has %d", n, t.NumIn())
 	}
 	var args []reflect.Value
 	for i, a := range call.Args {
@@ -210,7 +210,7 @@ func callWith(f reflect.Value, call *ast.CallExpr) (v reflect.Value, err error) 
 	return f.Call(args)[0], nil
 }
 
-// argument returns the value of x, a text, a sign such as ',' or a Part.
+// argument returns the value of x, which is a string, a character such as ',' or a Part.
 func argument(x ast.Expr, want reflect.Type) (v reflect.Value, err error) {
 	switch x := x.(type) {
 	case *ast.BasicLit:
@@ -233,12 +233,12 @@ func argument(x ast.Expr, want reflect.Type) (v reflect.Value, err error) {
 	}
 	switch want.Kind() {
 	case reflect.Int32:
-		return v, errors.New("found an argument of another kind, want a sign such as ','")
+		return v, errors.New("the argument must be a character such as ','")
 	case reflect.String:
 		if want == reflect.TypeFor[Part]() {
-			return v, fmt.Errorf("found an argument of another kind, want one of %s",
+			return v, fmt.Errorf("the argument must be one of %s",
 				strings.Join(sortedKeys(parts), ", "))
 		}
 	}
-	return v, errors.New("found an argument of another kind, want a text between double quotes")
+	return v, errors.New("the argument must be a text in double quotes")
 }
