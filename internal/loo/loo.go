@@ -11,6 +11,7 @@
 //	classes.go      cavities of softmax models; classes_gp.go for GPs
 //	draws.go        importance sampling; weights.go has samplers for linear models
 //	series.go       log p(y|w) of many rows as a polynomial of few weights
+//	sample.go       log p(y|w) of many rows from a sample of the rows
 package loo
 
 import (
